@@ -1,0 +1,28 @@
+//! A good stream with edits: finding the way again after damage. An edit is two bytes of place,
+//! one of what to do, one of value.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use nprof_format::Reader;
+use nprof_format_fuzz::{check, example};
+
+fuzz_target!(|data: &[u8]| {
+    let mut stream = example();
+    for edit in data.chunks_exact(4) {
+        let at = usize::from(u16::from_le_bytes([edit[0], edit[1]])) % stream.len().max(1);
+        match edit[2] % 5 {
+            0 => stream[at] = edit[3],
+            1 => stream[at] ^= 1 << (edit[3] % 8),
+            2 => drop(stream.drain(at..stream.len().min(at + usize::from(edit[3])))),
+            3 => stream.insert(at, edit[3]),
+            _ => stream.truncate(at.max(1)),
+        }
+        if stream.is_empty() {
+            return;
+        }
+    }
+    let mut reader = Reader::new(&stream[..]);
+    while let Ok(Some(_)) = reader.next() {}
+    assert!(reader.position() <= stream.len() as u64);
+    check(&stream);
+});

@@ -1,0 +1,49 @@
+//! `text` and `binary`: the same records in the other spelling.
+
+use std::error::Error;
+
+use nprof_format::stage::{self, Outcome};
+use nprof_format::summary::Trouble;
+use nprof_format::{Reader, Spelling, Verdict, Writer};
+
+use crate::args::{Convert, operands};
+
+pub(crate) fn run(args: &Convert, spelling: Spelling) -> Result<Outcome, Box<dyn Error>> {
+    let output = stage::output(args.output.as_deref())?;
+    if spelling == Spelling::Binary {
+        output.refuse_terminal()?;
+    }
+    let mut writer = Writer::new(output, spelling);
+    let mut outcome = Outcome::Done;
+    for operand in operands(&args.files) {
+        let input = stage::open(operand)?;
+        let name = input.name().to_owned();
+        let mut reader = Reader::new(input);
+        let result = copy(&mut reader, &mut writer, args.strip);
+        // What was read before an error is not lost.
+        writer.flush()?;
+        result.map_err(|error| format!("{name}: {}", stage::chain(&*error)))?;
+        if reader.verdict() != Verdict::Complete {
+            stage::warn(crate::TOOL, &Trouble::of(&name, &reader).to_string());
+            outcome = if args.partial_ok { outcome } else { Outcome::Incomplete };
+        }
+    }
+    writer.finish()?;
+    Ok(outcome)
+}
+
+fn copy(
+    reader: &mut Reader<stage::Input>,
+    writer: &mut Writer<stage::Output>,
+    strip: bool,
+) -> Result<(), Box<dyn Error>> {
+    loop {
+        if reader.drained() {
+            writer.flush()?;
+        }
+        let Some(record) = reader.next()? else { return Ok(()) };
+        if !(strip && record.is_annotation()) {
+            writer.write(&record)?;
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! `stat`: what is in streams, counted.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::io::Write;
+
+use nprof_format::escape::escaped;
+use nprof_format::profile::{Profile, Split};
+use nprof_format::stage::{self, Outcome};
+use nprof_format::summary::{EventSummary, Summary, total};
+use nprof_format::{Reader, Record, Verdict, kind};
+use serde_json::{Map, Value, json};
+
+use crate::args::{Format, Report, operands};
+
+/// How many records of a kind, and how many bytes they take, block headers included.
+#[derive(Clone, Copy, Debug, Default)]
+struct Share {
+    records: u64,
+    bytes: u64,
+}
+
+/// What is counted beside what every report counts.
+#[derive(Debug, Default)]
+struct Counts {
+    profile: Profile,
+    kinds: BTreeMap<&'static str, Share>,
+    tasks: u64,
+    bytes: u64,
+    /// The spans of time between the first and the last sample of each segment, ns.
+    span: u64,
+    /// The first and the last time of a sample in the segment at hand.
+    times: Option<(u64, u64)>,
+}
+
+pub(crate) fn run(args: &Report) -> Result<Outcome, Box<dyn Error>> {
+    let mut counts = Counts { profile: Profile::new(Split::default()), ..Counts::default() };
+    for operand in operands(&args.files) {
+        let input = stage::open(operand)?;
+        let name = input.name().to_owned();
+        counts.read(input).map_err(|error| format!("{name}: {}", stage::chain(&error)))?;
+    }
+    let text = match args.format {
+        Format::Table => counts.lines(),
+        Format::Json => format!("{:#}\n", counts.object()),
+    };
+    stage::output(None)?.write_all(text.as_bytes())?;
+    let summary = &counts.profile.summary;
+    for trouble in &summary.troubles {
+        stage::warn(crate::TOOL, &trouble.to_string());
+    }
+    Ok(if summary.is_complete() { Outcome::Done } else { Outcome::Incomplete })
+}
+
+impl Counts {
+    fn read(&mut self, input: stage::Input) -> Result<(), nprof_format::Error> {
+        self.profile.begin(input.name());
+        let mut reader = Reader::new(input);
+        let mut position = 0;
+        while let Some(record) = reader.next()? {
+            let kind = kind::name(record.kind());
+            self.profile.take(&record, &mut |_, _, _| {});
+            self.take(&record);
+            let share = self.kinds.entry(kind).or_default();
+            share.records += 1;
+            share.bytes += reader.position() - position;
+            position = reader.position();
+        }
+        self.profile.end(&reader, &mut |_, _, _| {});
+        self.close_segment();
+        self.bytes += reader.position();
+        Ok(())
+    }
+
+    fn take(&mut self, record: &Record<'_>) {
+        match record {
+            Record::Head(_) => self.close_segment(),
+            Record::Task(_) => self.tasks += 1,
+            Record::Sample(sample) => {
+                let (first, last) = self.times.unwrap_or((sample.time, sample.time));
+                self.times = Some((first.min(sample.time), last.max(sample.time)));
+            }
+            _ => {}
+        }
+    }
+
+    fn close_segment(&mut self) {
+        if let Some((first, last)) = self.times.take() {
+            self.span = self.span.saturating_add(last - first);
+        }
+    }
+
+    /// The numbers whose names are promised to stay, in the order they are printed.
+    fn numbers(&self) -> Vec<(&'static str, Value)> {
+        let summary = &self.profile.summary;
+        let samples = summary.samples();
+        let sum = |of: fn(&EventSummary) -> u64| total(summary.events.iter().map(of));
+        let incomplete = sum(EventSummary::incomplete_samples);
+        let late = total(ends(summary).filter_map(|end| end.late));
+        let per_sample = (samples > 0).then(|| self.bytes as f64 / samples as f64);
+        let achieved = (self.span > 0).then(|| samples as f64 / (self.span as f64 / 1e9));
+        let verdict = summary.troubles.iter().map(|trouble| trouble.verdict).max();
+        vec![
+            ("verdict", json!(verdict.unwrap_or(Verdict::Complete).to_string())),
+            ("segments", json!(summary.runs.len())),
+            ("bytes", json!(self.bytes)),
+            ("samples", json!(samples)),
+            ("lost", json!(sum(EventSummary::lost_samples))),
+            ("late", json!(late)),
+            ("bytes_per_sample", json!(per_sample)),
+            ("complete_percent", json!(percent(samples.saturating_sub(incomplete), samples))),
+            ("coverage_percent", json!(coverage(summary))),
+            ("achieved_hz", json!(achieved)),
+            ("seconds", json!(self.span as f64 / 1e9)),
+            ("tasks", json!(self.tasks)),
+        ]
+    }
+
+    /// The answer for people.
+    fn lines(&self) -> String {
+        let mut lines: Vec<String> = self
+            .numbers()
+            .into_iter()
+            .map(|(name, value)| match value {
+                Value::Null => format!("{name:<18} -"),
+                Value::String(word) => format!("{name:<18} {word}"),
+                Value::Number(number) if number.is_f64() => {
+                    format!("{name:<18} {:.2}", number.as_f64().unwrap_or_default())
+                }
+                other => format!("{name:<18} {other}"),
+            })
+            .collect();
+        for event in &self.profile.summary.events {
+            lines.push(event_line(event));
+        }
+        for step in self.profile.summary.runs.iter().flat_map(|run| &run.steps) {
+            let (tool, version) = (escaped(&step.tool), escaped(&step.version));
+            lines.push(format!("{:<18} {tool} {version}: {}", "step", escaped(&step.command)));
+        }
+        lines.push(format!("\n{:<18} {:>12} {:>14}", "kind", "records", "bytes"));
+        for (kind, share) in &self.kinds {
+            lines.push(format!("{kind:<18} {:>12} {:>14}", share.records, share.bytes));
+        }
+        lines.join("\n") + "\n"
+    }
+
+    fn object(&self) -> Value {
+        let summary = &self.profile.summary;
+        let mut object: Map<String, Value> =
+            self.numbers().into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        let kinds = self.kinds.iter().map(|(&kind, share)| {
+            (kind.to_owned(), json!({ "records": share.records, "bytes": share.bytes }))
+        });
+        object.insert("kinds".to_owned(), Value::Object(kinds.collect()));
+        object.extend(summary.facts());
+        Value::Object(object)
+    }
+}
+
+fn ends(summary: &Summary) -> impl Iterator<Item = &nprof_format::End> {
+    summary.runs.iter().filter_map(|run| run.end.as_ref())
+}
+
+/// Sampled time in per cent of the CPU time the tasks used, over the segments that tell both.
+fn coverage(summary: &Summary) -> Option<f64> {
+    let known = ends(summary).filter_map(|end| Some((end.sampled_ns?, end.task_ns?)));
+    let add = |(a, b): (u64, u64), (c, d)| (a.saturating_add(c), b.saturating_add(d));
+    let (sampled, task) = known.fold((0, 0), add);
+    percent(sampled, task)
+}
+
+fn percent(part: u64, whole: u64) -> Option<f64> {
+    (whole > 0).then(|| 100.0 * part as f64 / whole as f64)
+}
+
+fn event_line(summary: &EventSummary) -> String {
+    let event = &summary.event;
+    let mut line = format!(
+        "{:<18} {}: {} samples, weight {} {}, lost {}",
+        "event",
+        escaped(&event.name),
+        summary.sum.samples,
+        summary.sum.weight,
+        escaped(&event.unit),
+        summary.lost_samples()
+    );
+    for (mark, samples) in &summary.incomplete {
+        line.push_str(&format!("\n{:<18} {samples} {mark}", "  incomplete"));
+    }
+    line
+}

@@ -1,0 +1,46 @@
+//! The nprof stream: what a record is, how it is spelled, and what a stack means.
+//!
+//! nprof's tools meet in a stream of records. This crate is that stream's library:
+//!
+//! - [`Record`] and its parts: plain types;
+//! - [`Reader`] and [`Writer`]: from and to bytes, in either spelling, with a [`Verdict`] on
+//!   whether the stream was complete;
+//! - [`tables`], [`profile`]: what the records mean together: walking a stack, expanding
+//!   inlined calls, sums per stack;
+//! - [`stage`]: how a program behaves as a stage of a pipe.
+//!
+//! The specification is the manual page nprof-format(5).
+
+mod binary;
+pub mod error;
+pub mod escape;
+pub mod extras;
+mod facts;
+pub mod kind;
+pub mod labels;
+pub mod layout;
+pub mod limits;
+pub mod margin;
+pub mod meta;
+pub mod number;
+pub mod profile;
+pub mod reader;
+pub mod record;
+pub mod stage;
+pub mod summary;
+pub mod tables;
+mod text;
+pub mod writer;
+
+pub use error::Error;
+pub use extras::{Extras, ExtrasBuilder};
+pub use meta::{End, Epoch, Event, Head, RunId, Step};
+pub use reader::{Reader, Verdict};
+pub use record::*;
+pub use writer::{Spelling, Totals, Writer};
+
+/// The major version of the stream this crate reads and writes.
+pub const MAJOR: u8 = 1;
+
+/// The minor version of the stream this crate writes.
+pub const MINOR: u8 = 0;

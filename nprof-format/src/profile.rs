@@ -1,0 +1,370 @@
+//! Sums of samples per stack: the first step of every report.
+//!
+//! Samples are many, stacks are few. A [`Profile`] reads streams, adds up the samples that have
+//! run, event and stack in common (and task or CPU, where the report keeps these apart), and
+//! hands each sum to the report while the ids in it can still be looked up: at the end of an
+//! epoch, or when enough distinct sums have gathered. A report that keeps its own sums by name
+//! therefore runs in memory that grows with distinct names and not with the length of the
+//! recording.
+
+use std::io::Read;
+
+use rustc_hash::FxHashMap;
+
+use crate::error::Error;
+use crate::reader::{Reader, Verdict};
+use crate::record::*;
+use crate::summary::{EventSummary, Run, Summary, Trouble};
+use crate::tables::{NameId, Tables};
+
+/// What keeps samples apart beside run, event and stack.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Split {
+    /// Task and the name it had.
+    pub task: bool,
+    /// CPU.
+    pub cpu: bool,
+}
+
+/// What the samples of one sum have in common. Ids are those of the epoch at hand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Cell {
+    /// Index into [`Summary::runs`].
+    pub run: usize,
+    /// Index into [`Summary::events`].
+    pub event: usize,
+    /// The task; none unless [`Split::task`].
+    pub task: TaskId,
+    /// The name the task had; default unless [`Split::task`].
+    pub comm: NameId,
+    /// The CPU; [`NO_CPU`] unless [`Split::cpu`].
+    pub cpu: u32,
+    /// The stack's leaf.
+    pub node: NodeId,
+}
+
+/// How much fell on a cell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sum {
+    /// Observations.
+    pub samples: u64,
+    /// Their weight, in the event's unit; stops at the largest number instead of wrapping.
+    pub weight: u64,
+}
+
+impl Sum {
+    /// Adds another sum to this.
+    pub fn add(&mut self, other: Sum) {
+        self.samples = self.samples.saturating_add(other.samples);
+        self.weight = self.weight.saturating_add(other.weight);
+    }
+}
+
+/// Sums are handed on when this many have gathered.
+const CELLS: usize = 1 << 20;
+
+/// Reads streams and sums their samples.
+#[derive(Debug, Default)]
+pub struct Profile {
+    /// What is known of the streams read so far.
+    pub summary: Summary,
+    tables: Tables,
+    split: Split,
+    /// The sums by stack, in groups that have all else in common.
+    groups: Vec<Group>,
+    group_index: FxHashMap<Cell, usize>,
+    /// The index into `groups` of the last sample's group, and what it was found by. Forgotten
+    /// at every record that is no sample.
+    last: Option<(EventId, TaskId, u32, usize)>,
+    /// How many sums there are in all groups.
+    cells: usize,
+    /// Index into `summary.events` of each event of the epoch.
+    events: FxHashMap<EventId, usize>,
+}
+
+/// Sums that have all in common but the stack.
+#[derive(Debug)]
+struct Group {
+    /// What they have in common; its node means nothing.
+    cell: Cell,
+    sums: FxHashMap<NodeId, Sum>,
+}
+
+impl Profile {
+    /// Nothing read yet.
+    pub fn new(split: Split) -> Self {
+        Self { split, ..Self::default() }
+    }
+
+    /// The tables, for the names in them.
+    pub fn tables(&self) -> &Tables {
+        &self.tables
+    }
+
+    /// Reads a stream to its end and hands every sum to `sink`, some cells more than once.
+    /// `name` is what messages call the stream.
+    ///
+    /// # Errors
+    ///
+    /// See [`Error`]. What was read before has been handed on.
+    pub fn read(
+        &mut self,
+        name: &str,
+        input: impl Read,
+        mut sink: impl FnMut(&Tables, &Cell, Sum),
+    ) -> Result<(), Error> {
+        let mut reader = Reader::new(input);
+        self.begin(name);
+        let result = loop {
+            match reader.next() {
+                Ok(Some(record)) => self.take(&record, &mut sink),
+                Ok(None) => break Ok(()),
+                Err(error) => break Err(error),
+            }
+        };
+        self.end(&reader, &mut sink);
+        result
+    }
+
+    /// Begins with a stream that is read by the caller, and that messages call `name`.
+    pub fn begin(&mut self, name: &str) {
+        // The ids of another stream mean nothing in this one, even if its head is damaged.
+        self.tables.forget();
+        self.events.clear();
+        self.summary.runs.push(Run::new(name));
+    }
+
+    /// Takes in the stream's next record.
+    pub fn take(&mut self, record: &Record<'_>, sink: &mut impl FnMut(&Tables, &Cell, Sum)) {
+        match record {
+            Record::Sample(sample) => {
+                self.add(sample);
+                if self.cells >= CELLS {
+                    self.hand_on(sink);
+                }
+                return;
+            }
+            Record::Head(_) | Record::Epoch(_) => {
+                self.hand_on(sink);
+                self.events.clear();
+            }
+            _ => {}
+        }
+        self.last = None;
+        self.tables.apply(record);
+        self.note(record);
+    }
+
+    /// Ends a stream, with what its reader has found.
+    pub fn end<R: Read>(&mut self, reader: &Reader<R>, sink: &mut impl FnMut(&Tables, &Cell, Sum)) {
+        self.hand_on(sink);
+        if reader.verdict() != Verdict::Complete {
+            let name = self.summary.runs.last().map_or("", |run| &run.input);
+            self.summary.troubles.push(Trouble::of(name, reader));
+        }
+    }
+
+    /// What a record that is no sample tells the summary.
+    fn note(&mut self, record: &Record<'_>) {
+        if let (Record::Head(_), Some(last)) = (record, self.summary.runs.last()) {
+            // The run that was begun with the stream is this one, unless it has been used.
+            if last.head.is_some() || last.samples > 0 {
+                let name = last.input.clone();
+                self.summary.runs.push(Run::new(&name));
+            }
+        }
+        if let Record::Lost(lost) = record {
+            // A loss that no event can be blamed for is told with the first.
+            let first = self.events.values().min().copied().filter(|_| lost.event.is_none());
+            let event = first.unwrap_or_else(|| self.event_index(lost.event));
+            self.summary.note_lost(event, lost);
+        }
+        let Some(run) = self.summary.runs.last_mut() else {
+            return;
+        };
+        match record {
+            Record::Head(head) => run.head = Some((**head).clone()),
+            Record::Step(step) => run.steps.push((**step).clone()),
+            Record::End(end) => run.end = Some((**end).clone()),
+            Record::Location(_) => self.summary.symbolized = true,
+            Record::Event(event) => {
+                let index = self.summary.event(event);
+                self.events.insert(event.id, index);
+            }
+            _ => {}
+        }
+    }
+
+    fn event_index(&mut self, id: EventId) -> usize {
+        if let Some(&index) = self.events.get(&id) {
+            return index;
+        }
+        let index = self.summary.undefined_event();
+        self.events.insert(id, index);
+        index
+    }
+
+    fn add(&mut self, sample: &Sample<'_>) {
+        let task = if self.split.task { sample.task } else { TaskId::NONE };
+        let cpu = if self.split.cpu { sample.cpu } else { NO_CPU };
+        let group = match self.last {
+            Some((last_event, last_task, last_cpu, group))
+                if (last_event, last_task, last_cpu) == (sample.event, task, cpu) =>
+            {
+                group
+            }
+            _ => self.find_group(sample.event, task, cpu),
+        };
+        let sums = &mut self.groups[group].sums;
+        let before = sums.len();
+        let sum = Sum { samples: sample.count, weight: sample.weight };
+        sums.entry(sample.node).or_default().add(sum);
+        self.cells += sums.len() - before;
+    }
+
+    /// The index of the group of samples of an event, task and CPU; made if there is none yet.
+    fn find_group(&mut self, event: EventId, task: TaskId, cpu: u32) -> usize {
+        let comm = self.tables.task(task).map_or(NameId::default(), |task| task.comm);
+        let cell = Cell {
+            run: self.summary.runs.len() - 1,
+            event: self.event_index(event),
+            task,
+            comm,
+            cpu,
+            node: NodeId::NONE,
+        };
+        let group = match self.group_index.get(&cell) {
+            Some(&group) => group,
+            None => {
+                self.groups.push(Group { cell, sums: FxHashMap::default() });
+                self.group_index.insert(cell, self.groups.len() - 1);
+                self.groups.len() - 1
+            }
+        };
+        self.last = Some((event, task, cpu, group));
+        group
+    }
+
+    /// Hands the sums that have gathered to the report.
+    fn hand_on(&mut self, sink: &mut impl FnMut(&Tables, &Cell, Sum)) {
+        for group in self.groups.drain(..) {
+            let event: &mut EventSummary = &mut self.summary.events[group.cell.event];
+            let run: &mut Run = &mut self.summary.runs[group.cell.run];
+            for (node, sum) in group.sums {
+                run.samples = run.samples.saturating_add(sum.samples);
+                event.sum.add(sum);
+                let mark = self.tables.stack_mark(node);
+                if mark != Mark::None {
+                    let incomplete = event.incomplete.entry(mark).or_default();
+                    *incomplete = incomplete.saturating_add(sum.samples);
+                }
+                sink(&self.tables, &Cell { node, ..group.cell }, sum);
+            }
+        }
+        self.group_index.clear();
+        self.last = None;
+        self.cells = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::labels::{CallKey, Labels};
+    use std::collections::BTreeMap;
+
+    const TWO_EPOCHS: &str = "\
+@nprof\t1.0\trun=0x1\tclock=monotonic\tcommand=./a
+@event\tid=1\tname=cpu-clock\tunit=ns
+I\t1\telf\t-\t/usr/bin/a
+T\t1\t5\t10\t10\t0\ta
+F\t1\t1\t0x10\tu
+F\t2\t1\t0x20\tu
+F\t3\t0\t0x0\tu,copy
+N\t1\t0\t1\t2
+N\t3\t0\t3\t2
+S\t6\t1\t1\t0\t2\t10\t1
+S\t7\t1\t1\t0\t2\t10\t1
+S\t8\t1\t1\t0\t3\t10\t1
+S\t8\t1\t1\t0\t4\t10\t1
+@epoch\tnumber=1
+@event\tid=2\tname=cpu-clock\tunit=ns
+I\t7\telf\t-\t/usr/bin/a
+F\t9\t7\t0x20\tu
+N\t1\t0\t9
+S\t9\t2\t0\t0\t1\t5\t2
+L\t9\t2\t0\t0\t3\tring
+@end\tsamples=5\trecords=19\tlost=3
+";
+
+    /// Samples and weight by the label of the leaf.
+    fn leaves(profile: &mut Profile, stream: &str) -> BTreeMap<String, (u64, u64)> {
+        let mut labels = Labels::new();
+        let mut leaves: BTreeMap<String, (u64, u64)> = BTreeMap::new();
+        profile
+            .read("x", stream.as_bytes(), |tables, cell, sum| {
+                let leaf = tables.stack_calls(cell.node).next();
+                let name = leaf.map_or(NameId::default(), |call| {
+                    labels.label(tables, call, CallKey::Function)
+                });
+                let name = String::from_utf8_lossy(labels.names.get(name)).into_owned();
+                let entry = leaves.entry(name).or_default();
+                entry.0 += sum.samples;
+                entry.1 += sum.weight;
+            })
+            .unwrap();
+        leaves
+    }
+
+    #[test]
+    fn sums_are_right_across_epochs_and_ids_that_change() {
+        let mut profile = Profile::new(Split::default());
+        let leaves = leaves(&mut profile, TWO_EPOCHS);
+        assert_eq!(leaves["a+0x20"], (5, 35));
+        assert_eq!(leaves["[truncated:copy]"], (1, 10));
+        let summary = &profile.summary;
+        assert!(summary.is_complete(), "{:?}", summary.troubles);
+        assert_eq!(summary.events.len(), 1);
+        assert_eq!(summary.events[0].sum, Sum { samples: 6, weight: 45 });
+        assert_eq!(summary.events[0].incomplete, BTreeMap::from([(Mark::Copy, 2)]));
+        assert_eq!(summary.events[0].lost_samples(), 3);
+        assert_eq!(summary.runs[0].samples, 6);
+    }
+
+    #[test]
+    fn streams_read_one_after_another_are_runs_of_one_profile() {
+        let mut profile = Profile::new(Split { task: true, cpu: true });
+        leaves(&mut profile, TWO_EPOCHS);
+        let twice = [TWO_EPOCHS, TWO_EPOCHS].concat();
+        leaves(&mut profile, &twice);
+        assert_eq!(profile.summary.runs.len(), 3);
+        assert_eq!(profile.summary.samples(), 18);
+    }
+
+    #[test]
+    fn counts_that_cannot_be_stop_at_the_largest_number() {
+        let sample = format!("S\t1\t1\t0\t0\t1\t{0}\t{0}\n", u64::MAX);
+        let lost = format!("L\t1\t1\t-\t0\t{}\tring\n", u64::MAX);
+        let stream = format!(
+            "@nprof\t1.0\trun=0x1\nF\t1\t0\t0x0\tu,copy\nN\t1\t0\t1\n{sample}{sample}{lost}{lost}"
+        );
+        let mut profile = Profile::new(Split::default());
+        profile.read("x", stream.repeat(2).as_bytes(), |_, _, _| {}).unwrap();
+        let summary = &profile.summary;
+        assert_eq!(summary.samples(), u64::MAX);
+        assert_eq!(summary.events[0].lost_samples(), u64::MAX);
+        assert_eq!(summary.events[0].incomplete_samples(), u64::MAX);
+        assert!(!summary.heading().is_empty());
+    }
+
+    #[test]
+    fn what_damage_took_is_told_and_not_guessed() {
+        let stream =
+            "@nprof\t1.0\trun=0x1\nN\t5\t4\t8\nS\t1\t3\t9\t0\t5\t7\t1\nS\t1\t3\t9\t0\t77\t7\t1\n";
+        let mut profile = Profile::new(Split { task: true, cpu: false });
+        let leaves = leaves(&mut profile, stream);
+        assert_eq!(leaves["[damaged]"], (2, 14));
+        assert_eq!(profile.summary.events[0].event.name, b"[damaged]");
+        assert_eq!(profile.summary.troubles[0].verdict, Verdict::Truncated);
+    }
+}

@@ -1,0 +1,470 @@
+//! What the records of an epoch mean together: the tables of what ids stand for, the walk up a
+//! stack, and the calls a frame stands for once inlining is undone.
+//!
+//! Nothing here fails. An id that was never defined (its record was lost to damage) is looked
+//! up as "not there", a stack that runs into one ends in a call without a frame.
+
+use rustc_hash::FxHashMap;
+
+use crate::limits;
+use crate::meta::Event;
+use crate::record::*;
+
+/// A name that has been seen, see [`Names`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NameId(pub u32);
+
+/// Every distinct name once. Names outlive epochs: sums that are kept for long are kept by name.
+#[derive(Clone, Debug, Default)]
+pub struct Names {
+    ids: FxHashMap<Box<[u8]>, NameId>,
+    names: Vec<Box<[u8]>>,
+}
+
+impl Names {
+    /// The id of a name, the same for equal names.
+    pub fn intern(&mut self, name: &[u8]) -> NameId {
+        if let Some(&id) = self.ids.get(name) {
+            return id;
+        }
+        let id = NameId(self.names.len() as u32);
+        self.names.push(name.into());
+        self.ids.insert(name.into(), id);
+        id
+    }
+
+    /// The name behind an id; empty for one that is not from here.
+    pub fn get(&self, id: NameId) -> &[u8] {
+        self.names.get(id.0 as usize).map_or(&[], |name| name)
+    }
+}
+
+/// A table by id. Dense as long as ids come densely; a stream that jumps costs no more memory
+/// than it has records.
+#[derive(Clone, Debug)]
+struct Table<T> {
+    dense: Vec<Option<T>>,
+    sparse: FxHashMap<u32, T>,
+    count: usize,
+}
+
+impl<T> Default for Table<T> {
+    fn default() -> Self {
+        Self { dense: Vec::new(), sparse: FxHashMap::default(), count: 0 }
+    }
+}
+
+impl<T> Table<T> {
+    fn get(&self, id: u32) -> Option<&T> {
+        match self.dense.get(id as usize) {
+            Some(entry) => entry.as_ref(),
+            None => self.sparse.get(&id),
+        }
+    }
+
+    fn get_mut(&mut self, id: u32) -> Option<&mut T> {
+        match self.dense.get_mut(id as usize) {
+            Some(entry) => entry.as_mut(),
+            None => self.sparse.get_mut(&id),
+        }
+    }
+
+    fn insert(&mut self, id: u32, value: T) {
+        let index = id as usize;
+        self.count += 1;
+        if index >= self.dense.len() {
+            if index > 2 * self.count + 1024 {
+                self.sparse.insert(id, value);
+                return;
+            }
+            for id in self.dense.len() as u32..=id {
+                self.dense.push(if self.sparse.is_empty() {
+                    None
+                } else {
+                    self.sparse.remove(&id)
+                });
+            }
+        }
+        self.dense[index] = Some(value);
+    }
+
+    fn clear(&mut self) {
+        self.dense.clear();
+        self.sparse.clear();
+        self.count = 0;
+    }
+}
+
+/// An image, as the tables keep it.
+#[derive(Clone, Debug)]
+pub struct ImageEntry {
+    /// What it is.
+    pub kind: ImageKind,
+    /// The build ID, empty when there is none.
+    pub build_id: Box<[u8]>,
+    /// The path, or a name in brackets.
+    pub path: NameId,
+    /// The path's last component; the whole name for one in brackets.
+    pub name: NameId,
+}
+
+/// A task, as the tables keep it.
+#[derive(Clone, Copy, Debug)]
+pub struct TaskEntry {
+    /// The process id.
+    pub pid: u32,
+    /// The thread id.
+    pub tid: u32,
+    /// The first thread of its process, or the process's parent.
+    pub parent: TaskId,
+    /// Its name now.
+    pub comm: NameId,
+}
+
+/// A frame, as the tables keep it.
+#[derive(Clone, Copy, Debug)]
+pub struct FrameEntry {
+    /// The image, none for a mark.
+    pub image: ImageId,
+    /// Where in the image.
+    pub offset: u64,
+    /// Whether it ran in the kernel.
+    pub kernel: bool,
+    /// Whether `offset` is a return address.
+    pub return_address: bool,
+    /// Why the stack ends here.
+    pub mark: Mark,
+    /// How its naming went; `None` in a stream that was not symbolized.
+    pub status: Option<Status>,
+    lines_at: u32,
+    lines: u16,
+}
+
+impl FrameEntry {
+    /// Whether it was given a name, and not only a placeholder for one.
+    pub fn is_named(&self) -> bool {
+        self.status == Some(Status::Named)
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct NodeEntry {
+    parent: NodeId,
+    frame: FrameId,
+    /// The mark at the root of its stack.
+    mark: Mark,
+}
+
+/// One activation on a stack: a frame, or one of the calls that were inlined into it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Call {
+    /// The frame; none where the stream lost it to damage.
+    pub frame: FrameId,
+    /// The function and line; default where there is no name.
+    pub line: Line,
+    /// Whether the function was inlined into the call after it (which shares its frame).
+    pub inlined: bool,
+}
+
+/// What ids stand for, in the epoch at hand.
+#[derive(Clone, Debug, Default)]
+pub struct Tables {
+    /// Every name the stream used.
+    pub names: Names,
+    generation: u64,
+    events: Table<Event>,
+    images: Table<ImageEntry>,
+    tasks: Table<TaskEntry>,
+    frames: Table<FrameEntry>,
+    nodes: Table<NodeEntry>,
+    functions: Table<NameId>,
+    files: Table<NameId>,
+    lines: Vec<Line>,
+}
+
+impl Tables {
+    /// No ids yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Grows with every head and epoch: what was cached by id is stale when it has grown.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// Takes in what a record defines.
+    pub fn apply(&mut self, record: &Record<'_>) {
+        match record {
+            Record::Head(_) | Record::Epoch(_) => self.forget(),
+            Record::Event(event) => self.events.insert(event.id.0, (**event).clone()),
+            Record::Image(image) => self.apply_image(image),
+            Record::Task(task) => {
+                let comm = self.names.intern(task.comm);
+                let entry = TaskEntry { pid: task.pid, tid: task.tid, parent: task.parent, comm };
+                self.tasks.insert(task.id.0, entry);
+            }
+            Record::Change(change) => {
+                let renamed = matches!(change.kind, ChangeKind::Comm | ChangeKind::Exec);
+                if let Some(task) = self.tasks.get_mut(change.task.0).filter(|_| renamed) {
+                    task.comm = self.names.intern(change.value);
+                }
+            }
+            Record::Frame(frame) => {
+                let entry = FrameEntry {
+                    image: frame.image,
+                    offset: frame.offset,
+                    kernel: frame.kernel,
+                    return_address: frame.return_address,
+                    mark: frame.mark,
+                    status: None,
+                    lines_at: 0,
+                    lines: 0,
+                };
+                self.frames.insert(frame.id.0, entry);
+            }
+            Record::Nodes(nodes) => self.apply_nodes(nodes),
+            Record::Function(function) => {
+                let name = self.names.intern(function.name);
+                self.functions.insert(function.id.0, name);
+            }
+            Record::File(file) => {
+                let path = self.names.intern(file.path);
+                self.files.insert(file.id.0, path);
+            }
+            Record::Location(location) => self.apply_location(location),
+            Record::Step(_)
+            | Record::End(_)
+            | Record::Sample(_)
+            | Record::Lost(_)
+            | Record::Unknown(_) => {}
+        }
+    }
+
+    /// Forgets all ids, as at the beginning of an epoch.
+    pub fn forget(&mut self) {
+        self.generation += 1;
+        self.events.clear();
+        self.images.clear();
+        self.tasks.clear();
+        self.frames.clear();
+        self.nodes.clear();
+        self.functions.clear();
+        self.files.clear();
+        self.lines.clear();
+    }
+
+    fn apply_image(&mut self, image: &Image<'_>) {
+        let name = match image.path {
+            [b'[', ..] => image.path,
+            path => path.rsplit(|&b| b == b'/').next().unwrap_or(path),
+        };
+        let entry = ImageEntry {
+            kind: image.kind,
+            build_id: image.build_id.into(),
+            path: self.names.intern(image.path),
+            name: self.names.intern(name),
+        };
+        self.images.insert(image.id.0, entry);
+    }
+
+    fn apply_nodes(&mut self, nodes: &Nodes<'_>) {
+        let mut parent = nodes.parent;
+        let mut mark = match self.nodes.get(parent.0) {
+            Some(above) => Some(above.mark),
+            None if parent.is_none() => None,
+            None => Some(Mark::None),
+        };
+        for (id, &frame) in (nodes.first.0..).zip(nodes.frames) {
+            let root = *mark.get_or_insert_with(|| {
+                self.frames.get(frame.0).map_or(Mark::None, |frame| frame.mark)
+            });
+            self.nodes.insert(id, NodeEntry { parent, frame, mark: root });
+            parent = NodeId(id);
+        }
+    }
+
+    fn apply_location(&mut self, location: &Location<'_>) {
+        let Some(frame) = self.frames.get_mut(location.frame.0) else {
+            return;
+        };
+        frame.status = Some(location.status);
+        frame.lines_at = self.lines.len() as u32;
+        frame.lines = location.lines.len() as u16;
+        self.lines.extend_from_slice(location.lines);
+    }
+
+    /// An event, if it was defined.
+    pub fn event(&self, id: EventId) -> Option<&Event> {
+        self.events.get(id.0)
+    }
+
+    /// An image, if it was defined.
+    pub fn image(&self, id: ImageId) -> Option<&ImageEntry> {
+        self.images.get(id.0)
+    }
+
+    /// A task, if it was defined.
+    pub fn task(&self, id: TaskId) -> Option<&TaskEntry> {
+        self.tasks.get(id.0)
+    }
+
+    /// A frame, if it was defined.
+    pub fn frame(&self, id: FrameId) -> Option<&FrameEntry> {
+        self.frames.get(id.0)
+    }
+
+    /// A function's shown name, if it was defined.
+    pub fn function(&self, id: FunctionId) -> Option<NameId> {
+        self.functions.get(id.0).copied()
+    }
+
+    /// A source file's path, if it was defined.
+    pub fn file(&self, id: FileId) -> Option<NameId> {
+        self.files.get(id.0).copied()
+    }
+
+    /// Why the stack of a node is incomplete; [`Mark::None`] when it is complete.
+    pub fn stack_mark(&self, node: NodeId) -> Mark {
+        self.nodes.get(node.0).map_or(Mark::None, |node| node.mark)
+    }
+
+    /// One step up a stack: the node it hangs under, and its frame. `None` for a node that was
+    /// never defined.
+    pub fn node(&self, id: NodeId) -> Option<(NodeId, FrameId)> {
+        self.nodes.get(id.0).map(|node| (node.parent, node.frame))
+    }
+
+    /// The frames of a node's stack, leaf first. A frame that was lost to damage is
+    /// [`FrameId::NONE`], and the last.
+    pub fn stack(&self, node: NodeId) -> impl Iterator<Item = FrameId> + '_ {
+        let mut next = node;
+        let walk = move || {
+            if next.is_none() {
+                return None;
+            }
+            let Some(node) = self.nodes.get(next.0) else {
+                next = NodeId::NONE;
+                return Some(FrameId::NONE);
+            };
+            next = node.parent;
+            Some(node.frame)
+        };
+        // Parents have smaller ids than their children, so that the walk ends; the limit keeps
+        // it short.
+        std::iter::from_fn(walk).take(limits::DEPTH)
+    }
+
+    /// The calls a frame stands for, innermost first: what was inlined into it, then itself.
+    pub fn calls(&self, frame: FrameId) -> impl Iterator<Item = Call> + '_ {
+        let entry = self.frames.get(frame.0);
+        let lines = entry.map_or(&[][..], |entry| {
+            let at = entry.lines_at as usize;
+            self.lines.get(at..at + usize::from(entry.lines)).unwrap_or(&[])
+        });
+        let count = lines.len().max(1);
+        (0..count).map(move |i| Call {
+            frame,
+            line: lines.get(i).copied().unwrap_or_default(),
+            inlined: i + 1 < count,
+        })
+    }
+
+    /// The calls of a node's stack, leaf first.
+    pub fn stack_calls(&self, node: NodeId) -> impl Iterator<Item = Call> + '_ {
+        self.stack(node).flat_map(|frame| self.calls(frame))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::extras::Extras;
+
+    #[test]
+    fn a_table_takes_ids_in_any_order() {
+        let mut table = Table::default();
+        for id in [70_000, 3, 1, 5_000, 2, 900] {
+            table.insert(id, id);
+        }
+        for id in [70_000, 3, 1, 5_000, 2, 900] {
+            assert_eq!(table.get(id), Some(&id));
+        }
+        assert_eq!(table.get(4), None);
+        assert_eq!(table.get(u32::MAX), None);
+        assert!(table.dense.len() < 5_000, "memory follows what was defined");
+        for id in 1..=5_001 {
+            table.insert(id, id);
+        }
+        assert_eq!(table.get(5_000), Some(&5_000));
+        assert_eq!(table.get(70_000), Some(&70_000));
+    }
+
+    fn frame(id: u32, mark: Mark) -> Record<'static> {
+        Record::Frame(Frame {
+            id: FrameId(id),
+            image: ImageId::NONE,
+            offset: 0,
+            kernel: false,
+            return_address: false,
+            mark,
+            extras: Extras::NONE,
+        })
+    }
+
+    fn line(function: u32) -> Line {
+        Line { function: FunctionId(function), ..Line::default() }
+    }
+
+    #[test]
+    fn a_stack_is_walked_leaf_first_with_its_inlined_calls() {
+        let mut tables = Tables::new();
+        for id in 1..=3 {
+            tables.apply(&frame(id, Mark::None));
+        }
+        let lines = [line(1), line(2)];
+        tables.apply(&Record::Location(Location {
+            frame: FrameId(3),
+            status: Status::Named,
+            lines: &lines,
+            extras: Extras::NONE,
+        }));
+        let frames = [FrameId(1), FrameId(2), FrameId(3)];
+        tables.apply(&Record::Nodes(Nodes {
+            first: NodeId(1),
+            parent: NodeId::NONE,
+            frames: &frames,
+        }));
+        let calls: Vec<_> = tables
+            .stack_calls(NodeId(3))
+            .map(|c| (c.frame.0, c.line.function.0, c.inlined))
+            .collect();
+        assert_eq!(calls, [(3, 1, true), (3, 2, false), (2, 0, false), (1, 0, false)]);
+        assert_eq!(tables.stack(NodeId::NONE).count(), 0);
+    }
+
+    #[test]
+    fn the_mark_at_the_root_holds_for_the_whole_stack() {
+        let mut tables = Tables::new();
+        tables.apply(&frame(1, Mark::Depth));
+        tables.apply(&frame(2, Mark::None));
+        let (first, second) = ([FrameId(1), FrameId(2)], [FrameId(2)]);
+        tables.apply(&Record::Nodes(Nodes {
+            first: NodeId(1),
+            parent: NodeId::NONE,
+            frames: &first,
+        }));
+        tables.apply(&Record::Nodes(Nodes {
+            first: NodeId(3),
+            parent: NodeId(2),
+            frames: &second,
+        }));
+        tables.apply(&Record::Nodes(Nodes {
+            first: NodeId(4),
+            parent: NodeId::NONE,
+            frames: &second,
+        }));
+        assert_eq!(tables.stack_mark(NodeId(3)), Mark::Depth);
+        assert_eq!(tables.stack_mark(NodeId(4)), Mark::None);
+    }
+}

@@ -1,0 +1,258 @@
+//! The laws of the stream, over arbitrary streams: round trip, prefix, flip, cat, strip, future,
+//! verdict.
+
+#[allow(clippy::unwrap_used)] // a helper may fail its test
+mod support;
+
+use nprof_format::{Reader, Record, Spelling, Verdict, Writer};
+use proptest::prelude::*;
+use support::{Segment, read, read_from, respell, segment, write};
+
+/// Gives its bytes one at a time, as a slow pipe may.
+struct Trickle<'a>(&'a [u8]);
+
+impl std::io::Read for Trickle<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let Some((&first, rest)) = self.0.split_first() else {
+            return Ok(0);
+        };
+        buffer[0] = first;
+        self.0 = rest;
+        Ok(1)
+    }
+}
+
+fn expected(segment: &Segment) -> Verdict {
+    if segment.ended { Verdict::Complete } else { Verdict::Truncated }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn round_trip(segment in segment()) {
+        let binary = write(&segment, Spelling::Binary);
+        let text = respell(&binary, Spelling::Text);
+        let direct = write(&segment, Spelling::Text);
+        prop_assert_eq!(String::from_utf8_lossy(&text), String::from_utf8_lossy(&direct));
+        let again = respell(&respell(&text, Spelling::Binary), Spelling::Text);
+        prop_assert_eq!(String::from_utf8_lossy(&again), String::from_utf8_lossy(&text));
+        prop_assert_eq!(read(&binary), read(&text));
+    }
+
+    #[test]
+    fn verdict(segment in segment()) {
+        for spelling in [Spelling::Binary, Spelling::Text] {
+            let reading = read(&write(&segment, spelling)).unwrap();
+            prop_assert_eq!(reading.verdict, expected(&segment));
+        }
+    }
+
+    #[test]
+    fn prefix(segment in segment(), at in any::<prop::sample::Index>()) {
+        for spelling in [Spelling::Binary, Spelling::Text] {
+            let stream = write(&segment, spelling);
+            let whole = read(&stream).unwrap();
+            let cut = 1 + at.index(stream.len() - 1);
+            let part = read(&stream[..cut]).unwrap();
+            prop_assert_eq!(part.verdict, Verdict::Truncated, "{:?} cut at {}: {:?}", spelling, cut, support::damages(&stream[..cut]));
+            prop_assert_eq!(&part.lines[..], &whole.lines[..part.lines.len()]);
+        }
+    }
+
+    #[test]
+    fn nothing_before_the_cut_is_lost(segment in segment(), at in any::<prop::sample::Index>()) {
+        let stream = write(&segment, Spelling::Text);
+        let cut = 1 + at.index(stream.len() - 1);
+        let lines = stream[..cut].iter().filter(|&&byte| byte == b'\n').count();
+        prop_assert_eq!(read(&stream[..cut]).unwrap().lines.len(), lines);
+    }
+
+    #[test]
+    fn flip(segment in segment(), at in any::<prop::sample::Index>(), bit in 0..8u8) {
+        let stream = write(&segment, Spelling::Binary);
+        let at = at.index(stream.len());
+        let mut flipped = stream.clone();
+        flipped[at] ^= 1 << bit;
+        let whole = read(&stream).unwrap();
+        // Every block begins with the mark; the flipped one ends where the next begins.
+        let mut starts: Vec<usize> = blocks(&stream);
+        starts.push(stream.len());
+        let block = starts.partition_point(|&start| start <= at) - 1;
+        let Ok(reading) = read(&flipped) else {
+            // The first block of all is what tells a stream.
+            prop_assert_eq!(block, 0);
+            return Ok(());
+        };
+        prop_assert_ne!(reading.verdict, Verdict::Complete);
+        let before = read(&stream[..starts[block]]).map_or(0, |reading| reading.lines.len());
+        let upto = read(&stream[..starts[block + 1]]).unwrap().lines.len();
+        let mut rest = whole.lines[..before].to_vec();
+        rest.extend_from_slice(&whole.lines[upto..]);
+        prop_assert_eq!(reading.lines, rest, "block {} of {}", block, starts.len() - 1);
+    }
+
+    #[test]
+    fn cat(a in segment(), b in segment(), spellings in any::<(bool, bool)>()) {
+        let spelling = |binary| if binary { Spelling::Binary } else { Spelling::Text };
+        let (one, two) = (write(&a, spelling(spellings.0)), write(&b, spelling(spellings.1)));
+        let both = read(&[&one[..], &two[..]].concat()).unwrap();
+        let (one, two) = (read(&one).unwrap(), read(&two).unwrap());
+        prop_assert_eq!(both.lines, [one.lines, two.lines].concat());
+        prop_assert_eq!(both.verdict, one.verdict.max(two.verdict));
+        prop_assert_eq!(both.samples, one.samples + two.samples);
+    }
+
+    #[test]
+    fn how_the_bytes_arrive_does_not_matter(segment in segment()) {
+        for spelling in [Spelling::Binary, Spelling::Text] {
+            let stream = write(&segment, spelling);
+            prop_assert_eq!(read(&stream), read_from(Trickle(&stream)));
+        }
+    }
+
+    #[test]
+    fn strip(segment in segment()) {
+        // Annotations are not counted: without them the stream is complete as well.
+        let stream = write(&segment, Spelling::Binary);
+        let mut reader = Reader::new(&stream[..]);
+        let mut writer = Writer::new(Vec::new(), Spelling::Binary);
+        while let Some(record) = reader.next().unwrap() {
+            if !record.is_annotation() {
+                writer.write(&record).unwrap();
+            }
+        }
+        let stripped = read(&writer.finish().unwrap()).unwrap();
+        prop_assert_eq!(stripped.verdict, expected(&segment));
+        let mut bare = segment.clone();
+        bare.items.retain(|item| !matches!(item, support::Item::Step(_)
+            | support::Item::Function(..) | support::Item::File(..)
+            | support::Item::Location(..) | support::Item::Unknown(..)));
+        prop_assert_eq!(stripped.lines, read(&write(&bare, Spelling::Binary)).unwrap().lines);
+    }
+
+    #[test]
+    fn garbage_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..600), text in any::<bool>()) {
+        let start: &[u8] = if text { b"@nprof\t1.0\n" } else { b"" };
+        let _ = read(&[start, &bytes[..]].concat());
+    }
+
+    #[test]
+    fn a_changed_stream_never_panics(
+        segment in segment(),
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..20),
+        text in any::<bool>(),
+    ) {
+        let mut stream = write(&segment, if text { Spelling::Text } else { Spelling::Binary });
+        for (at, byte) in changes {
+            let at = at.index(stream.len());
+            stream[at] = byte;
+        }
+        if let Ok(reading) = read(&stream) {
+            // What was understood can be written and read again.
+            let again = read(reading.lines.iter().map(|l| format!("{l}\n")).collect::<String>().as_bytes());
+            if reading.lines.first().is_some_and(|line| line.starts_with("@nprof")) {
+                prop_assert_eq!(again.unwrap().lines, reading.lines);
+            }
+        }
+    }
+}
+
+/// Where the blocks of a stream begin.
+#[allow(clippy::unwrap_used)]
+fn blocks(stream: &[u8]) -> Vec<usize> {
+    let mut starts = Vec::new();
+    let mut at = 0;
+    while at < stream.len() {
+        starts.push(at);
+        let length = u32::from_le_bytes(stream[at + 12..at + 16].try_into().unwrap());
+        at += 48 + length as usize + 4;
+    }
+    starts
+}
+
+#[test]
+fn an_unknown_required_kind_is_refused_by_name() {
+    let mut stream = write(&Segment { run: 1, items: Vec::new(), ended: false }, Spelling::Binary);
+    stream.extend_from_slice(&write(
+        &Segment { run: 1, items: vec![support::Item::Unknown(63, vec![1, 2])], ended: true },
+        Spelling::Binary,
+    ));
+    let message = read(&stream).unwrap_err();
+    assert!(message.contains("a record of kind 63"), "{message}");
+    assert!(message.contains("use a newer nprof"), "{message}");
+}
+
+#[test]
+fn what_is_no_stream_is_told_with_a_hint() {
+    for (start, hint) in [
+        (&b""[..], "empty"),
+        (b"\x1f\x8b\x08", "zcat"),
+        (b"\x28\xb5\x2f\xfd", "zstdcat"),
+        (b"PERFILE2", "perf.data"),
+        (b"\x7fELF", "nprof-record"),
+        (b"\x89NPF\n\x1a\n", "line ends"),
+        (b"hello\n", "not an nprof stream"),
+    ] {
+        let message = read(start).unwrap_err();
+        assert!(message.contains(hint), "{start:?}: {message}");
+    }
+}
+
+#[test]
+fn another_major_version_is_refused_by_name() {
+    let message = read(b"@nprof\t9.4\trun=0x1\n").unwrap_err();
+    assert!(message.contains("9.4"), "{message}");
+}
+
+#[test]
+fn an_optional_line_of_a_later_version_passes_through_both_spellings() {
+    let text = b"@nprof\t1.7\trun=0x1\tclock=monotonic\nwaker\t12\tx=1\n@end\tsamples=0\trecords=0\tlost=0\n";
+    let binary = respell(text, Spelling::Binary);
+    let back = String::from_utf8(respell(&binary, Spelling::Text)).unwrap();
+    assert!(back.contains("\nwaker\t12\tx=1\n"), "{back}");
+    assert_eq!(read(&binary).unwrap().verdict, Verdict::Complete);
+}
+
+#[test]
+fn an_edited_text_is_not_complete() {
+    let text = write(
+        &Segment {
+            run: 7,
+            items: vec![
+                support::Item::Sample(5, 1, 1, 0, 1, 10, 1),
+                support::Item::Sample(6, 1, 1, 0, 1, 10, 1),
+            ],
+            ended: true,
+        },
+        Spelling::Text,
+    );
+    let text = String::from_utf8(text).unwrap();
+    let fewer: String =
+        text.lines().filter(|line| !line.starts_with("S\t6")).map(|l| format!("{l}\n")).collect();
+    assert_eq!(read(fewer.as_bytes()).unwrap().verdict, Verdict::Damaged);
+}
+
+#[test]
+fn a_long_string_is_cut_and_still_read() {
+    let name = vec![b'x'; 100_000];
+    let mut writer = Writer::new(Vec::new(), Spelling::Binary);
+    let function = nprof_format::Function {
+        id: nprof_format::FunctionId(1),
+        name: &name,
+        linkage: b"",
+        extras: nprof_format::Extras::NONE,
+    };
+    writer.write(&Record::Head(Box::default())).unwrap();
+    writer.write(&Record::Function(function)).unwrap();
+    let stream = writer.finish().unwrap();
+    let mut reader = Reader::new(&stream[..]);
+    reader.next().unwrap();
+    match reader.next().unwrap() {
+        Some(Record::Function(function)) => {
+            assert_eq!(function.name.len(), nprof_format::limits::STRING);
+            assert!(function.name.ends_with(b"x..."));
+        }
+        other => panic!("{other:?}"),
+    }
+}
