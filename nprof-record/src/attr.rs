@@ -1,0 +1,84 @@
+//! How the events of a plan are described to the kernel: `struct perf_event_attr` of
+//! include/uapi/linux/perf_event.h. Pure.
+
+use perf_event_open_sys::bindings as perf;
+use perf_event_open_sys::bindings::perf_event_attr;
+
+use crate::arch;
+use crate::event::{Scope, Unwind};
+use crate::session::{Level, Plan, Reach};
+
+impl Plan {
+    /// What both events have in common.
+    fn base_attr(&self) -> perf_event_attr {
+        let mut attr =
+            perf_event_attr { size: size_of::<perf_event_attr>() as u32, ..Default::default() };
+        attr.sample_type = u64::from(
+            perf::PERF_SAMPLE_IDENTIFIER
+                | perf::PERF_SAMPLE_TID
+                | perf::PERF_SAMPLE_TIME
+                | perf::PERF_SAMPLE_CPU,
+        );
+        attr.clockid = libc::CLOCK_MONOTONIC;
+        attr.set_use_clockid(1);
+        attr.set_disabled(1);
+        attr.set_sample_id_all(1);
+        attr.set_watermark(1);
+        attr.set_exclude_kernel(u64::from(self.scope == Scope::User));
+        attr.set_exclude_hv(u64::from(self.scope == Scope::User));
+        attr.set_exclude_user(u64::from(self.scope == Scope::Kernel));
+        if self.level >= Level::Lost {
+            attr.read_format = u64::from(perf::PERF_FORMAT_LOST);
+        }
+        if self.reach == Reach::Task {
+            attr.set_inherit(1);
+            attr.set_enable_on_exec(1);
+        }
+        attr
+    }
+
+    /// The event that tells of processes and mappings. It has a ring of its own, so that stacks
+    /// never crowd out what they are understood by. We are woken when `watermark` bytes are in it.
+    pub(crate) fn side_attr(&self, watermark: u32) -> perf_event_attr {
+        let mut attr = self.base_attr();
+        attr.type_ = perf::PERF_TYPE_SOFTWARE;
+        attr.config = u64::from(perf::PERF_COUNT_SW_DUMMY);
+        attr.set_mmap(1);
+        attr.set_mmap2(1);
+        attr.set_comm(1);
+        attr.set_comm_exec(1);
+        attr.set_task(1);
+        attr.set_ksymbol(u64::from(self.level >= Level::Ksymbol && self.scope != Scope::User));
+        attr.set_build_id(u64::from(self.level >= Level::BuildId));
+        attr.__bindgen_anon_2.wakeup_watermark = watermark;
+        attr
+    }
+
+    /// The event that samples. We are woken when `watermark` bytes are in its ring.
+    pub(crate) fn sample_attr(&self, watermark: u32) -> perf_event_attr {
+        let mut attr = self.base_attr();
+        attr.type_ = self.event.kind;
+        attr.config = u64::from(self.event.config);
+        attr.set_freq(1);
+        attr.__bindgen_anon_1.sample_freq = self.frequency;
+        attr.set_exclude_idle(1);
+        attr.sample_type |= u64::from(perf::PERF_SAMPLE_IP | perf::PERF_SAMPLE_PERIOD);
+        if self.level == Level::InheritRead {
+            attr.sample_type |= u64::from(perf::PERF_SAMPLE_READ);
+        }
+        if self.has_callchain() {
+            attr.sample_type |= u64::from(perf::PERF_SAMPLE_CALLCHAIN);
+            // Asking for the kernel's part takes rights even where the kernel is not sampled.
+            attr.set_exclude_callchain_kernel(u64::from(self.scope == Scope::User));
+            attr.set_exclude_callchain_user(u64::from(self.unwind == Unwind::Dwarf));
+        }
+        if self.unwind == Unwind::Dwarf {
+            attr.sample_type |=
+                u64::from(perf::PERF_SAMPLE_REGS_USER | perf::PERF_SAMPLE_STACK_USER);
+            attr.sample_regs_user = arch::MASK;
+            attr.sample_stack_user = self.stack_size;
+        }
+        attr.__bindgen_anon_2.wakeup_watermark = watermark;
+        attr
+    }
+}

@@ -1,0 +1,294 @@
+//! The unwind tables of an image: for an address, the rule that finds the caller's registers.
+//!
+//! gimli reads DWARF's call frame information; this module keeps the rules it has read. They are
+//! kept by image address, so that all processes that map an image share them, whatever is
+//! mapped or unmapped beside it. An image has few distinct rules, so each is kept once.
+
+use std::rc::Rc;
+
+use gimli::{
+    BaseAddresses, CfaRule, CieOrFde, DebugFrame, EhFrame, EhFrameHdr, Encoding, EndianSlice,
+    FrameDescriptionEntry, LittleEndian, Pointer, RegisterRule, UnwindContext, UnwindExpression,
+    UnwindSection,
+};
+use rustc_hash::FxHashMap;
+
+use crate::arch;
+
+/// Addresses whose rule is remembered, per image; beyond that all are forgotten.
+const MEMO_MAX: usize = 1 << 18;
+
+type Slice<'a> = EndianSlice<'a, LittleEndian>;
+
+/// A section with an unwind table.
+#[derive(Clone, Debug)]
+pub(crate) struct Table {
+    /// Its image address.
+    pub(crate) address: u64,
+    pub(crate) bytes: Rc<[u8]>,
+}
+
+impl Table {
+    fn slice(&self) -> Slice<'_> {
+        EndianSlice::new(&self.bytes, LittleEndian)
+    }
+
+    /// Of `.eh_frame_hdr`: the image address of `.eh_frame`.
+    pub(crate) fn eh_frame_address(&self) -> Option<u64> {
+        let bases = BaseAddresses::default().set_eh_frame_hdr(self.address);
+        match EhFrameHdr::from(self.slice()).parse(&bases, 8).ok()?.eh_frame_ptr() {
+            Pointer::Direct(address) => Some(address),
+            Pointer::Indirect(_) => None,
+        }
+    }
+}
+
+/// The sections unwind tables may be in.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tables {
+    /// The image address of `.text`.
+    pub(crate) text: u64,
+    /// The image address of `.got`.
+    pub(crate) got: u64,
+    pub(crate) eh_frame: Option<Table>,
+    pub(crate) eh_frame_hdr: Option<Table>,
+    pub(crate) debug_frame: Option<Table>,
+}
+
+/// A DWARF expression.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Expression {
+    pub(crate) code: Box<[u8]>,
+    pub(crate) encoding: Encoding,
+}
+
+/// Where the canonical frame address (CFA) is: the stack pointer before the call.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Cfa {
+    /// So many bytes from a register's value.
+    Register(u16, i64),
+    /// What this gives.
+    Expression(Expression),
+}
+
+/// Where the caller's value of a register is.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Saved {
+    /// Nowhere. For the return address: there is no caller.
+    Undefined,
+    /// Still in the register.
+    Same,
+    /// In memory, so many bytes from the CFA.
+    At(i64),
+    /// It is the CFA plus so many bytes.
+    Is(i64),
+    /// In another register.
+    Register(u16),
+    /// In memory where this points.
+    AtExpression(Expression),
+    /// It is what this gives.
+    IsExpression(Expression),
+}
+
+/// How to find the registers of the caller.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Row {
+    pub(crate) cfa: Cfa,
+    pub(crate) return_address: Saved,
+    /// By DWARF's numbers; without the return address and registers there is no rule for.
+    pub(crate) registers: Box<[(u16, Saved)]>,
+    /// Whether this is the frame the kernel makes to call a signal handler: what it "returns"
+    /// to was interrupted, not left by a call.
+    pub(crate) signal: bool,
+}
+
+impl Row {
+    /// Whether there is no caller.
+    pub(crate) fn is_root(&self) -> bool {
+        self.return_address == Saved::Undefined
+    }
+}
+
+/// Where the entry for an address is found.
+#[derive(Debug)]
+enum Index {
+    /// By the linker's sorted table `.eh_frame_hdr`.
+    Header(Table),
+    /// By our own: start, end, and offset in the section, sorted.
+    Own(Vec<(u64, u64, usize)>),
+}
+
+/// Which of the two forms of call frame information a section has.
+#[derive(Debug)]
+enum Section {
+    Eh(Table),
+    Debug(Table),
+}
+
+/// The unwind tables of one image.
+#[derive(Debug)]
+pub(crate) struct Cfi {
+    parts: Vec<(Section, Index)>,
+    bases: BaseAddresses,
+    context: Box<UnwindContext<usize>>,
+    memo: FxHashMap<u64, Option<Rc<Row>>>,
+    rows: FxHashMap<Rc<Row>, ()>,
+}
+
+impl Cfi {
+    /// Takes the sections of an image; `None` when there is no table in them.
+    pub(crate) fn new(tables: Tables) -> Option<Self> {
+        let mut bases = BaseAddresses::default().set_text(tables.text).set_got(tables.got);
+        let mut parts = Vec::new();
+        if let Some(frames) = tables.eh_frame {
+            bases = bases.set_eh_frame(frames.address);
+            let header = tables.eh_frame_hdr.filter(has_search_table);
+            let index = match header {
+                Some(header) => {
+                    bases = bases.set_eh_frame_hdr(header.address);
+                    Index::Header(header)
+                }
+                None => Index::Own(index(&EhFrame::from(frames.slice()), &bases)),
+            };
+            parts.push((Section::Eh(frames), index));
+        }
+        if let Some(frames) = tables.debug_frame {
+            let own = index(&debug_frame(&frames), &bases);
+            parts.push((Section::Debug(frames), Index::Own(own)));
+        }
+        if parts.is_empty() {
+            return None;
+        }
+        let (memo, rows) = (FxHashMap::default(), FxHashMap::default());
+        Some(Self { parts, bases, context: Box::default(), memo, rows })
+    }
+
+    /// The rule at an image address; `None` when no table covers it.
+    pub(crate) fn row(&mut self, address: u64) -> Option<Rc<Row>> {
+        if let Some(row) = self.memo.get(&address) {
+            return row.clone();
+        }
+        if self.memo.len() >= MEMO_MAX {
+            self.memo.clear();
+            self.rows.clear();
+        }
+        let row = self.read(address).map(|row| self.unique(row));
+        self.memo.insert(address, row.clone());
+        row
+    }
+
+    fn unique(&mut self, row: Row) -> Rc<Row> {
+        if let Some((row, ())) = self.rows.get_key_value(&row) {
+            return row.clone();
+        }
+        let row = Rc::new(row);
+        self.rows.insert(row.clone(), ());
+        row
+    }
+
+    fn read(&mut self, address: u64) -> Option<Row> {
+        let (bases, context) = (&self.bases, &mut *self.context);
+        self.parts.iter().find_map(|(section, index)| match section {
+            Section::Eh(table) => {
+                let frames = EhFrame::from(table.slice());
+                let at = index.find(address, bases)?;
+                row_of(&frames, at, bases, context, address)
+            }
+            Section::Debug(table) => {
+                let at = index.find(address, bases)?;
+                row_of(&debug_frame(table), at, bases, context, address)
+            }
+        })
+    }
+}
+
+impl Index {
+    /// The offset in the section of the entry that may cover an address.
+    fn find(&self, address: u64, bases: &BaseAddresses) -> Option<usize> {
+        match self {
+            Self::Header(table) => {
+                let header = EhFrameHdr::from(table.slice()).parse(bases, 8).ok()?;
+                let search = header.table()?;
+                let pointer = search.lookup(address, bases).ok()?;
+                Some(search.pointer_to_offset(pointer).ok()?.0)
+            }
+            Self::Own(entries) => {
+                let behind = entries.partition_point(|&(start, _, _)| start <= address);
+                let &(_, end, offset) = entries.get(behind.checked_sub(1)?)?;
+                (address < end).then_some(offset)
+            }
+        }
+    }
+}
+
+fn debug_frame(table: &Table) -> DebugFrame<Slice<'_>> {
+    let mut frames = DebugFrame::from(table.slice());
+    frames.set_address_size(8);
+    frames
+}
+
+fn has_search_table(header: &Table) -> bool {
+    let bases = BaseAddresses::default().set_eh_frame_hdr(header.address);
+    EhFrameHdr::from(header.slice()).parse(&bases, 8).is_ok_and(|header| header.table().is_some())
+}
+
+/// Sorts the entries of a section that has no index.
+fn index<'a, S: UnwindSection<Slice<'a>>>(
+    section: &S,
+    bases: &BaseAddresses,
+) -> Vec<(u64, u64, usize)> {
+    let mut entries = section.entries(bases);
+    let mut index = Vec::new();
+    while let Ok(Some(entry)) = entries.next() {
+        let CieOrFde::Fde(partial) = entry else { continue };
+        let Ok(entry) = partial.parse(S::cie_from_offset) else { continue };
+        index.push((entry.initial_address(), entry.end_address(), entry.offset()));
+    }
+    index.sort_unstable();
+    index
+}
+
+fn row_of<'a, S: UnwindSection<Slice<'a>>>(
+    section: &S,
+    at: usize,
+    bases: &BaseAddresses,
+    context: &mut UnwindContext<usize>,
+    address: u64,
+) -> Option<Row> {
+    let entry: FrameDescriptionEntry<Slice<'a>> =
+        section.fde_from_offset(bases, S::Offset::from(at), S::cie_from_offset).ok()?;
+    let signal = entry.is_signal_trampoline();
+    let encoding = entry.cie().encoding();
+    let column = entry.cie().return_address_register();
+    let row = entry.unwind_info_for_address(section, bases, context, address).ok()?;
+    let expression = |expression: &UnwindExpression<usize>| {
+        let code = expression.get(section).ok()?;
+        Some(Expression { code: code.0.slice().into(), encoding })
+    };
+    let cfa = match row.cfa() {
+        CfaRule::RegisterAndOffset { register, offset } => Cfa::Register(register.0, *offset),
+        CfaRule::Expression(code) => Cfa::Expression(expression(code)?),
+    };
+    let mut return_address = Saved::Undefined;
+    let mut registers = Vec::new();
+    for (register, rule) in row.registers() {
+        let saved = match rule {
+            RegisterRule::SameValue => Saved::Same,
+            RegisterRule::Offset(offset) => Saved::At(*offset),
+            RegisterRule::ValOffset(offset) => Saved::Is(*offset),
+            RegisterRule::Register(other) => Saved::Register(other.0),
+            RegisterRule::Expression(code) => Saved::AtExpression(expression(code)?),
+            RegisterRule::ValExpression(code) => Saved::IsExpression(expression(code)?),
+            _ => Saved::Undefined,
+        };
+        match register {
+            &register if register == column => return_address = saved,
+            register if usize::from(register.0) < arch::COUNT => {
+                registers.push((register.0, saved));
+            }
+            _ => {}
+        }
+    }
+    registers.sort_unstable_by_key(|(register, _)| *register);
+    Some(Row { cfa, return_address, registers: registers.into(), signal })
+}

@@ -1,0 +1,396 @@
+//! From kernel records to the stream's: follows the command's processes, and writes what became
+//! of them and where they were. What is not the command's is dropped first.
+
+use nprof_format::{
+    Cause, Change, ChangeKind, EventId, Extras, ExtrasBuilder, Lost, Mark, NO_CPU, Record, Sample,
+    Task, TaskId,
+};
+
+use crate::event::Unwind;
+use crate::images;
+use crate::intern::Sink;
+use crate::maps::Mapping;
+use crate::process::{Renamed, Tree};
+use crate::resolve::Resolver;
+use crate::ring::{self, Body, Mmap, Stamp};
+
+/// The one event there is.
+pub(crate) const EVENT: EventId = EventId(1);
+
+/// What was seen so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    /// Samples with an incomplete stack.
+    pub(crate) incomplete: u64,
+    /// The sum of the samples' weights.
+    pub(crate) weight: u64,
+    /// Samples lost, as far as is known.
+    pub(crate) lost: u64,
+    /// Records of processes and mappings lost.
+    pub(crate) side_lost: u64,
+}
+
+/// Turns kernel records into the stream's.
+#[derive(Debug)]
+pub(crate) struct Converter<S> {
+    pub(crate) sink: S,
+    pub(crate) counts: Counts,
+    /// The definition of the event, for each epoch.
+    event: nprof_format::Event,
+    tree: Tree,
+    resolver: Resolver,
+    tasks: u32,
+    /// How the command ended, once it is known: its first thread's exit carries it.
+    pub(crate) exit: Option<(u32, String)>,
+}
+
+impl<S: Sink> Converter<S> {
+    /// Begins with the definition of the event, and waits for process `pid` to execute.
+    pub(crate) fn new(
+        mut sink: S,
+        event: nprof_format::Event,
+        unwind: Unwind,
+        depth: usize,
+        pid: u32,
+    ) -> Self {
+        sink.take(&Record::Event(Box::new(event.clone())));
+        Self {
+            sink,
+            counts: Counts::default(),
+            event,
+            tree: Tree::awaiting(pid),
+            resolver: Resolver::new(unwind, depth),
+            tasks: 0,
+            exit: None,
+        }
+    }
+
+    /// Whether samples of this thread are wanted. Asked before anything is made of them.
+    pub(crate) fn wants(&self, tid: u32) -> bool {
+        self.tree.task(tid).is_some()
+    }
+
+    /// A round of records is over.
+    pub(crate) fn end_round(&mut self) {
+        self.tree.end_round();
+    }
+
+    /// Takes in one record; `side` says whether it is of the ring of processes and mappings.
+    pub(crate) fn take(&mut self, stamp: Stamp, body: &Body<'_>, side: bool) {
+        match body {
+            Body::Sample(sample) => self.sample(stamp, sample),
+            Body::Mmap(mmap) => self.map(mmap),
+            &Body::Comm { tid, exec, name, .. } => self.rename(stamp, tid, exec, name),
+            &Body::Fork(kin) => {
+                if self.tree.fork(kin, stamp) {
+                    self.define_task(kin.tid);
+                }
+            }
+            &Body::Exit(kin) => self.exit(stamp, kin),
+            &Body::Lost(count) => self.lost(stamp, count, side, Cause::Ring),
+            Body::Throttle => self.lost(stamp, 0, side, Cause::Throttle),
+            Body::Other => {}
+        }
+    }
+
+    /// Says that records were lost.
+    pub(crate) fn lost(&mut self, stamp: Stamp, count: u64, side: bool, cause: Cause) {
+        let total = if side { &mut self.counts.side_lost } else { &mut self.counts.lost };
+        *total += count;
+        self.sink.take(&Record::Lost(Lost {
+            time: stamp.time,
+            event: if side { EventId::NONE } else { EVENT },
+            cpu: stamp.cpu,
+            task: TaskId::NONE,
+            count,
+            cause,
+            extras: Extras::NONE,
+        }));
+    }
+
+    fn map(&mut self, mmap: &Mmap<'_>) {
+        let Some(process) = self.tree.process_mut(mmap.pid) else { return };
+        let serial = process.serial;
+        if images::is_file(mmap.path)
+            && let Some(exec) = process.exec.take()
+        {
+            self.executed(exec, mmap.path);
+        }
+        let (image, offset) = self.resolver.images.of_mapping(mmap, serial);
+        let end = mmap.start.saturating_add(mmap.length);
+        self.tree.map(mmap.pid, Mapping { start: mmap.start, end, offset, image });
+    }
+
+    fn rename(&mut self, stamp: Stamp, tid: u32, exec: bool, name: &[u8]) {
+        match self.tree.rename(tid, exec, name, stamp) {
+            Some(Renamed::Began) => self.define_task(tid),
+            Some(Renamed::Named) => {
+                self.change(stamp.time, tid, ChangeKind::Comm, name, Extras::NONE);
+            }
+            // Told when its image is mapped: that comes next, and has the path.
+            Some(Renamed::Executed) | None => {}
+        }
+    }
+
+    /// An exec is told once its image is known.
+    fn executed(&mut self, (tid, time): (u32, u64), path: &[u8]) {
+        let comm = self.tree.task(tid).map(|task| task.comm.clone()).unwrap_or_default();
+        let mut extras = ExtrasBuilder::new();
+        if !path.is_empty() {
+            extras.add("exe", path);
+        }
+        self.change(time, tid, ChangeKind::Exec, &comm, extras.extras());
+    }
+
+    fn exit(&mut self, stamp: Stamp, kin: ring::Kin) {
+        let pending = self.tree.process_mut(kin.pid).and_then(|process| process.exec.take());
+        if let Some(exec) = pending {
+            self.executed(exec, b"");
+        }
+        if !self.tree.exit(kin) {
+            return;
+        }
+        let known = self.exit.as_ref().filter(|(pid, _)| *pid == kin.tid);
+        let status = known.map(|(_, status)| status.clone()).unwrap_or_default();
+        self.change(stamp.time, kin.tid, ChangeKind::Exit, status.as_bytes(), Extras::NONE);
+    }
+
+    fn change(&mut self, time: u64, tid: u32, kind: ChangeKind, value: &[u8], extras: Extras<'_>) {
+        let Some(task) = self.tree.task(tid).map(|task| task.id) else { return };
+        self.sink.take(&Record::Change(Change { time, task, kind, value, extras }));
+    }
+
+    fn define_task(&mut self, tid: u32) {
+        self.tasks += 1;
+        let id = TaskId(self.tasks);
+        self.tree.set_id(tid, id);
+        let Some(task) = self.tree.task(tid) else { return };
+        let record = Task {
+            id,
+            time: task.time,
+            pid: task.pid,
+            tid: task.tid,
+            parent: self.tree.parent_id(task),
+            comm: &task.comm,
+            extras: Extras::NONE,
+        };
+        self.sink.take(&Record::Task(record));
+    }
+
+    fn sample(&mut self, stamp: Stamp, sample: &ring::Sample<'_>) {
+        let Some(pid) = self.tree.task(stamp.tid).map(|task| task.pid) else { return };
+        let Some(process) = self.tree.process_mut(pid) else { return };
+        let mark = self.resolver.resolve(process, sample);
+        self.counts.incomplete += u64::from(mark != Mark::None);
+        if self.resolver.is_full() {
+            self.begin_epoch();
+        }
+        let node = self.resolver.node(&self.tree, &mut self.sink);
+        self.counts.weight = self.counts.weight.saturating_add(sample.period);
+        let task = self.tree.task(stamp.tid).map_or(TaskId::NONE, |task| task.id);
+        self.sink.take(&Record::Sample(Sample {
+            time: stamp.time,
+            event: EVENT,
+            task,
+            cpu: stamp.cpu,
+            node,
+            weight: sample.period,
+            count: 1,
+            extras: Extras::NONE,
+        }));
+    }
+
+    /// Forgets all ids, and defines again what lives.
+    fn begin_epoch(&mut self) {
+        self.resolver.begin_epoch(&mut self.sink);
+        self.sink.take(&Record::Event(Box::new(self.event.clone())));
+        self.tasks = 0;
+        for tid in self.tree.living() {
+            self.define_task(tid);
+        }
+    }
+}
+
+/// A stamp for what has no record of its own.
+pub(crate) fn stamp_at(time: u64, cpu: Option<u32>) -> Stamp {
+    Stamp { time, cpu: cpu.unwrap_or(NO_CPU), ..Stamp::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::intern::Dictionary;
+    use crate::ring::{Identity, Kin};
+    use crate::stack;
+
+    const COMMAND: u32 = 100;
+
+    /// Keeps what matters of the records.
+    #[derive(Default)]
+    struct Kept(Vec<String>);
+
+    impl Sink for Kept {
+        fn take(&mut self, record: &Record<'_>) {
+            self.0.push(match record {
+                Record::Task(task) => {
+                    format!("T{} {} {} of {}", task.id, task.pid, task.tid, task.parent)
+                }
+                Record::Change(change) => {
+                    let value = String::from_utf8_lossy(change.value);
+                    let exe = change.extras.get("exe").unwrap_or_default();
+                    format!(
+                        "X{} {} {value} {}",
+                        change.task,
+                        change.kind,
+                        String::from_utf8_lossy(&exe)
+                    )
+                }
+                Record::Image(image) => format!("I{} {}", image.id, image.kind),
+                Record::Frame(frame) => {
+                    let side = if frame.kernel { "k" } else { "u" };
+                    format!(
+                        "F{} {}+{:#x} {side} {}",
+                        frame.id, frame.image, frame.offset, frame.mark
+                    )
+                }
+                Record::Nodes(nodes) => format!("N{} {:?}", nodes.first, nodes.frames),
+                Record::Sample(sample) => format!("S{} {}", sample.task, sample.node),
+                Record::Lost(lost) => format!("L{} {} {}", lost.event, lost.count, lost.cause),
+                Record::Epoch(_) => "epoch".to_owned(),
+                _ => "other".to_owned(),
+            });
+        }
+    }
+
+    fn stamp(tid: u32) -> Stamp {
+        Stamp { pid: tid, tid, time: 5, cpu: 0 }
+    }
+
+    fn kin(pid: u32, parent_pid: u32, tid: u32) -> Kin {
+        Kin { pid, parent_pid, tid }
+    }
+
+    fn converter(unwind: Unwind) -> Converter<Kept> {
+        let mut converter =
+            Converter::new(Kept::default(), nprof_format::Event::default(), unwind, 10, COMMAND);
+        let exec = Body::Comm { pid: COMMAND, tid: COMMAND, exec: true, name: b"cmd" };
+        converter.take(stamp(COMMAND), &exec, true);
+        converter.take(stamp(COMMAND), &anonymous(0x1000), true);
+        converter.sink.0.clear();
+        converter
+    }
+
+    fn anonymous(start: u64) -> Body<'static> {
+        let identity = Identity::Inode(0, 0, 0, 0);
+        Body::Mmap(Mmap {
+            pid: COMMAND,
+            start,
+            length: 0x1000,
+            offset: 0,
+            identity,
+            path: b"//anon",
+        })
+    }
+
+    fn sample(ip: u64, chain: &[u8]) -> Body<'_> {
+        let in_kernel = ip > 1 << 63;
+        Body::Sample(ring::Sample {
+            ip,
+            in_kernel,
+            period: 7,
+            chain,
+            registers: &[],
+            compat: false,
+            stack: &[],
+        })
+    }
+
+    #[test]
+    fn what_is_not_the_commands_leaves_no_trace() {
+        let mut converter = converter(Unwind::None);
+        converter.take(stamp(7), &sample(0x1234, &[]), false);
+        converter.take(stamp(7), &Body::Fork(kin(8, 7, 8)), true);
+        converter.take(stamp(7), &Body::Comm { pid: 7, tid: 7, exec: true, name: b"no" }, true);
+        converter.take(stamp(7), &Body::Exit(kin(7, 1, 7)), true);
+        assert!(converter.sink.0.is_empty() && !converter.wants(7) && converter.wants(COMMAND));
+    }
+
+    #[test]
+    fn a_sample_defines_what_it_needs_first() {
+        let mut converter = converter(Unwind::None);
+        converter.take(stamp(COMMAND), &sample(0x1234, &[]), false);
+        converter.take(stamp(COMMAND), &sample(0x1234, &[]), false);
+        assert_eq!(
+            converter.sink.0,
+            ["I1 anon", "F1 1+0x1234 u none", "N1 [FrameId(1)]", "S1 1", "S1 1"]
+        );
+        assert_eq!((converter.counts.weight, converter.counts.incomplete), (14, 0));
+    }
+
+    #[test]
+    fn the_kernels_part_hangs_below_the_user_frame_and_the_mark_is_the_root() {
+        let mut converter = converter(Unwind::FramePointer);
+        let top = 0xffff_ffff_ffff_0000_u64;
+        let words = [stack::CONTEXT_KERNEL, top + 1, top + 2, (-512i64) as u64, 0x1010, 0x1020];
+        let chain: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        converter.take(stamp(COMMAND), &sample(top + 1, &chain), false);
+        let kept = &converter.sink.0;
+        let order: Vec<_> = kept.iter().filter_map(|line| line.strip_prefix('F')).collect();
+        assert!(order[0].ends_with("u frame"), "{kept:?}");
+        assert_eq!(order[1..3], ["2 1+0x1020 u none", "3 1+0x1010 u none"]);
+        assert!(order[3].ends_with("k none") && order[4].ends_with("k none"), "{kept:?}");
+        assert_eq!(converter.counts.incomplete, 1);
+    }
+
+    #[test]
+    fn an_exec_is_told_with_its_image() {
+        let mut converter = converter(Unwind::None);
+        converter.take(stamp(COMMAND), &Body::Fork(kin(101, COMMAND, 101)), true);
+        let exec = Body::Comm { pid: 101, tid: 101, exec: true, name: b"new" };
+        converter.take(stamp(101), &exec, true);
+        let identity = Identity::Inode(0, 0, 0, 0);
+        let mmap = Mmap { pid: 101, start: 0, length: 1, offset: 0, identity, path: b"/no/such" };
+        converter.take(stamp(101), &Body::Mmap(mmap), true);
+        converter.take(stamp(101), &Body::Exit(kin(101, COMMAND, 101)), true);
+        assert_eq!(converter.sink.0, ["T2 101 101 of 1", "X2 exec new /no/such", "X2 exit  "]);
+    }
+
+    #[test]
+    fn an_exec_without_an_image_is_told_at_the_end() {
+        let mut converter = converter(Unwind::None);
+        converter.exit = Some((COMMAND, "signal 9".to_owned()));
+        converter.take(stamp(COMMAND), &Body::Exit(kin(COMMAND, 1, COMMAND)), true);
+        assert_eq!(converter.sink.0, ["X1 exec cmd ", "X1 exit signal 9 "]);
+    }
+
+    #[test]
+    fn an_epoch_defines_again_what_lives() {
+        let mut converter = converter(Unwind::None);
+        converter.resolver.dictionary = Dictionary::new(1);
+        converter.take(stamp(COMMAND), &Body::Fork(kin(COMMAND, COMMAND, 101)), true);
+        converter.take(stamp(COMMAND), &sample(0x1001, &[]), false);
+        converter.sink.0.clear();
+        converter.take(stamp(101), &sample(0x1002, &[]), false);
+        let expected = [
+            "epoch",
+            "other",
+            "T1 100 100 of 0",
+            "T2 100 101 of 1",
+            "I1 anon",
+            "F1 1+0x1002 u none",
+            "N1 [FrameId(1)]",
+            "S2 1",
+        ];
+        assert_eq!(converter.sink.0, expected);
+    }
+
+    #[test]
+    fn losses_are_told_apart() {
+        let mut converter = converter(Unwind::None);
+        converter.take(stamp(0), &Body::Lost(3), false);
+        converter.take(stamp(0), &Body::Lost(2), true);
+        converter.take(stamp(0), &Body::Throttle, false);
+        assert_eq!(converter.sink.0, ["L1 3 ring", "L0 2 ring", "L1 0 throttle"]);
+        assert_eq!((converter.counts.lost, converter.counts.side_lost), (3, 2));
+    }
+}

@@ -1,0 +1,80 @@
+//! Facts about the machine, read from /proc and /sys; what cannot be read stays empty.
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+
+/// The CPUs that are on line; CPU 0 when that cannot be read.
+pub(crate) fn online_cpus() -> Vec<u32> {
+    let list = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
+    let cpus = cpu_list(list.trim());
+    if cpus.is_empty() { vec![0] } else { cpus }
+}
+
+/// The numbers in a list like `0-3,5`.
+fn cpu_list(list: &str) -> Vec<u32> {
+    let range = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        Some(first.parse().ok()?..=last.parse().ok()?)
+    };
+    list.split(',').filter_map(range).flatten().collect()
+}
+
+/// A value of /proc/sys, without its newline.
+pub(crate) fn setting(name: &str) -> String {
+    fs::read_to_string(format!("/proc/sys/{name}")).unwrap_or_default().trim_end().to_owned()
+}
+
+/// The operating system and its release.
+pub(crate) fn system() -> String {
+    format!("{} {}", setting("kernel/ostype"), setting("kernel/osrelease")).trim().to_owned()
+}
+
+/// The processor's model.
+pub(crate) fn cpu_model() -> String {
+    let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let named = info.lines().filter_map(|line| line.split_once(':'));
+    let model = named.into_iter().find(|(key, _)| key.trim() == "model name");
+    model.map_or_else(String::new, |(_, model)| model.trim().to_owned())
+}
+
+/// Words as one would type them to a shell.
+pub(crate) fn quoted(words: &[OsString]) -> Vec<u8> {
+    let words: Vec<_> = words.iter().map(|word| quote(word.as_bytes())).collect();
+    words.join(&b' ')
+}
+
+fn quote(word: &[u8]) -> Vec<u8> {
+    let is_plain = |&byte: &u8| byte.is_ascii_alphanumeric() || b"_-./:=@%+,".contains(&byte);
+    if !word.is_empty() && word.iter().all(is_plain) {
+        return word.to_vec();
+    }
+    let mut quoted = vec![b'\''];
+    for &byte in word {
+        match byte {
+            b'\'' => quoted.extend_from_slice(b"'\\''"),
+            byte => quoted.push(byte),
+        }
+    }
+    quoted.push(b'\'');
+    quoted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_cpus_are_read() {
+        assert_eq!(cpu_list("0-2,5,7-8"), [0, 1, 2, 5, 7, 8]);
+        assert_eq!(cpu_list("3"), [3]);
+        assert_eq!(cpu_list(""), [] as [u32; 0]);
+        assert_eq!(cpu_list("x,9-,2"), [2]);
+    }
+
+    #[test]
+    fn words_survive_a_shell() {
+        let words = ["ls", "-l", "a b", "it's", "", "$x"].map(OsString::from);
+        assert_eq!(quoted(&words), br"ls -l 'a b' 'it'\''s' '' '$x'");
+    }
+}

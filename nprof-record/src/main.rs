@@ -1,0 +1,55 @@
+//! Samples a command and its children with perf_event_open(2), and writes an nprof stream:
+//!
+//!     nprof-record -o - -- ./prog | nprof-symbolize | nprof-flat
+//!
+//! The command's exit status is passed on.
+
+mod arch;
+mod args;
+mod attr;
+mod cfi;
+mod child;
+mod convert;
+mod elf;
+mod event;
+mod host;
+mod images;
+mod intern;
+mod kernel;
+mod maps;
+mod order;
+mod output;
+mod process;
+mod record;
+mod report;
+mod resolve;
+mod ring;
+mod session;
+mod sources;
+mod stack;
+mod sys;
+mod unwind;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+/// The exit status of the recorder's own failures, as env(1) has it.
+const FAILURE: u8 = 125;
+
+fn main() -> ExitCode {
+    let args = match args::Args::try_parse() {
+        Ok(args) => args,
+        Err(error) => {
+            let _ = error.print();
+            return if error.use_stderr() { FAILURE.into() } else { ExitCode::SUCCESS };
+        }
+    };
+    match report::run(&args) {
+        Ok(status) => status.into(),
+        Err(error) => {
+            report::say(&format!("{error:#}"));
+            FAILURE.into()
+        }
+    }
+}

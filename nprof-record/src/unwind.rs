@@ -1,0 +1,423 @@
+//! From the registers and the copied stack of a sample to its chain of return addresses. Pure:
+//! what stands at an address is asked of a [`Code`].
+//!
+//! Every step says why it could not be made, because a stack that is cut short must never pass
+//! for a complete one. A stack is complete when its last frame is known to have no caller: its
+//! unwind table says so, its return address is 0, or it is the function the program starts in.
+//! Where no table covers an address the frame pointer is tried, and only followed to where code
+//! is mapped.
+
+use std::rc::Rc;
+
+use gimli::{EndianSlice, Evaluation, EvaluationResult, LittleEndian, Location, Value};
+use nprof_format::Mark;
+
+use crate::arch;
+use crate::cfi::{Cfa, Expression, Row, Saved};
+
+/// The most operations of one DWARF expression.
+const OPERATIONS_MAX: u32 = 1000;
+
+/// What is known of the code at an address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// No executable memory is mapped there.
+    Unmapped,
+    /// No unwind table covers it.
+    NoTable,
+    /// The table's rule.
+    Row(Rc<Row>),
+    /// It is the function the program starts in, and no table covers it.
+    Entry,
+    /// It is what signal handlers return to, and no table covers it.
+    SignalReturn,
+}
+
+/// The code of a process.
+pub(crate) trait Code {
+    /// What is known of the code at an address.
+    fn look(&mut self, address: u64) -> Look;
+}
+
+/// The user stack, as much as was copied.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stack<'a> {
+    /// The address of the first byte.
+    pub(crate) start: u64,
+    pub(crate) bytes: &'a [u8],
+}
+
+impl Stack<'_> {
+    fn read(&self, address: u64) -> Result<u64, Mark> {
+        if self.bytes.is_empty() {
+            return Err(Mark::Unread);
+        }
+        let at = address.checked_sub(self.start).ok_or(Mark::Frame)?;
+        let at = usize::try_from(at).map_err(|_| Mark::Copy)?;
+        let word = self.bytes.get(at..).and_then(<[u8]>::first_chunk).ok_or(Mark::Copy)?;
+        Ok(u64::from_le_bytes(*word))
+    }
+}
+
+/// The registers of a frame, by DWARF's numbers; some may not be known any more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Registers {
+    values: [u64; arch::COUNT],
+    known: u32,
+}
+
+impl Registers {
+    /// A register's value, if it is known.
+    pub(crate) fn get(&self, register: u16) -> Result<u64, Mark> {
+        let known = register < 32 && self.known >> register & 1 != 0;
+        self.values.get(usize::from(register)).copied().filter(|_| known).ok_or(Mark::Frame)
+    }
+
+    /// Sets a register's value.
+    pub(crate) fn set(&mut self, register: u16, value: u64) {
+        if let Some(slot) = self.values.get_mut(usize::from(register)) {
+            *slot = value;
+            self.known |= 1 << register;
+        }
+    }
+
+    /// The registers of a sample, in the order of [`arch::MASK`]; `None` when some are missing.
+    pub(crate) fn from_sample(values: impl Iterator<Item = u64>) -> Option<Self> {
+        let mut registers = Self::default();
+        let mut count = 0;
+        for (&number, value) in arch::NUMBERS.iter().zip(values) {
+            registers.set(number, value);
+            count += 1;
+        }
+        (count == arch::COUNT).then_some(registers)
+    }
+}
+
+/// An address on a stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Address {
+    pub(crate) value: u64,
+    /// Whether it is a return address, so that the call lies just before it.
+    pub(crate) returns: bool,
+}
+
+impl Address {
+    /// An address inside of the instruction meant.
+    pub(crate) fn inside(self) -> u64 {
+        if self.returns { self.value.wrapping_sub(1) } else { self.value }
+    }
+}
+
+/// Walks a stack, and appends the addresses found to `addresses`, leaf first and at most
+/// `depth`. Gives why there are no more: [`Mark::None`] when the stack is complete.
+pub(crate) fn unwind(
+    mut registers: Registers,
+    stack: Stack<'_>,
+    code: &mut impl Code,
+    depth: usize,
+    addresses: &mut Vec<Address>,
+) -> Mark {
+    let Ok(ip) = registers.get(arch::IP) else { return Mark::Unread };
+    let mut address = Address { value: ip, returns: false };
+    for count in 0.. {
+        let look = code.look(address.inside());
+        if look == Look::Unmapped {
+            return Mark::Mapping;
+        }
+        if count >= depth {
+            return Mark::Depth;
+        }
+        addresses.push(address);
+        match step(&registers, stack, &look, code) {
+            Ok(Some((caller, returns))) => {
+                registers = caller;
+                address = Address { value: caller.values[usize::from(arch::IP)], returns };
+            }
+            Ok(None) => return Mark::None,
+            Err(mark) => return mark,
+        }
+    }
+    Mark::Depth
+}
+
+/// The caller's registers, and whether its instruction pointer is a return address; `None` at
+/// the end of the stack.
+type Step = Result<Option<(Registers, bool)>, Mark>;
+
+fn step(registers: &Registers, stack: Stack<'_>, look: &Look, code: &mut impl Code) -> Step {
+    match look {
+        Look::Row(row) => step_by_row(registers, stack, row),
+        Look::Entry => Ok(None),
+        Look::SignalReturn => step_from_handler(registers, stack),
+        Look::NoTable | Look::Unmapped => step_by_frame_pointer(registers, stack, code),
+    }
+}
+
+fn step_by_row(registers: &Registers, stack: Stack<'_>, row: &Row) -> Step {
+    if row.is_root() {
+        return Ok(None);
+    }
+    let cfa = match &row.cfa {
+        Cfa::Register(register, offset) => registers.get(*register)?.wrapping_add_signed(*offset),
+        Cfa::Expression(code) => evaluate(code, None, registers, stack)?,
+    };
+    let mut caller = Registers::default();
+    for register in arch::PRESERVED {
+        if let Ok(value) = registers.get(register) {
+            caller.set(register, value);
+        }
+    }
+    caller.set(arch::SP, cfa);
+    for (register, saved) in &row.registers {
+        match restore(*register, saved, cfa, registers, stack) {
+            Ok(value) => caller.set(*register, value),
+            // Without the register the walk may well go on: most rules need the stack pointer
+            // only. In an epilogue it may have been popped, below the stack pointer.
+            Err(_) if *register != arch::SP => caller.known &= !(1 << register),
+            Err(mark) => return Err(mark),
+        }
+    }
+    let ip = restore(arch::IP, &row.return_address, cfa, registers, stack)?;
+    if ip == 0 {
+        return Ok(None);
+    }
+    // The stack of an interrupted program may be anywhere, that of a caller is above; or just
+    // there, where the return address is in a register (vfork in glibc).
+    let (above, here) = (caller.get(arch::SP)?, registers.get(arch::SP)?);
+    let advanced = above > here || above == here && ip != registers.get(arch::IP)?;
+    if !row.signal && !advanced {
+        return Err(Mark::Frame);
+    }
+    caller.set(arch::IP, ip);
+    Ok(Some((caller, !row.signal)))
+}
+
+fn restore(
+    register: u16,
+    saved: &Saved,
+    cfa: u64,
+    registers: &Registers,
+    stack: Stack<'_>,
+) -> Result<u64, Mark> {
+    match saved {
+        Saved::Undefined => Err(Mark::Frame),
+        Saved::Same => registers.get(register),
+        Saved::At(offset) => stack.read(cfa.wrapping_add_signed(*offset)),
+        Saved::Is(offset) => Ok(cfa.wrapping_add_signed(*offset)),
+        Saved::Register(other) => registers.get(*other),
+        Saved::AtExpression(code) => stack.read(evaluate(code, Some(cfa), registers, stack)?),
+        Saved::IsExpression(code) => evaluate(code, Some(cfa), registers, stack),
+    }
+}
+
+/// What a DWARF expression gives, from an initial value on its stack.
+fn evaluate(
+    code: &Expression,
+    initial: Option<u64>,
+    registers: &Registers,
+    stack: Stack<'_>,
+) -> Result<u64, Mark> {
+    let slice = EndianSlice::new(&code.code, LittleEndian);
+    let mut evaluation = Evaluation::new(slice, code.encoding);
+    evaluation.set_max_iterations(OPERATIONS_MAX);
+    if let Some(initial) = initial {
+        evaluation.set_initial_value(initial);
+    }
+    let mut result = evaluation.evaluate();
+    loop {
+        result = match result.map_err(|_| Mark::Frame)? {
+            EvaluationResult::Complete => break,
+            EvaluationResult::RequiresRegister { register, .. } => {
+                evaluation.resume_with_register(Value::Generic(registers.get(register.0)?))
+            }
+            EvaluationResult::RequiresMemory { address, size, space: None, .. } => {
+                let word = stack.read(address)?;
+                let bits = u32::from(size.clamp(1, 8)) * 8;
+                evaluation.resume_with_memory(Value::Generic(word & (u64::MAX >> (64 - bits))))
+            }
+            _ => return Err(Mark::Frame),
+        };
+    }
+    match evaluation.as_result().last().map(|piece| &piece.location) {
+        Some(&Location::Address { address }) => Ok(address),
+        _ => Err(Mark::Frame),
+    }
+}
+
+/// Leaves a signal handler by what the kernel saved on the stack before it called it.
+fn step_from_handler(registers: &Registers, stack: Stack<'_>) -> Step {
+    let sp = registers.get(arch::SP)?;
+    let mut caller = Registers::default();
+    for (register, offset) in arch::SIGNAL_SAVED {
+        caller.set(register, stack.read(sp.wrapping_add_signed(offset))?);
+    }
+    Ok(Some((caller, false)))
+}
+
+/// Tries the frame pointer where there is no table: a guess, so it must lead to mapped code.
+fn step_by_frame_pointer(registers: &Registers, stack: Stack<'_>, code: &mut impl Code) -> Step {
+    let fp = registers.get(arch::FP).map_err(|_| Mark::Table)?;
+    if fp < registers.get(arch::SP)? {
+        return Err(Mark::Table);
+    }
+    let read = |address| stack.read(address).map_err(|_| Mark::Table);
+    let (above, ip) = (read(fp)?, read(fp.wrapping_add(8))?);
+    if code.look(ip.wrapping_sub(1)) == Look::Unmapped {
+        return Err(Mark::Table);
+    }
+    let mut caller = Registers::default();
+    caller.set(arch::FP, above);
+    caller.set(arch::SP, fp.wrapping_add(16));
+    caller.set(arch::IP, ip);
+    Ok(Some((caller, true)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Code whose rules are given by address; everything from 0x1000 to 0x9000 is mapped.
+    struct Rules(Vec<(u64, Look)>);
+
+    impl Code for Rules {
+        fn look(&mut self, address: u64) -> Look {
+            let found = self.0.iter().rev().find(|(start, _)| address >= *start);
+            match found {
+                Some((_, look)) if (0x1000..0x9000).contains(&address) => look.clone(),
+                _ => Look::Unmapped,
+            }
+        }
+    }
+
+    fn row(cfa: Cfa, return_address: Saved, registers: &[(u16, Saved)], signal: bool) -> Look {
+        Look::Row(Rc::new(Row { cfa, return_address, registers: registers.into(), signal }))
+    }
+
+    /// A frame of `size` bytes, its return address included, that saves nothing.
+    fn frame(size: i64) -> Look {
+        row(Cfa::Register(arch::SP, size), Saved::At(-8), &[], false)
+    }
+
+    fn root() -> Look {
+        row(Cfa::Register(arch::SP, 8), Saved::Undefined, &[], false)
+    }
+
+    fn walk(rules: Vec<(u64, Look)>, fp: u64, words: &[u64]) -> (Vec<u64>, Mark) {
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let mut registers = Registers::default();
+        registers.set(arch::IP, 0x1000);
+        registers.set(arch::SP, 0x7000_0000);
+        registers.set(arch::FP, fp);
+        let stack = Stack { start: 0x7000_0000, bytes: &bytes };
+        let mut addresses = Vec::new();
+        let mark = unwind(registers, stack, &mut Rules(rules), 10, &mut addresses);
+        (addresses.iter().map(|address| address.value).collect(), mark)
+    }
+
+    #[test]
+    fn rules_lead_to_the_root() {
+        let rules = vec![(0x1000, frame(16)), (0x2000, frame(8)), (0x3000, root())];
+        assert_eq!(
+            walk(rules, 0, &[1, 0x2005, 0x3005]),
+            (vec![0x1000, 0x2005, 0x3005], Mark::None)
+        );
+    }
+
+    #[test]
+    fn a_return_address_is_looked_up_before_itself() {
+        // 0x2000 is where the next function begins: the call was the last of its function.
+        let rules = vec![(0x1000, frame(8)), (0x1500, root()), (0x2000, Look::NoTable)];
+        assert_eq!(walk(rules, 0, &[0x2000]), (vec![0x1000, 0x2000], Mark::None));
+    }
+
+    #[test]
+    fn a_return_address_of_zero_ends_the_stack() {
+        assert_eq!(walk(vec![(0x1000, frame(8))], 0, &[0]).1, Mark::None);
+    }
+
+    #[test]
+    fn each_way_to_fail_has_its_mark() {
+        let long = || vec![(0x1000, frame(8))];
+        assert_eq!(walk(long(), 0, &[0x1001, 0x1001]).1, Mark::Copy);
+        assert_eq!(walk(long(), 0, &[]).1, Mark::Unread);
+        assert_eq!(walk(long(), 0, &[0x1001; 20]).1, Mark::Depth);
+        assert_eq!(walk(long(), 0, &[0xdead_0000]).1, Mark::Mapping);
+        assert_eq!(walk(vec![(0x1000, frame(0))], 0, &[0x1001]).1, Mark::Frame);
+        let lost = row(Cfa::Register(10, 8), Saved::At(-8), &[], false);
+        assert_eq!(walk(vec![(0x1000, lost)], 0, &[0x1001]).1, Mark::Frame);
+        assert_eq!(walk(vec![(0x1000, Look::NoTable)], 0, &[0x1001]).1, Mark::Table);
+        assert_eq!(walk(vec![], 0, &[0x1001]), (vec![], Mark::Mapping));
+    }
+
+    #[test]
+    fn without_a_table_the_frame_pointer_is_followed_into_mapped_code_only() {
+        let rules = || vec![(0x1000, Look::NoTable), (0x3000, root())];
+        let words = [7, 0x7000_0000, 0x3005, 8];
+        assert_eq!(walk(rules(), 0x7000_0008, &words), (vec![0x1000, 0x3005], Mark::None));
+        assert_eq!(walk(rules(), 0x7000_0010, &words), (vec![0x1000], Mark::Table));
+        assert_eq!(walk(rules(), 0, &words), (vec![0x1000], Mark::Table));
+        assert_eq!(walk(rules(), u64::MAX - 4, &words), (vec![0x1000], Mark::Table));
+    }
+
+    #[test]
+    fn the_entry_without_a_table_is_the_end() {
+        assert_eq!(walk(vec![(0x1000, Look::Entry)], 0, &[1]).1, Mark::None);
+    }
+
+    #[test]
+    fn a_saved_register_can_be_the_next_frames_base() {
+        // The first function saved rbx, which holds the second one's frame.
+        let first = row(Cfa::Register(arch::SP, 16), Saved::At(-8), &[(3, Saved::At(-16))], false);
+        let second = row(Cfa::Register(3, 16), Saved::At(-8), &[], false);
+        let rules = vec![(0x1000, first), (0x2000, second), (0x3000, root())];
+        let words = [0x7000_0018, 0x2005, 0, 5, 0x3005];
+        assert_eq!(walk(rules, 0, &words), (vec![0x1000, 0x2005, 0x3005], Mark::None));
+    }
+
+    #[test]
+    fn a_return_address_can_be_in_a_register() {
+        let first = row(Cfa::Register(arch::SP, 0), Saved::Register(5), &[], false);
+        let mut registers = Registers::default();
+        registers.set(arch::IP, 0x1000);
+        registers.set(arch::SP, 0x7000_0000);
+        registers.set(5, 0x3005);
+        let stack = Stack { start: 0x7000_0000, bytes: &[0; 8] };
+        let mut addresses = Vec::new();
+        let mut rules = Rules(vec![(0x1000, first), (0x3000, root())]);
+        let mark = unwind(registers, stack, &mut rules, 10, &mut addresses);
+        assert_eq!((addresses.len(), mark), (2, Mark::None));
+    }
+
+    #[test]
+    fn expressions_read_registers_and_the_stack() {
+        let encoding =
+            gimli::Encoding { address_size: 8, format: gimli::Format::Dwarf32, version: 4 };
+        // DW_OP_breg7 8; DW_OP_deref: the CFA is stored above the stack pointer.
+        let code = Expression { code: vec![0x77, 8, 0x06].into(), encoding };
+        let rules =
+            vec![(0x1000, row(Cfa::Expression(code), Saved::At(-8), &[], false)), (0x3000, root())];
+        let words = [0, 0x7000_0018, 0x3005];
+        assert_eq!(walk(rules, 0, &words), (vec![0x1000, 0x3005], Mark::None));
+    }
+
+    #[test]
+    fn a_signal_handlers_caller_was_interrupted() {
+        let mut words = [0u64; 24];
+        words[15] = 0x7000_0050; // rbp
+        words[20] = 0x7000_00a8; // rsp
+        words[21] = 0x3000; // rip: the first instruction of its function
+        words[0] = 0x2001;
+        let mut shifted = words.to_vec();
+        shifted.insert(0, 0x2001);
+        let rules = vec![(0x1000, frame(8)), (0x2000, Look::SignalReturn), (0x3000, root())];
+        let mut addresses = Vec::new();
+        let bytes: Vec<u8> = shifted.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let mut registers = Registers::default();
+        registers.set(arch::IP, 0x1000);
+        registers.set(arch::SP, 0x7000_0000);
+        let stack = Stack { start: 0x7000_0000, bytes: &bytes };
+        let mark = unwind(registers, stack, &mut Rules(rules), 10, &mut addresses);
+        assert_eq!(mark, Mark::None);
+        assert_eq!(addresses[2], Address { value: 0x3000, returns: false });
+    }
+}

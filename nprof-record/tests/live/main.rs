@@ -1,0 +1,6 @@
+//! The recorder run for real: as a command that runs another, and on programs whose stacks are
+//! known. Where recording is not permitted, or there is no compiler, the tests say so and pass.
+
+mod command;
+mod stacks;
+mod support;

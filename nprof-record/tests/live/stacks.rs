@@ -1,0 +1,180 @@
+//! Real programs, recorded: are their stacks complete, and do incomplete ones say why?
+//!
+//! Shapes are asserted, not times.
+
+use crate::support::{Directory, Stream, complaint, may_record, record};
+use nprof_format::{Mark, Verdict};
+
+const CPP: &str = r#"
+#include <algorithm>
+#include <map>
+#include <string>
+#include <vector>
+volatile long sink;
+struct Shape { virtual ~Shape() {} virtual double area(int n) const = 0; };
+struct Round : Shape {
+    double r; Round(double r) : r(r) {}
+    __attribute__((noinline)) double area(int n) const override {
+        double sum = 0; for (int i = 0; i < n; i++) sum += r / (i + 1); return sum;
+    }
+};
+__attribute__((noinline)) long fib(int n) { return n < 2 ? n : fib(n - 1) + fib(n - 2) + (sink & 0); }
+__attribute__((noinline)) void words() {
+    std::map<std::string, int> m;
+    for (int i = 0; i < 100000; i++) m["key" + std::to_string(i * 7919 % 50021)]++;
+    sink += m.size();
+}
+__attribute__((noinline)) void numbers() {
+    std::vector<unsigned> v;
+    for (int i = 0; i < 500000; i++) v.push_back(i * 1103515245u + 12345u);
+    std::sort(v.begin(), v.end()); sink += v[5];
+}
+int main() {
+    for (int i = 0; i < 3; i++) {
+        sink += fib(29); words(); numbers();
+        Shape *shape = new Round(i); sink += shape->area(20000000); delete shape;
+    }
+}
+"#;
+
+/// Records a program; `None` where that cannot be done here.
+fn recorded(
+    name: &str,
+    compiler: &str,
+    source: &str,
+    options: &[&str],
+    how: &[&str],
+) -> Option<Stream> {
+    let directory = Directory::new(name);
+    let program = directory.compile(compiler, source, options)?;
+    if !may_record() {
+        return None;
+    }
+    let file = directory.path("out.nprof");
+    let words = [&["-o", &file][..], how, &["--", &program]].concat();
+    let output = record(&words);
+    assert!(output.status.success(), "{}", complaint(&output));
+    let stream = Stream::of_file(&file);
+    assert_eq!(stream.verdict, Verdict::Complete);
+    assert!(stream.samples.len() > 20, "{} samples", stream.samples.len());
+    Some(stream)
+}
+
+#[test]
+fn optimized_cpp_without_frame_pointers_is_unwound_to_its_start() {
+    let options = ["-O2", "-g", "-fomit-frame-pointer"];
+    let Some(stream) = recorded("cpp", "g++", CPP, &options, &[]) else { return };
+    let rooted = stream.samples.iter().filter(|sample| {
+        // _start and main of the program, with the C library's start between them.
+        let user: Vec<_> = sample.frames.iter().rev().map(|(image, _)| image.as_str()).collect();
+        matches!(user[..], ["program", "libc.so.6", "libc.so.6", "program", ..])
+    });
+    let (rooted, all) = (rooted.count(), stream.samples.len());
+    assert!(rooted * 100 >= all * 98, "{rooted} of {all} samples reach main and _start");
+    let end = stream.end.expect("an end");
+    assert_eq!(end.samples, all as u64);
+    let incomplete = stream.samples.iter().filter(|sample| sample.mark != Mark::None).count();
+    assert_eq!(end.incomplete, Some(incomplete as u64));
+    assert_eq!(end.sampled_ns, Some(stream.samples.iter().map(|sample| sample.weight).sum()));
+}
+
+#[test]
+fn a_static_program_is_unwound_to_its_start() {
+    let Some(stream) = recorded("static", "g++", CPP, &["-O2", "-static"], &[]) else { return };
+    assert!(stream.complete() >= 0.98, "{}", stream.complete());
+}
+
+#[test]
+fn a_stack_deeper_than_its_copy_says_so() {
+    let source = "
+        long deep(int n) { volatile long a[4] = {n}; if (n == 0) { for (long i = 0; i < 300000000; i++) a[1] += i; \
+        return a[1]; } return deep(n - 1) + a[0]; } int main() { return deep(5000) == 1; }";
+    let options = ["-O1", "-fno-inline", "-fno-optimize-sibling-calls"];
+    let Some(stream) = recorded("deep", "gcc", source, &options, &[]) else { return };
+    let cut = stream
+        .samples
+        .iter()
+        .filter(|sample| sample.mark == Mark::Copy && sample.frames.len() > 400);
+    assert!(cut.count() * 10 >= stream.samples.len() * 9);
+    let limited =
+        recorded("depth", "gcc", source, &options, &["--depth", "20"]).expect("as before");
+    let cut = limited.samples.iter().filter(|sample| {
+        sample.mark == Mark::Depth
+            && sample.frames.iter().filter(|(_, kernel)| !kernel).count() == 20
+    });
+    assert!(cut.count() * 10 >= limited.samples.len() * 9);
+}
+
+#[test]
+fn signal_handlers_are_left_for_what_they_interrupted() {
+    let source = "
+        #include <signal.h>\n#include <string.h>\n
+        volatile long c; __attribute__((noinline)) void work(void) { for (int i = 0; i < 5000000; i++) c += i; }
+        void handler(int s) { work(); }
+        __attribute__((noinline)) void outer(void) { for (int i = 0; i < 30; i++) raise(SIGUSR1); }
+        int main() { struct sigaction a; memset(&a, 0, sizeof a); a.sa_handler = handler; \
+        sigaction(SIGUSR1, &a, 0); outer(); return 0; }";
+    let Some(stream) = recorded("signal", "gcc", source, &["-O2"], &[]) else { return };
+    assert!(stream.complete() >= 0.98, "{}", stream.complete());
+    let through = stream.samples.iter().filter(|sample| sample.frames.len() >= 8).count();
+    assert!(
+        through * 10 >= stream.samples.len() * 9,
+        "work, handler, trampoline, raise, outer, main, ..."
+    );
+}
+
+#[test]
+fn threads_and_forked_children_are_followed() {
+    let source = "
+        #include <pthread.h>\n#include <sys/wait.h>\n#include <unistd.h>\n
+        void *spin(void *p) { volatile long c = 0; for (long i = 0; i < 60000000; i++) c += i; return p; }
+        int main() { pthread_t t[3]; for (int i = 0; i < 3; i++) pthread_create(&t[i], 0, spin, 0); \
+        for (int i = 0; i < 3; i++) pthread_join(t[i], 0); \
+        if (fork() == 0) { spin(0); _exit(0); } wait(0); if (vfork() == 0) _exit(3); wait(0); return 0; }";
+    let Some(stream) = recorded("threads", "gcc", source, &["-O2", "-pthread"], &[]) else {
+        return;
+    };
+    assert_eq!(stream.tasks, 6, "main, three threads, two children");
+    assert!(stream.complete() >= 0.98, "{}", stream.complete());
+}
+
+#[test]
+fn the_ways_to_capture_stacks_are_what_they_say() {
+    let source = "long f(long n) { volatile long c = 0; for (long i = 0; i < n; i++) c += i; return c; } \
+                  int main() { return f(200000000) == 1; }";
+    let options = ["-O1", "-fno-omit-frame-pointer", "-fno-inline"];
+    for (how, word) in [("auto", "dwarf"), ("dwarf", "dwarf"), ("fp", "fp"), ("none", "none")] {
+        let Some(stream) = recorded(how, "gcc", source, &options, &["--unwind", how]) else {
+            return;
+        };
+        assert_eq!(stream.event.unwind, word.as_bytes());
+        let depth = stream.samples.iter().map(|sample| sample.frames.len()).max();
+        match how {
+            "none" => assert_eq!(depth, Some(1)),
+            _ => assert!(depth >= Some(3)),
+        }
+    }
+}
+
+#[test]
+fn scopes_are_kept_to() {
+    let source = "#include <unistd.h>\n#include <fcntl.h>
+        int main() { char b[65536]; volatile long c = 0; int f = open(\"/dev/zero\", 0); \
+        for (int i = 0; i < 2000; i++) { read(f, b, sizeof b); for (int j = 0; j < 50000; j++) c += j; } return 0; }";
+    let Some(user) = recorded("user", "gcc", source, &["-O1"], &["--user-only"]) else {
+        return;
+    };
+    assert_eq!(user.event.scope, b"user");
+    assert!(user.samples.iter().all(|sample| sample.frames.iter().all(|(_, kernel)| !kernel)));
+    let directory = Directory::new("kernel");
+    let file = directory.path("out.nprof");
+    if !record(&["--kernel-only", "-o", &file, "--", "ls", "-R", "/usr/share"]).status.success() {
+        eprintln!("SKIPPED: the kernel may not be sampled");
+        return;
+    }
+    let kernel = Stream::of_file(&file);
+    assert_eq!(kernel.event.scope, b"kernel");
+    assert!(
+        kernel.samples.iter().all(|sample| sample.frames.first().is_none_or(|(_, kernel)| *kernel))
+    );
+}

@@ -1,0 +1,169 @@
+//! Runs the recorder, and reads what it wrote.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use nprof_format::tables::Tables;
+use nprof_format::{End, Event, Mark, NodeId, Reader, Record, Verdict};
+
+/// The recorder, with these words.
+pub(crate) fn recorder<S: AsRef<OsStr>>(words: &[S]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nprof-record"));
+    command.args(words);
+    command
+}
+
+/// Runs the recorder to its end.
+pub(crate) fn record(words: &[&str]) -> Output {
+    recorder(words).output().expect("the recorder runs")
+}
+
+/// Its standard error.
+pub(crate) fn complaint(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// A directory of a test's own, removed at its end.
+pub(crate) struct Directory(PathBuf);
+
+impl Directory {
+    /// A directory with this name in the build's temporary directory.
+    pub(crate) fn new(name: &str) -> Self {
+        let path =
+            Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).expect("a directory");
+        Self(path)
+    }
+
+    /// A path in it.
+    pub(crate) fn path(&self, name: &str) -> String {
+        self.0.join(name).to_str().expect("UTF-8").to_owned()
+    }
+
+    /// Compiles a program; `None`, said loudly, where there is no compiler.
+    pub(crate) fn compile(&self, compiler: &str, source: &str, options: &[&str]) -> Option<String> {
+        let program = self.path("program");
+        let file = self.path(if compiler == "g++" { "program.cc" } else { "program.c" });
+        std::fs::write(&file, source).expect("written");
+        match Command::new(compiler).args([&file, "-o", &program]).args(options).status() {
+            Ok(status) => assert!(status.success(), "{compiler} {options:?}"),
+            Err(_) => {
+                eprintln!("SKIPPED: there is no {compiler}");
+                return None;
+            }
+        }
+        Some(program)
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A stack, leaf first: the image and whether it is in the kernel, frame by frame.
+pub(crate) type Frames = Vec<(String, bool)>;
+
+/// A sample as the tests look at it.
+pub(crate) struct Seen {
+    pub(crate) comm: String,
+    pub(crate) weight: u64,
+    pub(crate) mark: Mark,
+    pub(crate) frames: Frames,
+}
+
+/// A stream as the tests look at it.
+pub(crate) struct Stream {
+    pub(crate) verdict: Verdict,
+    pub(crate) event: Event,
+    pub(crate) end: Option<End>,
+    pub(crate) samples: Vec<Seen>,
+    /// The names and exit values of tasks.
+    pub(crate) tasks: usize,
+    pub(crate) exits: Vec<String>,
+    pub(crate) executed: Vec<String>,
+}
+
+impl Stream {
+    /// Reads a stream to its end.
+    pub(crate) fn read(bytes: &[u8]) -> Self {
+        let mut stream = Self {
+            verdict: Verdict::Damaged,
+            event: Event::default(),
+            end: None,
+            samples: Vec::new(),
+            tasks: 0,
+            exits: Vec::new(),
+            executed: Vec::new(),
+        };
+        let mut tables = Tables::new();
+        let mut reader = Reader::new(bytes);
+        while let Some(record) = reader.next().expect("a stream") {
+            tables.apply(&record);
+            match &record {
+                Record::Event(event) => stream.event = (**event).clone(),
+                Record::End(end) => stream.end = Some((**end).clone()),
+                Record::Task(_) => stream.tasks += 1,
+                Record::Change(change) => {
+                    let value = String::from_utf8_lossy(change.value).into_owned();
+                    match change.kind.word() {
+                        Some("exit") => stream.exits.push(value),
+                        Some("exec") => stream.executed.push(value),
+                        _ => {}
+                    }
+                }
+                Record::Sample(sample) => {
+                    let task = tables.task(sample.task).expect("a task");
+                    let comm = String::from_utf8_lossy(tables.names.get(task.comm)).into_owned();
+                    let (frames, mark) = frames(&tables, sample.node);
+                    stream.samples.push(Seen { comm, weight: sample.weight, mark, frames });
+                }
+                _ => {}
+            }
+        }
+        stream.verdict = reader.verdict();
+        stream
+    }
+
+    /// Reads the stream in a file.
+    pub(crate) fn of_file(path: &str) -> Self {
+        Self::read(&std::fs::read(path).expect("a file"))
+    }
+
+    /// How many of the samples have a complete stack, as a share.
+    pub(crate) fn complete(&self) -> f64 {
+        let complete = self.samples.iter().filter(|sample| sample.mark == Mark::None).count();
+        complete as f64 / self.samples.len().max(1) as f64
+    }
+}
+
+fn frames(tables: &Tables, mut node: NodeId) -> (Frames, Mark) {
+    let mut frames = Frames::new();
+    let mut mark = Mark::None;
+    while let Some((parent, frame)) = tables.node(node) {
+        let entry = tables.frame(frame).expect("a frame");
+        match entry.mark {
+            Mark::None => {
+                let image = tables
+                    .image(entry.image)
+                    .map_or(&b"?"[..], |image| tables.names.get(image.name));
+                frames.push((String::from_utf8_lossy(image).into_owned(), entry.kernel));
+            }
+            other => mark = other,
+        }
+        node = parent;
+    }
+    (frames, mark)
+}
+
+/// Whether this machine and user may record at all; says so loudly if not.
+pub(crate) fn may_record() -> bool {
+    let output = record(&["-o", "/dev/null", "true"]);
+    let may = output.status.success();
+    if !may {
+        eprintln!("SKIPPED: {}", complaint(&output));
+    }
+    may
+}
