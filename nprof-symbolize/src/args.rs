@@ -1,0 +1,96 @@
+//! The command line.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use clap::Parser;
+
+/// Give the frames of an nprof stream their functions, files, lines and inlined calls.
+///
+/// Reads one stream, and writes the same stream with annotations:
+/// nprof-record -o - -- ./prog | nprof-symbolize | nprof-flat
+#[derive(Clone, Debug, Parser)]
+#[command(name = "nprof-symbolize", version, max_term_width = 100)]
+pub(crate) struct Args {
+    /// Look for debug files in DIR first, as in /usr/lib/debug; may be given again
+    #[arg(long, value_name = "DIR")]
+    pub(crate) debug_dir: Vec<PathBuf>,
+
+    /// Look for images under ROOT, the root of the profiled system
+    #[arg(long, value_name = "ROOT")]
+    pub(crate) symfs: Option<PathBuf>,
+
+    /// Name only the function a frame is in, not the calls inlined there
+    #[arg(long)]
+    pub(crate) no_inlines: bool,
+
+    /// Leave out files and lines
+    #[arg(long)]
+    pub(crate) no_lines: bool,
+
+    /// Tell which files were tried for IMAGE (a path, file name or build ID); may be given again
+    #[arg(long, value_name = "IMAGE")]
+    pub(crate) explain: Vec<OsString>,
+
+    /// Tell at the end how naming went for each image, and what to do about the rest
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
+
+    /// Write text; what a terminal gets anyway
+    #[arg(long)]
+    pub(crate) text: bool,
+
+    /// Write to FILE instead of standard output
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+
+    /// Exit with 0 even when the input was incomplete
+    #[arg(long)]
+    pub(crate) partial_ok: bool,
+
+    /// The stream to read; - or none is standard input
+    #[arg(value_name = "FILE")]
+    pub(crate) input: Option<PathBuf>,
+}
+
+/// A command line as a shell would read it back.
+pub(crate) fn command_line(words: impl Iterator<Item = OsString>) -> Vec<u8> {
+    let words: Vec<_> = words.map(|word| quoted(&word)).collect();
+    words.join(&b' ')
+}
+
+fn quoted(word: &OsStr) -> Vec<u8> {
+    let bytes = word.as_bytes();
+    let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_=+,./:@%".contains(byte);
+    if !bytes.is_empty() && bytes.iter().all(is_plain) {
+        return bytes.to_vec();
+    }
+    let mut quoted = vec![b'\''];
+    for &byte in bytes {
+        match byte {
+            b'\'' => quoted.extend_from_slice(b"'\\''"),
+            byte => quoted.push(byte),
+        }
+    }
+    quoted.push(b'\'');
+    quoted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_line_reads_back() {
+        let words = ["nprof-symbolize", "--symfs=/a", "it's", ""].map(OsString::from);
+        let line = command_line(words.into_iter());
+        assert_eq!(line, br"nprof-symbolize --symfs=/a 'it'\''s' ''");
+    }
+
+    #[test]
+    fn the_options_are_consistent() {
+        use clap::CommandFactory;
+        Args::command().debug_assert();
+    }
+}

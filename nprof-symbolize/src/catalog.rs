@@ -1,0 +1,302 @@
+//! The images of the input, opened when they are first needed, and what their places are called.
+//!
+//! Outlives epochs and segments: a place is resolved once for the whole input. Memory grows
+//! with the distinct places and images; of the files themselves only so many stay open.
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+
+use nprof_format::{ImageKind, Status};
+use rustc_hash::FxHashMap;
+
+use crate::dwarf::Call;
+use crate::host::Host;
+use crate::images::{Failure, Finder, Recorded, Trace};
+use crate::names::Names;
+use crate::resolve::{OpenImage, Place, Resolution, resolve};
+
+/// How many bytes of symbols and debug information are kept in memory, beside those of the
+/// image in use.
+const KEPT: usize = 512 << 20;
+
+/// How many kinds of trouble are told of one image.
+const TROUBLES: usize = 10;
+
+/// A function and its place in the source, by their numbers in [`Names`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NamedLine {
+    /// The function, 0 when only the line is known.
+    pub(crate) function: u32,
+    /// The source file, 0 when unknown.
+    pub(crate) file: u32,
+    /// The line, 0 when unknown.
+    pub(crate) line: u32,
+    /// The column, 0 when unknown.
+    pub(crate) column: u32,
+}
+
+/// What a place is called.
+#[derive(Debug)]
+pub(crate) struct Named {
+    /// How it went.
+    pub(crate) status: Status,
+    /// Innermost first.
+    pub(crate) lines: Box<[NamedLine]>,
+}
+
+/// Where an image stands.
+enum State {
+    /// Nobody asked yet, or it was closed to save memory.
+    Closed,
+    Open(OpenImage),
+    Failed(Failure),
+}
+
+/// An image, and how naming its frames went.
+pub(crate) struct Slot {
+    /// What the stream says of it.
+    pub(crate) recorded: Recorded,
+    /// What was tried to open it.
+    pub(crate) trace: Trace,
+    /// What was wrong with its debug information, each thing once.
+    pub(crate) troubles: Vec<String>,
+    /// How many of its places ended how.
+    pub(crate) counts: BTreeMap<Status, u64>,
+    state: State,
+    used: u64,
+}
+
+impl Slot {
+    fn note(&mut self, trouble: String) {
+        if self.troubles.len() < TROUBLES && !self.troubles.contains(&trouble) {
+            self.troubles.push(trouble);
+        }
+    }
+
+    /// Why it could not be opened.
+    pub(crate) fn failure(&self) -> Option<&Failure> {
+        match &self.state {
+            State::Failed(failure) => Some(failure),
+            State::Closed | State::Open(_) => None,
+        }
+    }
+}
+
+/// All images of the input.
+pub(crate) struct Catalog {
+    finder: Finder,
+    host: Host,
+    slots: Vec<Slot>,
+    by_recorded: FxHashMap<Recorded, usize>,
+    resolved: FxHashMap<(usize, Place), Rc<Named>>,
+    /// The names of all places.
+    pub(crate) names: Names,
+    uses: u64,
+    /// How much memory the open images take, and how much they may beside the one in use, bytes.
+    open_bytes: usize,
+    kept_bytes: usize,
+}
+
+impl Catalog {
+    /// No images yet.
+    pub(crate) fn new(finder: Finder) -> Self {
+        Self {
+            finder,
+            host: Host::default(),
+            slots: Vec::new(),
+            by_recorded: FxHashMap::default(),
+            resolved: FxHashMap::default(),
+            names: Names::default(),
+            uses: 0,
+            open_bytes: 0,
+            kept_bytes: KEPT,
+        }
+    }
+
+    /// The images in the order they came.
+    pub(crate) fn slots(&self) -> &[Slot] {
+        &self.slots
+    }
+
+    /// The index of an image among [`Catalog::slots`].
+    pub(crate) fn slot(&mut self, recorded: Recorded) -> usize {
+        if let Some(&slot) = self.by_recorded.get(&recorded) {
+            return slot;
+        }
+        self.slots.push(Slot {
+            recorded: recorded.clone(),
+            trace: Trace::new(),
+            troubles: Vec::new(),
+            counts: BTreeMap::new(),
+            state: State::Closed,
+            used: 0,
+        });
+        self.by_recorded.insert(recorded, self.slots.len() - 1);
+        self.slots.len() - 1
+    }
+
+    /// What a place in an image is called.
+    pub(crate) fn resolve(&mut self, slot: usize, place: Place) -> Rc<Named> {
+        if let Some(named) = self.resolved.get(&(slot, place)) {
+            return Rc::clone(named);
+        }
+        let mut resolution = self.look_up(slot, place);
+        if let Some(start) = resolution.start.filter(|_| resolution.calls.is_empty()) {
+            // One name for all places of the function, in the way of a place without a name.
+            let function = Some(place_name(&self.slots[slot].recorded.path, start));
+            resolution.calls.push(Call { function, ..Call::default() });
+        }
+        let lines = resolution.calls.iter().map(|call| named_line(&mut self.names, call));
+        let named = Rc::new(Named { status: resolution.status, lines: lines.collect() });
+        *self.slots[slot].counts.entry(named.status).or_default() += 1;
+        self.resolved.insert((slot, place), Rc::clone(&named));
+        named
+    }
+
+    fn look_up(&mut self, slot: usize, place: Place) -> Resolution {
+        self.open(slot);
+        let detail = self.finder.detail;
+        let slot = &mut self.slots[slot];
+        let image = match &slot.state {
+            State::Open(image) => image,
+            State::Failed(failure) => return Resolution::unnamed(failure.status),
+            State::Closed => return Resolution::unnamed(Status::NoImage),
+        };
+        match guarded(|| resolve(image, place, detail)) {
+            Ok(resolution) => {
+                if let Some(trouble) = resolution.trouble {
+                    slot.note(trouble.to_string());
+                }
+                resolution
+            }
+            Err(failure) => {
+                slot.trace.push(failure.why.clone());
+                let status = failure.status;
+                self.open_bytes -= image.bytes();
+                slot.state = State::Failed(failure);
+                Resolution::unnamed(status)
+            }
+        }
+    }
+
+    /// Opens an image that is not open yet.
+    pub(crate) fn open(&mut self, index: usize) {
+        self.uses += 1;
+        let slot = &mut self.slots[index];
+        slot.used = self.uses;
+        if !matches!(slot.state, State::Closed) {
+            return;
+        }
+        slot.trace.clear();
+        let (finder, host) = (&self.finder, &self.host);
+        let (recorded, trace) = (&slot.recorded, &mut slot.trace);
+        let opened = guarded(|| match recorded.kind {
+            ImageKind::Elf => finder.open(recorded, trace),
+            _ => host.open(recorded, trace),
+        });
+        slot.state = match opened.and_then(|opened| opened) {
+            Ok(image) => {
+                self.open_bytes += image.bytes();
+                State::Open(image)
+            }
+            Err(failure) => State::Failed(failure),
+        };
+        if self.open_bytes > self.kept_bytes {
+            self.close_others(index);
+        }
+    }
+
+    /// Closes the images that were not used for the longest time, until the others take little
+    /// enough memory.
+    fn close_others(&mut self, index: usize) {
+        let bytes = |slot: &Slot| match &slot.state {
+            State::Open(image) => image.bytes(),
+            State::Closed | State::Failed(_) => 0,
+        };
+        let in_use = bytes(&self.slots[index]);
+        let others = self.slots.iter().enumerate();
+        let others = others.filter(|&(other, slot)| other != index && bytes(slot) > 0);
+        let mut others: Vec<_> =
+            others.map(|(other, slot)| (slot.used, other, bytes(slot))).collect();
+        others.sort_unstable();
+        for (_, other, bytes) in others {
+            if self.open_bytes - in_use <= self.kept_bytes {
+                break;
+            }
+            self.slots[other].state = State::Closed;
+            self.open_bytes -= bytes;
+        }
+    }
+}
+
+/// Does work on files nobody vouches for. The parsers report malformed input as errors; should
+/// one of them have a bug that panics instead, it costs the names of this one image and not the
+/// whole stream.
+fn guarded<T>(work: impl FnOnce() -> T) -> Result<T, Failure> {
+    catch_unwind(AssertUnwindSafe(work)).map_err(|_| Failure {
+        status: Status::Unreadable,
+        why: "reading it failed in a way that should not be; please report it".to_owned(),
+    })
+}
+
+/// What a place without a name is called: `image+0xoffset`.
+fn place_name(path: &[u8], offset: u64) -> Vec<u8> {
+    let image = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
+    [image, format!("+{offset:#x}").as_bytes()].concat()
+}
+
+fn named_line(names: &mut Names, call: &Call) -> NamedLine {
+    NamedLine {
+        function: call.function.as_deref().map_or(0, |name| names.function(name)),
+        file: call.file.as_deref().map_or(0, |path| names.file(path)),
+        line: call.line,
+        column: call.column,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resolve::Detail;
+    use std::os::unix::ffi::OsStrExt;
+
+    fn recorded(path: &std::path::Path) -> Recorded {
+        let path = path.as_os_str().as_bytes().into();
+        Recorded { kind: ImageKind::Elf, build_id: Box::default(), path }
+    }
+
+    #[test]
+    fn images_are_closed_and_opened_again_when_memory_is_short() {
+        let directory = tempfile::tempdir().unwrap();
+        let exe = std::env::current_exe().unwrap();
+        let copy = directory.path().join("copy");
+        std::fs::copy(&exe, &copy).unwrap();
+        let detail = Detail { inlines: false, lines: false };
+        let mut catalog = Catalog::new(Finder { debug_dirs: vec![], symfs: None, detail });
+        catalog.kept_bytes = 0;
+        let slots = [&exe, &copy].map(|path| catalog.slot(recorded(path)));
+        assert_eq!(catalog.slot(recorded(&exe)), slots[0]);
+        // Somewhere in this test program there is code with names.
+        let mut named = 0;
+        for offset in (0..1 << 22).step_by(4096) {
+            let place = Place { offset, return_address: false };
+            let results = slots.map(|slot| catalog.resolve(slot, place));
+            assert_eq!(results[0].lines, results[1].lines);
+            named += usize::from(results[0].status == Status::Named);
+            let open = catalog.slots.iter().filter(|slot| matches!(slot.state, State::Open(_)));
+            assert_eq!(open.count(), 1);
+            if named == 3 {
+                break;
+            }
+        }
+        assert_eq!(named, 3);
+    }
+
+    #[test]
+    fn a_panic_costs_one_image() {
+        let failure = guarded(|| -> u32 { panic!("a bug in a parser") }).unwrap_err();
+        assert_eq!(failure.status, Status::Unreadable);
+        assert_eq!(guarded(|| 7), Ok(7));
+    }
+}

@@ -1,0 +1,46 @@
+//! nprof-symbolize: gives the frames of an nprof stream their functions, files, lines and
+//! inlined calls.
+//!
+//! Reads one stream and writes the same stream, annotated:
+//!
+//!     nprof-record -o - -- ./prog | nprof-symbolize | nprof-flat
+
+mod args;
+mod catalog;
+mod demangle;
+mod dwarf;
+mod elf;
+mod extents;
+mod filter;
+mod host;
+mod images;
+mod kernel;
+mod names;
+mod plt;
+mod resolve;
+mod run;
+mod scopes;
+mod summary;
+mod symbols;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use nprof_format::stage;
+
+/// How much stack the work gets, bytes: debug information and mangled names nest, and their
+/// parsers recurse, as deeply as `dwarf` and `demangle` let them. Only what is used takes memory.
+const STACK: usize = 128 << 20;
+
+fn main() -> ExitCode {
+    let args = args::Args::parse();
+    stage::run(run::TOOL, || {
+        let worker = std::thread::Builder::new().stack_size(STACK).spawn(|| run::run(args));
+        let result = worker.map(std::thread::JoinHandle::join);
+        match result {
+            Ok(Ok(outcome)) => outcome,
+            Ok(Err(panic)) => std::panic::resume_unwind(panic),
+            Err(error) => Err(anyhow::Error::new(error).context("cannot start a thread")),
+        }
+    })
+}

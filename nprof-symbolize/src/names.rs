@@ -1,0 +1,81 @@
+//! Every name once: functions with what they are shown as, and source files. Pure.
+
+use std::borrow::Cow;
+
+use rustc_hash::FxHashMap;
+
+use crate::demangle::demangle;
+
+/// A function's names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct FunctionName {
+    /// The name to show.
+    pub(crate) shown: Box<[u8]>,
+    /// The linkage name, empty when it is the same.
+    pub(crate) linkage: Box<[u8]>,
+}
+
+/// Names with numbers that stay the same for the whole run, from 1 on; 0 is none.
+#[derive(Debug, Default)]
+pub(crate) struct Names {
+    functions: Vec<FunctionName>,
+    by_linkage: FxHashMap<Box<[u8]>, u32>,
+    files: Vec<Box<[u8]>>,
+    by_path: FxHashMap<Box<[u8]>, u32>,
+}
+
+impl Names {
+    /// The number of a function; it is demangled when it is first seen.
+    pub(crate) fn function(&mut self, linkage: &[u8]) -> u32 {
+        if let Some(&number) = self.by_linkage.get(linkage) {
+            return number;
+        }
+        let name = match demangle(linkage) {
+            Cow::Borrowed(same) => FunctionName { shown: same.into(), linkage: Box::default() },
+            Cow::Owned(shown) => FunctionName { shown: shown.into(), linkage: linkage.into() },
+        };
+        self.functions.push(name);
+        let number = self.functions.len() as u32;
+        self.by_linkage.insert(linkage.into(), number);
+        number
+    }
+
+    /// The number of a source file.
+    pub(crate) fn file(&mut self, path: &[u8]) -> u32 {
+        if let Some(&number) = self.by_path.get(path) {
+            return number;
+        }
+        self.files.push(path.into());
+        let number = self.files.len() as u32;
+        self.by_path.insert(path.into(), number);
+        number
+    }
+
+    /// The names of a function.
+    pub(crate) fn function_name(&self, number: u32) -> Option<&FunctionName> {
+        self.functions.get((number as usize).checked_sub(1)?)
+    }
+
+    /// The path of a source file.
+    pub(crate) fn path(&self, number: u32) -> Option<&[u8]> {
+        self.files.get((number as usize).checked_sub(1)?).map(|path| &**path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_has_one_number() {
+        let mut names = Names::default();
+        let (f, main) = (names.function(b"_Z1fv"), names.function(b"main"));
+        assert_eq!((f, main, names.function(b"_Z1fv")), (1, 2, 1));
+        let name = names.function_name(1).unwrap();
+        assert_eq!((&*name.shown, &*name.linkage), (&b"f()"[..], &b"_Z1fv"[..]));
+        assert_eq!(names.function_name(2).unwrap().linkage.len(), 0);
+        assert_eq!((names.function_name(0), names.function_name(3)), (None, None));
+        let file = names.file(b"/a.c");
+        assert_eq!(names.path(file), Some(&b"/a.c"[..]));
+    }
+}

@@ -1,0 +1,197 @@
+//! Which files are taken for an image and its debug information, and which are refused.
+
+#![allow(clippy::unwrap_used)] // what cannot be set up is a failed test
+
+mod fixture;
+
+use std::path::Path;
+
+use fixture::{Binary, Named, Places, names, run_in, sources, stream, symbolize};
+use nprof_format::{ImageKind, Spelling, Status};
+
+/// The linkage name of the function `area` of the C++ program.
+const AREA: &str = "_ZN8geometry4areaERKNS_5PointIiEE";
+
+/// What the function `area` of the C++ program is called, wherever it is found.
+fn area(args: &[&str], binary: &Binary, address: u64) -> (Status, Vec<Named>) {
+    names(args, Places::of(binary, &[address])).remove(0)
+}
+
+fn is_complete((status, calls): &(Status, Vec<Named>)) -> bool {
+    let last = calls.last();
+    *status == Status::Named
+        && last.is_some_and(|call| call.name == "geometry::area(geometry::Point<int> const&)")
+        && last.is_some_and(|call| call.file.ends_with("/a.cc") && call.line > 0)
+}
+
+/// A compiled program, and an address in `area`.
+fn compile(directory: &Path) -> (Binary, u64) {
+    run_in(directory, "g++ -O2 -g -Wl,--build-id -o @/prog @/a.cc");
+    let binary = Binary::read(&directory.join("prog"));
+    let address = binary.symbol(AREA) + 4;
+    (binary, address)
+}
+
+#[test]
+fn a_debug_file_that_is_linked_by_name_is_found_in_each_place() {
+    let directory = sources();
+    let at = directory.path();
+    let (binary, address) = compile(at);
+    assert!(is_complete(&area(&[], &binary, address)));
+    run_in(at, "objcopy --only-keep-debug @/prog @/prog.debug");
+    run_in(at, "strip @/prog");
+    let bare = area(&[], &binary, address);
+    assert_eq!(bare.0, Status::NoSymbol, "only what is exported has a name");
+    assert_eq!(bare.1.len(), 1, "but the unwind table tells where the function begins");
+    assert!(bare.1[0].name.starts_with("prog+0x"), "{bare:?}");
+    run_in(at, "objcopy --add-gnu-debuglink=@/prog.debug @/prog");
+    assert!(is_complete(&area(&[], &binary, address)));
+    std::fs::create_dir(at.join(".debug")).unwrap();
+    run_in(at, "mv @/prog.debug @/.debug/prog.debug");
+    assert!(is_complete(&area(&[], &binary, address)));
+    let inside = at.join("far").join(at.strip_prefix("/").unwrap());
+    std::fs::create_dir_all(&inside).unwrap();
+    std::fs::rename(at.join(".debug/prog.debug"), inside.join("prog.debug")).unwrap();
+    assert_eq!(area(&[], &binary, address).0, Status::NoSymbol);
+    let far = at.join("far");
+    assert!(is_complete(&area(&["--debug-dir", far.to_str().unwrap()], &binary, address)));
+}
+
+#[test]
+fn a_debug_file_is_found_by_build_id_also_compressed() {
+    let directory = sources();
+    let at = directory.path();
+    for packing in ["none", "zlib", "zlib-gnu", "zlib-gabi"] {
+        let (binary, address) = compile(at);
+        let id: String = binary.build_id.iter().map(|byte| format!("{byte:02x}")).collect();
+        let home = at.join(".build-id").join(&id[..2]);
+        std::fs::create_dir_all(&home).unwrap();
+        run_in(
+            at,
+            &format!(
+                "objcopy --only-keep-debug --compress-debug-sections={packing} @/prog {}/{}.debug",
+                home.display(),
+                &id[2..]
+            ),
+        );
+        run_in(at, "strip @/prog");
+        assert_eq!(area(&[], &binary, address).0, Status::NoSymbol);
+        let args = ["--debug-dir", at.to_str().unwrap()];
+        assert!(is_complete(&area(&args, &binary, address)), "{packing}");
+    }
+}
+
+#[test]
+fn another_build_id_gives_no_names() {
+    let directory = sources();
+    let at = directory.path();
+    let (binary, address) = compile(at);
+    run_in(at, "g++ -O1 -g -Wl,--build-id -o @/prog @/a.cc");
+    assert_eq!(area(&[], &binary, address), (Status::Mismatch, vec![]));
+    // Nor does a debug file of another build, though the link names it.
+    let (binary, address) = compile(at);
+    run_in(at, "g++ -O1 -g -Wl,--build-id -o @/other @/a.cc");
+    run_in(at, "objcopy --only-keep-debug @/other @/prog.debug");
+    run_in(at, "strip @/prog");
+    run_in(at, "objcopy --add-gnu-debuglink=@/prog.debug @/prog");
+    assert_eq!(area(&[], &binary, address).0, Status::NoSymbol);
+}
+
+#[test]
+fn without_build_ids_the_checksum_decides() {
+    let directory = sources();
+    let at = directory.path();
+    run_in(at, "g++ -O2 -g -Wl,--build-id=none -o @/prog @/a.cc");
+    let binary = Binary::read(&at.join("prog"));
+    assert!(binary.build_id.is_empty());
+    let address = binary.symbol(AREA) + 4;
+    run_in(at, "objcopy --only-keep-debug @/prog @/prog.debug");
+    run_in(at, "strip @/prog");
+    run_in(at, "objcopy --add-gnu-debuglink=@/prog.debug @/prog");
+    assert!(is_complete(&area(&[], &binary, address)));
+    let mut debug = std::fs::read(at.join("prog.debug")).unwrap();
+    debug.push(0);
+    std::fs::write(at.join("prog.debug"), debug).unwrap();
+    assert_eq!(area(&[], &binary, address).0, Status::NoSymbol);
+}
+
+#[test]
+fn images_are_found_under_another_root() {
+    let directory = sources();
+    let at = directory.path();
+    let (mut binary, address) = compile(at);
+    std::fs::create_dir_all(at.join("root/usr/bin")).unwrap();
+    run_in(at, "mv @/prog @/root/usr/bin/prog");
+    binary.path = "/usr/bin/prog".into();
+    assert_eq!(area(&[], &binary, address), (Status::NoImage, vec![]));
+    let root = at.join("root");
+    let args = ["--symfs", root.to_str().unwrap()];
+    assert!(is_complete(&area(&args, &binary, address)));
+}
+
+#[test]
+fn a_stripped_program_without_exports_says_so() {
+    let directory = sources();
+    let at = directory.path();
+    run_in(at, "gcc -O2 -static -s -o @/bare @/a.c");
+    let binary = Binary::read(&at.join("bare"));
+    let (status, calls) = area(&[], &binary, binary.text.0);
+    assert_eq!(status, Status::Stripped);
+    let names: Vec<&str> = calls.iter().map(|call| &call.name[..]).collect();
+    assert_eq!(names, [format!("bare+{:#x}", binary.text.0 & 0xffff)], "where it begins");
+}
+
+#[test]
+fn what_is_no_regular_file_is_not_opened() {
+    let directory = tempfile::tempdir().unwrap();
+    let pipe = directory.path().join("pipe");
+    run_in(directory.path(), "mkfifo @/pipe");
+    std::fs::write(directory.path().join("text"), "no program").unwrap();
+    for (path, expected) in [
+        (pipe.to_str().unwrap(), Status::Unreadable),
+        ("/dev/zero", Status::Unreadable),
+        (directory.path().to_str().unwrap(), Status::Unreadable),
+        (directory.path().join("text").to_str().unwrap(), Status::Unreadable),
+        ("/nowhere/at/all", Status::NoImage),
+        ("relative", Status::NoImage),
+        ("/a\0b", Status::NoImage),
+    ] {
+        let places = vec![(0x1000, false)];
+        let places =
+            Places { kind: ImageKind::Elf, build_id: b"\x01\x02", path: path.as_bytes(), places };
+        assert_eq!(names(&[], places), [(expected, vec![])], "{path}");
+    }
+}
+
+#[test]
+fn explaining_tells_what_was_tried() {
+    let directory = sources();
+    let at = directory.path();
+    let (binary, address) = compile(at);
+    run_in(at, "strip @/prog");
+    let input = stream(&[Places::of(&binary, &[address])], Spelling::Binary);
+    let output = symbolize(&["--explain", "prog", "-v"], &input);
+    let message = String::from_utf8(output.stderr).unwrap();
+    let id: String = binary.build_id.iter().map(|byte| format!("{byte:02x}")).collect();
+    assert!(message.contains(&format!("{}: is the image", binary.path.display())), "{message}");
+    assert!(message.contains(&format!("/usr/lib/debug/.build-id/{}/{}.debug", &id[..2], &id[2..])));
+    assert!(message.contains("0 of 1 places named, 1 no-symbol"), "{message}");
+    assert!(message.contains("install its debug symbols package"), "{message}");
+    let output = symbolize(&["--explain", "nothing"], &input);
+    assert!(String::from_utf8(output.stderr).unwrap().contains("nothing: no such image"));
+}
+
+#[test]
+fn debug_information_that_was_split_off_is_told() {
+    let directory = sources();
+    let at = directory.path();
+    run_in(at, "g++ -O2 -g -gsplit-dwarf -dumpdir @/ -o @/prog @/a.cc");
+    let binary = Binary::read(&at.join("prog"));
+    let input = stream(&[Places::of(&binary, &[binary.symbol(AREA) + 4])], Spelling::Binary);
+    let output = symbolize(&["-v"], &input);
+    let named = fixture::locations(&output.stdout);
+    let name = named[0].1.last().map(|call| call.name.as_str());
+    assert_eq!(name, Some("geometry::area(geometry::Point<int> const&)"));
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert!(message.contains(".dwo files, which are not read"), "{message}");
+}

@@ -1,0 +1,293 @@
+//! The laws of a filter: nothing is lost, renumbered or reordered, and what is not known passes.
+
+#![allow(clippy::unwrap_used)] // what cannot be set up is a failed test
+
+mod fixture;
+
+use fixture::{
+    Binary, Places, locations, names, run_in, sources, stream, stream_of_epochs, symbolize,
+};
+use nprof_format::{Reader, Record, Spelling, Status, Writer};
+
+/// The records of a stream that no filter added, in text.
+fn stripped(stream: &[u8]) -> String {
+    let mut writer = Writer::new(Vec::new(), Spelling::Text);
+    let mut reader = Reader::new(stream);
+    while let Some(record) = reader.next().unwrap() {
+        if !record.is_annotation() {
+            writer.write(&record).unwrap();
+        }
+    }
+    String::from_utf8(writer.finish().unwrap()).unwrap()
+}
+
+fn program(directory: &std::path::Path) -> Binary {
+    run_in(directory, "g++ -O2 -g -o @/prog @/a.cc");
+    Binary::read(&directory.join("prog"))
+}
+
+#[test]
+fn without_the_annotations_the_output_is_the_input() {
+    let directory = sources();
+    let binary = program(directory.path());
+    let input = stream_of_epochs(&[Places::of(&binary, &binary.addresses(3))]);
+    let output = symbolize(&[], &input);
+    assert!(output.status.success());
+    assert_eq!(stripped(&output.stdout), stripped(&input));
+    let text = symbolize(&["--text"], &input);
+    assert_eq!(stripped(&text.stdout), stripped(&input));
+    assert!(text.stdout.starts_with(b"@nprof"));
+    // Cut in two at any place: what comes out is what went in, up to there.
+    let (head, _) = input.split_at(input.len() / 2);
+    let output = symbolize(&[], head);
+    assert_eq!(stripped(&output.stdout), stripped(head));
+}
+
+#[test]
+fn symbolizing_again_changes_nothing_but_the_steps() {
+    let directory = sources();
+    let binary = program(directory.path());
+    let input = stream(&[Places::of(&binary, &binary.addresses(7))], Spelling::Binary);
+    let once = symbolize(&["--no-inlines"], &input);
+    let twice = symbolize(&["--text"], &once.stdout);
+    let direct = symbolize(&["--text"], &input);
+    let lines = |output: &[u8]| -> Vec<String> {
+        let text = String::from_utf8_lossy(output).into_owned();
+        text.lines().filter(|line| !line.starts_with("@step")).map(str::to_owned).collect()
+    };
+    assert_eq!(lines(&twice.stdout), lines(&direct.stdout));
+    let steps = String::from_utf8_lossy(&twice.stdout).into_owned();
+    let steps: Vec<_> = steps.lines().filter(|line| line.starts_with("@step")).collect();
+    assert_eq!(steps.len(), 2);
+    assert!(steps[0].contains("--no-inlines") && steps[1].contains("--text"), "{steps:?}");
+}
+
+#[test]
+fn epochs_and_segments_define_anew() {
+    let directory = sources();
+    let binary = program(directory.path());
+    let addresses = binary.addresses(11);
+    let input = stream_of_epochs(&[Places::of(&binary, &addresses)]);
+    let mut input = [&input[..], &input].concat();
+    let output = symbolize(&[], &input);
+    assert!(output.status.success());
+    let all = locations(&output.stdout);
+    assert_eq!(all.len(), addresses.len() * 4);
+    let (first, rest) = all.split_at(addresses.len());
+    assert!(rest.chunks(addresses.len()).all(|chunk| chunk == first));
+    let mut reader = Reader::new(&output.stdout[..]);
+    let mut order = Vec::new();
+    while let Some(record) = reader.next().unwrap() {
+        match record {
+            Record::Head(_) => order.push("head"),
+            Record::Step(_) => order.push("step"),
+            Record::Event(_) => order.push("event"),
+            _ => {}
+        }
+    }
+    assert_eq!(order, ["head", "step", "event", "event"].repeat(2));
+    // A damaged byte costs its block, and says so.
+    let middle = input.len() / 3;
+    input[middle] ^= 0x40;
+    let output = symbolize(&[], &input);
+    assert_eq!(output.status.code(), Some(3));
+    assert_eq!(stripped(&output.stdout), stripped(&input));
+}
+
+#[test]
+fn a_cut_input_is_passed_as_far_as_it_goes() {
+    let directory = sources();
+    let binary = program(directory.path());
+    let input = stream(&[Places::of(&binary, &binary.addresses(5))], Spelling::Text);
+    let cut = &input[..input.len() * 2 / 3];
+    let output = symbolize(&[], cut);
+    assert_eq!(output.status.code(), Some(3));
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert!(message.starts_with("nprof-symbolize: standard input: the input is truncated"));
+    assert_eq!(message.lines().count(), 1);
+    assert!(!String::from_utf8_lossy(&symbolize(&["--text"], cut).stdout).contains("@end"));
+    assert_eq!(symbolize(&["--partial-ok"], cut).status.code(), Some(0));
+}
+
+#[test]
+fn misuse_writes_nothing() {
+    for (args, input) in [(&["--no-such"][..], &b""[..]), (&["a", "b"], b""), (&[], b"no stream")] {
+        let output = symbolize(args, input);
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        assert!(output.stdout.is_empty());
+        assert!(!output.stderr.is_empty());
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("a.nprof");
+    std::fs::write(&file, stream(&[], Spelling::Binary)).unwrap();
+    let path = file.to_str().unwrap();
+    let output = symbolize(&["-o", path, path], b"");
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(std::fs::read(&file).unwrap(), stream(&[], Spelling::Binary));
+}
+
+#[test]
+fn less_can_be_asked_for() {
+    let directory = sources();
+    let binary = program(directory.path());
+    let addresses = binary.addresses(3);
+    let named = |args: &[&str]| names(args, Places::of(&binary, &addresses));
+    let all = named(&[]);
+    assert!(all.iter().any(|(_, calls)| calls.len() > 2));
+    let outer = named(&["--no-inlines"]);
+    for ((_, all), (_, outer)) in all.iter().zip(&outer) {
+        assert_eq!(outer.len(), all.len().min(1));
+        assert_eq!(outer.last(), all.last());
+    }
+    let bare = named(&["--no-lines"]);
+    for ((_, all), (_, bare)) in all.iter().zip(&bare) {
+        let functions = all.iter().filter(|call| !call.name.is_empty());
+        assert!(functions.map(|call| &call.name).eq(bare.iter().map(|call| &call.name)));
+        assert!(bare.iter().all(|call| call.line == 0 && call.file.is_empty()));
+    }
+    let least = named(&["--no-inlines", "--no-lines"]);
+    for ((_, bare), (_, least)) in bare.iter().zip(&least) {
+        assert!(least.len() <= 1);
+        assert_eq!(bare.is_empty(), least.is_empty());
+    }
+}
+
+#[test]
+fn a_return_address_is_the_callers() {
+    let directory = sources();
+    let at = directory.path();
+    // The call is the last instruction of its function; what follows belongs to another.
+    std::fs::write(
+        at.join("n.c"),
+        "void stop(void) __attribute__((noreturn));
+__attribute__((noinline)) void first(void) { stop(); }
+__attribute__((noinline)) void second(void) { }
+__attribute__((noinline,noreturn)) void stop(void) { for (;;) ; }
+int main(void) { second(); first(); }",
+    )
+    .unwrap();
+    run_in(at, "gcc -O2 -g -fno-toplevel-reorder -falign-functions=1 -o @/n @/n.c");
+    let binary = Binary::read(&at.join("n"));
+    let address = binary.symbol("second");
+    let offset = binary.offset(address);
+    let mut places = Places::of(&binary, &[address]);
+    places.places.push((offset, true));
+    let named = names(&[], places);
+    let name = |i: usize| named[i].1.last().map(|call| call.name.clone()).unwrap_or_default();
+    assert_eq!((name(0).as_str(), name(1).as_str()), ("second", "first"));
+}
+
+#[test]
+fn stubs_of_libraries_are_named_after_where_they_lead() {
+    let directory = sources();
+    let at = directory.path();
+    for options in ["-fcf-protection=full", "-fcf-protection=none -Wl,-z,lazy", "-Wl,-z,now"] {
+        run_in(at, &format!("g++ -O2 {options} -o @/prog @/a.cc"));
+        run_in(at, "strip @/prog");
+        let binary = Binary::read(&at.join("prog"));
+        let addresses: Vec<u64> = {
+            use object::{Object, ObjectSection};
+            let data = std::fs::read(&binary.path).unwrap();
+            let file = object::File::parse(&*data).unwrap();
+            let stubs =
+                file.sections().filter(|section| section.name().unwrap().starts_with(".plt"));
+            stubs.flat_map(|s| (s.address()..s.address() + s.size()).step_by(8)).collect()
+        };
+        let named = names(&[], Places::of(&binary, &addresses));
+        let named: Vec<_> = named.iter().flat_map(|(_, calls)| calls).map(|c| &c.name).collect();
+        for expected in ["printf@plt", "operator new(unsigned long)@plt", "__cxa_finalize@plt"] {
+            assert!(named.iter().any(|name| *name == expected), "{options}: {expected}: {named:?}");
+        }
+    }
+}
+
+#[test]
+fn an_address_in_no_image_is_anonymous() {
+    use nprof_format::ImageKind;
+    let places =
+        |kind| Places { kind, build_id: b"", path: b"//anon", places: vec![(0x1000, false)] };
+    assert_eq!(names(&[], places(ImageKind::Anonymous)), [(Status::Anonymous, vec![])]);
+    assert_eq!(names(&[], places(ImageKind::Jit)), [(Status::Anonymous, vec![])]);
+    let kernel = Places { path: b"[kernel]", build_id: b"\x01\x02", ..places(ImageKind::Kernel) };
+    assert_eq!(names(&[], kernel), [(Status::Mismatch, vec![])]);
+}
+
+#[test]
+fn a_live_stream_flows() {
+    use std::io::{BufRead, BufReader, Write};
+    use std::process::{Command, Stdio};
+    let mut child = Command::new(env!("CARGO_BIN_EXE_nprof-symbolize"))
+        .arg("--text")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let input = String::from_utf8(stream(&[], Spelling::Text)).unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let mut stdout = BufReader::new(child.stdout.take().unwrap());
+    // Each line comes out while the input is still open; where it did not, this would wait.
+    let mut lines = input.lines();
+    let mut line = String::new();
+    for expected in ["@nprof", "@step", "T\t1"] {
+        if let Some(next) = lines.next() {
+            writeln!(stdin, "{next}").unwrap();
+        }
+        line.clear();
+        stdout.read_line(&mut line).unwrap();
+        if expected == "@step" {
+            assert!(line.starts_with("@step"), "{line}");
+            line.clear();
+            stdout.read_line(&mut line).unwrap();
+            assert!(line.starts_with("@event"), "{line}");
+        } else {
+            assert!(line.starts_with(expected), "{line}");
+        }
+    }
+    drop(stdin);
+    assert_eq!(child.wait().unwrap().code(), Some(3));
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    use std::process::{Command, Stdio};
+    let directory = sources();
+    let binary = program(directory.path());
+    let file = directory.path().join("a.nprof");
+    let addresses = binary.addresses(1).repeat(100);
+    std::fs::write(&file, stream(&[Places::of(&binary, &addresses)], Spelling::Binary)).unwrap();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_nprof-symbolize"))
+        .args(["--text", file.to_str().unwrap()])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), output.stderr), (Some(0), vec![]));
+}
+
+#[test]
+fn inlined_functions_without_linkage_names_are_told_apart() {
+    let directory = sources();
+    let at = directory.path();
+    let source = "
+volatile int sink;
+namespace outer {
+namespace { inline int hidden(int n) { sink = n; return n * 3; } }
+struct Counter { static int next(int n); template <class F> static int apply(F f, int n) { return f(n); } };
+}
+int main(int argc, char **) {
+    auto twice = [](int n) { sink = n; return n + n; };
+    return outer::hidden(argc) + outer::Counter::apply(twice, argc);
+}";
+    std::fs::write(at.join("n.cc"), source).unwrap();
+    run_in(at, "g++ -O2 -g -o @/n @/n.cc");
+    let binary = Binary::read(&at.join("n"));
+    let start = binary.symbol("main");
+    let addresses: Vec<u64> = (start..start + 32).collect();
+    let named = names(&[], Places::of(&binary, &addresses));
+    let inner: Vec<_> = named.iter().filter(|(_, calls)| calls.len() > 1).collect();
+    let has = |name: &str| inner.iter().any(|(_, calls)| calls[0].name == name);
+    assert!(has("outer::(anonymous namespace)::hidden"), "{inner:?}");
+    assert!(has("main::{lambda}::operator()"), "{inner:?}");
+}
