@@ -1,0 +1,156 @@
+//! The command line of nprof-diff.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, bail};
+use clap::{Parser, ValueEnum};
+
+use crate::bound::Bound;
+use crate::key::By;
+
+/// Says what changed between two sets of recordings, and whether it is noise.
+///
+/// Compares the shares of the samples (and CPU time) that functions have on both sides, each
+/// difference with its confidence interval. Two or more runs on both sides are judged by how runs
+/// of the same side differ; single runs by counting alone, which takes too much for certain.
+/// Exits with 0, 1 (beyond --fail-on), 2 (trouble, incomplete input) or 4 (not enough samples).
+#[derive(Debug, Parser)]
+#[command(
+    name = "nprof-diff",
+    version,
+    override_usage = "nprof-diff [OPTIONS] BASE NEW\n       nprof-diff [OPTIONS] --base FILE... --new FILE..."
+)]
+pub(crate) struct Args {
+    /// What a row is
+    #[arg(long, value_name = "KEY", default_value = "function")]
+    pub(crate) by: By,
+    /// The event to compare by, where several were counted
+    #[arg(long, value_name = "NAME")]
+    pub(crate) event: Option<String>,
+    /// Intervals are of level 1 - P; at most this rate of what is called changed is not
+    #[arg(long, value_name = "P", default_value = "0.05", value_parser = probability)]
+    pub(crate) alpha: f64,
+    /// Exit with 1 if a row changed beyond this: any, self>+P%, total>+P%, self>+Nms, total>+Nms
+    #[arg(long, value_name = "BOUND", value_delimiter = ',')]
+    pub(crate) fail_on: Vec<Bound>,
+    /// What rows are sorted by: the difference in self or in total, or the name
+    #[arg(long, value_name = "ORDER", default_value = "self")]
+    pub(crate) sort: Sort,
+    /// Print at most N rows, 0 for all [default: 40 in a table, else all]
+    #[arg(short = 'n', long, value_name = "N")]
+    rows: Option<usize>,
+    /// How to print the report
+    #[arg(long, value_name = "FORMAT", default_value = "table")]
+    pub(crate) format: Format,
+    /// Compare what there is of streams that are truncated or damaged
+    #[arg(long)]
+    pub(crate) partial_ok: bool,
+    /// Write to this file instead of standard output
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// The streams of the base; every segment of them is a run
+    #[arg(long, value_name = "FILE", num_args = 1.., requires = "new")]
+    base: Vec<PathBuf>,
+    /// The streams of the new side
+    #[arg(long, value_name = "FILE", num_args = 1.., requires = "base")]
+    new: Vec<PathBuf>,
+    /// The base's stream, then the new side's; `-` is standard input
+    #[arg(value_name = "FILE", num_args = 2, conflicts_with_all = ["base", "new"],
+          required_unless_present_any = ["base", "new"])]
+    operands: Vec<PathBuf>,
+}
+
+/// What rows are sorted by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Sort {
+    /// The largest difference in self first
+    #[value(name = "self")]
+    Own,
+    /// The largest difference in total first
+    Total,
+    /// Name, then image
+    Name,
+}
+
+/// How a report is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// What changed, for people
+    Table,
+    /// A row a line, fields separated by tabs, after a line of column names
+    Tsv,
+    /// As tsv, in CSV (RFC 4180)
+    Csv,
+    /// One object, with what the heading of a table says
+    Json,
+}
+
+/// How many rows a table has when nothing is asked.
+const TABLE_ROWS: usize = 40;
+
+impl Args {
+    /// The streams of the base and of the new side.
+    ///
+    /// # Errors
+    ///
+    /// When standard input is named twice.
+    pub(crate) fn sides(&self) -> Result<[&[PathBuf]; 2]> {
+        let sides = match &self.operands[..] {
+            [base, new] => [std::slice::from_ref(base), std::slice::from_ref(new)],
+            _ => [&self.base[..], &self.new[..]],
+        };
+        let stdin = |path: &&PathBuf| path.as_path() == Path::new("-");
+        if sides.into_iter().flatten().filter(stdin).count() > 1 {
+            bail!("standard input (-) can be read once: give a file for the other streams");
+        }
+        Ok(sides)
+    }
+
+    /// How many rows are printed.
+    pub(crate) fn row_limit(&self) -> usize {
+        let usual = if self.format == Format::Table { TABLE_ROWS } else { 0 };
+        match self.rows.unwrap_or(usual) {
+            0 => usize::MAX,
+            rows => rows,
+        }
+    }
+}
+
+fn probability(text: &str) -> Result<f64, String> {
+    let alpha = text.parse().ok().filter(|alpha| (1e-9..=0.5).contains(alpha));
+    alpha.ok_or_else(|| "expected a number from 1e-9 to 0.5".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Result<Args, clap::Error> {
+        Args::try_parse_from(line.split(' '))
+    }
+
+    fn sides(line: &str) -> String {
+        let args = parse(line).unwrap();
+        let [base, new] = args.sides().unwrap();
+        format!("{base:?} {new:?}")
+    }
+
+    #[test]
+    fn sides_are_two_operands_or_two_sets() {
+        assert_eq!(sides("nprof-diff a b"), r#"["a"] ["b"]"#);
+        assert_eq!(sides("nprof-diff --base a b --new c"), r#"["a", "b"] ["c"]"#);
+        assert_eq!(sides("nprof-diff --base a --base b --new -"), r#"["a", "b"] ["-"]"#);
+        assert!(parse("nprof-diff - -").unwrap().sides().is_err());
+        for wrong in ["", " a", " a b c", " --base a", " --new a", " a b --base c --new d"] {
+            assert!(parse(&format!("nprof-diff{wrong}")).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_a_level_is_refused() {
+        for wrong in ["0", "1", "nan", "5%", "-0.1", "inf"] {
+            assert!(parse(&format!("nprof-diff --alpha={wrong} a b")).is_err(), "{wrong}");
+        }
+        assert!(parse("nprof-diff --fail-on self>+2%,any a b").is_ok());
+    }
+}

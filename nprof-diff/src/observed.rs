@@ -1,0 +1,104 @@
+//! A key in the runs of a side, as the statistics want it: a proportion of all runs added up,
+//! or a value per run. Pure.
+
+use nprof_format::profile::Sum;
+
+use crate::key::KeyId;
+use crate::side::{Count, Counts};
+use crate::stats::{self, Proportion};
+
+/// A side as a whole.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Whole {
+    /// How many runs have samples.
+    pub(crate) runs: usize,
+    /// Their samples and weight.
+    pub(crate) sum: Sum,
+}
+
+impl Whole {
+    /// Adds up runs.
+    pub(crate) fn of(runs: &[&Counts]) -> Self {
+        let mut whole = Self { runs: runs.len(), ..Self::default() };
+        for run in runs {
+            whole.sum.add(run.sum);
+        }
+        whole
+    }
+}
+
+/// The weight of each run.
+pub(crate) fn weights(runs: &[&Counts]) -> Vec<f64> {
+    runs.iter().map(|run| run.sum.weight as f64).collect()
+}
+
+/// What is compared.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Measure {
+    /// The share of the samples, as a fraction.
+    Share,
+    /// The weight, per run.
+    Time,
+}
+
+/// A key in the runs of a side.
+#[derive(Debug)]
+pub(crate) struct Observed<'a> {
+    runs: &'a [&'a Counts],
+    per_run: Vec<Sum>,
+    sum: Sum,
+    whole: Sum,
+}
+
+impl<'a> Observed<'a> {
+    /// Looks a key up in the runs of a side, by self or total.
+    pub(crate) fn of(runs: &'a [&'a Counts], key: KeyId, pick: impl Fn(Count) -> Sum) -> Self {
+        let per_run: Vec<Sum> = runs
+            .iter()
+            .map(|run| run.keys.get(&key).map_or(Sum::default(), |c| pick(*c)))
+            .collect();
+        let mut sum = Sum::default();
+        per_run.iter().for_each(|run| sum.add(*run));
+        Self { runs, per_run, sum, whole: Whole::of(runs).sum }
+    }
+
+    /// Its samples in all runs.
+    pub(crate) fn samples(&self) -> u64 {
+        self.sum.samples
+    }
+
+    /// All runs of the side as one; CPU time per run.
+    pub(crate) fn proportion(&self, measure: Measure) -> Proportion {
+        let hits = self.sum.samples.min(self.whole.samples);
+        let share = hits as f64 / self.whole.samples as f64;
+        let scale = match measure {
+            Measure::Share => 1.0,
+            // So that the value is the weight, also where weights differ from sample to sample.
+            Measure::Time if hits > 0 => self.sum.weight as f64 / share / self.runs.len() as f64,
+            Measure::Time => self.whole.weight as f64 / self.runs.len().max(1) as f64,
+        };
+        Proportion { hits, trials: self.whole.samples, scale }
+    }
+
+    /// Its value in each run.
+    pub(crate) fn values(&self, measure: Measure) -> Vec<f64> {
+        let value = |(run, sum): (&&Counts, &Sum)| match measure {
+            Measure::Share => sum.samples as f64 / run.sum.samples as f64,
+            Measure::Time => sum.weight as f64,
+        };
+        self.runs.iter().zip(&self.per_run).map(value).collect()
+    }
+
+    /// The variance that the mean over the runs has from sampling alone.
+    pub(crate) fn sampling_variance(&self, measure: Measure) -> f64 {
+        let of_one = stats::sampling_variance(self.sum.samples as f64, self.whole.samples as f64);
+        let parts = self.runs.iter().map(|run| {
+            let scale = match measure {
+                Measure::Share => 1.0,
+                Measure::Time => run.sum.weight as f64,
+            };
+            scale * scale / run.sum.samples as f64
+        });
+        of_one * parts.sum::<f64>() / (self.runs.len() as f64).powi(2)
+    }
+}

@@ -1,0 +1,72 @@
+//! Reports: the same comparison for people and for programs.
+
+mod heading;
+mod machine;
+mod table;
+
+use std::io::{self, Write};
+
+use crate::args::{Format, Sort};
+use crate::bound::Bound;
+use crate::diff::{Diff, Metric, Row};
+use crate::event::Chosen;
+use crate::key::{By, Keys};
+use crate::side::Side;
+
+/// All that a report says.
+#[derive(Debug)]
+pub(crate) struct Report<'a> {
+    /// What a row is.
+    pub(crate) by: By,
+    /// The base.
+    pub(crate) base: &'a Side,
+    /// The new side.
+    pub(crate) new: &'a Side,
+    /// What was compared; none when there are no samples.
+    pub(crate) event: Option<&'a Chosen>,
+    /// The comparison.
+    pub(crate) diff: &'a Diff,
+    /// The names of its rows.
+    pub(crate) keys: &'a Keys,
+    /// What the reader must know.
+    pub(crate) warnings: &'a [String],
+    /// What would make the comparison fail.
+    pub(crate) bounds: &'a [Bound],
+    /// The order of the rows.
+    pub(crate) sort: Sort,
+    /// How many rows to print.
+    pub(crate) row_limit: usize,
+}
+
+impl Report<'_> {
+    /// Prints it.
+    ///
+    /// # Errors
+    ///
+    /// What writing said.
+    pub(crate) fn print(&self, format: Format, out: &mut impl Write) -> io::Result<()> {
+        match format {
+            Format::Table => table::print(self, out),
+            Format::Tsv => machine::print_tsv(self, out),
+            Format::Csv => machine::print_csv(self, out),
+            Format::Json => machine::print_json(self, out),
+        }
+    }
+
+    /// All rows, sorted; equal ones by the other metric, then by name and image.
+    fn sorted(&self) -> Vec<&Row> {
+        let size = |metric: &Metric| metric.share.estimate.difference().abs();
+        let mut rows: Vec<&Row> = self.diff.rows.iter().collect();
+        rows.sort_by(|a, b| {
+            let own = size(&b.own).total_cmp(&size(&a.own));
+            let total = size(&b.total).total_cmp(&size(&a.total));
+            let difference = match self.sort {
+                Sort::Own => own.then(total),
+                Sort::Total => total.then(own),
+                Sort::Name => std::cmp::Ordering::Equal,
+            };
+            difference.then_with(|| self.keys.get(a.key).cmp(self.keys.get(b.key)))
+        });
+        rows
+    }
+}

@@ -1,0 +1,261 @@
+//! What stands above a table: what was compared, and under which circumstances. Pure.
+
+use std::collections::BTreeSet;
+
+use nprof_format::escape::escaped;
+use nprof_format::summary::EventSummary;
+
+use crate::diff::Method;
+use crate::doubt::{facts, incomplete, lost};
+use crate::event::Chosen;
+use crate::observed::Whole;
+use crate::print::Report;
+use crate::side::Side;
+
+/// How wide a report for people is, columns.
+const WIDTH: usize = 80;
+
+/// The lines of the heading.
+pub(super) fn lines(report: &Report<'_>) -> Vec<String> {
+    let mut lines = labelled(report.base.name, side(report, report.base, report.diff.base));
+    lines.extend(labelled(report.new.name, side(report, report.new, report.diff.new)));
+    let [base, new] = [report.base, report.new].map(|side| circumstances(report, side));
+    if base == new {
+        lines.extend(labelled("both", base));
+    } else {
+        lines.extend(labelled(report.base.name, base));
+        lines.extend(labelled(report.new.name, new));
+    }
+    if report.event.is_some_and(Chosen::is_clock) {
+        lines.push(cpu_time(report));
+    }
+    for warning in report.warnings {
+        lines.extend(wrapped(&format!("warning: {warning}"), WIDTH));
+    }
+    lines.push(String::new());
+    lines.extend(wrapped(&method(report), WIDTH));
+    lines
+}
+
+/// Lines below each other, the label before the first; empty ones are left out.
+fn labelled(label: &str, mut lines: Vec<String>) -> Vec<String> {
+    lines.retain(|line| !line.is_empty());
+    let lines = lines.iter().flat_map(|line| wrapped(line, WIDTH - 6));
+    let labels = std::iter::once(label).chain(std::iter::repeat(""));
+    labels.zip(lines).map(|(label, line)| format!("{label:<5} {line}")).collect()
+}
+
+/// A sentence in lines of this many columns, all but the first indented.
+fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let line = lines.last_mut().filter(|line| {
+            line.is_empty() || line.chars().count() + 1 + word.chars().count() <= width
+        });
+        match line {
+            Some(line) if line.is_empty() => line.push_str(word),
+            Some(line) => line.extend([" ", word]),
+            None => lines.push(format!("  {word}")),
+        }
+    }
+    lines
+}
+
+/// What was run, when, and how much was seen.
+fn side(report: &Report<'_>, side: &Side, whole: Whole) -> Vec<String> {
+    let runs = if whole.runs == 1 { "run" } else { "runs" };
+    let seen = format!(
+        "{} {runs}, {} samples, lost {}, with incomplete stack {}",
+        whole.runs,
+        whole.sum.samples,
+        lost(side),
+        incomplete(side, report.event)
+    );
+    vec![inputs(side), join(&facts(side, |head| &head.command), "; "), dates(side), seen]
+}
+
+/// Where and how it was recorded.
+fn circumstances(report: &Report<'_>, side: &Side) -> Vec<String> {
+    let host = facts(side, |head| &head.host);
+    let system = facts(side, |head| &head.os);
+    let machine = facts(side, |head| &head.arch);
+    let processor = facts(side, |head| &head.cpu);
+    let mut machine: Vec<String> =
+        [host, system, machine, processor].map(|set| join(&set, "; ")).into();
+    machine.retain(|fact| !fact.is_empty());
+    let mut lines = vec![machine.join(", ")];
+    lines.extend(events(report, side));
+    lines
+}
+
+fn join(set: &BTreeSet<String>, separator: &str) -> String {
+    set.iter().map(String::as_str).collect::<Vec<_>>().join(separator)
+}
+
+fn inputs(side: &Side) -> String {
+    let mut inputs: Vec<String> = side.runs().map(|run| escaped(run.input.as_bytes())).collect();
+    inputs.dedup();
+    inputs.join(", ")
+}
+
+fn dates(side: &Side) -> String {
+    let times = || side.runs().filter_map(|run| run.head.as_ref()?.utc);
+    match (times().min(), times().max()) {
+        (Some(first), Some(last)) if utc(first) != utc(last) => {
+            format!("{} to {} UTC", utc(first), utc(last))
+        }
+        (Some(first), _) => format!("{} UTC", utc(first)),
+        _ => String::new(),
+    }
+}
+
+fn events(report: &Report<'_>, side: &Side) -> BTreeSet<String> {
+    let Some(chosen) = report.event else { return BTreeSet::new() };
+    let summaries = side.summaries().filter_map(|summary| chosen.summary(summary));
+    summaries.map(|summary| event_line(chosen, summary)).collect()
+}
+
+fn event_line(chosen: &Chosen, summary: &EventSummary) -> String {
+    let event = &summary.event;
+    let mut line = chosen.label();
+    if let Some(hertz) = event.frequency {
+        line.push_str(&format!(" at {hertz} Hz"));
+    } else if let Some(period) = event.period {
+        line.push_str(&format!(" every {period} {}", escaped(&event.unit)));
+    }
+    if !event.unwind.is_empty() {
+        line.push_str(&format!(", stacks by {}", escaped(&event.unwind)));
+    }
+    if !event.fallback.is_empty() {
+        let (asked, why) = (escaped(&event.asked), escaped(&event.fallback));
+        line.push_str(&format!(", in place of {asked}: {why}"));
+    }
+    line
+}
+
+fn cpu_time(report: &Report<'_>) -> String {
+    let mean = |whole: Whole| whole.sum.weight as f64 / whole.runs.max(1) as f64;
+    let (base, new) = (mean(report.diff.base), mean(report.diff.new));
+    let mut line = format!(
+        "CPU time of a run: base {}, new {}, difference {}",
+        seconds(base),
+        seconds(new),
+        signed_seconds(new - base)
+    );
+    if let Some(time) = &report.diff.time {
+        line.push_str(&format!(
+            " (interval {} .. {})",
+            signed_seconds(time.low),
+            signed_seconds(time.high)
+        ));
+    }
+    line
+}
+
+fn method(report: &Report<'_>) -> String {
+    let diff = report.diff;
+    let name = match diff.method {
+        Method::Welch => "Welch's over runs",
+        Method::Newcombe => "Newcombe's, from counts",
+    };
+    format!(
+        "{} comparisons, by self and by total; {} intervals ({name}); changed: q <= {} (Benjamini-Hochberg)",
+        diff.comparisons,
+        level(diff.question.alpha),
+        diff.question.alpha,
+    )
+}
+
+/// The level of the intervals.
+pub(super) fn level(alpha: f64) -> String {
+    let percent = 100.0 * (1.0 - alpha);
+    format!("{} %", (percent * 1e7).round() / 1e7)
+}
+
+/// A span of time, for people.
+pub(super) fn seconds(ns: f64) -> String {
+    match ns.abs() {
+        size if size < 999.5e3 => format!("{:.0} us", ns / 1e3),
+        size if size < 9.995e6 => format!("{:.2} ms", ns / 1e6),
+        size if size < 999.5e6 => format!("{:.0} ms", ns / 1e6),
+        _ => format!("{:.2} s", ns / 1e9),
+    }
+}
+
+/// A difference of spans, for people.
+pub(super) fn signed_seconds(ns: f64) -> String {
+    let text = seconds(ns);
+    if text.starts_with('-') { text } else { format!("+{text}") }
+}
+
+/// The time of day, to the second, of ns since 1970-01-01 UTC.
+fn utc(ns: u64) -> String {
+    let seconds = ns / 1_000_000_000;
+    let (mut days, time) = (seconds / 86_400, seconds % 86_400);
+    let is_leap = |year: u64| {
+        year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
+    };
+    // A u64 of nanoseconds ends in the year 2554.
+    let mut year = 1970;
+    while days >= 365 + u64::from(is_leap(year)) {
+        days -= 365 + u64::from(is_leap(year));
+        year += 1;
+    }
+    let february = 28 + u64::from(is_leap(year));
+    let mut month = 1;
+    for length in [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30] {
+        if days < length {
+            break;
+        }
+        days -= length;
+        month += 1;
+    }
+    let (hour, minute, second) = (time / 3600, time / 60 % 60, time % 60);
+    format!("{year}-{month:02}-{:02} {hour:02}:{minute:02}:{second:02}", days + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_of_day_are_those_of_date() {
+        // date -u -d @N '+%F %T'
+        for (seconds, expected) in [
+            (0, "1970-01-01 00:00:00"),
+            (951_782_399, "2000-02-28 23:59:59"),
+            (951_782_400, "2000-02-29 00:00:00"),
+            (951_868_800, "2000-03-01 00:00:00"),
+            (1_735_689_599, "2024-12-31 23:59:59"),
+            (1_795_254_245, "2026-11-21 09:44:05"),
+            (4_107_542_400, "2100-03-01 00:00:00"),
+        ] {
+            assert_eq!(utc(seconds * 1_000_000_000), expected);
+        }
+        assert_eq!(&utc(u64::MAX)[..4], "2554");
+    }
+
+    #[test]
+    fn sentences_are_wrapped() {
+        let text = format!("a {} {} b", "x".repeat(78), "y".repeat(100));
+        let lines = [format!("a {}", "x".repeat(78)), format!("  {}", "y".repeat(100))];
+        assert_eq!(wrapped(&text, 80), [&lines[..], &["  b".to_owned()]].concat());
+        assert_eq!(labelled("new", vec![String::new(), "x".into()]), ["new   x"]);
+    }
+
+    #[test]
+    fn spans_have_three_digits() {
+        for (ns, expected) in [
+            (0.0, "0 us"),
+            (1.4e6, "1.40 ms"),
+            (-12.4e6, "-12 ms"),
+            (999.7e6, "1.00 s"),
+            (61.0e9, "61.00 s"),
+        ] {
+            assert_eq!(seconds(ns), expected);
+        }
+        assert_eq!(signed_seconds(2e9), "+2.00 s");
+        assert_eq!(level(0.05), "95 %");
+        assert_eq!(level(0.001), "99.9 %");
+    }
+}

@@ -1,0 +1,216 @@
+//! The report for programs: every row, in tsv, csv or JSON. The three have the same columns, and
+//! columns are only ever added.
+
+use std::io::{self, Write};
+
+use nprof_format::escape::escaped;
+use nprof_format::summary::Summary;
+use serde_json::{Map, Value, json};
+
+use crate::bound::{self, Bound};
+use crate::diff::{Method, Metric, Row};
+use crate::event::Chosen;
+use crate::observed::Whole;
+use crate::print::Report;
+use crate::side::Side;
+use crate::stats::Estimate;
+
+/// Prints a line of column names, then a row a line, separated by tabs.
+pub(super) fn print_tsv(report: &Report<'_>, out: &mut impl Write) -> io::Result<()> {
+    writeln!(out, "{}", columns().join("\t"))?;
+    for row in report.sorted().into_iter().take(report.row_limit) {
+        let texts: Vec<String> = cells(report, row).iter().map(text).collect();
+        writeln!(out, "{}", texts.join("\t"))?;
+    }
+    Ok(())
+}
+
+/// Prints the same as CSV (RFC 4180). No text is taken for a formula by a spreadsheet.
+pub(super) fn print_csv(report: &Report<'_>, out: &mut impl Write) -> io::Result<()> {
+    let mut csv = csv::Writer::from_writer(out);
+    csv.write_record(columns())?;
+    for row in report.sorted().into_iter().take(report.row_limit) {
+        csv.write_record(cells(report, row).iter().map(|value| match value {
+            Value::String(name) => without_formula(name),
+            value => text(value),
+        }))?;
+    }
+    csv.flush()
+}
+
+/// Prints one object.
+pub(super) fn print_json(report: &Report<'_>, out: &mut impl Write) -> io::Result<()> {
+    let columns = columns();
+    let object = |row| columns.iter().cloned().zip(cells(report, row)).collect::<Map<_, _>>();
+    let rows = report.sorted().into_iter().take(report.row_limit);
+    let rows: Vec<Map<String, Value>> = rows.map(object).collect();
+    let diff = report.diff;
+    let time = diff.time.map(|time| {
+        json!({
+            "base_ns": time.base.round(),
+            "new_ns": time.new.round(),
+            "diff_ns": time.difference().round(),
+            "low_ns": time.low.round(),
+            "high_ns": time.high.round(),
+            "p": significant(time.p),
+        })
+    });
+    let object = json!({
+        "report": "nprof-diff",
+        "version": env!("CARGO_PKG_VERSION"),
+        "by": report.by.name(),
+        "event": report.event.map(Chosen::name),
+        "unit": report.event.map(Chosen::unit),
+        "method": match diff.method {
+            Method::Welch => "welch",
+            Method::Newcombe => "newcombe",
+        },
+        "alpha": diff.question.alpha,
+        "comparisons": diff.comparisons,
+        "verdict": bound::answer(report.diff, report.bounds).word(),
+        "failures": failures(report),
+        "warnings": report.warnings,
+        "base": side(report.base, diff.base),
+        "new": side(report.new, diff.new),
+        "run_time": time,
+        "rows": rows,
+    });
+    serde_json::to_writer_pretty(&mut *out, &object)?;
+    writeln!(out)
+}
+
+fn failures(report: &Report<'_>) -> Vec<Value> {
+    let of_bound = |bound: &Bound| {
+        let text = bound.to_string();
+        let rows = bound.broken(report.diff).map(move |row| {
+            let key = report.keys.get(row.key);
+            json!({
+                "bound": text,
+                "name": escaped(&key.name),
+                "image": escaped(&key.image),
+            })
+        });
+        rows.collect::<Vec<_>>()
+    };
+    report.bounds.iter().flat_map(of_bound).collect()
+}
+
+fn side(side: &Side, whole: Whole) -> Value {
+    let recordings: Vec<Map<String, Value>> = side.summaries().map(Summary::facts).collect();
+    json!({
+        "runs": whole.runs,
+        "samples": whole.sum.samples,
+        "weight": whole.sum.weight,
+        "recordings": recordings,
+    })
+}
+
+/// The columns that say what a row is.
+const NAMES: [&str; 4] = ["verdict", "changed", "name", "image"];
+
+/// The columns of self, and again of total: shares in per cent, differences in points, CPU time
+/// per run.
+const EFFECT: [&str; 12] = [
+    "base",
+    "new",
+    "diff",
+    "low",
+    "high",
+    "base_ns",
+    "new_ns",
+    "diff_ns",
+    "low_ns",
+    "high_ns",
+    "base_samples",
+    "new_samples",
+];
+
+/// The columns of self, and again of total, that come last: of the share, then of CPU time.
+const EVIDENCE: [&str; 4] = ["p", "q", "ns_p", "ns_q"];
+
+fn columns() -> Vec<String> {
+    let of_both = |names: &[&str]| {
+        let of = |metric: &str| names.iter().map(|name| format!("{metric}_{name}")).collect();
+        let [own, total]: [Vec<String>; 2] = ["self", "total"].map(of);
+        [own, total].concat()
+    };
+    let mut columns: Vec<String> = NAMES.map(str::to_owned).into();
+    columns.extend(of_both(&EFFECT));
+    columns.extend(of_both(&EVIDENCE));
+    columns
+}
+
+/// What a row has in each column; null where there is nothing.
+fn cells(report: &Report<'_>, row: &Row) -> Vec<Value> {
+    let key = report.keys.get(row.key);
+    let changed = match (row.own.changed, row.total.changed) {
+        (true, true) => "both",
+        (true, false) => "self",
+        (false, true) => "total",
+        (false, false) => "none",
+    };
+    let names: [Value; NAMES.len()] = [
+        row.verdict().word().into(),
+        changed.into(),
+        escaped(&key.name).into(),
+        escaped(&key.image).into(),
+    ];
+    let mut cells: Vec<Value> = names.into();
+    cells.extend(effect(&row.own));
+    cells.extend(effect(&row.total));
+    cells.extend(evidence(&row.own));
+    cells.extend(evidence(&row.total));
+    cells
+}
+
+fn effect(metric: &Metric) -> [Value; EFFECT.len()] {
+    let share = &metric.share.estimate;
+    let time = metric.time.map(|time| time.estimate);
+    let points = |share: f64| json!((share * 1e8).round() / 1e6 + 0.0);
+    let ns = |value: fn(&Estimate) -> f64| match &time {
+        Some(time) => json!(value(time).round() as i64),
+        None => Value::Null,
+    };
+    [
+        points(share.base),
+        points(share.new),
+        points(share.difference()),
+        points(share.low),
+        points(share.high),
+        ns(|time| time.base),
+        ns(|time| time.new),
+        ns(Estimate::difference),
+        ns(|time| time.low),
+        ns(|time| time.high),
+        metric.base_samples.into(),
+        metric.new_samples.into(),
+    ]
+}
+
+fn evidence(metric: &Metric) -> [Value; EVIDENCE.len()] {
+    let time = |value: Option<f64>| value.map_or(Value::Null, significant);
+    [
+        significant(metric.share.estimate.p),
+        significant(metric.share.q),
+        time(metric.time.map(|time| time.estimate.p)),
+        time(metric.time.map(|time| time.q)),
+    ]
+}
+
+/// A probability, to six significant digits.
+fn significant(p: f64) -> Value {
+    json!(format!("{p:.5e}").parse::<f64>().unwrap_or(p))
+}
+
+fn text(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        value => value.to_string(),
+    }
+}
+
+/// A name that a spreadsheet would take for a formula gets an apostrophe before it.
+fn without_formula(name: &str) -> String {
+    if name.starts_with(['=', '+', '-', '@']) { format!("'{name}") } else { name.to_owned() }
+}

@@ -1,0 +1,297 @@
+//! nprof-diff as its users meet it: streams in, a report and an exit status out.
+
+mod support;
+
+use std::fs;
+
+use support::{Run, command, diff, diff_of_stdin};
+use tempfile::TempDir;
+
+const BASE: &[(&str, u64)] = &[("parse", 600), ("solve", 300), ("old", 60), ("write", 40)];
+const NEW: &[(&str, u64)] = &[("parse", 580), ("solve", 420), ("fresh", 60), ("write", 44)];
+
+/// A directory with the runs `base` and `new`.
+fn directory() -> TempDir {
+    let directory = TempDir::new().expect("a directory");
+    Run::new(1, BASE).save(directory.path(), "base");
+    Run::new(2, NEW).save(directory.path(), "new");
+    directory
+}
+
+/// The value of a column in the row of a function.
+fn cell(tsv: &str, function: &str, column: &str) -> String {
+    let mut rows = tsv.lines().map(|line| line.split('\t').collect::<Vec<_>>());
+    let names = rows.next().expect("a header");
+    let at = names.iter().position(|name| *name == column).expect("the column");
+    rows.find(|row| row[2] == function).expect("the row")[at].to_owned()
+}
+
+#[test]
+fn the_table_says_what_changed() {
+    let directory = directory();
+    let ended = diff(directory.path(), "base new");
+    assert_eq!((ended.status, &ended.stderr[..]), (0, ""));
+    let expected = "\
+base  base
+      ./demo 7
+      2026-11-21 09:44:05 UTC
+      1 run, 1000 samples, lost 0, with incomplete stack 0
+new   new
+      ./demo 7
+      2026-11-21 09:44:05 UTC
+      1 run, 1104 samples, lost 0, with incomplete stack 0
+both  vm1, Linux 6.18
+      cpu-clock (user) at 1000 Hz, stacks by dwarf
+CPU time of a run: base 1.00 s, new 1.10 s, difference +104 ms
+warning: single runs: samples of one run are not independent and runs differ, so
+  that the true uncertainty is larger than these intervals say: give several
+  runs a side (--base FILE... --new FILE...)
+
+11 comparisons, by self and by total; 95 % intervals (Newcombe's, from counts);
+  changed: q <= 0.05 (Benjamini-Hochberg)
+
+                 base       new   change       95 % interval  CPU time       q
+added (1)
+  fresh  (demo)
+  self, total  0.00 %    5.43 %    +5.43      +4.19 .. +6.93    +60 ms <0.0001
+removed (1)
+  old  (demo)
+  self, total  6.00 %    0.00 %    -6.00      -7.65 .. -4.64    -60 ms <0.0001
+grown (1)
+  solve  (demo)
+  self, total 30.00 %   38.04 %    +8.04     +3.99 .. +12.05   +120 ms  0.0002
+shrunk (1)
+  parse  (demo)
+  self, total 60.00 %   52.54 %    -7.46     -11.67 .. -3.22    -20 ms  0.0008
+
+2 functions without significant change
+";
+    assert_eq!(ended.stdout, expected);
+    let short = diff(directory.path(), "-n 1 base new").stdout;
+    assert!(short.contains("3 more changed (-n 0 prints all)"), "{short}");
+    assert!(short.lines().all(|line| line.chars().count() <= 80), "{short}");
+}
+
+#[test]
+fn a_run_does_not_differ_from_itself() {
+    let directory = directory();
+    let ended = diff(directory.path(), "--fail-on any base base");
+    assert_eq!(ended.status, 0, "{}", ended.stderr);
+    assert!(ended.stdout.contains("is on both sides"));
+    assert!(ended.stdout.ends_with("\n\n5 functions without significant change\n"));
+    let tsv = diff(directory.path(), "--format tsv base base").stdout;
+    assert_eq!(cell(&tsv, "solve", "self_diff"), "0.0");
+    assert_eq!(cell(&tsv, "solve", "self_q"), "1.0");
+}
+
+#[test]
+fn only_what_is_beyond_the_bound_fails() {
+    let directory = directory();
+    let status = |line: &str| diff(directory.path(), line).status;
+    assert_eq!(status("--fail-on any base new"), 1);
+    assert_eq!(status("--fail-on self>+2% base new"), 1);
+    // solve grew by 8.04 points, but it may be as few as 3.99; fresh by at least 4.19.
+    assert_eq!(status("--fail-on self>+4.1% base new"), 1);
+    assert_eq!(status("--fail-on self>+4.2% base new"), 0);
+    assert_eq!(status("--fail-on self>+75ms base new"), 1);
+    assert_eq!(status("--fail-on self>+90ms base new"), 0);
+    // main has all of the time of both, and that grew by 104 ms.
+    assert_eq!(status("--fail-on total>+90ms base new"), 1);
+    assert_eq!(status("--fail-on total>+104ms base new"), 0);
+    assert_eq!(status("--fail-on self>+50% --fail-on self>+10ms base new"), 1);
+    let ended = diff(directory.path(), "--fail-on self>+4.1% base new");
+    assert!(ended.stdout.ends_with("beyond self>+4.1%: fresh  (demo): at least +4.19\n"));
+    assert_eq!(ended.stderr, "nprof-diff: changed beyond self>+4.1%\n");
+}
+
+#[test]
+fn the_verdict_survives_a_closed_pipe() {
+    let directory = directory();
+    let mut child = command(directory.path(), "--fail-on any base -").spawn().unwrap();
+    drop(child.stdout.take());
+    let mut stdin = child.stdin.take().unwrap();
+    std::io::Write::write_all(&mut stdin, Run::new(2, NEW).text().as_bytes()).unwrap();
+    drop(stdin);
+    assert_eq!(child.wait().unwrap().code(), Some(1));
+}
+
+#[test]
+fn rate_and_length_are_no_difference() {
+    let directory = directory();
+    let mut long = Run::new(3, &BASE.iter().map(|(f, n)| (*f, 6 * n)).collect::<Vec<_>>());
+    long.hertz = 499;
+    long.save(directory.path(), "long");
+    let ended = diff(directory.path(), "--fail-on any base long");
+    assert_eq!(ended.status, 0, "{}", ended.stdout);
+    assert!(ended.stdout.contains("at 1000 Hz") && ended.stdout.contains("at 499 Hz"));
+}
+
+#[test]
+fn runs_are_judged_by_how_they_differ() {
+    let directory = TempDir::new().unwrap();
+    for (i, solve) in [290, 310, 300, 305, 295].into_iter().enumerate() {
+        let base = [("parse", 1000 - solve), ("solve", solve)];
+        Run::new(1 + i as u64, &base).save(directory.path(), &format!("base{i}"));
+        let new = [("parse", 900 - solve), ("solve", solve + 100)];
+        Run::new(11 + i as u64, &new).save(directory.path(), &format!("new{i}"));
+        let noisy = [("parse", 1000 - i as u64 * 150), ("solve", i as u64 * 150)];
+        Run::new(21 + i as u64, &noisy).save(directory.path(), &format!("noisy{i}"));
+    }
+    let sets = |new: &str| {
+        let names = |side: &str| (0..5).map(|i| format!("{side}{i} ")).collect::<String>();
+        format!("--fail-on any --base {} --new {}", names("base"), names(new))
+    };
+    let ended = diff(directory.path(), &sets("new"));
+    assert_eq!(ended.status, 1, "{}", ended.stdout);
+    assert!(ended.stdout.contains("Welch's over runs") && !ended.stdout.contains("warning"));
+    assert!(ended.stdout.contains("5 runs, 5000 samples"));
+    assert_eq!(diff(directory.path(), &sets("noisy")).status, 0);
+    // Segments of one file are runs as well; the same one twice is not two.
+    let read = |name: &str| fs::read_to_string(directory.path().join(name)).unwrap();
+    fs::write(directory.path().join("both"), read("base0") + &read("base1")).unwrap();
+    let ended = diff(directory.path(), "--base both --new new0 new1");
+    assert!(ended.stdout.contains("2 runs, 2000 samples") && ended.stdout.contains("Welch"));
+    let ended = diff(directory.path(), "--base base0 base0 --new new0 new1");
+    assert_eq!((ended.status, &ended.stdout[..]), (2, ""));
+    assert!(ended.stderr.contains("run 0x1 is there twice"), "{}", ended.stderr);
+}
+
+#[test]
+fn incomplete_input_is_trouble() {
+    let directory = directory();
+    let text = Run::new(2, NEW).text();
+    let cut = &text[..text.find("@end").unwrap()];
+    fs::write(directory.path().join("cut"), cut).unwrap();
+    fs::write(directory.path().join("damaged"), text.replace("S\t5\t1\t0", "S\t5\tx\t0")).unwrap();
+    fs::write(directory.path().join("empty"), "").unwrap();
+    fs::write(directory.path().join("foreign"), "once upon a time\n").unwrap();
+    for input in ["cut", "damaged", "empty", "foreign", "absent", "."] {
+        for line in [format!("base {input}"), format!("{input} base")] {
+            let ended = diff(directory.path(), &line);
+            assert_eq!((ended.status, &ended.stdout[..]), (2, ""), "{line}");
+            assert!(ended.stderr.starts_with("nprof-diff: "), "{}", ended.stderr);
+            assert_eq!(ended.stderr.lines().count(), 1, "{}", ended.stderr);
+        }
+    }
+    let ended = diff(directory.path(), "--partial-ok --format json base cut");
+    assert_eq!(ended.status, 0, "{}", ended.stderr);
+    let report: serde_json::Value = serde_json::from_str(&ended.stdout).unwrap();
+    assert_eq!(report["verdict"], "changed");
+    assert_eq!(report["new"]["recordings"][0]["troubles"][0]["verdict"], "truncated");
+    assert!(report["warnings"].to_string().contains("new: incomplete input: cut: truncated"));
+}
+
+#[test]
+fn what_cannot_be_compared_is_refused_by_name() {
+    let directory = directory();
+    let mut cycles = Run::new(3, NEW);
+    (cycles.event, cycles.unit) = ("cycles", "cycles");
+    cycles.save(directory.path(), "cycles");
+    let mut raw = Run::new(4, NEW);
+    raw.symbolized = false;
+    raw.save(directory.path(), "raw");
+    for (line, message) in [
+        ("base cycles", "base counted cpu-clock (user), new cycles (user)"),
+        ("base raw", "raw: not symbolized, as others are"),
+        ("--event page-faults base new", "base: no samples of page-faults, only of cpu-clock"),
+        (
+            "--fail-on self>+5ms cycles cycles",
+            "--fail-on self>+5ms: not CPU time was sampled, but cycles (user)",
+        ),
+        ("- -", "standard input (-) can be read once"),
+    ] {
+        let ended = diff(directory.path(), line);
+        assert_eq!((ended.status, &ended.stdout[..]), (2, ""), "{line}");
+        assert!(ended.stderr.contains(message), "{}", ended.stderr);
+    }
+    // By image nothing needs a name.
+    assert_eq!(diff(directory.path(), "--by image base raw").status, 0);
+    let unnamed = diff(directory.path(), "--format tsv raw raw").stdout;
+    assert_eq!(cell(&unnamed, "[unnamed in demo]", "total_base"), "100.0");
+}
+
+#[test]
+fn too_few_samples_decide_nothing() {
+    let directory = directory();
+    Run::new(3, &[("parse", 99)]).save(directory.path(), "few");
+    Run::new(4, &[]).save(directory.path(), "none");
+    for line in ["--fail-on any base few", "few base", "base none", "--fail-on self>+5ms none none"]
+    {
+        let ended = diff(directory.path(), line);
+        assert_eq!(ended.status, 4, "{line}");
+        assert!(ended.stderr.contains("not enough samples to decide"), "{}", ended.stderr);
+        assert!(ended.stdout.contains("100 at least are needed"), "{}", ended.stdout);
+    }
+    let ended = diff(directory.path(), "--format json base none");
+    assert!(ended.stdout.contains("\"verdict\": \"undecided\""));
+}
+
+#[test]
+fn programs_get_every_row() {
+    let directory = directory();
+    let tsv = diff(directory.path(), "--format tsv base new").stdout;
+    let csv = diff(directory.path(), "--format csv base new").stdout;
+    let json = diff(directory.path(), "--format json base new").stdout;
+    assert_eq!(tsv.lines().count(), 7);
+    assert_eq!(tsv.replace('\t', ","), csv);
+    assert_eq!(cell(&tsv, "solve", "verdict"), "grown");
+    assert_eq!(cell(&tsv, "write", "verdict"), "same");
+    assert_eq!(cell(&tsv, "main", "self_base_samples"), "0");
+    assert_eq!(cell(&tsv, "main", "total_new"), "100.0");
+    assert_eq!(cell(&tsv, "fresh", "self_new_ns"), "60000000");
+    let report: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!((&report["comparisons"], &report["method"]), (&11.into(), &"newcombe".into()));
+    let rows = report["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 6);
+    for row in rows {
+        let columns: Vec<&str> = row.as_object().unwrap().keys().map(String::as_str).collect();
+        assert_eq!(columns.join("\t"), tsv.lines().next().unwrap());
+        let name = row["name"].as_str().unwrap();
+        assert_eq!(row["self_low"].to_string(), cell(&tsv, name, "self_low"));
+    }
+    let by_name = diff(directory.path(), "--sort name --format tsv -n 2 base new").stdout;
+    let names: Vec<&str> = by_name.lines().filter_map(|line| line.split('\t').nth(2)).collect();
+    assert_eq!(names, ["name", "fresh", "main"]);
+}
+
+#[test]
+fn names_cannot_break_a_report() {
+    let directory = TempDir::new().unwrap();
+    let names = ["=cmd|' /C calc'!A0", "+1", "-x", "@sum", "a\\nb", "\\x1b[31m", "a,\"b\""];
+    let functions: Vec<(&str, u64)> = names.iter().map(|name| (*name, 100)).collect();
+    Run::new(1, &functions).save(directory.path(), "odd");
+    Run::new(2, &[("plain", 700)]).save(directory.path(), "plain");
+    let table = diff(directory.path(), "odd plain").stdout;
+    assert!(table.contains("  a\\nb  (demo)\n") && table.contains("  \\x1b[31m  (demo)\n"));
+    let csv = diff(directory.path(), "--format csv odd plain").stdout;
+    for field in [",'=cmd|' /C calc'!A0,", ",'+1,", ",'-x,", ",'@sum,", ",\"a,\"\"b\"\"\","] {
+        assert!(csv.contains(field), "{field} is not in {csv}");
+    }
+    assert!(csv.contains(",-14.285714,"), "numbers are numbers: {csv}");
+}
+
+#[test]
+fn circumstances_that_differ_are_told() {
+    let directory = directory();
+    let mut elsewhere = Run::new(3, NEW);
+    elsewhere.host = "vm2";
+    elsewhere.save(directory.path(), "elsewhere");
+    let ended = diff(directory.path(), "base elsewhere");
+    assert!(ended.stdout.contains("warning: hosts differ: base vm1; new vm2\n"));
+    // Where the report is for programs, warnings are for people.
+    let ended = diff(directory.path(), "--format tsv base elsewhere");
+    assert!(ended.stderr.contains("nprof-diff: warning: hosts differ"));
+    assert!(!ended.stdout.contains("warning"));
+}
+
+#[test]
+fn misuse_prints_nothing_on_standard_output() {
+    let directory = directory();
+    for line in ["", "base", "base new base", "--fail-on self base new", "--alpha 2 base new"] {
+        let ended = diff_of_stdin(directory.path(), line, "");
+        assert_eq!((ended.status, &ended.stdout[..]), (2, ""), "{line}");
+    }
+    let ended = diff(directory.path(), "-o out --format json base new");
+    assert_eq!((ended.status, &ended.stdout[..]), (0, ""));
+    assert!(fs::read_to_string(directory.path().join("out")).unwrap().starts_with('{'));
+}

@@ -1,0 +1,104 @@
+//! Streams to compare, and nprof-diff to compare them.
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+/// A run as data: what [`Run::text`] spells.
+#[derive(Clone, Debug)]
+pub(crate) struct Run {
+    pub(crate) id: u64,
+    pub(crate) event: &'static str,
+    pub(crate) unit: &'static str,
+    pub(crate) hertz: u64,
+    pub(crate) host: &'static str,
+    pub(crate) symbolized: bool,
+    /// What `main` of the image `demo` called, and how many samples fell on each.
+    pub(crate) functions: Vec<(String, u64)>,
+}
+
+impl Run {
+    pub(crate) fn new(id: u64, functions: &[(&str, u64)]) -> Self {
+        let functions = functions.iter().map(|(name, samples)| ((*name).to_owned(), *samples));
+        Self {
+            id,
+            event: "cpu-clock",
+            unit: "ns",
+            hertz: 1000,
+            host: "vm1",
+            symbolized: true,
+            functions: functions.collect(),
+        }
+    }
+
+    /// The stream. No two runs have an address in common.
+    pub(crate) fn text(&self) -> String {
+        let Run { id, event, unit, hertz, host, .. } = self;
+        let mut text = format!(
+            "@nprof\t1.0\trun={id:#x}\tutc=1795254245000000000\thost={host}\tos=Linux 6.18\tcommand=./demo 7\n\
+             @event\tid=1\tname={event}\tunit={unit}\tfrequency={hertz}\tscope=user\tunwind=dwarf\n\
+             I\t1\telf\t-\t/opt/demo\n"
+        );
+        let mut records = 2;
+        let names = std::iter::once("main").chain(self.functions.iter().map(|(name, _)| &name[..]));
+        for (frame, name) in (1..).zip(names) {
+            text.push_str(&format!("F\t{frame}\t1\t{:#x}\tu\n", id * 0x1000 + frame * 16));
+            if self.symbolized {
+                text.push_str(&format!(
+                    "U\t{frame}\t{name}\t-\nY\t{frame}\tnamed\t{frame},0,0,0\n"
+                ));
+            }
+            let parent = u64::from(frame > 1);
+            text.push_str(&format!("N\t{frame}\t{parent}\t{frame}\n"));
+            records += 2;
+        }
+        let mut samples = 0;
+        for (node, (_, count)) in (2..).zip(&self.functions) {
+            let weight = count * (1_000_000_000 / hertz);
+            text.push_str(&format!("S\t5\t1\t0\t0\t{node}\t{weight}\t{count}\n"));
+            samples += 1;
+        }
+        records += samples;
+        text.push_str(&format!(
+            "@end\treason=exit\tsamples={samples}\trecords={records}\tlost=0\n"
+        ));
+        text
+    }
+
+    pub(crate) fn save(&self, directory: &Path, name: &str) {
+        std::fs::write(directory.join(name), self.text()).expect("a stream is written");
+    }
+}
+
+/// What a program printed, and how it ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) status: i32,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+/// Runs nprof-diff in a directory, words separated by blanks.
+pub(crate) fn diff(directory: &Path, line: &str) -> Ended {
+    diff_of_stdin(directory, line, "")
+}
+
+pub(crate) fn diff_of_stdin(directory: &Path, line: &str, stdin: &str) -> Ended {
+    let mut child = command(directory, line).spawn().expect("nprof-diff starts");
+    // A program that does not read its input may be gone by now.
+    let _ = child.stdin.take().expect("a pipe").write_all(stdin.as_bytes());
+    let Output { status, stdout, stderr } = child.wait_with_output().expect("nprof-diff ends");
+    Ended {
+        status: status.code().expect("no signal"),
+        stdout: String::from_utf8(stdout).expect("text"),
+        stderr: String::from_utf8(stderr).expect("text"),
+    }
+}
+
+pub(crate) fn command(directory: &Path, line: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nprof-diff"));
+    command.args(line.split_whitespace().map(OsString::from)).current_dir(directory);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
