@@ -20,6 +20,8 @@ pub(crate) enum Command {
     Text(Convert),
     /// Write streams as binary
     Binary(Convert),
+    /// Write streams as one segment: one order of time, one space of ids
+    Merge(Merge),
     /// Count what is in streams: records and bytes by kind, samples, lost, stacks
     Stat(Report),
 }
@@ -54,6 +56,19 @@ pub(crate) struct Convert {
     #[arg(long)]
     pub(crate) partial_ok: bool,
     /// Streams to read, one after another; `-` or none is standard input
+    #[arg(value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Merge {
+    /// Write to this file instead of standard output
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// Exit with status 0 even if a stream is truncated or damaged
+    #[arg(long)]
+    pub(crate) partial_ok: bool,
+    /// Streams to merge; `-` or none is standard input
     #[arg(value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
 }

@@ -10,7 +10,7 @@ use crate::error::Malformed;
 use crate::extras::Extras;
 use crate::kind;
 use crate::limits::{self, clip};
-use crate::meta::{End, Epoch, Event, Head, Step};
+use crate::meta::{End, Epoch, Event, Head, Ran, Step};
 use crate::number::{push_varint, unzigzag, zigzag};
 use crate::record::*;
 
@@ -201,11 +201,12 @@ pub(crate) fn push_body(out: &mut Vec<u8>, record: &Record<'_>, delta: &mut Delt
             out.extend_from_slice(file.extras.spelling());
         }
         Record::Location(location) => push_location(out, location),
-        Record::Head(head) => head.spell(out),
+        Record::Head(head) | Record::Run(head) => head.spell(out),
         Record::Step(step) => step.spell(out),
         Record::Event(event) => event.spell(out),
         Record::Epoch(epoch) => epoch.spell(out),
         Record::End(end) => end.spell(out),
+        Record::Ran(ran) => ran.spell(out),
         Record::Unknown(unknown) => out.extend_from_slice(unknown.body),
     }
 }
@@ -273,8 +274,8 @@ fn push_string(out: &mut Vec<u8>, string: &[u8]) {
 /// Room for the lists of the record being read.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Scratch {
-    frames: Vec<FrameId>,
-    lines: Vec<Line>,
+    pub(crate) frames: Vec<FrameId>,
+    pub(crate) lines: Vec<Line>,
 }
 
 /// Reads a record's body.
@@ -355,6 +356,8 @@ pub(crate) fn read_body<'a>(
         kind::EVENT => Record::Event(Box::new(Event::read(body)?)),
         kind::EPOCH => Record::Epoch(Epoch::read(body)?),
         kind::END => Record::End(Box::new(End::read(body)?)),
+        kind::RUN => Record::Run(Box::new(Head::read(body)?)),
+        kind::RAN => Record::Ran(Box::new(Ran::read(body)?)),
         kind => Record::Unknown(Unknown { kind, body }),
     };
     Ok(record)

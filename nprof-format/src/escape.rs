@@ -66,8 +66,13 @@ pub(crate) fn unescape_field_in_place(field: &mut [u8]) -> Option<&[u8]> {
     }
 }
 
-/// Undoes [`push_escaped`] in place; `None` for an escape that does not exist.
+/// Undoes [`push_escaped`] in place; `None` for an escape that does not exist, and for what
+/// should have been escaped.
 pub(crate) fn unescape_in_place(field: &mut [u8]) -> Option<&[u8]> {
+    let is_plain = |text: &str| !text.chars().any(char::is_control);
+    if !std::str::from_utf8(field).is_ok_and(is_plain) {
+        return None;
+    }
     let Some(mut from) = memchr::memchr(b'\\', field) else {
         return Some(field);
     };
@@ -120,7 +125,7 @@ mod tests {
 
     #[test]
     fn unknown_escapes_are_refused() {
-        for wrong in ["", "\\", "\\q", "\\x1", "\\xG0", "\\xAB"] {
+        for wrong in ["", "\\", "\\q", "\\x1", "\\xG0", "\\xAB", "a\r", "\u{9b}"] {
             assert_eq!(unescape_field_in_place(&mut wrong.as_bytes().to_vec()), None, "{wrong:?}");
         }
     }

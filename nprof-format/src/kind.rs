@@ -33,6 +33,8 @@ kinds! {
     EVENT = 2 "@event" "event" "key=value ..."
     EPOCH = 3 "@epoch" "epoch" "key=value ..."
     END = 4 "@end" "end" "key=value ..."
+    RUN = 5 "@run" "run" "key=value ..."
+    RAN = 6 "@ran" "ran" "key=value ..."
     IMAGE = 8 "I" "image" "id kind build_id path"
     TASK = 9 "T" "task" "id time pid tid parent comm"
     FRAME = 10 "F" "frame" "id image offset flags"
@@ -48,6 +50,9 @@ kinds! {
 
 /// The first kind that is optional.
 pub(crate) const FIRST_OPTIONAL: u8 = 64;
+
+/// The last kind there can be.
+pub(crate) const LAST: u8 = 127;
 
 /// The kind with this word.
 pub(crate) fn by_word(word: &[u8]) -> Option<&'static Kind> {

@@ -3,6 +3,9 @@
 /// The longest payload of a block, bytes.
 pub const PAYLOAD: usize = 1 << 20;
 
+/// The longest body of a record, bytes: what fits into a block with its kind and length.
+pub const BODY: usize = PAYLOAD - 4;
+
 /// The longest string, bytes. A writer cuts longer ones and ends them in `...`.
 pub const STRING: usize = 1 << 16;
 

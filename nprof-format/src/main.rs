@@ -7,6 +7,7 @@ mod args;
 mod command {
     pub(crate) mod check;
     pub(crate) mod convert;
+    pub(crate) mod merge;
     pub(crate) mod stat;
 }
 
@@ -31,6 +32,7 @@ fn run(args: Args) -> Result<Outcome, Box<dyn Error>> {
         Command::Check(args) => command::check::run(&args),
         Command::Text(args) => command::convert::run(&args, Spelling::Text),
         Command::Binary(args) => command::convert::run(&args, Spelling::Binary),
+        Command::Merge(args) => command::merge::run(&args),
         Command::Stat(args) => command::stat::run(&args),
     }
 }

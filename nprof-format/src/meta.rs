@@ -1,4 +1,4 @@
-//! The rare records: `@nprof`, `@step`, `@event`, `@epoch`, `@end`.
+//! The rare records: `@nprof`, `@step`, `@event`, `@epoch`, `@end`, `@run`, `@ran`.
 //!
 //! Each is a list of `key=value` pairs, spelled the same in text and binary, so that
 //! strings(1) shows them and a key can be added by a minor version. A known key that is absent
@@ -7,6 +7,7 @@
 use crate::error::Malformed;
 use crate::escape::{push_escaped, unescape_in_place};
 use crate::extras::is_key;
+use crate::limits::{self, clip};
 use crate::number::{decimal, hexadecimal, push_decimal};
 use crate::record::EventId;
 
@@ -15,6 +16,8 @@ pub type Pairs = Vec<(String, Vec<u8>)>;
 
 /// A value in a pair: how it is spelled, and when it may be left out.
 trait Value: Default {
+    /// Whether a record without it is malformed.
+    const IS_REQUIRED: bool = false;
     fn spell(&self, out: &mut Vec<u8>);
     fn read(text: Vec<u8>) -> Option<Self>;
     /// Whether the pair is left out.
@@ -22,6 +25,7 @@ trait Value: Default {
 }
 
 impl Value for u64 {
+    const IS_REQUIRED: bool = true;
     fn spell(&self, out: &mut Vec<u8>) {
         push_decimal(out, *self);
     }
@@ -47,7 +51,7 @@ impl Value for Option<u64> {
 
 impl Value for Vec<u8> {
     fn spell(&self, out: &mut Vec<u8>) {
-        push_escaped(out, self);
+        push_escaped(out, &clip(self));
     }
     fn read(text: Vec<u8>) -> Option<Self> {
         Some(text)
@@ -58,11 +62,13 @@ impl Value for Vec<u8> {
 }
 
 impl Value for EventId {
+    const IS_REQUIRED: bool = true;
     fn spell(&self, out: &mut Vec<u8>) {
         push_decimal(out, u64::from(self.0));
     }
     fn read(text: Vec<u8>) -> Option<Self> {
-        decimal(&text).and_then(|id| u32::try_from(id).ok()).map(Self)
+        let id = decimal(&text).and_then(|id| u32::try_from(id).ok());
+        id.filter(|id| (1..=limits::ID).contains(id)).map(Self)
     }
     fn is_absent(&self) -> bool {
         false
@@ -80,6 +86,7 @@ impl std::fmt::Display for RunId {
 }
 
 impl Value for RunId {
+    const IS_REQUIRED: bool = true;
     fn spell(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(self.to_string().as_bytes());
     }
@@ -113,7 +120,7 @@ macro_rules! meta {
                 })*
                 for (key, value) in &self.more {
                     push_key(out, start, key);
-                    push_escaped(out, value);
+                    push_escaped(out, &clip(value));
                 }
             }
 
@@ -134,6 +141,9 @@ macro_rules! meta {
                         _ => record.more.push((key.to_owned(), value)),
                     }
                 }
+                $(if <$type>::IS_REQUIRED && !seen.contains(&stringify!($field)) {
+                    return Err(Malformed::Field(concat!("the key ", stringify!($field))));
+                })*
                 Ok(record)
             }
         }
@@ -234,6 +244,34 @@ meta! {
     }
 }
 
+/// `@ran`: the end of a run that was merged into a segment, as its producer wrote it. Its time
+/// is one of the run's own clock.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ran {
+    /// The run.
+    pub run: RunId,
+    /// Its end.
+    pub end: End,
+}
+
+impl Ran {
+    pub(crate) fn spell(&self, out: &mut Vec<u8>) {
+        push_key(out, out.len(), "run");
+        self.run.spell(out);
+        // An end is never without keys.
+        out.push(b'\t');
+        self.end.spell(out);
+    }
+
+    pub(crate) fn read(text: &[u8]) -> Result<Self, Malformed> {
+        let mut end = End::read(text)?;
+        let at = end.more.iter().position(|(key, _)| key == "run");
+        let value = at.map(|at| end.more.remove(at).1);
+        let run = value.and_then(RunId::read).ok_or(Malformed::Field("a value for run"))?;
+        Ok(Self { run, end })
+    }
+}
+
 fn push_key(out: &mut Vec<u8>, start: usize, key: &str) {
     if out.len() > start {
         out.push(b'\t');
@@ -248,7 +286,10 @@ fn pair(field: &[u8]) -> Result<(&str, Vec<u8>), Malformed> {
     let key = std::str::from_utf8(key).ok().filter(|key| is_key(key.as_bytes()));
     let key = key.ok_or(Malformed::Field("a key of a-z, 0-9, _ and ."))?;
     let mut value = value.to_vec();
-    let length = unescape_in_place(&mut value).ok_or(Malformed::Field("a known escape"))?.len();
+    let length = unescape_in_place(&mut value).ok_or(Malformed::Field("an escaped value"))?.len();
     value.truncate(length);
+    if length > limits::STRING {
+        return Err(Malformed::Limit(limits::STRING));
+    }
     Ok((key, value))
 }

@@ -14,6 +14,7 @@ use rustc_hash::FxHashMap;
 use crate::error::Error;
 use crate::reader::{Reader, Verdict};
 use crate::record::*;
+use crate::runs::Runs;
 use crate::summary::{EventSummary, Run, Summary, Trouble};
 use crate::tables::{NameId, Tables};
 
@@ -75,11 +76,13 @@ pub struct Profile {
     group_index: FxHashMap<Cell, usize>,
     /// The index into `groups` of the last sample's group, and what it was found by. Forgotten
     /// at every record that is no sample.
-    last: Option<(EventId, TaskId, u32, usize)>,
+    last: Option<(EventId, usize, TaskId, u32, usize)>,
     /// How many sums there are in all groups.
     cells: usize,
     /// Index into `summary.events` of each event of the epoch.
     events: FxHashMap<EventId, usize>,
+    /// The runs of the segment.
+    runs: Runs,
 }
 
 /// Sums that have all in common but the stack.
@@ -132,6 +135,7 @@ impl Profile {
         self.tables.forget();
         self.events.clear();
         self.summary.runs.push(Run::new(name));
+        self.runs.begin(&self.summary.runs);
     }
 
     /// Takes in the stream's next record.
@@ -147,6 +151,7 @@ impl Profile {
             Record::Head(_) | Record::Epoch(_) => {
                 self.hand_on(sink);
                 self.events.clear();
+                self.runs.forget_tasks();
             }
             _ => {}
         }
@@ -179,13 +184,23 @@ impl Profile {
             let event = first.unwrap_or_else(|| self.event_index(lost.event));
             self.summary.note_lost(event, lost);
         }
-        let Some(run) = self.summary.runs.last_mut() else {
-            return;
-        };
+        let runs = &mut self.summary.runs;
         match record {
-            Record::Head(head) => run.head = Some((**head).clone()),
-            Record::Step(step) => run.steps.push((**step).clone()),
-            Record::End(end) => run.end = Some((**end).clone()),
+            Record::Head(head) => {
+                if let Some(run) = runs.last_mut() {
+                    run.head = Some((**head).clone());
+                }
+                self.runs.begin(runs);
+            }
+            Record::Step(step) => {
+                if let Some(run) = runs.last_mut() {
+                    run.steps.push((**step).clone());
+                }
+            }
+            Record::Run(head) => self.runs.declare(head, runs),
+            Record::Ran(ran) => self.runs.ran(ran, runs),
+            Record::End(end) => self.runs.end(end, runs),
+            Record::Task(task) => self.runs.task(task),
             Record::Location(_) => self.summary.symbolized = true,
             Record::Event(event) => {
                 let index = self.summary.event(event);
@@ -207,13 +222,15 @@ impl Profile {
     fn add(&mut self, sample: &Sample<'_>) {
         let task = if self.split.task { sample.task } else { TaskId::NONE };
         let cpu = if self.split.cpu { sample.cpu } else { NO_CPU };
+        let run = self.runs.of(sample, &self.tables, &mut self.summary.runs);
         let group = match self.last {
-            Some((last_event, last_task, last_cpu, group))
-                if (last_event, last_task, last_cpu) == (sample.event, task, cpu) =>
+            Some((last_event, last_run, last_task, last_cpu, group))
+                if (last_event, last_run, last_task, last_cpu)
+                    == (sample.event, run, task, cpu) =>
             {
                 group
             }
-            _ => self.find_group(sample.event, task, cpu),
+            _ => self.find_group(sample.event, run, task, cpu),
         };
         let sums = &mut self.groups[group].sums;
         let before = sums.len();
@@ -222,17 +239,11 @@ impl Profile {
         self.cells += sums.len() - before;
     }
 
-    /// The index of the group of samples of an event, task and CPU; made if there is none yet.
-    fn find_group(&mut self, event: EventId, task: TaskId, cpu: u32) -> usize {
+    /// The index of the group of samples of an event, run, task and CPU; made if there is none.
+    fn find_group(&mut self, event: EventId, run: usize, task: TaskId, cpu: u32) -> usize {
         let comm = self.tables.task(task).map_or(NameId::default(), |task| task.comm);
-        let cell = Cell {
-            run: self.summary.runs.len() - 1,
-            event: self.event_index(event),
-            task,
-            comm,
-            cpu,
-            node: NodeId::NONE,
-        };
+        let cell =
+            Cell { run, event: self.event_index(event), task, comm, cpu, node: NodeId::NONE };
         let group = match self.group_index.get(&cell) {
             Some(&group) => group,
             None => {
@@ -241,7 +252,7 @@ impl Profile {
                 self.groups.len() - 1
             }
         };
-        self.last = Some((event, task, cpu, group));
+        self.last = Some((event, run, task, cpu, group));
         group
     }
 

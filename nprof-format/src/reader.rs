@@ -1,156 +1,91 @@
-//! From bytes to records: finds blocks and lines, checks them, and knows at the end whether all
-//! was there.
+//! From bytes to records: finds blocks and lines, checks them, and finds the way again after
+//! damage.
 //!
 //! Damage does not end the reading. What is damaged is passed over, noted with its place, and
 //! the reading goes on at the next block (in text: the next line) that is whole.
 
 use std::io::Read;
+use std::ops::Range;
 
 use crate::binary::{self, Bytes, Delta, HEADER, Header, MARK, Scratch, TRAILER, block_crc};
 use crate::error::Error;
 use crate::extras::Extras;
 use crate::kind;
 use crate::limits;
-use crate::record::{FrameId, Line, Record, Sample};
-use crate::text;
-
-/// What a stream turned out to be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Verdict {
-    /// Every segment has its end and all its records.
-    Complete,
-    /// A segment has no end; nothing before the cut is lost.
-    Truncated,
-    /// Something in between is missing or wrong.
-    Damaged,
-}
-
-impl std::fmt::Display for Verdict {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Verdict::Complete => "complete",
-            Verdict::Truncated => "truncated",
-            Verdict::Damaged => "damaged",
-        })
-    }
-}
-
-/// One place where a stream is damaged.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Damage {
-    /// The byte of the input where it was found.
-    pub offset: u64,
-    /// In text, the line; 0 in binary.
-    pub line: u64,
-    /// What is wrong.
-    pub what: String,
-    /// How many samples it cost, when that is known.
-    pub samples: Option<u64>,
-    /// The span of time it may have cost, ns, when that is known.
-    pub span: Option<u64>,
-}
-
-/// How many places of damage are kept; more are only counted.
-const DAMAGES: usize = 100;
+use crate::record::{Record, Sample};
+use crate::text::{self, Check};
+pub use crate::verdict::{Damage, Verdict};
+use crate::verdict::{Ledger, Meaning, Place};
+use crate::window::Window;
 
 /// What of a block's mark comes before the newline in it.
 const MARK_LINE: &[u8] = b"\x89NPF\r";
 
-/// How much is read at once.
-const CHUNK: usize = 256 << 10;
-
-/// What is known of the segment being read.
-#[derive(Debug, Default)]
-struct Segment {
-    /// Between a head and its end.
-    open: bool,
-    /// Damage was found in it.
-    damaged: bool,
-    /// Its samples so far, those of missing blocks included.
-    samples: u64,
-    /// Its records so far that are not annotations.
-    records: u64,
-    /// The run of its last block, and the number of the next one.
-    run: u64,
-    sequence: u32,
-    /// The last block's time.
-    time: u64,
-}
-
 /// Reads records from `input`, in either spelling and across segments.
 #[derive(Debug)]
 pub struct Reader<R> {
-    input: R,
-    buffer: Vec<u8>,
-    /// What of the buffer has been read.
-    at: usize,
-    /// How far into the buffer there are bytes.
-    filled: usize,
-    /// The offset in the input of the buffer's first byte.
-    offset: u64,
+    window: Window<R>,
+    /// How many lines of text were read.
     line: u64,
-    eof: bool,
-    /// The end in the buffer of the block being read, and of its trailer; `None` between blocks.
+    /// The block being read; `None` between blocks.
     block: Option<Block>,
-    delta: Delta,
-    scratch: Scratch,
-    /// A line of text, respelled in binary.
-    respelled: Vec<u8>,
-    frames: Vec<FrameId>,
-    lines: Vec<Line>,
-    segment: Segment,
     /// Whether a block was read last, and not a line of text.
     after_block: bool,
-    /// Whether there was a head at all.
-    begun: bool,
-    /// Whether the input ended inside of a block or line.
+    /// Whether the input ends inside of a block or line.
     cut: bool,
-    verdict: Verdict,
-    damages: Vec<Damage>,
-    damage_count: u64,
+    /// Whether the input was found to begin like a stream.
+    is_stream: bool,
+    delta: Delta,
+    scratch: Scratch,
+    /// The checksum of the lines.
+    check: Check,
+    /// A line of text, respelled in binary: both spellings are read in one way.
+    respelled: Vec<u8>,
+    line_scratch: Scratch,
+    ledger: Ledger,
 }
 
+/// A block, by positions in the window's buffer.
 #[derive(Clone, Copy, Debug)]
 struct Block {
     /// Where its records end.
     payload_end: usize,
     /// Where the next block begins.
     end: usize,
+    /// Where a head may be: at the front of a segment's first block.
+    head: Option<usize>,
 }
 
-/// Where the next record's body is.
+/// Where the next record's body is, and its kind.
 #[derive(Debug)]
 enum Body {
-    /// In the buffer.
-    Buffer(u8, std::ops::Range<usize>),
-    /// In `respelled`.
+    Buffer(u8, Range<usize>),
     Respelled(u8),
+}
+
+/// What became of an attempt to read on.
+enum Next {
+    Record(Body),
+    Again,
+    End,
 }
 
 impl<R: Read> Reader<R> {
     /// Begins to read.
     pub fn new(input: R) -> Self {
         Self {
-            input,
-            buffer: vec![0; CHUNK],
-            at: 0,
-            filled: 0,
-            offset: 0,
+            window: Window::new(input),
             line: 0,
-            eof: false,
             block: None,
+            after_block: false,
+            cut: false,
+            is_stream: false,
             delta: Delta::new(0),
             scratch: Scratch::default(),
+            check: Check::default(),
             respelled: Vec::new(),
-            frames: Vec::new(),
-            lines: Vec::new(),
-            segment: Segment::default(),
-            after_block: false,
-            begun: false,
-            cut: false,
-            verdict: Verdict::Complete,
-            damages: Vec::new(),
-            damage_count: 0,
+            line_scratch: Scratch::default(),
+            ledger: Ledger::default(),
         }
     }
 
@@ -165,42 +100,48 @@ impl<R: Read> Reader<R> {
         if let Some(sample) = self.next_plain_sample() {
             return Ok(Some(Record::Sample(sample)));
         }
-        let Some(body) = self.advance()? else {
-            return Ok(None);
+        let body = loop {
+            let next =
+                if self.block.is_some() { self.next_in_block()? } else { self.next_outside()? };
+            match next {
+                Next::Record(body) => break body,
+                Next::Again => {}
+                Next::End => return Ok(None),
+            }
         };
+        let offset = self.window.position();
         let (kind, body) = match body {
-            Body::Buffer(kind, range) => (kind, &self.buffer[range]),
+            Body::Buffer(kind, range) => (kind, self.window.bytes(range)),
             Body::Respelled(kind) => (kind, &self.respelled[..]),
         };
-        // It has been read once, by advance, so that damage could be passed over.
-        match binary::read_body(kind, body, &mut self.delta, &mut self.scratch) {
-            Ok(record) => Ok(Some(record)),
-            Err(malformed) => {
+        // It has been read once before, so that damage could be passed over.
+        binary::read_body(kind, body, &mut self.delta, &mut self.scratch).map(Some).map_err(
+            |malformed| {
                 let what = format!("a record of kind {kind}: {malformed}");
-                Err(Error::Required { offset: self.offset + self.at as u64, what })
-            }
-        }
+                Error::Required { offset, what }
+            },
+        )
     }
 
     /// The next record if it is a sample in a block and has no extras, as nearly all records
     /// are: a short way past everything else.
     fn next_plain_sample(&mut self) -> Option<Sample<'static>> {
-        let rest = self.buffer.get(self.at..self.block?.payload_end)?;
+        let payload_end = self.block?.payload_end;
+        let rest = self.window.bytes(self.window.at..payload_end.max(self.window.at));
         let (&[kind, length], rest) = rest.split_first_chunk()?;
-        if kind != kind::SAMPLE || length >= 0x80 {
+        if kind != kind::SAMPLE || length >= 0x80 || !self.ledger.is_open() {
             return None;
         }
         let mut delta = self.delta;
-        let sample =
-            binary::read_sample(Bytes(rest.get(..usize::from(length))?), &mut delta).ok()?;
-        if !sample.extras.is_empty() || !self.segment.open {
+        let body = Bytes(rest.get(..usize::from(length))?);
+        let sample = binary::read_sample(body, &mut delta).ok()?;
+        if !sample.extras.is_empty() {
             return None;
         }
         let sample = Sample { extras: Extras::NONE, ..sample };
         self.delta = delta;
-        self.at += 2 + usize::from(length);
-        self.segment.records += 1;
-        self.segment.samples += 1;
+        self.window.at += 2 + usize::from(length);
+        self.ledger.count_sample();
         Some(sample)
     }
 
@@ -208,11 +149,11 @@ impl<R: Read> Reader<R> {
     /// what it has before it waits.
     pub fn drained(&self) -> bool {
         let next = match self.block {
-            Some(block) if self.at < block.payload_end => return false,
+            Some(block) if self.window.at < block.payload_end => return false,
             Some(block) => block.end,
-            None => self.at,
+            None => self.window.at,
         };
-        let rest = &self.buffer[next..self.filled];
+        let rest = self.window.bytes(next..self.window.filled);
         match rest.first() {
             None => true,
             Some(&byte) if byte == MARK[0] => {
@@ -225,115 +166,128 @@ impl<R: Read> Reader<R> {
 
     /// The worst that is known of any segment so far.
     pub fn verdict(&self) -> Verdict {
-        self.verdict
+        self.ledger.verdict
     }
 
     /// Where the stream is damaged: the first hundred places.
     pub fn damages(&self) -> &[Damage] {
-        &self.damages
+        &self.ledger.damages
     }
 
     /// How many places of damage were found.
     pub fn damage_count(&self) -> u64 {
-        self.damage_count
+        self.ledger.damage_count
     }
 
     /// How many bytes have been read, up to and with the last record.
     pub fn position(&self) -> u64 {
-        self.offset + self.at as u64
+        self.window.position()
     }
 
-    /// Finds the next record that is well formed, and takes note of what it means for the
-    /// segment.
-    fn advance(&mut self) -> Result<Option<Body>, Error> {
-        loop {
-            let body =
-                if self.block.is_some() { self.next_in_block()? } else { self.next_outside()? };
-            match body {
-                Next::Record(body) => return Ok(Some(body)),
-                Next::Again => {}
-                Next::End => return Ok(None),
-            }
-        }
+    /// Notes damage in a block, or where one should be.
+    fn damage(&mut self, at: usize, what: &str) {
+        let place = Place { offset: self.window.offset_of(at), line: 0 };
+        self.ledger.damage(place, what);
+    }
+
+    /// Notes damage in the line that was read last.
+    fn damage_line(&mut self, start: usize, what: &str) {
+        let place = Place { offset: self.window.offset_of(start), line: self.line };
+        self.ledger.damage(place, what);
     }
 
     /// The next record of the block being read.
     fn next_in_block(&mut self) -> Result<Next, Error> {
-        let Some(block) = self.block else {
-            return Ok(Next::Again);
-        };
-        if self.at >= block.payload_end {
-            self.at = block.end;
+        let Some(block) = self.block else { return Ok(Next::Again) };
+        let start = self.window.at;
+        if start >= block.payload_end {
+            self.window.at = block.end;
             self.block = None;
             return Ok(Next::Again);
         }
-        let start = self.at;
-        let mut bytes = Bytes(&self.buffer[start + 1..block.payload_end]);
+        let mut bytes = Bytes(self.window.bytes(start + 1..block.payload_end));
         let length = bytes.varint().ok().and_then(|length| usize::try_from(length).ok());
         let body_at = block.payload_end - bytes.0.len();
         let Some(length) = length.filter(|&length| length <= bytes.0.len()) else {
-            // In a block that was cut off, this is where; in a whole one its writer was wrong.
-            self.at = block.payload_end;
-            if !self.cut {
-                self.damage(start, "a record that is longer than its block");
-            }
-            return Ok(Next::Again);
+            return Ok(self.leave_block(start, "a record that is longer than its block"));
         };
-        let kind = self.buffer[start];
+        let kind = self.window.bytes(start..start + 1)[0];
         let range = body_at..body_at + length;
-        self.at = range.end;
-        if kind < kind::FIRST_OPTIONAL && !kind::is_known(kind) || kind > 127 {
-            return Err(Error::Required {
-                offset: self.offset + start as u64,
-                what: format!("a record of kind {kind}"),
-            });
+        let is_optional = (kind::FIRST_OPTIONAL..=kind::LAST).contains(&kind);
+        if !is_optional && !kind::is_known(kind) {
+            if self.cut {
+                return Ok(self.leave_block(start, ""));
+            }
+            let offset = self.window.offset_of(start);
+            return Err(Error::Required { offset, what: format!("a record of kind {kind}") });
+        }
+        if kind == kind::HEAD && block.head != Some(start) {
+            return Ok(self.leave_block(start, "a head that is not the first record of block 0"));
         }
         let mut delta = self.delta;
-        let body = &self.buffer[range.clone()];
+        let body = self.window.bytes(range.clone());
         match binary::read_body(kind, body, &mut delta, &mut self.scratch) {
             Ok(record) => {
                 let meaning = Meaning::of(&record);
-                self.note(start, meaning);
+                let place = Place { offset: self.window.offset_of(start), line: 0 };
+                self.window.at = range.end;
+                self.ledger.note(place, meaning);
                 Ok(Next::Record(Body::Buffer(kind, range)))
             }
             Err(malformed) => {
-                self.damage(start, &format!("a record of kind {kind}: {malformed}"));
-                Ok(Next::Again)
+                let what = format!("a record of kind {kind}: {malformed}");
+                Ok(self.leave_block(start, &what))
             }
         }
+    }
+
+    /// Passes over the rest of a block: the times after a record that cannot be read are not
+    /// known. In a block that was cut off, this is where it was.
+    fn leave_block(&mut self, start: usize, what: &str) -> Next {
+        if let Some(block) = self.block {
+            self.window.at = block.payload_end;
+        }
+        if !self.cut {
+            self.damage(start, what);
+        }
+        Next::Again
     }
 
     /// The next line of text, or the beginning of the next block.
     fn next_outside(&mut self) -> Result<Next, Error> {
-        if !self.fill(1)? {
-            return self.end_of_input();
+        if !self.window.fill(1)? {
+            if self.window.position() == 0 {
+                return Err(Error::NotAStream { hint: ": it is empty" });
+            }
+            self.ledger.finish(self.cut);
+            return Ok(Next::End);
         }
-        if self.position() == 0 {
+        if !self.is_stream {
             self.check_beginning()?;
         }
-        if self.buffer[self.at] == MARK[0] {
-            return self.begin_block();
+        if self.window.rest()[0] == MARK[0] {
+            self.window.fill(MARK.len())?;
+            if is_start_of(self.window.rest(), &MARK) {
+                return self.begin_block();
+            }
         }
-        if self.after_block && !self.text_begins()? {
-            self.damage(self.at, "neither a block nor a segment in text");
-            return self.resynchronize(1);
+        self.window.fill(text::HEAD_WORD.len())?;
+        if self.after_block && !begins(self.window.rest()) {
+            self.damage(self.window.at, "neither a block nor a segment in text");
+            return self.resynchronize();
         }
         self.next_line()
     }
 
-    /// Whether what follows a block is the beginning of a segment in text, or a comment.
-    fn text_begins(&mut self) -> Result<bool, Error> {
-        self.fill(text::HEAD_WORD.len())?;
-        let rest = &self.buffer[self.at..self.filled];
-        let length = rest.len().min(text::HEAD_WORD.len());
-        Ok(matches!(rest[0], b'#' | b'\n') || rest[..length] == text::HEAD_WORD[..length])
-    }
-
-    /// Refuses an input that does not begin like a stream, with a hint where there is one.
+    /// Refuses an input that does not begin like a stream, behind comments, with a hint where
+    /// there is one.
     fn check_beginning(&mut self) -> Result<(), Error> {
-        self.fill(MARK.len())?;
-        let start = &self.buffer[self.at..self.filled];
+        self.window.fill(MARK.len())?;
+        let start = self.window.rest();
+        let is_comment = matches!(start, [b'#' | b'\n', ..]);
+        self.is_stream = !is_comment && (begins(start) || text::begins_with_a_record(start));
         let hint = match start {
+            _ if self.is_stream || is_comment => return Ok(()),
             [0x1f, 0x8b, ..] => ": it is compressed, pipe it through zcat",
             [0x28, 0xb5, 0x2f, 0xfd, ..] => ": it is compressed, pipe it through zstdcat",
             [0xfd, b'7', b'z', b'X', b'Z', ..] => ": it is compressed, pipe it through xzcat",
@@ -342,8 +296,6 @@ impl<R: Read> Reader<R> {
             [0x89, b'N', b'P', b'F', b'\n', ..] => {
                 ": its line ends were changed on the way, transfer it as binary"
             }
-            _ if start.starts_with(&MARK[..start.len().min(MARK.len())]) => return Ok(()),
-            [b'@' | b'#' | b'\n', ..] => return Ok(()),
             _ => "",
         };
         Err(Error::NotAStream { hint })
@@ -351,15 +303,15 @@ impl<R: Read> Reader<R> {
 
     fn begin_block(&mut self) -> Result<Next, Error> {
         self.after_block = true;
-        if !self.fill(HEADER)? {
+        if !self.window.fill(HEADER)? {
             return Ok(self.cut_off());
         }
-        let header = self.buffer[self.at..].first_chunk().and_then(Header::from_bytes);
+        let header = self.window.rest().first_chunk().and_then(Header::from_bytes);
         let Some(header) = header else {
-            self.damage(self.at, "a block whose header is damaged");
-            return self.resynchronize(1);
+            self.damage(self.window.at, "a block whose header is damaged");
+            return self.resynchronize();
         };
-        let offset = self.position();
+        let offset = self.window.position();
         if header.major != crate::MAJOR {
             return Err(Error::Version { offset, major: header.major, minor: header.minor });
         }
@@ -367,296 +319,213 @@ impl<R: Read> Reader<R> {
             let what = format!("a block with the flags {:#x}", header.must);
             return Err(Error::Required { offset, what });
         }
-        let length = header.length as usize;
-        let whole = self.fill(HEADER + length + TRAILER)?;
-        let start = self.at;
-        let payload = start + HEADER;
-        if !whole {
-            // What is there is good as far as anyone can tell without the checksum.
-            self.enter(&header, start);
-            let payload_end = self.filled.min(payload + length);
-            self.at = payload;
-            self.cut = true;
-            self.block = Some(Block { payload_end, end: self.filled });
-            return Ok(Next::Again);
+        let length = HEADER + header.length as usize;
+        if !self.window.fill(length + TRAILER)? {
+            return Ok(self.begin_cut_block(&header));
         }
-        let (payload_end, end) = (payload + length, payload + length + TRAILER);
-        let crc = block_crc(&self.buffer[start..payload], &self.buffer[payload..payload_end]);
-        if crc != binary::le32(&self.buffer[payload_end..end]) {
-            self.damage(start, "a block whose checksum is wrong");
-            self.at = end;
-            return Ok(Next::Again);
+        let (block, rest) = self.window.rest().split_at(length);
+        if block_crc(&block[..HEADER], &block[HEADER..]) != binary::le32(&rest[..TRAILER]) {
+            self.damage(self.window.at, "a block whose checksum is wrong");
+            return self.pass_over_block(length + TRAILER);
         }
-        self.enter(&header, start);
-        self.at = payload;
-        self.block = Some(Block { payload_end, end });
+        let payload_end = self.window.at + length;
+        self.enter(&header, payload_end, payload_end + TRAILER);
         Ok(Next::Again)
     }
 
-    /// Takes note of a block that is about to be read: whether it is the one that must come.
-    fn enter(&mut self, header: &Header, start: usize) {
+    /// Begins to read a block, of which these are the ends.
+    fn enter(&mut self, header: &Header, payload_end: usize, end: usize) {
+        let place = Place { offset: self.window.position(), line: 0 };
+        self.ledger.enter(header, place);
         self.delta = Delta::new(header.time);
-        if header.sequence != 0
-            && (self.segment.run, self.segment.sequence) != (header.run, header.sequence)
-        {
-            self.gap(header, start);
-        }
-        // A block with the number 0 holds a head, which closes the segment before it.
-        self.segment.run = header.run;
-        self.segment.sequence = header.sequence.wrapping_add(1);
-        self.segment.time = header.time;
+        self.window.at += HEADER;
+        let head = (header.sequence == 0).then_some(self.window.at);
+        self.block = Some(Block { payload_end, end, head });
     }
 
-    /// A block is not the one that must come.
-    fn gap(&mut self, header: &Header, start: usize) {
-        if self.segment.run != header.run {
-            self.close(false);
-            self.segment = Segment::default();
+    /// A block of which the input holds only the beginning. What is there is good as far as
+    /// anyone can tell without the checksum.
+    fn begin_cut_block(&mut self, header: &Header) -> Next {
+        if let Some(next) = self.find_beginning() {
+            self.damage(self.window.at, "a block that is cut off, with another behind it");
+            self.window.at += next;
+            return Next::Again;
         }
-        let missing = header.sequence.checked_sub(self.segment.sequence);
-        let what = match missing {
-            Some(1) => "a block is missing".to_owned(),
-            Some(count) => format!("{count} blocks are missing"),
-            None => "a block is out of order".to_owned(),
-        };
-        let samples = header.samples.checked_sub(self.segment.samples);
-        let span = header.time.checked_sub(self.segment.time).filter(|_| self.segment.time > 0);
-        self.damage(start, &what);
-        if let Some(damage) = self.damages.last_mut() {
-            damage.samples = samples;
-            damage.span = span;
+        self.cut = true;
+        let end = self.window.filled;
+        let payload_end = end.min(self.window.at + HEADER + header.length as usize);
+        self.enter(header, payload_end, end);
+        Next::Again
+    }
+
+    /// Passes over a block whose checksum is wrong: as a whole, if something begins where it
+    /// ends. Else it was cut off, and something else was joined to it.
+    fn pass_over_block(&mut self, length: usize) -> Result<Next, Error> {
+        self.window.fill(length + MARK.len())?;
+        let rest = &self.window.rest()[length..];
+        if rest.is_empty() || begins(rest) {
+            self.window.at += length;
+            return Ok(Next::Again);
         }
-        self.segment.open = true;
-        self.segment.samples = self.segment.samples.max(header.samples);
+        self.resynchronize()
+    }
+
+    /// Passes over a line that is not at hand as a whole.
+    fn pass_over_line(&mut self) -> Result<Next, Error> {
+        self.line += 1;
+        while self.window.fill(1)? {
+            if let Some(length) = memchr::memchr(b'\n', self.window.rest()) {
+                self.window.at += length + 1;
+                return Ok(Next::Again);
+            }
+            self.window.at = self.window.filled;
+        }
+        Ok(self.cut_off())
     }
 
     fn next_line(&mut self) -> Result<Next, Error> {
         let Some(length) = self.find_newline()? else {
-            if self.eof {
+            if self.window.is_over {
                 return Ok(self.cut_off());
             }
-            self.damage(self.at, "a line that is too long");
-            return self.resynchronize(1);
+            self.damage(self.window.at, "a line that is too long");
+            return self.pass_over_line();
         };
-        let start = self.at;
-        self.at = start + length + 1;
+        let start = self.window.at;
+        self.window.at = start + length + 1;
         self.line += 1;
-        let line = &mut self.buffer[start..start + length];
+        let line = self.window.bytes(start..start + length);
+        // A mark holds a newline. What broke this line may have joined a block to it.
+        let is_joined = line.ends_with(MARK_LINE) && line.len() > MARK_LINE.len();
         if matches!(line.first(), None | Some(b'#')) {
+            if self.check.take_comment(line) == Some(false) {
+                self.damage_line(start, "a line before it was changed: the checksum is wrong");
+            }
+            if is_joined {
+                self.window.at -= MARK_LINE.len() + 1;
+                self.damage_line(start, "a comment that was cut off");
+            }
             return Ok(Next::Again);
         }
-        if line.starts_with(text::HEAD_WORD) {
-            match text::head_version(line) {
-                Some((major, minor)) if major != crate::MAJOR => {
-                    let offset = self.offset + start as u64;
-                    return Err(Error::Version { offset, major, minor });
-                }
-                Some(_) => {}
-                None => {
-                    self.damage(start, "expected a version after @nprof");
-                    return Ok(Next::Again);
-                }
-            }
-        }
         self.after_block = false;
-        let line_ends_in_mark = line.ends_with(MARK_LINE) && line.len() > MARK_LINE.len();
-        match text::read_line(line, &mut self.frames, &mut self.lines) {
-            Ok(record) => {
-                let meaning = Meaning::of(&record);
-                self.respelled.clear();
-                self.delta = Delta::new(0);
-                let mut delta = self.delta;
-                let kind = record.kind();
-                binary::push_body(&mut self.respelled, &record, &mut delta);
-                self.note(start, meaning);
+        let (length, right) = self.check.take(line);
+        if right == Some(false) {
+            self.damage_line(start, "a line was changed: the checksum is wrong");
+        }
+        match self.respell(start..start + length)? {
+            Ok(meaning_and_kind) => {
+                let (meaning, kind) = meaning_and_kind;
+                let place = Place { offset: self.window.offset_of(start), line: self.line };
+                self.ledger.note(place, meaning);
                 Ok(Next::Record(Body::Respelled(kind)))
             }
-            Err(malformed) => {
-                // A mark holds a newline. What broke this line may have joined a block to it.
-                if line_ends_in_mark {
-                    self.at -= MARK_LINE.len() + 1;
+            Err(what) => {
+                if is_joined {
+                    self.window.at -= MARK_LINE.len() + 1;
                 }
-                self.damage(start, &format!("a line that is no record: {malformed}"));
+                self.damage_line(start, &what);
                 Ok(Next::Again)
             }
         }
+    }
+
+    /// Reads a line, and puts its record in binary into `respelled`: what it means and its kind,
+    /// or what is wrong with it.
+    fn respell(&mut self, range: Range<usize>) -> Result<Result<(Meaning, u8), String>, Error> {
+        let offset = self.window.offset_of(range.start);
+        let line = self.window.bytes_mut(range);
+        if line.starts_with(text::HEAD_WORD) {
+            match text::head_version(line) {
+                Some((major, minor)) if major != crate::MAJOR => {
+                    return Err(Error::Version { offset, major, minor });
+                }
+                Some(_) => {}
+                None => return Ok(Err("expected a version after @nprof".to_owned())),
+            }
+        }
+        if let Some(kind) = text::required_kind(line) {
+            return Err(Error::Required { offset, what: format!("a record of kind {kind}") });
+        }
+        let record = match text::read_line(line, &mut self.line_scratch) {
+            Ok(record) => record,
+            Err(malformed) => return Ok(Err(format!("a line that is no record: {malformed}"))),
+        };
+        self.respelled.clear();
+        self.delta = Delta::new(0);
+        binary::push_body(&mut self.respelled, &record, &mut Delta::new(0));
+        if self.respelled.len() > limits::BODY {
+            return Ok(Err(format!("a record of more than {} bytes", limits::BODY)));
+        }
+        Ok(Ok((Meaning::of(&record), record.kind())))
     }
 
     /// The length of the line at hand, without its newline; `None` when there is no newline.
     fn find_newline(&mut self) -> Result<Option<usize>, Error> {
         let mut searched = 0;
         loop {
-            let rest = &self.buffer[self.at + searched..self.filled];
-            if let Some(at) = memchr::memchr(b'\n', rest) {
+            if let Some(at) = memchr::memchr(b'\n', &self.window.rest()[searched..]) {
                 return Ok(Some(searched + at));
             }
-            searched = self.filled - self.at;
-            if searched > limits::LINE || !self.fill(searched + 1)? {
+            searched = self.window.rest().len();
+            if searched > limits::LINE || !self.window.fill(searched + 1)? {
                 return Ok(None);
             }
         }
     }
 
-    /// Goes on at the next thing after `skip` bytes that looks like the beginning of a block or
-    /// of a segment in text.
-    fn resynchronize(&mut self, skip: usize) -> Result<Next, Error> {
-        const SEGMENT: &[u8] = b"\n@nprof\t";
-        self.at += skip.min(self.filled - self.at);
+    /// Goes on at the next thing that looks like the beginning of a block or of a segment in
+    /// text.
+    fn resynchronize(&mut self) -> Result<Next, Error> {
+        self.window.at += 1;
         loop {
-            let rest = &self.buffer[self.at..self.filled];
+            let rest = self.window.rest();
             let block = memchr::memmem::find(rest, &MARK);
-            let segment = memchr::memmem::find(rest, SEGMENT).map(|at| at + 1);
-            if let Some(at) = block.into_iter().chain(segment).min() {
-                self.at += at;
+            if let Some(at) = block.into_iter().chain(find_text_segment(rest)).min() {
+                self.window.at += at;
                 return Ok(Next::Again);
             }
             // What is left may be the beginning of either.
-            self.at += rest.len().saturating_sub(MARK.len() - 1);
-            let left = self.filled - self.at;
-            if !self.fill(left + 1)? {
-                self.at = self.filled;
+            self.window.at += rest.len().saturating_sub(MARK.len());
+            let left = self.window.rest().len();
+            if !self.window.fill(left + 1)? {
+                self.window.at = self.window.filled;
                 return Ok(Next::Again);
             }
         }
+    }
+
+    /// Where in the bytes at hand, past the first, a good header or a segment in text begins.
+    fn find_beginning(&self) -> Option<usize> {
+        let rest = self.window.rest();
+        let is_good = |&at: &usize| {
+            rest[at..].first_chunk().is_some_and(|header| Header::from_bytes(header).is_some())
+        };
+        let block = memchr::memmem::find_iter(rest, &MARK).skip(1).find(is_good);
+        block.into_iter().chain(find_text_segment(rest)).min()
     }
 
     /// The input ends in the middle of a block's header or of a line.
     fn cut_off(&mut self) -> Next {
-        self.at = self.filled;
+        self.window.at = self.window.filled;
         self.cut = true;
         Next::Again
     }
-
-    fn end_of_input(&mut self) -> Result<Next, Error> {
-        if self.offset + self.filled as u64 == 0 {
-            return Err(Error::NotAStream { hint: ": it is empty" });
-        }
-        self.close(false);
-        if self.cut || !self.begun {
-            self.verdict = self.verdict.max(Verdict::Truncated);
-        }
-        Ok(Next::End)
-    }
-
-    /// Takes note of what a record means for its segment.
-    fn note(&mut self, start: usize, meaning: Meaning) {
-        match meaning {
-            Meaning::Head => {
-                self.close(false);
-                let Segment { run, sequence, time, .. } = self.segment;
-                self.segment = Segment { open: true, run, sequence, time, ..Segment::default() };
-                self.begun = true;
-            }
-            Meaning::End { samples, records } => {
-                if !self.segment.open {
-                    self.damage(start, "an end without a beginning");
-                } else if !self.segment.damaged
-                    && (samples, records) != (self.segment.samples, self.segment.records)
-                {
-                    self.damage_counts(start, samples, records);
-                }
-                self.close(true);
-            }
-            Meaning::Annotation => {}
-            Meaning::Record { sample } => {
-                if !self.segment.open {
-                    self.damage(start, "a record outside of a segment");
-                    self.segment.open = true;
-                }
-                self.segment.records += 1;
-                self.segment.samples += u64::from(sample);
-            }
-        }
-    }
-
-    /// The segment's end tells other counts than were read.
-    fn damage_counts(&mut self, start: usize, samples: u64, records: u64) {
-        let segment = &self.segment;
-        let missing = samples.checked_sub(segment.samples);
-        let what = format!(
-            "the segment should hold {samples} samples in {records} records, but {} in {} were read",
-            segment.samples, segment.records
-        );
-        self.damage(start, &what);
-        if let Some(damage) = self.damages.last_mut() {
-            damage.samples = missing;
-        }
-    }
-
-    /// A segment is over, with its end or without.
-    fn close(&mut self, ended: bool) {
-        if self.segment.open && !ended {
-            self.verdict = self.verdict.max(Verdict::Truncated);
-        }
-        self.segment.open = false;
-    }
-
-    fn damage(&mut self, at: usize, what: &str) {
-        self.verdict = Verdict::Damaged;
-        self.segment.damaged = true;
-        self.damage_count += 1;
-        if self.damages.len() < DAMAGES {
-            self.damages.push(Damage {
-                offset: self.offset + at as u64,
-                line: self.line,
-                what: what.to_owned(),
-                samples: None,
-                span: None,
-            });
-        }
-    }
-
-    /// Makes at least `wanted` bytes stand in the buffer from `at` on; `false` when the input
-    /// ends before. Bytes before `at` may be forgotten: positions in the buffer change.
-    fn fill(&mut self, wanted: usize) -> Result<bool, Error> {
-        if self.filled - self.at >= wanted {
-            return Ok(true);
-        }
-        self.buffer.copy_within(self.at..self.filled, 0);
-        self.offset += self.at as u64;
-        self.filled -= self.at;
-        self.at = 0;
-        while self.filled < wanted && !self.eof {
-            if self.buffer.len() < self.filled + CHUNK / 2 {
-                // Grows with what has arrived, not with what a length field announces.
-                self.buffer.resize(self.buffer.len() * 2, 0);
-            }
-            match self.input.read(&mut self.buffer[self.filled..]) {
-                Ok(0) => self.eof = true,
-                Ok(count) => self.filled += count,
-                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(source) => {
-                    return Err(Error::Read { offset: self.offset + self.filled as u64, source });
-                }
-            }
-        }
-        Ok(self.filled >= wanted)
-    }
 }
 
-/// What became of an attempt to read on.
-enum Next {
-    Record(Body),
-    Again,
-    End,
+/// Whether bytes are the beginning of a block or of a segment in text, or a comment.
+fn begins(bytes: &[u8]) -> bool {
+    is_start_of(bytes, &MARK)
+        || is_start_of(bytes, text::HEAD_WORD)
+        || matches!(bytes, [b'#' | b'\n', ..])
 }
 
-/// What a record means for its segment.
-#[derive(Clone, Copy)]
-enum Meaning {
-    Head,
-    End { samples: u64, records: u64 },
-    Annotation,
-    Record { sample: bool },
+/// Whether bytes are what `whole` begins with, as far as either goes.
+fn is_start_of(bytes: &[u8], whole: &[u8]) -> bool {
+    let length = bytes.len().min(whole.len());
+    bytes[..length] == whole[..length]
 }
 
-impl Meaning {
-    fn of(record: &Record<'_>) -> Self {
-        match record {
-            Record::Head(_) => Self::Head,
-            Record::End(end) => Self::End { samples: end.samples, records: end.records },
-            record if record.is_annotation() => Self::Annotation,
-            record => Self::Record { sample: matches!(record, Record::Sample(_)) },
-        }
-    }
+/// Where in bytes a line begins that begins a segment.
+fn find_text_segment(bytes: &[u8]) -> Option<usize> {
+    memchr::memmem::find(bytes, b"\n@nprof\t").map(|at| at + 1)
 }

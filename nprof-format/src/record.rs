@@ -9,7 +9,7 @@
 
 use crate::extras::Extras;
 use crate::kind;
-use crate::meta::{End, Epoch, Event, Head, Step};
+use crate::meta::{End, Epoch, Event, Head, Ran, Step};
 
 macro_rules! ids {
     ($($(#[$doc:meta])* $name:ident)*) => {$(
@@ -70,6 +70,10 @@ pub enum Record<'a> {
     Epoch(Epoch),
     /// `@end`: the segment is over, with its totals.
     End(Box<End>),
+    /// `@run`: what the head of a run said that was merged into this segment.
+    Run(Box<Head>),
+    /// `@ran`: what the end of such a run said.
+    Ran(Box<Ran>),
     /// `I`: an ELF object, the kernel, a module, the vDSO, a JIT region.
     Image(Image<'a>),
     /// `T`: a process or thread.
@@ -103,6 +107,8 @@ impl Record<'_> {
             Record::Event(_) => kind::EVENT,
             Record::Epoch(_) => kind::EPOCH,
             Record::End(_) => kind::END,
+            Record::Run(_) => kind::RUN,
+            Record::Ran(_) => kind::RAN,
             Record::Image(_) => kind::IMAGE,
             Record::Task(_) => kind::TASK,
             Record::Frame(_) => kind::FRAME,
@@ -169,12 +175,9 @@ macro_rules! words {
                 $(if word == $word.as_bytes() {
                     return Some(Self::$variant);
                 })*
-                let digits = word.strip_prefix(b"?")?;
-                let number = crate::number::decimal(digits)?;
-                match Self::from_number(u8::try_from(number).ok()?) {
-                    other @ Self::Other(_) => Some(other),
-                    _ => None,
-                }
+                // An earlier version may have spelled so what this one has a word for.
+                let number = crate::number::decimal(word.strip_prefix(b"?")?)?;
+                u8::try_from(number).ok().map(Self::from_number)
             }
         }
 
@@ -238,7 +241,7 @@ pub struct Task<'a> {
     pub parent: TaskId,
     /// The name at that time (`comm`).
     pub comm: &'a [u8],
-    /// Nothing yet.
+    /// `run=0x..` the run it is of, in a merged segment.
     pub extras: Extras<'a>,
 }
 
@@ -317,7 +320,7 @@ pub struct Sample<'a> {
     pub weight: u64,
     /// How many observations it stands for, normally 1.
     pub count: u64,
-    /// Nothing yet.
+    /// `run=0x..` the run it is of, in a merged segment and where no task tells it.
     pub extras: Extras<'a>,
 }
 
@@ -377,7 +380,7 @@ pub struct Lost<'a> {
     pub count: u64,
     /// Why.
     pub cause: Cause,
-    /// Nothing yet.
+    /// `run=0x..` as of a [`Sample`].
     pub extras: Extras<'a>,
 }
 

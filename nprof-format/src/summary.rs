@@ -99,7 +99,7 @@ impl std::fmt::Display for Trouble {
             line => write!(f, ": line {line}: {}", first.what)?,
         }
         if self.damages.len() > 1 {
-            write!(f, ", and {} places more", self.damages.len() - 1)?;
+            write!(f, ", and {} more like this", self.damages.len() - 1)?;
         }
         if self.damages.iter().any(|damage| damage.samples.is_some()) {
             let samples = total(self.damages.iter().filter_map(|damage| damage.samples));

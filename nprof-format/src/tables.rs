@@ -42,7 +42,7 @@ impl Names {
 /// A table by id. Dense as long as ids come densely; a stream that jumps costs no more memory
 /// than it has records.
 #[derive(Clone, Debug)]
-struct Table<T> {
+pub(crate) struct Table<T> {
     dense: Vec<Option<T>>,
     sparse: FxHashMap<u32, T>,
     count: usize,
@@ -55,21 +55,21 @@ impl<T> Default for Table<T> {
 }
 
 impl<T> Table<T> {
-    fn get(&self, id: u32) -> Option<&T> {
+    pub(crate) fn get(&self, id: u32) -> Option<&T> {
         match self.dense.get(id as usize) {
             Some(entry) => entry.as_ref(),
             None => self.sparse.get(&id),
         }
     }
 
-    fn get_mut(&mut self, id: u32) -> Option<&mut T> {
+    pub(crate) fn get_mut(&mut self, id: u32) -> Option<&mut T> {
         match self.dense.get_mut(id as usize) {
             Some(entry) => entry.as_mut(),
             None => self.sparse.get_mut(&id),
         }
     }
 
-    fn insert(&mut self, id: u32, value: T) {
+    pub(crate) fn insert(&mut self, id: u32, value: T) {
         let index = id as usize;
         self.count += 1;
         if index >= self.dense.len() {
@@ -88,7 +88,7 @@ impl<T> Table<T> {
         self.dense[index] = Some(value);
     }
 
-    fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.dense.clear();
         self.sparse.clear();
         self.count = 0;
@@ -235,6 +235,8 @@ impl Tables {
             Record::Location(location) => self.apply_location(location),
             Record::Step(_)
             | Record::End(_)
+            | Record::Run(_)
+            | Record::Ran(_)
             | Record::Sample(_)
             | Record::Lost(_)
             | Record::Unknown(_) => {}

@@ -1,12 +1,13 @@
 //! The text spelling: one record is one line, fields are separated by one TAB, the first is the
 //! kind's word.
 
+use crate::binary::{self, Delta, Scratch};
 use crate::error::Malformed;
 use crate::escape::{push_field, unescape_field_in_place};
 use crate::extras::Extras;
 use crate::kind;
 use crate::limits::{self, clip};
-use crate::meta::{End, Epoch, Event, Head, Step};
+use crate::meta::{End, Epoch, Event, Head, Ran, Step};
 use crate::number::{
     decimal, hex_bytes_in_place, hexadecimal, push_decimal, push_hex_bytes, push_hexadecimal,
 };
@@ -18,6 +19,91 @@ pub(crate) const HEAD_WORD: &[u8] = b"@nprof\t";
 /// The kind under which a line whose word this version does not know travels in binary. Words
 /// of optional kinds added later begin with a lower-case letter.
 pub(crate) const LINE: u8 = 111;
+
+/// How many lines of a segment one checksum is for.
+const CHECKED_LINES: u32 = 1024;
+
+/// How the line that checks the lines before it begins. To everything else it is a comment.
+const CHECK_WORD: &[u8] = b"#crc\t";
+
+/// The last field of a head that promises checksums up to the end.
+const CHECK_PROMISE: &[u8] = b"\tcheck=crc32c";
+
+/// How the last field of a segment's end begins: the checksum of what no line has checked.
+const CHECK_FIELD: &[u8] = b"\tcrc=";
+
+/// The running checksum of a segment in text: CRC-32C over its lines, newlines included and
+/// comments left out, since the last checksum. It is no part of any record.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Check {
+    crc: u32,
+    lines: u32,
+    /// Whether the head promised a checksum at the end.
+    promised: bool,
+}
+
+impl Check {
+    /// Takes in the line that was appended to `out` at `start`, and appends a checksum after
+    /// every so many lines, and to the line of an end.
+    pub(crate) fn push(&mut self, out: &mut Vec<u8>, start: usize, record: &Record<'_>) {
+        if matches!(record, Record::Head(_)) {
+            *self = Self::default();
+            out.pop();
+            out.extend_from_slice(CHECK_PROMISE);
+            out.push(b'\n');
+        }
+        if matches!(record, Record::End(_)) {
+            out.pop();
+            let crc = crc32c::crc32c_append(self.crc, &out[start..]);
+            out.extend_from_slice(CHECK_FIELD);
+            push_hexadecimal(out, crc.into());
+            out.push(b'\n');
+            return;
+        }
+        self.crc = crc32c::crc32c_append(self.crc, &out[start..]);
+        self.lines += 1;
+        if self.lines == CHECKED_LINES {
+            out.extend_from_slice(CHECK_WORD);
+            push_hexadecimal(out, self.crc.into());
+            out.push(b'\n');
+            (self.crc, self.lines) = (0, 0);
+        }
+    }
+
+    /// Takes in a line as it was read, without its newline. How long the record in it is, without
+    /// what belongs to the checksum; and whether a checksum in it is right, if there should be one.
+    pub(crate) fn take(&mut self, line: &[u8]) -> (usize, Option<bool>) {
+        let (mut length, mut right) = (line.len(), None);
+        if line.starts_with(HEAD_WORD) {
+            *self = Self { promised: line.ends_with(CHECK_PROMISE), ..Self::default() };
+            length -= if self.promised { CHECK_PROMISE.len() } else { 0 };
+        } else if line.starts_with(b"@end") {
+            right = self.promised.then_some(false);
+            if let Some((at, crc)) = end_check(line) {
+                length = at;
+                right = Some(crc == crc32c::crc32c_append(self.crc, &line[..at]));
+            }
+        }
+        self.crc = crc32c::crc32c_append(self.crc, line);
+        self.crc = crc32c::crc32c_append(self.crc, b"\n");
+        (length, right)
+    }
+
+    /// Whether a comment is a checksum, and if so whether it is right.
+    pub(crate) fn take_comment(&mut self, line: &[u8]) -> Option<bool> {
+        let crc = hexadecimal(line.strip_prefix(CHECK_WORD)?)?;
+        let right = crc == u64::from(self.crc);
+        self.crc = 0;
+        Some(right)
+    }
+}
+
+/// Where the checksum of an end's line begins, and what it is.
+fn end_check(line: &[u8]) -> Option<(usize, u32)> {
+    let at = memchr::memrchr(b'\t', line)?;
+    let crc = hexadecimal(line[at..].strip_prefix(CHECK_FIELD)?)?;
+    Some((at, u32::try_from(crc).ok()?))
+}
 
 /// Appends a record's line, with its newline.
 pub(crate) fn push_line(out: &mut Vec<u8>, record: &Record<'_>) {
@@ -87,6 +173,12 @@ pub(crate) fn push_line(out: &mut Vec<u8>, record: &Record<'_>) {
         }
         Record::End(end) => {
             line.word("@end").pairs(|out| end.spell(out));
+        }
+        Record::Run(head) => {
+            line.word("@run").pairs(|out| head.spell(out));
+        }
+        Record::Ran(ran) => {
+            line.word("@ran").pairs(|out| ran.spell(out));
         }
         Record::Unknown(unknown) if unknown.kind == LINE && is_unknown_line(unknown.body) => {
             line.out.extend_from_slice(unknown.body);
@@ -193,10 +285,19 @@ impl Spelled<'_> {
 
 /// Whether these bytes may stand as a line of a kind this version does not know.
 fn is_unknown_line(line: &[u8]) -> bool {
-    line.first().is_some_and(u8::is_ascii_lowercase)
-        && line.len() <= limits::LINE
-        && std::str::from_utf8(line)
-            .is_ok_and(|line| !line.chars().any(|c| c.is_control() && c != '\t'))
+    line.first().is_some_and(u8::is_ascii_lowercase) && line.len() <= limits::LINE && is_plain(line)
+}
+
+/// Whether a line is UTF-8 without control characters.
+fn is_plain(line: &[u8]) -> bool {
+    std::str::from_utf8(line).is_ok_and(|line| !line.chars().any(|c| c.is_control() && c != '\t'))
+}
+
+/// Whether bytes are the beginning of a record's line: of a stream that lost its own beginning.
+pub(crate) fn begins_with_a_record(bytes: &[u8]) -> bool {
+    kind::KINDS.iter().any(|kind| {
+        bytes.strip_prefix(kind.word.as_bytes()).is_some_and(|rest| rest.first() == Some(&b'\t'))
+    })
 }
 
 /// Reads the version that follows the word of a segment's first line.
@@ -211,8 +312,7 @@ pub(crate) fn head_version(line: &[u8]) -> Option<(u8, u8)> {
 /// Reads one line, without its newline. Strings are unescaped where they stand.
 pub(crate) fn read_line<'a>(
     line: &'a mut [u8],
-    frames: &'a mut Vec<FrameId>,
-    lines: &'a mut Vec<Line>,
+    scratch: &'a mut Scratch,
 ) -> Result<Record<'a>, Malformed> {
     if line.first().is_some_and(u8::is_ascii_lowercase) {
         if !is_unknown_line(line) {
@@ -223,7 +323,7 @@ pub(crate) fn read_line<'a>(
     let mut from = Fields { rest: Some(line) };
     let word = from.field()?;
     if word.first() == Some(&b'?') {
-        return read_unknown(&word[1..], from);
+        return read_unknown(&word[1..], from, scratch);
     }
     let kind = kind::by_word(word).ok_or(Malformed::Field("the word of a kind of record"))?;
     let record = match kind.number {
@@ -239,6 +339,7 @@ pub(crate) fn read_line<'a>(
         }),
         kind::NODES => {
             let (first, parent) = (from.id()?, from.id_or_none()?);
+            let frames = &mut scratch.frames;
             frames.clear();
             while from.rest.is_some() {
                 if frames.len() == limits::DEPTH {
@@ -246,7 +347,7 @@ pub(crate) fn read_line<'a>(
                 }
                 frames.push(FrameId(from.id()?));
             }
-            crate::binary::check_nodes(first, parent, frames.len())?;
+            binary::check_nodes(first, parent, frames.len())?;
             Record::Nodes(Nodes { first: NodeId(first), parent: NodeId(parent), frames })
         }
         kind::FRAME => read_frame(from)?,
@@ -293,34 +394,41 @@ pub(crate) fn read_line<'a>(
             path: from.string()?,
             extras: from.extras()?,
         }),
-        kind::LOCATION => read_location(from, lines)?,
+        kind::LOCATION => read_location(from, &mut scratch.lines)?,
         kind::HEAD => {
             from.field()?;
-            Record::Head(Box::new(Head::read(from.rest())?))
+            Record::Head(Box::new(Head::read(from.rest()?)?))
         }
-        kind::STEP => Record::Step(Box::new(Step::read(from.rest())?)),
-        kind::EVENT => Record::Event(Box::new(Event::read(from.rest())?)),
-        kind::EPOCH => Record::Epoch(Epoch::read(from.rest())?),
-        _ => Record::End(Box::new(End::read(from.rest())?)),
+        kind::STEP => Record::Step(Box::new(Step::read(from.rest()?)?)),
+        kind::EVENT => Record::Event(Box::new(Event::read(from.rest()?)?)),
+        kind::EPOCH => Record::Epoch(Epoch::read(from.rest()?)?),
+        kind::RUN => Record::Run(Box::new(Head::read(from.rest()?)?)),
+        kind::RAN => Record::Ran(Box::new(Ran::read(from.rest()?)?)),
+        _ => Record::End(Box::new(End::read(from.rest()?)?)),
     };
     Ok(record)
 }
 
-fn read_unknown<'a>(number: &[u8], mut from: Fields<'a>) -> Result<Record<'a>, Malformed> {
+/// Reads a record by its kind's number. An earlier version may have spelled so what this one
+/// knows.
+fn read_unknown<'a>(
+    number: &[u8],
+    mut from: Fields<'a>,
+    scratch: &'a mut Scratch,
+) -> Result<Record<'a>, Malformed> {
     let kind = decimal(number).and_then(|number| u8::try_from(number).ok());
-    let kind = kind.filter(|&kind| (kind::FIRST_OPTIONAL..128).contains(&kind));
-    let kind = kind.filter(|&kind| !kind::is_known(kind));
-    let kind = kind.ok_or(Malformed::Field("the number of an unknown optional kind"))?;
-    let body = match from.rest {
-        None => return Err(Malformed::Short),
-        Some(_) => from.field()?,
-    };
-    if body.len() > limits::PAYLOAD {
-        return Err(Malformed::Limit(limits::PAYLOAD / 2));
-    }
-    let body = hex_bytes_in_place(body).ok_or(Malformed::Field("hexadecimal bytes"))?;
+    let kind = kind.filter(|&kind| (kind::FIRST_OPTIONAL..=kind::LAST).contains(&kind));
+    let kind = kind.ok_or(Malformed::Field("the number of an optional kind"))?;
+    let body = hex_bytes_in_place(from.field()?).ok_or(Malformed::Field("hexadecimal bytes"))?;
     from.end()?;
-    Ok(Record::Unknown(Unknown { kind, body }))
+    binary::read_body(kind, body, &mut Delta::new(0), scratch)
+}
+
+/// The number of a kind that a line is spelled with and that must not be passed over.
+pub(crate) fn required_kind(line: &[u8]) -> Option<u64> {
+    let word = line.strip_prefix(b"?")?.split(|&b| b == b'\t').next()?;
+    let optional = u64::from(kind::FIRST_OPTIONAL)..=u64::from(kind::LAST);
+    decimal(word).filter(|number| !optional.contains(number) && is_plain(line))
 }
 
 fn read_frame(mut from: Fields<'_>) -> Result<Record<'_>, Malformed> {
@@ -459,15 +567,16 @@ impl<'a> Fields<'a> {
         match self.rest.take() {
             None => Ok(Extras::NONE),
             Some([]) => Err(Malformed::Field("key=value")),
-            Some(rest) => Extras::from_spelling(rest).ok_or(Malformed::Field("key=value")),
+            Some(rest) => Extras::from_text(rest).ok_or(Malformed::Field("key=value")),
         }
     }
 
     /// What is left, to be read as pairs.
-    fn rest(&mut self) -> &'a [u8] {
+    fn rest(&mut self) -> Result<&'a [u8], Malformed> {
         match self.rest.take() {
-            None => &[],
-            Some(rest) => rest,
+            None => Ok(&[]),
+            Some([]) => Err(Malformed::Field("key=value")),
+            Some(rest) => Ok(rest),
         }
     }
 

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use crate::binary::{self, Delta, Header, block_crc, push_record};
 use crate::limits;
 use crate::record::Record;
-use crate::text::push_line;
+use crate::text::{Check, push_line};
 
 /// How a stream is spelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +40,8 @@ pub struct Writer<W> {
     /// The payload of the block being filled, or lines.
     payload: Vec<u8>,
     delta: Delta,
+    /// The checksum of the lines.
+    check: Check,
     /// The first time in the block being filled, if there is one yet.
     first_time: Option<u64>,
     run: u64,
@@ -57,6 +59,7 @@ impl<W: Write> Writer<W> {
             spelling,
             payload: Vec::with_capacity(TEXT + limits::STRING),
             delta: Delta::new(0),
+            check: Check::default(),
             first_time: None,
             run: 0,
             sequence: 0,
@@ -86,7 +89,9 @@ impl<W: Write> Writer<W> {
         self.count(record);
         match self.spelling {
             Spelling::Text => {
+                let start = self.payload.len();
                 push_line(&mut self.payload, record);
+                self.check.push(&mut self.payload, start, record);
                 if self.payload.len() >= TEXT {
                     self.cut()?;
                 }

@@ -93,6 +93,17 @@ proptest! {
     }
 
     #[test]
+    fn a_flip_in_text_is_found(segment in segment(), at in any::<prop::sample::Index>(), bit in 0..8u8) {
+        prop_assume!(segment.ended);
+        let stream = write(&segment, Spelling::Text);
+        let mut flipped = stream.clone();
+        flipped[at.index(stream.len())] ^= 1 << bit;
+        if let Ok(reading) = read(&flipped) {
+            prop_assert_ne!(reading.verdict, Verdict::Complete);
+        }
+    }
+
+    #[test]
     fn cat(a in segment(), b in segment(), spellings in any::<(bool, bool)>()) {
         let spelling = |binary| if binary { Spelling::Binary } else { Spelling::Text };
         let (one, two) = (write(&a, spelling(spellings.0)), write(&b, spelling(spellings.1)));

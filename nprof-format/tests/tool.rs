@@ -4,7 +4,7 @@ use std::io::Write;
 use std::process::{Command, Output, Stdio};
 
 const TEXT: &str = "\
-@nprof\t1.0\trun=0x7\tclock=monotonic\tcommand=./a
+@nprof\t1.0\trun=0x7\tclock=monotonic\tcommand=./a\tcheck=crc32c
 @event\tid=1\tname=cpu-clock\tunit=ns
 F\t1\t0\t0x0\tu,copy
 F\t2\t0\t0x10\tu
@@ -14,7 +14,7 @@ N\t1\t0\t1\t2
 N\t3\t0\t2
 S\t1000\t1\t0\t0\t2\t10\t1
 S\t2000\t1\t0\t0\t3\t10\t1
-@end\treason=exit\tsamples=2\trecords=7\tlost=0
+@end\treason=exit\tsamples=2\trecords=7\tlost=0\tcrc=0xb288931f
 ";
 
 /// Runs nprof-format with `input` on its standard input.
@@ -49,7 +49,7 @@ fn check_says_yes_or_no_and_where() {
     let whole = run(&["check"], TEXT.as_bytes());
     assert_eq!(whole.status.code(), Some(0));
     let said = text(&whole.stdout);
-    assert!(said.starts_with("standard input: complete: 1 segments, 2 samples"), "{said}");
+    assert!(said.starts_with("standard input: complete: 1 segment, 2 samples"), "{said}");
 
     let cut = run(&["check"], &TEXT.as_bytes()[..TEXT.len() - 5]);
     assert_eq!(cut.status.code(), Some(1));
@@ -62,6 +62,19 @@ fn check_says_yes_or_no_and_where() {
     let answer: serde_json::Value = serde_json::from_slice(&flipped.stdout).expect("JSON");
     assert_eq!(answer[0]["verdict"], "damaged");
     assert_eq!(answer[0]["damages"][0]["offset"], 0);
+}
+
+#[test]
+fn a_changed_digit_in_text_is_found() {
+    let changed = TEXT.replace("S\t2000", "S\t2001");
+    let output = run(&["check"], changed.as_bytes());
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output.stdout);
+    assert!(said.contains("line 11: a line was changed: the checksum is wrong"), "{said}");
+    // Without the checksum nobody can know.
+    let unpromised = changed.replace("\tcheck=crc32c", "");
+    let (unchecked, _) = unpromised.split_once("\tcrc=").expect("it has one");
+    assert_eq!(run(&["check"], format!("{unchecked}\n").as_bytes()).status.code(), Some(0));
 }
 
 #[test]
@@ -79,7 +92,8 @@ fn stripping_leaves_the_recording() {
     let output = run(&["text", "--strip"], TEXT.as_bytes());
     let expected: String =
         TEXT.lines().filter(|l| !l.starts_with(['U', 'Y'])).map(|l| format!("{l}\n")).collect();
-    assert_eq!(text(&output.stdout), expected);
+    let without_checksum = |text: &str| text.split("\tcrc=").next().map(str::to_owned);
+    assert_eq!(without_checksum(&text(&output.stdout)), without_checksum(&expected));
 }
 
 #[test]

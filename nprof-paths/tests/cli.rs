@@ -30,7 +30,7 @@ U | 3 | g | -
 Y | 1 | named | 1,0,0,0
 Y | 2 | named | 2,0,0,0
 Y | 3 | named | 3,0,0,0
-@end | reason=exit | samples=4 | records=13
+@end | reason=exit | samples=4 | records=13 | lost=0
 ";
 
 fn stream() -> Vec<u8> {
@@ -120,7 +120,7 @@ fn a_stream_without_names_gets_a_hint_and_one_without_samples_a_heading() {
     assert!(text(&output.stderr).contains("nprof-symbolize"));
     assert!(text(&output.stdout).contains("prog+0x20"));
     assert_eq!(output.status.code(), Some(0));
-    let empty = b"@nprof\t1.0\trun=0x1\n@end\tsamples=0\trecords=0\n";
+    let empty = b"@nprof\t1.0\trun=0x1\n@end\tsamples=0\trecords=0\tlost=0\n";
     assert!(stdout(&[], empty).contains("no samples"));
 }
 
@@ -205,7 +205,7 @@ fn the_flame_graph_is_xml() {
     assert!(svg.contains("prog\\n&lt;/title&gt;"));
     assert!(svg.contains("2 samples"));
     python("import sys, xml.dom.minidom; xml.dom.minidom.parse(sys.stdin.buffer)", svg.as_bytes());
-    let empty = b"@nprof\t1.0\trun=0x1\n@end\tsamples=0\trecords=0\n";
+    let empty = b"@nprof\t1.0\trun=0x1\n@end\tsamples=0\trecords=0\tlost=0\n";
     stdout(&["--format", "flamegraph"], empty);
 }
 

@@ -1,8 +1,6 @@
 //! Facts about the machine, read from /proc and /sys; what cannot be read stays empty.
 
-use std::ffi::OsString;
 use std::fs;
-use std::os::unix::ffi::OsStrExt;
 
 /// The CPUs that are on line; CPU 0 when that cannot be read.
 pub(crate) fn online_cpus() -> Vec<u32> {
@@ -38,28 +36,6 @@ pub(crate) fn cpu_model() -> String {
     model.map_or_else(String::new, |(_, model)| model.trim().to_owned())
 }
 
-/// Words as one would type them to a shell.
-pub(crate) fn quoted(words: &[OsString]) -> Vec<u8> {
-    let words: Vec<_> = words.iter().map(|word| quote(word.as_bytes())).collect();
-    words.join(&b' ')
-}
-
-fn quote(word: &[u8]) -> Vec<u8> {
-    let is_plain = |&byte: &u8| byte.is_ascii_alphanumeric() || b"_-./:=@%+,".contains(&byte);
-    if !word.is_empty() && word.iter().all(is_plain) {
-        return word.to_vec();
-    }
-    let mut quoted = vec![b'\''];
-    for &byte in word {
-        match byte {
-            b'\'' => quoted.extend_from_slice(b"'\\''"),
-            byte => quoted.push(byte),
-        }
-    }
-    quoted.push(b'\'');
-    quoted
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -70,11 +46,5 @@ mod tests {
         assert_eq!(cpu_list("3"), [3]);
         assert_eq!(cpu_list(""), [] as [u32; 0]);
         assert_eq!(cpu_list("x,9-,2"), [2]);
-    }
-
-    #[test]
-    fn words_survive_a_shell() {
-        let words = ["ls", "-l", "a b", "it's", "", "$x"].map(OsString::from);
-        assert_eq!(quoted(&words), br"ls -l 'a b' 'it'\''s' '' '$x'");
     }
 }

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use anyhow::Context;
-use nprof_format::{End, Event, Head, Record, RunId, Step};
+use nprof_format::{End, Event, Head, Record, RunId, Step, shell};
 
 use crate::args::Args;
 use crate::child::Child;
@@ -212,7 +212,7 @@ fn head(args: &Args) -> anyhow::Result<Head> {
         cpu: host::cpu_model().into(),
         cpus: Some(host::online_cpus().len() as u64),
         page: Some(sys::page_size() as u64),
-        command: host::quoted(&args.command),
+        command: shell::quoted(&args.command),
         more: Vec::new(),
     })
 }
@@ -221,7 +221,7 @@ fn step() -> Step {
     Step {
         tool: b"nprof-record".to_vec(),
         version: env!("CARGO_PKG_VERSION").into(),
-        command: host::quoted(&std::env::args_os().collect::<Vec<_>>()),
+        command: shell::quoted(std::env::args_os()),
         more: Vec::new(),
     }
 }

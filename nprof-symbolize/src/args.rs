@@ -1,7 +1,6 @@
 //! The command line.
 
-use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStrExt;
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::Parser;
@@ -54,39 +53,9 @@ pub(crate) struct Args {
     pub(crate) input: Option<PathBuf>,
 }
 
-/// A command line as a shell would read it back.
-pub(crate) fn command_line(words: impl Iterator<Item = OsString>) -> Vec<u8> {
-    let words: Vec<_> = words.map(|word| quoted(&word)).collect();
-    words.join(&b' ')
-}
-
-fn quoted(word: &OsStr) -> Vec<u8> {
-    let bytes = word.as_bytes();
-    let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_=+,./:@%".contains(byte);
-    if !bytes.is_empty() && bytes.iter().all(is_plain) {
-        return bytes.to_vec();
-    }
-    let mut quoted = vec![b'\''];
-    for &byte in bytes {
-        match byte {
-            b'\'' => quoted.extend_from_slice(b"'\\''"),
-            byte => quoted.push(byte),
-        }
-    }
-    quoted.push(b'\'');
-    quoted
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_command_line_reads_back() {
-        let words = ["nprof-symbolize", "--symfs=/a", "it's", ""].map(OsString::from);
-        let line = command_line(words.into_iter());
-        assert_eq!(line, br"nprof-symbolize --symfs=/a 'it'\''s' ''");
-    }
 
     #[test]
     fn the_options_are_consistent() {

@@ -8,9 +8,9 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 use nprof_format::stage::{self, Input, Outcome};
-use nprof_format::{Reader, Spelling, Step, Verdict, Writer};
+use nprof_format::{Reader, Spelling, Step, Verdict, Writer, shell};
 
-use crate::args::{Args, command_line};
+use crate::args::Args;
 use crate::catalog::Catalog;
 use crate::filter::Filter;
 use crate::images::Finder;
@@ -36,7 +36,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
     let step = Step {
         tool: TOOL.into(),
         version: env!("CARGO_PKG_VERSION").into(),
-        command: command_line(std::env::args_os()),
+        command: shell::quoted(std::env::args_os()),
         ..Step::default()
     };
     let mut filter = Filter::new(Writer::new(output, spelling), catalog, step);

@@ -4,6 +4,7 @@ use std::error::Error;
 use std::io::Write;
 
 use nprof_format::escape::escaped;
+use nprof_format::order::Order;
 use nprof_format::reader::Damage;
 use nprof_format::stage::{self, Outcome};
 use nprof_format::{Reader, Record, Verdict};
@@ -21,6 +22,14 @@ struct Finding {
     bytes: u64,
     damages: Vec<Damage>,
     damage_count: u64,
+    order: Order,
+}
+
+impl Finding {
+    fn is_good(&self) -> bool {
+        let in_order = self.order.undefined == 0 && self.order.disorder == 0;
+        self.verdict == Verdict::Complete && in_order
+    }
 }
 
 pub(crate) fn run(args: &Report) -> Result<Outcome, Box<dyn Error>> {
@@ -34,17 +43,18 @@ pub(crate) fn run(args: &Report) -> Result<Outcome, Box<dyn Error>> {
     };
     let mut output = stage::output(None)?;
     output.write_all(text.as_bytes())?;
-    let complete = findings.iter().all(|finding| finding.verdict == Verdict::Complete);
-    Ok(if complete { Outcome::Done } else { Outcome::No })
+    Ok(if findings.iter().all(Finding::is_good) { Outcome::Done } else { Outcome::No })
 }
 
 fn examine(input: stage::Input) -> Result<Finding, Box<dyn Error>> {
     let name = input.name().to_owned();
     let mut reader = Reader::new(input);
     let (mut segments, mut samples, mut records) = (0, 0, 0);
+    let mut order = Order::new();
     loop {
         let record = reader.next().map_err(|error| format!("{name}: {}", stage::chain(&error)))?;
         let Some(record) = record else { break };
+        order.take(&record);
         records += 1;
         segments += u64::from(matches!(record, Record::Head(_)));
         samples += u64::from(matches!(record, Record::Sample(_)));
@@ -57,6 +67,7 @@ fn examine(input: stage::Input) -> Result<Finding, Box<dyn Error>> {
         bytes: reader.position(),
         damages: reader.damages().to_vec(),
         damage_count: reader.damage_count(),
+        order,
         name,
     })
 }
@@ -66,7 +77,11 @@ fn lines(finding: &Finding) -> String {
     let Finding { verdict, segments, samples, records, bytes, .. } = finding;
     let name = escaped(finding.name.as_bytes());
     let mut text = format!(
-        "{name}: {verdict}: {segments} segments, {samples} samples, {records} records, {bytes} bytes\n"
+        "{name}: {verdict}: {}, {}, {}, {}\n",
+        counted(*segments, "segment"),
+        counted(*samples, "sample"),
+        counted(*records, "record"),
+        counted(*bytes, "byte")
     );
     for damage in &finding.damages {
         let place = match damage.line {
@@ -82,11 +97,25 @@ fn lines(finding: &Finding) -> String {
         }
         text.push('\n');
     }
+    let order = &finding.order;
+    if let Some(first) = &order.first_undefined {
+        let count = order.undefined;
+        text.push_str(&format!(
+            "{name}: {count} references to what was not defined, first {first}\n"
+        ));
+    }
+    if order.disorder > 0 {
+        text.push_str(&format!("{name}: {} samples out of the order of time\n", order.disorder));
+    }
     let more = finding.damage_count - finding.damages.len() as u64;
     if more > 0 {
         text.push_str(&format!("{name}: and {more} places of damage more\n"));
     }
     text
+}
+
+fn counted(count: u64, thing: &str) -> String {
+    format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
 }
 
 fn object(finding: &Finding) -> Value {
@@ -108,5 +137,7 @@ fn object(finding: &Finding) -> Value {
         "bytes": finding.bytes,
         "damage_count": finding.damage_count,
         "damages": damages.collect::<Vec<_>>(),
+        "undefined": finding.order.undefined,
+        "disorder": finding.order.disorder,
     })
 }

@@ -1,0 +1,72 @@
+//! `merge`: several streams as one segment.
+
+use std::error::Error;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use nprof_format::merge::{Merged, merge};
+use nprof_format::stage::{self, Outcome};
+use nprof_format::{Spelling, Step, Writer, shell};
+
+use crate::args::{Merge, operands};
+
+pub(crate) fn run(args: &Merge) -> Result<Outcome, Box<dyn Error>> {
+    let operands = operands(&args.files);
+    check(&operands, args.output.as_deref())?;
+    let mut inputs = Vec::with_capacity(operands.len());
+    for operand in operands {
+        let input = stage::open(operand)?;
+        inputs.push((input.name().to_owned(), input));
+    }
+    let output = stage::output(args.output.as_deref())?;
+    output.refuse_terminal()?;
+    let step = Step {
+        tool: crate::TOOL.into(),
+        version: env!("CARGO_PKG_VERSION").into(),
+        command: shell::quoted(std::env::args_os()),
+        ..Step::default()
+    };
+    let mut writer = Writer::new(output, Spelling::Binary);
+    let result = merge(inputs, &step, &mut writer);
+    // What was read before an error is not lost.
+    writer.finish()?;
+    let merged = result?;
+    warn(&merged);
+    let complete = merged.troubles.is_empty() || args.partial_ok;
+    Ok(if complete { Outcome::Done } else { Outcome::Incomplete })
+}
+
+/// Refuses what cannot be: standard input as two streams, and an output that is an input.
+fn check(operands: &[Option<&Path>], output: Option<&Path>) -> Result<(), String> {
+    let is_stdin = |operand: &Option<&Path>| operand.is_none_or(|path| path.as_os_str() == "-");
+    if operands.iter().filter(|operand| is_stdin(operand)).count() > 1 {
+        return Err("-: standard input is one stream and can be merged once".to_owned());
+    }
+    let identity = |path: &Path| {
+        let file = fs::metadata(path).ok().filter(fs::Metadata::is_file)?;
+        Some((file.dev(), file.ino()))
+    };
+    let Some((path, written)) = output.and_then(|path| Some((path, identity(path)?))) else {
+        return Ok(());
+    };
+    if operands.iter().flatten().any(|operand| identity(operand) == Some(written)) {
+        let path = path.display();
+        return Err(format!("{path}: is an input as well: write to another file"));
+    }
+    Ok(())
+}
+
+fn warn(merged: &Merged) {
+    for trouble in &merged.troubles {
+        stage::warn(crate::TOOL, &trouble.to_string());
+    }
+    for run in &merged.repeated {
+        let what = "is in the input more than once: its samples count as often";
+        stage::warn(crate::TOOL, &format!("run {run} {what}"));
+    }
+    if merged.unknown > 0 {
+        let what = "records of later versions or private kinds are left out: nobody can tell which ids they hold";
+        stage::warn(crate::TOOL, &format!("{} {what}", merged.unknown));
+    }
+}

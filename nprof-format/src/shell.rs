@@ -1,0 +1,31 @@
+//! Command lines as one would type them: how a step tells what was run.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+/// Words quoted so that a shell reads them back as they are.
+pub fn quoted(words: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Vec<u8> {
+    let words: Vec<Vec<u8>> =
+        words.into_iter().map(|word| quote(word.as_ref().as_bytes())).collect();
+    words.join(&b' ')
+}
+
+fn quote(word: &[u8]) -> Vec<u8> {
+    let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_=+,./:@%".contains(byte);
+    if !word.is_empty() && word.iter().all(is_plain) {
+        return word.to_vec();
+    }
+    let parts: Vec<&[u8]> = word.split(|&byte| byte == b'\'').collect();
+    [b"'", &parts.join(&br"'\''"[..])[..], b"'"].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_survive_a_shell() {
+        let words = ["ls", "-l", "a b", "it's", "", "$x", "'"];
+        assert_eq!(quoted(words), br"ls -l 'a b' 'it'\''s' '' '$x' ''\'''");
+    }
+}
