@@ -22,7 +22,7 @@ const STACK_MAX: u32 = 65528;
 #[command(version, override_usage = "nprof-record [options] [--] command [args]")]
 pub(crate) struct Args {
     /// Write the stream to FILE; - is standard output
-    #[arg(short, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
 
     /// Take so many samples per second of CPU time

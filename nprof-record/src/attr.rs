@@ -39,6 +39,10 @@ impl Plan {
 
     /// The event that tells of processes and mappings. It has a ring of its own, so that stacks
     /// never crowd out what they are understood by. We are woken when `watermark` bytes are in it.
+    ///
+    /// It does not ask for build IDs: `perf_event_mmap_output` (kernel/events/core.c, seen up to
+    /// Linux 6.18) leaves its mark for them on the record for every later listener, and a
+    /// perf(1) beside us that has not asked for them then reads past its buffer and aborts.
     pub(crate) fn side_attr(&self, watermark: u32) -> perf_event_attr {
         let mut attr = self.base_attr();
         attr.type_ = perf::PERF_TYPE_SOFTWARE;
@@ -49,7 +53,6 @@ impl Plan {
         attr.set_comm_exec(1);
         attr.set_task(1);
         attr.set_ksymbol(u64::from(self.level >= Level::Ksymbol && self.scope != Scope::User));
-        attr.set_build_id(u64::from(self.level >= Level::BuildId));
         attr.__bindgen_anon_2.wakeup_watermark = watermark;
         attr
     }

@@ -281,7 +281,7 @@ mod tests {
     }
 
     fn anonymous(start: u64) -> Body<'static> {
-        let identity = Identity::Inode(0, 0, 0, 0);
+        let identity = Identity::default();
         Body::Mmap(Mmap {
             pid: COMMAND,
             start,
@@ -348,7 +348,7 @@ mod tests {
         converter.take(stamp(COMMAND), &Body::Fork(kin(101, COMMAND, 101)), true);
         let exec = Body::Comm { pid: 101, tid: 101, exec: true, name: b"new" };
         converter.take(stamp(101), &exec, true);
-        let identity = Identity::Inode(0, 0, 0, 0);
+        let identity = Identity::default();
         let mmap = Mmap { pid: 101, start: 0, length: 1, offset: 0, identity, path: b"/no/such" };
         converter.take(stamp(101), &Body::Mmap(mmap), true);
         converter.take(stamp(101), &Body::Exit(kin(101, COMMAND, 101)), true);

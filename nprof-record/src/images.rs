@@ -91,7 +91,7 @@ impl Images {
         match nature(path) {
             ImageKind::Vdso => (self.intern(Key::Vdso, open_vdso), mmap.offset),
             ImageKind::Elf => {
-                let key = Key::File(path.to_vec(), mmap.identity.clone());
+                let key = Key::File(path.to_vec(), mmap.identity);
                 let hold = self.open < OPEN_MAX;
                 let before = self.images.len();
                 let image = self.intern(key, || open_file(path, deleted, mmap, hold));
@@ -210,9 +210,6 @@ fn open_regular(path: &Path) -> Option<File> {
 /// as the very thing the process mapped.
 fn open_file(path: &[u8], deleted: bool, mmap: &Mmap<'_>, hold: bool) -> Image {
     let mut image = Image::without_file(ImageKind::Elf, path, None);
-    if let Identity::BuildId(id) = &mmap.identity {
-        image.build_id.clone_from(id);
-    }
     let plain = PathBuf::from(std::ffi::OsStr::from_bytes(path));
     let rooted = PathBuf::from(format!("/proc/{}/root", mmap.pid))
         .join(plain.strip_prefix("/").unwrap_or(&plain));
@@ -220,13 +217,11 @@ fn open_file(path: &[u8], deleted: bool, mmap: &Mmap<'_>, hold: bool) -> Image {
     let mapped = PathBuf::from(format!("/proc/{}/map_files/{:x}-{end:x}", mmap.pid, mmap.start));
     let candidates = if deleted { vec![mapped] } else { vec![plain, rooted, mapped] };
     let Some((path, cache, elf)) =
-        candidates.into_iter().find_map(|path| open_candidate(path, &mmap.identity))
+        candidates.into_iter().find_map(|path| open_candidate(path, mmap.identity))
     else {
         return image;
     };
-    if image.build_id.is_empty() {
-        image.build_id.clone_from(&elf.build_id);
-    }
+    image.build_id.clone_from(&elf.build_id);
     image.elf = Some(elf);
     image.file = Some(path);
     if hold {
@@ -235,18 +230,16 @@ fn open_file(path: &[u8], deleted: bool, mmap: &Mmap<'_>, hold: bool) -> Image {
     image
 }
 
-/// Opens a file if it is the one the kernel mapped, as far as can be told: by its build ID, else
-/// by its inode. The device is not compared, layered file systems report another one.
-fn open_candidate(path: PathBuf, identity: &Identity) -> Option<(PathBuf, ReadCache<File>, Elf)> {
+/// Opens a file if it is the one the kernel mapped, as far as can be told: by its inode. The
+/// device is not compared, layered file systems report another one.
+fn open_candidate(path: PathBuf, identity: Identity) -> Option<(PathBuf, ReadCache<File>, Elf)> {
     let file = open_regular(&path)?;
-    let inode = file.metadata().ok()?.ino();
+    if file.metadata().ok()?.ino() != identity.inode {
+        return None;
+    }
     let cache = ReadCache::new(file);
     let elf = Elf::read(&cache)?;
-    let same = match identity {
-        Identity::BuildId(id) => elf.build_id == *id,
-        Identity::Inode(_, _, wanted, _) => inode == *wanted,
-    };
-    same.then_some((path, cache, elf))
+    Some((path, cache, elf))
 }
 
 /// The vDSO, read from our own memory: every process has the same.
@@ -330,22 +323,22 @@ mod tests {
         let path = std::env::current_exe().expect("a path");
         let inode = path.metadata().expect("this program").ino();
         let path = path.as_os_str().as_bytes();
-        let right = mmap(path, Identity::Inode(0, 0, inode, 0));
+        let right = mmap(path, Identity { inode, ..Identity::default() });
         let (first, offset) = images.of_mapping(&right, 1);
         assert_eq!((first, offset), (0, 0x2000));
         assert_eq!(images.of_mapping(&right, 2).0, first);
         assert!(images.get(first).elf.is_some());
-        let wrong = mmap(path, Identity::BuildId(vec![1, 2, 3]));
+        let wrong = mmap(path, Identity { inode: inode + 1, ..Identity::default() });
         let (second, _) = images.of_mapping(&wrong, 1);
         assert!(images.get(second).elf.is_none());
-        assert_eq!(images.get(second).build_id, [1, 2, 3]);
+        assert!(images.get(second).build_id.is_empty());
         assert_eq!(images.open, 1);
     }
 
     #[test]
     fn anonymous_memory_belongs_to_its_process_and_counts_addresses() {
         let mut images = Images::default();
-        let anon = mmap(b"//anon", Identity::Inode(0, 0, 0, 0));
+        let anon = mmap(b"//anon", Identity::default());
         let (first, offset) = images.of_mapping(&anon, 1);
         assert_eq!(offset, 0x4000);
         assert_ne!(images.of_mapping(&anon, 2).0, first);
@@ -358,7 +351,7 @@ mod tests {
     #[test]
     fn the_vdso_can_be_unwound() {
         let mut images = Images::default();
-        let (vdso, _) = images.of_mapping(&mmap(b"[vdso]", Identity::Inode(0, 0, 0, 0)), 1);
+        let (vdso, _) = images.of_mapping(&mmap(b"[vdso]", Identity::default()), 1);
         let image = images.get(vdso);
         assert!(matches!(image.tables, Tables::Read(Some(_))), "{image:?}");
         assert!(!image.build_id.is_empty());

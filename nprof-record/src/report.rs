@@ -136,11 +136,17 @@ fn conclude(args: &Args, child: &Child, recorded: anyhow::Result<Outcome>) -> u8
     if was_written || status != 0 { status } else { FAILURE }
 }
 
+/// So many samples are expected of a command that something is wrong when there are none.
+const EXPECTED: u64 = 10;
+
 /// What is worth saying about a recording.
 fn remarks(summary: &Summary, args: &Args) -> Vec<String> {
     let mut remarks = Vec::new();
     let request = args.request();
-    if summary.samples == 0 {
+    // A command that ends before its first sample is nothing unusual; reports tell.
+    let expected =
+        summary.task_ns.map_or(0, |ns| ns.saturating_mul(request.frequency) / 1_000_000_000);
+    if summary.samples == 0 && (args.verbose || expected >= EXPECTED) {
         let used = summary.task_ns.map_or(String::new(), |ns| {
             let of = if request.scope == Scope::Kernel { "in the kernel" } else { "of CPU time" };
             format!(": the command used {} {of}", milliseconds(ns))
@@ -209,8 +215,12 @@ mod tests {
     #[test]
     fn no_samples_come_with_a_remedy() {
         let summary = Summary { task_ns: Some(4_200_000), ..Summary::default() };
+        assert!(remarks(&summary, &args(&["x"])).is_empty(), "it was too short for one");
+        let said = remarks(&summary, &args(&["-v", "x"]));
+        assert_eq!(said[0], "0 samples: the command used 4.2 ms of CPU time; try -F 9973");
+        let summary = Summary { task_ns: Some(42_000_000), ..Summary::default() };
         let said = remarks(&summary, &args(&["x"]));
-        assert_eq!(said, ["0 samples: the command used 4.2 ms of CPU time; try -F 9973"]);
+        assert_eq!(said, ["0 samples: the command used 42 ms of CPU time; try -F 9973"]);
     }
 
     #[test]

@@ -45,8 +45,6 @@ pub(crate) enum Level {
     Base,
     /// 5.1: ksymbol.
     Ksymbol,
-    /// 5.12: build IDs in mmap2.
-    BuildId,
     /// 6.0: the number of lost records can be read.
     Lost,
     /// 6.13: values in inherited samples, which has the side effect that events stay with their
@@ -55,8 +53,7 @@ pub(crate) enum Level {
 }
 
 impl Level {
-    const DESCENDING: [Self; 5] =
-        [Self::InheritRead, Self::Lost, Self::BuildId, Self::Ksymbol, Self::Base];
+    const DESCENDING: [Self; 4] = [Self::InheritRead, Self::Lost, Self::Ksymbol, Self::Base];
 }
 
 /// What will be opened.
@@ -361,14 +358,14 @@ mod tests {
         let no_lost =
             |attr: &perf_event_attr, _| if attr.read_format != 0 { libc::EINVAL } else { 0 };
         let plan = planned(&request("cpu-clock"), no_lost).expect("a plan");
-        assert_eq!((plan.level, plan.tells_lost()), (Level::BuildId, false));
-        assert_eq!(plan.side_attr(0).build_id(), 1);
+        assert_eq!((plan.level, plan.tells_lost()), (Level::Ksymbol, false));
+        assert_eq!(plan.side_attr(0).ksymbol(), 1);
         let old = |attr: &perf_event_attr, _| match attr.read_format != 0 || attr.ksymbol() == 1 {
             true => libc::E2BIG,
             false => 0,
         };
         let plan = planned(&request("cpu-clock"), old).expect("a plan");
-        assert_eq!((plan.level, plan.side_attr(0).build_id()), (Level::Base, 0));
+        assert_eq!((plan.level, plan.side_attr(0).ksymbol()), (Level::Base, 0));
     }
 
     #[test]
