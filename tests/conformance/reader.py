@@ -1,0 +1,399 @@
+#!/usr/bin/env python3
+"""A second reader of nprof streams, written from nprof-format(5) alone.
+
+usage: reader.py [file ...]
+
+Reads a stream in either spelling, or segments of both one after another, and prints the
+canonical text of its records, without checksums. The last line on standard error is the
+verdict: complete (exit status 0), truncated or damaged (3), or why the stream is refused (2).
+Of several files the texts come one after another, each followed by a comment with its verdict.
+
+It is there to be compared with, not to be fast: it holds the whole stream in memory, and takes
+fields from binary as text, which is then checked and made canonical as that of a line is.
+"""
+
+import re, struct, sys
+
+MARK = b"\x89NPF\r\n\x1a\n"
+HEADER = struct.Struct("<8sBBBBIQIQQI")
+VERDICTS = ["complete", "truncated", "damaged"]
+LIMIT_ID, LIMIT_STRING, LIMIT_FRAMES, LIMIT_GROUPS = 1 << 26, 1 << 16, 1 << 16, 4096
+LIMIT_PAYLOAD, LIMIT_BODY, LIMIT_LINE = 1 << 20, (1 << 20) - 4, 4 << 20
+
+class Damage(Exception):
+    """What is there is no record."""
+class Refused(Exception):
+    """Not a stream, or one of a version that must not be guessed at."""
+
+def need(found, why):
+    if not found:
+        raise Damage(why)
+    return found
+
+CRC_TABLE = range(256)
+for _ in range(8):
+    CRC_TABLE = [value >> 1 ^ 0x82F63B78 * (value & 1) for value in CRC_TABLE]
+
+def crc32c(data):
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc = CRC_TABLE[(crc ^ byte) & 0xFF] ^ crc >> 8
+    return crc ^ 0xFFFFFFFF
+
+def good(header):
+    *_, size, _, _, _, _, crc = HEADER.unpack(header.ljust(HEADER.size, b"\0"))
+    return crc == crc32c(header[:-4]) and size <= LIMIT_PAYLOAD
+
+def begins(data):
+    """Whether a block, a segment in text or a comment begins here, or the input ends."""
+    return MARK.startswith(data[:8]) or b"@nprof\t".startswith(data[:7]) or data[:1] in b"#\n"
+
+CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
+LINE = re.compile("[a-z][^\x00-\x08\n-\x1f\x7f-\x9f\udc80-\udcff]*")
+
+def escaped(raw):
+    text = raw.replace(b"\\", b"\\\\").decode("utf-8", "backslashreplace")
+    return CONTROL.sub(lambda control: repr(control[0].encode())[2:-1], text)
+
+def spelled(raw):
+    return {b"": "-", b"-": "\\x2d"}.get(raw) or escaped(raw)
+
+def unescaped(text):
+    need(re.fullmatch(r"([^\\]|\\[\\tnr]|\\x[0-9a-f]{2})*", text), f"{text!r} is no string")
+    raw = text.encode().decode("unicode_escape").encode("latin-1")
+    need(len(raw) <= LIMIT_STRING, "a string that is too long")
+    return raw
+
+def line_of(raw):
+    """The text of a line, or of what a body spells as one."""
+    text = raw.decode("utf-8", "replace")
+    need(len(raw) <= LIMIT_LINE and text.encode() == raw, "a line too long, or not UTF-8")
+    need(not CONTROL.search(text.replace("\t", "")), "a control character in a line")
+    return text
+
+# Checks: what a field must be. They take its text and give its canonical text.
+def pattern(expression):
+    return lambda field: need(re.fullmatch(expression, field), f"{field!r}: not {expression}")[0]
+
+def number(low=0, high=(1 << 64) - 1):
+    digits = pattern("0|[1-9][0-9]{0,19}")
+    return lambda field: need(low <= int(digits(field)) <= high and field, f"{field} is too high")
+
+def choice(words, first=0):
+    words = dict(enumerate(words.split(), first))
+    def check(field):
+        need(field[:1] == "?" or field in words.values(), f"{field!r} is not one of {words}")
+        return words.get(int(number(first, 255)(field[1:])), field) if field[0] == "?" else field
+    return check
+
+def frame_flags(field):
+    parts = need(re.fullmatch("([uk](?:,ra)?)(?:,(.+))?", field), f"{field!r} are no flags")
+    return parts[1] + ("," + MARKS(parts[2]) if parts[2] else "")
+
+def group(field):
+    parts = field.split(",")
+    need(len(parts) == 4, f"{field!r} is no function,file,line,column")
+    return ",".join(check(part) for check, part in zip((REF, REF, SHORT, SHORT), parts))
+
+def pair(field):
+    key, sign, value = field.partition("=")
+    need(re.fullmatch("[a-z0-9_.]+", key) and sign, f"{field!r} is no key=value")
+    return key + "=" + escaped(unescaped(value))
+
+class Body:
+    """The fields in a part of a payload, and what a block remembers from record to record."""
+    def __init__(self, data, time):
+        self.data, self.at, self.end = data, 0, len(data)
+        self.last_time, self.last_sample = time, ["0", "0", "-", "0"]
+    def take(self, size):
+        need(size <= self.end - self.at, "a field or record longer than what it is in")
+        self.at += size
+        return self.data[self.at - size:self.at]
+    def byte(self):
+        return self.take(1)[0]
+    def varint(self):
+        value = 0
+        for shift in range(0, 70, 7):
+            byte = self.byte()
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                break
+        need(byte < 0x80 and value < 1 << 64 and (byte or not shift), "a varint that is too long")
+        return value
+    def time(self):
+        coded = self.varint()
+        self.last_time = self.last_time + (coded >> 1 ^ -(coded & 1)) & (1 << 64) - 1
+        return str(self.last_time)
+    def flags(self):
+        flags, mark = self.byte(), self.byte()
+        words = {0: "u", 1: "k", 2: "u,ra", 3: "k,ra"}.get(flags, str(flags))
+        return words + (f",?{mark}" if mark else "")
+    def sample(self):
+        given, time, node = int(GIVEN(str(self.byte()))), self.time(), FIELD["ref"][0](self)
+        for bit, name in enumerate(["ref", "ref", "cpu", "number"]):
+            if given >> bit & 1:
+                self.last_sample[bit] = FIELD[name][0](self)
+        event, task, cpu, weight = self.last_sample
+        return [time, event, task, cpu, node, weight, str(self.varint()) if given & 16 else "1"]
+    def fields(self, kind):
+        word, *names = LAYOUT.get(kind, [f"?{kind}"])
+        fields = self.sample() if word == "S" else [FIELD[name][0](self) for name in names]
+        while word == "N" and self.at < self.end:
+            fields.append(str(self.varint()))
+        if word == "Y":
+            fields += [FIELD["group"][0](self) for _ in range(self.varint())]
+        rest = self.take(self.end - self.at)
+        if kind == TEXT_LINE and LINE.fullmatch(rest.decode("utf-8", "surrogateescape")):
+            return line_of(rest).split("\t")
+        if kind not in LAYOUT:
+            return [word, rest.hex()]
+        return [word] + fields + (line_of(rest).split("\t") if rest else [])
+    def records(self):
+        while self.at < len(self.data):
+            self.end = len(self.data)
+            kind, size = self.byte(), self.varint()
+            self.take(size)
+            required(kind, LAYOUT)
+            self.at, self.end = self.at - size, self.at
+            yield kind, self.fields(kind)
+
+ID, REF, GIVEN = number(1, LIMIT_ID), number(0, LIMIT_ID), number(0, 31)
+CPU, SHORT, NUMBER = number(0, (1 << 32) - 2), number(0, (1 << 32) - 1), number()
+HEXADECIMAL = pattern("0x(0|[1-9a-f][0-9a-f]{0,15})")
+MARKS = choice("copy table frame depth mapping unread", 1)
+FIELD = {  # how a body gives a field, and what the field must be
+    "id": (lambda body: str(body.varint()), ID),
+    "ref": (lambda body: str(body.varint()), REF),
+    "short": (lambda body: str(body.varint()), SHORT),
+    "number": (lambda body: str(body.varint()), NUMBER),
+    "time": (Body.time, NUMBER),
+    "cpu": (lambda body: str(body.varint() - 1).replace("-1", "-"),
+            lambda field: field if field == "-" else CPU(field)),
+    "offset": (lambda body: hex(body.varint()), HEXADECIMAL),
+    "string": (lambda body: spelled(body.take(body.varint())),
+               lambda field: spelled(b"" if need(field, "empty") == "-" else unescaped(field))),
+    "build": (lambda body: body.take(body.varint()).hex() or "-", pattern("-|([0-9a-f]{2}){1,64}")),
+    "image": (lambda body: f"?{body.byte()}", choice("elf kernel module vdso anon jit")),
+    "flags": (Body.flags, frame_flags),
+    "change": (lambda body: f"?{body.byte()}", choice("comm exec exit")),
+    "cause": (lambda body: f"?{body.byte()}", choice("ring throttle recorder damage")),
+    "status": (lambda body: f"?{body.byte()}", choice(
+        "named no-symbol stripped no-image mismatch unreadable restricted anonymous")),
+    "group": (lambda body: ",".join(str(body.varint()) for _ in range(4)), group),
+}
+HEAD, END, TEXT_LINE = 1, 4, 111
+LAYOUT = {HEAD: "@nprof", 2: "@event", 3: "@epoch", END: "@end", 5: "@run", 6: "@ran",
+          64: "@step", 8: "I id image build string",
+          9: "T id time short short ref string", 10: "F id ref offset flags",
+          11: "N id ref", 32: "S time ref ref cpu ref number number",
+          33: "X time ref change string", 34: "L time ref cpu ref number cause",
+          65: "U id string string", 66: "D id string", 67: "Y id status"}
+LAYOUT = {kind: words.split() for kind, words in LAYOUT.items()}
+KINDS = {word: kind for kind, (word, *_) in LAYOUT.items()}
+# The keys of pairs; those with a star are required, and those with a # are numbers.
+KEYS = {
+    HEAD: "run* clock time# utc# host os arch cpu cpus# page# command",
+    2: "id* name asked unit period# frequency# scope unwind fallback", 3: "number*",
+    END: "reason status# time# samples* records* lost* late# incomplete# task_ns# sampled_ns#"
+       " recorder_ns# recorder_bytes#", 64: "tool version command"}
+KEYS |= {5: KEYS[HEAD], 6: "run* " + KEYS[END]}
+
+def required(kind, known=()):
+    if not 64 <= kind <= 127 and kind not in known:
+        raise Refused(f"records of kind {kind}")
+
+def limited(body, width=1):
+    need(len(body.encode()) <= LIMIT_BODY * width, "a record that is too long")
+    return body
+
+def ordered(kind, pairs):
+    """The pairs of a record in their order, if they are what they must be."""
+    values, known = dict(field.split("=", 1) for field in pairs), []
+    need(len(values) == len(pairs), "a key that is given twice")
+    for key in KEYS[kind].split():
+        value = values.pop(key.strip("*#"), None)
+        need(value is not None or key[-1] != "*", f"no {key}")
+        if value is not None and key[-1] in "*#":
+            {"run*": HEXADECIMAL, "id*": ID}.get(key, NUMBER)(value)
+        known += [key.strip("*#") + "=" + value] if value else []
+    return known + [key + "=" + value for key, value in values.items()]
+
+def canonical(fields):
+    """A record's kind and its text, from the fields of either spelling; the word is the first."""
+    word, *fields = fields
+    if re.match("[a-z]", word):
+        return TEXT_LINE, limited("\t".join([word] + fields))
+    if word not in KINDS:
+        need(word[:1] == "?", f"{word!r} is no word of a kind")
+        kind = int(NUMBER(word[1:]))
+        required(kind)
+        need(len(fields) == 1, "a body that is not one field")
+        body = limited(pattern("([0-9a-f]{2})*")(fields[0]), 2)
+        known = Body(bytes.fromhex(body), 0).fields(kind)  # kept by a reader that knew it not
+        return (kind, word + "\t" + body) if known[0] == word else canonical(known)
+    kind = KINDS[word]
+    if kind == HEAD:
+        major, _, minor = "".join(fields[:1]).partition(".")
+        if number(0, 255)(minor) and number(0, 255)(major) != "1":
+            raise Refused(f"version {major}.{minor}")
+        word, fields = "@nprof\t1.0", fields[1:]
+    checks = [FIELD[name][1] for name in LAYOUT[kind][1:]]
+    need(len(fields) >= len(checks), "fields are missing")
+    rest = fields[len(checks):]
+    groups = [field for field in rest if "=" not in field] if word == "Y" else []
+    checks += [ID] * len(rest) if word == "N" else [group] * len(groups)
+    extras = len(checks)
+    checks += [pair] * (len(fields) - extras)
+    fields = [check(field) for check, field in zip(checks, fields)]
+    need(len(groups) <= LIMIT_GROUPS, "too many groups")
+    if word == "N":
+        need(1 <= len(rest) <= LIMIT_FRAMES, "too many frames, or none")
+        need(int(fields[1]) < int(fields[0]) <= LIMIT_ID - len(rest) + 1, "nodes that cannot be")
+    fields = ordered(kind, fields) if kind in KEYS else fields
+    limited("\t".join(fields[extras:]))  # next to extras and pairs all else in a body is short
+    return kind, "\t".join([word] + fields)
+
+class Stream:
+    """Reads a stream, prints its records and comes to a verdict."""
+    BEGINNING = re.compile(re.escape(MARK) + b"|(?<=\n)@nprof\t")
+    CHECKED = re.compile(b"(?:#crc\t|(@end\t.*)\tcrc=)0x(0|[1-9a-f][0-9a-f]{0,7})")
+    PROMISE = b"\tcheck=crc32c"
+
+    def __init__(self, data):
+        self.data, self.verdict = data, "complete"
+        self.open = self.begun = self.behind_block = False  # a segment; the first of them
+        self.run = self.number = self.samples = self.records = 0  # read, or of the next block
+        self.lines, self.promised = bytearray(), False  # not checked yet; if the end must
+    def note(self, verdict, at, why, after=None):
+        """Says what is wrong at an offset, and gives the one to go on at."""
+        print(f"reader.py: offset {at}: {why}", file=sys.stderr)
+        self.verdict = max(self.verdict, verdict, key=VERDICTS.index)
+        return after
+    def read(self):
+        start = self.data[re.match(rb"(#[^\n]*?(\n|$|(?=\x89NPF\r\n))|\n)*", self.data).end():]
+        words = tuple(word.encode() + b"\t" for word in KINDS)
+        if not self.data or not (begins(start) or start.startswith(words)):
+            raise Refused("not an nprof stream")
+        at = 0
+        while at < len(self.data):
+            if MARK.startswith(self.data[at:at + 8]):
+                at = self.block(at)
+            elif self.behind_block and not begins(self.data[at:at + 8]):
+                at = self.note("damaged", at, "this cannot follow a block", self.beginning(at))
+            else:
+                at = self.line(at)
+        if self.open or not self.begun:
+            self.note("truncated", at, "the input ends before a segment does")
+    def beginning(self, at, is_good=lambda header: True):
+        """Where the next mark or segment in text is, or else the end of the input."""
+        for match in self.BEGINNING.finditer(self.data, at + 1):
+            if match[0] != MARK or is_good(self.data[match.start():][:HEADER.size]):
+                return match.start()
+        return len(self.data)
+    def line(self, at):
+        """Reads the line at an offset and gives where to go on."""
+        end = self.data.find(b"\n", at)
+        if end < 0:
+            return self.note("truncated", at, "a line without its end", len(self.data))
+        raw = self.data[at:end]
+        joined = raw.endswith(MARK[:5]) and len(raw) > 5
+        try:
+            record = self.checked(at, raw)
+            if record:
+                self.behind_block = False
+                self.record(at, *canonical(line_of(record).split("\t")))
+            need(not joined, "a comment that was cut off")
+        except Damage as error:
+            return self.note("damaged", at, error, end - 5 if joined else end + 1)
+        return end + 1
+    def checked(self, at, raw):
+        """The record in a line, nothing of a comment. The checksums in both are compared."""
+        told, is_head = self.CHECKED.fullmatch(raw), raw.startswith(b"@nprof\t")
+        if told and int(told[2], 16) != crc32c(self.lines + (told[1] or b"")):
+            self.note("damaged", at, "the checksum of the lines is wrong")
+        elif not told and self.promised and raw.startswith(b"@end\t"):
+            self.note("damaged", at, "an end without the checksum that was promised")
+        if is_head:
+            self.promised = raw.endswith(self.PROMISE)
+        if is_head or told and not told[1]:
+            self.lines.clear()
+        if raw[:1] in b"#":
+            return b""
+        self.lines += raw + b"\n"
+        return told[1] if told else raw.removesuffix(self.PROMISE) if is_head else raw
+    def block(self, at):
+        """Reads the block at an offset and gives where to go on."""
+        self.behind_block = True
+        header = self.data[at:at + HEADER.size]
+        if len(header) < HEADER.size:
+            return self.note("truncated", at, "a header that is cut off", len(self.data))
+        if not good(header):
+            return self.note("damaged", at, "a bad header", self.beginning(at))
+        _, major, minor, must, _, size, run, number, samples, time, _ = HEADER.unpack(header)
+        if major != 1 or must:
+            raise Refused(f"version {major}.{minor}, flags {must:#x}")
+        start, end = at + HEADER.size, at + HEADER.size + size + 4
+        payload, is_whole = self.data[start:end - 4], end <= len(self.data)
+        after = end if is_whole else self.beginning(at, good)
+        if not is_whole and after < len(self.data):
+            return self.note("damaged", at, "a block that is cut off, with more behind it", after)
+        if not is_whole:
+            self.note("truncated", at, "a block that is cut off")
+        elif self.data[end - 4:end] != struct.pack("<I", crc32c(header + payload)):
+            after = end if begins(self.data[end:end + 8]) else self.beginning(at)
+            return self.note("damaged", at, "a bad checksum", after)
+        self.expect(at, run, number, samples)
+        try:
+            for index, (kind, fields) in enumerate(Body(payload, time).records()):
+                need(kind != HEAD or (number, index) == (0, 0), "a head that is not the first")
+                fields[1:1] = ["1.0"] if kind == HEAD else []
+                self.record(at, *canonical(fields))
+        except (Damage, Refused) as error:
+            if is_whole and isinstance(error, Refused):
+                raise
+            self.note("damaged" if is_whole else "truncated", at, error)
+        return end
+    def expect(self, at, run, number, samples):
+        if number == 0 or run != self.run:
+            self.close(at)
+        if number and (run, number) != (self.run, self.number):
+            self.note("damaged", at, f"block {number} of {run:#x} where another should be")
+            self.open = True
+        elif number and samples != self.samples:
+            self.note("damaged", at, f"{samples} samples should be before, not {self.samples}")
+        self.run, self.number, self.samples = run, number + 1, samples
+    def close(self, at):
+        if self.open:
+            self.note("truncated", at, "a segment without its end")
+        self.open = False
+    def record(self, at, kind, text):
+        if kind == HEAD:
+            self.close(at)
+            self.begun, self.samples, self.records = True, 0, 0
+        elif not self.open:
+            self.note("damaged", at, "a record outside of a segment")
+        self.open = kind != END
+        sys.stdout.buffer.write(text.encode() + b"\n")
+        self.records += kind not in (HEAD, END) and kind < 64
+        self.samples += text.startswith("S\t")
+        counts = f"\tsamples={self.samples}\trecords={self.records}\tlost="
+        if kind == END and counts not in text:
+            self.note("damaged", at, f"an end that disagrees with {counts}")
+
+def main():
+    status = 0
+    for name in sys.argv[1:] or ["/dev/stdin"]:
+        with open(name, "rb") as file:
+            stream = Stream(file.read())
+        try:
+            stream.read()
+        except Refused as error:
+            stream.verdict = f"refused: {error}"
+        if len(sys.argv) > 2:
+            sys.stdout.buffer.write(f"# {stream.verdict}\n".encode())
+        print(stream.verdict, file=sys.stderr)
+        status = max(status, {"complete": 0, "truncated": 3, "damaged": 3}.get(stream.verdict, 2))
+    return status
+
+if __name__ == "__main__":
+    sys.exit(main())

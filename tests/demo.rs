@@ -1,0 +1,106 @@
+//! The stacks of the demonstration program: optimized C++ without frame pointers, in two threads
+//! and a shared library, recursive and much inlined.
+
+use std::fs::File;
+
+use nprof_format::Mark;
+use nprof_format::labels::{CallKey, Labels};
+use nprof_format::profile::{Profile, Split};
+use nprof_format::tables::{Call, Tables};
+use nprof_tests::{Shell, compile_demo};
+
+/// How many of the program's samples have what.
+#[derive(Debug, Default)]
+struct Found {
+    samples: u64,
+    /// The stack has no mark and ends where the thread began.
+    complete: u64,
+    /// Of the second thread.
+    second_thread: u64,
+    /// An inlined call is on the stack.
+    inlined: u64,
+    /// `evaluate` calls itself at least twice.
+    recursive: u64,
+    /// A frame of libquery.so is on the stack.
+    library: u64,
+    /// A frame of the program itself has no source line.
+    no_line: u64,
+}
+
+/// A call's label, as text.
+fn label(labels: &mut Labels, tables: &Tables, call: Call, key: CallKey) -> String {
+    let id = labels.label(tables, call, key);
+    String::from_utf8_lossy(labels.names.get(id)).into_owned()
+}
+
+impl Found {
+    fn add(
+        &mut self,
+        labels: &mut Labels,
+        tables: &Tables,
+        node: nprof_format::NodeId,
+        main_thread: bool,
+        samples: u64,
+    ) {
+        let calls: Vec<Call> = tables.stack_calls(node).collect();
+        let mut names = |key| -> Vec<String> {
+            calls.iter().map(|&call| label(labels, tables, call, key)).collect()
+        };
+        let (functions, images) = (names(CallKey::Function), names(CallKey::ImageName));
+        let lines = names(CallKey::Line);
+        let begins = match main_thread {
+            true => {
+                functions.last().is_some_and(|name| name == "_start")
+                    && functions.iter().any(|name| name == "main")
+            }
+            false => functions.iter().any(|name| name.contains("_M_run")),
+        };
+        let add = |to: &mut u64, holds: bool| *to += if holds { samples } else { 0 };
+        add(&mut self.samples, true);
+        add(&mut self.complete, begins && tables.stack_mark(node) == Mark::None);
+        add(&mut self.second_thread, !main_thread);
+        add(&mut self.inlined, calls.iter().any(|call| call.inlined));
+        let evaluations = functions.iter().filter(|name| name.starts_with("evaluate(")).count();
+        add(&mut self.recursive, evaluations >= 3);
+        add(&mut self.library, images.iter().any(|image| image == "libquery.so"));
+        let nowhere = images.iter().zip(&lines).zip(&functions).any(|((image, line), function)| {
+            image == "libquery.so" && !line.contains(".cpp:") && !line.contains("/c++/")
+                || image == "demo" && function == "main" && !line.contains("main.cpp:")
+        });
+        add(&mut self.no_line, nowhere);
+    }
+}
+
+fn found(stream: &std::path::Path) -> Found {
+    let mut profile = Profile::new(Split { task: true, cpu: false });
+    let (mut found, mut labels) = (Found::default(), Labels::new());
+    let file = File::open(stream).expect("the stream is there");
+    profile
+        .read("the stream", file, |tables, cell, sum| {
+            let task = tables.task(cell.task).expect("a sample's task is defined");
+            found.add(&mut labels, tables, cell.node, task.pid == task.tid, sum.samples);
+        })
+        .expect("the stream can be read");
+    assert!(profile.summary.is_complete(), "{:?}", profile.summary.troubles);
+    found
+}
+
+#[test]
+fn stacks_of_optimized_code_are_complete_and_hold_inlined_calls() {
+    let shell = Shell::new();
+    compile_demo(shell.directory());
+    let run = shell.run("nprof-record -o - -- ./demo | nprof-symbolize > demo.nprof");
+    assert_eq!(run.stages, [0, 0], "{run:?}");
+    assert!(run.err.starts_with("50000 documents, "), "{}", run.err);
+    assert_eq!(run.err.lines().count(), 1, "{}", run.err);
+
+    let found = found(&shell.path("demo.nprof"));
+    let share = |part: u64| part as f64 / found.samples as f64;
+    assert!(found.samples >= 300, "{found:?}");
+    assert!(share(found.complete) >= 0.98, "{found:?}");
+    assert!(share(found.second_thread) >= 0.1, "{found:?}");
+    assert!(share(found.inlined) >= 0.5, "{found:?}");
+    assert!(share(found.recursive) >= 0.05, "{found:?}");
+    assert!(share(found.library) >= 0.1, "{found:?}");
+    assert!(share(found.no_line) <= 0.02, "{found:?}");
+}

@@ -1,0 +1,143 @@
+//! The manual pages: they hold every option and no other, are well formed, and their examples
+//! run.
+//!
+//! An example that runs is a literal display right after a comment `.\" runs`; its lines are
+//! commands after `$ `, everything else in it is output for the eye.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use nprof_tests::{Shell, compile_demo, have, repository};
+
+const TOOLS: [&str; 6] =
+    ["nprof-record", "nprof-symbolize", "nprof-flat", "nprof-paths", "nprof-diff", "nprof-format"];
+
+fn page(name: &str) -> String {
+    let path = repository().join("man").join(name);
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn pages() -> Vec<PathBuf> {
+    let directory = std::fs::read_dir(repository().join("man")).expect("there are pages");
+    let mut pages: Vec<PathBuf> =
+        directory.map(|entry| entry.expect("a page can be listed").path()).collect();
+    pages.sort();
+    pages
+}
+
+/// The options a tool's `--help` lists, those of its subcommands included.
+fn options_of(shell: &Shell, tool: &str) -> BTreeSet<String> {
+    let help = shell.run(&format!("{tool} --help")).quiet();
+    let mut options = BTreeSet::new();
+    let mut in_commands = false;
+    for line in help.lines() {
+        in_commands = line == "Commands:" || in_commands && line.starts_with("  ");
+        let mut words = line.split_whitespace();
+        match words.next() {
+            Some(command) if in_commands && command != "help" && line != "Commands:" => {
+                options.extend(options_of(shell, &format!("{tool} {command}")));
+            }
+            Some(word) if is_option(word) => {
+                options.insert(option(word));
+                let long = words.next().filter(|_| word.ends_with(','));
+                options.extend(long.map(option));
+            }
+            _ => {}
+        }
+    }
+    options
+}
+
+/// Whether a word is `-x` or begins like `--xyz`; help texts speak of options, too.
+fn is_option(word: &str) -> bool {
+    let name = option(word);
+    let is_name =
+        |name: &str| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+    match name.strip_prefix("--") {
+        Some(long) => !long.is_empty() && is_name(long),
+        None => name.len() == 2 && name.starts_with('-') && is_name(&name),
+    }
+}
+
+/// An option without what follows its name.
+fn option(word: &str) -> String {
+    let end = word.find([',', '=', '<', '[']).unwrap_or(word.len());
+    word[..end].to_owned()
+}
+
+/// The options a page explains: every `Fl` of a list item.
+fn options_in(page: &str) -> BTreeSet<String> {
+    let mut options = BTreeSet::new();
+    for line in page.lines().filter(|line| line.starts_with(".It Fl ")) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        for pair in words.windows(2).filter(|pair| pair[0] == "Fl") {
+            options.insert(format!("-{}", pair[1].replace("\\-", "-")));
+        }
+    }
+    options
+}
+
+/// The scripts of a page's examples that run.
+fn examples(page: &str) -> Vec<String> {
+    let mut scripts = Vec::new();
+    let mut lines = page.lines();
+    while lines.by_ref().any(|line| line == ".\\\" runs") {
+        let begin = lines.next().unwrap_or_default();
+        assert!(begin.starts_with(".Bd -literal"), "{begin}");
+        let script: Vec<String> = lines
+            .by_ref()
+            .take_while(|line| *line != ".Ed")
+            .filter_map(|line| line.strip_prefix("$ ").or_else(|| line.strip_prefix("> ")))
+            .map(|line| line.replace("\\&", "").replace("\\-", "-").replace("\\e", "\\"))
+            .collect();
+        assert!(!script.is_empty(), "an example without a command");
+        scripts.push(script.join("\n"));
+    }
+    scripts
+}
+
+#[test]
+fn every_option_is_explained_and_every_explained_option_exists() {
+    let shell = Shell::new();
+    for tool in TOOLS {
+        let (real, explained) = (options_of(&shell, tool), options_in(&page(&format!("{tool}.1"))));
+        let missing: Vec<_> = real.difference(&explained).collect();
+        let invented: Vec<_> = explained.difference(&real).collect();
+        assert!(missing.is_empty(), "{tool}.1 does not explain {missing:?}");
+        assert!(invented.is_empty(), "{tool}.1 explains {invented:?}, which is no option");
+    }
+}
+
+#[test]
+fn pages_are_well_formed() {
+    if !have(&["mandoc"]) {
+        return;
+    }
+    let shell = Shell::new();
+    for page in pages() {
+        let lint = shell.run(&format!("mandoc -Tlint -Wwarning {}", page.display()));
+        assert_eq!((lint.status, lint.out.as_str(), lint.err.as_str()), (0, "", ""));
+    }
+}
+
+#[test]
+fn examples_run() {
+    let shell = Shell::new();
+    compile_demo(shell.directory());
+    shell.run("mv demo prog").quiet();
+    let streams = shell.run(
+        "nprof-record -o raw.nprof -- ./prog 2>&1 &&
+         nprof-symbolize raw.nprof > prog.nprof &&
+         for set in base new; do for i in 1 2 3; do
+             nprof-record -o - -- ./prog 10000 | nprof-symbolize > $set-$i.nprof
+         done; done",
+    );
+    assert_eq!(streams.status, 0, "{streams:?}");
+    for page_path in pages() {
+        let name = page_path.file_name().expect("a page has a name").to_string_lossy();
+        for script in examples(&page(&name)) {
+            let run = shell.run(&format!("set -e -o pipefail\n{script}"));
+            assert_eq!(run.status, 0, "{name}: {script}\n{run:?}");
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! nprof and perf, sampling the same work, find the same within their margins of error.
+//!
+//! One after the other, and not at the same time: some kernels mark the mappings in perf's records
+//! as having build IDs when another recorder asked for these, and perf 6.1 crashes on that.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, PoisonError};
+
+use nprof_tests::{Shell, have, repository, rows, skipped, words};
+
+/// The exit status of what abort(3) ended.
+const ABORTED: i32 = 128 + 6;
+
+/// Samples by function and by image, in all and of each.
+#[derive(Debug, Default)]
+struct Shares {
+    samples: f64,
+    of: BTreeMap<String, f64>,
+}
+
+/// A function's name as both can have it. perf shows the version of a symbol, and no parameters;
+/// of the two names of one function in libc each has another.
+fn common(function: &str) -> String {
+    let end = function.find(['@', '(']).filter(|&end| end > 0).unwrap_or(function.len());
+    function[..end].replace("memcpy", "memmove")
+}
+
+impl Shares {
+    fn add(&mut self, samples: f64, function: &str, image: &str) {
+        self.samples += samples;
+        let image = if image.starts_with("[kernel") { "[kernel]" } else { image };
+        *self.of.entry(format!("image {image}")).or_default() += samples;
+        if !function.starts_with("0x") && !function.contains("+0x") {
+            *self.of.entry(format!("function {}", common(function))).or_default() += samples;
+        }
+    }
+
+    fn of(&self, name: &str) -> f64 {
+        self.of.get(name).copied().unwrap_or(0.0) / self.samples
+    }
+
+    /// The margin of error of a share at 99.9 % confidence: a test is run more often than a
+    /// report is read.
+    fn margin(&self, share: f64) -> f64 {
+        3.29 * (share * (1.0 - share) / self.samples).sqrt()
+    }
+}
+
+/// Has both sample the same work, in turn. `None` when perf crashed.
+fn sample(shell: &Shell, command: &str) -> Option<(Shares, Shares)> {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let perf = shell.run(&format!(
+        "perf record -N -q -F 997 -e cpu-clock -o perf.data -- {command} >out 2>perf.err"
+    ));
+    let report =
+        shell.run("perf report -i perf.data -q --stdio -F sample,sym,dso -t '\t' 2>perf.err");
+    if [perf.status, report.status].contains(&ABORTED) {
+        skipped("perf crashed");
+        return None;
+    }
+    assert_eq!((perf.status, report.status), (0, 0), "{perf:?} {report:?}");
+    shell.run(&format!("nprof-record -o raw.nprof -- {command} >out")).quiet();
+    Some((by_nprof(shell), by_perf(&report.out)))
+}
+
+fn by_nprof(shell: &Shell) -> Shares {
+    let mut shares = Shares::default();
+    // perf names the function the symbol table has, not what was inlined into it.
+    let tsv = shell.run("nprof-symbolize --no-inlines raw.nprof | nprof-flat --format tsv");
+    for row in rows(&tsv.quiet()) {
+        shares.add(row.number("self_samples"), row.text("function"), row.text("image"));
+    }
+    shares
+}
+
+fn by_perf(report: &str) -> Shares {
+    let mut shares = Shares::default();
+    for line in report.lines().filter(|line| !line.trim().is_empty()) {
+        let fields: Vec<&str> = line.split('\t').map(str::trim).collect();
+        let [samples, symbol, image] = fields[..] else { panic!("{line:?}") };
+        // `[.] name` or `[k] name`
+        let name = symbol.get(4..).unwrap_or(symbol);
+        shares.add(samples.parse().expect("a number of samples"), name, image);
+    }
+    shares
+}
+
+/// Where they disagree, a line each.
+fn differences(nprof: &Shares, perf: &Shares) -> Vec<String> {
+    let names: BTreeSet<&String> = nprof.of.keys().chain(perf.of.keys()).collect();
+    let large = |name: &&String| nprof.of(name).max(perf.of(name)) >= 0.02;
+    let names: Vec<&String> = names.into_iter().filter(large).collect();
+    assert!(names.len() >= 2, "too few names to compare: {nprof:?} {perf:?}");
+    let mut lines = Vec::new();
+    for name in names {
+        let (a, b) = (nprof.of(name), perf.of(name));
+        let bound = nprof.margin(a) + perf.margin(b);
+        if (a - b).abs() > bound {
+            lines.push(format!("{name}: nprof {a:.4}, perf {b:.4}, more than {bound:.4} apart"));
+        }
+    }
+    lines
+}
+
+/// Checks that they agree. What else the machine does may slow down one run and not the other,
+/// and parts of it more than others: only a difference that shows in every attempt is one.
+fn agree(shell: &Shell, command: &str) {
+    let mut lines = Vec::new();
+    for _ in 0..3 {
+        let Some((nprof, perf)) = sample(shell, command) else { return };
+        assert!(nprof.samples > 200.0 && perf.samples > 200.0, "{nprof:?} {perf:?}");
+        lines = differences(&nprof, &perf);
+        if lines.is_empty() {
+            return;
+        }
+    }
+    panic!("{command}:\n{}", lines.join("\n"));
+}
+
+#[test]
+fn on_a_library_without_symbols() {
+    if !have(&["perf", "bzip2"]) {
+        return;
+    }
+    let shell = Shell::new();
+    shell.write("big", words(12_000_000));
+    agree(&shell, "bzip2 -kc big");
+}
+
+#[test]
+fn on_an_interpreter() {
+    if !have(&["perf", "perl"]) {
+        return;
+    }
+    let shell = Shell::new();
+    shell.write("big", words(6_000_000));
+    let script = repository().join("demo/words.pl");
+    agree(&shell, &format!("perl {} big", script.display()));
+}
+
+#[test]
+fn on_a_program_of_ours() {
+    if !have(&["perf", "g++"]) {
+        return;
+    }
+    let shell = Shell::new();
+    nprof_tests::compile_demo(shell.directory());
+    agree(&shell, "./demo");
+}

@@ -1,0 +1,251 @@
+//! How the tools behave as stages of a pipe and as commands in a script: exit statuses, closed
+//! pipes, full disks, killed recorders, users without rights.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use nprof_format::{Reader, Record};
+use nprof_tests::{Shell, skipped};
+
+/// Work of some tenths of a second that every Debian can do.
+const WORK: &str = "perl -e '$x += $_ ** 0.5 for 1 .. 3e6'";
+
+/// How many samples a file holds that may still grow.
+fn samples(path: &Path) -> usize {
+    let Ok(file) = File::open(path) else { return 0 };
+    let mut reader = Reader::new(file);
+    let mut samples = 0;
+    while let Ok(Some(record)) = reader.next() {
+        samples += usize::from(matches!(record, Record::Sample(_)));
+    }
+    samples
+}
+
+/// A shell with a complete recording `x.nprof` of [`WORK`].
+fn recorded() -> Shell {
+    let shell = Shell::new();
+    shell.run(&format!("nprof-record -o x.nprof -- {WORK}")).quiet();
+    shell
+}
+
+#[test]
+fn a_recorded_command_keeps_its_output_and_its_status() {
+    let shell = Shell::new();
+    let run = shell.run("nprof-record -o x.nprof -- sh -c 'echo hi; exit 7'");
+    assert_eq!((run.status, run.out.as_str()), (7, "hi\n"), "{run:?}");
+    assert!(run.err.is_empty(), "{run:?}");
+    let verdict = shell.run("nprof-format check x.nprof").quiet();
+    assert!(verdict.contains("complete"), "{verdict}");
+}
+
+#[test]
+fn a_recorded_command_keeps_its_input() {
+    let shell = Shell::new();
+    let run = shell.run("seq 3 | nprof-record -o x.nprof -- tac");
+    assert_eq!((run.stages.as_slice(), run.out.as_str()), (&[0, 0][..], "3\n2\n1\n"));
+}
+
+#[test]
+fn the_status_of_a_recorded_command_is_passed_on_as_env_does() {
+    let shell = Shell::new();
+    shell.write("not-executable", "");
+    for (command, status) in [
+        ("sh -c 'kill -9 $$'", 128 + 9),
+        ("sh -c 'kill -15 $$'", 128 + 15),
+        ("./not-executable", 126),
+        ("./not-there", 127),
+        ("false", 1),
+    ] {
+        let run = shell.run(&format!("nprof-record -o x.nprof -- {command}"));
+        assert_eq!(run.status, status, "{command}: {run:?}");
+        assert_eq!(run.out, "");
+        if status == 126 || status == 127 {
+            assert!(run.err.starts_with("nprof-record: "), "{}", run.err);
+            assert_eq!(run.err.lines().count(), 1, "{}", run.err);
+        }
+    }
+    let run = shell.run("nprof-record -o missing/x.nprof -- touch ran");
+    assert_eq!(run.status, 125, "{run:?}");
+    assert!(run.err.contains("missing/x.nprof"), "{}", run.err);
+    assert!(!shell.path("ran").exists(), "the command ran all the same");
+}
+
+#[test]
+fn misuse_says_so_and_prints_nothing_on_standard_output() {
+    let shell = Shell::new();
+    for (tool, status) in [
+        ("nprof-record", 125),
+        ("nprof-symbolize", 2),
+        ("nprof-flat", 2),
+        ("nprof-paths", 2),
+        ("nprof-diff", 2),
+        ("nprof-format text", 2),
+    ] {
+        for misuse in ["--no-such-option", "not-there.nprof"] {
+            if tool == "nprof-record" && misuse == "not-there.nprof" {
+                continue; // that is a command, not an operand
+            }
+            let run = shell.run(&format!("{tool} {misuse}"));
+            assert_eq!((run.status, run.out.as_str()), (status, ""), "{tool} {misuse}: {run:?}");
+            assert!(!run.err.is_empty(), "{tool} {misuse}");
+        }
+    }
+}
+
+#[test]
+fn something_that_is_no_stream_is_refused() {
+    let shell = Shell::new();
+    shell.write("perf.data", b"PERFILE2 and more");
+    for tool in ["nprof-symbolize", "nprof-flat", "nprof-paths", "nprof-format text"] {
+        let run = shell.run(&format!("{tool} perf.data"));
+        assert_eq!(run.status, 2, "{tool}: {run:?}");
+        assert!(run.err.contains("perf.data"), "{tool}: {}", run.err);
+    }
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_trouble_and_the_command_runs_to_its_end() {
+    let shell = Shell::new();
+    shell.write("work.sh", format!("{WORK}; touch ran"));
+    let run = shell.run("nprof-record -o - -- sh work.sh | nprof-symbolize | nprof-flat | head -1");
+    assert_eq!(run.stages, [0, 0, 0, 0], "{run:?}");
+    assert_eq!((run.out.lines().count(), run.err.as_str()), (1, ""), "{run:?}");
+    assert!(shell.path("ran").exists());
+}
+
+#[test]
+fn a_recorder_whose_reader_is_gone_lets_the_command_finish() {
+    let shell = Shell::new();
+    shell.write("work.sh", format!("{WORK}; touch ran; exit 5"));
+    let run = shell.run("nprof-record -o - -- sh work.sh | true");
+    assert_eq!((run.stages.as_slice(), run.err.as_str()), (&[5, 0][..], ""));
+    assert!(shell.path("ran").exists());
+}
+
+#[test]
+fn every_stage_says_when_its_input_was_cut_off() {
+    let shell = recorded();
+    let whole = shell.read("x.nprof");
+    shell.write("cut.nprof", &whole[..whole.len() * 3 / 4]);
+    for tool in ["nprof-flat", "nprof-paths", "nprof-symbolize", "nprof-format text"] {
+        let run = shell.run(&format!("{tool} < cut.nprof > out"));
+        assert_eq!(run.status, 3, "{tool}: {run:?}");
+        assert!(run.err.contains("truncated"), "{tool}: {}", run.err);
+        assert!(!shell.read("out").is_empty(), "{tool}: what is there was not used");
+    }
+    let check = shell.run("nprof-format check cut.nprof");
+    assert_eq!(check.status, 1, "{check:?}");
+    assert!(check.out.contains("truncated"), "{check:?}");
+    let partial = shell.run("nprof-flat --partial-ok cut.nprof");
+    assert_eq!(partial.status, 0, "{partial:?}");
+    // The symbolizer passes the verdict on: it does not make a whole stream of a cut one.
+    let piped = shell.run("nprof-symbolize cut.nprof 2>/dev/null | nprof-flat");
+    assert_eq!(piped.stages, [3, 3], "{piped:?}");
+}
+
+#[test]
+fn a_full_disk_is_an_error() {
+    let shell = recorded();
+    for tool in ["nprof-flat", "nprof-paths", "nprof-symbolize", "nprof-format text"] {
+        let run = shell.run(&format!("{tool} x.nprof > /dev/full"));
+        assert_eq!(run.status, 2, "{tool}: {run:?}");
+        assert!(run.err.contains("No space left"), "{tool}: {}", run.err);
+    }
+    let run = shell.run(&format!("nprof-record -o /dev/full -- {WORK}"));
+    assert_eq!(run.status, 125, "{run:?}");
+    assert!(run.err.contains("No space left"), "{}", run.err);
+}
+
+#[test]
+fn a_killed_recorder_leaves_what_it_saw() {
+    let shell = Shell::new();
+    // Ends when its parent, the recorder, is gone.
+    let script = "my $p = getppid; while (getppid == $p) { $x++ for 1 .. 1e5 }";
+    let mut recorder = shell
+        .command("nprof-record")
+        .args(["-o", "x.nprof", "--", "perl", "-e", script])
+        .stdin(Stdio::null())
+        .spawn()
+        .expect("the recorder can be started");
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let file = shell.path("x.nprof");
+    while samples(&file) < 100 {
+        assert!(Instant::now() < deadline, "no samples reach the file");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    recorder.kill().expect("the recorder runs");
+    recorder.wait().expect("the recorder ended");
+
+    let check = shell.run("nprof-format check x.nprof");
+    assert_eq!(check.status, 1, "{check:?}");
+    assert!(check.out.contains("truncated"), "{check:?}");
+    let flat = shell.run("nprof-symbolize x.nprof 2>/dev/null | nprof-flat");
+    assert_eq!(flat.stages, [3, 3], "{flat:?}");
+    assert!(flat.out.contains("perl"), "{}", flat.out);
+    assert!(samples(&file) >= 100);
+}
+
+#[test]
+fn streams_are_appended_and_concatenated() {
+    let shell = recorded();
+    let run = shell.run(&format!(
+        "cp x.nprof y.nprof
+         nprof-record -o - -- {WORK} >> y.nprof && nprof-format check y.nprof"
+    ));
+    assert!(run.quiet().contains("complete"));
+    shell.run("nprof-format text x.nprof > x.txt").quiet();
+    let sums = shell.run("cat x.nprof x.txt y.nprof | nprof-format text | grep -c '^@end'").quiet();
+    assert_eq!(sums, "4\n");
+}
+
+#[test]
+fn a_user_without_rights_can_record_his_own_program() {
+    let level = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();
+    if level.trim().parse().unwrap_or(0) > 2 {
+        return skipped("kernel.perf_event_paranoid is above 2: users may not sample at all");
+    }
+    if !nprof_tests::have(&["setpriv"]) {
+        return;
+    }
+    let shell = Shell::unprivileged();
+    let run = shell.run(&format!("id -u; nprof-record -o x.nprof -- {WORK}"));
+    assert_eq!((run.status, run.out.as_str()), (0, "65534\n"), "{run:?}");
+    // What will not be seen is said once. The rings he may have are small, and may overflow.
+    let mut said = run.err.lines();
+    assert!(said.next().is_some_and(|line| line.contains("not privileged")), "{}", run.err);
+    assert!(said.all(|line| line.contains("samples were lost")), "{}", run.err);
+    let flat = shell.run("nprof-symbolize x.nprof | nprof-flat --by image").quiet();
+    assert!(flat.contains("perl"), "{flat}");
+    assert!(samples(&shell.path("x.nprof")) >= 50, "{flat}");
+}
+
+#[test]
+fn the_same_stream_gives_the_same_bytes() {
+    let shell = recorded();
+    shell.run("nprof-symbolize x.nprof > y.nprof").quiet();
+    for tool in ["nprof-flat", "nprof-flat --format json", "nprof-paths", "nprof-symbolize"] {
+        let same = shell.run(&format!("cmp <({tool} y.nprof) <({tool} y.nprof)"));
+        assert_eq!(same.status, 0, "{tool}: {same:?}");
+    }
+}
+
+#[test]
+fn a_stream_flows_while_the_command_still_runs() {
+    let shell = Shell::new();
+    // The command waits for its own first sample to come out of the pipe.
+    let run = shell.run(
+        "mkfifo go
+         nprof-record -o - -- perl -e 'open F, \"+<go\"; vec($r, fileno F, 1) = 1;
+             1 until select $x = $r, undef, undef, 0' |
+         nprof-symbolize | nprof-format text | { grep -m1 '^S' > go; cat > rest; }",
+    );
+    assert_eq!(run.stages, [0, 0, 0, 0], "{run:?}");
+    let mut rest = String::new();
+    File::open(shell.path("rest"))
+        .and_then(|mut file| file.read_to_string(&mut rest))
+        .expect("the rest can be read");
+    assert!(rest.contains("\n@end"), "{rest}");
+}
