@@ -7,6 +7,7 @@
 //!   whether the stream was complete;
 //! - [`tables`], [`profile`]: what the records mean together: walking a stack, expanding
 //!   inlined calls, sums per stack;
+//! - [`merge`]: several streams as one segment;
 //! - [`stage`]: how a program behaves as a stage of a pipe.
 //!
 //! The specification is the manual page nprof-format(5).

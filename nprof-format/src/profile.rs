@@ -160,6 +160,11 @@ impl Profile {
         self.note(record);
     }
 
+    /// The index in [`Summary::runs`] of the run a sample is of that has just been taken in.
+    pub fn run_of(&mut self, sample: &Sample<'_>) -> usize {
+        self.runs.of(sample, &self.tables, &mut self.summary.runs)
+    }
+
     /// Ends a stream, with what its reader has found.
     pub fn end<R: Read>(&mut self, reader: &Reader<R>, sink: &mut impl FnMut(&Tables, &Cell, Sum)) {
         self.hand_on(sink);
@@ -222,7 +227,7 @@ impl Profile {
     fn add(&mut self, sample: &Sample<'_>) {
         let task = if self.split.task { sample.task } else { TaskId::NONE };
         let cpu = if self.split.cpu { sample.cpu } else { NO_CPU };
-        let run = self.runs.of(sample, &self.tables, &mut self.summary.runs);
+        let run = self.run_of(sample);
         let group = match self.last {
             Some((last_event, last_run, last_task, last_cpu, group))
                 if (last_event, last_run, last_task, last_cpu)

@@ -27,10 +27,8 @@ struct Counts {
     kinds: BTreeMap<&'static str, Share>,
     tasks: u64,
     bytes: u64,
-    /// The spans of time between the first and the last sample of each segment, ns.
-    span: u64,
-    /// The first and the last time of a sample in the segment at hand.
-    times: Option<(u64, u64)>,
+    /// The first and the last time of a sample, ns, of each run that has samples.
+    times: BTreeMap<usize, (u64, u64)>,
 }
 
 pub(crate) fn run(args: &Report) -> Result<Outcome, Box<dyn Error>> {
@@ -67,27 +65,25 @@ impl Counts {
             position = reader.position();
         }
         self.profile.end(&reader, &mut |_, _, _| {});
-        self.close_segment();
         self.bytes += reader.position();
         Ok(())
     }
 
     fn take(&mut self, record: &Record<'_>) {
         match record {
-            Record::Head(_) => self.close_segment(),
             Record::Task(_) => self.tasks += 1,
             Record::Sample(sample) => {
-                let (first, last) = self.times.unwrap_or((sample.time, sample.time));
-                self.times = Some((first.min(sample.time), last.max(sample.time)));
+                let run = self.profile.run_of(sample);
+                let (first, last) = self.times.entry(run).or_insert((sample.time, sample.time));
+                (*first, *last) = (sample.time.min(*first), sample.time.max(*last));
             }
             _ => {}
         }
     }
 
-    fn close_segment(&mut self) {
-        if let Some((first, last)) = self.times.take() {
-            self.span = self.span.saturating_add(last - first);
-        }
+    /// The spans of time between the first and the last sample of each run, ns.
+    fn span(&self) -> u64 {
+        total(self.times.values().map(|(first, last)| last - first))
     }
 
     /// The numbers whose names are promised to stay, in the order they are printed.
@@ -98,7 +94,8 @@ impl Counts {
         let incomplete = sum(EventSummary::incomplete_samples);
         let late = total(ends(summary).filter_map(|end| end.late));
         let per_sample = (samples > 0).then(|| self.bytes as f64 / samples as f64);
-        let achieved = (self.span > 0).then(|| samples as f64 / (self.span as f64 / 1e9));
+        let seconds = self.span() as f64 / 1e9;
+        let achieved = (seconds > 0.0).then(|| samples as f64 / seconds);
         let verdict = summary.troubles.iter().map(|trouble| trouble.verdict).max();
         vec![
             ("verdict", json!(verdict.unwrap_or(Verdict::Complete).to_string())),
@@ -111,7 +108,7 @@ impl Counts {
             ("complete_percent", json!(percent(samples.saturating_sub(incomplete), samples))),
             ("coverage_percent", json!(coverage(summary))),
             ("achieved_hz", json!(achieved)),
-            ("seconds", json!(self.span as f64 / 1e9)),
+            ("seconds", json!(seconds)),
             ("tasks", json!(self.tasks)),
         ]
     }
