@@ -102,5 +102,6 @@ fn stacks_of_optimized_code_are_complete_and_hold_inlined_calls() {
     assert!(share(found.inlined) >= 0.5, "{found:?}");
     assert!(share(found.recursive) >= 0.05, "{found:?}");
     assert!(share(found.library) >= 0.1, "{found:?}");
-    assert!(share(found.no_line) <= 0.02, "{found:?}");
+    // The stubs that calls into other libraries go through have no lines.
+    assert!(share(found.no_line) <= 0.06, "{found:?}");
 }

@@ -237,8 +237,7 @@ pub(crate) fn read_from(input: impl std::io::Read) -> Result<Reading, String> {
     let text = String::from_utf8(text.finish().unwrap()).expect("text is UTF-8");
     // The checksums are no part of the records.
     let lines = text.lines().filter(|line| !line.starts_with('#'));
-    let lines = lines.map(|line| line.split("\tcrc=").next().unwrap_or(line));
-    let lines = lines.map(|line| line.replace("\tcheck=crc32c", "")).collect();
+    let lines = lines.map(without_checksum).collect();
     Ok(Reading { lines, verdict: reader.verdict(), samples })
 }
 
@@ -257,4 +256,13 @@ pub(crate) fn damages(stream: &[u8]) -> Vec<nprof_format::reader::Damage> {
     let mut reader = Reader::new(stream);
     while let Ok(Some(_)) = reader.next() {}
     reader.damages().to_vec()
+}
+
+/// A line without what belongs to the checksum of text.
+fn without_checksum(line: &str) -> String {
+    let line = line.strip_suffix("\tcheck=crc32c").unwrap_or(line);
+    match line.rsplit_once("\tcrc=") {
+        Some((record, _)) if line.starts_with("@end") => record.to_owned(),
+        _ => line.to_owned(),
+    }
 }
