@@ -124,7 +124,7 @@ fn pages_are_well_formed() {
 fn examples_run() {
     let shell = Shell::new();
     compile_demo(shell.directory());
-    shell.run("mv demo prog").quiet();
+    shell.run("mv demo prog && mkdir old new && cp prog *.so old && cp prog *.so new").quiet();
     let streams = shell.run(
         "nprof-record -o raw.nprof -- ./prog 2>&1 &&
          nprof-symbolize raw.nprof > prog.nprof &&

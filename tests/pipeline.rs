@@ -249,3 +249,21 @@ fn a_stream_flows_while_the_command_still_runs() {
         .expect("the rest can be read");
     assert!(rest.contains("\n@end"), "{rest}");
 }
+
+#[test]
+fn an_interrupt_of_a_whole_pipe_still_gives_the_report() {
+    let shell = Shell::new();
+    // As a terminal does it: every stage gets the signal. Sent once the command runs and the
+    // report is ready for it (the last digit of SigCgt has the bit of SIGINT).
+    let run = shell.run(
+        "set -m
+         nprof-record -o - -- sh -c 'touch started; while :; do :; done' | nprof-flat > table 2>&1 &
+         until [ -e started ] && grep -q '^SigCgt:.*[2367abef]$' /proc/$!/status; do
+             sleep 0.01
+         done
+         kill -INT -- -$(jobs -p)
+         wait",
+    );
+    let table = std::fs::read_to_string(shell.path("table")).expect("a report");
+    assert!(table.contains("command: sh -c") && table.contains("self %"), "{table}\n{run:?}");
+}

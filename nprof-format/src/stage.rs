@@ -4,8 +4,14 @@ use std::error::Error as StdError;
 use std::fs::File;
 use std::io::{self, IsTerminal, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use signal_hook::consts::SIGINT;
+use signal_hook::flag;
 
 use crate::escape::escaped;
 
@@ -24,6 +30,9 @@ pub enum Outcome {
 
 /// The exit status of a stage that could not do its work.
 pub const TROUBLE: u8 = 2;
+
+/// The exit status of a stage that was interrupted, as a shell has it.
+const INTERRUPTED: i32 = 130;
 
 /// Why a stage cannot have its input or output.
 #[derive(Debug, thiserror::Error)]
@@ -118,7 +127,8 @@ impl Read for Input {
     }
 }
 
-/// Opens an operand; `-` or none is standard input.
+/// Opens an operand; `-` or none is standard input. A stage that reads from a pipe outlives the
+/// first interrupt.
 ///
 /// # Errors
 ///
@@ -132,6 +142,9 @@ pub fn open(operand: Option<&Path>) -> Result<Input, Error> {
             }
             let name = "standard input".to_owned();
             let file = duplicate(stdin.as_fd(), &name)?;
+            if file.metadata().is_ok_and(|metadata| metadata.file_type().is_fifo()) {
+                outlive_interrupt();
+            }
             Ok(Input { name, file })
         }
         Some(path) => {
@@ -145,6 +158,16 @@ pub fn open(operand: Option<&Path>) -> Result<Input, Error> {
             Ok(Input { name, file })
         }
     }
+}
+
+/// Lets the first interrupt pass, since Ctrl-C reaches every stage of a pipe: the recorder at
+/// its head ends its stream then, and what was recorded is wanted. The second one ends us.
+fn outlive_interrupt() {
+    let interrupted = Arc::new(AtomicBool::new(false));
+    // Should it not be possible, an interrupt ends us as ever. In this order, the first one is
+    // not yet seen as the second.
+    let _ = flag::register_conditional_shutdown(SIGINT, INTERRUPTED, Arc::clone(&interrupted));
+    let _ = flag::register(SIGINT, interrupted);
 }
 
 /// Where a stage writes to. Not buffered: a stream's writer and a report gather what they write.

@@ -167,7 +167,7 @@ impl Summary {
         for event in self.events.iter().filter(|event| event.sum.samples > 0) {
             lines.extend(event_lines(event));
         }
-        if self.samples() == 0 {
+        if self.samples() == 0 && self.is_complete() {
             lines.push("no samples: run it for longer, or sample more often (-F)".to_owned());
         }
         lines.extend(self.troubles.iter().map(|trouble| format!("incomplete input: {trouble}")));
@@ -195,7 +195,11 @@ fn run_lines(run: &Run) -> Vec<String> {
     if !head.host.is_empty() {
         facts.push(format!("on {}", escaped(&head.host)));
     }
-    vec![format!("command: {}", escaped(&head.command)), format!("ran:     {}", facts.join(", "))]
+    let mut lines = vec![format!("command: {}", escaped(&head.command))];
+    if !facts.is_empty() {
+        lines.push(format!("ran:     {}", facts.join(", ")));
+    }
+    lines
 }
 
 fn event_lines(summary: &EventSummary) -> Vec<String> {

@@ -34,8 +34,18 @@ impl Finding {
 
 pub(crate) fn run(args: &Report) -> Result<Outcome, Box<dyn Error>> {
     let mut findings = Vec::new();
+    let mut failure = None;
     for operand in operands(&args.files) {
-        findings.push(examine(stage::open(operand)?)?);
+        let finding = stage::open(operand).map_err(Into::into).and_then(examine);
+        match finding {
+            Ok(finding) => findings.push(finding),
+            // The others have their answers all the same.
+            Err(error) => {
+                if let Some(earlier) = failure.replace(error) {
+                    stage::warn(crate::TOOL, &stage::chain(&*earlier));
+                }
+            }
+        }
     }
     let text = match args.format {
         Format::Table => findings.iter().map(lines).collect(),
@@ -43,6 +53,9 @@ pub(crate) fn run(args: &Report) -> Result<Outcome, Box<dyn Error>> {
     };
     let mut output = stage::output(None)?;
     output.write_all(text.as_bytes())?;
+    if let Some(error) = failure {
+        return Err(error);
+    }
     Ok(if findings.iter().all(Finding::is_good) { Outcome::Done } else { Outcome::No })
 }
 
