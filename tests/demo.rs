@@ -22,7 +22,7 @@ struct Found {
     /// `evaluate` calls itself at least twice.
     recursive: u64,
     /// A frame of libquery.so is on the stack.
-    library: u64,
+    in_library: u64,
     /// A frame of the program itself has no source line.
     no_line: u64,
 }
@@ -62,7 +62,7 @@ impl Found {
         add(&mut self.inlined, calls.iter().any(|call| call.inlined));
         let evaluations = functions.iter().filter(|name| name.starts_with("evaluate(")).count();
         add(&mut self.recursive, evaluations >= 3);
-        add(&mut self.library, images.iter().any(|image| image == "libquery.so"));
+        add(&mut self.in_library, images.iter().any(|image| image == "libquery.so"));
         let nowhere = images.iter().zip(&lines).zip(&functions).any(|((image, line), function)| {
             image == "libquery.so" && !line.contains(".cpp:") && !line.contains("/c++/")
                 || image == "demo" && function == "main" && !line.contains("main.cpp:")
@@ -101,7 +101,7 @@ fn stacks_of_optimized_code_are_complete_and_hold_inlined_calls() {
     assert!(share(found.second_thread) >= 0.1, "{found:?}");
     assert!(share(found.inlined) >= 0.5, "{found:?}");
     assert!(share(found.recursive) >= 0.05, "{found:?}");
-    assert!(share(found.library) >= 0.1, "{found:?}");
+    assert!(share(found.in_library) >= 0.1, "{found:?}");
     // The stubs that calls into other libraries go through have no lines.
     assert!(share(found.no_line) <= 0.06, "{found:?}");
 }
