@@ -413,8 +413,7 @@ impl<R: Read> Reader<R> {
             self.damage_line(start, "a line was changed: the checksum is wrong");
         }
         match self.respell(start..start + length)? {
-            Ok(meaning_and_kind) => {
-                let (meaning, kind) = meaning_and_kind;
+            Ok((meaning, kind)) => {
                 let place = Place { offset: self.window.offset_of(start), line: self.line };
                 self.ledger.note(place, meaning);
                 Ok(Next::Record(Body::Respelled(kind)))
