@@ -4,7 +4,7 @@ use std::error::Error as StdError;
 use std::fs::File;
 use std::io::{self, IsTerminal, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -45,6 +45,12 @@ pub enum Error {
         name: String,
         /// What the system said.
         source: io::Error,
+    },
+    /// A file would be written over while it is read.
+    #[error("{name}: is an input as well: write to another file")]
+    OutputIsInput {
+        /// The output.
+        name: String,
     },
     /// A stream would be read from a terminal.
     #[error(
@@ -227,6 +233,28 @@ pub fn output(path: Option<&Path>) -> Result<Output, Error> {
             Ok(Output { file })
         }
     }
+}
+
+/// Refuses an output that is one of the inputs, before [`output`] empties it.
+///
+/// # Errors
+///
+/// [`Error::OutputIsInput`].
+pub fn refuse_same_file<'a>(
+    inputs: impl IntoIterator<Item = Option<&'a Path>>,
+    output: Option<&Path>,
+) -> Result<(), Error> {
+    let identity = |path: &Path| {
+        let file = std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file)?;
+        Some((file.dev(), file.ino()))
+    };
+    let Some((path, written)) = output.and_then(|path| Some((path, identity(path)?))) else {
+        return Ok(());
+    };
+    if inputs.into_iter().flatten().any(|input| identity(input) == Some(written)) {
+        return Err(Error::OutputIsInput { name: path.display().to_string() });
+    }
+    Ok(())
 }
 
 /// A descriptor of our own for one of the standard streams, past the line buffer std puts

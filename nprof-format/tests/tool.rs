@@ -111,6 +111,20 @@ fn stat_counts_what_is_promised() {
 }
 
 #[test]
+fn an_input_is_not_written_over() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("x.nprof");
+    std::fs::write(&path, TEXT).expect("a file");
+    let path = path.to_str().expect("UTF-8");
+    for command in ["text", "binary", "merge"] {
+        let output = run(&[command, "-o", path, path], b"");
+        assert_eq!(output.status.code(), Some(2), "{command}");
+        assert!(text(&output.stderr).contains("is an input as well"), "{command}");
+        assert_eq!(std::fs::read_to_string(path).expect("a file"), TEXT);
+    }
+}
+
+#[test]
 fn misuse_prints_nothing_on_standard_output() {
     for args in [&["frobnicate"][..], &["text", "--bogus"], &[]] {
         let output = run(args, b"");

@@ -3,10 +3,8 @@
 use std::ffi::OsStr;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use nprof_format::stage::{self, Input, Outcome};
 use nprof_format::{Reader, Spelling, Step, Verdict, Writer, shell};
 
@@ -27,7 +25,7 @@ pub(crate) const TOOL: &str = "nprof-symbolize";
 /// When the input cannot be read or the output not be written.
 pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
     let input = stage::open(args.input.as_deref())?;
-    refuse_same_file(args.input.as_deref(), args.output.as_deref())?;
+    stage::refuse_same_file([args.input.as_deref()], args.output.as_deref())?;
     let output = stage::output(args.output.as_deref())?;
     let is_text = args.text || output.is_terminal();
     let spelling = if is_text { Spelling::Text } else { Spelling::Binary };
@@ -63,19 +61,6 @@ fn copy<W: Write>(reader: &mut Reader<Input>, filter: &mut Filter<W>) -> anyhow:
         if reader.drained() {
             filter.flush().context("cannot write")?;
         }
-    }
-    Ok(())
-}
-
-/// Creating the output would empty the input.
-fn refuse_same_file(input: Option<&Path>, output: Option<&Path>) -> anyhow::Result<()> {
-    let identity = |path: &Path| std::fs::metadata(path).map(|m| (m.dev(), m.ino(), m.is_file()));
-    if let (Some(input), Some(output)) = (input, output)
-        && let (Ok(from), Ok(to)) = (identity(input), identity(output))
-        && from == to
-        && from.2
-    {
-        bail!("{}: is the input too, and would be lost: write to another file", output.display());
     }
     Ok(())
 }

@@ -9,6 +9,7 @@ use nprof_format::{Reader, Spelling, Verdict, Writer};
 use crate::args::{Convert, operands};
 
 pub(crate) fn run(args: &Convert, spelling: Spelling) -> Result<Outcome, Box<dyn Error>> {
+    stage::refuse_same_file(operands(&args.files), args.output.as_deref())?;
     let output = stage::output(args.output.as_deref())?;
     if spelling == Spelling::Binary {
         output.refuse_terminal()?;

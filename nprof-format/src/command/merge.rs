@@ -1,8 +1,6 @@
 //! `merge`: several streams as one segment.
 
 use std::error::Error;
-use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use nprof_format::merge::{Merged, merge};
@@ -38,23 +36,12 @@ pub(crate) fn run(args: &Merge) -> Result<Outcome, Box<dyn Error>> {
 }
 
 /// Refuses what cannot be: standard input as two streams, and an output that is an input.
-fn check(operands: &[Option<&Path>], output: Option<&Path>) -> Result<(), String> {
+fn check(operands: &[Option<&Path>], output: Option<&Path>) -> Result<(), Box<dyn Error>> {
     let is_stdin = |operand: &Option<&Path>| operand.is_none_or(|path| path.as_os_str() == "-");
     if operands.iter().filter(|operand| is_stdin(operand)).count() > 1 {
-        return Err("-: standard input is one stream and can be merged once".to_owned());
+        return Err("-: standard input is one stream and can be merged once".into());
     }
-    let identity = |path: &Path| {
-        let file = fs::metadata(path).ok().filter(fs::Metadata::is_file)?;
-        Some((file.dev(), file.ino()))
-    };
-    let Some((path, written)) = output.and_then(|path| Some((path, identity(path)?))) else {
-        return Ok(());
-    };
-    if operands.iter().flatten().any(|operand| identity(operand) == Some(written)) {
-        let path = path.display();
-        return Err(format!("{path}: is an input as well: write to another file"));
-    }
-    Ok(())
+    Ok(stage::refuse_same_file(operands.iter().copied(), output)?)
 }
 
 fn warn(merged: &Merged) {
