@@ -4,22 +4,30 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Parser, ValueEnum};
+use clap::{ArgGroup, Parser, ValueEnum};
 
-use crate::event::{self, Scope, Unwind};
-use crate::session::Request;
+use crate::event::{self, Asked, Scope, Unwind};
+use crate::host;
+use crate::record::Times;
 
 /// The most bytes of a stack the kernel copies: a record's size is a 16-bit number.
 const STACK_MAX: u32 = 65528;
 
-/// Runs a command and samples it and all its children.
+/// Runs a command and samples it and all its children, or samples what runs already.
 ///
 /// Writes an nprof stream: to FILE, else to standard output when that is not a terminal (the
 /// command's own standard output then goes to standard error), else to PID.nprof in the current
 /// directory. Passes on the command's exit status, 128+N for signal N; its own failures are
 /// 125, a command that cannot be executed 126, one that is not found 127.
 #[derive(Debug, Parser)]
-#[command(version, override_usage = "nprof-record [options] [--] command [args]")]
+#[command(
+    version,
+    override_usage = "nprof-record [options] [--] command [args]\n       \
+                      nprof-record [options] -p PID[,PID...]\n       \
+                      nprof-record [options] -a | --cgroup NAME\n       \
+                      nprof-record -l",
+    group = ArgGroup::new("target").required(true)
+)]
 pub(crate) struct Args {
     /// Write the stream to FILE; - is standard output
     #[arg(short, long, value_name = "FILE")]
@@ -27,12 +35,36 @@ pub(crate) struct Args {
 
     /// Take so many samples per second of CPU time
     #[arg(short = 'F', value_name = "HZ", default_value_t = 997, value_parser = clap::value_parser!(u64).range(1..))]
-    frequency: u64,
+    pub(crate) frequency: u64,
 
-    /// Sample by this event: cycles, cpu-clock, task-clock, or nprof.clk_unhalted, which is cycles
-    /// where there is a counter, else cpu-clock
-    #[arg(short, value_name = "NAME", default_value = event::DEFAULT_EVENT, value_parser = event_name)]
-    event: &'static str,
+    /// Sample by this event, see -l; several may be given. The default is cycles where there is a
+    /// counter, else cpu-clock
+    #[arg(short, value_name = "NAME[:INTERVAL][/u][k]", default_value = event::DEFAULT_EVENT, value_parser = Asked::parse)]
+    pub(crate) event: Vec<Asked>,
+
+    /// Sample these processes, all their threads, and what they start
+    #[arg(short, value_name = "PID", group = "target", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) pid: Vec<u32>,
+
+    /// Sample the whole system
+    #[arg(short, group = "target")]
+    pub(crate) all: bool,
+
+    /// Sample the tasks of this control group (cgroup v2)
+    #[arg(long, value_name = "NAME", group = "target")]
+    pub(crate) cgroup: Option<String>,
+
+    /// List the events, and why some cannot be had
+    #[arg(short, group = "target")]
+    pub(crate) list: bool,
+
+    /// Sample on these CPUs only, as in 0-3,5
+    #[arg(short = 'C', value_name = "CPUS", value_parser = cpus)]
+    pub(crate) cpus: Option<Cpus>,
+
+    /// How the command and its children are told from all others
+    #[arg(long, value_name = "HOW", value_enum, default_value_t = ScopeArg::Auto)]
+    pub(crate) scope: ScopeArg,
 
     /// How stacks are captured
     #[arg(long, value_name = "HOW", value_enum, default_value_t = UnwindArg::Auto)]
@@ -44,7 +76,7 @@ pub(crate) struct Args {
 
     /// Copy so much of each stack: more reaches deeper and costs more
     #[arg(long, value_name = "BYTES", default_value_t = 32768, value_parser = stack_size)]
-    stack_size: u32,
+    pub(crate) stack_size: u32,
 
     /// Sample user code only
     #[arg(long, conflicts_with = "kernel_only")]
@@ -54,17 +86,38 @@ pub(crate) struct Args {
     #[arg(long)]
     kernel_only: bool,
 
-    /// Stop sampling after so many seconds; the command runs on
+    /// Sample for so many seconds; the program runs on
     #[arg(short, value_name = "SECS", value_parser = seconds)]
-    pub(crate) duration: Option<Duration>,
+    duration: Option<Duration>,
 
-    /// Say at the end what was recorded
-    #[arg(short)]
-    pub(crate) verbose: bool,
+    /// Begin to sample after so many seconds
+    #[arg(long, value_name = "SECS", value_parser = seconds)]
+    delay: Option<Duration>,
+
+    /// Do not say at the end what was recorded
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
 
     /// The command and its arguments
-    #[arg(required = true, trailing_var_arg = true, value_name = "command")]
+    #[arg(group = "target", trailing_var_arg = true, value_name = "command")]
     pub(crate) command: Vec<OsString>,
+}
+
+/// The CPUs to sample on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Cpus(pub(crate) Vec<u32>);
+
+/// The values of `--scope`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ScopeArg {
+    /// By the process tree where the rights allow, else by task
+    Auto,
+    /// All CPUs are sampled, and what is not of the process tree is dropped
+    Tree,
+    /// The command runs in a control group of its own
+    Cgroup,
+    /// Events are inherited from task to task
+    Task,
 }
 
 /// The values of `--unwind`.
@@ -81,24 +134,28 @@ enum UnwindArg {
 }
 
 impl Args {
-    /// What to ask of the kernel.
-    pub(crate) fn request(&self) -> Request {
-        Request {
-            event: self.event,
-            frequency: self.frequency,
-            unwind: match self.unwind {
-                UnwindArg::Auto => None,
-                UnwindArg::Dwarf => Some(Unwind::Dwarf),
-                UnwindArg::Fp => Some(Unwind::FramePointer),
-                UnwindArg::None => Some(Unwind::None),
-            },
-            stack_size: self.stack_size,
-            scope: match (self.user_only, self.kernel_only) {
-                (true, _) => Scope::User,
-                (_, true) => Scope::Kernel,
-                _ => Scope::Both,
-            },
+    /// How stacks are to be captured; `None`: as works best.
+    pub(crate) fn unwind(&self) -> Option<Unwind> {
+        match self.unwind {
+            UnwindArg::Auto => None,
+            UnwindArg::Dwarf => Some(Unwind::Dwarf),
+            UnwindArg::Fp => Some(Unwind::FramePointer),
+            UnwindArg::None => Some(Unwind::None),
         }
+    }
+
+    /// What is to be sampled of events that do not say it themselves.
+    pub(crate) fn sampled(&self) -> Scope {
+        match (self.user_only, self.kernel_only) {
+            (true, _) => Scope::User,
+            (_, true) => Scope::Kernel,
+            _ => Scope::Both,
+        }
+    }
+
+    /// When to sample.
+    pub(crate) fn times(&self) -> Times {
+        Times { delay: self.delay, duration: self.duration }
     }
 
     /// How many frames of a stack are kept.
@@ -107,10 +164,13 @@ impl Args {
     }
 }
 
-fn event_name(name: &str) -> Result<&'static str, String> {
-    let known: Vec<_> = event::names().collect();
-    let found = known.iter().find(|&&event| event == name).copied();
-    found.ok_or_else(|| format!("no such event; there are {}", known.join(", ")))
+fn cpus(list: &str) -> Result<Cpus, String> {
+    let cpus = host::cpu_list(list);
+    let online = host::online_cpus();
+    if let Some(missing) = cpus.iter().find(|cpu| !online.contains(cpu)) {
+        return Err(format!("CPU {missing} is not on line"));
+    }
+    if cpus.is_empty() { Err("expected CPUs, as in 0-3,5".to_owned()) } else { Ok(Cpus(cpus)) }
 }
 
 fn stack_size(text: &str) -> Result<u32, String> {
@@ -141,9 +201,9 @@ mod tests {
 
     #[test]
     fn the_commands_own_options_are_its_own() {
-        let args = parse(&["-v", "ls", "-o", "x", "--help"]).expect("valid");
+        let args = parse(&["-q", "ls", "-o", "x", "--help"]).expect("valid");
         assert_eq!(args.command, ["ls", "-o", "x", "--help"]);
-        assert!(args.verbose && args.output.is_none());
+        assert!(args.quiet && args.output.is_none());
         let args = parse(&["-o", "-", "--", "-weird"]).expect("valid");
         assert_eq!(args.command, ["-weird"]);
     }
@@ -153,7 +213,7 @@ mod tests {
         for words in [
             &[][..],
             &["-F", "0", "x"],
-            &["-e", "instructionz", "x"],
+            &["-e", "cycles:0", "x"],
             &["--stack-size", "12", "x"],
             &["--stack-size", "65536", "x"],
             &["--depth", "0", "x"],
@@ -168,14 +228,26 @@ mod tests {
     }
 
     #[test]
-    fn options_become_a_request() {
-        let request = parse(&["-e", "cpu-clock", "--kernel-only", "--unwind", "fp", "x"])
-            .expect("valid")
-            .request();
+    fn there_is_one_target() {
+        for words in [&["-p", "1,2"][..], &["-a"], &["--cgroup", "/x"], &["-l"]] {
+            assert!(parse(words).is_ok(), "{words:?}");
+            assert!(parse(&[words, &["ls"]].concat()).is_err(), "{words:?}");
+        }
+        assert_eq!(parse(&["-p", "7,8"]).expect("valid").pid, [7, 8]);
+        assert!(parse(&["-p", "0"]).is_err() && parse(&["-p", "x"]).is_err());
+        assert!(parse(&["-C", "99999", "x"]).is_err() && parse(&["-C", "", "x"]).is_err());
+        assert_eq!(parse(&["-C", "0", "x"]).expect("valid").cpus, Some(Cpus(vec![0])));
+    }
+
+    #[test]
+    fn options_become_what_is_asked() {
+        let args = parse(&["-e", "cpu-clock", "-e", "task-clock", "--kernel-only", "x"]);
+        let args = args.expect("valid");
+        assert_eq!(args.event.len(), 2);
+        assert_eq!((args.sampled(), args.unwind()), (Scope::Kernel, None));
         assert_eq!(
-            (request.event, request.scope, request.unwind),
-            ("cpu-clock", Scope::Kernel, Some(Unwind::FramePointer))
+            parse(&["--unwind", "fp", "x"]).expect("valid").unwind(),
+            Some(Unwind::FramePointer)
         );
-        assert_eq!(parse(&["x"]).expect("valid").request().unwind, None);
     }
 }

@@ -5,12 +5,12 @@ use perf_event_open_sys::bindings as perf;
 use perf_event_open_sys::bindings::perf_event_attr;
 
 use crate::arch;
-use crate::event::{Scope, Unwind};
-use crate::session::{Level, Plan, Reach};
+use crate::event::{Encoding, Interval, Scope, Unwind};
+use crate::session::{Common, Level, Reach};
 
-impl Plan {
-    /// What both events have in common.
-    fn base_attr(&self) -> perf_event_attr {
+impl Common {
+    /// What all events have in common, of which `scope` is counted.
+    fn base_attr(&self, scope: Scope) -> perf_event_attr {
         let mut attr =
             perf_event_attr { size: size_of::<perf_event_attr>() as u32, ..Default::default() };
         attr.sample_type = u64::from(
@@ -24,15 +24,14 @@ impl Plan {
         attr.set_disabled(1);
         attr.set_sample_id_all(1);
         attr.set_watermark(1);
-        attr.set_exclude_kernel(u64::from(self.scope == Scope::User));
-        attr.set_exclude_hv(u64::from(self.scope == Scope::User));
-        attr.set_exclude_user(u64::from(self.scope == Scope::Kernel));
+        attr.set_exclude_kernel(u64::from(scope == Scope::User));
+        attr.set_exclude_hv(u64::from(scope == Scope::User));
+        attr.set_exclude_user(u64::from(scope == Scope::Kernel));
         if self.level >= Level::Lost {
             attr.read_format = u64::from(perf::PERF_FORMAT_LOST);
         }
         if self.reach == Reach::Task {
             attr.set_inherit(1);
-            attr.set_enable_on_exec(1);
         }
         attr
     }
@@ -44,7 +43,8 @@ impl Plan {
     /// Linux 6.18) leaves its mark for them on the record for every later listener, and a
     /// perf(1) beside us that has not asked for them then reads past its buffer and aborts.
     pub(crate) fn side_attr(&self, watermark: u32) -> perf_event_attr {
-        let mut attr = self.base_attr();
+        let mut attr = self.base_attr(self.scope);
+        attr.set_enable_on_exec(u64::from(self.reach == Reach::Task));
         attr.type_ = perf::PERF_TYPE_SOFTWARE;
         attr.config = u64::from(perf::PERF_COUNT_SW_DUMMY);
         attr.set_mmap(1);
@@ -57,13 +57,27 @@ impl Plan {
         attr
     }
 
-    /// The event that samples. We are woken when `watermark` bytes are in its ring.
-    pub(crate) fn sample_attr(&self, watermark: u32) -> perf_event_attr {
-        let mut attr = self.base_attr();
-        attr.type_ = self.event.kind;
-        attr.config = u64::from(self.event.config);
-        attr.set_freq(1);
-        attr.__bindgen_anon_1.sample_freq = self.frequency;
+    /// An event that samples. We are woken when `watermark` bytes are in its ring.
+    pub(crate) fn sample_attr(
+        &self,
+        encoding: &Encoding,
+        interval: Interval,
+        scope: Scope,
+        watermark: u32,
+    ) -> perf_event_attr {
+        let mut attr = self.base_attr(scope);
+        encoding.describe(&mut attr);
+        if encoding.only_kernel {
+            attr.set_exclude_kernel(0);
+        }
+        match interval {
+            Interval::Period(events) => attr.__bindgen_anon_1.sample_period = events,
+            Interval::Frequency(hertz) => {
+                attr.set_freq(1);
+                attr.__bindgen_anon_1.sample_freq = hertz;
+            }
+        }
+        attr.set_enable_on_exec(u64::from(self.reach == Reach::Task && !self.delayed));
         attr.set_exclude_idle(1);
         attr.sample_type |= u64::from(perf::PERF_SAMPLE_IP | perf::PERF_SAMPLE_PERIOD);
         if self.level == Level::InheritRead {
@@ -72,7 +86,7 @@ impl Plan {
         if self.has_callchain() {
             attr.sample_type |= u64::from(perf::PERF_SAMPLE_CALLCHAIN);
             // Asking for the kernel's part takes rights even where the kernel is not sampled.
-            attr.set_exclude_callchain_kernel(u64::from(self.scope == Scope::User));
+            attr.set_exclude_callchain_kernel(u64::from(scope == Scope::User));
             attr.set_exclude_callchain_user(u64::from(self.unwind == Unwind::Dwarf));
         }
         if self.unwind == Unwind::Dwarf {

@@ -1,5 +1,4 @@
-//! The command: started so that nothing of it is missed, told of the signals we get, and its
-//! end waited for.
+//! The command: started so that nothing of it is missed.
 
 use std::cell::Cell;
 use std::ffi::{CString, OsString};
@@ -63,7 +62,7 @@ impl Waiting {
                 let _ = sys::reap(self.pid, true);
                 Err(io::Error::from_raw_os_error(i32::from_ne_bytes(errno)))
             }
-            Err(_) => Ok(Child { pid: self.pid, ended: Cell::default(), stops: Cell::default() }),
+            Err(_) => Ok(Child { pid: self.pid, ended: Cell::default() }),
         }
     }
 
@@ -80,8 +79,6 @@ impl Waiting {
 pub(crate) struct Child {
     pub(crate) pid: i32,
     ended: Cell<Option<(Exit, Usage)>>,
-    /// How often we were told to stop, and by which signal last.
-    stops: Cell<(u32, i32)>,
 }
 
 impl Child {
@@ -90,53 +87,12 @@ impl Child {
         self.ended.get()
     }
 
-    /// Whether we were told twice to stop.
-    pub(crate) fn is_aborted(&self) -> bool {
-        self.stops.get().0 > 1
-    }
-
-    /// The status to exit with: the command's, or that of the signal that stopped us.
-    pub(crate) fn status(&self) -> u8 {
-        match self.ended() {
-            Some((exit, _)) => exit.code(),
-            None => Exit::Signal(self.stops.get().1 as u8).code(),
-        }
-    }
-
-    /// Treats the signals that came: notices its end, and passes on what was sent to us. (What
-    /// the terminal sends it has got itself.)
-    pub(crate) fn attend(&self, signals: &Signals) {
-        while let Some(signal) = signals.next() {
-            if signal.number == libc::SIGCHLD {
-                self.notice_end();
-                continue;
-            }
-            self.stops.set((self.stops.get().0 + 1, signal.number));
-            if signal.sent && self.ended().is_none() {
-                sys::kill(self.pid, signal.number);
-            }
-        }
-    }
-
-    fn notice_end(&self) {
+    /// Looks whether it ended.
+    pub(crate) fn notice_end(&self) {
         if self.ended().is_none()
             && let Ok(ended @ Some(_)) = sys::reap(self.pid, false)
         {
             self.ended.set(ended);
         }
-    }
-
-    /// Waits for its end, or until we were told twice to stop.
-    ///
-    /// # Errors
-    ///
-    /// What poll(2) says.
-    pub(crate) fn wait(&self, signals: &Signals) -> io::Result<()> {
-        while self.ended().is_none() && !self.is_aborted() {
-            let mut polled = [libc::pollfd { fd: signals.fd(), events: libc::POLLIN, revents: 0 }];
-            sys::poll(&mut polled, -1)?;
-            self.attend(signals);
-        }
-        Ok(())
     }
 }

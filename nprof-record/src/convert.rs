@@ -1,5 +1,7 @@
-//! From kernel records to the stream's: follows the command's processes, and writes what became
-//! of them and where they were. What is not the command's is dropped first.
+//! From kernel records to the stream's: follows the processes, and writes what became of them
+//! and where they were. What is not to be recorded is dropped first.
+
+use std::collections::BTreeMap;
 
 use nprof_format::{
     Cause, Change, ChangeKind, EventId, Extras, ExtrasBuilder, Lost, Mark, NO_CPU, Record, Sample,
@@ -11,21 +13,19 @@ use crate::images;
 use crate::intern::Sink;
 use crate::maps::Mapping;
 use crate::process::{Renamed, Tree};
+use crate::procfs;
 use crate::resolve::Resolver;
 use crate::ring::{self, Body, Mmap, Stamp};
-
-/// The one event there is.
-pub(crate) const EVENT: EventId = EventId(1);
+use crate::summary::Sum;
+use crate::sys;
 
 /// What was seen so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
-    /// Samples with an incomplete stack.
-    pub(crate) incomplete: u64,
-    /// The sum of the samples' weights.
-    pub(crate) weight: u64,
-    /// Samples lost, as far as is known.
-    pub(crate) lost: u64,
+    /// Samples with an incomplete stack, by why it is.
+    pub(crate) incomplete: BTreeMap<Mark, u64>,
+    /// Samples lost, as far as is known, by why; where it is not known how many, 0.
+    pub(crate) lost: BTreeMap<Cause, u64>,
     /// Records of processes and mappings lost.
     pub(crate) side_lost: u64,
 }
@@ -35,8 +35,10 @@ pub(crate) struct Counts {
 pub(crate) struct Converter<S> {
     pub(crate) sink: S,
     pub(crate) counts: Counts,
-    /// The definition of the event, for each epoch.
-    event: nprof_format::Event,
+    /// What each event brought.
+    pub(crate) sums: Vec<Sum>,
+    /// The definitions of the events, for each epoch; their ids count from 1.
+    events: Vec<nprof_format::Event>,
     tree: Tree,
     resolver: Resolver,
     tasks: u32,
@@ -45,29 +47,61 @@ pub(crate) struct Converter<S> {
 }
 
 impl<S: Sink> Converter<S> {
-    /// Begins with the definition of the event, and waits for process `pid` to execute.
+    /// Begins with the definitions of the events, whose ids count from 1.
     pub(crate) fn new(
-        mut sink: S,
-        event: nprof_format::Event,
+        sink: S,
+        events: Vec<nprof_format::Event>,
         unwind: Unwind,
         depth: usize,
-        pid: u32,
+        tree: Tree,
     ) -> Self {
-        sink.take(&Record::Event(Box::new(event.clone())));
-        Self {
+        let mut converter = Self {
             sink,
             counts: Counts::default(),
-            event,
-            tree: Tree::awaiting(pid),
+            sums: vec![Sum::default(); events.len()],
+            events,
+            tree,
             resolver: Resolver::new(unwind, depth),
             tasks: 0,
             exit: None,
+        };
+        converter.define_events();
+        converter
+    }
+
+    fn define_events(&mut self) {
+        for event in &self.events {
+            self.sink.take(&Record::Event(Box::new(event.clone())));
         }
     }
 
     /// Whether samples of this thread are wanted. Asked before anything is made of them.
     pub(crate) fn wants(&self, tid: u32) -> bool {
-        self.tree.task(tid).is_some()
+        self.tree.takes(tid)
+    }
+
+    /// The processes that are followed and live.
+    pub(crate) fn processes(&self) -> impl Iterator<Item = u32> {
+        self.tree.processes()
+    }
+
+    /// Takes up a thread that was there before the recording, and its process; with what /proc
+    /// tells of them now.
+    pub(crate) fn adopt(&mut self, pid: u32, tid: u32) {
+        for tid in [pid, tid] {
+            if self.tree.task(tid).is_none() {
+                let time = sys::monotonic_ns();
+                self.tree.adopt(pid, tid, procfs::find(pid, tid).as_ref(), time);
+                self.define_task(tid);
+            }
+        }
+    }
+
+    /// Takes up a thread that is met for the first time, if whoever is met is followed.
+    fn meet(&mut self, pid: u32, tid: u32) {
+        if self.tree.is_open() && self.tree.takes(tid) && self.tree.takes(pid) {
+            self.adopt(pid, tid);
+        }
     }
 
     /// A round of records is over.
@@ -75,31 +109,38 @@ impl<S: Sink> Converter<S> {
         self.tree.end_round();
     }
 
-    /// Takes in one record; `side` says whether it is of the ring of processes and mappings.
-    pub(crate) fn take(&mut self, stamp: Stamp, body: &Body<'_>, side: bool) {
+    /// Takes in one record of an event; none is the one that tells of processes and mappings.
+    pub(crate) fn take(&mut self, stamp: Stamp, body: &Body<'_>, event: EventId) {
         match body {
-            Body::Sample(sample) => self.sample(stamp, sample),
-            Body::Mmap(mmap) => self.map(mmap),
-            &Body::Comm { tid, exec, name, .. } => self.rename(stamp, tid, exec, name),
+            Body::Sample(sample) => self.sample(stamp, sample, event),
+            Body::Mmap(mmap) => self.map(stamp, mmap),
+            &Body::Comm { pid, tid, exec, name } => {
+                self.meet(pid, tid);
+                self.rename(stamp, tid, exec, name);
+            }
             &Body::Fork(kin) => {
+                self.meet(stamp.pid, stamp.tid);
                 if self.tree.fork(kin, stamp) {
                     self.define_task(kin.tid);
                 }
             }
             &Body::Exit(kin) => self.exit(stamp, kin),
-            &Body::Lost(count) => self.lost(stamp, count, side, Cause::Ring),
-            Body::Throttle => self.lost(stamp, 0, side, Cause::Throttle),
+            &Body::Lost(count) => self.lost(stamp, count, event, Cause::Ring),
+            Body::Throttle => self.lost(stamp, 0, event, Cause::Throttle),
             Body::Other => {}
         }
     }
 
-    /// Says that records were lost.
-    pub(crate) fn lost(&mut self, stamp: Stamp, count: u64, side: bool, cause: Cause) {
-        let total = if side { &mut self.counts.side_lost } else { &mut self.counts.lost };
-        *total += count;
+    /// Says that records of an event were lost.
+    pub(crate) fn lost(&mut self, stamp: Stamp, count: u64, event: EventId, cause: Cause) {
+        if event.is_none() {
+            self.counts.side_lost += count;
+        } else {
+            *self.counts.lost.entry(cause).or_default() += count;
+        }
         self.sink.take(&Record::Lost(Lost {
             time: stamp.time,
-            event: if side { EventId::NONE } else { EVENT },
+            event,
             cpu: stamp.cpu,
             task: TaskId::NONE,
             count,
@@ -108,7 +149,17 @@ impl<S: Sink> Converter<S> {
         }));
     }
 
-    fn map(&mut self, mmap: &Mmap<'_>) {
+    /// Asks /proc what is mapped in a process that was there before the recording.
+    pub(crate) fn read_maps(&mut self, pid: u32) {
+        let time = sys::monotonic_ns();
+        let text = procfs::maps(pid).unwrap_or_default();
+        self.tree.begin_reading(pid, time);
+        for mmap in procfs::executable(&text, pid) {
+            self.map(Stamp { time, ..Stamp::default() }, &mmap);
+        }
+    }
+
+    fn map(&mut self, stamp: Stamp, mmap: &Mmap<'_>) {
         let Some(process) = self.tree.process_mut(mmap.pid) else { return };
         let serial = process.serial;
         if images::is_file(mmap.path)
@@ -118,7 +169,8 @@ impl<S: Sink> Converter<S> {
         }
         let (image, offset) = self.resolver.images.of_mapping(mmap, serial);
         let end = mmap.start.saturating_add(mmap.length);
-        self.tree.map(mmap.pid, Mapping { start: mmap.start, end, offset, image });
+        let mapping = Mapping { start: mmap.start, end, offset, image };
+        self.tree.map(mmap.pid, stamp.time, mapping);
     }
 
     fn rename(&mut self, stamp: Stamp, tid: u32, exec: bool, name: &[u8]) {
@@ -177,20 +229,29 @@ impl<S: Sink> Converter<S> {
         self.sink.take(&Record::Task(record));
     }
 
-    fn sample(&mut self, stamp: Stamp, sample: &ring::Sample<'_>) {
+    fn sample(&mut self, stamp: Stamp, sample: &ring::Sample<'_>, event: EventId) {
+        self.meet(stamp.pid, stamp.tid);
         let Some(pid) = self.tree.task(stamp.tid).map(|task| task.pid) else { return };
+        if self.tree.is_unread(pid) {
+            self.read_maps(pid);
+        }
         let Some(process) = self.tree.process_mut(pid) else { return };
         let mark = self.resolver.resolve(process, sample);
-        self.counts.incomplete += u64::from(mark != Mark::None);
+        if mark != Mark::None {
+            *self.counts.incomplete.entry(mark).or_default() += 1;
+        }
         if self.resolver.is_full() {
             self.begin_epoch();
         }
         let node = self.resolver.node(&self.tree, &mut self.sink);
-        self.counts.weight = self.counts.weight.saturating_add(sample.period);
+        if let Some(sum) = self.sums.get_mut((event.0 as usize).wrapping_sub(1)) {
+            sum.samples += 1;
+            sum.weight = sum.weight.saturating_add(sample.period);
+        }
         let task = self.tree.task(stamp.tid).map_or(TaskId::NONE, |task| task.id);
         self.sink.take(&Record::Sample(Sample {
             time: stamp.time,
-            event: EVENT,
+            event,
             task,
             cpu: stamp.cpu,
             node,
@@ -203,7 +264,7 @@ impl<S: Sink> Converter<S> {
     /// Forgets all ids, and defines again what lives.
     fn begin_epoch(&mut self) {
         self.resolver.begin_epoch(&mut self.sink);
-        self.sink.take(&Record::Event(Box::new(self.event.clone())));
+        self.define_events();
         self.tasks = 0;
         for tid in self.tree.living() {
             self.define_task(tid);
@@ -224,6 +285,8 @@ mod tests {
     use crate::stack;
 
     const COMMAND: u32 = 100;
+    const EVENT: EventId = EventId(1);
+    const SIDE: EventId = EventId::NONE;
 
     /// Keeps what matters of the records.
     #[derive(Default)]
@@ -271,11 +334,12 @@ mod tests {
     }
 
     fn converter(unwind: Unwind) -> Converter<Kept> {
-        let mut converter =
-            Converter::new(Kept::default(), nprof_format::Event::default(), unwind, 10, COMMAND);
+        let events = vec![nprof_format::Event::default()];
+        let tree = Tree::awaiting(COMMAND);
+        let mut converter = Converter::new(Kept::default(), events, unwind, 10, tree);
         let exec = Body::Comm { pid: COMMAND, tid: COMMAND, exec: true, name: b"cmd" };
-        converter.take(stamp(COMMAND), &exec, true);
-        converter.take(stamp(COMMAND), &anonymous(0x1000), true);
+        converter.take(stamp(COMMAND), &exec, SIDE);
+        converter.take(stamp(COMMAND), &anonymous(0x1000), SIDE);
         converter.sink.0.clear();
         converter
     }
@@ -308,23 +372,26 @@ mod tests {
     #[test]
     fn what_is_not_the_commands_leaves_no_trace() {
         let mut converter = converter(Unwind::None);
-        converter.take(stamp(7), &sample(0x1234, &[]), false);
-        converter.take(stamp(7), &Body::Fork(kin(8, 7, 8)), true);
-        converter.take(stamp(7), &Body::Comm { pid: 7, tid: 7, exec: true, name: b"no" }, true);
-        converter.take(stamp(7), &Body::Exit(kin(7, 1, 7)), true);
+        converter.take(stamp(7), &sample(0x1234, &[]), EVENT);
+        converter.take(stamp(7), &Body::Fork(kin(8, 7, 8)), SIDE);
+        converter.take(stamp(7), &Body::Comm { pid: 7, tid: 7, exec: true, name: b"no" }, SIDE);
+        converter.take(stamp(7), &Body::Exit(kin(7, 1, 7)), SIDE);
         assert!(converter.sink.0.is_empty() && !converter.wants(7) && converter.wants(COMMAND));
     }
 
     #[test]
     fn a_sample_defines_what_it_needs_first() {
         let mut converter = converter(Unwind::None);
-        converter.take(stamp(COMMAND), &sample(0x1234, &[]), false);
-        converter.take(stamp(COMMAND), &sample(0x1234, &[]), false);
+        converter.take(stamp(COMMAND), &sample(0x1234, &[]), EVENT);
+        converter.take(stamp(COMMAND), &sample(0x1234, &[]), EVENT);
         assert_eq!(
             converter.sink.0,
             ["I1 anon", "F1 1+0x1234 u none", "N1 [FrameId(1)]", "S1 1", "S1 1"]
         );
-        assert_eq!((converter.counts.weight, converter.counts.incomplete), (14, 0));
+        assert_eq!(
+            (converter.sums[0], converter.counts.incomplete.len()),
+            (Sum { samples: 2, weight: 14 }, 0)
+        );
     }
 
     #[test]
@@ -333,25 +400,25 @@ mod tests {
         let top = 0xffff_ffff_ffff_0000_u64;
         let words = [stack::CONTEXT_KERNEL, top + 1, top + 2, (-512i64) as u64, 0x1010, 0x1020];
         let chain: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-        converter.take(stamp(COMMAND), &sample(top + 1, &chain), false);
+        converter.take(stamp(COMMAND), &sample(top + 1, &chain), EVENT);
         let kept = &converter.sink.0;
         let order: Vec<_> = kept.iter().filter_map(|line| line.strip_prefix('F')).collect();
         assert!(order[0].ends_with("u frame"), "{kept:?}");
         assert_eq!(order[1..3], ["2 1+0x1020 u none", "3 1+0x1010 u none"]);
         assert!(order[3].ends_with("k none") && order[4].ends_with("k none"), "{kept:?}");
-        assert_eq!(converter.counts.incomplete, 1);
+        assert_eq!(converter.counts.incomplete, BTreeMap::from([(Mark::Frame, 1)]));
     }
 
     #[test]
     fn an_exec_is_told_with_its_image() {
         let mut converter = converter(Unwind::None);
-        converter.take(stamp(COMMAND), &Body::Fork(kin(101, COMMAND, 101)), true);
+        converter.take(stamp(COMMAND), &Body::Fork(kin(101, COMMAND, 101)), SIDE);
         let exec = Body::Comm { pid: 101, tid: 101, exec: true, name: b"new" };
-        converter.take(stamp(101), &exec, true);
+        converter.take(stamp(101), &exec, SIDE);
         let identity = Identity::default();
         let mmap = Mmap { pid: 101, start: 0, length: 1, offset: 0, identity, path: b"/no/such" };
-        converter.take(stamp(101), &Body::Mmap(mmap), true);
-        converter.take(stamp(101), &Body::Exit(kin(101, COMMAND, 101)), true);
+        converter.take(stamp(101), &Body::Mmap(mmap), SIDE);
+        converter.take(stamp(101), &Body::Exit(kin(101, COMMAND, 101)), SIDE);
         assert_eq!(converter.sink.0, ["T2 101 101 of 1", "X2 exec new /no/such", "X2 exit  "]);
     }
 
@@ -359,7 +426,7 @@ mod tests {
     fn an_exec_without_an_image_is_told_at_the_end() {
         let mut converter = converter(Unwind::None);
         converter.exit = Some((COMMAND, "signal 9".to_owned()));
-        converter.take(stamp(COMMAND), &Body::Exit(kin(COMMAND, 1, COMMAND)), true);
+        converter.take(stamp(COMMAND), &Body::Exit(kin(COMMAND, 1, COMMAND)), SIDE);
         assert_eq!(converter.sink.0, ["X1 exec cmd ", "X1 exit signal 9 "]);
     }
 
@@ -367,10 +434,10 @@ mod tests {
     fn an_epoch_defines_again_what_lives() {
         let mut converter = converter(Unwind::None);
         converter.resolver.dictionary = Dictionary::new(1);
-        converter.take(stamp(COMMAND), &Body::Fork(kin(COMMAND, COMMAND, 101)), true);
-        converter.take(stamp(COMMAND), &sample(0x1001, &[]), false);
+        converter.take(stamp(COMMAND), &Body::Fork(kin(COMMAND, COMMAND, 101)), SIDE);
+        converter.take(stamp(COMMAND), &sample(0x1001, &[]), EVENT);
         converter.sink.0.clear();
-        converter.take(stamp(101), &sample(0x1002, &[]), false);
+        converter.take(stamp(101), &sample(0x1002, &[]), EVENT);
         let expected = [
             "epoch",
             "other",
@@ -387,10 +454,11 @@ mod tests {
     #[test]
     fn losses_are_told_apart() {
         let mut converter = converter(Unwind::None);
-        converter.take(stamp(0), &Body::Lost(3), false);
-        converter.take(stamp(0), &Body::Lost(2), true);
-        converter.take(stamp(0), &Body::Throttle, false);
+        converter.take(stamp(0), &Body::Lost(3), EVENT);
+        converter.take(stamp(0), &Body::Lost(2), SIDE);
+        converter.take(stamp(0), &Body::Throttle, EVENT);
         assert_eq!(converter.sink.0, ["L1 3 ring", "L0 2 ring", "L1 0 throttle"]);
-        assert_eq!((converter.counts.lost, converter.counts.side_lost), (3, 2));
+        let causes = BTreeMap::from([(Cause::Ring, 3), (Cause::Throttle, 0)]);
+        assert_eq!((converter.counts.lost, converter.counts.side_lost), (causes, 2));
     }
 }

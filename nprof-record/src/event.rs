@@ -1,47 +1,81 @@
-//! The events there are, and the words for what of them is sampled and how. Pure.
+//! Events: what is counted, what it is called, and how it is described to perf_event_open(2).
+//!
+//! A name that was asked for ([`asked`]) is looked up in what nprof knows ([`names`]) and what the
+//! machine says of itself ([`catalog`], with a room for [`pmu`]s, [`tracepoint`]s and [`probe`]s).
+//! Whether an event can be opened is found by trying, and [`list`] does so for all of them.
 
-use perf_event_open_sys::bindings as perf;
+mod asked;
+mod catalog;
+mod clock;
+#[cfg(test)]
+mod fake;
+mod list;
+mod names;
+mod pmu;
+mod probe;
+mod tracepoint;
+
+use std::ffi::CString;
+
+use perf_event_open_sys::bindings::perf_event_attr;
+
+pub(crate) use asked::Asked;
+pub(crate) use catalog::Catalog;
+pub(crate) use list::{list, print};
+pub(crate) use names::cpu_clock;
 
 /// The default event: CPU cycles where there is a counter, else the CPU clock.
 pub(crate) const DEFAULT_EVENT: &str = "nprof.clk_unhalted";
 
-/// An event that can be opened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// An event, as it can be opened on this machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Event {
-    pub(crate) name: &'static str,
-    /// The unit of its weights.
+    /// Its name in the stream.
+    pub(crate) name: String,
+    /// The unit of its weights: `ns`, `cycles` or `count`.
     pub(crate) unit: &'static str,
-    /// `perf_event_attr.type`.
-    pub(crate) kind: u32,
-    /// `perf_event_attr.config`.
-    pub(crate) config: u32,
+    pub(crate) pace: Pace,
+    /// What to open. More than one where the machine has several kinds of CPUs, each for its own
+    /// CPUs; together they are one event. Never empty.
+    pub(crate) encodings: Vec<Encoding>,
 }
 
-/// The events there are, by name.
-const EVENTS: [Event; 3] = [
-    Event {
-        name: "cycles",
-        unit: "cycles",
-        kind: perf::PERF_TYPE_HARDWARE,
-        config: perf::PERF_COUNT_HW_CPU_CYCLES,
-    },
-    Event {
-        name: "cpu-clock",
-        unit: "ns",
-        kind: perf::PERF_TYPE_SOFTWARE,
-        config: perf::PERF_COUNT_SW_CPU_CLOCK,
-    },
-    Event {
-        name: "task-clock",
-        unit: "ns",
-        kind: perf::PERF_TYPE_SOFTWARE,
-        config: perf::PERF_COUNT_SW_TASK_CLOCK,
-    },
-];
+/// How often an event happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pace {
+    /// So many times a second on a busy CPU.
+    Rate(u64),
+    /// From never to millions of times a second.
+    Varies,
+    /// As rarely or often as its user expects: each one is of interest.
+    Each,
+}
 
-/// The names `-e` takes.
-pub(crate) fn names() -> impl Iterator<Item = &'static str> {
-    std::iter::once(DEFAULT_EVENT).chain(EVENTS.iter().map(|event| event.name))
+/// What is between two samples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Interval {
+    /// So many events.
+    Period(u64),
+    /// What makes so many samples a second; the kernel adapts the period.
+    Frequency(u64),
+}
+
+/// An event as `struct perf_event_attr` has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Encoding {
+    /// `type`.
+    pub(crate) kind: u32,
+    pub(crate) config: u64,
+    pub(crate) config1: u64,
+    pub(crate) config2: u64,
+    pub(crate) config3: u64,
+    /// What `config1` has to point to, for probes: the path of a file, or a function's name.
+    pub(crate) text: Option<CString>,
+    /// The only CPUs it can be opened on; `None` for all.
+    pub(crate) cpus: Option<Vec<u32>>,
+    /// It only happens in the kernel: with `exclude_kernel` there is none of it
+    /// (`perf_tp_event_match` and `perf_exclude_event`, kernel/events/core.c).
+    pub(crate) only_kernel: bool,
 }
 
 /// How stacks are captured.
@@ -55,6 +89,44 @@ pub(crate) enum Unwind {
     None,
 }
 
+/// What is sampled: user code, the kernel, or both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scope {
+    User,
+    Kernel,
+    Both,
+}
+
+impl Event {
+    /// What is between two samples when nothing was said but a frequency, in samples a second.
+    pub(crate) fn default_interval(&self, frequency: u64) -> Interval {
+        let frequency = frequency.max(1);
+        match self.pace {
+            Pace::Rate(rate) => Interval::Period(rate.div_ceil(frequency).max(1)),
+            Pace::Varies => Interval::Frequency(frequency),
+            Pace::Each => Interval::Period(1),
+        }
+    }
+}
+
+impl Encoding {
+    /// An encoding of two numbers, for all CPUs.
+    pub(crate) fn new(kind: u32, config: impl Into<u64>) -> Self {
+        Self { kind, config: config.into(), ..Self::default() }
+    }
+
+    /// Writes it into what is given to the kernel. The kernel follows the pointer to a probe's
+    /// text when the event is opened, so `self` has to live until then.
+    pub(crate) fn describe(&self, attr: &mut perf_event_attr) {
+        let text = self.text.as_ref().map(|text| text.as_ptr().expose_provenance() as u64);
+        attr.type_ = self.kind;
+        attr.config = self.config;
+        attr.__bindgen_anon_3.config1 = text.unwrap_or(self.config1);
+        attr.__bindgen_anon_4.config2 = self.config2;
+        attr.config3 = self.config3;
+    }
+}
+
 impl Unwind {
     /// Its word in the stream.
     pub(crate) fn word(self) -> &'static str {
@@ -64,14 +136,6 @@ impl Unwind {
             Self::None => "none",
         }
     }
-}
-
-/// What is sampled: user code, the kernel, or both.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Scope {
-    User,
-    Kernel,
-    Both,
 }
 
 impl Scope {
@@ -85,25 +149,33 @@ impl Scope {
     }
 }
 
-/// What may be opened for a name, the best first; nothing for an unknown name.
-pub(crate) fn candidates(name: &str) -> Vec<Event> {
-    let named =
-        |name: &str| EVENTS.into_iter().filter(|event| event.name == name).collect::<Vec<_>>();
-    match name {
-        DEFAULT_EVENT => [named("cycles"), named("cpu-clock")].concat(),
-        name => named(name),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn event(pace: Pace) -> Event {
+        Event { name: "x".to_owned(), unit: "count", pace, encodings: vec![Encoding::default()] }
+    }
+
     #[test]
-    fn every_name_can_be_asked_for() {
-        for name in names() {
-            assert!(!candidates(name).is_empty(), "{name}");
-        }
-        assert!(candidates("no-such").is_empty());
+    fn the_interval_comes_from_the_rate_where_it_is_known() {
+        let cycles = event(Pace::Rate(2_600_000_000));
+        assert_eq!(cycles.default_interval(1000), Interval::Period(2_600_000));
+        assert_eq!(cycles.default_interval(u64::MAX), Interval::Period(1));
+        assert_eq!(cycles.default_interval(0), Interval::Period(2_600_000_000));
+        assert_eq!(event(Pace::Varies).default_interval(997), Interval::Frequency(997));
+        assert_eq!(event(Pace::Each).default_interval(997), Interval::Period(1));
+    }
+
+    #[test]
+    fn a_probes_text_is_pointed_to() {
+        let text = CString::new("/bin/true").expect("no NUL");
+        let probe = Encoding { kind: 8, config2: 0x10, text: Some(text), ..Encoding::default() };
+        let mut attr = perf_event_attr::default();
+        probe.describe(&mut attr);
+        let expected = probe.text.as_ref().map(|text| text.as_ptr().addr() as u64);
+        // Debug is how a union's field is read without `unsafe`.
+        assert_eq!((attr.type_, attr.config), (8, 0));
+        assert!(expected.is_some_and(|pointer| pointer != 0));
     }
 }

@@ -9,11 +9,14 @@ pub(crate) fn online_cpus() -> Vec<u32> {
     if cpus.is_empty() { vec![0] } else { cpus }
 }
 
+/// No machine has more CPUs.
+const CPUS_MAX: u32 = 1 << 16;
+
 /// The numbers in a list like `0-3,5`.
-fn cpu_list(list: &str) -> Vec<u32> {
+pub(crate) fn cpu_list(list: &str) -> Vec<u32> {
     let range = |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
-        Some(first.parse().ok()?..=last.parse().ok()?)
+        Some(first.parse().ok()?..=last.parse().ok().filter(|&last| last < CPUS_MAX)?)
     };
     list.split(',').filter_map(range).flatten().collect()
 }
@@ -45,6 +48,6 @@ mod tests {
         assert_eq!(cpu_list("0-2,5,7-8"), [0, 1, 2, 5, 7, 8]);
         assert_eq!(cpu_list("3"), [3]);
         assert_eq!(cpu_list(""), [] as [u32; 0]);
-        assert_eq!(cpu_list("x,9-,2"), [2]);
+        assert_eq!(cpu_list("x,9-,2,0-4294967295"), [2]);
     }
 }

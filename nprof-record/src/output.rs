@@ -13,8 +13,8 @@ use nprof_format::escape::escaped;
 use nprof_format::writer::Totals;
 use nprof_format::{Record, Spelling, Writer};
 
-use crate::child::Child;
 use crate::intern::Sink;
+use crate::subject::Subject;
 use crate::sys::{self, Signals};
 
 /// What can be written to a pipe at once without waiting, once it has any room (PIPE_BUF).
@@ -58,19 +58,24 @@ impl Destination {
         Self::choose(option, io::stdout().is_terminal())
     }
 
+    /// The file's name, where it was not the user who chose it.
+    pub(crate) fn chosen_name(&self, pid: u32) -> Option<String> {
+        (*self == Self::ByPid).then(|| shown(&by_pid(pid)))
+    }
+
     /// Opens it, without touching yet what is in a file.
     ///
     /// # Errors
     ///
     /// When the file cannot be written, or is a terminal.
-    pub(crate) fn open(&self, pid: i32) -> anyhow::Result<Opened> {
+    pub(crate) fn open(&self, pid: u32) -> anyhow::Result<Opened> {
         let path = match self {
             Self::Stdout => {
                 let file = sys::standard_output().context("standard output")?;
                 return Ok(Opened { file, ours: false, created: None });
             }
             Self::File(path) => path.clone(),
-            Self::ByPid => PathBuf::from(format!("{pid}.nprof")),
+            Self::ByPid => by_pid(pid),
         };
         let is_new = !path.exists();
         let opened = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
@@ -78,6 +83,10 @@ impl Destination {
         anyhow::ensure!(!file.is_terminal(), "{}: a terminal; the stream is binary", shown(&path));
         Ok(Opened { file, ours: true, created: is_new.then_some(path) })
     }
+}
+
+fn by_pid(pid: u32) -> PathBuf {
+    PathBuf::from(format!("{pid}.nprof"))
 }
 
 /// A path as it may stand on a terminal.
@@ -108,13 +117,13 @@ impl Opened {
     /// # Errors
     ///
     /// When the file cannot be emptied.
-    pub(crate) fn begin(self, child: Rc<Child>, signals: Rc<Signals>) -> io::Result<Stream> {
+    pub(crate) fn begin(self, subject: Rc<Subject>, signals: Rc<Signals>) -> io::Result<Stream> {
         let kind = self.file.metadata()?.file_type();
         if self.ours && kind.is_file() {
             self.file.set_len(0)?;
         }
         let may_block = kind.is_fifo() || kind.is_socket() || kind.is_char_device();
-        let output = Output { file: self.file, may_block, child, signals };
+        let output = Output { file: self.file, may_block, subject, signals };
         Ok(Stream { writer: Writer::new(output, Spelling::Binary), error: None })
     }
 }
@@ -124,7 +133,7 @@ impl Opened {
 struct Output {
     file: File,
     may_block: bool,
-    child: Rc<Child>,
+    subject: Rc<Subject>,
     signals: Rc<Signals>,
 }
 
@@ -139,8 +148,8 @@ impl Output {
             if polled[0].revents != 0 {
                 return Ok(());
             }
-            self.child.attend(&self.signals);
-            if self.child.is_aborted() {
+            self.subject.attend(&self.signals);
+            if self.subject.is_aborted() {
                 return Err(io::Error::other("nobody reads the stream"));
             }
         }

@@ -1,8 +1,11 @@
-//! The command's tree of processes and threads, followed from the kernel's records. Pure.
+//! The tree of the processes and threads that are followed, kept from the kernel's records. Pure.
 //!
-//! What is not in the tree is not the command's: its samples are dropped before anything is
+//! What is not in the tree is not to be recorded: its samples are dropped before anything is
 //! made of them. A task that ended stays until the next round, for what was stamped before its
 //! end and comes after it.
+//!
+//! What was there before the recording is adopted, as /proc tells of it. What /proc told is as
+//! of a moment: what the kernel's records tell of an earlier one is passed over.
 
 use std::rc::Rc;
 
@@ -10,12 +13,13 @@ use nprof_format::TaskId;
 use rustc_hash::FxHashMap;
 
 use crate::maps::{Mapping, Maps};
+use crate::procfs::Found;
 use crate::ring::{Kin, Stamp};
 
 /// Tells tasks apart for ever, whereas pids are reused.
 pub(crate) type Serial = u64;
 
-/// A process or thread of the command.
+/// A process or thread that is followed.
 #[derive(Clone, Debug)]
 pub(crate) struct Task {
     pub(crate) serial: Serial,
@@ -39,6 +43,8 @@ pub(crate) struct Process {
     /// The first thread's.
     pub(crate) serial: Serial,
     pub(crate) maps: Rc<Maps>,
+    /// Up to when its mappings are known from /proc, ns; [`UNREAD`] before they were asked for.
+    known_until: u64,
     /// It has executed an image and not been seen in it yet: the registers that are not of this
     /// image are left over from before.
     pub(crate) fresh: bool,
@@ -47,11 +53,16 @@ pub(crate) struct Process {
     threads: usize,
 }
 
+/// For ever: nothing the records tell of its mappings is of use yet.
+const UNREAD: u64 = u64::MAX;
+
 /// The tree.
 #[derive(Debug, Default)]
 pub(crate) struct Tree {
     /// The command, until it executes.
     awaited: Option<u32>,
+    /// Whether whoever is met belongs to it.
+    open: bool,
     tasks: FxHashMap<u32, Task>,
     processes: FxHashMap<u32, Process>,
     serials: Serial,
@@ -74,6 +85,70 @@ impl Tree {
     /// A tree that begins when process `pid` executes the command.
     pub(crate) fn awaiting(pid: u32) -> Self {
         Self { awaited: Some(pid), ..Self::default() }
+    }
+
+    /// A tree that whoever is met belongs to, but the idle task.
+    pub(crate) fn of_everyone() -> Self {
+        Self { open: true, ..Self::default() }
+    }
+
+    /// Whether a thread's samples belong to the tree, be it known yet or not.
+    pub(crate) fn takes(&self, tid: u32) -> bool {
+        self.tasks.contains_key(&tid) || self.open && tid != 0
+    }
+
+    /// Whether a thread that is met for the first time is to be adopted.
+    pub(crate) fn is_open(&self) -> bool {
+        self.open
+    }
+
+    /// Takes up a thread that was there before, as it was found at `time`, ns. Its process's
+    /// first thread comes before all others. With `found` none it is gone by now; a thread then
+    /// is called as its process's first one.
+    pub(crate) fn adopt(&mut self, pid: u32, tid: u32, found: Option<&Found>, time: u64) {
+        if self.tasks.contains_key(&tid) {
+            return;
+        }
+        let kin = Kin { pid, parent_pid: found.map_or(0, |found| found.parent), tid };
+        let comm = match (found, self.tasks.get(&pid)) {
+            (Some(found), _) => found.comm.clone(),
+            (None, first) => first.map(|task| task.comm.clone()).unwrap_or_default(),
+        };
+        let above = if tid == pid { kin.parent_pid } else { pid };
+        let parent = self.processes.get(&above).map(|process| (above, process.serial));
+        let process = self.processes.get_mut(&pid).map(|process| {
+            process.threads += 1;
+            process.serial
+        });
+        let serial = self.add(kin, process, parent, comm, time);
+        if process.is_none() {
+            let maps = Rc::default();
+            let known_until = UNREAD;
+            self.processes.insert(
+                pid,
+                Process { serial, maps, known_until, fresh: false, exec: None, threads: 1 },
+            );
+        }
+        if found.is_none() {
+            self.exit(kin);
+        }
+    }
+
+    /// Whether a process's mappings are to be asked of /proc.
+    pub(crate) fn is_unread(&self, pid: u32) -> bool {
+        self.processes.get(&pid).is_some_and(|process| process.known_until == UNREAD)
+    }
+
+    /// A process's mappings will be told as they are at `time`, ns, or later.
+    pub(crate) fn begin_reading(&mut self, pid: u32, time: u64) {
+        if let Some(process) = self.processes.get_mut(&pid) {
+            process.known_until = time;
+        }
+    }
+
+    /// The processes that live.
+    pub(crate) fn processes(&self) -> impl Iterator<Item = u32> {
+        self.processes.keys().copied()
     }
 
     /// The task of that thread id, if it is in the tree.
@@ -113,6 +188,9 @@ impl Tree {
 
     /// A task was made. Whether it is in the tree.
     pub(crate) fn fork(&mut self, kin: Kin, stamp: Stamp) -> bool {
+        if self.tasks.get(&kin.tid).is_some_and(|task| !task.ended && task.time > stamp.time) {
+            return false; // it was adopted since
+        }
         let Some(parent) = self.processes.get_mut(&kin.parent_pid) else { return false };
         let above = Some((kin.parent_pid, parent.serial));
         let maker = self.tasks.get(&stamp.tid).or_else(|| self.tasks.get(&kin.parent_pid));
@@ -171,11 +249,16 @@ impl Tree {
             self.awaited = None;
             let serial = self.add(kin, None, None, name.to_vec(), stamp.time);
             let exec = Some((pid, stamp.time));
-            let process = Process { serial, maps: Rc::default(), fresh: true, exec, threads: 1 };
+            let maps = Rc::default();
+            let process = Process { serial, maps, known_until: 0, fresh: true, exec, threads: 1 };
             self.processes.insert(pid, process);
             return Some(Renamed::Began);
         }
         let process = self.processes.get_mut(&pid)?;
+        if process.known_until != UNREAD && stamp.time < process.known_until {
+            return self.rename(pid, false, name, stamp);
+        }
+        process.known_until = 0;
         process.maps = Rc::default();
         process.fresh = true;
         process.exec = Some((pid, stamp.time));
@@ -198,9 +281,11 @@ impl Tree {
         }
     }
 
-    /// Executable memory was mapped into a process of the tree.
-    pub(crate) fn map(&mut self, pid: u32, mapping: Mapping) {
-        if let Some(process) = self.processes.get_mut(&pid) {
+    /// Executable memory was mapped into a process of the tree, at `time`, ns.
+    pub(crate) fn map(&mut self, pid: u32, time: u64, mapping: Mapping) {
+        if let Some(process) = self.processes.get_mut(&pid)
+            && time >= process.known_until
+        {
             Rc::make_mut(&mut process.maps).map(mapping);
         }
     }
@@ -253,7 +338,7 @@ mod tests {
         let mut tree = Tree::awaiting(COMMAND);
         assert_eq!(tree.rename(COMMAND, false, b"early", stamp(COMMAND)), None);
         assert_eq!(tree.rename(COMMAND, true, b"cmd", stamp(COMMAND)), Some(Renamed::Began));
-        tree.map(COMMAND, Mapping { start: 1, end: 9, offset: 0, image: 7 });
+        tree.map(COMMAND, 0, Mapping { start: 1, end: 9, offset: 0, image: 7 });
         tree
     }
 
@@ -281,7 +366,7 @@ mod tests {
     fn a_child_has_its_parents_mappings_until_it_executes() {
         let mut tree = tree();
         tree.fork(kin(101, COMMAND, 101), stamp(COMMAND));
-        tree.map(101, Mapping { start: 20, end: 30, offset: 0, image: 8 });
+        tree.map(101, 0, Mapping { start: 20, end: 30, offset: 0, image: 8 });
         assert!(mapped(&tree, 101) && process(&tree, COMMAND).expect("it").maps.find(20).is_none());
         assert_eq!(tree.rename(101, true, b"other", stamp(101)), Some(Renamed::Executed));
         assert!(!mapped(&tree, 101) && mapped(&tree, COMMAND));
@@ -334,6 +419,56 @@ mod tests {
         tree.end_round();
         tree.end_round();
         assert!(process(&tree, COMMAND).is_none());
+    }
+
+    fn found(pid: u32, tid: u32, parent: u32) -> Found {
+        Found { pid, tid, parent, comm: b"old".to_vec() }
+    }
+
+    #[test]
+    fn what_was_there_is_adopted_once() {
+        let mut tree = Tree::default();
+        tree.adopt(50, 50, Some(&found(50, 50, 1)), 900);
+        tree.adopt(50, 51, Some(&found(50, 51, 1)), 900);
+        let early = Stamp { time: 800, ..stamp(50) };
+        assert!(!tree.fork(kin(50, 50, 51), early), "it is known already");
+        assert!(tree.fork(kin(60, 50, 60), Stamp { time: 950, ..stamp(51) }));
+        assert_eq!(tree.task(60).map(|task| task.comm.as_slice()), Some(&b"old"[..]));
+        assert!(!tree.takes(7) && tree.is_unread(50) && tree.is_unread(60));
+        tree.exit(kin(50, 1, 50));
+        tree.exit(kin(50, 1, 51));
+        tree.end_round();
+        tree.end_round();
+        assert_eq!(tree.processes().collect::<Vec<_>>(), [60]);
+    }
+
+    #[test]
+    fn records_from_before_the_mappings_were_read_change_nothing() {
+        let mut tree = Tree::default();
+        tree.adopt(50, 50, Some(&found(50, 50, 1)), 900);
+        let mapping = |image| Mapping { start: 1, end: 9, offset: 0, image };
+        tree.map(50, 900, mapping(3));
+        assert!(!mapped(&tree, 50), "they will be read with the others");
+        tree.begin_reading(50, 1000);
+        tree.map(50, 1000, mapping(4));
+        let early = Stamp { time: 999, ..stamp(50) };
+        assert_eq!(tree.rename(50, true, b"x", early), Some(Renamed::Named));
+        tree.map(50, 999, mapping(5));
+        assert_eq!(process(&tree, 50).expect("it").maps.find(1), Some((4, 0)));
+        let late = Stamp { time: 1001, ..stamp(50) };
+        assert_eq!(tree.rename(50, true, b"y", late), Some(Renamed::Executed));
+        assert!(!mapped(&tree, 50));
+    }
+
+    #[test]
+    fn an_open_tree_takes_all_but_the_idle_task() {
+        let mut tree = Tree::of_everyone();
+        assert!(tree.takes(9) && !tree.takes(0));
+        tree.adopt(9, 9, None, 5);
+        assert!(tree.task(9).is_some());
+        tree.end_round();
+        tree.end_round();
+        assert!(tree.task(9).is_none(), "what is gone is forgotten");
     }
 
     #[test]

@@ -1,29 +1,32 @@
-//! One recording: opens the events, lets the command run, and carries what the rings bring to
-//! the stream until it is over.
+//! One recording: opens the events, lets time pass, and carries what the rings bring to the
+//! stream until it is over.
 
 use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
-use anyhow::Context;
-use nprof_format::{End, Event, Head, Record, RunId, Step, shell};
+use nprof_format::{End, Record};
 
-use crate::args::Args;
 use crate::child::Child;
-use crate::convert::{Converter, EVENT};
-use crate::event::Scope;
-use crate::host;
+use crate::convert::Converter;
 use crate::intern::Sink;
+use crate::meter::{Measured, Meter};
 use crate::output::Stream;
+use crate::procfs;
 use crate::session::Plan;
 use crate::sources::Sources;
-use crate::sys::{self, Exit, Signals, Usage};
+use crate::subject::Subject;
+use crate::summary::Summary;
+use crate::sys::{self, Exit, Signals};
 
 /// How long the rings may fill unseen when nothing wakes us, ms.
 const TIMEOUT: i32 = 100;
 
 /// The same while records wait for the next round, ms.
 const TIMEOUT_WAITING: i32 = 10;
+
+/// How often it is looked whether anybody to record is left, ns.
+const LOOK: u64 = 100_000_000;
 
 /// How often the stream is flushed at least, ns.
 const FLUSH: u64 = 500_000_000;
@@ -57,138 +60,180 @@ pub(crate) struct Outcome {
     pub(crate) summary: Summary,
 }
 
-/// A recording in numbers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Summary {
-    pub(crate) samples: u64,
-    pub(crate) incomplete: u64,
-    pub(crate) lost: u64,
-    pub(crate) side_lost: u64,
-    /// CPU time of the command and its children, ns; unknown when it did not end.
-    pub(crate) task_ns: Option<u64>,
-    /// CPU time sampled, ns; unknown for events that do not count time.
-    pub(crate) sampled_ns: Option<u64>,
+/// When sampling is to begin and end.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Times {
+    /// After how long.
+    pub(crate) delay: Option<Duration>,
+    /// For how long.
+    pub(crate) duration: Option<Duration>,
 }
 
-/// Everything a recording needs while the command runs.
+/// Everything a recording needs while it runs.
 #[derive(Debug)]
 pub(crate) struct Recording {
-    plan: Plan,
-    sources: Sources,
-    converter: Converter<Stream>,
-    child: Rc<Child>,
-    signals: Rc<Signals>,
-    deadline: Option<u64>,
+    pub(crate) plan: Plan,
+    pub(crate) sources: Sources,
+    pub(crate) converter: Converter<Stream>,
+    pub(crate) subject: Rc<Subject>,
+    pub(crate) signals: Rc<Signals>,
+    pub(crate) times: Times,
+    pub(crate) measured: Measured,
+}
+
+/// What changes while a recording runs.
+#[derive(Debug)]
+struct Progress {
+    /// Measures since sampling began.
+    meter: Option<Meter>,
+    /// When sampling begins, ns, and when it ends.
+    begin: u64,
+    end: u64,
+    flushed: u64,
+    looked: u64,
+    /// Whether there was anybody left to record when it was last looked.
+    over: bool,
+}
+
+fn after(time: u64, duration: Duration) -> u64 {
+    time.saturating_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
 }
 
 impl Recording {
-    /// Begins the stream.
-    pub(crate) fn begin(
-        args: &Args,
-        plan: Plan,
-        sources: Sources,
-        mut stream: Stream,
-        child: Rc<Child>,
-        signals: Rc<Signals>,
-    ) -> anyhow::Result<Self> {
-        stream.take(&Record::Head(Box::new(head(args)?)));
-        stream.take(&Record::Step(Box::new(step())));
-        let event = event(args.request().event, &plan);
-        let pid = child.pid as u32;
-        let converter = Converter::new(stream, event, plan.unwind, args.depth(), pid);
-        let deadline = args.duration.map(|duration: Duration| {
-            sys::monotonic_ns()
-                .saturating_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
-        });
-        Ok(Self { plan, sources, converter, child, signals, deadline })
-    }
-
-    /// Records until the command ends or there is a reason to stop before, and ends the stream.
+    /// Records until nobody is left or there is a reason to stop before, and ends the stream.
     ///
     /// # Errors
     ///
     /// What poll(2) says.
     pub(crate) fn run(mut self) -> io::Result<Outcome> {
-        let mut flushed = sys::monotonic_ns();
+        let now = sys::monotonic_ns();
+        let begin = after(now, self.times.delay.unwrap_or_default());
+        let end = self.times.duration.map_or(u64::MAX, |duration| after(begin, duration));
+        let mut progress =
+            Progress { meter: None, begin, end, flushed: now, looked: now, over: false };
+        if self.times.delay.is_none() {
+            // A command has used nothing before; others are asked what they had.
+            let before = self.converter.processes().filter(|_| self.subject.child().is_none());
+            progress.meter = Some(self.meter(before));
+        }
         let mut timeout = TIMEOUT;
         let reason = loop {
             self.sources.wait(&self.signals, timeout)?;
-            self.child.attend(&self.signals);
-            if let Some(reason) = self.reason_to_stop() {
+            self.subject.attend(&self.signals);
+            self.look(&mut progress)?;
+            if let Some(reason) = self.reason_to_stop(&progress) {
                 break reason;
             }
             let waiting = self.sources.round(&mut self.converter, false);
             timeout = if waiting { TIMEOUT_WAITING } else { TIMEOUT };
             let now = sys::monotonic_ns();
-            if now.saturating_sub(flushed) >= FLUSH {
+            if now.saturating_sub(progress.flushed) >= FLUSH {
                 self.converter.sink.flush();
-                flushed = now;
+                progress.flushed = now;
             }
+            timeout = timeout.min(milliseconds_to(progress.begin.max(now), now, timeout));
+            timeout = timeout.min(milliseconds_to(progress.end, now, timeout));
         };
         self.sources.disable();
-        self.converter.exit =
-            self.child.ended().map(|(exit, _)| (self.child.pid as u32, exit_text(exit)));
+        let used = self.used(progress.meter);
+        let ended = self.subject.child().and_then(|child| Some((child.pid, child.ended()?.0)));
+        self.converter.exit = ended.map(|(pid, exit)| (pid as u32, exit_text(exit)));
         self.sources.round(&mut self.converter, true);
         self.sources.report_losses(&mut self.converter);
-        Ok(self.end(reason))
+        Ok(self.end(reason, used))
     }
 
-    fn reason_to_stop(&self) -> Option<Reason> {
-        if self.child.ended().is_some() {
+    fn meter(&self, processes: impl Iterator<Item = u32>) -> Meter {
+        let scope = self.plan.clock().map_or(self.plan.common.scope, |(_, chosen)| chosen.scope);
+        Meter::begin(self.measured.clone(), scope, processes)
+    }
+
+    /// Looks after what the clock brings: the begin of sampling, and who is left.
+    fn look(&mut self, progress: &mut Progress) -> io::Result<()> {
+        let now = sys::monotonic_ns();
+        if progress.meter.is_none() && now >= progress.begin {
+            self.sources.enable(true)?;
+            progress.meter = Some(self.meter(self.converter.processes()));
+        }
+        let is_time = now.saturating_sub(progress.looked) >= LOOK;
+        if is_time || self.subject.child().is_some() {
+            progress.over = self.subject.is_over();
+        }
+        if is_time {
+            progress.looked = now;
+            progress.meter.iter_mut().for_each(Meter::attend);
+        }
+        Ok(())
+    }
+
+    fn reason_to_stop(&self, progress: &Progress) -> Option<Reason> {
+        if progress.over {
             return Some(Reason::Exit);
         }
-        if self.child.is_aborted() {
+        if self.subject.is_stopped() {
             return Some(Reason::Interrupt);
         }
         if self.converter.sink.has_failed() {
             return Some(Reason::Closed);
         }
-        let is_over = self.deadline.is_some_and(|deadline| sys::monotonic_ns() >= deadline);
-        is_over.then_some(Reason::Duration)
+        (sys::monotonic_ns() >= progress.end).then_some(Reason::Duration)
     }
 
-    fn end(self, reason: Reason) -> Outcome {
-        let Self { plan, sources, converter, child, .. } = self;
-        let counts = converter.counts;
+    /// The CPU time used while there was sampling, as far as what was used can be sampled.
+    fn used(&self, meter: Option<Meter>) -> Option<u64> {
+        let mut meter = meter?;
+        let child = self.subject.child().filter(|child| child.ended().is_some());
+        let ended = child.map(|child| child.pid as u32);
+        if let Some((_, usage)) = child.and_then(Child::ended) {
+            meter.ended(ended.unwrap_or_default(), usage);
+        }
+        meter.read(self.converter.processes().filter(|&pid| Some(pid) != ended))
+    }
+
+    fn end(self, reason: Reason, task_ns: Option<u64>) -> Outcome {
+        let Self { plan, sources, converter, subject, .. } = self;
+        let (counts, sums) = (converter.counts, converter.sums);
         let mut stream = converter.sink;
         let totals = stream.totals();
         let own = sys::own_usage();
-        let ended = child.ended();
-        let task_ns = ended.map(|(_, usage)| used(usage, plan.scope));
-        let sampled_ns = (plan.event.unit == "ns").then_some(counts.weight);
+        let clock = plan.clock().and_then(|(number, _)| sums.get(number).copied());
+        let summary = Summary {
+            samples: totals.samples,
+            incomplete: counts.incomplete,
+            lost: counts.lost,
+            side_lost: counts.side_lost,
+            late: sources.late(),
+            task_ns,
+            clock,
+            recorder_ns: own.user_ns + own.kernel_ns,
+            recorder_bytes: procfs::own_peak().unwrap_or(own.memory),
+            frequency: plan.frequency,
+        };
+        let ended = subject.child().and_then(Child::ended);
         stream.take(&Record::End(Box::new(End {
             reason: reason.word().into(),
             status: ended.map(|(exit, _)| u64::from(exit.code())),
             time: Some(sys::monotonic_ns()),
             samples: totals.samples,
             records: totals.records,
-            lost: counts.lost,
-            late: Some(sources.late()),
-            incomplete: Some(counts.incomplete),
+            lost: summary.lost.values().sum(),
+            late: Some(summary.late),
+            incomplete: Some(summary.incomplete.values().sum()),
             task_ns,
-            sampled_ns,
-            recorder_ns: Some(own.user_ns + own.kernel_ns),
-            recorder_bytes: Some(own.memory),
-            more: Vec::new(),
+            sampled_ns: clock.map(|sum| sum.weight),
+            recorder_ns: Some(summary.recorder_ns),
+            recorder_bytes: Some(summary.recorder_bytes),
+            ..End::default()
         })));
-        let summary = Summary {
-            samples: totals.samples,
-            incomplete: counts.incomplete,
-            lost: counts.lost,
-            side_lost: counts.side_lost,
-            task_ns,
-            sampled_ns,
-        };
         Outcome { error: stream.finish().err(), summary }
     }
 }
 
-/// What of a usage can be sampled.
-fn used(usage: Usage, scope: Scope) -> u64 {
-    match scope {
-        Scope::User => usage.user_ns,
-        Scope::Kernel => usage.kernel_ns,
-        Scope::Both => usage.user_ns + usage.kernel_ns,
+/// Milliseconds until `then`, rounded up; `otherwise` when that is past.
+fn milliseconds_to(then: u64, now: u64, otherwise: i32) -> i32 {
+    match then.saturating_sub(now) {
+        0 => otherwise,
+        left => i32::try_from(left.div_ceil(1_000_000)).unwrap_or(i32::MAX),
     }
 }
 
@@ -196,48 +241,5 @@ fn exit_text(exit: Exit) -> String {
     match exit {
         Exit::Status(status) => status.to_string(),
         Exit::Signal(signal) => format!("signal {signal}"),
-    }
-}
-
-fn head(args: &Args) -> anyhow::Result<Head> {
-    let utc = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    Ok(Head {
-        run: RunId(sys::random().context("cannot get random bits")?),
-        clock: b"monotonic".to_vec(),
-        time: Some(sys::monotonic_ns()),
-        utc: utc.ok().and_then(|utc| u64::try_from(utc.as_nanos()).ok()),
-        host: host::setting("kernel/hostname").into(),
-        os: host::system().into(),
-        arch: std::env::consts::ARCH.into(),
-        cpu: host::cpu_model().into(),
-        cpus: Some(host::online_cpus().len() as u64),
-        page: Some(sys::page_size() as u64),
-        command: shell::quoted(&args.command),
-        more: Vec::new(),
-    })
-}
-
-fn step() -> Step {
-    Step {
-        tool: b"nprof-record".to_vec(),
-        version: env!("CARGO_PKG_VERSION").into(),
-        command: shell::quoted(std::env::args_os()),
-        more: Vec::new(),
-    }
-}
-
-/// The event as it was opened.
-fn event(asked: &str, plan: &Plan) -> Event {
-    Event {
-        id: EVENT,
-        name: plan.event.name.into(),
-        asked: if asked == plan.event.name { Vec::new() } else { asked.into() },
-        unit: plan.event.unit.into(),
-        period: None,
-        frequency: Some(plan.frequency),
-        scope: plan.scope.word().into(),
-        unwind: plan.unwind.word().into(),
-        fallback: plan.fallback.clone().into(),
-        more: Vec::new(),
     }
 }

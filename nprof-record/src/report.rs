@@ -5,18 +5,26 @@ use std::io::{self, Write};
 use std::rc::Rc;
 
 use anyhow::{Context, bail};
+use nprof_format::Record;
 use nprof_format::escape::escaped;
 
 use crate::FAILURE;
 use crate::args::Args;
-use crate::child::{Child, Waiting};
-use crate::event::Scope;
+use crate::child::Waiting;
+use crate::convert::Converter;
+use crate::event::{self, Asked, Catalog, Encoding, Scope};
+use crate::head;
 use crate::host;
+use crate::intern::Sink;
 use crate::output::{Destination, Opened};
-use crate::record::{Outcome, Recording, Summary};
-use crate::session::{self, Plan, Reach};
-use crate::sources::{Kernel, Sources};
+use crate::process::Tree;
+use crate::procfs;
+use crate::record::{Outcome, Recording};
+use crate::session::{self, Plan, Reach, Request, Wanted};
+use crate::sources::{Kernel, Sources, Whom};
+use crate::subject::Subject;
 use crate::sys::{self, Signals};
+use crate::target::Target;
 
 /// Says something on standard error, on one line.
 pub(crate) fn say(message: &str) {
@@ -24,220 +32,232 @@ pub(crate) fn say(message: &str) {
     let _ = writeln!(io::stderr(), "nprof-record: {message}");
 }
 
-/// Runs the command and records it. Gives the status to exit with.
+/// Records what the command line says. Gives the status to exit with.
 ///
 /// # Errors
 ///
-/// What kept the command from being started at all.
+/// What kept the recording from being started at all.
 pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
+    if args.list {
+        return list();
+    }
     let destination = match Destination::for_option(args.output.as_deref()) {
         Ok(destination) => destination,
         Err(usage) => bail!(usage),
     };
-    let plan = plan(args)?;
+    let target = Target::find(args)?;
+    let cpus = args.cpus.as_ref().map_or_else(host::online_cpus, |cpus| cpus.0.clone());
+    let group = target.group()?;
+    let plan = plan(args, &target, &Kernel { group: group.as_ref() }, cpus[0])?;
     let signals = Rc::new(Signals::block().context("cannot receive signals")?);
-    let descriptors = sys::raise_descriptor_limit();
-    let output_to_error = destination == Destination::Stdout;
-    let waiting = Waiting::fork(&args.command, output_to_error, &signals, descriptors)?;
-    let (sources, output) = match prepare(&plan, &destination, waiting.pid) {
-        Ok(prepared) => prepared,
-        Err(error) => {
-            waiting.cancel();
-            return Err(error);
-        }
-    };
-    let child = match waiting.execute() {
-        Ok(child) => Rc::new(child),
-        Err(error) => {
-            output.abandon();
-            return Ok(not_executed(args, &error));
-        }
-    };
-    let recorded = record(args, plan, sources, output, &child, &signals);
-    child.wait(&signals).context("cannot wait for the command")?;
-    Ok(conclude(args, &child, recorded))
+    let run = Run { args, destination, target, cpus, group, plan, signals };
+    match &run.target {
+        Target::Command(_) => run.launch(),
+        _ => run.attach(),
+    }
 }
 
-fn plan(args: &Args) -> anyhow::Result<Plan> {
-    let request = args.request();
+/// Prints the events of this machine.
+fn list() -> anyhow::Result<u8> {
+    let paranoid = host::setting("kernel/perf_event_paranoid").parse().ok();
+    let kernel = Kernel { group: None };
+    let cpus = host::online_cpus();
+    let attempt = |encoding: &Encoding| session::attempt(&kernel, encoding, cpus[0]);
+    let listed = event::list(&Catalog::of_this_machine(), attempt, paranoid);
+    match io::stdout().write_all(event::print(&listed).as_bytes()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(error).context("cannot write the list")
+        }
+        _ => Ok(0),
+    }
+}
+
+fn plan(args: &Args, target: &Target, kernel: &Kernel<'_>, cpu: u32) -> anyhow::Result<Plan> {
     let highest = host::setting("kernel/perf_event_max_sample_rate").parse().ok();
-    if let Some(highest) = highest.filter(|&highest: &u64| request.frequency > highest) {
+    if let Some(highest) = highest.filter(|&highest: &u64| args.frequency > highest) {
         bail!(
-            "-F {}: the kernel allows {highest} samples per second (kernel.perf_event_max_sample_rate)",
-            request.frequency
+            "-F {}: the kernel allows {highest} samples per second \
+             (sysctl kernel.perf_event_max_sample_rate)",
+            args.frequency
         );
     }
-    let cpu = host::online_cpus()[0];
-    let plan = session::plan(&Kernel, &request, cpu).map_err(|refusal| {
+    let catalog = Catalog::of_this_machine();
+    let wanted = |asked: &Asked| {
+        let candidates = catalog.candidates(asked).map_err(|why| anyhow::anyhow!("-e: {why}"))?;
+        let (name, interval, scope) = (asked.name.clone(), asked.interval, asked.scope);
+        anyhow::Ok(Wanted { name, candidates, interval, scope })
+    };
+    let request = Request {
+        events: args.event.iter().map(wanted).collect::<Result<_, _>>()?,
+        frequency: args.frequency,
+        unwind: args.unwind(),
+        stack_size: args.stack_size,
+        scope: args.sampled(),
+        reaches: target.reaches(args.scope),
+        delayed: args.times().delay.is_some(),
+    };
+    let plan = session::plan(kernel, &request, cpu).map_err(|refusal| {
         let paranoid = host::setting("kernel/perf_event_paranoid").parse().ok();
         anyhow::anyhow!(refusal.explain(paranoid))
     })?;
-    if plan.reach == Reach::Task {
-        let kernel = if plan.scope == request.scope { "" } else { "the kernel and " };
+    if plan.common.reach == Reach::Task && request.reaches.contains(&Reach::System) {
+        let kernel = match (request.scope, plan.common.scope) {
+            (Scope::Both, Scope::User) => "the kernel and ",
+            _ => "",
+        };
         say(&format!(
-            "not privileged: {kernel}most of what short-lived processes do will not be seen \
-             (run as root or with CAP_PERFMON to see it)"
+            "not privileged: {kernel}most of what short-lived processes and threads do will not \
+             be seen (run as root or with CAP_PERFMON to see it)"
         ));
     }
     Ok(plan)
 }
 
-fn prepare(plan: &Plan, destination: &Destination, pid: i32) -> anyhow::Result<(Sources, Opened)> {
-    let sources = Sources::open(plan, &host::online_cpus(), pid)?;
-    let output = destination.open(pid)?;
-    sources.enable()?;
-    Ok((sources, output))
-}
-
-fn record(
-    args: &Args,
+/// A recording about to begin.
+struct Run<'a> {
+    args: &'a Args,
+    destination: Destination,
+    target: Target,
+    cpus: Vec<u32>,
+    /// The control group's directory.
+    group: Option<std::fs::File>,
     plan: Plan,
-    sources: Sources,
-    output: Opened,
-    child: &Rc<Child>,
-    signals: &Rc<Signals>,
-) -> anyhow::Result<Outcome> {
-    let stream = output.begin(child.clone(), signals.clone()).context("cannot write the stream")?;
-    let recording = Recording::begin(args, plan, sources, stream, child.clone(), signals.clone())?;
-    recording.run().context("cannot wait for events")
+    signals: Rc<Signals>,
 }
 
-fn not_executed(args: &Args, error: &io::Error) -> u8 {
-    let name = escaped(args.command[0].as_encoded_bytes());
-    let is_missing = error.raw_os_error() == Some(libc::ENOENT);
-    say(&format!(
-        "{name}: {}",
-        if is_missing { "command not found".to_owned() } else { error.to_string() }
-    ));
-    if is_missing { 127 } else { 126 }
-}
-
-/// Says what there is to say, and gives the status to exit with.
-fn conclude(args: &Args, child: &Child, recorded: anyhow::Result<Outcome>) -> u8 {
-    let status = child.status();
-    let outcome = match recorded {
-        Ok(outcome) => outcome,
-        Err(error) => {
-            say(&format!("{error:#}"));
-            return if status == 0 { FAILURE } else { status };
-        }
-    };
-    let was_written = match outcome.error {
-        None => true,
-        Some(error) if error.kind() == io::ErrorKind::BrokenPipe => return status,
-        Some(error) => {
-            say(&format!("cannot write the stream: {error}; it ends early"));
-            false
-        }
-    };
-    for line in remarks(&outcome.summary, args) {
-        say(&line);
-    }
-    if was_written || status != 0 { status } else { FAILURE }
-}
-
-/// So many samples are expected of a command that something is wrong when there are none.
-const EXPECTED: u64 = 10;
-
-/// What is worth saying about a recording.
-fn remarks(summary: &Summary, args: &Args) -> Vec<String> {
-    let mut remarks = Vec::new();
-    let request = args.request();
-    // A command that ends before its first sample is nothing unusual; reports tell.
-    let expected =
-        summary.task_ns.map_or(0, |ns| ns.saturating_mul(request.frequency) / 1_000_000_000);
-    if summary.samples == 0 && (args.verbose || expected >= EXPECTED) {
-        let used = summary.task_ns.map_or(String::new(), |ns| {
-            let of = if request.scope == Scope::Kernel { "in the kernel" } else { "of CPU time" };
-            format!(": the command used {} {of}", milliseconds(ns))
-        });
-        let rate = (request.frequency * 10 + 3).min(9973).max(request.frequency);
-        remarks.push(format!("0 samples{used}; try -F {rate}"));
-    }
-    if summary.lost > 0 {
-        remarks.push(format!(
-            "{} samples were lost, the rings were full: try a lower -F or --stack-size",
-            summary.lost
-        ));
-    }
-    if summary.side_lost > 0 {
-        let count = summary.side_lost;
-        remarks.push(format!(
-            "{count} records of processes and mappings were lost: some frames may be wrong"
-        ));
-    }
-    if args.verbose {
-        remarks.push(summary_line(summary));
-    }
-    remarks
-}
-
-fn summary_line(summary: &Summary) -> String {
-    let Summary { samples, incomplete, lost, .. } = summary;
-    let plural = if *samples == 1 { "" } else { "s" };
-    let mut line =
-        format!("{samples} sample{plural}, {lost} lost, {incomplete} with an incomplete stack");
-    if let (Some(sampled), Some(used)) =
-        (summary.sampled_ns, summary.task_ns.filter(|&used| used > 0))
-    {
-        let share = sampled as f64 * 100.0 / used as f64;
-        line += &format!(
-            "; sampled {} of {} CPU time ({share:.1} %)",
-            milliseconds(sampled),
-            milliseconds(used)
-        );
-    }
-    line
-}
-
-fn milliseconds(ns: u64) -> String {
-    match ns {
-        0..10_000_000 => format!("{:.1} ms", ns as f64 / 1e6),
-        _ => format!("{} ms", ns / 1_000_000),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use clap::Parser;
-
-    fn args(words: &[&str]) -> Args {
-        Args::try_parse_from([&["nprof-record"], words].concat()).expect("valid")
-    }
-
-    #[test]
-    fn nothing_is_said_when_all_is_well() {
-        let summary = Summary { samples: 5, ..Summary::default() };
-        assert!(remarks(&summary, &args(&["x"])).is_empty());
-    }
-
-    #[test]
-    fn no_samples_come_with_a_remedy() {
-        let summary = Summary { task_ns: Some(4_200_000), ..Summary::default() };
-        assert!(remarks(&summary, &args(&["x"])).is_empty(), "it was too short for one");
-        let said = remarks(&summary, &args(&["-v", "x"]));
-        assert_eq!(said[0], "0 samples: the command used 4.2 ms of CPU time; try -F 9973");
-        let summary = Summary { task_ns: Some(42_000_000), ..Summary::default() };
-        let said = remarks(&summary, &args(&["x"]));
-        assert_eq!(said, ["0 samples: the command used 42 ms of CPU time; try -F 9973"]);
-    }
-
-    #[test]
-    fn coverage_is_sampled_time_of_used_time() {
-        let summary = Summary {
-            samples: 90,
-            incomplete: 1,
-            task_ns: Some(100_000_000),
-            sampled_ns: Some(90_000_000),
-            ..Summary::default()
+impl Run<'_> {
+    /// Starts a command and records it.
+    fn launch(self) -> anyhow::Result<u8> {
+        let descriptors = sys::raise_descriptor_limit();
+        let output_to_error = self.destination == Destination::Stdout;
+        let waiting =
+            Waiting::fork(&self.args.command, output_to_error, &self.signals, descriptors)?;
+        let pid = waiting.pid as u32;
+        let (sources, output) = match self.prepare(Whom::Task(pid), pid) {
+            Ok(prepared) => prepared,
+            Err(error) => {
+                waiting.cancel();
+                return Err(error);
+            }
         };
-        let said = remarks(&summary, &args(&["-v", "x"]));
-        assert_eq!(
-            said,
-            [
-                "90 samples, 0 lost, 1 with an incomplete stack; sampled 90 ms of 100 ms CPU time (90.0 %)"
-            ]
-        );
+        let subject = match waiting.execute() {
+            Ok(child) => Rc::new(Subject::command(child)),
+            Err(error) => {
+                output.abandon();
+                return Ok(self.not_executed(&error));
+            }
+        };
+        let recorded = self.record(sources, output, &subject, Tree::awaiting(pid));
+        subject.wait(&self.signals).context("cannot wait for the command")?;
+        Ok(self.conclude(&subject, recorded, pid))
+    }
+
+    /// Records what is there.
+    fn attach(self) -> anyhow::Result<u8> {
+        sys::raise_descriptor_limit();
+        let (subject, tree, whom) = match &self.target {
+            Target::Processes(pids) => {
+                (Subject::processes(pids), Tree::default(), Whom::Processes(pids))
+            }
+            _ => (Subject::everyone(), Tree::of_everyone(), Whom::Everyone),
+        };
+        let pid = match &self.target {
+            Target::Processes(pids) => pids[0],
+            _ => std::process::id(),
+        };
+        let (sources, output) = self.prepare(whom, pid)?;
+        let subject = Rc::new(subject);
+        let recorded = self.record(sources, output, &subject, tree);
+        Ok(self.conclude(&subject, recorded, pid))
+    }
+
+    /// Opens the events, for `whom` where not for all CPUs, and the output.
+    fn prepare(&self, whom: Whom<'_>, pid: u32) -> anyhow::Result<(Sources, Opened)> {
+        let reach = self.plan.common.reach;
+        let whom = match (reach, &self.group) {
+            (Reach::System, _) => Whom::Everyone,
+            (Reach::Group, Some(group)) => Whom::Group(group),
+            _ => whom,
+        };
+        if let Target::Command(Some(own)) = &self.target {
+            own.enter(pid as i32)?;
+        }
+        let sources = Sources::open(&self.plan, &self.cpus, whom)?;
+        let output = self.destination.open(pid)?;
+        // What is inherited by a command begins by itself when it executes.
+        if reach != Reach::Task || !matches!(self.target, Target::Command(_)) {
+            let samples = self.args.times().delay.is_none();
+            sources.enable(samples).context("cannot enable an event")?;
+        }
+        Ok((sources, output))
+    }
+
+    fn record(
+        &self,
+        sources: Sources,
+        output: Opened,
+        subject: &Rc<Subject>,
+        tree: Tree,
+    ) -> anyhow::Result<Outcome> {
+        let stream = output.begin(subject.clone(), self.signals.clone());
+        let mut stream = stream.context("cannot write the stream")?;
+        stream.take(&Record::Head(Box::new(head::head(self.target.described(self.args))?)));
+        stream.take(&Record::Step(Box::new(head::step())));
+        let (unwind, depth) = (self.plan.common.unwind, self.args.depth());
+        let mut converter = Converter::new(stream, head::events(&self.plan), unwind, depth, tree);
+        if let Target::Processes(pids) = &self.target {
+            for &pid in pids {
+                procfs::threads(pid).into_iter().for_each(|tid| converter.adopt(pid, tid));
+                converter.read_maps(pid);
+            }
+        }
+        let recording = Recording {
+            plan: self.plan.clone(),
+            sources,
+            converter,
+            subject: subject.clone(),
+            signals: self.signals.clone(),
+            times: self.args.times(),
+            measured: self.target.measured(&self.cpus),
+        };
+        recording.run().context("cannot wait for events")
+    }
+
+    fn not_executed(&self, error: &io::Error) -> u8 {
+        let name = escaped(self.args.command[0].as_encoded_bytes());
+        let is_missing = error.raw_os_error() == Some(libc::ENOENT);
+        let why = if is_missing { "command not found".to_owned() } else { error.to_string() };
+        say(&format!("{name}: {why}"));
+        if is_missing { 127 } else { 126 }
+    }
+
+    /// Says what there is to say, and gives the status to exit with.
+    fn conclude(&self, subject: &Subject, recorded: anyhow::Result<Outcome>, pid: u32) -> u8 {
+        let status = subject.status();
+        let failed = if status == 0 { FAILURE } else { status };
+        let outcome = match recorded {
+            Ok(outcome) => outcome,
+            Err(error) => {
+                say(&format!("{error:#}"));
+                return failed;
+            }
+        };
+        let was_written = match outcome.error {
+            None => true,
+            Some(error) if error.kind() == io::ErrorKind::BrokenPipe => return status,
+            Some(error) => {
+                say(&format!("cannot write the stream: {error}; it ends early"));
+                false
+            }
+        };
+        for line in outcome.summary.remarks() {
+            say(&line);
+        }
+        if !self.args.quiet {
+            let name = self.destination.chosen_name(pid);
+            let into = name.map_or_else(String::new, |name| format!("; wrote {name}"));
+            say(&format!("{}{into}", outcome.summary.line()));
+        }
+        if was_written { status } else { failed }
     }
 }

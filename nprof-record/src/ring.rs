@@ -149,9 +149,16 @@ pub(crate) fn time(header: Header, bytes: &[u8]) -> Option<u64> {
     Fields(bytes.get(at..)?).u64()
 }
 
-/// Whose a sample is, without reading the rest of it. `bytes` is the whole record.
-pub(crate) fn sampled_task(bytes: &[u8]) -> Option<u32> {
-    Fields(bytes.get(HEADER + 20..)?).u32()
+/// Which thread made a record, without reading the rest of it. `bytes` is the whole record.
+pub(crate) fn task(header: Header, bytes: &[u8]) -> Option<u32> {
+    let at = if header.is_sample() { HEADER + 20 } else { bytes.len().checked_sub(TRAILER)? + 4 };
+    Fields(bytes.get(at..)?).u32()
+}
+
+/// The id of the event that made a record, as [`crate::sys::event_id`] gives it.
+pub(crate) fn identifier(header: Header, bytes: &[u8]) -> Option<u64> {
+    let at = if header.is_sample() { HEADER } else { bytes.len().checked_sub(8)? };
+    Fields(bytes.get(at..)?).u64()
 }
 
 /// Reads a whole record; `None` when it is not what its header says.
@@ -200,7 +207,7 @@ fn read_mmap(mut fields: Fields<'_>) -> Option<Mmap<'_>> {
     let (pid, _tid) = (fields.u32()?, fields.u32()?);
     let (start, length, offset) = (fields.u64()?, fields.u64()?, fields.u64()?);
     // Never a build ID: that was not asked for. The header may say so all the same, where another
-    // recorder asked (see `Plan::side_attr`).
+    // recorder asked (see `Common::side_attr`).
     let identity = Identity {
         device: (fields.u32()?, fields.u32()?),
         inode: fields.u64()?,
@@ -351,7 +358,7 @@ mod tests {
         assert!(!sample.compat);
         let header = Header::read(&bytes).expect("a header");
         assert_eq!(time(header, &bytes), Some(77));
-        assert_eq!(sampled_task(&bytes), Some(11));
+        assert_eq!((task(header, &bytes), identifier(header, &bytes)), (Some(11), Some(9)));
     }
 
     #[test]

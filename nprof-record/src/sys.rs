@@ -1,9 +1,11 @@
-//! Every system call that needs `unsafe`: perf events and their rings, processes, signals.
+//! Every system call that needs `unsafe`: perf events and their rings, mounts, processes,
+//! signals.
 //!
 //! What leaves this module is safe to use in any order: owned descriptors, plain numbers, and a
 //! ring that can only be read or advanced.
 #![allow(unsafe_code)]
 
+mod mount;
 mod perf;
 mod process;
 mod signals;
@@ -12,9 +14,11 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-pub(crate) use perf::{Ring, disable, enable, perf_event_open};
+pub(crate) use mount::detached_tracefs;
+pub(crate) use perf::{Ring, Whose, disable, enable, event_id, perf_event_open, share_ring};
 pub(crate) use process::{
-    Exit, Start, Usage, fork_waiting, own_usage, raise_descriptor_limit, reap,
+    Exit, Start, Usage, clock_tick_ns, cpu_time_of, fork_waiting, own_usage,
+    raise_descriptor_limit, reap,
 };
 pub(crate) use signals::{Signals, kill};
 

@@ -10,20 +10,62 @@ use perf_event_open_sys::bindings::{self, perf_event_attr, perf_event_mmap_page}
 
 use super::{check, page_size};
 
+/// Whose events are counted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Whose<'a> {
+    /// Everyone's.
+    All,
+    /// Those of one task, 0 for our own.
+    Task(i32),
+    /// Those of the tasks in a control group, given its directory in the cgroup v2 hierarchy.
+    Group(&'a File),
+}
+
 /// Opens a perf event, perf_event_open(2); closed on exec.
 ///
 /// # Errors
 ///
 /// What the kernel says; see [`crate::session`] for what it means.
-pub(crate) fn perf_event_open(attr: &perf_event_attr, pid: i32, cpu: i32) -> io::Result<File> {
+pub(crate) fn perf_event_open(
+    attr: &perf_event_attr,
+    whose: Whose<'_>,
+    cpu: i32,
+) -> io::Result<File> {
     let mut attr = *attr;
-    let flags = libc::c_ulong::from(bindings::PERF_FLAG_FD_CLOEXEC);
+    let (pid, flags) = match whose {
+        Whose::All => (-1, 0),
+        Whose::Task(tid) => (tid, 0),
+        Whose::Group(directory) => (directory.as_raw_fd(), bindings::PERF_FLAG_PID_CGROUP),
+    };
+    let flags = libc::c_ulong::from(flags | bindings::PERF_FLAG_FD_CLOEXEC);
     // SAFETY: `attr` is a live, initialized structure whose `size` field is its own size (set by
     // the session), and the kernel writes to no more than that field.
     let fd = unsafe { perf::perf_event_open(&raw mut attr, pid, cpu, -1, flags) };
     let fd = check(fd)?;
     // SAFETY: the kernel has just given us this descriptor, and nobody else knows it.
     Ok(unsafe { File::from_raw_fd(fd) })
+}
+
+/// The id the records of an event carry, those of events inherited from it too.
+///
+/// # Errors
+///
+/// What ioctl(2) says.
+pub(crate) fn event_id(event: &File) -> io::Result<u64> {
+    let mut id = 0;
+    // SAFETY: the descriptor is live, and the kernel writes one u64 to a live variable.
+    check(unsafe { perf::ioctls::ID(event.as_raw_fd(), &raw mut id) })?;
+    Ok(id)
+}
+
+/// Makes an event write to the ring that is mapped onto another one.
+///
+/// # Errors
+///
+/// What ioctl(2) says: EINVAL when they are not of the same CPU and clock.
+pub(crate) fn share_ring(event: &File, owner: &File) -> io::Result<()> {
+    // SAFETY: both descriptors are live, and the request takes no pointer.
+    check(unsafe { perf::ioctls::SET_OUTPUT(event.as_raw_fd(), owner.as_raw_fd()) }).map(drop)
 }
 
 /// Begins counting.

@@ -56,6 +56,27 @@ pub(crate) fn own_usage() -> Usage {
     usage.into()
 }
 
+/// The CPU time all threads of a process used so far, the ended ones too, ns; `None` when it is
+/// gone.
+pub(crate) fn cpu_time_of(pid: u32) -> Option<u64> {
+    let mut clock = 0;
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `clock` is a live variable to write to.
+    if unsafe { libc::clock_getcpuclockid(pid as libc::pid_t, &raw mut clock) } != 0 {
+        return None;
+    }
+    // SAFETY: `time` is a live timespec to write to.
+    check(unsafe { libc::clock_gettime(clock, &raw mut time) }).ok()?;
+    Some(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+}
+
+/// How long a clock tick of /proc's times is, ns.
+pub(crate) fn clock_tick_ns() -> u64 {
+    // SAFETY: takes and gives a number.
+    let ticks = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
+    1_000_000_000 / u64::try_from(ticks).unwrap_or(100).max(1)
+}
+
 /// How a child ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {

@@ -1,6 +1,8 @@
-//! The recorder run for real: as a command that runs another, and on programs whose stacks are
-//! known. Where recording is not permitted, or there is no compiler, the tests say so and pass.
+//! The recorder run for real: as a command that runs another, attached to what runs already, and
+//! on programs whose stacks are known. Where recording is not permitted, or there is no compiler,
+//! the tests say so and pass.
 
+mod attach;
 mod command;
 mod stacks;
 mod support;

@@ -77,9 +77,14 @@ pub(crate) struct Seen {
 /// A stream as the tests look at it.
 pub(crate) struct Stream {
     pub(crate) verdict: Verdict,
+    /// The last one.
     pub(crate) event: Event,
+    /// All of them, by their names.
+    pub(crate) events: Vec<String>,
     pub(crate) end: Option<End>,
     pub(crate) samples: Vec<Seen>,
+    /// Where there are samples of.
+    pub(crate) cpus: Vec<u32>,
     /// The names and exit values of tasks.
     pub(crate) tasks: usize,
     pub(crate) exits: Vec<String>,
@@ -92,8 +97,10 @@ impl Stream {
         let mut stream = Self {
             verdict: Verdict::Damaged,
             event: Event::default(),
+            events: Vec::new(),
             end: None,
             samples: Vec::new(),
+            cpus: Vec::new(),
             tasks: 0,
             exits: Vec::new(),
             executed: Vec::new(),
@@ -103,7 +110,10 @@ impl Stream {
         while let Some(record) = reader.next().expect("a stream") {
             tables.apply(&record);
             match &record {
-                Record::Event(event) => stream.event = (**event).clone(),
+                Record::Event(event) => {
+                    stream.event = (**event).clone();
+                    stream.events.push(String::from_utf8_lossy(&event.name).into_owned());
+                }
                 Record::End(end) => stream.end = Some((**end).clone()),
                 Record::Task(_) => stream.tasks += 1,
                 Record::Change(change) => {
@@ -117,6 +127,9 @@ impl Stream {
                 Record::Sample(sample) => {
                     let task = tables.task(sample.task).expect("a task");
                     let comm = String::from_utf8_lossy(tables.names.get(task.comm)).into_owned();
+                    if !stream.cpus.contains(&sample.cpu) {
+                        stream.cpus.push(sample.cpu);
+                    }
                     let (frames, mark) = frames(&tables, sample.node);
                     stream.samples.push(Seen { comm, weight: sample.weight, mark, frames });
                 }
@@ -130,6 +143,12 @@ impl Stream {
     /// Reads the stream in a file.
     pub(crate) fn of_file(path: &str) -> Self {
         Self::read(&std::fs::read(path).expect("a file"))
+    }
+
+    /// How much of the CPU time used was sampled, as a share.
+    pub(crate) fn coverage(&self) -> f64 {
+        let end = self.end.as_ref().expect("an end");
+        end.sampled_ns.expect("a clock") as f64 / end.task_ns.expect("known").max(1) as f64
     }
 
     /// How many of the samples have a complete stack, as a share.

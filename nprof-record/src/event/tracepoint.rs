@@ -1,0 +1,160 @@
+//! Tracepoints: `system:name`, with a number the kernel tells in tracefs. Where tracefs is not
+//! mounted, those who might mount it get it without: see [`crate::sys::detached_tracefs`].
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use perf_event_open_sys::bindings as perf;
+
+use super::{Encoding, Event, Pace, pmu};
+
+/// Where tracefs is mounted, if it is.
+const PLACES: [&str; 2] = ["sys/kernel/tracing/events", "sys/kernel/debug/tracing/events"];
+
+/// What lets a group read it: the numbers are not for everyone, whatever the mount's mode.
+const LET_GROUP: &str = "`mount -o remount,mode=750,gid=GROUP /sys/kernel/tracing`";
+
+/// The tracepoints of a machine.
+#[derive(Debug)]
+pub(crate) struct Tracepoints {
+    /// The directory `events` of tracefs.
+    events: PathBuf,
+    /// What keeps it there.
+    _mount: Option<OwnedFd>,
+}
+
+/// Gets a tracefs that is mounted nowhere.
+pub(crate) type Mount = fn() -> io::Result<OwnedFd>;
+
+impl Tracepoints {
+    /// Finds them on the machine below `root`.
+    ///
+    /// # Errors
+    ///
+    /// Why there are none, and what to do about it.
+    pub(crate) fn find(root: &Path, mount: Mount) -> Result<Self, String> {
+        let mut denied = None;
+        for place in PLACES.map(|place| root.join(place)) {
+            match fs::read_dir(&place) {
+                Ok(_) => return Ok(Self { events: place, _mount: None }),
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                    denied.get_or_insert(place);
+                }
+                Err(_) => {}
+            }
+        }
+        match mount() {
+            Ok(mount) => {
+                let events = format!("/proc/self/fd/{}/events", mount.as_raw_fd()).into();
+                Ok(Self { events, _mount: Some(mount) })
+            }
+            Err(error) => Err(absent(&error, denied.as_deref())),
+        }
+    }
+
+    /// The tracepoint with a name; `None` if there is none. What perf cannot open has no number,
+    /// and counts as none.
+    ///
+    /// # Errors
+    ///
+    /// Why its number cannot be had, and what to do about it.
+    pub(crate) fn event(&self, name: &str) -> Option<Result<Event, String>> {
+        let id = match self.id(name) {
+            Ok(id) => id,
+            Err(error) => {
+                let remedy = match error.kind() {
+                    io::ErrorKind::NotFound => return None,
+                    io::ErrorKind::PermissionDenied => format!(": run as root, or {LET_GROUP}"),
+                    _ => String::new(),
+                };
+                let why = format!("cannot read the number of the tracepoint: {error}{remedy}");
+                return Some(Err(why));
+            }
+        };
+        let kind = perf::PERF_TYPE_TRACEPOINT;
+        let encoding = Encoding { only_kernel: true, ..Encoding::new(kind, id) };
+        let encodings = vec![encoding];
+        Some(Ok(Event { name: name.to_owned(), unit: "count", pace: Pace::Each, encodings }))
+    }
+
+    fn id(&self, name: &str) -> io::Result<u64> {
+        let parts = name.split_once(':');
+        let parts =
+            parts.filter(|(system, name)| pmu::is_component(system) && pmu::is_component(name));
+        let (system, name) = parts.ok_or(io::ErrorKind::NotFound)?;
+        let text = pmu::read(&self.events.join(system).join(name).join("id"))?;
+        let invalid = |_| io::Error::new(io::ErrorKind::InvalidData, format!("{text:?}"));
+        text.parse::<u32>().map(u64::from).map_err(invalid)
+    }
+
+    /// The names of all of them, in order.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let mut names = Vec::new();
+        for system in pmu::entries(&self.events) {
+            let directory = self.events.join(&system);
+            let has_id = |name: &String| directory.join(name).join("id").exists();
+            let ours = pmu::entries(&directory).into_iter().filter(has_id);
+            names.extend(ours.map(|name| format!("{system}:{name}")));
+        }
+        names
+    }
+}
+
+/// Why there are no tracepoints, given why tracefs could not be got.
+fn absent(error: &io::Error, denied: Option<&Path>) -> String {
+    match (error.raw_os_error(), denied) {
+        (Some(libc::ENODEV), _) => "this kernel has no tracepoints (CONFIG_FTRACE)".to_owned(),
+        (_, Some(place)) => format!("cannot read {}: run as root, or {LET_GROUP}", place.display()),
+        _ => "tracefs is not mounted: run as root, or `mount -t tracefs nodev /sys/kernel/tracing`"
+            .to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::fake::Machine;
+
+    fn refused() -> io::Result<OwnedFd> {
+        Err(io::Error::from_raw_os_error(libc::EPERM))
+    }
+
+    #[test]
+    fn tracepoints_have_the_numbers_tracefs_tells() {
+        let machine = Machine::usual();
+        machine.tracepoint("odd", "wild", "seven\n");
+        machine.write("sys/kernel/tracing/events/sched/enable", "0");
+        machine.write("sys/kernel/tracing/events/ftrace/print/format", "no id, not for perf");
+        let tracepoints = Tracepoints::find(machine.root(), refused).expect("tracefs");
+        let event = tracepoints.event("sched:sched_switch").expect("there").expect("a number");
+        assert_eq!((event.encodings[0].kind, event.encodings[0].config), (2, 316));
+        assert!(event.encodings[0].only_kernel);
+        assert_eq!(event.pace, Pace::Each);
+        assert_eq!(
+            tracepoints.names(),
+            ["odd:wild", "sched:sched_switch", "syscalls:sys_enter_write"]
+        );
+        for name in ["sched:no", "sched:..", "..:sched", "sched:", "a:b:c", "sched", "ftrace:print"]
+        {
+            assert_eq!(tracepoints.event(name), None, "{name}");
+        }
+        let wild = tracepoints.event("odd:wild").expect("there");
+        assert!(wild.is_err_and(|why| why.contains("seven")));
+    }
+
+    #[test]
+    fn where_tracefs_cannot_be_had_the_remedy_is_named() {
+        let machine = Machine::new();
+        let said = Tracepoints::find(machine.root(), refused).expect_err("no tracefs");
+        assert!(said.contains("mount -t tracefs nodev /sys/kernel/tracing"), "{said}");
+        let none = || Err(io::Error::from_raw_os_error(libc::ENODEV));
+        let said = Tracepoints::find(machine.root(), none).expect_err("no tracefs");
+        assert!(said.contains("CONFIG_FTRACE"), "{said}");
+        let denied = absent(&io::Error::from_raw_os_error(libc::EPERM), Some(Path::new("/x")));
+        assert!(denied.contains("cannot read /x") && denied.contains("gid="), "{denied}");
+        machine.write("sys/kernel/debug/tracing/events/a/b/id", "5");
+        assert!(Tracepoints::find(machine.root(), refused).is_ok(), "the older place will do");
+    }
+}

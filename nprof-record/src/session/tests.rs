@@ -1,0 +1,233 @@
+use super::*;
+use perf_event_open_sys::bindings as perf;
+
+/// Refuses by a rule.
+struct Refuses<F>(F);
+
+impl<F: Fn(&perf_event_attr, Reach) -> i32> Perf for Refuses<F> {
+    fn attempt(
+        &self,
+        attr: &perf_event_attr,
+        _encoding: &Encoding,
+        reach: Reach,
+        _cpu: u32,
+    ) -> Result<(), i32> {
+        match (self.0)(attr, reach) {
+            0 => Ok(()),
+            errno => Err(errno),
+        }
+    }
+}
+
+fn planned(
+    request: &Request,
+    rule: impl Fn(&perf_event_attr, Reach) -> i32,
+) -> Result<Plan, Refusal> {
+    plan(&Refuses(rule), request, 0)
+}
+
+fn event(name: &str, unit: &'static str, kind: u32, config: u32) -> Event {
+    let encoding = Encoding { kind, config: u64::from(config), ..Encoding::default() };
+    let pace = if unit == "ns" { Pace::Rate(1_000_000_000) } else { Pace::Varies };
+    Event { name: name.to_owned(), unit, pace, encodings: vec![encoding] }
+}
+
+fn cycles() -> Event {
+    event("cycles", "cycles", perf::PERF_TYPE_HARDWARE, perf::PERF_COUNT_HW_CPU_CYCLES)
+}
+
+fn clock() -> Event {
+    event("cpu-clock", "ns", perf::PERF_TYPE_SOFTWARE, perf::PERF_COUNT_SW_CPU_CLOCK)
+}
+
+fn wanted(name: &str, candidates: Vec<Event>) -> Wanted {
+    Wanted { name: name.to_owned(), candidates, interval: None, scope: None }
+}
+
+fn request(events: Vec<Wanted>) -> Request {
+    Request {
+        events,
+        frequency: 997,
+        unwind: None,
+        stack_size: 32768,
+        scope: Scope::Both,
+        reaches: vec![Reach::System, Reach::Task],
+        delayed: false,
+    }
+}
+
+fn default_request() -> Request {
+    request(vec![wanted("nprof.clk_unhalted", vec![cycles(), clock()])])
+}
+
+fn clock_request() -> Request {
+    request(vec![wanted("cpu-clock", vec![clock()])])
+}
+
+fn is_hardware(attr: &perf_event_attr) -> bool {
+    attr.type_ == perf::PERF_TYPE_HARDWARE
+}
+
+fn samples(attr: &perf_event_attr) -> bool {
+    attr.config != u64::from(perf::PERF_COUNT_SW_DUMMY)
+}
+
+fn attr(plan: &Plan) -> perf_event_attr {
+    let chosen = &plan.events[0];
+    plan.common.sample_attr(&chosen.event.encodings[0], chosen.interval, chosen.scope, 0)
+}
+
+#[test]
+fn with_every_right_cycles_are_sampled_everywhere() {
+    let plan = planned(&default_request(), |_, _| 0).expect("a plan");
+    let (chosen, common) = (&plan.events[0], plan.common);
+    assert_eq!((chosen.event.name.as_str(), chosen.fallback.as_str()), ("cycles", ""));
+    assert_eq!(
+        (common.reach, common.scope, common.unwind),
+        (Reach::System, Scope::Both, Unwind::Dwarf)
+    );
+    let attr = attr(&plan);
+    assert_eq!((attr.inherit(), attr.exclude_callchain_user(), attr.exclude_kernel()), (0, 1, 0));
+}
+
+#[test]
+fn the_default_falls_back_by_name_and_a_named_event_fails() {
+    let none = |attr: &perf_event_attr, _| if is_hardware(attr) { libc::ENOENT } else { 0 };
+    let plan = planned(&default_request(), none).expect("a plan");
+    assert_eq!(plan.events[0].event.name, "cpu-clock");
+    assert!(plan.events[0].fallback.starts_with("cycles: "), "{}", plan.events[0].fallback);
+    let named = request(vec![wanted("cycles", vec![cycles()])]);
+    let refusal = planned(&named, none).expect_err("there is no counter");
+    assert!(refusal.explain(None).contains("the event cycles"), "{}", refusal.explain(None));
+}
+
+#[test]
+fn a_counter_that_is_held_is_no_reason_to_count_something_else() {
+    let held = |attr: &perf_event_attr, _| if is_hardware(attr) { libc::EBUSY } else { 0 };
+    assert_eq!(planned(&default_request(), held).expect_err("it is held").errno, libc::EBUSY);
+}
+
+#[test]
+fn several_events_are_each_what_was_asked() {
+    let mut kernel = wanted("cpu-clock", vec![clock()]);
+    kernel.interval = Some(5000);
+    kernel.scope = Some(Scope::Kernel);
+    let asked = request(vec![wanted("cycles", vec![cycles()]), kernel]);
+    let plan = planned(&asked, |_, _| 0).expect("a plan");
+    let [first, second] = &plan.events[..] else { panic!("{plan:?}") };
+    assert_eq!((first.scope, second.scope), (Scope::Both, Scope::Kernel));
+    assert_eq!(second.interval, Interval::Period(5000));
+    let encoding = &second.event.encodings[0];
+    let attr = plan.common.sample_attr(encoding, second.interval, second.scope, 0);
+    assert_eq!((attr.exclude_user(), attr.freq()), (1, 0));
+    let none = |attr: &perf_event_attr, _| if is_hardware(attr) { libc::ENOENT } else { 0 };
+    assert_eq!(planned(&asked, none).expect_err("one is missing").event, "cycles");
+}
+
+#[test]
+fn without_rights_the_tasks_are_sampled_by_inheritance() {
+    let tasks = |_: &perf_event_attr, reach| if reach == Reach::Task { 0 } else { libc::EACCES };
+    let plan = planned(&clock_request(), tasks).expect("a plan");
+    assert_eq!((plan.common.reach, plan.common.scope), (Reach::Task, Scope::Both));
+    let no_kernel = |attr: &perf_event_attr, reach| match (reach, attr.exclude_kernel()) {
+        (Reach::Task, 1) => 0,
+        _ => libc::EACCES,
+    };
+    let plan = planned(&clock_request(), no_kernel).expect("a plan");
+    assert_eq!((plan.common.reach, plan.common.scope), (Reach::Task, Scope::User));
+    assert_eq!((attr(&plan).inherit(), attr(&plan).enable_on_exec()), (1, 1));
+    assert_eq!(attr(&plan).sample_type & u64::from(perf::PERF_SAMPLE_CALLCHAIN), 0);
+    let common = Common { unwind: Unwind::FramePointer, ..plan.common };
+    let by_chain = attr(&Plan { common, ..plan });
+    assert_eq!(by_chain.exclude_callchain_kernel(), 1);
+    assert_eq!(by_chain.exclude_callchain_user(), 0);
+}
+
+#[test]
+fn what_was_asked_for_is_reached_only_as_asked() {
+    let tasks = |_: &perf_event_attr, reach| if reach == Reach::Task { 0 } else { libc::EACCES };
+    let asked = Request { reaches: vec![Reach::System], ..clock_request() };
+    assert_eq!(planned(&asked, tasks).expect_err("no rights").errno, libc::EACCES);
+    let asked = Request { reaches: vec![Reach::Group], ..clock_request() };
+    assert_eq!(planned(&asked, |_, _| 0).expect("a plan").common.reach, Reach::Group);
+}
+
+#[test]
+fn nobody_gets_what_was_not_asked_for() {
+    let no_kernel =
+        |attr: &perf_event_attr, _| if attr.exclude_kernel() == 1 { 0 } else { libc::EACCES };
+    let asked = Request { scope: Scope::Kernel, ..clock_request() };
+    let refusal = planned(&asked, no_kernel).expect_err("the kernel is closed");
+    assert!(refusal.explain(Some(2)).contains("perf_event_paranoid is 2"));
+    assert!(refusal.explain(None).contains("CAP_PERFMON"));
+    let mut kernel = wanted("cpu-clock", vec![clock()]);
+    kernel.scope = Some(Scope::Kernel);
+    let asked = request(vec![wanted("cpu-clock", vec![clock()]), kernel]);
+    assert_eq!(planned(&asked, no_kernel).expect_err("closed").errno, libc::EACCES);
+}
+
+#[test]
+fn features_are_dropped_newest_first() {
+    let no_lost = |attr: &perf_event_attr, _| if attr.read_format != 0 { libc::EINVAL } else { 0 };
+    let common = planned(&clock_request(), no_lost).expect("a plan").common;
+    assert_eq!((common.level, common.tells_lost()), (Level::Ksymbol, false));
+    assert_eq!(common.side_attr(0).ksymbol(), 1);
+    let old = |attr: &perf_event_attr, _| match attr.read_format != 0 || attr.ksymbol() == 1 {
+        true => libc::E2BIG,
+        false => 0,
+    };
+    let common = planned(&clock_request(), old).expect("a plan").common;
+    assert_eq!((common.level, common.side_attr(0).ksymbol()), (Level::Base, 0));
+}
+
+#[test]
+fn inherited_samples_carry_values_where_the_kernel_allows() {
+    let values = |attr: &perf_event_attr| attr.sample_type & u64::from(perf::PERF_SAMPLE_READ);
+    let tasks = |_: &perf_event_attr, reach| if reach == Reach::Task { 0 } else { libc::EACCES };
+    assert_eq!(planned(&clock_request(), tasks).expect("a plan").common.layout().read, 2);
+    let old = |attr: &perf_event_attr, reach| match (reach, values(attr)) {
+        (Reach::Task, 0) => 0,
+        (Reach::Task, _) => libc::EINVAL,
+        _ => libc::EACCES,
+    };
+    let common = planned(&clock_request(), old).expect("a plan").common;
+    assert_eq!((common.layout().read, common.tells_lost()), (0, true));
+}
+
+#[test]
+fn stacks_fall_back_to_frame_pointers_only_when_the_choice_is_ours() {
+    let no_copy = |attr: &perf_event_attr, _| {
+        if samples(attr) && attr.sample_stack_user > 0 { libc::EOPNOTSUPP } else { 0 }
+    };
+    let common = planned(&clock_request(), no_copy).expect("a plan").common;
+    assert_eq!((common.unwind, common.layout().registers), (Unwind::FramePointer, 0));
+    let asked = Request { unwind: Some(Unwind::Dwarf), ..clock_request() };
+    assert!(planned(&asked, no_copy).is_err());
+}
+
+#[test]
+fn the_only_refusal_of_a_kernel_without_perf_events_is_the_last() {
+    for errno in [libc::ENOSYS, libc::EACCES, libc::EPERM, libc::EMFILE, libc::ENOMEM] {
+        let refusal = planned(&default_request(), |_, _| errno).expect_err("refused");
+        assert_eq!(refusal.errno, errno);
+        assert!(refusal.explain(Some(4)).contains("nprof.clk_unhalted"));
+    }
+}
+
+#[test]
+fn a_later_begin_leaves_the_samples_disabled() {
+    let tasks = |_: &perf_event_attr, reach| if reach == Reach::Task { 0 } else { libc::EACCES };
+    let asked = Request { delayed: true, ..clock_request() };
+    let plan = planned(&asked, tasks).expect("a plan");
+    assert_eq!((attr(&plan).disabled(), attr(&plan).enable_on_exec()), (1, 0));
+    assert_eq!(plan.common.side_attr(0).enable_on_exec(), 1);
+}
+
+#[test]
+fn rings_are_powers_of_two_within_their_share() {
+    assert_eq!(ring_size(33 << 20, 2, 4096), 8 << 20);
+    assert_eq!(ring_size(330 << 20, 2, 4096), 32 << 20);
+    assert_eq!(ring_size(330 << 20, 256, 4096), 1 << 20);
+    assert_eq!(ring_size(0, 4, 4096), 4096);
+    assert_eq!(ring_size(u64::MAX, 0, 65536).count_ones(), 1);
+}

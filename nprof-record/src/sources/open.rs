@@ -1,0 +1,268 @@
+//! Opens the events of a plan, for whom they are to count, with rings as large as the budget of
+//! locked memory allows.
+
+use std::fs::File;
+use std::io;
+
+use anyhow::Context;
+use nprof_format::EventId;
+use perf_event_open_sys::bindings::perf_event_attr;
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::{Opened, Origin, Source, Sources};
+use crate::event::Encoding;
+use crate::order::Order;
+use crate::procfs;
+use crate::ring::Layout;
+use crate::session::{self, Perf, Plan, Reach};
+use crate::sys::{self, Ring, Whose};
+
+/// The bytes of a ring for processes and mappings: of all the system's.
+const SIDE_RING: usize = 256 << 10;
+
+/// The same, of some tasks only, where locked memory is scarce.
+const SIDE_RING_TASK: usize = 64 << 10;
+
+/// How full a ring gets at most before we are woken, bytes.
+const WATERMARK_MAX: usize = 1 << 20;
+
+/// Opens events for real.
+#[derive(Debug)]
+pub(crate) struct Kernel<'a> {
+    /// The control group's directory, for [`Reach::Group`].
+    pub(crate) group: Option<&'a File>,
+}
+
+impl Perf for Kernel<'_> {
+    fn attempt(
+        &self,
+        attr: &perf_event_attr,
+        _encoding: &Encoding,
+        reach: Reach,
+        cpu: u32,
+    ) -> Result<(), i32> {
+        // To try it, our own process is as good as the command.
+        let whose = match (reach, self.group) {
+            (Reach::Task, _) => Whose::Task(0),
+            (Reach::Group, Some(group)) => Whose::Group(group),
+            _ => Whose::All,
+        };
+        let opened = sys::perf_event_open(attr, whose, cpu as i32);
+        opened.map(drop).map_err(|error| error.raw_os_error().unwrap_or(libc::EINVAL))
+    }
+}
+
+/// For whom events are opened.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Whom<'a> {
+    Everyone,
+    /// The tasks of a control group, given its directory.
+    Group(&'a File),
+    /// One task, and those it will make.
+    Task(u32),
+    /// All threads of some processes, and those they will make.
+    Processes(&'a [u32]),
+}
+
+impl Sources {
+    /// Opens the events of a plan on these CPUs.
+    ///
+    /// # Errors
+    ///
+    /// What perf_event_open(2) or mmap(2) says, with what to do about it.
+    pub(crate) fn open(plan: &Plan, cpus: &[u32], whom: Whom<'_>) -> anyhow::Result<Self> {
+        let page = sys::page_size();
+        let least = plan.common.largest_record().next_power_of_two().max(page);
+        let mut size = session::ring_size(plan.bytes_per_second(), cpus.len(), page).max(least);
+        loop {
+            match (Opener::new(plan, cpus, size)).open(whom)? {
+                Ok(sources) => {
+                    anyhow::ensure!(!sources.sources.is_empty(), "nothing to sample is left");
+                    return Ok(sources);
+                }
+                // All rings alike: a command runs on any CPU.
+                Err(_) if size / 2 >= least => size /= 2,
+                Err(error) => {
+                    return Err(error).with_context(|| {
+                        format!(
+                            "cannot lock {size} bytes of memory for each CPU's samples: raise \
+                             kernel.perf_event_mlock_kb or the limit of locked memory (`ulimit -l`), \
+                             or lower --stack-size"
+                        )
+                    });
+                }
+            }
+        }
+    }
+}
+
+/// Why a ring cannot be had: there is too little memory to lock.
+type NoMemory = io::Error;
+
+/// Opens everything with rings of one size.
+struct Opener<'a> {
+    plan: &'a Plan,
+    cpus: &'a [u32],
+    size: usize,
+    /// By CPU, and whether of processes and mappings.
+    sources: FxHashMap<(u32, bool), Source>,
+    origins: FxHashMap<u64, Origin>,
+    owners: FxHashSet<u32>,
+}
+
+impl<'a> Opener<'a> {
+    fn new(plan: &'a Plan, cpus: &'a [u32], size: usize) -> Self {
+        Self {
+            plan,
+            cpus,
+            size,
+            sources: FxHashMap::default(),
+            origins: FxHashMap::default(),
+            owners: FxHashSet::default(),
+        }
+    }
+
+    fn open(mut self, whom: Whom<'_>) -> anyhow::Result<Result<Sources, NoMemory>> {
+        let opened = match whom {
+            Whom::Everyone => self.open_for(Whose::All, None)?,
+            Whom::Group(directory) => self.open_for(Whose::Group(directory), None)?,
+            Whom::Task(tid) => self.open_for(Whose::Task(tid as i32), Some(tid))?,
+            Whom::Processes(pids) => self.open_for_threads(pids)?,
+        };
+        if let Err(error) = opened {
+            return Ok(Err(error));
+        }
+        let mut sources: Vec<_> = self.sources.into_values().collect();
+        sources.sort_unstable_by_key(|source| (!source.events[0].event.is_none(), source.cpu));
+        Ok(Ok(Sources {
+            sources,
+            origins: self.origins,
+            owners: self.owners,
+            told: FxHashMap::default(),
+            order: Order::default(),
+            last_round: 0,
+            tells_lost: self.plan.common.tells_lost(),
+        }))
+    }
+
+    /// Threads make threads meanwhile: looks for more until there are none.
+    fn open_for_threads(&mut self, pids: &[u32]) -> anyhow::Result<Result<(), NoMemory>> {
+        loop {
+            let threads = pids.iter().flat_map(|&pid| procfs::threads(pid));
+            let new: Vec<_> = threads.filter(|tid| !self.owners.contains(tid)).collect();
+            if new.is_empty() {
+                return Ok(Ok(()));
+            }
+            for tid in new {
+                self.owners.insert(tid);
+                if let Err(error) = self.open_for(Whose::Task(tid as i32), Some(tid))? {
+                    return Ok(Err(error));
+                }
+            }
+        }
+    }
+
+    fn open_for(
+        &mut self,
+        whose: Whose<'_>,
+        task: Option<u32>,
+    ) -> anyhow::Result<Result<(), NoMemory>> {
+        for &cpu in self.cpus {
+            if let Err(error) = self.open_on(cpu, whose, task)? {
+                return Ok(Err(error));
+            }
+        }
+        Ok(Ok(()))
+    }
+
+    fn open_on(
+        &mut self,
+        cpu: u32,
+        whose: Whose<'_>,
+        task: Option<u32>,
+    ) -> anyhow::Result<Result<(), NoMemory>> {
+        let plan = self.plan;
+        let side_size = match whose {
+            Whose::Task(_) => SIDE_RING_TASK,
+            _ => SIDE_RING,
+        };
+        let side_size = side_size.max(sys::page_size());
+        let attr = plan.common.side_attr(watermark(side_size));
+        let added = self.add(&attr, cpu, whose, EventId::NONE, task, side_size)?;
+        if let Err(error) = added {
+            return Ok(Err(error));
+        }
+        for (number, chosen) in plan.events.iter().enumerate() {
+            let here = |encoding: &&Encoding| {
+                encoding.cpus.as_ref().is_none_or(|cpus| cpus.contains(&cpu))
+            };
+            let Some(encoding) = chosen.event.encodings.iter().find(here) else { continue };
+            let (interval, scope) = (chosen.interval, chosen.scope);
+            let attr = plan.common.sample_attr(encoding, interval, scope, watermark(self.size));
+            let event = EventId(number as u32 + 1);
+            if let Err(error) = self.add(&attr, cpu, whose, event, task, self.size)? {
+                return Ok(Err(error));
+            }
+        }
+        Ok(Ok(()))
+    }
+
+    /// Opens one event on one CPU, with a ring of `size` bytes if there is none to share.
+    fn add(
+        &mut self,
+        attr: &perf_event_attr,
+        cpu: u32,
+        whose: Whose<'_>,
+        event: EventId,
+        task: Option<u32>,
+        size: usize,
+    ) -> anyhow::Result<Result<(), NoMemory>> {
+        let Some(file) = open_event(attr, whose, cpu)? else { return Ok(Ok(())) };
+        let id = sys::event_id(&file).context("cannot tell events apart")?;
+        let key = (cpu, event.is_none());
+        if let Some(source) = self.sources.get_mut(&key) {
+            sys::share_ring(&file, &source.events[0].file).context("cannot share a ring")?;
+            source.events.push(Opened { file, id, event });
+        } else {
+            let ring = match Ring::map(&file, size) {
+                Ok(ring) => ring,
+                Err(error) if matches!(error.raw_os_error(), Some(libc::EPERM | libc::ENOMEM)) => {
+                    return Ok(Err(error));
+                }
+                Err(error) => return Err(error).context("cannot map a ring"),
+            };
+            let layout =
+                if event.is_none() { Layout::default() } else { self.plan.common.layout() };
+            let events = vec![Opened { file, id, event }];
+            let (head, wrapped, polled) = (0, Vec::new(), 0);
+            self.sources.insert(key, Source { ring, events, layout, cpu, head, wrapped, polled });
+        }
+        self.origins.insert(id, Origin { event, task });
+        Ok(Ok(()))
+    }
+}
+
+fn watermark(size: usize) -> u32 {
+    (size / 4).min(WATERMARK_MAX) as u32
+}
+
+/// Opens an event on a CPU; `None` when the CPU has gone off line or the task has ended.
+fn open_event(attr: &perf_event_attr, whose: Whose<'_>, cpu: u32) -> anyhow::Result<Option<File>> {
+    match sys::perf_event_open(attr, whose, cpu as i32) {
+        Ok(event) => Ok(Some(event)),
+        Err(error) => match error.raw_os_error() {
+            Some(libc::ENODEV | libc::ESRCH) => Ok(None),
+            Some(libc::EMFILE) => Err(error).context(
+                "cannot open an event on every CPU: raise the limit of open files (`ulimit -n`)",
+            ),
+            Some(libc::EACCES | libc::EPERM) if let Whose::Task(tid) = whose => Err(error)
+                .with_context(|| {
+                    format!(
+                        "may not sample task {tid}: it is another user's; run as root or with \
+                         CAP_PERFMON and CAP_SYS_PTRACE"
+                    )
+                }),
+            _ => Err(error).with_context(|| format!("cannot open an event on CPU {cpu}")),
+        },
+    }
+}

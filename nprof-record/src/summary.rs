@@ -1,0 +1,174 @@
+//! What is said about a recording when it is over, in one line and a few remarks. Pure.
+
+use std::collections::BTreeMap;
+
+use nprof_format::{Cause, Mark};
+
+/// What an event brought.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Sum {
+    pub(crate) samples: u64,
+    /// The sum of the samples' weights.
+    pub(crate) weight: u64,
+}
+
+/// A recording in numbers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Summary {
+    pub(crate) samples: u64,
+    /// Samples with an incomplete stack, by why it is.
+    pub(crate) incomplete: BTreeMap<Mark, u64>,
+    /// Samples lost, by why.
+    pub(crate) lost: BTreeMap<Cause, u64>,
+    /// Records of processes and mappings lost.
+    pub(crate) side_lost: u64,
+    /// Records that came too late to be put in order.
+    pub(crate) late: u64,
+    /// CPU time that was really used, ns; `None` when it cannot be told.
+    pub(crate) task_ns: Option<u64>,
+    /// What the first event that counts time, in ns, brought; `None` when there is none.
+    pub(crate) clock: Option<Sum>,
+    /// CPU time the recorder itself used, ns.
+    pub(crate) recorder_ns: u64,
+    /// The recorder's peak memory, bytes.
+    pub(crate) recorder_bytes: u64,
+    /// Samples per second that were asked for.
+    pub(crate) frequency: u64,
+}
+
+/// So many samples are expected of a command that something is wrong when there are none.
+const EXPECTED: u64 = 10;
+
+/// Less of the CPU time seen than this share is worth a remark, where enough was expected.
+const LITTLE: f64 = 0.9;
+
+impl Summary {
+    /// What is worth saying about it, besides the line that is always said.
+    pub(crate) fn remarks(&self) -> Vec<String> {
+        let mut remarks = Vec::new();
+        // What ends before its first sample is nothing unusual; reports tell.
+        let expected = self.task_ns.unwrap_or(0).saturating_mul(self.frequency) / 1_000_000_000;
+        if self.samples == 0 && expected >= EXPECTED {
+            let rate = (self.frequency * 10 + 3).min(9973).max(self.frequency);
+            remarks.push(format!("no samples were taken; try -F {rate}"));
+        }
+        if self.lost.get(&Cause::Ring).is_some_and(|&count| count > 0) {
+            remarks.push("the rings were full: try a lower -F or --stack-size".to_owned());
+        }
+        if self.side_lost > 0 {
+            let count = self.side_lost;
+            remarks.push(format!(
+                "{count} records of processes and mappings were lost: some frames may be wrong"
+            ));
+        }
+        let coverage = self.coverage().filter(|_| self.samples > 0 && expected >= EXPECTED);
+        if let Some(coverage) = coverage.filter(|&coverage| coverage < LITTLE) {
+            remarks.push(format!(
+                "only {:.0} % of the CPU time was sampled: what is missing may be spent elsewhere",
+                coverage * 100.0
+            ));
+        }
+        remarks
+    }
+
+    /// The share of the CPU time used that was sampled.
+    fn coverage(&self) -> Option<f64> {
+        let used = self.task_ns.filter(|&used| used > 0)?;
+        Some(self.clock?.weight as f64 / used as f64)
+    }
+
+    /// The whole recording on one line.
+    pub(crate) fn line(&self) -> String {
+        let plural = if self.samples == 1 { "" } else { "s" };
+        let lost = by_cause(&self.lost, "lost");
+        let incomplete = by_cause(&self.incomplete, "incomplete");
+        let mut line = format!("{} sample{plural}, {lost}, {incomplete}", self.samples);
+        if self.late > 0 {
+            line += &format!(", {} late", self.late);
+        }
+        if let Some(used) = self.task_ns.filter(|&used| used > 0) {
+            line += &format!("; {} CPU", duration(used));
+            if let (Some(clock), Some(coverage)) = (self.clock, self.coverage()) {
+                let hertz = clock.samples as f64 * 1e9 / used as f64;
+                line += &format!(" at {hertz:.0} Hz, coverage {:.1} %", coverage * 100.0);
+            }
+        }
+        line += &format!(
+            "; recorder {} CPU, {:.1} MiB",
+            duration(self.recorder_ns),
+            self.recorder_bytes as f64 / f64::from(1 << 20)
+        );
+        line
+    }
+}
+
+/// A number and what it is made of: `5 lost (ring 3, throttle)`.
+fn by_cause<T: std::fmt::Display>(counts: &BTreeMap<T, u64>, word: &str) -> String {
+    let total: u64 = counts.values().sum();
+    let part = |(cause, &count): (&T, &u64)| match count {
+        0 => format!("{cause}"),
+        count => format!("{cause} {count}"),
+    };
+    match counts.iter().map(part).collect::<Vec<_>>() {
+        parts if parts.is_empty() => format!("{total} {word}"),
+        parts => format!("{total} {word} ({})", parts.join(", ")),
+    }
+}
+
+fn duration(ns: u64) -> String {
+    match ns {
+        0..10_000_000 => format!("{:.1} ms", ns as f64 / 1e6),
+        10_000_000..1_000_000_000 => format!("{} ms", ns / 1_000_000),
+        _ => format!("{:.2} s", ns as f64 / 1e9),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn summary() -> Summary {
+        Summary {
+            samples: 90,
+            task_ns: Some(100_000_000),
+            clock: Some(Sum { samples: 90, weight: 95_000_000 }),
+            recorder_ns: 1_500_000,
+            recorder_bytes: 3 << 20,
+            frequency: 997,
+            ..Summary::default()
+        }
+    }
+
+    #[test]
+    fn a_line_has_it_all() {
+        let mut summary = summary();
+        let line = "90 samples, 0 lost, 0 incomplete; 100 ms CPU at 900 Hz, coverage 95.0 %; \
+                    recorder 1.5 ms CPU, 3.0 MiB";
+        assert_eq!(summary.line(), line);
+        assert!(summary.remarks().is_empty());
+        summary.incomplete = BTreeMap::from([(Mark::Copy, 4), (Mark::Table, 1)]);
+        summary.lost = BTreeMap::from([(Cause::Throttle, 0)]);
+        summary.late = 2;
+        let start = "90 samples, 0 lost (throttle), 5 incomplete (copy 4, table 1), 2 late; 100";
+        assert!(summary.line().starts_with(start), "{}", summary.line());
+    }
+
+    #[test]
+    fn what_cannot_be_told_is_left_out() {
+        let summary = Summary { task_ns: None, ..summary() };
+        assert!(summary.line().contains("incomplete; recorder"), "{}", summary.line());
+    }
+
+    #[test]
+    fn trouble_comes_with_a_remedy() {
+        let none = Summary { samples: 0, clock: Some(Sum::default()), ..summary() };
+        assert_eq!(none.remarks(), ["no samples were taken; try -F 9973"]);
+        let short = Summary { task_ns: Some(4_200_000), ..none };
+        assert!(short.remarks().is_empty(), "it was too short for one");
+        let little = Summary { clock: Some(Sum { samples: 2, weight: 2_000_000 }), ..summary() };
+        assert!(little.remarks()[0].starts_with("only 2 % of the CPU time"));
+        let lost = BTreeMap::from([(Cause::Ring, 3)]);
+        let full = Summary { lost, side_lost: 1, ..summary() };
+        assert_eq!(full.remarks().len(), 2);
+    }
+}

@@ -1,0 +1,241 @@
+//! The recorder attached to what runs already: processes, the system, control groups; and what
+//! several events, a delay and a choice of CPUs do to a recording.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+
+use crate::support::{Directory, Stream, complaint, may_record, record, recorder};
+use nprof_format::Verdict;
+
+/// Threads that make threads: each works for 3 ms of CPU time, starts the next one, and ends. It
+/// says so once they run, and runs until its standard input is closed.
+const RELAY: &str = r#"
+#include <pthread.h>
+#include <stdio.h>
+#include <time.h>
+#include <unistd.h>
+static volatile long work;
+static double used(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return t.tv_sec + t.tv_nsec * 1e-9;
+}
+static void *relay(void *none) {
+    pthread_t next;
+    while (used() < 0.003) for (int i = 0; i < 1000; i++) work += i;
+    if (pthread_create(&next, 0, relay, 0) == 0) pthread_detach(next);
+    return none;
+}
+int main(void) {
+    char end;
+    pthread_t first;
+    for (int i = 0; i < 3; i++) { pthread_create(&first, 0, relay, 0); pthread_detach(first); }
+    puts("ready");
+    fflush(stdout);
+    return read(0, &end, 1) < 0;
+}
+"#;
+
+/// A program that runs until it is dropped.
+struct Running(Child);
+
+impl Running {
+    /// Starts it, and waits until it says that it is ready.
+    fn start(command: &mut Command) -> Self {
+        let spawned = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let mut child = spawned.expect("it runs");
+        let mut line = String::new();
+        let output = child.stdout.as_mut().expect("piped");
+        BufReader::new(output).read_line(&mut line).expect("UTF-8");
+        assert_eq!(line, "ready\n");
+        Self(child)
+    }
+
+    fn pid(&self) -> String {
+        self.0.id().to_string()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        let _ = self.0.wait();
+    }
+}
+
+fn relay(name: &str) -> Option<(Directory, Running)> {
+    let directory = Directory::new(name);
+    let program = directory.compile("gcc", RELAY, &["-O1", "-pthread"])?;
+    let running = Running::start(&mut Command::new(program));
+    Some((directory, running))
+}
+
+#[test]
+fn threads_that_come_and_go_are_seen_from_the_moment_of_attaching() {
+    if !may_record() {
+        return;
+    }
+    let Some((directory, running)) = relay("relay") else { return };
+    let file = directory.path("out");
+    let output = record(&["-o", &file, "-d", "0.7", "-p", &running.pid()]);
+    assert_eq!(output.status.code(), Some(0), "{}", complaint(&output));
+    let stream = Stream::of_file(&file);
+    assert_eq!(stream.verdict, Verdict::Complete);
+    assert_eq!(stream.end.as_ref().expect("an end").reason, b"duration");
+    if !complaint(&output).contains("not privileged") {
+        assert!((0.9..1.1).contains(&stream.coverage()), "{}", complaint(&output));
+    }
+    assert!(stream.tasks > 50, "{} tasks", stream.tasks);
+    assert!(stream.complete() > 0.9, "{}", complaint(&output));
+    let program = stream.samples.iter().flat_map(|sample| &sample.frames);
+    assert!(program.into_iter().any(|(image, _)| image == "program"));
+}
+
+#[test]
+fn an_attached_recording_ends_with_the_process() {
+    if !may_record() {
+        return;
+    }
+    let Some((directory, running)) = relay("ends") else { return };
+    let file = directory.path("out");
+    let mut recording = recorder(&["-q", "-o", &file, "-p", &running.pid()]).spawn().expect("it");
+    while fs::metadata(&file).map_or(0, |metadata| metadata.len()) == 0 {
+        std::thread::yield_now();
+    }
+    drop(running);
+    assert_eq!(recording.wait().expect("it ends").code(), Some(0));
+    let stream = Stream::of_file(&file);
+    assert_eq!(stream.verdict, Verdict::Complete);
+    assert_eq!(stream.end.expect("an end").reason, b"exit");
+}
+
+#[test]
+fn an_interrupt_ends_the_recording_and_not_the_process() {
+    if !may_record() {
+        return;
+    }
+    let Some((directory, mut running)) = relay("interrupt") else { return };
+    let file = directory.path("out");
+    let mut recording = recorder(&["-q", "-o", &file, "-p", &running.pid()]).spawn().expect("it");
+    while fs::metadata(&file).map_or(0, |metadata| metadata.len()) == 0 {
+        std::thread::yield_now();
+    }
+    let sent = Command::new("kill").args(["-INT", &recording.id().to_string()]).status();
+    assert!(sent.expect("kill runs").success());
+    assert_eq!(recording.wait().expect("it ends").code(), Some(0));
+    assert_eq!(Stream::of_file(&file).end.expect("an end").reason, b"interrupt");
+    assert!(running.0.try_wait().expect("known").is_none(), "it goes on");
+}
+
+#[test]
+fn without_privilege_ones_own_process_can_be_attached_to() {
+    let Some((directory, running)) = relay("own") else { return };
+    drop(running);
+    let program = directory.path("program");
+    let user = |program: &str| {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups", program]);
+        command
+    };
+    if !user("true").status().is_ok_and(|status| status.success()) {
+        eprintln!("SKIPPED: cannot become another user");
+        return;
+    }
+    let running = Running::start(&mut user(&program));
+    let words = ["-o", "-", "-d", "0.5", "-p", &running.pid()];
+    let output = user(env!("CARGO_BIN_EXE_nprof-record")).args(words).output().expect("it runs");
+    if complaint(&output).contains("cannot open the event") {
+        eprintln!("SKIPPED: {}", complaint(&output));
+        return;
+    }
+    let stream = Stream::read(&output.stdout);
+    assert_eq!(stream.verdict, Verdict::Complete, "{}", complaint(&output));
+    assert!(!stream.samples.is_empty(), "{}", complaint(&output));
+    let words = ["-o", "-", "-d", "0.1", "-p", "1"];
+    let output = user(env!("CARGO_BIN_EXE_nprof-record")).args(words).output().expect("it runs");
+    assert_eq!(output.status.code(), Some(125));
+    assert!(complaint(&output).contains("another user's"), "{}", complaint(&output));
+}
+
+#[test]
+fn who_is_not_there_is_named() {
+    let output = record(&["-o", "-", "-p", "4194304"]);
+    assert_eq!(output.status.code(), Some(125));
+    assert!(complaint(&output).contains("there is no process 4194304"), "{}", complaint(&output));
+    let output = record(&["-o", "-", "--cgroup", "no/such/group"]);
+    assert_eq!(output.status.code(), Some(125));
+    assert!(complaint(&output).contains("cgroup"), "{}", complaint(&output));
+}
+
+#[test]
+fn the_whole_system_is_seen() {
+    let Some((directory, running)) = relay("system") else { return };
+    let file = directory.path("out");
+    let output = record(&["-o", &file, "-a", "-d", "0.5"]);
+    if !output.status.success() {
+        eprintln!("SKIPPED: {}", complaint(&output));
+        return;
+    }
+    let stream = Stream::of_file(&file);
+    assert_eq!(stream.verdict, Verdict::Complete);
+    let ours = stream.samples.iter().filter(|sample| sample.comm == "program").count();
+    assert!(ours > 50, "{ours} samples of {}", stream.samples.len());
+    assert!((0.8..1.2).contains(&stream.coverage()), "{}", complaint(&output));
+    drop(running);
+    record(&["-o", &file, "-a", "-d", "0.2", "-C", "0"]);
+    assert_eq!(Stream::of_file(&file).cpus, [0]);
+}
+
+#[test]
+fn a_command_can_have_a_control_group_of_its_own() {
+    let directory = Directory::new("group");
+    let file = directory.path("out");
+    let script = "for i in 1 2 3 4 5 6 7 8 9; do /bin/true; done; cat /proc/self/cgroup; exit 3";
+    let output = record(&["--scope", "cgroup", "-o", &file, "--", "sh", "-c", script]);
+    if complaint(&output).contains("cgroup") || complaint(&output).contains("control group") {
+        eprintln!("SKIPPED: {}", complaint(&output));
+        return;
+    }
+    assert_eq!(output.status.code(), Some(3), "{}", complaint(&output));
+    let groups = String::from_utf8_lossy(&output.stdout).into_owned();
+    let group = groups.lines().find_map(|line| line.strip_prefix("0::")).expect("a group");
+    assert!(group.contains("nprof-"), "{group}");
+    let stream = Stream::of_file(&file);
+    assert_eq!(stream.executed.iter().filter(|name| *name == "true").count(), 9);
+    assert!(!fs::exists(format!("/sys/fs/cgroup{group}")).expect("known"), "it is gone");
+}
+
+#[test]
+fn two_events_have_each_its_own_samples() {
+    if !may_record() {
+        return;
+    }
+    let directory = Directory::new("events");
+    let file = directory.path("out");
+    let busy = "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done";
+    let words = ["-e", "task-clock", "-e", "cpu-clock:4000000", "-o", &file, "--", "sh", "-c"];
+    let output = record(&[&words[..], &[busy]].concat());
+    let stream = Stream::of_file(&file);
+    assert_eq!(stream.events, ["task-clock", "cpu-clock"]);
+    assert_eq!((stream.event.period, stream.event.frequency), (Some(4_000_000), None));
+    let few = stream.samples.iter().filter(|sample| sample.weight == 4_000_000).count();
+    let many = stream.samples.len() - few;
+    assert!(few > 5 && many > few * 3 && many < few * 5, "{few} {many} {}", complaint(&output));
+}
+
+#[test]
+fn sampling_can_begin_later() {
+    if !may_record() {
+        return;
+    }
+    let directory = Directory::new("delay");
+    let file = directory.path("out");
+    let script = "i=0; while [ $i -lt 50000 ]; do i=$((i+1)); done; sleep 1.5; exec true";
+    let words = ["--delay", "1", "-F", "9973", "-o", &file, "--", "sh", "-c", script];
+    let output = record(&words);
+    let stream = Stream::of_file(&file);
+    assert!(stream.executed.iter().any(|name| name == "true"), "{}", complaint(&output));
+    let end = stream.end.as_ref().expect("an end");
+    assert!(end.task_ns.expect("known") < 60_000_000, "{}", complaint(&output));
+}
