@@ -92,7 +92,7 @@ fn stacks_of_optimized_code_are_complete_and_hold_inlined_calls() {
     let run = shell.run("nprof-record -o - -- ./demo | nprof-symbolize > demo.nprof");
     assert_eq!(run.stages, [0, 0], "{run:?}");
     assert!(run.err.starts_with("50000 documents, "), "{}", run.err);
-    assert_eq!(run.err.lines().count(), 1, "{}", run.err);
+    assert_eq!(run.err.lines().count(), 2, "its own line and the recorder's: {}", run.err);
 
     let found = found(&shell.path("demo.nprof"));
     let share = |part: u64| part as f64 / found.samples as f64;

@@ -60,7 +60,7 @@ fn sample(shell: &Shell, command: &str) -> Option<(Shares, Shares)> {
         return None;
     }
     assert_eq!((perf.status, report.status), (0, 0), "{perf:?} {report:?}");
-    shell.run(&format!("nprof-record -o raw.nprof -- {command} >out")).quiet();
+    shell.run(&format!("nprof-record -q -o raw.nprof -- {command} >out")).quiet();
     Some((by_nprof(shell), by_perf(&report.out)))
 }
 

@@ -27,14 +27,14 @@ fn samples(path: &Path) -> usize {
 /// A shell with a complete recording `x.nprof` of [`WORK`].
 fn recorded() -> Shell {
     let shell = Shell::new();
-    shell.run(&format!("nprof-record -o x.nprof -- {WORK}")).quiet();
+    shell.run(&format!("nprof-record -q -o x.nprof -- {WORK}")).quiet();
     shell
 }
 
 #[test]
 fn a_recorded_command_keeps_its_output_and_its_status() {
     let shell = Shell::new();
-    let run = shell.run("nprof-record -o x.nprof -- sh -c 'echo hi; exit 7'");
+    let run = shell.run("nprof-record -q -o x.nprof -- sh -c 'echo hi; exit 7'");
     assert_eq!((run.status, run.out.as_str()), (7, "hi\n"), "{run:?}");
     assert!(run.err.is_empty(), "{run:?}");
     let verdict = shell.run("nprof-format check x.nprof").quiet();
@@ -44,7 +44,7 @@ fn a_recorded_command_keeps_its_output_and_its_status() {
 #[test]
 fn a_recorded_command_keeps_its_input() {
     let shell = Shell::new();
-    let run = shell.run("seq 3 | nprof-record -o x.nprof -- tac");
+    let run = shell.run("seq 3 | nprof-record -q -o x.nprof -- tac");
     assert_eq!((run.stages.as_slice(), run.out.as_str()), (&[0, 0][..], "3\n2\n1\n"));
 }
 
@@ -59,7 +59,7 @@ fn the_status_of_a_recorded_command_is_passed_on_as_env_does() {
         ("./not-there", 127),
         ("false", 1),
     ] {
-        let run = shell.run(&format!("nprof-record -o x.nprof -- {command}"));
+        let run = shell.run(&format!("nprof-record -q -o x.nprof -- {command}"));
         assert_eq!(run.status, status, "{command}: {run:?}");
         assert_eq!(run.out, "");
         if status == 126 || status == 127 {
@@ -67,7 +67,7 @@ fn the_status_of_a_recorded_command_is_passed_on_as_env_does() {
             assert_eq!(run.err.lines().count(), 1, "{}", run.err);
         }
     }
-    let run = shell.run("nprof-record -o missing/x.nprof -- touch ran");
+    let run = shell.run("nprof-record -q -o missing/x.nprof -- touch ran");
     assert_eq!(run.status, 125, "{run:?}");
     assert!(run.err.contains("missing/x.nprof"), "{}", run.err);
     assert!(!shell.path("ran").exists(), "the command ran all the same");
@@ -110,7 +110,7 @@ fn something_that_is_no_stream_is_refused() {
 fn a_reader_that_goes_away_is_no_trouble_and_the_command_runs_to_its_end() {
     let shell = Shell::new();
     shell.write("work.sh", format!("{WORK}; touch ran"));
-    let run = shell.run("nprof-record -o - -- sh work.sh | nprof-symbolize | nprof-flat | head -1");
+    let run = shell.run("nprof-record -q -o - -- sh work.sh | nprof-symbolize | nprof-flat | head -1");
     assert_eq!(run.stages, [0, 0, 0, 0], "{run:?}");
     assert_eq!((run.out.lines().count(), run.err.as_str()), (1, ""), "{run:?}");
     assert!(shell.path("ran").exists());
@@ -120,7 +120,7 @@ fn a_reader_that_goes_away_is_no_trouble_and_the_command_runs_to_its_end() {
 fn a_recorder_whose_reader_is_gone_lets_the_command_finish() {
     let shell = Shell::new();
     shell.write("work.sh", format!("{WORK}; touch ran; exit 5"));
-    let run = shell.run("nprof-record -o - -- sh work.sh | true");
+    let run = shell.run("nprof-record -q -o - -- sh work.sh | true");
     assert_eq!((run.stages.as_slice(), run.err.as_str()), (&[5, 0][..], ""));
     assert!(shell.path("ran").exists());
 }
@@ -154,7 +154,7 @@ fn a_full_disk_is_an_error() {
         assert_eq!(run.status, 2, "{tool}: {run:?}");
         assert!(run.err.contains("No space left"), "{tool}: {}", run.err);
     }
-    let run = shell.run(&format!("nprof-record -o /dev/full -- {WORK}"));
+    let run = shell.run(&format!("nprof-record -q -o /dev/full -- {WORK}"));
     assert_eq!(run.status, 125, "{run:?}");
     assert!(run.err.contains("No space left"), "{}", run.err);
 }
@@ -193,7 +193,7 @@ fn streams_are_appended_and_concatenated() {
     let shell = recorded();
     let run = shell.run(&format!(
         "cp x.nprof y.nprof
-         nprof-record -o - -- {WORK} >> y.nprof && nprof-format check y.nprof"
+         nprof-record -q -o - -- {WORK} >> y.nprof && nprof-format check y.nprof"
     ));
     assert!(run.quiet().contains("complete"));
     shell.run("nprof-format text x.nprof > x.txt").quiet();
@@ -211,12 +211,12 @@ fn a_user_without_rights_can_record_his_own_program() {
         return;
     }
     let shell = Shell::unprivileged();
-    let run = shell.run(&format!("id -u; nprof-record -o x.nprof -- {WORK}"));
+    let run = shell.run(&format!("id -u; nprof-record -q -o x.nprof -- {WORK}"));
     assert_eq!((run.status, run.out.as_str()), (0, "65534\n"), "{run:?}");
     // What will not be seen is said once. The rings he may have are small, and may overflow.
     let mut said = run.err.lines();
     assert!(said.next().is_some_and(|line| line.contains("not privileged")), "{}", run.err);
-    assert!(said.all(|line| line.contains("samples were lost")), "{}", run.err);
+    assert!(said.all(|line| line.contains("rings were full")), "{}", run.err);
     let flat = shell.run("nprof-symbolize x.nprof | nprof-flat --by image").quiet();
     assert!(flat.contains("perl"), "{flat}");
     assert!(samples(&shell.path("x.nprof")) >= 50, "{flat}");
@@ -238,7 +238,7 @@ fn a_stream_flows_while_the_command_still_runs() {
     // The command waits for its own first sample to come out of the pipe.
     let run = shell.run(
         "mkfifo go
-         nprof-record -o - -- perl -e 'open F, \"+<go\"; vec($r, fileno F, 1) = 1;
+         nprof-record -q -o - -- perl -e 'open F, \"+<go\"; vec($r, fileno F, 1) = 1;
              1 until select $x = $r, undef, undef, 0' |
          nprof-symbolize | nprof-format text | { grep -m1 '^S' > go; cat > rest; }",
     );
@@ -257,7 +257,7 @@ fn an_interrupt_of_a_whole_pipe_still_gives_the_report() {
     // report is ready for it (the last digit of SigCgt has the bit of SIGINT).
     let run = shell.run(
         "set -m
-         nprof-record -o - -- sh -c 'touch started; while :; do :; done' | nprof-flat > table 2>&1 &
+         nprof-record -q -o - -- sh -c 'touch started; while :; do :; done' | nprof-flat > table 2>&1 &
          until [ -e started ] && grep -q '^SigCgt:.*[2367abef]$' /proc/$!/status; do
              sleep 0.01
          done

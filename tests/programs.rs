@@ -84,7 +84,7 @@ fn programs_of_the_machine_are_profiled_with_names_and_whole_stacks() {
 
 fn try_out(shell: &Shell, trial: &Trial) {
     let command = &trial.command;
-    shell.run(&format!("nprof-record -o raw.nprof -- {command} > out")).quiet();
+    shell.run(&format!("nprof-record -q -o raw.nprof -- {command} > out")).quiet();
     shell.run("nprof-symbolize raw.nprof > x.nprof").quiet();
     let functions = rows(&shell.run("nprof-flat --format tsv x.nprof").quiet());
     let samples: f64 = functions.iter().map(|row| row.number("self_samples")).sum();
@@ -124,7 +124,7 @@ fn a_real_recording_keeps_the_laws_of_the_stream() {
     let shell = Shell::new();
     let script = repository().join("demo/words.pl");
     shell.write("big", words(1_000_000));
-    shell.run(&format!("nprof-record -o raw.nprof -- perl {} big > out", script.display())).quiet();
+    shell.run(&format!("nprof-record -q -o raw.nprof -- perl {} big > out", script.display())).quiet();
     for law in [
         // The same in both spellings.
         "nprof-format text raw.nprof > a; nprof-format binary a | nprof-format text | cmp - a",
@@ -147,7 +147,7 @@ fn a_real_recording_keeps_the_laws_of_the_stream() {
 #[test]
 fn every_prefix_of_a_real_recording_is_read_as_truncated() {
     let shell = Shell::new();
-    shell.run("nprof-record -o x.nprof -- perl -e '$x += $_ ** 0.5 for 1 .. 1e6'").quiet();
+    shell.run("nprof-record -q -o x.nprof -- perl -e '$x += $_ ** 0.5 for 1 .. 1e6'").quiet();
     let whole = shell.read("x.nprof");
     let mut samples = 0.0;
     for part in 1..=20 {
@@ -169,7 +169,7 @@ fn paths_and_flat_agree() {
     }
     let shell = Shell::new();
     nprof_tests::compile_demo(shell.directory());
-    shell.run("nprof-record -o raw.nprof -- ./demo 20000 > out").quiet();
+    shell.run("nprof-record -q -o raw.nprof -- ./demo 20000 > out").quiet();
     shell.run("nprof-symbolize raw.nprof > x.nprof").quiet();
     let folded = shell.run("nprof-paths --format folded x.nprof").quiet();
     let mut leaves = std::collections::BTreeMap::<&str, f64>::new();

@@ -79,7 +79,10 @@ impl Common {
         }
         attr.set_enable_on_exec(u64::from(self.reach == Reach::Task && !self.delayed));
         attr.set_exclude_idle(1);
-        attr.sample_type |= u64::from(perf::PERF_SAMPLE_IP | perf::PERF_SAMPLE_PERIOD);
+        attr.sample_type |= u64::from(perf::PERF_SAMPLE_IP);
+        if interval.weight().is_none() {
+            attr.sample_type |= u64::from(perf::PERF_SAMPLE_PERIOD);
+        }
         if self.level == Level::InheritRead {
             attr.sample_type |= u64::from(perf::PERF_SAMPLE_READ);
         }

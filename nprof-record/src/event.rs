@@ -2,7 +2,7 @@
 //!
 //! A name that was asked for ([`asked`]) is looked up in what nprof knows ([`names`]) and what the
 //! machine says of itself ([`catalog`], with a room for [`pmu`]s, [`tracepoint`]s and [`probe`]s).
-//! Whether an event can be opened is found by trying, and [`list`] does so for all of them.
+//! Whether an event can be opened is found by trying, and [`mod@list`] does so for all of them.
 
 mod asked;
 mod catalog;
@@ -97,14 +97,34 @@ pub(crate) enum Scope {
     Both,
 }
 
+/// The kernel's clocks tick no more often, ns (`perf_swevent_hrtimer`, kernel/events/core.c).
+const TICK: u64 = 10_000;
+
 impl Event {
-    /// What is between two samples when nothing was said but a frequency, in samples a second.
-    pub(crate) fn default_interval(&self, frequency: u64) -> Interval {
+    /// What is between two samples, given what was asked for, in the event's unit; and where
+    /// nothing was, the frequency, in samples a second.
+    pub(crate) fn interval(&self, asked: Option<u64>, frequency: u64) -> Interval {
         let frequency = frequency.max(1);
-        match self.pace {
-            Pace::Rate(rate) => Interval::Period(rate.div_ceil(frequency).max(1)),
-            Pace::Varies => Interval::Frequency(frequency),
-            Pace::Each => Interval::Period(1),
+        let least = if self.unit == "ns" { TICK } else { 1 };
+        match (asked, self.pace) {
+            (Some(period), _) => Interval::Period(period.max(least)),
+            (None, Pace::Rate(rate)) => Interval::Period(rate.div_ceil(frequency).max(least)),
+            (None, Pace::Varies) => Interval::Frequency(frequency),
+            (None, Pace::Each) => Interval::Period(1),
+        }
+    }
+}
+
+impl Interval {
+    /// What each sample weighs, where that is fixed; else samples have to tell. They must be
+    /// asked (`PERF_SAMPLE_PERIOD`) only then: of software events, tracepoints and probes that
+    /// are asked, the kernel makes a sample of each one, whatever the period
+    /// (`perf_swevent_event`, kernel/events/core.c). With a period of 1 that is what is wanted,
+    /// and some tracepoints weigh more than 1 (`__perf_count`, include/trace/perf.h).
+    pub(crate) fn weight(self) -> Option<u64> {
+        match self {
+            Self::Period(period) if period > 1 => Some(period),
+            Self::Period(_) | Self::Frequency(_) => None,
         }
     }
 }
@@ -160,11 +180,27 @@ mod tests {
     #[test]
     fn the_interval_comes_from_the_rate_where_it_is_known() {
         let cycles = event(Pace::Rate(2_600_000_000));
-        assert_eq!(cycles.default_interval(1000), Interval::Period(2_600_000));
-        assert_eq!(cycles.default_interval(u64::MAX), Interval::Period(1));
-        assert_eq!(cycles.default_interval(0), Interval::Period(2_600_000_000));
-        assert_eq!(event(Pace::Varies).default_interval(997), Interval::Frequency(997));
-        assert_eq!(event(Pace::Each).default_interval(997), Interval::Period(1));
+        assert_eq!(cycles.interval(None, 1000), Interval::Period(2_600_000));
+        assert_eq!(cycles.interval(None, u64::MAX), Interval::Period(1));
+        assert_eq!(cycles.interval(None, 0), Interval::Period(2_600_000_000));
+        assert_eq!(event(Pace::Varies).interval(None, 997), Interval::Frequency(997));
+        assert_eq!(event(Pace::Each).interval(None, 997), Interval::Period(1));
+    }
+
+    #[test]
+    fn an_interval_that_was_asked_for_is_kept_to_where_the_kernel_does() {
+        assert_eq!(event(Pace::Varies).interval(Some(7), 997), Interval::Period(7));
+        let clock = Event { unit: "ns", ..event(Pace::Rate(1_000_000_000)) };
+        assert_eq!(clock.interval(Some(20_000), 997), Interval::Period(20_000));
+        assert_eq!(clock.interval(Some(5), 997), Interval::Period(TICK));
+        assert_eq!(clock.interval(None, 1_000_000), Interval::Period(TICK));
+    }
+
+    #[test]
+    fn samples_tell_their_weight_only_where_it_is_not_fixed() {
+        assert_eq!(Interval::Period(100).weight(), Some(100));
+        assert_eq!(Interval::Period(1).weight(), None);
+        assert_eq!(Interval::Frequency(997).weight(), None);
     }
 
     #[test]

@@ -73,14 +73,6 @@ fn list() -> anyhow::Result<u8> {
 }
 
 fn plan(args: &Args, target: &Target, kernel: &Kernel<'_>, cpu: u32) -> anyhow::Result<Plan> {
-    let highest = host::setting("kernel/perf_event_max_sample_rate").parse().ok();
-    if let Some(highest) = highest.filter(|&highest: &u64| args.frequency > highest) {
-        bail!(
-            "-F {}: the kernel allows {highest} samples per second \
-             (sysctl kernel.perf_event_max_sample_rate)",
-            args.frequency
-        );
-    }
     let catalog = Catalog::of_this_machine();
     let wanted = |asked: &Asked| {
         let candidates = catalog.candidates(asked).map_err(|why| anyhow::anyhow!("-e: {why}"))?;
@@ -96,6 +88,7 @@ fn plan(args: &Args, target: &Target, kernel: &Kernel<'_>, cpu: u32) -> anyhow::
         reaches: target.reaches(args.scope),
         delayed: args.times().delay.is_some(),
     };
+    check_rate(args.frequency, &request)?;
     let plan = session::plan(kernel, &request, cpu).map_err(|refusal| {
         let paranoid = host::setting("kernel/perf_event_paranoid").parse().ok();
         anyhow::anyhow!(refusal.explain(paranoid))
@@ -111,6 +104,23 @@ fn plan(args: &Args, target: &Target, kernel: &Kernel<'_>, cpu: u32) -> anyhow::
         ));
     }
     Ok(plan)
+}
+
+/// Refuses what the kernel would not let through, or only slow the machine down with.
+fn check_rate(frequency: u64, request: &Request) -> anyhow::Result<()> {
+    let setting = host::setting("kernel/perf_event_max_sample_rate");
+    let Ok(highest) = setting.parse::<u64>() else { return Ok(()) };
+    for wanted in &request.events {
+        let rate = wanted.rate().unwrap_or(frequency);
+        if rate > highest {
+            bail!(
+                "{}: {rate} samples per second are asked for, the kernel allows {highest} \
+                 (sysctl kernel.perf_event_max_sample_rate)",
+                wanted.name
+            );
+        }
+    }
+    Ok(())
 }
 
 /// A recording about to begin.

@@ -10,9 +10,11 @@ pub(crate) const HEADER: usize = 8;
 /// Bytes of the trailer of records that are not samples: pid, tid, time, cpu, identifier.
 const TRAILER: usize = 32;
 
-/// The fields of the samples of a ring.
+/// The fields of the samples of an event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Layout {
+    /// What a sample weighs; `None` where it tells.
+    pub(crate) weight: Option<u64>,
     /// Words of `read_format`, 0 without PERF_SAMPLE_READ.
     pub(crate) read: usize,
     /// With PERF_SAMPLE_CALLCHAIN.
@@ -227,7 +229,10 @@ fn read_sample(
     let (pid, tid) = (fields.u32()?, fields.u32()?);
     let time = fields.u64()?;
     let (cpu, _reserved) = (fields.u32()?, fields.u32()?);
-    let period = fields.u64()?;
+    let period = match layout.weight {
+        Some(weight) => weight,
+        None => fields.u64()?,
+    };
     fields.take(layout.read * 8)?;
     let chain = if layout.callchain {
         let count = usize::try_from(fields.u64()?).ok()?;
@@ -288,7 +293,7 @@ impl<'a> Fields<'a> {
 mod tests {
     use super::*;
 
-    const LAYOUT: Layout = Layout { read: 2, callchain: true, registers: 2 };
+    const LAYOUT: Layout = Layout { weight: None, read: 2, callchain: true, registers: 2 };
 
     /// A record: its header, and its fields as 32-bit words.
     fn record(kind: u32, misc: u32, words: &[u32]) -> Vec<u8> {

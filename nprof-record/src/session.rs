@@ -31,6 +31,17 @@ pub(crate) struct Wanted {
     pub(crate) scope: Option<Scope>,
 }
 
+impl Wanted {
+    /// The samples per second its interval makes on a busy CPU, where that is known.
+    pub(crate) fn rate(&self) -> Option<u64> {
+        let interval = self.interval?;
+        match self.candidates.first()?.pace {
+            Pace::Rate(rate) => Some(rate / interval.max(1)),
+            Pace::Varies | Pace::Each => Some(0),
+        }
+    }
+}
+
 /// What was asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Request {
@@ -219,10 +230,7 @@ fn choose(
     let mut fallback = String::new();
     let mut refusal = refused(libc::ENOENT);
     for event in &wanted.candidates {
-        let interval = match wanted.interval {
-            Some(interval) => Interval::Period(interval),
-            None => event.default_interval(request.frequency),
-        };
+        let interval = event.interval(wanted.interval, request.frequency);
         let by_frequency = wanted.interval.is_none() && interval != Interval::Period(1);
         let frequency = by_frequency.then_some(request.frequency);
         let attempt = |encoding: &Encoding| {
@@ -262,10 +270,11 @@ fn unwinds(asked: Option<Unwind>) -> Vec<Unwind> {
 }
 
 impl Common {
-    /// The fields of the samples.
-    pub(crate) fn layout(&self) -> Layout {
+    /// The fields of the samples of an event.
+    pub(crate) fn layout(&self, interval: Interval) -> Layout {
         let lost = usize::from(self.level >= Level::Lost);
         Layout {
+            weight: interval.weight(),
             read: if self.level == Level::InheritRead { 1 + lost } else { 0 },
             callchain: self.has_callchain(),
             registers: if self.unwind == Unwind::Dwarf { arch::COUNT } else { 0 },
@@ -299,14 +308,22 @@ impl Plan {
     }
 
     /// How many bytes of records a busy CPU makes per second, at most, if events with an
-    /// interval of their own keep to the rate of the others.
+    /// interval of their own keep to the rate of the others, and those of which each counts to
+    /// [`EACH`].
     pub(crate) fn bytes_per_second(&self) -> u64 {
         let Common { unwind, stack_size, .. } = self.common;
         let stack = if unwind == Unwind::Dwarf { u64::from(stack_size) } else { 0 };
-        let rate = self.frequency.saturating_mul(self.events.len() as u64);
+        let rate = |chosen: &Chosen| match chosen.interval {
+            Interval::Period(1) => EACH,
+            _ => self.frequency,
+        };
+        let rate = self.events.iter().map(rate).fold(0, u64::saturating_add);
         rate.saturating_mul(stack + 1024)
     }
 }
+
+/// How many samples a second room is made for where every single event is one.
+const EACH: u64 = 10_000;
 
 /// The bytes of a ring for samples, at most. The kernel clears them all before the command may
 /// start, which takes a millisecond or two for each MiB.

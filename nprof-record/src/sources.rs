@@ -34,7 +34,6 @@ struct Source {
     ring: Ring,
     /// The first one's ring it is, the others share it. Never empty.
     events: Vec<Opened>,
-    layout: Layout,
     cpu: u32,
     /// Up to where it may be read in this round.
     head: u64,
@@ -86,6 +85,8 @@ struct Origin {
     event: EventId,
     /// The task it was opened for, where events are opened for tasks.
     task: Option<u32>,
+    /// The fields of its samples.
+    layout: Layout,
 }
 
 /// The events of a recording.
@@ -176,15 +177,16 @@ impl Sources {
     /// Takes the oldest record of a ring, and gives its room back.
     fn take_front<S: Sink>(&mut self, number: usize, converter: &mut Converter<S>) {
         let source = &mut self.sources[number];
-        let (layout, first) = (source.layout, source.events[0].event);
+        let first = source.events[0].event;
         let Some((header, bytes)) = source.front() else { return };
         let (size, id) = (header.size, ring::identifier(header, bytes).unwrap_or(0));
-        let origin = self.origins.get(&id).copied().unwrap_or(Origin { event: first, task: None });
+        let unknown = Origin { event: first, task: None, layout: Layout::default() };
+        let origin = self.origins.get(&id).copied().unwrap_or(unknown);
         let tid = ring::task(header, bytes).unwrap_or(0);
         let is_inherited = origin.task.is_some_and(|owner| owner != tid);
         let is_double = is_inherited && self.owners.contains(&tid);
         let is_wanted = !is_double && (!header.is_sample() || converter.wants(tid));
-        match ring::read(layout, bytes).filter(|_| is_wanted) {
+        match ring::read(origin.layout, bytes).filter(|_| is_wanted) {
             Some((stamp, body)) => {
                 if let ring::Body::Lost(count) = body {
                     *self.told.entry(id).or_default() += count;

@@ -48,7 +48,7 @@ impl Summary {
         let mut remarks = Vec::new();
         // What ends before its first sample is nothing unusual; reports tell.
         let expected = self.task_ns.unwrap_or(0).saturating_mul(self.frequency) / 1_000_000_000;
-        if self.samples == 0 && expected >= EXPECTED {
+        if self.samples == 0 && self.clock.is_some() && expected >= EXPECTED {
             let rate = (self.frequency * 10 + 3).min(9973).max(self.frequency);
             remarks.push(format!("no samples were taken; try -F {rate}"));
         }

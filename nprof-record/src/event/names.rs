@@ -163,11 +163,7 @@ impl Named {
     /// The event, given the clock rate in Hz, and the kinds of CPUs if there are several. The
     /// kernel takes the PMU's type above the event's number then (`PERF_PMU_TYPE_SHIFT`).
     pub(crate) fn event(self, rate: Option<u64>, cores: &[Core]) -> Event {
-        let pace = match (self.unit, self.name.as_str(), rate) {
-            ("ns", ..) => Pace::Rate(1_000_000_000),
-            (_, "cycles", Some(rate)) => Pace::Rate(rate),
-            _ => Pace::Varies,
-        };
+        let pace = self.pace(rate);
         let kind = self.group.kind();
         let encodings = match self.group {
             Group::Software => Vec::new(),
@@ -181,6 +177,23 @@ impl Named {
         Event { name: self.name, unit: self.unit, pace, encodings }
     }
 }
+
+impl Named {
+    /// How often it happens. The software events are never left to the kernel's adaptation to a
+    /// frequency: it follows bursts, and is far off for programs that run for less than seconds.
+    fn pace(&self, rate: Option<u64>) -> Pace {
+        match (self.group, self.name.as_str(), rate) {
+            (_, "cpu-clock" | "task-clock", _) => Pace::Rate(1_000_000_000),
+            (_, "page-faults" | "minor-faults", _) => Pace::Rate(FAULTS),
+            (Group::Software, ..) => Pace::Each,
+            (_, "cycles", Some(rate)) => Pace::Rate(rate),
+            _ => Pace::Varies,
+        }
+    }
+}
+
+/// The page faults of a program that touches new memory while it does something with it, a second.
+const FAULTS: u64 = 100_000;
 
 fn of_core(kind: u32, config: u64, (pmu, cpus): &Core) -> Encoding {
     let config = config | u64::from(*pmu) << perf::PERF_PMU_TYPE_SHIFT;
@@ -253,6 +266,8 @@ mod tests {
         let event = |name| find(name).expect("a name").event(Some(3_000_000_000), &[]);
         assert_eq!(event("cycles").pace, Pace::Rate(3_000_000_000));
         assert_eq!(event("cpu-clock").pace, Pace::Rate(1_000_000_000));
+        assert_eq!(event("page-faults").pace, Pace::Rate(FAULTS));
+        assert_eq!(event("context-switches").pace, Pace::Each);
         assert_eq!(event("instructions").pace, Pace::Varies);
         assert_eq!(event("stalled-cycles-backend").pace, Pace::Varies);
         assert_eq!(find("cycles").expect("a name").event(None, &[]).pace, Pace::Varies);

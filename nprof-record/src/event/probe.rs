@@ -117,6 +117,7 @@ fn has_symbol(symbols: impl BufRead, name: &str) -> std::io::Result<bool> {
 mod tests {
     use super::*;
     use crate::event::fake::Machine;
+    use std::ffi::CStr;
 
     fn probe(machine: &Machine, name: &str) -> Result<Event, String> {
         event(machine.root(), &machine.devices(), name)
@@ -131,10 +132,7 @@ mod tests {
         let event = probe(&machine, &name("0x9")).expect("a probe");
         let [encoding] = &event.encodings[..] else { panic!("one encoding") };
         assert_eq!((encoding.kind, encoding.config2, encoding.only_kernel), (8, 9, false));
-        assert_eq!(
-            encoding.text.as_deref().map(std::ffi::CStr::to_bytes),
-            path.to_str().map(str::as_bytes)
-        );
+        assert_eq!(encoding.text.as_deref().map(CStr::to_bytes), path.to_str().map(str::as_bytes));
         assert_eq!((event.pace, event.name), (Pace::Each, name("0x9")));
         for (offset, said) in [
             ("0xa", "it has 0xa bytes"),

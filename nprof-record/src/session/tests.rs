@@ -110,13 +110,13 @@ fn a_counter_that_is_held_is_no_reason_to_count_something_else() {
 #[test]
 fn several_events_are_each_what_was_asked() {
     let mut kernel = wanted("cpu-clock", vec![clock()]);
-    kernel.interval = Some(5000);
+    kernel.interval = Some(50_000);
     kernel.scope = Some(Scope::Kernel);
     let asked = request(vec![wanted("cycles", vec![cycles()]), kernel]);
     let plan = planned(&asked, |_, _| 0).expect("a plan");
     let [first, second] = &plan.events[..] else { panic!("{plan:?}") };
     assert_eq!((first.scope, second.scope), (Scope::Both, Scope::Kernel));
-    assert_eq!(second.interval, Interval::Period(5000));
+    assert_eq!(second.interval, Interval::Period(50_000));
     let encoding = &second.event.encodings[0];
     let attr = plan.common.sample_attr(encoding, second.interval, second.scope, 0);
     assert_eq!((attr.exclude_user(), attr.freq()), (1, 0));
@@ -184,14 +184,21 @@ fn features_are_dropped_newest_first() {
 fn inherited_samples_carry_values_where_the_kernel_allows() {
     let values = |attr: &perf_event_attr| attr.sample_type & u64::from(perf::PERF_SAMPLE_READ);
     let tasks = |_: &perf_event_attr, reach| if reach == Reach::Task { 0 } else { libc::EACCES };
-    assert_eq!(planned(&clock_request(), tasks).expect("a plan").common.layout().read, 2);
+    assert_eq!(
+        planned(&clock_request(), tasks)
+            .expect("a plan")
+            .common
+            .layout(Interval::Frequency(1))
+            .read,
+        2
+    );
     let old = |attr: &perf_event_attr, reach| match (reach, values(attr)) {
         (Reach::Task, 0) => 0,
         (Reach::Task, _) => libc::EINVAL,
         _ => libc::EACCES,
     };
     let common = planned(&clock_request(), old).expect("a plan").common;
-    assert_eq!((common.layout().read, common.tells_lost()), (0, true));
+    assert_eq!((common.layout(Interval::Frequency(1)).read, common.tells_lost()), (0, true));
 }
 
 #[test]
@@ -200,7 +207,10 @@ fn stacks_fall_back_to_frame_pointers_only_when_the_choice_is_ours() {
         if samples(attr) && attr.sample_stack_user > 0 { libc::EOPNOTSUPP } else { 0 }
     };
     let common = planned(&clock_request(), no_copy).expect("a plan").common;
-    assert_eq!((common.unwind, common.layout().registers), (Unwind::FramePointer, 0));
+    assert_eq!(
+        (common.unwind, common.layout(Interval::Frequency(1)).registers),
+        (Unwind::FramePointer, 0)
+    );
     let asked = Request { unwind: Some(Unwind::Dwarf), ..clock_request() };
     assert!(planned(&asked, no_copy).is_err());
 }

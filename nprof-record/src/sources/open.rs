@@ -188,7 +188,8 @@ impl<'a> Opener<'a> {
         };
         let side_size = side_size.max(sys::page_size());
         let attr = plan.common.side_attr(watermark(side_size));
-        let added = self.add(&attr, cpu, whose, EventId::NONE, task, side_size)?;
+        let origin = Origin { event: EventId::NONE, task, layout: Layout::default() };
+        let added = self.add(&attr, cpu, whose, origin, side_size)?;
         if let Err(error) = added {
             return Ok(Err(error));
         }
@@ -200,7 +201,8 @@ impl<'a> Opener<'a> {
             let (interval, scope) = (chosen.interval, chosen.scope);
             let attr = plan.common.sample_attr(encoding, interval, scope, watermark(self.size));
             let event = EventId(number as u32 + 1);
-            if let Err(error) = self.add(&attr, cpu, whose, event, task, self.size)? {
+            let origin = Origin { event, task, layout: plan.common.layout(interval) };
+            if let Err(error) = self.add(&attr, cpu, whose, origin, self.size)? {
                 return Ok(Err(error));
             }
         }
@@ -213,12 +215,12 @@ impl<'a> Opener<'a> {
         attr: &perf_event_attr,
         cpu: u32,
         whose: Whose<'_>,
-        event: EventId,
-        task: Option<u32>,
+        origin: Origin,
         size: usize,
     ) -> anyhow::Result<Result<(), NoMemory>> {
         let Some(file) = open_event(attr, whose, cpu)? else { return Ok(Ok(())) };
         let id = sys::event_id(&file).context("cannot tell events apart")?;
+        let event = origin.event;
         let key = (cpu, event.is_none());
         if let Some(source) = self.sources.get_mut(&key) {
             sys::share_ring(&file, &source.events[0].file).context("cannot share a ring")?;
@@ -231,13 +233,11 @@ impl<'a> Opener<'a> {
                 }
                 Err(error) => return Err(error).context("cannot map a ring"),
             };
-            let layout =
-                if event.is_none() { Layout::default() } else { self.plan.common.layout() };
             let events = vec![Opened { file, id, event }];
             let (head, wrapped, polled) = (0, Vec::new(), 0);
-            self.sources.insert(key, Source { ring, events, layout, cpu, head, wrapped, polled });
+            self.sources.insert(key, Source { ring, events, cpu, head, wrapped, polled });
         }
-        self.origins.insert(id, Origin { event, task });
+        self.origins.insert(id, origin);
         Ok(Ok(()))
     }
 }

@@ -6,7 +6,8 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use super::check;
 
 /// Gets tracefs as a mount that is in no directory, read-only: it goes with the descriptor, and
-/// nobody else sees it. fsopen(2) and fsmount(2), Linux 5.2.
+/// nobody else sees it. fsopen(2) and fsmount(2), Linux 5.2. There is one tracefs for the whole
+/// machine, and options given here would hold for everyone's mounts of it: none are.
 ///
 /// # Errors
 ///

@@ -4,5 +4,6 @@
 
 mod attach;
 mod command;
+mod events;
 mod stacks;
 mod support;

@@ -1,0 +1,209 @@
+//! Events by name: what -l says of each is what -e finds, and what is counted is counted exactly.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::process::{Command, Stdio};
+
+use object::{Object, ObjectSection, ObjectSymbol};
+
+use crate::support::{Directory, Stream, complaint, may_record, record, recorder};
+
+/// A line of the list.
+struct Line {
+    name: String,
+    group: String,
+    state: String,
+}
+
+fn listed() -> Vec<Line> {
+    let output = record(&["-l"]);
+    assert!(output.status.success(), "{}", complaint(&output));
+    let text = String::from_utf8(output.stdout).expect("UTF-8");
+    let line = |line: &str| {
+        let mut words = line.split_whitespace();
+        let mut word = || words.next().expect(line).to_owned();
+        let (name, group, _unit) = (word(), word(), word());
+        Line { name, group, state: words.collect::<Vec<_>>().join(" ") }
+    };
+    text.lines().map(line).collect()
+}
+
+/// Whether the list says an event can be opened; says so loudly if not.
+fn has(name: &str) -> bool {
+    let line = listed().into_iter().find(|line| line.name == name);
+    let state = line.map_or("it is not listed".to_owned(), |line| line.state);
+    let has = state.starts_with("available");
+    if !has {
+        eprintln!("SKIPPED: {name}: {state}");
+    }
+    has
+}
+
+#[test]
+fn the_list_is_true() {
+    if !may_record() {
+        return;
+    }
+    let listed = listed();
+    let names: BTreeSet<_> = listed.iter().map(|line| &line.name).collect();
+    assert_eq!(names.len(), listed.len(), "no name twice");
+    // Of tracepoints, the first and those with rules of their own.
+    let is_odd = |line: &&Line| line.group != "tracepoint" || !line.state.starts_with("available");
+    let first = listed.iter().find(|line| line.group == "tracepoint");
+    let is_name = |line: &&Line| !["N", "PATH", "FUNCTION"].iter().any(|it| line.name.contains(it));
+    for Line { name, state, .. } in listed.iter().filter(is_odd).chain(first).filter(is_name) {
+        let output = record(&["-e", name, "-o", "/dev/null", "--", "true"]);
+        let said = complaint(&output);
+        match state.starts_with("available") {
+            true => assert_eq!(output.status.code(), Some(0), "{name}: {said}"),
+            false => {
+                assert_eq!(output.status.code(), Some(125), "{name}: {state}");
+                assert!(said.contains(state.split(':').next().expect("a word")), "{state}: {said}");
+            }
+        }
+    }
+}
+
+/// Lists twice in a mount namespace of its own, without tracefs and with it, and looks at the
+/// mounts before and after the first.
+const LISTS: &str = "umount -a -t tracefs,debugfs; cat /proc/self/mountinfo > before; \
+                     \"$0\" -l > without; cat /proc/self/mountinfo > after; \
+                     mount -t tracefs nodev /sys/kernel/tracing; \"$0\" -l > with";
+
+#[test]
+fn the_list_is_the_same_without_tracefs_and_mounts_nothing() {
+    let directory = Directory::new("mounts");
+    let read = |name: &str| fs::read_to_string(directory.path(name)).expect("a file");
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-c", LISTS, env!("CARGO_BIN_EXE_nprof-record")]);
+    let output = command.current_dir(directory.path(".")).output();
+    if !output.is_ok_and(|output| output.status.success()) {
+        eprintln!("SKIPPED: no mount namespace, or no tracefs");
+        return;
+    }
+    assert_eq!(read("before"), read("after"));
+    assert_eq!(read("without"), read("with"));
+    assert!(read("with").contains("sched:sched_switch"));
+}
+
+#[test]
+fn a_list_that_cannot_be_written_is_a_failure_and_a_closed_pipe_is_none() {
+    let full = fs::File::create("/dev/full").expect("/dev/full");
+    let output = recorder(&["-l"]).stdout(full).output().expect("runs");
+    assert_eq!(output.status.code(), Some(125));
+    assert!(complaint(&output).contains("cannot write the list"));
+    let mut command = recorder(&["-l"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("runs");
+    drop(child.stdout.take());
+    let output = child.wait_with_output().expect("ends");
+    assert_eq!((output.status.code(), complaint(&output).as_str()), (Some(0), ""));
+    assert_eq!(record(&["-l", "true"]).status.code(), Some(125), "-l runs nothing");
+}
+
+#[test]
+fn what_is_not_there_is_refused_with_what_is() {
+    for (event, said) in [
+        ("cylces", "did you mean cycles"),
+        ("cpu-clock:0", "the interval 0 is not between"),
+        ("cpu-clock/x", "there are the modifiers /u, /k and /uk"),
+        ("no-such-pmu/event=1/", "this machine has no PMU \"no-such-pmu\""),
+        ("uprobe:/no/such/file:0x10", "No such file"),
+        ("uprobe:/bin/sh", "expected uprobe:PATH:0xOFFSET"),
+    ] {
+        let output = record(&["-e", event, "--", "true"]);
+        assert_eq!(output.status.code(), Some(125), "{event}");
+        assert!(complaint(&output).contains(said), "{event}: {}", complaint(&output));
+        assert!(output.stdout.is_empty(), "{event}");
+    }
+}
+
+#[test]
+fn an_interval_is_kept_to() {
+    if !may_record() {
+        return;
+    }
+    let directory = Directory::new("interval");
+    let file = directory.path("out");
+    // Touches some 2,000 pages or more, whatever a page's size is.
+    let script = "i=0; while [ $i -lt 50 ]; do /bin/true; i=$((i+1)); done";
+    let weights = |event: &str| {
+        let output = record(&["-e", event, "-o", &file, "--", "sh", "-c", script]);
+        assert!(output.status.success(), "{event}: {}", complaint(&output));
+        let stream = Stream::of_file(&file);
+        let weights: BTreeSet<_> = stream.samples.iter().map(|sample| sample.weight).collect();
+        (stream.event.period, stream.samples.len(), weights)
+    };
+    let (period, samples, seen) = weights("page-faults:100");
+    assert_eq!((period, seen), (Some(100), BTreeSet::from([100])));
+    assert!((2..500).contains(&samples), "{samples} samples of 100 faults each");
+    let (period, _, seen) = weights("cpu-clock:2000000");
+    assert_eq!((period, seen), (Some(2_000_000), BTreeSet::from([2_000_000])));
+    assert_eq!(weights("cpu-clock:5").0, Some(10_000), "the clock does not tick faster");
+}
+
+#[test]
+fn a_tracepoint_is_seen_each_time() {
+    if !may_record() || !has("syscalls:sys_enter_getpriority") {
+        return;
+    }
+    let directory = Directory::new("tracepoint");
+    let source = "#include <sys/resource.h>\n\
+                  int main(void) { for (int i = 0; i < 300; i++) getpriority(PRIO_PROCESS, 0); }";
+    let Some(program) = directory.compile("gcc", source, &["-O1"]) else { return };
+    let file = directory.path("out");
+    for event in ["syscalls:sys_enter_getpriority", "syscalls:sys_enter_getpriority/u"] {
+        let output = record(&["-e", event, "--unwind", "none", "-o", &file, "--", &program]);
+        assert!(output.status.success(), "{}", complaint(&output));
+        let stream = Stream::of_file(&file);
+        assert_eq!((stream.samples.len(), stream.event.period), (300, Some(1)), "{event}");
+    }
+}
+
+#[test]
+fn a_function_is_counted_by_a_probe() {
+    if !may_record() || !has("uprobe:PATH:0xOFFSET") {
+        return;
+    }
+    let directory = Directory::new("uprobe");
+    let source = "__attribute__((noinline)) int f(int x) { __asm__ volatile(\"\"); return x + 1; }\n\
+                  int main(void) { int x = 0; for (int i = 0; i < 123; i++) x = f(x); return x != 123; }";
+    let Some(program) = directory.compile("gcc", source, &["-O1"]) else { return };
+    let event = format!("uprobe:{program}:{:#x}", offset(&program, "f"));
+    let file = directory.path("out");
+    let output = record(&["-e", &event, "--unwind", "none", "-o", &file, "--", &program]);
+    assert!(output.status.success(), "{}", complaint(&output));
+    let stream = Stream::of_file(&file);
+    assert_eq!(stream.samples.len(), 123);
+    assert_eq!(stream.event.name, event.as_bytes());
+}
+
+/// The offset of a function in its file.
+fn offset(program: &str, function: &str) -> u64 {
+    let bytes = fs::read(program).expect("a program");
+    let elf = object::File::parse(&*bytes).expect("ELF");
+    let symbol = elf.symbol_by_name(function).expect("a function");
+    let section = elf.section_by_index(symbol.section_index().expect("a section")).expect("there");
+    symbol.address() - section.address() + section.file_range().expect("in the file").0
+}
+
+#[test]
+fn without_rights_the_list_says_what_is_missing() {
+    let user = ["--reuid=65534", "--regid=65534", "--clear-groups"];
+    let mut command = Command::new("setpriv");
+    command.args(user).arg(env!("CARGO_BIN_EXE_nprof-record")).arg("-l");
+    let Ok(output) = command.output() else {
+        eprintln!("SKIPPED: there is no setpriv");
+        return;
+    };
+    let text = String::from_utf8_lossy(&output.stdout);
+    if !output.status.success() {
+        eprintln!("SKIPPED: {}", complaint(&output));
+        return;
+    }
+    let probe = text.lines().find(|line| line.starts_with("uprobe:")).expect("a line");
+    assert!(!probe.ends_with("available"), "{probe}");
+    assert!(["CAP_PERFMON", "CONFIG_"].iter().any(|remedy| probe.contains(remedy)), "{probe}");
+    let tracepoints: Vec<_> = text.lines().filter(|line| line.contains(" tracepoint ")).collect();
+    assert!(!tracepoints.is_empty());
+    assert!(!tracepoints.iter().any(|line| line.ends_with("available")), "{tracepoints:?}");
+}
