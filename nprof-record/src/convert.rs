@@ -125,6 +125,7 @@ impl<S: Sink> Converter<S> {
                 }
             }
             &Body::Exit(kin) => self.exit(stamp, kin),
+            Body::Ksymbol(symbol) => self.resolver.kernel_changed(symbol),
             &Body::Lost(count) => self.lost(stamp, count, event, Cause::Ring),
             Body::Throttle => self.lost(stamp, 0, event, Cause::Throttle),
             Body::Other => {}
@@ -162,6 +163,7 @@ impl<S: Sink> Converter<S> {
     fn map(&mut self, stamp: Stamp, mmap: &Mmap<'_>) {
         let Some(process) = self.tree.process_mut(mmap.pid) else { return };
         let serial = process.serial;
+        process.jit.mapped(mmap, &self.resolver.files);
         if images::is_file(mmap.path)
             && let Some(exec) = process.exec.take()
         {
@@ -236,7 +238,7 @@ impl<S: Sink> Converter<S> {
             self.read_maps(pid);
         }
         let Some(process) = self.tree.process_mut(pid) else { return };
-        let mark = self.resolver.resolve(process, sample);
+        let mark = self.resolver.resolve(process, pid, stamp.time, sample);
         if mark != Mark::None {
             *self.counts.incomplete.entry(mark).or_default() += 1;
         }

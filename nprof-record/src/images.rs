@@ -26,6 +26,9 @@ const OPEN_MAX: usize = 128;
 /// Places looked at for what signal handlers return to, per image; beyond that all are forgotten.
 const MEMO_MAX: usize = 1 << 16;
 
+/// What the kernel puts behind the path of a file that was unlinked.
+const DELETED: &[u8] = b" (deleted)";
+
 /// A process: its id, and the serial of its first thread.
 pub(crate) type Owner = (u32, Serial);
 
@@ -82,9 +85,19 @@ impl Images {
         &self.images[index as usize]
     }
 
+    /// Whether the code of an image may have been made by the process that runs it: it is in no
+    /// ELF object.
+    pub(crate) fn may_be_made(&self, index: ImageIndex) -> bool {
+        let image = self.get(index);
+        match image.kind {
+            ImageKind::Elf => image.elf.is_none(),
+            kind => kind == ImageKind::Anonymous,
+        }
+    }
+
     /// The image a mapping is of, and the image's offset of its first byte.
     pub(crate) fn of_mapping(&mut self, mmap: &Mmap<'_>, serial: Serial) -> (ImageIndex, u64) {
-        let (path, deleted) = match mmap.path.strip_suffix(b" (deleted)") {
+        let (path, deleted) = match mmap.path.strip_suffix(DELETED) {
             Some(path) => (path, true),
             None => (mmap.path, false),
         };
@@ -210,14 +223,8 @@ fn open_regular(path: &Path) -> Option<File> {
 /// as the very thing the process mapped.
 fn open_file(path: &[u8], deleted: bool, mmap: &Mmap<'_>, hold: bool) -> Image {
     let mut image = Image::without_file(ImageKind::Elf, path, None);
-    let plain = PathBuf::from(std::ffi::OsStr::from_bytes(path));
-    let rooted = PathBuf::from(format!("/proc/{}/root", mmap.pid))
-        .join(plain.strip_prefix("/").unwrap_or(&plain));
-    let end = mmap.start.wrapping_add(mmap.length);
-    let mapped = PathBuf::from(format!("/proc/{}/map_files/{:x}-{end:x}", mmap.pid, mmap.start));
-    let candidates = if deleted { vec![mapped] } else { vec![plain, rooted, mapped] };
-    let Some((path, cache, elf)) =
-        candidates.into_iter().find_map(|path| open_candidate(path, mmap.identity))
+    let mut candidates = candidates(path, deleted, mmap).into_iter();
+    let Some((path, cache, elf)) = candidates.find_map(|path| open_candidate(path, mmap.identity))
     else {
         return image;
     };
@@ -230,14 +237,32 @@ fn open_file(path: &[u8], deleted: bool, mmap: &Mmap<'_>, hold: bool) -> Image {
     image
 }
 
+/// Opens the file behind a mapping, whatever it is.
+pub(crate) fn open_mapped(mmap: &Mmap<'_>) -> Option<File> {
+    let plain = mmap.path.strip_suffix(DELETED);
+    let candidates = candidates(plain.unwrap_or(mmap.path), plain.is_some(), mmap);
+    candidates.iter().find_map(|path| open_same(path, mmap.identity))
+}
+
+/// Where the file behind a mapping may be found.
+fn candidates(path: &[u8], deleted: bool, mmap: &Mmap<'_>) -> Vec<PathBuf> {
+    let plain = PathBuf::from(std::ffi::OsStr::from_bytes(path));
+    let rooted = PathBuf::from(format!("/proc/{}/root", mmap.pid))
+        .join(plain.strip_prefix("/").unwrap_or(&plain));
+    let end = mmap.start.wrapping_add(mmap.length);
+    let mapped = PathBuf::from(format!("/proc/{}/map_files/{:x}-{end:x}", mmap.pid, mmap.start));
+    if deleted { vec![mapped] } else { vec![plain, rooted, mapped] }
+}
+
 /// Opens a file if it is the one the kernel mapped, as far as can be told: by its inode. The
 /// device is not compared, layered file systems report another one.
+fn open_same(path: &Path, identity: Identity) -> Option<File> {
+    let file = open_regular(path)?;
+    (file.metadata().ok()?.ino() == identity.inode).then_some(file)
+}
+
 fn open_candidate(path: PathBuf, identity: Identity) -> Option<(PathBuf, ReadCache<File>, Elf)> {
-    let file = open_regular(&path)?;
-    if file.metadata().ok()?.ino() != identity.inode {
-        return None;
-    }
-    let cache = ReadCache::new(file);
+    let cache = ReadCache::new(open_same(&path, identity)?);
     let elf = Elf::read(&cache)?;
     Some((path, cache, elf))
 }

@@ -12,6 +12,7 @@ use std::rc::Rc;
 use nprof_format::TaskId;
 use rustc_hash::FxHashMap;
 
+use crate::jit::Jit;
 use crate::maps::{Mapping, Maps};
 use crate::procfs::Found;
 use crate::ring::{Kin, Stamp};
@@ -50,6 +51,8 @@ pub(crate) struct Process {
     pub(crate) fresh: bool,
     /// An exec whose image is not known yet, by whom and when.
     pub(crate) exec: Option<(u32, u64)>,
+    /// The code it made itself.
+    pub(crate) jit: Jit,
     threads: usize,
 }
 
@@ -122,12 +125,11 @@ impl Tree {
         });
         let serial = self.add(kin, process, parent, comm, time);
         if process.is_none() {
-            let maps = Rc::default();
+            let (maps, jit, exec) = (Rc::default(), Jit::default(), None);
             let known_until = UNREAD;
-            self.processes.insert(
-                pid,
-                Process { serial, maps, known_until, fresh: false, exec: None, threads: 1 },
-            );
+            let process =
+                Process { serial, maps, known_until, fresh: false, exec, jit, threads: 1 };
+            self.processes.insert(pid, process);
         }
         if found.is_none() {
             self.exit(kin);
@@ -200,7 +202,8 @@ impl Tree {
             let process = parent.serial;
             self.add(kin, Some(process), above, comm, stamp.time);
         } else {
-            let child = Process { threads: 1, exec: None, ..parent.clone() };
+            let jit = parent.jit.forked(stamp.time);
+            let child = Process { threads: 1, exec: None, jit, ..parent.clone() };
             let serial = self.add(kin, None, above, comm, stamp.time);
             self.processes.insert(kin.pid, Process { serial, ..child });
         }
@@ -249,8 +252,9 @@ impl Tree {
             self.awaited = None;
             let serial = self.add(kin, None, None, name.to_vec(), stamp.time);
             let exec = Some((pid, stamp.time));
-            let maps = Rc::default();
-            let process = Process { serial, maps, known_until: 0, fresh: true, exec, threads: 1 };
+            let (maps, jit) = (Rc::default(), Jit::executed(stamp.time));
+            let known_until = 0;
+            let process = Process { serial, maps, known_until, fresh: true, exec, jit, threads: 1 };
             self.processes.insert(pid, process);
             return Some(Renamed::Began);
         }
@@ -260,6 +264,7 @@ impl Tree {
         }
         process.known_until = 0;
         process.maps = Rc::default();
+        process.jit = Jit::executed(stamp.time);
         process.fresh = true;
         process.exec = Some((pid, stamp.time));
         let had_threads = std::mem::replace(&mut process.threads, 1) > 1;

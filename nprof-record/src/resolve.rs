@@ -1,14 +1,16 @@
 //! From a sample to the node of its stack: its addresses become places in images while what is
 //! mapped is known, and everything new gets its id.
 
-use nprof_format::{ExtrasBuilder, FrameId, Mark, NodeId};
+use nprof_format::{ExtrasBuilder, FrameId, ImageKind, Mark, NodeId};
 
 use crate::event::Unwind;
+use crate::functions::Functions;
+use crate::growing::Files;
 use crate::images::{Images, ProcessCode};
 use crate::intern::{Dictionary, FrameKey, ImageFacts, ImageNumber, Sink};
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, Place};
 use crate::process::{Process, Tree};
-use crate::ring::Sample;
+use crate::ring::{Ksymbol, Sample};
 use crate::stack;
 use crate::unwind::Address;
 
@@ -18,6 +20,9 @@ const DICTIONARY_MAX: u32 = 1 << 20;
 /// What sets the numbers of the kernel's parts apart from those of images.
 const KERNEL_IMAGES: ImageNumber = 1 << 31;
 
+/// What sets the numbers of functions made at run time apart, and the number they stay below.
+const FUNCTIONS: ImageNumber = 1 << 30;
+
 /// Turns stacks into nodes.
 #[derive(Debug)]
 pub(crate) struct Resolver {
@@ -26,6 +31,8 @@ pub(crate) struct Resolver {
     pub(crate) images: Images,
     /// Asked for when the kernel is first sampled.
     kernel: Option<Kernel>,
+    functions: Functions,
+    pub(crate) files: Files,
     pub(crate) dictionary: Dictionary,
     /// The stack at hand: the user part's addresses, all frames leaf first, their ids root first.
     addresses: Vec<Address>,
@@ -41,6 +48,8 @@ impl Resolver {
             depth,
             images: Images::default(),
             kernel: None,
+            functions: Functions::default(),
+            files: Files::default(),
             dictionary: Dictionary::new(DICTIONARY_MAX),
             addresses: Vec::new(),
             keys: Vec::new(),
@@ -48,14 +57,26 @@ impl Resolver {
         }
     }
 
-    /// Takes up a sample of a process: the stack at hand from now on. Gives why it is
-    /// incomplete.
-    pub(crate) fn resolve(&mut self, process: &mut Process, sample: &Sample<'_>) -> Mark {
+    /// The kernel made code, or unmade it.
+    pub(crate) fn kernel_changed(&mut self, symbol: &Ksymbol<'_>) {
+        self.kernel.get_or_insert_with(Kernel::running).changed(symbol, &self.functions);
+    }
+
+    /// Takes up a sample of process `pid` at `time`, ns: the stack at hand from now on. Gives why
+    /// it is incomplete.
+    pub(crate) fn resolve(
+        &mut self,
+        process: &mut Process,
+        pid: u32,
+        time: u64,
+        sample: &Sample<'_>,
+    ) -> Mark {
         self.keys.clear();
+        self.functions.begin_stack();
         if sample.in_kernel {
             self.kernel_part(sample);
         }
-        let mark = self.user_part(process, sample);
+        let mark = self.user_part(process, pid, time, sample);
         if mark != Mark::None {
             self.keys.push(FrameKey::mark(mark));
         }
@@ -69,6 +90,7 @@ impl Resolver {
 
     /// Forgets all ids; the stack at hand stays.
     pub(crate) fn begin_epoch(&mut self, sink: &mut impl Sink) {
+        self.functions.begin_epoch();
         self.dictionary.begin_epoch(sink);
     }
 
@@ -86,7 +108,13 @@ impl Resolver {
     }
 
     /// Appends the user frames to `keys`, leaf first; why they are not complete.
-    fn user_part(&mut self, process: &mut Process, sample: &Sample<'_>) -> Mark {
+    fn user_part(
+        &mut self,
+        process: &mut Process,
+        pid: u32,
+        time: u64,
+        sample: &Sample<'_>,
+    ) -> Mark {
         self.addresses.clear();
         let maps = process.maps.clone();
         let mut code = ProcessCode { maps: &maps, images: &mut self.images };
@@ -112,16 +140,22 @@ impl Resolver {
             }
         };
         for &address in &self.addresses {
-            match maps.find(address.inside()) {
-                Some((image, offset)) => self.keys.push(FrameKey {
-                    image: Some(image),
-                    offset: offset.wrapping_add(address.value.wrapping_sub(address.inside())),
-                    kernel: false,
-                    return_address: address.returns,
-                    mark: Mark::None,
-                }),
-                None => return Mark::Mapping,
-            }
+            let inside = address.inside();
+            let Some(mapped) = maps.find(inside) else { return Mark::Mapping };
+            let made = self.images.may_be_made(mapped.0).then(|| {
+                let owner = (pid, process.serial);
+                process.jit.catch_up(owner, time, &self.functions, &self.files);
+                let (function, offset) = process.jit.find(inside)?;
+                Some((FUNCTIONS | self.functions.number(function, FUNCTIONS)?, offset))
+            });
+            let (image, offset) = made.flatten().unwrap_or(mapped);
+            self.keys.push(FrameKey {
+                image: Some(image),
+                offset: offset.wrapping_add(address.value.wrapping_sub(inside)),
+                kernel: false,
+                return_address: address.returns,
+                mark: Mark::None,
+            });
         }
         mark
     }
@@ -130,9 +164,15 @@ impl Resolver {
     fn kernel_part(&mut self, sample: &Sample<'_>) {
         let kernel = self.kernel.get_or_insert_with(Kernel::running);
         let mut push = |address: u64, returns| {
-            let (part, offset) = kernel.find(address);
+            let (place, offset) = kernel.find(address, &self.functions);
+            let image = match place {
+                Place::Part(part) => Some(KERNEL_IMAGES | part as ImageNumber),
+                Place::Function(function) => {
+                    self.functions.number(&function, FUNCTIONS).map(|number| FUNCTIONS | number)
+                }
+            };
             self.keys.push(FrameKey {
-                image: Some(KERNEL_IMAGES | part as ImageNumber),
+                image,
                 offset,
                 kernel: true,
                 return_address: returns,
@@ -167,6 +207,9 @@ impl Resolver {
             self.dictionary.define_image(number, &facts, sink);
             return;
         }
+        if number & FUNCTIONS != 0 {
+            return self.define_function(number, tree, sink);
+        }
         let image = self.images.get(number);
         let owner = image.owner.map(|(pid, serial)| tree.id_of(pid, serial));
         if let Some(owner) = owner.filter(|owner| !owner.is_none()) {
@@ -176,6 +219,24 @@ impl Resolver {
             kind: image.kind,
             path: &image.path,
             build_id: &image.build_id,
+            extras: extras.extras(),
+        };
+        self.dictionary.define_image(number, &facts, sink);
+    }
+
+    /// A function made at run time is an image of its own: nothing else could tell its name later.
+    fn define_function(&mut self, number: ImageNumber, tree: &Tree, sink: &mut impl Sink) {
+        let Some(function) = self.functions.get(number & !FUNCTIONS) else { return };
+        let mut extras = ExtrasBuilder::new();
+        extras.add("base", format!("{:#x}", function.start).as_bytes());
+        let owner = function.owner.map(|(pid, serial)| tree.id_of(pid, serial));
+        if let Some(owner) = owner.filter(|owner| !owner.is_none()) {
+            extras.add("task", owner.to_string().as_bytes());
+        }
+        let facts = ImageFacts {
+            kind: ImageKind::Jit,
+            path: &function.name,
+            build_id: &[],
             extras: extras.extras(),
         };
         self.dictionary.define_image(number, &facts, sink);

@@ -90,6 +90,16 @@ pub(crate) struct Kin {
     pub(crate) tid: u32,
 }
 
+/// Code the kernel made at run time, or made no more: a BPF program, a trampoline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ksymbol<'a> {
+    pub(crate) start: u64,
+    pub(crate) size: u64,
+    /// Whether it is not there any more.
+    pub(crate) is_gone: bool,
+    pub(crate) name: &'a [u8],
+}
+
 /// An observation. Borrows from the ring.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Sample<'a> {
@@ -137,6 +147,7 @@ pub(crate) enum Body<'a> {
     },
     Fork(Kin),
     Exit(Kin),
+    Ksymbol(Ksymbol<'a>),
     /// This many records did not fit into the ring.
     Lost(u64),
     /// The event was stopped until the next tick of the timer.
@@ -200,6 +211,7 @@ fn read_other<'a>(header: Header, mut fields: Fields<'a>) -> Option<Body<'a>> {
             Body::Lost(fields.u64()?)
         }
         perf::PERF_RECORD_LOST_SAMPLES => Body::Lost(fields.u64()?),
+        perf::PERF_RECORD_KSYMBOL => Body::Ksymbol(read_ksymbol(fields)?),
         perf::PERF_RECORD_THROTTLE => Body::Throttle,
         _ => Body::Other,
     })
@@ -217,6 +229,13 @@ fn read_mmap(mut fields: Fields<'_>) -> Option<Mmap<'_>> {
     };
     let (_protection, _flags) = (fields.u32()?, fields.u32()?);
     Some(Mmap { pid, start, length, offset, identity, path: fields.string() })
+}
+
+fn read_ksymbol(mut fields: Fields<'_>) -> Option<Ksymbol<'_>> {
+    let (start, size) = (fields.u64()?, u64::from(fields.u32()?));
+    let (_kind, flags) = (fields.u16()?, fields.u16()?);
+    let is_gone = flags & perf::PERF_RECORD_KSYMBOL_FLAGS_UNREGISTER as u16 != 0;
+    Some(Ksymbol { start, size, is_gone, name: fields.string() })
 }
 
 fn read_sample(
@@ -397,6 +416,21 @@ mod tests {
             assert_eq!((mmap.start, mmap.length, mmap.offset), (0x1000, 0x2000, 0x3000));
             let identity = Identity { device: (8, 1), inode: 99, generation: 2 };
             assert_eq!((mmap.identity, mmap.path), (identity, &b"/a"[..]));
+        }
+    }
+
+    #[test]
+    fn code_of_the_kernel_comes_and_goes() {
+        let name = [*b"bpf_", *b"prog", *b"\0\0\0\0", [0; 4]].map(u32::from_le_bytes);
+        for (flags, is_gone) in [(0, false), (1 << 16, true)] {
+            let mut words = vec![0xc000_0040, 0xffff_ffff, 77, 1 | flags];
+            words.extend(name);
+            words.extend([0, 0, 500, 0, 1, 0, 0, 0]);
+            let bytes = record(perf::PERF_RECORD_KSYMBOL, 0, &words);
+            let Some((_, Body::Ksymbol(symbol))) = read(LAYOUT, &bytes) else { panic!() };
+            let expected =
+                Ksymbol { start: 0xffff_ffff_c000_0040, size: 77, is_gone, name: b"bpf_prog" };
+            assert_eq!(symbol, expected);
         }
     }
 

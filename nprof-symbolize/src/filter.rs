@@ -33,6 +33,8 @@ pub(crate) struct Filter<W> {
 enum Known {
     /// Its index in the catalog.
     Slot(usize),
+    /// All of it is the function of this number in the catalog's names.
+    Function(u32),
     /// None of its places can have a name.
     Nameless(Status),
 }
@@ -153,6 +155,10 @@ impl<W: Write> Filter<W> {
                 };
                 Known::Slot(self.catalog.slot(recorded))
             }
+            // A function of generated code, named when it was recorded.
+            ImageKind::Jit if !image.path.is_empty() => {
+                Known::Function(self.catalog.names.shown(image.path))
+            }
             ImageKind::Anonymous | ImageKind::Jit => Known::Nameless(Status::Anonymous),
             ImageKind::Other(_) => Known::Nameless(Status::NoImage),
         };
@@ -168,6 +174,10 @@ impl<W: Write> Filter<W> {
         let place = Place { offset: frame.offset, return_address: frame.return_address };
         let named = match self.images.get(&frame.image) {
             Some(&Known::Slot(slot)) => self.catalog.resolve(slot, place),
+            Some(&Known::Function(number)) => {
+                let line = Line { function: self.define_function(number)?, ..Line::default() };
+                return self.locate(frame, Status::Named, &[line]);
+            }
             Some(&Known::Nameless(status)) => return self.locate(frame, status, &[]),
             None if frame.image.is_none() => return self.locate(frame, Status::Anonymous, &[]),
             // The image's record was lost to damage.

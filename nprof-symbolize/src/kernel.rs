@@ -20,7 +20,7 @@ pub(crate) fn kernel(kallsyms: &[u8]) -> Result<SymbolTable, Useless> {
     let base = find(kallsyms, b"_stext").or_else(|| find(kallsyms, b"_text"));
     match base {
         Some(0) => Err(Useless::Restricted),
-        Some(base) => table(kallsyms, b"", base, u64::MAX),
+        Some(base) => table(kallsyms, b"", base, text_end(kallsyms)),
         None => Err(restricted(kallsyms)),
     }
 }
@@ -62,16 +62,17 @@ fn find(kallsyms: &[u8], name: &[u8]) -> Option<u64> {
     symbols.find(|symbol| symbol.name == name).map(|symbol| symbol.address)
 }
 
+/// Where the kernel's text ends. What has an address beyond, as code made at run time, is not in
+/// its last function.
+fn text_end(kallsyms: &[u8]) -> u64 {
+    let ends: [&[u8]; 2] = [b"_etext", b"_einittext"];
+    ends.iter().filter_map(|name| find(kallsyms, name)).max().unwrap_or(u64::MAX)
+}
+
 fn table(kallsyms: &[u8], module: &[u8], base: u64, end: u64) -> Result<SymbolTable, Useless> {
     let mut builder = SymbolTableBuilder::default();
     // No symbol has a size; each reaches up to the next, the last up to where the text ends.
-    let mut last_text = end;
-    for symbol in Symbols(kallsyms).filter(|symbol| symbol.module == module) {
-        if end == u64::MAX && matches!(symbol.name, b"_end" | b"__bss_start") {
-            last_text = last_text.min(symbol.address);
-        }
-    }
-    let limit = last_text.saturating_sub(base);
+    let limit = end.saturating_sub(base);
     for symbol in Symbols(kallsyms).filter(|symbol| symbol.module == module) {
         let binding = match symbol.kind {
             b'T' => Binding::Global,
@@ -140,7 +141,9 @@ ffffffff81000040 T do_one_alias
 ffffffff81000080 W weak_one
 ffffffff81000100 D data
 ffffffff81000200 t last
-ffffffff81000300 B __bss_start
+ffffffff81000280 T _etext
+ffffffff812ff000 t init_only
+ffffffff812ff100 T _einittext
 ffffffffc0200000 t init\t[ext4]
 ffffffffc0200010 t write\t[ext4]
 ffffffffc0300000 t other\t[xfs]
@@ -158,8 +161,10 @@ garbage
         assert_eq!(name(&part, 0), Some("_stext"));
         assert_eq!(name(&part, 0x41), Some("do_one_alias"));
         assert_eq!(name(&part, 0x80), Some("weak_one"));
-        assert_eq!(name(&part, 0x2ff), Some("last"));
-        assert_eq!(name(&part, 0x300), None);
+        assert_eq!(name(&part, 0x27f), Some("last"));
+        assert_eq!(name(&part, 0x2f_f0ff), Some("init_only"));
+        assert_eq!(name(&part, 0x2f_f100), None);
+        assert_eq!(name(&part, 0x3f20_0005), None);
     }
 
     #[test]

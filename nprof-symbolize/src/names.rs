@@ -20,6 +20,7 @@ pub(crate) struct FunctionName {
 pub(crate) struct Names {
     functions: Vec<FunctionName>,
     by_linkage: FxHashMap<Box<[u8]>, u32>,
+    by_shown: FxHashMap<Box<[u8]>, u32>,
     files: Vec<Box<[u8]>>,
     by_path: FxHashMap<Box<[u8]>, u32>,
 }
@@ -37,6 +38,17 @@ impl Names {
         self.functions.push(name);
         let number = self.functions.len() as u32;
         self.by_linkage.insert(linkage.into(), number);
+        number
+    }
+
+    /// The number of a function by a name that no linker knows, and that is shown as it is.
+    pub(crate) fn shown(&mut self, name: &[u8]) -> u32 {
+        if let Some(&number) = self.by_shown.get(name) {
+            return number;
+        }
+        self.functions.push(FunctionName { shown: name.into(), linkage: Box::default() });
+        let number = self.functions.len() as u32;
+        self.by_shown.insert(name.into(), number);
         number
     }
 
@@ -74,7 +86,10 @@ mod tests {
         let name = names.function_name(1).unwrap();
         assert_eq!((&*name.shown, &*name.linkage), (&b"f()"[..], &b"_Z1fv"[..]));
         assert_eq!(names.function_name(2).unwrap().linkage.len(), 0);
-        assert_eq!((names.function_name(0), names.function_name(3)), (None, None));
+        assert_eq!((names.function_name(0), names.function_name(4)), (None, None));
+        let shown = names.shown(b"_Z1fv");
+        assert_eq!((shown, names.shown(b"_Z1fv"), names.function(b"_Z1fv")), (3, 3, 1));
+        assert_eq!(&*names.function_name(3).unwrap().shown, b"_Z1fv");
         let file = names.file(b"/a.c");
         assert_eq!(names.path(file), Some(&b"/a.c"[..]));
     }

@@ -205,12 +205,30 @@ fn stubs_of_libraries_are_named_after_where_they_lead() {
 }
 
 #[test]
+fn generated_code_is_called_what_its_maker_called_it() {
+    use nprof_format::ImageKind;
+    let jit = |path| Places {
+        kind: ImageKind::Jit,
+        build_id: b"",
+        path,
+        places: vec![(0, false), (0x10, true)],
+    };
+    for name in ["JS:*f /home/me/a.js:1:2", "_Z1fv", "bpf_prog_6deef7357e7b4530_drop"] {
+        for (status, calls) in names(&[], jit(name.as_bytes())) {
+            let [call] = &calls[..] else { panic!("{calls:?}") };
+            assert_eq!((status, call.name.as_str()), (Status::Named, name));
+            assert_eq!((call.file.as_str(), call.line), ("", 0));
+        }
+    }
+    assert_eq!(names(&[], jit(b""))[1], (Status::Anonymous, vec![]));
+}
+
+#[test]
 fn an_address_in_no_image_is_anonymous() {
     use nprof_format::ImageKind;
     let places =
         |kind| Places { kind, build_id: b"", path: b"//anon", places: vec![(0x1000, false)] };
     assert_eq!(names(&[], places(ImageKind::Anonymous)), [(Status::Anonymous, vec![])]);
-    assert_eq!(names(&[], places(ImageKind::Jit)), [(Status::Anonymous, vec![])]);
     let kernel = Places { path: b"[kernel]", build_id: b"\x01\x02", ..places(ImageKind::Kernel) };
     assert_eq!(names(&[], kernel), [(Status::Mismatch, vec![])]);
 }

@@ -138,7 +138,6 @@ fn an_interval_is_kept_to() {
     assert!((2..500).contains(&samples), "{samples} samples of 100 faults each");
     let (period, _, seen) = weights("cpu-clock:2000000");
     assert_eq!((period, seen), (Some(2_000_000), BTreeSet::from([2_000_000])));
-    assert_eq!(weights("cpu-clock:5").0, Some(10_000), "the clock does not tick faster");
 }
 
 #[test]

@@ -5,5 +5,6 @@
 mod attach;
 mod command;
 mod events;
+mod jit;
 mod stacks;
 mod support;

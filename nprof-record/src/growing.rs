@@ -1,0 +1,181 @@
+//! Files that are read while they grow. They are held open, for they may be gone before they are
+//! read to their end; but only so many of them.
+
+use std::cell::Cell;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::rc::Rc;
+
+/// Files held open at most. What lies beyond that is opened anew for each look, or not read.
+const FILES_MAX: usize = 64;
+
+/// How much of a file is read at once, bytes.
+pub(crate) const PIECE: usize = 1 << 20;
+
+/// How much of a file is read in one look, bytes; the rest is left for the next.
+const LOOK_MAX: usize = 8 << 20;
+
+/// Counts the files held open.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Files(Rc<Cell<usize>>);
+
+/// A file held open.
+#[derive(Debug)]
+struct Held {
+    file: File,
+    files: Files,
+}
+
+impl Files {
+    fn hold(&self, file: File) -> Option<Rc<Held>> {
+        (self.0.get() < FILES_MAX).then(|| {
+            self.0.set(self.0.get() + 1);
+            Rc::new(Held { file, files: self.clone() })
+        })
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.files.0.set(self.files.0.get().saturating_sub(1));
+    }
+}
+
+/// A file that grows, how far it was read, and what its reader has to remember.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Growing<T> {
+    held: Option<Rc<Held>>,
+    inode: u64,
+    position: u64,
+    state: T,
+}
+
+impl<T: Default> Growing<T> {
+    /// A file that is open; `None` when there are too many.
+    pub(crate) fn of(file: File, files: &Files) -> Option<Self> {
+        let inode = file.metadata().ok()?.ino();
+        Some(Self { held: Some(files.hold(file)?), inode, ..Self::default() })
+    }
+
+    /// The file's inode.
+    pub(crate) fn inode(&self) -> u64 {
+        self.inode
+    }
+
+    /// Reads what is new in the file: in the one that is held, or one opened now, which is held
+    /// if there is room. `take` gets a piece of it, how many bytes there are from its beginning
+    /// on, and the state; it gives how many of them it used up. A file that became another one,
+    /// or shorter, is read from its beginning.
+    pub(crate) fn read(
+        &mut self,
+        files: &Files,
+        open: impl FnOnce() -> Option<File>,
+        take: impl FnMut(&[u8], u64, &mut T) -> u64,
+    ) {
+        if let Some(held) = self.held.clone() {
+            return self.read_new(&held.file, take);
+        }
+        let Some(file) = open() else { return };
+        self.read_new(&file, take);
+        self.held = files.hold(file);
+    }
+
+    fn read_new(&mut self, file: &File, mut take: impl FnMut(&[u8], u64, &mut T) -> u64) {
+        let Ok(metadata) = file.metadata() else { return };
+        let size = metadata.len();
+        if metadata.ino() != self.inode || size < self.position {
+            let (held, inode) = (self.held.take(), metadata.ino());
+            *self = Self { held, inode, ..Self::default() };
+        }
+        let mut left = LOOK_MAX;
+        while self.position < size && left > 0 {
+            let available = size - self.position;
+            let mut piece = vec![0; usize::try_from(available).map_or(PIECE, |a| a.min(PIECE))];
+            let Ok(length) = read_at(file, &mut piece, self.position) else { return };
+            let used = take(&piece[..length], available, &mut self.state);
+            if used == 0 {
+                return;
+            }
+            self.position = self.position.saturating_add(used);
+            left = left.saturating_sub(length);
+        }
+    }
+}
+
+/// Fills a buffer, as far as the file goes.
+fn read_at(file: &File, buffer: &mut [u8], position: u64) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match file.read_at(&mut buffer[filled..], position + filled as u64) {
+            Ok(0) => break,
+            Ok(count) => filled += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::perf_map;
+    use std::io::Write;
+
+    /// A file of this test's own.
+    fn scratch(name: &str) -> (std::path::PathBuf, File) {
+        let name = format!("nprof-{name}-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let file = File::options().create(true).truncate(true).read(true).write(true).open(&path);
+        (path, file.expect("a file"))
+    }
+
+    #[test]
+    fn a_file_is_read_as_it_grows_and_anew_when_it_shrinks() {
+        let (path, mut file) = scratch("grows");
+        let mut growing = Growing::<bool>::default();
+        let mut read = |file: &File| {
+            let mut names = Vec::new();
+            growing.read_new(file, |piece, available, in_line| {
+                assert_eq!(available, piece.len() as u64);
+                perf_map::read(piece, false, in_line, |_, _, name| names.push(name.to_vec())) as u64
+            });
+            names.concat()
+        };
+        assert_eq!(read(&file), b"");
+        file.write_all(b"1 1 a\n2 1 b\n3 1").expect("written");
+        assert_eq!(read(&file), b"ab");
+        file.write_all(b" c\n").expect("written");
+        assert_eq!((read(&file), read(&file)), (b"c".to_vec(), b"".to_vec()));
+        file.set_len(6).expect("cut");
+        assert_eq!(read(&file), b"a");
+        std::fs::remove_file(path).expect("removed");
+    }
+
+    #[test]
+    fn one_look_at_an_endless_file_ends() {
+        let (path, file) = scratch("endless");
+        file.set_len(1 << 40).expect("a hole");
+        let mut growing = Growing::<bool>::default();
+        for look in 1..=2 {
+            growing.read_new(&file, |piece, _, in_line| {
+                perf_map::read(piece, true, in_line, |_, _, _| panic!("there is none")) as u64
+            });
+            assert_eq!(growing.position, look * LOOK_MAX as u64);
+        }
+        std::fs::remove_file(path).expect("removed");
+    }
+
+    #[test]
+    fn only_so_many_files_are_held() {
+        let files = Files::default();
+        let open = || File::open("/dev/null").expect("it is there");
+        let mut held: Vec<_> = (0..FILES_MAX).map(|_| files.hold(open()).expect("room")).collect();
+        assert!(files.hold(open()).is_none());
+        held.pop();
+        assert!(files.hold(open()).is_some());
+        held.clear();
+        assert_eq!(files.0.get(), 0);
+    }
+}
