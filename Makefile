@@ -50,6 +50,7 @@ test: setup
 # How nprof compares with perf on the same work, as ratios; then the stream by itself.
 bench: build $(DEMO)/demo
 	@PATH="$(BIN):$$PATH" bench/compare $(DEMO)/demo
+	@PATH="$(BIN):$$PATH" bench/record $(DEMO)/demo
 	$(CARGO) bench --package nprof-format --bench stream --locked
 
 lint: setup
@@ -62,7 +63,8 @@ lint: setup
 fuzz: setup
 	@command -v cargo-fuzz >/dev/null || $(CARGO) install --locked cargo-fuzz
 	cd nprof-format && for target in $$($(CARGO) fuzz list); do \
-	    RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run $$target -- -max_total_time=$(SECONDS) || exit; \
+	    mkdir -p fuzz/corpus/$$target && RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run $$target \
+	        fuzz/corpus/$$target ../tests/conformance/vectors/* -- -max_total_time=$(SECONDS) || exit; \
 	done
 
 install: build

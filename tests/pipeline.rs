@@ -110,7 +110,8 @@ fn something_that_is_no_stream_is_refused() {
 fn a_reader_that_goes_away_is_no_trouble_and_the_command_runs_to_its_end() {
     let shell = Shell::new();
     shell.write("work.sh", format!("{WORK}; touch ran"));
-    let run = shell.run("nprof-record -q -o - -- sh work.sh | nprof-symbolize | nprof-flat | head -1");
+    let run =
+        shell.run("nprof-record -q -o - -- sh work.sh | nprof-symbolize | nprof-flat | head -1");
     assert_eq!(run.stages, [0, 0, 0, 0], "{run:?}");
     assert_eq!((run.out.lines().count(), run.err.as_str()), (1, ""), "{run:?}");
     assert!(shell.path("ran").exists());

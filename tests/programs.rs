@@ -124,7 +124,9 @@ fn a_real_recording_keeps_the_laws_of_the_stream() {
     let shell = Shell::new();
     let script = repository().join("demo/words.pl");
     shell.write("big", words(1_000_000));
-    shell.run(&format!("nprof-record -q -o raw.nprof -- perl {} big > out", script.display())).quiet();
+    shell
+        .run(&format!("nprof-record -q -o raw.nprof -- perl {} big > out", script.display()))
+        .quiet();
     for law in [
         // The same in both spellings.
         "nprof-format text raw.nprof > a; nprof-format binary a | nprof-format text | cmp - a",

@@ -1,5 +1,7 @@
-//! What the fuzz targets have in common: blocks around arbitrary payloads, and what must hold
-//! of any input.
+//! What the fuzz targets have in common: blocks around arbitrary payloads, streams to begin
+//! with, and what must hold of any input.
+
+use std::path::Path;
 
 use nprof_format::{Reader, Record, Spelling, Verdict, Writer};
 
@@ -47,7 +49,48 @@ pub fn check(stream: &[u8]) {
     assert_eq!(in_text, in_binary);
 }
 
-/// A whole stream to damage: its records, spelled in binary with a block for every few.
+/// What is in a stream.
+pub struct Reading {
+    /// Its records, each as its line.
+    pub lines: Vec<Vec<u8>>,
+    /// Whether it is called complete.
+    pub is_complete: bool,
+}
+
+/// Reads a stream. `None` when it is refused.
+pub fn read(stream: &[u8]) -> Option<Reading> {
+    let mut reader = Reader::new(stream);
+    let mut lines = Vec::new();
+    loop {
+        match reader.next() {
+            Ok(Some(record)) => {
+                let mut line = Writer::new(Vec::new(), Spelling::Text);
+                line.write(&record).expect("what was read can be written");
+                lines.push(line.finish().expect("memory does not fail"));
+            }
+            Ok(None) => break,
+            Err(_) => return None,
+        }
+    }
+    Some(Reading { lines, is_complete: reader.verdict() == Verdict::Complete })
+}
+
+/// Whole streams to damage: the example, and the vectors of the format in the order of their
+/// names.
+pub fn streams() -> Vec<Vec<u8>> {
+    let vectors = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/conformance/vectors");
+    let mut paths: Vec<_> = ["complete", "truncated", "damaged"]
+        .iter()
+        .flat_map(|verdict| std::fs::read_dir(vectors.join(verdict)).into_iter().flatten())
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| path.extension().is_some_and(|kind| kind == "txt" || kind == "nprof"))
+        .collect();
+    paths.sort();
+    let vectors = paths.iter().filter_map(|path| std::fs::read(path).ok());
+    [example()].into_iter().chain(vectors).collect()
+}
+
+/// A whole stream: its records, spelled in binary with a block for every few.
 pub fn example() -> Vec<u8> {
     let text = include_str!("example.txt");
     let mut reader = Reader::new(text.as_bytes());

@@ -12,7 +12,14 @@ pub fn push_field(out: &mut Vec<u8>, bytes: &[u8]) {
     match bytes {
         b"" => out.push(b'-'),
         b"-" => out.extend_from_slice(b"\\x2d"),
-        _ => push_escaped(out, bytes),
+        _ => match bytes.strip_suffix(b"@nprof") {
+            None => push_escaped(out, bytes),
+            // Before a TAB this would look like the head of a stream joined to one cut off.
+            Some(before) => {
+                push_escaped(out, before);
+                out.extend_from_slice(b"\\x40nprof");
+            }
+        },
     }
 }
 
@@ -121,6 +128,14 @@ mod tests {
         assert_eq!(out, b"- \\x2d");
         assert_eq!(unescape_field_in_place(&mut b"-".to_vec()), Some(&b""[..]));
         assert_eq!(unescape_field_in_place(&mut b"\\x2d".to_vec()), Some(&b"-"[..]));
+    }
+
+    #[test]
+    fn no_field_ends_like_the_word_of_a_head() {
+        let mut out = Vec::new();
+        push_field(&mut out, b"a\n@nprof");
+        assert_eq!(out, b"a\\n\\x40nprof");
+        assert_eq!(unescape_field_in_place(&mut out), Some(&b"a\n@nprof"[..]));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::record::{Line, Mark};
+use crate::record::{ImageKind, Line, Mark};
 use crate::tables::{Call, FrameEntry, NameId, Names, Tables};
 
 /// What a call can be grouped by.
@@ -33,6 +33,9 @@ pub struct Labels {
 
 /// The label of what the stream lost to damage.
 const DAMAGED: &str = "[damaged]";
+
+/// The label of generated code, of which each function is an image of its own.
+const GENERATED: &[u8] = b"[jit]";
 
 /// The label of what lies in no image.
 const UNKNOWN: &str = "[unknown]";
@@ -69,7 +72,11 @@ impl Labels {
 fn text(tables: &Tables, frame: &FrameEntry, line: Line, key: CallKey) -> Vec<u8> {
     let image = tables.image(frame.image);
     let image_name = image.map_or(UNKNOWN.as_bytes(), |image| tables.names.get(image.name));
+    let is_made = image.is_some_and(|image| image.kind == ImageKind::Jit);
     match key {
+        CallKey::Image | CallKey::ImageName | CallKey::File | CallKey::Line if is_made => {
+            GENERATED.to_vec()
+        }
         CallKey::Image => {
             image.map_or(UNKNOWN.as_bytes(), |image| tables.names.get(image.path)).to_vec()
         }

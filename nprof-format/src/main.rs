@@ -9,6 +9,7 @@ mod command {
     pub(crate) mod convert;
     pub(crate) mod merge;
     pub(crate) mod stat;
+    pub(crate) mod tasks;
 }
 
 use std::error::Error;

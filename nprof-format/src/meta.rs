@@ -4,6 +4,8 @@
 //! strings(1) shows them and a key can be added by a minor version. A known key that is absent
 //! has its default; unknown keys are kept, after the known ones, in the order they came.
 
+use rustc_hash::FxHashSet;
+
 use crate::error::Malformed;
 use crate::escape::{push_escaped, unescape_in_place};
 use crate::extras::is_key;
@@ -126,13 +128,12 @@ macro_rules! meta {
 
             pub(crate) fn read(text: &[u8]) -> Result<Self, Malformed> {
                 let mut record = Self::default();
-                let mut seen = Vec::new();
+                let mut seen = FxHashSet::default();
                 for field in text.split(|&b| b == b'\t').filter(|_| !text.is_empty()) {
                     let (key, value) = pair(field)?;
-                    if seen.contains(&key) {
+                    if !seen.insert(key) {
                         return Err(Malformed::Field("a key that is given once"));
                     }
-                    seen.push(key);
                     match key {
                         $(stringify!($field) => {
                             record.$field = <$type>::read(value)
@@ -141,7 +142,7 @@ macro_rules! meta {
                         _ => record.more.push((key.to_owned(), value)),
                     }
                 }
-                $(if <$type>::IS_REQUIRED && !seen.contains(&stringify!($field)) {
+                $(if <$type>::IS_REQUIRED && !seen.contains(stringify!($field)) {
                     return Err(Malformed::Field(concat!("the key ", stringify!($field))));
                 })*
                 Ok(record)
@@ -233,6 +234,9 @@ meta! {
         late: Option<u64>,
         /// How many samples have an incomplete stack.
         incomplete: Option<u64>,
+        /// How many samples have a stack whose outer part was taken from an earlier sample of
+        /// the same thread; such a stack counts as complete.
+        stitched: Option<u64>,
         /// CPU time the profiled tasks used, counted exactly, ns.
         task_ns: Option<u64>,
         /// CPU time the samples of the first clock event stand for, ns.

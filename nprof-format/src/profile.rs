@@ -12,6 +12,7 @@ use std::io::Read;
 use rustc_hash::FxHashMap;
 
 use crate::error::Error;
+use crate::extras::Extras;
 use crate::reader::{Reader, Verdict};
 use crate::record::*;
 use crate::runs::Runs;
@@ -83,6 +84,8 @@ pub struct Profile {
     events: FxHashMap<EventId, usize>,
     /// The runs of the segment.
     runs: Runs,
+    /// Index into `summary.runs` of the last sample's run.
+    run: usize,
 }
 
 /// Sums that have all in common but the stack.
@@ -160,9 +163,15 @@ impl Profile {
         self.note(record);
     }
 
-    /// The index in [`Summary::runs`] of the run a sample is of that has just been taken in.
-    pub fn run_of(&mut self, sample: &Sample<'_>) -> usize {
-        self.runs.of(sample, &self.tables, &mut self.summary.runs)
+    /// The index in [`Summary::runs`] of the run that the last sample is of.
+    pub fn run(&self) -> usize {
+        self.run
+    }
+
+    /// The index in [`Summary::runs`] of the run that a task is of, or what tells in `extras`
+    /// where there is no task. `None` where nobody tells.
+    pub fn run_of(&self, task: TaskId, extras: Extras<'_>) -> Option<usize> {
+        self.runs.told(task, extras, &self.tables)
     }
 
     /// Ends a stream, with what its reader has found.
@@ -227,7 +236,8 @@ impl Profile {
     fn add(&mut self, sample: &Sample<'_>) {
         let task = if self.split.task { sample.task } else { TaskId::NONE };
         let cpu = if self.split.cpu { sample.cpu } else { NO_CPU };
-        let run = self.run_of(sample);
+        let run = self.runs.of(sample, &self.tables, &mut self.summary.runs);
+        self.run = run;
         let group = match self.last {
             Some((last_event, last_run, last_task, last_cpu, group))
                 if (last_event, last_run, last_task, last_cpu)

@@ -4,22 +4,27 @@
 //! Damage does not end the reading. What is damaged is passed over, noted with its place, and
 //! the reading goes on at the next block (in text: the next line) that is whole.
 
+mod blocks;
+mod lines;
+mod starts;
+
 use std::io::Read;
 use std::ops::Range;
 
-use crate::binary::{self, Bytes, Delta, HEADER, Header, MARK, Scratch, TRAILER, block_crc};
+use crate::binary::{self, Bytes, Delta, HEADER, MARK, Scratch, TRAILER};
 use crate::error::Error;
 use crate::extras::Extras;
 use crate::kind;
-use crate::limits;
 use crate::record::{Record, Sample};
 use crate::text::{self, Check};
 pub use crate::verdict::{Damage, Verdict};
-use crate::verdict::{Ledger, Meaning, Place};
+use crate::verdict::{Ledger, Place};
 use crate::window::Window;
+use blocks::Block;
+use starts::{Start, begins, is_start_of};
 
-/// What of a block's mark comes before the newline in it.
-const MARK_LINE: &[u8] = b"\x89NPF\r";
+/// How much more is read at least when a head's line must be had to its end.
+const MORE: usize = 64 << 10;
 
 /// Reads records from `input`, in either spelling and across segments.
 #[derive(Debug)]
@@ -31,8 +36,6 @@ pub struct Reader<R> {
     block: Option<Block>,
     /// Whether a block was read last, and not a line of text.
     after_block: bool,
-    /// Whether the input ends inside of a block or line.
-    cut: bool,
     /// Whether the input was found to begin like a stream.
     is_stream: bool,
     delta: Delta,
@@ -43,17 +46,8 @@ pub struct Reader<R> {
     respelled: Vec<u8>,
     line_scratch: Scratch,
     ledger: Ledger,
-}
-
-/// A block, by positions in the window's buffer.
-#[derive(Clone, Copy, Debug)]
-struct Block {
-    /// Where its records end.
-    payload_end: usize,
-    /// Where the next block begins.
-    end: usize,
-    /// Where a head may be: at the front of a segment's first block.
-    head: Option<usize>,
+    /// Up to this byte of the input no segment was found to begin: no byte is searched twice.
+    searched: u64,
 }
 
 /// Where the next record's body is, and its kind.
@@ -78,7 +72,6 @@ impl<R: Read> Reader<R> {
             line: 0,
             block: None,
             after_block: false,
-            cut: false,
             is_stream: false,
             delta: Delta::new(0),
             scratch: Scratch::default(),
@@ -86,6 +79,7 @@ impl<R: Read> Reader<R> {
             respelled: Vec::new(),
             line_scratch: Scratch::default(),
             ledger: Ledger::default(),
+            searched: 0,
         }
     }
 
@@ -190,76 +184,13 @@ impl<R: Read> Reader<R> {
         self.ledger.damage(place, what);
     }
 
-    /// Notes damage in the line that was read last.
-    fn damage_line(&mut self, start: usize, what: &str) {
-        let place = Place { offset: self.window.offset_of(start), line: self.line };
-        self.ledger.damage(place, what);
-    }
-
-    /// The next record of the block being read.
-    fn next_in_block(&mut self) -> Result<Next, Error> {
-        let Some(block) = self.block else { return Ok(Next::Again) };
-        let start = self.window.at;
-        if start >= block.payload_end {
-            self.window.at = block.end;
-            self.block = None;
-            return Ok(Next::Again);
-        }
-        let mut bytes = Bytes(self.window.bytes(start + 1..block.payload_end));
-        let length = bytes.varint().ok().and_then(|length| usize::try_from(length).ok());
-        let body_at = block.payload_end - bytes.0.len();
-        let Some(length) = length.filter(|&length| length <= bytes.0.len()) else {
-            return Ok(self.leave_block(start, "a record that is longer than its block"));
-        };
-        let kind = self.window.bytes(start..start + 1)[0];
-        let range = body_at..body_at + length;
-        let is_optional = (kind::FIRST_OPTIONAL..=kind::LAST).contains(&kind);
-        if !is_optional && !kind::is_known(kind) {
-            if self.cut {
-                return Ok(self.leave_block(start, ""));
-            }
-            let offset = self.window.offset_of(start);
-            return Err(Error::Required { offset, what: format!("a record of kind {kind}") });
-        }
-        if kind == kind::HEAD && block.head != Some(start) {
-            return Ok(self.leave_block(start, "a head that is not the first record of block 0"));
-        }
-        let mut delta = self.delta;
-        let body = self.window.bytes(range.clone());
-        match binary::read_body(kind, body, &mut delta, &mut self.scratch) {
-            Ok(record) => {
-                let meaning = Meaning::of(&record);
-                let place = Place { offset: self.window.offset_of(start), line: 0 };
-                self.window.at = range.end;
-                self.ledger.note(place, meaning);
-                Ok(Next::Record(Body::Buffer(kind, range)))
-            }
-            Err(malformed) => {
-                let what = format!("a record of kind {kind}: {malformed}");
-                Ok(self.leave_block(start, &what))
-            }
-        }
-    }
-
-    /// Passes over the rest of a block: the times after a record that cannot be read are not
-    /// known. In a block that was cut off, this is where it was.
-    fn leave_block(&mut self, start: usize, what: &str) -> Next {
-        if let Some(block) = self.block {
-            self.window.at = block.payload_end;
-        }
-        if !self.cut {
-            self.damage(start, what);
-        }
-        Next::Again
-    }
-
     /// The next line of text, or the beginning of the next block.
     fn next_outside(&mut self) -> Result<Next, Error> {
         if !self.window.fill(1)? {
             if self.window.position() == 0 {
                 return Err(Error::NotAStream { hint: ": it is empty" });
             }
-            self.ledger.finish(self.cut);
+            self.ledger.finish();
             return Ok(Next::End);
         }
         if !self.is_stream {
@@ -272,7 +203,12 @@ impl<R: Read> Reader<R> {
             }
         }
         self.window.fill(text::HEAD_WORD.len())?;
-        if self.after_block && !begins(self.window.rest()) {
+        let is_line = begins(self.window.rest()) || !self.after_block;
+        let may_be_cut = !is_line || self.window.rest()[0] == MARK[0];
+        if may_be_cut && let Some(at) = self.find_joined()? {
+            return Ok(self.cut_at(at));
+        }
+        if !is_line {
             self.damage(self.window.at, "neither a block nor a segment in text");
             return self.resynchronize();
         }
@@ -285,7 +221,9 @@ impl<R: Read> Reader<R> {
         self.window.fill(MARK.len())?;
         let start = self.window.rest();
         let is_comment = matches!(start, [b'#' | b'\n', ..]);
-        self.is_stream = !is_comment && (begins(start) || text::begins_with_a_record(start));
+        let is_start = begins(start) || text::begins_with_a_record(start);
+        self.is_stream = !is_comment && (is_start || self.find_joined()?.is_some());
+        let start = self.window.rest();
         let hint = match start {
             _ if self.is_stream || is_comment => return Ok(()),
             [0x1f, 0x8b, ..] => ": it is compressed, pipe it through zcat",
@@ -301,175 +239,48 @@ impl<R: Read> Reader<R> {
         Err(Error::NotAStream { hint })
     }
 
-    fn begin_block(&mut self) -> Result<Next, Error> {
-        self.after_block = true;
-        if !self.window.fill(HEADER)? {
-            return Ok(self.cut_off());
-        }
-        let header = self.window.rest().first_chunk().and_then(Header::from_bytes);
-        let Some(header) = header else {
-            self.damage(self.window.at, "a block whose header is damaged");
-            return self.resynchronize();
-        };
-        let offset = self.window.position();
-        if header.major != crate::MAJOR {
-            return Err(Error::Version { offset, major: header.major, minor: header.minor });
-        }
-        if header.must != 0 {
-            let what = format!("a block with the flags {:#x}", header.must);
-            return Err(Error::Required { offset, what });
-        }
-        let length = HEADER + header.length as usize;
-        if !self.window.fill(length + TRAILER)? {
-            return Ok(self.begin_cut_block(&header));
-        }
-        let (block, rest) = self.window.rest().split_at(length);
-        if block_crc(&block[..HEADER], &block[HEADER..]) != binary::le32(&rest[..TRAILER]) {
-            self.damage(self.window.at, "a block whose checksum is wrong");
-            return self.pass_over_block(length + TRAILER);
-        }
-        let payload_end = self.window.at + length;
-        self.enter(&header, payload_end, payload_end + TRAILER);
-        Ok(Next::Again)
-    }
-
-    /// Begins to read a block, of which these are the ends.
-    fn enter(&mut self, header: &Header, payload_end: usize, end: usize) {
-        let place = Place { offset: self.window.position(), line: 0 };
-        self.ledger.enter(header, place);
-        self.delta = Delta::new(header.time);
-        self.window.at += HEADER;
-        let head = (header.sequence == 0).then_some(self.window.at);
-        self.block = Some(Block { payload_end, end, head });
-    }
-
-    /// A block of which the input holds only the beginning. What is there is good as far as
-    /// anyone can tell without the checksum.
-    fn begin_cut_block(&mut self, header: &Header) -> Next {
-        if let Some(next) = self.find_beginning() {
-            self.damage(self.window.at, "a block that is cut off, with another behind it");
-            self.window.at += next;
-            return Next::Again;
-        }
-        self.cut = true;
-        let end = self.window.filled;
-        let payload_end = end.min(self.window.at + HEADER + header.length as usize);
-        self.enter(header, payload_end, end);
-        Next::Again
-    }
-
-    /// Passes over a block whose checksum is wrong: as a whole, if something begins where it
-    /// ends. Else it was cut off, and something else was joined to it.
-    fn pass_over_block(&mut self, length: usize) -> Result<Next, Error> {
-        self.window.fill(length + MARK.len())?;
-        let rest = &self.window.rest()[length..];
-        if rest.is_empty() || begins(rest) {
-            self.window.at += length;
-            return Ok(Next::Again);
-        }
-        self.resynchronize()
-    }
-
-    /// Passes over a line that is not at hand as a whole.
-    fn pass_over_line(&mut self) -> Result<Next, Error> {
-        self.line += 1;
-        while self.window.fill(1)? {
-            if let Some(length) = memchr::memchr(b'\n', self.window.rest()) {
-                self.window.at += length + 1;
-                return Ok(Next::Again);
-            }
-            self.window.at = self.window.filled;
-        }
-        Ok(self.cut_off())
-    }
-
-    fn next_line(&mut self) -> Result<Next, Error> {
-        let Some(length) = self.find_newline()? else {
-            if self.window.is_over {
-                return Ok(self.cut_off());
-            }
-            self.damage(self.window.at, "a line that is too long");
-            return self.pass_over_line();
-        };
-        let start = self.window.at;
-        self.window.at = start + length + 1;
-        self.line += 1;
-        let line = self.window.bytes(start..start + length);
-        // A mark holds a newline. What broke this line may have joined a block to it.
-        let is_joined = line.ends_with(MARK_LINE) && line.len() > MARK_LINE.len();
-        if matches!(line.first(), None | Some(b'#')) {
-            if self.check.take_comment(line) == Some(false) {
-                self.damage_line(start, "a line before it was changed: the checksum is wrong");
-            }
-            if is_joined {
-                self.window.at -= MARK_LINE.len() + 1;
-                self.damage_line(start, "a comment that was cut off");
-            }
-            return Ok(Next::Again);
-        }
-        self.after_block = false;
-        let (length, right) = self.check.take(line);
-        if right == Some(false) {
-            self.damage_line(start, "a line was changed: the checksum is wrong");
-        }
-        match self.respell(start..start + length)? {
-            Ok((meaning, kind)) => {
-                let place = Place { offset: self.window.offset_of(start), line: self.line };
-                self.ledger.note(place, meaning);
-                Ok(Next::Record(Body::Respelled(kind)))
-            }
-            Err(what) => {
-                if is_joined {
-                    self.window.at -= MARK_LINE.len() + 1;
-                }
-                self.damage_line(start, &what);
-                Ok(Next::Again)
-            }
-        }
-    }
-
-    /// Reads a line, and puts its record in binary into `respelled`: what it means and its kind,
-    /// or what is wrong with it.
-    fn respell(&mut self, range: Range<usize>) -> Result<Result<(Meaning, u8), String>, Error> {
-        let offset = self.window.offset_of(range.start);
-        let line = self.window.bytes_mut(range);
-        if line.starts_with(text::HEAD_WORD) {
-            match text::head_version(line) {
-                Some((major, minor)) if major != crate::MAJOR => {
-                    return Err(Error::Version { offset, major, minor });
-                }
-                Some(_) => {}
-                None => return Ok(Err("expected a version after @nprof".to_owned())),
-            }
-        }
-        if let Some(kind) = text::required_kind(line) {
-            return Err(Error::Required { offset, what: format!("a record of kind {kind}") });
-        }
-        let record = match text::read_line(line, &mut self.line_scratch) {
-            Ok(record) => record,
-            Err(malformed) => return Ok(Err(format!("a line that is no record: {malformed}"))),
-        };
-        self.respelled.clear();
-        self.delta = Delta::new(0);
-        binary::push_body(&mut self.respelled, &record, &mut Delta::new(0));
-        if self.respelled.len() > limits::BODY {
-            return Ok(Err(format!("a record of more than {} bytes", limits::BODY)));
-        }
-        Ok(Ok((Meaning::of(&record), record.kind())))
-    }
-
-    /// The length of the line at hand, without its newline; `None` when there is no newline.
-    fn find_newline(&mut self) -> Result<Option<usize>, Error> {
-        let mut searched = 0;
+    /// Where another segment begins of those bytes at hand that are `within`.
+    fn find_segment(&mut self, within: Range<usize>) -> Result<Option<usize>, Error> {
+        let known = self.searched.saturating_sub(self.window.position());
+        let from = usize::try_from(known).map_or(within.end, |known| known.max(within.start));
+        self.window.fill(within.end + HEADER)?;
         loop {
-            if let Some(at) = memchr::memchr(b'\n', &self.window.rest()[searched..]) {
-                return Ok(Some(searched + at));
+            let found = starts::find_segment(self.window.rest(), from..within.end);
+            let held = self.window.rest().len();
+            if let Start::At(at) = found {
+                return Ok(Some(at));
             }
-            searched = self.window.rest().len();
-            if searched > limits::LINE || !self.window.fill(searched + 1)? {
+            if found == Start::Unfinished {
+                self.window.fill(held + MORE)?;
+            }
+            if self.window.rest().len() == held {
+                let end = self.window.position() + within.end as u64;
+                self.searched = self.searched.max(end);
                 return Ok(None);
             }
         }
+    }
+
+    /// Where a segment begins that is joined to no more than the first bytes of another's mark
+    /// or word.
+    fn find_joined(&mut self) -> Result<Option<usize>, Error> {
+        if ![MARK[0], text::HEAD_WORD[0]].contains(&self.window.rest()[0]) {
+            return Ok(None);
+        }
+        let found = self.find_segment(1..MARK.len())?;
+        Ok(found.filter(|&at| begins(&self.window.rest()[..at])))
+    }
+
+    /// Goes on where another segment begins: what is before it was cut off there.
+    fn cut_at(&mut self, at: usize) -> Next {
+        self.ledger.cut();
+        self.window.at += at;
+        Next::Again
+    }
+
+    /// The input ends in the middle of a block's header or of a line.
+    fn cut_off(&mut self) -> Next {
+        self.cut_at(self.window.rest().len())
     }
 
     /// Goes on at the next thing that looks like the beginning of a block or of a segment in
@@ -478,8 +289,7 @@ impl<R: Read> Reader<R> {
         self.window.at += 1;
         loop {
             let rest = self.window.rest();
-            let block = memchr::memmem::find(rest, &MARK);
-            if let Some(at) = block.into_iter().chain(find_text_segment(rest)).min() {
+            if let Some(at) = starts::find_any(rest) {
                 self.window.at += at;
                 return Ok(Next::Again);
             }
@@ -492,39 +302,4 @@ impl<R: Read> Reader<R> {
             }
         }
     }
-
-    /// Where in the bytes at hand, past the first, a good header or a segment in text begins.
-    fn find_beginning(&self) -> Option<usize> {
-        let rest = self.window.rest();
-        let is_good = |&at: &usize| {
-            rest[at..].first_chunk().is_some_and(|header| Header::from_bytes(header).is_some())
-        };
-        let block = memchr::memmem::find_iter(rest, &MARK).skip(1).find(is_good);
-        block.into_iter().chain(find_text_segment(rest)).min()
-    }
-
-    /// The input ends in the middle of a block's header or of a line.
-    fn cut_off(&mut self) -> Next {
-        self.window.at = self.window.filled;
-        self.cut = true;
-        Next::Again
-    }
-}
-
-/// Whether bytes are the beginning of a block or of a segment in text, or a comment.
-fn begins(bytes: &[u8]) -> bool {
-    is_start_of(bytes, &MARK)
-        || is_start_of(bytes, text::HEAD_WORD)
-        || matches!(bytes, [b'#' | b'\n', ..])
-}
-
-/// Whether bytes are what `whole` begins with, as far as either goes.
-fn is_start_of(bytes: &[u8], whole: &[u8]) -> bool {
-    let length = bytes.len().min(whole.len());
-    bytes[..length] == whole[..length]
-}
-
-/// Where in bytes a line begins that begins a segment.
-fn find_text_segment(bytes: &[u8]) -> Option<usize> {
-    memchr::memmem::find(bytes, b"\n@nprof\t").map(|at| at + 1)
 }

@@ -54,7 +54,7 @@ impl Runs {
 
     /// Takes in a task, which may tell its run.
     pub(crate) fn task(&mut self, task: &Task<'_>) {
-        match self.told(task.extras) {
+        match self.told_by(task.extras) {
             Some(run) => self.by_task.insert(task.id, run),
             None => self.by_task.remove(&task.id),
         };
@@ -73,14 +73,10 @@ impl Runs {
         tables: &Tables,
         runs: &mut Vec<Run>,
     ) -> usize {
-        if self.merged.is_some() {
-            let told = match tables.task(sample.task) {
-                Some(_) => self.by_task.get(&sample.task).copied(),
-                None => self.told(sample.extras),
-            };
-            if let Some(run) = told {
-                return run;
-            }
+        if self.merged.is_some()
+            && let Some(run) = self.told(sample.task, sample.extras, tables)
+        {
+            return run;
         }
         self.own_is_used = true;
         *self.own.get_or_insert_with(|| {
@@ -94,7 +90,17 @@ impl Runs {
         })
     }
 
-    fn told(&self, extras: Extras<'_>) -> Option<usize> {
+    /// The index of the run a record with this task and these extras tells it is of. In a
+    /// segment that is not merged there is one.
+    pub(crate) fn told(&self, task: TaskId, extras: Extras<'_>, tables: &Tables) -> Option<usize> {
+        match (&self.merged, tables.task(task)) {
+            (None, _) => self.own,
+            (Some(_), Some(_)) => self.by_task.get(&task).copied(),
+            (Some(_), None) => self.told_by(extras),
+        }
+    }
+
+    fn told_by(&self, extras: Extras<'_>) -> Option<usize> {
         self.merged.as_ref()?;
         self.by_id.get(&RunId(extras.number("run")?)).copied()
     }

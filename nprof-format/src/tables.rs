@@ -4,96 +4,14 @@
 //! Nothing here fails. An id that was never defined (its record was lost to damage) is looked
 //! up as "not there", a stack that runs into one ends in a call without a frame.
 
-use rustc_hash::FxHashMap;
+mod names;
+mod table;
 
 use crate::limits;
 use crate::meta::Event;
 use crate::record::*;
-
-/// A name that has been seen, see [`Names`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct NameId(pub u32);
-
-/// Every distinct name once. Names outlive epochs: sums that are kept for long are kept by name.
-#[derive(Clone, Debug, Default)]
-pub struct Names {
-    ids: FxHashMap<Box<[u8]>, NameId>,
-    names: Vec<Box<[u8]>>,
-}
-
-impl Names {
-    /// The id of a name, the same for equal names.
-    pub fn intern(&mut self, name: &[u8]) -> NameId {
-        if let Some(&id) = self.ids.get(name) {
-            return id;
-        }
-        let id = NameId(self.names.len() as u32);
-        self.names.push(name.into());
-        self.ids.insert(name.into(), id);
-        id
-    }
-
-    /// The name behind an id; empty for one that is not from here.
-    pub fn get(&self, id: NameId) -> &[u8] {
-        self.names.get(id.0 as usize).map_or(&[], |name| name)
-    }
-}
-
-/// A table by id. Dense as long as ids come densely; a stream that jumps costs no more memory
-/// than it has records.
-#[derive(Clone, Debug)]
-pub(crate) struct Table<T> {
-    dense: Vec<Option<T>>,
-    sparse: FxHashMap<u32, T>,
-    count: usize,
-}
-
-impl<T> Default for Table<T> {
-    fn default() -> Self {
-        Self { dense: Vec::new(), sparse: FxHashMap::default(), count: 0 }
-    }
-}
-
-impl<T> Table<T> {
-    pub(crate) fn get(&self, id: u32) -> Option<&T> {
-        match self.dense.get(id as usize) {
-            Some(entry) => entry.as_ref(),
-            None => self.sparse.get(&id),
-        }
-    }
-
-    pub(crate) fn get_mut(&mut self, id: u32) -> Option<&mut T> {
-        match self.dense.get_mut(id as usize) {
-            Some(entry) => entry.as_mut(),
-            None => self.sparse.get_mut(&id),
-        }
-    }
-
-    pub(crate) fn insert(&mut self, id: u32, value: T) {
-        let index = id as usize;
-        self.count += 1;
-        if index >= self.dense.len() {
-            if index > 2 * self.count + 1024 {
-                self.sparse.insert(id, value);
-                return;
-            }
-            for id in self.dense.len() as u32..=id {
-                self.dense.push(if self.sparse.is_empty() {
-                    None
-                } else {
-                    self.sparse.remove(&id)
-                });
-            }
-        }
-        self.dense[index] = Some(value);
-    }
-
-    pub(crate) fn clear(&mut self) {
-        self.dense.clear();
-        self.sparse.clear();
-        self.count = 0;
-    }
-}
+pub use names::{NameId, Names};
+pub(crate) use table::Table;
 
 /// An image, as the tables keep it.
 #[derive(Clone, Debug)]
@@ -104,7 +22,7 @@ pub struct ImageEntry {
     pub build_id: Box<[u8]>,
     /// The path, or a name in brackets.
     pub path: NameId,
-    /// The path's last component; the whole name for one in brackets.
+    /// The path's last component; the whole name for one in brackets, and of generated code.
     pub name: NameId,
 }
 
@@ -115,6 +33,8 @@ pub struct TaskEntry {
     pub pid: u32,
     /// The thread id.
     pub tid: u32,
+    /// When it began or was first seen: what it has in common with itself in every epoch.
+    pub time: u64,
     /// The first thread of its process, or the process's parent.
     pub parent: TaskId,
     /// Its name now.
@@ -201,8 +121,8 @@ impl Tables {
             Record::Image(image) => self.apply_image(image),
             Record::Task(task) => {
                 let comm = self.names.intern(task.comm);
-                let entry = TaskEntry { pid: task.pid, tid: task.tid, parent: task.parent, comm };
-                self.tasks.insert(task.id.0, entry);
+                let &Task { pid, tid, time, parent, .. } = task;
+                self.tasks.insert(task.id.0, TaskEntry { pid, tid, time, parent, comm });
             }
             Record::Change(change) => {
                 let renamed = matches!(change.kind, ChangeKind::Comm | ChangeKind::Exec);
@@ -259,6 +179,8 @@ impl Tables {
     fn apply_image(&mut self, image: &Image<'_>) {
         let name = match image.path {
             [b'[', ..] => image.path,
+            // A function's name, which may have paths in it.
+            path if image.kind == ImageKind::Jit => path,
             path => path.rsplit(|&b| b == b'/').next().unwrap_or(path),
         };
         let entry = ImageEntry {
@@ -382,25 +304,6 @@ impl Tables {
 mod tests {
     use super::*;
     use crate::extras::Extras;
-
-    #[test]
-    fn a_table_takes_ids_in_any_order() {
-        let mut table = Table::default();
-        for id in [70_000, 3, 1, 5_000, 2, 900] {
-            table.insert(id, id);
-        }
-        for id in [70_000, 3, 1, 5_000, 2, 900] {
-            assert_eq!(table.get(id), Some(&id));
-        }
-        assert_eq!(table.get(4), None);
-        assert_eq!(table.get(u32::MAX), None);
-        assert!(table.dense.len() < 5_000, "memory follows what was defined");
-        for id in 1..=5_001 {
-            table.insert(id, id);
-        }
-        assert_eq!(table.get(5_000), Some(&5_000));
-        assert_eq!(table.get(70_000), Some(&70_000));
-    }
 
     fn frame(id: u32, mark: Mark) -> Record<'static> {
         Record::Frame(Frame {

@@ -200,20 +200,21 @@ impl Ledger {
     /// A segment is over, with its end or without.
     fn close(&mut self, ended: bool) {
         if self.segment.open && !ended {
-            self.truncated();
+            self.cut();
         }
         self.segment.open = false;
     }
 
-    fn truncated(&mut self) {
+    /// Notes that something was cut off: a segment, a block, a line.
+    pub(crate) fn cut(&mut self) {
         self.verdict = self.verdict.max(Verdict::Truncated);
     }
 
-    /// The input is over; `cut` if inside of a block or line.
-    pub(crate) fn finish(&mut self, cut: bool) {
+    /// The input is over.
+    pub(crate) fn finish(&mut self) {
         self.close(false);
-        if cut || !self.begun {
-            self.truncated();
+        if !self.begun {
+            self.cut();
         }
     }
 }

@@ -1,5 +1,6 @@
-//! The laws of the stream, over arbitrary streams: round trip, prefix, flip, cat, strip, future,
-//! verdict.
+//! The laws of the stream, over arbitrary streams, each a test of its name: round trip, prefix,
+//! flip, cat, strip, future, order, verdict. The law of bound needs an endless stream and whole
+//! tools: it is tested across them, in bound.rs.
 
 #[allow(clippy::unwrap_used)] // a helper may fail its test
 mod support;
@@ -115,11 +116,100 @@ proptest! {
     }
 
     #[test]
+    fn cat_of_a_prefix(
+        a in segment(), b in segment(), spellings in any::<(bool, bool)>(), first in 1..40usize,
+    ) {
+        let spelling = |binary| if binary { Spelling::Binary } else { Spelling::Text };
+        let (one, two) = (write(&a, spelling(spellings.0)), write(&b, spelling(spellings.1)));
+        let whole = read(&two).unwrap();
+        for cut in (first..one.len()).step_by(40) {
+            if completes_a_block(&one, cut, &two) {
+                continue;
+            }
+            let prefix = read(&one[..cut]).unwrap();
+            let stream = [&one[..cut], &two[..]].concat();
+            let both = read(&stream).unwrap();
+            prop_assert_eq!(both.lines, [prefix.lines, whole.lines.clone()].concat(), "cut at {}", cut);
+            let damages = support::damages(&stream);
+            prop_assert_eq!(both.verdict, Verdict::Truncated, "cut at {}: {:?}", cut, damages);
+        }
+    }
+
+    #[test]
     fn how_the_bytes_arrive_does_not_matter(segment in segment()) {
         for spelling in [Spelling::Binary, Spelling::Text] {
             let stream = write(&segment, spelling);
             prop_assert_eq!(read(&stream), read_from(Trickle(&stream)));
         }
+    }
+
+    #[test]
+    fn how_the_bytes_of_a_cut_stream_arrive_does_not_matter(
+        a in segment(), b in segment(), binary in any::<bool>(), at in any::<prop::sample::Index>(),
+    ) {
+        let one = write(&a, Spelling::Binary);
+        let two = write(&b, if binary { Spelling::Binary } else { Spelling::Text });
+        let stream = [&one[..1 + at.index(one.len())], &two[..]].concat();
+        prop_assert_eq!(read(&stream), read_from(Trickle(&stream)));
+    }
+
+    #[test]
+    fn future(segment in segment(), kind in 68..128u8, body in prop::collection::vec(any::<u8>(), 0..40)) {
+        // A record of a later version, by its number or as a line, comes through both spellings
+        // as it is, and where it was.
+        let mut later = segment.clone();
+        let middle = later.items.len() / 2;
+        later.items.insert(middle, support::Item::Unknown(kind, body.clone()));
+        for spelling in [Spelling::Binary, Spelling::Text] {
+            let stream = respell(&respell(&write(&later, Spelling::Binary), spelling), Spelling::Binary);
+            let mut reader = Reader::new(&stream[..]);
+            let mut found = 0;
+            while let Some(record) = reader.next().unwrap() {
+                if let Record::Unknown(unknown) = record {
+                    found += usize::from((unknown.kind, unknown.body) == (kind, &body[..]));
+                }
+            }
+            let same = |item: &&support::Item| matches!(item,
+                support::Item::Unknown(other, bytes) if (*other, bytes) == (kind, &body));
+            prop_assert_eq!(found, later.items.iter().filter(same).count());
+        }
+        // One that must be known is refused by name.
+        later.items[middle] = support::Item::Unknown(12 + kind % 20, body);
+        let message = read(&write(&later, Spelling::Binary)).unwrap_err();
+        let name = format!("a record of kind {}", 12 + kind % 20);
+        prop_assert!(message.contains(&name), "{}", message);
+    }
+
+    #[test]
+    fn order(stacks in prop::collection::vec((1..9u32, 1..9u32, any::<bool>()), 1..60), lost in any::<prop::sample::Index>()) {
+        // Every stack is defined right before its first sample, and again in each epoch.
+        let mut lines = vec!["@nprof\t1.0\trun=0x1".to_owned()];
+        let mut known = std::collections::BTreeSet::new();
+        for (time, (frame, task, epoch)) in stacks.into_iter().enumerate() {
+            if epoch {
+                known.clear();
+                lines.push(format!("@epoch\tnumber={time}"));
+            }
+            for line in [
+                "@event\tid=1".to_owned(),
+                format!("T\t{task}\t{time}\t1\t1\t0\ta"),
+                "I\t1\telf\t-\ta".to_owned(),
+                format!("F\t{frame}\t1\t0x1\tu"),
+                format!("N\t{frame}\t0\t{frame}"),
+            ] {
+                let mut words = line.split('\t');
+                if known.insert((words.next().map(str::to_owned), words.next().map(str::to_owned))) {
+                    lines.push(line);
+                }
+            }
+            lines.push(format!("S\t{time}\t1\t{task}\t0\t{frame}\t1\t1"));
+        }
+        prop_assert_eq!(support::undefined(&lines), 0);
+        // Without any one of the definitions something refers to what is not there.
+        let definitions: Vec<usize> =
+            (0..lines.len()).filter(|&at| lines[at].starts_with(['T', 'I', 'F', 'N']) || lines[at].starts_with("@event")).collect();
+        lines.remove(definitions[lost.index(definitions.len())]);
+        prop_assert!(support::undefined(&lines) > 0);
     }
 
     #[test]
@@ -180,6 +270,16 @@ fn blocks(stream: &[u8]) -> Vec<usize> {
         at += 48 + length as usize + 4;
     }
     starts
+}
+
+/// Whether a cut is right before the end of a block, and the bytes that are joined to it begin
+/// with the one that was cut off.
+fn completes_a_block(stream: &[u8], cut: usize, joined: &[u8]) -> bool {
+    let is_binary = stream.starts_with(b"\x89NPF");
+    is_binary && stream[cut] == joined[0] && {
+        let mut ends = blocks(stream).into_iter().skip(1).chain([stream.len()]);
+        ends.any(|end| cut + 1 == end)
+    }
 }
 
 #[test]

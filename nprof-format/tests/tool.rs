@@ -110,6 +110,99 @@ fn stat_counts_what_is_promised() {
     assert!(table.contains("\ncomplete_percent   50.00\n"), "{table}");
 }
 
+/// Two tasks and a thread, sampled by two events, of which one task comes again in an epoch.
+const TASKS: &str = "\
+@nprof\t1.0\trun=0x7\tclock=monotonic\ttime=0\tutc=0
+@event\tid=1\tname=cpu-clock\tunit=ns
+@event\tid=2\tname=page-faults\tunit=count
+T\t1\t5\t10\t10\t0\tsh
+T\t2\t6\t10\t11\t1\tworker
+T\t3\t7\t12\t12\t1\tidle
+S\t10\t1\t1\t0\t0\t1\t1
+S\t11\t1\t2\t0\t0\t1\t1
+X\t12\t1\texec\tprog
+@epoch\tnumber=1
+@event\tid=1\tname=page-faults\tunit=count
+T\t1\t6\t10\t11\t0\tworker
+S\t13\t1\t1\t0\t0\t1\t3
+L\t14\t1\t0\t1\t4\tring
+@end\tsamples=3\trecords=13\tlost=4\tincomplete=0\tstitched=1
+";
+
+fn stat(inputs: &[&str]) -> serde_json::Value {
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut args = ["stat", "--format", "json"].map(str::to_owned).to_vec();
+    for (number, input) in inputs.iter().enumerate() {
+        let path = directory.path().join(format!("{number}.nprof"));
+        std::fs::write(&path, input).expect("a file");
+        args.push(path.to_str().expect("UTF-8").to_owned());
+    }
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    serde_json::from_slice(&run(&args, b"").stdout).expect("JSON")
+}
+
+#[test]
+fn stat_tells_every_task_from_the_others() {
+    let told = stat(&[TASKS])["tasks"].clone();
+    let wanted = serde_json::json!([
+        {"run": 0, "pid": 10, "tid": 11, "comm": "worker", "samples": 4, "lost": 4, "events": [1, 3]},
+        {"run": 0, "pid": 10, "tid": 10, "comm": "prog", "samples": 1, "lost": 0, "events": [1, 0]},
+        {"run": 0, "pid": 12, "tid": 12, "comm": "idle", "samples": 0, "lost": 0, "events": [0, 0]},
+    ]);
+    assert_eq!(told, wanted);
+    // What names no task may be of any.
+    let told = stat(&[&TASKS.replace("L\t14\t1\t0\t1\t4", "L\t14\t1\t0\t0\t4")])["tasks"].clone();
+    assert!((0..3).all(|task| told[task]["lost"].is_null()), "{told}");
+    // A pid is used again in the same run, by a task that begins later.
+    let again = TASKS.replace("T\t1\t6\t10\t11\t0\tworker", "T\t1\t9\t10\t11\t0\tother");
+    assert_eq!(stat(&[&again])["tasks"].as_array().map(Vec::len), Some(4));
+}
+
+#[test]
+fn stat_does_not_mix_up_the_tasks_of_several_runs() {
+    let other = TASKS.replace("run=0x7", "run=0x8");
+    let split = |stat: &serde_json::Value| -> Vec<(u64, u64)> {
+        let tasks = stat["tasks"].as_array().expect("a list");
+        let number = |task: &serde_json::Value, key: &str| task[key].as_u64().expect("a number");
+        tasks.iter().map(|task| (number(task, "run"), number(task, "samples"))).collect()
+    };
+    let wanted = [(0, 4), (1, 4), (0, 1), (1, 1), (0, 0), (1, 0)];
+    assert_eq!(split(&stat(&[TASKS, &other])), wanted);
+    assert_eq!(split(&stat(&[&[TASKS, &other].concat()])), wanted);
+    let directory = tempfile::tempdir().expect("a directory");
+    let paths = ["a", "b"].map(|name| directory.path().join(name));
+    for (path, stream) in paths.iter().zip([TASKS, &other]) {
+        std::fs::write(path, stream).expect("a file");
+    }
+    let [a, b] = paths.map(|path| path.to_str().expect("UTF-8").to_owned());
+    let merged = run(&["merge", &a, &b], b"");
+    let merged = run(&["stat", "--format", "json"], &merged.stdout);
+    let merged: serde_json::Value = serde_json::from_slice(&merged.stdout).expect("JSON");
+    assert_eq!(split(&merged)[..4], wanted[..4], "a merge leaves out tasks without samples");
+    assert_eq!(merged["stitched_percent"], 20.0);
+}
+
+#[test]
+fn stat_shows_people_the_most_sampled_of_many_tasks() {
+    let mut stream = "@nprof\t1.0\trun=0x7\n@event\tid=1\tname=cpu-clock\n".to_owned();
+    for task in 1..=10_000 {
+        stream += &format!("T\t{task}\t1\t{task}\t{task}\t0\ttask\\x1b{task}\n");
+        stream += &format!("S\t9\t1\t{task}\t0\t0\t1\t{task}\n");
+    }
+    let said = text(&run(&["stat"], stream.as_bytes()).stdout);
+    assert!(said.contains("\ntasks              10000\n"), "{said}");
+    assert!(said.contains("\n  10000     0  10000  10000  task\\x1b10000\n"), "{said}");
+    assert!(said.contains("\nand 9980 tasks more, with 49805190 samples\n"), "{said}");
+    assert!(said.lines().count() < 60, "{said}");
+}
+
+#[test]
+fn what_a_producer_did_not_tell_is_not_known() {
+    let told = |text: &str| stat(&[text])["stitched_percent"].clone();
+    assert_eq!(told(TASKS), 20.0);
+    assert!(told(&TASKS.replace("\tstitched=1", "")).is_null());
+}
+
 #[test]
 fn an_input_is_not_written_over() {
     let directory = tempfile::tempdir().expect("a directory");

@@ -174,6 +174,32 @@ def complete():
           + spelled(TEXT) + checked(TEXT, every=2), TEXT + EMPTY_TEXT + TEXT + TEXT)
     write("complete/56-checksums-around-binary.nprof", checked(TEXT) + STREAM + checked(TEXT),
           TEXT * 3)
+    # Before a head's line in another, a name could not be told from a cut. A line that cannot
+    # be one is known by its kind.
+    name, note = string(b"a@nprof"), b"x-note@nprof\t1.0\trun=0x1"
+    write("complete/58-names-that-end-like-a-head.nprof", segment(
+        1, record(65, 1, name, string(b"1.0"), b"run=0x1"), record(9, 1, 0, 1, 1, 0, name),
+        record(111, note)), segment_text(
+            1, "U\t1\ta\\x40nprof\t1.0\trun=0x1", "T\t1\t0\t1\t1\t0\ta\\x40nprof",
+            "?111\t" + note.hex()))
+    write("complete/59-bodies-of-kind-111-that-are-no-lines.nprof", segment(
+        0, record(111), record(111, b"X-note"), record(111, b"x\n"), record(111, b"x\xff")),
+        segment_text(0, "?111\t", "?111\t582d6e6f7465", "?111\t780a", "?111\t78ff"))
+    write("complete/60-empty-values.nprof", segment(
+        1, record(64, b"tool=\tversion=1\tx="), record(2, b"id=1\tname="),
+        record(66, 1, string(b"a"), b"y=")), segment_text(
+            1, "@step\tversion=1\tx=", "@event\tid=1", "D\t1\ta\ty="))
+    write("complete/61-blocks-without-records.nprof", EMPTY + block(1, 0) + block(0, 0) + STREAM,
+          EMPTY_TEXT + TEXT)
+    write("complete/62-comments-then-binary.nprof", b"# a comment\n\n#\n" + EMPTY, EMPTY_TEXT)
+    write("complete/63-run-of-the-blocks-is-not-the-head's.nprof", block(
+        0, 0, HEAD, run=9) + block(1, 0, NO_SAMPLES, run=9), EMPTY_TEXT)
+    write("complete/64-merged.nprof", segment(
+        3, record(5, b"run=0x2\ttime=1\tutc=9\tlater=1"),
+        record(9, 1, 0, 1, 1, 0, string(b"a"), b"run=0x2"),
+        record(6, b"run=0x2\treason=exit\tsamples=0\trecords=1\tlost=0\tstitched=0")),
+        segment_text(3, "@run\trun=0x2\ttime=1\tutc=9\tlater=1", "T\t1\t0\t1\t1\t0\ta\trun=0x2",
+                     "@ran\trun=0x2\treason=exit\tsamples=0\trecords=1\tlost=0\tstitched=0"))
     write("complete/57-epoch-that-is-not-first.nprof", segment(
         3, EVENT, record(3, b"number=1"), EVENT), segment_text(
             3, LINES[0][1], "@epoch\tnumber=1", LINES[0][1]))
@@ -211,8 +237,45 @@ def truncated():
     write("truncated/30-no-record-in-a-block-that-is-cut-off.nprof", BLOCKS[0] + block(
         1, 1, sample(10, 1, 1, 0, 5, 1), record(10, 0, 0, 0, 0, 0), bytes(9), time=100)[:-7],
         LINES[0] + LINES[1][:1])
+    joined_to_something()
     write("truncated/31-checked-lines.txt", spelled(checked(TEXT).decode().split("\n")[:-2]),
           TEXT[:-1])
+
+
+def joined_to_something():
+    """What was cut off anywhere, and then another stream."""
+    first, second, _ = BLOCKS
+    # Another segment's first block ends where the block that was cut off would.
+    block_0 = block(0, 0, HEAD, run=2)
+    chance = block(1, 1, sample(10, 1, 1, 0, 5, 1),
+                   record(66, 1, string(b"a" * len(block_0))), time=100)
+    chance = chance[:-len(block_0)] + block_0 + block(1, 0, NO_SAMPLES, run=2)
+    text, both = spelled(EMPTY_TEXT), LINES[0] + LINES[1]
+    lines = spelled(TEXT[:1] + ["U\t1\ta\t-", "U\t2\tname"])[:-1]
+    for name, data, before in [
+            ("32-block-then-binary", first + second[:-9] + EMPTY, LINES[0] + LINES[1][:1]),
+            ("33-block-then-text", first + second[:-9] + text, LINES[0] + LINES[1][:1]),
+            ("34-trailer-then-binary", first + second[:-1] + EMPTY, both),
+            ("35-trailer-then-text", first + second[:-3] + text, both),
+            ("36-header-then-binary", first + second[:20] + EMPTY, LINES[0]),
+            ("37-header-then-text", first + second[:47] + text, LINES[0]),
+            ("38-mark-then-binary", first + second[:7] + EMPTY, LINES[0]),
+            ("39-mark-then-text", first + second[:6] + text, LINES[0]),
+            ("40-first-mark-then-text", first[:6] + text, []),
+            ("41-first-mark-then-binary", first[:1] + EMPTY, []),
+            ("42-block-that-ends-where-another-does", first + chance, LINES[0] + LINES[1][:1]),
+            ("43-line-then-binary", spelled(TEXT)[:-9] + EMPTY, TEXT[:-1]),
+            ("44-line-then-text", spelled(TEXT)[:-9] + text, TEXT[:-1]),
+            ("45-name-then-binary", lines + EMPTY, TEXT[:1] + ["U\t1\ta\t-"]),
+            ("46-name-then-text", lines + text, TEXT[:1] + ["U\t1\ta\t-"]),
+            ("47-line-of-no-known-kind-then-text", spelled(TEXT) + b"x-no" + text, TEXT),
+            ("48-comment-then-binary", spelled(TEXT) + b"# a comm" + EMPTY, TEXT),
+            ("49-comment-then-text", spelled(TEXT) + b"# a comm" + text, TEXT),
+            ("50-head-then-text", spelled(TEXT)[:15] + text, []),
+            ("51-word-of-a-head-then-text", EMPTY + b"@np" + text, EMPTY_TEXT),
+            ("52-first-word-then-binary", b"@n" + EMPTY, []),
+            ("53-checked-end-then-text", checked(TEXT)[:-1] + text, TEXT[:-1])]:
+        write(f"truncated/{name}.nprof", data, before + EMPTY_TEXT)
 
 
 def damaged():
@@ -233,7 +296,7 @@ def damaged():
             ("29-block-twice", first + second + second + third,
              ends + LINES[1] + LINES[2]),
             ("30-bytes-between-blocks", first + b"junk\n" + second + third, TEXT),
-            ("31-block-cut-then-a-segment", first + second[:-9] + EMPTY, LINES[0] + EMPTY_TEXT),
+            ("31-block-cut-then-a-later-one", first + second[:-9] + third, around),
             ("32-length-beyond-the-limit", first + block(1, 1, size=(1 << 20) + 1) + third,
              around),
             ("33-samples-before-disagree", first + block(
@@ -242,9 +305,9 @@ def damaged():
                 7, 1, 1, 0, 5, 1), run=2) + EMPTY, LINES[0] + ["S\t7\t1\t1\t-\t0\t5\t1"]
              + EMPTY_TEXT),
             ("35-binary-behind-the-end", EMPTY + bytes(100) + EMPTY, EMPTY_TEXT * 2),
-            ("36-line-cut-then-binary", spelled(TEXT)[:-9] + EMPTY, TEXT[:-1] + EMPTY_TEXT),
-            ("37-string-cut-then-binary", spelled(TEXT[:2]) + b"T\t1\t100\t10\t10\t0\ta" + EMPTY,
-             TEXT[:2] + EMPTY_TEXT),
+            ("36-line-cut-then-a-later-block", spelled(TEXT)[:-9] + third, TEXT[:-1] + LINES[2]),
+            ("37-block-0-without-records", block(0, 0) + block(1, 0, sample(7, 1, 1, 0, 5, 1))
+             + EMPTY, ["S\t7\t1\t1\t-\t0\t5\t1"] + EMPTY_TEXT),
             ("38-counts-disagree", block(0, 0, HEAD, sample(0, 0, 0, 0, 0, 0), NO_SAMPLES),
              [EMPTY_TEXT[0], "S\t0\t0\t0\t-\t0\t0\t0", EMPTY_TEXT[1]])]:
         write(f"damaged/{name}.nprof", data, lines)
@@ -284,10 +347,10 @@ def damaged():
             ("62-comment-behind-a-block-with-a-wrong-checksum", first + flipped(
                 second, 60) + b"# comment\n" + third, around),
             ("63-length-too-high-then-a-block", first + longer + third, around),
-            ("64-length-too-high-then-text", first + longer + b"\n" + spelled(EMPTY_TEXT),
-             LINES[0] + EMPTY_TEXT),
-            ("65-comment-cut-then-binary", spelled(TEXT) + b"# a comm" + EMPTY,
-             TEXT + EMPTY_TEXT),
+            ("64-comment-cut-then-a-later-block", spelled(TEXT) + b"# a comm" + third,
+             TEXT + LINES[2]),
+            ("65-extras-escaped-without-need", block(0, 0, HEAD, record(66, 1, string(b"a"), b"x=\\x41"))
+             + block(1, 0, NO_SAMPLES), EMPTY_TEXT),
             ("66-block-0-without-a-head", first + twice, LINES[0] + LINES[1][:1]),
             ("67-head-that-is-not-first", block(0, 0, HEAD, NO_SAMPLES, HEAD) + block(
                 1, 0, sample(10, 1, 1, 0, 5, 1)), EMPTY_TEXT + ["S\t10\t1\t1\t-\t0\t5\t1"]),
@@ -324,6 +387,7 @@ def damaged():
                 line for line in text.splitlines(True) if line[:1] != b"#"), many),
             ("87-lines-exchanged", checked(TEXT[:1] + ["D\t1\ta", "D\t1\tb"] + TEXT[1:]).replace(
                 b"a\nD\t1\tb", b"b\nD\t1\ta"), TEXT[:1] + ["D\t1\tb", "D\t1\ta"] + TEXT[1:]),
+            ("89-checksum-of-no-lines", b"#crc\t0x0\n#crc\t0x1\n" + good, TEXT),
             ("88-wrong-checksum-that-was-not-promised", checked(TEXT, promise=False).replace(
                 b"cpu-clock", b"cpu-clack"), [
                     line.replace("cpu-clock", "cpu-clack") for line in TEXT])]:
@@ -345,6 +409,8 @@ def refused():
             ("17-first-mark-through-a-text-filter", STREAM.replace(b"\r\n", b"\n")),
             ("18-lf-became-crlf", STREAM.replace(b"\n", b"\r\n")),
             ("19-seven-bits", bytes(byte & 127 for byte in STREAM)),
+            ("27-cut-off-then-a-major-version", BLOCKS[0] + BLOCKS[1][:-9] + block(
+                0, 0, HEAD, NO_SAMPLES, major=2)),
             ("20-png", b"\x89PNG\r\n\x1a\n" + STREAM[8:]),
             ("21-perf-data", b"PERFILE2" + bytes(96)),
             ("22-zeros", bytes(100)),

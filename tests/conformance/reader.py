@@ -3,67 +3,57 @@
 
 usage: reader.py [file ...]
 
-Reads a stream in either spelling, or segments of both one after another, and prints the
-canonical text of its records, without checksums. The last line on standard error is the
-verdict: complete (exit status 0), truncated or damaged (3), or why the stream is refused (2).
-Of several files the texts come one after another, each followed by a comment with its verdict.
-
+Prints the canonical text of a stream's records, without checksums. The last line on standard
+error is the verdict: complete (exit status 0), truncated or damaged (3), or refused (2). Of
+several files the texts come one after another, each followed by a comment with its verdict.
 It is there to be compared with, not to be fast: it holds the whole stream in memory, and takes
 fields from binary as text, which is then checked and made canonical as that of a line is.
 """
 
-import re, struct, sys
+import pathlib, re, struct, sys
 
 MARK = b"\x89NPF\r\n\x1a\n"
 HEADER = struct.Struct("<8sBBBBIQIQQI")
-VERDICTS = ["complete", "truncated", "damaged"]
+VERDICTS = ["complete", "truncated", "damaged"]  # the better before the worse
 LIMIT_ID, LIMIT_STRING, LIMIT_FRAMES, LIMIT_GROUPS = 1 << 26, 1 << 16, 1 << 16, 4096
 LIMIT_PAYLOAD, LIMIT_BODY, LIMIT_LINE = 1 << 20, (1 << 20) - 4, 4 << 20
 
-class Damage(Exception):
-    """What is there is no record."""
-class Refused(Exception):
-    """Not a stream, or one of a version that must not be guessed at."""
+class Damage(Exception): """What is there is no record."""
+class Refused(Exception): """Not a stream, or one of a version that must not be guessed at."""
 
 def need(found, why):
     if not found:
         raise Damage(why)
     return found
-
 CRC_TABLE = range(256)
 for _ in range(8):
     CRC_TABLE = [value >> 1 ^ 0x82F63B78 * (value & 1) for value in CRC_TABLE]
-
 def crc32c(data):
     crc = 0xFFFFFFFF
     for byte in data:
         crc = CRC_TABLE[(crc ^ byte) & 0xFF] ^ crc >> 8
     return crc ^ 0xFFFFFFFF
 
-def good(header):
-    *_, size, _, _, _, _, crc = HEADER.unpack(header.ljust(HEADER.size, b"\0"))
-    return crc == crc32c(header[:-4]) and size <= LIMIT_PAYLOAD
-
+def header_at(data, at):
+    """The fields of the good header at an offset, if there is one."""
+    fields = HEADER.unpack(data[at:at + HEADER.size].ljust(HEADER.size, b"\0"))
+    is_good = fields[0] == MARK and fields[-1] == crc32c(data[at:at + HEADER.size - 4])
+    return fields if is_good and fields[5] <= LIMIT_PAYLOAD else None
 def begins(data):
     """Whether a block, a segment in text or a comment begins here, or the input ends."""
     return MARK.startswith(data[:8]) or b"@nprof\t".startswith(data[:7]) or data[:1] in b"#\n"
-
 CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 LINE = re.compile("[a-z][^\x00-\x08\n-\x1f\x7f-\x9f\udc80-\udcff]*")
-
 def escaped(raw):
     text = raw.replace(b"\\", b"\\\\").decode("utf-8", "backslashreplace")
     return CONTROL.sub(lambda control: repr(control[0].encode())[2:-1], text)
-
 def spelled(raw):
-    return {b"": "-", b"-": "\\x2d"}.get(raw) or escaped(raw)
-
+    return {b"": "-", b"-": "\\x2d"}.get(raw) or re.sub("@nprof$", r"\\x40nprof", escaped(raw))
 def unescaped(text):
     need(re.fullmatch(r"([^\\]|\\[\\tnr]|\\x[0-9a-f]{2})*", text), f"{text!r} is no string")
     raw = text.encode().decode("unicode_escape").encode("latin-1")
     need(len(raw) <= LIMIT_STRING, "a string that is too long")
     return raw
-
 def line_of(raw):
     """The text of a line, or of what a body spells as one."""
     text = raw.decode("utf-8", "replace")
@@ -74,27 +64,22 @@ def line_of(raw):
 # Checks: what a field must be. They take its text and give its canonical text.
 def pattern(expression):
     return lambda field: need(re.fullmatch(expression, field), f"{field!r}: not {expression}")[0]
-
 def number(low=0, high=(1 << 64) - 1):
     digits = pattern("0|[1-9][0-9]{0,19}")
     return lambda field: need(low <= int(digits(field)) <= high and field, f"{field} is too high")
-
 def choice(words, first=0):
     words = dict(enumerate(words.split(), first))
     def check(field):
         need(field[:1] == "?" or field in words.values(), f"{field!r} is not one of {words}")
         return words.get(int(number(first, 255)(field[1:])), field) if field[0] == "?" else field
     return check
-
 def frame_flags(field):
     parts = need(re.fullmatch("([uk](?:,ra)?)(?:,(.+))?", field), f"{field!r} are no flags")
     return parts[1] + ("," + MARKS(parts[2]) if parts[2] else "")
-
 def group(field):
     parts = field.split(",")
     need(len(parts) == 4, f"{field!r} is no function,file,line,column")
     return ",".join(check(part) for check, part in zip((REF, REF, SHORT, SHORT), parts))
-
 def pair(field):
     key, sign, value = field.partition("=")
     need(re.fullmatch("[a-z0-9_.]+", key) and sign, f"{field!r} is no key=value")
@@ -120,34 +105,39 @@ class Body:
                 break
         need(byte < 0x80 and value < 1 << 64 and (byte or not shift), "a varint that is too long")
         return value
+    def number(self):
+        return str(self.varint())
     def time(self):
         coded = self.varint()
         self.last_time = self.last_time + (coded >> 1 ^ -(coded & 1)) & (1 << 64) - 1
         return str(self.last_time)
     def flags(self):
         flags, mark = self.byte(), self.byte()
-        words = {0: "u", 1: "k", 2: "u,ra", 3: "k,ra"}.get(flags, str(flags))
-        return words + (f",?{mark}" if mark else "")
+        return {0: "u", 1: "k", 2: "u,ra", 3: "k,ra"}.get(flags, "") + (f",?{mark}" if mark else "")
     def sample(self):
         given, time, node = int(GIVEN(str(self.byte()))), self.time(), FIELD["ref"][0](self)
         for bit, name in enumerate(["ref", "ref", "cpu", "number"]):
             if given >> bit & 1:
                 self.last_sample[bit] = FIELD[name][0](self)
-        event, task, cpu, weight = self.last_sample
-        return [time, event, task, cpu, node, weight, str(self.varint()) if given & 16 else "1"]
+        *others, weight = self.last_sample
+        return [time, *others, node, weight, self.number() if given & 16 else "1"]
     def fields(self, kind):
         word, *names = LAYOUT.get(kind, [f"?{kind}"])
         fields = self.sample() if word == "S" else [FIELD[name][0](self) for name in names]
         while word == "N" and self.at < self.end:
-            fields.append(str(self.varint()))
+            fields.append(self.number())
         if word == "Y":
             fields += [FIELD["group"][0](self) for _ in range(self.varint())]
         rest = self.take(self.end - self.at)
-        if kind == TEXT_LINE and LINE.fullmatch(rest.decode("utf-8", "surrogateescape")):
+        heads = (is_head(rest[match.start():]) for match in re.finditer(b"@nprof\t", rest))
+        is_line = kind == TEXT_LINE and LINE.fullmatch(rest.decode("utf-8", "surrogateescape"))
+        if is_line and not any(heads):
             return line_of(rest).split("\t")
         if kind not in LAYOUT:
             return [word, rest.hex()]
-        return [word] + fields + (line_of(rest).split("\t") if rest else [])
+        rest = line_of(rest).split("\t") if rest else []
+        need(kind in KEYS or rest == [pair(extra) for extra in rest], "extras escaped without need")
+        return [word] + fields + rest
     def records(self):
         while self.at < len(self.data):
             self.end = len(self.data)
@@ -162,10 +152,8 @@ CPU, SHORT, NUMBER = number(0, (1 << 32) - 2), number(0, (1 << 32) - 1), number(
 HEXADECIMAL = pattern("0x(0|[1-9a-f][0-9a-f]{0,15})")
 MARKS = choice("copy table frame depth mapping unread", 1)
 FIELD = {  # how a body gives a field, and what the field must be
-    "id": (lambda body: str(body.varint()), ID),
-    "ref": (lambda body: str(body.varint()), REF),
-    "short": (lambda body: str(body.varint()), SHORT),
-    "number": (lambda body: str(body.varint()), NUMBER),
+    "id": (Body.number, ID), "ref": (Body.number, REF),
+    "short": (Body.number, SHORT), "number": (Body.number, NUMBER),
     "time": (Body.time, NUMBER),
     "cpu": (lambda body: str(body.varint() - 1).replace("-1", "-"),
             lambda field: field if field == "-" else CPU(field)),
@@ -179,13 +167,12 @@ FIELD = {  # how a body gives a field, and what the field must be
     "cause": (lambda body: f"?{body.byte()}", choice("ring throttle recorder damage")),
     "status": (lambda body: f"?{body.byte()}", choice(
         "named no-symbol stripped no-image mismatch unreadable restricted anonymous")),
-    "group": (lambda body: ",".join(str(body.varint()) for _ in range(4)), group),
+    "group": (lambda body: ",".join(body.number() for _ in range(4)), group),
 }
 HEAD, END, TEXT_LINE = 1, 4, 111
-LAYOUT = {HEAD: "@nprof", 2: "@event", 3: "@epoch", END: "@end", 5: "@run", 6: "@ran",
-          64: "@step", 8: "I id image build string",
-          9: "T id time short short ref string", 10: "F id ref offset flags",
-          11: "N id ref", 32: "S time ref ref cpu ref number number",
+LAYOUT = {HEAD: "@nprof", 2: "@event", 3: "@epoch", END: "@end", 5: "@run", 6: "@ran", 64: "@step",
+          8: "I id image build string", 9: "T id time short short ref string", 11: "N id ref",
+          10: "F id ref offset flags", 32: "S time ref ref cpu ref number number",
           33: "X time ref change string", 34: "L time ref cpu ref number cause",
           65: "U id string string", 66: "D id string", 67: "Y id status"}
 LAYOUT = {kind: words.split() for kind, words in LAYOUT.items()}
@@ -194,18 +181,16 @@ KINDS = {word: kind for kind, (word, *_) in LAYOUT.items()}
 KEYS = {
     HEAD: "run* clock time# utc# host os arch cpu cpus# page# command",
     2: "id* name asked unit period# frequency# scope unwind fallback", 3: "number*",
-    END: "reason status# time# samples* records* lost* late# incomplete# task_ns# sampled_ns#"
-       " recorder_ns# recorder_bytes#", 64: "tool version command"}
+    END: "reason status# time# samples* records* lost* late# incomplete# stitched# task_ns#"
+       " sampled_ns# recorder_ns# recorder_bytes#", 64: "tool version command"}
 KEYS |= {5: KEYS[HEAD], 6: "run* " + KEYS[END]}
 
 def required(kind, known=()):
     if not 64 <= kind <= 127 and kind not in known:
         raise Refused(f"records of kind {kind}")
-
 def limited(body, width=1):
     need(len(body.encode()) <= LIMIT_BODY * width, "a record that is too long")
     return body
-
 def ordered(kind, pairs):
     """The pairs of a record in their order, if they are what they must be."""
     values, known = dict(field.split("=", 1) for field in pairs), []
@@ -217,7 +202,6 @@ def ordered(kind, pairs):
             {"run*": HEXADECIMAL, "id*": ID}.get(key, NUMBER)(value)
         known += [key.strip("*#") + "=" + value] if value else []
     return known + [key + "=" + value for key, value in values.items()]
-
 def canonical(fields):
     """A record's kind and its text, from the fields of either spelling; the word is the first."""
     word, *fields = fields
@@ -252,13 +236,17 @@ def canonical(fields):
     fields = ordered(kind, fields) if kind in KEYS else fields
     limited("\t".join(fields[extras:]))  # next to extras and pairs all else in a body is short
     return kind, "\t".join([word] + fields)
+def is_head(raw):
+    try:
+        return canonical(line_of(raw).split("\t"))[0] == HEAD
+    except (Damage, Refused):
+        return False
 
 class Stream:
     """Reads a stream, prints its records and comes to a verdict."""
-    BEGINNING = re.compile(re.escape(MARK) + b"|(?<=\n)@nprof\t")
+    BEGINNING = re.compile(re.escape(MARK) + b"|@nprof\t")
     CHECKED = re.compile(b"(?:#crc\t|(@end\t.*)\tcrc=)0x(0|[1-9a-f][0-9a-f]{0,7})")
     PROMISE = b"\tcheck=crc32c"
-
     def __init__(self, data):
         self.data, self.verdict = data, "complete"
         self.open = self.begun = self.behind_block = False  # a segment; the first of them
@@ -270,32 +258,45 @@ class Stream:
         self.verdict = max(self.verdict, verdict, key=VERDICTS.index)
         return after
     def read(self):
-        start = self.data[re.match(rb"(#[^\n]*?(\n|$|(?=\x89NPF\r\n))|\n)*", self.data).end():]
-        words = tuple(word.encode() + b"\t" for word in KINDS)
-        if not self.data or not (begins(start) or start.startswith(words)):
-            raise Refused("not an nprof stream")
-        at = 0
-        while at < len(self.data):
-            if MARK.startswith(self.data[at:at + 8]):
+        words, is_stream, at = tuple(word.encode() + b"\t" for word in KINDS), False, 0
+        while at < len(self.data) or not self.data:
+            start = self.data[at:at + 8]
+            joined = None if begins(start) else self.segment(at, at + 8)
+            joined = joined if joined and begins(self.data[at:joined]) else None
+            if not is_stream and start[:1] not in (b"#", b"\n"):
+                is_stream = begins(start) or start.startswith(words) or joined
+                if not (start and is_stream):
+                    raise Refused("not an nprof stream")
+            if MARK.startswith(start):
                 at = self.block(at)
-            elif self.behind_block and not begins(self.data[at:at + 8]):
+            elif joined:
+                at = self.note("truncated", at, "a beginning that is cut off", joined)
+            elif self.behind_block and not begins(start):
                 at = self.note("damaged", at, "this cannot follow a block", self.beginning(at))
             else:
                 at = self.line(at)
         if self.open or not self.begun:
             self.note("truncated", at, "the input ends before a segment does")
-    def beginning(self, at, is_good=lambda header: True):
+    def find(self, at, end, is_wanted):
+        """Where behind an offset and before another something wanted begins, if anywhere."""
+        starts = (match.start() for match in self.BEGINNING.finditer(self.data, at + 1, end + 7))
+        return next((at for at in starts if at < end and is_wanted(at)), None)
+    def beginning(self, at):
         """Where the next mark or segment in text is, or else the end of the input."""
-        for match in self.BEGINNING.finditer(self.data, at + 1):
-            if match[0] != MARK or is_good(self.data[match.start():][:HEADER.size]):
-                return match.start()
-        return len(self.data)
+        return self.find(at, len(self.data), lambda at: self.data[at] == MARK[0] or
+                         self.data[at - 1:at] == b"\n") or len(self.data)
+    def segment(self, at, end):
+        """Where a segment begins, if one does: what is before it was cut off."""
+        def is_segment(at):
+            header, line_end = header_at(self.data, at), self.data.find(b"\n", at)
+            return header[7] == 0 if header else line_end > 0 and is_head(self.data[at:line_end])
+        return self.find(at, end, is_segment)
     def line(self, at):
         """Reads the line at an offset and gives where to go on."""
         end = self.data.find(b"\n", at)
-        if end < 0:
-            return self.note("truncated", at, "a line without its end", len(self.data))
-        raw = self.data[at:end]
+        raw, other = self.data[at:end], self.segment(at, end) if end >= 0 else len(self.data)
+        if other:
+            return self.note("truncated", at, "a line that is cut off", other)
         joined = raw.endswith(MARK[:5]) and len(raw) > 5
         try:
             record = self.checked(at, raw)
@@ -313,8 +314,7 @@ class Stream:
             self.note("damaged", at, "the checksum of the lines is wrong")
         elif not told and self.promised and raw.startswith(b"@end\t"):
             self.note("damaged", at, "an end without the checksum that was promised")
-        if is_head:
-            self.promised = raw.endswith(self.PROMISE)
+        self.promised = raw.endswith(self.PROMISE) if is_head else self.promised
         if is_head or told and not told[1]:
             self.lines.clear()
         if raw[:1] in b"#":
@@ -324,24 +324,27 @@ class Stream:
     def block(self, at):
         """Reads the block at an offset and gives where to go on."""
         self.behind_block = True
-        header = self.data[at:at + HEADER.size]
-        if len(header) < HEADER.size:
-            return self.note("truncated", at, "a header that is cut off", len(self.data))
-        if not good(header):
-            return self.note("damaged", at, "a bad header", self.beginning(at))
-        _, major, minor, must, _, size, run, number, samples, time, _ = HEADER.unpack(header)
+        header, start, last = header_at(self.data, at), at + HEADER.size, len(self.data)
+        if not header:
+            other = self.segment(at, start) or (last if start > last else None)
+            return (self.note("truncated", at, "a header that is cut off", other) if other else
+                    self.note("damaged", at, "a bad header", self.beginning(at)))
+        _, major, _, must, _, size, run, number, samples, time, _ = header
         if major != 1 or must:
-            raise Refused(f"version {major}.{minor}, flags {must:#x}")
-        start, end = at + HEADER.size, at + HEADER.size + size + 4
-        payload, is_whole = self.data[start:end - 4], end <= len(self.data)
-        after = end if is_whole else self.beginning(at, good)
-        if not is_whole and after < len(self.data):
-            return self.note("damaged", at, "a block that is cut off, with more behind it", after)
-        if not is_whole:
-            self.note("truncated", at, "a block that is cut off")
-        elif self.data[end - 4:end] != struct.pack("<I", crc32c(header + payload)):
-            after = end if begins(self.data[end:end + 8]) else self.beginning(at)
-            return self.note("damaged", at, "a bad checksum", after)
+            raise Refused(f"version {major}, flags {must:#x}")
+        end, is_whole, checked = start + size + 4, True, self.data[at:start + size]
+        if self.data[start + size:end] != struct.pack("<I", crc32c(checked)):
+            is_whole, behind = False, header_at(self.data, end)
+            goes_on = behind and behind[6:8] == (run, number + 1)
+            other = None if goes_on else self.segment(at, end)
+            block = last < end and self.find(at, end, lambda at: header_at(self.data, at))
+            if not other and (block or end <= last):
+                after = block or (end if begins(self.data[end:end + 8]) else self.beginning(at))
+                return self.note("damaged", at, "a bad checksum, or another block in it", after)
+            end = self.note("truncated", at, "a block that is cut off", other or last)
+            if end < start:
+                return end
+        payload = self.data[start:min(end, start + size)]
         self.expect(at, run, number, samples)
         try:
             for index, (kind, fields) in enumerate(Body(payload, time).records()):
@@ -363,9 +366,7 @@ class Stream:
             self.note("damaged", at, f"{samples} samples should be before, not {self.samples}")
         self.run, self.number, self.samples = run, number + 1, samples
     def close(self, at):
-        if self.open:
-            self.note("truncated", at, "a segment without its end")
-        self.open = False
+        self.open = self.open and self.note("truncated", at, "a segment without its end", False)
     def record(self, at, kind, text):
         if kind == HEAD:
             self.close(at)
@@ -383,8 +384,7 @@ class Stream:
 def main():
     status = 0
     for name in sys.argv[1:] or ["/dev/stdin"]:
-        with open(name, "rb") as file:
-            stream = Stream(file.read())
+        stream = Stream(pathlib.Path(name).read_bytes())
         try:
             stream.read()
         except Refused as error:

@@ -1,14 +1,19 @@
-//! A good stream with edits: finding the way again after damage. An edit is two bytes of place,
-//! one of what to do, one of value.
+//! A stream with edits: finding the way again after damage. The first two bytes tell the stream;
+//! an edit is two bytes of place, one of what to do, one of value.
 #![no_main]
+
+use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
 use nprof_format::Reader;
-use nprof_format_fuzz::{check, example};
+use nprof_format_fuzz::{check, streams};
+
+static STREAMS: LazyLock<Vec<Vec<u8>>> = LazyLock::new(streams);
 
 fuzz_target!(|data: &[u8]| {
-    let mut stream = example();
-    for edit in data.chunks_exact(4) {
+    let Some((which, edits)) = data.split_first_chunk() else { return };
+    let mut stream = STREAMS[usize::from(u16::from_le_bytes(*which)) % STREAMS.len()].clone();
+    for edit in edits.chunks_exact(4) {
         let at = usize::from(u16::from_le_bytes([edit[0], edit[1]])) % stream.len().max(1);
         match edit[2] % 5 {
             0 => stream[at] = edit[3],

@@ -7,10 +7,11 @@ use std::io::Write;
 use nprof_format::escape::escaped;
 use nprof_format::profile::{Profile, Split};
 use nprof_format::stage::{self, Outcome};
-use nprof_format::summary::{EventSummary, Summary, total};
+use nprof_format::summary::{EventSummary, Run, Summary, total};
 use nprof_format::{Reader, Record, Verdict, kind};
 use serde_json::{Map, Value, json};
 
+use super::tasks::Tasks;
 use crate::args::{Format, Report, operands};
 
 /// How many records of a kind, and how many bytes they take, block headers included.
@@ -25,24 +26,26 @@ struct Share {
 struct Counts {
     profile: Profile,
     kinds: BTreeMap<&'static str, Share>,
-    tasks: u64,
+    tasks: Tasks,
     bytes: u64,
     /// The first and the last time of a sample, ns, of each run that has samples.
     times: BTreeMap<usize, (u64, u64)>,
 }
 
 pub(crate) fn run(args: &Report) -> Result<Outcome, Box<dyn Error>> {
-    let mut counts = Counts { profile: Profile::new(Split::default()), ..Counts::default() };
+    let split = Split { task: true, ..Split::default() };
+    let mut counts = Counts { profile: Profile::new(split), ..Counts::default() };
     for operand in operands(&args.files) {
         let input = stage::open(operand)?;
         let name = input.name().to_owned();
         counts.read(input).map_err(|error| format!("{name}: {}", stage::chain(&error)))?;
     }
+    let mut output = stage::output(None)?;
     let text = match args.format {
-        Format::Table => counts.lines(),
+        Format::Table => counts.lines(output.width()),
         Format::Json => format!("{:#}\n", counts.object()),
     };
-    stage::output(None)?.write_all(text.as_bytes())?;
+    output.write_all(text.as_bytes())?;
     let summary = &counts.profile.summary;
     for trouble in &summary.troubles {
         stage::warn(crate::TOOL, &trouble.to_string());
@@ -57,23 +60,27 @@ impl Counts {
         let mut position = 0;
         while let Some(record) = reader.next()? {
             let kind = kind::name(record.kind());
-            self.profile.take(&record, &mut |_, _, _| {});
             self.take(&record);
             let share = self.kinds.entry(kind).or_default();
             share.records += 1;
             share.bytes += reader.position() - position;
             position = reader.position();
         }
-        self.profile.end(&reader, &mut |_, _, _| {});
+        let Self { profile, tasks, .. } = self;
+        profile.end(&reader, &mut |tables, cell, sum| tasks.add(tables, cell, sum));
         self.bytes += reader.position();
         Ok(())
     }
 
     fn take(&mut self, record: &Record<'_>) {
+        let Self { profile, tasks, .. } = self;
+        profile.take(record, &mut |tables, cell, sum| tasks.add(tables, cell, sum));
         match record {
-            Record::Task(_) => self.tasks += 1,
+            Record::Task(task) => tasks.name(profile, task.id),
+            Record::Change(change) => tasks.name(profile, change.task),
+            Record::Lost(lost) => tasks.lose(profile, lost),
             Record::Sample(sample) => {
-                let run = self.profile.run_of(sample);
+                let run = profile.run();
                 let (first, last) = self.times.entry(run).or_insert((sample.time, sample.time));
                 (*first, *last) = (sample.time.min(*first), sample.time.max(*last));
             }
@@ -106,15 +113,16 @@ impl Counts {
             ("late", json!(late)),
             ("bytes_per_sample", json!(per_sample)),
             ("complete_percent", json!(percent(samples.saturating_sub(incomplete), samples))),
+            ("stitched_percent", json!(stitched(summary))),
             ("coverage_percent", json!(coverage(summary))),
             ("achieved_hz", json!(achieved)),
             ("seconds", json!(seconds)),
-            ("tasks", json!(self.tasks)),
+            ("tasks", json!(self.tasks.count())),
         ]
     }
 
-    /// The answer for people.
-    fn lines(&self) -> String {
+    /// The answer for people, on a terminal of this width.
+    fn lines(&self, width: Option<usize>) -> String {
         let mut lines: Vec<String> = self
             .numbers()
             .into_iter()
@@ -127,14 +135,16 @@ impl Counts {
                 other => format!("{name:<18} {other}"),
             })
             .collect();
-        for event in &self.profile.summary.events {
-            lines.push(event_line(event));
-        }
-        for step in self.profile.summary.runs.iter().flat_map(|run| &run.steps) {
+        let summary = &self.profile.summary;
+        lines.extend(summary.events.iter().map(event_line));
+        for step in summary.runs.iter().flat_map(|run| &run.steps) {
             let (tool, version) = (escaped(&step.tool), escaped(&step.version));
             lines.push(format!("{:<18} {tool} {version}: {}", "step", escaped(&step.command)));
         }
-        lines.push(format!("\n{:<18} {:>12} {:>14}", "kind", "records", "bytes"));
+        if self.tasks.count() > 0 {
+            lines.push(format!("\n{}", self.tasks.lines(summary, width)));
+        }
+        lines.push(format!("{:<18} {:>12} {:>14}", "kind", "records", "bytes"));
         for (kind, share) in &self.kinds {
             lines.push(format!("{kind:<18} {:>12} {:>14}", share.records, share.bytes));
         }
@@ -150,6 +160,7 @@ impl Counts {
         });
         object.insert("kinds".to_owned(), Value::Object(kinds.collect()));
         object.extend(summary.facts());
+        object.insert("tasks".to_owned(), self.tasks.list(summary));
         Value::Object(object)
     }
 }
@@ -164,6 +175,15 @@ fn coverage(summary: &Summary) -> Option<f64> {
     let add = |(a, b): (u64, u64), (c, d)| (a.saturating_add(c), b.saturating_add(d));
     let (sampled, task) = known.fold((0, 0), add);
     percent(sampled, task)
+}
+
+/// Samples whose stack was stitched in per cent of all, of the runs whose producer tells.
+fn stitched(summary: &Summary) -> Option<f64> {
+    let known = || {
+        let told = |run: &'_ Run| Some((run.end.as_ref()?.stitched?, run.samples));
+        summary.runs.iter().filter_map(told)
+    };
+    percent(total(known().map(|(stitched, _)| stitched)), total(known().map(|(_, all)| all)))
 }
 
 fn percent(part: u64, whole: u64) -> Option<f64> {

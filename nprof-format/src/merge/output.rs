@@ -105,6 +105,7 @@ impl<'a, W: Write> Output<'a, W> {
             lost,
             late: Some(late),
             incomplete: end.incomplete.filter(|_| all),
+            stitched: end.stitched.filter(|_| all),
             task_ns: end.task_ns.filter(|_| all),
             sampled_ns: end.sampled_ns.filter(|_| all),
             recorder_ns: end.recorder_ns.filter(|_| all),
@@ -309,6 +310,7 @@ impl Totals {
             }
             end.status = end.status.max(other.status);
             end.incomplete = add(end.incomplete, other.incomplete);
+            end.stitched = add(end.stitched, other.stitched);
             end.task_ns = add(end.task_ns, other.task_ns);
             end.sampled_ns = add(end.sampled_ns, other.sampled_ns);
             end.recorder_ns = add(end.recorder_ns, other.recorder_ns);

@@ -258,6 +258,17 @@ pub(crate) fn damages(stream: &[u8]) -> Vec<nprof_format::reader::Damage> {
     reader.damages().to_vec()
 }
 
+/// How many references to ids that are not defined there are in a stream of these lines.
+pub(crate) fn undefined(lines: &[String]) -> u64 {
+    let stream: String = lines.iter().map(|line| format!("{line}\n")).collect();
+    let mut reader = Reader::new(stream.as_bytes());
+    let mut order = order::Order::new();
+    while let Some(record) = reader.next().unwrap() {
+        order.take(&record);
+    }
+    order.undefined
+}
+
 /// A line without what belongs to the checksum of text.
 fn without_checksum(line: &str) -> String {
     let line = line.strip_suffix("\tcheck=crc32c").unwrap_or(line);

@@ -1,0 +1,286 @@
+//! Merging, by streams in text.
+
+use super::*;
+use crate::labels::{CallKey, Labels};
+use crate::meta::End;
+use crate::profile::{Profile, Split};
+use crate::reader::{Reader, Verdict};
+use crate::record::Record;
+use crate::writer::Spelling;
+use std::collections::BTreeMap;
+
+const HEAD: &str = "@nprof\t1.0\trun=0x1\tclock=monotonic\ttime=100\tutc=5100\thost=h\n";
+
+fn merge_texts(limit: usize, texts: &[&str]) -> Result<(String, Merged), Error> {
+    let inputs = (b'a'..).zip(texts);
+    let inputs = inputs.map(|(name, text)| (char::from(name).to_string(), text.as_bytes()));
+    let mut writer = Writer::new(Vec::new(), Spelling::Text);
+    let step = Step { tool: b"merge".to_vec(), ..Step::default() };
+    let merged = merge_within(limit, inputs.collect(), &step, &mut writer)?;
+    let text = String::from_utf8(writer.finish().unwrap()).unwrap();
+    assert_eq!(verdict(&text), Verdict::Complete, "{text}");
+    Ok((text, merged))
+}
+
+fn verdict(text: &str) -> Verdict {
+    let mut reader = Reader::new(text.as_bytes());
+    while reader.next().unwrap().is_some() {}
+    reader.verdict()
+}
+
+/// The lines that begin with one of these words.
+fn lines<'a>(text: &'a str, words: &[&str]) -> Vec<&'a str> {
+    let word = |line: &&str| words.contains(&line.split('\t').next().unwrap_or(line));
+    text.lines().filter(word).collect()
+}
+
+fn end(text: &str) -> End {
+    let mut reader = Reader::new(text.as_bytes());
+    while let Some(record) = reader.next().unwrap() {
+        if let Record::End(end) = record {
+            return *end;
+        }
+    }
+    panic!("no end: {text}");
+}
+
+#[test]
+fn one_order_of_time_and_one_space_of_ids() {
+    let a = "\
+@event\tid=7\tname=cpu-clock\tunit=ns
+I\t3\telf\taa\t/bin/a
+T\t5\t100\t10\t10\t0\tone
+F\t9\t3\t0x10\tu
+N\t4\t0\t9
+S\t110\t7\t5\t0\t4\t1\t1
+S\t130\t7\t5\t0\t4\t1\t1
+@end\treason=exit\tstatus=1\ttime=140\tsamples=2\trecords=7\tlost=0\tstitched=3\ttask_ns=5
+";
+    let b = a.replace("\t110\t", "\t15\t").replace("\t130\t", "\t16\t");
+    let b = b.replace("T\t5\t100\t", "T\t5\t10\t").replace("one", "two");
+    let b = b.replace("F\t9\t3", "F\t8\t3").replace("N\t4\t0\t9", "N\t4\t0\t8");
+    let b = format!("@nprof\t1.0\trun=0x2\ttime=0\tutc=5105\thost=g\n{b}");
+    let (text, merged) = merge_texts(100, &[&format!("{HEAD}{a}"), &b]).unwrap();
+    assert!(merged.troubles.is_empty());
+    assert_eq!(
+        lines(&text, &["S", "F", "N", "I"]),
+        [
+            "I\t1\telf\taa\t/bin/a",
+            "F\t1\t1\t0x10\tu",
+            "N\t1\t0\t1",
+            "S\t5110\t1\t1\t0\t1\t1\t1",
+            "S\t5120\t1\t2\t0\t1\t1\t1",
+            "S\t5121\t1\t2\t0\t1\t1\t1",
+            "S\t5130\t1\t1\t0\t1\t1\t1",
+        ]
+    );
+    assert_eq!(
+        lines(&text, &["T", "@run"]),
+        [
+            "@run\trun=0x1\tclock=monotonic\ttime=100\tutc=5100\thost=h",
+            "@run\trun=0x2\ttime=0\tutc=5105\thost=g",
+            "T\t1\t5100\t10\t10\t0\tone\trun=0x1",
+            "T\t2\t5115\t10\t10\t0\ttwo\trun=0x2",
+        ]
+    );
+    assert!(text.starts_with("@nprof\t1.0\trun=0x3\tclock=realtime\ttime=5100\tutc=5100"));
+    let end = end(&text);
+    assert_eq!((end.status, end.task_ns, end.late), (Some(1), Some(10), Some(0)));
+    assert_eq!((end.stitched, end.incomplete), (Some(6), None));
+    assert_eq!(end.time, Some(5245));
+    assert!(text.contains("@ran\trun=0x2\treason=exit\tstatus=1\ttime=140\tsamples=2\t"));
+}
+
+#[test]
+fn what_a_frame_is_called_is_part_of_it() {
+    let plain = format!("{HEAD}F\t1\t0\t0x10\tu\nN\t1\t0\t1\nS\t1\t0\t0\t0\t1\t1\t1\n");
+    let named = plain
+        .replace("N\t1", "U\t1\tmain\t-\nY\t1\tnamed\t1,0,3,0\nN\t1")
+        .replace("run=0x1", "run=0x2");
+    let (text, _) = merge_texts(100, &[&plain, &named, &named.replace("0x2", "0x4")]).unwrap();
+    assert_eq!(
+        lines(&text, &["F", "Y", "N"]),
+        [
+            "F\t1\t0\t0x10\tu",
+            "N\t1\t0\t1",
+            "F\t2\t0\t0x10\tu",
+            "Y\t2\tnamed\t1,0,3,0",
+            "N\t2\t0\t2"
+        ]
+    );
+}
+
+#[test]
+fn ids_inside_of_extras_are_translated() {
+    let a = format!("{HEAD}T\t8\t100\t5\t5\t0\tone\nT\t9\t100\t6\t6\t8\ttwo\n");
+    let a = format!(
+        "{a}I\t1\tanon\t-\t-\ttask=9\nF\t1\t1\t0x1\tu\nN\t1\t0\t1\nS\t9\t0\t9\t0\t1\t1\t1\n"
+    );
+    let b = a.replace("run=0x1", "run=0x2");
+    let (text, _) = merge_texts(100, &[&a, &b]).unwrap();
+    let images = lines(&text, &["I"]);
+    let tasks = lines(&text, &["T"]);
+    assert_eq!(images.len(), 2, "{text}");
+    for (image, run) in images.iter().zip(["0x1", "0x2"]) {
+        let task = image.rsplit('=').next().unwrap();
+        let wanted = format!("T\t{task}\t");
+        let task = tasks.iter().find(|line| line.starts_with(&wanted)).unwrap();
+        assert!(task.contains("\ttwo\t") && task.ends_with(run), "{text}");
+    }
+}
+
+/// Many stacks of a named function, and a task that takes another name half way.
+fn long(run: u32) -> String {
+    let mut text = HEAD.replace("0x1", &format!("{run:#x}"));
+    text += "@event\tid=1\tname=cpu-clock\tunit=ns\nT\t1\t100\t1\t1\t0\tinit\n";
+    text += "T\t2\t100\t2\t2\t1\tearly\nI\t1\telf\t-\t/bin/a\nU\t1\tfun\t-\n";
+    let mut node = 0;
+    for i in 1..=50 {
+        text += &format!("F\t{i}\t1\t{:#x}\tu\n", i % 7 + 16 * run);
+        text += &format!("Y\t{i}\tnamed\t1,0,{i},0\nN\t{}\t0\t1\t{i}\t{i}\n", node + 1);
+        node += 3;
+        text += &format!("S\t{}\t1\t2\t0\t{node}\t{i}\t1\n", 100 + i);
+        if i == 25 {
+            text += "X\t125\t2\tcomm\tlate\nT\t3\t125\t3\t3\t1\tnew\n";
+            text += "L\t125\t0\t-\t0\t3\trecorder\n";
+        }
+    }
+    text
+}
+
+fn sums(text: &str) -> BTreeMap<String, u64> {
+    let mut profile = Profile::new(Split { task: true, cpu: true });
+    let (mut labels, mut sums) = (Labels::new(), BTreeMap::new());
+    profile
+        .read("x", text.as_bytes(), |tables, cell, sum| {
+            let calls = tables.stack_calls(cell.node);
+            let calls: Vec<_> =
+                calls.map(|call| labels.label(tables, call, CallKey::Line)).collect();
+            let names: Vec<_> =
+                calls.iter().map(|&id| String::from_utf8_lossy(labels.names.get(id))).collect();
+            let comm = String::from_utf8_lossy(tables.names.get(cell.comm));
+            let parent = tables.task(cell.task).and_then(|task| tables.task(task.parent));
+            let parent = parent.map(|parent| (parent.pid, tables.names.get(parent.comm)));
+            let run = cell.run;
+            let key = format!("{run} {} {comm} {parent:?} {names:?}", cell.event);
+            *sums.entry(key).or_default() += sum.weight;
+        })
+        .unwrap();
+    assert_eq!(profile.summary.events.len(), 1);
+    sums
+}
+
+#[test]
+fn epochs_bound_the_ids_and_change_nothing() {
+    let inputs = [long(1), long(2)];
+    let inputs: Vec<&str> = inputs.iter().map(String::as_str).collect();
+    let (whole, _) = merge_texts(1000, &inputs).unwrap();
+    assert!(!whole.contains("@epoch"));
+    for limit in [1, 4, 10] {
+        let (text, _) = merge_texts(limit, &inputs).unwrap();
+        assert!(text.matches("\n@epoch\t").count() >= 50 / limit, "{text}");
+        assert_eq!(sums(&text), sums(&whole));
+        let highest = lines(&text, &["N"])
+            .into_iter()
+            .filter_map(|line| line.split('\t').nth(1)?.parse::<usize>().ok());
+        assert!(highest.max() <= Some(limit.max(3)));
+    }
+}
+
+#[test]
+fn a_task_that_is_its_own_forebear_is_nobodys_child() {
+    let a = format!("{HEAD}T\t1\t1\t1\t1\t2\ta\nT\t2\t1\t2\t2\t1\tb\nT\t3\t1\t3\t3\t3\tc\n");
+    let (text, _) = merge_texts(100, &[&a]).unwrap();
+    let tasks = lines(&text, &["T"]);
+    assert_eq!(tasks.len(), 3);
+    // The second was not there yet when the first was told of.
+    let lost = crate::limits::ID;
+    assert_eq!(tasks[0], format!("T\t1\t5001\t1\t1\t{lost}\ta\trun=0x1"));
+    assert!(tasks[1].starts_with("T\t2\t5001\t2\t2\t1\t"), "{text}");
+    assert!(tasks[2].starts_with("T\t3\t5001\t3\t3\t0\t"), "{text}");
+}
+
+#[test]
+fn ids_that_take_another_meaning_are_followed() {
+    // As where damage took the beginning of an epoch.
+    let again = "F\t1\t0\t0x20\tu\nS\t2\t0\t0\t0\t1\t1\t1\n";
+    let text = format!("{HEAD}F\t1\t0\t0x10\tu\nN\t1\t0\t1\nS\t1\t0\t0\t0\t1\t1\t1\n{again}");
+    let (text, _) = merge_texts(100, &[&text]).unwrap();
+    assert_eq!(
+        lines(&text, &["F", "S"]),
+        [
+            "F\t1\t0\t0x10\tu",
+            "S\t5001\t0\t0\t0\t1\t1\t1\trun=0x1",
+            "F\t2\t0\t0x20\tu",
+            "S\t5002\t0\t0\t0\t2\t1\t1\trun=0x1",
+        ]
+    );
+}
+
+#[test]
+fn a_name_holds_from_where_it_is_given_until_its_frame_is_another() {
+    let sample = "S\t1\t0\t0\t0\t1\t1\t1\n";
+    let (text, _) = merge_texts(
+        100,
+        &[&format!(
+            "{HEAD}F\t1\t0\t0x10\tu\nN\t1\t0\t1\n{sample}Y\t1\tstripped\n{sample}\
+             F\t1\t0\t0x10\tu\n{sample}"
+        )],
+    )
+    .unwrap();
+    let leaves = lines(&text, &["S"]).into_iter().map(|line| line.split('\t').nth(5));
+    assert!(leaves.eq([Some("1"), Some("2"), Some("1")]), "{text}");
+    assert_eq!(lines(&text, &["Y"]), ["Y\t2\tstripped"]);
+}
+
+#[test]
+fn damage_is_told_with_its_cost_and_the_rest_is_merged() {
+    let a = format!(
+        "{HEAD}S\t1\t0\t0\t0\t0\t1\t1\n@end\tsamples=4\trecords=4\tlost=0\n\
+         S\t5\t0\t0\t0\t0\t1\t9\n{}",
+        HEAD.replace("0x1", "0x2")
+    );
+    let (text, merged) = merge_texts(100, &[&a]).unwrap();
+    let lost = lines(&text, &["L"]);
+    assert_eq!(lost.len(), 2, "{text}");
+    // Three samples by the end's count, and nine observations in no segment.
+    assert!(lost[0].ends_with("\t0\t-\t0\t3\tdamage"), "{text}");
+    assert!(lost[1].ends_with("\t0\t-\t0\t9\tdamage"), "{text}");
+    assert_eq!(end(&text).lost, 12);
+    assert_eq!(merged.troubles[0].input, "a");
+    assert_eq!(merged.troubles[0].verdict, Verdict::Damaged);
+    assert_eq!(lines(&text, &["@run"]).len(), 2);
+    assert_eq!(lines(&text, &["@ran"]).len(), 1);
+}
+
+#[test]
+fn a_run_without_the_time_of_day_is_refused_by_name() {
+    let other = "@nprof\t1.0\trun=0x5\tclock=monotonic\ttime=1\n";
+    let error = merge_texts(100, &[HEAD, other]).unwrap_err();
+    assert!(error.to_string().starts_with("b: run 0x5 does not tell"), "{error}");
+}
+
+#[test]
+fn a_run_that_comes_again_is_one_and_is_told() {
+    let sample = "S\t1\t0\t0\t0\t0\t1\t1\n";
+    let input = format!("{HEAD}{sample}");
+    let (text, merged) = merge_texts(100, &[&input, &input]).unwrap();
+    assert_eq!(merged.repeated, [RunId(1)]);
+    assert_eq!(lines(&text, &["@run"]).len(), 1);
+    assert_eq!(lines(&text, &["S"]).len(), 2);
+}
+
+#[test]
+fn samples_of_runs_that_overlap_in_one_input_are_late() {
+    let sample = "S\t1\t0\t0\t0\t0\t1\t1\n";
+    let input = format!("{HEAD}S\t9\t0\t0\t0\t0\t1\t1\n{}{sample}", HEAD.replace("0x1", "0x2"));
+    let (text, _) = merge_texts(100, &[&input]).unwrap();
+    assert_eq!(end(&text).late, Some(1));
+}
+
+#[test]
+fn what_no_version_of_ours_knows_is_counted() {
+    let (text, merged) = merge_texts(100, &[&format!("{HEAD}waker\t1\n?80\t00\n")]).unwrap();
+    assert_eq!(merged.unknown, 2);
+    assert!(!text.contains("waker"));
+}
