@@ -62,6 +62,7 @@ static std::string make_query(Random &random, const std::vector<Text> &words, in
     return "(" + left + both + make_query(random, words, depth - 1) + ")";
 }
 
+// demo [DOCUMENTS [QUERIES]]
 int main(int argc, char **argv) {
     uint32_t documents = argc > 1 ? static_cast<uint32_t>(std::atoi(argv[1])) : 50000;
     Index late;
@@ -75,7 +76,7 @@ int main(int argc, char **argv) {
 
     std::vector<Text> words = index.by_frequency();
     Random random(1);
-    size_t hits = 0, queries = documents / 40;
+    size_t hits = 0, queries = argc > 2 ? std::strtoul(argv[2], nullptr, 10) : documents / 40;
     for (size_t i = 0; i < queries; ++i)
         hits += search(make_query(random, words, 6), index, documents).numbers.size();
     std::printf("%u documents, %zu words, %zu queries, %zu hits\n", documents, words.size(), queries, hits);
