@@ -75,7 +75,7 @@ pub(crate) struct Args {
     depth: u32,
 
     /// Copy so much of each stack: more reaches deeper and costs more
-    #[arg(long, value_name = "BYTES", default_value_t = 32768, value_parser = stack_size)]
+    #[arg(long, value_name = "BYTES", default_value_t = 61440, value_parser = stack_size)]
     pub(crate) stack_size: u32,
 
     /// Sample user code only

@@ -14,6 +14,7 @@ use gimli::{
 use rustc_hash::FxHashMap;
 
 use crate::arch;
+use crate::plt::Plt;
 
 /// Addresses whose rule is remembered, per image; beyond that all are forgotten.
 const MEMO_MAX: usize = 1 << 18;
@@ -53,6 +54,8 @@ pub(crate) struct Tables {
     pub(crate) eh_frame: Option<Table>,
     pub(crate) eh_frame_hdr: Option<Table>,
     pub(crate) debug_frame: Option<Table>,
+    /// For what no other table covers.
+    pub(crate) plts: Vec<Plt>,
 }
 
 /// A DWARF expression.
@@ -129,6 +132,7 @@ enum Section {
 #[derive(Debug)]
 pub(crate) struct Cfi {
     parts: Vec<(Section, Index)>,
+    plts: Vec<Plt>,
     bases: BaseAddresses,
     context: Box<UnwindContext<usize>>,
     memo: FxHashMap<u64, Option<Rc<Row>>>,
@@ -160,7 +164,7 @@ impl Cfi {
             return None;
         }
         let (memo, rows) = (FxHashMap::default(), FxHashMap::default());
-        Some(Self { parts, bases, context: Box::default(), memo, rows })
+        Some(Self { parts, plts: tables.plts, bases, context: Box::default(), memo, rows })
     }
 
     /// The rule at an image address; `None` when no table covers it.
@@ -172,7 +176,9 @@ impl Cfi {
             self.memo.clear();
             self.rows.clear();
         }
-        let row = self.read(address).map(|row| self.unique(row));
+        let row = self.read(address);
+        let row = row.or_else(|| self.plts.iter().find_map(|plt| plt.row(address)));
+        let row = row.map(|row| self.unique(row));
         self.memo.insert(address, row.clone());
         row
     }

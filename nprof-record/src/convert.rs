@@ -24,6 +24,8 @@ use crate::sys;
 pub(crate) struct Counts {
     /// Samples with an incomplete stack, by why it is.
     pub(crate) incomplete: BTreeMap<Mark, u64>,
+    /// Samples whose stack was completed by what was known of its thread.
+    pub(crate) stitched: u64,
     /// Samples lost, as far as is known, by why; where it is not known how many, 0.
     pub(crate) lost: BTreeMap<Cause, u64>,
     /// Records of processes and mappings lost.
@@ -104,8 +106,14 @@ impl<S: Sink> Converter<S> {
         }
     }
 
+    /// Whether stacks are deep, so that rounds should follow soon.
+    pub(crate) fn has_deep_stacks(&self) -> bool {
+        self.resolver.sentinels.is_busy()
+    }
+
     /// A round of records is over.
     pub(crate) fn end_round(&mut self) {
+        self.resolver.end_round(&mut self.tree);
         self.tree.end_round();
     }
 
@@ -120,6 +128,7 @@ impl<S: Sink> Converter<S> {
             }
             &Body::Fork(kin) => {
                 self.meet(stamp.pid, stamp.tid);
+                self.resolver.sentinels.forget(kin.tid);
                 if self.tree.fork(kin, stamp) {
                     self.define_task(kin.tid);
                 }
@@ -176,6 +185,9 @@ impl<S: Sink> Converter<S> {
     }
 
     fn rename(&mut self, stamp: Stamp, tid: u32, exec: bool, name: &[u8]) {
+        if exec {
+            self.resolver.sentinels.forget_process(tid);
+        }
         match self.tree.rename(tid, exec, name, stamp) {
             Some(Renamed::Began) => self.define_task(tid),
             Some(Renamed::Named) => {
@@ -201,6 +213,7 @@ impl<S: Sink> Converter<S> {
         if let Some(exec) = pending {
             self.executed(exec, b"");
         }
+        self.resolver.sentinels.forget(kin.tid);
         if !self.tree.exit(kin) {
             return;
         }
@@ -238,10 +251,11 @@ impl<S: Sink> Converter<S> {
             self.read_maps(pid);
         }
         let Some(process) = self.tree.process_mut(pid) else { return };
-        let mark = self.resolver.resolve(process, pid, stamp.time, sample);
+        let mark = self.resolver.resolve(process, stamp, sample);
         if mark != Mark::None {
             *self.counts.incomplete.entry(mark).or_default() += 1;
         }
+        self.counts.stitched += u64::from(self.resolver.is_stitched());
         if self.resolver.is_full() {
             self.begin_epoch();
         }

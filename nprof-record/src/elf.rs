@@ -10,6 +10,7 @@ use object::read::elf::{FileHeader, ProgramHeader, SectionHeader, SectionTable};
 use object::{Endianness, FileKind, ReadCache, ReadRef};
 
 use crate::cfi::{Cfi, Table, Tables};
+use crate::plt::Plt;
 
 /// The most bytes of unwind tables read of one file.
 const TABLES_MAX: u64 = 256 << 20;
@@ -106,11 +107,18 @@ pub(crate) fn read_tables<R: Read + Seek>(cache: &ReadCache<R>) -> Option<Cfi> {
         eh_frame: section(b".eh_frame"),
         eh_frame_hdr: section(b".eh_frame_hdr"),
         debug_frame: None,
+        plts: Vec::new(),
     };
     if tables.eh_frame.is_none() {
         (tables.eh_frame_hdr, tables.eh_frame) = tables_without_sections(header, endian, cache);
     }
     tables.debug_frame = section(b".debug_frame");
+    for (name, has_header) in Plt::SECTIONS {
+        if let Some((_, section)) = sections.section_by_name(endian, name) {
+            let (address, size) = (section.sh_addr(endian), section.sh_size(endian));
+            tables.plts.push(Plt { address, size, has_header });
+        }
+    }
     Cfi::new(tables)
 }
 

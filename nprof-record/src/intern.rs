@@ -126,9 +126,15 @@ impl Dictionary {
         id
     }
 
-    /// The node of a stack, given root first. What of it is new is defined as one branch.
-    pub(crate) fn node(&mut self, stack: &[FrameId], sink: &mut impl Sink) -> NodeId {
-        let mut node = NodeId::NONE;
+    /// The node of a stack, given root first, below that of its outer part (none for a whole
+    /// stack). What of it is new is defined as one branch.
+    pub(crate) fn node(
+        &mut self,
+        parent: NodeId,
+        stack: &[FrameId],
+        sink: &mut impl Sink,
+    ) -> NodeId {
+        let mut node = parent;
         let mut known = 0;
         for &frame in stack {
             let Some(&below) = self.nodes.get(&(node, frame)) else { break };
@@ -192,7 +198,7 @@ mod tests {
             dictionary.define_image(9, &facts, sink);
         }
         let frames: Vec<_> = offsets.iter().map(|&at| dictionary.frame(key(at), sink)).collect();
-        dictionary.node(&frames, sink)
+        dictionary.node(NodeId::NONE, &frames, sink)
     }
 
     #[test]
@@ -232,7 +238,7 @@ mod tests {
     #[test]
     fn no_stack_is_no_node() {
         let (mut dictionary, mut sink) = (Dictionary::new(4), Kept::default());
-        assert_eq!(dictionary.node(&[], &mut sink), NodeId::NONE);
+        assert_eq!(dictionary.node(NodeId::NONE, &[], &mut sink), NodeId::NONE);
         assert!(sink.0.is_empty());
     }
 }

@@ -27,8 +27,10 @@ mod map_file;
 mod maps;
 mod meter;
 mod order;
+mod outer;
 mod output;
 mod perf_map;
+mod plt;
 mod process;
 mod procfs;
 mod record;
@@ -36,6 +38,7 @@ mod refusal;
 mod report;
 mod resolve;
 mod ring;
+mod sentinel;
 mod session;
 mod sources;
 mod stack;
@@ -43,7 +46,9 @@ mod subject;
 mod summary;
 mod sys;
 mod target;
+mod trail;
 mod unwind;
+mod watcher;
 
 use std::process::ExitCode;
 

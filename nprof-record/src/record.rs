@@ -25,6 +25,10 @@ const TIMEOUT: i32 = 100;
 /// The same while records wait for the next round, ms.
 const TIMEOUT_WAITING: i32 = 10;
 
+/// The same while stacks are deeper than their copies, which are completed by what is read in
+/// time, ms.
+const TIMEOUT_DEEP: i32 = 2;
+
 /// How often it is looked whether anybody to record is left, ns.
 const LOOK: u64 = 100_000_000;
 
@@ -125,7 +129,11 @@ impl Recording {
                 break reason;
             }
             let waiting = self.sources.round(&mut self.converter, false);
-            timeout = if waiting { TIMEOUT_WAITING } else { TIMEOUT };
+            timeout = match waiting {
+                true if self.converter.has_deep_stacks() => TIMEOUT_DEEP,
+                true => TIMEOUT_WAITING,
+                false => TIMEOUT,
+            };
             let now = sys::monotonic_ns();
             if now.saturating_sub(progress.flushed) >= FLUSH {
                 self.converter.sink.flush();
@@ -200,6 +208,7 @@ impl Recording {
         let summary = Summary {
             samples: totals.samples,
             incomplete: counts.incomplete,
+            stitched: counts.stitched,
             lost: counts.lost,
             side_lost: counts.side_lost,
             late: sources.late(),
@@ -223,6 +232,7 @@ impl Recording {
             sampled_ns: clock.map(|sum| sum.weight),
             recorder_ns: Some(summary.recorder_ns),
             recorder_bytes: Some(summary.recorder_bytes),
+            stitched: Some(summary.stitched),
             ..End::default()
         })));
         Outcome { error: stream.finish().err(), summary }

@@ -1,7 +1,10 @@
 //! From a sample to the node of its stack: its addresses become places in images while what is
 //! mapped is known, and everything new gets its id.
 
+use std::rc::Rc;
+
 use nprof_format::{ExtrasBuilder, FrameId, ImageKind, Mark, NodeId};
+use rustc_hash::FxHashMap;
 
 use crate::event::Unwind;
 use crate::functions::Functions;
@@ -9,10 +12,14 @@ use crate::growing::Files;
 use crate::images::{Images, ProcessCode};
 use crate::intern::{Dictionary, FrameKey, ImageFacts, ImageNumber, Sink};
 use crate::kernel::{Kernel, Place};
+use crate::maps::Maps;
 use crate::process::{Process, Tree};
-use crate::ring::{Ksymbol, Sample};
+use crate::ring::{Ksymbol, Sample, Stamp};
+use crate::sentinel::Sentinels;
 use crate::stack;
+use crate::sys;
 use crate::unwind::Address;
+use crate::watcher::Processor;
 
 /// The most nodes and frames of an epoch.
 const DICTIONARY_MAX: u32 = 1 << 20;
@@ -22,6 +29,17 @@ const KERNEL_IMAGES: ImageNumber = 1 << 31;
 
 /// What sets the numbers of functions made at run time apart, and the number they stay below.
 const FUNCTIONS: ImageNumber = 1 << 30;
+
+/// The most outer parts whose nodes are remembered; beyond that all are forgotten.
+const OUTER_NODES_MAX: usize = 256;
+
+/// The most threads with sentinels.
+const GUARDED_MAX: u64 = 256;
+
+/// How many threads may have sentinels: they must not use up the descriptors.
+fn guarded_threads() -> usize {
+    usize::try_from(GUARDED_MAX.min(sys::descriptor_limit() / 16)).unwrap_or(0)
+}
 
 /// Turns stacks into nodes.
 #[derive(Debug)]
@@ -34,6 +52,13 @@ pub(crate) struct Resolver {
     functions: Functions,
     pub(crate) files: Files,
     pub(crate) dictionary: Dictionary,
+    /// What is known of stacks deeper than their copy.
+    pub(crate) sentinels: Sentinels<Processor>,
+    /// The outer part of the stack at hand, if it was known before its sample, with its frames
+    /// unless its node is remembered.
+    outer: Option<(Rc<[Address]>, Vec<FrameKey>)>,
+    /// The nodes of outer parts in this epoch, by where they lie in memory.
+    outer_nodes: FxHashMap<*const Address, (Rc<[Address]>, NodeId)>,
     /// The stack at hand: the user part's addresses, all frames leaf first, their ids root first.
     addresses: Vec<Address>,
     keys: Vec<FrameKey>,
@@ -51,6 +76,9 @@ impl Resolver {
             functions: Functions::default(),
             files: Files::default(),
             dictionary: Dictionary::new(DICTIONARY_MAX),
+            sentinels: Sentinels::new(Processor::default(), guarded_threads(), depth),
+            outer: None,
+            outer_nodes: FxHashMap::default(),
             addresses: Vec::new(),
             keys: Vec::new(),
             frames: Vec::new(),
@@ -62,21 +90,21 @@ impl Resolver {
         self.kernel.get_or_insert_with(Kernel::running).changed(symbol, &self.functions);
     }
 
-    /// Takes up a sample of process `pid` at `time`, ns: the stack at hand from now on. Gives why
-    /// it is incomplete.
+    /// Takes up a sample of a process: the stack at hand from now on. Gives why it is
+    /// incomplete.
     pub(crate) fn resolve(
         &mut self,
         process: &mut Process,
-        pid: u32,
-        time: u64,
+        stamp: Stamp,
         sample: &Sample<'_>,
     ) -> Mark {
         self.keys.clear();
+        self.outer = None;
         self.functions.begin_stack();
         if sample.in_kernel {
             self.kernel_part(sample);
         }
-        let mark = self.user_part(process, pid, time, sample);
+        let mark = self.user_part(process, stamp, sample);
         if mark != Mark::None {
             self.keys.push(FrameKey::mark(mark));
         }
@@ -85,47 +113,82 @@ impl Resolver {
 
     /// Whether the stack at hand may be too much for this epoch.
     pub(crate) fn is_full(&self) -> bool {
-        self.dictionary.is_full(self.keys.len())
+        let outer = self.outer.as_ref().map_or(0, |(addresses, _)| addresses.len() + 1);
+        self.dictionary.is_full(self.keys.len() + outer)
+    }
+
+    /// Whether a part of the stack at hand was known before its sample.
+    pub(crate) fn is_stitched(&self) -> bool {
+        self.outer.is_some()
     }
 
     /// Forgets all ids; the stack at hand stays.
     pub(crate) fn begin_epoch(&mut self, sink: &mut impl Sink) {
         self.functions.begin_epoch();
+        self.outer_nodes.clear();
         self.dictionary.begin_epoch(sink);
     }
 
     /// Gives the stack at hand its node, with everything it needs defined before it.
     pub(crate) fn node(&mut self, tree: &Tree, sink: &mut impl Sink) -> NodeId {
+        let outer = self.outer_node(tree, sink);
+        let keys = std::mem::take(&mut self.keys);
+        let node = self.node_below(outer, &keys, tree, sink);
+        self.keys = keys;
+        node
+    }
+
+    /// The node of the outer part of the stack at hand. It is the same for many samples.
+    fn outer_node(&mut self, tree: &Tree, sink: &mut impl Sink) -> NodeId {
+        let Some((addresses, mut keys)) = self.outer.take() else { return NodeId::NONE };
+        // The mark at the root is the whole stack's.
+        let mark = self.keys.pop_if(|key| key.mark != Mark::None);
+        if let Some((_, node)) = self.outer_nodes.get(&addresses.as_ptr()) {
+            return *node;
+        }
+        keys.extend(mark);
+        let node = self.node_below(NodeId::NONE, &keys, tree, sink);
+        if self.outer_nodes.len() >= OUTER_NODES_MAX {
+            self.outer_nodes.clear();
+        }
+        self.outer_nodes.insert(addresses.as_ptr(), (addresses, node));
+        node
+    }
+
+    /// The node of frames, leaf first, below another.
+    fn node_below(
+        &mut self,
+        parent: NodeId,
+        keys: &[FrameKey],
+        tree: &Tree,
+        sink: &mut impl Sink,
+    ) -> NodeId {
         self.frames.clear();
-        for at in (0..self.keys.len()).rev() {
-            let key = self.keys[at];
+        for &key in keys.iter().rev() {
             if let Some(image) = key.image.filter(|&image| self.dictionary.needs_image(image)) {
                 self.define_image(image, tree, sink);
             }
             self.frames.push(self.dictionary.frame(key, sink));
         }
-        self.dictionary.node(&self.frames, sink)
+        self.dictionary.node(parent, &self.frames, sink)
     }
 
     /// Appends the user frames to `keys`, leaf first; why they are not complete.
-    fn user_part(
-        &mut self,
-        process: &mut Process,
-        pid: u32,
-        time: u64,
-        sample: &Sample<'_>,
-    ) -> Mark {
+    fn user_part(&mut self, process: &mut Process, stamp: Stamp, sample: &Sample<'_>) -> Mark {
         self.addresses.clear();
         let maps = process.maps.clone();
         let mut code = ProcessCode { maps: &maps, images: &mut self.images };
         let mark = match self.unwind {
-            Unwind::Dwarf => stack::by_tables(
-                &mut process.fresh,
-                sample,
-                &mut code,
-                self.depth,
-                &mut self.addresses,
-            ),
+            Unwind::Dwarf => {
+                let (tid, sp) = (stamp.tid, stack::pointer(sample).unwrap_or(0));
+                let mut trail = self.sentinels.trail(tid, sp, sample.stack.len());
+                let (fresh, depth) = (&mut process.fresh, self.depth);
+                let addresses = &mut self.addresses;
+                let mark = stack::by_tables(fresh, sample, &mut code, depth, addresses, &mut trail);
+                let (mark, outer) = self.sentinels.complete(stamp, trail, mark, addresses);
+                self.outer = outer.map(|outer| (outer, Vec::new()));
+                mark
+            }
             Unwind::FramePointer => stack::by_chain(
                 &mut process.fresh,
                 sample,
@@ -139,25 +202,58 @@ impl Resolver {
                 Mark::None
             }
         };
-        for &address in &self.addresses {
-            let inside = address.inside();
-            let Some(mapped) = maps.find(inside) else { return Mark::Mapping };
-            let made = self.images.may_be_made(mapped.0).then(|| {
-                let owner = (pid, process.serial);
-                process.jit.catch_up(owner, time, &self.functions, &self.files);
-                let (function, offset) = process.jit.find(inside)?;
-                Some((FUNCTIONS | self.functions.number(function, FUNCTIONS)?, offset))
-            });
-            let (image, offset) = made.flatten().unwrap_or(mapped);
-            self.keys.push(FrameKey {
-                image: Some(image),
-                offset: offset.wrapping_add(address.value.wrapping_sub(inside)),
-                kernel: false,
-                return_address: address.returns,
-                mark: Mark::None,
-            });
+        if let Some((addresses, mut keys)) = self.outer.take() {
+            // With a new epoch what is remembered goes.
+            let depth = self.keys.len() + self.addresses.len() + addresses.len() + 2;
+            let is_known = self.outer_nodes.contains_key(&addresses.as_ptr());
+            if !is_known || self.dictionary.is_full(depth) {
+                let key = |&address: &Address| self.user_key(process, &maps, stamp, address);
+                keys.extend(addresses.iter().map_while(key));
+            }
+            self.outer = Some((addresses, keys));
+        }
+        for at in 0..self.addresses.len() {
+            match self.user_key(process, &maps, stamp, self.addresses[at]) {
+                Some(key) => self.keys.push(key),
+                None => return Mark::Mapping,
+            }
         }
         mark
+    }
+
+    /// A user frame at an address; `None` where nothing is mapped.
+    fn user_key(
+        &mut self,
+        process: &mut Process,
+        maps: &Maps,
+        stamp: Stamp,
+        address: Address,
+    ) -> Option<FrameKey> {
+        let inside = address.inside();
+        let mapped = maps.find(inside)?;
+        let made = self.images.may_be_made(mapped.0).then(|| {
+            let owner = (stamp.pid, process.serial);
+            process.jit.catch_up(owner, stamp.time, &self.functions, &self.files);
+            let (function, offset) = process.jit.find(inside)?;
+            Some((FUNCTIONS | self.functions.number(function, FUNCTIONS)?, offset))
+        });
+        let (image, offset) = made.flatten().unwrap_or(mapped);
+        Some(FrameKey {
+            image: Some(image),
+            offset: offset.wrapping_add(address.value.wrapping_sub(inside)),
+            kernel: false,
+            return_address: address.returns,
+            mark: Mark::None,
+        })
+    }
+
+    /// A round of samples is over: sets the sentinels for the next.
+    pub(crate) fn end_round(&mut self, tree: &mut Tree) {
+        for (pid, tid) in self.sentinels.end_round() {
+            let Some(process) = tree.process_mut(pid) else { continue };
+            let mut code = ProcessCode { maps: &process.maps, images: &mut self.images };
+            self.sentinels.adjust(tid, &mut code);
+        }
     }
 
     /// Appends the kernel's frames to `keys`, leaf first.

@@ -337,7 +337,12 @@ pub(crate) fn ring_size(bytes_per_second: u64, cpus: usize, page: usize) -> usiz
     let share = RINGS_MAX / cpus.max(1) as u64;
     let wanted = (bytes_per_second / 4).min(share).min(RING_MAX).max(page as u64);
     let size = usize::try_from(wanted).unwrap_or(usize::MAX);
-    1 << size.ilog2() // a power of two, and not below a page, which is one
+    // A power of two, and not below a page, which is one. Upwards: what is below a quarter of a
+    // second's worth is too little when the recorder has to wait for a CPU.
+    match size.checked_next_power_of_two() {
+        Some(up) if up as u64 <= share => up,
+        _ => 1 << size.ilog2(),
+    }
 }
 
 #[cfg(test)]

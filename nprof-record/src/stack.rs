@@ -5,7 +5,7 @@ use perf_event_open_sys::bindings as perf;
 
 use crate::arch;
 use crate::ring::Sample;
-use crate::unwind::{self, Address, Code, Look, Registers, Stack};
+use crate::unwind::{self, Address, Code, Look, Passage, Registers, Stack};
 
 /// What stands before the kernel's part in a call chain.
 pub(crate) const CONTEXT_KERNEL: u64 = perf::PERF_CONTEXT_KERNEL;
@@ -28,6 +28,12 @@ fn is_left_over(fresh: &mut bool, ip: u64, sample: &Sample<'_>, code: &mut impl 
     left_over
 }
 
+/// The user's stack pointer in a sample, if there is one.
+pub(crate) fn pointer(sample: &Sample<'_>) -> Option<u64> {
+    let at = arch::NUMBERS.iter().position(|&number| number == arch::SP)?;
+    sample.registers().nth(at)
+}
+
 /// Unwinds the copied stack. For `fresh` see [`crate::process::Process::fresh`].
 pub(crate) fn by_tables(
     fresh: &mut bool,
@@ -35,6 +41,7 @@ pub(crate) fn by_tables(
     code: &mut impl Code,
     depth: usize,
     addresses: &mut Vec<Address>,
+    passage: &mut impl Passage,
 ) -> Mark {
     let Some(registers) = Registers::from_sample(sample.registers()) else {
         // Without user registers there is no user code: the kernel works for itself.
@@ -51,7 +58,7 @@ pub(crate) fn by_tables(
         return Mark::Table;
     }
     let stack = Stack { start: sp, bytes: sample.stack };
-    unwind::unwind(registers, stack, code, depth, addresses)
+    unwind::unwind((registers, false), stack, code, depth, addresses, passage)
 }
 
 /// Takes the user part of the kernel's call chain. Frame pointers do not tell whether the end
@@ -148,7 +155,14 @@ mod tests {
         let mut addresses = Vec::new();
         let mut fresh = true;
         let mut mark = |fresh: &mut bool, kernel| {
-            by_tables(fresh, &sample(&[], &registers, kernel), &mut Program, 9, &mut addresses)
+            by_tables(
+                fresh,
+                &sample(&[], &registers, kernel),
+                &mut Program,
+                9,
+                &mut addresses,
+                &mut (),
+            )
         };
         assert_eq!(mark(&mut fresh, true), Mark::None);
         assert!(fresh);
@@ -162,7 +176,14 @@ mod tests {
     fn a_sample_without_user_registers_is_the_kernels_own() {
         let mut addresses = Vec::new();
         let mut mark = |kernel| {
-            by_tables(&mut false, &sample(&[], &[], kernel), &mut Program, 9, &mut addresses)
+            by_tables(
+                &mut false,
+                &sample(&[], &[], kernel),
+                &mut Program,
+                9,
+                &mut addresses,
+                &mut (),
+            )
         };
         assert_eq!((mark(true), mark(false)), (Mark::None, Mark::Unread));
     }

@@ -18,6 +18,8 @@ pub(crate) struct Summary {
     pub(crate) samples: u64,
     /// Samples with an incomplete stack, by why it is.
     pub(crate) incomplete: BTreeMap<Mark, u64>,
+    /// Samples with a stack that was completed by what was known of its thread.
+    pub(crate) stitched: u64,
     /// Samples lost, by why.
     pub(crate) lost: BTreeMap<Cause, u64>,
     /// Records of processes and mappings lost.
@@ -83,6 +85,9 @@ impl Summary {
         let lost = by_cause(&self.lost, "lost");
         let incomplete = by_cause(&self.incomplete, "incomplete");
         let mut line = format!("{} sample{plural}, {lost}, {incomplete}", self.samples);
+        if self.stitched > 0 {
+            line += &format!(", {} stitched", self.stitched);
+        }
         if self.late > 0 {
             line += &format!(", {} late", self.late);
         }
@@ -148,8 +153,8 @@ mod tests {
         assert!(summary.remarks().is_empty());
         summary.incomplete = BTreeMap::from([(Mark::Copy, 4), (Mark::Table, 1)]);
         summary.lost = BTreeMap::from([(Cause::Throttle, 0)]);
-        summary.late = 2;
-        let start = "90 samples, 0 lost (throttle), 5 incomplete (copy 4, table 1), 2 late; 100";
+        (summary.stitched, summary.late) = (7, 2);
+        let start = "90 samples, 0 lost (throttle), 5 incomplete (copy 4, table 1), 7 stitched, 2 late; 100";
         assert!(summary.line().starts_with(start), "{}", summary.line());
     }
 

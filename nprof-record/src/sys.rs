@@ -9,6 +9,7 @@ mod mount;
 mod perf;
 mod process;
 mod signals;
+mod watch;
 
 use std::fs::File;
 use std::io;
@@ -17,10 +18,11 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 pub(crate) use mount::detached_tracefs;
 pub(crate) use perf::{Ring, Whose, disable, enable, event_id, perf_event_open, share_ring};
 pub(crate) use process::{
-    Exit, Start, Usage, clock_tick_ns, cpu_time_of, fork_waiting, own_usage,
+    Exit, Start, Usage, clock_tick_ns, cpu_time_of, descriptor_limit, fork_waiting, own_usage,
     raise_descriptor_limit, reap,
 };
 pub(crate) use signals::{Signals, kill};
+pub(crate) use watch::{Watch, can_watch, read_memory};
 
 /// The last error as a result, for calls that say -1.
 fn check(result: libc::c_int) -> io::Result<libc::c_int> {

@@ -59,6 +59,22 @@ impl Stack<'_> {
     }
 }
 
+/// Is told of the frames a walk leaves.
+pub(crate) trait Passage {
+    /// A frame was left by its unwind table and returns through the word below its CFA. `caller`
+    /// are its caller's registers: the stack pointer is the CFA, and the instruction pointer is
+    /// not known when the return address lies beyond the copy. `frames` addresses are known so
+    /// far. Whether to stop here.
+    fn pass(&mut self, caller: &Registers, frames: usize) -> bool;
+}
+
+/// Nobody wants to know.
+impl Passage for () {
+    fn pass(&mut self, _caller: &Registers, _frames: usize) -> bool {
+        false
+    }
+}
+
 /// The registers of a frame, by DWARF's numbers; some may not be known any more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Registers {
@@ -79,6 +95,12 @@ impl Registers {
             *slot = value;
             self.known |= 1 << register;
         }
+    }
+
+    /// Whether everything known here is known there, too, and the same.
+    pub(crate) fn agrees_with(&self, other: &Self) -> bool {
+        let same = |at: usize| self.known >> at & 1 == 0 || self.values[at] == other.values[at];
+        self.known & !other.known == 0 && (0..arch::COUNT).all(same)
     }
 
     /// The registers of a sample, in the order of [`arch::MASK`]; `None` when some are missing.
@@ -108,36 +130,69 @@ impl Address {
     }
 }
 
-/// Walks a stack, and appends the addresses found to `addresses`, leaf first and at most
-/// `depth`. Gives why there are no more: [`Mark::None`] when the stack is complete.
+/// Walks a stack from the frame that has these registers, and appends the addresses found to
+/// `addresses`, leaf first and up to `depth` of them. Gives why there are no more: [`Mark::None`]
+/// when the stack is complete, [`Mark::Copy`] when the passage stopped the walk. `returns` says
+/// whether the instruction pointer is a return address.
 pub(crate) fn unwind(
-    mut registers: Registers,
+    (mut registers, returns): (Registers, bool),
     stack: Stack<'_>,
     code: &mut impl Code,
     depth: usize,
     addresses: &mut Vec<Address>,
+    passage: &mut impl Passage,
 ) -> Mark {
     let Ok(ip) = registers.get(arch::IP) else { return Mark::Unread };
-    let mut address = Address { value: ip, returns: false };
-    for count in 0.. {
+    let mut address = Address { value: ip, returns };
+    let mut guessed = false;
+    loop {
         let look = code.look(address.inside());
         if look == Look::Unmapped {
             return Mark::Mapping;
         }
-        if count >= depth {
+        if addresses.len() >= depth {
             return Mark::Depth;
         }
         addresses.push(address);
-        match step(&registers, stack, &look, code) {
-            Ok(Some((caller, returns))) => {
-                registers = caller;
-                address = Address { value: caller.values[usize::from(arch::IP)], returns };
-            }
+        let (caller, returns) = match step(&registers, stack, &look, code) {
+            Ok(Some(caller)) => caller,
             Ok(None) => return Mark::None,
-            Err(mark) => return mark,
+            Err(mark) => {
+                if mark == Mark::Copy && !guessed {
+                    pass_beyond(&registers, stack, &look, addresses.len(), passage);
+                }
+                return mark;
+            }
+        };
+        guessed |= matches!(look, Look::NoTable);
+        if !guessed && pushed(&look).is_some() && passage.pass(&caller, addresses.len()) {
+            return Mark::Copy;
         }
+        registers = caller;
+        address = Address { value: caller.values[usize::from(arch::IP)], returns };
     }
-    Mark::Depth
+}
+
+/// The rule of a frame that returns through the word below its CFA, which a call has pushed.
+fn pushed(look: &Look) -> Option<&Row> {
+    let Look::Row(row) = look else { return None };
+    (!row.signal && row.return_address == Saved::At(-8)).then_some(row)
+}
+
+/// Tells of a frame whose CFA is known but whose return address lies beyond the copy.
+fn pass_beyond(
+    registers: &Registers,
+    stack: Stack<'_>,
+    look: &Look,
+    frames: usize,
+    passage: &mut impl Passage,
+) {
+    if let Some(row) = pushed(look)
+        && let Ok(caller) = caller_by_row(registers, stack, row)
+        && caller.get(arch::SP) > registers.get(arch::SP)
+    {
+        passage.pass(&caller, frames);
+    }
 }
 
 /// The caller's registers, and whether its instruction pointer is a return address; `None` at
@@ -157,10 +212,35 @@ fn step_by_row(registers: &Registers, stack: Stack<'_>, row: &Row) -> Step {
     if row.is_root() {
         return Ok(None);
     }
-    let cfa = match &row.cfa {
-        Cfa::Register(register, offset) => registers.get(*register)?.wrapping_add_signed(*offset),
-        Cfa::Expression(code) => evaluate(code, None, registers, stack)?,
-    };
+    let mut caller = caller_by_row(registers, stack, row)?;
+    let cfa = cfa(registers, stack, row)?;
+    let ip = restore(arch::IP, &row.return_address, cfa, registers, stack)?;
+    if ip == 0 {
+        return Ok(None);
+    }
+    // The stack of an interrupted program may be anywhere, that of a caller is above; or just
+    // there, where the return address is in a register (vfork in glibc).
+    let (above, here) = (caller.get(arch::SP)?, registers.get(arch::SP)?);
+    let advanced = above > here || above == here && ip != registers.get(arch::IP)?;
+    if !row.signal && !advanced {
+        return Err(Mark::Frame);
+    }
+    caller.set(arch::IP, ip);
+    Ok(Some((caller, !row.signal)))
+}
+
+fn cfa(registers: &Registers, stack: Stack<'_>, row: &Row) -> Result<u64, Mark> {
+    match &row.cfa {
+        Cfa::Register(register, offset) => {
+            Ok(registers.get(*register)?.wrapping_add_signed(*offset))
+        }
+        Cfa::Expression(code) => evaluate(code, None, registers, stack),
+    }
+}
+
+/// The caller's registers without the instruction pointer.
+fn caller_by_row(registers: &Registers, stack: Stack<'_>, row: &Row) -> Result<Registers, Mark> {
+    let cfa = cfa(registers, stack, row)?;
     let mut caller = Registers::default();
     for register in arch::PRESERVED {
         if let Ok(value) = registers.get(register) {
@@ -177,19 +257,7 @@ fn step_by_row(registers: &Registers, stack: Stack<'_>, row: &Row) -> Step {
             Err(mark) => return Err(mark),
         }
     }
-    let ip = restore(arch::IP, &row.return_address, cfa, registers, stack)?;
-    if ip == 0 {
-        return Ok(None);
-    }
-    // The stack of an interrupted program may be anywhere, that of a caller is above; or just
-    // there, where the return address is in a register (vfork in glibc).
-    let (above, here) = (caller.get(arch::SP)?, registers.get(arch::SP)?);
-    let advanced = above > here || above == here && ip != registers.get(arch::IP)?;
-    if !row.signal && !advanced {
-        return Err(Mark::Frame);
-    }
-    caller.set(arch::IP, ip);
-    Ok(Some((caller, !row.signal)))
+    Ok(caller)
 }
 
 fn restore(
@@ -310,7 +378,8 @@ mod tests {
         registers.set(arch::FP, fp);
         let stack = Stack { start: 0x7000_0000, bytes: &bytes };
         let mut addresses = Vec::new();
-        let mark = unwind(registers, stack, &mut Rules(rules), 10, &mut addresses);
+        let mark =
+            unwind((registers, false), stack, &mut Rules(rules), 10, &mut addresses, &mut ());
         (addresses.iter().map(|address| address.value).collect(), mark)
     }
 
@@ -384,7 +453,7 @@ mod tests {
         let stack = Stack { start: 0x7000_0000, bytes: &[0; 8] };
         let mut addresses = Vec::new();
         let mut rules = Rules(vec![(0x1000, first), (0x3000, root())]);
-        let mark = unwind(registers, stack, &mut rules, 10, &mut addresses);
+        let mark = unwind((registers, false), stack, &mut rules, 10, &mut addresses, &mut ());
         assert_eq!((addresses.len(), mark), (2, Mark::None));
     }
 
@@ -416,7 +485,8 @@ mod tests {
         registers.set(arch::IP, 0x1000);
         registers.set(arch::SP, 0x7000_0000);
         let stack = Stack { start: 0x7000_0000, bytes: &bytes };
-        let mark = unwind(registers, stack, &mut Rules(rules), 10, &mut addresses);
+        let mark =
+            unwind((registers, false), stack, &mut Rules(rules), 10, &mut addresses, &mut ());
         assert_eq!(mark, Mark::None);
         assert_eq!(addresses[2], Address { value: 0x3000, returns: false });
     }

@@ -19,6 +19,16 @@ pub(crate) fn raise_descriptor_limit() -> Option<libc::rlimit> {
     Some(before)
 }
 
+/// The number of descriptors this process may open.
+pub(crate) fn descriptor_limit() -> u64 {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is a live rlimit to write to.
+    match check(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) }) {
+        Ok(_) => limit.rlim_cur,
+        Err(_) => 0,
+    }
+}
+
 /// What a process used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Usage {

@@ -4,6 +4,7 @@
 
 mod attach;
 mod command;
+mod deep;
 mod events;
 mod jit;
 mod stacks;

@@ -72,6 +72,8 @@ pub(crate) struct Seen {
     pub(crate) weight: u64,
     pub(crate) mark: Mark,
     pub(crate) frames: Frames,
+    /// The offsets of the frames in their images.
+    pub(crate) offsets: Vec<u64>,
 }
 
 /// A stream as the tests look at it.
@@ -130,8 +132,9 @@ impl Stream {
                     if !stream.cpus.contains(&sample.cpu) {
                         stream.cpus.push(sample.cpu);
                     }
-                    let (frames, mark) = frames(&tables, sample.node);
-                    stream.samples.push(Seen { comm, weight: sample.weight, mark, frames });
+                    let (frames, offsets, mark) = frames(&tables, sample.node);
+                    let weight = sample.weight;
+                    stream.samples.push(Seen { comm, weight, mark, frames, offsets });
                 }
                 _ => {}
             }
@@ -158,8 +161,9 @@ impl Stream {
     }
 }
 
-fn frames(tables: &Tables, mut node: NodeId) -> (Frames, Mark) {
+fn frames(tables: &Tables, mut node: NodeId) -> (Frames, Vec<u64>, Mark) {
     let mut frames = Frames::new();
+    let mut offsets = Vec::new();
     let mut mark = Mark::None;
     while let Some((parent, frame)) = tables.node(node) {
         let entry = tables.frame(frame).expect("a frame");
@@ -169,12 +173,13 @@ fn frames(tables: &Tables, mut node: NodeId) -> (Frames, Mark) {
                     .image(entry.image)
                     .map_or(&b"?"[..], |image| tables.names.get(image.name));
                 frames.push((String::from_utf8_lossy(image).into_owned(), entry.kernel));
+                offsets.push(entry.offset);
             }
             other => mark = other,
         }
         node = parent;
     }
-    (frames, mark)
+    (frames, offsets, mark)
 }
 
 /// Whether this machine and user may record at all; says so loudly if not.

@@ -1,0 +1,171 @@
+//! Stacks deeper than their copy: what outlives the samples completes them, and nothing else
+//! does. Where the processor has no breakpoint for us, such stacks stay incomplete, and the tests
+//! say so.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+
+use nprof_format::{Mark, Verdict};
+use object::{Object, ObjectSegment, ObjectSymbol};
+
+use crate::support::{Directory, Seen, Stream, complaint, may_record, record};
+
+/// Where a program's functions begin and end, as offsets in its file.
+struct Functions(BTreeMap<u64, (u64, String)>);
+
+impl Functions {
+    fn of(program: &str) -> Self {
+        let bytes = std::fs::read(program).expect("a program");
+        let file = object::File::parse(&*bytes).expect("an ELF file");
+        let offset = |address: u64| {
+            let within = |at: u64, size: u64| (at..at + size).contains(&address);
+            let segment = file.segments().find(|part| within(part.address(), part.size()))?;
+            Some(address - segment.address() + segment.file_range().0)
+        };
+        let named = file.symbols().filter(|symbol| symbol.size() > 0).filter_map(|symbol| {
+            let name = symbol.name().ok()?.to_owned();
+            Some((offset(symbol.address())?, (symbol.size(), name)))
+        });
+        Self(named.collect())
+    }
+
+    /// The functions on a sample's stack, leaf first.
+    fn on_stack<'a>(&'a self, sample: &Seen) -> Vec<&'a str> {
+        let program = |(image, _): &(String, bool)| image.ends_with("program");
+        let own = sample.frames.iter().zip(&sample.offsets).filter(|(frame, _)| program(frame));
+        own.filter_map(|(_, &offset)| self.at(offset)).collect()
+    }
+
+    fn at(&self, offset: u64) -> Option<&str> {
+        // A return address may be the first behind its function, after a call that does not
+        // return: none here.
+        let (start, (size, name)) = self.0.range(..=offset).next_back()?;
+        (offset - start <= *size).then_some(name)
+    }
+}
+
+/// Two callers with the same frames take turns to call the same function; the leaf's name tells
+/// who it was. They take turns every 30 ms down to every few microseconds.
+const CALLERS: &str = "
+    #include <stdlib.h>
+    #include <time.h>
+    volatile long sink;
+    static long now(void) { struct timespec t; clock_gettime(CLOCK_MONOTONIC, &t);
+        return t.tv_sec * 1000000000L + t.tv_nsec; }
+    __attribute__((noinline)) void leafA(long n) { for (; n > 0; n--) sink += n; }
+    __attribute__((noinline)) void leafB(long n) { for (; n > 0; n--) sink += n; }
+    __attribute__((noinline)) void callee(int b, long n) {
+        volatile char pad[PAD]; pad[0] = b; if (b) leafB(n); else leafA(n); pad[PAD - 1] = b; }
+    __attribute__((noinline)) void callerA(long n) { volatile long a[5]; a[0] = n; callee(0, n); a[1] = n; }
+    __attribute__((noinline)) void callerB(long n) { volatile long a[5]; a[0] = n; callee(1, n); a[1] = n; }
+    __attribute__((noinline)) void turns(long n, long until) {
+        while (now() < until) { if (rand() & 1024) callerA(n); else callerB(n); } }
+    int main() {
+        long begin = now(); leafA(20000000); double each = (now() - begin) / 2e7;
+        long times[] = { 30000000, 10000000, 3000000, 1000000, 100000, 10000, 3000, 1000 };
+        for (int round = 0; round < 2; round++) for (int i = 0; i < 8; i++)
+            turns(times[i] / each + 1, now() + (i < 2 ? 300000000 : 120000000));
+        return 0;
+    }";
+
+#[test]
+fn nobody_is_taken_for_a_caller_with_the_same_frame() {
+    let mut complete = 0;
+    for size in ["8", "16", "64", "1024", "16384"] {
+        let directory = Directory::new(&format!("callers-{size}"));
+        let pad = format!("-DPAD={size}");
+        let options = ["-O2", "-fno-ipa-icf", &pad];
+        let Some(program) = directory.compile("gcc", CALLERS, &options) else { return };
+        if !may_record() {
+            return;
+        }
+        let functions = Functions::of(&program);
+        let file = directory.path("out.nprof");
+        let how = ["-o", &file, "--stack-size", size, "-F", "1997", "--", &program];
+        let output = record(&how);
+        assert!(output.status.success(), "{}", complaint(&output));
+        let stream = Stream::of_file(&file);
+        for sample in stream.samples.iter().filter(|sample| sample.mark == Mark::None) {
+            let stack = functions.on_stack(sample);
+            let Some(leaf) = stack.iter().find_map(|name| name.strip_prefix("leaf")) else {
+                continue;
+            };
+            let Some(caller) = stack.iter().find_map(|name| name.strip_prefix("caller")) else {
+                assert_eq!(stack.get(1), Some(&"main"), "{stack:?}");
+                continue;
+            };
+            assert_eq!(leaf, caller, "copies of {size}: {stack:?}");
+            complete += 1;
+        }
+    }
+    if complete == 0 {
+        eprintln!("SKIPPED: no stack deeper than its copy was completed: no breakpoints here");
+    }
+    eprintln!("{complete} complete");
+}
+
+const RECURSION: &str = "
+    #include <stdlib.h>
+    volatile long sink;
+    long spin(long n) { for (long i = 0; i < n; i++) sink += i; return 0; }
+    long shallow(int n) { volatile long a[16]; a[0] = n; return n ? shallow(n - 1) + a[0] : spin(20000); }
+    long deep(int n) { volatile long a[21]; a[0] = n; if (n) return deep(n - 1) + a[0];
+        for (int i = 0; i < 50000; i++) sink += shallow(rand() % 60); return 0; }
+    int main() { return deep(5000) == 1; }";
+
+/// What keeps every function and every frame.
+const PLAIN: [&str; 3] = ["-O1", "-fno-inline", "-fno-optimize-sibling-calls"];
+
+/// Checks that nearly all samples of the deep program reach `main` through 5,000 frames.
+fn reaches_main(program: &str, stream: &Stream) {
+    assert_eq!(stream.verdict, Verdict::Complete);
+    let functions = Functions::of(program);
+    let all = stream.samples.len();
+    assert!(all > 20, "{all} samples");
+    let mut rooted = 0;
+    for sample in stream.samples.iter().filter(|sample| sample.mark == Mark::None) {
+        let stack = functions.on_stack(sample);
+        let deep = stack.iter().filter(|name| **name == "deep").count();
+        let is_below = stack.contains(&"spin") || stack.contains(&"shallow");
+        assert!(deep == 0 || stack.contains(&"main"), "{deep} frames of deep, no main");
+        assert!(deep == 5001 || !is_below, "{deep} frames of deep");
+        rooted += usize::from(deep == 5001);
+    }
+    if rooted == 0 {
+        eprintln!("SKIPPED: no deep stack was completed: no breakpoints here");
+    } else {
+        assert!(rooted * 10 >= all * 8, "{rooted} of {all}");
+    }
+}
+
+#[test]
+fn five_thousand_frames_reach_main() {
+    let directory = Directory::new("recursion");
+    let Some(program) = directory.compile("gcc", RECURSION, &PLAIN) else { return };
+    if !may_record() {
+        return;
+    }
+    let file = directory.path("out.nprof");
+    let output = record(&["-o", &file, "--depth", "8000", "--", &program]);
+    assert!(output.status.success(), "{}", complaint(&output));
+    reaches_main(&program, &Stream::of_file(&file));
+}
+
+#[test]
+fn they_do_for_ordinary_users_too() {
+    let directory = Directory::new("ordinary");
+    let Some(program) = directory.compile("gcc", RECURSION, &PLAIN) else { return };
+    let (file, recorder) = (directory.path("out.nprof"), directory.path("nprof-record"));
+    std::fs::copy(env!("CARGO_BIN_EXE_nprof-record"), &recorder).expect("copied");
+    let everyone = std::fs::Permissions::from_mode(0o777);
+    std::fs::set_permissions(directory.path(""), everyone).expect("open to all");
+    let user = ["--reuid=65534", "--regid=65534", "--clear-groups", "--"];
+    let how = [&recorder, "-o", &file, "--depth", "8000", "--", &program];
+    let output = Command::new("setpriv").args(user).args(how).output();
+    match output {
+        Ok(output) if output.status.success() => reaches_main(&program, &Stream::of_file(&file)),
+        Ok(output) => eprintln!("SKIPPED: {}", complaint(&output)),
+        Err(error) => eprintln!("SKIPPED: setpriv: {error}"),
+    }
+}
