@@ -126,3 +126,80 @@ fn is_signal_return(ip: u64, code: &mut impl Code) -> bool {
         _ => code.look(ip) == Look::SignalReturn,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cfi::{Cfa, Row, Saved};
+
+    /// Frames of two words; the stack ends at 0x3000.
+    struct Program;
+
+    impl Code for Program {
+        fn look(&mut self, address: u64) -> Look {
+            let return_address = if address >= 0x3000 { Saved::Undefined } else { Saved::At(-8) };
+            let cfa = Cfa::Register(arch::SP, 16);
+            let registers = [].into();
+            Look::Row(Rc::new(Row { cfa, return_address, registers, signal: false }))
+        }
+    }
+
+    const BASE: u64 = 0x7000_0000;
+
+    fn caller(cfa: u64, ip: u64) -> Registers {
+        let mut registers = Registers::default();
+        registers.set(arch::SP, cfa);
+        registers.set(arch::IP, ip);
+        registers
+    }
+
+    /// What lies outside of the frame at the base of a stack of `length` frames of 0x2001 each.
+    fn outside(
+        length: usize,
+        depth: usize,
+        known: &[(u64, &Outer)],
+    ) -> (Option<(Outer, Option<usize>)>, usize) {
+        let mut words = [0x2001u64, 0].repeat(length);
+        words.extend([0x3001, 0]);
+        let memory: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let mut reads = 0;
+        let read = |address: u64, bytes: &mut [u8]| {
+            reads += 1;
+            let rest = &memory[(address - BASE) as usize..];
+            let length = rest.len().min(bytes.len());
+            bytes[..length].copy_from_slice(&rest[..length]);
+            length
+        };
+        let mut reader = Reader { read, bytes: &mut Vec::new(), depth };
+        let found = reader.outside_of(caller(BASE + 8, 0x2001), known, &mut Program);
+        (found, reads)
+    }
+
+    #[test]
+    fn as_much_is_read_as_it_takes() {
+        for (frames, reads) in [(3, 1), (5000, 2), (100_000, 3)] {
+            let (found, count) = outside(frames, 1 << 20, &[]);
+            let (outer, _) = found.expect("an outer part");
+            let shape = (outer.addresses.len(), outer.mark, count);
+            assert_eq!(shape, (frames + 1, Mark::None, reads));
+        }
+        let (outer, _) = outside(1 << 20, 1 << 20, &[]).0.expect("an outer part");
+        assert_eq!(outer.mark, Mark::Copy, "there is an end to it");
+        assert!(!outer.is_whole());
+    }
+
+    #[test]
+    fn it_ends_in_what_is_known() {
+        let rest: Rc<[Address]> = [Address { value: 0x3333, returns: true }; 3].into();
+        let registers = caller(BASE + 8 + 32, 0x2001);
+        let known = Outer { registers, addresses: rest, mark: Mark::None };
+        let (outer, joined) = outside(9, 100, &[(BASE + 8 + 32, &known)]).0.expect("a part");
+        assert_eq!((outer.addresses.len(), outer.mark, joined), (2 + 3, Mark::None, Some(0)));
+        assert_eq!(outer.addresses[4].value, 0x3333);
+        let (outer, _) = outside(9, 4, &[(BASE + 8 + 32, &known)]).0.expect("a part");
+        assert_eq!((outer.addresses.len(), outer.mark), (4, Mark::Depth));
+        let other = Outer { registers: caller(BASE + 8 + 32, 0x2009), ..known };
+        let (outer, joined) = outside(9, 100, &[(BASE + 8 + 32, &other)]).0.expect("a part");
+        assert_eq!((outer.addresses.len(), joined), (10, None), "with other registers it is not");
+    }
+}

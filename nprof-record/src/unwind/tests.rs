@@ -1,0 +1,187 @@
+use super::*;
+
+/// Code whose rules are given by address; everything from 0x1000 to 0x9000 is mapped.
+struct Rules(Vec<(u64, Look)>);
+
+impl Code for Rules {
+    fn look(&mut self, address: u64) -> Look {
+        let found = self.0.iter().rev().find(|(start, _)| address >= *start);
+        match found {
+            Some((_, look)) if (0x1000..0x9000).contains(&address) => look.clone(),
+            _ => Look::Unmapped,
+        }
+    }
+}
+
+fn row(cfa: Cfa, return_address: Saved, registers: &[(u16, Saved)], signal: bool) -> Look {
+    Look::Row(Rc::new(Row { cfa, return_address, registers: registers.into(), signal }))
+}
+
+/// A frame of `size` bytes, its return address included, that saves nothing.
+fn frame(size: i64) -> Look {
+    row(Cfa::Register(arch::SP, size), Saved::At(-8), &[], false)
+}
+
+fn root() -> Look {
+    row(Cfa::Register(arch::SP, 8), Saved::Undefined, &[], false)
+}
+
+fn walk(rules: Vec<(u64, Look)>, fp: u64, words: &[u64]) -> (Vec<u64>, Mark) {
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    let mut registers = Registers::default();
+    registers.set(arch::IP, 0x1000);
+    registers.set(arch::SP, 0x7000_0000);
+    registers.set(arch::FP, fp);
+    let stack = Stack { start: 0x7000_0000, bytes: &bytes };
+    let mut addresses = Vec::new();
+    let mark = unwind((registers, false), stack, &mut Rules(rules), 10, &mut addresses, &mut ());
+    (addresses.iter().map(|address| address.value).collect(), mark)
+}
+
+#[test]
+fn rules_lead_to_the_root() {
+    let rules = vec![(0x1000, frame(16)), (0x2000, frame(8)), (0x3000, root())];
+    assert_eq!(walk(rules, 0, &[1, 0x2005, 0x3005]), (vec![0x1000, 0x2005, 0x3005], Mark::None));
+}
+
+#[test]
+fn a_return_address_is_looked_up_before_itself() {
+    // 0x2000 is where the next function begins: the call was the last of its function.
+    let rules = vec![(0x1000, frame(8)), (0x1500, root()), (0x2000, Look::NoTable)];
+    assert_eq!(walk(rules, 0, &[0x2000]), (vec![0x1000, 0x2000], Mark::None));
+}
+
+#[test]
+fn a_return_address_of_zero_ends_the_stack() {
+    assert_eq!(walk(vec![(0x1000, frame(8))], 0, &[0]).1, Mark::None);
+}
+
+#[test]
+fn each_way_to_fail_has_its_mark() {
+    let long = || vec![(0x1000, frame(8))];
+    assert_eq!(walk(long(), 0, &[0x1001, 0x1001]).1, Mark::Copy);
+    assert_eq!(walk(long(), 0, &[]).1, Mark::Unread);
+    assert_eq!(walk(long(), 0, &[0x1001; 20]).1, Mark::Depth);
+    assert_eq!(walk(long(), 0, &[0xdead_0000]).1, Mark::Mapping);
+    assert_eq!(walk(vec![(0x1000, frame(0))], 0, &[0x1001]).1, Mark::Frame);
+    let lost = row(Cfa::Register(10, 8), Saved::At(-8), &[], false);
+    assert_eq!(walk(vec![(0x1000, lost)], 0, &[0x1001]).1, Mark::Frame);
+    assert_eq!(walk(vec![(0x1000, Look::NoTable)], 0, &[0x1001]).1, Mark::Table);
+    assert_eq!(walk(vec![], 0, &[0x1001]), (vec![], Mark::Mapping));
+}
+
+#[test]
+fn without_a_table_the_frame_pointer_is_followed_into_mapped_code_only() {
+    let rules = || vec![(0x1000, Look::NoTable), (0x3000, root())];
+    let words = [7, 0x7000_0000, 0x3005, 8];
+    assert_eq!(walk(rules(), 0x7000_0008, &words), (vec![0x1000, 0x3005], Mark::None));
+    assert_eq!(walk(rules(), 0x7000_0010, &words), (vec![0x1000], Mark::Table));
+    assert_eq!(walk(rules(), 0, &words), (vec![0x1000], Mark::Table));
+    assert_eq!(walk(rules(), u64::MAX - 4, &words), (vec![0x1000], Mark::Table));
+}
+
+#[test]
+fn the_entry_without_a_table_is_the_end() {
+    assert_eq!(walk(vec![(0x1000, Look::Entry)], 0, &[1]).1, Mark::None);
+}
+
+#[test]
+fn a_saved_register_can_be_the_next_frames_base() {
+    // The first function saved rbx, which holds the second one's frame.
+    let first = row(Cfa::Register(arch::SP, 16), Saved::At(-8), &[(3, Saved::At(-16))], false);
+    let second = row(Cfa::Register(3, 16), Saved::At(-8), &[], false);
+    let rules = vec![(0x1000, first), (0x2000, second), (0x3000, root())];
+    let words = [0x7000_0018, 0x2005, 0, 5, 0x3005];
+    assert_eq!(walk(rules, 0, &words), (vec![0x1000, 0x2005, 0x3005], Mark::None));
+}
+
+#[test]
+fn a_return_address_can_be_in_a_register() {
+    let first = row(Cfa::Register(arch::SP, 0), Saved::Register(5), &[], false);
+    let mut registers = Registers::default();
+    registers.set(arch::IP, 0x1000);
+    registers.set(arch::SP, 0x7000_0000);
+    registers.set(5, 0x3005);
+    let stack = Stack { start: 0x7000_0000, bytes: &[0; 8] };
+    let mut addresses = Vec::new();
+    let mut rules = Rules(vec![(0x1000, first), (0x3000, root())]);
+    let mark = unwind((registers, false), stack, &mut rules, 10, &mut addresses, &mut ());
+    assert_eq!((addresses.len(), mark), (2, Mark::None));
+}
+
+#[test]
+fn expressions_read_registers_and_the_stack() {
+    let encoding = gimli::Encoding { address_size: 8, format: gimli::Format::Dwarf32, version: 4 };
+    // DW_OP_breg7 8; DW_OP_deref: the CFA is stored above the stack pointer.
+    let code = Expression { code: vec![0x77, 8, 0x06].into(), encoding };
+    let rules =
+        vec![(0x1000, row(Cfa::Expression(code), Saved::At(-8), &[], false)), (0x3000, root())];
+    let words = [0, 0x7000_0018, 0x3005];
+    assert_eq!(walk(rules, 0, &words), (vec![0x1000, 0x3005], Mark::None));
+}
+
+#[test]
+fn a_signal_handlers_caller_was_interrupted() {
+    let mut words = [0u64; 24];
+    words[15] = 0x7000_0050; // rbp
+    words[20] = 0x7000_00a8; // rsp
+    words[21] = 0x3000; // rip: the first instruction of its function
+    words[0] = 0x2001;
+    let mut shifted = words.to_vec();
+    shifted.insert(0, 0x2001);
+    let rules = vec![(0x1000, frame(8)), (0x2000, Look::SignalReturn), (0x3000, root())];
+    let mut addresses = Vec::new();
+    let bytes: Vec<u8> = shifted.iter().flat_map(|word| word.to_le_bytes()).collect();
+    let mut registers = Registers::default();
+    registers.set(arch::IP, 0x1000);
+    registers.set(arch::SP, 0x7000_0000);
+    let stack = Stack { start: 0x7000_0000, bytes: &bytes };
+    let mark = unwind((registers, false), stack, &mut Rules(rules), 10, &mut addresses, &mut ());
+    assert_eq!(mark, Mark::None);
+    assert_eq!(addresses[2], Address { value: 0x3000, returns: false });
+}
+
+/// Keeps what it is told: CFA, whether the return address is known, and how many frames.
+#[derive(Default)]
+struct Told(Vec<(u64, bool, usize)>);
+
+impl Passage for Told {
+    fn pass(&mut self, caller: &Registers, frames: usize) -> bool {
+        let cfa = caller.get(arch::SP).unwrap_or(0);
+        self.0.push((cfa, caller.get(arch::IP).is_ok(), frames));
+        self.0.len() == 3
+    }
+}
+
+fn told(rules: Vec<(u64, Look)>, words: &[u64]) -> Vec<(u64, bool, usize)> {
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    let mut registers = Registers::default();
+    registers.set(arch::IP, 0x1000);
+    registers.set(arch::SP, 0x7000_0000);
+    registers.set(arch::FP, 0x7000_0008);
+    let stack = Stack { start: 0x7000_0000, bytes: &bytes };
+    let mut told = Told::default();
+    let mark = unwind((registers, false), stack, &mut Rules(rules), 10, &mut Vec::new(), &mut told);
+    assert_eq!(mark, Mark::Copy);
+    told.0
+}
+
+#[test]
+fn frames_are_told_of_up_to_the_one_that_ends_beyond_the_copy() {
+    let rules = vec![(0x1000, frame(16)), (0x2000, frame(32))];
+    let expected = [(0x7000_0010, true, 1), (0x7000_0030, false, 2)];
+    assert_eq!(told(rules, &[1, 0x2005]), expected);
+    let stopped = told(vec![(0x1000, frame(8))], &[0x1005; 9]);
+    assert_eq!(stopped.len(), 3, "the third time it was told to stop");
+}
+
+#[test]
+fn what_comes_behind_a_guess_or_is_not_a_calls_is_not_told_of() {
+    let rules = vec![(0x1000, Look::NoTable), (0x2000, frame(16))];
+    assert_eq!(told(rules, &[0, 9, 0x2005, 0, 0x2005]), []);
+    let signal = row(Cfa::Register(arch::SP, 16), Saved::At(-8), &[], true);
+    let expected = [(0x7000_0020, true, 2)];
+    let rules = vec![(0x1000, signal), (0x2000, frame(16))];
+    let all = told(rules, &[0, 0x2005, 0, 0x2005]);
+    assert_eq!(all[..1], expected);
+}
