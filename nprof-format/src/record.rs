@@ -179,7 +179,8 @@ pub struct Sample<'a> {
     pub weight: u64,
     /// How many observations it stands for, normally 1.
     pub count: u64,
-    /// `run=0x..` the run it is of, in a merged segment and where no task tells it.
+    /// `run=0x..` the run it is of, in a merged segment and where no task tells it;
+    /// `stitched=N` how many of its frames, from the root, were known before it.
     pub extras: Extras<'a>,
 }
 

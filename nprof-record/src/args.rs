@@ -71,7 +71,7 @@ pub(crate) struct Args {
     unwind: UnwindArg,
 
     /// Keep at most N frames of a stack, from the leaf
-    #[arg(long, value_name = "N", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..=32768))]
+    #[arg(long, value_name = "N", default_value_t = 16384, value_parser = clap::value_parser!(u32).range(1..=32768))]
     depth: u32,
 
     /// Copy so much of each stack: more reaches deeper and costs more

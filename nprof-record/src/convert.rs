@@ -255,7 +255,12 @@ impl<S: Sink> Converter<S> {
         if mark != Mark::None {
             *self.counts.incomplete.entry(mark).or_default() += 1;
         }
-        self.counts.stitched += u64::from(self.resolver.is_stitched());
+        let mut extras = ExtrasBuilder::new();
+        let stitched = self.resolver.stitched();
+        if stitched > 0 {
+            self.counts.stitched += 1;
+            extras.add("stitched", stitched.to_string().as_bytes());
+        }
         if self.resolver.is_full() {
             self.begin_epoch();
         }
@@ -273,7 +278,7 @@ impl<S: Sink> Converter<S> {
             node,
             weight: sample.period,
             count: 1,
-            extras: Extras::NONE,
+            extras: extras.extras(),
         }));
     }
 

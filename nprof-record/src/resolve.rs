@@ -117,9 +117,9 @@ impl Resolver {
         self.dictionary.is_full(self.keys.len() + outer)
     }
 
-    /// Whether a part of the stack at hand was known before its sample.
-    pub(crate) fn is_stitched(&self) -> bool {
-        self.outer.is_some()
+    /// How many frames of the stack at hand were known before its sample.
+    pub(crate) fn stitched(&self) -> usize {
+        self.outer.as_ref().map_or(0, |(addresses, _)| addresses.len())
     }
 
     /// Forgets all ids; the stack at hand stays.

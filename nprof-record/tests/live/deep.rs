@@ -120,6 +120,8 @@ const PLAIN: [&str; 3] = ["-O1", "-fno-inline", "-fno-optimize-sibling-calls"];
 /// Checks that nearly all samples of the deep program reach `main` through 5,000 frames.
 fn reaches_main(program: &str, stream: &Stream) {
     assert_eq!(stream.verdict, Verdict::Complete);
+    let end = stream.end.as_ref().expect("an end");
+    assert_eq!(end.stitched, Some(stream.stitched), "the end counts what the samples say");
     let functions = Functions::of(program);
     let all = stream.samples.len();
     assert!(all > 20, "{all} samples");
@@ -147,7 +149,7 @@ fn five_thousand_frames_reach_main() {
         return;
     }
     let file = directory.path("out.nprof");
-    let output = record(&["-o", &file, "--depth", "8000", "--", &program]);
+    let output = record(&["-o", &file, "--", &program]);
     assert!(output.status.success(), "{}", complaint(&output));
     reaches_main(&program, &Stream::of_file(&file));
 }
@@ -161,7 +163,7 @@ fn they_do_for_ordinary_users_too() {
     let everyone = std::fs::Permissions::from_mode(0o777);
     std::fs::set_permissions(directory.path(""), everyone).expect("open to all");
     let user = ["--reuid=65534", "--regid=65534", "--clear-groups", "--"];
-    let how = [&recorder, "-o", &file, "--depth", "8000", "--", &program];
+    let how = [&recorder, "-o", &file, "--", &program];
     let output = Command::new("setpriv").args(user).args(how).output();
     match output {
         Ok(output) if output.status.success() => reaches_main(&program, &Stream::of_file(&file)),

@@ -85,6 +85,8 @@ pub(crate) struct Stream {
     pub(crate) events: Vec<String>,
     pub(crate) end: Option<End>,
     pub(crate) samples: Vec<Seen>,
+    /// How many samples say that they were stitched.
+    pub(crate) stitched: u64,
     /// Where there are samples of.
     pub(crate) cpus: Vec<u32>,
     /// The names and exit values of tasks.
@@ -102,6 +104,7 @@ impl Stream {
             events: Vec::new(),
             end: None,
             samples: Vec::new(),
+            stitched: 0,
             cpus: Vec::new(),
             tasks: 0,
             exits: Vec::new(),
@@ -129,6 +132,7 @@ impl Stream {
                 Record::Sample(sample) => {
                     let task = tables.task(sample.task).expect("a task");
                     let comm = String::from_utf8_lossy(tables.names.get(task.comm)).into_owned();
+                    stream.stitched += u64::from(sample.extras.get("stitched").is_some());
                     if !stream.cpus.contains(&sample.cpu) {
                         stream.cpus.push(sample.cpu);
                     }
