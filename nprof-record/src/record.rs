@@ -14,7 +14,7 @@ use crate::meter::{Measured, Meter};
 use crate::output::Stream;
 use crate::procfs;
 use crate::session::Plan;
-use crate::sources::Sources;
+use crate::sources::{Left, Sources};
 use crate::subject::Subject;
 use crate::summary::Summary;
 use crate::sys::{self, Exit, Signals};
@@ -22,8 +22,11 @@ use crate::sys::{self, Exit, Signals};
 /// How long the rings may fill unseen when nothing wakes us, ms.
 const TIMEOUT: i32 = 100;
 
-/// The same while records wait for the next round, ms.
-const TIMEOUT_WAITING: i32 = 10;
+/// The same while samples wait for the next round, ms.
+const TIMEOUT_SAMPLES: i32 = 25;
+
+/// The same while records of processes and mappings wait, ms.
+const TIMEOUT_SIDE: i32 = 10;
 
 /// The same while stacks are deeper than their copies, which are completed by what is read in
 /// time, ms.
@@ -128,11 +131,11 @@ impl Recording {
             if let Some(reason) = self.reason_to_stop(&progress) {
                 break reason;
             }
-            let waiting = self.sources.round(&mut self.converter, false);
-            timeout = match waiting {
-                true if self.converter.has_deep_stacks() => TIMEOUT_DEEP,
-                true => TIMEOUT_WAITING,
-                false => TIMEOUT,
+            timeout = match self.sources.round(&mut self.converter, false) {
+                Left::Nothing => TIMEOUT,
+                _ if self.converter.has_deep_stacks() => TIMEOUT_DEEP,
+                Left::Samples => TIMEOUT_SAMPLES,
+                Left::Side => TIMEOUT_SIDE,
             };
             let now = sys::monotonic_ns();
             if now.saturating_sub(progress.flushed) >= FLUSH {

@@ -79,6 +79,15 @@ impl Source {
     }
 }
 
+/// What was left in the rings for the next round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Left {
+    Nothing,
+    Samples,
+    /// Records of processes and mappings: files that are mapped may not be there for long.
+    Side,
+}
+
 /// What the id of a record says.
 #[derive(Clone, Copy, Debug)]
 struct Origin {
@@ -151,9 +160,8 @@ impl Sources {
         Ok(())
     }
 
-    /// Takes from the rings what may be taken in order; with `all`, everything. Whether
-    /// something was left for the next round.
-    pub(crate) fn round<S: Sink>(&mut self, converter: &mut Converter<S>, all: bool) -> bool {
+    /// Takes from the rings what may be taken in order; with `all`, everything. What is left.
+    pub(crate) fn round<S: Sink>(&mut self, converter: &mut Converter<S>, all: bool) -> Left {
         let now = sys::monotonic_ns();
         let limit = if all { u64::MAX } else { self.last_round };
         self.last_round = now;
@@ -171,7 +179,13 @@ impl Sources {
             }
         }
         converter.end_round();
-        self.sources.iter().any(|source| source.ring.tail() < source.head)
+        let mut left = self.sources.iter().filter(|source| source.ring.tail() < source.head);
+        // The side rings come first.
+        match left.next() {
+            None => Left::Nothing,
+            Some(source) if source.events[0].event.is_none() => Left::Side,
+            Some(_) => Left::Samples,
+        }
     }
 
     /// Takes the oldest record of a ring, and gives its room back.

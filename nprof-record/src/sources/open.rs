@@ -23,8 +23,12 @@ const SIDE_RING: usize = 256 << 10;
 /// The same, of some tasks only, where locked memory is scarce.
 const SIDE_RING_TASK: usize = 64 << 10;
 
+/// How full a side ring gets before we are woken, bytes: a file that is mapped may not be there
+/// for long.
+const WATERMARK_SIDE: u32 = 8 << 10;
+
 /// How full a ring gets at most before we are woken, bytes.
-const WATERMARK_MAX: usize = 1 << 20;
+const WATERMARK_MAX: usize = 4 << 20;
 
 /// Opens events for real.
 #[derive(Debug)]
@@ -187,7 +191,7 @@ impl<'a> Opener<'a> {
             _ => SIDE_RING,
         };
         let side_size = side_size.max(sys::page_size());
-        let attr = plan.common.side_attr(watermark(side_size));
+        let attr = plan.common.side_attr(WATERMARK_SIDE);
         let origin = Origin { event: EventId::NONE, task, layout: Layout::default() };
         let added = self.add(&attr, cpu, whose, origin, side_size)?;
         if let Err(error) = added {
