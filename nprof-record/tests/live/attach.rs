@@ -182,9 +182,9 @@ fn the_whole_system_is_seen() {
     let ours = stream.samples.iter().filter(|sample| sample.comm == "program").count();
     assert!(ours > 50, "{ours} samples of {}", stream.samples.len());
     assert!((0.8..1.2).contains(&stream.coverage()), "{}", complaint(&output));
-    drop(running);
-    record(&["-o", &file, "-a", "-d", "0.2", "-C", "0"]);
+    record(&["-o", &file, "-a", "-d", "0.5", "-C", "0"]);
     assert_eq!(Stream::of_file(&file).cpus, [0]);
+    drop(running);
 }
 
 #[test]
