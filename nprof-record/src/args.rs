@@ -165,12 +165,20 @@ impl Args {
 }
 
 fn cpus(list: &str) -> Result<Cpus, String> {
-    let cpus = host::cpu_list(list);
+    let mut cpus = Vec::new();
+    for part in list.split(',') {
+        match host::cpu_list(part) {
+            found if found.is_empty() => return Err("expected CPUs, as in 0-3,5".to_owned()),
+            found => cpus.extend(found),
+        }
+    }
+    cpus.sort_unstable();
+    cpus.dedup();
     let online = host::online_cpus();
     if let Some(missing) = cpus.iter().find(|cpu| !online.contains(cpu)) {
         return Err(format!("CPU {missing} is not on line"));
     }
-    if cpus.is_empty() { Err("expected CPUs, as in 0-3,5".to_owned()) } else { Ok(Cpus(cpus)) }
+    Ok(Cpus(cpus))
 }
 
 fn stack_size(text: &str) -> Result<u32, String> {
@@ -236,7 +244,8 @@ mod tests {
         assert_eq!(parse(&["-p", "7,8"]).expect("valid").pid, [7, 8]);
         assert!(parse(&["-p", "0"]).is_err() && parse(&["-p", "x"]).is_err());
         assert!(parse(&["-C", "99999", "x"]).is_err() && parse(&["-C", "", "x"]).is_err());
-        assert_eq!(parse(&["-C", "0", "x"]).expect("valid").cpus, Some(Cpus(vec![0])));
+        assert!(parse(&["-C", "0,x", "x"]).is_err() && parse(&["-C", "1-0", "x"]).is_err());
+        assert_eq!(parse(&["-C", "0,0", "x"]).expect("valid").cpus, Some(Cpus(vec![0])));
     }
 
     #[test]

@@ -128,6 +128,10 @@ impl<S: Sink> Converter<S> {
             }
             &Body::Fork(kin) => {
                 self.meet(stamp.pid, stamp.tid);
+                if self.tree.is_unread(kin.parent_pid) {
+                    // The child may have other mappings by the time it is sampled.
+                    self.read_maps(kin.parent_pid);
+                }
                 self.resolver.sentinels.forget(kin.tid);
                 if self.tree.fork(kin, stamp) {
                     self.define_task(kin.tid);
@@ -162,9 +166,10 @@ impl<S: Sink> Converter<S> {
     /// Asks /proc what is mapped in a process that was there before the recording.
     pub(crate) fn read_maps(&mut self, pid: u32) {
         let time = sys::monotonic_ns();
-        let text = procfs::maps(pid).unwrap_or_default();
-        self.tree.begin_reading(pid, time);
-        for mmap in procfs::executable(&text, pid) {
+        let text = procfs::maps(pid);
+        // Of a process that is gone the records tell all that will ever be known.
+        self.tree.begin_reading(pid, if text.is_some() { time } else { 0 });
+        for mmap in procfs::executable(text.as_deref().unwrap_or_default(), pid) {
             self.map(Stamp { time, ..Stamp::default() }, &mmap);
         }
     }

@@ -12,7 +12,7 @@ pub(crate) fn online_cpus() -> Vec<u32> {
 /// No machine has more CPUs.
 const CPUS_MAX: u32 = 1 << 16;
 
-/// The numbers in a list like `0-3,5`.
+/// The numbers in a list like `0-3,5`; what is none of that is passed over.
 pub(crate) fn cpu_list(list: &str) -> Vec<u32> {
     let range = |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));

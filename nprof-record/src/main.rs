@@ -1,4 +1,4 @@
-//! Samples a command and its children with perf_event_open(2), and writes an nprof stream:
+//! Samples programs, or the whole system, with perf_event_open(2), and writes an nprof stream:
 //!
 //!     nprof-record -o - -- ./prog | nprof-symbolize | nprof-flat
 //!

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use rustc_hash::FxHashMap;
 
 use crate::event::Scope;
-use crate::procfs::Stat;
+use crate::procfs::{self, Stat};
 use crate::sys::{self, Usage};
 
 /// What is measured.
@@ -25,6 +25,34 @@ pub(crate) enum Measured {
     Cgroup(PathBuf),
 }
 
+/// A process that was there at the beginning.
+#[derive(Clone, Copy, Debug, Default)]
+struct Known {
+    /// What it had used at the beginning, with the children it had waited for, ns.
+    before: u64,
+    /// What it had used when it was last asked, ns.
+    last: u64,
+    /// Whether its time becomes that of a followed process which waits for it.
+    inherited: bool,
+    /// Whether it is followed; if not, its parent is.
+    followed: bool,
+}
+
+impl Known {
+    /// What it adds to what was used since the beginning, ns, when it has used `now`, or is gone.
+    fn part(&self, now: Option<u64>) -> i128 {
+        let (before, last) = (i128::from(self.before), i128::from(self.last));
+        match now {
+            Some(now) if self.followed => i128::from(now) - before,
+            Some(_) => 0,
+            // Whoever waited for it has it all.
+            None if !self.followed => -last,
+            None if self.inherited => -before,
+            None => last - before,
+        }
+    }
+}
+
 /// Measures from a moment on.
 #[derive(Debug)]
 pub(crate) struct Meter {
@@ -35,10 +63,9 @@ pub(crate) struct Meter {
     before: Option<u64>,
     /// When it began, ns.
     began: u64,
-    /// What each process had used when it was last asked, and at the beginning, ns.
-    processes: FxHashMap<u32, (u64, u64)>,
-    /// What processes used that are gone, ns.
-    gone: u64,
+    processes: FxHashMap<u32, Known>,
+    /// What the command used, ns, once it has ended.
+    ended: i128,
 }
 
 impl Meter {
@@ -53,15 +80,34 @@ impl Meter {
             Measured::Cpus(cpus) => idle(cpus),
             Measured::Cgroup(path) => used_by_group(path, scope),
         };
-        let used = |pid| used_by_process(pid, scope).map(|used| (pid, (used, used)));
-        let processes = processes.filter_map(used).collect();
-        Self { measured, scope, before, began: sys::monotonic_ns(), processes, gone: 0 }
+        let mut meter = Self {
+            measured,
+            scope,
+            before,
+            began: sys::monotonic_ns(),
+            processes: FxHashMap::default(),
+            ended: 0,
+        };
+        let followed: Vec<u32> = processes.collect();
+        for &pid in &followed {
+            meter.note(pid, true);
+        }
+        for child in followed.into_iter().flat_map(procfs::children) {
+            meter.note(child, false);
+        }
+        meter
+    }
+
+    fn note(&mut self, pid: u32, followed: bool) {
+        let Some(used) = used_by_process(pid, self.scope) else { return };
+        let known = Known { before: used, last: used, inherited: !followed, followed };
+        self.processes.entry(pid).or_insert(known).inherited |= !followed;
     }
 
     /// Asks the processes it began with, so that not much is missed when one ends.
     pub(crate) fn attend(&mut self) {
-        for (&pid, (used, _)) in &mut self.processes {
-            *used = used_by_process(pid, self.scope).unwrap_or(*used);
+        for (&pid, known) in &mut self.processes {
+            known.last = used_by_process(pid, self.scope).unwrap_or(known.last);
         }
     }
 
@@ -72,8 +118,8 @@ impl Meter {
             Scope::Kernel => usage.kernel_ns,
             Scope::Both => usage.user_ns + usage.kernel_ns,
         };
-        let (_, before) = self.processes.remove(&pid).unwrap_or_default();
-        self.gone += used.saturating_sub(before);
+        let before = self.processes.remove(&pid).unwrap_or_default().before;
+        self.ended += i128::from(used) - i128::from(before);
     }
 
     /// CPU time used since the beginning, ns, given the processes that live; `None` when it
@@ -90,13 +136,12 @@ impl Meter {
                 Some((elapsed * cpus.len() as u64).saturating_sub(idle))
             }
             Measured::Processes => {
-                let mut known = self.processes.clone();
-                for pid in living {
-                    let Some(used) = used_by_process(pid, self.scope) else { continue };
-                    known.entry(pid).or_default().0 = used;
-                }
-                let used = known.values().map(|(used, before)| used.saturating_sub(*before));
-                Some(self.gone + used.sum::<u64>())
+                let used = |pid| used_by_process(pid, self.scope);
+                let known = self.processes.iter().map(|(&pid, known)| known.part(used(pid)));
+                let new = living.filter(|pid| !self.processes.contains_key(pid));
+                let new = new.filter_map(used).map(i128::from);
+                let total = self.ended + known.sum::<i128>() + new.sum::<i128>();
+                Some(u64::try_from(total.max(0)).unwrap_or(u64::MAX))
             }
         }
     }
@@ -183,10 +228,20 @@ mod tests {
     }
 
     #[test]
-    fn what_ended_counts_from_the_beginning() {
+    fn nobody_counts_twice() {
+        let known = |inherited, followed| Known { before: 10, last: 30, inherited, followed };
+        assert_eq!(known(false, true).part(Some(50)), 40);
+        assert_eq!(known(false, true).part(None), 20, "as it was last asked");
+        assert_eq!(known(true, true).part(None), -10, "its parent has waited for all of it");
+        assert_eq!(known(true, false).part(Some(50)), 0);
+        assert_eq!(known(true, false).part(None), -30, "its parent has what is not followed");
+    }
+
+    #[test]
+    fn the_command_counts_from_the_beginning() {
         let mut meter = Meter::begin(Measured::Processes, Scope::Both, std::iter::empty());
-        meter.processes.insert(u32::MAX, (30, 10));
-        assert_eq!(meter.read(std::iter::empty()), Some(20), "as it was last asked");
+        let known = Known { before: 10, last: 30, inherited: false, followed: true };
+        meter.processes.insert(u32::MAX, known);
         meter.ended(u32::MAX, Usage { user_ns: 30, kernel_ns: 20, memory: 0 });
         assert_eq!(meter.read(std::iter::empty()), Some(40));
     }

@@ -63,6 +63,17 @@ impl Destination {
         (*self == Self::ByPid).then(|| shown(&by_pid(pid)))
     }
 
+    /// Opens it if it is a pipe in the file system, which waits until it is read.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be written.
+    pub(crate) fn open_early(&self) -> anyhow::Result<Option<Opened>> {
+        let Self::File(path) = self else { return Ok(None) };
+        let is_pipe = path.metadata().is_ok_and(|metadata| metadata.file_type().is_fifo());
+        is_pipe.then(|| self.open(0)).transpose()
+    }
+
     /// Opens it, without touching yet what is in a file.
     ///
     /// # Errors

@@ -203,7 +203,9 @@ impl Tree {
             self.add(kin, Some(process), above, comm, stamp.time);
         } else {
             let jit = parent.jit.forked(stamp.time);
-            let child = Process { threads: 1, exec: None, jit, ..parent.clone() };
+            // What /proc told of the parent is as of before the fork, whenever that was asked.
+            let known_until = if parent.known_until == UNREAD { UNREAD } else { stamp.time };
+            let child = Process { threads: 1, exec: None, known_until, jit, ..parent.clone() };
             let serial = self.add(kin, None, above, comm, stamp.time);
             self.processes.insert(kin.pid, Process { serial, ..child });
         }
@@ -260,7 +262,9 @@ impl Tree {
         }
         let process = self.processes.get_mut(&pid)?;
         if process.known_until != UNREAD && stamp.time < process.known_until {
-            return self.rename(pid, false, name, stamp);
+            process.exec = Some((pid, stamp.time));
+            self.tasks.get_mut(&pid)?.comm = name.to_vec();
+            return Some(Renamed::Executed);
         }
         process.known_until = 0;
         process.maps = Rc::default();
@@ -440,6 +444,11 @@ mod tests {
         assert!(tree.fork(kin(60, 50, 60), Stamp { time: 950, ..stamp(51) }));
         assert_eq!(tree.task(60).map(|task| task.comm.as_slice()), Some(&b"old"[..]));
         assert!(!tree.takes(7) && tree.is_unread(50) && tree.is_unread(60));
+        tree.begin_reading(50, 2000);
+        assert!(tree.fork(kin(61, 50, 61), Stamp { time: 960, ..stamp(50) }));
+        tree.map(61, 970, Mapping { start: 1, end: 9, offset: 0, image: 3 });
+        assert!(mapped(&tree, 61), "what it maps itself is its own");
+        tree.exit(kin(61, 1, 61));
         tree.exit(kin(50, 1, 50));
         tree.exit(kin(50, 1, 51));
         tree.end_round();
@@ -457,7 +466,7 @@ mod tests {
         tree.begin_reading(50, 1000);
         tree.map(50, 1000, mapping(4));
         let early = Stamp { time: 999, ..stamp(50) };
-        assert_eq!(tree.rename(50, true, b"x", early), Some(Renamed::Named));
+        assert_eq!(tree.rename(50, true, b"x", early), Some(Renamed::Executed));
         tree.map(50, 999, mapping(5));
         assert_eq!(process(&tree, 50).expect("it").maps.find(1), Some((4, 0)));
         let late = Stamp { time: 1001, ..stamp(50) };

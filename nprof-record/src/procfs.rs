@@ -39,6 +39,17 @@ pub(crate) fn threads(pid: u32) -> Vec<u32> {
     threads
 }
 
+/// The processes a process has made that are still there; none where the kernel does not tell
+/// (CONFIG_PROC_CHILDREN).
+pub(crate) fn children(pid: u32) -> Vec<u32> {
+    let of_thread = |tid| fs::read_to_string(format!("/proc/{pid}/task/{tid}/children"));
+    let texts = threads(pid).into_iter().filter_map(|tid| of_thread(tid).ok());
+    let numbers = |text: String| -> Vec<u32> {
+        text.split_ascii_whitespace().filter_map(|word| word.parse().ok()).collect()
+    };
+    texts.flat_map(numbers).collect()
+}
+
 /// What is known of a thread; `None` when it is gone.
 pub(crate) fn find(pid: u32, tid: u32) -> Option<Found> {
     let mut comm = fs::read(format!("/proc/{pid}/task/{tid}/comm")).ok()?;

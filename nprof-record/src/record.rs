@@ -32,8 +32,8 @@ const TIMEOUT_SIDE: i32 = 10;
 /// time, ms.
 const TIMEOUT_DEEP: i32 = 2;
 
-/// How often it is looked whether anybody to record is left, ns.
-const LOOK: u64 = 100_000_000;
+/// How often it is looked whether anybody to record is left, and what they have used, ns.
+const LOOK: u64 = 25_000_000;
 
 /// How often the stream is flushed at least, ns.
 const FLUSH: u64 = 500_000_000;
@@ -85,7 +85,8 @@ pub(crate) struct Recording {
     pub(crate) subject: Rc<Subject>,
     pub(crate) signals: Rc<Signals>,
     pub(crate) times: Times,
-    pub(crate) measured: Measured,
+    /// What coverage is a share of, where that can be measured.
+    pub(crate) measured: Option<Measured>,
 }
 
 /// What changes while a recording runs.
@@ -93,6 +94,8 @@ pub(crate) struct Recording {
 struct Progress {
     /// Measures since sampling began.
     meter: Option<Meter>,
+    /// Whether sampling has begun.
+    begun: bool,
     /// When sampling begins, ns, and when it ends.
     begin: u64,
     end: u64,
@@ -116,12 +119,20 @@ impl Recording {
         let now = sys::monotonic_ns();
         let begin = after(now, self.times.delay.unwrap_or_default());
         let end = self.times.duration.map_or(u64::MAX, |duration| after(begin, duration));
-        let mut progress =
-            Progress { meter: None, begin, end, flushed: now, looked: now, over: false };
+        let mut progress = Progress {
+            meter: None,
+            begun: false,
+            begin,
+            end,
+            flushed: now,
+            looked: now,
+            over: false,
+        };
         if self.times.delay.is_none() {
             // A command has used nothing before; others are asked what they had.
             let before = self.converter.processes().filter(|_| self.subject.child().is_none());
-            progress.meter = Some(self.meter(before));
+            progress.meter = self.meter(before);
+            progress.begun = true;
         }
         let mut timeout = TIMEOUT;
         let reason = loop {
@@ -142,6 +153,9 @@ impl Recording {
                 self.converter.sink.flush();
                 progress.flushed = now;
             }
+            if self.subject.is_watched() {
+                timeout = timeout.min((LOOK / 1_000_000) as i32);
+            }
             timeout = timeout.min(milliseconds_to(progress.begin.max(now), now, timeout));
             timeout = timeout.min(milliseconds_to(progress.end, now, timeout));
         };
@@ -154,17 +168,18 @@ impl Recording {
         Ok(self.end(reason, used))
     }
 
-    fn meter(&self, processes: impl Iterator<Item = u32>) -> Meter {
+    fn meter(&self, processes: impl Iterator<Item = u32>) -> Option<Meter> {
         let scope = self.plan.clock().map_or(self.plan.common.scope, |(_, chosen)| chosen.scope);
-        Meter::begin(self.measured.clone(), scope, processes)
+        Some(Meter::begin(self.measured.clone()?, scope, processes))
     }
 
     /// Looks after what the clock brings: the begin of sampling, and who is left.
     fn look(&mut self, progress: &mut Progress) -> io::Result<()> {
         let now = sys::monotonic_ns();
-        if progress.meter.is_none() && now >= progress.begin {
+        if !progress.begun && now >= progress.begin {
             self.sources.enable(true)?;
-            progress.meter = Some(self.meter(self.converter.processes()));
+            progress.meter = self.meter(self.converter.processes());
+            progress.begun = true;
         }
         let is_time = now.saturating_sub(progress.looked) >= LOOK;
         if is_time || self.subject.child().is_some() {

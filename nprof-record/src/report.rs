@@ -1,6 +1,7 @@
 //! A run from the outside: what is started in which order, what is said on standard error, and
 //! with which status it ends.
 
+use std::cell::Cell;
 use std::io::{self, Write};
 use std::rc::Rc;
 
@@ -49,8 +50,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
     let cpus = args.cpus.as_ref().map_or_else(host::online_cpus, |cpus| cpus.0.clone());
     let group = target.group()?;
     let plan = plan(args, &target, &Kernel { group: group.as_ref() }, cpus[0])?;
+    // Opening a pipe waits for its reader: that must be over before we take to reading signals.
+    let opened = destination.open_early()?;
     let signals = Rc::new(Signals::block().context("cannot receive signals")?);
-    let run = Run { args, destination, target, cpus, group, plan, signals };
+    let run = Run { args, destination, opened: opened.into(), target, cpus, group, plan, signals };
     match &run.target {
         Target::Command(_) => run.launch(),
         _ => run.attach(),
@@ -127,6 +130,8 @@ fn check_rate(frequency: u64, request: &Request) -> anyhow::Result<()> {
 struct Run<'a> {
     args: &'a Args,
     destination: Destination,
+    /// The output, where it could be opened before.
+    opened: Cell<Option<Opened>>,
     target: Target,
     cpus: Vec<u32>,
     /// The control group's directory.
@@ -193,7 +198,10 @@ impl Run<'_> {
             own.enter(pid as i32)?;
         }
         let sources = Sources::open(&self.plan, &self.cpus, whom)?;
-        let output = self.destination.open(pid)?;
+        let output = match self.opened.take() {
+            Some(opened) => opened,
+            None => self.destination.open(pid)?,
+        };
         // What is inherited by a command begins by itself when it executes.
         if reach != Reach::Task || !matches!(self.target, Target::Command(_)) {
             let samples = self.args.times().delay.is_none();

@@ -189,7 +189,7 @@ fn common(perf: &impl Perf, request: &Request, cpu: u32) -> Result<Common, i32> 
                 let common = Common { reach, scope, unwind, stack_size, level, delayed };
                 let attrs = [
                     common.side_attr(0),
-                    common.sample_attr(&clock, Interval::Frequency(request.frequency), scope, 0),
+                    common.sample_attr(&clock, Interval::Period(TRIAL), scope, 0),
                 ];
                 let mut attempts = attrs.iter().map(|attr| perf.attempt(attr, &clock, reach, cpu));
                 match attempts.find_map(Result::err) {
@@ -222,7 +222,10 @@ fn choose(
 ) -> Result<Chosen, Refusal> {
     let asked = wanted.scope.unwrap_or(request.scope);
     let refused = |errno| Refusal { event: wanted.name.clone(), errno };
+    // Less may be open to us than was asked for.
+    let is_less = common.scope != request.widest();
     let scope = match (asked, common.scope) {
+        (asked, _) if !is_less => asked,
         (Scope::Kernel, Scope::User) => return Err(refused(libc::EACCES)),
         (Scope::Both, Scope::User) => Scope::User,
         (asked, _) => asked,
@@ -253,8 +256,20 @@ fn choose(
     Err(refusal)
 }
 
+/// How often the CPU clock ticks while it is only tried, ns.
+const TRIAL: u64 = 1_000_000;
+
+impl Request {
+    /// What is to be sampled of any event.
+    fn widest(&self) -> Scope {
+        let mut scopes = self.events.iter().map(|wanted| wanted.scope.unwrap_or(self.scope));
+        let first = scopes.next().unwrap_or(self.scope);
+        if scopes.all(|scope| scope == first) { first } else { Scope::Both }
+    }
+}
+
 fn reaches(request: &Request) -> Vec<(Reach, Scope)> {
-    let scope = request.scope;
+    let scope = request.widest();
     let mut reaches: Vec<_> = request.reaches.iter().map(|&reach| (reach, scope)).collect();
     if scope == Scope::Both && request.reaches.contains(&Reach::Task) {
         reaches.push((Reach::Task, Scope::User));

@@ -8,7 +8,7 @@ use std::io::{self, Read};
 use std::os::fd::AsRawFd;
 
 use nprof_format::{Cause, EventId};
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
 use crate::convert::{self, Converter};
 use crate::intern::Sink;
@@ -22,8 +22,6 @@ pub(crate) use open::{Kernel, Whom};
 #[derive(Debug)]
 struct Opened {
     file: File,
-    /// What its records carry.
-    id: u64,
     /// Which it is; none for the one that tells of processes and mappings.
     event: EventId,
 }
@@ -39,6 +37,8 @@ struct Source {
     head: u64,
     /// A record that wraps around the end of the ring, put together.
     wrapped: Vec<u8>,
+    /// How many lost records its own records told of.
+    told: u64,
     /// Which of the events is asked whether there is something to read; past the last when all
     /// have hung up and will bring nothing any more.
     polled: usize,
@@ -103,11 +103,9 @@ struct Origin {
 pub(crate) struct Sources {
     sources: Vec<Source>,
     origins: FxHashMap<u64, Origin>,
-    /// The tasks that have events of their own. What they inherited from the task that made
-    /// them while we attached is left out.
-    owners: FxHashSet<u32>,
-    /// How many lost records the records themselves told of, by the event's id.
-    told: FxHashMap<u64, u64>,
+    /// Whose events a task's records are taken of, where events are opened for tasks. A thread
+    /// made while we attached may have inherited those of the one that made it, and have its own.
+    lineage: FxHashMap<u32, u32>,
     order: Order,
     /// When the last round began, ns.
     last_round: u64,
@@ -197,38 +195,47 @@ impl Sources {
         let unknown = Origin { event: first, task: None, layout: Layout::default() };
         let origin = self.origins.get(&id).copied().unwrap_or(unknown);
         let tid = ring::task(header, bytes).unwrap_or(0);
-        let is_inherited = origin.task.is_some_and(|owner| owner != tid);
-        let is_double = is_inherited && self.owners.contains(&tid);
+        let first = |owner: u32| *self.lineage.entry(tid).or_insert(owner);
+        let lineage = origin.task.map(first);
+        let is_double = lineage != origin.task;
         let is_wanted = !is_double && (!header.is_sample() || converter.wants(tid));
+        let mut told = 0;
         match ring::read(origin.layout, bytes).filter(|_| is_wanted) {
             Some((stamp, body)) => {
-                if let ring::Body::Lost(count) = body {
-                    *self.told.entry(id).or_default() += count;
+                match body {
+                    ring::Body::Lost(count) => told = count,
+                    ring::Body::Fork(kin) => {
+                        lineage.map(|owner| self.lineage.entry(kin.tid).or_insert(owner));
+                    }
+                    ring::Body::Exit(kin) => drop(self.lineage.remove(&kin.tid)),
+                    _ => {}
                 }
                 converter.take(stamp, &body, origin.event);
             }
             None if is_wanted => source.give_up(converter),
             None => {}
         }
+        source.told += told;
         source.ring.advance(size);
     }
 
     /// Says what was lost and no record told of, because none came after it.
     pub(crate) fn report_losses<S: Sink>(&mut self, converter: &mut Converter<S>) {
         for source in self.sources.iter_mut().filter(|_| self.tells_lost) {
+            let mut count = 0u64;
             for opened in &mut source.events {
                 // PERF_FORMAT_LOST: the value, then the number of lost records.
                 let mut values = [0; 16];
-                if !opened.file.read(&mut values).is_ok_and(|count| count == values.len()) {
-                    continue;
+                if opened.file.read(&mut values).is_ok_and(|count| count == values.len()) {
+                    let lost = values.last_chunk().map_or(0, |lost| u64::from_ne_bytes(*lost));
+                    count = count.saturating_add(lost);
                 }
-                let total = values.last_chunk().map_or(0, |lost| u64::from_ne_bytes(*lost));
-                let told = self.told.get(&opened.id).copied().unwrap_or(0);
-                let count = total.saturating_sub(told);
-                if count > 0 {
-                    let stamp = convert::stamp_at(sys::monotonic_ns(), Some(source.cpu));
-                    converter.lost(stamp, count, opened.event, Cause::Ring);
-                }
+            }
+            // A record of what was lost speaks for all events of the ring.
+            let count = count.saturating_sub(source.told);
+            if count > 0 {
+                let stamp = convert::stamp_at(sys::monotonic_ns(), Some(source.cpu));
+                converter.lost(stamp, count, source.events[0].event, Cause::Ring);
             }
         }
     }

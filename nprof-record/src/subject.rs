@@ -54,6 +54,11 @@ impl Subject {
         }
     }
 
+    /// Whether it has to be asked whether there is anything left to record.
+    pub(crate) fn is_watched(&self) -> bool {
+        matches!(self.who, Who::Processes(_))
+    }
+
     /// Whether there is nothing left to record.
     pub(crate) fn is_over(&self) -> bool {
         match &self.who {

@@ -9,6 +9,7 @@ use nprof_format::shell;
 
 use crate::args::{Args, ScopeArg};
 use crate::cgroup;
+use crate::host;
 use crate::meter::Measured;
 use crate::procfs;
 use crate::session::Reach;
@@ -83,14 +84,17 @@ impl Target {
         File::open(directory).map(Some).with_context(|| format!("{}", directory.display()))
     }
 
-    /// What coverage is a share of, when these CPUs are sampled.
-    pub(crate) fn measured(&self, cpus: &[u32]) -> Measured {
-        match self {
+    /// What coverage is a share of, when these CPUs are sampled; `None` where what is used on
+    /// them alone is not told.
+    pub(crate) fn measured(&self, cpus: &[u32]) -> Option<Measured> {
+        let is_all = || host::online_cpus().iter().all(|cpu| cpus.contains(cpu));
+        Some(match self {
+            Self::System => Measured::Cpus(cpus.to_vec()),
+            _ if !is_all() => return None,
             Self::Command(Some(own)) => Measured::Cgroup(own.directory.clone()),
             Self::Group(directory) => Measured::Cgroup(directory.clone()),
-            Self::System => Measured::Cpus(cpus.to_vec()),
             Self::Command(None) | Self::Processes(_) => Measured::Processes,
-        }
+        })
     }
 
     /// What the head of the stream says was recorded.

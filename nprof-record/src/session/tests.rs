@@ -167,6 +167,19 @@ fn nobody_gets_what_was_not_asked_for() {
 }
 
 #[test]
+fn what_is_said_of_an_event_goes_before_what_is_said_of_all() {
+    let mut kernel = wanted("cpu-clock", vec![clock()]);
+    kernel.scope = Some(Scope::Kernel);
+    let mut both = wanted("cpu-clock", vec![clock()]);
+    both.scope = Some(Scope::Both);
+    let events = vec![wanted("cpu-clock", vec![clock()]), kernel, both];
+    let asked = Request { scope: Scope::User, ..request(events) };
+    let plan = planned(&asked, |_, _| 0).expect("a plan");
+    let scopes: Vec<_> = plan.events.iter().map(|chosen| chosen.scope).collect();
+    assert_eq!(scopes, [Scope::User, Scope::Kernel, Scope::Both]);
+}
+
+#[test]
 fn features_are_dropped_newest_first() {
     let no_lost = |attr: &perf_event_attr, _| if attr.read_format != 0 { libc::EINVAL } else { 0 };
     let common = planned(&clock_request(), no_lost).expect("a plan").common;

@@ -7,10 +7,11 @@ use std::io;
 use anyhow::Context;
 use nprof_format::EventId;
 use perf_event_open_sys::bindings::perf_event_attr;
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
 use super::{Opened, Origin, Source, Sources};
 use crate::event::Encoding;
+use crate::host;
 use crate::order::Order;
 use crate::procfs;
 use crate::ring::Layout;
@@ -69,7 +70,7 @@ pub(crate) enum Whom<'a> {
 }
 
 impl Sources {
-    /// Opens the events of a plan on these CPUs.
+    /// Opens the events of a plan on these CPUs, and what tells of processes and mappings on all.
     ///
     /// # Errors
     ///
@@ -80,10 +81,7 @@ impl Sources {
         let mut size = session::ring_size(plan.bytes_per_second(), cpus.len(), page).max(least);
         loop {
             match (Opener::new(plan, cpus, size)).open(whom)? {
-                Ok(sources) => {
-                    anyhow::ensure!(!sources.sources.is_empty(), "nothing to sample is left");
-                    return Ok(sources);
-                }
+                Ok(sources) => return Ok(sources),
                 // All rings alike: a command runs on any CPU.
                 Err(_) if size / 2 >= least => size /= 2,
                 Err(error) => {
@@ -111,8 +109,13 @@ struct Opener<'a> {
     /// By CPU, and whether of processes and mappings.
     sources: FxHashMap<(u32, bool), Source>,
     origins: FxHashMap<u64, Origin>,
-    owners: FxHashSet<u32>,
+    /// The tasks that have events of their own, each its own.
+    lineage: FxHashMap<u32, u32>,
 }
+
+/// How often it is looked for threads that were made meanwhile. Those made by threads that have
+/// events already inherit them, so a few times will do.
+const LOOKS: usize = 4;
 
 impl<'a> Opener<'a> {
     fn new(plan: &'a Plan, cpus: &'a [u32], size: usize) -> Self {
@@ -122,7 +125,7 @@ impl<'a> Opener<'a> {
             size,
             sources: FxHashMap::default(),
             origins: FxHashMap::default(),
-            owners: FxHashSet::default(),
+            lineage: FxHashMap::default(),
         }
     }
 
@@ -138,11 +141,19 @@ impl<'a> Opener<'a> {
         }
         let mut sources: Vec<_> = self.sources.into_values().collect();
         sources.sort_unstable_by_key(|source| (!source.events[0].event.is_none(), source.cpu));
+        for (number, chosen) in self.plan.events.iter().enumerate() {
+            let is_it = |opened: &Opened| opened.event.0 as usize == number + 1;
+            let mut opened = sources.iter().flat_map(|source| &source.events);
+            anyhow::ensure!(
+                opened.any(is_it),
+                "{}: there is no CPU it can be sampled on, or nobody to sample",
+                chosen.asked
+            );
+        }
         Ok(Ok(Sources {
             sources,
             origins: self.origins,
-            owners: self.owners,
-            told: FxHashMap::default(),
+            lineage: self.lineage,
             order: Order::default(),
             last_round: 0,
             tells_lost: self.plan.common.tells_lost(),
@@ -151,19 +162,20 @@ impl<'a> Opener<'a> {
 
     /// Threads make threads meanwhile: looks for more until there are none.
     fn open_for_threads(&mut self, pids: &[u32]) -> anyhow::Result<Result<(), NoMemory>> {
-        loop {
+        for _ in 0..LOOKS {
             let threads = pids.iter().flat_map(|&pid| procfs::threads(pid));
-            let new: Vec<_> = threads.filter(|tid| !self.owners.contains(tid)).collect();
+            let new: Vec<_> = threads.filter(|tid| !self.lineage.contains_key(tid)).collect();
             if new.is_empty() {
-                return Ok(Ok(()));
+                break;
             }
             for tid in new {
-                self.owners.insert(tid);
+                self.lineage.insert(tid, tid);
                 if let Err(error) = self.open_for(Whose::Task(tid as i32), Some(tid))? {
                     return Ok(Err(error));
                 }
             }
         }
+        Ok(Ok(()))
     }
 
     fn open_for(
@@ -171,7 +183,8 @@ impl<'a> Opener<'a> {
         whose: Whose<'_>,
         task: Option<u32>,
     ) -> anyhow::Result<Result<(), NoMemory>> {
-        for &cpu in self.cpus {
+        // Of processes and mappings we have to know wherever they are made.
+        for cpu in host::online_cpus() {
             if let Err(error) = self.open_on(cpu, whose, task)? {
                 return Ok(Err(error));
             }
@@ -197,7 +210,8 @@ impl<'a> Opener<'a> {
         if let Err(error) = added {
             return Ok(Err(error));
         }
-        for (number, chosen) in plan.events.iter().enumerate() {
+        let is_sampled = self.cpus.contains(&cpu);
+        for (number, chosen) in plan.events.iter().enumerate().filter(|_| is_sampled) {
             let here = |encoding: &&Encoding| {
                 encoding.cpus.as_ref().is_none_or(|cpus| cpus.contains(&cpu))
             };
@@ -228,7 +242,7 @@ impl<'a> Opener<'a> {
         let key = (cpu, event.is_none());
         if let Some(source) = self.sources.get_mut(&key) {
             sys::share_ring(&file, &source.events[0].file).context("cannot share a ring")?;
-            source.events.push(Opened { file, id, event });
+            source.events.push(Opened { file, event });
         } else {
             let ring = match Ring::map(&file, size) {
                 Ok(ring) => ring,
@@ -237,9 +251,9 @@ impl<'a> Opener<'a> {
                 }
                 Err(error) => return Err(error).context("cannot map a ring"),
             };
-            let events = vec![Opened { file, id, event }];
-            let (head, wrapped, polled) = (0, Vec::new(), 0);
-            self.sources.insert(key, Source { ring, events, cpu, head, wrapped, polled });
+            let events = vec![Opened { file, event }];
+            let (head, wrapped, told, polled) = (0, Vec::new(), 0, 0);
+            self.sources.insert(key, Source { ring, events, cpu, head, wrapped, told, polled });
         }
         self.origins.insert(id, origin);
         Ok(Ok(()))
