@@ -19,6 +19,10 @@ use crate::plt::Plt;
 /// Addresses whose rule is remembered, per image; beyond that all are forgotten.
 const MEMO_MAX: usize = 1 << 18;
 
+/// What the working memory of a table's reader takes, and about what a rule does, bytes.
+const CONTEXT_BYTES: usize = 32 << 10;
+const ROW_BYTES: usize = 256;
+
 type Slice<'a> = EndianSlice<'a, LittleEndian>;
 
 /// A section with an unwind table.
@@ -137,6 +141,8 @@ pub(crate) struct Cfi {
     context: Box<UnwindContext<usize>>,
     memo: FxHashMap<u64, Option<Rc<Row>>>,
     rows: FxHashMap<Rc<Row>, ()>,
+    /// What the sections and their indices take, bytes.
+    fixed: usize,
 }
 
 impl Cfi {
@@ -163,8 +169,16 @@ impl Cfi {
         if parts.is_empty() {
             return None;
         }
+        let bytes = |(section, index): &(Section, Index)| section.bytes() + index.bytes();
+        let fixed = CONTEXT_BYTES + parts.iter().map(bytes).sum::<usize>();
         let (memo, rows) = (FxHashMap::default(), FxHashMap::default());
-        Some(Self { parts, plts: tables.plts, bases, context: Box::default(), memo, rows })
+        Some(Self { parts, plts: tables.plts, bases, context: Box::default(), memo, rows, fixed })
+    }
+
+    /// What it takes, bytes, about: it grows with the rules it has read.
+    pub(crate) fn bytes(&self) -> usize {
+        let memo = self.memo.capacity() * size_of::<(u64, Option<Rc<Row>>, u8)>();
+        self.fixed + memo + self.rows.capacity() * ROW_BYTES
     }
 
     /// The rule at an image address; `None` when no table covers it.
@@ -208,7 +222,21 @@ impl Cfi {
     }
 }
 
+impl Section {
+    fn bytes(&self) -> usize {
+        let (Self::Eh(table) | Self::Debug(table)) = self;
+        table.bytes.len()
+    }
+}
+
 impl Index {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Header(table) => table.bytes.len(),
+            Self::Own(entries) => entries.capacity() * size_of::<(u64, u64, usize)>(),
+        }
+    }
+
     /// The offset in the section of the entry that may cover an address.
     fn find(&self, address: u64, bases: &BaseAddresses) -> Option<usize> {
         match self {

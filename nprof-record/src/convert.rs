@@ -290,6 +290,7 @@ impl<S: Sink> Converter<S> {
     /// Forgets all ids, and defines again what lives.
     fn begin_epoch(&mut self) {
         self.resolver.begin_epoch(&mut self.sink);
+        self.resolver.images.begin_epoch(self.tree.images());
         self.define_events();
         self.tasks = 0;
         for tid in self.tree.living() {

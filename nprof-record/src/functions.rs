@@ -20,6 +20,9 @@ const BYTES_MAX: usize = 256 << 20;
 /// What a function takes besides its name, bytes: this structure, and its place among others.
 const OVERHEAD: usize = 160;
 
+/// What a region takes in a copy of others, bytes.
+const REGION: usize = 48;
+
 /// A function, as it was announced.
 #[derive(Debug)]
 pub(crate) struct Function {
@@ -35,6 +38,24 @@ pub(crate) struct Function {
 }
 
 impl Function {
+    /// The same function at another address; `None` when there are too many.
+    pub(crate) fn moved(&self, start: u64) -> Option<Rc<Self>> {
+        Self::new(self.name.clone(), start, self.owner, &self.bytes)
+    }
+
+    fn new(
+        name: Box<[u8]>,
+        start: u64,
+        owner: Option<Owner>,
+        bytes: &Rc<Cell<usize>>,
+    ) -> Option<Rc<Self>> {
+        let function = Self { name, start, owner, number: Cell::new(0), bytes: bytes.clone() };
+        let used = bytes.get() + function.cost();
+        // Counted before it may be dropped again, which takes it off.
+        bytes.set(used);
+        (used <= BYTES_MAX).then(|| Rc::new(function))
+    }
+
     fn cost(&self) -> usize {
         self.name.len() + OVERHEAD
     }
@@ -69,12 +90,7 @@ impl Functions {
         if name.is_empty() {
             return None;
         }
-        let (name, bytes) = (clip(name), self.bytes.clone());
-        let function = Function { name, start, owner, number: Cell::new(0), bytes };
-        let used = self.bytes.get() + function.cost();
-        // Counted before it may be dropped again, which takes it off.
-        self.bytes.set(used);
-        (used <= BYTES_MAX).then(|| Rc::new(function))
+        Function::new(clip(name), start, owner, &self.bytes)
     }
 
     /// A new stack is taken up.
@@ -128,53 +144,89 @@ struct Region {
 }
 
 /// Which function is where. A later one covers what it overlaps of earlier ones.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Regions(BTreeMap<u64, Region>);
+#[derive(Debug, Default)]
+pub(crate) struct Regions {
+    by_start: BTreeMap<u64, Region>,
+    /// For a copy, what it added to what all functions take.
+    copied: Option<(usize, Rc<Cell<usize>>)>,
+}
+
+impl Drop for Regions {
+    fn drop(&mut self) {
+        if let Some((cost, bytes)) = &self.copied {
+            bytes.set(bytes.get().saturating_sub(*cost));
+        }
+    }
+}
 
 impl Regions {
+    /// Regions to change. Those that are shared are copied, which counts as functions do; if
+    /// that is too much, the copy is empty.
+    pub(crate) fn make_mut(shared: &mut Rc<Self>) -> &mut Self {
+        if Rc::get_mut(shared).is_none() {
+            *shared = Rc::new(shared.copy().unwrap_or_default());
+        }
+        // It is not shared any more, so nothing is cloned.
+        Rc::get_mut(shared).unwrap_or_else(|| unreachable!())
+    }
+
+    fn copy(&self) -> Option<Self> {
+        let Some((_, first)) = self.by_start.first_key_value() else {
+            return Some(Self::default());
+        };
+        let bytes = first.function.bytes.clone();
+        let cost = self.by_start.len() * REGION;
+        let used = bytes.get() + cost;
+        (used <= BYTES_MAX).then(|| {
+            bytes.set(used);
+            Self { by_start: self.by_start.clone(), copied: Some((cost, bytes)) }
+        })
+    }
+
     /// Puts `size` bytes of a function where it starts. An empty range, or one that is no range,
     /// puts nothing.
     pub(crate) fn insert(&mut self, function: Rc<Function>, size: u64) {
         let start = function.start;
         let Some(end) = start.checked_add(size).filter(|_| size > 0) else { return };
-        if let Some((_, before)) = self.0.range_mut(..start).next_back()
+        if let Some((_, before)) = self.by_start.range_mut(..start).next_back()
             && before.end > start
         {
             let rest = Region { end: before.end, function: before.function.clone() };
             before.end = start;
             if rest.end > end {
-                self.0.insert(end, rest);
+                self.by_start.insert(end, rest);
             }
         }
-        while let Some((&at, covered)) = self.0.range(start..end).next() {
+        while let Some((&at, covered)) = self.by_start.range(start..end).next() {
             let rest = covered.clone();
-            self.0.remove(&at);
+            self.by_start.remove(&at);
             if rest.end > end {
-                self.0.insert(end, rest);
+                self.by_start.insert(end, rest);
             }
         }
-        self.0.insert(start, Region { end, function });
+        self.by_start.insert(start, Region { end, function });
     }
 
     /// Takes away the function that starts at an address, from that address on for `size` bytes.
     pub(crate) fn remove(&mut self, start: u64, size: u64) {
-        let Some(region) = self.0.get(&start).filter(|region| region.function.start == start)
+        let Some(region) =
+            self.by_start.get(&start).filter(|region| region.function.start == start)
         else {
             return;
         };
         let function = region.function.clone();
         // Others may cover it in between.
-        let pieces = self.0.range(start..start.saturating_add(size));
+        let pieces = self.by_start.range(start..start.saturating_add(size));
         let pieces = pieces.filter(|(_, region)| Rc::ptr_eq(&region.function, &function));
         let starts: Vec<u64> = pieces.map(|(&at, _)| at).collect();
         for at in starts {
-            self.0.remove(&at);
+            self.by_start.remove(&at);
         }
     }
 
     /// The function an address lies in, and the offset in it.
     pub(crate) fn find(&self, address: u64) -> Option<(&Rc<Function>, u64)> {
-        let (_, region) = self.0.range(..=address).next_back()?;
+        let (_, region) = self.by_start.range(..=address).next_back()?;
         let function = &region.function;
         (address < region.end).then(|| (function, address.wrapping_sub(function.start)))
     }
@@ -255,7 +307,7 @@ mod tests {
     fn what_is_no_range_is_nowhere() {
         let functions = Functions::default();
         let found = regions(&functions, &[("empty", 5, 0), ("around", u64::MAX, 2)]);
-        assert!(found.0.is_empty());
+        assert!(found.by_start.is_empty());
         assert!(functions.make(b"", 1, None).is_none());
         let last = regions(&functions, &[("last", u64::MAX - 1, 1)]);
         assert_eq!((name(&last, u64::MAX), name(&last, u64::MAX - 1)), (None, at("last", 0)));
@@ -288,6 +340,33 @@ mod tests {
         assert!(functions.make(&long, 1, None).is_some());
         kept.clear();
         assert_eq!(functions.bytes.get(), 0);
+    }
+
+    #[test]
+    fn copies_count_and_are_empty_when_there_are_too_many() {
+        let functions = Functions::default();
+        let mut shared = Rc::new(regions(&functions, &[("a", 1, 4), ("b", 7, 2)]));
+        let alone = functions.bytes.get();
+        Regions::make_mut(&mut shared);
+        assert_eq!(functions.bytes.get(), alone, "nobody shares it");
+        let mut child = shared.clone();
+        Regions::make_mut(&mut child).insert(functions.make(b"c", 7, None).expect("room"), 2);
+        assert_eq!((name(&child, 7), name(&shared, 7)), (at("c", 0), at("b", 0)));
+        assert_eq!(name(&child, 1), at("a", 0));
+        drop(child);
+        assert_eq!(functions.bytes.get(), alone);
+        let long = vec![b'x'; 1 << 20];
+        let _kept: Vec<_> = std::iter::from_fn(|| functions.make(&long, 1, None)).collect();
+        let left = BYTES_MAX - functions.bytes.get();
+        let mut copies = Vec::new();
+        while let mut copy = shared.clone()
+            && name(Regions::make_mut(&mut copy), 1).is_some()
+        {
+            copies.push(copy);
+        }
+        assert_eq!(copies.len(), left / (2 * REGION));
+        assert!(functions.bytes.get() <= BYTES_MAX);
+        assert_eq!(name(&shared, 1), at("a", 0));
     }
 
     #[test]

@@ -16,9 +16,16 @@ pub(crate) const PIECE: usize = 1 << 20;
 /// How much of a file is read in one look, bytes; the rest is left for the next.
 const LOOK_MAX: usize = 8 << 20;
 
-/// Counts the files held open.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Files(Rc<Cell<usize>>);
+/// How much of all files is read in one round of records, bytes; the rest is left for the next.
+const ROUND_MAX: usize = 4 * LOOK_MAX;
+
+/// Counts the files held open, and what is read of all of them.
+#[derive(Clone, Debug)]
+pub(crate) struct Files {
+    held: Rc<Cell<usize>>,
+    /// What may still be read in this round, bytes.
+    left: Rc<Cell<usize>>,
+}
 
 /// A file held open.
 #[derive(Debug)]
@@ -27,10 +34,21 @@ struct Held {
     files: Files,
 }
 
+impl Default for Files {
+    fn default() -> Self {
+        Self { held: Rc::default(), left: Rc::new(Cell::new(ROUND_MAX)) }
+    }
+}
+
 impl Files {
+    /// A round of records is over.
+    pub(crate) fn end_round(&self) {
+        self.left.set(ROUND_MAX);
+    }
+
     fn hold(&self, file: File) -> Option<Rc<Held>> {
-        (self.0.get() < FILES_MAX).then(|| {
-            self.0.set(self.0.get() + 1);
+        (self.held.get() < FILES_MAX).then(|| {
+            self.held.set(self.held.get() + 1);
             Rc::new(Held { file, files: self.clone() })
         })
     }
@@ -38,7 +56,7 @@ impl Files {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        self.files.0.set(self.files.0.get().saturating_sub(1));
+        self.files.held.set(self.files.held.get().saturating_sub(1));
     }
 }
 
@@ -74,25 +92,31 @@ impl<T: Default> Growing<T> {
         take: impl FnMut(&[u8], u64, &mut T) -> u64,
     ) {
         if let Some(held) = self.held.clone() {
-            return self.read_new(&held.file, take);
+            return self.read_new(files, &held.file, take);
         }
         let Some(file) = open() else { return };
-        self.read_new(&file, take);
+        self.read_new(files, &file, take);
         self.held = files.hold(file);
     }
 
-    fn read_new(&mut self, file: &File, mut take: impl FnMut(&[u8], u64, &mut T) -> u64) {
+    fn read_new(
+        &mut self,
+        files: &Files,
+        file: &File,
+        mut take: impl FnMut(&[u8], u64, &mut T) -> u64,
+    ) {
         let Ok(metadata) = file.metadata() else { return };
         let size = metadata.len();
         if metadata.ino() != self.inode || size < self.position {
             let (held, inode) = (self.held.take(), metadata.ino());
             *self = Self { held, inode, ..Self::default() };
         }
-        let mut left = LOOK_MAX;
+        let mut left = LOOK_MAX.min(files.left.get());
         while self.position < size && left > 0 {
             let available = size - self.position;
             let mut piece = vec![0; usize::try_from(available).map_or(PIECE, |a| a.min(PIECE))];
             let Ok(length) = read_at(file, &mut piece, self.position) else { return };
+            files.left.set(files.left.get().saturating_sub(length));
             let used = take(&piece[..length], available, &mut self.state);
             if used == 0 {
                 return;
@@ -137,7 +161,7 @@ mod tests {
         let mut growing = Growing::<bool>::default();
         let mut read = |file: &File| {
             let mut names = Vec::new();
-            growing.read_new(file, |piece, available, in_line| {
+            growing.read_new(&Files::default(), file, |piece, available, in_line| {
                 assert_eq!(available, piece.len() as u64);
                 perf_map::read(piece, false, in_line, |_, _, name| names.push(name.to_vec())) as u64
             });
@@ -159,11 +183,30 @@ mod tests {
         file.set_len(1 << 40).expect("a hole");
         let mut growing = Growing::<bool>::default();
         for look in 1..=2 {
-            growing.read_new(&file, |piece, _, in_line| {
+            growing.read_new(&Files::default(), &file, |piece, _, in_line| {
                 perf_map::read(piece, true, in_line, |_, _, _| panic!("there is none")) as u64
             });
             assert_eq!(growing.position, look * LOOK_MAX as u64);
         }
+        std::fs::remove_file(path).expect("removed");
+    }
+
+    #[test]
+    fn one_round_of_looks_at_endless_files_ends() {
+        let (path, file) = scratch("many");
+        file.set_len(1 << 40).expect("a hole");
+        let files = Files::default();
+        let look = || {
+            let mut read = 0;
+            Growing::<()>::default().read_new(&files, &file, |piece, _, ()| {
+                read += piece.len();
+                piece.len() as u64
+            });
+            read
+        };
+        assert_eq!((0..10).map(|_| look()).sum::<usize>(), ROUND_MAX);
+        files.end_round();
+        assert_eq!(look(), LOOK_MAX);
         std::fs::remove_file(path).expect("removed");
     }
 
@@ -176,6 +219,6 @@ mod tests {
         held.pop();
         assert!(files.hold(open()).is_some());
         held.clear();
-        assert_eq!(files.0.get(), 0);
+        assert_eq!(files.held.get(), 0);
     }
 }

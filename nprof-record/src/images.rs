@@ -1,20 +1,24 @@
 //! The images code was mapped from: what they are called, where their code stands, and their
 //! unwind tables. Each distinct file is opened once, when it is first mapped, so that it can be
 //! read even if it is gone when it is first needed.
+//!
+//! What is kept is bounded. Of too many tables, those that were not used for longest are dropped,
+//! and read again when they are needed: if their file is still where it was. And images no
+//! process has mapped any more are forgotten with an epoch.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::Cursor;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
 
 use nprof_format::ImageKind;
 use object::ReadCache;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::arch;
 use crate::cfi::Cfi;
 use crate::elf::{self, Elf};
+use crate::mapped_file;
 use crate::maps::{ImageIndex, Maps};
 use crate::process::Serial;
 use crate::ring::{Identity, Mmap};
@@ -26,8 +30,12 @@ const OPEN_MAX: usize = 128;
 /// Places looked at for what signal handlers return to, per image; beyond that all are forgotten.
 const MEMO_MAX: usize = 1 << 16;
 
-/// What the kernel puts behind the path of a file that was unlinked.
-const DELETED: &[u8] = b" (deleted)";
+/// The most that the unwind tables of all images may take, and what is remembered of them, bytes.
+/// Those of one image are kept whatever they take.
+const TABLES_MAX: usize = 256 << 20;
+
+/// Images met in an epoch at most, so that those that are not mapped any more do not pile up.
+const NEW_MAX: usize = 1 << 16;
 
 /// A process: its id, and the serial of its first thread.
 pub(crate) type Owner = (u32, Serial);
@@ -63,20 +71,32 @@ pub(crate) struct Image {
     pub(crate) build_id: Vec<u8>,
     /// The process whose memory it is, for anonymous memory.
     pub(crate) owner: Option<Owner>,
-    /// Where its file was found.
-    file: Option<PathBuf>,
+    /// Where its file was found, and its inode.
+    file: Option<(PathBuf, u64)>,
     elf: Option<Elf>,
     tables: Tables,
+    /// What the tables take, bytes, as far as counted.
+    bytes: usize,
+    /// When they were last used: by the number of uses of all tables.
+    used: u64,
     /// By file offset: whether code without a table is what signal handlers return to.
     signal_returns: FxHashMap<u64, bool>,
 }
 
-/// Every image seen so far.
+/// The images that are known.
 #[derive(Debug, Default)]
 pub(crate) struct Images {
     images: Vec<Image>,
     known: FxHashMap<Key, ImageIndex>,
+    /// Places of images that were forgotten.
+    free: Vec<ImageIndex>,
+    /// Images met in this epoch.
+    new: usize,
+    /// Files held open.
     open: usize,
+    /// What all tables take, bytes.
+    bytes: usize,
+    uses: u64,
 }
 
 impl Images {
@@ -97,20 +117,13 @@ impl Images {
 
     /// The image a mapping is of, and the image's offset of its first byte.
     pub(crate) fn of_mapping(&mut self, mmap: &Mmap<'_>, serial: Serial) -> (ImageIndex, u64) {
-        let (path, deleted) = match mmap.path.strip_suffix(DELETED) {
-            Some(path) => (path, true),
-            None => (mmap.path, false),
-        };
+        let (path, _) = mapped_file::path(mmap.path);
         match nature(path) {
             ImageKind::Vdso => (self.intern(Key::Vdso, open_vdso), mmap.offset),
             ImageKind::Elf => {
                 let key = Key::File(path.to_vec(), mmap.identity);
                 let hold = self.open < OPEN_MAX;
-                let before = self.images.len();
-                let image = self.intern(key, || open_file(path, deleted, mmap, hold));
-                let is_open = |image: &Image| matches!(image.tables, Tables::Open(_));
-                self.open += usize::from(self.images.get(before).is_some_and(is_open));
-                (image, mmap.offset)
+                (self.intern(key, || open_file(path, mmap, hold)), mmap.offset)
             }
             _ => {
                 let name = if path == b"//anon" { b"[anon]" } else { path };
@@ -126,10 +139,45 @@ impl Images {
         if let Some(&index) = self.known.get(&key) {
             return index;
         }
-        let index = self.images.len() as ImageIndex;
-        self.images.push(make());
+        let image = make();
+        self.new += 1;
+        self.open += usize::from(image.is_open());
+        let index = match self.free.pop() {
+            Some(index) => {
+                self.images[index as usize] = image;
+                index
+            }
+            None => {
+                self.images.push(image);
+                (self.images.len() - 1) as ImageIndex
+            }
+        };
         self.known.insert(key, index);
         index
+    }
+
+    /// Whether a new epoch should begin, for there to be fewer.
+    pub(crate) fn is_full(&self) -> bool {
+        self.new >= NEW_MAX
+    }
+
+    /// An epoch begins: forgets all images but those that are mapped. Their indices will be
+    /// those of others.
+    pub(crate) fn begin_epoch(&mut self, mapped: impl Iterator<Item = ImageIndex>) {
+        let mapped: FxHashSet<_> = mapped.collect();
+        self.new = 0;
+        let (images, free) = (&mut self.images, &mut self.free);
+        self.known.retain(|_, &mut index| {
+            let stays = mapped.contains(&index);
+            if !stays {
+                let none = Image::without_file(ImageKind::Anonymous, b"", None);
+                let gone = std::mem::replace(&mut images[index as usize], none);
+                self.open -= usize::from(gone.is_open());
+                self.bytes -= gone.bytes;
+                free.push(index);
+            }
+            stays
+        });
     }
 
     /// What is known of the code at an offset of an image.
@@ -138,18 +186,46 @@ impl Images {
         let Some(elf) = &image.elf else { return Look::NoTable };
         let Some(address) = elf.image_address(offset) else { return Look::NoTable };
         let is_entry = elf.is_entry(address);
-        let was_open = matches!(image.tables, Tables::Open(_));
+        self.open -= usize::from(image.is_open());
         image.read_tables();
-        self.open -= usize::from(was_open);
-        if let Tables::Read(Some(cfi)) = &mut image.tables
-            && let Some(row) = cfi.row(address)
-        {
-            return Look::Row(row);
+        let look = match &mut image.tables {
+            Tables::Read(Some(cfi)) => cfi.row(address),
+            _ => None,
+        };
+        let look = match look {
+            Some(row) => Look::Row(row),
+            None if is_entry => Look::Entry,
+            None if image.is_signal_return(offset) => Look::SignalReturn,
+            None => Look::NoTable,
+        };
+        self.uses += 1;
+        image.used = self.uses;
+        let bytes = image.count();
+        self.bytes = self.bytes - std::mem::replace(&mut image.bytes, bytes) + bytes;
+        if self.bytes > TABLES_MAX {
+            self.drop_tables(index, TABLES_MAX / 4 * 3);
         }
-        if is_entry {
-            return Look::Entry;
+        look
+    }
+
+    /// Drops the tables that were not used for longest until all take `limit` bytes at most; but
+    /// not those of the image `keep`.
+    fn drop_tables(&mut self, keep: ImageIndex, limit: usize) {
+        let can_drop = |(index, image): &(usize, &Image)| {
+            *index != keep as usize && image.bytes > 0 && image.file.is_some()
+        };
+        let images = self.images.iter().enumerate().filter(can_drop);
+        let mut by_use: Vec<_> = images.map(|(index, image)| (image.used, index)).collect();
+        by_use.sort_unstable();
+        for (_, index) in by_use {
+            if self.bytes <= limit {
+                return;
+            }
+            let image = &mut self.images[index];
+            image.tables = Tables::Closed;
+            image.signal_returns = FxHashMap::default();
+            self.bytes -= std::mem::take(&mut image.bytes);
         }
-        if image.is_signal_return(offset) { Look::SignalReturn } else { Look::NoTable }
     }
 }
 
@@ -163,8 +239,14 @@ impl Image {
             file: None,
             elf: None,
             tables: Tables::Closed,
+            bytes: 0,
+            used: 0,
             signal_returns: FxHashMap::default(),
         }
+    }
+
+    fn is_open(&self) -> bool {
+        matches!(self.tables, Tables::Open(_))
     }
 
     /// Makes the tables be read.
@@ -172,24 +254,37 @@ impl Image {
         let cfi = match &self.tables {
             Tables::Read(_) => return,
             Tables::Open(cache) => elf::read_tables(cache),
-            Tables::Closed => {
-                let file = self.file.as_deref().and_then(open_regular);
-                file.and_then(|file| elf::read_tables(&ReadCache::new(file)))
-            }
+            Tables::Closed => self.reopen().and_then(|cache| elf::read_tables(&cache)),
         };
         self.tables = Tables::Read(cfi.map(Box::new));
+    }
+
+    /// Opens the file again, if it is still the one it was.
+    fn reopen(&self) -> Option<ReadCache<File>> {
+        let (path, inode) = self.file.as_ref()?;
+        let cache = ReadCache::new(mapped_file::open_same(path, *inode)?);
+        (Elf::read(&cache) == self.elf).then_some(cache)
+    }
+
+    /// What the tables take, and what is remembered of them, bytes.
+    fn count(&self) -> usize {
+        let cfi = match &self.tables {
+            Tables::Read(Some(cfi)) => cfi.bytes(),
+            _ => 0,
+        };
+        cfi + self.signal_returns.capacity() * size_of::<(u64, bool, u8)>()
     }
 
     /// Whether the code at `offset` is the one signal handlers return to. The offset may be of an
     /// address inside of the call before it, so the code is looked for at the next byte, too.
     fn is_signal_return(&mut self, offset: u64) -> bool {
-        let Some(path) = &self.file else { return false };
+        let Some((path, inode)) = &self.file else { return false };
         if self.signal_returns.len() >= MEMO_MAX {
             self.signal_returns.clear();
         }
         *self.signal_returns.entry(offset).or_insert_with(|| {
             let mut code = [0; arch::SIGNAL_RETURN.len() + 1];
-            let read = open_regular(path)
+            let read = mapped_file::open_same(path, *inode)
                 .is_some_and(|file| file.read_exact_at(&mut code, offset).is_ok());
             read && (code.starts_with(&arch::SIGNAL_RETURN) || code.ends_with(&arch::SIGNAL_RETURN))
         })
@@ -213,58 +308,24 @@ fn nature(path: &[u8]) -> ImageKind {
     }
 }
 
-fn open_regular(path: &Path) -> Option<File> {
-    // Not to wait should it be a pipe by now.
-    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path).ok()?;
-    file.metadata().is_ok_and(|metadata| metadata.is_file()).then_some(file)
-}
-
-/// Opens the file behind a mapping: at its path, at its path in the process's root directory, or
-/// as the very thing the process mapped.
-fn open_file(path: &[u8], deleted: bool, mmap: &Mmap<'_>, hold: bool) -> Image {
+/// Opens the file behind a mapping and reads its headers.
+fn open_file(path: &[u8], mmap: &Mmap<'_>, hold: bool) -> Image {
     let mut image = Image::without_file(ImageKind::Elf, path, None);
-    let mut candidates = candidates(path, deleted, mmap).into_iter();
-    let Some((path, cache, elf)) = candidates.find_map(|path| open_candidate(path, mmap.identity))
-    else {
-        return image;
+    let inode = mmap.identity.inode;
+    let open = |path: PathBuf| {
+        let cache = ReadCache::new(mapped_file::open_same(&path, inode)?);
+        let elf = Elf::read(&cache)?;
+        Some((path, cache, elf))
     };
+    let found = mapped_file::candidates(mmap).into_iter().find_map(open);
+    let Some((path, cache, elf)) = found else { return image };
     image.build_id.clone_from(&elf.build_id);
     image.elf = Some(elf);
-    image.file = Some(path);
+    image.file = Some((path, inode));
     if hold {
         image.tables = Tables::Open(Box::new(cache));
     }
     image
-}
-
-/// Opens the file behind a mapping, whatever it is.
-pub(crate) fn open_mapped(mmap: &Mmap<'_>) -> Option<File> {
-    let plain = mmap.path.strip_suffix(DELETED);
-    let candidates = candidates(plain.unwrap_or(mmap.path), plain.is_some(), mmap);
-    candidates.iter().find_map(|path| open_same(path, mmap.identity))
-}
-
-/// Where the file behind a mapping may be found.
-fn candidates(path: &[u8], deleted: bool, mmap: &Mmap<'_>) -> Vec<PathBuf> {
-    let plain = PathBuf::from(std::ffi::OsStr::from_bytes(path));
-    let rooted = PathBuf::from(format!("/proc/{}/root", mmap.pid))
-        .join(plain.strip_prefix("/").unwrap_or(&plain));
-    let end = mmap.start.wrapping_add(mmap.length);
-    let mapped = PathBuf::from(format!("/proc/{}/map_files/{:x}-{end:x}", mmap.pid, mmap.start));
-    if deleted { vec![mapped] } else { vec![plain, rooted, mapped] }
-}
-
-/// Opens a file if it is the one the kernel mapped, as far as can be told: by its inode. The
-/// device is not compared, layered file systems report another one.
-fn open_same(path: &Path, identity: Identity) -> Option<File> {
-    let file = open_regular(path)?;
-    (file.metadata().ok()?.ino() == identity.inode).then_some(file)
-}
-
-fn open_candidate(path: PathBuf, identity: Identity) -> Option<(PathBuf, ReadCache<File>, Elf)> {
-    let cache = ReadCache::new(open_same(&path, identity)?);
-    let elf = Elf::read(&cache)?;
-    Some((path, cache, elf))
 }
 
 /// The vDSO, read from our own memory: every process has the same.
@@ -313,79 +374,4 @@ impl Code for ProcessCode<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn mmap<'a>(path: &'a [u8], identity: Identity) -> Mmap<'a> {
-        Mmap {
-            pid: std::process::id(),
-            start: 0x4000,
-            length: 0x1000,
-            offset: 0x2000,
-            identity,
-            path,
-        }
-    }
-
-    #[test]
-    fn names_tell_what_a_mapping_is() {
-        for (name, kind) in [
-            (&b"/usr/lib/x.so"[..], ImageKind::Elf),
-            (b"[vdso]", ImageKind::Vdso),
-            (b"[heap]", ImageKind::Anonymous),
-            (b"//anon", ImageKind::Anonymous),
-            (b"/memfd:jit", ImageKind::Anonymous),
-            (b"anon_inode:[x]", ImageKind::Anonymous),
-            (b"", ImageKind::Anonymous),
-        ] {
-            assert_eq!(nature(name), kind);
-        }
-    }
-
-    #[test]
-    fn a_file_is_opened_once_and_only_if_it_is_the_one() {
-        let mut images = Images::default();
-        let path = std::env::current_exe().expect("a path");
-        let inode = path.metadata().expect("this program").ino();
-        let path = path.as_os_str().as_bytes();
-        let right = mmap(path, Identity { inode, ..Identity::default() });
-        let (first, offset) = images.of_mapping(&right, 1);
-        assert_eq!((first, offset), (0, 0x2000));
-        assert_eq!(images.of_mapping(&right, 2).0, first);
-        assert!(images.get(first).elf.is_some());
-        let wrong = mmap(path, Identity { inode: inode + 1, ..Identity::default() });
-        let (second, _) = images.of_mapping(&wrong, 1);
-        assert!(images.get(second).elf.is_none());
-        assert!(images.get(second).build_id.is_empty());
-        assert_eq!(images.open, 1);
-    }
-
-    #[test]
-    fn anonymous_memory_belongs_to_its_process_and_counts_addresses() {
-        let mut images = Images::default();
-        let anon = mmap(b"//anon", Identity::default());
-        let (first, offset) = images.of_mapping(&anon, 1);
-        assert_eq!(offset, 0x4000);
-        assert_ne!(images.of_mapping(&anon, 2).0, first);
-        assert_eq!(
-            (images.get(first).path.as_slice(), images.get(first).owner),
-            (&b"[anon]"[..], Some((std::process::id(), 1)))
-        );
-    }
-
-    #[test]
-    fn the_vdso_can_be_unwound() {
-        let mut images = Images::default();
-        let (vdso, _) = images.of_mapping(&mmap(b"[vdso]", Identity::default()), 1);
-        let image = images.get(vdso);
-        assert!(matches!(image.tables, Tables::Read(Some(_))), "{image:?}");
-        assert!(!image.build_id.is_empty());
-    }
-
-    #[test]
-    fn the_range_of_a_name_is_found() {
-        let maps = "7f-80 r-xp 0 0 0\n7ffd0-7ffd2 r-xp 00000000 00:00 0    [vdso]\n";
-        assert_eq!(named_range(maps, "[vdso]"), Some((0x7ffd0, 0x7ffd2)));
-        assert_eq!(named_range(maps, "[none]"), None);
-    }
-}
+mod tests;

@@ -12,9 +12,10 @@ use std::rc::Rc;
 
 use crate::functions::{Function, Functions, Regions};
 use crate::growing::{Files, Growing, PIECE};
-use crate::images::{self, Owner};
+use crate::images::Owner;
 use crate::jitdump::{self, Dump, Told};
 use crate::map_file;
+use crate::mapped_file;
 use crate::perf_map;
 use crate::ring::Mmap;
 use crate::sys;
@@ -25,7 +26,7 @@ const DUMPS_MAX: usize = 4;
 const _: () = assert!(PIECE >= jitdump::FRONT_MAX);
 
 /// What was told, until its time has come.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 enum Change {
     /// A function and its size.
     Made(Rc<Function>, u64),
@@ -37,10 +38,11 @@ enum Change {
 }
 
 /// What a process told of the code it made.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Jit {
-    /// When the process executed its image or was forked, ns.
-    began: u64,
+    /// When the process executed its image or was forked, ns; `None` when that was before the
+    /// recording.
+    began: Option<u64>,
     /// The state is whether it was read up to the middle of a line.
     map: Growing<bool>,
     dumps: Vec<Growing<Dump>>,
@@ -55,16 +57,15 @@ pub(crate) struct Jit {
 impl Jit {
     /// Of a process that executed an image at `time`, ns.
     pub(crate) fn executed(time: u64) -> Self {
-        Self { began: time, ..Self::default() }
+        Self { began: Some(time), ..Self::default() }
     }
 
     /// Of a child that was forked at `time`, ns: it has the code its parent had by then, as far
-    /// as that is known. From then on it has to tell by itself.
-    pub(crate) fn forked(&self, time: u64) -> Self {
-        let pending = self.pending.range(..=(time, u64::MAX));
-        let pending = pending.map(|(&key, change)| (key, change.clone())).collect();
-        let (regions, told) = (self.regions.clone(), self.told);
-        Self { began: time, pending, told, regions, ..Self::default() }
+    /// as that is known. From then on it has to tell by itself. The two share what they have
+    /// until one of them changes it.
+    pub(crate) fn forked(&mut self, time: u64) -> Self {
+        self.apply_until(time);
+        Self { began: Some(time), regions: self.regions.clone(), ..Self::default() }
     }
 
     /// Executable memory was mapped. If that is the mark by which a process shows its dump, the
@@ -74,7 +75,7 @@ impl Jit {
         if is_dump(mmap.path)
             && self.dumps.len() < DUMPS_MAX
             && self.dumps.iter().all(|dump| dump.inode() != inode)
-            && let Some(file) = images::open_mapped(mmap)
+            && let Some(file) = mapped_file::open(mmap)
         {
             self.dumps.extend(Growing::of(file, files));
         }
@@ -94,9 +95,13 @@ impl Jit {
             self.look(owner, now, functions, files);
             self.looked = now;
         }
+        self.apply_until(time);
+    }
+
+    fn apply_until(&mut self, time: u64) {
         while let Some(first) = self.pending.first_entry().filter(|first| first.key().0 <= time) {
             let change = first.remove();
-            self.apply(change, functions);
+            self.apply(change);
         }
     }
 
@@ -141,13 +146,13 @@ impl Jit {
         }
     }
 
-    fn apply(&mut self, change: Change, functions: &Functions) {
-        let regions = Rc::make_mut(&mut self.regions);
+    fn apply(&mut self, change: Change) {
+        let regions = Regions::make_mut(&mut self.regions);
         match change {
             Change::Made(function, size) => regions.insert(function, size),
             Change::Moved { from, to, size } => {
                 let Some((function, 0)) = regions.find(from) else { return };
-                let moved = functions.make(&function.name, to, function.owner);
+                let moved = function.moved(to);
                 moved.into_iter().for_each(|moved| regions.insert(moved, size));
             }
         }
@@ -213,10 +218,10 @@ mod tests {
         let mut jit = told(&functions, &changes);
         assert_eq!(name(&mut jit, &functions, 15, 0x10).as_deref(), Some("a"));
         let mut child = Jit { looked: u64::MAX, ..jit.forked(25) };
-        assert_eq!(name(&mut child, &functions, 15, 0x10).as_deref(), Some("a"));
+        assert!(Rc::ptr_eq(&child.regions, &jit.regions));
         assert_eq!(name(&mut child, &functions, 40, 0x10).as_deref(), Some("b"));
         assert_eq!(name(&mut jit, &functions, 40, 0x10).as_deref(), Some("c"));
-        assert_eq!(child.began, 25);
+        assert_eq!(child.began, Some(25));
     }
 
     #[test]

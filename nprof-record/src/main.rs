@@ -24,6 +24,7 @@ mod jitdump;
 mod kallsyms;
 mod kernel;
 mod map_file;
+mod mapped_file;
 mod maps;
 mod meter;
 mod order;

@@ -6,13 +6,19 @@ use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::time::{Duration, SystemTime};
 
+use crate::procfs::Stat;
 use crate::sys;
 
 /// How much older than the process its map may seem: file times are those of the last tick.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Opens the map of a process that began at `began`, ns of the monotonic clock.
-pub(crate) fn open(pid: u32, began: u64) -> Option<File> {
+/// Opens the map of a process that began at `began`, ns of the monotonic clock; or, with none,
+/// before the recording, when /proc has to tell.
+pub(crate) fn open(pid: u32, began: Option<u64>) -> Option<File> {
+    let age = match began {
+        Some(began) => Duration::from_nanos(sys::monotonic_ns().saturating_sub(began)),
+        None => age(pid)?,
+    };
     let status = fs::read_to_string(format!("/proc/{pid}/status"));
     let (path, user) = match status.ok().and_then(|status| identity(&status)) {
         Some((user, own_pid)) => (format!("/proc/{pid}/root/tmp/perf-{own_pid}.map"), user),
@@ -22,13 +28,18 @@ pub(crate) fn open(pid: u32, began: u64) -> Option<File> {
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path).ok()?;
     let metadata = file.metadata().ok()?;
-    let age = Duration::from_nanos(sys::monotonic_ns().saturating_sub(began)) + TICK;
     let is_of_it = metadata.is_file()
         && [user, 0].contains(&metadata.uid())
         && SystemTime::now()
-            .checked_sub(age)
+            .checked_sub(age + TICK)
             .is_none_or(|began| metadata.modified().is_ok_and(|modified| modified >= began));
     is_of_it.then_some(file)
+}
+
+/// How long ago a process began; `None` when it is gone. It may have executed its image later.
+fn age(pid: u32) -> Option<Duration> {
+    let began = Stat::of(pid)?.began.checked_mul(sys::clock_tick_ns())?;
+    Some(Duration::from_nanos(sys::boot_ns().saturating_sub(began)))
 }
 
 /// From the text of /proc/PID/status: the user a process acts as, and the id it has in its own
@@ -61,22 +72,29 @@ mod tests {
         let pid = std::process::id();
         let path = format!("/tmp/perf-{pid}.map");
         let _ = fs::remove_file(&path);
-        assert!(open(pid, 0).is_none(), "there is none");
+        assert!(open(pid, Some(0)).is_none(), "there is none");
         std::os::unix::fs::symlink("/proc/self/status", &path).expect("a link");
-        assert!(open(pid, 0).is_none(), "a link is somebody's trick");
+        assert!(open(pid, Some(0)).is_none(), "a link is somebody's trick");
         fs::remove_file(&path).expect("removed");
         fs::create_dir(&path).expect("a directory");
-        assert!(open(pid, 0).is_none(), "a directory is no file");
+        assert!(open(pid, Some(0)).is_none(), "a directory is no file");
         fs::remove_dir(&path).expect("removed");
         let file = File::create(&path).expect("a file");
-        assert!(open(pid, 0).is_some());
+        assert!(open(pid, Some(0)).is_some());
         let before = SystemTime::now() - Duration::from_secs(2);
         file.set_modified(before).expect("set");
-        assert!(open(pid, sys::monotonic_ns()).is_none(), "an earlier process left it");
-        assert!(open(pid, 0).is_some(), "one that began with the machine may have");
+        assert!(open(pid, Some(sys::monotonic_ns())).is_none(), "an earlier process left it");
+        assert!(open(pid, Some(0)).is_some(), "one that began with the machine may have");
+        let age = age(pid).expect("we live");
+        let earlier = SystemTime::now() - age - Duration::from_secs(5);
+        file.set_modified(earlier).expect("set");
+        assert!(open(pid, None).is_none(), "older than this process");
+        file.set_modified(SystemTime::now()).expect("set");
+        assert!(open(pid, None).is_some(), "written by this process");
+        assert!(open(u32::MAX, None).is_none(), "gone");
         if fs::metadata("/proc/self").expect("it").uid() == 0 {
             std::os::unix::fs::chown(&path, Some(65534), None).expect("root may");
-            assert!(open(pid, 0).is_none(), "another user's");
+            assert!(open(pid, Some(0)).is_none(), "another user's");
         }
         fs::remove_file(&path).expect("removed");
     }

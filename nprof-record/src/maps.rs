@@ -39,6 +39,11 @@ impl Maps {
         self.0.splice(from..to, pieces);
     }
 
+    /// The images that are mapped, some more than once.
+    pub(crate) fn images(&self) -> impl Iterator<Item = ImageIndex> {
+        self.0.iter().map(|mapping| mapping.image)
+    }
+
     /// The image at an address and the offset in it.
     pub(crate) fn find(&self, address: u64) -> Option<(ImageIndex, u64)> {
         let mapping = self.0.get(self.0.partition_point(|mapping| mapping.end <= address))?;

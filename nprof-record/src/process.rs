@@ -13,7 +13,7 @@ use nprof_format::TaskId;
 use rustc_hash::FxHashMap;
 
 use crate::jit::Jit;
-use crate::maps::{Mapping, Maps};
+use crate::maps::{ImageIndex, Mapping, Maps};
 use crate::procfs::Found;
 use crate::ring::{Kin, Stamp};
 
@@ -39,7 +39,7 @@ pub(crate) struct Task {
 }
 
 /// What threads share.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Process {
     /// The first thread's.
     pub(crate) serial: Serial,
@@ -153,6 +153,11 @@ impl Tree {
         self.processes.keys().copied()
     }
 
+    /// The images they have mapped, some more than once.
+    pub(crate) fn images(&self) -> impl Iterator<Item = ImageIndex> {
+        self.processes.values().flat_map(|process| process.maps.images())
+    }
+
     /// The task of that thread id, if it is in the tree.
     pub(crate) fn task(&self, tid: u32) -> Option<&Task> {
         self.tasks.get(&tid)
@@ -203,11 +208,12 @@ impl Tree {
             self.add(kin, Some(process), above, comm, stamp.time);
         } else {
             let jit = parent.jit.forked(stamp.time);
+            let (maps, fresh, exec) = (parent.maps.clone(), parent.fresh, None);
             // What /proc told of the parent is as of before the fork, whenever that was asked.
             let known_until = if parent.known_until == UNREAD { UNREAD } else { stamp.time };
-            let child = Process { threads: 1, exec: None, known_until, jit, ..parent.clone() };
             let serial = self.add(kin, None, above, comm, stamp.time);
-            self.processes.insert(kin.pid, Process { serial, ..child });
+            let child = Process { serial, maps, known_until, fresh, exec, jit, threads: 1 };
+            self.processes.insert(kin.pid, child);
         }
         true
     }

@@ -114,7 +114,7 @@ impl Resolver {
     /// Whether the stack at hand may be too much for this epoch.
     pub(crate) fn is_full(&self) -> bool {
         let outer = self.outer.as_ref().map_or(0, |(addresses, _)| addresses.len() + 1);
-        self.dictionary.is_full(self.keys.len() + outer)
+        self.dictionary.is_full(self.keys.len() + outer) || self.images.is_full()
     }
 
     /// How many frames of the stack at hand were known before its sample.
@@ -206,7 +206,7 @@ impl Resolver {
             // With a new epoch what is remembered goes.
             let depth = self.keys.len() + self.addresses.len() + addresses.len() + 2;
             let is_known = self.outer_nodes.contains_key(&addresses.as_ptr());
-            if !is_known || self.dictionary.is_full(depth) {
+            if !is_known || self.dictionary.is_full(depth) || self.images.is_full() {
                 let key = |&address: &Address| self.user_key(process, &maps, stamp, address);
                 keys.extend(addresses.iter().map_while(key));
             }
@@ -249,6 +249,7 @@ impl Resolver {
 
     /// A round of samples is over: sets the sentinels for the next.
     pub(crate) fn end_round(&mut self, tree: &mut Tree) {
+        self.files.end_round();
         for (pid, tid) in self.sentinels.end_round() {
             let Some(process) = tree.process_mut(pid) else { continue };
             let mut code = ProcessCode { maps: &process.maps, images: &mut self.images };

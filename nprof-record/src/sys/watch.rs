@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use perf_event_open_sys as perf;
@@ -137,10 +138,20 @@ pub(crate) fn can_watch(kernel: bool) -> bool {
     }
 }
 
-/// Reads the memory of another process from an address up, as far as it is mapped and the buffer
-/// reaches. How many bytes there were; 0, too, when it may not be read.
+/// Reads the memory of another process from an address up, as far as it is present and the
+/// buffer reaches. How many bytes there were; 0, too, when it may not be read.
+///
+/// What is mapped but not present is not read: the kernel would handle the page fault for us, and
+/// whoever has to provide the page (see userfaultfd(2)) may let us wait for ever, out of reach of
+/// signals. A page that is taken away between the look and the read still does that: this keeps
+/// us from harm by programs that handle their own faults, not from one that races with us.
 pub(crate) fn read_memory(pid: u32, address: u64, bytes: &mut [u8]) -> usize {
+    let length = present(pid, address, bytes.len()).unwrap_or(0);
+    let bytes = &mut bytes[..length];
     let (Ok(pid), Ok(start)) = (i32::try_from(pid), usize::try_from(address)) else { return 0 };
+    if bytes.is_empty() {
+        return 0;
+    }
     let local = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
     let base = std::ptr::without_provenance_mut(start);
     let remote = libc::iovec { iov_base: base, iov_len: bytes.len() };
@@ -148,4 +159,58 @@ pub(crate) fn read_memory(pid: u32, address: u64, bytes: &mut [u8]) -> usize {
     // address is one of the other process, and checked there.
     let read = unsafe { libc::process_vm_readv(pid, &raw const local, 1, &raw const remote, 1, 0) };
     usize::try_from(read).unwrap_or(0)
+}
+
+/// How many of `length` bytes from an address up are in memory, as /proc/PID/pagemap tells (see
+/// Documentation/admin-guide/mm/pagemap.rst of Linux); at most `length`.
+fn present(pid: u32, address: u64, length: usize) -> Option<usize> {
+    const PRESENT: u64 = 1 << 63;
+    const ENTRY: usize = size_of::<u64>();
+    let page = super::page_size() as u64;
+    let last = address.checked_add((length as u64).checked_sub(1)?)?;
+    let pages = usize::try_from(last / page - address / page + 1).ok()?;
+    let mut entries = vec![0; pages.checked_mul(ENTRY)?];
+    let map = File::open(format!("/proc/{pid}/pagemap")).ok()?;
+    let read = map.read_at(&mut entries, address / page * ENTRY as u64).ok()?;
+    let is_present = |entry: &&[u8]| {
+        entry.first_chunk().is_some_and(|&entry| u64::from_ne_bytes(entry) & PRESENT != 0)
+    };
+    let count = entries[..read].chunks_exact(ENTRY).take_while(is_present).count() as u64;
+    let bytes = (count * page).saturating_sub(address % page);
+    Some(usize::try_from(bytes).ok()?.min(length))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_nobody_touched_is_not_read() {
+        const FLAGS: i32 = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        let (page, rights) = (crate::sys::page_size(), libc::PROT_READ | libc::PROT_WRITE);
+        // SAFETY: a new mapping, placed by the kernel.
+        let memory = unsafe { libc::mmap(std::ptr::null_mut(), 4 * page, rights, FLAGS, -1, 0) };
+        assert_ne!(memory, libc::MAP_FAILED);
+        let own = std::process::id();
+        let address = memory.expose_provenance() as u64;
+        let mut bytes = vec![9; 4 * page];
+        // SAFETY: the mapping is four pages long, and only ours.
+        unsafe { libc::madvise(memory, 4 * page, libc::MADV_NOHUGEPAGE) };
+        assert_eq!(read_memory(own, address, &mut bytes), 0);
+        // SAFETY: the same.
+        unsafe {
+            memory.cast::<u8>().write(1);
+            memory.cast::<u8>().add(page).write(2);
+            memory.cast::<u8>().add(3 * page).write(3);
+        }
+        assert_eq!(read_memory(own, address, &mut bytes), 2 * page);
+        assert_eq!((bytes[0], bytes[1], bytes[page], bytes[2 * page]), (1, 0, 2, 9));
+        assert_eq!(read_memory(own, address + 5, &mut bytes), 2 * page - 5);
+        assert_eq!(read_memory(own, address + 5, &mut bytes[..7]), 7);
+        assert_eq!(read_memory(own, address, &mut []), 0);
+        assert_eq!(read_memory(own, address + 2 * page as u64, &mut bytes), 0);
+        assert_eq!(read_memory(own, u64::MAX - 3, &mut bytes), 0);
+        // SAFETY: nothing refers to the mapping.
+        unsafe { libc::munmap(memory, 4 * page) };
+    }
 }

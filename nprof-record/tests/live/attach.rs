@@ -213,15 +213,15 @@ fn two_events_have_each_its_own_samples() {
     }
     let directory = Directory::new("events");
     let file = directory.path("out");
-    let busy = "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done";
-    let words = ["-e", "task-clock", "-e", "cpu-clock:4000000", "-o", &file, "--", "sh", "-c"];
+    let busy = "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done";
+    let words = ["-e", "task-clock", "-e", "cpu-clock:3700000", "-o", &file, "--", "sh", "-c"];
     let output = record(&[&words[..], &[busy]].concat());
     let stream = Stream::of_file(&file);
     assert_eq!(stream.events, ["task-clock", "cpu-clock"]);
-    assert_eq!((stream.event.period, stream.event.frequency), (Some(4_000_000), None));
-    let few = stream.samples.iter().filter(|sample| sample.weight == 4_000_000).count();
+    assert_eq!((stream.event.period, stream.event.frequency), (Some(3_700_000), None));
+    let few = stream.samples.iter().filter(|sample| sample.weight == 3_700_000).count();
     let many = stream.samples.len() - few;
-    assert!(few > 5 && many > few * 3 && many < few * 5, "{few} {many} {}", complaint(&output));
+    assert!(few > 5 && many > few * 2 && many < few * 7, "{few} {many} {}", complaint(&output));
 }
 
 #[test]

@@ -1,0 +1,122 @@
+//! What is kept of images, and for how long.
+
+use super::*;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+
+fn mmap<'a>(path: &'a [u8], identity: Identity) -> Mmap<'a> {
+    Mmap { pid: std::process::id(), start: 0x4000, length: 0x1000, offset: 0x2000, identity, path }
+}
+
+#[test]
+fn names_tell_what_a_mapping_is() {
+    for (name, kind) in [
+        (&b"/usr/lib/x.so"[..], ImageKind::Elf),
+        (b"[vdso]", ImageKind::Vdso),
+        (b"[heap]", ImageKind::Anonymous),
+        (b"//anon", ImageKind::Anonymous),
+        (b"/memfd:jit", ImageKind::Anonymous),
+        (b"anon_inode:[x]", ImageKind::Anonymous),
+        (b"", ImageKind::Anonymous),
+    ] {
+        assert_eq!(nature(name), kind);
+    }
+}
+
+#[test]
+fn a_file_is_opened_once_and_only_if_it_is_the_one() {
+    let mut images = Images::default();
+    let path = std::env::current_exe().expect("a path");
+    let inode = path.metadata().expect("this program").ino();
+    let path = path.as_os_str().as_bytes();
+    let right = mmap(path, Identity { inode, ..Identity::default() });
+    let (first, offset) = images.of_mapping(&right, 1);
+    assert_eq!((first, offset), (0, 0x2000));
+    assert_eq!(images.of_mapping(&right, 2).0, first);
+    assert!(images.get(first).elf.is_some());
+    let wrong = mmap(path, Identity { inode: inode + 1, ..Identity::default() });
+    let (second, _) = images.of_mapping(&wrong, 1);
+    assert!(images.get(second).elf.is_none());
+    assert!(images.get(second).build_id.is_empty());
+    assert_eq!(images.open, 1);
+}
+
+#[test]
+fn tables_that_were_dropped_are_read_again_from_the_same_file() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let own = std::env::current_exe().expect("a path");
+    let mut images = Images::default();
+    let mut copies = Vec::new();
+    for name in ["a", "b", "c"] {
+        let path = directory.path().join(name);
+        std::fs::copy(&own, &path).expect("copied");
+        let inode = path.metadata().expect("it").ino();
+        let mapped = mmap(path.as_os_str().as_bytes(), Identity { inode, ..Identity::default() });
+        copies.push((images.of_mapping(&mapped, 1).0, path));
+    }
+    let code = Elf::read(&ReadCache::new(File::open(&own).expect("this program")));
+    let offset = code.and_then(|elf| elf.entry_offset()).expect("an entry") + 1;
+    let row =
+        |images: &mut Images, at: usize| matches!(images.look(copies[at].0, offset), Look::Row(_));
+    assert!((0..3).all(|at| row(&mut images, at)) && images.open == 0);
+    let each = images.get(copies[0].0).bytes;
+    assert!(each > 0 && images.bytes >= 3 * each);
+    assert!(row(&mut images, 0), "b is the one not used for longest");
+    images.drop_tables(copies[1].0, 0);
+    assert_eq!(images.bytes, images.get(copies[1].0).bytes);
+    assert!(row(&mut images, 0));
+    images.drop_tables(copies[0].0, images.bytes - 1);
+    let is_closed = |at: usize| matches!(images.get(copies[at].0).tables, Tables::Closed);
+    assert!(is_closed(1) && is_closed(2) && !is_closed(0));
+    std::fs::write(&copies[2].1, b"another file").expect("written");
+    assert!(row(&mut images, 1) && !row(&mut images, 2));
+    images.begin_epoch([copies[1].0].into_iter());
+    assert_eq!(images.bytes, images.get(copies[1].0).bytes);
+    assert_eq!((images.known.len(), images.free.len()), (1, 2));
+}
+
+#[test]
+fn an_epoch_forgets_what_is_not_mapped() {
+    let mut images = Images::default();
+    let anon = mmap(b"//anon", Identity::default());
+    let made: Vec<_> =
+        (0..NEW_MAX as u64).map(|serial| images.of_mapping(&anon, serial).0).collect();
+    assert!(images.is_full());
+    images.begin_epoch([made[5], made[7], made[5]].into_iter());
+    assert!(!images.is_full());
+    assert_eq!(images.get(made[7]).owner, Some((std::process::id(), 7)));
+    assert_eq!(images.of_mapping(&anon, 7).0, made[7]);
+    let again = images.of_mapping(&anon, 8).0;
+    assert!(again != made[7] && (again as usize) < NEW_MAX, "places are used again");
+    assert_eq!(images.get(again).owner, Some((std::process::id(), 8)));
+    assert_eq!(images.images.len(), NEW_MAX);
+}
+
+#[test]
+fn anonymous_memory_belongs_to_its_process_and_counts_addresses() {
+    let mut images = Images::default();
+    let anon = mmap(b"//anon", Identity::default());
+    let (first, offset) = images.of_mapping(&anon, 1);
+    assert_eq!(offset, 0x4000);
+    assert_ne!(images.of_mapping(&anon, 2).0, first);
+    assert_eq!(
+        (images.get(first).path.as_slice(), images.get(first).owner),
+        (&b"[anon]"[..], Some((std::process::id(), 1)))
+    );
+}
+
+#[test]
+fn the_vdso_can_be_unwound() {
+    let mut images = Images::default();
+    let (vdso, _) = images.of_mapping(&mmap(b"[vdso]", Identity::default()), 1);
+    let image = images.get(vdso);
+    assert!(matches!(image.tables, Tables::Read(Some(_))), "{image:?}");
+    assert!(!image.build_id.is_empty());
+}
+
+#[test]
+fn the_range_of_a_name_is_found() {
+    let maps = "7f-80 r-xp 0 0 0\n7ffd0-7ffd2 r-xp 00000000 00:00 0    [vdso]\n";
+    assert_eq!(named_range(maps, "[vdso]"), Some((0x7ffd0, 0x7ffd2)));
+    assert_eq!(named_range(maps, "[none]"), None);
+}
