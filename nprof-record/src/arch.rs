@@ -27,6 +27,8 @@ mod x86_64 {
     pub(crate) const NUMBERS: [u16; COUNT] =
         [0, 3, 2, 1, 4, 5, 6, 7, 16, 8, 9, 10, 11, 12, 13, 14, 15];
 
+    /// The instruction that calls the kernel.
+    pub(crate) const SYSTEM_CALL: [u8; 2] = [0x0f, 0x05];
     /// `mov $15,%rax; syscall`: what a signal handler returns to, in every C library.
     pub(crate) const SIGNAL_RETURN: [u8; 9] = [0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05];
     /// Where above the stack pointer the kernel saved the registers of what a signal

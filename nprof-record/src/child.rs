@@ -8,6 +8,7 @@ use std::os::unix::ffi::OsStringExt;
 
 use anyhow::Context;
 
+use crate::refusal;
 use crate::sys::{self, Exit, Signals, Usage};
 
 /// The command, forked and waiting to execute.
@@ -34,8 +35,9 @@ impl Waiting {
             .iter()
             .map(|word| CString::new(word.clone().into_vec()))
             .collect::<Result<_, _>>()?;
-        let (gate, opener) = io::pipe().context("cannot make a pipe")?;
-        let (report, reporter) = io::pipe().context("cannot make a pipe")?;
+        let pipe = || io::pipe().map_err(|error| refusal::explained("cannot make a pipe", &error));
+        let (gate, opener) = pipe()?;
+        let (report, reporter) = pipe()?;
         let start = sys::Start {
             words: &words,
             output_to_error,

@@ -10,13 +10,14 @@ use std::fs::File;
 use std::io::Cursor;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::rc::Rc;
 
 use nprof_format::ImageKind;
 use object::ReadCache;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::arch;
-use crate::cfi::Cfi;
+use crate::cfi::{Cfi, Row};
 use crate::elf::{self, Elf};
 use crate::mapped_file;
 use crate::maps::{ImageIndex, Maps};
@@ -194,9 +195,12 @@ impl Images {
         };
         let look = match look {
             Some(row) => Look::Row(row),
-            None if is_entry => Look::Entry,
-            None if image.is_signal_return(offset) => Look::SignalReturn,
-            None => Look::NoTable,
+            None => match image.row_of_system_call(offset, address) {
+                Some(row) => Look::Row(row),
+                None if is_entry => Look::Entry,
+                None if image.is_signal_return(offset) => Look::SignalReturn,
+                None => Look::NoTable,
+            },
         };
         self.uses += 1;
         image.used = self.uses;
@@ -273,6 +277,20 @@ impl Image {
             _ => 0,
         };
         cfi + self.signal_returns.capacity() * size_of::<(u64, bool, u8)>()
+    }
+
+    /// The rule behind a system call whose function's table ends just before it: where one makes
+    /// a thread, the new one goes its own way from there (clone and clone3 of glibc). What called
+    /// it is where it was before.
+    fn row_of_system_call(&mut self, offset: u64, address: u64) -> Option<Rc<Row>> {
+        let length = arch::SYSTEM_CALL.len() as u64;
+        let Tables::Read(Some(cfi)) = &mut self.tables else { return None };
+        let row = cfi.row(address.checked_sub(length + 1)?)?;
+        let mut code = [0; arch::SYSTEM_CALL.len()];
+        let (path, inode) = self.file.as_ref()?;
+        let file = mapped_file::open_same(path, *inode)?;
+        file.read_exact_at(&mut code, offset.checked_sub(length)?).ok()?;
+        (code == arch::SYSTEM_CALL).then_some(row)
     }
 
     /// Whether the code at `offset` is the one signal handlers return to. The offset may be of an

@@ -55,7 +55,11 @@ impl Destination {
     ///
     /// As [`Destination::choose`].
     pub(crate) fn for_option(option: Option<&Path>) -> Result<Self, &'static str> {
-        Self::choose(option, io::stdout().is_terminal())
+        let destination = Self::choose(option, io::stdout().is_terminal())?;
+        if destination == Self::Stdout && sys::was_closed(1) {
+            return Err("standard output is closed; give a file with -o");
+        }
+        Ok(destination)
     }
 
     /// The file's name, where it was not the user who chose it.

@@ -20,8 +20,8 @@ pub(crate) struct Plt {
 
 impl Plt {
     /// The sections that hold such tables, and whether their first entry is special.
-    pub(crate) const SECTIONS: [(&'static [u8], bool); 3] =
-        [(b".plt", true), (b".plt.sec", false), (b".plt.got", false)];
+    pub(crate) const SECTIONS: [(&'static [u8], bool); 4] =
+        [(b".plt", true), (b".plt.sec", false), (b".plt.got", false), (b".iplt", false)];
 
     /// The rule at an image address; `None` when it is not in here.
     pub(crate) fn row(&self, address: u64) -> Option<Row> {

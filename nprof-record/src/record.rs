@@ -134,7 +134,7 @@ impl Recording {
             progress.meter = self.meter(before);
             progress.begun = true;
         }
-        let mut timeout = TIMEOUT;
+        let mut timeout = TIMEOUT_SIDE;
         let reason = loop {
             self.sources.wait(&self.signals, timeout)?;
             self.subject.attend(&self.signals);

@@ -1,5 +1,7 @@
 //! What it means when the kernel does not open an event, and what to do about it. Pure.
 
+use std::io;
+
 /// An event could not be opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
@@ -43,7 +45,7 @@ pub(crate) fn describe(errno: i32) -> String {
         libc::E2BIG => "this kernel is too old to know what was asked",
         libc::EFAULT => "the kernel cannot read what is to be probed",
         ENOTSUPP => "the instruction there cannot be probed",
-        errno => return std::io::Error::from_raw_os_error(errno).to_string(),
+        errno => return io::Error::from_raw_os_error(errno).to_string(),
     };
     meaning.to_owned()
 }
@@ -61,7 +63,7 @@ fn remedy(errno: i32, paranoid: Option<i32>) -> Option<String> {
             "run as root or with CAP_PERFMON; in a container, its seccomp profile must allow \
              perf_event_open"
         }
-        (libc::EMFILE, _) => "raise the limit, as with `ulimit -n 65536`",
+        (libc::EMFILE, _) => "raise the limit of this process, as with `ulimit -n 65536`",
         (libc::ENFILE, _) => "raise `sysctl fs.file-max`",
         (libc::ENOSPC, _) => "end other profilers or debuggers",
         (libc::EBUSY, _) => {
@@ -78,6 +80,12 @@ pub(crate) fn in_words(errno: i32, paranoid: Option<i32>) -> String {
         Some(remedy) => format!("{}: {remedy}", describe(errno)),
         None => describe(errno),
     }
+}
+
+/// What could not be done, why, and what to do where that is known.
+pub(crate) fn explained(what: &str, error: &io::Error) -> anyhow::Error {
+    let why = error.raw_os_error().map(|errno| in_words(errno, None));
+    anyhow::anyhow!("{what}: {}", why.unwrap_or_else(|| error.to_string()))
 }
 
 impl Refusal {

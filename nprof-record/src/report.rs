@@ -186,6 +186,10 @@ impl Run<'_> {
         Ok(self.conclude(&subject, recorded, pid))
     }
 
+    fn is_delayed(&self) -> bool {
+        self.args.times().delay.is_some()
+    }
+
     /// Opens the events, for `whom` where not for all CPUs, and the output.
     fn prepare(&self, whom: Whom<'_>, pid: u32) -> anyhow::Result<(Sources, Opened)> {
         let reach = self.plan.common.reach;
@@ -204,7 +208,9 @@ impl Run<'_> {
         };
         // What is inherited by a command begins by itself when it executes.
         if reach != Reach::Task || !matches!(self.target, Target::Command(_)) {
-            let samples = self.args.times().delay.is_none();
+            // Processes are to be known before there are samples of them: to read of thousands of
+            // threads takes long enough to fill a ring.
+            let samples = !self.is_delayed() && !matches!(self.target, Target::Processes(_));
             sources.enable(samples).context("cannot enable an event")?;
         }
         Ok((sources, output))
@@ -227,6 +233,9 @@ impl Run<'_> {
             for &pid in pids {
                 procfs::threads(pid).into_iter().for_each(|tid| converter.adopt(pid, tid));
                 converter.read_maps(pid);
+            }
+            if !self.is_delayed() {
+                sources.enable(true).context("cannot enable an event")?;
             }
         }
         let recording = Recording {

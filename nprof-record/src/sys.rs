@@ -5,6 +5,7 @@
 //! ring that can only be read or advanced.
 #![allow(unsafe_code)]
 
+mod inherited;
 mod mount;
 mod perf;
 mod process;
@@ -15,6 +16,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
+pub(crate) use inherited::was_closed;
 pub(crate) use mount::detached_tracefs;
 pub(crate) use perf::{Ring, Whose, disable, enable, event_id, perf_event_open, share_ring};
 pub(crate) use process::{

@@ -11,7 +11,7 @@ use crate::args::{Args, ScopeArg};
 use crate::cgroup;
 use crate::host;
 use crate::meter::Measured;
-use crate::procfs;
+use crate::procfs::{self, Stat};
 use crate::session::Reach;
 
 /// Whom to record.
@@ -53,6 +53,9 @@ impl Target {
             let Some(process) = procfs::process_of(pid) else {
                 bail!("there is no process {pid} (in this pid namespace)");
             };
+            if Stat::of(process).is_some_and(|stat| stat.ended) {
+                bail!("process {pid} has ended, only its parent has not asked for its status yet");
+            }
             if !pids.contains(&process) {
                 pids.push(process);
             }

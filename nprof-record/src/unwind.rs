@@ -214,7 +214,7 @@ fn step_by_row(registers: &Registers, stack: Stack<'_>, row: &Row) -> Step {
     }
     let mut caller = caller_by_row(registers, stack, row)?;
     let cfa = cfa(registers, stack, row)?;
-    let ip = restore(arch::IP, &row.return_address, cfa, registers, stack)?;
+    let ip = restore(arch::IP, &row.return_address, cfa, row.signal, registers, stack)?;
     if ip == 0 {
         return Ok(None);
     }
@@ -249,7 +249,7 @@ fn caller_by_row(registers: &Registers, stack: Stack<'_>, row: &Row) -> Result<R
     }
     caller.set(arch::SP, cfa);
     for (register, saved) in &row.registers {
-        match restore(*register, saved, cfa, registers, stack) {
+        match restore(*register, saved, cfa, row.signal, registers, stack) {
             Ok(value) => caller.set(*register, value),
             // Without the register the walk may well go on: most rules need the stack pointer
             // only. In an epilogue it may have been popped, below the stack pointer.
@@ -264,6 +264,7 @@ fn restore(
     register: u16,
     saved: &Saved,
     cfa: u64,
+    signal: bool,
     registers: &Registers,
     stack: Stack<'_>,
 ) -> Result<u64, Mark> {
@@ -273,7 +274,16 @@ fn restore(
         Saved::At(offset) => stack.read(cfa.wrapping_add_signed(*offset)),
         Saved::Is(offset) => Ok(cfa.wrapping_add_signed(*offset)),
         Saved::Register(other) => registers.get(*other),
-        Saved::AtExpression(code) => stack.read(evaluate(code, Some(cfa), registers, stack)?),
+        Saved::AtExpression(code) => {
+            let slot = evaluate(code, Some(cfa), registers, stack)?;
+            // In the epilogue of a realigned frame gcc's rule goes by a register that was popped
+            // already, and so leads into the caller's frame, where only what a signal's frame
+            // saved may be.
+            if !signal && slot >= cfa {
+                return Err(Mark::Frame);
+            }
+            stack.read(slot)
+        }
         Saved::IsExpression(code) => evaluate(code, Some(cfa), registers, stack),
     }
 }

@@ -229,11 +229,38 @@ fn stacks_fall_back_to_frame_pointers_only_when_the_choice_is_ours() {
 }
 
 #[test]
-fn the_only_refusal_of_a_kernel_without_perf_events_is_the_last() {
-    for errno in [libc::ENOSYS, libc::EACCES, libc::EPERM, libc::EMFILE, libc::ENOMEM] {
+fn every_refusal_names_what_helps_least() {
+    for (errno, paranoid, named) in [
+        (libc::ENOSYS, 2, "CONFIG_PERF_EVENTS"),
+        (libc::EACCES, 3, "sysctl kernel.perf_event_paranoid=1"),
+        (libc::EPERM, 2, "CAP_PERFMON"),
+        // What is denied though the setting allows it, a container's filter denies.
+        (libc::EPERM, -1, "seccomp profile must allow perf_event_open"),
+        (libc::EACCES, 1, "seccomp"),
+        (libc::EMFILE, 2, "ulimit -n"),
+        (libc::ENFILE, 2, "sysctl fs.file-max"),
+        (libc::ENOMEM, 2, "no memory"),
+        (libc::EBUSY, 2, "kernel.nmi_watchdog"),
+        (libc::ENOSPC, 2, "end other profilers"),
+    ] {
         let refusal = planned(&default_request(), |_, _| errno).expect_err("refused");
         assert_eq!(refusal.errno, errno);
-        assert!(refusal.explain(Some(4)).contains("nprof.clk_unhalted"));
+        let explained = refusal.explain(Some(paranoid));
+        assert!(explained.contains("nprof.clk_unhalted"), "{explained}");
+        assert!(explained.contains(named) && !explained.contains('\n'), "{explained}");
+    }
+}
+
+#[test]
+fn what_is_no_matter_of_rights_is_not_tried_in_other_ways() {
+    for errno in [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::ENOSYS] {
+        let reached = std::cell::Cell::new(0);
+        let count = |_: &perf_event_attr, reach| {
+            reached.set(reached.get() + u32::from(reach == Reach::Task));
+            errno
+        };
+        assert_eq!(planned(&clock_request(), count).expect_err("refused").errno, errno);
+        assert_eq!(reached.get(), 0, "less would be recorded than there are rights to");
     }
 }
 

@@ -14,6 +14,7 @@ use crate::event::Encoding;
 use crate::host;
 use crate::order::Order;
 use crate::procfs;
+use crate::refusal;
 use crate::ring::Layout;
 use crate::session::{self, Perf, Plan, Reach};
 use crate::sys::{self, Ring, Whose};
@@ -29,7 +30,7 @@ const SIDE_RING_TASK: usize = 64 << 10;
 const WATERMARK_SIDE: u32 = 8 << 10;
 
 /// How full a ring gets at most before we are woken, bytes.
-const WATERMARK_MAX: usize = 4 << 20;
+const WATERMARK_MAX: usize = 1 << 20;
 
 /// Opens events for real.
 #[derive(Debug)]
@@ -270,9 +271,6 @@ fn open_event(attr: &perf_event_attr, whose: Whose<'_>, cpu: u32) -> anyhow::Res
         Ok(event) => Ok(Some(event)),
         Err(error) => match error.raw_os_error() {
             Some(libc::ENODEV | libc::ESRCH) => Ok(None),
-            Some(libc::EMFILE) => Err(error).context(
-                "cannot open an event on every CPU: raise the limit of open files (`ulimit -n`)",
-            ),
             Some(libc::EACCES | libc::EPERM) if let Whose::Task(tid) = whose => Err(error)
                 .with_context(|| {
                     format!(
@@ -280,7 +278,7 @@ fn open_event(attr: &perf_event_attr, whose: Whose<'_>, cpu: u32) -> anyhow::Res
                          CAP_PERFMON and CAP_SYS_PTRACE"
                     )
                 }),
-            _ => Err(error).with_context(|| format!("cannot open an event on CPU {cpu}")),
+            _ => Err(refusal::explained(&format!("cannot open an event on CPU {cpu}"), &error)),
         },
     }
 }

@@ -4,7 +4,7 @@ use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use super::{Signals, check};
+use super::{Signals, check, inherited};
 
 /// Raises the number of descriptors this process may open to its hard limit, and tells the limit
 /// there was before, to be given back to the command.
@@ -169,13 +169,10 @@ pub(crate) fn fork_waiting(start: &Start<'_>) -> io::Result<i32> {
         if pid != 0 {
             return Ok(pid);
         }
-        libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+        inherited::give_back(start.output_to_error);
         libc::sigprocmask(libc::SIG_SETMASK, &raw const start.signals.before, std::ptr::null_mut());
         if let Some(limit) = &start.descriptors {
             libc::setrlimit(libc::RLIMIT_NOFILE, limit);
-        }
-        if start.output_to_error {
-            libc::dup2(2, 1);
         }
         // With our copy of the gate's other end closed, a recorder that is gone reads as its end.
         libc::close(start.gate_opener.as_raw_fd());

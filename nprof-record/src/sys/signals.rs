@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 
 use super::check;
+use super::inherited::was_ignored;
 
 /// Sends a signal; a process that is gone is none of our business.
 pub(crate) fn kill(pid: i32, signal: i32) {
@@ -30,7 +31,7 @@ pub(crate) struct Signal {
 }
 
 impl Signals {
-    /// Blocks SIGCHLD, SIGINT, SIGTERM and SIGHUP, to be read from here instead.
+    /// Blocks SIGCHLD, SIGINT, SIGQUIT, SIGTERM and SIGHUP, to be read from here instead.
     ///
     /// # Errors
     ///
@@ -42,7 +43,8 @@ impl Signals {
             let mut set: libc::sigset_t = std::mem::zeroed();
             let mut before: libc::sigset_t = std::mem::zeroed();
             libc::sigemptyset(&raw mut set);
-            for signal in [libc::SIGCHLD, libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+            for signal in [libc::SIGCHLD, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP]
+            {
                 libc::sigaddset(&raw mut set, signal);
             }
             // Were it ignored, children would vanish without leaving their status.
@@ -59,8 +61,24 @@ impl Signals {
         self.file.as_raw_fd()
     }
 
-    /// The next signal that came, if one did.
+    /// The next signal that came, if one did. Those that were ignored when we were started, as
+    /// nohup(1) does it, go on being ignored. But shells start what is to run in the background
+    /// with SIGINT and SIGQUIT ignored, and scripts end such a recording by sending one.
     pub(crate) fn next(&self) -> Option<Signal> {
+        loop {
+            let signal = self.read()?;
+            let is_meant = match signal.number {
+                libc::SIGCHLD => true,
+                libc::SIGINT | libc::SIGQUIT => signal.sent || !was_ignored(signal.number),
+                number => !was_ignored(number),
+            };
+            if is_meant {
+                return Some(signal);
+            }
+        }
+    }
+
+    fn read(&self) -> Option<Signal> {
         const SIZE: usize = size_of::<libc::signalfd_siginfo>();
         let mut bytes = [0u8; SIZE];
         let got = io::Read::read(&mut &self.file, &mut bytes).ok()?;

@@ -7,5 +7,7 @@ mod command;
 mod deep;
 mod events;
 mod jit;
+mod manners;
+mod odd;
 mod stacks;
 mod support;

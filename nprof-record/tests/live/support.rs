@@ -72,7 +72,7 @@ pub(crate) struct Seen {
     pub(crate) weight: u64,
     pub(crate) mark: Mark,
     pub(crate) frames: Frames,
-    /// The offsets of the frames in their images.
+    /// Where in its image each frame is: in the instruction, or in the call it returns from.
     pub(crate) offsets: Vec<u64>,
 }
 
@@ -177,7 +177,7 @@ fn frames(tables: &Tables, mut node: NodeId) -> (Frames, Vec<u64>, Mark) {
                     .image(entry.image)
                     .map_or(&b"?"[..], |image| tables.names.get(image.name));
                 frames.push((String::from_utf8_lossy(image).into_owned(), entry.kernel));
-                offsets.push(entry.offset);
+                offsets.push(entry.offset.wrapping_sub(u64::from(entry.return_address)));
             }
             other => mark = other,
         }
