@@ -64,7 +64,8 @@ impl Found {
         add(&mut self.recursive, evaluations >= 3);
         add(&mut self.in_library, images.iter().any(|image| image == "libquery.so"));
         let nowhere = images.iter().zip(&lines).zip(&functions).any(|((image, line), function)| {
-            image == "libquery.so" && !line.contains(".cpp:") && !line.contains("/c++/")
+            let has_line = [".cpp:", ".hpp:", "/c++/"].iter().any(|file| line.contains(file));
+            image == "libquery.so" && !has_line
                 || image == "demo" && function == "main" && !line.contains("main.cpp:")
         });
         add(&mut self.no_line, nowhere);
