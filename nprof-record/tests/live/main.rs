@@ -10,4 +10,5 @@ mod jit;
 mod manners;
 mod odd;
 mod stacks;
+mod storms;
 mod support;

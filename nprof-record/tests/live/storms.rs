@@ -1,0 +1,219 @@
+//! Many processes, many threads, many recorders at once, and single system calls: nothing of them
+//! is missed, and what cannot be had is named.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::io::Read;
+use std::process::{Command, Output, Stdio};
+
+use crate::manners::{RECORDER, recorded};
+use crate::support::{Directory, Stream, complaint, may_record, record, recorder};
+use nprof_format::Verdict;
+
+/// Whether everything can be sampled here.
+fn is_privileged(output: &Output) -> bool {
+    !complaint(output).contains("not privileged")
+}
+
+#[test]
+fn nothing_of_many_short_processes_is_missed() {
+    if !may_record() {
+        return;
+    }
+    let directory = Directory::new("storm");
+    let one_by_one = ["sh", "-c", "i=0; while [ $i -lt 600 ]; do /bin/true; i=$((i+1)); done"];
+    let (output, stream) = recorded(&directory, &[], &one_by_one);
+    assert_eq!(stream.executed.iter().filter(|name| *name == "true").count(), 600);
+    if is_privileged(&output) {
+        assert!(stream.coverage() >= 0.93, "{}", complaint(&output));
+    }
+    let few = stream.end.and_then(|end| end.recorder_bytes).expect("known");
+    let at_once = ["sh", "-c", "seq 3000 | xargs -P8 -n1 /bin/true"];
+    let (output, stream) = recorded(&directory, &[], &at_once);
+    assert_eq!(stream.executed.iter().filter(|name| *name == "true").count(), 3000);
+    assert_eq!((stream.tasks, stream.exits.len()), (3003, 3003));
+    assert!(!complaint(&output).contains("were lost"), "{}", complaint(&output));
+    if is_privileged(&output) {
+        assert!(stream.coverage() >= 0.93, "{}", complaint(&output));
+    }
+    // What has ended is forgotten.
+    let many = stream.end.and_then(|end| end.recorder_bytes).expect("known");
+    assert!(many < few + (2 << 20), "{few} bytes for 600 processes, {many} for 3000");
+}
+
+#[test]
+fn every_process_of_a_build_is_named() {
+    if !may_record() || Command::new("make").arg("-v").output().is_err() {
+        return;
+    }
+    let directory = Directory::new("build");
+    let (mut objects, mut calls) = (String::new(), String::new());
+    for unit in 0..16 {
+        let source =
+            format!("#include <stdio.h>\nint f{unit}(int x) {{ return printf(\"%d\", x); }}\n");
+        fs::write(directory.path(&format!("f{unit}.c")), source).expect("written");
+        let _ = write!(objects, " f{unit}.o");
+        let _ = writeln!(calls, "int f{unit}(int);");
+    }
+    fs::write(directory.path("main.c"), format!("{calls}int main(void) {{ return f0(1); }}\n"))
+        .expect("written");
+    let rules =
+        format!("all: main.o{objects}\n\tgcc -o all main.o{objects}\n%.o: %.c\n\tgcc -O1 -c $<\n");
+    fs::write(directory.path("Makefile"), rules).expect("written");
+    let make = ["make", "-s", "-j2", "-C", &directory.path(".")];
+    let (output, stream) = recorded(&directory, &[], &make);
+    if !output.status.success() {
+        eprintln!("SKIPPED: {}", complaint(&output));
+        return;
+    }
+    let mut names = BTreeMap::<&str, usize>::new();
+    for name in &stream.executed {
+        *names.entry(name).or_default() += 1;
+    }
+    let right = [("as", 17), ("cc1", 17), ("collect2", 1), ("gcc", 18), ("ld", 1), ("make", 1)];
+    assert_eq!(names, BTreeMap::from(right));
+    assert_eq!(stream.exits.len(), stream.tasks);
+    if is_privileged(&output) {
+        assert!(stream.coverage() >= 0.95, "{}", complaint(&output));
+    }
+}
+
+#[test]
+fn a_hundred_recorders_at_once_do_not_disturb_each_other() {
+    if !may_record() {
+        return;
+    }
+    let directory = Directory::new("hundred");
+    let start = |number: u32| {
+        let file = directory.path(&number.to_string());
+        let words = ["-q", "-F", "99", "-o", &file, "--", "sh", "-c", "exit 3"];
+        (recorder(&words).stderr(Stdio::piped()).spawn().expect("it runs"), file)
+    };
+    let started: Vec<_> = (0..100).map(start).collect();
+    let mut complete = 0;
+    for (child, file) in started {
+        let output = child.wait_with_output().expect("it ends");
+        match output.status.code() {
+            Some(3) => {
+                assert_eq!(Stream::of_file(&file).verdict, Verdict::Complete);
+                complete += 1;
+            }
+            Some(125) => {
+                let complaint = complaint(&output);
+                assert!(complaint.contains("ulimit"), "it names what is scarce: {complaint}");
+            }
+            other => panic!("{other:?}: {}", complaint(&output)),
+        }
+    }
+    assert!(complete > 10, "{complete}");
+}
+
+#[test]
+fn who_cannot_be_attached_to_is_named() {
+    if !may_record() {
+        return;
+    }
+    // Nobody asks for its status yet.
+    let mut ended = Command::new("true").spawn().expect("it runs");
+    let pid = ended.id();
+    while !fs::read_to_string(format!("/proc/{pid}/stat")).expect("it is there").contains(") Z") {
+        std::thread::yield_now();
+    }
+    let output = record(&["-o", "-", "-p", &pid.to_string()]);
+    assert_eq!(output.status.code(), Some(125));
+    let complaint_of = complaint(&output);
+    assert!(complaint_of.contains(&format!("process {pid} has ended")), "{complaint_of}");
+    ended.wait().expect("it ended");
+    // One of the kernel's own threads has no code of its own to look for.
+    if fs::read_to_string("/proc/2/comm").is_ok_and(|name| name.trim() == "kthreadd") {
+        let output = record(&["-o", "-", "-d", "0.05", "-p", "2"]);
+        assert_eq!(
+            Stream::read(&output.stdout).verdict,
+            Verdict::Complete,
+            "{}",
+            complaint(&output)
+        );
+    }
+}
+
+/// A program with so many threads, that says `ready` and ends with its input.
+const THREADS: &str = "
+#include <pthread.h>\n#include <stdio.h>\n#include <stdlib.h>\n#include <unistd.h>
+void *thread(void *p) { pause(); return p; }
+int main(int count, char **words) {
+    pthread_t made; pthread_attr_t small; char end;
+    pthread_attr_init(&small); pthread_attr_setstacksize(&small, 16384);
+    for (int i = 1; i < atoi(words[1]); i++) if (pthread_create(&made, &small, thread, 0)) return 1;
+    puts(\"ready\"); fflush(stdout); return read(0, &end, 1) < 0;
+}";
+
+#[test]
+fn thousands_of_threads_are_attached_to_without_loss() {
+    if !may_record() {
+        return;
+    }
+    let directory = Directory::new("thousands");
+    let Some(program) = directory.compile("gcc", THREADS, &["-O1", "-pthread"]) else { return };
+    let mut threads = Command::new(&program)
+        .arg("2000")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("it runs");
+    let mut ready = [0; 6];
+    threads.stdout.as_mut().expect("piped").read_exact(&mut ready).expect("all run");
+    let pid = threads.id().to_string();
+    let output = record(&["-o", "-", "-d", "0.2", "-p", &pid]);
+    if is_privileged(&output) {
+        let stream = Stream::read(&output.stdout);
+        assert_eq!(stream.tasks, 2000);
+        let end = stream.end.expect("an end");
+        assert_eq!(end.lost, 0, "{}", complaint(&output));
+        assert!(end.recorder_bytes.expect("known") < 24 << 20, "{}", complaint(&output));
+    }
+
+    // Who may not sample all has to open an event of each thread.
+    let nobody = ["--reuid=65534", "--regid=65534", "--clear-groups"];
+    let script = format!("ulimit -n 16; exec {RECORDER} -q -o - -d 0.05 -p {pid}");
+    let limited = Command::new("setpriv").args(nobody).args(["sh", "-c", &script]).output();
+    if let Ok(output) = limited.as_ref().map_err(|_| eprintln!("SKIPPED: there is no setpriv")) {
+        assert_eq!(output.status.code(), Some(125));
+        assert!(output.stdout.is_empty());
+    }
+    drop(threads.stdin.take());
+    threads.wait().expect("it ends");
+}
+
+#[test]
+fn few_descriptors_are_named_with_the_limit() {
+    let script = format!("ulimit -n 5; exec {RECORDER} -q -o /dev/null -- true");
+    let output = Command::new("sh").args(["-c", &script]).output().expect("it runs");
+    assert_eq!(output.status.code(), Some(125));
+    assert!(complaint(&output).contains("ulimit -n"), "{}", complaint(&output));
+    assert_eq!(complaint(&output).lines().count(), 1, "{}", complaint(&output));
+}
+
+#[test]
+fn every_single_system_call_is_a_sample() {
+    let directory = Directory::new("writes");
+    let script = "for i in 1 2 3 4 5 6 7 8 9; do echo $i; /bin/echo x; done | cat | cat >/dev/null";
+    // The shell's lines are written one by one whoever looks on.
+    let script = script.replace(" | cat | cat", "");
+    let counted = directory.path("counted");
+    let words = ["-f", "-c", "-e", "trace=write", "-o", &counted, "sh", "-c", &script];
+    if Command::new("strace").args(words).output().is_err() {
+        return eprintln!("SKIPPED: there is no strace");
+    }
+    let event = ["-e", "syscalls:sys_enter_write:1"];
+    let output = record(&[&event[..], &["-o", "/dev/null", "true"]].concat());
+    if !output.status.success() {
+        return eprintln!("SKIPPED: {}", complaint(&output));
+    }
+    let counted = fs::read_to_string(counted).expect("strace says it");
+    let line = counted.lines().find(|line| line.ends_with(" write")).expect("calls");
+    let calls: usize = line.split_whitespace().nth(3).expect("a number").parse().expect("one");
+    let (_, stream) = recorded(&directory, &event, &["sh", "-c", &script]);
+    assert_eq!((stream.samples.len(), calls), (calls, 18));
+    assert!(stream.samples.iter().all(|sample| sample.weight == 1 && sample.frames.len() > 4));
+}
