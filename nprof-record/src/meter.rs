@@ -88,7 +88,9 @@ impl Meter {
             processes: FxHashMap::default(),
             ended: 0,
         };
-        let followed: Vec<u32> = processes.collect();
+        // CPUs and groups are measured as a whole.
+        let is_by_process = meter.measured == Measured::Processes;
+        let followed: Vec<u32> = processes.filter(|_| is_by_process).collect();
         for &pid in &followed {
             meter.note(pid, true);
         }
