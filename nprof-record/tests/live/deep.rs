@@ -197,7 +197,7 @@ const WIDE: &str = "
     long spin(long n) { for (long i = 0; i < n; i++) sink += i; return 0; }
     long shallow(int n) { volatile long a[96]; a[0] = n; return n ? shallow(n - 1) + a[0] : spin(20000); }
     long wide(void) { volatile char a[500000]; for (int i = 0; i < 500000; i += 1000) a[i] = 1;
-        for (int i = 0; i < 20000; i++) sink += shallow(rand() % 200) + a[0]; return a[1]; }
+        for (int i = 0; i < 60000; i++) sink += shallow(rand() % 200) + a[0]; return a[1]; }
     int main() { return wide() == 1; }";
 
 #[test]
@@ -215,7 +215,8 @@ fn what_is_beyond_the_kernels_copy_is_copied() {
         assert!(output.status.success(), "{}", complaint(&output));
         let stream = Stream::of_file(&file);
         assert!(stream.samples.len() > 20 && stream.stitched == 0, "{}", complaint(&output));
-        assert!(stream.complete() >= 0.97, "{}", complaint(&output));
+        // Until the recorder has seen how wide it is, every sample takes much room.
+        assert!(stream.complete() >= 0.9, "{}", complaint(&output));
         for sample in stream.samples.iter().filter(|sample| sample.mark == Mark::None) {
             let stack = functions.on_stack(sample);
             if stack.contains(&"shallow") {
