@@ -3,6 +3,9 @@
 //! A thin layer over addr2line's context. Units are read when an address first falls into
 //! them. Pure over the bytes of the sections.
 
+#[allow(dead_code)] // taken into use with the engine
+mod sections;
+
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -13,6 +16,9 @@ use gimli::{DebugInfoOffset, EndianReader, Reader, RunTimeEndian, UnitOffset};
 
 use crate::demangle::is_mangled;
 use crate::scopes::Scopes;
+
+#[allow(unused_imports, dead_code)] // taken into use with the engine
+pub(crate) use sections::{DebugFile, DebugFiles, Section, SplitUnit};
 
 type Bytes = EndianReader<RunTimeEndian, Rc<[u8]>>;
 
