@@ -144,7 +144,7 @@ impl Catalog {
         let mut resolution = self.look_up(slot, place);
         if let Some(start) = resolution.start.filter(|_| resolution.calls.is_empty()) {
             // One name for all places of the function, in the way of a place without a name.
-            let function = Some(place_name(&self.slots[slot].recorded.path, start));
+            let function = Some(place_name(&self.slots[slot].recorded.path, start).into());
             resolution.calls.push(Call { function, ..Call::default() });
         }
         let lines = resolution.calls.iter().map(|call| named_line(&mut self.names, call));
@@ -165,7 +165,7 @@ impl Catalog {
         };
         match guarded(|| resolve(image, place, detail)) {
             Ok(resolution) => {
-                if let Some(trouble) = resolution.trouble {
+                if let Some(trouble) = &resolution.trouble {
                     slot.note(trouble.to_string());
                 }
                 resolution

@@ -15,7 +15,7 @@ use nprof_format::{ImageKind, Status};
 use object::read::{CompressedData, CompressionFormat};
 use object::{ReadCache, elf};
 
-use crate::dwarf::Dwarf;
+use crate::dwarf::{DebugFile, DebugFiles, Dwarf, Section as DebugSection, SplitUnit};
 use crate::elf::{Headers, Packing, Section};
 use crate::extents::Extents;
 use crate::plt;
@@ -332,16 +332,54 @@ fn checksum(mut file: &File) -> std::io::Result<u32> {
     }
 }
 
-fn load_dwarf(file: &ElfFile) -> anyhow::Result<Dwarf> {
-    let little_endian = file.headers.endian == object::Endianness::Little;
-    Dwarf::load(little_endian, |name| {
+/// A file by itself.
+#[derive(Clone)]
+struct Alone {
+    file: Rc<File>,
+    headers: Headers,
+}
+
+impl DebugFile for Alone {
+    fn is_little_endian(&self) -> bool {
+        self.headers.endian == object::Endianness::Little
+    }
+
+    fn section(&self, name: &str) -> anyhow::Result<DebugSection> {
         let old = name.replacen(".debug_", ".zdebug_", 1);
-        let section = file.headers.section(name.as_bytes());
-        match section.or_else(|| file.headers.section(old.as_bytes())) {
-            Some(section) => contents(&file.file, section).with_context(|| name.to_owned()),
-            None => Ok(Rc::default()),
+        let section = self.headers.section(name.as_bytes());
+        let section = section.or_else(|| self.headers.section(old.as_bytes()));
+        let Some(section) = section else { return Ok(DebugSection::default()) };
+        if section.packing != Packing::None {
+            return contents(&self.file, section).map(DebugSection::Memory);
         }
-    })
+        let start = section.offset.unwrap_or_default();
+        let end = start.checked_add(section.size).context("it lies outside of the file")?;
+        ensure!(end <= self.file.metadata()?.len(), "it lies outside of the file");
+        Ok(DebugSection::File { file: Rc::clone(&self.file), start, size: section.size })
+    }
+}
+
+impl DebugFiles for Alone {
+    fn main(&self) -> Box<dyn DebugFile> {
+        Box::new(self.clone())
+    }
+
+    fn supplementary(&self) -> Option<Box<dyn DebugFile>> {
+        None
+    }
+
+    fn package(&self) -> Option<Box<dyn DebugFile>> {
+        None
+    }
+
+    fn split(&self, _: &SplitUnit) -> Option<Box<dyn DebugFile>> {
+        None
+    }
+}
+
+fn load_dwarf(file: &ElfFile) -> anyhow::Result<Dwarf> {
+    let alone = Alone { file: Rc::new(file.file.try_clone()?), headers: file.headers.clone() };
+    Dwarf::load(Box::new(alone)).map_err(|fault| anyhow::anyhow!("{fault}"))
 }
 
 /// A section's bytes, unpacked.

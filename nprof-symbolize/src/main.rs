@@ -19,7 +19,6 @@ mod names;
 mod plt;
 mod resolve;
 mod run;
-mod scopes;
 mod summary;
 mod symbols;
 

@@ -193,5 +193,5 @@ fn debug_information_that_was_split_off_is_told() {
     let name = named[0].1.last().map(|call| call.name.as_str());
     assert_eq!(name, Some("geometry::area(geometry::Point<int> const&)"));
     let message = String::from_utf8(output.stderr).unwrap();
-    assert!(message.contains(".dwo files, which are not read"), "{message}");
+    assert!(message.contains("a.dwo, which was not found"), "{message}");
 }
