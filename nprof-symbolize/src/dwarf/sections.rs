@@ -61,6 +61,20 @@ impl Section {
         }
     }
 
+    /// The part of it that begins at `offset`; shorter where the section ends before that.
+    pub(crate) fn part(&self, offset: u64, length: u64) -> Self {
+        let begin = offset.min(self.len());
+        let end = offset.saturating_add(length).min(self.len());
+        match self {
+            Self::Memory(bytes) => Self::Memory(bytes[begin as usize..end as usize].into()),
+            Self::File { file, start, .. } => Self::File {
+                file: Rc::clone(file),
+                start: start.saturating_add(begin),
+                size: end - begin,
+            },
+        }
+    }
+
     /// How much memory it holds, bytes.
     pub(crate) fn bytes(&self) -> usize {
         match self {
@@ -99,8 +113,8 @@ pub(crate) struct SplitUnit {
 
 /// The files an image's debug information is spread over.
 pub(crate) trait DebugFiles {
-    /// The file with the debug information of the whole image.
-    fn main(&self) -> &dyn DebugFile;
+    /// The file with the debug information of the whole image. The engine asks once.
+    fn main(&self) -> Box<dyn DebugFile>;
 
     /// The file that several files share (`dwz`, `.gnu_debugaltlink`, `.debug_sup`). The engine
     /// asks once, at the first reference to it. `None` when there is none, or not the right one.
@@ -132,6 +146,9 @@ mod tests {
             assert_eq!(&*section.read(4, 100).unwrap(), b"67");
             assert_eq!(&*section.read(6, 1).unwrap(), b"");
             assert_eq!(&*section.read(u64::MAX, u64::MAX).unwrap(), b"");
+            let part = section.part(1, 3);
+            assert_eq!((part.len(), &*part.read(1, 9).unwrap()), (3, &b"45"[..]));
+            assert_eq!(section.part(4, 9).len(), 2);
         }
         std::fs::write(&path, b"0123").unwrap();
         assert!(in_file.read(0, 6).is_err());
