@@ -24,7 +24,7 @@ const SILENCE: Duration = Duration::from_secs(5);
 const ALL: Duration = Duration::from_secs(60);
 
 /// The largest file that is fetched, bytes, unless `DEBUGINFOD_MAXSIZE` says otherwise.
-const LARGEST: u64 = 2 << 30;
+const LARGEST: u64 = 2_000_000_000;
 
 /// How long it is remembered that no server has a file; as of elfutils.
 const MISSING: Duration = Duration::from_secs(600);
@@ -93,8 +93,8 @@ pub(crate) struct Debuginfod {
     agent: ureq::Agent,
     /// How much of the time is left.
     left: Cell<Duration>,
-    /// The servers that failed.
-    failed: RefCell<Vec<String>>,
+    /// The servers that failed, and how.
+    failed: RefCell<Vec<(String, String)>>,
     /// Says what is being done.
     progress: fn(&str),
 }
@@ -141,8 +141,8 @@ impl Debuginfod {
         }
         let mut is_missing = !self.settings.urls.is_empty();
         for url in &self.settings.urls {
-            if self.failed.borrow().contains(url) {
-                trace.note(format!("{url}: failed before, not asked again"));
+            if let Some((_, why)) = self.failed.borrow().iter().find(|(failed, _)| failed == url) {
+                trace.note(format!("{url}: not asked, since it failed before: {why}"));
                 is_missing = false;
                 continue;
             }
@@ -154,7 +154,7 @@ impl Debuginfod {
                 Ok(false) => trace.note(format!("{url}: does not have it")),
                 Err(error) => {
                     trace.note(format!("{url}: {error:#}"));
-                    self.failed.borrow_mut().push(url.clone());
+                    self.failed.borrow_mut().push((url.clone(), format!("{error:#}")));
                     is_missing = false;
                 }
             }
