@@ -84,7 +84,7 @@ fn serve(
                 return to.write_all(&bytes[..bytes.len() / 2]);
             }
             Answer::Huge => {
-                write!(to, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", 1u64 << 50)?
+                write!(to, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", 1u64 << 50)?;
             }
             Answer::Endless => {
                 write!(to, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")?;
