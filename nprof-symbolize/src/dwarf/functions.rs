@@ -117,7 +117,7 @@ impl Walk {
         let info = unit.data.section(SectionId::DebugInfo)?;
         let bytes = info.range(start, unit.head.end - start)?;
         let abbreviations = unit.abbreviations()?;
-        let mut entries = unit.walk(&bytes, &abbreviations);
+        let mut entries = unit.walk(&bytes, abbreviations);
         let walked = loop {
             if entries.is_empty() {
                 break Ok(());
@@ -217,7 +217,7 @@ impl Inlined {
         let info = unit.data.section(SectionId::DebugInfo)?;
         let bytes = info.range(place.start, place.end.saturating_sub(place.start))?;
         let abbreviations = unit.abbreviations()?;
-        let mut entries = unit.walk(&bytes, &abbreviations);
+        let mut entries = unit.walk(&bytes, abbreviations);
         let mut inlined = Self::default();
         // The calls that have begun and not ended: their depth and number.
         let mut open: Vec<(isize, u32)> = Vec::new();

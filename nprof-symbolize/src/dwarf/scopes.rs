@@ -52,7 +52,7 @@ fn walk(unit: &Unit, scopes: &mut Vec<Scope>) -> Result<()> {
     let info = unit.data.section(SectionId::DebugInfo)?;
     let bytes = info.range(start, unit.head.end - start)?;
     let abbreviations = unit.abbreviations()?;
-    let mut entries = unit.walk(&bytes, &abbreviations);
+    let mut entries = unit.walk(&bytes, abbreviations);
     // The scopes that have begun and not ended: their depth and index.
     let mut open: Vec<(isize, u32)> = Vec::new();
     while !entries.is_empty() {

@@ -1,5 +1,6 @@
 //! A unit: what its first entry says, and what the attributes of its entries mean.
 
+use std::cell::OnceCell;
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -45,6 +46,7 @@ pub(crate) struct Unit {
     pub(crate) is_cxx: bool,
     /// The file that it was split off into, and what the two have in common.
     pub(crate) split: Option<(Vec<u8>, u64)>,
+    abbreviations: OnceCell<Rc<Abbreviations>>,
 }
 
 /// The attributes of an entry that say which addresses it is about.
@@ -106,6 +108,7 @@ impl Unit {
             lines: skeleton.and_then(|unit| unit.lines),
             is_cxx: false,
             split: None,
+            abbreviations: OnceCell::new(),
         };
         let info = data.section(SectionId::DebugInfo)?;
         let first = data.first_abbreviation(head.abbreviations)?;
@@ -184,8 +187,12 @@ impl Unit {
     /// # Errors
     ///
     /// When they are malformed.
-    pub(crate) fn abbreviations(&self) -> Result<Rc<Abbreviations>> {
-        self.data.abbreviations(self.head.abbreviations)
+    pub(crate) fn abbreviations(&self) -> Result<&Abbreviations> {
+        if let Some(known) = self.abbreviations.get() {
+            return Ok(known);
+        }
+        let known = self.data.abbreviations(self.head.abbreviations)?;
+        Ok(self.abbreviations.get_or_init(|| known))
     }
 
     /// Walks over entries: `bytes` begin with the one at `offset` in `.debug_info`, which is where
@@ -215,7 +222,7 @@ impl Unit {
         loop {
             let length_here = self.head.end.saturating_sub(offset).min(length);
             let bytes = info.near(offset, length_here)?;
-            match read_entry(self.data.slice(&bytes), self.head, &abbreviations) {
+            match read_entry(self.data.slice(&bytes), self.head, abbreviations) {
                 Ok((tag, attributes)) => return take(tag, attributes),
                 Err(gimli::Error::UnexpectedEof(_)) if grows(&mut length, length_here) => {}
                 Err(error) => return Err(error.into()),

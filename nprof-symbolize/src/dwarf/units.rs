@@ -16,8 +16,8 @@ use super::unit::Unit;
 /// How much memory the tables of the units of one image take before the oldest go, bytes.
 const ROOM: usize = 192 << 20;
 
-/// What a unit takes beside its tables, about, bytes.
-const UNIT: usize = 4 << 10;
+/// What a unit takes beside its tables, about, bytes: its abbreviations mostly.
+const UNIT: usize = 32 << 10;
 
 /// Which file a unit or an entry is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
