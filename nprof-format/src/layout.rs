@@ -3,6 +3,7 @@
 //! people read; fields that a spreadsheet does not run.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
@@ -20,8 +21,18 @@ const NARROWEST: usize = 12;
 /// are right-aligned, the rest are names. A column named `±` stands close to the one before it.
 /// Nothing is cut unless there is a `width` to fit.
 pub fn lines(cells: &[Vec<String>], numbers: usize, width: Option<usize>) -> String {
+    grouped(cells, numbers, width, &[])
+}
+
+/// As [`lines`], with a line above that names groups of columns: which ones, and their name.
+pub fn grouped(
+    cells: &[Vec<String>],
+    numbers: usize,
+    width: Option<usize>,
+    groups: &[(Range<usize>, String)],
+) -> String {
     let widths = widths(cells, numbers, width);
-    let mut out = String::new();
+    let mut out = group_line(cells, &widths, groups);
     for line in cells {
         let start = out.len();
         for (i, (cell, &column)) in line.iter().zip(&widths).enumerate() {
@@ -35,6 +46,28 @@ pub fn lines(cells: &[Vec<String>], numbers: usize, width: Option<usize>) -> Str
             out.push_str(after);
         }
         out.truncate(start + out[start..].trim_end().len());
+        out.push('\n');
+    }
+    out
+}
+
+/// The names of groups, each amidst its columns; nothing when there are none.
+fn group_line(
+    cells: &[Vec<String>],
+    widths: &[usize],
+    groups: &[(Range<usize>, String)],
+) -> String {
+    let mut out = String::new();
+    let end = |column: usize| (0..column).map(|i| gap(cells, i) + widths[i]).sum::<usize>();
+    for (columns, name) in groups {
+        let start = end(columns.start) + gap(cells, columns.start);
+        let room = end(columns.end).saturating_sub(start);
+        let name = cut_middle(name, room);
+        let before = start + (room - name.width().min(room)) / 2;
+        out.push_str(&" ".repeat(before.saturating_sub(out.width())));
+        out.push_str(&name);
+    }
+    if !groups.is_empty() {
         out.push('\n');
     }
     out
@@ -86,9 +119,17 @@ pub fn cut(name: &str, width: usize) -> String {
     if plain.width() <= width {
         return plain;
     }
+    cut_middle(&plain, width)
+}
+
+/// A text shortened to fit, its beginning and its end kept.
+pub fn cut_middle(text: &str, width: usize) -> String {
+    if text.width() <= width {
+        return text.to_owned();
+    }
     let room = width.saturating_sub(1);
-    let head = fitting(plain.chars(), room.div_ceil(2));
-    let tail = fitting(plain.chars().rev(), room / 2);
+    let head = fitting(text.chars(), room.div_ceil(2));
+    let tail = fitting(text.chars().rev(), room / 2);
     let tail: String = tail.chars().rev().collect();
     format!("{head}…{tail}")
 }

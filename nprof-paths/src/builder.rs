@@ -58,7 +58,7 @@ impl Builder {
 
     /// What the profile must keep apart.
     pub(crate) fn split(&self) -> Split {
-        Split { task: self.commands, cpu: false }
+        Split { task: self.commands, ..Split::default() }
     }
 
     /// Adds what fell on a stack.
@@ -240,10 +240,11 @@ mod tests {
 
     use super::*;
     use crate::args::Choice;
-    use crate::test_stream::{any_stream, stream};
+
     use crate::{folded, outline, select};
-    use nprof_format::profile::Profile;
+    use nprof_format::profile::{Context, Profile};
     use nprof_format::summary::Summary;
+    use nprof_tests::{any_stream, stream};
     use proptest::prelude::*;
 
     const ALL: Choice = Choice { limit: None, min_percent: 0.0, paths: None };
@@ -366,7 +367,7 @@ T | 1 | 0 | 7 | 7 | 0 | a;b (c) [d] 1
         let mut labels = Labels::new();
         let mut profile = Profile::new(Split::default());
         for stream in streams {
-            let sink = |tables: &Tables, cell: &Cell, sum: Sum| {
+            let sink = |tables: &Context<'_>, cell: &Cell, sum: Sum| {
                 let mut name = |key| match tables.stack_calls(cell.node).next() {
                     None => "[no stack]".to_owned(),
                     Some(call) => {

@@ -12,8 +12,6 @@ mod outline;
 mod paths;
 mod select;
 mod separated;
-#[cfg(test)]
-mod test_stream;
 mod tree;
 mod view;
 
@@ -41,8 +39,9 @@ fn run(args: &Args) -> anyhow::Result<Outcome> {
     for operand in args.operands() {
         let input = stage::open(operand)?;
         let name = input.name().to_owned();
-        let sink = |tables: &_, cell: &_, sum| builder.add(tables, cell, sum);
-        profile.read(&name, input, sink).with_context(|| name.clone())?;
+        profile
+            .read(&name, input, |context, cell, sum| builder.add(context, cell, sum))
+            .with_context(|| name.clone())?;
     }
     let summary = &profile.summary;
     let events = select::events(summary, args.event.as_deref(), args.format.has_one_event())?;
