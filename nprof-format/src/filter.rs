@@ -73,6 +73,11 @@ impl Filter {
         self.rules().any(|rule| matches!(rule.key, Key::Call(_)))
     }
 
+    /// How many rules of `--match` are about calls.
+    pub fn matches_wanted(&self) -> usize {
+        self.matching.iter().filter(|rule| matches!(rule.key, Key::Call(_))).count()
+    }
+
     /// What the profile must keep apart for the rules.
     pub fn split(&self) -> Split {
         let any = |what: fn(Key) -> bool| self.rules().any(|rule| what(rule.key));

@@ -105,8 +105,8 @@ fn widths(cells: &[Vec<String>], numbers: usize, width: Option<usize>) -> Vec<us
 }
 
 /// A name shortened to fit. Of a C++ or Rust name the template arguments go first, then the
-/// parameters; what is still too long is cut in the middle, for both its beginning and its end
-/// tell something.
+/// parameters, then the type of what is returned; what is still too long is cut in the middle, for
+/// both its beginning and its end tell something.
 pub fn cut(name: &str, width: usize) -> String {
     if name.width() <= width {
         return name.to_owned();
@@ -119,7 +119,31 @@ pub fn cut(name: &str, width: usize) -> String {
     if plain.width() <= width {
         return plain;
     }
-    cut_middle(&plain, width)
+    cut_middle(without_type(&plain), width)
+}
+
+/// The name of a function without the type of what it returns, which C++ writes before it where
+/// the function is made from a template.
+fn without_type(name: &str) -> &str {
+    let mut depth = 0;
+    let mut parameters = None;
+    let mut blanks = Vec::new();
+    for (at, character) in name.char_indices() {
+        match character {
+            '(' if depth == 0 => {
+                parameters = Some(at);
+                depth += 1;
+            }
+            '<' | '(' | '[' | '{' => depth += 1,
+            '>' | ')' | ']' | '}' => depth -= 1,
+            ' ' if depth == 0 => blanks.push(at),
+            _ => {}
+        }
+    }
+    // `operator< <...>` and `operator new` have blanks in the name itself.
+    let end = name.find("operator").or(parameters).unwrap_or(0);
+    let begin = blanks.into_iter().rfind(|&blank| blank < end).map_or(0, |blank| blank + 1);
+    if name.contains('/') { name } else { &name[begin..] }
 }
 
 /// A text shortened to fit, its beginning and its end kept.
@@ -268,6 +292,11 @@ mod tests {
         let name = "(anonymous namespace)::f::operator()(int, int, int, int)";
         assert_eq!(cut(name, 44), "(anonymous namespace)::f::operator()(…)");
         assert_eq!(cut("a<b::operator->(x, y, z)", 20), "a<b::operator->(…)");
+        let name = "decltype(auto) std::__do_visit<A, B>(A&&, B const&) const [clone .cold]";
+        assert_eq!(cut(name, 45), "std::__do_visit<…>(…) const [clone .cold]");
+        assert_eq!(cut("bool std::operator< <int>(int, int)", 23), "std::operator< <…>(…)");
+        assert_eq!(cut("a::operator unsigned long() const", 20), "a::operato…g() const");
+        assert_eq!(cut("/usr/a b/file(1).c", 12), "/usr/a…e(1).c");
     }
 
     #[test]

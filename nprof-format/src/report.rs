@@ -163,6 +163,9 @@ pub trait Report: Clone {
     }
 }
 
+/// A report may keep a bit for each rule of `--match`.
+const RULES: usize = 60;
+
 /// Reads the streams, prints the report, and ends as a stage of a pipe does.
 pub fn run<R: Report>(tool: &str, options: &Options, report: R) -> ExitCode {
     stage::run(tool, || {
@@ -171,6 +174,9 @@ pub fn run<R: Report>(tool: &str, options: &Options, report: R) -> ExitCode {
 }
 
 fn work<R: Report>(tool: &str, options: &Options, report: R) -> Result<Outcome, Failure> {
+    if options.matching.len() > RULES {
+        return Err(format!("--match: no more than {RULES} of them").into());
+    }
     let operands = options.operands();
     stage::refuse_same_file(operands.iter().copied(), options.output.as_deref())?;
     let mut split = report.split();
