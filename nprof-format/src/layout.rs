@@ -296,7 +296,7 @@ mod tests {
         assert_eq!(cut(name, 45), "std::__do_visit<…>(…) const [clone .cold]");
         assert_eq!(cut("bool std::operator< <int>(int, int)", 23), "std::operator< <…>(…)");
         assert_eq!(cut("a::operator unsigned long() const", 20), "a::operato…g() const");
-        assert_eq!(cut("/usr/a b/file(1).c", 12), "/usr/a…e(1).c");
+        assert_eq!(cut("/usr/a b/file(1).c", 12), "/usr/a…(…).c");
     }
 
     #[test]

@@ -13,8 +13,8 @@ use crate::tree::Function;
 use crate::view::Input;
 
 const LEGEND: &str = ";
-callers stand above a function and what it called below; via is what came by both,
-self what of it fell on the one that was called, paths how many distinct paths";
+callers stand above a function, what it called below it; via is what came by
+both, self what of it fell on the one that was called, paths how many paths";
 
 /// How far callers and callees stand from the functions.
 const INDENT: usize = 4;
