@@ -7,6 +7,7 @@ use clap::{Parser, ValueEnum};
 
 use crate::bound::Bound;
 use crate::key::By;
+use crate::size::Size;
 
 /// Says what changed between two sets of recordings, and whether it is noise.
 ///
@@ -33,6 +34,12 @@ pub(crate) struct Args {
     /// Exit with 1 if a row changed beyond this: any, self>+P%, total>+P%, self>+Nms, total>+Nms
     #[arg(long, value_name = "BOUND", value_delimiter = ',')]
     pub(crate) fail_on: Vec<Bound>,
+    /// Call nothing a change that is smaller than this: P% (points of share) or a time, as 2ms
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) min_effect: Option<Size>,
+    /// Names that are others on the new side: lines of OLD<TAB>NEW, or image<TAB>OLD<TAB>NEW
+    #[arg(long, value_name = "FILE")]
+    pub(crate) rename: Option<PathBuf>,
     /// What rows are sorted by: the difference in self or in total, or the name
     #[arg(long, value_name = "ORDER", default_value = "self")]
     pub(crate) sort: Sort,
@@ -104,6 +111,14 @@ impl Args {
             bail!("standard input (-) can be read once: give a file for the other streams");
         }
         Ok(sides)
+    }
+
+    /// The first option that is about CPU time, as it was given.
+    pub(crate) fn asked_in_time(&self) -> Option<String> {
+        let bound = self.fail_on.iter().find(|bound| bound.is_time());
+        let bound = bound.map(|bound| format!("--fail-on {bound}"));
+        let is_time = matches!(self.min_effect, Some(Size::Time(_)));
+        bound.or_else(|| is_time.then(|| "--min-effect".to_owned()))
     }
 
     /// How many rows are printed.

@@ -11,6 +11,7 @@ use crate::bound::Bound;
 use crate::diff::{Diff, Metric, Row};
 use crate::event::Chosen;
 use crate::key::{By, Keys};
+use crate::pair::Pair;
 use crate::side::Side;
 
 /// All that a report says.
@@ -36,6 +37,10 @@ pub(crate) struct Report<'a> {
     pub(crate) sort: Sort,
     /// How many rows to print.
     pub(crate) row_limit: usize,
+    /// What may have been renamed.
+    pub(crate) pairs: &'a [Pair<'a>],
+    /// The columns of the terminal it goes to, if it goes to one.
+    pub(crate) width: Option<usize>,
 }
 
 impl Report<'_> {
@@ -65,7 +70,7 @@ impl Report<'_> {
                 Sort::Total => total.then(own),
                 Sort::Name => std::cmp::Ordering::Equal,
             };
-            difference.then_with(|| self.keys.get(a.key).cmp(self.keys.get(b.key)))
+            difference.then_with(|| self.keys.order(a.key, b.key))
         });
         rows
     }

@@ -8,7 +8,7 @@
 //! - [`tables`], [`profile`]: what the records mean together: walking a stack, expanding
 //!   inlined calls, sums per stack;
 //! - [`merge`]: several streams as one segment;
-//! - [`stage`]: how a program behaves as a stage of a pipe.
+//! - [`stage`], [`usage`]: how a program behaves as a stage of a pipe, and as a command.
 //!
 //! The specification is the manual page nprof-format(5).
 
@@ -35,6 +35,7 @@ pub mod stage;
 pub mod summary;
 pub mod tables;
 mod text;
+pub mod usage;
 mod verdict;
 mod window;
 pub mod writer;

@@ -13,7 +13,7 @@ use crate::print::Report;
 use crate::side::Side;
 
 /// How wide a report for people is, columns.
-const WIDTH: usize = 80;
+pub(super) const WIDTH: usize = 80;
 
 /// The lines of the heading.
 pub(super) fn lines(report: &Report<'_>) -> Vec<String> {
@@ -46,7 +46,7 @@ fn labelled(label: &str, mut lines: Vec<String>) -> Vec<String> {
 }
 
 /// A sentence in lines of this many columns, all but the first indented.
-fn wrapped(text: &str, width: usize) -> Vec<String> {
+pub(super) fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {
         let line = lines.last_mut().filter(|line| {
@@ -134,8 +134,7 @@ fn event_line(chosen: &Chosen, summary: &EventSummary) -> String {
 }
 
 fn cpu_time(report: &Report<'_>) -> String {
-    let mean = |whole: Whole| whole.sum.weight as f64 / whole.runs.max(1) as f64;
-    let (base, new) = (mean(report.diff.base), mean(report.diff.new));
+    let (base, new) = (report.diff.base.mean_weight(), report.diff.new.mean_weight());
     let mut line = format!(
         "CPU time of a run: base {}, new {}, difference {}",
         seconds(base),

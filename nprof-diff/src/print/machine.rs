@@ -11,6 +11,7 @@ use crate::bound::{self, Bound};
 use crate::diff::{Method, Metric, Row};
 use crate::event::Chosen;
 use crate::observed::Whole;
+use crate::pair::Pair;
 use crate::print::Report;
 use crate::side::Side;
 use crate::stats::Estimate;
@@ -69,10 +70,14 @@ pub(super) fn print_json(report: &Report<'_>, out: &mut impl Write) -> io::Resul
         "comparisons": diff.comparisons,
         "verdict": bound::answer(report.diff, report.bounds).word(),
         "failures": failures(report),
+        "missing": bound::missing(report.diff, report.bounds),
+        "more_runs": more_runs(report),
         "warnings": report.warnings,
         "base": side(report.base, diff.base),
         "new": side(report.new, diff.new),
         "run_time": time,
+        "rest": significant(diff.rest),
+        "renamed": renamed(report),
         "rows": rows,
     });
     serde_json::to_writer_pretty(&mut *out, &object)?;
@@ -83,16 +88,33 @@ fn failures(report: &Report<'_>) -> Vec<Value> {
     let of_bound = |bound: &Bound| {
         let text = bound.to_string();
         let rows = bound.broken(report.diff).map(move |row| {
-            let key = report.keys.get(row.key);
             json!({
                 "bound": text,
-                "name": escaped(&key.name),
-                "image": escaped(&key.image),
+                "name": report.keys.name(row.key),
+                "image": escaped(&report.keys.get(row.key).image),
             })
         });
         rows.collect::<Vec<_>>()
     };
     report.bounds.iter().flat_map(of_bound).collect()
+}
+
+/// How many more runs a side would decide on all bounds; null where none are needed, or too many.
+fn more_runs(report: &Report<'_>) -> Option<usize> {
+    let open = report.bounds.iter().filter(|bound| bound.open(report.diff).next().is_some());
+    let needs = open.map(|bound| bound.more_runs(report.diff));
+    needs.reduce(|one, other| Some(one?.max(other?))).flatten()
+}
+
+fn renamed(report: &Report<'_>) -> Vec<Value> {
+    let pair = |pair: &Pair<'_>| {
+        json!({
+            "old": report.keys.name(pair.old.key),
+            "new": report.keys.name(pair.new.key),
+            "image": escaped(&report.keys.get(pair.old.key).image),
+        })
+    };
+    report.pairs.iter().map(pair).collect()
 }
 
 fn side(side: &Side, whole: Whole) -> Value {
@@ -126,7 +148,7 @@ const EFFECT: [&str; 12] = [
 ];
 
 /// The columns of self, and again of total, that come last: of the share, then of CPU time.
-const EVIDENCE: [&str; 4] = ["p", "q", "ns_p", "ns_q"];
+const EVIDENCE: [&str; 6] = ["run_p", "p", "q", "ns_run_p", "ns_p", "ns_q"];
 
 fn columns() -> Vec<String> {
     let of_both = |names: &[&str]| {
@@ -142,7 +164,6 @@ fn columns() -> Vec<String> {
 
 /// What a row has in each column; null where there is nothing.
 fn cells(report: &Report<'_>, row: &Row) -> Vec<Value> {
-    let key = report.keys.get(row.key);
     let changed = match (row.own.changed, row.total.changed) {
         (true, true) => "both",
         (true, false) => "self",
@@ -152,8 +173,8 @@ fn cells(report: &Report<'_>, row: &Row) -> Vec<Value> {
     let names: [Value; NAMES.len()] = [
         row.verdict().word().into(),
         changed.into(),
-        escaped(&key.name).into(),
-        escaped(&key.image).into(),
+        report.keys.name(row.key).into(),
+        escaped(&report.keys.get(row.key).image).into(),
     ];
     let mut cells: Vec<Value> = names.into();
     cells.extend(effect(&row.own));
@@ -191,8 +212,10 @@ fn evidence(metric: &Metric) -> [Value; EVIDENCE.len()] {
     let time = |value: Option<f64>| value.map_or(Value::Null, significant);
     [
         significant(metric.share.estimate.p),
+        significant(metric.share.p),
         significant(metric.share.q),
         time(metric.time.map(|time| time.estimate.p)),
+        time(metric.time.map(|time| time.p)),
         time(metric.time.map(|time| time.q)),
     ]
 }
