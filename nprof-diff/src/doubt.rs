@@ -113,6 +113,17 @@ pub(crate) fn warnings(
     warnings
 }
 
+/// What the reader must know of the base alone.
+pub(crate) fn warnings_of_one(base: &Side, event: Option<&Chosen>) -> Vec<String> {
+    let troubles = base.summaries().flat_map(|summary| &summary.troubles);
+    let mut warnings: Vec<String> =
+        troubles.map(|trouble| format!("{}: incomplete input: {trouble}", base.name)).collect();
+    warnings.extend(quality(base, event));
+    warnings.extend(commands(base));
+    warnings.extend(ends(base));
+    warnings
+}
+
 fn too_few((side, whole): (&Side, Whole)) -> Option<String> {
     let samples = whole.sum.samples;
     (samples < ENOUGH).then(|| {

@@ -11,9 +11,11 @@ mod bound;
 mod diff;
 mod doubt;
 mod event;
+mod input;
 mod judge;
 mod key;
 mod need;
+mod null;
 mod observed;
 mod pair;
 mod print;
@@ -23,21 +25,18 @@ mod size;
 mod stats;
 
 use std::io::{self, BufWriter, Write};
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use nprof_format::stage::{self, Outcome, Output};
+use nprof_format::stage::{self, Outcome};
 use nprof_format::usage;
 
 use crate::args::{Args, Format};
 use crate::bound::{Answer, Bound};
 use crate::diff::{Diff, Question};
 use crate::event::Chosen;
-use crate::key::{By, Keys};
-use crate::print::Report;
-use crate::rename::Renames;
-use crate::side::{Recording, Side};
+use crate::input::Inputs;
+use crate::print::{NullReport, Report};
 
 const TOOL: &str = "nprof-diff";
 
@@ -49,88 +48,86 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &Args) -> Result<Outcome> {
-    let mut keys = Keys::default();
-    let [base, new] = args.sides()?;
-    let inputs = base.iter().chain(new).map(|path| Some(path.as_path()));
-    stage::refuse_same_file(inputs, args.output.as_deref())?;
-    let mut renames = renames(args)?;
-    let base = read("base", base, args.by, &mut keys, &mut renames)?;
-    let new = read("new", new, args.by, &mut keys, &mut Renames::default())?;
-    doubt::refuse(&base, &new, args.by, args.partial_ok)?;
-    let event = event::choose(&base, &new, args.event.as_deref())?;
-    let clock = event.as_ref().is_some_and(Chosen::is_clock);
-    if let (Some(event), Some(asked)) = (&event, args.asked_in_time()) {
-        doubt::refuse_time(&base, &new, event, &asked)?;
-    }
-    let counts = |side| side::counts(side, event.as_ref());
+    let inputs = input::read(args)?;
+    let clock = inputs.event.as_ref().is_some_and(Chosen::is_clock);
     let question = Question { alpha: args.alpha, clock, min_effect: args.min_effect };
-    let diff = diff::compare(&counts(&base), &counts(&new), keys.ids(), question);
-    let mut warnings = doubt::warnings(&base, &new, event.as_ref(), args.by, &diff);
-    warnings.extend(doubt::unmatched(&diff, &keys, args.by));
-    warnings.extend(unused(args, &renames));
-    let output = stage::output(args.output.as_deref())?;
-    let report = Report {
-        by: args.by,
-        base: &base,
-        new: &new,
-        event: event.as_ref(),
-        diff: &diff,
-        keys: &keys,
-        warnings: &warnings,
-        bounds: &args.fail_on,
-        sort: args.sort,
-        row_limit: args.row_limit(),
-        pairs: &pair::propose(&diff, &keys, args.by),
-        width: output.width(),
-    };
-    print(args, &report, output)?;
+    if args.null { calibrate(args, &inputs, question) } else { compare(args, &inputs, question) }
+}
+
+/// Compares both sides.
+fn compare(args: &Args, inputs: &Inputs, question: Question) -> Result<Outcome> {
+    let Inputs { base, new, keys, event, .. } = inputs;
+    let (by, event) = (args.by()?, event.as_ref());
+    let counts = |side| side::counts(side, event);
+    let diff = diff::compare(&counts(base), &counts(new), keys.ids(), question);
+    let mut warnings = doubt::warnings(base, new, event, by, &diff);
+    warnings.extend(doubt::unmatched(&diff, keys, by));
+    warnings.extend_from_slice(&inputs.warnings);
+    let pairs = pair::propose(&diff, keys, by);
+    print(args, &warnings, |width, out| {
+        let report = Report {
+            by,
+            base,
+            new,
+            event,
+            diff: &diff,
+            keys,
+            warnings: &warnings,
+            bounds: &args.fail_on,
+            sort: args.sort,
+            row_limit: args.row_limit(),
+            pairs: &pairs,
+            width,
+        };
+        report.print(args.format, out)
+    })?;
     Ok(outcome(&diff, &args.fail_on))
 }
 
-/// Lines of `--rename` that are about nothing.
-fn unused(args: &Args, renames: &Renames) -> Vec<String> {
-    let Some(path) = &args.rename else { return Vec::new() };
-    let told = |(line, old): (usize, String)| {
-        format!("{}: line {line}: nothing on base is called {old}", path.display())
+/// Compares the runs of the base with each other.
+fn calibrate(args: &Args, inputs: &Inputs, question: Question) -> Result<Outcome> {
+    let Inputs { base, keys, event, .. } = inputs;
+    let runs = side::counts(base, event.as_ref());
+    let Some(null) = null::calibrate(&runs, keys, question) else {
+        stage::warn(
+            TOOL,
+            "not enough runs: --null compares runs of the base, of which two with samples are needed at least",
+        );
+        return Ok(Outcome::Undecided);
     };
-    renames.unused().into_iter().map(told).collect()
+    let mut warnings = doubt::warnings_of_one(base, event.as_ref());
+    warnings.extend_from_slice(&inputs.warnings);
+    let by = args.by()?;
+    print(args, &warnings, |width, out| {
+        let report = NullReport {
+            by,
+            base,
+            event: event.as_ref(),
+            null: &null,
+            keys,
+            warnings: &warnings,
+            row_limit: args.row_limit(),
+            width,
+        };
+        report.print(args.format, out)
+    })?;
+    Ok(Outcome::Done)
 }
 
-/// What `--rename` says.
-fn renames(args: &Args) -> Result<Renames> {
-    let Some(path) = &args.rename else { return Ok(Renames::default()) };
-    let name = || format!("--rename {}", path.display());
-    let text = std::fs::read(path).with_context(name)?;
-    Renames::parse(&text).with_context(name)
-}
-
-fn read(
-    name: &'static str,
-    paths: &[PathBuf],
-    by: By,
-    keys: &mut Keys,
-    renames: &mut Renames,
-) -> Result<Side> {
-    let mut recordings = Vec::new();
-    for path in paths {
-        let input = stage::open(Some(path))?;
-        let input_name = input.name().to_owned();
-        let recording = Recording::read(&input_name, input, by, keys, renames);
-        recordings.push(recording.with_context(|| format!("{name}: {input_name}"))?);
+/// Prints a report, which gets the width of the terminal. A reader that goes away does not change
+/// the verdict. Where the report is for programs, warnings are for people.
+fn print(
+    args: &Args,
+    warnings: &[String],
+    report: impl FnOnce(Option<usize>, &mut dyn Write) -> io::Result<()>,
+) -> Result<()> {
+    if !matches!(args.format, Format::Table | Format::Json) {
+        warnings.iter().for_each(|warning| stage::warn(TOOL, &format!("warning: {warning}")));
     }
-    Ok(Side { name, recordings })
-}
-
-/// A reader that goes away does not change the verdict.
-fn print(args: &Args, report: &Report<'_>, output: Output) -> Result<()> {
-    if matches!(args.format, Format::Tsv | Format::Csv) {
-        report
-            .warnings
-            .iter()
-            .for_each(|warning| stage::warn(TOOL, &format!("warning: {warning}")));
-    }
+    let output = stage::output(args.output.as_deref())?;
+    let width = output.width();
     let mut out = BufWriter::new(output);
-    match report.print(args.format, &mut out).and_then(|()| out.flush()) {
+    match report(width, &mut out).and_then(|()| out.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         result => result.context("writing the report"),
     }

@@ -17,9 +17,9 @@ pub(super) const WIDTH: usize = 80;
 
 /// The lines of the heading.
 pub(super) fn lines(report: &Report<'_>) -> Vec<String> {
-    let mut lines = labelled(report.base.name, side(report, report.base, report.diff.base));
-    lines.extend(labelled(report.new.name, side(report, report.new, report.diff.new)));
-    let [base, new] = [report.base, report.new].map(|side| circumstances(report, side));
+    let mut lines = labelled(report.base.name, side(report.event, report.base, report.diff.base));
+    lines.extend(labelled(report.new.name, side(report.event, report.new, report.diff.new)));
+    let [base, new] = [report.base, report.new].map(|side| circumstances(report.event, side));
     if base == new {
         lines.extend(labelled("both", base));
     } else {
@@ -38,7 +38,7 @@ pub(super) fn lines(report: &Report<'_>) -> Vec<String> {
 }
 
 /// Lines below each other, the label before the first; empty ones are left out.
-fn labelled(label: &str, mut lines: Vec<String>) -> Vec<String> {
+pub(super) fn labelled(label: &str, mut lines: Vec<String>) -> Vec<String> {
     lines.retain(|line| !line.is_empty());
     let lines = lines.iter().flat_map(|line| wrapped(line, WIDTH - 6));
     let labels = std::iter::once(label).chain(std::iter::repeat(""));
@@ -62,20 +62,20 @@ pub(super) fn wrapped(text: &str, width: usize) -> Vec<String> {
 }
 
 /// What was run, when, and how much was seen.
-fn side(report: &Report<'_>, side: &Side, whole: Whole) -> Vec<String> {
+pub(super) fn side(event: Option<&Chosen>, side: &Side, whole: Whole) -> Vec<String> {
     let runs = if whole.runs == 1 { "run" } else { "runs" };
     let seen = format!(
         "{} {runs}, {} samples, lost {}, with incomplete stack {}",
         whole.runs,
         whole.sum.samples,
         lost(side),
-        incomplete(side, report.event)
+        incomplete(side, event)
     );
     vec![inputs(side), join(&facts(side, |head| &head.command), "; "), dates(side), seen]
 }
 
 /// Where and how it was recorded.
-fn circumstances(report: &Report<'_>, side: &Side) -> Vec<String> {
+pub(super) fn circumstances(event: Option<&Chosen>, side: &Side) -> Vec<String> {
     let host = facts(side, |head| &head.host);
     let system = facts(side, |head| &head.os);
     let machine = facts(side, |head| &head.arch);
@@ -84,7 +84,7 @@ fn circumstances(report: &Report<'_>, side: &Side) -> Vec<String> {
         [host, system, machine, processor].map(|set| join(&set, "; ")).into();
     machine.retain(|fact| !fact.is_empty());
     let mut lines = vec![machine.join(", ")];
-    lines.extend(events(report, side));
+    lines.extend(events(event, side));
     lines
 }
 
@@ -109,8 +109,8 @@ fn dates(side: &Side) -> String {
     }
 }
 
-fn events(report: &Report<'_>, side: &Side) -> BTreeSet<String> {
-    let Some(chosen) = report.event else { return BTreeSet::new() };
+fn events(event: Option<&Chosen>, side: &Side) -> BTreeSet<String> {
+    let Some(chosen) = event else { return BTreeSet::new() };
     let summaries = side.summaries().filter_map(|summary| chosen.summary(summary));
     summaries.map(|summary| event_line(chosen, summary)).collect()
 }

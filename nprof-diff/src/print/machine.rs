@@ -13,38 +13,26 @@ use crate::event::Chosen;
 use crate::observed::Whole;
 use crate::pair::Pair;
 use crate::print::Report;
+use crate::print::cells::{self, points, significant};
 use crate::side::Side;
 use crate::stats::Estimate;
 
 /// Prints a line of column names, then a row a line, separated by tabs.
 pub(super) fn print_tsv(report: &Report<'_>, out: &mut impl Write) -> io::Result<()> {
-    writeln!(out, "{}", columns().join("\t"))?;
-    for row in report.sorted().into_iter().take(report.row_limit) {
-        let texts: Vec<String> = cells(report, row).iter().map(text).collect();
-        writeln!(out, "{}", texts.join("\t"))?;
-    }
-    Ok(())
+    cells::print_tsv(&columns(), &rows(report), out)
 }
 
-/// Prints the same as CSV (RFC 4180). No text is taken for a formula by a spreadsheet.
+/// Prints the same as CSV (RFC 4180).
 pub(super) fn print_csv(report: &Report<'_>, out: &mut impl Write) -> io::Result<()> {
-    let mut csv = csv::Writer::from_writer(out);
-    csv.write_record(columns())?;
-    for row in report.sorted().into_iter().take(report.row_limit) {
-        csv.write_record(cells(report, row).iter().map(|value| match value {
-            Value::String(name) => without_formula(name),
-            value => text(value),
-        }))?;
-    }
-    csv.flush()
+    cells::print_csv(&columns(), &rows(report), out)
+}
+
+fn rows(report: &Report<'_>) -> Vec<Vec<Value>> {
+    report.sorted().into_iter().take(report.row_limit).map(|row| cells(report, row)).collect()
 }
 
 /// Prints one object.
 pub(super) fn print_json(report: &Report<'_>, out: &mut impl Write) -> io::Result<()> {
-    let columns = columns();
-    let object = |row| columns.iter().cloned().zip(cells(report, row)).collect::<Map<_, _>>();
-    let rows = report.sorted().into_iter().take(report.row_limit);
-    let rows: Vec<Map<String, Value>> = rows.map(object).collect();
     let diff = report.diff;
     let time = diff.time.map(|time| {
         json!({
@@ -78,7 +66,7 @@ pub(super) fn print_json(report: &Report<'_>, out: &mut impl Write) -> io::Resul
         "run_time": time,
         "rest": significant(diff.rest),
         "renamed": renamed(report),
-        "rows": rows,
+        "rows": cells::objects(&columns(), rows(report)),
     });
     serde_json::to_writer_pretty(&mut *out, &object)?;
     writeln!(out)
@@ -117,7 +105,7 @@ fn renamed(report: &Report<'_>) -> Vec<Value> {
     report.pairs.iter().map(pair).collect()
 }
 
-fn side(side: &Side, whole: Whole) -> Value {
+pub(super) fn side(side: &Side, whole: Whole) -> Value {
     let recordings: Vec<Map<String, Value>> = side.summaries().map(Summary::facts).collect();
     json!({
         "runs": whole.runs,
@@ -187,7 +175,6 @@ fn cells(report: &Report<'_>, row: &Row) -> Vec<Value> {
 fn effect(metric: &Metric) -> [Value; EFFECT.len()] {
     let share = &metric.share.estimate;
     let time = metric.time.map(|time| time.estimate);
-    let points = |share: f64| json!((share * 1e8).round() / 1e6 + 0.0);
     let ns = |value: fn(&Estimate) -> f64| match &time {
         Some(time) => json!(value(time).round() as i64),
         None => Value::Null,
@@ -218,22 +205,4 @@ fn evidence(metric: &Metric) -> [Value; EVIDENCE.len()] {
         time(metric.time.map(|time| time.p)),
         time(metric.time.map(|time| time.q)),
     ]
-}
-
-/// A probability, to six significant digits.
-fn significant(p: f64) -> Value {
-    json!(format!("{p:.5e}").parse::<f64>().unwrap_or(p))
-}
-
-fn text(value: &Value) -> String {
-    match value {
-        Value::Null => String::new(),
-        Value::String(text) => text.clone(),
-        value => value.to_string(),
-    }
-}
-
-/// A name that a spreadsheet would take for a formula gets an apostrophe before it.
-fn without_formula(name: &str) -> String {
-    if name.starts_with(['=', '+', '-', '@']) { format!("'{name}") } else { name.to_owned() }
 }

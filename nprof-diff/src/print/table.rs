@@ -7,9 +7,11 @@ use std::io::{self, Write};
 
 use nprof_format::escape::escaped;
 use nprof_format::layout::cut;
+use unicode_width::UnicodeWidthStr;
 
 use crate::bound::Bound;
 use crate::diff::{Change, Metric, RARE, Row, Verdict};
+use crate::key::{KeyId, Keys};
 use crate::print::{Report, heading};
 use crate::size::Size;
 
@@ -24,9 +26,9 @@ pub(super) fn print(report: &Report<'_>, out: &mut impl Write) -> io::Result<()>
     writeln!(out, "\n{}", unchanged(report, &rows))?;
     let displaced = rows.iter().filter(|row| row.verdict() == Verdict::Displaced).count();
     if displaced > 0 {
-        let rows = if displaced == 1 { "row is" } else { "rows are" };
+        let are = if displaced == 1 { "is" } else { "are" };
         let line = format!(
-            "{displaced} of them {rows} displaced: the share changed, but only as that of most did, to {:.3} of what it was, since others take more or less",
+            "{displaced} of them {are} displaced: the share changed, but only as that of most did, to {:.3} of what it was, since others take more or less",
             report.diff.rest
         );
         for line in heading::wrapped(&line, heading::WIDTH) {
@@ -102,17 +104,21 @@ fn unchanged(report: &Report<'_>, rows: &[&Row]) -> String {
     line
 }
 
-/// What a row is called, behind so many blanks; shortened where it would not fit a terminal.
 fn name(report: &Report<'_>, row: &Row, indent: usize) -> String {
-    let name = report.keys.name(row.key);
-    let image = match &report.keys.get(row.key).image[..] {
+    row_name(report.keys, row.key, report.width, indent)
+}
+
+/// What a row is called, behind so many blanks; shortened where it would not fit a terminal.
+pub(super) fn row_name(keys: &Keys, key: KeyId, width: Option<usize>, indent: usize) -> String {
+    let name = keys.name(key);
+    let image = match &keys.get(key).image[..] {
         b"" => String::new(),
         image => format!("  ({})", escaped(image)),
     };
-    let Some(width) = report.width else { return name + &image };
+    let Some(width) = width else { return name + &image };
     let room = width.saturating_sub(indent).max(16);
     let image = cut(&image, room / 2);
-    cut(&name, room.saturating_sub(image.chars().count())) + &image
+    cut(&name, room.saturating_sub(image.width())) + &image
 }
 
 fn print_row(report: &Report<'_>, row: &Row, out: &mut impl Write) -> io::Result<()> {
@@ -153,7 +159,7 @@ fn print_change(
     )
 }
 
-fn percent(share: f64) -> String {
+pub(super) fn percent(share: f64) -> String {
     format!("{:.2} %", 100.0 * share)
 }
 
