@@ -49,6 +49,12 @@ $(DEMO)/libquery.so: demo/query.cpp demo/index.hpp demo/query.hpp | setup
 test: setup
 	$(CARGO) test --workspace --locked --no-fail-fast
 
+# Whether nprof-diff raises no more false alarms than it says: 25 comparisons of real programs with
+# themselves, other rates and lengths, and 10,500 comparisons of simulated programs.
+calibrate: setup
+	$(CARGO) test --package nprof-diff --locked -- --ignored --nocapture simulated
+	$(CARGO) test --package nprof-tests --test compare --locked -- --ignored --nocapture --test-threads=1
+
 # How nprof compares with perf on the same work, as ratios; then the stream by itself.
 bench: build $(DEMO)/demo
 	@PATH="$(BIN):$$PATH" bench/compare $(DEMO)/demo
@@ -81,4 +87,4 @@ clean:
 	$(CARGO) clean
 	rm -rf nprof-format/fuzz/target
 
-.PHONY: all setup build demo test bench lint fuzz install clean
+.PHONY: all setup build demo test calibrate bench lint fuzz install clean
