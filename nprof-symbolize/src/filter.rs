@@ -112,7 +112,9 @@ impl<W: Write> Filter<W> {
                 self.step_due = true;
             }
             Record::End(_) => self.tell()?,
-            Record::Task(task) => self.catalog.finder.living.saw(task.pid),
+            Record::Task(task) if task.pid == task.tid => {
+                self.catalog.finder.living.saw(task.pid);
+            }
             Record::Epoch(_) => self.forget(),
             Record::Image(image) => self.remember(image),
             _ => {}
