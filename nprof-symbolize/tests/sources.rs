@@ -109,16 +109,24 @@ fn split_units_are_found_in_their_package() {
 
 #[test]
 fn what_dwz_moved_to_a_shared_file_is_found_and_no_other_is_taken_for_it() {
+    for (version, format, id) in [(4, "", "build ID"), (5, "--dwarf-5", "checksum")] {
+        check_dwz(version, format, id);
+    }
+}
+
+fn check_dwz(version: u32, format: &str, id: &str) {
+    let compile = |flags: &str| format!("g++ {flags} -g -gdwarf-{version} -Wl,--build-id -o");
+    let dwz = format!("dwz {format} -m @/debug/.dwz/shared -M /usr/lib/debug/.dwz/shared");
     let directory = sources();
     let at = directory.path();
-    run_in(at, "g++ -O2 -g -gdwarf-4 -Wl,--build-id -o @/prog @/a.cc");
-    run_in(at, "g++ -O1 -g -gdwarf-4 -Wl,--build-id -o @/more @/a.cc");
+    run_in(at, &format!("{} @/prog @/a.cc", compile("-O2")));
+    run_in(at, &format!("{} @/more @/a.cc", compile("-O1")));
     let binary = Binary::read(&at.join("prog"));
     let address = binary.symbol(AREA) + 4;
     let before = area(&[], &binary, address);
     assert!(is_complete(&before));
     std::fs::create_dir_all(at.join("debug/.dwz")).unwrap();
-    run_in(at, "dwz -m @/debug/.dwz/shared -M /usr/lib/debug/.dwz/shared @/prog @/more");
+    run_in(at, &format!("{dwz} @/prog @/more"));
     let hidden = explain(&[], at.join("prog").to_str().unwrap());
     assert!(hidden.contains("/usr/lib/debug/.dwz/shared: no such file"), "{hidden}");
     assert!(hidden.contains("the shared file (dwz) was not found"), "{hidden}");
@@ -128,12 +136,11 @@ fn what_dwz_moved_to_a_shared_file_is_found_and_no_other_is_taken_for_it() {
     let told = explain(&args, at.join("prog").to_str().unwrap());
     assert!(told.contains("debug/.dwz/shared: is the shared file"), "{told}");
     // The shared file of other programs.
-    run_in(at, "cp @/more @/third");
-    run_in(at, "g++ -O2 -g -gdwarf-4 -DX -Wl,--build-id -o @/fourth @/a.cc");
-    run_in(at, "g++ -O0 -g -gdwarf-4 -DX -Wl,--build-id -o @/fifth @/a.cc");
-    run_in(at, "dwz -m @/debug/.dwz/shared -M /usr/lib/debug/.dwz/shared @/fourth @/fifth");
+    run_in(at, &format!("{} @/fourth @/a.cc", compile("-O2 -DX")));
+    run_in(at, &format!("{} @/fifth @/a.cc", compile("-O0 -DX")));
+    run_in(at, &format!("{dwz} @/fourth @/fifth"));
     let told = explain(&args, at.join("prog").to_str().unwrap());
-    assert!(told.contains("debug/.dwz/shared: another build ID: it has"), "{told}");
+    assert!(told.contains(&format!("debug/.dwz/shared: another {id}: it has")), "{told}");
     let (status, calls) = area(&args, &binary, address);
     assert_eq!(status, Status::Named);
     assert!(calls.last().unwrap().name.starts_with("geometry::area"), "{calls:?}");
@@ -187,7 +194,13 @@ fn an_image_is_explained_by_path_and_by_build_id_without_a_stream() {
     let told = explain(&[], &id(&binary));
     let missing = format!("/usr/lib/debug/.build-id/{}", &id(&binary)[..2]);
     assert!(told.contains(&missing) && told.contains("no such file"), "{told}");
-    assert!(explain(&[], "nothing").contains("nothing: no ELF file, and no build ID"));
+    let nothing = Command::new(env!("CARGO_BIN_EXE_nprof-symbolize"))
+        .args(["--explain", "nothing"])
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    assert_eq!(nothing.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&nothing.stderr).contains("no ELF file, and no build ID"));
 }
 
 #[test]
@@ -354,4 +367,68 @@ fn what_is_told_of_images_is_what_the_frames_say_segment_by_segment() {
     // Symbolizing again replaces what was told.
     let again = symbolize(&[], &output.stdout);
     assert_eq!(namings(&again.stdout), told);
+}
+
+#[test]
+fn each_thing_is_taken_from_the_file_that_has_the_best() {
+    let directory = sources();
+    let at = directory.path();
+    run_in(at, "g++ -O2 -g -Wl,--build-id -o @/prog @/a.cc");
+    let binary = Binary::read(&at.join("prog"));
+    let address = binary.symbol(AREA) + 4;
+    let home = at.join(".build-id").join(&id(&binary)[..2]);
+    std::fs::create_dir_all(&home).unwrap();
+    let by_id = home.join(format!("{}.debug", &id(&binary)[2..]));
+    // The first candidate has symbols and no DWARF, the second DWARF and no symbols.
+    run_in(at, &format!("strip -g -o {} @/prog", by_id.display()));
+    run_in(at, "objcopy --only-keep-debug @/prog @/prog.debug");
+    run_in(at, "objcopy --remove-section .symtab @/prog.debug");
+    run_in(at, "strip @/prog");
+    run_in(at, "objcopy --add-gnu-debuglink=@/prog.debug @/prog");
+    let args = ["--debug-dir", at.to_str().unwrap()];
+    assert!(is_complete(&area(&args, &binary, address)));
+    let told = explain(&args, at.join("prog").to_str().unwrap());
+    assert!(told.contains(&format!("{}: names from .symtab", by_id.display())), "{told}");
+    assert!(told.contains("prog.debug: inlined calls, files and lines from DWARF"), "{told}");
+}
+
+#[test]
+fn the_command_that_gets_the_symbols_is_told() {
+    let directory = sources();
+    let at = directory.path();
+    std::fs::create_dir_all(at.join("root/usr/lib/x")).unwrap();
+    std::fs::create_dir_all(at.join("root/var/lib/dpkg/info")).unwrap();
+    for (package, file) in [("libc6:amd64", "/lib/x/libc.so.6"), ("libz1", "/usr/lib/x/libz.so")] {
+        let list = at.join(format!("root/var/lib/dpkg/info/{package}.list"));
+        std::fs::write(list, format!("/.\n{file}\n")).unwrap();
+    }
+    let mut images = Vec::new();
+    for name in ["libc.so.6", "libz.so", "libmine.so"] {
+        run_in(
+            at,
+            &format!("gcc -O2 -shared -fPIC -s -Wl,--build-id -o @/root/usr/lib/x/{name} @/a.c"),
+        );
+        images.push((
+            format!("/usr/lib/x/{name}"),
+            Binary::read(&at.join("root/usr/lib/x").join(name)),
+        ));
+    }
+    let places = images.iter().map(|(path, binary)| Places {
+        path: path.as_bytes(),
+        ..Places::of(binary, &binary.addresses(4))
+    });
+    let input = stream(&places.collect::<Vec<_>>(), Spelling::Binary);
+    let root = at.join("root");
+    let output = symbolize(&["-v", "--symfs", root.to_str().unwrap()], &input);
+    let next: Vec<String> = namings(&output.stdout)
+        .iter()
+        .map(|naming| String::from_utf8_lossy(&naming.next).into_owned())
+        .collect();
+    assert_eq!(next[0], "apt install libc6-dbg");
+    assert!(next[1].starts_with("apt install libz1-dbgsym"), "{next:?}");
+    let wanted =
+        format!("give --debug-dir DIR with the debug file of build ID {}", id(&images[2].1));
+    assert!(next[2].starts_with(&wanted), "{next:?}");
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert!(next.iter().all(|next| message.contains(next)), "{message}");
 }
