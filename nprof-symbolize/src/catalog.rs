@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
 use nprof_format::{ImageKind, Naming, Status};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::dwarf::Call;
 use crate::host::Host;
@@ -93,8 +93,9 @@ pub(crate) struct Catalog {
     /// Where files are looked for.
     pub(crate) finder: Finder,
     packages: Packages,
-    /// The commands that get debug symbols, as far as they were looked up.
+    /// The commands that get debug symbols, and the paths they were looked up for.
     commands: Commands,
+    looked_up: FxHashSet<Box<[u8]>>,
     host: Host,
     slots: Vec<Slot>,
     by_recorded: FxHashMap<Recorded, usize>,
@@ -115,6 +116,7 @@ impl Catalog {
             finder,
             packages,
             commands: Commands::new(),
+            looked_up: FxHashSet::default(),
             host: Host::default(),
             slots: Vec::new(),
             by_recorded: FxHashMap::default(),
@@ -253,10 +255,11 @@ impl Catalog {
     /// Finds the commands for the images that lack symbols.
     fn look_up_packages(&mut self) {
         let lacking = self.slots.iter().filter(|slot| summary::lacks_symbols(slot, &slot.counts));
-        let paths: Vec<&[u8]> = lacking.map(|slot| &*slot.recorded.path).collect();
-        if !paths.iter().all(|path| self.commands.contains_key(*path)) {
-            self.commands.extend(self.packages.commands(&paths));
-        }
+        let paths = lacking.map(|slot| &*slot.recorded.path);
+        // Once for all segments: it takes some milliseconds.
+        let paths: Vec<&[u8]> =
+            paths.filter(|path| self.looked_up.insert((*path).into())).collect();
+        self.commands.extend(self.packages.commands(&paths));
     }
 
     /// The lines for people on all images.

@@ -192,7 +192,8 @@ impl<W: Write> Filter<W> {
 
     /// When an image without a build ID was first seen in the segment.
     fn first_seen(&mut self, image: &Image<'_>) -> Option<u64> {
-        let now = self.clock.utc().filter(|_| image.build_id.is_empty())?;
+        let is_unproven = image.kind == ImageKind::Elf && image.build_id.is_empty();
+        let now = self.clock.utc().filter(|_| is_unproven)?;
         Some(*self.seen.entry(image.path.into()).or_insert(now))
     }
 

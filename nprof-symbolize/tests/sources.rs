@@ -317,6 +317,22 @@ fn a_living_process_lends_the_file_that_was_removed_or_replaced() {
 }
 
 #[test]
+fn the_debug_file_beside_an_image_that_is_now_elsewhere_is_found() {
+    let directory = sources();
+    let at = directory.path();
+    run_in(at, "g++ -O2 -g -Wl,--build-id -o @/prog @/a.cc");
+    let binary = Binary::read(&at.join("prog"));
+    let address = binary.symbol(AREA) + 4;
+    run_in(at, "objcopy --only-keep-debug @/prog @/prog.debug");
+    run_in(at, "strip @/prog");
+    run_in(at, "objcopy --add-gnu-debuglink=@/prog.debug @/prog");
+    let home = at.join(".build-id").join(&id(&binary)[..2]);
+    std::fs::create_dir_all(&home).unwrap();
+    std::fs::rename(at.join("prog"), home.join(&id(&binary)[2..])).unwrap();
+    assert!(is_complete(&area(&["--debug-dir", at.to_str().unwrap()], &binary, address)));
+}
+
+#[test]
 fn a_living_process_lends_the_files_of_its_container() {
     let directory = tempfile::tempdir().unwrap();
     let at = directory.path();
