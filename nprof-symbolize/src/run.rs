@@ -28,6 +28,7 @@ pub(crate) const TOOL: &str = "nprof-symbolize";
 /// When the input cannot be read or the output not be written.
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let mut catalog = Catalog::new(finder(args));
+    catalog.names.style = args.names;
     if is_only_explaining(args) {
         args.explain.iter().for_each(|wanted| explain(&mut catalog, wanted, false));
         return Ok(Outcome::Done);
