@@ -28,6 +28,7 @@ pub(crate) const TOOL: &str = "nprof-symbolize";
 /// When the input cannot be read or the output not be written.
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let mut catalog = Catalog::new(finder(args));
+    catalog.names.style = args.names;
     if is_only_explaining(args) {
         for wanted in &args.explain {
             let recorded = Recorded::of(wanted);

@@ -1,5 +1,5 @@
 //! Where debug information is found when it is not in the image: shared, split, packed files,
-//! processes that still run; and what is said of it.
+//! processes that still run.
 
 #![allow(clippy::unwrap_used)] // what cannot be set up is a failed test
 
@@ -9,27 +9,10 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use fixture::{Binary, Named, Places, locations, names, run_in, sources, stream, symbolize};
-use nprof_format::{Naming, Reader, Record, Spelling, Status};
-
-/// The linkage name of the function `area` of the C++ program.
-const AREA: &str = "_ZN8geometry4areaERKNS_5PointIiEE";
-
-fn area(args: &[&str], binary: &Binary, address: u64) -> (Status, Vec<Named>) {
-    names(args, Places::of(binary, &[address])).remove(0)
-}
-
-/// Whether a place in `area` has all there is: the inlined call, the function, file and line.
-fn is_complete((status, calls): &(Status, Vec<Named>)) -> bool {
-    let last = calls.last();
-    *status == Status::Named
-        && last.is_some_and(|call| call.name == "geometry::area(geometry::Point<int> const&)")
-        && last.is_some_and(|call| call.file.ends_with("/a.cc") && call.line > 0)
-}
-
-fn id(binary: &Binary) -> String {
-    binary.build_id.iter().map(|byte| format!("{byte:02x}")).collect()
-}
+use fixture::{
+    AREA, Binary, Places, area, is_complete, locations, run_in, sources, stream, symbolize,
+};
+use nprof_format::{Spelling, Status};
 
 /// What `--explain` says of an image that is in no stream.
 fn explain(args: &[&str], image: &str) -> String {
@@ -42,18 +25,6 @@ fn explain(args: &[&str], image: &str) -> String {
     assert!(output.status.success());
     assert!(output.stdout.is_empty());
     String::from_utf8(output.stderr).unwrap()
-}
-
-/// What the stream tells at its end of the images.
-fn namings(stream: &[u8]) -> Vec<Naming> {
-    let mut reader = Reader::new(stream);
-    let mut namings = Vec::new();
-    while let Some(record) = reader.next().unwrap() {
-        if let Record::Naming(naming) = record {
-            namings.push(*naming);
-        }
-    }
-    namings
 }
 
 #[test]
@@ -98,9 +69,9 @@ fn split_units_are_found_in_their_package() {
     assert!(explain(&[], at.join("prog").to_str().unwrap()).contains("package of split units"));
     // The package stands where the debug file does.
     run_in(at, "mkdir -p @/far/@");
-    let home = at.join(".build-id").join(&id(&binary)[..2]);
+    let home = at.join(".build-id").join(&binary.id()[..2]);
     std::fs::create_dir_all(&home).unwrap();
-    let debug = home.join(format!("{}.debug", &id(&binary)[2..]));
+    let debug = home.join(format!("{}.debug", &binary.id()[2..]));
     run_in(at, &format!("objcopy --only-keep-debug @/prog {}", debug.display()));
     run_in(at, &format!("mv @/prog.dwp {}", debug.with_extension("debug.dwp").display()));
     run_in(at, "strip @/prog");
@@ -180,7 +151,7 @@ fn an_image_is_explained_by_path_and_by_build_id_without_a_stream() {
     let told = explain(&[], at.join("prog").to_str().unwrap());
     for part in [
         "is the image: ",
-        &*format!("build ID {}", id(&binary)),
+        &*format!("build ID {}", binary.id()),
         "DWARF (",
         ", compressed)",
         "symbols",
@@ -191,8 +162,8 @@ fn an_image_is_explained_by_path_and_by_build_id_without_a_stream() {
     ] {
         assert!(told.contains(part), "{part}: {told}");
     }
-    let told = explain(&[], &id(&binary));
-    let missing = format!("/usr/lib/debug/.build-id/{}", &id(&binary)[..2]);
+    let told = explain(&[], &binary.id());
+    let missing = format!("/usr/lib/debug/.build-id/{}", &binary.id()[..2]);
     assert!(told.contains(&missing) && told.contains("no such file"), "{told}");
     let nothing = Command::new(env!("CARGO_BIN_EXE_nprof-symbolize"))
         .args(["--explain", "nothing"])
@@ -201,36 +172,6 @@ fn an_image_is_explained_by_path_and_by_build_id_without_a_stream() {
         .unwrap();
     assert_eq!(nothing.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&nothing.stderr).contains("no ELF file, and no build ID"));
-}
-
-#[test]
-fn a_rebuilt_program_is_refused_by_both_build_ids_and_its_names_are_marked_if_allowed() {
-    let directory = sources();
-    let at = directory.path();
-    run_in(at, "g++ -O2 -g -Wl,--build-id -o @/prog @/a.cc");
-    let old = Binary::read(&at.join("prog"));
-    let address = old.symbol(AREA) + 4;
-    let input = stream(&[Places::of(&old, &[address])], Spelling::Binary);
-    run_in(at, "g++ -O1 -g -Wl,--build-id -o @/prog @/a.cc");
-    let new = Binary::read(&at.join("prog"));
-    let output = symbolize(&["-v"], &input);
-    assert_eq!(locations(&output.stdout), [(Status::Mismatch, vec![])]);
-    let message = String::from_utf8(output.stderr).unwrap();
-    let wanted = format!("another build ID: it has {}, want {}", id(&new), id(&old));
-    assert!(message.contains(&wanted), "{message}");
-    // The stream tells as well.
-    let told = namings(&output.stdout);
-    assert_eq!(told.len(), 1);
-    assert_eq!((told[0].named, told[0].unnamed, &told[0].why[..]), (0, 1, &b"mismatch 1"[..]));
-    assert!(String::from_utf8_lossy(&told[0].reason).contains(&wanted));
-    assert!(!told[0].next.is_empty());
-    // Whatever is there now, on demand, and plainly marked.
-    let output = symbolize(&["--allow-mismatch"], &input);
-    let (status, calls) = locations(&output.stdout).remove(0);
-    assert_eq!(status, Status::Mismatch);
-    assert!(!calls.is_empty());
-    assert!(calls.iter().all(|call| call.name.ends_with(" [mismatch]")), "{calls:?}");
-    assert_eq!(namings(&output.stdout)[0].named, 0, "not counted as named");
 }
 
 /// A stream of one place, of a process, recorded at a time of day (ns).
@@ -304,7 +245,7 @@ fn a_living_process_lends_the_file_that_was_removed_or_replaced() {
     let child = start(&mut Command::new(at.join("prog")));
     run_in(at, "rm @/prog");
     run_in(at, "gcc -O0 -Wl,--build-id -o @/prog @/wait.c");
-    let input = text(child.id(), 0, &id(&binary), &binary.path, offset);
+    let input = text(child.id(), 0, &binary.id(), &binary.path, offset);
     let output = symbolize(&["--explain", "prog"], &input);
     let (status, calls) = locations(&output.stdout).remove(0);
     let message = String::from_utf8(output.stderr).unwrap();
@@ -326,9 +267,9 @@ fn the_debug_file_beside_an_image_that_is_now_elsewhere_is_found() {
     run_in(at, "objcopy --only-keep-debug @/prog @/prog.debug");
     run_in(at, "strip @/prog");
     run_in(at, "objcopy --add-gnu-debuglink=@/prog.debug @/prog");
-    let home = at.join(".build-id").join(&id(&binary)[..2]);
+    let home = at.join(".build-id").join(&binary.id()[..2]);
     std::fs::create_dir_all(&home).unwrap();
-    std::fs::rename(at.join("prog"), home.join(&id(&binary)[2..])).unwrap();
+    std::fs::rename(at.join("prog"), home.join(&binary.id()[2..])).unwrap();
     assert!(is_complete(&area(&["--debug-dir", at.to_str().unwrap()], &binary, address)));
 }
 
@@ -349,7 +290,7 @@ fn a_living_process_lends_the_files_of_its_container() {
     let offset = binary.offset(binary.symbol("wait_here") + 4);
     let path = at.join("inside/prog");
     assert!(!path.exists(), "it is in the container only");
-    let input = text(child.id(), 0, &id(&binary), &path, offset);
+    let input = text(child.id(), 0, &binary.id(), &path, offset);
     let output = symbolize(&["--explain", "prog"], &input);
     let (status, calls) = locations(&output.stdout).remove(0);
     let message = String::from_utf8(output.stderr).unwrap();
@@ -361,40 +302,15 @@ fn a_living_process_lends_the_files_of_its_container() {
 }
 
 #[test]
-fn what_is_told_of_images_is_what_the_frames_say_segment_by_segment() {
-    let directory = sources();
-    let at = directory.path();
-    run_in(at, "g++ -O2 -g -Wl,--build-id -o @/prog @/a.cc");
-    let binary = Binary::read(&at.join("prog"));
-    let places = Places::of(&binary, &binary.addresses(7));
-    let other = Places { path: b"/nowhere", ..Places::of(&binary, &[binary.text.0]) };
-    let one = stream(&[places, other], Spelling::Binary);
-    let output = symbolize(&[], &[&one[..], &one[..]].concat());
-    let all = locations(&output.stdout);
-    let told = namings(&output.stdout);
-    assert_eq!(told.len(), 4, "two images in two segments");
-    for segment in told.chunks(2) {
-        let named = all.iter().filter(|(status, _)| *status == Status::Named).count() / 2;
-        assert_eq!(segment[0].named as usize, named);
-        assert_eq!((segment[0].named + segment[0].unnamed) as usize, all.len() / 2 - 1);
-        assert_eq!(&segment[1].image[..], b"/nowhere");
-        assert_eq!(&segment[1].why[..], b"no-image 1");
-    }
-    // Symbolizing again replaces what was told.
-    let again = symbolize(&[], &output.stdout);
-    assert_eq!(namings(&again.stdout), told);
-}
-
-#[test]
 fn each_thing_is_taken_from_the_file_that_has_the_best() {
     let directory = sources();
     let at = directory.path();
     run_in(at, "g++ -O2 -g -Wl,--build-id -o @/prog @/a.cc");
     let binary = Binary::read(&at.join("prog"));
     let address = binary.symbol(AREA) + 4;
-    let home = at.join(".build-id").join(&id(&binary)[..2]);
+    let home = at.join(".build-id").join(&binary.id()[..2]);
     std::fs::create_dir_all(&home).unwrap();
-    let by_id = home.join(format!("{}.debug", &id(&binary)[2..]));
+    let by_id = home.join(format!("{}.debug", &binary.id()[2..]));
     // The first candidate has symbols and no DWARF, the second DWARF and no symbols.
     run_in(at, &format!("strip -g -o {} @/prog", by_id.display()));
     run_in(at, "objcopy --only-keep-debug @/prog @/prog.debug");
@@ -406,45 +322,4 @@ fn each_thing_is_taken_from_the_file_that_has_the_best() {
     let told = explain(&args, at.join("prog").to_str().unwrap());
     assert!(told.contains(&format!("{}: names from .symtab", by_id.display())), "{told}");
     assert!(told.contains("prog.debug: inlined calls, files and lines from DWARF"), "{told}");
-}
-
-#[test]
-fn the_command_that_gets_the_symbols_is_told() {
-    let directory = sources();
-    let at = directory.path();
-    std::fs::create_dir_all(at.join("root/usr/lib/x")).unwrap();
-    std::fs::create_dir_all(at.join("root/var/lib/dpkg/info")).unwrap();
-    for (package, file) in [("libc6:amd64", "/lib/x/libc.so.6"), ("libz1", "/usr/lib/x/libz.so")] {
-        let list = at.join(format!("root/var/lib/dpkg/info/{package}.list"));
-        std::fs::write(list, format!("/.\n{file}\n")).unwrap();
-    }
-    let mut images = Vec::new();
-    for name in ["libc.so.6", "libz.so", "libmine.so"] {
-        run_in(
-            at,
-            &format!("gcc -O2 -shared -fPIC -s -Wl,--build-id -o @/root/usr/lib/x/{name} @/a.c"),
-        );
-        images.push((
-            format!("/usr/lib/x/{name}"),
-            Binary::read(&at.join("root/usr/lib/x").join(name)),
-        ));
-    }
-    let places = images.iter().map(|(path, binary)| Places {
-        path: path.as_bytes(),
-        ..Places::of(binary, &binary.addresses(4))
-    });
-    let input = stream(&places.collect::<Vec<_>>(), Spelling::Binary);
-    let root = at.join("root");
-    let output = symbolize(&["-v", "--symfs", root.to_str().unwrap()], &input);
-    let next: Vec<String> = namings(&output.stdout)
-        .iter()
-        .map(|naming| String::from_utf8_lossy(&naming.next).into_owned())
-        .collect();
-    assert_eq!(next[0], "apt install libc6-dbg");
-    assert!(next[1].starts_with("apt install libz1-dbgsym"), "{next:?}");
-    let wanted =
-        format!("give --debug-dir DIR with the debug file of build ID {}", id(&images[2].1));
-    assert!(next[2].starts_with(&wanted), "{next:?}");
-    let message = String::from_utf8(output.stderr).unwrap();
-    assert!(next.iter().all(|next| message.contains(next)), "{message}");
 }
