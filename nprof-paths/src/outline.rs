@@ -24,7 +24,7 @@ pub(crate) fn print(input: &Input<'_>) -> Vec<u8> {
     let is_inverted = input.args.view() == View::Callers;
     let legend = match is_inverted {
         false => "",
-        true => "; below a function stand its callers, with what came by them",
+        true => "below a function stand its callers",
     };
     let mut out = input.heading(legend);
     let choice = input.args.choice();
