@@ -16,7 +16,8 @@ DEMOFLAGS = -std=c++17 -O2 -g -fomit-frame-pointer -Wall -Wextra -pthread
 
 # A command that the demo, the tests, `lint` or `bench` run, and Debian's package of it.
 NEEDS = g++:g++ objcopy:binutils gprof:binutils bzip2:bzip2 setpriv:util-linux mandoc:mandoc \
-        perf:linux-perf strace:strace python3:python3 script:bsdutils
+        perf:linux-perf strace:strace dwz:dwz xz:xz-utils zstd:zstd ld.lld:lld mold:mold \
+        python3:python3 script:bsdutils
 
 all: build
 
@@ -47,6 +48,12 @@ $(DEMO)/libquery.so: demo/query.cpp demo/index.hpp demo/query.hpp | setup
 # One profile for everything: the tests' own tools are built beside them.
 test: setup
 	$(CARGO) test --workspace --locked --no-fail-fast
+
+# Whether nprof-diff raises no more false alarms than it says: 25 comparisons of real programs with
+# themselves, other rates and lengths, and 10,500 comparisons of simulated programs.
+calibrate: setup
+	$(CARGO) test --package nprof-diff --locked -- --ignored --nocapture simulated
+	$(CARGO) test --package nprof-tests --test compare --locked -- --ignored --nocapture --test-threads=1
 
 # How nprof compares with perf on the same work, as ratios; then the stream by itself.
 bench: build $(DEMO)/demo
@@ -80,4 +87,4 @@ clean:
 	$(CARGO) clean
 	rm -rf nprof-format/fuzz/target
 
-.PHONY: all setup build demo test bench lint fuzz install clean
+.PHONY: all setup build demo test calibrate bench lint fuzz install clean
