@@ -15,8 +15,9 @@ CXX       = g++
 DEMOFLAGS = -std=c++17 -O2 -g -fomit-frame-pointer -Wall -Wextra -pthread
 
 # A command that the demo, the tests, `lint` or `bench` run, and Debian's package of it.
-NEEDS = g++:g++ objcopy:binutils bzip2:bzip2 setpriv:util-linux mandoc:mandoc perf:linux-perf \
-        strace:strace
+NEEDS = g++:g++ objcopy:binutils gprof:binutils bzip2:bzip2 setpriv:util-linux mandoc:mandoc \
+        perf:linux-perf strace:strace dwz:dwz xz:xz-utils zstd:zstd ld.lld:lld mold:mold \
+        python3:python3 script:bsdutils
 
 all: build
 

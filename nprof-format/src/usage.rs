@@ -3,8 +3,8 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use clap::Parser;
 use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
+use clap::{ArgMatches, Parser};
 
 use crate::stage::{TROUBLE, is_broken_pipe, warn};
 
@@ -15,7 +15,18 @@ use crate::stage::{TROUBLE, is_broken_pipe, warn};
 /// How the program ends where it is not to go on: after the help or the version, or since the
 /// usage was wrong; the user has been told as `tool: what: why`.
 pub fn arguments<T: Parser>(tool: &str) -> Result<T, ExitCode> {
-    T::try_parse().map_err(|error| end(tool, &error))
+    arguments_and_matches(tool).map(|(arguments, _)| arguments)
+}
+
+/// As [`arguments`], with what clap knows beside: in which order options were given.
+///
+/// # Errors
+///
+/// As there.
+pub fn arguments_and_matches<T: Parser>(tool: &str) -> Result<(T, ArgMatches), ExitCode> {
+    let matches = T::command().try_get_matches();
+    let arguments = matches.and_then(|matches| Ok((T::from_arg_matches(&matches)?, matches)));
+    arguments.map_err(|error| end(tool, &error))
 }
 
 /// Says what a command line led to, and how the program ends.
