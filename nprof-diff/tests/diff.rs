@@ -147,6 +147,10 @@ fn what_is_smaller_than_asked_is_no_change() {
     let ended = diff(directory.path(), "--min-effect 20% --fail-on any base new");
     assert_eq!(ended.status, 0, "{}", ended.stderr);
     assert!(ended.stdout.contains("6 functions without significant change of this size"));
+    // What is certain, but too small to matter, is not undecided either.
+    let ended = diff(directory.path(), "--min-effect 6% --fail-on self>+3.9% base new");
+    assert_eq!(ended.status, 1, "{}", ended.stdout);
+    assert!(ended.stdout.ends_with("beyond self>+3.9%: solve  (demo): at least +3.99\n"));
 }
 
 #[test]
