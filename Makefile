@@ -16,7 +16,9 @@ DEMOFLAGS = -std=c++17 -O2 -g -fomit-frame-pointer -Wall -Wextra -pthread
 
 # A command that the demo, the tests, `lint` or `bench` run, and Debian's package of it.
 NEEDS = g++:g++ objcopy:binutils bzip2:bzip2 setpriv:util-linux mandoc:mandoc perf:linux-perf \
-        strace:strace
+        strace:strace python3:python3
+# The same of what `papers` and `bench` run beside it.
+PEERS = valgrind:valgrind link-parser:link-grammar
 
 all: build
 
