@@ -5,14 +5,16 @@
 //! in a scratch directory of their own.
 
 mod fixture;
+mod help;
 mod report;
 mod shell;
 mod tools;
 
 pub use fixture::{compile, compile_demo, words};
+pub use help::{Help, Opt};
 pub use report::{Row, rows};
 pub use shell::{Finished, Shell};
-pub use tools::{tool, tools};
+pub use tools::{TOOLS, tool, tools};
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
