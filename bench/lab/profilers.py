@@ -87,6 +87,12 @@ def perf(command, rate, directory, *options, source=None):
     return Profile(of)
 
 
+def perf_samples(directory):
+    """How many samples there are in perf.data."""
+    report = ["perf", "report", "-i", "perf.data", "-q", "--stdio", "-g", "none", "--no-children"]
+    return sum(map(int, work.output([*report, "-F", "sample"], directory).split()))
+
+
 def gprof(command, directory, source=None):
     """Sampled by the program itself, which was built with -pg: 100 times a second, and only the
     program's own functions."""

@@ -1,6 +1,7 @@
 """Running programs: to their end, with what they cost, and several of them in turn."""
 
 import os
+import resource
 import subprocess
 import time
 from typing import NamedTuple
@@ -17,7 +18,8 @@ class Cost(NamedTuple):
     cpu: float
     """Seconds of CPU time, user and system."""
     memory: float
-    """MiB, of the largest process."""
+    """MiB, of the largest process; but never less than this process itself has, as the kernel
+    counts a new process's memory from before it executes its program."""
 
 
 class Failed(Exception):
@@ -45,6 +47,12 @@ def cost(command, directory, source=None):
             err.seek(0)
             raise Failed(f"{words(command)}: {child.returncode}\n{err.read().decode()}")
     return Cost(elapsed, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024)
+
+
+def shown(memory):
+    """A cost's memory in whole MiB."""
+    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return f"{memory:.0f}" if memory > own else f"<{own:.0f}"
 
 
 def output(command, directory):
