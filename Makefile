@@ -16,8 +16,8 @@ CXX       = g++
 DEMOFLAGS = -std=c++17 -O2 -g -fomit-frame-pointer -Wall -Wextra -pthread
 
 # A command that the demo, the tests, `lint` or `bench` run, and Debian's package of it.
-NEEDS = g++:g++ objcopy:binutils bzip2:bzip2 setpriv:util-linux mandoc:mandoc perf:linux-perf \
-        strace:strace python3:python3 zsh:zsh fish:fish
+NEEDS = g++:g++ objcopy:binutils gprof:binutils bzip2:bzip2 setpriv:util-linux mandoc:mandoc \
+        perf:linux-perf strace:strace python3:python3 script:bsdutils zsh:zsh fish:fish
 # The same of what `papers` and `bench` run beside it.
 PEERS = valgrind:valgrind link-parser:link-grammar
 

@@ -8,6 +8,7 @@
 //! recording.
 
 use std::io::Read;
+use std::ops::Deref;
 
 use rustc_hash::FxHashMap;
 
@@ -16,8 +17,9 @@ use crate::extras::Extras;
 use crate::reader::{Reader, Verdict};
 use crate::record::*;
 use crate::runs::Runs;
-use crate::summary::{EventSummary, Run, Summary, Trouble};
+use crate::summary::{Run, Summary, Trouble};
 use crate::tables::{NameId, Tables};
+use crate::time::TimeSplit;
 
 /// What keeps samples apart beside run, event and stack.
 #[derive(Clone, Copy, Debug, Default)]
@@ -26,6 +28,25 @@ pub struct Split {
     pub task: bool,
     /// CPU.
     pub cpu: bool,
+    /// When it was taken.
+    pub time: TimeSplit,
+}
+
+/// What is known while sums are handed on. Its ids are looked up in the tables.
+#[derive(Clone, Copy, Debug)]
+pub struct Context<'a> {
+    /// What ids stand for.
+    pub tables: &'a Tables,
+    /// The runs and events that cells name by index. What is handed on is in its sums already.
+    pub summary: &'a Summary,
+}
+
+impl Deref for Context<'_> {
+    type Target = Tables;
+
+    fn deref(&self) -> &Tables {
+        self.tables
+    }
 }
 
 /// What the samples of one sum have in common. Ids are those of the epoch at hand.
@@ -41,6 +62,9 @@ pub struct Cell {
     pub comm: NameId,
     /// The CPU; [`NO_CPU`] unless [`Split::cpu`].
     pub cpu: u32,
+    /// The number of the time slice, 0 unless [`TimeSplit::slice`]; `None` for what lies outside
+    /// of [`TimeSplit::span`].
+    pub slice: Option<u64>,
     /// The stack's leaf.
     pub node: NodeId,
 }
@@ -60,6 +84,19 @@ impl Sum {
         self.samples = self.samples.saturating_add(other.samples);
         self.weight = self.weight.saturating_add(other.weight);
     }
+
+    /// What is left of a whole when this part of it is taken away.
+    pub fn rest_of(self, whole: Sum) -> Sum {
+        Sum {
+            samples: whole.samples.saturating_sub(self.samples),
+            weight: whole.weight.saturating_sub(self.weight),
+        }
+    }
+
+    /// Its share of a whole, per cent, by weight; 0 of nothing.
+    pub fn percent_of(self, whole: Sum) -> f64 {
+        if whole.weight == 0 { 0.0 } else { 100.0 * self.weight as f64 / whole.weight as f64 }
+    }
 }
 
 /// Sums are handed on when this many have gathered.
@@ -77,7 +114,7 @@ pub struct Profile {
     group_index: FxHashMap<Cell, usize>,
     /// The index into `groups` of the last sample's group, and what it was found by. Forgotten
     /// at every record that is no sample.
-    last: Option<(EventId, usize, TaskId, u32, usize)>,
+    last: Option<(EventId, usize, TaskId, u32, Option<u64>, usize)>,
     /// How many sums there are in all groups.
     cells: usize,
     /// Index into `summary.events` of each event of the epoch.
@@ -117,7 +154,7 @@ impl Profile {
         &mut self,
         name: &str,
         input: impl Read,
-        mut sink: impl FnMut(&Tables, &Cell, Sum),
+        mut sink: impl FnMut(&Context<'_>, &Cell, Sum),
     ) -> Result<(), Error> {
         let mut reader = Reader::new(input);
         self.begin(name);
@@ -142,7 +179,7 @@ impl Profile {
     }
 
     /// Takes in the stream's next record.
-    pub fn take(&mut self, record: &Record<'_>, sink: &mut impl FnMut(&Tables, &Cell, Sum)) {
+    pub fn take(&mut self, record: &Record<'_>, sink: &mut impl FnMut(&Context<'_>, &Cell, Sum)) {
         match record {
             Record::Sample(sample) => {
                 self.add(sample);
@@ -175,7 +212,11 @@ impl Profile {
     }
 
     /// Ends a stream, with what its reader has found.
-    pub fn end<R: Read>(&mut self, reader: &Reader<R>, sink: &mut impl FnMut(&Tables, &Cell, Sum)) {
+    pub fn end<R: Read>(
+        &mut self,
+        reader: &Reader<R>,
+        sink: &mut impl FnMut(&Context<'_>, &Cell, Sum),
+    ) {
         self.hand_on(sink);
         if reader.verdict() != Verdict::Complete {
             let name = self.summary.runs.last().map_or("", |run| &run.input);
@@ -203,6 +244,7 @@ impl Profile {
             Record::Head(head) => {
                 if let Some(run) = runs.last_mut() {
                     run.head = Some((**head).clone());
+                    run.start = head.time;
                 }
                 self.runs.begin(runs);
             }
@@ -238,14 +280,15 @@ impl Profile {
         let cpu = if self.split.cpu { sample.cpu } else { NO_CPU };
         let run = self.runs.of(sample, &self.tables, &mut self.summary.runs);
         self.run = run;
+        let slice = self.slice(sample.time);
         let group = match self.last {
-            Some((last_event, last_run, last_task, last_cpu, group))
-                if (last_event, last_run, last_task, last_cpu)
-                    == (sample.event, run, task, cpu) =>
+            Some((last_event, last_run, last_task, last_cpu, last_slice, group))
+                if (last_event, last_run, last_task, last_cpu, last_slice)
+                    == (sample.event, run, task, cpu, slice) =>
             {
                 group
             }
-            _ => self.find_group(sample.event, run, task, cpu),
+            _ => self.find_group(sample.event, run, task, cpu, slice),
         };
         let sums = &mut self.groups[group].sums;
         let before = sums.len();
@@ -254,11 +297,29 @@ impl Profile {
         self.cells += sums.len() - before;
     }
 
-    /// The index of the group of samples of an event, run, task and CPU; made if there is none.
-    fn find_group(&mut self, event: EventId, run: usize, task: TaskId, cpu: u32) -> usize {
+    /// The time slice of a sample of the run at hand.
+    fn slice(&mut self, time: u64) -> Option<u64> {
+        if self.split.time.is_none() {
+            return Some(0);
+        }
+        let run = &mut self.summary.runs[self.run];
+        let start = *run.start.get_or_insert(time);
+        self.split.time.slice_of(time.saturating_sub(start))
+    }
+
+    /// The index of the group of samples of an event, run, task, CPU and time slice; made if
+    /// there is none.
+    fn find_group(
+        &mut self,
+        event: EventId,
+        run: usize,
+        task: TaskId,
+        cpu: u32,
+        slice: Option<u64>,
+    ) -> usize {
         let comm = self.tables.task(task).map_or(NameId::default(), |task| task.comm);
-        let cell =
-            Cell { run, event: self.event_index(event), task, comm, cpu, node: NodeId::NONE };
+        let index = self.event_index(event);
+        let cell = Cell { run, event: index, task, comm, cpu, slice, node: NodeId::NONE };
         let group = match self.group_index.get(&cell) {
             Some(&group) => group,
             None => {
@@ -267,29 +328,38 @@ impl Profile {
                 self.groups.len() - 1
             }
         };
-        self.last = Some((event, run, task, cpu, group));
+        self.last = Some((event, run, task, cpu, slice, group));
         group
     }
 
     /// Hands the sums that have gathered to the report.
-    fn hand_on(&mut self, sink: &mut impl FnMut(&Tables, &Cell, Sum)) {
-        for group in self.groups.drain(..) {
-            let event: &mut EventSummary = &mut self.summary.events[group.cell.event];
-            let run: &mut Run = &mut self.summary.runs[group.cell.run];
+    fn hand_on(&mut self, sink: &mut impl FnMut(&Context<'_>, &Cell, Sum)) {
+        for group in std::mem::take(&mut self.groups) {
             for (node, sum) in group.sums {
-                run.samples = run.samples.saturating_add(sum.samples);
-                event.sum.add(sum);
-                let mark = self.tables.stack_mark(node);
-                if mark != Mark::None {
-                    let incomplete = event.incomplete.entry(mark).or_default();
-                    *incomplete = incomplete.saturating_add(sum.samples);
-                }
-                sink(&self.tables, &Cell { node, ..group.cell }, sum);
+                let cell = Cell { node, ..group.cell };
+                self.summary.count(&cell, sum, self.tables.stack_mark(node));
+                let context = Context { tables: &self.tables, summary: &self.summary };
+                sink(&context, &cell, sum);
             }
         }
         self.group_index.clear();
         self.last = None;
         self.cells = 0;
+    }
+
+    /// What is known by now of a stream that is still being read: the summary, with the sums that
+    /// have not been handed on yet; `sink` gets these. Reading goes on as if nothing had been
+    /// asked.
+    pub fn so_far(&self, mut sink: impl FnMut(&Context<'_>, &Cell, Sum)) -> Summary {
+        let mut summary = Summary { live: true, ..self.summary.clone() };
+        for group in &self.groups {
+            for (&node, &sum) in &group.sums {
+                let cell = Cell { node, ..group.cell };
+                summary.count(&cell, sum, self.tables.stack_mark(node));
+                sink(&Context { tables: &self.tables, summary: &summary }, &cell, sum);
+            }
+        }
+        summary
     }
 }
 
@@ -359,7 +429,7 @@ L\t9\t2\t0\t0\t3\tring
 
     #[test]
     fn streams_read_one_after_another_are_runs_of_one_profile() {
-        let mut profile = Profile::new(Split { task: true, cpu: true });
+        let mut profile = Profile::new(Split { task: true, cpu: true, ..Split::default() });
         leaves(&mut profile, TWO_EPOCHS);
         let twice = [TWO_EPOCHS, TWO_EPOCHS].concat();
         leaves(&mut profile, &twice);
@@ -387,7 +457,7 @@ L\t9\t2\t0\t0\t3\tring
     fn what_damage_took_is_told_and_not_guessed() {
         let stream =
             "@nprof\t1.0\trun=0x1\nN\t5\t4\t8\nS\t1\t3\t9\t0\t5\t7\t1\nS\t1\t3\t9\t0\t77\t7\t1\n";
-        let mut profile = Profile::new(Split { task: true, cpu: false });
+        let mut profile = Profile::new(Split { task: true, ..Split::default() });
         let leaves = leaves(&mut profile, stream);
         assert_eq!(leaves["[damaged]"], (2, 14));
         assert_eq!(profile.summary.events[0].event.name, b"[damaged]");

@@ -4,16 +4,20 @@
 //! Pipes are written as a user types them and run by bash with the tools first in its `PATH`,
 //! in a scratch directory of their own.
 
+mod cli;
 mod fixture;
 mod help;
 mod report;
 mod shell;
+mod streams;
 mod tools;
 
+pub use cli::{ODD_NAME, Report, odd_names, python};
 pub use fixture::{compile, compile_demo, words};
 pub use help::{Help, Opt};
 pub use report::{Row, rows};
 pub use shell::{Finished, Shell};
+pub use streams::{any_stream, stream};
 pub use tools::{TOOLS, tool, tools};
 
 use std::io::Write;

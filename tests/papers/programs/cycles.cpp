@@ -1,40 +1,22 @@
-// cycles ROUNDS: the shape of the second sample-analysis program of the uProfiler thesis (appendix
-// B.2.2). All calls go through q, so that three call paths share it: a q d q x, b q e q y and
-// c q f q z. Only x, y and z take time: once, twice and three times as much.
-#include <cstdlib>
+// The second sample-analysis program of Lessard: uProfiler (2005), appendix B.2.2, with an eighth of
+// the work: three call cycles through q, that are one when all stacks are looked at together.
+void q(void (*function)()) { function(); }
 
-using Routine = void (*)();
+#define SPIN(times) for (int i = 0; i < (times); ++i) {}
+void x() { SPIN(2500000) }
+void y() { SPIN(5000000) }
+void z() { SPIN(7500000) }
+void d() { q(x); }
+void e() { q(y); }
+void f() { q(z); }
+void a() { q(d); }
+void b() { q(e); }
+void c() { q(f); }
 
-[[gnu::noipa]] void q(Routine routine) {
-    routine();
-    asm volatile(""); // no call is a jump
-}
-
-#define SPINS(name, times)                                                                         \
-    [[gnu::noipa]] void name() {                                                                   \
-        for (int i = 0; i < (times); ++i) asm volatile("");                                        \
-    }
-SPINS(x, 5000000)
-SPINS(y, 10000000)
-SPINS(z, 15000000)
-
-#define PASSES(name, routine)                                                                      \
-    [[gnu::noipa]] void name() {                                                                   \
-        q(routine);                                                                                \
-        asm volatile("");                                                                          \
-    }
-PASSES(d, x)
-PASSES(e, y)
-PASSES(f, z)
-PASSES(a, d)
-PASSES(b, e)
-PASSES(c, f)
-
-int main(int count, char **words) {
-    for (int round = count > 1 ? std::atoi(words[1]) : 1; round > 0; round--) {
+int main() {
+    for (int iter = 0; iter < 20; ++iter) {
         a();
         b();
         c();
     }
-    return 0;
 }

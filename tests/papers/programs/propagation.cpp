@@ -1,65 +1,32 @@
-// propagation ROUNDS: the shape of the first sample-analysis program of the uProfiler thesis
-// (appendix B.2.1). Every routine does the same sums, each a number of times of its own; G works
-// three times as long for E as for D, and calls H twice for D and once for E.
-#include <cstdlib>
-
-namespace {
-
-volatile int sums[3] = {4, 19, 25};
+// The first sample-analysis program of Lessard: uProfiler (2005), appendix B.2.1: all functions do
+// the same work in loops of different lengths. G works three times longer for E than for D, but
+// calls H twice for D and once for E.
+int a = 4, b = 19, c = 25, d = 99, e = 34, f = 7;
 
 #define WORK(times)                                                                                \
     for (int i = 0; i < (times); ++i) {                                                            \
-        sums[0] = sums[0] + sums[1] + sums[2];                                                     \
-        sums[1] = sums[0] + sums[1] - sums[2];                                                     \
-        sums[2] = sums[0] - sums[1] - sums[2];                                                     \
+        a += a + b + c + d + e + f;                                                                \
+        b += a + b + c + d + e + f;                                                                \
+        c += a - b - c - d - e - f;                                                                \
     }
 
-} // namespace
-
-[[gnu::noipa]] void H() { WORK(100000) }
-
-[[gnu::noipa]] void G(int times) {
+void H() { WORK(100000) }
+void G(int times) {
     WORK(times)
     H();
     if (times == 200000) H();
-    asm volatile(""); // no call is a jump
 }
+void F() { WORK(750000) }
+void E() { WORK(500000) G(600000); }
+void D() { WORK(100000) G(200000); }
+void C() { WORK(500000) }
+void B() { WORK(3500000) E(); F(); }
+void A() { WORK(250000) C(); D(); }
 
-[[gnu::noipa]] void F() { WORK(750000) }
-
-[[gnu::noipa]] void E() {
-    WORK(500000)
-    G(600000);
-    asm volatile("");
-}
-
-[[gnu::noipa]] void D() {
-    WORK(100000)
-    G(200000);
-    asm volatile("");
-}
-
-[[gnu::noipa]] void C() { WORK(500000) }
-
-[[gnu::noipa]] void B() {
-    WORK(3500000)
-    E();
-    F();
-    asm volatile("");
-}
-
-[[gnu::noipa]] void A() {
-    WORK(250000)
-    C();
-    D();
-    asm volatile("");
-}
-
-int main(int count, char **words) {
-    for (int round = count > 1 ? std::atoi(words[1]) : 1; round > 0; round--) {
+int main() {
+    for (int iter = 0; iter < 20; ++iter) {
         WORK(1000000)
         A();
         B();
     }
-    return sums[0] == 1;
 }
