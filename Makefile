@@ -17,7 +17,8 @@ DEMOFLAGS = -std=c++17 -O2 -g -fomit-frame-pointer -Wall -Wextra -pthread
 
 # A command that the demo, the tests, `lint` or `bench` run, and Debian's package of it.
 NEEDS = g++:g++ objcopy:binutils gprof:binutils bzip2:bzip2 setpriv:util-linux mandoc:mandoc \
-        perf:linux-perf strace:strace python3:python3 script:bsdutils zsh:zsh fish:fish
+        perf:linux-perf strace:strace dwz:dwz xz:xz-utils zstd:zstd ld.lld:lld mold:mold \
+        python3:python3 script:bsdutils zsh:zsh fish:fish
 # The same of what `papers` and `bench` run beside it.
 PEERS = valgrind:valgrind link-parser:link-grammar
 
@@ -68,6 +69,12 @@ $(DEMO)/libquery.so: demo/query.cpp demo/index.hpp demo/query.hpp | setup
 test: setup
 	$(CARGO) test --workspace --locked --no-fail-fast
 
+# Whether nprof-diff raises no more false alarms than it says: 25 comparisons of real programs with
+# themselves, other rates and lengths, and 10,500 comparisons of simulated programs.
+calibrate: setup
+	$(CARGO) test --package nprof-diff --locked -- --ignored --nocapture simulated
+	$(CARGO) test --package nprof-tests --test compare --locked -- --ignored --nocapture --test-threads=1
+
 # The experiments of the papers nprof comes from, with its peers beside it, then speeds and sizes:
 # both put what they find into MEASUREMENTS.md.
 papers: peers
@@ -115,4 +122,4 @@ clean:
 	$(CARGO) clean
 	rm -rf nprof-format/fuzz/target
 
-.PHONY: all setup peers build demo test papers bench lint fuzz install install-files clean
+.PHONY: all setup peers build demo test calibrate papers bench lint fuzz install install-files clean

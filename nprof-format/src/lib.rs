@@ -50,7 +50,7 @@ pub mod writer;
 
 pub use error::Error;
 pub use extras::{Extras, ExtrasBuilder};
-pub use meta::{End, Epoch, Event, Head, Ran, RunId, Step};
+pub use meta::{End, Epoch, Event, Head, Naming, Ran, RunId, Step};
 pub use reader::{Reader, Verdict};
 pub use record::*;
 pub use writer::{Spelling, Totals, Writer};

@@ -12,7 +12,7 @@ mod words;
 
 use crate::extras::Extras;
 use crate::kind;
-use crate::meta::{End, Epoch, Event, Head, Ran, Step};
+use crate::meta::{End, Epoch, Event, Head, Naming, Ran, Step};
 pub use ids::*;
 pub use words::*;
 
@@ -53,6 +53,8 @@ pub enum Record<'a> {
     File(SourceFile<'a>),
     /// `Y`: what a frame is called, or why it has no name.
     Location(Location<'a>),
+    /// `@naming`: how naming the frames of an image went.
+    Naming(Box<Naming>),
     /// An optional record this version does not know.
     Unknown(Unknown<'a>),
 }
@@ -78,6 +80,7 @@ impl Record<'_> {
             Record::Function(_) => kind::FUNCTION,
             Record::File(_) => kind::FILE,
             Record::Location(_) => kind::LOCATION,
+            Record::Naming(_) => kind::NAMING,
             Record::Unknown(unknown) => unknown.kind,
         }
     }

@@ -57,6 +57,19 @@ impl Common {
         attr
     }
 
+    /// The event that writes parts of stacks, into the ring of those that sample.
+    pub(crate) fn parts_attr(&self, watermark: u32) -> perf_event_attr {
+        let mut attr = self.base_attr(self.scope);
+        attr.set_disabled(0);
+        attr.set_inherit(0);
+        attr.type_ = perf::PERF_TYPE_SOFTWARE;
+        attr.config = u64::from(perf::PERF_COUNT_SW_BPF_OUTPUT);
+        attr.sample_type |= u64::from(perf::PERF_SAMPLE_IP | perf::PERF_SAMPLE_RAW);
+        attr.__bindgen_anon_1.sample_period = 1;
+        attr.__bindgen_anon_2.wakeup_watermark = watermark;
+        attr
+    }
+
     /// An event that samples. We are woken when `watermark` bytes are in its ring.
     pub(crate) fn sample_attr(
         &self,

@@ -2,6 +2,7 @@
 //! and where they were. What is not to be recorded is dropped first.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use nprof_format::{
     Cause, Change, ChangeKind, EventId, Extras, ExtrasBuilder, Lost, Mark, NO_CPU, Record, Sample,
@@ -9,6 +10,7 @@ use nprof_format::{
 };
 
 use crate::event::Unwind;
+use crate::extension::Needs;
 use crate::images;
 use crate::intern::Sink;
 use crate::maps::Mapping;
@@ -17,7 +19,7 @@ use crate::procfs;
 use crate::resolve::Resolver;
 use crate::ring::{self, Body, Mmap, Stamp};
 use crate::summary::Sum;
-use crate::sys;
+use crate::sys::{self, SharedWords};
 
 /// What was seen so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -111,6 +113,23 @@ impl<S: Sink> Converter<S> {
         self.resolver.sentinels.is_busy()
     }
 
+    /// Stacks are copied as far as `reach` bytes, where these words say so.
+    pub(crate) fn expect_extensions(&mut self, words: Rc<SharedWords>, reach: u64) {
+        self.resolver.needs = Some(Needs::new(words, reach));
+        self.resolver.sentinels.expect_enough();
+    }
+
+    /// Parts of a stack came with a sample that is not wanted.
+    pub(crate) fn refuse_extension(&mut self, tid: u32, thread: u32) {
+        self.resolver.needs.iter_mut().for_each(|needs| needs.refuse(tid, thread));
+    }
+
+    /// Forgets what was known of the stack of a thread.
+    fn forget(&mut self, tid: u32) {
+        self.resolver.sentinels.forget(tid);
+        self.resolver.needs.iter_mut().for_each(|needs| needs.forget(tid));
+    }
+
     /// A round of records is over.
     pub(crate) fn end_round(&mut self) {
         self.resolver.end_round(&mut self.tree);
@@ -132,7 +151,7 @@ impl<S: Sink> Converter<S> {
                     // The child may have other mappings by the time it is sampled.
                     self.read_maps(kin.parent_pid);
                 }
-                self.resolver.sentinels.forget(kin.tid);
+                self.forget(kin.tid);
                 if self.tree.fork(kin, stamp) {
                     self.define_task(kin.tid);
                 }
@@ -218,7 +237,7 @@ impl<S: Sink> Converter<S> {
         if let Some(exec) = pending {
             self.executed(exec, b"");
         }
-        self.resolver.sentinels.forget(kin.tid);
+        self.forget(kin.tid);
         if !self.tree.exit(kin) {
             return;
         }
@@ -385,15 +404,7 @@ mod tests {
 
     fn sample(ip: u64, chain: &[u8]) -> Body<'_> {
         let in_kernel = ip > 1 << 63;
-        Body::Sample(ring::Sample {
-            ip,
-            in_kernel,
-            period: 7,
-            chain,
-            registers: &[],
-            compat: false,
-            stack: &[],
-        })
+        Body::Sample(ring::Sample { ip, in_kernel, period: 7, chain, ..ring::Sample::default() })
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 mod arch;
 mod args;
+mod assembler;
 mod attr;
 mod cfi;
 mod cgroup;
@@ -13,6 +14,8 @@ mod child;
 mod convert;
 mod elf;
 mod event;
+mod extender;
+mod extension;
 mod functions;
 mod growing;
 mod head;

@@ -2,7 +2,7 @@
 //!
 //! A record is stamped before its place in the ring is taken, so what is in the rings at one
 //! moment may still be overtaken by an older record. Each round therefore reads the clock first,
-//! then the rings, and only lets go what is older than the *previous* round's reading: whatever
+//! then the rings, and only lets go what is older than an *earlier* round's reading: whatever
 //! was stamped before that has been written since. A record that comes even later is not
 //! dropped, only counted.
 

@@ -94,8 +94,8 @@ impl<R: FnMut(u64, &mut [u8]) -> usize> Reader<'_, R> {
                 self.bytes.resize(size, 0);
             }
             let length = (self.read)(start, &mut self.bytes[..size]);
-            let stack = Stack { start, bytes: &self.bytes[..length] };
-            let word = u64::from_le_bytes(*stack.bytes.first_chunk()?);
+            let stack = Stack::new(start, &self.bytes[..length], Default::default());
+            let word = u64::from_le_bytes(*self.bytes[..length].first_chunk()?);
             if caller.get(arch::IP).is_ok_and(|ip| ip != word) || is_signal_return(word, code) {
                 return None;
             }
@@ -103,7 +103,7 @@ impl<R: FnMut(u64, &mut [u8]) -> usize> Reader<'_, R> {
             let mut known = Known { parts: known, found: None };
             addresses.clear();
             let from = (caller, true);
-            let mark = unwind::unwind(from, stack, code, self.depth, &mut addresses, &mut known);
+            let mark = unwind::unwind(from, &stack, code, self.depth, &mut addresses, &mut known);
             let is_short = mark == Mark::Copy && length == size;
             if let Some(at) = known.found {
                 let rest = known.parts[at].1;

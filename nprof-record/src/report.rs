@@ -229,6 +229,7 @@ impl Run<'_> {
         stream.take(&Record::Step(Box::new(head::step())));
         let (unwind, depth) = (self.plan.common.unwind, self.args.depth());
         let mut converter = Converter::new(stream, head::events(&self.plan), unwind, depth, tree);
+        sources.introduce(&mut converter);
         if let Target::Processes(pids) = &self.target {
             for &pid in pids {
                 procfs::threads(pid).into_iter().for_each(|tid| converter.adopt(pid, tid));

@@ -7,6 +7,7 @@ use nprof_format::{ExtrasBuilder, FrameId, ImageKind, Mark, NodeId};
 use rustc_hash::FxHashMap;
 
 use crate::event::Unwind;
+use crate::extension::Needs;
 use crate::functions::Functions;
 use crate::growing::Files;
 use crate::images::{Images, ProcessCode};
@@ -17,7 +18,7 @@ use crate::process::{Process, Tree};
 use crate::ring::{Ksymbol, Sample, Stamp};
 use crate::sentinel::Sentinels;
 use crate::stack;
-use crate::sys;
+use crate::sys::{self, SharedWords};
 use crate::unwind::Address;
 use crate::watcher::Processor;
 
@@ -54,6 +55,8 @@ pub(crate) struct Resolver {
     pub(crate) dictionary: Dictionary,
     /// What is known of stacks deeper than their copy.
     pub(crate) sentinels: Sentinels<Processor>,
+    /// What is needed of the stacks of threads, for the program that copies them.
+    pub(crate) needs: Option<Needs<Rc<SharedWords>>>,
     /// The outer part of the stack at hand, if it was known before its sample, with its frames
     /// unless its node is remembered.
     outer: Option<(Rc<[Address]>, Vec<FrameKey>)>,
@@ -77,6 +80,7 @@ impl Resolver {
             files: Files::default(),
             dictionary: Dictionary::new(DICTIONARY_MAX),
             sentinels: Sentinels::new(Processor::default(), guarded_threads(), depth),
+            needs: None,
             outer: None,
             outer_nodes: FxHashMap::default(),
             addresses: Vec::new(),
@@ -181,10 +185,15 @@ impl Resolver {
         let mark = match self.unwind {
             Unwind::Dwarf => {
                 let (tid, sp) = (stamp.tid, stack::pointer(sample).unwrap_or(0));
-                let mut trail = self.sentinels.trail(tid, sp, sample.stack.len());
+                let end = sample.extension.end().saturating_sub(sp);
+                let copied = end.max(sample.stack.len() as u64);
+                let mut trail = self.sentinels.trail(tid, sp, copied);
                 let (fresh, depth) = (&mut process.fresh, self.depth);
                 let addresses = &mut self.addresses;
                 let mark = stack::by_tables(fresh, sample, &mut code, depth, addresses, &mut trail);
+                if let Some(needs) = self.needs.as_mut().filter(|_| trail.seen.top > sp) {
+                    needs.learn(tid, sp, &sample.extension, mark, trail.seen);
+                }
                 let (mark, outer) = self.sentinels.complete(stamp, trail, mark, addresses);
                 self.outer = outer.map(|outer| (outer, Vec::new()));
                 mark

@@ -4,6 +4,8 @@
 
 use perf_event_open_sys::bindings as perf;
 
+use crate::extension::{Extension, Owner, Part};
+
 /// The bytes every record begins with.
 pub(crate) const HEADER: usize = 8;
 
@@ -101,7 +103,7 @@ pub(crate) struct Ksymbol<'a> {
 }
 
 /// An observation. Borrows from the ring.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sample<'a> {
     pub(crate) ip: u64,
     /// Whether `ip` is in the kernel.
@@ -115,6 +117,8 @@ pub(crate) struct Sample<'a> {
     pub(crate) compat: bool,
     /// The user stack, from the stack pointer up, as much as could be copied.
     pub(crate) stack: &'a [u8],
+    /// What a program copied beyond that; it is not in the record itself.
+    pub(crate) extension: Extension<'a>,
 }
 
 impl Sample<'_> {
@@ -184,6 +188,19 @@ pub(crate) fn read<'a>(layout: Layout, bytes: &'a [u8]) -> Option<(Stamp, Body<'
     let at = bytes.len().checked_sub(TRAILER)?;
     let stamp = read_trailer(Fields(&bytes[at..]))?;
     Some((stamp, read_other(header, Fields(&bytes[..at]))?))
+}
+
+/// Reads a sample of the event that writes parts of stacks: PERF_SAMPLE_RAW behind what all
+/// samples have.
+pub(crate) fn read_part(bytes: &[u8]) -> Option<(Owner, Part<'_>)> {
+    let mut fields = Fields(bytes.get(HEADER..)?);
+    let _identifier = fields.u64()?;
+    let ip = fields.u64()?;
+    let (_pid, tid) = (fields.u32()?, fields.u32()?);
+    let _time = fields.u64()?;
+    let (_cpu, _reserved) = (fields.u32()?, fields.u32()?);
+    let size = usize::try_from(fields.u32()?).ok()?;
+    Some((Owner { tid, ip }, Part::read(fields.take(size)?)?))
 }
 
 fn read_trailer(mut fields: Fields<'_>) -> Option<Stamp> {
@@ -275,7 +292,8 @@ fn read_sample(
     }
     let mode = u32::from(header.misc) & perf::PERF_RECORD_MISC_CPUMODE_MASK;
     let in_kernel = mode == perf::PERF_RECORD_MISC_KERNEL;
-    let sample = Sample { ip, in_kernel, period, chain, registers, compat, stack };
+    let extension = Extension::default();
+    let sample = Sample { ip, in_kernel, period, chain, registers, compat, stack, extension };
     Some((Stamp { pid, tid, time, cpu }, Body::Sample(sample)))
 }
 

@@ -32,7 +32,7 @@ use rustc_hash::FxHashMap;
 use crate::outer::{Outer, Reader};
 use crate::ring::Stamp;
 use crate::trail::{Passed, Trail};
-use crate::unwind::{Address, Code, Registers};
+use crate::unwind::{Address, Code, Registers, Seen};
 
 /// How many sentinels a thread has at most. The processor has four breakpoints; one is left to
 /// debuggers.
@@ -120,6 +120,8 @@ pub(crate) struct Sentinels<M: Machine> {
     depth: usize,
     /// The longest copy of a stack seen, bytes.
     reach: u64,
+    /// Whether copies are made as long as is needed, if that is possible at all.
+    is_enough: bool,
     round: u64,
     /// What is read of a stack.
     bytes: Vec<u8>,
@@ -129,17 +131,31 @@ impl<M: Machine> Sentinels<M> {
     /// For at most `limit` threads, and outer parts of at most `depth` frames.
     pub(crate) fn new(machine: M, limit: usize, depth: usize) -> Self {
         let threads = FxHashMap::default();
-        Self { machine, threads, limit, depth, reach: 0, round: 0, bytes: Vec::new() }
+        Self {
+            machine,
+            threads,
+            limit,
+            depth,
+            reach: 0,
+            is_enough: false,
+            round: 0,
+            bytes: Vec::new(),
+        }
+    }
+
+    /// More of a stack is copied where it is needed: only what is still too short needs sentinels.
+    pub(crate) fn expect_enough(&mut self) {
+        self.is_enough = true;
     }
 
     /// To be handed to the walk over a sample's stack, of which `copied` bytes are at hand.
-    pub(crate) fn trail(&mut self, tid: u32, sp: u64, copied: usize) -> Trail {
-        self.reach = self.reach.max(copied as u64);
+    pub(crate) fn trail(&mut self, tid: u32, sp: u64, copied: u64) -> Trail {
+        self.reach = self.reach.max(copied);
         let thread = self.threads.get_mut(&tid);
         let is_kept = thread.is_some();
         let mut frames = thread.and_then(|thread| thread.latest.take()).unwrap_or_default().frames;
         frames.clear();
-        Trail { sp, top: sp, is_kept, frames }
+        Trail { sp, top: sp, copied, seen: Seen::default(), is_kept, frames }
     }
 
     /// Takes what the walk over a sample's stack left, and completes the stack if it can: why it
@@ -152,8 +168,9 @@ impl<M: Machine> Sentinels<M> {
         mark: Mark,
         addresses: &mut Vec<Address>,
     ) -> (Mark, Option<Rc<[Address]>>) {
-        let is_deep = mark == Mark::Copy || trail.top.saturating_sub(trail.sp) > self.reach / 2;
-        if !is_deep && !self.threads.contains_key(&tid) {
+        let is_long = trail.top.saturating_sub(trail.sp) > self.reach / 2;
+        let is_deep = mark == Mark::Copy || is_long && !self.is_enough;
+        if !is_deep && !self.keeps(tid) {
             return (mark, None);
         }
         if is_deep && !self.admit(pid, tid) {
@@ -173,6 +190,16 @@ impl<M: Machine> Sentinels<M> {
             Some(kept) if room < outer.addresses.len() => (Mark::Depth, Some(kept.into())),
             _ => (outer.mark, Some(outer.addresses.clone())),
         }
+    }
+
+    /// Whether a thread without a deep stack has sentinels all the same, for some time.
+    fn keeps(&mut self, tid: u32) -> bool {
+        let Some(thread) = self.threads.get(&tid) else { return false };
+        let keeps = thread.used + IDLE >= self.round;
+        if !keeps {
+            self.threads.remove(&tid);
+        }
+        keeps
     }
 
     /// Whether a thread has sentinels or may have some.
@@ -233,8 +260,9 @@ impl<M: Machine> Sentinels<M> {
                 ground.survey(machine, guard, at, caller, code);
             }
         }
-        let close = self.reach / 10;
-        for &Passed { cfa, caller, .. } in posts(&trail, self.reach).into_iter().flatten() {
+        let reach = if self.is_enough { trail.copied } else { self.reach };
+        let close = reach / 10;
+        for &Passed { cfa, caller, .. } in posts(&trail, reach).into_iter().flatten() {
             let Some(at) = spare(guard, &free) else { break };
             let is_near = |one: &Sentinel<_>| one.cfa.abs_diff(cfa) <= close;
             let mut kept = guard.iter().zip(free).filter(|(_, free)| !free);

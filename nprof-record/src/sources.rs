@@ -2,82 +2,25 @@
 //! records go to the converter.
 
 mod open;
+mod source;
 
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::os::fd::AsRawFd;
 
 use nprof_format::{Cause, EventId};
 use rustc_hash::FxHashMap;
 
 use crate::convert::{self, Converter};
+use crate::extender::Extender;
+use crate::extension::Owner;
 use crate::intern::Sink;
 use crate::order::Order;
-use crate::ring::{self, Header, Layout};
-use crate::sys::{self, Ring, Signals};
+use crate::ring::{self, Body, Layout};
+use crate::stack;
+use crate::sys::{self, Signals};
 
 pub(crate) use open::{Kernel, Whom};
-
-/// An event, open on one CPU.
-#[derive(Debug)]
-struct Opened {
-    file: File,
-    /// Which it is; none for the one that tells of processes and mappings.
-    event: EventId,
-}
-
-/// A ring of one CPU, with the events that fill it.
-#[derive(Debug)]
-struct Source {
-    ring: Ring,
-    /// The first one's ring it is, the others share it. Never empty.
-    events: Vec<Opened>,
-    cpu: u32,
-    /// Up to where it may be read in this round.
-    head: u64,
-    /// A record that wraps around the end of the ring, put together.
-    wrapped: Vec<u8>,
-    /// How many lost records its own records told of.
-    told: u64,
-    /// Which of the events is asked whether there is something to read; past the last when all
-    /// have hung up and will bring nothing any more.
-    polled: usize,
-}
-
-impl Source {
-    /// The oldest record; `None` when there is none in this round.
-    fn front(&mut self) -> Option<(Header, &[u8])> {
-        let (first, second) = self.ring.bytes(self.head);
-        let header = Header::read(first)?;
-        if header.size <= first.len() {
-            return Some((header, &self.ring.bytes(self.head).0[..header.size]));
-        }
-        let rest = second.get(..header.size - first.len())?;
-        self.wrapped.clear();
-        self.wrapped.extend_from_slice(first);
-        self.wrapped.extend_from_slice(rest);
-        Some((header, &self.wrapped))
-    }
-
-    /// When the oldest record was made. Damage empties the ring, and counts as a lost record.
-    fn front_time<S: Sink>(&mut self, converter: &mut Converter<S>) -> Option<u64> {
-        if let Some((header, bytes)) = self.front() {
-            return Some(ring::time(header, bytes).unwrap_or(0));
-        }
-        let damaged = self.head.saturating_sub(self.ring.tail());
-        if damaged > 0 {
-            self.give_up(converter);
-            self.ring.advance(usize::try_from(damaged).unwrap_or(0));
-        }
-        None
-    }
-
-    /// A record cannot be read.
-    fn give_up<S: Sink>(&self, converter: &mut Converter<S>) {
-        let stamp = convert::stamp_at(sys::monotonic_ns(), Some(self.cpu));
-        converter.lost(stamp, 1, self.events[0].event, Cause::Recorder);
-    }
-}
+use source::{Opened, Parts, Source};
 
 /// What was left in the rings for the next round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,6 +41,10 @@ struct Origin {
     layout: Layout,
 }
 
+/// How long it takes at most from a record's time stamp to its place in the ring, ns: a long
+/// stack is copied in between.
+const SETTLING: u64 = 1_000_000;
+
 /// The events of a recording.
 #[derive(Debug)]
 pub(crate) struct Sources {
@@ -107,8 +54,12 @@ pub(crate) struct Sources {
     /// made while we attached may have inherited those of the one that made it, and have its own.
     lineage: FxHashMap<u32, u32>,
     order: Order,
-    /// When the last round began, ns.
-    last_round: u64,
+    /// What copies more of stacks than the kernel, where something does.
+    extender: Option<Extender>,
+    /// When a round began, ns, the latest but for those that followed it too soon; and up to when
+    /// records may be taken.
+    began: u64,
+    settled: u64,
     tells_lost: bool,
 }
 
@@ -161,23 +112,27 @@ impl Sources {
     /// Takes from the rings what may be taken in order; with `all`, everything. What is left.
     pub(crate) fn round<S: Sink>(&mut self, converter: &mut Converter<S>, all: bool) -> Left {
         let now = sys::monotonic_ns();
-        let limit = if all { u64::MAX } else { self.last_round };
-        self.last_round = now;
+        if now.saturating_sub(self.began) >= SETTLING {
+            self.settled = std::mem::replace(&mut self.began, now);
+        }
+        let limit = if all { u64::MAX } else { self.settled };
         self.order.restart();
         for (number, source) in self.sources.iter_mut().enumerate() {
-            source.head = source.ring.head();
-            if let Some(time) = source.front_time(converter) {
+            source.records.head = source.records.ring.head();
+            if let Some(time) = source.front_time(self.extender.as_ref(), converter) {
                 self.order.push(time, number);
             }
         }
         while let Some(number) = self.order.pop(limit) {
             self.take_front(number, converter);
-            if let Some(time) = self.sources[number].front_time(converter) {
+            let extender = self.extender.as_ref();
+            if let Some(time) = self.sources[number].front_time(extender, converter) {
                 self.order.push(time, number);
             }
         }
         converter.end_round();
-        let mut left = self.sources.iter().filter(|source| source.ring.tail() < source.head);
+        let mut left =
+            self.sources.iter().filter(|source| source.records.ring.tail() < source.records.head);
         // The side rings come first.
         match left.next() {
             None => Left::Nothing,
@@ -190,7 +145,7 @@ impl Sources {
     fn take_front<S: Sink>(&mut self, number: usize, converter: &mut Converter<S>) {
         let source = &mut self.sources[number];
         let first = source.events[0].event;
-        let Some((header, bytes)) = source.front() else { return };
+        let Some((header, bytes)) = source.records.front() else { return };
         let (size, id) = (header.size, ring::identifier(header, bytes).unwrap_or(0));
         let unknown = Origin { event: first, task: None, layout: Layout::default() };
         let origin = self.origins.get(&id).copied().unwrap_or(unknown);
@@ -198,16 +153,31 @@ impl Sources {
         let first = |owner: u32| *self.lineage.entry(tid).or_insert(owner);
         let lineage = origin.task.map(first);
         let is_double = lineage != origin.task;
-        let is_wanted = !is_double && (!header.is_sample() || converter.wants(tid));
-        let mut told = 0;
+        let is_refused = header.is_sample() && !converter.wants(tid);
+        let is_wanted = !is_double && !is_refused;
+        let pending = source.parts.as_ref().map(|parts| &parts.pending);
+        let pending = pending.filter(|pending| !pending.is_empty());
+        if is_refused && let Some(pending) = pending {
+            converter.refuse_extension(tid, pending.thread());
+        }
         match ring::read(origin.layout, bytes).filter(|_| is_wanted) {
-            Some((stamp, body)) => {
-                match body {
-                    ring::Body::Lost(count) => told = count,
-                    ring::Body::Fork(kin) => {
+            Some((stamp, mut body)) => {
+                match &mut body {
+                    Body::Sample(sample) => {
+                        let (owner, sp) = (Owner { tid, ip: sample.ip }, stack::pointer(sample));
+                        sample.extension =
+                            pending.map(|pending| pending.beyond(owner, sp)).unwrap_or_default();
+                    }
+                    Body::Lost(count) => {
+                        // Parts of stacks share the ring, and are no samples.
+                        let parts = source.parts.as_ref().map_or(0, Parts::newly_lost);
+                        *count = count.saturating_sub(parts);
+                        source.told += *count;
+                    }
+                    Body::Fork(kin) => {
                         lineage.map(|owner| self.lineage.entry(kin.tid).or_insert(owner));
                     }
-                    ring::Body::Exit(kin) => drop(self.lineage.remove(&kin.tid)),
+                    Body::Exit(kin) => drop(self.lineage.remove(&kin.tid)),
                     _ => {}
                 }
                 converter.take(stamp, &body, origin.event);
@@ -215,24 +185,23 @@ impl Sources {
             None if is_wanted => source.give_up(converter),
             None => {}
         }
-        source.told += told;
-        source.ring.advance(size);
+        source.parts.iter_mut().for_each(|parts| parts.pending.clear());
+        source.records.ring.advance(size);
+    }
+
+    /// Tells the converter how far stacks are copied.
+    pub(crate) fn introduce<S: Sink>(&self, converter: &mut Converter<S>) {
+        if let Some(extender) = &self.extender {
+            converter.expect_extensions(extender.words.clone(), extender.reach);
+        }
     }
 
     /// Says what was lost and no record told of, because none came after it.
     pub(crate) fn report_losses<S: Sink>(&mut self, converter: &mut Converter<S>) {
         for source in self.sources.iter_mut().filter(|_| self.tells_lost) {
-            let mut count = 0u64;
-            for opened in &mut source.events {
-                // PERF_FORMAT_LOST: the value, then the number of lost records.
-                let mut values = [0; 16];
-                if opened.file.read(&mut values).is_ok_and(|count| count == values.len()) {
-                    let lost = values.last_chunk().map_or(0, |lost| u64::from_ne_bytes(*lost));
-                    count = count.saturating_add(lost);
-                }
-            }
+            let lost = source.events.iter().map(Opened::lost);
             // A record of what was lost speaks for all events of the ring.
-            let count = count.saturating_sub(source.told);
+            let count = lost.fold(0, u64::saturating_add).saturating_sub(source.told);
             if count > 0 {
                 let stamp = convert::stamp_at(sys::monotonic_ns(), Some(source.cpu));
                 converter.lost(stamp, count, source.events[0].event, Cause::Ring);

@@ -57,8 +57,10 @@ pub(crate) fn by_tables(
         addresses.push(Address { value: ip, returns: false });
         return Mark::Table;
     }
-    let stack = Stack { start: sp, bytes: sample.stack };
-    unwind::unwind((registers, false), stack, code, depth, addresses, passage)
+    let stack = Stack::new(sp, sample.stack, sample.extension.pieces);
+    let mark = unwind::unwind((registers, false), &stack, code, depth, addresses, passage);
+    passage.end(stack.seen());
+    mark
 }
 
 /// Takes the user part of the kernel's call chain. Frame pointers do not tell whether the end
@@ -118,7 +120,15 @@ mod tests {
     }
 
     fn sample<'a>(chain: &'a [u8], registers: &'a [u8], in_kernel: bool) -> Sample<'a> {
-        Sample { ip: 0x1000, in_kernel, period: 1, chain, registers, compat: false, stack: &[] }
+        Sample {
+            ip: 0x1000,
+            in_kernel,
+            period: 1,
+            chain,
+            registers,
+            compat: false,
+            ..Sample::default()
+        }
     }
 
     fn chain(entries: &[u64], depth: usize) -> (usize, Mark) {

@@ -5,6 +5,7 @@
 //! ring that can only be read or advanced.
 #![allow(unsafe_code)]
 
+mod bpf;
 mod inherited;
 mod mount;
 mod perf;
@@ -16,6 +17,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
+pub(crate) use bpf::{MapKind, SharedWords, bpf_map, bpf_map_event, bpf_program, run_program};
 pub(crate) use inherited::was_closed;
 pub(crate) use mount::detached_tracefs;
 pub(crate) use perf::{Ring, Whose, disable, enable, event_id, perf_event_open, share_ring};

@@ -2,7 +2,7 @@
 //! cheap: every frame of every sample comes by here.
 
 use crate::arch;
-use crate::unwind::{Passage, Registers};
+use crate::unwind::{Passage, Registers, Seen};
 
 /// A frame that returns through the word below its CFA.
 #[derive(Clone, Copy, Debug)]
@@ -21,6 +21,10 @@ pub(crate) struct Trail {
     pub(crate) sp: u64,
     /// The CFA of the outermost frame.
     pub(crate) top: u64,
+    /// How many bytes of it were at hand, up to the last.
+    pub(crate) copied: u64,
+    /// What of the stack the walk read.
+    pub(crate) seen: Seen,
     /// Whether the frames are kept.
     pub(crate) is_kept: bool,
     /// Innermost first.
@@ -43,5 +47,9 @@ impl Passage for Trail {
             self.frames.push(Passed { frames, cfa, caller: *caller });
         }
         false
+    }
+
+    fn end(&mut self, seen: Seen) {
+        self.seen = seen;
     }
 }

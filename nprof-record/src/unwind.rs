@@ -7,6 +7,7 @@
 //! Where no table covers an address the frame pointer is tried, and only followed to where code
 //! is mapped.
 
+use std::cell::Cell;
 use std::rc::Rc;
 
 use gimli::{EndianSlice, Evaluation, EvaluationResult, LittleEndian, Location, Value};
@@ -39,23 +40,85 @@ pub(crate) trait Code {
     fn look(&mut self, address: u64) -> Look;
 }
 
-/// The user stack, as much as was copied.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Stack<'a> {
+/// A piece of a stack.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Piece<'a> {
     /// The address of the first byte.
     pub(crate) start: u64,
     pub(crate) bytes: &'a [u8],
 }
 
-impl Stack<'_> {
+impl Piece<'_> {
+    /// The address behind the last byte.
+    pub(crate) fn end(&self) -> u64 {
+        self.start.saturating_add(self.bytes.len() as u64)
+    }
+
+    fn word(&self, address: u64) -> Option<u64> {
+        let at = usize::try_from(address.checked_sub(self.start)?).ok()?;
+        self.bytes.get(at..)?.first_chunk().map(|&word| u64::from_le_bytes(word))
+    }
+}
+
+/// What a walk read of a stack.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Seen {
+    /// Up to that address.
+    pub(crate) top: u64,
+    /// The widest range below that where it read nothing, if it is worth to be left out: from
+    /// the first address on up to the second.
+    pub(crate) hole: (u64, u64),
+}
+
+/// Less than this is not worth to be left out of a copy, bytes.
+const HOLE_MIN: u64 = 16 << 10;
+
+impl Seen {
+    fn note(&mut self, address: u64) {
+        if address < self.hole.1 && address >= self.hole.0 {
+            self.hole.1 = address;
+        }
+        if address.saturating_sub(self.top) > (self.hole.1 - self.hole.0).max(HOLE_MIN) {
+            self.hole = (self.top, address);
+        }
+        self.top = self.top.max(address.saturating_add(8));
+    }
+}
+
+/// The user stack, as much as was copied: its inner end without gaps, and perhaps more pieces
+/// of it, all copied at the same instant.
+#[derive(Clone, Debug)]
+pub(crate) struct Stack<'a> {
+    inner: Piece<'a>,
+    outer: [Piece<'a>; 2],
+    seen: Cell<Seen>,
+}
+
+impl<'a> Stack<'a> {
+    /// From the address `start` up.
+    pub(crate) fn new(start: u64, bytes: &'a [u8], outer: [Piece<'a>; 2]) -> Self {
+        let seen = Seen { top: start, hole: (0, 0) };
+        Self { inner: Piece { start, bytes }, outer, seen: seen.into() }
+    }
+
+    /// What was read of it.
+    pub(crate) fn seen(&self) -> Seen {
+        self.seen.get()
+    }
+
     fn read(&self, address: u64) -> Result<u64, Mark> {
-        if self.bytes.is_empty() {
+        if self.inner.bytes.is_empty() {
             return Err(Mark::Unread);
         }
-        let at = address.checked_sub(self.start).ok_or(Mark::Frame)?;
-        let at = usize::try_from(at).map_err(|_| Mark::Copy)?;
-        let word = self.bytes.get(at..).and_then(<[u8]>::first_chunk).ok_or(Mark::Copy)?;
-        Ok(u64::from_le_bytes(*word))
+        if address < self.inner.start {
+            return Err(Mark::Frame);
+        }
+        let beyond = || self.outer.iter().find_map(|piece| piece.word(address));
+        let word = self.inner.word(address).or_else(beyond).ok_or(Mark::Copy)?;
+        let mut seen = self.seen.get();
+        seen.note(address);
+        self.seen.set(seen);
+        Ok(word)
     }
 }
 
@@ -66,6 +129,9 @@ pub(crate) trait Passage {
     /// not known when the return address lies beyond the copy. `frames` addresses are known so
     /// far. Whether to stop here.
     fn pass(&mut self, caller: &Registers, frames: usize) -> bool;
+
+    /// The walk is over; this much of the stack was read.
+    fn end(&mut self, _seen: Seen) {}
 }
 
 /// Nobody wants to know.
@@ -136,7 +202,7 @@ impl Address {
 /// whether the instruction pointer is a return address.
 pub(crate) fn unwind(
     (mut registers, returns): (Registers, bool),
-    stack: Stack<'_>,
+    stack: &Stack<'_>,
     code: &mut impl Code,
     depth: usize,
     addresses: &mut Vec<Address>,
@@ -182,7 +248,7 @@ fn pushed(look: &Look) -> Option<&Row> {
 /// Tells of a frame whose CFA is known but whose return address lies beyond the copy.
 fn pass_beyond(
     registers: &Registers,
-    stack: Stack<'_>,
+    stack: &Stack<'_>,
     look: &Look,
     frames: usize,
     passage: &mut impl Passage,
@@ -199,7 +265,7 @@ fn pass_beyond(
 /// the end of the stack.
 type Step = Result<Option<(Registers, bool)>, Mark>;
 
-fn step(registers: &Registers, stack: Stack<'_>, look: &Look, code: &mut impl Code) -> Step {
+fn step(registers: &Registers, stack: &Stack<'_>, look: &Look, code: &mut impl Code) -> Step {
     match look {
         Look::Row(row) => step_by_row(registers, stack, row),
         Look::Entry => Ok(None),
@@ -208,7 +274,7 @@ fn step(registers: &Registers, stack: Stack<'_>, look: &Look, code: &mut impl Co
     }
 }
 
-fn step_by_row(registers: &Registers, stack: Stack<'_>, row: &Row) -> Step {
+fn step_by_row(registers: &Registers, stack: &Stack<'_>, row: &Row) -> Step {
     if row.is_root() {
         return Ok(None);
     }
@@ -229,7 +295,7 @@ fn step_by_row(registers: &Registers, stack: Stack<'_>, row: &Row) -> Step {
     Ok(Some((caller, !row.signal)))
 }
 
-fn cfa(registers: &Registers, stack: Stack<'_>, row: &Row) -> Result<u64, Mark> {
+fn cfa(registers: &Registers, stack: &Stack<'_>, row: &Row) -> Result<u64, Mark> {
     match &row.cfa {
         Cfa::Register(register, offset) => {
             Ok(registers.get(*register)?.wrapping_add_signed(*offset))
@@ -239,7 +305,7 @@ fn cfa(registers: &Registers, stack: Stack<'_>, row: &Row) -> Result<u64, Mark> 
 }
 
 /// The caller's registers without the instruction pointer.
-fn caller_by_row(registers: &Registers, stack: Stack<'_>, row: &Row) -> Result<Registers, Mark> {
+fn caller_by_row(registers: &Registers, stack: &Stack<'_>, row: &Row) -> Result<Registers, Mark> {
     let cfa = cfa(registers, stack, row)?;
     let mut caller = Registers::default();
     for register in arch::PRESERVED {
@@ -266,7 +332,7 @@ fn restore(
     cfa: u64,
     signal: bool,
     registers: &Registers,
-    stack: Stack<'_>,
+    stack: &Stack<'_>,
 ) -> Result<u64, Mark> {
     match saved {
         Saved::Undefined => Err(Mark::Frame),
@@ -293,7 +359,7 @@ fn evaluate(
     code: &Expression,
     initial: Option<u64>,
     registers: &Registers,
-    stack: Stack<'_>,
+    stack: &Stack<'_>,
 ) -> Result<u64, Mark> {
     let slice = EndianSlice::new(&code.code, LittleEndian);
     let mut evaluation = Evaluation::new(slice, code.encoding);
@@ -323,7 +389,7 @@ fn evaluate(
 }
 
 /// Leaves a signal handler by what the kernel saved on the stack before it called it.
-fn step_from_handler(registers: &Registers, stack: Stack<'_>) -> Step {
+fn step_from_handler(registers: &Registers, stack: &Stack<'_>) -> Step {
     let sp = registers.get(arch::SP)?;
     let mut caller = Registers::default();
     for (register, offset) in arch::SIGNAL_SAVED {
@@ -333,7 +399,7 @@ fn step_from_handler(registers: &Registers, stack: Stack<'_>) -> Step {
 }
 
 /// Tries the frame pointer where there is no table: a guess, so it must lead to mapped code.
-fn step_by_frame_pointer(registers: &Registers, stack: Stack<'_>, code: &mut impl Code) -> Step {
+fn step_by_frame_pointer(registers: &Registers, stack: &Stack<'_>, code: &mut impl Code) -> Step {
     let fp = registers.get(arch::FP).map_err(|_| Mark::Table)?;
     if fp < registers.get(arch::SP)? {
         return Err(Mark::Table);

@@ -20,6 +20,14 @@ pub(crate) struct Args {
     #[arg(long, value_name = "ROOT")]
     pub(crate) symfs: Option<PathBuf>,
 
+    /// Ask the servers of DEBUGINFOD_URLS for what is not here, the most sampled images first
+    #[arg(long)]
+    pub(crate) debuginfod: bool,
+
+    /// Use a file of another build where the recorded one is not found, and mark the frames
+    #[arg(long)]
+    pub(crate) allow_mismatch: bool,
+
     /// Name only the function a frame is in, not the calls inlined there
     #[arg(long)]
     pub(crate) no_inlines: bool,
@@ -28,7 +36,8 @@ pub(crate) struct Args {
     #[arg(long)]
     pub(crate) no_lines: bool,
 
-    /// Tell which files were tried for IMAGE (a path, file name or build ID); may be given again
+    /// Tell which files are tried for IMAGE (a path, file name or build ID) and what they hold;
+    /// may be given again
     #[arg(long, value_name = "IMAGE")]
     pub(crate) explain: Vec<OsString>,
 

@@ -3,18 +3,19 @@
 //! Outlives epochs and segments: a place is resolved once for the whole input. Memory grows
 //! with the distinct places and images; of the files themselves only so many stay open.
 
-use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
-use nprof_format::{ImageKind, Status};
+use nprof_format::{ImageKind, Naming, Status};
 use rustc_hash::FxHashMap;
 
 use crate::dwarf::Call;
 use crate::host::Host;
-use crate::images::{Failure, Finder, Recorded, Trace};
+use crate::images::{Failure, Finder, Opened, Recorded, Trace};
 use crate::names::Names;
+use crate::packages::Packages;
 use crate::resolve::{OpenImage, Place, Resolution, resolve};
+use crate::summary::{self, Commands, Counts};
 
 /// How many bytes of symbols and debug information are kept in memory, beside those of the
 /// image in use.
@@ -61,8 +62,12 @@ pub(crate) struct Slot {
     pub(crate) trace: Trace,
     /// What was wrong with its debug information, each thing once.
     pub(crate) troubles: Vec<String>,
-    /// How many of its places ended how.
-    pub(crate) counts: BTreeMap<Status, u64>,
+    /// How many of its frames ended how, in this segment.
+    pub(crate) counts: Counts,
+    /// And in all segments before.
+    pub(crate) totals: Counts,
+    /// Whether it was opened from a file of another build.
+    pub(crate) is_other: bool,
     state: State,
     used: u64,
 }
@@ -85,7 +90,11 @@ impl Slot {
 
 /// All images of the input.
 pub(crate) struct Catalog {
-    finder: Finder,
+    /// Where files are looked for.
+    pub(crate) finder: Finder,
+    packages: Packages,
+    /// The commands that get debug symbols, as far as they were looked up.
+    commands: Commands,
     host: Host,
     slots: Vec<Slot>,
     by_recorded: FxHashMap<Recorded, usize>,
@@ -101,8 +110,11 @@ pub(crate) struct Catalog {
 impl Catalog {
     /// No images yet.
     pub(crate) fn new(finder: Finder) -> Self {
+        let packages = Packages::new(finder.places.symfs.as_deref());
         Self {
             finder,
+            packages,
+            commands: Commands::new(),
             host: Host::default(),
             slots: Vec::new(),
             by_recorded: FxHashMap::default(),
@@ -126,9 +138,11 @@ impl Catalog {
         }
         self.slots.push(Slot {
             recorded: recorded.clone(),
-            trace: Trace::new(),
+            trace: Trace::default(),
             troubles: Vec::new(),
-            counts: BTreeMap::new(),
+            counts: Counts::new(),
+            totals: Counts::new(),
+            is_other: false,
             state: State::Closed,
             used: 0,
         });
@@ -144,12 +158,18 @@ impl Catalog {
         let mut resolution = self.look_up(slot, place);
         if let Some(start) = resolution.start.filter(|_| resolution.calls.is_empty()) {
             // One name for all places of the function, in the way of a place without a name.
-            let function = Some(place_name(&self.slots[slot].recorded.path, start));
+            let function = Some(place_name(&self.slots[slot].recorded.path, start).into());
             resolution.calls.push(Call { function, ..Call::default() });
         }
         let lines = resolution.calls.iter().map(|call| named_line(&mut self.names, call));
-        let named = Rc::new(Named { status: resolution.status, lines: lines.collect() });
-        *self.slots[slot].counts.entry(named.status).or_default() += 1;
+        let mut named = Named { status: resolution.status, lines: lines.collect() };
+        if named.status == Status::Named && self.slots[slot].is_other {
+            named.status = Status::Mismatch;
+            named.lines.iter_mut().for_each(|line| {
+                line.function = self.names.mismatched(line.function);
+            });
+        }
+        let named = Rc::new(named);
         self.resolved.insert((slot, place), Rc::clone(&named));
         named
     }
@@ -165,13 +185,13 @@ impl Catalog {
         };
         match guarded(|| resolve(image, place, detail)) {
             Ok(resolution) => {
-                if let Some(trouble) = resolution.trouble {
+                if let Some(trouble) = &resolution.trouble {
                     slot.note(trouble.to_string());
                 }
                 resolution
             }
             Err(failure) => {
-                slot.trace.push(failure.why.clone());
+                slot.trace.note(failure.why.clone());
                 let status = failure.status;
                 self.open_bytes -= image.bytes();
                 slot.state = State::Failed(failure);
@@ -188,15 +208,19 @@ impl Catalog {
         if !matches!(slot.state, State::Closed) {
             return;
         }
-        slot.trace.clear();
+        slot.trace = Trace::default();
         let (finder, host) = (&self.finder, &self.host);
-        let (recorded, trace) = (&slot.recorded, &mut slot.trace);
+        let (recorded, trace) = (&slot.recorded, &slot.trace);
         let opened = guarded(|| match recorded.kind {
             ImageKind::Elf => finder.open(recorded, trace),
-            _ => host.open(recorded, trace),
+            _ => {
+                let image = host.open(recorded, finder, trace);
+                image.map(|image| Opened { image, is_other: false })
+            }
         });
         slot.state = match opened.and_then(|opened| opened) {
-            Ok(image) => {
+            Ok(Opened { image, is_other }) => {
+                slot.is_other = is_other;
                 self.open_bytes += image.bytes();
                 State::Open(image)
             }
@@ -205,6 +229,59 @@ impl Catalog {
         if self.open_bytes > self.kept_bytes {
             self.close_others(index);
         }
+    }
+
+    /// Counts a frame of an image, by how its naming went.
+    pub(crate) fn count(&mut self, slot: usize, status: Status) {
+        *self.slots[slot].counts.entry(status).or_default() += 1;
+    }
+
+    /// The segment is over: what is told of each image that has frames in it.
+    pub(crate) fn tell(&mut self) -> Vec<Naming> {
+        self.look_up_packages();
+        let mut namings = Vec::new();
+        for slot in self.slots.iter_mut().filter(|slot| !slot.counts.is_empty()) {
+            let counts = std::mem::take(&mut slot.counts);
+            for (status, count) in &counts {
+                *slot.totals.entry(*status).or_default() += count;
+            }
+            namings.push(summary::naming(slot, &counts, &self.commands));
+        }
+        namings
+    }
+
+    /// Finds the commands for the images that lack symbols.
+    fn look_up_packages(&mut self) {
+        let lacking = self.slots.iter().filter(|slot| summary::lacks_symbols(slot, &slot.counts));
+        let paths: Vec<&[u8]> = lacking.map(|slot| &*slot.recorded.path).collect();
+        if !paths.iter().all(|path| self.commands.contains_key(*path)) {
+            self.commands.extend(self.packages.commands(&paths));
+        }
+    }
+
+    /// The lines for people on all images.
+    pub(crate) fn summary(&self) -> String {
+        summary::summary(&self.slots, &self.commands)
+    }
+
+    /// What was tried for an image: `slot`, or one that is not in the input.
+    pub(crate) fn explain(&mut self, recorded: &Recorded, slot: Option<usize>) -> String {
+        let mut lines = match recorded.kind {
+            ImageKind::Elf => match guarded(|| self.finder.explain(recorded)) {
+                Ok(trace) => trace.lines(),
+                Err(failure) => vec![failure.why],
+            },
+            _ => Vec::new(),
+        };
+        if let Some(slot) = slot {
+            self.open(slot);
+            for line in self.slots[slot].trace.lines() {
+                if !lines.contains(&line) {
+                    lines.push(line);
+                }
+            }
+        }
+        summary::explanation(recorded, &lines, slot.map(|slot| &self.slots[slot]))
     }
 
     /// Closes the images that were not used for the longest time, until the others take little
@@ -258,12 +335,13 @@ fn named_line(names: &mut Names, call: &Call) -> NamedLine {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::images::Places;
     use crate::resolve::Detail;
     use std::os::unix::ffi::OsStrExt;
 
     fn recorded(path: &std::path::Path) -> Recorded {
         let path = path.as_os_str().as_bytes().into();
-        Recorded { kind: ImageKind::Elf, build_id: Box::default(), path }
+        Recorded { kind: ImageKind::Elf, build_id: Box::default(), path, seen: None }
     }
 
     #[test]
@@ -273,7 +351,7 @@ mod tests {
         let copy = directory.path().join("copy");
         std::fs::copy(&exe, &copy).unwrap();
         let detail = Detail { inlines: false, lines: false };
-        let mut catalog = Catalog::new(Finder { debug_dirs: vec![], symfs: None, detail });
+        let mut catalog = Catalog::new(Finder::new(Places::default(), detail));
         catalog.kept_bytes = 0;
         let slots = [&exe, &copy].map(|path| catalog.slot(recorded(path)));
         assert_eq!(catalog.slot(recorded(&exe)), slots[0]);

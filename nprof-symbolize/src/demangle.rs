@@ -48,13 +48,16 @@ fn demangle_name(name: &str) -> Option<String> {
     let symbol = cpp_demangle::BorrowedSymbol::with_tail_and_options(name.as_bytes(), &parse);
     let (symbol, tail) = symbol.ok()?;
     let mut out = Bounded(String::new());
-    symbol.structured_demangle(&mut out, &options).ok()?;
     match tail.first() {
-        None => {}
-        // The name was understood, and the types of its parameters were not: GCC mangles some
-        // conditions on types in a way the parser does not know, as in what std::vector uses
-        // to grow.
-        Some(byte) if byte.is_ascii_alphanumeric() => out.write_str("(...)").ok()?,
+        None => symbol.structured_demangle(&mut out, &options).ok()?,
+        // The name was understood, and the types of its result and its parameters were not: GCC
+        // mangles some conditions on types in a way the parser does not know, as in what
+        // std::vector uses to grow.
+        Some(byte) if byte.is_ascii_alphanumeric() => {
+            let options = options.no_params().no_return_type();
+            symbol.structured_demangle(&mut out, &options).ok()?;
+            out.write_str("(...)").ok()?;
+        }
         Some(_) => return None,
     }
     Some(thunk(name, &out.0).unwrap_or(out.0))
@@ -142,6 +145,8 @@ mod tests {
         let name = "_ZSt14__relocate_a_1IiiENSt9enable_ifIXsrSt24__is_bitwise_relocatableIT_vE\
                     5valueEPS2_E4typeES4_S4_S4_RSaIT0_E";
         assert_eq!(shown(name), "std::__relocate_a_1<int, int>(...)");
+        let name = "_ZSt11make_sharedI1AJiEESt10shared_ptrINSt9enable_ifIXntsrSt8is_arrayIT_E5valueES3_E4typeEEDpOT0_";
+        assert_eq!(shown(name), "std::make_shared<A, int>(...)");
         assert_eq!(shown("_Z3foo$bar"), "_Z3foo$bar");
     }
 

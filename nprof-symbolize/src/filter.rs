@@ -1,8 +1,8 @@
 //! The loop over the stream: every record is copied as it is, and what frames are called is put
 //! behind them.
 //!
-//! Functions, files and locations that are in the input already are left out: the input is
-//! symbolized anew.
+//! Functions, files, locations and what is told of images that are in the input already are left
+//! out: the input is symbolized anew.
 
 use std::io::{self, Write};
 
@@ -13,6 +13,7 @@ use nprof_format::{
 use rustc_hash::FxHashMap;
 
 use crate::catalog::{Catalog, Named};
+use crate::clock::Clock;
 use crate::images::Recorded;
 use crate::resolve::Place;
 
@@ -23,6 +24,9 @@ pub(crate) struct Filter<W> {
     /// This program's step, and whether the segment still lacks it.
     step: Step,
     step_due: bool,
+    /// The time of day in the stream, and when images without a build ID were first seen.
+    clock: Clock,
+    seen: FxHashMap<Box<[u8]>, u64>,
     images: FxHashMap<ImageId, Known>,
     functions: EpochIds,
     files: EpochIds,
@@ -79,6 +83,8 @@ impl<W: Write> Filter<W> {
             catalog,
             step,
             step_due: false,
+            clock: Clock::default(),
+            seen: FxHashMap::default(),
             images: FxHashMap::default(),
             functions: EpochIds::default(),
             files: EpochIds::default(),
@@ -94,12 +100,19 @@ impl<W: Write> Filter<W> {
         if !matches!(record, Record::Step(_)) {
             self.sign()?;
         }
+        self.clock.note(record);
         match record {
-            Record::Function(_) | Record::File(_) | Record::Location(_) => return Ok(()),
+            Record::Function(_) | Record::File(_) | Record::Location(_) | Record::Naming(_) => {
+                return Ok(());
+            }
             Record::Head(_) => {
+                self.tell()?;
                 self.forget();
+                self.seen.clear();
                 self.step_due = true;
             }
+            Record::End(_) => self.tell()?,
+            Record::Task(task) => self.catalog.finder.living.saw(task.pid),
             Record::Epoch(_) => self.forget(),
             Record::Image(image) => self.remember(image),
             _ => {}
@@ -127,6 +140,7 @@ impl<W: Write> Filter<W> {
     /// What the writer says.
     pub(crate) fn finish(mut self) -> io::Result<Catalog> {
         self.sign()?;
+        self.tell()?;
         self.writer.finish()?;
         Ok(self.catalog)
     }
@@ -135,6 +149,14 @@ impl<W: Write> Filter<W> {
     fn sign(&mut self) -> io::Result<()> {
         if std::mem::take(&mut self.step_due) {
             self.writer.write(&Record::Step(Box::new(self.step.clone())))?;
+        }
+        Ok(())
+    }
+
+    /// Tells how naming went in the segment, of which all frames have been seen.
+    fn tell(&mut self) -> io::Result<()> {
+        for naming in self.catalog.tell() {
+            self.writer.write(&Record::Naming(Box::new(naming)))?;
         }
         Ok(())
     }
@@ -152,6 +174,7 @@ impl<W: Write> Filter<W> {
                     kind: image.kind,
                     build_id: image.build_id.into(),
                     path: image.path.into(),
+                    seen: self.first_seen(image),
                 };
                 Known::Slot(self.catalog.slot(recorded))
             }
@@ -165,6 +188,12 @@ impl<W: Write> Filter<W> {
         self.images.insert(image.id, known);
     }
 
+    /// When an image without a build ID was first seen in the segment.
+    fn first_seen(&mut self, image: &Image<'_>) -> Option<u64> {
+        let now = self.clock.utc().filter(|_| image.build_id.is_empty())?;
+        Some(*self.seen.entry(image.path.into()).or_insert(now))
+    }
+
     /// Writes the location of a frame, and what it refers to.
     fn annotate(&mut self, frame: &Frame<'_>) -> io::Result<()> {
         // A mark stands for frames that are missing.
@@ -173,7 +202,11 @@ impl<W: Write> Filter<W> {
         }
         let place = Place { offset: frame.offset, return_address: frame.return_address };
         let named = match self.images.get(&frame.image) {
-            Some(&Known::Slot(slot)) => self.catalog.resolve(slot, place),
+            Some(&Known::Slot(slot)) => {
+                let named = self.catalog.resolve(slot, place);
+                self.catalog.count(slot, named.status);
+                named
+            }
             Some(&Known::Function(number)) => {
                 let line = Line { function: self.define_function(number)?, ..Line::default() };
                 return self.locate(frame, Status::Named, &[line]);

@@ -52,6 +52,19 @@ impl Names {
         number
     }
 
+    /// The number of a function in a file that is not the recorded one: its name may be wrong,
+    /// and says so wherever it is shown.
+    pub(crate) fn mismatched(&mut self, number: u32) -> u32 {
+        let Some(known) = self.function_name(number).cloned() else { return number };
+        let shown = [&known.shown, &b" [mismatch]"[..]].concat();
+        if let Some(&number) = self.by_shown.get(&shown[..]) {
+            return number;
+        }
+        let number = self.shown(&shown);
+        self.functions[number as usize - 1].linkage = known.linkage;
+        number
+    }
+
     /// The number of a source file.
     pub(crate) fn file(&mut self, path: &[u8]) -> u32 {
         if let Some(&number) = self.by_path.get(path) {

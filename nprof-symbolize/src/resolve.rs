@@ -1,9 +1,11 @@
 //! From a place in an opened image to the calls it stands for. Pure.
 
+use std::rc::Rc;
+
 use nprof_format::Status;
 
 use crate::demangle::is_mangled;
-use crate::dwarf::{Call, Dwarf};
+use crate::dwarf::{Call, Dwarf, Fault};
 use crate::elf::Headers;
 use crate::extents::Extents;
 use crate::symbols::SymbolTable;
@@ -74,27 +76,9 @@ pub(crate) struct Resolution {
     /// The calls, innermost first; empty when there is no name.
     pub(crate) calls: Vec<Call>,
     /// What was wrong with the debug information, where it was.
-    pub(crate) trouble: Option<Trouble>,
+    pub(crate) trouble: Option<Fault>,
     /// Where in the image the function begins, when that is all that is known of it.
     pub(crate) start: Option<u64>,
-}
-
-/// Why debug information says less than it could.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Trouble {
-    /// It is not what it should be.
-    Malformed(gimli::Error),
-    /// It is in another file.
-    Split,
-}
-
-impl std::fmt::Display for Trouble {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Malformed(error) => write!(f, "malformed DWARF: {error}"),
-            Self::Split => f.write_str("DWARF in .dwo files, which are not read: no inlined calls"),
-        }
-    }
 }
 
 impl Resolution {
@@ -123,16 +107,10 @@ fn resolve_elf(elf: &ElfImage, offset: u64, detail: Detail) -> Resolution {
     };
     let symbol = elf.symbols.find(address);
     let (mut calls, mut trouble) = (Vec::new(), None);
-    if let Some(dwarf) =
-        elf.dwarf.as_ref().filter(|_| symbol.is_none() || !detail.is_symbols_only())
-    {
-        match dwarf.calls(address) {
-            Ok((found, is_split)) => {
-                calls = found;
-                trouble = is_split.then_some(Trouble::Split);
-            }
-            Err(error) => trouble = Some(Trouble::Malformed(error)),
-        }
+    let wanted = symbol.is_none() || !detail.is_symbols_only();
+    if let Some(dwarf) = elf.dwarf.as_ref().filter(|_| wanted) {
+        let found = dwarf.calls(address, detail);
+        (calls, trouble) = (found.calls, found.fault);
     }
     if !detail.inlines {
         calls.drain(..calls.len().saturating_sub(1));
@@ -151,7 +129,7 @@ fn resolve_elf(elf: &ElfImage, offset: u64, detail: Detail) -> Resolution {
         (Some(_), None) => {}
         (None, None) => {
             let status = match (&elf.dwarf, &trouble) {
-                (_, Some(Trouble::Malformed(_))) => Status::Unreadable,
+                (_, Some(fault)) if !fault.is_absence() => Status::Unreadable,
                 (None, _) if elf.symbols.is_empty() => Status::Stripped,
                 _ => Status::NoSymbol,
             };
@@ -167,17 +145,17 @@ fn resolve_elf(elf: &ElfImage, offset: u64, detail: Detail) -> Resolution {
 /// Debug information knows the name in the source, the symbol table what became of it: a part
 /// that was split off (`f.cold`), a clone, or the linkage name where the debug information has
 /// only the plain one. Otherwise they differ by aliases, and the source's is the better one.
-fn out_of_line_name(known: Option<Vec<u8>>, symbol: &[u8]) -> Vec<u8> {
-    let Some(known) = known else { return symbol.to_vec() };
+fn out_of_line_name(known: Option<Rc<[u8]>>, symbol: &[u8]) -> Rc<[u8]> {
+    let Some(known) = known else { return symbol.into() };
     let is_clone = symbol.strip_prefix(&known[..]).is_some_and(|rest| rest.starts_with(b"."));
-    if is_clone || (is_mangled(symbol) && !is_mangled(&known)) { symbol.to_vec() } else { known }
+    if is_clone || (is_mangled(symbol) && !is_mangled(&known)) { symbol.into() } else { known }
 }
 
 fn of_symbol(name: &[u8]) -> Call {
-    Call { function: Some(name.to_vec()), ..Call::default() }
+    Call { function: Some(name.into()), ..Call::default() }
 }
 
-fn named(calls: Vec<Call>, trouble: Option<Trouble>) -> Resolution {
+fn named(calls: Vec<Call>, trouble: Option<Fault>) -> Resolution {
     Resolution { status: Status::Named, calls, trouble, start: None }
 }
 
@@ -196,7 +174,12 @@ mod tests {
         let image = OpenImage::Symbols(builder.build());
         let name = |offset, return_address| {
             let resolution = resolve(&image, Place { offset, return_address }, ALL);
-            resolution.calls.first().and_then(|call| call.function.clone()).unwrap_or_default()
+            resolution
+                .calls
+                .first()
+                .and_then(|call| call.function.clone())
+                .unwrap_or_default()
+                .to_vec()
         };
         assert_eq!(name(16, false), b"next");
         assert_eq!(name(16, true), b"caller");
@@ -208,13 +191,13 @@ mod tests {
     #[test]
     fn the_symbol_table_tells_clones_apart() {
         let name = |known: &str, symbol: &str| {
-            let name = out_of_line_name(Some(known.into()), symbol.as_bytes());
-            String::from_utf8(name).unwrap()
+            let name = out_of_line_name(Some(known.as_bytes().into()), symbol.as_bytes());
+            String::from_utf8(name.to_vec()).unwrap()
         };
         assert_eq!(name("f", "f.cold"), "f.cold");
         assert_eq!(name("f", "_ZN1a1fEv"), "_ZN1a1fEv");
         assert_eq!(name("_ZN1AC4Ev", "_ZN1AC2Ev"), "_ZN1AC4Ev");
         assert_eq!(name("write", "__libc_write"), "write");
-        assert_eq!(out_of_line_name(None, b"memcpy"), b"memcpy");
+        assert_eq!(&*out_of_line_name(None, b"memcpy"), b"memcpy");
     }
 }

@@ -9,8 +9,10 @@ use nprof_format::EventId;
 use perf_event_open_sys::bindings::perf_event_attr;
 use rustc_hash::FxHashMap;
 
-use super::{Opened, Origin, Source, Sources};
-use crate::event::Encoding;
+use super::source::{Opened, Parts, Source};
+use super::{Origin, Sources};
+use crate::event::{Encoding, Unwind};
+use crate::extender::Extender;
 use crate::host;
 use crate::order::Order;
 use crate::procfs;
@@ -151,12 +153,15 @@ impl<'a> Opener<'a> {
                 chosen.asked
             );
         }
+        let extender = extender(self.plan, &mut sources, self.size);
         Ok(Ok(Sources {
             sources,
             origins: self.origins,
             lineage: self.lineage,
             order: Order::default(),
-            last_round: 0,
+            extender,
+            began: 0,
+            settled: 0,
             tells_lost: self.plan.common.tells_lost(),
         }))
     }
@@ -252,13 +257,38 @@ impl<'a> Opener<'a> {
                 }
                 Err(error) => return Err(error).context("cannot map a ring"),
             };
-            let events = vec![Opened { file, event }];
-            let (head, wrapped, told, polled) = (0, Vec::new(), 0, 0);
-            self.sources.insert(key, Source { ring, events, cpu, head, wrapped, told, polled });
+            self.sources.insert(key, Source::new(ring, Opened { file, event }, cpu));
         }
         self.origins.insert(id, origin);
         Ok(Ok(()))
     }
+}
+
+/// Lets the events copy more of stacks than the kernel does, where that is possible.
+fn extender(plan: &Plan, sources: &mut [Source], size: usize) -> Option<Extender> {
+    if plan.common.unwind != Unwind::Dwarf {
+        return None;
+    }
+    let last_cpu = sources.iter().map(|source| source.cpu).max()?;
+    let extender = Extender::load(plan.common.stack_size, size, last_cpu)?;
+    let attr = plan.common.parts_attr(watermark(size));
+    for source in sources.iter_mut().filter(|source| !source.events[0].event.is_none()) {
+        let file = sys::perf_event_open(&attr, Whose::All, source.cpu as i32).ok()?;
+        let id = sys::event_id(&file).ok()?;
+        sys::share_ring(&file, &source.events[0].file).ok()?;
+        if !extender.write_by(source.cpu, &file) {
+            return None;
+        }
+        source.parts = Some(Parts::new(Opened { file, event: EventId::NONE }, id));
+    }
+    // One kind of event only: where one interrupts another that runs the program, the kernel does
+    // not run it again and drops the sample.
+    let runs = |number: usize| {
+        let events = sources.iter().flat_map(|source| &source.events);
+        let events = events.filter(|opened| opened.event.0 as usize == number);
+        events.fold(false, |any, opened| any | extender.run_by(&opened.file))
+    };
+    (1..=plan.events.len()).any(runs).then_some(extender)
 }
 
 fn watermark(size: usize) -> u32 {

@@ -32,9 +32,9 @@ fn walk(rules: Vec<(u64, Look)>, fp: u64, words: &[u64]) -> (Vec<u64>, Mark) {
     registers.set(arch::IP, 0x1000);
     registers.set(arch::SP, 0x7000_0000);
     registers.set(arch::FP, fp);
-    let stack = Stack { start: 0x7000_0000, bytes: &bytes };
+    let stack = Stack::new(0x7000_0000, &bytes, Default::default());
     let mut addresses = Vec::new();
-    let mark = unwind((registers, false), stack, &mut Rules(rules), 10, &mut addresses, &mut ());
+    let mark = unwind((registers, false), &stack, &mut Rules(rules), 10, &mut addresses, &mut ());
     (addresses.iter().map(|address| address.value).collect(), mark)
 }
 
@@ -102,10 +102,10 @@ fn a_return_address_can_be_in_a_register() {
     registers.set(arch::IP, 0x1000);
     registers.set(arch::SP, 0x7000_0000);
     registers.set(5, 0x3005);
-    let stack = Stack { start: 0x7000_0000, bytes: &[0; 8] };
+    let stack = Stack::new(0x7000_0000, &[0; 8], Default::default());
     let mut addresses = Vec::new();
     let mut rules = Rules(vec![(0x1000, first), (0x3000, root())]);
-    let mark = unwind((registers, false), stack, &mut rules, 10, &mut addresses, &mut ());
+    let mark = unwind((registers, false), &stack, &mut rules, 10, &mut addresses, &mut ());
     assert_eq!((addresses.len(), mark), (2, Mark::None));
 }
 
@@ -135,8 +135,8 @@ fn a_signal_handlers_caller_was_interrupted() {
     let mut registers = Registers::default();
     registers.set(arch::IP, 0x1000);
     registers.set(arch::SP, 0x7000_0000);
-    let stack = Stack { start: 0x7000_0000, bytes: &bytes };
-    let mark = unwind((registers, false), stack, &mut Rules(rules), 10, &mut addresses, &mut ());
+    let stack = Stack::new(0x7000_0000, &bytes, Default::default());
+    let mark = unwind((registers, false), &stack, &mut Rules(rules), 10, &mut addresses, &mut ());
     assert_eq!(mark, Mark::None);
     assert_eq!(addresses[2], Address { value: 0x3000, returns: false });
 }
@@ -159,9 +159,10 @@ fn told(rules: Vec<(u64, Look)>, words: &[u64]) -> Vec<(u64, bool, usize)> {
     registers.set(arch::IP, 0x1000);
     registers.set(arch::SP, 0x7000_0000);
     registers.set(arch::FP, 0x7000_0008);
-    let stack = Stack { start: 0x7000_0000, bytes: &bytes };
+    let stack = Stack::new(0x7000_0000, &bytes, Default::default());
     let mut told = Told::default();
-    let mark = unwind((registers, false), stack, &mut Rules(rules), 10, &mut Vec::new(), &mut told);
+    let mark =
+        unwind((registers, false), &stack, &mut Rules(rules), 10, &mut Vec::new(), &mut told);
     assert_eq!(mark, Mark::Copy);
     told.0
 }
@@ -184,4 +185,22 @@ fn what_comes_behind_a_guess_or_is_not_a_calls_is_not_told_of() {
     let rules = vec![(0x1000, signal), (0x2000, frame(16))];
     let all = told(rules, &[0, 0x2005, 0, 0x2005]);
     assert_eq!(all[..1], expected);
+}
+
+#[test]
+fn a_stack_is_read_in_pieces_and_what_was_left_out_is_remembered() {
+    let (inner, near, far) = ([1u8; 12], [2u8; 16], [3u8; 16]);
+    let pieces = [Piece { start: 0x1004, bytes: &near }, Piece { start: 0x9000, bytes: &far }];
+    let stack = Stack::new(0x1000, &inner, pieces);
+    assert_eq!(stack.read(0x1000), Ok(u64::from_le_bytes([1; 8])));
+    assert_eq!(stack.read(0x1008), Ok(u64::from_le_bytes([2; 8])), "it ends in the next piece");
+    assert_eq!(stack.read(0x100c), Ok(u64::from_le_bytes([2; 8])));
+    assert_eq!(stack.seen(), Seen { top: 0x1014, hole: (0, 0) });
+    assert_eq!(stack.read(0x1010), Err(Mark::Copy));
+    assert_eq!(stack.read(0xff8), Err(Mark::Frame));
+    assert_eq!(stack.read(u64::MAX - 3), Err(Mark::Copy));
+    assert_eq!(stack.read(0x9008), Ok(u64::from_le_bytes([3; 8])));
+    assert_eq!(stack.seen(), Seen { top: 0x9010, hole: (0x1014, 0x9008) });
+    assert_eq!(stack.read(0x9000), Ok(u64::from_le_bytes([3; 8])));
+    assert_eq!(stack.seen(), Seen { top: 0x9010, hole: (0x1014, 0x9000) });
 }

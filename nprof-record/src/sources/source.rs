@@ -1,0 +1,147 @@
+//! A ring of one CPU, with the events that fill it.
+
+use std::cell::Cell;
+use std::fs::File;
+use std::io::Read;
+
+use nprof_format::{Cause, EventId};
+
+use crate::convert::{self, Converter};
+use crate::extender::Extender;
+use crate::extension::Pending;
+use crate::intern::Sink;
+use crate::ring::{self, Header};
+use crate::sys::{self, Ring};
+
+/// An event, open on one CPU.
+#[derive(Debug)]
+pub(super) struct Opened {
+    pub(super) file: File,
+    /// Which it is; none for the one that tells of processes and mappings.
+    pub(super) event: EventId,
+}
+
+impl Opened {
+    /// How many of its records were lost, as far as it can be asked.
+    pub(super) fn lost(&self) -> u64 {
+        // PERF_FORMAT_LOST: the value, then the number of lost records.
+        let mut values = [0; 16];
+        let read = (&self.file).read(&mut values).is_ok_and(|count| count == values.len());
+        let lost = values.last_chunk().map_or(0, |lost| u64::from_ne_bytes(*lost));
+        if read { lost } else { 0 }
+    }
+}
+
+/// The records in a ring.
+#[derive(Debug)]
+pub(super) struct Records {
+    pub(super) ring: Ring,
+    /// Up to where it may be read in this round.
+    pub(super) head: u64,
+    /// A record that wraps around the end of the ring, put together.
+    wrapped: Vec<u8>,
+}
+
+impl Records {
+    /// The oldest record; `None` when there is none in this round.
+    pub(super) fn front(&mut self) -> Option<(Header, &[u8])> {
+        let (first, second) = self.ring.bytes(self.head);
+        let header = Header::read(first)?;
+        if header.size <= first.len() {
+            return Some((header, &self.ring.bytes(self.head).0[..header.size]));
+        }
+        let rest = second.get(..header.size - first.len())?;
+        self.wrapped.clear();
+        self.wrapped.extend_from_slice(first);
+        self.wrapped.extend_from_slice(rest);
+        Some((header, &self.wrapped))
+    }
+}
+
+/// The event that writes parts of stacks into a ring, and those that came last.
+#[derive(Debug)]
+pub(super) struct Parts {
+    pub(super) opened: Opened,
+    /// What its records carry.
+    pub(super) id: u64,
+    pub(super) pending: Pending,
+    /// How many were lost that are accounted for.
+    lost: Cell<u64>,
+}
+
+impl Parts {
+    pub(super) fn new(opened: Opened, id: u64) -> Self {
+        Self { opened, id, pending: Pending::default(), lost: Cell::new(0) }
+    }
+
+    /// How many more were lost since the last time.
+    pub(super) fn newly_lost(&self) -> u64 {
+        let lost = self.opened.lost();
+        lost.saturating_sub(self.lost.replace(lost))
+    }
+}
+
+/// A ring of one CPU, with the events that fill it.
+#[derive(Debug)]
+pub(super) struct Source {
+    pub(super) records: Records,
+    /// The first one's ring it is, the others share it. Never empty.
+    pub(super) events: Vec<Opened>,
+    pub(super) cpu: u32,
+    /// What writes parts of stacks, where something does.
+    pub(super) parts: Option<Parts>,
+    /// How many lost records its own records told of.
+    pub(super) told: u64,
+    /// Which of the events is asked whether there is something to read; past the last when all
+    /// have hung up and will bring nothing any more.
+    pub(super) polled: usize,
+}
+
+impl Source {
+    pub(super) fn new(ring: Ring, first: Opened, cpu: u32) -> Self {
+        let records = Records { ring, head: 0, wrapped: Vec::new() };
+        Self { records, events: vec![first], cpu, parts: None, told: 0, polled: 0 }
+    }
+
+    /// When the oldest record was made. Damage empties the ring, and counts as a lost record.
+    pub(super) fn front_time<S: Sink>(
+        &mut self,
+        extender: Option<&Extender>,
+        converter: &mut Converter<S>,
+    ) -> Option<u64> {
+        while let Some(extender) = extender
+            && self.take_part(extender)
+        {}
+        if let Some((header, bytes)) = self.records.front() {
+            return Some(ring::time(header, bytes).unwrap_or(0));
+        }
+        let damaged = self.records.head.saturating_sub(self.records.ring.tail());
+        if damaged > 0 {
+            self.give_up(converter);
+            self.records.ring.advance(usize::try_from(damaged).unwrap_or(0));
+        }
+        None
+    }
+
+    /// Takes the oldest record if it is a part of a stack. The sample that comes behind it was
+    /// stamped before it was written, or after, as kernels differ: parts are not put in order.
+    fn take_part(&mut self, extender: &Extender) -> bool {
+        let Some(parts) = &mut self.parts else { return false };
+        let Some((header, bytes)) = self.records.front() else { return false };
+        if !header.is_sample() || ring::identifier(header, bytes) != Some(parts.id) {
+            return false;
+        }
+        if let Some((owner, part)) = ring::read_part(bytes) {
+            parts.pending.take(owner, &part);
+            extender.read(self.cpu, part.counted());
+        }
+        self.records.ring.advance(header.size);
+        true
+    }
+
+    /// A record cannot be read.
+    pub(super) fn give_up<S: Sink>(&self, converter: &mut Converter<S>) {
+        let stamp = convert::stamp_at(sys::monotonic_ns(), Some(self.cpu));
+        converter.lost(stamp, 1, self.events[0].event, Cause::Recorder);
+    }
+}
