@@ -130,13 +130,12 @@ def measured(subject, work_rounds, rounds, directory):
 def contexts(report, directory):
     """Figure 1: whose are the calls of c?"""
     subject = program("contexts")
-    rounds = subject.rounds // 3 if report.short else subject.rounds
     plain = subject.build(directory)
     instrumented = subject.build(directory, profiled=True)
-    bare = work.cost([plain, rounds], directory).cpu
-    slow = work.cost([instrumented, rounds], directory).cpu
+    bare = work.cost([plain], directory).cpu
+    slow = work.cost([instrumented], directory).cpu
     by_gprof = profilers.gprof_callers(instrumented, "c", directory)
-    profilers.nprof([plain, rounds], RATE, directory)
+    profilers.nprof([plain], RATE, directory)
     by_nprof = Counter()
     for stack, samples in profilers.stacks(directory):
         if "c" in stack:
