@@ -6,6 +6,7 @@
 
 mod cli;
 mod fixture;
+mod help;
 mod report;
 mod shell;
 mod streams;
@@ -13,10 +14,11 @@ mod tools;
 
 pub use cli::{ODD_NAME, Report, odd_names, python};
 pub use fixture::{compile, compile_demo, words};
+pub use help::{Help, Opt};
 pub use report::{Row, rows};
 pub use shell::{Finished, Shell};
 pub use streams::{any_stream, stream};
-pub use tools::{tool, tools};
+pub use tools::{TOOLS, tool, tools};
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
