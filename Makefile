@@ -3,6 +3,7 @@
 
 PREFIX  = /usr/local
 DESTDIR =
+SHARE   = $(DESTDIR)$(PREFIX)/share
 # How long `fuzz` runs each of its targets.
 SECONDS = 60
 
@@ -15,19 +16,39 @@ CXX       = g++
 DEMOFLAGS = -std=c++17 -O2 -g -fomit-frame-pointer -Wall -Wextra -pthread
 
 # A command that the demo, the tests, `lint` or `bench` run, and Debian's package of it.
-NEEDS = g++:g++ objcopy:binutils bzip2:bzip2 setpriv:util-linux mandoc:mandoc perf:linux-perf \
-        strace:strace
+NEEDS = g++:g++ objcopy:binutils gprof:binutils bzip2:bzip2 setpriv:util-linux mandoc:mandoc \
+        perf:linux-perf strace:strace dwz:dwz xz:xz-utils zstd:zstd ld.lld:lld mold:mold \
+        python3:python3 script:bsdutils zsh:zsh fish:fish
+# The same of what `papers` and `bench` run beside it.
+PEERS = valgrind:valgrind link-parser:link-grammar
 
-all: build
+# Where the peers that are crates are installed, and the completions are made.
+PEERS_ROOT  = $(abspath $(TARGET))/peers
+COMPLETIONS = $(TARGET)/completions
 
-setup:
-	@missing=; for need in $(NEEDS); do \
+# Installs the packages of those commands in a list COMMAND:PACKAGE... that are missing.
+define install_missing
+	@missing=; for need in $(1); do \
 	    command -v $${need%%:*} >/dev/null || missing="$$missing $${need#*:}"; \
 	done; \
 	[ -z "$$missing" ] || { set -x; apt-get -qq update && \
 	    DEBIAN_FRONTEND=noninteractive apt-get -qq install --no-install-recommends $$missing; }
+endef
+
+all: build
+
+setup:
+	$(call install_missing,$(NEEDS))
 	@$(CARGO) fmt --version >/dev/null 2>&1 && $(CARGO) clippy --version >/dev/null 2>&1 || \
 	    rustup component add rustfmt clippy
+
+# samply samples by cycles: where there is no counter of them it is of no use.
+peers: setup build
+	$(call install_missing,$(PEERS))
+	@[ -x $(PEERS_ROOT)/bin/inferno-collapse-perf ] || \
+	    $(CARGO) install --quiet --locked --root $(PEERS_ROOT) inferno
+	@[ -x $(PEERS_ROOT)/bin/samply ] || ! $(BIN)/nprof-record -q -e cycles -o /dev/null true || \
+	    $(CARGO) install --quiet --locked --root $(PEERS_ROOT) samply
 
 build:
 	$(CARGO) build --release --workspace --bins --locked
@@ -48,11 +69,19 @@ $(DEMO)/libquery.so: demo/query.cpp demo/index.hpp demo/query.hpp | setup
 test: setup
 	$(CARGO) test --workspace --locked --no-fail-fast
 
-# How nprof compares with perf on the same work, as ratios; then the stream by itself.
-bench: build $(DEMO)/demo
-	@PATH="$(BIN):$$PATH" bench/compare $(DEMO)/demo
-	@PATH="$(BIN):$$PATH" bench/record $(DEMO)/demo
-	$(CARGO) bench --package nprof-format --bench stream --locked
+# Whether nprof-diff raises no more false alarms than it says: 25 comparisons of real programs with
+# themselves, other rates and lengths, and 10,500 comparisons of simulated programs.
+calibrate: setup
+	$(CARGO) test --package nprof-diff --locked -- --ignored --nocapture simulated
+	$(CARGO) test --package nprof-tests --test compare --locked -- --ignored --nocapture --test-threads=1
+
+# The experiments of the papers nprof comes from, with its peers beside it, then speeds and sizes:
+# both put what they find into MEASUREMENTS.md.
+papers: peers
+	PATH="$(BIN):$(PEERS_ROOT)/bin:$$PATH" tests/papers/run
+
+bench: peers $(DEMO)/demo
+	PATH="$(BIN):$(PEERS_ROOT)/bin:$$PATH" bench/run $(DEMO)/demo
 
 lint: setup
 	$(CARGO) fmt --all --check
@@ -68,16 +97,29 @@ fuzz: setup
 	        fuzz/corpus/$$target ../tests/conformance/vectors/* -- -max_total_time=$(SECONDS) || exit; \
 	done
 
-install: build
+install: build install-files
+
+# What was built, under DESTDIR; the tests install theirs by another BIN.
+install-files:
+	$(CARGO) run --quiet --locked --package nprof-tests --example completions -- \
+	    $(BIN) $(COMPLETIONS)
 	install -d $(DESTDIR)$(PREFIX)/bin
 	install $(addprefix $(BIN)/,$(TOOLS)) $(DESTDIR)$(PREFIX)/bin
 	for section in 1 5 7; do \
-	    install -d $(DESTDIR)$(PREFIX)/share/man/man$$section && \
-	    install -m 644 man/*.$$section $(DESTDIR)$(PREFIX)/share/man/man$$section || exit; \
+	    install -d $(SHARE)/man/man$$section && \
+	    install -m 644 man/*.$$section $(SHARE)/man/man$$section || exit; \
 	done
+	install -d $(SHARE)/bash-completion/completions $(SHARE)/zsh/site-functions \
+	    $(SHARE)/fish/vendor_completions.d
+	for tool in $(TOOLS); do \
+	    install -m 644 $(COMPLETIONS)/bash/$$tool.bash \
+	        $(SHARE)/bash-completion/completions/$$tool || exit; \
+	done
+	install -m 644 $(COMPLETIONS)/zsh/_* $(SHARE)/zsh/site-functions
+	install -m 644 $(COMPLETIONS)/fish/* $(SHARE)/fish/vendor_completions.d
 
 clean:
 	$(CARGO) clean
 	rm -rf nprof-format/fuzz/target
 
-.PHONY: all setup build demo test bench lint fuzz install clean
+.PHONY: all setup peers build demo test calibrate papers bench lint fuzz install install-files clean

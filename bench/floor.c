@@ -1,6 +1,7 @@
 /* floor RATE STACK COMMAND...: runs a command while all CPUs are sampled RATE times a second into
  * rings that nobody reads, each sample with STACK bytes of the user stack (0: the kernel's call
- * chain of frame pointers instead). What any profiler of this kind costs at least. */
+ * chain of frame pointers instead; none: no stack at all). What any profiler of this kind costs at
+ * least. */
 #include <linux/perf_event.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +12,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static int opened(int cpu, unsigned rate, unsigned stack) {
+static int opened(int cpu, unsigned rate, const char *asked) {
+    unsigned stack = (unsigned)atoi(asked);
     struct perf_event_attr attr;
     memset(&attr, 0, sizeof attr);
     attr.size = sizeof attr;
@@ -22,7 +24,8 @@ static int opened(int cpu, unsigned rate, unsigned stack) {
     attr.exclude_idle = 1;
     attr.write_backward = 1;
     attr.sample_type = PERF_SAMPLE_IDENTIFIER | PERF_SAMPLE_TID | PERF_SAMPLE_TIME |
-                       PERF_SAMPLE_CPU | PERF_SAMPLE_IP | PERF_SAMPLE_CALLCHAIN;
+                       PERF_SAMPLE_CPU | PERF_SAMPLE_IP;
+    if (strcmp(asked, "none") != 0) attr.sample_type |= PERF_SAMPLE_CALLCHAIN;
     if (stack != 0) {
         attr.exclude_callchain_user = 1;
         attr.sample_type |= PERF_SAMPLE_REGS_USER | PERF_SAMPLE_STACK_USER;
@@ -39,7 +42,7 @@ int main(int count, char **words) {
     }
     long cpus = sysconf(_SC_NPROCESSORS_ONLN);
     for (int cpu = 0; cpu < cpus; cpu++) {
-        int event = opened(cpu, (unsigned)atoi(words[1]), (unsigned)atoi(words[2]));
+        int event = opened(cpu, (unsigned)atoi(words[1]), words[2]);
         size_t length = (size_t)sysconf(_SC_PAGESIZE) + (8 << 20);
         /* Not writable: the kernel goes on at the other end when the ring is full. */
         if (event < 0 || mmap(0, length, PROT_READ, MAP_SHARED, event, 0) == MAP_FAILED) {

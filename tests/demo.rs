@@ -73,7 +73,7 @@ impl Found {
 }
 
 fn found(stream: &std::path::Path) -> Found {
-    let mut profile = Profile::new(Split { task: true, cpu: false });
+    let mut profile = Profile::new(Split { task: true, ..Split::default() });
     let (mut found, mut labels) = (Found::default(), Labels::new());
     let file = File::open(stream).expect("the stream is there");
     profile

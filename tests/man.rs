@@ -7,10 +7,7 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use nprof_tests::{Shell, compile_demo, have, repository};
-
-const TOOLS: [&str; 6] =
-    ["nprof-record", "nprof-symbolize", "nprof-flat", "nprof-paths", "nprof-diff", "nprof-format"];
+use nprof_tests::{Help, Shell, TOOLS, compile_demo, have, repository};
 
 fn page(name: &str) -> String {
     let path = repository().join("man").join(name);
@@ -25,44 +22,18 @@ fn pages() -> Vec<PathBuf> {
     pages
 }
 
-/// The options a tool's `--help` lists, those of its subcommands included.
+/// The options a tool's `--help` lists, those of its commands included.
 fn options_of(shell: &Shell, tool: &str) -> BTreeSet<String> {
-    let help = shell.run(&format!("{tool} --help")).quiet();
+    let help = Help::parse(&shell.run(&format!("{tool} --help")).quiet());
     let mut options = BTreeSet::new();
-    let mut in_commands = false;
-    for line in help.lines() {
-        in_commands = line == "Commands:" || in_commands && line.starts_with("  ");
-        let mut words = line.split_whitespace();
-        match words.next() {
-            Some(command) if in_commands && command != "help" && line != "Commands:" => {
-                options.extend(options_of(shell, &format!("{tool} {command}")));
-            }
-            Some(word) if is_option(word) => {
-                options.insert(option(word));
-                let long = words.next().filter(|_| word.ends_with(','));
-                options.extend(long.map(option));
-            }
-            _ => {}
-        }
+    for option in help.options {
+        options.extend(option.short.map(|name| format!("-{name}")));
+        options.extend(option.long.map(|name| format!("--{name}")));
+    }
+    for (command, _) in help.commands {
+        options.extend(options_of(shell, &format!("{tool} {command}")));
     }
     options
-}
-
-/// Whether a word is `-x` or begins like `--xyz`; help texts speak of options, too.
-fn is_option(word: &str) -> bool {
-    let name = option(word);
-    let is_name =
-        |name: &str| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
-    match name.strip_prefix("--") {
-        Some(long) => !long.is_empty() && is_name(long),
-        None => name.len() == 2 && name.starts_with('-') && is_name(&name),
-    }
-}
-
-/// An option without what follows its name.
-fn option(word: &str) -> String {
-    let end = word.find([',', '=', '<', '[']).unwrap_or(word.len());
-    word[..end].to_owned()
 }
 
 /// The options a page explains: every `Fl` of a list item.

@@ -1,4 +1,5 @@
-//! nprof and perf, sampling the same work, find the same within their margins of error.
+//! nprof and perf, sampling the same work, find the same within their margins of error: `perf
+//! report` and `perf script` are held against `nprof-flat` on programs that are on every Debian.
 //!
 //! One after the other, and not at the same time: some kernels mark the mappings in perf's records
 //! as having build IDs when another recorder asked for these, and perf 6.1 crashes on that.
@@ -46,22 +47,76 @@ impl Shares {
     }
 }
 
+/// What is compared.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Compared {
+    /// What fell on functions and images themselves, with `perf report`.
+    Own,
+    /// What fell on functions and what they called, with the stacks of `perf script`.
+    Stacks,
+}
+
 /// Has both sample the same work, in turn. `None` when perf crashed.
-fn sample(shell: &Shell, command: &str) -> Option<(Shares, Shares)> {
+fn sample(shell: &Shell, command: &str, compared: Compared) -> Option<(Shares, Shares)> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let (stacks, report) = match compared {
+        Compared::Own => ("", "perf report -i perf.data -q --stdio -F sample,sym,dso -t '\t'"),
+        Compared::Stacks => {
+            ("--call-graph dwarf,32768", "perf script -i perf.data --no-inline -F comm,ip,sym,dso")
+        }
+    };
     let perf = shell.run(&format!(
-        "perf record -N -q -F 997 -e cpu-clock -o perf.data -- {command} >out 2>perf.err"
+        "perf record -N -q -F 997 -e cpu-clock {stacks} -o perf.data -- {command} >out 2>perf.err"
     ));
-    let report =
-        shell.run("perf report -i perf.data -q --stdio -F sample,sym,dso -t '\t' 2>perf.err");
+    let report = shell.run(&format!("{report} 2>perf.err"));
     if [perf.status, report.status].contains(&ABORTED) {
         skipped("perf crashed");
         return None;
     }
     assert_eq!((perf.status, report.status), (0, 0), "{perf:?} {report:?}");
     shell.run(&format!("nprof-record -q -o raw.nprof -- {command} >out")).quiet();
-    Some((by_nprof(shell), by_perf(&report.out)))
+    Some(match compared {
+        Compared::Own => (by_nprof(shell), by_perf(&report.out)),
+        Compared::Stacks => in_both(stacks_by_nprof(shell), stacks_by_perf(&report.out)),
+    })
+}
+
+/// Totals of functions, by the samples they are in.
+fn stacks_by_nprof(shell: &Shell) -> Shares {
+    let flat = "nprof-symbolize --no-inlines raw.nprof | nprof-flat --format tsv";
+    let mut shares = Shares::default();
+    for row in rows(&shell.run(flat).quiet()) {
+        shares.samples += row.number("self_samples");
+        let name = common(row.text("function"));
+        *shares.of.entry(name).or_default() += row.number("total_samples");
+    }
+    shares
+}
+
+/// The same of a script: a line for each sample, followed by its stack, and an empty line.
+fn stacks_by_perf(script: &str) -> Shares {
+    let mut shares = Shares::default();
+    for sample in script.split("\n\n").filter(|sample| !sample.trim().is_empty()) {
+        shares.samples += 1.0;
+        // A frame is an address, a name, and the image in parentheses.
+        let frames = sample.lines().skip(1).filter_map(|line| line.trim().split_once(' '));
+        let names: BTreeSet<String> = frames
+            .filter_map(|(_, rest)| rest.rsplit_once(" ("))
+            .map(|(name, _)| common(name))
+            .collect();
+        for name in names {
+            *shares.of.entry(name).or_default() += 1.0;
+        }
+    }
+    shares
+}
+
+/// Both without the names only one of them has: some functions have two.
+fn in_both(mut nprof: Shares, mut perf: Shares) -> (Shares, Shares) {
+    nprof.of.retain(|name, _| perf.of.contains_key(name));
+    perf.of.retain(|name, _| nprof.of.contains_key(name));
+    (nprof, perf)
 }
 
 fn by_nprof(shell: &Shell) -> Shares {
@@ -105,10 +160,10 @@ fn differences(nprof: &Shares, perf: &Shares) -> Vec<String> {
 
 /// Checks that they agree. What else the machine does may slow down one run and not the other,
 /// and parts of it more than others: only a difference that shows in every attempt is one.
-fn agree(shell: &Shell, command: &str) {
+fn agree(shell: &Shell, command: &str, compared: Compared) {
     let mut lines = Vec::new();
     for _ in 0..3 {
-        let Some((nprof, perf)) = sample(shell, command) else { return };
+        let Some((nprof, perf)) = sample(shell, command, compared) else { return };
         assert!(nprof.samples > 200.0 && perf.samples > 200.0, "{nprof:?} {perf:?}");
         lines = differences(&nprof, &perf);
         if lines.is_empty() {
@@ -125,7 +180,7 @@ fn on_a_library_without_symbols() {
     }
     let shell = Shell::new();
     shell.write("big", words(12_000_000));
-    agree(&shell, "bzip2 -kc big");
+    agree(&shell, "bzip2 -kc big", Compared::Own);
 }
 
 #[test]
@@ -136,7 +191,7 @@ fn on_an_interpreter() {
     let shell = Shell::new();
     shell.write("big", words(6_000_000));
     let script = repository().join("demo/words.pl");
-    agree(&shell, &format!("perl {} big", script.display()));
+    agree(&shell, &format!("perl {} big", script.display()), Compared::Own);
 }
 
 #[test]
@@ -146,5 +201,36 @@ fn on_a_program_of_ours() {
     }
     let shell = Shell::new();
     nprof_tests::compile_demo(shell.directory());
-    agree(&shell, "./demo");
+    agree(&shell, "./demo", Compared::Own);
+    agree(&shell, "./demo", Compared::Stacks);
+}
+
+#[test]
+fn on_programs_that_are_everywhere() {
+    for (program, command) in [
+        ("gzip", "gzip -9 -kc big"),
+        ("xz", "xz -0 -kc big"),
+        ("sort", "sort big big big"),
+        ("awk", "awk '{ n[$1]++ } END { for (word in n) sum += n[word]; print sum }' big"),
+        ("sha256sum", "sha256sum $(yes big | head -30)"),
+        ("grep", "grep -c '\\([a-f]\\)[a-p]*\\1$' big"),
+    ] {
+        if !have(&["perf", program]) {
+            continue;
+        }
+        let shell = Shell::new();
+        shell.write("big", words(12_000_000));
+        agree(&shell, command, Compared::Own);
+    }
+}
+
+#[test]
+fn on_stacks_of_an_interpreter() {
+    if !have(&["perf", "python3"]) {
+        return;
+    }
+    let shell = Shell::new();
+    let script = "d = {}\nfor i in range(1500000):\n    d[i % 1009] = d.get(i * i % 1013, 0) + 1";
+    shell.write("count.py", script);
+    agree(&shell, "python3 count.py", Compared::Stacks);
 }

@@ -7,13 +7,14 @@ use clap::{Parser, ValueEnum};
 
 use crate::bound::Bound;
 use crate::key::By;
+use crate::size::Size;
 
 /// Says what changed between two sets of recordings, and whether it is noise.
 ///
 /// Compares the shares of the samples (and CPU time) that functions have on both sides, each
 /// difference with its confidence interval. Two or more runs on both sides are judged by how runs
 /// of the same side differ; single runs by counting alone, which takes too much for certain.
-/// Exits with 0, 1 (beyond --fail-on), 2 (trouble, incomplete input) or 4 (not enough samples).
+/// Exits with 0, 1 (beyond --fail-on), 2 (trouble, incomplete input) or 4 (not enough data to decide).
 #[derive(Debug, Parser)]
 #[command(
     name = "nprof-diff",
@@ -21,9 +22,9 @@ use crate::key::By;
     override_usage = "nprof-diff [OPTIONS] BASE NEW\n       nprof-diff [OPTIONS] --base FILE... --new FILE..."
 )]
 pub(crate) struct Args {
-    /// What a row is
-    #[arg(long, value_name = "KEY", default_value = "function")]
-    pub(crate) by: By,
+    /// What a row is [default: function; path in the formats folded and flamegraph]
+    #[arg(long, value_name = "KEY")]
+    by: Option<By>,
     /// The event to compare by, where several were counted
     #[arg(long, value_name = "NAME")]
     pub(crate) event: Option<String>,
@@ -33,6 +34,12 @@ pub(crate) struct Args {
     /// Exit with 1 if a row changed beyond this: any, self>+P%, total>+P%, self>+Nms, total>+Nms
     #[arg(long, value_name = "BOUND", value_delimiter = ',')]
     pub(crate) fail_on: Vec<Bound>,
+    /// Call nothing a change that is smaller than this: P% (points of share) or a time, as 2ms
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) min_effect: Option<Size>,
+    /// Names that are others on the new side: lines of OLD<TAB>NEW, or image<TAB>OLD<TAB>NEW
+    #[arg(long, value_name = "FILE")]
+    pub(crate) rename: Option<PathBuf>,
     /// What rows are sorted by: the difference in self or in total, or the name
     #[arg(long, value_name = "ORDER", default_value = "self")]
     pub(crate) sort: Sort,
@@ -48,8 +55,11 @@ pub(crate) struct Args {
     /// Write to this file instead of standard output
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
+    /// Split the runs of the base against each other: says how much of a difference is noise
+    #[arg(long, requires = "base", conflicts_with_all = ["new", "operands", "fail_on"])]
+    pub(crate) null: bool,
     /// The streams of the base; every segment of them is a run
-    #[arg(long, value_name = "FILE", num_args = 1.., requires = "new")]
+    #[arg(long, value_name = "FILE", num_args = 1..)]
     base: Vec<PathBuf>,
     /// The streams of the new side
     #[arg(long, value_name = "FILE", num_args = 1.., requires = "base")]
@@ -83,6 +93,10 @@ pub(crate) enum Format {
     Csv,
     /// One object, with what the heading of a table says
     Json,
+    /// Folded stacks with two counts, of base and new, as difffolded.pl writes them
+    Folded,
+    /// A differential flame graph, SVG
+    Flamegraph,
 }
 
 /// How many rows a table has when nothing is asked.
@@ -93,8 +107,13 @@ impl Args {
     ///
     /// # Errors
     ///
-    /// When standard input is named twice.
+    /// When standard input is named twice, or a side is missing.
     pub(crate) fn sides(&self) -> Result<[&[PathBuf]; 2]> {
+        if self.operands.is_empty() && self.new.is_empty() && !self.null {
+            bail!(
+                "--base: give the streams of the other side with --new, or --null to compare the runs of the base with each other"
+            );
+        }
         let sides = match &self.operands[..] {
             [base, new] => [std::slice::from_ref(base), std::slice::from_ref(new)],
             _ => [&self.base[..], &self.new[..]],
@@ -104,6 +123,34 @@ impl Args {
             bail!("standard input (-) can be read once: give a file for the other streams");
         }
         Ok(sides)
+    }
+
+    /// The first option that is about CPU time, as it was given.
+    pub(crate) fn asked_in_time(&self) -> Option<String> {
+        let bound = self.fail_on.iter().find(|bound| bound.is_time());
+        let bound = bound.map(|bound| format!("--fail-on {bound}"));
+        let is_time = matches!(self.min_effect, Some(Size::Time(_)));
+        bound.or_else(|| is_time.then(|| "--min-effect".to_owned()))
+    }
+
+    /// What a row is.
+    ///
+    /// # Errors
+    ///
+    /// When the format is one of call paths and something else is asked for.
+    pub(crate) fn by(&self) -> Result<By> {
+        let of_paths = matches!(self.format, Format::Folded | Format::Flamegraph);
+        match self.by {
+            Some(By::Path) if of_paths => Ok(By::Path),
+            Some(by) if of_paths => {
+                bail!("--by {}: folded stacks and flame graphs are by call path", by.name())
+            }
+            None if of_paths && self.null => {
+                bail!("--null: there is a noise floor in table, tsv, csv and json only")
+            }
+            None if of_paths => Ok(By::Path),
+            by => Ok(by.unwrap_or(By::Function)),
+        }
     }
 
     /// How many rows are printed.
@@ -141,7 +188,8 @@ mod tests {
         assert_eq!(sides("nprof-diff --base a b --new c"), r#"["a", "b"] ["c"]"#);
         assert_eq!(sides("nprof-diff --base a --base b --new -"), r#"["a", "b"] ["-"]"#);
         assert!(parse("nprof-diff - -").unwrap().sides().is_err());
-        for wrong in ["", " a", " a b c", " --base a", " --new a", " a b --base c --new d"] {
+        assert!(parse("nprof-diff --base a").unwrap().sides().is_err());
+        for wrong in ["", " a", " a b c", " --null", " --new a", " a b --base c --new d"] {
             assert!(parse(&format!("nprof-diff{wrong}")).is_err(), "{wrong:?}");
         }
     }

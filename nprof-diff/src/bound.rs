@@ -2,7 +2,10 @@
 
 use std::str::FromStr;
 
-use crate::diff::{Diff, Metric, Row, Verdict};
+use crate::diff::{Diff, ENOUGH, Metric, Row};
+use crate::need;
+use crate::size::Size;
+use crate::stats::Estimate;
 
 /// How much may change before the comparison fails.
 #[derive(Clone, Debug, PartialEq)]
@@ -16,16 +19,7 @@ enum Kind {
     /// Nothing may.
     Any,
     /// A growth of self or total.
-    Growth { total: bool, limit: Growth },
-}
-
-/// How much a row grows.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Growth {
-    /// Its share, as a fraction.
-    Share(f64),
-    /// Its CPU time per run, ns.
-    Time(f64),
+    Growth { total: bool, limit: Size },
 }
 
 impl std::fmt::Display for Bound {
@@ -34,24 +28,17 @@ impl std::fmt::Display for Bound {
     }
 }
 
-/// What one unit of a limit stands for.
-const UNITS: [(&str, Growth); 5] = [
-    ("%", Growth::Share(0.01)),
-    ("ns", Growth::Time(1.0)),
-    ("us", Growth::Time(1e3)),
-    ("ms", Growth::Time(1e6)),
-    ("s", Growth::Time(1e9)),
-];
-
 impl FromStr for Bound {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         const EXPECTED: &str = "expected any, self>+P%, total>+P%, self>+Nms or total>+Nms";
+        let limit = |text: &str| text.strip_prefix('+').unwrap_or(text).parse::<Size>();
         let kind = match text.split_once('>') {
             None if text == "any" => Kind::Any,
-            Some((metric @ ("self" | "total"), limit)) => {
-                Kind::Growth { total: metric == "total", limit: limit_of(limit).ok_or(EXPECTED)? }
+            Some((metric @ ("self" | "total"), size)) => {
+                let limit = limit(size).map_err(|_| EXPECTED)?;
+                Kind::Growth { total: metric == "total", limit }
             }
             _ => return Err(EXPECTED),
         };
@@ -59,69 +46,88 @@ impl FromStr for Bound {
     }
 }
 
-fn limit_of(text: &str) -> Option<Growth> {
-    let text = text.strip_prefix('+').unwrap_or(text);
-    let at = text.find(|c: char| !c.is_ascii_digit() && c != '.')?;
-    let (number, unit) = text.split_at(at);
-    let number: f64 = number.parse().ok()?;
-    let (_, one) = UNITS.iter().find(|(name, _)| *name == unit)?;
-    Some(match one {
-        Growth::Share(one) => Growth::Share(number * one),
-        Growth::Time(one) => Growth::Time(number * one),
-    })
+/// Where a row stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stand {
+    /// Its whole interval lies beyond the bound, and the change is significant.
+    Beyond,
+    /// Its interval reaches from below the bound to beyond it: more runs are needed.
+    Across,
+    /// Its whole interval lies below.
+    Within,
 }
 
 impl Bound {
     /// Whether it is about CPU time.
     pub(crate) fn is_time(&self) -> bool {
-        matches!(self.kind, Kind::Growth { limit: Growth::Time(_), .. })
+        matches!(self.kind, Kind::Growth { limit: Size::Time(_), .. })
     }
 
-    /// Whether a row is beyond the bound: it changed significantly, and the near end of the
-    /// interval lies beyond as well.
-    fn is_broken(&self, row: &Row, alpha: f64) -> bool {
-        let Kind::Growth { limit, .. } = self.kind else {
-            return row.verdict() != Verdict::Same;
-        };
+    fn stand(&self, row: &Row, diff: &Diff) -> Stand {
         let metric = self.metric(row);
-        match (limit, self.growth(row)) {
-            (Growth::Share(limit), Some(Growth::Share(low))) => metric.changed && low > limit,
-            (Growth::Time(limit), Some(Growth::Time(low))) => {
-                metric.time.is_some_and(|time| time.q <= alpha) && low > limit
-            }
-            _ => false,
+        let Some((estimate, limit)) = self.estimate(row) else {
+            return if row.verdict().is_change() { Stand::Beyond } else { Stand::Within };
+        };
+        let sure = match self.is_time() {
+            true => metric.time.is_some_and(|time| time.sure),
+            false => metric.share.sure,
+        };
+        if !(sure && estimate.low > limit) {
+            return if estimate.high > limit { Stand::Across } else { Stand::Within };
         }
+        let is_due_to_others = metric.displaced && !self.is_time();
+        let counts = metric.is_at_least(diff.question.min_effect) && !is_due_to_others;
+        if counts { Stand::Beyond } else { Stand::Within }
     }
 
     fn metric<'a>(&self, row: &'a Row) -> &'a Metric {
         if matches!(self.kind, Kind::Growth { total: true, .. }) { &row.total } else { &row.own }
     }
 
-    /// The near end of the interval this bound is about; none where it is about any change, or
+    /// The difference this bound is about, with its limit; none where it is about any change, or
     /// where there is no CPU time.
-    pub(crate) fn growth(&self, row: &Row) -> Option<Growth> {
+    fn estimate(&self, row: &Row) -> Option<(Estimate, f64)> {
         let metric = self.metric(row);
         match self.kind {
             Kind::Any => None,
-            Kind::Growth { limit: Growth::Share(_), .. } => {
-                Some(Growth::Share(metric.share.estimate.low))
-            }
-            Kind::Growth { limit: Growth::Time(_), .. } => {
-                metric.time.map(|time| Growth::Time(time.estimate.low))
+            Kind::Growth { limit: Size::Share(limit), .. } => Some((metric.share.estimate, limit)),
+            Kind::Growth { limit: Size::Time(limit), .. } => {
+                metric.time.map(|time| (time.estimate, limit))
             }
         }
     }
 
+    /// How much a row has grown at least; none where the bound is about any change.
+    pub(crate) fn growth(&self, row: &Row) -> Option<Size> {
+        let (estimate, _) = self.estimate(row)?;
+        Some(if self.is_time() { Size::Time(estimate.low) } else { Size::Share(estimate.low) })
+    }
+
     /// The rows beyond the bound.
     pub(crate) fn broken<'a>(&self, diff: &'a Diff) -> impl Iterator<Item = &'a Row> {
-        diff.rows.iter().filter(move |row| self.is_broken(row, diff.question.alpha))
+        diff.rows.iter().filter(move |row| self.stand(row, diff) == Stand::Beyond)
+    }
+
+    /// The rows that may be beyond the bound or not.
+    pub(crate) fn open<'a>(&self, diff: &'a Diff) -> impl Iterator<Item = &'a Row> {
+        diff.rows.iter().filter(move |row| self.stand(row, diff) == Stand::Across)
+    }
+
+    /// How many more runs a side would decide on all rows that are open, should they be like
+    /// those there are; none where that would be too many to be told.
+    pub(crate) fn more_runs(&self, diff: &Diff) -> Option<usize> {
+        let of_row = |row: &Row| {
+            let (estimate, limit) = self.estimate(row)?;
+            need::more_runs(diff, estimate, limit)
+        };
+        self.open(diff).map(of_row).try_fold(1, |most, runs| Some(runs?.max(most)))
     }
 }
 
 /// What came out of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// A side has too few samples.
+    /// A side has too few samples, or a row may be beyond a bound or not.
     Undecided,
     /// A row is beyond a bound.
     Failed,
@@ -149,11 +155,41 @@ pub(crate) fn answer(diff: &Diff, bounds: &[Bound]) -> Answer {
         Answer::Undecided
     } else if bounds.iter().any(|bound| bound.broken(diff).next().is_some()) {
         Answer::Failed
-    } else if diff.rows.iter().any(|row| row.verdict() != Verdict::Same) {
+    } else if bounds.iter().any(|bound| bound.open(diff).next().is_some()) {
+        Answer::Undecided
+    } else if diff.rows.iter().any(|row| row.verdict().is_change()) {
         Answer::Changed
     } else {
         Answer::Same
     }
+}
+
+/// What is missing for a decision, and how to get it: a sentence for each cause.
+pub(crate) fn missing(diff: &Diff, bounds: &[Bound]) -> Vec<String> {
+    if !diff.is_decided() {
+        return vec![format!(
+            "not enough samples to decide: {} and {}, {ENOUGH} a side at least: {}",
+            diff.base.sum.samples,
+            diff.new.sum.samples,
+            need::of_samples(diff),
+        )];
+    }
+    let of_bound = |bound: &Bound| {
+        let open = bound.open(diff).count();
+        (open > 0).then(|| {
+            let rows = if open == 1 { "1 row" } else { &format!("{open} rows") };
+            let need = match bound.more_runs(diff) {
+                Some(1) => "about 1 more run a side would decide".to_owned(),
+                Some(runs) => format!("about {runs} more runs a side would decide"),
+                None => format!(
+                    "more than {} more runs a side would be needed: the bound lies too near to what was measured",
+                    need::MANY
+                ),
+            };
+            format!("not enough runs to decide: {rows} may be beyond {bound} or not: {need}")
+        })
+    };
+    bounds.iter().filter_map(of_bound).collect()
 }
 
 #[cfg(test)]
@@ -164,14 +200,11 @@ mod tests {
     fn bounds_are_read() {
         let growth = |text: &str| text.parse::<Bound>().unwrap().kind;
         assert_eq!(growth("any"), Kind::Any);
-        let share = Kind::Growth { total: false, limit: Growth::Share(0.02) };
+        let share = Kind::Growth { total: false, limit: Size::Share(0.02) };
         assert_eq!(growth("self>+2%"), share);
         assert_eq!(growth("self>2%"), share);
-        assert_eq!(
-            growth("total>+1.5ms"),
-            Kind::Growth { total: true, limit: Growth::Time(1.5e6) }
-        );
-        assert_eq!(growth("self>+2s"), Kind::Growth { total: false, limit: Growth::Time(2e9) });
+        assert_eq!(growth("total>+1.5ms"), Kind::Growth { total: true, limit: Size::Time(1.5e6) });
+        assert_eq!(growth("self>+2s"), Kind::Growth { total: false, limit: Size::Time(2e9) });
         for wrong in [
             "", "self", "self>", "self>%", "self>+2", "self>-2%", "self<+2%", "both>+2%", "self>2h",
         ] {

@@ -6,10 +6,17 @@
 
 use nprof_format::profile::Sum;
 
+use crate::judge;
 use crate::key::KeyId;
-use crate::observed::{Measure, Observed, Whole, weights};
+use crate::observed::{Measure, Observed, Whole};
 use crate::side::{Count, Counts};
-use crate::stats::{self, Estimate, Replicates};
+use crate::size::Size;
+use crate::stats::{self, Estimate, Spread};
+
+#[cfg(test)]
+mod simulated;
+#[cfg(test)]
+mod tests;
 
 /// A side with fewer samples decides nothing.
 pub(crate) const ENOUGH: u64 = 100;
@@ -35,15 +42,21 @@ pub(crate) struct Question {
     pub(crate) alpha: f64,
     /// Whether weights are CPU time, ns.
     pub(crate) clock: bool,
+    /// What is smaller is not called a change.
+    pub(crate) min_effect: Option<Size>,
 }
 
 /// A value of both sides, with its difference.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Change {
-    /// The values and the interval of their difference.
+    /// The values and the interval of their difference, from the key's own runs.
     pub(crate) estimate: Estimate,
+    /// The probability of such a difference by chance, by what is known from all keys.
+    pub(crate) p: f64,
     /// The rate of false discoveries at which it is a discovery; 1 where nothing was compared.
     pub(crate) q: f64,
+    /// Whether it is significant, by its own runs and among all keys.
+    pub(crate) sure: bool,
 }
 
 /// A key, by self or by total.
@@ -57,8 +70,11 @@ pub(crate) struct Metric {
     pub(crate) share: Change,
     /// CPU time per run, ns; none unless the event is a clock.
     pub(crate) time: Option<Change>,
-    /// Whether the share changed significantly.
+    /// Whether the share changed, significantly and by enough.
     pub(crate) changed: bool,
+    /// Whether the share is another only because that of most other functions is: something
+    /// else changed.
+    pub(crate) displaced: bool,
 }
 
 impl Metric {
@@ -70,6 +86,25 @@ impl Metric {
     /// Whether it belongs to the family of comparisons.
     pub(crate) fn is_compared(&self) -> bool {
         self.samples() >= RARE
+    }
+
+    /// What was found by a measure.
+    pub(crate) fn change_mut(&mut self, measure: Measure) -> Option<&mut Change> {
+        match measure {
+            Measure::Share => Some(&mut self.share),
+            Measure::Time => self.time.as_mut(),
+        }
+    }
+
+    /// Whether the difference is at least this large; any is without a size.
+    pub(crate) fn is_at_least(&self, size: Option<Size>) -> bool {
+        match size {
+            None => true,
+            Some(Size::Share(least)) => self.share.estimate.difference().abs() >= least,
+            Some(Size::Time(least)) => {
+                self.time.is_some_and(|time| time.estimate.difference().abs() >= least)
+            }
+        }
     }
 }
 
@@ -84,13 +119,20 @@ pub(crate) enum Verdict {
     Grown,
     /// Its share shrank.
     Shrunk,
+    /// Its share changed as that of most others did: because of something else.
+    Displaced,
     /// No significant change.
     Same,
 }
 
 impl Verdict {
-    /// All but [`Verdict::Same`], in the order they are printed.
+    /// What is called a change, in the order it is printed.
     pub(crate) const CHANGES: [Self; 4] = [Self::Added, Self::Removed, Self::Grown, Self::Shrunk];
+
+    /// Whether it is called a change.
+    pub(crate) fn is_change(self) -> bool {
+        Self::CHANGES.contains(&self)
+    }
 
     /// The word for it.
     pub(crate) fn word(self) -> &'static str {
@@ -99,6 +141,7 @@ impl Verdict {
             Verdict::Removed => "removed",
             Verdict::Grown => "grown",
             Verdict::Shrunk => "shrunk",
+            Verdict::Displaced => "displaced",
             Verdict::Same => "same",
         }
     }
@@ -121,6 +164,9 @@ impl Row {
         let metric = match (self.own.changed, self.total.changed) {
             (true, _) => &self.own,
             (false, true) => &self.total,
+            (false, false) if self.own.displaced || self.total.displaced => {
+                return Verdict::Displaced;
+            }
             (false, false) => return Verdict::Same,
         };
         match metric.share.estimate.difference() {
@@ -147,6 +193,9 @@ pub(crate) struct Diff {
     pub(crate) time: Option<Estimate>,
     /// How many shares were compared: the size of the family.
     pub(crate) comparisons: usize,
+    /// What most functions' shares are, times those of the base: something else changed where
+    /// it is not 1.
+    pub(crate) rest: f64,
     /// One per key that has samples, in the order of the keys.
     pub(crate) rows: Vec<Row>,
 }
@@ -174,62 +223,54 @@ pub(crate) fn compare(
         total: sides.metric(key, |count| count.total),
     });
     let mut rows: Vec<Row> = rows.filter(|row| row.total.samples() > 0).collect();
-    let comparisons = judge(&mut rows, question.alpha);
+    let judged = judge::judge(&mut rows, &sides);
     let time = (question.clock && several).then(|| {
-        let (base, new) = (weights(base), weights(new));
-        let exact = |values| Replicates { values, floor: 0.0 };
-        stats::welch(exact(&base), exact(&new), question.alpha)
+        let spread = |runs: &[&Counts]| {
+            let weights: Vec<f64> = runs.iter().map(|run| run.sum.weight as f64).collect();
+            Spread::of(&weights, 0.0)
+        };
+        stats::welch(spread(base), spread(new), question.alpha, Measure::Time.most())
     });
-    Diff { method, question, base: Whole::of(base), new: Whole::of(new), time, comparisons, rows }
+    Diff {
+        method,
+        question,
+        base: Whole::of(base),
+        new: Whole::of(new),
+        time,
+        comparisons: judged.comparisons,
+        rest: judged.rest,
+        rows,
+    }
 }
 
-/// Gives every comparison its q-value, and returns how many shares were compared.
-fn judge(rows: &mut [Row], alpha: f64) -> usize {
-    let mut metrics: Vec<&mut Metric> = rows
-        .iter_mut()
-        .flat_map(|row| [&mut row.own, &mut row.total])
-        .filter(|metric| metric.is_compared())
-        .collect();
-    let p: Vec<f64> = metrics.iter().map(|metric| metric.share.estimate.p).collect();
-    for (metric, q) in metrics.iter_mut().zip(stats::benjamini_hochberg(&p)) {
-        metric.share.q = q;
-        metric.changed = q <= alpha;
-    }
-    let mut times: Vec<&mut Change> =
-        metrics.iter_mut().filter_map(|metric| metric.time.as_mut()).collect();
-    let p: Vec<f64> = times.iter().map(|time| time.estimate.p).collect();
-    for (time, q) in times.iter_mut().zip(stats::benjamini_hochberg(&p)) {
-        time.q = q;
-    }
-    metrics.len()
-}
-
-struct Sides<'a> {
-    base: &'a [&'a Counts],
-    new: &'a [&'a Counts],
-    method: Method,
-    question: Question,
+/// The runs of both sides, and what is asked of them.
+pub(crate) struct Sides<'a> {
+    pub(crate) base: &'a [&'a Counts],
+    pub(crate) new: &'a [&'a Counts],
+    pub(crate) method: Method,
+    pub(crate) question: Question,
 }
 
 impl Sides<'_> {
+    /// A key in the runs of the base, and in those of the new side.
+    pub(crate) fn observed(&self, key: KeyId, pick: impl Fn(Count) -> Sum) -> [Observed<'_>; 2] {
+        [Observed::of(self.base, key, &pick), Observed::of(self.new, key, &pick)]
+    }
+
+    /// What is known of a key before all keys have been seen.
     fn metric(&self, key: KeyId, pick: impl Fn(Count) -> Sum) -> Metric {
-        let base = Observed::of(self.base, key, &pick);
-        let new = Observed::of(self.new, key, &pick);
-        let change = |measure| {
+        let [base, new] = self.observed(key, pick);
+        let change = |measure: Measure| {
             let alpha = self.question.alpha;
             let estimate = match self.method {
                 Method::Newcombe => {
                     stats::newcombe(base.proportion(measure), new.proportion(measure), alpha)
                 }
                 Method::Welch => {
-                    let values = [base.values(measure), new.values(measure)];
-                    let floors = [&base, &new].map(|side| side.sampling_variance(measure));
-                    let base = Replicates { values: &values[0], floor: floors[0] };
-                    let new = Replicates { values: &values[1], floor: floors[1] };
-                    stats::welch(base, new, alpha)
+                    stats::welch(base.spread(measure), new.spread(measure), alpha, measure.most())
                 }
             };
-            Change { estimate, q: 1.0 }
+            Change { estimate, p: estimate.p, q: 1.0, sure: false }
         };
         Metric {
             base_samples: base.samples(),
@@ -237,156 +278,7 @@ impl Sides<'_> {
             share: change(Measure::Share),
             time: self.question.clock.then(|| change(Measure::Time)),
             changed: false,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::key::{Key, Keys};
-    use proptest::collection::vec;
-    use proptest::prelude::*;
-
-    const QUESTION: Question = Question { alpha: 0.05, clock: true };
-
-    /// A run in which key `i` has `samples[i]` of self and everything hangs under key 0; every
-    /// sample stands for `period` ns.
-    fn run(samples: &[u64], period: u64) -> Counts {
-        let sum = |samples| Sum { samples, weight: samples * period };
-        let whole = sum(samples.iter().sum());
-        let mut counts = Counts { sum: whole, ..Counts::default() };
-        for (i, (key, &samples)) in ids(samples.len()).zip(samples).enumerate() {
-            let own = sum(samples);
-            let total = if i == 0 { whole } else { own };
-            if total.samples > 0 {
-                counts.keys.insert(key, Count { own, total });
-            }
-        }
-        counts
-    }
-
-    fn ids(count: usize) -> impl Iterator<Item = KeyId> {
-        let mut keys = Keys::default();
-        for i in 0..count {
-            keys.intern(Key { name: i.to_string().into_bytes().into(), image: Box::default() });
-        }
-        keys.ids()
-    }
-
-    fn diff(base: &[Counts], new: &[Counts], keys: usize) -> Diff {
-        let (base, new): (Vec<_>, Vec<_>) = (base.iter().collect(), new.iter().collect());
-        compare(&base, &new, ids(keys), QUESTION)
-    }
-
-    fn verdicts(diff: &Diff) -> Vec<&'static str> {
-        diff.rows.iter().map(|row| row.verdict().word()).collect()
-    }
-
-    #[test]
-    fn every_verdict_has_its_cause() {
-        let base = run(&[1000, 500, 0, 300, 50], 1);
-        let new = run(&[1010, 800, 200, 0, 40], 1);
-        let diff = diff(&[base], &[new], 5);
-        assert_eq!(verdicts(&diff), ["shrunk", "grown", "added", "removed", "same"]);
-        assert_eq!(diff.comparisons, 10);
-        assert_eq!(diff.method, Method::Newcombe);
-    }
-
-    #[test]
-    fn what_is_rare_is_not_compared() {
-        let diff = diff(&[run(&[1000, 0, 0], 1)], &[run(&[1000, 9, 10], 1)], 3);
-        // Self and total of the first and the third.
-        assert_eq!(diff.comparisons, 4);
-        assert_eq!(verdicts(&diff), ["shrunk", "same", "added"]);
-        assert_eq!(diff.rows[1].own.share.q, 1.0);
-    }
-
-    #[test]
-    fn rate_and_length_do_not_matter_to_shares() {
-        let base = run(&[1000, 500, 20], 1_000_000);
-        let new = run(&[6000, 3000, 120], 2_000_000);
-        let diff = diff(&[base], &[new], 3);
-        assert_eq!(verdicts(&diff), ["same"; 3]);
-        // But the CPU time grew to the twelvefold.
-        let time = diff.rows[1].own.time.unwrap();
-        assert_eq!((time.estimate.base, time.estimate.new), (5e8, 6e9));
-        assert!(time.estimate.low > 5e9 && time.q < 1e-9);
-    }
-
-    #[test]
-    fn what_varies_from_run_to_run_is_not_blamed() {
-        let noisy = |own: [u64; 5]| own.map(|own| run(&[1000 - own, own], 1));
-        let base = noisy([100, 300, 200, 250, 150]);
-        let new = noisy([200, 350, 260, 180, 310]);
-        let over_runs = diff(&base, &new, 2);
-        assert_eq!(over_runs.method, Method::Welch);
-        assert_eq!(verdicts(&over_runs), ["same"; 2]);
-        let steady = diff(&noisy([200, 205, 195, 202, 198]), &noisy([260, 262, 255, 258, 265]), 2);
-        assert_eq!(verdicts(&steady), ["shrunk", "grown"]);
-        // Added up as if they were one run, the noise would pass for a change.
-        let pooled = diff(&base[..1], &new, 2);
-        assert_eq!(pooled.method, Method::Newcombe);
-        assert_eq!(verdicts(&pooled), ["shrunk", "grown"]);
-    }
-
-    #[test]
-    fn a_side_without_samples_is_all_zeros() {
-        let diff = diff(&[], &[run(&[5, 5], 1)], 2);
-        assert!(!diff.is_decided());
-        assert_eq!(verdicts(&diff), ["same"; 2]);
-        assert_eq!(diff.rows[0].own.share.estimate.base, 0.0);
-    }
-
-    fn side() -> impl Strategy<Value = Vec<Counts>> {
-        vec((vec(0..5000u64, 5), 1..3_000_000u64), 1..4).prop_map(|runs| {
-            runs.into_iter()
-                .map(|(mut samples, period)| {
-                    samples[0] += 1;
-                    run(&samples, period)
-                })
-                .collect()
-        })
-    }
-
-    proptest! {
-        #[test]
-        fn nothing_differs_from_itself(side in side()) {
-            for row in diff(&side, &side, 5).rows {
-                for metric in [row.own, row.total] {
-                    prop_assert_eq!(metric.share.estimate.difference(), 0.0);
-                    prop_assert_eq!(metric.share.estimate.p, 1.0);
-                    prop_assert_eq!(metric.time.unwrap().estimate.difference(), 0.0);
-                }
-                prop_assert_eq!(row.verdict(), Verdict::Same);
-            }
-        }
-
-        #[test]
-        fn swapping_the_sides_negates(base in side(), new in side()) {
-            let (there, back) = (diff(&base, &new, 5), diff(&new, &base, 5));
-            prop_assert_eq!(there.rows.len(), back.rows.len());
-            for (a, b) in there.rows.iter().zip(&back.rows) {
-                for (a, b) in [(a.own, b.own), (a.total, b.total)] {
-                    let (a, b) = (a.share, b.share);
-                    prop_assert_eq!(a.estimate.difference(), -b.estimate.difference());
-                    prop_assert!((a.estimate.low + b.estimate.high).abs() < 1e-12);
-                    prop_assert_eq!(a.q, b.q);
-                }
-            }
-        }
-
-        #[test]
-        fn shares_of_self_sum_to_one(base in side(), new in side()) {
-            let rows = diff(&base, &new, 5).rows;
-            let sum = |value: fn(&Estimate) -> f64| {
-                rows.iter().map(|row| value(&row.own.share.estimate)).sum::<f64>()
-            };
-            prop_assert!((sum(|estimate| estimate.base) - 1.0).abs() < 1e-9);
-            prop_assert!((sum(|estimate| estimate.new) - 1.0).abs() < 1e-9);
-            for row in &rows {
-                prop_assert!(row.own.share.estimate.new <= row.total.share.estimate.new + 1e-12);
-            }
+            displaced: false,
         }
     }
 }

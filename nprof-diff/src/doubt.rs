@@ -1,15 +1,15 @@
 //! What speaks against a comparison: what is refused, and what is warned of. Pure.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Result, bail};
 use nprof_format::escape::escaped;
 use nprof_format::summary::Run;
 use nprof_format::{Head, RunId};
 
-use crate::diff::{Diff, ENOUGH, Method};
+use crate::diff::{Diff, ENOUGH, Method, Row};
 use crate::event::Chosen;
-use crate::key::By;
+use crate::key::{By, Keys};
 use crate::observed::Whole;
 use crate::side::{Counts, Recording, Side};
 
@@ -58,6 +58,22 @@ fn is_unsymbolized(recording: &Recording) -> bool {
     any(|counts| counts.unsymbolized > 0) && !any(|counts| counts.symbolized > 0)
 }
 
+/// Refuses bounds and sizes in CPU time where that means nothing.
+///
+/// # Errors
+///
+/// When not CPU time was sampled, or on different processors, which take different times.
+pub(crate) fn refuse_time(base: &Side, new: &Side, event: &Chosen, asked: &str) -> Result<()> {
+    if !event.is_clock() {
+        bail!("{asked}: not CPU time was sampled, but {}: give a share (P%)", event.label());
+    }
+    let processors = |side| facts(side, |head| &head.cpu);
+    match differ("processors differ", &processors(base), &processors(new)) {
+        Some(how) => bail!("{asked}: {how}: their CPU times are no measure: give a share (P%)"),
+        None => Ok(()),
+    }
+}
+
 /// What the reader of the report must know, most important first.
 pub(crate) fn warnings(
     base: &Side,
@@ -76,6 +92,7 @@ pub(crate) fn warnings(
         warnings.extend(troubles.map(|t| format!("{}: incomplete input: {t}", side.name)));
         warnings.extend(quality(side, event));
         warnings.extend(commands(side));
+        warnings.extend(ends(side));
     }
     let mut recordings = base.recordings.iter().chain(&new.recordings);
     if by.needs_symbols() && recordings.all(is_unsymbolized) {
@@ -89,8 +106,21 @@ pub(crate) fn warnings(
         warnings.push(format!("run {id} is on both sides"));
     }
     warnings.extend(circumstances(base, new));
+    warnings.extend(programs(base, new));
+    warnings.extend(order(base, new, diff));
     warnings.extend(event.and_then(|event| capture(base, new, event)));
     warnings.extend(stacks(base, new, event));
+    warnings
+}
+
+/// What the reader must know of the base alone.
+pub(crate) fn warnings_of_one(base: &Side, event: Option<&Chosen>) -> Vec<String> {
+    let troubles = base.summaries().flat_map(|summary| &summary.troubles);
+    let mut warnings: Vec<String> =
+        troubles.map(|trouble| format!("{}: incomplete input: {trouble}", base.name)).collect();
+    warnings.extend(quality(base, event));
+    warnings.extend(commands(base));
+    warnings.extend(ends(base));
     warnings
 }
 
@@ -194,6 +224,95 @@ fn commands(side: &Side) -> Option<String> {
 pub(crate) fn facts(side: &Side, fact: fn(&Head) -> &[u8]) -> BTreeSet<String> {
     let values = side.runs().filter_map(|run| run.head.as_ref()).map(fact);
     values.filter(|value| !value.is_empty()).map(escaped).collect()
+}
+
+/// A run that failed did not do what the others did.
+fn ends(side: &Side) -> Option<String> {
+    let status = |run: &Run| run.end.as_ref().and_then(|end| end.status);
+    let statuses: BTreeSet<u64> = side.runs().filter_map(status).collect();
+    let failed = side.runs().filter(|run| status(run).is_some_and(|status| status != 0));
+    let failed: Vec<&Run> = failed.collect();
+    let first = failed.first()?;
+    (statuses.len() > 1).then(|| {
+        format!(
+            "{}: {} of {} runs ended with another status than 0, the first of them {}",
+            side.name,
+            failed.len(),
+            side.runs().count(),
+            first.input
+        )
+    })
+}
+
+/// Whether the sides ran programs that are called otherwise, or the same with other arguments.
+/// Where they lie may differ.
+fn programs(base: &Side, new: &Side) -> Option<String> {
+    let commands = |side: &Side| -> BTreeSet<String> {
+        facts(side, |head| &head.command).iter().map(|command| without_directory(command)).collect()
+    };
+    differ("commands differ", &commands(base), &commands(new))
+}
+
+fn without_directory(command: &str) -> String {
+    let (program, arguments) = command.split_once(' ').unwrap_or((command, ""));
+    let program = program.rsplit('/').next().unwrap_or(program);
+    format!("{program} {arguments}").trim_end().to_owned()
+}
+
+/// Whether one side was recorded before the other: what the machine did in the meantime would
+/// pass for a change.
+fn order(base: &Side, new: &Side, diff: &Diff) -> Option<String> {
+    let times = |side: &Side| -> Option<(u64, u64)> {
+        let times = || side.runs().filter_map(|run| run.head.as_ref()?.utc);
+        Some((times().min()?, times().max()?))
+    };
+    let ((base_first, base_last), (new_first, new_last)) = (times(base)?, times(new)?);
+    let apart = base_last < new_first || new_last < base_first;
+    (apart && diff.method == Method::Welch).then(|| {
+        "all runs of one side were recorded before those of the other, so that what else the machine did in the meantime may pass for a change: record them in turn".to_owned()
+    })
+}
+
+/// Shares of keys that both sides have, below which something is likely to be called otherwise.
+const MATCHED: f64 = 0.5;
+
+/// An image with this share is one to be told of.
+const LARGE: f64 = 0.1;
+
+/// Whether little or nothing of one side is on the other, and what is called otherwise.
+pub(crate) fn unmatched(diff: &Diff, keys: &Keys, by: By) -> Vec<String> {
+    let shares = |row: &Row| (row.own.share.estimate.base, row.own.share.estimate.new);
+    let matched: f64 = diff.rows.iter().map(shares).map(|(base, new)| base.min(new)).sum();
+    if matched >= MATCHED || !diff.is_decided() {
+        return Vec::new();
+    }
+    let name = by.name();
+    let mut warnings = vec![format!(
+        "the sides have little in common: {:.0} % of the samples match by {name}",
+        100.0 * matched
+    )];
+    let mut images: BTreeMap<&[u8], (f64, f64)> = BTreeMap::new();
+    for row in diff.rows.iter().filter(|_| by.has_image()) {
+        let (base, new) = shares(row);
+        let image = images.entry(&keys.get(row.key).image).or_default();
+        *image = (image.0 + base, image.1 + new);
+    }
+    let alone = |on: fn(&(f64, f64)) -> (f64, f64)| {
+        let alone = images.iter().filter(|(image, shares)| {
+            let (here, there) = on(shares);
+            !image.is_empty() && here >= LARGE && there == 0.0
+        });
+        alone.map(|(image, _)| escaped(image)).collect::<Vec<_>>()
+    };
+    let (base, new) = (alone(|shares| *shares), alone(|(base, new)| (*new, *base)));
+    if let ([old, ..], [other, ..]) = (&base[..], &new[..]) {
+        warnings.push(format!(
+            "{} is on base alone, {} on new alone: functions are matched by name and image; if {old} and {other} are one program, say so with --rename and the line image<TAB>{old}<TAB>{other}",
+            base.join(", "),
+            new.join(", "),
+        ));
+    }
+    warnings
 }
 
 fn circumstances(base: &Side, new: &Side) -> Vec<String> {

@@ -129,6 +129,7 @@ fn list(events: &[&Event]) -> String {
 mod tests {
     use super::*;
     use crate::key::{By, Keys};
+    use crate::rename::Renames;
     use crate::side::Recording;
 
     /// A side of one recording per list of events, each event sampled once.
@@ -141,7 +142,8 @@ mod tests {
                 text.push_str(&format!("@event\tid={id}\tname={event}\tunit=ns\tscope=user\n"));
                 text.push_str(&format!("S\t{id}\t{id}\t0\t0\t0\t10\t1\n"));
             }
-            Recording::read("x", text.as_bytes(), By::Function, &mut keys).unwrap()
+            let renames = &mut Renames::default();
+            Recording::read("x", text.as_bytes(), By::Function, &mut keys, renames).unwrap()
         };
         Side { name, recordings: recordings.iter().map(&mut read).collect() }
     }

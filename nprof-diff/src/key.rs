@@ -4,6 +4,7 @@
 //! them at will, and all of an image that has no name is one key. Pure.
 
 use nprof_format::Mark;
+use nprof_format::escape::escaped;
 use nprof_format::labels::{CallKey, Labels};
 use nprof_format::tables::{Call, Tables};
 use rustc_hash::FxHashMap;
@@ -19,6 +20,10 @@ pub(crate) enum By {
     Line,
     /// Base name of the image
     Image,
+    /// Name of the thread
+    Thread,
+    /// Call path: functions, outermost first
+    Path,
 }
 
 impl By {
@@ -29,19 +34,28 @@ impl By {
             By::File => "file",
             By::Line => "line",
             By::Image => "image",
+            By::Thread => "thread",
+            By::Path => "path",
         }
     }
 
     /// Whether rows have the names that symbolizing gives.
     pub(crate) fn needs_symbols(self) -> bool {
-        self != By::Image
+        !matches!(self, By::Image | By::Thread)
+    }
+
+    /// Whether a row is a function of an image, or a path of such.
+    pub(crate) fn has_image(self) -> bool {
+        matches!(self, By::Function | By::Path)
     }
 }
 
 /// Names a row on both sides.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
-    /// Function, file, line or image, as bytes from the stream.
+    /// Of a call path, the path without its last function.
+    pub(crate) caller: Option<KeyId>,
+    /// Function, file, line, image or thread, as bytes from the stream.
     pub(crate) name: Box<[u8]>,
     /// The base name of a function's image; empty for the other kinds of rows, and for what lies
     /// in no image.
@@ -78,6 +92,50 @@ impl Keys {
         id
     }
 
+    /// What a row is called, safe for a terminal: the functions of a path joined by `;`, of
+    /// which none is left in a name.
+    pub(crate) fn name(&self, id: KeyId) -> String {
+        let key = self.get(id);
+        let Some(caller) = key.caller else { return escaped(&key.name) };
+        let callers = std::iter::successors(Some(caller), |caller| self.get(*caller).caller);
+        let mut names: Vec<String> =
+            std::iter::once(id).chain(callers).map(|id| self.part(id)).collect();
+        names.reverse();
+        names.join(";")
+    }
+
+    /// A function as a part of a path.
+    pub(crate) fn part(&self, id: KeyId) -> String {
+        escaped(&self.get(id).name).replace(';', "\\x3b")
+    }
+
+    /// The place of each key in the order of names, then of images; a path comes after those it
+    /// begins with.
+    pub(crate) fn ranks(&self) -> Vec<u32> {
+        let mut ordered: Vec<KeyId> = self.ids().collect();
+        // Backwards, since what is pushed last is taken first.
+        ordered.sort_by(|a, b| {
+            let (a, b) = (self.get(*a), self.get(*b));
+            (&b.name, &b.image).cmp(&(&a.name, &a.image))
+        });
+        let mut called: Vec<Vec<KeyId>> = vec![Vec::new(); self.keys.len()];
+        let mut open = Vec::new();
+        for id in ordered {
+            match self.get(id).caller {
+                Some(caller) => called[caller.index()].push(id),
+                None => open.push(id),
+            }
+        }
+        let mut ranks = vec![0; self.keys.len()];
+        let mut rank = 0;
+        while let Some(id) = open.pop() {
+            ranks[id.index()] = rank;
+            rank += 1;
+            open.append(&mut called[id.index()]);
+        }
+        ranks
+    }
+
     /// The key of an id from here.
     pub(crate) fn get(&self, id: KeyId) -> &Key {
         &self.keys[id.index()]
@@ -89,16 +147,33 @@ impl Keys {
     }
 }
 
+impl Key {
+    /// A key that is no function.
+    pub(crate) fn of_name(name: &[u8]) -> Self {
+        Self { caller: None, name: name.into(), image: Box::default() }
+    }
+
+    /// Whether it stands for what has no name of its own: `[truncated:copy]` and the like.
+    pub(crate) fn is_placeholder(&self) -> bool {
+        self.name.starts_with(b"[") && self.name.ends_with(b"]")
+    }
+}
+
 /// The key of a sample without a stack.
 pub(crate) fn of_no_stack() -> Key {
-    Key { name: (*b"[no stack]").into(), image: Box::default() }
+    Key::of_name(b"[no stack]")
+}
+
+/// The key of a thread, by the name it had.
+pub(crate) fn of_thread(name: &[u8]) -> Key {
+    Key::of_name(if name.is_empty() { b"[no name]" } else { name })
 }
 
 /// The key of a call. `labels` must have seen no tables but these.
 pub(crate) fn of_call(labels: &mut Labels, tables: &Tables, call: Call, by: By) -> Key {
     let frame = tables.frame(call.frame);
     let call_key = match by {
-        By::Function => CallKey::Function,
+        By::Function | By::Path | By::Thread => CallKey::Function,
         By::File => CallKey::File,
         By::Line => CallKey::Line,
         By::Image => CallKey::ImageName,
@@ -106,22 +181,22 @@ pub(crate) fn of_call(labels: &mut Labels, tables: &Tables, call: Call, by: By) 
     let label = labels.label(tables, call, call_key);
     let label = labels.names.get(label);
     let Some(frame) = frame.filter(|frame| frame.mark == Mark::None) else {
-        return Key { name: label.into(), image: Box::default() };
+        return Key::of_name(label);
     };
     match by {
-        By::File | By::Line => return Key { name: label.into(), image: Box::default() },
-        By::Image => return Key { name: stable_image(label).into(), image: Box::default() },
-        By::Function => {}
+        By::File | By::Line => return Key::of_name(label),
+        By::Image => return Key::of_name(stable_image(label)),
+        By::Function | By::Path | By::Thread => {}
     }
     let function = tables.function(call.line.function).filter(|_| frame.is_named());
     let name = function.map(|_| stable_function(label).into());
     let Some(image) = tables.image(frame.image) else {
         let name = name.unwrap_or_else(|| (*b"[unknown]").into());
-        return Key { name, image: Box::default() };
+        return Key { caller: None, name, image: Box::default() };
     };
     let image: Box<[u8]> = stable_image(tables.names.get(image.name)).into();
     let name = name.unwrap_or_else(|| [b"[unnamed in ", &image[..], b"]"].concat().into());
-    Key { name, image }
+    Key { caller: None, name, image }
 }
 
 /// What compilers append to the name of a part or copy of a function, a number after it or not.
@@ -207,6 +282,22 @@ mod tests {
         ] {
             assert_eq!(stable(name), expected);
         }
+    }
+
+    #[test]
+    fn a_path_comes_right_after_what_it_begins_with() {
+        let mut keys = Keys::default();
+        let mut path =
+            |caller, name: &str| keys.intern(Key { caller, ..Key::of_name(name.as_bytes()) });
+        let main = path(None, "main");
+        let late = path(Some(main), "z");
+        let init = path(None, "init");
+        let called = path(Some(main), "a");
+        let deep = path(Some(called), "b");
+        let ranks = keys.ranks();
+        let mut order = [main, late, init, called, deep];
+        order.sort_by_key(|id| ranks[id.index()]);
+        assert_eq!(order.map(|id| keys.name(id)), ["init", "main", "main;a", "main;a;b", "main;z"]);
     }
 
     #[test]

@@ -11,99 +11,131 @@ mod bound;
 mod diff;
 mod doubt;
 mod event;
+mod input;
+mod judge;
 mod key;
+mod need;
+mod null;
 mod observed;
+mod pair;
 mod print;
+mod rename;
 mod side;
+mod size;
 mod stats;
 
 use std::io::{self, BufWriter, Write};
-use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail};
-use clap::Parser;
+use anyhow::{Context, Result};
 use nprof_format::stage::{self, Outcome};
+use nprof_format::usage;
 
 use crate::args::{Args, Format};
 use crate::bound::{Answer, Bound};
-use crate::diff::Question;
+use crate::diff::{Diff, Question};
 use crate::event::Chosen;
-use crate::key::{By, Keys};
-use crate::print::Report;
-use crate::side::{Recording, Side};
+use crate::input::Inputs;
+use crate::print::{NullReport, Report};
 
 const TOOL: &str = "nprof-diff";
 
 fn main() -> ExitCode {
-    let args = Args::parse();
-    stage::run(TOOL, || run(&args))
+    match usage::arguments(TOOL) {
+        Ok(args) => stage::run(TOOL, || run(&args)),
+        Err(end) => end,
+    }
 }
 
 fn run(args: &Args) -> Result<Outcome> {
-    let mut keys = Keys::default();
-    let [base, new] = args.sides()?;
-    let base = read("base", base, args.by, &mut keys)?;
-    let new = read("new", new, args.by, &mut keys)?;
-    doubt::refuse(&base, &new, args.by, args.partial_ok)?;
-    let event = event::choose(&base, &new, args.event.as_deref())?;
-    let clock = event.as_ref().is_some_and(Chosen::is_clock);
-    let time_bound = args.fail_on.iter().find(|bound| bound.is_time() && !clock);
-    if let Some((bound, event)) = time_bound.zip(event.as_ref()) {
-        bail!(
-            "--fail-on {bound}: not CPU time was sampled, but {}: give a share (+P%)",
-            event.label()
+    let inputs = input::read(args)?;
+    let clock = inputs.event.as_ref().is_some_and(Chosen::is_clock);
+    let question = Question { alpha: args.alpha, clock, min_effect: args.min_effect };
+    if args.null { calibrate(args, &inputs, question) } else { compare(args, &inputs, question) }
+}
+
+/// Compares both sides.
+fn compare(args: &Args, inputs: &Inputs, question: Question) -> Result<Outcome> {
+    let Inputs { base, new, keys, event, .. } = inputs;
+    let (by, event) = (args.by()?, event.as_ref());
+    let counts = |side| side::counts(side, event);
+    let diff = diff::compare(&counts(base), &counts(new), keys.ids(), question);
+    let mut warnings = doubt::warnings(base, new, event, by, &diff);
+    warnings.extend(doubt::unmatched(&diff, keys, by));
+    warnings.extend_from_slice(&inputs.warnings);
+    let pairs = pair::propose(&diff, keys, by);
+    print(args, &warnings, |width, out| {
+        let report = Report {
+            by,
+            base,
+            new,
+            event,
+            diff: &diff,
+            keys,
+            warnings: &warnings,
+            bounds: &args.fail_on,
+            sort: args.sort,
+            row_limit: args.row_limit(),
+            pairs: &pairs,
+            width,
+        };
+        report.print(args.format, out)
+    })?;
+    Ok(outcome(&diff, &args.fail_on))
+}
+
+/// Compares the runs of the base with each other.
+fn calibrate(args: &Args, inputs: &Inputs, question: Question) -> Result<Outcome> {
+    let Inputs { base, keys, event, .. } = inputs;
+    let runs = side::counts(base, event.as_ref());
+    let Some(null) = null::calibrate(&runs, keys, question) else {
+        stage::warn(
+            TOOL,
+            "not enough runs: --null compares runs of the base, of which two with samples are needed at least",
         );
-    }
-    let counts = |side| side::counts(side, event.as_ref());
-    let question = Question { alpha: args.alpha, clock };
-    let diff = diff::compare(&counts(&base), &counts(&new), keys.ids(), question);
-    let warnings = doubt::warnings(&base, &new, event.as_ref(), args.by, &diff);
-    let report = Report {
-        by: args.by,
-        base: &base,
-        new: &new,
-        event: event.as_ref(),
-        diff: &diff,
-        keys: &keys,
-        warnings: &warnings,
-        bounds: &args.fail_on,
-        sort: args.sort,
-        row_limit: args.row_limit(),
+        return Ok(Outcome::Undecided);
     };
-    print(args, &report)?;
-    Ok(outcome(bound::answer(&diff, &args.fail_on), &args.fail_on))
+    let mut warnings = doubt::warnings_of_one(base, event.as_ref());
+    warnings.extend_from_slice(&inputs.warnings);
+    let by = args.by()?;
+    print(args, &warnings, |width, out| {
+        let report = NullReport {
+            by,
+            base,
+            event: event.as_ref(),
+            null: &null,
+            keys,
+            warnings: &warnings,
+            row_limit: args.row_limit(),
+            width,
+        };
+        report.print(args.format, out)
+    })?;
+    Ok(Outcome::Done)
 }
 
-fn read(name: &'static str, paths: &[PathBuf], by: By, keys: &mut Keys) -> Result<Side> {
-    let mut recordings = Vec::new();
-    for path in paths {
-        let input = stage::open(Some(path))?;
-        let input_name = input.name().to_owned();
-        let recording = Recording::read(&input_name, input, by, keys);
-        recordings.push(recording.with_context(|| format!("{name}: {input_name}"))?);
+/// Prints a report, which gets the width of the terminal. A reader that goes away does not change
+/// the verdict. Where the report is for programs, warnings are for people.
+fn print(
+    args: &Args,
+    warnings: &[String],
+    report: impl FnOnce(Option<usize>, &mut dyn Write) -> io::Result<()>,
+) -> Result<()> {
+    if !matches!(args.format, Format::Table | Format::Json) {
+        warnings.iter().for_each(|warning| stage::warn(TOOL, &format!("warning: {warning}")));
     }
-    Ok(Side { name, recordings })
-}
-
-/// A reader that goes away does not change the verdict.
-fn print(args: &Args, report: &Report<'_>) -> Result<()> {
-    if matches!(args.format, Format::Tsv | Format::Csv) {
-        report
-            .warnings
-            .iter()
-            .for_each(|warning| stage::warn(TOOL, &format!("warning: {warning}")));
-    }
-    let mut out = BufWriter::new(stage::output(args.output.as_deref())?);
-    match report.print(args.format, &mut out).and_then(|()| out.flush()) {
+    let output = stage::output(args.output.as_deref())?;
+    let width = output.width();
+    let mut out = BufWriter::new(output);
+    match report(width, &mut out).and_then(|()| out.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         result => result.context("writing the report"),
     }
 }
 
 /// The exit status, with a word on standard error on what it means.
-fn outcome(answer: Answer, bounds: &[Bound]) -> Outcome {
-    match answer {
+fn outcome(diff: &Diff, bounds: &[Bound]) -> Outcome {
+    match bound::answer(diff, bounds) {
         Answer::Same | Answer::Changed => Outcome::Done,
         Answer::Failed => {
             let bounds: Vec<String> = bounds.iter().map(Bound::to_string).collect();
@@ -111,10 +143,7 @@ fn outcome(answer: Answer, bounds: &[Bound]) -> Outcome {
             Outcome::No
         }
         Answer::Undecided => {
-            stage::warn(
-                TOOL,
-                "not enough samples to decide: record for longer, or sample more often (-F)",
-            );
+            bound::missing(diff, bounds).iter().for_each(|line| stage::warn(TOOL, line));
             Outcome::Undecided
         }
     }

@@ -5,7 +5,7 @@ use nprof_format::profile::Sum;
 
 use crate::key::KeyId;
 use crate::side::{Count, Counts};
-use crate::stats::{self, Proportion};
+use crate::stats::{self, Proportion, Spread};
 
 /// A side as a whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,21 +25,34 @@ impl Whole {
         }
         whole
     }
-}
 
-/// The weight of each run.
-pub(crate) fn weights(runs: &[&Counts]) -> Vec<f64> {
-    runs.iter().map(|run| run.sum.weight as f64).collect()
+    /// The weight of a run, on average.
+    pub(crate) fn mean_weight(self) -> f64 {
+        self.sum.weight as f64 / self.runs.max(1) as f64
+    }
 }
 
 /// What is compared.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Measure {
     /// The share of the samples, as a fraction.
     Share,
     /// The weight, per run.
     Time,
 }
+
+impl Measure {
+    /// The largest value there can be.
+    pub(crate) fn most(self) -> f64 {
+        match self {
+            Measure::Share => 1.0,
+            Measure::Time => f64::INFINITY,
+        }
+    }
+}
+
+/// With so many samples a run, a row tells others how much rows vary.
+const TELLING: u64 = 5;
 
 /// A key in the runs of a side.
 #[derive(Debug)]
@@ -67,6 +80,11 @@ impl<'a> Observed<'a> {
         self.sum.samples
     }
 
+    /// Whether its runs have samples enough to tell how much rows vary.
+    pub(crate) fn is_telling(&self) -> bool {
+        self.sum.samples >= TELLING.saturating_mul(self.runs.len() as u64)
+    }
+
     /// All runs of the side as one; CPU time per run.
     pub(crate) fn proportion(&self, measure: Measure) -> Proportion {
         let hits = self.sum.samples.min(self.whole.samples);
@@ -89,7 +107,12 @@ impl<'a> Observed<'a> {
         self.runs.iter().zip(&self.per_run).map(value).collect()
     }
 
-    /// The variance that the mean over the runs has from sampling alone.
+    /// What its runs tell of its value.
+    pub(crate) fn spread(&self, measure: Measure) -> Spread {
+        Spread::of(&self.values(measure), self.sampling_variance(measure))
+    }
+
+    /// The variance that one run has from sampling alone, on average.
     pub(crate) fn sampling_variance(&self, measure: Measure) -> f64 {
         let of_one = stats::sampling_variance(self.sum.samples as f64, self.whole.samples as f64);
         let parts = self.runs.iter().map(|run| {
@@ -99,6 +122,6 @@ impl<'a> Observed<'a> {
             };
             scale * scale / run.sum.samples as f64
         });
-        of_one * parts.sum::<f64>() / (self.runs.len() as f64).powi(2)
+        of_one * parts.sum::<f64>() / self.runs.len() as f64
     }
 }

@@ -1,7 +1,10 @@
 //! Reports: the same comparison for people and for programs.
 
+mod cells;
+mod folded;
 mod heading;
 mod machine;
+mod null;
 mod table;
 
 use std::io::{self, Write};
@@ -11,6 +14,8 @@ use crate::bound::Bound;
 use crate::diff::{Diff, Metric, Row};
 use crate::event::Chosen;
 use crate::key::{By, Keys};
+use crate::null::Null;
+use crate::pair::Pair;
 use crate::side::Side;
 
 /// All that a report says.
@@ -36,6 +41,49 @@ pub(crate) struct Report<'a> {
     pub(crate) sort: Sort,
     /// How many rows to print.
     pub(crate) row_limit: usize,
+    /// What may have been renamed.
+    pub(crate) pairs: &'a [Pair<'a>],
+    /// The columns of the terminal it goes to, if it goes to one.
+    pub(crate) width: Option<usize>,
+}
+
+/// All that a report on the noise of one side says.
+#[derive(Debug)]
+pub(crate) struct NullReport<'a> {
+    /// What a row is.
+    pub(crate) by: By,
+    /// The side.
+    pub(crate) base: &'a Side,
+    /// What was compared; none when there are no samples.
+    pub(crate) event: Option<&'a Chosen>,
+    /// The noise.
+    pub(crate) null: &'a Null,
+    /// The names of its rows.
+    pub(crate) keys: &'a Keys,
+    /// What the reader must know.
+    pub(crate) warnings: &'a [String],
+    /// How many rows to print.
+    pub(crate) row_limit: usize,
+    /// The columns of the terminal it goes to, if it goes to one.
+    pub(crate) width: Option<usize>,
+}
+
+impl NullReport<'_> {
+    /// Prints it; there is no folded form.
+    ///
+    /// # Errors
+    ///
+    /// What writing said.
+    pub(crate) fn print(&self, format: Format, mut out: &mut dyn Write) -> io::Result<()> {
+        let out = &mut out;
+        match format {
+            Format::Table => null::print_table(self, out),
+            Format::Tsv => cells::print_tsv(&null::columns(), &null::rows(self), out),
+            Format::Csv => cells::print_csv(&null::columns(), &null::rows(self), out),
+            Format::Json => null::print_json(self, out),
+            Format::Folded | Format::Flamegraph => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
 }
 
 impl Report<'_> {
@@ -44,18 +92,22 @@ impl Report<'_> {
     /// # Errors
     ///
     /// What writing said.
-    pub(crate) fn print(&self, format: Format, out: &mut impl Write) -> io::Result<()> {
+    pub(crate) fn print(&self, format: Format, mut out: &mut dyn Write) -> io::Result<()> {
+        let out = &mut out;
         match format {
             Format::Table => table::print(self, out),
             Format::Tsv => machine::print_tsv(self, out),
             Format::Csv => machine::print_csv(self, out),
             Format::Json => machine::print_json(self, out),
+            Format::Folded => out.write_all(folded::lines(self.diff, self.keys).as_bytes()),
+            Format::Flamegraph => folded::draw(self, out),
         }
     }
 
     /// All rows, sorted; equal ones by the other metric, then by name and image.
     fn sorted(&self) -> Vec<&Row> {
         let size = |metric: &Metric| metric.share.estimate.difference().abs();
+        let ranks = self.keys.ranks();
         let mut rows: Vec<&Row> = self.diff.rows.iter().collect();
         rows.sort_by(|a, b| {
             let own = size(&b.own).total_cmp(&size(&a.own));
@@ -65,7 +117,7 @@ impl Report<'_> {
                 Sort::Total => total.then(own),
                 Sort::Name => std::cmp::Ordering::Equal,
             };
-            difference.then_with(|| self.keys.get(a.key).cmp(self.keys.get(b.key)))
+            difference.then_with(|| ranks[a.key.index()].cmp(&ranks[b.key.index()]))
         });
         rows
     }

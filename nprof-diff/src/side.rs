@@ -15,7 +15,8 @@ use nprof_format::{Error, Mark};
 use rustc_hash::FxHashMap;
 
 use crate::event::Chosen;
-use crate::key::{self, By, KeyId, Keys};
+use crate::key::{self, By, Key, KeyId, Keys};
+use crate::rename::Renames;
 
 /// How much fell on a key in one run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -90,9 +91,11 @@ impl Recording {
         input: impl Read,
         by: By,
         keys: &mut Keys,
+        renames: &mut Renames,
     ) -> Result<Self, Error> {
-        let mut profile = Profile::new(Split::default());
-        let mut counter = Counter::new(by, keys);
+        let split = Split { task: by == By::Thread, ..Split::default() };
+        let mut profile = Profile::new(split);
+        let mut counter = Counter::new(by, keys, renames);
         profile.read(name, input, |tables, cell, sum| counter.add(tables, cell, sum))?;
         Ok(Self { counts: counter.counts, summary: profile.summary })
     }
@@ -103,9 +106,14 @@ impl Recording {
 struct Counter<'a> {
     by: By,
     keys: &'a mut Keys,
+    renames: &'a mut Renames,
+    /// The functions that paths are made of.
+    functions: Keys,
+    /// Path by the path of its caller and its last function.
+    paths: FxHashMap<(Option<KeyId>, KeyId), KeyId>,
     counts: BTreeMap<(usize, usize), Counts>,
     labels: Labels,
-    /// Keys of the calls of the epoch at hand.
+    /// Keys of the calls of the epoch at hand; of paths, in `functions`.
     calls: FxHashMap<Call, KeyId>,
     generation: u64,
     /// By key, the number of the last stack it was met on: a key counts once per stack.
@@ -114,10 +122,13 @@ struct Counter<'a> {
 }
 
 impl<'a> Counter<'a> {
-    fn new(by: By, keys: &'a mut Keys) -> Self {
+    fn new(by: By, keys: &'a mut Keys, renames: &'a mut Renames) -> Self {
         Self {
             by,
             keys,
+            renames,
+            functions: Keys::default(),
+            paths: FxHashMap::default(),
             counts: BTreeMap::new(),
             labels: Labels::new(),
             calls: FxHashMap::default(),
@@ -141,24 +152,68 @@ impl<'a> Counter<'a> {
             Some((None, Mark::None)) => counts.unsymbolized += 1,
             _ => {}
         }
+        match self.by {
+            By::Thread => {
+                let name = tables.task(cell.task).map(|_| tables.names.get(cell.comm));
+                let key = self.named(key::of_thread(name.unwrap_or_default()));
+                self.add_key(&mut counts, key, sum, true);
+            }
+            By::Path => self.add_path(&mut counts, tables, cell, sum),
+            _ => self.add_calls(&mut counts, tables, cell, sum),
+        }
+        self.counts.insert((cell.run, cell.event), counts);
+    }
+
+    fn add_calls(&mut self, counts: &mut Counts, tables: &Tables, cell: &Cell, sum: Sum) {
         let mut is_leaf = true;
         for call in tables.stack_calls(cell.node) {
             let key = self.key(tables, call);
-            self.add_key(&mut counts, key, sum, is_leaf);
+            self.add_key(counts, key, sum, is_leaf);
             is_leaf = false;
         }
         if is_leaf {
             let key = self.keys.intern(key::of_no_stack());
-            self.add_key(&mut counts, key, sum, true);
+            self.add_key(counts, key, sum, true);
         }
-        self.counts.insert((cell.run, cell.event), counts);
+    }
+
+    /// Every path from the outermost call to another is a key; the whole one is the leaf's.
+    fn add_path(&mut self, counts: &mut Counts, tables: &Tables, cell: &Cell, sum: Sum) {
+        let mut functions: Vec<KeyId> =
+            tables.stack_calls(cell.node).map(|call| self.key(tables, call)).collect();
+        if functions.is_empty() {
+            functions.push(self.functions.intern(key::of_no_stack()));
+        }
+        let mut caller = None;
+        for (depth, &function) in functions.iter().rev().enumerate() {
+            let path = match self.paths.get(&(caller, function)) {
+                Some(&path) => path,
+                None => {
+                    let key = Key { caller, ..self.functions.get(function).clone() };
+                    let path = self.keys.intern(key);
+                    self.paths.insert((caller, function), path);
+                    path
+                }
+            };
+            self.add_key(counts, path, sum, depth + 1 == functions.len());
+            caller = Some(path);
+        }
+    }
+
+    /// The id of a key, by its name on the new side.
+    fn named(&mut self, key: Key) -> KeyId {
+        let key = self.renames.renamed(key, self.by);
+        self.keys.intern(key)
     }
 
     fn key(&mut self, tables: &Tables, call: Call) -> KeyId {
         if let Some(&key) = self.calls.get(&call) {
             return key;
         }
-        let key = self.keys.intern(key::of_call(&mut self.labels, tables, call, self.by));
+        let key = key::of_call(&mut self.labels, tables, call, self.by);
+        let key = self.renames.renamed(key, self.by);
+        let keys = if self.by == By::Path { &mut self.functions } else { &mut *self.keys };
+        let key = keys.intern(key);
         self.calls.insert(call, key);
         key
     }
@@ -182,7 +237,6 @@ impl<'a> Counter<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::key::Key;
 
     /// main calls fib, which calls itself; `cold` is inlined in a part of fib. Image 2 has no
     /// names; frame 6 is the mark of a stack that was cut.
@@ -203,15 +257,16 @@ mod tests {
 
     fn rows(by: By) -> Vec<String> {
         let mut keys = Keys::default();
-        let recording = Recording::read("x", STREAM.as_bytes(), by, &mut keys).unwrap();
+        let recording =
+            Recording::read("x", STREAM.as_bytes(), by, &mut keys, &mut Renames::default());
+        let recording = recording.unwrap();
         let counts = &recording.counts[&(0, 0)];
         assert_eq!((counts.sum.samples, counts.symbolized, counts.unsymbolized), (4, 2, 0));
         let mut rows: Vec<String> = keys
             .ids()
             .map(|id| {
-                let Key { name, image } = keys.get(id);
                 let count = counts.keys[&id];
-                let (name, image) = (String::from_utf8_lossy(name), String::from_utf8_lossy(image));
+                let (name, image) = (keys.name(id), String::from_utf8_lossy(&keys.get(id).image));
                 format!("{name}|{image} {} {}", count.own.samples, count.total.samples)
             })
             .collect();
@@ -243,10 +298,48 @@ mod tests {
     }
 
     #[test]
+    fn a_path_is_a_row_with_all_that_hangs_under_it() {
+        let expected = [
+            "[no stack]| 1 1",
+            "[truncated:copy];[unnamed in libx.so.1];[unnamed in libx.so.1]|libx.so.1 1 1",
+            "[truncated:copy];[unnamed in libx.so.1]|libx.so.1 0 1",
+            "[truncated:copy]| 0 1",
+            "main;fib(int);fib(int);fib(int);cold|demo 2 2",
+            "main;fib(int);fib(int);fib(int)|demo 0 2",
+            "main;fib(int);fib(int)|demo 0 2",
+            "main;fib(int)|demo 0 2",
+            "main|demo 0 2",
+        ];
+        assert_eq!(rows(By::Path), expected);
+    }
+
+    #[test]
+    fn threads_are_told_by_name() {
+        let stream = STREAM.replace("F\t1\t1", "T\t1\t0\t7\t8\t0\tworker\nF\t1\t1");
+        let stream = stream.replace("S\t1\t1\t0", "S\t1\t1\t1");
+        let mut keys = Keys::default();
+        let recording =
+            Recording::read("x", stream.as_bytes(), By::Thread, &mut keys, &mut Renames::default());
+        let counts = &recording.unwrap().counts[&(0, 0)];
+        let own = |id| counts.keys[&id].own.samples;
+        let rows: Vec<_> = keys.ids().map(|id| (keys.name(id), own(id))).collect();
+        assert_eq!(rows.len(), 2, "{rows:?}");
+        assert!(rows.contains(&("worker".to_owned(), 1)), "{rows:?}");
+        assert!(rows.contains(&("[no name]".to_owned(), 3)), "{rows:?}");
+    }
+
+    #[test]
     fn every_segment_is_a_run() {
         let mut keys = Keys::default();
         let twice = STREAM.repeat(2);
-        let recording = Recording::read("x", twice.as_bytes(), By::Function, &mut keys).unwrap();
+        let recording = Recording::read(
+            "x",
+            twice.as_bytes(),
+            By::Function,
+            &mut keys,
+            &mut Renames::default(),
+        )
+        .unwrap();
         assert_eq!(recording.counts.len(), 2);
         assert_eq!(recording.counts[&(0, 0)].keys, recording.counts[&(1, 0)].keys);
     }

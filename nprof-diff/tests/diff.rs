@@ -50,25 +50,36 @@ warning: single runs: samples of one run are not independent and runs differ, so
 11 comparisons, by self and by total; 95 % intervals (Newcombe's, from counts);
   changed: q <= 0.05 (Benjamini-Hochberg)
 
-                 base       new   change       95 % interval  CPU time       q
+                    base        new     change           95 % interval        q
 added (1)
   fresh  (demo)
-  self, total  0.00 %    5.43 %    +5.43      +4.19 .. +6.93    +60 ms <0.0001
+    self, total   0.00 %     5.43 %      +5.43          +4.19 .. +6.93  <0.0001
+                    0 us      60 ms     +60 ms        +46 ms .. +77 ms  <0.0001
 removed (1)
   old  (demo)
-  self, total  6.00 %    0.00 %    -6.00      -7.65 .. -4.64    -60 ms <0.0001
+    self, total   6.00 %     0.00 %      -6.00          -7.65 .. -4.64  <0.0001
+                   60 ms       0 us     -60 ms        -76 ms .. -46 ms  <0.0001
 grown (1)
   solve  (demo)
-  self, total 30.00 %   38.04 %    +8.04     +3.99 .. +12.05   +120 ms  0.0002
+    self, total  30.00 %    38.04 %      +8.04         +3.99 .. +12.05   0.0002
+                  300 ms     420 ms    +120 ms       +77 ms .. +162 ms  <0.0001
 shrunk (1)
   parse  (demo)
-  self, total 60.00 %   52.54 %    -7.46     -11.67 .. -3.22    -20 ms  0.0008
+    self, total  60.00 %    52.54 %      -7.46         -11.67 .. -3.22   0.0008
+                  600 ms     580 ms     -20 ms        -64 ms .. +25 ms   0.4633
+
+renamed? of the same image and about the same share (--rename FILE joins them):
+  old  (demo)
+    fresh  (demo)
+      total 6.00 %, now 5.43 %
 
 2 functions without significant change
 ";
     assert_eq!(ended.stdout, expected);
+    // The greatest change is printed, and not the first of a kind.
     let short = diff(directory.path(), "-n 1 base new").stdout;
-    assert!(short.contains("3 more changed (-n 0 prints all)"), "{short}");
+    assert!(short.contains("3 more changed, by less (-n 0 prints all)"), "{short}");
+    assert!(short.contains("\n  solve  (demo)\n") && short.contains("\nadded (1)\nremoved (1)\n"));
     assert!(short.lines().all(|line| line.chars().count() <= 80), "{short}");
 }
 
@@ -92,16 +103,54 @@ fn only_what_is_beyond_the_bound_fails() {
     assert_eq!(status("--fail-on self>+2% base new"), 1);
     // solve grew by 8.04 points, but it may be as few as 3.99; fresh by at least 4.19.
     assert_eq!(status("--fail-on self>+4.1% base new"), 1);
-    assert_eq!(status("--fail-on self>+4.2% base new"), 0);
+    assert_eq!(status("--fail-on self>+4.2% base new"), 4);
+    assert_eq!(status("--fail-on self>+12% base new"), 4);
+    assert_eq!(status("--fail-on self>+12.1% base new"), 0);
     assert_eq!(status("--fail-on self>+75ms base new"), 1);
-    assert_eq!(status("--fail-on self>+90ms base new"), 0);
+    assert_eq!(status("--fail-on self>+90ms base new"), 4);
+    assert_eq!(status("--fail-on self>+170ms base new"), 0);
     // main has all of the time of both, and that grew by 104 ms.
     assert_eq!(status("--fail-on total>+90ms base new"), 1);
-    assert_eq!(status("--fail-on total>+104ms base new"), 0);
+    assert_eq!(status("--fail-on total>+170ms base new"), 0);
     assert_eq!(status("--fail-on self>+50% --fail-on self>+10ms base new"), 1);
     let ended = diff(directory.path(), "--fail-on self>+4.1% base new");
     assert!(ended.stdout.ends_with("beyond self>+4.1%: fresh  (demo): at least +4.19\n"));
     assert_eq!(ended.stderr, "nprof-diff: changed beyond self>+4.1%\n");
+}
+
+#[test]
+fn what_is_not_decided_says_how_many_runs_would_decide() {
+    let directory = directory();
+    let ended = diff(directory.path(), "--fail-on self>+6% base new");
+    assert_eq!(ended.status, 4);
+    // solve grew by 8.04 points, and more than by 3.99: twice as far from 8.04 as 6 is. fresh
+    // grew by 5.43, and less than by 6.93: 1.5 where 0.57 are needed.
+    assert_eq!(
+        ended.stderr,
+        "nprof-diff: not enough runs to decide: 2 rows may be beyond self>+6% or not: about 7 more runs a side would decide\n"
+    );
+    let json = diff(directory.path(), "--format json --fail-on self>+6% base new").stdout;
+    let report: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!((&report["verdict"], &report["more_runs"]), (&"undecided".into(), &7.into()));
+}
+
+#[test]
+fn what_is_smaller_than_asked_is_no_change() {
+    let directory = directory();
+    let rows = |line: &str| {
+        let table = diff(directory.path(), line).stdout;
+        ["fresh", "old", "solve", "parse"]
+            .map(|name| table.contains(&format!("\n  {name}  (demo)\n    ")))
+    };
+    assert_eq!(rows("--min-effect 5.5% base new"), [false, true, true, true]);
+    assert_eq!(rows("--min-effect 50ms base new"), [true, true, true, false]);
+    let ended = diff(directory.path(), "--min-effect 20% --fail-on any base new");
+    assert_eq!(ended.status, 0, "{}", ended.stderr);
+    assert!(ended.stdout.contains("6 functions without significant change of this size"));
+    // What is certain, but too small to matter, is not undecided either.
+    let ended = diff(directory.path(), "--min-effect 6% --fail-on self>+3.9% base new");
+    assert_eq!(ended.status, 1, "{}", ended.stdout);
+    assert!(ended.stdout.ends_with("beyond self>+3.9%: solve  (demo): at least +3.99\n"));
 }
 
 #[test]
@@ -282,6 +331,51 @@ fn circumstances_that_differ_are_told() {
     let ended = diff(directory.path(), "--format tsv base elsewhere");
     assert!(ended.stderr.contains("nprof-diff: warning: hosts differ"));
     assert!(!ended.stdout.contains("warning"));
+}
+
+#[test]
+fn runs_that_are_no_repetitions_are_told() {
+    let directory = TempDir::new().unwrap();
+    for i in 0..2 {
+        Run::new(1 + i, BASE).save(directory.path(), &format!("base{i}"));
+        // An hour later, with another argument, and the second one failed.
+        let new = Run::new(11 + i, NEW).text();
+        let new = new.replace("utc=1795254245", "utc=1795257845").replace("./demo 7", "new/demo 8");
+        let new = new.replace("reason=exit", &format!("reason=exit\tstatus={i}"));
+        fs::write(directory.path().join(format!("new{i}")), new).unwrap();
+    }
+    let said =
+        diff(directory.path(), "--base base0 base1 --new new0 new1").stdout.replace("\n  ", " ");
+    for warning in [
+        "warning: commands differ: base demo 7; new demo 8\n",
+        "warning: all runs of one side were recorded before those of the other",
+        "warning: new: 1 of 2 runs ended with another status than 0, the first of them new1\n",
+    ] {
+        assert!(said.contains(warning), "{said}");
+    }
+    let moved = fs::read_to_string(directory.path().join("base1")).unwrap();
+    fs::write(directory.path().join("moved"), moved.replace("./demo", "old/demo")).unwrap();
+    let said = diff(directory.path(), "base0 moved").stdout;
+    assert!(!said.contains("commands differ"), "{said}");
+}
+
+#[test]
+fn times_of_different_processors_are_not_compared() {
+    let directory = directory();
+    for (name, cpu) in [("base", "AMD"), ("new", "Intel")] {
+        let path = directory.path().join(name);
+        let text = fs::read_to_string(&path).unwrap();
+        fs::write(path, text.replacen("\thost=", &format!("\tcpu={cpu}\thost="), 1)).unwrap();
+    }
+    for asked in ["--fail-on self>+5ms", "--min-effect 5ms"] {
+        let ended = diff(directory.path(), &format!("{asked} base new"));
+        assert_eq!((ended.status, &ended.stdout[..]), (2, ""));
+        let said = ": processors differ: base AMD; new Intel: their CPU times are no measure";
+        assert!(ended.stderr.contains(said), "{}", ended.stderr);
+    }
+    let ended = diff(directory.path(), "--fail-on self>+3% base new");
+    assert_eq!(ended.status, 1);
+    assert!(ended.stdout.contains("warning: processors differ: base AMD; new Intel\n"));
 }
 
 #[test]

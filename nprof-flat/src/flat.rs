@@ -5,175 +5,206 @@
 //! line, ...) make rows out of every call of a stack; a row counts once per stack however often
 //! it is on it, and the innermost call of the leaf is the row's self. Columns that are
 //! properties of the sample (thread, CPU, ...) are the same for the whole stack.
+//!
+//! What the filter says of samples decides whether they are counted at all; what it says of calls
+//! decides which calls make rows. The others make rows, too, which are not shown but counted.
 
+use nprof_format::NodeId;
 use nprof_format::escape::escaped;
+use nprof_format::filter::Filter;
+use nprof_format::key::{Key, sample_label};
 use nprof_format::labels::{CallKey, Labels};
-use nprof_format::profile::{Cell, Split, Sum};
+use nprof_format::profile::{Cell, Context, Split, Sum};
 use nprof_format::tables::{Call, NameId, Tables};
-use nprof_format::{NO_CPU, TaskId};
+use nprof_format::time::TimeSplit;
 use rustc_hash::FxHashMap;
 
-use crate::key::Column;
-
-/// The name of what a sample without a stack ran.
-const NO_STACK: &[u8] = b"[no stack]";
-
-/// The name of a task that no record defines.
-const UNKNOWN: &str = "[unknown]";
-
-/// A row of the table.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Row {
-    /// Index into the summary's events.
-    pub(crate) event: usize,
-    /// One name per column, escaped.
-    pub(crate) names: Vec<String>,
+/// What fell on a row in one event.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tally {
     /// What fell on the row itself.
     pub(crate) own: Sum,
     /// What fell on it and on what it called.
     pub(crate) total: Sum,
 }
 
+/// A row of the table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Row {
+    /// One name per column, escaped.
+    pub(crate) names: Vec<String>,
+    /// By event, as the summary has them.
+    pub(crate) tallies: Vec<Tally>,
+}
+
 /// Names of one row's columns of one sort; equal ones have equal ids.
 type PartId = u32;
 
-/// Identifies a row: event, the part of its call columns, the part of its sample columns.
-type RowKey = (usize, PartId, PartId);
+/// Identifies a row: the part of its call columns, the part of its sample columns, and whether
+/// the filter keeps it.
+type RowKey = (PartId, PartId, bool);
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct RowSums {
-    own: Sum,
-    total: Sum,
+    tally: Tally,
     /// The number of the last stack that was added, so that a row counts once per stack.
     stack: u64,
 }
 
 /// Adds up the rows of a table.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Flat {
-    columns: Vec<Column>,
+    columns: Vec<Key>,
     call_keys: Vec<CallKey>,
+    time: TimeSplit,
+    filter: Filter,
+    /// Whether a stack's calls must be looked at.
+    walks: bool,
     labels: Labels,
     parts: Vec<Box<[NameId]>>,
     part_ids: FxHashMap<Box<[NameId]>, PartId>,
     rows: Vec<RowSums>,
-    row_ids: FxHashMap<RowKey, usize>,
+    row_ids: FxHashMap<(usize, RowKey), usize>,
     stacks: u64,
-    /// Call and task parts of the epoch at hand.
+    /// By event, what the filter kept: samples on rows that are shown.
+    kept: Vec<Sum>,
+    /// Call and sample parts of the epoch at hand, and whether they are kept.
     generation: u64,
-    call_parts: FxHashMap<Call, PartId>,
-    task_parts: FxHashMap<(TaskId, NameId, u32), PartId>,
+    call_parts: FxHashMap<Call, (PartId, bool)>,
+    sample_parts: FxHashMap<Cell, Option<PartId>>,
 }
 
 impl Flat {
     /// No rows yet.
-    pub(crate) fn new(columns: Vec<Column>) -> Self {
-        let call_keys = columns.iter().filter_map(|column| match column {
-            Column::Call(key) => Some(*key),
+    pub(crate) fn new(columns: Vec<Key>, time: TimeSplit, filter: Filter) -> Self {
+        let call_key = |column: &Key| match column {
+            Key::Call(key) => Some(*key),
             _ => None,
-        });
+        };
+        let call_keys: Vec<CallKey> = columns.iter().filter_map(call_key).collect();
         Self {
-            call_keys: call_keys.collect(),
+            walks: !call_keys.is_empty() || filter.is_about_calls(),
             columns,
+            call_keys,
+            time,
+            filter,
             labels: Labels::new(),
             parts: Vec::new(),
             part_ids: FxHashMap::default(),
             rows: Vec::new(),
             row_ids: FxHashMap::default(),
             stacks: 0,
+            kept: Vec::new(),
             generation: 0,
             call_parts: FxHashMap::default(),
-            task_parts: FxHashMap::default(),
+            sample_parts: FxHashMap::default(),
         }
     }
 
     /// What names a row.
-    pub(crate) fn columns(&self) -> &[Column] {
+    pub(crate) fn columns(&self) -> &[Key] {
         &self.columns
+    }
+
+    /// What the filter kept of an event.
+    pub(crate) fn kept(&self, event: usize) -> Sum {
+        self.kept.get(event).copied().unwrap_or_default()
     }
 
     /// What the profile must keep apart for these columns.
     pub(crate) fn split(&self) -> Split {
-        let task =
-            |column: &Column| matches!(column, Column::Thread | Column::Process | Column::Command);
-        Split { task: self.columns.iter().any(task), cpu: self.columns.contains(&Column::Cpu) }
+        Split {
+            task: self.columns.iter().any(|column| column.needs_task()),
+            cpu: self.columns.contains(&Key::Cpu),
+            time: self.time,
+        }
     }
 
     /// Adds what fell on a stack.
-    pub(crate) fn add(&mut self, tables: &Tables, cell: &Cell, sum: Sum) {
+    pub(crate) fn add(&mut self, context: &Context<'_>, cell: &Cell, sum: Sum) {
+        let tables = context.tables;
         if self.generation != tables.generation() {
             self.generation = tables.generation();
             self.call_parts.clear();
-            self.task_parts.clear();
+            self.sample_parts.clear();
         }
+        let Some(sample) = self.sample_part(context, cell) else {
+            return;
+        };
         self.stacks += 1;
-        let sample = self.sample_part(tables, cell);
         let mut leaf = true;
-        if !self.call_keys.is_empty() {
+        let mut kept = false;
+        if self.walks {
             for call in tables.stack_calls(cell.node) {
-                let part = self.call_part(tables, call);
-                self.add_row((cell.event, part, sample), sum, leaf);
+                let (part, is_kept) = self.call_part(tables, call);
+                self.add_row(cell.event, (part, sample, is_kept), sum, leaf);
                 leaf = false;
+                kept |= is_kept;
             }
         }
         if leaf {
-            let part = self.stackless_part();
-            self.add_row((cell.event, part, sample), sum, true);
+            let (part, is_kept) = self.stackless_part(tables);
+            self.add_row(cell.event, (part, sample, is_kept), sum, true);
+            kept = is_kept;
+        }
+        if kept {
+            if self.kept.len() <= cell.event {
+                self.kept.resize(cell.event + 1, Sum::default());
+            }
+            self.kept[cell.event].add(sum);
         }
     }
 
-    fn add_row(&mut self, key: RowKey, sum: Sum, leaf: bool) {
+    fn add_row(&mut self, event: usize, key: RowKey, sum: Sum, leaf: bool) {
         let next = self.rows.len();
-        let id = *self.row_ids.entry(key).or_insert(next);
+        let id = *self.row_ids.entry((event, key)).or_insert(next);
         if id == next {
             self.rows.push(RowSums::default());
         }
         let row = &mut self.rows[id];
         if leaf {
-            row.own.add(sum);
+            row.tally.own.add(sum);
         }
         if row.stack != self.stacks {
             row.stack = self.stacks;
-            row.total.add(sum);
+            row.tally.total.add(sum);
         }
     }
 
-    fn call_part(&mut self, tables: &Tables, call: Call) -> PartId {
+    fn call_part(&mut self, tables: &Tables, call: Call) -> (PartId, bool) {
         if let Some(&part) = self.call_parts.get(&call) {
             return part;
         }
         let labels = &mut self.labels;
         let names = self.call_keys.iter().map(|&key| labels.label(tables, call, key)).collect();
-        let part = self.part(names);
+        let is_kept = self.filter.keeps_call(labels, tables, Some(call));
+        let part = (self.part(names), is_kept);
         self.call_parts.insert(call, part);
         part
     }
 
-    fn stackless_part(&mut self) -> PartId {
-        let name = self.labels.names.intern(NO_STACK);
+    /// The part of a sample whose calls are not known, or not asked for.
+    fn stackless_part(&mut self, tables: &Tables) -> (PartId, bool) {
+        let name = self.labels.no_stack();
         let names = self.call_keys.iter().map(|_| name).collect();
-        self.part(names)
+        let is_kept = self.filter.keeps_call(&mut self.labels, tables, None);
+        (self.part(names), is_kept)
     }
 
-    fn sample_part(&mut self, tables: &Tables, cell: &Cell) -> PartId {
-        let key = (cell.task, cell.comm, cell.cpu);
-        if let Some(&part) = self.task_parts.get(&key) {
+    /// The part of a sample; `None` for one that does not count.
+    fn sample_part(&mut self, context: &Context<'_>, cell: &Cell) -> Option<PartId> {
+        let key = Cell { node: NodeId::NONE, ..*cell };
+        if let Some(&part) = self.sample_parts.get(&key) {
             return part;
         }
-        let mut names = Vec::new();
-        for column in &self.columns {
-            let name = match column {
-                Column::Call(_) => continue,
-                Column::Thread => thread(tables, cell),
-                Column::Process => process(tables, cell.task),
-                Column::Command => command(tables, cell),
-                Column::Cpu if cell.cpu == NO_CPU => UNKNOWN.into(),
-                Column::Cpu => cell.cpu.to_string().into_bytes(),
-            };
-            names.push(self.labels.names.intern(&name));
-        }
-        let part = self.part(names);
-        self.task_parts.insert(key, part);
+        let part = self.filter.keeps_samples(context, cell).then(|| {
+            let names = self.columns.iter().filter(|column| !matches!(column, Key::Call(_)));
+            let labels = &mut self.labels.names;
+            let intern = |&key: &Key| labels.intern(&sample_label(context, cell, key, self.time));
+            let names = names.map(intern).collect();
+            self.part(names)
+        });
+        self.sample_parts.insert(key, part);
         part
     }
 
@@ -188,23 +219,26 @@ impl Flat {
         id
     }
 
-    /// All rows, in no order.
-    pub(crate) fn rows(&self) -> Vec<Row> {
-        let row = |(&(event, call, sample), &id): (&RowKey, &usize)| Row {
-            event,
-            names: self.names(call, sample),
-            own: self.rows[id].own,
-            total: self.rows[id].total,
-        };
-        self.row_ids.iter().map(row).collect()
+    /// All rows that the filter keeps, or all others, in no order. The tallies are of so many
+    /// events.
+    pub(crate) fn rows(&self, events: usize, kept: bool) -> Vec<Row> {
+        let mut rows: FxHashMap<RowKey, Vec<Tally>> = FxHashMap::default();
+        for (&(event, key), &id) in self.row_ids.iter().filter(|((_, key), _)| key.2 == kept) {
+            let tallies = rows.entry(key).or_insert_with(|| vec![Tally::default(); events]);
+            if let Some(tally) = tallies.get_mut(event) {
+                *tally = self.rows[id].tally;
+            }
+        }
+        let row = |((call, sample, _), tallies)| Row { names: self.names(call, sample), tallies };
+        rows.into_iter().map(row).collect()
     }
 
     /// The names of a row in the order of its columns.
     fn names(&self, call: PartId, sample: PartId) -> Vec<String> {
         let mut calls = self.parts[call as usize].iter();
         let mut samples = self.parts[sample as usize].iter();
-        let next = |column: &Column| match column {
-            Column::Call(_) => calls.next(),
+        let next = |column: &Key| match column {
+            Key::Call(_) => calls.next(),
             _ => samples.next(),
         };
         let ids = self.columns.iter().map(next);
@@ -212,173 +246,5 @@ impl Flat {
     }
 }
 
-fn comm(tables: &Tables, comm: NameId) -> &[u8] {
-    match tables.names.get(comm) {
-        b"" => UNKNOWN.as_bytes(),
-        name => name,
-    }
-}
-
-fn command(tables: &Tables, cell: &Cell) -> Vec<u8> {
-    match tables.task(cell.task) {
-        None => UNKNOWN.into(),
-        Some(_) => comm(tables, cell.comm).to_vec(),
-    }
-}
-
-fn thread(tables: &Tables, cell: &Cell) -> Vec<u8> {
-    let Some(task) = tables.task(cell.task) else {
-        return UNKNOWN.into();
-    };
-    let mut name = format!("{}/{} ", task.pid, task.tid).into_bytes();
-    name.extend_from_slice(comm(tables, cell.comm));
-    name
-}
-
-/// A process is called what its first thread was called last.
-fn process(tables: &Tables, id: TaskId) -> Vec<u8> {
-    let Some(task) = tables.task(id) else {
-        return UNKNOWN.into();
-    };
-    let parent = tables.task(task.parent).filter(|parent| parent.pid == task.pid);
-    let first = if task.pid == task.tid { task } else { parent.unwrap_or(task) };
-    let mut name = format!("{} ", task.pid).into_bytes();
-    name.extend_from_slice(comm(tables, first.comm));
-    name
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::key::{Key, columns};
-    use crate::test_stream::{any_stream, stream};
-    use nprof_format::profile::Profile;
-    use nprof_format::summary::Summary;
-    use proptest::prelude::*;
-
-    fn sums(streams: &[Vec<u8>], keys: &[Key]) -> (Vec<Row>, Summary) {
-        let mut flat = Flat::new(columns(keys));
-        let mut profile = Profile::new(flat.split());
-        for stream in streams {
-            profile.read("test", &stream[..], |t, c, s| flat.add(t, c, s)).unwrap();
-        }
-        let mut rows = flat.rows();
-        rows.sort_by(|a, b| (a.event, &a.names).cmp(&(b.event, &b.names)));
-        (rows, profile.summary)
-    }
-
-    /// `event names self_samples/total_samples`, by name.
-    fn shown(streams: &[Vec<u8>], keys: &[Key]) -> Vec<String> {
-        let (rows, _) = sums(streams, keys);
-        let line = |row: &Row| {
-            let names = row.names.join(" ");
-            format!("{} {names} {}/{}", row.event, row.own.samples, row.total.samples)
-        };
-        rows.iter().map(line).collect()
-    }
-
-    const PROGRAM: &str = "\
-I | 1 | elf | - | /bin/prog
-D | 1 | /src/p.c
-U | 1 | main | -
-U | 2 | fib | -
-U | 3 | add | -
-F | 1 | 1 | 0x10 | u,ra
-F | 2 | 1 | 0x20 | u,ra
-F | 3 | 1 | 0x28 | u
-F | 4 | 0 | 0x0 | u,depth
-Y | 1 | named | 1,1,10,0
-Y | 2 | named | 2,1,20,0
-Y | 3 | named | 3,1,30,0 | 2,1,21,0
-N | 1 | 0 | 1 | 2 | 2 | 3
-N | 5 | 0 | 4 | 2
-T | 1 | 0 | 7 | 7 | 0 | sh
-X | 1 | 1 | exec | prog
-T | 2 | 0 | 7 | 8 | 1 | pool
-";
-
-    #[test]
-    fn a_recursive_function_counts_once_and_inlined_calls_count() {
-        let samples = "S | 1 | 1 | 1 | 0 | 4 | 10 | 3\nS | 2 | 1 | 1 | 0 | 2 | 10 | 1\n";
-        let streams = [stream(&format!("{PROGRAM}{samples}"))];
-        assert_eq!(
-            shown(&streams, &[Key::Function]),
-            ["0 add prog 3/3", "0 fib prog 1/4", "0 main prog 0/4"]
-        );
-        assert_eq!(
-            shown(&streams, &[Key::Line]),
-            ["0 /src/p.c:10 0/4", "0 /src/p.c:20 1/4", "0 /src/p.c:21 0/3", "0 /src/p.c:30 3/3"]
-        );
-        assert_eq!(shown(&streams, &[Key::Image]), ["0 /bin/prog 4/4"]);
-        assert_eq!(
-            shown(&streams, &[Key::Address]),
-            ["0 prog+0x10 0/4", "0 prog+0x20 1/4", "0 prog+0x28 3/3"]
-        );
-    }
-
-    #[test]
-    fn what_is_missing_has_a_row() {
-        let samples = "S | 1 | 1 | 9 | - | 6 | 1 | 1\nS | 1 | 1 | 0 | - | 0 | 1 | 1\n";
-        let streams = [stream(&format!("{PROGRAM}{samples}"))];
-        assert_eq!(
-            shown(&streams, &[Key::Function]),
-            [
-                "0 [no stack] [no stack] 1/1",
-                "0 [truncated:depth] [truncated:depth] 0/1",
-                "0 fib prog 1/1"
-            ]
-        );
-        for key in [Key::Thread, Key::Process, Key::Command, Key::Cpu] {
-            assert_eq!(shown(&streams, &[key]), ["0 [unknown] 2/2"]);
-        }
-    }
-
-    #[test]
-    fn keys_of_the_sample_combine_with_keys_of_the_call() {
-        let samples = "S | 1 | 1 | 2 | 3 | 1 | 1 | 1\nS | 1 | 1 | 1 | 0 | 1 | 1 | 1\n";
-        let streams = [stream(&format!("{PROGRAM}{samples}"))];
-        assert_eq!(shown(&streams, &[Key::Thread]), ["0 7/7 prog 1/1", "0 7/8 pool 1/1"]);
-        assert_eq!(shown(&streams, &[Key::Process]), ["0 7 prog 2/2"]);
-        assert_eq!(
-            shown(&streams, &[Key::Cpu, Key::Function, Key::Command]),
-            ["0 0 main prog prog 1/1", "0 3 main prog pool 1/1"]
-        );
-        assert_eq!(shown(&streams, &[Key::Event]), ["0  2/2"]);
-    }
-
-    #[test]
-    fn events_are_kept_apart_and_streams_are_merged_by_name() {
-        let one = "S | 1 | 1 | 1 | 0 | 1 | 5 | 1\nS | 1 | 2 | 1 | 0 | 1 | 1 | 1\n";
-        let other = "I | 9 | elf | - | /usr/bin/prog\nU | 4 | main | -\nF | 6 | 9 | 0x99 | u\n\
-                     Y | 6 | named | 4,0,0,0\nN | 8 | 0 | 6\nS | 1 | 2 | 0 | 0 | 8 | 1 | 7\n";
-        let streams = [stream(&format!("{PROGRAM}{one}")), stream(other)];
-        assert_eq!(shown(&streams, &[Key::Function]), ["0 main prog 1/1", "1 main prog 8/8"]);
-    }
-
-    proptest! {
-        #[test]
-        fn self_sums_to_all_and_total_never_exceeds_it(
-            streams in proptest::collection::vec(any_stream(), 1..3),
-            by in proptest::sample::select(vec![
-                vec![Key::Function], vec![Key::Address, Key::Thread], vec![Key::Line],
-                vec![Key::Process], vec![Key::Event],
-            ]),
-        ) {
-            let (rows, summary) = sums(&streams, &by);
-            for (i, event) in summary.events.iter().enumerate() {
-                let mut own = Sum::default();
-                for row in rows.iter().filter(|row| row.event == i) {
-                    own.add(row.own);
-                    prop_assert!(row.own.samples <= row.total.samples);
-                    prop_assert!(row.own.weight <= row.total.weight);
-                    prop_assert!(row.total.samples <= event.sum.samples);
-                    prop_assert!(row.total.weight <= event.sum.weight);
-                }
-                prop_assert_eq!(own, event.sum);
-            }
-            for rows in rows.windows(2) {
-                prop_assert_ne!((rows[0].event, &rows[0].names), (rows[1].event, &rows[1].names));
-            }
-        }
-    }
-}
+mod tests;

@@ -5,21 +5,18 @@
 
 mod args;
 mod flat;
-mod json;
 mod key;
+mod machine;
 mod select;
-mod separated;
 mod table;
-#[cfg(test)]
-mod test_stream;
 
-use std::io::Write;
 use std::process::ExitCode;
 
-use anyhow::Context;
-use clap::Parser;
-use nprof_format::profile::Profile;
-use nprof_format::stage::{self, Outcome};
+use nprof_format::machine::{csv, tsv};
+use nprof_format::profile::{Cell, Context, Split, Sum};
+use nprof_format::report::{self, Failure, Report};
+use nprof_format::summary::Summary;
+use nprof_format::usage;
 
 use args::{Args, Format};
 use flat::Flat;
@@ -28,35 +25,40 @@ use flat::Flat;
 const TOOL: &str = "nprof-flat";
 
 fn main() -> ExitCode {
-    let args = Args::parse();
-    stage::run(TOOL, || run(&args))
+    let args: Args = match usage::arguments(TOOL) {
+        Ok(args) => args,
+        Err(end) => return end,
+    };
+    let flat = Flat::new(args.columns(), args.time(), args.options.filter());
+    report::run(TOOL, &args.options, Printed { flat, args: &args })
 }
 
-fn run(args: &Args) -> anyhow::Result<Outcome> {
-    let mut flat = Flat::new(key::columns(&args.by));
-    let mut profile = Profile::new(flat.split());
-    for operand in args.operands() {
-        let input = stage::open(operand)?;
-        let name = input.name().to_owned();
-        let sink = |tables: &_, cell: &_, sum| flat.add(tables, cell, sum);
-        profile.read(&name, input, sink).with_context(|| name.clone())?;
+/// The rows, and how they are to be printed.
+#[derive(Clone)]
+struct Printed<'a> {
+    flat: Flat,
+    args: &'a Args,
+}
+
+impl Report for Printed<'_> {
+    fn split(&self) -> Split {
+        self.flat.split()
     }
-    let summary = &profile.summary;
-    let mut output = stage::output(args.output.as_deref())?;
-    let sections = select::sections(flat.rows(), summary, &args.choice());
-    let report = match args.format {
-        Format::Table => table::print(flat.columns(), &sections, summary, args, output.width()),
-        Format::Tsv => separated::tsv(flat.columns(), &sections, summary, args.confidence),
-        Format::Csv => separated::csv(flat.columns(), &sections, summary, args.confidence)?,
-        Format::Json => json::print(flat.columns(), &sections, summary, args.confidence)?,
-    };
-    output.write_all(&report).context("writing the report")?;
-    for trouble in &summary.troubles {
-        stage::warn(TOOL, &trouble.to_string());
+
+    fn add(&mut self, context: &Context<'_>, cell: &Cell, sum: Sum) {
+        self.flat.add(context, cell, sum);
     }
-    if !summary.symbolized && summary.samples() > 0 {
-        stage::warn(TOOL, "frames have no names yet: pipe the stream through nprof-symbolize");
+
+    fn print(&self, summary: &Summary, width: Option<usize>) -> Result<Vec<u8>, Failure> {
+        let (args, columns) = (self.args, self.flat.columns());
+        let selected =
+            select::select(&self.flat, summary, args.sort, &args.choice(), args.options.rebase);
+        let lines = || machine::lines(columns, &selected, summary, args);
+        Ok(match args.format {
+            Format::Table => table::print(columns, &selected, summary, args, width),
+            Format::Tsv => tsv(&lines()),
+            Format::Csv => csv(&lines())?,
+            Format::Json => machine::json(columns, &selected, summary, args)?,
+        })
     }
-    let whole = summary.is_complete() || args.partial_ok;
-    Ok(if whole { Outcome::Done } else { Outcome::Incomplete })
 }

@@ -4,149 +4,199 @@ use std::cmp::Ordering;
 
 use clap::ValueEnum;
 use nprof_format::profile::Sum;
+use nprof_format::report::Choice;
 use nprof_format::summary::Summary;
 
-use crate::flat::Row;
+use crate::flat::{Flat, Row, Tally};
 
 /// What rows are sorted by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Sort {
-    /// Largest self first
+    /// Largest self first; of several events, the mean of the shares
     #[value(name = "self")]
     Own,
-    /// Largest total first
+    /// Largest total first; of several events, the mean of the shares
     Total,
+    /// As total
+    Weight,
     /// By name
     Name,
 }
 
-/// Which rows to print.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Choice {
-    pub(crate) sort: Sort,
-    /// Rows with this many samples or fewer are dropped.
-    pub(crate) limit: Option<u64>,
-    /// Rows with a smaller share are dropped.
-    pub(crate) min_percent: f64,
-    /// No more rows than this are printed of an event.
-    pub(crate) rows: Option<usize>,
-}
-
-impl Choice {
-    /// The options that drop rows, as the user would spell them.
-    pub(crate) fn why(&self) -> String {
-        let limit = self.limit.map(|limit| format!("--limit {limit}"));
-        let least = (self.min_percent > 0.0).then(|| format!("--min-percent {}", self.min_percent));
-        limit.into_iter().chain(least).collect::<Vec<_>>().join(" ")
+impl Sort {
+    /// The name of the sum of a row that decides on it.
+    pub(crate) fn what_decides(self) -> &'static str {
+        match self {
+            Sort::Own | Sort::Name => "self",
+            Sort::Total | Sort::Weight => "total",
+        }
     }
 
-    /// The sum that decides on a row.
-    pub(crate) fn decisive(&self, row: &Row) -> Sum {
-        match self.sort {
-            Sort::Own | Sort::Name => row.own,
-            Sort::Total => row.total,
+    /// The sum of a row that decides on it.
+    pub(crate) fn decisive(self, tally: &Tally) -> Sum {
+        match self {
+            Sort::Own | Sort::Name => tally.own,
+            Sort::Total | Sort::Weight => tally.total,
         }
     }
 }
 
 /// Rows that are not printed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Hidden {
     pub(crate) rows: usize,
-    /// What fell on the rows themselves.
-    pub(crate) own: Sum,
+    /// What fell on the rows themselves, by event.
+    pub(crate) own: Vec<Sum>,
 }
 
 impl Hidden {
     fn add(&mut self, row: &Row) {
         self.rows += 1;
-        self.own.add(row.own);
+        self.own.resize(row.tallies.len().max(self.own.len()), Sum::default());
+        for (own, tally) in self.own.iter_mut().zip(&row.tallies) {
+            own.add(tally.own);
+        }
     }
 }
 
-/// The rows of one event.
-#[derive(Debug)]
-pub(crate) struct Section {
-    /// Index into the summary's events.
+/// An event that is reported on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shown {
+    /// Index into the summary's events, and into tallies.
     pub(crate) event: usize,
+    /// What 100 % is.
+    pub(crate) whole: Sum,
+    /// What the rules about samples, or about all calls of a stack, took away.
+    pub(crate) uncounted: Sum,
+}
+
+/// What is printed, and what not.
+#[derive(Debug, Default)]
+pub(crate) struct Selected {
+    /// The events that have samples.
+    pub(crate) all: Vec<Shown>,
+    /// Those of them that have samples that count.
+    pub(crate) events: Vec<Shown>,
     /// What is printed, in order.
     pub(crate) rows: Vec<Row>,
+    /// Calls that the rules about calls took away.
+    pub(crate) uncounted: Hidden,
     /// What `--limit` and `--min-percent` dropped.
     pub(crate) dropped: Hidden,
     /// What is past the last row to print.
     pub(crate) more: Hidden,
 }
 
-/// Sorts rows by event and, within an event, as asked; leaves out what is not to be printed.
-/// Events without samples have no section.
-pub(crate) fn sections(rows: Vec<Row>, summary: &Summary, choice: &Choice) -> Vec<Section> {
-    let mut by_event: Vec<Vec<Row>> = summary.events.iter().map(|_| Vec::new()).collect();
-    for row in rows {
-        by_event[row.event].push(row);
+impl Selected {
+    /// uProfiler's weight: the mean of a row's shares (total) in all events, per cent.
+    pub(crate) fn weight(&self, row: &Row) -> f64 {
+        mean(&self.events, row, |tally| tally.total)
     }
-    let sections = by_event.into_iter().enumerate().filter(|(_, rows)| !rows.is_empty());
-    sections.map(|(event, rows)| section(event, rows, summary.events[event].sum, choice)).collect()
 }
 
-fn section(event: usize, rows: Vec<Row>, whole: Sum, choice: &Choice) -> Section {
-    let mut dropped = Hidden::default();
-    let mut kept = Vec::new();
-    for row in rows {
-        let sum = choice.decisive(&row);
-        let few = choice.limit.is_some_and(|limit| sum.samples <= limit);
-        if few || percent(sum, whole) < choice.min_percent {
-            dropped.add(&row);
-        } else {
-            kept.push(row);
-        }
-    }
-    kept.sort_by(|a, b| compare(a, b, choice));
-    let mut more = Hidden::default();
-    if let Some(count) = choice.rows.filter(|&count| count < kept.len()) {
-        kept.drain(count..).for_each(|row| more.add(&row));
-    }
-    Section { event, rows: kept, dropped, more }
+/// The rows to print.
+pub(crate) fn select(
+    flat: &Flat,
+    summary: &Summary,
+    sort: Sort,
+    choice: &Choice,
+    rebase: bool,
+) -> Selected {
+    let events = summary.events.iter().enumerate().filter(|(_, event)| event.sum.samples > 0);
+    let events = events.map(|(event, all)| {
+        let kept = flat.kept(event);
+        let whole = if rebase { kept } else { all.sum };
+        Shown { event, whole, uncounted: kept.rest_of(all.sum) }
+    });
+    let all: Vec<Shown> = events.collect();
+    let has_any = |shown: &&Shown| flat.kept(shown.event).samples > 0;
+    let events = all.iter().filter(has_any).copied().collect();
+    let mut selected = Selected { all, events, ..Selected::default() };
+    let count = summary.events.len();
+    flat.rows(count, false).iter().for_each(|row| selected.uncounted.add(row));
+    choose(&mut selected, flat.rows(count, true), sort, choice);
+    selected
 }
 
-/// A share of the event, per cent.
-pub(crate) fn percent(part: Sum, whole: Sum) -> f64 {
-    if whole.weight == 0 { 0.0 } else { 100.0 * part.weight as f64 / whole.weight as f64 }
-}
-
-fn compare(a: &Row, b: &Row, choice: &Choice) -> Ordering {
-    let by_sum = |a: Sum, b: Sum| (b.weight, b.samples).cmp(&(a.weight, a.samples));
-    let by_names = || {
-        let each = a.names.iter().zip(&b.names);
-        each.map(|(a, b)| name_order(a).cmp(&name_order(b)))
-            .find(|order| order.is_ne())
-            .unwrap_or(Ordering::Equal)
+fn choose(selected: &mut Selected, rows: Vec<Row>, sort: Sort, choice: &Choice) {
+    let events = &selected.events;
+    let is_small = |row: &Row| {
+        let sum = |shown: &Shown| sort.decisive(&row.tallies[shown.event]);
+        events.iter().all(|shown| choice.is_small(sum(shown), shown.whole))
     };
-    if choice.sort == Sort::Name {
-        return by_names();
-    }
-    by_sum(choice.decisive(a), choice.decisive(b))
-        .then_with(|| by_sum(a.own, b.own))
-        .then_with(|| by_sum(a.total, b.total))
-        .then_with(by_names)
+    let (small, kept): (Vec<Row>, Vec<Row>) = rows.into_iter().partition(is_small);
+    small.iter().for_each(|row| selected.dropped.add(row));
+    let score = |row: &Row| mean(events, row, |tally| sort.decisive(tally));
+    let mut kept: Vec<(f64, Row)> = kept.into_iter().map(|row| (score(&row), row)).collect();
+    kept.sort_by(|(a_score, a), (b_score, b)| match sort {
+        Sort::Name => by_names(a, b),
+        _ => b_score
+            .total_cmp(a_score)
+            .then_with(|| by_sums(a, b, sort))
+            .then_with(|| by_names(a, b)),
+    });
+    let shown = choice.rows.unwrap_or(kept.len()).min(kept.len());
+    kept.drain(shown..).for_each(|(_, row)| selected.more.add(&row));
+    selected.rows = kept.into_iter().map(|(_, row)| row).collect();
 }
 
-/// Names are in the order of their bytes; numbers, before them, by value.
+/// The mean of a row's shares, per cent.
+fn mean(events: &[Shown], row: &Row, sum: impl Fn(&Tally) -> Sum) -> f64 {
+    let shares = events.iter().map(|shown| sum(&row.tallies[shown.event]).percent_of(shown.whole));
+    shares.sum::<f64>() / events.len().max(1) as f64
+}
+
+/// The larger sums first, those that decide before the others.
+fn by_sums(a: &Row, b: &Row, sort: Sort) -> Ordering {
+    let sums = |row: &Row| {
+        let sizes = |sum: Sum| [sum.weight, sum.samples];
+        let first = |tally: &Tally| sizes(sort.decisive(tally));
+        let all: Vec<[u64; 2]> = row
+            .tallies
+            .iter()
+            .map(first)
+            .chain(row.tallies.iter().map(|tally| sizes(tally.own)))
+            .chain(row.tallies.iter().map(|tally| sizes(tally.total)))
+            .collect();
+        all
+    };
+    sums(b).cmp(&sums(a))
+}
+
+fn by_names(a: &Row, b: &Row) -> Ordering {
+    a.names.iter().map(|name| name_order(name)).cmp(b.names.iter().map(|name| name_order(name)))
+}
+
+/// Names are in the order of their bytes; numbers, before them, by value. The numbers of one
+/// column have all as many decimals.
 fn name_order(name: &str) -> (bool, usize, &str) {
-    let is_number = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit());
-    if is_number { (false, name.len(), name) } else { (true, 0, name) }
+    let (whole, decimals) = name.split_once('.').unwrap_or((name, "0"));
+    let is_digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    if is_digits(whole) && is_digits(decimals) {
+        (false, name.len(), name)
+    } else {
+        (true, 0, name)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nprof_format::summary::EventSummary;
 
-    fn row(name: &str, own: u64, total: u64) -> Row {
-        let sum = |samples| Sum { samples, weight: samples * 10 };
-        Row { event: 0, names: vec![name.to_owned()], own: sum(own), total: sum(total) }
+    fn sum(samples: u64) -> Sum {
+        Sum { samples, weight: samples * 10 }
     }
 
-    fn chosen(choice: Choice) -> (Vec<String>, Hidden, Hidden) {
+    fn row(name: &str, own: u64, total: u64) -> Row {
+        let tally = Tally { own: sum(own), total: sum(total) };
+        Row { names: vec![name.to_owned()], tallies: vec![tally] }
+    }
+
+    fn shown(event: usize, samples: u64) -> Shown {
+        Shown { event, whole: sum(samples), uncounted: Sum::default() }
+    }
+
+    fn chosen(sort: Sort, choice: Choice) -> (Vec<String>, Hidden, Hidden) {
         let rows = vec![
             row("b", 5, 5),
             row("main", 0, 10),
@@ -154,39 +204,52 @@ mod tests {
             row("10", 0, 1),
             row("9", 0, 1),
         ];
-        let event =
-            EventSummary { sum: Sum { samples: 10, weight: 100 }, ..EventSummary::default() };
-        let summary =
-            Summary { events: vec![EventSummary::default(), event], ..Summary::default() };
-        let rows = rows.into_iter().map(|row| Row { event: 1, ..row }).collect();
-        let mut sections = sections(rows, &summary, &choice);
-        assert_eq!(sections.len(), 1, "an event without rows has no section");
-        let section = sections.remove(0);
-        let names = section.rows.into_iter().flat_map(|row| row.names).collect();
-        (names, section.dropped, section.more)
+        let mut selected = Selected { events: vec![shown(0, 10)], ..Selected::default() };
+        choose(&mut selected, rows, sort, &choice);
+        let names = selected.rows.into_iter().flat_map(|row| row.names).collect();
+        (names, selected.dropped, selected.more)
     }
 
-    const ALL: Choice = Choice { sort: Sort::Own, limit: None, min_percent: 0.0, rows: None };
+    const ALL: Choice = Choice { limit: None, min_percent: 0.0, rows: None };
 
     #[test]
     fn ties_are_in_the_order_of_names_and_numbers() {
-        assert_eq!(chosen(ALL).0, ["a", "b", "main", "9", "10"]);
-        assert_eq!(chosen(Choice { sort: Sort::Name, ..ALL }).0, ["9", "10", "a", "b", "main"]);
-        assert_eq!(chosen(Choice { sort: Sort::Total, ..ALL }).0, ["main", "a", "b", "9", "10"]);
+        assert_eq!(chosen(Sort::Own, ALL).0, ["a", "b", "main", "9", "10"]);
+        assert_eq!(chosen(Sort::Name, ALL).0, ["9", "10", "a", "b", "main"]);
+        assert_eq!(chosen(Sort::Total, ALL).0, ["main", "a", "b", "9", "10"]);
+        assert!(name_order("9.50") < name_order("10.25"));
+        assert!(name_order("10.25") < name_order("1.2.3"));
     }
 
     #[test]
     fn what_is_left_out_is_counted() {
-        let (names, dropped, more) = chosen(Choice { limit: Some(0), rows: Some(1), ..ALL });
+        let (names, dropped, more) =
+            chosen(Sort::Own, Choice { limit: Some(0), rows: Some(1), ..ALL });
         assert_eq!(names, ["a"]);
         assert_eq!(dropped.rows, 3);
-        assert_eq!(more, Hidden { rows: 1, own: Sum { samples: 5, weight: 50 } });
+        assert_eq!(more, Hidden { rows: 1, own: vec![sum(5)] });
     }
 
     #[test]
     fn what_decides_is_what_is_sorted_by() {
-        let total = Choice { sort: Sort::Total, limit: Some(1), min_percent: 60.0, ..ALL };
-        assert_eq!(chosen(total).0, ["main"]);
-        assert_eq!(chosen(Choice { min_percent: 50.0, ..ALL }).0, ["a", "b"]);
+        let choice = Choice { limit: Some(1), min_percent: 60.0, ..ALL };
+        assert_eq!(chosen(Sort::Total, choice).0, ["main"]);
+        assert_eq!(chosen(Sort::Own, Choice { min_percent: 50.0, ..ALL }).0, ["a", "b"]);
+    }
+
+    /// The example of uProfiler, section 8.1: 13 % of one event and 24 % of the other are a
+    /// weight of 18.5.
+    #[test]
+    fn a_weight_is_the_mean_of_the_shares() {
+        let mut foo = row("foo", 0, 13);
+        foo.tallies.push(Tally { own: sum(48), total: sum(48) });
+        let mut bar = row("bar", 17, 17);
+        bar.tallies.push(Tally { own: sum(30), total: sum(30) });
+        let events = vec![shown(0, 100), shown(1, 200)];
+        let mut selected = Selected { events, ..Selected::default() };
+        choose(&mut selected, vec![bar, foo], Sort::Weight, &ALL);
+        assert_eq!(selected.rows[0].names, ["foo"]);
+        assert!((selected.weight(&selected.rows[0]) - 18.5).abs() < 1e-12);
+        assert!((selected.weight(&selected.rows[1]) - 16.0).abs() < 1e-12);
     }
 }

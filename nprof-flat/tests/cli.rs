@@ -2,189 +2,61 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::io::Write;
-use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
+use nprof_tests::{ODD_NAME, Report, odd_names, python};
 
-use tempfile::TempDir;
-
-/// A complete stream whose fields are separated by ` | `; the names are what scripts trip over.
-const STREAM: &str = "\
-@nprof | 1.0 | run=0x1 | command=prog\\n</title>
-@event | id=1 | name=cpu-clock | unit=ns
-@event | id=2 | name=faults | unit=count
-I | 1 | elf | - | /bin/prog
-T | 1 | 0 | 7 | 7 | 0 | a;b (c) [d] 1
-F | 1 | 1 | 0x10 | u,ra
-F | 2 | 1 | 0x20 | u
-F | 3 | 1 | 0x30 | u
-N | 1 | 0 | 1 | 2
-N | 3 | 1 | 3
-S | 1 | 1 | 1 | 0 | 2 | 1000000 | 1
-S | 2 | 1 | 1 | 0 | 2 | 1000000 | 1
-S | 3 | 1 | 1 | 0 | 3 | 1000000 | 1
-S | 4 | 2 | 1 | 0 | 3 | 1 | 1
-U | 1 | main | -
-U | 2 | =f;\\n\\x1b, \"<&> | -
-U | 3 | g | -
-Y | 1 | named | 1,0,0,0
-Y | 2 | named | 2,0,0,0
-Y | 3 | named | 3,0,0,0
-@end | reason=exit | samples=4 | records=13 | lost=0
-";
-
-fn stream() -> Vec<u8> {
-    STREAM.replace(" | ", "\t").into_bytes()
+fn flat() -> Report {
+    Report::new("nprof-flat", env!("CARGO_BIN_EXE_nprof-flat"))
 }
 
-fn tool(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_nprof-flat"));
-    command.args(args).env_remove("COLUMNS");
-    command
-}
-
-/// Runs the tool with `input` as its standard input.
-fn run(args: &[&str], input: &[u8]) -> Output {
-    let mut command = tool(args);
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().unwrap();
-    // A tool that refuses its arguments reads nothing.
-    let _ = child.stdin.take().unwrap().write_all(input);
-    child.wait_with_output().unwrap()
-}
-
-fn stdout(args: &[&str], input: &[u8]) -> String {
-    let output = run(args, input);
-    assert_eq!(text(&output.stderr), "");
-    assert_eq!(output.status.code(), Some(0));
-    text(&output.stdout)
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
-}
-
-fn file(dir: &TempDir, name: &str, bytes: &[u8]) -> PathBuf {
-    let path = dir.path().join(name);
-    std::fs::write(&path, bytes).unwrap();
-    path
+fn stdout(args: &[&str]) -> String {
+    flat().stdout(args, &odd_names())
 }
 
 #[test]
-fn a_closed_pipe_is_a_quiet_success() {
-    let mut command = tool(&["-"]);
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().unwrap();
-    drop(child.stdout.take());
-    child.stdin.take().unwrap().write_all(&stream()).unwrap();
-    let output = child.wait_with_output().unwrap();
-    assert_eq!(text(&output.stderr), "");
-    assert_eq!(output.status.code(), Some(0));
+fn it_has_the_manners_of_a_report() {
+    flat().check_manners(&["table", "tsv", "csv", "json"]);
 }
 
 #[test]
-fn misuse_writes_nothing_to_standard_output() {
-    for args in MISUSES {
-        let output = run(args, &stream());
-        assert_eq!(text(&output.stdout), "", "{args:?}");
-        assert_ne!(text(&output.stderr), "", "{args:?}");
-        assert_eq!(output.status.code(), Some(2), "{args:?}");
-    }
+fn misuse_is_told_by_name() {
+    let said = |args: &[&str]| flat().refusal(args, &odd_names());
+    assert!(said(&["--by", "colour"]).contains("--by colour: no key \"colour\": there are event"));
+    assert!(said(&["--by", "slice"]).contains("slice=1s"));
+    assert!(said(&["--sort", "size"]).contains("--sort size: expected one of self, total"));
+    assert!(said(&["--frobnicate"]).contains("--frobnicate: no such option"));
 }
 
 #[test]
-fn what_is_no_stream_is_trouble() {
-    let output = run(&[], b"hello\n");
-    assert_eq!(text(&output.stdout), "");
-    assert!(text(&output.stderr).starts_with("nprof-flat: standard input: "));
-    assert_eq!(output.status.code(), Some(2));
-}
-
-#[test]
-fn truncated_input_is_reported_on_and_told_of() {
-    let whole = stream();
-    let cut = &whole[..whole.len() - 10];
-    let output = run(&[], cut);
-    assert!(text(&output.stdout).contains("incomplete input: standard input: truncated"));
-    assert!(text(&output.stdout).contains("66.67"));
-    assert!(text(&output.stderr).contains("truncated"));
-    assert_eq!(output.status.code(), Some(3));
-    assert_eq!(run(&["--partial-ok"], cut).status.code(), Some(0));
-}
-
-#[test]
-fn a_stream_without_names_gets_a_hint_and_one_without_samples_a_heading() {
-    let lines: Vec<String> =
-        text(&stream()).lines().filter(|l| !l.starts_with(['U', 'Y'])).map(str::to_owned).collect();
-    let output = run(&[], (lines.join("\n") + "\n").as_bytes());
-    assert!(text(&output.stderr).contains("nprof-symbolize"));
-    assert!(text(&output.stdout).contains("prog+0x20"));
-    assert_eq!(output.status.code(), Some(0));
-    let empty = b"@nprof\t1.0\trun=0x1\n@end\tsamples=0\trecords=0\tlost=0\n";
-    assert!(stdout(&[], empty).contains("no samples"));
-}
-
-#[test]
-fn the_same_input_gives_the_same_bytes_and_files_are_written() {
-    let dir = TempDir::new().unwrap();
-    let out = dir.path().join("out");
-    for format in FORMATS {
-        let args = ["--format", format];
-        let first = run(&args, &stream()).stdout;
-        assert_eq!(first, run(&args, &stream()).stdout);
-        run(&[&args[..], &["-o", out.to_str().unwrap()]].concat(), &stream());
-        assert_eq!(std::fs::read(&out).unwrap(), first);
-    }
-}
-
-/// Runs a python program on standard input; says so when there is no python3.
-fn python(program: &str, input: &[u8]) -> Option<String> {
-    let spawned = Command::new("python3")
-        .args(["-c", program])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn();
-    let Ok(mut child) = spawned else {
-        eprintln!("skipped: there is no python3");
-        return None;
-    };
-    child.stdin.take().unwrap().write_all(input).unwrap();
-    let output = child.wait_with_output().unwrap();
-    assert!(output.status.success());
-    Some(text(&output.stdout))
-}
-
-const MISUSES: &[&[&str]] = &[
-    &["--by", "colour"],
-    &["--confidence", "100"],
-    &["--min-percent", "-1"],
-    &["--min-percent", "nan"],
-    &["--frobnicate"],
-    &["/nonexistent/file"],
-];
-
-const FORMATS: &[&str] = &["table", "tsv", "csv", "json"];
-
-/// The name of the second function, as every format shows it.
-const NAME: &str = "=f;\\n\\x1b, \"<&>";
-
-#[test]
-fn the_table_says_where_the_time_is() {
-    let table = stdout(&["-n", "1"], &stream());
+fn events_stand_side_by_side() {
+    let table = stdout(&["-n", "1"]);
     let lines: Vec<&str> = table.lines().collect();
     assert!(lines[0].starts_with("command: prog\\n</title>"));
-    assert!(lines.contains(&"cpu-clock:") && lines.contains(&"faults:"), "{table}");
-    assert!(lines.contains(&"2 rows not shown, 33.33 % of self (-n 0 prints all)"), "{table}");
-    let row = lines.iter().find(|line| line.contains(NAME)).unwrap();
-    let cells: Vec<&str> = row.split_whitespace().collect();
-    assert_eq!(cells[0], "66.67");
-    assert_eq!(cells[4], "2");
-    assert_eq!(cells.last(), Some(&"prog"));
+    let head = lines.iter().position(|line| line.starts_with("weight")).unwrap();
+    assert!(lines[head - 1].contains("cpu-clock") && lines[head - 1].contains("faults"));
+    // In the mean of both events g has more: a third and all.
+    let cells: Vec<&str> = lines[head + 1].split_whitespace().collect();
+    assert_eq!(cells[..2], ["66.67", "33.33"]);
+    assert_eq!(cells[cells.len() - 2..], ["g", "prog"]);
+    let last = "2 rows not shown, 66.67 %, 0.00 % of self (-n 0 prints all)";
+    assert_eq!(lines.last(), Some(&last), "{table}");
+    let by_weight = stdout(&["--sort", "weight", "-n", "1"]);
+    assert!(by_weight.contains("100.00    0.00"), "{by_weight}");
+}
+
+#[test]
+fn one_event_has_margins_and_weights() {
+    let table = stdout(&["--match", "event=cpu", "--rebase"]);
+    let row = table.lines().find(|line| line.contains(ODD_NAME)).unwrap();
+    assert!(row.contains("66.67 "), "{table}");
+    assert!(
+        table.contains("counted: 3 of 3 samples of cpu-clock, 100.00 % (--match event=cpu)"),
+        "{table}"
+    );
 }
 
 #[test]
 fn tsv_has_the_columns_scripts_rely_on() {
-    let tsv = stdout(&["--format", "tsv"], &stream());
+    let tsv = stdout(&["--format", "tsv"]);
     let mut lines = tsv.lines();
     assert_eq!(
         lines.next(),
@@ -195,47 +67,93 @@ fn tsv_has_the_columns_scripts_rely_on() {
     );
     let rows: Vec<Vec<&str>> = lines.map(|line| line.split('\t').collect()).collect();
     assert_eq!(rows.len(), 5);
-    assert_eq!(rows[0][..5], ["cpu-clock", NAME, "prog", "2", "2"]);
-    let shares: f64 = rows[..3].iter().map(|row| row[7].parse::<f64>().unwrap()).sum();
+    let names: Vec<&[&str]> = rows.iter().map(|row| &row[..2]).collect();
+    let clock = "cpu-clock";
+    assert_eq!(
+        names,
+        [[clock, "g"], ["faults", "g"], [clock, ODD_NAME], [clock, "main"], ["faults", "main"]]
+    );
+    assert_eq!(rows[2][3..7], ["2", "2", "2000000", "2000000"]);
+    let of_clock = rows.iter().filter(|row| row[0] == clock);
+    let shares: f64 = of_clock.map(|row| row[7].parse::<f64>().unwrap()).sum();
     assert!((shares - 100.0).abs() < 1e-9);
 }
 
 #[test]
-fn csv_is_what_other_readers_take_for_csv() {
-    let csv = stdout(&["--format", "csv"], &stream());
-    let rows: Vec<csv::StringRecord> =
-        csv::Reader::from_reader(csv.as_bytes()).records().map(Result::unwrap).collect();
-    assert_eq!(&rows[0][1], &format!("'{NAME}"));
-    let program = "import csv,sys; print(list(csv.DictReader(sys.stdin))[0]['function'], end='')";
+fn csv_and_json_are_read_by_others() {
+    let csv = stdout(&["--format", "csv"]);
+    let program = "import csv,sys; print(list(csv.DictReader(sys.stdin))[2]['function'], end='')";
     if let Some(name) = python(program, csv.as_bytes()) {
-        assert_eq!(name, format!("'{NAME}"));
+        assert_eq!(name, format!("'{ODD_NAME}"));
+    }
+    let json = stdout(&["--format", "json"]);
+    let program = "import json,sys; print(json.load(sys.stdin)['rows'][2]['function'], end='')";
+    if let Some(name) = python(program, json.as_bytes()) {
+        assert_eq!(name, ODD_NAME);
     }
 }
 
 #[test]
 fn json_is_one_object_with_the_facts_of_the_heading() {
-    let json = stdout(&["--format", "json", "--confidence", "99"], &stream());
+    let json = stdout(&["--format", "json", "--confidence", "99", "--exclude", "function=^g$"]);
     let object: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(object["complete"], true);
+    assert_eq!(object["live"], false);
     assert_eq!(object["confidence"], 99.0);
     assert_eq!(object["events"][1]["event"], "faults");
-    assert_eq!(object["rows"].as_array().unwrap().len(), 5);
-    assert_eq!(object["rows"][0]["function"], NAME);
+    assert_eq!(object["filters"], serde_json::json!(["--exclude function=^g$"]));
+    assert_eq!(object["uncounted_rows"], 1);
+    assert_eq!(object["wholes"][0]["samples"], 3);
+    assert_eq!(object["rows"].as_array().unwrap().len(), 3);
+    assert_eq!(object["rows"][0]["function"], ODD_NAME);
     assert_eq!(object["rows"][0]["self"], 2_000_000);
+    assert_eq!(object["rows"][1]["weight"], 100.0);
 }
 
 #[test]
 fn streams_are_merged_whether_files_or_standard_input() {
-    let dir = TempDir::new().unwrap();
-    let one = file(&dir, "one", &stream());
-    let output = run(&["--format", "tsv", one.to_str().unwrap(), "-"], &stream());
-    assert!(text(&output.stdout).contains("\tprog\t4\t4\t4000000\t"));
-    let cat = [stream(), stream()].concat();
-    assert_eq!(text(&output.stdout), stdout(&["--format", "tsv"], &cat));
+    let directory = tempfile::TempDir::new().unwrap();
+    let one = directory.path().join("one");
+    std::fs::write(&one, odd_names()).unwrap();
+    let merged = stdout(&["--format", "tsv", one.to_str().unwrap(), "-"]);
+    assert!(merged.contains("\tprog\t4\t4\t4000000\t"));
+    let cat = [odd_names(), odd_names()].concat();
+    assert_eq!(merged, flat().stdout(&["--format", "tsv"], &cat));
+    let runs = flat().stdout(&["--format", "tsv", "--by", "run"], &cat);
+    assert!(runs.contains("cpu-clock\t1 prog\\n</title>\t3\t3\t3000000"), "{runs}");
+    assert!(runs.contains("cpu-clock\t2 prog\\n</title>\t3\t3\t3000000"), "{runs}");
 }
 
 #[test]
 fn keys_combine() {
-    let tsv = stdout(&["--format", "tsv", "--by", "thread,cpu"], &stream());
-    assert!(tsv.contains("cpu-clock\t7/7 a;b (c) [d] 1\t0\t3\t3\t"), "{tsv}");
+    let tsv = stdout(&["--format", "tsv", "--by", "thread,cpu,slice=1ns"]);
+    assert!(tsv.contains("cpu-clock\t7/7 a;b (c) [d] 1\t0\t0.000000002\t1\t1\t"), "{tsv}");
+}
+
+#[test]
+fn what_is_left_out_is_counted_under_the_table() {
+    let clock = ["--match", "event=cpu"];
+    let table = stdout(&[&clock[..], &["--exclude", "function=^g$"]].concat());
+    assert!(
+        table.ends_with("1 row not counted, 33.33 % of self (--exclude function=^g$)\n"),
+        "{table}"
+    );
+    let table = stdout(&["--time", "1ns..3ns"]);
+    assert!(
+        table.contains(
+            "counted: 2 of 3 samples of cpu-clock, 66.67 % (--time 0.000000001s..0.000000003s)"
+        ),
+        "{table}"
+    );
+    let json =
+        stdout(&["--time", "0s..2ns", "--match", "event=cpu", "--rebase", "--format", "json"]);
+    let object: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(
+        (&object["rows"][0]["self_percent"], &object["rows"][0]["function"]),
+        (&100.0.into(), &ODD_NAME.into())
+    );
+    for rule in ["thread=nobody", "function=nothing"] {
+        let table = stdout(&["--match", rule]);
+        assert!(table.ends_with(&format!("\nnothing is counted (--match {rule})\n")), "{table}");
+    }
 }

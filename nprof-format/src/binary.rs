@@ -126,6 +126,7 @@ pub(crate) fn push_body(out: &mut Vec<u8>, record: &Record<'_>, delta: &mut Delt
         Record::Location(location) => push_location(out, location),
         Record::Head(head) | Record::Run(head) => head.spell(out),
         Record::Step(step) => step.spell(out),
+        Record::Naming(naming) => naming.spell(out),
         Record::Event(event) => event.spell(out),
         Record::Epoch(epoch) => epoch.spell(out),
         Record::End(end) => end.spell(out),

@@ -56,6 +56,12 @@ pub fn escaped(bytes: &[u8]) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
+/// Undoes [`escaped`]; `None` for an escape that does not exist, and for what should have been
+/// escaped.
+pub fn unescaped(text: &[u8]) -> Option<Vec<u8>> {
+    unescape_in_place(&mut text.to_vec()).map(<[u8]>::to_vec)
+}
+
 fn push_hex(out: &mut Vec<u8>, bytes: &[u8]) {
     for byte in bytes {
         out.extend_from_slice(format!("\\x{byte:02x}").as_bytes());

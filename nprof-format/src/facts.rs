@@ -7,11 +7,12 @@ use crate::escape::escaped;
 use crate::summary::{EventSummary, Run, Summary, Trouble};
 
 impl Summary {
-    /// `complete`, `symbolized`, `runs`, `events` and `troubles`, in this order. Strings are
+    /// `complete`, `live`, `symbolized`, `runs`, `events` and `troubles`, in this order. Strings are
     /// escaped as in text streams, shares and margins are in per cent, times in ns.
     pub fn facts(&self) -> Map<String, Value> {
         let mut facts = Map::new();
         facts.insert("complete".to_owned(), self.is_complete().into());
+        facts.insert("live".to_owned(), self.live.into());
         facts.insert("symbolized".to_owned(), self.symbolized.into());
         facts.insert("runs".to_owned(), self.runs.iter().map(run).collect());
         facts.insert("events".to_owned(), self.events.iter().map(event).collect());

@@ -46,6 +46,7 @@ kinds! {
     FUNCTION = 65 "U" "function" "id name linkage"
     FILE = 66 "D" "file" "id path"
     LOCATION = 67 "Y" "location" "frame status function,file,line,column ..."
+    NAMING = 68 "@naming" "naming" "key=value ..."
 }
 
 /// The first kind that is optional.

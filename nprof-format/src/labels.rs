@@ -37,6 +37,9 @@ const DAMAGED: &str = "[damaged]";
 /// The label of generated code, of which each function is an image of its own.
 const GENERATED: &[u8] = b"[jit]";
 
+/// The label of what a sample without a stack ran.
+const NO_STACK: &[u8] = b"[no stack]";
+
 /// The label of what lies in no image.
 const UNKNOWN: &str = "[unknown]";
 
@@ -44,6 +47,11 @@ impl Labels {
     /// No labels yet.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// The label of what a sample without a stack ran, under every key.
+    pub fn no_stack(&mut self) -> NameId {
+        self.names.intern(NO_STACK)
     }
 
     /// The label of a call. The mark of an incomplete stack is `[truncated:CAUSE]` under every

@@ -3,6 +3,7 @@
 //! people read; fields that a spreadsheet does not run.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
@@ -20,8 +21,18 @@ const NARROWEST: usize = 12;
 /// are right-aligned, the rest are names. A column named `±` stands close to the one before it.
 /// Nothing is cut unless there is a `width` to fit.
 pub fn lines(cells: &[Vec<String>], numbers: usize, width: Option<usize>) -> String {
+    grouped(cells, numbers, width, &[])
+}
+
+/// As [`lines`], with a line above that names groups of columns: which ones, and their name.
+pub fn grouped(
+    cells: &[Vec<String>],
+    numbers: usize,
+    width: Option<usize>,
+    groups: &[(Range<usize>, String)],
+) -> String {
     let widths = widths(cells, numbers, width);
-    let mut out = String::new();
+    let mut out = group_line(cells, &widths, groups);
     for line in cells {
         let start = out.len();
         for (i, (cell, &column)) in line.iter().zip(&widths).enumerate() {
@@ -35,6 +46,28 @@ pub fn lines(cells: &[Vec<String>], numbers: usize, width: Option<usize>) -> Str
             out.push_str(after);
         }
         out.truncate(start + out[start..].trim_end().len());
+        out.push('\n');
+    }
+    out
+}
+
+/// The names of groups, each amidst its columns; nothing when there are none.
+fn group_line(
+    cells: &[Vec<String>],
+    widths: &[usize],
+    groups: &[(Range<usize>, String)],
+) -> String {
+    let mut out = String::new();
+    let end = |column: usize| (0..column).map(|i| gap(cells, i) + widths[i]).sum::<usize>();
+    for (columns, name) in groups {
+        let start = end(columns.start) + gap(cells, columns.start);
+        let room = end(columns.end).saturating_sub(start);
+        let name = cut_middle(name, room);
+        let before = start + (room - name.width().min(room)) / 2;
+        out.push_str(&" ".repeat(before.saturating_sub(out.width())));
+        out.push_str(&name);
+    }
+    if !groups.is_empty() {
         out.push('\n');
     }
     out
@@ -72,8 +105,8 @@ fn widths(cells: &[Vec<String>], numbers: usize, width: Option<usize>) -> Vec<us
 }
 
 /// A name shortened to fit. Of a C++ or Rust name the template arguments go first, then the
-/// parameters; what is still too long is cut in the middle, for both its beginning and its end
-/// tell something.
+/// parameters, then the type of what is returned; what is still too long is cut in the middle, for
+/// both its beginning and its end tell something.
 pub fn cut(name: &str, width: usize) -> String {
     if name.width() <= width {
         return name.to_owned();
@@ -86,9 +119,41 @@ pub fn cut(name: &str, width: usize) -> String {
     if plain.width() <= width {
         return plain;
     }
+    cut_middle(without_type(&plain), width)
+}
+
+/// The name of a function without the type of what it returns, which C++ writes before it where
+/// the function is made from a template.
+fn without_type(name: &str) -> &str {
+    let mut depth = 0;
+    let mut parameters = None;
+    let mut blanks = Vec::new();
+    for (at, character) in name.char_indices() {
+        match character {
+            '(' if depth == 0 => {
+                parameters = Some(at);
+                depth += 1;
+            }
+            '<' | '(' | '[' | '{' => depth += 1,
+            '>' | ')' | ']' | '}' => depth -= 1,
+            ' ' if depth == 0 => blanks.push(at),
+            _ => {}
+        }
+    }
+    // `operator< <...>` and `operator new` have blanks in the name itself.
+    let end = name.find("operator").or(parameters).unwrap_or(0);
+    let begin = blanks.into_iter().rfind(|&blank| blank < end).map_or(0, |blank| blank + 1);
+    if name.contains('/') { name } else { &name[begin..] }
+}
+
+/// A text shortened to fit, its beginning and its end kept.
+pub fn cut_middle(text: &str, width: usize) -> String {
+    if text.width() <= width {
+        return text.to_owned();
+    }
     let room = width.saturating_sub(1);
-    let head = fitting(plain.chars(), room.div_ceil(2));
-    let tail = fitting(plain.chars().rev(), room / 2);
+    let head = fitting(text.chars(), room.div_ceil(2));
+    let tail = fitting(text.chars().rev(), room / 2);
     let tail: String = tail.chars().rev().collect();
     format!("{head}…{tail}")
 }
@@ -227,6 +292,11 @@ mod tests {
         let name = "(anonymous namespace)::f::operator()(int, int, int, int)";
         assert_eq!(cut(name, 44), "(anonymous namespace)::f::operator()(…)");
         assert_eq!(cut("a<b::operator->(x, y, z)", 20), "a<b::operator->(…)");
+        let name = "decltype(auto) std::__do_visit<A, B>(A&&, B const&) const [clone .cold]";
+        assert_eq!(cut(name, 45), "std::__do_visit<…>(…) const [clone .cold]");
+        assert_eq!(cut("bool std::operator< <int>(int, int)", 23), "std::operator< <…>(…)");
+        assert_eq!(cut("a::operator unsigned long() const", 20), "a::operato…g() const");
+        assert_eq!(cut("/usr/a b/file(1).c", 12), "/usr/a…(…).c");
     }
 
     #[test]

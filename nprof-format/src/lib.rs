@@ -8,7 +8,9 @@
 //! - [`tables`], [`profile`]: what the records mean together: walking a stack, expanding
 //!   inlined calls, sums per stack;
 //! - [`merge`]: several streams as one segment;
-//! - [`stage`]: how a program behaves as a stage of a pipe.
+//! - [`key`], [`filter`], [`time`]: what samples and calls are grouped and chosen by;
+//! - [`stage`], [`usage`], [`report`]: how a program behaves as a stage of a pipe, as a command,
+//!   and as a report.
 //!
 //! The specification is the manual page nprof-format(5).
 
@@ -17,10 +19,14 @@ pub mod error;
 pub mod escape;
 pub mod extras;
 mod facts;
+pub mod filter;
+pub mod key;
 pub mod kind;
 pub mod labels;
 pub mod layout;
 pub mod limits;
+pub mod live;
+pub mod machine;
 pub mod margin;
 pub mod merge;
 pub mod meta;
@@ -29,19 +35,22 @@ pub mod order;
 pub mod profile;
 pub mod reader;
 pub mod record;
+pub mod report;
 mod runs;
 pub mod shell;
 pub mod stage;
 pub mod summary;
 pub mod tables;
 mod text;
+pub mod time;
+pub mod usage;
 mod verdict;
 mod window;
 pub mod writer;
 
 pub use error::Error;
 pub use extras::{Extras, ExtrasBuilder};
-pub use meta::{End, Epoch, Event, Head, Ran, RunId, Step};
+pub use meta::{End, Epoch, Event, Head, Naming, Ran, RunId, Step};
 pub use reader::{Reader, Verdict};
 pub use record::*;
 pub use writer::{Spelling, Totals, Writer};

@@ -7,6 +7,7 @@ mod args;
 mod command {
     pub(crate) mod check;
     pub(crate) mod convert;
+    pub(crate) mod images;
     pub(crate) mod merge;
     pub(crate) mod stat;
     pub(crate) mod tasks;

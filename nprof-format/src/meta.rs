@@ -1,4 +1,4 @@
-//! The rare records: `@nprof`, `@step`, `@event`, `@epoch`, `@end`, `@run`, `@ran`.
+//! The rare records: `@nprof`, `@step`, `@event`, `@epoch`, `@end`, `@run`, `@ran`, `@naming`.
 //!
 //! Each is a list of `key=value` pairs, spelled the same in text and binary, so that
 //! strings(1) shows them and a key can be added by a minor version. A known key that is absent
@@ -186,6 +186,26 @@ meta! {
         version: Vec<u8>,
         /// Its command line, words quoted for the shell.
         command: Vec<u8>,
+    }
+
+    /// `@naming`: how many frames of an image were named, and why not the others.
+    Naming {
+        /// The image's path, or its name in brackets.
+        image: Vec<u8>,
+        /// The word of its kind.
+        kind: Vec<u8>,
+        /// Its build ID in hexadecimal digits.
+        build_id: Vec<u8>,
+        /// How many of the segment's frames in it have a name.
+        named: u64,
+        /// How many have none.
+        unnamed: u64,
+        /// What ended how: the words of their status and counts, such as `stripped 3, mismatch 1`.
+        why: Vec<u8>,
+        /// What stood in the way, for people.
+        reason: Vec<u8>,
+        /// What a user can do about it: a command where there is one.
+        next: Vec<u8>,
     }
 
     /// `@event`: what is counted, as it was opened.

@@ -8,6 +8,7 @@
 //! recording.
 
 use std::io::Read;
+use std::ops::Deref;
 
 use rustc_hash::FxHashMap;
 
@@ -16,8 +17,9 @@ use crate::extras::Extras;
 use crate::reader::{Reader, Verdict};
 use crate::record::*;
 use crate::runs::Runs;
-use crate::summary::{EventSummary, Run, Summary, Trouble};
+use crate::summary::{Run, Summary, Trouble};
 use crate::tables::{NameId, Tables};
+use crate::time::TimeSplit;
 
 /// What keeps samples apart beside run, event and stack.
 #[derive(Clone, Copy, Debug, Default)]
@@ -26,6 +28,25 @@ pub struct Split {
     pub task: bool,
     /// CPU.
     pub cpu: bool,
+    /// When it was taken.
+    pub time: TimeSplit,
+}
+
+/// What is known while sums are handed on. Its ids are looked up in the tables.
+#[derive(Clone, Copy, Debug)]
+pub struct Context<'a> {
+    /// What ids stand for.
+    pub tables: &'a Tables,
+    /// The runs and events that cells name by index. What is handed on is in its sums already.
+    pub summary: &'a Summary,
+}
+
+impl Deref for Context<'_> {
+    type Target = Tables;
+
+    fn deref(&self) -> &Tables {
+        self.tables
+    }
 }
 
 /// What the samples of one sum have in common. Ids are those of the epoch at hand.
@@ -41,6 +62,9 @@ pub struct Cell {
     pub comm: NameId,
     /// The CPU; [`NO_CPU`] unless [`Split::cpu`].
     pub cpu: u32,
+    /// The number of the time slice, 0 unless [`TimeSplit::slice`]; `None` for what lies outside
+    /// of [`TimeSplit::span`].
+    pub slice: Option<u64>,
     /// The stack's leaf.
     pub node: NodeId,
 }
@@ -60,6 +84,19 @@ impl Sum {
         self.samples = self.samples.saturating_add(other.samples);
         self.weight = self.weight.saturating_add(other.weight);
     }
+
+    /// What is left of a whole when this part of it is taken away.
+    pub fn rest_of(self, whole: Sum) -> Sum {
+        Sum {
+            samples: whole.samples.saturating_sub(self.samples),
+            weight: whole.weight.saturating_sub(self.weight),
+        }
+    }
+
+    /// Its share of a whole, per cent, by weight; 0 of nothing.
+    pub fn percent_of(self, whole: Sum) -> f64 {
+        if whole.weight == 0 { 0.0 } else { 100.0 * self.weight as f64 / whole.weight as f64 }
+    }
 }
 
 /// Sums are handed on when this many have gathered.
@@ -77,7 +114,7 @@ pub struct Profile {
     group_index: FxHashMap<Cell, usize>,
     /// The index into `groups` of the last sample's group, and what it was found by. Forgotten
     /// at every record that is no sample.
-    last: Option<(EventId, usize, TaskId, u32, usize)>,
+    last: Option<(EventId, usize, TaskId, u32, Option<u64>, usize)>,
     /// How many sums there are in all groups.
     cells: usize,
     /// Index into `summary.events` of each event of the epoch.
@@ -117,7 +154,7 @@ impl Profile {
         &mut self,
         name: &str,
         input: impl Read,
-        mut sink: impl FnMut(&Tables, &Cell, Sum),
+        mut sink: impl FnMut(&Context<'_>, &Cell, Sum),
     ) -> Result<(), Error> {
         let mut reader = Reader::new(input);
         self.begin(name);
@@ -142,7 +179,7 @@ impl Profile {
     }
 
     /// Takes in the stream's next record.
-    pub fn take(&mut self, record: &Record<'_>, sink: &mut impl FnMut(&Tables, &Cell, Sum)) {
+    pub fn take(&mut self, record: &Record<'_>, sink: &mut impl FnMut(&Context<'_>, &Cell, Sum)) {
         match record {
             Record::Sample(sample) => {
                 self.add(sample);
@@ -175,7 +212,11 @@ impl Profile {
     }
 
     /// Ends a stream, with what its reader has found.
-    pub fn end<R: Read>(&mut self, reader: &Reader<R>, sink: &mut impl FnMut(&Tables, &Cell, Sum)) {
+    pub fn end<R: Read>(
+        &mut self,
+        reader: &Reader<R>,
+        sink: &mut impl FnMut(&Context<'_>, &Cell, Sum),
+    ) {
         self.hand_on(sink);
         if reader.verdict() != Verdict::Complete {
             let name = self.summary.runs.last().map_or("", |run| &run.input);
@@ -203,6 +244,7 @@ impl Profile {
             Record::Head(head) => {
                 if let Some(run) = runs.last_mut() {
                     run.head = Some((**head).clone());
+                    run.start = head.time;
                 }
                 self.runs.begin(runs);
             }
@@ -238,14 +280,15 @@ impl Profile {
         let cpu = if self.split.cpu { sample.cpu } else { NO_CPU };
         let run = self.runs.of(sample, &self.tables, &mut self.summary.runs);
         self.run = run;
+        let slice = self.slice(sample.time);
         let group = match self.last {
-            Some((last_event, last_run, last_task, last_cpu, group))
-                if (last_event, last_run, last_task, last_cpu)
-                    == (sample.event, run, task, cpu) =>
+            Some((last_event, last_run, last_task, last_cpu, last_slice, group))
+                if (last_event, last_run, last_task, last_cpu, last_slice)
+                    == (sample.event, run, task, cpu, slice) =>
             {
                 group
             }
-            _ => self.find_group(sample.event, run, task, cpu),
+            _ => self.find_group(sample.event, run, task, cpu, slice),
         };
         let sums = &mut self.groups[group].sums;
         let before = sums.len();
@@ -254,11 +297,29 @@ impl Profile {
         self.cells += sums.len() - before;
     }
 
-    /// The index of the group of samples of an event, run, task and CPU; made if there is none.
-    fn find_group(&mut self, event: EventId, run: usize, task: TaskId, cpu: u32) -> usize {
+    /// The time slice of a sample of the run at hand.
+    fn slice(&mut self, time: u64) -> Option<u64> {
+        if self.split.time.is_none() {
+            return Some(0);
+        }
+        let run = &mut self.summary.runs[self.run];
+        let start = *run.start.get_or_insert(time);
+        self.split.time.slice_of(time.saturating_sub(start))
+    }
+
+    /// The index of the group of samples of an event, run, task, CPU and time slice; made if
+    /// there is none.
+    fn find_group(
+        &mut self,
+        event: EventId,
+        run: usize,
+        task: TaskId,
+        cpu: u32,
+        slice: Option<u64>,
+    ) -> usize {
         let comm = self.tables.task(task).map_or(NameId::default(), |task| task.comm);
-        let cell =
-            Cell { run, event: self.event_index(event), task, comm, cpu, node: NodeId::NONE };
+        let index = self.event_index(event);
+        let cell = Cell { run, event: index, task, comm, cpu, slice, node: NodeId::NONE };
         let group = match self.group_index.get(&cell) {
             Some(&group) => group,
             None => {
@@ -267,130 +328,40 @@ impl Profile {
                 self.groups.len() - 1
             }
         };
-        self.last = Some((event, run, task, cpu, group));
+        self.last = Some((event, run, task, cpu, slice, group));
         group
     }
 
     /// Hands the sums that have gathered to the report.
-    fn hand_on(&mut self, sink: &mut impl FnMut(&Tables, &Cell, Sum)) {
-        for group in self.groups.drain(..) {
-            let event: &mut EventSummary = &mut self.summary.events[group.cell.event];
-            let run: &mut Run = &mut self.summary.runs[group.cell.run];
+    fn hand_on(&mut self, sink: &mut impl FnMut(&Context<'_>, &Cell, Sum)) {
+        for group in std::mem::take(&mut self.groups) {
             for (node, sum) in group.sums {
-                run.samples = run.samples.saturating_add(sum.samples);
-                event.sum.add(sum);
-                let mark = self.tables.stack_mark(node);
-                if mark != Mark::None {
-                    let incomplete = event.incomplete.entry(mark).or_default();
-                    *incomplete = incomplete.saturating_add(sum.samples);
-                }
-                sink(&self.tables, &Cell { node, ..group.cell }, sum);
+                let cell = Cell { node, ..group.cell };
+                self.summary.count(&cell, sum, self.tables.stack_mark(node));
+                let context = Context { tables: &self.tables, summary: &self.summary };
+                sink(&context, &cell, sum);
             }
         }
         self.group_index.clear();
         self.last = None;
         self.cells = 0;
     }
+
+    /// What is known by now of a stream that is still being read: the summary, with the sums that
+    /// have not been handed on yet; `sink` gets these. Reading goes on as if nothing had been
+    /// asked.
+    pub fn so_far(&self, mut sink: impl FnMut(&Context<'_>, &Cell, Sum)) -> Summary {
+        let mut summary = Summary { live: true, ..self.summary.clone() };
+        for group in &self.groups {
+            for (&node, &sum) in &group.sums {
+                let cell = Cell { node, ..group.cell };
+                summary.count(&cell, sum, self.tables.stack_mark(node));
+                sink(&Context { tables: &self.tables, summary: &summary }, &cell, sum);
+            }
+        }
+        summary
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::labels::{CallKey, Labels};
-    use std::collections::BTreeMap;
-
-    const TWO_EPOCHS: &str = "\
-@nprof\t1.0\trun=0x1\tclock=monotonic\tcommand=./a
-@event\tid=1\tname=cpu-clock\tunit=ns
-I\t1\telf\t-\t/usr/bin/a
-T\t1\t5\t10\t10\t0\ta
-F\t1\t1\t0x10\tu
-F\t2\t1\t0x20\tu
-F\t3\t0\t0x0\tu,copy
-N\t1\t0\t1\t2
-N\t3\t0\t3\t2
-S\t6\t1\t1\t0\t2\t10\t1
-S\t7\t1\t1\t0\t2\t10\t1
-S\t8\t1\t1\t0\t3\t10\t1
-S\t8\t1\t1\t0\t4\t10\t1
-@epoch\tnumber=1
-@event\tid=2\tname=cpu-clock\tunit=ns
-I\t7\telf\t-\t/usr/bin/a
-F\t9\t7\t0x20\tu
-N\t1\t0\t9
-S\t9\t2\t0\t0\t1\t5\t2
-L\t9\t2\t0\t0\t3\tring
-@end\tsamples=5\trecords=19\tlost=3
-";
-
-    /// Samples and weight by the label of the leaf.
-    fn leaves(profile: &mut Profile, stream: &str) -> BTreeMap<String, (u64, u64)> {
-        let mut labels = Labels::new();
-        let mut leaves: BTreeMap<String, (u64, u64)> = BTreeMap::new();
-        profile
-            .read("x", stream.as_bytes(), |tables, cell, sum| {
-                let leaf = tables.stack_calls(cell.node).next();
-                let name = leaf.map_or(NameId::default(), |call| {
-                    labels.label(tables, call, CallKey::Function)
-                });
-                let name = String::from_utf8_lossy(labels.names.get(name)).into_owned();
-                let entry = leaves.entry(name).or_default();
-                entry.0 += sum.samples;
-                entry.1 += sum.weight;
-            })
-            .unwrap();
-        leaves
-    }
-
-    #[test]
-    fn sums_are_right_across_epochs_and_ids_that_change() {
-        let mut profile = Profile::new(Split::default());
-        let leaves = leaves(&mut profile, TWO_EPOCHS);
-        assert_eq!(leaves["a+0x20"], (5, 35));
-        assert_eq!(leaves["[truncated:copy]"], (1, 10));
-        let summary = &profile.summary;
-        assert!(summary.is_complete(), "{:?}", summary.troubles);
-        assert_eq!(summary.events.len(), 1);
-        assert_eq!(summary.events[0].sum, Sum { samples: 6, weight: 45 });
-        assert_eq!(summary.events[0].incomplete, BTreeMap::from([(Mark::Copy, 2)]));
-        assert_eq!(summary.events[0].lost_samples(), 3);
-        assert_eq!(summary.runs[0].samples, 6);
-    }
-
-    #[test]
-    fn streams_read_one_after_another_are_runs_of_one_profile() {
-        let mut profile = Profile::new(Split { task: true, cpu: true });
-        leaves(&mut profile, TWO_EPOCHS);
-        let twice = [TWO_EPOCHS, TWO_EPOCHS].concat();
-        leaves(&mut profile, &twice);
-        assert_eq!(profile.summary.runs.len(), 3);
-        assert_eq!(profile.summary.samples(), 18);
-    }
-
-    #[test]
-    fn counts_that_cannot_be_stop_at_the_largest_number() {
-        let sample = format!("S\t1\t1\t0\t0\t1\t{0}\t{0}\n", u64::MAX);
-        let lost = format!("L\t1\t1\t-\t0\t{}\tring\n", u64::MAX);
-        let stream = format!(
-            "@nprof\t1.0\trun=0x1\nF\t1\t0\t0x0\tu,copy\nN\t1\t0\t1\n{sample}{sample}{lost}{lost}"
-        );
-        let mut profile = Profile::new(Split::default());
-        profile.read("x", stream.repeat(2).as_bytes(), |_, _, _| {}).unwrap();
-        let summary = &profile.summary;
-        assert_eq!(summary.samples(), u64::MAX);
-        assert_eq!(summary.events[0].lost_samples(), u64::MAX);
-        assert_eq!(summary.events[0].incomplete_samples(), u64::MAX);
-        assert!(!summary.heading().is_empty());
-    }
-
-    #[test]
-    fn what_damage_took_is_told_and_not_guessed() {
-        let stream =
-            "@nprof\t1.0\trun=0x1\nN\t5\t4\t8\nS\t1\t3\t9\t0\t5\t7\t1\nS\t1\t3\t9\t0\t77\t7\t1\n";
-        let mut profile = Profile::new(Split { task: true, cpu: false });
-        let leaves = leaves(&mut profile, stream);
-        assert_eq!(leaves["[damaged]"], (2, 14));
-        assert_eq!(profile.summary.events[0].event.name, b"[damaged]");
-        assert_eq!(profile.summary.troubles[0].verdict, Verdict::Truncated);
-    }
-}
+mod tests;

@@ -12,7 +12,7 @@ mod words;
 
 use crate::extras::Extras;
 use crate::kind;
-use crate::meta::{End, Epoch, Event, Head, Ran, Step};
+use crate::meta::{End, Epoch, Event, Head, Naming, Ran, Step};
 pub use ids::*;
 pub use words::*;
 
@@ -53,6 +53,8 @@ pub enum Record<'a> {
     File(SourceFile<'a>),
     /// `Y`: what a frame is called, or why it has no name.
     Location(Location<'a>),
+    /// `@naming`: how naming the frames of an image went.
+    Naming(Box<Naming>),
     /// An optional record this version does not know.
     Unknown(Unknown<'a>),
 }
@@ -78,6 +80,7 @@ impl Record<'_> {
             Record::Function(_) => kind::FUNCTION,
             Record::File(_) => kind::FILE,
             Record::Location(_) => kind::LOCATION,
+            Record::Naming(_) => kind::NAMING,
             Record::Unknown(unknown) => unknown.kind,
         }
     }
@@ -263,7 +266,8 @@ pub struct Location<'a> {
     /// How the naming went.
     pub status: Status,
     /// Innermost first: every line but the last is an inlined call. Where there is no name,
-    /// empty, or one function called `image+0xoffset` after where it begins.
+    /// empty, or one function called `image+0xoffset` after where it begins, or
+    /// `before->behind+0xdistance` after the exports around it.
     pub lines: &'a [Line],
     /// Nothing yet.
     pub extras: Extras<'a>,

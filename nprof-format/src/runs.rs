@@ -49,6 +49,8 @@ impl Runs {
             None => push(runs),
         };
         runs[index].head = Some(head.clone());
+        // A merged segment's clock is the time of day.
+        runs[index].start = head.utc;
         self.by_id.insert(head.run, index);
     }
 

@@ -2,7 +2,7 @@
 
 use std::error::Error as StdError;
 use std::fs::File;
-use std::io::{self, IsTerminal, Read, Write};
+use std::io::{self, IsTerminal, Read, Seek, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
@@ -10,6 +10,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use rustix::termios::{Winsize, tcgetwinsize};
 use signal_hook::consts::SIGINT;
 use signal_hook::flag;
 
@@ -180,6 +181,8 @@ fn outlive_interrupt() {
 #[derive(Debug)]
 pub struct Output {
     file: File,
+    /// Whether the user named it, and so gave it to us alone.
+    named: bool,
 }
 
 impl Output {
@@ -188,15 +191,38 @@ impl Output {
         self.file.is_terminal()
     }
 
-    /// How many columns a terminal has: what COLUMNS says, or what the terminal itself says.
-    /// `None` for what is no terminal.
+    /// How many columns a terminal has: what COLUMNS says, or what the terminal itself says; 80
+    /// where both say 0, as on a serial line. `None` for what is no terminal.
     pub fn width(&self) -> Option<usize> {
+        self.extent("COLUMNS", |size| size.ws_col, 80)
+    }
+
+    /// How many lines a terminal has, likewise; 24 where nobody knows.
+    pub fn height(&self) -> Option<usize> {
+        self.extent("LINES", |size| size.ws_row, 24)
+    }
+
+    fn extent(&self, variable: &str, of: fn(Winsize) -> u16, usual: usize) -> Option<usize> {
         if !self.is_terminal() {
             return None;
         }
-        let told = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
-        let asked = || terminal_size::terminal_size_of(&self.file).map(|(width, _)| width.0.into());
-        told.filter(|&columns| columns > 0).or_else(asked)
+        let told = std::env::var(variable).ok().and_then(|number| number.parse().ok());
+        let asked = || tcgetwinsize(&self.file).ok().map(|size| usize::from(of(size)));
+        let known = |&extent: &usize| extent > 0;
+        Some(told.filter(known).or_else(|| asked().filter(known)).unwrap_or(usual))
+    }
+
+    /// Begins anew where something was written before: a file is emptied.
+    ///
+    /// # Errors
+    ///
+    /// What the system says.
+    pub fn rewind(&mut self) -> io::Result<()> {
+        if self.named && self.file.metadata()?.is_file() {
+            self.file.rewind()?;
+            self.file.set_len(0)?;
+        }
+        Ok(())
     }
 
     /// Refuses a terminal as the place for a binary stream.
@@ -226,11 +252,13 @@ impl Write for Output {
 /// [`Error::Open`].
 pub fn output(path: Option<&Path>) -> Result<Output, Error> {
     match path.filter(|path| path.as_os_str() != "-") {
-        None => Ok(Output { file: duplicate(io::stdout().as_fd(), "standard output")? }),
+        None => {
+            Ok(Output { file: duplicate(io::stdout().as_fd(), "standard output")?, named: false })
+        }
         Some(path) => {
             let name = path.display().to_string();
             let file = File::create(path).map_err(|source| Error::Open { name, source })?;
-            Ok(Output { file })
+            Ok(Output { file, named: true })
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::escape::escaped;
 use crate::meta::{End, Event, Head, Step};
-use crate::profile::Sum;
+use crate::profile::{Cell, Sum};
 use crate::reader::{Damage, Reader, Verdict};
 use crate::record::{Cause, Lost, Mark};
 
@@ -26,6 +26,9 @@ pub struct Run {
     pub end: Option<End>,
     /// How many observations were read.
     pub samples: u64,
+    /// When it began, on the clock of the samples; with its first sample where its head does not
+    /// tell. Known once somebody asked.
+    pub start: Option<u64>,
 }
 
 impl Run {
@@ -120,6 +123,8 @@ pub struct Summary {
     pub troubles: Vec<Trouble>,
     /// Whether any frame has been given a name, or a reason why it has none.
     pub symbolized: bool,
+    /// Whether there is more to come: the stream is still being read.
+    pub live: bool,
 }
 
 impl Summary {
@@ -139,6 +144,18 @@ impl Summary {
     /// The index in `events` of the event whose record was lost to damage.
     pub(crate) fn undefined_event(&mut self) -> usize {
         self.event(&Event { name: b"[damaged]".to_vec(), ..Event::default() })
+    }
+
+    /// Counts what fell on a cell whose stack has this mark.
+    pub(crate) fn count(&mut self, cell: &Cell, sum: Sum, mark: Mark) {
+        let run = &mut self.runs[cell.run];
+        run.samples = run.samples.saturating_add(sum.samples);
+        let event = &mut self.events[cell.event];
+        event.sum.add(sum);
+        if mark != Mark::None {
+            let incomplete = event.incomplete.entry(mark).or_default();
+            *incomplete = incomplete.saturating_add(sum.samples);
+        }
     }
 
     pub(crate) fn note_lost(&mut self, event: usize, lost: &Lost<'_>) {
@@ -161,13 +178,16 @@ impl Summary {
     /// The heading of a report for people: facts, one a line, safe for a terminal.
     pub fn heading(&self) -> Vec<String> {
         let mut lines = Vec::new();
-        for run in &self.runs {
-            lines.extend(run_lines(run));
+        for (i, run) in self.runs.iter().enumerate() {
+            let number = if self.runs.len() > 1 { format!(" {}", i + 1) } else { String::new() };
+            lines.extend(run_lines(run, &number));
         }
         for event in self.events.iter().filter(|event| event.sum.samples > 0) {
             lines.extend(event_lines(event));
         }
-        if self.samples() == 0 && self.is_complete() {
+        if self.live {
+            lines.push("so far:  the stream is still being written".to_owned());
+        } else if self.samples() == 0 && self.is_complete() {
             lines.push("no samples: run it for longer, or sample more often (-F)".to_owned());
         }
         lines.extend(self.troubles.iter().map(|trouble| format!("incomplete input: {trouble}")));
@@ -175,7 +195,8 @@ impl Summary {
     }
 }
 
-fn run_lines(run: &Run) -> Vec<String> {
+/// What ran, and how. `number` tells it from the others, as `--by run` does.
+fn run_lines(run: &Run, number: &str) -> Vec<String> {
     let Some(head) = &run.head else {
         return vec![format!("{}: its head is lost", escaped(run.input.as_bytes()))];
     };
@@ -195,7 +216,7 @@ fn run_lines(run: &Run) -> Vec<String> {
     if !head.host.is_empty() {
         facts.push(format!("on {}", escaped(&head.host)));
     }
-    let mut lines = vec![format!("command: {}", escaped(&head.command))];
+    let mut lines = vec![format!("command{number}: {}", escaped(&head.command))];
     if !facts.is_empty() {
         lines.push(format!("ran:     {}", facts.join(", ")));
     }

@@ -154,6 +154,7 @@ impl Tables {
             }
             Record::Location(location) => self.apply_location(location),
             Record::Step(_)
+            | Record::Naming(_)
             | Record::End(_)
             | Record::Run(_)
             | Record::Ran(_)

@@ -81,6 +81,9 @@ pub(crate) fn push_line(out: &mut Vec<u8>, record: &Record<'_>) {
         Record::Step(step) => {
             line.word("@step").pairs(|out| step.spell(out));
         }
+        Record::Naming(naming) => {
+            line.word("@naming").pairs(|out| naming.spell(out));
+        }
         Record::Event(event) => {
             line.word("@event").pairs(|out| event.spell(out));
         }

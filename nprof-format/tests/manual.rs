@@ -3,7 +3,7 @@
 
 use nprof_format::kind::KINDS;
 use nprof_format::{
-    Cause, ChangeKind, End, Epoch, Event, Head, ImageKind, Mark, Status, Step, limits,
+    Cause, ChangeKind, End, Epoch, Event, Head, ImageKind, Mark, Naming, Status, Step, limits,
 };
 
 const PAGE: &str = include_str!("../../man/nprof-format.5");
@@ -91,6 +91,7 @@ fn the_rare_records_have_their_keys_in_order() {
     has_keys("@epoch", Epoch::KEYS);
     has_keys("@end", End::KEYS);
     has_keys("@step", Step::KEYS);
+    has_keys("@naming", Naming::KEYS);
 }
 
 #[test]

@@ -269,7 +269,7 @@ fn recorded(run: u64, samples: &[Recorded]) -> Vec<u8> {
 /// A report: sums by all there is to tell samples apart, and what its heading is made of.
 #[allow(clippy::unwrap_used)]
 fn report(streams: &[&[u8]]) -> (BTreeMap<String, (u64, u64)>, Vec<String>) {
-    let mut profile = Profile::new(Split { task: true, cpu: true });
+    let mut profile = Profile::new(Split { task: true, cpu: true, ..Split::default() });
     let mut labels = Labels::new();
     let mut sums: BTreeMap<String, (u64, u64)> = BTreeMap::new();
     for stream in streams {

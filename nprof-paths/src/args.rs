@@ -1,15 +1,19 @@
 //! The command line of nprof-paths.
 
-use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 use clap::error::ErrorKind;
-use clap::{CommandFactory, Parser, ValueEnum};
+use clap::{ArgMatches, CommandFactory, Parser, ValueEnum};
+use nprof_format::report::{Choice, Options};
+use nprof_format::usage;
+
+use crate::refine::{Kind, Pattern, Refinement};
 
 /// Says how the programs of a recording got where they were.
 ///
 /// 100 % is all samples of the event. Frames of one function count as one, whatever address
 /// they were called from; functions of the same name in different images are different.
-#[derive(Debug, Parser)]
+#[derive(Clone, Debug, Parser)]
 #[command(name = "nprof-paths", version)]
 pub(crate) struct Args {
     /// What to show
@@ -21,24 +25,24 @@ pub(crate) struct Args {
     /// Only this event [default: all; the first one in folded and flamegraph]
     #[arg(long, value_name = "NAME")]
     pub(crate) event: Option<String>,
-    /// Drop paths, fold subtrees, of N or fewer samples
-    #[arg(long, value_name = "N")]
-    pub(crate) limit: Option<u64>,
-    /// Drop paths, fold subtrees, below P per cent [default: 1 in a table of --view tree, else 0]
-    #[arg(long, value_name = "P", value_parser = percent)]
-    pub(crate) min_percent: Option<f64>,
-    /// Print at most N paths of each event, 0 for all [default: 20 in a table, else all]
-    #[arg(short = 'n', long, value_name = "N")]
-    pub(crate) paths: Option<usize>,
-    /// Exit with status 0 even if a stream is truncated or damaged
+    /// Only paths with such a call; they begin with it. PATH is REGEX[;REGEX]..., callers first,
+    /// `...` for any calls [repeatable, each works on what the one before left]
+    #[arg(long, value_name = "PATH")]
+    focus: Vec<Pattern>,
+    /// Only paths with such a call [repeatable]
+    #[arg(long, value_name = "PATH")]
+    through: Vec<Pattern>,
+    /// End paths at such a call: what it calls is its own [repeatable]
+    #[arg(long, value_name = "PATH")]
+    until: Vec<Pattern>,
+    /// Leaf first, in folded and flamegraph
     #[arg(long)]
-    pub(crate) partial_ok: bool,
-    /// Write to this file instead of standard output
-    #[arg(short, long, value_name = "FILE")]
-    pub(crate) output: Option<PathBuf>,
-    /// Streams to read, merged into one report; `-` or none is standard input
-    #[arg(value_name = "FILE")]
-    pub(crate) files: Vec<PathBuf>,
+    pub(crate) reverse: bool,
+    #[command(flatten)]
+    pub(crate) options: Options,
+    /// What `--focus`, `--through` and `--until` ask for, in the order they were given.
+    #[arg(skip)]
+    pub(crate) refinements: Vec<Refinement>,
 }
 
 /// What is shown.
@@ -48,6 +52,22 @@ pub(crate) enum View {
     Paths,
     /// The call tree from the roots down
     Tree,
+    /// The call tree from where the samples are up to the roots
+    Callers,
+    /// Each function with its callers above and what it calls below
+    Graph,
+}
+
+impl View {
+    /// As the user names it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            View::Paths => "paths",
+            View::Tree => "tree",
+            View::Callers => "callers",
+            View::Graph => "graph",
+        }
+    }
 }
 
 /// How it is printed.
@@ -59,7 +79,7 @@ pub(crate) enum Format {
     Folded,
     /// A flame graph, SVG
     Flamegraph,
-    /// A path or node a line, fields separated by tabs, after a line of column names
+    /// A path, node or edge a line, fields separated by tabs, after a line of column names
     Tsv,
     /// As tsv, in CSV (RFC 4180)
     Csv,
@@ -68,81 +88,83 @@ pub(crate) enum Format {
 }
 
 impl Format {
-    /// Whether paths begin with the command.
-    pub(crate) fn has_commands(self) -> bool {
-        self.has_one_event()
-    }
-
-    /// Whether it has room for one event only.
-    pub(crate) fn has_one_event(self) -> bool {
+    /// Whether it is a picture of stacks: paths begin with the command, and there is room for one
+    /// event only.
+    pub(crate) fn is_folded(self) -> bool {
         matches!(self, Format::Folded | Format::Flamegraph)
-    }
-}
-
-/// What is printed of all there is.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Choice {
-    /// What has this many samples or fewer is left out.
-    pub(crate) limit: Option<u64>,
-    /// What has a smaller share is left out.
-    pub(crate) min_percent: f64,
-    /// No more paths than this are printed of an event.
-    pub(crate) paths: Option<usize>,
-}
-
-impl Choice {
-    /// The options that leave something out, as the user would spell them.
-    pub(crate) fn why(&self) -> String {
-        let limit = self.limit.map(|limit| format!("--limit {limit}"));
-        let least = (self.min_percent > 0.0).then(|| format!("--min-percent {}", self.min_percent));
-        limit.into_iter().chain(least).collect::<Vec<_>>().join(" ")
     }
 }
 
 /// How many paths of an event a table has when nothing is asked.
 const TABLE_PATHS: usize = 20;
 
-/// The smallest share of a node in a table of the tree when nothing is asked.
+/// How many functions a table of the graph has of an event when nothing is asked.
+const TABLE_FUNCTIONS: usize = 30;
+
+/// The smallest share in a table of a tree or graph when nothing is asked.
 const TREE_PERCENT: f64 = 1.0;
 
 impl Args {
-    /// What the user asked for; ends the program when it makes no sense.
-    pub(crate) fn get() -> Self {
-        let args = Self::parse();
-        if args.has_tree() && args.paths.is_some() {
-            let what = "-n counts paths and --view tree has none: use --min-percent";
-            Self::command().error(ErrorKind::ArgumentConflict, what).exit();
+    /// What the user asked for.
+    ///
+    /// # Errors
+    ///
+    /// How the program ends when that is no report, or makes no sense.
+    pub(crate) fn get(tool: &str) -> Result<Self, ExitCode> {
+        let (mut args, matches) = usage::arguments_and_matches::<Self>(tool)?;
+        let conflict = |what| {
+            let error = Self::command().error(ErrorKind::ArgumentConflict, what);
+            Err(usage::end(tool, &error))
+        };
+        if args.has_tree() && args.options.rows().is_some() {
+            return conflict("-n: a tree has no rows to count: use --min-percent");
         }
-        args
+        if args.reverse && !args.format.is_folded() {
+            return conflict("--reverse: is for folded and flamegraph: use --view callers");
+        }
+        args.refinements = in_order(&args, &matches);
+        Ok(args)
     }
 
-    /// Whether the tree is to be shown.
-    pub(crate) fn has_tree(&self) -> bool {
-        self.view == View::Tree && !self.format.has_one_event()
+    /// What is to be shown.
+    pub(crate) fn view(&self) -> View {
+        if self.format.is_folded() { View::Paths } else { self.view }
     }
 
-    /// The streams to read; `None` is standard input.
-    pub(crate) fn operands(&self) -> Vec<Option<&Path>> {
-        match &self.files[..] {
-            [] => vec![None],
-            files => files.iter().map(|file| Some(file.as_path())).collect(),
-        }
+    /// Whether a tree is to be shown.
+    fn has_tree(&self) -> bool {
+        matches!(self.view(), View::Tree | View::Callers)
     }
 
     /// What to print.
     pub(crate) fn choice(&self) -> Choice {
-        let table = self.format == Format::Table;
-        let usual_paths = if table { TABLE_PATHS } else { 0 };
-        let usual_percent = if table && self.has_tree() { TREE_PERCENT } else { 0.0 };
-        Choice {
-            limit: self.limit,
-            min_percent: self.min_percent.unwrap_or(usual_percent),
-            paths: Some(self.paths.unwrap_or(usual_paths)).filter(|&paths| paths > 0),
-        }
+        let usual = match (self.format, self.view()) {
+            (Format::Table, View::Paths) => (0.0, TABLE_PATHS),
+            (Format::Table, View::Graph) => (TREE_PERCENT, TABLE_FUNCTIONS),
+            (Format::Table, View::Tree | View::Callers) => (TREE_PERCENT, 0),
+            _ => (0.0, 0),
+        };
+        self.options.choice(usual.0, usual.1)
+    }
+
+    /// Everything by which samples do not count, as the user spelled it.
+    pub(crate) fn rules(&self) -> Vec<String> {
+        let mut rules = self.options.sample_rules();
+        rules.extend(self.options.filter().spelled(true));
+        rules.extend(self.refinements.iter().map(Refinement::spelled));
+        rules
     }
 }
 
-fn percent(text: &str) -> Result<f64, String> {
-    let percent = text.parse().ok().filter(|percent| (0.0..=100.0).contains(percent));
-    percent.ok_or_else(|| "expected a number from 0 to 100".to_owned())
+/// The refinements in the order of the command line.
+fn in_order(args: &Args, matches: &ArgMatches) -> Vec<Refinement> {
+    let mut all = Vec::new();
+    let kinds =
+        [(Kind::Focus, &args.focus), (Kind::Through, &args.through), (Kind::Until, &args.until)];
+    for (kind, patterns) in kinds {
+        let places = matches.indices_of(kind.option()).into_iter().flatten();
+        all.extend(places.zip(patterns).map(|(place, pattern)| (place, kind, pattern.clone())));
+    }
+    all.sort_by_key(|(place, ..)| *place);
+    all.into_iter().map(|(_, kind, pattern)| Refinement { kind, pattern }).collect()
 }

@@ -8,31 +8,36 @@
 use std::collections::BTreeMap;
 
 use crate::select::Section;
-use crate::tree::Tree;
+use crate::tree::{At, Tree};
 
-/// The lines, sorted. Paths that differ in images only are one.
-pub(crate) fn print(tree: &Tree, sections: &[Section]) -> String {
+/// The lines, sorted. Paths that differ in images only are one. Reversed, the leaf comes first and
+/// the command last.
+pub(crate) fn print(tree: &Tree, sections: &[Section], reverse: bool) -> String {
     let mut counts: BTreeMap<String, u64> = BTreeMap::new();
     for &leaf in sections.iter().flat_map(|section| &section.paths) {
-        *counts.entry(stack(tree, leaf)).or_default() += tree.nodes[leaf].own.samples;
+        *counts.entry(stack(tree, leaf, reverse)).or_default() += tree.nodes[leaf].own.samples;
     }
     let mut out = String::new();
-    for (stack, samples) in counts.into_iter().filter(|&(_, samples)| samples > 0) {
+    for (stack, samples) in counts {
         out.push_str(&format!("{stack} {samples}\n"));
     }
     out
 }
 
-/// A path, root first, joined by `;`. The top's name comes first where it has one.
-pub(crate) fn stack(tree: &Tree, leaf: usize) -> String {
-    let mut nodes: Vec<usize> =
+/// A path, root first or reversed, joined by `;`. The top's name is at the root's end, where it has
+/// one.
+pub(crate) fn stack(tree: &Tree, leaf: At, reverse: bool) -> String {
+    let mut nodes: Vec<At> =
         std::iter::successors(Some(leaf), |&node| tree.nodes[node].parent).collect();
     if nodes.last().is_some_and(|&top| tree.function(top).name.is_empty()) {
         nodes.pop();
     }
+    if !reverse {
+        nodes.reverse();
+    }
     let mut out = String::new();
-    for &node in nodes.iter().rev() {
-        if !out.is_empty() {
+    for (i, &node) in nodes.iter().enumerate() {
+        if i > 0 {
             out.push(';');
         }
         out.push_str(&tree.function(node).name.replace(';', "\\x3b"));

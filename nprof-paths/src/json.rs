@@ -1,70 +1,65 @@
-//! Paths and trees as one JSON object: what the heading of a table says, and the paths or
-//! nodes, one a line. A tree is a list of nodes that name their parents, for trees are deeper
-//! than readers of nested JSON allow.
+//! Paths, trees and graphs as one JSON object: what the heading of a table says, and the paths,
+//! nodes or functions, one a line. A tree is a list of nodes that name their parents, for trees are
+//! deeper than readers of nested JSON allow.
 
-use anyhow::Context;
-use nprof_format::escape::escaped;
-use nprof_format::margin::Confidence;
+use std::io;
+
+use nprof_format::machine;
 use nprof_format::profile::Sum;
-use nprof_format::summary::Summary;
 use serde_json::{Map, Value, json};
 
-use crate::args::Choice;
+use crate::cycles::Vertex;
+use crate::graph::{Chosen, Edge, Passing};
 use crate::outline::{Kept, kept};
-use crate::select::{Section, percent};
-use crate::tree::Tree;
+use crate::select::{Section, Shown};
+use crate::tree::At;
+use crate::view::Input;
 
-/// `tool`, `view`, the facts of the streams, `hidden_paths`, `paths`.
-pub(crate) fn paths(
-    tree: &Tree,
-    sections: &[Section],
-    summary: &Summary,
-) -> anyhow::Result<Vec<u8>> {
-    let hidden: usize = sections.iter().map(|s| s.dropped.paths + s.more.paths).sum();
+/// `paths` of all events.
+pub(crate) fn paths(input: &Input<'_>, sections: &[Section]) -> io::Result<Vec<u8>> {
+    let hidden: usize = sections.iter().map(|s| s.dropped.count + s.more.count).sum();
     let rows = sections.iter().flat_map(|section| {
-        let event = &summary.events[section.event];
-        section.paths.iter().map(move |&leaf| {
-            let own = tree.nodes[leaf].own;
-            let margin = Confidence::default().margin(own.samples, event.sum.samples);
-            let mut stack: Vec<_> = tree.stack(leaf).map(|node| tree.function(node)).collect();
-            stack.reverse();
-            json!({
-                "event": escaped(&event.event.name),
-                "samples": own.samples,
-                "weight": own.weight,
-                "percent": percent(own, event.sum),
-                "margin": 100.0 * margin,
-                "path": stack.iter().map(|function| &function.name[..]).collect::<Vec<_>>(),
-                "images": stack.iter().map(|function| &function.image[..]).collect::<Vec<_>>(),
-                "lines": lines(tree, leaf),
-            })
-        })
+        let of = |&leaf: &At| path(input, &section.shown, leaf);
+        section.paths.iter().map(of)
     });
-    object(summary, "paths", hidden, rows)
+    object(input, "paths", hidden, rows)
 }
 
-fn lines(tree: &Tree, leaf: usize) -> Vec<Value> {
+fn path(input: &Input<'_>, shown: &Shown, leaf: At) -> Value {
+    let tree = input.tree;
+    let own = tree.nodes[leaf].own;
+    let margin = input.args.options.confidence().margin(own.samples, shown.whole.samples);
+    let mut stack: Vec<_> = tree.stack(leaf).map(|node| tree.function(node)).collect();
+    stack.reverse();
+    json!({
+        "event": input.event_name(shown),
+        "samples": own.samples,
+        "weight": own.weight,
+        "percent": own.percent_of(shown.whole),
+        "margin": 100.0 * margin,
+        "path": stack.iter().map(|function| &function.name[..]).collect::<Vec<_>>(),
+        "images": stack.iter().map(|function| &function.image[..]).collect::<Vec<_>>(),
+        "lines": lines(input, leaf),
+    })
+}
+
+fn lines(input: &Input<'_>, leaf: At) -> Vec<Value> {
     let line = |(line, sum): &(String, Sum)| json!({ "line": line, "samples": sum.samples, "weight": sum.weight });
-    tree.lines.get(&leaf).into_iter().flatten().map(line).collect()
+    input.tree.lines.get(&leaf).into_iter().flatten().map(line).collect()
 }
 
-/// `tool`, `view`, the facts of the streams, `hidden_nodes`, `nodes`.
-pub(crate) fn tree(
-    tree: &Tree,
-    events: &[usize],
-    summary: &Summary,
-    choice: &Choice,
-) -> anyhow::Result<Vec<u8>> {
-    let whole = |event: usize| summary.events[event].sum;
-    let keep = |&event: &usize| (event, kept(tree, event, whole(event), choice));
-    let kept: Vec<(usize, Vec<Kept>)> = events.iter().map(keep).collect();
-    let all: usize = events.iter().map(|&event| tree.in_order(event).len()).sum();
+/// `nodes` of all events.
+pub(crate) fn tree(input: &Input<'_>) -> io::Result<Vec<u8>> {
+    let choice = input.args.choice();
+    let keep = |shown: &Shown| (*shown, kept(input.tree, shown, &choice));
+    let kept: Vec<(Shown, Vec<Kept>)> = input.shown.iter().map(keep).collect();
+    let all: usize = input.shown.iter().map(|shown| input.tree.in_order(shown.event).len()).sum();
     let hidden = all - kept.iter().map(|(_, nodes)| nodes.len()).sum::<usize>();
-    let rows = kept.iter().flat_map(|(event, nodes)| {
-        let name = escaped(&summary.events[*event].event.name);
+    let rows = kept.iter().flat_map(|(shown, nodes)| {
+        let name = input.event_name(shown);
         nodes.iter().map(move |kept| {
-            let node = &tree.nodes[kept.node];
-            let function = tree.function(kept.node);
+            let node = &input.tree.nodes[kept.node];
+            let function = input.tree.function(kept.node);
             json!({
                 "event": name,
                 "node": kept.number,
@@ -74,38 +69,93 @@ pub(crate) fn tree(
                 "total_samples": node.total.samples,
                 "self": node.own.weight,
                 "total": node.total.weight,
-                "self_percent": percent(node.own, whole(*event)),
-                "total_percent": percent(node.total, whole(*event)),
+                "self_percent": node.own.percent_of(shown.whole),
+                "total_percent": node.total.percent_of(shown.whole),
                 "function": function.name,
                 "image": function.image,
             })
         })
     });
-    object(summary, "nodes", hidden, rows)
+    object(input, "nodes", hidden, rows)
+}
+
+/// `functions` of all events.
+pub(crate) fn graph(input: &Input<'_>, graphs: &[Chosen]) -> io::Result<Vec<u8>> {
+    let hidden: usize = graphs.iter().map(|chosen| chosen.dropped.count + chosen.more.count).sum();
+    let rows = graphs
+        .iter()
+        .flat_map(|chosen| (0..chosen.count).map(move |entry| function(input, chosen, entry)));
+    object(input, "functions", hidden, rows)
+}
+
+fn function(input: &Input<'_>, chosen: &Chosen, at: usize) -> Value {
+    let entry = &chosen.graph.entries[at];
+    let functions = &input.tree.functions;
+    let mut value = vertex(input, chosen, at, &entry.passing);
+    value.insert("event".to_owned(), input.event_name(&chosen.shown).into());
+    let member = |&(member, own): &(usize, Sum)| {
+        let function = &functions[member];
+        json!({
+            "function": function.name,
+            "image": function.image,
+            "self_samples": own.samples,
+            "self": own.weight,
+            "self_percent": own.percent_of(chosen.shown.whole),
+        })
+    };
+    let cycle = match entry.vertex {
+        Vertex::Function(_) => Value::Null,
+        Vertex::Cycle(_) => entry.members.iter().map(member).collect(),
+    };
+    value.insert("cycle".to_owned(), cycle);
+    let edge = |edge: &Edge| Value::Object(vertex(input, chosen, edge.other, &edge.passing));
+    value.insert("callers".to_owned(), entry.callers.iter().map(edge).collect());
+    value.insert("callees".to_owned(), entry.callees.iter().map(edge).collect());
+    Value::Object(value)
+}
+
+fn vertex(input: &Input<'_>, chosen: &Chosen, at: usize, passing: &Passing) -> Map<String, Value> {
+    let whole = chosen.shown.whole;
+    let functions = &input.tree.functions;
+    let members = [
+        ("index", (at + 1).into()),
+        ("function", chosen.graph.name(at, functions).into()),
+        ("image", chosen.graph.image(at, functions).into()),
+        ("self_samples", passing.own.samples.into()),
+        ("total_samples", passing.total.samples.into()),
+        ("self", passing.own.weight.into()),
+        ("total", passing.total.weight.into()),
+        ("self_percent", passing.own.percent_of(whole).into()),
+        ("total_percent", passing.total.percent_of(whole).into()),
+        ("paths", passing.paths.into()),
+    ];
+    members.map(|(name, value): (&str, Value)| (name.to_owned(), value)).into_iter().collect()
 }
 
 fn object(
-    summary: &Summary,
+    input: &Input<'_>,
     what: &str,
     hidden: usize,
     rows: impl Iterator<Item = Value>,
-) -> anyhow::Result<Vec<u8>> {
+) -> io::Result<Vec<u8>> {
+    let args = input.args;
     let mut object = Map::new();
     object.insert("tool".to_owned(), crate::TOOL.into());
-    object.insert("view".to_owned(), if what == "nodes" { "tree" } else { "paths" }.into());
-    object.extend(summary.facts());
+    object.insert("view".to_owned(), args.view().name().into());
+    object.insert("confidence".to_owned(), args.options.confidence().percent().into());
+    object.extend(input.summary.facts());
+    object.insert("filters".to_owned(), args.rules().into());
+    object.insert("rebase".to_owned(), args.options.rebase.into());
+    let whole = |shown: &Shown| {
+        let all = input.summary.events[shown.event].sum;
+        json!({
+            "event": input.event_name(shown),
+            "samples": shown.whole.samples,
+            "weight": shown.whole.weight,
+            "uncounted_samples": shown.counted.rest_of(all).samples,
+        })
+    };
+    object.insert("wholes".to_owned(), input.shown.iter().map(whole).collect());
     object.insert(format!("hidden_{what}"), hidden.into());
-    let mut out = serde_json::to_vec(&object).context("writing JSON")?;
-    // The rows go into the object as its last member; written one by one, they need not all
-    // be held as values.
-    out.pop();
-    out.extend_from_slice(format!(",\"{what}\":[").as_bytes());
-    let mut separator = "\n";
-    for row in rows {
-        out.extend_from_slice(separator.as_bytes());
-        serde_json::to_writer(&mut out, &row).context("writing JSON")?;
-        separator = ",\n";
-    }
-    out.extend_from_slice(b"\n]}\n");
-    Ok(out)
+    machine::json(&object, what, rows)
 }

@@ -1,28 +1,33 @@
 //! nprof-paths: how the programs of a recording got where they were. Reads streams, writes call
-//! paths, call trees, folded stacks or a flame graph.
+//! paths, call trees, call graphs, folded stacks or a flame graph.
 //!
 //!     nprof-record -o - -- ./prog | nprof-symbolize | nprof-paths --view tree
 
 mod args;
 mod builder;
+mod cycles;
+mod entries;
 mod flamegraph;
 mod folded;
+mod graph;
+mod invert;
 mod json;
 mod outline;
 mod paths;
+mod refine;
+mod repeats;
 mod select;
 mod separated;
 #[cfg(test)]
-mod test_stream;
+mod tests;
 mod tree;
 mod view;
 
-use std::io::Write;
 use std::process::ExitCode;
 
-use anyhow::Context;
-use nprof_format::profile::Profile;
-use nprof_format::stage::{self, Outcome};
+use nprof_format::profile::{Cell, Context, Split, Sum};
+use nprof_format::report::{self, Failure, Report};
+use nprof_format::summary::Summary;
 
 use args::Args;
 use builder::Builder;
@@ -31,33 +36,39 @@ use builder::Builder;
 const TOOL: &str = "nprof-paths";
 
 fn main() -> ExitCode {
-    let args = Args::get();
-    stage::run(TOOL, || run(&args))
+    let args = match Args::get(TOOL) {
+        Ok(args) => args,
+        Err(end) => return end,
+    };
+    let builder = Builder::new(args.format.is_folded(), args.options.filter());
+    report::run(TOOL, &args.options, Printed { builder, args: &args })
 }
 
-fn run(args: &Args) -> anyhow::Result<Outcome> {
-    let mut builder = Builder::new(args.format.has_commands());
-    let mut profile = Profile::new(builder.split());
-    for operand in args.operands() {
-        let input = stage::open(operand)?;
-        let name = input.name().to_owned();
-        let sink = |tables: &_, cell: &_, sum| builder.add(tables, cell, sum);
-        profile.read(&name, input, sink).with_context(|| name.clone())?;
+/// The paths, and how they are to be printed.
+#[derive(Clone)]
+struct Printed<'a> {
+    builder: Builder,
+    args: &'a Args,
+}
+
+impl Report for Printed<'_> {
+    fn split(&self) -> Split {
+        self.builder.split()
     }
-    let summary = &profile.summary;
-    let events = select::events(summary, args.event.as_deref(), args.format.has_one_event())?;
-    let mut output = stage::output(args.output.as_deref())?;
-    let report = view::report(&builder.finish(), &events.chosen, summary, args, output.width())?;
-    output.write_all(&report).context("writing the report")?;
-    for trouble in &summary.troubles {
-        stage::warn(TOOL, &trouble.to_string());
+
+    fn add(&mut self, context: &Context<'_>, cell: &Cell, sum: Sum) {
+        self.builder.add(context, cell, sum);
     }
-    if !summary.symbolized && summary.samples() > 0 {
-        stage::warn(TOOL, "frames have no names yet: pipe the stream through nprof-symbolize");
+
+    fn print(&self, summary: &Summary, width: Option<usize>) -> Result<Vec<u8>, Failure> {
+        let tree = self.builder.finish();
+        let tree = refine::refine(&tree, &self.args.refinements).unwrap_or(tree);
+        let events = select::events(summary, self.args)?;
+        let shown = select::shown(&tree, &events, summary, self.args);
+        view::report(&view::Input { tree: &tree, shown: &shown, summary, args: self.args, width })
     }
-    if let Some(note) = events.note {
-        stage::warn(TOOL, &note);
+
+    fn notes(&self, summary: &Summary) -> Vec<String> {
+        select::note(summary, self.args).into_iter().collect()
     }
-    let whole = summary.is_complete() || args.partial_ok;
-    Ok(if whole { Outcome::Done } else { Outcome::Incomplete })
 }

@@ -1,16 +1,15 @@
 //! The path profile for people: every distinct call path with its share, leaf first as in a
 //! backtrace, and under the leaf the lines that were hit in it.
 
-use nprof_format::escape::escaped;
 use nprof_format::layout::{Scale, cut};
 use nprof_format::margin::Confidence;
-use nprof_format::summary::{EventSummary, Summary};
+use nprof_format::report::Choice;
 use unicode_width::UnicodeWidthStr;
 
-use crate::args::Choice;
-use crate::select::{Hidden, Section, percent};
-use crate::tree::Tree;
-use crate::view::heading;
+use crate::repeats::blocks;
+use crate::select::{Hidden, Section, Shown};
+use crate::tree::{At, Tree};
+use crate::view::Input;
 
 /// How many lines of a leaf are printed when there are many.
 const LINES: usize = 8;
@@ -18,71 +17,70 @@ const LINES: usize = 8;
 /// How far functions stand from the margin.
 const INDENT: usize = 4;
 
-/// The whole report. `width` is the terminal's, if it goes to one.
-pub(crate) fn print(
-    tree: &Tree,
-    sections: &[Section],
-    summary: &Summary,
-    choice: &Choice,
-    width: Option<usize>,
-) -> Vec<u8> {
-    let legend = "100 % is all samples of the event; ± is the margin of error at 95 % confidence;\n\
-                  a path is printed leaf first, with the samples on each line of the leaf";
-    let mut out = heading(summary, legend);
+/// The whole report.
+pub(crate) fn print(input: &Input<'_>, sections: &[Section]) -> Vec<u8> {
+    let confidence = input.args.options.confidence();
+    let legend = format!(
+        "± is the margin of error at {} % confidence;\n\
+         a path is printed leaf first, with the samples on each line of the leaf",
+        confidence.percent()
+    );
+    let mut out = input.heading(&legend);
     for section in sections {
-        let event = &summary.events[section.event];
+        let event = &input.summary.events[section.shown.event];
         if sections.len() > 1 {
-            out.push_str(&format!("\n{}:\n", escaped(&event.event.name)));
+            out.push_str(&input.title(&section.shown));
         }
-        let printer = Printer { tree, event, scale: Scale::of(event), width };
+        let (tree, shown, width) = (input.tree, section.shown, input.width);
+        let printer = Printer { tree, shown, scale: Scale::of(event), confidence, width };
         for &leaf in &section.paths {
             printer.path(&mut out, leaf);
         }
-        out.push_str(&footer(section, event, choice));
+        out.push_str(&footer(section, &input.args.choice()));
     }
     out.into_bytes()
 }
 
 struct Printer<'a> {
     tree: &'a Tree,
-    event: &'a EventSummary,
+    shown: Shown,
     scale: Scale,
+    confidence: Confidence,
     width: Option<usize>,
 }
 
 impl Printer<'_> {
-    fn path(&self, out: &mut String, leaf: usize) {
+    fn path(&self, out: &mut String, leaf: At) {
         let own = self.tree.nodes[leaf].own;
-        let margin = Confidence::default().margin(own.samples, self.event.sum.samples);
+        let margin = self.confidence.margin(own.samples, self.shown.whole.samples);
         out.push_str(&format!(
             "\n{:.2} % ± {:.2}, {} sample{}, {} {}\n",
-            percent(own, self.event.sum),
+            own.percent_of(self.shown.whole),
             100.0 * margin,
             own.samples,
             if own.samples == 1 { "" } else { "s" },
             self.scale.print(own.weight),
             self.scale.unit,
         ));
-        let mut stack = self.tree.stack(leaf).peekable();
+        let stack: Vec<usize> =
+            self.tree.stack(leaf).map(|node| self.tree.nodes[node].function).collect();
         let mut image = "";
-        let mut is_leaf = true;
-        while let Some(node) = stack.next() {
-            let function = self.tree.nodes[node].function;
-            let mut times = 1;
-            while stack.next_if(|&next| self.tree.nodes[next].function == function).is_some() {
-                times += 1;
-            }
-            let function = &self.tree.functions[function];
-            let shown = if function.image == image { "" } else { &function.image };
-            self.name(out, INDENT, &function.name, &suffix(times, shown, &function.name));
-            image = &function.image;
-            if std::mem::take(&mut is_leaf) {
-                self.lines(out, leaf);
+        for block in blocks(&stack) {
+            for nth in 0..block.period {
+                let function = &self.tree.functions[stack[block.start + nth]];
+                let shown = if function.image == image { "" } else { &function.image };
+                let suffix = suffix(block.times_at(nth), shown, &function.name);
+                let name = format!("{}{}", block.bracket(nth), function.name);
+                self.name(out, INDENT, &name, &suffix);
+                image = &function.image;
+                if block.start + nth == 0 {
+                    self.lines(out, leaf);
+                }
             }
         }
     }
 
-    fn lines(&self, out: &mut String, leaf: usize) {
+    fn lines(&self, out: &mut String, leaf: At) {
         let lines = self.tree.lines.get(&leaf).map_or(&[][..], |lines| lines);
         if matches!(lines, [(only, _)] if *only == self.tree.function(leaf).name) {
             return;
@@ -130,17 +128,17 @@ pub(crate) fn suffix(times: usize, image: &str, name: &str) -> String {
     suffix
 }
 
-fn footer(section: &Section, event: &EventSummary, choice: &Choice) -> String {
+fn footer(section: &Section, choice: &Choice) -> String {
     let line = |hidden: &Hidden, what: &str, why: &str| {
-        let s = if hidden.paths == 1 { "" } else { "s" };
-        let (paths, share) = (hidden.paths, percent(hidden.sum, event.sum));
+        let s = if hidden.count == 1 { "" } else { "s" };
+        let (paths, share) = (hidden.count, hidden.sum.percent_of(section.shown.whole));
         format!("{paths} path{s} {what}, {share:.2} % ({why})\n")
     };
     let mut out = String::new();
-    if section.dropped.paths > 0 {
+    if section.dropped.count > 0 {
         out.push_str(&line(&section.dropped, "dropped", &choice.why()));
     }
-    if section.more.paths > 0 {
+    if section.more.count > 0 {
         out.push_str(&line(&section.more, "not shown", "-n 0 prints all"));
     }
     if out.is_empty() { out } else { format!("\n{out}") }

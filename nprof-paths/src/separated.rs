@@ -1,99 +1,124 @@
-//! Paths and trees for scripts: a line each, after a line of column names, in full precision.
-//! Columns are only ever added, at the end. Names are escaped, so that no field holds a tab or a
-//! newline.
+//! Paths, trees and graphs for scripts: a line each, after a line of column names, in full
+//! precision. Columns are only ever added, at the end. Names are escaped, so that no field holds a
+//! tab or a newline.
 
-use std::borrow::Cow;
+use nprof_format::machine::Lines;
+use nprof_format::profile::Sum;
 
-use anyhow::Context;
-use nprof_format::escape::escaped;
-use nprof_format::layout::csv_field;
-use nprof_format::margin::Confidence;
-use nprof_format::summary::Summary;
-
-use crate::args::Choice;
 use crate::folded;
+use crate::graph::{Chosen, Passing};
 use crate::outline::kept;
-use crate::select::{Section, percent};
-use crate::tree::Tree;
-
-/// Lines of fields, the first one column names.
-type Lines = Vec<Vec<String>>;
-
-/// Tab-separated values.
-pub(crate) fn tsv(lines: &Lines) -> Vec<u8> {
-    let mut out = String::new();
-    for line in lines {
-        out.push_str(&line.join("\t"));
-        out.push('\n');
-    }
-    out.into_bytes()
-}
-
-/// Comma-separated values as RFC 4180 has them, lines ended by a newline.
-pub(crate) fn csv(lines: &Lines) -> anyhow::Result<Vec<u8>> {
-    let mut writer = csv::Writer::from_writer(Vec::new());
-    for line in lines {
-        let fields = line.iter().map(|field| csv_field(field));
-        writer.write_record(fields.map(Cow::into_owned)).context("writing CSV")?;
-    }
-    writer.into_inner().context("writing CSV")
-}
+use crate::select::{Section, Shown};
+use crate::view::Input;
 
 fn head(columns: &str) -> Lines {
-    vec![columns.split(' ').map(str::to_owned).collect()]
+    vec![columns.split_whitespace().map(str::to_owned).collect()]
 }
 
 /// A line per path.
-pub(crate) fn paths(tree: &Tree, sections: &[Section], summary: &Summary) -> Lines {
+pub(crate) fn paths(input: &Input<'_>, sections: &[Section]) -> Lines {
+    let tree = input.tree;
     let mut lines = head("event samples weight percent margin depth leaf image path");
     for section in sections {
-        let event = &summary.events[section.event];
+        let whole = section.shown.whole;
         for &leaf in &section.paths {
             let own = tree.nodes[leaf].own;
-            let margin = Confidence::default().margin(own.samples, event.sum.samples);
+            let margin = input.args.options.confidence().margin(own.samples, whole.samples);
             let function = tree.function(leaf);
             lines.push(vec![
-                escaped(&event.event.name),
+                input.event_name(&section.shown),
                 own.samples.to_string(),
                 own.weight.to_string(),
-                percent(own, event.sum).to_string(),
+                own.percent_of(whole).to_string(),
                 (100.0 * margin).to_string(),
                 tree.stack(leaf).count().to_string(),
                 function.name.clone(),
                 function.image.clone(),
-                folded::stack(tree, leaf),
+                folded::stack(tree, leaf, false),
             ]);
         }
     }
     lines
 }
 
-/// A line per node, callers first.
-pub(crate) fn tree(tree: &Tree, events: &[usize], summary: &Summary, choice: &Choice) -> Lines {
+/// Samples, weights and shares of self and total.
+fn numbers(own: Sum, total: Sum, shown: &Shown) -> [String; 6] {
+    [
+        own.samples.to_string(),
+        total.samples.to_string(),
+        own.weight.to_string(),
+        total.weight.to_string(),
+        own.percent_of(shown.whole).to_string(),
+        total.percent_of(shown.whole).to_string(),
+    ]
+}
+
+/// A line per node, callers first (in a tree that is turned over, what they call).
+pub(crate) fn tree(input: &Input<'_>) -> Lines {
     let mut lines = head(
         "event node parent depth self_samples total_samples self total self_percent \
          total_percent function image",
     );
-    for &event in events {
-        let (name, whole) = (escaped(&summary.events[event].event.name), summary.events[event].sum);
-        for kept in kept(tree, event, whole, choice) {
-            let node = &tree.nodes[kept.node];
-            let function = tree.function(kept.node);
-            lines.push(vec![
-                name.clone(),
+    let choice = input.args.choice();
+    for shown in input.shown {
+        for kept in kept(input.tree, shown, &choice) {
+            let node = &input.tree.nodes[kept.node];
+            let function = input.tree.function(kept.node);
+            let mut line = vec![
+                input.event_name(shown),
                 kept.number.to_string(),
                 kept.parent.to_string(),
                 kept.depth.to_string(),
-                node.own.samples.to_string(),
-                node.total.samples.to_string(),
-                node.own.weight.to_string(),
-                node.total.weight.to_string(),
-                percent(node.own, whole).to_string(),
-                percent(node.total, whole).to_string(),
-                function.name.clone(),
-                function.image.clone(),
-            ]);
+            ];
+            line.extend(numbers(node.own, node.total, shown));
+            line.extend([function.name.clone(), function.image.clone()]);
+            lines.push(line);
         }
     }
     lines
+}
+
+/// A line per function, then one for each function of a cycle, for each caller and for each callee.
+pub(crate) fn graph(input: &Input<'_>, graphs: &[Chosen]) -> Lines {
+    let mut lines = head(
+        "event index kind other self_samples total_samples self total self_percent \
+         total_percent paths function image",
+    );
+    let functions = &input.tree.functions;
+    for chosen in graphs {
+        let entries = chosen.graph.entries[..chosen.count].iter();
+        for (at, entry) in entries.enumerate() {
+            let mut push = |kind: &str, other: usize, passing: &Passing| {
+                lines.push(vertex(input, chosen, [at, other], kind, passing));
+            };
+            push("function", at, &entry.passing);
+            entry.callers.iter().for_each(|edge| push("caller", edge.other, &edge.passing));
+            entry.callees.iter().for_each(|edge| push("callee", edge.other, &edge.passing));
+            for &(member, own) in &entry.members {
+                let passing = Passing { own, total: own, paths: 0 };
+                let mut line = vertex(input, chosen, [at, at], "member", &passing);
+                line.truncate(line.len() - 2);
+                line.extend([functions[member].name.clone(), functions[member].image.clone()]);
+                lines.push(line);
+            }
+        }
+    }
+    lines
+}
+
+fn vertex(
+    input: &Input<'_>,
+    chosen: &Chosen,
+    [at, other]: [usize; 2],
+    kind: &str,
+    passing: &Passing,
+) -> Vec<String> {
+    let functions = &input.tree.functions;
+    let name = input.event_name(&chosen.shown);
+    let mut line = vec![name, (at + 1).to_string(), kind.to_owned(), (other + 1).to_string()];
+    line.extend(numbers(passing.own, passing.total, &chosen.shown));
+    line.push(passing.paths.to_string());
+    line.push(chosen.graph.name(other, functions));
+    line.push(chosen.graph.image(other, functions).to_owned());
+    line
 }

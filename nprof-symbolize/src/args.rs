@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use clap::Parser;
 
+use crate::demangle::Style;
+
 /// Give the frames of an nprof stream their functions, files, lines and inlined calls.
 ///
 /// Reads one stream, and writes the same stream with annotations:
@@ -20,6 +22,14 @@ pub(crate) struct Args {
     #[arg(long, value_name = "ROOT")]
     pub(crate) symfs: Option<PathBuf>,
 
+    /// Ask the servers of DEBUGINFOD_URLS for what is not here, the most sampled images first
+    #[arg(long)]
+    pub(crate) debuginfod: bool,
+
+    /// Use a file of another build where the recorded one is not found, and mark the frames
+    #[arg(long)]
+    pub(crate) allow_mismatch: bool,
+
     /// Name only the function a frame is in, not the calls inlined there
     #[arg(long)]
     pub(crate) no_inlines: bool,
@@ -28,7 +38,12 @@ pub(crate) struct Args {
     #[arg(long)]
     pub(crate) no_lines: bool,
 
-    /// Tell which files were tried for IMAGE (a path, file name or build ID); may be given again
+    /// How much of a name to show; the linkage name stays in the stream
+    #[arg(long, value_name = "STYLE", default_value = "full")]
+    pub(crate) names: Style,
+
+    /// Tell which files are tried for IMAGE (a path, file name or build ID) and what they hold;
+    /// may be given again
     #[arg(long, value_name = "IMAGE")]
     pub(crate) explain: Vec<OsString>,
 

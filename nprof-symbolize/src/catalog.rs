@@ -3,22 +3,26 @@
 //! Outlives epochs and segments: a place is resolved once for the whole input. Memory grows
 //! with the distinct places and images; of the files themselves only so many stay open.
 
-use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
-use nprof_format::{ImageKind, Status};
-use rustc_hash::FxHashMap;
+use nprof_format::{ImageKind, Naming, Status};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::dwarf::Call;
 use crate::host::Host;
-use crate::images::{Failure, Finder, Recorded, Trace};
+use crate::images::{Failure, Finder, Opened, Recorded, Trace};
 use crate::names::Names;
-use crate::resolve::{OpenImage, Place, Resolution, resolve};
+use crate::packages::Packages;
+use crate::resolve::{Nameless, OpenImage, Place, Resolution, resolve};
+use crate::summary::{self, Commands, Counts};
 
 /// How many bytes of symbols and debug information are kept in memory, beside those of the
 /// image in use.
-const KEPT: usize = 512 << 20;
+const KEPT: usize = 256 << 20;
+
+/// After how many look-ups it is looked how much memory that is: it grows with what is looked up.
+const ROUND: u64 = 256;
 
 /// How many kinds of trouble are told of one image.
 const TROUBLES: usize = 10;
@@ -61,8 +65,12 @@ pub(crate) struct Slot {
     pub(crate) trace: Trace,
     /// What was wrong with its debug information, each thing once.
     pub(crate) troubles: Vec<String>,
-    /// How many of its places ended how.
-    pub(crate) counts: BTreeMap<Status, u64>,
+    /// How many of its frames ended how, in this segment.
+    pub(crate) counts: Counts,
+    /// And in all segments before.
+    pub(crate) totals: Counts,
+    /// Whether it was opened from a file of another build.
+    pub(crate) is_other: bool,
     state: State,
     used: u64,
 }
@@ -85,7 +93,12 @@ impl Slot {
 
 /// All images of the input.
 pub(crate) struct Catalog {
-    finder: Finder,
+    /// Where files are looked for.
+    pub(crate) finder: Finder,
+    packages: Packages,
+    /// The commands that get debug symbols, and the paths they were looked up for.
+    commands: Commands,
+    looked_up: FxHashSet<Box<[u8]>>,
     host: Host,
     slots: Vec<Slot>,
     by_recorded: FxHashMap<Recorded, usize>,
@@ -93,23 +106,25 @@ pub(crate) struct Catalog {
     /// The names of all places.
     pub(crate) names: Names,
     uses: u64,
-    /// How much memory the open images take, and how much they may beside the one in use, bytes.
-    open_bytes: usize,
+    /// How much memory the open images may take beside the one in use, bytes.
     kept_bytes: usize,
 }
 
 impl Catalog {
     /// No images yet.
     pub(crate) fn new(finder: Finder) -> Self {
+        let packages = Packages::new(finder.places.symfs.as_deref());
         Self {
             finder,
+            packages,
+            commands: Commands::new(),
+            looked_up: FxHashSet::default(),
             host: Host::default(),
             slots: Vec::new(),
             by_recorded: FxHashMap::default(),
             resolved: FxHashMap::default(),
             names: Names::default(),
             uses: 0,
-            open_bytes: 0,
             kept_bytes: KEPT,
         }
     }
@@ -126,9 +141,11 @@ impl Catalog {
         }
         self.slots.push(Slot {
             recorded: recorded.clone(),
-            trace: Trace::new(),
+            trace: Trace::default(),
             troubles: Vec::new(),
-            counts: BTreeMap::new(),
+            counts: Counts::new(),
+            totals: Counts::new(),
+            is_other: false,
             state: State::Closed,
             used: 0,
         });
@@ -142,14 +159,23 @@ impl Catalog {
             return Rc::clone(named);
         }
         let mut resolution = self.look_up(slot, place);
-        if let Some(start) = resolution.start.filter(|_| resolution.calls.is_empty()) {
+        if let Some(function) = resolution.function.filter(|_| resolution.calls.is_empty()) {
             // One name for all places of the function, in the way of a place without a name.
-            let function = Some(place_name(&self.slots[slot].recorded.path, start));
-            resolution.calls.push(Call { function, ..Call::default() });
+            let function = match function {
+                Nameless::At(start) => place_name(&self.slots[slot].recorded.path, start),
+                Nameless::Between(exports) => exports.into_bytes(),
+            };
+            resolution.calls.push(Call { function: Some(function.into()), ..Call::default() });
         }
         let lines = resolution.calls.iter().map(|call| named_line(&mut self.names, call));
-        let named = Rc::new(Named { status: resolution.status, lines: lines.collect() });
-        *self.slots[slot].counts.entry(named.status).or_default() += 1;
+        let mut named = Named { status: resolution.status, lines: lines.collect() };
+        if named.status == Status::Named && self.slots[slot].is_other {
+            named.status = Status::Mismatch;
+            named.lines.iter_mut().for_each(|line| {
+                line.function = self.names.mismatched(line.function);
+            });
+        }
+        let named = Rc::new(named);
         self.resolved.insert((slot, place), Rc::clone(&named));
         named
     }
@@ -165,15 +191,14 @@ impl Catalog {
         };
         match guarded(|| resolve(image, place, detail)) {
             Ok(resolution) => {
-                if let Some(trouble) = resolution.trouble {
+                if let Some(trouble) = &resolution.trouble {
                     slot.note(trouble.to_string());
                 }
                 resolution
             }
             Err(failure) => {
-                slot.trace.push(failure.why.clone());
+                slot.trace.note(failure.why.clone());
                 let status = failure.status;
-                self.open_bytes -= image.bytes();
                 slot.state = State::Failed(failure);
                 Resolution::unnamed(status)
             }
@@ -186,46 +211,102 @@ impl Catalog {
         let slot = &mut self.slots[index];
         slot.used = self.uses;
         if !matches!(slot.state, State::Closed) {
+            if self.uses.is_multiple_of(ROUND) {
+                self.close_others(index);
+            }
             return;
         }
-        slot.trace.clear();
+        slot.trace = Trace::default();
         let (finder, host) = (&self.finder, &self.host);
-        let (recorded, trace) = (&slot.recorded, &mut slot.trace);
+        let (recorded, trace) = (&slot.recorded, &slot.trace);
         let opened = guarded(|| match recorded.kind {
             ImageKind::Elf => finder.open(recorded, trace),
-            _ => host.open(recorded, trace),
+            _ => {
+                let image = host.open(recorded, finder, trace);
+                image.map(|image| Opened { image, is_other: false })
+            }
         });
         slot.state = match opened.and_then(|opened| opened) {
-            Ok(image) => {
-                self.open_bytes += image.bytes();
+            Ok(Opened { image, is_other }) => {
+                slot.is_other = is_other;
                 State::Open(image)
             }
             Err(failure) => State::Failed(failure),
         };
-        if self.open_bytes > self.kept_bytes {
-            self.close_others(index);
+        self.close_others(index);
+    }
+
+    /// Counts a frame of an image, by how its naming went.
+    pub(crate) fn count(&mut self, slot: usize, status: Status) {
+        *self.slots[slot].counts.entry(status).or_default() += 1;
+    }
+
+    /// The segment is over: what is told of each image that has frames in it.
+    pub(crate) fn tell(&mut self) -> Vec<Naming> {
+        self.look_up_packages();
+        let mut namings = Vec::new();
+        for slot in self.slots.iter_mut().filter(|slot| !slot.counts.is_empty()) {
+            let counts = std::mem::take(&mut slot.counts);
+            for (status, count) in &counts {
+                *slot.totals.entry(*status).or_default() += count;
+            }
+            namings.push(summary::naming(slot, &counts, &self.commands));
         }
+        namings
+    }
+
+    /// Finds the commands for the images that lack symbols.
+    fn look_up_packages(&mut self) {
+        let lacking = self.slots.iter().filter(|slot| summary::lacks_symbols(slot, &slot.counts));
+        let paths = lacking.map(|slot| &*slot.recorded.path);
+        // Once for all segments: it takes some milliseconds.
+        let paths: Vec<&[u8]> =
+            paths.filter(|path| self.looked_up.insert((*path).into())).collect();
+        self.commands.extend(self.packages.commands(&paths));
+    }
+
+    /// The lines for people on all images.
+    pub(crate) fn summary(&self) -> String {
+        summary::summary(&self.slots, &self.commands)
+    }
+
+    /// What was tried for an image: `slot`, or one that is not in the input.
+    pub(crate) fn explain(&mut self, recorded: &Recorded, slot: Option<usize>) -> String {
+        let mut lines = match recorded.kind {
+            ImageKind::Elf => match guarded(|| self.finder.explain(recorded)) {
+                Ok(trace) => trace.lines(),
+                Err(failure) => vec![failure.why],
+            },
+            _ => Vec::new(),
+        };
+        if let Some(slot) = slot {
+            self.open(slot);
+            for line in self.slots[slot].trace.lines() {
+                if !lines.contains(&line) {
+                    lines.push(line);
+                }
+            }
+        }
+        summary::explanation(recorded, &lines, slot.map(|slot| &self.slots[slot]))
     }
 
     /// Closes the images that were not used for the longest time, until the others take little
     /// enough memory.
     fn close_others(&mut self, index: usize) {
-        let bytes = |slot: &Slot| match &slot.state {
-            State::Open(image) => image.bytes(),
-            State::Closed | State::Failed(_) => 0,
-        };
-        let in_use = bytes(&self.slots[index]);
-        let others = self.slots.iter().enumerate();
-        let others = others.filter(|&(other, slot)| other != index && bytes(slot) > 0);
-        let mut others: Vec<_> =
-            others.map(|(other, slot)| (slot.used, other, bytes(slot))).collect();
-        others.sort_unstable();
-        for (_, other, bytes) in others {
-            if self.open_bytes - in_use <= self.kept_bytes {
+        let others = self.slots.iter().enumerate().filter(|&(other, _)| other != index);
+        let open = others.filter_map(|(other, slot)| match &slot.state {
+            State::Open(image) => Some((slot.used, other, image.bytes())),
+            State::Closed | State::Failed(_) => None,
+        });
+        let mut open: Vec<_> = open.collect();
+        let mut total: usize = open.iter().map(|(_, _, bytes)| bytes).sum();
+        open.sort_unstable();
+        for (_, other, bytes) in open {
+            if total <= self.kept_bytes {
                 break;
             }
             self.slots[other].state = State::Closed;
-            self.open_bytes -= bytes;
+            total -= bytes;
         }
     }
 }
@@ -258,12 +339,13 @@ fn named_line(names: &mut Names, call: &Call) -> NamedLine {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::images::Places;
     use crate::resolve::Detail;
     use std::os::unix::ffi::OsStrExt;
 
     fn recorded(path: &std::path::Path) -> Recorded {
         let path = path.as_os_str().as_bytes().into();
-        Recorded { kind: ImageKind::Elf, build_id: Box::default(), path }
+        Recorded { kind: ImageKind::Elf, build_id: Box::default(), path, seen: None }
     }
 
     #[test]
@@ -273,7 +355,7 @@ mod tests {
         let copy = directory.path().join("copy");
         std::fs::copy(&exe, &copy).unwrap();
         let detail = Detail { inlines: false, lines: false };
-        let mut catalog = Catalog::new(Finder { debug_dirs: vec![], symfs: None, detail });
+        let mut catalog = Catalog::new(Finder::new(Places::default(), detail));
         catalog.kept_bytes = 0;
         let slots = [&exe, &copy].map(|path| catalog.slot(recorded(path)));
         assert_eq!(catalog.slot(recorded(&exe)), slots[0]);

@@ -1,202 +1,237 @@
 //! DWARF debug information: the function, line and inlined calls at an address.
 //!
-//! A thin layer over addr2line's context. Units are read when an address first falls into
-//! them. Pure over the bytes of the sections.
+//! The engine reads what an address needs and no more: an index of the units by address from
+//! their first entries, then a unit's table of functions when an address first falls into the
+//! unit, the calls inlined into a function when one falls into that, the rows of a sequence of
+//! lines likewise. Entries are walked over without recursion. Tables are forgotten when they take
+//! too much memory, and made again when they are needed again.
+//!
+//! The files themselves belong to `images`, which hands them over by the traits of `sections`.
 
-use std::cell::RefCell;
-use std::collections::HashMap;
+mod data;
+mod fault;
+mod files;
+mod functions;
+mod index;
+mod lines;
+mod naming;
+mod pages;
+mod program;
+mod ranges;
+mod scopes;
+mod sections;
+mod types;
+mod unit;
+mod units;
+
+use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 
-use addr2line::{LookupContinuation, LookupResult};
-use anyhow::ensure;
-use gimli::{DebugInfoOffset, EndianReader, Reader, RunTimeEndian, UnitOffset};
+use crate::resolve::Detail;
+use data::Data;
+use files::Files;
+use index::Index;
+use naming::{Naming, target};
+use units::{Loaded, Place, Units};
 
-use crate::demangle::is_mangled;
-use crate::scopes::Scopes;
+pub(crate) use fault::Fault;
+pub(crate) use sections::{DebugFile, DebugFiles, Section, SplitUnit};
 
-type Bytes = EndianReader<RunTimeEndian, Rc<[u8]>>;
+/// After how many addresses it is looked whether there is room for the tables.
+const ROUND: u32 = 256;
 
-/// How deeply entries may nest. A level costs the parser up to 2 KiB of stack.
-const NESTING: usize = 16 << 10;
-
-/// The debug information of one file.
+/// The debug information of one image.
 pub(crate) struct Dwarf {
-    context: addr2line::Context<Bytes>,
-    bytes: usize,
-    /// The scopes of the units where names had to be told apart, by the units' offsets.
-    scopes: RefCell<HashMap<DebugInfoOffset, Scopes<Bytes>>>,
+    units: Units,
+    index: OnceCell<RefCell<Index>>,
+    naming: Naming,
+    asked: Cell<u32>,
 }
 
 /// A function at an address, and where in its source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Call {
     /// The linkage name if the debug information has it, else the plain name.
-    pub(crate) function: Option<Vec<u8>>,
+    pub(crate) function: Option<Rc<[u8]>>,
     /// The path of the source file, absolute unless the compiler knew no directory.
-    pub(crate) file: Option<Vec<u8>>,
+    pub(crate) file: Option<Rc<[u8]>>,
     /// The line, 0 when unknown.
     pub(crate) line: u32,
     /// The column, 0 when unknown.
     pub(crate) column: u32,
 }
 
-impl Dwarf {
-    /// Takes the sections, which `section` gives by name, empty for those that do not exist.
-    ///
-    /// # Errors
-    ///
-    /// When a section cannot be had, the unit headers make no sense, or entries nest too deeply.
-    pub(crate) fn load(
-        little_endian: bool,
-        mut section: impl FnMut(&str) -> anyhow::Result<Rc<[u8]>>,
-    ) -> anyhow::Result<Self> {
-        let endian = if little_endian { RunTimeEndian::Little } else { RunTimeEndian::Big };
-        let mut bytes = 0;
-        let mut dwarf = gimli::Dwarf::load(|id| {
-            let contents = if is_needed(id) { section(id.name())? } else { Rc::default() };
-            bytes += contents.len();
-            anyhow::Ok(EndianReader::new(contents, endian))
-        })?;
-        dwarf.populate_abbreviations_cache(gimli::AbbreviationsCacheStrategy::Duplicates);
-        ensure!(!nests_too_deeply(&dwarf)?, "its entries nest deeper than {NESTING}");
-        let context = addr2line::Context::from_dwarf(dwarf)?;
-        Ok(Self { context, bytes, scopes: RefCell::default() })
-    }
-
-    /// The calls at an address, innermost first: every one but the last is inlined. Empty when
-    /// the debug information does not cover the address. Second, whether some of it was split
-    /// off into another file (`.dwo`), which is not read.
-    ///
-    /// # Errors
-    ///
-    /// When the unit that covers it is malformed.
-    pub(crate) fn calls(&self, address: u64) -> Result<(Vec<Call>, bool), gimli::Error> {
-        let mut frames = self.context.find_frames(address);
-        let mut is_split = false;
-        let mut frames = loop {
-            match frames {
-                LookupResult::Output(found) => break found?,
-                LookupResult::Load { continuation, .. } => {
-                    is_split = true;
-                    frames = continuation.resume(None);
-                }
-            }
-        };
-        let mut calls: Vec<Call> = Vec::new();
-        let mut unqualified = Vec::new();
-        while let Some(frame) = frames.next()? {
-            // More than a stream may hold is more than anyone inlines.
-            if calls.len() < nprof_format::limits::LINES {
-                unqualified.push(frame.dw_die_offset.filter(|_| is_unqualified(&frame)));
-                calls.push(call(&frame)?);
-            }
-        }
-        // The outermost function has its symbol.
-        unqualified.pop();
-        self.qualify(address, &mut calls, &unqualified);
-        Ok((calls, is_split))
-    }
-
-    /// Completes the names of inlined C++ functions that have no linkage names.
-    fn qualify(&self, address: u64, calls: &mut [Call], entries: &[Option<UnitOffset>]) {
-        if entries.iter().all(Option::is_none) {
-            return;
-        }
-        let unit = self.context.find_dwarf_and_unit(address).skip_all_loads();
-        let Some((unit, offset)) = unit.and_then(|unit| Some((unit, unit.debug_info_offset()?)))
-        else {
-            return;
-        };
-        let mut scopes = self.scopes.borrow_mut();
-        let scopes = scopes.entry(offset).or_insert_with(|| Scopes::read(unit));
-        for (call, entry) in calls.iter_mut().zip(entries) {
-            let Some((entry, name)) = entry.zip(call.function.as_ref()) else { continue };
-            if let Some(qualified) = scopes.qualify(unit, entry, name) {
-                call.function = Some(qualified);
-            }
-        }
-    }
-
-    /// How much memory the sections take, bytes.
-    pub(crate) fn bytes(&self) -> usize {
-        self.bytes
-    }
+/// What is known of an address.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    /// The calls, innermost first: every one but the last is inlined. Empty when the debug
+    /// information does not cover the address.
+    pub(crate) calls: Vec<Call>,
+    /// Why there may be more than that.
+    pub(crate) fault: Option<Fault>,
 }
 
-/// Whether entries nest deeper than any program's: the parser recurses, and a stack that
-/// overflows ends the process.
-fn nests_too_deeply(dwarf: &gimli::Dwarf<Bytes>) -> Result<bool, gimli::Error> {
-    let mut units = dwarf.units();
-    while let Some(header) = units.next()? {
-        // An entry takes at least a byte, so that small units cannot nest deeply.
-        if header.unit_length() <= NESTING {
-            continue;
+/// A place in the source.
+#[derive(Clone, Default)]
+struct Line {
+    file: Option<Rc<[u8]>>,
+    line: u32,
+    column: u32,
+}
+
+impl Dwarf {
+    /// Takes the files. Nothing but the list of units is read yet.
+    ///
+    /// # Errors
+    ///
+    /// When nothing of the units can be read.
+    pub(crate) fn load(files: Box<dyn DebugFiles>) -> Result<Self, Fault> {
+        let linked = Rc::new(Data::new(files.main(), false)?);
+        Ok(Self {
+            units: Units::new(Rc::new(Files::new(files)), linked),
+            index: OnceCell::new(),
+            naming: Naming::default(),
+            asked: Cell::new(0),
+        })
+    }
+
+    /// How much memory it takes, bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        let index = self.index.get().map_or(0, |index| index.borrow().bytes());
+        self.units.bytes() + self.naming.bytes() + index
+    }
+
+    /// The calls at an address, in as much detail as is wanted.
+    pub(crate) fn calls(&self, address: u64, detail: Detail) -> Found {
+        self.asked.set(self.asked.get().wrapping_add(1));
+        if self.asked.get().is_multiple_of(ROUND) {
+            self.units.make_room();
         }
-        // Nor is a unit whose entries cannot be read ever parsed further.
-        let Ok(abbreviations) = dwarf.abbreviations(&header) else { continue };
-        let Ok(mut entries) = header.entries_raw(&abbreviations, None) else { continue };
-        while !entries.is_empty() {
-            if entries.next_depth() > NESTING as isize {
-                return Ok(true);
+        let index = self
+            .index
+            .get_or_init(|| RefCell::new(Index::read(&self.units.files, &self.units.linked)));
+        let units = index.borrow().at(address);
+        let found = self.calls_in(&units, address, detail);
+        if !found.calls.is_empty() || !index.borrow().has_silent() {
+            let fault = found.fault.or_else(|| index.borrow().fault().cloned());
+            return Found { calls: found.calls, fault };
+        }
+        index.borrow_mut().ask_lines(&self.units.files, &self.units.linked);
+        let units = index.borrow().at(address);
+        self.calls_in(&units, address, detail)
+    }
+
+    /// The calls at an address in the first of the units that has a function there, else the line
+    /// in the first that has one.
+    fn calls_in(&self, units: &[u32], address: u64, detail: Detail) -> Found {
+        let mut best = Found::default();
+        for &unit in units {
+            let mut fault = None;
+            let mut note = |noted: Fault| fault = Some(noted);
+            let calls = self.calls_in_unit(unit, address, detail, &mut note);
+            let calls = calls.unwrap_or_else(|fault| {
+                note(fault);
+                Vec::new()
+            });
+            let has_function = calls.iter().any(|call| call.function.is_some());
+            if has_function || (best.calls.is_empty() && !calls.is_empty()) {
+                best.calls = calls;
             }
-            let Ok(abbreviation) = entries.read_abbreviation() else { break };
-            let skipped = abbreviation.map(|known| entries.skip_attributes(known.attributes()));
-            if skipped.is_some_and(|skipped| skipped.is_err()) {
+            best.fault = fault.or(best.fault);
+            if has_function {
                 break;
             }
         }
+        best
     }
-    Ok(false)
+
+    fn calls_in_unit(
+        &self,
+        unit: u32,
+        address: u64,
+        detail: Detail,
+        note: &mut dyn FnMut(Fault),
+    ) -> Result<Vec<Call>, Fault> {
+        let loaded = self.units.get(Place::Linked, unit)?;
+        let line = if detail.lines { line(&loaded, address, note) } else { Line::default() };
+        let body = self.units.body(unit);
+        let Ok((place, body)) = body.map_err(&mut *note) else { return Ok(bare(line)) };
+        let (functions, function) = body.function(address);
+        let Some(function) = function else {
+            if let Some(fault) = functions.fault() {
+                note(fault.clone());
+            }
+            return Ok(bare(line));
+        };
+        let inlined = match detail.is_symbols_only() {
+            true => Vec::new(),
+            false => match functions.inlined(&body.unit, function) {
+                Ok(inlined) => inlined.at(address),
+                Err(fault) => {
+                    note(fault);
+                    Vec::new()
+                }
+            },
+        };
+        let name = |(place, entry)| match self.naming.name(&self.units, place, entry) {
+            Ok(name) => Some(name).filter(|name| !name.is_empty()),
+            Err(_) => None,
+        };
+        let mut calls = Vec::with_capacity(inlined.len() + 1);
+        let mut line = line;
+        // More than a stream may hold is more than anyone inlines.
+        for call in inlined.iter().rev().take(nprof_format::limits::LINES - 1) {
+            let origin = call.origin.map(|origin| target(place, origin));
+            let function = name(origin.unwrap_or((place, call.entry)));
+            let (file, number, column) = (call.file, call.line, call.column);
+            let outer = if detail.lines {
+                call_line(&loaded, file, number, column)
+            } else {
+                Line::default()
+            };
+            let Line { file, line, column } = std::mem::replace(&mut line, outer);
+            calls.push(Call { function, file, line, column });
+        }
+        let Line { file, line, column } = line;
+        let function = name((place, functions.entry(function)));
+        calls.push(Call { function, file, line, column });
+        Ok(calls)
+    }
 }
 
-/// Whether a function has only its own name, in a language where that is not all.
-fn is_unqualified(frame: &addr2line::Frame<'_, Bytes>) -> bool {
-    let Some(function) = &frame.function else { return false };
-    let is_cxx = matches!(
-        function.language,
-        Some(
-            gimli::DW_LANG_C_plus_plus
-                | gimli::DW_LANG_C_plus_plus_03
-                | gimli::DW_LANG_C_plus_plus_11
-                | gimli::DW_LANG_C_plus_plus_14
-                | gimli::DW_LANG_C_plus_plus_17
-                | gimli::DW_LANG_C_plus_plus_20
-        )
-    );
-    is_cxx && !function.name.to_slice().is_ok_and(|name| is_mangled(&name))
+/// What is left of an address that lies in no function.
+fn bare(line: Line) -> Vec<Call> {
+    let Line { file, line, column } = line;
+    let call = Call { function: None, file, line, column };
+    if call == Call::default() { Vec::new() } else { vec![call] }
 }
 
-fn call(frame: &addr2line::Frame<'_, Bytes>) -> Result<Call, gimli::Error> {
-    let function = frame
-        .function
-        .as_ref()
-        .map(|function| function.name.to_slice().map(std::borrow::Cow::into_owned));
-    let function = function.transpose()?.filter(|name| !name.is_empty());
-    let location = frame.location.as_ref();
-    let file = location.and_then(|location| location.file).filter(|file| !file.is_empty());
-    Ok(Call {
-        function,
-        file: file.map(|file| file.as_bytes().to_vec()),
-        line: location.and_then(|location| location.line).unwrap_or(0),
-        column: location.and_then(|location| location.column).unwrap_or(0),
+/// The line of an address.
+fn line(loaded: &Loaded, address: u64, note: &mut dyn FnMut(Fault)) -> Line {
+    let found = loaded.lines().and_then(|lines| {
+        let Some(lines) = lines else { return Ok(Line::default()) };
+        if let Some(fault) = lines.fault() {
+            note(fault.clone());
+        }
+        let Some(row) = lines.find(&loaded.unit, address)? else { return Ok(Line::default()) };
+        let file = lines.path(&loaded.unit, row.file.into())?;
+        Ok(Line {
+            file: Some(file).filter(|file| !file.is_empty()),
+            line: row.line,
+            column: row.column,
+        })
+    });
+    found.unwrap_or_else(|fault| {
+        note(fault);
+        Line::default()
     })
 }
 
-/// Whether a section says anything about functions, lines and inlined calls: a good part of
-/// debug information (types, variables) does not.
-fn is_needed(id: gimli::SectionId) -> bool {
-    use gimli::SectionId as Id;
-    matches!(
-        id,
-        Id::DebugAbbrev
-            | Id::DebugAddr
-            | Id::DebugAranges
-            | Id::DebugInfo
-            | Id::DebugLine
-            | Id::DebugLineStr
-            | Id::DebugRanges
-            | Id::DebugRngLists
-            | Id::DebugStr
-            | Id::DebugStrOffsets
-    )
+/// The line of an inlined call.
+fn call_line(loaded: &Loaded, file: u64, line: u32, column: u32) -> Line {
+    // In the older versions files count from 1.
+    let is_known = file != u64::MAX && (file > 0 || loaded.unit.head.encoding.version >= 5);
+    let lines = loaded.lines().ok().flatten().filter(|_| is_known);
+    let file = lines.and_then(|lines| lines.path(&loaded.unit, file).ok());
+    Line { file: file.filter(|file| !file.is_empty()), line, column }
 }

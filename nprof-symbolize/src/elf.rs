@@ -2,14 +2,23 @@
 //!
 //! Nothing here trusts the file: what is out of its bounds is an error or is left out.
 
+use anyhow::ensure;
 use object::elf::{self, FileHeader32, FileHeader64};
 use object::read::elf::{
     CompressionHeader, FileHeader, NoteIterator, ProgramHeader, SectionHeader,
 };
 use object::{Endianness, FileKind, ReadRef};
 
+use crate::links::{DebugLink, debug_link};
+
 /// The longest section of notes that is read, bytes.
 const NOTES: u64 = 1 << 20;
+
+/// The most program headers and the most sections that are read.
+const HEADERS: u32 = 1 << 18;
+
+/// The longest `.gnu_debuglink` that is read, bytes.
+const LINK: u64 = 64 << 10;
 
 /// The longest build ID, bytes; longer ones are none.
 const BUILD_ID: usize = nprof_format::limits::BUILD_ID;
@@ -62,15 +71,6 @@ pub(crate) struct Section {
     pub(crate) packing: Packing,
 }
 
-/// The name of a file with debug information, as `.gnu_debuglink` has it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct DebugLink {
-    /// The file's name, without a directory.
-    pub(crate) name: Vec<u8>,
-    /// The CRC-32 of the whole file.
-    pub(crate) crc: u32,
-}
-
 /// The headers of an ELF file.
 #[derive(Clone, Debug)]
 pub(crate) struct Headers {
@@ -95,8 +95,8 @@ impl Headers {
     ///
     /// # Errors
     ///
-    /// When it is no ELF file, or its headers lie outside of it.
-    pub(crate) fn read<'d, R: ReadRef<'d>>(data: R) -> Result<Self, object::Error> {
+    /// When it is no ELF file, or its headers lie outside of it or are far too many.
+    pub(crate) fn read<'d, R: ReadRef<'d>>(data: R) -> anyhow::Result<Self> {
         match FileKind::parse(data)? {
             FileKind::Elf32 => read::<FileHeader32<Endianness>, R>(data, false),
             FileKind::Elf64 => read::<FileHeader64<Endianness>, R>(data, true),
@@ -134,19 +134,30 @@ impl Headers {
         names.any(|name| self.section(name).is_some_and(|section| section.size > 0))
     }
 
+    /// How much DWARF debug information the file has, bytes, as it is packed in the file.
+    pub(crate) fn dwarf_size(&self) -> u64 {
+        let is_dwarf = |section: &&Section| {
+            section.name.starts_with(b".debug_") || section.name.starts_with(b".zdebug_")
+        };
+        let sections = self.sections.iter().filter(|section| section.offset.is_some());
+        sections.filter(is_dwarf).fold(0, |sum, section| sum.saturating_add(section.size))
+    }
+
     /// Whether the file has a full symbol table.
     pub(crate) fn has_symbols(&self) -> bool {
         self.sections.iter().any(|s| s.kind == elf::SHT_SYMTAB.0 && s.offset.is_some())
     }
 }
 
-fn read<'d, Elf, R>(data: R, is_64: bool) -> Result<Headers, object::Error>
+fn read<'d, Elf, R>(data: R, is_64: bool) -> anyhow::Result<Headers>
 where
     Elf: FileHeader<Endian = Endianness>,
     R: ReadRef<'d>,
 {
     let header = Elf::parse(data)?;
     let endian = header.endian()?;
+    // A file may have holes, and claim to have any number of them.
+    ensure!(header.phnum(endian, data)? <= HEADERS, "it claims too many program headers");
     let program_headers = header.program_headers(endian, data)?;
     let segments = program_headers.iter().filter(|p| p.p_type(endian) == elf::PT_LOAD);
     let segments = segments.map(|p| Segment {
@@ -157,7 +168,10 @@ where
     });
     let segments = segments.collect();
     // A file without section headers is whole as far as running it goes.
-    let table = header.sections(endian, data).unwrap_or_default();
+    let table = match header.shnum(endian, data) {
+        Ok(count) if count <= HEADERS => header.sections(endian, data).unwrap_or_default(),
+        _ => Default::default(),
+    };
     let mut headers = Headers {
         is_64,
         endian,
@@ -175,7 +189,7 @@ where
             let notes = section.notes(endian, data).ok().flatten();
             headers.build_id = build_id::<Elf>(endian, notes).unwrap_or_default();
         }
-        if name == b".gnu_debuglink" {
+        if name == b".gnu_debuglink" && section.sh_size(endian).into() <= LINK {
             headers.debug_link =
                 section.data(endian, data).ok().and_then(|link| debug_link(endian, link));
         }
@@ -243,20 +257,6 @@ pub(crate) fn build_id_of_notes(notes: &[u8]) -> Option<Vec<u8>> {
     build_id(endian, notes)
 }
 
-/// Takes `.gnu_debuglink` apart: a name, a zero, padding to 4 bytes, a CRC.
-fn debug_link(endian: Endianness, link: &[u8]) -> Option<DebugLink> {
-    let end = link.iter().position(|&byte| byte == 0)?;
-    let name = link[..end].to_vec();
-    let at = (end + 1).next_multiple_of(4);
-    let crc = link.get(at..)?.first_chunk()?;
-    let crc = match endian {
-        Endianness::Little => u32::from_le_bytes(*crc),
-        Endianness::Big => u32::from_be_bytes(*crc),
-    };
-    // A name, not a path: a file must not send its reader elsewhere.
-    (!name.is_empty() && !name.contains(&b'/')).then_some(DebugLink { name, crc })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -290,19 +290,6 @@ mod tests {
         assert_eq!(headers.address(0x800), Some(0x40_0800));
         assert_eq!(headers.address(0x200f), Some(0x60_200f));
         assert_eq!(headers.address(0x2010), None);
-    }
-
-    #[test]
-    fn a_debug_link_is_a_name_and_a_crc() {
-        let link = debug_link(Endianness::Little, b"a.debug\0\x01\x02\x03\x04");
-        assert_eq!(link, Some(DebugLink { name: b"a.debug".to_vec(), crc: 0x0403_0201 }));
-        let link = debug_link(Endianness::Little, b"ab.debug\0\0\0\0\x01\x02\x03\x04");
-        assert_eq!(link.map(|link| link.crc), Some(0x0403_0201));
-        for wrong in
-            [&b""[..], b"a.debug", b"a.debug\0\x01\x02\x03", b"../x\0\0\0\0\x01\x02\x03\x04"]
-        {
-            assert_eq!(debug_link(Endianness::Little, wrong), None);
-        }
     }
 
     #[test]

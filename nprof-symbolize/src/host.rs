@@ -12,7 +12,7 @@ use object::elf;
 
 use crate::elf::{Headers, build_id_of_notes};
 use crate::extents::Extents;
-use crate::images::{Failure, Recorded, Trace, hex};
+use crate::images::{Failure, Finder, Recorded, Trace, hex};
 use crate::kernel::{self, Useless};
 use crate::plt;
 use crate::resolve::{ElfImage, OpenImage};
@@ -29,7 +29,8 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    /// Opens the kernel, a module or the vDSO.
+    /// Opens the kernel, a module or the vDSO: the kernel's ELF file if there is one, else what
+    /// the running kernel tells.
     ///
     /// # Errors
     ///
@@ -37,8 +38,14 @@ impl Host {
     pub(crate) fn open(
         &self,
         recorded: &Recorded,
-        trace: &mut Trace,
+        finder: &Finder,
+        trace: &Trace,
     ) -> Result<OpenImage, Failure> {
+        if recorded.kind == ImageKind::Kernel
+            && let Some(image) = finder.vmlinux(recorded, trace)
+        {
+            return Ok(image);
+        }
         let opened = match recorded.kind {
             ImageKind::Vdso => open_vdso(recorded),
             ImageKind::Module => self.open_module(recorded).map(OpenImage::Symbols),
@@ -46,14 +53,20 @@ impl Host {
         };
         match &opened {
             Ok(OpenImage::Symbols(symbols)) => {
-                trace.push(format!("/proc/kallsyms: names for {} ranges", symbols.len()));
+                trace.note(format!("/proc/kallsyms: names for {} ranges", symbols.len()));
             }
             Ok(OpenImage::Elf(elf)) => {
-                trace.push(format!("own memory: .dynsym, names for {} ranges", elf.symbols.len()));
+                trace.note(format!("own memory: .dynsym, names for {} ranges", elf.symbols.len()));
             }
-            Err(failure) => trace.push(failure.why.clone()),
+            Err(failure) => trace.note(failure.why.clone()),
         }
-        opened
+        match opened {
+            // Its debug file, or the file it was made from, may be had by its build ID.
+            Err(failure) if recorded.kind == ImageKind::Vdso => {
+                finder.open(recorded, trace).map(|opened| opened.image).map_err(|_| failure)
+            }
+            opened => opened,
+        }
     }
 
     fn open_kernel(&self, recorded: &Recorded) -> Result<SymbolTable, Failure> {

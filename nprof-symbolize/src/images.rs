@@ -1,32 +1,39 @@
 //! Finds and opens the files an ELF image and its debug information are in.
 //!
 //! The order is fixed, and every step leaves a line in a trace that `--explain` prints. No file
-//! is taken for another: the build ID decides, or the CRC the image has of its debug file.
+//! is taken for another: the build ID decides, or the CRC the image has of its debug file. What
+//! each file contains decides what is taken from it.
 
-use std::fs::File;
-use std::io::Read;
+mod checks;
+mod contents;
+mod debuginfod;
+mod file;
+mod living;
+mod packed;
+mod places;
+mod spread;
+mod trace;
+mod vmlinux;
+
+use std::cell::Cell;
+use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use anyhow::{Context, bail, ensure};
 use nprof_format::{ImageKind, Status};
-use object::read::{CompressedData, CompressionFormat};
-use object::{ReadCache, elf};
 
 use crate::dwarf::Dwarf;
-use crate::elf::{Headers, Packing, Section};
+use crate::elf::Headers;
 use crate::extents::Extents;
-use crate::plt;
 use crate::resolve::{Detail, ElfImage, OpenImage};
-use crate::symbols::{SymbolTable, SymbolTableBuilder};
-
-/// The debug directory of every distribution.
-const DEBUG_DIR: &str = "/usr/lib/debug";
-
-/// The largest section once it is unpacked, bytes: what offsets of 32-bit DWARF can reach.
-const UNPACKED: u64 = 1 << 32;
+use debuginfod::Wanted;
+pub(crate) use debuginfod::{Debuginfod, Settings};
+pub(crate) use file::ElfFile;
+use living::Living;
+pub(crate) use places::Places;
+use spread::Spread;
+pub(crate) use trace::Trace;
 
 /// What the stream says of an image.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -37,6 +44,28 @@ pub(crate) struct Recorded {
     pub(crate) build_id: Box<[u8]>,
     /// Its path, or a name in brackets.
     pub(crate) path: Box<[u8]>,
+    /// When it was first seen, ns since 1970, if it has no build ID and the stream tells.
+    pub(crate) seen: Option<u64>,
+}
+
+impl Recorded {
+    /// What a recording would say of an ELF file, or of a build ID; `None` if it is neither.
+    pub(crate) fn of(wanted: &OsStr) -> Option<Self> {
+        let kind = ImageKind::Elf;
+        if let Ok(path) = std::fs::canonicalize(wanted)
+            && let Ok(file) = ElfFile::open(&path)
+        {
+            let build_id = file.headers.build_id[..].into();
+            let path = path.as_os_str().as_bytes().into();
+            return Some(Self { kind, build_id, path, seen: None });
+        }
+        let digits = wanted.to_str().filter(|id| id.len() % 2 == 0 && id.is_ascii())?;
+        let byte = |at| u8::from_str_radix(digits.get(at..at + 2)?, 16).ok();
+        let build_id: Option<Box<[u8]>> = (0..digits.len()).step_by(2).map(byte).collect();
+        let build_id =
+            build_id.filter(|id| (2..=nprof_format::limits::BUILD_ID).contains(&id.len()))?;
+        Some(Self { kind, build_id, path: Box::default(), seen: None })
+    }
 }
 
 /// Why an image has no names.
@@ -48,104 +77,176 @@ pub(crate) struct Failure {
     pub(crate) why: String,
 }
 
-/// What was tried, a line each.
-pub(crate) type Trace = Vec<String>;
-
-/// Where to look for files.
-#[derive(Clone, Debug)]
-pub(crate) struct Finder {
-    /// Directories that hold debug files, before the system's.
-    pub(crate) debug_dirs: Vec<PathBuf>,
-    /// Where the root of the profiled system is.
-    pub(crate) symfs: Option<PathBuf>,
-    /// What the files are wanted for.
-    pub(crate) detail: Detail,
+/// An image that was opened.
+pub(crate) struct Opened {
+    /// Its names.
+    pub(crate) image: OpenImage,
+    /// Whether it is of another build than the recorded one, which was allowed.
+    pub(crate) is_other: bool,
 }
 
-/// An ELF file that was opened.
-struct ElfFile {
-    path: PathBuf,
-    file: File,
-    headers: Headers,
+/// Where to look for files, and what for.
+pub(crate) struct Finder {
+    /// The directories.
+    pub(crate) places: Places,
+    /// What the files are wanted for.
+    pub(crate) detail: Detail,
+    /// Whether a file of another build is better than none.
+    pub(crate) allow_mismatch: bool,
+    /// The processes of the recording.
+    pub(crate) living: Living,
+    /// The servers to ask, if they may be asked.
+    pub(crate) debuginfod: Option<Rc<Debuginfod>>,
+}
+
+/// The files of one image.
+struct Files {
+    /// The file that was executed, and whether it is of another build.
+    image: Result<(ElfFile, bool), Failure>,
+    /// Those that hold debug information, in the order they were found.
+    debug: Vec<ElfFile>,
+    /// Where the others are to be looked for.
+    nearby: Nearby,
+}
+
+/// Where the files are to be looked for that an image's debug information refers to.
+#[derive(Clone)]
+struct Nearby {
+    places: Places,
+    /// What they may stand beside: the image where it was, and the files that were found.
+    beside: Vec<PathBuf>,
 }
 
 impl Finder {
+    /// Looks in these places for what is recorded, and nowhere else.
+    pub(crate) fn new(places: Places, detail: Detail) -> Self {
+        let living = Living::default();
+        Self { places, detail, allow_mismatch: false, living, debuginfod: None }
+    }
+
     /// Finds and opens the ELF file the stream names.
     ///
     /// # Errors
     ///
     /// See [`Failure`].
-    pub(crate) fn open(
-        &self,
-        recorded: &Recorded,
-        trace: &mut Trace,
-    ) -> Result<OpenImage, Failure> {
-        let image = self.image(recorded, trace);
-        let mut files = self.debug_files(recorded, image.as_ref().ok(), trace);
-        let headers = match image {
-            Ok(image) => {
-                files.insert(0, image);
-                files[0].headers.clone()
-            }
-            Err(failure) => {
-                // Without the image its debug file may still tell where its code was.
-                let told = files.iter().find(|file| tells_offsets(&file.headers));
-                let Some(told) = told else { return Err(failure) };
-                trace.push(format!("{}: stands in for the image", told.path.display()));
-                told.headers.clone()
-            }
-        };
-        Ok(OpenImage::Elf(Box::new(self.put_together(headers, &files, trace))))
+    pub(crate) fn open(&self, recorded: &Recorded, trace: &Trace) -> Result<Opened, Failure> {
+        self.put_together(self.files(recorded, trace), trace)
     }
 
-    /// The file that was executed.
-    fn image(&self, recorded: &Recorded, trace: &mut Trace) -> Result<ElfFile, Failure> {
-        let mut failure = None;
-        let by_id = self.by_build_id(&recorded.build_id, "");
-        for path in self.recorded_path(recorded).into_iter().chain(by_id) {
-            let found = open_elf(&path).and_then(|file| has_build_id(file, &recorded.build_id));
-            match found {
-                Ok(file) => {
-                    trace.push(format!("{}: is the image", path.display()));
-                    return Ok(file);
-                }
-                Err(Failure { status, why }) => {
-                    trace.push(format!("{}: {why}", path.display()));
-                    let why = format!("{}: {why}", path.display());
-                    failure = failure.or(Some(Failure { status, why }));
-                }
+    /// What is tried for an image, a line each: also the files that are opened only when a frame
+    /// needs them.
+    pub(crate) fn explain(&self, recorded: &Recorded) -> Trace {
+        let trace = Trace::default();
+        let files = self.files(recorded, &trace);
+        let all: Vec<ElfFile> =
+            files.image.iter().map(|(file, _)| file).chain(&files.debug).cloned().collect();
+        if let Some(main) = all.iter().find(|file| file.headers.has_dwarf()) {
+            let spread = self.spread(main, &files.nearby, &trace);
+            spread.find_shared();
+            // Only what was split refers to addresses by their number.
+            if main.headers.section(b".debug_addr").is_some() {
+                spread.find_package();
             }
+        }
+        // What is wrong is in the trace.
+        let _ = self.put_together(files, &trace);
+        trace
+    }
+
+    fn files(&self, recorded: &Recorded, trace: &Trace) -> Files {
+        let image = self.image(recorded, trace);
+        let mut places = self.places.clone();
+        // Debug files of a container may be in it.
+        let root = image.as_ref().ok().and_then(|(image, _)| root_of(&image.path));
+        places.symfs = places.symfs.or(root);
+        let found = image.as_ref().ok().map(|(image, _)| image);
+        let debug = self.debug_files(recorded, found, &places, trace);
+        let beside = beside(recorded, &places, found.into_iter().chain(&debug));
+        Files { image, debug, nearby: Nearby { places, beside } }
+    }
+
+    /// The file that was executed, and whether it is of another build.
+    fn image(&self, recorded: &Recorded, trace: &Trace) -> Result<(ElfFile, bool), Failure> {
+        let (mut failure, mut other) = (None, None);
+        let mut look = |path: PathBuf| match self.try_image(&path, recorded) {
+            Ok(file) => {
+                trace.tried(&path, format!("is the image: {}", file.description()));
+                Some(file)
+            }
+            Err((file, Failure { status, why })) => {
+                trace.tried(&path, &why);
+                let why = format!("{}: {why}", path.display());
+                if other.is_none() {
+                    other = file.filter(|_| status == Status::Mismatch);
+                }
+                // A wrong file says more than none.
+                if failure.as_ref().is_none_or(|f: &Failure| f.status == Status::NoImage) {
+                    failure = Some(Failure { status, why });
+                }
+                None
+            }
+        };
+        let path = &recorded.path;
+        let found = self.places.recorded(path).into_iter().find_map(&mut look);
+        let by_id = || self.places.by_build_id(&recorded.build_id, "").into_iter();
+        let found = found.or_else(|| self.in_processes(recorded).into_iter().find_map(&mut look));
+        let found = found.or_else(|| by_id().find_map(&mut look));
+        let found = found.or_else(|| {
+            let fetched = self.fetch(&recorded.build_id, Wanted::Executable, trace);
+            fetched.into_iter().find_map(&mut look)
+        });
+        if let Some(file) = found {
+            return Ok((file, false));
+        }
+        if let Some(other) = other.filter(|_| self.allow_mismatch) {
+            trace.tried(&other.path, "is taken all the same");
+            return Ok((other, true));
         }
         let why = "its path is not absolute".to_owned();
         Err(failure.unwrap_or(Failure { status: Status::NoImage, why }))
     }
 
-    fn recorded_path(&self, recorded: &Recorded) -> Option<PathBuf> {
-        let path = recorded.path.strip_suffix(b" (deleted)").unwrap_or(&recorded.path);
-        let path = Path::new(std::ffi::OsStr::from_bytes(path));
-        Some(match &self.symfs {
-            Some(root) => root.join(path.strip_prefix("/").ok()?),
-            None if path.is_absolute() => path.to_owned(),
-            None => return None,
-        })
-    }
-
-    /// Where debug files are, the most particular directory first.
-    fn directories(&self) -> Vec<PathBuf> {
-        let mut directories = self.debug_dirs.clone();
-        directories.extend(self.symfs.iter().map(|root| root.join(&DEBUG_DIR[1..])));
-        directories.push(DEBUG_DIR.into());
-        directories
-    }
-
-    /// The paths of what has a build ID: `.build-id/xx/yyyy` with a suffix.
-    fn by_build_id(&self, build_id: &[u8], suffix: &str) -> Vec<PathBuf> {
-        let Some((first, rest)) = build_id.split_first().filter(|(_, rest)| !rest.is_empty())
-        else {
-            return Vec::new();
+    /// Opens a file if it is the image; if it is another ELF file, gives that with the reason.
+    fn try_image(
+        &self,
+        path: &Path,
+        recorded: &Recorded,
+    ) -> Result<ElfFile, (Option<ElfFile>, Failure)> {
+        let file = ElfFile::open(path).map_err(|failure| (None, failure))?;
+        let is_copy = self.places.symfs.is_some();
+        let checked = match &*recorded.build_id {
+            [] => checks::is_unchanged(&file, recorded.seen, is_copy),
+            build_id => checks::has_build_id(&file, build_id),
         };
-        let name = format!(".build-id/{first:02x}/{}{suffix}", hex(rest));
-        self.directories().iter().map(|directory| directory.join(&name)).collect()
+        match checked {
+            Ok(()) => Ok(file),
+            Err(failure) => Err((Some(file), failure)),
+        }
+    }
+
+    /// What living processes of the recording have of an image. Only a build ID tells whether a
+    /// process is the recorded one still.
+    fn in_processes(&self, recorded: &Recorded) -> Vec<PathBuf> {
+        if recorded.build_id.is_empty() || self.places.symfs.is_some() {
+            return Vec::new();
+        }
+        let under = |root: PathBuf| {
+            Places { debug_dirs: Vec::new(), symfs: Some(root) }.recorded(&recorded.path)
+        };
+        let mut paths: Vec<PathBuf> = self.living.roots().into_iter().filter_map(under).collect();
+        paths.extend(self.living.mapped(&recorded.path));
+        paths
+    }
+
+    fn fetch(&self, build_id: &[u8], wanted: Wanted, trace: &Trace) -> Option<PathBuf> {
+        self.debuginfod.as_ref()?.fetch(build_id, wanted, trace)
+    }
+
+    /// Fetches what an image lacks here, so that it is here when it is opened.
+    pub(crate) fn prefetch(&self, recorded: &Recorded) {
+        if recorded.kind == ImageKind::Elf && !recorded.build_id.is_empty() {
+            self.files(recorded, &Trace::default());
+        }
     }
 
     /// The files that may hold the image's debug information, in the order they are tried.
@@ -153,225 +254,134 @@ impl Finder {
         &self,
         recorded: &Recorded,
         image: Option<&ElfFile>,
-        trace: &mut Trace,
+        places: &Places,
+        trace: &Trace,
     ) -> Vec<ElfFile> {
-        let build_id = match image {
-            Some(image) => &image.headers.build_id,
-            None => &recorded.build_id[..],
-        };
+        let build_id = image.map_or(&*recorded.build_id, |image| &image.headers.build_id);
         let mut files = Vec::new();
-        if image.is_some_and(|image| image.headers.has_dwarf()) {
+        let has = |files: &[ElfFile], what: fn(&Headers) -> bool| {
+            image.into_iter().chain(files).any(|file| what(&file.headers))
+        };
+        if has(&files, Headers::has_dwarf)
+            || (self.detail.is_symbols_only() && has(&files, Headers::has_symbols))
+        {
             return files;
         }
-        for path in self.by_build_id(build_id, ".debug") {
-            let found = open_elf(&path).and_then(|file| has_build_id(file, build_id));
+        for path in places.by_build_id(build_id, ".debug") {
+            let found = ElfFile::open(&path);
+            let found = found.and_then(|file| checks::has_build_id(&file, build_id).map(|()| file));
             keep(&mut files, trace, &path, found);
         }
         let linked = image.and_then(|image| Some((image, image.headers.debug_link.as_ref()?)));
-        if let Some((image, link)) =
-            linked.filter(|_| !files.iter().any(|file| file.headers.has_dwarf()))
-        {
-            for path in self.by_link(image, &link.name) {
-                let found = open_elf(&path).and_then(|file| is_linked(file, build_id, link.crc));
+        if let Some((image, link)) = linked.filter(|_| !has(&files, Headers::has_dwarf)) {
+            let beside = beside(recorded, places, [image]);
+            for path in beside.iter().flat_map(|image| places.by_link(image, &link.name)) {
+                let found = ElfFile::open(&path);
+                let found = found
+                    .and_then(|file| checks::is_linked(&file, build_id, link.crc).map(|()| file));
                 keep(&mut files, trace, &path, found);
             }
+        }
+        if !has(&files, Headers::has_dwarf)
+            && let Some(path) = self.fetch(build_id, Wanted::DebugInfo, trace)
+        {
+            keep(&mut files, trace, &path, ElfFile::open(&path));
+        }
+        if !has(&files, Headers::has_symbols) {
+            files.extend(image.and_then(|image| contents::debug_data(image, trace)));
         }
         files
     }
 
-    /// The paths a debug link may mean: beside the image, in `.debug` there, and in the debug
-    /// directories under the image's directory.
-    fn by_link(&self, image: &ElfFile, name: &[u8]) -> Vec<PathBuf> {
-        let name = std::ffi::OsStr::from_bytes(name);
-        let Some(directory) = image.path.parent() else { return Vec::new() };
-        let mut paths = vec![directory.join(name), directory.join(".debug").join(name)];
-        let inside = self.symfs.as_ref().and_then(|root| directory.strip_prefix(root).ok());
-        let inside = inside.unwrap_or(directory);
-        let inside = inside.strip_prefix("/").unwrap_or(inside);
-        paths.extend(self.directories().iter().map(|debug| debug.join(inside).join(name)));
-        paths.retain(|path| *path != image.path);
-        paths
-    }
-
     /// Takes the best each file has to offer: DWARF before a symbol table before exports.
-    fn put_together(&self, headers: Headers, files: &[ElfFile], trace: &mut Trace) -> ElfImage {
-        let symbols = symbols(files, trace);
+    fn put_together(&self, files: Files, trace: &Trace) -> Result<Opened, Failure> {
+        let Files { image, debug: mut files, nearby } = files;
+        let (headers, is_other) = match image {
+            Ok((image, is_other)) => {
+                files.insert(0, image);
+                (Rc::clone(&files[0].headers), is_other)
+            }
+            Err(failure) => {
+                // Without the image its debug file may still tell where its code was.
+                let told = files.iter().find(|file| tells_offsets(&file.headers));
+                let Some(told) = told else { return Err(failure) };
+                trace.tried(&told.path, "stands in for the image");
+                (Rc::clone(&told.headers), false)
+            }
+        };
+        let symbols = contents::symbols(&files, trace);
         let has_symbols = files.iter().any(|file| file.headers.has_symbols());
         let wanted = !self.detail.is_symbols_only() || !has_symbols;
-        let dwarf = if wanted { dwarf(files, trace) } else { None };
-        let extents = if has_symbols { Extents::default() } else { extents(files, trace) };
-        ElfImage { headers, symbols, dwarf, extents }
+        let dwarf = if wanted { self.dwarf(&files, &nearby, trace) } else { None };
+        let extents =
+            if has_symbols { Extents::default() } else { contents::extents(&files, trace) };
+        let image = ElfImage { headers: (*headers).clone(), symbols, dwarf, extents };
+        Ok(Opened { image: OpenImage::Elf(Box::new(image)), is_other })
     }
-}
 
-/// The first full symbol table, else what the first file exports; and the stubs of that.
-fn symbols(files: &[ElfFile], trace: &mut Trace) -> SymbolTable {
-    let mut symbols = SymbolTableBuilder::default();
-    let full = files.iter().find(|file| file.headers.has_symbols());
-    if let Some(source) = full.or(files.first()) {
-        let (kind, table) = match full {
-            Some(_) => (elf::SHT_SYMTAB, ".symtab"),
-            None => (elf::SHT_DYNSYM, ".dynsym"),
-        };
-        symbols.add_elf(&source.headers, &ReadCache::new(&source.file), kind.0);
-        trace.push(format!("{}: names from {table}", source.path.display()));
-    }
-    if let Some(image) = files.first() {
-        plt::add_stubs(&mut symbols, &image.headers, &ReadCache::new(&image.file));
-    }
-    let symbols = symbols.build();
-    trace.push(format!("symbols: names for {} ranges", symbols.len()));
-    symbols
-}
-
-/// The functions of the image's unwind table.
-fn extents(files: &[ElfFile], trace: &mut Trace) -> Extents {
-    let section = files.first().and_then(|file| Some((file, file.headers.section(b".eh_frame")?)));
-    let Some((file, section)) = section else { return Extents::default() };
-    let little_endian = file.headers.endian == object::Endianness::Little;
-    let address_size = if file.headers.is_64 { 8 } else { 4 };
-    let bytes = contents(&file.file, section).unwrap_or_default();
-    let extents = Extents::read(&bytes, section.address, little_endian, address_size);
-    trace.push(format!("{}: {} functions in .eh_frame", file.path.display(), extents.len()));
-    extents
-}
-
-/// The first debug information that can be read.
-fn dwarf(files: &[ElfFile], trace: &mut Trace) -> Option<Dwarf> {
-    for file in files.iter().filter(|file| file.headers.has_dwarf()) {
-        let path = file.path.display();
-        match load_dwarf(file) {
-            Ok(dwarf) => {
-                trace.push(format!("{path}: DWARF, {} bytes", dwarf.bytes()));
-                if file.headers.section(b".gnu_debugaltlink").is_some() {
-                    let what = "part of its DWARF is in a file shared by several (dwz)";
-                    trace.push(format!("{what}, which is not read: some names are missing"));
+    /// The first debug information that can be read.
+    fn dwarf(&self, files: &[ElfFile], nearby: &Nearby, trace: &Trace) -> Option<Dwarf> {
+        for file in files.iter().filter(|file| file.headers.has_dwarf()) {
+            match Dwarf::load(Box::new(self.spread(file, nearby, trace))) {
+                Ok(dwarf) => {
+                    trace.tried(&file.path, "inlined calls, files and lines from DWARF");
+                    return Some(dwarf);
                 }
-                return Some(dwarf);
+                Err(error) => trace.tried(&file.path, format!("DWARF: {error}")),
             }
-            Err(error) => trace.push(format!("{path}: DWARF: {error:#}")),
+        }
+        trace.note("no DWARF: no inlined calls, no lines");
+        None
+    }
+
+    fn spread(&self, main: &ElfFile, nearby: &Nearby, trace: &Trace) -> Spread {
+        Spread {
+            main: main.clone(),
+            files: nearby.beside.clone(),
+            places: nearby.places.clone(),
+            debuginfod: self.debuginfod.clone(),
+            trace: trace.clone(),
+            missing: Cell::default(),
         }
     }
-    trace.push("no DWARF: no inlined calls, no lines".to_owned());
-    None
+}
+
+/// Where other files of an image may stand beside: where it was, and where these are.
+fn beside<'f>(
+    recorded: &Recorded,
+    places: &Places,
+    files: impl IntoIterator<Item = &'f ElfFile>,
+) -> Vec<PathBuf> {
+    let mut paths: Vec<PathBuf> = files.into_iter().map(|file| file.path.clone()).collect();
+    // A file that was found by its build ID, or in a process, is not where it was.
+    let was = places.recorded(&recorded.path).filter(|was| !paths.contains(was));
+    paths.extend(was);
+    paths
 }
 
 /// Takes note of a debug file that was tried, and keeps it when it is the right one.
-fn keep(files: &mut Vec<ElfFile>, trace: &mut Trace, path: &Path, found: Result<ElfFile, Failure>) {
+fn keep(files: &mut Vec<ElfFile>, trace: &Trace, path: &Path, found: Result<ElfFile, Failure>) {
     match found {
         Ok(file) => {
-            trace.push(format!("{}: is a debug file of the image", path.display()));
+            trace.tried(path, format!("is a debug file of the image: {}", file.description()));
             files.push(file);
         }
-        Err(failure) => trace.push(format!("{}: {}", path.display(), failure.why)),
+        Err(failure) => trace.tried(path, failure.why),
     }
+}
+
+/// The root of the process through which a file was found, `/proc/PID/root`.
+fn root_of(path: &Path) -> Option<PathBuf> {
+    let mut parts = path.components();
+    let root: PathBuf = parts.by_ref().take(4).collect();
+    let is_root = root.starts_with("/proc") && root.ends_with("root");
+    is_root.then_some(root)
 }
 
 /// Whether the headers of a debug file still say where in the image its segments were.
 /// objcopy(1) leaves no sizes, since the segments' bytes are not there.
 fn tells_offsets(headers: &Headers) -> bool {
     headers.segments.iter().any(|segment| segment.executable && segment.size > 0)
-}
-
-fn open_elf(path: &Path) -> Result<ElfFile, Failure> {
-    let failure = |status, why: String| Failure { status, why };
-    let absent = |error: std::io::Error| match error.kind() {
-        std::io::ErrorKind::PermissionDenied => failure(Status::Unreadable, error.to_string()),
-        _ => failure(Status::NoImage, error.to_string()),
-    };
-    // Looked at before it is opened: opening a pipe waits, opening a device may do anything.
-    let metadata = std::fs::metadata(path).map_err(absent)?;
-    if !metadata.is_file() {
-        return Err(failure(Status::Unreadable, "not a regular file".to_owned()));
-    }
-    let file = File::open(path).map_err(absent)?;
-    let headers = Headers::read(&ReadCache::new(&file));
-    let headers = headers.map_err(|error| failure(Status::Unreadable, error.to_string()))?;
-    Ok(ElfFile { path: path.to_owned(), file, headers })
-}
-
-/// Accepts a file by its build ID; any where none was recorded.
-fn has_build_id(file: ElfFile, build_id: &[u8]) -> Result<ElfFile, Failure> {
-    let found = &file.headers.build_id;
-    if build_id.is_empty() || found == build_id {
-        return Ok(file);
-    }
-    let found = if found.is_empty() { "none".to_owned() } else { hex(found) };
-    let why = format!("another build ID: it has {found}, want {}", hex(build_id));
-    Err(Failure { status: Status::Mismatch, why })
-}
-
-/// Accepts a file a debug link names: by build ID where both have one, else by its CRC.
-fn is_linked(file: ElfFile, build_id: &[u8], crc: u32) -> Result<ElfFile, Failure> {
-    if !build_id.is_empty() && !file.headers.build_id.is_empty() {
-        return has_build_id(file, build_id);
-    }
-    let found = checksum(&file.file);
-    let failure = |status, why| Failure { status, why };
-    match found {
-        Ok(found) if found == crc => Ok(file),
-        Ok(found) => {
-            let why = format!("another checksum: it has {found:08x}, want {crc:08x}");
-            Err(failure(Status::Mismatch, why))
-        }
-        Err(error) => Err(failure(Status::Unreadable, error.to_string())),
-    }
-}
-
-/// The CRC-32 of a whole file.
-fn checksum(mut file: &File) -> std::io::Result<u32> {
-    use std::io::Seek;
-    file.rewind()?;
-    let mut hasher = crc32fast::Hasher::new();
-    let mut buffer = vec![0; 64 << 10];
-    loop {
-        match file.read(&mut buffer)? {
-            0 => return Ok(hasher.finalize()),
-            count => hasher.update(&buffer[..count]),
-        }
-    }
-}
-
-fn load_dwarf(file: &ElfFile) -> anyhow::Result<Dwarf> {
-    let little_endian = file.headers.endian == object::Endianness::Little;
-    Dwarf::load(little_endian, |name| {
-        let old = name.replacen(".debug_", ".zdebug_", 1);
-        let section = file.headers.section(name.as_bytes());
-        match section.or_else(|| file.headers.section(old.as_bytes())) {
-            Some(section) => contents(&file.file, section).with_context(|| name.to_owned()),
-            None => Ok(Rc::default()),
-        }
-    })
-}
-
-/// A section's bytes, unpacked.
-fn contents(file: &File, section: &Section) -> anyhow::Result<Rc<[u8]>> {
-    let offset = section.offset.unwrap_or_default();
-    let end = offset.checked_add(section.size).context("it lies outside of the file")?;
-    ensure!(end <= file.metadata()?.len(), "it lies outside of the file");
-    // Zeroes first, since memory must be initialized; shared, since many parts point into it.
-    let mut bytes: Rc<[u8]> = std::iter::repeat_n(0, usize::try_from(section.size)?).collect();
-    let place = Rc::get_mut(&mut bytes).context("just made, and shared already")?;
-    file.read_exact_at(place, offset)?;
-    let (format, size, skip) = match section.packing {
-        Packing::None => return Ok(bytes),
-        Packing::Elf { kind, size, skip } if kind == elf::ELFCOMPRESS_ZLIB.0 => {
-            (CompressionFormat::Zlib, size, skip)
-        }
-        Packing::Elf { kind, size, skip } if kind == elf::ELFCOMPRESS_ZSTD.0 => {
-            (CompressionFormat::Zstandard, size, skip)
-        }
-        Packing::Elf { kind, .. } => bail!("compressed in a way that is not known ({kind})"),
-        Packing::Gnu => {
-            let size = bytes.strip_prefix(b"ZLIB").and_then(|rest| rest.first_chunk::<8>());
-            let size = size.context("a compressed section without its header")?;
-            (CompressionFormat::Zlib, u64::from_be_bytes(*size), 12)
-        }
-    };
-    ensure!(size <= UNPACKED, "{size} bytes once unpacked: too large");
-    let data = bytes.get(usize::try_from(skip)?..).context("shorter than its header")?;
-    let packed = CompressedData { format, data, uncompressed_size: size };
-    Ok(packed.decompress()?.into_owned().into())
 }
 
 /// Bytes as lower-case hexadecimal.

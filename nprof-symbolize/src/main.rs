@@ -7,19 +7,23 @@
 
 mod args;
 mod catalog;
+mod clock;
 mod demangle;
 mod dwarf;
 mod elf;
 mod extents;
 mod filter;
+mod heat;
 mod host;
 mod images;
 mod kernel;
+mod links;
 mod names;
+mod packages;
 mod plt;
 mod resolve;
 mod run;
-mod scopes;
+mod simplify;
 mod summary;
 mod symbols;
 
@@ -34,8 +38,8 @@ const STACK: usize = 128 << 20;
 
 fn main() -> ExitCode {
     let args = args::Args::parse();
-    stage::run(run::TOOL, || {
-        let worker = std::thread::Builder::new().stack_size(STACK).spawn(|| run::run(args));
+    stage::run(run::TOOL, move || {
+        let worker = std::thread::Builder::new().stack_size(STACK).spawn(move || run::run(&args));
         let result = worker.map(std::thread::JoinHandle::join);
         match result {
             Ok(Ok(outcome)) => outcome,

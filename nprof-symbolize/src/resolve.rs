@@ -1,9 +1,11 @@
 //! From a place in an opened image to the calls it stands for. Pure.
 
+use std::rc::Rc;
+
 use nprof_format::Status;
 
-use crate::demangle::is_mangled;
-use crate::dwarf::{Call, Dwarf};
+use crate::demangle::{Style, demangle, is_mangled};
+use crate::dwarf::{Call, Dwarf, Fault};
 use crate::elf::Headers;
 use crate::extents::Extents;
 use crate::symbols::SymbolTable;
@@ -29,7 +31,7 @@ pub(crate) struct ElfImage {
 }
 
 impl OpenImage {
-    /// How much memory it takes, bytes; what was parsed of the debug information is not counted.
+    /// How much memory it takes, bytes.
     pub(crate) fn bytes(&self) -> usize {
         match self {
             Self::Elf(elf) => {
@@ -74,34 +76,26 @@ pub(crate) struct Resolution {
     /// The calls, innermost first; empty when there is no name.
     pub(crate) calls: Vec<Call>,
     /// What was wrong with the debug information, where it was.
-    pub(crate) trouble: Option<Trouble>,
-    /// Where in the image the function begins, when that is all that is known of it.
-    pub(crate) start: Option<u64>,
-}
-
-/// Why debug information says less than it could.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Trouble {
-    /// It is not what it should be.
-    Malformed(gimli::Error),
-    /// It is in another file.
-    Split,
-}
-
-impl std::fmt::Display for Trouble {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Malformed(error) => write!(f, "malformed DWARF: {error}"),
-            Self::Split => f.write_str("DWARF in .dwo files, which are not read: no inlined calls"),
-        }
-    }
+    pub(crate) trouble: Option<Fault>,
+    /// What is known of a function without a name.
+    pub(crate) function: Option<Nameless>,
 }
 
 impl Resolution {
     /// There is no name.
     pub(crate) fn unnamed(status: Status) -> Self {
-        Self { status, calls: Vec::new(), trouble: None, start: None }
+        Self { status, calls: Vec::new(), trouble: None, function: None }
     }
+}
+
+/// A function without a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Nameless {
+    /// It begins at this offset of the image.
+    At(u64),
+    /// It lies between two exports: `recv->recvfrom`, and how many bytes behind the beginning of
+    /// the first it begins, where that is known.
+    Between(String),
 }
 
 /// Finds what a place in an image is called.
@@ -123,16 +117,10 @@ fn resolve_elf(elf: &ElfImage, offset: u64, detail: Detail) -> Resolution {
     };
     let symbol = elf.symbols.find(address);
     let (mut calls, mut trouble) = (Vec::new(), None);
-    if let Some(dwarf) =
-        elf.dwarf.as_ref().filter(|_| symbol.is_none() || !detail.is_symbols_only())
-    {
-        match dwarf.calls(address) {
-            Ok((found, is_split)) => {
-                calls = found;
-                trouble = is_split.then_some(Trouble::Split);
-            }
-            Err(error) => trouble = Some(Trouble::Malformed(error)),
-        }
+    let wanted = symbol.is_none() || !detail.is_symbols_only();
+    if let Some(dwarf) = elf.dwarf.as_ref().filter(|_| wanted) {
+        let found = dwarf.calls(address, detail);
+        (calls, trouble) = (found.calls, found.fault);
     }
     if !detail.inlines {
         calls.drain(..calls.len().saturating_sub(1));
@@ -151,15 +139,29 @@ fn resolve_elf(elf: &ElfImage, offset: u64, detail: Detail) -> Resolution {
         (Some(_), None) => {}
         (None, None) => {
             let status = match (&elf.dwarf, &trouble) {
-                (_, Some(Trouble::Malformed(_))) => Status::Unreadable,
+                (_, Some(fault)) if !fault.is_absence() => Status::Unreadable,
                 (None, _) if elf.symbols.is_empty() => Status::Stripped,
                 _ => Status::NoSymbol,
             };
-            let start = elf.extents.start(address).and_then(|start| elf.headers.offset(start));
-            return Resolution { trouble, start, ..Resolution::unnamed(status) };
+            let function = nameless(elf, address);
+            return Resolution { trouble, function, ..Resolution::unnamed(status) };
         }
     }
     named(calls, trouble)
+}
+
+/// What can be told of the function at an address that has no name: the way of Prospect (Tsariounov
+/// 2002), which shows the exports around it, with the beginning of the function added where the
+/// unwind table knows it. Exports bracket many functions, and places of two are not one.
+fn nameless(elf: &ElfImage, address: u64) -> Option<Nameless> {
+    let start = elf.extents.start(address);
+    let Some(bracket) = elf.symbols.around(start.unwrap_or(address)) else {
+        return Some(Nameless::At(elf.headers.offset(start?)?));
+    };
+    let shown = |name| String::from_utf8_lossy(&demangle(name, Style::Plain)).into_owned();
+    let offset = start.map(|start| format!("+{:#x}", start.saturating_sub(bracket.start)));
+    let (before, behind) = (shown(bracket.before), shown(bracket.behind));
+    Some(Nameless::Between(format!("{before}->{behind}{}", offset.unwrap_or_default())))
 }
 
 /// The linkage name of a function from what debug information and symbol table call it.
@@ -167,18 +169,18 @@ fn resolve_elf(elf: &ElfImage, offset: u64, detail: Detail) -> Resolution {
 /// Debug information knows the name in the source, the symbol table what became of it: a part
 /// that was split off (`f.cold`), a clone, or the linkage name where the debug information has
 /// only the plain one. Otherwise they differ by aliases, and the source's is the better one.
-fn out_of_line_name(known: Option<Vec<u8>>, symbol: &[u8]) -> Vec<u8> {
-    let Some(known) = known else { return symbol.to_vec() };
+fn out_of_line_name(known: Option<Rc<[u8]>>, symbol: &[u8]) -> Rc<[u8]> {
+    let Some(known) = known else { return symbol.into() };
     let is_clone = symbol.strip_prefix(&known[..]).is_some_and(|rest| rest.starts_with(b"."));
-    if is_clone || (is_mangled(symbol) && !is_mangled(&known)) { symbol.to_vec() } else { known }
+    if is_clone || (is_mangled(symbol) && !is_mangled(&known)) { symbol.into() } else { known }
 }
 
 fn of_symbol(name: &[u8]) -> Call {
-    Call { function: Some(name.to_vec()), ..Call::default() }
+    Call { function: Some(name.into()), ..Call::default() }
 }
 
-fn named(calls: Vec<Call>, trouble: Option<Trouble>) -> Resolution {
-    Resolution { status: Status::Named, calls, trouble, start: None }
+fn named(calls: Vec<Call>, trouble: Option<Fault>) -> Resolution {
+    Resolution { status: Status::Named, calls, trouble, function: None }
 }
 
 #[cfg(test)]
@@ -196,7 +198,12 @@ mod tests {
         let image = OpenImage::Symbols(builder.build());
         let name = |offset, return_address| {
             let resolution = resolve(&image, Place { offset, return_address }, ALL);
-            resolution.calls.first().and_then(|call| call.function.clone()).unwrap_or_default()
+            resolution
+                .calls
+                .first()
+                .and_then(|call| call.function.clone())
+                .unwrap_or_default()
+                .to_vec()
         };
         assert_eq!(name(16, false), b"next");
         assert_eq!(name(16, true), b"caller");
@@ -208,13 +215,13 @@ mod tests {
     #[test]
     fn the_symbol_table_tells_clones_apart() {
         let name = |known: &str, symbol: &str| {
-            let name = out_of_line_name(Some(known.into()), symbol.as_bytes());
-            String::from_utf8(name).unwrap()
+            let name = out_of_line_name(Some(known.as_bytes().into()), symbol.as_bytes());
+            String::from_utf8(name.to_vec()).unwrap()
         };
         assert_eq!(name("f", "f.cold"), "f.cold");
         assert_eq!(name("f", "_ZN1a1fEv"), "_ZN1a1fEv");
         assert_eq!(name("_ZN1AC4Ev", "_ZN1AC2Ev"), "_ZN1AC4Ev");
         assert_eq!(name("write", "__libc_write"), "write");
-        assert_eq!(out_of_line_name(None, b"memcpy"), b"memcpy");
+        assert_eq!(&*out_of_line_name(None, b"memcpy"), b"memcpy");
     }
 }

@@ -1,17 +1,20 @@
 //! One run: from the command line to the outcome.
 
 use std::ffi::OsStr;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileTypeExt;
+use std::rc::Rc;
 
 use anyhow::Context;
 use nprof_format::stage::{self, Input, Outcome};
 use nprof_format::{Reader, Spelling, Step, Verdict, Writer, shell};
 
 use crate::args::Args;
-use crate::catalog::Catalog;
+use crate::catalog::{Catalog, Slot};
 use crate::filter::Filter;
-use crate::images::Finder;
+use crate::heat;
+use crate::images::{Debuginfod, Finder, Places, Recorded, Settings};
 use crate::resolve::Detail;
 use crate::summary;
 
@@ -23,14 +26,24 @@ pub(crate) const TOOL: &str = "nprof-symbolize";
 /// # Errors
 ///
 /// When the input cannot be read or the output not be written.
-pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
+pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
+    let mut catalog = Catalog::new(finder(args));
+    catalog.names.style = args.names;
+    if is_only_explaining(args) {
+        for wanted in &args.explain {
+            let recorded = Recorded::of(wanted);
+            let recorded = recorded
+                .with_context(|| format!("{}: no ELF file, and no build ID", wanted.display()))?;
+            tell(&catalog.explain(&recorded, None));
+        }
+        return Ok(Outcome::Done);
+    }
     let input = stage::open(args.input.as_deref())?;
     stage::refuse_same_file([args.input.as_deref()], args.output.as_deref())?;
     let output = stage::output(args.output.as_deref())?;
     let is_text = args.text || output.is_terminal();
     let spelling = if is_text { Spelling::Text } else { Spelling::Binary };
-    let detail = Detail { inlines: !args.no_inlines, lines: !args.no_lines };
-    let catalog = Catalog::new(Finder { debug_dirs: args.debug_dir, symfs: args.symfs, detail });
+    prefetch(args, &catalog);
     let step = Step {
         tool: TOOL.into(),
         version: env!("CARGO_PKG_VERSION").into(),
@@ -44,13 +57,47 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
     // What came before an error is good, and wanted.
     let mut catalog = filter.finish().context("cannot write")?;
     copied?;
-    for wanted in &args.explain {
-        explain(&mut catalog, wanted);
-    }
+    args.explain.iter().for_each(|wanted| explain(&mut catalog, wanted));
     if args.verbose {
-        tell(&summary::summary(catalog.slots()));
+        tell(&catalog.summary());
     }
     Ok(judge(&reader, &name, args.partial_ok))
+}
+
+/// Where files are looked for.
+fn finder(args: &Args) -> Finder {
+    let detail = Detail { inlines: !args.no_inlines, lines: !args.no_lines };
+    let places = Places { debug_dirs: args.debug_dir.clone(), symfs: args.symfs.clone() };
+    let progress = |what: &str| {
+        if std::io::stderr().is_terminal() {
+            stage::warn(TOOL, what);
+        }
+    };
+    let settings = || Settings::read(|name| std::env::var(name).ok());
+    let debuginfod = args.debuginfod.then(|| Rc::new(Debuginfod::new(settings(), progress)));
+    let allow_mismatch = args.allow_mismatch;
+    Finder { debuginfod, allow_mismatch, ..Finder::new(places, detail) }
+}
+
+/// Whether images are to be explained and no stream is given.
+fn is_only_explaining(args: &Args) -> bool {
+    let is_device = || {
+        let input = std::fs::metadata("/dev/stdin");
+        input.is_ok_and(|input| input.file_type().is_char_device())
+    };
+    !args.explain.is_empty() && args.input.is_none() && is_device()
+}
+
+/// Fetches files for the hottest images first, where the input can be read beforehand.
+fn prefetch(args: &Args, catalog: &Catalog) {
+    let Some(path) = args.input.as_ref().filter(|path| args.debuginfod && path.is_file()) else {
+        return;
+    };
+    if let Ok(file) = std::fs::File::open(path) {
+        for recorded in heat::hottest_first(&mut Reader::new(file)) {
+            catalog.finder.prefetch(&recorded);
+        }
+    }
 }
 
 /// Copies the stream; hands on what there is before it waits for more.
@@ -65,16 +112,21 @@ fn copy<W: Write>(reader: &mut Reader<Input>, filter: &mut Filter<W>) -> anyhow:
     Ok(())
 }
 
+/// Tells what was tried for the images that are meant, of the input or, where there is none,
+/// the file itself.
 fn explain(catalog: &mut Catalog, wanted: &OsStr) {
-    let is_meant = |slot| summary::is_meant(slot, wanted.as_bytes());
-    let meant = catalog.slots().iter().enumerate().filter(|(_, slot)| is_meant(slot));
-    let meant: Vec<_> = meant.map(|(index, _)| index).collect();
+    let is_meant = |slot: &Slot| summary::is_meant(&slot.recorded, wanted.as_bytes());
+    let slots = catalog.slots().iter().enumerate();
+    let meant: Vec<_> = slots.filter(|(_, slot)| is_meant(slot)).map(|(index, _)| index).collect();
     if meant.is_empty() {
         tell(&format!("{}: no such image in the input\n", wanted.display()));
+        if let Some(recorded) = Recorded::of(wanted) {
+            tell(&catalog.explain(&recorded, None));
+        }
     }
     for index in meant {
-        catalog.open(index);
-        tell(&summary::explanation(&catalog.slots()[index]));
+        let recorded = catalog.slots()[index].recorded.clone();
+        tell(&catalog.explain(&recorded, Some(index)));
     }
 }
 

@@ -1,106 +1,172 @@
 //! What is told at the end: how naming went per image, and what was tried. Pure.
 
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 
 use nprof_format::escape::escaped;
-use nprof_format::{ImageKind, Status};
+use nprof_format::{ImageKind, Naming, Status};
 
 use crate::catalog::Slot;
-use crate::images::hex;
+use crate::images::{Recorded, hex};
 
-/// The lines for `--verbose`: per image how many places were named, and for the others why not
-/// and what to do.
-pub(crate) fn summary(slots: &[Slot]) -> String {
+/// How many frames ended how.
+pub(crate) type Counts = BTreeMap<Status, u64>;
+
+/// The commands that get debug symbols, by the path of the image.
+pub(crate) type Commands = HashMap<Vec<u8>, String>;
+
+/// What is told of an image whose frames ended so.
+pub(crate) fn naming(slot: &Slot, counts: &Counts, commands: &Commands) -> Naming {
+    let recorded = &slot.recorded;
+    let named = counts.get(&Status::Named).copied().unwrap_or(0);
+    let reasons = match slot.failure() {
+        Some(failure) => vec![failure.why.as_str()],
+        None => {
+            let known = unproven(recorded).filter(|_| named > 0);
+            slot.troubles.iter().map(String::as_str).chain(known).collect()
+        }
+    };
+    let reason = reasons.join("; ");
+    Naming {
+        image: recorded.path.to_vec(),
+        kind: recorded.kind.to_string().into(),
+        build_id: hex(&recorded.build_id).into(),
+        named,
+        unnamed: total(counts) - named,
+        why: why(counts).into(),
+        reason: reason.into(),
+        next: next(slot, counts, commands).unwrap_or_default().into(),
+        more: Vec::new(),
+    }
+}
+
+/// All frames.
+pub(crate) fn total(counts: &Counts) -> u64 {
+    counts.values().sum()
+}
+
+/// How the frames without a name ended, the most frequent first.
+fn why(counts: &Counts) -> String {
+    let mut others: Vec<_> = counts.iter().filter(|(status, _)| !is_named(status)).collect();
+    others.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+    let words: Vec<String> =
+        others.into_iter().map(|(status, count)| format!("{status} {count}")).collect();
+    words.join(", ")
+}
+
+fn is_named(status: &Status) -> bool {
+    *status == Status::Named
+}
+
+/// How the most of an image's frames without a name ended; `None` where these are few, since a
+/// few places are in no function of the best of files.
+fn most(counts: &Counts) -> Option<Status> {
+    let others = counts.iter().filter(|(status, _)| !is_named(status));
+    let (status, count) = others.max_by_key(|(_, count)| **count)?;
+    (*count * 10 > total(counts)).then_some(*status)
+}
+
+/// Whether debug symbols from elsewhere would help an image.
+pub(crate) fn lacks_symbols(slot: &Slot, counts: &Counts) -> bool {
+    let is_elf = slot.recorded.kind == ImageKind::Elf;
+    is_elf && matches!(most(counts), Some(Status::NoSymbol | Status::Stripped))
+}
+
+/// What a user can do about the frames of an image without a name.
+fn next(slot: &Slot, counts: &Counts, commands: &Commands) -> Option<String> {
+    let next = match (most(counts)?, slot.recorded.kind) {
+        (Status::NoSymbol | Status::Stripped, ImageKind::Elf) => {
+            let command = commands.get(&*slot.recorded.path);
+            command.cloned().unwrap_or_else(|| missing_symbols(&slot.recorded))
+        }
+        (Status::NoImage, ImageKind::Elf) => {
+            "run it where the program is, or give --symfs ROOT of that system".to_owned()
+        }
+        (Status::Mismatch, ImageKind::Elf) if !slot.is_other => {
+            "give --symfs or --debug-dir with the recorded file, or record anew".to_owned()
+        }
+        (Status::Mismatch, ImageKind::Kernel | ImageKind::Module | ImageKind::Vdso) => {
+            "run it on the machine, and in the boot, of the recording, or install that kernel's \
+             debug symbols"
+                .to_owned()
+        }
+        (Status::Restricted, _) => "run as root, or: sysctl kernel.kptr_restrict=0".to_owned(),
+        _ => return None,
+    };
+    Some(next)
+}
+
+fn missing_symbols(recorded: &Recorded) -> String {
+    match &*recorded.build_id {
+        [] => "give --debug-dir DIR with its debug file, or build it with -g".to_owned(),
+        id => format!(
+            "give --debug-dir DIR with the debug file of build ID {}, or try --debuginfod",
+            hex(id)
+        ),
+    }
+}
+
+/// The lines for `--verbose`: per image how many frames were named, and for the others why not
+/// and what to do. The image with the most frames first.
+pub(crate) fn summary(slots: &[Slot], commands: &Commands) -> String {
     let mut out = String::new();
-    let mut slots: Vec<&Slot> = slots.iter().filter(|slot| !slot.counts.is_empty()).collect();
-    let total = |slot: &Slot| slot.counts.values().sum::<u64>();
+    let mut slots: Vec<&Slot> = slots.iter().filter(|slot| !slot.totals.is_empty()).collect();
     slots.sort_by(|a, b| {
-        total(b).cmp(&total(a)).then_with(|| a.recorded.path.cmp(&b.recorded.path))
+        let order = total(&b.totals).cmp(&total(&a.totals));
+        order.then_with(|| a.recorded.path.cmp(&b.recorded.path))
     });
     for slot in slots {
-        let named = slot.counts.get(&Status::Named).copied().unwrap_or(0);
-        let path = escaped(&slot.recorded.path);
-        let _ = write!(out, "{path}: {named} of {} places named", total(slot));
-        let others = slot.counts.iter().filter(|(status, _)| **status != Status::Named);
-        for (status, count) in others.clone() {
-            let _ = write!(out, ", {count} {status}");
+        let naming = naming(slot, &slot.totals, commands);
+        let all = total(&slot.totals);
+        let _ = write!(out, "{}: {} of {all} frames named", escaped(&naming.image), naming.named);
+        for part in [&naming.why].into_iter().filter(|why| !why.is_empty()) {
+            let _ = write!(out, ", {}", escaped(part));
         }
         out.push('\n');
-        if let Some(failure) = slot.failure() {
-            let _ = writeln!(out, "  {}", escaped(failure.why.as_bytes()));
-        }
-        for trouble in &slot.troubles {
-            let _ = writeln!(out, "  {trouble}");
-        }
-        let most = others.max_by_key(|(_, count)| **count);
-        // A few places are in no function of the best of files.
-        let most = most.filter(|(_, count)| **count * 10 > total(slot));
-        if let Some(hint) = most.and_then(|(status, _)| hint(slot, *status)) {
-            let _ = writeln!(out, "  {hint}");
+        for line in [&naming.reason, &naming.next].into_iter().filter(|line| !line.is_empty()) {
+            let _ = writeln!(out, "  {}", escaped(line));
         }
     }
     out
 }
 
-/// What a user can do about places without a name.
-fn hint(slot: &Slot, status: Status) -> Option<String> {
-    let hint = match (status, slot.recorded.kind) {
-        (Status::NoSymbol | Status::Stripped, ImageKind::Elf) => missing_symbols(slot),
-        (Status::NoImage, ImageKind::Elf) => {
-            "run it where the program is, or give --symfs ROOT of that system".to_owned()
-        }
-        (Status::Mismatch, ImageKind::Elf) => {
-            "the file was replaced since: give --symfs or --debug-dir with the recorded one"
-                .to_owned()
-        }
-        (Status::Mismatch, _) => {
-            "run it on the machine, and in the boot, of the recording".to_owned()
-        }
-        (Status::Restricted, _) => "run as root, or: sysctl kernel.kptr_restrict=0".to_owned(),
-        _ => return None,
-    };
-    Some(hint)
-}
-
-fn missing_symbols(slot: &Slot) -> String {
-    let path = &slot.recorded.path;
-    let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
-    // Debian and its descendants keep libraries in a directory named after the machine, and all
-    // of glibc's symbols in one package.
-    let is_debian = path.windows(11).any(|part| part == b"-linux-gnu/");
-    let glibc = [&b"libc.so.6"[..], b"libm.so.6", b"ld-linux-x86-64.so.2", b"libpthread.so.0"];
-    if is_debian && glibc.contains(&name) {
-        return "install its symbols: apt install libc6-dbg".to_owned();
-    }
-    let id = match &*slot.recorded.build_id {
-        [] => String::new(),
-        id => format!(" (build ID {})", hex(id)),
-    };
-    format!("install its debug symbols package{id}, or give --debug-dir DIR")
-}
-
 /// The lines for `--explain`: what was tried for one image.
-pub(crate) fn explanation(slot: &Slot) -> String {
-    let recorded = &slot.recorded;
-    let id = if recorded.build_id.is_empty() {
-        "no build ID".to_owned()
-    } else {
-        hex(&recorded.build_id)
+pub(crate) fn explanation(recorded: &Recorded, lines: &[String], slot: Option<&Slot>) -> String {
+    let id = match &*recorded.build_id {
+        [] => "no build ID".to_owned(),
+        id => format!("build ID {}", hex(id)),
     };
-    let mut out = format!("{} ({}, {id})\n", escaped(&recorded.path), recorded.kind);
-    for line in slot.trace.iter().chain(&slot.troubles) {
+    let path = if recorded.path.is_empty() { &b"-"[..] } else { &recorded.path };
+    let mut out = format!("{} ({}, {id})\n", escaped(path), recorded.kind);
+    let troubles = slot.map_or(&[][..], |slot| &slot.troubles);
+    for line in lines.iter().chain(troubles) {
         let _ = writeln!(out, "  {}", escaped(line.as_bytes()));
     }
-    if let Some(failure) = slot.failure() {
+    if let Some(known) = unproven(recorded) {
+        let _ = writeln!(out, "  {known}");
+    }
+    if let Some(failure) = slot.and_then(Slot::failure) {
         let _ = writeln!(out, "  no names: {}", failure.status);
     }
     out
 }
 
+/// What is to be known of an image whose file nothing but its path speaks for.
+fn unproven(recorded: &Recorded) -> Option<&'static str> {
+    let is_unproven = recorded.kind == ImageKind::Elf && recorded.build_id.is_empty();
+    is_unproven.then_some(match recorded.seen {
+        Some(_) => {
+            "recorded without a build ID: only the time its file was changed tells whether it is \
+             the recorded one"
+        }
+        None => "recorded without a build ID: nothing tells whether its file is the recorded one",
+    })
+}
+
 /// Whether an image is what the user asked about: its path, its base name or its build ID.
-pub(crate) fn is_meant(slot: &Slot, wanted: &[u8]) -> bool {
-    let recorded = &slot.recorded;
+pub(crate) fn is_meant(recorded: &Recorded, wanted: &[u8]) -> bool {
     let name = recorded.path.rsplit(|&byte| byte == b'/').next();
     let id = hex(&recorded.build_id);
-    wanted == &*recorded.path || Some(wanted) == name || (!id.is_empty() && wanted == id.as_bytes())
+    let is_id = !id.is_empty() && wanted.eq_ignore_ascii_case(id.as_bytes());
+    wanted == &*recorded.path || Some(wanted) == name || is_id
 }

@@ -4,7 +4,7 @@
 
 mod fixture;
 
-use fixture::{Places, names};
+use fixture::{Binary, Places, names};
 use nprof_format::{ImageKind, Status};
 use object::{Object, ObjectSymbol};
 
@@ -48,6 +48,50 @@ fn the_running_kernel_is_named_and_no_other() {
     id[0] ^= 1;
     let other = names(&[], places(ImageKind::Kernel, b"[kernel]", &id, function - base + 4));
     assert_eq!(other, [(Status::Mismatch, vec![])]);
+}
+
+/// A program that stands for a kernel: its code is at the address of `_stext`.
+const VMLINUX: &str = "
+static inline int helper(int n) { return n * 3; }
+__attribute__((noinline)) int do_work(int n) { int s = 0; while (n--) s ^= helper(n + s); return s; }
+void _start(void) { do_work(3); }
+";
+
+#[test]
+fn the_kernels_elf_file_gives_lines_and_inlined_calls_if_it_is_the_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    std::fs::write(at.join("vmlinux.c"), VMLINUX).unwrap();
+    std::fs::create_dir_all(at.join("lib/modules/9.9-test")).unwrap();
+    std::fs::create_dir_all(at.join("usr/lib/debug/boot")).unwrap();
+    let home = "@/usr/lib/debug/boot/vmlinux-9.9-test";
+    fixture::run_in(
+        at,
+        &format!(
+            "gcc -O2 -g -nostdlib -static -no-pie -Wl,--build-id -Wl,-Ttext=0x81000000 \
+             -Wl,--defsym=_stext=0x81000000 -o {home} @/vmlinux.c"
+        ),
+    );
+    let kernel = Binary::read(&at.join("usr/lib/debug/boot/vmlinux-9.9-test"));
+    let offset = kernel.symbol("do_work") - 0x8100_0000;
+    let symfs = ["--symfs", at.to_str().unwrap()];
+    let places = |id| Places {
+        kind: ImageKind::Kernel,
+        build_id: id,
+        path: b"[kernel]",
+        places: (0..32).map(|i| (offset + i, false)).collect(),
+    };
+    let named = names(&symfs, places(&kernel.build_id));
+    let last = named[0].1.last().unwrap();
+    assert_eq!((last.name.as_str(), last.line > 0), ("do_work", true));
+    let inlined = |calls: &[fixture::Named]| calls.len() == 2 && calls[0].name == "helper";
+    assert!(named.iter().any(|(_, calls)| inlined(calls)), "{named:?}");
+    let functions =
+        names(&[&symfs[..], &["--no-lines", "--no-inlines"]].concat(), places(&kernel.build_id));
+    assert_eq!((functions[0].1[0].name.as_str(), functions[0].1[0].line), ("do_work", 0));
+    // Neither another kernel's names nor the running one's.
+    let other = names(&symfs, places(&[7; 20]));
+    assert!(other.iter().all(|(status, calls)| *status == Status::Mismatch && calls.is_empty()));
 }
 
 #[test]

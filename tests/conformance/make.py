@@ -153,7 +153,7 @@ def complete():
                 chr(byte) if 32 <= byte < 127 else f"\\x{byte:02x}") for byte in EMPTY)))
     write("complete/48-optional-kinds.nprof", segment(
         0, record(111, "x-note\té -".encode()), record(112), record(127, b"\0\n"),
-        record(68, b"ab")), segment_text(0, "x-note\té -", "?112\t", "?127\t000a", "?68\t6162"))
+        record(69, b"ab")), segment_text(0, "x-note\té -", "?112\t", "?127\t000a", "?69\t6162"))
     write("complete/49-epoch-and-extras.nprof", block(0, 0, HEAD, record(8, 1, 2, 0, string(
         b"ext4"), b"base=0xff\tx=a=b")) + block(1, 0, record(3, b"number=1"), record(
             67, 1, 1, 1, 0, 0, 0, 0, b"by=\\xff"), record(
@@ -200,6 +200,11 @@ def complete():
         record(6, b"run=0x2\treason=exit\tsamples=0\trecords=1\tlost=0\tstitched=0")),
         segment_text(3, "@run\trun=0x2\ttime=1\tutc=9\tlater=1", "T\t1\t0\t1\t1\t0\ta\trun=0x2",
                      "@ran\trun=0x2\treason=exit\tsamples=0\trecords=1\tlost=0\tstitched=0"))
+    write("complete/65-naming.nprof", segment(
+        0, record(68, b"image=/a\\nb\tkind=elf\tbuild_id=0a\tnamed=3\tunnamed=4\twhy=stripped 4"
+                  b"\tnext=apt install a-dbg\tlater=1")), segment_text(
+            0, "@naming\timage=/a\\nb\tkind=elf\tbuild_id=0a\tnamed=3\tunnamed=4"
+               "\twhy=stripped 4\tnext=apt install a-dbg\tlater=1"))
     write("complete/57-epoch-that-is-not-first.nprof", segment(
         3, EVENT, record(3, b"number=1"), EVENT), segment_text(
             3, LINES[0][1], "@epoch\tnumber=1", LINES[0][1]))

@@ -174,7 +174,7 @@ LAYOUT = {HEAD: "@nprof", 2: "@event", 3: "@epoch", END: "@end", 5: "@run", 6: "
           8: "I id image build string", 9: "T id time short short ref string", 11: "N id ref",
           10: "F id ref offset flags", 32: "S time ref ref cpu ref number number",
           33: "X time ref change string", 34: "L time ref cpu ref number cause",
-          65: "U id string string", 66: "D id string", 67: "Y id status"}
+          65: "U id string string", 66: "D id string", 67: "Y id status", 68: "@naming"}
 LAYOUT = {kind: words.split() for kind, words in LAYOUT.items()}
 KINDS = {word: kind for kind, (word, *_) in LAYOUT.items()}
 # The keys of pairs; those with a star are required, and those with a # are numbers.
@@ -182,7 +182,8 @@ KEYS = {
     HEAD: "run* clock time# utc# host os arch cpu cpus# page# command",
     2: "id* name asked unit period# frequency# scope unwind fallback", 3: "number*",
     END: "reason status# time# samples* records* lost* late# incomplete# stitched# task_ns#"
-       " sampled_ns# recorder_ns# recorder_bytes#", 64: "tool version command"}
+       " sampled_ns# recorder_ns# recorder_bytes#", 64: "tool version command",
+    68: "image kind build_id named* unnamed* why reason next"}
 KEYS |= {5: KEYS[HEAD], 6: "run* " + KEYS[END]}
 
 def required(kind, known=()):

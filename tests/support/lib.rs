@@ -4,15 +4,21 @@
 //! Pipes are written as a user types them and run by bash with the tools first in its `PATH`,
 //! in a scratch directory of their own.
 
+mod cli;
 mod fixture;
+mod help;
 mod report;
 mod shell;
+mod streams;
 mod tools;
 
+pub use cli::{ODD_NAME, Report, odd_names, python};
 pub use fixture::{compile, compile_demo, words};
+pub use help::{Help, Opt};
 pub use report::{Row, rows};
 pub use shell::{Finished, Shell};
-pub use tools::{tool, tools};
+pub use streams::{any_stream, stream};
+pub use tools::{TOOLS, tool, tools};
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

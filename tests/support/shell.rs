@@ -75,7 +75,7 @@ impl Shell {
         let mut shell = Self::new();
         let bin = shell.path("bin");
         std::fs::create_dir(&bin).expect("a directory can be made");
-        for name in tool_names() {
+        for name in super::TOOLS {
             std::fs::copy(super::tool(name), bin.join(name)).expect("a tool can be copied");
         }
         let everyone = std::fs::Permissions::from_mode(0o777);
@@ -162,9 +162,4 @@ impl Shell {
             .current_dir(self.directory.path());
         command
     }
-}
-
-/// The names of all tools.
-pub(crate) fn tool_names() -> [&'static str; 6] {
-    ["nprof-record", "nprof-symbolize", "nprof-flat", "nprof-paths", "nprof-diff", "nprof-format"]
 }

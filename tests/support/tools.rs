@@ -4,6 +4,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
+/// The names of all tools.
+pub const TOOLS: [&str; 6] =
+    ["nprof-record", "nprof-symbolize", "nprof-flat", "nprof-paths", "nprof-diff", "nprof-format"];
+
 /// The directory the built tools are in.
 ///
 /// `cargo test` does not build the binaries of other packages, so the first caller has them

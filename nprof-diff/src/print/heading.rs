@@ -13,13 +13,13 @@ use crate::print::Report;
 use crate::side::Side;
 
 /// How wide a report for people is, columns.
-const WIDTH: usize = 80;
+pub(super) const WIDTH: usize = 80;
 
 /// The lines of the heading.
 pub(super) fn lines(report: &Report<'_>) -> Vec<String> {
-    let mut lines = labelled(report.base.name, side(report, report.base, report.diff.base));
-    lines.extend(labelled(report.new.name, side(report, report.new, report.diff.new)));
-    let [base, new] = [report.base, report.new].map(|side| circumstances(report, side));
+    let mut lines = labelled(report.base.name, side(report.event, report.base, report.diff.base));
+    lines.extend(labelled(report.new.name, side(report.event, report.new, report.diff.new)));
+    let [base, new] = [report.base, report.new].map(|side| circumstances(report.event, side));
     if base == new {
         lines.extend(labelled("both", base));
     } else {
@@ -38,7 +38,7 @@ pub(super) fn lines(report: &Report<'_>) -> Vec<String> {
 }
 
 /// Lines below each other, the label before the first; empty ones are left out.
-fn labelled(label: &str, mut lines: Vec<String>) -> Vec<String> {
+pub(super) fn labelled(label: &str, mut lines: Vec<String>) -> Vec<String> {
     lines.retain(|line| !line.is_empty());
     let lines = lines.iter().flat_map(|line| wrapped(line, WIDTH - 6));
     let labels = std::iter::once(label).chain(std::iter::repeat(""));
@@ -46,7 +46,7 @@ fn labelled(label: &str, mut lines: Vec<String>) -> Vec<String> {
 }
 
 /// A sentence in lines of this many columns, all but the first indented.
-fn wrapped(text: &str, width: usize) -> Vec<String> {
+pub(super) fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {
         let line = lines.last_mut().filter(|line| {
@@ -62,20 +62,20 @@ fn wrapped(text: &str, width: usize) -> Vec<String> {
 }
 
 /// What was run, when, and how much was seen.
-fn side(report: &Report<'_>, side: &Side, whole: Whole) -> Vec<String> {
+pub(super) fn side(event: Option<&Chosen>, side: &Side, whole: Whole) -> Vec<String> {
     let runs = if whole.runs == 1 { "run" } else { "runs" };
     let seen = format!(
         "{} {runs}, {} samples, lost {}, with incomplete stack {}",
         whole.runs,
         whole.sum.samples,
         lost(side),
-        incomplete(side, report.event)
+        incomplete(side, event)
     );
     vec![inputs(side), join(&facts(side, |head| &head.command), "; "), dates(side), seen]
 }
 
 /// Where and how it was recorded.
-fn circumstances(report: &Report<'_>, side: &Side) -> Vec<String> {
+pub(super) fn circumstances(event: Option<&Chosen>, side: &Side) -> Vec<String> {
     let host = facts(side, |head| &head.host);
     let system = facts(side, |head| &head.os);
     let machine = facts(side, |head| &head.arch);
@@ -84,7 +84,7 @@ fn circumstances(report: &Report<'_>, side: &Side) -> Vec<String> {
         [host, system, machine, processor].map(|set| join(&set, "; ")).into();
     machine.retain(|fact| !fact.is_empty());
     let mut lines = vec![machine.join(", ")];
-    lines.extend(events(report, side));
+    lines.extend(events(event, side));
     lines
 }
 
@@ -109,8 +109,8 @@ fn dates(side: &Side) -> String {
     }
 }
 
-fn events(report: &Report<'_>, side: &Side) -> BTreeSet<String> {
-    let Some(chosen) = report.event else { return BTreeSet::new() };
+fn events(event: Option<&Chosen>, side: &Side) -> BTreeSet<String> {
+    let Some(chosen) = event else { return BTreeSet::new() };
     let summaries = side.summaries().filter_map(|summary| chosen.summary(summary));
     summaries.map(|summary| event_line(chosen, summary)).collect()
 }
@@ -134,8 +134,7 @@ fn event_line(chosen: &Chosen, summary: &EventSummary) -> String {
 }
 
 fn cpu_time(report: &Report<'_>) -> String {
-    let mean = |whole: Whole| whole.sum.weight as f64 / whole.runs.max(1) as f64;
-    let (base, new) = (mean(report.diff.base), mean(report.diff.new));
+    let (base, new) = (report.diff.base.mean_weight(), report.diff.new.mean_weight());
     let mut line = format!(
         "CPU time of a run: base {}, new {}, difference {}",
         seconds(base),
@@ -154,12 +153,12 @@ fn cpu_time(report: &Report<'_>) -> String {
 
 fn method(report: &Report<'_>) -> String {
     let diff = report.diff;
-    let name = match diff.method {
-        Method::Welch => "Welch's over runs",
-        Method::Newcombe => "Newcombe's, from counts",
+    let (name, tests) = match diff.method {
+        Method::Welch => ("Welch's over runs", "moderated, Benjamini-Hochberg"),
+        Method::Newcombe => ("Newcombe's, from counts", "Benjamini-Hochberg"),
     };
     format!(
-        "{} comparisons, by self and by total; {} intervals ({name}); changed: q <= {} (Benjamini-Hochberg)",
+        "{} comparisons, by self and by total; {} intervals ({name}); changed: q <= {} ({tests})",
         diff.comparisons,
         level(diff.question.alpha),
         diff.question.alpha,

@@ -11,39 +11,28 @@ use crate::bound::{self, Bound};
 use crate::diff::{Method, Metric, Row};
 use crate::event::Chosen;
 use crate::observed::Whole;
+use crate::pair::Pair;
 use crate::print::Report;
+use crate::print::cells::{self, points, significant};
 use crate::side::Side;
 use crate::stats::Estimate;
 
 /// Prints a line of column names, then a row a line, separated by tabs.
 pub(super) fn print_tsv(report: &Report<'_>, out: &mut impl Write) -> io::Result<()> {
-    writeln!(out, "{}", columns().join("\t"))?;
-    for row in report.sorted().into_iter().take(report.row_limit) {
-        let texts: Vec<String> = cells(report, row).iter().map(text).collect();
-        writeln!(out, "{}", texts.join("\t"))?;
-    }
-    Ok(())
+    cells::print_tsv(&columns(), &rows(report), out)
 }
 
-/// Prints the same as CSV (RFC 4180). No text is taken for a formula by a spreadsheet.
+/// Prints the same as CSV (RFC 4180).
 pub(super) fn print_csv(report: &Report<'_>, out: &mut impl Write) -> io::Result<()> {
-    let mut csv = csv::Writer::from_writer(out);
-    csv.write_record(columns())?;
-    for row in report.sorted().into_iter().take(report.row_limit) {
-        csv.write_record(cells(report, row).iter().map(|value| match value {
-            Value::String(name) => without_formula(name),
-            value => text(value),
-        }))?;
-    }
-    csv.flush()
+    cells::print_csv(&columns(), &rows(report), out)
+}
+
+fn rows(report: &Report<'_>) -> Vec<Vec<Value>> {
+    report.sorted().into_iter().take(report.row_limit).map(|row| cells(report, row)).collect()
 }
 
 /// Prints one object.
 pub(super) fn print_json(report: &Report<'_>, out: &mut impl Write) -> io::Result<()> {
-    let columns = columns();
-    let object = |row| columns.iter().cloned().zip(cells(report, row)).collect::<Map<_, _>>();
-    let rows = report.sorted().into_iter().take(report.row_limit);
-    let rows: Vec<Map<String, Value>> = rows.map(object).collect();
     let diff = report.diff;
     let time = diff.time.map(|time| {
         json!({
@@ -69,11 +58,15 @@ pub(super) fn print_json(report: &Report<'_>, out: &mut impl Write) -> io::Resul
         "comparisons": diff.comparisons,
         "verdict": bound::answer(report.diff, report.bounds).word(),
         "failures": failures(report),
+        "missing": bound::missing(report.diff, report.bounds),
+        "more_runs": more_runs(report),
         "warnings": report.warnings,
         "base": side(report.base, diff.base),
         "new": side(report.new, diff.new),
         "run_time": time,
-        "rows": rows,
+        "rest": significant(diff.rest),
+        "renamed": renamed(report),
+        "rows": cells::objects(&columns(), rows(report)),
     });
     serde_json::to_writer_pretty(&mut *out, &object)?;
     writeln!(out)
@@ -83,11 +76,10 @@ fn failures(report: &Report<'_>) -> Vec<Value> {
     let of_bound = |bound: &Bound| {
         let text = bound.to_string();
         let rows = bound.broken(report.diff).map(move |row| {
-            let key = report.keys.get(row.key);
             json!({
                 "bound": text,
-                "name": escaped(&key.name),
-                "image": escaped(&key.image),
+                "name": report.keys.name(row.key),
+                "image": escaped(&report.keys.get(row.key).image),
             })
         });
         rows.collect::<Vec<_>>()
@@ -95,7 +87,25 @@ fn failures(report: &Report<'_>) -> Vec<Value> {
     report.bounds.iter().flat_map(of_bound).collect()
 }
 
-fn side(side: &Side, whole: Whole) -> Value {
+/// How many more runs a side would decide on all bounds; null where none are needed, or too many.
+fn more_runs(report: &Report<'_>) -> Option<usize> {
+    let open = report.bounds.iter().filter(|bound| bound.open(report.diff).next().is_some());
+    let needs = open.map(|bound| bound.more_runs(report.diff));
+    needs.reduce(|one, other| Some(one?.max(other?))).flatten()
+}
+
+fn renamed(report: &Report<'_>) -> Vec<Value> {
+    let pair = |pair: &Pair<'_>| {
+        json!({
+            "old": report.keys.name(pair.old.key),
+            "new": report.keys.name(pair.new.key),
+            "image": escaped(&report.keys.get(pair.old.key).image),
+        })
+    };
+    report.pairs.iter().map(pair).collect()
+}
+
+pub(super) fn side(side: &Side, whole: Whole) -> Value {
     let recordings: Vec<Map<String, Value>> = side.summaries().map(Summary::facts).collect();
     json!({
         "runs": whole.runs,
@@ -126,7 +136,7 @@ const EFFECT: [&str; 12] = [
 ];
 
 /// The columns of self, and again of total, that come last: of the share, then of CPU time.
-const EVIDENCE: [&str; 4] = ["p", "q", "ns_p", "ns_q"];
+const EVIDENCE: [&str; 6] = ["run_p", "p", "q", "ns_run_p", "ns_p", "ns_q"];
 
 fn columns() -> Vec<String> {
     let of_both = |names: &[&str]| {
@@ -142,7 +152,6 @@ fn columns() -> Vec<String> {
 
 /// What a row has in each column; null where there is nothing.
 fn cells(report: &Report<'_>, row: &Row) -> Vec<Value> {
-    let key = report.keys.get(row.key);
     let changed = match (row.own.changed, row.total.changed) {
         (true, true) => "both",
         (true, false) => "self",
@@ -152,8 +161,8 @@ fn cells(report: &Report<'_>, row: &Row) -> Vec<Value> {
     let names: [Value; NAMES.len()] = [
         row.verdict().word().into(),
         changed.into(),
-        escaped(&key.name).into(),
-        escaped(&key.image).into(),
+        report.keys.name(row.key).into(),
+        escaped(&report.keys.get(row.key).image).into(),
     ];
     let mut cells: Vec<Value> = names.into();
     cells.extend(effect(&row.own));
@@ -166,7 +175,6 @@ fn cells(report: &Report<'_>, row: &Row) -> Vec<Value> {
 fn effect(metric: &Metric) -> [Value; EFFECT.len()] {
     let share = &metric.share.estimate;
     let time = metric.time.map(|time| time.estimate);
-    let points = |share: f64| json!((share * 1e8).round() / 1e6 + 0.0);
     let ns = |value: fn(&Estimate) -> f64| match &time {
         Some(time) => json!(value(time).round() as i64),
         None => Value::Null,
@@ -191,26 +199,10 @@ fn evidence(metric: &Metric) -> [Value; EVIDENCE.len()] {
     let time = |value: Option<f64>| value.map_or(Value::Null, significant);
     [
         significant(metric.share.estimate.p),
+        significant(metric.share.p),
         significant(metric.share.q),
         time(metric.time.map(|time| time.estimate.p)),
+        time(metric.time.map(|time| time.p)),
         time(metric.time.map(|time| time.q)),
     ]
-}
-
-/// A probability, to six significant digits.
-fn significant(p: f64) -> Value {
-    json!(format!("{p:.5e}").parse::<f64>().unwrap_or(p))
-}
-
-fn text(value: &Value) -> String {
-    match value {
-        Value::Null => String::new(),
-        Value::String(text) => text.clone(),
-        value => value.to_string(),
-    }
-}
-
-/// A name that a spreadsheet would take for a formula gets an apostrophe before it.
-fn without_formula(name: &str) -> String {
-    if name.starts_with(['=', '+', '-', '@']) { format!("'{name}") } else { name.to_owned() }
 }

@@ -1,15 +1,19 @@
 //! The report for people: what changed, in 80 columns.
 //!
-//! A row takes a line for its name and one or two for its numbers, because names of functions
-//! are long and no column of a table holds them.
+//! A row takes a line for its name and some for its numbers, because names of functions are long
+//! and no column of a table holds them.
 
 use std::io::{self, Write};
 
 use nprof_format::escape::escaped;
+use nprof_format::layout::cut;
+use unicode_width::UnicodeWidthStr;
 
-use crate::bound::{Bound, Growth};
-use crate::diff::{Metric, RARE, Row, Verdict};
+use crate::bound::Bound;
+use crate::diff::{Change, Metric, RARE, Row, Verdict};
+use crate::key::{KeyId, Keys};
 use crate::print::{Report, heading};
+use crate::size::Size;
 
 /// Prints the report.
 pub(super) fn print(report: &Report<'_>, out: &mut impl Write) -> io::Result<()> {
@@ -17,59 +21,109 @@ pub(super) fn print(report: &Report<'_>, out: &mut impl Write) -> io::Result<()>
         writeln!(out, "{line}")?;
     }
     let rows = report.sorted();
-    let changed = rows.iter().filter(|row| row.verdict() != Verdict::Same).count();
-    if changed > 0 {
-        let interval = format!("{} interval", heading::level(report.diff.question.alpha));
-        writeln!(
-            out,
-            "\n{:12}{:>9} {:>9} {:>8} {interval:>19} {:>9} {:>7}",
-            "", "base", "new", "change", "CPU time", "q"
-        )?;
+    print_changed(report, &rows, out)?;
+    print_pairs(report, out)?;
+    writeln!(out, "\n{}", unchanged(report, &rows))?;
+    let displaced = rows.iter().filter(|row| row.verdict() == Verdict::Displaced).count();
+    if displaced > 0 {
+        let are = if displaced == 1 { "is" } else { "are" };
+        let line = format!(
+            "{displaced} of them {are} displaced: the share changed, but only as that of most did, to {:.3} of what it was, since others take more or less",
+            report.diff.rest
+        );
+        for line in heading::wrapped(&line, heading::WIDTH) {
+            writeln!(out, "{line}")?;
+        }
     }
-    let mut left = report.row_limit;
+    print_broken(report, out)
+}
+
+fn print_changed(report: &Report<'_>, rows: &[&Row], out: &mut impl Write) -> io::Result<()> {
+    let changed: Vec<&Row> = rows.iter().filter(|row| row.verdict().is_change()).copied().collect();
+    if changed.is_empty() {
+        return Ok(());
+    }
+    let interval = format!("{} interval", heading::level(report.diff.question.alpha));
+    writeln!(
+        out,
+        "\n{:14}{:>10} {:>10} {:>10} {interval:>23} {:>8}",
+        "", "base", "new", "change", "q"
+    )?;
+    // The largest changes of all kinds are printed, then put in order.
+    let printed = &changed[..changed.len().min(report.row_limit)];
     for verdict in Verdict::CHANGES {
-        let of_verdict = || rows.iter().filter(|row| row.verdict() == verdict);
-        let count = of_verdict().count();
+        let count = changed.iter().filter(|row| row.verdict() == verdict).count();
         if count > 0 {
             writeln!(out, "{} ({count})", verdict.word())?;
         }
-        for row in of_verdict().take(left) {
+        for row in printed.iter().filter(|row| row.verdict() == verdict) {
             print_row(report, row, out)?;
         }
-        left -= count.min(left);
     }
-    if changed > report.row_limit {
-        let hidden = changed - report.row_limit;
-        writeln!(out, "{hidden} more changed (-n 0 prints all)")?;
+    match changed.len() - printed.len() {
+        0 => Ok(()),
+        hidden => writeln!(out, "{hidden} more changed, by less (-n 0 prints all)"),
     }
-    writeln!(out, "\n{}", unchanged(report, &rows))?;
-    print_broken(report, out)
+}
+
+/// What may have been renamed, as lines for `--rename`.
+fn print_pairs(report: &Report<'_>, out: &mut impl Write) -> io::Result<()> {
+    if report.pairs.is_empty() {
+        return Ok(());
+    }
+    writeln!(
+        out,
+        "\nrenamed? of the same image and about the same share (--rename FILE joins them):"
+    )?;
+    for pair in report.pairs.iter().take(report.row_limit) {
+        let (old, new) = (name(report, pair.old, 2), name(report, pair.new, 4));
+        writeln!(out, "  {old}\n    {new}")?;
+        let (old, new) = (&pair.old.total.share.estimate, &pair.new.total.share.estimate);
+        writeln!(out, "      total {}, now {}", percent(old.base), percent(new.new))?;
+    }
+    let hidden = report.pairs.len().saturating_sub(report.row_limit);
+    if hidden > 0 {
+        writeln!(out, "  {hidden} more pairs (-n 0 prints all)")?;
+    }
+    Ok(())
 }
 
 /// What the table leaves out.
 fn unchanged(report: &Report<'_>, rows: &[&Row]) -> String {
-    let same = || rows.iter().filter(|row| row.verdict() == Verdict::Same);
+    let same = || rows.iter().filter(|row| !row.verdict().is_change());
     let rare = same().filter(|row| !row.total.is_compared()).count();
     let plural = if same().count() == 1 { "" } else { "s" };
     let mut line =
         format!("{} {}{plural} without significant change", same().count(), report.by.name());
+    if report.diff.question.min_effect.is_some() {
+        line.push_str(" of this size");
+    }
     if rare > 0 {
         line.push_str(&format!("; {rare} of them too rare to compare (below {RARE} samples)"));
     }
     line
 }
 
-fn name(report: &Report<'_>, row: &Row) -> String {
-    let key = report.keys.get(row.key);
-    match &key.image[..] {
-        b"" => escaped(&key.name),
-        image => format!("{}  ({})", escaped(&key.name), escaped(image)),
-    }
+fn name(report: &Report<'_>, row: &Row, indent: usize) -> String {
+    row_name(report.keys, row.key, report.width, indent)
+}
+
+/// What a row is called, behind so many blanks; shortened where it would not fit a terminal.
+pub(super) fn row_name(keys: &Keys, key: KeyId, width: Option<usize>, indent: usize) -> String {
+    let name = keys.name(key);
+    let image = match &keys.get(key).image[..] {
+        b"" => String::new(),
+        image => format!("  ({})", escaped(image)),
+    };
+    let Some(width) = width else { return name + &image };
+    let room = width.saturating_sub(indent).max(16);
+    let image = cut(&image, room / 2);
+    cut(&name, room.saturating_sub(image.width())) + &image
 }
 
 fn print_row(report: &Report<'_>, row: &Row, out: &mut impl Write) -> io::Result<()> {
-    writeln!(out, "  {}", name(report, row))?;
-    if row.own.share == row.total.share {
+    writeln!(out, "  {}", name(report, row, 2))?;
+    if row.own.share == row.total.share && row.own.time == row.total.time {
         return print_metric("self, total", &row.own, out);
     }
     if row.own.samples() > 0 {
@@ -79,23 +133,33 @@ fn print_row(report: &Report<'_>, row: &Row, out: &mut impl Write) -> io::Result
 }
 
 fn print_metric(label: &str, metric: &Metric, out: &mut impl Write) -> io::Result<()> {
-    let estimate = &metric.share.estimate;
-    let time = metric
-        .time
-        .map(|time| heading::signed_seconds(time.estimate.difference()))
-        .unwrap_or_default();
-    let interval = format!("{} .. {}", points(estimate.low), points(estimate.high));
+    print_change(label, &metric.share, percent, points, out)?;
+    match &metric.time {
+        Some(time) => print_change("", time, heading::seconds, heading::signed_seconds, out),
+        None => Ok(()),
+    }
+}
+
+fn print_change(
+    label: &str,
+    change: &Change,
+    value: fn(f64) -> String,
+    difference: fn(f64) -> String,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let estimate = &change.estimate;
+    let interval = format!("{} .. {}", difference(estimate.low), difference(estimate.high));
     writeln!(
         out,
-        "  {label:<11}{:>8} {:>9} {:>8} {interval:>19} {time:>9} {:>7}",
-        percent(estimate.base),
-        percent(estimate.new),
-        points(estimate.difference()),
-        q(metric.share.q),
+        "    {label:<11}{:>9} {:>10} {:>10} {interval:>23} {:>8}",
+        value(estimate.base),
+        value(estimate.new),
+        difference(estimate.difference()),
+        q(change.q),
     )
 }
 
-fn percent(share: f64) -> String {
+pub(super) fn percent(share: f64) -> String {
     format!("{:.2} %", 100.0 * share)
 }
 
@@ -115,7 +179,7 @@ fn print_broken(report: &Report<'_>, out: &mut impl Write) -> io::Result<()> {
         let broken: Vec<&Row> = bound.broken(report.diff).collect();
         let mut lines: Vec<String> = broken
             .iter()
-            .map(|row| format!("{}{}", name(report, row), near_end(bound, row)))
+            .map(|row| format!("{}{}", name(report, row, 40), near_end(bound, row)))
             .collect();
         lines.sort();
         for line in lines.iter().take(report.row_limit) {
@@ -131,8 +195,29 @@ fn print_broken(report: &Report<'_>, out: &mut impl Write) -> io::Result<()> {
 /// How far at least a row has grown.
 fn near_end(bound: &Bound, row: &Row) -> String {
     match bound.growth(row) {
-        Some(Growth::Share(low)) => format!(": at least {}", points(low)),
-        Some(Growth::Time(low)) => format!(": at least {}", heading::signed_seconds(low)),
+        Some(Size::Share(low)) => format!(": at least {}", points(low)),
+        Some(Size::Time(low)) => format!(": at least {}", heading::signed_seconds(low)),
         None => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::Key;
+
+    #[test]
+    fn names_are_shortened_on_a_terminal_only() {
+        let mut keys = Keys::default();
+        let name = format!("begin_{}_end", "x".repeat(90));
+        let key =
+            keys.intern(Key { image: b"libfoo.so"[..].into(), ..Key::of_name(name.as_bytes()) });
+        assert_eq!(row_name(&keys, key, None, 2), format!("{name}  (libfoo.so)"));
+        for width in [40, 80] {
+            let short = row_name(&keys, key, Some(width), 2);
+            assert_eq!(short.width(), width - 2, "{short}");
+            assert!(short.starts_with("begin_") && short.ends_with("_end  (libfoo.so)"), "{short}");
+        }
+        assert_eq!(row_name(&keys, key, Some(0), 2).width(), 16);
     }
 }

@@ -7,7 +7,7 @@ use crate::error::Malformed;
 use crate::extras::Extras;
 use crate::kind;
 use crate::limits;
-use crate::meta::{End, Epoch, Event, Head, Ran, Step};
+use crate::meta::{End, Epoch, Event, Head, Naming, Ran, Step};
 use crate::number::unzigzag;
 use crate::record::*;
 
@@ -93,6 +93,7 @@ pub(crate) fn read_body<'a>(
         }),
         kind::HEAD => Record::Head(Box::new(Head::read(body)?)),
         kind::STEP => Record::Step(Box::new(Step::read(body)?)),
+        kind::NAMING => Record::Naming(Box::new(Naming::read(body)?)),
         kind::EVENT => Record::Event(Box::new(Event::read(body)?)),
         kind::EPOCH => Record::Epoch(Epoch::read(body)?),
         kind::END => Record::End(Box::new(End::read(body)?)),

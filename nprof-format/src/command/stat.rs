@@ -11,6 +11,7 @@ use nprof_format::summary::{EventSummary, Run, Summary, total};
 use nprof_format::{Reader, Record, Verdict, kind};
 use serde_json::{Map, Value, json};
 
+use super::images::Images;
 use super::tasks::Tasks;
 use crate::args::{Format, Report, operands};
 
@@ -27,6 +28,7 @@ struct Counts {
     profile: Profile,
     kinds: BTreeMap<&'static str, Share>,
     tasks: Tasks,
+    images: Images,
     bytes: u64,
     /// The first and the last time of a sample, ns, of each run that has samples.
     times: BTreeMap<usize, (u64, u64)>,
@@ -79,6 +81,7 @@ impl Counts {
             Record::Task(task) => tasks.name(profile, task.id),
             Record::Change(change) => tasks.name(profile, change.task),
             Record::Lost(lost) => tasks.lose(profile, lost),
+            Record::Naming(naming) => self.images.add(naming),
             Record::Sample(sample) => {
                 let run = profile.run();
                 let (first, last) = self.times.entry(run).or_insert((sample.time, sample.time));
@@ -141,6 +144,7 @@ impl Counts {
             let (tool, version) = (escaped(&step.tool), escaped(&step.version));
             lines.push(format!("{:<18} {tool} {version}: {}", "step", escaped(&step.command)));
         }
+        lines.extend(self.images.lines());
         if self.tasks.count() > 0 {
             lines.push(format!("\n{}", self.tasks.lines(summary, width)));
         }
@@ -161,6 +165,7 @@ impl Counts {
         object.insert("kinds".to_owned(), Value::Object(kinds.collect()));
         object.extend(summary.facts());
         object.insert("tasks".to_owned(), self.tasks.list(summary));
+        object.insert("images".to_owned(), self.images.list());
         Value::Object(object)
     }
 }

@@ -8,7 +8,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::meanings::{Body, KINDS, Of, body, push_body};
 use crate::extras::Extras;
 use crate::limits;
-use crate::meta::{End, Epoch, Head, Ran, RunId, Step};
+use crate::meta::{End, Epoch, Head, Naming, Ran, RunId, Step};
 use crate::record::*;
 use crate::writer::Writer;
 
@@ -130,6 +130,11 @@ impl<'a, W: Write> Output<'a, W> {
             self.steps.insert(key);
         }
         self.writer.write(&step)
+    }
+
+    /// Writes how naming the frames of an image went in a run.
+    pub(super) fn naming(&mut self, naming: &Naming) -> io::Result<()> {
+        self.writer.write(&Record::Naming(Box::new(naming.clone())))
     }
 
     /// Writes of a run that it is in the segment.

@@ -8,7 +8,7 @@ use rustc_hash::FxHashSet;
 use super::Error;
 use super::meanings::{Body, Known, Meanings, body};
 use crate::extras::{Extras, ExtrasBuilder};
-use crate::meta::{End, Head, Ran, RunId, Step};
+use crate::meta::{End, Head, Naming, Ran, RunId, Step};
 use crate::reader::{Reader, Verdict};
 use crate::record::*;
 use crate::summary::Trouble;
@@ -17,6 +17,7 @@ use crate::summary::Trouble;
 #[derive(Debug)]
 pub(super) enum Item {
     Step(Box<Step>),
+    Naming(Box<Naming>),
     Run(Box<Head>),
     Ran(Box<Ran>),
     /// What it is, the input's tables tell.
@@ -129,6 +130,8 @@ impl Intake {
         match record {
             Record::Head(head) => return self.begin(head),
             Record::Step(step) => self.queue.push_back((0, Item::Step(step.clone()))),
+            // It holds no ids and no time.
+            Record::Naming(naming) => self.queue.push_back((0, Item::Naming(naming.clone()))),
             Record::Unknown(_) => self.unknown += 1,
             Record::Run(head) => {
                 if let Some(segment) = &mut self.segment {

@@ -149,7 +149,7 @@ fn long(run: u32) -> String {
 }
 
 fn sums(text: &str) -> BTreeMap<String, u64> {
-    let mut profile = Profile::new(Split { task: true, cpu: true });
+    let mut profile = Profile::new(Split { task: true, cpu: true, ..Split::default() });
     let (mut labels, mut sums) = (Labels::new(), BTreeMap::new());
     profile
         .read("x", text.as_bytes(), |tables, cell, sum| {

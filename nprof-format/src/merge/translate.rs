@@ -30,6 +30,7 @@ impl<'t, 'w, W: Write> Translator<'t, 'w, W> {
         let mut scratch = Scratch::default();
         match item {
             Item::Step(step) => self.output.step(step),
+            Item::Naming(naming) => self.output.naming(naming),
             Item::Run(head) => self.output.run(head),
             Item::Ran(ran) => self.output.ran(ran),
             Item::Event(id) => self.event(*id).map(drop),

@@ -7,7 +7,7 @@ use crate::escape::unescape_field_in_place;
 use crate::extras::Extras;
 use crate::kind;
 use crate::limits;
-use crate::meta::{End, Epoch, Event, Head, Ran, Step};
+use crate::meta::{End, Epoch, Event, Head, Naming, Ran, Step};
 use crate::number::{decimal, hex_bytes_in_place, hexadecimal};
 use crate::record::*;
 
@@ -133,6 +133,7 @@ pub(crate) fn read_line<'a>(
             Record::Head(Box::new(Head::read(from.rest()?)?))
         }
         kind::STEP => Record::Step(Box::new(Step::read(from.rest()?)?)),
+        kind::NAMING => Record::Naming(Box::new(Naming::read(from.rest()?)?)),
         kind::EVENT => Record::Event(Box::new(Event::read(from.rest()?)?)),
         kind::EPOCH => Record::Epoch(Epoch::read(from.rest()?)?),
         kind::RUN => Record::Run(Box::new(Head::read(from.rest()?)?)),

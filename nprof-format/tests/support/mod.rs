@@ -27,6 +27,7 @@ pub(crate) enum Item {
     File(u32, Vec<u8>),
     Location(u32, u8, Vec<(u32, u32, u32, u32)>),
     Step(Vec<u8>),
+    Naming(Vec<u8>, u64, u64, Vec<u8>),
     Event(u32, Vec<u8>, Option<u64>, Vec<u8>),
     Epoch(u64),
     Unknown(u8, Vec<u8>),
@@ -76,10 +77,12 @@ pub(crate) fn item() -> impl Strategy<Value = Item> {
         1 => (id(), any::<u8>(), vec((id_or_none(), id_or_none(), any::<u32>(), any::<u32>()), 0..4))
             .prop_map(|(f, s, l)| Item::Location(f, s, l)),
         1 => bytes().prop_map(Item::Step),
+        1 => (bytes(), number(), number(), bytes())
+            .prop_map(|(i, n, u, w)| Item::Naming(i, n, u, w)),
         1 => (id(), bytes(), proptest::option::of(number()), bytes())
             .prop_map(|(i, n, p, m)| Item::Event(i, n, p, m)),
         1 => number().prop_map(Item::Epoch),
-        1 => (68..128u8, bytes()).prop_map(|(k, b)| Item::Unknown(k, b)),
+        1 => (69..128u8, bytes()).prop_map(|(k, b)| Item::Unknown(k, b)),
         2 => Just(Item::Flush),
     ]
 }
@@ -199,6 +202,13 @@ fn write_item(writer: &mut Writer<Vec<u8>>, item: &Item) {
             let step = Step { tool: b"test".to_vec(), command: command.clone(), ..Step::default() };
             Record::Step(Box::new(step))
         }
+        Item::Naming(image, named, unnamed, why) => Record::Naming(Box::new(Naming {
+            image: image.clone(),
+            named: *named,
+            unnamed: *unnamed,
+            why: why.clone(),
+            ..Naming::default()
+        })),
         Item::Event(id, name, period, value) => Record::Event(Box::new(Event {
             id: EventId(*id),
             name: name.clone(),

@@ -1,11 +1,11 @@
-//! Streams for unit tests, written as text.
+//! Streams for the tests of what the reports think, written as text.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
 
 /// A text stream whose fields are separated by ` | `, with a head and the events `1` (cpu-clock,
 /// ns) and `2` (faults, count) before it.
-pub(crate) fn stream(body: &str) -> Vec<u8> {
+pub fn stream(body: &str) -> Vec<u8> {
     let head = "@nprof | 1.0 | run=0x1 | command=prog\n\
                 @event | id=1 | name=cpu-clock | unit=ns\n\
                 @event | id=2 | name=faults | unit=count\n";
@@ -41,7 +41,7 @@ T | 2 | 0 | 10 | 11 | 1 | # w;o
 ";
 
 /// A stream of any shape: nodes that hang under earlier ones or none, samples on them or none.
-pub(crate) fn any_stream() -> impl Strategy<Value = Vec<u8>> {
+pub fn any_stream() -> impl Strategy<Value = Vec<u8>> {
     let nodes = vec((any::<prop::sample::Index>(), 1..9u32), 0..30);
     let samples = vec((1..3u32, 0..3u32, any::<prop::sample::Index>(), 0..50u64, 1..4u64), 0..60);
     (nodes, samples).prop_map(|(nodes, samples)| {

@@ -1,0 +1,48 @@
+"""Statistics: pure functions of numbers."""
+
+import math
+
+
+def mean(values):
+    return sum(values) / len(values)
+
+
+def median(values):
+    ordered = sorted(values)
+    middle = len(ordered) // 2
+    if len(ordered) % 2:
+        return ordered[middle]
+    return (ordered[middle - 1] + ordered[middle]) / 2
+
+
+def deviation(values):
+    """The standard deviation of a sample of values."""
+    centre = mean(values)
+    return math.sqrt(sum((value - centre) ** 2 for value in values) / (len(values) - 1))
+
+
+def margin(samples):
+    """The most that a share, in points, is off with 95 % confidence (nprofile, section 5.2.1)."""
+    return 98 / math.sqrt(samples)
+
+
+def shares(counts):
+    """What part of the whole each has, in per cent."""
+    whole = sum(counts.values())
+    return {name: 100 * count / whole for name, count in counts.items()}
+
+
+def distortion(profile, reference):
+    """The sum of the absolute differences of the shares of all functions, in points
+    (csprof, section 4.2)."""
+    names = profile.keys() | reference.keys()
+    return sum(abs(profile.get(name, 0) - reference.get(name, 0)) for name in names)
+
+
+def chance(reference, samples, reference_samples):
+    """The distortion that is to be expected by chance alone, when both profiles are random
+    samples of the same work: each share is off by a normal error, whose mean size is
+    sqrt(2/pi) standard deviations."""
+    spread = 1 / samples + 1 / reference_samples
+    parts = (share / 100 * (1 - share / 100) for share in reference.values())
+    return 100 * math.sqrt(2 / math.pi) * sum(math.sqrt(part * spread) for part in parts)

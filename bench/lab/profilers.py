@@ -1,0 +1,167 @@
+"""The profilers: each runs a command and gives what it found, in one shape for all."""
+
+import csv
+import io
+import re
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import NamedTuple
+
+from lab import work
+
+
+class Profile(NamedTuple):
+    """How many samples fell on each function: (base name of the image, function)."""
+
+    of: Counter
+
+    @property
+    def samples(self):
+        return sum(self.of.values())
+
+    def within(self, image):
+        """What fell on the functions of one image, by function."""
+        inside = Counter()
+        for (where, function), samples in self.of.items():
+            if where == image:
+                inside[function] += samples
+        return inside
+
+
+def plain(function):
+    """A function's name as all profilers have it: without parameters, the version of a symbol,
+    and the mark of a part that the compiler split off or specialized."""
+    end = re.search(r"(?<=.)[@(]|\.(part|isra|constprop|cold|lto_priv)\b", function)
+    return function[: end.start()] if end else function
+
+
+def nprof(command, rate, directory, *options, source=None):
+    """Sampled by nprof; `options` are nprof-record's own."""
+    record = ["nprof-record", "-q", "-F", rate, *options, "-o", "nprof", "--", *command]
+    work.cost(record, directory, source)
+    return nprof_report(directory)
+
+
+def nprof_report(directory, stream="nprof"):
+    # All others name the function a symbol table has, not what was inlined into it.
+    tsv = work.output(
+        f"nprof-symbolize --no-inlines {stream} | nprof-flat --format tsv", directory
+    )
+    of = Counter()
+    for row in rows(tsv):
+        image = row["image"].rpartition("/")[2]
+        of[image, plain(row["function"])] += int(row["self_samples"])
+    return Profile(of)
+
+
+def rows(tsv):
+    """The rows of a report in nprof's --format tsv, as dictionaries."""
+    return csv.DictReader(io.StringIO(tsv), delimiter="\t", quoting=csv.QUOTE_NONE)
+
+
+def stacks(directory, stream="nprof"):
+    """The stacks of a recording: a list of functions, root first, and the number of samples."""
+    folded = work.output(
+        f"nprof-symbolize --no-inlines {stream} | nprof-paths --format folded", directory
+    )
+    for line in folded.splitlines():
+        stack, _, samples = line.rpartition(" ")
+        # The first is the command's name.
+        yield [plain(function) for function in stack.split(";")[1:]], int(samples)
+
+
+def perf(command, rate, directory, *options, source=None):
+    """Sampled by perf, by the same clock; `options` are perf record's own."""
+    record = ["perf", "record", "-N", "-q", "-F", rate, "-e", "cpu-clock", *options]
+    work.cost([*record, "-o", "perf.data", "--", *command], directory, source)
+    report = ["perf", "report", "-i", "perf.data", "-q", "--stdio", "-g", "none", "--no-children"]
+    lines = work.output([*report, "-F", "sample,sym,dso", "-t", "\t"], directory)
+    of = Counter()
+    for line in lines.splitlines():
+        fields = [field.strip() for field in line.split("\t")]
+        if len(fields) == 3:
+            samples, symbol, image = fields
+            # `[.] name` or `[k] name`
+            of[image.rpartition("/")[2], plain(symbol[4:])] += int(samples)
+    return Profile(of)
+
+
+def perf_samples(directory):
+    """How many samples there are in perf.data."""
+    report = ["perf", "report", "-i", "perf.data", "-q", "--stdio", "-g", "none", "--no-children"]
+    return sum(map(int, work.output([*report, "-F", "sample"], directory).split()))
+
+
+def gprof(command, directory, source=None):
+    """Sampled by the program itself, which was built with -pg: 100 times a second, and only the
+    program's own functions."""
+    work.cost(command, directory, source)
+    return gprof_report(command[0], directory)
+
+
+def gprof_report(program, directory):
+    flat = work.output(["gprof", "-b", "-p", program, "gmon.out"], directory)
+    of = Counter()
+    for line in flat.splitlines():
+        #  %time  cumulative  self  [calls  self/call  total/call]  name
+        found = re.match(r" *[\d.]+ +[\d.]+ +([\d.]+) +(?:\d+ +[\d.]+ +[\d.]+ +)?(\S.*)$", line)
+        if found:
+            of[Path(program).name, plain(found[2])] += round(float(found[1]) * 100)
+    return Profile(of)
+
+
+def gprof_calls(program, directory):
+    """How many calls gprof has counted."""
+    flat = work.output(["gprof", "-b", "-p", program, "gmon.out"], directory)
+    calls = re.findall(r"^ *[\d.]+ +[\d.]+ +[\d.]+ +(\d+) ", flat, re.M)
+    return sum(map(int, calls))
+
+
+def gprof_callers(program, function, directory):
+    """How gprof divides the time of a function, and of what it calls, among its callers: in
+    hundredths of seconds."""
+    graph = work.output(["gprof", "-b", "-q", program, "gmon.out"], directory)
+    callers = Counter()
+    for entry in graph.split("-" * 47):
+        own = re.search(r"^\[\d+\] .* (\S+) \[\d+\]$", entry, re.M)
+        if own and own[1] == function:
+            parent = r"^ +([\d.]+) +([\d.]+) +\d+/\d+ +(\S+) \[\d+\]$"
+            for time, below, caller in re.findall(parent, entry[: own.start()], re.M):
+                callers[caller] += round(100 * (float(time) + float(below)))
+    return callers
+
+
+def callgrind(command, directory, source=None):
+    """Counted by an emulator: exact numbers of instructions, not of time."""
+    tool = ["valgrind", "-q", "--tool=callgrind", "--callgrind-out-file=callgrind"]
+    work.cost([*tool, *command], directory, source)
+    annotate = ["callgrind_annotate", "--threshold=100", "--auto=no", "callgrind"]
+    of = Counter()
+    for line in work.output(annotate, directory).splitlines():
+        # 1,234 (12.34%)  file:function['LEVEL] [/path/image], for each level of recursion
+        found = re.match(r" *([\d,]+) \([ \d.]+%\)  [^:]*:(.*?)(?:'\d+)? \[(.*)\]$", line)
+        if found:
+            image = found[3].rpartition("/")[2]
+            of[image, plain(found[2])] += int(found[1].replace(",", ""))
+    return Profile(of)
+
+
+def samply_trouble(directory):
+    """Why samply cannot record here; nothing when it can."""
+    if shutil.which("samply") is None:
+        return "samply is not installed (make peers)"
+    if runs(["samply", "record", "--save-only", "-o", "samply.json", "true"], directory):
+        return ""
+    if runs(["nprof-record", "-q", "-e", "cycles", "-o", "nprof", "true"], directory):
+        return "samply cannot record here"
+    return "samply cannot record here: it samples by cycles, which this machine has no counter of"
+
+
+def runs(command, directory):
+    """Whether a command ends well."""
+    try:
+        work.cost(command, directory)
+    except work.Failed:
+        return False
+    return True

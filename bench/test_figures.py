@@ -1,0 +1,42 @@
+"""Tests of the statistics."""
+
+import random
+import unittest
+from collections import Counter
+
+from lab import figures
+
+
+class Figures(unittest.TestCase):
+    def test_medians_and_deviations(self):
+        self.assertEqual(figures.median([3, 1, 2]), 2)
+        self.assertEqual(figures.median([4, 1, 2, 3]), 2.5)
+        # R: sd(c(2, 4, 4, 4, 5, 5, 7, 9)) is 2.13809
+        self.assertAlmostEqual(figures.deviation([2, 4, 4, 4, 5, 5, 7, 9]), 2.13809, 5)
+
+    def test_margins_are_the_papers(self):
+        self.assertAlmostEqual(figures.margin(100), 9.8, 5)
+        self.assertAlmostEqual(figures.margin(810_000), 0.11, 2)
+        self.assertAlmostEqual(figures.margin(3000), 1.8, 1)
+
+    def test_distortion_is_a_sum_over_all_functions(self):
+        profile = figures.shares({"a": 3, "b": 1})
+        self.assertEqual(figures.distortion(profile, {"a": 50, "c": 50}), 100)
+        self.assertEqual(figures.distortion(profile, profile), 0)
+
+    def test_chance_is_what_random_samples_show(self):
+        source = random.Random(1)
+        reference = {"a": 55, "b": 30, "c": 10, "d": 5}
+
+        def profile(samples):
+            drawn = source.choices(list(reference), list(reference.values()), k=samples)
+            return figures.shares(Counter(drawn))
+
+        seen = figures.mean(
+            [figures.distortion(profile(900), profile(400)) for _ in range(400)]
+        )
+        self.assertAlmostEqual(figures.chance(reference, 900, 400) / seen, 1, 1)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,146 @@
+use super::*;
+use crate::key::{Key, Keys};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+const QUESTION: Question = Question { alpha: 0.05, clock: true, min_effect: None };
+
+/// A run in which key `i` has `samples[i]` of self and everything hangs under key 0; every
+/// sample stands for `period` ns.
+fn run(samples: &[u64], period: u64) -> Counts {
+    let sum = |samples| Sum { samples, weight: samples * period };
+    let whole = sum(samples.iter().sum());
+    let mut counts = Counts { sum: whole, ..Counts::default() };
+    for (i, (key, &samples)) in ids(samples.len()).zip(samples).enumerate() {
+        let own = sum(samples);
+        let total = if i == 0 { whole } else { own };
+        if total.samples > 0 {
+            counts.keys.insert(key, Count { own, total });
+        }
+    }
+    counts
+}
+
+fn ids(count: usize) -> impl Iterator<Item = KeyId> {
+    let mut keys = Keys::default();
+    for i in 0..count {
+        keys.intern(Key::of_name(i.to_string().as_bytes()));
+    }
+    keys.ids()
+}
+
+fn diff(base: &[Counts], new: &[Counts], keys: usize) -> Diff {
+    let (base, new): (Vec<_>, Vec<_>) = (base.iter().collect(), new.iter().collect());
+    compare(&base, &new, ids(keys), QUESTION)
+}
+
+fn verdicts(diff: &Diff) -> Vec<&'static str> {
+    diff.rows.iter().map(|row| row.verdict().word()).collect()
+}
+
+#[test]
+fn every_verdict_has_its_cause() {
+    let base = run(&[1000, 500, 0, 300, 50], 1);
+    let new = run(&[1010, 800, 200, 0, 40], 1);
+    let diff = diff(&[base], &[new], 5);
+    assert_eq!(verdicts(&diff), ["shrunk", "grown", "added", "removed", "same"]);
+    assert_eq!(diff.comparisons, 10);
+    assert_eq!(diff.method, Method::Newcombe);
+}
+
+#[test]
+fn what_is_rare_is_not_compared() {
+    let diff = diff(&[run(&[1000, 0, 0], 1)], &[run(&[1000, 9, 10], 1)], 3);
+    // Self and total of the first and the third.
+    assert_eq!(diff.comparisons, 4);
+    assert_eq!(verdicts(&diff), ["shrunk", "same", "added"]);
+    assert_eq!(diff.rows[1].own.share.q, 1.0);
+}
+
+#[test]
+fn rate_and_length_do_not_matter_to_shares() {
+    let base = run(&[1000, 500, 20], 1_000_000);
+    let new = run(&[6000, 3000, 120], 2_000_000);
+    let diff = diff(&[base], &[new], 3);
+    assert_eq!(verdicts(&diff), ["same"; 3]);
+    // But the CPU time grew to the twelvefold.
+    let time = diff.rows[1].own.time.unwrap();
+    assert_eq!((time.estimate.base, time.estimate.new), (5e8, 6e9));
+    assert!(time.estimate.low > 5e9 && time.q < 1e-9);
+}
+
+#[test]
+fn what_varies_from_run_to_run_is_not_blamed() {
+    let noisy = |own: [u64; 5]| own.map(|own| run(&[1000 - own, own], 1));
+    let base = noisy([100, 300, 200, 250, 150]);
+    let new = noisy([200, 350, 260, 180, 310]);
+    let over_runs = diff(&base, &new, 2);
+    assert_eq!(over_runs.method, Method::Welch);
+    assert_eq!(verdicts(&over_runs), ["same"; 2]);
+    let steady = diff(&noisy([200, 205, 195, 202, 198]), &noisy([260, 262, 255, 258, 265]), 2);
+    assert_eq!(verdicts(&steady), ["shrunk", "grown"]);
+    // Added up as if they were one run, the noise would pass for a change.
+    let pooled = diff(&base[..1], &new, 2);
+    assert_eq!(pooled.method, Method::Newcombe);
+    assert_eq!(verdicts(&pooled), ["shrunk", "grown"]);
+}
+
+#[test]
+fn a_side_without_samples_is_all_zeros() {
+    let diff = diff(&[], &[run(&[5, 5], 1)], 2);
+    assert!(!diff.is_decided());
+    assert_eq!(verdicts(&diff), ["same"; 2]);
+    assert_eq!(diff.rows[0].own.share.estimate.base, 0.0);
+}
+
+fn side() -> impl Strategy<Value = Vec<Counts>> {
+    vec((vec(0..5000u64, 5), 1..3_000_000u64), 1..4).prop_map(|runs| {
+        runs.into_iter()
+            .map(|(mut samples, period)| {
+                samples[0] += 1;
+                run(&samples, period)
+            })
+            .collect()
+    })
+}
+
+proptest! {
+    #[test]
+    fn nothing_differs_from_itself(side in side()) {
+        for row in diff(&side, &side, 5).rows {
+            for metric in [row.own, row.total] {
+                prop_assert_eq!(metric.share.estimate.difference(), 0.0);
+                prop_assert_eq!(metric.share.estimate.p, 1.0);
+                prop_assert_eq!(metric.time.unwrap().estimate.difference(), 0.0);
+            }
+            prop_assert_eq!(row.verdict(), Verdict::Same);
+        }
+    }
+
+    #[test]
+    fn swapping_the_sides_negates(base in side(), new in side()) {
+        let (there, back) = (diff(&base, &new, 5), diff(&new, &base, 5));
+        prop_assert_eq!(there.rows.len(), back.rows.len());
+        for (a, b) in there.rows.iter().zip(&back.rows) {
+            for (a, b) in [(a.own, b.own), (a.total, b.total)] {
+                let (a, b) = (a.share, b.share);
+                prop_assert_eq!(a.estimate.difference(), -b.estimate.difference());
+                prop_assert!((a.estimate.low + b.estimate.high).abs() < 1e-12);
+                prop_assert!((a.q - b.q).abs() <= 1e-9 * a.q.max(b.q), "{} {}", a.q, b.q);
+            }
+        }
+    }
+
+    #[test]
+    fn shares_of_self_sum_to_one(base in side(), new in side()) {
+        let rows = diff(&base, &new, 5).rows;
+        let sum = |value: fn(&Estimate) -> f64| {
+            rows.iter().map(|row| value(&row.own.share.estimate)).sum::<f64>()
+        };
+        prop_assert!((sum(|estimate| estimate.base) - 1.0).abs() < 1e-9);
+        prop_assert!((sum(|estimate| estimate.new) - 1.0).abs() < 1e-9);
+        for row in &rows {
+            prop_assert!(row.own.share.estimate.new <= row.total.share.estimate.new + 1e-12);
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! The noise of one side: as a table, and for programs.
+
+use std::io::{self, Write};
+
+use nprof_format::escape::escaped;
+use serde_json::{Value, json};
+
+use crate::event::Chosen;
+use crate::null::{Floor, Level, Noise};
+use crate::print::cells::{self, points, significant};
+use crate::print::{NullReport, heading, machine, table};
+
+/// Prints the report for people.
+pub(super) fn print_table(report: &NullReport<'_>, out: &mut impl Write) -> io::Result<()> {
+    let null = report.null;
+    let mut lines = heading::side(report.event, report.base, null.whole);
+    lines.extend(heading::circumstances(report.event, report.base));
+    let mut lines = heading::labelled(report.base.name, lines);
+    let warnings = report.warnings.iter().map(|warning| format!("warning: {warning}"));
+    lines.extend(warnings.flat_map(|warning| heading::wrapped(&warning, heading::WIDTH)));
+    lines.push(String::new());
+    let level = 100.0 * null.question.alpha;
+    let about = format!(
+        "{} of {} runs with {} others: {} raised a false alarm; noise floor: exceeded by {level} % of the differences at most",
+        plural(null.splits, "comparison"),
+        null.halves[0],
+        null.halves[1],
+        null.alarms,
+    );
+    lines.extend(heading::wrapped(&about, heading::WIDTH));
+    for line in lines {
+        writeln!(out, "{line}")?;
+    }
+    writeln!(
+        out,
+        "\n{:14}{:>12} {:>14} {:>14} {:>16}",
+        "", "mean", "deviation", "x sampling", "noise floor"
+    )?;
+    let rows = sorted(report);
+    for row in rows.iter().take(report.row_limit) {
+        writeln!(out, "  {}", table::row_name(report.keys, row.key, report.width, 2))?;
+        if row.own == row.total {
+            print_noise("self, total", &row.own, out)?;
+            continue;
+        }
+        if row.own.samples > 0 {
+            print_noise("self", &row.own, out)?;
+        }
+        print_noise("total", &row.total, out)?;
+    }
+    match rows.len().saturating_sub(report.row_limit) {
+        0 => Ok(()),
+        hidden => writeln!(out, "{hidden} more with less noise (-n 0 prints all)"),
+    }
+}
+
+fn plural(count: usize, word: &str) -> String {
+    if count == 1 { format!("1 {word}") } else { format!("{count} {word}s") }
+}
+
+fn print_noise(label: &str, noise: &Noise, out: &mut impl Write) -> io::Result<()> {
+    let points = |share: f64| format!("{:.2}", 100.0 * share);
+    print_level(label, &noise.share, table::percent, points, out)?;
+    match &noise.time {
+        Some(time) => print_level("", time, heading::seconds, heading::seconds, out),
+        None => Ok(()),
+    }
+}
+
+fn print_level(
+    label: &str,
+    level: &Level,
+    value: fn(f64) -> String,
+    difference: fn(f64) -> String,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    writeln!(
+        out,
+        "    {label:<11}{:>11} {:>14} {:>14.2} {:>16}",
+        value(level.mean),
+        difference(level.deviation),
+        level.dispersion,
+        difference(level.floor),
+    )
+}
+
+/// The rows with the highest floor first.
+fn sorted<'a>(report: &NullReport<'a>) -> Vec<&'a Floor> {
+    let floor = |row: &Floor| row.own.share.floor.max(row.total.share.floor);
+    let ranks = report.keys.ranks();
+    let rank = |row: &Floor| ranks[row.key.index()];
+    let mut rows: Vec<&Floor> = report.null.rows.iter().collect();
+    rows.sort_by(|a, b| floor(b).total_cmp(&floor(a)).then_with(|| rank(a).cmp(&rank(b))));
+    rows
+}
+
+/// The columns of self, and again of total.
+const NOISE: [&str; 9] = [
+    "mean",
+    "deviation",
+    "dispersion",
+    "floor",
+    "mean_ns",
+    "deviation_ns",
+    "dispersion_ns",
+    "floor_ns",
+    "samples",
+];
+
+/// The names of the columns.
+pub(super) fn columns() -> Vec<String> {
+    let of = |metric: &'static str| NOISE.iter().map(move |name| format!("{metric}_{name}"));
+    let names = ["name", "image"].map(str::to_owned);
+    names.into_iter().chain(of("self")).chain(of("total")).collect()
+}
+
+/// What the rows have in each column; null where there is nothing.
+pub(super) fn rows(report: &NullReport<'_>) -> Vec<Vec<Value>> {
+    let row = |row: &Floor| {
+        let image = escaped(&report.keys.get(row.key).image);
+        let mut cells: Vec<Value> = vec![report.keys.name(row.key).into(), image.into()];
+        cells.extend(noise(&row.own));
+        cells.extend(noise(&row.total));
+        cells
+    };
+    sorted(report).into_iter().take(report.row_limit).map(row).collect()
+}
+
+fn noise(noise: &Noise) -> [Value; NOISE.len()] {
+    let share = &noise.share;
+    let time = |value: fn(&Level) -> Value| noise.time.as_ref().map_or(Value::Null, value);
+    [
+        points(share.mean),
+        points(share.deviation),
+        significant(share.dispersion),
+        points(share.floor),
+        time(|time| json!(time.mean.round())),
+        time(|time| json!(time.deviation.round())),
+        time(|time| significant(time.dispersion)),
+        time(|time| json!(time.floor.round())),
+        noise.samples.into(),
+    ]
+}
+
+/// Prints one object.
+pub(super) fn print_json(report: &NullReport<'_>, out: &mut impl Write) -> io::Result<()> {
+    let noise = report.null;
+    let object = json!({
+        "report": "nprof-diff --null",
+        "version": env!("CARGO_PKG_VERSION"),
+        "by": report.by.name(),
+        "event": report.event.map(Chosen::name),
+        "unit": report.event.map(Chosen::unit),
+        "alpha": noise.question.alpha,
+        "halves": noise.halves,
+        "splits": noise.splits,
+        "alarms": noise.alarms,
+        "warnings": report.warnings,
+        "base": machine::side(report.base, noise.whole),
+        "rows": cells::objects(&columns(), rows(report)),
+    });
+    serde_json::to_writer_pretty(&mut *out, &object)?;
+    writeln!(out)
+}

@@ -1,0 +1,46 @@
+//! Many comparisons: the rate of false discoveries (Y. Benjamini and Y. Hochberg, JRSS B
+//! 57:289-300, 1995).
+
+/// The q-values of p-values: each the smallest rate of false discoveries at which its comparison
+/// is one of the discoveries.
+pub(crate) fn benjamini_hochberg(p: &[f64]) -> Vec<f64> {
+    let mut order: Vec<usize> = (0..p.len()).collect();
+    order.sort_by(|&a, &b| p[a].total_cmp(&p[b]));
+    let mut q = vec![1.0; p.len()];
+    let mut least = 1.0_f64;
+    for (rank, &at) in order.iter().enumerate().rev() {
+        least = least.min(p[at] * (p.len() as f64 / (rank + 1) as f64));
+        q[at] = least;
+    }
+    q
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stats::reference::{figures, near};
+    use proptest::prelude::*;
+
+    #[test]
+    fn q_values_are_scipy() {
+        for figure in figures("benjamini-hochberg") {
+            let q = benjamini_hochberg(&figure.list("p"));
+            let expected = figure.list("out");
+            assert_eq!(q.len(), expected.len());
+            for (q, expected) in q.into_iter().zip(expected) {
+                near(q, expected);
+            }
+        }
+        assert_eq!(benjamini_hochberg(&[]), [0.0; 0]);
+    }
+
+    proptest! {
+        #[test]
+        fn q_is_never_below_p(p in proptest::collection::vec(0.0..=1.0, 0..50)) {
+            let q = benjamini_hochberg(&p);
+            for (p, q) in p.iter().zip(&q) {
+                prop_assert!(p <= q && *q <= 1.0);
+            }
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! What a comparison is printed as: folded stacks, flame graphs, objects; and the noise of one
+//! side.
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use support::{Run, diff};
+use tempfile::TempDir;
+
+/// Two runs a side: parse is slower on the new one.
+fn directory() -> TempDir {
+    let directory = TempDir::new().expect("a directory");
+    for i in 0..2 {
+        let functions = |parse| [("parse", parse + 10 * i), ("a;b 7", 300), ("#c", 300 - 10 * i)];
+        Run::new(1 + i, &functions(400)).save(directory.path(), &format!("base{i}"));
+        Run::new(11 + i, &functions(900)).save(directory.path(), &format!("new{i}"));
+    }
+    directory
+}
+
+const BOTH: &str = "--base base0 base1 --new new0 new1";
+
+#[test]
+fn folded_stacks_have_two_columns_of_the_same_sum() {
+    let directory = directory();
+    let folded = diff(directory.path(), &format!("--format folded {BOTH}"));
+    // 2000 samples and 3000.
+    let expected = "main;#c 885 590\nmain;a\\x3bb\\x207 900 600\nmain;parse 1215 1810\n";
+    assert_eq!((folded.status, &folded.stdout[..]), (0, expected));
+    let svg = diff(directory.path(), &format!("--format flamegraph {BOTH}")).stdout;
+    assert!(svg.starts_with("<?xml") && svg.contains("parse (1,810 samples"), "{svg}");
+    // Grown is red, shrunk is blue.
+    assert!(svg.contains("fill=\"rgb(255,") && svg.contains(",255)\""), "{svg}");
+    assert_eq!(svg, diff(directory.path(), &format!("--format flamegraph {BOTH}")).stdout);
+    let empty = TempDir::new().unwrap();
+    Run::new(1, &[]).save(empty.path(), "a");
+    Run::new(2, &[]).save(empty.path(), "b");
+    for format in ["folded", "flamegraph"] {
+        assert_eq!(diff(empty.path(), &format!("--format {format} a b")).status, 4);
+        let ended = diff(directory.path(), &format!("--by file --format {format} {BOTH}"));
+        assert_eq!((ended.status, &ended.stdout[..]), (2, ""));
+    }
+}
+
+#[test]
+fn the_noise_of_one_side_is_a_report_of_its_own() {
+    let directory = directory();
+    let table = diff(directory.path(), "--null --base base0 base1 new0 new1");
+    assert_eq!((table.status, &table.stderr[..]), (0, ""));
+    let said = "3 comparisons of 2 runs with 2 others: 1 raised a false alarm; noise floor:\n  exceeded by 5 % of the differences at most\n";
+    assert!(table.stdout.contains(said), "{}", table.stdout);
+    // 405 of 1000 and 905 of 1500: 19.8 points apart when the halves are base and new.
+    let json = diff(directory.path(), "--null --format json --base base0 base1 new0 new1").stdout;
+    let report: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let parse = &report["rows"].as_array().unwrap()[0];
+    assert_eq!((&parse["name"], &parse["self_floor"]), (&"parse".into(), &19.833333.into()));
+    assert_eq!((&report["splits"], &report["halves"]), (&3.into(), &serde_json::json!([2, 2])));
+    let tsv =
+        diff(directory.path(), "--null --format tsv -n 1 --base base0 base1 new0 new1").stdout;
+    let columns: Vec<&str> = tsv.lines().next().unwrap().split('\t').collect();
+    assert_eq!(columns, parse.as_object().unwrap().keys().collect::<Vec<_>>());
+    assert_eq!(tsv.lines().count(), 2);
+    // One run is nothing to compare.
+    let ended = diff(directory.path(), "--null --base base0");
+    assert_eq!((ended.status, &ended.stdout[..]), (4, ""));
+    assert!(ended.stderr.contains("two with samples are needed"), "{}", ended.stderr);
+    for line in
+        ["--null --base base0 --new new0", "--null base0 new0", "--base base0 base1", "--null"]
+    {
+        assert_eq!(diff(directory.path(), line).status, 2, "{line}");
+    }
+}
+
+/// The words that the manual page marks as names of members.
+fn members_in_page() -> BTreeSet<String> {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../man/nprof-diff.1");
+    let page = fs::read_to_string(page).expect("there is a page");
+    let names =
+        page.lines().filter_map(|line| line.strip_prefix(".It Va ").or(line.strip_prefix(".Va ")));
+    names.flat_map(|names| names.split([' ', ',']).map(str::to_owned).collect::<Vec<_>>()).collect()
+}
+
+#[test]
+fn the_page_has_every_column_and_member() {
+    let directory = directory();
+    let explained = members_in_page();
+    for line in
+        [format!("--format json {BOTH}"), "--null --format json --base base0 base1".to_owned()]
+    {
+        let report: serde_json::Value =
+            serde_json::from_str(&diff(directory.path(), &line).stdout).unwrap();
+        let object = report.as_object().unwrap();
+        let row = report["rows"][0].as_object().unwrap();
+        let of_self = row.keys().filter(|name| !name.starts_with("total_"));
+        for name in object.keys().chain(of_self) {
+            let name = match line.contains("--null") {
+                true => name.trim_end_matches("_ns"),
+                false => name,
+            };
+            assert!(explained.contains(name), "nprof-diff(1) does not explain {name}");
+        }
+    }
+}
+
+#[test]
+fn what_only_has_another_share_is_displaced() {
+    let directory = TempDir::new().unwrap();
+    let functions =
+        |slow| [("slow", slow), ("b", 2000), ("c", 2000), ("d", 1500), ("e", 1500), ("f", 1000)];
+    for i in 0..4 {
+        let noise = 10 * (i % 3);
+        Run::new(1 + i, &functions(2000 + noise)).save(directory.path(), &format!("base{i}"));
+        Run::new(11 + i, &functions(6000 - noise)).save(directory.path(), &format!("new{i}"));
+    }
+    let line = "--base base0 base1 base2 base3 --new new0 new1 new2 new3";
+    let ended = diff(directory.path(), &format!("--fail-on any {line}"));
+    assert_eq!(ended.status, 1);
+    assert!(
+        ended.stdout.contains("grown (1)\n  slow  (demo)\n") && !ended.stdout.contains("shrunk"),
+        "{}",
+        ended.stdout
+    );
+    assert!(
+        ended.stdout.contains("\n5 of them are displaced: the share changed,"),
+        "{}",
+        ended.stdout
+    );
+    let tsv = diff(directory.path(), &format!("--format tsv {line}")).stdout;
+    let displaced = tsv.lines().filter(|line| line.starts_with("displaced\tnone\t")).count();
+    assert_eq!(displaced, 5, "{tsv}");
+}

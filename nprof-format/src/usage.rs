@@ -1,0 +1,112 @@
+//! The command line of a program: read by clap, spoken of as all else the tools speak of.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
+use clap::{ArgMatches, Parser};
+
+use crate::stage::{TROUBLE, is_broken_pipe, warn};
+
+/// Reads the command line.
+///
+/// # Errors
+///
+/// How the program ends where it is not to go on: after the help or the version, or since the
+/// usage was wrong; the user has been told as `tool: what: why`.
+pub fn arguments<T: Parser>(tool: &str) -> Result<T, ExitCode> {
+    arguments_and_matches(tool).map(|(arguments, _)| arguments)
+}
+
+/// As [`arguments`], with what clap knows beside: in which order options were given.
+///
+/// # Errors
+///
+/// As there.
+pub fn arguments_and_matches<T: Parser>(tool: &str) -> Result<(T, ArgMatches), ExitCode> {
+    let matches = T::command().try_get_matches();
+    let arguments = matches.and_then(|matches| Ok((T::from_arg_matches(&matches)?, matches)));
+    arguments.map_err(|error| end(tool, &error))
+}
+
+/// Says what a command line led to, and how the program ends.
+pub fn end(tool: &str, error: &Error) -> ExitCode {
+    if error.use_stderr() {
+        warn(tool, &format!("{}; {tool} --help lists the options", message(error)));
+        return ExitCode::from(TROUBLE);
+    }
+    // Help and version. What cannot be written is no success.
+    let mut out = io::stdout().lock();
+    match write!(out, "{}", error.render()).and_then(|()| out.flush()) {
+        Err(error) if !is_broken_pipe(&error) => {
+            warn(tool, &format!("writing to standard output: {error}"));
+            ExitCode::from(TROUBLE)
+        }
+        _ => ExitCode::SUCCESS,
+    }
+}
+
+/// What is wrong with a command line, in one line: `what: why`.
+fn message(error: &Error) -> String {
+    let text = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.clone()),
+        Some(ContextValue::Strings(texts)) => Some(texts.join(", ")),
+        _ => None,
+    };
+    let argument = text(ContextKind::InvalidArg).unwrap_or_default();
+    // `--by <KEY>` is `--by` to the user, who wrote no `<KEY>`.
+    let option = argument.split([' ', '=']).next().unwrap_or_default().to_owned();
+    let value = text(ContextKind::InvalidValue).unwrap_or_default();
+    match error.kind() {
+        ErrorKind::UnknownArgument => match text(ContextKind::SuggestedArg) {
+            Some(near) => format!("{argument}: no such option: is it {near}?"),
+            None => format!("{argument}: no such option"),
+        },
+        ErrorKind::InvalidValue if value.is_empty() => format!("{option}: needs a value"),
+        ErrorKind::InvalidValue => {
+            let valid = text(ContextKind::ValidValue).unwrap_or_default();
+            format!("{option} {value}: expected one of {valid}")
+        }
+        ErrorKind::ValueValidation => {
+            let why = std::error::Error::source(error).map(ToString::to_string);
+            format!("{option} {value}: {}", why.unwrap_or_else(|| "not a value".to_owned()))
+        }
+        _ => {
+            let text = error.render().to_string();
+            let first = text.split("\n\n").next().unwrap_or_default();
+            let words: Vec<&str> = first.split_whitespace().collect();
+            words.join(" ").trim_start_matches("error: ").to_owned()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, clap::Parser)]
+    struct Args {
+        #[arg(long, value_name = "N")]
+        number: Option<u8>,
+        #[arg(long, value_parser = ["red", "green"])]
+        colour: Option<String>,
+    }
+
+    fn said(args: &[&str]) -> String {
+        message(&Args::try_parse_from(["x"].iter().chain(args)).unwrap_err())
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_in_one_line() {
+        assert_eq!(said(&["--frob"]), "--frob: no such option");
+        assert_eq!(said(&["--numbr", "1"]), "--numbr: no such option: is it --number?");
+        assert_eq!(said(&["--colour", "blue"]), "--colour blue: expected one of red, green");
+        assert!(said(&["--number", "x"]).starts_with("--number x: invalid digit"));
+        assert!(
+            said(&["--number"]).starts_with("--number: needs a value"),
+            "{}",
+            said(&["--number"])
+        );
+        assert!(!said(&["--number", "1", "--number", "2"]).contains('\n'));
+    }
+}

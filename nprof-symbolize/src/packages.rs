@@ -1,0 +1,116 @@
+//! Which package a file is of, by what the package manager keeps on disk, and so the command
+//! that gets its debug symbols.
+
+use std::collections::{HashMap, HashSet};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// The largest list of a package's files that is read, bytes.
+const LIST: u64 = 256 << 20;
+
+/// What the package manager of a system knows.
+#[derive(Clone, Debug)]
+pub(crate) struct Packages {
+    /// The root of the system.
+    root: PathBuf,
+}
+
+impl Packages {
+    /// The packages of the system with this root.
+    pub(crate) fn new(root: Option<&Path>) -> Self {
+        Self { root: root.unwrap_or(Path::new("/")).to_owned() }
+    }
+
+    /// The commands that get debug symbols, of those of the files that are of a package.
+    pub(crate) fn commands(&self, files: &[&[u8]]) -> HashMap<Vec<u8>, String> {
+        if files.is_empty() {
+            return HashMap::new();
+        }
+        if self.root.join("var/lib/dpkg/info").is_dir() {
+            let owners = self.owners(files).into_iter();
+            return owners.map(|(file, package)| (file, apt(&package))).collect();
+        }
+        let is_rpm = ["var/lib/rpm", "usr/lib/sysimage/rpm"];
+        if is_rpm.iter().any(|database| self.root.join(database).is_dir()) {
+            let command = |file: &&[u8]| {
+                let quoted = nprof_format::shell::quoted([OsStr::from_bytes(file)]);
+                let quoted = String::from_utf8_lossy(&quoted).into_owned();
+                (file.to_vec(), format!("dnf debuginfo-install \"$(rpm -qf {quoted})\""))
+            };
+            let is_system = |file: &&&[u8]| file.starts_with(b"/usr/") || file.starts_with(b"/lib");
+            return files.iter().filter(is_system).map(command).collect();
+        }
+        HashMap::new()
+    }
+
+    /// The packages of files, as dpkg(1) lists them.
+    fn owners(&self, files: &[&[u8]]) -> HashMap<Vec<u8>, String> {
+        let mut wanted: HashSet<&[u8]> = files.iter().copied().collect();
+        // Where `/lib` is a link to `/usr/lib`, packages may say either.
+        wanted.extend(files.iter().filter_map(|file| file.strip_prefix(b"/usr")));
+        let mut owners = HashMap::new();
+        let lists = std::fs::read_dir(self.root.join("var/lib/dpkg/info")).into_iter().flatten();
+        for path in lists.flatten().map(|entry| entry.path()) {
+            let package = path.file_stem().filter(|_| path.extension() == Some("list".as_ref()));
+            let Some(package) = package.and_then(OsStr::to_str) else { continue };
+            let is_small = std::fs::metadata(&path).is_ok_and(|list| list.len() <= LIST);
+            let list = if is_small { std::fs::read(&path).unwrap_or_default() } else { continue };
+            for line in list.split(|&byte| byte == b'\n').filter(|line| wanted.contains(line)) {
+                let package = package.split(':').next().unwrap_or(package).to_owned();
+                owners.insert(line.to_vec(), package);
+            }
+        }
+        let owner = |file: &&[u8]| {
+            let short = file.strip_prefix(b"/usr");
+            let found = owners.get(*file).or_else(|| owners.get(short?));
+            Some((file.to_vec(), found?.clone()))
+        };
+        files.iter().filter_map(owner).collect()
+    }
+}
+
+/// The command that gets the debug symbols of a package of Debian and its descendants. All but
+/// those of the C library are in an archive of their own.
+fn apt(package: &str) -> String {
+    match package {
+        "libc6" => "apt install libc6-dbg".to_owned(),
+        package => format!(
+            "apt install {package}-dbgsym (from the distribution's archive of debug symbols)"
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_package_of_a_file_is_found_whichever_way_it_is_listed() {
+        let root = tempfile::tempdir().unwrap();
+        let info = root.path().join("var/lib/dpkg/info");
+        std::fs::create_dir_all(&info).unwrap();
+        std::fs::write(info.join("libc6:amd64.list"), "/.\n/lib/x/libc.so.6\n").unwrap();
+        std::fs::write(info.join("libz.list"), "/usr/lib/libz.so\n/usr/lib/libz.so.1").unwrap();
+        std::fs::write(info.join("libz.md5sums"), "/usr/lib/liby.so\n").unwrap();
+        let files: [&[u8]; 4] =
+            [b"/usr/lib/x/libc.so.6", b"/usr/lib/libz.so.1", b"/usr/lib/liby.so", b"/home/a"];
+        let commands = Packages::new(Some(root.path())).commands(&files);
+        assert_eq!(commands.len(), 2, "{commands:?}");
+        assert_eq!(commands[files[0]], "apt install libc6-dbg");
+        assert!(commands[files[1]].starts_with("apt install libz-dbgsym"));
+    }
+
+    #[test]
+    fn rpm_is_left_to_find_the_package() {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(root.path().join("usr/lib/sysimage/rpm")).unwrap();
+        let packages = Packages::new(Some(root.path()));
+        let commands = packages.commands(&[b"/usr/lib64/a b.so", b"/home/me/a"]);
+        assert_eq!(commands.len(), 1);
+        let command = &commands[&b"/usr/lib64/a b.so"[..]];
+        assert_eq!(command, "dnf debuginfo-install \"$(rpm -qf '/usr/lib64/a b.so')\"");
+        let none = tempfile::tempdir().unwrap();
+        assert!(Packages::new(Some(none.path())).commands(&[b"/usr/lib64/a"]).is_empty());
+    }
+}

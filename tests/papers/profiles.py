@@ -1,0 +1,158 @@
+"""nprofile, figures 14 to 17: do profilers agree on the top ten functions, and how much do five
+runs of each differ?
+
+The paper's programs are SPEC's 256.bzip2 and 197.parser. Here: bzip2's library packing and
+unpacking in memory, and link-parser, the parser's successor. link-parser is Debian's build: gprof
+cannot see into it (it would have to be built anew with -pg, library and all), and it is stripped,
+so that functions are known by where they begin.
+"""
+
+import bisect
+from collections import Counter
+
+from lab import figures, profilers, work
+from programs import program
+
+RATE, SHORT_RATE = 4999, 1999
+RUNS, SHORT_RUNS = 5, 3
+TOP = 10
+PARSER_IMAGE = "liblink-grammar.so"
+
+
+def run(report, directory):
+    bzip2(report, directory)
+    if not report.short:
+        link_parser(report, directory)
+
+
+def bzip2(report, directory):
+    rate, runs = (SHORT_RATE, SHORT_RUNS) if report.short else (RATE, RUNS)
+    subject = program("bzip2")
+    rounds = subject.rounds // 2 if report.short else subject.rounds
+    plain = [subject.build(directory), rounds]
+    cases = {
+        "nprof": lambda: profilers.nprof(plain, rate, directory).within("bzip2"),
+        "perf": lambda: profilers.perf(plain, rate, directory).within("bzip2"),
+    }
+    if not report.short:
+        instrumented = [subject.build(directory, profiled=True), rounds]
+        cases["gprof"] = lambda: profilers.gprof(instrumented, directory).within("bzip2-pg")
+    profiles = work.in_turn(runs, cases)
+    if not report.short:
+        exact = profilers.callgrind([plain[0], 1], directory)
+        profiles["callgrind"] = [exact.within("bzip2")]
+    report.say(f"bzip2, {runs} runs each at {rate} Hz; gprof at 100 Hz, callgrind once.")
+    compare(report, profiles, "figure 14, figure 16")
+
+
+def link_parser(report, directory):
+    sentences = directory / "sentences"
+    sentences.write_text(make_sentences(150))
+    command = ["link-parser", "en", "-graphics=0", "-verbosity=0"]
+    brief = directory / "few-sentences"
+    brief.write_text(make_sentences(5))
+
+    def inside(profile):
+        image = next(image for image, _ in profile.of if image.startswith(PARSER_IMAGE))
+        return profile.within(image)
+
+    profiles = work.in_turn(
+        RUNS,
+        {
+            "nprof": lambda: inside(profilers.nprof(command, RATE, directory, source=sentences)),
+            "perf": lambda: inside(profilers.perf(command, RATE, directory, source=sentences)),
+        },
+    )
+    profiles["callgrind"] = [inside(profilers.callgrind(command, directory, source=brief))]
+    begins = sorted(
+        {begin(name) for profile in profiles["nprof"] for name in profile if begin(name)}
+    )
+    profiles = {
+        who: [by_begin(profile, begins) for profile in found] for who, found in profiles.items()
+    }
+    report.say(
+        f"link-parser, in its library, {RUNS} runs each at {RATE} Hz; callgrind once, on fewer "
+        "sentences. No gprof: Debian's build has no -pg."
+    )
+    compare(report, profiles, "figure 15, figure 17")
+
+
+def make_sentences(count):
+    """English sentences, always the same."""
+    who = ["The old miller", "A tired student", "My neighbour's dog", "The committee", "Nobody"]
+    did = ["saw", "remembered", "has often praised", "wanted to sell", "could not find"]
+    what = ["the boat with the red sail", "a letter from her sister", "what I had written"]
+    where = ["near the river", "when the rain had stopped", "although it was late", "in spring"]
+    lists = [who, did, what, where, ["before the guests arrived.", "because of the noise."]]
+    lines = []
+    for number in range(count):
+        parts = []
+        for words in lists:
+            number, at = divmod(number * 7 + 3, len(words))
+            parts.append(words[at])
+        lines.append(" ".join(parts))
+    return "\n".join(lines) + "\n"
+
+
+def begin(name):
+    """The address a nameless function begins at, or a nameless place has: `image+0xADDRESS`, or
+    the number alone."""
+    _, mark, address = name.rpartition("0x")
+    return int(address, 16) if mark else 0
+
+
+def by_begin(profile, begins):
+    """A profile with its nameless places put to the functions they lie in."""
+    settled = Counter()
+    for name, samples in profile.items():
+        address = begin(name)
+        at = bisect.bisect_right(begins, address) if address else 0
+        settled[f"+{begins[at - 1]:#x}" if at else name] += samples
+    return settled
+
+
+def compare(report, profiles, figure):
+    """Prints the top ten side by side, then the spread, and says whether both are as they should
+    be."""
+    of = {who: [figures.shares(profile) for profile in found] for who, found in profiles.items()}
+    samples = {
+        who: figures.mean([sum(profile.values()) for profile in found])
+        for who, found in profiles.items()
+    }
+
+    def mean(who, function):
+        return figures.mean([shares.get(function, 0) for shares in of[who]])
+
+    def spread(who, function):
+        return figures.deviation([shares.get(function, 0) for shares in of[who]])
+
+    names = {function for shares in of["nprof"] for function in shares}
+    top = sorted(names, key=lambda name: (-mean("nprof", name), name))[:TOP]
+    repeated = [who for who in of if len(of[who]) > 1]
+    rows = [
+        [name, *(f"{mean(who, name):.2f}" for who in of)]
+        + [f"{spread(who, name):.2f}" for who in repeated]
+        for name in top
+    ]
+    margins = {who: figures.margin(samples[who]) for who in repeated}
+    rows.append(["samples", *(f"{samples[who]:.0f}" if who in repeated else "" for who in of)])
+    rows[-1] += [""] * len(repeated)
+    rows.append(["margin", *([""] * len(of)), *(f"{margins[who]:.2f}" for who in repeated)])
+    columns = [f"share %, {figure}"[:27], *of, *(f"± {who}" for who in repeated)]
+    report.table(columns, rows)
+
+    apart = max(abs(mean("nprof", name) - mean("perf", name)) for name in top)
+    allowed = margins["nprof"] + margins["perf"]
+    report.claim(
+        "nprof and perf agree on the top ten within their margins",
+        apart <= allowed,
+        f"at most {apart:.2f} points apart, {allowed:.2f} allowed",
+    )
+    # Three runs tell little of a spread: twice the margin is what chance alone hardly reaches.
+    factor = 2 if report.short else 1
+    widest = max(spread("nprof", name) for name in top)
+    report.claim(
+        f"the runs of nprof differ by no more than {'twice ' * (factor > 1)}the margin",
+        widest <= factor * margins["nprof"],
+        f"{widest:.2f} of {margins['nprof']:.2f}",
+    )

@@ -1,0 +1,220 @@
+//! A report as a command: run with a stream on its standard input; and the manners that all
+//! reports have in common.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use tempfile::TempDir;
+
+/// A complete stream whose fields are separated by ` | `; the names are what scripts trip over.
+const STREAM: &str = "\
+@nprof | 1.0 | run=0x1 | command=prog\\n</title>
+@event | id=1 | name=cpu-clock | unit=ns
+@event | id=2 | name=faults | unit=count
+I | 1 | elf | - | /bin/prog
+T | 1 | 0 | 7 | 7 | 0 | a;b (c) [d] 1
+F | 1 | 1 | 0x10 | u,ra
+F | 2 | 1 | 0x20 | u
+F | 3 | 1 | 0x30 | u
+N | 1 | 0 | 1 | 2
+N | 3 | 1 | 3
+S | 1 | 1 | 1 | 0 | 2 | 1000000 | 1
+S | 2 | 1 | 1 | 0 | 2 | 1000000 | 1
+S | 3 | 1 | 1 | 0 | 3 | 1000000 | 1
+S | 4 | 2 | 1 | 0 | 3 | 1 | 1
+U | 1 | main | -
+U | 2 | =f;\\n\\x1b, \"<&> | -
+U | 3 | g | -
+Y | 1 | named | 1,0,0,0
+Y | 2 | named | 2,0,0,0
+Y | 3 | named | 3,0,0,0
+@end | reason=exit | samples=4 | records=13 | lost=0
+";
+
+/// The name of the second function of [`odd_names`], as every format but folded shows it.
+pub const ODD_NAME: &str = "=f;\\n\\x1b, \"<&>";
+
+/// A complete stream of a thread, a command and a function whose names scripts trip over: 3
+/// samples of `cpu-clock`, 2 of them on [`ODD_NAME`] and 1 on `g`, and 1 of `faults` on `g`. Both
+/// are called by `main`.
+pub fn odd_names() -> Vec<u8> {
+    STREAM.replace(" | ", "\t").into_bytes()
+}
+
+/// A built report.
+#[derive(Debug)]
+pub struct Report {
+    name: &'static str,
+    path: PathBuf,
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).expect("reports are UTF-8")
+}
+
+impl Report {
+    /// The report of this name at this path.
+    pub fn new(name: &'static str, path: &str) -> Self {
+        Self { name, path: path.into() }
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(&self.path);
+        command.args(args).env_remove("COLUMNS").env_remove("LINES");
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    /// Runs the tool with `input` as its standard input.
+    ///
+    /// # Panics
+    ///
+    /// When it cannot be started.
+    pub fn run(&self, args: &[&str], input: &[u8]) -> Output {
+        let mut child = self.command(args).spawn().expect("the tool can be started");
+        // A tool that refuses its arguments reads nothing.
+        let _ = child.stdin.take().expect("it was piped").write_all(input);
+        child.wait_with_output().expect("it ends")
+    }
+
+    /// What it prints; it must end well and say nothing else.
+    ///
+    /// # Panics
+    ///
+    /// When not.
+    #[track_caller]
+    pub fn stdout(&self, args: &[&str], input: &[u8]) -> String {
+        let output = self.run(args, input);
+        assert_eq!(text(&output.stderr), "", "{args:?}");
+        assert_eq!(output.status.code(), Some(0), "{args:?}");
+        text(&output.stdout)
+    }
+
+    /// What it says on standard error, having printed nothing, as it ends with 2.
+    ///
+    /// # Panics
+    ///
+    /// When it does something else, or says more than one line.
+    #[track_caller]
+    pub fn refusal(&self, args: &[&str], input: &[u8]) -> String {
+        let output = self.run(args, input);
+        let said = text(&output.stderr);
+        assert_eq!(text(&output.stdout), "", "{args:?}");
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {said}");
+        assert!(said.starts_with(&format!("{}: ", self.name)), "{args:?}: {said}");
+        assert_eq!(said.lines().count(), 1, "{args:?}: {said}");
+        said
+    }
+
+    /// Checks the manners of a report that are the same for all; `formats` are those that take
+    /// the stream of [`odd_names`] as it is.
+    ///
+    /// # Panics
+    ///
+    /// When they are not met.
+    pub fn check_manners(&self, formats: &[&str]) {
+        self.check_closed_pipe();
+        self.check_refusals();
+        self.check_incomplete();
+        self.check_hints();
+        self.check_files(formats);
+    }
+
+    fn check_closed_pipe(&self) {
+        let mut child = self.command(&["-"]).spawn().expect("the tool can be started");
+        drop(child.stdout.take());
+        child.stdin.take().expect("it was piped").write_all(&odd_names()).expect("it reads");
+        let output = child.wait_with_output().expect("it ends");
+        assert_eq!(text(&output.stderr), "");
+        assert_eq!(output.status.code(), Some(0));
+    }
+
+    fn check_refusals(&self) {
+        assert!(self.refusal(&[], b"hello\n").contains("standard input: "));
+        for args in [
+            &["--frobnicate"][..],
+            &["--min-percent", "101"],
+            &["--min-percent", "nan"],
+            &["--confidence", "100"],
+            &["--format", "svg"],
+            &["--match", "function=("],
+            &["--match", "colour=x"],
+            &["--time", "2s..1s"],
+            &["--every", "0s"],
+            &["--limit"],
+            &["/nonexistent/file"],
+        ] {
+            self.refusal(args, &odd_names());
+        }
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full");
+        if let Ok(full) = full {
+            let output = self.command(&["-h"]).stdout(full).output().expect("it ends");
+            assert_eq!(output.status.code(), Some(2));
+            assert!(text(&output.stderr).contains("No space left"));
+        }
+    }
+
+    fn check_incomplete(&self) {
+        let whole = odd_names();
+        let cut = &whole[..whole.len() - 10];
+        let output = self.run(&[], cut);
+        assert!(text(&output.stdout).contains("incomplete input: standard input: truncated"));
+        assert!(text(&output.stdout).contains("66.67"));
+        assert!(text(&output.stderr).contains("truncated"));
+        assert_eq!(output.status.code(), Some(3));
+        assert_eq!(self.run(&["--partial-ok"], cut).status.code(), Some(0));
+    }
+
+    fn check_hints(&self) {
+        let stream = text(&odd_names());
+        let lines = stream.lines().filter(|line| !line.starts_with(['U', 'Y']));
+        let nameless: String = lines.map(|line| format!("{line}\n")).collect();
+        let output = self.run(&[], nameless.as_bytes());
+        assert!(text(&output.stderr).contains("nprof-symbolize"));
+        assert!(text(&output.stdout).contains("prog+0x20"));
+        assert_eq!(output.status.code(), Some(0));
+        let empty = b"@nprof\t1.0\trun=0x1\n@end\tsamples=0\trecords=0\tlost=0\n";
+        assert!(self.stdout(&[], empty).contains("no samples"));
+    }
+
+    fn check_files(&self, formats: &[&str]) {
+        let directory = TempDir::new().expect("a scratch directory can be made");
+        let file = |name: &str| directory.path().join(name);
+        let string = |path: &Path| path.to_str().expect("a plain name").to_owned();
+        let (stream, out) = (file("stream"), file("out"));
+        std::fs::write(&stream, odd_names()).expect("a scratch file can be written");
+        for format in formats {
+            let args = ["--format", format];
+            let first = self.run(&args, &odd_names()).stdout;
+            assert_eq!(first, self.run(&args, &odd_names()).stdout, "{format}");
+            self.run(&[&args[..], &["-o", &string(&out)]].concat(), &odd_names());
+            assert_eq!(std::fs::read(&out).expect("it was written"), first, "{format}");
+        }
+        let said = self.refusal(&[&string(&stream), "-o", &string(&stream)], b"");
+        assert!(said.contains("is an input as well"), "{said}");
+        assert_eq!(std::fs::read(&stream).expect("it is there"), odd_names());
+    }
+}
+
+/// What a python program prints with `input` on its standard input; `None`, and a word about it,
+/// when there is no python3.
+///
+/// # Panics
+///
+/// When the program fails.
+pub fn python(program: &str, input: &[u8]) -> Option<String> {
+    if !super::have(&["python3"]) {
+        return None;
+    }
+    let mut child = Command::new("python3")
+        .args(["-c", program])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("python3 can be started");
+    child.stdin.take().expect("it was piped").write_all(input).expect("it reads");
+    let output = child.wait_with_output().expect("it ends");
+    assert!(output.status.success(), "{program}");
+    Some(text(&output.stdout))
+}
