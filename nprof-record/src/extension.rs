@@ -18,8 +18,8 @@ use std::rc::Rc;
 use nprof_format::Mark;
 use rustc_hash::FxHashMap;
 
+use crate::copy::{Piece, Seen};
 use crate::sys::SharedWords;
-use crate::unwind::{Piece, Seen};
 
 /// How many words there are for threads, a power of two.
 pub(crate) const HINTS: usize = 1 << 14;

@@ -12,6 +12,7 @@ mod cfi;
 mod cgroup;
 mod child;
 mod convert;
+mod copy;
 mod elf;
 mod event;
 mod extender;

@@ -6,7 +6,8 @@ use std::rc::Rc;
 use nprof_format::Mark;
 
 use crate::arch;
-use crate::unwind::{self, Address, Code, Look, Passage, Registers, Stack};
+use crate::copy::Stack;
+use crate::unwind::{self, Address, Code, Look, Passage, Registers};
 
 /// How much of a stack is read, the next more where the one before did not suffice, bytes.
 const SIZES: [usize; 3] = [64 << 10, 1 << 20, 8 << 20];

@@ -29,10 +29,11 @@ use std::rc::Rc;
 use nprof_format::Mark;
 use rustc_hash::FxHashMap;
 
+use crate::copy::Seen;
 use crate::outer::{Outer, Reader};
 use crate::ring::Stamp;
 use crate::trail::{Passed, Trail};
-use crate::unwind::{Address, Code, Registers, Seen};
+use crate::unwind::{Address, Code, Registers};
 
 /// How many sentinels a thread has at most. The processor has four breakpoints; one is left to
 /// debuggers.

@@ -119,14 +119,14 @@ impl Sources {
         self.order.restart();
         for (number, source) in self.sources.iter_mut().enumerate() {
             source.records.head = source.records.ring.head();
-            if let Some(time) = source.front_time(self.extender.as_ref(), converter) {
+            if let Some(time) = source.front_time(now, self.extender.as_ref(), converter) {
                 self.order.push(time, number);
             }
         }
         while let Some(number) = self.order.pop(limit) {
             self.take_front(number, converter);
             let extender = self.extender.as_ref();
-            if let Some(time) = self.sources[number].front_time(extender, converter) {
+            if let Some(time) = self.sources[number].front_time(now, extender, converter) {
                 self.order.push(time, number);
             }
         }

@@ -4,8 +4,9 @@ use nprof_format::Mark;
 use perf_event_open_sys::bindings as perf;
 
 use crate::arch;
+use crate::copy::Stack;
 use crate::ring::Sample;
-use crate::unwind::{self, Address, Code, Look, Passage, Registers, Stack};
+use crate::unwind::{self, Address, Code, Look, Passage, Registers};
 
 /// What stands before the kernel's part in a call chain.
 pub(crate) const CONTEXT_KERNEL: u64 = perf::PERF_CONTEXT_KERNEL;

@@ -2,7 +2,8 @@
 //! cheap: every frame of every sample comes by here.
 
 use crate::arch;
-use crate::unwind::{Passage, Registers, Seen};
+use crate::copy::Seen;
+use crate::unwind::{Passage, Registers};
 
 /// A frame that returns through the word below its CFA.
 #[derive(Clone, Copy, Debug)]

@@ -7,7 +7,6 @@
 //! Where no table covers an address the frame pointer is tried, and only followed to where code
 //! is mapped.
 
-use std::cell::Cell;
 use std::rc::Rc;
 
 use gimli::{EndianSlice, Evaluation, EvaluationResult, LittleEndian, Location, Value};
@@ -15,6 +14,7 @@ use nprof_format::Mark;
 
 use crate::arch;
 use crate::cfi::{Cfa, Expression, Row, Saved};
+use crate::copy::{Seen, Stack};
 
 /// The most operations of one DWARF expression.
 const OPERATIONS_MAX: u32 = 1000;
@@ -38,88 +38,6 @@ pub(crate) enum Look {
 pub(crate) trait Code {
     /// What is known of the code at an address.
     fn look(&mut self, address: u64) -> Look;
-}
-
-/// A piece of a stack.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Piece<'a> {
-    /// The address of the first byte.
-    pub(crate) start: u64,
-    pub(crate) bytes: &'a [u8],
-}
-
-impl Piece<'_> {
-    /// The address behind the last byte.
-    pub(crate) fn end(&self) -> u64 {
-        self.start.saturating_add(self.bytes.len() as u64)
-    }
-
-    fn word(&self, address: u64) -> Option<u64> {
-        let at = usize::try_from(address.checked_sub(self.start)?).ok()?;
-        self.bytes.get(at..)?.first_chunk().map(|&word| u64::from_le_bytes(word))
-    }
-}
-
-/// What a walk read of a stack.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Seen {
-    /// Up to that address.
-    pub(crate) top: u64,
-    /// The widest range below that where it read nothing, if it is worth to be left out: from
-    /// the first address on up to the second.
-    pub(crate) hole: (u64, u64),
-}
-
-/// Less than this is not worth to be left out of a copy, bytes.
-const HOLE_MIN: u64 = 16 << 10;
-
-impl Seen {
-    fn note(&mut self, address: u64) {
-        if address < self.hole.1 && address >= self.hole.0 {
-            self.hole.1 = address;
-        }
-        if address.saturating_sub(self.top) > (self.hole.1 - self.hole.0).max(HOLE_MIN) {
-            self.hole = (self.top, address);
-        }
-        self.top = self.top.max(address.saturating_add(8));
-    }
-}
-
-/// The user stack, as much as was copied: its inner end without gaps, and perhaps more pieces
-/// of it, all copied at the same instant.
-#[derive(Clone, Debug)]
-pub(crate) struct Stack<'a> {
-    inner: Piece<'a>,
-    outer: [Piece<'a>; 2],
-    seen: Cell<Seen>,
-}
-
-impl<'a> Stack<'a> {
-    /// From the address `start` up.
-    pub(crate) fn new(start: u64, bytes: &'a [u8], outer: [Piece<'a>; 2]) -> Self {
-        let seen = Seen { top: start, hole: (0, 0) };
-        Self { inner: Piece { start, bytes }, outer, seen: seen.into() }
-    }
-
-    /// What was read of it.
-    pub(crate) fn seen(&self) -> Seen {
-        self.seen.get()
-    }
-
-    fn read(&self, address: u64) -> Result<u64, Mark> {
-        if self.inner.bytes.is_empty() {
-            return Err(Mark::Unread);
-        }
-        if address < self.inner.start {
-            return Err(Mark::Frame);
-        }
-        let beyond = || self.outer.iter().find_map(|piece| piece.word(address));
-        let word = self.inner.word(address).or_else(beyond).ok_or(Mark::Copy)?;
-        let mut seen = self.seen.get();
-        seen.note(address);
-        self.seen.set(seen);
-        Ok(word)
-    }
 }
 
 /// Is told of the frames a walk leaves.

@@ -13,6 +13,9 @@ use crate::intern::Sink;
 use crate::ring::{self, Header};
 use crate::sys::{self, Ring};
 
+/// No record is from so much later than the round that finds it, ns.
+const FUTURE: u64 = 1_000_000_000;
+
 /// An event, open on one CPU.
 #[derive(Debug)]
 pub(super) struct Opened {
@@ -103,9 +106,12 @@ impl Source {
         Self { records, events: vec![first], cpu, parts: None, told: 0, polled: 0 }
     }
 
-    /// When the oldest record was made. Damage empties the ring, and counts as a lost record.
+    /// When the oldest record was made; `now` is the time of this round. A time that cannot be
+    /// true counts as 0: the ring would wait for it. Damage empties the ring, and counts as a lost
+    /// record.
     pub(super) fn front_time<S: Sink>(
         &mut self,
+        now: u64,
         extender: Option<&Extender>,
         converter: &mut Converter<S>,
     ) -> Option<u64> {
@@ -113,7 +119,8 @@ impl Source {
             && self.take_part(extender)
         {}
         if let Some((header, bytes)) = self.records.front() {
-            return Some(ring::time(header, bytes).unwrap_or(0));
+            let time = ring::time(header, bytes).unwrap_or(0);
+            return Some(if time > now.saturating_add(FUTURE) { 0 } else { time });
         }
         let damaged = self.records.head.saturating_sub(self.records.ring.tail());
         if damaged > 0 {

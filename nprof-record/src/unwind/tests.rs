@@ -186,21 +186,3 @@ fn what_comes_behind_a_guess_or_is_not_a_calls_is_not_told_of() {
     let all = told(rules, &[0, 0x2005, 0, 0x2005]);
     assert_eq!(all[..1], expected);
 }
-
-#[test]
-fn a_stack_is_read_in_pieces_and_what_was_left_out_is_remembered() {
-    let (inner, near, far) = ([1u8; 12], [2u8; 16], [3u8; 16]);
-    let pieces = [Piece { start: 0x1004, bytes: &near }, Piece { start: 0x9000, bytes: &far }];
-    let stack = Stack::new(0x1000, &inner, pieces);
-    assert_eq!(stack.read(0x1000), Ok(u64::from_le_bytes([1; 8])));
-    assert_eq!(stack.read(0x1008), Ok(u64::from_le_bytes([2; 8])), "it ends in the next piece");
-    assert_eq!(stack.read(0x100c), Ok(u64::from_le_bytes([2; 8])));
-    assert_eq!(stack.seen(), Seen { top: 0x1014, hole: (0, 0) });
-    assert_eq!(stack.read(0x1010), Err(Mark::Copy));
-    assert_eq!(stack.read(0xff8), Err(Mark::Frame));
-    assert_eq!(stack.read(u64::MAX - 3), Err(Mark::Copy));
-    assert_eq!(stack.read(0x9008), Ok(u64::from_le_bytes([3; 8])));
-    assert_eq!(stack.seen(), Seen { top: 0x9010, hole: (0x1014, 0x9008) });
-    assert_eq!(stack.read(0x9000), Ok(u64::from_le_bytes([3; 8])));
-    assert_eq!(stack.seen(), Seen { top: 0x9010, hole: (0x1014, 0x9000) });
-}
