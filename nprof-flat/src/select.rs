@@ -148,19 +148,16 @@ fn mean(events: &[Shown], row: &Row, sum: impl Fn(&Tally) -> Sum) -> f64 {
 
 /// The larger sums first, those that decide before the others.
 fn by_sums(a: &Row, b: &Row, sort: Sort) -> Ordering {
-    let sums = |row: &Row| {
-        let sizes = |sum: Sum| [sum.weight, sum.samples];
-        let first = |tally: &Tally| sizes(sort.decisive(tally));
-        let all: Vec<[u64; 2]> = row
-            .tallies
-            .iter()
-            .map(first)
-            .chain(row.tallies.iter().map(|tally| sizes(tally.own)))
-            .chain(row.tallies.iter().map(|tally| sizes(tally.total)))
-            .collect();
-        all
+    let compare = |sum: &dyn Fn(&Tally) -> Sum| {
+        let sizes = |row: &Row, event: usize| {
+            let sum = sum(&row.tallies[event]);
+            (sum.weight, sum.samples)
+        };
+        (0..a.tallies.len()).map(|i| sizes(b, i)).cmp((0..a.tallies.len()).map(|i| sizes(a, i)))
     };
-    sums(b).cmp(&sums(a))
+    compare(&|tally| sort.decisive(tally))
+        .then_with(|| compare(&|tally| tally.own))
+        .then_with(|| compare(&|tally| tally.total))
 }
 
 fn by_names(a: &Row, b: &Row) -> Ordering {

@@ -178,7 +178,9 @@ impl Summary {
     /// The heading of a report for people: facts, one a line, safe for a terminal.
     pub fn heading(&self) -> Vec<String> {
         let mut lines = Vec::new();
-        for (i, run) in self.runs.iter().enumerate() {
+        // What nothing has been read of yet has lost nothing either.
+        let has_begun = |run: &Run| !self.live || run.head.is_some() || run.samples > 0;
+        for (i, run) in self.runs.iter().enumerate().filter(|(_, run)| has_begun(run)) {
             let number = if self.runs.len() > 1 { format!(" {}", i + 1) } else { String::new() };
             lines.extend(run_lines(run, &number));
         }
