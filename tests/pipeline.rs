@@ -268,3 +268,32 @@ fn an_interrupt_of_a_whole_pipe_still_gives_the_report() {
     let table = std::fs::read_to_string(shell.path("table")).expect("a report");
     assert!(table.contains("command: sh -c") && table.contains("self %"), "{table}\n{run:?}");
 }
+
+#[test]
+fn a_program_that_was_rebuilt_since_is_refused_by_name() {
+    let shell = Shell::new();
+    let source = "#include <math.h>\n__attribute__((noinline)) double work(long n) \
+                  { double s = 0; while (n--) s += sqrt(n); return s; }\n\
+                  int main() { return work(100000000) < 0; }\n";
+    shell.write("prog.c", source);
+    for (ids, why) in [
+        ("--build-id", "another build ID: it has "),
+        ("--build-id=none", "has no build ID, and was"),
+    ] {
+        let compile = |level| format!("gcc -O{level} -g -Wl,{ids} -o prog prog.c -lm");
+        shell.run(&compile(1)).quiet();
+        shell.run("nprof-record -q -o x.nprof -- ./prog").quiet();
+        let before = shell.run("nprof-symbolize x.nprof | nprof-flat --format csv").quiet();
+        assert!(before.contains(",work,prog,"), "{before}");
+        shell.run(&compile(0)).quiet();
+        // Whatever the clocks of files are worth, a day is a day.
+        shell.run("touch -d '1 day' prog").quiet();
+        let after = shell.run("nprof-symbolize -v x.nprof | nprof-flat --format csv");
+        assert_eq!(after.status, 0, "{after:?}");
+        assert!(!after.out.contains(",work,") && !after.out.contains(",main,"), "{after:?}");
+        assert!(after.err.contains(why), "{after:?}");
+        let marked =
+            shell.run("nprof-symbolize --allow-mismatch x.nprof | nprof-flat --format csv");
+        assert!(marked.out.contains("[mismatch]"), "{marked:?}");
+    }
+}

@@ -14,7 +14,7 @@ use crate::size::Size;
 /// Compares the shares of the samples (and CPU time) that functions have on both sides, each
 /// difference with its confidence interval. Two or more runs on both sides are judged by how runs
 /// of the same side differ; single runs by counting alone, which takes too much for certain.
-/// Exits with 0, 1 (beyond --fail-on), 2 (trouble, incomplete input) or 4 (not enough samples).
+/// Exits with 0, 1 (beyond --fail-on), 2 (trouble, incomplete input) or 4 (not enough data to decide).
 #[derive(Debug, Parser)]
 #[command(
     name = "nprof-diff",

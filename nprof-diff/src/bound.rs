@@ -63,19 +63,21 @@ impl Bound {
         matches!(self.kind, Kind::Growth { limit: Size::Time(_), .. })
     }
 
-    fn stand(&self, row: &Row) -> Stand {
+    fn stand(&self, row: &Row, diff: &Diff) -> Stand {
         let metric = self.metric(row);
         let Some((estimate, limit)) = self.estimate(row) else {
             return if row.verdict().is_change() { Stand::Beyond } else { Stand::Within };
         };
         let sure = match self.is_time() {
             true => metric.time.is_some_and(|time| time.sure),
-            false => metric.changed || metric.displaced,
+            false => metric.share.sure,
         };
-        if estimate.low > limit && sure {
-            return if metric.displaced && !self.is_time() { Stand::Within } else { Stand::Beyond };
+        if !(sure && estimate.low > limit) {
+            return if estimate.high > limit { Stand::Across } else { Stand::Within };
         }
-        if estimate.high > limit { Stand::Across } else { Stand::Within }
+        let is_due_to_others = metric.displaced && !self.is_time();
+        let counts = metric.is_at_least(diff.question.min_effect) && !is_due_to_others;
+        if counts { Stand::Beyond } else { Stand::Within }
     }
 
     fn metric<'a>(&self, row: &'a Row) -> &'a Metric {
@@ -103,12 +105,12 @@ impl Bound {
 
     /// The rows beyond the bound.
     pub(crate) fn broken<'a>(&self, diff: &'a Diff) -> impl Iterator<Item = &'a Row> {
-        diff.rows.iter().filter(move |row| self.stand(row) == Stand::Beyond)
+        diff.rows.iter().filter(move |row| self.stand(row, diff) == Stand::Beyond)
     }
 
     /// The rows that may be beyond the bound or not.
     pub(crate) fn open<'a>(&self, diff: &'a Diff) -> impl Iterator<Item = &'a Row> {
-        diff.rows.iter().filter(move |row| self.stand(row) == Stand::Across)
+        diff.rows.iter().filter(move |row| self.stand(row, diff) == Stand::Across)
     }
 
     /// How many more runs a side would decide on all rows that are open, should they be like

@@ -3,8 +3,6 @@
 //! Never an address: a key is a name that survives a rebuild. Names lose what a compiler adds to
 //! them at will, and all of an image that has no name is one key. Pure.
 
-use std::cmp::Ordering;
-
 use nprof_format::Mark;
 use nprof_format::escape::escaped;
 use nprof_format::labels::{CallKey, Labels};
@@ -111,15 +109,31 @@ impl Keys {
         escaped(&self.get(id).name).replace(';', "\\x3b")
     }
 
-    /// The order of two keys: by name, then by image; a path after those it begins with.
-    pub(crate) fn order(&self, a: KeyId, b: KeyId) -> Ordering {
-        let path = |id: KeyId| {
-            let outwards = std::iter::successors(Some(id), |id| self.get(*id).caller);
-            let mut keys: Vec<_> = outwards.map(|id| self.get(id)).collect();
-            keys.reverse();
-            keys.into_iter().map(|key| (&key.name, &key.image))
-        };
-        path(a).cmp(path(b))
+    /// The place of each key in the order of names, then of images; a path comes after those it
+    /// begins with.
+    pub(crate) fn ranks(&self) -> Vec<u32> {
+        let mut ordered: Vec<KeyId> = self.ids().collect();
+        // Backwards, since what is pushed last is taken first.
+        ordered.sort_by(|a, b| {
+            let (a, b) = (self.get(*a), self.get(*b));
+            (&b.name, &b.image).cmp(&(&a.name, &a.image))
+        });
+        let mut called: Vec<Vec<KeyId>> = vec![Vec::new(); self.keys.len()];
+        let mut open = Vec::new();
+        for id in ordered {
+            match self.get(id).caller {
+                Some(caller) => called[caller.index()].push(id),
+                None => open.push(id),
+            }
+        }
+        let mut ranks = vec![0; self.keys.len()];
+        let mut rank = 0;
+        while let Some(id) = open.pop() {
+            ranks[id.index()] = rank;
+            rank += 1;
+            open.append(&mut called[id.index()]);
+        }
+        ranks
     }
 
     /// The key of an id from here.
@@ -268,6 +282,22 @@ mod tests {
         ] {
             assert_eq!(stable(name), expected);
         }
+    }
+
+    #[test]
+    fn a_path_comes_right_after_what_it_begins_with() {
+        let mut keys = Keys::default();
+        let mut path =
+            |caller, name: &str| keys.intern(Key { caller, ..Key::of_name(name.as_bytes()) });
+        let main = path(None, "main");
+        let late = path(Some(main), "z");
+        let init = path(None, "init");
+        let called = path(Some(main), "a");
+        let deep = path(Some(called), "b");
+        let ranks = keys.ranks();
+        let mut order = [main, late, init, called, deep];
+        order.sort_by_key(|id| ranks[id.index()]);
+        assert_eq!(order.map(|id| keys.name(id)), ["init", "main", "main;a", "main;a;b", "main;z"]);
     }
 
     #[test]

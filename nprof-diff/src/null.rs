@@ -123,7 +123,7 @@ fn noise(
         Level {
             mean: spread.mean,
             deviation: spread.variance.sqrt(),
-            dispersion: spread.variance / spread.sampling,
+            dispersion: if spread.sampling > 0.0 { spread.variance / spread.sampling } else { 0.0 },
             floor: exceeded(&mut differences[found], question.alpha),
         }
     };

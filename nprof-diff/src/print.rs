@@ -107,6 +107,7 @@ impl Report<'_> {
     /// All rows, sorted; equal ones by the other metric, then by name and image.
     fn sorted(&self) -> Vec<&Row> {
         let size = |metric: &Metric| metric.share.estimate.difference().abs();
+        let ranks = self.keys.ranks();
         let mut rows: Vec<&Row> = self.diff.rows.iter().collect();
         rows.sort_by(|a, b| {
             let own = size(&b.own).total_cmp(&size(&a.own));
@@ -116,7 +117,7 @@ impl Report<'_> {
                 Sort::Total => total.then(own),
                 Sort::Name => std::cmp::Ordering::Equal,
             };
-            difference.then_with(|| self.keys.order(a.key, b.key))
+            difference.then_with(|| ranks[a.key.index()].cmp(&ranks[b.key.index()]))
         });
         rows
     }

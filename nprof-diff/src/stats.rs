@@ -28,7 +28,8 @@ pub(crate) struct Estimate {
     pub(crate) low: f64,
     /// The interval's upper end.
     pub(crate) high: f64,
-    /// The smallest alpha at which the interval of level 1 - alpha leaves out zero.
+    /// The smallest alpha at which the interval of level 1 - alpha leaves out zero; larger where
+    /// a permutation test is less sure.
     pub(crate) p: f64,
 }
 

@@ -147,6 +147,10 @@ fn what_is_smaller_than_asked_is_no_change() {
     let ended = diff(directory.path(), "--min-effect 20% --fail-on any base new");
     assert_eq!(ended.status, 0, "{}", ended.stderr);
     assert!(ended.stdout.contains("6 functions without significant change of this size"));
+    // What is certain, but too small to matter, is not undecided either.
+    let ended = diff(directory.path(), "--min-effect 6% --fail-on self>+3.9% base new");
+    assert_eq!(ended.status, 1, "{}", ended.stdout);
+    assert!(ended.stdout.ends_with("beyond self>+3.9%: solve  (demo): at least +3.99\n"));
 }
 
 #[test]
@@ -327,6 +331,51 @@ fn circumstances_that_differ_are_told() {
     let ended = diff(directory.path(), "--format tsv base elsewhere");
     assert!(ended.stderr.contains("nprof-diff: warning: hosts differ"));
     assert!(!ended.stdout.contains("warning"));
+}
+
+#[test]
+fn runs_that_are_no_repetitions_are_told() {
+    let directory = TempDir::new().unwrap();
+    for i in 0..2 {
+        Run::new(1 + i, BASE).save(directory.path(), &format!("base{i}"));
+        // An hour later, with another argument, and the second one failed.
+        let new = Run::new(11 + i, NEW).text();
+        let new = new.replace("utc=1795254245", "utc=1795257845").replace("./demo 7", "new/demo 8");
+        let new = new.replace("reason=exit", &format!("reason=exit\tstatus={i}"));
+        fs::write(directory.path().join(format!("new{i}")), new).unwrap();
+    }
+    let said =
+        diff(directory.path(), "--base base0 base1 --new new0 new1").stdout.replace("\n  ", " ");
+    for warning in [
+        "warning: commands differ: base demo 7; new demo 8\n",
+        "warning: all runs of one side were recorded before those of the other",
+        "warning: new: 1 of 2 runs ended with another status than 0, the first of them new1\n",
+    ] {
+        assert!(said.contains(warning), "{said}");
+    }
+    let moved = fs::read_to_string(directory.path().join("base1")).unwrap();
+    fs::write(directory.path().join("moved"), moved.replace("./demo", "old/demo")).unwrap();
+    let said = diff(directory.path(), "base0 moved").stdout;
+    assert!(!said.contains("commands differ"), "{said}");
+}
+
+#[test]
+fn times_of_different_processors_are_not_compared() {
+    let directory = directory();
+    for (name, cpu) in [("base", "AMD"), ("new", "Intel")] {
+        let path = directory.path().join(name);
+        let text = fs::read_to_string(&path).unwrap();
+        fs::write(path, text.replacen("\thost=", &format!("\tcpu={cpu}\thost="), 1)).unwrap();
+    }
+    for asked in ["--fail-on self>+5ms", "--min-effect 5ms"] {
+        let ended = diff(directory.path(), &format!("{asked} base new"));
+        assert_eq!((ended.status, &ended.stdout[..]), (2, ""));
+        let said = ": processors differ: base AMD; new Intel: their CPU times are no measure";
+        assert!(ended.stderr.contains(said), "{}", ended.stderr);
+    }
+    let ended = diff(directory.path(), "--fail-on self>+3% base new");
+    assert_eq!(ended.status, 1);
+    assert!(ended.stdout.contains("warning: processors differ: base AMD; new Intel\n"));
 }
 
 #[test]

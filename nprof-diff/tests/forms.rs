@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 /// Two runs a side: parse is slower on the new one.
 fn directory() -> TempDir {
-    let directory = TempDir::new().unwrap();
+    let directory = TempDir::new().expect("a directory");
     for i in 0..2 {
         let functions = |parse| [("parse", parse + 10 * i), ("a;b 7", 300), ("#c", 300 - 10 * i)];
         Run::new(1 + i, &functions(400)).save(directory.path(), &format!("base{i}"));
@@ -76,7 +76,7 @@ fn the_noise_of_one_side_is_a_report_of_its_own() {
 /// The words that the manual page marks as names of members.
 fn members_in_page() -> BTreeSet<String> {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../man/nprof-diff.1");
-    let page = fs::read_to_string(page).unwrap();
+    let page = fs::read_to_string(page).expect("there is a page");
     let names =
         page.lines().filter_map(|line| line.strip_prefix(".It Va ").or(line.strip_prefix(".Va ")));
     names.flat_map(|names| names.split([' ', ',']).map(str::to_owned).collect::<Vec<_>>()).collect()

@@ -29,6 +29,7 @@ pub(crate) fn print(
 ) -> Vec<u8> {
     let mut out = heading(summary, &legend(selected, summary, args), width);
     if selected.events.is_empty() {
+        out.push_str(&nothing(selected, args));
         return out.into_bytes();
     }
     out.push('\n');
@@ -52,31 +53,35 @@ pub(crate) fn print(
 
 /// What is counted, what the shares are of, and what `±` or a weight is.
 fn legend(selected: &Selected, summary: &Summary, args: &Args) -> Vec<String> {
+    let mut lines = counted(selected, summary, args);
+    let whole = match args.options.rebase {
+        false => "100 % is all samples of the event; ",
+        true => "100 % is the samples of the event that are counted (--rebase);\n",
+    };
+    let confidence = args.options.confidence().percent();
+    let text = match &selected.events[..] {
+        [] => String::new(),
+        [_] => format!("{whole}± is the margin of error at {confidence} % confidence"),
+        _ => format!("{whole}weight is the mean of a row's total shares"),
+    };
+    lines.extend(text.lines().map(str::to_owned));
+    lines
+}
+
+/// How many samples count, if not all.
+fn counted(selected: &Selected, summary: &Summary, args: &Args) -> Vec<String> {
     let rules = args.options.sample_rules().join(" ");
-    let mut lines = Vec::new();
-    for shown in selected.all.iter().filter(|_| !rules.is_empty()) {
+    let line = |shown: &Shown| {
         let event = &summary.events[shown.event];
         let name = match &selected.all[..] {
             [_] => String::new(),
             _ => format!(" of {}", escaped(&event.event.name)),
         };
-        let left = event.sum.samples - shown.uncounted.samples;
-        let (all, share) = (event.sum.samples, shown.uncounted.percent_of(event.sum));
-        lines.push(format!(
-            "counted: {left} of {all} samples{name}, without {share:.2} % ({rules})"
-        ));
-    }
-    let whole = match args.options.rebase {
-        false => "100 % is all samples of the event",
-        true => "100 % is the samples of the event that are counted (--rebase)",
+        let counted = shown.uncounted.rest_of(event.sum);
+        let (some, all, share) = (counted.samples, event.sum.samples, share(counted, event.sum));
+        format!("counted: {some} of {all} samples{name}, {share} % ({rules})")
     };
-    let confidence = args.options.confidence().percent();
-    lines.extend(match &selected.events[..] {
-        [] => None,
-        [_] => Some(format!("{whole}; ± is the margin of error at {confidence} % confidence")),
-        _ => Some(format!("{whole}; weight is the mean of a row's total shares")),
-    });
-    lines
+    if rules.is_empty() { Vec::new() } else { selected.all.iter().map(line).collect() }
 }
 
 fn shorten_images(cells: &mut [Vec<String>], columns: &[Key], numbers: usize) {
@@ -88,8 +93,17 @@ fn shorten_images(cells: &mut [Vec<String>], columns: &[Key], numbers: usize) {
     }
 }
 
-fn share(sum: Sum, shown: &Shown) -> String {
-    format!("{:.2}", sum.percent_of(shown.whole))
+fn share(sum: Sum, whole: Sum) -> String {
+    format!("{:.2}", sum.percent_of(whole))
+}
+
+/// What stands in place of a table where no sample counts.
+fn nothing(selected: &Selected, args: &Args) -> String {
+    if selected.all.is_empty() {
+        return String::new();
+    }
+    let rules = [args.options.sample_rules(), args.options.filter().spelled(true)].concat();
+    format!("\nnothing is counted ({})\n", rules.join(" "))
 }
 
 /// The numbers of a table of one event.
@@ -109,9 +123,9 @@ fn of_one(
         let margin = |sum: Sum| args.options.confidence().margin(sum.samples, shown.whole.samples);
         let decisive = args.sort.decisive(tally);
         vec![
-            share(tally.own, shown),
+            share(tally.own, shown.whole),
             format!("{:.2}", 100.0 * margin(tally.own)),
-            share(tally.total, shown),
+            share(tally.total, shown.whole),
             format!("{:.2}", 100.0 * margin(tally.total)),
             decisive.samples.to_string(),
             scale.print(decisive.weight),
@@ -149,14 +163,14 @@ fn of_several(
         let mut line = vec![format!("{:.2}", selected.weight(row))];
         for shown in &selected.events {
             let tally = &row.tallies[shown.event];
-            line.push(share(tally.own, shown));
+            line.push(share(tally.own, shown.whole));
             if is_narrow {
-                line.push(share(tally.total, shown));
+                line.push(share(tally.total, shown.whole));
                 continue;
             }
             let margin = args.options.confidence().margin(tally.own.samples, shown.whole.samples);
             line.push(format!("{:.2}", 100.0 * margin));
-            line.push(share(tally.total, shown));
+            line.push(share(tally.total, shown.whole));
             line.push(args.sort.decisive(tally).samples.to_string());
         }
         line
@@ -173,7 +187,7 @@ fn footer(selected: &Selected, args: &Args) -> String {
         }
         let shares = selected.events.iter().map(|shown| {
             let own = hidden.own.get(shown.event).copied().unwrap_or_default();
-            format!("{} %", share(own, shown))
+            format!("{} %", share(own, shown.whole))
         });
         let (s, shares) = (if hidden.rows == 1 { "" } else { "s" }, shares.collect::<Vec<_>>());
         let (rows, shares) = (hidden.rows, shares.join(", "));

@@ -49,7 +49,7 @@ fn one_event_has_margins_and_weights() {
     let row = table.lines().find(|line| line.contains(ODD_NAME)).unwrap();
     assert!(row.contains("66.67 "), "{table}");
     assert!(
-        table.contains("counted: 3 of 3 samples of cpu-clock, without 0.00 % (--match event=cpu)"),
+        table.contains("counted: 3 of 3 samples of cpu-clock, 100.00 % (--match event=cpu)"),
         "{table}"
     );
 }
@@ -139,7 +139,12 @@ fn what_is_left_out_is_counted_under_the_table() {
         "{table}"
     );
     let table = stdout(&["--time", "1ns..3ns"]);
-    assert!(table.contains("counted: 2 of 3 samples of cpu-clock, without 33.33 % (--time 0.000000001s..0.000000003s)"), "{table}");
+    assert!(
+        table.contains(
+            "counted: 2 of 3 samples of cpu-clock, 66.67 % (--time 0.000000001s..0.000000003s)"
+        ),
+        "{table}"
+    );
     let json =
         stdout(&["--time", "0s..2ns", "--match", "event=cpu", "--rebase", "--format", "json"]);
     let object: serde_json::Value = serde_json::from_str(&json).unwrap();
@@ -147,4 +152,8 @@ fn what_is_left_out_is_counted_under_the_table() {
         (&object["rows"][0]["self_percent"], &object["rows"][0]["function"]),
         (&100.0.into(), &ODD_NAME.into())
     );
+    for rule in ["thread=nobody", "function=nothing"] {
+        let table = stdout(&["--match", rule]);
+        assert!(table.ends_with(&format!("\nnothing is counted (--match {rule})\n")), "{table}");
+    }
 }

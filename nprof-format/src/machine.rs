@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use csv::{Terminator, WriterBuilder};
 use serde_json::{Map, Value};
 
 use crate::layout::csv_field;
@@ -19,14 +20,14 @@ pub fn tsv(lines: &Lines) -> Vec<u8> {
     out.into_bytes()
 }
 
-/// Comma-separated values as RFC 4180 has them, lines ended by a newline. A field that a
+/// Comma-separated values as RFC 4180 has them, its line ends (CR LF) included. A field that a
 /// spreadsheet would take for a formula begins with an apostrophe.
 ///
 /// # Errors
 ///
 /// When the lines have not all as many fields.
 pub fn csv(lines: &Lines) -> io::Result<Vec<u8>> {
-    let mut writer = csv::Writer::from_writer(Vec::new());
+    let mut writer = WriterBuilder::new().terminator(Terminator::CRLF).from_writer(Vec::new());
     for line in lines {
         writer.write_record(line.iter().map(|field| csv_field(field).into_owned()))?;
     }
@@ -55,4 +56,27 @@ pub fn json(
     }
     out.extend_from_slice(b"\n]}\n");
     Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn csv_is_that_of_the_standard_and_runs_no_formula() {
+        let lines =
+            vec![vec!["a,b".to_owned(), "=1".to_owned()], vec!["\"".to_owned(), String::new()]];
+        assert_eq!(csv(&lines).unwrap(), b"\"a,b\",'=1\r\n\"\"\"\",\r\n");
+        assert!(csv(&vec![vec![], vec![String::new()]]).is_err());
+    }
+
+    #[test]
+    fn rows_are_the_last_member() {
+        let members = Map::from_iter([("n".to_owned(), 1.into())]);
+        let rows = [1, 2].map(Value::from);
+        let text = json(&members, "rows", rows.into_iter()).unwrap();
+        let object: Value = serde_json::from_slice(&text).unwrap();
+        assert_eq!(object, serde_json::json!({"n": 1, "rows": [1, 2]}));
+        assert_eq!(text, b"{\"n\":1,\"rows\":[\n1,\n2\n]}\n");
+    }
 }

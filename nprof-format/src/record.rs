@@ -266,7 +266,8 @@ pub struct Location<'a> {
     /// How the naming went.
     pub status: Status,
     /// Innermost first: every line but the last is an inlined call. Where there is no name,
-    /// empty, or one function called `image+0xoffset` after where it begins.
+    /// empty, or one function called `image+0xoffset` after where it begins, or
+    /// `before->behind+0xdistance` after the exports around it.
     pub lines: &'a [Line],
     /// Nothing yet.
     pub extras: Extras<'a>,

@@ -12,7 +12,7 @@ use crate::select::Hidden;
 use crate::tree::Function;
 use crate::view::Input;
 
-const LEGEND: &str = ";
+const LEGEND: &str = "
 callers stand above a function, what it called below it; via is what came by
 both, self what of it fell on the one that was called, paths how many paths";
 

@@ -17,13 +17,11 @@ const LINES: usize = 8;
 /// How far functions stand from the margin.
 const INDENT: usize = 4;
 
-const LEGEND: &str = "; ± is the margin of error at ";
-
 /// The whole report.
 pub(crate) fn print(input: &Input<'_>, sections: &[Section]) -> Vec<u8> {
     let confidence = input.args.options.confidence();
     let legend = format!(
-        "{LEGEND}{} % confidence;\n\
+        "± is the margin of error at {} % confidence;\n\
          a path is printed leaf first, with the samples on each line of the leaf",
         confidence.percent()
     );

@@ -35,7 +35,7 @@ impl Input<'_> {
         }
     }
 
-    /// The lines above a table: the facts, what is counted, and what 100 % is.
+    /// The lines above a table: the facts, what is counted, and what 100 % and all else is.
     pub(crate) fn heading(&self, legend: &str) -> String {
         let mut lines = Vec::new();
         let rules = self.args.rules().join(" ");
@@ -50,11 +50,12 @@ impl Input<'_> {
             lines.push(format!("counted: {some} of {all} samples{name}, {share:.2} % ({rules})"));
         }
         if !self.shown.is_empty() {
-            let whole = match self.args.options.rebase {
-                false => "100 % is all samples of the event",
-                true => "100 % is the samples of the event that are counted (--rebase)",
+            let (whole, end) = match self.args.options.rebase {
+                false => ("100 % is all samples of the event", " "),
+                true => ("100 % is the samples of the event that are counted (--rebase)", "\n"),
             };
-            lines.extend(format!("{whole}{legend}").lines().map(str::to_owned));
+            let legend = if legend.is_empty() { "" } else { &format!(";{end}{legend}") };
+            lines.extend(format!("{whole}{legend}").lines().map(|line| line.trim_end().to_owned()));
         }
         heading(self.summary, &lines, self.width)
     }

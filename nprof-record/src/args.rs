@@ -33,9 +33,9 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
 
-    /// Take so many samples per second of CPU time
-    #[arg(short = 'F', value_name = "HZ", default_value_t = 997, value_parser = clap::value_parser!(u64).range(1..))]
-    pub(crate) frequency: u64,
+    /// Take so many samples per second of CPU time [default: 997]
+    #[arg(short = 'F', value_name = "HZ", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) frequency: Option<u64>,
 
     /// Sample by this event, see -l; several may be given. The default is cycles where there is a
     /// counter, else cpu-clock
@@ -55,7 +55,7 @@ pub(crate) struct Args {
     pub(crate) cgroup: Option<String>,
 
     /// List the events, and why some cannot be had
-    #[arg(short, group = "target")]
+    #[arg(short, group = "target", exclusive = true)]
     pub(crate) list: bool,
 
     /// Sample on these CPUs only, as in 0-3,5
@@ -158,6 +158,12 @@ impl Args {
         Times { delay: self.delay, duration: self.duration }
     }
 
+    /// How many samples are taken per second, where no interval is given. The default does not
+    /// march in step with what happens a hundred or a thousand times a second.
+    pub(crate) fn frequency(&self) -> u64 {
+        self.frequency.unwrap_or(997)
+    }
+
     /// How many frames of a stack are kept.
     pub(crate) fn depth(&self) -> usize {
         self.depth as usize
@@ -230,6 +236,7 @@ mod tests {
             &["-d", "nan", "x"],
             &["--user-only", "--kernel-only", "x"],
             &["--no-such-option", "x"],
+            &["-l", "-F", "99"],
         ] {
             assert!(parse(words).is_err(), "{words:?}");
         }

@@ -17,7 +17,7 @@ mod tracepoint;
 
 use std::ffi::CString;
 
-use perf_event_open_sys::bindings::perf_event_attr;
+use perf_event_open_sys::bindings::{PERF_TYPE_TRACEPOINT, perf_event_attr};
 
 pub(crate) use asked::Asked;
 pub(crate) use catalog::Catalog;
@@ -76,6 +76,13 @@ pub(crate) struct Encoding {
     /// It only happens in the kernel: with `exclude_kernel` there is none of it
     /// (`perf_tp_event_match` and `perf_exclude_event`, kernel/events/core.c).
     pub(crate) only_kernel: bool,
+}
+
+impl Encoding {
+    /// Whether it happens where code is traced: at a tracepoint, or a probe.
+    pub(crate) fn is_traced(&self) -> bool {
+        self.kind == PERF_TYPE_TRACEPOINT || self.text.is_some()
+    }
 }
 
 /// How stacks are captured.

@@ -10,17 +10,13 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::rc::Rc;
 
-use crate::extension::{self, GROUP, PART_HEADER};
+use crate::extension::{self, GROUP};
 use crate::sys::{self, MapKind, SharedWords};
-use program::{Maps, PART, Shape};
+use program::{BUFFER, Maps, Shape};
 
 /// The most bytes that are copied beyond the kernel's copy. To copy them takes some 100 us, in
 /// which interrupts are disabled; that much is only copied of a thread of which nothing is known.
 const BOUND: u32 = 1 << 20;
-
-/// The most bytes the kernel itself is relied upon to copy: the record has room for a long chain
-/// of kernel frames, too.
-const COPIED_MAX: u32 = 60 << 10;
 
 /// Loads programs.
 trait Loader {
@@ -59,16 +55,15 @@ pub(crate) struct Extender {
 }
 
 impl Extender {
-    /// One for stacks of which the kernel copies `copied` bytes, for rings of `size` bytes on CPUs
-    /// up to number `last_cpu`. `None` where there can be none.
-    pub(crate) fn load(copied: u32, size: usize, last_cpu: u32) -> Option<Self> {
-        let copied = copied.min(COPIED_MAX);
+    /// One for stacks of which the kernel copies `copied` bytes, for rings in which at most `room`
+    /// bytes of parts may be at a time, on CPUs up to number `last_cpu`. `None` where there can be
+    /// none.
+    pub(crate) fn load(copied: u32, room: usize, last_cpu: u32) -> Option<Self> {
         let (cpus, count) = (last_cpu + 1, extension::word_count(last_cpu));
         let array = MapKind::Array { mapped: true };
         let groups = u32::try_from(count / GROUP).ok()?;
         let words = sys::bpf_map(array, (GROUP * size_of::<u64>()) as u32, groups).ok()?;
-        let buffer = PART as u32 + PART_HEADER as u32;
-        let buffers = sys::bpf_map(MapKind::Array { mapped: false }, buffer, cpus).ok()?;
+        let buffers = sys::bpf_map(MapKind::Array { mapped: false }, BUFFER, cpus).ok()?;
         let events = sys::bpf_map(MapKind::PerfEvents, size_of::<u32>() as u32, cpus).ok()?;
         let maps = Maps {
             words: words.as_raw_fd(),
@@ -78,7 +73,7 @@ impl Extender {
         let shape = Shape {
             copied: copied as i32,
             bound: BOUND as i32,
-            flight: i32::try_from(size / 2).unwrap_or(i32::MAX),
+            room: i32::try_from(room).unwrap_or(i32::MAX),
             kernel: true,
         };
         let program = load(&Kernel, shape, maps)?;
@@ -93,7 +88,11 @@ impl Extender {
 
     /// Lets an event run the program, unless it is of a kind that runs others. Whether it does.
     pub(crate) fn run_by(&self, event: &File) -> bool {
-        sys::run_program(event, &self.program).is_ok()
+        match sys::run_program(event, &self.program) {
+            Ok(()) => true,
+            // It does already.
+            Err(error) => error.raw_os_error() == Some(libc::EEXIST),
+        }
     }
 
     /// So many bytes of a CPU's parts were read.
@@ -120,7 +119,7 @@ mod tests {
     use super::*;
     use std::cell::RefCell;
 
-    const SHAPE: Shape = Shape { copied: 8, bound: BOUND as i32, flight: 1 << 20, kernel: true };
+    const SHAPE: Shape = Shape { copied: 8, bound: BOUND as i32, room: 1 << 20, kernel: true };
     const MAPS: Maps = Maps { words: 3, buffers: 4, events: 5 };
 
     /// A kernel that answers with these, and keeps how long the programs were.

@@ -84,18 +84,21 @@ fn plan(args: &Args, target: &Target, kernel: &Kernel<'_>, cpu: u32) -> anyhow::
     };
     let request = Request {
         events: args.event.iter().map(wanted).collect::<Result<_, _>>()?,
-        frequency: args.frequency,
+        frequency: args.frequency(),
         unwind: args.unwind(),
         stack_size: args.stack_size,
         scope: args.sampled(),
         reaches: target.reaches(args.scope),
         delayed: args.times().delay.is_some(),
     };
-    check_rate(args.frequency, &request)?;
+    check_rate(args.frequency(), &request)?;
     let plan = session::plan(kernel, &request, cpu).map_err(|refusal| {
         let paranoid = host::setting("kernel/perf_event_paranoid").parse().ok();
         anyhow::anyhow!(refusal.explain(paranoid))
     })?;
+    if args.frequency.is_some() && plan.events.iter().all(|chosen| chosen.frequency.is_none()) {
+        say("-F is not used: each event is sampled by an interval of its own");
+    }
     if plan.common.reach == Reach::Task && request.reaches.contains(&Reach::System) {
         let kernel = match (request.scope, plan.common.scope) {
             (Scope::Both, Scope::User) => "the kernel and ",

@@ -192,10 +192,11 @@ impl<M: Machine> Sentinels<M> {
         }
     }
 
-    /// Whether a thread without a deep stack has sentinels all the same, for some time.
+    /// Whether a thread without a deep stack has sentinels all the same: if they are hardly ever
+    /// needed, for some time.
     fn keeps(&mut self, tid: u32) -> bool {
         let Some(thread) = self.threads.get(&tid) else { return false };
-        let keeps = thread.used + IDLE >= self.round;
+        let keeps = !self.is_enough || thread.used + IDLE >= self.round;
         if !keeps {
             self.threads.remove(&tid);
         }

@@ -301,6 +301,12 @@ impl Common {
         self.level >= Level::Lost
     }
 
+    /// The same where a program copies what the kernel leaves of a stack: few are longer than
+    /// this, and a sample takes as much room as is asked for, whether there is so much or not.
+    pub(crate) fn extended(&self) -> Self {
+        Self { stack_size: self.stack_size.min(EXTENDED_STACK), ..*self }
+    }
+
     /// The largest record, bytes.
     pub(crate) fn largest_record(&self) -> usize {
         (self.stack_size as usize + 4096).min(1 << 16)
@@ -322,18 +328,32 @@ impl Plan {
         self.events.iter().enumerate().find(|(_, chosen)| chosen.event.unit == "ns")
     }
 
+    /// The number of the event whose stacks a program copies, where there can be one: the first
+    /// that can run it. One only: where an event interrupts another that runs it, the kernel does
+    /// not run it again, and drops the sample.
+    pub(crate) fn extended(&self) -> Option<usize> {
+        let can_be = |chosen: &Chosen| !chosen.event.encodings.iter().any(Encoding::is_traced);
+        let found = self.events.iter().position(can_be);
+        found.filter(|_| self.common.unwind == Unwind::Dwarf)
+    }
+
     /// How many bytes of records a busy CPU makes per second, at most, if events with an
     /// interval of their own keep to the rate of the others, and those of which each counts to
-    /// [`EACH`].
-    pub(crate) fn bytes_per_second(&self) -> u64 {
-        let Common { unwind, stack_size, .. } = self.common;
-        let stack = if unwind == Unwind::Dwarf { u64::from(stack_size) } else { 0 };
-        let rate = |chosen: &Chosen| match chosen.interval {
-            Interval::Period(1) => EACH,
-            _ => self.frequency,
+    /// [`EACH`]. A program copies the stacks of the event of number `extended`.
+    pub(crate) fn bytes_per_second(&self, extended: Option<usize>) -> u64 {
+        let bytes = |(number, chosen): (usize, &Chosen)| {
+            let stack = match self.common.unwind {
+                Unwind::Dwarf if extended == Some(number) => self.common.extended().stack_size,
+                Unwind::Dwarf => self.common.stack_size,
+                _ => 0,
+            };
+            let rate = match chosen.interval {
+                Interval::Period(1) => EACH,
+                _ => self.frequency,
+            };
+            rate.saturating_mul(u64::from(stack) + 1024)
         };
-        let rate = self.events.iter().map(rate).fold(0, u64::saturating_add);
-        rate.saturating_mul(stack + 1024)
+        self.events.iter().enumerate().map(bytes).fold(0, u64::saturating_add)
     }
 }
 
@@ -347,10 +367,15 @@ const RING_MAX: u64 = 32 << 20;
 /// The bytes of all rings for samples together, at most.
 const RINGS_MAX: u64 = 256 << 20;
 
-/// How large the rings for samples are at first, bytes: a quarter of a second's worth per CPU.
-pub(crate) fn ring_size(bytes_per_second: u64, cpus: usize, page: usize) -> usize {
+/// The bytes of a stack that the kernel copies where a program copies the rest.
+const EXTENDED_STACK: u32 = 8 << 10;
+
+/// How large the rings for samples are at first, bytes: a quarter of a second's worth per CPU, and
+/// `room` for what programs write.
+pub(crate) fn ring_size(bytes_per_second: u64, room: u64, cpus: usize, page: usize) -> usize {
     let share = RINGS_MAX / cpus.max(1) as u64;
-    let wanted = (bytes_per_second / 4).min(share).min(RING_MAX).max(page as u64);
+    let wanted = (bytes_per_second / 4).saturating_add(room);
+    let wanted = wanted.min(share).min(RING_MAX).max(page as u64);
     let size = usize::try_from(wanted).unwrap_or(usize::MAX);
     // A power of two, and not below a page, which is one. Upwards: what is below a quarter of a
     // second's worth is too little when the recorder has to wait for a CPU.

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use clap::Parser;
 
+use crate::demangle::Style;
+
 /// Give the frames of an nprof stream their functions, files, lines and inlined calls.
 ///
 /// Reads one stream, and writes the same stream with annotations:
@@ -35,6 +37,10 @@ pub(crate) struct Args {
     /// Leave out files and lines
     #[arg(long)]
     pub(crate) no_lines: bool,
+
+    /// How much of a name to show; the linkage name stays in the stream
+    #[arg(long, value_name = "STYLE", default_value = "full")]
+    pub(crate) names: Style,
 
     /// Tell which files are tried for IMAGE (a path, file name or build ID) and what they hold;
     /// may be given again

@@ -7,19 +7,22 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
 use nprof_format::{ImageKind, Naming, Status};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::dwarf::Call;
 use crate::host::Host;
 use crate::images::{Failure, Finder, Opened, Recorded, Trace};
 use crate::names::Names;
 use crate::packages::Packages;
-use crate::resolve::{OpenImage, Place, Resolution, resolve};
+use crate::resolve::{Nameless, OpenImage, Place, Resolution, resolve};
 use crate::summary::{self, Commands, Counts};
 
 /// How many bytes of symbols and debug information are kept in memory, beside those of the
 /// image in use.
-const KEPT: usize = 512 << 20;
+const KEPT: usize = 256 << 20;
+
+/// After how many look-ups it is looked how much memory that is: it grows with what is looked up.
+const ROUND: u64 = 256;
 
 /// How many kinds of trouble are told of one image.
 const TROUBLES: usize = 10;
@@ -93,8 +96,9 @@ pub(crate) struct Catalog {
     /// Where files are looked for.
     pub(crate) finder: Finder,
     packages: Packages,
-    /// The commands that get debug symbols, as far as they were looked up.
+    /// The commands that get debug symbols, and the paths they were looked up for.
     commands: Commands,
+    looked_up: FxHashSet<Box<[u8]>>,
     host: Host,
     slots: Vec<Slot>,
     by_recorded: FxHashMap<Recorded, usize>,
@@ -102,8 +106,7 @@ pub(crate) struct Catalog {
     /// The names of all places.
     pub(crate) names: Names,
     uses: u64,
-    /// How much memory the open images take, and how much they may beside the one in use, bytes.
-    open_bytes: usize,
+    /// How much memory the open images may take beside the one in use, bytes.
     kept_bytes: usize,
 }
 
@@ -115,13 +118,13 @@ impl Catalog {
             finder,
             packages,
             commands: Commands::new(),
+            looked_up: FxHashSet::default(),
             host: Host::default(),
             slots: Vec::new(),
             by_recorded: FxHashMap::default(),
             resolved: FxHashMap::default(),
             names: Names::default(),
             uses: 0,
-            open_bytes: 0,
             kept_bytes: KEPT,
         }
     }
@@ -156,10 +159,13 @@ impl Catalog {
             return Rc::clone(named);
         }
         let mut resolution = self.look_up(slot, place);
-        if let Some(start) = resolution.start.filter(|_| resolution.calls.is_empty()) {
+        if let Some(function) = resolution.function.filter(|_| resolution.calls.is_empty()) {
             // One name for all places of the function, in the way of a place without a name.
-            let function = Some(place_name(&self.slots[slot].recorded.path, start).into());
-            resolution.calls.push(Call { function, ..Call::default() });
+            let function = match function {
+                Nameless::At(start) => place_name(&self.slots[slot].recorded.path, start),
+                Nameless::Between(exports) => exports.into_bytes(),
+            };
+            resolution.calls.push(Call { function: Some(function.into()), ..Call::default() });
         }
         let lines = resolution.calls.iter().map(|call| named_line(&mut self.names, call));
         let mut named = Named { status: resolution.status, lines: lines.collect() };
@@ -193,7 +199,6 @@ impl Catalog {
             Err(failure) => {
                 slot.trace.note(failure.why.clone());
                 let status = failure.status;
-                self.open_bytes -= image.bytes();
                 slot.state = State::Failed(failure);
                 Resolution::unnamed(status)
             }
@@ -206,6 +211,9 @@ impl Catalog {
         let slot = &mut self.slots[index];
         slot.used = self.uses;
         if !matches!(slot.state, State::Closed) {
+            if self.uses.is_multiple_of(ROUND) {
+                self.close_others(index);
+            }
             return;
         }
         slot.trace = Trace::default();
@@ -221,14 +229,11 @@ impl Catalog {
         slot.state = match opened.and_then(|opened| opened) {
             Ok(Opened { image, is_other }) => {
                 slot.is_other = is_other;
-                self.open_bytes += image.bytes();
                 State::Open(image)
             }
             Err(failure) => State::Failed(failure),
         };
-        if self.open_bytes > self.kept_bytes {
-            self.close_others(index);
-        }
+        self.close_others(index);
     }
 
     /// Counts a frame of an image, by how its naming went.
@@ -253,10 +258,11 @@ impl Catalog {
     /// Finds the commands for the images that lack symbols.
     fn look_up_packages(&mut self) {
         let lacking = self.slots.iter().filter(|slot| summary::lacks_symbols(slot, &slot.counts));
-        let paths: Vec<&[u8]> = lacking.map(|slot| &*slot.recorded.path).collect();
-        if !paths.iter().all(|path| self.commands.contains_key(*path)) {
-            self.commands.extend(self.packages.commands(&paths));
-        }
+        let paths = lacking.map(|slot| &*slot.recorded.path);
+        // Once for all segments: it takes some milliseconds.
+        let paths: Vec<&[u8]> =
+            paths.filter(|path| self.looked_up.insert((*path).into())).collect();
+        self.commands.extend(self.packages.commands(&paths));
     }
 
     /// The lines for people on all images.
@@ -287,22 +293,20 @@ impl Catalog {
     /// Closes the images that were not used for the longest time, until the others take little
     /// enough memory.
     fn close_others(&mut self, index: usize) {
-        let bytes = |slot: &Slot| match &slot.state {
-            State::Open(image) => image.bytes(),
-            State::Closed | State::Failed(_) => 0,
-        };
-        let in_use = bytes(&self.slots[index]);
-        let others = self.slots.iter().enumerate();
-        let others = others.filter(|&(other, slot)| other != index && bytes(slot) > 0);
-        let mut others: Vec<_> =
-            others.map(|(other, slot)| (slot.used, other, bytes(slot))).collect();
-        others.sort_unstable();
-        for (_, other, bytes) in others {
-            if self.open_bytes - in_use <= self.kept_bytes {
+        let others = self.slots.iter().enumerate().filter(|&(other, _)| other != index);
+        let open = others.filter_map(|(other, slot)| match &slot.state {
+            State::Open(image) => Some((slot.used, other, image.bytes())),
+            State::Closed | State::Failed(_) => None,
+        });
+        let mut open: Vec<_> = open.collect();
+        let mut total: usize = open.iter().map(|(_, _, bytes)| bytes).sum();
+        open.sort_unstable();
+        for (_, other, bytes) in open {
+            if total <= self.kept_bytes {
                 break;
             }
             self.slots[other].state = State::Closed;
-            self.open_bytes -= bytes;
+            total -= bytes;
         }
     }
 }

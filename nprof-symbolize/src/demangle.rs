@@ -6,25 +6,54 @@
 use std::borrow::Cow;
 use std::fmt::{self, Write};
 
+use crate::simplify;
+
 /// The longest name that is demangled, and the longest result, bytes.
 const LONGEST: usize = nprof_format::limits::STRING;
 
 /// How deeply the parts of a C++ name may nest. Each level costs a few hundred bytes of stack.
 const DEPTH: u32 = 1024;
 
+/// How much of a name is shown: the further down, the less.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
+pub(crate) enum Style {
+    /// The name linkers know, as it is
+    Linkage,
+    /// All that the linkage name says
+    #[default]
+    Full,
+    /// Without parameters and result of C++ functions
+    Plain,
+    /// And without the arguments of templates and generics
+    Short,
+}
+
 /// The name to show for a linkage name; the name itself when it is not mangled, or too large.
-pub(crate) fn demangle(linkage: &[u8]) -> Cow<'_, [u8]> {
+///
+/// Names the debug information has of C++ functions without a linkage name come with their
+/// parameters, and lose them likewise.
+pub(crate) fn demangle(linkage: &[u8], style: Style) -> Cow<'_, [u8]> {
     let text = std::str::from_utf8(linkage).ok().filter(|text| text.len() <= LONGEST);
-    let shown = text.and_then(|text| match text.as_bytes() {
+    let Some(text) = text.filter(|_| style > Style::Linkage) else { return linkage.into() };
+    let shown = match text.as_bytes() {
         // `name@plt`, which no mangling knows.
-        [b'_', ..] if text.ends_with("@plt") => {
-            let name = text.strip_suffix("@plt")?;
-            demangle_name(name).map(|shown| shown + "@plt")
-        }
-        [b'_', ..] => demangle_name(text),
+        [b'_', ..] => match text.strip_suffix("@plt") {
+            Some(name) => demangle_name(name, style).map(|shown| shown + "@plt"),
+            None => demangle_name(text, style),
+        },
         _ => None,
-    });
-    shown.map_or(Cow::Borrowed(linkage), |shown| Cow::Owned(shown.into_bytes()))
+    };
+    // Names of the debug information are readable already.
+    let shown = match shown {
+        Some(shown) => Cow::Owned(shown),
+        None if style >= Style::Plain => Cow::Borrowed(simplify::without_parameters(text)),
+        None => Cow::Borrowed(text),
+    };
+    match (style >= Style::Short && shown.contains(['<', '>']), shown) {
+        (true, shown) => Cow::Owned(simplify::without_arguments(&shown).into_bytes()),
+        (false, Cow::Owned(shown)) => Cow::Owned(shown.into_bytes()),
+        (false, Cow::Borrowed(shown)) => Cow::Borrowed(shown.as_bytes()),
+    }
 }
 
 /// Whether a name is one that [`demangle`] is for.
@@ -32,7 +61,7 @@ pub(crate) fn is_mangled(name: &[u8]) -> bool {
     name.starts_with(b"_Z") || name.starts_with(b"_R")
 }
 
-fn demangle_name(name: &str) -> Option<String> {
+fn demangle_name(name: &str, style: Style) -> Option<String> {
     if name.starts_with("_R") || is_legacy_rust(name) {
         let rust = rustc_demangle::try_demangle(name).ok()?;
         let mut out = Bounded(String::new());
@@ -44,7 +73,10 @@ fn demangle_name(name: &str) -> Option<String> {
         return None;
     }
     let parse = cpp_demangle::ParseOptions::default().recursion_limit(DEPTH);
-    let options = cpp_demangle::DemangleOptions::new().recursion_limit(DEPTH);
+    let mut options = cpp_demangle::DemangleOptions::new().recursion_limit(DEPTH);
+    if style >= Style::Plain {
+        options = options.no_params().no_return_type();
+    }
     let symbol = cpp_demangle::BorrowedSymbol::with_tail_and_options(name.as_bytes(), &parse);
     let (symbol, tail) = symbol.ok()?;
     let mut out = Bounded(String::new());
@@ -56,7 +88,7 @@ fn demangle_name(name: &str) -> Option<String> {
         Some(byte) if byte.is_ascii_alphanumeric() => {
             let options = options.no_params().no_return_type();
             symbol.structured_demangle(&mut out, &options).ok()?;
-            out.write_str("(...)").ok()?;
+            out.write_str(if style < Style::Plain { "(...)" } else { "" }).ok()?;
         }
         Some(_) => return None,
     }
@@ -109,7 +141,7 @@ mod tests {
     use super::*;
 
     fn shown(linkage: &str) -> String {
-        String::from_utf8(demangle(linkage.as_bytes()).into_owned()).unwrap()
+        String::from_utf8(demangle(linkage.as_bytes(), Style::Full).into_owned()).unwrap()
     }
 
     #[test]
@@ -123,6 +155,22 @@ mod tests {
         assert_eq!(shown("_RNvCs1234_7mycrate3foo"), "mycrate::foo");
         assert_eq!(shown("_Z3fooi@plt"), "foo(int)@plt");
         assert_eq!(shown("_D3foo3barFiZv"), "_D3foo3barFiZv");
+    }
+
+    #[test]
+    fn each_style_shows_less() {
+        let name = b"_ZNSt6vectorIiSaIiEE3getIlEEvRKS0_i";
+        let shown = |style| String::from_utf8(demangle(name, style).into_owned()).unwrap();
+        assert_eq!(shown(Style::Linkage).as_bytes(), name);
+        assert_eq!(
+            shown(Style::Full),
+            "void std::vector<int, std::allocator<int> >::get<long>(std::allocator<int> const&, int)"
+        );
+        assert_eq!(shown(Style::Plain), "std::vector<int, std::allocator<int> >::get<long>");
+        assert_eq!(shown(Style::Short), "std::vector::get");
+        let own = demangle(b"a::(anonymous namespace)::f<int>(int) const", Style::Plain);
+        assert_eq!(&*own, b"a::(anonymous namespace)::f<int>");
+        assert_eq!(&*demangle(b"main", Style::Short), b"main");
     }
 
     #[test]
@@ -164,6 +212,6 @@ mod tests {
         assert!(shown(&deep).len() <= LONGEST);
         let long = format!("_Z70000{}", "a".repeat(70_000));
         assert_eq!(shown(&long), long);
-        let _ = demangle(b"_Z\xff");
+        let _ = demangle(b"_Z\xff", Style::Full);
     }
 }

@@ -20,6 +20,7 @@ mod program;
 mod ranges;
 mod scopes;
 mod sections;
+mod types;
 mod unit;
 mod units;
 
@@ -155,8 +156,8 @@ impl Dwarf {
         let line = if detail.lines { line(&loaded, address, note) } else { Line::default() };
         let body = self.units.body(unit);
         let Ok((place, body)) = body.map_err(&mut *note) else { return Ok(bare(line)) };
-        let functions = body.functions();
-        let Some(function) = functions.find(address) else {
+        let (functions, function) = body.function(address);
+        let Some(function) = function else {
             if let Some(fault) = functions.fault() {
                 note(fault.clone());
             }

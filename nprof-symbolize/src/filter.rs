@@ -1,18 +1,21 @@
 //! The loop over the stream: every record is copied as it is, and what frames are called is put
 //! behind them.
 //!
-//! Functions, files, locations and what is told of images that are in the input already are left
-//! out: the input is symbolized anew.
+//! The input may have been symbolized before, here or elsewhere. All of it is looked up anew, and
+//! what the input says of a frame stays where that gives no name, or the image is not to be had:
+//! annotations never get worse. A frame's location comes behind it, so that the answer waits for
+//! the next record that is no annotation.
 
 use std::io::{self, Write};
+use std::rc::Rc;
 
 use nprof_format::{
-    Extras, FileId, Frame, Function, FunctionId, Image, ImageId, ImageKind, Line, Location, Mark,
-    Record, SourceFile, Status, Step, Writer,
+    Extras, FileId, Frame, FrameId, Function, FunctionId, Image, ImageId, ImageKind, Line,
+    Location, Mark, Record, SourceFile, Status, Step, Writer,
 };
 use rustc_hash::FxHashMap;
 
-use crate::catalog::{Catalog, Named};
+use crate::catalog::{Catalog, Named, NamedLine};
 use crate::clock::Clock;
 use crate::images::Recorded;
 use crate::resolve::Place;
@@ -30,6 +33,19 @@ pub(crate) struct Filter<W> {
     images: FxHashMap<ImageId, Known>,
     functions: EpochIds,
     files: EpochIds,
+    /// Frames whose locations have yet to be written.
+    answers: Vec<Answer>,
+    /// The functions and files of the input, by their numbers in the catalog's names.
+    input_functions: FxHashMap<FunctionId, u32>,
+    input_files: FxHashMap<FileId, u32>,
+}
+
+/// What a frame is called.
+struct Answer {
+    frame: FrameId,
+    /// Its image's index in the catalog.
+    slot: Option<usize>,
+    named: Rc<Named>,
 }
 
 /// What is known of an image id.
@@ -75,6 +91,19 @@ impl EpochIds {
     }
 }
 
+/// Whether what the input says of a frame is worth more than what was found here.
+fn is_better(theirs: Status, ours: &Named) -> bool {
+    match ours.status {
+        Status::Named => false,
+        // Names of another build, which the user allowed.
+        Status::Mismatch if !ours.lines.is_empty() => theirs == Status::Named,
+        // It was looked up, and there is no name.
+        Status::NoSymbol | Status::Stripped | Status::Anonymous => theirs == Status::Named,
+        // It could not be looked up.
+        _ => true,
+    }
+}
+
 impl<W: Write> Filter<W> {
     /// Begins a filter that signs the stream with `step`.
     pub(crate) fn new(writer: Writer<W>, catalog: Catalog, step: Step) -> Self {
@@ -88,6 +117,9 @@ impl<W: Write> Filter<W> {
             images: FxHashMap::default(),
             functions: EpochIds::default(),
             files: EpochIds::default(),
+            answers: Vec::new(),
+            input_functions: FxHashMap::default(),
+            input_files: FxHashMap::default(),
         }
     }
 
@@ -102,9 +134,18 @@ impl<W: Write> Filter<W> {
         }
         self.clock.note(record);
         match record {
-            Record::Function(_) | Record::File(_) | Record::Location(_) | Record::Naming(_) => {
+            Record::Function(_) | Record::File(_) | Record::Location(_) => {
+                self.keep(record);
                 return Ok(());
             }
+            Record::Naming(_) => return Ok(()),
+            Record::Frame(frame) => {
+                self.look_up(frame);
+                return self.writer.write(record);
+            }
+            _ => self.settle()?,
+        }
+        match record {
             Record::Head(_) => {
                 self.tell()?;
                 self.forget();
@@ -112,16 +153,14 @@ impl<W: Write> Filter<W> {
                 self.step_due = true;
             }
             Record::End(_) => self.tell()?,
-            Record::Task(task) => self.catalog.finder.living.saw(task.pid),
+            Record::Task(task) if task.pid == task.tid => {
+                self.catalog.finder.living.saw(task.pid);
+            }
             Record::Epoch(_) => self.forget(),
             Record::Image(image) => self.remember(image),
             _ => {}
         }
-        self.writer.write(record)?;
-        match record {
-            Record::Frame(frame) => self.annotate(frame),
-            _ => Ok(()),
-        }
+        self.writer.write(record)
     }
 
     /// Makes what was taken so far visible downstream.
@@ -140,6 +179,7 @@ impl<W: Write> Filter<W> {
     /// What the writer says.
     pub(crate) fn finish(mut self) -> io::Result<Catalog> {
         self.sign()?;
+        self.settle()?;
         self.tell()?;
         self.writer.finish()?;
         Ok(self.catalog)
@@ -165,6 +205,8 @@ impl<W: Write> Filter<W> {
         self.images.clear();
         self.functions.forget();
         self.files.forget();
+        self.input_functions.clear();
+        self.input_files.clear();
     }
 
     fn remember(&mut self, image: &Image<'_>) {
@@ -190,39 +232,83 @@ impl<W: Write> Filter<W> {
 
     /// When an image without a build ID was first seen in the segment.
     fn first_seen(&mut self, image: &Image<'_>) -> Option<u64> {
-        let now = self.clock.utc().filter(|_| image.build_id.is_empty())?;
+        let is_unproven = image.kind == ImageKind::Elf && image.build_id.is_empty();
+        let now = self.clock.utc().filter(|_| is_unproven)?;
         Some(*self.seen.entry(image.path.into()).or_insert(now))
     }
 
-    /// Writes the location of a frame, and what it refers to.
-    fn annotate(&mut self, frame: &Frame<'_>) -> io::Result<()> {
-        // A mark stands for frames that are missing.
-        if frame.mark != Mark::None {
-            return Ok(());
+    /// Takes note of what the input says of its frames.
+    fn keep(&mut self, record: &Record<'_>) {
+        let names = &mut self.catalog.names;
+        match record {
+            Record::Function(function) => {
+                let number = names.kept(function.name, function.linkage);
+                self.input_functions.insert(function.id, number);
+            }
+            Record::File(file) => {
+                self.input_files.insert(file.id, names.file(file.path));
+            }
+            Record::Location(location) => {
+                let mut answers = self.answers.iter_mut().rev();
+                let Some(answer) = answers.find(|answer| answer.frame == location.frame) else {
+                    return;
+                };
+                if is_better(location.status, &answer.named) {
+                    let lines = location.lines.iter().map(|line| NamedLine {
+                        function: self.input_functions.get(&line.function).copied().unwrap_or(0),
+                        file: self.input_files.get(&line.file).copied().unwrap_or(0),
+                        line: line.line,
+                        column: line.column,
+                    });
+                    let lines = lines.collect();
+                    answer.named = Rc::new(Named { status: location.status, lines });
+                }
+            }
+            _ => {}
         }
-        let place = Place { offset: frame.offset, return_address: frame.return_address };
-        let named = match self.images.get(&frame.image) {
-            Some(&Known::Slot(slot)) => {
-                let named = self.catalog.resolve(slot, place);
-                self.catalog.count(slot, named.status);
-                named
-            }
-            Some(&Known::Function(number)) => {
-                let line = Line { function: self.define_function(number)?, ..Line::default() };
-                return self.locate(frame, Status::Named, &[line]);
-            }
-            Some(&Known::Nameless(status)) => return self.locate(frame, status, &[]),
-            None if frame.image.is_none() => return self.locate(frame, Status::Anonymous, &[]),
-            // The image's record was lost to damage.
-            None => return self.locate(frame, Status::NoImage, &[]),
-        };
-        let lines = self.define(&named)?;
-        self.locate(frame, named.status, &lines)
     }
 
-    fn locate(&mut self, frame: &Frame<'_>, status: Status, lines: &[Line]) -> io::Result<()> {
-        let location = Location { frame: frame.id, status, lines, extras: Extras::NONE };
-        self.writer.write(&Record::Location(location))
+    /// Looks up what a frame is called.
+    fn look_up(&mut self, frame: &Frame<'_>) {
+        // A mark stands for frames that are missing.
+        if frame.mark != Mark::None {
+            return;
+        }
+        let place = Place { offset: frame.offset, return_address: frame.return_address };
+        let nameless = |status| Rc::new(Named { status, lines: Box::default() });
+        let mut slot = None;
+        let named = match self.images.get(&frame.image) {
+            Some(&Known::Slot(known)) => {
+                slot = Some(known);
+                self.catalog.resolve(known, place)
+            }
+            Some(&Known::Function(function)) => {
+                let line = NamedLine { function, file: 0, line: 0, column: 0 };
+                Rc::new(Named { status: Status::Named, lines: Box::new([line]) })
+            }
+            Some(&Known::Nameless(status)) => nameless(status),
+            None if frame.image.is_none() => nameless(Status::Anonymous),
+            // The image's record was lost to damage.
+            None => nameless(Status::NoImage),
+        };
+        self.answers.push(Answer { frame: frame.id, slot, named });
+    }
+
+    /// Writes the locations of the frames that were looked up, and what they refer to.
+    fn settle(&mut self) -> io::Result<()> {
+        if self.answers.is_empty() {
+            return Ok(());
+        }
+        for Answer { frame, slot, named } in std::mem::take(&mut self.answers) {
+            if let Some(slot) = slot {
+                self.catalog.count(slot, named.status);
+            }
+            let lines = self.define(&named)?;
+            let location =
+                Location { frame, status: named.status, lines: &lines, extras: Extras::NONE };
+            self.writer.write(&Record::Location(location))?;
+        }
+        Ok(())
     }
 
     /// The lines of a place by this epoch's ids, which are defined where they are new.

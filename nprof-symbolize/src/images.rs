@@ -106,7 +106,15 @@ struct Files {
     /// Those that hold debug information, in the order they were found.
     debug: Vec<ElfFile>,
     /// Where the others are to be looked for.
+    nearby: Nearby,
+}
+
+/// Where the files are to be looked for that an image's debug information refers to.
+#[derive(Clone)]
+struct Nearby {
     places: Places,
+    /// What they may stand beside: the image where it was, and the files that were found.
+    beside: Vec<PathBuf>,
 }
 
 impl Finder {
@@ -133,7 +141,7 @@ impl Finder {
         let all: Vec<ElfFile> =
             files.image.iter().map(|(file, _)| file).chain(&files.debug).cloned().collect();
         if let Some(main) = all.iter().find(|file| file.headers.has_dwarf()) {
-            let spread = self.spread(main, &all, &files.places, &trace);
+            let spread = self.spread(main, &files.nearby, &trace);
             spread.find_shared();
             // Only what was split refers to addresses by their number.
             if main.headers.section(b".debug_addr").is_some() {
@@ -151,9 +159,10 @@ impl Finder {
         // Debug files of a container may be in it.
         let root = image.as_ref().ok().and_then(|(image, _)| root_of(&image.path));
         places.symfs = places.symfs.or(root);
-        let debug =
-            self.debug_files(recorded, image.as_ref().ok().map(|found| &found.0), &places, trace);
-        Files { image, debug, places }
+        let found = image.as_ref().ok().map(|(image, _)| image);
+        let debug = self.debug_files(recorded, found, &places, trace);
+        let beside = beside(recorded, &places, found.into_iter().chain(&debug));
+        Files { image, debug, nearby: Nearby { places, beside } }
     }
 
     /// The file that was executed, and whether it is of another build.
@@ -265,7 +274,8 @@ impl Finder {
         }
         let linked = image.and_then(|image| Some((image, image.headers.debug_link.as_ref()?)));
         if let Some((image, link)) = linked.filter(|_| !has(&files, Headers::has_dwarf)) {
-            for path in places.by_link(&image.path, &link.name) {
+            let beside = beside(recorded, places, [image]);
+            for path in beside.iter().flat_map(|image| places.by_link(image, &link.name)) {
                 let found = ElfFile::open(&path);
                 let found = found
                     .and_then(|file| checks::is_linked(&file, build_id, link.crc).map(|()| file));
@@ -285,7 +295,7 @@ impl Finder {
 
     /// Takes the best each file has to offer: DWARF before a symbol table before exports.
     fn put_together(&self, files: Files, trace: &Trace) -> Result<Opened, Failure> {
-        let Files { image, debug: mut files, places } = files;
+        let Files { image, debug: mut files, nearby } = files;
         let (headers, is_other) = match image {
             Ok((image, is_other)) => {
                 files.insert(0, image);
@@ -302,7 +312,7 @@ impl Finder {
         let symbols = contents::symbols(&files, trace);
         let has_symbols = files.iter().any(|file| file.headers.has_symbols());
         let wanted = !self.detail.is_symbols_only() || !has_symbols;
-        let dwarf = if wanted { self.dwarf(&files, &places, trace) } else { None };
+        let dwarf = if wanted { self.dwarf(&files, &nearby, trace) } else { None };
         let extents =
             if has_symbols { Extents::default() } else { contents::extents(&files, trace) };
         let image = ElfImage { headers: (*headers).clone(), symbols, dwarf, extents };
@@ -310,9 +320,9 @@ impl Finder {
     }
 
     /// The first debug information that can be read.
-    fn dwarf(&self, files: &[ElfFile], places: &Places, trace: &Trace) -> Option<Dwarf> {
+    fn dwarf(&self, files: &[ElfFile], nearby: &Nearby, trace: &Trace) -> Option<Dwarf> {
         for file in files.iter().filter(|file| file.headers.has_dwarf()) {
-            match Dwarf::load(Box::new(self.spread(file, files, places, trace))) {
+            match Dwarf::load(Box::new(self.spread(file, nearby, trace))) {
                 Ok(dwarf) => {
                     trace.tried(&file.path, "inlined calls, files and lines from DWARF");
                     return Some(dwarf);
@@ -324,16 +334,29 @@ impl Finder {
         None
     }
 
-    fn spread(&self, main: &ElfFile, files: &[ElfFile], places: &Places, trace: &Trace) -> Spread {
+    fn spread(&self, main: &ElfFile, nearby: &Nearby, trace: &Trace) -> Spread {
         Spread {
             main: main.clone(),
-            files: files.iter().map(|file| file.path.clone()).collect(),
-            places: places.clone(),
+            files: nearby.beside.clone(),
+            places: nearby.places.clone(),
             debuginfod: self.debuginfod.clone(),
             trace: trace.clone(),
             missing: Cell::default(),
         }
     }
+}
+
+/// Where other files of an image may stand beside: where it was, and where these are.
+fn beside<'f>(
+    recorded: &Recorded,
+    places: &Places,
+    files: impl IntoIterator<Item = &'f ElfFile>,
+) -> Vec<PathBuf> {
+    let mut paths: Vec<PathBuf> = files.into_iter().map(|file| file.path.clone()).collect();
+    // A file that was found by its build ID, or in a process, is not where it was.
+    let was = places.recorded(&recorded.path).filter(|was| !paths.contains(was));
+    paths.extend(was);
+    paths
 }
 
 /// Takes note of a debug file that was tried, and keeps it when it is the right one.

@@ -23,6 +23,7 @@ mod packages;
 mod plt;
 mod resolve;
 mod run;
+mod simplify;
 mod summary;
 mod symbols;
 

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use rustc_hash::FxHashMap;
 
-use crate::demangle::demangle;
+use crate::demangle::{Style, demangle};
 
 /// A function's names.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,6 +18,8 @@ pub(crate) struct FunctionName {
 /// Names with numbers that stay the same for the whole run, from 1 on; 0 is none.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
+    /// How much of a name is shown.
+    pub(crate) style: Style,
     functions: Vec<FunctionName>,
     by_linkage: FxHashMap<Box<[u8]>, u32>,
     by_shown: FxHashMap<Box<[u8]>, u32>,
@@ -31,7 +33,7 @@ impl Names {
         if let Some(&number) = self.by_linkage.get(linkage) {
             return number;
         }
-        let name = match demangle(linkage) {
+        let name = match demangle(linkage, self.style) {
             Cow::Borrowed(same) => FunctionName { shown: same.into(), linkage: Box::default() },
             Cow::Owned(shown) => FunctionName { shown: shown.into(), linkage: linkage.into() },
         };
@@ -62,6 +64,22 @@ impl Names {
         }
         let number = self.shown(&shown);
         self.functions[number as usize - 1].linkage = known.linkage;
+        number
+    }
+
+    /// The number of a function the input has these names of.
+    pub(crate) fn kept(&mut self, shown: &[u8], linkage: &[u8]) -> u32 {
+        if linkage.is_empty() {
+            return self.shown(shown);
+        }
+        // No name has a zero in it.
+        let key = [shown, b"\0", linkage].concat().into_boxed_slice();
+        if let Some(&number) = self.by_shown.get(&key) {
+            return number;
+        }
+        self.functions.push(FunctionName { shown: shown.into(), linkage: linkage.into() });
+        let number = self.functions.len() as u32;
+        self.by_shown.insert(key, number);
         number
     }
 
@@ -103,6 +121,9 @@ mod tests {
         let shown = names.shown(b"_Z1fv");
         assert_eq!((shown, names.shown(b"_Z1fv"), names.function(b"_Z1fv")), (3, 3, 1));
         assert_eq!(&*names.function_name(3).unwrap().shown, b"_Z1fv");
+        let kept = names.kept(b"f()", b"_Z1fi");
+        assert_eq!((kept, names.kept(b"f()", b"_Z1fi"), names.kept(b"_Z1fv", b"")), (4, 4, 3));
+        assert_eq!(&*names.function_name(4).unwrap().linkage, b"_Z1fi");
         let file = names.file(b"/a.c");
         assert_eq!(names.path(file), Some(&b"/a.c"[..]));
     }

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use nprof_format::Status;
 
-use crate::demangle::is_mangled;
+use crate::demangle::{Style, demangle, is_mangled};
 use crate::dwarf::{Call, Dwarf, Fault};
 use crate::elf::Headers;
 use crate::extents::Extents;
@@ -31,7 +31,7 @@ pub(crate) struct ElfImage {
 }
 
 impl OpenImage {
-    /// How much memory it takes, bytes; what was parsed of the debug information is not counted.
+    /// How much memory it takes, bytes.
     pub(crate) fn bytes(&self) -> usize {
         match self {
             Self::Elf(elf) => {
@@ -77,15 +77,25 @@ pub(crate) struct Resolution {
     pub(crate) calls: Vec<Call>,
     /// What was wrong with the debug information, where it was.
     pub(crate) trouble: Option<Fault>,
-    /// Where in the image the function begins, when that is all that is known of it.
-    pub(crate) start: Option<u64>,
+    /// What is known of a function without a name.
+    pub(crate) function: Option<Nameless>,
 }
 
 impl Resolution {
     /// There is no name.
     pub(crate) fn unnamed(status: Status) -> Self {
-        Self { status, calls: Vec::new(), trouble: None, start: None }
+        Self { status, calls: Vec::new(), trouble: None, function: None }
     }
+}
+
+/// A function without a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Nameless {
+    /// It begins at this offset of the image.
+    At(u64),
+    /// It lies between two exports: `recv->recvfrom`, and how many bytes behind the beginning of
+    /// the first it begins, where that is known.
+    Between(String),
 }
 
 /// Finds what a place in an image is called.
@@ -133,11 +143,25 @@ fn resolve_elf(elf: &ElfImage, offset: u64, detail: Detail) -> Resolution {
                 (None, _) if elf.symbols.is_empty() => Status::Stripped,
                 _ => Status::NoSymbol,
             };
-            let start = elf.extents.start(address).and_then(|start| elf.headers.offset(start));
-            return Resolution { trouble, start, ..Resolution::unnamed(status) };
+            let function = nameless(elf, address);
+            return Resolution { trouble, function, ..Resolution::unnamed(status) };
         }
     }
     named(calls, trouble)
+}
+
+/// What can be told of the function at an address that has no name: the way of Prospect (Tsariounov
+/// 2002), which shows the exports around it, with the beginning of the function added where the
+/// unwind table knows it. Exports bracket many functions, and places of two are not one.
+fn nameless(elf: &ElfImage, address: u64) -> Option<Nameless> {
+    let start = elf.extents.start(address);
+    let Some(bracket) = elf.symbols.around(start.unwrap_or(address)) else {
+        return Some(Nameless::At(elf.headers.offset(start?)?));
+    };
+    let shown = |name| String::from_utf8_lossy(&demangle(name, Style::Plain)).into_owned();
+    let offset = start.map(|start| format!("+{:#x}", start.saturating_sub(bracket.start)));
+    let (before, behind) = (shown(bracket.before), shown(bracket.behind));
+    Some(Nameless::Between(format!("{before}->{behind}{}", offset.unwrap_or_default())))
 }
 
 /// The linkage name of a function from what debug information and symbol table call it.
@@ -156,7 +180,7 @@ fn of_symbol(name: &[u8]) -> Call {
 }
 
 fn named(calls: Vec<Call>, trouble: Option<Fault>) -> Resolution {
-    Resolution { status: Status::Named, calls, trouble, start: None }
+    Resolution { status: Status::Named, calls, trouble, function: None }
 }
 
 #[cfg(test)]

@@ -28,8 +28,14 @@ pub(crate) const TOOL: &str = "nprof-symbolize";
 /// When the input cannot be read or the output not be written.
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let mut catalog = Catalog::new(finder(args));
+    catalog.names.style = args.names;
     if is_only_explaining(args) {
-        args.explain.iter().for_each(|wanted| explain(&mut catalog, wanted, false));
+        for wanted in &args.explain {
+            let recorded = Recorded::of(wanted);
+            let recorded = recorded
+                .with_context(|| format!("{}: no ELF file, and no build ID", wanted.display()))?;
+            tell(&catalog.explain(&recorded, None));
+        }
         return Ok(Outcome::Done);
     }
     let input = stage::open(args.input.as_deref())?;
@@ -51,7 +57,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     // What came before an error is good, and wanted.
     let mut catalog = filter.finish().context("cannot write")?;
     copied?;
-    args.explain.iter().for_each(|wanted| explain(&mut catalog, wanted, true));
+    args.explain.iter().for_each(|wanted| explain(&mut catalog, wanted));
     if args.verbose {
         tell(&catalog.summary());
     }
@@ -108,20 +114,14 @@ fn copy<W: Write>(reader: &mut Reader<Input>, filter: &mut Filter<W>) -> anyhow:
 
 /// Tells what was tried for the images that are meant, of the input or, where there is none,
 /// the file itself.
-fn explain(catalog: &mut Catalog, wanted: &OsStr, has_input: bool) {
+fn explain(catalog: &mut Catalog, wanted: &OsStr) {
     let is_meant = |slot: &Slot| summary::is_meant(&slot.recorded, wanted.as_bytes());
     let slots = catalog.slots().iter().enumerate();
     let meant: Vec<_> = slots.filter(|(_, slot)| is_meant(slot)).map(|(index, _)| index).collect();
     if meant.is_empty() {
-        if has_input {
-            tell(&format!("{}: no such image in the input\n", wanted.display()));
-        }
-        match Recorded::of(wanted) {
-            Some(recorded) => tell(&catalog.explain(&recorded, None)),
-            None if !has_input => {
-                tell(&format!("{}: no ELF file, and no build ID\n", wanted.display()));
-            }
-            None => {}
+        tell(&format!("{}: no such image in the input\n", wanted.display()));
+        if let Some(recorded) = Recorded::of(wanted) {
+            tell(&catalog.explain(&recorded, None));
         }
     }
     for index in meant {

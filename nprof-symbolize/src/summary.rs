@@ -19,10 +19,14 @@ pub(crate) type Commands = HashMap<Vec<u8>, String>;
 pub(crate) fn naming(slot: &Slot, counts: &Counts, commands: &Commands) -> Naming {
     let recorded = &slot.recorded;
     let named = counts.get(&Status::Named).copied().unwrap_or(0);
-    let reason = match slot.failure() {
-        Some(failure) => failure.why.clone(),
-        None => slot.troubles.join("; "),
+    let reasons = match slot.failure() {
+        Some(failure) => vec![failure.why.as_str()],
+        None => {
+            let known = unproven(recorded).filter(|_| named > 0);
+            slot.troubles.iter().map(String::as_str).chain(known).collect()
+        }
     };
+    let reason = reasons.join("; ");
     Naming {
         image: recorded.path.to_vec(),
         kind: recorded.kind.to_string().into(),
@@ -138,17 +142,25 @@ pub(crate) fn explanation(recorded: &Recorded, lines: &[String], slot: Option<&S
     for line in lines.iter().chain(troubles) {
         let _ = writeln!(out, "  {}", escaped(line.as_bytes()));
     }
-    if recorded.kind == ImageKind::Elf && recorded.build_id.is_empty() {
-        let known = match recorded.seen {
-            Some(_) => "only the time it was changed tells whether it is the recorded file",
-            None => "nothing tells whether it is the recorded file",
-        };
-        let _ = writeln!(out, "  recorded without a build ID: {known}");
+    if let Some(known) = unproven(recorded) {
+        let _ = writeln!(out, "  {known}");
     }
     if let Some(failure) = slot.and_then(Slot::failure) {
         let _ = writeln!(out, "  no names: {}", failure.status);
     }
     out
+}
+
+/// What is to be known of an image whose file nothing but its path speaks for.
+fn unproven(recorded: &Recorded) -> Option<&'static str> {
+    let is_unproven = recorded.kind == ImageKind::Elf && recorded.build_id.is_empty();
+    is_unproven.then_some(match recorded.seen {
+        Some(_) => {
+            "recorded without a build ID: only the time its file was changed tells whether it is \
+             the recorded one"
+        }
+        None => "recorded without a build ID: nothing tells whether its file is the recorded one",
+    })
 }
 
 /// Whether an image is what the user asked about: its path, its base name or its build ID.

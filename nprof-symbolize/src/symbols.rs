@@ -50,6 +50,8 @@ pub(crate) enum Binding {
 pub(crate) struct SymbolTableBuilder {
     candidates: Vec<Candidate>,
     strings: Vec<u8>,
+    /// Whether there is a full table among those it was made of.
+    is_full: bool,
 }
 
 /// Names of ranges of addresses.
@@ -58,6 +60,18 @@ pub(crate) struct SymbolTable {
     ranges: Box<[Range]>,
     /// The names, each ended by a zero.
     strings: Box<[u8]>,
+    /// Whether they are those other files may use, and not all.
+    is_exports: bool,
+}
+
+/// The names around a place that has none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Bracket<'a> {
+    /// The symbol before it, and where that begins.
+    pub(crate) before: &'a [u8],
+    pub(crate) start: u64,
+    /// The one behind it.
+    pub(crate) behind: &'a [u8],
 }
 
 impl SymbolTable {
@@ -66,6 +80,17 @@ impl SymbolTable {
         let after = self.ranges.partition_point(|range| range.start <= address);
         let range = self.ranges.get(after.checked_sub(1)?)?;
         (address < range.end).then(|| string(&self.strings, range.name))
+    }
+
+    /// The exports around an address that none of them covers, if all names are exports: stubs
+    /// do not count.
+    pub(crate) fn around(&self, address: u64) -> Option<Bracket<'_>> {
+        let after = self.ranges.partition_point(|range| range.start <= address);
+        let name = |range: &Range| string(&self.strings, range.name);
+        let is_export = |range: &&Range| !name(range).ends_with(b"@plt");
+        let before = self.ranges[..after].iter().rfind(is_export).filter(|_| self.is_exports)?;
+        let behind = self.ranges[after..].iter().find(is_export)?;
+        Some(Bracket { before: name(before), start: before.start, behind: name(behind) })
     }
 
     /// Whether it names nothing at all.
@@ -102,6 +127,7 @@ impl SymbolTableBuilder {
             else {
                 continue;
             };
+            self.is_full |= kind == elf::SHT_SYMTAB.0;
             let _ = match headers.is_64 {
                 true => self.add_table::<Sym64<Endianness>, R>(headers, data, table, strings),
                 false => self.add_table::<Sym32<Endianness>, R>(headers, data, table, strings),
@@ -150,7 +176,7 @@ impl SymbolTableBuilder {
         });
         self.candidates.dedup_by_key(|candidate| (candidate.start, candidate.size));
         let ranges = lay_out(&self.candidates).into_boxed_slice();
-        SymbolTable { ranges, strings: self.strings.into_boxed_slice() }
+        SymbolTable { ranges, strings: self.strings.into_boxed_slice(), is_exports: !self.is_full }
     }
 }
 
@@ -280,6 +306,17 @@ mod tests {
         let table = table(&[("a", 10, 5, Binding::Local), ("b", 20, 5, Binding::Local)]);
         let names = [9, 10, 14, 15, 19, 20, 24, 25].map(|address| name(&table, address));
         assert_eq!(names, ["", "a", "a", "", "", "b", "b", ""]);
+    }
+
+    #[test]
+    fn a_place_between_exports_is_told_by_them() {
+        let symbols = [("recv", 10, 5), ("f@plt", 30, 5), ("recvfrom", 40, 5)];
+        let table = table(&symbols.map(|(name, start, size)| (name, start, size, Binding::Global)));
+        let bracket = Bracket { before: b"recv", start: 10, behind: b"recvfrom" };
+        assert_eq!(
+            [9, 15, 36, 45].map(|address| table.around(address)),
+            [None, Some(bracket), Some(bracket), None]
+        );
     }
 
     #[test]

@@ -27,7 +27,8 @@ fn plain(name: &str) -> String {
     let name = ["istream", "ostream", "iostream"].into_iter().fold(name, stream);
     // The types of numbers in templates: `(long)1` here, `1l` there.
     let casts = ["(long)", "(unsignedlong)", "(unsignedint)"].into_iter();
-    let name = casts.fold(name, |name, cast| name.replace(cast, ""));
+    let casts = casts.flat_map(|cast| ["<", ","].map(|before| (format!("{before}{cast}"), before)));
+    let name = casts.fold(name, |name, (cast, before)| name.replace(&cast, before));
     ["ul", "u", "l"].into_iter().fold(name, |name, suffix| {
         let numbers = (0..10).flat_map(|digit| [(digit, ','), (digit, '>'), (digit, ')')]);
         numbers.fold(name, |name, (digit, end)| {

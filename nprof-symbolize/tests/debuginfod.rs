@@ -12,11 +12,8 @@ use std::path::Path;
 use std::process::Output;
 use std::sync::{Arc, Mutex, OnceLock};
 
-use fixture::{Binary, Places, locations, run_in, sources, stream, symbolize_with};
+use fixture::{AREA, Binary, Places, locations, run_in, sources, stream, symbolize_with};
 use nprof_format::{Spelling, Status};
-
-/// The linkage name of the function `area` of the C++ program.
-const AREA: &str = "_ZN8geometry4areaERKNS_5PointIiEE";
 
 /// What the server does with a path.
 #[derive(Clone)]
@@ -145,7 +142,7 @@ fn stripped() -> Stripped {
     std::fs::write(&path, stripped).unwrap();
     let places = Places::of(binary, &[*address]);
     let input = stream(&[Places { path: path.as_os_str().as_bytes(), ..places }], Spelling::Binary);
-    let id = binary.build_id.iter().map(|byte| format!("{byte:02x}")).collect();
+    let id = binary.id();
     Stripped { directory, id, debug: debug.clone(), whole: whole.clone(), input }
 }
 
@@ -332,7 +329,6 @@ fn stripped_named(name: &str) -> Stripped {
     let at = program.directory.path();
     std::fs::write(at.join("hot.c"), fixture::C).unwrap();
     run_in(at, &format!("gcc -O1 -Wl,--build-id -s -o @/{name} @/hot.c"));
-    let id = Binary::read(&at.join(name)).build_id;
-    program.id = id.iter().map(|byte| format!("{byte:02x}")).collect();
+    program.id = Binary::read(&at.join(name)).id();
     program
 }

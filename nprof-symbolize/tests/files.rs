@@ -6,23 +6,8 @@ mod fixture;
 
 use std::path::Path;
 
-use fixture::{Binary, Named, Places, names, run_in, sources, stream, symbolize};
+use fixture::{AREA, Binary, Places, area, is_complete, names, run_in, sources, stream, symbolize};
 use nprof_format::{ImageKind, Spelling, Status};
-
-/// The linkage name of the function `area` of the C++ program.
-const AREA: &str = "_ZN8geometry4areaERKNS_5PointIiEE";
-
-/// What the function `area` of the C++ program is called, wherever it is found.
-fn area(args: &[&str], binary: &Binary, address: u64) -> (Status, Vec<Named>) {
-    names(args, Places::of(binary, &[address])).remove(0)
-}
-
-fn is_complete((status, calls): &(Status, Vec<Named>)) -> bool {
-    let last = calls.last();
-    *status == Status::Named
-        && last.is_some_and(|call| call.name == "geometry::area(geometry::Point<int> const&)")
-        && last.is_some_and(|call| call.file.ends_with("/a.cc") && call.line > 0)
-}
 
 /// A compiled program, and an address in `area`.
 fn compile(directory: &Path) -> (Binary, u64) {
@@ -63,7 +48,7 @@ fn a_debug_file_is_found_by_build_id_also_compressed() {
     let at = directory.path();
     for packing in ["none", "zlib", "zlib-gnu", "zlib-gabi"] {
         let (binary, address) = compile(at);
-        let id: String = binary.build_id.iter().map(|byte| format!("{byte:02x}")).collect();
+        let id = binary.id();
         let home = at.join(".build-id").join(&id[..2]);
         std::fs::create_dir_all(&home).unwrap();
         run_in(
@@ -172,7 +157,7 @@ fn explaining_tells_what_was_tried() {
     let input = stream(&[Places::of(&binary, &[address])], Spelling::Binary);
     let output = symbolize(&["--explain", "prog", "-v"], &input);
     let message = String::from_utf8(output.stderr).unwrap();
-    let id: String = binary.build_id.iter().map(|byte| format!("{byte:02x}")).collect();
+    let id = binary.id();
     assert!(message.contains(&format!("{}: is the image", binary.path.display())), "{message}");
     assert!(message.contains(&format!("/usr/lib/debug/.build-id/{}/{}.debug", &id[..2], &id[2..])));
     assert!(message.contains("0 of 1 frames named, no-symbol 1"), "{message}");

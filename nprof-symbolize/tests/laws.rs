@@ -66,6 +66,72 @@ fn symbolizing_again_changes_nothing_but_the_steps() {
 }
 
 #[test]
+fn names_of_the_input_stay_where_there_are_none_now() {
+    let directory = sources();
+    let binary = program(directory.path());
+    let addresses = binary.addresses(13);
+    let input = stream(&[Places::of(&binary, &addresses)], Spelling::Text);
+    let once = symbolize(&[], &input).stdout;
+    // Elsewhere the program is not to be found.
+    std::fs::remove_file(&binary.path).unwrap();
+    let elsewhere = symbolize(&[], &once);
+    assert!(elsewhere.status.success());
+    assert_eq!(locations(&elsewhere.stdout), locations(&once));
+    assert_eq!(stripped(&elsewhere.stdout), stripped(&input));
+    assert!(locations(&once).iter().any(|(status, _)| *status == Status::Named));
+    // Without them, it is told that there are none.
+    let (status, _) = &locations(&symbolize(&[], &input).stdout)[0];
+    assert_eq!(*status, Status::NoImage);
+}
+
+#[test]
+fn a_style_of_names_changes_what_is_shown_and_nothing_else() {
+    let directory = sources();
+    let binary = program(directory.path());
+    let addresses = [binary.symbol("_ZN8geometry4areaERKNS_5PointIiEE")];
+    let named = |style| {
+        let (_, calls) = names(&["--names", style], Places::of(&binary, &addresses)).remove(0);
+        let call = calls.last().unwrap().clone();
+        (call.name, call.linkage, call.line)
+    };
+    let (full, linkage, line) = named("full");
+    assert_eq!(full, "geometry::area(geometry::Point<int> const&)");
+    for (style, shown) in [("plain", "geometry::area"), ("short", "geometry::area")] {
+        assert_eq!(named(style), (shown.to_owned(), linkage.clone(), line));
+    }
+    assert_eq!(named("linkage"), (linkage, String::new(), line));
+    assert_eq!(symbolize(&["--names", "nice"], b"").status.code(), Some(2));
+}
+
+#[test]
+fn a_place_between_exports_is_told_by_them() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    std::fs::write(
+        at.join("l.c"),
+        "int first(int n) { return n * 3; }
+__attribute__((noinline)) static int hidden(int n) { return first(n) ^ n; }
+__attribute__((noinline)) static int other(int n) { return hidden(n) - n; }
+int last(int n) { return other(n) + 1; }",
+    )
+    .unwrap();
+    run_in(
+        at,
+        "gcc -O2 -shared -fPIC -fno-toplevel-reorder -fno-ipa-cp -fno-ipa-sra -o @/l.so @/l.c",
+    );
+    let whole = Binary::read(&at.join("l.so"));
+    let places = ["hidden", "other"].map(|name| whole.symbol(name) + 2);
+    let start = whole.symbol("first");
+    run_in(at, "strip @/l.so");
+    let binary = Binary::read(&at.join("l.so"));
+    let named = names(&[], Places::of(&binary, &places));
+    for ((status, calls), place) in named.iter().zip(places) {
+        let shown = format!("first->last+{:#x}", place - 2 - start);
+        assert_eq!((*status, calls[0].name.as_str()), (Status::NoSymbol, shown.as_str()));
+    }
+}
+
+#[test]
 fn epochs_and_segments_define_anew() {
     let directory = sources();
     let binary = program(directory.path());
@@ -291,24 +357,35 @@ fn a_reader_that_goes_away_is_no_error() {
 fn inlined_functions_without_linkage_names_are_told_apart() {
     let directory = sources();
     let at = directory.path();
-    let source = "
+    let source = r#"
 volatile int sink;
 namespace outer {
-namespace { inline int hidden(int n) { sink = n; return n * 3; } }
+namespace {
+inline int hidden(int n) { sink = n; return n * 3; }
+inline int hidden(const char *s, int (*f)(long)) { sink = *s; return f(sink); }
+}
 struct Counter { static int next(int n); template <class F> static int apply(F f, int n) { return f(n); } };
 }
-int main(int argc, char **) {
+extern "C" { inline int plain(int n) { sink = n; return n ^ 5; } }
+int call(long n) { return n; }
+int main(int argc, char **argv) {
     auto twice = [](int n) { sink = n; return n + n; };
-    return outer::hidden(argc) + outer::Counter::apply(twice, argc);
-}";
+    return outer::hidden(argc) + outer::Counter::apply(twice, argc)
+        + outer::hidden(argv[0], call) + plain(argc);
+}"#;
     std::fs::write(at.join("n.cc"), source).unwrap();
     run_in(at, "g++ -O2 -g -o @/n @/n.cc");
     let binary = Binary::read(&at.join("n"));
     let start = binary.symbol("main");
-    let addresses: Vec<u64> = (start..start + 32).collect();
+    let addresses: Vec<u64> = (start..start + 60).collect();
     let named = names(&[], Places::of(&binary, &addresses));
     let inner: Vec<_> = named.iter().filter(|(_, calls)| calls.len() > 1).collect();
     let has = |name: &str| inner.iter().any(|(_, calls)| calls[0].name == name);
-    assert!(has("outer::(anonymous namespace)::hidden"), "{inner:?}");
-    assert!(has("main::{lambda}::operator()"), "{inner:?}");
+    assert!(has("outer::(anonymous namespace)::hidden(int)"), "{inner:?}");
+    let pointers = "outer::(anonymous namespace)::hidden(char const*, int (*)(long))";
+    assert!(has(pointers), "{inner:?}");
+    assert!(has("main::{lambda}::operator()(int) const"), "{inner:?}");
+    // The outermost keeps the name linkers know, and so does what is declared for C.
+    assert_eq!(named[0].1.last().unwrap().name, "main");
+    assert!(has("plain"), "{inner:?}");
 }

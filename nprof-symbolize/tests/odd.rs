@@ -158,7 +158,7 @@ fn without_section_headers_the_debug_file_names_everything() {
     let at = directory.path();
     run_in(at, "gcc -O2 -g -Wl,--build-id -o @/prog @/odd.c");
     let binary = Binary::read(&at.join("prog"));
-    let id: String = binary.build_id.iter().map(|byte| format!("{byte:02x}")).collect();
+    let id = binary.id();
     let home = at.join(".build-id").join(&id[..2]);
     std::fs::create_dir_all(&home).unwrap();
     run_in(at, "cp @/prog @/bare");

@@ -1,5 +1,5 @@
 //! Where debug information is found when it is not in the image: shared, split, packed files,
-//! processes that still run; and what is said of it.
+//! processes that still run.
 
 #![allow(clippy::unwrap_used)] // what cannot be set up is a failed test
 
@@ -9,27 +9,10 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use fixture::{Binary, Named, Places, locations, names, run_in, sources, stream, symbolize};
-use nprof_format::{Naming, Reader, Record, Spelling, Status};
-
-/// The linkage name of the function `area` of the C++ program.
-const AREA: &str = "_ZN8geometry4areaERKNS_5PointIiEE";
-
-fn area(args: &[&str], binary: &Binary, address: u64) -> (Status, Vec<Named>) {
-    names(args, Places::of(binary, &[address])).remove(0)
-}
-
-/// Whether a place in `area` has all there is: the inlined call, the function, file and line.
-fn is_complete((status, calls): &(Status, Vec<Named>)) -> bool {
-    let last = calls.last();
-    *status == Status::Named
-        && last.is_some_and(|call| call.name == "geometry::area(geometry::Point<int> const&)")
-        && last.is_some_and(|call| call.file.ends_with("/a.cc") && call.line > 0)
-}
-
-fn id(binary: &Binary) -> String {
-    binary.build_id.iter().map(|byte| format!("{byte:02x}")).collect()
-}
+use fixture::{
+    AREA, Binary, Places, area, is_complete, locations, run_in, sources, stream, symbolize,
+};
+use nprof_format::{Spelling, Status};
 
 /// What `--explain` says of an image that is in no stream.
 fn explain(args: &[&str], image: &str) -> String {
@@ -42,18 +25,6 @@ fn explain(args: &[&str], image: &str) -> String {
     assert!(output.status.success());
     assert!(output.stdout.is_empty());
     String::from_utf8(output.stderr).unwrap()
-}
-
-/// What the stream tells at its end of the images.
-fn namings(stream: &[u8]) -> Vec<Naming> {
-    let mut reader = Reader::new(stream);
-    let mut namings = Vec::new();
-    while let Some(record) = reader.next().unwrap() {
-        if let Record::Naming(naming) = record {
-            namings.push(*naming);
-        }
-    }
-    namings
 }
 
 #[test]
@@ -98,9 +69,9 @@ fn split_units_are_found_in_their_package() {
     assert!(explain(&[], at.join("prog").to_str().unwrap()).contains("package of split units"));
     // The package stands where the debug file does.
     run_in(at, "mkdir -p @/far/@");
-    let home = at.join(".build-id").join(&id(&binary)[..2]);
+    let home = at.join(".build-id").join(&binary.id()[..2]);
     std::fs::create_dir_all(&home).unwrap();
-    let debug = home.join(format!("{}.debug", &id(&binary)[2..]));
+    let debug = home.join(format!("{}.debug", &binary.id()[2..]));
     run_in(at, &format!("objcopy --only-keep-debug @/prog {}", debug.display()));
     run_in(at, &format!("mv @/prog.dwp {}", debug.with_extension("debug.dwp").display()));
     run_in(at, "strip @/prog");
@@ -109,16 +80,24 @@ fn split_units_are_found_in_their_package() {
 
 #[test]
 fn what_dwz_moved_to_a_shared_file_is_found_and_no_other_is_taken_for_it() {
+    for (version, format, id) in [(4, "", "build ID"), (5, "--dwarf-5", "checksum")] {
+        check_dwz(version, format, id);
+    }
+}
+
+fn check_dwz(version: u32, format: &str, id: &str) {
+    let compile = |flags: &str| format!("g++ {flags} -g -gdwarf-{version} -Wl,--build-id -o");
+    let dwz = format!("dwz {format} -m @/debug/.dwz/shared -M /usr/lib/debug/.dwz/shared");
     let directory = sources();
     let at = directory.path();
-    run_in(at, "g++ -O2 -g -gdwarf-4 -Wl,--build-id -o @/prog @/a.cc");
-    run_in(at, "g++ -O1 -g -gdwarf-4 -Wl,--build-id -o @/more @/a.cc");
+    run_in(at, &format!("{} @/prog @/a.cc", compile("-O2")));
+    run_in(at, &format!("{} @/more @/a.cc", compile("-O1")));
     let binary = Binary::read(&at.join("prog"));
     let address = binary.symbol(AREA) + 4;
     let before = area(&[], &binary, address);
     assert!(is_complete(&before));
     std::fs::create_dir_all(at.join("debug/.dwz")).unwrap();
-    run_in(at, "dwz -m @/debug/.dwz/shared -M /usr/lib/debug/.dwz/shared @/prog @/more");
+    run_in(at, &format!("{dwz} @/prog @/more"));
     let hidden = explain(&[], at.join("prog").to_str().unwrap());
     assert!(hidden.contains("/usr/lib/debug/.dwz/shared: no such file"), "{hidden}");
     assert!(hidden.contains("the shared file (dwz) was not found"), "{hidden}");
@@ -128,12 +107,11 @@ fn what_dwz_moved_to_a_shared_file_is_found_and_no_other_is_taken_for_it() {
     let told = explain(&args, at.join("prog").to_str().unwrap());
     assert!(told.contains("debug/.dwz/shared: is the shared file"), "{told}");
     // The shared file of other programs.
-    run_in(at, "cp @/more @/third");
-    run_in(at, "g++ -O2 -g -gdwarf-4 -DX -Wl,--build-id -o @/fourth @/a.cc");
-    run_in(at, "g++ -O0 -g -gdwarf-4 -DX -Wl,--build-id -o @/fifth @/a.cc");
-    run_in(at, "dwz -m @/debug/.dwz/shared -M /usr/lib/debug/.dwz/shared @/fourth @/fifth");
+    run_in(at, &format!("{} @/fourth @/a.cc", compile("-O2 -DX")));
+    run_in(at, &format!("{} @/fifth @/a.cc", compile("-O0 -DX")));
+    run_in(at, &format!("{dwz} @/fourth @/fifth"));
     let told = explain(&args, at.join("prog").to_str().unwrap());
-    assert!(told.contains("debug/.dwz/shared: another build ID: it has"), "{told}");
+    assert!(told.contains(&format!("debug/.dwz/shared: another {id}: it has")), "{told}");
     let (status, calls) = area(&args, &binary, address);
     assert_eq!(status, Status::Named);
     assert!(calls.last().unwrap().name.starts_with("geometry::area"), "{calls:?}");
@@ -173,7 +151,7 @@ fn an_image_is_explained_by_path_and_by_build_id_without_a_stream() {
     let told = explain(&[], at.join("prog").to_str().unwrap());
     for part in [
         "is the image: ",
-        &*format!("build ID {}", id(&binary)),
+        &*format!("build ID {}", binary.id()),
         "DWARF (",
         ", compressed)",
         "symbols",
@@ -184,40 +162,16 @@ fn an_image_is_explained_by_path_and_by_build_id_without_a_stream() {
     ] {
         assert!(told.contains(part), "{part}: {told}");
     }
-    let told = explain(&[], &id(&binary));
-    let missing = format!("/usr/lib/debug/.build-id/{}", &id(&binary)[..2]);
+    let told = explain(&[], &binary.id());
+    let missing = format!("/usr/lib/debug/.build-id/{}", &binary.id()[..2]);
     assert!(told.contains(&missing) && told.contains("no such file"), "{told}");
-    assert!(explain(&[], "nothing").contains("nothing: no ELF file, and no build ID"));
-}
-
-#[test]
-fn a_rebuilt_program_is_refused_by_both_build_ids_and_its_names_are_marked_if_allowed() {
-    let directory = sources();
-    let at = directory.path();
-    run_in(at, "g++ -O2 -g -Wl,--build-id -o @/prog @/a.cc");
-    let old = Binary::read(&at.join("prog"));
-    let address = old.symbol(AREA) + 4;
-    let input = stream(&[Places::of(&old, &[address])], Spelling::Binary);
-    run_in(at, "g++ -O1 -g -Wl,--build-id -o @/prog @/a.cc");
-    let new = Binary::read(&at.join("prog"));
-    let output = symbolize(&["-v"], &input);
-    assert_eq!(locations(&output.stdout), [(Status::Mismatch, vec![])]);
-    let message = String::from_utf8(output.stderr).unwrap();
-    let wanted = format!("another build ID: it has {}, want {}", id(&new), id(&old));
-    assert!(message.contains(&wanted), "{message}");
-    // The stream tells as well.
-    let told = namings(&output.stdout);
-    assert_eq!(told.len(), 1);
-    assert_eq!((told[0].named, told[0].unnamed, &told[0].why[..]), (0, 1, &b"mismatch 1"[..]));
-    assert!(String::from_utf8_lossy(&told[0].reason).contains(&wanted));
-    assert!(!told[0].next.is_empty());
-    // Whatever is there now, on demand, and plainly marked.
-    let output = symbolize(&["--allow-mismatch"], &input);
-    let (status, calls) = locations(&output.stdout).remove(0);
-    assert_eq!(status, Status::Mismatch);
-    assert!(!calls.is_empty());
-    assert!(calls.iter().all(|call| call.name.ends_with(" [mismatch]")), "{calls:?}");
-    assert_eq!(namings(&output.stdout)[0].named, 0, "not counted as named");
+    let nothing = Command::new(env!("CARGO_BIN_EXE_nprof-symbolize"))
+        .args(["--explain", "nothing"])
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    assert_eq!(nothing.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&nothing.stderr).contains("no ELF file, and no build ID"));
 }
 
 /// A stream of one place, of a process, recorded at a time of day (ns).
@@ -291,7 +245,7 @@ fn a_living_process_lends_the_file_that_was_removed_or_replaced() {
     let child = start(&mut Command::new(at.join("prog")));
     run_in(at, "rm @/prog");
     run_in(at, "gcc -O0 -Wl,--build-id -o @/prog @/wait.c");
-    let input = text(child.id(), 0, &id(&binary), &binary.path, offset);
+    let input = text(child.id(), 0, &binary.id(), &binary.path, offset);
     let output = symbolize(&["--explain", "prog"], &input);
     let (status, calls) = locations(&output.stdout).remove(0);
     let message = String::from_utf8(output.stderr).unwrap();
@@ -301,6 +255,22 @@ fn a_living_process_lends_the_file_that_was_removed_or_replaced() {
     stop(child);
     let after = symbolize(&[], &input);
     assert_eq!(locations(&after.stdout), [(Status::Mismatch, vec![])]);
+}
+
+#[test]
+fn the_debug_file_beside_an_image_that_is_now_elsewhere_is_found() {
+    let directory = sources();
+    let at = directory.path();
+    run_in(at, "g++ -O2 -g -Wl,--build-id -o @/prog @/a.cc");
+    let binary = Binary::read(&at.join("prog"));
+    let address = binary.symbol(AREA) + 4;
+    run_in(at, "objcopy --only-keep-debug @/prog @/prog.debug");
+    run_in(at, "strip @/prog");
+    run_in(at, "objcopy --add-gnu-debuglink=@/prog.debug @/prog");
+    let home = at.join(".build-id").join(&binary.id()[..2]);
+    std::fs::create_dir_all(&home).unwrap();
+    std::fs::rename(at.join("prog"), home.join(&binary.id()[2..])).unwrap();
+    assert!(is_complete(&area(&["--debug-dir", at.to_str().unwrap()], &binary, address)));
 }
 
 #[test]
@@ -320,7 +290,7 @@ fn a_living_process_lends_the_files_of_its_container() {
     let offset = binary.offset(binary.symbol("wait_here") + 4);
     let path = at.join("inside/prog");
     assert!(!path.exists(), "it is in the container only");
-    let input = text(child.id(), 0, &id(&binary), &path, offset);
+    let input = text(child.id(), 0, &binary.id(), &path, offset);
     let output = symbolize(&["--explain", "prog"], &input);
     let (status, calls) = locations(&output.stdout).remove(0);
     let message = String::from_utf8(output.stderr).unwrap();
@@ -332,26 +302,24 @@ fn a_living_process_lends_the_files_of_its_container() {
 }
 
 #[test]
-fn what_is_told_of_images_is_what_the_frames_say_segment_by_segment() {
+fn each_thing_is_taken_from_the_file_that_has_the_best() {
     let directory = sources();
     let at = directory.path();
     run_in(at, "g++ -O2 -g -Wl,--build-id -o @/prog @/a.cc");
     let binary = Binary::read(&at.join("prog"));
-    let places = Places::of(&binary, &binary.addresses(7));
-    let other = Places { path: b"/nowhere", ..Places::of(&binary, &[binary.text.0]) };
-    let one = stream(&[places, other], Spelling::Binary);
-    let output = symbolize(&[], &[&one[..], &one[..]].concat());
-    let all = locations(&output.stdout);
-    let told = namings(&output.stdout);
-    assert_eq!(told.len(), 4, "two images in two segments");
-    for segment in told.chunks(2) {
-        let named = all.iter().filter(|(status, _)| *status == Status::Named).count() / 2;
-        assert_eq!(segment[0].named as usize, named);
-        assert_eq!((segment[0].named + segment[0].unnamed) as usize, all.len() / 2 - 1);
-        assert_eq!(&segment[1].image[..], b"/nowhere");
-        assert_eq!(&segment[1].why[..], b"no-image 1");
-    }
-    // Symbolizing again replaces what was told.
-    let again = symbolize(&[], &output.stdout);
-    assert_eq!(namings(&again.stdout), told);
+    let address = binary.symbol(AREA) + 4;
+    let home = at.join(".build-id").join(&binary.id()[..2]);
+    std::fs::create_dir_all(&home).unwrap();
+    let by_id = home.join(format!("{}.debug", &binary.id()[2..]));
+    // The first candidate has symbols and no DWARF, the second DWARF and no symbols.
+    run_in(at, &format!("strip -g -o {} @/prog", by_id.display()));
+    run_in(at, "objcopy --only-keep-debug @/prog @/prog.debug");
+    run_in(at, "objcopy --remove-section .symtab @/prog.debug");
+    run_in(at, "strip @/prog");
+    run_in(at, "objcopy --add-gnu-debuglink=@/prog.debug @/prog");
+    let args = ["--debug-dir", at.to_str().unwrap()];
+    assert!(is_complete(&area(&args, &binary, address)));
+    let told = explain(&args, at.join("prog").to_str().unwrap());
+    assert!(told.contains(&format!("{}: names from .symtab", by_id.display())), "{told}");
+    assert!(told.contains("prog.debug: inlined calls, files and lines from DWARF"), "{told}");
 }

@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use nprof_format::layout::csv_field;
 use serde_json::{Map, Value, json};
 
 /// Prints a line of column names, then a row a line, separated by tabs.
@@ -27,7 +28,7 @@ pub(super) fn print_csv(
     csv.write_record(columns)?;
     for row in rows {
         csv.write_record(row.iter().map(|value| match value {
-            Value::String(name) => without_formula(name),
+            Value::String(name) => csv_field(name).into_owned(),
             value => text(value),
         }))?;
     }
@@ -55,9 +56,4 @@ fn text(value: &Value) -> String {
         Value::String(text) => text.clone(),
         value => value.to_string(),
     }
-}
-
-/// A name that a spreadsheet would take for a formula gets an apostrophe before it.
-fn without_formula(name: &str) -> String {
-    if name.starts_with(['=', '+', '-', '@']) { format!("'{name}") } else { name.to_owned() }
 }

@@ -153,12 +153,12 @@ fn cpu_time(report: &Report<'_>) -> String {
 
 fn method(report: &Report<'_>) -> String {
     let diff = report.diff;
-    let name = match diff.method {
-        Method::Welch => "Welch's over runs",
-        Method::Newcombe => "Newcombe's, from counts",
+    let (name, tests) = match diff.method {
+        Method::Welch => ("Welch's over runs", "moderated, Benjamini-Hochberg"),
+        Method::Newcombe => ("Newcombe's, from counts", "Benjamini-Hochberg"),
     };
     format!(
-        "{} comparisons, by self and by total; {} intervals ({name}); changed: q <= {} (Benjamini-Hochberg)",
+        "{} comparisons, by self and by total; {} intervals ({name}); changed: q <= {} ({tests})",
         diff.comparisons,
         level(diff.question.alpha),
         diff.question.alpha,

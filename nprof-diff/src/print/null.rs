@@ -87,10 +87,10 @@ fn print_level(
 /// The rows with the highest floor first.
 fn sorted<'a>(report: &NullReport<'a>) -> Vec<&'a Floor> {
     let floor = |row: &Floor| row.own.share.floor.max(row.total.share.floor);
+    let ranks = report.keys.ranks();
+    let rank = |row: &Floor| ranks[row.key.index()];
     let mut rows: Vec<&Floor> = report.null.rows.iter().collect();
-    rows.sort_by(|a, b| {
-        floor(b).total_cmp(&floor(a)).then_with(|| report.keys.order(a.key, b.key))
-    });
+    rows.sort_by(|a, b| floor(b).total_cmp(&floor(a)).then_with(|| rank(a).cmp(&rank(b))));
     rows
 }
 

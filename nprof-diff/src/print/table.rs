@@ -200,3 +200,24 @@ fn near_end(bound: &Bound, row: &Row) -> String {
         None => String::new(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::Key;
+
+    #[test]
+    fn names_are_shortened_on_a_terminal_only() {
+        let mut keys = Keys::default();
+        let name = format!("begin_{}_end", "x".repeat(90));
+        let key =
+            keys.intern(Key { image: b"libfoo.so"[..].into(), ..Key::of_name(name.as_bytes()) });
+        assert_eq!(row_name(&keys, key, None, 2), format!("{name}  (libfoo.so)"));
+        for width in [40, 80] {
+            let short = row_name(&keys, key, Some(width), 2);
+            assert_eq!(short.width(), width - 2, "{short}");
+            assert!(short.starts_with("begin_") && short.ends_with("_end  (libfoo.so)"), "{short}");
+        }
+        assert_eq!(row_name(&keys, key, Some(0), 2).width(), 16);
+    }
+}

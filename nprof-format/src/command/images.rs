@@ -42,7 +42,7 @@ impl Images {
         let rows = self.sorted();
         let mut lines: Vec<String> = rows.iter().take(SHOWN).map(|row| line(row)).collect();
         if rows.len() > SHOWN {
-            lines.push(format!("{:<18} and {} more", "image", rows.len() - SHOWN));
+            lines.push(format!("{:<18} and {} images more", "named", rows.len() - SHOWN));
         }
         lines
     }
@@ -68,7 +68,7 @@ impl Images {
 fn line(row: &Naming) -> String {
     let all = row.named.saturating_add(row.unnamed);
     let mut line =
-        format!("{:<18} {}: {} of {all} frames named", "image", escaped(&row.image), row.named);
+        format!("{:<18} {}: {} of {all} frames", "named", escaped(&row.image), row.named);
     if row.unnamed > 0 && !row.why.is_empty() {
         line.push_str(&format!("; {}", escaped(&row.why)));
     }
@@ -98,12 +98,9 @@ mod tests {
         let lines = images.lines();
         let all = u64::MAX;
         let (first, second) = lines[0].split_once('\n').expect("it says what to do");
-        assert_eq!(
-            first,
-            format!("image              /b: {all} of {all} frames named; mismatch 1")
-        );
+        assert_eq!(first, format!("named              /b: {all} of {all} frames; mismatch 1"));
         assert_eq!(second.split_whitespace().collect::<Vec<_>>(), ["next", "do", "this"]);
-        assert_eq!(lines[1], "image              /a: 5 of 5 frames named");
+        assert_eq!(lines[1], "named              /a: 5 of 5 frames");
         assert_eq!(images.list()[1]["named"], 5);
     }
 
@@ -115,6 +112,6 @@ mod tests {
         }
         let lines = images.lines();
         assert_eq!(lines.len(), SHOWN + 1);
-        assert_eq!(lines[SHOWN], "image              and 10 more");
+        assert_eq!(lines[SHOWN], "named              and 10 images more");
     }
 }

@@ -14,7 +14,7 @@ use Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10};
 
 /// The most bytes of one part. They are read into a buffer that stays in the processor's cache,
 /// and from there written to the ring: twice, but the memory is gone through once.
-pub(super) const PART: i32 = 16 << 10;
+const PART: i32 = 32 << 10;
 
 /// The granularity in which memory can be there or not, bytes.
 const PAGE: i32 = 4 << 10;
@@ -45,11 +45,23 @@ const ROUNDS: i16 = -40;
 const NEXT: i16 = -48;
 const LAST: i16 = -56;
 
-/// The header of a part, at the front of the buffer, see [`crate::extension::Part::read`].
-const PART_THREAD: i16 = 0;
-const PART_POINTER: i16 = 8;
-const PART_START: i16 = 16;
-const PART_SIZE: i16 = 24;
+/// A CPU's buffer: what the loop goes by, and then a part. The verifier takes whatever comes from a
+/// map for any number; of what it knows better it makes a case of its own for every time around,
+/// and loading would take a tenth of a second.
+const BUFFER_NEXT: i16 = 0;
+const BUFFER_LAST: i16 = 8;
+const BUFFER_UNIT: i16 = 16;
+const BUFFER_PART: i16 = 24;
+
+/// The header of a part, see [`crate::extension::Part::read`].
+const PART_THREAD: i16 = BUFFER_PART;
+const PART_POINTER: i16 = BUFFER_PART + 8;
+const PART_START: i16 = BUFFER_PART + 16;
+const PART_SIZE: i16 = BUFFER_PART + 24;
+const PART_BYTES: i32 = BUFFER_PART as i32 + PART_HEADER as i32;
+
+/// The size of a buffer, bytes.
+pub(super) const BUFFER: u32 = (PART_BYTES + PART) as u32;
 
 /// The bytes of a word.
 const WORD: i32 = 8;
@@ -77,7 +89,7 @@ pub(super) struct Shape {
     /// The most it copies beyond, bytes.
     pub(super) bound: i32,
     /// How many bytes of parts may be in a ring, so that there is room for samples.
-    pub(super) flight: i32,
+    pub(super) room: i32,
     /// Whether stacks are copied when the kernel runs on top of them, too. Linux 5.15.
     pub(super) kernel: bool,
 }
@@ -219,7 +231,7 @@ fn room(code: &mut Assembler, shape: Shape, maps: Maps, out: Label) {
     code.load(R1, R0, 0);
     code.load(R2, R0, 8);
     code.compute(Sub, R1, R2);
-    code.jump_when(R1, When::Above, shape.flight, out);
+    code.jump_when(R1, When::Above, shape.room, out);
     code.store_half(R10, KEY, R9);
     lookup(code, maps.buffers, out);
     code.set(R9, R0);
@@ -228,54 +240,39 @@ fn room(code: &mut Assembler, shape: Shape, maps: Maps, out: Label) {
     code.store(R9, PART_THREAD, R1);
     code.load(R1, R10, POINTER);
     code.store(R9, PART_POINTER, R1);
+    code.load(R1, R10, NEXT);
+    code.store(R9, BUFFER_NEXT, R1);
+    code.load(R1, R10, LAST);
+    code.store(R9, BUFFER_LAST, R1);
 }
 
-/// Reads from R7 on into the buffer, up to a multiple of `unit` or to R8: R0 is 0 if all of it
+/// Reads from R7 on into the buffer, up to a multiple of the unit or to R8. R0 is 0 if all of it
 /// was there, and the part's size how much it is.
-fn read(code: &mut Assembler, unit: i32, out: Label) {
+fn read(code: &mut Assembler, out: Label) {
     let whole = code.label();
+    code.load(R1, R9, BUFFER_UNIT);
     code.set(R2, R7);
-    code.compute(Or, R2, unit - 1);
+    code.compute(Or, R2, R1);
     code.compute(Add, R2, 1);
     code.jump_when(R8, When::NotBelow, R2, whole);
     code.set(R2, R8);
     code.bind(whole);
     code.compute(Sub, R2, R7);
-    // By way of memory, so that the verifier does not follow where it came from: it would find
-    // every way through the loop to be another case, and give up.
     code.store(R9, PART_SIZE, R2);
+    // By way of the map, for the verifier.
     code.load(R2, R9, PART_SIZE);
-    code.jump_when(R2, When::Above, unit, out);
+    code.jump_when(R2, When::Above, PART, out);
     code.set(R1, R9);
-    code.compute(Add, R1, PART_HEADER as i32);
+    code.compute(Add, R1, PART_BYTES);
     code.set(R3, R7);
     code.call(PROBE_READ_USER);
 }
 
-/// Writes parts from R7 up to R8, and then from [`NEXT`] on.
-fn copy(code: &mut Assembler, shape: Shape, maps: Maps, out: Label) {
-    let [next, more, got] = [(); 3].map(|()| code.label());
-    // The first of a piece may not be aligned, and its end is read page by page.
-    code.set(R1, shape.bound / PART + 2 * (1 + PART / PAGE));
-    code.store(R10, ROUNDS, R1);
-    code.bind(next);
-    code.jump_when(R8, When::Above, R7, more);
-    code.load(R7, R10, NEXT);
-    code.load(R8, R10, LAST);
-    code.jump_when(R7, When::Equal, 0, out);
-    code.set(R1, 0);
-    code.store(R10, NEXT, R1);
-    code.jump_when(R7, When::NotBelow, R8, out);
-    code.bind(more);
-    read(code, PART, out);
-    code.jump_when(R0, When::Equal, 0, got);
-    // The stack's end may be there, or a page that is not in memory.
-    read(code, PAGE, out);
-    code.jump_when(R0, When::NotEqual, 0, out);
-    code.bind(got);
+/// R0 becomes 0 when the part in the buffer could be written.
+fn write(code: &mut Assembler, maps: Maps, out: Label) {
+    code.store(R9, PART_START, R7);
     code.load(R5, R9, PART_SIZE);
     code.jump_when(R5, When::Above, PART, out);
-    code.store(R9, PART_START, R7);
     code.compute(Add, R5, PART_HEADER as i32);
     code.set(R1, R6);
     code.load_map(R2, maps.events);
@@ -283,7 +280,42 @@ fn copy(code: &mut Assembler, shape: Shape, maps: Maps, out: Label) {
     code.set(R3, -1);
     code.compute(ShiftRight, R3, 32);
     code.set(R4, R9);
+    code.compute(Add, R4, i32::from(BUFFER_PART));
     code.call(PERF_EVENT_OUTPUT);
+}
+
+/// Writes parts from R7 up to R8, and then from [`BUFFER_NEXT`] on.
+fn copy(code: &mut Assembler, shape: Shape, maps: Maps, out: Label) {
+    let [piece, next, more, got, again] = [(); 5].map(|()| code.label());
+    // The first part of a piece may not be aligned, and its end is read page by page.
+    code.set(R1, shape.bound / PART + 2 * (2 + PART / PAGE));
+    code.store(R10, ROUNDS, R1);
+    code.bind(piece);
+    code.set(R1, PART - 1);
+    code.store(R9, BUFFER_UNIT, R1);
+    code.bind(next);
+    code.load(R1, R10, ROUNDS);
+    code.jump_when(R1, When::Equal, 0, out);
+    code.compute(Sub, R1, 1);
+    code.store(R10, ROUNDS, R1);
+    code.jump_when(R8, When::Above, R7, more);
+    code.load(R7, R9, BUFFER_NEXT);
+    code.load(R8, R9, BUFFER_LAST);
+    code.jump_when(R7, When::Equal, 0, out);
+    code.set(R1, 0);
+    code.store(R9, BUFFER_NEXT, R1);
+    code.jump(piece);
+    code.bind(more);
+    read(code, out);
+    code.jump_when(R0, When::Equal, 0, got);
+    // The stack's end may be there, or a page that is not in memory.
+    code.load(R1, R9, BUFFER_UNIT);
+    code.jump_when(R1, When::Equal, PAGE - 1, out);
+    code.set(R1, PAGE - 1);
+    code.store(R9, BUFFER_UNIT, R1);
+    code.jump(again);
+    code.bind(got);
+    write(code, maps, out);
     code.jump_when(R0, When::NotEqual, 0, out);
     code.load(R2, R9, PART_SIZE);
     code.compute(Add, R7, R2);
@@ -292,8 +324,6 @@ fn copy(code: &mut Assembler, shape: Shape, maps: Maps, out: Label) {
     code.compute(Add, R3, R2);
     code.compute(Add, R3, PART_HEADER as i32);
     code.store(R1, 0, R3);
-    code.load(R1, R10, ROUNDS);
-    code.compute(Sub, R1, 1);
-    code.store(R10, ROUNDS, R1);
-    code.jump_when(R1, When::NotEqual, 0, next);
+    code.bind(again);
+    code.jump(next);
 }

@@ -279,3 +279,21 @@ fn more_frames_than_are_kept_are_cut() {
     let cut = (Mark::Depth, vec![0x1100, 0x1001, 0x2001, 0x2101]);
     assert_eq!(scene.sample(TID, 11, Some(0x2001)), cut);
 }
+
+#[test]
+fn where_copies_are_long_enough_sentinels_are_taken_away_again() {
+    let played = Played::default();
+    for is_enough in [false, true] {
+        let mut scene = Scene::settled(&played);
+        if is_enough {
+            scene.sentinels.expect_enough();
+        }
+        for _ in 0..=IDLE {
+            scene.round(20);
+        }
+        let trail = scene.sentinels.trail(TID, BASE, 24);
+        let stamp = Stamp { pid: TID, tid: TID, time: 30, cpu: 0 };
+        let (mark, _) = scene.sentinels.complete(stamp, trail, Mark::None, &mut Vec::new());
+        assert_eq!((mark, scene.sentinels.threads.is_empty()), (Mark::None, is_enough));
+    }
+}

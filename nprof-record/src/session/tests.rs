@@ -275,10 +275,10 @@ fn a_later_begin_leaves_the_samples_disabled() {
 
 #[test]
 fn rings_are_powers_of_two_within_their_share() {
-    assert_eq!(ring_size(33 << 20, 2, 4096), 16 << 20);
-    assert_eq!(ring_size(32 << 20, 2, 4096), 8 << 20);
-    assert_eq!(ring_size(330 << 20, 2, 4096), 32 << 20);
-    assert_eq!(ring_size(330 << 20, 256, 4096), 1 << 20);
-    assert_eq!(ring_size(0, 4, 4096), 4096);
-    assert_eq!(ring_size(u64::MAX, 0, 65536).count_ones(), 1);
+    assert_eq!(ring_size(33 << 20, 0, 2, 4096), 16 << 20);
+    assert_eq!(ring_size(32 << 20, 0, 2, 4096), 8 << 20);
+    assert_eq!(ring_size(330 << 20, 0, 2, 4096), 32 << 20);
+    assert_eq!(ring_size(330 << 20, 0, 256, 4096), 1 << 20);
+    assert_eq!(ring_size(0, 0, 4, 4096), 4096);
+    assert_eq!(ring_size(u64::MAX, 0, 0, 65536).count_ones(), 1);
 }

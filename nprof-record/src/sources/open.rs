@@ -11,7 +11,7 @@ use rustc_hash::FxHashMap;
 
 use super::source::{Opened, Parts, Source};
 use super::{Origin, Sources};
-use crate::event::{Encoding, Unwind};
+use crate::event::Encoding;
 use crate::extender::Extender;
 use crate::host;
 use crate::order::Order;
@@ -33,6 +33,10 @@ const WATERMARK_SIDE: u32 = 8 << 10;
 
 /// How full a ring gets at most before we are woken, bytes.
 const WATERMARK_MAX: usize = 1 << 20;
+
+/// The same where a program copies stacks: until it is told what is needed of a deep one, every
+/// sample copies all of it.
+const WATERMARK_EXTENDED: usize = 256 << 10;
 
 /// Opens events for real.
 #[derive(Debug)]
@@ -81,16 +85,29 @@ impl Sources {
     pub(crate) fn open(plan: &Plan, cpus: &[u32], whom: Whom<'_>) -> anyhow::Result<Self> {
         let page = sys::page_size();
         let least = plan.common.largest_record().next_power_of_two().max(page);
-        let mut size = session::ring_size(plan.bytes_per_second(), cpus.len(), page).max(least);
+        let size = |extended: Option<usize>| {
+            let (bytes, room) = (plan.bytes_per_second(extended), extended.map_or(0, |_| ROOM));
+            session::ring_size(bytes, room, cpus.len(), page).max(least)
+        };
+        let mut extended = plan.extended();
+        let mut wanted = size(extended);
         loop {
-            match (Opener::new(plan, cpus, size)).open(whom)? {
+            let extender = extended.and_then(|number| Some((number, extender(plan, wanted)?)));
+            if extender.is_none() && extended.take().is_some() {
+                wanted = size(None);
+            }
+            match (Opener::new(plan, cpus, wanted, extender)).open(whom)? {
                 Ok(sources) => return Ok(sources),
+                Err(Unable::NoProgram) => {
+                    extended = None;
+                    wanted = size(None);
+                }
                 // All rings alike: a command runs on any CPU.
-                Err(_) if size / 2 >= least => size /= 2,
-                Err(error) => {
+                Err(Unable::NoMemory(_)) if wanted / 2 >= least => wanted /= 2,
+                Err(Unable::NoMemory(error)) => {
                     return Err(error).with_context(|| {
                         format!(
-                            "cannot lock {size} bytes of memory for each CPU's samples: raise \
+                            "cannot lock {wanted} bytes of memory for each CPU's samples: raise \
                              kernel.perf_event_mlock_kb or the limit of locked memory (`ulimit -l`), \
                              or lower --stack-size"
                         )
@@ -101,14 +118,31 @@ impl Sources {
     }
 }
 
-/// Why a ring cannot be had: there is too little memory to lock.
-type NoMemory = io::Error;
+/// The bytes of a ring for what a program copies of stacks.
+const ROOM: u64 = 4 << 20;
+
+/// What copies stacks with rings of `size` bytes, where it can be had.
+fn extender(plan: &Plan, size: usize) -> Option<Extender> {
+    let last_cpu = *host::online_cpus().last()?;
+    Extender::load(plan.common.extended().stack_size, size / 2, last_cpu)
+}
+
+/// Why events cannot be opened this way.
+#[derive(Debug)]
+enum Unable {
+    /// There is too little memory to lock.
+    NoMemory(io::Error),
+    /// The event does not run the program, or nothing writes for it.
+    NoProgram,
+}
 
 /// Opens everything with rings of one size.
 struct Opener<'a> {
     plan: &'a Plan,
     cpus: &'a [u32],
     size: usize,
+    /// What copies the stacks of the event of that number.
+    extender: Option<(usize, Extender)>,
     /// By CPU, and whether of processes and mappings.
     sources: FxHashMap<(u32, bool), Source>,
     origins: FxHashMap<u64, Origin>,
@@ -121,18 +155,24 @@ struct Opener<'a> {
 const LOOKS: usize = 4;
 
 impl<'a> Opener<'a> {
-    fn new(plan: &'a Plan, cpus: &'a [u32], size: usize) -> Self {
+    fn new(
+        plan: &'a Plan,
+        cpus: &'a [u32],
+        size: usize,
+        extender: Option<(usize, Extender)>,
+    ) -> Self {
         Self {
             plan,
             cpus,
             size,
+            extender,
             sources: FxHashMap::default(),
             origins: FxHashMap::default(),
             lineage: FxHashMap::default(),
         }
     }
 
-    fn open(mut self, whom: Whom<'_>) -> anyhow::Result<Result<Sources, NoMemory>> {
+    fn open(mut self, whom: Whom<'_>) -> anyhow::Result<Result<Sources, Unable>> {
         let opened = match whom {
             Whom::Everyone => self.open_for(Whose::All, None)?,
             Whom::Group(directory) => self.open_for(Whose::Group(directory), None)?,
@@ -153,13 +193,12 @@ impl<'a> Opener<'a> {
                 chosen.asked
             );
         }
-        let extender = extender(self.plan, &mut sources, self.size);
         Ok(Ok(Sources {
             sources,
             origins: self.origins,
             lineage: self.lineage,
             order: Order::default(),
-            extender,
+            extender: self.extender.map(|(_, extender)| extender),
             began: 0,
             settled: 0,
             tells_lost: self.plan.common.tells_lost(),
@@ -167,7 +206,7 @@ impl<'a> Opener<'a> {
     }
 
     /// Threads make threads meanwhile: looks for more until there are none.
-    fn open_for_threads(&mut self, pids: &[u32]) -> anyhow::Result<Result<(), NoMemory>> {
+    fn open_for_threads(&mut self, pids: &[u32]) -> anyhow::Result<Result<(), Unable>> {
         for _ in 0..LOOKS {
             let threads = pids.iter().flat_map(|&pid| procfs::threads(pid));
             let new: Vec<_> = threads.filter(|tid| !self.lineage.contains_key(tid)).collect();
@@ -184,11 +223,17 @@ impl<'a> Opener<'a> {
         Ok(Ok(()))
     }
 
+    /// How full a ring gets before we are woken, bytes.
+    fn watermark(&self) -> u32 {
+        let most = if self.extender.is_some() { WATERMARK_EXTENDED } else { WATERMARK_MAX };
+        (self.size / 4).min(most) as u32
+    }
+
     fn open_for(
         &mut self,
         whose: Whose<'_>,
         task: Option<u32>,
-    ) -> anyhow::Result<Result<(), NoMemory>> {
+    ) -> anyhow::Result<Result<(), Unable>> {
         // Of processes and mappings we have to know wherever they are made.
         for cpu in host::online_cpus() {
             if let Err(error) = self.open_on(cpu, whose, task)? {
@@ -203,7 +248,7 @@ impl<'a> Opener<'a> {
         cpu: u32,
         whose: Whose<'_>,
         task: Option<u32>,
-    ) -> anyhow::Result<Result<(), NoMemory>> {
+    ) -> anyhow::Result<Result<(), Unable>> {
         let plan = self.plan;
         let side_size = match whose {
             Whose::Task(_) => SIDE_RING_TASK,
@@ -223,14 +268,40 @@ impl<'a> Opener<'a> {
             };
             let Some(encoding) = chosen.event.encodings.iter().find(here) else { continue };
             let (interval, scope) = (chosen.interval, chosen.scope);
-            let attr = plan.common.sample_attr(encoding, interval, scope, watermark(self.size));
+            let is_extended = self.extender.as_ref().is_some_and(|(it, _)| *it == number);
+            let common = if is_extended { plan.common.extended() } else { plan.common };
+            let attr = common.sample_attr(encoding, interval, scope, self.watermark());
             let event = EventId(number as u32 + 1);
             let origin = Origin { event, task, layout: plan.common.layout(interval) };
             if let Err(error) = self.add(&attr, cpu, whose, origin, self.size)? {
                 return Ok(Err(error));
             }
+            if is_extended && self.extend(cpu, event).is_none() {
+                return Ok(Err(Unable::NoProgram));
+            }
         }
         Ok(Ok(()))
+    }
+
+    /// Lets the event that was added last copy more of stacks than the kernel does, if it is that
+    /// one. `None` when it does not.
+    fn extend(&mut self, cpu: u32, event: EventId) -> Option<()> {
+        let watermark = self.watermark();
+        let (Some((_, extender)), Some(source)) =
+            (&self.extender, self.sources.get_mut(&(cpu, false)))
+        else {
+            return Some(());
+        };
+        if source.parts.is_none() {
+            let attr = self.plan.common.parts_attr(watermark);
+            let file = sys::perf_event_open(&attr, Whose::All, cpu as i32).ok()?;
+            let id = sys::event_id(&file).ok()?;
+            sys::share_ring(&file, &source.events[0].file).ok()?;
+            extender.write_by(cpu, &file).then_some(())?;
+            source.parts = Some(Parts::new(Opened { file, event: EventId::NONE }, id));
+        }
+        let last = source.events.last().filter(|opened| opened.event == event);
+        last.is_none_or(|opened| extender.run_by(&opened.file)).then_some(())
     }
 
     /// Opens one event on one CPU, with a ring of `size` bytes if there is none to share.
@@ -241,7 +312,7 @@ impl<'a> Opener<'a> {
         whose: Whose<'_>,
         origin: Origin,
         size: usize,
-    ) -> anyhow::Result<Result<(), NoMemory>> {
+    ) -> anyhow::Result<Result<(), Unable>> {
         let Some(file) = open_event(attr, whose, cpu)? else { return Ok(Ok(())) };
         let id = sys::event_id(&file).context("cannot tell events apart")?;
         let event = origin.event;
@@ -253,7 +324,7 @@ impl<'a> Opener<'a> {
             let ring = match Ring::map(&file, size) {
                 Ok(ring) => ring,
                 Err(error) if matches!(error.raw_os_error(), Some(libc::EPERM | libc::ENOMEM)) => {
-                    return Ok(Err(error));
+                    return Ok(Err(Unable::NoMemory(error)));
                 }
                 Err(error) => return Err(error).context("cannot map a ring"),
             };
@@ -262,37 +333,6 @@ impl<'a> Opener<'a> {
         self.origins.insert(id, origin);
         Ok(Ok(()))
     }
-}
-
-/// Lets the events copy more of stacks than the kernel does, where that is possible.
-fn extender(plan: &Plan, sources: &mut [Source], size: usize) -> Option<Extender> {
-    if plan.common.unwind != Unwind::Dwarf {
-        return None;
-    }
-    let last_cpu = sources.iter().map(|source| source.cpu).max()?;
-    let extender = Extender::load(plan.common.stack_size, size, last_cpu)?;
-    let attr = plan.common.parts_attr(watermark(size));
-    for source in sources.iter_mut().filter(|source| !source.events[0].event.is_none()) {
-        let file = sys::perf_event_open(&attr, Whose::All, source.cpu as i32).ok()?;
-        let id = sys::event_id(&file).ok()?;
-        sys::share_ring(&file, &source.events[0].file).ok()?;
-        if !extender.write_by(source.cpu, &file) {
-            return None;
-        }
-        source.parts = Some(Parts::new(Opened { file, event: EventId::NONE }, id));
-    }
-    // One kind of event only: where one interrupts another that runs the program, the kernel does
-    // not run it again and drops the sample.
-    let runs = |number: usize| {
-        let events = sources.iter().flat_map(|source| &source.events);
-        let events = events.filter(|opened| opened.event.0 as usize == number);
-        events.fold(false, |any, opened| any | extender.run_by(&opened.file))
-    };
-    (1..=plan.events.len()).any(runs).then_some(extender)
-}
-
-fn watermark(size: usize) -> u32 {
-    (size / 4).min(WATERMARK_MAX) as u32
 }
 
 /// Opens an event on a CPU; `None` when the CPU has gone off line or the task has ended.

@@ -1,6 +1,7 @@
-//! Stacks deeper than their copy: what outlives the samples completes them, and nothing else
-//! does. Where the processor has no breakpoint for us, such stacks stay incomplete, and the tests
-//! say so.
+//! Stacks deeper than the kernel's copy: with the rights to load a program that copies more, they
+//! are complete at once. Without, what outlives the samples completes them, and nothing else does;
+//! where the processor has no breakpoint for us, such stacks stay incomplete, and the tests say
+//! so.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
@@ -69,10 +70,42 @@ const CALLERS: &str = "
         return 0;
     }";
 
+/// How to start a recorder that may not load programs; `None` when we may not either.
+fn without_programs() -> Option<Command> {
+    let mut command = Command::new("setpriv");
+    command.args(["--bounding-set=-bpf,-sys_admin", "--"]);
+    let tried = Command::new("setpriv").args(["--bounding-set=-bpf,-sys_admin", "true"]).output();
+    (may_load_programs() && tried.is_ok_and(|tried| tried.status.success())).then_some(command)
+}
+
+/// Whether we have the capabilities to load programs that perf events run, and a kernel that
+/// knows its own types: CAP_BPF and CAP_PERFMON, or CAP_SYS_ADMIN.
+fn may_load_programs() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:\t"));
+    let effective = effective.and_then(|set| u64::from_str_radix(set, 16).ok()).unwrap_or(0);
+    let has = |capability: u32| effective >> capability & 1 != 0;
+    std::path::Path::new("/sys/kernel/btf/vmlinux").exists() && (has(38) && has(39) || has(21))
+}
+
 #[test]
 fn nobody_is_taken_for_a_caller_with_the_same_frame() {
+    callers(&["8", "16", "64", "1024", "16384"], || Some(Command::new("env")));
+}
+
+#[test]
+fn nobody_is_without_programs_either() {
+    if without_programs().is_none() {
+        eprintln!("SKIPPED: there is no difference here");
+        return;
+    }
+    callers(&["8", "64", "1024"], without_programs);
+}
+
+/// Records the two callers with stacks copied up to these sizes, by recorders started so.
+fn callers(sizes: &[&str], start: impl Fn() -> Option<Command>) {
     let mut complete = 0;
-    for size in ["8", "16", "64", "1024", "16384"] {
+    for &size in sizes {
         let directory = Directory::new(&format!("callers-{size}"));
         let pad = format!("-DPAD={size}");
         let options = ["-O2", "-fno-ipa-icf", &pad];
@@ -83,7 +116,9 @@ fn nobody_is_taken_for_a_caller_with_the_same_frame() {
         let functions = Functions::of(&program);
         let file = directory.path("out.nprof");
         let how = ["-o", &file, "--stack-size", size, "-F", "1997", "--", &program];
-        let output = record(&how);
+        let mut recorder = start().expect("as before");
+        recorder.arg(env!("CARGO_BIN_EXE_nprof-record")).args(how);
+        let output = recorder.output().expect("it starts");
         assert!(output.status.success(), "{}", complaint(&output));
         let stream = Stream::of_file(&file);
         for sample in stream.samples.iter().filter(|sample| sample.mark == Mark::None) {
@@ -152,6 +187,43 @@ fn five_thousand_frames_reach_main() {
     let output = record(&["-o", &file, "--", &program]);
     assert!(output.status.success(), "{}", complaint(&output));
     reaches_main(&program, &Stream::of_file(&file));
+}
+
+/// A function with a frame of half a megabyte at the base of a stack that is often deeper than
+/// the kernel copies, and often is not.
+const WIDE: &str = "
+    #include <stdlib.h>
+    volatile long sink;
+    long spin(long n) { for (long i = 0; i < n; i++) sink += i; return 0; }
+    long shallow(int n) { volatile long a[96]; a[0] = n; return n ? shallow(n - 1) + a[0] : spin(20000); }
+    long wide(void) { volatile char a[500000]; for (int i = 0; i < 500000; i += 1000) a[i] = 1;
+        for (int i = 0; i < 60000; i++) sink += shallow(rand() % 200) + a[0]; return a[1]; }
+    int main() { return wide() == 1; }";
+
+#[test]
+fn what_is_beyond_the_kernels_copy_is_copied() {
+    let directory = Directory::new("wide");
+    let Some(program) = directory.compile("gcc", WIDE, &PLAIN) else { return };
+    if !may_record() || !may_load_programs() {
+        eprintln!("SKIPPED: there are no rights to load programs");
+        return;
+    }
+    let functions = Functions::of(&program);
+    for options in [&["--scope", "tree"][..], &["--scope", "task", "--stack-size", "1024"]] {
+        let file = directory.path("out.nprof");
+        let output = record(&[&["-o", &file][..], options, &["--", &program]].concat());
+        assert!(output.status.success(), "{}", complaint(&output));
+        let stream = Stream::of_file(&file);
+        assert!(stream.samples.len() > 20 && stream.stitched == 0, "{}", complaint(&output));
+        // Until the recorder has seen how wide it is, every sample takes much room.
+        assert!(stream.complete() >= 0.9, "{}", complaint(&output));
+        for sample in stream.samples.iter().filter(|sample| sample.mark == Mark::None) {
+            let stack = functions.on_stack(sample);
+            if stack.contains(&"shallow") {
+                assert_eq!(stack[stack.len() - 3..], ["wide", "main", "_start"], "{stack:?}");
+            }
+        }
+    }
 }
 
 #[test]

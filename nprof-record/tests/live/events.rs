@@ -40,6 +40,22 @@ fn has(name: &str) -> bool {
 }
 
 #[test]
+fn options_that_would_be_of_no_use_are_not_passed_over() {
+    let listed = record(&["-l", "-F", "99"]);
+    assert_eq!(listed.status.code(), Some(125));
+    assert!(listed.stdout.is_empty(), "{}", complaint(&listed));
+    if !may_record() {
+        return;
+    }
+    let directory = Directory::new("of-no-use");
+    let file = directory.path("out");
+    for (event, is_said) in [("cpu-clock:1000000", true), ("cpu-clock", false)] {
+        let output = record(&["-e", event, "-F", "99", "-o", &file, "--", "true"]);
+        assert_eq!(complaint(&output).contains("-F is not used"), is_said, "{event}");
+    }
+}
+
+#[test]
 fn the_list_is_true() {
     if !may_record() {
         return;

@@ -9,6 +9,8 @@ mod events;
 mod jit;
 mod manners;
 mod odd;
+mod programs;
 mod stacks;
 mod storms;
 mod support;
+mod symbols;

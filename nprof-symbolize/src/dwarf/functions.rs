@@ -8,9 +8,10 @@ use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::rc::Rc;
 
-use gimli::{Abbreviation, SectionId};
+use gimli::{Abbreviation, EntriesRaw, SectionId};
 use rustc_hash::FxHashMap;
 
+use super::data::Slice;
 use super::fault::{Fault, Result};
 use super::unit::{Extent, Reference, Unit};
 
@@ -41,14 +42,19 @@ pub(crate) struct Functions {
     entries: Box<[Entries]>,
     inlined: RefCell<FxHashMap<u32, Rc<Inlined>>>,
     inlined_bytes: Cell<usize>,
+    is_whole: bool,
     /// Why the table ends before the unit does.
     fault: Option<Fault>,
 }
 
 impl Functions {
     /// Walks over a unit. What is malformed ends the walk; what was found before is kept.
-    pub(crate) fn read(unit: &Unit) -> Self {
-        let mut walk = Walk::default();
+    ///
+    /// Unless `is_thorough`, what lies inside of functions and types is passed over where the
+    /// compiler tells where that ends (gcc does). Functions with code of their own lie there in
+    /// some languages: who finds none for an address has to ask again.
+    pub(crate) fn read(unit: &Unit, is_thorough: bool) -> Self {
+        let mut walk = Walk { is_thorough, ..Walk::default() };
         let fault = walk.over(unit).err();
         walk.pieces.sort_unstable_by_key(|piece| (piece.begin, std::cmp::Reverse(piece.end)));
         Self {
@@ -56,8 +62,14 @@ impl Functions {
             entries: walk.entries.into(),
             inlined: RefCell::default(),
             inlined_bytes: Cell::default(),
+            is_whole: !walk.has_passed,
             fault,
         }
+    }
+
+    /// Whether nothing was passed over.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.is_whole
     }
 
     /// Why some functions are not in the table.
@@ -102,6 +114,9 @@ impl Functions {
 /// What is found on the way over a unit.
 #[derive(Default)]
 struct Walk {
+    is_thorough: bool,
+    /// Whether anything was passed over.
+    has_passed: bool,
     pieces: Vec<Piece>,
     entries: Vec<Entries>,
     /// The functions that have begun and not ended: their depth and number.
@@ -118,34 +133,64 @@ impl Walk {
         let bytes = info.range(start, unit.head.end - start)?;
         let abbreviations = unit.abbreviations()?;
         let mut entries = unit.walk(&bytes, abbreviations);
+        // Where the walk began anew behind what was passed over.
+        let (mut base, mut base_depth) = (0, 0);
         let walked = loop {
             if entries.is_empty() {
                 break Ok(());
             }
-            let (at, depth) = (start + entries.next_offset().0 as u64, entries.next_depth());
-            self.close(depth, at);
-            let abbreviation = match entries.read_abbreviation() {
-                Ok(Some(abbreviation)) => abbreviation,
-                Ok(None) => continue,
-                Err(error) => break Err(error.into()),
-            };
-            let attributes = abbreviation.attributes();
-            let walked = if is_code(abbreviation) {
-                let mut extent = Extent::default();
-                let read = attributes.iter().try_for_each(|&specification| {
-                    extent.take(&entries.read_attribute(specification)?);
-                    Ok(())
-                });
-                read.and_then(|()| self.add(unit, &extent, at, depth))
-            } else {
-                entries.skip_attributes(attributes).map_err(Fault::from)
-            };
-            if walked.is_err() {
-                break walked;
+            let at = base + entries.next_offset().0;
+            let depth = base_depth + entries.next_depth();
+            self.close(depth, start + at as u64);
+            match self.entry(unit, &mut entries, start + at as u64, depth) {
+                Ok(None) => {}
+                Ok(Some(next)) => {
+                    let next = next.saturating_sub(start) as usize;
+                    let Some(rest) = bytes.get(next..).filter(|_| next > at) else { continue };
+                    entries = unit.walk(rest, abbreviations);
+                    (base, base_depth) = (next, depth);
+                    self.has_passed = true;
+                }
+                Err(fault) => break Err(fault),
             }
         };
         self.close(isize::MIN, unit.head.end);
         walked
+    }
+
+    /// Takes the next entry; gives where to go on, if not at the next one.
+    #[inline]
+    fn entry(
+        &mut self,
+        unit: &Unit,
+        entries: &mut EntriesRaw<'_, Slice<'_>>,
+        at: u64,
+        depth: isize,
+    ) -> Result<Option<u64>> {
+        let Some(abbreviation) = entries.read_abbreviation()? else { return Ok(None) };
+        let is_code = is_code(abbreviation);
+        let passes = !self.is_thorough && is_passed(abbreviation);
+        if !is_code && !passes {
+            entries.skip_attributes(abbreviation.attributes())?;
+            return Ok(None);
+        }
+        let mut extent = Extent::default();
+        let mut sibling = None;
+        for &specification in abbreviation.attributes() {
+            let attribute = entries.read_attribute(specification)?;
+            match attribute.name() {
+                gimli::DW_AT_sibling => sibling = unit.reference(attribute.value()),
+                _ => extent.take(&attribute),
+            }
+        }
+        let next = match sibling.filter(|_| passes) {
+            Some(Reference::Here(next)) => Some(next),
+            _ => None,
+        };
+        if is_code {
+            self.add(unit, &extent, at, depth)?;
+        }
+        Ok(next)
     }
 
     fn add(&mut self, unit: &Unit, extent: &Extent<'_>, at: u64, depth: isize) -> Result<()> {
@@ -172,6 +217,22 @@ impl Walk {
             self.entries[function as usize].end = at;
         }
     }
+}
+
+/// Whether what is inside of an entry is passed over, if it says where that ends.
+fn is_passed(abbreviation: &Abbreviation) -> bool {
+    let is_meant = matches!(
+        abbreviation.tag(),
+        gimli::DW_TAG_subprogram
+            | gimli::DW_TAG_class_type
+            | gimli::DW_TAG_structure_type
+            | gimli::DW_TAG_union_type
+            | gimli::DW_TAG_enumeration_type
+            | gimli::DW_TAG_subroutine_type
+    );
+    // gcc puts it last.
+    let last = || abbreviation.attributes().last().map(|attribute| attribute.name());
+    is_meant && abbreviation.has_children() && last() == Some(gimli::DW_AT_sibling)
 }
 
 /// Whether an entry is of a function that has code.
@@ -296,7 +357,7 @@ impl Call {
         Self { ranges: (0, 0), end: 0, entry, origin: None, file: u64::MAX, line: 0, column: 0 }
     }
 
-    fn take(&mut self, unit: &Unit, attribute: &gimli::Attribute<super::data::Slice<'_>>) {
+    fn take(&mut self, unit: &Unit, attribute: &gimli::Attribute<Slice<'_>>) {
         let number = || attribute.udata_value().unwrap_or_default();
         match attribute.name() {
             gimli::DW_AT_abstract_origin => self.origin = unit.reference(attribute.value()),

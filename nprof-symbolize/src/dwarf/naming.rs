@@ -1,5 +1,5 @@
 //! What functions are called: the linkage name, or in C++, where a function that exists only
-//! inlined and in its own file has none, the name with its scopes.
+//! inlined and in its own file has none, the name with its scopes and parameters.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -7,6 +7,7 @@ use std::rc::Rc;
 use rustc_hash::FxHashMap;
 
 use super::fault::Result;
+use super::types::parameters;
 use super::unit::Reference;
 use super::units::{Loaded, Place, Units};
 
@@ -28,9 +29,23 @@ struct Declaration {
     /// The name linkers know, or just the name.
     name: Vec<u8>,
     is_linkage: bool,
+    /// Whether other files can call it.
+    is_external: bool,
     /// The last entry of the chain: the one that lies where the function was declared.
+    place: Place,
     entry: u64,
     unit: Rc<Loaded>,
+}
+
+impl Declaration {
+    /// Whether the name in the source is the one linkers know: such a function can be called from
+    /// elsewhere, has no other name, and is no member of a class.
+    fn has_c_linkage(&self) -> Result<bool> {
+        let Self { entry, unit, .. } = self;
+        let Some(scope) = unit.scopes().around(*entry).next() else { return Ok(self.is_external) };
+        let tag = unit.unit.entry(scope, |tag, _| Ok(tag))?;
+        Ok(self.is_external && tag == gimli::DW_TAG_namespace)
+    }
 }
 
 impl Naming {
@@ -45,9 +60,16 @@ impl Naming {
         }
         let mut is_cxx = false;
         let declaration = declaration(units, place, entry, &mut is_cxx)?;
-        let name = match declaration.is_linkage || !is_cxx || declaration.name.is_empty() {
+        let is_whole = declaration.is_linkage || !is_cxx || declaration.name.is_empty();
+        let name = match is_whole || declaration.has_c_linkage()? {
             true => declaration.name,
-            false => qualified(&declaration)?,
+            false => {
+                let Declaration { name, place, entry, unit, .. } = &declaration;
+                let mut name = scoped_name(unit, *entry, name)?;
+                let parameters = parameters(units, *place, *entry);
+                name.extend(parameters.as_deref().unwrap_or("(...)").bytes());
+                name
+            }
         };
         let name: Rc<[u8]> = name.into();
         self.0.borrow_mut().insert((place, entry), Rc::clone(&name));
@@ -75,6 +97,7 @@ fn declaration(
     is_cxx: &mut bool,
 ) -> Result<Declaration> {
     let mut name = Vec::new();
+    let mut is_external = false;
     let mut references = 0;
     loop {
         let unit = units.holding(place, entry)?;
@@ -88,6 +111,7 @@ fn declaration(
                         linkage = unit.unit.string(value)?;
                     }
                     gimli::DW_AT_name if name.is_empty() => name = unit.unit.string(value)?,
+                    gimli::DW_AT_external => is_external = true,
                     gimli::DW_AT_abstract_origin => origin = unit.unit.reference(value),
                     gimli::DW_AT_specification => specification = unit.unit.reference(value),
                     _ => {}
@@ -96,21 +120,40 @@ fn declaration(
             Ok(())
         })?;
         if !linkage.is_empty() {
-            return Ok(Declaration { name: linkage, is_linkage: true, entry, unit });
+            return Ok(Declaration {
+                name: linkage,
+                is_linkage: true,
+                is_external,
+                place,
+                entry,
+                unit,
+            });
         }
         references += 1;
         match origin.or(specification).filter(|_| references < REFERENCES) {
             Some(reference) => (place, entry) = target(place, reference),
-            None => return Ok(Declaration { name, is_linkage: false, entry, unit }),
+            None => {
+                return Ok(Declaration {
+                    name,
+                    is_linkage: false,
+                    is_external,
+                    place,
+                    entry,
+                    unit,
+                });
+            }
         }
     }
 }
 
-/// A name with the scopes its declaration lies in.
-fn qualified(declaration: &Declaration) -> Result<Vec<u8>> {
-    let Declaration { name, entry, unit, .. } = declaration;
-    let mut parts = vec![name.clone()];
-    for scope in unit.scopes().around(*entry) {
+/// A name with the scopes its entry lies in.
+///
+/// # Errors
+///
+/// When one of those is malformed.
+pub(crate) fn scoped_name(unit: &Loaded, entry: u64, name: &[u8]) -> Result<Vec<u8>> {
+    let mut parts = vec![name.to_vec()];
+    for scope in unit.scopes().around(entry) {
         let (tag, own) = unit.unit.entry(scope, |tag, attributes| {
             let named = attributes.iter().find(|attribute| attribute.name() == gimli::DW_AT_name);
             let name = named.map(|attribute| unit.unit.string(attribute.value()));
@@ -127,7 +170,7 @@ fn qualified(declaration: &Declaration) -> Result<Vec<u8>> {
     }
     let length: usize = parts.iter().map(|part| part.len() + 2).sum();
     if length > LONGEST {
-        return Ok(name.clone());
+        return Ok(name.to_vec());
     }
     parts.reverse();
     Ok(parts.join(&b"::"[..]))

@@ -14,7 +14,7 @@ use super::scopes::Scopes;
 use super::unit::Unit;
 
 /// How much memory the tables of the units of one image take before the oldest go, bytes.
-const ROOM: usize = 192 << 20;
+const ROOM: usize = 384 << 20;
 
 /// What a unit takes beside its tables, about, bytes: its abbreviations mostly.
 const UNIT: usize = 32 << 10;
@@ -34,6 +34,8 @@ pub(crate) enum Place {
 pub(crate) struct Loaded {
     pub(crate) unit: Unit,
     functions: OnceCell<Functions>,
+    /// Once more, with nothing passed over.
+    all_functions: OnceCell<Functions>,
     lines: OnceCell<Result<Option<Lines>>>,
     scopes: OnceCell<Scopes>,
     /// The file it was split off into.
@@ -42,9 +44,18 @@ pub(crate) struct Loaded {
 }
 
 impl Loaded {
-    /// Its functions.
-    pub(crate) fn functions(&self) -> &Functions {
-        self.functions.get_or_init(|| Functions::read(&self.unit))
+    /// The table of its functions that has one at an address, and the number of that; at first
+    /// the table with the functions that are found fast.
+    pub(crate) fn function(&self, address: u64) -> (&Functions, Option<u32>) {
+        let functions = self.functions.get_or_init(|| Functions::read(&self.unit, false));
+        match functions.find(address) {
+            None if !functions.is_whole() => {
+                let read = || Functions::read(&self.unit, true);
+                let all = self.all_functions.get_or_init(read);
+                (all, all.find(address))
+            }
+            found => (functions, found),
+        }
     }
 
     /// Its lines, if it has any.
@@ -67,6 +78,7 @@ impl Loaded {
         let split = self.split.get().and_then(|split| split.as_ref().ok());
         UNIT + split.map_or(0, |data| data.bytes())
             + self.functions.get().map_or(0, Functions::bytes)
+            + self.all_functions.get().map_or(0, Functions::bytes)
             + lines.map_or(0, Lines::bytes)
             + self.scopes.get().map_or(0, Scopes::bytes)
     }
@@ -110,6 +122,7 @@ impl Units {
         let loaded = Rc::new(Loaded {
             unit: Unit::open(&self.files, &data, head, skeleton)?,
             functions: OnceCell::new(),
+            all_functions: OnceCell::new(),
             lines: OnceCell::new(),
             scopes: OnceCell::new(),
             split: OnceCell::new(),

@@ -12,7 +12,7 @@ use crate::plt;
 use crate::symbols::{SymbolTable, SymbolTableBuilder};
 
 /// The largest unwind table and the largest `.gnu_debugdata` that are read, bytes.
-const LARGEST: u64 = 1 << 30;
+const LARGEST: u64 = 256 << 20;
 
 /// The first full symbol table, else what the first file exports; and the stubs of that.
 pub(super) fn symbols(files: &[ElfFile], trace: &Trace) -> SymbolTable {

@@ -2,7 +2,7 @@
 //! here, since it is in a container or was removed. Only the build ID tells whether it is the one.
 
 use std::cell::RefCell;
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
@@ -38,16 +38,17 @@ impl Living {
 
     /// The other roots that processes have, as `/proc/PID/root`, each once.
     pub(crate) fn roots(&self) -> Vec<PathBuf> {
-        let own = view("self");
-        let mut seen = vec![own];
+        let mut seen: HashSet<_> = view("self").into_iter().collect();
         let mut roots = Vec::new();
-        for pid in self.pids.borrow().iter().rev() {
+        // Most are gone by the time they are asked, and need not be asked again.
+        self.pids.borrow_mut().retain(|pid| {
             let view = view(&pid.to_string());
-            if view.is_some() && !seen.contains(&view) {
-                seen.push(view);
+            let is_there = view.is_some();
+            if view.is_some_and(|view| seen.insert(view)) {
                 roots.push(format!("/proc/{pid}/root").into());
             }
-        }
+            is_there
+        });
         roots
     }
 

@@ -52,7 +52,8 @@ impl Spread {
     /// The supplementary file.
     pub(crate) fn find_shared(&self) -> Option<ElfFile> {
         let (link, is_sup) = self.shared_link()?;
-        let id = if is_sup { &[] } else { &link.id[..] };
+        // What dwz(1) takes as the checksum is a build ID, too.
+        let id = &link.id;
         let paths = self.places.shared(&self.main.path, &link.path, id);
         let found = paths.into_iter().find_map(|path| self.try_shared(&path, &link, is_sup));
         let found = found.or_else(|| {

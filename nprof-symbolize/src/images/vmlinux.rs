@@ -8,7 +8,7 @@ use object::read::elf::Sym;
 use object::{Endianness, ReadRef};
 
 use super::debuginfod::Wanted;
-use super::{ElfFile, Finder, Places, Recorded, Trace, checks};
+use super::{ElfFile, Finder, Nearby, Places, Recorded, Trace, checks};
 use crate::elf::{Headers, Segment};
 use crate::extents::Extents;
 use crate::resolve::{ElfImage, OpenImage};
@@ -34,8 +34,9 @@ impl Finder {
         let symbols_only = self.detail.is_symbols_only();
         let mut symbols = SymbolTableBuilder::default();
         symbols.add_elf(&file.headers, &file.data(), elf::SHT_SYMTAB.0);
+        let nearby = Nearby { places: self.places.clone(), beside: vec![file.path.clone()] };
         let files = [file];
-        let dwarf = if symbols_only { None } else { self.dwarf(&files, &self.places, trace) };
+        let dwarf = if symbols_only { None } else { self.dwarf(&files, &nearby, trace) };
         let (symbols, extents) = (symbols.build(), Extents::default());
         Some(OpenImage::Elf(Box::new(ElfImage { headers, symbols, dwarf, extents })))
     }

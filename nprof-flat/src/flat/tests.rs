@@ -1,0 +1,215 @@
+//! What rows add up to.
+
+use super::*;
+use crate::key::columns;
+use nprof_format::filter::Rule;
+use nprof_format::key::By;
+use nprof_format::profile::Profile;
+use nprof_format::summary::Summary;
+use nprof_tests::{any_stream, stream};
+use proptest::prelude::*;
+
+fn sums(streams: &[Vec<u8>], keys: &[&str], filter: Filter) -> (Flat, Summary) {
+    let by: Vec<By> = keys.iter().map(|key| key.parse().unwrap()).collect();
+    let slice = by.iter().find_map(|by| by.slice);
+    let time = TimeSplit { slice, span: None };
+    let mut split = filter.split();
+    let mut flat = Flat::new(columns(&by), time, filter);
+    split.task |= flat.split().task;
+    split.cpu |= flat.split().cpu;
+    let mut profile = Profile::new(Split { time, ..split });
+    for stream in streams {
+        profile.read("test", &stream[..], |c, cell, s| flat.add(c, cell, s)).unwrap();
+    }
+    (flat, profile.summary)
+}
+
+fn rows(flat: &Flat, summary: &Summary, kept: bool) -> Vec<Row> {
+    let mut rows = flat.rows(summary.events.len(), kept);
+    rows.sort_by(|a, b| a.names.cmp(&b.names));
+    rows
+}
+
+/// `event names self_samples/total_samples`, by event and name.
+fn shown(streams: &[Vec<u8>], keys: &[&str]) -> Vec<String> {
+    lines(streams, keys, &[], true)
+}
+
+fn lines(streams: &[Vec<u8>], keys: &[&str], matching: &[&str], kept: bool) -> Vec<String> {
+    let rules: Vec<Rule> = matching.iter().map(|rule| rule.parse().unwrap()).collect();
+    let (flat, summary) = sums(streams, keys, Filter::new(&rules, &[]));
+    let mut lines = Vec::new();
+    for event in 0..summary.events.len() {
+        for row in rows(&flat, &summary, kept) {
+            let (names, tally) = (row.names.join(" "), row.tallies[event]);
+            if tally.total.samples > 0 {
+                let (own, total) = (tally.own.samples, tally.total.samples);
+                lines.push(format!("{event} {names} {own}/{total}"));
+            }
+        }
+    }
+    lines
+}
+
+const PROGRAM: &str = "\
+I | 1 | elf | - | /bin/prog
+D | 1 | /src/p.c
+U | 1 | main | -
+U | 2 | fib | -
+U | 3 | add | -
+F | 1 | 1 | 0x10 | u,ra
+F | 2 | 1 | 0x20 | u,ra
+F | 3 | 1 | 0x28 | u
+F | 4 | 0 | 0x0 | u,depth
+Y | 1 | named | 1,1,10,0
+Y | 2 | named | 2,1,20,0
+Y | 3 | named | 3,1,30,0 | 2,1,21,0
+N | 1 | 0 | 1 | 2 | 2 | 3
+N | 5 | 0 | 4 | 2
+T | 1 | 0 | 7 | 7 | 0 | sh
+X | 1 | 1 | exec | prog
+T | 2 | 0 | 7 | 8 | 1 | pool
+";
+
+#[test]
+fn a_recursive_function_counts_once_and_inlined_calls_count() {
+    let samples = "S | 1 | 1 | 1 | 0 | 4 | 10 | 3\nS | 2 | 1 | 1 | 0 | 2 | 10 | 1\n";
+    let streams = [stream(&format!("{PROGRAM}{samples}"))];
+    assert_eq!(
+        shown(&streams, &["function"]),
+        ["0 add prog 3/3", "0 fib prog 1/4", "0 main prog 0/4"]
+    );
+    assert_eq!(
+        shown(&streams, &["line"]),
+        ["0 /src/p.c:10 0/4", "0 /src/p.c:20 1/4", "0 /src/p.c:21 0/3", "0 /src/p.c:30 3/3"]
+    );
+    assert_eq!(shown(&streams, &["image"]), ["0 /bin/prog 4/4"]);
+    assert_eq!(
+        shown(&streams, &["address"]),
+        ["0 prog+0x10 0/4", "0 prog+0x20 1/4", "0 prog+0x28 3/3"]
+    );
+}
+
+#[test]
+fn what_is_missing_has_a_row() {
+    let samples = "S | 1 | 1 | 9 | - | 6 | 1 | 1\nS | 1 | 1 | 0 | - | 0 | 1 | 1\n";
+    let streams = [stream(&format!("{PROGRAM}{samples}"))];
+    assert_eq!(
+        shown(&streams, &["function"]),
+        [
+            "0 [no stack] [no stack] 1/1",
+            "0 [truncated:depth] [truncated:depth] 0/1",
+            "0 fib prog 1/1"
+        ]
+    );
+    for key in ["thread", "process", "command", "cpu"] {
+        assert_eq!(shown(&streams, &[key]), ["0 [unknown] 2/2"]);
+    }
+}
+
+#[test]
+fn keys_of_the_sample_combine_with_keys_of_the_call() {
+    let samples = "S | 1 | 1 | 2 | 3 | 1 | 1 | 1\nS | 1 | 1 | 1 | 0 | 1 | 1 | 1\n";
+    let streams = [stream(&format!("{PROGRAM}{samples}"))];
+    assert_eq!(shown(&streams, &["thread"]), ["0 7/7 prog 1/1", "0 7/8 pool 1/1"]);
+    assert_eq!(shown(&streams, &["process"]), ["0 7 prog 2/2"]);
+    assert_eq!(
+        shown(&streams, &["cpu", "function", "command"]),
+        ["0 0 main prog prog 1/1", "0 3 main prog pool 1/1"]
+    );
+    assert_eq!(shown(&streams, &["event"]), ["0  2/2"]);
+}
+
+#[test]
+fn events_are_kept_apart_and_streams_are_merged_by_name() {
+    let one = "S | 1 | 1 | 1 | 0 | 1 | 5 | 1\nS | 1 | 2 | 1 | 0 | 1 | 1 | 1\n";
+    let other = "I | 9 | elf | - | /usr/bin/prog\nU | 4 | main | -\nF | 6 | 9 | 0x99 | u\n\
+                 Y | 6 | named | 4,0,0,0\nN | 8 | 0 | 6\nS | 1 | 2 | 0 | 0 | 8 | 1 | 7\n";
+    let streams = [stream(&format!("{PROGRAM}{one}")), stream(other)];
+    assert_eq!(shown(&streams, &["function"]), ["0 main prog 1/1", "1 main prog 8/8"]);
+}
+
+proptest! {
+    #[test]
+    fn self_sums_to_all_and_total_never_exceeds_it(
+        streams in proptest::collection::vec(any_stream(), 1..3),
+        by in proptest::sample::select(vec![
+            vec!["function"], vec!["address", "thread"], vec!["line"],
+            vec!["process"], vec!["event"],
+        ]),
+    ) {
+        let (flat, summary) = sums(&streams, &by, Filter::default());
+        let rows = rows(&flat, &summary, true);
+        for (i, event) in summary.events.iter().enumerate() {
+            let mut own = Sum::default();
+            for tally in rows.iter().map(|row| row.tallies[i]) {
+                own.add(tally.own);
+                prop_assert!(tally.own.samples <= tally.total.samples);
+                prop_assert!(tally.own.weight <= tally.total.weight);
+                prop_assert!(tally.total.samples <= event.sum.samples);
+                prop_assert!(tally.total.weight <= event.sum.weight);
+            }
+            prop_assert_eq!(own, event.sum);
+            prop_assert_eq!(flat.kept(i), event.sum);
+        }
+        for rows in rows.windows(2) {
+            prop_assert_ne!(&rows[0].names, &rows[1].names);
+        }
+    }
+
+    #[test]
+    fn what_a_filter_keeps_and_what_it_does_not_are_all(
+        streams in proptest::collection::vec(any_stream(), 1..3),
+        rule in proptest::sample::select(vec![
+            "function=^[ab]$", "image=libx", "thread=w;o", "event=faults", "line=nowhere",
+        ]),
+    ) {
+        let rules = [rule.parse::<Rule>().unwrap()];
+        let (with, summary) = sums(&streams, &["function"], Filter::new(&rules, &[]));
+        let (without, _) = sums(&streams, &["function"], Filter::new(&[], &rules));
+        let (all, _) = sums(&streams, &["function"], Filter::default());
+        let of_calls = with.filter.is_about_calls();
+        for i in 0..summary.events.len() {
+            let own = |flat: &Flat, kept| {
+                let mut own = Sum::default();
+                rows(flat, &summary, kept).iter().for_each(|row| own.add(row.tallies[i].own));
+                own
+            };
+            let mut sum = own(&with, true);
+            sum.add(own(&without, true));
+            prop_assert_eq!(sum, summary.events[i].sum);
+            if of_calls {
+                prop_assert_eq!(own(&with, false), own(&without, true));
+            }
+        }
+        if of_calls {
+            // A rule about calls takes rows away and leaves the others as they are.
+            let kept = rows(&with, &summary, true);
+            let all = rows(&all, &summary, true);
+            prop_assert!(kept.iter().all(|row| all.contains(row)));
+        }
+    }
+}
+
+#[test]
+fn a_rule_about_calls_counts_within_other_rows() {
+    let samples = "S | 1 | 1 | 1 | 0 | 4 | 10 | 3\nS | 2 | 1 | 2 | 0 | 1 | 10 | 1\n\
+                   S | 2 | 1 | 2 | 0 | 0 | 10 | 1\n";
+    let streams = [stream(&format!("{PROGRAM}{samples}"))];
+    let by = |rule, kept| lines(&streams, &["thread"], &[rule], kept);
+    assert_eq!(by("function=^fib$", true), ["0 7/7 prog 0/3"]);
+    assert_eq!(by("function=main", true), ["0 7/7 prog 0/3", "0 7/8 pool 1/1"]);
+    assert_eq!(by("function=main", false), ["0 7/7 prog 3/3", "0 7/8 pool 1/1"]);
+    assert_eq!(by("function=no stack", true), ["0 7/8 pool 1/1"]);
+    assert_eq!(by("thread=pool", true), ["0 7/8 pool 2/2"]);
+    assert_eq!(by("image=^prog$", true), by("image=^/bin/prog$", true));
+}
+
+#[test]
+fn slices_count_from_the_beginning_of_a_run() {
+    let at = |ms: u64| format!("S | {} | 1 | 1 | 0 | 1 | 10 | 1\n", 5_000_000_000 + ms * 1_000_000);
+    let samples = [at(0), at(99), at(100), at(250)].concat();
+    let streams = [stream(&format!("{PROGRAM}{samples}")), stream(&format!("{PROGRAM}{}", at(7)))];
+    assert_eq!(shown(&streams, &["slice=100ms"]), ["0 0.0 3/3", "0 0.1 1/1", "0 0.2 1/1"]);
+    assert_eq!(shown(&streams, &["run", "slice=1s"]), ["0 1 prog 0 4/4", "0 2 prog 0 1/1"]);
+}

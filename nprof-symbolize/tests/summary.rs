@@ -1,0 +1,119 @@
+//! What is told of images whose frames have no names: in the stream, and to people.
+
+#![allow(clippy::unwrap_used)] // what cannot be set up is a failed test
+
+mod fixture;
+
+use fixture::{AREA, Binary, Places, locations, run_in, sources, stream, symbolize};
+use nprof_format::{Naming, Reader, Record, Spelling, Status};
+
+/// What the stream tells at its end of the images.
+fn namings(stream: &[u8]) -> Vec<Naming> {
+    let mut reader = Reader::new(stream);
+    let mut namings = Vec::new();
+    while let Some(record) = reader.next().unwrap() {
+        if let Record::Naming(naming) = record {
+            namings.push(*naming);
+        }
+    }
+    namings
+}
+
+#[test]
+fn a_rebuilt_program_is_refused_by_both_build_ids_and_its_names_are_marked_if_allowed() {
+    let directory = sources();
+    let at = directory.path();
+    run_in(at, "g++ -O2 -g -Wl,--build-id -o @/prog @/a.cc");
+    let old = Binary::read(&at.join("prog"));
+    let address = old.symbol(AREA) + 4;
+    let input = stream(&[Places::of(&old, &[address])], Spelling::Binary);
+    run_in(at, "g++ -O1 -g -Wl,--build-id -o @/prog @/a.cc");
+    let new = Binary::read(&at.join("prog"));
+    let output = symbolize(&["-v"], &input);
+    assert_eq!(locations(&output.stdout), [(Status::Mismatch, vec![])]);
+    let message = String::from_utf8(output.stderr).unwrap();
+    let wanted = format!("another build ID: it has {}, want {}", new.id(), old.id());
+    assert!(message.contains(&wanted), "{message}");
+    // The stream tells as well.
+    let told = namings(&output.stdout);
+    assert_eq!(told.len(), 1);
+    assert_eq!((told[0].named, told[0].unnamed, &told[0].why[..]), (0, 1, &b"mismatch 1"[..]));
+    assert!(String::from_utf8_lossy(&told[0].reason).contains(&wanted));
+    assert!(!told[0].next.is_empty());
+    // Whatever is there now, on demand, and plainly marked.
+    let output = symbolize(&["--allow-mismatch"], &input);
+    let (status, calls) = locations(&output.stdout).remove(0);
+    assert_eq!(status, Status::Mismatch);
+    assert!(!calls.is_empty());
+    assert!(calls.iter().all(|call| call.name.ends_with(" [mismatch]")), "{calls:?}");
+    assert_eq!(namings(&output.stdout)[0].named, 0, "not counted as named");
+    let refused = symbolize(&[], &input);
+    let again = symbolize(&["--allow-mismatch"], &refused.stdout);
+    assert_eq!(locations(&again.stdout)[0].1, calls, "also where they were refused before");
+}
+
+#[test]
+fn what_is_told_of_images_is_what_the_frames_say_segment_by_segment() {
+    let directory = sources();
+    let at = directory.path();
+    run_in(at, "g++ -O2 -g -Wl,--build-id -o @/prog @/a.cc");
+    let binary = Binary::read(&at.join("prog"));
+    let places = Places::of(&binary, &binary.addresses(7));
+    let other = Places { path: b"/nowhere", ..Places::of(&binary, &[binary.text.0]) };
+    let one = stream(&[places, other], Spelling::Binary);
+    let output = symbolize(&[], &[&one[..], &one[..]].concat());
+    let all = locations(&output.stdout);
+    let told = namings(&output.stdout);
+    assert_eq!(told.len(), 4, "two images in two segments");
+    for segment in told.chunks(2) {
+        let named = all.iter().filter(|(status, _)| *status == Status::Named).count() / 2;
+        assert_eq!(segment[0].named as usize, named);
+        assert_eq!((segment[0].named + segment[0].unnamed) as usize, all.len() / 2 - 1);
+        assert_eq!(&segment[1].image[..], b"/nowhere");
+        assert_eq!(&segment[1].why[..], b"no-image 1");
+    }
+    // Symbolizing again replaces what was told.
+    let again = symbolize(&[], &output.stdout);
+    assert_eq!(namings(&again.stdout), told);
+}
+
+#[test]
+fn the_command_that_gets_the_symbols_is_told() {
+    let directory = sources();
+    let at = directory.path();
+    std::fs::create_dir_all(at.join("root/usr/lib/x")).unwrap();
+    std::fs::create_dir_all(at.join("root/var/lib/dpkg/info")).unwrap();
+    for (package, file) in [("libc6:amd64", "/lib/x/libc.so.6"), ("libz1", "/usr/lib/x/libz.so")] {
+        let list = at.join(format!("root/var/lib/dpkg/info/{package}.list"));
+        std::fs::write(list, format!("/.\n{file}\n")).unwrap();
+    }
+    let mut images = Vec::new();
+    for name in ["libc.so.6", "libz.so", "libmine.so"] {
+        run_in(
+            at,
+            &format!("gcc -O2 -shared -fPIC -s -Wl,--build-id -o @/root/usr/lib/x/{name} @/a.c"),
+        );
+        images.push((
+            format!("/usr/lib/x/{name}"),
+            Binary::read(&at.join("root/usr/lib/x").join(name)),
+        ));
+    }
+    let places = images.iter().map(|(path, binary)| Places {
+        path: path.as_bytes(),
+        ..Places::of(binary, &binary.addresses(4))
+    });
+    let input = stream(&places.collect::<Vec<_>>(), Spelling::Binary);
+    let root = at.join("root");
+    let output = symbolize(&["-v", "--symfs", root.to_str().unwrap()], &input);
+    let next: Vec<String> = namings(&output.stdout)
+        .iter()
+        .map(|naming| String::from_utf8_lossy(&naming.next).into_owned())
+        .collect();
+    assert_eq!(next[0], "apt install libc6-dbg");
+    assert!(next[1].starts_with("apt install libz1-dbgsym"), "{next:?}");
+    let wanted =
+        format!("give --debug-dir DIR with the debug file of build ID {}", images[2].1.id());
+    assert!(next[2].starts_with(&wanted), "{next:?}");
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert!(next.iter().all(|next| message.contains(next)), "{message}");
+}
