@@ -80,8 +80,9 @@ calibrate: setup
 papers: peers
 	PATH="$(BIN):$(PEERS_ROOT)/bin:$$PATH" tests/papers/run
 
+# perf needs minutes for the lines of what is inlined: more than two are not waited for.
 bench: peers $(DEMO)/demo
-	PATH="$(BIN):$(PEERS_ROOT)/bin:$$PATH" bench/run $(DEMO)/demo
+	PERF_TIMEOUT=120 PATH="$(BIN):$(PEERS_ROOT)/bin:$$PATH" bench/run $(DEMO)/demo
 
 lint: setup
 	$(CARGO) fmt --all --check

@@ -3,6 +3,7 @@ figures, and the machine it ran on. Who measures again replaces the section.
 """
 
 import datetime
+import os
 from pathlib import Path
 
 from lab import machine
@@ -15,7 +16,7 @@ def record(title, command, text, file=FILE):
     """Puts a section in its place, or at the end."""
     today = datetime.date.today().isoformat()
     versions = ", ".join(f"{name} {number}" for name, number in machine.versions().items())
-    about = f"{today}, {machine.machine()};\n{versions}"
+    about = f"{today}, {machine.machine()}, load average {os.getloadavg()[2]:.1f};\n{versions}"
     body = f"`{command}`\n\n{about}\n\n```\n{text.strip()}\n```\n"
     file.write_text(placed(file.read_text(), title, body))
 

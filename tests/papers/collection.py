@@ -43,7 +43,7 @@ def run(report, directory):
             off_most = max(off_most, abs(off) / allowed)
             shown = [f"{number:.0f}" for number in (count, estimate, sampled[event])]
             rows.append([f"{how}, {event}", *shown, f"{off:+.3f}"])
-        rows.append([f"  paper: {how}", "", "", "", PAPER[how]])
+        rows.append([f"  paper: {how}, instructions and cycles", "", "", "", PAPER[how]])
     report.table(["run, event", "perf stat", "nprof", "samples", "off %"], rows)
     report.claim(
         "what samples stand for is what was counted, to a period for each task and CPU and, of "
