@@ -231,7 +231,7 @@ fn is_passed(abbreviation: &Abbreviation) -> bool {
             | gimli::DW_TAG_subroutine_type
     );
     // gcc puts it last.
-    let last = || abbreviation.attributes().last().map(|attribute| attribute.name());
+    let last = || abbreviation.attributes().last().map(gimli::AttributeSpecification::name);
     is_meant && abbreviation.has_children() && last() == Some(gimli::DW_AT_sibling)
 }
 
