@@ -90,13 +90,15 @@ lint: setup
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps --locked --quiet
 	mandoc -Tlint -Wwarning man/*.[157]
 
-# Fuzzes what reads streams. RUSTC_BOOTSTRAP lets a stable compiler instrument code.
+# Fuzzes what reads streams, and what reads images. RUSTC_BOOTSTRAP lets a stable compiler instrument code.
 fuzz: setup
 	@command -v cargo-fuzz >/dev/null || $(CARGO) install --locked cargo-fuzz
 	cd nprof-format && for target in $$($(CARGO) fuzz list); do \
 	    mkdir -p fuzz/corpus/$$target && RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run $$target \
 	        fuzz/corpus/$$target ../tests/conformance/vectors/* -- -max_total_time=$(SECONDS) || exit; \
 	done
+	cd nprof-symbolize && mkdir -p fuzz/corpus/image && fuzz/seeds fuzz/corpus/image && \
+	    RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run image fuzz/corpus/image -- -max_total_time=$(SECONDS)
 
 install: build install-files
 
@@ -121,6 +123,6 @@ install-files:
 
 clean:
 	$(CARGO) clean
-	rm -rf nprof-format/fuzz/target
+	rm -rf nprof-format/fuzz/target nprof-symbolize/fuzz/target
 
 .PHONY: all setup peers build demo test calibrate papers bench lint fuzz install install-files clean

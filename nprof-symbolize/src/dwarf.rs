@@ -8,6 +8,7 @@
 //!
 //! The files themselves belong to `images`, which hands them over by the traits of `sections`.
 
+mod bases;
 mod data;
 mod fault;
 mod files;
@@ -20,6 +21,8 @@ mod program;
 mod ranges;
 mod scopes;
 mod sections;
+#[cfg(test)]
+mod tests;
 mod types;
 mod unit;
 mod units;

@@ -13,6 +13,9 @@ mod dwarf;
 mod elf;
 mod extents;
 mod filter;
+#[cfg(fuzzing)]
+#[path = "../fuzz/image.rs"]
+pub mod fuzz;
 mod heat;
 mod host;
 mod images;

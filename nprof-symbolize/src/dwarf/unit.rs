@@ -4,24 +4,19 @@ use std::cell::OnceCell;
 use std::ops::Range;
 use std::rc::Rc;
 
-use gimli::{Abbreviations, Attribute, AttributeValue, EntriesRaw, Format, SectionId, UnitOffset};
+use gimli::{Abbreviations, Attribute, AttributeValue, EntriesRaw, SectionId, UnitOffset};
 
+use super::bases::Bases;
 use super::data::{Data, Slice, UnitHead, word};
 use super::fault::{Fault, Result};
 use super::files::Files;
 use super::ranges;
 
+/// The most bytes one list of ranges takes, about.
+const LIST: u64 = 1 << 20;
+
 /// The most bytes the attributes of one entry take.
 const ENTRY: u64 = 1 << 20;
-
-/// Where a unit's parts of other sections begin.
-#[derive(Clone, Copy, Debug, Default)]
-struct Bases {
-    str_offsets: u64,
-    addresses: u64,
-    rnglists: u64,
-    ranges: u64,
-}
 
 /// What the first entry of a unit says, and what is needed to make sense of the others.
 pub(crate) struct Unit {
@@ -100,7 +95,7 @@ impl Unit {
             data: Rc::clone(data),
             linked,
             head,
-            bases: default_bases(data, head, skeleton),
+            bases: Bases::of(data, head, skeleton.map(|unit| unit.bases)),
             low_pc: skeleton.map_or(0, |unit| unit.low_pc),
             ranges: Vec::new(),
             directory: skeleton.map(|unit| unit.directory.clone()).unwrap_or_default(),
@@ -340,7 +335,12 @@ impl Unit {
             let is_all = (bytes.len() as u64) < length;
             let indexed = |index| self.indexed_address(index);
             match ranges::read(data.slice(&bytes), self.head.encoding, self.low_pc, indexed) {
-                Err(Fault::Malformed(gimli::Error::UnexpectedEof(_))) if !is_all => length *= 4,
+                Err(Fault::Malformed(gimli::Error::UnexpectedEof(_))) if !is_all => {
+                    if length > LIST {
+                        return Err(Fault::Limit("a list of ranges without end"));
+                    }
+                    length *= 4;
+                }
                 other => return other,
             }
         }
@@ -366,20 +366,6 @@ fn read_entry<'a>(
     let mut attributes = Vec::new();
     entries.read_attributes(abbreviation.attributes(), &mut attributes)?;
     Ok((abbreviation.tag(), attributes))
-}
-
-/// Where a unit's parts begin where it does not say.
-fn default_bases(data: &Data, head: UnitHead, skeleton: Option<&Unit>) -> Bases {
-    let inherited = skeleton.map(|unit| unit.bases).unwrap_or_default();
-    if !data.is_split() || head.encoding.version < 5 {
-        return Bases { str_offsets: 0, rnglists: 0, ..inherited };
-    }
-    // Behind the header of the section's only part, which is 64 bits long in the rare format.
-    let (offsets, lists) = match head.encoding.format {
-        Format::Dwarf32 => (8, 12),
-        Format::Dwarf64 => (16, 20),
-    };
-    Bases { str_offsets: offsets, rnglists: lists, ..inherited }
 }
 
 fn is_cxx(language: gimli::DwLang) -> bool {
