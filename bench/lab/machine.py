@@ -3,6 +3,7 @@
 import os
 import platform
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -26,11 +27,22 @@ def versions():
         "nprof": first_number(["nprof-record", "--version"]),
         "perf": first_number(["perf", "--version"]),
         "samply": first_number(["samply", "--version"]),
-        "inferno": first_number(["inferno-collapse-perf", "--version"]),
+        "inferno": inferno(),
         "gprof": first_number(["gprof", "--version"]),
         "valgrind": first_number(["valgrind", "--version"]),
         "g++": first_number(["g++", "--version"]),
     }
+
+
+def inferno():
+    """inferno's programs do not tell their version; cargo, which installed them, does."""
+    program = shutil.which("inferno-collapse-perf")
+    if program is None:
+        return "none"
+    listed = ["cargo", "install", "--list", "--root", Path(program).parents[1]]
+    said = subprocess.run(listed, capture_output=True, text=True, check=False).stdout
+    found = re.search(r"^inferno v([\d.]+)", said, re.M)
+    return found[1] if found else "unknown"
 
 
 def first_number(command):

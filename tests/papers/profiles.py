@@ -42,7 +42,7 @@ def bzip2(report, directory):
         exact = profilers.callgrind([plain[0], 1], directory)
         profiles["callgrind"] = [exact.within("bzip2")]
     report.say(f"bzip2, {runs} runs each at {rate} Hz; gprof at 100 Hz, callgrind once.")
-    compare(report, profiles, "figure 14, figure 16")
+    compare(report, profiles, "fig. 14, 16")
 
 
 def link_parser(report, directory):
@@ -74,7 +74,7 @@ def link_parser(report, directory):
         f"link-parser, in its library, {RUNS} runs each at {RATE} Hz; callgrind once, on fewer "
         "sentences. No gprof: Debian's build has no -pg."
     )
-    compare(report, profiles, "figure 15, figure 17")
+    compare(report, profiles, "fig. 15, 17")
 
 
 def make_sentences(count):
@@ -138,7 +138,7 @@ def compare(report, profiles, figure):
     rows.append(["samples", *(f"{samples[who]:.0f}" if who in repeated else "" for who in of)])
     rows[-1] += [""] * len(repeated)
     rows.append(["margin", *([""] * len(of)), *(f"{margins[who]:.2f}" for who in repeated)])
-    columns = [f"share %, {figure}"[:27], *of, *(f"± {who}" for who in repeated)]
+    columns = [f"share %, {figure}", *of, *(f"± {who}" for who in repeated)]
     report.table(columns, rows)
 
     apart = max(abs(mean("nprof", name) - mean("perf", name)) for name in top)
