@@ -90,7 +90,7 @@ fn may_load_programs() -> bool {
 
 #[test]
 fn nobody_is_taken_for_a_caller_with_the_same_frame() {
-    callers(&["8", "16", "64", "1024", "16384"], || Some(Command::new("env")));
+    callers("with", &["8", "16", "64", "1024", "16384"], || Some(Command::new("env")));
 }
 
 #[test]
@@ -99,14 +99,14 @@ fn nobody_is_without_programs_either() {
         eprintln!("SKIPPED: there is no difference here");
         return;
     }
-    callers(&["8", "64", "1024"], without_programs);
+    callers("without", &["8", "64", "1024"], without_programs);
 }
 
 /// Records the two callers with stacks copied up to these sizes, by recorders started so.
-fn callers(sizes: &[&str], start: impl Fn() -> Option<Command>) {
+fn callers(programs: &str, sizes: &[&str], start: impl Fn() -> Option<Command>) {
     let mut complete = 0;
     for &size in sizes {
-        let directory = Directory::new(&format!("callers-{size}"));
+        let directory = Directory::new(&format!("callers-{programs}-{size}"));
         let pad = format!("-DPAD={size}");
         let options = ["-O2", "-fno-ipa-icf", &pad];
         let Some(program) = directory.compile("gcc", CALLERS, &options) else { return };
