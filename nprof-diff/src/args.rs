@@ -37,7 +37,8 @@ pub(crate) struct Args {
     /// Call nothing a change that is smaller than this: P% (points of share) or a time, as 2ms
     #[arg(long, value_name = "SIZE")]
     pub(crate) min_effect: Option<Size>,
-    /// Names that are others on the new side: lines of OLD<TAB>NEW, or image<TAB>OLD<TAB>NEW
+    /// Names that are others on the new side: lines of OLD and NEW, or image, OLD and NEW,
+    /// separated by tabs
     #[arg(long, value_name = "FILE")]
     pub(crate) rename: Option<PathBuf>,
     /// What rows are sorted by: the difference in self or in total, or the name

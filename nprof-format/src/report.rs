@@ -23,10 +23,10 @@ use crate::time::{Span, TimeSplit, interval};
 /// The options of every report.
 #[derive(Clone, Debug, Default, Args)]
 pub struct Options {
-    /// Count only what the regular expression holds for; KEY is one of --by [repeatable]
+    /// Count only what the regular expression holds for; KEY is one of --by; may be given again
     #[arg(long = "match", value_name = "KEY=REGEX")]
     matching: Vec<Rule>,
-    /// Do not count what the regular expression holds for [repeatable]
+    /// Do not count what the regular expression holds for; may be given again
     #[arg(long, value_name = "KEY=REGEX")]
     exclude: Vec<Rule>,
     /// Count only samples of this time since the beginning of their run, such as 1s..2.5s

@@ -25,14 +25,14 @@ pub(crate) struct Args {
     /// Only this event [default: all; the first one in folded and flamegraph]
     #[arg(long, value_name = "NAME")]
     pub(crate) event: Option<String>,
-    /// Only paths with such a call; they begin with it. PATH is REGEX[;REGEX]..., callers first,
-    /// `...` for any calls [repeatable, each works on what the one before left]
+    /// Only paths with such a call; they begin with it. PATH is patterns, callers first, joined
+    /// by `;`, `...` for any calls; may be given again, each works on what the one before left
     #[arg(long, value_name = "PATH")]
     focus: Vec<Pattern>,
-    /// Only paths with such a call [repeatable]
+    /// Only paths with such a call; may be given again
     #[arg(long, value_name = "PATH")]
     through: Vec<Pattern>,
-    /// End paths at such a call: what it calls is its own [repeatable]
+    /// End paths at such a call: what it calls is its own; may be given again
     #[arg(long, value_name = "PATH")]
     until: Vec<Pattern>,
     /// Leaf first, in folded and flamegraph
