@@ -293,7 +293,8 @@ pub(crate) fn unmatched(diff: &Diff, keys: &Keys, by: By) -> Vec<String> {
     )];
     let mut images: BTreeMap<&[u8], (f64, f64)> = BTreeMap::new();
     for row in diff.rows.iter().filter(|_| by.has_image()) {
-        let (base, new) = shares(row);
+        // Total, as an image may be there and do nothing itself.
+        let crate::stats::Estimate { base, new, .. } = row.total.share.estimate;
         let image = images.entry(&keys.get(row.key).image).or_default();
         *image = (image.0 + base, image.1 + new);
     }
@@ -302,12 +303,14 @@ pub(crate) fn unmatched(diff: &Diff, keys: &Keys, by: By) -> Vec<String> {
             let (here, there) = on(shares);
             !image.is_empty() && here >= LARGE && there == 0.0
         });
-        alone.map(|(image, _)| escaped(image)).collect::<Vec<_>>()
+        let mut alone: Vec<_> = alone.map(|(image, shares)| (on(shares).0, image)).collect();
+        alone.sort_by(|a, b| b.0.total_cmp(&a.0));
+        alone.into_iter().map(|(_, image)| escaped(image)).collect::<Vec<_>>()
     };
     let (base, new) = (alone(|shares| *shares), alone(|(base, new)| (*new, *base)));
     if let ([old, ..], [other, ..]) = (&base[..], &new[..]) {
         warnings.push(format!(
-            "{} is on base alone, {} on new alone: functions are matched by name and image; if {old} and {other} are one program, say so with --rename and the line image<TAB>{old}<TAB>{other}",
+            "on base alone: {}, on new alone: {}: functions are matched by name and image; if {old} and {other} are one program, say so with --rename and the line image<TAB>{old}<TAB>{other}",
             base.join(", "),
             new.join(", "),
         ));

@@ -22,7 +22,7 @@ fn builds_with_other_file_names_are_told_and_can_be_joined() {
         ),
         "{said}"
     );
-    assert!(said.contains("warning: demo is on base alone, demo-2 on new alone:"), "{said}");
+    assert!(said.contains("warning: on base alone: demo, on new alone: demo-2:"), "{said}");
     assert!(said.contains("the line image<TAB>demo<TAB>demo-2\n"), "{said}");
     fs::write(directory.path().join("names"), "image\tdemo\tdemo-2\nnobody\tx\n").unwrap();
     let ended = diff(directory.path(), "--fail-on any --rename names base new");

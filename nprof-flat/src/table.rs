@@ -181,20 +181,23 @@ fn of_several(
 /// The lines under a table: what is not in it.
 fn footer(selected: &Selected, args: &Args) -> String {
     let mut out = String::new();
-    let mut line = |hidden: &Hidden, what: &str, why: &str| {
+    let mut line = |hidden: &Hidden, what: &str, why: &str, of_whole: bool| {
         if hidden.rows == 0 {
             return;
         }
-        let shares = selected.events.iter().map(|shown| {
+        let shares = selected.events.iter().filter(|_| of_whole).map(|shown| {
             let own = hidden.own.get(shown.event).copied().unwrap_or_default();
             format!("{} %", share(own, shown.whole))
         });
-        let (s, shares) = (if hidden.rows == 1 { "" } else { "s" }, shares.collect::<Vec<_>>());
-        let (rows, shares) = (hidden.rows, shares.join(", "));
-        out.push_str(&format!("{rows} row{s} {what}, {shares} of self ({why})\n"));
+        let s = if hidden.rows == 1 { "" } else { "s" };
+        let shares = shares.collect::<Vec<_>>().join(", ");
+        let shares = if of_whole { format!(", {shares} of self") } else { shares };
+        out.push_str(&format!("{} row{s} {what}{shares} ({why})\n", hidden.rows));
     };
-    line(&selected.uncounted, "not counted", &args.options.filter().spelled(true).join(" "));
-    line(&selected.dropped, "dropped", &args.choice().why());
-    line(&selected.more, "not shown", "-n 0 prints all");
+    // With --rebase they are no part of the 100 %.
+    let filter = args.options.filter().spelled(true).join(" ");
+    line(&selected.uncounted, "not counted", &filter, !args.options.rebase);
+    line(&selected.dropped, "dropped", &args.choice().why(), true);
+    line(&selected.more, "not shown", "-n 0 prints all", true);
     out
 }

@@ -66,7 +66,10 @@ impl FromStr for Span {
         let ns = |text| duration(text).map(|time| time.as_nanos() as u64);
         let from = if from.is_empty() { 0 } else { ns(from)? };
         let to = if to.is_empty() { u64::MAX } else { ns(to)? };
-        if from >= to {
+        if from == to {
+            return Err("it is empty".to_owned());
+        }
+        if from > to {
             return Err("it ends before it begins".to_owned());
         }
         Ok(Self { from, to })

@@ -57,6 +57,8 @@ pub(crate) struct Section {
     pub(crate) kind: u32,
     /// Whether it holds code.
     pub(crate) executable: bool,
+    /// Whether it is one of a group, as the types of a unit that are in many others, too.
+    pub(crate) grouped: bool,
     /// The image address of its first byte, 0 when it is not loaded.
     pub(crate) address: u64,
     /// Its size, bytes; of what is in the file where it has contents there.
@@ -123,9 +125,12 @@ impl Headers {
         Some(segment.offset.wrapping_add(address - segment.address))
     }
 
-    /// The first section of a name that has bytes in the file.
+    /// The first section of a name that has bytes in the file, and is in no group if there is one
+    /// that is not: beside its unit a `.dwo` file has groups of types (`-fdebug-types-section`).
     pub(crate) fn section(&self, name: &[u8]) -> Option<&Section> {
-        self.sections.iter().find(|section| section.name == name && section.offset.is_some())
+        let mut named = self.sections.iter().filter(|s| s.name == name && s.offset.is_some());
+        let first = named.next()?;
+        if !first.grouped { Some(first) } else { named.find(|s| !s.grouped).or(Some(first)) }
     }
 
     /// Whether the file has DWARF debug information.
@@ -226,6 +231,7 @@ where
         name: name.to_vec(),
         kind: section.sh_type(endian).0,
         executable: section.sh_flags(endian).0 & elf::SHF_EXECINSTR.0 != 0,
+        grouped: section.sh_flags(endian).0 & elf::SHF_GROUP.0 != 0,
         address: section.sh_addr(endian).into(),
         size: section.sh_size(endian).into(),
         offset: section.file_range(endian).map(|(offset, _)| offset),

@@ -59,7 +59,8 @@ impl Recorded {
             let path = path.as_os_str().as_bytes().into();
             return Some(Self { kind, build_id, path, seen: None });
         }
-        let digits = wanted.to_str().filter(|id| id.len() % 2 == 0 && id.is_ascii())?;
+        let digits = wanted.to_str().filter(|id| id.len() % 2 == 0)?;
+        let digits = Some(digits).filter(|id| id.bytes().all(|byte| byte.is_ascii_hexdigit()))?;
         let byte = |at| u8::from_str_radix(digits.get(at..at + 2)?, 16).ok();
         let build_id: Option<Box<[u8]>> = (0..digits.len()).step_by(2).map(byte).collect();
         let build_id =
@@ -180,7 +181,9 @@ impl Finder {
                     other = file.filter(|_| status == Status::Mismatch);
                 }
                 // A wrong file says more than none.
-                if failure.as_ref().is_none_or(|f: &Failure| f.status == Status::NoImage) {
+                let is_absent = |f: &Failure| f.status == Status::NoImage;
+                let says_more = |f| is_absent(f) && status != Status::NoImage;
+                if failure.as_ref().is_none_or(says_more) {
                     failure = Some(Failure { status, why });
                 }
                 None

@@ -11,7 +11,7 @@ pub(crate) enum Fault {
     Limit(&'static str),
     /// Its bytes cannot be had.
     Unreadable(String),
-    /// The file of a unit that was split off was not found; its name.
+    /// The file of a unit that was split off was not found, or has no such unit; its name.
     NoSplit(String),
     /// The file its parts were moved to, to be shared, was not found.
     NoSupplementary,
@@ -39,7 +39,8 @@ impl fmt::Display for Fault {
             Self::Limit(what) => write!(f, "malformed DWARF: {what}"),
             Self::Unreadable(why) => write!(f, "unreadable DWARF: {why}"),
             Self::NoSplit(name) => {
-                write!(f, "DWARF in {name}, which was not found: no inlined calls from there")
+                let why = "which was not found or is of another compilation";
+                write!(f, "DWARF in {name}, {why}: no inlined calls from there")
             }
             Self::NoSupplementary => {
                 f.write_str("part of its DWARF is in a file shared by several, which was not found")

@@ -19,7 +19,7 @@ use super::unit::{Extent, Reference, Unit};
 const RANGES: usize = 1 << 22;
 
 /// The largest unit that is walked over, bytes.
-const UNIT: u64 = 1 << 30;
+pub(super) const UNIT: u64 = 1 << 30;
 
 /// How many ranges are looked at for an address that lies in several of them.
 const OVERLAPS: usize = 64;

@@ -270,8 +270,9 @@ fn table(input: &mut Slice<'_>, encoding: Encoding) -> Result<Vec<File>> {
         format.push((content, AttributeSpecification::new(gimli::DW_AT_name, form, None)));
     }
     let count = input.read_uleb128()?;
-    if count > FILES {
-        return Err(Fault::Limit("more source files than any unit has"));
+    // An entry takes a byte at least; one of no bytes could be read for ever.
+    if count > FILES.min(input.len() as u64) {
+        return Err(Fault::Limit("more source files than there is room for"));
     }
     let none = Abbreviations::default();
     let mut values = EntriesRaw::new(*input, encoding, &none, UnitOffset(0));
@@ -353,11 +354,13 @@ mod tests {
 
     #[test]
     fn a_table_of_nothing_ends() {
-        // 2^63 files, of which each takes no byte: DW_FORM_flag_present.
-        let mut bytes = vec![1, 1, 0x19];
-        bytes.extend_from_slice(&[0x80; 9]);
-        bytes.push(1);
+        // So many files, of which each takes no byte: DW_FORM_flag_present. 2^63, 2^20.
         let encoding = Encoding { address_size: 8, format: gimli::Format::Dwarf32, version: 5 };
-        assert!(table(&mut slice(&bytes), encoding).is_err());
+        for (sevens, last) in [(9, 1), (2, 0x40)] {
+            let mut bytes = vec![1, 1, 0x19];
+            bytes.extend_from_slice(&[0x80; 9][..sevens]);
+            bytes.push(last);
+            assert!(table(&mut slice(&bytes), encoding).is_err());
+        }
     }
 }

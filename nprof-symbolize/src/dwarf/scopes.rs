@@ -4,7 +4,8 @@
 
 use gimli::SectionId;
 
-use super::fault::Result;
+use super::fault::{Fault, Result};
+use super::functions::UNIT;
 use super::unit::Unit;
 
 /// A namespace, class or function.
@@ -49,6 +50,9 @@ impl Scopes {
 
 fn walk(unit: &Unit, scopes: &mut Vec<Scope>) -> Result<()> {
     let start = unit.head.entries;
+    if unit.head.end - start > UNIT {
+        return Err(Fault::Limit("a unit larger than any compiler makes"));
+    }
     let info = unit.data.section(SectionId::DebugInfo)?;
     let bytes = info.range(start, unit.head.end - start)?;
     let abbreviations = unit.abbreviations()?;

@@ -1,6 +1,8 @@
 //! What types are called in the parameters of a function: as in the names that are made of
 //! linkage names, so that a function is called the same where it was inlined and where it was not.
 
+use std::cell::Cell;
+
 use gimli::SectionId;
 
 use super::fault::{Fault, Result};
@@ -11,7 +13,10 @@ use super::units::{Place, Units};
 /// How deeply types are taken apart: pointers to functions of pointers, and so on.
 const DEPTH: usize = 16;
 
-/// The longest list of parameters, bytes.
+/// How many types are read for one list of parameters: a type may be made of itself.
+const TYPES: usize = 256;
+
+/// The longest list of parameters, and the longest type, bytes.
 const LONGEST: usize = 4 << 10;
 
 /// What is said where a type is too long or cannot be told.
@@ -31,6 +36,7 @@ struct Entry {
 ///
 /// When the entries are malformed.
 pub(crate) fn parameters(units: &Units, place: Place, entry: u64) -> Result<String> {
+    let left = Cell::new(TYPES);
     let mut list = Vec::new();
     let mut suffix = "";
     for child in children(units, place, entry)? {
@@ -45,7 +51,7 @@ pub(crate) fn parameters(units: &Units, place: Place, entry: u64) -> Result<Stri
             }
             gimli::DW_TAG_formal_parameter => {
                 let at = parameter.inner.map(|inner| target(place, inner));
-                list.push(type_name(units, at, 0)?);
+                list.push(type_name(units, at, 0, &left)?);
             }
             gimli::DW_TAG_unspecified_parameters => list.push(UNKNOWN.to_owned()),
             _ => {}
@@ -56,16 +62,32 @@ pub(crate) fn parameters(units: &Units, place: Place, entry: u64) -> Result<Stri
     Ok(format!("({list}){suffix}"))
 }
 
-/// What a type is called; `None` is the type of nothing.
-fn type_name(units: &Units, at: Option<(Place, u64)>, depth: usize) -> Result<String> {
-    let Some((place, entry)) = at else { return Ok("void".to_owned()) };
-    if depth >= DEPTH {
+/// What a type is called; `None` is the type of nothing. So many more types may be read.
+fn type_name(
+    units: &Units,
+    at: Option<(Place, u64)>,
+    depth: usize,
+    left: &Cell<usize>,
+) -> Result<String> {
+    if depth >= DEPTH || left.get() == 0 {
         return Ok(UNKNOWN.to_owned());
     }
+    left.set(left.get() - 1);
+    let name = long_type_name(units, at, depth, left)?;
+    Ok(if name.len() > LONGEST { UNKNOWN.to_owned() } else { name })
+}
+
+fn long_type_name(
+    units: &Units,
+    at: Option<(Place, u64)>,
+    depth: usize,
+    left: &Cell<usize>,
+) -> Result<String> {
+    let Some((place, entry)) = at else { return Ok("void".to_owned()) };
     let this = read(units, place, entry)?;
     let inner = this.inner.map(|inner| target(place, inner));
     let derived = |suffix: &str| -> Result<String> {
-        let name = type_name(units, inner, depth + 1)?;
+        let name = type_name(units, inner, depth + 1, left)?;
         // `void (*)(int)`: what points to a function stands inside of it.
         Ok(match name.split_once("(*") {
             Some((result, rest)) => format!("{result}(*{suffix}{rest}"),
@@ -83,18 +105,19 @@ fn type_name(units: &Units, at: Option<(Place, u64)>, depth: usize) -> Result<St
         gimli::DW_TAG_rvalue_reference_type => derived("&&"),
         gimli::DW_TAG_const_type => derived(" const"),
         gimli::DW_TAG_volatile_type => derived(" volatile"),
-        gimli::DW_TAG_restrict_type => type_name(units, inner, depth + 1),
+        gimli::DW_TAG_restrict_type => type_name(units, inner, depth + 1, left),
         // Linkage names know no other names of a type.
-        gimli::DW_TAG_typedef => type_name(units, inner, depth + 1),
+        gimli::DW_TAG_typedef => type_name(units, inner, depth + 1, left),
         gimli::DW_TAG_array_type => derived(" []"),
         gimli::DW_TAG_subroutine_type => {
-            let result = type_name(units, inner, depth + 1)?;
+            let result = type_name(units, inner, depth + 1, left)?;
             let mut list = Vec::new();
-            for child in children(units, place, entry)? {
+            // Each costs one, so that no more are looked at.
+            for child in children(units, place, entry)?.into_iter().take(left.get()) {
                 let parameter = read(units, place, child)?;
                 let at = parameter.inner.map(|inner| target(place, inner));
                 if parameter.tag == gimli::DW_TAG_formal_parameter {
-                    list.push(type_name(units, at, depth + 1)?);
+                    list.push(type_name(units, at, depth + 1, left)?);
                 }
             }
             Ok(format!("{result} ({})", list.join(", ")))
