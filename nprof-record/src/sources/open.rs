@@ -34,10 +34,6 @@ const WATERMARK_SIDE: u32 = 8 << 10;
 /// How full a ring gets at most before we are woken, bytes.
 const WATERMARK_MAX: usize = 1 << 20;
 
-/// The same where a program copies stacks: until it is told what is needed of a deep one, every
-/// sample copies all of it.
-const WATERMARK_EXTENDED: usize = 256 << 10;
-
 /// Opens events for real.
 #[derive(Debug)]
 pub(crate) struct Kernel<'a> {
@@ -225,8 +221,7 @@ impl<'a> Opener<'a> {
 
     /// How full a ring gets before we are woken, bytes.
     fn watermark(&self) -> u32 {
-        let most = if self.extender.is_some() { WATERMARK_EXTENDED } else { WATERMARK_MAX };
-        (self.size / 4).min(most) as u32
+        (self.size / 4).min(WATERMARK_MAX) as u32
     }
 
     fn open_for(
