@@ -16,8 +16,13 @@ use crate::select::{Hidden, Selected, Shown};
 /// On a terminal narrower than this names get the room of what another column tells as well.
 const ROOMY: usize = 100;
 
-/// The base names of images are cut to this on a terminal, where functions need the room.
+/// How much wider it has to be for each further event.
+const EVENT: usize = 28;
+
+/// The base names of images are cut to this on a terminal, where functions need the room, and
+/// further for each further event.
 const IMAGE: usize = 14;
+const IMAGE_EVENT: usize = 3;
 
 /// The whole report. `width` is the terminal's, if it goes to one.
 pub(crate) fn print(
@@ -33,7 +38,8 @@ pub(crate) fn print(
         return out.into_bytes();
     }
     out.push('\n');
-    let is_narrow = width.is_some_and(|width| width < ROOMY);
+    let further = selected.events.len() - 1;
+    let is_narrow = width.is_some_and(|width| width < ROOMY + EVENT * further);
     let (mut cells, groups) = match &selected.events[..] {
         [shown] => (of_one(selected, shown, summary, args, is_narrow), Vec::new()),
         _ => of_several(selected, summary, args, is_narrow),
@@ -44,7 +50,8 @@ pub(crate) fn print(
         line.extend(row.names.iter().cloned());
     }
     if width.is_some() {
-        shorten_images(&mut cells, columns, numbers);
+        let most = IMAGE.saturating_sub(IMAGE_EVENT * further).max(IMAGE / 2);
+        shorten_images(&mut cells, columns, numbers, most);
     }
     out.push_str(&layout::grouped(&cells, numbers, width, &groups));
     out.push_str(&footer(selected, args));
@@ -84,12 +91,12 @@ fn counted(selected: &Selected, summary: &Summary, args: &Args) -> Vec<String> {
     if rules.is_empty() { Vec::new() } else { selected.all.iter().map(line).collect() }
 }
 
-fn shorten_images(cells: &mut [Vec<String>], columns: &[Key], numbers: usize) {
+fn shorten_images(cells: &mut [Vec<String>], columns: &[Key], numbers: usize, most: usize) {
     let Some(column) = columns.iter().position(|&c| c == Key::Call(CallKey::ImageName)) else {
         return;
     };
     for line in cells {
-        line[numbers + column] = layout::cut(&line[numbers + column], IMAGE);
+        line[numbers + column] = layout::cut(&line[numbers + column], most);
     }
 }
 
