@@ -18,9 +18,6 @@ use super::unit::{Extent, Reference, Unit};
 /// The most ranges of functions in a unit, and of inlined calls in a function.
 const RANGES: usize = 1 << 22;
 
-/// The largest unit that is walked over, bytes.
-pub(super) const UNIT: u64 = 1 << 30;
-
 /// How many ranges are looked at for an address that lies in several of them.
 const OVERLAPS: usize = 64;
 
@@ -126,11 +123,8 @@ struct Walk {
 impl Walk {
     fn over(&mut self, unit: &Unit) -> Result<()> {
         let start = unit.head.entries;
-        if unit.head.end - start > UNIT {
-            return Err(Fault::Limit("a unit larger than any compiler makes"));
-        }
         let info = unit.data.section(SectionId::DebugInfo)?;
-        let bytes = info.range(start, unit.head.end - start)?;
+        let bytes = info.range(start, unit.length()?)?;
         let abbreviations = unit.abbreviations()?;
         let mut entries = unit.walk(&bytes, abbreviations);
         // Where the walk began anew behind what was passed over.

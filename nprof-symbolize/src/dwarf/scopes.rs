@@ -4,8 +4,7 @@
 
 use gimli::SectionId;
 
-use super::fault::{Fault, Result};
-use super::functions::UNIT;
+use super::fault::Result;
 use super::unit::Unit;
 
 /// A namespace, class or function.
@@ -50,11 +49,8 @@ impl Scopes {
 
 fn walk(unit: &Unit, scopes: &mut Vec<Scope>) -> Result<()> {
     let start = unit.head.entries;
-    if unit.head.end - start > UNIT {
-        return Err(Fault::Limit("a unit larger than any compiler makes"));
-    }
     let info = unit.data.section(SectionId::DebugInfo)?;
-    let bytes = info.range(start, unit.head.end - start)?;
+    let bytes = info.range(start, unit.length()?)?;
     let abbreviations = unit.abbreviations()?;
     let mut entries = unit.walk(&bytes, abbreviations);
     // The scopes that have begun and not ended: their depth and index.

@@ -18,6 +18,9 @@ const LIST: u64 = 1 << 20;
 /// The most bytes the attributes of one entry take.
 const ENTRY: u64 = 1 << 20;
 
+/// The largest unit that is walked over, bytes.
+const UNIT: u64 = 1 << 30;
+
 /// What the first entry of a unit says, and what is needed to make sense of the others.
 pub(crate) struct Unit {
     files: Rc<Files>,
@@ -188,6 +191,19 @@ impl Unit {
         }
         let known = self.data.abbreviations(self.head.abbreviations)?;
         Ok(self.abbreviations.get_or_init(|| known))
+    }
+
+    /// How many bytes all its entries take.
+    ///
+    /// # Errors
+    ///
+    /// When that is more than any compiler makes.
+    pub(crate) fn length(&self) -> Result<u64> {
+        let length = self.head.end - self.head.entries;
+        if length > UNIT {
+            return Err(Fault::Limit("a unit larger than any compiler makes"));
+        }
+        Ok(length)
     }
 
     /// Walks over entries: `bytes` begin with the one at `offset` in `.debug_info`, which is where
