@@ -2,6 +2,7 @@
 //! records go to the converter.
 
 mod open;
+mod pace;
 mod source;
 
 use std::io;
@@ -95,6 +96,18 @@ impl Sources {
     ///
     /// What poll(2) says.
     pub(crate) fn wait(&mut self, signals: &Signals, timeout: i32) -> io::Result<()> {
+        let end = sys::monotonic_ns() + u64::from(timeout.unsigned_abs()) * 1_000_000;
+        loop {
+            let left = end.saturating_sub(sys::monotonic_ns()).div_ceil(1_000_000);
+            let timeout = i32::try_from(left).unwrap_or(i32::MAX);
+            if self.poll(signals, timeout)? || sys::monotonic_ns() >= end {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Waits for whatever comes first. Whether something is to be done about it.
+    fn poll(&mut self, signals: &Signals, timeout: i32) -> io::Result<bool> {
         let input = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
         // An event whose tasks are all gone would be ready for ever.
         let fd = |source: &Source| {
@@ -103,10 +116,19 @@ impl Sources {
         let mut polled: Vec<_> = self.sources.iter().map(|source| input(fd(source))).collect();
         polled.push(input(signals.fd()));
         sys::poll(&mut polled, timeout)?;
+        let mut is_due = polled.pop().is_some_and(|signals| signals.revents != 0);
         for (source, polled) in self.sources.iter_mut().zip(&polled) {
-            source.polled += usize::from(polled.revents & (libc::POLLHUP | libc::POLLERR) != 0);
+            let has_ended = polled.revents & (libc::POLLHUP | libc::POLLERR) != 0;
+            source.polled += usize::from(has_ended);
+            is_due |= has_ended || polled.revents != 0 && source.is_full();
         }
-        Ok(())
+        Ok(is_due)
+    }
+
+    /// How long the rings may be left alone after a round, ms, as fast as they fill.
+    pub(crate) fn patience(&self) -> i32 {
+        let shortest = self.sources.iter().filter_map(Source::patience).min();
+        shortest.map_or(i32::MAX, |time| i32::try_from(time.max(1)).unwrap_or(i32::MAX))
     }
 
     /// Takes from the rings what may be taken in order; with `all`, everything. What is left.
@@ -118,7 +140,7 @@ impl Sources {
         let limit = if all { u64::MAX } else { self.settled };
         self.order.restart();
         for (number, source) in self.sources.iter_mut().enumerate() {
-            source.records.head = source.records.ring.head();
+            source.begin_round(now);
             if let Some(time) = source.front_time(now, self.extender.as_ref(), converter) {
                 self.order.push(time, number);
             }

@@ -32,7 +32,7 @@ const SIDE_RING_TASK: usize = 64 << 10;
 const WATERMARK_SIDE: u32 = 8 << 10;
 
 /// How full a ring gets at most before we are woken, bytes.
-const WATERMARK_MAX: usize = 1 << 20;
+const WATERMARK_MAX: usize = 2 << 20;
 
 /// Opens events for real.
 #[derive(Debug)]
@@ -323,7 +323,9 @@ impl<'a> Opener<'a> {
                 }
                 Err(error) => return Err(error).context("cannot map a ring"),
             };
-            self.sources.insert(key, Source::new(ring, Opened { file, event }, cpu));
+            let full = if event.is_none() { 0 } else { self.watermark() };
+            let source = Source::new(ring, Opened { file, event }, cpu, u64::from(full));
+            self.sources.insert(key, source);
         }
         self.origins.insert(id, origin);
         Ok(Ok(()))

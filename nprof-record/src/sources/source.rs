@@ -13,6 +13,8 @@ use crate::intern::Sink;
 use crate::ring::{self, Header};
 use crate::sys::{self, Ring};
 
+use super::pace::Pace;
+
 /// No record is from so much later than the round that finds it, ns.
 const FUTURE: u64 = 1_000_000_000;
 
@@ -98,12 +100,36 @@ pub(super) struct Source {
     /// Which of the events is asked whether there is something to read; past the last when all
     /// have hung up and will bring nothing any more.
     pub(super) polled: usize,
+    /// With how many unread bytes it has to be read at once.
+    full: u64,
+    pace: Pace,
 }
 
 impl Source {
-    pub(super) fn new(ring: Ring, first: Opened, cpu: u32) -> Self {
+    pub(super) fn new(ring: Ring, first: Opened, cpu: u32, full: u64) -> Self {
         let records = Records { ring, head: 0, wrapped: Vec::new() };
-        Self { records, events: vec![first], cpu, parts: None, told: 0, polled: 0 }
+        let (events, pace) = (vec![first], Pace::default());
+        Self { records, events, cpu, parts: None, told: 0, polled: 0, full, pace }
+    }
+
+    /// Begins a round at the time `now`, ns.
+    pub(super) fn begin_round(&mut self, now: u64) {
+        self.records.head = self.records.ring.head();
+        self.pace.note(now, self.records.head);
+    }
+
+    /// Whether it is to be read at once. The kernel wakes us whenever so much was written, be it
+    /// read by now or not.
+    pub(super) fn is_full(&self) -> bool {
+        self.records.ring.head().saturating_sub(self.records.ring.tail()) >= self.full
+    }
+
+    /// After how many ms it will be half as full; `None` when nothing comes, or it has to be read
+    /// whenever we are woken.
+    pub(super) fn patience(&self) -> Option<u64> {
+        let room = (self.full / 2).checked_sub(1)?;
+        let left = self.records.head.saturating_sub(self.records.ring.tail());
+        self.pace.until(room.saturating_sub(left))
     }
 
     /// When the oldest record was made; `now` is the time of this round. A time that cannot be
