@@ -1,6 +1,7 @@
 //! The events of a recording and the rings they fill: from there, in order of time, kernel
 //! records go to the converter.
 
+mod losses;
 mod open;
 mod pace;
 mod source;
@@ -8,10 +9,10 @@ mod source;
 use std::io;
 use std::os::fd::AsRawFd;
 
-use nprof_format::{Cause, EventId};
+use nprof_format::EventId;
 use rustc_hash::FxHashMap;
 
-use crate::convert::{self, Converter};
+use crate::convert::Converter;
 use crate::extender::Extender;
 use crate::extension::Owner;
 use crate::intern::Sink;
@@ -21,7 +22,7 @@ use crate::stack;
 use crate::sys::{self, Signals};
 
 pub(crate) use open::{Kernel, Whom};
-use source::{Opened, Parts, Source};
+use source::Source;
 
 /// What was left in the rings for the next round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,13 +34,15 @@ pub(crate) enum Left {
 }
 
 /// What the id of a record says.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Origin {
     event: EventId,
     /// The task it was opened for, where events are opened for tasks.
     task: Option<u32>,
     /// The fields of its samples.
     layout: Layout,
+    /// Whether a program copies their stacks.
+    is_extended: bool,
 }
 
 /// How long it takes at most from a record's time stamp to its place in the ring, ns: a long
@@ -152,13 +155,16 @@ impl Sources {
                 self.order.push(time, number);
             }
         }
+        for source in &mut self.sources {
+            source.account(self.tells_lost, self.extender.as_ref(), converter);
+        }
         converter.end_round();
         let mut left =
             self.sources.iter().filter(|source| source.records.ring.tail() < source.records.head);
         // The side rings come first.
         match left.next() {
             None => Left::Nothing,
-            Some(source) if source.events[0].event.is_none() => Left::Side,
+            Some(source) if source.is_side() => Left::Side,
             Some(_) => Left::Samples,
         }
     }
@@ -166,10 +172,10 @@ impl Sources {
     /// Takes the oldest record of a ring, and gives its room back.
     fn take_front<S: Sink>(&mut self, number: usize, converter: &mut Converter<S>) {
         let source = &mut self.sources[number];
-        let first = source.events[0].event;
+        let (first, is_side) = (source.events[0].event, source.is_side());
         let Some((header, bytes)) = source.records.front() else { return };
         let (size, id) = (header.size, ring::identifier(header, bytes).unwrap_or(0));
-        let unknown = Origin { event: first, task: None, layout: Layout::default() };
+        let unknown = Origin { event: first, ..Origin::default() };
         let origin = self.origins.get(&id).copied().unwrap_or(unknown);
         let tid = ring::task(header, bytes).unwrap_or(0);
         let first = |owner: u32| *self.lineage.entry(tid).or_insert(owner);
@@ -187,14 +193,13 @@ impl Sources {
                 match &mut body {
                     Body::Sample(sample) => {
                         let (owner, sp) = (Owner { tid, ip: sample.ip }, stack::pointer(sample));
-                        sample.extension =
-                            pending.map(|pending| pending.beyond(owner, sp)).unwrap_or_default();
+                        let beyond = || pending.map(|pending| pending.beyond(owner, sp));
+                        let beyond = || beyond().unwrap_or_default();
+                        sample.extension = origin.is_extended.then(beyond);
                     }
-                    Body::Lost(count) => {
-                        // Parts of stacks share the ring, and are no samples.
-                        let parts = source.parts.as_ref().map_or(0, Parts::newly_lost);
-                        *count = count.saturating_sub(parts);
-                        source.told += *count;
+                    &mut Body::Lost(count) if !is_side => {
+                        source.losses.notice(stamp, count);
+                        body = Body::Other;
                     }
                     Body::Fork(kin) => {
                         lineage.map(|owner| self.lineage.entry(kin.tid).or_insert(owner));
@@ -220,14 +225,8 @@ impl Sources {
 
     /// Says what was lost and no record told of, because none came after it.
     pub(crate) fn report_losses<S: Sink>(&mut self, converter: &mut Converter<S>) {
-        for source in self.sources.iter_mut().filter(|_| self.tells_lost) {
-            let lost = source.events.iter().map(Opened::lost);
-            // A record of what was lost speaks for all events of the ring.
-            let count = lost.fold(0, u64::saturating_add).saturating_sub(source.told);
-            if count > 0 {
-                let stamp = convert::stamp_at(sys::monotonic_ns(), Some(source.cpu));
-                converter.lost(stamp, count, source.events[0].event, Cause::Ring);
-            }
+        for source in self.sources.iter().filter(|_| self.tells_lost) {
+            source.account_rest(converter);
         }
     }
 }
