@@ -67,10 +67,9 @@ fn sample(shell: &Shell, command: &str, compared: Compared) -> Option<(Shares, S
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let (stacks, report) = match compared {
         Compared::Own => ("", "perf report -i perf.data -q --stdio -F sample,sym,dso -t '\t'"),
-        Compared::Stacks => (
-            "-m 32M --call-graph dwarf,32768",
-            "perf script -i perf.data --no-inline -F comm,ip,sym,dso",
-        ),
+        Compared::Stacks => {
+            ("--call-graph dwarf,32768", "perf script -i perf.data --no-inline -F comm,ip,sym,dso")
+        }
     };
     let recorded = shell.run(&format!(
         "nprof-record -q -o raw.nprof -- \
