@@ -116,7 +116,7 @@ fn a_program_does_not_differ_from_itself() {
     compare_with_itself(&shell, 3, 2, &["-F 4999 -- base/ten 150000"]);
     let null = shell.run("nprof-diff --null --format json --base base-*.nprof new-*.nprof");
     assert_eq!(null.status, 0, "{null:?}");
-    assert!(null.out.contains("\"splits\": 10,") && null.out.contains("\"self_floor\""));
+    assert!(null.out.contains("\"splits\":10,") && null.out.contains("\"self_floor\""));
 }
 
 /// Compares programs with themselves, three runs a side, and bears with no more alarms than these.

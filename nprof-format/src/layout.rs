@@ -238,9 +238,10 @@ impl Scale {
 }
 
 /// A field of CSV that no spreadsheet takes for a formula: one that begins like a formula gets
-/// an apostrophe before it.
+/// an apostrophe before it, a negative number does not.
 pub fn csv_field(field: &str) -> Cow<'_, str> {
     match field.bytes().next() {
+        Some(b'-') if field.parse().is_ok_and(f64::is_finite) => field.into(),
         Some(b'=' | b'+' | b'-' | b'@' | b'\t' | b'\r') => format!("'{field}").into(),
         _ => field.into(),
     }

@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use nprof_format::escape::escaped;
+use nprof_format::machine::Lines;
 use serde_json::{Value, json};
 
 use crate::event::Chosen;
@@ -107,15 +108,20 @@ const NOISE: [&str; 9] = [
     "samples",
 ];
 
+/// A line of column names, then a row a line.
+pub(super) fn lines(report: &NullReport<'_>) -> Lines {
+    cells::lines(columns(), rows(report))
+}
+
 /// The names of the columns.
-pub(super) fn columns() -> Vec<String> {
+fn columns() -> Vec<String> {
     let of = |metric: &'static str| NOISE.iter().map(move |name| format!("{metric}_{name}"));
     let names = ["name", "image"].map(str::to_owned);
     names.into_iter().chain(of("self")).chain(of("total")).collect()
 }
 
 /// What the rows have in each column; null where there is nothing.
-pub(super) fn rows(report: &NullReport<'_>) -> Vec<Vec<Value>> {
+fn rows(report: &NullReport<'_>) -> Vec<Vec<Value>> {
     let row = |row: &Floor| {
         let image = escaped(&report.keys.get(row.key).image);
         let mut cells: Vec<Value> = vec![report.keys.name(row.key).into(), image.into()];
@@ -142,8 +148,8 @@ fn noise(noise: &Noise) -> [Value; NOISE.len()] {
     ]
 }
 
-/// Prints one object.
-pub(super) fn print_json(report: &NullReport<'_>, out: &mut impl Write) -> io::Result<()> {
+/// One object.
+pub(super) fn json(report: &NullReport<'_>) -> io::Result<Vec<u8>> {
     let noise = report.null;
     let object = json!({
         "report": "nprof-diff --null",
@@ -157,8 +163,6 @@ pub(super) fn print_json(report: &NullReport<'_>, out: &mut impl Write) -> io::R
         "alarms": noise.alarms,
         "warnings": report.warnings,
         "base": machine::side(report.base, noise.whole),
-        "rows": cells::objects(&columns(), rows(report)),
     });
-    serde_json::to_writer_pretty(&mut *out, &object)?;
-    writeln!(out)
+    cells::json(&object, &columns(), rows(report))
 }
