@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use nprof_format::escape::escaped;
+use nprof_format::layout::wrapped;
 use nprof_format::summary::EventSummary;
 
 use crate::diff::Method;
@@ -43,22 +44,6 @@ pub(super) fn labelled(label: &str, mut lines: Vec<String>) -> Vec<String> {
     let lines = lines.iter().flat_map(|line| wrapped(line, WIDTH - 6));
     let labels = std::iter::once(label).chain(std::iter::repeat(""));
     labels.zip(lines).map(|(label, line)| format!("{label:<5} {line}")).collect()
-}
-
-/// A sentence in lines of this many columns, all but the first indented.
-pub(super) fn wrapped(text: &str, width: usize) -> Vec<String> {
-    let mut lines = vec![String::new()];
-    for word in text.split(' ') {
-        let line = lines.last_mut().filter(|line| {
-            line.is_empty() || line.chars().count() + 1 + word.chars().count() <= width
-        });
-        match line {
-            Some(line) if line.is_empty() => line.push_str(word),
-            Some(line) => line.extend([" ", word]),
-            None => lines.push(format!("  {word}")),
-        }
-    }
-    lines
 }
 
 /// What was run, when, and how much was seen.
@@ -251,10 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn sentences_are_wrapped() {
-        let text = format!("a {} {} b", "x".repeat(78), "y".repeat(100));
-        let lines = [format!("a {}", "x".repeat(78)), format!("  {}", "y".repeat(100))];
-        assert_eq!(wrapped(&text, 80), [&lines[..], &["  b".to_owned()]].concat());
+    fn labels_stand_before_what_there_is() {
         assert_eq!(labelled("new", vec![String::new(), "x".into()]), ["new   x"]);
     }
 

@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use nprof_format::escape::escaped;
+use nprof_format::layout::wrapped;
 use nprof_format::machine::Lines;
 use serde_json::{Value, json};
 
@@ -18,7 +19,7 @@ pub(super) fn print_table(report: &NullReport<'_>, out: &mut impl Write) -> io::
     lines.extend(heading::circumstances(report.event, report.base));
     let mut lines = heading::labelled(report.base.name, lines);
     let warnings = report.warnings.iter().map(|warning| format!("warning: {warning}"));
-    lines.extend(warnings.flat_map(|warning| heading::wrapped(&warning, heading::WIDTH)));
+    lines.extend(warnings.flat_map(|warning| wrapped(&warning, heading::WIDTH)));
     lines.push(String::new());
     let level = 100.0 * null.question.alpha;
     let about = format!(
@@ -28,7 +29,7 @@ pub(super) fn print_table(report: &NullReport<'_>, out: &mut impl Write) -> io::
         null.halves[1],
         null.alarms,
     );
-    lines.extend(heading::wrapped(&about, heading::WIDTH));
+    lines.extend(wrapped(&about, heading::WIDTH));
     for line in lines {
         writeln!(out, "{line}")?;
     }

@@ -6,9 +6,8 @@
 use std::io::{self, Write};
 
 use nprof_format::escape::escaped;
-use nprof_format::layout::cut;
+use nprof_format::layout::{fit, wrapped};
 use rustc_hash::FxHashSet;
-use unicode_width::UnicodeWidthStr;
 
 use crate::bound::Bound;
 use crate::diff::{Change, Metric, RARE, Row, Verdict};
@@ -26,7 +25,7 @@ pub(super) fn print(report: &Report<'_>, out: &mut impl Write) -> io::Result<()>
     print_changed(report, &changed, out)?;
     print_pairs(report, out)?;
     writeln!(out)?;
-    for line in heading::wrapped(&unchanged(report, &rows, changed.len()), heading::WIDTH) {
+    for line in wrapped(&unchanged(report, &rows, changed.len()), heading::WIDTH) {
         writeln!(out, "{line}")?;
     }
     let displaced = rows.iter().filter(|row| row.verdict() == Verdict::Displaced).count();
@@ -36,7 +35,7 @@ pub(super) fn print(report: &Report<'_>, out: &mut impl Write) -> io::Result<()>
             "{displaced} of them {are} displaced: the share changed, but only as that of most did, to {:.3} of what it was, since others take more or less",
             report.diff.rest
         );
-        for line in heading::wrapped(&line, heading::WIDTH) {
+        for line in wrapped(&line, heading::WIDTH) {
             writeln!(out, "{line}")?;
         }
     }
@@ -137,9 +136,7 @@ pub(super) fn row_name(keys: &Keys, key: KeyId, width: Option<usize>, indent: us
         image => format!("  ({})", escaped(image)),
     };
     let Some(width) = width else { return name + &image };
-    let room = width.saturating_sub(indent).max(16);
-    let image = cut(&image, room / 2);
-    cut(&name, room.saturating_sub(image.width())) + &image
+    fit(&name, &image, width.saturating_sub(indent))
 }
 
 fn print_row(report: &Report<'_>, row: &Row, out: &mut impl Write) -> io::Result<()> {
@@ -226,6 +223,7 @@ fn near_end(bound: &Bound, row: &Row) -> String {
 mod tests {
     use super::*;
     use crate::key::Key;
+    use unicode_width::UnicodeWidthStr;
 
     #[test]
     fn names_are_shortened_on_a_terminal_only() {
@@ -239,6 +237,6 @@ mod tests {
             assert_eq!(short.width(), width - 2, "{short}");
             assert!(short.starts_with("begin_") && short.ends_with("_end  (libfoo.so)"), "{short}");
         }
-        assert_eq!(row_name(&keys, key, Some(0), 2).width(), 16);
+        assert_eq!(row_name(&keys, key, Some(0), 2).width(), 12);
     }
 }
