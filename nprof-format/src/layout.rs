@@ -301,7 +301,7 @@ mod tests {
         assert_eq!(fit("main", "  (a.out)", 13), "main  (a.out)");
         assert_eq!(fit("main", "  (a.out)", 12), "main  (a…ut)");
         assert_eq!(fit("main", "", 0), "main");
-        assert_eq!(cut_middle("ab<…>::f(int)", 8), "ab<…int)");
+        assert_eq!(cut_middle("ab<…>::f(int)", 8), "ab<…nt)");
         for width in [12, 30, 50] {
             let line = fit(&"x".repeat(90), "  ×7  (libstdc++.so.6.0.30)", width);
             assert_eq!(line.width(), width, "{line}");
