@@ -21,7 +21,7 @@ const GUIDES: usize = 32;
 
 /// The whole report.
 pub(crate) fn print(input: &Input<'_>) -> Vec<u8> {
-    let is_inverted = input.args.view() == View::Callers;
+    let is_inverted = input.args.view == View::Callers;
     let legend = match is_inverted {
         false => "",
         true => "below a function stand its callers",
