@@ -93,10 +93,12 @@ fn a_live_report_ends_as_any_other() {
     let rest = String::from_utf8_lossy(&shell.read("rest")).into_owned();
     let whole = shell.run("nprof-flat --by image --format tsv x.nprof").quiet();
     assert!(rest.ends_with(&whole), "{rest}\n{whole}");
-    // A file is written anew each time.
-    shell.run("nprof-flat --by image --every 1us -o out x.nprof").quiet();
+    // A file is written anew each time, and as a whole: what was opened before stays.
+    shell.write("out", "before");
+    shell.run("exec 3<out; nprof-flat --by image --every 1us -o out x.nprof; cat <&3 >old").quiet();
     let once = shell.run("nprof-flat --by image x.nprof").quiet();
     assert_eq!(String::from_utf8_lossy(&shell.read("out")), once);
+    assert_eq!(shell.read("old"), b"before");
 }
 
 /// Whether all that a report prints on a terminal of this size fits, and what that was.

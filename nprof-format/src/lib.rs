@@ -40,6 +40,7 @@ pub mod record;
 pub mod report;
 mod runs;
 pub mod shell;
+pub mod snapshot;
 pub mod stage;
 pub mod summary;
 pub mod tables;
