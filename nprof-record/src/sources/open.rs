@@ -31,8 +31,8 @@ const SIDE_RING_TASK: usize = 64 << 10;
 /// for long.
 const WATERMARK_SIDE: u32 = 8 << 10;
 
-/// How full a ring gets at most before we are woken, bytes.
-const WATERMARK_MAX: usize = 2 << 20;
+/// How full a ring gets at most before it is read at once, bytes.
+const FULL_MAX: usize = 2 << 20;
 
 /// Opens events for real.
 #[derive(Debug)]
@@ -230,9 +230,15 @@ impl<'a> Opener<'a> {
         self.extender.as_ref().is_some_and(|(numbers, _)| numbers.contains(&number))
     }
 
-    /// How full a ring gets before we are woken, bytes.
+    /// How full a ring gets before it is read at once, bytes.
+    fn full(&self) -> u32 {
+        (self.size / 4).min(FULL_MAX) as u32
+    }
+
+    /// After how many bytes written to a ring we are woken each time. It may have been read since,
+    /// and then it is not worth it; and it is not to get much fuller than full.
     fn watermark(&self) -> u32 {
-        (self.size / 4).min(WATERMARK_MAX) as u32
+        self.full() / 2
     }
 
     fn open_for(
@@ -336,7 +342,7 @@ impl<'a> Opener<'a> {
                 }
                 Err(error) => return Err(error).context("cannot map a ring"),
             };
-            let full = if event.is_none() { 0 } else { self.watermark() };
+            let full = if event.is_none() { 0 } else { self.full() };
             let source = Source::new(ring, Opened::new(file, event), cpu, u64::from(full));
             self.sources.insert(key, source);
         }
