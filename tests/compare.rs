@@ -6,11 +6,16 @@
 
 use nprof_tests::{Shell, compile, compile_demo, have, repository, rows, words};
 
-/// A shell with ten.cpp as base/ten and, one function slower, as new/ten.
+/// A shell with ten.cpp as base/ten and, its fifth function a tenth slower, as new/ten.
 fn shell() -> Shell {
+    shell_with_slower("5")
+}
+
+fn shell_with_slower(number: &str) -> Shell {
     let shell = Shell::new();
     let source = repository().join("tests/ten.cpp");
-    for (directory, flags) in [("base", &[][..]), ("new", &["-DSLOWER=1"][..])] {
+    let slower = format!("-DSLOWER={number}");
+    for (directory, flags) in [("base", &[][..]), ("new", &[&*slower][..])] {
         std::fs::create_dir(shell.path(directory)).expect("a directory can be made");
         compile(&[&source], flags, &shell.path(&format!("{directory}/ten")));
     }
@@ -47,31 +52,36 @@ fn attempts(attempts: usize, attempt: impl Fn() -> Result<(), String>) {
     panic!("{}", wrong.join("\n"));
 }
 
-/// How much of the time `five` takes more, in points: 3000 of 10,000 steps were 3300 of 10,300.
-const TRUTH: f64 = 100.0 * (3300.0 / 10_300.0 - 3000.0 / 10_000.0);
+/// How much of the time a function takes more, in points, that takes so many of 10,000 steps on
+/// the base and a tenth more on the new side.
+fn truth(steps: f64) -> f64 {
+    100.0 * (1.1 * steps / (10_000.0 + 0.1 * steps) - steps / 10_000.0)
+}
+
+/// What is called a change, and whether the interval of a function covers the truth.
+fn changes(shell: &Shell, function: &str, truth: f64) -> (Vec<String>, bool) {
+    let report = shell.run(&format!("{COMPARE} --format tsv"));
+    assert_eq!(report.status, 0, "{report:?}");
+    let rows = rows(&report.out);
+    let is_change = |verdict: &str| !["same", "displaced"].contains(&verdict);
+    let changed = rows.iter().filter(|row| is_change(row.text("verdict")));
+    let changed = changed.map(|row| format!("{} {}", row.text("verdict"), row.text("name")));
+    let row = rows.iter().find(|row| row.text("name").starts_with(function));
+    let covers =
+        row.is_some_and(|row| row.number("self_low") < truth && truth < row.number("self_high"));
+    (changed.collect(), covers)
+}
 
 #[test]
 fn one_slower_function_of_ten_is_found_and_nothing_else_is_blamed() {
     let shell = shell();
-    attempts(3, || {
+    attempts(6, || {
         let calls = 500_000;
         let run = |side: &str| format!("-F 7919 -- {side}/ten {calls}");
         record(&shell, 5, &run("base"), &run("new"));
         let failed = shell.run(&format!("{COMPARE} --fail-on 'self>+0.5%'"));
-        let report = shell.run(&format!("{COMPARE} --format tsv"));
-        assert_eq!(report.status, 0, "{report:?}");
-        let rows = rows(&report.out);
-        let is_change = |verdict: &str| !["same", "displaced"].contains(&verdict);
-        let changed: Vec<(&str, &str)> = rows
-            .iter()
-            .map(|row| (row.text("verdict"), row.text("name")))
-            .filter(|(verdict, _)| is_change(verdict))
-            .collect();
-        let five = rows.iter().find(|row| row.text("name").starts_with("five("));
-        let covers = five.is_some_and(|five| {
-            five.number("self_low") < TRUTH && TRUTH < five.number("self_high")
-        });
-        let found = changed == [("grown", "five(unsigned long)")];
+        let (changed, covers) = changes(&shell, "five(", truth(3000.0));
+        let found = changed == ["grown five(unsigned long)"];
         match failed.status == 1 && found && covers {
             true => Ok(()),
             false => Err(format!("{changed:?}, covers {covers}, {}", failed.out)),
@@ -79,13 +89,34 @@ fn one_slower_function_of_ten_is_found_and_nothing_else_is_blamed() {
     });
 }
 
+/// A function that takes 7 % of a program of phases, at 1999 Hz. By chance nine of ten times
+/// nothing else is called a change, and nineteen of twenty intervals cover the truth.
+#[test]
+#[ignore = "takes minutes; make calibrate runs it"]
+fn a_small_function_a_tenth_slower_is_found_with_five_runs_a_side() {
+    let shell = shell_with_slower("9");
+    let (mut found, mut covered, mut blamed) = (0, 0, 0);
+    for _ in 0..5 {
+        let run = |side: &str| format!("-F 1999 -- {side}/ten 1200000 1000");
+        record(&shell, 5, &run("base"), &run("new"));
+        let (changed, covers) = changes(&shell, "nine(", truth(700.0));
+        let is_found = changed.contains(&"grown nine(unsigned long)".to_owned());
+        found += usize::from(is_found);
+        covered += usize::from(covers);
+        blamed += usize::from(changed.len() > usize::from(is_found));
+        println!("{changed:?}, interval covers the truth: {covers}");
+    }
+    println!("of 5: found {found}, interval covers the truth {covered}, others blamed {blamed}");
+    assert!(found >= 4 && covered >= 3 && blamed <= 2);
+}
+
 #[test]
 fn a_program_does_not_differ_from_itself() {
     let shell = shell();
-    compare_with_itself(&shell, 3, 1, &["-F 4999 -- base/ten 150000"]);
+    compare_with_itself(&shell, 3, 2, &["-F 4999 -- base/ten 150000"]);
     let null = shell.run("nprof-diff --null --format json --base base-*.nprof new-*.nprof");
     assert_eq!(null.status, 0, "{null:?}");
-    assert!(null.out.contains("\"splits\": 10,") && null.out.contains("\"self_floor\""));
+    assert!(null.out.contains("\"splits\":10,") && null.out.contains("\"self_floor\""));
 }
 
 /// Compares programs with themselves, three runs a side, and bears with no more alarms than these.
@@ -123,7 +154,7 @@ fn twenty_five_programs_do_not_differ_from_themselves() {
 
 fn other_rates_and_lengths(base: usize, new: usize) {
     let shell = shell();
-    attempts(2, || {
+    attempts(5, || {
         let run = |hertz: usize, calls: usize| format!("-F {hertz} -- base/ten {calls}");
         record(&shell, 3, &run(997, base), &run(499, new));
         let several = shell.run(&format!("{COMPARE} --fail-on any"));

@@ -6,12 +6,16 @@ use std::collections::BTreeMap;
 use nprof_tests::{Row, Shell, compile, find_program, have, python, repository, rows};
 
 /// A shell with a recording `x.nprof` of the compiler at work on the demonstration program, by two
-/// events: deep stacks, recursion, several processes.
+/// events: deep stacks, recursion, several processes, names of templates.
 fn compiler() -> Shell {
+    compiler_by("-e cpu-clock -e page-faults:7")
+}
+
+fn compiler_by(events: &str) -> Shell {
     let shell = Shell::new();
     let source = repository().join("demo/query.cpp");
     let run = shell.run(&format!(
-        "nprof-record -q -e cpu-clock -e page-faults:7 -o - -- \
+        "nprof-record -q {events} -o - -- \
          g++ -std=c++17 -O2 -c -o query.o {} | nprof-symbolize > x.nprof",
         source.display()
     ));
@@ -89,10 +93,26 @@ fn a_live_report_ends_as_any_other() {
     let rest = String::from_utf8_lossy(&shell.read("rest")).into_owned();
     let whole = shell.run("nprof-flat --by image --format tsv x.nprof").quiet();
     assert!(rest.ends_with(&whole), "{rest}\n{whole}");
-    // A file is written anew each time.
-    shell.run("nprof-flat --by image --every 1us -o out x.nprof").quiet();
+    // A file is written anew each time, and as a whole: what was opened before stays.
+    shell.write("out", "before");
+    shell.run("exec 3<out; nprof-flat --by image --every 1us -o out x.nprof; cat <&3 >old").quiet();
     let once = shell.run("nprof-flat --by image x.nprof").quiet();
     assert_eq!(String::from_utf8_lossy(&shell.read("out")), once);
+    assert_eq!(shell.read("old"), b"before");
+}
+
+/// Whether all that a report prints on a terminal of this size fits, and what that was.
+fn fits(shell: &Shell, report: &str, size: &str, width: usize) -> String {
+    let run =
+        shell.run(&format!("script -qec 'stty {size}; {report} x.nprof' /dev/null < /dev/null"));
+    let text = run.quiet().replace('\r', "");
+    // Facts are not cut, tables are.
+    let table = text.lines().skip_while(|line| !line.starts_with("100 %")).skip(1);
+    assert!(table.clone().count() > 5, "{report}: {text}");
+    for line in table {
+        assert!(line.chars().count() <= width, "{report}, {size}: {line}");
+    }
+    text
 }
 
 #[test]
@@ -104,22 +124,16 @@ fn a_terminal_of_any_size_gets_lines_that_fit() {
     for (size, width) in [("cols 0 rows 0", 80), ("cols 100 rows 0", 100), ("cols 80 rows 5", 80)] {
         for report in [
             "nprof-flat -n 30",
+            "nprof-flat --by thread,function -n 30",
             "nprof-paths -n 3",
             "nprof-paths --view graph -n 9",
             "nprof-paths --view callers --min-percent 4",
         ] {
-            let run = shell
-                .run(&format!("script -qec 'stty {size}; {report} x.nprof' /dev/null < /dev/null"));
-            let text = run.quiet();
+            let text = fits(&shell, report, size, width);
             assert!(
                 text.contains("self %") || text.contains("share %") || text.contains("samples,"),
                 "{text}"
             );
-            // Facts are not cut, tables are.
-            let table = text.lines().skip_while(|line| !line.starts_with("100 %")).skip(1);
-            for line in table.map(|line| line.trim_end_matches('\r')) {
-                assert!(line.chars().count() <= width, "{report}, {size}: {line}");
-            }
         }
     }
     let live = shell.run(
@@ -131,6 +145,35 @@ fn a_terminal_of_any_size_gets_lines_that_fit() {
     let (last, before) = reports[1..].split_last().expect("reports");
     assert!(before.iter().all(|report| report.lines().count() <= 5), "{text}");
     assert!(last.lines().count() > 5, "{text}");
+}
+
+#[test]
+fn as_many_events_stand_side_by_side_as_a_terminal_holds() {
+    if !have(&["script", "stty"]) {
+        return;
+    }
+    let events = ["cpu-clock", "page-faults", "context-switches", "minor-faults"];
+    let shell =
+        compiler_by("-e cpu-clock -e page-faults:7 -e context-switches:1 -e minor-faults:7");
+    for keys in [
+        "function",
+        "image,function",
+        "thread,function",
+        "line",
+        "process,thread,cpu,image,function,line",
+    ] {
+        let text = fits(&shell, &format!("nprof-flat --by {keys} -n 20"), "cols 80 rows 0", 80);
+        let head = text.lines().find(|line| line.starts_with("weight")).expect("a head");
+        let said = text.split("no room for ").nth(1).expect("what was left out");
+        let left_out = events.iter().filter(|event| said.contains(*event)).count();
+        assert_eq!(head.matches("self %").count(), events.len() - left_out, "{text}");
+        assert!(left_out < events.len(), "{text}");
+    }
+    let wide = fits(&shell, "nprof-flat -n 20", "cols 200 rows 0", 200);
+    assert!(!wide.contains("no room for") && wide.contains("samples  self %"), "{wide}");
+    for view in ["paths", "tree", "callers", "graph"] {
+        fits(&shell, &format!("nprof-paths --view {view}"), "cols 80 rows 0", 80);
+    }
 }
 
 /// A program whose thread and whose function have names that formats trip over.

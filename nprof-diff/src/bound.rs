@@ -33,11 +33,11 @@ impl FromStr for Bound {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         const EXPECTED: &str = "expected any, self>+P%, total>+P%, self>+Nms or total>+Nms";
-        let limit = |text: &str| text.strip_prefix('+').unwrap_or(text).parse::<Size>();
         let kind = match text.split_once('>') {
             None if text == "any" => Kind::Any,
             Some((metric @ ("self" | "total"), size)) => {
-                let limit = limit(size).map_err(|_| EXPECTED)?;
+                let limit = size.strip_prefix('+').and_then(|size| size.parse().ok());
+                let limit = limit.ok_or(EXPECTED)?;
                 Kind::Growth { total: metric == "total", limit }
             }
             _ => return Err(EXPECTED),
@@ -202,11 +202,20 @@ mod tests {
         assert_eq!(growth("any"), Kind::Any);
         let share = Kind::Growth { total: false, limit: Size::Share(0.02) };
         assert_eq!(growth("self>+2%"), share);
-        assert_eq!(growth("self>2%"), share);
         assert_eq!(growth("total>+1.5ms"), Kind::Growth { total: true, limit: Size::Time(1.5e6) });
         assert_eq!(growth("self>+2s"), Kind::Growth { total: false, limit: Size::Time(2e9) });
         for wrong in [
-            "", "self", "self>", "self>%", "self>+2", "self>-2%", "self<+2%", "both>+2%", "self>2h",
+            "",
+            "self",
+            "self>",
+            "self>%",
+            "self>+2",
+            "self>2%",
+            "self>-2%",
+            "self<+2%",
+            "both>+2%",
+            "self>+2h",
+            "self>++2%",
         ] {
             assert!(wrong.parse::<Bound>().is_err(), "{wrong:?}");
         }

@@ -227,7 +227,7 @@ pub(crate) fn compare(
     let time = (question.clock && several).then(|| {
         let spread = |runs: &[&Counts]| {
             let weights: Vec<f64> = runs.iter().map(|run| run.sum.weight as f64).collect();
-            Spread::of(&weights, 0.0)
+            Spread::of(&weights)
         };
         stats::welch(spread(base), spread(new), question.alpha, Measure::Time.most())
     });

@@ -8,7 +8,7 @@ use nprof_format::Event;
 use nprof_format::escape::escaped;
 use nprof_format::summary::{EventSummary, Summary};
 
-use crate::side::Side;
+use crate::side::{Counts, Recording, Side};
 
 /// An event that was counted on both sides, or on the one that has samples.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,6 +44,16 @@ impl Chosen {
     pub(crate) fn summary<'a>(&self, summary: &'a Summary) -> Option<&'a EventSummary> {
         self.index(summary).map(|index| &summary.events[index])
     }
+}
+
+/// The runs of a side that have samples of the event; none without one.
+pub(crate) fn counts<'a>(side: &'a Side, event: Option<&Chosen>) -> Vec<&'a Counts> {
+    let of_event = |recording: &'a Recording| {
+        let index = event.and_then(|event| event.index(&recording.summary));
+        let of_event = move |((_, event), _): &(&(usize, usize), _)| Some(*event) == index;
+        recording.counts.iter().filter(of_event).map(|(_, counts)| counts)
+    };
+    side.recordings.iter().flat_map(of_event).filter(|counts| counts.sum.samples > 0).collect()
 }
 
 fn is_same(one: &Event, other: &Event) -> bool {
@@ -130,7 +140,6 @@ mod tests {
     use super::*;
     use crate::key::{By, Keys};
     use crate::rename::Renames;
-    use crate::side::Recording;
 
     /// A side of one recording per list of events, each event sampled once.
     fn side(name: &'static str, recordings: &[&[&str]]) -> Side {

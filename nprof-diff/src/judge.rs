@@ -112,43 +112,71 @@ fn prior(cases: &[Case<'_>], measure: Measure) -> Prior {
 
 fn permuted(case: &Case<'_>, measure: Measure) -> f64 {
     let [base, new] = &case.observed;
-    let sampling = base.sampling_variance(measure).max(new.sampling_variance(measure));
-    stats::permutation_p(&base.values(measure), &new.values(measure), sampling)
+    let least = base.spread(measure).least.max(new.spread(measure).least);
+    stats::permutation_p(&base.values(measure), &new.values(measure), least)
 }
 
 /// Shares sum to 1: where one function takes more, all others have a smaller share. Marks what
 /// changed as most functions did, and says how that was: the median over functions of new share
 /// by base share, as the counts of sequencing are brought to one scale (S. Anders and W. Huber,
-/// Genome Biology 11:R106, 2010).
+/// Genome Biology 11:R106, 2010). Beside the rest a key changed if it would be a discovery were
+/// the shares of the base those of the rest: a family of comparisons of its own.
 fn displace(rows: &mut [Row], cases: &[Case<'_>], sides: &Sides<'_>, prior: Option<Prior>) -> f64 {
-    let sure = cases.iter().map(|case| case.metric(rows).share).filter(|share| share.sure);
-    // Below this a p-value is a discovery.
-    let Some(threshold) = sure.map(|share| share.p).max_by(f64::total_cmp) else { return 1.0 };
+    if !cases.iter().any(|case| case.metric(rows).share.sure) {
+        return 1.0;
+    }
     let Some(rest) = median_ratio(rows) else { return 1.0 };
-    for case in cases {
-        let [base, new] = &case.observed;
+    let beside = |case: &Case<'_>| beside_the_rest(case, case.metric(rows), rest, sides, prior);
+    let beside: Vec<Beside> = cases.iter().map(beside).collect();
+    let p: Vec<f64> = beside.iter().map(|beside| beside.p).collect();
+    let alpha = sides.question.alpha;
+    for ((case, beside), q) in cases.iter().zip(beside).zip(stats::benjamini_hochberg(&p)) {
         let metric = case.metric_mut(rows);
-        let is_on_both = metric.base_samples > 0 && metric.new_samples > 0;
-        if !metric.share.sure || !is_on_both {
-            continue;
-        }
-        let p = match prior {
-            Some(prior) => {
-                let base = base.spread(Measure::Share).scaled(rest);
-                prior.p_value(base, new.spread(Measure::Share))
-            }
-            None => {
-                let mut base = base.proportion(Measure::Share);
-                base.scale = rest;
-                stats::newcombe(base, new.proportion(Measure::Share), sides.question.alpha).p
-            }
-        };
-        let share = &metric.share.estimate;
-        let beside_the_rest = share.new - share.base * rest;
-        let is_other_way = beside_the_rest.signum() != share.difference().signum();
-        metric.displaced = p > threshold || is_other_way;
+        let is_other_way =
+            beside.difference.signum() != metric.share.estimate.difference().signum();
+        let changed = q <= alpha && beside.own_p <= alpha && !is_other_way;
+        metric.displaced = metric.share.sure && !changed;
     }
     rest
+}
+
+/// How a key differs, were nothing but the rest to have changed.
+struct Beside {
+    difference: f64,
+    /// By its own runs.
+    own_p: f64,
+    /// By what is known from all keys.
+    p: f64,
+}
+
+fn beside_the_rest(
+    case: &Case<'_>,
+    metric: &Metric,
+    rest: f64,
+    sides: &Sides<'_>,
+    prior: Option<Prior>,
+) -> Beside {
+    let [base, new] = &case.observed;
+    let (share, alpha) = (metric.share, sides.question.alpha);
+    let difference = share.estimate.new - share.estimate.base * rest;
+    // What was added or removed is that, however much the rest changed.
+    if metric.base_samples == 0 || metric.new_samples == 0 {
+        return Beside { difference, own_p: share.estimate.p, p: share.p };
+    }
+    match prior {
+        Some(prior) => {
+            let [base, new] = [base, new].map(|side| side.spread(Measure::Share));
+            let base = base.scaled(rest);
+            let own_p = stats::welch(base, new, alpha, Measure::Share.most()).p;
+            Beside { difference, own_p, p: prior.p_value(base, new) }
+        }
+        None => {
+            let mut base = base.proportion(Measure::Share);
+            base.scale = rest;
+            let p = stats::newcombe(base, new.proportion(Measure::Share), alpha).p;
+            Beside { difference, own_p: p, p }
+        }
+    }
 }
 
 fn median_ratio(rows: &[Row]) -> Option<f64> {

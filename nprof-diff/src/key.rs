@@ -5,6 +5,7 @@
 
 use nprof_format::Mark;
 use nprof_format::escape::escaped;
+use nprof_format::folded::part;
 use nprof_format::labels::{CallKey, Labels};
 use nprof_format::tables::{Call, Tables};
 use rustc_hash::FxHashMap;
@@ -106,7 +107,7 @@ impl Keys {
 
     /// A function as a part of a path.
     pub(crate) fn part(&self, id: KeyId) -> String {
-        escaped(&self.get(id).name).replace(';', "\\x3b")
+        part(&escaped(&self.get(id).name))
     }
 
     /// The place of each key in the order of names, then of images; a path comes after those it

@@ -58,7 +58,7 @@ fn run(args: &Args) -> Result<Outcome> {
 fn compare(args: &Args, inputs: &Inputs, question: Question) -> Result<Outcome> {
     let Inputs { base, new, keys, event, .. } = inputs;
     let (by, event) = (args.by()?, event.as_ref());
-    let counts = |side| side::counts(side, event);
+    let counts = |side| event::counts(side, event);
     let diff = diff::compare(&counts(base), &counts(new), keys.ids(), question);
     let mut warnings = doubt::warnings(base, new, event, by, &diff);
     warnings.extend(doubt::unmatched(&diff, keys, by));
@@ -87,7 +87,7 @@ fn compare(args: &Args, inputs: &Inputs, question: Question) -> Result<Outcome> 
 /// Compares the runs of the base with each other.
 fn calibrate(args: &Args, inputs: &Inputs, question: Question) -> Result<Outcome> {
     let Inputs { base, keys, event, .. } = inputs;
-    let runs = side::counts(base, event.as_ref());
+    let runs = event::counts(base, event.as_ref());
     let Some(null) = null::calibrate(&runs, keys, question) else {
         stage::warn(
             TOOL,

@@ -54,6 +54,14 @@ impl Measure {
 /// With so many samples a run, a row tells others how much rows vary.
 const TELLING: u64 = 5;
 
+/// No count of samples is taken to be known better than with this variance (or that of
+/// independent samples, if that is smaller), however well runs agree: counts are whole numbers,
+/// and few of them agree by chance.
+const EXACT: f64 = 1.0;
+
+/// Fewer runs agree too often by chance: they vary as independent samples do at least.
+const TRUSTED: usize = 3;
+
 /// A key in the runs of a side.
 #[derive(Debug)]
 pub(crate) struct Observed<'a> {
@@ -109,19 +117,20 @@ impl<'a> Observed<'a> {
 
     /// What its runs tell of its value.
     pub(crate) fn spread(&self, measure: Measure) -> Spread {
-        Spread::of(&self.values(measure), self.sampling_variance(measure))
-    }
-
-    /// The variance that one run has from sampling alone, on average.
-    pub(crate) fn sampling_variance(&self, measure: Measure) -> f64 {
+        let runs = self.runs.len() as f64;
         let of_one = stats::sampling_variance(self.sum.samples as f64, self.whole.samples as f64);
-        let parts = self.runs.iter().map(|run| {
-            let scale = match measure {
-                Measure::Share => 1.0,
-                Measure::Time => run.sum.weight as f64,
+        let (mut sampling, mut of_exact) = (0.0, 0.0);
+        for run in self.runs {
+            let samples = run.sum.samples as f64;
+            let of_a_sample = match measure {
+                Measure::Share => 1.0 / samples,
+                Measure::Time => run.sum.weight as f64 / samples,
             };
-            scale * scale / run.sum.samples as f64
-        });
-        of_one * parts.sum::<f64>() / self.runs.len() as f64
+            let square = of_a_sample * of_a_sample / runs;
+            sampling += of_one * samples * square;
+            of_exact += EXACT * square;
+        }
+        let least = if self.runs.len() < TRUSTED { sampling } else { sampling.min(of_exact) };
+        Spread { sampling, least, ..Spread::of(&self.values(measure)) }
     }
 }

@@ -9,6 +9,8 @@ mod table;
 
 use std::io::{self, Write};
 
+use nprof_format::machine::{csv, tsv};
+
 use crate::args::{Format, Sort};
 use crate::bound::Bound;
 use crate::diff::{Diff, Metric, Row};
@@ -78,9 +80,9 @@ impl NullReport<'_> {
         let out = &mut out;
         match format {
             Format::Table => null::print_table(self, out),
-            Format::Tsv => cells::print_tsv(&null::columns(), &null::rows(self), out),
-            Format::Csv => cells::print_csv(&null::columns(), &null::rows(self), out),
-            Format::Json => null::print_json(self, out),
+            Format::Tsv => out.write_all(&tsv(&null::lines(self))),
+            Format::Csv => out.write_all(&csv(&null::lines(self))?),
+            Format::Json => out.write_all(&null::json(self)?),
             Format::Folded | Format::Flamegraph => Err(io::ErrorKind::Unsupported.into()),
         }
     }
@@ -96,9 +98,9 @@ impl Report<'_> {
         let out = &mut out;
         match format {
             Format::Table => table::print(self, out),
-            Format::Tsv => machine::print_tsv(self, out),
-            Format::Csv => machine::print_csv(self, out),
-            Format::Json => machine::print_json(self, out),
+            Format::Tsv => out.write_all(&tsv(&machine::lines(self))),
+            Format::Csv => out.write_all(&csv(&machine::lines(self))?),
+            Format::Json => out.write_all(&machine::json(self)?),
             Format::Folded => out.write_all(folded::lines(self.diff, self.keys).as_bytes()),
             Format::Flamegraph => folded::draw(self, out),
         }

@@ -14,7 +14,6 @@ use nprof_format::tables::{Call, Tables};
 use nprof_format::{Error, Mark};
 use rustc_hash::FxHashMap;
 
-use crate::event::Chosen;
 use crate::key::{self, By, Key, KeyId, Keys};
 use crate::rename::Renames;
 
@@ -68,16 +67,6 @@ impl Side {
     pub(crate) fn summaries(&self) -> impl Iterator<Item = &Summary> {
         self.recordings.iter().map(|recording| &recording.summary)
     }
-}
-
-/// The runs of a side that have samples of the event; none without one.
-pub(crate) fn counts<'a>(side: &'a Side, event: Option<&Chosen>) -> Vec<&'a Counts> {
-    let of_event = |recording: &'a Recording| {
-        let index = event.and_then(|event| event.index(&recording.summary));
-        let of_event = move |((_, event), _): &(&(usize, usize), _)| Some(*event) == index;
-        recording.counts.iter().filter(of_event).map(|(_, counts)| counts)
-    };
-    side.recordings.iter().flat_map(of_event).filter(|counts| counts.sum.samples > 0).collect()
 }
 
 impl Recording {

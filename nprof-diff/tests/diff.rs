@@ -119,6 +119,28 @@ fn only_what_is_beyond_the_bound_fails() {
 }
 
 #[test]
+fn what_is_beyond_a_bound_in_time_alone_is_in_the_table() {
+    let directory = directory();
+    let table = diff(directory.path(), "--fail-on total>+90ms base new").stdout;
+    let (_, beyond) = table.split_once("\ngrown in time only, beyond a bound (1)\n").unwrap();
+    assert!(beyond.starts_with("  main  (demo)\n    total       100.00 %   100.00 %"), "{table}");
+    assert!(table.contains("\n1 function without significant change\n"), "{table}");
+    assert!(!diff(directory.path(), "base new").stdout.contains("grown in time only"));
+}
+
+#[test]
+fn rates_of_one_event_are_one_line() {
+    let directory = directory();
+    for (id, hertz) in [(11, 997), (12, 1011), (13, 1004)] {
+        let run = Run { hertz, ..Run::new(id, BASE) };
+        run.save(directory.path(), &format!("at-{hertz}"));
+    }
+    let table = diff(directory.path(), "--base at-997 at-1011 at-1004 --new new").stdout;
+    assert!(table.contains("cpu-clock (user) at 997 to 1011 Hz, stacks by dwarf\n"), "{table}");
+    assert!(table.contains("cpu-clock (user) at 1000 Hz, stacks by dwarf\n"), "{table}");
+}
+
+#[test]
 fn what_is_not_decided_says_how_many_runs_would_decide() {
     let directory = directory();
     let ended = diff(directory.path(), "--fail-on self>+6% base new");
@@ -272,7 +294,7 @@ fn too_few_samples_decide_nothing() {
         assert!(ended.stdout.contains("100 at least are needed"), "{}", ended.stdout);
     }
     let ended = diff(directory.path(), "--format json base none");
-    assert!(ended.stdout.contains("\"verdict\": \"undecided\""));
+    assert!(ended.stdout.contains("\"verdict\":\"undecided\""));
 }
 
 #[test]
@@ -282,7 +304,7 @@ fn programs_get_every_row() {
     let csv = diff(directory.path(), "--format csv base new").stdout;
     let json = diff(directory.path(), "--format json base new").stdout;
     assert_eq!(tsv.lines().count(), 7);
-    assert_eq!(tsv.replace('\t', ","), csv);
+    assert_eq!(tsv.replace('\t', ",").replace('\n', "\r\n"), csv);
     assert_eq!(cell(&tsv, "solve", "verdict"), "grown");
     assert_eq!(cell(&tsv, "write", "verdict"), "same");
     assert_eq!(cell(&tsv, "main", "self_base_samples"), "0");

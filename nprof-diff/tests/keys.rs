@@ -54,7 +54,7 @@ fn what_was_renamed_is_proposed_and_never_joined() {
         .collect();
     // 5 % and 15 % are not about the same; of two with 15 % the one more alike is proposed.
     assert_eq!(pairs, [("solve_fast", "solve_quick"), ("old_write", "new_write")]);
-    assert!(json.contains("\"verdict\": \"removed\"") && json.contains("\"verdict\": \"added\""));
+    assert!(json.contains("\"verdict\":\"removed\"") && json.contains("\"verdict\":\"added\""));
     let names = "solve_fast\tsolve_quick\nold_write\tnew_write\n";
     fs::write(directory.path().join("names"), names).unwrap();
     let table = diff(directory.path(), "--rename names base new").stdout;

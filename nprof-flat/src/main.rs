@@ -4,6 +4,7 @@
 //!     nprof-record -o - -- ./prog | nprof-symbolize | nprof-flat
 
 mod args;
+mod columns;
 mod flat;
 mod key;
 mod machine;

@@ -1,28 +1,19 @@
-//! The report for people: heading, one table, and what was left out under it. Several events
-//! stand side by side.
+//! The report for people: heading, one table, and what was left out under it.
 
 use nprof_format::escape::escaped;
 use nprof_format::key::Key;
 use nprof_format::labels::CallKey;
-use nprof_format::layout::{self, Scale};
+use nprof_format::layout;
 use nprof_format::profile::Sum;
 use nprof_format::report::heading;
 use nprof_format::summary::Summary;
 
 use crate::args::Args;
-use crate::flat::Row;
+use crate::columns::Table;
 use crate::select::{Hidden, Selected, Shown};
 
-/// On a terminal narrower than this names get the room of what another column tells as well.
-const ROOMY: usize = 100;
-
-/// How much wider it has to be for each further event.
-const EVENT: usize = 28;
-
-/// The base names of images are cut to this on a terminal, where functions need the room, and
-/// further for each further event.
+/// The base names of images are cut to this on a terminal, where functions need the room.
 const IMAGE: usize = 14;
-const IMAGE_EVENT: usize = 3;
 
 /// The whole report. `width` is the terminal's, if it goes to one.
 pub(crate) fn print(
@@ -38,23 +29,21 @@ pub(crate) fn print(
         return out.into_bytes();
     }
     out.push('\n');
-    let further = selected.events.len() - 1;
-    let is_narrow = width.is_some_and(|width| width < ROOMY + EVENT * further);
-    let (mut cells, groups) = match &selected.events[..] {
-        [shown] => (of_one(selected, shown, summary, args, is_narrow), Vec::new()),
-        _ => of_several(selected, summary, args, is_narrow),
-    };
-    let numbers = cells[0].len();
-    cells[0].extend(columns.iter().map(|column| column.name().to_owned()));
-    for (line, row) in cells[1..].iter_mut().zip(&selected.rows) {
-        line.extend(row.names.iter().cloned());
-    }
+    let head = columns.iter().map(|column| column.name().to_owned()).collect();
+    let rows = selected.rows.iter().map(|row| row.names.clone());
+    let mut names: Vec<Vec<String>> = std::iter::once(head).chain(rows).collect();
     if width.is_some() {
-        let most = IMAGE.saturating_sub(IMAGE_EVENT * further).max(IMAGE / 2);
-        shorten_images(&mut cells, columns, numbers, most);
+        shorten_images(&mut names, columns);
     }
-    out.push_str(&layout::grouped(&cells, numbers, width, &groups));
+    let table = Table { selected, summary, args, names: &names };
+    let columns = table.fitting(width);
+    out.push_str(&layout::grouped(&columns.cells, columns.numbers, width, &columns.groups));
     out.push_str(&footer(selected, args));
+    if !columns.left_out.is_empty() {
+        let left_out = columns.left_out.join(", ");
+        let line = format!("no room for {left_out} (a wider terminal or a file has them)");
+        out.push_str(&(layout::wrapped(&line, width.unwrap_or(usize::MAX)).join("\n") + "\n"));
+    }
     out.into_bytes()
 }
 
@@ -91,12 +80,12 @@ fn counted(selected: &Selected, summary: &Summary, args: &Args) -> Vec<String> {
     if rules.is_empty() { Vec::new() } else { selected.all.iter().map(line).collect() }
 }
 
-fn shorten_images(cells: &mut [Vec<String>], columns: &[Key], numbers: usize, most: usize) {
+fn shorten_images(names: &mut [Vec<String>], columns: &[Key]) {
     let Some(column) = columns.iter().position(|&c| c == Key::Call(CallKey::ImageName)) else {
         return;
     };
-    for line in cells {
-        line[numbers + column] = layout::cut(&line[numbers + column], most);
+    for line in names {
+        line[column] = layout::cut(&line[column], IMAGE);
     }
 }
 
@@ -111,78 +100,6 @@ fn nothing(selected: &Selected, args: &Args) -> String {
     }
     let rules = [args.options.sample_rules(), args.options.filter().spelled(true)].concat();
     format!("\nnothing is counted ({})\n", rules.join(" "))
-}
-
-/// The numbers of a table of one event.
-fn of_one(
-    selected: &Selected,
-    shown: &Shown,
-    summary: &Summary,
-    args: &Args,
-    is_narrow: bool,
-) -> Vec<Vec<String>> {
-    let scale = Scale::of(&summary.events[shown.event]);
-    let weight = format!("{} {}", args.sort.what_decides(), scale.unit);
-    let head: Vec<String> =
-        ["self %", "±", "total %", "±", "samples", &weight].map(str::to_owned).into();
-    let line = |row: &Row| {
-        let tally = &row.tallies[shown.event];
-        let margin = |sum: Sum| args.options.confidence().margin(sum.samples, shown.whole.samples);
-        let decisive = args.sort.decisive(tally);
-        vec![
-            share(tally.own, shown.whole),
-            format!("{:.2}", 100.0 * margin(tally.own)),
-            share(tally.total, shown.whole),
-            format!("{:.2}", 100.0 * margin(tally.total)),
-            decisive.samples.to_string(),
-            scale.print(decisive.weight),
-        ]
-    };
-    let mut cells: Vec<Vec<String>> =
-        [head].into_iter().chain(selected.rows.iter().map(line)).collect();
-    if is_narrow {
-        // The share tells the weight as well.
-        cells.iter_mut().for_each(|line| line.truncate(5));
-    }
-    cells
-}
-
-/// Names of groups of columns.
-type Groups = Vec<(std::ops::Range<usize>, String)>;
-
-/// The numbers of a table of several events, and which columns are of which event.
-fn of_several(
-    selected: &Selected,
-    summary: &Summary,
-    args: &Args,
-    is_narrow: bool,
-) -> (Vec<Vec<String>>, Groups) {
-    let columns: &[&str] =
-        if is_narrow { &["self %", "total %"] } else { &["self %", "±", "total %", "samples"] };
-    let mut head = vec!["weight".to_owned()];
-    let mut groups = Vec::new();
-    for shown in &selected.events {
-        let name = escaped(&summary.events[shown.event].event.name);
-        groups.push((head.len()..head.len() + columns.len(), name));
-        head.extend(columns.iter().map(|&column| column.to_owned()));
-    }
-    let line = |row: &Row| {
-        let mut line = vec![format!("{:.2}", selected.weight(row))];
-        for shown in &selected.events {
-            let tally = &row.tallies[shown.event];
-            line.push(share(tally.own, shown.whole));
-            if is_narrow {
-                line.push(share(tally.total, shown.whole));
-                continue;
-            }
-            let margin = args.options.confidence().margin(tally.own.samples, shown.whole.samples);
-            line.push(format!("{:.2}", 100.0 * margin));
-            line.push(share(tally.total, shown.whole));
-            line.push(args.sort.decisive(tally).samples.to_string());
-        }
-        line
-    };
-    ([head].into_iter().chain(selected.rows.iter().map(line)).collect(), groups)
 }
 
 /// The lines under a table: what is not in it.

@@ -15,7 +15,7 @@ use crate::summary::EventSummary;
 const PADDED: usize = 40;
 
 /// On a terminal no column of names becomes narrower than this.
-const NARROWEST: usize = 12;
+const NARROWEST: usize = 6;
 
 /// Lines of cells, the first one the names of the columns: the first `numbers` cells of a line
 /// are right-aligned, the rest are names. A column named `±` stands close to the one before it.
@@ -104,6 +104,16 @@ fn widths(cells: &[Vec<String>], numbers: usize, width: Option<usize>) -> Vec<us
     widths
 }
 
+/// How wide lines are at least, should no column of names be cut to less than `roomy`.
+pub fn least_width(cells: &[Vec<String>], numbers: usize, roomy: usize) -> usize {
+    let count = cells.first().map_or(0, Vec::len);
+    let width = |i: usize| {
+        let widest = cells.iter().map(|line| line[i].width()).max().unwrap_or(0);
+        gap(cells, i) + if i < numbers { widest } else { widest.min(roomy) }
+    };
+    (0..count).map(width).sum()
+}
+
 /// A name shortened to fit. Of a C++ or Rust name the template arguments go first, then the
 /// parameters, then the type of what is returned; what is still too long is cut in the middle, for
 /// both its beginning and its end tell something.
@@ -146,6 +156,14 @@ fn without_type(name: &str) -> &str {
     if name.contains('/') { name } else { &name[begin..] }
 }
 
+/// A name and what stands behind it, in so many columns of a terminal (but 12 at least). What
+/// stands behind gets half of them, or what the name leaves.
+pub fn fit(name: &str, behind: &str, width: usize) -> String {
+    let width = width.max(NARROWEST * 2);
+    let behind = cut_middle(behind, (width / 2).max(width.saturating_sub(name.width())));
+    cut(name, width - behind.width()) + &behind
+}
+
 /// A text shortened to fit, its beginning and its end kept.
 pub fn cut_middle(text: &str, width: usize) -> String {
     if text.width() <= width {
@@ -155,7 +173,8 @@ pub fn cut_middle(text: &str, width: usize) -> String {
     let head = fitting(text.chars(), room.div_ceil(2));
     let tail = fitting(text.chars().rev(), room / 2);
     let tail: String = tail.chars().rev().collect();
-    format!("{head}…{tail}")
+    // What stands for the arguments of a template may be where it is cut.
+    format!("{}…{}", head.trim_end_matches('…'), tail.trim_start_matches('…'))
 }
 
 /// A name with `…` for what stands between the outermost brackets of a kind. `None` when they
@@ -237,10 +256,27 @@ impl Scale {
     }
 }
 
+/// A sentence in lines of this many columns, all but the first indented.
+pub fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let line = lines
+            .last_mut()
+            .filter(|line| line.is_empty() || line.width() + 1 + word.width() <= width);
+        match line {
+            Some(line) if line.is_empty() => line.push_str(word),
+            Some(line) => line.extend([" ", word]),
+            None => lines.push(format!("  {word}")),
+        }
+    }
+    lines
+}
+
 /// A field of CSV that no spreadsheet takes for a formula: one that begins like a formula gets
-/// an apostrophe before it.
+/// an apostrophe before it, a negative number does not.
 pub fn csv_field(field: &str) -> Cow<'_, str> {
     match field.bytes().next() {
+        Some(b'-') if field.parse().is_ok_and(f64::is_finite) => field.into(),
         Some(b'=' | b'+' | b'-' | b'@' | b'\t' | b'\r') => format!("'{field}").into(),
         _ => field.into(),
     }
@@ -258,6 +294,25 @@ mod tests {
             line(&["12.50", "日本語", "a.out"]),
             line(&["0.10", "std::vector<int>::push_back(int const&)", "libx.so"]),
         ]
+    }
+
+    #[test]
+    fn a_name_leaves_room_for_what_stands_behind_it() {
+        assert_eq!(fit("main", "  (a.out)", 13), "main  (a.out)");
+        assert_eq!(fit("main", "  (a.out)", 12), "main  (a…ut)");
+        assert_eq!(fit("main", "", 0), "main");
+        assert_eq!(cut_middle("ab<…>::f(int)", 8), "ab<…nt)");
+        for width in [12, 30, 50] {
+            let line = fit(&"x".repeat(90), "  ×7  (libstdc++.so.6.0.30)", width);
+            assert_eq!(line.width(), width, "{line}");
+        }
+    }
+
+    #[test]
+    fn sentences_are_wrapped() {
+        let text = format!("a {} {} b", "x".repeat(78), "y".repeat(100));
+        let lines = [format!("a {}", "x".repeat(78)), format!("  {}", "y".repeat(100))];
+        assert_eq!(wrapped(&text, 80), [&lines[..], &["  b".to_owned()]].concat());
     }
 
     #[test]

@@ -9,6 +9,7 @@
 //!   inlined calls, sums per stack;
 //! - [`merge`]: several streams as one segment;
 //! - [`key`], [`filter`], [`time`]: what samples and calls are grouped and chosen by;
+//! - [`layout`], [`machine`], [`folded`]: what tables, lines for scripts and folded stacks look like;
 //! - [`stage`], [`usage`], [`report`]: how a program behaves as a stage of a pipe, as a command,
 //!   and as a report.
 //!
@@ -20,6 +21,7 @@ pub mod escape;
 pub mod extras;
 mod facts;
 pub mod filter;
+pub mod folded;
 pub mod key;
 pub mod kind;
 pub mod labels;
@@ -38,6 +40,7 @@ pub mod record;
 pub mod report;
 mod runs;
 pub mod shell;
+pub mod snapshot;
 pub mod stage;
 pub mod summary;
 pub mod tables;

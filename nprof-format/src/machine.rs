@@ -64,9 +64,11 @@ mod tests {
 
     #[test]
     fn csv_is_that_of_the_standard_and_runs_no_formula() {
-        let lines =
-            vec![vec!["a,b".to_owned(), "=1".to_owned()], vec!["\"".to_owned(), String::new()]];
-        assert_eq!(csv(&lines).unwrap(), b"\"a,b\",'=1\r\n\"\"\"\",\r\n");
+        let lines = vec![
+            vec!["a,b".to_owned(), "=1".to_owned()],
+            vec!["\"".to_owned(), "-1.5e-3".to_owned()],
+        ];
+        assert_eq!(csv(&lines).unwrap(), b"\"a,b\",'=1\r\n\"\"\"\",-1.5e-3\r\n");
         assert!(csv(&vec![vec![], vec![String::new()]]).is_err());
     }
 

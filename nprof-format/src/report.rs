@@ -16,6 +16,7 @@ use crate::live::Ticking;
 use crate::margin::Confidence;
 use crate::profile::{Cell, Context, Profile, Split, Sum};
 use crate::reader::Reader;
+use crate::snapshot::Snapshot;
 use crate::stage::{self, Outcome, Output};
 use crate::summary::Summary;
 use crate::time::{Span, TimeSplit, interval};
@@ -184,7 +185,7 @@ fn work<R: Report>(tool: &str, options: &Options, report: R) -> Result<Outcome, 
     split.task |= rules.task;
     split.cpu |= rules.cpu;
     split.time = TimeSplit { span: options.time, ..split.time };
-    let mut printer = Printer { options, output: None };
+    let mut printer = Printer::new(options);
     let (profile, report) = match options.every {
         None => read(&operands, Profile::new(split), report)?,
         Some(every) => watch(&operands, Profile::new(split), report, every, &mut printer)?,
@@ -281,19 +282,26 @@ struct Printer<'a> {
     options: &'a Options,
     /// Opened when there is something to print: trouble before it leaves a file as it was.
     output: Option<Output>,
+    /// A file that has a whole report whenever it is read.
+    snapshot: Option<Snapshot>,
 }
 
-impl Printer<'_> {
+impl<'a> Printer<'a> {
+    fn new(options: &'a Options) -> Self {
+        let file = options.output.as_deref().filter(|path| path.as_os_str() != "-");
+        let snapshot = file.filter(|_| options.every.is_some()).and_then(Snapshot::of);
+        Self { options, output: None, snapshot }
+    }
+
     fn print(&mut self, report: &impl Report, summary: &Summary) -> Result<(), Failure> {
-        let is_first = self.output.is_none();
+        if let Some(snapshot) = &self.snapshot {
+            return Ok(snapshot.write(&report.print(summary, None)?).map_err(Writing)?);
+        }
         let output = match &mut self.output {
             Some(output) => output,
             none => none.insert(stage::output(self.options.output.as_deref())?),
         };
         let mut bytes = report.print(summary, output.width())?;
-        if !is_first {
-            output.rewind().map_err(Writing)?;
-        }
         if let Some(height) = output.height().filter(|_| self.options.every.is_some()) {
             if summary.live {
                 keep_lines(&mut bytes, height.saturating_sub(1));

@@ -209,8 +209,6 @@ fn outlive_interrupt() {
 #[derive(Debug)]
 pub struct Output {
     file: File,
-    /// Whether the user named it, and so gave it to us alone.
-    named: bool,
 }
 
 impl Output {
@@ -240,19 +238,6 @@ impl Output {
         Some(told.filter(known).or_else(|| asked().filter(known)).unwrap_or(usual))
     }
 
-    /// Begins anew where something was written before: a file is emptied.
-    ///
-    /// # Errors
-    ///
-    /// What the system says.
-    pub fn rewind(&mut self) -> io::Result<()> {
-        if self.named && self.file.metadata()?.is_file() {
-            self.file.rewind()?;
-            self.file.set_len(0)?;
-        }
-        Ok(())
-    }
-
     /// Refuses a terminal as the place for a binary stream.
     ///
     /// # Errors
@@ -280,13 +265,11 @@ impl Write for Output {
 /// [`Error::Open`].
 pub fn output(path: Option<&Path>) -> Result<Output, Error> {
     match path.filter(|path| path.as_os_str() != "-") {
-        None => {
-            Ok(Output { file: duplicate(io::stdout().as_fd(), "standard output")?, named: false })
-        }
+        None => Ok(Output { file: duplicate(io::stdout().as_fd(), "standard output")? }),
         Some(path) => {
             let name = path.display().to_string();
             let file = File::create(path).map_err(|source| Error::Open { name, source })?;
-            Ok(Output { file, named: true })
+            Ok(Output { file })
         }
     }
 }

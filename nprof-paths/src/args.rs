@@ -19,7 +19,7 @@ pub(crate) struct Args {
     /// What to show
     #[arg(long, value_name = "VIEW", default_value = "paths")]
     pub(crate) view: View,
-    /// How to print it; folded and flamegraph have no views
+    /// How to print it; folded and flamegraph are of whole paths
     #[arg(long, value_name = "FORMAT", default_value = "table")]
     pub(crate) format: Format,
     /// Only this event [default: all; the first one in folded and flamegraph]
@@ -88,6 +88,18 @@ pub(crate) enum Format {
 }
 
 impl Format {
+    /// As the user names it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Format::Table => "table",
+            Format::Folded => "folded",
+            Format::Flamegraph => "flamegraph",
+            Format::Tsv => "tsv",
+            Format::Csv => "csv",
+            Format::Json => "json",
+        }
+    }
+
     /// Whether it is a picture of stacks: paths begin with the command, and there is room for one
     /// event only.
     pub(crate) fn is_folded(self) -> bool {
@@ -112,12 +124,18 @@ impl Args {
     /// How the program ends when that is no report, or makes no sense.
     pub(crate) fn get(tool: &str) -> Result<Self, ExitCode> {
         let (mut args, matches) = usage::arguments_and_matches::<Self>(tool)?;
-        let conflict = |what| {
+        let conflict = |what: &str| {
             let error = Self::command().error(ErrorKind::ArgumentConflict, what);
             Err(usage::end(tool, &error))
         };
         if args.has_tree() && args.options.rows().is_some() {
             return conflict("-n: a tree has no rows to count: use --min-percent");
+        }
+        if args.format.is_folded() && args.view != View::Paths {
+            let (view, format) = (args.view.name(), args.format.name());
+            return conflict(&format!(
+                "--view {view}: {format} is of whole paths: leave it out, or use --reverse or another --format"
+            ));
         }
         if args.reverse && !args.format.is_folded() {
             return conflict("--reverse: is for folded and flamegraph: use --view callers");
@@ -126,19 +144,14 @@ impl Args {
         Ok(args)
     }
 
-    /// What is to be shown.
-    pub(crate) fn view(&self) -> View {
-        if self.format.is_folded() { View::Paths } else { self.view }
-    }
-
     /// Whether a tree is to be shown.
     fn has_tree(&self) -> bool {
-        matches!(self.view(), View::Tree | View::Callers)
+        matches!(self.view, View::Tree | View::Callers)
     }
 
     /// What to print.
     pub(crate) fn choice(&self) -> Choice {
-        let usual = match (self.format, self.view()) {
+        let usual = match (self.format, self.view) {
             (Format::Table, View::Paths) => (0.0, TABLE_PATHS),
             (Format::Table, View::Graph) => (TREE_PERCENT, TABLE_FUNCTIONS),
             (Format::Table, View::Tree | View::Callers) => (TREE_PERCENT, 0),

@@ -1,7 +1,7 @@
 //! The call graph for people: an entry for each function, its callers above it and what it called
 //! below, as gprof and IgProf print it.
 
-use nprof_format::layout::cut;
+use nprof_format::layout::fit;
 use nprof_format::profile::Sum;
 use nprof_format::report::Choice;
 use unicode_width::UnicodeWidthStr;
@@ -135,13 +135,9 @@ impl Printer<'_> {
     fn name(&self, out: &mut String, before: &str, name: &str, after: &str) {
         out.push_str(before);
         match self.width {
-            None => out.push_str(name),
-            Some(width) => {
-                let room = width.saturating_sub(before.width() + after.width());
-                out.push_str(&cut(name, room.max(12)));
-            }
+            None => out.extend([name, after]),
+            Some(width) => out.push_str(&fit(name, after, width.saturating_sub(before.width()))),
         }
-        out.push_str(after);
         out.push('\n');
     }
 }

@@ -4,6 +4,7 @@ use std::io;
 
 use inferno::flamegraph::{self, Options};
 use nprof_format::escape::escaped;
+use nprof_format::folded::drawable;
 use nprof_format::summary::Summary;
 
 /// Draws folded stacks.
@@ -28,12 +29,12 @@ pub(crate) fn draw(
         return Ok(empty(&title, &why).into_bytes());
     }
     let mut options = Options::default();
-    options.title = xml(&title);
+    options.title = drawable(&title);
     options.subtitle = subtitle(rules, reverse);
     options.count_name = "samples".to_owned();
     options.name_type = "Function:".to_owned();
     options.deterministic = true;
-    let folded = xml(folded);
+    let folded = drawable(folded);
     let mut svg = Vec::new();
     flamegraph::from_lines(&mut options, folded.lines(), &mut svg)?;
     Ok(svg)
@@ -41,7 +42,8 @@ pub(crate) fn draw(
 
 /// What the picture is of, if not of all, root first.
 fn subtitle(rules: &[String], reverse: bool) -> Option<String> {
-    let mut parts: Vec<String> = rules.iter().map(|rule| xml(&escaped(rule.as_bytes()))).collect();
+    let mut parts: Vec<String> =
+        rules.iter().map(|rule| drawable(&escaped(rule.as_bytes()))).collect();
     parts.extend(reverse.then(|| "leaves below, callers above".to_owned()));
     (!parts.is_empty()).then(|| parts.join(" "))
 }
@@ -61,12 +63,7 @@ fn empty(title: &str, why: &str) -> String {
 
 /// Text as it stands in XML.
 fn markup(text: &str) -> String {
-    xml(text).replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
-}
-
-/// Replaces the two characters that are neither control characters nor allowed in XML.
-fn xml(text: &str) -> String {
-    text.replace('\u{fffe}', "\\xef\\xbf\\xbe").replace('\u{ffff}', "\\xef\\xbf\\xbf")
+    drawable(text).replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
 #[cfg(test)]

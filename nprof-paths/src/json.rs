@@ -141,7 +141,7 @@ fn object(
     let args = input.args;
     let mut object = Map::new();
     object.insert("tool".to_owned(), crate::TOOL.into());
-    object.insert("view".to_owned(), args.view().name().into());
+    object.insert("view".to_owned(), args.view.name().into());
     object.insert("confidence".to_owned(), args.options.confidence().percent().into());
     object.extend(input.summary.facts());
     object.insert("filters".to_owned(), args.rules().into());

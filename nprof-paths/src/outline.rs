@@ -4,7 +4,7 @@
 //! not further to the right, so that a deep stack stays on the screen; only where the tree
 //! branches does the indent grow. A function that calls itself and nothing else is one line.
 
-use nprof_format::layout::cut;
+use nprof_format::layout::fit;
 use nprof_format::profile::Sum;
 use nprof_format::report::Choice;
 use unicode_width::UnicodeWidthStr;
@@ -21,7 +21,7 @@ const GUIDES: usize = 32;
 
 /// The whole report.
 pub(crate) fn print(input: &Input<'_>) -> Vec<u8> {
-    let is_inverted = input.args.view() == View::Callers;
+    let is_inverted = input.args.view == View::Callers;
     let legend = match is_inverted {
         false => "",
         true => "below a function stand its callers",
@@ -75,13 +75,12 @@ impl Line {
         }
         out.push_str(&self.guides);
         match width {
-            None => out.push_str(&self.name),
+            None => out.extend([&*self.name, &self.suffix]),
             Some(width) => {
-                let used = out[start..].width() + self.suffix.width();
-                out.push_str(&cut(&self.name, width.saturating_sub(used).max(12)));
+                let room = width.saturating_sub(out[start..].width());
+                out.push_str(&fit(&self.name, &self.suffix, room));
             }
         }
-        out.push_str(&self.suffix);
         out.push('\n');
     }
 }

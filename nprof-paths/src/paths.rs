@@ -1,7 +1,7 @@
 //! The path profile for people: every distinct call path with its share, leaf first as in a
 //! backtrace, and under the leaf the lines that were hit in it.
 
-use nprof_format::layout::{Scale, cut};
+use nprof_format::layout::{Scale, fit};
 use nprof_format::margin::Confidence;
 use nprof_format::report::Choice;
 use unicode_width::UnicodeWidthStr;
@@ -103,13 +103,11 @@ impl Printer<'_> {
         let before = out.rsplit('\n').next().map_or(0, UnicodeWidthStr::width);
         out.push_str(&" ".repeat(indent));
         match self.width {
-            None => out.push_str(name),
+            None => out.extend([name, suffix]),
             Some(width) => {
-                let room = width.saturating_sub(before + indent + suffix.width());
-                out.push_str(&cut(name, room.max(12)));
+                out.push_str(&fit(name, suffix, width.saturating_sub(before + indent)));
             }
         }
-        out.push_str(suffix);
         out.push('\n');
     }
 }

@@ -35,11 +35,10 @@ impl Input<'_> {
         }
     }
 
-    /// The lines above a table: the facts, what is counted, and what 100 % and all else is.
-    pub(crate) fn heading(&self, legend: &str) -> String {
-        let mut lines = Vec::new();
+    /// How many samples count, if not all.
+    fn counted(&self) -> Vec<String> {
         let rules = self.args.rules().join(" ");
-        for shown in self.shown.iter().filter(|_| !rules.is_empty()) {
+        let line = |shown: &Shown| {
             let name = match self.shown {
                 [_] => String::new(),
                 _ => format!(" of {}", self.event_name(shown)),
@@ -47,8 +46,14 @@ impl Input<'_> {
             let all = self.summary.events[shown.event].sum;
             let (some, share) = (shown.counted.samples, shown.counted.percent_of(all));
             let all = all.samples;
-            lines.push(format!("counted: {some} of {all} samples{name}, {share:.2} % ({rules})"));
-        }
+            format!("counted: {some} of {all} samples{name}, {share:.2} % ({rules})")
+        };
+        if rules.is_empty() { Vec::new() } else { self.shown.iter().map(line).collect() }
+    }
+
+    /// The lines above a table: the facts, what is counted, and what 100 % and all else is.
+    pub(crate) fn heading(&self, legend: &str) -> String {
+        let mut lines = self.counted();
         if !self.shown.is_empty() {
             let (whole, end) = match self.args.options.rebase {
                 false => ("100 % is all samples of the event", " "),
@@ -61,13 +66,26 @@ impl Input<'_> {
     }
 }
 
+/// What stands in place of a table where no sample counts.
+fn nothing(input: &Input<'_>) -> String {
+    let rules = input.args.rules().join(" ");
+    format!(
+        "{}\nnothing is counted ({rules})\n",
+        heading(input.summary, &input.counted(), input.width)
+    )
+}
+
 /// The report that was asked for.
 ///
 /// # Errors
 ///
 /// When it cannot be spelled.
 pub(crate) fn report(input: &Input<'_>) -> Result<Vec<u8>, Failure> {
-    match input.args.view() {
+    let is_nothing = input.shown.iter().all(|shown| shown.counted.samples == 0);
+    if input.args.format == Format::Table && is_nothing && !input.shown.is_empty() {
+        return Ok(nothing(input).into_bytes());
+    }
+    match input.args.view {
         View::Paths => of_paths(input),
         View::Tree => of_tree(input),
         View::Callers => {

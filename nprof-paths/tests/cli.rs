@@ -26,6 +26,8 @@ fn misuse_is_told_by_name() {
         (&["--focus", "a;("], "--focus a;(: not a regular expression: unclosed group"),
         (&["--until", "a;..."], "--until a;...: ends in ...: which call is meant?"),
         (&["--reverse"], "--reverse: is for folded and flamegraph"),
+        (&["--view", "graph", "--format", "folded"], "--view graph: folded is of whole paths"),
+        (&["--view", "tree", "--format", "flamegraph"], "--view tree: flamegraph is of whole"),
     ] {
         let said = report().refusal(args, &odd_names());
         assert!(said.contains(what), "{args:?}: {said}");
@@ -54,6 +56,17 @@ fn trees_are_printed_from_the_roots_and_from_the_leaves() {
         "share %  function\n  66.67  ├ {ODD_NAME}  (prog)\n  66.67  │ main\n  33.33  └ g  (prog)\n"
     );
     assert!(table.contains(&expected), "{table}");
+}
+
+#[test]
+fn where_nothing_is_counted_that_is_said() {
+    for view in ["paths", "tree", "callers", "graph"] {
+        for (option, value) in [("--focus", "no such"), ("--match", "function=^no such$")] {
+            let table = stdout(&["--view", view, option, value]);
+            let said = format!("\nnothing is counted ({option} {value})\n");
+            assert!(table.ends_with(&said) && !table.contains("100 %"), "{view}: {table}");
+        }
+    }
 }
 
 #[test]

@@ -266,6 +266,14 @@ fn has_search_table(header: &Table) -> bool {
     EhFrameHdr::from(header.slice()).parse(&bases, 8).is_ok_and(|header| header.table().is_some())
 }
 
+/// How far below the CFA the stack pointer is, bytes; 0 where it is not what the rule goes by.
+fn below_cfa(rule: &CfaRule<usize>) -> i64 {
+    match rule {
+        CfaRule::RegisterAndOffset { register, offset } if register.0 == arch::SP => *offset,
+        _ => 0,
+    }
+}
+
 /// Sorts the entries of a section that has no index.
 fn index<'a, S: UnwindSection<Slice<'a>>>(
     section: &S,
@@ -282,6 +290,12 @@ fn index<'a, S: UnwindSection<Slice<'a>>>(
     index
 }
 
+/// The rule of an entry at an address.
+///
+/// In an epilogue the registers are popped one by one, but compilers keep saying that they lie on
+/// the stack, which is below the stack pointer by then and not copied. Where the entry had the
+/// stack pointer below such a place before, the register has been taken from there again. (A
+/// function that never moves the stack pointer may have saved it in the red zone, and use it.)
 fn row_of<'a, S: UnwindSection<Slice<'a>>>(
     section: &S,
     at: usize,
@@ -294,7 +308,16 @@ fn row_of<'a, S: UnwindSection<Slice<'a>>>(
     let signal = entry.is_signal_trampoline();
     let encoding = entry.cie().encoding();
     let column = entry.cie().return_address_register();
-    let row = entry.unwind_info_for_address(section, bases, context, address).ok()?;
+    let mut table = entry.rows(section, bases, context).ok()?;
+    let mut deepest = 0;
+    loop {
+        let row = table.next_row().ok()??;
+        if row.contains(address) {
+            break;
+        }
+        deepest = deepest.max(below_cfa(row.cfa()));
+    }
+    let row = table.into_current_row()?;
     let expression = |expression: &UnwindExpression<usize>| {
         let code = expression.get(section).ok()?;
         Some(Expression { code: code.0.slice().into(), encoding })
@@ -303,11 +326,14 @@ fn row_of<'a, S: UnwindSection<Slice<'a>>>(
         CfaRule::RegisterAndOffset { register, offset } => Cfa::Register(register.0, *offset),
         CfaRule::Expression(code) => Cfa::Expression(expression(code)?),
     };
+    let here = below_cfa(row.cfa());
+    let is_popped = |offset: i64| (0 < here && here < -offset) && -offset <= deepest;
     let mut return_address = Saved::Undefined;
     let mut registers = Vec::new();
     for (register, rule) in row.registers() {
         let saved = match rule {
             RegisterRule::SameValue => Saved::Same,
+            RegisterRule::Offset(offset) if is_popped(*offset) => Saved::Same,
             RegisterRule::Offset(offset) => Saved::At(*offset),
             RegisterRule::ValOffset(offset) => Saved::Is(*offset),
             RegisterRule::Register(other) => Saved::Register(other.0),
@@ -325,4 +351,53 @@ fn row_of<'a, S: UnwindSection<Slice<'a>>>(
     }
     registers.sort_unstable_by_key(|(register, _)| *register);
     Some(Row { cfa, return_address, registers: registers.into(), signal })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A `.debug_frame` of one function at 0x1000, 0x100 bytes, with these instructions. Where it
+    /// begins the CFA is rsp + 8, and the return address below it.
+    fn cfi(instructions: &[u8]) -> Cfi {
+        let cie = [&[0xff; 4][..], &[1, 0, 1, 0x78, 16, 0x0c, 7, 8, 0x90, 1, 0, 0]].concat();
+        let fde = [&[0; 4][..], &0x1000u64.to_le_bytes(), &0x100u64.to_le_bytes(), instructions];
+        let mut bytes = Vec::new();
+        for entry in [cie, fde.concat()] {
+            bytes.extend((entry.len() as u32).to_le_bytes());
+            bytes.extend(entry);
+        }
+        let debug_frame = Some(Table { address: 0, bytes: bytes.into() });
+        Cfi::new(Tables { debug_frame, ..Tables::default() }).expect("a table")
+    }
+
+    #[test]
+    fn a_register_that_was_popped_has_its_value_again() {
+        // push %rbp; push %rbx; ...; pop %rbx; pop %rbp; ret
+        let code =
+            [0x41, 0x0e, 16, 0x86, 2, 0x41, 0x0e, 24, 0x83, 3, 0x48, 0x0e, 16, 0x41, 0x0e, 8];
+        let mut cfi = cfi(&code);
+        let mut at = |address| cfi.row(address).expect("a row").registers.to_vec();
+        assert_eq!(at(0x1000), []);
+        assert_eq!(at(0x1001), [(6, Saved::At(-16))]);
+        assert_eq!(at(0x1005), [(3, Saved::At(-24)), (6, Saved::At(-16))]);
+        assert_eq!(at(0x100a), [(3, Saved::Same), (6, Saved::At(-16))]);
+        assert_eq!(at(0x100b), [(3, Saved::Same), (6, Saved::Same)]);
+    }
+
+    #[test]
+    fn leave_gives_back_the_frame_pointer() {
+        // push %rbp; mov %rsp,%rbp; ...; leave; ret
+        let mut cfi = cfi(&[0x41, 0x0e, 16, 0x86, 2, 0x43, 0x0d, 6, 0x48, 0x0c, 7, 8]);
+        let mut at = |address| cfi.row(address).expect("a row").registers.to_vec();
+        assert_eq!(at(0x1006), [(6, Saved::At(-16))]);
+        assert_eq!(at(0x100c), [(6, Saved::Same)]);
+    }
+
+    #[test]
+    fn what_was_saved_in_the_red_zone_stays_there() {
+        // mov %rbx,-8(%rsp); ...
+        let mut cfi = cfi(&[0x45, 0x83, 2]);
+        assert_eq!(cfi.row(0x1010).expect("a row").registers[..], [(3, Saved::At(-16))]);
+    }
 }

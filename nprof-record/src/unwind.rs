@@ -236,7 +236,7 @@ fn caller_by_row(registers: &Registers, stack: &Stack<'_>, row: &Row) -> Result<
         match restore(*register, saved, cfa, row.signal, registers, stack) {
             Ok(value) => caller.set(*register, value),
             // Without the register the walk may well go on: most rules need the stack pointer
-            // only. In an epilogue it may have been popped, below the stack pointer.
+            // only.
             Err(_) if *register != arch::SP => caller.known &= !(1 << register),
             Err(mark) => return Err(mark),
         }

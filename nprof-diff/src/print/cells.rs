@@ -1,43 +1,25 @@
-//! Rows of named values: as tab- or comma-separated lines, and as objects.
+//! Values of rows, as the lines of tsv and csv and the objects of JSON have them.
 
-use std::io::{self, Write};
+use std::io;
 
-use nprof_format::layout::csv_field;
-use serde_json::{Map, Value, json};
+use nprof_format::machine::{self, Lines};
+use serde_json::{Value, json};
 
-/// Prints a line of column names, then a row a line, separated by tabs.
-pub(super) fn print_tsv(
-    columns: &[String],
-    rows: &[Vec<Value>],
-    out: &mut impl Write,
-) -> io::Result<()> {
-    writeln!(out, "{}", columns.join("\t"))?;
-    for row in rows {
-        writeln!(out, "{}", row.iter().map(text).collect::<Vec<_>>().join("\t"))?;
-    }
-    Ok(())
+/// The names of the columns, then a row a line.
+pub(super) fn lines(columns: Vec<String>, rows: Vec<Vec<Value>>) -> Lines {
+    let rows = rows.into_iter().map(|row| row.iter().map(text).collect());
+    std::iter::once(columns).chain(rows).collect()
 }
 
-/// Prints the same as CSV (RFC 4180). No text is taken for a formula by a spreadsheet.
-pub(super) fn print_csv(
+/// The object of these members, and of one for each row.
+pub(super) fn json(
+    members: &Value,
     columns: &[String],
-    rows: &[Vec<Value>],
-    out: &mut impl Write,
-) -> io::Result<()> {
-    let mut csv = csv::Writer::from_writer(out);
-    csv.write_record(columns)?;
-    for row in rows {
-        csv.write_record(row.iter().map(|value| match value {
-            Value::String(name) => csv_field(name).into_owned(),
-            value => text(value),
-        }))?;
-    }
-    csv.flush()
-}
-
-/// An object a row.
-pub(super) fn objects(columns: &[String], rows: Vec<Vec<Value>>) -> Vec<Map<String, Value>> {
-    rows.into_iter().map(|row| columns.iter().cloned().zip(row).collect()).collect()
+    rows: Vec<Vec<Value>>,
+) -> io::Result<Vec<u8>> {
+    let object = |row: Vec<Value>| Value::Object(columns.iter().cloned().zip(row).collect());
+    let members = members.as_object().cloned().unwrap_or_default();
+    machine::json(&members, "rows", rows.into_iter().map(object))
 }
 
 /// A share, or a difference of such, in points, to six digits behind the point.

@@ -7,6 +7,7 @@
 use std::io::{self, Write};
 
 use inferno::flamegraph::{self, Options};
+use nprof_format::folded::{drawable, guarded};
 
 use crate::diff::{Diff, Row};
 use crate::key::Keys;
@@ -30,21 +31,11 @@ pub(super) fn lines(diff: &Diff, keys: &Keys) -> String {
     lines.concat()
 }
 
-/// A path as readers of folded stacks take it: neither a comment at its beginning, nor a number
-/// at its end.
 fn stack(keys: &Keys, row: &Row) -> String {
-    let mut stack = match keys.get(row.key).caller {
+    guarded(match keys.get(row.key).caller {
         Some(_) => keys.name(row.key),
         None => keys.part(row.key),
-    };
-    if let Some(first @ (' ' | '#')) = stack.chars().next() {
-        stack.replace_range(..1, &format!("\\x{:02x}", u32::from(first)));
-    }
-    let is_number = |word: &str| word.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
-    if let Some(space) = stack.rfind(' ').filter(|space| is_number(&stack[space + 1..])) {
-        stack.replace_range(space..=space, "\\x20");
-    }
-    stack
+    })
 }
 
 /// Draws what has grown in red and what has shrunk in blue; the widths are those of the new side.
@@ -55,9 +46,7 @@ pub(super) fn draw(report: &Report<'_>, out: &mut impl Write) -> io::Result<()> 
     options.count_name = "samples".to_owned();
     options.name_type = "Function:".to_owned();
     options.deterministic = true;
-    // The two characters that are neither control characters nor allowed in XML.
-    let lines = lines(report.diff, report.keys);
-    let lines = lines.replace('\u{fffe}', "\\xef\\xbf\\xbe").replace('\u{ffff}', "\\xef\\xbf\\xbf");
+    let lines = drawable(&lines(report.diff, report.keys));
     match flamegraph::from_lines(&mut options, lines.lines(), &mut *out) {
         // A picture that says that there are no samples has been drawn.
         Err(_) if report.diff.new.sum.samples == 0 => Ok(()),

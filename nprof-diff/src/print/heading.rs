@@ -1,8 +1,9 @@
 //! What stands above a table: what was compared, and under which circumstances. Pure.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use nprof_format::escape::escaped;
+use nprof_format::layout::wrapped;
 use nprof_format::summary::EventSummary;
 
 use crate::diff::Method;
@@ -43,22 +44,6 @@ pub(super) fn labelled(label: &str, mut lines: Vec<String>) -> Vec<String> {
     let lines = lines.iter().flat_map(|line| wrapped(line, WIDTH - 6));
     let labels = std::iter::once(label).chain(std::iter::repeat(""));
     labels.zip(lines).map(|(label, line)| format!("{label:<5} {line}")).collect()
-}
-
-/// A sentence in lines of this many columns, all but the first indented.
-pub(super) fn wrapped(text: &str, width: usize) -> Vec<String> {
-    let mut lines = vec![String::new()];
-    for word in text.split(' ') {
-        let line = lines.last_mut().filter(|line| {
-            line.is_empty() || line.chars().count() + 1 + word.chars().count() <= width
-        });
-        match line {
-            Some(line) if line.is_empty() => line.push_str(word),
-            Some(line) => line.extend([" ", word]),
-            None => lines.push(format!("  {word}")),
-        }
-    }
-    lines
 }
 
 /// What was run, when, and how much was seen.
@@ -109,20 +94,36 @@ fn dates(side: &Side) -> String {
     }
 }
 
-fn events(event: Option<&Chosen>, side: &Side) -> BTreeSet<String> {
-    let Some(chosen) = event else { return BTreeSet::new() };
-    let summaries = side.summaries().filter_map(|summary| chosen.summary(summary));
-    summaries.map(|summary| event_line(chosen, summary)).collect()
+/// How the event was opened: a line for all runs, unless they differ in more than the rate.
+fn events(event: Option<&Chosen>, side: &Side) -> Vec<String> {
+    let Some(chosen) = event else { return Vec::new() };
+    let mut rates: BTreeMap<(String, &str), BTreeSet<u64>> = BTreeMap::new();
+    for summary in side.summaries().filter_map(|summary| chosen.summary(summary)) {
+        let event = &summary.event;
+        let (rate, kind) = match (event.frequency, event.period) {
+            (Some(hertz), _) => (Some(hertz), "at"),
+            (None, period) => (period, "every"),
+        };
+        rates.entry((manner(summary), kind)).or_default().extend(rate);
+    }
+    let line = |((manner, kind), rates): ((String, &str), BTreeSet<u64>)| {
+        let unit = if kind == "at" { "Hz".to_owned() } else { chosen.unit() };
+        let rate = match (rates.first(), rates.last()) {
+            (Some(least), Some(most)) if least < most => {
+                format!(" {kind} {least} to {most} {unit}")
+            }
+            (Some(rate), _) => format!(" {kind} {rate} {unit}"),
+            _ => String::new(),
+        };
+        format!("{}{rate}{manner}", chosen.label())
+    };
+    rates.into_iter().map(line).collect()
 }
 
-fn event_line(chosen: &Chosen, summary: &EventSummary) -> String {
+/// How stacks were captured, and what the event stands for.
+fn manner(summary: &EventSummary) -> String {
     let event = &summary.event;
-    let mut line = chosen.label();
-    if let Some(hertz) = event.frequency {
-        line.push_str(&format!(" at {hertz} Hz"));
-    } else if let Some(period) = event.period {
-        line.push_str(&format!(" every {period} {}", escaped(&event.unit)));
-    }
+    let mut line = String::new();
     if !event.unwind.is_empty() {
         line.push_str(&format!(", stacks by {}", escaped(&event.unwind)));
     }
@@ -235,10 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn sentences_are_wrapped() {
-        let text = format!("a {} {} b", "x".repeat(78), "y".repeat(100));
-        let lines = [format!("a {}", "x".repeat(78)), format!("  {}", "y".repeat(100))];
-        assert_eq!(wrapped(&text, 80), [&lines[..], &["  b".to_owned()]].concat());
+    fn labels_stand_before_what_there_is() {
         assert_eq!(labelled("new", vec![String::new(), "x".into()]), ["new   x"]);
     }
 

@@ -1,9 +1,10 @@
 //! The report for programs: every row, in tsv, csv or JSON. The three have the same columns, and
 //! columns are only ever added.
 
-use std::io::{self, Write};
+use std::io;
 
 use nprof_format::escape::escaped;
+use nprof_format::machine::Lines;
 use nprof_format::summary::Summary;
 use serde_json::{Map, Value, json};
 
@@ -17,22 +18,17 @@ use crate::print::cells::{self, points, significant};
 use crate::side::Side;
 use crate::stats::Estimate;
 
-/// Prints a line of column names, then a row a line, separated by tabs.
-pub(super) fn print_tsv(report: &Report<'_>, out: &mut impl Write) -> io::Result<()> {
-    cells::print_tsv(&columns(), &rows(report), out)
-}
-
-/// Prints the same as CSV (RFC 4180).
-pub(super) fn print_csv(report: &Report<'_>, out: &mut impl Write) -> io::Result<()> {
-    cells::print_csv(&columns(), &rows(report), out)
+/// A line of column names, then a row a line.
+pub(super) fn lines(report: &Report<'_>) -> Lines {
+    cells::lines(columns(), rows(report))
 }
 
 fn rows(report: &Report<'_>) -> Vec<Vec<Value>> {
     report.sorted().into_iter().take(report.row_limit).map(|row| cells(report, row)).collect()
 }
 
-/// Prints one object.
-pub(super) fn print_json(report: &Report<'_>, out: &mut impl Write) -> io::Result<()> {
+/// One object.
+pub(super) fn json(report: &Report<'_>) -> io::Result<Vec<u8>> {
     let diff = report.diff;
     let time = diff.time.map(|time| {
         json!({
@@ -66,10 +62,8 @@ pub(super) fn print_json(report: &Report<'_>, out: &mut impl Write) -> io::Resul
         "run_time": time,
         "rest": significant(diff.rest),
         "renamed": renamed(report),
-        "rows": cells::objects(&columns(), rows(report)),
     });
-    serde_json::to_writer_pretty(&mut *out, &object)?;
-    writeln!(out)
+    cells::json(&object, &columns(), rows(report))
 }
 
 fn failures(report: &Report<'_>) -> Vec<Value> {

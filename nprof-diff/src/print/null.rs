@@ -3,6 +3,8 @@
 use std::io::{self, Write};
 
 use nprof_format::escape::escaped;
+use nprof_format::layout::wrapped;
+use nprof_format::machine::Lines;
 use serde_json::{Value, json};
 
 use crate::event::Chosen;
@@ -17,7 +19,7 @@ pub(super) fn print_table(report: &NullReport<'_>, out: &mut impl Write) -> io::
     lines.extend(heading::circumstances(report.event, report.base));
     let mut lines = heading::labelled(report.base.name, lines);
     let warnings = report.warnings.iter().map(|warning| format!("warning: {warning}"));
-    lines.extend(warnings.flat_map(|warning| heading::wrapped(&warning, heading::WIDTH)));
+    lines.extend(warnings.flat_map(|warning| wrapped(&warning, heading::WIDTH)));
     lines.push(String::new());
     let level = 100.0 * null.question.alpha;
     let about = format!(
@@ -27,7 +29,7 @@ pub(super) fn print_table(report: &NullReport<'_>, out: &mut impl Write) -> io::
         null.halves[1],
         null.alarms,
     );
-    lines.extend(heading::wrapped(&about, heading::WIDTH));
+    lines.extend(wrapped(&about, heading::WIDTH));
     for line in lines {
         writeln!(out, "{line}")?;
     }
@@ -107,15 +109,20 @@ const NOISE: [&str; 9] = [
     "samples",
 ];
 
+/// A line of column names, then a row a line.
+pub(super) fn lines(report: &NullReport<'_>) -> Lines {
+    cells::lines(columns(), rows(report))
+}
+
 /// The names of the columns.
-pub(super) fn columns() -> Vec<String> {
+fn columns() -> Vec<String> {
     let of = |metric: &'static str| NOISE.iter().map(move |name| format!("{metric}_{name}"));
     let names = ["name", "image"].map(str::to_owned);
     names.into_iter().chain(of("self")).chain(of("total")).collect()
 }
 
 /// What the rows have in each column; null where there is nothing.
-pub(super) fn rows(report: &NullReport<'_>) -> Vec<Vec<Value>> {
+fn rows(report: &NullReport<'_>) -> Vec<Vec<Value>> {
     let row = |row: &Floor| {
         let image = escaped(&report.keys.get(row.key).image);
         let mut cells: Vec<Value> = vec![report.keys.name(row.key).into(), image.into()];
@@ -142,8 +149,8 @@ fn noise(noise: &Noise) -> [Value; NOISE.len()] {
     ]
 }
 
-/// Prints one object.
-pub(super) fn print_json(report: &NullReport<'_>, out: &mut impl Write) -> io::Result<()> {
+/// One object.
+pub(super) fn json(report: &NullReport<'_>) -> io::Result<Vec<u8>> {
     let noise = report.null;
     let object = json!({
         "report": "nprof-diff --null",
@@ -157,8 +164,6 @@ pub(super) fn print_json(report: &NullReport<'_>, out: &mut impl Write) -> io::R
         "alarms": noise.alarms,
         "warnings": report.warnings,
         "base": machine::side(report.base, noise.whole),
-        "rows": cells::objects(&columns(), rows(report)),
     });
-    serde_json::to_writer_pretty(&mut *out, &object)?;
-    writeln!(out)
+    cells::json(&object, &columns(), rows(report))
 }

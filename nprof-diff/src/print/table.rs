@@ -6,8 +6,8 @@
 use std::io::{self, Write};
 
 use nprof_format::escape::escaped;
-use nprof_format::layout::cut;
-use unicode_width::UnicodeWidthStr;
+use nprof_format::layout::{fit, wrapped};
+use rustc_hash::FxHashSet;
 
 use crate::bound::Bound;
 use crate::diff::{Change, Metric, RARE, Row, Verdict};
@@ -21,9 +21,13 @@ pub(super) fn print(report: &Report<'_>, out: &mut impl Write) -> io::Result<()>
         writeln!(out, "{line}")?;
     }
     let rows = report.sorted();
-    print_changed(report, &rows, out)?;
+    let changed = changed(report, &rows);
+    print_changed(report, &changed, out)?;
     print_pairs(report, out)?;
-    writeln!(out, "\n{}", unchanged(report, &rows))?;
+    writeln!(out)?;
+    for line in wrapped(&unchanged(report, &rows, changed.len()), heading::WIDTH) {
+        writeln!(out, "{line}")?;
+    }
     let displaced = rows.iter().filter(|row| row.verdict() == Verdict::Displaced).count();
     if displaced > 0 {
         let are = if displaced == 1 { "is" } else { "are" };
@@ -31,15 +35,32 @@ pub(super) fn print(report: &Report<'_>, out: &mut impl Write) -> io::Result<()>
             "{displaced} of them {are} displaced: the share changed, but only as that of most did, to {:.3} of what it was, since others take more or less",
             report.diff.rest
         );
-        for line in heading::wrapped(&line, heading::WIDTH) {
+        for line in wrapped(&line, heading::WIDTH) {
             writeln!(out, "{line}")?;
         }
     }
     print_broken(report, out)
 }
 
-fn print_changed(report: &Report<'_>, rows: &[&Row], out: &mut impl Write) -> io::Result<()> {
-    let changed: Vec<&Row> = rows.iter().filter(|row| row.verdict().is_change()).copied().collect();
+/// What is beyond a bound in time, though its share did not change.
+const BEYOND: &str = "grown in time only, beyond a bound";
+
+/// What changed or is beyond a bound, by what became of it.
+fn changed<'a>(report: &Report<'_>, rows: &[&'a Row]) -> Vec<(&'static str, &'a Row)> {
+    let broken = report.bounds.iter().flat_map(|bound| bound.broken(report.diff));
+    let broken: FxHashSet<KeyId> = broken.map(|row| row.key).collect();
+    let what = |row: &&'a Row| match row.verdict() {
+        verdict if verdict.is_change() => Some((verdict.word(), *row)),
+        _ => broken.contains(&row.key).then_some((BEYOND, *row)),
+    };
+    rows.iter().filter_map(what).collect()
+}
+
+fn print_changed(
+    report: &Report<'_>,
+    changed: &[(&'static str, &Row)],
+    out: &mut impl Write,
+) -> io::Result<()> {
     if changed.is_empty() {
         return Ok(());
     }
@@ -51,12 +72,12 @@ fn print_changed(report: &Report<'_>, rows: &[&Row], out: &mut impl Write) -> io
     )?;
     // The largest changes of all kinds are printed, then put in order.
     let printed = &changed[..changed.len().min(report.row_limit)];
-    for verdict in Verdict::CHANGES {
-        let count = changed.iter().filter(|row| row.verdict() == verdict).count();
+    for what in Verdict::CHANGES.map(Verdict::word).into_iter().chain([BEYOND]) {
+        let count = changed.iter().filter(|(other, _)| *other == what).count();
         if count > 0 {
-            writeln!(out, "{} ({count})", verdict.word())?;
+            writeln!(out, "{what} ({count})")?;
         }
-        for row in printed.iter().filter(|row| row.verdict() == verdict) {
+        for (_, row) in printed.iter().filter(|(other, _)| *other == what) {
             print_row(report, row, out)?;
         }
     }
@@ -88,13 +109,12 @@ fn print_pairs(report: &Report<'_>, out: &mut impl Write) -> io::Result<()> {
     Ok(())
 }
 
-/// What the table leaves out.
-fn unchanged(report: &Report<'_>, rows: &[&Row]) -> String {
-    let same = || rows.iter().filter(|row| !row.verdict().is_change());
-    let rare = same().filter(|row| !row.total.is_compared()).count();
-    let plural = if same().count() == 1 { "" } else { "s" };
-    let mut line =
-        format!("{} {}{plural} without significant change", same().count(), report.by.name());
+/// What the table leaves out, where so many rows changed.
+fn unchanged(report: &Report<'_>, rows: &[&Row], changed: usize) -> String {
+    let same = rows.len() - changed;
+    let rare = rows.iter().filter(|row| !row.total.is_compared()).count();
+    let plural = if same == 1 { "" } else { "s" };
+    let mut line = format!("{same} {}{plural} without significant change", report.by.name());
     if report.diff.question.min_effect.is_some() {
         line.push_str(" of this size");
     }
@@ -116,9 +136,7 @@ pub(super) fn row_name(keys: &Keys, key: KeyId, width: Option<usize>, indent: us
         image => format!("  ({})", escaped(image)),
     };
     let Some(width) = width else { return name + &image };
-    let room = width.saturating_sub(indent).max(16);
-    let image = cut(&image, room / 2);
-    cut(&name, room.saturating_sub(image.width())) + &image
+    fit(&name, &image, width.saturating_sub(indent))
 }
 
 fn print_row(report: &Report<'_>, row: &Row, out: &mut impl Write) -> io::Result<()> {
@@ -205,6 +223,7 @@ fn near_end(bound: &Bound, row: &Row) -> String {
 mod tests {
     use super::*;
     use crate::key::Key;
+    use unicode_width::UnicodeWidthStr;
 
     #[test]
     fn names_are_shortened_on_a_terminal_only() {
@@ -218,6 +237,6 @@ mod tests {
             assert_eq!(short.width(), width - 2, "{short}");
             assert!(short.starts_with("begin_") && short.ends_with("_end  (libfoo.so)"), "{short}");
         }
-        assert_eq!(row_name(&keys, key, Some(0), 2).width(), 16);
+        assert_eq!(row_name(&keys, key, Some(0), 2).width(), 12);
     }
 }

@@ -7,8 +7,8 @@
 //! empirical Bayes method of limma (G. K. Smyth, Statistical Applications in Genetics and
 //! Molecular Biology 3:3, 2004). What is usual has a trend, as with the counts of sequencing (M.
 //! D. Robinson and G. K. Smyth, Biostatistics 9:321-332, 2008; S. P. Lund et al., Statistical
-//! Applications in Genetics and Molecular Biology 11:8, 2012): the variance of sampling, and a
-//! part that grows with the square of the value. The variances of both sides stay apart, as in
+//! Applications in Genetics and Molecular Biology 11:8, 2012): a part that is in proportion to the
+//! variance of independent samples, and one that grows with the square of the value. The variances of both sides stay apart, as in
 //! Welch's test (M. Demissie et al., Bioinformatics 24:1168-1174, 2008).
 
 use statrs::function::gamma::digamma;
@@ -18,10 +18,10 @@ use super::welch::{Known, Spread, p_value};
 /// With fewer variances than this nothing is learned from them.
 const FEW: usize = 8;
 
-/// What the prior weighs at most, in degrees of freedom. Rows of a profile are not independent
-/// (shares sum to 1, a phase moves all its functions), so that they know less of each other than
-/// their number says.
-const WEIGHTY: f64 = 10.0;
+/// What the prior weighs at most, times what the runs of a row do. Rows of a profile are not
+/// independent (shares sum to 1, a phase moves all its functions, a slower machine all of them), so
+/// that they know less of each other than their number says.
+const WEIGHTY: f64 = 2.5;
 
 /// So many variances stand for one degree of freedom of the prior at most.
 const VARIANCES_A_DEGREE: f64 = 4.0;
@@ -32,8 +32,7 @@ const OUTLIER: f64 = 8.0;
 /// What is usual among the rows of a family.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Prior {
-    /// The coefficient of variation of a value between runs, beyond sampling, squared.
-    pub(crate) square: f64,
+    trend: Trend,
     /// What the variance is, times the trend.
     pub(crate) factor: f64,
     /// How much it weighs, in degrees of freedom; 0 where there is too little to learn from, and
@@ -44,29 +43,31 @@ pub(crate) struct Prior {
 impl Prior {
     /// Learns from spreads of rows that have samples enough.
     pub(crate) fn fit(spreads: &[Spread]) -> Self {
-        let none = Self { square: 0.0, factor: 1.0, degrees: 0.0 };
+        let none = Self { trend: Trend { sampling: 1.0, square: 0.0 }, factor: 1.0, degrees: 0.0 };
         let usable = |spread: &&Spread| spread.sampling > 0.0 && spread.variance.is_finite();
         let spreads: Vec<Spread> = spreads.iter().filter(usable).copied().collect();
         if spreads.len() < FEW {
             return none;
         }
-        let square = trend(&spreads);
+        let trend = Trend::fit(&spreads);
         let ratios: Vec<(f64, f64)> = spreads
             .iter()
-            .map(|spread| (spread.variance / expected(spread, square), spread.degrees()))
+            .map(|spread| (spread.variance / trend.expected(spread), spread.degrees()))
             .collect();
         let Some((factor, degrees)) = fit_f(&ratios) else { return none };
-        let most = WEIGHTY.min(spreads.len() as f64 / VARIANCES_A_DEGREE);
-        Self { square, factor, degrees: degrees.min(most) }
+        let count = spreads.len() as f64;
+        let own = spreads.iter().map(|spread| spread.degrees()).sum::<f64>() / count;
+        let most = (WEIGHTY * own).min(count / VARIANCES_A_DEGREE);
+        Self { trend, factor, degrees: degrees.min(most) }
     }
 
-    /// The variance of a side's mean, moderated, and never below that of sampling alone.
+    /// The variance of a side's mean, moderated.
     fn known(&self, spread: Spread) -> Known {
         let own = spread.degrees();
-        let usual = self.factor * expected(&spread, self.square);
+        let usual = self.factor * self.trend.expected(&spread);
         let variance = (self.degrees * usual + own * spread.variance) / (self.degrees + own);
         Known {
-            variance: variance.max(spread.sampling) / spread.runs as f64,
+            variance: variance.max(spread.least) / spread.runs as f64,
             degrees: self.degrees + own,
         }
     }
@@ -77,31 +78,85 @@ impl Prior {
     }
 }
 
-/// The variance of one run that is expected.
-fn expected(spread: &Spread, square: f64) -> f64 {
-    spread.sampling + square * spread.mean * spread.mean
+/// What the variance of one run usually is, by what it would be were samples independent and by
+/// the square of the value. Samples taken at regular times are more even than independent ones,
+/// so that the first part may well be below 1.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Trend {
+    /// Times the variance of independent samples.
+    sampling: f64,
+    /// Times the square of the value: the coefficient of variation between runs, squared.
+    square: f64,
 }
 
-/// The `square` with which variances are, on average, what is expected.
-fn trend(spreads: &[Spread]) -> f64 {
-    let excess = |square: f64| -> f64 {
-        let ratio = |spread: &Spread| (spread.variance / expected(spread, square)).min(OUTLIER);
-        spreads.iter().map(ratio).sum::<f64>() - spreads.len() as f64
-    };
-    if excess(0.0) <= 0.0 {
-        return 0.0;
+impl Trend {
+    /// Fits it to variances, by least squares weighted with what is expected (P. McCullagh and
+    /// J. A. Nelder, Generalized Linear Models, 1989, chapter 8), neither part below 0.
+    fn fit(spreads: &[Spread]) -> Self {
+        let mut trend = Self { sampling: 1.0, square: 0.0 };
+        for _ in 0..ROUNDS {
+            let mut sums = Sums::default();
+            for spread in spreads {
+                sums.add(spread, trend.expected(spread));
+            }
+            trend = sums.solve();
+            trend.sampling = trend.sampling.max(TINY);
+        }
+        trend
     }
-    // It falls as `square` grows.
-    let (mut low, mut high) = (0.0, 1.0);
-    for _ in 0..60 {
-        let middle = f64::midpoint(low, high);
-        if excess(middle) > 0.0 {
-            low = middle;
-        } else {
-            high = middle;
+
+    /// The variance of one run that is expected.
+    fn expected(&self, spread: &Spread) -> f64 {
+        self.sampling * spread.sampling + self.square * spread.mean * spread.mean
+    }
+}
+
+/// The least that a trend has of the variance of independent samples: it is never 0.
+const TINY: f64 = 1e-6;
+
+/// The fit of a trend comes to rest within so many rounds.
+const ROUNDS: usize = 50;
+
+/// The normal equations of the fit of a trend.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sums {
+    sampling: f64,
+    mixed: f64,
+    square: f64,
+    by_sampling: f64,
+    by_square: f64,
+}
+
+impl Sums {
+    /// Takes in a variance, where so much is expected.
+    fn add(&mut self, spread: &Spread, expected: f64) {
+        let (sampling, square) = (spread.sampling / expected, spread.mean.powi(2) / expected);
+        let seen = (spread.variance / expected).min(OUTLIER);
+        self.sampling += sampling * sampling;
+        self.mixed += sampling * square;
+        self.square += square * square;
+        self.by_sampling += sampling * seen;
+        self.by_square += square * seen;
+    }
+
+    fn solve(self) -> Trend {
+        let only_sampling = Trend { sampling: self.by_sampling / self.sampling, square: 0.0 };
+        let product = self.sampling * self.square;
+        let determinant = product - self.mixed * self.mixed;
+        // Rows of one size do not tell the parts from each other.
+        if determinant <= 1e-9 * product {
+            return only_sampling;
+        }
+        let sampling = self.by_sampling * self.square - self.by_square * self.mixed;
+        let square = self.by_square * self.sampling - self.by_sampling * self.mixed;
+        match (sampling >= 0.0, square >= 0.0) {
+            (true, true) => {
+                Trend { sampling: sampling / determinant, square: square / determinant }
+            }
+            (false, _) => Trend { sampling: 0.0, square: self.by_square / self.square },
+            (true, false) => only_sampling,
         }
     }
-    low
 }
 
 /// Fits scaled F distributions to variances of known degrees of freedom: the scale, and the
@@ -194,7 +249,7 @@ mod tests {
     }
 
     fn spread(mean: f64, variance: f64) -> Spread {
-        Spread { runs: 5, mean, variance, sampling: 1e-6 }
+        Spread { runs: 5, mean, variance, sampling: 1e-6, least: 0.0 }
     }
 
     #[test]
@@ -209,7 +264,7 @@ mod tests {
     fn a_row_that_varies_by_chance_less_than_all_others_is_not_certain() {
         let rows: Vec<Spread> = (0..40).map(|i| spread(0.02, 1e-5 + 1e-7 * f64::from(i))).collect();
         let prior = Prior::fit(&rows);
-        assert_eq!(prior.degrees, WEIGHTY);
+        assert_eq!(prior.degrees, WEIGHTY * 4.0);
         let (base, new) = (spread(0.020, 1e-8), spread(0.022, 1e-8));
         let alone = welch::welch(base, new, 0.05, 1.0).p;
         assert!(alone < 0.02 && prior.p_value(base, new) > 0.1, "{alone}");
@@ -224,10 +279,12 @@ mod tests {
         let rows: Vec<Spread> = (1..50)
             .map(|i| {
                 let mean = f64::from(i) * 0.004;
-                spread(mean, 1e-6 + 0.01 * mean * mean)
+                spread(mean, 0.3e-6 + 0.01 * mean * mean)
             })
             .collect();
-        near(Prior::fit(&rows).square, 0.01);
+        let trend = Prior::fit(&rows).trend;
+        near(trend.square, 0.01);
+        near(trend.sampling, 0.3);
         assert_eq!(Prior::fit(&[spread(0.1, 0.0); 20]).degrees, 0.0);
     }
 }

@@ -27,15 +27,15 @@ pub(crate) fn splits(base: usize, new: usize) -> f64 {
 }
 
 /// The probability of a difference at least as large as that of `base` and `new`, two-sided.
-/// `sampling` is the variance a value has from sampling alone, which no side falls below. Drawn
+/// `least` is the variance that no side falls below. Drawn
 /// splits are the same every time.
-pub(crate) fn permutation_p(base: &[f64], new: &[f64], sampling: f64) -> f64 {
+pub(crate) fn permutation_p(base: &[f64], new: &[f64], least: f64) -> f64 {
     let values = [base, new].concat();
     let first = base.len();
-    let observed = statistic(base, new, sampling);
+    let observed = statistic(base, new, least);
     let is_extreme = |order: &[f64]| {
         let (base, new) = order.split_at(first);
-        statistic(base, new, sampling) >= observed * (1.0 - SLACK)
+        statistic(base, new, least) >= observed * (1.0 - SLACK)
     };
     if splits(base.len(), new.len()) <= SPLITS as f64 && values.len() < 64 {
         let (extreme, all) = every_split(&values, first, is_extreme);
@@ -75,12 +75,12 @@ fn every_split(values: &[f64], first: usize, is_extreme: impl Fn(&[f64]) -> bool
 }
 
 /// The difference of the means in standard errors, without its sign.
-fn statistic(base: &[f64], new: &[f64], sampling: f64) -> f64 {
+fn statistic(base: &[f64], new: &[f64], least: f64) -> f64 {
     let of = |values: &[f64]| {
         let count = values.len() as f64;
         let mean = values.iter().sum::<f64>() / count;
         let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
-        (mean, (squares / (count - 1.0).max(1.0)).max(sampling) / count)
+        (mean, (squares / (count - 1.0).max(1.0)).max(least) / count)
     };
     let ((base, base_variance), (new, new_variance)) = (of(base), of(new));
     match (base - new).abs() {

@@ -17,17 +17,19 @@ pub(crate) struct Spread {
     pub(crate) mean: f64,
     /// The variance between runs, of one run.
     pub(crate) variance: f64,
-    /// The variance that one run has from sampling alone: runs cannot be known better.
+    /// The variance that one run would have were its samples independent.
     pub(crate) sampling: f64,
+    /// The variance that one run has at least, however well runs agree.
+    pub(crate) least: f64,
 }
 
 impl Spread {
-    /// Of one value a run, two at least.
-    pub(crate) fn of(values: &[f64], sampling: f64) -> Self {
+    /// Of one value a run, two at least, of which nothing is known but that.
+    pub(crate) fn of(values: &[f64]) -> Self {
         let mean = values.iter().sum::<f64>() / values.len() as f64;
         let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
         let variance = squares / (values.len() as f64 - 1.0).max(1.0);
-        Self { runs: values.len(), mean, variance, sampling }
+        Self { runs: values.len(), mean, variance, sampling: 0.0, least: 0.0 }
     }
 
     /// The degrees of freedom of the variance.
@@ -38,8 +40,13 @@ impl Spread {
     /// The same with all values multiplied.
     pub(crate) fn scaled(self, by: f64) -> Self {
         let square = by * by;
-        let Self { runs, mean, variance, sampling } = self;
-        Self { runs, mean: mean * by, variance: variance * square, sampling: sampling * square }
+        Self {
+            runs: self.runs,
+            mean: self.mean * by,
+            variance: self.variance * square,
+            sampling: self.sampling * square,
+            least: self.least * square,
+        }
     }
 }
 
@@ -74,7 +81,7 @@ pub(super) fn p_value(difference: f64, base: Known, new: Known) -> f64 {
 /// negative, and none is above `most`.
 pub(crate) fn welch(base: Spread, new: Spread, alpha: f64, most: f64) -> Estimate {
     let known = |side: Spread| Known {
-        variance: side.variance.max(side.sampling) / side.runs as f64,
+        variance: side.variance.max(side.least) / side.runs as f64,
         degrees: side.degrees(),
     };
     let (base_known, new_known) = (known(base), known(new));
@@ -118,7 +125,7 @@ mod tests {
         for figure in figures("welch") {
             let (base, new) = (figure.list("base"), figure.list("new"));
             let [alpha] = figure.numbers("in");
-            let spread = |values: &[f64]| Spread::of(values, 0.0);
+            let spread = Spread::of;
             // No limit is cut: the values are moved away from 0.
             let moved: [Vec<f64>; 2] = [base, new].map(|v| v.iter().map(|v| v + 1e3).collect());
             let got = welch(spread(&moved[0]), spread(&moved[1]), alpha, f64::INFINITY);
@@ -133,17 +140,18 @@ mod tests {
     #[test]
     fn runs_that_agree_by_chance_are_not_certain() {
         let sampling = sampling_variance(1.0, 1000.0) / 1000.0;
-        let [base, new] = [[0.0, 0.0], [0.001, 0.001]].map(|values| Spread::of(&values, sampling));
+        let [base, new] = [[0.0, 0.0], [0.001, 0.001]]
+            .map(|values| Spread { least: sampling, ..Spread::of(&values) });
         assert!(welch(base, new, 0.05, 1.0).p > 0.2);
-        let exact = |values: [f64; 2]| Spread::of(&values, 0.0);
+        let exact = |values: [f64; 2]| Spread::of(&values);
         assert_eq!(welch(exact([0.0, 0.0]), exact([0.0, 0.0]), 0.05, 1.0).p, 1.0);
         assert_eq!(welch(exact([0.0, 0.0]), exact([1.0, 1.0]), 0.05, 1.0).p, 0.0);
     }
 
     #[test]
     fn a_share_cannot_fall_by_more_than_it_had() {
-        let base = Spread::of(&[0.001, 0.03, 0.002], 0.0);
-        let new = Spread::of(&[0.0, 0.0, 0.001], 0.0);
+        let base = Spread::of(&[0.001, 0.03, 0.002]);
+        let new = Spread::of(&[0.0, 0.0, 0.001]);
         let got = welch(base, new, 0.05, 1.0);
         // Welch's own interval ends at +0.031.
         assert!(got.high < base.mean && got.high > 0.0, "{got:?}");
@@ -154,10 +162,10 @@ mod tests {
         fn welch_is_sound(
             base in proptest::collection::vec(0.0..1.0, 2..9),
             new in proptest::collection::vec(0.0..1.0, 2..9),
-            sampling in 0.0..0.01,
+            least in 0.0..0.01,
             alpha in 1e-6..0.9,
         ) {
-            let (base, new) = (Spread::of(&base, sampling), Spread::of(&new, sampling));
+            let [base, new] = [base, new].map(|runs| Spread { least, ..Spread::of(&runs) });
             let got = welch(base, new, alpha, 1.0);
             prop_assert!(got.low <= got.difference() && got.difference() <= got.high);
             prop_assert!(got.low >= -1.0 - 1e-12 && got.high <= 1.0 + 1e-12);
