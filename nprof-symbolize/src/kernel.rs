@@ -1,5 +1,7 @@
 //! What the kernel says of itself: `/proc/kallsyms`, `/proc/modules`. Pure over their text.
 
+use memchr::{memchr, memmem, memrchr};
+
 use crate::symbols::{Binding, SymbolTable, SymbolTableBuilder};
 
 /// Why kernel symbols are of no use.
@@ -57,9 +59,15 @@ fn restricted(kallsyms: &[u8]) -> Useless {
     if all_zero { Useless::Restricted } else { Useless::Absent }
 }
 
+/// The address of a symbol of the kernel proper, whose lines end in the name.
 fn find(kallsyms: &[u8], name: &[u8]) -> Option<u64> {
-    let mut symbols = Symbols(kallsyms).filter(|symbol| symbol.module.is_empty());
-    symbols.find(|symbol| symbol.name == name).map(|symbol| symbol.address)
+    memmem::find_iter(kallsyms, name).find_map(|at| {
+        let end = at + name.len();
+        let is_last = matches!(kallsyms.get(end), None | Some(b'\n'));
+        let start = memrchr(b'\n', &kallsyms[..at]).map_or(0, |before| before + 1);
+        let symbol = symbol(&kallsyms[start..end]).filter(|_| is_last)?;
+        (symbol.name == name && symbol.module.is_empty()).then_some(symbol.address)
+    })
 }
 
 /// Where the kernel's text ends. What has an address beyond, as code made at run time, is not in
@@ -105,7 +113,7 @@ impl<'a> Iterator for Symbols<'a> {
 
     fn next(&mut self) -> Option<Symbol<'a>> {
         while !self.0.is_empty() {
-            let end = self.0.iter().position(|&byte| byte == b'\n').unwrap_or(self.0.len());
+            let end = memchr(b'\n', self.0).unwrap_or(self.0.len());
             let line = &self.0[..end];
             self.0 = self.0.get(end + 1..).unwrap_or_default();
             if let Some(symbol) = symbol(line) {

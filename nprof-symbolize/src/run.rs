@@ -5,6 +5,7 @@ use std::io::{IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
 use std::rc::Rc;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use nprof_format::stage::{self, Input, Outcome};
@@ -21,6 +22,9 @@ use crate::summary;
 
 /// The program's name.
 pub(crate) const TOOL: &str = "nprof-symbolize";
+
+/// How long what was looked up of a live stream is held back while more is looked up.
+const LATENCY: Duration = Duration::from_millis(250);
 
 /// Does what the command line says.
 ///
@@ -45,9 +49,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let is_text = args.text || output.is_terminal();
     let spelling = if is_text { Spelling::Text } else { Spelling::Binary };
     prefetch(args, &input, &catalog);
-    if let Some(file) = input.ahead() {
-        ahead::resolve(file, &mut catalog);
-    }
+    let read_ahead = input.ahead().map(|file| ahead::resolve(file, &mut catalog));
+    let is_live = read_ahead.is_none();
     let step = Step {
         tool: TOOL.into(),
         version: env!("CARGO_PKG_VERSION").into(),
@@ -57,7 +60,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let mut filter = Filter::new(Writer::new(output, spelling), catalog, step);
     let name = input.name().to_owned();
     let mut reader = Reader::new(input);
-    let copied = copy(&mut reader, &mut filter).with_context(|| name.clone());
+    let copied = copy(&mut reader, &mut filter, is_live).with_context(|| name.clone());
     // What came before an error is good, and wanted.
     let mut catalog = filter.finish().context("cannot write")?;
     copied?;
@@ -101,16 +104,26 @@ fn prefetch(args: &Args, input: &Input, catalog: &Catalog) {
     }
 }
 
-/// Copies the stream; hands on what there is before it waits for more.
-fn copy<W: Write>(reader: &mut Reader<Input>, filter: &mut Filter<W>) -> anyhow::Result<()> {
+/// Copies the stream; hands on what there is before it waits for more, and of a live one also
+/// while many frames are looked up.
+fn copy<W: Write>(
+    reader: &mut Reader<Input>,
+    filter: &mut Filter<W>,
+    is_live: bool,
+) -> anyhow::Result<()> {
+    let mut flushed = Instant::now();
     while let Some(record) = reader.next()? {
         filter.take(&record).context("cannot write")?;
+        let is_frame = matches!(record, Record::Frame(_));
         if matches!(record, Record::Sample(_)) {
             drop(record);
             filter.pass(reader).context("cannot write")?;
         }
-        if reader.drained() {
+        // What becomes of a file depends on no clock.
+        let is_late = is_live && is_frame && flushed.elapsed() > LATENCY;
+        if is_late || reader.drained() {
             filter.flush().context("cannot write")?;
+            flushed = Instant::now();
         }
     }
     Ok(())

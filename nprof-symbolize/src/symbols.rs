@@ -11,8 +11,15 @@ use object::{Endianness, ReadRef};
 
 use crate::elf::{Headers, Section};
 
-/// As much as is read of one table, bytes: a file may have holes, and claim to be of any size.
-const LARGEST: u64 = 1 << 30;
+/// As many symbols as are read of one table: a file may have holes, and claim to be of any size.
+/// The largest browsers have three million.
+const SYMBOLS: usize = 1 << 23;
+
+/// As much as is read of their names, bytes.
+const NAMES: u64 = 512 << 20;
+
+/// The longest name, bytes.
+const NAME: u64 = nprof_format::limits::STRING as u64;
 
 /// What a place is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,37 +130,32 @@ impl SymbolTableBuilder {
     pub(crate) fn add_elf<'d, R: ReadRef<'d>>(&mut self, headers: &Headers, data: R, kind: u32) {
         for table in headers.sections.iter().filter(|section| section.kind == kind) {
             // What lies outside of the file is as good as absent.
-            let Some(strings) = headers.sections.get(table.link).and_then(|s| bytes(s, data))
-            else {
-                continue;
+            let added = match headers.is_64 {
+                true => self.add_table::<Sym64<Endianness>, R>(headers, data, table),
+                false => self.add_table::<Sym32<Endianness>, R>(headers, data, table),
             };
-            self.is_full |= kind == elf::SHT_SYMTAB.0;
-            let _ = match headers.is_64 {
-                true => self.add_table::<Sym64<Endianness>, R>(headers, data, table, strings),
-                false => self.add_table::<Sym32<Endianness>, R>(headers, data, table, strings),
-            };
+            self.is_full |= added.is_some() && kind == elf::SHT_SYMTAB.0;
         }
     }
 
-    fn add_table<'d, S, R>(
-        &mut self,
-        headers: &Headers,
-        data: R,
-        table: &Section,
-        strings: &[u8],
-    ) -> Option<()>
+    fn add_table<'d, S, R>(&mut self, headers: &Headers, data: R, table: &Section) -> Option<()>
     where
         S: Sym<Endian = Endianness>,
         R: ReadRef<'d>,
     {
+        let count = usize::try_from(table.size / size_of::<S>() as u64).ok()?;
+        let symbols = data.read_slice_at::<S>(table.offset?, count.min(SYMBOLS)).ok()?;
+        let names = headers.sections.get(table.link)?;
+        // Names of variables, and what nothing refers to, stand behind often enough.
+        let used = symbols.iter().filter(|symbol| may_be_code(headers, *symbol));
+        let last = used.map(|symbol| u64::from(symbol.st_name(headers.endian))).max();
+        let length = last.map_or(0, |last| last + NAME).min(names.size).min(NAMES);
+        let strings = data.read_bytes_at(names.offset?, length).ok()?;
         let base = u32::try_from(self.strings.len()).ok()?;
         base.checked_add(u32::try_from(strings.len()).ok()?)?.checked_add(1)?;
         self.strings.extend_from_slice(strings);
         self.strings.push(0);
-        let count = usize::try_from(table.size / size_of::<S>() as u64).ok()?;
-        let size_limit = usize::try_from(LARGEST).ok()? / size_of::<S>();
-        let symbols = data.read_slice_at::<S>(table.offset?, count.min(size_limit)).ok()?;
-        for symbol in symbols {
+        for symbol in symbols.iter().filter(|symbol| may_be_code(headers, *symbol)) {
             let name = symbol.st_name(headers.endian);
             if let Some(limit) = limit(headers, symbol, string(strings, name)) {
                 self.candidates.push(Candidate {
@@ -178,6 +180,12 @@ impl SymbolTableBuilder {
         let ranges = lay_out(&self.candidates).into_boxed_slice();
         SymbolTable { ranges, strings: self.strings.into_boxed_slice(), is_exports: !self.is_full }
     }
+}
+
+/// Whether a symbol is of a type code has, and is not another file's.
+fn may_be_code<S: Sym<Endian = Endianness>>(headers: &Headers, symbol: &S) -> bool {
+    let is_code = matches!(symbol.st_type(), elf::STT_FUNC | elf::STT_GNU_IFUNC | elf::STT_NOTYPE);
+    is_code && symbol.st_shndx(headers.endian) != elf::SHN_UNDEF
 }
 
 /// The end of the section a symbol of code lies in; `None` when it names no code.
@@ -266,11 +274,6 @@ fn push(ranges: &mut Vec<Range>, range: Range) {
     if start < range.end {
         ranges.push(Range { start, ..range });
     }
-}
-
-/// The bytes of a section that is not compressed.
-fn bytes<'d, R: ReadRef<'d>>(section: &Section, data: R) -> Option<&'d [u8]> {
-    data.read_bytes_at(section.offset?, section.size.min(LARGEST)).ok()
 }
 
 /// The string that begins at `at`, without the version (`@@GLIBC_2.34`) a symbol may have.

@@ -335,6 +335,46 @@ fn a_live_stream_flows() {
 }
 
 #[test]
+fn what_came_is_named_before_more_comes() {
+    use std::io::Write;
+    use std::process::{Command, Stdio};
+    let directory = sources();
+    let binary = program(directory.path());
+    let places = binary.addresses(2);
+    let whole = stream(&[Places::of(&binary, &places)], Spelling::Text);
+    let text = String::from_utf8(whole).unwrap();
+    let lines: Vec<&str> =
+        text.split_inclusive('\n').filter(|line| !line.starts_with('#')).collect();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_nprof-symbolize"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let mut reader = Reader::new(child.stdout.take().unwrap());
+    let (mut written, mut located) = (0, 0);
+    // Up to each sample the input is written, and not further before that sample came out: where
+    // it did not, this would wait.
+    while let Some(line) = lines.get(written).filter(|line| !line.starts_with("@end")) {
+        stdin.write_all(line.as_bytes()).unwrap();
+        written += 1;
+        if !line.starts_with("S\t") {
+            continue;
+        }
+        loop {
+            match reader.next().unwrap().unwrap() {
+                Record::Location(_) => located += 1,
+                Record::Sample(_) => break,
+                _ => {}
+            }
+        }
+    }
+    assert!(located >= places.len() && located > 10, "{located}");
+    drop(stdin);
+    assert_eq!(child.wait().unwrap().code(), Some(3));
+}
+
+#[test]
 fn a_reader_that_goes_away_is_no_error() {
     use std::process::{Command, Stdio};
     let directory = sources();
