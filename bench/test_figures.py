@@ -14,6 +14,17 @@ class Figures(unittest.TestCase):
         # R: sd(c(2, 4, 4, 4, 5, 5, 7, 9)) is 2.13809
         self.assertAlmostEqual(figures.deviation([2, 4, 4, 4, 5, 5, 7, 9]), 2.13809, 5)
 
+    def test_a_median_lies_between_order_statistics(self):
+        # The table of the sign test: of 15 values the 4th and the 12th, of 20 the 6th and the
+        # 15th; of 6 the outermost (96.9 %), and fewer are too few.
+        interval = figures.median_interval
+        self.assertEqual(interval(range(1, 16)), (4, 12))
+        self.assertEqual(interval(range(20, 0, -1)), (6, 15))
+        self.assertEqual(interval(range(1, 7)), (1, 6))
+        self.assertEqual(interval([2, 1]), (1, 2))
+        self.assertEqual(interval([7]), (7, 7))
+        self.assertEqual(figures.ratios([2, 3], [4, 1]), [0.5, 3])
+
     def test_margins_are_the_papers(self):
         self.assertAlmostEqual(figures.margin(100), 9.8, 5)
         self.assertAlmostEqual(figures.margin(810_000), 0.11, 2)

@@ -15,6 +15,28 @@ def median(values):
     return (ordered[middle - 1] + ordered[middle]) / 2
 
 
+def median_interval(values, confidence=0.95):
+    """Two of the values between which the median of what they are drawn from lies with at least
+    this confidence: order statistics, whatever the distribution (the sign test turned round).
+    All values where there are too few for it.
+    """
+    ordered = sorted(values)
+    count = len(ordered)
+    outside, skipped = 0, 0
+    while skipped < (count - 1) // 2:
+        outside += 2 * math.comb(count, skipped) / 2**count
+        if outside > 1 - confidence:
+            break
+        skipped += 1
+    inside = max(skipped - 1, 0)
+    return ordered[inside], ordered[count - 1 - inside]
+
+
+def ratios(ones, others):
+    """Of what stands side by side."""
+    return [one / other for one, other in zip(ones, others)]
+
+
 def deviation(values):
     """The standard deviation of a sample of values."""
     centre = mean(values)

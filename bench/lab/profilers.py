@@ -124,11 +124,11 @@ def gprof_callers(program, function, directory):
     graph = work.output(["gprof", "-b", "-q", program, "gmon.out"], directory)
     callers = Counter()
     for entry in graph.split("-" * 47):
-        own = re.search(r"^\[\d+\] .* (\S+) \[\d+\]$", entry, re.M)
-        if own and own[1] == function:
-            parent = r"^ +([\d.]+) +([\d.]+) +\d+/\d+ +(\S+) \[\d+\]$"
+        own = re.search(r"^\[\d+\] [\d. +]* (\D.*) \[\d+\]$", entry, re.M)
+        if own and plain(own[1]) == function:
+            parent = r"^ +([\d.]+) +([\d.]+) +\d+/\d+ +(.*) \[\d+\]$"
             for time, below, caller in re.findall(parent, entry[: own.start()], re.M):
-                callers[caller] += round(100 * (float(time) + float(below)))
+                callers[plain(caller)] += round(100 * (float(time) + float(below)))
     return callers
 
 

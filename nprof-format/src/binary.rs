@@ -7,16 +7,18 @@
 //! out of a block but ids.
 
 mod block;
+mod plain;
 mod read;
 
 use crate::limits::{self, clip};
 use crate::number::{push_varint, zigzag};
 use crate::record::*;
 pub(crate) use block::{HEADER, Header, MARK, TRAILER, block_crc, le32};
+pub(crate) use plain::Plain;
 pub(crate) use read::{Bytes, Scratch, check_nodes, read_body, read_sample};
 
 /// What one record leaves for the next one in its block.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Delta {
     /// The time of the last record that has one; before the first, the block's.
     pub(crate) time: u64,

@@ -17,15 +17,18 @@ use std::error::Error;
 use std::process::ExitCode;
 
 use args::{Args, Command};
-use clap::Parser;
 use nprof_format::Spelling;
 use nprof_format::stage::{self, Outcome};
+use nprof_format::usage;
 
 /// What messages begin with.
 const TOOL: &str = "nprof-format";
 
 fn main() -> ExitCode {
-    let args = Args::parse();
+    let args: Args = match usage::arguments(TOOL) {
+        Ok(args) => args,
+        Err(end) => return end,
+    };
     stage::run(TOOL, || run(args))
 }
 

@@ -11,7 +11,7 @@ mod starts;
 use std::io::Read;
 use std::ops::Range;
 
-use crate::binary::{self, Bytes, Delta, HEADER, MARK, Scratch, TRAILER};
+use crate::binary::{self, Bytes, Delta, HEADER, MARK, Plain, Scratch, TRAILER};
 use crate::error::Error;
 use crate::extras::Extras;
 use crate::kind;
@@ -135,8 +135,25 @@ impl<R: Read> Reader<R> {
         let sample = Sample { extras: Extras::NONE, ..sample };
         self.delta = delta;
         self.window.at += 2 + usize::from(length);
-        self.ledger.count_sample();
+        self.ledger.count(1, 1);
         Some(sample)
+    }
+
+    /// Takes the records that come next in the block as long as they are plain, up to the one that
+    /// reaches `room` bytes. Second, how they are spelled.
+    pub(crate) fn plain_records(&mut self, room: usize) -> (Plain, &[u8]) {
+        let start = self.window.at;
+        let end = self.block.filter(|_| self.ledger.is_open()).map_or(start, |b| b.payload_end);
+        let rest = self.window.bytes(start..end.max(start));
+        let plain = Plain::read(rest, room, &mut self.delta, &mut self.scratch);
+        self.window.at += plain.length;
+        self.ledger.count(plain.records, plain.samples);
+        (plain, self.window.bytes(start..self.window.at))
+    }
+
+    /// What the last record left for the next one in its block.
+    pub(crate) fn delta(&self) -> Delta {
+        self.delta
     }
 
     /// Whether the next record can only be had by reading from the input. A filter hands on

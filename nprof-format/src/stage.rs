@@ -2,9 +2,9 @@
 
 use std::error::Error as StdError;
 use std::fs::File;
-use std::io::{self, IsTerminal, Read, Write};
+use std::io::{self, IsTerminal, Read, Seek, Write};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -85,8 +85,14 @@ pub fn run<E: Into<Box<dyn StdError>>>(
 
 /// Prints a message on standard error as `tool: message`, safe for a terminal.
 pub fn warn(tool: &str, message: &str) {
+    warn_escaped(tool, &escaped(message.as_bytes()));
+}
+
+/// Prints a message as [`warn`] does, of which all that comes from outside is escaped already: by
+/// whom had it as bytes.
+pub fn warn_escaped(tool: &str, message: &str) {
     // Where standard error is gone there is nobody left to tell.
-    let _ = writeln!(io::stderr(), "{tool}: {}", escaped(message.as_bytes()));
+    let _ = writeln!(io::stderr(), "{tool}: {message}");
 }
 
 /// An error and what caused it, in one line.
@@ -125,6 +131,28 @@ impl Input {
     /// The operand as the user gave it, `standard input` for `-` or none.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// What comes from here on, which reading it does not take away; `None` unless it is a file.
+    pub fn ahead(&self) -> Option<impl Read> {
+        let is_file = self.file.metadata().is_ok_and(|metadata| metadata.is_file());
+        let file = self.file.try_clone().ok().filter(|_| is_file)?;
+        let at = (&file).stream_position().ok()?;
+        Some(Ahead { file, at })
+    }
+}
+
+/// A file that is read from a position of its own.
+struct Ahead {
+    file: File,
+    at: u64,
+}
+
+impl Read for Ahead {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.file.read_at(buffer, self.at)?;
+        self.at += count as u64;
+        Ok(count)
     }
 }
 

@@ -15,7 +15,16 @@ use crate::stage::{TROUBLE, is_broken_pipe, warn};
 /// How the program ends where it is not to go on: after the help or the version, or since the
 /// usage was wrong; the user has been told as `tool: what: why`.
 pub fn arguments<T: Parser>(tool: &str) -> Result<T, ExitCode> {
-    arguments_and_matches(tool).map(|(arguments, _)| arguments)
+    arguments_or(tool, TROUBLE)
+}
+
+/// As [`arguments`], of a program that ends with this status where the usage was wrong.
+///
+/// # Errors
+///
+/// As there.
+pub fn arguments_or<T: Parser>(tool: &str, status: u8) -> Result<T, ExitCode> {
+    T::try_parse().map_err(|error| end_with(tool, &error, status))
 }
 
 /// As [`arguments`], with what clap knows beside: in which order options were given.
@@ -31,16 +40,20 @@ pub fn arguments_and_matches<T: Parser>(tool: &str) -> Result<(T, ArgMatches), E
 
 /// Says what a command line led to, and how the program ends.
 pub fn end(tool: &str, error: &Error) -> ExitCode {
+    end_with(tool, error, TROUBLE)
+}
+
+fn end_with(tool: &str, error: &Error, status: u8) -> ExitCode {
     if error.use_stderr() {
         warn(tool, &format!("{}; {tool} --help lists the options", message(error)));
-        return ExitCode::from(TROUBLE);
+        return ExitCode::from(status);
     }
     // Help and version. What cannot be written is no success.
     let mut out = io::stdout().lock();
     match write!(out, "{}", error.render()).and_then(|()| out.flush()) {
         Err(error) if !is_broken_pipe(&error) => {
             warn(tool, &format!("writing to standard output: {error}"));
-            ExitCode::from(TROUBLE)
+            ExitCode::from(status)
         }
         _ => ExitCode::SUCCESS,
     }
@@ -58,6 +71,24 @@ fn message(error: &Error) -> String {
     let option = argument.split([' ', '=']).next().unwrap_or_default().to_owned();
     let value = text(ContextKind::InvalidValue).unwrap_or_default();
     match error.kind() {
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => {
+            "there is no command".to_owned()
+        }
+        ErrorKind::MissingRequiredArgument => {
+            format!("missing: {}", argument.trim_start_matches('<').trim_end_matches('>'))
+        }
+        ErrorKind::InvalidSubcommand => {
+            let asked = text(ContextKind::InvalidSubcommand).unwrap_or_default();
+            match text(ContextKind::SuggestedSubcommand) {
+                Some(near) => format!("{asked}: no such command: is it {near}?"),
+                None => format!("{asked}: no such command"),
+            }
+        }
+        ErrorKind::ArgumentConflict => {
+            let other = text(ContextKind::PriorArg).filter(|other| !other.is_empty());
+            let other = other.unwrap_or_else(|| "anything else".to_owned());
+            format!("{option}: cannot be used with {other}")
+        }
         ErrorKind::UnknownArgument => match text(ContextKind::SuggestedArg) {
             Some(near) => format!("{argument}: no such option: is it {near}?"),
             None => format!("{argument}: no such option"),
@@ -108,5 +139,37 @@ mod tests {
             said(&["--number"])
         );
         assert!(!said(&["--number", "1", "--number", "2"]).contains('\n'));
+    }
+
+    #[derive(Debug, clap::Parser)]
+    #[command(group = clap::ArgGroup::new("what").required(true))]
+    struct Target {
+        #[arg(short, group = "what")]
+        all: bool,
+        #[arg(long, group = "what", exclusive = true)]
+        list: bool,
+        #[arg(group = "what")]
+        command: Vec<String>,
+    }
+
+    #[derive(Debug, clap::Parser)]
+    enum Commands {
+        Check,
+        Merge,
+    }
+
+    #[test]
+    fn what_is_missing_or_too_much_is_said_in_one_line() {
+        let said =
+            |args: &[&str]| message(&Target::try_parse_from(["x"].iter().chain(args)).unwrap_err());
+        assert_eq!(said(&[]), "missing: -a|--list|COMMAND");
+        assert_eq!(said(&["--list", "-a"]), "--list: cannot be used with anything else");
+        assert_eq!(said(&["-a", "ls"]), "-a: cannot be used with [COMMAND]...");
+        let said = |args: &[&str]| {
+            message(&Commands::try_parse_from(["x"].iter().chain(args)).unwrap_err())
+        };
+        assert_eq!(said(&[]), "there is no command");
+        assert_eq!(said(&["merg"]), "merg: no such command: is it merge?");
+        assert_eq!(said(&["zzz"]), "zzz: no such command");
     }
 }

@@ -146,10 +146,10 @@ impl Ledger {
         self.segment.open
     }
 
-    /// Notes a sample in a segment that is open.
-    pub(crate) fn count_sample(&mut self) {
-        self.segment.records += 1;
-        self.segment.samples += 1;
+    /// Notes records in a segment that is open, none of them annotations, of which some are samples.
+    pub(crate) fn count(&mut self, records: u64, samples: u64) {
+        self.segment.records += records;
+        self.segment.samples += samples;
     }
 
     /// Notes what a record means for its segment.

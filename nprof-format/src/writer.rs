@@ -1,9 +1,10 @@
 //! From records to bytes: cuts blocks, numbers them, and never looks back.
 
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 
 use crate::binary::{self, Delta, Header, block_crc, push_record};
 use crate::limits;
+use crate::reader::Reader;
 use crate::record::Record;
 use crate::text::{Check, push_line};
 
@@ -102,6 +103,33 @@ impl<W: Write> Writer<W> {
             self.cut()?;
         }
         Ok(())
+    }
+
+    /// Passes on the records that come next in `reader`, as they are spelled there, as long as
+    /// they are nodes or plain samples and neither spelling begins a block: the same records as if
+    /// each was read and written. Gives the latest time of them, 0 when none has one.
+    ///
+    /// Samples leave out what they share with the one before, so that there are none unless both
+    /// sides have just had the same one.
+    ///
+    /// # Errors
+    ///
+    /// What `out` says.
+    pub fn pass<R: Read>(&mut self, reader: &mut Reader<R>) -> io::Result<u64> {
+        let is_alike = self.first_time.is_some() && self.delta == reader.delta();
+        if self.spelling == Spelling::Text || !is_alike {
+            return Ok(0);
+        }
+        let (plain, bytes) = reader.plain_records(BLOCK.saturating_sub(self.payload.len()));
+        self.payload.extend_from_slice(bytes);
+        self.delta = plain.delta;
+        self.totals.records += plain.records;
+        self.totals.samples += plain.samples;
+        let latest = plain.latest;
+        if self.payload.len() >= BLOCK {
+            self.cut()?;
+        }
+        Ok(latest)
     }
 
     fn count(&mut self, record: &Record<'_>) {

@@ -9,6 +9,34 @@ use nprof_format::{Reader, Record, Spelling, Verdict, Writer};
 use proptest::prelude::*;
 use support::{Segment, read, read_from, respell, segment, write};
 
+/// A stream as a filter writes it that reads and writes every record, up to an error, and the
+/// verdict on what was read.
+fn copied(stream: &[u8], spelling: Spelling) -> (Vec<u8>, Verdict, u64) {
+    let (mut reader, mut writer) = (Reader::new(stream), Writer::new(Vec::new(), spelling));
+    while let Ok(Some(record)) = reader.next() {
+        writer.write(&record).expect("memory takes what is written");
+    }
+    (
+        writer.finish().expect("memory takes what is written"),
+        reader.verdict(),
+        reader.damage_count(),
+    )
+}
+
+/// The same by a filter that passes on what it need not look at.
+fn passed(stream: &[u8], spelling: Spelling) -> (Vec<u8>, Verdict, u64) {
+    let (mut reader, mut writer) = (Reader::new(stream), Writer::new(Vec::new(), spelling));
+    while let Ok(Some(record)) = reader.next() {
+        writer.write(&record).expect("memory takes what is written");
+        writer.pass(&mut reader).expect("memory takes what is written");
+    }
+    (
+        writer.finish().expect("memory takes what is written"),
+        reader.verdict(),
+        reader.damage_count(),
+    )
+}
+
 /// Gives its bytes one at a time, as a slow pipe may.
 struct Trickle<'a>(&'a [u8]);
 
@@ -132,6 +160,23 @@ proptest! {
             prop_assert_eq!(both.lines, [prefix.lines, whole.lines.clone()].concat(), "cut at {}", cut);
             let damages = support::damages(&stream);
             prop_assert_eq!(both.verdict, Verdict::Truncated, "cut at {}: {:?}", cut, damages);
+        }
+    }
+
+    #[test]
+    fn passing_on_is_reading_and_writing(
+        segment in segment(), at in any::<prop::sample::Index>(), bit in 0..8u8,
+    ) {
+        let whole = write(&segment, Spelling::Binary);
+        let text = write(&segment, Spelling::Text);
+        let cut = whole[..1 + at.index(whole.len())].to_vec();
+        let twice = [&whole[..], &text[..], &cut, &whole].concat();
+        let mut flipped = twice.clone();
+        flipped[at.index(twice.len())] ^= 1 << bit;
+        for stream in [whole, text, cut, twice, flipped] {
+            for spelling in [Spelling::Binary, Spelling::Text] {
+                prop_assert_eq!(passed(&stream, spelling), copied(&stream, spelling));
+            }
         }
     }
 

@@ -158,19 +158,28 @@ impl<S: Sink> Converter<S> {
             }
             &Body::Exit(kin) => self.exit(stamp, kin),
             Body::Ksymbol(symbol) => self.resolver.kernel_changed(symbol),
-            &Body::Lost(count) => self.lost(stamp, count, event, Cause::Ring),
+            &Body::Lost(count) if event.is_none() => self.side_lost(stamp, count),
+            &Body::Lost(count) | &Body::Unmade(count) => {
+                self.lost(stamp, count, event, Cause::Ring);
+            }
             Body::Throttle => self.lost(stamp, 0, event, Cause::Throttle),
             Body::Other => {}
         }
     }
 
-    /// Says that records of an event were lost.
+    /// Says that samples of an event were lost; none where it cannot be told of which.
     pub(crate) fn lost(&mut self, stamp: Stamp, count: u64, event: EventId, cause: Cause) {
-        if event.is_none() {
-            self.counts.side_lost += count;
-        } else {
-            *self.counts.lost.entry(cause).or_default() += count;
-        }
+        *self.counts.lost.entry(cause).or_default() += count;
+        self.tell_lost(stamp, count, event, cause);
+    }
+
+    /// Says that records of processes and mappings were lost.
+    pub(crate) fn side_lost(&mut self, stamp: Stamp, count: u64) {
+        self.counts.side_lost += count;
+        self.tell_lost(stamp, count, EventId::NONE, Cause::Ring);
+    }
+
+    fn tell_lost(&mut self, stamp: Stamp, count: u64, event: EventId, cause: Cause) {
         self.sink.take(&Record::Lost(Lost {
             time: stamp.time,
             event,

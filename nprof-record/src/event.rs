@@ -17,7 +17,10 @@ mod tracepoint;
 
 use std::ffi::CString;
 
-use perf_event_open_sys::bindings::{PERF_TYPE_TRACEPOINT, perf_event_attr};
+use perf_event_open_sys::bindings::{
+    PERF_COUNT_SW_CPU_CLOCK, PERF_COUNT_SW_TASK_CLOCK, PERF_TYPE_SOFTWARE, PERF_TYPE_TRACEPOINT,
+    perf_event_attr,
+};
 
 pub(crate) use asked::Asked;
 pub(crate) use catalog::Catalog;
@@ -85,6 +88,16 @@ impl Encoding {
     }
 }
 
+/// What interrupts the processor when an event overflows. None of a kind interrupts another of
+/// the same kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Interrupt {
+    /// A timer of the kernel's, for its clocks.
+    Timer,
+    /// The processor's counters.
+    Counter,
+}
+
 /// How stacks are captured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unwind {
@@ -140,6 +153,15 @@ impl Encoding {
     /// An encoding of two numbers, for all CPUs.
     pub(crate) fn new(kind: u32, config: impl Into<u64>) -> Self {
         Self { kind, config: config.into(), ..Self::default() }
+    }
+
+    /// What interrupts the processor when it overflows; `None` where the kernel is at work anyway.
+    pub(crate) fn interrupt(&self) -> Option<Interrupt> {
+        const CLOCKS: [u64; 2] = [PERF_COUNT_SW_CPU_CLOCK as u64, PERF_COUNT_SW_TASK_CLOCK as u64];
+        match self.kind {
+            PERF_TYPE_SOFTWARE => CLOCKS.contains(&self.config).then_some(Interrupt::Timer),
+            _ => (!self.is_traced()).then_some(Interrupt::Counter),
+        }
     }
 
     /// Writes it into what is given to the kernel. The kernel follows the pointer to a probe's

@@ -95,6 +95,11 @@ impl Extender {
         }
     }
 
+    /// How many parts of a CPU's were lost, as there was no room for them.
+    pub(crate) fn lost(&self, cpu: u32) -> u64 {
+        self.words.get(extension::lost_word(cpu))
+    }
+
     /// So many bytes of a CPU's parts were read.
     pub(crate) fn read(&self, cpu: u32, bytes: u64) {
         self.words.add(extension::read_word(cpu), bytes);

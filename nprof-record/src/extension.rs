@@ -8,7 +8,8 @@
 //! 2. from where on, and
 //! 3. up to where nothing is needed, the *hole*: some functions have a frame of half a megabyte.
 //!
-//! Then one for each CPU: how many bytes of parts the program wrote, and how many were read.
+//! Then one for each CPU: how many bytes of parts the program wrote, how many were read, and how
+//! many parts were lost for want of room.
 //!
 //! The program reads these words while they change. What it copies tells its address, so that
 //! the worst that can come of that is too little or too much of it.
@@ -51,6 +52,11 @@ pub(crate) fn word_count(last_cpu: u32) -> usize {
 /// The word with the bytes of parts that were read of a CPU's.
 pub(crate) fn read_word(cpu: u32) -> usize {
     GROUP * (HINTS + cpu as usize) + 1
+}
+
+/// The word with the number of parts of a CPU's that were lost.
+pub(crate) fn lost_word(cpu: u32) -> usize {
+    GROUP * (HINTS + cpu as usize) + 2
 }
 
 /// A part of a stack, as the program wrote it.
@@ -293,7 +299,9 @@ impl<W: Words> Needs<W> {
 
     fn entry(&mut self, tid: u32, id: u32) -> &mut Thread {
         if self.threads.len() >= THREADS_MAX {
-            self.threads.clear();
+            for (_, thread) in self.threads.drain() {
+                self.words.set(thread.words().0, 0);
+            }
         }
         let thread = self.threads.entry(tid).or_insert(Thread { id, need: Need::Unknown });
         if id != 0 {

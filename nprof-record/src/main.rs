@@ -57,18 +57,18 @@ mod watcher;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use nprof_format::usage;
+
+/// What messages begin with.
+const TOOL: &str = "nprof-record";
 
 /// The exit status of the recorder's own failures, as env(1) has it.
 const FAILURE: u8 = 125;
 
 fn main() -> ExitCode {
-    let args = match args::Args::try_parse() {
+    let args: args::Args = match usage::arguments_or(TOOL, FAILURE) {
         Ok(args) => args,
-        Err(error) => {
-            let _ = error.print();
-            return if error.use_stderr() { FAILURE.into() } else { ExitCode::SUCCESS };
-        }
+        Err(end) => return end,
     };
     match report::run(&args) {
         Ok(status) => status.into(),

@@ -148,6 +148,7 @@ impl Recording {
                 Left::Samples => TIMEOUT_SAMPLES,
                 Left::Side => TIMEOUT_SIDE,
             };
+            timeout = timeout.min(self.sources.patience());
             let now = sys::monotonic_ns();
             if now.saturating_sub(progress.flushed) >= FLUSH {
                 self.converter.sink.flush();

@@ -9,7 +9,6 @@ use anyhow::{Context, bail};
 use nprof_format::Record;
 use nprof_format::escape::escaped;
 
-use crate::FAILURE;
 use crate::args::Args;
 use crate::child::Waiting;
 use crate::convert::Converter;
@@ -26,11 +25,12 @@ use crate::sources::{Kernel, Sources, Whom};
 use crate::subject::Subject;
 use crate::sys::{self, Signals};
 use crate::target::Target;
+use crate::{FAILURE, TOOL};
 
 /// Says something on standard error, on one line.
 pub(crate) fn say(message: &str) {
     // There is nobody to tell when this cannot be said.
-    let _ = writeln!(io::stderr(), "nprof-record: {message}");
+    let _ = writeln!(io::stderr(), "{TOOL}: {message}");
 }
 
 /// Records what the command line says. Gives the status to exit with.

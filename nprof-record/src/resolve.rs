@@ -185,14 +185,16 @@ impl Resolver {
         let mark = match self.unwind {
             Unwind::Dwarf => {
                 let (tid, sp) = (stamp.tid, stack::pointer(sample).unwrap_or(0));
-                let end = sample.extension.end().saturating_sub(sp);
+                let extension = sample.extension.unwrap_or_default();
+                let end = extension.end().saturating_sub(sp);
                 let copied = end.max(sample.stack.len() as u64);
                 let mut trail = self.sentinels.trail(tid, sp, copied);
                 let (fresh, depth) = (&mut process.fresh, self.depth);
                 let addresses = &mut self.addresses;
                 let mark = stack::by_tables(fresh, sample, &mut code, depth, addresses, &mut trail);
-                if let Some(needs) = self.needs.as_mut().filter(|_| trail.seen.top > sp) {
-                    needs.learn(tid, sp, &sample.extension, mark, trail.seen);
+                let is_told = sample.extension.is_some() && trail.seen.top > sp;
+                if let Some(needs) = self.needs.as_mut().filter(|_| is_told) {
+                    needs.learn(tid, sp, &extension, mark, trail.seen);
                 }
                 let (mark, outer) = self.sentinels.complete(stamp, trail, mark, addresses);
                 self.outer = outer.map(|outer| (outer, Vec::new()));

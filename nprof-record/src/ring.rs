@@ -117,8 +117,9 @@ pub(crate) struct Sample<'a> {
     pub(crate) compat: bool,
     /// The user stack, from the stack pointer up, as much as could be copied.
     pub(crate) stack: &'a [u8],
-    /// What a program copied beyond that; it is not in the record itself.
-    pub(crate) extension: Extension<'a>,
+    /// What a program copied beyond that; it is not in the record itself. `None` where none did,
+    /// as the event runs no program.
+    pub(crate) extension: Option<Extension<'a>>,
 }
 
 impl Sample<'_> {
@@ -154,6 +155,8 @@ pub(crate) enum Body<'a> {
     Ksymbol(Ksymbol<'a>),
     /// This many records did not fit into the ring.
     Lost(u64),
+    /// This many samples of the event were not made at all.
+    Unmade(u64),
     /// The event was stopped until the next tick of the timer.
     Throttle,
     /// Nothing the recorder needs.
@@ -242,7 +245,7 @@ fn read_other<'a>(header: Header, mut fields: Fields<'a>) -> Option<Body<'a>> {
             let _id = fields.u64()?;
             Body::Lost(fields.u64()?)
         }
-        perf::PERF_RECORD_LOST_SAMPLES => Body::Lost(fields.u64()?),
+        perf::PERF_RECORD_LOST_SAMPLES => Body::Unmade(fields.u64()?),
         perf::PERF_RECORD_KSYMBOL => Body::Ksymbol(read_ksymbol(fields)?),
         perf::PERF_RECORD_THROTTLE => Body::Throttle,
         _ => Body::Other,
@@ -307,8 +310,7 @@ fn read_sample(
     }
     let mode = u32::from(header.misc) & perf::PERF_RECORD_MISC_CPUMODE_MASK;
     let in_kernel = mode == perf::PERF_RECORD_MISC_KERNEL;
-    let extension = Extension::default();
-    let sample = Sample { ip, in_kernel, period, chain, registers, compat, stack, extension };
+    let sample = Sample { ip, in_kernel, period, chain, registers, compat, stack, extension: None };
     Some((Stamp { pid, tid, time, cpu }, Body::Sample(sample)))
 }
 

@@ -328,22 +328,33 @@ impl Plan {
         self.events.iter().enumerate().find(|(_, chosen)| chosen.event.unit == "ns")
     }
 
-    /// The number of the event whose stacks a program copies, where there can be one: the first
-    /// that can run it. One only: where an event interrupts another that runs it, the kernel does
-    /// not run it again, and drops the sample.
-    pub(crate) fn extended(&self) -> Option<usize> {
-        let can_be = |chosen: &Chosen| !chosen.event.encodings.iter().any(Encoding::is_traced);
-        let found = self.events.iter().position(can_be);
-        found.filter(|_| self.common.unwind == Unwind::Dwarf)
+    /// The numbers of the events whose stacks a program copies, where there can be one: the first
+    /// that can run it, and those that never interrupt it. Where an event interrupts another that
+    /// runs a program, the kernel does not run one again, and drops the sample
+    /// (`bpf_overflow_handler`, kernel/events/core.c).
+    pub(crate) fn extended(&self) -> Vec<usize> {
+        let can_be = |chosen: &&Chosen| !chosen.event.encodings.iter().any(Encoding::is_traced);
+        let dwarf = self.common.unwind == Unwind::Dwarf;
+        let Some(first) = self.events.iter().filter(|_| dwarf).find(can_be) else {
+            return Vec::new();
+        };
+        let kind = first.event.encodings.first().and_then(Encoding::interrupt);
+        let is_like = |chosen: &Chosen| {
+            let mut kinds = chosen.event.encodings.iter().map(Encoding::interrupt);
+            kind.is_some() && kinds.all(|it| it == kind)
+        };
+        let is_extended = |chosen: &Chosen| std::ptr::eq(chosen, first) || is_like(chosen);
+        let numbered = self.events.iter().enumerate();
+        numbered.filter(|(_, chosen)| is_extended(chosen)).map(|(number, _)| number).collect()
     }
 
     /// How many bytes of records a busy CPU makes per second, at most, if events with an
     /// interval of their own keep to the rate of the others, and those of which each counts to
-    /// [`EACH`]. A program copies the stacks of the event of number `extended`.
-    pub(crate) fn bytes_per_second(&self, extended: Option<usize>) -> u64 {
+    /// [`EACH`]. A program copies the stacks of the events of the numbers `extended`.
+    pub(crate) fn bytes_per_second(&self, extended: &[usize]) -> u64 {
         let bytes = |(number, chosen): (usize, &Chosen)| {
             let stack = match self.common.unwind {
-                Unwind::Dwarf if extended == Some(number) => self.common.extended().stack_size,
+                Unwind::Dwarf if extended.contains(&number) => self.common.extended().stack_size,
                 Unwind::Dwarf => self.common.stack_size,
                 _ => 0,
             };

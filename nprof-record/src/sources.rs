@@ -1,16 +1,18 @@
 //! The events of a recording and the rings they fill: from there, in order of time, kernel
 //! records go to the converter.
 
+mod losses;
 mod open;
+mod pace;
 mod source;
 
 use std::io;
 use std::os::fd::AsRawFd;
 
-use nprof_format::{Cause, EventId};
+use nprof_format::EventId;
 use rustc_hash::FxHashMap;
 
-use crate::convert::{self, Converter};
+use crate::convert::Converter;
 use crate::extender::Extender;
 use crate::extension::Owner;
 use crate::intern::Sink;
@@ -20,7 +22,7 @@ use crate::stack;
 use crate::sys::{self, Signals};
 
 pub(crate) use open::{Kernel, Whom};
-use source::{Opened, Parts, Source};
+use source::Source;
 
 /// What was left in the rings for the next round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,13 +34,15 @@ pub(crate) enum Left {
 }
 
 /// What the id of a record says.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Origin {
     event: EventId,
     /// The task it was opened for, where events are opened for tasks.
     task: Option<u32>,
     /// The fields of its samples.
     layout: Layout,
+    /// Whether a program copies their stacks.
+    is_extended: bool,
 }
 
 /// How long it takes at most from a record's time stamp to its place in the ring, ns: a long
@@ -95,6 +99,18 @@ impl Sources {
     ///
     /// What poll(2) says.
     pub(crate) fn wait(&mut self, signals: &Signals, timeout: i32) -> io::Result<()> {
+        let end = sys::monotonic_ns() + u64::from(timeout.unsigned_abs()) * 1_000_000;
+        loop {
+            let left = end.saturating_sub(sys::monotonic_ns()).div_ceil(1_000_000);
+            let timeout = i32::try_from(left).unwrap_or(i32::MAX);
+            if self.poll(signals, timeout)? || sys::monotonic_ns() >= end {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Waits for whatever comes first. Whether something is to be done about it.
+    fn poll(&mut self, signals: &Signals, timeout: i32) -> io::Result<bool> {
         let input = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
         // An event whose tasks are all gone would be ready for ever.
         let fd = |source: &Source| {
@@ -103,10 +119,19 @@ impl Sources {
         let mut polled: Vec<_> = self.sources.iter().map(|source| input(fd(source))).collect();
         polled.push(input(signals.fd()));
         sys::poll(&mut polled, timeout)?;
+        let mut is_due = polled.pop().is_some_and(|signals| signals.revents != 0);
         for (source, polled) in self.sources.iter_mut().zip(&polled) {
-            source.polled += usize::from(polled.revents & (libc::POLLHUP | libc::POLLERR) != 0);
+            let has_ended = polled.revents & (libc::POLLHUP | libc::POLLERR) != 0;
+            source.polled += usize::from(has_ended);
+            is_due |= has_ended || polled.revents != 0 && source.is_full();
         }
-        Ok(())
+        Ok(is_due)
+    }
+
+    /// How long the rings may be left alone after a round, ms, as fast as they fill.
+    pub(crate) fn patience(&self) -> i32 {
+        let shortest = self.sources.iter().filter_map(Source::patience).min();
+        shortest.map_or(i32::MAX, |time| i32::try_from(time.max(1)).unwrap_or(i32::MAX))
     }
 
     /// Takes from the rings what may be taken in order; with `all`, everything. What is left.
@@ -118,7 +143,7 @@ impl Sources {
         let limit = if all { u64::MAX } else { self.settled };
         self.order.restart();
         for (number, source) in self.sources.iter_mut().enumerate() {
-            source.records.head = source.records.ring.head();
+            source.begin_round(now);
             if let Some(time) = source.front_time(now, self.extender.as_ref(), converter) {
                 self.order.push(time, number);
             }
@@ -130,13 +155,16 @@ impl Sources {
                 self.order.push(time, number);
             }
         }
+        for source in &mut self.sources {
+            source.account(self.tells_lost, self.extender.as_ref(), converter);
+        }
         converter.end_round();
         let mut left =
             self.sources.iter().filter(|source| source.records.ring.tail() < source.records.head);
         // The side rings come first.
         match left.next() {
             None => Left::Nothing,
-            Some(source) if source.events[0].event.is_none() => Left::Side,
+            Some(source) if source.is_side() => Left::Side,
             Some(_) => Left::Samples,
         }
     }
@@ -144,10 +172,10 @@ impl Sources {
     /// Takes the oldest record of a ring, and gives its room back.
     fn take_front<S: Sink>(&mut self, number: usize, converter: &mut Converter<S>) {
         let source = &mut self.sources[number];
-        let first = source.events[0].event;
+        let (first, is_side) = (source.events[0].event, source.is_side());
         let Some((header, bytes)) = source.records.front() else { return };
         let (size, id) = (header.size, ring::identifier(header, bytes).unwrap_or(0));
-        let unknown = Origin { event: first, task: None, layout: Layout::default() };
+        let unknown = Origin { event: first, ..Origin::default() };
         let origin = self.origins.get(&id).copied().unwrap_or(unknown);
         let tid = ring::task(header, bytes).unwrap_or(0);
         let first = |owner: u32| *self.lineage.entry(tid).or_insert(owner);
@@ -165,14 +193,13 @@ impl Sources {
                 match &mut body {
                     Body::Sample(sample) => {
                         let (owner, sp) = (Owner { tid, ip: sample.ip }, stack::pointer(sample));
-                        sample.extension =
-                            pending.map(|pending| pending.beyond(owner, sp)).unwrap_or_default();
+                        let beyond = || pending.map(|pending| pending.beyond(owner, sp));
+                        let beyond = || beyond().unwrap_or_default();
+                        sample.extension = origin.is_extended.then(beyond);
                     }
-                    Body::Lost(count) => {
-                        // Parts of stacks share the ring, and are no samples.
-                        let parts = source.parts.as_ref().map_or(0, Parts::newly_lost);
-                        *count = count.saturating_sub(parts);
-                        source.told += *count;
+                    &mut Body::Lost(count) if !is_side => {
+                        source.losses.notice(stamp, count);
+                        body = Body::Other;
                     }
                     Body::Fork(kin) => {
                         lineage.map(|owner| self.lineage.entry(kin.tid).or_insert(owner));
@@ -198,14 +225,8 @@ impl Sources {
 
     /// Says what was lost and no record told of, because none came after it.
     pub(crate) fn report_losses<S: Sink>(&mut self, converter: &mut Converter<S>) {
-        for source in self.sources.iter_mut().filter(|_| self.tells_lost) {
-            let lost = source.events.iter().map(Opened::lost);
-            // A record of what was lost speaks for all events of the ring.
-            let count = lost.fold(0, u64::saturating_add).saturating_sub(source.told);
-            if count > 0 {
-                let stamp = convert::stamp_at(sys::monotonic_ns(), Some(source.cpu));
-                converter.lost(stamp, count, source.events[0].event, Cause::Ring);
-            }
+        for source in self.sources.iter().filter(|_| self.tells_lost) {
+            source.account_rest(converter);
         }
     }
 }

@@ -58,7 +58,7 @@ pub(crate) fn by_tables(
         addresses.push(Address { value: ip, returns: false });
         return Mark::Table;
     }
-    let stack = Stack::new(sp, sample.stack, sample.extension.pieces);
+    let stack = Stack::new(sp, sample.stack, sample.extension.unwrap_or_default().pieces);
     let mark = unwind::unwind((registers, false), &stack, code, depth, addresses, passage);
     passage.end(stack.seen());
     mark

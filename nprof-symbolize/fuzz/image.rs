@@ -1,5 +1,6 @@
 //! What nprof-symbolize does with an image, on arbitrary bytes: headers, symbols, stubs, unwind
-//! tables, debug information and names. A part of the tool's own modules when it is fuzzed.
+//! tables, debug information and names. A part of the tool's own modules when it is fuzzed, and
+//! of its bench.
 
 use std::rc::Rc;
 
@@ -7,7 +8,7 @@ use object::Endianness;
 
 use crate::demangle::{Style, demangle};
 use crate::dwarf::{DebugFile, DebugFiles, Dwarf, Section, SplitUnit};
-use crate::elf::{Headers, Packing};
+use crate::elf::{Headers, Packing, Segment};
 use crate::extents::Extents;
 use crate::plt;
 use crate::resolve::{Detail, ElfImage, OpenImage, Place, resolve};
@@ -61,9 +62,9 @@ impl DebugFiles for File {
     }
 }
 
-/// Opens an image and names places all over it.
-pub fn name_places(bytes: &[u8]) {
-    let Ok(headers) = Headers::read(bytes) else { return };
+/// Opens an image, and gives its executable segments as well.
+pub(crate) fn open(bytes: &[u8]) -> Option<(OpenImage, Vec<Segment>)> {
+    let headers = Headers::read(bytes).ok()?;
     let mut symbols = SymbolTableBuilder::default();
     symbols.add_elf(&headers, bytes, object::elf::SHT_SYMTAB.0);
     symbols.add_elf(&headers, bytes, object::elf::SHT_DYNSYM.0);
@@ -74,13 +75,19 @@ pub fn name_places(bytes: &[u8]) {
         Some(Extents::read(bytes.get(start..end)?, section.address, true, 8))
     });
     let file = File { bytes: bytes.into(), headers: Rc::new(headers.clone()) };
-    let code: Vec<_> = headers.segments.iter().filter(|part| part.executable).copied().collect();
+    let code = headers.segments.iter().filter(|part| part.executable).copied().collect();
     let image = OpenImage::Elf(Box::new(ElfImage {
         headers,
         symbols: symbols.build(),
         dwarf: Dwarf::load(Box::new(file)).ok(),
         extents: unwind.unwrap_or_default(),
     }));
+    Some((image, code))
+}
+
+/// Opens an image and names places all over it.
+pub fn name_places(bytes: &[u8]) {
+    let Some((image, code)) = open(bytes) else { return };
     for segment in code.iter().take(4) {
         let step = (segment.size / PLACES).max(1);
         for place in 0..PLACES {

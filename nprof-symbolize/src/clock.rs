@@ -22,6 +22,11 @@ impl Clock {
             Record::Sample(sample) => sample.time,
             _ => return,
         };
+        self.advance(time);
+    }
+
+    /// Takes note of a record's time.
+    pub(crate) fn advance(&mut self, time: u64) {
         self.now = self.now.max(time);
     }
 

@@ -45,7 +45,12 @@ pub(crate) fn demangle(linkage: &[u8], style: Style) -> Cow<'_, [u8]> {
     };
     // Names of the debug information are readable already.
     let shown = match shown {
-        Some(shown) => Cow::Owned(shown),
+        Some(mut shown) => {
+            if style >= Style::Plain {
+                shown.truncate(simplify::without_qualifiers(&shown).len());
+            }
+            Cow::Owned(shown)
+        }
         None if style >= Style::Plain => Cow::Borrowed(simplify::without_parameters(text)),
         None => Cow::Borrowed(text),
     };
@@ -171,6 +176,9 @@ mod tests {
         let own = demangle(b"a::(anonymous namespace)::f<int>(int) const", Style::Plain);
         assert_eq!(&*own, b"a::(anonymous namespace)::f<int>");
         assert_eq!(&*demangle(b"main", Style::Short), b"main");
+        for name in ["_ZNKR1A1fEv", "_ZNVO1A1fEi", "A::f(int) volatile &"] {
+            assert_eq!(&*demangle(name.as_bytes(), Style::Plain), b"A::f", "{name}");
+        }
     }
 
     #[test]

@@ -6,19 +6,17 @@
 //! annotations never get worse. A frame's location comes behind it, so that the answer waits for
 //! the next record that is no annotation.
 
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::rc::Rc;
 
 use nprof_format::{
-    Extras, FileId, Frame, FrameId, Function, FunctionId, Image, ImageId, ImageKind, Line,
-    Location, Mark, Record, SourceFile, Status, Step, Writer,
+    Extras, FileId, Frame, FrameId, Function, FunctionId, Line, Location, Reader, Record,
+    SourceFile, Status, Step, Writer,
 };
-use rustc_hash::FxHashMap;
 
 use crate::catalog::{Catalog, Named, NamedLine};
-use crate::clock::Clock;
-use crate::images::Recorded;
-use crate::resolve::Place;
+use crate::input::InputNames;
+use crate::sites::{Site, Sites};
 
 /// Copies records to a writer and adds what frames are called.
 pub(crate) struct Filter<W> {
@@ -27,17 +25,12 @@ pub(crate) struct Filter<W> {
     /// This program's step, and whether the segment still lacks it.
     step: Step,
     step_due: bool,
-    /// The time of day in the stream, and when images without a build ID were first seen.
-    clock: Clock,
-    seen: FxHashMap<Box<[u8]>, u64>,
-    images: FxHashMap<ImageId, Known>,
+    sites: Sites,
     functions: EpochIds,
     files: EpochIds,
     /// Frames whose locations have yet to be written.
     answers: Vec<Answer>,
-    /// The functions and files of the input, by their numbers in the catalog's names.
-    input_functions: FxHashMap<FunctionId, u32>,
-    input_files: FxHashMap<FileId, u32>,
+    input: InputNames,
 }
 
 /// What a frame is called.
@@ -46,17 +39,6 @@ struct Answer {
     /// Its image's index in the catalog.
     slot: Option<usize>,
     named: Rc<Named>,
-}
-
-/// What is known of an image id.
-#[derive(Clone, Copy)]
-enum Known {
-    /// Its index in the catalog.
-    Slot(usize),
-    /// All of it is the function of this number in the catalog's names.
-    Function(u32),
-    /// None of its places can have a name.
-    Nameless(Status),
 }
 
 /// Which numbers of the catalog's names have been defined in this epoch, and as which ids.
@@ -112,14 +94,11 @@ impl<W: Write> Filter<W> {
             catalog,
             step,
             step_due: false,
-            clock: Clock::default(),
-            seen: FxHashMap::default(),
-            images: FxHashMap::default(),
+            sites: Sites::default(),
             functions: EpochIds::default(),
             files: EpochIds::default(),
             answers: Vec::new(),
-            input_functions: FxHashMap::default(),
-            input_files: FxHashMap::default(),
+            input: InputNames::default(),
         }
     }
 
@@ -132,7 +111,7 @@ impl<W: Write> Filter<W> {
         if !matches!(record, Record::Step(_)) {
             self.sign()?;
         }
-        self.clock.note(record);
+        self.sites.note(record, &mut self.catalog);
         match record {
             Record::Function(_) | Record::File(_) | Record::Location(_) => {
                 self.keep(record);
@@ -149,18 +128,25 @@ impl<W: Write> Filter<W> {
             Record::Head(_) => {
                 self.tell()?;
                 self.forget();
-                self.seen.clear();
                 self.step_due = true;
             }
             Record::End(_) => self.tell()?,
-            Record::Task(task) if task.pid == task.tid => {
-                self.catalog.finder.living.saw(task.pid);
-            }
             Record::Epoch(_) => self.forget(),
-            Record::Image(image) => self.remember(image),
             _ => {}
         }
         self.writer.write(record)
+    }
+
+    /// Passes on what comes next in the input and is nothing to this filter. To be called behind
+    /// a sample, when no frame waits for its location.
+    ///
+    /// # Errors
+    ///
+    /// What the writer says.
+    pub(crate) fn pass<R: Read>(&mut self, reader: &mut Reader<R>) -> io::Result<()> {
+        let latest = self.writer.pass(reader)?;
+        self.sites.advance(latest);
+        Ok(())
     }
 
     /// Makes what was taken so far visible downstream.
@@ -202,94 +188,37 @@ impl<W: Write> Filter<W> {
     }
 
     fn forget(&mut self) {
-        self.images.clear();
         self.functions.forget();
         self.files.forget();
-        self.input_functions.clear();
-        self.input_files.clear();
-    }
-
-    fn remember(&mut self, image: &Image<'_>) {
-        let known = match image.kind {
-            ImageKind::Elf | ImageKind::Kernel | ImageKind::Module | ImageKind::Vdso => {
-                let recorded = Recorded {
-                    kind: image.kind,
-                    build_id: image.build_id.into(),
-                    path: image.path.into(),
-                    seen: self.first_seen(image),
-                };
-                Known::Slot(self.catalog.slot(recorded))
-            }
-            // A function of generated code, named when it was recorded.
-            ImageKind::Jit if !image.path.is_empty() => {
-                Known::Function(self.catalog.names.shown(image.path))
-            }
-            ImageKind::Anonymous | ImageKind::Jit => Known::Nameless(Status::Anonymous),
-            ImageKind::Other(_) => Known::Nameless(Status::NoImage),
-        };
-        self.images.insert(image.id, known);
-    }
-
-    /// When an image without a build ID was first seen in the segment.
-    fn first_seen(&mut self, image: &Image<'_>) -> Option<u64> {
-        let is_unproven = image.kind == ImageKind::Elf && image.build_id.is_empty();
-        let now = self.clock.utc().filter(|_| is_unproven)?;
-        Some(*self.seen.entry(image.path.into()).or_insert(now))
+        self.input.forget();
     }
 
     /// Takes note of what the input says of its frames.
     fn keep(&mut self, record: &Record<'_>) {
-        let names = &mut self.catalog.names;
-        match record {
-            Record::Function(function) => {
-                let number = names.kept(function.name, function.linkage);
-                self.input_functions.insert(function.id, number);
-            }
-            Record::File(file) => {
-                self.input_files.insert(file.id, names.file(file.path));
-            }
-            Record::Location(location) => {
-                let mut answers = self.answers.iter_mut().rev();
-                let Some(answer) = answers.find(|answer| answer.frame == location.frame) else {
-                    return;
-                };
-                if is_better(location.status, &answer.named) {
-                    let lines = location.lines.iter().map(|line| NamedLine {
-                        function: self.input_functions.get(&line.function).copied().unwrap_or(0),
-                        file: self.input_files.get(&line.file).copied().unwrap_or(0),
-                        line: line.line,
-                        column: line.column,
-                    });
-                    let lines = lines.collect();
-                    answer.named = Rc::new(Named { status: location.status, lines });
-                }
-            }
-            _ => {}
+        self.input.note(record);
+        let Record::Location(location) = record else { return };
+        let mut answers = self.answers.iter_mut().rev();
+        let Some(answer) = answers.find(|answer| answer.frame == location.frame) else { return };
+        if is_better(location.status, &answer.named) {
+            let lines = location.lines.iter();
+            let lines = lines.map(|line| self.input.line(line, &mut self.catalog.names)).collect();
+            answer.named = Rc::new(Named { status: location.status, lines });
         }
     }
 
     /// Looks up what a frame is called.
     fn look_up(&mut self, frame: &Frame<'_>) {
-        // A mark stands for frames that are missing.
-        if frame.mark != Mark::None {
-            return;
-        }
-        let place = Place { offset: frame.offset, return_address: frame.return_address };
-        let nameless = |status| Rc::new(Named { status, lines: Box::default() });
-        let mut slot = None;
-        let named = match self.images.get(&frame.image) {
-            Some(&Known::Slot(known)) => {
-                slot = Some(known);
-                self.catalog.resolve(known, place)
-            }
-            Some(&Known::Function(function)) => {
+        let (slot, named) = match self.sites.of(frame) {
+            // A mark stands for frames that are missing.
+            None => return,
+            Some(Site::Place(slot, place)) => (Some(slot), self.catalog.resolve(slot, place)),
+            Some(Site::Function(function)) => {
                 let line = NamedLine { function, file: 0, line: 0, column: 0 };
-                Rc::new(Named { status: Status::Named, lines: Box::new([line]) })
+                (None, Rc::new(Named { status: Status::Named, lines: Box::new([line]) }))
             }
-            Some(&Known::Nameless(status)) => nameless(status),
-            None if frame.image.is_none() => nameless(Status::Anonymous),
-            // The image's record was lost to damage.
-            None => nameless(Status::NoImage),
+            Some(Site::Nameless(status)) => {
+                (None, Rc::new(Named { status, lines: Box::default() }))
+            }
         };
         self.answers.push(Answer { frame: frame.id, slot, named });
     }

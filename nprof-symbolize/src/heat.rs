@@ -6,7 +6,7 @@ use std::io::Read;
 use nprof_format::{Image, ImageKind, Reader, Record};
 use rustc_hash::FxHashMap;
 
-use crate::images::Recorded;
+use crate::images::{Living, Recorded};
 
 /// The images of the epoch at hand, and the samples of all.
 #[derive(Default)]
@@ -20,10 +20,15 @@ struct Heat {
 }
 
 /// The ELF images of a stream, those with the most samples at a stack's leaf first. What cannot
-/// be read ends it.
-pub(crate) fn hottest_first<R: Read>(reader: &mut Reader<R>) -> Vec<Recorded> {
+/// be read ends it. The stream's processes are noted as `living`: they may have the images.
+pub(crate) fn hottest_first<R: Read>(reader: &mut Reader<R>, living: &Living) -> Vec<Recorded> {
     let mut heat = Heat::default();
     while let Ok(Some(record)) = reader.next() {
+        if let Record::Task(task) = &record
+            && task.pid == task.tid
+        {
+            living.saw(task.pid);
+        }
         heat.take(&record);
     }
     let mut images = heat.images;
@@ -88,7 +93,7 @@ mod tests {
                     F\t1\t1\t0x1\tu\nF\t2\t2\t0x1\tu\nF\t3\t3\t0x1\tk\nN\t1\t0\t1\t2\nN\t3\t0\t1\nN\t4\t2\t3\n\
                     S\t1\t0\t0\t0\t2\t1\t5\nS\t1\t0\t0\t0\t3\t1\t2\nS\t1\t0\t0\t0\t4\t1\t99\n\
                     @epoch\tnumber=1\nI\t2\telf\t0a\t/a\nF\t2\t2\t0x1\tu\nN\t2\t0\t2\nS\t1\t0\t0\t0\t2\t1\t4\n";
-        let images = hottest_first(&mut Reader::new(text.as_bytes()));
+        let images = hottest_first(&mut Reader::new(text.as_bytes()), &Living::default());
         let paths: Vec<&[u8]> = images.iter().map(|image| &*image.path).collect();
         assert_eq!(paths, [b"/a", b"/b"], "6 samples and 5");
     }

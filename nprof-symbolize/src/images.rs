@@ -30,7 +30,7 @@ use crate::resolve::{Detail, ElfImage, OpenImage};
 use debuginfod::Wanted;
 pub(crate) use debuginfod::{Debuginfod, Settings};
 pub(crate) use file::ElfFile;
-use living::Living;
+pub(crate) use living::Living;
 pub(crate) use places::Places;
 use spread::Spread;
 pub(crate) use trace::Trace;

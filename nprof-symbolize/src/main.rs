@@ -5,6 +5,7 @@
 //!
 //!     nprof-record -o - -- ./prog | nprof-symbolize | nprof-flat
 
+mod ahead;
 mod args;
 mod catalog;
 mod clock;
@@ -19,6 +20,7 @@ pub mod fuzz;
 mod heat;
 mod host;
 mod images;
+mod input;
 mod kernel;
 mod links;
 mod names;
@@ -27,20 +29,23 @@ mod plt;
 mod resolve;
 mod run;
 mod simplify;
+mod sites;
 mod summary;
 mod symbols;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-use nprof_format::stage;
+use nprof_format::{stage, usage};
 
 /// How much stack the work gets, bytes: debug information and mangled names nest, and their
 /// parsers recurse, as deeply as `dwarf` and `demangle` let them. Only what is used takes memory.
 const STACK: usize = 128 << 20;
 
 fn main() -> ExitCode {
-    let args = args::Args::parse();
+    let args: args::Args = match usage::arguments(run::TOOL) {
+        Ok(args) => args,
+        Err(end) => return end,
+    };
     stage::run(run::TOOL, move || {
         let worker = std::thread::Builder::new().stack_size(STACK).spawn(move || run::run(&args));
         let result = worker.map(std::thread::JoinHandle::join);

@@ -8,8 +8,9 @@ use std::rc::Rc;
 
 use anyhow::Context;
 use nprof_format::stage::{self, Input, Outcome};
-use nprof_format::{Reader, Spelling, Step, Verdict, Writer, shell};
+use nprof_format::{Reader, Record, Spelling, Step, Verdict, Writer, shell};
 
+use crate::ahead;
 use crate::args::Args;
 use crate::catalog::{Catalog, Slot};
 use crate::filter::Filter;
@@ -43,7 +44,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let output = stage::output(args.output.as_deref())?;
     let is_text = args.text || output.is_terminal();
     let spelling = if is_text { Spelling::Text } else { Spelling::Binary };
-    prefetch(args, &catalog);
+    prefetch(args, &input, &catalog);
+    if let Some(file) = input.ahead() {
+        ahead::resolve(file, &mut catalog);
+    }
     let step = Step {
         tool: TOOL.into(),
         version: env!("CARGO_PKG_VERSION").into(),
@@ -89,14 +93,11 @@ fn is_only_explaining(args: &Args) -> bool {
 }
 
 /// Fetches files for the hottest images first, where the input can be read beforehand.
-fn prefetch(args: &Args, catalog: &Catalog) {
-    let Some(path) = args.input.as_ref().filter(|path| args.debuginfod && path.is_file()) else {
-        return;
-    };
-    if let Ok(file) = std::fs::File::open(path) {
-        for recorded in heat::hottest_first(&mut Reader::new(file)) {
-            catalog.finder.prefetch(&recorded);
-        }
+fn prefetch(args: &Args, input: &Input, catalog: &Catalog) {
+    let Some(file) = input.ahead().filter(|_| args.debuginfod) else { return };
+    let finder = &catalog.finder;
+    for recorded in heat::hottest_first(&mut Reader::new(file), &finder.living) {
+        finder.prefetch(&recorded);
     }
 }
 
@@ -104,7 +105,10 @@ fn prefetch(args: &Args, catalog: &Catalog) {
 fn copy<W: Write>(reader: &mut Reader<Input>, filter: &mut Filter<W>) -> anyhow::Result<()> {
     while let Some(record) = reader.next()? {
         filter.take(&record).context("cannot write")?;
-        drop(record);
+        if matches!(record, Record::Sample(_)) {
+            drop(record);
+            filter.pass(reader).context("cannot write")?;
+        }
         if reader.drained() {
             filter.flush().context("cannot write")?;
         }
@@ -119,7 +123,7 @@ fn explain(catalog: &mut Catalog, wanted: &OsStr) {
     let slots = catalog.slots().iter().enumerate();
     let meant: Vec<_> = slots.filter(|(_, slot)| is_meant(slot)).map(|(index, _)| index).collect();
     if meant.is_empty() {
-        tell(&format!("{}: no such image in the input\n", wanted.display()));
+        stage::warn(TOOL, &format!("{}: no such image in the input", wanted.display()));
         if let Some(recorded) = Recorded::of(wanted) {
             tell(&catalog.explain(&recorded, None));
         }
@@ -130,10 +134,10 @@ fn explain(catalog: &mut Catalog, wanted: &OsStr) {
     }
 }
 
-/// Prints lines on standard error.
+/// Prints lines on standard error, in which names and paths are escaped.
 fn tell(lines: &str) {
     for line in lines.lines() {
-        stage::warn(TOOL, line);
+        stage::warn_escaped(TOOL, line);
     }
 }
 

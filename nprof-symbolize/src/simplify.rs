@@ -3,7 +3,7 @@
 
 /// A C++ name without the parameters at its end, and what is behind them.
 pub(crate) fn without_parameters(name: &str) -> &str {
-    let end = name.strip_suffix(" const").unwrap_or(name);
+    let end = without_qualifiers(name);
     if !end.ends_with(')') {
         return name;
     }
@@ -19,6 +19,16 @@ pub(crate) fn without_parameters(name: &str) -> &str {
             let is_name = at == 0 || end[..at].ends_with("operator") || end[..at].ends_with("::");
             return if is_name { name } else { &end[..at] };
         }
+    }
+    name
+}
+
+/// A C++ name without what its function asks of `this`, which stands behind the parameters, and
+/// behind the name where those were left out.
+pub(crate) fn without_qualifiers(mut name: &str) -> &str {
+    const QUALIFIERS: [&str; 5] = [" const", " volatile", " restrict", " &", " &&"];
+    while let Some(rest) = QUALIFIERS.iter().find_map(|qualifier| name.strip_suffix(qualifier)) {
+        name = rest;
     }
     name
 }
@@ -81,6 +91,8 @@ mod tests {
         for (name, plain) in [
             ("f(int)", "f"),
             ("a::f(int (*)(long)) const", "a::f"),
+            ("a::f() const volatile &&", "a::f"),
+            ("a::f() &", "a::f"),
             ("(anonymous namespace)::f()", "(anonymous namespace)::f"),
             ("main::{lambda}::operator()(int)", "main::{lambda}::operator()"),
             ("operator()", "operator()"),

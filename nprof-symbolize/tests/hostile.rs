@@ -64,17 +64,6 @@ fn inlined_calls_that_never_end_to_nest() {
     assert_eq!((status, calls), (Status::Named, nprof_format::limits::LINES));
 }
 
-/// A generator of numbers, the same every time.
-struct Numbers(u64);
-
-impl Numbers {
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) as usize % limit.max(1)
-    }
-}
-
 #[test]
 fn damaged_programs() {
     let directory = sources();
@@ -94,21 +83,21 @@ fn damaged_programs() {
         })
         .filter_map(|section| section.file_range())
         .collect();
-    let mut numbers = Numbers(7);
+    let mut numbers = fastrand::Rng::with_seed(7);
     let mut nameless = 0;
     for round in 0..60 {
         let mut damaged = whole.clone();
         for _ in 0..1 + round % 20 {
-            let (start, size) = match numbers.below(5) {
+            let (start, size) = match numbers.usize(..5) {
                 0 => (0, 64 + 56 * 13),
                 1 => (whole.len() as u64 - 64 * 40, 64 * 40),
-                _ => sections[numbers.below(sections.len())],
+                _ => sections[numbers.usize(..sections.len())],
             };
-            let place = start as usize + numbers.below(size as usize);
-            damaged[place] = [0, 0xff, 0x7f, 0x80, damaged[place] ^ 1][numbers.below(5)];
+            let place = start as usize + numbers.usize(..(size as usize).max(1));
+            damaged[place] = [0, 0xff, 0x7f, 0x80, damaged[place] ^ 1][numbers.usize(..5)];
         }
         if round % 10 == 0 {
-            damaged.truncate(numbers.below(whole.len()));
+            damaged.truncate(numbers.usize(..whole.len()));
         }
         std::fs::write(&binary.path, damaged).unwrap();
         let named = names(&[], Places::of(&binary, &addresses));

@@ -104,6 +104,7 @@ pub(crate) fn read_body<'a>(
     Ok(record)
 }
 
+#[inline]
 pub(crate) fn read_sample<'a>(
     mut from: Bytes<'a>,
     delta: &mut Delta,
@@ -139,7 +140,7 @@ pub(crate) fn read_sample<'a>(
     })
 }
 
-fn read_nodes<'a>(
+pub(crate) fn read_nodes<'a>(
     mut from: Bytes<'a>,
     frames: &'a mut Vec<FrameId>,
 ) -> Result<Nodes<'a>, Malformed> {
@@ -194,6 +195,7 @@ fn read_location<'a>(
 pub(crate) struct Bytes<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Bytes<'a> {
+    #[inline]
     fn byte(&mut self) -> Result<u8, Malformed> {
         let (&byte, rest) = self.0.split_first().ok_or(Malformed::Short)?;
         self.0 = rest;
@@ -222,10 +224,12 @@ impl<'a> Bytes<'a> {
         Err(Malformed::Number)
     }
 
+    #[inline]
     fn u32(&mut self) -> Result<u32, Malformed> {
         u32::try_from(self.varint()?).map_err(|_| Malformed::Number)
     }
 
+    #[inline]
     fn id_or_none(&mut self) -> Result<u32, Malformed> {
         let id = self.u32()?;
         if id > limits::ID {
@@ -234,6 +238,7 @@ impl<'a> Bytes<'a> {
         Ok(id)
     }
 
+    #[inline]
     fn id(&mut self) -> Result<u32, Malformed> {
         match self.id_or_none()? {
             0 => Err(Malformed::Field("an id that is not 0")),
@@ -241,10 +246,12 @@ impl<'a> Bytes<'a> {
         }
     }
 
+    #[inline]
     fn cpu(&mut self) -> Result<u32, Malformed> {
         Ok(self.u32()?.wrapping_sub(1))
     }
 
+    #[inline]
     fn time(&mut self, delta: &mut Delta) -> Result<u64, Malformed> {
         delta.time = delta.time.wrapping_add(unzigzag(self.varint()?) as u64);
         Ok(delta.time)
@@ -260,6 +267,7 @@ impl<'a> Bytes<'a> {
         Ok(string)
     }
 
+    #[inline]
     fn extras(self) -> Result<Extras<'a>, Malformed> {
         if self.0.is_empty() {
             return Ok(Extras::NONE);

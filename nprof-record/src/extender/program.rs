@@ -45,6 +45,9 @@ const ROUNDS: i16 = -40;
 const NEXT: i16 = -48;
 const LAST: i16 = -56;
 
+/// Where the parts that were lost are counted, behind [`WRITTEN`].
+const LOST: i16 = 16;
+
 /// A CPU's buffer: what the loop goes by, and then a part. The verifier takes whatever comes from a
 /// map for any number; of what it knows better it makes a case of its own for every time around,
 /// and loading would take a tenth of a second.
@@ -286,7 +289,7 @@ fn write(code: &mut Assembler, maps: Maps, out: Label) {
 
 /// Writes parts from R7 up to R8, and then from [`BUFFER_NEXT`] on.
 fn copy(code: &mut Assembler, shape: Shape, maps: Maps, out: Label) {
-    let [piece, next, more, got, again] = [(); 5].map(|()| code.label());
+    let [piece, next, more, got, again, written] = [(); 6].map(|()| code.label());
     // The first part of a piece may not be aligned, and its end is read page by page.
     code.set(R1, shape.bound / PART + 2 * (2 + PART / PAGE));
     code.store(R10, ROUNDS, R1);
@@ -316,10 +319,15 @@ fn copy(code: &mut Assembler, shape: Shape, maps: Maps, out: Label) {
     code.jump(again);
     code.bind(got);
     write(code, maps, out);
-    code.jump_when(R0, When::NotEqual, 0, out);
+    code.load(R1, R10, WRITTEN);
+    code.jump_when(R0, When::Equal, 0, written);
+    code.load(R3, R1, LOST);
+    code.compute(Add, R3, 1);
+    code.store(R1, LOST, R3);
+    code.jump(out);
+    code.bind(written);
     code.load(R2, R9, PART_SIZE);
     code.compute(Add, R7, R2);
-    code.load(R1, R10, WRITTEN);
     code.load(R3, R1, 0);
     code.compute(Add, R3, R2);
     code.compute(Add, R3, PART_HEADER as i32);

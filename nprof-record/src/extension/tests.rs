@@ -152,3 +152,15 @@ fn what_is_not_wanted_is_told_and_forgotten() {
     assert_eq!(told(&needs, 9).0, 0);
     assert_eq!(word_count(3), read_word(3) + GROUP - 1);
 }
+
+#[test]
+fn of_threads_that_are_forgotten_nothing_is_told() {
+    let mut needs = Needs::new(Kept::default(), REACH);
+    for tid in 0..=THREADS_MAX as u32 {
+        needs.refuse(tid + 1, tid + 1);
+    }
+    let words = needs.words.0.borrow();
+    let told: Vec<_> = words.iter().filter(|(_, word)| **word != 0).collect();
+    let last = THREADS_MAX as u64 + 1;
+    assert_eq!(told, [(&(last as usize % HINTS * GROUP), &last)], "of the last one only");
+}

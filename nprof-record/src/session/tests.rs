@@ -282,3 +282,21 @@ fn rings_are_powers_of_two_within_their_share() {
     assert_eq!(ring_size(0, 0, 4, 4096), 4096);
     assert_eq!(ring_size(u64::MAX, 0, 0, 65536).count_ones(), 1);
 }
+
+#[test]
+fn a_program_copies_the_stacks_of_events_that_do_not_interrupt_each_other() {
+    let task =
+        || event("task-clock", "ns", perf::PERF_TYPE_SOFTWARE, perf::PERF_COUNT_SW_TASK_CLOCK);
+    let faults =
+        || event("page-faults", "count", perf::PERF_TYPE_SOFTWARE, perf::PERF_COUNT_SW_PAGE_FAULTS);
+    let traced = || event("sched:x", "count", perf::PERF_TYPE_TRACEPOINT, 7);
+    let extended = |events: Vec<Event>| {
+        let wanted = |event: Event| wanted(&event.name.clone(), vec![event]);
+        let plan = planned(&request(events.into_iter().map(wanted).collect()), |_, _| 0);
+        plan.expect("a plan").extended()
+    };
+    assert_eq!(extended(vec![traced(), clock(), cycles(), faults(), task()]), [1, 4]);
+    assert_eq!(extended(vec![cycles(), clock(), cycles()]), [0, 2]);
+    assert_eq!(extended(vec![faults(), faults(), clock()]), [0], "it has no interrupt of its own");
+    assert!(extended(vec![traced()]).is_empty());
+}

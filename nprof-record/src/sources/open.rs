@@ -32,7 +32,7 @@ const SIDE_RING_TASK: usize = 64 << 10;
 const WATERMARK_SIDE: u32 = 8 << 10;
 
 /// How full a ring gets at most before we are woken, bytes.
-const WATERMARK_MAX: usize = 1 << 20;
+const WATERMARK_MAX: usize = 2 << 20;
 
 /// Opens events for real.
 #[derive(Debug)]
@@ -81,22 +81,28 @@ impl Sources {
     pub(crate) fn open(plan: &Plan, cpus: &[u32], whom: Whom<'_>) -> anyhow::Result<Self> {
         let page = sys::page_size();
         let least = plan.common.largest_record().next_power_of_two().max(page);
-        let size = |extended: Option<usize>| {
-            let (bytes, room) = (plan.bytes_per_second(extended), extended.map_or(0, |_| ROOM));
+        let size = |extended: &[usize]| {
+            let room = if extended.is_empty() { 0 } else { ROOM };
+            let bytes = plan.bytes_per_second(extended);
             session::ring_size(bytes, room, cpus.len(), page).max(least)
         };
         let mut extended = plan.extended();
-        let mut wanted = size(extended);
+        let mut wanted = size(&extended);
         loop {
-            let extender = extended.and_then(|number| Some((number, extender(plan, wanted)?)));
-            if extender.is_none() && extended.take().is_some() {
-                wanted = size(None);
+            let extender = match extended.is_empty() {
+                true => None,
+                false => extender(plan, wanted),
+            };
+            if extender.is_none() && !extended.is_empty() {
+                extended.clear();
+                wanted = size(&extended);
             }
+            let extender = extender.map(|extender| (extended.clone(), extender));
             match (Opener::new(plan, cpus, wanted, extender)).open(whom)? {
                 Ok(sources) => return Ok(sources),
                 Err(Unable::NoProgram) => {
-                    extended = None;
-                    wanted = size(None);
+                    extended.clear();
+                    wanted = size(&extended);
                 }
                 // All rings alike: a command runs on any CPU.
                 Err(Unable::NoMemory(_)) if wanted / 2 >= least => wanted /= 2,
@@ -137,8 +143,8 @@ struct Opener<'a> {
     plan: &'a Plan,
     cpus: &'a [u32],
     size: usize,
-    /// What copies the stacks of the event of that number.
-    extender: Option<(usize, Extender)>,
+    /// What copies the stacks of the events of those numbers.
+    extender: Option<(Vec<usize>, Extender)>,
     /// By CPU, and whether of processes and mappings.
     sources: FxHashMap<(u32, bool), Source>,
     origins: FxHashMap<u64, Origin>,
@@ -155,7 +161,7 @@ impl<'a> Opener<'a> {
         plan: &'a Plan,
         cpus: &'a [u32],
         size: usize,
-        extender: Option<(usize, Extender)>,
+        extender: Option<(Vec<usize>, Extender)>,
     ) -> Self {
         Self {
             plan,
@@ -219,6 +225,11 @@ impl<'a> Opener<'a> {
         Ok(Ok(()))
     }
 
+    /// Whether a program copies the stacks of the event of that number.
+    fn is_extended(&self, number: usize) -> bool {
+        self.extender.as_ref().is_some_and(|(numbers, _)| numbers.contains(&number))
+    }
+
     /// How full a ring gets before we are woken, bytes.
     fn watermark(&self) -> u32 {
         (self.size / 4).min(WATERMARK_MAX) as u32
@@ -251,7 +262,8 @@ impl<'a> Opener<'a> {
         };
         let side_size = side_size.max(sys::page_size());
         let attr = plan.common.side_attr(WATERMARK_SIDE);
-        let origin = Origin { event: EventId::NONE, task, layout: Layout::default() };
+        let layout = Layout::default();
+        let origin = Origin { event: EventId::NONE, task, layout, is_extended: false };
         let added = self.add(&attr, cpu, whose, origin, side_size)?;
         if let Err(error) = added {
             return Ok(Err(error));
@@ -263,11 +275,12 @@ impl<'a> Opener<'a> {
             };
             let Some(encoding) = chosen.event.encodings.iter().find(here) else { continue };
             let (interval, scope) = (chosen.interval, chosen.scope);
-            let is_extended = self.extender.as_ref().is_some_and(|(it, _)| *it == number);
+            let is_extended = self.is_extended(number);
             let common = if is_extended { plan.common.extended() } else { plan.common };
             let attr = common.sample_attr(encoding, interval, scope, self.watermark());
             let event = EventId(number as u32 + 1);
-            let origin = Origin { event, task, layout: plan.common.layout(interval) };
+            let layout = plan.common.layout(interval);
+            let origin = Origin { event, task, layout, is_extended };
             if let Err(error) = self.add(&attr, cpu, whose, origin, self.size)? {
                 return Ok(Err(error));
             }
@@ -293,7 +306,7 @@ impl<'a> Opener<'a> {
             let id = sys::event_id(&file).ok()?;
             sys::share_ring(&file, &source.events[0].file).ok()?;
             extender.write_by(cpu, &file).then_some(())?;
-            source.parts = Some(Parts::new(Opened { file, event: EventId::NONE }, id));
+            source.parts = Some(Parts::new(file, id));
         }
         let last = source.events.last().filter(|opened| opened.event == event);
         last.is_none_or(|opened| extender.run_by(&opened.file)).then_some(())
@@ -314,7 +327,7 @@ impl<'a> Opener<'a> {
         let key = (cpu, event.is_none());
         if let Some(source) = self.sources.get_mut(&key) {
             sys::share_ring(&file, &source.events[0].file).context("cannot share a ring")?;
-            source.events.push(Opened { file, event });
+            source.events.push(Opened::new(file, event));
         } else {
             let ring = match Ring::map(&file, size) {
                 Ok(ring) => ring,
@@ -323,7 +336,9 @@ impl<'a> Opener<'a> {
                 }
                 Err(error) => return Err(error).context("cannot map a ring"),
             };
-            self.sources.insert(key, Source::new(ring, Opened { file, event }, cpu));
+            let full = if event.is_none() { 0 } else { self.watermark() };
+            let source = Source::new(ring, Opened::new(file, event), cpu, u64::from(full));
+            self.sources.insert(key, source);
         }
         self.origins.insert(id, origin);
         Ok(Ok(()))

@@ -1,6 +1,7 @@
 //! A ring of one CPU, with the events that fill it.
 
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
 
@@ -10,8 +11,11 @@ use crate::convert::{self, Converter};
 use crate::extender::Extender;
 use crate::extension::Pending;
 use crate::intern::Sink;
-use crate::ring::{self, Header};
+use crate::ring::{self, Header, Stamp};
 use crate::sys::{self, Ring};
+
+use super::losses::{self, Losses};
+use super::pace::Pace;
 
 /// No record is from so much later than the round that finds it, ns.
 const FUTURE: u64 = 1_000_000_000;
@@ -22,16 +26,28 @@ pub(super) struct Opened {
     pub(super) file: File,
     /// Which it is; none for the one that tells of processes and mappings.
     pub(super) event: EventId,
+    /// How many of its records were lost that are accounted for.
+    accounted: Cell<u64>,
 }
 
 impl Opened {
+    pub(super) fn new(file: File, event: EventId) -> Self {
+        Self { file, event, accounted: Cell::new(0) }
+    }
+
     /// How many of its records were lost, as far as it can be asked.
-    pub(super) fn lost(&self) -> u64 {
+    fn lost(&self) -> u64 {
         // PERF_FORMAT_LOST: the value, then the number of lost records.
         let mut values = [0; 16];
         let read = (&self.file).read(&mut values).is_ok_and(|count| count == values.len());
         let lost = values.last_chunk().map_or(0, |lost| u64::from_ne_bytes(*lost));
         if read { lost } else { 0 }
+    }
+
+    /// How many more were lost since the last time.
+    fn newly_lost(&self) -> u64 {
+        let lost = self.lost();
+        lost.saturating_sub(self.accounted.replace(lost))
     }
 }
 
@@ -64,23 +80,16 @@ impl Records {
 /// The event that writes parts of stacks into a ring, and those that came last.
 #[derive(Debug)]
 pub(super) struct Parts {
-    pub(super) opened: Opened,
+    /// It is as long as it is open.
+    _file: File,
     /// What its records carry.
     pub(super) id: u64,
     pub(super) pending: Pending,
-    /// How many were lost that are accounted for.
-    lost: Cell<u64>,
 }
 
 impl Parts {
-    pub(super) fn new(opened: Opened, id: u64) -> Self {
-        Self { opened, id, pending: Pending::default(), lost: Cell::new(0) }
-    }
-
-    /// How many more were lost since the last time.
-    pub(super) fn newly_lost(&self) -> u64 {
-        let lost = self.opened.lost();
-        lost.saturating_sub(self.lost.replace(lost))
+    pub(super) fn new(file: File, id: u64) -> Self {
+        Self { _file: file, id, pending: Pending::default() }
     }
 }
 
@@ -93,17 +102,40 @@ pub(super) struct Source {
     pub(super) cpu: u32,
     /// What writes parts of stacks, where something does.
     pub(super) parts: Option<Parts>,
-    /// How many lost records its own records told of.
-    pub(super) told: u64,
+    pub(super) losses: Losses,
     /// Which of the events is asked whether there is something to read; past the last when all
     /// have hung up and will bring nothing any more.
     pub(super) polled: usize,
+    /// With how many unread bytes it has to be read at once.
+    full: u64,
+    pace: Pace,
 }
 
 impl Source {
-    pub(super) fn new(ring: Ring, first: Opened, cpu: u32) -> Self {
+    pub(super) fn new(ring: Ring, first: Opened, cpu: u32, full: u64) -> Self {
         let records = Records { ring, head: 0, wrapped: Vec::new() };
-        Self { records, events: vec![first], cpu, parts: None, told: 0, polled: 0 }
+        let (events, losses, pace) = (vec![first], Losses::default(), Pace::default());
+        Self { records, events, cpu, parts: None, losses, polled: 0, full, pace }
+    }
+
+    /// Begins a round at the time `now`, ns.
+    pub(super) fn begin_round(&mut self, now: u64) {
+        self.records.head = self.records.ring.head();
+        self.pace.note(now, self.records.head);
+    }
+
+    /// Whether it is to be read at once. The kernel wakes us whenever so much was written, be it
+    /// read by now or not.
+    pub(super) fn is_full(&self) -> bool {
+        self.records.ring.head().saturating_sub(self.records.ring.tail()) >= self.full
+    }
+
+    /// After how many ms it will be half as full; `None` when nothing comes, or it has to be read
+    /// whenever we are woken.
+    pub(super) fn patience(&self) -> Option<u64> {
+        let room = (self.full / 2).checked_sub(1)?;
+        let left = self.records.head.saturating_sub(self.records.ring.tail());
+        self.pace.until(room.saturating_sub(left))
     }
 
     /// When the oldest record was made; `now` is the time of this round. A time that cannot be
@@ -148,7 +180,53 @@ impl Source {
 
     /// A record cannot be read.
     pub(super) fn give_up<S: Sink>(&self, converter: &mut Converter<S>) {
-        let stamp = convert::stamp_at(sys::monotonic_ns(), Some(self.cpu));
-        converter.lost(stamp, 1, self.events[0].event, Cause::Recorder);
+        match self.is_side() {
+            true => converter.side_lost(self.now(), 1),
+            false => converter.lost(self.now(), 1, self.events[0].event, Cause::Recorder),
+        }
+    }
+
+    fn now(&self) -> Stamp {
+        convert::stamp_at(sys::monotonic_ns(), Some(self.cpu))
+    }
+
+    /// Whether it is the ring of what tells of processes and mappings.
+    pub(super) fn is_side(&self) -> bool {
+        self.events[0].event.is_none()
+    }
+
+    /// Accounts for the samples that records told to be lost: each event asked itself, where it
+    /// `tells`.
+    pub(super) fn account<S: Sink>(
+        &mut self,
+        tells: bool,
+        extender: Option<&Extender>,
+        converter: &mut Converter<S>,
+    ) {
+        let Some((stamp, count)) = self.losses.take() else { return };
+        if tells {
+            return self.account_each(stamp, converter);
+        }
+        let parts = extender.map_or(0, |extender| extender.lost(self.cpu));
+        let samples = self.losses.samples(count, parts);
+        let event = losses::only(self.events.iter().map(|opened| opened.event));
+        if samples > 0 {
+            converter.lost(stamp, samples, event, Cause::Ring);
+        }
+    }
+
+    fn account_each<S: Sink>(&self, stamp: Stamp, converter: &mut Converter<S>) {
+        let mut lost = BTreeMap::<EventId, u64>::new();
+        for opened in &self.events {
+            *lost.entry(opened.event).or_default() += opened.newly_lost();
+        }
+        for (event, count) in lost.into_iter().filter(|(_, count)| *count > 0) {
+            converter.lost(stamp, count, event, Cause::Ring);
+        }
+    }
+
+    /// Accounts for what was lost and no record told of, because none came after it.
+    pub(super) fn account_rest<S: Sink>(&self, converter: &mut Converter<S>) {
+        self.account_each(self.now(), converter);
     }
 }

@@ -207,6 +207,11 @@ impl SharedWords {
         Some(unsafe { AtomicU64::from_ptr(self.base.cast::<u64>().add(index)) })
     }
 
+    /// A word; 0 where there is none.
+    pub(crate) fn get(&self, index: usize) -> u64 {
+        self.word(index).map_or(0, |word| word.load(Ordering::Relaxed))
+    }
+
     /// Sets a word; where there is none, nothing.
     pub(crate) fn set(&self, index: usize, value: u64) {
         if let Some(word) = self.word(index) {

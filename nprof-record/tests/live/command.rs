@@ -39,7 +39,11 @@ fn failures_have_the_statuses_of_env() {
     let directory = Directory::new("failures");
     let file = directory.path("out");
     assert_eq!(record(&[]).status.code(), Some(125));
-    assert_eq!(record(&["--no-such-option", "true"]).status.code(), Some(125));
+    let misused = record(&["--no-such-option", "true"]);
+    assert_eq!(misused.status.code(), Some(125));
+    let said =
+        "nprof-record: --no-such-option: no such option; nprof-record --help lists the options\n";
+    assert_eq!(complaint(&misused), said);
     assert_eq!(record(&["-e", "no-such", "true"]).status.code(), Some(125));
     assert_eq!(record(&["--help"]).status.code(), Some(0));
     assert!(record(&["-F", "0", "true"]).stdout.is_empty());

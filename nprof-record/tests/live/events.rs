@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::process::{Command, Stdio};
 
+use nprof_format::{Reader, Record};
 use object::{Object, ObjectSection, ObjectSymbol};
 
 use crate::support::{Directory, Stream, complaint, may_record, record, recorder};
@@ -154,6 +155,48 @@ fn an_interval_is_kept_to() {
     assert!((2..500).contains(&samples), "{samples} samples of 100 faults each");
     let (period, _, seen) = weights("cpu-clock:2000000");
     assert_eq!((period, seen), (Some(2_000_000), BTreeSet::from([2_000_000])));
+}
+
+/// Touches so many pages.
+const FAULTS: &str = "
+    #include <stdlib.h>
+    #include <sys/mman.h>
+    int main(int count, char **words) {
+        long pages = atol(words[1]);
+        volatile char *p = mmap(0, pages << 12, PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        madvise((void *)p, pages << 12, MADV_NOHUGEPAGE);
+        for (long i = 0; i < pages; i++) p[i << 12] = 1;
+        return 0;
+    }";
+
+/// Meanwhile the recorder, its parent, stands still, and the rings overflow.
+const UNREAD: &str = "kill -STOP $PPID; \"$0\" 60000; kill -CONT $PPID; \"$0\" 100";
+
+#[test]
+fn what_is_lost_is_charged_to_the_event_that_lost_it() {
+    let directory = Directory::new("losses");
+    let Some(program) = directory.compile("gcc", FAULTS, &["-O1"]) else { return };
+    if !may_record() {
+        return;
+    }
+    let file = directory.path("out");
+    let events = ["-e", "cpu-clock", "-e", "page-faults:1", "-o", &file];
+    let output = record(&[&events[..], &["--", "sh", "-c", UNREAD, &program]].concat());
+    assert!(output.status.success(), "{}", complaint(&output));
+    // By event; 0 where the kernel cannot tell which it was: before Linux 6.0.
+    let (mut samples, mut lost) = ([0; 3], [0; 3]);
+    let bytes = fs::read(&file).expect("a stream");
+    let mut reader = Reader::new(&bytes[..]);
+    while let Some(record) = reader.next().expect("a stream") {
+        match record {
+            Record::Sample(sample) => samples[sample.event.0 as usize] += 1,
+            Record::Lost(record) => lost[record.event.0 as usize] += record.count,
+            _ => {}
+        }
+    }
+    assert!(lost[2] + lost[0] > 0, "{}", complaint(&output));
+    assert!(samples[2] + lost[2] + lost[0] >= 60_100, "{samples:?} and {lost:?} lost");
+    assert!(lost[1] < 30_000, "those are of the other event: {lost:?}");
 }
 
 #[test]

@@ -102,20 +102,9 @@ impl DebugFiles for Program {
     }
 }
 
-/// A generator of numbers, the same every time.
-struct Numbers(u64);
-
-impl Numbers {
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) as usize % limit.max(1)
-    }
-}
-
 #[test]
 fn what_is_flipped_costs_no_more_than_names() {
-    let mut numbers = Numbers(3);
+    let mut numbers = fastrand::Rng::with_seed(3);
     for flags in ["-g -gdwarf-3", "-g -gdwarf-4", "-g -gdwarf-5"] {
         let whole = Program::compile(flags);
         let (calls, faults) = whole.ask();
@@ -126,14 +115,14 @@ fn what_is_flipped_costs_no_more_than_names() {
             let names: Vec<String> = damaged.sections.keys().cloned().collect();
             for _ in 0..1 + round % 8 {
                 // The abbreviations rule all entries.
-                let name = match numbers.below(3) {
+                let name = match numbers.usize(..3) {
                     0 => ".debug_abbrev",
-                    _ => &names[numbers.below(names.len())],
+                    _ => &names[numbers.usize(..names.len())],
                 };
                 let bytes = damaged.sections.get_mut(name).unwrap();
-                let at = numbers.below(bytes.len());
-                bytes[at] =
-                    [bytes[at] ^ (1 << numbers.below(8)), 0, 0x7f, 0x80, 0xff][numbers.below(5)];
+                let at = numbers.usize(..bytes.len());
+                bytes[at] = [bytes[at] ^ (1 << numbers.usize(..8)), 0, 0x7f, 0x80, 0xff]
+                    [numbers.usize(..5)];
             }
             fewer += usize::from(damaged.ask() != (calls, 0));
         }

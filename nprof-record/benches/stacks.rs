@@ -1,0 +1,134 @@
+//! What is done for each sample: rules are looked up in an unwind table, a stack is walked, and
+//! becomes a node. The modules are the tool's own.
+
+#![allow(unused, unreachable_pub, missing_docs, clippy::unwrap_used)] // a part of the tool is used
+
+#[path = "../src"]
+mod tool {
+    pub(crate) mod arch;
+    pub(crate) mod cfi;
+    pub(crate) mod copy;
+    pub(crate) mod intern;
+    pub(crate) mod plt;
+    pub(crate) mod unwind;
+}
+
+use std::rc::Rc;
+
+use divan::Bencher;
+use divan::counter::ItemsCount;
+use nprof_format::{Mark, NodeId, Record};
+use object::{Object, ObjectSection, ObjectSymbol};
+
+use cfi::{Cfa, Cfi, Row, Saved, Table, Tables};
+use copy::Stack;
+use intern::{Dictionary, FrameKey, Sink};
+use tool::{arch, cfi, copy, intern, plt, unwind};
+use unwind::{Code, Look, Registers, unwind};
+
+/// Frames of a stack.
+const DEPTH: u64 = 40;
+
+fn main() {
+    divan::main();
+}
+
+/// The unwind tables of this program, and where its functions begin.
+fn own_tables() -> (Tables, Vec<u64>) {
+    let bytes = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+    let file = object::File::parse(&bytes[..]).unwrap();
+    let table = |name| {
+        let section = file.section_by_name(name)?;
+        Some(Table { address: section.address(), bytes: section.data().ok()?.into() })
+    };
+    let tables = Tables {
+        eh_frame: table(".eh_frame"),
+        eh_frame_hdr: table(".eh_frame_hdr"),
+        ..Tables::default()
+    };
+    let functions = file.symbols().filter(|symbol| symbol.kind() == object::SymbolKind::Text);
+    (tables, functions.map(|symbol| symbol.address()).filter(|&address| address != 0).collect())
+}
+
+/// Rules of functions, each looked up for the first time.
+#[divan::bench(sample_count = 20)]
+fn unwind_rules(bencher: Bencher<'_, '_>) {
+    let (tables, functions) = own_tables();
+    bencher
+        .counter(ItemsCount::new(functions.len()))
+        .with_inputs(|| Cfi::new(tables.clone()).unwrap())
+        .bench_local_values(|mut cfi| {
+            functions.iter().filter(|&&address| cfi.row(address).is_some()).count()
+        });
+}
+
+/// Code that saves its frame pointer and has frames of 32 bytes, whose rules are at hand.
+struct Frames(Rc<Row>);
+
+impl Code for Frames {
+    fn look(&mut self, address: u64) -> Look {
+        if address < 0x1000 { Look::Entry } else { Look::Row(Rc::clone(&self.0)) }
+    }
+}
+
+/// Frames of a stack, unwound.
+#[divan::bench]
+fn unwind_frames(bencher: Bencher<'_, '_>) {
+    let row = Row {
+        cfa: Cfa::Register(arch::SP, 32),
+        return_address: Saved::At(-8),
+        registers: [(arch::FP, Saved::At(-16))].into(),
+        signal: false,
+    };
+    let returns = (1..DEPTH).map(|frame| if frame + 1 == DEPTH { 0x800 } else { 0x1000 + frame });
+    let bytes: Vec<u8> = returns
+        .flat_map(|address| [0, 0, 0x7000_1000, address])
+        .flat_map(u64::to_le_bytes)
+        .collect();
+    let mut registers = Registers::default();
+    registers.set(arch::IP, 0x2000);
+    registers.set(arch::SP, 0x7000_0000);
+    registers.set(arch::FP, 0x7000_1000);
+    let mut code = Frames(Rc::new(row));
+    let mut addresses = Vec::new();
+    bencher.counter(ItemsCount::new(DEPTH)).bench_local(|| {
+        addresses.clear();
+        let stack = Stack::new(0x7000_0000, &bytes, Default::default());
+        let mark = unwind((registers, false), &stack, &mut code, 1000, &mut addresses, &mut ());
+        assert_eq!((mark, addresses.len() as u64), (Mark::None, DEPTH));
+    });
+}
+
+/// Counts what would be written.
+struct Count(u64);
+
+impl Sink for Count {
+    fn take(&mut self, _record: &Record<'_>) {
+        self.0 += 1;
+    }
+}
+
+/// Stacks that were seen before, from their addresses to their nodes.
+#[divan::bench]
+fn intern_stacks(bencher: Bencher<'_, '_>) {
+    const STACKS: u64 = 1000;
+    let mut dictionary = Dictionary::new(1 << 20);
+    let mut sink = Count(0);
+    let mut frames = Vec::new();
+    let mut intern = move || {
+        for stack in 0..STACKS {
+            frames.clear();
+            for depth in 0..DEPTH {
+                // Half of each stack is that of its neighbours.
+                let offset = depth * 64 + if depth > DEPTH / 2 { stack * 4096 } else { 0 };
+                let mark = Mark::None;
+                let key =
+                    FrameKey { image: None, offset, kernel: false, return_address: true, mark };
+                frames.push(dictionary.frame(key, &mut sink));
+            }
+            dictionary.node(NodeId::NONE, &frames, &mut sink);
+        }
+    };
+    intern();
+    bencher.counter(ItemsCount::new(STACKS)).bench_local(intern);
+}
