@@ -28,7 +28,7 @@ pub(super) fn lines(report: &Report<'_>) -> Vec<String> {
         lines.extend(labelled(report.new.name, new));
     }
     if report.event.is_some_and(Chosen::is_clock) {
-        lines.push(cpu_time(report));
+        lines.extend(wrapped(&cpu_time(report), WIDTH));
     }
     for warning in report.warnings {
         lines.extend(wrapped(&format!("warning: {warning}"), WIDTH));
