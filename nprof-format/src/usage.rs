@@ -84,7 +84,8 @@ fn message(error: &Error) -> String {
                 None => format!("{asked}: no such command"),
             }
         }
-        ErrorKind::ArgumentConflict => {
+        // One that a tool found itself has its own words.
+        ErrorKind::ArgumentConflict if !argument.is_empty() => {
             let other = text(ContextKind::PriorArg).filter(|other| !other.is_empty());
             let other = other.unwrap_or_else(|| "anything else".to_owned());
             format!("{option}: cannot be used with {other}")
