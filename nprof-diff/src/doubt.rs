@@ -101,8 +101,7 @@ pub(crate) fn warnings(
                 .to_owned(),
         );
     }
-    let ids = |side: &Side| side.runs().filter_map(run_id).collect::<BTreeSet<_>>();
-    if let Some(id) = ids(base).intersection(&ids(new)).next() {
+    if let Some(id) = shared(base, new) {
         warnings.push(format!("run {id} is on both sides"));
     }
     warnings.extend(circumstances(base, new));
@@ -111,6 +110,24 @@ pub(crate) fn warnings(
     warnings.extend(event.and_then(|event| capture(base, new, event)));
     warnings.extend(stacks(base, new, event));
     warnings
+}
+
+/// A run that is on both sides.
+fn shared(base: &Side, new: &Side) -> Option<RunId> {
+    let ids = |side: &Side| side.runs().filter_map(run_id).collect::<BTreeSet<_>>();
+    ids(base).intersection(&ids(new)).next().copied()
+}
+
+/// Refuses to decide on a run that is on both sides: it would find no difference, ever.
+///
+/// # Errors
+///
+/// Names the run.
+pub(crate) fn refuse_shared(base: &Side, new: &Side) -> Result<()> {
+    match shared(base, new) {
+        Some(id) => bail!("run {id} is on both sides, which --fail-on could never fail on"),
+        None => Ok(()),
+    }
 }
 
 /// What the reader must know of the base alone.

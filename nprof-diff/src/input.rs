@@ -46,6 +46,9 @@ pub(crate) fn read(args: &Args) -> Result<Inputs> {
     if let (Some(event), Some(asked)) = (&event, args.asked_in_time()) {
         doubt::refuse_time(&base, &new, event, &asked)?;
     }
+    if !args.fail_on.is_empty() {
+        doubt::refuse_shared(&base, &new)?;
+    }
     Ok(Inputs { base, new, keys, event, warnings: unused(args, &renames) })
 }
 

@@ -87,6 +87,9 @@ renamed? of the same image and about the same share (--rename FILE joins them):
 fn a_run_does_not_differ_from_itself() {
     let directory = directory();
     let ended = diff(directory.path(), "--fail-on any base base");
+    assert_eq!((ended.status, ended.stdout.as_str()), (2, ""), "{}", ended.stderr);
+    assert!(ended.stderr.contains("is on both sides, which --fail-on could never fail on"));
+    let ended = diff(directory.path(), "base base");
     assert_eq!(ended.status, 0, "{}", ended.stderr);
     assert!(ended.stdout.contains("is on both sides"));
     assert!(ended.stdout.ends_with("\n\n5 functions without significant change\n"));
@@ -286,8 +289,9 @@ fn too_few_samples_decide_nothing() {
     let directory = directory();
     Run::new(3, &[("parse", 99)]).save(directory.path(), "few");
     Run::new(4, &[]).save(directory.path(), "none");
-    for line in ["--fail-on any base few", "few base", "base none", "--fail-on self>+5ms none none"]
-    {
+    Run::new(5, &[]).save(directory.path(), "nothing");
+    let in_time = "--fail-on self>+5ms none nothing";
+    for line in ["--fail-on any base few", "few base", "base none", in_time] {
         let ended = diff(directory.path(), line);
         assert_eq!(ended.status, 4, "{line}");
         assert!(ended.stderr.contains("not enough samples to decide"), "{}", ended.stderr);

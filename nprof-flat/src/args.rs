@@ -19,9 +19,9 @@ pub(crate) struct Args {
     /// image, function, file, line, address
     #[arg(long, value_name = "KEY", value_delimiter = ',', default_value = "function")]
     by: Vec<By>,
-    /// What rows are sorted by; equal ones by name
-    #[arg(long, value_name = "ORDER", default_value = "self")]
-    pub(crate) sort: Sort,
+    /// What rows are sorted by; equal ones by name [default: self; by slice first: name]
+    #[arg(long, value_name = "ORDER")]
+    sort: Option<Sort>,
     /// How to print the report
     #[arg(long, value_name = "FORMAT", default_value = "table")]
     pub(crate) format: Format,
@@ -49,6 +49,12 @@ impl Args {
     /// What names a row.
     pub(crate) fn columns(&self) -> Vec<Key> {
         columns(&self.by)
+    }
+
+    /// What rows are sorted by. Slices follow each other as they do in time.
+    pub(crate) fn sort(&self) -> Sort {
+        let is_by_time = self.by.first().is_some_and(|by| by.slice.is_some());
+        self.sort.unwrap_or(if is_by_time { Sort::Name } else { Sort::Own })
     }
 
     /// How times are told apart: slices are as long as was asked for last.

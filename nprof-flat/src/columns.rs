@@ -105,7 +105,7 @@ impl Table<'_> {
     /// The names of the columns of an event.
     fn head(&self, plan: Plan, shown: &Shown) -> Vec<String> {
         let is_one = self.selected.events.len() == 1;
-        let decisive = self.args.sort.what_decides();
+        let decisive = self.args.sort().what_decides();
         let mut head = Vec::new();
         for metric in ["self", "total"] {
             if plan.both || metric == decisive {
@@ -124,7 +124,7 @@ impl Table<'_> {
     /// What a row has in them.
     fn line(&self, plan: Plan, shown: &Shown, row: &Row) -> Vec<String> {
         let tally = &row.tallies[shown.event];
-        let decisive = self.args.sort.decisive(tally);
+        let decisive = self.args.sort().decisive(tally);
         let margin = |sum: Sum| {
             let margin = self.args.options.confidence().margin(sum.samples, shown.whole.samples);
             format!("{:.2}", 100.0 * margin)
@@ -132,7 +132,7 @@ impl Table<'_> {
         let is_one = self.selected.events.len() == 1;
         let mut line = Vec::new();
         for (metric, sum) in [("self", tally.own), ("total", tally.total)] {
-            if plan.both || metric == self.args.sort.what_decides() {
+            if plan.both || metric == self.args.sort().what_decides() {
                 line.push(format!("{:.2}", sum.percent_of(shown.whole)));
                 let has_margin = is_one || !plan.both || metric == "self";
                 line.extend((plan.margins && has_margin).then(|| margin(sum)));
@@ -146,7 +146,7 @@ impl Table<'_> {
 
     /// What a plan is without. The share tells the weight as well: that is not missed.
     fn left_out(&self, plan: Plan) -> Vec<String> {
-        let decides_self = self.args.sort.what_decides() == "self";
+        let decides_self = self.args.sort().what_decides() == "self";
         let other = if decides_self { "total %" } else { "self %" };
         let columns = [(plan.samples, "samples"), (plan.margins, "±"), (plan.both, other)];
         let mut left_out: Vec<String> = columns

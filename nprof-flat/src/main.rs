@@ -53,7 +53,7 @@ impl Report for Printed<'_> {
     fn print(&self, summary: &Summary, width: Option<usize>) -> Result<Vec<u8>, Failure> {
         let (args, columns) = (self.args, self.flat.columns());
         let selected =
-            select::select(&self.flat, summary, args.sort, &args.choice(), args.options.rebase);
+            select::select(&self.flat, summary, args.sort(), &args.choice(), args.options.rebase);
         let lines = || machine::lines(columns, &selected, summary, args);
         Ok(match args.format {
             Format::Table => table::print(columns, &selected, summary, args, width),

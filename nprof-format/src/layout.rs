@@ -116,10 +116,17 @@ pub fn least_width(cells: &[Vec<String>], numbers: usize, roomy: usize) -> usize
 
 /// A name shortened to fit. Of a C++ or Rust name the template arguments go first, then the
 /// parameters, then the type of what is returned; what is still too long is cut in the middle, for
-/// both its beginning and its end tell something.
+/// both its beginning and its end tell something. Of what lies between two functions both are cut.
 pub fn cut(name: &str, width: usize) -> String {
     if name.width() <= width {
         return name.to_owned();
+    }
+    if let Some((before, behind)) = between(name).filter(|_| width >= NARROWEST) {
+        // That it lies between two functions is what must not be lost.
+        let room = width.saturating_sub(2);
+        let before = cut(before, (room / 2).max(room.saturating_sub(behind.width())));
+        let behind = cut_middle(behind, room.saturating_sub(before.width()));
+        return format!("{before}->{behind}");
     }
     let plain = elide(name, '<', '>').unwrap_or_else(|| name.to_owned());
     if plain.width() <= width {
@@ -130,6 +137,15 @@ pub fn cut(name: &str, width: usize) -> String {
         return plain;
     }
     cut_middle(without_type(&plain), width)
+}
+
+/// The two sides of what lies between two known functions: `before->behind+0x20`.
+fn between(name: &str) -> Option<(&str, &str)> {
+    let (_, offset) = name.rsplit_once("+0x")?;
+    let is_offset = !offset.is_empty() && offset.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let mut arrows = name.match_indices("->").map(|(at, _)| at);
+    let at = arrows.find(|&at| is_offset && !name[..at].ends_with("operator"))?;
+    Some((&name[..at], &name[at + 2..]))
 }
 
 /// The name of a function without the type of what it returns, which C++ writes before it where
@@ -352,6 +368,9 @@ mod tests {
         assert_eq!(cut("bool std::operator< <int>(int, int)", 23), "std::operator< <…>(…)");
         assert_eq!(cut("a::operator unsigned long() const", 20), "a::operato…g() const");
         assert_eq!(cut("/usr/a b/file(1).c", 12), "/usr/a…(…).c");
+        assert_eq!(cut("lzma_mf_is_supported->lzma_preset+0x850", 24), "lzma_…rted->lzm…et+0x850");
+        assert_eq!(cut("recv->recvfrom_and_what_more+0x20", 20), "recv->recvf…ore+0x20");
+        assert_eq!(cut("A::operator->()->b+0x20", 20), "A::operat…()->b+0x20");
     }
 
     #[test]

@@ -207,6 +207,9 @@ fn run_lines(run: &Run, number: &str) -> Vec<String> {
     if let (Some(from), Some(to)) = (head.time, end.and_then(|end| end.time)) {
         facts.push(format!("{:.2} s", to.saturating_sub(from) as f64 / 1e9));
     }
+    if end.is_none() {
+        facts.push("its end is not known".to_owned());
+    }
     let task_ns = end.and_then(|end| end.task_ns);
     if let Some(task_ns) = task_ns {
         facts.push(format!("{:.2} s of CPU time", task_ns as f64 / 1e9));

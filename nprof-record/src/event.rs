@@ -48,6 +48,8 @@ pub(crate) struct Event {
 pub(crate) enum Pace {
     /// So many times a second on a busy CPU.
     Rate(u64),
+    /// About so many times a second in a program that makes many of them, and never in others.
+    Usual(u64),
     /// From never to millions of times a second.
     Varies,
     /// As rarely or often as its user expects: each one is of interest.
@@ -128,7 +130,9 @@ impl Event {
         let least = if self.unit == "ns" { TICK } else { 1 };
         match (asked, self.pace) {
             (Some(period), _) => Interval::Period(period.max(least)),
-            (None, Pace::Rate(rate)) => Interval::Period(rate.div_ceil(frequency).max(least)),
+            (None, Pace::Rate(rate) | Pace::Usual(rate)) => {
+                Interval::Period(rate.div_ceil(frequency).max(least))
+            }
             (None, Pace::Varies) => Interval::Frequency(frequency),
             (None, Pace::Each) => Interval::Period(1),
         }

@@ -50,13 +50,19 @@ pub(crate) fn describe(errno: i32) -> String {
     meaning.to_owned()
 }
 
-/// The least that would help, given kernel.perf_event_paranoid if it can be read.
-fn remedy(errno: i32, paranoid: Option<i32>) -> Option<String> {
+/// The highest levels of kernel.perf_event_paranoid at which users may sample their own tasks, in
+/// the kernel too, and whole CPUs (Documentation/admin-guide/sysctl/kernel.rst).
+const TASKS: i32 = 1;
+const CPUS: i32 = 0;
+
+/// The least that would help, given kernel.perf_event_paranoid if it can be read, and the highest
+/// level at which users may do this.
+fn remedy(errno: i32, paranoid: Option<i32>, highest: i32) -> Option<String> {
     let remedy = match (errno, paranoid) {
-        (errno, Some(level)) if is_denied(errno) && level > 1 => {
+        (errno, Some(level)) if is_denied(errno) && level > highest => {
             return Some(format!(
                 "kernel.perf_event_paranoid is {level}; run as root, give nprof-record CAP_PERFMON, \
-                 or `sysctl kernel.perf_event_paranoid=1`"
+                 or `sysctl kernel.perf_event_paranoid={highest}`"
             ));
         }
         (errno, _) if is_denied(errno) => {
@@ -76,7 +82,11 @@ fn remedy(errno: i32, paranoid: Option<i32>) -> Option<String> {
 
 /// What happened, and what to do where that is known.
 pub(crate) fn in_words(errno: i32, paranoid: Option<i32>) -> String {
-    match remedy(errno, paranoid) {
+    of_level(errno, paranoid, TASKS)
+}
+
+fn of_level(errno: i32, paranoid: Option<i32>, highest: i32) -> String {
+    match remedy(errno, paranoid, highest) {
         Some(remedy) => format!("{}: {remedy}", describe(errno)),
         None => describe(errno),
     }
@@ -89,11 +99,13 @@ pub(crate) fn explained(what: &str, error: &io::Error) -> anyhow::Error {
 }
 
 impl Refusal {
-    /// What happened and what to do, given kernel.perf_event_paranoid if it can be read.
-    pub(crate) fn explain(&self, paranoid: Option<i32>) -> String {
+    /// What happened and what to do, given kernel.perf_event_paranoid if it can be read, where
+    /// tasks are sampled or whole CPUs.
+    pub(crate) fn explain(&self, paranoid: Option<i32>, whole: bool) -> String {
         let Self { event, errno } = self;
         let hint = if is_missing(*errno) { ": try -e cpu-clock" } else { "" };
-        format!("cannot open the event {event}: {}{hint}", in_words(*errno, paranoid))
+        let highest = if whole { CPUS } else { TASKS };
+        format!("cannot open the event {event}: {}{hint}", of_level(*errno, paranoid, highest))
     }
 }
 
@@ -116,7 +128,7 @@ mod tests {
     fn a_missing_event_has_another_in_its_place() {
         let refusal = Refusal { event: "cycles".to_owned(), errno: libc::ENOENT };
         assert_eq!(
-            refusal.explain(None),
+            refusal.explain(None, false),
             "cannot open the event cycles: this machine has no such counter: try -e cpu-clock"
         );
     }

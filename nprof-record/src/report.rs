@@ -94,7 +94,7 @@ fn plan(args: &Args, target: &Target, kernel: &Kernel<'_>, cpu: u32) -> anyhow::
     check_rate(args.frequency(), &request)?;
     let plan = session::plan(kernel, &request, cpu).map_err(|refusal| {
         let paranoid = host::setting("kernel/perf_event_paranoid").parse().ok();
-        anyhow::anyhow!(refusal.explain(paranoid))
+        anyhow::anyhow!(refusal.explain(paranoid, !request.reaches.contains(&Reach::Task)))
     })?;
     if args.frequency.is_some() && plan.events.iter().all(|chosen| chosen.frequency.is_none()) {
         say("-F is not used: each event is sampled by an interval of its own");

@@ -36,7 +36,7 @@ impl Wanted {
     pub(crate) fn rate(&self) -> Option<u64> {
         let interval = self.interval?;
         match self.candidates.first()?.pace {
-            Pace::Rate(rate) => Some(rate / interval.max(1)),
+            Pace::Rate(rate) | Pace::Usual(rate) => Some(rate / interval.max(1)),
             Pace::Varies | Pace::Each => Some(0),
         }
     }
@@ -234,7 +234,8 @@ fn choose(
     let mut refusal = refused(libc::ENOENT);
     for event in &wanted.candidates {
         let interval = event.interval(wanted.interval, request.frequency);
-        let by_frequency = wanted.interval.is_none() && interval != Interval::Period(1);
+        let has_rate = matches!(event.pace, Pace::Rate(_) | Pace::Varies);
+        let by_frequency = wanted.interval.is_none() && has_rate;
         let frequency = by_frequency.then_some(request.frequency);
         let attempt = |encoding: &Encoding| {
             let cpu = encoding.cpus.as_ref().and_then(|cpus| cpus.first()).copied().unwrap_or(cpu);

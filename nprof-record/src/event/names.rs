@@ -184,7 +184,7 @@ impl Named {
     fn pace(&self, rate: Option<u64>) -> Pace {
         match (self.group, self.name.as_str(), rate) {
             (_, "cpu-clock" | "task-clock", _) => Pace::Rate(1_000_000_000),
-            (_, "page-faults" | "minor-faults", _) => Pace::Rate(FAULTS),
+            (_, "page-faults" | "minor-faults", _) => Pace::Usual(FAULTS),
             (Group::Software, ..) => Pace::Each,
             (_, "cycles", Some(rate)) => Pace::Rate(rate),
             _ => Pace::Varies,
@@ -266,7 +266,7 @@ mod tests {
         let event = |name| find(name).expect("a name").event(Some(3_000_000_000), &[]);
         assert_eq!(event("cycles").pace, Pace::Rate(3_000_000_000));
         assert_eq!(event("cpu-clock").pace, Pace::Rate(1_000_000_000));
-        assert_eq!(event("page-faults").pace, Pace::Rate(FAULTS));
+        assert_eq!(event("page-faults").pace, Pace::Usual(FAULTS));
         assert_eq!(event("context-switches").pace, Pace::Each);
         assert_eq!(event("instructions").pace, Pace::Varies);
         assert_eq!(event("stalled-cycles-backend").pace, Pace::Varies);

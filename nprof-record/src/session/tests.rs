@@ -98,7 +98,11 @@ fn the_default_falls_back_by_name_and_a_named_event_fails() {
     assert!(plan.events[0].fallback.starts_with("cycles: "), "{}", plan.events[0].fallback);
     let named = request(vec![wanted("cycles", vec![cycles()])]);
     let refusal = planned(&named, none).expect_err("there is no counter");
-    assert!(refusal.explain(None).contains("the event cycles"), "{}", refusal.explain(None));
+    assert!(
+        refusal.explain(None, false).contains("the event cycles"),
+        "{}",
+        refusal.explain(None, false)
+    );
 }
 
 #[test]
@@ -158,8 +162,8 @@ fn nobody_gets_what_was_not_asked_for() {
         |attr: &perf_event_attr, _| if attr.exclude_kernel() == 1 { 0 } else { libc::EACCES };
     let asked = Request { scope: Scope::Kernel, ..clock_request() };
     let refusal = planned(&asked, no_kernel).expect_err("the kernel is closed");
-    assert!(refusal.explain(Some(2)).contains("perf_event_paranoid is 2"));
-    assert!(refusal.explain(None).contains("CAP_PERFMON"));
+    assert!(refusal.explain(Some(2), false).contains("perf_event_paranoid is 2"));
+    assert!(refusal.explain(None, false).contains("CAP_PERFMON"));
     let mut kernel = wanted("cpu-clock", vec![clock()]);
     kernel.scope = Some(Scope::Kernel);
     let asked = request(vec![wanted("cpu-clock", vec![clock()]), kernel]);
@@ -245,10 +249,13 @@ fn every_refusal_names_what_helps_least() {
     ] {
         let refusal = planned(&default_request(), |_, _| errno).expect_err("refused");
         assert_eq!(refusal.errno, errno);
-        let explained = refusal.explain(Some(paranoid));
+        let explained = refusal.explain(Some(paranoid), false);
         assert!(explained.contains("nprof.clk_unhalted"), "{explained}");
         assert!(explained.contains(named) && !explained.contains('\n'), "{explained}");
     }
+    let refusal = planned(&default_request(), |_, _| libc::EACCES).expect_err("refused");
+    let explained = refusal.explain(Some(1), true);
+    assert!(explained.contains("kernel.perf_event_paranoid=0"), "{explained}");
 }
 
 #[test]
