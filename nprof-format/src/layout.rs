@@ -368,9 +368,9 @@ mod tests {
         assert_eq!(cut("bool std::operator< <int>(int, int)", 23), "std::operator< <…>(…)");
         assert_eq!(cut("a::operator unsigned long() const", 20), "a::operato…g() const");
         assert_eq!(cut("/usr/a b/file(1).c", 12), "/usr/a…(…).c");
-        assert_eq!(cut("lzma_mf_is_supported->lzma_preset+0x850", 24), "lzma_…rted->lzm…et+0x850");
-        assert_eq!(cut("recv->recvfrom_and_what_more+0x20", 20), "recv->recvf…ore+0x20");
-        assert_eq!(cut("A::operator->()->b+0x20", 20), "A::operat…()->b+0x20");
+        assert_eq!(cut("lzma_mf_is_supported->lzma_preset+0x850", 24), "lzma_…orted->lzma_…0x850");
+        assert_eq!(cut("recv->recvfrom_and_what_more+0x20", 20), "recv->recvfro…e+0x20");
+        assert_eq!(cut("A::operator->()->b+0x20", 20), "A::ope…r->()->b+0x20");
     }
 
     #[test]
