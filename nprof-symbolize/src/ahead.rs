@@ -15,9 +15,8 @@ const AHEAD: u64 = 32 << 20;
 /// Resolves the places of a recording in `catalog`, which keeps what they are called.
 pub(crate) fn resolve(input: impl Read, catalog: &mut Catalog) {
     let mut reader = Reader::new(input.take(AHEAD));
-    for (slot, place) in places(&mut reader, catalog) {
-        catalog.resolve(slot, place);
-    }
+    let places = places(&mut reader, catalog);
+    catalog.resolve_all(places);
 }
 
 /// The places of a stream by image and address. What cannot be read ends it.

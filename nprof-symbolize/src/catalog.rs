@@ -180,6 +180,15 @@ impl Catalog {
         named
     }
 
+    /// Resolves places that are given image by image: each image is closed when the next is opened.
+    pub(crate) fn resolve_all(&mut self, places: impl IntoIterator<Item = (usize, Place)>) {
+        let kept = std::mem::take(&mut self.kept_bytes);
+        for (slot, place) in places {
+            self.resolve(slot, place);
+        }
+        self.kept_bytes = kept;
+    }
+
     fn look_up(&mut self, slot: usize, place: Place) -> Resolution {
         self.open(slot);
         let detail = self.finder.detail;
@@ -348,17 +357,39 @@ mod tests {
         Recorded { kind: ImageKind::Elf, build_id: Box::default(), path, seen: None }
     }
 
-    #[test]
-    fn images_are_closed_and_opened_again_when_memory_is_short() {
-        let directory = tempfile::tempdir().unwrap();
+    /// This program, and a copy of it.
+    fn two_images(directory: &std::path::Path) -> (Catalog, [usize; 2]) {
         let exe = std::env::current_exe().unwrap();
-        let copy = directory.path().join("copy");
+        let copy = directory.join("copy");
         std::fs::copy(&exe, &copy).unwrap();
         let detail = Detail { inlines: false, lines: false };
         let mut catalog = Catalog::new(Finder::new(Places::default(), detail));
-        catalog.kept_bytes = 0;
         let slots = [&exe, &copy].map(|path| catalog.slot(recorded(path)));
         assert_eq!(catalog.slot(recorded(&exe)), slots[0]);
+        (catalog, slots)
+    }
+
+    fn open(catalog: &Catalog) -> usize {
+        catalog.slots.iter().filter(|slot| matches!(slot.state, State::Open(_))).count()
+    }
+
+    #[test]
+    fn images_are_open_in_turn_when_places_are_given_by_image() {
+        let directory = tempfile::tempdir().unwrap();
+        let (mut catalog, slots) = two_images(directory.path());
+        let place = Place { offset: 0x1000, return_address: false };
+        catalog.resolve_all(slots.map(|slot| (slot, place)));
+        assert_eq!(open(&catalog), 1);
+        let other = Place { offset: 0x2000, return_address: false };
+        slots.iter().for_each(|&slot| drop(catalog.resolve(slot, other)));
+        assert_eq!(open(&catalog), 2);
+    }
+
+    #[test]
+    fn images_are_closed_and_opened_again_when_memory_is_short() {
+        let directory = tempfile::tempdir().unwrap();
+        let (mut catalog, slots) = two_images(directory.path());
+        catalog.kept_bytes = 0;
         // Somewhere in this test program there is code with names.
         let mut named = 0;
         for offset in (0..1 << 22).step_by(4096) {
@@ -366,8 +397,7 @@ mod tests {
             let results = slots.map(|slot| catalog.resolve(slot, place));
             assert_eq!(results[0].lines, results[1].lines);
             named += usize::from(results[0].status == Status::Named);
-            let open = catalog.slots.iter().filter(|slot| matches!(slot.state, State::Open(_)));
-            assert_eq!(open.count(), 1);
+            assert_eq!(open(&catalog), 1);
             if named == 3 {
                 break;
             }

@@ -132,7 +132,9 @@ fn copy<W: Write>(
 /// Tells what was tried for the images that are meant, of the input or, where there is none,
 /// the file itself.
 fn explain(catalog: &mut Catalog, wanted: &OsStr) {
-    let is_meant = |slot: &Slot| summary::is_meant(&slot.recorded, wanted.as_bytes());
+    let absolute = std::fs::canonicalize(wanted).unwrap_or_default();
+    let ways = [wanted.as_bytes(), absolute.as_os_str().as_bytes()];
+    let is_meant = |slot: &Slot| ways.iter().any(|way| summary::is_meant(&slot.recorded, way));
     let slots = catalog.slots().iter().enumerate();
     let meant: Vec<_> = slots.filter(|(_, slot)| is_meant(slot)).map(|(index, _)| index).collect();
     if meant.is_empty() {

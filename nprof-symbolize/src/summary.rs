@@ -99,9 +99,10 @@ fn next(slot: &Slot, counts: &Counts, commands: &Commands) -> Option<String> {
 fn missing_symbols(recorded: &Recorded) -> String {
     match &*recorded.build_id {
         [] => "give --debug-dir DIR with its debug file, or build it with -g".to_owned(),
-        id => format!(
-            "give --debug-dir DIR with the debug file of build ID {}, or try --debuginfod",
-            hex(id)
+        [first, rest @ ..] => format!(
+            "put its debug file at DIR/.build-id/{}/{}.debug and give --debug-dir DIR, or try --debuginfod",
+            hex(&[*first]),
+            hex(rest)
         ),
     }
 }

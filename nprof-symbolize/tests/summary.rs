@@ -111,8 +111,9 @@ fn the_command_that_gets_the_symbols_is_told() {
         .collect();
     assert_eq!(next[0], "apt install libc6-dbg");
     assert!(next[1].starts_with("apt install libz1-dbgsym"), "{next:?}");
-    let wanted =
-        format!("give --debug-dir DIR with the debug file of build ID {}", images[2].1.id());
+    let id = images[2].1.id();
+    let (first, rest) = id.split_at(2);
+    let wanted = format!("put its debug file at DIR/.build-id/{first}/{rest}.debug");
     assert!(next[2].starts_with(&wanted), "{next:?}");
     let message = String::from_utf8(output.stderr).unwrap();
     assert!(next.iter().all(|next| message.contains(next)), "{message}");
