@@ -152,9 +152,8 @@ fn as_many_events_stand_side_by_side_as_a_terminal_holds() {
     if !have(&["script", "stty"]) {
         return;
     }
-    let events = ["cpu-clock", "page-faults", "context-switches", "minor-faults"];
-    let shell =
-        compiler_by("-e cpu-clock -e page-faults:7 -e context-switches:1 -e minor-faults:7");
+    let events = ["cpu-clock", "page-faults", "task-clock", "minor-faults"];
+    let shell = compiler_by("-e cpu-clock -e page-faults:7 -e task-clock -e minor-faults:7");
     for keys in [
         "function",
         "image,function",

@@ -55,6 +55,21 @@ def nprof_report(directory, stream="nprof"):
     return Profile(of)
 
 
+def nprof_places(command, rate, directory, source=None):
+    """The same, but what has no name is told by its address in the image, and not by its function:
+    as others tell it."""
+    nprof(command, rate, directory, source=source)
+    keys = "--by image,function,address --format tsv"
+    tsv = work.output(f"nprof-symbolize --no-inlines nprof | nprof-flat {keys}", directory)
+    of = Counter()
+    for row in rows(tsv):
+        name, address = (row[key] for key in ("function", "address"))
+        is_named = not re.search(r"\+0x[0-9a-f]+$", name)
+        name = plain(name) if is_named else address.rpartition("+")[2]
+        of[row["image"].rpartition("/")[2], name] += int(row["self_samples"])
+    return Profile(of)
+
+
 def rows(tsv):
     """The rows of a report in nprof's --format tsv, as dictionaries."""
     return csv.DictReader(io.StringIO(tsv), delimiter="\t", quoting=csv.QUOTE_NONE)

@@ -53,8 +53,11 @@ impl Args {
 
     /// What rows are sorted by. Slices follow each other as they do in time.
     pub(crate) fn sort(&self) -> Sort {
-        let is_by_time = self.by.first().is_some_and(|by| by.slice.is_some());
-        self.sort.unwrap_or(if is_by_time { Sort::Name } else { Sort::Own })
+        self.sort.unwrap_or(if self.is_by_time() { Sort::Name } else { Sort::Own })
+    }
+
+    fn is_by_time(&self) -> bool {
+        self.by.first().is_some_and(|by| by.slice.is_some())
     }
 
     /// How times are told apart: slices are as long as was asked for last.
@@ -65,6 +68,7 @@ impl Args {
 
     /// Which rows to print.
     pub(crate) fn choice(&self) -> report::Choice {
-        self.options.choice(0.0, if self.format == Format::Table { TABLE_ROWS } else { 0 })
+        let is_table = self.format == Format::Table && !self.is_by_time();
+        self.options.choice(0.0, if is_table { TABLE_ROWS } else { 0 })
     }
 }

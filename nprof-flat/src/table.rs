@@ -38,11 +38,13 @@ pub(crate) fn print(
     let table = Table { selected, summary, args, names: &names };
     let columns = table.fitting(width);
     out.push_str(&layout::grouped(&columns.cells, columns.numbers, width, &columns.groups));
-    out.push_str(&footer(selected, args));
+    let mut below = footer(selected, args);
     if !columns.left_out.is_empty() {
         let left_out = columns.left_out.join(", ");
-        let line = format!("no room for {left_out} (a wider terminal or a file has them)");
-        out.push_str(&(layout::wrapped(&line, width.unwrap_or(usize::MAX)).join("\n") + "\n"));
+        below.push_str(&format!("no room for {left_out} (a wider terminal or a file has them)\n"));
+    }
+    for line in below.lines().flat_map(|line| layout::wrapped(line, width.unwrap_or(usize::MAX))) {
+        out.push_str(&(line + "\n"));
     }
     out.into_bytes()
 }

@@ -1,9 +1,9 @@
 //! A file that is written again and again, each time as a whole: who reads it meanwhile gets what
 //! was written before or what is written now, never a part.
 
-use std::fs::{self, Permissions};
+use std::fs::{self, File, Metadata, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use tempfile::Builder;
@@ -16,31 +16,40 @@ const MODE: u32 = 0o666;
 pub struct Snapshot {
     /// Where it is, behind symbolic links.
     path: PathBuf,
-    /// The permissions it has, if it is there.
-    permissions: Option<Permissions>,
+    /// What it is, if it is there.
+    present: Option<Metadata>,
 }
 
 impl Snapshot {
-    /// The file of this name, or where it will be; `None` for what is no regular file.
+    /// The file of this name, or where it will be; `None` for what is no regular file, and for
+    /// one that is open already (`/dev/stdout`).
     pub fn of(path: &Path) -> Option<Self> {
         match fs::metadata(path) {
+            _ if path.starts_with("/dev") || path.starts_with("/proc") => None,
             Ok(metadata) if metadata.is_file() => {
-                let permissions = Some(metadata.permissions());
-                Some(Self { path: fs::canonicalize(path).ok()?, permissions })
+                Some(Self { path: fs::canonicalize(path).ok()?, present: Some(metadata) })
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound && !path.is_symlink() => {
-                Some(Self { path: path.to_owned(), permissions: None })
+                Some(Self { path: path.to_owned(), present: None })
             }
             _ => None,
         }
     }
 
-    /// Writes a file beside it, and puts it into its place.
+    /// Writes a file beside it, and puts it into its place. Where that is not to be had, as the
+    /// directory may not be written to or the file is another user's, the file itself is written.
     ///
     /// # Errors
     ///
-    /// What the system says, of the directory as well. The file is as it was, then.
+    /// What the system says.
     pub fn write(&self, bytes: &[u8]) -> io::Result<()> {
+        match (self.replace(bytes), &self.present) {
+            (Err(_), Some(_)) => fs::write(&self.path, bytes),
+            (replaced, _) => replaced,
+        }
+    }
+
+    fn replace(&self, bytes: &[u8]) -> io::Result<()> {
         let directory = match self.path.parent() {
             Some(directory) if !directory.as_os_str().is_empty() => directory,
             _ => Path::new("."),
@@ -48,13 +57,21 @@ impl Snapshot {
         let usual = Permissions::from_mode(MODE);
         let mut file =
             Builder::new().prefix(".nprof-").permissions(usual).tempfile_in(directory)?;
-        if let Some(permissions) = &self.permissions {
-            file.as_file().set_permissions(permissions.clone())?;
+        if let Some(present) = &self.present {
+            if !is_of_same_user(present, file.as_file())? {
+                return Err(io::ErrorKind::PermissionDenied.into());
+            }
+            file.as_file().set_permissions(present.permissions())?;
         }
         file.write_all(bytes)?;
         file.persist(&self.path).map_err(|error| error.error)?;
         Ok(())
     }
+}
+
+fn is_of_same_user(present: &Metadata, file: &File) -> io::Result<bool> {
+    let new = file.metadata()?;
+    Ok((present.uid(), present.gid()) == (new.uid(), new.gid()))
 }
 
 #[cfg(test)]
@@ -77,6 +94,7 @@ mod tests {
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o640);
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 2);
         assert!(Snapshot::of(Path::new("/dev/null")).is_none());
+        assert!(Snapshot::of(Path::new("/proc/self/status")).is_none());
         assert!(Snapshot::of(directory.path()).is_none());
     }
 }

@@ -327,7 +327,7 @@ fn row_of<'a, S: UnwindSection<Slice<'a>>>(
         CfaRule::Expression(code) => Cfa::Expression(expression(code)?),
     };
     let here = below_cfa(row.cfa());
-    let is_popped = |offset: i64| (0 < here && here < -offset) && -offset <= deepest;
+    let is_popped = |offset: i64| 0 < here && offset < -here && -deepest <= offset;
     let mut return_address = Saved::Undefined;
     let mut registers = Vec::new();
     for (register, rule) in row.registers() {

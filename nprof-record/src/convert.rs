@@ -167,7 +167,7 @@ impl<S: Sink> Converter<S> {
         }
     }
 
-    /// Says that samples of an event were lost; none where it cannot be told of which.
+    /// Says that samples of an event were lost.
     pub(crate) fn lost(&mut self, stamp: Stamp, count: u64, event: EventId, cause: Cause) {
         *self.counts.lost.entry(cause).or_default() += count;
         self.tell_lost(stamp, count, event, cause);

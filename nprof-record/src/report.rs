@@ -12,7 +12,7 @@ use nprof_format::escape::escaped;
 use crate::args::Args;
 use crate::child::Waiting;
 use crate::convert::Converter;
-use crate::event::{self, Asked, Catalog, Encoding, Scope};
+use crate::event::{self, Asked, Catalog, Encoding, Pace, Scope};
 use crate::head;
 use crate::host;
 use crate::intern::Sink;
@@ -20,7 +20,7 @@ use crate::output::{Destination, Opened};
 use crate::process::Tree;
 use crate::procfs;
 use crate::record::{Outcome, Recording};
-use crate::session::{self, Plan, Reach, Request, Wanted};
+use crate::session::{self, Chosen, Plan, Reach, Request, Wanted};
 use crate::sources::{Kernel, Sources, Whom};
 use crate::subject::Subject;
 use crate::sys::{self, Signals};
@@ -96,7 +96,11 @@ fn plan(args: &Args, target: &Target, kernel: &Kernel<'_>, cpu: u32) -> anyhow::
         let paranoid = host::setting("kernel/perf_event_paranoid").parse().ok();
         anyhow::anyhow!(refusal.explain(paranoid, !request.reaches.contains(&Reach::Task)))
     })?;
-    if args.frequency.is_some() && plan.events.iter().all(|chosen| chosen.frequency.is_none()) {
+    let mut events = args.event.iter().zip(&plan.events);
+    let has_own = |(asked, chosen): (&Asked, &Chosen)| {
+        asked.interval.is_some() || chosen.event.pace == Pace::Each
+    };
+    if args.frequency.is_some() && events.all(has_own) {
         say("-F is not used: each event is sampled by an interval of its own");
     }
     if plan.common.reach == Reach::Task && request.reaches.contains(&Reach::System) {

@@ -156,7 +156,7 @@ impl Sources {
             }
         }
         for source in &mut self.sources {
-            source.account(self.tells_lost, self.extender.as_ref(), converter);
+            source.account((now, self.tells_lost), self.extender.as_ref(), converter);
         }
         converter.end_round();
         let mut left =

@@ -24,10 +24,16 @@ impl InputNames {
     pub(crate) fn note(&mut self, record: &Record<'_>) {
         match record {
             Record::Function(function) => {
-                let names = (self.push(function.name), self.push(function.linkage));
-                self.functions.insert(function.id, names);
+                let [name, linkage] = [function.name, function.linkage];
+                let old = self.functions.get(&function.id);
+                if old.is_none_or(|old| self.at(&old.0) != name || self.at(&old.1) != linkage) {
+                    let names = (self.push(name), self.push(linkage));
+                    self.functions.insert(function.id, names);
+                }
             }
-            Record::File(file) => {
+            Record::File(file)
+                if self.files.get(&file.id).is_none_or(|old| self.at(old) != file.path) =>
+            {
                 let path = self.push(file.path);
                 self.files.insert(file.id, path);
             }
@@ -44,11 +50,16 @@ impl InputNames {
 
     /// A line of the input by numbers in `names`, which get to know what it refers to.
     pub(crate) fn line(&self, line: &Line, names: &mut Names) -> NamedLine {
-        let function = self.functions.get(&line.function).map_or(0, |(name, linkage)| {
-            names.kept(&self.bytes[name.clone()], &self.bytes[linkage.clone()])
-        });
-        let file = self.files.get(&line.file).map(|path| names.file(&self.bytes[path.clone()]));
+        let function = self
+            .functions
+            .get(&line.function)
+            .map_or(0, |(name, linkage)| names.kept(self.at(name), self.at(linkage)));
+        let file = self.files.get(&line.file).map(|path| names.file(self.at(path)));
         NamedLine { function, file: file.unwrap_or(0), line: line.line, column: line.column }
+    }
+
+    fn at(&self, range: &Range<usize>) -> &[u8] {
+        &self.bytes[range.clone()]
     }
 
     fn push(&mut self, name: &[u8]) -> Range<usize> {
@@ -81,6 +92,9 @@ mod tests {
         assert_eq!((named.line, named.column), (5, 2));
         let other = input.line(&Line { function: FunctionId(3), ..line }, &mut names);
         assert_eq!(&*names.function_name(other.function).unwrap().shown, b"g");
+        let taken = input.bytes.len();
+        input.note(&function(7, b"f()", b"_Z1fv"));
+        assert_eq!(input.bytes.len(), taken, "said once more");
         input.forget();
         let named = input.line(&line, &mut names);
         assert_eq!((named.function, named.file), (0, 0));

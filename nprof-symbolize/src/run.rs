@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::io::{IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -132,9 +133,11 @@ fn copy<W: Write>(
 /// Tells what was tried for the images that are meant, of the input or, where there is none,
 /// the file itself.
 fn explain(catalog: &mut Catalog, wanted: &OsStr) {
-    let absolute = std::fs::canonicalize(wanted).unwrap_or_default();
-    let ways = [wanted.as_bytes(), absolute.as_os_str().as_bytes()];
-    let is_meant = |slot: &Slot| ways.iter().any(|way| summary::is_meant(&slot.recorded, way));
+    let absolute = std::fs::canonicalize(wanted).map(PathBuf::into_os_string);
+    let ways = [Some(wanted), absolute.as_deref().ok()];
+    let is_meant = |slot: &Slot| {
+        ways.iter().flatten().any(|way| summary::is_meant(&slot.recorded, way.as_bytes()))
+    };
     let slots = catalog.slots().iter().enumerate();
     let meant: Vec<_> = slots.filter(|(_, slot)| is_meant(slot)).map(|(index, _)| index).collect();
     if meant.is_empty() {

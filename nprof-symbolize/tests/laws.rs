@@ -303,8 +303,8 @@ fn an_address_in_no_image_is_anonymous() {
 fn a_live_stream_flows() {
     use std::io::{BufRead, BufReader, Write};
     use std::process::{Command, Stdio};
-    let mut child = Command::new(env!("CARGO_BIN_EXE_nprof-symbolize"))
-        .arg("--text")
+    let mut child = Command::new("timeout")
+        .args(["60", env!("CARGO_BIN_EXE_nprof-symbolize"), "--text"])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
@@ -345,7 +345,8 @@ fn what_came_is_named_before_more_comes() {
     let text = String::from_utf8(whole).unwrap();
     let lines: Vec<&str> =
         text.split_inclusive('\n').filter(|line| !line.starts_with('#')).collect();
-    let mut child = Command::new(env!("CARGO_BIN_EXE_nprof-symbolize"))
+    let mut child = Command::new("timeout")
+        .args(["60", env!("CARGO_BIN_EXE_nprof-symbolize")])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()

@@ -9,6 +9,7 @@ so that functions are known by where they begin.
 
 import bisect
 import math
+import re
 from collections import Counter
 
 from lab import figures, profilers, work
@@ -53,6 +54,10 @@ def link_parser(report, directory):
     brief = directory / "few-sentences"
     brief.write_text(make_sentences(5))
 
+    library = work.output("ldd $(command -v link-parser) | awk '/liblink-g/ { print $3 }'", directory)
+    frames = work.output(["readelf", "--debug-dump=frames", library.strip()], directory)
+    begins = sorted(int(start, 16) for start in re.findall(r" FDE .* pc=([0-9a-f]+)\.\.", frames))
+
     def inside(profile):
         image = next(image for image, _ in profile.of if image.startswith(PARSER_IMAGE))
         return profile.within(image)
@@ -60,14 +65,13 @@ def link_parser(report, directory):
     profiles = work.in_turn(
         RUNS,
         {
-            "nprof": lambda: inside(profilers.nprof(command, RATE, directory, source=sentences)),
+            "nprof": lambda: inside(
+                profilers.nprof_places(command, RATE, directory, source=sentences)
+            ),
             "perf": lambda: inside(profilers.perf(command, RATE, directory, source=sentences)),
         },
     )
     profiles["callgrind"] = [inside(profilers.callgrind(command, directory, source=brief))]
-    begins = sorted(
-        {begin(name) for profile in profiles["nprof"] for name in profile if begin(name)}
-    )
     profiles = {
         who: [by_begin(profile, begins) for profile in found] for who, found in profiles.items()
     }
@@ -95,19 +99,12 @@ def make_sentences(count):
     return "\n".join(lines) + "\n"
 
 
-def begin(name):
-    """The address a nameless function begins at, or a nameless place has: `image+0xADDRESS`, or
-    the number alone."""
-    _, mark, address = name.rpartition("0x")
-    return int(address, 16) if mark else 0
-
-
 def by_begin(profile, begins):
-    """A profile with its nameless places put to the functions they lie in."""
+    """A profile with its nameless places, `0xADDRESS`, put to the functions they lie in."""
     settled = Counter()
     for name, samples in profile.items():
-        address = begin(name)
-        at = bisect.bisect_right(begins, address) if address else 0
+        _, is_place, address = name.rpartition("0x")
+        at = bisect.bisect_right(begins, int(address, 16)) if is_place else 0
         settled[f"+{begins[at - 1]:#x}" if at else name] += samples
     return settled
 

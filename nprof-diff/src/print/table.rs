@@ -28,7 +28,11 @@ pub(super) fn print(report: &Report<'_>, out: &mut impl Write) -> io::Result<()>
     for line in wrapped(&unchanged(report, &rows, changed.len()), heading::WIDTH) {
         writeln!(out, "{line}")?;
     }
-    let displaced = rows.iter().filter(|row| row.verdict() == Verdict::Displaced).count();
+    let is_displaced = |row: &&&Row| {
+        row.verdict() == Verdict::Displaced
+            && !changed.iter().any(|(_, other)| other.key == row.key)
+    };
+    let displaced = rows.iter().filter(is_displaced).count();
     if displaced > 0 {
         let are = if displaced == 1 { "is" } else { "are" };
         let line = format!(
@@ -70,8 +74,13 @@ fn print_changed(
         "\n{:14}{:>10} {:>10} {:>10} {interval:>23} {:>8}",
         "", "base", "new", "change", "q"
     )?;
-    // The largest changes of all kinds are printed, then put in order.
-    let printed = &changed[..changed.len().min(report.row_limit)];
+    // The largest changes of all kinds are printed, then put in order; what failed a bound is no
+    // smaller for its share.
+    let some = |beyond| {
+        let of_kind = move |(what, _): &&(&str, &Row)| (*what == BEYOND) == beyond;
+        changed.iter().filter(of_kind).take(report.row_limit)
+    };
+    let printed: Vec<_> = some(false).chain(some(true)).collect();
     for what in Verdict::CHANGES.map(Verdict::word).into_iter().chain([BEYOND]) {
         let count = changed.iter().filter(|(other, _)| *other == what).count();
         if count > 0 {

@@ -2,9 +2,7 @@
 //!
 //! The kernel writes a record when there is room again, on behalf of the event that comes first
 //! then: how many records were lost, whosesoever they were. Since Linux 6.0 each event tells how
-//! many it lost itself. Before, it can only be told whose they were where there is one event.
-
-use nprof_format::EventId;
+//! many it lost itself. Before, they are told with the first event of the ring.
 
 use crate::ring::Stamp;
 
@@ -40,12 +38,6 @@ impl Losses {
     }
 }
 
-/// The event that lost what a ring of these events did; none where it cannot be told.
-pub(super) fn only(mut events: impl Iterator<Item = EventId>) -> EventId {
-    let first = events.next().unwrap_or(EventId::NONE);
-    if events.all(|event| event == first) { first } else { EventId::NONE }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -69,13 +61,5 @@ mod tests {
         assert_eq!(losses.samples(1, 6), 0);
         assert_eq!(losses.samples(4, 6), 1);
         assert_eq!(losses.samples(4, 0), 4, "numbers do not shrink");
-    }
-
-    #[test]
-    fn of_several_events_it_cannot_be_told() {
-        let events = |ids: &[u32]| only(ids.iter().map(|&id| EventId(id)));
-        assert_eq!(events(&[]), EventId::NONE);
-        assert_eq!(events(&[2, 2]), EventId(2), "of two tasks");
-        assert_eq!(events(&[1, 2]), EventId::NONE);
     }
 }

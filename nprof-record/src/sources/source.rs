@@ -14,11 +14,14 @@ use crate::intern::Sink;
 use crate::ring::{self, Header, Stamp};
 use crate::sys::{self, Ring};
 
-use super::losses::{self, Losses};
+use super::losses::Losses;
 use super::pace::Pace;
 
 /// No record is from so much later than the round that finds it, ns.
 const FUTURE: u64 = 1_000_000_000;
+
+/// How long events are not asked again what they lost, ns.
+const ASK: u64 = 1_000_000_000;
 
 /// An event, open on one CPU.
 #[derive(Debug)]
@@ -35,18 +38,17 @@ impl Opened {
         Self { file, event, accounted: Cell::new(0) }
     }
 
-    /// How many of its records were lost, as far as it can be asked.
-    fn lost(&self) -> u64 {
+    /// How many of its records were lost; `None` where it cannot be asked.
+    fn lost(&self) -> Option<u64> {
         // PERF_FORMAT_LOST: the value, then the number of lost records.
         let mut values = [0; 16];
         let read = (&self.file).read(&mut values).is_ok_and(|count| count == values.len());
-        let lost = values.last_chunk().map_or(0, |lost| u64::from_ne_bytes(*lost));
-        if read { lost } else { 0 }
+        values.last_chunk().filter(|_| read).map(|lost| u64::from_ne_bytes(*lost))
     }
 
     /// How many more were lost since the last time.
     fn newly_lost(&self) -> u64 {
-        let lost = self.lost();
+        let Some(lost) = self.lost() else { return 0 };
         lost.saturating_sub(self.accounted.replace(lost))
     }
 }
@@ -103,6 +105,8 @@ pub(super) struct Source {
     /// What writes parts of stacks, where something does.
     pub(super) parts: Option<Parts>,
     pub(super) losses: Losses,
+    /// When its events were last asked what they lost, ns.
+    asked: u64,
     /// Which of the events is asked whether there is something to read; past the last when all
     /// have hung up and will bring nothing any more.
     pub(super) polled: usize,
@@ -115,7 +119,7 @@ impl Source {
     pub(super) fn new(ring: Ring, first: Opened, cpu: u32, full: u64) -> Self {
         let records = Records { ring, head: 0, wrapped: Vec::new() };
         let (events, losses, pace) = (vec![first], Losses::default(), Pace::default());
-        Self { records, events, cpu, parts: None, losses, polled: 0, full, pace }
+        Self { records, events, cpu, parts: None, losses, asked: 0, polled: 0, full, pace }
     }
 
     /// Begins a round at the time `now`, ns.
@@ -196,22 +200,26 @@ impl Source {
     }
 
     /// Accounts for the samples that records told to be lost: each event asked itself, where it
-    /// `tells`.
+    /// `tells`. That is not done in every round: there may be thousands of them, each of which
+    /// interrupts the CPU it is on.
     pub(super) fn account<S: Sink>(
         &mut self,
-        tells: bool,
+        (now, tells): (u64, bool),
         extender: Option<&Extender>,
         converter: &mut Converter<S>,
     ) {
+        if tells && now.saturating_sub(self.asked) < ASK {
+            return;
+        }
         let Some((stamp, count)) = self.losses.take() else { return };
+        self.asked = now;
         if tells {
             return self.account_each(stamp, converter);
         }
         let parts = extender.map_or(0, |extender| extender.lost(self.cpu));
         let samples = self.losses.samples(count, parts);
-        let event = losses::only(self.events.iter().map(|opened| opened.event));
         if samples > 0 {
-            converter.lost(stamp, samples, event, Cause::Ring);
+            converter.lost(stamp, samples, self.events[0].event, Cause::Ring);
         }
     }
 
