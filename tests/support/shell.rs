@@ -130,9 +130,10 @@ impl Shell {
             "trap 'stages=(\"${{PIPESTATUS[@]}}\"); echo \"${{stages[@]}}\" >{}' EXIT\n{script}",
             stages.display()
         );
+        // Where tests are run in the background these are ignored, by all they start as well.
         let output = self
-            .command("bash")
-            .args(["-c", &script])
+            .command("env")
+            .args(["--default-signal=INT,QUIT", "bash", "-c", &script])
             .stdin(Stdio::null())
             .output()
             .expect("bash can be started");
