@@ -59,12 +59,14 @@ impl Table<'_> {
         let mut plans = plans(self.selected.events.len());
         let Some(width) = width else { return self.columns(plans[0]) };
         let last = plans.pop().expect("there is a plan for every table");
-        let plans = plans.into_iter().map(|plan| self.columns(plan));
-        let roomy = NAME.min(NAMES / self.names[0].len().max(1));
-        let fits = |columns: &Columns| {
+        let name = NAME.min(NAMES / self.names[0].len().max(1));
+        let fits = |(plan, columns): &(Plan, Columns)| {
+            // The weight is worth less than a good part of the names.
+            let roomy = if plan.amount { name * 2 } else { name };
             layout::least_width(&columns.cells, columns.numbers, roomy) <= width
         };
-        plans.into_iter().find(fits).unwrap_or_else(|| self.columns(last))
+        let mut plans = plans.into_iter().map(|plan| (plan, self.columns(plan)));
+        plans.find(fits).map_or_else(|| self.columns(last), |(_, columns)| columns)
     }
 
     fn columns(&self, plan: Plan) -> Columns {
