@@ -104,18 +104,23 @@ impl Table<'_> {
         escaped(&self.summary.events[shown.event].event.name)
     }
 
-    /// The names of the columns of an event.
-    fn head(&self, plan: Plan, shown: &Shown) -> Vec<String> {
+    /// The shares an event has, and which have their margin.
+    fn metrics(&self, plan: Plan) -> impl Iterator<Item = (&'static str, bool)> {
         let is_one = self.selected.events.len() == 1;
         let decisive = self.args.sort().what_decides();
+        let shown = move |metric: &&str| plan.both || *metric == decisive;
+        // Of several events there is room for one margin each.
+        let has_margin = move |metric| plan.margins && (is_one || !plan.both || metric == "self");
+        ["self", "total"].into_iter().filter(shown).map(move |metric| (metric, has_margin(metric)))
+    }
+
+    /// The names of the columns of an event.
+    fn head(&self, plan: Plan, shown: &Shown) -> Vec<String> {
+        let decisive = self.args.sort().what_decides();
         let mut head = Vec::new();
-        for metric in ["self", "total"] {
-            if plan.both || metric == decisive {
-                head.push(format!("{metric} %"));
-                // Of several events there is room for one margin each.
-                let has_margin = is_one || !plan.both || metric == "self";
-                head.extend((plan.margins && has_margin).then(|| "±".to_owned()));
-            }
+        for (metric, has_margin) in self.metrics(plan) {
+            head.push(format!("{metric} %"));
+            head.extend(has_margin.then(|| "±".to_owned()));
         }
         head.extend(plan.samples.then(|| "samples".to_owned()));
         let unit = || Scale::of(&self.summary.events[shown.event]).unit;
@@ -131,14 +136,11 @@ impl Table<'_> {
             let margin = self.args.options.confidence().margin(sum.samples, shown.whole.samples);
             format!("{:.2}", 100.0 * margin)
         };
-        let is_one = self.selected.events.len() == 1;
         let mut line = Vec::new();
-        for (metric, sum) in [("self", tally.own), ("total", tally.total)] {
-            if plan.both || metric == self.args.sort().what_decides() {
-                line.push(format!("{:.2}", sum.percent_of(shown.whole)));
-                let has_margin = is_one || !plan.both || metric == "self";
-                line.extend((plan.margins && has_margin).then(|| margin(sum)));
-            }
+        for (metric, has_margin) in self.metrics(plan) {
+            let sum = if metric == "self" { tally.own } else { tally.total };
+            line.push(format!("{:.2}", sum.percent_of(shown.whole)));
+            line.extend(has_margin.then(|| margin(sum)));
         }
         line.extend(plan.samples.then(|| decisive.samples.to_string()));
         let scale = || Scale::of(&self.summary.events[shown.event]);

@@ -28,11 +28,9 @@ pub(super) fn print(report: &Report<'_>, out: &mut impl Write) -> io::Result<()>
     for line in wrapped(&unchanged(report, &rows, changed.len()), heading::WIDTH) {
         writeln!(out, "{line}")?;
     }
-    let is_displaced = |row: &&&Row| {
-        row.verdict() == Verdict::Displaced
-            && !changed.iter().any(|(_, other)| other.key == row.key)
-    };
-    let displaced = rows.iter().filter(is_displaced).count();
+    let is_displaced = |row: &&Row| row.verdict() == Verdict::Displaced;
+    let all = rows.iter().copied().filter(is_displaced).count();
+    let displaced = all - changed.iter().map(|&(_, row)| row).filter(is_displaced).count();
     if displaced > 0 {
         let are = if displaced == 1 { "is" } else { "are" };
         let line = format!(
