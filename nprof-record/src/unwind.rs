@@ -19,6 +19,10 @@ use crate::copy::{Seen, Stack};
 /// The most operations of one DWARF expression.
 const OPERATIONS_MAX: u32 = 1000;
 
+/// How far above the stack pointer the return address into the base of a stack is looked for, in
+/// words.
+const BASE_MAX: u64 = 64;
+
 /// What is known of the code at an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Look {
@@ -34,10 +38,29 @@ pub(crate) enum Look {
     SignalReturn,
 }
 
+/// What code that no unwind table covers says of its caller, see [`crate::follow`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Followed {
+    Rule(Rc<Row>),
+    /// There is none: it ends the thread that was made to call what it called.
+    Base,
+    Nothing,
+}
+
 /// The code of a process.
 pub(crate) trait Code {
     /// What is known of the code at an address.
     fn look(&mut self, address: u64) -> Look;
+
+    /// What the code itself says where there is no table.
+    fn follow(&mut self, _address: Address) -> Followed {
+        Followed::Nothing
+    }
+
+    /// Whether a call ends at an address; `None` where that cannot be read.
+    fn is_behind_call(&mut self, _address: u64) -> Option<bool> {
+        None
+    }
 }
 
 /// Is told of the frames a walk leaves.
@@ -138,7 +161,7 @@ pub(crate) fn unwind(
             return Mark::Depth;
         }
         addresses.push(address);
-        let (caller, returns) = match step(&registers, stack, &look, code) {
+        let (caller, returns) = match step(&registers, address, stack, &look, code) {
             Ok(Some(caller)) => caller,
             Ok(None) => return Mark::None,
             Err(mark) => {
@@ -183,12 +206,18 @@ fn pass_beyond(
 /// the end of the stack.
 type Step = Result<Option<(Registers, bool)>, Mark>;
 
-fn step(registers: &Registers, stack: &Stack<'_>, look: &Look, code: &mut impl Code) -> Step {
+fn step(
+    registers: &Registers,
+    address: Address,
+    stack: &Stack<'_>,
+    look: &Look,
+    code: &mut impl Code,
+) -> Step {
     match look {
         Look::Row(row) => step_by_row(registers, stack, row),
         Look::Entry => Ok(None),
         Look::SignalReturn => step_from_handler(registers, stack),
-        Look::NoTable | Look::Unmapped => step_by_frame_pointer(registers, stack, code),
+        Look::NoTable | Look::Unmapped => step_without_table(registers, address, stack, code),
     }
 }
 
@@ -314,6 +343,65 @@ fn step_from_handler(registers: &Registers, stack: &Stack<'_>) -> Step {
         caller.set(register, stack.read(sp.wrapping_add_signed(offset))?);
     }
     Ok(Some((caller, false)))
+}
+
+/// Goes by what the code itself says where there is no table. That is less certain than a table,
+/// so it must lead behind a call; else it does not count.
+fn step_without_table(
+    registers: &Registers,
+    address: Address,
+    stack: &Stack<'_>,
+    code: &mut impl Code,
+) -> Step {
+    match code.follow(address) {
+        // Where a thread begins, the frame pointer is 0, if it is not lost.
+        Followed::Base if registers.get(arch::FP).unwrap_or(0) == 0 => return Ok(None),
+        Followed::Rule(row) => match step_by_row(registers, stack, &row) {
+            Ok(Some((caller, returns))) if may_return_to(caller.get(arch::IP)?, code) => {
+                return Ok(Some((caller, returns)));
+            }
+            Err(Mark::Copy) => return Err(Mark::Copy),
+            _ => {}
+        },
+        _ => {}
+    }
+    match step_to_base(registers, stack, code) {
+        Some(caller) => Ok(Some((caller, true))),
+        None => step_by_frame_pointer(registers, stack, code),
+    }
+}
+
+/// Whether a function may return to an address: code is mapped there, and a call ends, as far as
+/// it can be read.
+fn may_return_to(ip: u64, code: &mut impl Code) -> bool {
+    code.look(ip.wrapping_sub(1)) != Look::Unmapped && code.is_behind_call(ip) != Some(false)
+}
+
+/// Leaves a function that does not return, if it was called by where the process or the thread
+/// begins: no return address lies between the stack pointer and the one into the beginning.
+fn step_to_base(
+    registers: &Registers,
+    stack: &Stack<'_>,
+    code: &mut impl Code,
+) -> Option<Registers> {
+    let sp = registers.get(arch::SP).ok()?;
+    for slot in (0..BASE_MAX).map(|word| sp.wrapping_add(8 * word)) {
+        let ip = stack.read(slot).ok()?;
+        if !may_return_to(ip, code) {
+            continue;
+        }
+        let address = Address { value: ip, returns: true };
+        let is_base = match code.look(address.inside()) {
+            Look::Entry => true,
+            Look::NoTable => code.follow(address) == Followed::Base,
+            _ => false,
+        };
+        let mut caller = Registers::default();
+        caller.set(arch::SP, slot.wrapping_add(8));
+        caller.set(arch::IP, ip);
+        return is_base.then_some(caller);
+    }
+    None
 }
 
 /// Tries the frame pointer where there is no table: a guess, so it must lead to mapped code.
