@@ -32,6 +32,9 @@ pub(crate) const INSTRUCTION_MAX: usize = 15;
 /// The most instructions followed for one rule.
 const BUDGET: u32 = 4096;
 
+/// Where compilers let functions begin.
+const FUNCTION_ALIGNMENT: u64 = 16;
+
 /// The most instructions between a thread's return from its function and its end.
 const EXIT_MAX: u32 = 8;
 
@@ -73,6 +76,7 @@ pub(crate) fn rule(program: &mut impl Program, start: u64, returns: bool) -> Opt
     }
     match paths.verdict {
         Verdict::Rule(row) => Some(row),
+        Verdict::None if !returns && is_thunk(program, start) => Machine::new(false).returned(),
         _ => None,
     }
 }
@@ -179,9 +183,9 @@ impl<T: Program> Paths<'_, T> {
                     return self.jump(target, machine);
                 }
                 FlowControl::Return => return self.end(machine.returned()),
-                // By way of a pointer at a fixed place: another function.
-                FlowControl::IndirectBranch if instruction.is_ip_rel_memory_operand() => {
-                    return self.end(machine.returned());
+                FlowControl::IndirectBranch => {
+                    let end = machine.returned();
+                    return self.end(end.filter(|row| is_tail_call(&instruction, row)));
                 }
                 _ => return,
             };
@@ -207,6 +211,24 @@ fn decode(code: &Bytes, at: u64) -> Option<Instruction> {
     let bytes = code.bytes.get(..code.length)?;
     let instruction = Decoder::with_ip(64, bytes, at, DecoderOptions::NONE).decode();
     (!instruction.is_invalid()).then_some(instruction)
+}
+
+/// Whether an indirect jump, where there is this rule, goes to another function, and is not a table
+/// of jumps: by way of a pointer at a fixed place, or after registers were given back.
+fn is_tail_call(jump: &Instruction, row: &Row) -> bool {
+    let is_restored = |(_, saved): &(u16, Saved)| matches!(saved, Saved::At(_));
+    jump.is_ip_rel_memory_operand() || row.registers.iter().any(is_restored)
+}
+
+/// Whether a function begins at a place and is nothing but a jump to another: it is aligned, and
+/// padding or another's end stands before it.
+fn is_thunk(program: &mut impl Program, at: u64) -> bool {
+    let jumps = decode(&program.code(at), at)
+        .is_some_and(|instruction| instruction.flow_control() == FlowControl::IndirectBranch);
+    let before = program.code(at.wrapping_sub(1));
+    // The end of a long nop; nop; int3; ret.
+    let is_end = before.length > 0 && matches!(before.bytes[0], 0x00 | 0x90 | 0xcc | 0xc3);
+    jumps && is_end && at.is_multiple_of(FUNCTION_ALIGNMENT)
 }
 
 fn is_padding(program: &mut impl Program, at: u64) -> bool {

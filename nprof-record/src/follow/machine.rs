@@ -190,7 +190,9 @@ impl Machine {
 
     fn load_address(&mut self, instruction: &Instruction) -> Option<()> {
         let to = number(instruction.op0_register())?;
-        self.registers[to] = self.address(instruction)?;
+        let is_counted = instruction.op0_register() == instruction.memory_base();
+        let address = self.address(instruction).filter(|_| !is_counted || is_frame(to))?;
+        self.registers[to] = address;
         Some(())
     }
 
@@ -200,7 +202,7 @@ impl Machine {
         if instruction.op0_kind() != OpKind::Register || !is_immediate {
             return None;
         }
-        let to = number(instruction.op0_register())?;
+        let to = number(instruction.op0_register()).filter(|&to| is_frame(to))?;
         let distance = (instruction.immediate(1) as i64).wrapping_mul(sign);
         self.registers[to] = self.registers[to].plus(distance);
         Some(())
@@ -290,6 +292,12 @@ impl Machine {
         self.registers[SP] = cfa.plus(-8);
         self.returned()
     }
+}
+
+/// Whether how far a register is moved is of interest. Others are counters, and would make each
+/// turn of a loop look new.
+fn is_frame(register: usize) -> bool {
+    register == SP || register == FP
 }
 
 /// DWARF's number of a 64-bit general register.
