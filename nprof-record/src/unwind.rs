@@ -4,8 +4,7 @@
 //! Every step says why it could not be made, because a stack that is cut short must never pass
 //! for a complete one. A stack is complete when its last frame is known to have no caller: its
 //! unwind table says so, its return address is 0, or it is the function the program starts in.
-//! Where no table covers an address the frame pointer is tried, and only followed to where code
-//! is mapped.
+//! Where no table covers an address see [`bare`].
 
 use std::rc::Rc;
 
@@ -16,12 +15,10 @@ use crate::arch;
 use crate::cfi::{Cfa, Expression, Row, Saved};
 use crate::copy::{Seen, Stack};
 
+mod bare;
+
 /// The most operations of one DWARF expression.
 const OPERATIONS_MAX: u32 = 1000;
-
-/// How far above the stack pointer the return address into the base of a stack is looked for, in
-/// words.
-const BASE_MAX: u64 = 64;
 
 /// What is known of the code at an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -217,7 +214,7 @@ fn step(
         Look::Row(row) => step_by_row(registers, stack, row),
         Look::Entry => Ok(None),
         Look::SignalReturn => step_from_handler(registers, stack),
-        Look::NoTable | Look::Unmapped => step_without_table(registers, address, stack, code),
+        Look::NoTable | Look::Unmapped => bare::step(registers, address, stack, code),
     }
 }
 
@@ -343,83 +340,6 @@ fn step_from_handler(registers: &Registers, stack: &Stack<'_>) -> Step {
         caller.set(register, stack.read(sp.wrapping_add_signed(offset))?);
     }
     Ok(Some((caller, false)))
-}
-
-/// Goes by what the code itself says where there is no table. That is less certain than a table,
-/// so it must lead behind a call; else it does not count.
-fn step_without_table(
-    registers: &Registers,
-    address: Address,
-    stack: &Stack<'_>,
-    code: &mut impl Code,
-) -> Step {
-    match code.follow(address) {
-        // Where a thread begins, the frame pointer is 0, if it is not lost.
-        Followed::Base if registers.get(arch::FP).unwrap_or(0) == 0 => return Ok(None),
-        Followed::Rule(row) => match step_by_row(registers, stack, &row) {
-            Ok(Some((caller, returns))) if may_return_to(caller.get(arch::IP)?, code) => {
-                return Ok(Some((caller, returns)));
-            }
-            Err(Mark::Copy) => return Err(Mark::Copy),
-            _ => {}
-        },
-        _ => {}
-    }
-    match step_to_base(registers, stack, code) {
-        Some(caller) => Ok(Some((caller, true))),
-        None => step_by_frame_pointer(registers, stack, code),
-    }
-}
-
-/// Whether a function may return to an address: code is mapped there, and a call ends, as far as
-/// it can be read.
-fn may_return_to(ip: u64, code: &mut impl Code) -> bool {
-    code.look(ip.wrapping_sub(1)) != Look::Unmapped && code.is_behind_call(ip) != Some(false)
-}
-
-/// Leaves a function that does not return, if it was called by where the process or the thread
-/// begins: no return address lies between the stack pointer and the one into the beginning.
-fn step_to_base(
-    registers: &Registers,
-    stack: &Stack<'_>,
-    code: &mut impl Code,
-) -> Option<Registers> {
-    let sp = registers.get(arch::SP).ok()?;
-    for slot in (0..BASE_MAX).map(|word| sp.wrapping_add(8 * word)) {
-        let ip = stack.read(slot).ok()?;
-        if !may_return_to(ip, code) {
-            continue;
-        }
-        let address = Address { value: ip, returns: true };
-        let is_base = match code.look(address.inside()) {
-            Look::Entry => true,
-            Look::NoTable => code.follow(address) == Followed::Base,
-            _ => false,
-        };
-        let mut caller = Registers::default();
-        caller.set(arch::SP, slot.wrapping_add(8));
-        caller.set(arch::IP, ip);
-        return is_base.then_some(caller);
-    }
-    None
-}
-
-/// Tries the frame pointer where there is no table: a guess, so it must lead to mapped code.
-fn step_by_frame_pointer(registers: &Registers, stack: &Stack<'_>, code: &mut impl Code) -> Step {
-    let fp = registers.get(arch::FP).map_err(|_| Mark::Table)?;
-    if fp < registers.get(arch::SP)? {
-        return Err(Mark::Table);
-    }
-    let read = |address| stack.read(address).map_err(|_| Mark::Table);
-    let (above, ip) = (read(fp)?, read(fp.wrapping_add(8))?);
-    if code.look(ip.wrapping_sub(1)) == Look::Unmapped {
-        return Err(Mark::Table);
-    }
-    let mut caller = Registers::default();
-    caller.set(arch::FP, above);
-    caller.set(arch::SP, fp.wrapping_add(16));
-    caller.set(arch::IP, ip);
-    Ok(Some((caller, true)))
 }
 
 #[cfg(test)]

@@ -163,6 +163,51 @@ fn a_jump_to_another_function_is_an_end() {
 }
 
 #[test]
+fn a_jump_by_a_register_is_an_end_if_registers_were_given_back() {
+    let jump = &[0xff, 0xe0][..]; // jmp *%rax
+    let saved = vec![(3, Saved::At(-16))];
+    assert_eq!(found(&[ADD_32, POP_RBX, jump], true), Some(((arch::SP, 48), saved)));
+    assert_eq!(found(&[ADD_32, jump], true), None);
+    assert_eq!(found(&[jump], false), None, "nothing stands before it");
+    let at = |before: u8, from| {
+        let mut bytes = vec![before; 16];
+        bytes.extend(jump);
+        let mut written = Written { bytes: bytes[from..].to_vec(), rows: Vec::new() };
+        rule(&mut written, START + 16 - from as u64, false).map(|row| row.cfa)
+    };
+    assert_eq!(at(0x90, 0), Some(Cfa::Register(arch::SP, 8)), "a function of one jump");
+    assert_eq!(at(0xd0, 0), None);
+    assert_eq!(at(0x90, 1), None, "it is not aligned");
+}
+
+#[test]
+fn counting_does_not_make_a_loop_look_new() {
+    // add $4,%rbx; lea 1(%rsi),%rsi; jne back; then the end.
+    let back = &[&[0x48, 0x83, 0xc3, 4, 0x48, 0x8d, 0x76, 1][..], &[0x75, 0xf6]];
+    let bytes = [back.concat(), ADD_32.to_vec(), POP_RBX.to_vec(), RET.to_vec()].concat();
+    let mut written = Counted { inner: Written { bytes, rows: Vec::new() }, read: 0 };
+    assert!(rule(&mut written, START, true).is_some());
+    assert!(written.read < 20, "{}", written.read);
+}
+
+/// Counts the instructions that are read.
+struct Counted {
+    inner: Written,
+    read: u32,
+}
+
+impl Program for Counted {
+    fn code(&mut self, address: u64) -> Bytes {
+        self.read += 1;
+        self.inner.code(address)
+    }
+
+    fn row(&mut self, address: u64) -> Option<Rc<Row>> {
+        self.inner.row(address)
+    }
+}
+
+#[test]
 fn code_that_does_not_end_tells_nothing() {
     assert_eq!(behind(&[&[0xeb, 0xfe]]), None);
     assert_eq!(behind(&[PUSH_RBX, &[0xeb, 0xfd]]), None, "pushes for ever");
