@@ -7,7 +7,7 @@
 //!
 //! The manual page nprof-format(5) is the specification of all of this.
 
-mod ids;
+pub(crate) mod ids;
 mod words;
 
 use crate::extras::Extras;
