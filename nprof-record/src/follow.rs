@@ -32,6 +32,9 @@ pub(crate) const INSTRUCTION_MAX: usize = 15;
 /// The most instructions followed for one rule.
 const BUDGET: u32 = 4096;
 
+/// The most paths that wait to be followed; beyond that there is no room for more.
+const PENDING_MAX: usize = 512;
+
 /// Where compilers let functions begin.
 const FUNCTION_ALIGNMENT: u64 = 16;
 
@@ -196,7 +199,8 @@ impl<T: Program> Paths<'_, T> {
     fn jump(&mut self, target: u64, machine: Machine) {
         match self.program.row(target) {
             Some(row) => self.end(machine.passed_on(&row)),
-            None => self.pending.push_back((target, machine)),
+            None if self.pending.len() < PENDING_MAX => self.pending.push_back((target, machine)),
+            None => {}
         }
     }
 

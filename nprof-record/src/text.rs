@@ -158,3 +158,61 @@ impl Program for Reader<'_, '_> {
         self.source.cfi.as_mut()?.row(address)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arch;
+    use crate::cfi::Cfa;
+    use object::ReadCache;
+    use std::cell::Cell;
+
+    /// This program, and the image address of a place in its code that `is` so, given what stands
+    /// before it and from it on.
+    fn own(is: impl Fn(&[u8], &[u8]) -> bool) -> (File, Elf, u64) {
+        let path = std::env::current_exe().expect("a path");
+        let bytes = std::fs::read(&path).expect("this program");
+        let file = File::open(path).expect("this program");
+        let elf = Elf::read(&ReadCache::new(&file)).expect("an ELF file");
+        // Where pages meet.
+        let places = (2 * PAGE as usize..bytes.len() - 16).step_by(PAGE as usize);
+        let near = places.flat_map(|at| at - 4..at + 4);
+        let found = near.filter_map(|at| Some((at, elf.image_address(at as u64)?)));
+        let mut found = found.filter(|(at, _)| is(&bytes[..*at], &bytes[*at..]));
+        let (_, address) = found.next().expect("there is such a place");
+        (file, elf, address)
+    }
+
+    #[test]
+    fn code_is_read_once_and_only_if_the_file_is_there() {
+        let (file, elf, address) = own(|_, behind| behind[0] == 0xc3);
+        let opened = Cell::new(0);
+        let open = || {
+            opened.set(opened.get() + 1);
+            file.try_clone().ok()
+        };
+        let mut text = Text::default();
+        let mut source = Source { elf: &elf, open: &open, cfi: None };
+        for _ in 0..2 {
+            let followed = text.follow(address, false, &mut source);
+            let Followed::Rule(row) = followed else { panic!("{followed:?}") };
+            assert_eq!(row.cfa, Cfa::Register(arch::SP, 8));
+        }
+        assert_eq!(opened.get(), 1);
+        assert!(text.bytes() >= PAGE as usize && text.pages.len() <= 2);
+        let mut gone = Source { elf: &elf, open: &|| None, cfi: None };
+        assert_eq!(Text::default().follow(address, false, &mut gone), Followed::Nothing);
+        assert_eq!(Text::default().call_before(address, &mut gone), None);
+        assert_eq!(text.follow(0, true, &mut source), Followed::Nothing, "no code is there");
+    }
+
+    #[test]
+    fn a_call_is_seen_across_pages() {
+        let (file, elf, address) = own(|before, _| before[before.len() - 5] == 0xe8);
+        let open = || file.try_clone().ok();
+        let mut source = Source { elf: &elf, open: &open, cfi: None };
+        let mut text = Text::default();
+        assert!(text.call_before(address, &mut source).is_some());
+        assert!(text.call_before(address, &mut source).is_some());
+    }
+}
