@@ -18,7 +18,7 @@ DEMOFLAGS = -std=c++17 -O2 -g -fomit-frame-pointer -Wall -Wextra -pthread
 # A command that the demo, the tests, `lint` or `bench` run, and Debian's package of it.
 NEEDS = g++:g++ objcopy:binutils gprof:binutils bzip2:bzip2 setpriv:util-linux mandoc:mandoc \
         perf:linux-perf strace:strace dwz:dwz xz:xz-utils zstd:zstd ld.lld:lld mold:mold \
-        python3:python3 script:bsdutils zsh:zsh fish:fish
+        python3:python3 script:bsdutils zsh:zsh fish:fish musl-gcc:musl-tools
 # The same of what `papers` and `bench` run beside it.
 PEERS = valgrind:valgrind link-parser:link-grammar
 

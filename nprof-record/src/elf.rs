@@ -68,13 +68,19 @@ impl Elf {
         segment.address.checked_add(offset - segment.offset)
     }
 
+    /// The file offset of an image address, and how many bytes of code stand there; `None` when
+    /// none does.
+    pub(crate) fn file_offset(&self, address: u64) -> Option<(u64, u64)> {
+        self.code.iter().find_map(|segment| {
+            let at = address.checked_sub(segment.address).filter(|&at| at < segment.size)?;
+            Some((segment.offset.checked_add(at)?, segment.size - at))
+        })
+    }
+
     /// The file offset of the entry point.
     #[cfg(test)]
     pub(crate) fn entry_offset(&self) -> Option<u64> {
-        self.code.iter().find_map(|segment| {
-            let at = self.entry.checked_sub(segment.address)?;
-            (at < segment.size).then_some(segment.offset + at)
-        })
+        self.file_offset(self.entry).map(|(offset, _)| offset)
     }
 
     /// Whether an image address lies in the function the program starts in.

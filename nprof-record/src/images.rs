@@ -23,7 +23,8 @@ use crate::mapped_file;
 use crate::maps::{ImageIndex, Maps};
 use crate::process::Serial;
 use crate::ring::{Identity, Mmap};
-use crate::unwind::{Code, Look};
+use crate::text::{Source, Text};
+use crate::unwind::{Address, Code, Followed, Look};
 
 /// Files held open at most, besides those whose tables were read.
 const OPEN_MAX: usize = 128;
@@ -82,6 +83,8 @@ pub(crate) struct Image {
     used: u64,
     /// By file offset: whether code without a table is what signal handlers return to.
     signal_returns: FxHashMap<u64, bool>,
+    /// What its code was found to say where there is no table.
+    text: Text,
 }
 
 /// The images that are known.
@@ -212,6 +215,23 @@ impl Images {
         look
     }
 
+    /// What the code at an address says of its caller, the offset being of what is inside of it.
+    fn follow(&mut self, index: ImageIndex, offset: u64, address: Address) -> Followed {
+        let behind = address.value.wrapping_sub(address.inside());
+        let image = &mut self.images[index as usize];
+        let Some(inside) = image.image_address(offset) else { return Followed::Nothing };
+        let at = inside.wrapping_add(behind);
+        let followed = image.text(|text, source| Some(text.follow(at, address.returns, source)));
+        followed.unwrap_or(Followed::Nothing)
+    }
+
+    /// Whether a call ends behind the byte at an offset; `None` where there is no file.
+    fn is_behind_call(&mut self, index: ImageIndex, offset: u64) -> Option<bool> {
+        let image = &mut self.images[index as usize];
+        let address = image.image_address(offset)?.wrapping_add(1);
+        image.text(|text, source| Some(text.call_before(address, source).is_some()))
+    }
+
     /// Drops the tables that were not used for longest until all take `limit` bytes at most; but
     /// not those of the image `keep`.
     fn drop_tables(&mut self, keep: ImageIndex, limit: usize) {
@@ -228,6 +248,7 @@ impl Images {
             let image = &mut self.images[index];
             image.tables = Tables::Closed;
             image.signal_returns = FxHashMap::default();
+            image.text = Text::default();
             self.bytes -= std::mem::take(&mut image.bytes);
         }
     }
@@ -246,7 +267,12 @@ impl Image {
             bytes: 0,
             used: 0,
             signal_returns: FxHashMap::default(),
+            text: Text::default(),
         }
+    }
+
+    fn image_address(&self, offset: u64) -> Option<u64> {
+        self.elf.as_ref()?.image_address(offset)
     }
 
     fn is_open(&self) -> bool {
@@ -258,16 +284,23 @@ impl Image {
         let cfi = match &self.tables {
             Tables::Read(_) => return,
             Tables::Open(cache) => elf::read_tables(cache),
-            Tables::Closed => self.reopen().and_then(|cache| elf::read_tables(&cache)),
+            Tables::Closed => {
+                let cache = reopen(self.file.as_ref(), self.elf.as_ref());
+                cache.and_then(|cache| elf::read_tables(&cache))
+            }
         };
         self.tables = Tables::Read(cfi.map(Box::new));
     }
 
-    /// Opens the file again, if it is still the one it was.
-    fn reopen(&self) -> Option<ReadCache<File>> {
-        let (path, inode) = self.file.as_ref()?;
-        let cache = ReadCache::new(mapped_file::open_same(path, *inode)?);
-        (Elf::read(&cache) == self.elf).then_some(cache)
+    /// What is kept of the code, and where more of it comes from.
+    fn text<T>(&mut self, ask: impl FnOnce(&mut Text, &mut Source<'_>) -> Option<T>) -> Option<T> {
+        let (file, elf) = (self.file.as_ref(), self.elf.as_ref()?);
+        let cfi = match &mut self.tables {
+            Tables::Read(cfi) => cfi.as_deref_mut(),
+            _ => None,
+        };
+        let open = || reopen(file, Some(elf)).map(ReadCache::into_inner);
+        ask(&mut self.text, &mut Source { elf, open: &open, cfi })
     }
 
     /// What the tables take, and what is remembered of them, bytes.
@@ -276,7 +309,8 @@ impl Image {
             Tables::Read(Some(cfi)) => cfi.bytes(),
             _ => 0,
         };
-        cfi + self.signal_returns.capacity() * size_of::<(u64, bool, u8)>()
+        let signal_returns = self.signal_returns.capacity() * size_of::<(u64, bool, u8)>();
+        cfi + signal_returns + self.text.bytes()
     }
 
     /// The rule behind a system call whose function's table ends just before it: where one makes
@@ -307,6 +341,13 @@ impl Image {
             read && (code.starts_with(&arch::SIGNAL_RETURN) || code.ends_with(&arch::SIGNAL_RETURN))
         })
     }
+}
+
+/// Opens the file of an image again, if it is still the one it was.
+fn reopen(file: Option<&(PathBuf, u64)>, elf: Option<&Elf>) -> Option<ReadCache<File>> {
+    let (path, inode) = file?;
+    let cache = ReadCache::new(mapped_file::open_same(path, *inode)?);
+    (Elf::read(&cache).as_ref() == elf).then_some(cache)
 }
 
 /// Whether a mapping's name is that of a file.
@@ -388,6 +429,18 @@ impl Code for ProcessCode<'_> {
             Some((image, offset)) => self.images.look(image, offset),
             None => Look::Unmapped,
         }
+    }
+
+    fn follow(&mut self, address: Address) -> Followed {
+        let Some((image, offset)) = self.maps.find(address.inside()) else {
+            return Followed::Nothing;
+        };
+        self.images.follow(image, offset, address)
+    }
+
+    fn is_behind_call(&mut self, address: u64) -> Option<bool> {
+        let (image, offset) = self.maps.find(address.wrapping_sub(1))?;
+        self.images.is_behind_call(image, offset)
     }
 }
 

@@ -6,7 +6,7 @@ use perf_event_open_sys::bindings as perf;
 use crate::arch;
 use crate::copy::Stack;
 use crate::ring::Sample;
-use crate::unwind::{self, Address, Code, Look, Passage, Registers};
+use crate::unwind::{self, Address, Code, Followed, Look, Passage, Registers};
 
 /// What stands before the kernel's part in a call chain.
 pub(crate) const CONTEXT_KERNEL: u64 = perf::PERF_CONTEXT_KERNEL;
@@ -89,6 +89,7 @@ pub(crate) fn by_chain(
     match code.look(last.inside()) {
         Look::Entry => Mark::None,
         Look::Row(row) if row.is_root() => Mark::None,
+        Look::NoTable if code.follow(*last) == Followed::Base => Mark::None,
         Look::Unmapped => Mark::Mapping,
         _ => Mark::Frame,
     }
@@ -100,7 +101,7 @@ mod tests {
     use crate::cfi::{Cfa, Row, Saved};
     use std::rc::Rc;
 
-    /// Everything below 0x9000 is mapped; the root is from 0x3000.
+    /// Everything below 0x9000 is mapped; the root is from 0x3000, and a thread begins at 0x4005.
     struct Program;
 
     impl Code for Program {
@@ -112,7 +113,15 @@ mod tests {
                 registers: [].into(),
                 signal: false,
             };
-            if address < 0x9000 { Look::Row(Rc::new(row)) } else { Look::Unmapped }
+            match address {
+                0x4000..0x5000 => Look::NoTable,
+                0..0x9000 => Look::Row(Rc::new(row)),
+                _ => Look::Unmapped,
+            }
+        }
+
+        fn follow(&mut self, address: Address) -> Followed {
+            if address.value == 0x4005 { Followed::Base } else { Followed::Nothing }
         }
     }
 
@@ -154,6 +163,8 @@ mod tests {
         assert_eq!(chain(&[CONTEXT_USER, 0x1000, 0x3005], 9), (2, Mark::None));
         assert_eq!(chain(&[CONTEXT_USER, 0x1000, 0x2005], 9), (2, Mark::Frame));
         assert_eq!(chain(&[CONTEXT_USER, 0x1000, 0xa000], 9), (2, Mark::Mapping));
+        assert_eq!(chain(&[CONTEXT_USER, 0x1000, 0x4005], 9), (2, Mark::None));
+        assert_eq!(chain(&[CONTEXT_USER, 0x1000, 0x4006], 9), (2, Mark::Frame));
         assert_eq!(chain(&[CONTEXT_USER, 0x1000, 0x3005], 1), (1, Mark::Depth));
         assert_eq!(chain(&[], 9), (0, Mark::Unread));
     }

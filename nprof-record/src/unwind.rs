@@ -4,8 +4,7 @@
 //! Every step says why it could not be made, because a stack that is cut short must never pass
 //! for a complete one. A stack is complete when its last frame is known to have no caller: its
 //! unwind table says so, its return address is 0, or it is the function the program starts in.
-//! Where no table covers an address the frame pointer is tried, and only followed to where code
-//! is mapped.
+//! Where no table covers an address see [`bare`].
 
 use std::rc::Rc;
 
@@ -15,6 +14,8 @@ use nprof_format::Mark;
 use crate::arch;
 use crate::cfi::{Cfa, Expression, Row, Saved};
 use crate::copy::{Seen, Stack};
+
+mod bare;
 
 /// The most operations of one DWARF expression.
 const OPERATIONS_MAX: u32 = 1000;
@@ -34,10 +35,29 @@ pub(crate) enum Look {
     SignalReturn,
 }
 
+/// What code that no unwind table covers says of its caller, see [`crate::follow`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Followed {
+    Rule(Rc<Row>),
+    /// There is none: it ends the thread that was made to call what it called.
+    Base,
+    Nothing,
+}
+
 /// The code of a process.
 pub(crate) trait Code {
     /// What is known of the code at an address.
     fn look(&mut self, address: u64) -> Look;
+
+    /// What the code itself says where there is no table.
+    fn follow(&mut self, _address: Address) -> Followed {
+        Followed::Nothing
+    }
+
+    /// Whether a call ends at an address; `None` where that cannot be read.
+    fn is_behind_call(&mut self, _address: u64) -> Option<bool> {
+        None
+    }
 }
 
 /// Is told of the frames a walk leaves.
@@ -138,7 +158,7 @@ pub(crate) fn unwind(
             return Mark::Depth;
         }
         addresses.push(address);
-        let (caller, returns) = match step(&registers, stack, &look, code) {
+        let (caller, returns) = match step(&registers, address, stack, &look, code) {
             Ok(Some(caller)) => caller,
             Ok(None) => return Mark::None,
             Err(mark) => {
@@ -183,12 +203,18 @@ fn pass_beyond(
 /// the end of the stack.
 type Step = Result<Option<(Registers, bool)>, Mark>;
 
-fn step(registers: &Registers, stack: &Stack<'_>, look: &Look, code: &mut impl Code) -> Step {
+fn step(
+    registers: &Registers,
+    address: Address,
+    stack: &Stack<'_>,
+    look: &Look,
+    code: &mut impl Code,
+) -> Step {
     match look {
         Look::Row(row) => step_by_row(registers, stack, row),
         Look::Entry => Ok(None),
         Look::SignalReturn => step_from_handler(registers, stack),
-        Look::NoTable | Look::Unmapped => step_by_frame_pointer(registers, stack, code),
+        Look::NoTable | Look::Unmapped => bare::step(registers, address, stack, code),
     }
 }
 
@@ -314,24 +340,6 @@ fn step_from_handler(registers: &Registers, stack: &Stack<'_>) -> Step {
         caller.set(register, stack.read(sp.wrapping_add_signed(offset))?);
     }
     Ok(Some((caller, false)))
-}
-
-/// Tries the frame pointer where there is no table: a guess, so it must lead to mapped code.
-fn step_by_frame_pointer(registers: &Registers, stack: &Stack<'_>, code: &mut impl Code) -> Step {
-    let fp = registers.get(arch::FP).map_err(|_| Mark::Table)?;
-    if fp < registers.get(arch::SP)? {
-        return Err(Mark::Table);
-    }
-    let read = |address| stack.read(address).map_err(|_| Mark::Table);
-    let (above, ip) = (read(fp)?, read(fp.wrapping_add(8))?);
-    if code.look(ip.wrapping_sub(1)) == Look::Unmapped {
-        return Err(Mark::Table);
-    }
-    let mut caller = Registers::default();
-    caller.set(arch::FP, above);
-    caller.set(arch::SP, fp.wrapping_add(16));
-    caller.set(arch::IP, ip);
-    Ok(Some((caller, true)))
 }
 
 #[cfg(test)]

@@ -80,6 +80,85 @@ fn without_a_table_the_frame_pointer_is_followed_into_mapped_code_only() {
     assert_eq!(walk(rules(), u64::MAX - 4, &words), (vec![0x1000], Mark::Table));
 }
 
+/// Code without tables but for where the process begins, at 0x8000: rules by address. Calls end
+/// at odd addresses.
+struct Bare(Vec<(u64, Followed)>);
+
+impl Code for Bare {
+    fn look(&mut self, address: u64) -> Look {
+        match address {
+            0x1000..0x8000 => Look::NoTable,
+            0x8000..0x8100 => Look::Entry,
+            _ => Look::Unmapped,
+        }
+    }
+
+    fn follow(&mut self, address: Address) -> Followed {
+        let found = self.0.iter().find(|(at, _)| *at == address.value);
+        found.map_or(Followed::Nothing, |(_, followed)| followed.clone())
+    }
+
+    fn is_behind_call(&mut self, address: u64) -> Option<bool> {
+        (!(0x7000..0x8000).contains(&address)).then_some(address % 2 == 1)
+    }
+}
+
+fn walk_bare(rules: &[(u64, Followed)], fp: u64, words: &[u64]) -> (Vec<u64>, Mark) {
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    let mut registers = Registers::default();
+    registers.set(arch::IP, 0x1000);
+    registers.set(arch::SP, 0x7000_0000);
+    registers.set(arch::FP, fp);
+    let stack = Stack::new(0x7000_0000, &bytes, Default::default());
+    let (mut code, mut addresses) = (Bare(rules.to_vec()), Vec::new());
+    let mark = unwind((registers, false), &stack, &mut code, 10, &mut addresses, &mut ());
+    (addresses.iter().map(|address| address.value).collect(), mark)
+}
+
+fn followed(size: i64) -> Followed {
+    let Look::Row(row) = frame(size) else { unreachable!() };
+    Followed::Rule(row)
+}
+
+#[test]
+fn what_the_code_says_must_lead_behind_a_call() {
+    let rules = [(0x1000, followed(16))];
+    let ip = |words: &[u64]| walk_bare(&rules, 0, words).0.get(1).copied();
+    assert_eq!(ip(&[0, 0x2001, 0]), Some(0x2001));
+    assert_eq!(ip(&[0, 0x2000, 0]), None);
+    assert_eq!(ip(&[0, 0x9001, 0]), None, "nothing is mapped");
+    assert_eq!(ip(&[0, 0x7100, 0]), Some(0x7100), "it cannot be read");
+    assert_eq!(walk_bare(&rules, 0, &[0, 0]), (vec![0x1000], Mark::Table), "no end is found so");
+    assert_eq!(walk_bare(&rules, 0, &[0]), (vec![0x1000], Mark::Copy));
+    // The frame pointer is tried behind it.
+    let words = [0, 0x2000, 0, 0x3000];
+    assert_eq!(walk_bare(&rules, 0x7000_0010, &words).0, [0x1000, 0x3000]);
+}
+
+#[test]
+fn a_function_that_does_not_return_is_left_for_the_base_only() {
+    let base = 0x8011;
+    let words = [1, 0x9001, 0x2000, base, 5];
+    assert_eq!(walk_bare(&[], 0, &words), (vec![0x1000, base], Mark::None));
+    let between = [1, 0x2001, base, 5];
+    assert_eq!(walk_bare(&[], 0, &between), (vec![0x1000], Mark::Table), "a caller lies between");
+    let unread = [1, 0x7001, base, 5];
+    assert_eq!(walk_bare(&[], 0, &unread), (vec![0x1000], Mark::Table), "one may lie between");
+    let thread = [(0x2001, Followed::Base)];
+    assert_eq!(walk_bare(&thread, 0, &between), (vec![0x1000, 0x2001], Mark::None));
+    let mut far = vec![0; 64];
+    far.push(base);
+    assert_eq!(walk_bare(&[], 0, &far), (vec![0x1000], Mark::Table));
+}
+
+#[test]
+fn a_thread_begins_where_the_frame_pointer_is_0() {
+    let rules = [(0x1000, followed(8)), (0x2001, Followed::Base)];
+    let words = [0x2001, 0, 0, 0];
+    assert_eq!(walk_bare(&rules, 0, &words), (vec![0x1000, 0x2001], Mark::None));
+    assert_eq!(walk_bare(&rules, 5, &words), (vec![0x1000, 0x2001], Mark::Table));
+}
+
 #[test]
 fn the_entry_without_a_table_is_the_end() {
     assert_eq!(walk(vec![(0x1000, Look::Entry)], 0, &[1]).1, Mark::None);

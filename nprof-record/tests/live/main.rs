@@ -3,6 +3,7 @@
 //! the tests say so and pass.
 
 mod attach;
+mod bare;
 mod command;
 mod deep;
 mod events;
