@@ -65,7 +65,6 @@ fn message(error: &Error) -> String {
     let text = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.clone()),
         Some(ContextValue::Strings(texts)) => Some(texts.join(", ")),
-        Some(ContextValue::StyledStrs(texts)) => texts.first().map(ToString::to_string),
         _ => None,
     };
     let argument = text(ContextKind::InvalidArg).unwrap_or_default();
@@ -92,14 +91,10 @@ fn message(error: &Error) -> String {
             let other = other.unwrap_or_else(|| "anything else".to_owned());
             format!("{option}: cannot be used with {other}")
         }
-        // A tool may know what is meant by an option that others have.
-        ErrorKind::UnknownArgument => {
-            match (text(ContextKind::SuggestedArg), text(ContextKind::Suggested)) {
-                (_, Some(hint)) => format!("{option}: no such option: {hint}"),
-                (Some(near), _) => format!("{argument}: no such option: is it {near}?"),
-                _ => format!("{argument}: no such option"),
-            }
-        }
+        ErrorKind::UnknownArgument => match text(ContextKind::SuggestedArg) {
+            Some(near) => format!("{argument}: no such option: is it {near}?"),
+            None => format!("{argument}: no such option"),
+        },
         ErrorKind::InvalidValue if value.is_empty() => format!("{option}: needs a value"),
         ErrorKind::InvalidValue => {
             let valid = text(ContextKind::ValidValue).unwrap_or_default();
@@ -109,7 +104,8 @@ fn message(error: &Error) -> String {
             let why = std::error::Error::source(error);
             let is_no_number = why.is_some_and(<dyn std::error::Error>::is::<ParseIntError>);
             let why = why.filter(|_| !is_no_number).map(ToString::to_string);
-            format!("{option} {value}: {}", why.unwrap_or_else(|| "expected a number".to_owned()))
+            let why = why.unwrap_or_else(|| "expected a number".to_owned());
+            format!("{}: {why}", format!("{option} {value}").trim_end())
         }
         _ => {
             let text = error.render().to_string();
