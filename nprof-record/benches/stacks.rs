@@ -10,6 +10,7 @@ mod tool {
     pub(crate) mod copy;
     pub(crate) mod intern;
     pub(crate) mod plt;
+    pub(crate) mod row;
     pub(crate) mod unwind;
 }
 
@@ -20,10 +21,11 @@ use divan::counter::ItemsCount;
 use nprof_format::{Mark, NodeId, Record};
 use object::{Object, ObjectSection, ObjectSymbol};
 
-use cfi::{Cfa, Cfi, Row, Saved, Table, Tables};
+use cfi::{Cfi, Table, Tables};
 use copy::Stack;
 use intern::{Dictionary, FrameKey, Sink};
-use tool::{arch, cfi, copy, intern, plt, unwind};
+use row::{Cfa, Row, Saved};
+use tool::{arch, cfi, copy, intern, plt, row, unwind};
 use unwind::{Code, Look, Registers, unwind};
 
 /// Frames of a stack.

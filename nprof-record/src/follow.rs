@@ -20,7 +20,7 @@ use iced_x86::{
 };
 use rustc_hash::{FxBuildHasher, FxHashSet};
 
-use crate::cfi::{Row, Saved};
+use crate::row::{Row, Saved};
 
 mod machine;
 

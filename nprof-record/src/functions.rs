@@ -11,8 +11,8 @@ use std::rc::Rc;
 use nprof_format::limits;
 use rustc_hash::FxHashMap;
 
-use crate::images::Owner;
 use crate::intern::ImageNumber;
+use crate::serial::Owner;
 
 /// The most that all functions may take, bytes.
 const BYTES_MAX: usize = 256 << 20;

@@ -17,12 +17,13 @@ use object::ReadCache;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::arch;
-use crate::cfi::{Cfi, Row};
+use crate::cfi::Cfi;
 use crate::elf::{self, Elf};
 use crate::mapped_file;
 use crate::maps::{ImageIndex, Maps};
-use crate::process::Serial;
 use crate::ring::{Identity, Mmap};
+use crate::row::Row;
+use crate::serial::{Owner, Serial};
 use crate::text::{Source, Text};
 use crate::unwind::{Address, Code, Followed, Look};
 
@@ -38,9 +39,6 @@ const TABLES_MAX: usize = 256 << 20;
 
 /// Images met in an epoch at most, so that those that are not mapped any more do not pile up.
 const NEW_MAX: usize = 1 << 16;
-
-/// A process: its id, and the serial of its first thread.
-pub(crate) type Owner = (u32, Serial);
 
 /// What tells images apart.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -12,12 +12,12 @@ use std::rc::Rc;
 
 use crate::functions::{Function, Functions, Regions};
 use crate::growing::{Files, Growing, PIECE};
-use crate::images::Owner;
 use crate::jitdump::{self, Dump, Told};
 use crate::map_file;
 use crate::mapped_file;
 use crate::perf_map;
 use crate::ring::Mmap;
+use crate::serial::Owner;
 use crate::sys;
 
 /// The most dumps of a process.

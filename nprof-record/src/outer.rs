@@ -131,7 +131,7 @@ fn is_signal_return(ip: u64, code: &mut impl Code) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cfi::{Cfa, Row, Saved};
+    use crate::row::{Cfa, Row, Saved};
 
     /// Frames of two words; the stack ends at 0x3000.
     struct Program;

@@ -3,7 +3,7 @@
 //! `endbr64`; they have no instruction boundary in common where their rules differ.
 
 use crate::arch;
-use crate::cfi::{Cfa, Row, Saved};
+use crate::row::{Cfa, Row, Saved};
 
 /// Bytes of an entry.
 const ENTRY: u64 = 16;

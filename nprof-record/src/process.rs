@@ -16,9 +16,7 @@ use crate::jit::Jit;
 use crate::maps::{ImageIndex, Mapping, Maps};
 use crate::procfs::Found;
 use crate::ring::{Kin, Stamp};
-
-/// Tells tasks apart for ever, whereas pids are reused.
-pub(crate) type Serial = u64;
+use crate::serial::Serial;
 
 /// A process or thread that is followed.
 #[derive(Clone, Debug)]

@@ -7,9 +7,10 @@ use std::rc::Rc;
 
 use rustc_hash::FxHashMap;
 
-use crate::cfi::{Cfi, Row};
+use crate::cfi::Cfi;
 use crate::elf::Elf;
 use crate::follow::{self, Bytes, Call, INSTRUCTION_MAX, Program};
+use crate::row::Row;
 use crate::unwind::Followed;
 
 /// Bytes read at once, and how many such pages are kept; beyond that all are forgotten.
@@ -163,7 +164,7 @@ impl Program for Reader<'_, '_> {
 mod tests {
     use super::*;
     use crate::arch;
-    use crate::cfi::Cfa;
+    use crate::row::Cfa;
     use object::ReadCache;
     use std::cell::Cell;
 

@@ -12,8 +12,8 @@ use gimli::{EndianSlice, Evaluation, EvaluationResult, LittleEndian, Location, V
 use nprof_format::Mark;
 
 use crate::arch;
-use crate::cfi::{Cfa, Expression, Row, Saved};
 use crate::copy::{Seen, Stack};
+use crate::row::{Cfa, Expression, Row, Saved};
 
 mod bare;
 

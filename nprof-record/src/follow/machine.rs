@@ -7,7 +7,7 @@ use iced_x86::{
 };
 
 use crate::arch;
-use crate::cfi::{Cfa, Row, Saved};
+use crate::row::{Cfa, Row, Saved};
 
 /// General registers, which are numbered as DWARF does.
 const COUNT: usize = 16;

@@ -9,8 +9,9 @@ use object::{Object, ObjectSection, ReadCache};
 
 use super::*;
 use crate::arch;
-use crate::cfi::{Cfa, Cfi};
+use crate::cfi::Cfi;
 use crate::elf;
+use crate::row::Cfa;
 
 /// Where code that is written down begins.
 const START: u64 = 0x1000;

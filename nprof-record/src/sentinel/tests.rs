@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::arch;
-use crate::cfi::{Cfa, Row, Saved};
+use crate::row::{Cfa, Row, Saved};
 use crate::unwind::{Look, Passage};
 use std::cell::{Cell, RefCell};
 
