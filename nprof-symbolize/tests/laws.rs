@@ -5,7 +5,8 @@
 mod fixture;
 
 use fixture::{
-    Binary, Places, locations, names, run_in, sources, stream, stream_of_epochs, symbolize,
+    Binary, Places, locations, names, namings, run_in, sources, stream, stream_of_epochs,
+    symbolize, symbolize_piped,
 };
 use nprof_format::{Reader, Record, Spelling, Status, Writer};
 
@@ -332,6 +333,20 @@ fn a_live_stream_flows() {
     }
     drop(stdin);
     assert_eq!(child.wait().unwrap().code(), Some(3));
+}
+
+#[test]
+fn a_pipe_and_a_file_come_to_the_same() {
+    let directory = sources();
+    let binary = program(directory.path());
+    let places = [Places::of(&binary, &binary.addresses(3))];
+    let mut input = stream_of_epochs(&places);
+    input.extend(stream(&places, Spelling::Text));
+    let (file, pipe) = (symbolize(&[], &input), symbolize_piped(&[], &input));
+    assert!(file.status.success() && pipe.status.success());
+    assert_eq!(locations(&pipe.stdout), locations(&file.stdout));
+    assert_eq!(stripped(&pipe.stdout), stripped(&input));
+    assert_eq!(namings(&pipe.stdout), namings(&file.stdout));
 }
 
 #[test]

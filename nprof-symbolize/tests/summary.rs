@@ -4,20 +4,8 @@
 
 mod fixture;
 
-use fixture::{AREA, Binary, Places, locations, run_in, sources, stream, symbolize};
-use nprof_format::{Naming, Reader, Record, Spelling, Status};
-
-/// What the stream tells at its end of the images.
-fn namings(stream: &[u8]) -> Vec<Naming> {
-    let mut reader = Reader::new(stream);
-    let mut namings = Vec::new();
-    while let Some(record) = reader.next().unwrap() {
-        if let Record::Naming(naming) = record {
-            namings.push(*naming);
-        }
-    }
-    namings
-}
+use fixture::{AREA, Binary, Places, locations, namings, run_in, sources, stream, symbolize};
+use nprof_format::{Spelling, Status};
 
 #[test]
 fn a_rebuilt_program_is_refused_by_both_build_ids_and_its_names_are_marked_if_allowed() {

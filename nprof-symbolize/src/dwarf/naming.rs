@@ -3,6 +3,7 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
@@ -18,7 +19,7 @@ const REFERENCES: usize = 16;
 const LONGEST: usize = 4 << 10;
 
 /// Names by the files and places of the functions' entries.
-type Known = FxHashMap<(Place, u64), Rc<[u8]>>;
+type Known = FxHashMap<(Place, u64), Arc<[u8]>>;
 
 /// The names of functions, each found once.
 #[derive(Default)]
@@ -54,9 +55,9 @@ impl Naming {
     /// # Errors
     ///
     /// When an entry on the way is malformed, or in a file that was not found.
-    pub(crate) fn name(&self, units: &Units, place: Place, entry: u64) -> Result<Rc<[u8]>> {
+    pub(crate) fn name(&self, units: &Units, place: Place, entry: u64) -> Result<Arc<[u8]>> {
         if let Some(name) = self.0.borrow().get(&(place, entry)) {
-            return Ok(Rc::clone(name));
+            return Ok(Arc::clone(name));
         }
         let mut is_cxx = false;
         let declaration = declaration(units, place, entry, &mut is_cxx)?;
@@ -71,8 +72,8 @@ impl Naming {
                 name
             }
         };
-        let name: Rc<[u8]> = name.into();
-        self.0.borrow_mut().insert((place, entry), Rc::clone(&name));
+        let name: Arc<[u8]> = name.into();
+        self.0.borrow_mut().insert((place, entry), Arc::clone(&name));
         Ok(name)
     }
 
