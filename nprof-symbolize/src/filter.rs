@@ -37,6 +37,8 @@ pub(crate) struct Filter<W> {
     /// Frames whose locations have yet to be written.
     answers: Vec<Answer>,
     input: InputNames,
+    /// Room for the lines of the location being written.
+    lines: Vec<Line>,
     /// Frames whose second locations have yet to be written.
     late: Late,
     patience: Patience,
@@ -124,6 +126,7 @@ impl<W: Write> Filter<W> {
             files: EpochIds::default(),
             answers: Vec::new(),
             input: InputNames::default(),
+            lines: Vec::new(),
             late: Late::default(),
             patience: Patience::new(patience),
         }
@@ -286,37 +289,42 @@ impl<W: Write> Filter<W> {
 
     /// Writes the locations of the frames that were looked up, and what they refer to.
     fn settle(&mut self) -> io::Result<()> {
-        if self.answers.is_empty() {
-            return Ok(());
-        }
-        for Answer { frame, site, named, theirs } in std::mem::take(&mut self.answers) {
-            let Some((slot, place)) = site else {
-                if let Some(named) = theirs.or(named) {
-                    self.annotate(frame, &named)?;
-                }
-                continue;
+        let mut answers = std::mem::take(&mut self.answers);
+        for Answer { frame, site, named, theirs } in answers.drain(..) {
+            let named = match (named, site) {
+                (None, Some((slot, place))) => self.wait_for(slot, place)?,
+                (named, _) => named,
             };
-            let named = match named {
-                Some(named) => Some(named),
-                None => self.wait_for(slot, place)?,
+            let shown = match (named, site) {
+                (Some(named), _) => better(theirs, named),
+                (None, Some((slot, place))) => self.provisional(frame, slot, place, theirs),
+                (None, None) => continue,
             };
-            let shown = match named {
-                Some(named) => better(theirs, named),
-                None => {
-                    let is_named = theirs.as_ref().filter(|theirs| theirs.status == Status::Named);
-                    let shown = match is_named {
-                        Some(theirs) => Rc::clone(theirs),
-                        None => better(theirs.clone(), self.catalog.provisional(slot, place)),
-                    };
-                    let late = LateFrame { frame, shown: Rc::clone(&shown), theirs };
-                    self.late.entry((slot, place)).or_default().push(late);
-                    shown
-                }
-            };
-            self.catalog.count(slot, &shown);
+            if let Some((slot, _)) = site {
+                self.catalog.count(slot, &shown);
+            }
             self.annotate(frame, &shown)?;
         }
+        // Its room is used again.
+        self.answers = answers;
         Ok(())
+    }
+
+    /// What a frame is called until its place has been looked up.
+    fn provisional(
+        &mut self,
+        frame: FrameId,
+        slot: usize,
+        place: Place,
+        theirs: Option<Rc<Named>>,
+    ) -> Rc<Named> {
+        let shown = match theirs.as_ref().filter(|theirs| theirs.status == Status::Named) {
+            Some(theirs) => Rc::clone(theirs),
+            None => better(theirs.clone(), self.catalog.provisional(slot, place)),
+        };
+        let late = LateFrame { frame, shown: Rc::clone(&shown), theirs };
+        self.late.entry((slot, place)).or_default().push(late);
+        shown
     }
 
     /// What a place is called that is being looked up, unless that takes too long: when patience
@@ -361,24 +369,21 @@ impl<W: Write> Filter<W> {
 
     /// Writes the location of a frame.
     fn annotate(&mut self, frame: FrameId, named: &Named) -> io::Result<()> {
-        let lines = self.define(named)?;
-        let location =
-            Location { frame, status: named.status, lines: &lines, extras: Extras::NONE };
+        self.define(named)?;
+        let (status, lines) = (named.status, &self.lines[..]);
+        let location = Location { frame, status, lines, extras: Extras::NONE };
         self.writer.write(&Record::Location(location))
     }
 
-    /// The lines of a place by this epoch's ids, which are defined where they are new.
-    fn define(&mut self, named: &Named) -> io::Result<Vec<Line>> {
-        let mut lines = Vec::with_capacity(named.lines.len());
+    /// Takes the lines of a place by this epoch's ids, which are defined where they are new.
+    fn define(&mut self, named: &Named) -> io::Result<()> {
+        self.lines.clear();
         for line in &named.lines {
-            lines.push(Line {
-                function: self.define_function(line.function)?,
-                file: self.define_file(line.file)?,
-                line: line.line,
-                column: line.column,
-            });
+            let function = self.define_function(line.function)?;
+            let file = self.define_file(line.file)?;
+            self.lines.push(Line { function, file, line: line.line, column: line.column });
         }
-        Ok(lines)
+        Ok(())
     }
 
     fn define_function(&mut self, number: u32) -> io::Result<FunctionId> {

@@ -142,11 +142,12 @@ fn copy<W: Write>(
         }
         // What becomes of a file depends on no clock.
         let is_late = live.is_some() && is_frame && flushed.elapsed() > LATENCY;
-        if is_late || reader.drained() {
+        let is_drained = reader.drained();
+        if is_late || is_drained {
             filter.flush().context("cannot write")?;
             flushed = Instant::now();
         }
-        if let Some(ready) = live.filter(|_| reader.drained()) {
+        if let Some(ready) = live.filter(|_| is_drained) {
             filter.idle(|| ready.is_ready()).context("cannot write")?;
         }
     }

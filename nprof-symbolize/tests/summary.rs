@@ -106,3 +106,19 @@ fn the_command_that_gets_the_symbols_is_told() {
     let message = String::from_utf8(output.stderr).unwrap();
     assert!(next.iter().all(|next| message.contains(next)), "{message}");
 }
+
+#[test]
+fn trouble_is_told_in_the_segment_that_has_it() {
+    let directory = sources();
+    let at = directory.path();
+    run_in(at, "gcc -O2 -g -gsplit-dwarf -c -o @/one.o @/a.c");
+    run_in(at, "gcc -O2 -Wl,--build-id -o @/prog @/one.o");
+    let binary = Binary::read(&at.join("prog"));
+    std::fs::remove_file(at.join("one.dwo")).unwrap();
+    // The start of the program has no debug information, and so no trouble with it.
+    let quiet = stream(&[Places::of(&binary, &[binary.symbol("_start")])], Spelling::Binary);
+    let loud = stream(&[Places::of(&binary, &[binary.symbol("main")])], Spelling::Binary);
+    let told = namings(&symbolize(&[], &[quiet, loud].concat()).stdout);
+    let reasons: Vec<_> = told.iter().map(|naming| naming.reason.is_empty()).collect();
+    assert_eq!(reasons, [true, false], "{told:?}");
+}
