@@ -254,13 +254,13 @@ impl<'a> Bytes<'a> {
 
     #[inline]
     fn u32(&mut self) -> Result<u32, Malformed> {
-        match self.0 {
+        match *self.0 {
             // As most are.
-            &[first, ref rest @ ..] if first < 0x80 => {
+            [first, ref rest @ ..] if first < 0x80 => {
                 self.0 = rest;
                 Ok(u32::from(first))
             }
-            &[first, second @ 1..0x80, ref rest @ ..] => {
+            [first, second @ 1..0x80, ref rest @ ..] => {
                 self.0 = rest;
                 Ok(u32::from(first & 0x7f) | u32::from(second) << 7)
             }
