@@ -2,8 +2,9 @@
 
 use std::str::FromStr;
 
-use crate::diff::{Diff, ENOUGH, Metric, Row};
+use crate::diff::{Diff, ENOUGH};
 use crate::need;
+use crate::row::{Metric, Row};
 use crate::size::Size;
 use crate::stats::Estimate;
 

@@ -7,11 +7,13 @@ use nprof_format::escape::escaped;
 use nprof_format::summary::Run;
 use nprof_format::{Head, RunId};
 
-use crate::diff::{Diff, ENOUGH, Method, Row};
+use crate::diff::{Diff, ENOUGH};
 use crate::event::Chosen;
 use crate::key::{By, Keys};
 use crate::observed::Whole;
+use crate::row::Row;
 use crate::side::{Counts, Recording, Side};
+use crate::sides::Method;
 
 /// Refuses sides that would make a report lie.
 ///

@@ -5,8 +5,9 @@
 //! and Hochberg. Where the runs of a key are enough for it, a permutation test must confirm what
 //! Welch's says of them.
 
-use crate::diff::{Method, Metric, Row, Sides};
 use crate::observed::{Measure, Observed};
+use crate::row::{Metric, Row};
+use crate::sides::{Method, Sides};
 use crate::stats::{self, Prior};
 
 /// With fewer functions on both sides nothing is said of most of them.

@@ -20,7 +20,9 @@ mod observed;
 mod pair;
 mod print;
 mod rename;
+mod row;
 mod side;
+mod sides;
 mod size;
 mod stats;
 
@@ -33,10 +35,11 @@ use nprof_format::usage;
 
 use crate::args::{Args, Format};
 use crate::bound::{Answer, Bound};
-use crate::diff::{Diff, Question};
+use crate::diff::Diff;
 use crate::event::Chosen;
 use crate::input::Inputs;
 use crate::print::{NullReport, Report};
+use crate::sides::Question;
 
 const TOOL: &str = "nprof-diff";
 

@@ -1,6 +1,7 @@
 //! How much more must be recorded until a comparison can be decided. Pure.
 
-use crate::diff::{Diff, ENOUGH, Method};
+use crate::diff::{Diff, ENOUGH};
+use crate::sides::Method;
 use crate::stats::{Estimate, student_quantile};
 
 /// More runs than this are as good as never.
@@ -48,8 +49,8 @@ pub(crate) fn of_samples(diff: &Diff) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diff::Question;
     use crate::observed::Whole;
+    use crate::sides::Question;
 
     fn of(runs: usize, method: Method) -> Diff {
         let whole = Whole { runs, ..Whole::default() };

@@ -5,10 +5,12 @@
 
 use fastrand::Rng;
 
-use crate::diff::{self, Diff, Metric, Question};
+use crate::diff::{self, Diff};
 use crate::key::{KeyId, Keys};
 use crate::observed::{Measure, Observed, Whole};
+use crate::row::Metric;
 use crate::side::{Count, Counts};
+use crate::sides::Question;
 
 /// Splits are drawn where there are more than this.
 const SPLITS: usize = 200;

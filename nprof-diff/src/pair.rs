@@ -1,8 +1,9 @@
 //! What may have been renamed: a row that vanished and a new one of the same image and about the
 //! same share. Only ever proposed. Pure.
 
-use crate::diff::{Diff, Metric, Row, Verdict};
+use crate::diff::Diff;
 use crate::key::{By, KeyId, Keys};
+use crate::row::{Metric, Row, Verdict};
 
 /// Of more rows than this on a side, those with the largest shares are looked at.
 const MOST: usize = 200;

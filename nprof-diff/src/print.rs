@@ -13,11 +13,12 @@ use nprof_format::machine::{csv, tsv};
 
 use crate::args::{Format, Sort};
 use crate::bound::Bound;
-use crate::diff::{Diff, Metric, Row};
+use crate::diff::Diff;
 use crate::event::Chosen;
 use crate::key::{By, Keys};
 use crate::null::Null;
 use crate::pair::Pair;
+use crate::row::{Metric, Row};
 use crate::side::Side;
 
 /// All that a report says.

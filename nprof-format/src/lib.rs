@@ -16,6 +16,7 @@
 //! The specification is the manual page nprof-format(5).
 
 mod binary;
+pub mod cell;
 pub mod error;
 pub mod escape;
 pub mod extras;

@@ -11,7 +11,7 @@ use crate::escape::{push_escaped, unescape_in_place};
 use crate::extras::is_key;
 use crate::limits::{self, clip};
 use crate::number::{decimal, hexadecimal, push_decimal};
-use crate::record::EventId;
+use crate::record::ids::EventId;
 
 /// Pairs of a key and a value that this version has no field for.
 pub type Pairs = Vec<(String, Vec<u8>)>;

@@ -12,6 +12,7 @@ use std::ops::Deref;
 
 use rustc_hash::FxHashMap;
 
+pub use crate::cell::{Cell, Sum};
 use crate::error::Error;
 use crate::extras::Extras;
 use crate::reader::{Reader, Verdict};
@@ -46,56 +47,6 @@ impl Deref for Context<'_> {
 
     fn deref(&self) -> &Tables {
         self.tables
-    }
-}
-
-/// What the samples of one sum have in common. Ids are those of the epoch at hand.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Cell {
-    /// Index into [`Summary::runs`].
-    pub run: usize,
-    /// Index into [`Summary::events`].
-    pub event: usize,
-    /// The task; none unless [`Split::task`].
-    pub task: TaskId,
-    /// The name the task had; default unless [`Split::task`].
-    pub comm: NameId,
-    /// The CPU; [`NO_CPU`] unless [`Split::cpu`].
-    pub cpu: u32,
-    /// The number of the time slice, 0 unless [`TimeSplit::slice`]; `None` for what lies outside
-    /// of [`TimeSplit::span`].
-    pub slice: Option<u64>,
-    /// The stack's leaf.
-    pub node: NodeId,
-}
-
-/// How much fell on a cell.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sum {
-    /// Observations.
-    pub samples: u64,
-    /// Their weight, in the event's unit; stops at the largest number instead of wrapping.
-    pub weight: u64,
-}
-
-impl Sum {
-    /// Adds another sum to this.
-    pub fn add(&mut self, other: Sum) {
-        self.samples = self.samples.saturating_add(other.samples);
-        self.weight = self.weight.saturating_add(other.weight);
-    }
-
-    /// What is left of a whole when this part of it is taken away.
-    pub fn rest_of(self, whole: Sum) -> Sum {
-        Sum {
-            samples: whole.samples.saturating_sub(self.samples),
-            weight: whole.weight.saturating_sub(self.weight),
-        }
-    }
-
-    /// Its share of a whole, per cent, by weight; 0 of nothing.
-    pub fn percent_of(self, whole: Sum) -> f64 {
-        if whole.weight == 0 { 0.0 } else { 100.0 * self.weight as f64 / whole.weight as f64 }
     }
 }
 

@@ -7,7 +7,7 @@
 //!
 //! The manual page nprof-format(5) is the specification of all of this.
 
-mod ids;
+pub(crate) mod ids;
 mod words;
 
 use crate::extras::Extras;
@@ -217,7 +217,8 @@ pub struct Lost<'a> {
     pub count: u64,
     /// Why.
     pub cause: Cause,
-    /// `run=0x..` as of a [`Sample`].
+    /// `run=0x..` as of a [`Sample`]; `records=N` how many records of processes and mappings
+    /// were lost.
     pub extras: Extras<'a>,
 }
 

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use crate::cell::{Cell, Sum};
 use crate::escape::escaped;
 use crate::meta::{End, Event, Head, Step};
-use crate::profile::{Cell, Sum};
 use crate::reader::{Damage, Reader, Verdict};
 use crate::record::{Cause, Lost, Mark};
 

@@ -1,6 +1,7 @@
 //! The command line of a program: read by clap, spoken of as all else the tools speak of.
 
 use std::io::{self, Write};
+use std::num::ParseIntError;
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
@@ -64,11 +65,12 @@ fn message(error: &Error) -> String {
     let text = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.clone()),
         Some(ContextValue::Strings(texts)) => Some(texts.join(", ")),
+        Some(ContextValue::StyledStrs(texts)) => texts.first().map(ToString::to_string),
         _ => None,
     };
     let argument = text(ContextKind::InvalidArg).unwrap_or_default();
     // `--by <KEY>` is `--by` to the user, who wrote no `<KEY>`.
-    let option = argument.split([' ', '=']).next().unwrap_or_default().to_owned();
+    let option = argument.split([' ', '=', '[']).next().unwrap_or_default().to_owned();
     let value = text(ContextKind::InvalidValue).unwrap_or_default();
     match error.kind() {
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => {
@@ -90,18 +92,24 @@ fn message(error: &Error) -> String {
             let other = other.unwrap_or_else(|| "anything else".to_owned());
             format!("{option}: cannot be used with {other}")
         }
-        ErrorKind::UnknownArgument => match text(ContextKind::SuggestedArg) {
-            Some(near) => format!("{argument}: no such option: is it {near}?"),
-            None => format!("{argument}: no such option"),
-        },
+        // A tool may know what is meant by an option that others have.
+        ErrorKind::UnknownArgument => {
+            match (text(ContextKind::SuggestedArg), text(ContextKind::Suggested)) {
+                (_, Some(hint)) => format!("{option}: no such option: {hint}"),
+                (Some(near), _) => format!("{argument}: no such option: is it {near}?"),
+                _ => format!("{argument}: no such option"),
+            }
+        }
         ErrorKind::InvalidValue if value.is_empty() => format!("{option}: needs a value"),
         ErrorKind::InvalidValue => {
             let valid = text(ContextKind::ValidValue).unwrap_or_default();
             format!("{option} {value}: expected one of {valid}")
         }
         ErrorKind::ValueValidation => {
-            let why = std::error::Error::source(error).map(ToString::to_string);
-            format!("{option} {value}: {}", why.unwrap_or_else(|| "not a value".to_owned()))
+            let why = std::error::Error::source(error);
+            let is_no_number = why.is_some_and(<dyn std::error::Error>::is::<ParseIntError>);
+            let why = why.filter(|_| !is_no_number).map(ToString::to_string);
+            format!("{option} {value}: {}", why.unwrap_or_else(|| "expected a number".to_owned()))
         }
         _ => {
             let text = error.render().to_string();
@@ -133,7 +141,7 @@ mod tests {
         assert_eq!(said(&["--frob"]), "--frob: no such option");
         assert_eq!(said(&["--numbr", "1"]), "--numbr: no such option: is it --number?");
         assert_eq!(said(&["--colour", "blue"]), "--colour blue: expected one of red, green");
-        assert!(said(&["--number", "x"]).starts_with("--number x: invalid digit"));
+        assert!(said(&["--number", "x"]).starts_with("--number x: expected a number"));
         assert!(
             said(&["--number"]).starts_with("--number: needs a value"),
             "{}",

@@ -7,10 +7,10 @@ use nprof_format::report::Choice;
 use unicode_width::UnicodeWidthStr;
 
 use crate::graph::{Chosen, Edge, Graph};
+use crate::input::Input;
 use crate::paths::suffix;
 use crate::select::Hidden;
 use crate::tree::Function;
-use crate::view::Input;
 
 const LEGEND: &str = "
 callers stand above a function, what it called below it; via is what came by

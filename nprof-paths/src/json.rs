@@ -10,10 +10,10 @@ use serde_json::{Map, Value, json};
 
 use crate::cycles::Vertex;
 use crate::graph::{Chosen, Edge, Passing};
+use crate::input::Input;
 use crate::outline::{Kept, kept};
 use crate::select::{Section, Shown};
 use crate::tree::At;
-use crate::view::Input;
 
 /// `paths` of all events.
 pub(crate) fn paths(input: &Input<'_>, sections: &[Section]) -> io::Result<Vec<u8>> {

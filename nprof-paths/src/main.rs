@@ -10,6 +10,7 @@ mod entries;
 mod flamegraph;
 mod folded;
 mod graph;
+mod input;
 mod invert;
 mod json;
 mod outline;
@@ -65,7 +66,7 @@ impl Report for Printed<'_> {
         let tree = refine::refine(&tree, &self.args.refinements).unwrap_or(tree);
         let events = select::events(summary, self.args)?;
         let shown = select::shown(&tree, &events, summary, self.args);
-        view::report(&view::Input { tree: &tree, shown: &shown, summary, args: self.args, width })
+        view::report(&input::Input { tree: &tree, shown: &shown, summary, args: self.args, width })
     }
 
     fn notes(&self, summary: &Summary) -> Vec<String> {

@@ -7,9 +7,9 @@ use nprof_format::profile::Sum;
 
 use crate::folded;
 use crate::graph::{Chosen, Passing};
+use crate::input::Input;
 use crate::outline::kept;
 use crate::select::{Section, Shown};
-use crate::view::Input;
 
 fn head(columns: &str) -> Lines {
     vec![columns.split_whitespace().map(str::to_owned).collect()]

@@ -18,10 +18,11 @@ use crate::args::Args;
 use crate::builder::Builder;
 use crate::cycles::Vertex;
 use crate::graph::Graph;
+use crate::input::Input;
 use crate::refine::{Kind, Refinement, refine};
 use crate::select::Shown;
 use crate::tree::Tree;
-use crate::view::{Input, report};
+use crate::view::report;
 use crate::{flamegraph, folded, invert, outline, select};
 
 const ALL: Choice = Choice { limit: None, min_percent: 0.0, rows: None };

@@ -4,7 +4,10 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{ArgGroup, Parser, ValueEnum};
+use clap::builder::UnknownArgumentValueParser;
+use clap::{Arg, ArgGroup, Parser, ValueEnum};
+
+use nprof_format::time;
 
 use crate::event::{self, Asked, Scope, Unwind};
 use crate::host;
@@ -26,7 +29,8 @@ const STACK_MAX: u32 = 65528;
                       nprof-record [options] -p PID[,PID...]\n       \
                       nprof-record [options] -a | --cgroup NAME\n       \
                       nprof-record -l",
-    group = ArgGroup::new("target").required(true)
+    group = ArgGroup::new("target").required(true),
+    args = of_others()
 )]
 pub(crate) struct Args {
     /// Write the stream to FILE; - is standard output
@@ -86,12 +90,12 @@ pub(crate) struct Args {
     #[arg(long)]
     kernel_only: bool,
 
-    /// Sample for so many seconds; the program runs on
-    #[arg(short, value_name = "SECS", value_parser = seconds)]
+    /// Sample for so long, such as 10s or 500ms; the program runs on
+    #[arg(short, value_name = "TIME", value_parser = time::interval)]
     duration: Option<Duration>,
 
-    /// Begin to sample after so many seconds
-    #[arg(long, value_name = "SECS", value_parser = seconds)]
+    /// Begin to sample after so long
+    #[arg(long, value_name = "TIME", value_parser = time::interval)]
     delay: Option<Duration>,
 
     /// Do not say at the end what was recorded
@@ -101,6 +105,21 @@ pub(crate) struct Args {
     /// The command and its arguments
     #[arg(group = "target", trailing_var_arg = true, value_name = "command")]
     pub(crate) command: Vec<OsString>,
+}
+
+/// Options of other profilers, and what does here what they do there.
+fn of_others() -> [Arg; 3] {
+    let stacks = "stacks are always recorded; --unwind says how";
+    let interval = "the interval belongs to the event, as in -e cycles:1000000";
+    let hints = [
+        (Arg::new("g").short('g'), stacks),
+        (Arg::new("call-graph").long("call-graph"), stacks),
+        (Arg::new("count").short('c').long("count"), interval),
+    ];
+    hints.map(|(arg, hint)| {
+        let arg = arg.hide(true).num_args(0..=1).require_equals(true).default_missing_value("");
+        arg.value_parser(UnknownArgumentValueParser::suggest(hint))
+    })
 }
 
 /// The CPUs to sample on.
@@ -192,13 +211,6 @@ fn stack_size(text: &str) -> Result<u32, String> {
     size.ok_or_else(|| format!("expected a multiple of 8 up to {STACK_MAX}"))
 }
 
-fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    seconds
-        .filter(|seconds| !seconds.is_zero())
-        .ok_or_else(|| "expected a number of seconds above 0".to_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -253,6 +265,16 @@ mod tests {
         assert!(parse(&["-C", "99999", "x"]).is_err() && parse(&["-C", "", "x"]).is_err());
         assert!(parse(&["-C", "0,x", "x"]).is_err() && parse(&["-C", "1-0", "x"]).is_err());
         assert_eq!(parse(&["-C", "0,0", "x"]).expect("valid").cpus, Some(Cpus(vec![0])));
+    }
+
+    #[test]
+    fn what_others_call_it_is_told_what_it_is_here() {
+        for words in [&["-g", "x"][..], &["--call-graph", "dwarf", "x"], &["-c", "1000", "x"]] {
+            let error = parse(words).expect_err("not an option");
+            assert_eq!(error.kind(), clap::error::ErrorKind::UnknownArgument, "{words:?}");
+            assert!(error.to_string().contains("--unwind") != (words[0] == "-c"), "{error}");
+        }
+        assert!(parse(&["x", "-g"]).is_ok(), "the command's own");
     }
 
     #[test]

@@ -170,16 +170,25 @@ impl<S: Sink> Converter<S> {
     /// Says that samples of an event were lost.
     pub(crate) fn lost(&mut self, stamp: Stamp, count: u64, event: EventId, cause: Cause) {
         *self.counts.lost.entry(cause).or_default() += count;
-        self.tell_lost(stamp, count, event, cause);
+        self.tell_lost(stamp, (count, event), cause, Extras::NONE);
     }
 
-    /// Says that records of processes and mappings were lost.
+    /// Says that records of processes and mappings were lost: how many samples with them is not
+    /// known.
     pub(crate) fn side_lost(&mut self, stamp: Stamp, count: u64) {
         self.counts.side_lost += count;
-        self.tell_lost(stamp, count, EventId::NONE, Cause::Ring);
+        let mut extras = ExtrasBuilder::new();
+        extras.add("records", count.to_string().as_bytes());
+        self.tell_lost(stamp, (0, EventId::NONE), Cause::Ring, extras.extras());
     }
 
-    fn tell_lost(&mut self, stamp: Stamp, count: u64, event: EventId, cause: Cause) {
+    fn tell_lost(
+        &mut self,
+        stamp: Stamp,
+        (count, event): (u64, EventId),
+        cause: Cause,
+        extras: Extras<'_>,
+    ) {
         self.sink.take(&Record::Lost(Lost {
             time: stamp.time,
             event,
@@ -187,7 +196,7 @@ impl<S: Sink> Converter<S> {
             task: TaskId::NONE,
             count,
             cause,
-            extras: Extras::NONE,
+            extras,
         }));
     }
 

@@ -2,9 +2,8 @@
 //!
 //! A record is stamped before its place in the ring is taken, so what is in the rings at one
 //! moment may still be overtaken by an older record. Each round therefore reads the clock first,
-//! then the rings, and only lets go what is older than an *earlier* round's reading: whatever
-//! was stamped before that has been written since. A record that comes even later is not
-//! dropped, only counted.
+//! then the rings, and only lets go what is older than that by as much as it takes to write a
+//! record. One that comes even later is not dropped, only counted.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

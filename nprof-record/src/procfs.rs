@@ -2,6 +2,7 @@
 //! mappings, and the CPU time they used (proc(5)). What is gone by now is not told.
 
 use std::fs;
+use std::io::Read;
 
 use crate::ring::{Identity, Mmap};
 
@@ -64,6 +65,9 @@ fn number_after(text: &[u8], key: &[u8]) -> Option<u32> {
     std::str::from_utf8(line).ok()?.trim().parse().ok()
 }
 
+/// What the line of /proc/PID/stat takes at most, bytes: a name and 50 numbers.
+const STAT_MAX: usize = 2048;
+
 /// Of /proc/PID/stat, what is asked for here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stat {
@@ -98,7 +102,10 @@ impl Stat {
 
     /// Of a process; `None` when it is gone.
     pub(crate) fn of(pid: u32) -> Option<Self> {
-        Self::read(&fs::read(format!("/proc/{pid}/stat")).ok()?)
+        // It is asked for often, and the kernel writes the line anew for every piece read.
+        let mut line = [0; STAT_MAX];
+        let length = fs::File::open(format!("/proc/{pid}/stat")).ok()?.read(&mut line).ok()?;
+        Self::read(&line[..length])
     }
 }
 

@@ -19,21 +19,23 @@ use crate::subject::Subject;
 use crate::summary::Summary;
 use crate::sys::{self, Exit, Signals};
 
-/// How long the rings may fill unseen when nothing wakes us, ms.
-const TIMEOUT: i32 = 100;
+/// How long the rings may fill unseen when nothing wakes us, ns.
+const TIMEOUT: u64 = 100_000_000;
 
-/// The same while samples wait for the next round, ms.
-const TIMEOUT_SAMPLES: i32 = 25;
-
-/// The same while records of processes and mappings wait, ms.
-const TIMEOUT_SIDE: i32 = 10;
+/// The same while records of processes and mappings wait, ns.
+const TIMEOUT_SIDE: u64 = 10_000_000;
 
 /// The same while stacks are deeper than their copies, which are completed by what is read in
-/// time, ms.
-const TIMEOUT_DEEP: i32 = 2;
+/// time, ns.
+const TIMEOUT_DEEP: u64 = 2_000_000;
 
-/// How often it is looked whether anybody to record is left, and what they have used, ns.
-const LOOK: u64 = 25_000_000;
+/// How often it is looked whether anybody to record is left, and what they have used, ns: at
+/// first, and when it has become seldom.
+const LOOKS: (u64, u64) = (25_000_000, 250_000_000);
+
+/// It becomes seldom with the time that was sampled, of which so much may be missed: what a
+/// process uses between the last look and its end.
+const LOOK_SHARE: u64 = 50;
 
 /// How often the stream is flushed at least, ns.
 const FLUSH: u64 = 500_000_000;
@@ -105,6 +107,13 @@ struct Progress {
     over: bool,
 }
 
+impl Progress {
+    /// How long after the last look it is time for the next, ns.
+    fn patience(&self, now: u64) -> u64 {
+        (now.saturating_sub(self.begin) / LOOK_SHARE).clamp(LOOKS.0, LOOKS.1)
+    }
+}
+
 fn after(time: u64, duration: Duration) -> u64 {
     time.saturating_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
 }
@@ -134,31 +143,30 @@ impl Recording {
             progress.meter = self.meter(before);
             progress.begun = true;
         }
-        let mut timeout = TIMEOUT_SIDE;
+        let mut next_round = now;
         let reason = loop {
-            self.sources.wait(&self.signals, timeout)?;
+            let until = next_round.min(self.next_look(&progress));
+            let is_due = self.sources.wait(&self.signals, until)?;
             self.subject.attend(&self.signals);
             self.look(&mut progress)?;
             if let Some(reason) = self.reason_to_stop(&progress) {
                 break reason;
             }
-            timeout = match self.sources.round(&mut self.converter, false) {
+            if !is_due && sys::monotonic_ns() < next_round {
+                continue;
+            }
+            let timeout = match self.sources.round(&mut self.converter, false) {
                 Left::Nothing => TIMEOUT,
                 _ if self.converter.has_deep_stacks() => TIMEOUT_DEEP,
-                Left::Samples => TIMEOUT_SAMPLES,
                 Left::Side => TIMEOUT_SIDE,
+                Left::Samples => TIMEOUT,
             };
-            timeout = timeout.min(self.sources.patience());
             let now = sys::monotonic_ns();
+            next_round = now.saturating_add(timeout.min(self.sources.patience()));
             if now.saturating_sub(progress.flushed) >= FLUSH {
                 self.converter.sink.flush();
                 progress.flushed = now;
             }
-            if self.subject.is_watched() {
-                timeout = timeout.min((LOOK / 1_000_000) as i32);
-            }
-            timeout = timeout.min(milliseconds_to(progress.begin.max(now), now, timeout));
-            timeout = timeout.min(milliseconds_to(progress.end, now, timeout));
         };
         self.sources.disable();
         let used = self.used(progress.meter);
@@ -167,6 +175,16 @@ impl Recording {
         self.sources.round(&mut self.converter, true);
         self.sources.report_losses(&mut self.converter);
         Ok(self.end(reason, used))
+    }
+
+    /// When there is something to be done but to read the rings, ns.
+    fn next_look(&self, progress: &Progress) -> u64 {
+        let begin = if progress.begun { u64::MAX } else { progress.begin };
+        let look = match self.subject.is_watched() {
+            true => progress.looked + progress.patience(progress.looked),
+            false => u64::MAX,
+        };
+        begin.min(look).min(progress.end)
     }
 
     fn meter(&self, processes: impl Iterator<Item = u32>) -> Option<Meter> {
@@ -182,7 +200,7 @@ impl Recording {
             progress.meter = self.meter(self.converter.processes());
             progress.begun = true;
         }
-        let is_time = now.saturating_sub(progress.looked) >= LOOK;
+        let is_time = now.saturating_sub(progress.looked) >= progress.patience(progress.looked);
         if is_time || self.subject.child().is_some() {
             progress.over = self.subject.is_over();
         }
@@ -255,14 +273,6 @@ impl Recording {
             ..End::default()
         })));
         Outcome { error: stream.finish().err(), summary }
-    }
-}
-
-/// Milliseconds until `then`, rounded up; `otherwise` when that is past.
-fn milliseconds_to(then: u64, now: u64, otherwise: i32) -> i32 {
-    match then.saturating_sub(now) {
-        0 => otherwise,
-        left => i32::try_from(left.div_ceil(1_000_000)).unwrap_or(i32::MAX),
     }
 }
 

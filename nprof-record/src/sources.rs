@@ -45,9 +45,12 @@ struct Origin {
     is_extended: bool,
 }
 
+/// How often it is looked whether there are records of processes and mappings, ns.
+const SIDE_LOOK: u64 = 25_000_000;
+
 /// How long it takes at most from a record's time stamp to its place in the ring, ns: a long
 /// stack is copied in between.
-const SETTLING: u64 = 1_000_000;
+const SETTLING: u64 = 2_000_000;
 
 /// The events of a recording.
 #[derive(Debug)]
@@ -60,10 +63,6 @@ pub(crate) struct Sources {
     order: Order,
     /// What copies more of stacks than the kernel, where something does.
     extender: Option<Extender>,
-    /// When a round began, ns, the latest but for those that followed it too soon; and up to when
-    /// records may be taken.
-    began: u64,
-    settled: u64,
     tells_lost: bool,
 }
 
@@ -93,20 +92,28 @@ impl Sources {
         self.order.late()
     }
 
-    /// Waits for a ring to fill, a signal, or `timeout` ms to be over.
+    /// Waits for a ring to fill, a signal, or the time `until`, ns; not for long while there are
+    /// records of processes and mappings. Whether the rings are due to be read, whatever the
+    /// time.
     ///
     /// # Errors
     ///
     /// What poll(2) says.
-    pub(crate) fn wait(&mut self, signals: &Signals, timeout: i32) -> io::Result<()> {
-        let end = sys::monotonic_ns() + u64::from(timeout.unsigned_abs()) * 1_000_000;
-        loop {
-            let left = end.saturating_sub(sys::monotonic_ns()).div_ceil(1_000_000);
-            let timeout = i32::try_from(left).unwrap_or(i32::MAX);
-            if self.poll(signals, timeout)? || sys::monotonic_ns() >= end {
-                return Ok(());
+    pub(crate) fn wait(&mut self, signals: &Signals, until: u64) -> io::Result<bool> {
+        let begin = sys::monotonic_ns();
+        let mut now = begin;
+        while now < until {
+            let left = (until - now).min(SIDE_LOOK).div_ceil(1_000_000);
+            if self.poll(signals, i32::try_from(left).unwrap_or(i32::MAX))? {
+                return Ok(true);
+            }
+            now = sys::monotonic_ns();
+            let mut sides = self.sources.iter().filter(|source| source.is_side());
+            if now - begin >= SIDE_LOOK && sides.any(|source| source.unread() > 0) {
+                return Ok(true);
             }
         }
+        Ok(false)
     }
 
     /// Waits for whatever comes first. Whether something is to be done about it.
@@ -128,19 +135,16 @@ impl Sources {
         Ok(is_due)
     }
 
-    /// How long the rings may be left alone after a round, ms, as fast as they fill.
-    pub(crate) fn patience(&self) -> i32 {
+    /// How long the rings may be left alone after a round, ns, as fast as they fill.
+    pub(crate) fn patience(&self) -> u64 {
         let shortest = self.sources.iter().filter_map(Source::patience).min();
-        shortest.map_or(i32::MAX, |time| i32::try_from(time.max(1)).unwrap_or(i32::MAX))
+        shortest.map_or(u64::MAX, |time| time.max(1).saturating_mul(1_000_000))
     }
 
     /// Takes from the rings what may be taken in order; with `all`, everything. What is left.
     pub(crate) fn round<S: Sink>(&mut self, converter: &mut Converter<S>, all: bool) -> Left {
         let now = sys::monotonic_ns();
-        if now.saturating_sub(self.began) >= SETTLING {
-            self.settled = std::mem::replace(&mut self.began, now);
-        }
-        let limit = if all { u64::MAX } else { self.settled };
+        let limit = if all { u64::MAX } else { now.saturating_sub(SETTLING) };
         self.order.restart();
         for (number, source) in self.sources.iter_mut().enumerate() {
             source.begin_round(now);

@@ -2,9 +2,12 @@
 //! what is called a change must be one, at least as often as the level says, however runs vary.
 
 use fastrand::Rng;
+use nprof_format::profile::Sum;
 
 use super::*;
 use crate::key::{Key, Keys};
+use crate::row::{Metric, Verdict};
+use crate::side::Count;
 
 /// How the runs of one program differ.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -1,5 +1,8 @@
 use super::*;
 use crate::key::{Key, Keys};
+use crate::row::Verdict;
+use crate::side::Count;
+use nprof_format::profile::Sum;
 use proptest::collection::vec;
 use proptest::prelude::*;
 

@@ -9,13 +9,14 @@ use nprof_format::summary::Summary;
 use serde_json::{Map, Value, json};
 
 use crate::bound::{self, Bound};
-use crate::diff::{Method, Metric, Row};
 use crate::event::Chosen;
 use crate::observed::Whole;
 use crate::pair::Pair;
 use crate::print::Report;
 use crate::print::cells::{self, points, significant};
+use crate::row::{Metric, Row};
 use crate::side::Side;
+use crate::sides::Method;
 use crate::stats::Estimate;
 
 /// A line of column names, then a row a line.

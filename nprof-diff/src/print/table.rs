@@ -10,9 +10,9 @@ use nprof_format::layout::{fit, wrapped};
 use rustc_hash::FxHashSet;
 
 use crate::bound::Bound;
-use crate::diff::{Change, Metric, RARE, Row, Verdict};
 use crate::key::{KeyId, Keys};
 use crate::print::{Report, heading};
+use crate::row::{Change, Metric, RARE, Row, Verdict};
 use crate::size::Size;
 
 /// Prints the report.

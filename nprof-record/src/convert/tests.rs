@@ -34,7 +34,11 @@ impl Sink for Kept {
             }
             Record::Nodes(nodes) => format!("N{} {:?}", nodes.first, nodes.frames),
             Record::Sample(sample) => format!("S{} {}", sample.task, sample.node),
-            Record::Lost(lost) => format!("L{} {} {}", lost.event, lost.count, lost.cause),
+            Record::Lost(lost) => {
+                let extras = String::from_utf8_lossy(lost.extras.spelling());
+                let line = format!("L{} {} {} {extras}", lost.event, lost.count, lost.cause);
+                line.trim_end().to_owned()
+            }
             Record::Epoch(_) => "epoch".to_owned(),
             _ => "other".to_owned(),
         });
@@ -158,7 +162,7 @@ fn losses_are_told_apart() {
     converter.take(stamp(0), &Body::Lost(3), EVENT);
     converter.take(stamp(0), &Body::Lost(2), SIDE);
     converter.take(stamp(0), &Body::Throttle, EVENT);
-    assert_eq!(converter.sink.0, ["L1 3 ring", "L0 2 ring", "L1 0 throttle"]);
+    assert_eq!(converter.sink.0, ["L1 3 ring", "L0 0 ring records=2", "L1 0 throttle"]);
     let causes = BTreeMap::from([(Cause::Ring, 3), (Cause::Throttle, 0)]);
     assert_eq!((converter.counts.lost, converter.counts.side_lost), (causes, 2));
 }

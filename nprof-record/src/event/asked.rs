@@ -95,6 +95,10 @@ fn check(name: &str) -> Result<(), String> {
         return Err(format!("{character:?} cannot be in the name of an event"));
     }
     let slashes = name.matches('/').count();
+    if !probe::is_probe(name) && slashes == 0 && name.contains(',') {
+        let events = name.replace(',', " -e ");
+        return Err(format!("each event has an option of its own: -e {events}"));
+    }
     if !probe::is_probe(name) && slashes > 0 && (slashes != 2 || !name.ends_with('/')) {
         return Err(format!(
             "{name}: expected NAME[:INTERVAL][/u][k], or for a PMU's event PMU/TERMS/"
@@ -168,6 +172,7 @@ mod tests {
             ("cpu/event=1/ux", "there are the modifiers u and k, not ux"),
             ("cpu/event=1", "PMU/TERMS/"),
             ("cycles/u:1000", "cycles/u: expected NAME[:INTERVAL][/u][k]"),
+            ("cycles:u,faults", "an option of its own: -e cycles:u -e faults"),
             ("cycles:u", "the modifiers follow a slash: cycles/u"),
             ("cpu/a/b/", "PMU/TERMS/"),
             ("cy\ncles", "'\\n' cannot be"),

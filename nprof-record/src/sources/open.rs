@@ -32,7 +32,7 @@ const SIDE_RING_TASK: usize = 64 << 10;
 const WATERMARK_SIDE: u32 = 8 << 10;
 
 /// How full a ring gets at most before it is read at once, bytes.
-const FULL_MAX: usize = 2 << 20;
+const FULL_MAX: usize = 8 << 20;
 
 /// Opens events for real.
 #[derive(Debug)]
@@ -201,8 +201,6 @@ impl<'a> Opener<'a> {
             lineage: self.lineage,
             order: Order::default(),
             extender: self.extender.map(|(_, extender)| extender),
-            began: 0,
-            settled: 0,
             tells_lost: self.plan.common.tells_lost(),
         }))
     }

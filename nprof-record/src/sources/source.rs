@@ -131,7 +131,12 @@ impl Source {
     /// Whether it is to be read at once. The kernel wakes us whenever so much was written, be it
     /// read by now or not.
     pub(super) fn is_full(&self) -> bool {
-        self.records.ring.head().saturating_sub(self.records.ring.tail()) >= self.full
+        self.unread() >= self.full
+    }
+
+    /// How many bytes of it have not been read.
+    pub(super) fn unread(&self) -> u64 {
+        self.records.ring.head().saturating_sub(self.records.ring.tail())
     }
 
     /// After how many ms it will be half as full; `None` when nothing comes, or it has to be read

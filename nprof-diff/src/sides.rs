@@ -1,0 +1,70 @@
+//! The two sides of a comparison, and what is asked of them. Pure.
+
+use nprof_format::profile::Sum;
+
+use crate::key::KeyId;
+use crate::observed::{Measure, Observed};
+use crate::row::{Change, Metric};
+use crate::side::{Count, Counts};
+use crate::size::Size;
+use crate::stats;
+
+/// How differences are judged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Method {
+    /// By how the runs of each side differ: two or more on both sides.
+    Welch,
+    /// By counting alone, the runs of a side added up: samples are taken to be independent.
+    Newcombe,
+}
+
+/// What is asked of a comparison.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Question {
+    /// Intervals are of level 1 - alpha, and the rate of false discoveries is at most alpha.
+    pub(crate) alpha: f64,
+    /// Whether weights are CPU time, ns.
+    pub(crate) clock: bool,
+    /// What is smaller is not called a change.
+    pub(crate) min_effect: Option<Size>,
+}
+
+/// The runs of both sides, and what is asked of them.
+pub(crate) struct Sides<'a> {
+    pub(crate) base: &'a [&'a Counts],
+    pub(crate) new: &'a [&'a Counts],
+    pub(crate) method: Method,
+    pub(crate) question: Question,
+}
+
+impl Sides<'_> {
+    /// A key in the runs of the base, and in those of the new side.
+    pub(crate) fn observed(&self, key: KeyId, pick: impl Fn(Count) -> Sum) -> [Observed<'_>; 2] {
+        [Observed::of(self.base, key, &pick), Observed::of(self.new, key, &pick)]
+    }
+
+    /// What is known of a key before all keys have been seen.
+    pub(crate) fn metric(&self, key: KeyId, pick: impl Fn(Count) -> Sum) -> Metric {
+        let [base, new] = self.observed(key, pick);
+        let change = |measure: Measure| {
+            let alpha = self.question.alpha;
+            let estimate = match self.method {
+                Method::Newcombe => {
+                    stats::newcombe(base.proportion(measure), new.proportion(measure), alpha)
+                }
+                Method::Welch => {
+                    stats::welch(base.spread(measure), new.spread(measure), alpha, measure.most())
+                }
+            };
+            Change { estimate, p: estimate.p, q: 1.0, sure: false }
+        };
+        Metric {
+            base_samples: base.samples(),
+            new_samples: new.samples(),
+            share: change(Measure::Share),
+            time: self.question.clock.then(|| change(Measure::Time)),
+            changed: false,
+            displaced: false,
+        }
+    }
+}
