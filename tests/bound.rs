@@ -26,8 +26,9 @@ const FRAMES: u32 = 1000;
 /// take more: 12 million of them, of 16 bytes and more, beside a million sums.
 const LIMIT: u32 = 80_000;
 
-/// The symbolizer's resolving thread has a stack of 128 MiB, of which it touches little.
-const LIMIT_SYMBOLIZE: u32 = LIMIT + (128 << 10);
+/// The symbolizer has two threads with a stack of 128 MiB each, of which they touch little, and an
+/// arena of 64 MiB for each.
+const LIMIT_SYMBOLIZE: u32 = LIMIT + 2 * (192 << 10);
 
 /// What is forgotten and defined again with each epoch.
 fn define(writer: &mut Writer<impl Write>) {

@@ -11,11 +11,11 @@ mod plain;
 mod read;
 
 use crate::limits::{self, clip};
-use crate::number::{push_varint, zigzag};
+use crate::number::{push_varint, push_varints, zigzag};
 use crate::record::*;
 pub(crate) use block::{HEADER, Header, MARK, TRAILER, block_crc, le32};
 pub(crate) use plain::Plain;
-pub(crate) use read::{Bytes, Scratch, check_nodes, read_body, read_sample};
+pub(crate) use read::{Bytes, Scratch, check_nodes, read_again, read_body, read_sample};
 
 /// What one record leaves for the next one in its block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -173,10 +173,7 @@ fn push_location(out: &mut Vec<u8>, location: &Location<'_>) {
     out.push(location.status.number());
     push_varint(out, location.lines.len() as u64);
     for line in location.lines {
-        push_varint(out, u64::from(line.function.0));
-        push_varint(out, u64::from(line.file.0));
-        push_varint(out, u64::from(line.line));
-        push_varint(out, u64::from(line.column));
+        push_varints(out, [line.function.0, line.file.0, line.line, line.column]);
     }
     out.extend_from_slice(location.extras.spelling());
 }

@@ -75,7 +75,33 @@ pub(crate) fn hex_bytes_in_place(text: &mut [u8]) -> Option<&[u8]> {
 }
 
 /// Appends a varint: LEB128, least significant group first.
-pub(crate) fn push_varint(out: &mut Vec<u8>, mut value: u64) {
+#[inline]
+pub(crate) fn push_varint(out: &mut Vec<u8>, value: u64) {
+    match value {
+        // As most are.
+        0..0x80 => out.push(value as u8),
+        0x80..0x4000 => out.extend_from_slice(&[value as u8 | 0x80, (value >> 7) as u8]),
+        _ => push_long_varint(out, value),
+    }
+}
+
+/// Appends four varints at once.
+pub(crate) fn push_varints(out: &mut Vec<u8>, values: [u32; 4]) {
+    let mut bytes = [0; 4 * 5];
+    let mut at = 0;
+    for mut value in values {
+        while value >= 0x80 {
+            bytes[at] = value as u8 | 0x80;
+            value >>= 7;
+            at += 1;
+        }
+        bytes[at] = value as u8;
+        at += 1;
+    }
+    out.extend_from_slice(&bytes[..at]);
+}
+
+fn push_long_varint(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);
         value >>= 7;
@@ -113,6 +139,21 @@ mod tests {
         for wrong in ["", "0x", "0x00", "0X1", "0xA", "1", "0x10000000000000000"] {
             assert_eq!(hexadecimal(wrong.as_bytes()), None, "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn several_varints_are_one_behind_the_other() {
+        let values = [0, 127, 128, u32::MAX];
+        let (mut together, mut apart) = (Vec::new(), Vec::new());
+        push_varints(&mut together, values);
+        for value in values {
+            push_varint(&mut apart, value.into());
+        }
+        assert_eq!(together, apart);
+        let mut long = Vec::new();
+        push_long_varint(&mut long, 300);
+        push_varint(&mut apart, 300);
+        assert!(apart.ends_with(&long));
     }
 
     #[test]

@@ -104,17 +104,20 @@ impl<R: Read> Reader<R> {
             }
         };
         let offset = self.window.position();
-        let (kind, body) = match body {
-            Body::Buffer(kind, range) => (kind, self.window.bytes(range)),
-            Body::Respelled(kind) => (kind, &self.respelled[..]),
+        let (delta, scratch) = (&mut self.delta, &mut self.scratch);
+        let (kind, record) = match body {
+            // It has been read once before, so that damage could be passed over.
+            Body::Buffer(kind, range) => {
+                (kind, binary::read_again(kind, self.window.bytes(range), delta, scratch))
+            }
+            Body::Respelled(kind) => {
+                (kind, binary::read_body(kind, &self.respelled, delta, scratch))
+            }
         };
-        // It has been read once before, so that damage could be passed over.
-        binary::read_body(kind, body, &mut self.delta, &mut self.scratch).map(Some).map_err(
-            |malformed| {
-                let what = format!("a record of kind {kind}: {malformed}");
-                Error::Required { offset, what }
-            },
-        )
+        record.map(Some).map_err(|malformed| {
+            let what = format!("a record of kind {kind}: {malformed}");
+            Error::Required { offset, what }
+        })
     }
 
     /// The next record if it is a sample in a block and has no extras, as nearly all records

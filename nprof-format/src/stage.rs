@@ -10,6 +10,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::termios::{Winsize, tcgetwinsize};
 use signal_hook::consts::SIGINT;
 use signal_hook::flag;
@@ -133,12 +134,30 @@ impl Input {
         &self.name
     }
 
+    /// Tells whether there is more to read; `None` when the system has no descriptor for that.
+    pub fn ready(&self) -> Option<Ready> {
+        self.file.try_clone().ok().map(Ready)
+    }
+
     /// What comes from here on, which reading it does not take away; `None` unless it is a file.
     pub fn ahead(&self) -> Option<impl Read> {
         let is_file = self.file.metadata().is_ok_and(|metadata| metadata.is_file());
         let file = self.file.try_clone().ok().filter(|_| is_file)?;
         let at = (&file).stream_position().ok()?;
         Some(Ahead { file, at })
+    }
+}
+
+/// Whether reading an input would wait.
+#[derive(Debug)]
+pub struct Ready(File);
+
+impl Ready {
+    /// Whether there is more to read, or the end; also where that cannot be told.
+    pub fn is_ready(&self) -> bool {
+        let mut files = [PollFd::new(&self.0, PollFlags::IN)];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        !matches!(poll(&mut files, Some(&now)), Ok(0))
     }
 }
 

@@ -108,7 +108,8 @@ impl Tables {
         Self::default()
     }
 
-    /// Grows with every head and epoch: what was cached by id is stale when it has grown.
+    /// Grows with every head and epoch, and when a frame is located anew: what was cached by id is
+    /// stale when it has grown.
     pub fn generation(&self) -> u64 {
         self.generation
     }
@@ -213,6 +214,10 @@ impl Tables {
         let Some(frame) = self.frames.get_mut(location.frame.0) else {
             return;
         };
+        if frame.status.is_some() {
+            // What was said before is no longer so.
+            self.generation += 1;
+        }
         frame.status = Some(location.status);
         frame.lines_at = self.lines.len() as u32;
         frame.lines = location.lines.len() as u16;
@@ -347,6 +352,24 @@ mod tests {
             .collect();
         assert_eq!(calls, [(3, 1, true), (3, 2, false), (2, 0, false), (1, 0, false)]);
         assert_eq!(tables.stack(NodeId::NONE).count(), 0);
+    }
+
+    #[test]
+    fn the_last_location_of_a_frame_holds_and_what_was_cached_is_stale() {
+        let mut tables = Tables::new();
+        tables.apply(&frame(1, Mark::None));
+        let frames = [FrameId(1)];
+        let nodes = Nodes { first: NodeId(1), parent: NodeId::NONE, frames: &frames };
+        tables.apply(&Record::Nodes(nodes));
+        let mut seen = Vec::new();
+        for lines in [&[line(1)][..], &[line(2), line(1)]] {
+            let status = Status::Named;
+            let location = Location { frame: FrameId(1), status, lines, extras: Extras::NONE };
+            tables.apply(&Record::Location(location));
+            let functions = tables.stack_calls(NodeId(1)).map(|call| call.line.function.0);
+            seen.push((functions.collect::<Vec<_>>(), tables.generation()));
+        }
+        assert_eq!(seen, [(vec![1], 0), (vec![2, 1], 1)]);
     }
 
     #[test]

@@ -54,12 +54,12 @@ fn name(bencher: Bencher<'_, '_>, detail: Detail) {
 
 #[divan::bench(sample_count = 5)]
 fn functions(bencher: Bencher<'_, '_>) {
-    name(bencher, Detail { inlines: false, lines: false });
+    name(bencher, Detail { inlines: false, lines: false, debug: true });
 }
 
 #[divan::bench(sample_count = 5)]
 fn lines_and_inlined_calls(bencher: Bencher<'_, '_>) {
-    name(bencher, Detail { inlines: true, lines: true });
+    name(bencher, Detail { inlines: true, lines: true, debug: true });
 }
 
 #[divan::bench(sample_count = 5)]

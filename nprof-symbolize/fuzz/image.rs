@@ -93,7 +93,7 @@ pub fn name_places(bytes: &[u8]) {
         for place in 0..PLACES {
             let offset = segment.offset.wrapping_add(place.wrapping_mul(step));
             let place = Place { offset, return_address: offset % 2 == 1 };
-            let found = resolve(&image, place, Detail { inlines: true, lines: true });
+            let found = resolve(&image, place, Detail { inlines: true, lines: true, debug: true });
             assert!(found.calls.len() <= nprof_format::limits::LINES);
             for name in found.calls.iter().filter_map(|call| call.function.as_deref()) {
                 assert!(demangle(name, Style::Full).len() <= nprof_format::limits::STRING);

@@ -48,8 +48,8 @@ mod tests {
                     F\t1\t2\t0x9\tu\nF\t2\t1\t0x7\tu\nF\t3\t1\t0x7\tu,ra\nF\t4\t3\t0x1\tu\n\
                     F\t5\t0\t0x0\tu,copy\n\
                     @epoch\tnumber=1\nI\t1\telf\t0b\t/b\nF\t1\t1\t0x5\tu\nF\t2\t1\t0x9\tu\n";
-        let detail = Detail { inlines: true, lines: true };
-        let mut catalog = Catalog::new(Finder::new(Places::default(), detail));
+        let detail = Detail { inlines: true, lines: true, debug: true };
+        let mut catalog = Catalog::new(Finder::new(Places::default(), detail).into());
         let places = places(&mut Reader::new(text.as_bytes()), &mut catalog);
         let place = |slot, offset, return_address| (slot, Place { offset, return_address });
         let expected =

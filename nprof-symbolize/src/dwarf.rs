@@ -29,6 +29,7 @@ mod units;
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use crate::resolve::Detail;
 use data::Data;
@@ -55,9 +56,9 @@ pub(crate) struct Dwarf {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Call {
     /// The linkage name if the debug information has it, else the plain name.
-    pub(crate) function: Option<Rc<[u8]>>,
+    pub(crate) function: Option<Arc<[u8]>>,
     /// The path of the source file, absolute unless the compiler knew no directory.
-    pub(crate) file: Option<Rc<[u8]>>,
+    pub(crate) file: Option<Arc<[u8]>>,
     /// The line, 0 when unknown.
     pub(crate) line: u32,
     /// The column, 0 when unknown.
@@ -77,7 +78,7 @@ pub(crate) struct Found {
 /// A place in the source.
 #[derive(Clone, Default)]
 struct Line {
-    file: Option<Rc<[u8]>>,
+    file: Option<Arc<[u8]>>,
     line: u32,
     column: u32,
 }

@@ -5,9 +5,13 @@
 //! what the input says of a frame stays where that gives no name, or the image is not to be had:
 //! annotations never get worse. A frame's location comes behind it, so that the answer waits for
 //! the next record that is no annotation.
+//!
+//! Of a live stream that cannot wait, frames get what their symbols tell at first, and a second
+//! location when the debug information was read, before the ids of their epoch are forgotten.
 
 use std::io::{self, Read, Write};
 use std::rc::Rc;
+use std::time::Duration;
 
 use nprof_format::{
     Extras, FileId, Frame, FrameId, Function, FunctionId, Line, Location, Reader, Record,
@@ -16,6 +20,8 @@ use nprof_format::{
 
 use crate::catalog::{Catalog, Named, NamedLine};
 use crate::input::InputNames;
+use crate::late::{Late, LateFrame, Patience};
+use crate::resolve::Place;
 use crate::sites::{Site, Sites};
 
 /// Copies records to a writer and adds what frames are called.
@@ -31,15 +37,30 @@ pub(crate) struct Filter<W> {
     /// Frames whose locations have yet to be written.
     answers: Vec<Answer>,
     input: InputNames,
+    /// Room for the lines of the location being written.
+    lines: Vec<Line>,
+    /// Frames whose second locations have yet to be written.
+    late: Late,
+    patience: Patience,
 }
 
 /// What a frame is called.
 struct Answer {
     frame: FrameId,
-    /// Its image's index in the catalog.
-    slot: Option<usize>,
-    named: Rc<Named>,
+    /// Its image's index in the catalog, and where it is in that.
+    site: Option<(usize, Place)>,
+    /// `None` while it is being looked up.
+    named: Option<Rc<Named>>,
+    /// What the input says, as far as that may be better.
+    theirs: Option<Rc<Named>>,
 }
+
+/// How long it takes at most until it is seen that more of the input came while places are looked
+/// up.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// After how many places that were looked up it is seen in any case.
+const ROUND: usize = 64;
 
 /// Which numbers of the catalog's names have been defined in this epoch, and as which ids.
 #[derive(Default)]
@@ -86,9 +107,15 @@ fn is_better(theirs: Status, ours: &Named) -> bool {
     }
 }
 
+/// What the input says of a frame where that is better than what was found here.
+fn better(theirs: Option<Rc<Named>>, ours: Rc<Named>) -> Rc<Named> {
+    theirs.filter(|theirs| is_better(theirs.status, &ours)).unwrap_or(ours)
+}
+
 impl<W: Write> Filter<W> {
-    /// Begins a filter that signs the stream with `step`.
-    pub(crate) fn new(writer: Writer<W>, catalog: Catalog, step: Step) -> Self {
+    /// Begins a filter that signs the stream with `step`. A live stream waits for so long for what
+    /// is looked up in the background.
+    pub(crate) fn new(writer: Writer<W>, catalog: Catalog, step: Step, patience: Duration) -> Self {
         Self {
             writer,
             catalog,
@@ -99,6 +126,9 @@ impl<W: Write> Filter<W> {
             files: EpochIds::default(),
             answers: Vec::new(),
             input: InputNames::default(),
+            lines: Vec::new(),
+            late: Late::default(),
+            patience: Patience::new(patience),
         }
     }
 
@@ -131,7 +161,10 @@ impl<W: Write> Filter<W> {
                 self.step_due = true;
             }
             Record::End(_) => self.tell()?,
-            Record::Epoch(_) => self.forget(),
+            Record::Epoch(_) => {
+                self.catch_up()?;
+                self.forget();
+            }
             _ => {}
         }
         self.writer.write(record)
@@ -158,6 +191,31 @@ impl<W: Write> Filter<W> {
         self.writer.flush()
     }
 
+    /// Hands on all there is, and second locations as they are found, until more of the input
+    /// `is_ready`.
+    ///
+    /// # Errors
+    ///
+    /// What the writer says.
+    pub(crate) fn idle(&mut self, is_ready: impl Fn() -> bool) -> io::Result<()> {
+        while !is_ready() {
+            // What was looked up in time but not needed is no reason to wake up.
+            let mut patience = PAUSE;
+            for _ in 0..ROUND {
+                if self.late.is_empty() || !self.next_late(Some(patience))? {
+                    break;
+                }
+                patience = Duration::ZERO;
+            }
+            self.writer.flush()?;
+            self.patience.renew();
+            if self.late.is_empty() || !self.catalog.is_waiting() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
     /// Ends the output, and gives back what is known of the images.
     ///
     /// # Errors
@@ -181,6 +239,7 @@ impl<W: Write> Filter<W> {
 
     /// Tells how naming went in the segment, of which all frames have been seen.
     fn tell(&mut self) -> io::Result<()> {
+        self.catch_up()?;
         for naming in self.catalog.tell() {
             self.writer.write(&Record::Naming(Box::new(naming)))?;
         }
@@ -199,59 +258,132 @@ impl<W: Write> Filter<W> {
         let Record::Location(location) = record else { return };
         let mut answers = self.answers.iter_mut().rev();
         let Some(answer) = answers.find(|answer| answer.frame == location.frame) else { return };
-        if is_better(location.status, &answer.named) {
+        // What is still looked up may turn out to be worse.
+        if answer.named.as_ref().is_none_or(|ours| is_better(location.status, ours)) {
             let lines = location.lines.iter();
             let lines = lines.map(|line| self.input.line(line, &mut self.catalog.names)).collect();
-            answer.named = Rc::new(Named { status: location.status, lines });
+            let theirs = Named { status: location.status, lines, trouble: None };
+            answer.theirs = Some(Rc::new(theirs));
         }
     }
 
     /// Looks up what a frame is called.
     fn look_up(&mut self, frame: &Frame<'_>) {
-        let (slot, named) = match self.sites.of(frame) {
+        let (site, named) = match self.sites.of(frame) {
             // A mark stands for frames that are missing.
             None => return,
-            Some(Site::Place(slot, place)) => (Some(slot), self.catalog.resolve(slot, place)),
+            Some(Site::Place(slot, place)) => {
+                (Some((slot, place)), self.catalog.resolve(slot, place))
+            }
             Some(Site::Function(function)) => {
                 let line = NamedLine { function, file: 0, line: 0, column: 0 };
-                (None, Rc::new(Named { status: Status::Named, lines: Box::new([line]) }))
+                let lines = Box::new([line]);
+                (None, Some(Rc::new(Named { status: Status::Named, lines, trouble: None })))
             }
             Some(Site::Nameless(status)) => {
-                (None, Rc::new(Named { status, lines: Box::default() }))
+                (None, Some(Rc::new(Named { status, lines: Box::default(), trouble: None })))
             }
         };
-        self.answers.push(Answer { frame: frame.id, slot, named });
+        self.answers.push(Answer { frame: frame.id, site, named, theirs: None });
     }
 
     /// Writes the locations of the frames that were looked up, and what they refer to.
     fn settle(&mut self) -> io::Result<()> {
-        if self.answers.is_empty() {
-            return Ok(());
-        }
-        for Answer { frame, slot, named } in std::mem::take(&mut self.answers) {
-            if let Some(slot) = slot {
-                self.catalog.count(slot, named.status);
+        let mut answers = std::mem::take(&mut self.answers);
+        for Answer { frame, site, named, theirs } in answers.drain(..) {
+            let named = match (named, site) {
+                (None, Some((slot, place))) => self.wait_for(slot, place)?,
+                (named, _) => named,
+            };
+            let shown = match (named, site) {
+                (Some(named), _) => better(theirs, named),
+                (None, Some((slot, place))) => self.provisional(frame, slot, place, theirs),
+                (None, None) => continue,
+            };
+            if let Some((slot, _)) = site {
+                self.catalog.count(slot, &shown);
             }
-            let lines = self.define(&named)?;
-            let location =
-                Location { frame, status: named.status, lines: &lines, extras: Extras::NONE };
-            self.writer.write(&Record::Location(location))?;
+            self.annotate(frame, &shown)?;
         }
+        // Its room is used again.
+        self.answers = answers;
         Ok(())
     }
 
-    /// The lines of a place by this epoch's ids, which are defined where they are new.
-    fn define(&mut self, named: &Named) -> io::Result<Vec<Line>> {
-        let mut lines = Vec::with_capacity(named.lines.len());
-        for line in &named.lines {
-            lines.push(Line {
-                function: self.define_function(line.function)?,
-                file: self.define_file(line.file)?,
-                line: line.line,
-                column: line.column,
-            });
+    /// What a frame is called until its place has been looked up.
+    fn provisional(
+        &mut self,
+        frame: FrameId,
+        slot: usize,
+        place: Place,
+        theirs: Option<Rc<Named>>,
+    ) -> Rc<Named> {
+        let shown = match theirs.as_ref().filter(|theirs| theirs.status == Status::Named) {
+            Some(theirs) => Rc::clone(theirs),
+            None => better(theirs.clone(), self.catalog.provisional(slot, place)),
+        };
+        let late = LateFrame { frame, shown: Rc::clone(&shown), theirs };
+        self.late.entry((slot, place)).or_default().push(late);
+        shown
+    }
+
+    /// What a place is called that is being looked up, unless that takes too long: when patience
+    /// has run out, or others have waited in vain.
+    fn wait_for(&mut self, slot: usize, place: Place) -> io::Result<Option<Rc<Named>>> {
+        loop {
+            if let Some(named) = self.catalog.known(slot, place) {
+                return Ok(Some(named));
+            }
+            let patience = self.patience.left().filter(|_| self.late.is_empty());
+            let Some(patience) = patience else { return Ok(None) };
+            self.next_late(Some(patience))?;
         }
-        Ok(lines)
+    }
+
+    /// Writes all second locations, however long that takes: behind them ids are forgotten.
+    fn catch_up(&mut self) -> io::Result<()> {
+        if !self.late.is_empty() {
+            self.writer.flush()?;
+        }
+        while !self.late.is_empty() && self.next_late(None)? {}
+        self.late.clear();
+        Ok(())
+    }
+
+    /// Takes the next place that was looked up in the background, and writes what the frames are
+    /// called that have waited for it. `false` if it takes longer than `patience`.
+    fn next_late(&mut self, patience: Option<Duration>) -> io::Result<bool> {
+        let Some((slot, place, named)) = self.catalog.next(patience) else { return Ok(false) };
+        for LateFrame { frame, shown, theirs } in
+            self.late.remove(&(slot, place)).unwrap_or_default()
+        {
+            let named = better(theirs, Rc::clone(&named));
+            self.catalog.discount(slot, &shown);
+            self.catalog.count(slot, &named);
+            if (named.status, &named.lines) != (shown.status, &shown.lines) {
+                self.annotate(frame, &named)?;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Writes the location of a frame.
+    fn annotate(&mut self, frame: FrameId, named: &Named) -> io::Result<()> {
+        self.define(named)?;
+        let (status, lines) = (named.status, &self.lines[..]);
+        let location = Location { frame, status, lines, extras: Extras::NONE };
+        self.writer.write(&Record::Location(location))
+    }
+
+    /// Takes the lines of a place by this epoch's ids, which are defined where they are new.
+    fn define(&mut self, named: &Named) -> io::Result<()> {
+        self.lines.clear();
+        for line in &named.lines {
+            let function = self.define_function(line.function)?;
+            let file = self.define_file(line.file)?;
+            self.lines.push(Line { function, file, line: line.line, column: line.column });
+        }
+        Ok(())
     }
 
     fn define_function(&mut self, number: u32) -> io::Result<FunctionId> {
@@ -278,3 +410,6 @@ impl<W: Write> Filter<W> {
         Ok(id)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -95,7 +95,7 @@ pub(crate) struct Finder {
     /// Whether a file of another build is better than none.
     pub(crate) allow_mismatch: bool,
     /// The processes of the recording.
-    pub(crate) living: Living,
+    pub(crate) living: Rc<Living>,
     /// The servers to ask, if they may be asked.
     pub(crate) debuginfod: Option<Rc<Debuginfod>>,
 }
@@ -121,7 +121,7 @@ struct Nearby {
 impl Finder {
     /// Looks in these places for what is recorded, and nowhere else.
     pub(crate) fn new(places: Places, detail: Detail) -> Self {
-        let living = Living::default();
+        let living = Rc::default();
         Self { places, detail, allow_mismatch: false, living, debuginfod: None }
     }
 
@@ -314,7 +314,7 @@ impl Finder {
         };
         let symbols = contents::symbols(&files, trace);
         let has_symbols = files.iter().any(|file| file.headers.has_symbols());
-        let wanted = !self.detail.is_symbols_only() || !has_symbols;
+        let wanted = self.detail.reads_debug_info(has_symbols);
         let dwarf = if wanted { self.dwarf(&files, &nearby, trace) } else { None };
         let extents =
             if has_symbols { Extents::default() } else { contents::extents(&files, trace) };

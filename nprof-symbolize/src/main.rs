@@ -7,6 +7,7 @@
 
 mod ahead;
 mod args;
+mod background;
 mod catalog;
 mod clock;
 mod demangle;
@@ -22,10 +23,12 @@ mod host;
 mod images;
 mod input;
 mod kernel;
+mod late;
 mod links;
 mod names;
 mod packages;
 mod plt;
+mod pool;
 mod resolve;
 mod run;
 mod simplify;
@@ -37,7 +40,7 @@ use std::process::ExitCode;
 
 use nprof_format::{stage, usage};
 
-/// How much stack the work gets, bytes: debug information and mangled names nest, and their
+/// How much stack each thread gets, bytes: debug information and mangled names nest, and their
 /// parsers recurse, as deeply as `dwarf` and `demangle` let them. Only what is used takes memory.
 const STACK: usize = 128 << 20;
 

@@ -1,6 +1,6 @@
 //! From a place in an opened image to the calls it stands for. Pure.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use nprof_format::Status;
 
@@ -50,6 +50,9 @@ pub(crate) struct Detail {
     pub(crate) inlines: bool,
     /// Files and lines.
     pub(crate) lines: bool,
+    /// Whether debug information is read where symbols do not tell; where inlines or lines are
+    /// asked for, it is.
+    pub(crate) debug: bool,
 }
 
 impl Detail {
@@ -57,10 +60,16 @@ impl Detail {
     pub(crate) fn is_symbols_only(self) -> bool {
         !self.inlines && !self.lines
     }
+
+    /// Whether debug information is read, which is not needed for functions alone where there are
+    /// symbols.
+    pub(crate) fn reads_debug_info(self, has_symbols: bool) -> bool {
+        !self.is_symbols_only() || (self.debug && !has_symbols)
+    }
 }
 
 /// A place in an image, as the stream's frames have it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Place {
     /// Where in the image.
     pub(crate) offset: u64,
@@ -117,7 +126,7 @@ fn resolve_elf(elf: &ElfImage, offset: u64, detail: Detail) -> Resolution {
     };
     let symbol = elf.symbols.find(address);
     let (mut calls, mut trouble) = (Vec::new(), None);
-    let wanted = symbol.is_none() || !detail.is_symbols_only();
+    let wanted = detail.reads_debug_info(symbol.is_some());
     if let Some(dwarf) = elf.dwarf.as_ref().filter(|_| wanted) {
         let found = dwarf.calls(address, detail);
         (calls, trouble) = (found.calls, found.fault);
@@ -169,7 +178,7 @@ fn nameless(elf: &ElfImage, address: u64) -> Option<Nameless> {
 /// Debug information knows the name in the source, the symbol table what became of it: a part
 /// that was split off (`f.cold`), a clone, or the linkage name where the debug information has
 /// only the plain one. Otherwise they differ by aliases, and the source's is the better one.
-fn out_of_line_name(known: Option<Rc<[u8]>>, symbol: &[u8]) -> Rc<[u8]> {
+fn out_of_line_name(known: Option<Arc<[u8]>>, symbol: &[u8]) -> Arc<[u8]> {
     let Some(known) = known else { return symbol.into() };
     let is_clone = symbol.strip_prefix(&known[..]).is_some_and(|rest| rest.starts_with(b"."));
     if is_clone || (is_mangled(symbol) && !is_mangled(&known)) { symbol.into() } else { known }
@@ -188,7 +197,7 @@ mod tests {
     use super::*;
     use crate::symbols::{Binding, SymbolTableBuilder};
 
-    const ALL: Detail = Detail { inlines: true, lines: true };
+    const ALL: Detail = Detail { inlines: true, lines: true, debug: true };
 
     #[test]
     fn a_return_address_is_looked_up_where_the_call_is() {

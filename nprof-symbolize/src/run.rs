@@ -9,15 +9,17 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use nprof_format::stage::{self, Input, Outcome};
+use nprof_format::stage::{self, Input, Outcome, Ready};
 use nprof_format::{Reader, Record, Spelling, Step, Verdict, Writer, shell};
 
 use crate::ahead;
 use crate::args::Args;
+use crate::background::Background;
 use crate::catalog::{Catalog, Slot};
 use crate::filter::Filter;
 use crate::heat;
 use crate::images::{Debuginfod, Finder, Places, Recorded, Settings};
+use crate::pool::Pool;
 use crate::resolve::Detail;
 use crate::summary;
 
@@ -27,13 +29,16 @@ pub(crate) const TOOL: &str = "nprof-symbolize";
 /// How long what was looked up of a live stream is held back while more is looked up.
 const LATENCY: Duration = Duration::from_millis(250);
 
+/// How long a live stream waits for debug information before it goes on with what symbols tell.
+const PATIENCE: Duration = Duration::from_millis(500);
+
 /// Does what the command line says.
 ///
 /// # Errors
 ///
 /// When the input cannot be read or the output not be written.
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
-    let mut catalog = Catalog::new(finder(args));
+    let mut catalog = Catalog::new(Rc::new(finder(args)));
     catalog.names.style = args.names;
     if is_only_explaining(args) {
         for wanted in &args.explain {
@@ -52,16 +57,20 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     prefetch(args, &input, &catalog);
     let read_ahead = input.ahead().map(|file| ahead::resolve(file, &mut catalog));
     let is_live = read_ahead.is_none();
+    if is_live && !catalog.finder.detail.is_symbols_only() {
+        catalog = live(catalog, args)?;
+    }
     let step = Step {
         tool: TOOL.into(),
         version: env!("CARGO_PKG_VERSION").into(),
         command: shell::quoted(std::env::args_os()),
         ..Step::default()
     };
-    let mut filter = Filter::new(Writer::new(output, spelling), catalog, step);
+    let mut filter = Filter::new(Writer::new(output, spelling), catalog, step, PATIENCE);
     let name = input.name().to_owned();
+    let ready = is_live.then(|| input.ready()).flatten();
     let mut reader = Reader::new(input);
-    let copied = copy(&mut reader, &mut filter, is_live).with_context(|| name.clone());
+    let copied = copy(&mut reader, &mut filter, ready.as_ref()).with_context(|| name.clone());
     // What came before an error is good, and wanted.
     let mut catalog = filter.finish().context("cannot write")?;
     copied?;
@@ -74,7 +83,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
 
 /// Where files are looked for.
 fn finder(args: &Args) -> Finder {
-    let detail = Detail { inlines: !args.no_inlines, lines: !args.no_lines };
+    let detail = Detail { inlines: !args.no_inlines, lines: !args.no_lines, debug: true };
     let places = Places { debug_dirs: args.debug_dir.clone(), symfs: args.symfs.clone() };
     let progress = |what: &str| {
         if std::io::stderr().is_terminal() {
@@ -85,6 +94,17 @@ fn finder(args: &Args) -> Finder {
     let debuginfod = args.debuginfod.then(|| Rc::new(Debuginfod::new(settings(), progress)));
     let allow_mismatch = args.allow_mismatch;
     Finder { debuginfod, allow_mismatch, ..Finder::new(places, detail) }
+}
+
+/// A catalog that looks up places in the background, and has what symbols tell in the meantime.
+fn live(catalog: Catalog, args: &Args) -> anyhow::Result<Catalog> {
+    let full = args.clone();
+    let background = Background::start(crate::STACK, move || Pool::new(Rc::new(finder(&full))));
+    let background = background.context("cannot start a thread")?;
+    let detail = Detail { inlines: false, lines: false, debug: false };
+    let living = Rc::clone(&catalog.finder.living);
+    let quick = Finder { detail, living, debuginfod: None, ..finder(args) };
+    Ok(catalog.live(Pool::new(Rc::new(quick)), background))
 }
 
 /// Whether images are to be explained and no stream is given.
@@ -110,7 +130,7 @@ fn prefetch(args: &Args, input: &Input, catalog: &Catalog) {
 fn copy<W: Write>(
     reader: &mut Reader<Input>,
     filter: &mut Filter<W>,
-    is_live: bool,
+    live: Option<&Ready>,
 ) -> anyhow::Result<()> {
     let mut flushed = Instant::now();
     while let Some(record) = reader.next()? {
@@ -121,10 +141,14 @@ fn copy<W: Write>(
             filter.pass(reader).context("cannot write")?;
         }
         // What becomes of a file depends on no clock.
-        let is_late = is_live && is_frame && flushed.elapsed() > LATENCY;
-        if is_late || reader.drained() {
+        let is_late = live.is_some() && is_frame && flushed.elapsed() > LATENCY;
+        let is_drained = reader.drained();
+        if is_late || is_drained {
             filter.flush().context("cannot write")?;
             flushed = Instant::now();
+        }
+        if let Some(ready) = live.filter(|_| is_drained) {
+            filter.idle(|| ready.is_ready()).context("cannot write")?;
         }
     }
     Ok(())

@@ -40,7 +40,7 @@ impl Sites {
             }
             Record::Epoch(_) => self.images.clear(),
             Record::Image(image) => self.remember(image, catalog),
-            Record::Task(task) if task.pid == task.tid => catalog.finder.living.saw(task.pid),
+            Record::Task(task) if task.pid == task.tid => catalog.saw(task.pid),
             _ => {}
         }
     }

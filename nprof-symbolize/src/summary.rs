@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
+use std::rc::Rc;
 
 use nprof_format::escape::escaped;
 use nprof_format::{ImageKind, Naming, Status};
@@ -15,15 +16,20 @@ pub(crate) type Counts = BTreeMap<Status, u64>;
 /// The commands that get debug symbols, by the path of the image.
 pub(crate) type Commands = HashMap<Vec<u8>, String>;
 
-/// What is told of an image whose frames ended so.
-pub(crate) fn naming(slot: &Slot, counts: &Counts, commands: &Commands) -> Naming {
+/// What is told of an image whose frames ended so, with these troubles.
+pub(crate) fn naming(
+    slot: &Slot,
+    counts: &Counts,
+    troubles: &[Rc<str>],
+    commands: &Commands,
+) -> Naming {
     let recorded = &slot.recorded;
     let named = counts.get(&Status::Named).copied().unwrap_or(0);
     let reasons = match slot.failure() {
         Some(failure) => vec![failure.why.as_str()],
         None => {
             let known = unproven(recorded).filter(|_| named > 0);
-            slot.troubles.iter().map(String::as_str).chain(known).collect()
+            troubles.iter().map(|trouble| &**trouble).chain(known).collect()
         }
     };
     let reason = reasons.join("; ");
@@ -82,7 +88,7 @@ fn next(slot: &Slot, counts: &Counts, commands: &Commands) -> Option<String> {
         (Status::NoImage, ImageKind::Elf) => {
             "run it where the program is, or give --symfs ROOT of that system".to_owned()
         }
-        (Status::Mismatch, ImageKind::Elf) if !slot.is_other => {
+        (Status::Mismatch, ImageKind::Elf) if !slot.findings.is_other => {
             "give --symfs or --debug-dir with the recorded file, or record anew".to_owned()
         }
         (Status::Mismatch, ImageKind::Kernel | ImageKind::Module | ImageKind::Vdso) => {
@@ -117,7 +123,7 @@ pub(crate) fn summary(slots: &[Slot], commands: &Commands) -> String {
         order.then_with(|| a.recorded.path.cmp(&b.recorded.path))
     });
     for slot in slots {
-        let naming = naming(slot, &slot.totals, commands);
+        let naming = naming(slot, &slot.totals, &slot.troubles, commands);
         let all = total(&slot.totals);
         let _ = write!(out, "{}: {} of {all} frames named", escaped(&naming.image), naming.named);
         for part in [&naming.why].into_iter().filter(|why| !why.is_empty()) {
@@ -140,7 +146,8 @@ pub(crate) fn explanation(recorded: &Recorded, lines: &[String], slot: Option<&S
     let path = if recorded.path.is_empty() { &b"-"[..] } else { &recorded.path };
     let mut out = format!("{} ({}, {id})\n", escaped(path), recorded.kind);
     let troubles = slot.map_or(&[][..], |slot| &slot.troubles);
-    for line in lines.iter().chain(troubles) {
+    let lines = lines.iter().map(String::as_str);
+    for line in lines.chain(troubles.iter().map(|trouble| &**trouble)) {
         let _ = writeln!(out, "  {}", escaped(line.as_bytes()));
     }
     if let Some(known) = unproven(recorded) {

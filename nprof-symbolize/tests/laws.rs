@@ -5,7 +5,8 @@
 mod fixture;
 
 use fixture::{
-    Binary, Places, locations, names, run_in, sources, stream, stream_of_epochs, symbolize,
+    Binary, Places, locations, names, namings, run_in, sources, stream, stream_of_epochs,
+    symbolize, symbolize_piped,
 };
 use nprof_format::{Reader, Record, Spelling, Status, Writer};
 
@@ -335,6 +336,20 @@ fn a_live_stream_flows() {
 }
 
 #[test]
+fn a_pipe_and_a_file_come_to_the_same() {
+    let directory = sources();
+    let binary = program(directory.path());
+    let places = [Places::of(&binary, &binary.addresses(3))];
+    let mut input = stream_of_epochs(&places);
+    input.extend(stream(&places, Spelling::Text));
+    let (file, pipe) = (symbolize(&[], &input), symbolize_piped(&[], &input));
+    assert!(file.status.success() && pipe.status.success());
+    assert_eq!(locations(&pipe.stdout), locations(&file.stdout));
+    assert_eq!(stripped(&pipe.stdout), stripped(&input));
+    assert_eq!(namings(&pipe.stdout), namings(&file.stdout));
+}
+
+#[test]
 fn what_came_is_named_before_more_comes() {
     use std::io::Write;
     use std::process::{Command, Stdio};
@@ -409,6 +424,10 @@ struct Counter { static int next(int n); template <class F> static int apply(F f
 }
 extern "C" { inline int plain(int n) { sink = n; return n ^ 5; } }
 int call(long n) { return n; }
+template <class F> __attribute__((noinline)) int often(F f, int n) { return f(n) + f(n + 1); }
+namespace outer {
+int named(int n) { return often([n](int m) { sink = m; return m * n; }, n); }
+}
 int main(int argc, char **argv) {
     auto twice = [](int n) { sink = n; return n + n; };
     return outer::hidden(argc) + outer::Counter::apply(twice, argc)
@@ -426,6 +445,14 @@ int main(int argc, char **argv) {
     let pointers = "outer::(anonymous namespace)::hidden(char const*, int (*)(long))";
     assert!(has(pointers), "{inner:?}");
     assert!(has("main::{lambda}::operator()(int) const"), "{inner:?}");
+    // The function around a lambda is named where it is declared, and not where its code is.
+    let symbols = binary.symbols();
+    let often =
+        symbols.iter().find(|(name, _)| name.starts_with("_Z5oftenIZN5outer5named")).unwrap();
+    let addresses: Vec<u64> = (*often.1..often.1 + 20).collect();
+    let lambda = names(&[], Places::of(&binary, &addresses));
+    let is_named = |name: &str| name == "outer::named::{lambda}::operator()(int) const";
+    assert!(lambda.iter().any(|(_, calls)| is_named(&calls[0].name)), "{lambda:?}");
     // The outermost keeps the name linkers know, and so does what is declared for C.
     assert_eq!(named[0].1.last().unwrap().name, "main");
     assert!(has("plain"), "{inner:?}");

@@ -4,20 +4,8 @@
 
 mod fixture;
 
-use fixture::{AREA, Binary, Places, locations, run_in, sources, stream, symbolize};
-use nprof_format::{Naming, Reader, Record, Spelling, Status};
-
-/// What the stream tells at its end of the images.
-fn namings(stream: &[u8]) -> Vec<Naming> {
-    let mut reader = Reader::new(stream);
-    let mut namings = Vec::new();
-    while let Some(record) = reader.next().unwrap() {
-        if let Record::Naming(naming) = record {
-            namings.push(*naming);
-        }
-    }
-    namings
-}
+use fixture::{AREA, Binary, Places, locations, namings, run_in, sources, stream, symbolize};
+use nprof_format::{Spelling, Status};
 
 #[test]
 fn a_rebuilt_program_is_refused_by_both_build_ids_and_its_names_are_marked_if_allowed() {
@@ -117,4 +105,20 @@ fn the_command_that_gets_the_symbols_is_told() {
     assert!(next[2].starts_with(&wanted), "{next:?}");
     let message = String::from_utf8(output.stderr).unwrap();
     assert!(next.iter().all(|next| message.contains(next)), "{message}");
+}
+
+#[test]
+fn trouble_is_told_in_the_segment_that_has_it() {
+    let directory = sources();
+    let at = directory.path();
+    run_in(at, "gcc -O2 -g -gsplit-dwarf -c -o @/one.o @/a.c");
+    run_in(at, "gcc -O2 -Wl,--build-id -o @/prog @/one.o");
+    let binary = Binary::read(&at.join("prog"));
+    std::fs::remove_file(at.join("one.dwo")).unwrap();
+    // The start of the program has no debug information, and so no trouble with it.
+    let quiet = stream(&[Places::of(&binary, &[binary.symbol("_start")])], Spelling::Binary);
+    let loud = stream(&[Places::of(&binary, &[binary.symbol("main")])], Spelling::Binary);
+    let told = namings(&symbolize(&[], &[quiet, loud].concat()).stdout);
+    let reasons: Vec<_> = told.iter().map(|naming| naming.reason.is_empty()).collect();
+    assert_eq!(reasons, [true, false], "{told:?}");
 }

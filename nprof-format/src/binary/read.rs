@@ -16,6 +16,8 @@ use crate::record::*;
 pub(crate) struct Scratch {
     pub(crate) frames: Vec<FrameId>,
     pub(crate) lines: Vec<Line>,
+    /// How many bytes of the body come behind `lines`.
+    behind: usize,
 }
 
 /// Reads a record's body.
@@ -29,7 +31,7 @@ pub(crate) fn read_body<'a>(
     let record = match kind {
         kind::SAMPLE => return read_sample(from, delta).map(Record::Sample),
         kind::NODES => return read_nodes(from, &mut scratch.frames).map(Record::Nodes),
-        kind::LOCATION => return read_location(from, &mut scratch.lines).map(Record::Location),
+        kind::LOCATION => return read_location(from, scratch).map(Record::Location),
         kind::FRAME => {
             let id = FrameId(from.id()?);
             let image = ImageId(from.id_or_none()?);
@@ -104,6 +106,30 @@ pub(crate) fn read_body<'a>(
     Ok(record)
 }
 
+/// Reads the body that was read last once more: its list is in the scratch still.
+pub(crate) fn read_again<'a>(
+    kind: u8,
+    body: &'a [u8],
+    delta: &mut Delta,
+    scratch: &'a mut Scratch,
+) -> Result<Record<'a>, Malformed> {
+    let mut from = Bytes(body);
+    match kind {
+        kind::NODES => {
+            let (first, parent) = (NodeId(from.id()?), NodeId(from.id_or_none()?));
+            Ok(Record::Nodes(Nodes { first, parent, frames: &scratch.frames }))
+        }
+        kind::LOCATION => {
+            let frame = FrameId(from.id()?);
+            let status = Status::from_number(from.byte()?);
+            let behind = body.len().saturating_sub(scratch.behind);
+            let extras = Bytes(&body[behind..]).extras()?;
+            Ok(Record::Location(Location { frame, status, lines: &scratch.lines, extras }))
+        }
+        _ => read_body(kind, body, delta, scratch),
+    }
+}
+
 #[inline]
 pub(crate) fn read_sample<'a>(
     mut from: Bytes<'a>,
@@ -170,8 +196,9 @@ pub(crate) fn check_nodes(first: u32, parent: u32, count: usize) -> Result<(), M
 
 fn read_location<'a>(
     mut from: Bytes<'a>,
-    lines: &'a mut Vec<Line>,
+    scratch: &'a mut Scratch,
 ) -> Result<Location<'a>, Malformed> {
+    let Scratch { lines, behind, .. } = scratch;
     let frame = FrameId(from.id()?);
     let status = Status::from_number(from.byte()?);
     let count = from.varint()?;
@@ -187,6 +214,7 @@ fn read_location<'a>(
             column: from.u32()?,
         });
     }
+    *behind = from.0.len();
     Ok(Location { frame, status, lines, extras: from.extras()? })
 }
 
@@ -226,6 +254,21 @@ impl<'a> Bytes<'a> {
 
     #[inline]
     fn u32(&mut self) -> Result<u32, Malformed> {
+        match *self.0 {
+            // As most are.
+            [first, ref rest @ ..] if first < 0x80 => {
+                self.0 = rest;
+                Ok(u32::from(first))
+            }
+            [first, second @ 1..0x80, ref rest @ ..] => {
+                self.0 = rest;
+                Ok(u32::from(first & 0x7f) | u32::from(second) << 7)
+            }
+            _ => self.long_u32(),
+        }
+    }
+
+    fn long_u32(&mut self) -> Result<u32, Malformed> {
         u32::try_from(self.varint()?).map_err(|_| Malformed::Number)
     }
 

@@ -82,7 +82,6 @@ impl Meanings {
             Record::Location(location) => {
                 let frame = location.frame.0;
                 if self.bodies[Of::Frame as usize].get(frame).is_some() {
-                    known.redefined(Of::Frame, frame);
                     self.locations.insert(frame, body(definition));
                 }
                 return;

@@ -245,6 +245,11 @@ impl<'a, W: Write> Output<'a, W> {
         Ok(id)
     }
 
+    /// Writes the location of a frame that has been defined, by ids of the output.
+    pub(super) fn locate(&mut self, location: Location<'_>) -> io::Result<()> {
+        self.writer.write(&Record::Location(location))
+    }
+
     /// Defines a task whose parent is one of the output.
     pub(super) fn define_task(&mut self, task: Task<'_>) -> io::Result<TaskId> {
         if self.ids.tasks + 1 >= LOST as usize {

@@ -6,7 +6,7 @@ use std::io::{self, Read};
 use rustc_hash::FxHashSet;
 
 use super::Error;
-use super::meanings::{Body, Known, Meanings, body};
+use super::meanings::{Body, Known, Meanings, Of, body};
 use crate::extras::{Extras, ExtrasBuilder};
 use crate::meta::{End, Head, Naming, Ran, RunId, Step};
 use crate::reader::{Reader, Verdict};
@@ -24,6 +24,8 @@ pub(super) enum Item {
     Event(EventId),
     /// As [`Item::Event`].
     Task(TaskId),
+    /// As [`Item::Event`]: a frame that has been written is located anew.
+    Location(FrameId),
     /// Without its extras, which follow in their spelling.
     Sample(Sample<'static>, Body),
     Change(Body),
@@ -191,7 +193,14 @@ impl Intake {
                 let body = body(&Record::Lost(Lost { time, extras, ..*lost }));
                 self.queue.push_back((time, Item::Lost(body)));
             }
-            definition => self.meanings.take(definition, &mut self.known),
+            definition => {
+                self.meanings.take(definition, &mut self.known);
+                if let Record::Location(location) = definition
+                    && self.known.get(Of::Frame, location.frame.0).is_some()
+                {
+                    self.queue.push_back((0, Item::Location(location.frame)));
+                }
+            }
         }
     }
 

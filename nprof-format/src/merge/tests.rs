@@ -218,19 +218,19 @@ fn ids_that_take_another_meaning_are_followed() {
 }
 
 #[test]
-fn a_name_holds_from_where_it_is_given_until_its_frame_is_another() {
+fn a_name_that_comes_late_holds_until_its_frame_is_another() {
     let sample = "S\t1\t0\t0\t0\t1\t1\t1\n";
     let (text, _) = merge_texts(
         100,
         &[&format!(
             "{HEAD}F\t1\t0\t0x10\tu\nN\t1\t0\t1\n{sample}Y\t1\tstripped\n{sample}\
-             F\t1\t0\t0x10\tu\n{sample}"
+             F\t1\t0\t0x20\tu\nN\t1\t0\t1\n{sample}"
         )],
     )
     .unwrap();
     let leaves = lines(&text, &["S"]).into_iter().map(|line| line.split('\t').nth(5));
-    assert!(leaves.eq([Some("1"), Some("2"), Some("1")]), "{text}");
-    assert_eq!(lines(&text, &["Y"]), ["Y\t2\tstripped"]);
+    assert!(leaves.eq([Some("1"), Some("1"), Some("2")]), "{text}");
+    assert_eq!(lines(&text, &["Y"]), ["Y\t1\tstripped"]);
 }
 
 #[test]
@@ -276,6 +276,22 @@ fn samples_of_runs_that_overlap_in_one_input_are_late() {
     let input = format!("{HEAD}S\t9\t0\t0\t0\t0\t1\t1\n{}{sample}", HEAD.replace("0x1", "0x2"));
     let (text, _) = merge_texts(100, &[&input]).unwrap();
     assert_eq!(end(&text).late, Some(1));
+}
+
+#[test]
+fn a_frame_that_is_located_anew_stays_one() {
+    let sample = "S\t1\t0\t0\t0\t1\t1\t1\n";
+    let first = "F\t1\t0\t0x5\tu\nU\t1\tf\t-\nY\t1\tnamed\t1,0,0,0\nN\t1\t0\t1\n";
+    let again = "U\t2\tg\t-\nD\t1\t/a.c\nY\t1\tnamed\t2,1,7,0\t1,1,9,0\n";
+    let input = format!("{HEAD}{first}{sample}{again}{sample}");
+    let (text, _) = merge_texts(100, &[&input]).unwrap();
+    assert_eq!(lines(&text, &["F", "N", "S"]).len(), 4, "{text}");
+    let located = ["Y\t1\tnamed\t1,0,0,0", "Y\t1\tnamed\t2,1,7,0\t1,1,9,0"];
+    assert_eq!(lines(&text, &["Y"]), located, "{text}");
+    // What was not used yet is located once, as well as is known.
+    let unused = format!("{HEAD}{first}{again}{sample}");
+    let (text, _) = merge_texts(100, &[&unused]).unwrap();
+    assert_eq!(lines(&text, &["Y"]), ["Y\t1\tnamed\t1,1,7,0\t2,1,9,0"], "{text}");
 }
 
 #[test]

@@ -40,6 +40,7 @@ impl<'t, 'w, W: Write> Translator<'t, 'w, W> {
                 }
                 self.task(*id).map(drop)
             }
+            Item::Location(id) => self.relocate(*id),
             Item::Sample(sample, extras) => {
                 let extras = Extras::from_spelling(extras).unwrap_or_default();
                 self.sample(Sample { extras, ..*sample })
@@ -158,14 +159,31 @@ impl<'t, 'w, W: Write> Translator<'t, 'w, W> {
         let Some(location) = location else {
             return self.output.define_frame(frame, None);
         };
+        let lines = self.lines(&location)?;
+        let location = Location { frame: FrameId::NONE, lines: &lines, ..location };
+        self.output.define_frame(frame, Some(location))
+    }
+
+    /// Locates a frame anew, unless the output has forgotten it: then that is done when it is
+    /// defined again.
+    fn relocate(&mut self, id: FrameId) -> io::Result<()> {
+        let known = self.known.get(Of::Frame, id.0).filter(|&known| known != LOST);
+        let (meanings, mut scratch) = (self.meanings, Scratch::default());
+        let location = known.zip(meanings.location(id, &mut scratch));
+        let Some((known, location)) = location else { return Ok(()) };
+        let lines = self.lines(&location)?;
+        self.output.locate(Location { frame: FrameId(known), lines: &lines, ..location })
+    }
+
+    /// The lines of a location, by the output's ids.
+    fn lines(&mut self, location: &Location<'_>) -> io::Result<Vec<Line>> {
         let mut lines = Vec::with_capacity(location.lines.len());
         for line in location.lines {
             let function = FunctionId(self.content(Of::Function, line.function.0)?);
             let file = FileId(self.content(Of::File, line.file.0)?);
             lines.push(Line { function, file, ..*line });
         }
-        let location = Location { frame: FrameId::NONE, lines: &lines, ..location };
-        self.output.define_frame(frame, Some(location))
+        Ok(lines)
     }
 
     fn event(&mut self, id: EventId) -> io::Result<EventId> {

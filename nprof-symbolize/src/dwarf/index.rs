@@ -7,6 +7,8 @@
 use std::ops::Range;
 use std::rc::Rc;
 
+use rustc_hash::FxHashMap;
+
 use super::data::Data;
 use super::fault::Fault;
 use super::files::Files;
@@ -74,12 +76,17 @@ impl Index {
 
     /// Asks the lines of the units that did not say where their code is.
     pub(crate) fn ask_lines(&mut self, files: &Rc<Files>, data: &Rc<Data>) {
+        // By where they are: units may share them, by thousands.
+        let mut known: FxHashMap<u64, Vec<Range<u64>>> = FxHashMap::default();
         for number in std::mem::take(&mut self.silent) {
             let Some(head) = data.units().get(number as usize) else { continue };
-            let unit = Unit::open(files, data, *head, None);
-            if let Ok(Some(lines)) = unit.and_then(|unit| Lines::read(&unit)) {
-                self.add(number, lines.ranges());
-            }
+            let Ok(unit) = Unit::open(files, data, *head, None) else { continue };
+            let Some(at) = unit.lines else { continue };
+            let ranges = known.entry(at).or_insert_with(|| match Lines::read(&unit) {
+                Ok(Some(lines)) => lines.ranges().collect(),
+                Ok(None) | Err(_) => Vec::new(),
+            });
+            self.add(number, ranges.iter().cloned());
         }
         self.sort();
     }

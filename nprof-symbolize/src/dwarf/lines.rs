@@ -5,6 +5,7 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use gimli::{Reader, SectionId};
 use rustc_hash::FxHashMap;
@@ -36,7 +37,7 @@ pub(crate) struct Lines {
     /// By where they begin.
     sequences: Box<[Sequence]>,
     rows: RefCell<FxHashMap<usize, Rc<[Row]>>>,
-    paths: RefCell<FxHashMap<u64, Rc<[u8]>>>,
+    paths: RefCell<FxHashMap<u64, Arc<[u8]>>>,
     row_bytes: std::cell::Cell<usize>,
     /// Why sequences are missing.
     fault: Option<Fault>,
@@ -153,12 +154,12 @@ impl Lines {
     /// # Errors
     ///
     /// When its parts lie outside of their sections.
-    pub(crate) fn path(&self, unit: &Unit, file: u64) -> Result<Rc<[u8]>> {
+    pub(crate) fn path(&self, unit: &Unit, file: u64) -> Result<Arc<[u8]>> {
         if let Some(path) = self.paths.borrow().get(&file) {
-            return Ok(Rc::clone(path));
+            return Ok(Arc::clone(path));
         }
-        let path: Rc<[u8]> = self.whole_path(unit, file)?.into();
-        self.paths.borrow_mut().insert(file, Rc::clone(&path));
+        let path: Arc<[u8]> = self.whole_path(unit, file)?.into();
+        self.paths.borrow_mut().insert(file, Arc::clone(&path));
         Ok(path)
     }
 

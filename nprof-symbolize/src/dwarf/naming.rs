@@ -3,6 +3,7 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
@@ -18,7 +19,7 @@ const REFERENCES: usize = 16;
 const LONGEST: usize = 4 << 10;
 
 /// Names by the files and places of the functions' entries.
-type Known = FxHashMap<(Place, u64), Rc<[u8]>>;
+type Known = FxHashMap<(Place, u64), Arc<[u8]>>;
 
 /// The names of functions, each found once.
 #[derive(Default)]
@@ -54,9 +55,9 @@ impl Naming {
     /// # Errors
     ///
     /// When an entry on the way is malformed, or in a file that was not found.
-    pub(crate) fn name(&self, units: &Units, place: Place, entry: u64) -> Result<Rc<[u8]>> {
+    pub(crate) fn name(&self, units: &Units, place: Place, entry: u64) -> Result<Arc<[u8]>> {
         if let Some(name) = self.0.borrow().get(&(place, entry)) {
-            return Ok(Rc::clone(name));
+            return Ok(Arc::clone(name));
         }
         let mut is_cxx = false;
         let declaration = declaration(units, place, entry, &mut is_cxx)?;
@@ -64,15 +65,15 @@ impl Naming {
         let name = match is_whole || declaration.has_c_linkage()? {
             true => declaration.name,
             false => {
-                let Declaration { name, place, entry, unit, .. } = &declaration;
-                let mut name = scoped_name(unit, *entry, name)?;
+                let Declaration { name, place, entry, .. } = &declaration;
+                let mut name = scoped_name(units, *place, *entry, name)?;
                 let parameters = parameters(units, *place, *entry);
                 name.extend(parameters.as_deref().unwrap_or("(...)").bytes());
                 name
             }
         };
-        let name: Rc<[u8]> = name.into();
-        self.0.borrow_mut().insert((place, entry), Rc::clone(&name));
+        let name: Arc<[u8]> = name.into();
+        self.0.borrow_mut().insert((place, entry), Arc::clone(&name));
         Ok(name)
     }
 
@@ -151,19 +152,28 @@ fn declaration(
 /// # Errors
 ///
 /// When one of those is malformed.
-pub(crate) fn scoped_name(unit: &Loaded, entry: u64, name: &[u8]) -> Result<Vec<u8>> {
+pub(crate) fn scoped_name(units: &Units, place: Place, entry: u64, name: &[u8]) -> Result<Vec<u8>> {
     let mut parts = vec![name.to_vec()];
-    for scope in unit.scopes().around(entry) {
-        let (tag, own) = unit.unit.entry(scope, |tag, attributes| {
-            let named = attributes.iter().find(|attribute| attribute.name() == gimli::DW_AT_name);
-            let name = named.map(|attribute| unit.unit.string(attribute.value()));
-            Ok((tag, name.transpose()?.unwrap_or_default()))
-        })?;
-        match tag {
+    let mut unit = units.holding(place, entry)?;
+    let mut around: Vec<u64> = unit.scopes().around(entry).collect();
+    let (mut place, mut references) = (place, 0);
+    around.reverse();
+    while let Some(scope) = around.pop() {
+        let Scope { tag, name: own, declared } = scope_at(&unit, scope)?;
+        match (tag, declared) {
             _ if !own.is_empty() => parts.push(own),
-            gimli::DW_TAG_namespace => parts.push(b"(anonymous namespace)".to_vec()),
-            // An instance of a function that is named where it is declared.
-            gimli::DW_TAG_subprogram => {}
+            (gimli::DW_TAG_namespace, _) => parts.push(b"(anonymous namespace)".to_vec()),
+            // An instance of a function, which is named, and has its scopes, where it is declared.
+            (gimli::DW_TAG_subprogram, Some(reference)) if references < REFERENCES => {
+                references += 1;
+                let declaration;
+                (place, declaration) = target(place, reference);
+                unit = units.holding(place, declaration)?;
+                around = unit.scopes().around(declaration).collect();
+                around.reverse();
+                around.push(declaration);
+            }
+            (gimli::DW_TAG_subprogram, _) => {}
             _ if name == b"operator()" => parts.push(b"{lambda}".to_vec()),
             _ => parts.push(b"{unnamed}".to_vec()),
         }
@@ -174,4 +184,30 @@ pub(crate) fn scoped_name(unit: &Loaded, entry: u64, name: &[u8]) -> Result<Vec<
     }
     parts.reverse();
     Ok(parts.join(&b"::"[..]))
+}
+
+/// What the entry of a scope says.
+struct Scope {
+    tag: gimli::DwTag,
+    /// Empty when it has none.
+    name: Vec<u8>,
+    /// Where it was declared, if elsewhere.
+    declared: Option<Reference>,
+}
+
+fn scope_at(unit: &Loaded, scope: u64) -> Result<Scope> {
+    unit.unit.entry(scope, |tag, attributes| {
+        let mut read = Scope { tag, name: Vec::new(), declared: None };
+        for attribute in attributes {
+            let value = attribute.value();
+            match attribute.name() {
+                gimli::DW_AT_name => read.name = unit.unit.string(value)?,
+                gimli::DW_AT_abstract_origin | gimli::DW_AT_specification => {
+                    read.declared = unit.unit.reference(value);
+                }
+                _ => {}
+            }
+        }
+        Ok(read)
+    })
 }

@@ -10,7 +10,7 @@ use object::{Object, ObjectSection, ObjectSymbol};
 
 use super::*;
 
-const ALL: Detail = Detail { inlines: true, lines: true };
+const ALL: Detail = Detail { inlines: true, lines: true, debug: true };
 
 /// A program with what makes debug information interesting.
 const SOURCE: &str = r#"

@@ -126,8 +126,7 @@ fn long_type_name(
         gimli::DW_TAG_unspecified_type => Ok(String::from_utf8_lossy(&this.name).into_owned()),
         _ if this.name.is_empty() => Ok(UNKNOWN.to_owned()),
         _ => {
-            let unit = units.holding(place, entry)?;
-            let name = scoped_name(&unit, entry, &this.name)?;
+            let name = scoped_name(units, place, entry, &this.name)?;
             Ok(String::from_utf8_lossy(&name).into_owned())
         }
     }

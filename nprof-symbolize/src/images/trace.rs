@@ -28,6 +28,11 @@ impl Trace {
         self.note(format!("{}: {what}", path.display()));
     }
 
+    /// How many lines there are.
+    pub(crate) fn len(&self) -> usize {
+        self.0.borrow().len()
+    }
+
     /// All lines, in their order.
     pub(crate) fn lines(&self) -> Vec<String> {
         self.0.borrow().clone()

@@ -31,12 +31,12 @@ impl Finder {
     /// The kernel's ELF file, with the recorded build ID.
     pub(crate) fn vmlinux(&self, recorded: &Recorded, trace: &Trace) -> Option<OpenImage> {
         let (file, headers) = self.kernel_file(recorded, trace)?;
-        let symbols_only = self.detail.is_symbols_only();
         let mut symbols = SymbolTableBuilder::default();
         symbols.add_elf(&file.headers, &file.data(), elf::SHT_SYMTAB.0);
         let nearby = Nearby { places: self.places.clone(), beside: vec![file.path.clone()] };
         let files = [file];
-        let dwarf = if symbols_only { None } else { self.dwarf(&files, &nearby, trace) };
+        let wanted = self.detail.reads_debug_info(true);
+        let dwarf = if wanted { self.dwarf(&files, &nearby, trace) } else { None };
         let (symbols, extents) = (symbols.build(), Extents::default());
         Some(OpenImage::Elf(Box::new(ElfImage { headers, symbols, dwarf, extents })))
     }
