@@ -29,8 +29,10 @@ use machine::Machine;
 /// The longest instruction, bytes.
 pub(crate) const INSTRUCTION_MAX: usize = 15;
 
-/// The most instructions followed for one rule.
-const BUDGET: u32 = 4096;
+/// The most instructions followed for one rule, and of those behind its first end, which can only
+/// contradict it.
+const BUDGET: u32 = 1024;
+const BUDGET_BEHIND: u32 = 256;
 
 /// The most paths that wait to be followed; beyond that there is no room for more.
 const PENDING_MAX: usize = 512;
@@ -185,7 +187,9 @@ impl<T: Program> Paths<'_, T> {
                     let Some(target) = target(&instruction) else { return };
                     return self.jump(target, machine);
                 }
-                FlowControl::Return => return self.end(machine.returned()),
+                FlowControl::Return if instruction.code() == iced_x86::Code::Retnq => {
+                    return self.end(machine.returned());
+                }
                 FlowControl::IndirectBranch => {
                     let end = machine.returned();
                     return self.end(end.filter(|row| is_tail_call(&instruction, row)));
@@ -206,6 +210,9 @@ impl<T: Program> Paths<'_, T> {
 
     fn end(&mut self, row: Option<Row>) {
         if let Some(row) = row {
+            if matches!(self.verdict, Verdict::None) {
+                self.budget = self.budget.min(BUDGET_BEHIND);
+            }
             self.verdict.add(row);
         }
     }

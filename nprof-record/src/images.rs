@@ -227,7 +227,7 @@ impl Images {
     fn is_behind_call(&mut self, index: ImageIndex, offset: u64) -> Option<bool> {
         let image = &mut self.images[index as usize];
         let address = image.image_address(offset)?.wrapping_add(1);
-        image.text(|text, source| Some(text.call_before(address, source).is_some()))
+        image.text(|text, source| Some(text.call_before(address, source)?.is_some()))
     }
 
     /// Drops the tables that were not used for longest until all take `limit` bytes at most; but

@@ -64,6 +64,8 @@ pub(crate) struct Sources {
     /// What copies more of stacks than the kernel, where something does.
     extender: Option<Extender>,
     tells_lost: bool,
+    /// When it was last looked whether there are records of processes and mappings, ns.
+    side_looked: u64,
 }
 
 impl Sources {
@@ -100,16 +102,19 @@ impl Sources {
     ///
     /// What poll(2) says.
     pub(crate) fn wait(&mut self, signals: &Signals, until: u64) -> io::Result<bool> {
-        let begin = sys::monotonic_ns();
-        let mut now = begin;
+        let mut now = sys::monotonic_ns();
         while now < until {
             let left = (until - now).min(SIDE_LOOK).div_ceil(1_000_000);
             if self.poll(signals, i32::try_from(left).unwrap_or(i32::MAX))? {
                 return Ok(true);
             }
             now = sys::monotonic_ns();
+            if now - self.side_looked < SIDE_LOOK {
+                continue;
+            }
+            self.side_looked = now;
             let mut sides = self.sources.iter().filter(|source| source.is_side());
-            if now - begin >= SIDE_LOOK && sides.any(|source| source.unread() > 0) {
+            if sides.any(|source| source.unread() > 0) {
                 return Ok(true);
             }
         }

@@ -20,6 +20,9 @@ const PAGES_MAX: usize = 128;
 /// Places whose rule is remembered; beyond that all are forgotten.
 const MEMO_MAX: usize = 1 << 16;
 
+/// What a rule takes, bytes, about.
+const ROW_BYTES: usize = 256;
+
 /// The longest call, bytes.
 const CALL_MAX: usize = 8;
 
@@ -30,15 +33,16 @@ pub(crate) struct Text {
     pages: FxHashMap<u64, Box<[u8]>>,
     /// By image address, and whether it is returned to.
     followed: FxHashMap<(u64, bool), Followed>,
-    /// The calls that end at image addresses.
-    calls: FxHashMap<u64, Option<Call>>,
+    /// The calls that end at image addresses; `None` outside where the code cannot be read.
+    calls: FxHashMap<u64, Option<Option<Call>>>,
 }
 
 impl Text {
     /// What it takes, bytes, about.
     pub(crate) fn bytes(&self) -> usize {
-        let rows = self.followed.capacity() * size_of::<(u64, bool, Followed, u8)>();
-        let calls = self.calls.capacity() * size_of::<(u64, Option<Call>, u8)>();
+        let followed = self.followed.capacity() * size_of::<(u64, bool, Followed, u8)>();
+        let rows = followed + self.followed.len() * ROW_BYTES;
+        let calls = self.calls.capacity() * size_of::<(u64, Option<Option<Call>>, u8)>();
         self.pages.len() * PAGE as usize + rows + calls
     }
 
@@ -52,7 +56,7 @@ impl Text {
         if let Some(followed) = self.followed.get(&(address, returns)) {
             return followed.clone();
         }
-        let is_start = returns && self.call_before(address, source) == Some(Call::Indirect);
+        let is_start = returns && self.call_before(address, source) == Some(Some(Call::Indirect));
         let mut reader = self.reader(source);
         let followed = if is_start && follow::ends_thread(&mut reader, address) {
             Followed::Base
@@ -67,8 +71,12 @@ impl Text {
         followed
     }
 
-    /// The call that ends at an address, if one does.
-    pub(crate) fn call_before(&mut self, address: u64, source: &mut Source<'_>) -> Option<Call> {
+    /// The call that ends at an address, if one does; `None` outside where the code cannot be read.
+    pub(crate) fn call_before(
+        &mut self,
+        address: u64,
+        source: &mut Source<'_>,
+    ) -> Option<Option<Call>> {
         if let Some(call) = self.calls.get(&address) {
             return *call;
         }
@@ -79,10 +87,11 @@ impl Text {
             let code = code.bytes.get(..code.length)?.get(..length)?;
             Some(follow::call_before(code))
         });
+        let is_read = call.is_some() || reader.is_read(address.wrapping_sub(1));
         if self.calls.len() >= MEMO_MAX {
             self.calls.clear();
         }
-        *self.calls.entry(address).or_insert(call.flatten())
+        *self.calls.entry(address).or_insert(is_read.then_some(call.flatten()))
     }
 
     fn reader<'a, 'b>(&'a mut self, source: &'a mut Source<'b>) -> Reader<'a, 'b> {
@@ -107,6 +116,11 @@ struct Reader<'a, 'b> {
 }
 
 impl Reader<'_, '_> {
+    /// Whether what stands at an address is known, be it no code.
+    fn is_read(&mut self, address: u64) -> bool {
+        self.source.elf.file_offset(address).is_none() || self.code(address).length > 0
+    }
+
     /// What stands at a file offset, up to the end of its page.
     fn page(&mut self, offset: u64) -> &[u8] {
         let start = offset / PAGE * PAGE;
@@ -213,7 +227,8 @@ mod tests {
         let open = || file.try_clone().ok();
         let mut source = Source { elf: &elf, open: &open, cfi: None };
         let mut text = Text::default();
-        assert!(text.call_before(address, &mut source).is_some());
-        assert!(text.call_before(address, &mut source).is_some());
+        assert!(text.call_before(address, &mut source).flatten().is_some());
+        assert!(text.call_before(address, &mut source).flatten().is_some());
+        assert_eq!(text.call_before(0, &mut source), Some(None), "no code is there");
     }
 }

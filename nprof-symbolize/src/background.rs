@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustc_hash::FxHashSet;
 
@@ -122,26 +122,34 @@ impl Background {
     }
 }
 
+/// So many places at once pour in: it is waited for the rest of them.
+const MANY: usize = 64;
+
+/// They have stopped when none came for so long.
+const SILENCE: Duration = Duration::from_millis(5);
+
+/// It is not waited for longer than this before a sweep.
+const GATHERING: Duration = Duration::from_secs(2);
+
 /// Looks up what is asked, until nobody asks any more.
 fn work(pool: &mut Pool, asked: &Receiver<Ask>, finds: &Sender<Found>) {
-    let mut waiting: BTreeSet<Key> = BTreeSet::new();
-    let mut last: Option<Key> = None;
+    let mut sweep = Sweep::default();
     loop {
-        let ask = match waiting.is_empty() {
-            true => asked.recv().map_err(|_| TryRecvError::Disconnected),
-            false => asked.try_recv(),
+        let ask = match (sweep.waiting.is_empty(), sweep.gathers()) {
+            (true, _) => asked.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            (false, Some(silence)) => asked.recv_timeout(silence),
+            (false, None) => asked.try_recv().map_err(|error| match error {
+                TryRecvError::Empty => RecvTimeoutError::Timeout,
+                TryRecvError::Disconnected => RecvTimeoutError::Disconnected,
+            }),
         };
         match ask {
             Ok(Ask::Image(recorded)) => pool.add(recorded),
             Ok(Ask::Process(pid)) => pool.saw(pid),
-            Ok(Ask::Place(key)) => drop(waiting.insert(key)),
-            Err(TryRecvError::Disconnected) => return,
-            Err(TryRecvError::Empty) => {
-                let behind = last.and_then(|last| waiting.range(last..).next().copied());
-                let Some(key) = behind.or_else(|| waiting.first().copied()) else { continue };
-                waiting.remove(&key);
-                last = Some(key);
-                let (slot, place) = key;
+            Ok(Ask::Place(key)) => sweep.add(key),
+            Err(RecvTimeoutError::Disconnected) => return,
+            Err(RecvTimeoutError::Timeout) => {
+                let Some((slot, place)) = sweep.next() else { continue };
                 let resolution = pool.look_up(slot, place);
                 let findings = pool.news(slot);
                 if finds.send(Found { slot, place, resolution, findings }).is_err() {
@@ -149,6 +157,47 @@ fn work(pool: &mut Pool, asked: &Receiver<Ask>, finds: &Sender<Found>) {
                 }
             }
         }
+    }
+}
+
+/// What is waiting, and how far the sweep over it is.
+#[derive(Default)]
+struct Sweep {
+    waiting: BTreeSet<Key>,
+    last: Option<Key>,
+    /// How many came since the last was looked up.
+    fresh: usize,
+    /// Since when it is waited for more; that is done once in a sweep.
+    gathering: Option<Instant>,
+}
+
+impl Sweep {
+    fn add(&mut self, key: Key) {
+        self.waiting.insert(key);
+        self.fresh += 1;
+    }
+
+    /// How long to wait for more, if they pour in: what came too late for a sweep would have the
+    /// tables of its unit read again.
+    fn gathers(&mut self) -> Option<Duration> {
+        if self.fresh < MANY {
+            return None;
+        }
+        let begun = *self.gathering.get_or_insert_with(Instant::now);
+        (begun.elapsed() < GATHERING).then_some(SILENCE)
+    }
+
+    /// Takes the next one out.
+    fn next(&mut self) -> Option<Key> {
+        self.fresh = 0;
+        let behind = self.last.and_then(|last| self.waiting.range(last..).next().copied());
+        let key = behind.or_else(|| {
+            self.gathering = None;
+            self.waiting.first().copied()
+        })?;
+        self.waiting.remove(&key);
+        self.last = Some(key);
+        Some(key)
     }
 }
 

@@ -18,6 +18,8 @@ use nprof_format::{
     SourceFile, Status, Step, Writer,
 };
 
+use rustc_hash::FxHashMap;
+
 use crate::catalog::{Catalog, Named, NamedLine};
 use crate::input::InputNames;
 use crate::late::{Late, LateFrame, Patience};
@@ -39,8 +41,13 @@ pub(crate) struct Filter<W> {
     input: InputNames,
     /// Room for the lines of the location being written.
     lines: Vec<Line>,
-    /// Frames whose second locations have yet to be written.
+    /// Frames whose second locations have yet to be written, and of which place each frame's is:
+    /// what is defined anew in between, as in a damaged stream, has another.
     late: Late,
+    pending: FxHashMap<FrameId, (usize, Place)>,
+    /// Frames for which the input may yet have a better location, once it had any.
+    located: FxHashMap<FrameId, Located>,
+    has_theirs: bool,
     patience: Patience,
 }
 
@@ -53,6 +60,14 @@ struct Answer {
     named: Option<Rc<Named>>,
     /// What the input says, as far as that may be better.
     theirs: Option<Rc<Named>>,
+}
+
+/// What a frame is called that has no name of ours.
+struct Located {
+    /// Its image's index in the catalog.
+    slot: Option<usize>,
+    ours: Rc<Named>,
+    shown: Rc<Named>,
 }
 
 /// How long it takes at most until it is seen that more of the input came while places are looked
@@ -112,6 +127,12 @@ fn better(theirs: Option<Rc<Named>>, ours: Rc<Named>) -> Rc<Named> {
     theirs.filter(|theirs| is_better(theirs.status, &ours)).unwrap_or(ours)
 }
 
+/// What the input says of a frame.
+fn theirs(input: &InputNames, catalog: &mut Catalog, location: &Location<'_>) -> Rc<Named> {
+    let lines = location.lines.iter().map(|line| input.line(line, &mut catalog.names)).collect();
+    Rc::new(Named { status: location.status, lines, trouble: None })
+}
+
 impl<W: Write> Filter<W> {
     /// Begins a filter that signs the stream with `step`. A live stream waits for so long for what
     /// is looked up in the background.
@@ -128,6 +149,9 @@ impl<W: Write> Filter<W> {
             input: InputNames::default(),
             lines: Vec::new(),
             late: Late::default(),
+            pending: FxHashMap::default(),
+            located: FxHashMap::default(),
+            has_theirs: false,
             patience: Patience::new(patience),
         }
     }
@@ -144,8 +168,7 @@ impl<W: Write> Filter<W> {
         self.sites.note(record, &mut self.catalog);
         match record {
             Record::Function(_) | Record::File(_) | Record::Location(_) => {
-                self.keep(record);
-                return Ok(());
+                return self.keep(record);
             }
             Record::Naming(_) => return Ok(()),
             Record::Frame(frame) => {
@@ -198,22 +221,30 @@ impl<W: Write> Filter<W> {
     ///
     /// What the writer says.
     pub(crate) fn idle(&mut self, is_ready: impl Fn() -> bool) -> io::Result<()> {
-        while !is_ready() {
-            // What was looked up in time but not needed is no reason to wake up.
-            let mut patience = PAUSE;
-            for _ in 0..ROUND {
-                if self.late.is_empty() || !self.next_late(Some(patience))? {
-                    break;
-                }
-                patience = Duration::ZERO;
+        loop {
+            let mut round = 0..ROUND;
+            while !self.late.is_empty()
+                && round.next().is_some()
+                && self.next_late(Some(Duration::ZERO))?
+            {}
+            if is_ready() {
+                return Ok(());
             }
             self.writer.flush()?;
             self.patience.renew();
+            // What was looked up in time but not needed is no reason to wake up.
             if self.late.is_empty() || !self.catalog.is_waiting() {
-                break;
+                return Ok(());
             }
+            self.next_late(Some(PAUSE))?;
         }
-        Ok(())
+    }
+
+    /// More of the input came, after a time in which there was none.
+    pub(crate) fn resume(&mut self) {
+        if self.late.is_empty() {
+            self.patience.renew();
+        }
     }
 
     /// Ends the output, and gives back what is known of the images.
@@ -250,25 +281,68 @@ impl<W: Write> Filter<W> {
         self.functions.forget();
         self.files.forget();
         self.input.forget();
+        self.pending.clear();
+        self.located.clear();
     }
 
     /// Takes note of what the input says of its frames.
-    fn keep(&mut self, record: &Record<'_>) {
+    fn keep(&mut self, record: &Record<'_>) -> io::Result<()> {
         self.input.note(record);
-        let Record::Location(location) = record else { return };
+        let Record::Location(location) = record else { return Ok(()) };
+        self.has_theirs = true;
         let mut answers = self.answers.iter_mut().rev();
-        let Some(answer) = answers.find(|answer| answer.frame == location.frame) else { return };
+        let Some(answer) = answers.find(|answer| answer.frame == location.frame) else {
+            return self.keep_late(location);
+        };
         // What is still looked up may turn out to be worse.
         if answer.named.as_ref().is_none_or(|ours| is_better(location.status, ours)) {
-            let lines = location.lines.iter();
-            let lines = lines.map(|line| self.input.line(line, &mut self.catalog.names)).collect();
-            let theirs = Named { status: location.status, lines, trouble: None };
-            answer.theirs = Some(Rc::new(theirs));
+            answer.theirs = Some(theirs(&self.input, &mut self.catalog, location));
+        }
+        Ok(())
+    }
+
+    /// Takes note of a location that does not stand behind its frame: the last one holds.
+    fn keep_late(&mut self, location: &Location<'_>) -> io::Result<()> {
+        let frame = location.frame;
+        if let Some(site) = self.pending.get(&frame) {
+            let theirs = theirs(&self.input, &mut self.catalog, location);
+            let waiting = self.late.get_mut(site).into_iter().flatten();
+            waiting
+                .filter(|late| late.frame == frame)
+                .for_each(|late| late.theirs = Some(Rc::clone(&theirs)));
+            return Ok(());
+        }
+        let Some(mut located) = self.located.remove(&frame) else { return Ok(()) };
+        if is_better(location.status, &located.ours) {
+            let theirs = theirs(&self.input, &mut self.catalog, location);
+            if let Some(slot) = located.slot {
+                self.catalog.discount(slot, &located.shown);
+                self.catalog.count(slot, &theirs);
+            }
+            self.annotate(frame, &theirs)?;
+            located.shown = theirs;
+        }
+        self.located.insert(frame, located);
+        Ok(())
+    }
+
+    /// A frame has its name, unless the input has a better one.
+    fn note_located(
+        &mut self,
+        frame: FrameId,
+        slot: Option<usize>,
+        ours: Rc<Named>,
+        shown: &Rc<Named>,
+    ) {
+        if self.has_theirs && ours.status != Status::Named {
+            self.located.insert(frame, Located { slot, ours, shown: Rc::clone(shown) });
         }
     }
 
     /// Looks up what a frame is called.
     fn look_up(&mut self, frame: &Frame<'_>) {
+        self.pending.remove(&frame.id);
+        self.located.remove(&frame.id);
         let (site, named) = match self.sites.of(frame) {
             // A mark stands for frames that are missing.
             None => return,
@@ -296,7 +370,12 @@ impl<W: Write> Filter<W> {
                 (named, _) => named,
             };
             let shown = match (named, site) {
-                (Some(named), _) => better(theirs, named),
+                (Some(ours), _) => {
+                    let shown = better(theirs, Rc::clone(&ours));
+                    self.pending.remove(&frame);
+                    self.note_located(frame, site.map(|(slot, _)| slot), ours, &shown);
+                    shown
+                }
                 (None, Some((slot, place))) => self.provisional(frame, slot, place, theirs),
                 (None, None) => continue,
             };
@@ -324,6 +403,7 @@ impl<W: Write> Filter<W> {
         };
         let late = LateFrame { frame, shown: Rc::clone(&shown), theirs };
         self.late.entry((slot, place)).or_default().push(late);
+        self.pending.insert(frame, (slot, place));
         shown
     }
 
@@ -336,7 +416,9 @@ impl<W: Write> Filter<W> {
             }
             let patience = self.patience.left().filter(|_| self.late.is_empty());
             let Some(patience) = patience else { return Ok(None) };
-            self.next_late(Some(patience))?;
+            if !self.next_late(Some(patience))? && !self.catalog.is_waiting() {
+                return Ok(None);
+            }
         }
     }
 
@@ -357,9 +439,15 @@ impl<W: Write> Filter<W> {
         for LateFrame { frame, shown, theirs } in
             self.late.remove(&(slot, place)).unwrap_or_default()
         {
-            let named = better(theirs, Rc::clone(&named));
+            let ours = Rc::clone(&named);
+            let named = better(theirs, Rc::clone(&ours));
             self.catalog.discount(slot, &shown);
             self.catalog.count(slot, &named);
+            if self.pending.get(&frame) != Some(&(slot, place)) {
+                continue;
+            }
+            self.pending.remove(&frame);
+            self.note_located(frame, Some(slot), ours, &named);
             if (named.status, &named.lines) != (shown.status, &shown.lines) {
                 self.annotate(frame, &named)?;
             }

@@ -133,7 +133,11 @@ fn copy<W: Write>(
     live: Option<&Ready>,
 ) -> anyhow::Result<()> {
     let mut flushed = Instant::now();
+    let mut was_idle = false;
     while let Some(record) = reader.next()? {
+        if std::mem::take(&mut was_idle) {
+            filter.resume();
+        }
         filter.take(&record).context("cannot write")?;
         let is_frame = matches!(record, Record::Frame(_));
         if matches!(record, Record::Sample(_)) {
@@ -149,6 +153,7 @@ fn copy<W: Write>(
         }
         if let Some(ready) = live.filter(|_| is_drained) {
             filter.idle(|| ready.is_ready()).context("cannot write")?;
+            was_idle = true;
         }
     }
     Ok(())

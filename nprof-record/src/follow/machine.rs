@@ -64,7 +64,8 @@ impl Machine {
 
     /// What tells apart the states a path can be in at one place.
     pub(super) fn key(&self) -> impl std::hash::Hash + use<> {
-        self.registers
+        let kept = arch::PRESERVED.map(|register| self.registers[usize::from(register)]);
+        (self.registers[SP], kept)
     }
 
     /// Whether the path can be followed on.
@@ -125,6 +126,14 @@ impl Machine {
             let is_read = matches!(used.access(), OpAccess::Read | OpAccess::CondRead);
             if let Some(register) = number(used.register().full_register()).filter(|_| !is_read) {
                 self.registers[register] = Value::Unknown;
+            }
+        }
+        let is_written = !matches!(info.op0_access(), OpAccess::Read | OpAccess::CondRead);
+        if is_written && instruction.op0_kind() == OpKind::Memory {
+            let size = instruction.memory_size().size() as i64;
+            for at in (0..size).step_by(8) {
+                let address = self.address(instruction).map(|address| address.plus(at));
+                address.into_iter().for_each(|address| self.store(address, Value::Unknown));
             }
         }
         if is_moved {

@@ -202,6 +202,7 @@ impl<'a> Opener<'a> {
             order: Order::default(),
             extender: self.extender.map(|(_, extender)| extender),
             tells_lost: self.plan.common.tells_lost(),
+            side_looked: 0,
         }))
     }
 

@@ -72,7 +72,7 @@ fn step_to_base(
     None
 }
 
-/// Tries the frame pointer: a guess, so it must lead to mapped code.
+/// Tries the frame pointer: a guess, so it must lead to where a function may return.
 fn step_by_frame_pointer(registers: &Registers, stack: &Stack<'_>, code: &mut impl Code) -> Step {
     let fp = registers.get(arch::FP).map_err(|_| Mark::Table)?;
     if fp < registers.get(arch::SP)? {
@@ -80,7 +80,7 @@ fn step_by_frame_pointer(registers: &Registers, stack: &Stack<'_>, code: &mut im
     }
     let read = |address| stack.read(address).map_err(|_| Mark::Table);
     let (above, ip) = (read(fp)?, read(fp.wrapping_add(8))?);
-    if code.look(ip.wrapping_sub(1)) == Look::Unmapped {
+    if !may_return_to(ip, code) {
         return Err(Mark::Table);
     }
     let mut caller = Registers::default();

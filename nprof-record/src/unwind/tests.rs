@@ -131,8 +131,8 @@ fn what_the_code_says_must_lead_behind_a_call() {
     assert_eq!(walk_bare(&rules, 0, &[0, 0]), (vec![0x1000], Mark::Table), "no end is found so");
     assert_eq!(walk_bare(&rules, 0, &[0]), (vec![0x1000], Mark::Copy));
     // The frame pointer is tried behind it.
-    let words = [0, 0x2000, 0, 0x3000];
-    assert_eq!(walk_bare(&rules, 0x7000_0010, &words).0, [0x1000, 0x3000]);
+    let words = [0, 0x2000, 0, 0x3001];
+    assert_eq!(walk_bare(&rules, 0x7000_0010, &words).0, [0x1000, 0x3001]);
 }
 
 #[test]

@@ -134,3 +134,35 @@ fn an_epoch_ends_with_all_its_lines() {
     assert_eq!(told[..9], expected);
     assert!(told[9].contains("\tnamed=2\tunnamed=0"), "{told:?}");
 }
+
+#[test]
+fn a_frame_that_is_defined_anew_has_no_lines_of_the_one_before() {
+    let (mut filter, out, sender, exe) = filter();
+    let offset = main_offset(&exe);
+    let frame = |offset: u64| format!("F\t1\t1\t{offset:#x}\tu\n");
+    feed(&mut filter, &format!("{HEAD}I\t1\telf\t-\t{exe}\n{}{NODE}", frame(offset)));
+    feed(&mut filter, &format!("{}{NODE}", frame(offset + 1)));
+    assert_eq!(out.lines(&["Y"]).len(), 2);
+    sender.send(found(offset)).unwrap();
+    filter.idle(|| true).unwrap();
+    assert_eq!(out.lines(&["Y"]), [] as [&str; 0]);
+    sender.send(found(offset + 1)).unwrap();
+    filter.finish().unwrap();
+    assert_eq!(out.lines(&["Y"]), ["Y\t1\tnamed\t2,1,3,0\t3,1,5,0"]);
+}
+
+#[test]
+fn a_better_location_of_the_input_is_kept_however_late() {
+    let finder =
+        Rc::new(Finder::new(Places::default(), Detail { inlines: true, lines: true, debug: true }));
+    let out = Shared::default();
+    let writer = Writer::new(out.clone(), Spelling::Text);
+    let mut filter = Filter::new(writer, Catalog::new(finder), Step::default(), Duration::ZERO);
+    let first = "I\t1\telf\t-\t/nowhere\nF\t1\t1\t0x5\tu\nY\t1\tno-symbol\n";
+    let again = "U\t9\tf\t-\nY\t1\tnamed\t9,0,0,0\n";
+    feed(&mut filter, &format!("{HEAD}{first}{NODE}{again}{NODE}"));
+    filter.finish().unwrap();
+    let told = out.lines(&["Y", "@naming"]);
+    assert_eq!(told[..2], ["Y\t1\tno-symbol", "Y\t1\tnamed\t1,0,0,0"]);
+    assert!(told[2].contains("\tnamed=1\tunnamed=0"), "counted once: {told:?}");
+}
