@@ -21,6 +21,7 @@ use iced_x86::{
 use rustc_hash::{FxBuildHasher, FxHashSet};
 
 use crate::row::{Row, Saved};
+use crate::unwind::Followed;
 
 mod machine;
 
@@ -53,6 +54,10 @@ pub(crate) trait Program {
     fn code(&mut self, address: u64) -> Bytes;
     /// The rule of an unwind table that covers an address.
     fn row(&mut self, address: u64) -> Option<Rc<Row>>;
+    /// What has been found of a place before; nothing where it has not been asked for.
+    fn known(&self, _address: u64) -> Option<Followed> {
+        None
+    }
 }
 
 /// Some bytes of code.
@@ -151,6 +156,10 @@ impl<T: Program> Paths<'_, T> {
             self.budget -= 1;
             if !self.visited.insert((at, FxBuildHasher.hash_one(machine.key()))) {
                 return;
+            }
+            if let Some(known) = self.program.known(at) {
+                let Followed::Rule(row) = known else { return };
+                return self.end(machine.passed_on(&row));
             }
             let Some(instruction) = decode(&self.program.code(at), at) else { return };
             let next = instruction.next_ip();

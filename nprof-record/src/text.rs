@@ -95,7 +95,7 @@ impl Text {
     }
 
     fn reader<'a, 'b>(&'a mut self, source: &'a mut Source<'b>) -> Reader<'a, 'b> {
-        Reader { pages: &mut self.pages, file: None, source }
+        Reader { pages: &mut self.pages, followed: &self.followed, file: None, source }
     }
 }
 
@@ -110,6 +110,7 @@ pub(crate) struct Source<'a> {
 /// Reads code for one rule.
 struct Reader<'a, 'b> {
     pages: &'a mut FxHashMap<u64, Box<[u8]>>,
+    followed: &'a FxHashMap<(u64, bool), Followed>,
     /// Opened when it is first needed; `None` inside when it cannot be.
     file: Option<Option<File>>,
     source: &'a mut Source<'b>,
@@ -171,6 +172,11 @@ impl Program for Reader<'_, '_> {
 
     fn row(&mut self, address: u64) -> Option<Rc<Row>> {
         self.source.cfi.as_mut()?.row(address)
+    }
+
+    fn known(&self, address: u64) -> Option<Followed> {
+        let followed = |returns| self.followed.get(&(address, returns));
+        followed(false).or_else(|| followed(true)).cloned()
     }
 }
 
