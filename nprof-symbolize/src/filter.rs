@@ -17,14 +17,15 @@ use nprof_format::{
     Extras, FileId, Frame, FrameId, Function, FunctionId, Line, Location, Reader, Record,
     SourceFile, Status, Step, Writer,
 };
-
 use rustc_hash::FxHashMap;
 
 use crate::catalog::{Catalog, Named, NamedLine};
+use crate::epoch_ids::EpochIds;
 use crate::input::InputNames;
 use crate::late::{Late, LateFrame, Patience};
 use crate::resolve::Place;
 use crate::sites::{Site, Sites};
+use crate::theirs::{better, is_better, theirs};
 
 /// Copies records to a writer and adds what frames are called.
 pub(crate) struct Filter<W> {
@@ -76,62 +77,6 @@ const PAUSE: Duration = Duration::from_millis(20);
 
 /// After how many places that were looked up it is seen in any case.
 const ROUND: usize = 64;
-
-/// Which numbers of the catalog's names have been defined in this epoch, and as which ids.
-#[derive(Default)]
-struct EpochIds {
-    ids: Vec<u32>,
-    count: u32,
-}
-
-impl EpochIds {
-    fn forget(&mut self) {
-        self.ids.clear();
-        self.count = 0;
-    }
-
-    /// The id of a number, and whether it has yet to be defined. `None` when the stream has no
-    /// more ids, which takes 67 million names in one epoch.
-    fn id(&mut self, number: u32) -> Option<(u32, bool)> {
-        let index = number as usize;
-        if self.ids.len() <= index {
-            self.ids.resize(index + 1, 0);
-        }
-        if self.ids[index] != 0 {
-            return Some((self.ids[index], false));
-        }
-        if self.count >= nprof_format::limits::ID {
-            return None;
-        }
-        self.count += 1;
-        self.ids[index] = self.count;
-        Some((self.count, true))
-    }
-}
-
-/// Whether what the input says of a frame is worth more than what was found here.
-fn is_better(theirs: Status, ours: &Named) -> bool {
-    match ours.status {
-        Status::Named => false,
-        // Names of another build, which the user allowed.
-        Status::Mismatch if !ours.lines.is_empty() => theirs == Status::Named,
-        // It was looked up, and there is no name.
-        Status::NoSymbol | Status::Stripped | Status::Anonymous => theirs == Status::Named,
-        // It could not be looked up.
-        _ => true,
-    }
-}
-
-/// What the input says of a frame where that is better than what was found here.
-fn better(theirs: Option<Rc<Named>>, ours: Rc<Named>) -> Rc<Named> {
-    theirs.filter(|theirs| is_better(theirs.status, &ours)).unwrap_or(ours)
-}
-
-/// What the input says of a frame.
-fn theirs(input: &InputNames, catalog: &mut Catalog, location: &Location<'_>) -> Rc<Named> {
-    let lines = location.lines.iter().map(|line| input.line(line, &mut catalog.names)).collect();
-    Rc::new(Named { status: location.status, lines, trouble: None })
-}
 
 impl<W: Write> Filter<W> {
     /// Begins a filter that signs the stream with `step`. A live stream waits for so long for what

@@ -13,6 +13,7 @@ mod clock;
 mod demangle;
 mod dwarf;
 mod elf;
+mod epoch_ids;
 mod extents;
 mod filter;
 #[cfg(fuzzing)]
@@ -35,6 +36,7 @@ mod simplify;
 mod sites;
 mod summary;
 mod symbols;
+mod theirs;
 
 use std::process::ExitCode;
 

@@ -1,0 +1,36 @@
+//! What the input says of frames, which may have been named before, and what that is worth.
+
+use std::rc::Rc;
+
+use nprof_format::{Location, Status};
+
+use crate::catalog::{Catalog, Named};
+use crate::input::InputNames;
+
+/// Whether what the input says of a frame is worth more than what was found here.
+pub(crate) fn is_better(theirs: Status, ours: &Named) -> bool {
+    match ours.status {
+        Status::Named => false,
+        // Names of another build, which the user allowed.
+        Status::Mismatch if !ours.lines.is_empty() => theirs == Status::Named,
+        // It was looked up, and there is no name.
+        Status::NoSymbol | Status::Stripped | Status::Anonymous => theirs == Status::Named,
+        // It could not be looked up.
+        _ => true,
+    }
+}
+
+/// What the input says of a frame where that is better than what was found here.
+pub(crate) fn better(theirs: Option<Rc<Named>>, ours: Rc<Named>) -> Rc<Named> {
+    theirs.filter(|theirs| is_better(theirs.status, &ours)).unwrap_or(ours)
+}
+
+/// What the input says of a frame.
+pub(crate) fn theirs(
+    input: &InputNames,
+    catalog: &mut Catalog,
+    location: &Location<'_>,
+) -> Rc<Named> {
+    let lines = location.lines.iter().map(|line| input.line(line, &mut catalog.names)).collect();
+    Rc::new(Named { status: location.status, lines, trouble: None })
+}
