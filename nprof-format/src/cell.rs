@@ -16,8 +16,9 @@ pub struct Cell {
     pub comm: NameId,
     /// The CPU; [`NO_CPU`](crate::record::NO_CPU) unless [`Split::cpu`](crate::profile::Split::cpu).
     pub cpu: u32,
-    /// The number of the time slice, 0 unless [`TimeSplit::slice`](crate::time::TimeSplit::slice); `None` for what lies outside
-    /// of [`TimeSplit::span`](crate::time::TimeSplit::span).
+    /// The number of the time slice, 0 unless
+    /// [`TimeSplit::slice`](crate::time::TimeSplit::slice); `None` for what lies outside of
+    /// [`TimeSplit::span`](crate::time::TimeSplit::span).
     pub slice: Option<u64>,
     /// The stack's leaf.
     pub node: NodeId,

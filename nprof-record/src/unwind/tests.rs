@@ -27,6 +27,10 @@ fn root() -> Look {
 }
 
 fn walk(rules: Vec<(u64, Look)>, fp: u64, words: &[u64]) -> (Vec<u64>, Mark) {
+    walk_in(&mut Rules(rules), fp, words)
+}
+
+fn walk_in(code: &mut impl Code, fp: u64, words: &[u64]) -> (Vec<u64>, Mark) {
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
     let mut registers = Registers::default();
     registers.set(arch::IP, 0x1000);
@@ -34,7 +38,7 @@ fn walk(rules: Vec<(u64, Look)>, fp: u64, words: &[u64]) -> (Vec<u64>, Mark) {
     registers.set(arch::FP, fp);
     let stack = Stack::new(0x7000_0000, &bytes, Default::default());
     let mut addresses = Vec::new();
-    let mark = unwind((registers, false), &stack, &mut Rules(rules), 10, &mut addresses, &mut ());
+    let mark = unwind((registers, false), &stack, code, 10, &mut addresses, &mut ());
     (addresses.iter().map(|address| address.value).collect(), mark)
 }
 
@@ -104,15 +108,7 @@ impl Code for Bare {
 }
 
 fn walk_bare(rules: &[(u64, Followed)], fp: u64, words: &[u64]) -> (Vec<u64>, Mark) {
-    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-    let mut registers = Registers::default();
-    registers.set(arch::IP, 0x1000);
-    registers.set(arch::SP, 0x7000_0000);
-    registers.set(arch::FP, fp);
-    let stack = Stack::new(0x7000_0000, &bytes, Default::default());
-    let (mut code, mut addresses) = (Bare(rules.to_vec()), Vec::new());
-    let mark = unwind((registers, false), &stack, &mut code, 10, &mut addresses, &mut ());
-    (addresses.iter().map(|address| address.value).collect(), mark)
+    walk_in(&mut Bare(rules.to_vec()), fp, words)
 }
 
 fn followed(size: i64) -> Followed {
