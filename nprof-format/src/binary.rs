@@ -14,8 +14,9 @@ use crate::limits::{self, clip};
 use crate::number::{push_varint, push_varints, zigzag};
 use crate::record::*;
 pub(crate) use block::{HEADER, Header, MARK, TRAILER, block_crc, le32};
-pub(crate) use plain::Plain;
-pub(crate) use read::{Bytes, Scratch, check_nodes, read_again, read_body, read_sample};
+pub use plain::Pass;
+pub(crate) use plain::{Plain, next_plain_sample};
+pub(crate) use read::{Bytes, Scratch, check_nodes, read_again, read_body};
 
 /// What one record leaves for the next one in its block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,6 +41,7 @@ const TASK_GIVEN: u8 = 2;
 const CPU_GIVEN: u8 = 4;
 const WEIGHT_GIVEN: u8 = 8;
 const COUNT_GIVEN: u8 = 16;
+const ALL_GIVEN: u8 = 31;
 
 const KERNEL: u8 = 1;
 const RETURN_ADDRESS: u8 = 2;

@@ -52,6 +52,7 @@ mod verdict;
 mod window;
 pub mod writer;
 
+pub use binary::Pass;
 pub use error::Error;
 pub use extras::{Extras, ExtrasBuilder};
 pub use meta::{End, Epoch, Event, Head, Naming, Ran, RunId, Step};

@@ -186,6 +186,9 @@ meta! {
         version: Vec<u8>,
         /// Its command line, words quoted for the shell.
         command: Vec<u8>,
+        /// What the names it gave are like, in words of its own: where two programs of one name
+        /// and version say the same, they give a place the same name.
+        names: Vec<u8>,
     }
 
     /// `@naming`: how many frames of an image were named, and why not the others.

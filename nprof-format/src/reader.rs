@@ -11,10 +11,8 @@ mod starts;
 use std::io::Read;
 use std::ops::Range;
 
-use crate::binary::{self, Bytes, Delta, HEADER, MARK, Plain, Scratch, TRAILER};
+use crate::binary::{self, Delta, HEADER, MARK, Pass, Plain, Scratch, TRAILER};
 use crate::error::Error;
-use crate::extras::Extras;
-use crate::kind;
 use crate::record::{Record, Sample};
 use crate::text::{self, Check};
 pub use crate::verdict::{Damage, Verdict};
@@ -120,38 +118,40 @@ impl<R: Read> Reader<R> {
         })
     }
 
-    /// The next record if it is a sample in a block and has no extras, as nearly all records
-    /// are: a short way past everything else.
+    /// The next record if it is a sample in a block and plain, as nearly all records are: a short
+    /// way past everything else.
     fn next_plain_sample(&mut self) -> Option<Sample<'static>> {
         let payload_end = self.block?.payload_end;
+        if !self.ledger.is_open() {
+            return None;
+        }
         let rest = self.window.bytes(self.window.at..payload_end.max(self.window.at));
-        let (&[kind, length], rest) = rest.split_first_chunk()?;
-        if kind != kind::SAMPLE || length >= 0x80 || !self.ledger.is_open() {
-            return None;
-        }
-        let mut delta = self.delta;
-        let body = Bytes(rest.get(..usize::from(length))?);
-        let sample = binary::read_sample(body, &mut delta).ok()?;
-        if !sample.extras.is_empty() {
-            return None;
-        }
-        let sample = Sample { extras: Extras::NONE, ..sample };
-        self.delta = delta;
-        self.window.at += 2 + usize::from(length);
+        let (sample, behind) = binary::next_plain_sample(rest, &mut self.delta)?;
+        self.window.at = payload_end - behind.len();
         self.ledger.count(1, 1);
         Some(sample)
     }
 
     /// Takes the records that come next in the block as long as they are plain, up to the one that
-    /// reaches `room` bytes. Second, how they are spelled.
-    pub(crate) fn plain_records(&mut self, room: usize) -> (Plain, &[u8]) {
+    /// reaches `room` bytes, as [`Plain::read`] does. Second, how they are spelled.
+    pub(crate) fn plain_records(
+        &mut self,
+        room: usize,
+        pass: Pass,
+        judge: impl FnMut(&Record<'_>) -> Pass,
+    ) -> (Plain, &[u8]) {
         let start = self.window.at;
         let end = self.block.filter(|_| self.ledger.is_open()).map_or(start, |b| b.payload_end);
         let rest = self.window.bytes(start..end.max(start));
-        let plain = Plain::read(rest, room, &mut self.delta, &mut self.scratch);
+        let plain = Plain::read(rest, room, &mut self.delta, &mut self.scratch, pass, judge);
         self.window.at += plain.length;
         self.ledger.count(plain.records, plain.samples);
         (plain, self.window.bytes(start..self.window.at))
+    }
+
+    /// Passes over the records that come next in a block: see [`crate::Writer::pass`].
+    pub fn pass_over(&mut self, pass: Pass, judge: impl FnMut(&Record<'_>) -> Pass) -> u64 {
+        self.plain_records(usize::MAX, pass, judge).0.latest
     }
 
     /// What the last record left for the next one in its block.

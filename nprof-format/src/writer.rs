@@ -2,7 +2,7 @@
 
 use std::io::{self, Read, Write};
 
-use crate::binary::{self, Delta, Header, block_crc, push_record};
+use crate::binary::{self, Delta, Header, Pass, block_crc, push_record};
 use crate::limits;
 use crate::reader::Reader;
 use crate::record::Record;
@@ -106,8 +106,9 @@ impl<W: Write> Writer<W> {
     }
 
     /// Passes on the records that come next in `reader`, as they are spelled there, as long as
-    /// they are nodes or plain samples and neither spelling begins a block: the same records as if
-    /// each was read and written. Gives the latest time of them, 0 when none has one.
+    /// neither spelling begins a block: the same records as if each was read and written. These are
+    /// nodes, plain samples, and the frames and annotations that `judge` says; `pass` is what it
+    /// has said last. Gives the latest time of them, 0 when none has one.
     ///
     /// Samples leave out what they share with the one before, so that there are none unless both
     /// sides have just had the same one.
@@ -115,12 +116,18 @@ impl<W: Write> Writer<W> {
     /// # Errors
     ///
     /// What `out` says.
-    pub fn pass<R: Read>(&mut self, reader: &mut Reader<R>) -> io::Result<u64> {
+    pub fn pass<R: Read>(
+        &mut self,
+        reader: &mut Reader<R>,
+        pass: Pass,
+        judge: impl FnMut(&Record<'_>) -> Pass,
+    ) -> io::Result<u64> {
         let is_alike = self.first_time.is_some() && self.delta == reader.delta();
         if self.spelling == Spelling::Text || !is_alike {
             return Ok(0);
         }
-        let (plain, bytes) = reader.plain_records(BLOCK.saturating_sub(self.payload.len()));
+        let room = BLOCK.saturating_sub(self.payload.len());
+        let (plain, bytes) = reader.plain_records(room, pass, judge);
         self.payload.extend_from_slice(bytes);
         self.delta = plain.delta;
         self.totals.records += plain.records;

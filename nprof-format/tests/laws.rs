@@ -5,7 +5,7 @@
 #[allow(clippy::unwrap_used)] // a helper may fail its test
 mod support;
 
-use nprof_format::{Reader, Record, Spelling, Verdict, Writer};
+use nprof_format::{Pass, Reader, Record, Spelling, Verdict, Writer};
 use proptest::prelude::*;
 use support::{Segment, read, read_from, respell, segment, write};
 
@@ -23,12 +23,15 @@ fn copied(stream: &[u8], spelling: Spelling) -> (Vec<u8>, Verdict, u64) {
     )
 }
 
-/// The same by a filter that passes on what it need not look at.
+/// The same by a filter that passes on what it need not look at, and says one thing and another of
+/// what it may.
 fn passed(stream: &[u8], spelling: Spelling) -> (Vec<u8>, Verdict, u64) {
     let (mut reader, mut writer) = (Reader::new(stream), Writer::new(Vec::new(), spelling));
+    let mut says = [Pass::On, Pass::Hold, Pass::On, Pass::On, Pass::Not].into_iter().cycle();
     while let Ok(Some(record)) = reader.next() {
         writer.write(&record).expect("memory takes what is written");
-        writer.pass(&mut reader).expect("memory takes what is written");
+        let judge = |_: &Record<'_>| says.next().unwrap_or(Pass::Not);
+        writer.pass(&mut reader, Pass::On, judge).expect("memory takes what is written");
     }
     (
         writer.finish().expect("memory takes what is written"),

@@ -38,7 +38,7 @@ pub(crate) fn step() -> Step {
         tool: b"nprof-record".to_vec(),
         version: env!("CARGO_PKG_VERSION").into(),
         command: shell::quoted(std::env::args_os()),
-        more: Vec::new(),
+        ..Step::default()
     }
 }
 

@@ -3,37 +3,95 @@
 
 use std::io::Read;
 
-use nprof_format::{Reader, Record};
+use nprof_format::{Location, Pass, Reader, Record, Step};
 
 use crate::catalog::Catalog;
+use crate::earlier::Earlier;
 use crate::resolve::Place;
 use crate::sites::{Site, Sites};
+use crate::waiting::Waiting;
 
 /// How much of a recording is read ahead, bytes: what is behind it is resolved as it comes.
 const AHEAD: u64 = 32 << 20;
 
-/// Resolves the places of a recording in `catalog`, which keeps what they are called.
-pub(crate) fn resolve(input: impl Read, catalog: &mut Catalog) {
+/// Resolves the places of a recording in `catalog`, which keeps what they are called. Names are
+/// given as `step` says.
+pub(crate) fn resolve(input: impl Read, catalog: &mut Catalog, step: &Step) {
     let mut reader = Reader::new(input.take(AHEAD));
-    let places = places(&mut reader, catalog);
+    let places = places(&mut reader, catalog, step);
     catalog.resolve_all(places);
 }
 
-/// The places of a stream by image and address. What cannot be read ends it.
-fn places<R: Read>(reader: &mut Reader<R>, catalog: &mut Catalog) -> Vec<(usize, Place)> {
-    let mut sites = Sites::default();
-    let mut places = Vec::new();
+/// The places of a stream that are to be looked up, by image and address. What cannot be read ends
+/// it.
+fn places<R: Read>(
+    reader: &mut Reader<R>,
+    catalog: &mut Catalog,
+    step: &Step,
+) -> Vec<(usize, Place)> {
+    let (sites, earlier) = (Sites::default(), Earlier::new(step.clone()));
+    let (waiting, places) = (Waiting::default(), Vec::new());
+    let mut ahead = Ahead { catalog, sites, earlier, waiting, places };
     while let Ok(Some(record)) = reader.next() {
-        sites.note(&record, catalog);
-        if let Record::Frame(frame) = record
-            && let Some(Site::Place(slot, place)) = sites.of(&frame)
-        {
-            places.push((slot, place));
-        }
+        let pass = ahead.take(&record);
+        let latest = reader.pass_over(pass, |record| ahead.take(record));
+        ahead.sites.advance(latest);
     }
+    ahead.settle();
+    let mut places = ahead.places;
     places.sort_unstable_by_key(|&(slot, place)| (slot, place.offset, place.return_address));
     places.dedup();
     places
+}
+
+/// What is read ahead.
+struct Ahead<'a> {
+    catalog: &'a mut Catalog,
+    sites: Sites,
+    earlier: Earlier,
+    /// Frames of which the input may yet say where they are; `None` once it has.
+    waiting: Waiting<Option<(usize, Place)>>,
+    /// The places to look up.
+    places: Vec<(usize, Place)>,
+}
+
+impl Ahead<'_> {
+    /// Takes note of a record.
+    fn take(&mut self, record: &Record<'_>) -> Pass {
+        match record {
+            Record::Frame(frame) => {
+                if let Some(Site::Place(slot, place)) = self.sites.of(frame) {
+                    self.waiting.push(frame.id, Some((slot, place)));
+                }
+            }
+            Record::Location(location) => self.locate(location),
+            record => {
+                self.sites.note(record, self.catalog);
+                self.earlier.note(record);
+                if !record.is_annotation() {
+                    self.settle();
+                }
+            }
+        }
+        if self.waiting.is_empty() { Pass::On } else { Pass::Hold }
+    }
+
+    fn locate(&mut self, location: &Location<'_>) {
+        let worth = self.earlier.worth(location);
+        if let Some(site) = self.waiting.get_mut(location.frame)
+            && let Some((slot, _)) = *site
+            && self.catalog.takes(slot, worth)
+        {
+            *site = None;
+            if self.waiting.first(location.frame).is_some_and(Option::is_none) {
+                self.waiting.take_first();
+            }
+        }
+    }
+
+    fn settle(&mut self) {
+        self.places.extend(self.waiting.drain().filter_map(|(_, site)| site));
+    }
 }
 
 #[cfg(test)]
@@ -50,7 +108,7 @@ mod tests {
                     @epoch\tnumber=1\nI\t1\telf\t0b\t/b\nF\t1\t1\t0x5\tu\nF\t2\t1\t0x9\tu\n";
         let detail = Detail { inlines: true, lines: true, debug: true };
         let mut catalog = Catalog::new(Finder::new(Places::default(), detail).into());
-        let places = places(&mut Reader::new(text.as_bytes()), &mut catalog);
+        let places = places(&mut Reader::new(text.as_bytes()), &mut catalog, &Step::default());
         let place = |slot, offset, return_address| (slot, Place { offset, return_address });
         let expected =
             [place(0, 7, false), place(0, 7, true), place(1, 5, false), place(1, 9, false)];

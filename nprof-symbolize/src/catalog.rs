@@ -11,6 +11,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::background::{Background, Found};
 use crate::dwarf::{Call, Fault};
+use crate::earlier::Worth;
 use crate::images::{Failure, Finder, Recorded};
 use crate::names::Names;
 use crate::packages::Packages;
@@ -58,6 +59,10 @@ pub(crate) struct Slot {
     /// And in this one, with what was wrong where they are.
     counts: Counts,
     told: Vec<Rc<str>>,
+    /// Whether some of these were looked up.
+    is_looked_up: bool,
+    /// Whether a place whose line the input does not tell may have one here, if that was asked.
+    may_gain: Option<bool>,
 }
 
 impl Slot {
@@ -95,6 +100,8 @@ pub(crate) struct Catalog {
     slots: Vec<Slot>,
     by_recorded: FxHashMap<Recorded, usize>,
     resolved: FxHashMap<(usize, Place), Rc<Named>>,
+    /// What the input says stood in the way, by image, in this segment.
+    reasons: FxHashMap<[Vec<u8>; 3], Vec<u8>>,
     /// The names of all places.
     pub(crate) names: Names,
 }
@@ -113,6 +120,7 @@ impl Catalog {
             slots: Vec::new(),
             by_recorded: FxHashMap::default(),
             resolved: FxHashMap::default(),
+            reasons: FxHashMap::default(),
             names: Names::default(),
         }
     }
@@ -144,6 +152,8 @@ impl Catalog {
             totals: Counts::new(),
             counts: Counts::new(),
             told: Vec::new(),
+            is_looked_up: false,
+            may_gain: None,
         });
         self.by_recorded.insert(recorded, self.slots.len() - 1);
         self.slots.len() - 1
@@ -159,6 +169,7 @@ impl Catalog {
 
     /// What a place in an image is called, unless it is looked up in the background from now on.
     pub(crate) fn resolve(&mut self, slot: usize, place: Place) -> Option<Rc<Named>> {
+        self.slots[slot].is_looked_up = true;
         if let Some(named) = self.resolved.get(&(slot, place)) {
             return Some(Rc::clone(named));
         }
@@ -233,22 +244,46 @@ impl Catalog {
         Named { status: resolution.status, lines, trouble }
     }
 
-    /// Counts a frame of an image, by how its naming went.
-    pub(crate) fn count(&mut self, slot: usize, named: &Named) {
+    /// Whether what the input says of a place in an image is taken for what it is called.
+    pub(crate) fn takes(&mut self, slot: usize, worth: Worth) -> bool {
+        match worth {
+            Worth::All => true,
+            Worth::Function => !self.may_gain(slot),
+            Worth::Little => false,
+        }
+    }
+
+    /// Whether looking up a place in an image may tell more than its function.
+    fn may_gain(&mut self, slot: usize) -> bool {
+        let Slot { recorded, may_gain, .. } = &mut self.slots[slot];
+        *may_gain.get_or_insert_with(|| match recorded.kind {
+            ImageKind::Elf => true,
+            ImageKind::Kernel => self.finder.has_vmlinux(recorded),
+            _ => false,
+        })
+    }
+
+    /// Takes note of what the input says of an image in this segment.
+    pub(crate) fn was_told(&mut self, naming: &Naming) {
+        self.reasons.insert(image_of(naming), naming.reason.clone());
+    }
+
+    /// Counts a frame of an image, by how its naming went and what was wrong there.
+    pub(crate) fn count(&mut self, slot: usize, status: Status, trouble: Option<&Rc<str>>) {
         let slot = &mut self.slots[slot];
-        *slot.counts.entry(named.status).or_default() += 1;
-        if let Some(trouble) = named.trouble.as_ref().filter(|new| !slot.told.contains(new)) {
+        *slot.counts.entry(status).or_default() += 1;
+        if let Some(trouble) = trouble.filter(|new| !slot.told.contains(new)) {
             slot.told.push(Rc::clone(trouble));
         }
     }
 
     /// A frame that was counted is counted as something else.
-    pub(crate) fn discount(&mut self, slot: usize, named: &Named) {
+    pub(crate) fn discount(&mut self, slot: usize, status: Status) {
         let counts = &mut self.slots[slot].counts;
-        let count = counts.entry(named.status).or_default();
+        let count = counts.entry(status).or_default();
         *count = count.saturating_sub(1);
         if *count == 0 {
-            counts.remove(&named.status);
+            counts.remove(&status);
         }
     }
 
@@ -262,8 +297,15 @@ impl Catalog {
             for (status, count) in &counts {
                 *slot.totals.entry(*status).or_default() += count;
             }
-            namings.push(summary::naming(slot, &counts, &troubles, &self.commands));
+            let mut naming = summary::naming(slot, &counts, &troubles, &self.commands);
+            if !std::mem::take(&mut slot.is_looked_up)
+                && let Some(reason) = self.reasons.remove(&image_of(&naming))
+            {
+                naming.reason = reason;
+            }
+            namings.push(naming);
         }
+        self.reasons.clear();
         namings
     }
 
@@ -306,6 +348,11 @@ impl Catalog {
         }
         summary::explanation(recorded, &lines, slot.map(|slot| &self.slots[slot]))
     }
+}
+
+/// What an image is told by: its path, kind and build ID.
+fn image_of(naming: &Naming) -> [Vec<u8>; 3] {
+    [naming.image.clone(), naming.kind.clone(), naming.build_id.clone()]
 }
 
 /// What a place without a name is called: `image+0xoffset`.

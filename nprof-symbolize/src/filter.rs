@@ -1,10 +1,10 @@
 //! The loop over the stream: every record is copied as it is, and what frames are called is put
 //! behind them.
 //!
-//! The input may have been symbolized before, here or elsewhere. All of it is looked up anew, and
-//! what the input says of a frame stays where that gives no name, or the image is not to be had:
-//! annotations never get worse. A frame's location comes behind it, so that the answer waits for
-//! the next record that is no annotation.
+//! The input may have been symbolized before, here or elsewhere. What it says of a frame stays where
+//! it was looked up just as it would be now, down to the line. Else it is looked up anew, and stays
+//! where that gives no name, or the image is not to be had: annotations never get worse. A frame's
+//! location comes behind it, so that the answer waits for the next record that is no annotation.
 //!
 //! Of a live stream that cannot wait, frames get what their symbols tell at first, and a second
 //! location when the debug information was read, before the ids of their epoch are forgotten.
@@ -14,17 +14,16 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use nprof_format::{
-    Extras, FileId, Frame, FrameId, Function, FunctionId, Line, Location, Reader, Record,
+    Extras, FileId, FrameId, Function, FunctionId, Line, Location, Pass, Reader, Record,
     SourceFile, Status, Step, Writer,
 };
-use rustc_hash::FxHashMap;
 
-use crate::catalog::{Catalog, Named, NamedLine};
-use crate::epoch_ids::EpochIds;
-use crate::input::InputNames;
+use crate::catalog::{Catalog, Named};
+use crate::earlier::{Earlier, Worth};
+use crate::frames::{Answer, Frames, Located};
 use crate::late::{Late, LateFrame, Patience};
 use crate::resolve::Place;
-use crate::sites::{Site, Sites};
+use crate::sites::Sites;
 use crate::theirs::{better, is_better, theirs};
 
 /// Copies records to a writer and adds what frames are called.
@@ -35,40 +34,12 @@ pub(crate) struct Filter<W> {
     step: Step,
     step_due: bool,
     sites: Sites,
-    functions: EpochIds,
-    files: EpochIds,
-    /// Frames whose locations have yet to be written.
-    answers: Vec<Answer>,
-    input: InputNames,
+    frames: Frames,
     /// Room for the lines of the location being written.
     lines: Vec<Line>,
-    /// Frames whose second locations have yet to be written, and of which place each frame's is:
-    /// what is defined anew in between, as in a damaged stream, has another.
+    /// Frames whose second locations have yet to be written.
     late: Late,
-    pending: FxHashMap<FrameId, (usize, Place)>,
-    /// Frames for which the input may yet have a better location, once it had any.
-    located: FxHashMap<FrameId, Located>,
-    has_theirs: bool,
     patience: Patience,
-}
-
-/// What a frame is called.
-struct Answer {
-    frame: FrameId,
-    /// Its image's index in the catalog, and where it is in that.
-    site: Option<(usize, Place)>,
-    /// `None` while it is being looked up.
-    named: Option<Rc<Named>>,
-    /// What the input says, as far as that may be better.
-    theirs: Option<Rc<Named>>,
-}
-
-/// What a frame is called that has no name of ours.
-struct Located {
-    /// Its image's index in the catalog.
-    slot: Option<usize>,
-    ours: Rc<Named>,
-    shown: Rc<Named>,
 }
 
 /// How long it takes at most until it is seen that more of the input came while places are looked
@@ -85,18 +56,12 @@ impl<W: Write> Filter<W> {
         Self {
             writer,
             catalog,
+            frames: Frames::new(Earlier::new(step.clone())),
             step,
             step_due: false,
             sites: Sites::default(),
-            functions: EpochIds::default(),
-            files: EpochIds::default(),
-            answers: Vec::new(),
-            input: InputNames::default(),
             lines: Vec::new(),
             late: Late::default(),
-            pending: FxHashMap::default(),
-            located: FxHashMap::default(),
-            has_theirs: false,
             patience: Patience::new(patience),
         }
     }
@@ -111,42 +76,47 @@ impl<W: Write> Filter<W> {
             self.sign()?;
         }
         self.sites.note(record, &mut self.catalog);
+        self.frames.earlier.note(record);
         match record {
-            Record::Function(_) | Record::File(_) | Record::Location(_) => {
-                return self.keep(record);
+            Record::Frame(_) | Record::Function(_) | Record::File(_) | Record::Location(_) => {
+                return match self.frames.judge(record, &mut self.catalog, &self.sites) {
+                    Pass::On | Pass::Hold => self.writer.write(record),
+                    Pass::Not => self.keep(record),
+                };
             }
-            Record::Naming(_) => return Ok(()),
-            Record::Frame(frame) => {
-                self.look_up(frame);
-                return self.writer.write(record);
+            Record::Naming(naming) => {
+                self.catalog.was_told(naming);
+                return Ok(());
             }
             _ => self.settle()?,
         }
         match record {
             Record::Head(_) => {
                 self.tell()?;
-                self.forget();
+                self.frames.forget();
                 self.step_due = true;
             }
             Record::End(_) => self.tell()?,
             Record::Epoch(_) => {
                 self.catch_up()?;
-                self.forget();
+                self.frames.forget();
             }
             _ => {}
         }
         self.writer.write(record)
     }
 
-    /// Passes on what comes next in the input and is nothing to this filter. To be called behind
-    /// a sample, when no frame waits for its location.
+    /// Passes on what comes next in the input and is nothing to this filter.
     ///
     /// # Errors
     ///
     /// What the writer says.
     pub(crate) fn pass<R: Read>(&mut self, reader: &mut Reader<R>) -> io::Result<()> {
-        let latest = self.writer.pass(reader)?;
-        self.sites.advance(latest);
+        let Self { writer, frames, catalog, sites, .. } = self;
+        let pass = frames.pass();
+        let judge = |record: &Record<'_>| frames.judge(record, catalog, sites);
+        let latest = writer.pass(reader, pass, judge)?;
+        sites.advance(latest);
         Ok(())
     }
 
@@ -222,26 +192,18 @@ impl<W: Write> Filter<W> {
         Ok(())
     }
 
-    fn forget(&mut self) {
-        self.functions.forget();
-        self.files.forget();
-        self.input.forget();
-        self.pending.clear();
-        self.located.clear();
-    }
-
-    /// Takes note of what the input says of its frames.
+    /// Takes note of what the input says of a frame.
     fn keep(&mut self, record: &Record<'_>) -> io::Result<()> {
-        self.input.note(record);
         let Record::Location(location) = record else { return Ok(()) };
-        self.has_theirs = true;
-        let mut answers = self.answers.iter_mut().rev();
-        let Some(answer) = answers.find(|answer| answer.frame == location.frame) else {
+        let Frames { earlier, names, waiting, .. } = &mut self.frames;
+        let worth = earlier.worth(location);
+        let Some(answer) = waiting.get_mut(location.frame) else {
             return self.keep_late(location);
         };
-        // What is still looked up may turn out to be worse.
-        if answer.named.as_ref().is_none_or(|ours| is_better(location.status, ours)) {
-            answer.theirs = Some(theirs(&self.input, &mut self.catalog, location));
+        let theirs = Some(theirs(names, location));
+        match answer.site {
+            Some((slot, _)) if self.catalog.takes(slot, worth) => answer.named = theirs,
+            _ => answer.theirs = theirs,
         }
         Ok(())
     }
@@ -249,25 +211,32 @@ impl<W: Write> Filter<W> {
     /// Takes note of a location that does not stand behind its frame: the last one holds.
     fn keep_late(&mut self, location: &Location<'_>) -> io::Result<()> {
         let frame = location.frame;
-        if let Some(site) = self.pending.get(&frame) {
-            let theirs = theirs(&self.input, &mut self.catalog, location);
+        if let Some(site) = self.frames.pending.get(&frame) {
+            let theirs = theirs(&self.frames.names, location);
             let waiting = self.late.get_mut(site).into_iter().flatten();
             waiting
                 .filter(|late| late.frame == frame)
                 .for_each(|late| late.theirs = Some(Rc::clone(&theirs)));
             return Ok(());
         }
-        let Some(mut located) = self.located.remove(&frame) else { return Ok(()) };
+        let Some(mut located) = self.frames.located.remove(&frame) else {
+            // As in what was a live stream: it stands behind one that was passed on.
+            if self.frames.earlier.worth(location) == Worth::All {
+                let theirs = theirs(&self.frames.names, location);
+                self.annotate(frame, &theirs)?;
+            }
+            return Ok(());
+        };
         if is_better(location.status, &located.ours) {
-            let theirs = theirs(&self.input, &mut self.catalog, location);
+            let theirs = theirs(&self.frames.names, location);
             if let Some(slot) = located.slot {
-                self.catalog.discount(slot, &located.shown);
-                self.catalog.count(slot, &theirs);
+                self.catalog.discount(slot, located.shown.status);
+                self.catalog.count(slot, theirs.status, theirs.trouble.as_ref());
             }
             self.annotate(frame, &theirs)?;
             located.shown = theirs;
         }
-        self.located.insert(frame, located);
+        self.frames.located.insert(frame, located);
         Ok(())
     }
 
@@ -279,37 +248,20 @@ impl<W: Write> Filter<W> {
         ours: Rc<Named>,
         shown: &Rc<Named>,
     ) {
-        if self.has_theirs && ours.status != Status::Named {
-            self.located.insert(frame, Located { slot, ours, shown: Rc::clone(shown) });
+        if self.frames.has_theirs && ours.status != Status::Named {
+            self.frames.located.insert(frame, Located { slot, ours, shown: Rc::clone(shown) });
+        } else {
+            self.frames.located.remove(&frame);
         }
     }
 
-    /// Looks up what a frame is called.
-    fn look_up(&mut self, frame: &Frame<'_>) {
-        self.pending.remove(&frame.id);
-        self.located.remove(&frame.id);
-        let (site, named) = match self.sites.of(frame) {
-            // A mark stands for frames that are missing.
-            None => return,
-            Some(Site::Place(slot, place)) => {
-                (Some((slot, place)), self.catalog.resolve(slot, place))
-            }
-            Some(Site::Function(function)) => {
-                let line = NamedLine { function, file: 0, line: 0, column: 0 };
-                let lines = Box::new([line]);
-                (None, Some(Rc::new(Named { status: Status::Named, lines, trouble: None })))
-            }
-            Some(Site::Nameless(status)) => {
-                (None, Some(Rc::new(Named { status, lines: Box::default(), trouble: None })))
-            }
-        };
-        self.answers.push(Answer { frame: frame.id, site, named, theirs: None });
-    }
-
-    /// Writes the locations of the frames that were looked up, and what they refer to.
+    /// Looks up the frames that came, and writes their locations and what they refer to.
     fn settle(&mut self) -> io::Result<()> {
-        let mut answers = std::mem::take(&mut self.answers);
-        for Answer { frame, site, named, theirs } in answers.drain(..) {
+        let mut answers = std::mem::take(&mut self.frames.waiting);
+        for answer in answers.all_mut().filter(|answer| answer.named.is_none()) {
+            answer.named = answer.site.and_then(|(slot, place)| self.catalog.resolve(slot, place));
+        }
+        for (frame, Answer { site, named, theirs }) in answers.drain() {
             let named = match (named, site) {
                 (None, Some((slot, place))) => self.wait_for(slot, place)?,
                 (named, _) => named,
@@ -317,7 +269,7 @@ impl<W: Write> Filter<W> {
             let shown = match (named, site) {
                 (Some(ours), _) => {
                     let shown = better(theirs, Rc::clone(&ours));
-                    self.pending.remove(&frame);
+                    self.frames.pending.remove(&frame);
                     self.note_located(frame, site.map(|(slot, _)| slot), ours, &shown);
                     shown
                 }
@@ -325,12 +277,12 @@ impl<W: Write> Filter<W> {
                 (None, None) => continue,
             };
             if let Some((slot, _)) = site {
-                self.catalog.count(slot, &shown);
+                self.catalog.count(slot, shown.status, shown.trouble.as_ref());
             }
             self.annotate(frame, &shown)?;
         }
         // Its room is used again.
-        self.answers = answers;
+        self.frames.waiting = answers;
         Ok(())
     }
 
@@ -348,7 +300,7 @@ impl<W: Write> Filter<W> {
         };
         let late = LateFrame { frame, shown: Rc::clone(&shown), theirs };
         self.late.entry((slot, place)).or_default().push(late);
-        self.pending.insert(frame, (slot, place));
+        self.frames.pending.insert(frame, (slot, place));
         shown
     }
 
@@ -386,12 +338,12 @@ impl<W: Write> Filter<W> {
         {
             let ours = Rc::clone(&named);
             let named = better(theirs, Rc::clone(&ours));
-            self.catalog.discount(slot, &shown);
-            self.catalog.count(slot, &named);
-            if self.pending.get(&frame) != Some(&(slot, place)) {
+            self.catalog.discount(slot, shown.status);
+            self.catalog.count(slot, named.status, named.trouble.as_ref());
+            if self.frames.pending.get(&frame) != Some(&(slot, place)) {
                 continue;
             }
-            self.pending.remove(&frame);
+            self.frames.pending.remove(&frame);
             self.note_located(frame, Some(slot), ours, &named);
             if (named.status, &named.lines) != (shown.status, &shown.lines) {
                 self.annotate(frame, &named)?;
@@ -423,8 +375,9 @@ impl<W: Write> Filter<W> {
         let Some(name) = self.catalog.names.function_name(number) else {
             return Ok(FunctionId::NONE);
         };
-        let Some((id, is_new)) = self.functions.id(number) else { return Ok(FunctionId::NONE) };
-        let id = FunctionId(id);
+        let Some((id, is_new)) = self.frames.names.function(number) else {
+            return Ok(FunctionId::NONE);
+        };
         if is_new {
             let (name, linkage) = (&*name.shown, &*name.linkage);
             let function = Function { id, name, linkage, extras: Extras::NONE };
@@ -435,8 +388,7 @@ impl<W: Write> Filter<W> {
 
     fn define_file(&mut self, number: u32) -> io::Result<FileId> {
         let Some(path) = self.catalog.names.path(number) else { return Ok(FileId::NONE) };
-        let Some((id, is_new)) = self.files.id(number) else { return Ok(FileId::NONE) };
-        let id = FileId(id);
+        let Some((id, is_new)) = self.frames.names.file(number) else { return Ok(FileId::NONE) };
         if is_new {
             self.writer.write(&Record::File(SourceFile { id, path, extras: Extras::NONE }))?;
         }
@@ -444,5 +396,7 @@ impl<W: Write> Filter<W> {
     }
 }
 
+#[cfg(test)]
+mod again;
 #[cfg(test)]
 mod tests;

@@ -12,17 +12,18 @@ mod catalog;
 mod clock;
 mod demangle;
 mod dwarf;
+mod earlier;
 mod elf;
-mod epoch_ids;
+mod epoch_names;
 mod extents;
 mod filter;
+mod frames;
 #[cfg(fuzzing)]
 #[path = "../fuzz/image.rs"]
 pub mod fuzz;
 mod heat;
 mod host;
 mod images;
-mod input;
 mod kernel;
 mod late;
 mod links;
@@ -37,6 +38,7 @@ mod sites;
 mod summary;
 mod symbols;
 mod theirs;
+mod waiting;
 
 use std::process::ExitCode;
 

@@ -25,6 +25,24 @@ pub(crate) struct Names {
     by_shown: FxHashMap<Box<[u8]>, u32>,
     files: Vec<Box<[u8]>>,
     by_path: FxHashMap<Box<[u8]>, u32>,
+    key: Key,
+}
+
+/// Room for what functions are found by when both their names are given.
+#[derive(Debug, Default)]
+struct Key(Vec<u8>);
+
+impl Key {
+    /// The names with a zero between, which is in no name; the shown one if it is the only one.
+    fn of(&mut self, shown: &[u8], linkage: &[u8]) -> &[u8] {
+        self.0.clear();
+        self.0.extend_from_slice(shown);
+        if !linkage.is_empty() {
+            self.0.push(0);
+            self.0.extend_from_slice(linkage);
+        }
+        &self.0
+    }
 }
 
 impl Names {
@@ -37,49 +55,37 @@ impl Names {
             Cow::Borrowed(same) => FunctionName { shown: same.into(), linkage: Box::default() },
             Cow::Owned(shown) => FunctionName { shown: shown.into(), linkage: linkage.into() },
         };
-        self.functions.push(name);
-        let number = self.functions.len() as u32;
+        // The input may have told of it.
+        let known = self.by_shown.get(self.key.of(&name.shown, &name.linkage)).copied();
+        let number = known.unwrap_or_else(|| push(&mut self.functions, name));
         self.by_linkage.insert(linkage.into(), number);
         number
     }
 
     /// The number of a function by a name that no linker knows, and that is shown as it is.
     pub(crate) fn shown(&mut self, name: &[u8]) -> u32 {
-        if let Some(&number) = self.by_shown.get(name) {
-            return number;
-        }
-        self.functions.push(FunctionName { shown: name.into(), linkage: Box::default() });
-        let number = self.functions.len() as u32;
-        self.by_shown.insert(name.into(), number);
-        number
+        self.kept(name, b"")
     }
 
     /// The number of a function in a file that is not the recorded one: its name may be wrong,
     /// and says so wherever it is shown.
     pub(crate) fn mismatched(&mut self, number: u32) -> u32 {
         let Some(known) = self.function_name(number).cloned() else { return number };
-        let shown = [&known.shown, &b" [mismatch]"[..]].concat();
-        if let Some(&number) = self.by_shown.get(&shown[..]) {
-            return number;
-        }
-        let number = self.shown(&shown);
-        self.functions[number as usize - 1].linkage = known.linkage;
-        number
+        self.kept(&[&known.shown, &b" [mismatch]"[..]].concat(), &known.linkage)
     }
 
     /// The number of a function the input has these names of.
     pub(crate) fn kept(&mut self, shown: &[u8], linkage: &[u8]) -> u32 {
-        if linkage.is_empty() {
-            return self.shown(shown);
-        }
-        // No name has a zero in it.
-        let key = [shown, b"\0", linkage].concat().into_boxed_slice();
-        if let Some(&number) = self.by_shown.get(&key) {
+        let key = self.key.of(shown, linkage);
+        if let Some(&number) = self.by_shown.get(key) {
             return number;
         }
-        self.functions.push(FunctionName { shown: shown.into(), linkage: linkage.into() });
-        let number = self.functions.len() as u32;
-        self.by_shown.insert(key, number);
+        let ours = self.by_linkage.get(if linkage.is_empty() { shown } else { linkage });
+        let is_same = |name: &FunctionName| (&*name.shown, &*name.linkage) == (shown, linkage);
+        let same = ours.filter(|&&ours| is_same(&self.functions[ours as usize - 1])).copied();
+        let name = || FunctionName { shown: shown.into(), linkage: linkage.into() };
+        let number = same.unwrap_or_else(|| push(&mut self.functions, name()));
+        self.by_shown.insert(key.into(), number);
         number
     }
 
@@ -105,6 +111,12 @@ impl Names {
     }
 }
 
+/// Adds a function, and gives its number.
+fn push(functions: &mut Vec<FunctionName>, name: FunctionName) -> u32 {
+    functions.push(name);
+    functions.len() as u32
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -124,6 +136,9 @@ mod tests {
         let kept = names.kept(b"f()", b"_Z1fi");
         assert_eq!((kept, names.kept(b"f()", b"_Z1fi"), names.kept(b"_Z1fv", b"")), (4, 4, 3));
         assert_eq!(&*names.function_name(4).unwrap().linkage, b"_Z1fi");
+        let (known, new) = (names.kept(b"f()", b"_Z1fv"), names.kept(b"g()", b"_Z1gv"));
+        assert_eq!((known, new, names.function(b"_Z1gv")), (1, 5, 5), "theirs and ours are one");
+        assert_eq!((names.kept(b"main", b""), names.function(b"main")), (2, 2));
         let file = names.file(b"/a.c");
         assert_eq!(names.path(file), Some(&b"/a.c"[..]));
     }

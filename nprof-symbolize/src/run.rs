@@ -9,6 +9,8 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use clap::ValueEnum;
+use clap::builder::PossibleValue;
 use nprof_format::stage::{self, Input, Outcome, Ready};
 use nprof_format::{Reader, Record, Spelling, Step, Verdict, Writer, shell};
 
@@ -55,17 +57,18 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let is_text = args.text || output.is_terminal();
     let spelling = if is_text { Spelling::Text } else { Spelling::Binary };
     prefetch(args, &input, &catalog);
-    let read_ahead = input.ahead().map(|file| ahead::resolve(file, &mut catalog));
-    let is_live = read_ahead.is_none();
-    if is_live && !catalog.finder.detail.is_symbols_only() {
-        catalog = live(catalog, args)?;
-    }
     let step = Step {
         tool: TOOL.into(),
         version: env!("CARGO_PKG_VERSION").into(),
         command: shell::quoted(std::env::args_os()),
+        names: names(args).into(),
         ..Step::default()
     };
+    let read_ahead = input.ahead().map(|file| ahead::resolve(file, &mut catalog, &step));
+    let is_live = read_ahead.is_none();
+    if is_live && !catalog.finder.detail.is_symbols_only() {
+        catalog = live(catalog, args)?;
+    }
     let mut filter = Filter::new(Writer::new(output, spelling), catalog, step, PATIENCE);
     let name = input.name().to_owned();
     let ready = is_live.then(|| input.ready()).flatten();
@@ -79,6 +82,15 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
         tell(&catalog.summary());
     }
     Ok(judge(&reader, &name, args.partial_ok))
+}
+
+/// What names are like, apart from where they come from: their style, and what is told of a place.
+fn names(args: &Args) -> String {
+    let style = args.names.to_possible_value();
+    let mut words: Vec<&str> = style.iter().map(PossibleValue::get_name).collect();
+    words.extend((!args.no_inlines).then_some("inlines"));
+    words.extend((!args.no_lines).then_some("lines"));
+    words.join(",")
 }
 
 /// Where files are looked for.
@@ -140,10 +152,8 @@ fn copy<W: Write>(
         }
         filter.take(&record).context("cannot write")?;
         let is_frame = matches!(record, Record::Frame(_));
-        if matches!(record, Record::Sample(_)) {
-            drop(record);
-            filter.pass(reader).context("cannot write")?;
-        }
+        drop(record);
+        filter.pass(reader).context("cannot write")?;
         // What becomes of a file depends on no clock.
         let is_late = live.is_some() && is_frame && flushed.elapsed() > LATENCY;
         let is_drained = reader.drained();

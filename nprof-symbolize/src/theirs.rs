@@ -4,8 +4,8 @@ use std::rc::Rc;
 
 use nprof_format::{Location, Status};
 
-use crate::catalog::{Catalog, Named};
-use crate::input::InputNames;
+use crate::catalog::Named;
+use crate::epoch_names::EpochNames;
 
 /// Whether what the input says of a frame is worth more than what was found here.
 pub(crate) fn is_better(theirs: Status, ours: &Named) -> bool {
@@ -26,11 +26,7 @@ pub(crate) fn better(theirs: Option<Rc<Named>>, ours: Rc<Named>) -> Rc<Named> {
 }
 
 /// What the input says of a frame.
-pub(crate) fn theirs(
-    input: &InputNames,
-    catalog: &mut Catalog,
-    location: &Location<'_>,
-) -> Rc<Named> {
-    let lines = location.lines.iter().map(|line| input.line(line, &mut catalog.names)).collect();
+pub(crate) fn theirs(names: &EpochNames, location: &Location<'_>) -> Rc<Named> {
+    let lines = location.lines.iter().map(|line| names.line(line)).collect();
     Rc::new(Named { status: location.status, lines, trouble: None })
 }

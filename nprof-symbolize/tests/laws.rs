@@ -5,7 +5,7 @@
 mod fixture;
 
 use fixture::{
-    Binary, Places, locations, names, namings, run_in, sources, stream, stream_of_epochs,
+    AREA, Binary, Places, locations, names, namings, run_in, sources, stream, stream_of_epochs,
     symbolize, symbolize_piped,
 };
 use nprof_format::{Reader, Record, Spelling, Status, Writer};
@@ -64,6 +64,72 @@ fn symbolizing_again_changes_nothing_but_the_steps() {
     let steps: Vec<_> = steps.lines().filter(|line| line.starts_with("@step")).collect();
     assert_eq!(steps.len(), 2);
     assert!(steps[0].contains("--no-inlines") && steps[1].contains("--text"), "{steps:?}");
+}
+
+#[test]
+fn what_was_looked_up_in_the_same_way_comes_out_as_it_went_in() {
+    let directory = sources();
+    let binary = program(directory.path());
+    // Places in functions and in none, in an image that is there and in one that is not.
+    let places = || Places::of(&binary, &binary.addresses(7));
+    let nowhere = Places { path: b"/nowhere", ..Places::of(&binary, &[binary.text.0]) };
+    let epoch = stream(&[places(), nowhere], Spelling::Binary);
+    let body = |output: &[u8]| -> Vec<String> {
+        let text = String::from_utf8_lossy(output).into_owned();
+        // The checksum at the end is over the steps as well.
+        let other = ["@step", "@end", "#"];
+        let lines = text.lines().filter(|line| !other.iter().any(|word| line.starts_with(word)));
+        lines.map(|line| line.replace("\tcheck=crc32c", "")).collect()
+    };
+    let input = [&epoch[..], &stream_of_epochs(&[places()]), &epoch].concat();
+    for style in ["full", "short"] {
+        let once = symbolize(&["--names", style], &input).stdout;
+        for again in [symbolize, symbolize_piped] {
+            let twice = again(&["--names", style], &once).stdout;
+            let thrice = again(&["--text", "--names", style], &twice).stdout;
+            let text = symbolize(&["--text", "--names", style], &input).stdout;
+            let unlike = body(&thrice).into_iter().zip(body(&text)).find(|(a, b)| a != b);
+            assert_eq!((unlike, body(&thrice).len()), (None, body(&text).len()));
+        }
+    }
+    // A program that is gone is not missed where all that it tells is known; in another style of
+    // names it is.
+    let whole = Places::of(&binary, &[binary.symbol(AREA) + 4]);
+    let once = symbolize(&[], &stream(&[whole], Spelling::Binary)).stdout;
+    std::fs::remove_file(&binary.path).unwrap();
+    for (style, is_missed) in [("full", false), ("short", true)] {
+        let elsewhere = symbolize(&["-v", "--names", style], &once);
+        assert_eq!(locations(&elsewhere.stdout), locations(&once));
+        let shown = String::from_utf8_lossy(&elsewhere.stderr).into_owned();
+        assert!(shown.contains("/prog: 1 of 1 frames named"), "{shown}");
+        assert_eq!(shown.contains("no such file"), is_missed, "{shown}");
+    }
+}
+
+#[test]
+fn a_line_is_found_later_where_there_was_only_a_function() {
+    let directory = sources();
+    let at = directory.path();
+    run_in(at, "g++ -O2 -g -Wl,--build-id -o @/whole @/a.cc");
+    run_in(at, "strip -g -o @/prog @/whole");
+    let binary = Binary::read(&at.join("prog"));
+    let input = stream(&[Places::of(&binary, &binary.addresses(7))], Spelling::Binary);
+    let once = symbolize(&[], &input).stdout;
+    assert!(!locations(&once).iter().any(|(_, calls)| calls.iter().any(|call| call.line > 0)));
+    let id = binary.id();
+    let (first, rest) = id.split_at(2);
+    let debug = at.join("debug/.build-id").join(first);
+    std::fs::create_dir_all(&debug).unwrap();
+    std::fs::copy(at.join("whole"), debug.join(format!("{rest}.debug"))).unwrap();
+    let debug = at.join("debug");
+    let options = ["--debug-dir", debug.to_str().unwrap()];
+    let direct = symbolize(&options, &input).stdout;
+    for again in [symbolize, symbolize_piped] {
+        let twice = again(&options, &once).stdout;
+        assert_eq!(locations(&twice), locations(&direct));
+        assert_eq!(namings(&twice), namings(&direct));
+    }
+    assert!(locations(&direct).iter().any(|(_, calls)| calls.iter().any(|call| call.line > 0)));
 }
 
 #[test]

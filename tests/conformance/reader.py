@@ -182,7 +182,7 @@ KEYS = {
     HEAD: "run* clock time# utc# host os arch cpu cpus# page# command",
     2: "id* name asked unit period# frequency# scope unwind fallback", 3: "number*",
     END: "reason status# time# samples* records* lost* late# incomplete# stitched# task_ns#"
-       " sampled_ns# recorder_ns# recorder_bytes#", 64: "tool version command",
+       " sampled_ns# recorder_ns# recorder_bytes#", 64: "tool version command names",
     68: "image kind build_id named* unnamed* why reason next"}
 KEYS |= {5: KEYS[HEAD], 6: "run* " + KEYS[END]}
 

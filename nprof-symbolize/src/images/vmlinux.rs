@@ -41,6 +41,11 @@ impl Finder {
         Some(OpenImage::Elf(Box::new(ElfImage { headers, symbols, dwarf, extents })))
     }
 
+    /// Whether there is one.
+    pub(crate) fn has_vmlinux(&self, recorded: &Recorded) -> bool {
+        self.kernel_file(recorded, &Trace::default()).is_some()
+    }
+
     /// That file, and headers for which the recorded offsets are some.
     fn kernel_file(&self, recorded: &Recorded, trace: &Trace) -> Option<(ElfFile, Headers)> {
         let build_id = &*recorded.build_id;

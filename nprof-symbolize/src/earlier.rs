@@ -1,0 +1,104 @@
+//! Whether the frames of the input were looked up before just as they would be now: then what is
+//! said of them need not be looked up again. Pure.
+
+use nprof_format::{Location, Record, Status, Step};
+
+/// What the steps of the segment at hand say of its names.
+#[derive(Debug)]
+pub(crate) struct Earlier {
+    ours: Step,
+    is_same: Option<bool>,
+}
+
+/// What is to be done with what the input says of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Worth {
+    /// It is what looking it up would tell.
+    All,
+    /// Its function is; its line is not told, and is now perhaps.
+    Function,
+    /// The frame is to be looked up.
+    Little,
+}
+
+impl Earlier {
+    /// Nothing was seen, and names would be given now as `ours` says.
+    pub(crate) fn new(ours: Step) -> Self {
+        Self { ours, is_same: None }
+    }
+
+    /// Takes note of a record.
+    pub(crate) fn note(&mut self, record: &Record<'_>) {
+        match record {
+            Record::Head(_) => self.is_same = None,
+            Record::Step(step) if step.tool == self.ours.tool => {
+                // Names may be of any of the steps, as in a merged stream.
+                let is_same =
+                    (&step.version, &step.names) == (&self.ours.version, &self.ours.names);
+                self.is_same = Some(is_same && self.is_same != Some(false));
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether the names of the segment were given just as they would be now.
+    pub(crate) fn is_same(&self) -> bool {
+        self.is_same == Some(true)
+    }
+
+    /// What a location of the input is worth.
+    pub(crate) fn worth(&self, location: &Location<'_>) -> Worth {
+        if !self.is_same() || location.status != Status::Named {
+            return Worth::Little;
+        }
+        // Files are told from debug information, and then with all the calls inlined there.
+        match location.lines.iter().any(|line| !line.file.is_none()) {
+            true => Worth::All,
+            false => Worth::Function,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nprof_format::{Extras, FileId, FrameId, FunctionId, Line};
+
+    fn step(tool: &str, version: &str, names: &str) -> Step {
+        let [tool, version, names] = [tool, version, names].map(|word| word.as_bytes().to_vec());
+        Step { tool, version, names, ..Step::default() }
+    }
+
+    fn worth(steps: &[Step], status: Status, files: &[u32]) -> Worth {
+        let mut earlier = Earlier::new(step("s", "1", "full"));
+        earlier.note(&Record::Step(Box::new(step("s", "0", "of the segment before"))));
+        earlier.note(&Record::Head(Box::default()));
+        steps.iter().for_each(|step| earlier.note(&Record::Step(Box::new(step.clone()))));
+        let line = |&file| Line { function: FunctionId(1), file: FileId(file), line: 0, column: 0 };
+        let lines: Vec<Line> = files.iter().map(line).collect();
+        let (frame, extras) = (FrameId(1), Extras::NONE);
+        earlier.worth(&Location { frame, status, lines: &lines, extras })
+    }
+
+    #[test]
+    fn all_steps_must_have_given_such_names() {
+        let (ours, other) = (step("s", "1", "full"), step("r", "1", ""));
+        for steps in [vec![], vec![other.clone()], vec![step("s", "2", "full")]] {
+            assert_eq!(worth(&steps, Status::Named, &[1]), Worth::Little, "{steps:?}");
+        }
+        let short = step("s", "1", "short");
+        for steps in [[ours.clone(), short.clone()], [short, ours.clone()]] {
+            assert_eq!(worth(&steps, Status::Named, &[1]), Worth::Little, "{steps:?}");
+        }
+        assert_eq!(worth(&[other, ours.clone(), ours], Status::Named, &[1]), Worth::All);
+    }
+
+    #[test]
+    fn a_file_says_that_there_was_debug_information() {
+        let steps = [step("s", "1", "full")];
+        assert_eq!(worth(&steps, Status::Named, &[0, 3]), Worth::All);
+        assert_eq!(worth(&steps, Status::Named, &[0]), Worth::Function);
+        assert_eq!(worth(&steps, Status::Mismatch, &[3]), Worth::Little);
+        assert_eq!(worth(&steps, Status::NoSymbol, &[]), Worth::Little);
+    }
+}
