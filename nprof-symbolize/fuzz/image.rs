@@ -79,7 +79,7 @@ pub(crate) fn open(bytes: &[u8]) -> Option<(OpenImage, Vec<Segment>)> {
     let image = OpenImage::Elf(Box::new(ElfImage {
         headers,
         symbols: symbols.build(),
-        dwarf: Dwarf::load(Box::new(file)).ok(),
+        dwarf: Dwarf::load(Box::new(file), usize::MAX).ok(),
         extents: unwind.unwrap_or_default(),
     }));
     Some((image, code))

@@ -6,6 +6,7 @@ use std::io::Read;
 use nprof_format::{Location, Pass, Reader, Record, Step};
 
 use crate::catalog::Catalog;
+use crate::crew::Crew;
 use crate::earlier::Earlier;
 use crate::resolve::Place;
 use crate::sites::{Site, Sites};
@@ -15,11 +16,17 @@ use crate::waiting::Waiting;
 const AHEAD: u64 = 32 << 20;
 
 /// Resolves the places of a recording in `catalog`, which keeps what they are called. Names are
-/// given as `step` says.
-pub(crate) fn resolve(input: impl Read, catalog: &mut Catalog, step: &Step) {
+/// given as `step` says; `crew` is made for the processes that were seen.
+pub(crate) fn resolve(
+    input: impl Read,
+    catalog: &mut Catalog,
+    step: &Step,
+    crew: impl FnOnce(Vec<u32>) -> Crew,
+) {
     let mut reader = Reader::new(input.take(AHEAD));
     let places = places(&mut reader, catalog, step);
-    catalog.resolve_all(places);
+    let crew = crew(catalog.finder.living.pids());
+    catalog.resolve_all(&places, &crew);
 }
 
 /// The places of a stream that are to be looked up, by image and address. What cannot be read ends

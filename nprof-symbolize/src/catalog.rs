@@ -10,6 +10,7 @@ use nprof_format::{ImageKind, Naming, Status};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::background::{Background, Found};
+use crate::crew::Crew;
 use crate::dwarf::{Call, Fault};
 use crate::earlier::Worth;
 use crate::images::{Failure, Finder, Recorded};
@@ -206,19 +207,36 @@ impl Catalog {
         Some((slot, place, self.learn(found)))
     }
 
-    /// Resolves places that are given image by image: each image is closed when the next is opened.
-    pub(crate) fn resolve_all(&mut self, places: impl IntoIterator<Item = (usize, Place)>) {
-        for (slot, place) in places {
-            let look_up = |pool: &mut Pool| (pool.look_up(slot, place), pool.news(slot));
-            let (resolution, findings) = self.pool.in_turn(look_up);
-            self.learn(Found { slot, place, resolution, findings });
+    /// Resolves places that are given image by image, in their order: each image is closed when the
+    /// next is opened. Where an image has many, the threads of `crew` share them.
+    pub(crate) fn resolve_all(&mut self, places: &[(usize, Place)], crew: &Crew) {
+        for of_image in places.chunk_by(|(one, _), (other, _)| one == other) {
+            let together = self.resolve_together(of_image, crew);
+            for &(slot, place) in of_image.iter().filter(|_| together.is_none()) {
+                let look_up = |pool: &mut Pool| (pool.look_up(slot, place), pool.news(slot));
+                let (resolution, findings) = self.pool.in_turn(look_up);
+                self.learn(Found { slot, place, resolution, findings });
+            }
         }
+    }
+
+    /// The same of one image, by several threads; `None` if that is not worth while or cannot be.
+    fn resolve_together(&mut self, places: &[(usize, Place)], crew: &Crew) -> Option<()> {
+        let &(slot, _) = places.first().filter(|_| crew.is_for(places.len()))?;
+        let recorded = &self.slots[slot].recorded;
+        let alone: Vec<Place> = places.iter().map(|&(_, place)| place).collect();
+        let (found, findings) = crew.look_up(recorded, &alone).ok()?;
+        let mut findings = Some(findings);
+        for (place, resolution) in alone.into_iter().zip(found) {
+            self.learn(Found { slot, place, resolution, findings: findings.take() });
+        }
+        Some(())
     }
 
     fn learn(&mut self, found: Found) -> Rc<Named> {
         let Found { slot, place, resolution, findings } = found;
         if let Some(findings) = findings {
-            self.slots[slot].findings = findings;
+            self.slots[slot].findings.add(findings);
         }
         let named = Rc::new(self.name(slot, resolution));
         self.resolved.insert((slot, place), Rc::clone(&named));
@@ -403,7 +421,8 @@ mod tests {
         let mut catalog = Catalog::new(finder());
         let slots = add_two_images(&mut catalog, directory.path());
         let place = Place { offset: 0x1000, return_address: false };
-        catalog.resolve_all(slots.map(|slot| (slot, place)));
+        let none = Crew::new(false, Box::new(|_| Pool::new(finder())));
+        catalog.resolve_all(&slots.map(|slot| (slot, place)), &none);
         assert_eq!(catalog.pool.open_images(), 1);
         let other = Place { offset: 0x2000, return_address: false };
         slots.iter().for_each(|&slot| drop(catalog.resolve(slot, other)));

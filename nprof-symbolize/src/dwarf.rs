@@ -31,6 +31,8 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use gimli::SectionId;
+
 use crate::resolve::Detail;
 use data::Data;
 use files::Files;
@@ -43,6 +45,9 @@ pub(crate) use sections::{DebugFile, DebugFiles, Section, SplitUnit};
 
 /// After how many addresses it is looked whether there is room for the tables.
 const ROUND: u32 = 256;
+
+/// How much memory the tables of one image take at most before the oldest go, bytes.
+pub(crate) const ROOM: usize = 384 << 20;
 
 /// The debug information of one image.
 pub(crate) struct Dwarf {
@@ -84,19 +89,25 @@ struct Line {
 }
 
 impl Dwarf {
-    /// Takes the files. Nothing but the list of units is read yet.
+    /// Takes the files, and as much memory for tables. Nothing but the list of units is read yet.
     ///
     /// # Errors
     ///
     /// When nothing of the units can be read.
-    pub(crate) fn load(files: Box<dyn DebugFiles>) -> Result<Self, Fault> {
+    pub(crate) fn load(files: Box<dyn DebugFiles>, room: usize) -> Result<Self, Fault> {
         let linked = Rc::new(Data::new(files.main(), false)?);
         Ok(Self {
-            units: Units::new(Rc::new(Files::new(files)), linked),
+            units: Units::new(Rc::new(Files::new(files)), linked, room),
             index: OnceCell::new(),
             naming: Naming::default(),
             asked: Cell::new(0),
         })
+    }
+
+    /// Whether it is packed in the file, and held unpacked.
+    pub(crate) fn is_packed(&self) -> bool {
+        let info = self.units.linked.section(SectionId::DebugInfo);
+        info.is_ok_and(|info| info.is_held())
     }
 
     /// How much memory it takes, bytes.

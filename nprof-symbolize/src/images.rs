@@ -23,7 +23,7 @@ use std::rc::Rc;
 
 use nprof_format::{ImageKind, Status};
 
-use crate::dwarf::Dwarf;
+use crate::dwarf::{Dwarf, ROOM};
 use crate::elf::Headers;
 use crate::extents::Extents;
 use crate::resolve::{Detail, ElfImage, OpenImage};
@@ -98,6 +98,8 @@ pub(crate) struct Finder {
     pub(crate) living: Rc<Living>,
     /// The servers to ask, if they may be asked.
     pub(crate) debuginfod: Option<Rc<Debuginfod>>,
+    /// How many threads share the memory that open images may take.
+    pub(crate) sharers: usize,
 }
 
 /// The files of one image.
@@ -122,7 +124,7 @@ impl Finder {
     /// Looks in these places for what is recorded, and nowhere else.
     pub(crate) fn new(places: Places, detail: Detail) -> Self {
         let living = Rc::default();
-        Self { places, detail, allow_mismatch: false, living, debuginfod: None }
+        Self { places, detail, allow_mismatch: false, living, debuginfod: None, sharers: 1 }
     }
 
     /// Finds and opens the ELF file the stream names.
@@ -325,7 +327,7 @@ impl Finder {
     /// The first debug information that can be read.
     fn dwarf(&self, files: &[ElfFile], nearby: &Nearby, trace: &Trace) -> Option<Dwarf> {
         for file in files.iter().filter(|file| file.headers.has_dwarf()) {
-            match Dwarf::load(Box::new(self.spread(file, nearby, trace))) {
+            match Dwarf::load(Box::new(self.spread(file, nearby, trace)), ROOM / self.sharers) {
                 Ok(dwarf) => {
                     trace.tried(&file.path, "inlined calls, files and lines from DWARF");
                     return Some(dwarf);

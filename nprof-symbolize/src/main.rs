@@ -10,6 +10,7 @@ mod args;
 mod background;
 mod catalog;
 mod clock;
+mod crew;
 mod demangle;
 mod dwarf;
 mod earlier;

@@ -8,6 +8,7 @@ use std::rc::Rc;
 
 use nprof_format::{ImageKind, Status};
 
+use crate::dwarf::Dwarf;
 use crate::host::Host;
 use crate::images::{Failure, Finder, Opened, Recorded, Trace};
 use crate::resolve::{OpenImage, Place, Resolution, resolve};
@@ -51,6 +52,17 @@ pub(crate) struct Findings {
     pub(crate) is_other: bool,
 }
 
+impl Findings {
+    /// Adds what was found out of the same image later, or on another thread.
+    pub(crate) fn add(&mut self, other: Self) {
+        let mut lines = other.trace;
+        lines.retain(|line| !self.trace.contains(line));
+        self.trace.extend(lines);
+        self.failure = self.failure.take().or(other.failure);
+        self.is_other |= other.is_other;
+    }
+}
+
 /// Images by their index, in the order they were added.
 pub(crate) struct Pool {
     finder: Rc<Finder>,
@@ -64,8 +76,8 @@ pub(crate) struct Pool {
 impl Pool {
     /// No images yet; their files are looked for by `finder`.
     pub(crate) fn new(finder: Rc<Finder>) -> Self {
-        let host = Host::default();
-        Self { finder, host, images: Vec::new(), uses: 0, kept_bytes: KEPT }
+        let (host, kept_bytes) = (Host::default(), KEPT / finder.sharers);
+        Self { finder, host, images: Vec::new(), uses: 0, kept_bytes }
     }
 
     /// The same, with no more than so many bytes kept beside the image in use.
@@ -156,6 +168,16 @@ impl Pool {
             Err(failure) => State::Failed(failure),
         };
         self.close_others(index);
+    }
+
+    /// Whether the debug information of an image is packed, so that all of it is in memory as soon as
+    /// any of it is needed.
+    pub(crate) fn is_packed(&mut self, index: usize) -> bool {
+        self.open(index);
+        match &self.images[index].state {
+            State::Open(OpenImage::Elf(elf)) => elf.dwarf.as_ref().is_some_and(Dwarf::is_packed),
+            _ => false,
+        }
     }
 
     /// What was found out of an image, if that has changed since it was asked last.

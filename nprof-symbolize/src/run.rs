@@ -18,6 +18,7 @@ use crate::ahead;
 use crate::args::Args;
 use crate::background::Background;
 use crate::catalog::{Catalog, Slot};
+use crate::crew::Crew;
 use crate::filter::Filter;
 use crate::heat;
 use crate::images::{Debuginfod, Finder, Places, Recorded, Settings};
@@ -64,7 +65,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
         names: names(args).into(),
         ..Step::default()
     };
-    let read_ahead = input.ahead().map(|file| ahead::resolve(file, &mut catalog, &step));
+    let read_ahead = input.ahead().map(|file| {
+        ahead::resolve(file, &mut catalog, &step, |pids| crew(args, pids));
+    });
     let is_live = read_ahead.is_none();
     if is_live && !catalog.finder.detail.is_symbols_only() {
         catalog = live(catalog, args)?;
@@ -106,6 +109,20 @@ fn finder(args: &Args) -> Finder {
     let debuginfod = args.debuginfod.then(|| Rc::new(Debuginfod::new(settings(), progress)));
     let allow_mismatch = args.allow_mismatch;
     Finder { debuginfod, allow_mismatch, ..Finder::new(places, detail) }
+}
+
+/// Threads that look up the places of an image together, of a recording with these processes.
+fn crew(args: &Args, pids: Vec<u32>) -> Crew {
+    let args = args.clone();
+    // A server is asked by one only.
+    Crew::new(
+        !args.debuginfod,
+        Box::new(move |threads| {
+            let finder = Finder { sharers: threads, ..finder(&args) };
+            pids.iter().for_each(|&pid| finder.living.saw(pid));
+            Pool::new(Rc::new(finder))
+        }),
+    )
 }
 
 /// A catalog that looks up places in the background, and has what symbols tell in the meantime.

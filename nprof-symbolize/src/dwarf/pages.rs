@@ -37,6 +37,11 @@ impl Pages {
         self.section.len()
     }
 
+    /// Whether all of it is in memory.
+    pub(crate) fn is_held(&self) -> bool {
+        self.section.bytes() > 0
+    }
+
     /// How much memory it takes, bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.section.bytes() + self.kept.borrow().len() * PAGE as usize

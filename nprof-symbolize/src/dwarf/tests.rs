@@ -62,7 +62,7 @@ impl Program {
 
     /// How many calls all addresses have, and how many have a fault.
     fn ask(&self) -> (usize, usize) {
-        let Ok(dwarf) = Dwarf::load(Box::new(self.clone())) else { return (0, 1) };
+        let Ok(dwarf) = Dwarf::load(Box::new(self.clone()), ROOM) else { return (0, 1) };
         let found: Vec<_> =
             self.addresses.iter().map(|&address| dwarf.calls(address, ALL)).collect();
         // What is made of a file may not be much larger than the file.

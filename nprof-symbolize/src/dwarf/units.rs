@@ -13,9 +13,6 @@ use super::lines::Lines;
 use super::scopes::Scopes;
 use super::unit::Unit;
 
-/// How much memory the tables of the units of one image take before the oldest go, bytes.
-const ROOM: usize = 384 << 20;
-
 /// What a unit takes beside its tables, about, bytes: its abbreviations mostly.
 const UNIT: usize = 32 << 10;
 
@@ -90,12 +87,14 @@ pub(crate) struct Units {
     pub(crate) linked: Rc<Data>,
     loaded: RefCell<FxHashMap<(Place, u32), Rc<Loaded>>>,
     clock: Cell<u64>,
+    /// How much memory they take before the oldest go, bytes.
+    room: usize,
 }
 
 impl Units {
     /// Reads nothing yet.
-    pub(crate) fn new(files: Rc<Files>, linked: Rc<Data>) -> Self {
-        Self { files, linked, loaded: RefCell::default(), clock: Cell::default() }
+    pub(crate) fn new(files: Rc<Files>, linked: Rc<Data>, room: usize) -> Self {
+        Self { files, linked, loaded: RefCell::default(), clock: Cell::default(), room }
     }
 
     /// The unit of an index.
@@ -142,13 +141,13 @@ impl Units {
     pub(crate) fn make_room(&self) {
         let mut loaded = self.loaded.borrow_mut();
         let mut bytes: usize = loaded.values().map(|loaded| loaded.bytes()).sum();
-        if bytes <= ROOM {
+        if bytes <= self.room {
             return;
         }
         let mut oldest: Vec<_> = loaded.iter().map(|(key, unit)| (unit.used.get(), *key)).collect();
         oldest.sort_unstable_by_key(|(used, _)| *used);
         for (_, key) in oldest {
-            if bytes <= ROOM / 2 {
+            if bytes <= self.room / 2 {
                 break;
             }
             bytes -= loaded.remove(&key).map_or(0, |unit| unit.bytes());

@@ -36,6 +36,11 @@ impl Living {
         pids.push_back(pid);
     }
 
+    /// Those that were seen.
+    pub(crate) fn pids(&self) -> Vec<u32> {
+        self.pids.borrow().iter().copied().collect()
+    }
+
     /// The other roots that processes have, as `/proc/PID/root`, each once.
     pub(crate) fn roots(&self) -> Vec<PathBuf> {
         let mut seen: HashSet<_> = view("self").into_iter().collect();
