@@ -6,6 +6,7 @@
 #[path = "../src"]
 mod tool {
     pub(crate) mod demangle;
+    pub(crate) mod detail;
     pub(crate) mod dwarf;
     pub(crate) mod elf;
     pub(crate) mod extents;
@@ -21,8 +22,9 @@ mod image;
 use divan::Bencher;
 use divan::counter::ItemsCount;
 
-use resolve::{Detail, Place, resolve};
-use tool::{demangle, dwarf, elf, extents, links, plt, resolve, simplify, symbols};
+use detail::Detail;
+use resolve::{Place, resolve};
+use tool::{demangle, detail, dwarf, elf, extents, links, plt, resolve, simplify, symbols};
 
 /// How many places, evenly all over the code.
 const PLACES: u64 = 10_000;

@@ -7,11 +7,12 @@ use std::rc::Rc;
 use object::Endianness;
 
 use crate::demangle::{Style, demangle};
+use crate::detail::Detail;
 use crate::dwarf::{DebugFile, DebugFiles, Dwarf, Section, SplitUnit};
 use crate::elf::{Headers, Packing, Segment};
 use crate::extents::Extents;
 use crate::plt;
-use crate::resolve::{Detail, ElfImage, OpenImage, Place, resolve};
+use crate::resolve::{ElfImage, OpenImage, Place, resolve};
 use crate::symbols::SymbolTableBuilder;
 
 /// How many places of an image are asked for.

@@ -104,8 +104,8 @@ impl Ahead<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::detail::Detail;
     use crate::images::{Finder, Places};
-    use crate::resolve::Detail;
 
     #[test]
     fn places_come_by_image_and_address_over_all_epochs() {

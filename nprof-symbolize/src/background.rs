@@ -204,8 +204,8 @@ impl Sweep {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::detail::Detail;
     use crate::images::{Finder, Places};
-    use crate::resolve::Detail;
     use nprof_format::{ImageKind, Status};
     use std::rc::Rc;
 

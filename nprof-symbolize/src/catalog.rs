@@ -11,80 +11,16 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::background::{Background, Found};
 use crate::crew::Crew;
-use crate::dwarf::{Call, Fault};
+use crate::dwarf::Call;
 use crate::earlier::Worth;
-use crate::images::{Failure, Finder, Recorded};
+use crate::images::{Finder, Recorded};
+use crate::named::{Named, NamedLine};
 use crate::names::Names;
 use crate::packages::Packages;
-use crate::pool::{Findings, Pool, guarded};
+use crate::pool::{Pool, guarded};
 use crate::resolve::{Nameless, Place, Resolution};
-use crate::summary::{self, Commands, Counts};
-
-/// How many kinds of trouble are told of one image.
-const TROUBLES: usize = 10;
-
-/// A function and its place in the source, by their numbers in [`Names`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct NamedLine {
-    /// The function, 0 when only the line is known.
-    pub(crate) function: u32,
-    /// The source file, 0 when unknown.
-    pub(crate) file: u32,
-    /// The line, 0 when unknown.
-    pub(crate) line: u32,
-    /// The column, 0 when unknown.
-    pub(crate) column: u32,
-}
-
-/// What a place is called.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Named {
-    /// How it went.
-    pub(crate) status: Status,
-    /// Innermost first.
-    pub(crate) lines: Box<[NamedLine]>,
-    /// What was wrong with the debug information.
-    pub(crate) trouble: Option<Rc<str>>,
-}
-
-/// An image, and how naming its frames went.
-pub(crate) struct Slot {
-    /// What the stream says of it.
-    pub(crate) recorded: Recorded,
-    /// What was found out of it, if it was opened.
-    pub(crate) findings: Findings,
-    /// What was wrong with its debug information, each thing once.
-    pub(crate) troubles: Vec<Rc<str>>,
-    /// How many of its frames ended how, in all segments that are over.
-    pub(crate) totals: Counts,
-    /// And in this one, with what was wrong where they are.
-    counts: Counts,
-    told: Vec<Rc<str>>,
-    /// Whether some of these were looked up.
-    is_looked_up: bool,
-    /// Whether a place whose line the input does not tell may have one here, if that was asked.
-    may_gain: Option<bool>,
-}
-
-impl Slot {
-    /// The one copy that is kept of a trouble; `None` when there are too many.
-    fn trouble(&mut self, fault: &Fault) -> Option<Rc<str>> {
-        let trouble = fault.to_string();
-        if let Some(known) = self.troubles.iter().find(|known| ***known == *trouble) {
-            return Some(Rc::clone(known));
-        }
-        if self.troubles.len() == TROUBLES {
-            return None;
-        }
-        self.troubles.push(trouble.into());
-        self.troubles.last().cloned()
-    }
-
-    /// Why it could not be opened.
-    pub(crate) fn failure(&self) -> Option<&Failure> {
-        self.findings.failure.as_ref()
-    }
-}
+use crate::slot::{InSegment, Slot};
+use crate::summary::{self, Commands};
 
 /// All images of the input.
 pub(crate) struct Catalog {
@@ -146,16 +82,7 @@ impl Catalog {
         if let Some(background) = &self.background {
             background.add(recorded.clone());
         }
-        self.slots.push(Slot {
-            recorded: recorded.clone(),
-            findings: Findings::default(),
-            troubles: Vec::new(),
-            totals: Counts::new(),
-            counts: Counts::new(),
-            told: Vec::new(),
-            is_looked_up: false,
-            may_gain: None,
-        });
+        self.slots.push(Slot::new(recorded.clone()));
         self.by_recorded.insert(recorded, self.slots.len() - 1);
         self.slots.len() - 1
     }
@@ -170,7 +97,7 @@ impl Catalog {
 
     /// What a place in an image is called, unless it is looked up in the background from now on.
     pub(crate) fn resolve(&mut self, slot: usize, place: Place) -> Option<Rc<Named>> {
-        self.slots[slot].is_looked_up = true;
+        self.slots[slot].segment.is_looked_up = true;
         if let Some(named) = self.resolved.get(&(slot, place)) {
             return Some(Rc::clone(named));
         }
@@ -288,37 +215,25 @@ impl Catalog {
 
     /// Counts a frame of an image, by how its naming went and what was wrong there.
     pub(crate) fn count(&mut self, slot: usize, status: Status, trouble: Option<&Rc<str>>) {
-        let slot = &mut self.slots[slot];
-        *slot.counts.entry(status).or_default() += 1;
-        if let Some(trouble) = trouble.filter(|new| !slot.told.contains(new)) {
-            slot.told.push(Rc::clone(trouble));
-        }
+        self.slots[slot].count(status, trouble);
     }
 
     /// A frame that was counted is counted as something else.
     pub(crate) fn discount(&mut self, slot: usize, status: Status) {
-        let counts = &mut self.slots[slot].counts;
-        let count = counts.entry(status).or_default();
-        *count = count.saturating_sub(1);
-        if *count == 0 {
-            counts.remove(&status);
-        }
+        self.slots[slot].discount(status);
     }
 
     /// The segment is over: what is told of each image that has frames in it.
     pub(crate) fn tell(&mut self) -> Vec<Naming> {
         self.look_up_packages();
         let mut namings = Vec::new();
-        for slot in self.slots.iter_mut().filter(|slot| !slot.counts.is_empty()) {
-            let counts = std::mem::take(&mut slot.counts);
-            let troubles = std::mem::take(&mut slot.told);
+        for slot in self.slots.iter_mut().filter(|slot| !slot.segment.counts.is_empty()) {
+            let InSegment { counts, told, is_looked_up } = std::mem::take(&mut slot.segment);
             for (status, count) in &counts {
                 *slot.totals.entry(*status).or_default() += count;
             }
-            let mut naming = summary::naming(slot, &counts, &troubles, &self.commands);
-            if !std::mem::take(&mut slot.is_looked_up)
-                && let Some(reason) = self.reasons.remove(&image_of(&naming))
-            {
+            let mut naming = summary::naming(slot, &counts, &told, &self.commands);
+            if !is_looked_up && let Some(reason) = self.reasons.remove(&image_of(&naming)) {
                 naming.reason = reason;
             }
             namings.push(naming);
@@ -329,7 +244,8 @@ impl Catalog {
 
     /// Finds the commands for the images that lack symbols.
     fn look_up_packages(&mut self) {
-        let lacking = self.slots.iter().filter(|slot| summary::lacks_symbols(slot, &slot.counts));
+        let lacking =
+            self.slots.iter().filter(|slot| summary::lacks_symbols(slot, &slot.segment.counts));
         let paths = lacking.map(|slot| &*slot.recorded.path);
         // Once for all segments: it takes some milliseconds.
         let paths: Vec<&[u8]> =
@@ -391,8 +307,8 @@ fn named_line(names: &mut Names, call: &Call) -> NamedLine {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::detail::Detail;
     use crate::images::Places;
-    use crate::resolve::Detail;
     use std::os::unix::ffi::OsStrExt;
 
     fn recorded(path: &std::path::Path) -> Recorded {

@@ -105,8 +105,8 @@ fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::detail::Detail;
     use crate::images::{Finder, Places};
-    use crate::resolve::Detail;
     use std::rc::Rc;
 
     #[test]

@@ -33,7 +33,7 @@ use std::sync::Arc;
 
 use gimli::SectionId;
 
-use crate::resolve::Detail;
+use crate::detail::Detail;
 use data::Data;
 use files::Files;
 use index::Index;

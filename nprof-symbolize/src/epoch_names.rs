@@ -6,7 +6,7 @@
 use nprof_format::{FileId, FunctionId, Line, Record, limits};
 use rustc_hash::FxHashMap;
 
-use crate::catalog::NamedLine;
+use crate::named::NamedLine;
 use crate::names::Names;
 
 /// The functions and files of an epoch. Their numbers are those of [`Names`].

@@ -18,10 +18,11 @@ use nprof_format::{
     SourceFile, Status, Step, Writer,
 };
 
-use crate::catalog::{Catalog, Named};
+use crate::catalog::Catalog;
 use crate::earlier::{Earlier, Worth};
 use crate::frames::{Answer, Frames, Located};
 use crate::late::{Late, LateFrame, Patience};
+use crate::named::Named;
 use crate::resolve::Place;
 use crate::sites::Sites;
 use crate::theirs::{better, is_better, theirs};

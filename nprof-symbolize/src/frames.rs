@@ -6,9 +6,10 @@ use std::rc::Rc;
 use nprof_format::{Frame, FrameId, Location, Pass, Record, Status};
 use rustc_hash::FxHashMap;
 
-use crate::catalog::{Catalog, Named, NamedLine};
+use crate::catalog::Catalog;
 use crate::earlier::Earlier;
 use crate::epoch_names::EpochNames;
+use crate::named::{Named, NamedLine};
 use crate::resolve::Place;
 use crate::sites::{Site, Sites};
 use crate::waiting::Waiting;

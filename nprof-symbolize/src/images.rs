@@ -23,10 +23,11 @@ use std::rc::Rc;
 
 use nprof_format::{ImageKind, Status};
 
+use crate::detail::Detail;
 use crate::dwarf::{Dwarf, ROOM};
 use crate::elf::Headers;
 use crate::extents::Extents;
-use crate::resolve::{Detail, ElfImage, OpenImage};
+use crate::resolve::{ElfImage, OpenImage};
 use debuginfod::Wanted;
 pub(crate) use debuginfod::{Debuginfod, Settings};
 pub(crate) use file::ElfFile;

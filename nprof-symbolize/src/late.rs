@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use nprof_format::FrameId;
 use rustc_hash::FxHashMap;
 
-use crate::catalog::Named;
+use crate::named::Named;
 use crate::resolve::Place;
 
 /// A frame, and what it is called until its place was looked up.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use nprof_format::Status;
 
 use crate::demangle::{Style, demangle, is_mangled};
+use crate::detail::Detail;
 use crate::dwarf::{Call, Dwarf, Fault};
 use crate::elf::Headers;
 use crate::extents::Extents;
@@ -40,31 +41,6 @@ impl OpenImage {
             }
             Self::Symbols(symbols) => symbols.bytes(),
         }
-    }
-}
-
-/// How much is asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Detail {
-    /// Inlined calls, not only the functions they were inlined into.
-    pub(crate) inlines: bool,
-    /// Files and lines.
-    pub(crate) lines: bool,
-    /// Whether debug information is read where symbols do not tell; where inlines or lines are
-    /// asked for, it is.
-    pub(crate) debug: bool,
-}
-
-impl Detail {
-    /// Whether a symbol table is enough to answer.
-    pub(crate) fn is_symbols_only(self) -> bool {
-        !self.inlines && !self.lines
-    }
-
-    /// Whether debug information is read, which is not needed for functions alone where there are
-    /// symbols.
-    pub(crate) fn reads_debug_info(self, has_symbols: bool) -> bool {
-        !self.is_symbols_only() || (self.debug && !has_symbols)
     }
 }
 

@@ -17,13 +17,14 @@ use nprof_format::{Reader, Record, Spelling, Step, Verdict, Writer, shell};
 use crate::ahead;
 use crate::args::Args;
 use crate::background::Background;
-use crate::catalog::{Catalog, Slot};
+use crate::catalog::Catalog;
 use crate::crew::Crew;
+use crate::detail::Detail;
 use crate::filter::Filter;
 use crate::heat;
 use crate::images::{Debuginfod, Finder, Places, Recorded, Settings};
 use crate::pool::Pool;
-use crate::resolve::Detail;
+use crate::slot::Slot;
 use crate::summary;
 
 /// The program's name.

@@ -1,17 +1,14 @@
 //! What is told at the end: how naming went per image, and what was tried. Pure.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::fmt::Write;
 use std::rc::Rc;
 
 use nprof_format::escape::escaped;
 use nprof_format::{ImageKind, Naming, Status};
 
-use crate::catalog::Slot;
 use crate::images::{Recorded, hex};
-
-/// How many frames ended how.
-pub(crate) type Counts = BTreeMap<Status, u64>;
+use crate::slot::{Counts, Slot};
 
 /// The commands that get debug symbols, by the path of the image.
 pub(crate) type Commands = HashMap<Vec<u8>, String>;

@@ -4,8 +4,8 @@ use std::rc::Rc;
 
 use nprof_format::{Location, Status};
 
-use crate::catalog::Named;
 use crate::epoch_names::EpochNames;
+use crate::named::Named;
 
 /// Whether what the input says of a frame is worth more than what was found here.
 pub(crate) fn is_better(theirs: Status, ours: &Named) -> bool {

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use super::*;
+use crate::detail::Detail;
 use crate::images::{Finder, Places};
-use crate::resolve::Detail;
 use nprof_format::Spelling;
 use proptest::prelude::*;
 

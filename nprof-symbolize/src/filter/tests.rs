@@ -6,10 +6,11 @@ use std::sync::mpsc::Sender;
 
 use super::*;
 use crate::background::{Background, Found};
+use crate::detail::Detail;
 use crate::dwarf::Call;
 use crate::images::{Finder, Places};
 use crate::pool::Pool;
-use crate::resolve::{Detail, Resolution};
+use crate::resolve::Resolution;
 use nprof_format::Spelling;
 
 /// What was written can be looked at while more is.
