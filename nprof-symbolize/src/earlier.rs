@@ -41,6 +41,11 @@ impl Earlier {
         }
     }
 
+    /// Some of the segment is lost: what names and ids mean in the rest of it is not sure.
+    pub(crate) fn distrust(&mut self) {
+        self.is_same = Some(false);
+    }
+
     /// Whether the names of the segment were given just as they would be now.
     pub(crate) fn is_same(&self) -> bool {
         self.is_same == Some(true)
@@ -90,7 +95,13 @@ mod tests {
         for steps in [[ours.clone(), short.clone()], [short, ours.clone()]] {
             assert_eq!(worth(&steps, Status::Named, &[1]), Worth::Little, "{steps:?}");
         }
-        assert_eq!(worth(&[other, ours.clone(), ours], Status::Named, &[1]), Worth::All);
+        assert_eq!(worth(&[other, ours.clone(), ours.clone()], Status::Named, &[1]), Worth::All);
+        let mut earlier = Earlier::new(ours.clone());
+        earlier.note(&Record::Step(Box::new(ours.clone())));
+        assert!(earlier.is_same());
+        earlier.distrust();
+        earlier.note(&Record::Step(Box::new(ours)));
+        assert!(!earlier.is_same());
     }
 
     #[test]

@@ -58,6 +58,13 @@ impl EpochNames {
         is_defined && !self.is_apart
     }
 
+    /// Whether the input has told of what a line refers to: of a damaged one that may be lost.
+    pub(crate) fn knows(&self, line: &Line) -> bool {
+        let knows_function = || self.their_functions.contains_key(&line.function);
+        let knows_file = || self.their_files.contains_key(&line.file);
+        (line.function.is_none() || knows_function()) && (line.file.is_none() || knows_file())
+    }
+
     /// A line of the input by numbers.
     pub(crate) fn line(&self, line: &Line) -> NamedLine {
         let function = self.their_functions.get(&line.function).copied();

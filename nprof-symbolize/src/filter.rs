@@ -121,6 +121,11 @@ impl<W: Write> Filter<W> {
         Ok(())
     }
 
+    /// Some of the input's segment is lost.
+    pub(crate) fn distrust(&mut self) {
+        self.frames.earlier.distrust();
+    }
+
     /// Makes what was taken so far visible downstream.
     ///
     /// # Errors
@@ -202,8 +207,9 @@ impl<W: Write> Filter<W> {
             return self.keep_late(location);
         };
         let theirs = Some(theirs(names, location));
+        let is_known = location.lines.iter().all(|line| names.knows(line));
         match answer.site {
-            Some((slot, _)) if self.catalog.takes(slot, worth) => answer.named = theirs,
+            Some((slot, _)) if is_known && self.catalog.takes(slot, worth) => answer.named = theirs,
             _ => answer.theirs = theirs,
         }
         Ok(())
@@ -222,7 +228,8 @@ impl<W: Write> Filter<W> {
         }
         let Some(mut located) = self.frames.located.remove(&frame) else {
             // As in what was a live stream: it stands behind one that was passed on.
-            if self.frames.earlier.worth(location) == Worth::All {
+            let is_known = location.lines.iter().all(|line| self.frames.names.knows(line));
+            if is_known && self.frames.earlier.worth(location) == Worth::All {
                 let theirs = theirs(&self.frames.names, location);
                 self.annotate(frame, &theirs)?;
             }
@@ -249,7 +256,8 @@ impl<W: Write> Filter<W> {
         ours: Rc<Named>,
         shown: &Rc<Named>,
     ) {
-        if self.frames.has_theirs && ours.status != Status::Named {
+        let may_come = self.frames.has_theirs || self.frames.earlier.is_same();
+        if may_come && ours.status != Status::Named {
             self.frames.located.insert(frame, Located { slot, ours, shown: Rc::clone(shown) });
         } else {
             self.frames.located.remove(&frame);

@@ -33,14 +33,12 @@ pub(crate) struct Names {
 struct Key(Vec<u8>);
 
 impl Key {
-    /// The names with a zero between, which is in no name; the shown one if it is the only one.
+    /// The names, and where the one ends: they may hold any byte.
     fn of(&mut self, shown: &[u8], linkage: &[u8]) -> &[u8] {
         self.0.clear();
         self.0.extend_from_slice(shown);
-        if !linkage.is_empty() {
-            self.0.push(0);
-            self.0.extend_from_slice(linkage);
-        }
+        self.0.extend_from_slice(linkage);
+        self.0.extend_from_slice(&(shown.len() as u64).to_le_bytes());
         &self.0
     }
 }
@@ -139,6 +137,7 @@ mod tests {
         let (known, new) = (names.kept(b"f()", b"_Z1fv"), names.kept(b"g()", b"_Z1gv"));
         assert_eq!((known, new, names.function(b"_Z1gv")), (1, 5, 5), "theirs and ours are one");
         assert_eq!((names.kept(b"main", b""), names.function(b"main")), (2, 2));
+        assert_ne!(names.kept(b"a\0b", b""), names.kept(b"a", b"b"));
         let file = names.file(b"/a.c");
         assert_eq!(names.path(file), Some(&b"/a.c"[..]));
     }

@@ -163,17 +163,20 @@ fn copy<W: Write>(
     live: Option<&Ready>,
 ) -> anyhow::Result<()> {
     let mut flushed = Instant::now();
-    let mut was_idle = false;
+    let (mut was_idle, mut damages) = (false, 0);
     while let Some(record) = reader.next()? {
         if std::mem::take(&mut was_idle) {
             filter.resume();
         }
         filter.take(&record).context("cannot write")?;
-        let is_frame = matches!(record, Record::Frame(_));
+        let is_sample = matches!(record, Record::Sample(_));
         drop(record);
+        if reader.damage_count() != std::mem::replace(&mut damages, reader.damage_count()) {
+            filter.distrust();
+        }
         filter.pass(reader).context("cannot write")?;
         // What becomes of a file depends on no clock.
-        let is_late = live.is_some() && is_frame && flushed.elapsed() > LATENCY;
+        let is_late = live.is_some() && !is_sample && flushed.elapsed() > LATENCY;
         let is_drained = reader.drained();
         if is_late || is_drained {
             filter.flush().context("cannot write")?;

@@ -107,6 +107,45 @@ fn what_was_looked_up_in_the_same_way_comes_out_as_it_went_in() {
 }
 
 #[test]
+fn names_that_were_lost_are_looked_up_again() {
+    let directory = sources();
+    let binary = program(directory.path());
+    let input = stream_of_epochs(&[Places::of(&binary, &binary.addresses(7))]);
+    let input = [&input[..], &input].concat();
+    let once = symbolize(&[], &input).stdout;
+    // The stream without some functions, and cut out of the middle of the binary one.
+    let text = String::from_utf8(symbolize(&["--text"], &input).stdout).unwrap();
+    let is_kept = |line: &&str| !line.starts_with("U\t2\t") && !line.starts_with("D\t1\t");
+    let without: String = text
+        .lines()
+        .filter(|line| is_kept(line) && !line.starts_with('#'))
+        .map(|line| line.replace("\tcheck=crc32c", ""))
+        .map(|line| line.split("\tcrc=").next().unwrap().to_owned() + "\n")
+        .collect();
+    for again in [symbolize, symbolize_piped] {
+        let named = again(&["--partial-ok"], without.as_bytes()).stdout;
+        assert_eq!(locations(&named), locations(&once));
+    }
+    let blocks: Vec<usize> = memchr::memmem::find_iter(&once, b"\x89NPF").collect();
+    assert!(blocks.len() > 2);
+    let bounds = [&blocks[..], &[once.len()]].concat();
+    for lost in 1..blocks.len() {
+        let rest = [&once[..bounds[lost]], &once[bounds[lost + 1]..]].concat();
+        let direct = stripped(&rest);
+        for again in [symbolize, symbolize_piped] {
+            let named = again(&["--partial-ok"], &rest).stdout;
+            assert_eq!(stripped(&named), direct);
+            // What is named is named as it was.
+            let known = locations(&once);
+            let is_known = |location: &_| known.contains(location);
+            let named = locations(&named);
+            let wrong = named.iter().filter(|(status, _)| *status == Status::Named);
+            assert_eq!(wrong.filter(|location| !is_known(location)).count(), 0, "block {lost}");
+        }
+    }
+}
+
+#[test]
 fn a_line_is_found_later_where_there_was_only_a_function() {
     let directory = sources();
     let at = directory.path();

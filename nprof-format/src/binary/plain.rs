@@ -18,6 +18,10 @@ pub enum Pass {
     Not,
 }
 
+/// The longest frame or annotation that is passed on, bytes: a block they are put behind others in
+/// stays far from the limit.
+const LONGEST: usize = 16 << 10;
+
 /// Records as they are spelled, one behind the other.
 pub(crate) struct Plain {
     /// How many bytes they take.
@@ -62,7 +66,9 @@ impl Plain {
                 {
                     records += 1;
                 }
-                kind::FRAME | kind::FUNCTION | kind::FILE | kind::LOCATION => {
+                kind::FRAME | kind::FUNCTION | kind::FILE | kind::LOCATION
+                    if body.len() <= LONGEST =>
+                {
                     let Ok(record) = read_body(kind, body, delta, scratch) else { break };
                     pass = judge(&record);
                     if pass == Pass::Not {
@@ -179,6 +185,14 @@ mod tests {
             let count = lengths.iter().position(|&length| length == plain.length).unwrap();
             (count, plain.records, plain.samples)
         };
+        let long = vec![b'x'; LONGEST];
+        let file = SourceFile { id: FileId(1), path: &long, extras: Extras::NONE };
+        let mut payload = Vec::new();
+        push_record(&mut payload, &Record::File(file), &mut Delta::new(1));
+        let (mut delta, mut scratch) = (Delta::new(1), Scratch::default());
+        let all = |_: &Record<'_>| Pass::On;
+        let plain = Plain::read(&payload, 4096, &mut delta, &mut scratch, Pass::On, all);
+        assert_eq!(plain.length, 0, "it is too long");
         use Pass::{Hold, Not, On};
         assert_eq!(read(On, &[Not]), (0, 0, 0));
         assert_eq!(read(On, &[Hold, Not]), (1, 1, 0));

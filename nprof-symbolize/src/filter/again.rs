@@ -165,6 +165,16 @@ fn it_comes_out_as_it_went_in() {
 }
 
 #[test]
+fn what_comes_late_is_counted() {
+    let text = format!(
+        "{HEAD}F\t1\t1\t0x1\tu\nN\t1\t0\t1\nS\t5\t0\t0\t0\t1\t1\t1\nU\t1\tf\t-\nD\t1\t/a\n\
+         Y\t1\tnamed\t1,1,3,0\nN\t2\t1\t1\n@end\treason=exit\tsamples=1\trecords=5\tlost=0\n"
+    );
+    let output = filtered(&text, false);
+    assert!(output.contains("\tnamed=1\tunnamed=0"), "{output}");
+}
+
+#[test]
 fn names_in_between_move_the_ids_behind_them() {
     // The second frame has no place, and the name that says so comes in between.
     let text = format!(
