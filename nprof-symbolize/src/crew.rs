@@ -13,7 +13,7 @@ use crate::resolve::{Place, Resolution};
 const WORTHWHILE: usize = 2048;
 
 /// The most threads: what each opens takes memory.
-const THREADS: usize = 8;
+const THREADS: usize = 4;
 
 /// How many parts each thread looks up about: where a part ends, two threads read one unit.
 const PARTS: usize = 8;

@@ -2,10 +2,13 @@
 //! nearly all there are, and of frames and annotations those it says. They are read, so that the
 //! next one is understood and damage is found, and not put together.
 
-use super::Delta;
-use super::read::{Bytes, Scratch, read_body, read_nodes, read_plain_sample};
+use super::read::{Bytes, Scratch, read_body, read_nodes};
+use super::{ALL_GIVEN, COUNT_GIVEN, CPU_GIVEN, Delta, EVENT_GIVEN, TASK_GIVEN, WEIGHT_GIVEN};
+use crate::extras::Extras;
 use crate::kind;
-use crate::record::{Record, Sample};
+use crate::limits;
+use crate::number::unzigzag;
+use crate::record::{EventId, NodeId, Record, Sample, TaskId};
 
 /// What becomes of a frame or an annotation that could be passed on as it is spelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,6 +101,72 @@ pub(crate) fn next_plain_sample<'a>(
     Some((sample, &body[length..]))
 }
 
+/// The sample whose body is the first `length` bytes of `rest`, if it is a plain one, without
+/// extras and with no number of more than 8 bytes. Numbers are read as words, so that next to
+/// nothing depends on how long they are. `None` if it has to be read by [`read_body`]: it is not
+/// plain, malformed, or among the last bytes of its block.
+#[inline(always)] // what a caller does not look at is not put together
+fn read_plain_sample(rest: &[u8], length: usize, delta: &mut Delta) -> Option<Sample<'static>> {
+    let mut numbers = Words { bytes: rest.first_chunk()?, at: 1 };
+    let flags = numbers.bytes[0];
+    if flags & !ALL_GIVEN != 0 {
+        return None;
+    }
+    let mut next = *delta;
+    next.time = next.time.wrapping_add(unzigzag(numbers.next()?) as u64);
+    let node = NodeId(numbers.id()?);
+    if flags & EVENT_GIVEN != 0 {
+        next.event = EventId(numbers.id()?);
+    }
+    if flags & TASK_GIVEN != 0 {
+        next.task = TaskId(numbers.id()?);
+    }
+    if flags & CPU_GIVEN != 0 {
+        next.cpu = u32::try_from(numbers.next()?).ok()?.wrapping_sub(1);
+    }
+    if flags & WEIGHT_GIVEN != 0 {
+        next.weight = numbers.next()?;
+    }
+    let count = if flags & COUNT_GIVEN != 0 { numbers.next()? } else { 1 };
+    if numbers.at != length {
+        return None;
+    }
+    *delta = next;
+    let Delta { time, event, task, cpu, weight } = next;
+    Some(Sample { time, event, task, cpu, node, weight, count, extras: Extras::NONE })
+}
+
+/// Numbers one behind the other, with bytes behind them that are not theirs.
+struct Words<'a> {
+    bytes: &'a [u8; 24],
+    at: usize,
+}
+
+impl Words<'_> {
+    /// The next one, if it takes no more than 8 bytes and is in its shortest form.
+    #[inline]
+    fn next(&mut self) -> Option<u64> {
+        let word = u64::from_le_bytes(*self.bytes.get(self.at..)?.first_chunk()?);
+        // The highest bit of its last byte is the first that is not set.
+        let last = !word & 0x8080_8080_8080_8080;
+        let bytes = word & (last ^ last.wrapping_sub(1));
+        let length = (last.trailing_zeros() as usize + 1) / 8;
+        if last == 0 || length > 1 && bytes >> (8 * length - 8) == 0 {
+            return None;
+        }
+        self.at += length;
+        // Seven bits of each byte, then 14 of two, 28 of four, 56 of eight.
+        let pairs = bytes & 0x007f_007f_007f_007f | (bytes & 0x7f00_7f00_7f00_7f00) >> 1;
+        let fours = pairs & 0x0000_3fff_0000_3fff | (pairs & 0x3fff_0000_3fff_0000) >> 2;
+        Some(fours & 0x0fff_ffff | (fours & 0x0fff_ffff_0000_0000) >> 4)
+    }
+
+    #[inline]
+    fn id(&mut self) -> Option<u32> {
+        self.next().filter(|&id| id <= u64::from(limits::ID)).map(|id| id as u32)
+    }
+}
+
 /// The kind and the body of the record at the front of a payload, and what is behind it.
 fn split(payload: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (&kind, rest) = payload.split_first()?;
@@ -111,8 +180,10 @@ fn split(payload: &[u8]) -> Option<(u8, &[u8], &[u8])> {
 mod tests {
     use super::*;
     use crate::binary::push_record;
-    use crate::extras::{Extras, ExtrasBuilder};
+    use crate::binary::read::read_sample;
+    use crate::extras::ExtrasBuilder;
     use crate::record::*;
+    use proptest::prelude::*;
 
     fn sample(time: u64, extras: Extras<'_>) -> Record<'_> {
         let (event, task, node) = (EventId(1), TaskId(time as u32), NodeId(7));
@@ -199,5 +270,42 @@ mod tests {
         assert_eq!(read(On, &[Hold, Hold]), (2, 1, 0), "nodes are held");
         assert_eq!(read(Hold, &[Hold, On, Hold]), (5, 4, 1), "so is a sample");
         assert_eq!(read(On, &[Hold, On, On]), (6, 5, 2));
+    }
+
+    /// Bytes as numbers are spelled with, and others.
+    fn bodies() -> impl Strategy<Value = Vec<u8>> {
+        let byte = prop_oneof![Just(0_u8), Just(0x80), 0..0x80_u8, any::<u8>()];
+        let flags = prop_oneof![9 => 0..0x20_u8, 1 => any::<u8>()];
+        (flags, prop::collection::vec(byte, 0..40)).prop_map(|(flags, mut bytes)| {
+            bytes.insert(0, flags);
+            bytes
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(20_000))]
+
+        #[test]
+        fn a_plain_sample_is_read_as_any_other(bytes in bodies(), length in 0..24_usize) {
+            let old = Delta { time: 1 << 63, cpu: 3, weight: 5, ..Delta::default() };
+            let (mut plain, mut careful) = (old, old);
+            let read = read_plain_sample(&bytes, length, &mut plain);
+            let expected = bytes.get(..length).map(|body| read_sample(Bytes(body), &mut careful));
+            match read {
+                Some(sample) => prop_assert_eq!((Some(Ok(sample)), plain), (expected, careful)),
+                None => {
+                    prop_assert_eq!(plain, old);
+                    // With what is behind it, nothing but what is rare is left to others.
+                    let is_left = |sample: &Sample<'_>| {
+                        let numbers = bytes[1..length].split_inclusive(|&byte| byte < 0x80);
+                        !sample.extras.is_empty() || numbers.into_iter().any(|n| n.len() > 8)
+                    };
+                    if let Some(Ok(sample)) = &expected {
+                        let is_last = bytes.len() < 24 || length > 16;
+                        prop_assert!(is_last || is_left(sample), "{:?}", sample);
+                    }
+                }
+            }
+        }
     }
 }
