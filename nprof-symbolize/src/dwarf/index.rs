@@ -32,14 +32,24 @@ struct Piece {
 /// Which units have code where.
 #[derive(Debug, Default)]
 pub(crate) struct Index {
+    /// As the units themselves say.
+    told: Pieces,
+    /// As the lines say of those that do not: several units may share them, so that these are asked
+    /// after the others.
+    by_lines: Pieces,
+    /// Units that do not say, which may have code nevertheless, until their lines were asked.
+    silent: Vec<u32>,
+    /// What was wrong with a unit.
+    fault: Option<Fault>,
+}
+
+/// Ranges of units that may overlap.
+#[derive(Debug, Default)]
+struct Pieces {
     /// By where they begin.
     pieces: Vec<Piece>,
     /// For each piece, the furthest end up to it.
     furthest: Vec<u64>,
-    /// Units that do not say, which may have code nevertheless.
-    silent: Vec<u32>,
-    /// What was wrong with a unit.
-    fault: Option<Fault>,
 }
 
 impl Index {
@@ -48,14 +58,15 @@ impl Index {
         let mut index = Self { fault: data.fault().cloned(), ..Self::default() };
         for (number, head) in data.units().iter().enumerate().filter(|(_, head)| !head.is_type) {
             match Unit::open(files, data, *head, None) {
+                Ok(unit) if unit.is_partial => {}
                 Ok(unit) if unit.ranges.is_empty() && unit.lines.is_some() => {
                     index.silent.push(number as u32);
                 }
-                Ok(unit) => index.add(number as u32, unit.ranges.iter().cloned()),
+                Ok(unit) => index.told.add(number as u32, unit.ranges.iter().cloned()),
                 Err(fault) => index.fault = Some(fault),
             }
         }
-        index.sort();
+        index.told.sort();
         index
     }
 
@@ -66,7 +77,7 @@ impl Index {
 
     /// How much memory it takes, bytes.
     pub(crate) fn bytes(&self) -> usize {
-        size_of_val(&*self.pieces) + size_of_val(&*self.furthest)
+        self.told.bytes() + self.by_lines.bytes()
     }
 
     /// Whether there are units left that did not say where their code is.
@@ -86,13 +97,27 @@ impl Index {
                 Ok(Some(lines)) => lines.ranges().collect(),
                 Ok(None) | Err(_) => Vec::new(),
             });
-            self.add(number, ranges.iter().cloned());
+            self.by_lines.add(number, ranges.iter().cloned());
         }
-        self.sort();
+        self.by_lines.sort();
     }
 
-    /// The units that may have code at an address: the ones that begin last first.
+    /// The units that may have code at an address: those that say so first, and of these the ones
+    /// that begin last.
     pub(crate) fn at(&self, address: u64) -> Vec<u32> {
+        let mut units = self.told.at(address);
+        units.extend(self.by_lines.at(address));
+        units
+    }
+}
+
+impl Pieces {
+    fn bytes(&self) -> usize {
+        size_of_val(&*self.pieces) + size_of_val(&*self.furthest)
+    }
+
+    /// The units of the pieces at an address, the ones that begin last first.
+    fn at(&self, address: u64) -> Vec<u32> {
         let mut units = Vec::new();
         let mut at = self.pieces.partition_point(|piece| piece.begin <= address);
         while at > 0 && units.len() < OVERLAPS && self.furthest[at - 1] > address {
@@ -132,7 +157,7 @@ mod tests {
 
     #[test]
     fn units_that_overlap_are_all_found() {
-        let mut index = Index::default();
+        let mut index = Pieces::default();
         index.add(1, [0x1000..0x9000, 0..0x100].into_iter());
         index.add(2, [0x2000..0x3000, 0x4000..0x5000].into_iter());
         index.add(3, std::iter::once(0x2800..0x2900));
@@ -144,5 +169,16 @@ mod tests {
         assert_eq!(index.at(0x2900), [2, 1]);
         assert_eq!(index.at(0x8fff), [1]);
         assert_eq!(index.at(0x9000), [] as [u32; 0]);
+    }
+
+    #[test]
+    fn units_that_say_where_their_code_is_come_first() {
+        let mut index = Index::default();
+        index.told.add(1, std::iter::once(0x1000..0x2000));
+        index.told.sort();
+        (2..100).for_each(|unit| index.by_lines.add(unit, std::iter::once(0x1800..0x1900)));
+        index.by_lines.sort();
+        assert_eq!(index.at(0x1850)[0], 1);
+        assert_eq!(index.at(0x1850).len(), 1 + OVERLAPS);
     }
 }

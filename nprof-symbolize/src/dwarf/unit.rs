@@ -34,6 +34,8 @@ pub(crate) struct Unit {
     low_pc: u64,
     /// The code it is about; empty when it does not say.
     pub(crate) ranges: Vec<Range<u64>>,
+    /// Whether it has only what other units have in common, and so no code.
+    pub(crate) is_partial: bool,
     /// The directory of the compilation.
     pub(crate) directory: Vec<u8>,
     /// The source file.
@@ -101,6 +103,7 @@ impl Unit {
             bases: Bases::of(data, head, skeleton.map(|unit| unit.bases)),
             low_pc: skeleton.map_or(0, |unit| unit.low_pc),
             ranges: Vec::new(),
+            is_partial: false,
             directory: skeleton.map(|unit| unit.directory.clone()).unwrap_or_default(),
             name: Vec::new(),
             lines: skeleton.and_then(|unit| unit.lines),
@@ -123,7 +126,8 @@ impl Unit {
                 other => other,
             };
             match read {
-                Ok((_, attributes)) => {
+                Ok((tag, attributes)) => {
+                    unit.is_partial = tag == gimli::DW_TAG_partial_unit;
                     unit.take_root(&attributes)?;
                     return Ok(unit);
                 }
