@@ -41,7 +41,7 @@ impl DebugFile for File {
             let start = usize::try_from(section.offset?).ok()?;
             self.bytes.get(start..start.checked_add(usize::try_from(section.size).ok()?)?)
         });
-        Ok(Section::Memory(range.unwrap_or_default().into()))
+        Ok(Section::Memory(range.unwrap_or_default().to_vec().into()))
     }
 }
 
@@ -80,7 +80,7 @@ pub(crate) fn open(bytes: &[u8]) -> Option<(OpenImage, Vec<Segment>)> {
     let image = OpenImage::Elf(Box::new(ElfImage {
         headers,
         symbols: symbols.build(),
-        dwarf: Dwarf::load(Box::new(file), usize::MAX).ok(),
+        dwarf: Dwarf::load(Box::new(file), usize::MAX).map_err(Some),
         extents: unwind.unwrap_or_default(),
     }));
     Some((image, code))

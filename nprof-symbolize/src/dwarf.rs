@@ -188,9 +188,13 @@ impl Dwarf {
                 }
             },
         };
-        let name = |(place, entry)| match self.naming.name(&self.units, place, entry) {
+        let mut nameless = None;
+        let mut name = |(place, entry)| match self.naming.name(&self.units, place, entry) {
             Ok(name) => Some(name).filter(|name| !name.is_empty()),
-            Err(_) => None,
+            Err(fault) => {
+                nameless = Some(fault);
+                None
+            }
         };
         let mut calls = Vec::with_capacity(inlined.len() + 1);
         let mut line = line;
@@ -210,6 +214,9 @@ impl Dwarf {
         let Line { file, line, column } = line;
         let function = name((place, functions.entry(function)));
         calls.push(Call { function, file, line, column });
+        if let Some(fault) = nameless {
+            note(fault);
+        }
         Ok(calls)
     }
 }

@@ -124,7 +124,7 @@ fn open_vdso(recorded: &Recorded) -> Result<OpenImage, Failure> {
     Ok(OpenImage::Elf(Box::new(ElfImage {
         headers,
         symbols,
-        dwarf: None,
+        dwarf: Err(None),
         extents: Extents::default(),
     })))
 }

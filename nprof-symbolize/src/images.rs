@@ -24,7 +24,7 @@ use std::rc::Rc;
 use nprof_format::{ImageKind, Status};
 
 use crate::detail::Detail;
-use crate::dwarf::{Dwarf, ROOM};
+use crate::dwarf::{Dwarf, Fault, ROOM};
 use crate::elf::Headers;
 use crate::extents::Extents;
 use crate::resolve::{ElfImage, OpenImage};
@@ -318,26 +318,35 @@ impl Finder {
         let symbols = contents::symbols(&files, trace);
         let has_symbols = files.iter().any(|file| file.headers.has_symbols());
         let wanted = self.detail.reads_debug_info(has_symbols);
-        let dwarf = if wanted { self.dwarf(&files, &nearby, trace) } else { None };
+        let dwarf = if wanted { self.dwarf(&files, &nearby, trace) } else { Err(None) };
         let extents =
             if has_symbols { Extents::default() } else { contents::extents(&files, trace) };
         let image = ElfImage { headers: (*headers).clone(), symbols, dwarf, extents };
         Ok(Opened { image: OpenImage::Elf(Box::new(image)), is_other })
     }
 
-    /// The first debug information that can be read.
-    fn dwarf(&self, files: &[ElfFile], nearby: &Nearby, trace: &Trace) -> Option<Dwarf> {
+    /// The first debug information that can be read, else why the first cannot.
+    fn dwarf(
+        &self,
+        files: &[ElfFile],
+        nearby: &Nearby,
+        trace: &Trace,
+    ) -> Result<Dwarf, Option<Fault>> {
+        let mut fault = None;
         for file in files.iter().filter(|file| file.headers.has_dwarf()) {
             match Dwarf::load(Box::new(self.spread(file, nearby, trace)), ROOM / self.sharers) {
                 Ok(dwarf) => {
                     trace.tried(&file.path, "inlined calls, files and lines from DWARF");
-                    return Some(dwarf);
+                    return Ok(dwarf);
                 }
-                Err(error) => trace.tried(&file.path, format!("DWARF: {error}")),
+                Err(error) => {
+                    trace.tried(&file.path, format!("DWARF: {error}"));
+                    fault.get_or_insert(error);
+                }
             }
         }
         trace.note("no DWARF: no inlined calls, no lines");
-        None
+        Err(fault)
     }
 
     fn spread(&self, main: &ElfFile, nearby: &Nearby, trace: &Trace) -> Spread {

@@ -50,6 +50,8 @@ pub(crate) struct Findings {
     pub(crate) failure: Option<Failure>,
     /// Whether it was opened from a file of another build.
     pub(crate) is_other: bool,
+    /// Whether its symbols are all it has, and not only what other files may use.
+    pub(crate) has_all_symbols: bool,
 }
 
 impl Findings {
@@ -60,6 +62,7 @@ impl Findings {
         self.trace.extend(lines);
         self.failure = self.failure.take().or(other.failure);
         self.is_other |= other.is_other;
+        self.has_all_symbols |= other.has_all_symbols;
     }
 }
 
@@ -175,7 +178,7 @@ impl Pool {
     pub(crate) fn is_packed(&mut self, index: usize) -> bool {
         self.open(index);
         match &self.images[index].state {
-            State::Open(OpenImage::Elf(elf)) => elf.dwarf.as_ref().is_some_and(Dwarf::is_packed),
+            State::Open(OpenImage::Elf(elf)) => elf.dwarf.as_ref().is_ok_and(Dwarf::is_packed),
             _ => false,
         }
     }
@@ -193,7 +196,11 @@ impl Pool {
         }
         image.told = known;
         let (trace, failure) = (image.trace.lines(), failure.cloned());
-        Some(Findings { trace, failure, is_other: image.is_other })
+        let has_all_symbols = match &image.state {
+            State::Open(OpenImage::Elf(elf)) => elf.symbols.is_whole(),
+            _ => false,
+        };
+        Some(Findings { trace, failure, is_other: image.is_other, has_all_symbols })
     }
 
     /// How many images are open.

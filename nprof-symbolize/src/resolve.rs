@@ -25,8 +25,8 @@ pub(crate) struct ElfImage {
     pub(crate) headers: Headers,
     /// The best symbol table of all its files.
     pub(crate) symbols: SymbolTable,
-    /// The debug information of the first of its files that has any.
-    pub(crate) dwarf: Option<Dwarf>,
+    /// The debug information of the first of its files that has any, or why that cannot be read.
+    pub(crate) dwarf: Result<Dwarf, Option<Fault>>,
     /// Where its functions are, if there is no full symbol table.
     pub(crate) extents: Extents,
 }
@@ -101,12 +101,14 @@ fn resolve_elf(elf: &ElfImage, offset: u64, detail: Detail) -> Resolution {
         return Resolution::unnamed(Status::NoSymbol);
     };
     let symbol = elf.symbols.find(address);
-    let (mut calls, mut trouble) = (Vec::new(), None);
-    let wanted = detail.reads_debug_info(symbol.is_some());
-    if let Some(dwarf) = elf.dwarf.as_ref().filter(|_| wanted) {
-        let found = dwarf.calls(address, detail);
-        (calls, trouble) = (found.calls, found.fault);
-    }
+    let (mut calls, trouble) = match &elf.dwarf {
+        _ if !detail.reads_debug_info(symbol.is_some()) => (Vec::new(), None),
+        Ok(dwarf) => {
+            let found = dwarf.calls(address, detail);
+            (found.calls, found.fault)
+        }
+        Err(fault) => (Vec::new(), fault.clone()),
+    };
     if !detail.inlines {
         calls.drain(..calls.len().saturating_sub(1));
     }
@@ -125,7 +127,7 @@ fn resolve_elf(elf: &ElfImage, offset: u64, detail: Detail) -> Resolution {
         (None, None) => {
             let status = match (&elf.dwarf, &trouble) {
                 (_, Some(fault)) if !fault.is_absence() => Status::Unreadable,
-                (None, _) if elf.symbols.is_empty() => Status::Stripped,
+                (Err(_), _) if elf.symbols.is_empty() => Status::Stripped,
                 _ => Status::NoSymbol,
             };
             let function = nameless(elf, address);

@@ -72,13 +72,14 @@ fn most(counts: &Counts) -> Option<Status> {
 /// Whether debug symbols from elsewhere would help an image.
 pub(crate) fn lacks_symbols(slot: &Slot, counts: &Counts) -> bool {
     let is_elf = slot.recorded.kind == ImageKind::Elf;
-    is_elf && matches!(most(counts), Some(Status::NoSymbol | Status::Stripped))
+    let may_help = is_elf && !slot.findings.has_all_symbols;
+    may_help && matches!(most(counts), Some(Status::NoSymbol | Status::Stripped))
 }
 
 /// What a user can do about the frames of an image without a name.
 fn next(slot: &Slot, counts: &Counts, commands: &Commands) -> Option<String> {
     let next = match (most(counts)?, slot.recorded.kind) {
-        (Status::NoSymbol | Status::Stripped, ImageKind::Elf) => {
+        (Status::NoSymbol | Status::Stripped, ImageKind::Elf) if lacks_symbols(slot, counts) => {
             let command = commands.get(&*slot.recorded.path);
             command.cloned().unwrap_or_else(|| missing_symbols(&slot.recorded))
         }

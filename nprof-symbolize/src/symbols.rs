@@ -100,6 +100,11 @@ impl SymbolTable {
         Some(Bracket { before: name(before), start: before.start, behind: name(behind) })
     }
 
+    /// Whether its names are more than exports.
+    pub(crate) fn is_whole(&self) -> bool {
+        !self.is_exports && !self.is_empty()
+    }
+
     /// Whether it names nothing at all.
     pub(crate) fn is_empty(&self) -> bool {
         self.ranges.is_empty()

@@ -115,6 +115,47 @@ fn check_dwz(version: u32, format: &str, id: &str) {
     let (status, calls) = area(&args, &binary, address);
     assert_eq!(status, Status::Named);
     assert!(calls.last().unwrap().name.starts_with("geometry::area"), "{calls:?}");
+    let output = symbolize(&["-v"], &stream(&[Places::of(&binary, &[address])], Spelling::Binary));
+    let summary = String::from_utf8_lossy(&output.stderr).into_owned();
+    let reason = "in a file shared by several, which was not found";
+    assert!(summary.contains(reason), "{summary}");
+}
+
+#[test]
+fn what_dwz_shares_between_the_units_of_a_file_changes_no_place() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    // The first unit has something in common with each other one, and its line table is theirs.
+    let (mut headers, mut units) = (String::new(), "@/u.c".to_owned());
+    for number in 0..12 {
+        let fields: String =
+            (0..100).map(|field| format!("struct t{number} *f{number}_{field};\n")).collect();
+        let header = format!(
+            "struct t{number} {{ int a{number}; long b{number}; }};\n\
+             struct s{number} {{ {fields} }};\n\
+             static inline long sum{number}(struct s{number} *s)\n\
+             {{ return s->f{number}_3->b{number} * 5 + {number}; }}\n"
+        );
+        std::fs::write(at.join(format!("h{number}.h")), header).unwrap();
+        let include = format!("#include \"h{number}.h\"\n");
+        let function = |name: &str| {
+            format!("long {name}{number}(struct s{number} *s) {{ return sum{number}(s) - 1; }}\n")
+        };
+        std::fs::write(at.join(format!("u{number}.c")), include.clone() + &function("g")).unwrap();
+        units += &format!(" @/u{number}.c");
+        headers += &(include + &function("f"));
+    }
+    std::fs::write(at.join("u.c"), headers).unwrap();
+    run_in(at, &format!("gcc -O2 -g -shared -fPIC -Wl,--build-id -o @/l.so {units}"));
+    let binary = Binary::read(&at.join("l.so"));
+    // Also places in no function, which make the lines of units be asked that tell no addresses.
+    let places = [vec![binary.text.0 + 1], binary.addresses(3)].concat();
+    let input = stream(&[Places::of(&binary, &places)], Spelling::Binary);
+    let before = symbolize(&[], &input).stdout;
+    run_in(at, "dwz @/l.so");
+    let after = symbolize(&[], &input).stdout;
+    let differ = locations(&before).iter().zip(locations(&after)).filter(|(a, b)| *a != b).count();
+    assert_eq!((differ, locations(&after).len()), (0, places.len()));
 }
 
 #[test]

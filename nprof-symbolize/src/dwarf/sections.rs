@@ -24,7 +24,7 @@ pub(crate) enum Section {
         size: u64,
     },
     /// Bytes in memory: what was packed in the file, unpacked once.
-    Memory(Rc<[u8]>),
+    Memory(Rc<Vec<u8>>),
 }
 
 impl Default for Section {
@@ -66,7 +66,9 @@ impl Section {
         let begin = offset.min(self.len());
         let end = offset.saturating_add(length).min(self.len());
         match self {
-            Self::Memory(bytes) => Self::Memory(bytes[begin as usize..end as usize].into()),
+            Self::Memory(bytes) => {
+                Self::Memory(bytes[begin as usize..end as usize].to_vec().into())
+            }
             Self::File { file, start, .. } => Self::File {
                 file: Rc::clone(file),
                 start: start.saturating_add(begin),
@@ -139,7 +141,7 @@ mod tests {
         std::fs::write(&path, b"0123456789").unwrap();
         let file = Rc::new(File::open(&path).unwrap());
         let in_file = Section::File { file, start: 2, size: 6 };
-        let in_memory = Section::Memory(Rc::from(&b"234567"[..]));
+        let in_memory = Section::Memory(Rc::new(b"234567".to_vec()));
         for section in [in_file.clone(), in_memory] {
             assert_eq!(section.len(), 6);
             assert_eq!(&*section.read(0, 3).unwrap(), b"234");

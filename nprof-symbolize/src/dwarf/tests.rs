@@ -80,7 +80,7 @@ impl DebugFile for Program {
 
     fn section(&self, name: &str) -> anyhow::Result<Section> {
         let bytes = self.sections.get(name).cloned().unwrap_or_default();
-        Ok(Section::Memory(Rc::from(bytes)))
+        Ok(Section::Memory(Rc::new(bytes)))
     }
 }
 

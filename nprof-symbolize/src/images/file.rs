@@ -127,13 +127,15 @@ impl ElfFile {
             Contents::File(file, _) => {
                 Bytes::File { file: Rc::clone(file), start, size: section.size }
             }
-            Contents::Memory(bytes) => Bytes::Memory(bytes[start as usize..end as usize].into()),
+            Contents::Memory(bytes) => {
+                Bytes::Memory(bytes[start as usize..end as usize].to_vec().into())
+            }
         };
         if section.packing == Packing::None {
             return Ok(bytes);
         }
-        let packed = bytes.read(0, bytes.len())?.into();
-        Ok(Bytes::Memory(packed::section(packed, section.packing)?))
+        let packed = bytes.read(0, bytes.len())?;
+        Ok(Bytes::Memory(packed::section(&packed, section.packing)?.into()))
     }
 
     /// The bytes of a section that is loaded or small, all of them. Empty when they cannot be had.
@@ -204,7 +206,7 @@ impl DebugFile for ElfFile {
         let old = name.replacen(".debug_", ".zdebug_", 1);
         let section = self.headers.section(name.as_bytes());
         match section.or_else(|| self.headers.section(old.as_bytes())) {
-            Some(section) => self.contents(section).with_context(|| name.to_owned()),
+            Some(section) => self.contents(section),
             None => Ok(Bytes::default()),
         }
     }

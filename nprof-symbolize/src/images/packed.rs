@@ -13,6 +13,9 @@ use crate::elf::Packing;
 /// The largest section once it is unpacked, bytes.
 const SECTION: u64 = 1 << 31;
 
+/// How many bytes deflate makes of one at most (RFC 1951: 258 of two bits).
+const DEFLATE: u64 = 1032;
+
 /// The largest file in `.gnu_debugdata` once it is unpacked, bytes. It holds nothing but symbols.
 const DEBUG_DATA: u64 = 256 << 20;
 
@@ -24,9 +27,9 @@ const DECODER: u32 = 128 << 10;
 /// # Errors
 ///
 /// When it is not what its header says, or too large.
-pub(crate) fn section(packed: Rc<[u8]>, packing: Packing) -> anyhow::Result<Rc<[u8]>> {
+pub(crate) fn section(packed: &[u8], packing: Packing) -> anyhow::Result<Vec<u8>> {
     let (format, size, skip) = match packing {
-        Packing::None => return Ok(packed),
+        Packing::None => return Ok(packed.to_vec()),
         Packing::Elf { kind, size, skip } if kind == elf::ELFCOMPRESS_ZLIB.0 => {
             (CompressionFormat::Zlib, size, skip)
         }
@@ -42,8 +45,11 @@ pub(crate) fn section(packed: Rc<[u8]>, packing: Packing) -> anyhow::Result<Rc<[
     };
     ensure!(size <= SECTION, "{size} bytes once unpacked: too large");
     let data = packed.get(usize::try_from(skip)?..).context("shorter than its header")?;
+    let is_zlib = format == CompressionFormat::Zlib;
+    let largest = (data.len() as u64 + 1) * DEFLATE;
+    ensure!(!is_zlib || size <= largest, "{size} bytes once unpacked: more than it can hold");
     let packed = CompressedData { format, data, uncompressed_size: size };
-    Ok(packed.decompress()?.into_owned().into())
+    Ok(packed.decompress()?.into_owned())
 }
 
 /// Unpacks the ELF file in a section `.gnu_debugdata`.
@@ -69,17 +75,16 @@ mod tests {
 
     #[test]
     fn what_a_section_says_of_itself_is_not_believed() {
-        let section = |bytes: &[u8], packing| section(Rc::from(bytes), packing);
         let huge = Packing::Elf { kind: elf::ELFCOMPRESS_ZLIB.0, size: u64::MAX, skip: 0 };
         assert!(section(b"abc", huge).unwrap_err().to_string().contains("too large"));
         let lying = Packing::Elf { kind: elf::ELFCOMPRESS_ZLIB.0, size: 1 << 30, skip: 0 };
-        assert!(section(b"abc", lying).is_err());
+        assert!(section(b"abc", lying).unwrap_err().to_string().contains("can hold"));
         let beyond = Packing::Elf { kind: elf::ELFCOMPRESS_ZSTD.0, size: 1, skip: 9 };
         assert!(section(b"abc", beyond).is_err());
         let strange = Packing::Elf { kind: 77, size: 1, skip: 0 };
         assert!(section(b"abc", strange).unwrap_err().to_string().contains("not known (77)"));
         assert!(section(b"ZLIB\0\0", Packing::Gnu).is_err());
-        assert_eq!(&*section(b"abc", Packing::None).unwrap(), b"abc");
+        assert_eq!(section(b"abc", Packing::None).unwrap(), b"abc");
     }
 
     #[test]

@@ -36,7 +36,7 @@ impl Finder {
         let nearby = Nearby { places: self.places.clone(), beside: vec![file.path.clone()] };
         let files = [file];
         let wanted = self.detail.reads_debug_info(true);
-        let dwarf = if wanted { self.dwarf(&files, &nearby, trace) } else { None };
+        let dwarf = if wanted { self.dwarf(&files, &nearby, trace) } else { Err(None) };
         let (symbols, extents) = (symbols.build(), Extents::default());
         Some(OpenImage::Elf(Box::new(ElfImage { headers, symbols, dwarf, extents })))
     }
