@@ -53,7 +53,8 @@ impl Earlier {
 
     /// What a location of the input is worth.
     pub(crate) fn worth(&self, location: &Location<'_>) -> Worth {
-        if !self.is_same() || location.status != Status::Named {
+        let is_named = location.status == Status::Named && !location.lines.is_empty();
+        if !self.is_same() || !is_named {
             return Worth::Little;
         }
         // Files are told from debug information, and then with all the calls inlined there.
@@ -111,5 +112,6 @@ mod tests {
         assert_eq!(worth(&steps, Status::Named, &[0]), Worth::Function);
         assert_eq!(worth(&steps, Status::Mismatch, &[3]), Worth::Little);
         assert_eq!(worth(&steps, Status::NoSymbol, &[]), Worth::Little);
+        assert_eq!(worth(&steps, Status::Named, &[]), Worth::Little, "by what name?");
     }
 }
