@@ -138,8 +138,11 @@ impl Catalog {
     /// next is opened. Where an image has many, the threads of `crew` share them.
     pub(crate) fn resolve_all(&mut self, places: &[(usize, Place)], crew: &Crew) {
         for of_image in places.chunk_by(|(one, _), (other, _)| one == other) {
-            let together = self.resolve_together(of_image, crew);
-            for &(slot, place) in of_image.iter().filter(|_| together.is_none()) {
+            if crew.is_for(of_image.len()) {
+                self.resolve_together(of_image, crew);
+                continue;
+            }
+            for &(slot, place) in of_image {
                 let look_up = |pool: &mut Pool| (pool.look_up(slot, place), pool.news(slot));
                 let (resolution, findings) = self.pool.in_turn(look_up);
                 self.learn(Found { slot, place, resolution, findings });
@@ -147,17 +150,15 @@ impl Catalog {
         }
     }
 
-    /// The same of one image, by several threads; `None` if that is not worth while or cannot be.
-    fn resolve_together(&mut self, places: &[(usize, Place)], crew: &Crew) -> Option<()> {
-        let &(slot, _) = places.first().filter(|_| crew.is_for(places.len()))?;
-        let recorded = &self.slots[slot].recorded;
+    /// The same of one image, by several threads.
+    fn resolve_together(&mut self, places: &[(usize, Place)], crew: &Crew) {
+        let Some(&(slot, _)) = places.first() else { return };
         let alone: Vec<Place> = places.iter().map(|&(_, place)| place).collect();
-        let (found, findings) = crew.look_up(recorded, &alone).ok()?;
+        let (found, findings) = crew.look_up(&self.slots[slot].recorded, &alone);
         let mut findings = Some(findings);
         for (place, resolution) in alone.into_iter().zip(found) {
             self.learn(Found { slot, place, resolution, findings: findings.take() });
         }
-        Some(())
     }
 
     fn learn(&mut self, found: Found) -> Rc<Named> {

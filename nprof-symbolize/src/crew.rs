@@ -1,7 +1,6 @@
 //! Threads that look up the many places of one image together: each reads the debug information of
 //! its own part of the code. One image at a time, so that memory is that of the largest.
 
-use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{Builder, ScopedJoinHandle};
 
@@ -44,15 +43,11 @@ impl Crew {
     }
 
     /// Looks up places of an image, given in their order; what was found has the same.
-    ///
-    /// # Errors
-    ///
-    /// When there can be no thread.
     pub(crate) fn look_up(
         &self,
         recorded: &Recorded,
         places: &[Place],
-    ) -> io::Result<(Vec<Resolution>, Findings)> {
+    ) -> (Vec<Resolution>, Findings) {
         let size = places.len().div_ceil(self.threads * PARTS).max(1);
         let parts: Vec<&[Place]> = places.chunks(size).collect();
         let next = AtomicUsize::new(0);
@@ -70,31 +65,26 @@ impl Crew {
                 done.push((number, found.collect()));
             }
         };
-        let done = std::thread::scope(|scope| -> io::Result<Vec<Done>> {
-            let first = builder().spawn_scoped(scope, || -> io::Result<Vec<Done>> {
-                let mut pool_of_first = pool();
-                // What is packed is unpacked as a whole, and once.
-                let others = if pool_of_first.is_packed(0) { 1..1 } else { 1..self.threads };
-                let others = others.map(|_| builder().spawn_scoped(scope, || work(pool())));
-                let others: Vec<_> = others.collect::<io::Result<_>>()?;
-                let mut done = vec![work(pool_of_first)];
-                done.extend(others.into_iter().map(joined));
-                Ok(done)
-            });
-            joined(first?)
-        })?;
+        let done = std::thread::scope(|scope| {
+            let mut mine = pool();
+            // What is packed is unpacked as a whole, and once.
+            let others = if mine.is_packed(0) { 0 } else { self.threads - 1 };
+            let start = || Builder::new().stack_size(crate::STACK);
+            let others = (0..others).map(|_| start().spawn_scoped(scope, || work(pool())));
+            // Where there can be no more threads, those that are there do the work.
+            let others: Vec<_> = others.map_while(Result::ok).collect();
+            let mut done = vec![work(mine)];
+            done.extend(others.into_iter().map(joined));
+            done
+        });
         let (mut parts, mut findings) = (Vec::new(), Findings::default());
         for (some, news) in done {
             parts.extend(some);
             findings.add(news.unwrap_or_default());
         }
         parts.sort_unstable_by_key(|&(number, _)| number);
-        Ok((parts.into_iter().flat_map(|(_, found)| found).collect(), findings))
+        (parts.into_iter().flat_map(|(_, found)| found).collect(), findings)
     }
-}
-
-fn builder() -> Builder {
-    Builder::new().stack_size(crate::STACK)
 }
 
 /// What a thread comes to. A panic, which is a bug, is passed on.
@@ -122,7 +112,7 @@ mod tests {
         let step = std::fs::metadata(&exe).unwrap().len() / 20_000;
         let place = |number| Place { offset: number * step, return_address: false };
         let places: Vec<Place> = (0..20_000).map(place).collect();
-        let (together, findings) = crew.look_up(&recorded, &places).unwrap();
+        let (together, findings) = crew.look_up(&recorded, &places);
         let mut alone = pool(1);
         alone.add(recorded);
         let expected: Vec<Resolution> =

@@ -201,15 +201,14 @@ impl<W: Write> Filter<W> {
     /// Takes note of what the input says of a frame.
     fn keep(&mut self, record: &Record<'_>) -> io::Result<()> {
         let Record::Location(location) = record else { return Ok(()) };
-        let Frames { earlier, names, waiting, .. } = &mut self.frames;
-        let worth = earlier.worth(location);
+        let worth = self.frames.worth(location);
+        let Frames { names, waiting, .. } = &mut self.frames;
         let Some(answer) = waiting.get_mut(location.frame) else {
             return self.keep_late(location);
         };
         let theirs = Some(theirs(names, location));
-        let is_known = location.lines.iter().all(|line| names.knows(line));
         match answer.site {
-            Some((slot, _)) if is_known && self.catalog.takes(slot, worth) => answer.named = theirs,
+            Some((slot, _)) if self.catalog.takes(slot, worth) => answer.named = theirs,
             _ => answer.theirs = theirs,
         }
         Ok(())
@@ -228,8 +227,7 @@ impl<W: Write> Filter<W> {
         }
         let Some(mut located) = self.frames.located.remove(&frame) else {
             // As in what was a live stream: it stands behind one that was passed on.
-            let is_known = location.lines.iter().all(|line| self.frames.names.knows(line));
-            if is_known && self.frames.earlier.worth(location) == Worth::All {
+            if self.frames.worth(location) == Worth::All {
                 let theirs = theirs(&self.frames.names, location);
                 self.annotate(frame, &theirs)?;
             }

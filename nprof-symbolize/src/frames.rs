@@ -7,7 +7,7 @@ use nprof_format::{Frame, FrameId, Location, Pass, Record, Status};
 use rustc_hash::FxHashMap;
 
 use crate::catalog::Catalog;
-use crate::earlier::Earlier;
+use crate::earlier::{Earlier, Worth};
 use crate::epoch_names::EpochNames;
 use crate::named::{Named, NamedLine};
 use crate::resolve::Place;
@@ -96,6 +96,15 @@ impl Frames {
     /// Whether nodes and samples may follow.
     pub(crate) fn pass(&self) -> Pass {
         if self.waiting.is_empty() { Pass::On } else { Pass::Hold }
+    }
+
+    /// What a location of the input is worth: little where what it refers to is not known, as of a
+    /// damaged one.
+    pub(crate) fn worth(&self, location: &Location<'_>) -> Worth {
+        match location.lines.iter().all(|line| self.names.knows(line)) {
+            true => self.earlier.worth(location),
+            false => Worth::Little,
+        }
     }
 
     /// Takes note of a frame, whose location may yet come.

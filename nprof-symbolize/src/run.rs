@@ -171,7 +171,8 @@ fn copy<W: Write>(
         filter.take(&record).context("cannot write")?;
         let is_sample = matches!(record, Record::Sample(_));
         drop(record);
-        if reader.damage_count() != std::mem::replace(&mut damages, reader.damage_count()) {
+        if reader.damage_count() > damages {
+            damages = reader.damage_count();
             filter.distrust();
         }
         filter.pass(reader).context("cannot write")?;
