@@ -7,7 +7,10 @@ use clap::{ArgMatches, CommandFactory, Parser, ValueEnum};
 use nprof_format::report::{Choice, Options};
 use nprof_format::usage;
 
-use crate::refine::{Kind, Pattern, Refinement};
+use crate::tree::path_filter::{Kind, Pattern, Refinement};
+
+/// What messages begin with.
+pub(crate) const TOOL: &str = "nprof-paths";
 
 /// Says how the programs of a recording got where they were.
 ///

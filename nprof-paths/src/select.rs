@@ -6,7 +6,7 @@ use nprof_format::report::{Choice, Failure};
 use nprof_format::summary::Summary;
 
 use crate::args::Args;
-use crate::tree::{At, Tree};
+use crate::tree::call_tree::{At, Tree};
 
 /// The events to print, as indices into the summary's: the one that was asked for, or all that
 /// have samples; just the first one where only one fits.

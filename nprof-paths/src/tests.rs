@@ -15,15 +15,17 @@ use nprof_tests::{any_stream, stream};
 use proptest::prelude::*;
 
 use crate::args::Args;
-use crate::builder::Builder;
-use crate::cycles::Vertex;
-use crate::graph::Graph;
-use crate::input::Input;
-use crate::refine::{Kind, Refinement, refine};
+use crate::print::context::Input;
+use crate::print::dispatch::report;
+use crate::print::{flamegraph, folded, tree_text};
+use crate::select;
 use crate::select::Shown;
-use crate::tree::Tree;
-use crate::view::report;
-use crate::{flamegraph, folded, invert, outline, select};
+use crate::tree::aggregate::Builder;
+use crate::tree::call_tree::Tree;
+use crate::tree::cycles::Vertex;
+use crate::tree::graph::Graph;
+use crate::tree::invert;
+use crate::tree::path_filter::{Kind, Refinement, refine};
 
 const ALL: Choice = Choice { limit: None, min_percent: 0.0, rows: None };
 
@@ -179,7 +181,7 @@ fn refinements_choose_and_cut_paths() {
     assert_eq!(left(&[(Kind::Focus, "a"), (Kind::Until, "c")]), ["a;c 5"]);
     assert_eq!(left(&[(Kind::Through, "nowhere")]), [""; 0]);
     for wrong in ["a;(", "a;...", "...", &"a;".repeat(70)] {
-        assert!(wrong.parse::<crate::refine::Pattern>().is_err(), "{wrong}");
+        assert!(wrong.parse::<crate::tree::path_filter::Pattern>().is_err(), "{wrong}");
     }
 }
 
@@ -239,8 +241,8 @@ fn edges_have_self_and_total_of_their_own_paths() {
     let tree = tree_of(&["m;a;c 5", "m;a;c;d 1", "m;b;c 5", "m;b;c;d 3", "m;c;c 2"]);
     let graph = Graph::of(&tree, 0);
     let c = (0..graph.entries.len()).find(|&at| graph.name(at, &tree.functions) == "c").unwrap();
-    let edges = |edges: &[crate::graph::Edge]| -> Vec<(String, u64, u64, u64)> {
-        let edge = |edge: &crate::graph::Edge| {
+    let edges = |edges: &[crate::tree::graph::Edge]| -> Vec<(String, u64, u64, u64)> {
+        let edge = |edge: &crate::tree::graph::Edge| {
             let passing = &edge.passing;
             let name = graph.name(edge.other, &tree.functions);
             (name, passing.own.samples, passing.total.samples, passing.paths)
@@ -327,7 +329,7 @@ proptest! {
             let graph = Graph::of(&tree, i);
             prop_assert_eq!(&self_of_graph(&tree, &graph), &flat);
             for entry in &graph.entries {
-                let sum = |edges: &[crate::graph::Edge]| edges.iter().map(|edge| edge.passing.total.samples).sum::<u64>();
+                let sum = |edges: &[crate::tree::graph::Edge]| edges.iter().map(|edge| edge.passing.total.samples).sum::<u64>();
                 let total = entry.passing.total.samples;
                 prop_assert!(total <= event.sum.samples);
                 prop_assert!(sum(&entry.callers) <= total);
@@ -342,7 +344,7 @@ proptest! {
             let count = |line: &str| line.rsplit(' ').next().and_then(|n| n.parse::<u64>().ok());
             let counted: u64 = text.lines().filter_map(count).sum();
             prop_assert_eq!(counted, event.sum.samples);
-            prop_assert_eq!(outline::kept(&tree, &shown, &ALL).len(), tree.in_order(i).len());
+            prop_assert_eq!(tree_text::kept(&tree, &shown, &ALL).len(), tree.in_order(i).len());
         }
     }
 

@@ -8,7 +8,7 @@ use nprof_format::report::Choice;
 use rustc_hash::FxHashMap;
 
 use crate::select::Shown;
-use crate::tree::{At, Growing, LeafLines, Tree};
+use crate::tree::call_tree::{At, Growing, LeafLines, Tree};
 
 /// Where paths stand that have their last calls in common, and what fell on each.
 type Cursors = Vec<(At, Sum)>;

@@ -6,10 +6,10 @@ use nprof_format::margin::Confidence;
 use nprof_format::report::Choice;
 use unicode_width::UnicodeWidthStr;
 
-use crate::input::Input;
-use crate::repeats::blocks;
+use crate::print::context::Input;
 use crate::select::{Hidden, Section, Shown};
-use crate::tree::{At, Tree};
+use crate::tree::call_tree::{At, Tree};
+use crate::tree::recursion::blocks;
 
 /// How many lines of a leaf are printed when there are many.
 const LINES: usize = 8;

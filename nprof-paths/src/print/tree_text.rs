@@ -10,11 +10,11 @@ use nprof_format::report::Choice;
 use unicode_width::UnicodeWidthStr;
 
 use crate::args::View;
-use crate::input::Input;
-use crate::paths::suffix;
-use crate::repeats::{Block, blocks};
+use crate::print::context::Input;
+use crate::print::paths::suffix;
 use crate::select::{Shown, descending};
-use crate::tree::{At, Tree};
+use crate::tree::call_tree::{At, Tree};
+use crate::tree::recursion::{Block, blocks};
 
 /// Where the tree branches more often than fits, only so much of the lines to the left is kept.
 const GUIDES: usize = 32;

@@ -1,7 +1,7 @@
 //! What a tree looks like.
 
 use super::*;
-use crate::tree::{Function, Node, Top};
+use crate::tree::call_tree::{Function, Node, Top};
 
 const ONE_PERCENT: Choice = Choice { limit: None, min_percent: 1.0, rows: None };
 

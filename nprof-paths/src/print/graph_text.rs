@@ -6,11 +6,11 @@ use nprof_format::profile::Sum;
 use nprof_format::report::Choice;
 use unicode_width::UnicodeWidthStr;
 
-use crate::graph::{Chosen, Edge, Graph};
-use crate::input::Input;
-use crate::paths::suffix;
+use crate::print::context::Input;
+use crate::print::paths::suffix;
 use crate::select::Hidden;
-use crate::tree::Function;
+use crate::tree::call_tree::Function;
+use crate::tree::graph::{Chosen, Edge, Graph};
 
 const LEGEND: &str = "
 callers stand above a function, what it called below it; via is what came by

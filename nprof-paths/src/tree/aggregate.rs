@@ -11,7 +11,7 @@ use nprof_format::tables::{Call, NameId, Tables};
 use nprof_format::{FrameId, NodeId};
 use rustc_hash::FxHashMap;
 
-use crate::tree::{At, Function, Growing, LeafLines, Tree};
+use crate::tree::call_tree::{At, Function, Growing, LeafLines, Tree};
 
 /// The name of a task that no record defines.
 const UNKNOWN: &[u8] = b"[unknown]";

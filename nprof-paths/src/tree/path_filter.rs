@@ -7,7 +7,7 @@ use std::str::FromStr;
 use nprof_format::filter::pattern_of;
 use regex::bytes::Regex;
 
-use crate::tree::{At, Growing, LeafLines, Tree};
+use crate::tree::call_tree::{At, Growing, LeafLines, Tree};
 
 /// What is done with the paths that hold a pattern, and with the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use nprof_format::summary::Summary;
 
 use crate::args::Args;
 use crate::select::Shown;
-use crate::tree::Tree;
+use crate::tree::call_tree::Tree;
 
 /// What a report is made of.
 #[derive(Clone, Copy)]

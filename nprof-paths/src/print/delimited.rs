@@ -5,11 +5,11 @@
 use nprof_format::machine::Lines;
 use nprof_format::profile::Sum;
 
-use crate::folded;
-use crate::graph::{Chosen, Passing};
-use crate::input::Input;
-use crate::outline::kept;
+use crate::print::context::Input;
+use crate::print::folded;
+use crate::print::tree_text::kept;
 use crate::select::{Section, Shown};
+use crate::tree::graph::{Chosen, Passing};
 
 fn head(columns: &str) -> Lines {
     vec![columns.split_whitespace().map(str::to_owned).collect()]

@@ -8,12 +8,13 @@ use nprof_format::machine;
 use nprof_format::profile::Sum;
 use serde_json::{Map, Value, json};
 
-use crate::cycles::Vertex;
-use crate::graph::{Chosen, Edge, Passing};
-use crate::input::Input;
-use crate::outline::{Kept, kept};
+use crate::args::TOOL;
+use crate::print::context::Input;
+use crate::print::tree_text::{Kept, kept};
 use crate::select::{Section, Shown};
-use crate::tree::At;
+use crate::tree::call_tree::At;
+use crate::tree::cycles::Vertex;
+use crate::tree::graph::{Chosen, Edge, Passing};
 
 /// `paths` of all events.
 pub(crate) fn paths(input: &Input<'_>, sections: &[Section]) -> io::Result<Vec<u8>> {
@@ -140,7 +141,7 @@ fn object(
 ) -> io::Result<Vec<u8>> {
     let args = input.args;
     let mut object = Map::new();
-    object.insert("tool".to_owned(), crate::TOOL.into());
+    object.insert("tool".to_owned(), TOOL.into());
     object.insert("view".to_owned(), args.view.name().into());
     object.insert("confidence".to_owned(), args.options.confidence().percent().into());
     object.extend(input.summary.facts());

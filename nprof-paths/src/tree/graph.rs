@@ -6,9 +6,9 @@ use nprof_format::profile::Sum;
 use nprof_format::report::Choice;
 use rustc_hash::FxHashMap;
 
-use crate::cycles::{Vertex, vertices};
 use crate::select::{Hidden, Shown, descending};
-use crate::tree::{Function, Tree};
+use crate::tree::call_tree::{Function, Tree};
+use crate::tree::cycles::{Vertex, vertices};
 
 /// What fell on some of the paths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -4,8 +4,10 @@ use nprof_format::machine::{csv, tsv};
 use nprof_format::report::{Failure, heading};
 
 use crate::args::{Format, View};
-use crate::input::Input;
-use crate::{entries, flamegraph, folded, graph, invert, json, outline, paths, select, separated};
+use crate::print::context::Input;
+use crate::print::{delimited, flamegraph, folded, graph_text, json, paths, tree_text};
+use crate::select;
+use crate::tree::{graph, invert};
 
 /// What stands in place of a table where no sample counts.
 fn nothing(input: &Input<'_>) -> String {
@@ -47,18 +49,18 @@ fn of_paths(input: &Input<'_>) -> Result<Vec<u8>, Failure> {
             let folded = folded::print(input.tree, &sections, reverse);
             flamegraph::draw(&folded, input.summary, &input.args.rules(), reverse)?
         }
-        Format::Tsv => tsv(&separated::paths(input, &sections)),
-        Format::Csv => csv(&separated::paths(input, &sections))?,
+        Format::Tsv => tsv(&delimited::paths(input, &sections)),
+        Format::Csv => csv(&delimited::paths(input, &sections))?,
         Format::Json => json::paths(input, &sections)?,
     })
 }
 
 fn of_tree(input: &Input<'_>) -> Result<Vec<u8>, Failure> {
     Ok(match input.args.format {
-        Format::Tsv => tsv(&separated::tree(input)),
-        Format::Csv => csv(&separated::tree(input))?,
+        Format::Tsv => tsv(&delimited::tree(input)),
+        Format::Csv => csv(&delimited::tree(input))?,
         Format::Json => json::tree(input)?,
-        _ => outline::print(input),
+        _ => tree_text::print(input),
     })
 }
 
@@ -70,9 +72,9 @@ fn of_graph(input: &Input<'_>) -> Result<Vec<u8>, Failure> {
         .map(|&shown| graph::choose(graph::Graph::of(input.tree, shown.event), shown, &choice))
         .collect();
     Ok(match input.args.format {
-        Format::Tsv => tsv(&separated::graph(input, &graphs)),
-        Format::Csv => csv(&separated::graph(input, &graphs))?,
+        Format::Tsv => tsv(&delimited::graph(input, &graphs)),
+        Format::Csv => csv(&delimited::graph(input, &graphs))?,
         Format::Json => json::graph(input, &graphs)?,
-        _ => entries::print(input, &graphs),
+        _ => graph_text::print(input, &graphs),
     })
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use nprof_format::folded::{guarded, part};
 
 use crate::select::Section;
-use crate::tree::{At, Tree};
+use crate::tree::call_tree::{At, Tree};
 
 /// The lines, sorted. Paths that differ in images only are one. Reversed, the leaf comes first and
 /// the command last.
