@@ -5,8 +5,11 @@ use nprof_format::key::{By, Key};
 use nprof_format::report::{self, Options};
 use nprof_format::time::TimeSplit;
 
-use crate::key::columns;
-use crate::select::Sort;
+use crate::rows::columns::columns;
+use crate::rows::select::Sort;
+
+/// What messages begin with.
+pub(crate) const TOOL: &str = "nprof-flat";
 
 /// Says where the time of a recording is: by function, line, address, image, thread, ...
 ///

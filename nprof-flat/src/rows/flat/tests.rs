@@ -1,7 +1,7 @@
 //! What rows add up to.
 
 use super::*;
-use crate::key::columns;
+use crate::rows::columns::columns;
 use nprof_format::filter::Rule;
 use nprof_format::key::By;
 use nprof_format::profile::Profile;

@@ -9,8 +9,8 @@ use nprof_format::report::heading;
 use nprof_format::summary::Summary;
 
 use crate::args::Args;
-use crate::columns::Table;
-use crate::select::{Hidden, Selected, Shown};
+use crate::print::numbers::Table;
+use crate::rows::select::{Hidden, Selected, Shown};
 
 /// The base names of images are cut to this on a terminal, where functions need the room.
 const IMAGE: usize = 14;

@@ -7,9 +7,9 @@ use nprof_format::machine::{self, Lines};
 use nprof_format::summary::Summary;
 use serde_json::{Map, Value, json};
 
-use crate::args::Args;
-use crate::flat::{Row, Tally};
-use crate::select::{Selected, Shown};
+use crate::args::{Args, TOOL};
+use crate::rows::flat::{Row, Tally};
+use crate::rows::select::{Selected, Shown};
 
 /// The columns of numbers, after the event and the names.
 const NUMBERS: [&str; 8] = [
@@ -68,7 +68,7 @@ pub(crate) fn json(
     args: &Args,
 ) -> std::io::Result<Vec<u8>> {
     let mut object = Map::new();
-    object.insert("tool".to_owned(), crate::TOOL.into());
+    object.insert("tool".to_owned(), TOOL.into());
     object.insert("keys".to_owned(), columns.iter().map(|column| column.name()).collect());
     object.insert("confidence".to_owned(), args.options.confidence().percent().into());
     object.extend(summary.facts());

@@ -7,7 +7,7 @@ use nprof_format::profile::Sum;
 use nprof_format::report::Choice;
 use nprof_format::summary::Summary;
 
-use crate::flat::{Flat, Row, Tally};
+use crate::rows::flat::{Flat, Row, Tally};
 
 /// What rows are sorted by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -9,8 +9,8 @@ use nprof_format::profile::Sum;
 use nprof_format::summary::Summary;
 
 use crate::args::Args;
-use crate::flat::Row;
-use crate::select::{Selected, Shown};
+use crate::rows::flat::Row;
+use crate::rows::select::{Selected, Shown};
 
 /// Columns of names are given so much room before numbers are, all together and each.
 const NAMES: usize = 54;
