@@ -74,12 +74,12 @@ test: setup
 # comparisons of simulated programs.
 calibrate: setup
 	$(CARGO) test --package nprof-diff --locked -- --ignored --nocapture simulated
-	$(CARGO) test --package nprof-tests --test compare --locked -- --ignored --nocapture --test-threads=1
+	$(CARGO) test --package nprof-tests --test diff_real_runs --locked -- --ignored --nocapture --test-threads=1
 
 # The experiments of the papers nprof comes from, with its peers beside it, then speeds and sizes:
-# both put what they find into MEASUREMENTS.md.
+# both put what they find into docs/measurements.md.
 papers: peers
-	PATH="$(BIN):$(PEERS_ROOT)/bin:$$PATH" tests/papers/run
+	PATH="$(BIN):$(PEERS_ROOT)/bin:$$PATH" tests/experiments/run
 
 # perf needs minutes for the lines of what is inlined: more than two are not waited for.
 bench: peers $(DEMO)/demo

@@ -1,4 +1,4 @@
-"""MEASUREMENTS.md: a section for each experiment or measurement, with the command that printed its
+"""docs/measurements.md: a section for each experiment or measurement, with the command that printed its
 figures, and the machine it ran on. Who measures again replaces the section.
 """
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from lab import machine
 
-FILE = Path(__file__).resolve().parents[2] / "MEASUREMENTS.md"
+FILE = Path(__file__).resolve().parents[2] / "docs/measurements.md"
 HEADING = "\n## "
 
 

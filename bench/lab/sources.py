@@ -7,8 +7,8 @@ from pathlib import Path
 from lab import work
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-PROGRAMS = REPOSITORY / "tests/papers/programs"
-MANIFEST = REPOSITORY / "tests/papers/sources/Cargo.toml"
+PROGRAMS = REPOSITORY / "tests/experiments/programs"
+MANIFEST = REPOSITORY / "tests/experiments/sources/Cargo.toml"
 
 
 @functools.cache

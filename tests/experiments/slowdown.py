@@ -12,7 +12,7 @@ puts at 113 % and for parser at 167 %, and its own at 1.1 % and 4.6 % (table 2).
 """
 
 from lab import figures, profilers, sources, work
-from profiles import make_sentences
+from agreement import make_sentences
 from programs import program
 
 RATES, SHORT_RATES = [100, 997, 4999, 19997], [997]

@@ -14,7 +14,7 @@ fn holds(experiment: &str) {
         return;
     }
     let shell = Shell::new();
-    let run = repository().join("tests/papers/run");
+    let run = repository().join("tests/experiments/run");
     let mut last = None;
     for _ in 0..3 {
         let run = shell.run(&format!("{} --short {experiment}", run.display()));
@@ -28,7 +28,7 @@ fn holds(experiment: &str) {
 
 #[test]
 fn profiles_are_those_of_perf_and_repeat() {
-    holds("profiles");
+    holds("agreement");
 }
 
 #[test]
@@ -43,12 +43,12 @@ fn time_is_where_it_is_spent_and_belongs_to_who_called() {
 
 #[test]
 fn samples_stand_for_the_events_there_were() {
-    holds("collection");
+    holds("event_counts");
 }
 
 #[test]
 fn samples_are_propagated_along_whole_stacks() {
-    holds("analysis");
+    holds("call_paths");
 }
 
 #[test]
@@ -57,7 +57,7 @@ fn a_busy_kernel_is_seen_as_the_kernel_accounts_it() {
     if privileged.status != 0 {
         return skipped("the whole system cannot be sampled here");
     }
-    holds("system");
+    holds("kernel_share");
 }
 
 #[test]

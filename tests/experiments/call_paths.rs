@@ -5,11 +5,11 @@
 use nprof_format::margin::Confidence;
 use nprof_tests::{Row, Shell, compile, have, repository, rows};
 
-/// A shell with a recording `x.nprof` of a program of tests/papers/programs. Without optimization,
+/// A shell with a recording `x.nprof` of a program of tests/experiments/programs. Without optimization,
 /// as the programs call functions for the sake of calling.
 fn recorded(program: &str) -> Shell {
     let shell = Shell::new();
-    let source = repository().join("tests/papers/programs").join(program).with_extension("cpp");
+    let source = repository().join("tests/experiments/programs").join(program).with_extension("cpp");
     compile(&[&source], &["-O0"], &shell.path("prog"));
     let run = shell.run("nprof-record -q -F 3989 -o - -- ./prog | nprof-symbolize > x.nprof");
     assert_eq!(run.stages, [0, 0], "{run:?}");
@@ -82,7 +82,7 @@ fn gprof_says_one_third_and_two_thirds() {
         return;
     }
     let shell = Shell::new();
-    let source = repository().join("tests/papers/programs/contexts.cpp");
+    let source = repository().join("tests/experiments/programs/contexts.cpp");
     compile(&[&source], &["-O0", "-fno-omit-frame-pointer", "-pg"], &shell.path("prog"));
     let said = shell.run("./prog && gprof -b -q ./prog gmon.out").quiet();
     let self_seconds = |calls: &str| -> f64 {
