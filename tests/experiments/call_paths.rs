@@ -9,7 +9,8 @@ use nprof_tests::{Row, Shell, compile, have, repository, rows};
 /// as the programs call functions for the sake of calling.
 fn recorded(program: &str) -> Shell {
     let shell = Shell::new();
-    let source = repository().join("tests/experiments/programs").join(program).with_extension("cpp");
+    let source =
+        repository().join("tests/experiments/programs").join(program).with_extension("cpp");
     compile(&[&source], &["-O0"], &shell.path("prog"));
     let run = shell.run("nprof-record -q -F 3989 -o - -- ./prog | nprof-symbolize > x.nprof");
     assert_eq!(run.stages, [0, 0], "{run:?}");
