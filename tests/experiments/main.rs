@@ -1,4 +1,8 @@
-//! The experiments of the papers nprof comes from.
+//! The experiments of the papers that nprof comes from: the programs as the papers print them, and
+//! the short form of each script in this folder.
 
-mod call_paths;
+mod context_split;
+mod cycles;
+mod propagation;
 mod scripts;
+mod support;

@@ -1,13 +1,18 @@
-//! The experiments of the papers nprof comes from, in their short form: each runs on this machine
-//! and what it is to show holds. `make papers` runs them in full.
+//! The short form of each script in this folder, and the tests of bench/lab. `make papers` runs the
+//! scripts in full.
 
 use std::sync::{Mutex, PoisonError};
 
 use nprof_tests::{Shell, have, repository, skipped};
 
-/// Runs an experiment. What else the machine does may spoil one run: only what does not hold in
-/// any attempt does not.
-fn holds(experiment: &str) {
+/// Runs an experiment in its short form, up to three times: other work on the machine can spoil a
+/// run.
+///
+/// # Panics
+///
+/// If no attempt succeeds.
+fn assert_holds(experiment: &str) {
+    // Two experiments at once would measure each other.
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     if !have(&["python3", "perf", "gcc", "g++", "gprof", "taskset"]) {
@@ -27,41 +32,41 @@ fn holds(experiment: &str) {
 }
 
 #[test]
-fn profiles_are_those_of_perf_and_repeat() {
-    holds("agreement");
+fn profiles_repeat_and_agree_with_perf() {
+    assert_holds("agreement");
 }
 
 #[test]
-fn slow_downs_can_be_measured() {
-    holds("slowdown");
+fn slowdown_is_measured_for_every_profiler() {
+    assert_holds("slowdown");
 }
 
 #[test]
-fn time_is_where_it_is_spent_and_belongs_to_who_called() {
-    holds("distortion");
+fn distortion_is_within_chance_and_calls_are_attributed_to_caller() {
+    assert_holds("distortion");
 }
 
 #[test]
-fn samples_stand_for_the_events_there_were() {
-    holds("event_counts");
+fn samples_times_period_equal_counted_events() {
+    assert_holds("event_counts");
 }
 
 #[test]
-fn samples_are_propagated_along_whole_stacks() {
-    holds("call_paths");
+fn samples_follow_whole_call_paths() {
+    assert_holds("call_paths");
 }
 
 #[test]
-fn a_busy_kernel_is_seen_as_the_kernel_accounts_it() {
+fn kernel_share_equals_getrusage() {
     let privileged = Shell::new().run("nprof-record -q -a -d 0.1 -o x");
     if privileged.status != 0 {
         return skipped("the whole system cannot be sampled here");
     }
-    holds("kernel_share");
+    assert_holds("kernel_share");
 }
 
 #[test]
-fn statistics_are_right() {
+fn statistics_and_document_pass_unit_tests() {
     if !have(&["python3"]) {
         return;
     }
