@@ -1,9 +1,10 @@
-//! Libraries that come and go: what is at an address belongs to who was there at the time.
+//! Libraries loaded and unloaded at run time: a frame belongs to the library that was mapped at its
+//! address when the sample was taken.
 
 use nprof_tests::{Shell, rows};
 
-/// Loads a library, runs it, unloads it, and does so with another one, which gets the first one's
-/// place; prints where their functions were.
+/// Loads a library, runs it and unloads it, then does the same with a second library, which the
+/// kernel maps at the same address; prints the addresses of both functions.
 const LOADER: &str = r#"
 #include <dlfcn.h>
 #include <stdio.h>
@@ -18,7 +19,7 @@ static int run(const char *path) {
 int main(void) { return run("./first.so") || run("./second.so"); }
 "#;
 
-/// Works for a while in a function named after the library.
+/// Spends half a second of CPU time in a function named after the library.
 const LIBRARY: &str = r#"
 #include <time.h>
 static volatile unsigned sink;
@@ -27,7 +28,7 @@ void spin(void) { for (clock_t end = clock() + CLOCKS_PER_SEC / 2; clock() < end
 "#;
 
 #[test]
-fn a_library_at_the_address_of_another_has_its_own_names() {
+fn names_library_mapped_at_address_of_unloaded_one() {
     let shell = Shell::new();
     shell.write("loader.c", LOADER);
     for name in ["first", "second"] {

@@ -1,5 +1,4 @@
-//! The law of bound: an endless stream runs in bounded memory in every stage, and the sums are
-//! right across the epochs it takes.
+//! An endless stream passes every stage in bounded memory, and sums stay correct across epochs.
 
 use std::io::{BufWriter, Read, Write};
 use std::process::{Command, Stdio};
@@ -10,27 +9,26 @@ use nprof_format::{
 };
 use nprof_tests::tools;
 
-/// How many samples, each with a stack that was never there before. `NPROF_BOUND_SAMPLES` asks
-/// for another number.
+/// The number of samples, each with a new stack. The variable `NPROF_BOUND_SAMPLES` overrides it.
 const SAMPLES: u64 = 3_000_000;
 
-/// The most nodes of an epoch.
+/// Nodes per epoch: the writer starts a new epoch before it exceeds them.
 const NODES: u32 = 1 << 16;
 
-/// How many nodes each stack adds.
+/// Nodes that each stack adds.
 const BRANCH: u32 = 4;
 
 const FRAMES: u32 = 1000;
 
-/// Address space for each stage, KiB. Without forgetting, the nodes of the stream alone would
-/// take more: 12 million of them, of 16 bytes and more, beside a million sums.
-const LIMIT: u32 = 80_000;
+/// Address space of each stage in KiB. A stage that kept all nodes would exceed it: 12 million nodes
+/// take at least 16 bytes each, and there are a million sums.
+const LIMIT_KIB: u32 = 80_000;
 
-/// The symbolizer has two threads with a stack of 128 MiB each, of which they touch little, and an
-/// arena of 64 MiB for each.
-const LIMIT_SYMBOLIZE: u32 = LIMIT + 2 * (192 << 10);
+/// Address space of the symbolizer in KiB: each of its two threads reserves a stack of 128 MiB and
+/// a malloc arena of 64 MiB, and touches little of both.
+const LIMIT_SYMBOLIZE_KIB: u32 = LIMIT_KIB + 2 * (192 << 10);
 
-/// What is forgotten and defined again with each epoch.
+/// Writes the definitions that every epoch repeats.
 fn define(writer: &mut Writer<impl Write>) {
     let event = Event {
         id: EventId(1),
@@ -61,7 +59,7 @@ fn define(writer: &mut Writer<impl Write>) {
     }
 }
 
-/// Writes the stream; gives how many samples have each frame as their leaf.
+/// Writes the stream; returns the number of samples by leaf frame.
 fn generate(out: impl Write, samples: u64) -> Vec<u64> {
     let mut leaves = vec![0; FRAMES as usize + 1];
     let mut writer = Writer::new(out, Spelling::Binary);
@@ -82,7 +80,7 @@ fn generate(out: impl Write, samples: u64) -> Vec<u64> {
         let random = (state >> 33) as u32;
         let frames: Vec<FrameId> =
             (0..BRANCH).map(|i| FrameId(1 + random.rotate_left(7 * i) % FRAMES)).collect();
-        // Short stacks mostly, so that the test is about their number.
+        // Two of three stacks start at the root and stay short: the test is about their number.
         let parent = if random.is_multiple_of(3) { random % next } else { 0 };
         let nodes = Nodes { first: NodeId(next), parent: NodeId(parent), frames: &frames };
         writer.write(&Record::Nodes(nodes)).expect("the pipe is open");
@@ -108,12 +106,12 @@ fn generate(out: impl Write, samples: u64) -> Vec<u64> {
 }
 
 #[test]
-fn ever_new_stacks_pass_through_in_bounded_memory() {
+fn stays_within_memory_bound_when_every_stack_is_new() {
     let wanted = std::env::var("NPROF_BOUND_SAMPLES").ok();
     let samples = wanted.map_or(SAMPLES, |number| number.parse().expect("a number of samples"));
     let pipe = format!(
-        "(ulimit -v {LIMIT_SYMBOLIZE}; exec nprof-symbolize) | \
-         (ulimit -v {LIMIT}; exec nprof-flat --by address --format tsv)"
+        "(ulimit -v {LIMIT_SYMBOLIZE_KIB}; exec nprof-symbolize) | \
+         (ulimit -v {LIMIT_KIB}; exec nprof-flat --by address --format tsv)"
     );
     let path = std::env::var("PATH").unwrap_or_default();
     let mut child = Command::new("bash")
@@ -127,8 +125,8 @@ fn ever_new_stacks_pass_through_in_bounded_memory() {
     let generator = std::thread::spawn(move || generate(BufWriter::new(input), samples));
     let mut table = String::new();
     child.stdout.take().expect("it was piped").read_to_string(&mut table).expect("text");
-    let leaves = generator.join().expect("the whole stream was taken");
-    assert!(child.wait().expect("it ends").success());
+    let leaves = generator.join().expect("all of the stream was read");
+    assert!(child.wait().expect("bash exits").success());
 
     let mut lines = table.lines();
     let header: Vec<&str> = lines.next().expect("a header").split('\t').collect();
