@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 use clap::{Parser, ValueEnum};
 
-use crate::bound::Bound;
-use crate::key::By;
-use crate::size::Size;
+use crate::compare::effect_size::Size;
+use crate::compare::fail_on::Bound;
+use crate::input::key::By;
 
 /// Says what changed between two sets of recordings, and whether it is noise.
 ///

@@ -9,10 +9,10 @@ use std::io::{self, Write};
 use inferno::flamegraph::{self, Options};
 use nprof_format::folded::{drawable, guarded};
 
-use crate::diff::Diff;
-use crate::key::Keys;
+use crate::compare::diff::Diff;
+use crate::compare::row::Row;
+use crate::input::key::Keys;
 use crate::print::Report;
-use crate::row::Row;
 
 /// The lines, sorted.
 pub(super) fn lines(diff: &Diff, keys: &Keys) -> String {

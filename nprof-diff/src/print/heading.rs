@@ -6,12 +6,12 @@ use nprof_format::escape::escaped;
 use nprof_format::layout::wrapped;
 use nprof_format::summary::EventSummary;
 
-use crate::doubt::{facts, incomplete, lost};
-use crate::event::Chosen;
-use crate::observed::Whole;
+use crate::compare::comparison::Method;
+use crate::compare::observed::Whole;
+use crate::input::event::Chosen;
+use crate::input::preconditions::{facts, incomplete, lost};
+use crate::input::run_counts::Side;
 use crate::print::Report;
-use crate::side::Side;
-use crate::sides::Method;
 
 /// How wide a report for people is, columns.
 pub(super) const WIDTH: usize = 80;

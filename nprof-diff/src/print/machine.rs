@@ -8,15 +8,15 @@ use nprof_format::machine::Lines;
 use nprof_format::summary::Summary;
 use serde_json::{Map, Value, json};
 
-use crate::bound::{self, Bound};
-use crate::event::Chosen;
-use crate::observed::Whole;
-use crate::pair::Pair;
+use crate::compare::comparison::Method;
+use crate::compare::fail_on::{self, Bound};
+use crate::compare::observed::Whole;
+use crate::compare::rename_candidates::Pair;
+use crate::compare::row::{Metric, Row};
+use crate::input::event::Chosen;
+use crate::input::run_counts::Side;
 use crate::print::Report;
 use crate::print::cells::{self, points, significant};
-use crate::row::{Metric, Row};
-use crate::side::Side;
-use crate::sides::Method;
 use crate::stats::Estimate;
 
 /// A line of column names, then a row a line.
@@ -53,9 +53,9 @@ pub(super) fn json(report: &Report<'_>) -> io::Result<Vec<u8>> {
         },
         "alpha": diff.question.alpha,
         "comparisons": diff.comparisons,
-        "verdict": bound::answer(report.diff, report.bounds).word(),
+        "verdict": fail_on::answer(report.diff, report.bounds).word(),
         "failures": failures(report),
-        "missing": bound::missing(report.diff, report.bounds),
+        "missing": fail_on::missing(report.diff, report.bounds),
         "more_runs": more_runs(report),
         "warnings": report.warnings,
         "base": side(report.base, diff.base),

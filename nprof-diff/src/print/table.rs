@@ -9,11 +9,11 @@ use nprof_format::escape::escaped;
 use nprof_format::layout::{fit, wrapped};
 use rustc_hash::FxHashSet;
 
-use crate::bound::Bound;
-use crate::key::{KeyId, Keys};
+use crate::compare::effect_size::Size;
+use crate::compare::fail_on::Bound;
+use crate::compare::row::{Change, Metric, RARE, Row, Verdict};
+use crate::input::key::{KeyId, Keys};
 use crate::print::{Report, heading};
-use crate::row::{Change, Metric, RARE, Row, Verdict};
-use crate::size::Size;
 
 /// Prints the report.
 pub(super) fn print(report: &Report<'_>, out: &mut impl Write) -> io::Result<()> {
@@ -229,7 +229,7 @@ fn near_end(bound: &Bound, row: &Row) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::key::Key;
+    use crate::input::key::Key;
     use unicode_width::UnicodeWidthStr;
 
     #[test]

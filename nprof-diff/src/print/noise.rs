@@ -7,8 +7,8 @@ use nprof_format::layout::wrapped;
 use nprof_format::machine::Lines;
 use serde_json::{Value, json};
 
-use crate::event::Chosen;
-use crate::null::{Floor, Level, Noise};
+use crate::compare::noise::{Floor, Level, Noise};
+use crate::input::event::Chosen;
 use crate::print::cells::{self, points, significant};
 use crate::print::{NullReport, heading, machine, table};
 

@@ -4,7 +4,7 @@ mod cells;
 mod folded;
 mod heading;
 mod machine;
-mod null;
+mod noise;
 mod table;
 
 use std::io::{self, Write};
@@ -12,14 +12,14 @@ use std::io::{self, Write};
 use nprof_format::machine::{csv, tsv};
 
 use crate::args::{Format, Sort};
-use crate::bound::Bound;
-use crate::diff::Diff;
-use crate::event::Chosen;
-use crate::key::{By, Keys};
-use crate::null::Null;
-use crate::pair::Pair;
-use crate::row::{Metric, Row};
-use crate::side::Side;
+use crate::compare::diff::Diff;
+use crate::compare::fail_on::Bound;
+use crate::compare::noise::Null;
+use crate::compare::rename_candidates::Pair;
+use crate::compare::row::{Metric, Row};
+use crate::input::event::Chosen;
+use crate::input::key::{By, Keys};
+use crate::input::run_counts::Side;
 
 /// All that a report says.
 #[derive(Debug)]
@@ -80,10 +80,10 @@ impl NullReport<'_> {
     pub(crate) fn print(&self, format: Format, mut out: &mut dyn Write) -> io::Result<()> {
         let out = &mut out;
         match format {
-            Format::Table => null::print_table(self, out),
-            Format::Tsv => out.write_all(&tsv(&null::lines(self))),
-            Format::Csv => out.write_all(&csv(&null::lines(self))?),
-            Format::Json => out.write_all(&null::json(self)?),
+            Format::Table => noise::print_table(self, out),
+            Format::Tsv => out.write_all(&tsv(&noise::lines(self))),
+            Format::Csv => out.write_all(&csv(&noise::lines(self))?),
+            Format::Json => out.write_all(&noise::json(self)?),
             Format::Folded | Format::Flamegraph => Err(io::ErrorKind::Unsupported.into()),
         }
     }

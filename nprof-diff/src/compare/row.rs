@@ -1,8 +1,8 @@
 //! A row of a comparison: a key, what is found of it, and what is said of it. Pure.
 
-use crate::key::KeyId;
-use crate::observed::Measure;
-use crate::size::Size;
+use crate::compare::effect_size::Size;
+use crate::compare::observed::Measure;
+use crate::input::key::KeyId;
 use crate::stats::Estimate;
 
 /// What has fewer samples on both sides together is not compared: it could hardly be significant,

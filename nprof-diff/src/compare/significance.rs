@@ -5,9 +5,9 @@
 //! and Hochberg. Where the runs of a key are enough for it, a permutation test must confirm what
 //! Welch's says of them.
 
-use crate::observed::{Measure, Observed};
-use crate::row::{Metric, Row};
-use crate::sides::{Method, Sides};
+use crate::compare::comparison::{Method, Sides};
+use crate::compare::observed::{Measure, Observed};
+use crate::compare::row::{Metric, Row};
 use crate::stats::{self, Prior};
 
 /// With fewer functions on both sides nothing is said of most of them.

@@ -4,18 +4,13 @@
 //! well (total); where the event is a clock, also by CPU time. One family of comparisons is all
 //! shares, another all CPU times: each is corrected for its size.
 
-use crate::judge;
-use crate::key::KeyId;
-use crate::observed::{Measure, Whole};
-use crate::row::Row;
-use crate::side::Counts;
-use crate::sides::{Method, Question, Sides};
+use crate::compare::comparison::{Method, Question, Sides};
+use crate::compare::observed::{Measure, Whole};
+use crate::compare::row::Row;
+use crate::compare::significance;
+use crate::input::key::KeyId;
+use crate::input::run_counts::Counts;
 use crate::stats::{self, Estimate, Spread};
-
-#[cfg(test)]
-mod simulated;
-#[cfg(test)]
-mod tests;
 
 /// A side with fewer samples decides nothing.
 pub(crate) const ENOUGH: u64 = 100;
@@ -65,7 +60,7 @@ pub(crate) fn compare(
         total: sides.metric(key, |count| count.total),
     });
     let mut rows: Vec<Row> = rows.filter(|row| row.total.samples() > 0).collect();
-    let judged = judge::judge(&mut rows, &sides);
+    let judged = significance::judge(&mut rows, &sides);
     let time = (question.clock && several).then(|| {
         let spread = |runs: &[&Counts]| {
             let weights: Vec<f64> = runs.iter().map(|run| run.sum.weight as f64).collect();

@@ -1,9 +1,9 @@
 //! What may have been renamed: a row that vanished and a new one of the same image and about the
 //! same share. Only ever proposed. Pure.
 
-use crate::diff::Diff;
-use crate::key::{By, KeyId, Keys};
-use crate::row::{Metric, Row, Verdict};
+use crate::compare::diff::Diff;
+use crate::compare::row::{Metric, Row, Verdict};
+use crate::input::key::{By, KeyId, Keys};
 
 /// Of more rows than this on a side, those with the largest shares are looked at.
 const MOST: usize = 200;

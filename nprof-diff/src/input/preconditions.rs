@@ -7,13 +7,13 @@ use nprof_format::escape::escaped;
 use nprof_format::summary::Run;
 use nprof_format::{Head, RunId};
 
-use crate::diff::{Diff, ENOUGH};
-use crate::event::Chosen;
-use crate::key::{By, Keys};
-use crate::observed::Whole;
-use crate::row::Row;
-use crate::side::{Counts, Recording, Side};
-use crate::sides::Method;
+use crate::compare::comparison::Method;
+use crate::compare::diff::{Diff, ENOUGH};
+use crate::compare::observed::Whole;
+use crate::compare::row::Row;
+use crate::input::event::Chosen;
+use crate::input::key::{By, Keys};
+use crate::input::run_counts::{Counts, Recording, Side};
 
 /// Refuses sides that would make a report lie.
 ///

@@ -3,8 +3,8 @@
 
 use nprof_format::profile::Sum;
 
-use crate::key::KeyId;
-use crate::side::{Count, Counts};
+use crate::input::key::KeyId;
+use crate::input::run_counts::{Count, Counts};
 use crate::stats::{self, Proportion, Spread};
 
 /// A side as a whole.

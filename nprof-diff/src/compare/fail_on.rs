@@ -2,10 +2,10 @@
 
 use std::str::FromStr;
 
-use crate::diff::{Diff, ENOUGH};
-use crate::need;
-use crate::row::{Metric, Row};
-use crate::size::Size;
+use crate::compare::diff::{Diff, ENOUGH};
+use crate::compare::effect_size::Size;
+use crate::compare::row::{Metric, Row};
+use crate::compare::runs_needed;
 use crate::stats::Estimate;
 
 /// How much may change before the comparison fails.
@@ -119,7 +119,7 @@ impl Bound {
     pub(crate) fn more_runs(&self, diff: &Diff) -> Option<usize> {
         let of_row = |row: &Row| {
             let (estimate, limit) = self.estimate(row)?;
-            need::more_runs(diff, estimate, limit)
+            runs_needed::more_runs(diff, estimate, limit)
         };
         self.open(diff).map(of_row).try_fold(1, |most, runs| Some(runs?.max(most)))
     }
@@ -172,7 +172,7 @@ pub(crate) fn missing(diff: &Diff, bounds: &[Bound]) -> Vec<String> {
             "not enough samples to decide: {} and {}, {ENOUGH} a side at least: {}",
             diff.base.sum.samples,
             diff.new.sum.samples,
-            need::of_samples(diff),
+            runs_needed::of_samples(diff),
         )];
     }
     let of_bound = |bound: &Bound| {
@@ -184,7 +184,7 @@ pub(crate) fn missing(diff: &Diff, bounds: &[Bound]) -> Vec<String> {
                 Some(runs) => format!("about {runs} more runs a side would decide"),
                 None => format!(
                     "more than {} more runs a side would be needed: the bound lies too near to what was measured",
-                    need::MANY
+                    runs_needed::MANY
                 ),
             };
             format!("not enough runs to decide: {rows} may be beyond {bound} or not: {need}")

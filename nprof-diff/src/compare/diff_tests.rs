@@ -1,7 +1,10 @@
-use super::*;
-use crate::key::{Key, Keys};
-use crate::row::Verdict;
-use crate::side::Count;
+use crate::compare::comparison::{Method, Question};
+use crate::compare::diff::{Diff, compare};
+use crate::compare::row::Verdict;
+use crate::input::key::KeyId;
+use crate::input::key::{Key, Keys};
+use crate::input::run_counts::{Count, Counts};
+use crate::stats::Estimate;
 use nprof_format::profile::Sum;
 use proptest::collection::vec;
 use proptest::prelude::*;

@@ -5,12 +5,12 @@
 
 use fastrand::Rng;
 
-use crate::diff::{self, Diff};
-use crate::key::{KeyId, Keys};
-use crate::observed::{Measure, Observed, Whole};
-use crate::row::Metric;
-use crate::side::{Count, Counts};
-use crate::sides::Question;
+use crate::compare::comparison::Question;
+use crate::compare::diff::{self, Diff};
+use crate::compare::observed::{Measure, Observed, Whole};
+use crate::compare::row::Metric;
+use crate::input::key::{KeyId, Keys};
+use crate::input::run_counts::{Count, Counts};
 
 /// Splits are drawn where there are more than this.
 const SPLITS: usize = 200;
@@ -168,7 +168,7 @@ fn splits(runs: usize) -> Vec<Vec<bool>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::key::Key;
+    use crate::input::key::Key;
     use nprof_format::profile::Sum;
 
     #[test]

@@ -8,7 +8,7 @@ use nprof_format::Event;
 use nprof_format::escape::escaped;
 use nprof_format::summary::{EventSummary, Summary};
 
-use crate::side::{Counts, Recording, Side};
+use crate::input::run_counts::{Counts, Recording, Side};
 
 /// An event that was counted on both sides, or on the one that has samples.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -138,8 +138,8 @@ fn list(events: &[&Event]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::key::{By, Keys};
-    use crate::rename::Renames;
+    use crate::input::key::{By, Keys};
+    use crate::input::rename::Renames;
 
     /// A side of one recording per list of events, each event sampled once.
     fn side(name: &'static str, recordings: &[&[&str]]) -> Side {

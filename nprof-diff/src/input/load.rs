@@ -6,11 +6,11 @@ use anyhow::{Context, Result};
 use nprof_format::stage;
 
 use crate::args::Args;
-use crate::doubt;
-use crate::event::{self, Chosen};
-use crate::key::{By, Keys};
-use crate::rename::Renames;
-use crate::side::{Recording, Side};
+use crate::input::event::{self, Chosen};
+use crate::input::key::{By, Keys};
+use crate::input::preconditions;
+use crate::input::rename::Renames;
+use crate::input::run_counts::{Recording, Side};
 
 /// What was read.
 #[derive(Debug)]
@@ -41,13 +41,13 @@ pub(crate) fn read(args: &Args) -> Result<Inputs> {
     let by = args.by()?;
     let base = side("base", base, by, &mut keys, &mut renames)?;
     let new = side("new", new, by, &mut keys, &mut Renames::default())?;
-    doubt::refuse(&base, &new, by, args.partial_ok)?;
+    preconditions::refuse(&base, &new, by, args.partial_ok)?;
     let event = event::choose(&base, &new, args.event.as_deref())?;
     if let (Some(event), Some(asked)) = (&event, args.asked_in_time()) {
-        doubt::refuse_time(&base, &new, event, &asked)?;
+        preconditions::refuse_time(&base, &new, event, &asked)?;
     }
     if !args.fail_on.is_empty() {
-        doubt::refuse_shared(&base, &new)?;
+        preconditions::refuse_shared(&base, &new)?;
     }
     Ok(Inputs { base, new, keys, event, warnings: unused(args, &renames) })
 }

@@ -14,8 +14,8 @@ use nprof_format::tables::{Call, Tables};
 use nprof_format::{Error, Mark};
 use rustc_hash::FxHashMap;
 
-use crate::key::{self, By, Key, KeyId, Keys};
-use crate::rename::Renames;
+use crate::input::key::{self, By, Key, KeyId, Keys};
+use crate::input::rename::Renames;
 
 /// How much fell on a key in one run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

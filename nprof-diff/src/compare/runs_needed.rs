@@ -1,7 +1,7 @@
 //! How much more must be recorded until a comparison can be decided. Pure.
 
-use crate::diff::{Diff, ENOUGH};
-use crate::sides::Method;
+use crate::compare::comparison::Method;
+use crate::compare::diff::{Diff, ENOUGH};
 use crate::stats::{Estimate, student_quantile};
 
 /// More runs than this are as good as never.
@@ -49,8 +49,8 @@ pub(crate) fn of_samples(diff: &Diff) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::observed::Whole;
-    use crate::sides::Question;
+    use crate::compare::comparison::Question;
+    use crate::compare::observed::Whole;
 
     fn of(runs: usize, method: Method) -> Diff {
         let whole = Whole { runs, ..Whole::default() };

@@ -2,11 +2,11 @@
 
 use nprof_format::profile::Sum;
 
-use crate::key::KeyId;
-use crate::observed::{Measure, Observed};
-use crate::row::{Change, Metric};
-use crate::side::{Count, Counts};
-use crate::size::Size;
+use crate::compare::effect_size::Size;
+use crate::compare::observed::{Measure, Observed};
+use crate::compare::row::{Change, Metric};
+use crate::input::key::KeyId;
+use crate::input::run_counts::{Count, Counts};
 use crate::stats;
 
 /// How differences are judged.

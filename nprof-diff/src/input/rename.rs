@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use nprof_format::escape::{escaped, unescaped};
 use rustc_hash::FxHashMap;
 
-use crate::key::{By, Key};
+use crate::input::key::{By, Key};
 
 /// The names of the base that are others on the new side.
 #[derive(Clone, Debug, Default)]

@@ -4,10 +4,12 @@
 use fastrand::Rng;
 use nprof_format::profile::Sum;
 
-use super::*;
-use crate::key::{Key, Keys};
-use crate::row::{Metric, Verdict};
-use crate::side::Count;
+use crate::compare::comparison::Question;
+use crate::compare::diff::{Diff, compare};
+use crate::compare::row::{Metric, Verdict};
+use crate::input::key::KeyId;
+use crate::input::key::{Key, Keys};
+use crate::input::run_counts::{Count, Counts};
 
 /// How the runs of one program differ.
 #[derive(Clone, Copy, Debug, PartialEq)]

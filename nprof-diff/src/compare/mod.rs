@@ -1,0 +1,17 @@
+//! Compares the counts of both sides: differences, their significance, and bounds on them. Pure.
+
+pub(crate) mod comparison;
+pub(crate) mod diff;
+pub(crate) mod effect_size;
+pub(crate) mod fail_on;
+pub(crate) mod noise;
+pub(crate) mod observed;
+pub(crate) mod rename_candidates;
+pub(crate) mod row;
+pub(crate) mod runs_needed;
+pub(crate) mod significance;
+
+#[cfg(test)]
+mod diff_tests;
+#[cfg(test)]
+mod simulated;

@@ -1,0 +1,8 @@
+//! Reads the streams of both sides and counts the samples of each row key per run.
+
+pub(crate) mod event;
+pub(crate) mod key;
+pub(crate) mod load;
+pub(crate) mod preconditions;
+pub(crate) mod rename;
+pub(crate) mod run_counts;

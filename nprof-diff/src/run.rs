@@ -1,0 +1,131 @@
+//! One run of nprof-diff, from its arguments to its exit status.
+
+use std::io::{self, BufWriter, Write};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use nprof_format::stage::{self, Outcome};
+use nprof_format::usage;
+
+use crate::args::{Args, Format};
+use crate::compare::comparison::Question;
+use crate::compare::diff::{self, Diff};
+use crate::compare::fail_on::{self, Answer, Bound};
+use crate::compare::noise;
+use crate::compare::rename_candidates;
+use crate::input::event::{self, Chosen};
+use crate::input::load::Inputs;
+use crate::input::{load, preconditions};
+use crate::print::{NullReport, Report};
+
+const TOOL: &str = "nprof-diff";
+
+/// Runs nprof-diff with the arguments of this process.
+pub fn main() -> ExitCode {
+    match usage::arguments(TOOL) {
+        Ok(args) => stage::run(TOOL, || run(&args)),
+        Err(end) => end,
+    }
+}
+
+fn run(args: &Args) -> Result<Outcome> {
+    let inputs = load::read(args)?;
+    let clock = inputs.event.as_ref().is_some_and(Chosen::is_clock);
+    let question = Question { alpha: args.alpha, clock, min_effect: args.min_effect };
+    if args.null { calibrate(args, &inputs, question) } else { compare(args, &inputs, question) }
+}
+
+/// Compares both sides.
+fn compare(args: &Args, inputs: &Inputs, question: Question) -> Result<Outcome> {
+    let Inputs { base, new, keys, event, .. } = inputs;
+    let (by, event) = (args.by()?, event.as_ref());
+    let counts = |side| event::counts(side, event);
+    let diff = diff::compare(&counts(base), &counts(new), keys.ids(), question);
+    let mut warnings = preconditions::warnings(base, new, event, by, &diff);
+    warnings.extend(preconditions::unmatched(&diff, keys, by));
+    warnings.extend_from_slice(&inputs.warnings);
+    let pairs = rename_candidates::propose(&diff, keys, by);
+    print(args, &warnings, |width, out| {
+        let report = Report {
+            by,
+            base,
+            new,
+            event,
+            diff: &diff,
+            keys,
+            warnings: &warnings,
+            bounds: &args.fail_on,
+            sort: args.sort,
+            row_limit: args.row_limit(),
+            pairs: &pairs,
+            width,
+        };
+        report.print(args.format, out)
+    })?;
+    Ok(outcome(&diff, &args.fail_on))
+}
+
+/// Compares the runs of the base with each other.
+fn calibrate(args: &Args, inputs: &Inputs, question: Question) -> Result<Outcome> {
+    let Inputs { base, keys, event, .. } = inputs;
+    let runs = event::counts(base, event.as_ref());
+    let Some(null) = noise::calibrate(&runs, keys, question) else {
+        stage::warn(
+            TOOL,
+            "not enough runs: --null compares runs of the base, of which two with samples are needed at least",
+        );
+        return Ok(Outcome::Undecided);
+    };
+    let mut warnings = preconditions::warnings_of_one(base, event.as_ref());
+    warnings.extend_from_slice(&inputs.warnings);
+    let by = args.by()?;
+    print(args, &warnings, |width, out| {
+        let report = NullReport {
+            by,
+            base,
+            event: event.as_ref(),
+            null: &null,
+            keys,
+            warnings: &warnings,
+            row_limit: args.row_limit(),
+            width,
+        };
+        report.print(args.format, out)
+    })?;
+    Ok(Outcome::Done)
+}
+
+/// Prints a report, which gets the width of the terminal. A reader that goes away does not change
+/// the verdict. Where the report is for programs, warnings are for people.
+fn print(
+    args: &Args,
+    warnings: &[String],
+    report: impl FnOnce(Option<usize>, &mut dyn Write) -> io::Result<()>,
+) -> Result<()> {
+    if !matches!(args.format, Format::Table | Format::Json) {
+        warnings.iter().for_each(|warning| stage::warn(TOOL, &format!("warning: {warning}")));
+    }
+    let output = stage::output(args.output.as_deref())?;
+    let width = output.width();
+    let mut out = BufWriter::new(output);
+    match report(width, &mut out).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        result => result.context("writing the report"),
+    }
+}
+
+/// The exit status, with a word on standard error on what it means.
+fn outcome(diff: &Diff, bounds: &[Bound]) -> Outcome {
+    match fail_on::answer(diff, bounds) {
+        Answer::Same | Answer::Changed => Outcome::Done,
+        Answer::Failed => {
+            let bounds: Vec<String> = bounds.iter().map(Bound::to_string).collect();
+            stage::warn(TOOL, &format!("changed beyond {}", bounds.join(" or ")));
+            Outcome::No
+        }
+        Answer::Undecided => {
+            fail_on::missing(diff, bounds).iter().for_each(|line| stage::warn(TOOL, line));
+            Outcome::Undecided
+        }
+    }
+}
