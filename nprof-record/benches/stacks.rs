@@ -1,18 +1,7 @@
 //! What is done for each sample: rules are looked up in an unwind table, a stack is walked, and
-//! becomes a node. The modules are the tool's own.
+//! becomes a node.
 
-#![allow(unused, unreachable_pub, missing_docs, clippy::unwrap_used)] // a part of the tool is used
-
-#[path = "../src"]
-mod tool {
-    pub(crate) mod arch;
-    pub(crate) mod cfi;
-    pub(crate) mod copy;
-    pub(crate) mod intern;
-    pub(crate) mod plt;
-    pub(crate) mod row;
-    pub(crate) mod unwind;
-}
+#![allow(missing_docs, clippy::unwrap_used)] // macros make public functions; a bench may panic
 
 use std::rc::Rc;
 
@@ -21,12 +10,12 @@ use divan::counter::ItemsCount;
 use nprof_format::{Mark, NodeId, Record};
 use object::{Object, ObjectSection, ObjectSymbol};
 
-use cfi::{Cfi, Table, Tables};
-use copy::Stack;
-use intern::{Dictionary, FrameKey, Sink};
-use row::{Cfa, Row, Saved};
-use tool::{arch, cfi, copy, intern, plt, row, unwind};
-use unwind::{Code, Look, Registers, unwind};
+use nprof_record::arch;
+use nprof_record::convert::dictionary::{Dictionary, FrameKey, Sink};
+use nprof_record::image::cfi::{Cfi, Table, Tables};
+use nprof_record::unwind::rule::{Cfa, Row, Saved};
+use nprof_record::unwind::stack_copy::Stack;
+use nprof_record::unwind::{Code, Look, Registers, unwind};
 
 /// Frames of a stack.
 const DEPTH: u64 = 40;

@@ -5,10 +5,12 @@ use std::path::{Path, PathBuf};
 
 use perf_event_open_sys::bindings as perf;
 
-use super::names::{self, Core, Group};
-use super::pmu::{self, Pmu};
-use super::tracepoint::{Mount, Tracepoints};
-use super::{Asked, DEFAULT_EVENT, Encoding, Event, Pace, clock, probe};
+use crate::event::builtin::{self, Core, Group};
+use crate::event::cpu_frequency;
+use crate::event::pmu::{self, Pmu};
+use crate::event::probe;
+use crate::event::tracepoint::{Mount, Tracepoints};
+use crate::event::{Asked, DEFAULT_EVENT, Encoding, Event, Pace};
 use crate::sys;
 
 /// PMUs whose events have names of their own, and are not described by terms.
@@ -46,7 +48,7 @@ impl Catalog {
             devices,
             mount,
             tracepoints: OnceCell::new(),
-            rate: clock::rate(root),
+            rate: cpu_frequency::rate(root),
             cores: if cores.len() > 1 { cores } else { Vec::new() },
         }
     }
@@ -58,7 +60,7 @@ impl Catalog {
     ///
     /// That there is no such event, with names near it; or what is wrong with its terms.
     pub(crate) fn candidates(&self, asked: &Asked) -> Result<Vec<Event>, String> {
-        let named = |name| names::find(name).map(|named| named.event(self.rate, &self.cores));
+        let named = |name| builtin::find(name).map(|named| named.event(self.rate, &self.cores));
         let name = asked.name.as_str();
         if name == DEFAULT_EVENT {
             return Ok(["cycles", "cpu-clock"].into_iter().filter_map(named).collect());
@@ -129,7 +131,7 @@ impl Catalog {
 
     /// The kernel's numbers are those of this machine: names of hardware, caches and software.
     pub(super) fn named(&self) -> impl Iterator<Item = (Group, Event)> {
-        names::all().into_iter().map(|named| (named.group, named.event(self.rate, &self.cores)))
+        builtin::all().into_iter().map(|named| (named.group, named.event(self.rate, &self.cores)))
     }
 
     /// Where the PMUs are.
@@ -149,7 +151,7 @@ impl Catalog {
 
     fn all_names(&self) -> Vec<String> {
         let mut all = vec![DEFAULT_EVENT.to_owned()];
-        for named in names::all() {
+        for named in builtin::all() {
             all.extend(named.alias.map(str::to_owned));
             all.push(named.name);
         }
@@ -196,7 +198,7 @@ fn near(name: &str, names: Vec<String>) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::fake::{Machine, no_mount};
+    use crate::event::test_machine::{Machine, no_mount};
 
     fn ask(machine: &Machine, name: &str) -> Result<Vec<Event>, String> {
         let catalog = Catalog::below(machine.root(), no_mount);

@@ -4,10 +4,11 @@ use std::fmt::Write;
 
 use nprof_format::escape::escaped;
 
-use super::catalog::Catalog;
-use super::names::Group;
-use super::{Asked, DEFAULT_EVENT, Encoding, Event, probe};
-use crate::refusal;
+use crate::event::builtin::Group;
+use crate::event::catalog::Catalog;
+use crate::event::probe;
+use crate::event::{Asked, DEFAULT_EVENT, Encoding, Event};
+use crate::os::open_error;
 
 /// A line of the list.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,7 +55,7 @@ impl<F: Fn(&Encoding) -> Result<(), i32>> Lister<'_, F> {
     fn event(&self, group: Group, event: &Event) -> Listed {
         let state = match self.open(event) {
             Ok(()) => Ok(String::new()),
-            Err(errno) => Err(refusal::in_words(errno, self.paranoid)),
+            Err(errno) => Err(open_error::in_words(errno, self.paranoid)),
         };
         Listed { group, name: event.name.clone(), unit: event.unit, state }
     }
@@ -116,7 +117,7 @@ impl<F: Fn(&Encoding) -> Result<(), i32>> Lister<'_, F> {
         let state = match tried {
             Err(why) => Err(why),
             Ok(Err(errno)) if !probe::is_allowed(errno) => {
-                Err(refusal::in_words(errno, self.paranoid))
+                Err(open_error::in_words(errno, self.paranoid))
             }
             Ok(_) => Ok(String::new()),
         };
@@ -134,7 +135,7 @@ impl<F: Fn(&Encoding) -> Result<(), i32>> Lister<'_, F> {
             Some(Err(why)) => Err(why),
             // More rights than the others ask for do not help.
             Some(Ok(event)) if RULED.contains(&name) => {
-                self.open(&event).map(|()| String::new()).map_err(refusal::describe)
+                self.open(&event).map(|()| String::new()).map_err(open_error::describe)
             }
             Some(Ok(event)) => {
                 ordinary.get_or_insert_with(|| self.event(Group::Tracepoint, &event).state).clone()
@@ -174,7 +175,7 @@ pub(crate) fn print(listed: &[Listed]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::fake::{Machine, no_mount};
+    use crate::event::test_machine::{Machine, no_mount};
     use std::cell::RefCell;
 
     fn listed(machine: &Machine, attempt: impl Fn(&Encoding) -> Result<(), i32>) -> Vec<Listed> {

@@ -9,8 +9,8 @@ use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use super::Encoding;
-use crate::host;
+use crate::event::Encoding;
+use crate::os::machine;
 
 /// A PMU, as its files describe it.
 #[derive(Clone, Debug)]
@@ -74,7 +74,8 @@ impl Pmu {
     pub(crate) fn open(devices: &Path, name: &str) -> Option<Self> {
         let directory = is_component(name).then(|| devices.join(name))?;
         let kind = read(&directory.join("type")).ok()?.parse().ok()?;
-        let list = |file: &str| read(&directory.join(file)).ok().map(|list| host::cpu_list(&list));
+        let list =
+            |file: &str| read(&directory.join(file)).ok().map(|list| machine::cpu_list(&list));
         let core = list("cpus");
         let is_core = core.is_some();
         let cpus = core.or_else(|| list("cpumask")).filter(|cpus| !cpus.is_empty());
@@ -217,7 +218,7 @@ fn number(text: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::fake::Machine;
+    use crate::event::test_machine::Machine;
 
     fn pmu(files: &[(&str, &str)]) -> (Machine, Pmu) {
         let machine = Machine::new();

@@ -8,8 +8,8 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
-use super::pmu::Pmu;
-use super::{Encoding, Event, Pace};
+use crate::event::pmu::Pmu;
+use crate::event::{Encoding, Event, Pace};
 
 /// The kinds of probes: the name of the PMU, how such events are named, and the option the
 /// kernel is built with.
@@ -116,7 +116,7 @@ fn has_symbol(symbols: impl BufRead, name: &str) -> std::io::Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::fake::Machine;
+    use crate::event::test_machine::Machine;
     use std::ffi::CStr;
 
     fn probe(machine: &Machine, name: &str) -> Result<Event, String> {

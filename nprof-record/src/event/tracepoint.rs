@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 
 use perf_event_open_sys::bindings as perf;
 
-use super::{Encoding, Event, Pace, pmu};
+use crate::event::pmu;
+use crate::event::{Encoding, Event, Pace};
 
 /// Where tracefs is mounted, if it is.
 const PLACES: [&str; 2] = ["sys/kernel/tracing/events", "sys/kernel/debug/tracing/events"];
@@ -115,7 +116,7 @@ fn absent(error: &io::Error, denied: Option<&Path>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::fake::Machine;
+    use crate::event::test_machine::Machine;
 
     fn refused() -> io::Result<OwnedFd> {
         Err(io::Error::from_raw_os_error(libc::EPERM))

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use perf_event_open_sys as perf;
 
-use super::{check, page_size};
+use crate::sys::system::{check, page_size};
 
 /// Commands of bpf(2), from include/uapi/linux/bpf.h.
 const MAP_CREATE: libc::c_int = 0;

@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-use super::check;
+use crate::sys::system::check;
 
 /// Gets tracefs as a mount that is in no directory, read-only: it goes with the descriptor, and
 /// nobody else sees it. fsopen(2) and fsmount(2), Linux 5.2. There is one tracefs for the whole

@@ -4,7 +4,9 @@ use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use super::{Signals, check, inherited};
+use crate::sys::Signals;
+use crate::sys::startup;
+use crate::sys::system::check;
 
 /// Raises the number of descriptors this process may open to its hard limit, and tells the limit
 /// there was before, to be given back to the command.
@@ -169,7 +171,7 @@ pub(crate) fn fork_waiting(start: &Start<'_>) -> io::Result<i32> {
         if pid != 0 {
             return Ok(pid);
         }
-        inherited::give_back(start.output_to_error);
+        startup::give_back(start.output_to_error);
         libc::sigprocmask(libc::SIG_SETMASK, &raw const start.signals.before, std::ptr::null_mut());
         if let Some(limit) = &start.descriptors {
             libc::setrlimit(libc::RLIMIT_NOFILE, limit);

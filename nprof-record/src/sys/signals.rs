@@ -4,8 +4,8 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 
-use super::check;
-use super::inherited::was_ignored;
+use crate::sys::startup::was_ignored;
+use crate::sys::system::check;
 
 /// Sends a signal; a process that is gone is none of our business.
 pub(crate) fn kill(pid: i32, signal: i32) {

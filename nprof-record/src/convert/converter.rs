@@ -1,0 +1,345 @@
+//! From kernel records to the stream's: follows the processes, and writes what became of them
+//! and where they were. What is not to be recorded is dropped first.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use nprof_format::{
+    Cause, Change, ChangeKind, EventId, Extras, ExtrasBuilder, Lost, Mark, NO_CPU, Record, Sample,
+    Task, TaskId,
+};
+
+use crate::convert::address_space::Mapping;
+use crate::convert::dictionary::Sink;
+use crate::convert::process_tree::{Renamed, Tree};
+use crate::convert::stack_resolver::Resolver;
+use crate::event::Unwind;
+use crate::image::table;
+use crate::os::procfs;
+use crate::perf::record::{self, Body, Mmap, Stamp};
+use crate::perf::stack_chunks::Needs;
+use crate::session::summary::Sum;
+use crate::sys::{self, SharedWords};
+
+/// What was seen so far.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    /// Samples with an incomplete stack, by why it is.
+    pub(crate) incomplete: BTreeMap<Mark, u64>,
+    /// Samples whose stack was completed by what was known of its thread.
+    pub(crate) stitched: u64,
+    /// Samples lost, as far as is known, by why; where it is not known how many, 0.
+    pub(crate) lost: BTreeMap<Cause, u64>,
+    /// Records of processes and mappings lost.
+    pub(crate) side_lost: u64,
+}
+
+/// Turns kernel records into the stream's.
+#[derive(Debug)]
+pub(crate) struct Converter<S> {
+    pub(crate) sink: S,
+    pub(crate) counts: Counts,
+    /// What each event brought.
+    pub(crate) sums: Vec<Sum>,
+    /// The definitions of the events, for each epoch; their ids count from 1.
+    events: Vec<nprof_format::Event>,
+    tree: Tree,
+    resolver: Resolver,
+    tasks: u32,
+    /// How the command ended, once it is known: its first thread's exit carries it.
+    pub(crate) exit: Option<(u32, String)>,
+}
+
+impl<S: Sink> Converter<S> {
+    /// Begins with the definitions of the events, whose ids count from 1.
+    pub(crate) fn new(
+        sink: S,
+        events: Vec<nprof_format::Event>,
+        unwind: Unwind,
+        depth: usize,
+        tree: Tree,
+    ) -> Self {
+        let mut converter = Self {
+            sink,
+            counts: Counts::default(),
+            sums: vec![Sum::default(); events.len()],
+            events,
+            tree,
+            resolver: Resolver::new(unwind, depth),
+            tasks: 0,
+            exit: None,
+        };
+        converter.define_events();
+        converter
+    }
+
+    fn define_events(&mut self) {
+        for event in &self.events {
+            self.sink.take(&Record::Event(Box::new(event.clone())));
+        }
+    }
+
+    /// Whether samples of this thread are wanted. Asked before anything is made of them.
+    pub(crate) fn wants(&self, tid: u32) -> bool {
+        self.tree.takes(tid)
+    }
+
+    /// The processes that are followed and live.
+    pub(crate) fn processes(&self) -> impl Iterator<Item = u32> {
+        self.tree.processes()
+    }
+
+    /// Takes up a thread that was there before the recording, and its process; with what /proc
+    /// tells of them now.
+    pub(crate) fn adopt(&mut self, pid: u32, tid: u32) {
+        for tid in [pid, tid] {
+            if self.tree.task(tid).is_none() {
+                let time = sys::monotonic_ns();
+                self.tree.adopt(pid, tid, procfs::find(pid, tid).as_ref(), time);
+                self.define_task(tid);
+            }
+        }
+    }
+
+    /// Takes up a thread that is met for the first time, if whoever is met is followed.
+    fn meet(&mut self, pid: u32, tid: u32) {
+        if self.tree.is_open() && self.tree.takes(tid) && self.tree.takes(pid) {
+            self.adopt(pid, tid);
+        }
+    }
+
+    /// Whether stacks are deep, so that rounds should follow soon.
+    pub(crate) fn has_deep_stacks(&self) -> bool {
+        self.resolver.sentinels.is_busy()
+    }
+
+    /// Stacks are copied as far as `reach` bytes, where these words say so.
+    pub(crate) fn expect_extensions(&mut self, words: Rc<SharedWords>, reach: u64) {
+        self.resolver.needs = Some(Needs::new(words, reach));
+        self.resolver.sentinels.expect_enough();
+    }
+
+    /// Parts of a stack came with a sample that is not wanted.
+    pub(crate) fn refuse_extension(&mut self, tid: u32, thread: u32) {
+        self.resolver.needs.iter_mut().for_each(|needs| needs.refuse(tid, thread));
+    }
+
+    /// Forgets what was known of the stack of a thread.
+    fn forget(&mut self, tid: u32) {
+        self.resolver.sentinels.forget(tid);
+        self.resolver.needs.iter_mut().for_each(|needs| needs.forget(tid));
+    }
+
+    /// A round of records is over.
+    pub(crate) fn end_round(&mut self) {
+        self.resolver.end_round(&mut self.tree);
+        self.tree.end_round();
+    }
+
+    /// Takes in one record of an event; none is the one that tells of processes and mappings.
+    pub(crate) fn take(&mut self, stamp: Stamp, body: &Body<'_>, event: EventId) {
+        match body {
+            Body::Sample(sample) => self.sample(stamp, sample, event),
+            Body::Mmap(mmap) => self.map(stamp, mmap),
+            &Body::Comm { pid, tid, exec, name } => {
+                self.meet(pid, tid);
+                self.rename(stamp, tid, exec, name);
+            }
+            &Body::Fork(kin) => {
+                self.meet(stamp.pid, stamp.tid);
+                if self.tree.is_unread(kin.parent_pid) {
+                    // The child may have other mappings by the time it is sampled.
+                    self.read_maps(kin.parent_pid);
+                }
+                self.forget(kin.tid);
+                if self.tree.fork(kin, stamp) {
+                    self.define_task(kin.tid);
+                }
+            }
+            &Body::Exit(kin) => self.exit(stamp, kin),
+            Body::Ksymbol(symbol) => self.resolver.kernel_changed(symbol),
+            &Body::Lost(count) if event.is_none() => self.side_lost(stamp, count),
+            &Body::Lost(count) | &Body::Unmade(count) => {
+                self.lost(stamp, count, event, Cause::Ring);
+            }
+            Body::Throttle => self.lost(stamp, 0, event, Cause::Throttle),
+            Body::Other => {}
+        }
+    }
+
+    /// Says that samples of an event were lost.
+    pub(crate) fn lost(&mut self, stamp: Stamp, count: u64, event: EventId, cause: Cause) {
+        *self.counts.lost.entry(cause).or_default() += count;
+        self.tell_lost(stamp, (count, event), cause, Extras::NONE);
+    }
+
+    /// Says that records of processes and mappings were lost: how many samples with them is not
+    /// known.
+    pub(crate) fn side_lost(&mut self, stamp: Stamp, count: u64) {
+        self.counts.side_lost += count;
+        let mut extras = ExtrasBuilder::new();
+        extras.add("records", count.to_string().as_bytes());
+        self.tell_lost(stamp, (0, EventId::NONE), Cause::Ring, extras.extras());
+    }
+
+    fn tell_lost(
+        &mut self,
+        stamp: Stamp,
+        (count, event): (u64, EventId),
+        cause: Cause,
+        extras: Extras<'_>,
+    ) {
+        self.sink.take(&Record::Lost(Lost {
+            time: stamp.time,
+            event,
+            cpu: stamp.cpu,
+            task: TaskId::NONE,
+            count,
+            cause,
+            extras,
+        }));
+    }
+
+    /// Asks /proc what is mapped in a process that was there before the recording.
+    pub(crate) fn read_maps(&mut self, pid: u32) {
+        let time = sys::monotonic_ns();
+        let text = procfs::maps(pid);
+        // Of a process that is gone the records tell all that will ever be known.
+        self.tree.begin_reading(pid, if text.is_some() { time } else { 0 });
+        for mmap in procfs::executable(text.as_deref().unwrap_or_default(), pid) {
+            self.map(Stamp { time, ..Stamp::default() }, &mmap);
+        }
+    }
+
+    fn map(&mut self, stamp: Stamp, mmap: &Mmap<'_>) {
+        let Some(process) = self.tree.process_mut(mmap.pid) else { return };
+        let serial = process.serial;
+        process.jit.mapped(mmap, &self.resolver.files);
+        if table::is_file(mmap.path)
+            && let Some(exec) = process.exec.take()
+        {
+            self.executed(exec, mmap.path);
+        }
+        let (image, offset) = self.resolver.images.of_mapping(mmap, serial);
+        let end = mmap.start.saturating_add(mmap.length);
+        let mapping = Mapping { start: mmap.start, end, offset, image };
+        self.tree.map(mmap.pid, stamp.time, mapping);
+    }
+
+    fn rename(&mut self, stamp: Stamp, tid: u32, exec: bool, name: &[u8]) {
+        if exec {
+            self.resolver.sentinels.forget_process(tid);
+        }
+        match self.tree.rename(tid, exec, name, stamp) {
+            Some(Renamed::Began) => self.define_task(tid),
+            Some(Renamed::Named) => {
+                self.change(stamp.time, tid, ChangeKind::Comm, name, Extras::NONE);
+            }
+            // Told when its image is mapped: that comes next, and has the path.
+            Some(Renamed::Executed) | None => {}
+        }
+    }
+
+    /// An exec is told once its image is known.
+    fn executed(&mut self, (tid, time): (u32, u64), path: &[u8]) {
+        let comm = self.tree.task(tid).map(|task| task.comm.clone()).unwrap_or_default();
+        let mut extras = ExtrasBuilder::new();
+        if !path.is_empty() {
+            extras.add("exe", path);
+        }
+        self.change(time, tid, ChangeKind::Exec, &comm, extras.extras());
+    }
+
+    fn exit(&mut self, stamp: Stamp, kin: record::Kin) {
+        let pending = self.tree.process_mut(kin.pid).and_then(|process| process.exec.take());
+        if let Some(exec) = pending {
+            self.executed(exec, b"");
+        }
+        self.forget(kin.tid);
+        if !self.tree.exit(kin) {
+            return;
+        }
+        let known = self.exit.as_ref().filter(|(pid, _)| *pid == kin.tid);
+        let status = known.map(|(_, status)| status.clone()).unwrap_or_default();
+        self.change(stamp.time, kin.tid, ChangeKind::Exit, status.as_bytes(), Extras::NONE);
+    }
+
+    fn change(&mut self, time: u64, tid: u32, kind: ChangeKind, value: &[u8], extras: Extras<'_>) {
+        let Some(task) = self.tree.task(tid).map(|task| task.id) else { return };
+        self.sink.take(&Record::Change(Change { time, task, kind, value, extras }));
+    }
+
+    fn define_task(&mut self, tid: u32) {
+        self.tasks += 1;
+        let id = TaskId(self.tasks);
+        self.tree.set_id(tid, id);
+        let Some(task) = self.tree.task(tid) else { return };
+        let record = Task {
+            id,
+            time: task.time,
+            pid: task.pid,
+            tid: task.tid,
+            parent: self.tree.parent_id(task),
+            comm: &task.comm,
+            extras: Extras::NONE,
+        };
+        self.sink.take(&Record::Task(record));
+    }
+
+    fn sample(&mut self, stamp: Stamp, sample: &record::Sample<'_>, event: EventId) {
+        self.meet(stamp.pid, stamp.tid);
+        let Some(pid) = self.tree.task(stamp.tid).map(|task| task.pid) else { return };
+        if self.tree.is_unread(pid) {
+            self.read_maps(pid);
+        }
+        let Some(process) = self.tree.process_mut(pid) else { return };
+        let mark = self.resolver.resolve(process, stamp, sample);
+        if mark != Mark::None {
+            *self.counts.incomplete.entry(mark).or_default() += 1;
+        }
+        let mut extras = ExtrasBuilder::new();
+        let stitched = self.resolver.stitched();
+        if stitched > 0 {
+            self.counts.stitched += 1;
+            extras.add("stitched", stitched.to_string().as_bytes());
+        }
+        if self.resolver.is_full() {
+            self.begin_epoch();
+        }
+        let node = self.resolver.node(&self.tree, &mut self.sink);
+        if let Some(sum) = self.sums.get_mut((event.0 as usize).wrapping_sub(1)) {
+            sum.samples += 1;
+            sum.weight = sum.weight.saturating_add(sample.period);
+        }
+        let task = self.tree.task(stamp.tid).map_or(TaskId::NONE, |task| task.id);
+        self.sink.take(&Record::Sample(Sample {
+            time: stamp.time,
+            event,
+            task,
+            cpu: stamp.cpu,
+            node,
+            weight: sample.period,
+            count: 1,
+            extras: extras.extras(),
+        }));
+    }
+
+    /// Forgets all ids, and defines again what lives.
+    fn begin_epoch(&mut self) {
+        self.resolver.begin_epoch(&mut self.sink);
+        self.resolver.images.begin_epoch(self.tree.images());
+        self.define_events();
+        self.tasks = 0;
+        for tid in self.tree.living() {
+            self.define_task(tid);
+        }
+    }
+}
+
+/// A stamp for what has no record of its own.
+pub(crate) fn stamp_at(time: u64, cpu: Option<u32>) -> Stamp {
+    Stamp { time, cpu: cpu.unwrap_or(NO_CPU), ..Stamp::default() }
+}
+
+#[cfg(test)]
+mod tests;

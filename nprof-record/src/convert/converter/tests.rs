@@ -1,0 +1,168 @@
+use super::*;
+use crate::convert::dictionary::Dictionary;
+use crate::convert::sample_stack;
+use crate::perf::record::{Identity, Kin};
+
+const COMMAND: u32 = 100;
+const EVENT: EventId = EventId(1);
+const SIDE: EventId = EventId::NONE;
+
+/// Keeps what matters of the records.
+#[derive(Default)]
+struct Kept(Vec<String>);
+
+impl Sink for Kept {
+    fn take(&mut self, record: &Record<'_>) {
+        self.0.push(match record {
+            Record::Task(task) => {
+                format!("T{} {} {} of {}", task.id, task.pid, task.tid, task.parent)
+            }
+            Record::Change(change) => {
+                let value = String::from_utf8_lossy(change.value);
+                let exe = change.extras.get("exe").unwrap_or_default();
+                format!(
+                    "X{} {} {value} {}",
+                    change.task,
+                    change.kind,
+                    String::from_utf8_lossy(&exe)
+                )
+            }
+            Record::Image(image) => format!("I{} {}", image.id, image.kind),
+            Record::Frame(frame) => {
+                let side = if frame.kernel { "k" } else { "u" };
+                format!("F{} {}+{:#x} {side} {}", frame.id, frame.image, frame.offset, frame.mark)
+            }
+            Record::Nodes(nodes) => format!("N{} {:?}", nodes.first, nodes.frames),
+            Record::Sample(sample) => format!("S{} {}", sample.task, sample.node),
+            Record::Lost(lost) => {
+                let extras = String::from_utf8_lossy(lost.extras.spelling());
+                let line = format!("L{} {} {} {extras}", lost.event, lost.count, lost.cause);
+                line.trim_end().to_owned()
+            }
+            Record::Epoch(_) => "epoch".to_owned(),
+            _ => "other".to_owned(),
+        });
+    }
+}
+
+fn stamp(tid: u32) -> Stamp {
+    Stamp { pid: tid, tid, time: 5, cpu: 0 }
+}
+
+fn kin(pid: u32, parent_pid: u32, tid: u32) -> Kin {
+    Kin { pid, parent_pid, tid }
+}
+
+fn converter(unwind: Unwind) -> Converter<Kept> {
+    let events = vec![nprof_format::Event::default()];
+    let tree = Tree::awaiting(COMMAND);
+    let mut converter = Converter::new(Kept::default(), events, unwind, 10, tree);
+    let exec = Body::Comm { pid: COMMAND, tid: COMMAND, exec: true, name: b"cmd" };
+    converter.take(stamp(COMMAND), &exec, SIDE);
+    converter.take(stamp(COMMAND), &anonymous(0x1000), SIDE);
+    converter.sink.0.clear();
+    converter
+}
+
+fn anonymous(start: u64) -> Body<'static> {
+    let identity = Identity::default();
+    Body::Mmap(Mmap { pid: COMMAND, start, length: 0x1000, offset: 0, identity, path: b"//anon" })
+}
+
+fn sample(ip: u64, chain: &[u8]) -> Body<'_> {
+    let in_kernel = ip > 1 << 63;
+    Body::Sample(record::Sample { ip, in_kernel, period: 7, chain, ..record::Sample::default() })
+}
+
+#[test]
+fn what_is_not_the_commands_leaves_no_trace() {
+    let mut converter = converter(Unwind::None);
+    converter.take(stamp(7), &sample(0x1234, &[]), EVENT);
+    converter.take(stamp(7), &Body::Fork(kin(8, 7, 8)), SIDE);
+    converter.take(stamp(7), &Body::Comm { pid: 7, tid: 7, exec: true, name: b"no" }, SIDE);
+    converter.take(stamp(7), &Body::Exit(kin(7, 1, 7)), SIDE);
+    assert!(converter.sink.0.is_empty() && !converter.wants(7) && converter.wants(COMMAND));
+}
+
+#[test]
+fn a_sample_defines_what_it_needs_first() {
+    let mut converter = converter(Unwind::None);
+    converter.take(stamp(COMMAND), &sample(0x1234, &[]), EVENT);
+    converter.take(stamp(COMMAND), &sample(0x1234, &[]), EVENT);
+    assert_eq!(
+        converter.sink.0,
+        ["I1 anon", "F1 1+0x1234 u none", "N1 [FrameId(1)]", "S1 1", "S1 1"]
+    );
+    assert_eq!(
+        (converter.sums[0], converter.counts.incomplete.len()),
+        (Sum { samples: 2, weight: 14 }, 0)
+    );
+}
+
+#[test]
+fn the_kernels_part_hangs_below_the_user_frame_and_the_mark_is_the_root() {
+    let mut converter = converter(Unwind::FramePointer);
+    let top = 0xffff_ffff_ffff_0000_u64;
+    let words = [sample_stack::CONTEXT_KERNEL, top + 1, top + 2, (-512i64) as u64, 0x1010, 0x1020];
+    let chain: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    converter.take(stamp(COMMAND), &sample(top + 1, &chain), EVENT);
+    let kept = &converter.sink.0;
+    let order: Vec<_> = kept.iter().filter_map(|line| line.strip_prefix('F')).collect();
+    assert!(order[0].ends_with("u frame"), "{kept:?}");
+    assert_eq!(order[1..3], ["2 1+0x1020 u none", "3 1+0x1010 u none"]);
+    assert!(order[3].ends_with("k none") && order[4].ends_with("k none"), "{kept:?}");
+    assert_eq!(converter.counts.incomplete, BTreeMap::from([(Mark::Frame, 1)]));
+}
+
+#[test]
+fn an_exec_is_told_with_its_image() {
+    let mut converter = converter(Unwind::None);
+    converter.take(stamp(COMMAND), &Body::Fork(kin(101, COMMAND, 101)), SIDE);
+    let exec = Body::Comm { pid: 101, tid: 101, exec: true, name: b"new" };
+    converter.take(stamp(101), &exec, SIDE);
+    let identity = Identity::default();
+    let mmap = Mmap { pid: 101, start: 0, length: 1, offset: 0, identity, path: b"/no/such" };
+    converter.take(stamp(101), &Body::Mmap(mmap), SIDE);
+    converter.take(stamp(101), &Body::Exit(kin(101, COMMAND, 101)), SIDE);
+    assert_eq!(converter.sink.0, ["T2 101 101 of 1", "X2 exec new /no/such", "X2 exit  "]);
+}
+
+#[test]
+fn an_exec_without_an_image_is_told_at_the_end() {
+    let mut converter = converter(Unwind::None);
+    converter.exit = Some((COMMAND, "signal 9".to_owned()));
+    converter.take(stamp(COMMAND), &Body::Exit(kin(COMMAND, 1, COMMAND)), SIDE);
+    assert_eq!(converter.sink.0, ["X1 exec cmd ", "X1 exit signal 9 "]);
+}
+
+#[test]
+fn an_epoch_defines_again_what_lives() {
+    let mut converter = converter(Unwind::None);
+    converter.resolver.dictionary = Dictionary::new(1);
+    converter.take(stamp(COMMAND), &Body::Fork(kin(COMMAND, COMMAND, 101)), SIDE);
+    converter.take(stamp(COMMAND), &sample(0x1001, &[]), EVENT);
+    converter.sink.0.clear();
+    converter.take(stamp(101), &sample(0x1002, &[]), EVENT);
+    let expected = [
+        "epoch",
+        "other",
+        "T1 100 100 of 0",
+        "T2 100 101 of 1",
+        "I1 anon",
+        "F1 1+0x1002 u none",
+        "N1 [FrameId(1)]",
+        "S2 1",
+    ];
+    assert_eq!(converter.sink.0, expected);
+}
+
+#[test]
+fn losses_are_told_apart() {
+    let mut converter = converter(Unwind::None);
+    converter.take(stamp(0), &Body::Lost(3), EVENT);
+    converter.take(stamp(0), &Body::Lost(2), SIDE);
+    converter.take(stamp(0), &Body::Throttle, EVENT);
+    assert_eq!(converter.sink.0, ["L1 3 ring", "L0 0 ring records=2", "L1 0 throttle"]);
+    let causes = BTreeMap::from([(Cause::Ring, 3), (Cause::Throttle, 0)]);
+    assert_eq!((converter.counts.lost, converter.counts.side_lost), (causes, 2));
+}

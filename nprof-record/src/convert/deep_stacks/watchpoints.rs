@@ -1,0 +1,94 @@
+//! The processor's breakpoints, and the memory of the processes that are sampled.
+
+use crate::convert::deep_stacks::frame_watch::{Machine, Watched};
+use crate::sys::{self, Watch};
+
+/// Sets breakpoints as far as rights and the processor allow; what is refused is done without.
+#[derive(Debug, Default)]
+pub(crate) struct Processor {
+    /// Whether there are breakpoints for us that work, once they have been tried.
+    rights: Option<Rights>,
+}
+
+/// What may be watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rights {
+    Nothing,
+    /// Writes by user code.
+    User,
+    /// And those the kernel does for it.
+    Kernel,
+}
+
+impl Rights {
+    fn try_out() -> Self {
+        match () {
+            () if sys::can_watch(true) => Self::Kernel,
+            () if sys::can_watch(false) => Self::User,
+            () => Self::Nothing,
+        }
+    }
+}
+
+impl Machine for Processor {
+    type Watch = Watch;
+
+    fn set(&mut self, tid: u32, slot: u64, old: Option<Watch>) -> Option<Watch> {
+        let rights = *self.rights.get_or_insert_with(Rights::try_out);
+        if rights == Rights::Nothing {
+            return None;
+        }
+        if let Some(mut watch) = old
+            && watch.shift(slot).is_ok()
+        {
+            return Some(watch);
+        }
+        Watch::open(tid, slot, rights == Rights::Kernel).ok()
+    }
+
+    fn unset(&mut self, watch: &mut Watch) {
+        // It would only cost the program a trap.
+        let _ = watch.switch_off();
+    }
+
+    fn watched(&mut self, watch: &Watch) -> Watched {
+        match watch.history() {
+            (true, _) => Watched::Touched,
+            (false, true) => Watched::Untouched,
+            (false, false) => Watched::Asleep,
+        }
+    }
+
+    fn read(&mut self, pid: u32, address: u64, bytes: &mut [u8]) -> usize {
+        sys::read_memory(pid, address, bytes)
+    }
+
+    fn now(&mut self) -> u64 {
+        sys::monotonic_ns()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_read_as_far_as_it_is_there() {
+        let words = [7u64, 8];
+        let mut bytes = [0; 16];
+        let mut machine = Processor::default();
+        let own = std::process::id();
+        let address = words.as_ptr().expose_provenance() as u64;
+        assert_eq!(machine.read(own, address, &mut bytes), 16);
+        assert_eq!(bytes[..9], [7, 0, 0, 0, 0, 0, 0, 0, 8]);
+        assert_eq!(machine.read(own, 8, &mut bytes), 0);
+        assert_eq!(machine.read(u32::MAX, address, &mut bytes), 0);
+    }
+
+    #[test]
+    fn a_word_that_cannot_be_watched_is_not() {
+        let mut machine = Processor::default();
+        assert!(machine.set(u32::MAX, 0x1000, None).is_none());
+        assert!(machine.set(std::process::id(), 0x1001, None).is_none(), "not aligned");
+    }
+}

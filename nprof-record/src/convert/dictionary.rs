@@ -1,0 +1,239 @@
+//! The dictionaries of the stream: which ids images, frames and nodes have, each defined in the
+//! stream right before its first use. They are bounded: a full dictionary is forgotten and a new
+//! epoch begins. Pure: records go to a [`Sink`].
+
+use nprof_format::{
+    Epoch, Extras, Frame, FrameId, Image, ImageId, ImageKind, Mark, NodeId, Nodes, Record,
+};
+use rustc_hash::FxHashMap;
+
+/// Takes records. Trouble with writing them shows elsewhere.
+pub trait Sink {
+    /// Takes one record.
+    fn take(&mut self, record: &Record<'_>);
+}
+
+/// An image as the dictionary knows it: its number among all the recorder ever saw.
+pub type ImageNumber = u32;
+
+/// A frame, apart from its id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FrameKey {
+    /// None for a mark.
+    pub image: Option<ImageNumber>,
+    pub offset: u64,
+    pub kernel: bool,
+    pub return_address: bool,
+    pub mark: Mark,
+}
+
+impl FrameKey {
+    /// The mark at the root of an incomplete stack.
+    pub fn mark(mark: Mark) -> Self {
+        Self { image: None, offset: 0, kernel: false, return_address: false, mark }
+    }
+}
+
+/// What the stream says of an image.
+#[derive(Debug)]
+pub struct ImageFacts<'a> {
+    pub kind: ImageKind,
+    pub path: &'a [u8],
+    pub build_id: &'a [u8],
+    pub extras: Extras<'a>,
+}
+
+/// The dictionaries of the epoch at hand.
+#[derive(Debug)]
+pub struct Dictionary {
+    /// The most nodes, and the most frames, of an epoch.
+    limit: u32,
+    epoch: u64,
+    images: FxHashMap<ImageNumber, ImageId>,
+    frames: FxHashMap<FrameKey, FrameId>,
+    nodes: FxHashMap<(NodeId, FrameId), NodeId>,
+    branch: Vec<FrameId>,
+}
+
+impl Dictionary {
+    /// An empty dictionary that holds at most `limit` nodes and frames each.
+    pub fn new(limit: u32) -> Self {
+        Self {
+            limit,
+            epoch: 0,
+            images: FxHashMap::default(),
+            frames: FxHashMap::default(),
+            nodes: FxHashMap::default(),
+            branch: Vec::new(),
+        }
+    }
+
+    /// Whether another stack of `depth` frames may exceed the limit, so that it is time for
+    /// another epoch. One stack always fits.
+    pub fn is_full(&self, depth: usize) -> bool {
+        let used = self.nodes.len().max(self.frames.len());
+        used > 0 && used + depth > self.limit as usize
+    }
+
+    /// Forgets everything and says so.
+    pub fn begin_epoch(&mut self, sink: &mut impl Sink) {
+        self.epoch += 1;
+        self.images.clear();
+        self.frames.clear();
+        self.nodes.clear();
+        sink.take(&Record::Epoch(Epoch { number: self.epoch, ..Epoch::default() }));
+    }
+
+    /// Whether an image has to be defined before a frame of it.
+    pub fn needs_image(&self, image: ImageNumber) -> bool {
+        !self.images.contains_key(&image)
+    }
+
+    /// Defines an image that is not yet.
+    pub fn define_image(
+        &mut self,
+        image: ImageNumber,
+        facts: &ImageFacts<'_>,
+        sink: &mut impl Sink,
+    ) {
+        let id = ImageId(self.images.len() as u32 + 1);
+        self.images.insert(image, id);
+        sink.take(&Record::Image(Image {
+            id,
+            kind: facts.kind,
+            build_id: facts.build_id,
+            path: facts.path,
+            extras: facts.extras,
+        }));
+    }
+
+    /// The id of a frame. Its image must be defined.
+    pub fn frame(&mut self, key: FrameKey, sink: &mut impl Sink) -> FrameId {
+        let next = FrameId(self.frames.len() as u32 + 1);
+        let id = *self.frames.entry(key).or_insert(next);
+        if id == next {
+            let image = key.image.and_then(|image| self.images.get(&image)).copied();
+            sink.take(&Record::Frame(Frame {
+                id,
+                image: image.unwrap_or(ImageId::NONE),
+                offset: key.offset,
+                kernel: key.kernel,
+                return_address: key.return_address,
+                mark: key.mark,
+                extras: Extras::NONE,
+            }));
+        }
+        id
+    }
+
+    /// The node of a stack, given root first, below that of its outer part (none for a whole
+    /// stack). What of it is new is defined as one branch.
+    pub fn node(&mut self, parent: NodeId, stack: &[FrameId], sink: &mut impl Sink) -> NodeId {
+        let mut node = parent;
+        let mut known = 0;
+        for &frame in stack {
+            let Some(&below) = self.nodes.get(&(node, frame)) else { break };
+            node = below;
+            known += 1;
+        }
+        if known == stack.len() {
+            return node;
+        }
+        self.branch.clear();
+        self.branch.extend_from_slice(&stack[known..]);
+        let parent = node;
+        let first = NodeId(self.nodes.len() as u32 + 1);
+        for &frame in &self.branch {
+            let below = NodeId(self.nodes.len() as u32 + 1);
+            self.nodes.insert((node, frame), below);
+            node = below;
+        }
+        sink.take(&Record::Nodes(Nodes { first, parent, frames: &self.branch }));
+        node
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Keeps records as their debug text.
+    #[derive(Default)]
+    struct Kept(Vec<String>);
+
+    impl Sink for Kept {
+        fn take(&mut self, record: &Record<'_>) {
+            self.0.push(match record {
+                Record::Nodes(nodes) => {
+                    let frames: Vec<_> = nodes.frames.iter().map(|frame| frame.0).collect();
+                    format!("N {} {} {frames:?}", nodes.first, nodes.parent)
+                }
+                Record::Frame(frame) => {
+                    format!("F {} {} {:#x}", frame.id, frame.image, frame.offset)
+                }
+                Record::Image(image) => format!("I {}", image.id),
+                Record::Epoch(epoch) => format!("@epoch {}", epoch.number),
+                other => format!("{other:?}"),
+            });
+        }
+    }
+
+    fn key(offset: u64) -> FrameKey {
+        FrameKey { image: Some(9), offset, kernel: false, return_address: false, mark: Mark::None }
+    }
+
+    fn stack(dictionary: &mut Dictionary, sink: &mut Kept, offsets: &[u64]) -> NodeId {
+        if dictionary.needs_image(9) {
+            let facts = ImageFacts {
+                kind: ImageKind::Elf,
+                path: b"/a",
+                build_id: b"",
+                extras: Extras::NONE,
+            };
+            dictionary.define_image(9, &facts, sink);
+        }
+        let frames: Vec<_> = offsets.iter().map(|&at| dictionary.frame(key(at), sink)).collect();
+        dictionary.node(NodeId::NONE, &frames, sink)
+    }
+
+    #[test]
+    fn everything_is_defined_once_and_before_its_use() {
+        let (mut dictionary, mut sink) = (Dictionary::new(100), Kept::default());
+        assert_eq!(stack(&mut dictionary, &mut sink, &[1, 2, 3]), NodeId(3));
+        assert_eq!(stack(&mut dictionary, &mut sink, &[1, 2, 3]), NodeId(3));
+        assert_eq!(stack(&mut dictionary, &mut sink, &[1, 2]), NodeId(2));
+        assert_eq!(stack(&mut dictionary, &mut sink, &[1, 2, 4, 4]), NodeId(5));
+        let expected = [
+            "I 1",
+            "F 1 1 0x1",
+            "F 2 1 0x2",
+            "F 3 1 0x3",
+            "N 1 0 [1, 2, 3]",
+            "F 4 1 0x4",
+            "N 4 2 [4, 4]",
+        ];
+        assert_eq!(sink.0, expected);
+    }
+
+    #[test]
+    fn an_epoch_begins_the_ids_anew() {
+        let (mut dictionary, mut sink) = (Dictionary::new(4), Kept::default());
+        stack(&mut dictionary, &mut sink, &[1, 2, 3]);
+        assert!(!dictionary.is_full(1));
+        assert!(dictionary.is_full(2));
+        dictionary.begin_epoch(&mut sink);
+        assert!(!dictionary.is_full(1000), "one stack always fits");
+        sink.0.clear();
+        assert_eq!(stack(&mut dictionary, &mut sink, &[3]), NodeId(1));
+        assert_eq!(sink.0, ["I 1", "F 1 1 0x3", "N 1 0 [1]"]);
+        dictionary.begin_epoch(&mut sink);
+        assert_eq!(sink.0.last().map(String::as_str), Some("@epoch 2"));
+    }
+
+    #[test]
+    fn no_stack_is_no_node() {
+        let (mut dictionary, mut sink) = (Dictionary::new(4), Kept::default());
+        assert_eq!(dictionary.node(NodeId::NONE, &[], &mut sink), NodeId::NONE);
+        assert!(sink.0.is_empty());
+    }
+}

@@ -1,0 +1,9 @@
+//! Kernel records in, stream records out: process tree, address spaces, stack resolution, dictionary.
+
+pub(crate) mod address_space;
+pub(crate) mod converter;
+pub(crate) mod deep_stacks;
+pub mod dictionary;
+pub(crate) mod process_tree;
+pub(crate) mod sample_stack;
+pub(crate) mod stack_resolver;

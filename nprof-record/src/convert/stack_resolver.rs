@@ -1,0 +1,353 @@
+//! From a sample to the node of its stack: its addresses become places in images while what is
+//! mapped is known, and everything new gets its id.
+
+use std::rc::Rc;
+
+use nprof_format::{ExtrasBuilder, FrameId, ImageKind, Mark, NodeId};
+use rustc_hash::FxHashMap;
+
+use crate::convert::address_space::Maps;
+use crate::convert::deep_stacks::frame_watch::Sentinels;
+use crate::convert::deep_stacks::watchpoints::Processor;
+use crate::convert::dictionary::{Dictionary, FrameKey, ImageFacts, ImageNumber, Sink};
+use crate::convert::process_tree::{Process, Tree};
+use crate::convert::sample_stack;
+use crate::event::Unwind;
+use crate::image::jit::growing_file::Files;
+use crate::image::jit::runtime_code::Functions;
+use crate::image::kernel::running_kernel::{Kernel, Place};
+use crate::image::table::{Images, ProcessCode};
+use crate::perf::record::{Ksymbol, Sample, Stamp};
+use crate::perf::stack_chunks::Needs;
+use crate::sys::{self, SharedWords};
+use crate::unwind::Address;
+
+/// The most nodes and frames of an epoch.
+const DICTIONARY_MAX: u32 = 1 << 20;
+
+/// What sets the numbers of the kernel's parts apart from those of images.
+const KERNEL_IMAGES: ImageNumber = 1 << 31;
+
+/// What sets the numbers of functions made at run time apart, and the number they stay below.
+const FUNCTIONS: ImageNumber = 1 << 30;
+
+/// The most outer parts whose nodes are remembered; beyond that all are forgotten.
+const OUTER_NODES_MAX: usize = 256;
+
+/// The most threads with sentinels.
+const GUARDED_MAX: u64 = 256;
+
+/// How many threads may have sentinels: they must not use up the descriptors.
+fn guarded_threads() -> usize {
+    usize::try_from(GUARDED_MAX.min(sys::descriptor_limit() / 16)).unwrap_or(0)
+}
+
+/// Turns stacks into nodes.
+#[derive(Debug)]
+pub(crate) struct Resolver {
+    unwind: Unwind,
+    depth: usize,
+    pub(crate) images: Images,
+    /// Asked for when the kernel is first sampled.
+    kernel: Option<Kernel>,
+    functions: Functions,
+    pub(crate) files: Files,
+    pub(crate) dictionary: Dictionary,
+    /// What is known of stacks deeper than their copy.
+    pub(crate) sentinels: Sentinels<Processor>,
+    /// What is needed of the stacks of threads, for the program that copies them.
+    pub(crate) needs: Option<Needs<Rc<SharedWords>>>,
+    /// The outer part of the stack at hand, if it was known before its sample, with its frames
+    /// unless its node is remembered.
+    outer: Option<(Rc<[Address]>, Vec<FrameKey>)>,
+    /// The nodes of outer parts in this epoch, by where they lie in memory.
+    outer_nodes: FxHashMap<*const Address, (Rc<[Address]>, NodeId)>,
+    /// The stack at hand: the user part's addresses, all frames leaf first, their ids root first.
+    addresses: Vec<Address>,
+    keys: Vec<FrameKey>,
+    frames: Vec<FrameId>,
+}
+
+impl Resolver {
+    /// With stacks captured this way, and of each part of one at most `depth` frames kept.
+    pub(crate) fn new(unwind: Unwind, depth: usize) -> Self {
+        Self {
+            unwind,
+            depth,
+            images: Images::default(),
+            kernel: None,
+            functions: Functions::default(),
+            files: Files::default(),
+            dictionary: Dictionary::new(DICTIONARY_MAX),
+            sentinels: Sentinels::new(Processor::default(), guarded_threads(), depth),
+            needs: None,
+            outer: None,
+            outer_nodes: FxHashMap::default(),
+            addresses: Vec::new(),
+            keys: Vec::new(),
+            frames: Vec::new(),
+        }
+    }
+
+    /// The kernel made code, or unmade it.
+    pub(crate) fn kernel_changed(&mut self, symbol: &Ksymbol<'_>) {
+        self.kernel.get_or_insert_with(Kernel::running).changed(symbol, &self.functions);
+    }
+
+    /// Takes up a sample of a process: the stack at hand from now on. Gives why it is
+    /// incomplete.
+    pub(crate) fn resolve(
+        &mut self,
+        process: &mut Process,
+        stamp: Stamp,
+        sample: &Sample<'_>,
+    ) -> Mark {
+        self.keys.clear();
+        self.outer = None;
+        self.functions.begin_stack();
+        if sample.in_kernel {
+            self.kernel_part(sample);
+        }
+        let mark = self.user_part(process, stamp, sample);
+        if mark != Mark::None {
+            self.keys.push(FrameKey::mark(mark));
+        }
+        mark
+    }
+
+    /// Whether the stack at hand may be too much for this epoch.
+    pub(crate) fn is_full(&self) -> bool {
+        let outer = self.outer.as_ref().map_or(0, |(addresses, _)| addresses.len() + 1);
+        self.dictionary.is_full(self.keys.len() + outer) || self.images.is_full()
+    }
+
+    /// How many frames of the stack at hand were known before its sample.
+    pub(crate) fn stitched(&self) -> usize {
+        self.outer.as_ref().map_or(0, |(addresses, _)| addresses.len())
+    }
+
+    /// Forgets all ids; the stack at hand stays.
+    pub(crate) fn begin_epoch(&mut self, sink: &mut impl Sink) {
+        self.functions.begin_epoch();
+        self.outer_nodes.clear();
+        self.dictionary.begin_epoch(sink);
+    }
+
+    /// Gives the stack at hand its node, with everything it needs defined before it.
+    pub(crate) fn node(&mut self, tree: &Tree, sink: &mut impl Sink) -> NodeId {
+        let outer = self.outer_node(tree, sink);
+        let keys = std::mem::take(&mut self.keys);
+        let node = self.node_below(outer, &keys, tree, sink);
+        self.keys = keys;
+        node
+    }
+
+    /// The node of the outer part of the stack at hand. It is the same for many samples.
+    fn outer_node(&mut self, tree: &Tree, sink: &mut impl Sink) -> NodeId {
+        let Some((addresses, mut keys)) = self.outer.take() else { return NodeId::NONE };
+        // The mark at the root is the whole stack's.
+        let mark = self.keys.pop_if(|key| key.mark != Mark::None);
+        if let Some((_, node)) = self.outer_nodes.get(&addresses.as_ptr()) {
+            return *node;
+        }
+        keys.extend(mark);
+        let node = self.node_below(NodeId::NONE, &keys, tree, sink);
+        if self.outer_nodes.len() >= OUTER_NODES_MAX {
+            self.outer_nodes.clear();
+        }
+        self.outer_nodes.insert(addresses.as_ptr(), (addresses, node));
+        node
+    }
+
+    /// The node of frames, leaf first, below another.
+    fn node_below(
+        &mut self,
+        parent: NodeId,
+        keys: &[FrameKey],
+        tree: &Tree,
+        sink: &mut impl Sink,
+    ) -> NodeId {
+        self.frames.clear();
+        for &key in keys.iter().rev() {
+            if let Some(image) = key.image.filter(|&image| self.dictionary.needs_image(image)) {
+                self.define_image(image, tree, sink);
+            }
+            self.frames.push(self.dictionary.frame(key, sink));
+        }
+        self.dictionary.node(parent, &self.frames, sink)
+    }
+
+    /// Appends the user frames to `keys`, leaf first; why they are not complete.
+    fn user_part(&mut self, process: &mut Process, stamp: Stamp, sample: &Sample<'_>) -> Mark {
+        self.addresses.clear();
+        let maps = process.maps.clone();
+        let mut code = ProcessCode { maps: &maps, images: &mut self.images };
+        let mark = match self.unwind {
+            Unwind::Dwarf => {
+                let (tid, sp) = (stamp.tid, sample_stack::pointer(sample).unwrap_or(0));
+                let extension = sample.extension.unwrap_or_default();
+                let end = extension.end().saturating_sub(sp);
+                let copied = end.max(sample.stack.len() as u64);
+                let mut trail = self.sentinels.trail(tid, sp, copied);
+                let (fresh, depth) = (&mut process.fresh, self.depth);
+                let addresses = &mut self.addresses;
+                let mark =
+                    sample_stack::by_tables(fresh, sample, &mut code, depth, addresses, &mut trail);
+                let is_told = sample.extension.is_some() && trail.seen.top > sp;
+                if let Some(needs) = self.needs.as_mut().filter(|_| is_told) {
+                    needs.learn(tid, sp, &extension, mark, trail.seen);
+                }
+                let (mark, outer) = self.sentinels.complete(stamp, trail, mark, addresses);
+                self.outer = outer.map(|outer| (outer, Vec::new()));
+                mark
+            }
+            Unwind::FramePointer => sample_stack::by_chain(
+                &mut process.fresh,
+                sample,
+                &mut code,
+                self.depth,
+                &mut self.addresses,
+            ),
+            Unwind::None if sample.in_kernel => Mark::None,
+            Unwind::None => {
+                self.addresses.push(Address { value: sample.ip, returns: false });
+                Mark::None
+            }
+        };
+        if let Some((addresses, mut keys)) = self.outer.take() {
+            // With a new epoch what is remembered goes.
+            let depth = self.keys.len() + self.addresses.len() + addresses.len() + 2;
+            let is_known = self.outer_nodes.contains_key(&addresses.as_ptr());
+            if !is_known || self.dictionary.is_full(depth) || self.images.is_full() {
+                let key = |&address: &Address| self.user_key(process, &maps, stamp, address);
+                keys.extend(addresses.iter().map_while(key));
+            }
+            self.outer = Some((addresses, keys));
+        }
+        for at in 0..self.addresses.len() {
+            match self.user_key(process, &maps, stamp, self.addresses[at]) {
+                Some(key) => self.keys.push(key),
+                None => return Mark::Mapping,
+            }
+        }
+        mark
+    }
+
+    /// A user frame at an address; `None` where nothing is mapped.
+    fn user_key(
+        &mut self,
+        process: &mut Process,
+        maps: &Maps,
+        stamp: Stamp,
+        address: Address,
+    ) -> Option<FrameKey> {
+        let inside = address.inside();
+        let mapped = maps.find(inside)?;
+        let made = self.images.may_be_made(mapped.0).then(|| {
+            let owner = (stamp.pid, process.serial);
+            process.jit.catch_up(owner, stamp.time, &self.functions, &self.files);
+            let (function, offset) = process.jit.find(inside)?;
+            Some((FUNCTIONS | self.functions.number(function, FUNCTIONS)?, offset))
+        });
+        let (image, offset) = made.flatten().unwrap_or(mapped);
+        Some(FrameKey {
+            image: Some(image),
+            offset: offset.wrapping_add(address.value.wrapping_sub(inside)),
+            kernel: false,
+            return_address: address.returns,
+            mark: Mark::None,
+        })
+    }
+
+    /// A round of samples is over: sets the sentinels for the next.
+    pub(crate) fn end_round(&mut self, tree: &mut Tree) {
+        self.files.end_round();
+        for (pid, tid) in self.sentinels.end_round() {
+            let Some(process) = tree.process_mut(pid) else { continue };
+            let mut code = ProcessCode { maps: &process.maps, images: &mut self.images };
+            self.sentinels.adjust(tid, &mut code);
+        }
+    }
+
+    /// Appends the kernel's frames to `keys`, leaf first.
+    fn kernel_part(&mut self, sample: &Sample<'_>) {
+        let kernel = self.kernel.get_or_insert_with(Kernel::running);
+        let mut push = |address: u64, returns| {
+            let (place, offset) = kernel.find(address, &self.functions);
+            let image = match place {
+                Place::Part(part) => Some(KERNEL_IMAGES | part as ImageNumber),
+                Place::Function(function) => {
+                    self.functions.number(&function, FUNCTIONS).map(|number| FUNCTIONS | number)
+                }
+            };
+            self.keys.push(FrameKey {
+                image,
+                offset,
+                kernel: true,
+                return_address: returns,
+                mark: Mark::None,
+            });
+        };
+        let chain = sample_stack::context(sample, sample_stack::CONTEXT_KERNEL);
+        let mut returns = false;
+        for address in chain.take(self.depth) {
+            push(address, returns);
+            returns = true;
+        }
+        if !returns {
+            push(sample.ip, false);
+        }
+    }
+
+    fn define_image(&mut self, number: ImageNumber, tree: &Tree, sink: &mut impl Sink) {
+        let mut extras = ExtrasBuilder::new();
+        if number & KERNEL_IMAGES != 0 {
+            let kernel = self.kernel.get_or_insert_with(Kernel::running);
+            let part = kernel.part((number & !KERNEL_IMAGES) as usize);
+            if part.base != 0 {
+                extras.add("base", format!("{:#x}", part.base).as_bytes());
+            }
+            let facts = ImageFacts {
+                kind: part.kind,
+                path: &part.name,
+                build_id: &part.build_id,
+                extras: extras.extras(),
+            };
+            self.dictionary.define_image(number, &facts, sink);
+            return;
+        }
+        if number & FUNCTIONS != 0 {
+            return self.define_function(number, tree, sink);
+        }
+        let image = self.images.get(number);
+        let owner = image.owner.map(|(pid, serial)| tree.id_of(pid, serial));
+        if let Some(owner) = owner.filter(|owner| !owner.is_none()) {
+            extras.add("task", owner.to_string().as_bytes());
+        }
+        let facts = ImageFacts {
+            kind: image.kind,
+            path: &image.path,
+            build_id: &image.build_id,
+            extras: extras.extras(),
+        };
+        self.dictionary.define_image(number, &facts, sink);
+    }
+
+    /// A function made at run time is an image of its own: nothing else could tell its name later.
+    fn define_function(&mut self, number: ImageNumber, tree: &Tree, sink: &mut impl Sink) {
+        let Some(function) = self.functions.get(number & !FUNCTIONS) else { return };
+        let mut extras = ExtrasBuilder::new();
+        extras.add("base", format!("{:#x}", function.start).as_bytes());
+        let owner = function.owner.map(|(pid, serial)| tree.id_of(pid, serial));
+        if let Some(owner) = owner.filter(|owner| !owner.is_none()) {
+            extras.add("task", owner.to_string().as_bytes());
+        }
+        let facts = ImageFacts {
+            kind: ImageKind::Jit,
+            path: &function.name,
+            build_id: &[],
+            extras: extras.extras(),
+        };
+        self.dictionary.define_image(number, &facts, sink);
+    }
+}

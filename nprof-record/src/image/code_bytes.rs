@@ -1,0 +1,240 @@
+//! The code of an image, read from its file page by page where rules are found by following it,
+//! and what was found. What is kept is bounded; a file that is gone or was replaced is not read.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::rc::Rc;
+
+use rustc_hash::FxHashMap;
+
+use crate::image::cfi::Cfi;
+use crate::image::elf::Elf;
+use crate::unwind::Followed;
+use crate::unwind::code_analysis::{self, Bytes, Call, INSTRUCTION_MAX, Program};
+use crate::unwind::rule::Row;
+
+/// Bytes read at once, and how many such pages are kept; beyond that all are forgotten.
+const PAGE: u64 = 8 << 10;
+const PAGES_MAX: usize = 128;
+
+/// Places whose rule is remembered; beyond that all are forgotten.
+const MEMO_MAX: usize = 1 << 16;
+
+/// What a rule takes, bytes, about.
+const ROW_BYTES: usize = 256;
+
+/// The longest call, bytes.
+const CALL_MAX: usize = 8;
+
+/// What is kept of an image's code.
+#[derive(Debug, Default)]
+pub(crate) struct Text {
+    /// By file offset.
+    pages: FxHashMap<u64, Box<[u8]>>,
+    /// By image address, and whether it is returned to.
+    followed: FxHashMap<(u64, bool), Followed>,
+    /// The calls that end at image addresses; `None` outside where the code cannot be read.
+    calls: FxHashMap<u64, Option<Option<Call>>>,
+}
+
+impl Text {
+    /// What it takes, bytes, about.
+    pub(crate) fn bytes(&self) -> usize {
+        let followed = self.followed.capacity() * size_of::<(u64, bool, Followed, u8)>();
+        let rows = followed + self.followed.len() * ROW_BYTES;
+        let calls = self.calls.capacity() * size_of::<(u64, Option<Option<Call>>, u8)>();
+        self.pages.len() * PAGE as usize + rows + calls
+    }
+
+    /// What the code at an address says of its caller, where no table does.
+    pub(crate) fn follow(
+        &mut self,
+        address: u64,
+        returns: bool,
+        source: &mut Source<'_>,
+    ) -> Followed {
+        if let Some(followed) = self.followed.get(&(address, returns)) {
+            return followed.clone();
+        }
+        let is_start = returns && self.call_before(address, source) == Some(Some(Call::Indirect));
+        let mut reader = self.reader(source);
+        let followed = if is_start && code_analysis::ends_thread(&mut reader, address) {
+            Followed::Base
+        } else {
+            let row = code_analysis::rule(&mut reader, address, returns);
+            row.map_or(Followed::Nothing, |row| Followed::Rule(Rc::new(row)))
+        };
+        if self.followed.len() >= MEMO_MAX {
+            self.followed.clear();
+        }
+        self.followed.insert((address, returns), followed.clone());
+        followed
+    }
+
+    /// The call that ends at an address, if one does; `None` outside where the code cannot be read.
+    pub(crate) fn call_before(
+        &mut self,
+        address: u64,
+        source: &mut Source<'_>,
+    ) -> Option<Option<Call>> {
+        if let Some(call) = self.calls.get(&address) {
+            return *call;
+        }
+        let mut reader = self.reader(source);
+        // Near the start of the code less than the longest stands before it.
+        let call = (2..=CALL_MAX).rev().find_map(|length| {
+            let code = reader.code(address.checked_sub(length as u64)?);
+            let code = code.bytes.get(..code.length)?.get(..length)?;
+            Some(code_analysis::call_before(code))
+        });
+        let is_read = call.is_some() || reader.is_read(address.wrapping_sub(1));
+        if self.calls.len() >= MEMO_MAX {
+            self.calls.clear();
+        }
+        *self.calls.entry(address).or_insert(is_read.then_some(call.flatten()))
+    }
+
+    fn reader<'a, 'b>(&'a mut self, source: &'a mut Source<'b>) -> Reader<'a, 'b> {
+        Reader { pages: &mut self.pages, followed: &self.followed, file: None, source }
+    }
+}
+
+/// Where the code of an image comes from.
+pub(crate) struct Source<'a> {
+    pub(crate) elf: &'a Elf,
+    /// Opens its file, if it is still there.
+    pub(crate) open: &'a dyn Fn() -> Option<File>,
+    pub(crate) cfi: Option<&'a mut Cfi>,
+}
+
+/// Reads code for one rule.
+struct Reader<'a, 'b> {
+    pages: &'a mut FxHashMap<u64, Box<[u8]>>,
+    followed: &'a FxHashMap<(u64, bool), Followed>,
+    /// Opened when it is first needed; `None` inside when it cannot be.
+    file: Option<Option<File>>,
+    source: &'a mut Source<'b>,
+}
+
+impl Reader<'_, '_> {
+    /// Whether what stands at an address is known, be it no code.
+    fn is_read(&mut self, address: u64) -> bool {
+        self.source.elf.file_offset(address).is_none() || self.code(address).length > 0
+    }
+
+    /// What stands at a file offset, up to the end of its page.
+    fn page(&mut self, offset: u64) -> &[u8] {
+        let start = offset / PAGE * PAGE;
+        if !self.pages.contains_key(&start) {
+            let file = self.file.get_or_insert_with(self.source.open);
+            let Some(page) = file.as_ref().and_then(|file| read_page(file, start)) else {
+                return &[];
+            };
+            if self.pages.len() >= PAGES_MAX {
+                self.pages.clear();
+            }
+            self.pages.insert(start, page);
+        }
+        self.pages.get(&start).and_then(|page| page.get((offset - start) as usize..)).unwrap_or(&[])
+    }
+}
+
+fn read_page(file: &File, start: u64) -> Option<Box<[u8]>> {
+    let mut page = vec![0; PAGE as usize];
+    let mut length = 0;
+    while length < page.len() {
+        match file.read_at(&mut page[length..], start.checked_add(length as u64)?).ok()? {
+            0 => break,
+            read => length += read,
+        }
+    }
+    page.truncate(length);
+    Some(page.into())
+}
+
+impl Program for Reader<'_, '_> {
+    fn code(&mut self, address: u64) -> Bytes {
+        let mut code = Bytes::default();
+        let Some((mut offset, left)) = self.source.elf.file_offset(address) else { return code };
+        let wanted = left.min(INSTRUCTION_MAX as u64) as usize;
+        while code.length < wanted {
+            let page = self.page(offset);
+            let length = page.len().min(wanted - code.length);
+            if length == 0 {
+                break;
+            }
+            code.bytes[code.length..code.length + length].copy_from_slice(&page[..length]);
+            code.length += length;
+            offset += length as u64;
+        }
+        code
+    }
+
+    fn row(&mut self, address: u64) -> Option<Rc<Row>> {
+        self.source.cfi.as_mut()?.row(address)
+    }
+
+    fn known(&self, address: u64) -> Option<Followed> {
+        let followed = |returns| self.followed.get(&(address, returns));
+        followed(false).or_else(|| followed(true)).cloned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arch;
+    use crate::unwind::rule::Cfa;
+    use object::ReadCache;
+    use std::cell::Cell;
+
+    /// This program, and the image address of a place in its code that `is` so, given what stands
+    /// before it and from it on.
+    fn own(is: impl Fn(&[u8], &[u8]) -> bool) -> (File, Elf, u64) {
+        let path = std::env::current_exe().expect("a path");
+        let bytes = std::fs::read(&path).expect("this program");
+        let file = File::open(path).expect("this program");
+        let elf = Elf::read(&ReadCache::new(&file)).expect("an ELF file");
+        // Where pages meet.
+        let places = (2 * PAGE as usize..bytes.len() - 16).step_by(PAGE as usize);
+        let near = places.flat_map(|at| at - 4..at + 4);
+        let found = near.filter_map(|at| Some((at, elf.image_address(at as u64)?)));
+        let mut found = found.filter(|(at, _)| is(&bytes[..*at], &bytes[*at..]));
+        let (_, address) = found.next().expect("there is such a place");
+        (file, elf, address)
+    }
+
+    #[test]
+    fn code_is_read_once_and_only_if_the_file_is_there() {
+        let (file, elf, address) = own(|_, behind| behind[0] == 0xc3);
+        let opened = Cell::new(0);
+        let open = || {
+            opened.set(opened.get() + 1);
+            file.try_clone().ok()
+        };
+        let mut text = Text::default();
+        let mut source = Source { elf: &elf, open: &open, cfi: None };
+        for _ in 0..2 {
+            let followed = text.follow(address, false, &mut source);
+            let Followed::Rule(row) = followed else { panic!("{followed:?}") };
+            assert_eq!(row.cfa, Cfa::Register(arch::SP, 8));
+        }
+        assert_eq!(opened.get(), 1);
+        assert!(text.bytes() >= PAGE as usize && text.pages.len() <= 2);
+        let mut gone = Source { elf: &elf, open: &|| None, cfi: None };
+        assert_eq!(Text::default().follow(address, false, &mut gone), Followed::Nothing);
+        assert_eq!(Text::default().call_before(address, &mut gone), None);
+        assert_eq!(text.follow(0, true, &mut source), Followed::Nothing, "no code is there");
+    }
+
+    #[test]
+    fn a_call_is_seen_across_pages() {
+        let (file, elf, address) = own(|before, _| before[before.len() - 5] == 0xe8);
+        let open = || file.try_clone().ok();
+        let mut source = Source { elf: &elf, open: &open, cfi: None };
+        let mut text = Text::default();
+        assert!(text.call_before(address, &mut source).flatten().is_some());
+        assert!(text.call_before(address, &mut source).flatten().is_some());
+        assert_eq!(text.call_before(0, &mut source), Some(None), "no code is there");
+    }
+}

@@ -1,0 +1,346 @@
+//! What the recorder needs of an ELF file: its build ID, where its code stands, and its unwind
+//! tables. Reads only those ranges, never maps the file: whoever truncates it later costs an
+//! unwind table, not the recording.
+
+use std::cell::Cell;
+use std::io::{Read, Seek};
+use std::rc::Rc;
+
+use object::elf::{self, FileHeader32, FileHeader64, ProgramHeader64};
+use object::read::elf::{FileHeader, ProgramHeader, SectionHeader, SectionTable};
+use object::{Endianness, FileKind, ReadCache, ReadRef};
+
+use crate::image::cfi::{Cfi, Table, Tables};
+use crate::image::plt::Plt;
+
+/// The most bytes of unwind tables read of one file. Those of the largest programs there are
+/// take some tens of MiB; a sparse file can claim any size.
+const TABLES_MAX: u64 = 64 << 20;
+
+/// The most program headers and section headers a file may have. Linked files have tens.
+const PROGRAMS_MAX: u16 = 1 << 10;
+const SECTIONS_MAX: u32 = 1 << 13;
+
+/// The most bytes of notes read of one file. The build ID is among the first few hundred.
+const NOTES_MAX: u64 = 64 << 10;
+
+/// How far behind the entry point its function reaches. It is hand-written and short.
+const ENTRY_LENGTH: u64 = 64;
+
+/// A segment of executable code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Segment {
+    offset: u64,
+    size: u64,
+    address: u64,
+}
+
+/// An ELF file, as far as unwinding and identifying it goes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Elf {
+    /// The GNU build ID; empty when there is none.
+    pub(crate) build_id: Vec<u8>,
+    entry: u64,
+    code: Vec<Segment>,
+}
+
+impl Elf {
+    /// Reads the headers; `None` when it is no ELF file that makes sense.
+    pub(crate) fn read<R: Read + Seek>(cache: &ReadCache<R>) -> Option<Self> {
+        match FileKind::parse(cache).ok()? {
+            FileKind::Elf64 => read_headers::<FileHeader64<Endianness>, _>(cache),
+            FileKind::Elf32 => read_headers::<FileHeader32<Endianness>, _>(cache),
+            _ => None,
+        }
+    }
+
+    /// The image address (as the file's own tables state addresses) of a file offset; `None`
+    /// when no executable code stands there.
+    ///
+    /// Goes by the segment that holds the very byte. Linkers lay segments out so that their
+    /// page-rounded ranges overlap in the file, and post-link optimizers add executable
+    /// segments with other distances: no one distance is right for a whole mapping.
+    pub(crate) fn image_address(&self, offset: u64) -> Option<u64> {
+        let within = |segment: &&Segment| {
+            offset.checked_sub(segment.offset).is_some_and(|at| at < segment.size)
+        };
+        let segment = self.code.iter().find(within)?;
+        segment.address.checked_add(offset - segment.offset)
+    }
+
+    /// The file offset of an image address, and how many bytes of code stand there; `None` when
+    /// none does.
+    pub(crate) fn file_offset(&self, address: u64) -> Option<(u64, u64)> {
+        self.code.iter().find_map(|segment| {
+            let at = address.checked_sub(segment.address).filter(|&at| at < segment.size)?;
+            Some((segment.offset.checked_add(at)?, segment.size - at))
+        })
+    }
+
+    /// The file offset of the entry point.
+    #[cfg(test)]
+    pub(crate) fn entry_offset(&self) -> Option<u64> {
+        self.file_offset(self.entry).map(|(offset, _)| offset)
+    }
+
+    /// Whether an image address lies in the function the program starts in.
+    pub(crate) fn is_entry(&self, address: u64) -> bool {
+        self.entry != 0 && address.checked_sub(self.entry).is_some_and(|at| at < ENTRY_LENGTH)
+    }
+}
+
+fn read_headers<'data, H, R>(data: R) -> Option<Elf>
+where
+    H: FileHeader<Endian = Endianness>,
+    R: ReadRef<'data>,
+{
+    let header = H::parse(data).ok()?;
+    let endian = header.endian().ok()?;
+    let programs = program_headers(header, endian, data)?;
+    let mut notes_left = NOTES_MAX;
+    let mut read = Elf { entry: header.e_entry(endian).into(), ..Elf::default() };
+    for program in programs {
+        let (offset, size) = program.file_range(endian);
+        let is_code = program.p_flags(endian).0 & elf::PF_X.0 != 0;
+        if program.p_type(endian) == elf::PT_LOAD && is_code {
+            read.code.push(Segment { offset, size, address: program.p_vaddr(endian).into() });
+        }
+        if program.p_type(endian) != elf::PT_NOTE {
+            continue;
+        }
+        let Some(left) = notes_left.checked_sub(size) else { continue };
+        notes_left = left;
+        let Ok(Some(mut notes)) = program.notes(endian, data) else { continue };
+        while let Ok(Some(note)) = notes.next() {
+            let is_id =
+                note.name() == elf::ELF_NOTE_GNU && note.n_type(endian) == elf::NT_GNU_BUILD_ID;
+            if is_id && note.desc().len() <= nprof_format::limits::BUILD_ID {
+                read.build_id = note.desc().to_vec();
+            }
+        }
+    }
+    Some(read)
+}
+
+/// The program headers; `None` when there are more than a linked file has.
+fn program_headers<'data, H, R>(
+    header: &H,
+    endian: Endianness,
+    data: R,
+) -> Option<&'data [H::ProgramHeader]>
+where
+    H: FileHeader<Endian = Endianness>,
+    R: ReadRef<'data>,
+{
+    // More than the field holds are told by a section header, which may claim any number.
+    let is_linked = header.e_phnum(endian) <= PROGRAMS_MAX;
+    is_linked.then(|| header.program_headers(endian, data).ok())?
+}
+
+/// Reads the unwind tables of a 64-bit file; `None` when it has none.
+pub(crate) fn read_tables<R: Read + Seek>(cache: &ReadCache<R>) -> Option<Cfi> {
+    let header = FileHeader64::<Endianness>::parse(cache).ok()?;
+    let endian = header.endian().ok()?;
+    if endian != Endianness::Little {
+        return None;
+    }
+    if header.shnum(endian, cache).ok()? > SECTIONS_MAX {
+        return None;
+    }
+    let sections = header.sections(endian, cache).ok()?;
+    let left = Cell::new(TABLES_MAX);
+    let section = |name: &[u8]| read_section(&sections, endian, cache, name, &left);
+    let mut tables = Tables {
+        text: section_address(&sections, endian, b".text"),
+        got: section_address(&sections, endian, b".got"),
+        eh_frame: section(b".eh_frame"),
+        eh_frame_hdr: section(b".eh_frame_hdr"),
+        debug_frame: None,
+        plts: Vec::new(),
+    };
+    if tables.eh_frame.is_none() {
+        (tables.eh_frame_hdr, tables.eh_frame) = tables_without_sections(header, endian, cache);
+    }
+    tables.debug_frame = section(b".debug_frame");
+    for (name, has_header) in Plt::SECTIONS {
+        if let Some((_, section)) = sections.section_by_name(endian, name) {
+            let (address, size) = (section.sh_addr(endian), section.sh_size(endian));
+            tables.plts.push(Plt { address, size, has_header });
+        }
+    }
+    Cfi::new(tables)
+}
+
+fn section_address<'data, R: ReadRef<'data>>(
+    sections: &SectionTable<'data, FileHeader64<Endianness>, R>,
+    endian: Endianness,
+    name: &[u8],
+) -> u64 {
+    sections.section_by_name(endian, name).map_or(0, |(_, section)| section.sh_addr(endian))
+}
+
+fn read_section<'data, R: ReadRef<'data>>(
+    sections: &SectionTable<'data, FileHeader64<Endianness>, R>,
+    endian: Endianness,
+    data: R,
+    name: &[u8],
+    left: &Cell<u64>,
+) -> Option<Table> {
+    let (_, section) = sections.section_by_name(endian, name)?;
+    let size: u64 = section.sh_size(endian);
+    if size == 0 {
+        return None;
+    }
+    let take = |size| left.get().checked_sub(size).map(|rest| left.set(rest));
+    take(size)?;
+    let bytes: Rc<[u8]> = match section.compression(endian, data).ok()? {
+        None => section.data(endian, data).ok()?.into(),
+        Some((header, offset, size)) => {
+            use object::read::elf::CompressionHeader;
+            let uncompressed_size = header.ch_size(endian);
+            if header.ch_type(endian) != elf::ELFCOMPRESS_ZLIB {
+                return None;
+            }
+            take(uncompressed_size)?;
+            let format = object::CompressionFormat::Zlib;
+            let data = data.read_bytes_at(offset, size).ok()?;
+            let compressed = object::CompressedData { format, data, uncompressed_size };
+            compressed.decompress().ok()?.as_ref().into()
+        }
+    };
+    Some(Table { address: section.sh_addr(endian), bytes })
+}
+
+/// `.eh_frame_hdr` and `.eh_frame` of a file without section headers: the first is a segment of
+/// its own, the second is taken to reach to the end of the segment that holds it. Each is read if
+/// it is no larger than all tables of a file may be.
+fn tables_without_sections<'data, R: ReadRef<'data>>(
+    header: &FileHeader64<Endianness>,
+    endian: Endianness,
+    data: R,
+) -> (Option<Table>, Option<Table>) {
+    let Some(programs) = program_headers(header, endian, data) else { return (None, None) };
+    let is_index = |program: &&ProgramHeader64<Endianness>| {
+        program.p_type(endian) == elf::PT_GNU_EH_FRAME && program.p_filesz(endian) <= TABLES_MAX
+    };
+    let Some(index) = programs.iter().find(is_index) else { return (None, None) };
+    let Ok(bytes) = index.data(endian, data) else { return (None, None) };
+    let index = Table { address: index.p_vaddr(endian), bytes: bytes.into() };
+    let Some(address) = index.eh_frame_address() else { return (None, None) };
+    let frames = programs.iter().find_map(|program| {
+        let (offset, size) = program.file_range(endian);
+        let at = address.checked_sub(program.p_vaddr(endian)).filter(|&at| at < size)?;
+        let is_loaded = program.p_type(endian) == elf::PT_LOAD && size - at <= TABLES_MAX;
+        let offset = offset.checked_add(at).filter(|_| is_loaded)?;
+        let bytes = data.read_bytes_at(offset, size - at).ok()?;
+        Some(Table { address, bytes: bytes.into() })
+    });
+    (Some(index), frames)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Cursor, SeekFrom};
+
+    fn own() -> Vec<u8> {
+        std::fs::read(std::env::current_exe().expect("a path")).expect("this program")
+    }
+
+    #[test]
+    fn this_program_has_code_and_tables() {
+        let cache = ReadCache::new(Cursor::new(own()));
+        let elf = Elf::read(&cache).expect("an ELF file");
+        let segment = elf.code[0];
+        assert_eq!(elf.image_address(segment.offset + 5), Some(segment.address + 5));
+        assert_eq!(elf.image_address(segment.offset + segment.size), None);
+        assert!(elf.is_entry(elf.entry) && !elf.is_entry(elf.entry + ENTRY_LENGTH));
+        let mut cfi = read_tables(&cache).expect("tables");
+        assert!(cfi.row(elf.entry + 1).is_some());
+        assert!(cfi.row(0).is_none());
+    }
+
+    #[test]
+    fn each_executable_segment_has_its_own_distance() {
+        let code = vec![
+            Segment { offset: 0x1000, size: 0x900, address: 0x40_1000 },
+            Segment { offset: 0x1900, size: 0x500, address: 0x80_0900 },
+        ];
+        let elf = Elf { code, ..Elf::default() };
+        assert_eq!(elf.image_address(0x18ff), Some(0x40_18ff));
+        assert_eq!(elf.image_address(0x1900), Some(0x80_0900));
+        assert_eq!(elf.image_address(0xfff), None);
+        assert_eq!(elf.image_address(0x1e00), None);
+    }
+
+    #[test]
+    fn cut_and_wild_files_are_survived() {
+        let whole = own();
+        for length in [0, 1, 16, 63, 64, 100, 4096, whole.len() / 2] {
+            let cache = ReadCache::new(Cursor::new(whole[..length].to_vec()));
+            let _ = (Elf::read(&cache).is_some(), read_tables(&cache).is_some());
+        }
+        for at in (0..2048).step_by(8) {
+            let mut wild = whole[..whole.len().min(1 << 20)].to_vec();
+            wild[at..at + 8].fill(0xfe);
+            let cache = ReadCache::new(Cursor::new(wild));
+            let _ = (Elf::read(&cache).is_some(), read_tables(&cache).is_some());
+        }
+    }
+
+    /// A sparse file: whoever reads more of it than its first pages fails.
+    struct Sparse(Cursor<Vec<u8>>);
+
+    impl Read for Sparse {
+        fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+            assert!(buffer.len() <= 1 << 20, "{} bytes at once", buffer.len());
+            let read = self.0.read(buffer)?;
+            buffer[read..].fill(0);
+            Ok(buffer.len())
+        }
+    }
+
+    impl Seek for Sparse {
+        fn seek(&mut self, to: SeekFrom) -> std::io::Result<u64> {
+            match to {
+                SeekFrom::End(_) => Ok(1 << 40),
+                to => self.0.seek(to),
+            }
+        }
+    }
+
+    /// An ELF header that claims so many program headers and sections, followed by `programs`:
+    /// type, offset, size.
+    fn claiming(e_phnum: u16, e_shnum: u16, programs: &[(u32, u64, u64)]) -> ReadCache<Sparse> {
+        let mut file = b"\x7fELF\x02\x01\x01".to_vec();
+        file.resize(16, 0);
+        let halves = [3u16, 62].map(u16::to_le_bytes).concat();
+        file.extend(halves.into_iter().chain(1u32.to_le_bytes()));
+        let words = [0u64, 64, 4096].map(u64::to_le_bytes).concat();
+        file.extend(words.into_iter().chain(0u32.to_le_bytes()));
+        file.extend([64u16, 56, e_phnum, 64, e_shnum, 1].map(u16::to_le_bytes).concat());
+        for &(p_type, offset, size) in programs {
+            file.extend([p_type, 4].map(u32::to_le_bytes).concat());
+            file.extend([offset, 0, 0, size, size, 4].map(u64::to_le_bytes).concat());
+        }
+        // The first section header: sh_size tells the number of sections, sh_info of programs.
+        file.resize(4096 + 64, 0);
+        file[4096 + 32..4096 + 40].copy_from_slice(&(1u64 << 28).to_le_bytes());
+        file[4096 + 44..4096 + 48].copy_from_slice(&(1u32 << 28).to_le_bytes());
+        ReadCache::new(Sparse(Cursor::new(file)))
+    }
+
+    #[test]
+    fn what_a_sparse_file_claims_is_not_read() {
+        let (note, huge) = (elf::PT_NOTE.0, 1 << 30);
+        let cache = claiming(2, 0, &[(note, 8192, huge), (note, 8192, NOTES_MAX + 1)]);
+        assert_eq!(Elf::read(&cache).map(|elf| elf.build_id), Some(Vec::new()));
+        assert!(read_tables(&cache).is_none(), "too many sections");
+        assert!(Elf::read(&claiming(0xffff, 0, &[])).is_none(), "too many programs");
+        assert!(Elf::read(&claiming(PROGRAMS_MAX + 1, 0, &[])).is_none());
+        let notes = [(note, 8192, NOTES_MAX); 1000];
+        assert!(Elf::read(&claiming(1000, 0, &notes)).is_some());
+        let index = [(elf::PT_GNU_EH_FRAME.0, 8192, huge)];
+        assert!(read_tables(&claiming(1, 1, &index)).is_none());
+    }
+}

@@ -1,0 +1,386 @@
+//! Functions whose code was made at run time, by a process or in the kernel: whoever made it told
+//! what it is called and where it lies, and no file does. Pure.
+//!
+//! Each that is sampled becomes an image of its own. They may come and go for ever, so what is
+//! kept of one is given back when nothing refers to it any more, and all together are bounded.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use nprof_format::limits;
+use rustc_hash::FxHashMap;
+
+use crate::convert::dictionary::ImageNumber;
+use crate::os::task_serial::Owner;
+
+/// The most that all functions may take, bytes.
+const BYTES_MAX: usize = 256 << 20;
+
+/// What a function takes besides its name, bytes: this structure, and its place among others.
+const OVERHEAD: usize = 160;
+
+/// What a region takes in a copy of others, bytes.
+const REGION: usize = 48;
+
+/// A function, as it was announced.
+#[derive(Debug)]
+pub(crate) struct Function {
+    /// Not empty, and no longer than a string of a stream may be.
+    pub(crate) name: Box<[u8]>,
+    /// The address its offsets count from.
+    pub(crate) start: u64,
+    /// The process whose memory it is in; `None` for the kernel's.
+    pub(crate) owner: Option<Owner>,
+    /// Its number among all that were sampled; 0 before.
+    number: Cell<ImageNumber>,
+    bytes: Rc<Cell<usize>>,
+}
+
+impl Function {
+    /// The same function at another address; `None` when there are too many.
+    pub(crate) fn moved(&self, start: u64) -> Option<Rc<Self>> {
+        Self::new(self.name.clone(), start, self.owner, &self.bytes)
+    }
+
+    fn new(
+        name: Box<[u8]>,
+        start: u64,
+        owner: Option<Owner>,
+        bytes: &Rc<Cell<usize>>,
+    ) -> Option<Rc<Self>> {
+        let function = Self { name, start, owner, number: Cell::new(0), bytes: bytes.clone() };
+        let used = bytes.get() + function.cost();
+        // Counted before it may be dropped again, which takes it off.
+        bytes.set(used);
+        (used <= BYTES_MAX).then(|| Rc::new(function))
+    }
+
+    fn cost(&self) -> usize {
+        self.name.len() + OVERHEAD
+    }
+}
+
+impl Drop for Function {
+    fn drop(&mut self) {
+        self.bytes.set(self.bytes.get().saturating_sub(self.cost()));
+    }
+}
+
+/// Makes functions, and gives those that are sampled their numbers.
+#[derive(Debug, Default)]
+pub(crate) struct Functions {
+    /// What all that exist take.
+    bytes: Rc<Cell<usize>>,
+    last: ImageNumber,
+    /// Those the epoch at hand has seen, by number.
+    sampled: FxHashMap<ImageNumber, Rc<Function>>,
+    /// An epoch has begun: what was sampled before it may go with the next stack.
+    stale: bool,
+}
+
+impl Functions {
+    /// A function; `None` when it has no name, or there are too many. Too long a name is cut.
+    pub(crate) fn make(
+        &self,
+        name: &[u8],
+        start: u64,
+        owner: Option<Owner>,
+    ) -> Option<Rc<Function>> {
+        if name.is_empty() {
+            return None;
+        }
+        Function::new(clip(name), start, owner, &self.bytes)
+    }
+
+    /// A new stack is taken up.
+    pub(crate) fn begin_stack(&mut self) {
+        if std::mem::take(&mut self.stale) {
+            self.sampled.clear();
+        }
+    }
+
+    /// A new epoch begins with the stack at hand.
+    pub(crate) fn begin_epoch(&mut self) {
+        self.stale = true;
+    }
+
+    /// The number of a function that was sampled, below `limit`; `None` when there are no more.
+    pub(crate) fn number(
+        &mut self,
+        function: &Rc<Function>,
+        limit: ImageNumber,
+    ) -> Option<ImageNumber> {
+        if function.number.get() == 0 {
+            self.last = self.last.checked_add(1).filter(|&number| number < limit)?;
+            function.number.set(self.last);
+        }
+        let number = function.number.get();
+        self.sampled.entry(number).or_insert_with(|| function.clone());
+        Some(number)
+    }
+
+    /// A function the stack at hand has, by its number.
+    pub(crate) fn get(&self, number: ImageNumber) -> Option<&Function> {
+        self.sampled.get(&number).map(|function| &**function)
+    }
+}
+
+/// A name no longer than a string may be.
+fn clip(name: &[u8]) -> Box<[u8]> {
+    const DOTS: &[u8] = b"...";
+    match name.get(..limits::STRING - DOTS.len()) {
+        Some(front) if name.len() > limits::STRING => [front, DOTS].concat().into(),
+        _ => name.into(),
+    }
+}
+
+/// A function's memory, or a piece of it.
+#[derive(Clone, Debug)]
+struct Region {
+    /// The first address behind it.
+    end: u64,
+    function: Rc<Function>,
+}
+
+/// Which function is where. A later one covers what it overlaps of earlier ones.
+#[derive(Debug, Default)]
+pub(crate) struct Regions {
+    by_start: BTreeMap<u64, Region>,
+    /// For a copy, what it added to what all functions take.
+    copied: Option<(usize, Rc<Cell<usize>>)>,
+}
+
+impl Drop for Regions {
+    fn drop(&mut self) {
+        if let Some((cost, bytes)) = &self.copied {
+            bytes.set(bytes.get().saturating_sub(*cost));
+        }
+    }
+}
+
+impl Regions {
+    /// Regions to change. Those that are shared are copied, which counts as functions do; if
+    /// that is too much, the copy is empty.
+    pub(crate) fn make_mut(shared: &mut Rc<Self>) -> &mut Self {
+        if Rc::get_mut(shared).is_none() {
+            *shared = Rc::new(shared.copy().unwrap_or_default());
+        }
+        // It is not shared any more, so nothing is cloned.
+        Rc::get_mut(shared).unwrap_or_else(|| unreachable!())
+    }
+
+    fn copy(&self) -> Option<Self> {
+        let Some((_, first)) = self.by_start.first_key_value() else {
+            return Some(Self::default());
+        };
+        let bytes = first.function.bytes.clone();
+        let cost = self.by_start.len() * REGION;
+        let used = bytes.get() + cost;
+        (used <= BYTES_MAX).then(|| {
+            bytes.set(used);
+            Self { by_start: self.by_start.clone(), copied: Some((cost, bytes)) }
+        })
+    }
+
+    /// Puts `size` bytes of a function where it starts. An empty range, or one that is no range,
+    /// puts nothing.
+    pub(crate) fn insert(&mut self, function: Rc<Function>, size: u64) {
+        let start = function.start;
+        let Some(end) = start.checked_add(size).filter(|_| size > 0) else { return };
+        if let Some((_, before)) = self.by_start.range_mut(..start).next_back()
+            && before.end > start
+        {
+            let rest = Region { end: before.end, function: before.function.clone() };
+            before.end = start;
+            if rest.end > end {
+                self.by_start.insert(end, rest);
+            }
+        }
+        while let Some((&at, covered)) = self.by_start.range(start..end).next() {
+            let rest = covered.clone();
+            self.by_start.remove(&at);
+            if rest.end > end {
+                self.by_start.insert(end, rest);
+            }
+        }
+        self.by_start.insert(start, Region { end, function });
+    }
+
+    /// Takes away the function that starts at an address, from that address on for `size` bytes.
+    pub(crate) fn remove(&mut self, start: u64, size: u64) {
+        let Some(region) =
+            self.by_start.get(&start).filter(|region| region.function.start == start)
+        else {
+            return;
+        };
+        let function = region.function.clone();
+        // Others may cover it in between.
+        let pieces = self.by_start.range(start..start.saturating_add(size));
+        let pieces = pieces.filter(|(_, region)| Rc::ptr_eq(&region.function, &function));
+        let starts: Vec<u64> = pieces.map(|(&at, _)| at).collect();
+        for at in starts {
+            self.by_start.remove(&at);
+        }
+    }
+
+    /// The function an address lies in, and the offset in it.
+    pub(crate) fn find(&self, address: u64) -> Option<(&Rc<Function>, u64)> {
+        let (_, region) = self.by_start.range(..=address).next_back()?;
+        let function = &region.function;
+        (address < region.end).then(|| (function, address.wrapping_sub(function.start)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn regions(functions: &Functions, ranges: &[(&str, u64, u64)]) -> Regions {
+        let mut regions = Regions::default();
+        for &(name, start, size) in ranges {
+            let function = functions.make(name.as_bytes(), start, None).expect("room");
+            regions.insert(function, size);
+        }
+        regions
+    }
+
+    fn name(regions: &Regions, address: u64) -> Option<(String, u64)> {
+        let (function, offset) = regions.find(address)?;
+        Some((String::from_utf8_lossy(&function.name).into_owned(), offset))
+    }
+
+    fn at(name: &str, offset: u64) -> Option<(String, u64)> {
+        Some((name.to_owned(), offset))
+    }
+
+    #[test]
+    fn a_later_function_covers_what_it_overlaps() {
+        let functions = Functions::default();
+        let found = regions(&functions, &[("outer", 0x100, 0x100), ("inner", 0x140, 0x10)]);
+        assert_eq!(name(&found, 0xff), None);
+        assert_eq!(name(&found, 0x13f), at("outer", 0x3f));
+        assert_eq!(name(&found, 0x140), at("inner", 0));
+        assert_eq!(name(&found, 0x150), at("outer", 0x50));
+        assert_eq!(name(&found, 0x200), None);
+        let all = [("a", 1, 4), ("b", 7, 2), ("c", 12, 8), ("d", 3, 12), ("e", 3, 12)];
+        let found = regions(&functions, &all);
+        let names: String =
+            (0..21).map(|at| name(&found, at).map_or("-".into(), |(name, _)| name)).collect();
+        assert_eq!(names, "-aaeeeeeeeeeeeeccccc-");
+    }
+
+    #[test]
+    fn any_ranges_are_where_one_would_paint_them() {
+        const ROOM: u64 = 64;
+        let functions = Functions::default();
+        let mut random = 1u64;
+        let mut next = |below: u64| {
+            random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+            (random >> 33) % below
+        };
+        let (mut regions, mut painted) = (Regions::default(), [None; ROOM as usize]);
+        for number in 0..2000u64 {
+            let (start, size) = (next(ROOM), next(12));
+            let here = painted[start as usize];
+            if next(4) > 0 {
+                let name = number.to_string();
+                regions.insert(functions.make(name.as_bytes(), start, None).expect("room"), size);
+                painted.iter_mut().skip(start as usize).take(size as usize).for_each(|at| {
+                    *at = Some((number, start));
+                });
+            } else if here.is_some_and(|(_, begins)| begins == start) {
+                regions.remove(start, ROOM);
+                painted.iter_mut().filter(|at| **at == here).for_each(|at| *at = None);
+            }
+            for (address, expected) in (0..ROOM).zip(&painted) {
+                let expected =
+                    expected.map(|(number, start)| (number.to_string(), address - start));
+                assert_eq!(name(&regions, address), expected);
+            }
+        }
+        drop(regions);
+        assert_eq!(functions.bytes.get(), 0);
+    }
+
+    #[test]
+    fn what_is_no_range_is_nowhere() {
+        let functions = Functions::default();
+        let found = regions(&functions, &[("empty", 5, 0), ("around", u64::MAX, 2)]);
+        assert!(found.by_start.is_empty());
+        assert!(functions.make(b"", 1, None).is_none());
+        let last = regions(&functions, &[("last", u64::MAX - 1, 1)]);
+        assert_eq!((name(&last, u64::MAX), name(&last, u64::MAX - 1)), (None, at("last", 0)));
+    }
+
+    #[test]
+    fn a_function_is_taken_away_with_all_its_pieces_and_no_other() {
+        let functions = Functions::default();
+        let mut found = regions(&functions, &[("outer", 0, 9), ("inner", 3, 3), ("next", 9, 2)]);
+        found.remove(4, 9);
+        found.remove(1, u64::MAX);
+        assert_eq!((name(&found, 2), name(&found, 4)), (at("outer", 2), at("inner", 1)));
+        found.remove(0, 9);
+        assert_eq!((name(&found, 0), name(&found, 8)), (None, None));
+        assert_eq!((name(&found, 4), name(&found, 9)), (at("inner", 1), at("next", 0)));
+    }
+
+    #[test]
+    fn what_is_gone_makes_room_and_there_is_no_more_than_that() {
+        let functions = Functions::default();
+        let long = vec![b'x'; 1 << 20];
+        let mut kept = Vec::new();
+        while let Some(function) = functions.make(&long, 1, None) {
+            assert_eq!(function.name.len(), limits::STRING);
+            assert!(function.name.ends_with(b"x..."));
+            kept.push(function);
+        }
+        assert!(functions.bytes.get() <= BYTES_MAX && kept.len() > 4000);
+        kept.pop();
+        assert!(functions.make(&long, 1, None).is_some());
+        kept.clear();
+        assert_eq!(functions.bytes.get(), 0);
+    }
+
+    #[test]
+    fn copies_count_and_are_empty_when_there_are_too_many() {
+        let functions = Functions::default();
+        let mut shared = Rc::new(regions(&functions, &[("a", 1, 4), ("b", 7, 2)]));
+        let alone = functions.bytes.get();
+        Regions::make_mut(&mut shared);
+        assert_eq!(functions.bytes.get(), alone, "nobody shares it");
+        let mut child = shared.clone();
+        Regions::make_mut(&mut child).insert(functions.make(b"c", 7, None).expect("room"), 2);
+        assert_eq!((name(&child, 7), name(&shared, 7)), (at("c", 0), at("b", 0)));
+        assert_eq!(name(&child, 1), at("a", 0));
+        drop(child);
+        assert_eq!(functions.bytes.get(), alone);
+        let long = vec![b'x'; 1 << 20];
+        let _kept: Vec<_> = std::iter::from_fn(|| functions.make(&long, 1, None)).collect();
+        let left = BYTES_MAX - functions.bytes.get();
+        let mut copies = Vec::new();
+        while let mut copy = shared.clone()
+            && name(Regions::make_mut(&mut copy), 1).is_some()
+        {
+            copies.push(copy);
+        }
+        assert_eq!(copies.len(), left / (2 * REGION));
+        assert!(functions.bytes.get() <= BYTES_MAX);
+        assert_eq!(name(&shared, 1), at("a", 0));
+    }
+
+    #[test]
+    fn numbers_stay_and_epochs_forget_those_who_had_them() {
+        let mut functions = Functions::default();
+        let [a, b] = ["a", "b"].map(|name| functions.make(name.as_bytes(), 1, None).expect("room"));
+        assert_eq!([&a, &b, &a].map(|f| functions.number(f, 3)), [Some(1), Some(2), Some(1)]);
+        let third = functions.make(b"c", 1, None).expect("room");
+        assert_eq!(functions.number(&third, 3), None);
+        functions.begin_epoch();
+        assert!(functions.get(2).is_some(), "the stack at hand is of the new epoch");
+        functions.begin_stack();
+        assert!(functions.get(2).is_none());
+        assert_eq!(functions.number(&b, 3), Some(2));
+        assert_eq!(functions.get(2).map(|function| &*function.name), Some(&b"b"[..]));
+    }
+}

@@ -1,0 +1,10 @@
+//! Sources of code: ELF files with their unwind tables, the kernel, JIT code.
+
+pub mod cfi;
+pub(crate) mod code_bytes;
+pub(crate) mod elf;
+pub(crate) mod jit;
+pub(crate) mod kernel;
+pub(crate) mod mapped_file;
+pub mod plt;
+pub(crate) mod table;

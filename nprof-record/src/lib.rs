@@ -1,0 +1,18 @@
+//! Samples programs, or the whole system, with perf_event_open(2), and writes an nprof stream:
+//!
+//!     nprof-record -o - -- ./prog | nprof-symbolize | nprof-flat
+//!
+//! The command's exit status is passed on.
+
+pub mod arch;
+mod cli;
+pub mod convert;
+mod event;
+pub mod image;
+mod os;
+mod perf;
+mod session;
+mod sys;
+pub mod unwind;
+
+pub use cli::main;

@@ -1,0 +1,117 @@
+//! How the events of a plan are described to the kernel: `struct perf_event_attr` of
+//! include/uapi/linux/perf_event.h. Pure.
+
+use perf_event_open_sys::bindings as perf;
+use perf_event_open_sys::bindings::perf_event_attr;
+
+use crate::arch;
+use crate::event::{Encoding, Interval, Scope, Unwind};
+use crate::perf::plan::{Common, Level, Reach};
+
+impl Common {
+    /// What all events have in common, of which `scope` is counted.
+    fn base_attr(&self, scope: Scope) -> perf_event_attr {
+        let mut attr =
+            perf_event_attr { size: size_of::<perf_event_attr>() as u32, ..Default::default() };
+        attr.sample_type = u64::from(
+            perf::PERF_SAMPLE_IDENTIFIER
+                | perf::PERF_SAMPLE_TID
+                | perf::PERF_SAMPLE_TIME
+                | perf::PERF_SAMPLE_CPU,
+        );
+        attr.clockid = libc::CLOCK_MONOTONIC;
+        attr.set_use_clockid(1);
+        attr.set_disabled(1);
+        attr.set_sample_id_all(1);
+        attr.set_watermark(1);
+        attr.set_exclude_kernel(u64::from(scope == Scope::User));
+        attr.set_exclude_hv(u64::from(scope == Scope::User));
+        attr.set_exclude_user(u64::from(scope == Scope::Kernel));
+        if self.level >= Level::Lost {
+            attr.read_format = u64::from(perf::PERF_FORMAT_LOST);
+        }
+        if self.reach == Reach::Task {
+            attr.set_inherit(1);
+        }
+        attr
+    }
+
+    /// The event that tells of processes and mappings. It has a ring of its own, so that stacks
+    /// never crowd out what they are understood by. We are woken when `watermark` bytes are in it.
+    ///
+    /// It does not ask for build IDs: `perf_event_mmap_output` (kernel/events/core.c, seen up to
+    /// Linux 6.18) leaves its mark for them on the record for every later listener, and a
+    /// perf(1) beside us that has not asked for them then reads past its buffer and aborts.
+    pub(crate) fn side_attr(&self, watermark: u32) -> perf_event_attr {
+        let mut attr = self.base_attr(self.scope);
+        attr.set_enable_on_exec(u64::from(self.reach == Reach::Task));
+        attr.type_ = perf::PERF_TYPE_SOFTWARE;
+        attr.config = u64::from(perf::PERF_COUNT_SW_DUMMY);
+        attr.set_mmap(1);
+        attr.set_mmap2(1);
+        attr.set_comm(1);
+        attr.set_comm_exec(1);
+        attr.set_task(1);
+        attr.set_ksymbol(u64::from(self.level >= Level::Ksymbol && self.scope != Scope::User));
+        attr.__bindgen_anon_2.wakeup_watermark = watermark;
+        attr
+    }
+
+    /// The event that writes parts of stacks, into the ring of those that sample.
+    pub(crate) fn parts_attr(&self, watermark: u32) -> perf_event_attr {
+        let mut attr = self.base_attr(self.scope);
+        attr.set_disabled(0);
+        attr.set_inherit(0);
+        attr.type_ = perf::PERF_TYPE_SOFTWARE;
+        attr.config = u64::from(perf::PERF_COUNT_SW_BPF_OUTPUT);
+        attr.sample_type |= u64::from(perf::PERF_SAMPLE_IP | perf::PERF_SAMPLE_RAW);
+        attr.__bindgen_anon_1.sample_period = 1;
+        attr.__bindgen_anon_2.wakeup_watermark = watermark;
+        attr
+    }
+
+    /// An event that samples. We are woken when `watermark` bytes are in its ring.
+    pub(crate) fn sample_attr(
+        &self,
+        encoding: &Encoding,
+        interval: Interval,
+        scope: Scope,
+        watermark: u32,
+    ) -> perf_event_attr {
+        let mut attr = self.base_attr(scope);
+        encoding.describe(&mut attr);
+        if encoding.only_kernel {
+            attr.set_exclude_kernel(0);
+        }
+        match interval {
+            Interval::Period(events) => attr.__bindgen_anon_1.sample_period = events,
+            Interval::Frequency(hertz) => {
+                attr.set_freq(1);
+                attr.__bindgen_anon_1.sample_freq = hertz;
+            }
+        }
+        attr.set_enable_on_exec(u64::from(self.reach == Reach::Task && !self.delayed));
+        attr.set_exclude_idle(1);
+        attr.sample_type |= u64::from(perf::PERF_SAMPLE_IP);
+        if interval.weight().is_none() {
+            attr.sample_type |= u64::from(perf::PERF_SAMPLE_PERIOD);
+        }
+        if self.level == Level::InheritRead {
+            attr.sample_type |= u64::from(perf::PERF_SAMPLE_READ);
+        }
+        if self.has_callchain() {
+            attr.sample_type |= u64::from(perf::PERF_SAMPLE_CALLCHAIN);
+            // Asking for the kernel's part takes rights even where the kernel is not sampled.
+            attr.set_exclude_callchain_kernel(u64::from(scope == Scope::User));
+            attr.set_exclude_callchain_user(u64::from(self.unwind == Unwind::Dwarf));
+        }
+        if self.unwind == Unwind::Dwarf {
+            attr.sample_type |=
+                u64::from(perf::PERF_SAMPLE_REGS_USER | perf::PERF_SAMPLE_STACK_USER);
+            attr.sample_regs_user = arch::MASK;
+            attr.sample_stack_user = self.stack_size;
+        }
+        attr.__bindgen_anon_2.wakeup_watermark = watermark;
+        attr
+    }
+}

@@ -1,0 +1,5 @@
+//! A BPF program that copies more of a stack than the kernel does.
+
+pub(crate) mod assembler;
+pub(crate) mod program;
+pub(crate) mod stack_copier;

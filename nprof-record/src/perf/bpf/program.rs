@@ -1,0 +1,337 @@
+//! The program that copies more of a stack: BPF, run in the kernel at each overflow of a sampling
+//! event, with interrupts disabled, right before the sample is written. Pure.
+//!
+//! What it writes goes to the ring of the sample, and so stands right before it: records of an
+//! event of their own ([`crate::perf::stack_chunks::Part`] in each). What the kernel copies itself is not
+//! copied again, and nothing is where the recorder has said that it is not needed. The sample is
+//! written in any case.
+
+use crate::perf::bpf::assembler::{Assembler, Label, Operation, Register, When};
+use crate::perf::stack_chunks::{HINTS, PART_HEADER, THREAD_BITS, TOP_SHIFT};
+
+use Operation::{Add, And, Or, ShiftLeft, ShiftRight, Sub};
+use Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10};
+
+/// The most bytes of one part. They are read into a buffer that stays in the processor's cache,
+/// and from there written to the ring: twice, but the memory is gone through once.
+const PART: i32 = 32 << 10;
+
+/// The granularity in which memory can be there or not, bytes.
+const PAGE: i32 = 4 << 10;
+
+/// Helper functions, from include/uapi/linux/bpf.h.
+const MAP_LOOKUP_ELEM: i32 = 1;
+const GET_SMP_PROCESSOR_ID: i32 = 8;
+const GET_CURRENT_PID_TGID: i32 = 14;
+const PERF_EVENT_OUTPUT: i32 = 25;
+const PROBE_READ_USER: i32 = 112;
+const GET_CURRENT_TASK_BTF: i32 = 158;
+const TASK_PT_REGS: i32 = 175;
+
+/// `struct pt_regs` of arch/x86/include/asm/ptrace.h, with which `struct bpf_perf_event_data`
+/// begins, too.
+const CS: i16 = 136;
+const SP: i16 = 152;
+
+/// The code segment of 32-bit user code, `__USER32_CS`.
+const CODE_32: i32 = 0x23;
+
+/// Where the program keeps what outlives calls, below the end of its stack. A map's key.
+const KEY: i16 = -4;
+const THREAD: i16 = -16;
+const POINTER: i16 = -24;
+const WRITTEN: i16 = -32;
+const ROUNDS: i16 = -40;
+const NEXT: i16 = -48;
+const LAST: i16 = -56;
+
+/// Where the parts that were lost are counted, behind [`WRITTEN`].
+const LOST: i16 = 16;
+
+/// A CPU's buffer: what the loop goes by, and then a part. The verifier takes whatever comes from a
+/// map for any number; of what it knows better it makes a case of its own for every time around,
+/// and loading would take a tenth of a second.
+const BUFFER_NEXT: i16 = 0;
+const BUFFER_LAST: i16 = 8;
+const BUFFER_UNIT: i16 = 16;
+const BUFFER_PART: i16 = 24;
+
+/// The header of a part, see [`crate::perf::stack_chunks::Part::read`].
+const PART_THREAD: i16 = BUFFER_PART;
+const PART_POINTER: i16 = BUFFER_PART + 8;
+const PART_START: i16 = BUFFER_PART + 16;
+const PART_SIZE: i16 = BUFFER_PART + 24;
+const PART_BYTES: i32 = BUFFER_PART as i32 + PART_HEADER as i32;
+
+/// The size of a buffer, bytes.
+pub(super) const BUFFER: u32 = (PART_BYTES + PART) as u32;
+
+/// The bytes of a word.
+const WORD: i32 = 8;
+
+/// How much is copied of stacks that are known to be longer than what may be copied: a sentinel
+/// may be there.
+const NEAR: i32 = 128 << 10;
+
+/// The maps the program uses, as their descriptors.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Maps {
+    /// What is shared with the recorder, see [`crate::perf::stack_chunks`].
+    pub(super) words: i32,
+    /// A buffer for each CPU.
+    pub(super) buffers: i32,
+    /// The events that write parts.
+    pub(super) events: i32,
+}
+
+/// What the program is to do.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shape {
+    /// How much of a stack the kernel copies, bytes.
+    pub(super) copied: i32,
+    /// The most it copies beyond, bytes.
+    pub(super) bound: i32,
+    /// How many bytes of parts may be in a ring, so that there is room for samples.
+    pub(super) room: i32,
+    /// Whether stacks are copied when the kernel runs on top of them, too. Linux 5.15.
+    pub(super) kernel: bool,
+}
+
+/// The program's instructions.
+pub(super) fn program(shape: Shape, maps: Maps) -> Vec<u64> {
+    let mut code = Assembler::default();
+    let out = code.label();
+    code.set(R6, R1);
+    stack_pointer(&mut code, shape.kernel, out);
+    limits(&mut code, shape, maps, out);
+    room(&mut code, shape, maps, out);
+    copy(&mut code, shape, maps, out);
+    code.bind(out);
+    code.set(R0, 1);
+    code.exit();
+    code.finish()
+}
+
+/// R7 becomes the user's stack pointer.
+fn stack_pointer(code: &mut Assembler, kernel: bool, out: Label) {
+    let found = code.label();
+    let not_user = code.label();
+    code.load(R2, R6, CS);
+    code.load(R7, R6, SP);
+    code.set(R3, R2);
+    code.compute(And, R3, 3);
+    code.jump_when(R3, When::NotEqual, 3, not_user);
+    code.jump(found);
+    code.bind(not_user);
+    if kernel {
+        code.call(GET_CURRENT_TASK_BTF);
+        code.set(R1, R0);
+        code.call(TASK_PT_REGS);
+        code.load(R2, R0, CS);
+        code.load(R7, R0, SP);
+        // A thread of the kernel has none.
+        code.set(R3, R2);
+        code.compute(And, R3, 3);
+        code.jump_when(R3, When::NotEqual, 3, out);
+    } else {
+        code.jump(out);
+    }
+    code.bind(found);
+    code.jump_when(R2, When::Equal, CODE_32, out);
+}
+
+/// Looks up a group of words that are shared with the recorder, given its number in R1: R0 its
+/// address.
+fn group(code: &mut Assembler, maps: Maps, out: Label) {
+    code.store_half(R10, KEY, R1);
+    lookup(code, maps.words, out);
+}
+
+/// R0 becomes the address of what is in a map at [`KEY`].
+fn lookup(code: &mut Assembler, map: i32, out: Label) {
+    code.load_map(R1, map);
+    code.set(R2, R10);
+    code.compute(Add, R2, i32::from(KEY));
+    code.call(MAP_LOOKUP_ELEM);
+    code.jump_when(R0, When::Equal, 0, out);
+}
+
+/// R7 becomes where to begin and R8 where to end, by what the recorder knows of the thread;
+/// [`NEXT`] where to go on then, or 0, and [`LAST`] where to end for good. The thread's id and the
+/// stack pointer are kept.
+fn limits(code: &mut Assembler, shape: Shape, maps: Maps, out: Label) {
+    let [unknown, whole, near, known] = [(); 4].map(|()| code.label());
+    code.store(R10, POINTER, R7);
+    code.call(GET_CURRENT_PID_TGID);
+    code.set(R9, R0);
+    code.compute(And, R9, (1 << THREAD_BITS) - 1);
+    code.store(R10, THREAD, R9);
+    code.set(R1, R9);
+    code.compute(And, R1, HINTS as i32 - 1);
+    group(code, maps, out);
+    code.set(R1, 0);
+    code.store(R10, NEXT, R1);
+    code.store(R10, LAST, R1);
+    code.load(R1, R0, 0);
+    code.set(R3, R7);
+    // What begins in the kernel's copy and ends beyond it is wanted whole.
+    code.compute(Add, R3, shape.copied - WORD);
+    code.set(R2, R1);
+    code.compute(And, R2, (1 << THREAD_BITS) - 1);
+    code.jump_when(R2, When::NotEqual, R9, unknown);
+    code.compute(ShiftRight, R1, THREAD_BITS as i32);
+    code.compute(ShiftLeft, R1, TOP_SHIFT as i32);
+    // Nothing is wanted.
+    code.jump_when(R1, When::Equal, 0, out);
+    // It is on another stack.
+    code.jump_when(R7, When::NotBelow, R1, unknown);
+    code.jump_when(R3, When::NotBelow, R1, out);
+    // Is there a hole, and does it end between the kernel's copy and the top?
+    code.load(R4, R0, 8);
+    code.load(R5, R0, 16);
+    code.jump_when(R3, When::NotBelow, R5, whole);
+    code.jump_when(R4, When::NotBelow, R5, whole);
+    code.jump_when(R5, When::Above, R1, whole);
+    let inside = code.label();
+    code.jump_when(R4, When::NotBelow, R3, inside);
+    code.set(R4, R3);
+    code.bind(inside);
+    code.set(R2, R4);
+    code.compute(Sub, R2, R3);
+    code.compute(Add, R2, R1);
+    code.compute(Sub, R2, R5);
+    code.jump_when(R2, When::Above, shape.bound, near);
+    code.store(R10, NEXT, R5);
+    code.store(R10, LAST, R1);
+    code.set(R8, R4);
+    code.jump(known);
+    code.bind(whole);
+    code.set(R8, R1);
+    code.set(R2, R1);
+    code.compute(Sub, R2, R3);
+    code.jump_when(R2, When::Above, shape.bound, near);
+    code.jump(known);
+    code.bind(near);
+    code.set(R8, R3);
+    code.compute(Add, R8, NEAR);
+    code.jump(known);
+    code.bind(unknown);
+    code.set(R8, R3);
+    code.compute(Add, R8, shape.bound);
+    code.bind(known);
+    code.set(R7, R3);
+}
+
+/// R9 becomes the CPU's buffer, if there is room in the ring: [`WRITTEN`] is where is counted
+/// what goes in.
+fn room(code: &mut Assembler, shape: Shape, maps: Maps, out: Label) {
+    code.call(GET_SMP_PROCESSOR_ID);
+    code.set(R9, R0);
+    code.set(R1, R0);
+    code.compute(Add, R1, HINTS as i32);
+    group(code, maps, out);
+    code.store(R10, WRITTEN, R0);
+    code.load(R1, R0, 0);
+    code.load(R2, R0, 8);
+    code.compute(Sub, R1, R2);
+    code.jump_when(R1, When::Above, shape.room, out);
+    code.store_half(R10, KEY, R9);
+    lookup(code, maps.buffers, out);
+    code.set(R9, R0);
+    // The thread and the stack pointer are the same in all parts.
+    code.load(R1, R10, THREAD);
+    code.store(R9, PART_THREAD, R1);
+    code.load(R1, R10, POINTER);
+    code.store(R9, PART_POINTER, R1);
+    code.load(R1, R10, NEXT);
+    code.store(R9, BUFFER_NEXT, R1);
+    code.load(R1, R10, LAST);
+    code.store(R9, BUFFER_LAST, R1);
+}
+
+/// Reads from R7 on into the buffer, up to a multiple of the unit or to R8. R0 is 0 if all of it
+/// was there, and the part's size how much it is.
+fn read(code: &mut Assembler, out: Label) {
+    let whole = code.label();
+    code.load(R1, R9, BUFFER_UNIT);
+    code.set(R2, R7);
+    code.compute(Or, R2, R1);
+    code.compute(Add, R2, 1);
+    code.jump_when(R8, When::NotBelow, R2, whole);
+    code.set(R2, R8);
+    code.bind(whole);
+    code.compute(Sub, R2, R7);
+    code.store(R9, PART_SIZE, R2);
+    // By way of the map, for the verifier.
+    code.load(R2, R9, PART_SIZE);
+    code.jump_when(R2, When::Above, PART, out);
+    code.set(R1, R9);
+    code.compute(Add, R1, PART_BYTES);
+    code.set(R3, R7);
+    code.call(PROBE_READ_USER);
+}
+
+/// R0 becomes 0 when the part in the buffer could be written.
+fn write(code: &mut Assembler, maps: Maps, out: Label) {
+    code.store(R9, PART_START, R7);
+    code.load(R5, R9, PART_SIZE);
+    code.jump_when(R5, When::Above, PART, out);
+    code.compute(Add, R5, PART_HEADER as i32);
+    code.set(R1, R6);
+    code.load_map(R2, maps.events);
+    // BPF_F_CURRENT_CPU, 32 bits set.
+    code.set(R3, -1);
+    code.compute(ShiftRight, R3, 32);
+    code.set(R4, R9);
+    code.compute(Add, R4, i32::from(BUFFER_PART));
+    code.call(PERF_EVENT_OUTPUT);
+}
+
+/// Writes parts from R7 up to R8, and then from [`BUFFER_NEXT`] on.
+fn copy(code: &mut Assembler, shape: Shape, maps: Maps, out: Label) {
+    let [piece, next, more, got, again, written] = [(); 6].map(|()| code.label());
+    // The first part of a piece may not be aligned, and its end is read page by page.
+    code.set(R1, shape.bound / PART + 2 * (2 + PART / PAGE));
+    code.store(R10, ROUNDS, R1);
+    code.bind(piece);
+    code.set(R1, PART - 1);
+    code.store(R9, BUFFER_UNIT, R1);
+    code.bind(next);
+    code.load(R1, R10, ROUNDS);
+    code.jump_when(R1, When::Equal, 0, out);
+    code.compute(Sub, R1, 1);
+    code.store(R10, ROUNDS, R1);
+    code.jump_when(R8, When::Above, R7, more);
+    code.load(R7, R9, BUFFER_NEXT);
+    code.load(R8, R9, BUFFER_LAST);
+    code.jump_when(R7, When::Equal, 0, out);
+    code.set(R1, 0);
+    code.store(R9, BUFFER_NEXT, R1);
+    code.jump(piece);
+    code.bind(more);
+    read(code, out);
+    code.jump_when(R0, When::Equal, 0, got);
+    // The stack's end may be there, or a page that is not in memory.
+    code.load(R1, R9, BUFFER_UNIT);
+    code.jump_when(R1, When::Equal, PAGE - 1, out);
+    code.set(R1, PAGE - 1);
+    code.store(R9, BUFFER_UNIT, R1);
+    code.jump(again);
+    code.bind(got);
+    write(code, maps, out);
+    code.load(R1, R10, WRITTEN);
+    code.jump_when(R0, When::Equal, 0, written);
+    code.load(R3, R1, LOST);
+    code.compute(Add, R3, 1);
+    code.store(R1, LOST, R3);
+    code.jump(out);
+    code.bind(written);
+    code.load(R2, R9, PART_SIZE);
+    code.compute(Add, R7, R2);
+    code.load(R3, R1, 0);
+    code.compute(Add, R3, R2);
+    code.compute(Add, R3, PART_HEADER as i32);
+    code.store(R1, 0, R3);
+    code.bind(again);
+    code.jump(next);
+}

@@ -1,0 +1,65 @@
+//! What was lost for want of room in a ring that several events share. Pure.
+//!
+//! The kernel writes a record when there is room again, on behalf of the event that comes first
+//! then: how many records were lost, whosesoever they were. Since Linux 6.0 each event tells how
+//! many it lost itself. Before, they are told with the first event of the ring.
+
+use crate::perf::record::Stamp;
+
+/// What was lost and is not accounted for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Losses {
+    /// When a record last told of it, and how much all of them did.
+    noticed: Option<(Stamp, u64)>,
+    /// How many parts of stacks were lost in all, and how many of those records have told of.
+    parts: u64,
+    parts_told: u64,
+}
+
+impl Losses {
+    /// A record tells that so many were lost.
+    pub(super) fn notice(&mut self, stamp: Stamp, count: u64) {
+        let before = self.noticed.map_or(0, |(_, count)| count);
+        self.noticed = Some((stamp, count.saturating_add(before)));
+    }
+
+    /// When something was lost that is not accounted for; it is from now on.
+    pub(super) fn take(&mut self) -> Option<(Stamp, u64)> {
+        self.noticed.take()
+    }
+
+    /// How many of `count` lost records were samples, when `parts` parts of stacks were lost in
+    /// all. No record may have told of the last parts yet.
+    pub(super) fn samples(&mut self, count: u64, parts: u64) -> u64 {
+        self.parts = self.parts.max(parts);
+        let of_parts = count.min(self.parts - self.parts_told);
+        self.parts_told += of_parts;
+        count - of_parts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_noticed_adds_up() {
+        let mut losses = Losses::default();
+        assert_eq!(losses.take(), None);
+        losses.notice(Stamp { time: 1, ..Stamp::default() }, 3);
+        losses.notice(Stamp { time: 2, ..Stamp::default() }, 4);
+        assert_eq!(losses.take(), Some((Stamp { time: 2, ..Stamp::default() }, 7)));
+        assert_eq!(losses.take(), None);
+    }
+
+    #[test]
+    fn parts_of_stacks_are_no_samples() {
+        let mut losses = Losses::default();
+        assert_eq!(losses.samples(5, 2), 3);
+        assert_eq!(losses.samples(5, 2), 5);
+        // Lost after the record was written: the next one tells of them.
+        assert_eq!(losses.samples(1, 6), 0);
+        assert_eq!(losses.samples(4, 6), 1);
+        assert_eq!(losses.samples(4, 0), 4, "numbers do not shrink");
+    }
+}

@@ -1,0 +1,401 @@
+//! Which events to open, and how: what was asked for, tried from the best to what this kernel
+//! and these rights allow. Pure but for a [`Perf`], so that every refusal can be played.
+//!
+//! What all events have in common is found with the CPU clock, which every machine has:
+//! 1. *reach*: all CPUs, filtered by process; else the tasks themselves by inheritance, with
+//!    the kernel's part; else without it. Inherited events lose most of what short-lived tasks
+//!    do: every task waits a full period for its first sample.
+//! 2. *features* of newer kernels, dropped newest first while the kernel says EINVAL or E2BIG.
+//! 3. *stacks*: copied and unwound by tables; else, when the choice is ours, by frame pointers.
+//!
+//! Then each event is tried: what was named, and nothing else; for the default the cycle
+//! counter, else the CPU clock.
+
+use perf_event_open_sys::bindings::perf_event_attr;
+
+use crate::arch;
+use crate::event::{self, Encoding, Event, Interval, Pace, Scope, Unwind};
+use crate::os::open_error::{self, Refusal};
+use crate::perf::record::Layout;
+
+/// One event that was asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    /// As it was named.
+    pub(crate) name: String,
+    /// What it may be, the best first. Never empty.
+    pub(crate) candidates: Vec<Event>,
+    /// Events between two samples, if it was given.
+    pub(crate) interval: Option<u64>,
+    /// What is sampled, if it was given for this event.
+    pub(crate) scope: Option<Scope>,
+}
+
+impl Wanted {
+    /// The samples per second its interval makes on a busy CPU, where that is known.
+    pub(crate) fn rate(&self) -> Option<u64> {
+        let interval = self.interval?;
+        match self.candidates.first()?.pace {
+            Pace::Rate(rate) | Pace::Usual(rate) => Some(rate / interval.max(1)),
+            Pace::Varies | Pace::Each => Some(0),
+        }
+    }
+}
+
+/// What was asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Request {
+    /// Never empty.
+    pub(crate) events: Vec<Wanted>,
+    /// Samples per second, where no interval is given.
+    pub(crate) frequency: u64,
+    /// None: what works best.
+    pub(crate) unwind: Option<Unwind>,
+    /// Bytes copied of each stack, a multiple of 8.
+    pub(crate) stack_size: u32,
+    /// What is sampled, where it is not given for an event.
+    pub(crate) scope: Scope,
+    /// What may be tried, the best first. Never empty.
+    pub(crate) reaches: Vec<Reach>,
+    /// Whether sampling begins later than the command.
+    pub(crate) delayed: bool,
+}
+
+/// Whose samples the kernel is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// Everyone's, on every CPU.
+    System,
+    /// Those of a control group's tasks, on every CPU.
+    Group,
+    /// Those of some tasks and the tasks they will make.
+    Task,
+}
+
+/// Features of newer kernels, each level with those before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Level {
+    /// Linux 4.4: mmap2, comm_exec, clockid.
+    Base,
+    /// 5.1: ksymbol.
+    Ksymbol,
+    /// 6.0: the number of lost records can be read.
+    Lost,
+    /// 6.13: values in inherited samples, which has the side effect that events stay with their
+    /// tasks when two related ones are switched. Only for [`Reach::Task`].
+    InheritRead,
+}
+
+impl Level {
+    const DESCENDING: [Self; 4] = [Self::InheritRead, Self::Lost, Self::Ksymbol, Self::Base];
+}
+
+/// What all events of a recording have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Common {
+    pub(crate) reach: Reach,
+    /// What may be sampled at most.
+    pub(crate) scope: Scope,
+    pub(crate) unwind: Unwind,
+    /// Bytes copied of each stack.
+    pub(crate) stack_size: u32,
+    pub(crate) level: Level,
+    /// Whether sampling begins later than the command.
+    pub(crate) delayed: bool,
+}
+
+/// An event that will be opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Chosen {
+    /// The name that was asked for.
+    pub(crate) asked: String,
+    pub(crate) event: Event,
+    /// Why it is not the first choice; empty when it is.
+    pub(crate) fallback: String,
+    pub(crate) interval: Interval,
+    /// Samples per second asked for, where the interval follows from it.
+    pub(crate) frequency: Option<u64>,
+    pub(crate) scope: Scope,
+}
+
+/// What will be opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Plan {
+    pub(crate) events: Vec<Chosen>,
+    pub(crate) common: Common,
+    /// Samples per second asked for.
+    pub(crate) frequency: u64,
+}
+
+/// Opens events, and says the errno if it cannot.
+pub(crate) trait Perf {
+    /// Tries to open an event, on CPU `cpu`, of whom `reach` says.
+    ///
+    /// # Errors
+    ///
+    /// The errno of perf_event_open(2).
+    fn attempt(
+        &self,
+        attr: &perf_event_attr,
+        encoding: &Encoding,
+        reach: Reach,
+        cpu: u32,
+    ) -> Result<(), i32>;
+}
+
+/// Finds the best that can be opened, by trying on one CPU.
+///
+/// # Errors
+///
+/// See [`Refusal`].
+pub(crate) fn plan(perf: &impl Perf, request: &Request, cpu: u32) -> Result<Plan, Refusal> {
+    let first = &request.events[0];
+    let common =
+        common(perf, request, cpu).map_err(|errno| Refusal { event: first.name.clone(), errno })?;
+    let chosen = |wanted| choose(perf, request, &common, wanted, cpu);
+    let events = request.events.iter().map(chosen).collect::<Result<_, _>>()?;
+    Ok(Plan { events, common, frequency: request.frequency })
+}
+
+/// Whether an event can be opened in any way: the errno if it cannot.
+pub(crate) fn attempt(perf: &impl Perf, encoding: &Encoding, cpu: u32) -> Result<(), i32> {
+    let encodings = vec![encoding.clone()];
+    let event = Event { name: String::new(), unit: "count", pace: Pace::Each, encodings };
+    let name = String::new();
+    let wanted = Wanted { name, candidates: vec![event], interval: Some(1 << 20), scope: None };
+    let request = Request {
+        events: vec![wanted],
+        frequency: 1,
+        unwind: Some(Unwind::None),
+        stack_size: 0,
+        scope: Scope::Both,
+        reaches: vec![Reach::System, Reach::Task],
+        delayed: false,
+    };
+    plan(perf, &request, cpu).map(drop).map_err(|refusal| refusal.errno)
+}
+
+/// Finds what the CPU clock can be opened with; the last errno if it cannot.
+fn common(perf: &impl Perf, request: &Request, cpu: u32) -> Result<Common, i32> {
+    let clock = event::cpu_clock();
+    let mut refused = libc::EACCES;
+    for (reach, scope) in reaches(request) {
+        for unwind in unwinds(request.unwind) {
+            for level in Level::DESCENDING {
+                if level == Level::InheritRead && reach != Reach::Task {
+                    continue;
+                }
+                let Request { stack_size, delayed, .. } = *request;
+                let common = Common { reach, scope, unwind, stack_size, level, delayed };
+                let attrs = [
+                    common.side_attr(0),
+                    common.sample_attr(&clock, Interval::Period(TRIAL), scope, 0),
+                ];
+                let mut attempts = attrs.iter().map(|attr| perf.attempt(attr, &clock, reach, cpu));
+                match attempts.find_map(Result::err) {
+                    None => return Ok(common),
+                    Some(errno @ (libc::EINVAL | libc::E2BIG)) => refused = errno,
+                    Some(errno) => {
+                        refused = errno;
+                        break;
+                    }
+                }
+            }
+            if open_error::is_denied(refused) {
+                break;
+            }
+        }
+        if !open_error::is_denied(refused) {
+            break;
+        }
+    }
+    Err(refused)
+}
+
+/// Finds what of an event's candidates can be opened.
+fn choose(
+    perf: &impl Perf,
+    request: &Request,
+    common: &Common,
+    wanted: &Wanted,
+    cpu: u32,
+) -> Result<Chosen, Refusal> {
+    let asked = wanted.scope.unwrap_or(request.scope);
+    let refused = |errno| Refusal { event: wanted.name.clone(), errno };
+    // Less may be open to us than was asked for.
+    let is_less = common.scope != request.widest();
+    let scope = match (asked, common.scope) {
+        (asked, _) if !is_less => asked,
+        (Scope::Kernel, Scope::User) => return Err(refused(libc::EACCES)),
+        (Scope::Both, Scope::User) => Scope::User,
+        (asked, _) => asked,
+    };
+    let mut fallback = String::new();
+    let mut refusal = refused(libc::ENOENT);
+    for event in &wanted.candidates {
+        let interval = event.interval(wanted.interval, request.frequency);
+        let has_rate = matches!(event.pace, Pace::Rate(_) | Pace::Varies);
+        let by_frequency = wanted.interval.is_none() && has_rate;
+        let frequency = by_frequency.then_some(request.frequency);
+        let attempt = |encoding: &Encoding| {
+            let cpu = encoding.cpus.as_ref().and_then(|cpus| cpus.first()).copied().unwrap_or(cpu);
+            let attr = common.sample_attr(encoding, interval, scope, 0);
+            perf.attempt(&attr, encoding, common.reach, cpu)
+        };
+        match event.encodings.iter().find_map(|encoding| attempt(encoding).err()) {
+            None => {
+                let (asked, event) = (wanted.name.clone(), event.clone());
+                return Ok(Chosen { asked, event, fallback, interval, frequency, scope });
+            }
+            Some(errno) => refusal.errno = errno,
+        }
+        if !open_error::is_missing(refusal.errno) {
+            break;
+        }
+        fallback = format!("{}: {}", event.name, open_error::describe(refusal.errno));
+    }
+    Err(refusal)
+}
+
+/// How often the CPU clock ticks while it is only tried, ns.
+const TRIAL: u64 = 1_000_000;
+
+impl Request {
+    /// What is to be sampled of any event.
+    fn widest(&self) -> Scope {
+        let mut scopes = self.events.iter().map(|wanted| wanted.scope.unwrap_or(self.scope));
+        let first = scopes.next().unwrap_or(self.scope);
+        if scopes.all(|scope| scope == first) { first } else { Scope::Both }
+    }
+}
+
+fn reaches(request: &Request) -> Vec<(Reach, Scope)> {
+    let scope = request.widest();
+    let mut reaches: Vec<_> = request.reaches.iter().map(|&reach| (reach, scope)).collect();
+    if scope == Scope::Both && request.reaches.contains(&Reach::Task) {
+        reaches.push((Reach::Task, Scope::User));
+    }
+    reaches
+}
+
+fn unwinds(asked: Option<Unwind>) -> Vec<Unwind> {
+    match asked {
+        Some(unwind) => vec![unwind],
+        None => vec![Unwind::Dwarf, Unwind::FramePointer],
+    }
+}
+
+impl Common {
+    /// The fields of the samples of an event.
+    pub(crate) fn layout(&self, interval: Interval) -> Layout {
+        let lost = usize::from(self.level >= Level::Lost);
+        Layout {
+            weight: interval.weight(),
+            read: if self.level == Level::InheritRead { 1 + lost } else { 0 },
+            callchain: self.has_callchain(),
+            registers: if self.unwind == Unwind::Dwarf { arch::COUNT } else { 0 },
+        }
+    }
+
+    /// Whether an event, read, tells how many of its records were lost.
+    pub(crate) fn tells_lost(&self) -> bool {
+        self.level >= Level::Lost
+    }
+
+    /// The same where a program copies what the kernel leaves of a stack: few are longer than
+    /// this, and a sample takes as much room as is asked for, whether there is so much or not.
+    pub(crate) fn extended(&self) -> Self {
+        Self { stack_size: self.stack_size.min(EXTENDED_STACK), ..*self }
+    }
+
+    /// The largest record, bytes.
+    pub(crate) fn largest_record(&self) -> usize {
+        (self.stack_size as usize + 4096).min(1 << 16)
+    }
+
+    /// Whether samples carry a call chain of the kernel's.
+    pub(crate) fn has_callchain(&self) -> bool {
+        match self.unwind {
+            Unwind::Dwarf => self.scope != Scope::User,
+            Unwind::FramePointer => true,
+            Unwind::None => false,
+        }
+    }
+}
+
+impl Plan {
+    /// The first event that counts time, and which it is.
+    pub(crate) fn clock(&self) -> Option<(usize, &Chosen)> {
+        self.events.iter().enumerate().find(|(_, chosen)| chosen.event.unit == "ns")
+    }
+
+    /// The numbers of the events whose stacks a program copies, where there can be one: the first
+    /// that can run it, and those that never interrupt it. Where an event interrupts another that
+    /// runs a program, the kernel does not run one again, and drops the sample
+    /// (`bpf_overflow_handler`, kernel/events/core.c).
+    pub(crate) fn extended(&self) -> Vec<usize> {
+        let can_be = |chosen: &&Chosen| !chosen.event.encodings.iter().any(Encoding::is_traced);
+        let dwarf = self.common.unwind == Unwind::Dwarf;
+        let Some(first) = self.events.iter().filter(|_| dwarf).find(can_be) else {
+            return Vec::new();
+        };
+        let kind = first.event.encodings.first().and_then(Encoding::interrupt);
+        let is_like = |chosen: &Chosen| {
+            let mut kinds = chosen.event.encodings.iter().map(Encoding::interrupt);
+            kind.is_some() && kinds.all(|it| it == kind)
+        };
+        let is_extended = |chosen: &Chosen| std::ptr::eq(chosen, first) || is_like(chosen);
+        let numbered = self.events.iter().enumerate();
+        numbered.filter(|(_, chosen)| is_extended(chosen)).map(|(number, _)| number).collect()
+    }
+
+    /// How many bytes of records a busy CPU makes per second, at most, if events with an
+    /// interval of their own keep to the rate of the others, and those of which each counts to
+    /// [`EACH`]. A program copies the stacks of the events of the numbers `extended`.
+    pub(crate) fn bytes_per_second(&self, extended: &[usize]) -> u64 {
+        let bytes = |(number, chosen): (usize, &Chosen)| {
+            let stack = match self.common.unwind {
+                Unwind::Dwarf if extended.contains(&number) => self.common.extended().stack_size,
+                Unwind::Dwarf => self.common.stack_size,
+                _ => 0,
+            };
+            let rate = match chosen.interval {
+                Interval::Period(1) => EACH,
+                _ => self.frequency,
+            };
+            rate.saturating_mul(u64::from(stack) + 1024)
+        };
+        self.events.iter().enumerate().map(bytes).fold(0, u64::saturating_add)
+    }
+}
+
+/// How many samples a second room is made for where every single event is one.
+const EACH: u64 = 10_000;
+
+/// The bytes of a ring for samples, at most. The kernel clears them all before the command may
+/// start, which takes a millisecond or two for each MiB.
+const RING_MAX: u64 = 32 << 20;
+
+/// The bytes of all rings for samples together, at most.
+const RINGS_MAX: u64 = 256 << 20;
+
+/// The bytes of a stack that the kernel copies where a program copies the rest.
+const EXTENDED_STACK: u32 = 8 << 10;
+
+/// How large the rings for samples are at first, bytes: a quarter of a second's worth per CPU, and
+/// `room` for what programs write.
+pub(crate) fn ring_size(bytes_per_second: u64, room: u64, cpus: usize, page: usize) -> usize {
+    let share = RINGS_MAX / cpus.max(1) as u64;
+    let wanted = (bytes_per_second / 4).saturating_add(room);
+    let wanted = wanted.min(share).min(RING_MAX).max(page as u64);
+    let size = usize::try_from(wanted).unwrap_or(usize::MAX);
+    // A power of two, and not below a page, which is one. Upwards: what is below a quarter of a
+    // second's worth is too little when the recorder has to wait for a CPU.
+    match size.checked_next_power_of_two() {
+        Some(up) if up as u64 <= share => up,
+        _ => 1 << size.ilog2(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

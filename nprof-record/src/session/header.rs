@@ -1,0 +1,68 @@
+//! What the stream begins with: what ran where, which program recorded it, and the events as
+//! they were opened.
+
+use anyhow::Context;
+use nprof_format::{Event, EventId, Head, RunId, Step, shell};
+
+use crate::event::Interval;
+use crate::os::machine;
+use crate::perf::plan::Plan;
+use crate::sys;
+
+/// The head of a recording of `command`: a command line, `pid N`, `system`.
+///
+/// # Errors
+///
+/// When there are no random bits to tell runs apart.
+pub(crate) fn head(command: Vec<u8>) -> anyhow::Result<Head> {
+    let utc = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    Ok(Head {
+        run: RunId(sys::random().context("cannot get random bits")?),
+        clock: b"monotonic".to_vec(),
+        time: Some(sys::monotonic_ns()),
+        utc: utc.ok().and_then(|utc| u64::try_from(utc.as_nanos()).ok()),
+        host: machine::setting("kernel/hostname").into(),
+        os: machine::system().into(),
+        arch: std::env::consts::ARCH.into(),
+        cpu: machine::cpu_model().into(),
+        cpus: Some(machine::online_cpus().len() as u64),
+        page: Some(sys::page_size() as u64),
+        command,
+        more: Vec::new(),
+    })
+}
+
+/// What this program is and was asked to do.
+pub(crate) fn step() -> Step {
+    Step {
+        tool: b"nprof-record".to_vec(),
+        version: env!("CARGO_PKG_VERSION").into(),
+        command: shell::quoted(std::env::args_os()),
+        ..Step::default()
+    }
+}
+
+/// The events as they were opened; their ids count from 1.
+pub(crate) fn events(plan: &Plan) -> Vec<Event> {
+    let event = |(number, chosen): (usize, &crate::perf::plan::Chosen)| {
+        let period = match chosen.interval {
+            Interval::Period(events) => Some(events),
+            Interval::Frequency(_) => None,
+        };
+        let name = &chosen.event.name;
+        let asked = if chosen.asked == *name { "" } else { &chosen.asked };
+        Event {
+            id: EventId(number as u32 + 1),
+            name: name.clone().into(),
+            asked: asked.into(),
+            unit: chosen.event.unit.into(),
+            period,
+            frequency: chosen.frequency,
+            scope: chosen.scope.word().into(),
+            unwind: plan.common.unwind.word().into(),
+            fallback: chosen.fallback.clone().into(),
+            more: Vec::new(),
+        }
+    };
+    plan.events.iter().enumerate().map(event).collect()
+}

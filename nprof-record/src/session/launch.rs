@@ -1,0 +1,101 @@
+//! The command: started so that nothing of it is missed.
+
+use std::cell::Cell;
+use std::ffi::{CString, OsString};
+use std::io::{self, PipeReader, PipeWriter, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStringExt;
+
+use anyhow::Context;
+
+use crate::os::open_error;
+use crate::sys::{self, Exit, Signals, Usage};
+
+/// The command, forked and waiting to execute.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    pub(crate) pid: i32,
+    gate: PipeWriter,
+    report: PipeReader,
+}
+
+impl Waiting {
+    /// Forks the command. With `output_to_error` its standard output goes to standard error.
+    ///
+    /// # Errors
+    ///
+    /// When there can be no pipe or no process, or a word holds a NUL.
+    pub(crate) fn fork(
+        words: &[OsString],
+        output_to_error: bool,
+        signals: &Signals,
+        descriptors: Option<libc::rlimit>,
+    ) -> anyhow::Result<Self> {
+        let words: Vec<CString> = words
+            .iter()
+            .map(|word| CString::new(word.clone().into_vec()))
+            .collect::<Result<_, _>>()?;
+        let pipe =
+            || io::pipe().map_err(|error| open_error::explained("cannot make a pipe", &error));
+        let (gate, opener) = pipe()?;
+        let (report, reporter) = pipe()?;
+        let start = sys::Start {
+            words: &words,
+            output_to_error,
+            gate: gate.as_fd(),
+            gate_opener: opener.as_fd(),
+            report: reporter.as_fd(),
+            signals,
+            descriptors,
+        };
+        let pid = sys::fork_waiting(&start).context("cannot start a process")?;
+        Ok(Self { pid, gate: opener, report })
+    }
+
+    /// Lets it execute, and waits until it does.
+    ///
+    /// # Errors
+    ///
+    /// Why the command could not be executed.
+    pub(crate) fn execute(mut self) -> io::Result<Child> {
+        self.gate.write_all(&[1])?;
+        let mut errno = [0; 4];
+        match self.report.read_exact(&mut errno) {
+            Ok(()) => {
+                let _ = sys::reap(self.pid, true);
+                Err(io::Error::from_raw_os_error(i32::from_ne_bytes(errno)))
+            }
+            Err(_) => Ok(Child { pid: self.pid, ended: Cell::default() }),
+        }
+    }
+
+    /// Ends it before it executed.
+    pub(crate) fn cancel(self) {
+        let Self { pid, gate, report } = self;
+        drop((gate, report));
+        let _ = sys::reap(pid, true);
+    }
+}
+
+/// The command, running or over.
+#[derive(Debug)]
+pub(crate) struct Child {
+    pub(crate) pid: i32,
+    ended: Cell<Option<(Exit, Usage)>>,
+}
+
+impl Child {
+    /// How it ended, and what it and the children it waited for used; `None` while it runs.
+    pub(crate) fn ended(&self) -> Option<(Exit, Usage)> {
+        self.ended.get()
+    }
+
+    /// Looks whether it ended.
+    pub(crate) fn notice_end(&self) {
+        if self.ended().is_none()
+            && let Ok(ended @ Some(_)) = sys::reap(self.pid, false)
+        {
+            self.ended.set(ended);
+        }
+    }
+}

@@ -1,0 +1,9 @@
+//! One recording from start to end: launch or attach, the main loop, CPU-time accounting, output, header and summary.
+
+pub(crate) mod cpu_time;
+pub(crate) mod header;
+pub(crate) mod launch;
+pub(crate) mod output;
+pub(crate) mod recording;
+pub(crate) mod summary;
+pub(crate) mod workload;

@@ -1,0 +1,411 @@
+//! Code written down instruction by instruction; and the code of whole programs, whose tables say
+//! what is to be found.
+
+use std::io::Cursor;
+use std::path::{Path, PathBuf};
+
+use object::read::elf::ElfFile64;
+use object::{Object, ObjectSection, ReadCache};
+
+use super::*;
+use crate::arch;
+use crate::image::cfi::Cfi;
+use crate::image::elf;
+use crate::unwind::rule::Cfa;
+
+/// Where code that is written down begins.
+const START: u64 = 0x1000;
+
+/// Code, and the places tables cover.
+#[derive(Default)]
+struct Written {
+    bytes: Vec<u8>,
+    rows: Vec<(u64, Row)>,
+}
+
+impl Program for Written {
+    fn code(&mut self, address: u64) -> Bytes {
+        let at = usize::try_from(address.wrapping_sub(START)).unwrap_or(usize::MAX);
+        bytes_at(&self.bytes, at)
+    }
+
+    fn row(&mut self, address: u64) -> Option<Rc<Row>> {
+        let found = self.rows.iter().find(|(at, _)| *at == address);
+        found.map(|(_, row)| Rc::new(row.clone()))
+    }
+}
+
+fn bytes_at(all: &[u8], at: usize) -> Bytes {
+    let found = all.get(at..).unwrap_or_default();
+    let length = found.len().min(INSTRUCTION_MAX);
+    let mut code = Bytes { length, ..Bytes::default() };
+    code.bytes[..length].copy_from_slice(&found[..length]);
+    code
+}
+
+const RET: &[u8] = &[0xc3];
+const PUSH_RBX: &[u8] = &[0x53];
+const POP_RBX: &[u8] = &[0x5b];
+const PUSH_RBP: &[u8] = &[0x55];
+const LEAVE: &[u8] = &[0xc9];
+const CALL: &[u8] = &[0xe8, 0, 0x10, 0, 0];
+const SUB_32: &[u8] = &[0x48, 0x83, 0xec, 0x20];
+const ADD_32: &[u8] = &[0x48, 0x83, 0xc4, 0x20];
+const HLT: &[u8] = &[0xf4];
+
+type Found = ((u16, i64), Vec<(u16, Saved)>);
+
+/// The rule at the beginning of some code: its CFA, and the registers that are not the same.
+fn found(code: &[&[u8]], returns: bool) -> Option<Found> {
+    let mut written = Written { bytes: code.concat(), rows: Vec::new() };
+    let row = rule(&mut written, START, returns)?;
+    assert_eq!((&row.return_address, row.signal), (&Saved::At(-8), false));
+    let Cfa::Register(register, offset) = row.cfa else { panic!("{row:?}") };
+    Some(((register, offset), row.registers.to_vec()))
+}
+
+/// The CFA's distance from the stack pointer behind a call.
+fn behind(code: &[&[u8]]) -> Option<i64> {
+    let ((register, offset), _) = found(code, true)?;
+    assert_eq!(register, arch::SP);
+    Some(offset)
+}
+
+#[test]
+fn what_is_popped_tells_where_it_was() {
+    let epilogue = [ADD_32, POP_RBX, &[0x41, 0x5e], RET]; // ...; pop %r14; ret
+    let saved = vec![(3, Saved::At(-24)), (14, Saved::At(-16))];
+    assert_eq!(found(&epilogue, true), Some(((arch::SP, 56), saved.clone())));
+    assert_eq!(found(&epilogue[1..], false), Some(((arch::SP, 24), saved)));
+    assert_eq!(found(&[RET], false), Some(((arch::SP, 8), Vec::new())));
+    let whole = [PUSH_RBX, SUB_32, CALL, ADD_32, POP_RBX, RET];
+    assert_eq!(found(&whole, false), Some(((arch::SP, 8), Vec::new())), "from the beginning");
+    // mov 8(%rsp),%rbx; lea 24(%rsp),%rsp; ret
+    let moved = [&[0x48, 0x8b, 0x5c, 0x24, 8][..], &[0x48, 0x8d, 0x64, 0x24, 24], RET];
+    assert_eq!(found(&moved, true), Some(((arch::SP, 32), vec![(3, Saved::At(-24))])));
+    let with_popf = [&[0x9d][..], POP_RBX, RET];
+    assert_eq!(found(&with_popf, true), Some(((arch::SP, 24), vec![(3, Saved::At(-16))])));
+}
+
+#[test]
+fn a_frame_pointer_is_the_base_where_the_stack_pointer_is_lost() {
+    let saved = vec![(arch::FP, Saved::At(-16))];
+    assert_eq!(found(&[CALL, LEAVE, RET], true), Some(((arch::FP, 16), saved.clone())));
+    let alloca = [&[0x48, 0x29, 0xc4][..], CALL, LEAVE, RET]; // sub %rax,%rsp
+    assert_eq!(found(&alloca, true), Some(((arch::FP, 16), saved)));
+    // lea -8(%rbp),%rsp; pop %rbx; pop %rbp; ret
+    let lea = [&[0x48, 0x8d, 0x65, 0xf8][..], POP_RBX, &[0x5d], RET];
+    let saved = vec![(3, Saved::At(-24)), (arch::FP, Saved::At(-16))];
+    assert_eq!(found(&lea, true), Some(((arch::FP, 16), saved)));
+    // push %rbp; mov %rsp,%rbp; and $-32,%rsp; call; leave; ret
+    let whole = [PUSH_RBP, &[0x48, 0x89, 0xe5], &[0x48, 0x83, 0xe4, 0xe0], CALL, LEAVE, RET];
+    assert_eq!(found(&whole, false), Some(((arch::SP, 8), Vec::new())));
+    let lost = [&[0x48, 0x83, 0xe4, 0xe0][..], RET];
+    assert_eq!(found(&lost, true), None);
+}
+
+#[test]
+fn all_ends_must_agree() {
+    let je_4 = &[0x74, 5][..]; // over add and ret
+    assert_eq!(behind(&[je_4, ADD_32, RET, ADD_32, RET]), Some(40));
+    assert_eq!(behind(&[je_4, ADD_32, RET, POP_RBX, RET]), None);
+    let one_restores = [je_4, &[0x48, 0x8b, 0x1c, 0x24], RET, RET]; // mov (%rsp),%rbx; ret; ret
+    assert_eq!(found(&one_restores, false), Some(((arch::SP, 8), Vec::new())), "not from above");
+    let one_pops = [&[0x74, 2][..], POP_RBX, RET, &[0x41, 0x58], RET]; // pop %r8
+    assert_eq!(found(&one_pops, true), Some(((arch::SP, 16), vec![(3, Saved::Undefined)])));
+    // A table of jumps has no say.
+    assert_eq!(behind(&[&[0x74, 2], &[0xff, 0xe0], ADD_32, RET]), Some(40));
+    assert_eq!(behind(&[&[0xff, 0xe0], ADD_32, RET]), None);
+}
+
+#[test]
+fn another_function_behind_a_call_that_never_returns_has_no_say() {
+    let next = [PUSH_RBX, CALL, POP_RBX, RET];
+    let alone: Vec<_> = [CALL].into_iter().chain(next).collect();
+    assert_eq!(behind(&alone), None);
+    assert_eq!(behind(&next), None, "right behind the call");
+    let guarded: Vec<_> = [&[0x74, 5], ADD_32, RET].into_iter().chain(alone).collect();
+    assert_eq!(behind(&guarded), Some(40));
+    // A register that is not given back.
+    assert_eq!(behind(&[&[0x31, 0xdb], ADD_32, RET]), None);
+    let padded = [&[0x74, 5][..], ADD_32, RET, CALL, &[0x90], POP_RBX, RET];
+    assert_eq!(behind(&padded), Some(40), "only if there is no other end");
+    assert_eq!(behind(&[CALL, &[0x90], ADD_32, RET]), Some(40));
+    let covered =
+        Written { bytes: [CALL, ADD_32, RET].concat(), rows: vec![(START + 5, entry_row())] };
+    assert_eq!(rule(&mut { covered }, START, true), None);
+}
+
+fn entry_row() -> Row {
+    let cfa = Cfa::Register(arch::SP, 8);
+    Row { cfa, return_address: Saved::At(-8), registers: [].into(), signal: false }
+}
+
+#[test]
+fn a_jump_to_another_function_is_an_end() {
+    let jump = &[0xeb, 0x10][..];
+    let to = START + 4 + 2 + 0x10;
+    let bytes = [ADD_32, jump].concat();
+    let at = |row| {
+        let mut written = Written { bytes: bytes.clone(), rows: vec![(to, row)] };
+        rule(&mut written, START, true).map(|row| (row.cfa, row.registers.to_vec()))
+    };
+    assert_eq!(at(entry_row()), Some((Cfa::Register(arch::SP, 40), Vec::new())));
+    let part = Row {
+        cfa: Cfa::Register(arch::SP, 24),
+        registers: [(3, Saved::At(-16))].into(),
+        ..entry_row()
+    };
+    let expected = (Cfa::Register(arch::SP, 56), vec![(3, Saved::At(-16))]);
+    assert_eq!(at(part), Some(expected), "or a part of the same, out of line");
+    assert_eq!(at(Row { signal: true, ..entry_row() }), None);
+    let by_pointer = [ADD_32, &[0xff, 0x25, 0, 0, 0, 0]]; // jmp *0(%rip)
+    assert_eq!(behind(&by_pointer), Some(40));
+}
+
+#[test]
+fn a_jump_by_a_register_is_an_end_if_registers_were_given_back() {
+    let jump = &[0xff, 0xe0][..]; // jmp *%rax
+    let saved = vec![(3, Saved::At(-16))];
+    assert_eq!(found(&[ADD_32, POP_RBX, jump], true), Some(((arch::SP, 48), saved)));
+    assert_eq!(found(&[ADD_32, jump], true), None);
+    assert_eq!(found(&[jump], false), None, "nothing stands before it");
+    let at = |before: u8, from| {
+        let mut bytes = vec![before; 16];
+        bytes.extend(jump);
+        let mut written = Written { bytes: bytes[from..].to_vec(), rows: Vec::new() };
+        rule(&mut written, START + 16 - from as u64, false).map(|row| row.cfa)
+    };
+    assert_eq!(at(0x90, 0), Some(Cfa::Register(arch::SP, 8)), "a function of one jump");
+    assert_eq!(at(0xd0, 0), None);
+    assert_eq!(at(0x90, 1), None, "it is not aligned");
+}
+
+#[test]
+fn counting_does_not_make_a_loop_look_new() {
+    // add $4,%rbx; lea 1(%rsi),%rsi; jne back; then the end.
+    let back = &[&[0x48, 0x83, 0xc3, 4, 0x48, 0x8d, 0x76, 1][..], &[0x75, 0xf6]];
+    let bytes = [back.concat(), ADD_32.to_vec(), POP_RBX.to_vec(), RET.to_vec()].concat();
+    let mut written = Counted { inner: Written { bytes, rows: Vec::new() }, read: 0 };
+    assert!(rule(&mut written, START, true).is_some());
+    assert!(written.read < 20, "{}", written.read);
+}
+
+/// Counts the instructions that are read.
+struct Counted {
+    inner: Written,
+    read: u32,
+}
+
+impl Program for Counted {
+    fn code(&mut self, address: u64) -> Bytes {
+        self.read += 1;
+        self.inner.code(address)
+    }
+
+    fn row(&mut self, address: u64) -> Option<Rc<Row>> {
+        self.inner.row(address)
+    }
+}
+
+#[test]
+fn code_that_does_not_end_tells_nothing() {
+    assert_eq!(behind(&[&[0xeb, 0xfe]]), None);
+    assert_eq!(behind(&[PUSH_RBX, &[0xeb, 0xfd]]), None, "pushes for ever");
+    assert_eq!(behind(&[CALL, HLT]), None);
+    assert_eq!(behind(&[ADD_32, &[0x0f, 0x0b]]), None);
+    assert_eq!(behind(&[ADD_32]), None);
+    assert_eq!(behind(&[&ADD_32[..2]]), None);
+    assert_eq!(behind(&[]), None);
+    // call next; pop %rax: how code finds out where it is.
+    assert_eq!(behind(&[&[0xe8, 0, 0, 0, 0], &[0x58], RET]), None);
+    let huge = [0x48, 0x81, 0xc4, 0xff, 0xff, 0xff, 0x7f]; // add $0x7fffffff,%rsp
+    assert_eq!(behind(&[&huge[..], &huge, RET]), Some(0xffff_fffe + 8));
+    // An address of its own for what returns: push %rax; ret.
+    assert_eq!(found(&[&[0x50], RET], false), None);
+}
+
+#[test]
+fn any_bytes_are_survived() {
+    let mut random = 1u64;
+    let mut next = || {
+        random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+        (random >> 33) as u8
+    };
+    // What moves the stack pointer, and jumps back and forth, more often than it would be.
+    const LIKELY: [u8; 16] = [
+        0x48, 0x53, 0x5b, 0x55, 0x5d, 0xc9, 0xe8, 0x74, 0xeb, 0xe9, 0x83, 0xec, 0xc4, 0x8b, 0xff,
+        0x24,
+    ];
+    for round in 0..300 {
+        let bytes: Vec<u8> = (0..2048)
+            .map(|_| if next() % 2 == 0 { LIKELY[usize::from(next() % 16)] } else { next() })
+            .collect();
+        let mut written = Written { bytes, rows: Vec::new() };
+        let Some(row) = rule(&mut written, START + round, round % 2 == 0) else { continue };
+        assert_eq!(row.return_address, Saved::At(-8));
+    }
+    for length in 0..16 {
+        let bytes: Vec<u8> = (0..length).map(|_| next()).collect();
+        let _ = call_before(&bytes);
+    }
+}
+
+#[test]
+fn calls_are_known_by_their_last_bytes() {
+    for code in [&[0xe8, 1, 2, 3, 4][..], &[0x90, 0x90, 0xe8, 1, 2, 3, 0xff]] {
+        assert_eq!(call_before(code), Some(Call::Direct), "{code:x?}");
+    }
+    for code in [
+        &[0xff, 0xd0][..],
+        &[0x41, 0xff, 0xd1],
+        &[0xff, 0x15, 1, 2, 3, 4],
+        &[0xff, 0x53, 0x18],
+        &[0xff, 0x54, 0x24, 8],
+        &[0x41, 0xff, 0x94, 0xc0, 1, 2, 3, 4],
+    ] {
+        assert_eq!(call_before(code), Some(Call::Indirect), "{code:x?}");
+    }
+    for code in [&[0x90; 8][..], &[0x0f, 0x05], &[0xff, 0xe0], &[0xc3], &[], &[0xe8, 1, 2, 3]] {
+        assert_eq!(call_before(code), None, "{code:x?}");
+    }
+}
+
+#[test]
+fn a_thread_ends_behind_its_function() {
+    let ends = |code: &[&[u8]]| {
+        ends_thread(&mut Written { bytes: code.concat(), rows: Vec::new() }, START)
+    };
+    let to_edi = &[0x89, 0xc7][..];
+    let (xor, al, syscall) = (&[0x31, 0xc0][..], &[0xb0, 60][..], &[0x0f, 0x05][..]);
+    assert!(ends(&[to_edi, xor, al, syscall, HLT]), "musl's");
+    assert!(ends(&[to_edi, &[0xb8, 60, 0, 0, 0], syscall, HLT]), "glibc's");
+    assert!(ends(&[&[0x48, 0xc7, 0xc0, 60, 0, 0, 0], syscall]));
+    assert!(!ends(&[to_edi, al, syscall]), "rax is not known");
+    assert!(!ends(&[xor, &[0xb0, 39], syscall]), "another call");
+    assert!(!ends(&[xor, al, to_edi]));
+    assert!(!ends(&[xor, al, &[0xeb, 0], syscall]));
+    assert!(!ends(&[xor, al, &[0x48, 0x89, 0xd0], syscall]), "rax is another register's");
+}
+
+/// A program or library with tables, which are not told of.
+struct Real {
+    bytes: Vec<u8>,
+    /// The image address of its code, and where it is in the file.
+    address: u64,
+    code: std::ops::Range<usize>,
+    cfi: Cfi,
+}
+
+impl Real {
+    fn open(path: &Path) -> Self {
+        let bytes = std::fs::read(path).expect("readable");
+        let cfi = elf::read_tables(&ReadCache::new(Cursor::new(&bytes[..]))).expect("tables");
+        let file = ElfFile64::<object::Endianness>::parse(&bytes[..]).expect("ELF");
+        let text = file.section_by_name(".text").expect("code");
+        let (offset, size) = text.file_range().expect("code");
+        let (address, code) = (text.address(), offset as usize..(offset + size) as usize);
+        Self { bytes, address, code, cfi }
+    }
+
+    /// Places behind calls, and others.
+    fn places(&mut self) -> Vec<(u64, bool)> {
+        let end = self.address + self.code.len() as u64;
+        let (mut at, mut returns) = (self.address, false);
+        let mut places = Vec::new();
+        while at < end {
+            let Some(instruction) = decode(&self.code(at), at) else {
+                (at, returns) = (at + 1, false);
+                continue;
+            };
+            places.push((at, returns));
+            let is_call = instruction.is_call_near() || instruction.is_call_near_indirect();
+            (at, returns) = (instruction.next_ip(), is_call);
+        }
+        places
+    }
+}
+
+impl Program for Real {
+    fn code(&mut self, address: u64) -> Bytes {
+        let at = usize::try_from(address.wrapping_sub(self.address)).unwrap_or(usize::MAX);
+        bytes_at(&self.bytes[self.code.clone()], at)
+    }
+
+    fn row(&mut self, _address: u64) -> Option<Rc<Row>> {
+        None
+    }
+}
+
+/// How rules found in the code compare with those of tables.
+#[derive(Debug, Default)]
+struct Counts {
+    agree: u32,
+    none: u32,
+    /// Where they do not agree.
+    differ: Vec<u64>,
+}
+
+/// Whether what is found goes by the same CFA, or by another register and finds a register at the
+/// same distance from it. Of a register that is being saved or restored, tables may say that it is
+/// in the one place or in the other, and it is in both.
+fn agrees(row: &Row, table: &Row, behind_call: bool) -> bool {
+    let saved = |row: &Row, register| {
+        let found = row.registers.iter().find(|(other, _)| *other == register);
+        found.map_or(Saved::Same, |(_, saved)| saved.clone())
+    };
+    let base = |row: &Row| match row.cfa {
+        Cfa::Register(register, _) => Some(register),
+        Cfa::Expression(_) => None,
+    };
+    let pairs = arch::PRESERVED.map(|register| (saved(row, register), saved(table, register)));
+    let same = pairs.iter().all(|(ours, theirs)| {
+        let moves = !behind_call && (*ours == Saved::Same || *theirs == Saved::Same);
+        ours == theirs || *ours == Saved::Undefined || moves
+    });
+    let is_proven = || pairs.iter().any(|(one, other)| one == other && *one != Saved::Same);
+    same && (row.cfa == table.cfa || base(row) != base(table) && is_proven())
+}
+
+/// Compares at every so many places behind calls, or at others that are executed.
+fn compare(path: &Path, behind_calls: bool, every: usize) -> Counts {
+    let mut real = Real::open(path);
+    let mut counts = Counts::default();
+    let places = real.places().into_iter().filter(|(_, returns)| *returns == behind_calls);
+    for (at, returns) in places.step_by(every) {
+        let table = real.cfi.row(at - u64::from(returns));
+        let Some(table) = table.filter(|table| !table.is_root() && !table.signal) else { continue };
+        if is_padding(&mut real, at) {
+            continue;
+        }
+        match rule(&mut real, at, returns) {
+            None => counts.none += 1,
+            Some(row) if agrees(&row, &table, returns) => counts.agree += 1,
+            Some(_) => counts.differ.push(at),
+        }
+    }
+    counts
+}
+
+/// Where what is mapped into this program is.
+fn mapped(name: &str) -> PathBuf {
+    let maps = std::fs::read_to_string("/proc/self/maps").expect("maps");
+    let path = maps.lines().filter_map(|line| line.split_whitespace().nth(5));
+    path.filter(|path| path.contains(name)).map(PathBuf::from).next().expect("it is mapped")
+}
+
+#[test]
+fn what_is_found_is_what_tables_say() {
+    let own = std::env::current_exe().expect("a path");
+    for (path, every) in [(own, 67), (mapped("/libc.so"), 29)] {
+        let calls = compare(&path, true, every);
+        let others = compare(&path, false, every * 20);
+        println!("{}: behind calls {calls:x?}, elsewhere {others:x?}", path.display());
+        assert!(calls.agree > 100 && others.agree > 100);
+        // Cold parts of functions stand behind calls that never return; and compilers
+        // forget to say what they popped.
+        assert!(calls.differ.len() * 200 <= calls.agree as usize, "{:x?}", calls.differ);
+        assert!(others.differ.len() * 50 <= others.agree as usize, "{:x?}", others.differ);
+        assert!(calls.none < calls.agree);
+    }
+}

@@ -1,0 +1,316 @@
+//! What is known of registers and of words on the stack while code is followed: where each comes
+//! from, in terms of the registers' values at the start. Pure.
+
+use iced_x86::{
+    Instruction, InstructionInfoFactory, InstructionInfoOptions, Mnemonic, OpAccess, OpKind,
+    Register,
+};
+
+use crate::arch;
+use crate::unwind::rule::{Cfa, Row, Saved};
+
+/// General registers, which are numbered as DWARF does.
+const COUNT: usize = 16;
+
+/// Words written to on one path, at most; beyond that the path has no verdict.
+const STORED_MAX: usize = 256;
+
+const SP: usize = arch::SP as usize;
+const FP: usize = arch::FP as usize;
+
+/// The registers a called function may change: rax, rdx, rcx, rsi, rdi, r8 to r11.
+const CLOBBERED: [usize; 9] = [0, 1, 2, 4, 5, 8, 9, 10, 11];
+
+/// Where a value comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Value {
+    /// A register's value at the start, plus so much.
+    Sum(usize, i64),
+    /// The word that was in memory at the start, so far from where a register pointed.
+    Word(usize, i64),
+    Unknown,
+}
+
+impl Value {
+    fn plus(self, distance: i64) -> Self {
+        match self {
+            Self::Sum(register, at) => Self::Sum(register, at.wrapping_add(distance)),
+            _ => Self::Unknown,
+        }
+    }
+}
+
+/// The registers and the stack at one place of a path.
+#[derive(Clone, Debug)]
+pub(super) struct Machine {
+    registers: [Value; COUNT],
+    /// Words that were written to on the way: where, and what.
+    stored: Vec<(Value, Value)>,
+    /// The highest stack pointers of calls on the way.
+    calls: Vec<(usize, i64)>,
+}
+
+impl Machine {
+    /// At the start of a path. Behind a call (`returns`) only what a function gives back as it
+    /// found it is known.
+    pub(super) fn new(returns: bool) -> Self {
+        let registers = std::array::from_fn(|register| Value::Sum(register, 0));
+        let mut machine = Self { registers, stored: Vec::new(), calls: Vec::new() };
+        if returns {
+            machine.call();
+        }
+        machine
+    }
+
+    /// What tells apart the states a path can be in at one place.
+    pub(super) fn key(&self) -> impl std::hash::Hash + use<> {
+        let kept = arch::PRESERVED.map(|register| self.registers[usize::from(register)]);
+        (self.registers[SP], kept)
+    }
+
+    /// Whether the path can be followed on.
+    pub(super) fn is_bounded(&self) -> bool {
+        self.stored.len() <= STORED_MAX
+    }
+
+    /// A function is called, and has returned.
+    pub(super) fn call(&mut self) {
+        for register in CLOBBERED {
+            self.registers[register] = Value::Unknown;
+        }
+        let Value::Sum(base, at) = self.registers[SP] else { return };
+        match self.calls.iter_mut().find(|call| call.0 == base) {
+            Some(call) => call.1 = call.1.max(at),
+            None => self.calls.push((base, at)),
+        }
+    }
+
+    /// An instruction that is neither a jump nor a call is executed.
+    pub(super) fn execute(
+        &mut self,
+        instruction: &Instruction,
+        factory: &mut InstructionInfoFactory,
+    ) {
+        let known = match instruction.mnemonic() {
+            Mnemonic::Push => self.push(instruction),
+            Mnemonic::Pop => self.pop(instruction),
+            Mnemonic::Leave => self.leave(instruction),
+            Mnemonic::Mov => self.copy(instruction),
+            Mnemonic::Lea => self.load_address(instruction),
+            Mnemonic::Add => self.add(instruction, 1),
+            Mnemonic::Sub => self.add(instruction, -1),
+            _ => None,
+        };
+        if known.is_none() {
+            self.forget_written(instruction, factory);
+        }
+    }
+
+    /// What is known of every register an instruction writes to is forgotten, but how far it
+    /// moves the stack pointer.
+    fn forget_written(&mut self, instruction: &Instruction, factory: &mut InstructionInfoFactory) {
+        let moved = match instruction.mnemonic() {
+            Mnemonic::Pushfq | Mnemonic::Popfq | Mnemonic::Push | Mnemonic::Pop => {
+                let by = i64::from(instruction.stack_pointer_increment());
+                self.registers[SP].plus(by)
+            }
+            _ => Value::Unknown,
+        };
+        let is_moved = moved != Value::Unknown;
+        if is_moved && instruction.stack_pointer_increment() < 0 {
+            self.store(moved, Value::Unknown);
+        }
+        let options = InstructionInfoOptions::NO_MEMORY_USAGE;
+        let info = factory.info_options(instruction, options);
+        for used in info.used_registers() {
+            let is_read = matches!(used.access(), OpAccess::Read | OpAccess::CondRead);
+            if let Some(register) = number(used.register().full_register()).filter(|_| !is_read) {
+                self.registers[register] = Value::Unknown;
+            }
+        }
+        let is_written = !matches!(info.op0_access(), OpAccess::Read | OpAccess::CondRead);
+        if is_written && instruction.op0_kind() == OpKind::Memory {
+            let size = instruction.memory_size().size() as i64;
+            for at in (0..size).step_by(8) {
+                let address = self.address(instruction).map(|address| address.plus(at));
+                address.into_iter().for_each(|address| self.store(address, Value::Unknown));
+            }
+        }
+        if is_moved {
+            self.registers[SP] = moved;
+        }
+        if instruction.mnemonic() == Mnemonic::Syscall {
+            self.registers[0] = Value::Unknown;
+        }
+    }
+
+    fn push(&mut self, instruction: &Instruction) -> Option<()> {
+        if instruction.stack_pointer_increment() != -8 {
+            return None;
+        }
+        let value = match instruction.op0_kind() {
+            OpKind::Register => self.registers[number(instruction.op0_register())?],
+            _ => Value::Unknown,
+        };
+        self.registers[SP] = self.registers[SP].plus(-8);
+        self.store(self.registers[SP], value);
+        Some(())
+    }
+
+    fn pop(&mut self, instruction: &Instruction) -> Option<()> {
+        if instruction.op0_kind() != OpKind::Register {
+            return None;
+        }
+        let register = number(instruction.op0_register())?;
+        let value = self.load(self.registers[SP]);
+        self.registers[SP] = self.registers[SP].plus(8);
+        self.registers[register] = value;
+        Some(())
+    }
+
+    fn leave(&mut self, instruction: &Instruction) -> Option<()> {
+        if instruction.code() != iced_x86::Code::Leaveq {
+            return None;
+        }
+        let frame = self.registers[FP];
+        self.registers[FP] = self.load(frame);
+        self.registers[SP] = frame.plus(8);
+        Some(())
+    }
+
+    fn copy(&mut self, instruction: &Instruction) -> Option<()> {
+        match (instruction.op0_kind(), instruction.op1_kind()) {
+            (OpKind::Register, OpKind::Register) => {
+                let [to, from] = [instruction.op0_register(), instruction.op1_register()];
+                self.registers[number(to)?] = self.registers[number(from)?];
+            }
+            (OpKind::Register, OpKind::Memory) => {
+                let to = number(instruction.op0_register())?;
+                self.registers[to] = self.load(self.address(instruction)?);
+            }
+            (OpKind::Memory, OpKind::Register) => {
+                let from = number(instruction.op1_register())?;
+                self.store(self.address(instruction)?, self.registers[from]);
+            }
+            _ => return None,
+        }
+        Some(())
+    }
+
+    fn load_address(&mut self, instruction: &Instruction) -> Option<()> {
+        let to = number(instruction.op0_register())?;
+        let is_counted = instruction.op0_register() == instruction.memory_base();
+        let address = self.address(instruction).filter(|_| !is_counted || is_frame(to))?;
+        self.registers[to] = address;
+        Some(())
+    }
+
+    fn add(&mut self, instruction: &Instruction, sign: i64) -> Option<()> {
+        let is_immediate =
+            matches!(instruction.op1_kind(), OpKind::Immediate8to64 | OpKind::Immediate32to64);
+        if instruction.op0_kind() != OpKind::Register || !is_immediate {
+            return None;
+        }
+        let to = number(instruction.op0_register()).filter(|&to| is_frame(to))?;
+        let distance = (instruction.immediate(1) as i64).wrapping_mul(sign);
+        self.registers[to] = self.registers[to].plus(distance);
+        Some(())
+    }
+
+    /// The address of an instruction's operand in memory, if it is a register plus a number.
+    fn address(&self, instruction: &Instruction) -> Option<Value> {
+        let is_plain = instruction.memory_index() == Register::None
+            && matches!(instruction.segment_prefix(), Register::None);
+        let base = number(instruction.memory_base()).filter(|_| is_plain)?;
+        Some(self.registers[base].plus(instruction.memory_displacement64() as i64))
+    }
+
+    fn load(&self, address: Value) -> Value {
+        let Value::Sum(base, at) = address else { return Value::Unknown };
+        let overlaps = |(stored, _): &&(Value, Value)| match stored {
+            Value::Sum(other, there) => *other == base && there.abs_diff(at) < 8,
+            _ => false,
+        };
+        match self.stored.iter().rev().find(overlaps) {
+            Some((stored, value)) if *stored == address => *value,
+            Some(_) => Value::Unknown,
+            None => Value::Word(base, at),
+        }
+    }
+
+    fn store(&mut self, address: Value, value: Value) {
+        if !matches!(address, Value::Sum(..)) {
+            return;
+        }
+        // The latest counts.
+        self.stored.retain(|(stored, _)| *stored != address);
+        self.stored.push((address, value));
+    }
+
+    /// The rule of the start, if the function returns here; `None` where it cannot be that what
+    /// the stack pointer points to is its return address.
+    pub(super) fn returned(&self) -> Option<Row> {
+        let Value::Sum(base, at) = self.registers[SP] else { return None };
+        // A function that calls another keeps its own return address above that of the call. If
+        // it does not, the call never returns, and what stands behind it is another function.
+        let is_above = |call: &(usize, i64)| call.0 != base || at > call.1;
+        let is_kept = self.load(self.registers[SP]) == Value::Word(base, at);
+        if !is_kept || base == SP && at < 0 || !self.calls.iter().all(is_above) {
+            return None;
+        }
+        let cfa = at.checked_add(8)?;
+        let mut registers = Vec::new();
+        for register in arch::PRESERVED {
+            match self.registers[usize::from(register)] {
+                Value::Sum(same, 0) if same == usize::from(register) => {}
+                Value::Word(from, slot) if from == base && slot < at => {
+                    registers.push((register, Saved::At(slot.checked_sub(cfa)?)));
+                }
+                Value::Word(from, _) if from != base => {
+                    registers.push((register, Saved::Undefined));
+                }
+                // A function gives these back. This is not the end of the one begun in.
+                _ => return None,
+            }
+        }
+        Some(Row {
+            cfa: Cfa::Register(base as u16, cfa),
+            return_address: Saved::At(-8),
+            registers: registers.into(),
+            signal: false,
+        })
+    }
+
+    /// The rule of the start, if the function goes on where a table has this one.
+    pub(super) fn passed_on(mut self, row: &Row) -> Option<Row> {
+        let Cfa::Register(register, distance) = row.cfa else { return None };
+        if row.signal || row.return_address != Saved::At(-8) {
+            return None;
+        }
+        let cfa = self.registers.get(usize::from(register))?.plus(distance);
+        for (register, saved) in &row.registers {
+            let value = match saved {
+                Saved::Same => continue,
+                Saved::At(offset) => self.load(cfa.plus(*offset)),
+                _ => Value::Unknown,
+            };
+            if let Some(slot) = self.registers.get_mut(usize::from(*register)) {
+                *slot = value;
+            }
+        }
+        self.registers[SP] = cfa.plus(-8);
+        self.returned()
+    }
+}
+
+/// Whether how far a register is moved is of interest. Others are counters, and would make each
+/// turn of a loop look new.
+fn is_frame(register: usize) -> bool {
+    register == SP || register == FP
+}
+
+/// DWARF's number of a 64-bit general register.
+fn number(register: Register) -> Option<usize> {
+    const NUMBERS: [usize; COUNT] = [0, 2, 1, 3, 7, 6, 4, 5, 8, 9, 10, 11, 12, 13, 14, 15];
+    register.is_gpr64().then(|| NUMBERS[register.number()])
+}
