@@ -1,16 +1,18 @@
-//! What nprof-diff makes of real recordings: of a program and itself, of one function that got
-//! slower, of other rates and lengths.
+//! nprof-diff on real recordings: a program against itself, with one slower function, with other
+//! sampling rates and run lengths.
 //!
-//! Comparisons are right with the probability they say, and not always: what may fail by chance is
-//! tried again. The long forms are for `make calibrate`.
+//! A comparison is right with the probability it states, so tests that can fail by chance try
+//! several times. The long forms are ignored here; `make calibrate` runs them.
 
 use nprof_tests::{Shell, compile, compile_demo, have, repository, rows, words};
 
-/// A shell with ten.cpp as base/ten and, its fifth function a tenth slower, as new/ten.
+/// Returns a shell with ten.cpp compiled as base/ten and, with its fifth function a tenth slower, as
+/// new/ten.
 fn shell() -> Shell {
     shell_with_slower("5")
 }
 
+/// Like [`shell`], with another slower function.
 fn shell_with_slower(number: &str) -> Shell {
     let shell = Shell::new();
     let source = repository().join("tests/ten.cpp");
@@ -22,7 +24,7 @@ fn shell_with_slower(number: &str) -> Shell {
     shell
 }
 
-/// Records `base` and `new` in turn, so many times, as base-N.nprof and new-N.nprof.
+/// Records `base` and `new` alternately, `runs` times each, as base-N.nprof and new-N.nprof.
 fn record(shell: &Shell, runs: usize, base: &str, new: &str) {
     let script = format!(
         "set -e -o pipefail
@@ -40,26 +42,30 @@ fn record(shell: &Shell, runs: usize, base: &str, new: &str) {
 
 const COMPARE: &str = "nprof-diff --base base-*.nprof --new new-*.nprof";
 
-/// Whether it comes out right, of so many attempts; what was wrong is printed.
-fn attempts(attempts: usize, attempt: impl Fn() -> Result<(), String>) {
-    let mut wrong = Vec::new();
+/// Repeats an attempt until it succeeds.
+///
+/// # Panics
+///
+/// If all attempts fail, with their messages.
+fn retry(attempts: usize, attempt: impl Fn() -> Result<(), String>) {
+    let mut failures = Vec::new();
     for _ in 0..attempts {
         match attempt() {
             Ok(()) => return,
-            Err(why) => wrong.push(why),
+            Err(failure) => failures.push(failure),
         }
     }
-    panic!("{}", wrong.join("\n"));
+    panic!("{}", failures.join("\n"));
 }
 
-/// How much of the time a function takes more, in points, that takes so many of 10,000 steps on
-/// the base and a tenth more on the new side.
-fn truth(steps: f64) -> f64 {
+/// Returns the true increase, in points, of the share of a function that takes `steps` of 10,000
+/// steps on the base side and a tenth more on the new side.
+fn true_increase(steps: f64) -> f64 {
     100.0 * (1.1 * steps / (10_000.0 + 0.1 * steps) - steps / 10_000.0)
 }
 
-/// What is called a change, and whether the interval of a function covers the truth.
-fn changes(shell: &Shell, function: &str, truth: f64) -> (Vec<String>, bool) {
+/// Returns the reported changes, and whether the interval of a function contains its true increase.
+fn changes(shell: &Shell, function: &str, increase: f64) -> (Vec<String>, bool) {
     let report = shell.run(&format!("{COMPARE} --format tsv"));
     assert_eq!(report.status, 0, "{report:?}");
     let rows = rows(&report.out);
@@ -67,51 +73,55 @@ fn changes(shell: &Shell, function: &str, truth: f64) -> (Vec<String>, bool) {
     let changed = rows.iter().filter(|row| is_change(row.text("verdict")));
     let changed = changed.map(|row| format!("{} {}", row.text("verdict"), row.text("name")));
     let row = rows.iter().find(|row| row.text("name").starts_with(function));
-    let covers =
-        row.is_some_and(|row| row.number("self_low") < truth && truth < row.number("self_high"));
+    let covers = row
+        .is_some_and(|row| row.number("self_low") < increase && increase < row.number("self_high"));
     (changed.collect(), covers)
 }
 
 #[test]
-fn one_slower_function_of_ten_is_found_and_nothing_else_is_blamed() {
+fn finds_one_slower_function_of_ten_and_no_other() {
     let shell = shell();
-    attempts(6, || {
+    retry(6, || {
         let calls = 500_000;
         let run = |side: &str| format!("-F 7919 -- {side}/ten {calls}");
         record(&shell, 5, &run("base"), &run("new"));
         let failed = shell.run(&format!("{COMPARE} --fail-on 'self>+0.5%'"));
-        let (changed, covers) = changes(&shell, "five(", truth(3000.0));
+        let (changed, covers) = changes(&shell, "five(", true_increase(3000.0));
         let found = changed == ["grown five(unsigned long)"];
-        match failed.status == 1 && found && covers {
-            true => Ok(()),
-            false => Err(format!("{changed:?}, covers {covers}, {}", failed.out)),
+        if failed.status == 1 && found && covers {
+            Ok(())
+        } else {
+            Err(format!("{changed:?}, covers {covers}, {}", failed.out))
         }
     });
 }
 
-/// A function that takes 7 % of a program of phases, at 1999 Hz. By chance nine of ten times
-/// nothing else is called a change, and nineteen of twenty intervals cover the truth.
+/// Slows down a function that takes 7 % of a program of phases, at 1999 Hz. No other function is
+/// reported in 9 of 10 comparisons, and 19 of 20 intervals contain the true increase; the bounds
+/// asserted for 5 comparisons leave room for chance.
 #[test]
 #[ignore = "takes minutes; make calibrate runs it"]
-fn a_small_function_a_tenth_slower_is_found_with_five_runs_a_side() {
+fn finds_small_slower_function_with_five_runs_per_side() {
     let shell = shell_with_slower("9");
-    let (mut found, mut covered, mut blamed) = (0, 0, 0);
+    let (mut found, mut covered, mut others) = (0, 0, 0);
     for _ in 0..5 {
         let run = |side: &str| format!("-F 1999 -- {side}/ten 1200000 1000");
         record(&shell, 5, &run("base"), &run("new"));
-        let (changed, covers) = changes(&shell, "nine(", truth(700.0));
+        let (changed, covers) = changes(&shell, "nine(", true_increase(700.0));
         let is_found = changed.contains(&"grown nine(unsigned long)".to_owned());
         found += usize::from(is_found);
         covered += usize::from(covers);
-        blamed += usize::from(changed.len() > usize::from(is_found));
-        println!("{changed:?}, interval covers the truth: {covers}");
+        others += usize::from(changed.len() > usize::from(is_found));
+        println!("{changed:?}, interval contains the true increase: {covers}");
     }
-    println!("of 5: found {found}, interval covers the truth {covered}, others blamed {blamed}");
-    assert!(found >= 4 && covered >= 3 && blamed <= 2);
+    println!(
+        "of 5: found {found}, interval contains the true increase {covered}, other functions reported {others}"
+    );
+    assert!(found >= 4 && covered >= 3 && others <= 2);
 }
 
 #[test]
-fn a_program_does_not_differ_from_itself() {
+fn reports_no_change_of_program_against_itself() {
     let shell = shell();
     compare_with_itself(&shell, 3, 2, &["-F 4999 -- base/ten 150000"]);
     let null = shell.run("nprof-diff --null --format json --base base-*.nprof new-*.nprof");
@@ -119,7 +129,11 @@ fn a_program_does_not_differ_from_itself() {
     assert!(null.out.contains("\"splits\":10,") && null.out.contains("\"self_floor\""));
 }
 
-/// Compares programs with themselves, three runs a side, and bears with no more alarms than these.
+/// Compares programs with themselves, three runs per side.
+///
+/// # Panics
+///
+/// If more than `most` comparisons report a change.
 fn compare_with_itself(shell: &Shell, comparisons: usize, most: usize, commands: &[&str]) {
     let mut alarms = Vec::new();
     for comparison in 0..comparisons {
@@ -136,11 +150,11 @@ fn compare_with_itself(shell: &Shell, comparisons: usize, most: usize, commands:
     assert!(alarms.len() <= most, "{}", alarms.join("\n"));
 }
 
-/// Of 25 comparisons at a level of 5 %, 1.25 may differ; with the probability of 97 % no more than
-/// three do.
+/// At a level of 5 %, 1.25 of 25 comparisons are expected to report a change; with a probability of
+/// 97 % at most three do.
 #[test]
 #[ignore = "takes minutes; make calibrate runs it"]
-fn twenty_five_programs_do_not_differ_from_themselves() {
+fn keeps_false_alarm_rate_over_25_comparisons() {
     let shell = shell();
     compile_demo(shell.directory());
     shell.write("big", words(4_000_000));
@@ -152,9 +166,10 @@ fn twenty_five_programs_do_not_differ_from_themselves() {
     compare_with_itself(&shell, 25, 3, &commands);
 }
 
-fn other_rates_and_lengths(base: usize, new: usize) {
+/// Compares runs of one program at 997 Hz and at 499 Hz, with these numbers of calls.
+fn assert_rate_and_length_are_no_change(base: usize, new: usize) {
     let shell = shell();
-    attempts(5, || {
+    retry(5, || {
         let run = |hertz: usize, calls: usize| format!("-F {hertz} -- base/ten {calls}");
         record(&shell, 3, &run(997, base), &run(499, new));
         let several = shell.run(&format!("{COMPARE} --fail-on any"));
@@ -167,19 +182,19 @@ fn other_rates_and_lengths(base: usize, new: usize) {
 }
 
 #[test]
-fn rate_and_length_are_no_difference() {
-    other_rates_and_lengths(200_000, 600_000);
+fn reports_no_change_for_other_rate_and_length() {
+    assert_rate_and_length_are_no_change(200_000, 600_000);
 }
 
-/// 2 s at 997 Hz and 6 s at 499 Hz.
+/// The runs take 2 s at 997 Hz and 6 s at 499 Hz.
 #[test]
 #[ignore = "takes a minute; make calibrate runs it"]
-fn two_seconds_and_six_are_no_difference() {
-    other_rates_and_lengths(1_200_000, 3_600_000);
+fn reports_no_change_between_2_s_and_6_s() {
+    assert_rate_and_length_are_no_change(1_200_000, 3_600_000);
 }
 
 #[test]
-fn a_recording_that_was_cut_is_trouble_on_either_side() {
+fn rejects_truncated_recording_on_either_side() {
     let shell = shell();
     record(&shell, 2, "-- base/ten 50000", "-- base/ten 50000");
     let size = shell.read("new-1.nprof").len();
@@ -195,7 +210,7 @@ fn a_recording_that_was_cut_is_trouble_on_either_side() {
     }
 }
 
-/// A literal display of nprof(7), after a comment with its name.
+/// Returns the literal display of nprof(7) that follows a comment `recipe NAME`.
 fn recipe(name: &str) -> String {
     let path = repository().join("man/nprof.7");
     let page = std::fs::read_to_string(path).expect("there is a page");
@@ -207,7 +222,7 @@ fn recipe(name: &str) -> String {
 }
 
 #[test]
-fn the_recipe_of_the_manual_fails_on_a_regression() {
+fn recipe_of_manual_fails_on_regression() {
     if !have(&["make", "git"]) {
         return;
     }
@@ -227,7 +242,7 @@ fn the_recipe_of_the_manual_fails_on_a_regression() {
     let slower = shell.run("bash ci-step");
     assert_eq!(slower.status, 1, "{slower:?}");
     assert!(slower.out.contains("five(unsigned long)"), "{slower:?}");
-    // Against itself it passes: with a bound that five short runs can decide on.
+    // Against itself it passes. Five short runs cannot decide on the default bound of 3 %.
     let same =
         shell.run("git update-ref refs/remotes/origin/main HEAD; BOUND='self>+25%' bash ci-step");
     assert_eq!(same.status, 0, "{same:?}");

@@ -1,9 +1,9 @@
-//! `make install`: tools, manual pages and completions are where shells and man(1) look for them,
-//! and complete what there is to complete.
+//! `make install` puts tools, manual pages and completions where shells and man(1) search for them,
+//! and the completions know every option and value.
 
 use nprof_tests::{Help, Shell, TOOLS, have, repository, tools};
 
-/// Installs what was built for the tests, into `root` in the shell's directory.
+/// Installs the tools that were built for the tests, into `root` in the shell's directory.
 fn install(shell: &Shell) {
     let run = shell.run(&format!(
         "make -s -C {} install-files DESTDIR=$PWD/root PREFIX=/usr BIN={} COMPLETIONS=$PWD/completions",
@@ -14,7 +14,7 @@ fn install(shell: &Shell) {
 }
 
 #[test]
-fn everything_is_in_its_place() {
+fn installs_tools_pages_and_completions() {
     if !have(&["make"]) {
         return;
     }
@@ -45,7 +45,7 @@ fn bash_completes_every_option_and_value() {
     let shell = Shell::new();
     install(&shell);
     let complete = |words: &str| {
-        // compopt, which the functions use, works in an interactive shell only.
+        // The completion functions call compopt, which fails outside of an interactive shell.
         let script = format!(
             "compopt() {{ :; }}
             COMP_WORDS=({words})
@@ -78,7 +78,7 @@ fn bash_completes_every_option_and_value() {
 }
 
 #[test]
-fn zsh_and_fish_can_read_theirs() {
+fn zsh_and_fish_parse_completions() {
     let shell = Shell::new();
     if !have(&["make", "zsh", "fish"]) {
         return;

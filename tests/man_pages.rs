@@ -1,8 +1,7 @@
-//! The manual pages: they hold every option and no other, are well formed, and their examples
-//! run.
+//! The manual pages document every option and no other, are well formed, and their examples run.
 //!
-//! An example that runs is a literal display right after a comment `.\" runs`; its lines are
-//! commands after `$ `, everything else in it is output for the eye.
+//! An example that runs is a literal display right after a comment `.\" runs`. Its commands are the
+//! lines that begin with `$ ` or `> `; the other lines are output shown to the reader.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -22,7 +21,7 @@ fn pages() -> Vec<PathBuf> {
     pages
 }
 
-/// The options a tool's `--help` lists, those of its commands included.
+/// Returns the options that `--help` of a tool and of its subcommands lists.
 fn options_of(shell: &Shell, tool: &str) -> BTreeSet<String> {
     let help = Help::parse(&shell.run(&format!("{tool} --help")).quiet());
     let mut options = BTreeSet::new();
@@ -36,7 +35,7 @@ fn options_of(shell: &Shell, tool: &str) -> BTreeSet<String> {
     options
 }
 
-/// The options a page explains: every `Fl` of a list item.
+/// Returns the options that a page documents: every `Fl` of a list item.
 fn options_in(page: &str) -> BTreeSet<String> {
     let mut options = BTreeSet::new();
     for line in page.lines().filter(|line| line.starts_with(".It Fl ")) {
@@ -48,7 +47,7 @@ fn options_in(page: &str) -> BTreeSet<String> {
     options
 }
 
-/// The scripts of a page's examples that run.
+/// Returns the scripts of the examples of a page that run.
 fn examples(page: &str) -> Vec<String> {
     let mut scripts = Vec::new();
     let mut lines = page.lines();
@@ -68,19 +67,20 @@ fn examples(page: &str) -> Vec<String> {
 }
 
 #[test]
-fn every_option_is_explained_and_every_explained_option_exists() {
+fn documents_every_option_and_no_other() {
     let shell = Shell::new();
     for tool in TOOLS {
-        let (real, explained) = (options_of(&shell, tool), options_in(&page(&format!("{tool}.1"))));
-        let missing: Vec<_> = real.difference(&explained).collect();
-        let invented: Vec<_> = explained.difference(&real).collect();
-        assert!(missing.is_empty(), "{tool}.1 does not explain {missing:?}");
-        assert!(invented.is_empty(), "{tool}.1 explains {invented:?}, which is no option");
+        let (real, documented) =
+            (options_of(&shell, tool), options_in(&page(&format!("{tool}.1"))));
+        let missing: Vec<_> = real.difference(&documented).collect();
+        let invented: Vec<_> = documented.difference(&real).collect();
+        assert!(missing.is_empty(), "{tool}.1 does not document {missing:?}");
+        assert!(invented.is_empty(), "{tool}.1 documents {invented:?}, which --help does not list");
     }
 }
 
 #[test]
-fn pages_are_well_formed() {
+fn passes_mandoc_lint() {
     if !have(&["mandoc"]) {
         return;
     }
@@ -92,7 +92,7 @@ fn pages_are_well_formed() {
 }
 
 #[test]
-fn examples_run() {
+fn examples_succeed() {
     let shell = Shell::new();
     compile_demo(shell.directory());
     shell.run("mv demo prog && mkdir old new && cp prog *.so old && cp prog *.so new").quiet();

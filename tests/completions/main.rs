@@ -1,8 +1,8 @@
-//! `completions BIN TO`: writes what bash, zsh and fish need to complete the command lines of the
-//! tools in the directory BIN, as files in TO/bash, TO/zsh and TO/fish.
+//! `completions BIN TO`: writes the completions of the tools in the directory BIN for bash, zsh and
+//! fish, as files in TO/bash, TO/zsh and TO/fish.
 //!
-//! From the tools' own `--help`: the tools have no option for it, and what they complete is what
-//! they say they take.
+//! They are generated from `--help` of each tool, so that the tools need no option for it and the
+//! completions cannot differ from the help.
 
 use std::path::Path;
 use std::process::{Command as Process, ExitCode};
@@ -38,13 +38,13 @@ fn write_all(bin: &Path, to: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// A tool's command line as clap describes it, with its commands.
+/// Returns the command line of a tool, with its subcommands.
 fn command(program: &Path, name: &'static str) -> std::io::Result<Command> {
     let help = read(program, &[])?;
-    let mut command = described(Command::new(name), &help).version("");
+    let mut command = with_help(Command::new(name), &help).version("");
     for (sub, about) in help.commands {
-        let taken = read(program, &[&sub])?;
-        command = command.subcommand(described(Command::new(sub), &taken).about(about));
+        let help = read(program, &[&sub])?;
+        command = command.subcommand(with_help(Command::new(sub), &help).about(about));
     }
     Ok(command)
 }
@@ -54,15 +54,15 @@ fn read(program: &Path, words: &[&str]) -> std::io::Result<Help> {
     Ok(Help::parse(&String::from_utf8_lossy(&output.stdout)))
 }
 
-/// A command with the options and the operand of a help. Those for help and the version are
-/// clap's own.
-fn described(command: Command, help: &Help) -> Command {
+/// Adds the options and the operand of a help text to a command, except `--help` and `--version`,
+/// which clap adds itself.
+fn with_help(command: Command, help: &Help) -> Command {
     let own = |option: &&Opt| !matches!(option.long.as_deref(), Some("help" | "version"));
     let command = command.args(help.options.iter().filter(own).map(argument));
     match help.operand.as_deref() {
         Some("command") => {
             command.arg(Arg::new("command").num_args(1..).trailing_var_arg(true).value_hint(
-                // The command's own name, then whatever it takes.
+                // The name of a program, then the arguments of that program.
                 ValueHint::CommandWithArguments,
             ))
         }
@@ -83,7 +83,7 @@ fn argument(option: &Opt) -> Arg {
     let Some(value) = &option.value else {
         return argument.action(ArgAction::SetTrue);
     };
-    // Of `NAME[:INTERVAL]` the name: in zsh colons part what is said from what is completed.
+    // The name of `NAME[:INTERVAL]` only: in zsh a colon separates a description from the value.
     let value = value.split(|c: char| !c.is_ascii_uppercase()).next().unwrap_or_default();
     let hint = match value {
         "FILE" | "IMAGE" => ValueHint::FilePath,
@@ -91,8 +91,9 @@ fn argument(option: &Opt) -> Arg {
         _ => ValueHint::Other,
     };
     argument = argument.action(ArgAction::Append).value_name(value.to_owned()).value_hint(hint);
-    match option.values.is_empty() {
-        true => argument,
-        false => argument.value_parser(PossibleValuesParser::new(option.values.clone())),
+    if option.values.is_empty() {
+        argument
+    } else {
+        argument.value_parser(PossibleValuesParser::new(option.values.clone()))
     }
 }
