@@ -1,25 +1,26 @@
-//! nprof and perf, sampling the same work, find the same within their margins of error: `perf
-//! report` and `perf script` are held against `nprof-flat` on programs that are on every Debian.
+//! nprof and perf agree within their margins of error: compares `perf report` and `perf script` with
+//! `nprof-flat` on programs that every Debian has.
 //!
-//! Both sample the same run: a program that waits for memory can spend its time quite otherwise in
-//! the next one, and machines are shared.
+//! Both sample the same run. In another run a program that waits for memory can spend its time
+//! differently, and other work on the machine differs, too.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
 
 use nprof_tests::{Shell, have, repository, rows, skipped, words};
 
-/// The exit status of what abort(3) ended.
+/// The exit status of a process that called abort(3).
 const ABORTED: i32 = 128 + 6;
 
-/// Samples by function and by image, in all and of each.
+/// Numbers of samples: of the profile, and of each function and image.
 #[derive(Debug, Default)]
 struct Shares {
     samples: f64,
     of: BTreeMap<String, f64>,
 }
 
-/// A function's name as both can have it: perf shows the version of a symbol, and no parameters.
+/// Returns the part of a function name that both print: perf appends the version of a symbol, nprof
+/// the parameters.
 fn common(function: &str) -> String {
     let end = function.find(['@', '(']).filter(|&end| end > 0).unwrap_or(function.len());
     function[..end].to_owned()
@@ -30,7 +31,7 @@ impl Shares {
         self.samples += samples;
         let image = if image.starts_with("[kernel") { "[kernel]" } else { image };
         *self.of.entry(format!("image {image}")).or_default() += samples;
-        // Functions of libc have several names each, of which both choose their own.
+        // Functions of libc have several symbols each, of which nprof and perf choose different ones.
         let has_one_name = !image.starts_with("libc.so") && !image.contains("/libc.so");
         if has_one_name && !function.starts_with("0x") && !function.contains("+0x") {
             *self.of.entry(format!("function {}", common(function))).or_default() += samples;
@@ -41,27 +42,28 @@ impl Shares {
         self.of.get(name).copied().unwrap_or(0.0) / self.samples
     }
 
-    /// The margin of error of a share at 99.9 % confidence: a test is run more often than a
-    /// report is read.
+    /// Returns the margin of error of a share at 99.9 % confidence: at 95 %, one of 20 shares would
+    /// fail by chance.
     fn margin(&self, share: f64) -> f64 {
         3.29 * (share * (1.0 - share) / self.samples).sqrt()
     }
 }
 
-/// What is compared.
+/// The numbers to compare.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Compared {
-    /// What fell on functions and images themselves, with `perf report`.
+    /// Self samples of functions and images, with `perf report`.
     Own,
-    /// What fell on functions and what they called, with the stacks of `perf script`. For
-    /// programs whose stacks perf follows to their ends; of interpreters it often does not.
+    /// Total samples of functions, from the stacks of `perf script`. Only for programs that perf
+    /// unwinds completely, which excludes many interpreters.
     Stacks,
 }
 
-/// What perf and the recorder are called before they have become the command.
+/// Excludes the samples that nprof-record and perf take of themselves before they execute the
+/// command.
 const EXCLUDED: &str = "--exclude command='^(perf|nprof-record)'";
 
-/// Has both sample the same run. `None` when perf crashed.
+/// Samples one run with both. None if perf crashed.
 fn sample(shell: &Shell, command: &str, compared: Compared) -> Option<(Shares, Shares)> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
@@ -87,7 +89,7 @@ fn sample(shell: &Shell, command: &str, compared: Compared) -> Option<(Shares, S
     })
 }
 
-/// Totals of functions, by the samples they are in.
+/// Returns the total samples of functions according to nprof.
 fn stacks_by_nprof(shell: &Shell) -> Shares {
     let mut shares = Shares::default();
     for row in rows(&flat(shell)) {
@@ -98,7 +100,7 @@ fn stacks_by_nprof(shell: &Shell) -> Shares {
     shares
 }
 
-/// The same of a script: a line for each sample, followed by its stack, and an empty line.
+/// Parses the output of `perf script`: for each sample a line, its stack, and an empty line.
 fn stacks_by_perf(script: &str) -> Shares {
     let mut shares = Shares::default();
     for sample in script.split("\n\n").filter(|sample| !sample.trim().is_empty()) {
@@ -116,15 +118,16 @@ fn stacks_by_perf(script: &str) -> Shares {
     shares
 }
 
-/// Both without the names only one of them has: some functions have two.
+/// Removes the names that only one of them has: for functions with two symbols, each may print
+/// another one.
 fn in_both(mut nprof: Shares, mut perf: Shares) -> (Shares, Shares) {
     nprof.of.retain(|name, _| perf.of.contains_key(name));
     perf.of.retain(|name, _| nprof.of.contains_key(name));
     (nprof, perf)
 }
 
-/// The flat profile of the command. perf names the function the symbol table has, not what was
-/// inlined into it.
+/// Returns the flat profile of the command, without inlined calls: perf report names the function of
+/// the symbol table.
 fn flat(shell: &Shell) -> String {
     shell
         .run(&format!(
@@ -153,7 +156,7 @@ fn by_perf(report: &str) -> Shares {
     shares
 }
 
-/// Where they disagree by more than their margins, a line each.
+/// Returns a line for each share on which they disagree by more than their margins.
 fn differences(nprof: &Shares, perf: &Shares) -> Vec<String> {
     let names: BTreeSet<&String> = nprof.of.keys().chain(perf.of.keys()).collect();
     let large = |name: &&String| nprof.of(name).max(perf.of(name)) >= 0.02;
@@ -170,9 +173,13 @@ fn differences(nprof: &Shares, perf: &Shares) -> Vec<String> {
     lines
 }
 
-/// Checks that they agree. Some of many margins are missed by chance: only a difference that shows
-/// in every attempt is one.
-fn agree(shell: &Shell, command: &str, compared: Compared) {
+/// Checks that both agree in one of three attempts: with many shares, some exceed their margin by
+/// chance.
+///
+/// # Panics
+///
+/// If they disagree in all attempts.
+fn assert_agreement(shell: &Shell, command: &str, compared: Compared) {
     let mut lines = Vec::new();
     for _ in 0..3 {
         let Some((nprof, perf)) = sample(shell, command, compared) else { return };
@@ -186,39 +193,39 @@ fn agree(shell: &Shell, command: &str, compared: Compared) {
 }
 
 #[test]
-fn on_a_library_without_symbols() {
+fn agrees_on_library_without_symbols() {
     if !have(&["perf", "bzip2"]) {
         return;
     }
     let shell = Shell::new();
     shell.write("big", words(12_000_000));
-    agree(&shell, "bzip2 -kc big", Compared::Own);
+    assert_agreement(&shell, "bzip2 -kc big", Compared::Own);
 }
 
 #[test]
-fn on_an_interpreter() {
+fn agrees_on_interpreter() {
     if !have(&["perf", "perl"]) {
         return;
     }
     let shell = Shell::new();
     shell.write("big", words(6_000_000));
     let script = repository().join("demo/words.pl");
-    agree(&shell, &format!("perl {} big", script.display()), Compared::Own);
+    assert_agreement(&shell, &format!("perl {} big", script.display()), Compared::Own);
 }
 
 #[test]
-fn on_a_program_of_ours() {
+fn agrees_on_stacks_of_demo_program() {
     if !have(&["perf", "g++"]) {
         return;
     }
     let shell = Shell::new();
     nprof_tests::compile_demo(shell.directory());
-    agree(&shell, "./demo", Compared::Own);
-    agree(&shell, "./demo", Compared::Stacks);
+    assert_agreement(&shell, "./demo", Compared::Own);
+    assert_agreement(&shell, "./demo", Compared::Stacks);
 }
 
 #[test]
-fn on_programs_that_are_everywhere() {
+fn agrees_on_common_programs() {
     for (program, command) in [
         ("gzip", "gzip -9 -kc big"),
         ("xz", "xz -0 -kc big"),
@@ -232,6 +239,6 @@ fn on_programs_that_are_everywhere() {
         }
         let shell = Shell::new();
         shell.write("big", words(12_000_000));
-        agree(&shell, command, Compared::Own);
+        assert_agreement(&shell, command, Compared::Own);
     }
 }

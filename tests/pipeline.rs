@@ -1,5 +1,5 @@
-//! How the tools behave as stages of a pipe and as commands in a script: exit statuses, closed
-//! pipes, full disks, killed recorders, users without rights.
+//! The tools as stages of a pipe and as commands in a script: exit statuses, closed pipes, full
+//! disks, killed recorders, unprivileged users.
 
 use std::fs::File;
 use std::io::Read;
@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use nprof_format::{Reader, Record};
 use nprof_tests::{Shell, skipped};
 
-/// Work of some tenths of a second that every Debian can do.
+/// A command that takes some tenths of a second and exists on every Debian.
 const WORK: &str = "perl -e '$x += $_ ** 0.5 for 1 .. 3e6'";
 
-/// How many samples a file holds that may still grow.
+/// Returns the number of samples in a file that may still grow.
 fn samples(path: &Path) -> usize {
     let Ok(file) = File::open(path) else { return 0 };
     let mut reader = Reader::new(file);
@@ -24,7 +24,7 @@ fn samples(path: &Path) -> usize {
     samples
 }
 
-/// A shell with a complete recording `x.nprof` of [`WORK`].
+/// Returns a shell with a complete recording `x.nprof` of [`WORK`].
 fn recorded() -> Shell {
     let shell = Shell::new();
     shell.run(&format!("nprof-record -q -o x.nprof -- {WORK}")).quiet();
@@ -32,7 +32,7 @@ fn recorded() -> Shell {
 }
 
 #[test]
-fn a_recorded_command_keeps_its_output_and_its_status() {
+fn keeps_output_and_status_of_command() {
     let shell = Shell::new();
     let run = shell.run("nprof-record -q -o x.nprof -- sh -c 'echo hi; exit 7'");
     assert_eq!((run.status, run.out.as_str()), (7, "hi\n"), "{run:?}");
@@ -42,14 +42,14 @@ fn a_recorded_command_keeps_its_output_and_its_status() {
 }
 
 #[test]
-fn a_recorded_command_keeps_its_input() {
+fn keeps_input_of_command() {
     let shell = Shell::new();
     let run = shell.run("seq 3 | nprof-record -q -o x.nprof -- tac");
     assert_eq!((run.stages.as_slice(), run.out.as_str()), (&[0, 0][..], "3\n2\n1\n"));
 }
 
 #[test]
-fn the_status_of_a_recorded_command_is_passed_on_as_env_does() {
+fn passes_on_status_of_command_as_env_does() {
     let shell = Shell::new();
     shell.write("not-executable", "");
     for (command, status) in [
@@ -70,11 +70,14 @@ fn the_status_of_a_recorded_command_is_passed_on_as_env_does() {
     let run = shell.run("nprof-record -q -o missing/x.nprof -- touch ran");
     assert_eq!(run.status, 125, "{run:?}");
     assert!(run.err.contains("missing/x.nprof"), "{}", run.err);
-    assert!(!shell.path("ran").exists(), "the command ran all the same");
+    assert!(
+        !shell.path("ran").exists(),
+        "the command ran although the output could not be created"
+    );
 }
 
 #[test]
-fn misuse_says_so_and_prints_nothing_on_standard_output() {
+fn usage_error_prints_message_and_no_output() {
     let shell = Shell::new();
     for (tool, status) in [
         ("nprof-record", 125),
@@ -86,7 +89,7 @@ fn misuse_says_so_and_prints_nothing_on_standard_output() {
     ] {
         for misuse in ["--no-such-option", "not-there.nprof"] {
             if tool == "nprof-record" && misuse == "not-there.nprof" {
-                continue; // that is a command, not an operand
+                continue; // nprof-record takes it for a command
             }
             let run = shell.run(&format!("{tool} {misuse}"));
             assert_eq!((run.status, run.out.as_str()), (status, ""), "{tool} {misuse}: {run:?}");
@@ -96,7 +99,7 @@ fn misuse_says_so_and_prints_nothing_on_standard_output() {
 }
 
 #[test]
-fn something_that_is_no_stream_is_refused() {
+fn rejects_file_that_is_no_stream() {
     let shell = Shell::new();
     shell.write("perf.data", b"PERFILE2 and more");
     for tool in ["nprof-symbolize", "nprof-flat", "nprof-paths", "nprof-format text"] {
@@ -107,7 +110,7 @@ fn something_that_is_no_stream_is_refused() {
 }
 
 #[test]
-fn a_reader_that_goes_away_is_no_trouble_and_the_command_runs_to_its_end() {
+fn closed_pipe_is_success_and_command_finishes() {
     let shell = Shell::new();
     shell.write("work.sh", format!("{WORK}; touch ran"));
     let run =
@@ -118,7 +121,7 @@ fn a_reader_that_goes_away_is_no_trouble_and_the_command_runs_to_its_end() {
 }
 
 #[test]
-fn a_recorder_whose_reader_is_gone_lets_the_command_finish() {
+fn recorder_without_reader_lets_command_finish() {
     let shell = Shell::new();
     shell.write("work.sh", format!("{WORK}; touch ran; exit 5"));
     let run = shell.run("nprof-record -q -o - -- sh work.sh | true");
@@ -127,7 +130,7 @@ fn a_recorder_whose_reader_is_gone_lets_the_command_finish() {
 }
 
 #[test]
-fn every_stage_says_when_its_input_was_cut_off() {
+fn every_stage_reports_truncated_input() {
     let shell = recorded();
     let whole = shell.read("x.nprof");
     shell.write("cut.nprof", &whole[..whole.len() * 3 / 4]);
@@ -135,20 +138,20 @@ fn every_stage_says_when_its_input_was_cut_off() {
         let run = shell.run(&format!("{tool} < cut.nprof > out"));
         assert_eq!(run.status, 3, "{tool}: {run:?}");
         assert!(run.err.contains("truncated"), "{tool}: {}", run.err);
-        assert!(!shell.read("out").is_empty(), "{tool}: what is there was not used");
+        assert!(!shell.read("out").is_empty(), "{tool}: no output for the complete part");
     }
     let check = shell.run("nprof-format check cut.nprof");
     assert_eq!(check.status, 1, "{check:?}");
     assert!(check.out.contains("truncated"), "{check:?}");
     let partial = shell.run("nprof-flat --partial-ok cut.nprof");
     assert_eq!(partial.status, 0, "{partial:?}");
-    // The symbolizer passes the verdict on: it does not make a whole stream of a cut one.
+    // The output of the symbolizer is truncated, too: a filter must not hide damage.
     let piped = shell.run("nprof-symbolize cut.nprof 2>/dev/null | nprof-flat");
     assert_eq!(piped.stages, [3, 3], "{piped:?}");
 }
 
 #[test]
-fn a_full_disk_is_an_error() {
+fn full_disk_is_error() {
     let shell = recorded();
     for tool in ["nprof-flat", "nprof-paths", "nprof-symbolize", "nprof-format text"] {
         let run = shell.run(&format!("{tool} x.nprof > /dev/full"));
@@ -161,9 +164,9 @@ fn a_full_disk_is_an_error() {
 }
 
 #[test]
-fn a_killed_recorder_leaves_what_it_saw() {
+fn killed_recorder_leaves_readable_stream() {
     let shell = Shell::new();
-    // Ends when its parent, the recorder, is gone.
+    // The script exits when its parent, the recorder, has exited.
     let script = "my $p = getppid; while (getppid == $p) { $x++ for 1 .. 1e5 }";
     let mut recorder = shell
         .command("nprof-record")
@@ -178,7 +181,7 @@ fn a_killed_recorder_leaves_what_it_saw() {
         std::thread::sleep(Duration::from_millis(50));
     }
     recorder.kill().expect("the recorder runs");
-    recorder.wait().expect("the recorder ended");
+    recorder.wait().expect("the recorder exits");
 
     let check = shell.run("nprof-format check x.nprof");
     assert_eq!(check.status, 1, "{check:?}");
@@ -190,7 +193,7 @@ fn a_killed_recorder_leaves_what_it_saw() {
 }
 
 #[test]
-fn streams_are_appended_and_concatenated() {
+fn reads_appended_and_concatenated_streams() {
     let shell = recorded();
     let run = shell.run(&format!(
         "cp x.nprof y.nprof
@@ -203,10 +206,10 @@ fn streams_are_appended_and_concatenated() {
 }
 
 #[test]
-fn a_user_without_rights_can_record_his_own_program() {
+fn unprivileged_user_records_own_program() {
     let level = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();
     if level.trim().parse().unwrap_or(0) > 2 {
-        return skipped("kernel.perf_event_paranoid is above 2: users may not sample at all");
+        return skipped("kernel.perf_event_paranoid is above 2: users may not sample");
     }
     if !nprof_tests::have(&["setpriv"]) {
         return;
@@ -214,17 +217,18 @@ fn a_user_without_rights_can_record_his_own_program() {
     let shell = Shell::unprivileged();
     let run = shell.run(&format!("id -u; nprof-record -q -o x.nprof -- {WORK}"));
     assert_eq!((run.status, run.out.as_str()), (0, "65534\n"), "{run:?}");
-    // What will not be seen is said once. The rings he may have are small, and may overflow.
-    let mut said = run.err.lines();
-    assert!(said.next().is_some_and(|line| line.contains("not privileged")), "{}", run.err);
-    assert!(said.all(|line| line.contains("rings were full")), "{}", run.err);
+    // One line reports the missing rights. The rings that a user may lock in memory are small
+    // and may overflow, which is reported, too.
+    let mut messages = run.err.lines();
+    assert!(messages.next().is_some_and(|line| line.contains("not privileged")), "{}", run.err);
+    assert!(messages.all(|line| line.contains("rings were full")), "{}", run.err);
     let flat = shell.run("nprof-symbolize x.nprof | nprof-flat --by image").quiet();
     assert!(flat.contains("perl"), "{flat}");
     assert!(samples(&shell.path("x.nprof")) >= 50, "{flat}");
 }
 
 #[test]
-fn the_same_stream_gives_the_same_bytes() {
+fn same_stream_gives_same_bytes() {
     let shell = recorded();
     shell.run("nprof-symbolize x.nprof > y.nprof").quiet();
     for tool in ["nprof-flat", "nprof-flat --format json", "nprof-paths", "nprof-symbolize"] {
@@ -234,9 +238,9 @@ fn the_same_stream_gives_the_same_bytes() {
 }
 
 #[test]
-fn a_stream_flows_while_the_command_still_runs() {
+fn samples_pass_pipe_while_command_runs() {
     let shell = Shell::new();
-    // The command waits for its own first sample to come out of the pipe.
+    // The command runs until its first sample has passed the pipe.
     let run = shell.run(
         "mkfifo go
          nprof-record -q -o - -- perl -e 'open F, \"+<go\"; vec($r, fileno F, 1) = 1;
@@ -252,10 +256,10 @@ fn a_stream_flows_while_the_command_still_runs() {
 }
 
 #[test]
-fn an_interrupt_of_a_whole_pipe_still_gives_the_report() {
+fn interrupted_pipe_still_prints_report() {
     let shell = Shell::new();
-    // As a terminal does it: every stage gets the signal. Sent once the command runs and the
-    // report is ready for it (the last digit of SigCgt has the bit of SIGINT).
+    // A terminal sends SIGINT to every stage. The script sends it once the command runs and the
+    // report handles it: SIGINT is bit 1 of SigCgt, so its last hexadecimal digit has that bit.
     let run = shell.run(
         "set -m
          nprof-record -q -o - -- sh -c 'touch started; while :; do :; done' | nprof-flat > table 2>&1 &
@@ -270,13 +274,13 @@ fn an_interrupt_of_a_whole_pipe_still_gives_the_report() {
 }
 
 #[test]
-fn a_program_that_was_rebuilt_since_is_refused_by_name() {
+fn rejects_program_rebuilt_after_recording() {
     let shell = Shell::new();
     let source = "#include <math.h>\n__attribute__((noinline)) double work(long n) \
                   { double s = 0; while (n--) s += sqrt(n); return s; }\n\
                   int main() { return work(100000000) < 0; }\n";
     shell.write("prog.c", source);
-    for (ids, why) in [
+    for (ids, reason) in [
         ("--build-id", "another build ID: it has "),
         ("--build-id=none", "has no build ID, and was"),
     ] {
@@ -286,12 +290,12 @@ fn a_program_that_was_rebuilt_since_is_refused_by_name() {
         let before = shell.run("nprof-symbolize x.nprof | nprof-flat --format csv").quiet();
         assert!(before.contains(",work,prog,"), "{before}");
         shell.run(&compile(0)).quiet();
-        // Whatever the clocks of files are worth, a day is a day.
+        // File times can be as coarse as a clock tick; a day later is later in any case.
         shell.run("touch -d '1 day' prog").quiet();
         let after = shell.run("nprof-symbolize -v x.nprof | nprof-flat --format csv");
         assert_eq!(after.status, 0, "{after:?}");
         assert!(!after.out.contains(",work,") && !after.out.contains(",main,"), "{after:?}");
-        assert!(after.err.contains(why), "{after:?}");
+        assert!(after.err.contains(reason), "{after:?}");
         let marked =
             shell.run("nprof-symbolize --allow-mismatch x.nprof | nprof-flat --format csv");
         assert!(marked.out.contains("[mismatch]"), "{marked:?}");

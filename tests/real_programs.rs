@@ -1,17 +1,17 @@
-//! The tools on programs that are on the machine anyway: what a first user tries.
+//! The tools on programs that are installed on most machines, as a first-time user would try them.
 
 use nprof_tests::{Shell, have, repository, rows, skipped, words};
 
-/// A program to try: what it takes, what it runs, and what its profile must hold.
+/// A command to profile and the expected content of its profile.
 struct Trial {
-    /// What must be on the machine.
+    /// The programs that must be installed.
     needs: &'static [&'static str],
     command: String,
-    /// A prefix of function names, of which there must be some.
+    /// A prefix that at least one function name must have.
     functions: Option<&'static str>,
-    /// A part of an image's path that must be there.
+    /// A part of the path of one of the images.
     image: &'static str,
-    /// How many processes there must be at least.
+    /// The least number of processes.
     processes: usize,
 }
 
@@ -73,16 +73,16 @@ fn trials(shell: &Shell) -> Vec<Trial> {
 }
 
 #[test]
-fn programs_of_the_machine_are_profiled_with_names_and_whole_stacks() {
+fn profiles_installed_programs_with_names_and_complete_stacks() {
     let shell = Shell::new();
     for trial in trials(&shell) {
         if have(trial.needs) {
-            try_out(&shell, &trial);
+            check(&shell, &trial);
         }
     }
 }
 
-fn try_out(shell: &Shell, trial: &Trial) {
+fn check(shell: &Shell, trial: &Trial) {
     let command = &trial.command;
     shell.run(&format!("nprof-record -q -o raw.nprof -- {command} > out")).quiet();
     shell.run("nprof-symbolize raw.nprof > x.nprof").quiet();
@@ -120,7 +120,7 @@ fn try_out(shell: &Shell, trial: &Trial) {
 }
 
 #[test]
-fn a_real_recording_keeps_the_laws_of_the_stream() {
+fn real_recording_obeys_stream_laws() {
     let shell = Shell::new();
     let script = repository().join("demo/words.pl");
     shell.write("big", words(1_000_000));
@@ -128,17 +128,17 @@ fn a_real_recording_keeps_the_laws_of_the_stream() {
         .run(&format!("nprof-record -q -o raw.nprof -- perl {} big > out", script.display()))
         .quiet();
     for law in [
-        // The same in both spellings.
+        // Round trip: the same text from both spellings.
         "nprof-format text raw.nprof > a; nprof-format binary a | nprof-format text | cmp - a",
         "nprof-symbolize raw.nprof > x; nprof-format text x > a
          nprof-format binary a | nprof-format text | cmp - a",
-        // A symbolized stream without its annotations is what was recorded.
+        // Strip: without annotations, a symbolized stream equals the recorded one.
         "nprof-format text --strip raw.nprof > a
          nprof-symbolize raw.nprof | nprof-format text --strip | cmp - a",
-        // Reading two streams is reading them one after the other.
+        // Cat: a concatenation reads as one stream after the other.
         "nprof-format text x > x.txt; nprof-flat --format tsv x x.txt > a
          cat x x.txt | nprof-flat --format tsv | cmp - a",
-        // Reports do not care which spelling they read.
+        // Reports are the same from both spellings.
         "nprof-flat --format tsv x > a; nprof-flat --format tsv x.txt | cmp - a",
     ] {
         let run = shell.run(&format!("set -o pipefail\n{law}"));
@@ -147,7 +147,7 @@ fn a_real_recording_keeps_the_laws_of_the_stream() {
 }
 
 #[test]
-fn every_prefix_of_a_real_recording_is_read_as_truncated() {
+fn every_prefix_of_real_recording_reads_as_truncated() {
     let shell = Shell::new();
     shell.run("nprof-record -q -o x.nprof -- perl -e '$x += $_ ** 0.5 for 1 .. 1e6'").quiet();
     let whole = shell.read("x.nprof");
@@ -165,9 +165,9 @@ fn every_prefix_of_a_real_recording_is_read_as_truncated() {
 }
 
 #[test]
-fn paths_and_flat_agree() {
+fn folded_leaves_equal_flat_self_samples() {
     if !have(&["g++"]) {
-        return skipped("there is no program to compile");
+        return skipped("no g++ to compile the demo program");
     }
     let shell = Shell::new();
     nprof_tests::compile_demo(shell.directory());

@@ -1,17 +1,19 @@
-//! The reports on real recordings: views agree with each other and with the stream; what is live
-//! ends as what is not; terminals of any size are written to; names are what programs make them.
+//! Reports on real recordings: all views agree with each other and with the stream, the last live
+//! report equals the ordinary one, tables fit terminals of any size, and unusual names survive in
+//! every format.
 
 use std::collections::BTreeMap;
 
 use nprof_tests::{Row, Shell, compile, find_program, have, python, repository, rows};
 
-/// A shell with a recording `x.nprof` of the compiler at work on the demonstration program, by two
-/// events: deep stacks, recursion, several processes, names of templates.
-fn compiler() -> Shell {
-    compiler_by("-e cpu-clock -e page-faults:7")
+/// Returns a shell with a recording `x.nprof`, by two events, of the compiler building a part of the
+/// demo program: deep stacks, recursion, several processes, template names.
+fn record_compiler() -> Shell {
+    record_compiler_by("-e cpu-clock -e page-faults:7")
 }
 
-fn compiler_by(events: &str) -> Shell {
+/// Like [`record_compiler`], with other events.
+fn record_compiler_by(events: &str) -> Shell {
     let shell = Shell::new();
     let source = repository().join("demo/query.cpp");
     let run = shell.run(&format!(
@@ -23,7 +25,7 @@ fn compiler_by(events: &str) -> Shell {
     shell
 }
 
-/// What rows have in a column, by event and function.
+/// Returns the sums of a column by event, function and image.
 fn by_function<'a>(
     rows: impl Iterator<Item = &'a Row>,
     function: &str,
@@ -39,14 +41,14 @@ fn by_function<'a>(
 }
 
 #[test]
-fn every_view_of_a_recording_agrees() {
-    let shell = compiler();
+fn all_views_of_recording_agree() {
+    let shell = record_compiler();
     let report = |command: &str| shell.run(&format!("{command} x.nprof")).quiet();
     let tsv = |command: &str| rows(&report(&format!("{command} --format tsv")));
     let flat = tsv("nprof-flat");
     let own = by_function(flat.iter(), "function", "self_samples");
 
-    // Self sums to the stream's total, and total never exceeds it.
+    // Self samples sum to the stream's total, and total samples never exceed it.
     let stat = report("nprof-format text").lines().filter(|line| line.starts_with("S\t")).count();
     let mut totals: BTreeMap<String, u64> = BTreeMap::new();
     for row in &flat {
@@ -79,9 +81,9 @@ fn every_view_of_a_recording_agrees() {
 }
 
 #[test]
-fn a_live_report_ends_as_any_other() {
+fn last_live_report_equals_ordinary_report() {
     let shell = Shell::new();
-    // The command waits for its own name to come out of a report.
+    // The command runs until its own name appears in a report.
     let run = shell.run(
         "mkfifo go
          nprof-record -q -o - -- perl -e 'open F, \"+<go\"; vec($r, fileno F, 1) = 1;
@@ -93,7 +95,7 @@ fn a_live_report_ends_as_any_other() {
     let rest = String::from_utf8_lossy(&shell.read("rest")).into_owned();
     let whole = shell.run("nprof-flat --by image --format tsv x.nprof").quiet();
     assert!(rest.ends_with(&whole), "{rest}\n{whole}");
-    // A file is written anew each time, and as a whole: what was opened before stays.
+    // The output file is replaced each time: a reader that has it open keeps the old content.
     shell.write("out", "before");
     shell.run("exec 3<out; nprof-flat --by image --every 1us -o out x.nprof; cat <&3 >old").quiet();
     let once = shell.run("nprof-flat --by image x.nprof").quiet();
@@ -101,12 +103,12 @@ fn a_live_report_ends_as_any_other() {
     assert_eq!(shell.read("old"), b"before");
 }
 
-/// Whether all that a report prints on a terminal of this size fits, and what that was.
-fn fits(shell: &Shell, report: &str, size: &str, width: usize) -> String {
+/// Runs a report on a terminal of a size, checks that its table fits, and returns the output.
+fn assert_fits(shell: &Shell, report: &str, size: &str, width: usize) -> String {
     let run =
         shell.run(&format!("script -qec 'stty {size}; {report} x.nprof' /dev/null < /dev/null"));
     let text = run.quiet().replace('\r', "");
-    // Facts are not cut, tables are.
+    // The lines above the table may be longer than the terminal is wide.
     let table = text.lines().skip_while(|line| !line.starts_with("100 %")).skip(1);
     assert!(table.clone().count() > 5, "{report}: {text}");
     for line in table {
@@ -116,11 +118,11 @@ fn fits(shell: &Shell, report: &str, size: &str, width: usize) -> String {
 }
 
 #[test]
-fn a_terminal_of_any_size_gets_lines_that_fit() {
+fn tables_fit_terminals_of_any_size() {
     if !have(&["script", "stty"]) {
         return;
     }
-    let shell = compiler();
+    let shell = record_compiler();
     for (size, width) in [("cols 0 rows 0", 80), ("cols 100 rows 0", 100), ("cols 80 rows 5", 80)] {
         for report in [
             "nprof-flat -n 30",
@@ -129,7 +131,7 @@ fn a_terminal_of_any_size_gets_lines_that_fit() {
             "nprof-paths --view graph -n 9",
             "nprof-paths --view callers --min-percent 4",
         ] {
-            let text = fits(&shell, report, size, width);
+            let text = assert_fits(&shell, report, size, width);
             assert!(
                 text.contains("self %") || text.contains("share %") || text.contains("samples,"),
                 "{text}"
@@ -141,19 +143,19 @@ fn a_terminal_of_any_size_gets_lines_that_fit() {
     );
     let text = live.quiet();
     let reports: Vec<&str> = text.split("\x1b[H\x1b[J").collect();
-    assert!(reports.len() > 2, "again and again in place: {text}");
+    assert!(reports.len() > 2, "the report is repainted in place: {text}");
     let (last, before) = reports[1..].split_last().expect("reports");
     assert!(before.iter().all(|report| report.lines().count() <= 5), "{text}");
     assert!(last.lines().count() > 5, "{text}");
 }
 
 #[test]
-fn as_many_events_stand_side_by_side_as_a_terminal_holds() {
+fn shows_as_many_events_as_fit_terminal() {
     if !have(&["script", "stty"]) {
         return;
     }
     let events = ["cpu-clock", "page-faults", "task-clock", "minor-faults"];
-    let shell = compiler_by("-e cpu-clock -e page-faults:7 -e task-clock -e minor-faults:7");
+    let shell = record_compiler_by("-e cpu-clock -e page-faults:7 -e task-clock -e minor-faults:7");
     for keys in [
         "function",
         "image,function",
@@ -161,22 +163,24 @@ fn as_many_events_stand_side_by_side_as_a_terminal_holds() {
         "line",
         "process,thread,cpu,image,function,line",
     ] {
-        let text = fits(&shell, &format!("nprof-flat --by {keys} -n 20"), "cols 80 rows 0", 80);
+        let text =
+            assert_fits(&shell, &format!("nprof-flat --by {keys} -n 20"), "cols 80 rows 0", 80);
         let head = text.lines().find(|line| line.starts_with("weight")).expect("a head");
-        let said = text.split("no room for ").nth(1).expect("what was left out");
+        let said = text.split("no room for ").nth(1).expect("a line about events without room");
         let left_out = events.iter().filter(|event| said.contains(*event)).count();
         assert_eq!(head.matches("self %").count(), events.len() - left_out, "{text}");
         assert!(left_out < events.len(), "{text}");
     }
-    let wide = fits(&shell, "nprof-flat -n 20", "cols 200 rows 0", 200);
+    let wide = assert_fits(&shell, "nprof-flat -n 20", "cols 200 rows 0", 200);
     assert!(!wide.contains("no room for") && wide.contains("samples  self %"), "{wide}");
     for view in ["paths", "tree", "callers", "graph"] {
-        fits(&shell, &format!("nprof-paths --view {view}"), "cols 80 rows 0", 80);
+        assert_fits(&shell, &format!("nprof-paths --view {view}"), "cols 80 rows 0", 80);
     }
 }
 
-/// A program whose thread and whose function have names that formats trip over.
-fn odd_program(shell: &Shell) {
+/// Compiles a program with separators, quotes and control characters in the names of its thread
+/// and its function.
+fn compile_with_unusual_names(shell: &Shell) {
     let source = shell.write(
         "odd.cpp",
         "#include <sys/prctl.h>\n\
@@ -190,9 +194,9 @@ fn odd_program(shell: &Shell) {
 }
 
 #[test]
-fn odd_names_are_read_back_by_readers_of_every_format() {
+fn unusual_names_survive_in_every_format() {
     let shell = Shell::new();
-    odd_program(&shell);
+    compile_with_unusual_names(&shell);
     shell.run("nprof-record -q -o - -- ./odd2 | nprof-symbolize > x.nprof").quiet();
     let report = |command: &str| shell.run(&format!("{command} x.nprof")).quiet();
     let name = "=w\\n\\x1b[31m,;\"<&> 12";
@@ -233,7 +237,7 @@ for title in t.parse(sys.stdin.buffer).iter('{http://www.w3.org/2000/svg}title')
     if let Some(said) = python(program, svg.as_bytes()) {
         assert!(said.lines().any(|name| name == leaf), "{said}");
     }
-    // A terminal is safe from all of them.
+    // No control character reaches the terminal.
     for report_of in ["nprof-flat", "nprof-paths", "nprof-paths --view graph"] {
         let table = report(report_of);
         assert!(table.contains(name) && !table.contains('\x1b'), "{table}");

@@ -14,7 +14,7 @@ fn stdout(args: &[&str]) -> String {
 
 #[test]
 fn it_has_the_manners_of_a_report() {
-    flat().check_manners(&["table", "tsv", "csv", "json"]);
+    flat().check_conventions(&["table", "tsv", "csv", "json"]);
 }
 
 #[test]

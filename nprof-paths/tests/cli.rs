@@ -14,7 +14,7 @@ fn stdout(args: &[&str]) -> String {
 
 #[test]
 fn it_has_the_manners_of_a_report() {
-    report().check_manners(&["table", "tsv", "csv", "json", "folded", "flamegraph"]);
+    report().check_conventions(&["table", "tsv", "csv", "json", "folded", "flamegraph"]);
 }
 
 #[test]

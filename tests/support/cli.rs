@@ -1,5 +1,5 @@
-//! A report as a command: run with a stream on its standard input; and the manners that all
-//! reports have in common.
+//! Runs a report with a stream as its standard input, and checks the command-line conventions that
+//! all reports share.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::process::{Command, Output, Stdio};
 
 use tempfile::TempDir;
 
-/// A complete stream whose fields are separated by ` | `; the names are what scripts trip over.
+/// The stream of [`odd_names`], with ` | ` between fields.
 const STREAM: &str = "\
 @nprof | 1.0 | run=0x1 | command=prog\\n</title>
 @event | id=1 | name=cpu-clock | unit=ns
@@ -32,17 +32,17 @@ Y | 3 | named | 3,0,0,0
 @end | reason=exit | samples=4 | records=13 | lost=0
 ";
 
-/// The name of the second function of [`odd_names`], as every format but folded shows it.
+/// The name of the second function of [`odd_names`], as all formats except folded print it.
 pub const ODD_NAME: &str = "=f;\\n\\x1b, \"<&>";
 
-/// A complete stream of a thread, a command and a function whose names scripts trip over: 3
-/// samples of `cpu-clock`, 2 of them on [`ODD_NAME`] and 1 on `g`, and 1 of `faults` on `g`. Both
-/// are called by `main`.
+/// Returns a complete stream with separators, quotes and control characters in the names of a
+/// thread, a command and a function: 3 samples of `cpu-clock`, 2 of them on [`ODD_NAME`] and 1 on
+/// `g`, and 1 of `faults` on `g`. `main` calls both functions.
 pub fn odd_names() -> Vec<u8> {
     STREAM.replace(" | ", "\t").into_bytes()
 }
 
-/// A built report.
+/// The executable of a report.
 #[derive(Debug)]
 pub struct Report {
     name: &'static str,
@@ -54,7 +54,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 impl Report {
-    /// The report of this name at this path.
+    /// The report with this name and path.
     pub fn new(name: &'static str, path: &str) -> Self {
         Self { name, path: path.into() }
     }
@@ -70,19 +70,19 @@ impl Report {
     ///
     /// # Panics
     ///
-    /// When it cannot be started.
+    /// If it cannot be started.
     pub fn run(&self, args: &[&str], input: &[u8]) -> Output {
         let mut child = self.command(args).spawn().expect("the tool can be started");
-        // A tool that refuses its arguments reads nothing.
+        // A tool that rejects its arguments exits without reading: the pipe may be closed.
         let _ = child.stdin.take().expect("it was piped").write_all(input);
-        child.wait_with_output().expect("it ends")
+        child.wait_with_output().expect("it exits")
     }
 
-    /// What it prints; it must end well and say nothing else.
+    /// Runs the tool and returns its standard output.
     ///
     /// # Panics
     ///
-    /// When not.
+    /// If it does not exit with 0 or writes to standard error.
     #[track_caller]
     pub fn stdout(&self, args: &[&str], input: &[u8]) -> String {
         let output = self.run(args, input);
@@ -91,29 +91,30 @@ impl Report {
         text(&output.stdout)
     }
 
-    /// What it says on standard error, having printed nothing, as it ends with 2.
+    /// Runs the tool with arguments or input that it must reject, and returns its message.
     ///
     /// # Panics
     ///
-    /// When it does something else, or says more than one line.
+    /// If it does not exit with 2, prints to standard output, or writes other than one line, which
+    /// begins with its name, to standard error.
     #[track_caller]
     pub fn refusal(&self, args: &[&str], input: &[u8]) -> String {
         let output = self.run(args, input);
-        let said = text(&output.stderr);
+        let message = text(&output.stderr);
         assert_eq!(text(&output.stdout), "", "{args:?}");
-        assert_eq!(output.status.code(), Some(2), "{args:?}: {said}");
-        assert!(said.starts_with(&format!("{}: ", self.name)), "{args:?}: {said}");
-        assert_eq!(said.lines().count(), 1, "{args:?}: {said}");
-        said
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {message}");
+        assert!(message.starts_with(&format!("{}: ", self.name)), "{args:?}: {message}");
+        assert_eq!(message.lines().count(), 1, "{args:?}: {message}");
+        message
     }
 
-    /// Checks the manners of a report that are the same for all; `formats` are those that take
-    /// the stream of [`odd_names`] as it is.
+    /// Checks the conventions that all reports share, with each of `formats` where the format
+    /// matters.
     ///
     /// # Panics
     ///
-    /// When they are not met.
-    pub fn check_manners(&self, formats: &[&str]) {
+    /// If the tool violates one.
+    pub fn check_conventions(&self, formats: &[&str]) {
         self.check_closed_pipe();
         self.check_refusals();
         self.check_incomplete();
@@ -125,7 +126,7 @@ impl Report {
         let mut child = self.command(&["-"]).spawn().expect("the tool can be started");
         drop(child.stdout.take());
         child.stdin.take().expect("it was piped").write_all(&odd_names()).expect("it reads");
-        let output = child.wait_with_output().expect("it ends");
+        let output = child.wait_with_output().expect("it exits");
         assert_eq!(text(&output.stderr), "");
         assert_eq!(output.status.code(), Some(0));
     }
@@ -149,7 +150,7 @@ impl Report {
         }
         let full = std::fs::OpenOptions::new().write(true).open("/dev/full");
         if let Ok(full) = full {
-            let output = self.command(&["-h"]).stdout(full).output().expect("it ends");
+            let output = self.command(&["-h"]).stdout(full).output().expect("it exits");
             assert_eq!(output.status.code(), Some(2));
             assert!(text(&output.stderr).contains("No space left"));
         }
@@ -191,18 +192,18 @@ impl Report {
             self.run(&[&args[..], &["-o", &string(&out)]].concat(), &odd_names());
             assert_eq!(std::fs::read(&out).expect("it was written"), first, "{format}");
         }
-        let said = self.refusal(&[&string(&stream), "-o", &string(&stream)], b"");
-        assert!(said.contains("is an input as well"), "{said}");
+        let message = self.refusal(&[&string(&stream), "-o", &string(&stream)], b"");
+        assert!(message.contains("is an input as well"), "{message}");
         assert_eq!(std::fs::read(&stream).expect("it is there"), odd_names());
     }
 }
 
-/// What a python program prints with `input` on its standard input; `None`, and a word about it,
-/// when there is no python3.
+/// Runs a Python program with `input` as its standard input and returns its output. None, after a
+/// message, if python3 is not installed.
 ///
 /// # Panics
 ///
-/// When the program fails.
+/// If the program fails.
 pub fn python(program: &str, input: &[u8]) -> Option<String> {
     if !super::have(&["python3"]) {
         return None;
@@ -214,7 +215,7 @@ pub fn python(program: &str, input: &[u8]) -> Option<String> {
         .spawn()
         .expect("python3 can be started");
     child.stdin.take().expect("it was piped").write_all(input).expect("it reads");
-    let output = child.wait_with_output().expect("it ends");
+    let output = child.wait_with_output().expect("it exits");
     assert!(output.status.success(), "{program}");
     Some(text(&output.stdout))
 }

@@ -1,13 +1,14 @@
-//! Programs to profile, compiled by the tests from source, and something for them to work on.
+//! Programs to profile, compiled from source, and input for them.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Compiles a C++ program with g++ at -O2 and without frame pointers; `flags` come last.
+/// Compiles a C++ program with g++ at -O2 and without frame pointers; returns its path. `flags` come
+/// last and override these.
 ///
 /// # Panics
 ///
-/// When it cannot be compiled.
+/// If it cannot be compiled.
 pub fn compile(sources: &[&Path], flags: &[&str], output: &Path) -> PathBuf {
     let result = Command::new("g++")
         .args(["-std=c++17", "-O2", "-g", "-fomit-frame-pointer", "-pthread"])
@@ -21,11 +22,11 @@ pub fn compile(sources: &[&Path], flags: &[&str], output: &Path) -> PathBuf {
     output.to_owned()
 }
 
-/// Compiles the demonstration program and its library, as the Makefile does, and gives its path.
+/// Compiles the demo program and its library, as the Makefile does; returns its path.
 ///
 /// # Panics
 ///
-/// When it cannot be compiled.
+/// If it cannot be compiled.
 pub fn compile_demo(directory: &Path) -> PathBuf {
     let source = super::repository().join("demo");
     compile(&[&source.join("query.cpp")], &["-fPIC", "-shared"], &directory.join("libquery.so"));
@@ -37,7 +38,7 @@ pub fn compile_demo(directory: &Path) -> PathBuf {
     )
 }
 
-/// So many bytes of made-up words, always the same: something to compress or to sort.
+/// Returns `bytes` or a few more bytes of invented words, the same on each call, to compress or sort.
 pub fn words(bytes: usize) -> String {
     let mut text = String::with_capacity(bytes + 16);
     let mut state: u64 = 1;

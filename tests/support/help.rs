@@ -1,13 +1,13 @@
-//! A tool's `--help`, read back: what it takes, as its users are told.
+//! Parses the `--help` of a tool: its options, subcommands and operand.
 
-/// What a tool, or one of its commands, takes.
+/// The command line of a tool or of one of its subcommands.
 #[derive(Clone, Debug, Default)]
 pub struct Help {
-    /// In the order they are listed.
+    /// The options, in the order of the help text.
     pub options: Vec<Opt>,
-    /// The names of its commands, each with its line, without `help`.
+    /// Name and description of each subcommand except `help`.
     pub commands: Vec<(String, String)>,
-    /// The name of its operands, if it takes any.
+    /// The name of the operand, if there is one.
     pub operand: Option<String>,
 }
 
@@ -20,14 +20,14 @@ pub struct Opt {
     pub long: Option<String>,
     /// `FILE` of `-x <FILE>`.
     pub value: Option<String>,
-    /// The first paragraph of what is said of it, as one line.
+    /// The first paragraph of the description, as one line.
     pub about: String,
-    /// All values it can have, if they are listed.
+    /// The possible values, if the help text lists them.
     pub values: Vec<String>,
 }
 
 impl Help {
-    /// Reads what `--help` printed.
+    /// Parses the output of `--help`.
     pub fn parse(text: &str) -> Self {
         let mut help = Self::default();
         let mut section = "";
@@ -42,6 +42,7 @@ impl Help {
             match section {
                 "Arguments:" if indent == 2 => help.operand = Some(operand(words)),
                 "Commands:" if indent == 2 => help.commands.extend(command(words)),
+                // clap indents options by 2, or by 6 without a short name; descriptions by 10.
                 "Options:" if indent <= 6 && words.starts_with('-') => {
                     help.options.push(option(words));
                     first_paragraph = true;
@@ -54,7 +55,7 @@ impl Help {
         help
     }
 
-    /// A line below an option's own: what is said of it, or a value it can have.
+    /// Adds a line of description, or a possible value, to the last option.
     fn add_to_last(&mut self, words: &str, first_paragraph: bool) {
         let Some(last) = self.options.last_mut() else { return };
         if first_paragraph {
@@ -67,19 +68,19 @@ impl Help {
     }
 }
 
-/// `[FILE]...`, perhaps with what is said of it.
+/// Parses `[FILE]...`, which a description may follow.
 fn operand(words: &str) -> String {
     let end = words.find(']').unwrap_or(words.len());
     words[..end].trim_start_matches(['[', '<']).to_owned()
 }
 
-/// `check   Say whether streams ...`; nothing for `help`.
+/// Parses `check   Check whether ...`. None for `help`.
 fn command(words: &str) -> Option<(String, String)> {
     let (name, about) = words.split_once(' ')?;
     (name != "help").then(|| (name.to_owned(), about.trim().to_owned()))
 }
 
-/// `-o, --output <FILE>`, perhaps with what is said of it two blanks behind.
+/// Parses `-o, --output <FILE>`, which a description may follow after two spaces.
 fn option(words: &str) -> Opt {
     let (names, about) = words.split_once("  ").unwrap_or((words, ""));
     let mut option = Opt { about: about.trim().to_owned(), ..Opt::default() };
@@ -102,7 +103,7 @@ mod tests {
 
     const LONG: &str =
         "Does -x and y.\n\nUsage: tool [OPTIONS] [FILE]...\n\nArguments:\n  [FILE]...
-          What to read\n\nOptions:\n  -F <HZ>\n          Take so many; see -x\n          of them\n
+          What to read\n\nOptions:\n  -F <HZ>\n          Samples; see -x\n          of them\n
       --view <VIEW>\n          What to show\n\n          Possible values:
           - paths: Each path\n          - tree:  The tree\n          \n          [default: paths]\n
   -e <NAME[:N][/u]>\n          Sample by this\n\n  -h, --help\n          Print help\n";
@@ -111,7 +112,7 @@ mod tests {
   help   Print this\n\nOptions:\n  -h, --help     Print help\n";
 
     #[test]
-    fn options_on_lines_of_their_own() {
+    fn parses_long_help() {
         let help = Help::parse(LONG);
         assert_eq!(help.operand.as_deref(), Some("FILE"));
         let names: Vec<_> =
@@ -120,7 +121,7 @@ mod tests {
             names,
             [(Some('F'), None), (None, Some("view")), (Some('e'), None), (Some('h'), Some("help"))]
         );
-        assert_eq!(help.options[0].about, "Take so many; see -x of them");
+        assert_eq!(help.options[0].about, "Samples; see -x of them");
         assert_eq!(help.options[1].values, ["paths", "tree"]);
         assert_eq!(help.options[1].value.as_deref(), Some("VIEW"));
         assert_eq!(help.options[2].value.as_deref(), Some("NAME[:N][/u]"));
@@ -128,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_and_options_with_their_text_behind() {
+    fn parses_short_help_with_commands() {
         let help = Help::parse(SHORT);
         assert_eq!(help.commands, [("check".to_owned(), "Say: whether".to_owned())]);
         assert_eq!(help.options[0].about, "Print help");

@@ -1,8 +1,8 @@
-//! What the tests across the tools share: the built tools, a shell to run pipes of them in, and
-//! programs to profile.
+//! Support for tests: the built tools, a shell to run pipes of them, programs to profile, and
+//! generated streams.
 //!
-//! Pipes are written as a user types them and run by bash with the tools first in its `PATH`,
-//! in a scratch directory of their own.
+//! Tests write pipes as a user types them. Bash runs them in a scratch directory with the tools
+//! first in its `PATH`.
 
 mod cli;
 mod fixture;
@@ -23,32 +23,32 @@ pub use tools::{TOOLS, tool, tools};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// Where the repository is.
+/// Returns the root of the repository.
 pub fn repository() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("/"))
 }
 
-/// The path of a program, if it is on this machine.
+/// Returns the path of a program. None if it is not installed.
 pub fn find_program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path).map(|directory| directory.join(name)).find(|file| file.is_file())
 }
 
-/// Whether a test that needs these programs can run; says on the real standard error, past the
-/// test runner's capture, that it is skipped when it cannot.
+/// True if all these programs are installed. If not, prints that the test is skipped.
 pub fn have(programs: &[&str]) -> bool {
     let missing: Vec<&str> =
         programs.iter().copied().filter(|program| find_program(program).is_none()).collect();
     if !missing.is_empty() {
-        skipped(&format!("not on this machine: {}", missing.join(", ")));
+        skipped(&format!("not installed: {}", missing.join(", ")));
     }
     missing.is_empty()
 }
 
-/// Says that a test, or a part of it, is skipped, and why.
-pub fn skipped(why: &str) {
+/// Prints that a test, or a part of it, is skipped, and the reason.
+pub fn skipped(reason: &str) {
     let thread = std::thread::current();
     let test = thread.name().unwrap_or("a test");
-    // Where standard error is gone there is nobody left to tell.
-    let _ = writeln!(std::io::stderr(), "SKIPPED {test}: {why}");
+    // Unlike eprintln!, writeln! is not captured by the test runner. A closed standard error is
+    // ignored: a skipped test is no failure.
+    let _ = writeln!(std::io::stderr(), "SKIPPED {test}: {reason}");
 }

@@ -2,15 +2,15 @@
 
 use std::collections::HashMap;
 
-/// One line of a report.
+/// A row of a report.
 #[derive(Clone, Debug)]
 pub struct Row(HashMap<String, String>);
 
-/// The lines of a report in `--format tsv`.
+/// Parses a report in `--format tsv`.
 ///
 /// # Panics
 ///
-/// When a line has not as many fields as there are columns.
+/// If the number of fields of a line differs from the number of columns.
 pub fn rows(tsv: &str) -> Vec<Row> {
     let mut lines = tsv.lines().map(|line| line.split('\t').map(str::to_owned));
     let columns: Vec<String> = lines.next().map(Iterator::collect).unwrap_or_default();
@@ -24,11 +24,11 @@ pub fn rows(tsv: &str) -> Vec<Row> {
 }
 
 impl Row {
-    /// A field.
+    /// Returns a field.
     ///
     /// # Panics
     ///
-    /// When there is no such column.
+    /// If there is no such column.
     #[track_caller]
     pub fn text(&self, column: &str) -> &str {
         match self.0.get(column) {
@@ -37,11 +37,11 @@ impl Row {
         }
     }
 
-    /// A field that is a number.
+    /// Returns a field that is a number.
     ///
     /// # Panics
     ///
-    /// When there is no such column, or no number in it.
+    /// If there is no such column, or the field is not a number.
     #[track_caller]
     pub fn number(&self, column: &str) -> f64 {
         let field = self.text(column);

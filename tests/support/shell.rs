@@ -1,4 +1,4 @@
-//! A shell in a scratch directory, with the tools in its path.
+//! A shell in a scratch directory, with the tools in its `PATH`.
 
 use std::ffi::OsString;
 use std::os::unix::fs::PermissionsExt;
@@ -7,40 +7,40 @@ use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
-/// A scratch directory, and how to run scripts in it. Both go away together.
+/// A scratch directory and the environment of scripts that run in it. Dropping it removes the
+/// directory.
 #[derive(Debug)]
 pub struct Shell {
     directory: TempDir,
-    /// What every script is run under, such as `setpriv ...`.
+    /// The words before each command, such as `setpriv ...`.
     wrapper: Vec<OsString>,
-    /// Where the tools are.
+    /// The directory of the tools.
     tools: PathBuf,
 }
 
-/// How a script ended, and what it said.
+/// Exit status and output of a script.
 #[derive(Debug)]
 pub struct Finished {
-    /// The exit status of the script's last command, 128+N for signal N.
+    /// The exit status of the last command; 128+N for signal N.
     pub status: i32,
-    /// The exit status of every stage of its last pipe.
+    /// The exit status of each stage of the last pipe.
     pub stages: Vec<i32>,
-    /// Its standard output.
+    /// The standard output.
     pub out: String,
-    /// Its standard error.
+    /// The standard error.
     pub err: String,
 }
 
 impl Finished {
-    /// Checks that every stage of the last pipe ended well and nothing was said on standard
-    /// error, and gives the output.
+    /// Returns the standard output.
     ///
     /// # Panics
     ///
-    /// When not.
+    /// If a stage of the last pipe did not exit with 0, or there is output on standard error.
     #[track_caller]
     pub fn quiet(self) -> String {
-        let well = self.stages.iter().all(|&status| status == 0);
-        assert!(well && self.err.is_empty(), "{self:#?}");
+        let succeeded = self.stages.iter().all(|&status| status == 0);
+        assert!(succeeded && self.err.is_empty(), "{self:#?}");
         self.out
     }
 }
@@ -52,11 +52,11 @@ impl Default for Shell {
 }
 
 impl Shell {
-    /// A shell in a new scratch directory.
+    /// Creates a shell with a new scratch directory.
     ///
     /// # Panics
     ///
-    /// When there is no room for one.
+    /// If the directory cannot be created.
     pub fn new() -> Self {
         Self {
             directory: TempDir::with_prefix("nprof-").expect("a scratch directory can be made"),
@@ -65,12 +65,12 @@ impl Shell {
         }
     }
 
-    /// A shell whose scripts run as nobody, without any capability. The tools are copied, as
-    /// the build directory may be closed to others.
+    /// Creates a shell that runs scripts as user 65534, without capabilities. Copies the tools into
+    /// the scratch directory, since other users may have no access to the build directory.
     ///
     /// # Panics
     ///
-    /// When there is no room for a scratch directory.
+    /// If the directory cannot be created.
     pub fn unprivileged() -> Self {
         let mut shell = Self::new();
         let bin = shell.path("bin");
@@ -88,21 +88,21 @@ impl Shell {
         shell
     }
 
-    /// The scratch directory.
+    /// Returns the path of the scratch directory.
     pub fn directory(&self) -> &Path {
         self.directory.path()
     }
 
-    /// A file in the scratch directory.
+    /// Returns the path of a file in the scratch directory.
     pub fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
-    /// Writes a file in the scratch directory.
+    /// Writes a file in the scratch directory; returns its path.
     ///
     /// # Panics
     ///
-    /// When it cannot be written.
+    /// If it cannot be written.
     pub fn write(&self, name: &str, bytes: impl AsRef<[u8]>) -> PathBuf {
         let path = self.path(name);
         std::fs::write(&path, bytes).expect("a scratch file can be written");
@@ -113,24 +113,25 @@ impl Shell {
     ///
     /// # Panics
     ///
-    /// When it cannot be read.
+    /// If it cannot be read.
     pub fn read(&self, name: &str) -> Vec<u8> {
         std::fs::read(self.path(name)).expect("a scratch file can be read")
     }
 
-    /// Runs a script with bash, to its end, with an empty standard input.
+    /// Runs a script with bash and an empty standard input, and waits for it.
     ///
     /// # Panics
     ///
-    /// When it cannot be started.
+    /// If bash cannot be started.
     pub fn run(&self, script: &str) -> Finished {
         let stages = self.path(".stages");
-        // The trap sees the statuses of the last pipe before anything else runs.
+        // PIPESTATUS is overwritten by the next command: the trap copies it first.
         let script = format!(
             "trap 'stages=(\"${{PIPESTATUS[@]}}\"); echo \"${{stages[@]}}\" >{}' EXIT\n{script}",
             stages.display()
         );
-        // Where tests are run in the background these are ignored, by all they start as well.
+        // A background job of a script starts with SIGINT and SIGQUIT ignored, and its children
+        // inherit that. Tests that send SIGINT must work there, too.
         let output = self
             .command("env")
             .args(["--default-signal=INT,QUIT", "bash", "-c", &script])
@@ -146,7 +147,7 @@ impl Shell {
         }
     }
 
-    /// A command in the scratch directory, with the tools in its path.
+    /// Returns a command that runs in the scratch directory with the tools in its `PATH`.
     pub fn command(&self, program: &str) -> Command {
         let mut words = self.wrapper.iter().cloned().chain([program.into()]);
         let mut command = Command::new(words.next().unwrap_or_default());
@@ -158,7 +159,7 @@ impl Shell {
             .env("PATH", path)
             .env("LC_ALL", "C.UTF-8")
             .env_remove("NO_COLOR")
-            // perl does the same work every time.
+            // Perl orders hashes at random by default; a fixed seed makes each run do the same work.
             .env("PERL_HASH_SEED", "0")
             .current_dir(self.directory.path());
         command

@@ -1,10 +1,10 @@
-//! Streams for the tests of what the reports think, written as text.
+//! Streams in the text spelling, fixed and generated, for tests of the reports.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// A text stream whose fields are separated by ` | `, with a head and the events `1` (cpu-clock,
-/// ns) and `2` (faults, count) before it.
+/// Returns a text stream: a head, the events `1` (cpu-clock, ns) and `2` (faults, count), then
+/// `body`, with ` | ` replaced by TAB.
 pub fn stream(body: &str) -> Vec<u8> {
     let head = "@nprof | 1.0 | run=0x1 | command=prog\n\
                 @event | id=1 | name=cpu-clock | unit=ns\n\
@@ -12,7 +12,7 @@ pub fn stream(body: &str) -> Vec<u8> {
     format!("{head}{body}").replace(" | ", "\t").into_bytes()
 }
 
-/// What the generated streams define: functions `a` to `e` in two images, `a` inlined into `e`,
+/// The definitions of generated streams: functions `a` to `e` in two images, `a` inlined into `e`,
 /// a frame without a name, and a mark.
 const DEFINITIONS: &str = "\
 I | 1 | elf | - | /bin/prog
@@ -40,7 +40,8 @@ T | 1 | 0 | 10 | 10 | 0 | main
 T | 2 | 0 | 10 | 11 | 1 | # w;o
 ";
 
-/// A stream of any shape: nodes that hang under earlier ones or none, samples on them or none.
+/// Generates streams of any shape: nodes with an earlier node or none as parent, samples with a node
+/// or none.
 pub fn any_stream() -> impl Strategy<Value = Vec<u8>> {
     let nodes = vec((any::<prop::sample::Index>(), 1..9u32), 0..30);
     let samples = vec((1..3u32, 0..3u32, any::<prop::sample::Index>(), 0..50u64, 1..4u64), 0..60);

@@ -1,4 +1,4 @@
-//! The tools under test: built once per test process, found beside the test executable.
+//! The tools under test, built once per test process.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,26 +8,26 @@ use std::sync::OnceLock;
 pub const TOOLS: [&str; 6] =
     ["nprof-record", "nprof-symbolize", "nprof-flat", "nprof-paths", "nprof-diff", "nprof-format"];
 
-/// The directory the built tools are in.
+/// Returns the directory of the built tools.
 ///
-/// `cargo test` does not build the binaries of other packages, so the first caller has them
-/// built, in the profile and the target directory of the test itself.
+/// `cargo test` does not build the binaries of other packages, so the first call builds them, in
+/// the profile and target directory of the test itself.
 ///
 /// # Panics
 ///
-/// When they cannot be built.
+/// If they cannot be built.
 pub fn tools() -> &'static Path {
     static TOOLS: OnceLock<PathBuf> = OnceLock::new();
     TOOLS.get_or_init(build)
 }
 
-/// The path of a built tool.
+/// Returns the path of a built tool.
 pub fn tool(name: &str) -> PathBuf {
     tools().join(name)
 }
 
 fn build() -> PathBuf {
-    // TARGET/PROFILE/deps/TEST
+    // The test executable is TARGET/PROFILE/deps/TEST.
     let test = std::env::current_exe().expect("a test knows its own path");
     let directory = test.ancestors().nth(2).expect("a test lies in TARGET/PROFILE/deps");
     let target = directory.parent().expect("a profile lies in a target");
