@@ -1,17 +1,28 @@
-//! The recorder run for real: as a command that runs another, attached to what runs already, and
-//! on programs whose stacks are known. Where recording is not permitted, or there is no compiler,
-//! the tests say so and pass.
+//! Runs the recorder for real. Tests that lack a right, a compiler or a tool print SKIPPED and pass.
 
+// Recording processes, the system and cgroups that run already; several events, delay, CPUs.
 mod attach;
-mod bare;
-mod command;
-mod deep;
+// Stacks deeper than the kernel's copy, with BPF and with hardware breakpoints.
+mod deep_stacks;
+// Event names: the list of `-l`, intervals, exact counts, tracepoints, probes, losses by event.
 mod events;
-mod jit;
-mod manners;
-mod odd;
-mod programs;
-mod stacks;
-mod storms;
+// Many processes, threads and recorders at once: all of them are recorded, limits are named.
+mod fork_storms;
+// Code without unwind tables: musl, and `main` of Rust programs that abort on panic.
+mod no_unwind_tables;
+// Programs of many kinds: dlopen and dlclose, threads, children, the loader, Rust, odd segments.
+mod real_programs;
+// Running a command: exit status, output, descriptors, signals, unprivileged use.
+mod run_command;
+// Names of code generated at run time: perf maps, jitdumps, BPF programs.
+mod runtime_code;
+// Complete stacks and the reasons of incomplete ones; the ways to capture stacks; CPU modes.
+mod stack_capture;
+// Runs the recorder and reads its stream.
 mod support;
+// Function names of a recorded program.
 mod symbols;
+// Signals, job control, terminals and inherited state are the same with and without the recorder.
+mod transparency;
+// Every stack of generated programs is right, by all optimization levels and linkers.
+mod unusual_code;

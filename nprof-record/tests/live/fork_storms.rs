@@ -7,7 +7,7 @@ use std::fs;
 use std::io::Read;
 use std::process::{Command, Output, Stdio};
 
-use crate::manners::{RECORDER, recorded};
+use crate::transparency::{RECORDER, recorded};
 use crate::support::{Directory, Stream, complaint, may_record, record, recorder};
 use nprof_format::Verdict;
 
