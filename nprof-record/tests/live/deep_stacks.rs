@@ -1,7 +1,8 @@
-//! Stacks deeper than the kernel's copy: with the rights to load a program that copies more, they
-//! are complete at once. Without, what outlives the samples completes them, and nothing else does;
-//! where the processor has no breakpoint for us, such stacks stay incomplete, and the tests say
-//! so.
+//! Stacks deeper than the kernel's copy, with BPF and with hardware breakpoints.
+//!
+//! With the right to load BPF programs, such stacks are complete at once. Without it, they are
+//! completed by frames that stay on the stack between samples, and by nothing else. Where the CPU
+//! has no free breakpoint, they stay incomplete, and the tests print SKIPPED.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
@@ -10,13 +11,13 @@ use std::process::Command;
 use nprof_format::{Mark, Verdict};
 use object::{Object, ObjectSegment, ObjectSymbol};
 
-use crate::support::{Directory, Seen, Stream, complaint, may_record, record};
+use crate::support::{Directory, StackSample, Stream, can_record, record, stderr};
 
-/// Where a program's functions begin and end, as offsets in its file.
+/// The functions of a program: size and name by the file offset of their start.
 struct Functions(BTreeMap<u64, (u64, String)>);
 
 impl Functions {
-    fn of(program: &str) -> Self {
+    fn from_file(program: &str) -> Self {
         let bytes = std::fs::read(program).expect("a program");
         let file = object::File::parse(&*bytes).expect("an ELF file");
         let offset = |address: u64| {
@@ -31,23 +32,23 @@ impl Functions {
         Self(named.collect())
     }
 
-    /// The functions on a sample's stack, leaf first.
-    fn on_stack<'a>(&'a self, sample: &Seen) -> Vec<&'a str> {
+    /// Returns the functions on a sample's stack, leaf first.
+    fn on_stack<'a>(&'a self, sample: &StackSample) -> Vec<&'a str> {
         let program = |(image, _): &(String, bool)| image.ends_with("program");
         let own = sample.frames.iter().zip(&sample.offsets).filter(|(frame, _)| program(frame));
         own.filter_map(|(_, &offset)| self.at(offset)).collect()
     }
 
     fn at(&self, offset: u64) -> Option<&str> {
-        // A return address may be the first behind its function, after a call that does not
-        // return: none here.
+        // `<=`: the offset may be one past the end of its function, after a call that never
+        // returns.
         let (start, (size, name)) = self.0.range(..=offset).next_back()?;
         (offset - start <= *size).then_some(name)
     }
 }
 
-/// Two callers with the same frames take turns to call the same function; the leaf's name tells
-/// who it was. They take turns every 30 ms down to every few microseconds.
+/// Two callers with equal frames alternately call the same function; the name of the leaf
+/// identifies the caller. They alternate every 30 ms down to every few microseconds.
 const CALLERS: &str = "
     #include <stdlib.h>
     #include <time.h>
@@ -70,39 +71,40 @@ const CALLERS: &str = "
         return 0;
     }";
 
-/// How to start a recorder that may not load programs; `None` when we may not either.
-fn without_programs() -> Option<Command> {
+/// Returns a command prefix that drops the right to load BPF programs. None if we lack it, too.
+fn without_bpf() -> Option<Command> {
     let mut command = Command::new("setpriv");
     command.args(["--bounding-set=-bpf,-sys_admin", "--"]);
     let tried = Command::new("setpriv").args(["--bounding-set=-bpf,-sys_admin", "true"]).output();
-    (may_load_programs() && tried.is_ok_and(|tried| tried.status.success())).then_some(command)
+    (can_load_bpf() && tried.is_ok_and(|tried| tried.status.success())).then_some(command)
 }
 
-/// Whether we have the capabilities to load programs that perf events run, and a kernel that
-/// knows its own types: CAP_BPF and CAP_PERFMON, or CAP_SYS_ADMIN.
-fn may_load_programs() -> bool {
+/// True if we can load BPF programs for perf events: the kernel has BTF, and we have CAP_BPF and
+/// CAP_PERFMON, or CAP_SYS_ADMIN.
+fn can_load_bpf() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:\t"));
     let effective = effective.and_then(|set| u64::from_str_radix(set, 16).ok()).unwrap_or(0);
+    // Numbers from linux/capability.h: 21 CAP_SYS_ADMIN, 38 CAP_PERFMON, 39 CAP_BPF.
     let has = |capability: u32| effective >> capability & 1 != 0;
     std::path::Path::new("/sys/kernel/btf/vmlinux").exists() && (has(38) && has(39) || has(21))
 }
 
 #[test]
-fn nobody_is_taken_for_a_caller_with_the_same_frame() {
+fn callers_with_equal_frames_are_distinguished() {
     callers("with", &["8", "16", "64", "1024", "16384"], || Some(Command::new("env")));
 }
 
 #[test]
-fn nobody_is_without_programs_either() {
-    if without_programs().is_none() {
-        eprintln!("SKIPPED: there is no difference here");
+fn callers_with_equal_frames_are_distinguished_without_bpf() {
+    if without_bpf().is_none() {
+        eprintln!("SKIPPED: BPF programs cannot be loaded here in any case");
         return;
     }
-    callers("without", &["8", "64", "1024"], without_programs);
+    callers("without", &["8", "64", "1024"], without_bpf);
 }
 
-/// Records the two callers with stacks copied up to these sizes, by recorders started so.
+/// Records the two callers with these stack copy sizes, with recorders that `start` prefixes.
 fn callers(programs: &str, sizes: &[&str], start: impl Fn() -> Option<Command>) {
     let mut complete = 0;
     for &size in sizes {
@@ -110,23 +112,24 @@ fn callers(programs: &str, sizes: &[&str], start: impl Fn() -> Option<Command>) 
         let pad = format!("-DPAD={size}");
         let options = ["-O2", "-fno-ipa-icf", &pad];
         let Some(program) = directory.compile("gcc", CALLERS, &options) else { return };
-        if !may_record() {
+        if !can_record() {
             return;
         }
-        let functions = Functions::of(&program);
+        let functions = Functions::from_file(&program);
         let file = directory.path("out.nprof");
         let how = ["-o", &file, "--stack-size", size, "-F", "1997", "--", &program];
         let mut recorder = start().expect("as before");
         recorder.arg(env!("CARGO_BIN_EXE_nprof-record")).args(how);
         let output = recorder.output().expect("it starts");
-        assert!(output.status.success(), "{}", complaint(&output));
-        let stream = Stream::of_file(&file);
+        assert!(output.status.success(), "{}", stderr(&output));
+        let stream = Stream::from_file(&file);
         for sample in stream.samples.iter().filter(|sample| sample.mark == Mark::None) {
             let stack = functions.on_stack(sample);
             let Some(leaf) = stack.iter().find_map(|name| name.strip_prefix("leaf")) else {
                 continue;
             };
             let Some(caller) = stack.iter().find_map(|name| name.strip_prefix("caller")) else {
+                // The calibration loop of `main` calls a leaf directly.
                 assert_eq!(stack.get(1), Some(&"main"), "{stack:?}");
                 continue;
             };
@@ -149,15 +152,15 @@ const RECURSION: &str = "
         for (int i = 0; i < 50000; i++) sink += shallow(rand() % 60); return 0; }
     int main() { return deep(5000) == 1; }";
 
-/// What keeps every function and every frame.
+/// Compiler options that keep every function and every frame.
 const PLAIN: [&str; 3] = ["-O1", "-fno-inline", "-fno-optimize-sibling-calls"];
 
 /// Checks that most samples of the deep program reach `main` through 5,000 frames.
 fn reaches_main(program: &str, stream: &Stream) {
     assert_eq!(stream.verdict, Verdict::Complete);
     let end = stream.end.as_ref().expect("an end");
-    assert_eq!(end.stitched, Some(stream.stitched), "the end counts what the samples say");
-    let functions = Functions::of(program);
+    assert_eq!(end.stitched, Some(stream.stitched), "@end counts the samples with stitched=");
+    let functions = Functions::from_file(program);
     let all = stream.samples.len();
     assert!(all > 20, "{all} samples");
     let mut rooted = 0;
@@ -172,7 +175,7 @@ fn reaches_main(program: &str, stream: &Stream) {
     if rooted == 0 {
         eprintln!("SKIPPED: no deep stack was completed: no breakpoints here");
     } else {
-        // A recorder that has to wait for a CPU has no room for such stacks meanwhile.
+        // While the recorder waits for a CPU, its rings have no room for stacks of this size.
         assert!(rooted * 2 >= all, "{rooted} of {all}");
     }
 }
@@ -181,17 +184,17 @@ fn reaches_main(program: &str, stream: &Stream) {
 fn five_thousand_frames_reach_main() {
     let directory = Directory::new("recursion");
     let Some(program) = directory.compile("gcc", RECURSION, &PLAIN) else { return };
-    if !may_record() {
+    if !can_record() {
         return;
     }
     let file = directory.path("out.nprof");
     let output = record(&["-o", &file, "--", &program]);
-    assert!(output.status.success(), "{}", complaint(&output));
-    reaches_main(&program, &Stream::of_file(&file));
+    assert!(output.status.success(), "{}", stderr(&output));
+    reaches_main(&program, &Stream::from_file(&file));
 }
 
-/// A function with a frame of half a megabyte at the base of a stack that is often deeper than
-/// the kernel copies, and often is not.
+/// A function with a frame of 500 kB at the base of a stack. The depth above it varies around the
+/// size of the kernel's copy.
 const WIDE: &str = "
     #include <stdlib.h>
     volatile long sink;
@@ -202,23 +205,23 @@ const WIDE: &str = "
     int main() { return wide() == 1; }";
 
 #[test]
-fn what_is_beyond_the_kernels_copy_is_copied() {
+fn bpf_copies_stack_beyond_kernel_copy() {
     let directory = Directory::new("wide");
     let Some(program) = directory.compile("gcc", WIDE, &PLAIN) else { return };
-    if !may_record() || !may_load_programs() {
-        eprintln!("SKIPPED: there are no rights to load programs");
+    if !can_record() || !can_load_bpf() {
+        eprintln!("SKIPPED: no right to load BPF programs");
         return;
     }
-    let functions = Functions::of(&program);
+    let functions = Functions::from_file(&program);
     for options in [&["--scope", "tree"][..], &["--scope", "task", "--stack-size", "1024"]] {
         let file = directory.path("out.nprof");
         let output = record(&[&["-o", &file][..], options, &["--", &program]].concat());
-        assert!(output.status.success(), "{}", complaint(&output));
-        let stream = Stream::of_file(&file);
-        assert!(stream.samples.len() > 20 && stream.stitched == 0, "{}", complaint(&output));
-        // Until the recorder has seen how wide it is, every sample takes much room, and on a busy
-        // machine that may take a while.
-        assert!(stream.complete() >= 0.5, "{}", complaint(&output));
+        assert!(output.status.success(), "{}", stderr(&output));
+        let stream = Stream::from_file(&file);
+        assert!(stream.samples.len() > 20 && stream.stitched == 0, "{}", stderr(&output));
+        // Until copy hints exist for the thread, each sample copies all that is readable (up to 1
+        // MiB), which fills the rings on a busy machine.
+        assert!(stream.complete() >= 0.5, "{}", stderr(&output));
         for sample in stream.samples.iter().filter(|sample| sample.mark == Mark::None) {
             let stack = functions.on_stack(sample);
             if stack.contains(&"shallow") {
@@ -229,19 +232,20 @@ fn what_is_beyond_the_kernels_copy_is_copied() {
 }
 
 #[test]
-fn they_do_for_ordinary_users_too() {
+fn five_thousand_frames_reach_main_unprivileged() {
     let directory = Directory::new("ordinary");
     let Some(program) = directory.compile("gcc", RECURSION, &PLAIN) else { return };
     let (file, recorder) = (directory.path("out.nprof"), directory.path("nprof-record"));
     std::fs::copy(env!("CARGO_BIN_EXE_nprof-record"), &recorder).expect("copied");
+    // The other user executes the recorder here and writes the stream.
     let everyone = std::fs::Permissions::from_mode(0o777);
     std::fs::set_permissions(directory.path(""), everyone).expect("open to all");
     let user = ["--reuid=65534", "--regid=65534", "--clear-groups", "--"];
     let how = [&recorder, "-o", &file, "--", &program];
     let output = Command::new("setpriv").args(user).args(how).output();
     match output {
-        Ok(output) if output.status.success() => reaches_main(&program, &Stream::of_file(&file)),
-        Ok(output) => eprintln!("SKIPPED: {}", complaint(&output)),
+        Ok(output) if output.status.success() => reaches_main(&program, &Stream::from_file(&file)),
+        Ok(output) => eprintln!("SKIPPED: {}", stderr(&output)),
         Err(error) => eprintln!("SKIPPED: setpriv: {error}"),
     }
 }

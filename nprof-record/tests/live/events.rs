@@ -1,4 +1,4 @@
-//! Events by name: what -l says of each is what -e finds, and what is counted is counted exactly.
+//! Event names: `-l` agrees with `-e`, intervals hold, counts are exact, losses have their event.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,9 +7,9 @@ use std::process::{Command, Stdio};
 use nprof_format::{Reader, Record};
 use object::{Object, ObjectSection, ObjectSymbol};
 
-use crate::support::{Directory, Stream, complaint, may_record, record, recorder};
+use crate::support::{Directory, Stream, can_record, record, recorder, stderr};
 
-/// A line of the list.
+/// A line of the list that `-l` prints.
 struct Line {
     name: String,
     group: String,
@@ -18,7 +18,7 @@ struct Line {
 
 fn listed() -> Vec<Line> {
     let output = record(&["-l"]);
-    assert!(output.status.success(), "{}", complaint(&output));
+    assert!(output.status.success(), "{}", stderr(&output));
     let text = String::from_utf8(output.stdout).expect("UTF-8");
     let line = |line: &str| {
         let mut words = line.split_whitespace();
@@ -29,10 +29,10 @@ fn listed() -> Vec<Line> {
     text.lines().map(line).collect()
 }
 
-/// Whether the list says an event can be opened; says so loudly if not.
+/// True if `-l` lists an event as available; prints SKIPPED if not.
 fn has(name: &str) -> bool {
     let line = listed().into_iter().find(|line| line.name == name);
-    let state = line.map_or("it is not listed".to_owned(), |line| line.state);
+    let state = line.map_or("not listed".to_owned(), |line| line.state);
     let has = state.starts_with("available");
     if !has {
         eprintln!("SKIPPED: {name}: {state}");
@@ -41,54 +41,56 @@ fn has(name: &str) -> bool {
 }
 
 #[test]
-fn options_that_would_be_of_no_use_are_not_passed_over() {
+fn reports_unused_options() {
     let listed = record(&["-l", "-F", "99"]);
     assert_eq!(listed.status.code(), Some(125));
-    assert!(listed.stdout.is_empty(), "{}", complaint(&listed));
-    if !may_record() {
+    assert!(listed.stdout.is_empty(), "{}", stderr(&listed));
+    if !can_record() {
         return;
     }
     let directory = Directory::new("of-no-use");
     let file = directory.path("out");
-    for (event, is_said) in [("cpu-clock:1000000", true), ("cpu-clock", false)] {
+    // An event with an interval of its own does not use the frequency.
+    for (event, is_reported) in [("cpu-clock:1000000", true), ("cpu-clock", false)] {
         let output = record(&["-e", event, "-F", "99", "-o", &file, "--", "true"]);
-        assert_eq!(complaint(&output).contains("-F is not used"), is_said, "{event}");
+        assert_eq!(stderr(&output).contains("-F is not used"), is_reported, "{event}");
     }
 }
 
 #[test]
-fn the_list_is_true() {
-    if !may_record() {
+fn list_matches_what_can_be_opened() {
+    if !can_record() {
         return;
     }
     let listed = listed();
     let names: BTreeSet<_> = listed.iter().map(|line| &line.name).collect();
     assert_eq!(names.len(), listed.len(), "no name twice");
-    // Of tracepoints, the first and those with rules of their own.
+    // Thousands of tracepoints share one rule: try the first and those with rules of their own.
     let is_odd = |line: &&Line| line.group != "tracepoint" || !line.state.starts_with("available");
     let first = listed.iter().find(|line| line.group == "tracepoint");
+    // Lines with placeholders, such as uprobe:PATH:0xOFFSET, are no names.
     let is_name = |line: &&Line| !["N", "PATH", "FUNCTION"].iter().any(|it| line.name.contains(it));
     for Line { name, state, .. } in listed.iter().filter(is_odd).chain(first).filter(is_name) {
         let output = record(&["-e", name, "-o", "/dev/null", "--", "true"]);
-        let said = complaint(&output);
-        match state.starts_with("available") {
-            true => assert_eq!(output.status.code(), Some(0), "{name}: {said}"),
-            false => {
-                assert_eq!(output.status.code(), Some(125), "{name}: {state}");
-                assert!(said.contains(state.split(':').next().expect("a word")), "{state}: {said}");
-            }
+        let message = stderr(&output);
+        if state.starts_with("available") {
+            assert_eq!(output.status.code(), Some(0), "{name}: {message}");
+        } else {
+            assert_eq!(output.status.code(), Some(125), "{name}: {state}");
+            let reason = state.split(':').next().expect("a word");
+            assert!(message.contains(reason), "{state}: {message}");
         }
     }
 }
 
-/// Lists twice in a mount namespace of its own, without tracefs and with it, and looks at the
-/// mounts before and after the first.
+/// Lists events in a new mount namespace without and with tracefs, and saves the mounts before and
+/// after the first list.
 const LISTS: &str = "umount -a -t tracefs,debugfs; cat /proc/self/mountinfo > before; \
                      \"$0\" -l > without; cat /proc/self/mountinfo > after; \
                      mount -t tracefs nodev /sys/kernel/tracing; \"$0\" -l > with";
 
 #[test]
-fn the_list_is_the_same_without_tracefs_and_mounts_nothing() {
+fn list_is_equal_without_tracefs_and_mounts_nothing() {
     let directory = Directory::new("mounts");
     let read = |name: &str| fs::read_to_string(directory.path(name)).expect("a file");
     let mut command = Command::new("unshare");
@@ -104,22 +106,22 @@ fn the_list_is_the_same_without_tracefs_and_mounts_nothing() {
 }
 
 #[test]
-fn a_list_that_cannot_be_written_is_a_failure_and_a_closed_pipe_is_none() {
+fn list_write_error_fails_but_closed_pipe_does_not() {
     let full = fs::File::create("/dev/full").expect("/dev/full");
     let output = recorder(&["-l"]).stdout(full).output().expect("runs");
     assert_eq!(output.status.code(), Some(125));
-    assert!(complaint(&output).contains("cannot write the list"));
+    assert!(stderr(&output).contains("cannot write the list"));
     let mut command = recorder(&["-l"]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("runs");
     drop(child.stdout.take());
     let output = child.wait_with_output().expect("ends");
-    assert_eq!((output.status.code(), complaint(&output).as_str()), (Some(0), ""));
+    assert_eq!((output.status.code(), stderr(&output).as_str()), (Some(0), ""));
     assert_eq!(record(&["-l", "true"]).status.code(), Some(125), "-l runs nothing");
 }
 
 #[test]
-fn what_is_not_there_is_refused_with_what_is() {
-    for (event, said) in [
+fn rejects_unknown_event_with_alternatives() {
+    for (event, reason) in [
         ("cylces", "did you mean cycles"),
         ("cpu-clock:0", "the interval 0 is not between"),
         ("cpu-clock/x", "there are the modifiers /u, /k and /uk"),
@@ -129,24 +131,24 @@ fn what_is_not_there_is_refused_with_what_is() {
     ] {
         let output = record(&["-e", event, "--", "true"]);
         assert_eq!(output.status.code(), Some(125), "{event}");
-        assert!(complaint(&output).contains(said), "{event}: {}", complaint(&output));
+        assert!(stderr(&output).contains(reason), "{event}: {}", stderr(&output));
         assert!(output.stdout.is_empty(), "{event}");
     }
 }
 
 #[test]
-fn an_interval_is_kept_to() {
-    if !may_record() {
+fn weights_equal_requested_interval() {
+    if !can_record() {
         return;
     }
     let directory = Directory::new("interval");
     let file = directory.path("out");
-    // Touches some 2,000 pages or more, whatever a page's size is.
+    // 50 processes touch 2,000 pages or more, for any page size.
     let script = "i=0; while [ $i -lt 50 ]; do /bin/true; i=$((i+1)); done";
     let weights = |event: &str| {
         let output = record(&["-e", event, "-o", &file, "--", "sh", "-c", script]);
-        assert!(output.status.success(), "{event}: {}", complaint(&output));
-        let stream = Stream::of_file(&file);
+        assert!(output.status.success(), "{event}: {}", stderr(&output));
+        let stream = Stream::from_file(&file);
         let weights: BTreeSet<_> = stream.samples.iter().map(|sample| sample.weight).collect();
         (stream.event.period, stream.samples.len(), weights)
     };
@@ -157,7 +159,7 @@ fn an_interval_is_kept_to() {
     assert_eq!((period, seen), (Some(2_000_000), BTreeSet::from([2_000_000])));
 }
 
-/// Touches so many pages.
+/// Touches the number of pages given by its argument, each once.
 const FAULTS: &str = "
     #include <stdlib.h>
     #include <sys/mman.h>
@@ -169,21 +171,22 @@ const FAULTS: &str = "
         return 0;
     }";
 
-/// Meanwhile the recorder, its parent, stands still, and the rings overflow.
+/// Stops the recorder (its parent) while 60,000 pages are touched, so that the rings overflow.
 const UNREAD: &str = "kill -STOP $PPID; \"$0\" 60000; kill -CONT $PPID; \"$0\" 100";
 
 #[test]
-fn what_is_lost_is_charged_to_the_event_that_lost_it() {
+fn lost_samples_are_counted_for_their_event() {
     let directory = Directory::new("losses");
     let Some(program) = directory.compile("gcc", FAULTS, &["-O1"]) else { return };
-    if !may_record() {
+    if !can_record() {
         return;
     }
     let file = directory.path("out");
     let events = ["-e", "cpu-clock", "-e", "page-faults:1", "-o", &file];
     let output = record(&[&events[..], &["--", "sh", "-c", UNREAD, &program]].concat());
-    assert!(output.status.success(), "{}", complaint(&output));
-    // By event; 0 where the kernel cannot tell which it was: before Linux 6.0.
+    assert!(output.status.success(), "{}", stderr(&output));
+    // By event id. Id 0 counts losses of unknown events: before Linux 6.0 the kernel has no
+    // PERF_FORMAT_LOST, which counts them for each event.
     let (mut samples, mut lost) = ([0; 3], [0; 3]);
     let bytes = fs::read(&file).expect("a stream");
     let mut reader = Reader::new(&bytes[..]);
@@ -194,14 +197,14 @@ fn what_is_lost_is_charged_to_the_event_that_lost_it() {
             _ => {}
         }
     }
-    assert!(lost[2] + lost[0] > 0, "{}", complaint(&output));
+    assert!(lost[2] + lost[0] > 0, "{}", stderr(&output));
     assert!(samples[2] + lost[2] + lost[0] >= 60_100, "{samples:?} and {lost:?} lost");
-    assert!(lost[1] < 30_000, "those are of the other event: {lost:?}");
+    assert!(lost[1] < 30_000, "lost page faults are not counted as lost cpu-clock: {lost:?}");
 }
 
 #[test]
-fn a_tracepoint_is_seen_each_time() {
-    if !may_record() || !has("syscalls:sys_enter_getpriority") {
+fn tracepoint_samples_every_occurrence() {
+    if !can_record() || !has("syscalls:sys_enter_getpriority") {
         return;
     }
     let directory = Directory::new("tracepoint");
@@ -211,15 +214,15 @@ fn a_tracepoint_is_seen_each_time() {
     let file = directory.path("out");
     for event in ["syscalls:sys_enter_getpriority", "syscalls:sys_enter_getpriority/u"] {
         let output = record(&["-e", event, "--unwind", "none", "-o", &file, "--", &program]);
-        assert!(output.status.success(), "{}", complaint(&output));
-        let stream = Stream::of_file(&file);
+        assert!(output.status.success(), "{}", stderr(&output));
+        let stream = Stream::from_file(&file);
         assert_eq!((stream.samples.len(), stream.event.period), (300, Some(1)), "{event}");
     }
 }
 
 #[test]
-fn a_function_is_counted_by_a_probe() {
-    if !may_record() || !has("uprobe:PATH:0xOFFSET") {
+fn uprobe_samples_every_call() {
+    if !can_record() || !has("uprobe:PATH:0xOFFSET") {
         return;
     }
     let directory = Directory::new("uprobe");
@@ -229,13 +232,13 @@ fn a_function_is_counted_by_a_probe() {
     let event = format!("uprobe:{program}:{:#x}", offset(&program, "f"));
     let file = directory.path("out");
     let output = record(&["-e", &event, "--unwind", "none", "-o", &file, "--", &program]);
-    assert!(output.status.success(), "{}", complaint(&output));
-    let stream = Stream::of_file(&file);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let stream = Stream::from_file(&file);
     assert_eq!(stream.samples.len(), 123);
     assert_eq!(stream.event.name, event.as_bytes());
 }
 
-/// The offset of a function in its file.
+/// Returns the file offset of a function, as uprobes expect it.
 fn offset(program: &str, function: &str) -> u64 {
     let bytes = fs::read(program).expect("a program");
     let elf = object::File::parse(&*bytes).expect("ELF");
@@ -245,7 +248,7 @@ fn offset(program: &str, function: &str) -> u64 {
 }
 
 #[test]
-fn without_rights_the_list_says_what_is_missing() {
+fn unprivileged_list_names_missing_capability() {
     let user = ["--reuid=65534", "--regid=65534", "--clear-groups"];
     let mut command = Command::new("setpriv");
     command.args(user).arg(env!("CARGO_BIN_EXE_nprof-record")).arg("-l");
@@ -255,7 +258,7 @@ fn without_rights_the_list_says_what_is_missing() {
     };
     let text = String::from_utf8_lossy(&output.stdout);
     if !output.status.success() {
-        eprintln!("SKIPPED: {}", complaint(&output));
+        eprintln!("SKIPPED: {}", stderr(&output));
         return;
     }
     let probe = text.lines().find(|line| line.starts_with("uprobe:")).expect("a line");

@@ -1,5 +1,4 @@
-//! Many processes, many threads, many recorders at once, and single system calls: nothing of them
-//! is missed, and what cannot be had is named.
+//! Many processes, threads and recorders at once: all of them are recorded, limits are named.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -7,18 +6,18 @@ use std::fs;
 use std::io::Read;
 use std::process::{Command, Output, Stdio};
 
+use crate::support::{Directory, Stream, can_record, record, recorder, stderr};
 use crate::transparency::{RECORDER, recorded};
-use crate::support::{Directory, Stream, complaint, may_record, record, recorder};
 use nprof_format::Verdict;
 
-/// Whether everything can be sampled here.
+/// True if the recorder could sample all CPUs.
 fn is_privileged(output: &Output) -> bool {
-    !complaint(output).contains("not privileged")
+    !stderr(output).contains("not privileged")
 }
 
 #[test]
-fn nothing_of_many_short_processes_is_missed() {
-    if !may_record() {
+fn records_all_short_processes() {
+    if !can_record() {
         return;
     }
     let directory = Directory::new("storm");
@@ -26,25 +25,25 @@ fn nothing_of_many_short_processes_is_missed() {
     let (output, stream) = recorded(&directory, &[], &one_by_one);
     assert_eq!(stream.executed.iter().filter(|name| *name == "true").count(), 600);
     if is_privileged(&output) {
-        assert!(stream.coverage() >= 0.93, "{}", complaint(&output));
+        assert!(stream.coverage() >= 0.93, "{}", stderr(&output));
     }
     let few = stream.end.and_then(|end| end.recorder_bytes).expect("known");
     let at_once = ["sh", "-c", "seq 3000 | xargs -P8 -n1 /bin/true"];
     let (output, stream) = recorded(&directory, &[], &at_once);
     assert_eq!(stream.executed.iter().filter(|name| *name == "true").count(), 3000);
     assert_eq!((stream.tasks, stream.exits.len()), (3003, 3003));
-    assert!(!complaint(&output).contains("were lost"), "{}", complaint(&output));
+    assert!(!stderr(&output).contains("were lost"), "{}", stderr(&output));
     if is_privileged(&output) {
-        assert!(stream.coverage() >= 0.93, "{}", complaint(&output));
+        assert!(stream.coverage() >= 0.93, "{}", stderr(&output));
     }
-    // What has ended is forgotten.
+    // State of exited processes is dropped: memory does not grow with their number.
     let many = stream.end.and_then(|end| end.recorder_bytes).expect("known");
     assert!(many < few + (2 << 20), "{few} bytes for 600 processes, {many} for 3000");
 }
 
 #[test]
-fn every_process_of_a_build_is_named() {
-    if !may_record() || Command::new("make").arg("-v").output().is_err() {
+fn names_every_process_of_a_build() {
+    if !can_record() || Command::new("make").arg("-v").output().is_err() {
         return;
     }
     let directory = Directory::new("build");
@@ -64,7 +63,7 @@ fn every_process_of_a_build_is_named() {
     let make = ["make", "-s", "-j2", "-C", &directory.path(".")];
     let (output, stream) = recorded(&directory, &[], &make);
     if !output.status.success() {
-        eprintln!("SKIPPED: {}", complaint(&output));
+        eprintln!("SKIPPED: {}", stderr(&output));
         return;
     }
     let mut names = BTreeMap::<&str, usize>::new();
@@ -75,13 +74,13 @@ fn every_process_of_a_build_is_named() {
     assert_eq!(names, BTreeMap::from(right));
     assert_eq!(stream.exits.len(), stream.tasks);
     if is_privileged(&output) {
-        assert!(stream.coverage() >= 0.95, "{}", complaint(&output));
+        assert!(stream.coverage() >= 0.95, "{}", stderr(&output));
     }
 }
 
 #[test]
-fn a_hundred_recorders_at_once_do_not_disturb_each_other() {
-    if !may_record() {
+fn hundred_recorders_run_in_parallel() {
+    if !can_record() {
         return;
     }
     let directory = Directory::new("hundred");
@@ -96,25 +95,26 @@ fn a_hundred_recorders_at_once_do_not_disturb_each_other() {
         let output = child.wait_with_output().expect("it ends");
         match output.status.code() {
             Some(3) => {
-                assert_eq!(Stream::of_file(&file).verdict, Verdict::Complete);
+                assert_eq!(Stream::from_file(&file).verdict, Verdict::Complete);
                 complete += 1;
             }
             Some(125) => {
-                let complaint = complaint(&output);
-                assert!(complaint.contains("ulimit"), "it names what is scarce: {complaint}");
+                let stderr = stderr(&output);
+                // Locked memory or descriptors may not suffice for 100 recorders.
+                assert!(stderr.contains("ulimit"), "names the exceeded limit: {stderr}");
             }
-            other => panic!("{other:?}: {}", complaint(&output)),
+            other => panic!("{other:?}: {}", stderr(&output)),
         }
     }
     assert!(complete > 10, "{complete}");
 }
 
 #[test]
-fn who_cannot_be_attached_to_is_named() {
-    if !may_record() {
+fn rejects_zombie_and_accepts_kernel_thread() {
+    if !can_record() {
         return;
     }
-    // Nobody asks for its status yet.
+    // A zombie until `wait` reads its status.
     let mut ended = Command::new("true").spawn().expect("it runs");
     let pid = ended.id();
     while !fs::read_to_string(format!("/proc/{pid}/stat")).expect("it is there").contains(") Z") {
@@ -122,22 +122,17 @@ fn who_cannot_be_attached_to_is_named() {
     }
     let output = record(&["-o", "-", "-p", &pid.to_string()]);
     assert_eq!(output.status.code(), Some(125));
-    let complaint_of = complaint(&output);
-    assert!(complaint_of.contains(&format!("process {pid} has ended")), "{complaint_of}");
+    let message = stderr(&output);
+    assert!(message.contains(&format!("process {pid} has ended")), "{message}");
     ended.wait().expect("it ended");
-    // One of the kernel's own threads has no code of its own to look for.
+    // Kernel threads have no user code and no /proc/PID/maps.
     if fs::read_to_string("/proc/2/comm").is_ok_and(|name| name.trim() == "kthreadd") {
         let output = record(&["-o", "-", "-d", "0.05", "-p", "2"]);
-        assert_eq!(
-            Stream::read(&output.stdout).verdict,
-            Verdict::Complete,
-            "{}",
-            complaint(&output)
-        );
+        assert_eq!(Stream::read(&output.stdout).verdict, Verdict::Complete, "{}", stderr(&output));
     }
 }
 
-/// A program with so many threads, that says `ready` and ends with its input.
+/// Starts the number of threads given by its argument, prints "ready", and exits at end of input.
 const THREADS: &str = "
 #include <pthread.h>\n#include <stdio.h>\n#include <stdlib.h>\n#include <unistd.h>
 void *thread(void *p) { pause(); return p; }
@@ -149,8 +144,8 @@ int main(int count, char **words) {
 }";
 
 #[test]
-fn thousands_of_threads_are_attached_to_without_loss() {
-    if !may_record() {
+fn attaches_to_thousands_of_threads_without_loss() {
+    if !can_record() {
         return;
     }
     let directory = Directory::new("thousands");
@@ -169,11 +164,11 @@ fn thousands_of_threads_are_attached_to_without_loss() {
         let stream = Stream::read(&output.stdout);
         assert_eq!(stream.tasks, 2000);
         let end = stream.end.expect("an end");
-        assert_eq!(end.lost, 0, "{}", complaint(&output));
-        assert!(end.recorder_bytes.expect("known") < 24 << 20, "{}", complaint(&output));
+        assert_eq!(end.lost, 0, "{}", stderr(&output));
+        assert!(end.recorder_bytes.expect("known") < 24 << 20, "{}", stderr(&output));
     }
 
-    // Who may not sample all has to open an event of each thread.
+    // Without privilege an event is opened for each thread: 16 descriptors do not suffice.
     let nobody = ["--reuid=65534", "--regid=65534", "--clear-groups"];
     let script = format!("ulimit -n 16; exec {RECORDER} -q -o - -d 0.05 -p {pid}");
     let limited = Command::new("setpriv").args(nobody).args(["sh", "-c", &script]).output();
@@ -186,19 +181,19 @@ fn thousands_of_threads_are_attached_to_without_loss() {
 }
 
 #[test]
-fn few_descriptors_are_named_with_the_limit() {
+fn too_few_descriptors_reports_ulimit() {
     let script = format!("ulimit -n 5; exec {RECORDER} -q -o /dev/null -- true");
     let output = Command::new("sh").args(["-c", &script]).output().expect("it runs");
     assert_eq!(output.status.code(), Some(125));
-    assert!(complaint(&output).contains("ulimit -n"), "{}", complaint(&output));
-    assert_eq!(complaint(&output).lines().count(), 1, "{}", complaint(&output));
+    assert!(stderr(&output).contains("ulimit -n"), "{}", stderr(&output));
+    assert_eq!(stderr(&output).lines().count(), 1, "{}", stderr(&output));
 }
 
 #[test]
-fn every_single_system_call_is_a_sample() {
+fn samples_every_system_call() {
     let directory = Directory::new("writes");
     let script = "for i in 1 2 3 4 5 6 7 8 9; do echo $i; /bin/echo x; done | cat | cat >/dev/null";
-    // The shell's lines are written one by one whoever looks on.
+    // Without the pipes: the shell writes each line by one call, traced or not.
     let script = script.replace(" | cat | cat", "");
     let counted = directory.path("counted");
     let words = ["-f", "-c", "-e", "trace=write", "-o", &counted, "sh", "-c", &script];
@@ -208,9 +203,10 @@ fn every_single_system_call_is_a_sample() {
     let event = ["-e", "syscalls:sys_enter_write:1"];
     let output = record(&[&event[..], &["-o", "/dev/null", "true"]].concat());
     if !output.status.success() {
-        return eprintln!("SKIPPED: {}", complaint(&output));
+        return eprintln!("SKIPPED: {}", stderr(&output));
     }
     let counted = fs::read_to_string(counted).expect("strace says it");
+    // strace -c: % time, seconds, usecs/call, calls, syscall.
     let line = counted.lines().find(|line| line.ends_with(" write")).expect("calls");
     let calls: usize = line.split_whitespace().nth(3).expect("a number").parse().expect("one");
     let (_, stream) = recorded(&directory, &event, &["sh", "-c", &script]);

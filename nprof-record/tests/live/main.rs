@@ -1,4 +1,5 @@
-//! Runs the recorder for real. Tests that lack a right, a compiler or a tool print SKIPPED and pass.
+//! Runs the recorder for real. Tests that lack a right, a compiler or a tool print SKIPPED and
+//! pass.
 
 // Recording processes, the system and cgroups that run already; several events, delay, CPUs.
 mod attach;

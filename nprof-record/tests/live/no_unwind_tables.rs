@@ -1,14 +1,13 @@
-//! Code without unwind tables: a C library that has none, programs of such a library, and the
-//! `main` of Rust programs that abort on panic.
+//! Code without unwind tables: musl, its programs, and `main` of Rust programs that abort on panic.
 
 use std::fs;
 use std::process::Command;
 
-use crate::support::{Directory, Stream, complaint, may_record, record};
+use crate::support::{Directory, Stream, can_record, record, stderr};
 use crate::symbols::{Symbols, names};
 use nprof_format::Verdict;
 
-/// Works in the C library, called by it and on its own, in two threads.
+/// Works in the C library (snprintf) and in callbacks from it (qsort), in two threads.
 const SOURCE: &str = r#"
     #include <pthread.h>
     #include <stdio.h>
@@ -39,14 +38,14 @@ const SOURCE: &str = r#"
 fn recorded(directory: &Directory, program: &str) -> Stream {
     let file = directory.path("out");
     let output = record(&["-o", &file, "--", program]);
-    assert!(output.status.success(), "{}", complaint(&output));
-    let stream = Stream::of_file(&file);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let stream = Stream::from_file(&file);
     assert_eq!(stream.verdict, Verdict::Complete);
     assert!(stream.samples.len() > 100, "{}", stream.samples.len());
     stream
 }
 
-/// How many of the samples have a stack that goes through these functions, outermost first.
+/// Counts the samples with these outermost functions, outermost first.
 fn through(stream: &Stream, symbols: &Symbols, outer: &[&str]) -> usize {
     let samples = stream.samples.iter().filter(|sample| {
         let names = names(sample, symbols);
@@ -56,12 +55,12 @@ fn through(stream: &Stream, symbols: &Symbols, outer: &[&str]) -> usize {
 }
 
 fn musl(name: &str, options: &[&str], outer: [&[&str]; 2]) {
-    if !may_record() {
+    if !can_record() {
         return;
     }
     let directory = Directory::new(name);
     let Some(program) = directory.compile("musl-gcc", SOURCE, options) else { return };
-    let (stream, symbols) = (recorded(&directory, &program), Symbols::of(&program));
+    let (stream, symbols) = (recorded(&directory, &program), Symbols::from_file(&program));
     assert!(stream.complete() >= 0.99, "{}", stream.complete());
     let through = outer.map(|outer| through(&stream, &symbols, outer));
     let all = stream.samples.len();
@@ -70,22 +69,22 @@ fn musl(name: &str, options: &[&str], outer: [&[&str]; 2]) {
 }
 
 #[test]
-fn a_static_program_of_musl_is_unwound_to_its_start() {
-    // Its assembly, `_start` and `__clone`, is not marked as functions.
+fn unwinds_static_musl_program_to_start() {
+    // musl's assembly (`_start`, `__clone`) has no symbols of type function: "?".
     let main = ["?", "libc_start_main_stage2", "main", "work"];
     let thread = ["?", "start", "run", "work"];
     musl("musl-static", &["-O2", "-static"], [&main, &thread]);
 }
 
 #[test]
-fn a_dynamic_program_of_musl_is_unwound_to_its_start() {
+fn unwinds_dynamic_musl_program_to_start() {
     let main = ["?", "libc.so", "main", "work"];
     let thread = ["libc.so", "libc.so", "run", "work"];
     musl("musl-dynamic", &["-O2"], [&main, &thread]);
 }
 
 #[test]
-fn rust_that_aborts_on_panic_is_unwound_to_its_start() {
+fn unwinds_panic_abort_rust_to_start() {
     let source = r#"
         #[inline(never)]
         fn work(rounds: u64) -> u64 {
@@ -97,7 +96,7 @@ fn rust_that_aborts_on_panic_is_unwound_to_its_start() {
             let thread = std::thread::spawn(|| work(20_000_000));
             assert_eq!(work(20_000_000), thread.join().unwrap());
         }"#;
-    if !may_record() {
+    if !can_record() {
         return;
     }
     let directory = Directory::new("rust-abort");
@@ -108,7 +107,7 @@ fn rust_that_aborts_on_panic_is_unwound_to_its_start() {
         eprintln!("SKIPPED: there is no rustc");
         return;
     }
-    let (stream, symbols) = (recorded(&directory, &program), Symbols::of(&program));
+    let (stream, symbols) = (recorded(&directory, &program), Symbols::from_file(&program));
     assert!(stream.complete() >= 0.99, "{}", stream.complete());
     let main = through(&stream, &symbols, &["_start", "libc.so.6", "libc.so.6", "main"]);
     assert!(main * 10 >= stream.samples.len() * 3, "{main}");

@@ -1,15 +1,15 @@
-//! Programs of many kinds: libraries that come and go, threads, children, the loader, other
-//! languages, code without unwind tables, segments in odd places.
+//! Programs of many kinds: dlopen and dlclose, threads, children, the loader, Rust, code without
+//! unwind tables, distant segments.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::process::Command;
 
-use crate::support::{Directory, Seen, Stream, complaint, may_record, record};
+use crate::support::{Directory, StackSample, Stream, can_record, record, stderr};
 use crate::symbols::{Symbols, names};
 use nprof_format::{Mark, Verdict};
 
-/// Compiles and records a program with words for it, in a directory of its own.
+/// A compiled program in a directory of its own.
 struct Program {
     directory: Directory,
     program: String,
@@ -17,7 +17,7 @@ struct Program {
 
 impl Program {
     fn compile(name: &str, source: &str, options: &[&str]) -> Option<Self> {
-        if !may_record() {
+        if !can_record() {
             return None;
         }
         let directory = Directory::new(name);
@@ -25,7 +25,7 @@ impl Program {
         Some(Self { directory, program })
     }
 
-    /// Makes a shared library beside it.
+    /// Compiles a shared library in the same directory.
     fn library(&self, name: &str, source: &str) {
         let file = self.directory.path(&format!("{name}.c"));
         fs::write(&file, source).expect("written");
@@ -37,15 +37,15 @@ impl Program {
     fn record(&self, how: &[&str], words: &[&str]) -> Stream {
         let file = self.directory.path("out");
         let output = record(&[&["-o", &file][..], how, &["--", &self.program], words].concat());
-        assert!(output.status.success(), "{}", complaint(&output));
-        let stream = Stream::of_file(&file);
+        assert!(output.status.success(), "{}", stderr(&output));
+        let stream = Stream::from_file(&file);
         assert_eq!(stream.verdict, Verdict::Complete);
         stream
     }
 }
 
 #[test]
-fn libraries_that_come_and_go_at_the_same_addresses_are_told_apart() {
+fn libraries_loaded_at_same_address_are_distinguished() {
     let source = r#"
         #define _GNU_SOURCE
         #include <dlfcn.h>
@@ -63,7 +63,7 @@ fn libraries_that_come_and_go_at_the_same_addresses_are_told_apart() {
             return same < 250;
         }"#;
     let Some(program) = Program::compile("libraries", source, &["-O2", "-ldl"]) else { return };
-    // Frames of different sizes: the other one's table would lead astray.
+    // Frames of different sizes: the unwind table of the other library gives wrong callers.
     for (name, size) in [("one.so", 3), ("two.so", 300)] {
         let source = format!(
             "volatile long s; __attribute__((noinline)) void inner(long n) {{ \
@@ -80,7 +80,7 @@ fn libraries_that_come_and_go_at_the_same_addresses_are_told_apart() {
         for (at, own) in [&one, &two].into_iter().enumerate() {
             if images[0] == own.rsplit('/').next().expect("a name") {
                 let rest = ["program", "libc.so.6", "libc.so.6", "program"];
-                assert_eq!(images[2..], rest, "inner, work, and what called them");
+                assert_eq!(images[2..], rest, "inner, work, and their callers");
                 assert_eq!(images[0], images[1]);
                 seen[at] += 1;
             }
@@ -91,7 +91,7 @@ fn libraries_that_come_and_go_at_the_same_addresses_are_told_apart() {
 }
 
 #[test]
-fn threads_on_small_stacks_have_their_kernels_part_on_top() {
+fn small_thread_stacks_include_kernel_frames() {
     let source = r#"
         #include <fcntl.h>
         #include <pthread.h>
@@ -115,12 +115,13 @@ fn threads_on_small_stacks_have_their_kernels_part_on_top() {
     let stream = program.record(&[], &[]);
     assert_eq!(stream.tasks, 5);
     assert!(stream.complete() >= 0.97, "{}", stream.complete());
-    let reading = |sample: &&Seen| {
+    let reading = |sample: &&StackSample| {
         let kernel = sample.frames.iter().take_while(|(_, kernel)| *kernel).count();
         let user: Vec<_> = sample.frames[kernel..].iter().map(|(image, _)| &image[..]).collect();
         kernel > 2 && user == ["libc.so.6", "program", "libc.so.6", "libc.so.6"]
     };
     let in_kernel = stream.samples.iter().filter(|sample| sample.frames[0].1).count();
+    // Unprivileged: no kernel frames to check.
     if stream.event.scope == b"user" {
         return;
     }
@@ -129,7 +130,7 @@ fn threads_on_small_stacks_have_their_kernels_part_on_top() {
 }
 
 #[test]
-fn what_makes_threads_is_seen_to_make_them() {
+fn thread_creation_is_unwound_through_kernel_to_main() {
     let source = r#"
         #include <pthread.h>
         void *thread(void *p) { return p; }
@@ -140,12 +141,12 @@ fn what_makes_threads_is_seen_to_make_them() {
         int main(void) { for (int i = 0; i < 1500; i++) if (make()) return 1; return 0; }"#;
     let options = ["-O1", "-pthread"];
     let Some(program) = Program::compile("makes-threads", source, &options) else { return };
-    let symbols = Symbols::of(&program.program);
+    let symbols = Symbols::from_file(&program.program);
     let stream = program.record(&["-F", "4999"], &[]);
     if stream.event.scope == b"user" {
         return;
     }
-    let making = |sample: &&Seen| {
+    let making = |sample: &&StackSample| {
         let names = names(sample, &symbols);
         let root = ["make", "main", "libc.so.6", "libc.so.6", "_start"];
         sample.frames[0].1 && sample.mark == Mark::None && names.ends_with(&root)
@@ -157,7 +158,7 @@ fn what_makes_threads_is_seen_to_make_them() {
 }
 
 #[test]
-fn children_have_the_stacks_they_were_made_with() {
+fn forked_and_spawned_children_have_complete_stacks() {
     let source = r#"
         #include <spawn.h>
         #include <sys/wait.h>
@@ -177,7 +178,7 @@ fn children_have_the_stacks_they_were_made_with() {
             return 0;
         }"#;
     let Some(program) = Program::compile("children", source, &["-O1"]) else { return };
-    let symbols = Symbols::of(&program.program);
+    let symbols = Symbols::from_file(&program.program);
     let stream = program.record(&[], &[]);
     assert_eq!(stream.tasks, 5);
     assert_eq!(stream.executed, ["program", "program"]);
@@ -196,7 +197,7 @@ fn children_have_the_stacks_they_were_made_with() {
 }
 
 #[test]
-fn the_loader_is_seen_before_main() {
+fn records_dynamic_loader_before_main() {
     let names: Vec<_> = (0..12_000).map(|number| format!("g{number}")).collect();
     let functions: String = names.iter().map(|name| format!("void {name}(void) {{}}")).collect();
     let source = "extern void *table[]; int main(void) { return table[1] == 0; }";
@@ -219,7 +220,7 @@ fn the_loader_is_seen_before_main() {
 }
 
 #[test]
-fn rust_is_unwound_to_its_start() {
+fn unwinds_rust_to_start() {
     let source = r#"
         use std::collections::HashMap;
         fn main() {
@@ -229,7 +230,7 @@ fn rust_is_unwound_to_its_start() {
             numbers.sort();
             std::process::exit(i32::from(counts.len() + numbers.len() == 7));
         }"#;
-    if !may_record() {
+    if !can_record() {
         return;
     }
     let directory = Directory::new("rust");
@@ -242,19 +243,19 @@ fn rust_is_unwound_to_its_start() {
     }
     let file = directory.path("out");
     let output = record(&["-F", "4999", "-o", &file, "--", &program]);
-    assert!(output.status.success(), "{}", complaint(&output));
-    let stream = Stream::of_file(&file);
-    assert!(stream.complete() >= 0.97, "{}", complaint(&output));
+    assert!(output.status.success(), "{}", stderr(&output));
+    let stream = Stream::from_file(&file);
+    assert!(stream.complete() >= 0.97, "{}", stderr(&output));
 }
 
 #[test]
-fn what_has_no_unwind_tables_is_never_called_complete() {
+fn stack_without_unwind_tables_is_complete_only_at_start() {
     let source = "volatile long c; \
         __attribute__((noinline)) void work(void) { for (long i = 0; i < 80000000; i++) c += i; } \
         int main(void) { work(); return 0; }";
     let options = ["-O2", "-static", "-fno-asynchronous-unwind-tables", "-fomit-frame-pointer"];
     let Some(program) = Program::compile("no-tables", source, &options) else { return };
-    let symbols = Symbols::of(&program.program);
+    let symbols = Symbols::from_file(&program.program);
     let stream = program.record(&[], &[]);
     let mut in_work = 0;
     for sample in stream.samples.iter().filter(|sample| !sample.frames[0].1) {
@@ -271,13 +272,14 @@ fn what_has_no_unwind_tables_is_never_called_complete() {
 }
 
 #[test]
-fn segments_far_apart_have_each_its_place() {
+fn distant_segments_map_to_their_file_offsets() {
     let source = r#"
         volatile long c;
         __attribute__((noinline, section(".hot"))) void hot(void) { for (long i = 0; i < 300000000; i++) c += i; }
         __attribute__((noinline, section(".warm"))) void warm(void) { volatile long a[99]; a[1] = 1; hot(); c += a[1]; }
         int main(void) { warm(); return 0; }"#;
-    // As post-link optimizers do: code in segments of their own, with other distances.
+    // Post-link optimizers (BOLT) produce such segments: their distances in memory differ from
+    // those in the file.
     let options = [
         "-O2",
         "-no-pie",
@@ -285,7 +287,7 @@ fn segments_far_apart_have_each_its_place() {
         "-Wl,-z,max-page-size=0x200000",
     ];
     let Some(program) = Program::compile("segments", source, &options) else { return };
-    let symbols = Symbols::of(&program.program);
+    let symbols = Symbols::from_file(&program.program);
     let stream = program.record(&[], &[]);
     let hot = stream
         .samples

@@ -1,20 +1,19 @@
-//! The recorder as a command that runs another: statuses, outputs, descriptors, and what happens
-//! when the stream cannot be written.
+//! Running a command: exit status, output, descriptors, signals, write errors, unprivileged use.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 
-use crate::support::{Directory, Stream, complaint, may_record, record, recorder};
+use crate::support::{Directory, Stream, can_record, record, recorder, stderr};
 use nprof_format::Verdict;
 
-/// What a shell can do for a while.
+/// A shell script that is busy for a while.
 const BUSY: &str = "i=0; while [ $i -lt 50000 ]; do i=$((i+1)); done";
 
 #[test]
-fn the_commands_status_is_passed_on() {
-    if !may_record() {
+fn exit_status_is_that_of_command() {
+    if !can_record() {
         return;
     }
     let directory = Directory::new("status");
@@ -24,35 +23,35 @@ fn the_commands_status_is_passed_on() {
     {
         let output = record(&["-o", &file, "--", "sh", "-c", script]);
         assert_eq!(output.status.code(), Some(status), "{script}");
-        let stream = Stream::of_file(&file);
+        let stream = Stream::from_file(&file);
         assert_eq!(stream.verdict, Verdict::Complete);
         assert_eq!(stream.end.expect("an end").status, Some(status as u64));
     }
     let output = record(&["-o", &file, "--", "sh", "-c", "echo hi; exit 7"]);
     assert_eq!(output.stdout, b"hi\n", "with -o FILE the command's output is its own");
-    let last = Stream::of_file(&file).exits.pop();
+    let last = Stream::from_file(&file).exits.pop();
     assert_eq!(last.as_deref(), Some("7"));
 }
 
 #[test]
-fn failures_have_the_statuses_of_env() {
+fn failures_exit_as_env_does() {
     let directory = Directory::new("failures");
     let file = directory.path("out");
     assert_eq!(record(&[]).status.code(), Some(125));
     let misused = record(&["--no-such-option", "true"]);
     assert_eq!(misused.status.code(), Some(125));
-    let said =
+    let message =
         "nprof-record: --no-such-option: no such option; nprof-record --help lists the options\n";
-    assert_eq!(complaint(&misused), said);
+    assert_eq!(stderr(&misused), message);
     assert_eq!(record(&["-e", "no-such", "true"]).status.code(), Some(125));
     assert_eq!(record(&["--help"]).status.code(), Some(0));
     assert!(record(&["-F", "0", "true"]).stdout.is_empty());
-    if !may_record() {
+    if !can_record() {
         return;
     }
     let output = record(&["-o", &file, "--", "no-such-command"]);
     assert_eq!(output.status.code(), Some(127));
-    assert_eq!(complaint(&output), "nprof-record: no-such-command: command not found\n");
+    assert_eq!(stderr(&output), "nprof-record: no-such-command: command not found\n");
     assert!(!fs::exists(&file).expect("known"), "nothing was recorded");
     let script = directory.path("script");
     fs::write(&script, "#!/bin/sh\n").expect("written");
@@ -62,7 +61,7 @@ fn failures_have_the_statuses_of_env() {
 }
 
 #[test]
-fn a_file_that_was_there_survives_a_command_that_cannot_be_executed() {
+fn existing_output_survives_failed_exec() {
     let directory = Directory::new("survives");
     let file = directory.path("out");
     fs::write(&file, "precious").expect("written");
@@ -71,27 +70,27 @@ fn a_file_that_was_there_survives_a_command_that_cannot_be_executed() {
 }
 
 #[test]
-fn on_standard_output_the_stream_is_alone() {
-    if !may_record() {
+fn command_output_goes_to_stderr_when_stream_is_on_stdout() {
+    if !can_record() {
         return;
     }
     for words in [&["-o", "-"][..], &[]] {
         let script = ["sh", "-c", "echo out; echo err >&2"];
         let output = record(&[words, &["--"], &script].concat());
         assert_eq!(Stream::read(&output.stdout).verdict, Verdict::Complete);
-        let complaint = complaint(&output);
-        assert!(complaint.contains("out\n") && complaint.contains("err\n"), "{complaint}");
+        let stderr = stderr(&output);
+        assert!(stderr.contains("out\n") && stderr.contains("err\n"), "{stderr}");
     }
 }
 
 #[test]
-fn an_output_that_takes_no_more_is_not_the_commands_trouble() {
-    if !may_record() {
+fn write_error_does_not_affect_command() {
+    if !can_record() {
         return;
     }
     let output = record(&["-o", "/dev/full", "--", "sh", "-c", &format!("{BUSY}; exit 3")]);
     assert_eq!(output.status.code(), Some(3));
-    assert_eq!(complaint(&output).matches("cannot write the stream").count(), 1);
+    assert_eq!(stderr(&output).matches("cannot write the stream").count(), 1);
     assert_eq!(record(&["-o", "/dev/full", "--", "true"]).status.code(), Some(125));
 
     let directory = Directory::new("closed");
@@ -102,16 +101,17 @@ fn an_output_that_takes_no_more_is_not_the_commands_trouble() {
         .stderr(Stdio::piped())
         .spawn()
         .expect("it runs");
+    // A closed pipe is no error to report: the reader of the stream has chosen to stop.
     drop(child.stdout.take());
-    let mut said = String::new();
-    child.stderr.take().expect("piped").read_to_string(&mut said).expect("UTF-8");
+    let mut messages = String::new();
+    child.stderr.take().expect("piped").read_to_string(&mut messages).expect("UTF-8");
     assert_eq!(child.wait().expect("it ends").code(), Some(3));
-    assert_eq!((said.as_str(), fs::read(&proof).expect("proof")), ("", b"done\n".to_vec()));
+    assert_eq!((messages.as_str(), fs::read(&proof).expect("proof")), ("", b"done\n".to_vec()));
 }
 
 #[test]
-fn the_command_inherits_nothing_of_ours() {
-    if !may_record() {
+fn command_inherits_unchanged_descriptors_and_signals() {
+    if !can_record() {
         return;
     }
     let directory = Directory::new("inherits");
@@ -123,18 +123,18 @@ fn the_command_inherits_nothing_of_ours() {
 }
 
 #[test]
-fn short_lived_children_are_seen() {
-    if !may_record() {
+fn records_short_lived_children() {
+    if !can_record() {
         return;
     }
     let directory = Directory::new("children");
     let file = directory.path("out");
     let script = "i=0; while [ $i -lt 100 ]; do /bin/true; i=$((i+1)); done";
     let output = record(&["-F", "4999", "-o", &file, "--", "sh", "-c", script]);
-    let stream = Stream::of_file(&file);
+    let stream = Stream::from_file(&file);
     assert_eq!((stream.tasks, stream.exits.len()), (101, 101));
     assert_eq!(stream.executed.iter().filter(|name| *name == "true").count(), 100);
-    if complaint(&output).contains("not privileged") {
+    if stderr(&output).contains("not privileged") {
         return;
     }
     let samples = stream.samples.iter().filter(|sample| sample.comm == "true").count();
@@ -142,44 +142,45 @@ fn short_lived_children_are_seen() {
 }
 
 #[test]
-fn a_fallback_says_what_was_asked_and_why_it_is_not() {
-    if !may_record() {
+fn fallback_records_requested_event_and_reason() {
+    if !can_record() {
         return;
     }
     let directory = Directory::new("fallback");
     let file = directory.path("out");
     record(&["-o", &file, "--", "true"]);
-    let event = Stream::of_file(&file).event;
+    let event = Stream::from_file(&file).event;
     assert_eq!(event.asked, b"nprof.clk_unhalted");
     let named = record(&["-e", "cycles", "-o", &file, "--", "true"]);
+    // Virtual machines often have no cycle counter.
     if event.name == b"cpu-clock" {
         assert!(!event.fallback.is_empty());
         assert_eq!(named.status.code(), Some(125));
-        assert!(complaint(&named).contains("cannot open the event cycles"));
+        assert!(stderr(&named).contains("cannot open the event cycles"));
     } else {
         assert!(event.fallback.is_empty() && named.status.success());
     }
     record(&["-e", "cpu-clock", "-F", "499", "-o", &file, "--", "true"]);
-    let event = Stream::of_file(&file).event;
+    let event = Stream::from_file(&file).event;
     assert_eq!((event.asked.as_slice(), event.frequency), (&b""[..], Some(499)));
 }
 
 #[test]
-fn sampling_can_end_before_the_command_does() {
-    if !may_record() {
+fn duration_ends_sampling_before_command() {
+    if !can_record() {
         return;
     }
     let directory = Directory::new("duration");
     let file = directory.path("out");
     let output = record(&["-d", "0.05", "-o", &file, "--", "sh", "-c", "sleep 0.3; exit 9"]);
     assert_eq!(output.status.code(), Some(9));
-    let end = Stream::of_file(&file).end.expect("an end");
+    let end = Stream::from_file(&file).end.expect("an end");
     assert_eq!((end.reason.as_slice(), end.status), (&b"duration"[..], None));
 }
 
 #[test]
-fn a_signal_sent_to_the_recorder_reaches_the_command() {
-    if !may_record() {
+fn forwards_signal_to_command() {
+    if !can_record() {
         return;
     }
     let directory = Directory::new("signal-sent");
@@ -195,14 +196,14 @@ fn a_signal_sent_to_the_recorder_reaches_the_command() {
     let sent = Command::new("kill").args(["-TERM", &child.id().to_string()]).status();
     assert!(sent.expect("kill runs").success());
     assert_eq!(child.wait().expect("it ends").code(), Some(5));
-    let stream = Stream::of_file(&file);
+    let stream = Stream::from_file(&file);
     assert_eq!(stream.verdict, Verdict::Complete);
     assert_eq!(stream.end.expect("an end").status, Some(5));
 }
 
 #[test]
-fn a_recorder_that_is_killed_leaves_what_it_wrote() {
-    if !may_record() {
+fn killed_recorder_leaves_truncated_stream() {
+    if !can_record() {
         return;
     }
     let script = "while kill -0 $PPID; do :; done 2>/dev/null";
@@ -213,7 +214,7 @@ fn a_recorder_that_is_killed_leaves_what_it_wrote() {
         .expect("it runs");
     let mut output = child.stdout.take().expect("piped");
     let mut bytes = vec![0; 4096];
-    output.read_exact(&mut bytes).expect("it is flushed while it runs");
+    output.read_exact(&mut bytes).expect("the stream is flushed while the command runs");
     child.kill().expect("killed");
     output.read_to_end(&mut bytes).expect("read");
     child.wait().expect("it ends");
@@ -223,22 +224,23 @@ fn a_recorder_that_is_killed_leaves_what_it_wrote() {
 }
 
 #[test]
-fn few_descriptors_are_enough() {
-    if !may_record() {
+fn eight_descriptors_are_enough() {
+    if !can_record() {
         return;
     }
+    // The recorder raises its soft limit to the hard one, and restores it for the command.
     let script = "ulimit -Sn 8; exec \"$0\" -o - -- sh -c 'ulimit -Sn; exit 4'";
     let output = Command::new("sh")
         .args(["-c", script, env!("CARGO_BIN_EXE_nprof-record")])
         .output()
         .expect("it runs");
-    assert_eq!(output.status.code(), Some(4), "{}", complaint(&output));
+    assert_eq!(output.status.code(), Some(4), "{}", stderr(&output));
     assert_eq!(Stream::read(&output.stdout).verdict, Verdict::Complete);
-    assert!(complaint(&output).contains('8'), "the command has the limit it would have had");
+    assert!(stderr(&output).contains('8'), "the command has the limit it would have had");
 }
 
 #[test]
-fn without_privilege_the_users_part_is_recorded_and_the_rest_is_named() {
+fn unprivileged_recording_is_user_mode_and_says_so() {
     let program = env!("CARGO_BIN_EXE_nprof-record");
     let words =
         ["--reuid=65534", "--regid=65534", "--clear-groups", program, "-o", "-", "--", "sh", "-c"];
@@ -249,16 +251,17 @@ fn without_privilege_the_users_part_is_recorded_and_the_rest_is_named() {
         return;
     };
     if !output.status.success() {
-        eprintln!("SKIPPED: {}", complaint(&output));
+        eprintln!("SKIPPED: {}", stderr(&output));
         return;
     }
     let stream = Stream::read(&output.stdout);
     assert_eq!(stream.verdict, Verdict::Complete);
     assert!(!stream.samples.is_empty());
     let paranoid = fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").expect("readable");
+    // From level 2, unprivileged users cannot sample the kernel.
     if paranoid.trim().parse::<i32>().expect("a number") >= 2 {
         assert_eq!(stream.event.scope, b"user");
-        assert!(complaint(&output).contains("not privileged: the kernel and most of"));
+        assert!(stderr(&output).contains("not privileged: the kernel and most of"));
         assert!(
             stream.samples.iter().all(|sample| sample.frames.iter().all(|(_, kernel)| !kernel))
         );

@@ -1,15 +1,14 @@
-//! Code made at run time, by processes and in the kernel: does it get the names its makers told,
-//! and each only as long as it held?
+//! Names of code generated at run time: perf maps, jitdumps, BPF programs.
 //!
-//! Shapes are asserted, not times. The programs measure their own CPU time, so that what each of
-//! their functions has to get is known.
+//! The programs measure their own CPU time, so the expected share of each function is known. The
+//! tests assert shares, not times.
 
 use std::process::Command;
 
-use crate::support::{Directory, Seen, Stream, complaint, may_record, record, recorder};
+use crate::support::{Directory, StackSample, Stream, can_record, record, recorder, stderr};
 use nprof_format::{Mark, Verdict};
 
-/// A program's beginning: makes room for code, puts a loop there, and runs it.
+/// The common part of the programs: maps executable memory, copies a loop there, runs it.
 const MAKER: &str = r#"
 #include <fcntl.h>
 #include <linux/bpf.h>
@@ -125,8 +124,8 @@ static int load(void) {
     return bpf(BPF_PROG_LOAD, &attr);
 }
 
-/* Without words it loads a program and runs it; with words it loads one and runs that command,
-   which has it as descriptor 9 then; as "-" it runs that. */
+/* Without arguments: loads a BPF program and runs it. With a command: loads one and executes the
+   command with the BPF program as descriptor 9. With "-": runs the BPF program of descriptor 9. */
 int main(int count, char **words) {
     int program = count == 2 ? 9 : load();
     if (program < 0) { perror("bpf"); return 77; }
@@ -150,30 +149,31 @@ int main(int count, char **words) {
 fn recorded(name: &str, source: &str) -> Option<Stream> {
     let directory = Directory::new(name);
     let program = directory.compile("gcc", &format!("{MAKER}{source}"), &["-O1", "-w"])?;
-    if !may_record() {
+    if !can_record() {
         return None;
     }
     let file = directory.path("out.nprof");
     let output = record(&["-o", &file, "--", &program, &directory.path("")]);
-    assert!(output.status.success(), "{}", complaint(&output));
-    let stream = Stream::of_file(&file);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let stream = Stream::from_file(&file);
     assert_eq!(stream.verdict, Verdict::Complete);
     Some(stream)
 }
 
-/// The share of the samples whose innermost frame is in this image.
+/// Returns the share of samples with the innermost frame in this image.
 fn share(stream: &Stream, image: &str) -> f64 {
-    let is_in = |sample: &&Seen| sample.frames.first().is_some_and(|(name, _)| name == image);
+    let is_in =
+        |sample: &&StackSample| sample.frames.first().is_some_and(|(name, _)| name == image);
     stream.samples.iter().filter(is_in).count() as f64 / stream.samples.len() as f64
 }
 
 #[test]
-fn a_perf_map_names_code_as_it_is_made() {
+fn perf_map_names_generated_code() {
     let Some(stream) = recorded("perf-map", PERF_MAP) else { return };
     let names = ["first one", "second", "[anon]"];
     let [first, second, unknown] = names.map(|name| share(&stream, name));
-    // Without times in the map the two change places some time around when it was written. The
-    // child has what its parent had; nobody told of the last function.
+    // A perf map has no times: samples around the second write may get either name. The child has
+    // its parent's names. The last function is not in the map.
     assert!(first > 0.05 && second > 0.4, "{first} {second}");
     assert!(first + second > 0.7 && (0.15..0.35).contains(&unknown), "{first} {second} {unknown}");
     let through = stream.samples.iter().filter(|sample| {
@@ -185,14 +185,14 @@ fn a_perf_map_names_code_as_it_is_made() {
 }
 
 #[test]
-fn a_jitdump_names_code_in_time() {
+fn jitdump_names_code_by_time() {
     let Some(stream) = recorded("jitdump", JITDUMP) else { return };
     let [first, second] = ["first", "second"].map(|name| share(&stream, name));
     assert!((0.25..0.42).contains(&first) && (0.55..0.75).contains(&second), "{first} {second}");
 }
 
 #[test]
-fn bpf_programs_have_their_names() {
+fn names_bpf_programs() {
     let directory = Directory::new("bpf");
     let Some(program) = directory.compile("gcc", &format!("{MAKER}{BPF}"), &["-O1", "-w"]) else {
         return;
@@ -204,11 +204,11 @@ fn bpf_programs_have_their_names() {
     before.arg(env!("CARGO_BIN_EXE_nprof-record")).args(words).arg("-");
     for mut command in [during, before] {
         let output = command.output().expect("it runs");
-        if !output.status.success() || complaint(&output).contains("not privileged") {
-            eprintln!("SKIPPED: {}", complaint(&output));
+        if !output.status.success() || stderr(&output).contains("not privileged") {
+            eprintln!("SKIPPED: {}", stderr(&output));
             return;
         }
-        let stream = Stream::of_file(&file);
+        let stream = Stream::from_file(&file);
         let in_program = stream.samples.iter().filter(|sample| {
             let leaf = sample.frames.first();
             leaf.is_some_and(|(name, kernel)| {

@@ -1,8 +1,8 @@
-//! Real programs, recorded: are their stacks complete, and do incomplete ones say why?
+//! Complete stacks and the marks of incomplete ones; the ways to capture stacks; CPU modes.
 //!
-//! Shapes are asserted, not times.
+//! The tests assert the shapes of stacks, not times.
 
-use crate::support::{Directory, Stream, complaint, may_record, record};
+use crate::support::{Directory, Stream, can_record, record, stderr};
 use nprof_format::{Mark, Verdict};
 
 const CPP: &str = r#"
@@ -37,7 +37,7 @@ int main() {
 }
 "#;
 
-/// Records a program; `None` where that cannot be done here.
+/// Compiles and records a program. None if there is no compiler or no right to record.
 fn recorded(
     name: &str,
     compiler: &str,
@@ -47,21 +47,21 @@ fn recorded(
 ) -> Option<Stream> {
     let directory = Directory::new(name);
     let program = directory.compile(compiler, source, options)?;
-    if !may_record() {
+    if !can_record() {
         return None;
     }
     let file = directory.path("out.nprof");
     let words = [&["-o", &file][..], how, &["--", &program]].concat();
     let output = record(&words);
-    assert!(output.status.success(), "{}", complaint(&output));
-    let stream = Stream::of_file(&file);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let stream = Stream::from_file(&file);
     assert_eq!(stream.verdict, Verdict::Complete);
     assert!(stream.samples.len() > 20, "{} samples", stream.samples.len());
     Some(stream)
 }
 
 #[test]
-fn optimized_cpp_without_frame_pointers_is_unwound_to_its_start() {
+fn unwinds_optimized_cpp_without_frame_pointers_to_start() {
     let options = ["-O2", "-g", "-fomit-frame-pointer"];
     let Some(stream) = recorded("cpp", "g++", CPP, &options, &[]) else { return };
     let rooted = stream.samples.iter().filter(|sample| {
@@ -79,13 +79,13 @@ fn optimized_cpp_without_frame_pointers_is_unwound_to_its_start() {
 }
 
 #[test]
-fn a_static_program_is_unwound_to_its_start() {
+fn unwinds_static_program_to_start() {
     let Some(stream) = recorded("static", "g++", CPP, &["-O2", "-static"], &[]) else { return };
     assert!(stream.complete() >= 0.98, "{}", stream.complete());
 }
 
 #[test]
-fn a_stack_with_more_frames_than_are_kept_says_so() {
+fn stack_above_max_depth_is_marked() {
     let source = "
         long deep(int n) { volatile long a[4] = {n}; if (n == 0) { for (long i = 0; i < 300000000; i++) a[1] += i; \
         return a[1]; } return deep(n - 1) + a[0]; } int main() { return deep(5000) == 1; }";
@@ -101,7 +101,7 @@ fn a_stack_with_more_frames_than_are_kept_says_so() {
 }
 
 #[test]
-fn signal_handlers_are_left_for_what_they_interrupted() {
+fn unwinds_through_signal_handlers() {
     let source = "
         #include <signal.h>\n#include <string.h>\n
         volatile long c; __attribute__((noinline)) void work(void) { for (int i = 0; i < 5000000; i++) c += i; }
@@ -119,7 +119,7 @@ fn signal_handlers_are_left_for_what_they_interrupted() {
 }
 
 #[test]
-fn threads_and_forked_children_are_followed() {
+fn records_threads_and_forked_children() {
     let source = "
         #include <pthread.h>\n#include <sys/wait.h>\n#include <unistd.h>\n
         void *spin(void *p) { volatile long c = 0; for (long i = 0; i < 60000000; i++) c += i; return p; }
@@ -134,7 +134,7 @@ fn threads_and_forked_children_are_followed() {
 }
 
 #[test]
-fn the_ways_to_capture_stacks_are_what_they_say() {
+fn unwind_option_selects_stack_capture() {
     let source = "long f(long n) { volatile long c = 0; for (long i = 0; i < n; i++) c += i; return c; } \
                   int main() { return f(200000000) == 1; }";
     let options = ["-O1", "-fno-omit-frame-pointer", "-fno-inline"];
@@ -152,7 +152,7 @@ fn the_ways_to_capture_stacks_are_what_they_say() {
 }
 
 #[test]
-fn scopes_are_kept_to() {
+fn user_only_and_kernel_only_exclude_the_other_mode() {
     let source = "#include <unistd.h>\n#include <fcntl.h>
         int main() { char b[65536]; volatile long c = 0; int f = open(\"/dev/zero\", 0); \
         for (int i = 0; i < 2000; i++) { read(f, b, sizeof b); for (int j = 0; j < 50000; j++) c += j; } return 0; }";
@@ -167,7 +167,7 @@ fn scopes_are_kept_to() {
         eprintln!("SKIPPED: the kernel may not be sampled");
         return;
     }
-    let kernel = Stream::of_file(&file);
+    let kernel = Stream::from_file(&file);
     assert_eq!(kernel.event.scope, b"kernel");
     assert!(
         kernel.samples.iter().all(|sample| sample.frames.first().is_none_or(|(_, kernel)| *kernel))

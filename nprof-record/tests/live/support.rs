@@ -1,4 +1,4 @@
-//! Runs the recorder, and reads what it wrote.
+//! Runs the recorder and reads its stream.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use nprof_format::tables::Tables;
 use nprof_format::{End, Event, Mark, NodeId, Reader, Record, Verdict};
 
-/// The recorder, with these words.
+/// Returns a command that runs the recorder with these arguments.
 pub(crate) fn recorder<S: AsRef<OsStr>>(words: &[S]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_nprof-record"));
     command.args(words);
@@ -19,16 +19,16 @@ pub(crate) fn record(words: &[&str]) -> Output {
     recorder(words).output().expect("the recorder runs")
 }
 
-/// Its standard error.
-pub(crate) fn complaint(output: &Output) -> String {
+/// Returns the standard error as text.
+pub(crate) fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// A directory of a test's own, removed at its end.
+/// A temporary directory of one test, removed on drop.
 pub(crate) struct Directory(PathBuf);
 
 impl Directory {
-    /// A directory with this name in the build's temporary directory.
+    /// Creates a directory with this prefix in the build's temporary directory.
     pub(crate) fn new(name: &str) -> Self {
         let path =
             Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
@@ -36,12 +36,12 @@ impl Directory {
         Self(path)
     }
 
-    /// A path in it.
+    /// Returns the path of a file in the directory.
     pub(crate) fn path(&self, name: &str) -> String {
         self.0.join(name).to_str().expect("UTF-8").to_owned()
     }
 
-    /// Compiles a program; `None`, said loudly, where there is no compiler.
+    /// Compiles a program. None if there is no compiler, which is printed.
     pub(crate) fn compile(&self, compiler: &str, source: &str, options: &[&str]) -> Option<String> {
         let program = self.path("program");
         let file = self.path(if compiler == "g++" { "program.cc" } else { "program.c" });
@@ -63,35 +63,37 @@ impl Drop for Directory {
     }
 }
 
-/// A stack, leaf first: the image and whether it is in the kernel, frame by frame.
+/// A stack, leaf first: of each frame the image's name and whether it is in the kernel.
 pub(crate) type Frames = Vec<(String, bool)>;
 
-/// A sample as the tests look at it.
-pub(crate) struct Seen {
+/// A sample with its resolved stack.
+pub(crate) struct StackSample {
     pub(crate) comm: String,
     pub(crate) weight: u64,
     pub(crate) mark: Mark,
     pub(crate) frames: Frames,
-    /// Where in its image each frame is: in the instruction, or in the call it returns from.
+    /// The image offset of each frame; for return addresses minus one, so that it is in the call.
     pub(crate) offsets: Vec<u64>,
 }
 
-/// A stream as the tests look at it.
+/// The parts of a stream that the tests check.
 pub(crate) struct Stream {
     pub(crate) verdict: Verdict,
-    /// The last one.
+    /// The last event.
     pub(crate) event: Event,
-    /// All of them, by their names.
+    /// The names of all events.
     pub(crate) events: Vec<String>,
     pub(crate) end: Option<End>,
-    pub(crate) samples: Vec<Seen>,
-    /// How many samples say that they were stitched.
+    pub(crate) samples: Vec<StackSample>,
+    /// The number of samples with `stitched=`.
     pub(crate) stitched: u64,
-    /// Where there are samples of.
+    /// The CPUs that have samples.
     pub(crate) cpus: Vec<u32>,
-    /// The names and exit values of tasks.
+    /// The number of tasks.
     pub(crate) tasks: usize,
+    /// The values of `exit` changes.
     pub(crate) exits: Vec<String>,
+    /// The values of `exec` changes: command names.
     pub(crate) executed: Vec<String>,
 }
 
@@ -138,7 +140,7 @@ impl Stream {
                     }
                     let (frames, offsets, mark) = frames(&tables, sample.node);
                     let weight = sample.weight;
-                    stream.samples.push(Seen { comm, weight, mark, frames, offsets });
+                    stream.samples.push(StackSample { comm, weight, mark, frames, offsets });
                 }
                 _ => {}
             }
@@ -148,17 +150,17 @@ impl Stream {
     }
 
     /// Reads the stream in a file.
-    pub(crate) fn of_file(path: &str) -> Self {
+    pub(crate) fn from_file(path: &str) -> Self {
         Self::read(&std::fs::read(path).expect("a file"))
     }
 
-    /// How much of the CPU time used was sampled, as a share.
+    /// Returns the share of the used CPU time that samples cover.
     pub(crate) fn coverage(&self) -> f64 {
         let end = self.end.as_ref().expect("an end");
         end.sampled_ns.expect("a clock") as f64 / end.task_ns.expect("known").max(1) as f64
     }
 
-    /// How many of the samples have a complete stack, as a share.
+    /// Returns the share of samples with a complete stack.
     pub(crate) fn complete(&self) -> f64 {
         let complete = self.samples.iter().filter(|sample| sample.mark == Mark::None).count();
         complete as f64 / self.samples.len().max(1) as f64
@@ -186,12 +188,12 @@ fn frames(tables: &Tables, mut node: NodeId) -> (Frames, Vec<u64>, Mark) {
     (frames, offsets, mark)
 }
 
-/// Whether this machine and user may record at all; says so loudly if not.
-pub(crate) fn may_record() -> bool {
+/// True if this user may record on this machine; prints SKIPPED if not.
+pub(crate) fn can_record() -> bool {
     let output = record(&["-o", "/dev/null", "true"]);
     let may = output.status.success();
     if !may {
-        eprintln!("SKIPPED: {}", complaint(&output));
+        eprintln!("SKIPPED: {}", stderr(&output));
     }
     may
 }

@@ -1,16 +1,15 @@
-//! Manners: to the command it is as if nobody recorded it, to the user the recorder is a command
-//! like any other.
+//! Signals, job control, terminals and inherited state are the same with and without the recorder.
 
 use std::fs;
 use std::io::{Read, Write};
 use std::process::{Child, Command, Output, Stdio};
 
-use crate::support::{Directory, Stream, complaint, may_record, record};
+use crate::support::{Directory, Stream, can_record, record, stderr};
 use nprof_format::Verdict;
 
 pub(crate) const RECORDER: &str = env!("CARGO_BIN_EXE_nprof-record");
 
-/// Prints what a process inherits.
+/// Prints the state that a process inherits: descriptors, signals, limits, environment, groups.
 const SHOW: &str = r#"
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -55,8 +54,8 @@ int main(int count, char **words) {
 "#;
 
 #[test]
-fn the_command_finds_everything_as_it_would_without_us() {
-    if !may_record() {
+fn command_environment_is_unchanged() {
+    if !can_record() {
         return;
     }
     let directory = Directory::new("show");
@@ -76,7 +75,7 @@ fn the_command_finds_everything_as_it_would_without_us() {
     ] {
         let shown = |recorder: &str| {
             let file = directory.path("shown");
-            // Both times there is a process between the shell and the program.
+            // `exit 0` keeps the shell from replacing itself: both programs are its children.
             let script = format!("{before}; {recorder} \"$0\" {file}; exit 0");
             let run = Command::new("sh").args(["-c", &script, &program]).output();
             assert!(run.expect("it runs").status.success());
@@ -88,16 +87,17 @@ fn the_command_finds_everything_as_it_would_without_us() {
     }
 }
 
-/// A command on a terminal of its own.
+/// A command on a pseudoterminal of its own.
 struct Terminal {
     child: Child,
     seen: String,
 }
 
 impl Terminal {
-    /// Starts it; `None` where there is no script(1). It has the signals' usual dispositions,
-    /// which the tests may have not; and what it prints at an interrupt is not thrown away.
+    /// Starts the command. None if there is no script(1).
     fn start(command: &str) -> Option<Self> {
+        // The test runner may ignore signals, and that is inherited. `noflsh`: an interrupt must
+        // not discard output.
         let usual = "env --default-signal=INT,QUIT,HUP,TSTP";
         let command = format!("stty noflsh; exec {usual} {command}");
         let words = ["-qec", &command, "/dev/null"];
@@ -112,7 +112,7 @@ impl Terminal {
         }
     }
 
-    /// Waits until it has printed this, since the last time.
+    /// Waits until the command prints `text` after the last match.
     fn wait_for(&mut self, text: &str) {
         let mut bytes = [0; 256];
         loop {
@@ -131,7 +131,7 @@ impl Terminal {
         self.child.stdin.as_mut().expect("piped").write_all(keys.as_bytes()).expect("written");
     }
 
-    /// What else it printed, and its status.
+    /// Waits for the end; returns the remaining output and the exit status.
     fn end(mut self) -> (String, Option<i32>) {
         let mut rest = std::mem::take(&mut self.seen);
         let output = self.child.stdout.as_mut().expect("piped");
@@ -140,7 +140,7 @@ impl Terminal {
     }
 }
 
-/// Says when it is interrupted, and goes on until there is a file.
+/// Prints "heard" at each interrupt, and runs until a file exists.
 const HEARS: &str = r#"
 #include <fcntl.h>
 #include <signal.h>
@@ -160,8 +160,8 @@ const QUIT: &str = "\x1c";
 const SUSPEND: &str = "\x1a";
 
 #[test]
-fn the_keys_of_a_terminal_do_what_they_do_without_us() {
-    if !may_record() {
+fn terminal_keys_reach_command() {
+    if !can_record() {
         return;
     }
     let directory = Directory::new("keys");
@@ -169,7 +169,7 @@ fn the_keys_of_a_terminal_do_what_they_do_without_us() {
     let on_terminal =
         |script: &str| Terminal::start(&format!("{RECORDER} -q -o {file} -- sh -c '{script}'"));
     let end = || {
-        let stream = Stream::of_file(&file);
+        let stream = Stream::from_file(&file);
         assert_eq!(stream.verdict, Verdict::Complete);
         let end = stream.end.expect("an end");
         (String::from_utf8_lossy(&end.reason).into_owned(), end.status)
@@ -182,7 +182,7 @@ fn the_keys_of_a_terminal_do_what_they_do_without_us() {
         assert_eq!(end(), ("exit".to_owned(), Some(status as u64)));
     }
 
-    // Who lives on is told once, and the recording goes on.
+    // A command that handles the interrupt receives it once, and is recorded to its end.
     let Some(program) = directory.compile("gcc", HEARS, &["-O1"]) else { return };
     let (go, proof) = (directory.path("go"), directory.path("proof"));
     let hears = format!("exec {program} {go} {proof}");
@@ -195,8 +195,8 @@ fn the_keys_of_a_terminal_do_what_they_do_without_us() {
     assert_eq!((rest.contains("heard"), status), (false, Some(6)), "{rest}");
     assert_eq!(end(), ("exit".to_owned(), Some(6)));
 
-    // A second one is too much for us, but not for it. (Two that come at once count as one: the
-    // first is taken before the stream grows twice.)
+    // A second interrupt ends the recorder, not the command. (Two at once count as one: two writes
+    // to the stream show that the first was handled.)
     fs::remove_file(&go).expect("it was there");
     fs::remove_file(&proof).expect("it was there");
     let mut terminal = on_terminal(&hears).expect("as before");
@@ -220,8 +220,8 @@ fn the_keys_of_a_terminal_do_what_they_do_without_us() {
 }
 
 #[test]
-fn a_job_can_be_stopped_and_goes_on() {
-    if !may_record() {
+fn job_control_stops_and_continues_recording() {
+    if !can_record() {
         return;
     }
     let directory = Directory::new("job");
@@ -239,15 +239,15 @@ fn a_job_can_be_stopped_and_goes_on() {
     terminal.wait_for("got x");
     terminal.wait_for("back 6");
     assert_eq!(terminal.end().1, Some(0));
-    assert_eq!(Stream::of_file(&file).verdict, Verdict::Complete);
+    assert_eq!(Stream::from_file(&file).verdict, Verdict::Complete);
 }
 
-/// Runs a command to its end under the recorder.
+/// Records a command to its end.
 pub(crate) fn recorded(directory: &Directory, how: &[&str], command: &[&str]) -> (Output, Stream) {
     let file = directory.path("out");
     let output = record(&[&["-o", &file][..], how, &["--"], command].concat());
-    let stream = Stream::of_file(&file);
-    assert_eq!(stream.verdict, Verdict::Complete, "{}", complaint(&output));
+    let stream = Stream::from_file(&file);
+    assert_eq!(stream.verdict, Verdict::Complete, "{}", stderr(&output));
     (output, stream)
 }
 
@@ -256,7 +256,8 @@ fn send(signal: &str, pid: u32) {
     assert!(sent.expect("kill runs").success());
 }
 
-/// Starts the recorder on a shell's script, and waits until that says that it is ready.
+/// Records a shell script, and waits until it prints "ready". Returns the recorder and the pid of
+/// the script.
 fn started(file: &str, before: &str, script: &str) -> (Child, String) {
     let script = format!("echo ready $$; {script}");
     let how = format!("{before}; exec \"$0\" -q -o {file} -- sh -c \"$1\"");
@@ -269,7 +270,7 @@ fn started(file: &str, before: &str, script: &str) -> (Child, String) {
     let mut line = String::new();
     let mut byte = [0];
     while !line.ends_with('\n') {
-        child.stdout.as_mut().expect("piped").read_exact(&mut byte).expect("it says so");
+        child.stdout.as_mut().expect("piped").read_exact(&mut byte).expect("readable");
         line.push(char::from(byte[0]));
     }
     let pid = line.trim().strip_prefix("ready ").expect("it is").to_owned();
@@ -277,8 +278,8 @@ fn started(file: &str, before: &str, script: &str) -> (Child, String) {
 }
 
 #[test]
-fn a_command_may_be_stopped_or_killed() {
-    if !may_record() {
+fn records_stopped_and_killed_command() {
+    if !can_record() {
         return;
     }
     let directory = Directory::new("killed");
@@ -289,31 +290,31 @@ fn a_command_may_be_stopped_or_killed() {
     while !fs::read_to_string(format!("/proc/{pid}/stat")).expect("it lives").contains(") T") {
         std::thread::yield_now();
     }
-    assert!(child.try_wait().expect("known").is_none(), "a stop is no end");
+    assert!(child.try_wait().expect("known").is_none(), "stopping does not end the recording");
     send("-CONT", pid);
     drop(child.stdin.take());
     assert_eq!(child.wait().expect("it ends").code(), Some(4));
     let (mut child, pid) = started(&file, ":", "read a; exit 4");
     send("-KILL", pid.parse().expect("a pid"));
     assert_eq!(child.wait().expect("it ends").code(), Some(137));
-    let stream = Stream::of_file(&file);
+    let stream = Stream::from_file(&file);
     assert_eq!(stream.verdict, Verdict::Complete);
     assert_eq!(stream.exits, ["signal 9"]);
 }
 
 #[test]
-fn what_is_started_deaf_stays_deaf() {
-    if !may_record() {
+fn ignored_signals_stay_ignored_except_sent_interrupt() {
+    if !can_record() {
         return;
     }
     let directory = Directory::new("deaf");
     let file = directory.path("out");
     let end = || {
-        let stream = Stream::of_file(&file);
+        let stream = Stream::from_file(&file);
         assert_eq!(stream.verdict, Verdict::Complete);
         stream.end.expect("an end").reason
     };
-    // As by nohup: what ends the others is nothing to it and its command.
+    // As nohup does: SIGHUP is ignored at start, so it ends neither the recorder nor the command.
     let (mut child, _) = started(&file, "trap '' HUP", "read a; exit 4");
     for _ in 0..3 {
         send("-HUP", child.id());
@@ -321,7 +322,7 @@ fn what_is_started_deaf_stays_deaf() {
     child.stdin.as_mut().expect("piped").write_all(b"\n").expect("written");
     assert_eq!(child.wait().expect("it ends").code(), Some(4));
     assert_eq!(end(), b"exit");
-    // As by `&` in a script: an interrupt that is sent is meant.
+    // Shells start background jobs of scripts with SIGINT ignored; one that is sent must end them.
     let mut running = Command::new("cat").stdin(Stdio::piped()).spawn().expect("it runs");
     let script = format!("trap '' INT; exec {RECORDER} -q -o {file} -p {}", running.id());
     fs::remove_file(&file).expect("it was there");
@@ -337,15 +338,15 @@ fn what_is_started_deaf_stays_deaf() {
 }
 
 #[test]
-fn a_killed_recorder_takes_nobody_with_it() {
-    if !may_record() {
+fn command_survives_killed_recorder() {
+    if !can_record() {
         return;
     }
     let directory = Directory::new("left");
     let (file, proof) = (directory.path("out"), directory.path("proof"));
     let script = format!("while kill -0 $PPID 2>/dev/null; do :; done; echo done > {proof}");
     let (mut child, _) = started(&file, ":", &script);
-    // Flushed twice a second: twice seen, all but the last second is there.
+    // The stream is flushed twice a second: after three writes it has samples of at least a second.
     let mut sizes = vec![0];
     while sizes.len() < 4 {
         let size = fs::metadata(&file).map_or(0, |metadata| metadata.len());
@@ -359,19 +360,19 @@ fn a_killed_recorder_takes_nobody_with_it() {
     while !fs::exists(&proof).expect("known") {
         std::thread::yield_now();
     }
-    let stream = Stream::of_file(&file);
+    let stream = Stream::from_file(&file);
     assert_eq!(stream.verdict, Verdict::Truncated);
     assert!(stream.samples.len() > 50, "{}", stream.samples.len());
 }
 
 #[test]
-fn a_full_disk_keeps_what_fitted_and_the_command() {
-    if !may_record() {
+fn full_disk_truncates_stream_but_command_runs_on() {
+    if !can_record() {
         return;
     }
     let directory = Directory::new("full");
     let (small, copy) = (directory.path("small"), directory.path("copy"));
-    fs::create_dir(&small).expect("made");
+    fs::create_dir(&small).expect("created");
     let script = format!(
         "mount -t tmpfs -o size=16k none {small} || exit 77; \
          {RECORDER} -F 9973 --unwind none -o {small}/out -- \
@@ -381,12 +382,12 @@ fn a_full_disk_keeps_what_fitted_and_the_command() {
     let output = Command::new("unshare").args(["-m", "sh", "-c", &script]).output();
     let Ok(output) = output else { return eprintln!("SKIPPED: there is no unshare") };
     if output.status.code() != Some(7) && !fs::exists(&copy).expect("known") {
-        eprintln!("SKIPPED: no small file system: {}", complaint(&output));
+        eprintln!("SKIPPED: no small file system: {}", stderr(&output));
         return;
     }
-    assert_eq!(output.status.code(), Some(7), "{}", complaint(&output));
-    assert_eq!(complaint(&output).matches("No space left").count(), 1, "{}", complaint(&output));
-    let stream = Stream::of_file(&copy);
-    assert_eq!(stream.verdict, Verdict::Truncated, "what is there is whole");
+    assert_eq!(output.status.code(), Some(7), "{}", stderr(&output));
+    assert_eq!(stderr(&output).matches("No space left").count(), 1, "{}", stderr(&output));
+    let stream = Stream::from_file(&copy);
+    assert_eq!(stream.verdict, Verdict::Truncated, "all written records are intact");
     assert!(stream.samples.len() > 100, "{}", stream.samples.len());
 }

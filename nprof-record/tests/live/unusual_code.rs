@@ -1,36 +1,35 @@
-//! Odd code: stacks must be right wherever in a program a sample is taken, and however it was
-//! compiled and linked.
+//! Stacks must be right at every instruction, for all optimization levels and linkers.
 //!
-//! What is right must be known without an unwinder. So a C program is made whose functions are a
-//! tree: each is called from one place only. Where a sample was taken then tells its whole
-//! stack, in prologues and epilogues too, and whatever the compiler did to the frames.
+//! The expected stack must be known without an unwinder. The tests therefore generate a C program
+//! with a tree of functions: each has exactly one call site. The address of a sample then
+//! determines its whole stack, also in prologues and epilogues, and for every frame layout.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::process::Command;
 
-use crate::support::{Directory, Seen, Stream, complaint, may_record, record};
+use crate::support::{Directory, StackSample, Stream, can_record, record, stderr};
 use crate::symbols::{Symbols, names};
 use nprof_format::{Mark, Verdict};
 
-/// How many functions the tree has.
+/// The number of functions in the tree.
 const FUNCTIONS: usize = 64;
 
-/// Which function calls a function; `main` calls the first.
+/// Returns the caller of a function. None for the first, which `main` calls.
 fn caller(function: usize) -> Option<usize> {
     let above = function.checked_sub(1)?;
-    // A chain, with branches where the number, mixed, says so.
+    // A chain with pseudorandom branches: bits of a multiplicative hash of the number.
     let mixed = (function as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
     Some(if mixed & 1 == 0 { above } else { (mixed >> 1) as usize % function })
 }
 
-/// The functions on the stack, leaf first.
+/// Returns the functions on the stack, leaf first.
 fn stack_of(function: usize) -> Vec<usize> {
     std::iter::successors(Some(function), |&function| caller(function)).collect()
 }
 
-/// What a function has in its frame. All of it goes through `keep`, which is nothing to the
-/// machine and anything to the compiler.
+/// Frame contents of a function. Each passes through `keep`: an empty asm statement that the
+/// compiler must assume to use the value.
 const FRAMES: [&str; 12] = [
     "",
     "char *p = __builtin_alloca((a & 63) + 16); p[0] = a; keep(p);",
@@ -46,7 +45,7 @@ const FRAMES: [&str; 12] = [
     "_Alignas(128) char a1[256]; char *a2 = __builtin_alloca((b & 15) + 1); keep(a1); keep(a2);",
 ];
 
-/// What a function does after its calls, so that none is the last thing it does.
+/// Returns the statements after a function's calls, so that no call becomes a tail call.
 fn ending(function: usize) -> &'static str {
     match function % FRAMES.len() {
         1 => "keep(p);",
@@ -59,8 +58,8 @@ fn ending(function: usize) -> &'static str {
     }
 }
 
-/// The program; it goes through its tree so many times. Every third function has arguments on
-/// the stack, every leaf with an odd number does not return but jumps back.
+/// Returns the source of a program that walks the tree `passes` times. Every third function has
+/// arguments on the stack; every leaf with an odd number leaves by longjmp.
 fn tree(passes: usize) -> String {
     let mut source = String::from(
         "#define _GNU_SOURCE\n#include <setjmp.h>\n#include <string.h>\n#include <time.h>\n\
@@ -82,9 +81,10 @@ fn tree(passes: usize) -> String {
         );
         for &below in &called[function] {
             let more = if below % 3 == 0 { ", 1, r, 3, a, b" } else { "" };
-            let _ = match jumps(below) {
-                true => write!(source, "if (_setjmp(back) == 0) f{below}(a + 1, b{more}); "),
-                false => write!(source, "r += f{below}(a + 1, b{more}); "),
+            let _ = if jumps(below) {
+                write!(source, "if (_setjmp(back) == 0) f{below}(a + 1, b{more}); ")
+            } else {
+                write!(source, "r += f{below}(a + 1, b{more}); ")
             };
         }
         let end = if jumps(function) { "_longjmp(back, 1);" } else { "return r ^ a;" };
@@ -98,15 +98,19 @@ fn tree(passes: usize) -> String {
     source
 }
 
-/// The number of a function of the tree.
+/// Parses the number of a function of the tree. None for other functions.
 fn number(name: &str) -> Option<usize> {
     name.strip_prefix('f')?.parse().ok()
 }
 
-/// What is known of a sample of the tree to be right, and what it is.
-fn both_stacks(sample: &Seen, symbols: &Symbols) -> Option<(Vec<String>, Vec<String>)> {
+/// Returns the found and the expected stack of a sample. None if no frame is in the tree.
+fn found_and_expected(
+    sample: &StackSample,
+    symbols: &Symbols,
+) -> Option<(Vec<String>, Vec<String>)> {
     let names = names(sample, symbols);
-    // What the tree calls of the C library is not known; the root's side of it is.
+    // Frames of the C library below the tree's leaf are unknown and skipped; those above `main` are
+    // known.
     let leaf = names.iter().position(|name| number(name).is_some())?;
     let stack = stack_of(number(names[leaf])?);
     let right = stack.iter().map(|function| format!("f{function}")).chain(["main".to_owned()]);
@@ -115,9 +119,9 @@ fn both_stacks(sample: &Seen, symbols: &Symbols) -> Option<(Vec<String>, Vec<Str
     Some((found.collect(), right.chain(["_start".to_owned()]).collect()))
 }
 
-/// Records a program of the tree, compiled this way; `None` where that cannot be done.
+/// Compiles and records the tree. None if there is no compiler or no right to record.
 fn recorded(name: &str, options: &[&str], how: &[&str]) -> Option<(Stream, Symbols)> {
-    if !may_record() {
+    if !can_record() {
         return None;
     }
     let directory = Directory::new(name);
@@ -130,20 +134,20 @@ fn recorded(name: &str, options: &[&str], how: &[&str]) -> Option<(Stream, Symbo
     let program = directory.compile("gcc", &tree(300_000), options)?;
     let file = directory.path("out");
     let output = record(&[&["-F", "4999", "-o", &file][..], how, &["--", &program]].concat());
-    assert!(output.status.success(), "{}", complaint(&output));
-    let stream = Stream::of_file(&file);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let stream = Stream::from_file(&file);
     assert_eq!(stream.verdict, Verdict::Complete);
-    Some((stream, Symbols::of(&program)))
+    Some((stream, Symbols::from_file(&program)))
 }
 
-/// Asserts that the stacks of the tree are right, to the last frame.
-fn all_are_right(name: &str, options: &[&str]) {
+/// Asserts that the stacks of the tree are right in every frame.
+fn assert_stacks_match(name: &str, options: &[&str]) {
     let Some((stream, symbols)) = recorded(name, options, &[]) else { return };
     let mut seen = BTreeSet::new();
     let (mut wrong, mut cut, mut checked) = (Vec::new(), Vec::new(), 0);
     for sample in &stream.samples {
-        let Some((found, right)) = both_stacks(sample, &symbols) else { continue };
-        // While a page of the stack is made it cannot be read.
+        let Some((found, right)) = found_and_expected(sample, &symbols) else { continue };
+        // In a page fault on the stack itself, the kernel cannot copy the stack.
         if sample.mark == Mark::Unread && sample.frames[0].1 {
             continue;
         }
@@ -157,31 +161,34 @@ fn all_are_right(name: &str, options: &[&str]) {
     }
     assert!(checked * 10 > stream.samples.len() * 8, "{checked} of {}", stream.samples.len());
     assert!(checked > 300 && seen.len() * 4 > FUNCTIONS * 3, "{checked}, {} seen", seen.len());
-    // What compilers say of their epilogues is not exact to the instruction.
+    // Compilers' unwind tables are not exact at every instruction of epilogues: allow 1 in 300.
     let first = |count: usize| count.min(4);
     assert!(wrong.len() * 300 <= checked, "{name}: {wrong:x?} of {checked}");
     assert!(cut.len() * 50 <= checked, "{name}: {} {:x?}", cut.len(), &cut[..first(cut.len())]);
 }
 
 #[test]
-fn every_stack_is_right_however_it_was_optimized() {
-    all_are_right("tree-O0", &["-O0"]);
-    all_are_right("tree-O2", &["-O2"]);
-    all_are_right("tree-O3", &["-O3", "-fomit-frame-pointer", "-march=native"]);
-    all_are_right("tree-Os", &["-Os", "-mno-accumulate-outgoing-args", "-fcf-protection=full"]);
+fn stacks_match_source_at_all_optimization_levels() {
+    assert_stacks_match("tree-O0", &["-O0"]);
+    assert_stacks_match("tree-O2", &["-O2"]);
+    assert_stacks_match("tree-O3", &["-O3", "-fomit-frame-pointer", "-march=native"]);
+    assert_stacks_match(
+        "tree-Os",
+        &["-Os", "-mno-accumulate-outgoing-args", "-fcf-protection=full"],
+    );
 }
 
 #[test]
-fn every_stack_is_right_however_it_was_linked() {
-    all_are_right("tree-pie", &["-O2", "-static-pie"]);
-    all_are_right("tree-static", &["-O2", "-static", "-Wl,--no-eh-frame-hdr"]);
-    all_are_right("tree-lld", &["-O2", "-fuse-ld=lld", "-Wl,-z,lazy"]);
-    all_are_right("tree-mold", &["-O2", "-fuse-ld=mold"]);
-    all_are_right("tree-large", &["-O2", "-Wl,-z,max-page-size=0x200000,-z,noseparate-code"]);
+fn stacks_match_source_with_all_linkers() {
+    assert_stacks_match("tree-pie", &["-O2", "-static-pie"]);
+    assert_stacks_match("tree-static", &["-O2", "-static", "-Wl,--no-eh-frame-hdr"]);
+    assert_stacks_match("tree-lld", &["-O2", "-fuse-ld=lld", "-Wl,-z,lazy"]);
+    assert_stacks_match("tree-mold", &["-O2", "-fuse-ld=mold"]);
+    assert_stacks_match("tree-large", &["-O2", "-Wl,-z,max-page-size=0x200000,-z,noseparate-code"]);
 }
 
-/// The functions of the tree on a stack as return addresses, from the leaf's caller to `main`'s
-/// frame: for every stack with a leaf in the tree, by its leaf.
+/// Returns the return addresses on each stack with a leaf in the tree, from the leaf's caller to
+/// `main`'s frame, by leaf.
 fn chains(stream: &Stream, symbols: &Symbols) -> BTreeMap<usize, BTreeSet<Vec<u64>>> {
     let mut chains: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
     for sample in &stream.samples {
@@ -196,21 +203,21 @@ fn chains(stream: &Stream, symbols: &Symbols) -> BTreeMap<usize, BTreeSet<Vec<u6
 }
 
 #[test]
-fn frame_pointers_and_tables_tell_the_same() {
+fn frame_pointers_agree_with_unwind_tables() {
     let options = ["-O1", "-static", "-fno-omit-frame-pointer", "-mno-omit-leaf-frame-pointer"];
     let Some((by_tables, symbols)) = recorded("frames-tables", &options, &[]) else { return };
     let how = ["--unwind", "fp"];
     let (by_pointers, same) = recorded("frames-pointers", &options, &how).expect("as before");
-    assert_eq!(symbols.0, same.0, "it is the same program");
+    assert_eq!(symbols.0, same.0, "both recordings are of the same program");
     let (tables, pointers) = (chains(&by_tables, &symbols), chains(&by_pointers, &symbols));
-    // Each function is called from one place only: tables find one chain, exact to the byte.
+    // Each function has one call site: tables find one chain, exact to the byte.
     let ambiguous: Vec<_> = tables.iter().filter(|(_, chains)| chains.len() != 1).collect();
     assert!(ambiguous.is_empty(), "{ambiguous:x?}");
     let (mut same, mut short) = (0, 0);
     for (leaf, found) in &pointers {
         let Some(right) = tables.get(leaf).and_then(BTreeSet::first) else { continue };
         for chain in found {
-            // Before its frame is made and after, frame pointers miss a function's caller.
+            // In prologues and epilogues RBP belongs to the caller: its caller is skipped.
             assert!(chain == right || chain[..] == right[1..], "f{leaf}: {chain:x?} {right:x?}");
             same += usize::from(chain == right);
             short += usize::from(chain != right);
