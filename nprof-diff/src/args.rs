@@ -3,11 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
-use clap::{Parser, ValueEnum};
+use clap::Parser;
 
 use crate::compare::effect_size::Size;
 use crate::compare::fail_on::Bound;
 use crate::input::key::By;
+use crate::print::{Format, Sort};
 
 /// Says what changed between two sets of recordings, and whether it is noise.
 ///
@@ -69,35 +70,6 @@ pub(crate) struct Args {
     #[arg(value_name = "FILE", num_args = 2, conflicts_with_all = ["base", "new"],
           required_unless_present_any = ["base", "new"])]
     operands: Vec<PathBuf>,
-}
-
-/// What rows are sorted by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Sort {
-    /// The largest difference in self first
-    #[value(name = "self")]
-    Own,
-    /// The largest difference in total first
-    Total,
-    /// Name, then image
-    Name,
-}
-
-/// How a report is printed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Format {
-    /// What changed, for people
-    Table,
-    /// A row a line, fields separated by tabs, after a line of column names
-    Tsv,
-    /// As tsv, in CSV (RFC 4180)
-    Csv,
-    /// One object, with what the heading of a table says
-    Json,
-    /// Folded stacks with two counts, of base and new, as difffolded.pl writes them
-    Folded,
-    /// A differential flame graph, SVG
-    Flamegraph,
 }
 
 /// How many rows a table has when nothing is asked.

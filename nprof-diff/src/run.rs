@@ -7,16 +7,17 @@ use anyhow::{Context, Result};
 use nprof_format::stage::{self, Outcome};
 use nprof_format::usage;
 
-use crate::args::{Args, Format};
+use crate::args::Args;
 use crate::compare::comparison::Question;
 use crate::compare::diff::{self, Diff};
 use crate::compare::fail_on::{self, Answer, Bound};
 use crate::compare::noise;
 use crate::compare::rename_candidates;
+use crate::compare::warnings;
 use crate::input::event::{self, Chosen};
-use crate::input::load::Inputs;
+use crate::input::load::{Inputs, Sources};
 use crate::input::{load, preconditions};
-use crate::print::{NullReport, Report};
+use crate::print::{Format, NullReport, Report};
 
 const TOOL: &str = "nprof-diff";
 
@@ -29,10 +30,32 @@ pub fn main() -> ExitCode {
 }
 
 fn run(args: &Args) -> Result<Outcome> {
-    let inputs = load::read(args)?;
+    let inputs = load(args)?;
     let clock = inputs.event.as_ref().is_some_and(Chosen::is_clock);
     let question = Question { alpha: args.alpha, clock, min_effect: args.min_effect };
     if args.null { calibrate(args, &inputs, question) } else { compare(args, &inputs, question) }
+}
+
+/// Reads the streams, and refuses options that make no sense for them.
+fn load(args: &Args) -> Result<Inputs> {
+    let [base, new] = args.sides()?;
+    let inputs = base.iter().chain(new).chain(&args.rename).map(|path| Some(path.as_path()));
+    stage::refuse_same_file(inputs, args.output.as_deref())?;
+    let inputs = load::load(&Sources {
+        base,
+        new,
+        renames: args.rename.as_deref(),
+        by: args.by()?,
+        event: args.event.as_deref(),
+        partial_ok: args.partial_ok,
+    })?;
+    if let (Some(event), Some(asked)) = (&inputs.event, args.asked_in_time()) {
+        preconditions::refuse_time(&inputs.base, &inputs.new, event, &asked)?;
+    }
+    if !args.fail_on.is_empty() {
+        preconditions::refuse_shared(&inputs.base, &inputs.new)?;
+    }
+    Ok(inputs)
 }
 
 /// Compares both sides.
@@ -41,8 +64,8 @@ fn compare(args: &Args, inputs: &Inputs, question: Question) -> Result<Outcome> 
     let (by, event) = (args.by()?, event.as_ref());
     let counts = |side| event::counts(side, event);
     let diff = diff::compare(&counts(base), &counts(new), keys.ids(), question);
-    let mut warnings = preconditions::warnings(base, new, event, by, &diff);
-    warnings.extend(preconditions::unmatched(&diff, keys, by));
+    let mut warnings = warnings::warnings(base, new, event, by, &diff);
+    warnings.extend(warnings::unmatched(&diff, keys, by));
     warnings.extend_from_slice(&inputs.warnings);
     let pairs = rename_candidates::propose(&diff, keys, by);
     print(args, &warnings, |width, out| {
@@ -76,7 +99,7 @@ fn calibrate(args: &Args, inputs: &Inputs, question: Question) -> Result<Outcome
         );
         return Ok(Outcome::Undecided);
     };
-    let mut warnings = preconditions::warnings_of_one(base, event.as_ref());
+    let mut warnings = warnings::warnings_of_one(base, event.as_ref());
     warnings.extend_from_slice(&inputs.warnings);
     let by = args.by()?;
     print(args, &warnings, |width, out| {

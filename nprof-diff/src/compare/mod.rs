@@ -10,6 +10,7 @@ pub(crate) mod rename_candidates;
 pub(crate) mod row;
 pub(crate) mod runs_needed;
 pub(crate) mod significance;
+pub(crate) mod warnings;
 
 #[cfg(test)]
 mod diff_tests;

@@ -8,7 +8,8 @@ use nprof_format::Event;
 use nprof_format::escape::escaped;
 use nprof_format::summary::{EventSummary, Summary};
 
-use crate::input::run_counts::{Counts, Recording, Side};
+use crate::input::run_counts::{Counts, Recording};
+use crate::input::side::{Side, sum};
 
 /// An event that was counted on both sides, or on the one that has samples.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,6 +55,12 @@ pub(crate) fn counts<'a>(side: &'a Side, event: Option<&Chosen>) -> Vec<&'a Coun
         recording.counts.iter().filter(of_event).map(|(_, counts)| counts)
     };
     side.recordings.iter().flat_map(of_event).filter(|counts| counts.sum.samples > 0).collect()
+}
+
+/// How many samples of the event have an incomplete stack.
+pub(crate) fn incomplete(side: &Side, event: Option<&Chosen>) -> u64 {
+    let events = side.summaries().filter_map(|summary| event?.summary(summary));
+    sum(events.flat_map(|event| event.incomplete.values()))
 }
 
 fn is_same(one: &Event, other: &Event) -> bool {

@@ -1,16 +1,16 @@
 //! The streams of both sides, read and found fit to be compared.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use nprof_format::stage;
 
-use crate::args::Args;
 use crate::input::event::{self, Chosen};
 use crate::input::key::{By, Keys};
 use crate::input::preconditions;
 use crate::input::rename::Renames;
-use crate::input::run_counts::{Recording, Side};
+use crate::input::run_counts::Recording;
+use crate::input::side::Side;
 
 /// What was read.
 #[derive(Debug)]
@@ -27,34 +27,42 @@ pub(crate) struct Inputs {
     pub(crate) warnings: Vec<String>,
 }
 
+/// The streams to read, and how to count them.
+#[derive(Debug)]
+pub(crate) struct Sources<'a> {
+    /// The streams of the base.
+    pub(crate) base: &'a [PathBuf],
+    /// The streams of the new side.
+    pub(crate) new: &'a [PathBuf],
+    /// The file of names that differ on the new side.
+    pub(crate) renames: Option<&'a Path>,
+    /// What a row is.
+    pub(crate) by: By,
+    /// The name of the event to compare by.
+    pub(crate) event: Option<&'a str>,
+    /// True if truncated and damaged streams are accepted.
+    pub(crate) partial_ok: bool,
+}
+
 /// Reads all streams.
 ///
 /// # Errors
 ///
 /// Says which stream cannot be read, or not be compared, and why.
-pub(crate) fn read(args: &Args) -> Result<Inputs> {
-    let [base, new] = args.sides()?;
-    let inputs = base.iter().chain(new).chain(&args.rename).map(|path| Some(path.as_path()));
-    stage::refuse_same_file(inputs, args.output.as_deref())?;
-    let mut renames = renames(args)?;
+pub(crate) fn load(sources: &Sources<'_>) -> Result<Inputs> {
+    let mut renames = renames(sources.renames)?;
     let mut keys = Keys::default();
-    let by = args.by()?;
-    let base = side("base", base, by, &mut keys, &mut renames)?;
-    let new = side("new", new, by, &mut keys, &mut Renames::default())?;
-    preconditions::refuse(&base, &new, by, args.partial_ok)?;
-    let event = event::choose(&base, &new, args.event.as_deref())?;
-    if let (Some(event), Some(asked)) = (&event, args.asked_in_time()) {
-        preconditions::refuse_time(&base, &new, event, &asked)?;
-    }
-    if !args.fail_on.is_empty() {
-        preconditions::refuse_shared(&base, &new)?;
-    }
-    Ok(Inputs { base, new, keys, event, warnings: unused(args, &renames) })
+    let by = sources.by;
+    let base = side("base", sources.base, by, &mut keys, &mut renames)?;
+    let new = side("new", sources.new, by, &mut keys, &mut Renames::default())?;
+    preconditions::refuse(&base, &new, by, sources.partial_ok)?;
+    let event = event::choose(&base, &new, sources.event)?;
+    Ok(Inputs { base, new, keys, event, warnings: unused(sources.renames, &renames) })
 }
 
 /// Lines of `--rename` that are about nothing.
-fn unused(args: &Args, renames: &Renames) -> Vec<String> {
-    let Some(path) = &args.rename else { return Vec::new() };
+fn unused(path: Option<&Path>, renames: &Renames) -> Vec<String> {
+    let Some(path) = path else { return Vec::new() };
     let told = |(line, old): (usize, String)| {
         format!("{}: line {line}: nothing on base is called {old}", path.display())
     };
@@ -62,8 +70,8 @@ fn unused(args: &Args, renames: &Renames) -> Vec<String> {
 }
 
 /// What `--rename` says.
-fn renames(args: &Args) -> Result<Renames> {
-    let Some(path) = &args.rename else { return Ok(Renames::default()) };
+fn renames(path: Option<&Path>) -> Result<Renames> {
+    let Some(path) = path else { return Ok(Renames::default()) };
     let name = || format!("--rename {}", path.display());
     let text = std::fs::read(path).with_context(name)?;
     Renames::parse(&text).with_context(name)

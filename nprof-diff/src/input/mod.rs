@@ -6,3 +6,4 @@ pub(crate) mod load;
 pub(crate) mod preconditions;
 pub(crate) mod rename;
 pub(crate) mod run_counts;
+pub(crate) mod side;

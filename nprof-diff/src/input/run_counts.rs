@@ -9,7 +9,7 @@ use std::io::Read;
 
 use nprof_format::labels::Labels;
 use nprof_format::profile::{Cell, Profile, Split, Sum};
-use nprof_format::summary::{Run, Summary};
+use nprof_format::summary::Summary;
 use nprof_format::tables::{Call, Tables};
 use nprof_format::{Error, Mark};
 use rustc_hash::FxHashMap;
@@ -46,27 +46,6 @@ pub(crate) struct Recording {
     pub(crate) summary: Summary,
     /// By run and event, as numbered in the summary.
     pub(crate) counts: BTreeMap<(usize, usize), Counts>,
-}
-
-/// The operands of one side.
-#[derive(Debug)]
-pub(crate) struct Side {
-    /// What messages call it.
-    pub(crate) name: &'static str,
-    /// One per operand, in their order.
-    pub(crate) recordings: Vec<Recording>,
-}
-
-impl Side {
-    /// Every run, in the order it was read.
-    pub(crate) fn runs(&self) -> impl Iterator<Item = &Run> {
-        self.summaries().flat_map(|summary| &summary.runs)
-    }
-
-    /// What is known of every operand.
-    pub(crate) fn summaries(&self) -> impl Iterator<Item = &Summary> {
-        self.recordings.iter().map(|recording| &recording.summary)
-    }
 }
 
 impl Recording {

@@ -3,7 +3,11 @@
 use std::io;
 
 use nprof_format::machine::{self, Lines};
-use serde_json::{Value, json};
+use nprof_format::summary::Summary;
+use serde_json::{Map, Value, json};
+
+use crate::compare::observed::Whole;
+use crate::input::side::Side;
 
 /// The names of the columns, then a row a line.
 pub(super) fn lines(columns: Vec<String>, rows: Vec<Vec<Value>>) -> Lines {
@@ -38,4 +42,14 @@ fn text(value: &Value) -> String {
         Value::String(text) => text.clone(),
         value => value.to_string(),
     }
+}
+
+pub(super) fn side(side: &Side, whole: Whole) -> Value {
+    let recordings: Vec<Map<String, Value>> = side.summaries().map(Summary::facts).collect();
+    json!({
+        "runs": whole.runs,
+        "samples": whole.sum.samples,
+        "weight": whole.sum.weight,
+        "recordings": recordings,
+    })
 }

@@ -12,7 +12,7 @@ use nprof_format::folded::{drawable, guarded};
 use crate::compare::diff::Diff;
 use crate::compare::row::Row;
 use crate::input::key::Keys;
-use crate::print::Report;
+use crate::print::report::Report;
 
 /// The lines, sorted.
 pub(super) fn lines(diff: &Diff, keys: &Keys) -> String {

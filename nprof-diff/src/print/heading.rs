@@ -9,12 +9,11 @@ use nprof_format::summary::EventSummary;
 use crate::compare::comparison::Method;
 use crate::compare::observed::Whole;
 use crate::input::event::Chosen;
-use crate::input::preconditions::{facts, incomplete, lost};
-use crate::input::run_counts::Side;
-use crate::print::Report;
-
-/// How wide a report for people is, columns.
-pub(super) const WIDTH: usize = 80;
+use crate::input::event::incomplete;
+use crate::input::side::Side;
+use crate::input::side::{facts, lost};
+use crate::print::report::Report;
+use crate::print::text::{WIDTH, level, seconds, signed_seconds};
 
 /// The lines of the heading.
 pub(super) fn lines(report: &Report<'_>) -> Vec<String> {
@@ -166,28 +165,6 @@ fn method(report: &Report<'_>) -> String {
     )
 }
 
-/// The level of the intervals.
-pub(super) fn level(alpha: f64) -> String {
-    let percent = 100.0 * (1.0 - alpha);
-    format!("{} %", (percent * 1e7).round() / 1e7)
-}
-
-/// A span of time, for people.
-pub(super) fn seconds(ns: f64) -> String {
-    match ns.abs() {
-        size if size < 999.5e3 => format!("{:.0} us", ns / 1e3),
-        size if size < 9.995e6 => format!("{:.2} ms", ns / 1e6),
-        size if size < 999.5e6 => format!("{:.0} ms", ns / 1e6),
-        _ => format!("{:.2} s", ns / 1e9),
-    }
-}
-
-/// A difference of spans, for people.
-pub(super) fn signed_seconds(ns: f64) -> String {
-    let text = seconds(ns);
-    if text.starts_with('-') { text } else { format!("+{text}") }
-}
-
 /// The time of day, to the second, of ns since 1970-01-01 UTC.
 fn utc(ns: u64) -> String {
     let seconds = ns / 1_000_000_000;
@@ -238,21 +215,5 @@ mod tests {
     #[test]
     fn labels_stand_before_what_there_is() {
         assert_eq!(labelled("new", vec![String::new(), "x".into()]), ["new   x"]);
-    }
-
-    #[test]
-    fn spans_have_three_digits() {
-        for (ns, expected) in [
-            (0.0, "0 us"),
-            (1.4e6, "1.40 ms"),
-            (-12.4e6, "-12 ms"),
-            (999.7e6, "1.00 s"),
-            (61.0e9, "61.00 s"),
-        ] {
-            assert_eq!(seconds(ns), expected);
-        }
-        assert_eq!(signed_seconds(2e9), "+2.00 s");
-        assert_eq!(level(0.05), "95 %");
-        assert_eq!(level(0.001), "99.9 %");
     }
 }

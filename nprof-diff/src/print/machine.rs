@@ -5,18 +5,15 @@ use std::io;
 
 use nprof_format::escape::escaped;
 use nprof_format::machine::Lines;
-use nprof_format::summary::Summary;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::compare::comparison::Method;
 use crate::compare::fail_on::{self, Bound};
-use crate::compare::observed::Whole;
 use crate::compare::rename_candidates::Pair;
 use crate::compare::row::{Metric, Row};
 use crate::input::event::Chosen;
-use crate::input::run_counts::Side;
-use crate::print::Report;
 use crate::print::cells::{self, points, significant};
+use crate::print::report::Report;
 use crate::stats::Estimate;
 
 /// A line of column names, then a row a line.
@@ -58,8 +55,8 @@ pub(super) fn json(report: &Report<'_>) -> io::Result<Vec<u8>> {
         "missing": fail_on::missing(report.diff, report.bounds),
         "more_runs": more_runs(report),
         "warnings": report.warnings,
-        "base": side(report.base, diff.base),
-        "new": side(report.new, diff.new),
+        "base": cells::side(report.base, diff.base),
+        "new": cells::side(report.new, diff.new),
         "run_time": time,
         "rest": significant(diff.rest),
         "renamed": renamed(report),
@@ -98,16 +95,6 @@ fn renamed(report: &Report<'_>) -> Vec<Value> {
         })
     };
     report.pairs.iter().map(pair).collect()
-}
-
-pub(super) fn side(side: &Side, whole: Whole) -> Value {
-    let recordings: Vec<Map<String, Value>> = side.summaries().map(Summary::facts).collect();
-    json!({
-        "runs": whole.runs,
-        "samples": whole.sum.samples,
-        "weight": whole.sum.weight,
-        "recordings": recordings,
-    })
 }
 
 /// The columns that say what a row is.

@@ -10,7 +10,9 @@ use serde_json::{Value, json};
 use crate::compare::noise::{Floor, Level, Noise};
 use crate::input::event::Chosen;
 use crate::print::cells::{self, points, significant};
-use crate::print::{NullReport, heading, machine, table};
+use crate::print::heading;
+use crate::print::report::NullReport;
+use crate::print::text::{WIDTH, percent, row_name, seconds};
 
 /// Prints the report for people.
 pub(super) fn print_table(report: &NullReport<'_>, out: &mut impl Write) -> io::Result<()> {
@@ -19,7 +21,7 @@ pub(super) fn print_table(report: &NullReport<'_>, out: &mut impl Write) -> io::
     lines.extend(heading::circumstances(report.event, report.base));
     let mut lines = heading::labelled(report.base.name, lines);
     let warnings = report.warnings.iter().map(|warning| format!("warning: {warning}"));
-    lines.extend(warnings.flat_map(|warning| wrapped(&warning, heading::WIDTH)));
+    lines.extend(warnings.flat_map(|warning| wrapped(&warning, WIDTH)));
     lines.push(String::new());
     let level = 100.0 * null.question.alpha;
     let about = format!(
@@ -29,7 +31,7 @@ pub(super) fn print_table(report: &NullReport<'_>, out: &mut impl Write) -> io::
         null.halves[1],
         null.alarms,
     );
-    lines.extend(wrapped(&about, heading::WIDTH));
+    lines.extend(wrapped(&about, WIDTH));
     for line in lines {
         writeln!(out, "{line}")?;
     }
@@ -40,7 +42,7 @@ pub(super) fn print_table(report: &NullReport<'_>, out: &mut impl Write) -> io::
     )?;
     let rows = sorted(report);
     for row in rows.iter().take(report.row_limit) {
-        writeln!(out, "  {}", table::row_name(report.keys, row.key, report.width, 2))?;
+        writeln!(out, "  {}", row_name(report.keys, row.key, report.width, 2))?;
         if row.own == row.total {
             print_noise("self, total", &row.own, out)?;
             continue;
@@ -62,9 +64,9 @@ fn plural(count: usize, word: &str) -> String {
 
 fn print_noise(label: &str, noise: &Noise, out: &mut impl Write) -> io::Result<()> {
     let points = |share: f64| format!("{:.2}", 100.0 * share);
-    print_level(label, &noise.share, table::percent, points, out)?;
+    print_level(label, &noise.share, percent, points, out)?;
     match &noise.time {
-        Some(time) => print_level("", time, heading::seconds, heading::seconds, out),
+        Some(time) => print_level("", time, seconds, seconds, out),
         None => Ok(()),
     }
 }
@@ -163,7 +165,7 @@ pub(super) fn json(report: &NullReport<'_>) -> io::Result<Vec<u8>> {
         "splits": noise.splits,
         "alarms": noise.alarms,
         "warnings": report.warnings,
-        "base": machine::side(report.base, noise.whole),
+        "base": cells::side(report.base, noise.whole),
     });
     cells::json(&object, &columns(), rows(report))
 }

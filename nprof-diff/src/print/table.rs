@@ -5,15 +5,16 @@
 
 use std::io::{self, Write};
 
-use nprof_format::escape::escaped;
-use nprof_format::layout::{fit, wrapped};
+use nprof_format::layout::wrapped;
 use rustc_hash::FxHashSet;
 
 use crate::compare::effect_size::Size;
 use crate::compare::fail_on::Bound;
 use crate::compare::row::{Change, Metric, RARE, Row, Verdict};
-use crate::input::key::{KeyId, Keys};
-use crate::print::{Report, heading};
+use crate::input::key::KeyId;
+use crate::print::heading;
+use crate::print::report::Report;
+use crate::print::text::{WIDTH, level, percent, points, q, row_name, seconds, signed_seconds};
 
 /// Prints the report.
 pub(super) fn print(report: &Report<'_>, out: &mut impl Write) -> io::Result<()> {
@@ -25,7 +26,7 @@ pub(super) fn print(report: &Report<'_>, out: &mut impl Write) -> io::Result<()>
     print_changed(report, &changed, out)?;
     print_pairs(report, out)?;
     writeln!(out)?;
-    for line in wrapped(&unchanged(report, &rows, changed.len()), heading::WIDTH) {
+    for line in wrapped(&unchanged(report, &rows, changed.len()), WIDTH) {
         writeln!(out, "{line}")?;
     }
     let is_displaced = |row: &&Row| row.verdict() == Verdict::Displaced;
@@ -37,7 +38,7 @@ pub(super) fn print(report: &Report<'_>, out: &mut impl Write) -> io::Result<()>
             "{displaced} of them {are} displaced: the share changed, but only as that of most did, to {:.3} of what it was, since others take more or less",
             report.diff.rest
         );
-        for line in wrapped(&line, heading::WIDTH) {
+        for line in wrapped(&line, WIDTH) {
             writeln!(out, "{line}")?;
         }
     }
@@ -66,7 +67,7 @@ fn print_changed(
     if changed.is_empty() {
         return Ok(());
     }
-    let interval = format!("{} interval", heading::level(report.diff.question.alpha));
+    let interval = format!("{} interval", level(report.diff.question.alpha));
     writeln!(
         out,
         "\n{:14}{:>10} {:>10} {:>10} {interval:>23} {:>8}",
@@ -135,17 +136,6 @@ fn name(report: &Report<'_>, row: &Row, indent: usize) -> String {
     row_name(report.keys, row.key, report.width, indent)
 }
 
-/// What a row is called, behind so many blanks; shortened where it would not fit a terminal.
-pub(super) fn row_name(keys: &Keys, key: KeyId, width: Option<usize>, indent: usize) -> String {
-    let name = keys.name(key);
-    let image = match &keys.get(key).image[..] {
-        b"" => String::new(),
-        image => format!("  ({})", escaped(image)),
-    };
-    let Some(width) = width else { return name + &image };
-    fit(&name, &image, width.saturating_sub(indent))
-}
-
 fn print_row(report: &Report<'_>, row: &Row, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "  {}", name(report, row, 2))?;
     if row.own.share == row.total.share && row.own.time == row.total.time {
@@ -160,7 +150,7 @@ fn print_row(report: &Report<'_>, row: &Row, out: &mut impl Write) -> io::Result
 fn print_metric(label: &str, metric: &Metric, out: &mut impl Write) -> io::Result<()> {
     print_change(label, &metric.share, percent, points, out)?;
     match &metric.time {
-        Some(time) => print_change("", time, heading::seconds, heading::signed_seconds, out),
+        Some(time) => print_change("", time, seconds, signed_seconds, out),
         None => Ok(()),
     }
 }
@@ -182,20 +172,6 @@ fn print_change(
         difference(estimate.difference()),
         q(change.q),
     )
-}
-
-pub(super) fn percent(share: f64) -> String {
-    format!("{:.2} %", 100.0 * share)
-}
-
-/// A difference of shares, in points.
-fn points(share: f64) -> String {
-    let text = format!("{:+.2}", 100.0 * share);
-    if text == "-0.00" { "+0.00".to_owned() } else { text }
-}
-
-fn q(q: f64) -> String {
-    if q < 0.0001 { "<0.0001".to_owned() } else { format!("{q:.4}") }
 }
 
 /// The rows that are beyond the bounds of `--fail-on`.
@@ -221,29 +197,7 @@ fn print_broken(report: &Report<'_>, out: &mut impl Write) -> io::Result<()> {
 fn near_end(bound: &Bound, row: &Row) -> String {
     match bound.growth(row) {
         Some(Size::Share(low)) => format!(": at least {}", points(low)),
-        Some(Size::Time(low)) => format!(": at least {}", heading::signed_seconds(low)),
+        Some(Size::Time(low)) => format!(": at least {}", signed_seconds(low)),
         None => String::new(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::input::key::Key;
-    use unicode_width::UnicodeWidthStr;
-
-    #[test]
-    fn names_are_shortened_on_a_terminal_only() {
-        let mut keys = Keys::default();
-        let name = format!("begin_{}_end", "x".repeat(90));
-        let key =
-            keys.intern(Key { image: b"libfoo.so"[..].into(), ..Key::of_name(name.as_bytes()) });
-        assert_eq!(row_name(&keys, key, None, 2), format!("{name}  (libfoo.so)"));
-        for width in [40, 80] {
-            let short = row_name(&keys, key, Some(width), 2);
-            assert_eq!(short.width(), width - 2, "{short}");
-            assert!(short.starts_with("begin_") && short.ends_with("_end  (libfoo.so)"), "{short}");
-        }
-        assert_eq!(row_name(&keys, key, Some(0), 2).width(), 12);
     }
 }

@@ -1,0 +1,79 @@
+//! One side of the comparison: its streams, and the facts known of its runs. Pure.
+
+use std::collections::BTreeSet;
+
+use nprof_format::escape::escaped;
+use nprof_format::summary::{Run, Summary};
+use nprof_format::{Head, RunId};
+
+use crate::input::run_counts::{Counts, Recording};
+
+/// The operands of one side.
+#[derive(Debug)]
+pub(crate) struct Side {
+    /// What messages call it.
+    pub(crate) name: &'static str,
+    /// One per operand, in their order.
+    pub(crate) recordings: Vec<Recording>,
+}
+
+impl Side {
+    /// Every run, in the order it was read.
+    pub(crate) fn runs(&self) -> impl Iterator<Item = &Run> {
+        self.summaries().flat_map(|summary| &summary.runs)
+    }
+
+    /// What is known of every operand.
+    pub(crate) fn summaries(&self) -> impl Iterator<Item = &Summary> {
+        self.recordings.iter().map(|recording| &recording.summary)
+    }
+}
+
+/// A run that is on both sides.
+pub(crate) fn shared(base: &Side, new: &Side) -> Option<RunId> {
+    let ids = |side: &Side| side.runs().filter_map(run_id).collect::<BTreeSet<_>>();
+    ids(base).intersection(&ids(new)).next().copied()
+}
+
+pub(crate) fn run_id(run: &Run) -> Option<RunId> {
+    run.head.as_ref().map(|head| head.run).filter(|run| run.0 != 0)
+}
+
+pub(crate) fn input(recording: &Recording) -> &str {
+    recording.summary.runs.first().map_or("", |run| &run.input)
+}
+
+pub(crate) fn is_unsymbolized(recording: &Recording) -> bool {
+    let any = |test: fn(&Counts) -> bool| recording.counts.values().any(test);
+    any(|counts| counts.unsymbolized > 0) && !any(|counts| counts.symbolized > 0)
+}
+
+/// How many observations the streams of a side lost, of whatever event.
+pub(crate) fn lost(side: &Side) -> u64 {
+    let events = side.summaries().flat_map(|summary| &summary.events);
+    sum(events.flat_map(|event| event.lost.values()))
+}
+
+/// A sum of what a stream claims, which may be anything.
+pub(crate) fn sum<'a>(counts: impl Iterator<Item = &'a u64>) -> u64 {
+    counts.fold(0, |sum: u64, count| sum.saturating_add(*count))
+}
+
+/// The distinct values of a fact over the runs of a side, unknown ones left out, escaped.
+pub(crate) fn facts(side: &Side, fact: fn(&Head) -> &[u8]) -> BTreeSet<String> {
+    let values = side.runs().filter_map(|run| run.head.as_ref()).map(fact);
+    values.filter(|value| !value.is_empty()).map(escaped).collect()
+}
+
+pub(crate) fn differ(
+    what: &str,
+    base: &BTreeSet<String>,
+    new: &BTreeSet<String>,
+) -> Option<String> {
+    let list = |values: &BTreeSet<String>| {
+        values.iter().map(String::as_str).collect::<Vec<_>>().join(", ")
+    };
+    let known = !base.is_empty() && !new.is_empty();
+    let several = base.union(new).count() > 1;
+    (known && several).then(|| format!("{what}: base {}; new {}", list(base), list(new)))
+}

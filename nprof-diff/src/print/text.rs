@@ -1,0 +1,94 @@
+//! Shares, times and names as tables print them. Pure.
+
+use nprof_format::escape::escaped;
+use nprof_format::layout::fit;
+
+use crate::input::key::{KeyId, Keys};
+
+/// How wide a report for people is, columns.
+pub(super) const WIDTH: usize = 80;
+
+pub(super) fn percent(share: f64) -> String {
+    format!("{:.2} %", 100.0 * share)
+}
+
+/// A difference of shares, in points.
+pub(super) fn points(share: f64) -> String {
+    let text = format!("{:+.2}", 100.0 * share);
+    if text == "-0.00" { "+0.00".to_owned() } else { text }
+}
+
+pub(super) fn q(q: f64) -> String {
+    if q < 0.0001 { "<0.0001".to_owned() } else { format!("{q:.4}") }
+}
+
+/// The level of the intervals.
+pub(super) fn level(alpha: f64) -> String {
+    let percent = 100.0 * (1.0 - alpha);
+    format!("{} %", (percent * 1e7).round() / 1e7)
+}
+
+/// A span of time, for people.
+pub(super) fn seconds(ns: f64) -> String {
+    match ns.abs() {
+        size if size < 999.5e3 => format!("{:.0} us", ns / 1e3),
+        size if size < 9.995e6 => format!("{:.2} ms", ns / 1e6),
+        size if size < 999.5e6 => format!("{:.0} ms", ns / 1e6),
+        _ => format!("{:.2} s", ns / 1e9),
+    }
+}
+
+/// A difference of spans, for people.
+pub(super) fn signed_seconds(ns: f64) -> String {
+    let text = seconds(ns);
+    if text.starts_with('-') { text } else { format!("+{text}") }
+}
+
+/// What a row is called, behind so many blanks; shortened where it would not fit a terminal.
+pub(super) fn row_name(keys: &Keys, key: KeyId, width: Option<usize>, indent: usize) -> String {
+    let name = keys.name(key);
+    let image = match &keys.get(key).image[..] {
+        b"" => String::new(),
+        image => format!("  ({})", escaped(image)),
+    };
+    let Some(width) = width else { return name + &image };
+    fit(&name, &image, width.saturating_sub(indent))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::input::key::Key;
+    use unicode_width::UnicodeWidthStr;
+
+    #[test]
+    fn names_are_shortened_on_a_terminal_only() {
+        let mut keys = Keys::default();
+        let name = format!("begin_{}_end", "x".repeat(90));
+        let key =
+            keys.intern(Key { image: b"libfoo.so"[..].into(), ..Key::of_name(name.as_bytes()) });
+        assert_eq!(row_name(&keys, key, None, 2), format!("{name}  (libfoo.so)"));
+        for width in [40, 80] {
+            let short = row_name(&keys, key, Some(width), 2);
+            assert_eq!(short.width(), width - 2, "{short}");
+            assert!(short.starts_with("begin_") && short.ends_with("_end  (libfoo.so)"), "{short}");
+        }
+        assert_eq!(row_name(&keys, key, Some(0), 2).width(), 12);
+    }
+
+    #[test]
+    fn spans_have_three_digits() {
+        for (ns, expected) in [
+            (0.0, "0 us"),
+            (1.4e6, "1.40 ms"),
+            (-12.4e6, "-12 ms"),
+            (999.7e6, "1.00 s"),
+            (61.0e9, "61.00 s"),
+        ] {
+            assert_eq!(seconds(ns), expected);
+        }
+        assert_eq!(signed_seconds(2e9), "+2.00 s");
+        assert_eq!(level(0.05), "95 %");
+        assert_eq!(level(0.001), "99.9 %");
+    }
+}
