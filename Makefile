@@ -94,7 +94,7 @@ lint: setup
 # Fuzzes what reads streams, and what reads images. RUSTC_BOOTSTRAP lets a stable compiler instrument code.
 fuzz: setup
 	@command -v cargo-fuzz >/dev/null || $(CARGO) install --locked cargo-fuzz
-	cd nprof-format && for target in $$($(CARGO) fuzz list); do \
+	cd nprof-stream && for target in $$($(CARGO) fuzz list); do \
 	    mkdir -p fuzz/corpus/$$target && RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run $$target \
 	        fuzz/corpus/$$target ../tests/conformance/vectors/* -- -max_total_time=$(SECONDS) || exit; \
 	done
@@ -124,6 +124,6 @@ install-files:
 
 clean:
 	$(CARGO) clean
-	rm -rf nprof-format/fuzz/target nprof-symbolize/fuzz/target
+	rm -rf nprof-stream/fuzz/target nprof-symbolize/fuzz/target
 
 .PHONY: all setup peers build demo test calibrate papers bench lint fuzz install install-files clean

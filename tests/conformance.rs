@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use nprof_format::{Reader, Spelling, Writer};
+use nprof_stream::{Reader, Spelling, Writer};
 use nprof_tests::{Shell, have, repository};
 
 /// The directories of vectors: one for every verdict, and `refused`.

@@ -3,10 +3,10 @@
 
 use std::fs::File;
 
-use nprof_format::Mark;
-use nprof_format::labels::{CallKey, Labels};
-use nprof_format::profile::{Profile, Split};
-use nprof_format::tables::{Call, Tables};
+use nprof_report::profile::{Profile, Split};
+use nprof_stream::Mark;
+use nprof_stream::labels::{CallKey, Labels};
+use nprof_stream::tables::{Call, Tables};
 use nprof_tests::{Shell, compile_demo};
 
 /// Numbers of samples by property.
@@ -38,7 +38,7 @@ impl Counts {
         &mut self,
         labels: &mut Labels,
         tables: &Tables,
-        node: nprof_format::NodeId,
+        node: nprof_stream::NodeId,
         main_thread: bool,
         samples: u64,
     ) {

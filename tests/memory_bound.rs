@@ -3,7 +3,7 @@
 use std::io::{BufWriter, Read, Write};
 use std::process::{Command, Stdio};
 
-use nprof_format::{
+use nprof_stream::{
     End, Epoch, Event, EventId, Extras, Frame, FrameId, Head, Image, ImageId, ImageKind, Mark,
     NO_CPU, NodeId, Nodes, Record, RunId, Sample, Spelling, TaskId, Totals, Writer,
 };

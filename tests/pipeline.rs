@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use nprof_format::{Reader, Record};
+use nprof_stream::{Reader, Record};
 use nprof_tests::{Shell, skipped};
 
 /// A command that takes some tenths of a second and exists on every Debian.

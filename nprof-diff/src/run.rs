@@ -4,8 +4,8 @@ use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use nprof_format::stage::{self, Outcome};
-use nprof_format::usage;
+use nprof_cli::stage::{self, Outcome};
+use nprof_cli::usage;
 
 use crate::args::Args;
 use crate::compare::comparison::Question;

@@ -1,9 +1,9 @@
 //! The command line of nprof-flat.
 
 use clap::{Parser, ValueEnum};
-use nprof_format::key::{By, Key};
-use nprof_format::report::{self, Options};
-use nprof_format::time::TimeSplit;
+use nprof_report::key::{By, Key};
+use nprof_report::report::{self, Options};
+use nprof_report::time::TimeSplit;
 
 use crate::rows::columns::columns;
 use crate::rows::select::Sort;

@@ -2,11 +2,11 @@
 
 use std::process::ExitCode;
 
-use nprof_format::machine::{csv, tsv};
-use nprof_format::profile::{Cell, Context, Split, Sum};
-use nprof_format::report::{self, Failure, Report};
-use nprof_format::summary::Summary;
-use nprof_format::usage;
+use nprof_cli::usage;
+use nprof_report::machine::{csv, tsv};
+use nprof_report::profile::{Cell, Context, Split, Sum};
+use nprof_report::report::{self, Failure, Report};
+use nprof_report::summary::Summary;
 
 use crate::args::{Args, Format, TOOL};
 use crate::print::{delimited, table};

@@ -1,19 +1,16 @@
 //! Merging: the samples of all inputs are there, whatever the order and grouping, and mean what
 //! they meant; reports say the same of the merged stream as of its inputs.
 
-#[allow(clippy::unwrap_used, dead_code)] // a helper may fail its test; laws.rs uses all of it
-mod support;
-
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use nprof_format::labels::{CallKey, Labels};
 use nprof_format::merge::{Error, Merged, merge};
-use nprof_format::order::Order;
-use nprof_format::profile::{Profile, Split};
-use nprof_format::tables::Tables;
-use nprof_format::*;
+use nprof_report::profile::{Profile, Split};
+use nprof_stream::labels::{CallKey, Labels};
+use nprof_stream::order::Order;
+use nprof_stream::tables::Tables;
+use nprof_stream::*;
+use nprof_tests::segment::{Segment, read, respell, segment, write};
 use proptest::prelude::*;
-use support::{Segment, read, segment, write};
 
 fn try_merge(inputs: &[&[u8]], spelling: Spelling) -> Result<(Vec<u8>, Merged), Error> {
     let inputs = (1..).zip(inputs).map(|(i, &input)| (format!("input {i}"), input)).collect();
@@ -173,8 +170,8 @@ proptest! {
     #[test]
     fn merging_again_changes_nothing([a, b, _] in three()) {
         let once = merged(&[&a, &b]);
-        let text = support::respell(&once, Spelling::Text);
-        prop_assert_eq!(read(&support::respell(&text, Spelling::Binary)), read(&once));
+        let text = respell(&once, Spelling::Text);
+        prop_assert_eq!(read(&respell(&text, Spelling::Binary)), read(&once));
         prop_assert_eq!(without_steps(&merged(&[&once])), without_steps(&once));
     }
 

@@ -4,8 +4,8 @@ use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 use clap::{ArgMatches, CommandFactory, Parser, ValueEnum};
-use nprof_format::report::{Choice, Options};
-use nprof_format::usage;
+use nprof_cli::usage;
+use nprof_report::report::{Choice, Options};
 
 use crate::tree::path_filter::{Kind, Pattern, Refinement};
 

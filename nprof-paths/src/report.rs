@@ -2,9 +2,9 @@
 
 use std::process::ExitCode;
 
-use nprof_format::profile::{Cell, Context, Split, Sum};
-use nprof_format::report::{self, Failure, Report};
-use nprof_format::summary::Summary;
+use nprof_report::profile::{Cell, Context, Split, Sum};
+use nprof_report::report::{self, Failure, Report};
+use nprof_report::summary::Summary;
 
 use crate::args::{Args, TOOL};
 use crate::print::context::Input;

@@ -1,9 +1,9 @@
 //! Which events and which paths are printed, and what is left out.
 
-use nprof_format::escape::escaped;
-use nprof_format::profile::Sum;
-use nprof_format::report::{Choice, Failure};
-use nprof_format::summary::Summary;
+use nprof_report::profile::Sum;
+use nprof_report::report::{Choice, Failure};
+use nprof_report::summary::Summary;
+use nprof_stream::escape::escaped;
 
 use crate::args::Args;
 use crate::tree::call_tree::{At, Tree};
@@ -131,7 +131,7 @@ pub(crate) fn descending(a: Sum, b: Sum) -> std::cmp::Ordering {
 mod tests {
     use super::*;
     use clap::Parser;
-    use nprof_format::summary::EventSummary;
+    use nprof_report::summary::EventSummary;
 
     fn summary(events: &[(&str, u64)]) -> Summary {
         let event = |&(name, samples): &(&str, u64)| {

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use std::io::Cursor;
 
 use clap::Parser;
-use nprof_format::escape::escaped;
-use nprof_format::filter::Filter;
-use nprof_format::labels::{CallKey, Labels};
-use nprof_format::profile::{Cell, Context, Profile, Split, Sum};
-use nprof_format::report::Choice;
-use nprof_format::summary::Summary;
+use nprof_report::filter::Filter;
+use nprof_report::profile::{Cell, Context, Profile, Split, Sum};
+use nprof_report::report::Choice;
+use nprof_report::summary::Summary;
+use nprof_stream::escape::escaped;
+use nprof_stream::labels::{CallKey, Labels};
 use nprof_tests::{any_stream, stream};
 use proptest::prelude::*;
 

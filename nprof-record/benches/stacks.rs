@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use divan::Bencher;
 use divan::counter::ItemsCount;
-use nprof_format::{Mark, NodeId, Record};
+use nprof_stream::{Mark, NodeId, Record};
 use object::{Object, ObjectSection, ObjectSymbol};
 
 use nprof_record::arch;

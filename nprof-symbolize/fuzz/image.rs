@@ -95,10 +95,10 @@ pub fn name_places(bytes: &[u8]) {
             let offset = segment.offset.wrapping_add(place.wrapping_mul(step));
             let place = Place { offset, return_address: offset % 2 == 1 };
             let found = resolve(&image, place, Detail { inlines: true, lines: true, debug: true });
-            assert!(found.calls.len() <= nprof_format::limits::LINES);
+            assert!(found.calls.len() <= nprof_stream::limits::LINES);
             for name in found.calls.iter().filter_map(|call| call.function.as_deref()) {
-                assert!(demangle(name, Style::Full).len() <= nprof_format::limits::STRING);
-                assert!(demangle(name, Style::Short).len() <= nprof_format::limits::STRING);
+                assert!(demangle(name, Style::Full).len() <= nprof_stream::limits::STRING);
+                assert!(demangle(name, Style::Short).len() <= nprof_stream::limits::STRING);
             }
         }
     }

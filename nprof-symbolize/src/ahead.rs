@@ -3,7 +3,7 @@
 
 use std::io::Read;
 
-use nprof_format::{Location, Pass, Reader, Record, Step};
+use nprof_stream::{Location, Pass, Reader, Record, Step};
 
 use crate::catalog::Catalog;
 use crate::crew::Crew;

@@ -206,7 +206,7 @@ mod tests {
     use super::*;
     use crate::detail::Detail;
     use crate::images::{Finder, Places};
-    use nprof_format::{ImageKind, Status};
+    use nprof_stream::{ImageKind, Status};
     use std::rc::Rc;
 
     fn pool() -> Pool {

@@ -6,7 +6,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use nprof_format::{ImageKind, Naming, Status};
+use nprof_stream::{ImageKind, Naming, Status};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::background::{Background, Found};

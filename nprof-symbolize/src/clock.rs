@@ -1,6 +1,6 @@
 //! What time of day it was where the stream is being read. Pure.
 
-use nprof_format::{Head, Record};
+use nprof_stream::{Head, Record};
 
 /// The clock of the segment at hand.
 #[derive(Clone, Copy, Debug, Default)]
@@ -45,7 +45,7 @@ impl Clock {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nprof_format::{Cause, EventId, Extras, Lost, TaskId};
+    use nprof_stream::{Cause, EventId, Extras, Lost, TaskId};
 
     #[test]
     fn the_time_of_day_goes_on_with_the_records() {

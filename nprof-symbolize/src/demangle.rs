@@ -9,7 +9,7 @@ use std::fmt::{self, Write};
 use crate::simplify;
 
 /// The longest name that is demangled, and the longest result, bytes.
-const LONGEST: usize = nprof_format::limits::STRING;
+const LONGEST: usize = nprof_stream::limits::STRING;
 
 /// How deeply the parts of a C++ name may nest. Each level costs a few hundred bytes of stack.
 const DEPTH: u32 = 1024;

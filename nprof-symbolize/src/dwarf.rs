@@ -199,7 +199,7 @@ impl Dwarf {
         let mut calls = Vec::with_capacity(inlined.len() + 1);
         let mut line = line;
         // More than a stream may hold is more than anyone inlines.
-        for call in inlined.iter().rev().take(nprof_format::limits::LINES - 1) {
+        for call in inlined.iter().rev().take(nprof_stream::limits::LINES - 1) {
             let origin = call.origin.map(|origin| target(place, origin));
             let function = name(origin.unwrap_or((place, call.entry)));
             let (file, number, column) = (call.file, call.line, call.column);

@@ -1,7 +1,7 @@
 //! Whether the frames of the input were looked up before just as they would be now: then what is
 //! said of them need not be looked up again. Pure.
 
-use nprof_format::{Location, Record, Status, Step};
+use nprof_stream::{Location, Record, Status, Step};
 
 /// What the steps of the segment at hand say of its names.
 #[derive(Debug)]
@@ -68,7 +68,7 @@ impl Earlier {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nprof_format::{Extras, FileId, FrameId, FunctionId, Line};
+    use nprof_stream::{Extras, FileId, FrameId, FunctionId, Line};
 
     fn step(tool: &str, version: &str, names: &str) -> Step {
         let [tool, version, names] = [tool, version, names].map(|word| word.as_bytes().to_vec());

@@ -21,7 +21,7 @@ const HEADERS: u32 = 1 << 18;
 const LINK: u64 = 64 << 10;
 
 /// The longest build ID, bytes; longer ones are none.
-const BUILD_ID: usize = nprof_format::limits::BUILD_ID;
+const BUILD_ID: usize = nprof_stream::limits::BUILD_ID;
 
 /// A part of the file that is loaded into memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

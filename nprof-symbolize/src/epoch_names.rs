@@ -3,7 +3,7 @@
 //! What the input tells of has the same id in the output as long as no other name was defined
 //! there: then the input's records can be passed on as they are.
 
-use nprof_format::{FileId, FunctionId, Line, Record, limits};
+use nprof_stream::{FileId, FunctionId, Line, Record, limits};
 use rustc_hash::FxHashMap;
 
 use crate::named::NamedLine;
@@ -142,7 +142,7 @@ impl Ids {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nprof_format::{Extras, Function, SourceFile};
+    use nprof_stream::{Extras, Function, SourceFile};
 
     fn function(id: u32, name: &'static str, linkage: &'static str) -> Record<'static> {
         let (id, name, linkage) = (FunctionId(id), name.as_bytes(), linkage.as_bytes());

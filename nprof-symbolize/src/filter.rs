@@ -13,7 +13,7 @@ use std::io::{self, Read, Write};
 use std::rc::Rc;
 use std::time::Duration;
 
-use nprof_format::{
+use nprof_stream::{
     Extras, FileId, FrameId, Function, FunctionId, Line, Location, Pass, Reader, Record,
     SourceFile, Status, Step, Writer,
 };

@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use nprof_format::{Frame, FrameId, Location, Pass, Record, Status};
+use nprof_stream::{Frame, FrameId, Location, Pass, Record, Status};
 use rustc_hash::FxHashMap;
 
 use crate::catalog::Catalog;

@@ -3,7 +3,7 @@
 
 use std::io::Read;
 
-use nprof_format::{Image, ImageKind, Reader, Record};
+use nprof_stream::{Image, ImageKind, Reader, Record};
 use rustc_hash::FxHashMap;
 
 use crate::images::{Living, Recorded};

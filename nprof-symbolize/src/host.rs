@@ -7,7 +7,7 @@ use std::cell::OnceCell;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use nprof_format::{ImageKind, Status};
+use nprof_stream::{ImageKind, Status};
 use object::elf;
 
 use crate::elf::{Headers, build_id_of_notes};

@@ -21,7 +21,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use nprof_format::{ImageKind, Status};
+use nprof_stream::{ImageKind, Status};
 
 use crate::detail::Detail;
 use crate::dwarf::{Dwarf, Fault, ROOM};
@@ -65,7 +65,7 @@ impl Recorded {
         let byte = |at| u8::from_str_radix(digits.get(at..at + 2)?, 16).ok();
         let build_id: Option<Box<[u8]>> = (0..digits.len()).step_by(2).map(byte).collect();
         let build_id =
-            build_id.filter(|id| (2..=nprof_format::limits::BUILD_ID).contains(&id.len()))?;
+            build_id.filter(|id| (2..=nprof_stream::limits::BUILD_ID).contains(&id.len()))?;
         Some(Self { kind, build_id, path: Box::default(), seen: None })
     }
 }

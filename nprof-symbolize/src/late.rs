@@ -4,7 +4,7 @@
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use nprof_format::FrameId;
+use nprof_stream::FrameId;
 use rustc_hash::FxHashMap;
 
 use crate::named::Named;

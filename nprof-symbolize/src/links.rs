@@ -47,7 +47,7 @@ pub(crate) fn debug_link(endian: Endianness, link: &[u8]) -> Option<DebugLink> {
 /// Takes `.gnu_debugaltlink` apart: a path, a zero, a build ID.
 pub(crate) fn alt_link(link: &[u8]) -> Option<SharedLink> {
     let (path, id) = string(link)?;
-    let is_whole = !path.is_empty() && (1..=nprof_format::limits::BUILD_ID).contains(&id.len());
+    let is_whole = !path.is_empty() && (1..=nprof_stream::limits::BUILD_ID).contains(&id.len());
     is_whole.then(|| SharedLink { path: path.to_vec(), id: id.to_vec() })
 }
 

@@ -46,7 +46,7 @@ mod waiting;
 
 use std::process::ExitCode;
 
-use nprof_format::{stage, usage};
+use nprof_cli::{stage, usage};
 
 /// How much stack each thread gets, bytes: debug information and mangled names nest, and their
 /// parsers recurse, as deeply as `dwarf` and `demangle` let them. Only what is used takes memory.

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use nprof_format::Status;
+use nprof_stream::Status;
 
 /// A function and its place in the source, by their numbers in [`crate::names::Names`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

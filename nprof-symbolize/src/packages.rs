@@ -34,7 +34,7 @@ impl Packages {
         let is_rpm = ["var/lib/rpm", "usr/lib/sysimage/rpm"];
         if is_rpm.iter().any(|database| self.root.join(database).is_dir()) {
             let command = |file: &&[u8]| {
-                let quoted = nprof_format::shell::quoted([OsStr::from_bytes(file)]);
+                let quoted = nprof_cli::shell::quoted([OsStr::from_bytes(file)]);
                 let quoted = String::from_utf8_lossy(&quoted).into_owned();
                 (file.to_vec(), format!("dnf debuginfo-install \"$(rpm -qf {quoted})\""))
             };

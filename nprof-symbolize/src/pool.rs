@@ -6,7 +6,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
-use nprof_format::{ImageKind, Status};
+use nprof_stream::{ImageKind, Status};
 
 use crate::dwarf::Dwarf;
 use crate::host::Host;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use nprof_format::Status;
+use nprof_stream::Status;
 
 use crate::demangle::{Style, demangle, is_mangled};
 use crate::detail::Detail;

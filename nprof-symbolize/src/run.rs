@@ -11,8 +11,9 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
-use nprof_format::stage::{self, Input, Outcome, Ready};
-use nprof_format::{Reader, Record, Spelling, Step, Verdict, Writer, shell};
+use nprof_cli::shell;
+use nprof_cli::stage::{self, Input, Outcome, Ready};
+use nprof_stream::{Reader, Record, Spelling, Step, Verdict, Writer};
 
 use crate::ahead;
 use crate::args::Args;

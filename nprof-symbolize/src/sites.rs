@@ -1,6 +1,6 @@
 //! Where the frames of a stream are: its images by their ids, in the epoch at hand.
 
-use nprof_format::{Frame, Image, ImageId, ImageKind, Mark, Record, Status};
+use nprof_stream::{Frame, Image, ImageId, ImageKind, Mark, Record, Status};
 use rustc_hash::FxHashMap;
 
 use crate::catalog::Catalog;

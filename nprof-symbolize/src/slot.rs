@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use nprof_format::Status;
+use nprof_stream::Status;
 
 use crate::dwarf::Fault;
 use crate::images::{Failure, Recorded};

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::fmt::Write;
 use std::rc::Rc;
 
-use nprof_format::escape::escaped;
-use nprof_format::{ImageKind, Naming, Status};
+use nprof_stream::escape::escaped;
+use nprof_stream::{ImageKind, Naming, Status};
 
 use crate::images::{Recorded, hex};
 use crate::slot::{Counts, Slot};

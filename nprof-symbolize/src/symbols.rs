@@ -19,7 +19,7 @@ const SYMBOLS: usize = 1 << 23;
 const NAMES: u64 = 512 << 20;
 
 /// The longest name, bytes.
-const NAME: u64 = nprof_format::limits::STRING as u64;
+const NAME: u64 = nprof_stream::limits::STRING as u64;
 
 /// What a place is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use nprof_format::{Location, Status};
+use nprof_stream::{Location, Status};
 
 use crate::epoch_names::EpochNames;
 use crate::named::Named;

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use nprof_format::FrameId;
+use nprof_stream::FrameId;
 use rustc_hash::FxHashMap;
 
 /// Frames in the order of the stream, and something for each.

@@ -13,7 +13,7 @@ use std::process::Output;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use fixture::{AREA, Binary, Places, locations, run_in, sources, stream, symbolize_with};
-use nprof_format::{Spelling, Status};
+use nprof_stream::{Spelling, Status};
 
 /// What the server does with a path.
 #[derive(Clone)]

@@ -7,7 +7,7 @@ mod fixture;
 use std::path::Path;
 
 use fixture::{AREA, Binary, Places, area, is_complete, names, run_in, sources, stream, symbolize};
-use nprof_format::{ImageKind, Spelling, Status};
+use nprof_stream::{ImageKind, Spelling, Status};
 
 /// A compiled program, and an address in `area`.
 fn compile(directory: &Path) -> (Binary, u64) {

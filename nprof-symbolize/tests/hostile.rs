@@ -5,7 +5,7 @@
 mod fixture;
 
 use fixture::{Binary, Places, names, run_in, sources};
-use nprof_format::{ImageKind, Status};
+use nprof_stream::{ImageKind, Status};
 use object::{Object, ObjectSection};
 
 /// Debug information with one function, and `DEPTH` inlined calls inside of each other.
@@ -61,7 +61,7 @@ fn inlined_calls_that_never_end_to_nest() {
     let covering = ".rept DEPTH\n .uleb128 4\n .quad .Lb\n .quad .Le-.Lb\n .endr";
     assert_eq!(nested(covering, 100), (Status::Named, main(), 101));
     let (status, _, calls) = nested(covering, 10_000);
-    assert_eq!((status, calls), (Status::Named, nprof_format::limits::LINES));
+    assert_eq!((status, calls), (Status::Named, nprof_stream::limits::LINES));
 }
 
 #[test]

@@ -5,7 +5,7 @@
 mod fixture;
 
 use fixture::{Binary, Places, names};
-use nprof_format::{ImageKind, Status};
+use nprof_stream::{ImageKind, Status};
 use object::{Object, ObjectSymbol};
 
 /// The build ID in the kernel's own notes.

@@ -8,7 +8,7 @@ use fixture::{
     AREA, Binary, Places, locations, names, namings, run_in, sources, stream, stream_of_epochs,
     symbolize, symbolize_piped,
 };
-use nprof_format::{Reader, Record, Spelling, Status, Writer};
+use nprof_stream::{Reader, Record, Spelling, Status, Writer};
 
 /// The records of a stream that no filter added, in text.
 fn stripped(stream: &[u8]) -> String {
@@ -378,7 +378,7 @@ fn stubs_of_libraries_are_named_after_where_they_lead() {
 
 #[test]
 fn generated_code_is_called_what_its_maker_called_it() {
-    use nprof_format::ImageKind;
+    use nprof_stream::ImageKind;
     let jit = |path| Places {
         kind: ImageKind::Jit,
         build_id: b"",
@@ -397,7 +397,7 @@ fn generated_code_is_called_what_its_maker_called_it() {
 
 #[test]
 fn an_address_in_no_image_is_anonymous() {
-    use nprof_format::ImageKind;
+    use nprof_stream::ImageKind;
     let places =
         |kind| Places { kind, build_id: b"", path: b"//anon", places: vec![(0x1000, false)] };
     assert_eq!(names(&[], places(ImageKind::Anonymous)), [(Status::Anonymous, vec![])]);

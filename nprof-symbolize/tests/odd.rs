@@ -10,7 +10,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use fixture::{Binary, Named, Places, names, run_in, stream, symbolize};
-use nprof_format::{ImageKind, Spelling, Status};
+use nprof_stream::{ImageKind, Spelling, Status};
 use object::{Object, ObjectSymbol, SymbolKind};
 
 /// Functions that call, that have a part split off, and that live in a section of their own.

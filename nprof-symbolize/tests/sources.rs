@@ -12,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 use fixture::{
     AREA, Binary, Places, area, is_complete, locations, run_in, sources, stream, symbolize,
 };
-use nprof_format::{Spelling, Status};
+use nprof_stream::{Spelling, Status};
 
 /// What `--explain` says of an image that is in no stream.
 fn explain(args: &[&str], image: &str) -> String {

@@ -5,7 +5,7 @@
 mod fixture;
 
 use fixture::{AREA, Binary, Places, locations, namings, run_in, sources, stream, symbolize};
-use nprof_format::{Spelling, Status};
+use nprof_stream::{Spelling, Status};
 
 #[test]
 fn a_rebuilt_program_is_refused_by_both_build_ids_and_its_names_are_marked_if_allowed() {

@@ -1,6 +1,6 @@
 //! Recordings of the papers' programs, call graph rows, and comparison within margins of error.
 
-use nprof_format::margin::Confidence;
+use nprof_report::margin::Confidence;
 use nprof_tests::{Row, Shell, compile, repository};
 
 /// Compiles and records a program of tests/experiments/programs; returns a shell with the

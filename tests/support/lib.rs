@@ -8,6 +8,7 @@ mod cli;
 mod fixture;
 mod help;
 mod report;
+pub mod segment;
 mod shell;
 mod streams;
 mod tools;

@@ -1,6 +1,6 @@
 //! The two sides of a comparison, and what is asked of them. Pure.
 
-use nprof_format::profile::Sum;
+use nprof_report::profile::Sum;
 
 use crate::compare::effect_size::Size;
 use crate::compare::observed::{Measure, Observed};

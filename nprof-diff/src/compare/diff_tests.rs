@@ -5,7 +5,7 @@ use crate::input::key::KeyId;
 use crate::input::key::{Key, Keys};
 use crate::input::run_counts::{Count, Counts};
 use crate::stats::Estimate;
-use nprof_format::profile::Sum;
+use nprof_report::profile::Sum;
 use proptest::collection::vec;
 use proptest::prelude::*;
 

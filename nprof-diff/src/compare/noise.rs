@@ -115,7 +115,7 @@ fn note(diff: &Diff, differences: &mut Vec<[Vec<f64>; 4]>) {
 fn noise(
     runs: &[&Counts],
     key: KeyId,
-    pick: fn(Count) -> nprof_format::profile::Sum,
+    pick: fn(Count) -> nprof_report::profile::Sum,
     question: Question,
     found: &mut [Vec<f64>],
 ) -> Noise {
@@ -169,7 +169,7 @@ fn splits(runs: usize) -> Vec<Vec<bool>> {
 mod tests {
     use super::*;
     use crate::input::key::Key;
-    use nprof_format::profile::Sum;
+    use nprof_report::profile::Sum;
 
     #[test]
     fn runs_are_halved_in_every_way() {

@@ -1,7 +1,7 @@
 //! A key in the runs of a side, as the statistics want it: a proportion of all runs added up,
 //! or a value per run. Pure.
 
-use nprof_format::profile::Sum;
+use nprof_report::profile::Sum;
 
 use crate::input::key::KeyId;
 use crate::input::run_counts::{Count, Counts};

@@ -2,7 +2,7 @@
 //! what is called a change must be one, at least as often as the level says, however runs vary.
 
 use fastrand::Rng;
-use nprof_format::profile::Sum;
+use nprof_report::profile::Sum;
 
 use crate::compare::comparison::Question;
 use crate::compare::diff::{Diff, compare};

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use nprof_format::escape::escaped;
-use nprof_format::summary::Run;
+use nprof_report::summary::Run;
+use nprof_stream::escape::escaped;
 
 use crate::compare::comparison::Method;
 use crate::compare::diff::{Diff, ENOUGH};

@@ -4,9 +4,9 @@
 //! unit and scope are. Its rate may differ.
 
 use anyhow::{Result, bail};
-use nprof_format::Event;
-use nprof_format::escape::escaped;
-use nprof_format::summary::{EventSummary, Summary};
+use nprof_report::summary::{EventSummary, Summary};
+use nprof_stream::Event;
+use nprof_stream::escape::escaped;
 
 use crate::input::run_counts::{Counts, Recording};
 use crate::input::side::{Side, sum};

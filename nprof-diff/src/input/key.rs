@@ -3,11 +3,11 @@
 //! Never an address: a key is a name that survives a rebuild. Names lose what a compiler adds to
 //! them at will, and all of an image that has no name is one key. Pure.
 
-use nprof_format::Mark;
-use nprof_format::escape::escaped;
-use nprof_format::folded::part;
-use nprof_format::labels::{CallKey, Labels};
-use nprof_format::tables::{Call, Tables};
+use nprof_report::folded::part;
+use nprof_stream::Mark;
+use nprof_stream::escape::escaped;
+use nprof_stream::labels::{CallKey, Labels};
+use nprof_stream::tables::{Call, Tables};
 use rustc_hash::FxHashMap;
 
 /// What a row is.

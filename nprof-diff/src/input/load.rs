@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use nprof_format::stage;
+use nprof_cli::stage;
 
 use crate::input::event::{self, Chosen};
 use crate::input::key::{By, Keys};

@@ -5,7 +5,7 @@
 //! nothing.
 
 use anyhow::{Context, Result, bail};
-use nprof_format::escape::{escaped, unescaped};
+use nprof_stream::escape::{escaped, unescaped};
 use rustc_hash::FxHashMap;
 
 use crate::input::key::{By, Key};

@@ -7,11 +7,11 @@
 use std::collections::BTreeMap;
 use std::io::Read;
 
-use nprof_format::labels::Labels;
-use nprof_format::profile::{Cell, Profile, Split, Sum};
-use nprof_format::summary::Summary;
-use nprof_format::tables::{Call, Tables};
-use nprof_format::{Error, Mark};
+use nprof_report::profile::{Cell, Profile, Split, Sum};
+use nprof_report::summary::Summary;
+use nprof_stream::labels::Labels;
+use nprof_stream::tables::{Call, Tables};
+use nprof_stream::{Error, Mark};
 use rustc_hash::FxHashMap;
 
 use crate::input::key::{self, By, Key, KeyId, Keys};

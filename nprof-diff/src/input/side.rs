@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use nprof_format::escape::escaped;
-use nprof_format::summary::{Run, Summary};
-use nprof_format::{Head, RunId};
+use nprof_report::summary::{Run, Summary};
+use nprof_stream::escape::escaped;
+use nprof_stream::{Head, RunId};
 
 use crate::input::run_counts::{Counts, Recording};
 

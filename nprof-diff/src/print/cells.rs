@@ -2,8 +2,8 @@
 
 use std::io;
 
-use nprof_format::machine::{self, Lines};
-use nprof_format::summary::Summary;
+use nprof_report::machine::{self, Lines};
+use nprof_report::summary::Summary;
 use serde_json::{Map, Value, json};
 
 use crate::compare::observed::Whole;

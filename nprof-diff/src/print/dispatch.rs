@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use nprof_format::machine::{csv, tsv};
+use nprof_report::machine::{csv, tsv};
 
 use crate::print::options::Format;
 use crate::print::report::{NullReport, Report};

@@ -7,7 +7,7 @@
 use std::io::{self, Write};
 
 use inferno::flamegraph::{self, Options};
-use nprof_format::folded::{drawable, guarded};
+use nprof_report::folded::{drawable, guarded};
 
 use crate::compare::diff::Diff;
 use crate::compare::row::Row;

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use nprof_format::escape::escaped;
-use nprof_format::layout::wrapped;
-use nprof_format::summary::EventSummary;
+use nprof_report::layout::wrapped;
+use nprof_report::summary::EventSummary;
+use nprof_stream::escape::escaped;
 
 use crate::compare::comparison::Method;
 use crate::compare::observed::Whole;

@@ -3,8 +3,8 @@
 
 use std::io;
 
-use nprof_format::escape::escaped;
-use nprof_format::machine::Lines;
+use nprof_report::machine::Lines;
+use nprof_stream::escape::escaped;
 use serde_json::{Value, json};
 
 use crate::compare::comparison::Method;

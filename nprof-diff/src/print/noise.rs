@@ -2,9 +2,9 @@
 
 use std::io::{self, Write};
 
-use nprof_format::escape::escaped;
-use nprof_format::layout::wrapped;
-use nprof_format::machine::Lines;
+use nprof_report::layout::wrapped;
+use nprof_report::machine::Lines;
+use nprof_stream::escape::escaped;
 use serde_json::{Value, json};
 
 use crate::compare::noise::{Floor, Level, Noise};

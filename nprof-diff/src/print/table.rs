@@ -5,7 +5,7 @@
 
 use std::io::{self, Write};
 
-use nprof_format::layout::wrapped;
+use nprof_report::layout::wrapped;
 use rustc_hash::FxHashSet;
 
 use crate::compare::effect_size::Size;

@@ -1,7 +1,7 @@
 //! Shares, times and names as tables print them. Pure.
 
-use nprof_format::escape::escaped;
-use nprof_format::layout::fit;
+use nprof_report::layout::fit;
+use nprof_stream::escape::escaped;
 
 use crate::input::key::{KeyId, Keys};
 

@@ -1,10 +1,10 @@
 //! The report for scripts: a row and event a line, in full precision. Columns are only ever added,
 //! at the end.
 
-use nprof_format::escape::escaped;
-use nprof_format::key::Key;
-use nprof_format::machine::{self, Lines};
-use nprof_format::summary::Summary;
+use nprof_report::key::Key;
+use nprof_report::machine::{self, Lines};
+use nprof_report::summary::Summary;
+use nprof_stream::escape::escaped;
 use serde_json::{Map, Value, json};
 
 use crate::args::{Args, TOOL};

@@ -3,10 +3,10 @@
 
 use std::ops::Range;
 
-use nprof_format::escape::escaped;
-use nprof_format::layout::{self, Scale};
-use nprof_format::profile::Sum;
-use nprof_format::summary::Summary;
+use nprof_report::layout::{self, Scale};
+use nprof_report::profile::Sum;
+use nprof_report::summary::Summary;
+use nprof_stream::escape::escaped;
 
 use crate::args::Args;
 use crate::rows::flat::Row;

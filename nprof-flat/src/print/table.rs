@@ -1,12 +1,12 @@
 //! The report for people: heading, one table, and what was left out under it.
 
-use nprof_format::escape::escaped;
-use nprof_format::key::Key;
-use nprof_format::labels::CallKey;
-use nprof_format::layout;
-use nprof_format::profile::Sum;
-use nprof_format::report::heading;
-use nprof_format::summary::Summary;
+use nprof_report::key::Key;
+use nprof_report::layout;
+use nprof_report::profile::Sum;
+use nprof_report::report::heading;
+use nprof_report::summary::Summary;
+use nprof_stream::escape::escaped;
+use nprof_stream::labels::CallKey;
 
 use crate::args::Args;
 use crate::print::numbers::Table;

@@ -1,7 +1,7 @@
 //! The columns that name a row.
 
-use nprof_format::key::{By, Key};
-use nprof_format::labels::CallKey;
+use nprof_report::key::{By, Key};
+use nprof_stream::labels::CallKey;
 
 /// The columns of keys, in the order of the keys, each once. A function comes with the base name
 /// of its image, unless the image is a key itself. The event has a column of its own anyway.

@@ -9,14 +9,14 @@
 //! What the filter says of samples decides whether they are counted at all; what it says of calls
 //! decides which calls make rows. The others make rows, too, which are not shown but counted.
 
-use nprof_format::NodeId;
-use nprof_format::escape::escaped;
-use nprof_format::filter::Filter;
-use nprof_format::key::{Key, sample_label};
-use nprof_format::labels::{CallKey, Labels};
-use nprof_format::profile::{Cell, Context, Split, Sum};
-use nprof_format::tables::{Call, NameId, Tables};
-use nprof_format::time::TimeSplit;
+use nprof_report::filter::Filter;
+use nprof_report::key::{Key, sample_label};
+use nprof_report::profile::{Cell, Context, Split, Sum};
+use nprof_report::time::TimeSplit;
+use nprof_stream::NodeId;
+use nprof_stream::escape::escaped;
+use nprof_stream::labels::{CallKey, Labels};
+use nprof_stream::tables::{Call, NameId, Tables};
 use rustc_hash::FxHashMap;
 
 /// What fell on a row in one event.

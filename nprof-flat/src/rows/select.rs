@@ -3,9 +3,9 @@
 use std::cmp::Ordering;
 
 use clap::ValueEnum;
-use nprof_format::profile::Sum;
-use nprof_format::report::Choice;
-use nprof_format::summary::Summary;
+use nprof_report::profile::Sum;
+use nprof_report::report::Choice;
+use nprof_report::summary::Summary;
 
 use crate::rows::flat::{Flat, Row, Tally};
 

@@ -3,14 +3,14 @@
 use std::error::Error;
 use std::io::Write;
 
-use nprof_format::escape::escaped;
-use nprof_format::order::Order;
-use nprof_format::reader::Damage;
-use nprof_format::stage::{self, Outcome};
-use nprof_format::{Reader, Record, Verdict};
+use nprof_cli::stage::{self, Outcome};
+use nprof_stream::escape::escaped;
+use nprof_stream::order::Order;
+use nprof_stream::reader::Damage;
+use nprof_stream::{Reader, Record, Verdict};
 use serde_json::{Value, json};
 
-use crate::args::{Format, Report, operands};
+use super::args::{Format, Report, operands};
 
 /// What was found in one stream.
 struct Finding {
@@ -42,7 +42,7 @@ pub(crate) fn run(args: &Report) -> Result<Outcome, Box<dyn Error>> {
             // The others have their answers all the same.
             Err(error) => {
                 if let Some(earlier) = failure.replace(error) {
-                    stage::warn(crate::TOOL, &stage::chain(&*earlier));
+                    stage::warn(super::TOOL, &stage::chain(&*earlier));
                 }
             }
         }

@@ -2,11 +2,11 @@
 
 use std::error::Error;
 
-use nprof_format::stage::{self, Outcome};
-use nprof_format::summary::Trouble;
-use nprof_format::{Reader, Spelling, Verdict, Writer};
+use nprof_cli::stage::{self, Outcome};
+use nprof_stream::Trouble;
+use nprof_stream::{Reader, Spelling, Verdict, Writer};
 
-use crate::args::{Convert, operands};
+use super::args::{Convert, operands};
 
 pub(crate) fn run(args: &Convert, spelling: Spelling) -> Result<Outcome, Box<dyn Error>> {
     stage::refuse_same_file(operands(&args.files), args.output.as_deref())?;
@@ -25,7 +25,7 @@ pub(crate) fn run(args: &Convert, spelling: Spelling) -> Result<Outcome, Box<dyn
         writer.flush()?;
         result.map_err(|error| format!("{name}: {}", stage::chain(&*error)))?;
         if reader.verdict() != Verdict::Complete {
-            stage::warn(crate::TOOL, &Trouble::of(&name, &reader).to_string());
+            stage::warn(super::TOOL, &Trouble::of(&name, &reader).to_string());
             outcome = if args.partial_ok { outcome } else { Outcome::Incomplete };
         }
     }

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use nprof_format::Naming;
-use nprof_format::escape::escaped;
+use nprof_stream::Naming;
+use nprof_stream::escape::escaped;
 use serde_json::{Value, json};
 
 /// How many images people are shown.

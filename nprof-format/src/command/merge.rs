@@ -3,11 +3,12 @@
 use std::error::Error;
 use std::path::Path;
 
-use nprof_format::merge::{Merged, merge};
-use nprof_format::stage::{self, Outcome};
-use nprof_format::{Spelling, Step, Writer, shell};
+use nprof_cli::shell;
+use nprof_cli::stage::{self, Outcome};
+use nprof_stream::{Spelling, Step, Writer};
 
-use crate::args::{Merge, operands};
+use super::args::{Merge, operands};
+use crate::merge::{Merged, merge};
 
 pub(crate) fn run(args: &Merge) -> Result<Outcome, Box<dyn Error>> {
     let operands = operands(&args.files);
@@ -20,7 +21,7 @@ pub(crate) fn run(args: &Merge) -> Result<Outcome, Box<dyn Error>> {
     let output = stage::output(args.output.as_deref())?;
     output.refuse_terminal()?;
     let step = Step {
-        tool: crate::TOOL.into(),
+        tool: super::TOOL.into(),
         version: env!("CARGO_PKG_VERSION").into(),
         command: shell::quoted(std::env::args_os()),
         ..Step::default()
@@ -46,14 +47,14 @@ fn check(operands: &[Option<&Path>], output: Option<&Path>) -> Result<(), Box<dy
 
 fn warn(merged: &Merged) {
     for trouble in &merged.troubles {
-        stage::warn(crate::TOOL, &trouble.to_string());
+        stage::warn(super::TOOL, &trouble.to_string());
     }
     for run in &merged.repeated {
         let what = "is in the input more than once: its samples count as often";
-        stage::warn(crate::TOOL, &format!("run {run} {what}"));
+        stage::warn(super::TOOL, &format!("run {run} {what}"));
     }
     if merged.unknown > 0 {
         let what = "records of later versions or private kinds are left out: nobody can tell which ids they hold";
-        stage::warn(crate::TOOL, &format!("{} {what}", merged.unknown));
+        stage::warn(super::TOOL, &format!("{} {what}", merged.unknown));
     }
 }

@@ -4,16 +4,17 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::io::Write;
 
-use nprof_format::escape::escaped;
-use nprof_format::profile::{Profile, Split};
-use nprof_format::stage::{self, Outcome};
-use nprof_format::summary::{EventSummary, Run, Summary, total};
-use nprof_format::{Reader, Record, Verdict, kind};
+use nprof_cli::stage::{self, Outcome};
+use nprof_report::profile::{Profile, Split};
+use nprof_report::summary::{EventSummary, Run, Summary};
+use nprof_stream::escape::escaped;
+use nprof_stream::number::total;
+use nprof_stream::{Reader, Record, Verdict, kind};
 use serde_json::{Map, Value, json};
 
+use super::args::{Format, Report, operands};
 use super::images::Images;
 use super::tasks::Tasks;
-use crate::args::{Format, Report, operands};
 
 /// How many records of a kind, and how many bytes they take, block headers included.
 #[derive(Clone, Copy, Debug, Default)]
@@ -50,13 +51,13 @@ pub(crate) fn run(args: &Report) -> Result<Outcome, Box<dyn Error>> {
     output.write_all(text.as_bytes())?;
     let summary = &counts.profile.summary;
     for trouble in &summary.troubles {
-        stage::warn(crate::TOOL, &trouble.to_string());
+        stage::warn(super::TOOL, &trouble.to_string());
     }
     Ok(if summary.is_complete() { Outcome::Done } else { Outcome::Incomplete })
 }
 
 impl Counts {
-    fn read(&mut self, input: stage::Input) -> Result<(), nprof_format::Error> {
+    fn read(&mut self, input: stage::Input) -> Result<(), nprof_stream::Error> {
         self.profile.begin(input.name());
         let mut reader = Reader::new(input);
         let mut position = 0;
@@ -170,7 +171,7 @@ impl Counts {
     }
 }
 
-fn ends(summary: &Summary) -> impl Iterator<Item = &nprof_format::End> {
+fn ends(summary: &Summary) -> impl Iterator<Item = &nprof_stream::End> {
     summary.runs.iter().filter_map(|run| run.end.as_ref())
 }
 

@@ -5,12 +5,13 @@
 
 use std::collections::{HashMap, HashSet};
 
-use nprof_format::escape::escaped;
-use nprof_format::layout;
-use nprof_format::profile::{Cell, Profile, Sum};
-use nprof_format::summary::{Summary, total};
-use nprof_format::tables::{Tables, TaskEntry};
-use nprof_format::{Extras, Lost, TaskId};
+use nprof_report::layout;
+use nprof_report::profile::{Cell, Profile, Sum};
+use nprof_report::summary::Summary;
+use nprof_stream::escape::escaped;
+use nprof_stream::number::total;
+use nprof_stream::tables::{Tables, TaskEntry};
+use nprof_stream::{Extras, Lost, TaskId};
 use serde_json::{Value, json};
 
 /// How many tasks people are shown.

@@ -1,9 +1,7 @@
 //! What the ids of an input mean, and which ids of the output mean the same.
 
-use crate::binary::{self, Delta, Scratch};
-use crate::kind;
-use crate::record::*;
-use crate::tables::Table;
+use nprof_stream::body::{Scratch, push_body, read_body};
+use nprof_stream::*;
 
 /// The kinds of things that have ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,11 +36,6 @@ impl Of {
 /// A record's body in the binary spelling, with times in full.
 pub(super) type Body = Box<[u8]>;
 
-/// Appends a record's body.
-pub(super) fn push_body(out: &mut Vec<u8>, record: &Record<'_>) {
-    binary::push_body(out, record, &mut Delta::new(0));
-}
-
 /// The body of a record.
 pub(super) fn body(record: &Record<'_>) -> Body {
     let mut body = Vec::new();
@@ -50,18 +43,13 @@ pub(super) fn body(record: &Record<'_>) -> Body {
     body.into()
 }
 
-/// The record a body spells.
-pub(super) fn record<'a>(kind: u8, body: &'a [u8], scratch: &'a mut Scratch) -> Option<Record<'a>> {
-    binary::read_body(kind, body, &mut Delta::new(0), scratch).ok()
-}
-
 /// What the ids of an input mean in its epoch at hand: the records that define them.
 #[derive(Debug, Default)]
 pub(super) struct Meanings {
-    bodies: [Table<Body>; KINDS],
+    bodies: [IdTable<Body>; KINDS],
     /// By frame; empty where there is none.
-    locations: Table<Body>,
-    nodes: Table<(NodeId, FrameId)>,
+    locations: IdTable<Body>,
+    nodes: IdTable<(NodeId, FrameId)>,
     /// The event that was defined last.
     pub(super) last_event: EventId,
 }
@@ -118,7 +106,7 @@ impl Meanings {
 
     /// Forgets all ids, as at the beginning of an epoch.
     pub(super) fn forget(&mut self) {
-        self.bodies.iter_mut().for_each(Table::clear);
+        self.bodies.iter_mut().for_each(IdTable::clear);
         self.locations.clear();
         self.nodes.clear();
         self.last_event = EventId::NONE;
@@ -131,7 +119,7 @@ impl Meanings {
         id: u32,
         scratch: &'a mut Scratch,
     ) -> Option<Record<'a>> {
-        record(of.kind(), self.bodies[of as usize].get(id)?, scratch)
+        read_body(of.kind(), self.bodies[of as usize].get(id)?, scratch)
     }
 
     /// Whether a task has been defined.
@@ -146,7 +134,7 @@ impl Meanings {
         scratch: &'a mut Scratch,
     ) -> Option<Location<'a>> {
         let body = self.locations.get(frame.0).filter(|body| !body.is_empty())?;
-        match record(kind::LOCATION, body, scratch)? {
+        match read_body(kind::LOCATION, body, scratch)? {
             Record::Location(location) => Some(location),
             _ => None,
         }
@@ -162,7 +150,7 @@ impl Meanings {
 #[derive(Debug)]
 pub(super) struct Known {
     /// By the input's id: the generation in which it was found out, and the output's id.
-    tables: [Table<(u32, u32)>; KINDS],
+    tables: [IdTable<(u32, u32)>; KINDS],
     /// The generation that holds, of every kind.
     generations: [u32; KINDS],
     /// The output's epoch.
@@ -215,7 +203,7 @@ impl Known {
 
     /// Forgets all, as the input does.
     pub(super) fn forget(&mut self) {
-        self.tables.iter_mut().for_each(Table::clear);
+        self.tables.iter_mut().for_each(IdTable::clear);
     }
 
     fn begin_generation(&mut self) {

@@ -3,14 +3,11 @@
 
 use std::io::{self, Write};
 
+use nprof_stream::body::push_body;
+use nprof_stream::*;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::meanings::{Body, KINDS, Of, body, push_body};
-use crate::extras::Extras;
-use crate::limits;
-use crate::meta::{End, Epoch, Head, Naming, Ran, RunId, Step};
-use crate::record::*;
-use crate::writer::Writer;
+use super::meanings::{Body, KINDS, Of, body};
 
 /// The id that is never defined: what an input lost to damage is lost in the output as well.
 pub(super) const LOST: u32 = limits::ID;

@@ -3,15 +3,11 @@
 use std::collections::VecDeque;
 use std::io::{self, Read};
 
+use nprof_stream::*;
 use rustc_hash::FxHashSet;
 
 use super::Error;
 use super::meanings::{Body, Known, Meanings, Of, body};
-use crate::extras::{Extras, ExtrasBuilder};
-use crate::meta::{End, Head, Naming, Ran, RunId, Step};
-use crate::reader::{Reader, Verdict};
-use crate::record::*;
-use crate::summary::Trouble;
 
 /// What of an input is to be written.
 #[derive(Debug)]
@@ -88,7 +84,8 @@ impl<R: Read> Source<R> {
         let count = self.reader.damage_count();
         if count > self.damages {
             let found = self.reader.damages().iter().skip(self.damages as usize);
-            self.intake.cost(crate::summary::total(found.filter_map(|damage| damage.samples)));
+            self.intake
+                .cost(nprof_stream::number::total(found.filter_map(|damage| damage.samples)));
             self.damages = count;
         }
         self.intake.tell_cost();

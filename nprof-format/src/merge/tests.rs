@@ -1,13 +1,12 @@
 //! Merging, by streams in text.
 
-use super::*;
-use crate::labels::{CallKey, Labels};
-use crate::meta::End;
-use crate::profile::{Profile, Split};
-use crate::reader::{Reader, Verdict};
-use crate::record::Record;
-use crate::writer::Spelling;
 use std::collections::BTreeMap;
+
+use nprof_report::profile::{Profile, Split};
+use nprof_stream::labels::{CallKey, Labels};
+use nprof_stream::{End, Reader, Record, Spelling, Verdict};
+
+use super::*;
 
 const HEAD: &str = "@nprof\t1.0\trun=0x1\tclock=monotonic\ttime=100\tutc=5100\thost=h\n";
 
@@ -194,7 +193,7 @@ fn a_task_that_is_its_own_forebear_is_nobodys_child() {
     let tasks = lines(&text, &["T"]);
     assert_eq!(tasks.len(), 3);
     // The second was not there yet when the first was told of.
-    let lost = crate::limits::ID;
+    let lost = nprof_stream::limits::ID;
     assert_eq!(tasks[0], format!("T\t1\t5001\t1\t1\t{lost}\ta\trun=0x1"));
     assert!(tasks[1].starts_with("T\t2\t5001\t2\t2\t1\t"), "{text}");
     assert!(tasks[2].starts_with("T\t3\t5001\t3\t3\t0\t"), "{text}");

@@ -3,13 +3,12 @@
 
 use std::io::{self, Write};
 
-use super::meanings::{Known, Meanings, Of, record};
+use nprof_stream::body::{Scratch, read_body};
+use nprof_stream::*;
+
+use super::meanings::{Known, Meanings, Of};
 use super::output::{LOST, Output};
 use super::source::{Intake, Item, with_run};
-use crate::binary::Scratch;
-use crate::extras::{Extras, ExtrasBuilder};
-use crate::kind;
-use crate::record::*;
 
 /// Writes what comes from an input.
 pub(super) struct Translator<'t, 'w, W> {
@@ -45,11 +44,11 @@ impl<'t, 'w, W: Write> Translator<'t, 'w, W> {
                 let extras = Extras::from_spelling(extras).unwrap_or_default();
                 self.sample(Sample { extras, ..*sample })
             }
-            Item::Change(body) => match record(kind::CHANGE, body, &mut scratch) {
+            Item::Change(body) => match read_body(kind::CHANGE, body, &mut scratch) {
                 Some(Record::Change(change)) => self.change(change),
                 _ => Ok(()),
             },
-            Item::Lost(body) => match record(kind::LOST, body, &mut scratch) {
+            Item::Lost(body) => match read_body(kind::LOST, body, &mut scratch) {
                 Some(Record::Lost(lost)) => self.lost(lost),
                 _ => Ok(()),
             },

@@ -1,8 +1,8 @@
 //! What a report is made of, and what stands above a table of it.
 
-use nprof_format::escape::escaped;
-use nprof_format::report::heading;
-use nprof_format::summary::Summary;
+use nprof_report::report::heading;
+use nprof_report::summary::Summary;
+use nprof_stream::escape::escaped;
 
 use crate::args::Args;
 use crate::select::Shown;

@@ -2,8 +2,8 @@
 //! precision. Columns are only ever added, at the end. Names are escaped, so that no field holds a
 //! tab or a newline.
 
-use nprof_format::machine::Lines;
-use nprof_format::profile::Sum;
+use nprof_report::machine::Lines;
+use nprof_report::profile::Sum;
 
 use crate::print::context::Input;
 use crate::print::folded;

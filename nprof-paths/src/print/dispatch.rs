@@ -1,7 +1,7 @@
 //! Which printer a report goes to.
 
-use nprof_format::machine::{csv, tsv};
-use nprof_format::report::{Failure, heading};
+use nprof_report::machine::{csv, tsv};
+use nprof_report::report::{Failure, heading};
 
 use crate::args::{Format, View};
 use crate::print::context::Input;

@@ -3,9 +3,9 @@
 use std::io;
 
 use inferno::flamegraph::{self, Options};
-use nprof_format::escape::escaped;
-use nprof_format::folded::drawable;
-use nprof_format::summary::Summary;
+use nprof_report::folded::drawable;
+use nprof_report::summary::Summary;
+use nprof_stream::escape::escaped;
 
 /// Draws folded stacks.
 ///
@@ -69,8 +69,8 @@ fn markup(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nprof_format::Head;
-    use nprof_format::summary::Run;
+    use nprof_report::summary::Run;
+    use nprof_stream::Head;
 
     fn drawn(folded: &str, rules: &[String]) -> String {
         let command = "prog </title> \u{ffff}".as_bytes().to_vec();

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use nprof_format::folded::{guarded, part};
+use nprof_report::folded::{guarded, part};
 
 use crate::select::Section;
 use crate::tree::call_tree::{At, Tree};

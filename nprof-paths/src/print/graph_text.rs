@@ -1,9 +1,9 @@
 //! The call graph for people: an entry for each function, its callers above it and what it called
 //! below, as gprof and IgProf print it.
 
-use nprof_format::layout::fit;
-use nprof_format::profile::Sum;
-use nprof_format::report::Choice;
+use nprof_report::layout::fit;
+use nprof_report::profile::Sum;
+use nprof_report::report::Choice;
 use unicode_width::UnicodeWidthStr;
 
 use crate::print::context::Input;

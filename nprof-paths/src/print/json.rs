@@ -4,8 +4,8 @@
 
 use std::io;
 
-use nprof_format::machine;
-use nprof_format::profile::Sum;
+use nprof_report::machine;
+use nprof_report::profile::Sum;
 use serde_json::{Map, Value, json};
 
 use crate::args::TOOL;

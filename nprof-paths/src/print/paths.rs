@@ -1,9 +1,9 @@
 //! The path profile for people: every distinct call path with its share, leaf first as in a
 //! backtrace, and under the leaf the lines that were hit in it.
 
-use nprof_format::layout::{Scale, fit};
-use nprof_format::margin::Confidence;
-use nprof_format::report::Choice;
+use nprof_report::layout::{Scale, fit};
+use nprof_report::margin::Confidence;
+use nprof_report::report::Choice;
 use unicode_width::UnicodeWidthStr;
 
 use crate::print::context::Input;

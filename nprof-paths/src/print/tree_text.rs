@@ -4,9 +4,9 @@
 //! not further to the right, so that a deep stack stays on the screen; only where the tree
 //! branches does the indent grow. A function that calls itself and nothing else is one line.
 
-use nprof_format::layout::fit;
-use nprof_format::profile::Sum;
-use nprof_format::report::Choice;
+use nprof_report::layout::fit;
+use nprof_report::profile::Sum;
+use nprof_report::report::Choice;
 use unicode_width::UnicodeWidthStr;
 
 use crate::args::View;

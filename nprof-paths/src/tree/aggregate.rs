@@ -3,12 +3,12 @@
 //! Stacks share their beginnings, and the stream says so: its nodes are a tree of frames. Each
 //! of the stream's nodes is therefore looked at once per epoch, however many stacks it is on.
 
-use nprof_format::escape::escaped;
-use nprof_format::filter::Filter;
-use nprof_format::labels::{CallKey, Labels};
-use nprof_format::profile::{Cell, Context, Split, Sum};
-use nprof_format::tables::{Call, NameId, Tables};
-use nprof_format::{FrameId, NodeId};
+use nprof_report::filter::Filter;
+use nprof_report::profile::{Cell, Context, Split, Sum};
+use nprof_stream::escape::escaped;
+use nprof_stream::labels::{CallKey, Labels};
+use nprof_stream::tables::{Call, NameId, Tables};
+use nprof_stream::{FrameId, NodeId};
 use rustc_hash::FxHashMap;
 
 use crate::tree::call_tree::{At, Function, Growing, LeafLines, Tree};

@@ -1,7 +1,7 @@
 //! The call tree: every distinct call path once, from the roots down, with what fell on it. All
 //! views are made from it, and so agree.
 
-use nprof_format::profile::Sum;
+use nprof_report::profile::Sum;
 use rustc_hash::FxHashMap;
 
 /// A function, as paths tell them apart.

@@ -2,8 +2,8 @@
 //! that way, as IgProf and uProfiler have it. It is the sum of the paths, so that what a caller is
 //! said to have caused is what was seen below it, and not its part of all calls.
 
-use nprof_format::profile::Sum;
-use nprof_format::report::Choice;
+use nprof_report::profile::Sum;
+use nprof_report::report::Choice;
 use rustc_hash::FxHashMap;
 
 use crate::select::{Hidden, Shown, descending};

@@ -3,8 +3,8 @@
 //! A node stands for a function and the calls below it, down to the leaf; its total is what fell on
 //! the paths that end in these calls, its self what fell on those of them that begin with it.
 
-use nprof_format::profile::Sum;
-use nprof_format::report::Choice;
+use nprof_report::profile::Sum;
+use nprof_report::report::Choice;
 use rustc_hash::FxHashMap;
 
 use crate::select::Shown;

@@ -4,7 +4,7 @@
 
 use std::str::FromStr;
 
-use nprof_format::filter::pattern_of;
+use nprof_report::filter::pattern_of;
 use regex::bytes::Regex;
 
 use crate::tree::call_tree::{At, Growing, LeafLines, Tree};
@@ -183,7 +183,7 @@ fn apply(tree: &Tree, refinement: &Refinement) -> Tree {
 fn merge_lines(
     lines: &mut LeafLines,
     at: At,
-    more: Option<&Vec<(String, nprof_format::profile::Sum)>>,
+    more: Option<&Vec<(String, nprof_report::profile::Sum)>>,
 ) {
     let Some(more) = more else {
         return;

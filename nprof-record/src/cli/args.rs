@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{Arg, ArgGroup, Parser, ValueEnum};
 
-use nprof_format::time;
+use nprof_cli::time;
 
 use crate::event::{self, Asked, Scope, Unwind};
 use crate::os::machine;

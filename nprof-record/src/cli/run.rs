@@ -7,9 +7,9 @@ use std::process::ExitCode;
 use std::rc::Rc;
 
 use anyhow::{Context, bail};
-use nprof_format::Record;
-use nprof_format::escape::escaped;
-use nprof_format::usage;
+use nprof_cli::usage;
+use nprof_stream::Record;
+use nprof_stream::escape::escaped;
 
 use crate::cli::args::Args;
 use crate::cli::target::Target;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 
 use anyhow::{Context, bail};
-use nprof_format::shell;
+use nprof_cli::shell;
 
 use crate::cli::args::{Args, ScopeArg};
 use crate::os::cgroup;

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use nprof_format::{
+use nprof_stream::{
     Cause, Change, ChangeKind, EventId, Extras, ExtrasBuilder, Lost, Mark, NO_CPU, Record, Sample,
     Task, TaskId,
 };
@@ -42,7 +42,7 @@ pub(crate) struct Converter<S> {
     /// What each event brought.
     pub(crate) sums: Vec<Sum>,
     /// The definitions of the events, for each epoch; their ids count from 1.
-    events: Vec<nprof_format::Event>,
+    events: Vec<nprof_stream::Event>,
     tree: Tree,
     resolver: Resolver,
     tasks: u32,
@@ -54,7 +54,7 @@ impl<S: Sink> Converter<S> {
     /// Begins with the definitions of the events, whose ids count from 1.
     pub(crate) fn new(
         sink: S,
-        events: Vec<nprof_format::Event>,
+        events: Vec<nprof_stream::Event>,
         unwind: Unwind,
         depth: usize,
         tree: Tree,

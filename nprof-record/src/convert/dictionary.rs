@@ -2,7 +2,7 @@
 //! stream right before its first use. They are bounded: a full dictionary is forgotten and a new
 //! epoch begins. Pure: records go to a [`Sink`].
 
-use nprof_format::{
+use nprof_stream::{
     Epoch, Extras, Frame, FrameId, Image, ImageId, ImageKind, Mark, NodeId, Nodes, Record,
 };
 use rustc_hash::FxHashMap;

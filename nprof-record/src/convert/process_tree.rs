@@ -9,7 +9,7 @@
 
 use std::rc::Rc;
 
-use nprof_format::TaskId;
+use nprof_stream::TaskId;
 use rustc_hash::FxHashMap;
 
 use crate::convert::address_space::{ImageIndex, Mapping, Maps};

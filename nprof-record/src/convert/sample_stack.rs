@@ -1,6 +1,6 @@
 //! Which addresses the stack of a sample has: unwound from its copy, or as the kernel walked it.
 
-use nprof_format::Mark;
+use nprof_stream::Mark;
 use perf_event_open_sys::bindings as perf;
 
 use crate::arch;

@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use nprof_format::{ExtrasBuilder, FrameId, ImageKind, Mark, NodeId};
+use nprof_stream::{ExtrasBuilder, FrameId, ImageKind, Mark, NodeId};
 use rustc_hash::FxHashMap;
 
 use crate::convert::address_space::Maps;

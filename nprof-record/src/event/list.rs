@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use nprof_format::escape::escaped;
+use nprof_stream::escape::escaped;
 
 use crate::event::builtin::Group;
 use crate::event::catalog::Catalog;

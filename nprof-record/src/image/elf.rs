@@ -114,7 +114,7 @@ where
         while let Ok(Some(note)) = notes.next() {
             let is_id =
                 note.name() == elf::ELF_NOTE_GNU && note.n_type(endian) == elf::NT_GNU_BUILD_ID;
-            if is_id && note.desc().len() <= nprof_format::limits::BUILD_ID {
+            if is_id && note.desc().len() <= nprof_stream::limits::BUILD_ID {
                 read.build_id = note.desc().to_vec();
             }
         }

@@ -12,7 +12,7 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use nprof_format::ImageKind;
+use nprof_stream::ImageKind;
 use object::ReadCache;
 use rustc_hash::{FxHashMap, FxHashSet};
 

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use nprof_format::escape::escaped;
+use nprof_stream::escape::escaped;
 
 /// The directory of a control group, by its path in the hierarchy or its directory.
 ///

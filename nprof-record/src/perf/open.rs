@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io;
 
 use anyhow::Context;
-use nprof_format::EventId;
+use nprof_stream::EventId;
 use perf_event_open_sys::bindings::perf_event_attr;
 use rustc_hash::FxHashMap;
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
 
-use nprof_format::{Cause, EventId};
+use nprof_stream::{Cause, EventId};
 
 use crate::convert::converter::{self, Converter};
 use crate::convert::dictionary::Sink;

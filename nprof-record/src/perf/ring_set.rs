@@ -4,7 +4,7 @@
 use std::io;
 use std::os::fd::AsRawFd;
 
-use nprof_format::EventId;
+use nprof_stream::EventId;
 use rustc_hash::FxHashMap;
 
 use crate::convert::converter::Converter;

@@ -16,7 +16,7 @@
 
 use std::rc::Rc;
 
-use nprof_format::Mark;
+use nprof_stream::Mark;
 use rustc_hash::FxHashMap;
 
 use crate::sys::SharedWords;

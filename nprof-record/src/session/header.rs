@@ -2,7 +2,8 @@
 //! they were opened.
 
 use anyhow::Context;
-use nprof_format::{Event, EventId, Head, RunId, Step, shell};
+use nprof_cli::shell;
+use nprof_stream::{Event, EventId, Head, RunId, Step};
 
 use crate::event::Interval;
 use crate::os::machine;

@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use anyhow::Context;
-use nprof_format::escape::escaped;
-use nprof_format::writer::Totals;
-use nprof_format::{Record, Spelling, Writer};
+use nprof_stream::escape::escaped;
+use nprof_stream::writer::Totals;
+use nprof_stream::{Record, Spelling, Writer};
 
 use crate::convert::dictionary::Sink;
 use crate::session::workload::Subject;

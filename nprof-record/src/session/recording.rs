@@ -5,7 +5,7 @@ use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
-use nprof_format::{End, Record};
+use nprof_stream::{End, Record};
 
 use crate::convert::converter::Converter;
 use crate::convert::dictionary::Sink;

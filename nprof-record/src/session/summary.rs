@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use nprof_format::{Cause, Mark};
+use nprof_stream::{Cause, Mark};
 
 /// What an event brought.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 //! time may keep. A walk that came through here passes for a guess: its frames are good enough to
 //! be shown, but nothing is watched or completed by them.
 
-use nprof_format::Mark;
+use nprof_stream::Mark;
 
 use crate::arch;
 use crate::unwind::stack_copy::Stack;

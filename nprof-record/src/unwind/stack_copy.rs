@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use nprof_format::Mark;
+use nprof_stream::Mark;
 
 /// A piece of a stack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

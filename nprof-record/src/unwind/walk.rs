@@ -9,7 +9,7 @@
 use std::rc::Rc;
 
 use gimli::{EndianSlice, Evaluation, EvaluationResult, LittleEndian, Location, Value};
-use nprof_format::Mark;
+use nprof_stream::Mark;
 
 use crate::arch;
 use crate::unwind::no_table;

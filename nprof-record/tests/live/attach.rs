@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
 use crate::support::{Directory, Stream, can_record, record, recorder, stderr};
-use nprof_format::Verdict;
+use nprof_stream::Verdict;
 
 /// Threads that create threads: each works for 3 ms of CPU time, starts the next one and exits.
 /// The program prints "ready" when they run, and runs until its standard input is closed.

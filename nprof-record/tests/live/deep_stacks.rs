@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
-use nprof_format::{Mark, Verdict};
+use nprof_stream::{Mark, Verdict};
 use object::{Object, ObjectSegment, ObjectSymbol};
 
 use crate::support::{Directory, StackSample, Stream, can_record, record, stderr};

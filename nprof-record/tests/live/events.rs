@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::process::{Command, Stdio};
 
-use nprof_format::{Reader, Record};
+use nprof_stream::{Reader, Record};
 use object::{Object, ObjectSection, ObjectSymbol};
 
 use crate::support::{Directory, Stream, can_record, record, recorder, stderr};

@@ -8,7 +8,7 @@ use std::process::{Command, Output, Stdio};
 
 use crate::support::{Directory, Stream, can_record, record, recorder, stderr};
 use crate::transparency::{RECORDER, recorded};
-use nprof_format::Verdict;
+use nprof_stream::Verdict;
 
 /// True if the recorder could sample all CPUs.
 fn is_privileged(output: &Output) -> bool {

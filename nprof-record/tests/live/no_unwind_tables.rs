@@ -5,7 +5,7 @@ use std::process::Command;
 
 use crate::support::{Directory, Stream, can_record, record, stderr};
 use crate::symbols::{Symbols, names};
-use nprof_format::Verdict;
+use nprof_stream::Verdict;
 
 /// Works in the C library (snprintf) and in callbacks from it (qsort), in two threads.
 const SOURCE: &str = r#"

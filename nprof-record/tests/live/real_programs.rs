@@ -7,7 +7,7 @@ use std::process::Command;
 
 use crate::support::{Directory, StackSample, Stream, can_record, record, stderr};
 use crate::symbols::{Symbols, names};
-use nprof_format::{Mark, Verdict};
+use nprof_stream::{Mark, Verdict};
 
 /// A compiled program in a directory of its own.
 struct Program {

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 
 use crate::support::{Directory, Stream, can_record, record, recorder, stderr};
-use nprof_format::Verdict;
+use nprof_stream::Verdict;
 
 /// A shell script that is busy for a while.
 const BUSY: &str = "i=0; while [ $i -lt 50000 ]; do i=$((i+1)); done";

@@ -6,7 +6,7 @@
 use std::process::Command;
 
 use crate::support::{Directory, StackSample, Stream, can_record, record, recorder, stderr};
-use nprof_format::{Mark, Verdict};
+use nprof_stream::{Mark, Verdict};
 
 /// The common part of the programs: maps executable memory, copies a loop there, runs it.
 const MAKER: &str = r#"

@@ -3,7 +3,7 @@
 //! The tests assert the shapes of stacks, not times.
 
 use crate::support::{Directory, Stream, can_record, record, stderr};
-use nprof_format::{Mark, Verdict};
+use nprof_stream::{Mark, Verdict};
 
 const CPP: &str = r#"
 #include <algorithm>

@@ -4,8 +4,8 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use nprof_format::tables::Tables;
-use nprof_format::{End, Event, Mark, NodeId, Reader, Record, Verdict};
+use nprof_stream::tables::Tables;
+use nprof_stream::{End, Event, Mark, NodeId, Reader, Record, Verdict};
 
 /// Returns a command that runs the recorder with these arguments.
 pub(crate) fn recorder<S: AsRef<OsStr>>(words: &[S]) -> Command {

@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::process::{Child, Command, Output, Stdio};
 
 use crate::support::{Directory, Stream, can_record, record, stderr};
-use nprof_format::Verdict;
+use nprof_stream::Verdict;
 
 pub(crate) const RECORDER: &str = env!("CARGO_BIN_EXE_nprof-record");
 

@@ -10,7 +10,7 @@ use std::process::Command;
 
 use crate::support::{Directory, StackSample, Stream, can_record, record, stderr};
 use crate::symbols::{Symbols, names};
-use nprof_format::{Mark, Verdict};
+use nprof_stream::{Mark, Verdict};
 
 /// The number of functions in the tree.
 const FUNCTIONS: usize = 64;

@@ -19,7 +19,7 @@ use super::unit::Unit;
 const PROGRAM: u64 = 1 << 30;
 
 /// The longest path, bytes.
-const PATH: usize = nprof_format::limits::STRING;
+const PATH: usize = nprof_stream::limits::STRING;
 
 /// Rows without a gap between their addresses.
 #[derive(Clone, Copy, Debug)]

@@ -17,7 +17,7 @@ const PAGE: u64 = 8 << 10;
 const KEPT: usize = 512;
 
 /// The longest string, bytes.
-const STRING: usize = nprof_format::limits::STRING;
+const STRING: usize = nprof_stream::limits::STRING;
 
 /// A section, and what was read of it lately.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::*;
 use crate::detail::Detail;
 use crate::images::{Finder, Places};
-use nprof_format::Spelling;
+use nprof_stream::Spelling;
 use proptest::prelude::*;
 
 const HEAD: &str = "@nprof\t1.0\trun=0x1\n@step\ttool=me\tversion=1\tnames=full\n\

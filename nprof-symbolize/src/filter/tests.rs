@@ -11,7 +11,7 @@ use crate::dwarf::Call;
 use crate::images::{Finder, Places};
 use crate::pool::Pool;
 use crate::resolve::Resolution;
-use nprof_format::Spelling;
+use nprof_stream::Spelling;
 
 /// What was written can be looked at while more is.
 #[derive(Clone, Default)]

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use nprof_format::Status;
+use nprof_stream::Status;
 
 use super::{ElfFile, Failure, hex};
 

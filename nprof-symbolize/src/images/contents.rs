@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use nprof_format::Status;
+use nprof_stream::Status;
 use object::elf;
 
 use super::{ElfFile, Failure, Trace, packed};

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::time::SystemTime;
 
 use anyhow::{Context, ensure};
-use nprof_format::Status;
+use nprof_stream::Status;
 use object::{Endianness, ReadCache, elf};
 
 use super::{Failure, hex, packed};

@@ -2,10 +2,10 @@
 
 use super::*;
 use crate::rows::columns::columns;
-use nprof_format::filter::Rule;
-use nprof_format::key::By;
-use nprof_format::profile::Profile;
-use nprof_format::summary::Summary;
+use nprof_report::filter::Rule;
+use nprof_report::key::By;
+use nprof_report::profile::Profile;
+use nprof_report::summary::Summary;
 use nprof_tests::{any_stream, stream};
 use proptest::prelude::*;
 

@@ -54,7 +54,7 @@ fn kin(pid: u32, parent_pid: u32, tid: u32) -> Kin {
 }
 
 fn converter(unwind: Unwind) -> Converter<Kept> {
-    let events = vec![nprof_format::Event::default()];
+    let events = vec![nprof_stream::Event::default()];
     let tree = Tree::awaiting(COMMAND);
     let mut converter = Converter::new(Kept::default(), events, unwind, 10, tree);
     let exec = Body::Comm { pid: COMMAND, tid: COMMAND, exec: true, name: b"cmd" };

@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use nprof_format::Mark;
+use nprof_stream::Mark;
 
 use crate::arch;
 use crate::unwind::stack_copy::Stack;

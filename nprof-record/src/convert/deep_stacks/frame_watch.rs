@@ -26,7 +26,7 @@
 
 use std::rc::Rc;
 
-use nprof_format::Mark;
+use nprof_stream::Mark;
 use rustc_hash::FxHashMap;
 
 use crate::convert::deep_stacks::caller_stack::{Outer, Reader};

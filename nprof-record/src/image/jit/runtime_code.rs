@@ -8,7 +8,7 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use nprof_format::limits;
+use nprof_stream::limits;
 use rustc_hash::FxHashMap;
 
 use crate::convert::dictionary::ImageNumber;

@@ -12,7 +12,7 @@ use std::io::BufReader;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use nprof_format::ImageKind;
+use nprof_stream::ImageKind;
 
 use crate::image::jit::runtime_code::{Function, Functions, Regions};
 use crate::image::kernel::kallsyms::{self, Symbols};

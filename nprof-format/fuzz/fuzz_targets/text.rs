@@ -1,9 +1,0 @@
-//! Arbitrary lines: the decoding of text.
-#![no_main]
-
-use libfuzzer_sys::fuzz_target;
-use nprof_format_fuzz::check;
-
-fuzz_target!(|data: &[u8]| {
-    check(&[b"@nprof\t1.0\trun=0x7\n", data].concat());
-});

@@ -1,0 +1,203 @@
+//! What samples and calls can be grouped and chosen by.
+//!
+//! Some keys are properties of a sample and so the same for its whole stack (event, run, process,
+//! thread, command, CPU, time slice); the others are properties of a call on the stack.
+
+use std::num::NonZeroU64;
+use std::str::FromStr;
+
+use nprof_cli::time::interval;
+use nprof_stream::NO_CPU;
+use nprof_stream::TaskId;
+use nprof_stream::labels::CallKey;
+use nprof_stream::tables::{NameId, Tables};
+
+use crate::profile::cell::Cell;
+use crate::profile::stack_sums::Context;
+use crate::profile::time::TimeSplit;
+
+/// A key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Key {
+    /// The event, by name.
+    Event,
+    /// The run: its number in the order of reading, and its command.
+    Run,
+    /// The process: pid, and name of its first thread.
+    Process,
+    /// The thread: pid/tid and name.
+    Thread,
+    /// The name the thread had when it was sampled.
+    Command,
+    /// The CPU.
+    Cpu,
+    /// The time slice, by its beginning in seconds since the run's.
+    Slice,
+    /// What is a property of a call.
+    Call(CallKey),
+}
+
+/// Every key a user can name.
+const NAMED: [(&str, Key); 12] = [
+    ("event", Key::Event),
+    ("run", Key::Run),
+    ("process", Key::Process),
+    ("thread", Key::Thread),
+    ("command", Key::Command),
+    ("cpu", Key::Cpu),
+    ("slice", Key::Slice),
+    ("image", Key::Call(CallKey::Image)),
+    ("function", Key::Call(CallKey::Function)),
+    ("file", Key::Call(CallKey::File)),
+    ("line", Key::Call(CallKey::Line)),
+    ("address", Key::Call(CallKey::Address)),
+];
+
+impl Key {
+    /// The key a user names so.
+    ///
+    /// # Errors
+    ///
+    /// Which keys there are.
+    pub fn named(name: &str) -> Result<Self, String> {
+        let found = NAMED.iter().find(|(other, _)| *other == name);
+        found.map(|&(_, key)| key).ok_or_else(|| {
+            let names = NAMED.map(|(name, _)| name);
+            format!("no key {name:?}: there are {}", names.join(", "))
+        })
+    }
+
+    /// Its name, which heads its column.
+    pub fn name(self) -> &'static str {
+        let same = |other: Key| {
+            other == self
+                || matches!(self, Key::Call(CallKey::ImageName))
+                    && other == Key::Call(CallKey::Image)
+        };
+        NAMED.iter().find(|(_, key)| same(*key)).map_or("", |(name, _)| name)
+    }
+
+    /// What the profile must keep apart for it; a slice's length is given apart.
+    pub fn needs_task(self) -> bool {
+        matches!(self, Key::Process | Key::Thread | Key::Command)
+    }
+}
+
+/// A key with the length of the time slices, as in `--by slice=100ms`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct By {
+    /// The key.
+    pub key: Key,
+    /// The length of a slice, ns; of slices only.
+    pub slice: Option<NonZeroU64>,
+}
+
+impl FromStr for By {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, value) = match text.split_once('=') {
+            None => (text, None),
+            Some((name, value)) => (name, Some(value)),
+        };
+        let key = Key::named(name)?;
+        let slice = match (key, value) {
+            (Key::Slice, None) => {
+                return Err("how long is a slice? slice=1s, slice=100ms".to_owned());
+            }
+            (Key::Slice, Some(length)) => NonZeroU64::new(interval(length)?.as_nanos() as u64),
+            (_, None) => None,
+            (_, Some(_)) => return Err(format!("{name} has no value")),
+        };
+        Ok(Self { key, slice })
+    }
+}
+
+/// The name of a task that no record defines.
+const UNKNOWN: &[u8] = b"[unknown]";
+
+/// What a sample is called under a key that is a property of samples; nothing under another.
+pub fn sample_label(context: &Context<'_>, cell: &Cell, key: Key, time: TimeSplit) -> Vec<u8> {
+    let tables = context.tables;
+    match key {
+        Key::Event => context
+            .summary
+            .events
+            .get(cell.event)
+            .map_or(UNKNOWN.into(), |event| event.event.name.clone()),
+        Key::Run => run(context, cell.run),
+        Key::Process => process(tables, cell.task),
+        Key::Thread => thread(tables, cell),
+        Key::Command => command(tables, cell),
+        Key::Cpu if cell.cpu == NO_CPU => UNKNOWN.into(),
+        Key::Cpu => cell.cpu.to_string().into_bytes(),
+        Key::Slice => cell.slice.map_or(UNKNOWN.into(), |slice| time.label(slice).into_bytes()),
+        Key::Call(_) => Vec::new(),
+    }
+}
+
+fn run(context: &Context<'_>, run: usize) -> Vec<u8> {
+    let head = context.summary.runs.get(run).and_then(|run| run.head.as_ref());
+    let mut name = format!("{} ", run + 1).into_bytes();
+    name.extend_from_slice(head.map_or(UNKNOWN, |head| &head.command));
+    name
+}
+
+fn comm(tables: &Tables, comm: NameId) -> &[u8] {
+    match tables.names.get(comm) {
+        b"" => UNKNOWN,
+        name => name,
+    }
+}
+
+fn command(tables: &Tables, cell: &Cell) -> Vec<u8> {
+    match tables.task(cell.task) {
+        None => UNKNOWN.into(),
+        Some(_) => comm(tables, cell.comm).to_vec(),
+    }
+}
+
+fn thread(tables: &Tables, cell: &Cell) -> Vec<u8> {
+    let Some(task) = tables.task(cell.task) else {
+        return UNKNOWN.into();
+    };
+    let mut name = format!("{}/{} ", task.pid, task.tid).into_bytes();
+    name.extend_from_slice(comm(tables, cell.comm));
+    name
+}
+
+/// A process is called what its first thread was called last.
+fn process(tables: &Tables, id: TaskId) -> Vec<u8> {
+    let Some(task) = tables.task(id) else {
+        return UNKNOWN.into();
+    };
+    let parent = tables.task(task.parent).filter(|parent| parent.pid == task.pid);
+    let first = if task.pid == task.tid { task } else { parent.unwrap_or(task) };
+    let mut name = format!("{} ", task.pid).into_bytes();
+    name.extend_from_slice(comm(tables, first.comm));
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_named_as_they_are_called() {
+        for (name, key) in NAMED {
+            assert_eq!(Key::named(name), Ok(key));
+            assert_eq!(key.name(), name);
+        }
+        assert_eq!(Key::Call(CallKey::ImageName).name(), "image");
+        assert!(Key::named("colour").unwrap_err().contains("function"));
+    }
+
+    #[test]
+    fn only_a_slice_has_a_length() {
+        let by: By = "slice=100ms".parse().unwrap();
+        assert_eq!((by.key, by.slice), (Key::Slice, NonZeroU64::new(100_000_000)));
+        for wrong in ["slice", "slice=0s", "slice=x", "cpu=1", "functions", ""] {
+            assert!(wrong.parse::<By>().is_err(), "{wrong}");
+        }
+    }
+}

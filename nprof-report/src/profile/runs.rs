@@ -1,0 +1,197 @@
+//! Which run a sample belongs to: the segment's own one, or one of those that were merged
+//! into it.
+
+use nprof_stream::extras::Extras;
+use nprof_stream::meta::{End, Head, Ran, RunId};
+use nprof_stream::tables::Tables;
+use nprof_stream::*;
+use rustc_hash::FxHashMap;
+
+use crate::profile::summary::Run;
+
+/// The runs of the segment at hand, as indices into the summary's.
+#[derive(Debug, Default)]
+pub(crate) struct Runs {
+    /// The segment's own run; in a merged segment `None`, as long as nothing is found that is of
+    /// none of its runs.
+    own: Option<usize>,
+    /// Whether there are samples of it.
+    own_is_used: bool,
+    /// The segment's head, if the segment is a merged one.
+    merged: Option<Box<Head>>,
+    by_id: FxHashMap<RunId, usize>,
+    /// By task of the epoch; only of a merged segment.
+    by_task: FxHashMap<TaskId, usize>,
+}
+
+impl Runs {
+    /// Begins with a segment whose own run is the last one of `runs`.
+    pub(crate) fn begin(&mut self, runs: &[Run]) {
+        *self = Self { own: runs.len().checked_sub(1), ..Self::default() };
+    }
+
+    /// Takes in a run that was merged into the segment. The first one takes the place of the
+    /// segment's own.
+    pub(crate) fn declare(&mut self, head: &Head, runs: &mut Vec<Run>) {
+        if self.by_id.contains_key(&head.run) {
+            return;
+        }
+        let is_first = self.merged.is_none();
+        if is_first {
+            let own = self.own.and_then(|own| runs.get(own)?.head.clone());
+            self.merged = Some(Box::new(own.unwrap_or_default()));
+        }
+        let index = match self.own.filter(|_| is_first && !self.own_is_used) {
+            Some(own) => {
+                self.own = None;
+                own
+            }
+            None => push(runs),
+        };
+        runs[index].head = Some(head.clone());
+        // A merged segment's clock is the time of day.
+        runs[index].start = head.utc;
+        self.by_id.insert(head.run, index);
+    }
+
+    /// Takes in a task, which may tell its run.
+    pub(crate) fn task(&mut self, task: &Task<'_>) {
+        match self.told_by(task.extras) {
+            Some(run) => self.by_task.insert(task.id, run),
+            None => self.by_task.remove(&task.id),
+        };
+    }
+
+    /// The ids of an epoch are forgotten.
+    pub(crate) fn forget_tasks(&mut self) {
+        self.by_task.clear();
+    }
+
+    /// The index of a sample's run: that of its task, the one it tells itself, or the
+    /// segment's own.
+    pub(crate) fn of(
+        &mut self,
+        sample: &Sample<'_>,
+        tables: &Tables,
+        runs: &mut Vec<Run>,
+    ) -> usize {
+        if self.merged.is_some()
+            && let Some(run) = self.told(sample.task, sample.extras, tables)
+        {
+            return run;
+        }
+        self.own_is_used = true;
+        *self.own.get_or_insert_with(|| {
+            let head = self.merged.as_deref();
+            let same = head.and_then(|head| self.by_id.get(&head.run)).copied();
+            same.unwrap_or_else(|| {
+                let own = push(runs);
+                runs[own].head = head.cloned();
+                own
+            })
+        })
+    }
+
+    /// The index of the run a record with this task and these extras tells it is of. In a
+    /// segment that is not merged there is one.
+    pub(crate) fn told(&self, task: TaskId, extras: Extras<'_>, tables: &Tables) -> Option<usize> {
+        match (&self.merged, tables.task(task)) {
+            (None, _) => self.own,
+            (Some(_), Some(_)) => self.by_task.get(&task).copied(),
+            (Some(_), None) => self.told_by(extras),
+        }
+    }
+
+    fn told_by(&self, extras: Extras<'_>) -> Option<usize> {
+        self.merged.as_ref()?;
+        self.by_id.get(&RunId(extras.number("run")?)).copied()
+    }
+
+    /// Takes in the end of a run that was merged into the segment.
+    pub(crate) fn ran(&self, ran: &Ran, runs: &mut [Run]) {
+        if let Some(run) = self.by_id.get(&ran.run).and_then(|&index| runs.get_mut(index)) {
+            run.end = Some(ran.end.clone());
+        }
+    }
+
+    /// Takes in the segment's end, which is that of its own run.
+    pub(crate) fn end(&self, end: &End, runs: &mut [Run]) {
+        if self.merged.is_none()
+            && let Some(run) = self.own.and_then(|own| runs.get_mut(own))
+        {
+            run.end = Some(end.clone());
+        }
+    }
+}
+
+/// Adds a run of the stream that the last one is of.
+fn push(runs: &mut Vec<Run>) -> usize {
+    let input = runs.last().map_or("", |run| &run.input).to_owned();
+    runs.push(Run::new(&input));
+    runs.len() - 1
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::profile::stack_sums::{Profile, Split};
+
+    /// The command, the status and the samples of every run.
+    fn runs(stream: &str) -> Vec<(String, Option<u64>, u64)> {
+        let mut profile = Profile::new(Split::default());
+        profile.read("x", stream.as_bytes(), |_, _, _| {}).unwrap();
+        let runs = profile.summary.runs.into_iter().map(|run| {
+            let command = run.head.map(|head| head.command).unwrap_or_default();
+            let status = run.end.and_then(|end| end.status);
+            (String::from_utf8_lossy(&command).into_owned(), status, run.samples)
+        });
+        runs.collect()
+    }
+
+    const MERGED: &str = "\
+@nprof\t1.0\trun=0x3\tclock=realtime\ttime=0\tutc=0\tcommand=merged
+@run\trun=0x1\tcommand=one
+@run\trun=0x2\tcommand=two
+T\t1\t5\t10\t10\t0\ta\trun=0x1
+T\t2\t5\t10\t10\t0\ta\trun=0x2
+S\t6\t1\t1\t0\t0\t1\t1
+S\t6\t1\t2\t0\t0\t1\t2
+S\t7\t1\t0\t0\t0\t1\t4\trun=0x2
+";
+
+    #[test]
+    fn samples_are_of_the_run_of_their_task_or_of_the_one_they_tell() {
+        let stream = format!(
+            "{MERGED}@ran\trun=0x2\tstatus=7\tsamples=2\trecords=3\tlost=0\n\
+             @epoch\tnumber=1\nT\t1\t5\t10\t10\t0\ta\trun=0x2\nS\t8\t1\t1\t0\t0\t1\t8\n\
+             @end\tstatus=9\tsamples=4\trecords=11\tlost=0\n"
+        );
+        let wanted = [("one".to_owned(), None, 1), ("two".to_owned(), Some(7), 14)];
+        assert_eq!(runs(&stream), wanted);
+        // What is appended is a run like any other.
+        let appended = "@nprof\t1.0\trun=0x5\tcommand=three\nS\t1\t1\t1\t0\t0\t1\t1\n\
+                        @end\tstatus=4\tsamples=1\trecords=1\tlost=0\n";
+        let wanted = [&wanted[..], &[("three".to_owned(), Some(4), 1)]].concat();
+        assert_eq!(runs(&[&stream, appended].concat()), wanted);
+    }
+
+    #[test]
+    fn what_is_of_no_run_is_of_the_segment() {
+        // Damage took what defined the task.
+        let stream = format!("{MERGED}S\t8\t1\t9\t0\t0\t1\t8\n");
+        let wanted = [("one", 1), ("two", 6), ("merged", 8)];
+        assert_eq!(runs(&stream), wanted.map(|(name, count)| (name.to_owned(), None, count)));
+    }
+
+    #[test]
+    fn samples_before_the_first_run_are_of_the_segment() {
+        let stream = MERGED.replacen("@run\t", "S\t6\t1\t1\t0\t0\t1\t8\n@run\t", 1);
+        let wanted = [("merged", 8), ("one", 1), ("two", 6)];
+        assert_eq!(runs(&stream), wanted.map(|(name, count)| (name.to_owned(), None, count)));
+    }
+
+    #[test]
+    fn the_extra_of_a_segment_that_is_not_merged_means_nothing() {
+        let stream = MERGED.replace("@run\t", "# ");
+        assert_eq!(runs(&stream), [("merged".to_owned(), None, 7)]);
+    }
+}

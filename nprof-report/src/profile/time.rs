@@ -1,0 +1,121 @@
+//! Times as a user gives them, and what of a run they choose. A time within a run counts from the
+//! run's beginning, so that runs can be laid over each other.
+
+use std::fmt;
+use std::num::NonZeroU64;
+use std::str::FromStr;
+
+use nprof_cli::time::duration;
+
+/// A part of a run, from its beginning on, ns: `from` is in it, `to` no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// Where it begins.
+    pub from: u64,
+    /// Where it ends.
+    pub to: u64,
+}
+
+impl FromStr for Span {
+    type Err = String;
+
+    /// Reads `FROM..TO`; each may be missing.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (from, to) =
+            text.split_once("..").ok_or("expected FROM..TO, such as 1s..2.5s or 500ms..")?;
+        let ns = |text| duration(text).map(|time| time.as_nanos() as u64);
+        let from = if from.is_empty() { 0 } else { ns(from)? };
+        let to = if to.is_empty() { u64::MAX } else { ns(to)? };
+        if from == to {
+            return Err("it is empty".to_owned());
+        }
+        if from > to {
+            return Err("it ends before it begins".to_owned());
+        }
+        Ok(Self { from, to })
+    }
+}
+
+impl fmt::Display for Span {
+    /// As it is read, in seconds.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = |ns: u64| ns as f64 / 1e9;
+        let to = if self.to == u64::MAX { String::new() } else { format!("{}s", seconds(self.to)) };
+        write!(f, "{}s..{to}", seconds(self.from))
+    }
+}
+
+/// How the samples of a run are told apart by when they were taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TimeSplit {
+    /// The length of a slice, ns; all time is one slice without.
+    pub slice: Option<NonZeroU64>,
+    /// What counts; all of it without.
+    pub span: Option<Span>,
+}
+
+impl TimeSplit {
+    /// Whether times make no difference.
+    pub fn is_none(self) -> bool {
+        self == Self::default()
+    }
+
+    /// The number of the slice a time lies in, from the run's beginning, ns; `None` outside of
+    /// the span.
+    pub fn slice_of(self, time: u64) -> Option<u64> {
+        if self.span.is_some_and(|span| time < span.from || time >= span.to) {
+            return None;
+        }
+        Some(self.slice.map_or(0, |slice| time / slice))
+    }
+
+    /// When a slice begins, in seconds, with as many digits as the slices of this length need.
+    pub fn label(self, number: u64) -> String {
+        let length = self.slice.map_or(1, NonZeroU64::get);
+        let start = u128::from(number) * u128::from(length);
+        let mut digits = 9;
+        let mut rest = length;
+        while digits > 0 && rest.is_multiple_of(10) {
+            rest /= 10;
+            digits -= 1;
+        }
+        let (seconds, fraction) = (start / 1_000_000_000, start % 1_000_000_000);
+        match digits {
+            0 => seconds.to_string(),
+            _ => format!("{seconds}.{}", &format!("{fraction:09}")[..digits]),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_span_has_its_beginning_and_not_its_end() {
+        let span: Span = "1s..2s".parse().unwrap();
+        let split = TimeSplit { span: Some(span), slice: NonZeroU64::new(250_000_000) };
+        let at = |ns| split.slice_of(ns);
+        assert_eq!(at(999_999_999), None);
+        assert_eq!(at(1_000_000_000), Some(4));
+        assert_eq!(at(1_999_999_999), Some(7));
+        assert_eq!(at(2_000_000_000), None);
+        assert_eq!("..3s".parse(), Ok(Span { from: 0, to: 3_000_000_000 }));
+        assert_eq!("3..".parse(), Ok(Span { from: 3_000_000_000, to: u64::MAX }));
+        for wrong in ["1s", "2s..1s", "1s..1s", "a..b"] {
+            assert!(wrong.parse::<Span>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn slices_are_called_by_their_beginning() {
+        let label =
+            |slice, number| TimeSplit { slice: NonZeroU64::new(slice), span: None }.label(number);
+        assert_eq!(label(1_000_000_000, 12), "12");
+        assert_eq!(label(60_000_000_000, 2), "120");
+        assert_eq!(label(250_000_000, 5), "1.25");
+        assert_eq!(label(100_000_000, 10), "1.0");
+        assert_eq!(label(1, 1), "0.000000001");
+        assert_eq!(label(u64::MAX, u64::MAX).len(), 40);
+    }
+}

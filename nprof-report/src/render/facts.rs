@@ -1,0 +1,96 @@
+//! What a report's JSON says of the streams it was made from: the facts of the heading, for
+//! programs. The keys are part of the reports' interface: they are only ever added to.
+
+use nprof_stream::Trouble;
+use nprof_stream::escape::escaped;
+use serde_json::{Map, Value, json};
+
+use crate::profile::summary::{EventSummary, Run, Summary};
+
+impl Summary {
+    /// `complete`, `live`, `symbolized`, `runs`, `events` and `troubles`, in this order. Strings are
+    /// escaped as in text streams, shares and margins are in per cent, times in ns.
+    pub fn facts(&self) -> Map<String, Value> {
+        let mut facts = Map::new();
+        facts.insert("complete".to_owned(), self.is_complete().into());
+        facts.insert("live".to_owned(), self.live.into());
+        facts.insert("symbolized".to_owned(), self.symbolized.into());
+        facts.insert("runs".to_owned(), self.runs.iter().map(run).collect());
+        facts.insert("events".to_owned(), self.events.iter().map(event).collect());
+        facts.insert("troubles".to_owned(), self.troubles.iter().map(trouble).collect());
+        facts
+    }
+}
+
+fn run(run: &Run) -> Value {
+    let head = run.head.as_ref();
+    let end = run.end.as_ref();
+    json!({
+        "input": escaped(run.input.as_bytes()),
+        "run": head.map(|head| head.run.to_string()),
+        "command": head.map(|head| escaped(&head.command)),
+        "host": head.map(|head| escaped(&head.host)),
+        "os": head.map(|head| escaped(&head.os)),
+        "arch": head.map(|head| escaped(&head.arch)),
+        "cpu": head.map(|head| escaped(&head.cpu)),
+        "utc": head.and_then(|head| head.utc),
+        "samples": run.samples,
+        "reason": end.map(|end| escaped(&end.reason)),
+        "status": end.and_then(|end| end.status),
+        "task_ns": end.and_then(|end| end.task_ns),
+        "sampled_ns": end.and_then(|end| end.sampled_ns),
+        "recorder_ns": end.and_then(|end| end.recorder_ns),
+    })
+}
+
+fn event(summary: &EventSummary) -> Value {
+    let event = &summary.event;
+    let lost: Map<String, Value> =
+        summary.lost.iter().map(|(cause, &count)| (cause.to_string(), count.into())).collect();
+    let incomplete: Map<String, Value> =
+        summary.incomplete.iter().map(|(mark, &count)| (mark.to_string(), count.into())).collect();
+    json!({
+        "event": escaped(&event.name),
+        "asked": escaped(&event.asked),
+        "fallback": escaped(&event.fallback),
+        "unit": escaped(&event.unit),
+        "period": event.period,
+        "frequency": event.frequency,
+        "scope": escaped(&event.scope),
+        "unwind": escaped(&event.unwind),
+        "samples": summary.sum.samples,
+        "weight": summary.sum.weight,
+        "lost": lost,
+        "incomplete": incomplete,
+        "maximum_margin": 100.0 * summary.maximum_margin(),
+    })
+}
+
+fn trouble(trouble: &Trouble) -> Value {
+    json!({
+        "input": escaped(trouble.input.as_bytes()),
+        "verdict": trouble.verdict.to_string(),
+        "message": trouble.to_string(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::profile::{Profile, Split};
+
+    #[test]
+    fn what_is_lost_and_incomplete_is_told_by_cause() {
+        let stream = "@nprof\t1.0\trun=0x1\tcommand=a\\tb\n@event\tid=1\tname=cpu-clock\tunit=ns\n\
+                      F\t1\t0\t0x0\tu,copy\nN\t1\t0\t1\nS\t1\t1\t0\t0\t1\t10\t4\n\
+                      L\t2\t1\t-\t0\t3\tring\n";
+        let mut profile = Profile::new(Split::default());
+        profile.read("in", stream.as_bytes(), |_, _, _| {}).unwrap();
+        let facts = profile.summary.facts();
+        assert_eq!(facts["complete"], false);
+        assert_eq!(facts["runs"][0]["command"], "a\\tb");
+        assert_eq!(facts["events"][0]["lost"]["ring"], 3);
+        assert_eq!(facts["events"][0]["incomplete"]["copy"], 4);
+        assert_eq!(facts["events"][0]["maximum_margin"], 49.0);
+        assert_eq!(facts["troubles"][0]["verdict"], "truncated");
+    }
+}

@@ -1,0 +1,413 @@
+//! What the tables of all reports look like: columns as wide as a terminal shows them, numbers to
+//! the right, names to the left, cut in the middle where the screen ends; weights in a unit that
+//! people read; fields that a spreadsheet does not run.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use nprof_stream::escape::escaped;
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
+use crate::profile::summary::EventSummary;
+
+/// Names are padded to no more than this, so that one very long name does not push what stands
+/// right of it out of sight in all rows.
+const PADDED: usize = 40;
+
+/// On a terminal no column of names becomes narrower than this.
+const NARROWEST: usize = 6;
+
+/// Lines of cells, the first one the names of the columns: the first `numbers` cells of a line
+/// are right-aligned, the rest are names. A column named `±` stands close to the one before it.
+/// Nothing is cut unless there is a `width` to fit.
+pub fn lines(cells: &[Vec<String>], numbers: usize, width: Option<usize>) -> String {
+    grouped(cells, numbers, width, &[])
+}
+
+/// As [`lines`], with a line above that names groups of columns: which ones, and their name.
+pub fn grouped(
+    cells: &[Vec<String>],
+    numbers: usize,
+    width: Option<usize>,
+    groups: &[(Range<usize>, String)],
+) -> String {
+    let widths = widths(cells, numbers, width);
+    let mut out = group_line(cells, &widths, groups);
+    for line in cells {
+        let start = out.len();
+        for (i, (cell, &column)) in line.iter().zip(&widths).enumerate() {
+            out.push_str(&"  "[..gap(cells, i)]);
+            let cell =
+                if width.is_some() && i >= numbers { cut(cell, column) } else { cell.clone() };
+            let padding = " ".repeat(column.saturating_sub(cell.width()));
+            let (before, after) = if i < numbers { (&padding[..], "") } else { ("", &padding[..]) };
+            out.push_str(before);
+            out.push_str(&cell);
+            out.push_str(after);
+        }
+        out.truncate(start + out[start..].trim_end().len());
+        out.push('\n');
+    }
+    out
+}
+
+/// The names of groups, each amidst its columns; nothing when there are none.
+fn group_line(
+    cells: &[Vec<String>],
+    widths: &[usize],
+    groups: &[(Range<usize>, String)],
+) -> String {
+    let mut out = String::new();
+    let end = |column: usize| (0..column).map(|i| gap(cells, i) + widths[i]).sum::<usize>();
+    for (columns, name) in groups {
+        let start = end(columns.start) + gap(cells, columns.start);
+        let room = end(columns.end).saturating_sub(start);
+        let name = cut_middle(name, room);
+        let before = start + (room - name.width().min(room)) / 2;
+        out.push_str(&" ".repeat(before.saturating_sub(out.width())));
+        out.push_str(&name);
+    }
+    if !groups.is_empty() {
+        out.push('\n');
+    }
+    out
+}
+
+/// How many blanks stand before a column.
+fn gap(cells: &[Vec<String>], column: usize) -> usize {
+    match column {
+        0 => 0,
+        _ if cells[0][column] == "±" => 1,
+        _ => 2,
+    }
+}
+
+fn widths(cells: &[Vec<String>], numbers: usize, width: Option<usize>) -> Vec<usize> {
+    let count = cells.first().map_or(0, Vec::len);
+    let widest = |i: usize| cells.iter().map(|line| line[i].width()).max().unwrap_or(0);
+    let mut widths: Vec<usize> = (0..count).map(widest).collect();
+    let Some(width) = width else {
+        widths[numbers.min(count)..].iter_mut().for_each(|width| *width = PADDED.min(*width));
+        return widths;
+    };
+    let gaps: usize = (0..count).map(|i| gap(cells, i)).sum();
+    let mut excess = (widths.iter().sum::<usize>() + gaps).saturating_sub(width);
+    // Columns of names give up what is too much, the widest one first.
+    while excess > 0 {
+        let names = widths[numbers.min(count)..].iter_mut();
+        let Some(widest) = names.max().filter(|width| **width > NARROWEST) else {
+            break;
+        };
+        *widest -= 1;
+        excess -= 1;
+    }
+    widths
+}
+
+/// How wide lines are at least, should no column of names be cut to less than `roomy`.
+pub fn least_width(cells: &[Vec<String>], numbers: usize, roomy: usize) -> usize {
+    let count = cells.first().map_or(0, Vec::len);
+    let width = |i: usize| {
+        let widest = cells.iter().map(|line| line[i].width()).max().unwrap_or(0);
+        gap(cells, i) + if i < numbers { widest } else { widest.min(roomy) }
+    };
+    (0..count).map(width).sum()
+}
+
+/// A name shortened to fit. Of a C++ or Rust name the template arguments go first, then the
+/// parameters, then the type of what is returned; what is still too long is cut in the middle, for
+/// both its beginning and its end tell something. Of what lies between two functions both are cut.
+pub fn cut(name: &str, width: usize) -> String {
+    if name.width() <= width {
+        return name.to_owned();
+    }
+    if let Some((before, behind)) = between(name).filter(|_| width >= NARROWEST) {
+        // That it lies between two functions is what must not be lost.
+        let room = width.saturating_sub(2);
+        let before = cut(before, (room / 2).max(room.saturating_sub(behind.width())));
+        let behind = cut_middle(behind, room.saturating_sub(before.width()));
+        return format!("{before}->{behind}");
+    }
+    let plain = elide(name, '<', '>').unwrap_or_else(|| name.to_owned());
+    if plain.width() <= width {
+        return plain;
+    }
+    let plain = elide(&plain, '(', ')').unwrap_or(plain);
+    if plain.width() <= width {
+        return plain;
+    }
+    cut_middle(without_type(&plain), width)
+}
+
+/// The two sides of what lies between two known functions: `before->behind+0x20`.
+fn between(name: &str) -> Option<(&str, &str)> {
+    let (_, offset) = name.rsplit_once("+0x")?;
+    let is_offset = !offset.is_empty() && offset.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let mut arrows = name.match_indices("->").map(|(at, _)| at);
+    let at = arrows.find(|&at| is_offset && !name[..at].ends_with("operator"))?;
+    Some((&name[..at], &name[at + 2..]))
+}
+
+/// The name of a function without the type of what it returns, which C++ writes before it where
+/// the function is made from a template.
+fn without_type(name: &str) -> &str {
+    let mut depth = 0;
+    let mut parameters = None;
+    let mut blanks = Vec::new();
+    for (at, character) in name.char_indices() {
+        match character {
+            '(' if depth == 0 => {
+                parameters = Some(at);
+                depth += 1;
+            }
+            '<' | '(' | '[' | '{' => depth += 1,
+            '>' | ')' | ']' | '}' => depth -= 1,
+            ' ' if depth == 0 => blanks.push(at),
+            _ => {}
+        }
+    }
+    // `operator< <...>` and `operator new` have blanks in the name itself.
+    let end = name.find("operator").or(parameters).unwrap_or(0);
+    let begin = blanks.into_iter().rfind(|&blank| blank < end).map_or(0, |blank| blank + 1);
+    if name.contains('/') { name } else { &name[begin..] }
+}
+
+/// A name and what stands behind it, in so many columns of a terminal (but 12 at least). What
+/// stands behind gets half of them, or what the name leaves.
+pub fn fit(name: &str, behind: &str, width: usize) -> String {
+    let width = width.max(NARROWEST * 2);
+    let behind = cut_middle(behind, (width / 2).max(width.saturating_sub(name.width())));
+    cut(name, width - behind.width()) + &behind
+}
+
+/// A text shortened to fit, its beginning and its end kept.
+pub fn cut_middle(text: &str, width: usize) -> String {
+    if text.width() <= width {
+        return text.to_owned();
+    }
+    let room = width.saturating_sub(1);
+    let head = fitting(text.chars(), room.div_ceil(2));
+    let tail = fitting(text.chars().rev(), room / 2);
+    let tail: String = tail.chars().rev().collect();
+    // What stands for the arguments of a template may be where it is cut.
+    format!("{}…{}", head.trim_end_matches('…'), tail.trim_start_matches('…'))
+}
+
+/// A name with `…` for what stands between the outermost brackets of a kind. `None` when they
+/// do not pair.
+fn elide(name: &str, open: char, close: char) -> Option<String> {
+    let mut out = String::new();
+    let mut depth = 0;
+    let mut inside = 0;
+    for (at, character) in name.char_indices() {
+        let before = &name[..at];
+        // The brackets of operator<, operator<< and operator() enclose nothing.
+        let is_operator = before.ends_with("operator") || before.ends_with("operator<");
+        if character == open && !is_operator {
+            if depth == 0 {
+                inside = at + open.len_utf8();
+                out.push(open);
+            }
+            depth += 1;
+        } else if character == close && depth > 0 && !before.ends_with('-') {
+            depth -= 1;
+            if depth == 0 {
+                let inside = &name[inside..at];
+                let keep = inside.is_empty() || inside == "anonymous namespace";
+                out.push_str(if keep { inside } else { "…" });
+                out.push(close);
+            }
+        } else if depth == 0 {
+            out.push(character);
+        }
+    }
+    (depth == 0).then_some(out)
+}
+
+/// As many of the characters as fit.
+fn fitting(characters: impl Iterator<Item = char>, width: usize) -> String {
+    let mut left = width;
+    characters
+        .take_while(|character| {
+            let wide = character.width().unwrap_or(0);
+            let fits = wide <= left;
+            left = left.saturating_sub(wide);
+            fits
+        })
+        .collect()
+}
+
+/// The unit the weights of an event are printed in for people.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Scale {
+    /// Its name: `ms`, `Mcycles`.
+    pub unit: String,
+    divisor: f64,
+}
+
+impl Scale {
+    /// The largest unit of which the event has at least ten in all.
+    pub fn of(event: &EventSummary) -> Self {
+        let unit = escaped(&event.event.unit);
+        let is_time = unit == "ns";
+        let prefixes = match is_time {
+            true => [(1e9, "s"), (1e6, "ms"), (1e3, "µs")],
+            false => [(1e9, "G"), (1e6, "M"), (1e3, "k")],
+        };
+        let found =
+            prefixes.into_iter().find(|(divisor, _)| event.sum.weight as f64 >= 10.0 * divisor);
+        match found {
+            None => Self { unit, divisor: 1.0 },
+            Some((divisor, prefix)) if is_time => Self { unit: prefix.to_owned(), divisor },
+            Some((divisor, prefix)) => Self { unit: format!("{prefix}{unit}"), divisor },
+        }
+    }
+
+    /// A weight in this unit, without the unit.
+    pub fn print(&self, weight: u64) -> String {
+        match self.divisor > 1.0 {
+            true => format!("{:.2}", weight as f64 / self.divisor),
+            false => weight.to_string(),
+        }
+    }
+}
+
+/// A sentence in lines of this many columns, all but the first indented.
+pub fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let line = lines
+            .last_mut()
+            .filter(|line| line.is_empty() || line.width() + 1 + word.width() <= width);
+        match line {
+            Some(line) if line.is_empty() => line.push_str(word),
+            Some(line) => line.extend([" ", word]),
+            None => lines.push(format!("  {word}")),
+        }
+    }
+    lines
+}
+
+/// A field of CSV that no spreadsheet takes for a formula: one that begins like a formula gets
+/// an apostrophe before it, a negative number does not.
+pub fn csv_field(field: &str) -> Cow<'_, str> {
+    match field.bytes().next() {
+        Some(b'-') if field.parse().is_ok_and(f64::is_finite) => field.into(),
+        Some(b'=' | b'+' | b'-' | b'@' | b'\t' | b'\r') => format!("'{field}").into(),
+        _ => field.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::cell::Sum;
+
+    fn table() -> Vec<Vec<String>> {
+        let line = |cells: &[&str]| cells.iter().map(|&cell| cell.to_owned()).collect();
+        vec![
+            line(&["%", "function", "image"]),
+            line(&["12.50", "日本語", "a.out"]),
+            line(&["0.10", "std::vector<int>::push_back(int const&)", "libx.so"]),
+        ]
+    }
+
+    #[test]
+    fn a_name_leaves_room_for_what_stands_behind_it() {
+        assert_eq!(fit("main", "  (a.out)", 13), "main  (a.out)");
+        assert_eq!(fit("main", "  (a.out)", 12), "main  (a…ut)");
+        assert_eq!(fit("main", "", 0), "main");
+        assert_eq!(cut_middle("ab<…>::f(int)", 8), "ab<…nt)");
+        for width in [12, 30, 50] {
+            let line = fit(&"x".repeat(90), "  ×7  (libstdc++.so.6.0.30)", width);
+            assert_eq!(line.width(), width, "{line}");
+        }
+    }
+
+    #[test]
+    fn sentences_are_wrapped() {
+        let text = format!("a {} {} b", "x".repeat(78), "y".repeat(100));
+        let lines = [format!("a {}", "x".repeat(78)), format!("  {}", "y".repeat(100))];
+        assert_eq!(wrapped(&text, 80), [&lines[..], &["  b".to_owned()]].concat());
+    }
+
+    #[test]
+    fn wide_characters_count_twice() {
+        let lines = lines(&table(), 1, None);
+        let column = |line: &str, what: &str| line[..line.find(what).unwrap()].width();
+        let [first, second, third] = lines.lines().collect::<Vec<_>>()[..] else {
+            panic!("{lines}")
+        };
+        assert_eq!(column(first, "image"), column(second, "a.out"));
+        assert_eq!(column(first, "image"), column(third, "libx.so"));
+        assert_eq!(second.find("12.50"), Some(0));
+        assert_eq!(third.find("0.10"), Some(1));
+    }
+
+    #[test]
+    fn a_terminal_gets_lines_that_fit() {
+        let lines = lines(&table(), 1, Some(40));
+        assert!(lines.lines().all(|line| line.width() <= 40), "{lines}");
+        assert!(lines.contains("ush_back(…)"), "{lines}");
+        assert!(lines.contains("libx.so"), "{lines}");
+    }
+
+    #[test]
+    fn template_arguments_and_parameters_go_first() {
+        let name = "std::map<int, std::less<int> >::find(int const&) const";
+        assert_eq!(cut(name, 40), "std::map<…>::find(int const&) const");
+        assert_eq!(cut(name, 30), "std::map<…>::find(…) const");
+        assert_eq!(cut(name, 12), "std::m…const");
+        let name = "std::ostream& operator<< <std::char_traits<char> >(std::ostream&, char)";
+        assert_eq!(cut(name, 40), "std::ostream& operator<< <…>(…)");
+        let name = "(anonymous namespace)::f::operator()(int, int, int, int)";
+        assert_eq!(cut(name, 44), "(anonymous namespace)::f::operator()(…)");
+        assert_eq!(cut("a<b::operator->(x, y, z)", 20), "a<b::operator->(…)");
+        let name = "decltype(auto) std::__do_visit<A, B>(A&&, B const&) const [clone .cold]";
+        assert_eq!(cut(name, 45), "std::__do_visit<…>(…) const [clone .cold]");
+        assert_eq!(cut("bool std::operator< <int>(int, int)", 23), "std::operator< <…>(…)");
+        assert_eq!(cut("a::operator unsigned long() const", 20), "a::operato…g() const");
+        assert_eq!(cut("/usr/a b/file(1).c", 12), "/usr/a…(…).c");
+        assert_eq!(cut("lzma_mf_is_supported->lzma_preset+0x850", 24), "lzma_…orted->lzma_…0x850");
+        assert_eq!(cut("recv->recvfrom_and_what_more+0x20", 20), "recv->recvfro…e+0x20");
+        assert_eq!(cut("A::operator->()->b+0x20", 20), "A::ope…r->()->b+0x20");
+    }
+
+    #[test]
+    fn a_cut_name_is_never_wider_than_asked() {
+        for width in 0..20 {
+            assert!(cut("日本語日本語日本語", width).width() <= width.max(1));
+        }
+        assert_eq!(cut("abcdefgh", 8), "abcdefgh");
+        assert_eq!(cut("abcdefgh", 6), "abc…gh");
+    }
+
+    fn scale(unit: &str, weight: u64) -> (String, String) {
+        let mut event = EventSummary { sum: Sum { samples: 1, weight }, ..EventSummary::default() };
+        event.event.unit = unit.into();
+        let scale = Scale::of(&event);
+        (scale.print(weight), scale.unit)
+    }
+
+    #[test]
+    fn weights_are_printed_in_a_unit_people_read() {
+        let cases = [
+            ("ns", 25_000_000_000, "25.00", "s"),
+            ("ns", 999_999_999, "1000.00", "ms"),
+            ("ns", 7, "7", "ns"),
+            ("cycles", 31_400_000, "31.40", "Mcycles"),
+            ("count", 12, "12", "count"),
+        ];
+        for (unit, weight, number, shown) in cases {
+            assert_eq!(scale(unit, weight), (number.to_owned(), shown.to_owned()));
+        }
+    }
+
+    #[test]
+    fn a_spreadsheet_gets_no_formula() {
+        assert_eq!(csv_field("=1+2"), "'=1+2");
+        assert_eq!(csv_field("-x"), "'-x");
+        assert_eq!(csv_field("a=b"), "a=b");
+        assert_eq!(csv_field(""), "");
+    }
+}

@@ -1,0 +1,6 @@
+//! Text tables, TSV and CSV, folded stacks, the JSON header.
+
+mod facts;
+pub mod folded;
+pub mod layout;
+pub mod machine;

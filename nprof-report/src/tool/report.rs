@@ -1,0 +1,367 @@
+//! How a report behaves: which streams it reads, what of them it counts, what it leaves out, when
+//! it prints and where to. What it counts and how it looks is the report's own.
+
+use std::cell::RefCell;
+use std::error::Error as StdError;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use nprof_cli::stage::{self, Outcome, Output};
+use nprof_cli::time::interval;
+use nprof_stream::reader::Reader;
+
+use crate::profile::filter::{Filter, Rule};
+use crate::profile::margin::Confidence;
+use crate::profile::summary::Summary;
+use crate::profile::time::{Span, TimeSplit};
+use crate::profile::{Cell, Context, Profile, Split, Sum};
+use crate::render::layout::cut_middle;
+use crate::tool::live::Ticking;
+use crate::tool::snapshot::Snapshot;
+
+/// The options of every report.
+#[derive(Clone, Debug, Default, Args)]
+pub struct Options {
+    /// Count only what the regular expression holds for; KEY is one of --by; may be given again
+    #[arg(long = "match", value_name = "KEY=REGEX")]
+    matching: Vec<Rule>,
+    /// Do not count what the regular expression holds for; may be given again
+    #[arg(long, value_name = "KEY=REGEX")]
+    exclude: Vec<Rule>,
+    /// Count only samples of this time since the beginning of their run, such as 1s..2.5s
+    #[arg(long, value_name = "FROM..TO")]
+    pub time: Option<Span>,
+    /// 100 % is what is counted, and not all samples
+    #[arg(long)]
+    pub rebase: bool,
+    /// Leave out what has N or fewer samples
+    #[arg(long, value_name = "N")]
+    limit: Option<u64>,
+    /// Leave out what has a share below P per cent
+    #[arg(long, value_name = "P", value_parser = percent)]
+    min_percent: Option<f64>,
+    /// Print at most N rows (paths, functions), 0 for all [default: some in a table, else all]
+    #[arg(short = 'n', long, value_name = "N")]
+    rows: Option<usize>,
+    /// The confidence of the margins of error, per cent [default: 95]
+    #[arg(long, value_name = "P", value_parser = confidence)]
+    confidence: Option<Confidence>,
+    /// Print again every so often (2s, 500ms) while the stream is still being written
+    #[arg(long, value_name = "TIME", value_parser = interval)]
+    every: Option<Duration>,
+    /// Exit with status 0 even if a stream is truncated or damaged
+    #[arg(long)]
+    partial_ok: bool,
+    /// Write to this file instead of standard output
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Streams to read, merged into one report; `-` or none is standard input
+    #[arg(value_name = "FILE")]
+    files: Vec<PathBuf>,
+}
+
+fn percent(text: &str) -> Result<f64, String> {
+    let percent = text.parse().ok().filter(|percent| (0.0..=100.0).contains(percent));
+    percent.ok_or_else(|| "expected a number from 0 to 100".to_owned())
+}
+
+fn confidence(text: &str) -> Result<Confidence, String> {
+    let confidence = text.parse().ok().and_then(Confidence::from_percent);
+    confidence.ok_or_else(|| "expected a number above 0 and up to 99.9999".to_owned())
+}
+
+impl Options {
+    /// The streams to read; `None` is standard input.
+    fn operands(&self) -> Vec<Option<&Path>> {
+        match &self.files[..] {
+            [] => vec![None],
+            files => files.iter().map(|file| Some(file.as_path())).collect(),
+        }
+    }
+
+    /// Which samples and calls count.
+    pub fn filter(&self) -> Filter {
+        Filter::new(&self.matching, &self.exclude)
+    }
+
+    /// The options by which samples do not count, as the user spelled them.
+    pub fn sample_rules(&self) -> Vec<String> {
+        let mut rules = self.filter().spelled(false);
+        rules.extend(self.time.map(|span| format!("--time {span}")));
+        rules
+    }
+
+    /// The confidence of margins of error.
+    pub fn confidence(&self) -> Confidence {
+        self.confidence.unwrap_or_default()
+    }
+
+    /// How many rows are wanted, if anything was said about it; 0 is all.
+    pub fn rows(&self) -> Option<usize> {
+        self.rows
+    }
+
+    /// What is left out; `usual_percent` and `usual_rows` (0 for all) hold where the user says
+    /// nothing.
+    pub fn choice(&self, usual_percent: f64, usual_rows: usize) -> Choice {
+        Choice {
+            limit: self.limit,
+            min_percent: self.min_percent.unwrap_or(usual_percent),
+            rows: Some(self.rows.unwrap_or(usual_rows)).filter(|&rows| rows > 0),
+        }
+    }
+}
+
+/// What is too little to be printed.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Choice {
+    /// What has this many samples or fewer is left out.
+    pub limit: Option<u64>,
+    /// What has a smaller share is left out.
+    pub min_percent: f64,
+    /// No more than this is printed.
+    pub rows: Option<usize>,
+}
+
+impl Choice {
+    /// Whether so little of a whole is left out.
+    pub fn is_small(&self, sum: Sum, whole: Sum) -> bool {
+        self.limit.is_some_and(|limit| sum.samples <= limit)
+            || sum.percent_of(whole) < self.min_percent
+    }
+
+    /// The options that leave something out, as the user would spell them.
+    pub fn why(&self) -> String {
+        let limit = self.limit.map(|limit| format!("--limit {limit}"));
+        let least = (self.min_percent > 0.0).then(|| format!("--min-percent {}", self.min_percent));
+        limit.into_iter().chain(least).collect::<Vec<_>>().join(" ")
+    }
+}
+
+/// What a report's work failed with.
+pub type Failure = Box<dyn StdError + Send + Sync>;
+
+/// What a report counts, and how it looks.
+pub trait Report: Clone {
+    /// What the profile must keep apart.
+    fn split(&self) -> Split;
+
+    /// Takes in what fell on a cell.
+    fn add(&mut self, context: &Context<'_>, cell: &Cell, sum: Sum);
+
+    /// The report, of what was taken in by now. `width` is the terminal's, if it goes to one.
+    ///
+    /// # Errors
+    ///
+    /// When what was asked for cannot be had of these streams.
+    fn print(&self, summary: &Summary, width: Option<usize>) -> Result<Vec<u8>, Failure>;
+
+    /// What the user should know beside the report.
+    fn notes(&self, _summary: &Summary) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+/// A report may keep a bit for each rule of `--match`.
+const RULES: usize = 60;
+
+/// Reads the streams, prints the report, and ends as a stage of a pipe does.
+pub fn run<R: Report>(tool: &str, options: &Options, report: R) -> ExitCode {
+    stage::run(tool, || {
+        work(tool, options, report).map_err(|failure| -> Box<dyn StdError> { failure })
+    })
+}
+
+fn work<R: Report>(tool: &str, options: &Options, report: R) -> Result<Outcome, Failure> {
+    if options.matching.len() > RULES {
+        return Err(format!("--match: no more than {RULES} of them").into());
+    }
+    let operands = options.operands();
+    stage::refuse_same_file(operands.iter().copied(), options.output.as_deref())?;
+    let mut split = report.split();
+    let rules = options.filter().split();
+    split.task |= rules.task;
+    split.cpu |= rules.cpu;
+    split.time = TimeSplit { span: options.time, ..split.time };
+    let mut printer = Printer::new(options);
+    let (profile, report) = match options.every {
+        None => read(&operands, Profile::new(split), report)?,
+        Some(every) => watch(&operands, Profile::new(split), report, every, &mut printer)?,
+    };
+    let summary = &profile.summary;
+    printer.print(&report, summary)?;
+    for trouble in &summary.troubles {
+        stage::warn(tool, &trouble.to_string());
+    }
+    if !summary.symbolized && summary.samples() > 0 {
+        stage::warn(tool, "frames have no names yet: pipe the stream through nprof-symbolize");
+    }
+    for note in report.notes(summary) {
+        stage::warn(tool, &note);
+    }
+    let whole = summary.is_complete() || options.partial_ok;
+    Ok(if whole { Outcome::Done } else { Outcome::Incomplete })
+}
+
+/// Reads all streams to their ends.
+fn read<R: Report>(
+    operands: &[Option<&Path>],
+    mut profile: Profile,
+    mut report: R,
+) -> Result<(Profile, R), Failure> {
+    for &operand in operands {
+        let input = stage::open(operand)?;
+        let name = input.name().to_owned();
+        profile
+            .read(&name, input, |context, cell, sum| report.add(context, cell, sum))
+            .map_err(|source| Reading { name, source })?;
+    }
+    Ok((profile, report))
+}
+
+/// A stream that cannot be read on.
+#[derive(Debug, thiserror::Error)]
+#[error("{name}")]
+struct Reading {
+    name: String,
+    source: nprof_stream::Error,
+}
+
+/// Reads all streams to their ends, and prints what is known meanwhile.
+fn watch<R: Report>(
+    operands: &[Option<&Path>],
+    profile: Profile,
+    report: R,
+    every: Duration,
+    printer: &mut Printer<'_>,
+) -> Result<(Profile, R), Failure> {
+    // Ticks come from within the reading, when the profile is at rest.
+    let state = RefCell::new((profile, report));
+    for &operand in operands {
+        let input = stage::open(operand)?;
+        let name = input.name().to_owned();
+        let tick = || {
+            let (profile, report) = &*state.borrow();
+            let mut report = report.clone();
+            let summary = profile.so_far(|context, cell, sum| report.add(context, cell, sum));
+            printer.print(&report, &summary).map_err(io::Error::other)
+        };
+        state.borrow_mut().0.begin(&name);
+        let mut reader = Reader::new(Ticking::new(input, every, tick)?);
+        let result = take_all(&mut reader, &state);
+        let (profile, report) = &mut *state.borrow_mut();
+        profile.end(&reader, &mut |context: &Context<'_>, cell: &Cell, sum| {
+            report.add(context, cell, sum);
+        });
+        result.map_err(|source| Reading { name, source })?;
+    }
+    Ok(state.into_inner())
+}
+
+fn take_all<R: Report>(
+    reader: &mut Reader<impl Read>,
+    state: &RefCell<(Profile, R)>,
+) -> Result<(), nprof_stream::Error> {
+    while let Some(record) = reader.next()? {
+        let (profile, report) = &mut *state.borrow_mut();
+        profile.take(&record, &mut |context: &Context<'_>, cell: &Cell, sum| {
+            report.add(context, cell, sum);
+        });
+    }
+    Ok(())
+}
+
+/// Moves a terminal's cursor to its upper left corner, and clears all below.
+const HOME_AND_CLEAR: &[u8] = b"\x1b[H\x1b[J";
+
+/// Where the report goes, the first time and again.
+#[derive(Debug)]
+struct Printer<'a> {
+    options: &'a Options,
+    /// Opened when there is something to print: trouble before it leaves a file as it was.
+    output: Option<Output>,
+    /// A file that has a whole report whenever it is read.
+    snapshot: Option<Snapshot>,
+}
+
+impl<'a> Printer<'a> {
+    fn new(options: &'a Options) -> Self {
+        let file = options.output.as_deref().filter(|path| path.as_os_str() != "-");
+        let snapshot = file.filter(|_| options.every.is_some()).and_then(Snapshot::of);
+        Self { options, output: None, snapshot }
+    }
+
+    fn print(&mut self, report: &impl Report, summary: &Summary) -> Result<(), Failure> {
+        if let Some(snapshot) = &self.snapshot {
+            return Ok(snapshot.write(&report.print(summary, None)?).map_err(Writing)?);
+        }
+        let output = match &mut self.output {
+            Some(output) => output,
+            none => none.insert(stage::output(self.options.output.as_deref())?),
+        };
+        let mut bytes = report.print(summary, output.width())?;
+        if let Some(height) = output.height().filter(|_| self.options.every.is_some()) {
+            if summary.live {
+                keep_lines(&mut bytes, height.saturating_sub(1));
+            }
+            bytes.splice(0..0, HOME_AND_CLEAR.iter().copied());
+        }
+        output.write_all(&bytes).map_err(Writing)?;
+        Ok(())
+    }
+}
+
+/// A report that cannot be written.
+#[derive(Debug, thiserror::Error)]
+#[error("writing the report")]
+struct Writing(#[source] io::Error);
+
+/// Keeps so many lines, so that a terminal does not scroll.
+fn keep_lines(bytes: &mut Vec<u8>, count: usize) {
+    let ends = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'\n');
+    if let Some((end, _)) = ends.take(count).last() {
+        bytes.truncate(end + 1);
+    }
+}
+
+/// The lines above a table: the facts of the streams, then the legend. On a terminal of this
+/// width no command takes more than a line.
+pub fn heading(summary: &Summary, legend: &[String], width: Option<usize>) -> String {
+    let mut out = String::new();
+    for line in summary.heading().iter().chain(legend) {
+        match width.filter(|_| line.starts_with("command")) {
+            Some(width) => out.push_str(&cut_middle(line, width)),
+            None => out.push_str(line),
+        }
+        out.push('\n');
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_screenful_is_kept() {
+        let kept = |text: &str, count| {
+            let mut bytes = text.as_bytes().to_vec();
+            keep_lines(&mut bytes, count);
+            String::from_utf8(bytes).unwrap()
+        };
+        assert_eq!(kept("a\nb\nc\n", 2), "a\nb\n");
+        assert_eq!(kept("a\nb\n", 5), "a\nb\n");
+    }
+
+    #[test]
+    fn little_is_little_in_samples_or_in_share() {
+        let sum = |samples| Sum { samples, weight: samples * 10 };
+        let choice = Choice { limit: Some(2), min_percent: 5.0, rows: None };
+        assert!(choice.is_small(sum(2), sum(10)) && !choice.is_small(sum(3), sum(10)));
+        assert!(choice.is_small(sum(4), sum(100)));
+        assert_eq!(choice.why(), "--limit 2 --min-percent 5");
+    }
+}

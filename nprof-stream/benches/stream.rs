@@ -1,0 +1,119 @@
+//! How fast the stream is read and written, in samples a second on one core.
+
+#![allow(clippy::unwrap_used)] // a bench may fail
+
+use divan::Bencher;
+use divan::counter::ItemsCount;
+use nprof_report::profile::{Profile, Split};
+use nprof_stream::*;
+
+const SAMPLES: u64 = 1_000_000;
+const NODES: u32 = 10_000;
+
+fn main() {
+    divan::main();
+}
+
+/// Samples as a recording has them: two CPUs, some tasks, stacks of uneven popularity.
+fn stream(spelling: Spelling) -> Vec<u8> {
+    let mut writer = Writer::new(Vec::new(), spelling);
+    write_to(&mut writer);
+    writer.finish().unwrap()
+}
+
+fn write_to(writer: &mut Writer<impl std::io::Write>) {
+    let head = Head { run: RunId(1), clock: b"monotonic".to_vec(), ..Head::default() };
+    writer.write(&Record::Head(Box::new(head))).unwrap();
+    let event = Event { id: EventId(1), name: b"cpu-clock".to_vec(), ..Event::default() };
+    writer.write(&Record::Event(Box::new(event))).unwrap();
+    for id in 1..=NODES {
+        let frame = Frame {
+            id: FrameId(id),
+            image: ImageId(1),
+            offset: u64::from(id) * 16,
+            kernel: false,
+            return_address: true,
+            mark: Mark::None,
+            extras: Extras::NONE,
+        };
+        writer.write(&Record::Frame(frame)).unwrap();
+        let nodes = Nodes { first: NodeId(id), parent: NodeId(id / 2), frames: &[FrameId(id)] };
+        writer.write(&Record::Nodes(nodes)).unwrap();
+    }
+    let mut state = 1u64;
+    for i in 0..SAMPLES {
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let popular = (state >> 33) % u64::from(NODES) * ((state >> 13) % 64) / 64;
+        let sample = Sample {
+            time: 81_230_000_000_000 + i * 501_505 + (state >> 50),
+            event: EventId(1),
+            task: TaskId(1 + (i / 100 % 7) as u32),
+            cpu: (i & 1) as u32,
+            node: NodeId(1 + popular as u32),
+            weight: 1_003_009,
+            count: 1,
+            extras: Extras::NONE,
+        };
+        writer.write(&Record::Sample(sample)).unwrap();
+    }
+    let Totals { samples, records } = writer.totals();
+    let end = End { samples, records, ..End::default() };
+    writer.write(&Record::End(Box::new(end))).unwrap();
+}
+
+const SPELLINGS: [&str; 2] = ["binary", "text"];
+
+fn spelling(name: &str) -> Spelling {
+    if name == "text" { Spelling::Text } else { Spelling::Binary }
+}
+
+#[divan::bench(args = SPELLINGS, sample_count = 10)]
+fn read(bencher: Bencher<'_, '_>, name: &str) {
+    let stream = stream(spelling(name));
+    bencher.counter(ItemsCount::new(SAMPLES)).bench(|| {
+        let mut reader = Reader::new(&stream[..]);
+        let mut weight = 0u64;
+        while let Some(record) = reader.next().unwrap() {
+            if let Record::Sample(sample) = record {
+                weight += sample.weight;
+            }
+        }
+        assert_eq!(reader.verdict(), Verdict::Complete);
+        weight
+    });
+}
+
+#[divan::bench(args = SPELLINGS, sample_count = 10)]
+fn write(bencher: Bencher<'_, '_>, name: &str) {
+    bencher.counter(ItemsCount::new(SAMPLES)).bench(|| {
+        let mut writer = Writer::new(std::io::sink(), spelling(name));
+        write_to(&mut writer);
+        writer.finish().unwrap()
+    });
+}
+
+#[divan::bench(args = SPELLINGS, sample_count = 10)]
+fn convert_to(bencher: Bencher<'_, '_>, name: &str) {
+    let other = if name == "text" { Spelling::Binary } else { Spelling::Text };
+    let stream = stream(other);
+    bencher.counter(ItemsCount::new(SAMPLES)).bench(|| {
+        let mut reader = Reader::new(&stream[..]);
+        let mut writer = Writer::new(std::io::sink(), spelling(name));
+        while let Some(record) = reader.next().unwrap() {
+            writer.write(&record).unwrap();
+        }
+        writer.finish().unwrap()
+    });
+}
+
+#[divan::bench(sample_count = 10)]
+fn profile(bencher: Bencher<'_, '_>) {
+    let stream = stream(Spelling::Binary);
+    bencher.counter(ItemsCount::new(SAMPLES)).bench(|| {
+        let mut profile = Profile::new(Split::default());
+        let mut samples = 0;
+        profile.read("bench", &stream[..], |_, _, sum| samples += sum.samples).unwrap();
+        assert_eq!(samples, SAMPLES);
+    });
+}

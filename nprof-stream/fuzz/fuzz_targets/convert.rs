@@ -1,0 +1,20 @@
+//! Whole streams, in either spelling or both: what is read from one is the same in the other.
+#![no_main]
+
+use std::sync::LazyLock;
+
+use libfuzzer_sys::fuzz_target;
+use nprof_stream_fuzz::{check, example, read};
+
+static EXAMPLE: LazyLock<Vec<u8>> = LazyLock::new(example);
+
+fuzz_target!(|data: &[u8]| {
+    check(data);
+    // Whatever came before, a whole segment behind it is read to its end.
+    let Some(before) = read(data) else { return };
+    let Some(both) = read(&[data, &EXAMPLE].concat()) else { return };
+    if before.is_complete {
+        let whole = read(&EXAMPLE).expect("the example is a stream");
+        assert_eq!(both.lines, [before.lines, whole.lines].concat());
+    }
+});

@@ -1,0 +1,311 @@
+//! The records a filter passes on as they are spelled: nodes, samples without extras, which are
+//! nearly all there are, and of frames and annotations those it says. They are read, so that the
+//! next one is understood and damage is found, and not put together.
+
+use super::read::{Bytes, Scratch, read_body, read_nodes};
+use super::{ALL_GIVEN, COUNT_GIVEN, CPU_GIVEN, Delta, EVENT_GIVEN, TASK_GIVEN, WEIGHT_GIVEN};
+use crate::record::extras::Extras;
+use crate::record::kind;
+use crate::record::limits;
+use crate::record::number::unzigzag;
+use crate::record::{EventId, NodeId, Record, Sample, TaskId};
+
+/// What becomes of a frame or an annotation that could be passed on as it is spelled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pass {
+    /// It is passed on, and so are nodes and samples behind it.
+    On,
+    /// It is passed on, but what is behind it is not unless it is one of these as well.
+    Hold,
+    /// It is not passed on.
+    Not,
+}
+
+/// The longest frame or annotation that is passed on, bytes: a block they are put behind others in
+/// stays far from the limit.
+const LONGEST: usize = 16 << 10;
+
+/// Records as they are spelled, one behind the other.
+pub(crate) struct Plain {
+    /// How many bytes they take.
+    pub(crate) length: usize,
+    /// How many there are that are no annotations, and how many of them are samples.
+    pub(crate) records: u64,
+    pub(crate) samples: u64,
+    /// The latest time of them, 0 when none has one.
+    pub(crate) latest: u64,
+    /// What the last one leaves for the next one in its block.
+    pub(crate) delta: Delta,
+}
+
+impl Plain {
+    /// Reads what `payload` begins with, up to the record that reaches `room` bytes, as `judge` says
+    /// of frames and annotations, and `pass` of what came before them. What is not plain or not well
+    /// formed is left to others.
+    pub(crate) fn read(
+        payload: &[u8],
+        room: usize,
+        delta: &mut Delta,
+        scratch: &mut Scratch,
+        mut pass: Pass,
+        mut judge: impl FnMut(&Record<'_>) -> Pass,
+    ) -> Self {
+        let (mut records, mut samples, mut latest) = (0, 0, 0);
+        let mut rest = payload;
+        while payload.len() - rest.len() < room {
+            if pass == Pass::On
+                && let Some((sample, behind)) = next_plain_sample(rest, delta)
+            {
+                latest = sample.time.max(latest);
+                samples += 1;
+                records += 1;
+                rest = behind;
+                continue;
+            }
+            let Some((kind, body, behind)) = split(rest) else { break };
+            match kind {
+                kind::NODES
+                    if pass == Pass::On && read_nodes(Bytes(body), &mut scratch.frames).is_ok() =>
+                {
+                    records += 1;
+                }
+                kind::FRAME | kind::FUNCTION | kind::FILE | kind::LOCATION
+                    if body.len() <= LONGEST =>
+                {
+                    let Ok(record) = read_body(kind, body, delta, scratch) else { break };
+                    pass = judge(&record);
+                    if pass == Pass::Not {
+                        break;
+                    }
+                    records += u64::from(!record.is_annotation());
+                }
+                _ => break,
+            }
+            rest = behind;
+        }
+        let length = payload.len() - rest.len();
+        Self { length, records, samples, latest, delta: *delta }
+    }
+}
+
+/// The sample at the front of a payload and what is behind it, if it is plain and not among the
+/// last bytes, see [`read_plain_sample`].
+#[inline(always)] // see there
+pub(crate) fn next_plain_sample<'a>(
+    payload: &'a [u8],
+    delta: &mut Delta,
+) -> Option<(Sample<'static>, &'a [u8])> {
+    let &[kind::SAMPLE, length, ref body @ ..] = payload else { return None };
+    let length = usize::from(length);
+    let sample = read_plain_sample(body, length, delta)?;
+    Some((sample, &body[length..]))
+}
+
+/// The sample whose body is the first `length` bytes of `rest`, if it is a plain one, without
+/// extras and with no number of more than 8 bytes. Numbers are read as words, so that next to
+/// nothing depends on how long they are. `None` if it has to be read by [`read_body`]: it is not
+/// plain, malformed, or among the last bytes of its block.
+#[inline(always)] // what a caller does not look at is not put together
+fn read_plain_sample(rest: &[u8], length: usize, delta: &mut Delta) -> Option<Sample<'static>> {
+    let mut numbers = Words { bytes: rest.first_chunk()?, at: 1 };
+    let flags = numbers.bytes[0];
+    if flags & !ALL_GIVEN != 0 {
+        return None;
+    }
+    let mut next = *delta;
+    next.time = next.time.wrapping_add(unzigzag(numbers.next()?) as u64);
+    let node = NodeId(numbers.id()?);
+    if flags & EVENT_GIVEN != 0 {
+        next.event = EventId(numbers.id()?);
+    }
+    if flags & TASK_GIVEN != 0 {
+        next.task = TaskId(numbers.id()?);
+    }
+    if flags & CPU_GIVEN != 0 {
+        next.cpu = u32::try_from(numbers.next()?).ok()?.wrapping_sub(1);
+    }
+    if flags & WEIGHT_GIVEN != 0 {
+        next.weight = numbers.next()?;
+    }
+    let count = if flags & COUNT_GIVEN != 0 { numbers.next()? } else { 1 };
+    if numbers.at != length {
+        return None;
+    }
+    *delta = next;
+    let Delta { time, event, task, cpu, weight } = next;
+    Some(Sample { time, event, task, cpu, node, weight, count, extras: Extras::NONE })
+}
+
+/// Numbers one behind the other, with bytes behind them that are not theirs.
+struct Words<'a> {
+    bytes: &'a [u8; 24],
+    at: usize,
+}
+
+impl Words<'_> {
+    /// The next one, if it takes no more than 8 bytes and is in its shortest form.
+    #[inline]
+    fn next(&mut self) -> Option<u64> {
+        let word = u64::from_le_bytes(*self.bytes.get(self.at..)?.first_chunk()?);
+        // The highest bit of its last byte is the first that is not set.
+        let last = !word & 0x8080_8080_8080_8080;
+        let bytes = word & (last ^ last.wrapping_sub(1));
+        let length = (last.trailing_zeros() as usize + 1) / 8;
+        if last == 0 || length > 1 && bytes >> (8 * length - 8) == 0 {
+            return None;
+        }
+        self.at += length;
+        // Seven bits of each byte, then 14 of two, 28 of four, 56 of eight.
+        let pairs = bytes & 0x007f_007f_007f_007f | (bytes & 0x7f00_7f00_7f00_7f00) >> 1;
+        let fours = pairs & 0x0000_3fff_0000_3fff | (pairs & 0x3fff_0000_3fff_0000) >> 2;
+        Some(fours & 0x0fff_ffff | (fours & 0x0fff_ffff_0000_0000) >> 4)
+    }
+
+    #[inline]
+    fn id(&mut self) -> Option<u32> {
+        self.next().filter(|&id| id <= u64::from(limits::ID)).map(|id| id as u32)
+    }
+}
+
+/// The kind and the body of the record at the front of a payload, and what is behind it.
+fn split(payload: &[u8]) -> Option<(u8, &[u8], &[u8])> {
+    let (&kind, rest) = payload.split_first()?;
+    let mut rest = Bytes(rest);
+    let length = usize::try_from(rest.varint().ok()?).ok()?;
+    let (body, behind) = rest.0.split_at_checked(length)?;
+    Some((kind, body, behind))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec::binary::push_record;
+    use crate::codec::binary::read::read_sample;
+    use crate::record::extras::ExtrasBuilder;
+    use crate::record::*;
+    use proptest::prelude::*;
+
+    fn sample(time: u64, extras: Extras<'_>) -> Record<'_> {
+        let (event, task, node) = (EventId(1), TaskId(time as u32), NodeId(7));
+        Record::Sample(Sample { time, event, task, cpu: 1, node, weight: 5, count: 1, extras })
+    }
+
+    #[test]
+    fn what_is_not_plain_ends_it() {
+        let mut builder = ExtrasBuilder::new();
+        builder.add("stitched", b"3");
+        let nodes = Nodes { first: NodeId(3), parent: NodeId(2), frames: &[FrameId(9); 100] };
+        let others = [
+            sample(8, builder.extras()),
+            Record::Epoch(crate::Epoch::default()),
+            Record::Unknown(Unknown { kind: 100, body: b"x" }),
+        ];
+        for other in others {
+            let (mut payload, mut delta) = (Vec::new(), Delta::new(1));
+            for record in [sample(5, Extras::NONE), Record::Nodes(nodes), sample(9, Extras::NONE)] {
+                push_record(&mut payload, &record, &mut delta);
+            }
+            let (length, left) = (payload.len(), delta);
+            push_record(&mut payload, &other, &mut delta);
+            for time in [11, 12, 13] {
+                push_record(&mut payload, &sample(time, Extras::NONE), &mut delta);
+            }
+            let mut scratch = Scratch::default();
+            let none = |_: &Record<'_>| Pass::Not;
+            let (mut delta, on) = (Delta::new(1), Pass::On);
+            let plain = Plain::read(&payload, 4096, &mut delta, &mut scratch, on, none);
+            assert_eq!((plain.length, plain.delta), (length, left));
+            assert_eq!((plain.records, plain.samples, plain.latest), (3, 2, 9));
+            // Whatever is cut off, nothing but whole records counts.
+            let counts = (0..length).map(|end| {
+                let (payload, mut delta) = (&payload[..end], Delta::new(1));
+                let plain = Plain::read(payload, 4096, &mut delta, &mut scratch, on, none);
+                assert!(plain.length <= end);
+                plain.records
+            });
+            assert!(counts.is_sorted());
+            let one = Plain::read(&payload, 1, &mut Delta::new(1), &mut scratch, on, none);
+            assert_eq!(one.records, 1);
+        }
+    }
+
+    #[test]
+    fn frames_and_annotations_pass_as_the_filter_says() {
+        let frame = |id| {
+            let (id, image, extras) = (FrameId(id), ImageId(1), Extras::NONE);
+            let (kernel, return_address, mark) = (false, false, Mark::None);
+            Record::Frame(Frame { id, image, offset: 1, kernel, return_address, mark, extras })
+        };
+        let file = Record::File(SourceFile { id: FileId(1), path: b"/a", extras: Extras::NONE });
+        let nodes =
+            Record::Nodes(Nodes { first: NodeId(1), parent: NodeId(0), frames: &[FrameId(1)] });
+        let (mut payload, mut delta) = (Vec::new(), Delta::new(1));
+        let mut lengths = vec![0];
+        for record in
+            [frame(1), file, nodes, sample(5, Extras::NONE), frame(2), sample(6, Extras::NONE)]
+        {
+            push_record(&mut payload, &record, &mut delta);
+            lengths.push(payload.len());
+        }
+        payload.extend_from_slice(&[0; 32]);
+        let read = |first, says: &[Pass]| {
+            let mut says = says.iter().copied();
+            let mut judge = |_: &Record<'_>| says.next().unwrap();
+            let (mut delta, mut scratch) = (Delta::new(1), Scratch::default());
+            let plain = Plain::read(&payload, 4096, &mut delta, &mut scratch, first, &mut judge);
+            let count = lengths.iter().position(|&length| length == plain.length).unwrap();
+            (count, plain.records, plain.samples)
+        };
+        let long = vec![b'x'; LONGEST];
+        let file = SourceFile { id: FileId(1), path: &long, extras: Extras::NONE };
+        let mut payload = Vec::new();
+        push_record(&mut payload, &Record::File(file), &mut Delta::new(1));
+        let (mut delta, mut scratch) = (Delta::new(1), Scratch::default());
+        let all = |_: &Record<'_>| Pass::On;
+        let plain = Plain::read(&payload, 4096, &mut delta, &mut scratch, Pass::On, all);
+        assert_eq!(plain.length, 0, "it is too long");
+        use Pass::{Hold, Not, On};
+        assert_eq!(read(On, &[Not]), (0, 0, 0));
+        assert_eq!(read(On, &[Hold, Not]), (1, 1, 0));
+        assert_eq!(read(On, &[Hold, Hold]), (2, 1, 0), "nodes are held");
+        assert_eq!(read(Hold, &[Hold, On, Hold]), (5, 4, 1), "so is a sample");
+        assert_eq!(read(On, &[Hold, On, On]), (6, 5, 2));
+    }
+
+    /// Bytes as numbers are spelled with, and others.
+    fn bodies() -> impl Strategy<Value = Vec<u8>> {
+        let byte = prop_oneof![Just(0_u8), Just(0x80), 0..0x80_u8, any::<u8>()];
+        let flags = prop_oneof![9 => 0..0x20_u8, 1 => any::<u8>()];
+        (flags, prop::collection::vec(byte, 0..40)).prop_map(|(flags, mut bytes)| {
+            bytes.insert(0, flags);
+            bytes
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(20_000))]
+
+        #[test]
+        fn a_plain_sample_is_read_as_any_other(bytes in bodies(), length in 0..24_usize) {
+            let old = Delta { time: 1 << 63, cpu: 3, weight: 5, ..Delta::default() };
+            let (mut plain, mut careful) = (old, old);
+            let read = read_plain_sample(&bytes, length, &mut plain);
+            let expected = bytes.get(..length).map(|body| read_sample(Bytes(body), &mut careful));
+            match read {
+                Some(sample) => prop_assert_eq!((Some(Ok(sample)), plain), (expected, careful)),
+                None => {
+                    prop_assert_eq!(plain, old);
+                    // With what is behind it, nothing but what is rare is left to others.
+                    let is_left = |sample: &Sample<'_>| {
+                        let numbers = bytes[1..length].split_inclusive(|&byte| byte < 0x80);
+                        !sample.extras.is_empty() || numbers.into_iter().any(|n| n.len() > 8)
+                    };
+                    if let Some(Ok(sample)) = &expected {
+                        let is_last = bytes.len() < 24 || length > 16;
+                        prop_assert!(is_last || is_left(sample), "{:?}", sample);
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,352 @@
+//! From the body of a record to the record.
+
+use super::{
+    ALL_GIVEN, COUNT_GIVEN, CPU_GIVEN, Delta, EVENT_GIVEN, KERNEL, RETURN_ADDRESS, TASK_GIVEN,
+    WEIGHT_GIVEN,
+};
+use crate::record::error::Malformed;
+use crate::record::extras::Extras;
+use crate::record::kind;
+use crate::record::limits;
+use crate::record::number::unzigzag;
+use crate::record::pairs::{End, Epoch, Event, Head, Naming, Ran, Step};
+use crate::record::*;
+
+/// Room for the lists of the record being read.
+#[derive(Clone, Debug, Default)]
+pub struct Scratch {
+    pub(crate) frames: Vec<FrameId>,
+    pub(crate) lines: Vec<Line>,
+    /// How many bytes of the body come behind `lines`.
+    behind: usize,
+}
+
+/// Reads a record's body.
+pub(crate) fn read_body<'a>(
+    kind: u8,
+    body: &'a [u8],
+    delta: &mut Delta,
+    scratch: &'a mut Scratch,
+) -> Result<Record<'a>, Malformed> {
+    let mut from = Bytes(body);
+    let record = match kind {
+        kind::SAMPLE => return read_sample(from, delta).map(Record::Sample),
+        kind::NODES => return read_nodes(from, &mut scratch.frames).map(Record::Nodes),
+        kind::LOCATION => return read_location(from, scratch).map(Record::Location),
+        kind::FRAME => {
+            let id = FrameId(from.id()?);
+            let image = ImageId(from.id_or_none()?);
+            let offset = from.varint()?;
+            let flags = from.byte()?;
+            if flags & !(KERNEL | RETURN_ADDRESS) != 0 {
+                return Err(Malformed::Field("known frame flags"));
+            }
+            Record::Frame(Frame {
+                id,
+                image,
+                offset,
+                kernel: flags & KERNEL != 0,
+                return_address: flags & RETURN_ADDRESS != 0,
+                mark: Mark::from_number(from.byte()?),
+                extras: from.extras()?,
+            })
+        }
+        kind::TASK => Record::Task(Task {
+            id: TaskId(from.id()?),
+            time: from.time(delta)?,
+            pid: from.u32()?,
+            tid: from.u32()?,
+            parent: TaskId(from.id_or_none()?),
+            comm: from.string(limits::STRING)?,
+            extras: from.extras()?,
+        }),
+        kind::CHANGE => Record::Change(Change {
+            time: from.time(delta)?,
+            task: TaskId(from.id_or_none()?),
+            kind: ChangeKind::from_number(from.byte()?),
+            value: from.string(limits::STRING)?,
+            extras: from.extras()?,
+        }),
+        kind::LOST => Record::Lost(Lost {
+            time: from.time(delta)?,
+            event: EventId(from.id_or_none()?),
+            cpu: from.cpu()?,
+            task: TaskId(from.id_or_none()?),
+            count: from.varint()?,
+            cause: Cause::from_number(from.byte()?),
+            extras: from.extras()?,
+        }),
+        kind::IMAGE => Record::Image(Image {
+            id: ImageId(from.id()?),
+            kind: ImageKind::from_number(from.byte()?),
+            build_id: from.string(limits::BUILD_ID)?,
+            path: from.string(limits::STRING)?,
+            extras: from.extras()?,
+        }),
+        kind::FUNCTION => Record::Function(Function {
+            id: FunctionId(from.id()?),
+            name: from.string(limits::STRING)?,
+            linkage: from.string(limits::STRING)?,
+            extras: from.extras()?,
+        }),
+        kind::FILE => Record::File(SourceFile {
+            id: FileId(from.id()?),
+            path: from.string(limits::STRING)?,
+            extras: from.extras()?,
+        }),
+        kind::HEAD => Record::Head(Box::new(Head::read(body)?)),
+        kind::STEP => Record::Step(Box::new(Step::read(body)?)),
+        kind::NAMING => Record::Naming(Box::new(Naming::read(body)?)),
+        kind::EVENT => Record::Event(Box::new(Event::read(body)?)),
+        kind::EPOCH => Record::Epoch(Epoch::read(body)?),
+        kind::END => Record::End(Box::new(End::read(body)?)),
+        kind::RUN => Record::Run(Box::new(Head::read(body)?)),
+        kind::RAN => Record::Ran(Box::new(Ran::read(body)?)),
+        kind => Record::Unknown(Unknown { kind, body }),
+    };
+    Ok(record)
+}
+
+/// Reads the body that was read last once more: its list is in the scratch still.
+pub(crate) fn read_again<'a>(
+    kind: u8,
+    body: &'a [u8],
+    delta: &mut Delta,
+    scratch: &'a mut Scratch,
+) -> Result<Record<'a>, Malformed> {
+    let mut from = Bytes(body);
+    match kind {
+        kind::NODES => {
+            let (first, parent) = (NodeId(from.id()?), NodeId(from.id_or_none()?));
+            Ok(Record::Nodes(Nodes { first, parent, frames: &scratch.frames }))
+        }
+        kind::LOCATION => {
+            let frame = FrameId(from.id()?);
+            let status = Status::from_number(from.byte()?);
+            let behind = body.len().saturating_sub(scratch.behind);
+            let extras = Bytes(&body[behind..]).extras()?;
+            Ok(Record::Location(Location { frame, status, lines: &scratch.lines, extras }))
+        }
+        _ => read_body(kind, body, delta, scratch),
+    }
+}
+
+pub(super) fn read_sample<'a>(
+    mut from: Bytes<'a>,
+    delta: &mut Delta,
+) -> Result<Sample<'a>, Malformed> {
+    let flags = from.byte()?;
+    if flags & !ALL_GIVEN != 0 {
+        return Err(Malformed::Field("known sample flags"));
+    }
+    let time = from.time(delta)?;
+    let node = NodeId(from.id_or_none()?);
+    if flags & EVENT_GIVEN != 0 {
+        delta.event = EventId(from.id_or_none()?);
+    }
+    if flags & TASK_GIVEN != 0 {
+        delta.task = TaskId(from.id_or_none()?);
+    }
+    if flags & CPU_GIVEN != 0 {
+        delta.cpu = from.cpu()?;
+    }
+    if flags & WEIGHT_GIVEN != 0 {
+        delta.weight = from.varint()?;
+    }
+    let count = if flags & COUNT_GIVEN != 0 { from.varint()? } else { 1 };
+    Ok(Sample {
+        time,
+        event: delta.event,
+        task: delta.task,
+        cpu: delta.cpu,
+        node,
+        weight: delta.weight,
+        count,
+        extras: from.extras()?,
+    })
+}
+
+pub(crate) fn read_nodes<'a>(
+    mut from: Bytes<'a>,
+    frames: &'a mut Vec<FrameId>,
+) -> Result<Nodes<'a>, Malformed> {
+    let first = from.id()?;
+    let parent = from.id_or_none()?;
+    frames.clear();
+    while !from.0.is_empty() {
+        if frames.len() == limits::DEPTH {
+            return Err(Malformed::Limit(limits::DEPTH));
+        }
+        frames.push(FrameId(from.id()?));
+    }
+    check_nodes(first, parent, frames.len())?;
+    Ok(Nodes { first: NodeId(first), parent: NodeId(parent), frames })
+}
+
+/// Nodes come after their parent, which makes cycles impossible, and stay within the limit.
+pub(crate) fn check_nodes(first: u32, parent: u32, count: usize) -> Result<(), Malformed> {
+    if count == 0 {
+        return Err(Malformed::Short);
+    }
+    if parent >= first || first as usize + count - 1 > limits::ID as usize {
+        return Err(Malformed::Field("node ids above their parent's and within the limit"));
+    }
+    Ok(())
+}
+
+fn read_location<'a>(
+    mut from: Bytes<'a>,
+    scratch: &'a mut Scratch,
+) -> Result<Location<'a>, Malformed> {
+    let Scratch { lines, behind, .. } = scratch;
+    let frame = FrameId(from.id()?);
+    let status = Status::from_number(from.byte()?);
+    let count = from.varint()?;
+    if count > limits::LINES as u64 {
+        return Err(Malformed::Limit(limits::LINES));
+    }
+    lines.clear();
+    for _ in 0..count {
+        lines.push(Line {
+            function: FunctionId(from.id_or_none()?),
+            file: FileId(from.id_or_none()?),
+            line: from.u32()?,
+            column: from.u32()?,
+        });
+    }
+    *behind = from.0.len();
+    Ok(Location { frame, status, lines, extras: from.extras()? })
+}
+
+/// The bytes of a body that have not been read yet.
+#[derive(Clone, Copy)]
+pub(crate) struct Bytes<'a>(pub(crate) &'a [u8]);
+
+impl<'a> Bytes<'a> {
+    #[inline]
+    fn byte(&mut self) -> Result<u8, Malformed> {
+        let (&byte, rest) = self.0.split_first().ok_or(Malformed::Short)?;
+        self.0 = rest;
+        Ok(byte)
+    }
+
+    /// A LEB128 number in its shortest form.
+    #[inline(always)] // as are those below: a result that stays in registers
+    pub(crate) fn varint(&mut self) -> Result<u64, Malformed> {
+        match *self.0 {
+            [first, ref rest @ ..] if first < 0x80 => {
+                self.0 = rest;
+                Ok(u64::from(first))
+            }
+            _ => self.long_varint(),
+        }
+    }
+
+    fn long_varint(&mut self) -> Result<u64, Malformed> {
+        let mut value = u64::from(self.byte()? & 0x7f);
+        for shift in (7..64).step_by(7) {
+            let byte = self.byte()?;
+            let bits = u64::from(byte & 0x7f);
+            if shift == 63 && bits > 1 {
+                return Err(Malformed::Number);
+            }
+            value |= bits << shift;
+            if byte < 0x80 {
+                return if byte == 0 { Err(Malformed::Number) } else { Ok(value) };
+            }
+        }
+        Err(Malformed::Number)
+    }
+
+    #[inline(always)]
+    fn u32(&mut self) -> Result<u32, Malformed> {
+        match *self.0 {
+            // As most are.
+            [first, ref rest @ ..] if first < 0x80 => {
+                self.0 = rest;
+                Ok(u32::from(first))
+            }
+            [first, second @ 1..0x80, ref rest @ ..] => {
+                self.0 = rest;
+                Ok(u32::from(first & 0x7f) | u32::from(second) << 7)
+            }
+            _ => self.long_u32(),
+        }
+    }
+
+    fn long_u32(&mut self) -> Result<u32, Malformed> {
+        u32::try_from(self.varint()?).map_err(|_| Malformed::Number)
+    }
+
+    #[inline(always)]
+    fn id_or_none(&mut self) -> Result<u32, Malformed> {
+        let id = self.u32()?;
+        if id > limits::ID {
+            return Err(Malformed::Field("an id within the limit"));
+        }
+        Ok(id)
+    }
+
+    #[inline(always)]
+    fn id(&mut self) -> Result<u32, Malformed> {
+        match self.id_or_none()? {
+            0 => Err(Malformed::Field("an id that is not 0")),
+            id => Ok(id),
+        }
+    }
+
+    #[inline]
+    fn cpu(&mut self) -> Result<u32, Malformed> {
+        Ok(self.u32()?.wrapping_sub(1))
+    }
+
+    #[inline]
+    fn time(&mut self, delta: &mut Delta) -> Result<u64, Malformed> {
+        delta.time = delta.time.wrapping_add(unzigzag(self.varint()?) as u64);
+        Ok(delta.time)
+    }
+
+    fn string(&mut self, limit: usize) -> Result<&'a [u8], Malformed> {
+        let length = self.varint()?;
+        if length > limit as u64 {
+            return Err(Malformed::Limit(limit));
+        }
+        let (string, rest) = self.0.split_at_checked(length as usize).ok_or(Malformed::Short)?;
+        self.0 = rest;
+        Ok(string)
+    }
+
+    #[inline]
+    fn extras(self) -> Result<Extras<'a>, Malformed> {
+        if self.0.is_empty() {
+            return Ok(Extras::NONE);
+        }
+        Extras::from_spelling(self.0).ok_or(Malformed::Field("extras"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::number::push_varint;
+
+    fn varint(bytes: &[u8]) -> Result<u64, Malformed> {
+        Bytes(bytes).varint()
+    }
+
+    #[test]
+    fn varints_have_one_spelling() {
+        for value in [0, 1, 127, 128, 300, 1 << 21, 1 << 62, u64::MAX] {
+            let mut bytes = Vec::new();
+            push_varint(&mut bytes, value);
+            assert_eq!(varint(&bytes), Ok(value));
+            bytes.pop();
+            assert_eq!(varint(&bytes), Err(Malformed::Short));
+        }
+        assert_eq!(varint(&[0x80, 0]), Err(Malformed::Number));
+        assert_eq!(varint(&[0xff; 11]), Err(Malformed::Number));
+        let mut too_large = [0xff; 10];
+        too_large[9] = 2;
+        assert_eq!(varint(&too_large), Err(Malformed::Number));
+    }
+}

@@ -1,0 +1,90 @@
+//! The checksums of a segment in text. They are no part of its records.
+
+use super::HEAD_WORD;
+use crate::record::Record;
+use crate::record::number::{hexadecimal, push_hexadecimal};
+
+/// How many lines of a segment one checksum is for.
+const CHECKED_LINES: u32 = 1024;
+
+/// How the line that checks the lines before it begins. To everything else it is a comment.
+const CHECK_WORD: &[u8] = b"#crc\t";
+
+/// The last field of a head that promises checksums up to the end.
+const CHECK_PROMISE: &[u8] = b"\tcheck=crc32c";
+
+/// How the last field of a segment's end begins: the checksum of what no line has checked.
+const CHECK_FIELD: &[u8] = b"\tcrc=";
+
+/// The running checksum of a segment in text: CRC-32C over its lines, newlines included and
+/// comments left out, since the last checksum. It is no part of any record.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Check {
+    crc: u32,
+    lines: u32,
+    /// Whether the head promised a checksum at the end.
+    promised: bool,
+}
+
+impl Check {
+    /// Takes in the line that was appended to `out` at `start`, and appends a checksum after
+    /// every so many lines, and to the line of an end.
+    pub(crate) fn push(&mut self, out: &mut Vec<u8>, start: usize, record: &Record<'_>) {
+        if matches!(record, Record::Head(_)) {
+            *self = Self::default();
+            out.pop();
+            out.extend_from_slice(CHECK_PROMISE);
+            out.push(b'\n');
+        }
+        if matches!(record, Record::End(_)) {
+            out.pop();
+            let crc = crc32c::crc32c_append(self.crc, &out[start..]);
+            out.extend_from_slice(CHECK_FIELD);
+            push_hexadecimal(out, crc.into());
+            out.push(b'\n');
+            return;
+        }
+        self.crc = crc32c::crc32c_append(self.crc, &out[start..]);
+        self.lines += 1;
+        if self.lines == CHECKED_LINES {
+            out.extend_from_slice(CHECK_WORD);
+            push_hexadecimal(out, self.crc.into());
+            out.push(b'\n');
+            (self.crc, self.lines) = (0, 0);
+        }
+    }
+
+    /// Takes in a line as it was read, without its newline. How long the record in it is, without
+    /// what belongs to the checksum; and whether a checksum in it is right, if there should be one.
+    pub(crate) fn take(&mut self, line: &[u8]) -> (usize, Option<bool>) {
+        let (mut length, mut right) = (line.len(), None);
+        if line.starts_with(HEAD_WORD) {
+            *self = Self { promised: line.ends_with(CHECK_PROMISE), ..Self::default() };
+            length -= if self.promised { CHECK_PROMISE.len() } else { 0 };
+        } else if line.starts_with(b"@end") {
+            right = self.promised.then_some(false);
+            if let Some((at, crc)) = end_check(line) {
+                length = at;
+                right = Some(crc == crc32c::crc32c_append(self.crc, &line[..at]));
+            }
+        }
+        self.crc = crc32c::crc32c_append(self.crc, line);
+        self.crc = crc32c::crc32c_append(self.crc, b"\n");
+        (length, right)
+    }
+
+    /// Whether a comment is a checksum, and if so whether it is right.
+    pub(crate) fn take_comment(&mut self, line: &[u8]) -> Option<bool> {
+        let crc = hexadecimal(line.strip_prefix(CHECK_WORD)?)?;
+        let right = crc == u64::from(self.crc);
+        self.crc = 0;
+        Some(right)
+    }
+}
+
+/// Where the checksum of an end's line begins, and what it is.
+fn end_check(line: &[u8]) -> Option<(usize, u32)> {
+    let at = memchr::memrchr(b'\t', line)?;
+    let crc = hexadecimal(line[at..].strip_prefix(CHECK_FIELD)?)?;
+    Some((at, u32::try_from(crc).ok()?))
+}

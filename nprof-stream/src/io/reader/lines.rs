@@ -1,0 +1,143 @@
+//! Reading lines of text.
+
+use std::io::Read;
+use std::ops::Range;
+
+use super::{Body, Next, Reader, resync};
+use crate::codec::binary::{self, Delta, HEADER};
+use crate::codec::text;
+use crate::io::verdict::{Meaning, Place};
+use crate::record::error::Error;
+use crate::record::limits;
+
+/// What of a block's mark comes before the newline in it.
+const MARK_LINE: &[u8] = b"\x89NPF\r";
+
+impl<R: Read> Reader<R> {
+    /// The line at hand.
+    pub(super) fn next_line(&mut self) -> Result<Next, Error> {
+        let Some(length) = self.find_newline()? else {
+            if self.window.is_over {
+                return Ok(self.cut_off());
+            }
+            self.damage(self.window.at, "a line that is too long");
+            return self.pass_over_line();
+        };
+        if let Some(at) = self.find_cut(length)? {
+            return Ok(self.cut_at(at));
+        }
+        let start = self.window.at;
+        self.window.at = start + length + 1;
+        self.line += 1;
+        let line = self.window.bytes(start..start + length);
+        let is_joined = mark_in(line).is_some();
+        if matches!(line.first(), None | Some(b'#')) {
+            if self.check.take_comment(line) == Some(false) {
+                self.damage_line(start, "a line before it was changed: the checksum is wrong");
+            }
+            if is_joined {
+                self.window.at -= MARK_LINE.len() + 1;
+                self.damage_line(start, "a comment that was cut off");
+            }
+            return Ok(Next::Again);
+        }
+        self.after_block = false;
+        let (length, right) = self.check.take(line);
+        if right == Some(false) {
+            self.damage_line(start, "a line was changed: the checksum is wrong");
+        }
+        match self.respell(start..start + length)? {
+            Ok((meaning, kind)) => {
+                let place = Place { offset: self.window.offset_of(start), line: self.line };
+                self.ledger.note(place, meaning);
+                Ok(Next::Record(Body::Respelled(kind)))
+            }
+            Err(what) => {
+                if is_joined {
+                    self.window.at -= MARK_LINE.len() + 1;
+                }
+                self.damage_line(start, &what);
+                Ok(Next::Again)
+            }
+        }
+    }
+
+    /// Where in a line of this length another segment begins: what is before it was cut off.
+    fn find_cut(&mut self, length: usize) -> Result<Option<usize>, Error> {
+        let line = &self.window.rest()[..length];
+        let (head, mark) = (text::find_head(line), mark_in(line));
+        if let Some(at) = mark {
+            self.window.fill(at + HEADER)?;
+        }
+        let header = mark.and_then(|at| resync::header_at(self.window.rest(), at));
+        Ok(head.or(mark.filter(|_| header.is_some_and(|header| header.sequence == 0))))
+    }
+
+    /// Reads a line, and puts its record in binary into `respelled`: what it means and its kind,
+    /// or what is wrong with it.
+    fn respell(&mut self, range: Range<usize>) -> Result<Result<(Meaning, u8), String>, Error> {
+        let offset = self.window.offset_of(range.start);
+        let line = self.window.bytes_mut(range);
+        if line.starts_with(text::HEAD_WORD) {
+            match text::head_version(line) {
+                Some((major, minor)) if major != crate::record::version::MAJOR => {
+                    return Err(Error::Version { offset, major, minor });
+                }
+                Some(_) => {}
+                None => return Ok(Err("expected a version after @nprof".to_owned())),
+            }
+        }
+        if let Some(kind) = text::required_kind(line) {
+            return Err(Error::Required { offset, what: format!("a record of kind {kind}") });
+        }
+        let record = match text::read_line(line, &mut self.line_scratch) {
+            Ok(record) => record,
+            Err(malformed) => return Ok(Err(format!("a line that is no record: {malformed}"))),
+        };
+        self.respelled.clear();
+        self.delta = Delta::new(0);
+        binary::push_body(&mut self.respelled, &record, &mut Delta::new(0));
+        if self.respelled.len() > limits::BODY {
+            return Ok(Err(format!("a record of more than {} bytes", limits::BODY)));
+        }
+        Ok(Ok((Meaning::of(&record), record.kind())))
+    }
+
+    /// The length of the line at hand, without its newline; `None` when there is no newline.
+    fn find_newline(&mut self) -> Result<Option<usize>, Error> {
+        let mut searched = 0;
+        loop {
+            if let Some(at) = memchr::memchr(b'\n', &self.window.rest()[searched..]) {
+                return Ok(Some(searched + at));
+            }
+            searched = self.window.rest().len();
+            if searched > limits::LINE || !self.window.fill(searched + 1)? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Passes over a line that is not at hand as a whole.
+    fn pass_over_line(&mut self) -> Result<Next, Error> {
+        self.line += 1;
+        while self.window.fill(1)? {
+            if let Some(length) = memchr::memchr(b'\n', self.window.rest()) {
+                self.window.at += length + 1;
+                return Ok(Next::Again);
+            }
+            self.window.at = self.window.filled;
+        }
+        Ok(self.cut_off())
+    }
+
+    /// Notes damage in the line that was read last.
+    fn damage_line(&mut self, start: usize, what: &str) {
+        let place = Place { offset: self.window.offset_of(start), line: self.line };
+        self.ledger.damage(place, what);
+    }
+}
+
+/// Where in a line, behind its beginning, there is what of a mark comes before its newline.
+fn mark_in(line: &[u8]) -> Option<usize> {
+    line.strip_suffix(MARK_LINE).map(<[u8]>::len).filter(|&at| at > 0)
+}

@@ -1,0 +1,146 @@
+//! Where in bytes a block or a segment begins: questions about what is at hand.
+
+use std::ops::Range;
+
+use memchr::{memchr, memmem};
+
+use crate::codec::binary::{Header, MARK};
+use crate::codec::text;
+use crate::record::limits;
+
+/// What a search for the beginning of a segment found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Start {
+    /// Where it is.
+    At(usize),
+    /// It may be there, but a line is not at hand to its end.
+    Unfinished,
+    /// It is not there.
+    None,
+}
+
+/// Whether bytes are the beginning of a block or of a segment in text, or a comment.
+pub(super) fn begins(bytes: &[u8]) -> bool {
+    is_start_of(bytes, &MARK)
+        || is_start_of(bytes, text::HEAD_WORD)
+        || matches!(bytes, [b'#' | b'\n', ..])
+}
+
+/// Whether bytes are what `whole` begins with, as far as either goes.
+pub(super) fn is_start_of(bytes: &[u8], whole: &[u8]) -> bool {
+    let length = bytes.len().min(whole.len());
+    bytes[..length] == whole[..length]
+}
+
+/// Where in bytes there is a mark, or a line that begins like one that begins a segment.
+pub(super) fn find_any(bytes: &[u8]) -> Option<usize> {
+    let line = memmem::find(bytes, b"\n@nprof\t").map(|at| at + 1);
+    memmem::find(bytes, &MARK).into_iter().chain(line).min()
+}
+
+/// The good header at a place in bytes.
+pub(super) fn header_at(bytes: &[u8], at: usize) -> Option<Header> {
+    bytes.get(at..)?.first_chunk().and_then(Header::from_bytes)
+}
+
+/// Where in bytes a good header is, of those that begin `within` a part and are `wanted`.
+pub(super) fn find_header(
+    bytes: &[u8],
+    within: Range<usize>,
+    wanted: impl Fn(&Header) -> bool,
+) -> Option<usize> {
+    places_of(&MARK, bytes, within).find(|&at| header_at(bytes, at).is_some_and(|h| wanted(&h)))
+}
+
+/// Where in bytes the first segment begins of those that begin `within` a part: with a good
+/// header numbered 0, or with the line of a head.
+pub(super) fn find_segment(bytes: &[u8], within: Range<usize>) -> Start {
+    let block = find_header(bytes, within.clone(), |header| header.sequence == 0);
+    let before = within.start..block.unwrap_or(within.end);
+    match (find_head(bytes, before), block) {
+        (Start::At(at), _) => Start::At(at),
+        // A mark ends a line, so that nothing before it is unfinished.
+        (_, Some(at)) => Start::At(at),
+        (head, None) => head,
+    }
+}
+
+/// Where in bytes the line of a head begins, of those that begin `within` a part.
+fn find_head(bytes: &[u8], within: Range<usize>) -> Start {
+    let mut line_end = 0;
+    for at in places_of(text::HEAD_WORD, bytes, within) {
+        if line_end <= at {
+            match memchr(b'\n', &bytes[at..]) {
+                Some(length) => line_end = at + length,
+                None if bytes.len() - at <= limits::LINE => return Start::Unfinished,
+                None => return Start::None,
+            }
+        }
+        if text::is_head(&bytes[at..line_end]) {
+            return Start::At(at);
+        }
+    }
+    Start::None
+}
+
+/// Where in bytes a word stands, of the places that are `within` a part.
+fn places_of<'a>(
+    word: &'a [u8],
+    bytes: &'a [u8],
+    within: Range<usize>,
+) -> impl Iterator<Item = usize> + 'a {
+    let end = bytes.len().min(within.end.saturating_add(word.len() - 1));
+    let part = bytes.get(within.start..end).unwrap_or_default();
+    memmem::find_iter(part, word).map(move |at| within.start + at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEAD: &[u8] = b"@nprof\t1.0\trun=0x1\tcommand=a\n";
+
+    fn header(sequence: u32) -> Vec<u8> {
+        let header = Header {
+            major: 1,
+            minor: 0,
+            must: 0,
+            may: 0,
+            length: 0,
+            run: 1,
+            sequence,
+            samples: 0,
+            time: 0,
+        };
+        header.to_bytes().to_vec()
+    }
+
+    #[test]
+    fn a_segment_begins_with_a_good_header_or_a_whole_line() {
+        for (start, found) in [
+            (header(0), Start::At(3)),
+            (header(1), Start::None),
+            (header(0)[..47].to_vec(), Start::None),
+            (HEAD.to_vec(), Start::At(3)),
+            (HEAD[..HEAD.len() - 1].to_vec(), Start::Unfinished),
+            (b"@nprof\t1.0\tcommand=a\n".to_vec(), Start::None),
+            (b"@nprof\tx.0\trun=0x1\n".to_vec(), Start::None),
+            ([b"@nprof\t@nprof\t1.0", HEAD].concat(), Start::At(20)),
+            ([b"@nprof\t", &header(0)[..]].concat(), Start::At(10)),
+        ] {
+            let bytes = [b"abc", &start[..]].concat();
+            assert_eq!(find_segment(&bytes, 1..bytes.len()), found, "{start:?}");
+        }
+    }
+
+    #[test]
+    fn only_what_begins_within_the_part_is_found() {
+        for start in [header(0), HEAD.to_vec()] {
+            let bytes = [b"abc", &start[..], b"abc"].concat();
+            assert_eq!(find_segment(&bytes, 1..4), Start::At(3));
+            assert_eq!(find_segment(&bytes, 1..3), Start::None);
+            assert_eq!(find_segment(&bytes, 4..bytes.len()), Start::None);
+            assert_eq!(find_segment(&bytes, bytes.len()..4), Start::None);
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! From records to bytes: cuts blocks, numbers them, and never looks back.
+
+use std::io::{self, Read, Write};
+
+use crate::codec::binary::{self, Delta, Header, Pass, block_crc, push_record};
+use crate::codec::text::{Check, push_line};
+use crate::io::reader::Reader;
+use crate::record::Record;
+use crate::record::limits;
+
+/// How a stream is spelled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spelling {
+    /// For pipes and files.
+    Binary,
+    /// For people, grep and awk.
+    Text,
+}
+
+/// A block is cut when its payload has grown to this many bytes.
+const BLOCK: usize = 16 << 10;
+
+/// Text is handed on when this many bytes have gathered.
+const TEXT: usize = 64 << 10;
+
+/// What a segment holds so far: what its producer puts into its `@end`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// How many samples.
+    pub samples: u64,
+    /// How many records after the head that are not annotations.
+    pub records: u64,
+}
+
+/// Writes records to `out`. Call [`Writer::finish`] at the end: dropping the writer loses what
+/// has not been flushed.
+#[derive(Debug)]
+pub struct Writer<W> {
+    out: W,
+    spelling: Spelling,
+    /// The payload of the block being filled, or lines.
+    payload: Vec<u8>,
+    delta: Delta,
+    /// The checksum of the lines.
+    check: Check,
+    /// The first time in the block being filled, if there is one yet.
+    first_time: Option<u64>,
+    run: u64,
+    sequence: u32,
+    totals: Totals,
+    /// The segment's samples before the block being filled.
+    samples_before: u64,
+}
+
+impl<W: Write> Writer<W> {
+    /// Begins to write; the first record should be a [`Record::Head`].
+    pub fn new(out: W, spelling: Spelling) -> Self {
+        Self {
+            out,
+            spelling,
+            payload: Vec::with_capacity(TEXT + limits::STRING),
+            delta: Delta::new(0),
+            check: Check::default(),
+            first_time: None,
+            run: 0,
+            sequence: 0,
+            totals: Totals::default(),
+            samples_before: 0,
+        }
+    }
+
+    /// Writes one record. A head begins a new segment, an end closes it.
+    ///
+    /// # Errors
+    ///
+    /// What `out` says, or `InvalidInput` for a record larger than a block may be.
+    pub fn write(&mut self, record: &Record<'_>) -> io::Result<()> {
+        match record {
+            Record::Head(head) => {
+                self.cut()?;
+                self.run = head.run.0;
+                self.sequence = 0;
+                self.totals = Totals::default();
+                self.samples_before = 0;
+                self.delta = Delta::new(0);
+            }
+            Record::Epoch(_) => self.cut()?,
+            _ => {}
+        }
+        self.count(record);
+        match self.spelling {
+            Spelling::Text => {
+                let start = self.payload.len();
+                push_line(&mut self.payload, record);
+                self.check.push(&mut self.payload, start, record);
+                if self.payload.len() >= TEXT {
+                    self.cut()?;
+                }
+            }
+            Spelling::Binary => self.push_binary(record)?,
+        }
+        if matches!(record, Record::End(_)) {
+            self.cut()?;
+        }
+        Ok(())
+    }
+
+    /// Passes on the records that come next in `reader`, as they are spelled there, as long as
+    /// neither spelling begins a block: the same records as if each was read and written. These are
+    /// nodes, plain samples, and the frames and annotations that `judge` says; `pass` is what it
+    /// has said last. Gives the latest time of them, 0 when none has one.
+    ///
+    /// Samples leave out what they share with the one before, so that there are none unless both
+    /// sides have just had the same one.
+    ///
+    /// # Errors
+    ///
+    /// What `out` says.
+    pub fn pass<R: Read>(
+        &mut self,
+        reader: &mut Reader<R>,
+        pass: Pass,
+        judge: impl FnMut(&Record<'_>) -> Pass,
+    ) -> io::Result<u64> {
+        let is_alike = self.first_time.is_some() && self.delta == reader.delta();
+        if self.spelling == Spelling::Text || !is_alike {
+            return Ok(0);
+        }
+        let room = BLOCK.saturating_sub(self.payload.len());
+        let (plain, bytes) = reader.plain_records(room, pass, judge);
+        self.payload.extend_from_slice(bytes);
+        self.delta = plain.delta;
+        self.totals.records += plain.records;
+        self.totals.samples += plain.samples;
+        let latest = plain.latest;
+        if self.payload.len() >= BLOCK {
+            self.cut()?;
+        }
+        Ok(latest)
+    }
+
+    fn count(&mut self, record: &Record<'_>) {
+        if matches!(record, Record::Head(_) | Record::End(_)) || record.is_annotation() {
+            return;
+        }
+        self.totals.records += 1;
+        if matches!(record, Record::Sample(_)) {
+            self.totals.samples += 1;
+        }
+    }
+
+    fn push_binary(&mut self, record: &Record<'_>) -> io::Result<()> {
+        if self.first_time.is_none() {
+            self.first_time = time(record);
+            self.delta = Delta::new(self.first_time.unwrap_or(self.delta.time));
+        }
+        let (before, delta) = (self.payload.len(), self.delta);
+        push_record(&mut self.payload, record, &mut self.delta);
+        if self.payload.len() > limits::PAYLOAD {
+            self.payload.truncate(before);
+            self.delta = delta;
+            if before == 0 {
+                let what = "a record is larger than a block of the stream may be";
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+            }
+            let samples = u64::from(matches!(record, Record::Sample(_)));
+            self.totals.samples -= samples;
+            self.cut()?;
+            self.totals.samples += samples;
+            return self.push_binary(record);
+        }
+        if self.payload.len() >= BLOCK {
+            self.cut()?;
+        }
+        Ok(())
+    }
+
+    /// Hands on what has gathered: in binary as one block.
+    fn cut(&mut self) -> io::Result<()> {
+        if self.payload.is_empty() {
+            return Ok(());
+        }
+        match self.spelling {
+            Spelling::Text => self.out.write_all(&self.payload)?,
+            Spelling::Binary => {
+                let header = Header {
+                    major: crate::record::version::MAJOR,
+                    minor: crate::record::version::MINOR,
+                    must: 0,
+                    may: 0,
+                    length: self.payload.len() as u32,
+                    run: self.run,
+                    sequence: self.sequence,
+                    samples: self.samples_before,
+                    time: self.first_time.unwrap_or(self.delta.time),
+                };
+                let header: [u8; binary::HEADER] = header.to_bytes();
+                self.out.write_all(&header)?;
+                self.out.write_all(&self.payload)?;
+                self.out.write_all(&block_crc(&header, &self.payload).to_le_bytes())?;
+                self.sequence = self.sequence.wrapping_add(1);
+                self.samples_before = self.totals.samples;
+                self.first_time = None;
+            }
+        }
+        self.payload.clear();
+        Ok(())
+    }
+
+    /// Makes all records written so far visible to a reader.
+    ///
+    /// # Errors
+    ///
+    /// What `out` says.
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.cut()?;
+        self.out.flush()
+    }
+
+    /// What the current segment holds so far.
+    pub fn totals(&self) -> Totals {
+        self.totals
+    }
+
+    /// Flushes, and gives `out` back.
+    ///
+    /// # Errors
+    ///
+    /// What `out` says.
+    pub fn finish(mut self) -> io::Result<W> {
+        self.flush()?;
+        Ok(self.out)
+    }
+}
+
+/// The time of a record, if its kind has one.
+fn time(record: &Record<'_>) -> Option<u64> {
+    match record {
+        Record::Sample(sample) => Some(sample.time),
+        Record::Task(task) => Some(task.time),
+        Record::Change(change) => Some(change.time),
+        Record::Lost(lost) => Some(lost.time),
+        _ => None,
+    }
+}

@@ -1,0 +1,34 @@
+//! The nprof stream: its records, their two spellings, and the meaning of a stack.
+//!
+//! nprof's tools exchange a stream of records. This crate is the library of that stream:
+//!
+//! - [`Record`] and its parts: plain types;
+//! - [`Reader`] and [`Writer`]: from and to bytes, in either spelling, with a [`Verdict`] on
+//!   whether the stream was complete;
+//! - [`tables`], [`labels`]: the meaning of records together: walking a stack, expanding inlined
+//!   calls, naming calls;
+//! - [`order`]: the order that a stream must have.
+//!
+//! The specification is the manual page nprof-format(5).
+
+mod codec;
+mod io;
+mod model;
+mod record;
+
+pub use codec::binary::Pass;
+pub use codec::body;
+pub use io::incomplete::Trouble;
+pub use io::reader::Reader;
+pub use io::verdict::{Damage, Verdict};
+pub use io::writer::{Spelling, Totals, Writer};
+pub use io::{reader, writer};
+pub use model::id_table::Table as IdTable;
+pub use model::{labels, order, tables};
+pub use record::error::Error;
+pub use record::extras::{Extras, ExtrasBuilder};
+pub use record::pairs as meta;
+pub use record::pairs::{End, Epoch, Event, Head, Naming, Ran, RunId, Step};
+pub use record::version::{MAJOR, MINOR};
+pub use record::{enums::*, ids::*, records::*};
+pub use record::{error, escape, extras, kind, limits, number};

@@ -1,0 +1,87 @@
+//! What ids stand for, looked up by the id.
+
+use rustc_hash::FxHashMap;
+
+/// A table by id. Dense as long as ids come densely; a stream that jumps costs no more memory
+/// than it has records.
+#[derive(Clone, Debug)]
+pub struct Table<T> {
+    dense: Vec<Option<T>>,
+    sparse: FxHashMap<u32, T>,
+    count: usize,
+}
+
+impl<T> Default for Table<T> {
+    fn default() -> Self {
+        Self { dense: Vec::new(), sparse: FxHashMap::default(), count: 0 }
+    }
+}
+
+impl<T> Table<T> {
+    /// Returns the entry of an id. None if there is none.
+    pub fn get(&self, id: u32) -> Option<&T> {
+        match self.dense.get(id as usize) {
+            Some(entry) => entry.as_ref(),
+            None => self.sparse.get(&id),
+        }
+    }
+
+    /// Returns the entry of an id for changing. None if there is none.
+    pub fn get_mut(&mut self, id: u32) -> Option<&mut T> {
+        match self.dense.get_mut(id as usize) {
+            Some(entry) => entry.as_mut(),
+            None => self.sparse.get_mut(&id),
+        }
+    }
+
+    /// Adds or replaces the entry of an id.
+    pub fn insert(&mut self, id: u32, value: T) {
+        let index = id as usize;
+        self.count += 1;
+        if index >= self.dense.len() {
+            if index > 2 * self.count + 1024 {
+                self.sparse.insert(id, value);
+                return;
+            }
+            for id in self.dense.len() as u32..=id {
+                self.dense.push(if self.sparse.is_empty() {
+                    None
+                } else {
+                    self.sparse.remove(&id)
+                });
+            }
+        }
+        self.dense[index] = Some(value);
+    }
+
+    /// Removes all entries.
+    pub fn clear(&mut self) {
+        self.dense.clear();
+        self.sparse.clear();
+        self.count = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_takes_ids_in_any_order() {
+        let mut table = Table::default();
+        for id in [70_000, 3, 1, 5_000, 2, 900] {
+            table.insert(id, id);
+        }
+        for id in [70_000, 3, 1, 5_000, 2, 900] {
+            assert_eq!(table.get(id), Some(&id));
+        }
+        assert_eq!(table.get(4), None);
+        assert_eq!(table.get(u32::MAX), None);
+        assert!(table.dense.len() < 5_000, "memory follows what was defined");
+        for id in 1..=5_001 {
+            table.insert(id, id);
+        }
+        assert_eq!(table.get(5_000), Some(&5_000));
+        assert_eq!(table.get(70_000), Some(&70_000));
+    }
+}

@@ -1,0 +1,7 @@
+//! Reader state: the definitions behind ids, the labels of calls, the rules of order.
+
+pub(crate) mod id_table;
+pub mod labels;
+mod names;
+pub mod order;
+pub mod tables;

@@ -1,0 +1,397 @@
+//! What the records of an epoch mean together: the tables of what ids stand for, the walk up a
+//! stack, and the calls a frame stands for once inlining is undone.
+//!
+//! Nothing here fails. An id that was never defined (its record was lost to damage) is looked
+//! up as "not there", a stack that runs into one ends in a call without a frame.
+
+use crate::model::id_table::Table;
+use crate::record::limits;
+use crate::record::pairs::Event;
+use crate::record::*;
+
+pub use crate::model::names::{NameId, Names};
+
+/// An image, as the tables keep it.
+#[derive(Clone, Debug)]
+pub struct ImageEntry {
+    /// What it is.
+    pub kind: ImageKind,
+    /// The build ID, empty when there is none.
+    pub build_id: Box<[u8]>,
+    /// The path, or a name in brackets.
+    pub path: NameId,
+    /// The path's last component; the whole name for one in brackets, and of generated code.
+    pub name: NameId,
+}
+
+/// A task, as the tables keep it.
+#[derive(Clone, Copy, Debug)]
+pub struct TaskEntry {
+    /// The process id.
+    pub pid: u32,
+    /// The thread id.
+    pub tid: u32,
+    /// When it began or was first seen: what it has in common with itself in every epoch.
+    pub time: u64,
+    /// The first thread of its process, or the process's parent.
+    pub parent: TaskId,
+    /// Its name now.
+    pub comm: NameId,
+}
+
+/// A frame, as the tables keep it.
+#[derive(Clone, Copy, Debug)]
+pub struct FrameEntry {
+    /// The image, none for a mark.
+    pub image: ImageId,
+    /// Where in the image.
+    pub offset: u64,
+    /// Whether it ran in the kernel.
+    pub kernel: bool,
+    /// Whether `offset` is a return address.
+    pub return_address: bool,
+    /// Why the stack ends here.
+    pub mark: Mark,
+    /// How its naming went; `None` in a stream that was not symbolized.
+    pub status: Option<Status>,
+    lines_at: u32,
+    lines: u16,
+}
+
+impl FrameEntry {
+    /// Whether it was given a name, and not only a placeholder for one.
+    pub fn is_named(&self) -> bool {
+        self.status == Some(Status::Named)
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct NodeEntry {
+    parent: NodeId,
+    frame: FrameId,
+    /// The mark at the root of its stack.
+    mark: Mark,
+}
+
+/// One activation on a stack: a frame, or one of the calls that were inlined into it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Call {
+    /// The frame; none where the stream lost it to damage.
+    pub frame: FrameId,
+    /// The function and line; default where there is no name.
+    pub line: Line,
+    /// Whether the function was inlined into the call after it (which shares its frame).
+    pub inlined: bool,
+}
+
+/// What ids stand for, in the epoch at hand.
+#[derive(Clone, Debug, Default)]
+pub struct Tables {
+    /// Every name the stream used.
+    pub names: Names,
+    generation: u64,
+    events: Table<Event>,
+    images: Table<ImageEntry>,
+    tasks: Table<TaskEntry>,
+    frames: Table<FrameEntry>,
+    nodes: Table<NodeEntry>,
+    functions: Table<NameId>,
+    files: Table<NameId>,
+    lines: Vec<Line>,
+}
+
+impl Tables {
+    /// No ids yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Grows with every head and epoch, and when a frame is located anew: what was cached by id is
+    /// stale when it has grown.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// Takes in what a record defines.
+    pub fn apply(&mut self, record: &Record<'_>) {
+        match record {
+            Record::Head(_) | Record::Epoch(_) => self.forget(),
+            Record::Event(event) => self.events.insert(event.id.0, (**event).clone()),
+            Record::Image(image) => self.apply_image(image),
+            Record::Task(task) => {
+                let comm = self.names.intern(task.comm);
+                let &Task { pid, tid, time, parent, .. } = task;
+                self.tasks.insert(task.id.0, TaskEntry { pid, tid, time, parent, comm });
+            }
+            Record::Change(change) => {
+                let renamed = matches!(change.kind, ChangeKind::Comm | ChangeKind::Exec);
+                if let Some(task) = self.tasks.get_mut(change.task.0).filter(|_| renamed) {
+                    task.comm = self.names.intern(change.value);
+                }
+            }
+            Record::Frame(frame) => {
+                let entry = FrameEntry {
+                    image: frame.image,
+                    offset: frame.offset,
+                    kernel: frame.kernel,
+                    return_address: frame.return_address,
+                    mark: frame.mark,
+                    status: None,
+                    lines_at: 0,
+                    lines: 0,
+                };
+                self.frames.insert(frame.id.0, entry);
+            }
+            Record::Nodes(nodes) => self.apply_nodes(nodes),
+            Record::Function(function) => {
+                let name = self.names.intern(function.name);
+                self.functions.insert(function.id.0, name);
+            }
+            Record::File(file) => {
+                let path = self.names.intern(file.path);
+                self.files.insert(file.id.0, path);
+            }
+            Record::Location(location) => self.apply_location(location),
+            Record::Step(_)
+            | Record::Naming(_)
+            | Record::End(_)
+            | Record::Run(_)
+            | Record::Ran(_)
+            | Record::Sample(_)
+            | Record::Lost(_)
+            | Record::Unknown(_) => {}
+        }
+    }
+
+    /// Forgets all ids, as at the beginning of an epoch.
+    pub fn forget(&mut self) {
+        self.generation += 1;
+        self.events.clear();
+        self.images.clear();
+        self.tasks.clear();
+        self.frames.clear();
+        self.nodes.clear();
+        self.functions.clear();
+        self.files.clear();
+        self.lines.clear();
+    }
+
+    fn apply_image(&mut self, image: &Image<'_>) {
+        let name = match image.path {
+            [b'[', ..] => image.path,
+            // A function's name, which may have paths in it.
+            path if image.kind == ImageKind::Jit => path,
+            path => path.rsplit(|&b| b == b'/').next().unwrap_or(path),
+        };
+        let entry = ImageEntry {
+            kind: image.kind,
+            build_id: image.build_id.into(),
+            path: self.names.intern(image.path),
+            name: self.names.intern(name),
+        };
+        self.images.insert(image.id.0, entry);
+    }
+
+    fn apply_nodes(&mut self, nodes: &Nodes<'_>) {
+        let mut parent = nodes.parent;
+        let mut mark = match self.nodes.get(parent.0) {
+            Some(above) => Some(above.mark),
+            None if parent.is_none() => None,
+            None => Some(Mark::None),
+        };
+        for (id, &frame) in (nodes.first.0..).zip(nodes.frames) {
+            let root = *mark.get_or_insert_with(|| {
+                self.frames.get(frame.0).map_or(Mark::None, |frame| frame.mark)
+            });
+            self.nodes.insert(id, NodeEntry { parent, frame, mark: root });
+            parent = NodeId(id);
+        }
+    }
+
+    fn apply_location(&mut self, location: &Location<'_>) {
+        let Some(frame) = self.frames.get_mut(location.frame.0) else {
+            return;
+        };
+        if frame.status.is_some() {
+            // What was said before is no longer so.
+            self.generation += 1;
+        }
+        frame.status = Some(location.status);
+        frame.lines_at = self.lines.len() as u32;
+        frame.lines = location.lines.len() as u16;
+        self.lines.extend_from_slice(location.lines);
+    }
+
+    /// An event, if it was defined.
+    pub fn event(&self, id: EventId) -> Option<&Event> {
+        self.events.get(id.0)
+    }
+
+    /// An image, if it was defined.
+    pub fn image(&self, id: ImageId) -> Option<&ImageEntry> {
+        self.images.get(id.0)
+    }
+
+    /// A task, if it was defined.
+    pub fn task(&self, id: TaskId) -> Option<&TaskEntry> {
+        self.tasks.get(id.0)
+    }
+
+    /// A frame, if it was defined.
+    pub fn frame(&self, id: FrameId) -> Option<&FrameEntry> {
+        self.frames.get(id.0)
+    }
+
+    /// A function's shown name, if it was defined.
+    pub fn function(&self, id: FunctionId) -> Option<NameId> {
+        self.functions.get(id.0).copied()
+    }
+
+    /// A source file's path, if it was defined.
+    pub fn file(&self, id: FileId) -> Option<NameId> {
+        self.files.get(id.0).copied()
+    }
+
+    /// Why the stack of a node is incomplete; [`Mark::None`] when it is complete.
+    pub fn stack_mark(&self, node: NodeId) -> Mark {
+        self.nodes.get(node.0).map_or(Mark::None, |node| node.mark)
+    }
+
+    /// One step up a stack: the node it hangs under, and its frame. `None` for a node that was
+    /// never defined.
+    pub fn node(&self, id: NodeId) -> Option<(NodeId, FrameId)> {
+        self.nodes.get(id.0).map(|node| (node.parent, node.frame))
+    }
+
+    /// The frames of a node's stack, leaf first. A frame that was lost to damage is
+    /// [`FrameId::NONE`], and the last.
+    pub fn stack(&self, node: NodeId) -> impl Iterator<Item = FrameId> + '_ {
+        let mut next = node;
+        let walk = move || {
+            if next.is_none() {
+                return None;
+            }
+            let Some(node) = self.nodes.get(next.0) else {
+                next = NodeId::NONE;
+                return Some(FrameId::NONE);
+            };
+            next = node.parent;
+            Some(node.frame)
+        };
+        // Parents have smaller ids than their children, so that the walk ends; the limit keeps
+        // it short.
+        std::iter::from_fn(walk).take(limits::DEPTH)
+    }
+
+    /// The calls a frame stands for, innermost first: what was inlined into it, then itself.
+    pub fn calls(&self, frame: FrameId) -> impl Iterator<Item = Call> + '_ {
+        let entry = self.frames.get(frame.0);
+        let lines = entry.map_or(&[][..], |entry| {
+            let at = entry.lines_at as usize;
+            self.lines.get(at..at + usize::from(entry.lines)).unwrap_or(&[])
+        });
+        let count = lines.len().max(1);
+        (0..count).map(move |i| Call {
+            frame,
+            line: lines.get(i).copied().unwrap_or_default(),
+            inlined: i + 1 < count,
+        })
+    }
+
+    /// The calls of a node's stack, leaf first.
+    pub fn stack_calls(&self, node: NodeId) -> impl Iterator<Item = Call> + '_ {
+        self.stack(node).flat_map(|frame| self.calls(frame))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::extras::Extras;
+
+    fn frame(id: u32, mark: Mark) -> Record<'static> {
+        Record::Frame(Frame {
+            id: FrameId(id),
+            image: ImageId::NONE,
+            offset: 0,
+            kernel: false,
+            return_address: false,
+            mark,
+            extras: Extras::NONE,
+        })
+    }
+
+    fn line(function: u32) -> Line {
+        Line { function: FunctionId(function), ..Line::default() }
+    }
+
+    #[test]
+    fn a_stack_is_walked_leaf_first_with_its_inlined_calls() {
+        let mut tables = Tables::new();
+        for id in 1..=3 {
+            tables.apply(&frame(id, Mark::None));
+        }
+        let lines = [line(1), line(2)];
+        tables.apply(&Record::Location(Location {
+            frame: FrameId(3),
+            status: Status::Named,
+            lines: &lines,
+            extras: Extras::NONE,
+        }));
+        let frames = [FrameId(1), FrameId(2), FrameId(3)];
+        tables.apply(&Record::Nodes(Nodes {
+            first: NodeId(1),
+            parent: NodeId::NONE,
+            frames: &frames,
+        }));
+        let calls: Vec<_> = tables
+            .stack_calls(NodeId(3))
+            .map(|c| (c.frame.0, c.line.function.0, c.inlined))
+            .collect();
+        assert_eq!(calls, [(3, 1, true), (3, 2, false), (2, 0, false), (1, 0, false)]);
+        assert_eq!(tables.stack(NodeId::NONE).count(), 0);
+    }
+
+    #[test]
+    fn the_last_location_of_a_frame_holds_and_what_was_cached_is_stale() {
+        let mut tables = Tables::new();
+        tables.apply(&frame(1, Mark::None));
+        let frames = [FrameId(1)];
+        let nodes = Nodes { first: NodeId(1), parent: NodeId::NONE, frames: &frames };
+        tables.apply(&Record::Nodes(nodes));
+        let mut seen = Vec::new();
+        for lines in [&[line(1)][..], &[line(2), line(1)]] {
+            let status = Status::Named;
+            let location = Location { frame: FrameId(1), status, lines, extras: Extras::NONE };
+            tables.apply(&Record::Location(location));
+            let functions = tables.stack_calls(NodeId(1)).map(|call| call.line.function.0);
+            seen.push((functions.collect::<Vec<_>>(), tables.generation()));
+        }
+        assert_eq!(seen, [(vec![1], 0), (vec![2, 1], 1)]);
+    }
+
+    #[test]
+    fn the_mark_at_the_root_holds_for_the_whole_stack() {
+        let mut tables = Tables::new();
+        tables.apply(&frame(1, Mark::Depth));
+        tables.apply(&frame(2, Mark::None));
+        let (first, second) = ([FrameId(1), FrameId(2)], [FrameId(2)]);
+        tables.apply(&Record::Nodes(Nodes {
+            first: NodeId(1),
+            parent: NodeId::NONE,
+            frames: &first,
+        }));
+        tables.apply(&Record::Nodes(Nodes {
+            first: NodeId(3),
+            parent: NodeId(2),
+            frames: &second,
+        }));
+        tables.apply(&Record::Nodes(Nodes {
+            first: NodeId(4),
+            parent: NodeId::NONE,
+            frames: &second,
+        }));
+        assert_eq!(tables.stack_mark(NodeId(3)), Mark::Depth);
+        assert_eq!(tables.stack_mark(NodeId(4)), Mark::None);
+    }
+}

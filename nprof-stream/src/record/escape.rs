@@ -1,0 +1,164 @@
+//! Strings in text: what must be escaped, and how.
+//!
+//! A string field is UTF-8 with `\\`, `\t`, `\n`, `\r` and `\xHH` for everything that would
+//! break the line, the terminal or the round trip: control characters (C0, DEL, C1) and bytes
+//! that are not UTF-8. An absent string is `-`, so the string "-" is `\x2d`; an empty string
+//! that is not "absent" does not exist.
+
+use crate::record::number::nibble;
+
+/// Appends `bytes` escaped for a string field; empty becomes `-`.
+pub fn push_field(out: &mut Vec<u8>, bytes: &[u8]) {
+    match bytes {
+        b"" => out.push(b'-'),
+        b"-" => out.extend_from_slice(b"\\x2d"),
+        _ => match bytes.strip_suffix(b"@nprof") {
+            None => push_escaped(out, bytes),
+            // Before a TAB this would look like the head of a stream joined to one cut off.
+            Some(before) => {
+                push_escaped(out, before);
+                out.extend_from_slice(b"\\x40nprof");
+            }
+        },
+    }
+}
+
+/// Appends `bytes` with everything escaped that must not stand in a line of text.
+///
+/// Also what a tool prints names and paths through before they reach a terminal.
+pub fn push_escaped(out: &mut Vec<u8>, bytes: &[u8]) {
+    for chunk in bytes.utf8_chunks() {
+        let valid = chunk.valid();
+        let mut done = 0;
+        for (at, character) in valid.char_indices() {
+            if !character.is_control() && character != '\\' {
+                continue;
+            }
+            out.extend_from_slice(&valid.as_bytes()[done..at]);
+            done = at + character.len_utf8();
+            match character {
+                '\\' => out.extend_from_slice(b"\\\\"),
+                '\t' => out.extend_from_slice(b"\\t"),
+                '\n' => out.extend_from_slice(b"\\n"),
+                '\r' => out.extend_from_slice(b"\\r"),
+                _ => push_hex(out, &valid.as_bytes()[at..done]),
+            }
+        }
+        out.extend_from_slice(&valid.as_bytes()[done..]);
+        push_hex(out, chunk.invalid());
+    }
+}
+
+/// `bytes` with everything escaped that must not stand in a line or reach a terminal.
+pub fn escaped(bytes: &[u8]) -> String {
+    let mut out = Vec::with_capacity(bytes.len());
+    push_escaped(&mut out, bytes);
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+/// Undoes [`escaped`]; `None` for an escape that does not exist, and for what should have been
+/// escaped.
+pub fn unescaped(text: &[u8]) -> Option<Vec<u8>> {
+    unescape_in_place(&mut text.to_vec()).map(<[u8]>::to_vec)
+}
+
+fn push_hex(out: &mut Vec<u8>, bytes: &[u8]) {
+    for byte in bytes {
+        out.extend_from_slice(format!("\\x{byte:02x}").as_bytes());
+    }
+}
+
+/// Undoes [`push_field`] in place: the string comes to stand at the front of `field`.
+///
+/// `None` when the field is empty or holds an escape that does not exist.
+pub(crate) fn unescape_field_in_place(field: &mut [u8]) -> Option<&[u8]> {
+    match &*field {
+        b"" => None,
+        b"-" => Some(&[]),
+        _ => unescape_in_place(field),
+    }
+}
+
+/// Undoes [`push_escaped`] in place; `None` for an escape that does not exist, and for what
+/// should have been escaped.
+pub(crate) fn unescape_in_place(field: &mut [u8]) -> Option<&[u8]> {
+    let is_plain = |text: &str| !text.chars().any(char::is_control);
+    if !std::str::from_utf8(field).is_ok_and(is_plain) {
+        return None;
+    }
+    let Some(mut from) = memchr::memchr(b'\\', field) else {
+        return Some(field);
+    };
+    let mut to = from;
+    while from < field.len() {
+        let (byte, length) = match field[from] {
+            b'\\' => match *field.get(from + 1)? {
+                b'\\' => (b'\\', 2),
+                b't' => (b'\t', 2),
+                b'n' => (b'\n', 2),
+                b'r' => (b'\r', 2),
+                b'x' => {
+                    let high = nibble(*field.get(from + 2)?)?;
+                    let low = nibble(*field.get(from + 3)?)?;
+                    (high << 4 | low, 4)
+                }
+                _ => return None,
+            },
+            byte => (byte, 1),
+        };
+        field[to] = byte;
+        to += 1;
+        from += length;
+    }
+    Some(&field[..to])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn what_breaks_a_line_or_a_terminal_is_escaped() {
+        assert_eq!(escaped(b"a b\xc3\xa9"), "a b\u{e9}");
+        assert_eq!(escaped(b"\\\t\n\r\x1b[31m"), "\\\\\\t\\n\\r\\x1b[31m");
+        assert_eq!(escaped(b"\x7f\xc2\x9b\xff\xc3"), "\\x7f\\xc2\\x9b\\xff\\xc3");
+    }
+
+    #[test]
+    fn absent_and_dash_differ() {
+        let mut out = Vec::new();
+        push_field(&mut out, b"");
+        out.push(b' ');
+        push_field(&mut out, b"-");
+        assert_eq!(out, b"- \\x2d");
+        assert_eq!(unescape_field_in_place(&mut b"-".to_vec()), Some(&b""[..]));
+        assert_eq!(unescape_field_in_place(&mut b"\\x2d".to_vec()), Some(&b"-"[..]));
+    }
+
+    #[test]
+    fn no_field_ends_like_the_word_of_a_head() {
+        let mut out = Vec::new();
+        push_field(&mut out, b"a\n@nprof");
+        assert_eq!(out, b"a\\n\\x40nprof");
+        assert_eq!(unescape_field_in_place(&mut out), Some(&b"a\n@nprof"[..]));
+    }
+
+    #[test]
+    fn unknown_escapes_are_refused() {
+        for wrong in ["", "\\", "\\q", "\\x1", "\\xG0", "\\xAB", "a\r", "\u{9b}"] {
+            assert_eq!(unescape_field_in_place(&mut wrong.as_bytes().to_vec()), None, "{wrong:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn every_string_comes_back(bytes: Vec<u8>) {
+            let mut field = Vec::new();
+            push_field(&mut field, &bytes);
+            prop_assert!(!field.iter().any(|b| matches!(b, b'\t' | b'\n' | b'\r' | 0x1b)));
+            prop_assert!(std::str::from_utf8(&field).is_ok());
+            prop_assert_eq!(unescape_field_in_place(&mut field), Some(&bytes[..]));
+        }
+    }
+}

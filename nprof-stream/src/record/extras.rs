@@ -1,0 +1,185 @@
+//! The optional tail of a record: `key=value` fields that later minor versions may add to.
+
+use std::borrow::Cow;
+
+use crate::record::escape::{push_escaped, unescape_in_place};
+use crate::record::limits;
+use crate::record::number::{decimal, hexadecimal};
+
+/// The extras of a record in their spelling: fields `key=value` joined by TAB, values escaped.
+///
+/// The same bytes in both spellings, so that what a version does not know it passes on as is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Extras<'a>(&'a [u8]);
+
+impl<'a> Extras<'a> {
+    /// No extras.
+    pub const NONE: Extras<'static> = Extras(&[]);
+
+    /// Takes bytes that already are extras; `None` when they are not well formed.
+    pub fn from_spelling(spelling: &'a [u8]) -> Option<Self> {
+        let well_formed = spelling.is_empty()
+            || spelling.split(|&b| b == b'\t').all(|field| {
+                let Some(at) = memchr::memchr(b'=', field) else {
+                    return false;
+                };
+                is_key(&field[..at]) && is_canonical(&field[at + 1..])
+            });
+        well_formed.then_some(Self(spelling))
+    }
+
+    /// Takes a line's last fields; `None` when they are not extras. What is escaped there
+    /// without need is spelled as it should be, in place.
+    pub(crate) fn from_text(text: &'a mut [u8]) -> Option<Self> {
+        if Extras::from_spelling(text).is_none() {
+            let mut spelling = Vec::with_capacity(text.len());
+            for field in text.split(|&b| b == b'\t') {
+                let (key, value) = field.split_at(memchr::memchr(b'=', field)? + 1);
+                spelling.extend_from_slice(if spelling.is_empty() { b"" } else { b"\t" });
+                spelling.extend_from_slice(key);
+                push_escaped(&mut spelling, unescape_in_place(&mut value.to_vec())?);
+            }
+            // Nothing is longer escaped than it was.
+            text.get_mut(..spelling.len())?.copy_from_slice(&spelling);
+            return Self::from_spelling(&text[..spelling.len()]);
+        }
+        Self::from_spelling(text)
+    }
+
+    /// The extras as they stand in the stream.
+    pub fn spelling(self) -> &'a [u8] {
+        self.0
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The value of a key.
+    pub fn get(self, key: &str) -> Option<Cow<'a, [u8]>> {
+        let value = self
+            .0
+            .split(|&b| b == b'\t')
+            .find_map(|field| field.strip_prefix(key.as_bytes())?.strip_prefix(b"="))?;
+        if !value.contains(&b'\\') {
+            return Some(Cow::Borrowed(value));
+        }
+        let mut value = value.to_vec();
+        let length = unescape_in_place(&mut value)?.len();
+        value.truncate(length);
+        Some(Cow::Owned(value))
+    }
+
+    /// The value of a key as a number, decimal or `0x` hexadecimal.
+    pub fn number(self, key: &str) -> Option<u64> {
+        let value = self.get(key)?;
+        decimal(&value).or_else(|| hexadecimal(&value))
+    }
+}
+
+/// Builds the spelling of [`Extras`], keys in the order they are added.
+#[derive(Clone, Debug, Default)]
+pub struct ExtrasBuilder(Vec<u8>);
+
+impl ExtrasBuilder {
+    /// No extras yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// These extras without `key`, if they have it; then that key with `value`.
+    pub fn replacing(extras: Extras<'_>, key: &str, value: &[u8]) -> Self {
+        let has_key = |field: &[u8]| {
+            field.strip_prefix(key.as_bytes()).is_some_and(|rest| rest.starts_with(b"="))
+        };
+        let fields = extras.spelling().split(|&b| b == b'\t');
+        let kept: Vec<&[u8]> =
+            fields.filter(|field| !field.is_empty() && !has_key(field)).collect();
+        let mut builder = Self(kept.join(&b'\t'));
+        builder.add(key, value);
+        builder
+    }
+
+    /// Adds one. The key must be a lower-case word (`a-z`, `0-9`, `_`, `.`).
+    pub fn add(&mut self, key: &str, value: &[u8]) -> &mut Self {
+        debug_assert!(is_key(key.as_bytes()), "{key:?} is not a key");
+        if !self.0.is_empty() {
+            self.0.push(b'\t');
+        }
+        self.0.extend_from_slice(key.as_bytes());
+        self.0.push(b'=');
+        push_escaped(&mut self.0, value);
+        self
+    }
+
+    /// What has been built.
+    pub fn extras(&self) -> Extras<'_> {
+        Extras(&self.0)
+    }
+}
+
+/// Whether these bytes may be a key.
+pub(crate) fn is_key(key: &[u8]) -> bool {
+    !key.is_empty() && key.iter().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'.'))
+}
+
+/// Whether this spells a string that is not too long, and escaping that gives this again, so
+/// that the spelling is the one way.
+fn is_canonical(value: &[u8]) -> bool {
+    let mut plain = value.to_vec();
+    let Some(plain) = unescape_in_place(&mut plain) else {
+        return false;
+    };
+    let mut again = Vec::with_capacity(value.len());
+    push_escaped(&mut again, plain);
+    plain.len() <= limits::STRING && again == value
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_added_is_found() {
+        let mut builder = ExtrasBuilder::new();
+        builder.add("base", b"0xffffffff81000000").add("exe", b"/a\tb").add("task", b"7");
+        let extras = builder.extras();
+        assert_eq!(extras.spelling(), b"base=0xffffffff81000000\texe=/a\\tb\ttask=7");
+        assert_eq!(extras.number("base"), Some(0xffff_ffff_8100_0000));
+        assert_eq!(extras.get("exe").as_deref(), Some(&b"/a\tb"[..]));
+        assert_eq!(extras.number("task"), Some(7));
+        assert_eq!(extras.get("tas"), None);
+        assert_eq!(Extras::from_spelling(extras.spelling()), Some(extras));
+    }
+
+    #[test]
+    fn a_value_is_replaced() {
+        let extras = Extras::from_spelling(b"base=0x1\ttask=7\ttasks=2").unwrap();
+        let builder = ExtrasBuilder::replacing(extras, "task", b"8");
+        assert_eq!(builder.extras().spelling(), b"base=0x1\ttasks=2\ttask=8");
+        let builder = ExtrasBuilder::replacing(Extras::NONE, "task", b"8");
+        assert_eq!(builder.extras().spelling(), b"task=8");
+    }
+
+    #[test]
+    fn only_the_one_spelling_is_accepted() {
+        for wrong in ["a", "=1", "A=1", "a=1\t", "a=\\x41", "a=\\q", "a=\x1b", "a=1\t\tb=2"] {
+            assert_eq!(Extras::from_spelling(wrong.as_bytes()), None, "{wrong:?}");
+        }
+        assert!(Extras::from_spelling(b"a=").is_some());
+        let long = [b"a=", &[b'x'; limits::STRING + 1][..]].concat();
+        assert_eq!(Extras::from_spelling(&long), None);
+        assert!(Extras::from_spelling(&long[..long.len() - 1]).is_some());
+    }
+
+    #[test]
+    fn text_may_escape_without_need() {
+        let mut text = *b"a=\\x41\\x0a\\xff\tb=\\x2d";
+        let extras = Extras::from_text(&mut text).unwrap();
+        assert_eq!(extras.spelling(), b"a=A\\n\\xff\tb=-");
+        for wrong in ["a", "=1", "a=1\t", "a=\\q", "a=\\x4", "a=\x1b", "a=1\t\tb=2"] {
+            assert_eq!(Extras::from_text(&mut wrong.as_bytes().to_vec()), None, "{wrong:?}");
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! The kinds of record: their numbers in binary, their words in text, their fields.
+//!
+//! Kinds 1 to 63 are the recording: a reader that does not know one must refuse it. Kinds 64 to
+//! 127 are optional: a reader that does not know one passes it on. Of these, 112 to 127 are
+//! for private use and will never get a meaning.
+
+/// One kind of record.
+#[derive(Clone, Copy, Debug)]
+pub struct Kind {
+    /// Its number in the binary spelling.
+    pub number: u8,
+    /// Its first field in the text spelling.
+    pub word: &'static str,
+    /// What it is called.
+    pub name: &'static str,
+    /// Its required fields, in order; "key=value ..." stands for any number of pairs.
+    pub fields: &'static str,
+}
+
+macro_rules! kinds {
+    ($($constant:ident = $number:literal $word:literal $name:literal $fields:literal)*) => {
+        $(
+            #[doc = concat!("The number of the kind \"", $name, "\".")]
+            pub const $constant: u8 = $number;
+        )*
+
+        /// Every kind this version knows, by number.
+        pub const KINDS: &[Kind] = &[
+            $(Kind { number: $number, word: $word, name: $name, fields: $fields },)*
+        ];
+    };
+}
+
+kinds! {
+    HEAD = 1 "@nprof" "head" "version key=value ..."
+    EVENT = 2 "@event" "event" "key=value ..."
+    EPOCH = 3 "@epoch" "epoch" "key=value ..."
+    END = 4 "@end" "end" "key=value ..."
+    RUN = 5 "@run" "run" "key=value ..."
+    RAN = 6 "@ran" "ran" "key=value ..."
+    IMAGE = 8 "I" "image" "id kind build_id path"
+    TASK = 9 "T" "task" "id time pid tid parent comm"
+    FRAME = 10 "F" "frame" "id image offset flags"
+    NODES = 11 "N" "nodes" "first parent frame ..."
+    SAMPLE = 32 "S" "sample" "time event task cpu node weight count"
+    CHANGE = 33 "X" "change" "time task kind value"
+    LOST = 34 "L" "lost" "time event cpu task count cause"
+    STEP = 64 "@step" "step" "key=value ..."
+    FUNCTION = 65 "U" "function" "id name linkage"
+    FILE = 66 "D" "file" "id path"
+    LOCATION = 67 "Y" "location" "frame status function,file,line,column ..."
+    NAMING = 68 "@naming" "naming" "key=value ..."
+}
+
+/// The first kind that is optional.
+pub const FIRST_OPTIONAL: u8 = 64;
+
+/// The last kind there can be.
+pub const LAST: u8 = 127;
+
+/// The kind with this word.
+pub(crate) fn by_word(word: &[u8]) -> Option<&'static Kind> {
+    KINDS.iter().find(|kind| kind.word.as_bytes() == word)
+}
+
+/// What the kind with this number is called; `unknown` for one this version does not know.
+pub fn name(number: u8) -> &'static str {
+    KINDS.iter().find(|kind| kind.number == number).map_or("unknown", |kind| kind.name)
+}
+
+/// Whether this version knows the kind.
+pub(crate) fn is_known(number: u8) -> bool {
+    KINDS.iter().any(|kind| kind.number == number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_and_words_are_unique_and_in_order() {
+        assert!(KINDS.windows(2).all(|pair| pair[0].number < pair[1].number));
+        for kind in KINDS {
+            assert_eq!(by_word(kind.word.as_bytes()).map(|k| k.number), Some(kind.number));
+            assert!(kind.number < 112, "{} is in the private range", kind.name);
+        }
+    }
+}

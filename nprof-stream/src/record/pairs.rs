@@ -1,0 +1,322 @@
+//! The rare records: `@nprof`, `@step`, `@event`, `@epoch`, `@end`, `@run`, `@ran`, `@naming`.
+//!
+//! Each is a list of `key=value` pairs, spelled the same in text and binary, so that
+//! strings(1) shows them and a key can be added by a minor version. A known key that is absent
+//! has its default; unknown keys are kept, after the known ones, in the order they came.
+
+use rustc_hash::FxHashSet;
+
+use crate::record::error::Malformed;
+use crate::record::escape::{push_escaped, unescape_in_place};
+use crate::record::extras::is_key;
+use crate::record::ids::EventId;
+use crate::record::limits::{self, clip};
+use crate::record::number::{decimal, hexadecimal, push_decimal};
+
+/// Pairs of a key and a value that this version has no field for.
+pub type Pairs = Vec<(String, Vec<u8>)>;
+
+/// A value in a pair: how it is spelled, and when it may be left out.
+trait Value: Default {
+    /// Whether a record without it is malformed.
+    const IS_REQUIRED: bool = false;
+    fn spell(&self, out: &mut Vec<u8>);
+    fn read(text: Vec<u8>) -> Option<Self>;
+    /// Whether the pair is left out.
+    fn is_absent(&self) -> bool;
+}
+
+impl Value for u64 {
+    const IS_REQUIRED: bool = true;
+    fn spell(&self, out: &mut Vec<u8>) {
+        push_decimal(out, *self);
+    }
+    fn read(text: Vec<u8>) -> Option<Self> {
+        decimal(&text)
+    }
+    fn is_absent(&self) -> bool {
+        false
+    }
+}
+
+impl Value for Option<u64> {
+    fn spell(&self, out: &mut Vec<u8>) {
+        push_decimal(out, self.unwrap_or_default());
+    }
+    fn read(text: Vec<u8>) -> Option<Self> {
+        decimal(&text).map(Some)
+    }
+    fn is_absent(&self) -> bool {
+        self.is_none()
+    }
+}
+
+impl Value for Vec<u8> {
+    fn spell(&self, out: &mut Vec<u8>) {
+        push_escaped(out, &clip(self));
+    }
+    fn read(text: Vec<u8>) -> Option<Self> {
+        Some(text)
+    }
+    fn is_absent(&self) -> bool {
+        self.is_empty()
+    }
+}
+
+impl Value for EventId {
+    const IS_REQUIRED: bool = true;
+    fn spell(&self, out: &mut Vec<u8>) {
+        push_decimal(out, u64::from(self.0));
+    }
+    fn read(text: Vec<u8>) -> Option<Self> {
+        let id = decimal(&text).and_then(|id| u32::try_from(id).ok());
+        id.filter(|id| (1..=limits::ID).contains(id)).map(Self)
+    }
+    fn is_absent(&self) -> bool {
+        false
+    }
+}
+
+/// The identity of a run: 64 random bits, the same in every stream that was filtered from it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RunId(pub u64);
+
+impl std::fmt::Display for RunId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:#x}", self.0)
+    }
+}
+
+impl Value for RunId {
+    const IS_REQUIRED: bool = true;
+    fn spell(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(self.to_string().as_bytes());
+    }
+    fn read(text: Vec<u8>) -> Option<Self> {
+        hexadecimal(&text).map(Self)
+    }
+    fn is_absent(&self) -> bool {
+        false
+    }
+}
+
+macro_rules! meta {
+    ($($(#[$doc:meta])* $name:ident { $($(#[$fdoc:meta])* $field:ident: $type:ty,)* })*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Debug, Default, PartialEq, Eq)]
+        pub struct $name {
+            $($(#[$fdoc])* pub $field: $type,)*
+            /// Pairs a later minor version added.
+            pub more: Pairs,
+        }
+
+        impl $name {
+            /// Every key this version knows, in the order they are written.
+            pub const KEYS: &'static [&'static str] = &[$(stringify!($field),)*];
+
+            pub(crate) fn spell(&self, out: &mut Vec<u8>) {
+                let start = out.len();
+                $(if !self.$field.is_absent() {
+                    push_key(out, start, stringify!($field));
+                    self.$field.spell(out);
+                })*
+                for (key, value) in &self.more {
+                    push_key(out, start, key);
+                    push_escaped(out, &clip(value));
+                }
+            }
+
+            pub(crate) fn read(text: &[u8]) -> Result<Self, Malformed> {
+                let mut record = Self::default();
+                let mut seen = FxHashSet::default();
+                for field in text.split(|&b| b == b'\t').filter(|_| !text.is_empty()) {
+                    let (key, value) = pair(field)?;
+                    if !seen.insert(key) {
+                        return Err(Malformed::Field("a key that is given once"));
+                    }
+                    match key {
+                        $(stringify!($field) => {
+                            record.$field = <$type>::read(value)
+                                .ok_or(Malformed::Field(concat!("a value for ", stringify!($field))))?;
+                        })*
+                        _ => record.more.push((key.to_owned(), value)),
+                    }
+                }
+                $(if <$type>::IS_REQUIRED && !seen.contains(stringify!($field)) {
+                    return Err(Malformed::Field(concat!("the key ", stringify!($field))));
+                })*
+                Ok(record)
+            }
+        }
+    )*};
+}
+
+meta! {
+    /// `@nprof`: a segment begins. What ran, where, on which clock.
+    Head {
+        /// The identity of the run.
+        run: RunId,
+        /// The clock of all times in the segment, as clock_gettime(2) names it in lower case.
+        clock: Vec<u8>,
+        /// A reading of that clock, ns.
+        time: Option<u64>,
+        /// The time of day at that reading, ns since 1970-01-01 UTC.
+        utc: Option<u64>,
+        /// The host's name.
+        host: Vec<u8>,
+        /// The operating system and its release.
+        os: Vec<u8>,
+        /// The machine's architecture, as uname(2) says.
+        arch: Vec<u8>,
+        /// The processor's model.
+        cpu: Vec<u8>,
+        /// How many CPUs are on line.
+        cpus: Option<u64>,
+        /// The page size, bytes.
+        page: Option<u64>,
+        /// What was profiled: a command line, `pid N`, or `system`.
+        command: Vec<u8>,
+    }
+
+    /// `@step`: a program that touched the stream.
+    Step {
+        /// Its name.
+        tool: Vec<u8>,
+        /// Its version.
+        version: Vec<u8>,
+        /// Its command line, words quoted for the shell.
+        command: Vec<u8>,
+        /// What the names it gave are like, in words of its own: where two programs of one name
+        /// and version say the same, they give a place the same name.
+        names: Vec<u8>,
+    }
+
+    /// `@naming`: how many frames of an image were named, and why not the others.
+    Naming {
+        /// The image's path, or its name in brackets.
+        image: Vec<u8>,
+        /// The word of its kind.
+        kind: Vec<u8>,
+        /// Its build ID in hexadecimal digits.
+        build_id: Vec<u8>,
+        /// How many of the segment's frames in it have a name.
+        named: u64,
+        /// How many have none.
+        unnamed: u64,
+        /// What ended how: the words of their status and counts, such as `stripped 3, mismatch 1`.
+        why: Vec<u8>,
+        /// What stood in the way, for people.
+        reason: Vec<u8>,
+        /// What a user can do about it: a command where there is one.
+        next: Vec<u8>,
+    }
+
+    /// `@event`: what is counted, as it was opened.
+    Event {
+        /// The event's id.
+        id: EventId,
+        /// The name of what was opened.
+        name: Vec<u8>,
+        /// The name that was asked for, when it differs.
+        asked: Vec<u8>,
+        /// The unit of weights: `ns`, `cycles`, `count`, `bytes` or another word.
+        unit: Vec<u8>,
+        /// Events between two samples, when sampled by period; in the event's unit.
+        period: Option<u64>,
+        /// Samples asked of the kernel per second, when sampled by frequency.
+        frequency: Option<u64>,
+        /// `user`, `kernel` or `user+kernel`.
+        scope: Vec<u8>,
+        /// How stacks were captured: `dwarf`, `fp`, `none`.
+        unwind: Vec<u8>,
+        /// Why something else was opened than was asked for.
+        fallback: Vec<u8>,
+    }
+
+    /// `@epoch`: all ids are forgotten.
+    Epoch {
+        /// The epoch's number in its segment; the first, which has no record, is 0.
+        number: u64,
+    }
+
+    /// `@end`: the segment is over. Totals, the recorder's own cost, coverage.
+    End {
+        /// Why: `exit`, `interrupt`, `duration`, `closed` or `error`.
+        reason: Vec<u8>,
+        /// The command's exit status as a shell would see it (128+N for signal N).
+        status: Option<u64>,
+        /// When, on the segment's clock.
+        time: Option<u64>,
+        /// How many `S` records the segment holds.
+        samples: u64,
+        /// How many records it holds between head and end that are not annotations (kinds 1 to 63).
+        records: u64,
+        /// How many observations were lost for a known cause, as far as they are known.
+        lost: u64,
+        /// How many records came too late to be put in order.
+        late: Option<u64>,
+        /// How many samples have an incomplete stack.
+        incomplete: Option<u64>,
+        /// How many samples have a stack whose outer part was taken from an earlier sample of
+        /// the same thread; such a stack counts as complete.
+        stitched: Option<u64>,
+        /// CPU time the profiled tasks used, counted exactly, ns.
+        task_ns: Option<u64>,
+        /// CPU time the samples of the first clock event stand for, ns.
+        sampled_ns: Option<u64>,
+        /// CPU time the recorder itself used, ns.
+        recorder_ns: Option<u64>,
+        /// The recorder's peak memory, bytes.
+        recorder_bytes: Option<u64>,
+    }
+}
+
+/// `@ran`: the end of a run that was merged into a segment, as its producer wrote it. Its time
+/// is one of the run's own clock.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ran {
+    /// The run.
+    pub run: RunId,
+    /// Its end.
+    pub end: End,
+}
+
+impl Ran {
+    pub(crate) fn spell(&self, out: &mut Vec<u8>) {
+        push_key(out, out.len(), "run");
+        self.run.spell(out);
+        // An end is never without keys.
+        out.push(b'\t');
+        self.end.spell(out);
+    }
+
+    pub(crate) fn read(text: &[u8]) -> Result<Self, Malformed> {
+        let mut end = End::read(text)?;
+        let at = end.more.iter().position(|(key, _)| key == "run");
+        let value = at.map(|at| end.more.remove(at).1);
+        let run = value.and_then(RunId::read).ok_or(Malformed::Field("a value for run"))?;
+        Ok(Self { run, end })
+    }
+}
+
+fn push_key(out: &mut Vec<u8>, start: usize, key: &str) {
+    if out.len() > start {
+        out.push(b'\t');
+    }
+    out.extend_from_slice(key.as_bytes());
+    out.push(b'=');
+}
+
+fn pair(field: &[u8]) -> Result<(&str, Vec<u8>), Malformed> {
+    let at = memchr::memchr(b'=', field).ok_or(Malformed::Field("key=value"))?;
+    let (key, value) = (&field[..at], &field[at + 1..]);
+    let key = std::str::from_utf8(key).ok().filter(|key| is_key(key.as_bytes()));
+    let key = key.ok_or(Malformed::Field("a key of a-z, 0-9, _ and ."))?;
+    let mut value = value.to_vec();
+    let length = unescape_in_place(&mut value).ok_or(Malformed::Field("an escaped value"))?.len();
+    value.truncate(length);
+    if length > limits::STRING {
+        return Err(Malformed::Limit(limits::STRING));
+    }
+    Ok((key, value))
+}
