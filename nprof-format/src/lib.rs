@@ -1,7 +1,9 @@
 //! nprof-format: looks into a stream. Checks it, counts what is in it, and converts between its
 //! two spellings.
 //!
-//!     nprof-record -o - -- ./prog | nprof-format text | grep '^S'
+//! ```sh
+//! nprof-record -o - -- ./prog | nprof-format text | grep '^S'
+//! ```
 //!
 //! - [`merge`]: several streams into one;
 //! - `command`: the sub-commands of the tool.
