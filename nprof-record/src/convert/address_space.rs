@@ -1,8 +1,7 @@
 //! What is mapped where in one process. Only executable mappings, in the order they were made:
 //! a later one covers what it overlaps of earlier ones. (The kernel does not tell of unmapping.)
 
-/// Stands for an image of the recorder's table, see [`crate::image::table`].
-pub(crate) type ImageIndex = u32;
+use crate::image::key::ImageIndex;
 
 /// A range of addresses, and what is mapped there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,38 +1,26 @@
 //! From kernel records to the stream's: follows the processes, and writes what became of them
 //! and where they were. What is not to be recorded is dropped first.
 
-use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use nprof_stream::{
-    Cause, Change, ChangeKind, EventId, Extras, ExtrasBuilder, Lost, Mark, NO_CPU, Record, Sample,
-    Task, TaskId,
+    Cause, Change, ChangeKind, EventId, Extras, ExtrasBuilder, Lost, Mark, Record, Sample, Task,
+    TaskId,
 };
 
 use crate::convert::address_space::Mapping;
+use crate::convert::counts::{Counts, Sum};
+use crate::convert::deep_stacks::copy_hints::Needs;
 use crate::convert::dictionary::Sink;
 use crate::convert::process_tree::{Renamed, Tree};
 use crate::convert::stack_resolver::Resolver;
 use crate::event::Unwind;
 use crate::image::table;
 use crate::os::procfs;
+use crate::perf::handler::RecordHandler;
 use crate::perf::record::{self, Body, Mmap, Stamp};
-use crate::perf::stack_chunks::Needs;
-use crate::session::summary::Sum;
+use crate::perf::synthesize;
 use crate::sys::{self, SharedWords};
-
-/// What was seen so far.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Counts {
-    /// Samples with an incomplete stack, by why it is.
-    pub(crate) incomplete: BTreeMap<Mark, u64>,
-    /// Samples whose stack was completed by what was known of its thread.
-    pub(crate) stitched: u64,
-    /// Samples lost, as far as is known, by why; where it is not known how many, 0.
-    pub(crate) lost: BTreeMap<Cause, u64>,
-    /// Records of processes and mappings lost.
-    pub(crate) side_lost: u64,
-}
 
 /// Turns kernel records into the stream's.
 #[derive(Debug)]
@@ -48,6 +36,68 @@ pub(crate) struct Converter<S> {
     tasks: u32,
     /// How the command ended, once it is known: its first thread's exit carries it.
     pub(crate) exit: Option<(u32, String)>,
+}
+
+impl<S: Sink> RecordHandler for Converter<S> {
+    fn accepts(&self, tid: u32) -> bool {
+        self.tree.takes(tid)
+    }
+
+    fn handle_record(&mut self, stamp: Stamp, body: &Body<'_>, event: EventId) {
+        match body {
+            Body::Sample(sample) => self.sample(stamp, sample, event),
+            Body::Mmap(mmap) => self.map(stamp, mmap),
+            &Body::Comm { pid, tid, exec, name } => {
+                self.meet(pid, tid);
+                self.rename(stamp, tid, exec, name);
+            }
+            &Body::Fork(kin) => {
+                self.meet(stamp.pid, stamp.tid);
+                if self.tree.is_unread(kin.parent_pid) {
+                    // The child may have other mappings by the time it is sampled.
+                    self.read_maps(kin.parent_pid);
+                }
+                self.forget(kin.tid);
+                if self.tree.fork(kin, stamp) {
+                    self.define_task(kin.tid);
+                }
+            }
+            &Body::Exit(kin) => self.exit(stamp, kin),
+            Body::Ksymbol(symbol) => self.resolver.kernel_changed(symbol),
+            &Body::Lost(count) if event.is_none() => self.on_sideband_lost(stamp, count),
+            &Body::Lost(count) | &Body::Unmade(count) => {
+                self.on_lost(stamp, count, event, Cause::Ring);
+            }
+            Body::Throttle => self.on_lost(stamp, 0, event, Cause::Throttle),
+            Body::Other => {}
+        }
+    }
+
+    fn on_lost(&mut self, stamp: Stamp, count: u64, event: EventId, cause: Cause) {
+        *self.counts.lost.entry(cause).or_default() += count;
+        self.tell_lost(stamp, (count, event), cause, Extras::NONE);
+    }
+
+    fn on_sideband_lost(&mut self, stamp: Stamp, count: u64) {
+        self.counts.side_lost += count;
+        let mut extras = ExtrasBuilder::new();
+        extras.add("records", count.to_string().as_bytes());
+        self.tell_lost(stamp, (0, EventId::NONE), Cause::Ring, extras.extras());
+    }
+
+    fn reject_stack_chunks(&mut self, tid: u32, thread: u32) {
+        self.resolver.needs.iter_mut().for_each(|needs| needs.refuse(tid, thread));
+    }
+
+    fn enable_stack_copies(&mut self, words: Rc<SharedWords>, max_copy_bytes: u64) {
+        self.resolver.needs = Some(Needs::new(words, max_copy_bytes));
+        self.resolver.sentinels.expect_enough();
+    }
+
+    fn end_batch(&mut self) {
+        self.resolver.end_round(&mut self.tree);
+        self.tree.end_round();
+    }
 }
 
 impl<S: Sink> Converter<S> {
@@ -79,11 +129,6 @@ impl<S: Sink> Converter<S> {
         }
     }
 
-    /// Whether samples of this thread are wanted. Asked before anything is made of them.
-    pub(crate) fn wants(&self, tid: u32) -> bool {
-        self.tree.takes(tid)
-    }
-
     /// The processes that are followed and live.
     pub(crate) fn processes(&self) -> impl Iterator<Item = u32> {
         self.tree.processes()
@@ -113,73 +158,10 @@ impl<S: Sink> Converter<S> {
         self.resolver.sentinels.is_busy()
     }
 
-    /// Stacks are copied as far as `reach` bytes, where these words say so.
-    pub(crate) fn expect_extensions(&mut self, words: Rc<SharedWords>, reach: u64) {
-        self.resolver.needs = Some(Needs::new(words, reach));
-        self.resolver.sentinels.expect_enough();
-    }
-
-    /// Parts of a stack came with a sample that is not wanted.
-    pub(crate) fn refuse_extension(&mut self, tid: u32, thread: u32) {
-        self.resolver.needs.iter_mut().for_each(|needs| needs.refuse(tid, thread));
-    }
-
     /// Forgets what was known of the stack of a thread.
     fn forget(&mut self, tid: u32) {
         self.resolver.sentinels.forget(tid);
         self.resolver.needs.iter_mut().for_each(|needs| needs.forget(tid));
-    }
-
-    /// A round of records is over.
-    pub(crate) fn end_round(&mut self) {
-        self.resolver.end_round(&mut self.tree);
-        self.tree.end_round();
-    }
-
-    /// Takes in one record of an event; none is the one that tells of processes and mappings.
-    pub(crate) fn take(&mut self, stamp: Stamp, body: &Body<'_>, event: EventId) {
-        match body {
-            Body::Sample(sample) => self.sample(stamp, sample, event),
-            Body::Mmap(mmap) => self.map(stamp, mmap),
-            &Body::Comm { pid, tid, exec, name } => {
-                self.meet(pid, tid);
-                self.rename(stamp, tid, exec, name);
-            }
-            &Body::Fork(kin) => {
-                self.meet(stamp.pid, stamp.tid);
-                if self.tree.is_unread(kin.parent_pid) {
-                    // The child may have other mappings by the time it is sampled.
-                    self.read_maps(kin.parent_pid);
-                }
-                self.forget(kin.tid);
-                if self.tree.fork(kin, stamp) {
-                    self.define_task(kin.tid);
-                }
-            }
-            &Body::Exit(kin) => self.exit(stamp, kin),
-            Body::Ksymbol(symbol) => self.resolver.kernel_changed(symbol),
-            &Body::Lost(count) if event.is_none() => self.side_lost(stamp, count),
-            &Body::Lost(count) | &Body::Unmade(count) => {
-                self.lost(stamp, count, event, Cause::Ring);
-            }
-            Body::Throttle => self.lost(stamp, 0, event, Cause::Throttle),
-            Body::Other => {}
-        }
-    }
-
-    /// Says that samples of an event were lost.
-    pub(crate) fn lost(&mut self, stamp: Stamp, count: u64, event: EventId, cause: Cause) {
-        *self.counts.lost.entry(cause).or_default() += count;
-        self.tell_lost(stamp, (count, event), cause, Extras::NONE);
-    }
-
-    /// Says that records of processes and mappings were lost: how many samples with them is not
-    /// known.
-    pub(crate) fn side_lost(&mut self, stamp: Stamp, count: u64) {
-        self.counts.side_lost += count;
-        let mut extras = ExtrasBuilder::new();
-        extras.add("records", count.to_string().as_bytes());
-        self.tell_lost(stamp, (0, EventId::NONE), Cause::Ring, extras.extras());
     }
 
     fn tell_lost(
@@ -206,7 +188,7 @@ impl<S: Sink> Converter<S> {
         let text = procfs::maps(pid);
         // Of a process that is gone the records tell all that will ever be known.
         self.tree.begin_reading(pid, if text.is_some() { time } else { 0 });
-        for mmap in procfs::executable(text.as_deref().unwrap_or_default(), pid) {
+        for mmap in synthesize::executable(text.as_deref().unwrap_or_default(), pid) {
             self.map(Stamp { time, ..Stamp::default() }, &mmap);
         }
     }
@@ -334,11 +316,6 @@ impl<S: Sink> Converter<S> {
             self.define_task(tid);
         }
     }
-}
-
-/// A stamp for what has no record of its own.
-pub(crate) fn stamp_at(time: u64, cpu: Option<u32>) -> Stamp {
-    Stamp { time, cpu: cpu.unwrap_or(NO_CPU), ..Stamp::default() }
 }
 
 #[cfg(test)]

@@ -7,20 +7,19 @@ use nprof_stream::{
 };
 use rustc_hash::FxHashMap;
 
+use crate::image::key::ImageKey;
+
 /// Takes records. Trouble with writing them shows elsewhere.
 pub trait Sink {
     /// Takes one record.
     fn take(&mut self, record: &Record<'_>);
 }
 
-/// An image as the dictionary knows it: its number among all the recorder ever saw.
-pub type ImageNumber = u32;
-
 /// A frame, apart from its id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FrameKey {
     /// None for a mark.
-    pub image: Option<ImageNumber>,
+    pub image: Option<ImageKey>,
     pub offset: u64,
     pub kernel: bool,
     pub return_address: bool,
@@ -49,7 +48,7 @@ pub struct Dictionary {
     /// The most nodes, and the most frames, of an epoch.
     limit: u32,
     epoch: u64,
-    images: FxHashMap<ImageNumber, ImageId>,
+    images: FxHashMap<ImageKey, ImageId>,
     frames: FxHashMap<FrameKey, FrameId>,
     nodes: FxHashMap<(NodeId, FrameId), NodeId>,
     branch: Vec<FrameId>,
@@ -85,17 +84,12 @@ impl Dictionary {
     }
 
     /// Whether an image has to be defined before a frame of it.
-    pub fn needs_image(&self, image: ImageNumber) -> bool {
+    pub fn needs_image(&self, image: ImageKey) -> bool {
         !self.images.contains_key(&image)
     }
 
     /// Defines an image that is not yet.
-    pub fn define_image(
-        &mut self,
-        image: ImageNumber,
-        facts: &ImageFacts<'_>,
-        sink: &mut impl Sink,
-    ) {
+    pub fn define_image(&mut self, image: ImageKey, facts: &ImageFacts<'_>, sink: &mut impl Sink) {
         let id = ImageId(self.images.len() as u32 + 1);
         self.images.insert(image, id);
         sink.take(&Record::Image(Image {
@@ -178,19 +172,27 @@ mod tests {
         }
     }
 
+    const IMAGE: ImageKey = ImageKey::File(9);
+
     fn key(offset: u64) -> FrameKey {
-        FrameKey { image: Some(9), offset, kernel: false, return_address: false, mark: Mark::None }
+        FrameKey {
+            image: Some(IMAGE),
+            offset,
+            kernel: false,
+            return_address: false,
+            mark: Mark::None,
+        }
     }
 
     fn stack(dictionary: &mut Dictionary, sink: &mut Kept, offsets: &[u64]) -> NodeId {
-        if dictionary.needs_image(9) {
+        if dictionary.needs_image(IMAGE) {
             let facts = ImageFacts {
                 kind: ImageKind::Elf,
                 path: b"/a",
                 build_id: b"",
                 extras: Extras::NONE,
             };
-            dictionary.define_image(9, &facts, sink);
+            dictionary.define_image(IMAGE, &facts, sink);
         }
         let frames: Vec<_> = offsets.iter().map(|&at| dictionary.frame(key(at), sink)).collect();
         dictionary.node(NodeId::NONE, &frames, sink)

@@ -2,8 +2,10 @@
 
 pub(crate) mod address_space;
 pub(crate) mod converter;
+pub(crate) mod counts;
 pub(crate) mod deep_stacks;
 pub mod dictionary;
+pub(crate) mod process_code;
 pub(crate) mod process_tree;
 pub(crate) mod sample_stack;
 pub(crate) mod stack_resolver;

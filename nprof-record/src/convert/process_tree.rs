@@ -12,8 +12,9 @@ use std::rc::Rc;
 use nprof_stream::TaskId;
 use rustc_hash::FxHashMap;
 
-use crate::convert::address_space::{ImageIndex, Mapping, Maps};
+use crate::convert::address_space::{Mapping, Maps};
 use crate::image::jit::process_jit::Jit;
+use crate::image::key::ImageIndex;
 use crate::os::procfs::Found;
 use crate::os::task_serial::Serial;
 use crate::perf::record::{Kin, Stamp};

@@ -29,12 +29,6 @@ fn is_left_over(fresh: &mut bool, ip: u64, sample: &Sample<'_>, code: &mut impl 
     left_over
 }
 
-/// The user's stack pointer in a sample, if there is one.
-pub(crate) fn pointer(sample: &Sample<'_>) -> Option<u64> {
-    let at = arch::NUMBERS.iter().position(|&number| number == arch::SP)?;
-    sample.registers().nth(at)
-}
-
 /// Unwinds the copied stack. For `fresh` see [`crate::convert::process_tree::Process::fresh`].
 pub(crate) fn by_tables(
     fresh: &mut bool,

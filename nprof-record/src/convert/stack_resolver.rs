@@ -7,29 +7,26 @@ use nprof_stream::{ExtrasBuilder, FrameId, ImageKind, Mark, NodeId};
 use rustc_hash::FxHashMap;
 
 use crate::convert::address_space::Maps;
+use crate::convert::deep_stacks::copy_hints::Needs;
 use crate::convert::deep_stacks::frame_watch::Sentinels;
 use crate::convert::deep_stacks::watchpoints::Processor;
-use crate::convert::dictionary::{Dictionary, FrameKey, ImageFacts, ImageNumber, Sink};
+use crate::convert::dictionary::{Dictionary, FrameKey, ImageFacts, Sink};
+use crate::convert::process_code::ProcessCode;
 use crate::convert::process_tree::{Process, Tree};
 use crate::convert::sample_stack;
 use crate::event::Unwind;
 use crate::image::jit::growing_file::Files;
 use crate::image::jit::runtime_code::Functions;
 use crate::image::kernel::running_kernel::{Kernel, Place};
-use crate::image::table::{Images, ProcessCode};
+use crate::image::key::{ImageIndex, ImageKey};
+use crate::image::table::Images;
+use crate::os::task_serial::Owner;
 use crate::perf::record::{Ksymbol, Sample, Stamp};
-use crate::perf::stack_chunks::Needs;
 use crate::sys::{self, SharedWords};
 use crate::unwind::Address;
 
 /// The most nodes and frames of an epoch.
 const DICTIONARY_MAX: u32 = 1 << 20;
-
-/// What sets the numbers of the kernel's parts apart from those of images.
-const KERNEL_IMAGES: ImageNumber = 1 << 31;
-
-/// What sets the numbers of functions made at run time apart, and the number they stay below.
-const FUNCTIONS: ImageNumber = 1 << 30;
 
 /// The most outer parts whose nodes are remembered; beyond that all are forgotten.
 const OUTER_NODES_MAX: usize = 256;
@@ -184,7 +181,7 @@ impl Resolver {
         let mut code = ProcessCode { maps: &maps, images: &mut self.images };
         let mark = match self.unwind {
             Unwind::Dwarf => {
-                let (tid, sp) = (stamp.tid, sample_stack::pointer(sample).unwrap_or(0));
+                let (tid, sp) = (stamp.tid, sample.stack_pointer().unwrap_or(0));
                 let extension = sample.extension.unwrap_or_default();
                 let end = extension.end().saturating_sub(sp);
                 let copied = end.max(sample.stack.len() as u64);
@@ -247,9 +244,9 @@ impl Resolver {
             let owner = (stamp.pid, process.serial);
             process.jit.catch_up(owner, stamp.time, &self.functions, &self.files);
             let (function, offset) = process.jit.find(inside)?;
-            Some((FUNCTIONS | self.functions.number(function, FUNCTIONS)?, offset))
+            Some((ImageKey::Function(self.functions.number(function)?), offset))
         });
-        let (image, offset) = made.flatten().unwrap_or(mapped);
+        let (image, offset) = made.flatten().unwrap_or((ImageKey::File(mapped.0), mapped.1));
         Some(FrameKey {
             image: Some(image),
             offset: offset.wrapping_add(address.value.wrapping_sub(inside)),
@@ -275,9 +272,9 @@ impl Resolver {
         let mut push = |address: u64, returns| {
             let (place, offset) = kernel.find(address, &self.functions);
             let image = match place {
-                Place::Part(part) => Some(KERNEL_IMAGES | part as ImageNumber),
+                Place::Part(part) => Some(ImageKey::Kernel(part as u32)),
                 Place::Function(function) => {
-                    self.functions.number(&function, FUNCTIONS).map(|number| FUNCTIONS | number)
+                    self.functions.number(&function).map(ImageKey::Function)
                 }
             };
             self.keys.push(FrameKey {
@@ -299,55 +296,69 @@ impl Resolver {
         }
     }
 
-    fn define_image(&mut self, number: ImageNumber, tree: &Tree, sink: &mut impl Sink) {
+    fn define_image(&mut self, key: ImageKey, tree: &Tree, sink: &mut impl Sink) {
+        match key {
+            ImageKey::File(index) => self.define_mapped(key, index, tree, sink),
+            ImageKey::Kernel(part) => self.define_kernel(key, part, sink),
+            ImageKey::Function(number) => self.define_function(key, number, tree, sink),
+        }
+    }
+
+    fn define_mapped(
+        &mut self,
+        key: ImageKey,
+        index: ImageIndex,
+        tree: &Tree,
+        sink: &mut impl Sink,
+    ) {
         let mut extras = ExtrasBuilder::new();
-        if number & KERNEL_IMAGES != 0 {
-            let kernel = self.kernel.get_or_insert_with(Kernel::running);
-            let part = kernel.part((number & !KERNEL_IMAGES) as usize);
-            if part.base != 0 {
-                extras.add("base", format!("{:#x}", part.base).as_bytes());
-            }
-            let facts = ImageFacts {
-                kind: part.kind,
-                path: &part.name,
-                build_id: &part.build_id,
-                extras: extras.extras(),
-            };
-            self.dictionary.define_image(number, &facts, sink);
-            return;
-        }
-        if number & FUNCTIONS != 0 {
-            return self.define_function(number, tree, sink);
-        }
-        let image = self.images.get(number);
-        let owner = image.owner.map(|(pid, serial)| tree.id_of(pid, serial));
-        if let Some(owner) = owner.filter(|owner| !owner.is_none()) {
-            extras.add("task", owner.to_string().as_bytes());
-        }
+        let image = self.images.get(index);
+        add_owner(&mut extras, image.owner, tree);
         let facts = ImageFacts {
             kind: image.kind,
             path: &image.path,
             build_id: &image.build_id,
             extras: extras.extras(),
         };
-        self.dictionary.define_image(number, &facts, sink);
+        self.dictionary.define_image(key, &facts, sink);
+    }
+
+    fn define_kernel(&mut self, key: ImageKey, part: u32, sink: &mut impl Sink) {
+        let mut extras = ExtrasBuilder::new();
+        let kernel = self.kernel.get_or_insert_with(Kernel::running);
+        let part = kernel.part(part as usize);
+        if part.base != 0 {
+            extras.add("base", format!("{:#x}", part.base).as_bytes());
+        }
+        let facts = ImageFacts {
+            kind: part.kind,
+            path: &part.name,
+            build_id: &part.build_id,
+            extras: extras.extras(),
+        };
+        self.dictionary.define_image(key, &facts, sink);
     }
 
     /// A function made at run time is an image of its own: nothing else could tell its name later.
-    fn define_function(&mut self, number: ImageNumber, tree: &Tree, sink: &mut impl Sink) {
-        let Some(function) = self.functions.get(number & !FUNCTIONS) else { return };
+    fn define_function(&mut self, key: ImageKey, number: u32, tree: &Tree, sink: &mut impl Sink) {
+        let Some(function) = self.functions.get(number) else { return };
         let mut extras = ExtrasBuilder::new();
         extras.add("base", format!("{:#x}", function.start).as_bytes());
-        let owner = function.owner.map(|(pid, serial)| tree.id_of(pid, serial));
-        if let Some(owner) = owner.filter(|owner| !owner.is_none()) {
-            extras.add("task", owner.to_string().as_bytes());
-        }
+        add_owner(&mut extras, function.owner, tree);
         let facts = ImageFacts {
             kind: ImageKind::Jit,
             path: &function.name,
             build_id: &[],
             extras: extras.extras(),
         };
-        self.dictionary.define_image(number, &facts, sink);
+        self.dictionary.define_image(key, &facts, sink);
+    }
+}
+
+/// Adds the task whose memory an image is.
+fn add_owner(extras: &mut ExtrasBuilder, owner: Option<Owner>, tree: &Tree) {
+    let id = owner.map(|(pid, serial)| tree.id_of(pid, serial));
+    if let Some(id) = id.filter(|id| !id.is_none()) {
+        extras.add("task", id.to_string().as_bytes());
     }
 }

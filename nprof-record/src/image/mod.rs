@@ -5,6 +5,7 @@ pub(crate) mod code_bytes;
 pub(crate) mod elf;
 pub(crate) mod jit;
 pub(crate) mod kernel;
+pub mod key;
 pub(crate) mod mapped_file;
 pub mod plt;
 pub(crate) mod table;

@@ -17,15 +17,15 @@ use object::ReadCache;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::arch;
-use crate::convert::address_space::{ImageIndex, Maps};
 use crate::image::cfi::Cfi;
 use crate::image::code_bytes::{Source, Text};
 use crate::image::elf::{self, Elf};
+use crate::image::key::ImageIndex;
 use crate::image::mapped_file;
 use crate::os::task_serial::{Owner, Serial};
 use crate::perf::record::{Identity, Mmap};
 use crate::unwind::rule::Row;
-use crate::unwind::{Address, Code, Followed, Look};
+use crate::unwind::{Address, Followed, Look};
 
 /// Files held open at most, besides those whose tables were read.
 const OPEN_MAX: usize = 128;
@@ -183,7 +183,7 @@ impl Images {
     }
 
     /// What is known of the code at an offset of an image.
-    fn look(&mut self, index: ImageIndex, offset: u64) -> Look {
+    pub(crate) fn look(&mut self, index: ImageIndex, offset: u64) -> Look {
         let image = &mut self.images[index as usize];
         let Some(elf) = &image.elf else { return Look::NoTable };
         let Some(address) = elf.image_address(offset) else { return Look::NoTable };
@@ -214,7 +214,7 @@ impl Images {
     }
 
     /// What the code at an address says of its caller, the offset being of what is inside of it.
-    fn follow(&mut self, index: ImageIndex, offset: u64, address: Address) -> Followed {
+    pub(crate) fn follow(&mut self, index: ImageIndex, offset: u64, address: Address) -> Followed {
         let behind = address.value.wrapping_sub(address.inside());
         let image = &mut self.images[index as usize];
         let Some(inside) = image.image_address(offset) else { return Followed::Nothing };
@@ -224,7 +224,7 @@ impl Images {
     }
 
     /// Whether a call ends behind the byte at an offset; `None` where there is no file.
-    fn is_behind_call(&mut self, index: ImageIndex, offset: u64) -> Option<bool> {
+    pub(crate) fn is_behind_call(&mut self, index: ImageIndex, offset: u64) -> Option<bool> {
         let image = &mut self.images[index as usize];
         let address = image.image_address(offset)?.wrapping_add(1);
         image.text(|text, source| Some(text.call_before(address, source)?.is_some()))
@@ -412,34 +412,6 @@ fn named_range(maps: &str, name: &str) -> Option<(u64, u64)> {
     let line = maps.lines().find(|line| line.ends_with(name))?;
     let (start, end) = line.split(' ').next()?.split_once('-')?;
     Some((u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?))
-}
-
-/// The code of one process: its mappings, and the images behind them.
-#[derive(Debug)]
-pub(crate) struct ProcessCode<'a> {
-    pub(crate) maps: &'a Maps,
-    pub(crate) images: &'a mut Images,
-}
-
-impl Code for ProcessCode<'_> {
-    fn look(&mut self, address: u64) -> Look {
-        match self.maps.find(address) {
-            Some((image, offset)) => self.images.look(image, offset),
-            None => Look::Unmapped,
-        }
-    }
-
-    fn follow(&mut self, address: Address) -> Followed {
-        let Some((image, offset)) = self.maps.find(address.inside()) else {
-            return Followed::Nothing;
-        };
-        self.images.follow(image, offset, address)
-    }
-
-    fn is_behind_call(&mut self, address: u64) -> Option<bool> {
-        let (image, offset) = self.maps.find(address.wrapping_sub(1))?;
-        self.images.is_behind_call(image, offset)
-    }
 }
 
 #[cfg(test)]

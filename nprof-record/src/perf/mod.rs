@@ -3,6 +3,7 @@
 pub(crate) mod attr;
 pub(crate) mod bpf;
 pub(crate) mod drain_interval;
+pub(crate) mod handler;
 pub(crate) mod lost;
 pub(crate) mod open;
 pub(crate) mod plan;
@@ -10,4 +11,5 @@ pub(crate) mod record;
 pub(crate) mod ring_reader;
 pub(crate) mod ring_set;
 pub(crate) mod stack_chunks;
+pub(crate) mod synthesize;
 pub(crate) mod time_merge;

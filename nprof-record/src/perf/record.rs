@@ -2,8 +2,10 @@
 //! (include/uapi/linux/perf_event.h). Pure, and nothing is believed: a record that is shorter
 //! than its fields is no record.
 
+use nprof_stream::NO_CPU;
 use perf_event_open_sys::bindings as perf;
 
+use crate::arch;
 use crate::perf::stack_chunks::{Extension, Owner, Part};
 
 /// The bytes every record begins with.
@@ -58,6 +60,13 @@ pub(crate) struct Stamp {
     /// ns on the clock of the session.
     pub(crate) time: u64,
     pub(crate) cpu: u32,
+}
+
+impl Stamp {
+    /// For what has no record of its own, with the CPU it happened on.
+    pub(crate) fn at(time: u64, cpu: Option<u32>) -> Self {
+        Self { time, cpu: cpu.unwrap_or(NO_CPU), ..Self::default() }
+    }
 }
 
 /// A mapping of executable memory.
@@ -126,6 +135,12 @@ impl Sample<'_> {
     /// The entries of the call chain, marks included, leaf first.
     pub(crate) fn chain(&self) -> impl Iterator<Item = u64> {
         words(self.chain)
+    }
+
+    /// The user's stack pointer, if there is one.
+    pub(crate) fn stack_pointer(&self) -> Option<u64> {
+        let at = arch::NUMBERS.iter().position(|&number| number == arch::SP)?;
+        self.registers().nth(at)
     }
 
     /// The user registers in the order of their bits in the mask; empty when there are none.

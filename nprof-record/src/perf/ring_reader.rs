@@ -7,9 +7,8 @@ use std::io::Read;
 
 use nprof_stream::{Cause, EventId};
 
-use crate::convert::converter::{self, Converter};
-use crate::convert::dictionary::Sink;
 use crate::perf::bpf::stack_copier::Extender;
+use crate::perf::handler::RecordHandler;
 use crate::perf::record::{self, Header, Stamp};
 use crate::perf::stack_chunks::Pending;
 use crate::sys::{self, Ring};
@@ -150,11 +149,11 @@ impl Source {
     /// When the oldest record was made; `now` is the time of this round. A time that cannot be
     /// true counts as 0: the ring would wait for it. Damage empties the ring, and counts as a lost
     /// record.
-    pub(super) fn front_time<S: Sink>(
+    pub(super) fn front_time(
         &mut self,
         now: u64,
         extender: Option<&Extender>,
-        converter: &mut Converter<S>,
+        handler: &mut dyn RecordHandler,
     ) -> Option<u64> {
         while let Some(extender) = extender
             && self.take_part(extender)
@@ -165,7 +164,7 @@ impl Source {
         }
         let damaged = self.records.head.saturating_sub(self.records.ring.tail());
         if damaged > 0 {
-            self.give_up(converter);
+            self.give_up(handler);
             self.records.ring.advance(usize::try_from(damaged).unwrap_or(0));
         }
         None
@@ -188,15 +187,15 @@ impl Source {
     }
 
     /// A record cannot be read.
-    pub(super) fn give_up<S: Sink>(&self, converter: &mut Converter<S>) {
+    pub(super) fn give_up(&self, handler: &mut dyn RecordHandler) {
         match self.is_side() {
-            true => converter.side_lost(self.now(), 1),
-            false => converter.lost(self.now(), 1, self.events[0].event, Cause::Recorder),
+            true => handler.on_sideband_lost(self.now(), 1),
+            false => handler.on_lost(self.now(), 1, self.events[0].event, Cause::Recorder),
         }
     }
 
     fn now(&self) -> Stamp {
-        converter::stamp_at(sys::monotonic_ns(), Some(self.cpu))
+        Stamp::at(sys::monotonic_ns(), Some(self.cpu))
     }
 
     /// Whether it is the ring of what tells of processes and mappings.
@@ -207,11 +206,11 @@ impl Source {
     /// Accounts for the samples that records told to be lost: each event asked itself, where it
     /// `tells`. That is not done in every round: there may be thousands of them, each of which
     /// interrupts the CPU it is on.
-    pub(super) fn account<S: Sink>(
+    pub(super) fn account(
         &mut self,
         (now, tells): (u64, bool),
         extender: Option<&Extender>,
-        converter: &mut Converter<S>,
+        handler: &mut dyn RecordHandler,
     ) {
         if tells && now.saturating_sub(self.asked) < ASK {
             return;
@@ -219,27 +218,27 @@ impl Source {
         let Some((stamp, count)) = self.losses.take() else { return };
         self.asked = now;
         if tells {
-            return self.account_each(stamp, converter);
+            return self.account_each(stamp, handler);
         }
         let parts = extender.map_or(0, |extender| extender.lost(self.cpu));
         let samples = self.losses.samples(count, parts);
         if samples > 0 {
-            converter.lost(stamp, samples, self.events[0].event, Cause::Ring);
+            handler.on_lost(stamp, samples, self.events[0].event, Cause::Ring);
         }
     }
 
-    fn account_each<S: Sink>(&self, stamp: Stamp, converter: &mut Converter<S>) {
+    fn account_each(&self, stamp: Stamp, handler: &mut dyn RecordHandler) {
         let mut lost = BTreeMap::<EventId, u64>::new();
         for opened in &self.events {
             *lost.entry(opened.event).or_default() += opened.newly_lost();
         }
         for (event, count) in lost.into_iter().filter(|(_, count)| *count > 0) {
-            converter.lost(stamp, count, event, Cause::Ring);
+            handler.on_lost(stamp, count, event, Cause::Ring);
         }
     }
 
     /// Accounts for what was lost and no record told of, because none came after it.
-    pub(super) fn account_rest<S: Sink>(&self, converter: &mut Converter<S>) {
-        self.account_each(self.now(), converter);
+    pub(super) fn account_rest(&self, handler: &mut dyn RecordHandler) {
+        self.account_each(self.now(), handler);
     }
 }

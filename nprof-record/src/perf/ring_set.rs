@@ -1,5 +1,5 @@
 //! The events of a recording and the rings they fill: from there, in order of time, kernel
-//! records go to the converter.
+//! records go to the handler.
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -7,16 +7,13 @@ use std::os::fd::AsRawFd;
 use nprof_stream::EventId;
 use rustc_hash::FxHashMap;
 
-use crate::convert::converter::Converter;
-use crate::convert::dictionary::Sink;
-use crate::convert::sample_stack;
 use crate::perf::bpf::stack_copier::Extender;
+use crate::perf::handler::RecordHandler;
 use crate::perf::record::{self, Body, Layout};
 use crate::perf::stack_chunks::Owner;
 use crate::perf::time_merge::Order;
 use crate::sys::{self, Signals};
 
-pub(crate) use crate::perf::open::{Kernel, Whom};
 use crate::perf::ring_reader::Source;
 
 /// What was left in the rings for the next round.
@@ -142,27 +139,27 @@ impl Sources {
     }
 
     /// Takes from the rings what may be taken in order; with `all`, everything. What is left.
-    pub(crate) fn round<S: Sink>(&mut self, converter: &mut Converter<S>, all: bool) -> Left {
+    pub(crate) fn round(&mut self, handler: &mut dyn RecordHandler, all: bool) -> Left {
         let now = sys::monotonic_ns();
         let limit = if all { u64::MAX } else { now.saturating_sub(SETTLING) };
         self.order.restart();
         for (number, source) in self.sources.iter_mut().enumerate() {
             source.begin_round(now);
-            if let Some(time) = source.front_time(now, self.extender.as_ref(), converter) {
+            if let Some(time) = source.front_time(now, self.extender.as_ref(), handler) {
                 self.order.push(time, number);
             }
         }
         while let Some(number) = self.order.pop(limit) {
-            self.take_front(number, converter);
+            self.take_front(number, handler);
             let extender = self.extender.as_ref();
-            if let Some(time) = self.sources[number].front_time(now, extender, converter) {
+            if let Some(time) = self.sources[number].front_time(now, extender, handler) {
                 self.order.push(time, number);
             }
         }
         for source in &mut self.sources {
-            source.account((now, self.tells_lost), self.extender.as_ref(), converter);
+            source.account((now, self.tells_lost), self.extender.as_ref(), handler);
         }
-        converter.end_round();
+        handler.end_batch();
         let mut left =
             self.sources.iter().filter(|source| source.records.ring.tail() < source.records.head);
         // The side rings come first.
@@ -174,7 +171,7 @@ impl Sources {
     }
 
     /// Takes the oldest record of a ring, and gives its room back.
-    fn take_front<S: Sink>(&mut self, number: usize, converter: &mut Converter<S>) {
+    fn take_front(&mut self, number: usize, handler: &mut dyn RecordHandler) {
         let source = &mut self.sources[number];
         let (first, is_side) = (source.events[0].event, source.is_side());
         let Some((header, bytes)) = source.records.front() else { return };
@@ -185,19 +182,18 @@ impl Sources {
         let first = |owner: u32| *self.lineage.entry(tid).or_insert(owner);
         let lineage = origin.task.map(first);
         let is_double = lineage != origin.task;
-        let is_refused = header.is_sample() && !converter.wants(tid);
+        let is_refused = header.is_sample() && !handler.accepts(tid);
         let is_wanted = !is_double && !is_refused;
         let pending = source.parts.as_ref().map(|parts| &parts.pending);
         let pending = pending.filter(|pending| !pending.is_empty());
         if is_refused && let Some(pending) = pending {
-            converter.refuse_extension(tid, pending.thread());
+            handler.reject_stack_chunks(tid, pending.thread());
         }
         match record::read(origin.layout, bytes).filter(|_| is_wanted) {
             Some((stamp, mut body)) => {
                 match &mut body {
                     Body::Sample(sample) => {
-                        let (owner, sp) =
-                            (Owner { tid, ip: sample.ip }, sample_stack::pointer(sample));
+                        let (owner, sp) = (Owner { tid, ip: sample.ip }, sample.stack_pointer());
                         let beyond = || pending.map(|pending| pending.beyond(owner, sp));
                         let beyond = || beyond().unwrap_or_default();
                         sample.extension = origin.is_extended.then(beyond);
@@ -212,26 +208,26 @@ impl Sources {
                     Body::Exit(kin) => drop(self.lineage.remove(&kin.tid)),
                     _ => {}
                 }
-                converter.take(stamp, &body, origin.event);
+                handler.handle_record(stamp, &body, origin.event);
             }
-            None if is_wanted => source.give_up(converter),
+            None if is_wanted => source.give_up(handler),
             None => {}
         }
         source.parts.iter_mut().for_each(|parts| parts.pending.clear());
         source.records.ring.advance(size);
     }
 
-    /// Tells the converter how far stacks are copied.
-    pub(crate) fn introduce<S: Sink>(&self, converter: &mut Converter<S>) {
+    /// Tells the handler how far stacks are copied.
+    pub(crate) fn introduce(&self, handler: &mut dyn RecordHandler) {
         if let Some(extender) = &self.extender {
-            converter.expect_extensions(extender.words.clone(), extender.reach);
+            handler.enable_stack_copies(extender.words.clone(), extender.reach);
         }
     }
 
     /// Says what was lost and no record told of, because none came after it.
-    pub(crate) fn report_losses<S: Sink>(&mut self, converter: &mut Converter<S>) {
+    pub(crate) fn report_losses(&mut self, handler: &mut dyn RecordHandler) {
         for source in self.sources.iter().filter(|_| self.tells_lost) {
-            source.account_rest(converter);
+            source.account_rest(handler);
         }
     }
 }

@@ -4,13 +4,7 @@ use std::collections::BTreeMap;
 
 use nprof_stream::{Cause, Mark};
 
-/// What an event brought.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Sum {
-    pub(crate) samples: u64,
-    /// The sum of the samples' weights.
-    pub(crate) weight: u64,
-}
+use crate::convert::counts::Sum;
 
 /// A recording in numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

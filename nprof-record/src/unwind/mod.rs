@@ -1,10 +1,19 @@
 //! From the registers and the stack of a sample to its return addresses; no files, no kernel.
 
 pub(crate) mod code_analysis;
-pub(crate) mod code_state;
-pub(crate) mod no_table;
+mod code_map;
+mod code_state;
+mod frame_address;
+mod frame_visitor;
+mod no_table;
+mod registers;
 pub mod rule;
 pub mod stack_copy;
-pub(crate) mod walk;
+mod step;
+mod walk;
 
-pub use walk::{Address, Code, Followed, Look, Passage, Registers, unwind};
+pub use code_map::{Code, Followed, Look};
+pub use frame_address::Address;
+pub use frame_visitor::Passage;
+pub use registers::Registers;
+pub use walk::unwind;

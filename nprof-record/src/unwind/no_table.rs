@@ -7,7 +7,7 @@ use nprof_stream::Mark;
 
 use crate::arch;
 use crate::unwind::stack_copy::Stack;
-use crate::unwind::walk::{Step, step_by_row};
+use crate::unwind::step::{Step, step_by_row};
 use crate::unwind::{Address, Code, Followed, Look, Registers};
 
 /// How far above the stack pointer the return address into the base of a stack is looked for, in

@@ -2,6 +2,7 @@
 //! the callers they prove unchanged.
 
 pub(crate) mod caller_stack;
+pub(crate) mod copy_hints;
 pub(crate) mod frame_watch;
 pub(crate) mod walk_trace;
 pub(crate) mod watchpoints;

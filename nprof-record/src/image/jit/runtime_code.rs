@@ -11,7 +11,6 @@ use std::rc::Rc;
 use nprof_stream::limits;
 use rustc_hash::FxHashMap;
 
-use crate::convert::dictionary::ImageNumber;
 use crate::os::task_serial::Owner;
 
 /// The most that all functions may take, bytes.
@@ -33,7 +32,7 @@ pub(crate) struct Function {
     /// The process whose memory it is in; `None` for the kernel's.
     pub(crate) owner: Option<Owner>,
     /// Its number among all that were sampled; 0 before.
-    number: Cell<ImageNumber>,
+    number: Cell<u32>,
     bytes: Rc<Cell<usize>>,
 }
 
@@ -72,9 +71,9 @@ impl Drop for Function {
 pub(crate) struct Functions {
     /// What all that exist take.
     bytes: Rc<Cell<usize>>,
-    last: ImageNumber,
+    last: u32,
     /// Those the epoch at hand has seen, by number.
-    sampled: FxHashMap<ImageNumber, Rc<Function>>,
+    sampled: FxHashMap<u32, Rc<Function>>,
     /// An epoch has begun: what was sampled before it may go with the next stack.
     stale: bool,
 }
@@ -105,14 +104,10 @@ impl Functions {
         self.stale = true;
     }
 
-    /// The number of a function that was sampled, below `limit`; `None` when there are no more.
-    pub(crate) fn number(
-        &mut self,
-        function: &Rc<Function>,
-        limit: ImageNumber,
-    ) -> Option<ImageNumber> {
+    /// The number of a function that was sampled; `None` when there are no more.
+    pub(crate) fn number(&mut self, function: &Rc<Function>) -> Option<u32> {
         if function.number.get() == 0 {
-            self.last = self.last.checked_add(1).filter(|&number| number < limit)?;
+            self.last = self.last.checked_add(1)?;
             function.number.set(self.last);
         }
         let number = function.number.get();
@@ -121,7 +116,7 @@ impl Functions {
     }
 
     /// A function the stack at hand has, by its number.
-    pub(crate) fn get(&self, number: ImageNumber) -> Option<&Function> {
+    pub(crate) fn get(&self, number: u32) -> Option<&Function> {
         self.sampled.get(&number).map(|function| &**function)
     }
 }
@@ -373,14 +368,16 @@ mod tests {
     fn numbers_stay_and_epochs_forget_those_who_had_them() {
         let mut functions = Functions::default();
         let [a, b] = ["a", "b"].map(|name| functions.make(name.as_bytes(), 1, None).expect("room"));
-        assert_eq!([&a, &b, &a].map(|f| functions.number(f, 3)), [Some(1), Some(2), Some(1)]);
+        assert_eq!([&a, &b, &a].map(|f| functions.number(f)), [Some(1), Some(2), Some(1)]);
         let third = functions.make(b"c", 1, None).expect("room");
-        assert_eq!(functions.number(&third, 3), None);
+        let last = std::mem::replace(&mut functions.last, u32::MAX);
+        assert_eq!(functions.number(&third), None);
+        functions.last = last;
         functions.begin_epoch();
         assert!(functions.get(2).is_some(), "the stack at hand is of the new epoch");
         functions.begin_stack();
         assert!(functions.get(2).is_none());
-        assert_eq!(functions.number(&b, 3), Some(2));
+        assert_eq!(functions.number(&b), Some(2));
         assert_eq!(functions.get(2).map(|function| &*function.name), Some(&b"b"[..]));
     }
 }

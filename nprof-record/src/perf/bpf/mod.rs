@@ -2,4 +2,5 @@
 
 pub(crate) mod assembler;
 pub(crate) mod program;
+pub(crate) mod shared_array;
 pub(crate) mod stack_copier;

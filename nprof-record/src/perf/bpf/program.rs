@@ -7,7 +7,8 @@
 //! written in any case.
 
 use crate::perf::bpf::assembler::{Assembler, Label, Operation, Register, When};
-use crate::perf::stack_chunks::{HINTS, PART_HEADER, THREAD_BITS, TOP_SHIFT};
+use crate::perf::bpf::shared_array::{HINTS, THREAD_BITS, TOP_SHIFT};
+use crate::perf::stack_chunks::PART_HEADER;
 
 use Operation::{Add, And, Or, ShiftLeft, ShiftRight, Sub};
 use Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10};
@@ -76,7 +77,7 @@ const NEAR: i32 = 128 << 10;
 /// The maps the program uses, as their descriptors.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Maps {
-    /// What is shared with the recorder, see [`crate::perf::stack_chunks`].
+    /// What is shared with the recorder, see [`crate::perf::bpf::shared_array`].
     pub(super) words: i32,
     /// A buffer for each CPU.
     pub(super) buffers: i32,

@@ -9,7 +9,7 @@ use std::os::fd::AsRawFd;
 use std::rc::Rc;
 
 use crate::perf::bpf::program::{self, BUFFER, Maps, Shape};
-use crate::perf::stack_chunks::{self, GROUP};
+use crate::perf::bpf::shared_array::{self, GROUP};
 use crate::sys::{self, MapKind, SharedWords};
 
 /// The most bytes that are copied beyond the kernel's copy. To copy them takes some 100 us, in
@@ -57,7 +57,7 @@ impl Extender {
     /// bytes of parts may be at a time, on CPUs up to number `last_cpu`. `None` where there can be
     /// none.
     pub(crate) fn load(copied: u32, room: usize, last_cpu: u32) -> Option<Self> {
-        let (cpus, count) = (last_cpu + 1, stack_chunks::word_count(last_cpu));
+        let (cpus, count) = (last_cpu + 1, shared_array::word_count(last_cpu));
         let array = MapKind::Array { mapped: true };
         let groups = u32::try_from(count / GROUP).ok()?;
         let words = sys::bpf_map(array, (GROUP * size_of::<u64>()) as u32, groups).ok()?;
@@ -95,12 +95,12 @@ impl Extender {
 
     /// How many parts of a CPU's were lost, as there was no room for them.
     pub(crate) fn lost(&self, cpu: u32) -> u64 {
-        self.words.get(stack_chunks::lost_word(cpu))
+        self.words.get(shared_array::lost_word(cpu))
     }
 
     /// So many bytes of a CPU's parts were read.
     pub(crate) fn read(&self, cpu: u32, bytes: u64) {
-        self.words.add(stack_chunks::read_word(cpu), bytes);
+        self.words.add(shared_array::read_word(cpu), bytes);
     }
 }
 

@@ -1,4 +1,8 @@
+use std::rc::Rc;
+
 use super::*;
+use crate::unwind::Followed;
+use crate::unwind::rule::{Cfa, Expression};
 
 /// Code whose rules are given by address; everything from 0x1000 to 0x9000 is mapped.
 struct Rules(Vec<(u64, Look)>);

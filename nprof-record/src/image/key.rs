@@ -1,0 +1,30 @@
+//! Names of images within the recorder. Pure.
+
+use std::hash::{Hash, Hasher};
+
+/// Stands for an image of the recorder's table, see [`crate::image::table`].
+pub type ImageIndex = u32;
+
+/// What a frame lies in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ImageKey {
+    /// A file, or memory without one.
+    File(ImageIndex),
+    /// A part of the kernel: its own text or a module, by its number.
+    Kernel(u32),
+    /// A function whose code was generated at run time, by its number among those sampled.
+    Function(u32),
+}
+
+impl Hash for ImageKey {
+    // One word: a derived implementation hashes the variant by itself, and each frame of each
+    // sample is hashed.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let (variant, number) = match *self {
+            Self::File(number) => (0, number),
+            Self::Kernel(number) => (1, number),
+            Self::Function(number) => (2, number),
+        };
+        state.write_u64(variant << 32 | u64::from(number));
+    }
+}

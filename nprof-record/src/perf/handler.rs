@@ -1,0 +1,35 @@
+//! Where records go that come from a source of them.
+
+use std::rc::Rc;
+
+use nprof_stream::{Cause, EventId};
+
+use crate::perf::record::{Body, Stamp};
+use crate::sys::SharedWords;
+
+/// Takes the records of a recording in the order of their time.
+pub(crate) trait RecordHandler {
+    /// True if samples of this thread are recorded. Sources ask before they decode a sample.
+    fn accepts(&self, tid: u32) -> bool;
+
+    /// Takes one record of an event; none is the event that reports processes and mappings.
+    fn handle_record(&mut self, stamp: Stamp, body: &Body<'_>, event: EventId);
+
+    /// Takes note that `count` samples of an event were lost; 0 if their number is unknown.
+    fn on_lost(&mut self, stamp: Stamp, count: u64, event: EventId, cause: Cause);
+
+    /// Takes note that `count` records of processes and mappings were lost. The number of samples
+    /// lost with them is unknown.
+    fn on_sideband_lost(&mut self, stamp: Stamp, count: u64);
+
+    /// Discards the stack chunks of a sample that was filtered out. `thread` is the id of its
+    /// thread as the BPF program knows it.
+    fn reject_stack_chunks(&mut self, tid: u32, thread: u32);
+
+    /// Announces that a BPF program copies up to `max_copy_bytes` of each stack, as these words
+    /// ask it to.
+    fn enable_stack_copies(&mut self, words: Rc<SharedWords>, max_copy_bytes: u64);
+
+    /// Ends a batch of records.
+    fn end_batch(&mut self);
+}

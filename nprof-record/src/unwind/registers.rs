@@ -1,0 +1,50 @@
+//! The registers of a frame.
+
+use nprof_stream::Mark;
+
+use crate::arch;
+
+/// The registers of a frame, by DWARF's numbers; some may not be known any more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Registers {
+    values: [u64; arch::COUNT],
+    known: u32,
+}
+
+impl Registers {
+    /// A register's value, if it is known.
+    pub fn get(&self, register: u16) -> Result<u64, Mark> {
+        let known = register < 32 && self.known >> register & 1 != 0;
+        self.values.get(usize::from(register)).copied().filter(|_| known).ok_or(Mark::Frame)
+    }
+
+    /// Sets a register's value.
+    pub fn set(&mut self, register: u16, value: u64) {
+        if let Some(slot) = self.values.get_mut(usize::from(register)) {
+            *slot = value;
+            self.known |= 1 << register;
+        }
+    }
+
+    /// Makes a register unknown.
+    pub(super) fn forget(&mut self, register: u16) {
+        self.known &= !(1u32.checked_shl(u32::from(register)).unwrap_or(0));
+    }
+
+    /// Whether everything known here is known there, too, and the same.
+    pub fn agrees_with(&self, other: &Self) -> bool {
+        let same = |at: usize| self.known >> at & 1 == 0 || self.values[at] == other.values[at];
+        self.known & !other.known == 0 && (0..arch::COUNT).all(same)
+    }
+
+    /// The registers of a sample, in the order of [`arch::MASK`]; `None` when some are missing.
+    pub fn from_sample(values: impl Iterator<Item = u64>) -> Option<Self> {
+        let mut registers = Self::default();
+        let mut count = 0;
+        for (&number, value) in arch::NUMBERS.iter().zip(values) {
+            registers.set(number, value);
+            count += 1;
+        }
+        (count == arch::COUNT).then_some(registers)
+    }
+}
