@@ -6,6 +6,7 @@
 
 mod cli;
 mod fixture;
+mod golden;
 mod help;
 mod report;
 pub mod segment;
@@ -15,6 +16,7 @@ mod tools;
 
 pub use cli::{ODD_NAME, Report, odd_names, python};
 pub use fixture::{compile, compile_demo, words};
+pub use golden::assert_golden;
 pub use help::{Help, Opt};
 pub use report::{Row, rows};
 pub use shell::{Finished, Shell};
