@@ -1,33 +1,14 @@
-//! How fast places are named, on one core, with this program's own symbols and debug information.
-//! The modules are the tool's own.
+//! Speed of address lookup on one core, with this program's own symbols and debug information.
 
-#![allow(unused, unreachable_pub, missing_docs, clippy::unwrap_used)] // a part of the tool is used
-
-#[path = "../src"]
-mod tool {
-    pub(crate) mod demangle;
-    pub(crate) mod detail;
-    pub(crate) mod dwarf;
-    pub(crate) mod elf;
-    pub(crate) mod extents;
-    pub(crate) mod links;
-    pub(crate) mod plt;
-    pub(crate) mod resolve;
-    pub(crate) mod simplify;
-    pub(crate) mod symbols;
-}
-#[path = "../fuzz/image.rs"]
-mod image;
+#![allow(clippy::unwrap_used)] // an image that cannot be opened is a failed benchmark
 
 use divan::Bencher;
 use divan::counter::ItemsCount;
 
-use detail::Detail;
-use resolve::{Place, resolve};
-use tool::{demangle, detail, dwarf, elf, extents, links, plt, resolve, simplify, symbols};
+use nprof_symbolize::in_memory::MemoryImage;
 
-/// How many places, evenly all over the code.
-const PLACES: u64 = 10_000;
+/// The number of addresses, evenly over the code.
+const ADDRESSES: u64 = 10_000;
 
 fn main() {
     divan::main();
@@ -37,35 +18,31 @@ fn own_bytes() -> Vec<u8> {
     std::fs::read(std::env::current_exe().unwrap()).unwrap()
 }
 
-/// Names places of an image that was never looked into.
-fn name(bencher: Bencher<'_, '_>, detail: Detail) {
+/// Looks up addresses of an image that was just opened, so that all tables are built.
+fn look_up(bencher: Bencher<'_, '_>, inlines_and_lines: bool) {
     let bytes = own_bytes();
     bencher
-        .counter(ItemsCount::new(PLACES))
-        .with_inputs(|| image::open(&bytes).unwrap())
-        .bench_local_values(|(image, code)| {
-            let code = code.iter().max_by_key(|segment| segment.size).unwrap();
-            let places = (0..PLACES).map(|place| code.offset + place * (code.size / PLACES));
-            let named = places.filter(|&offset| {
-                let place = Place { offset, return_address: true };
-                !resolve(&image, place, detail).calls.is_empty()
-            });
-            assert!(named.count() as u64 > PLACES / 2);
+        .counter(ItemsCount::new(ADDRESSES))
+        .with_inputs(|| MemoryImage::open(&bytes).unwrap())
+        .bench_local_values(|image| {
+            let offsets = image.code_offsets(ADDRESSES).into_iter();
+            let named = offsets.filter(|&offset| image.look_up(offset, inlines_and_lines) > 0);
+            assert!(named.count() as u64 > ADDRESSES / 2);
         });
 }
 
 #[divan::bench(sample_count = 5)]
 fn functions(bencher: Bencher<'_, '_>) {
-    name(bencher, Detail { inlines: false, lines: false, debug: true });
+    look_up(bencher, false);
 }
 
 #[divan::bench(sample_count = 5)]
 fn lines_and_inlined_calls(bencher: Bencher<'_, '_>) {
-    name(bencher, Detail { inlines: true, lines: true, debug: true });
+    look_up(bencher, true);
 }
 
 #[divan::bench(sample_count = 5)]
 fn open(bencher: Bencher<'_, '_>) {
     let bytes = own_bytes();
-    bencher.bench_local(|| image::open(&bytes).is_some());
+    bencher.bench_local(|| MemoryImage::open(&bytes).is_some());
 }

@@ -2,7 +2,7 @@
 
 use gimli::Format;
 
-use super::data::{Data, UnitHead};
+use super::debug_file::{Data, UnitHead};
 
 /// The offsets in other sections that a unit's indexes and offsets count from.
 #[derive(Clone, Copy, Debug, Default)]

@@ -11,8 +11,8 @@ use std::rc::Rc;
 use gimli::{Abbreviation, EntriesRaw, SectionId};
 use rustc_hash::FxHashMap;
 
-use super::data::Slice;
-use super::fault::{Fault, Result};
+use super::debug_file::Slice;
+use super::error::{Fault, Result};
 use super::unit::{Extent, Reference, Unit};
 
 /// The most ranges of functions in a unit, and of inlined calls in a function.

@@ -8,8 +8,8 @@ use std::ops::Range;
 
 use gimli::{Encoding, Reader};
 
-use super::data::Slice;
-use super::fault::{Fault, Result};
+use super::debug_file::Slice;
+use super::error::{Fault, Result};
 
 /// The most ranges one entry has.
 const RANGES: usize = 1 << 16;

@@ -4,7 +4,7 @@
 
 use gimli::SectionId;
 
-use super::fault::Result;
+use super::error::Result;
 use super::unit::Unit;
 
 /// A namespace, class or function.

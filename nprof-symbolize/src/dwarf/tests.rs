@@ -8,7 +8,8 @@ use std::rc::Rc;
 
 use object::{Object, ObjectSection, ObjectSymbol};
 
-use super::*;
+use super::detail::Detail;
+use super::{DebugFile, DebugFiles, Dwarf, ROOM, Section, SplitUnit};
 
 const ALL: Detail = Detail { inlines: true, lines: true, debug: true };
 

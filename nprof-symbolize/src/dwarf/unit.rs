@@ -7,9 +7,9 @@ use std::rc::Rc;
 use gimli::{Abbreviations, Attribute, AttributeValue, EntriesRaw, SectionId, UnitOffset};
 
 use super::bases::Bases;
-use super::data::{Data, Slice, UnitHead, word};
-use super::fault::{Fault, Result};
-use super::files::Files;
+use super::debug_file::{Data, Slice, UnitHead, word};
+use super::error::{Fault, Result};
+use super::linked_files::Files;
 use super::ranges;
 
 /// The most bytes one list of ranges takes, about.
@@ -407,7 +407,7 @@ fn indexed(base: u64, index: u64, size: u64) -> Result<u64> {
 }
 
 /// The number at a place in a section.
-fn number(data: &Data, section: &super::pages::Pages, at: u64, size: u64) -> Result<u64> {
+fn number(data: &Data, section: &super::paged_section::Pages, at: u64, size: u64) -> Result<u64> {
     use gimli::Reader;
     let bytes = section.near(at, size)?;
     let mut slice = data.slice(&bytes);

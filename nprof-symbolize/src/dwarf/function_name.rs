@@ -1,0 +1,213 @@
+//! What functions are called: the linkage name, or in C++, where a function that exists only
+//! inlined and in its own file has none, the name with its scopes and parameters.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+use super::error::Result;
+use super::type_name::parameters;
+use super::unit::Reference;
+use super::unit_cache::{Loaded, Place, Units};
+
+/// How many references from entry to entry are followed to the one that has a name.
+const REFERENCES: usize = 16;
+
+/// The longest name that is put together, bytes.
+const LONGEST: usize = 4 << 10;
+
+/// Names by the files and places of the functions' entries.
+type Known = FxHashMap<(Place, u64), Arc<[u8]>>;
+
+/// The names of functions, each found once.
+#[derive(Default)]
+pub(crate) struct Naming(RefCell<Known>);
+
+/// What an entry and those it refers to say.
+struct Declaration {
+    /// The name linkers know, or just the name.
+    name: Vec<u8>,
+    is_linkage: bool,
+    /// Whether other files can call it.
+    is_external: bool,
+    /// The last entry of the chain: the one that lies where the function was declared.
+    place: Place,
+    entry: u64,
+    unit: Rc<Loaded>,
+}
+
+impl Declaration {
+    /// Whether the name in the source is the one linkers know: such a function can be called from
+    /// elsewhere, has no other name, and is no member of a class.
+    fn has_c_linkage(&self) -> Result<bool> {
+        let Self { entry, unit, .. } = self;
+        let Some(scope) = unit.scopes().around(*entry).next() else { return Ok(self.is_external) };
+        let tag = unit.unit.entry(scope, |tag, _| Ok(tag))?;
+        Ok(self.is_external && tag == gimli::DW_TAG_namespace)
+    }
+}
+
+impl Naming {
+    /// The name of the function of an entry, empty when it has none.
+    ///
+    /// # Errors
+    ///
+    /// When an entry on the way is malformed, or in a file that was not found.
+    pub(crate) fn name(&self, units: &Units, place: Place, entry: u64) -> Result<Arc<[u8]>> {
+        if let Some(name) = self.0.borrow().get(&(place, entry)) {
+            return Ok(Arc::clone(name));
+        }
+        let mut is_cxx = false;
+        let declaration = declaration(units, place, entry, &mut is_cxx)?;
+        let is_whole = declaration.is_linkage || !is_cxx || declaration.name.is_empty();
+        let name = match is_whole || declaration.has_c_linkage()? {
+            true => declaration.name,
+            false => {
+                let Declaration { name, place, entry, .. } = &declaration;
+                let mut name = scoped_name(units, *place, *entry, name)?;
+                let parameters = parameters(units, *place, *entry);
+                name.extend(parameters.as_deref().unwrap_or("(...)").bytes());
+                name
+            }
+        };
+        let name: Arc<[u8]> = name.into();
+        self.0.borrow_mut().insert((place, entry), Arc::clone(&name));
+        Ok(name)
+    }
+
+    /// How much memory it takes, bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.0.borrow().len() * 128
+    }
+}
+
+/// Where a reference leads from an entry in `place`.
+pub(crate) fn target(place: Place, reference: Reference) -> (Place, u64) {
+    match reference {
+        Reference::Here(entry) => (place, entry),
+        Reference::Supplementary(entry) => (Place::Supplementary, entry),
+    }
+}
+
+fn declaration(
+    units: &Units,
+    mut place: Place,
+    mut entry: u64,
+    is_cxx: &mut bool,
+) -> Result<Declaration> {
+    let mut name = Vec::new();
+    let mut is_external = false;
+    let mut references = 0;
+    loop {
+        let unit = units.holding(place, entry)?;
+        *is_cxx |= unit.unit.is_cxx;
+        let (mut linkage, mut origin, mut specification) = (Vec::new(), None, None);
+        unit.unit.entry(entry, |_, attributes| {
+            for attribute in attributes {
+                let value = attribute.value();
+                match attribute.name() {
+                    gimli::DW_AT_linkage_name | gimli::DW_AT_MIPS_linkage_name => {
+                        linkage = unit.unit.string(value)?;
+                    }
+                    gimli::DW_AT_name if name.is_empty() => name = unit.unit.string(value)?,
+                    gimli::DW_AT_external => is_external = true,
+                    gimli::DW_AT_abstract_origin => origin = unit.unit.reference(value),
+                    gimli::DW_AT_specification => specification = unit.unit.reference(value),
+                    _ => {}
+                }
+            }
+            Ok(())
+        })?;
+        if !linkage.is_empty() {
+            return Ok(Declaration {
+                name: linkage,
+                is_linkage: true,
+                is_external,
+                place,
+                entry,
+                unit,
+            });
+        }
+        references += 1;
+        match origin.or(specification).filter(|_| references < REFERENCES) {
+            Some(reference) => (place, entry) = target(place, reference),
+            None => {
+                return Ok(Declaration {
+                    name,
+                    is_linkage: false,
+                    is_external,
+                    place,
+                    entry,
+                    unit,
+                });
+            }
+        }
+    }
+}
+
+/// A name with the scopes its entry lies in.
+///
+/// # Errors
+///
+/// When one of those is malformed.
+pub(crate) fn scoped_name(units: &Units, place: Place, entry: u64, name: &[u8]) -> Result<Vec<u8>> {
+    let mut parts = vec![name.to_vec()];
+    let mut unit = units.holding(place, entry)?;
+    let mut around: Vec<u64> = unit.scopes().around(entry).collect();
+    let (mut place, mut references) = (place, 0);
+    around.reverse();
+    while let Some(scope) = around.pop() {
+        let Scope { tag, name: own, declared } = scope_at(&unit, scope)?;
+        match (tag, declared) {
+            _ if !own.is_empty() => parts.push(own),
+            (gimli::DW_TAG_namespace, _) => parts.push(b"(anonymous namespace)".to_vec()),
+            // An instance of a function, which is named, and has its scopes, where it is declared.
+            (gimli::DW_TAG_subprogram, Some(reference)) if references < REFERENCES => {
+                references += 1;
+                let declaration;
+                (place, declaration) = target(place, reference);
+                unit = units.holding(place, declaration)?;
+                around = unit.scopes().around(declaration).collect();
+                around.reverse();
+                around.push(declaration);
+            }
+            (gimli::DW_TAG_subprogram, _) => {}
+            _ if name == b"operator()" => parts.push(b"{lambda}".to_vec()),
+            _ => parts.push(b"{unnamed}".to_vec()),
+        }
+    }
+    let length: usize = parts.iter().map(|part| part.len() + 2).sum();
+    if length > LONGEST {
+        return Ok(name.to_vec());
+    }
+    parts.reverse();
+    Ok(parts.join(&b"::"[..]))
+}
+
+/// What the entry of a scope says.
+struct Scope {
+    tag: gimli::DwTag,
+    /// Empty when it has none.
+    name: Vec<u8>,
+    /// Where it was declared, if elsewhere.
+    declared: Option<Reference>,
+}
+
+fn scope_at(unit: &Loaded, scope: u64) -> Result<Scope> {
+    unit.unit.entry(scope, |tag, attributes| {
+        let mut read = Scope { tag, name: Vec::new(), declared: None };
+        for attribute in attributes {
+            let value = attribute.value();
+            match attribute.name() {
+                gimli::DW_AT_name => read.name = unit.unit.string(value)?,
+                gimli::DW_AT_abstract_origin | gimli::DW_AT_specification => {
+                    read.declared = unit.unit.reference(value);
+                }
+                _ => {}
+            }
+        }
+        Ok(read)
+    })
+}

@@ -1,0 +1,366 @@
+//! The line programs of `.debug_line` (DWARF 2 to 5, section 6.2): the header with its files, and
+//! the machine whose rows are addresses with their lines. Pure over bytes.
+//!
+//! gimli's reader of line programs keeps all there is of a header, some of which a file can blow
+//! up, and cannot begin in the middle; this one reads what names a place.
+
+use gimli::{
+    Abbreviations, AttributeSpecification, AttributeValue, Encoding, EntriesRaw, Reader, UnitOffset,
+};
+
+use super::debug_file::Slice;
+use super::error::{Fault, Result};
+
+/// The most files of a unit, and the most directories.
+const FILES: u64 = 1 << 20;
+
+/// A string of a header, there or in another section.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Text {
+    /// In the header.
+    Here(Box<[u8]>),
+    /// In `.debug_line_str`, at an offset.
+    LineStr(u64),
+    /// In `.debug_str`, at an offset.
+    Str(u64),
+    /// In a way line programs do not use.
+    Elsewhere,
+}
+
+/// A source file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct File {
+    pub(crate) name: Text,
+    pub(crate) directory: u64,
+}
+
+/// The header of a line program.
+#[derive(Clone, Debug)]
+pub(crate) struct Header {
+    pub(crate) version: u16,
+    pub(crate) directories: Vec<Text>,
+    pub(crate) files: Vec<File>,
+    machine: Machine,
+}
+
+/// How instructions are encoded.
+#[derive(Clone, Debug)]
+struct Machine {
+    address_size: u8,
+    minimum_length: u64,
+    operations: u64,
+    line_base: i8,
+    line_range: u8,
+    opcode_base: u8,
+    /// How many operands the opcodes have whose meaning is not known.
+    lengths: Box<[u8]>,
+}
+
+/// An address with its line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Row {
+    pub(crate) address: u64,
+    /// The number of a file of the header.
+    pub(crate) file: u32,
+    /// 0 when there is none.
+    pub(crate) line: u32,
+    /// 0 when unknown.
+    pub(crate) column: u32,
+}
+
+impl Header {
+    /// Reads the header at the beginning of a program, which is cut where the program ends.
+    /// Second, where in it the instructions begin.
+    ///
+    /// # Errors
+    ///
+    /// When it is malformed, or of a version that is not known.
+    pub(crate) fn read(program: Slice<'_>, mut address_size: u8) -> Result<(Self, usize)> {
+        let mut input = program;
+        let (_, format) = input.read_initial_length()?;
+        let version = input.read_u16()?;
+        if !(2..=5).contains(&version) {
+            return Err(gimli::Error::UnknownVersion(version.into()).into());
+        }
+        if version >= 5 {
+            address_size = input.read_address_size()?;
+            input.read_u8()?;
+        }
+        let length = input.read_length(format)?;
+        let mut input = input.split(length)?;
+        let begin = input.offset_from(program) + input.len();
+        let minimum_length = input.read_u8()?.into();
+        let operations = if version >= 4 { input.read_u8()?.max(1).into() } else { 1 };
+        input.read_u8()?;
+        let (line_base, line_range) = (input.read_i8()?, input.read_u8()?);
+        let opcode_base = input.read_u8()?;
+        if line_range == 0 || opcode_base == 0 {
+            return Err(gimli::Error::LineRangeZero.into());
+        }
+        let lengths = input.split(usize::from(opcode_base) - 1)?.slice().into();
+        let machine = Machine {
+            address_size,
+            minimum_length,
+            operations,
+            line_base,
+            line_range,
+            opcode_base,
+            lengths,
+        };
+        let (mut directories, mut files) = (Vec::new(), Vec::new());
+        if version >= 5 {
+            let encoding = Encoding { address_size, format, version };
+            directories = table(&mut input, encoding)?.into_iter().map(|file| file.name).collect();
+            files = table(&mut input, encoding)?;
+        } else {
+            while let Some(name) = name(&mut input)? {
+                directories.push(name);
+            }
+            while let Some(name) = name(&mut input)? {
+                let directory = input.read_uleb128()?;
+                // When it was changed, and its size.
+                input.read_uleb128()?;
+                input.read_uleb128()?;
+                files.push(File { name, directory });
+            }
+        }
+        Ok((Self { version, directories, files, machine }, begin))
+    }
+
+    /// Runs instructions; gives each row to `take`, with whether it ends a sequence and where the
+    /// instructions behind it begin.
+    ///
+    /// # Errors
+    ///
+    /// When an instruction is malformed.
+    pub(crate) fn run(
+        &self,
+        instructions: Slice<'_>,
+        mut take: impl FnMut(Row, bool, usize),
+    ) -> Result<()> {
+        let machine = &self.machine;
+        let mut input = instructions;
+        let mut state = State::new(machine);
+        while !input.is_empty() {
+            let step = state.step(machine, &mut input)?;
+            if step != Step::None {
+                take(state.row, step == Step::End, instructions.len() - input.len());
+            }
+            if step == Step::End {
+                state = State::new(machine);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What an instruction did.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Step {
+    None,
+    Row,
+    End,
+}
+
+/// The registers of the machine.
+struct State {
+    row: Row,
+    operation: u64,
+}
+
+impl State {
+    fn new(_: &Machine) -> Self {
+        Self { row: Row { address: 0, file: 1, line: 1, column: 0 }, operation: 0 }
+    }
+
+    #[inline]
+    fn advance(&mut self, machine: &Machine, by: u64) {
+        let step = if machine.operations == 1 {
+            by
+        } else {
+            let total = self.operation.wrapping_add(by);
+            self.operation = total % machine.operations;
+            total / machine.operations
+        };
+        self.row.address = self.row.address.wrapping_add(step.wrapping_mul(machine.minimum_length));
+    }
+
+    #[inline]
+    fn step(&mut self, machine: &Machine, input: &mut Slice<'_>) -> Result<Step> {
+        let opcode = input.read_u8()?;
+        if opcode >= machine.opcode_base {
+            let special = opcode - machine.opcode_base;
+            self.advance(machine, (special / machine.line_range).into());
+            let lines = i32::from(machine.line_base) + i32::from(special % machine.line_range);
+            self.row.line = self.row.line.wrapping_add_signed(lines);
+            return Ok(Step::Row);
+        }
+        if opcode == 0 {
+            let length = input.read_uleb128()?;
+            let mut rest = input.split(usize::try_from(length).unwrap_or(usize::MAX))?;
+            return self.extended(machine, &mut rest);
+        }
+        match gimli::DwLns(opcode) {
+            gimli::DW_LNS_copy => return Ok(Step::Row),
+            gimli::DW_LNS_advance_pc => {
+                let by = input.read_uleb128()?;
+                self.advance(machine, by);
+            }
+            gimli::DW_LNS_advance_line => {
+                let lines = input.read_sleb128()?;
+                self.row.line = self.row.line.wrapping_add(lines as u32);
+            }
+            gimli::DW_LNS_set_file => self.row.file = small(input.read_uleb128()?),
+            gimli::DW_LNS_set_column => self.row.column = small(input.read_uleb128()?),
+            gimli::DW_LNS_const_add_pc => {
+                let special = 255 - machine.opcode_base;
+                self.advance(machine, (special / machine.line_range).into());
+            }
+            gimli::DW_LNS_fixed_advance_pc => {
+                self.row.address = self.row.address.wrapping_add(input.read_u16()?.into());
+                self.operation = 0;
+            }
+            gimli::DW_LNS_negate_stmt
+            | gimli::DW_LNS_set_basic_block
+            | gimli::DW_LNS_set_prologue_end
+            | gimli::DW_LNS_set_epilogue_begin => {}
+            _ => {
+                let operands = machine.lengths.get(usize::from(opcode) - 1).copied();
+                for _ in 0..operands.unwrap_or(0) {
+                    input.read_uleb128()?;
+                }
+            }
+        }
+        Ok(Step::None)
+    }
+
+    fn extended(&mut self, machine: &Machine, input: &mut Slice<'_>) -> Result<Step> {
+        match gimli::DwLne(input.read_u8()?) {
+            gimli::DW_LNE_end_sequence => return Ok(Step::End),
+            gimli::DW_LNE_set_address => {
+                let size = if input.len() <= 8 { input.len() as u8 } else { machine.address_size };
+                self.row.address = input.read_address(size)?;
+                self.operation = 0;
+            }
+            // Discriminators and what else there may be say nothing of the line.
+            _ => {}
+        }
+        Ok(Step::None)
+    }
+}
+
+/// A number that is small in all programs there are.
+fn small(number: u64) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
+
+/// A name up to its zero; `None` for the empty one, which ends a table.
+fn name(input: &mut Slice<'_>) -> Result<Option<Text>> {
+    let name = input.read_null_terminated_slice()?;
+    Ok((!name.is_empty()).then(|| Text::Here(name.slice().into())))
+}
+
+/// A table of version 5: what its entries consist of, how many there are, and the entries.
+fn table(input: &mut Slice<'_>, encoding: Encoding) -> Result<Vec<File>> {
+    let formats = usize::from(input.read_u8()?);
+    let mut format = Vec::with_capacity(formats);
+    for _ in 0..formats {
+        let content = gimli::DwLnct(input.read_uleb128_u16()?);
+        let form = gimli::DwForm(input.read_uleb128_u16()?);
+        format.push((content, AttributeSpecification::new(gimli::DW_AT_name, form, None)));
+    }
+    let count = input.read_uleb128()?;
+    // An entry takes a byte at least; one of no bytes could be read for ever.
+    if count > FILES.min(input.len() as u64) {
+        return Err(Fault::Limit("more source files than there is room for"));
+    }
+    let none = Abbreviations::default();
+    let mut values = EntriesRaw::new(*input, encoding, &none, UnitOffset(0));
+    let mut files = Vec::new();
+    for _ in 0..count {
+        let mut file = File { name: Text::Elsewhere, directory: 0 };
+        for &(content, specification) in &format {
+            let value = values.read_attribute(specification)?;
+            match content {
+                gimli::DW_LNCT_path => file.name = text(value.value()),
+                gimli::DW_LNCT_directory_index => {
+                    file.directory = value.udata_value().unwrap_or_default();
+                }
+                _ => {}
+            }
+        }
+        files.push(file);
+    }
+    input.skip(values.next_offset().0)?;
+    Ok(files)
+}
+
+fn text(value: AttributeValue<Slice<'_>>) -> Text {
+    match value {
+        AttributeValue::String(text) => Text::Here(text.slice().into()),
+        AttributeValue::DebugLineStrRef(offset) => Text::LineStr(offset.0 as u64),
+        AttributeValue::DebugStrRef(offset) => Text::Str(offset.0 as u64),
+        _ => Text::Elsewhere,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gimli::{EndianSlice, RunTimeEndian};
+
+    /// A header of version 3 with one file, and these instructions.
+    fn program(instructions: &[u8]) -> Vec<u8> {
+        let mut rest = vec![1, 1, 0xfb, 14, 13, 0, 1, 1, 1, 1, 0, 0, 0, 1, 0, 0, 1];
+        rest.extend_from_slice(b"/src\0\0a.c\0\x01\0\0\0");
+        let mut bytes = vec![3, 0];
+        bytes.extend_from_slice(&(rest.len() as u32).to_le_bytes());
+        bytes.extend_from_slice(&rest);
+        bytes.extend_from_slice(instructions);
+        let length = (bytes.len() as u32).to_le_bytes();
+        [&length[..], &bytes].concat()
+    }
+
+    fn slice(bytes: &[u8]) -> Slice<'_> {
+        EndianSlice::new(bytes, RunTimeEndian::Little)
+    }
+
+    const TWO_ROWS: &[u8] = &[0, 9, 2, 0, 0x10, 0, 0, 0, 0, 0, 0, 3, 9, 1, 0x4c, 2, 3, 0, 1, 1];
+
+    #[test]
+    fn rows_are_addresses_with_lines() {
+        let bytes = program(TWO_ROWS);
+        let (header, begin) = Header::read(slice(&bytes), 8).unwrap();
+        assert_eq!(header.directories, [Text::Here((*b"/src").into())]);
+        assert_eq!(header.files, [File { name: Text::Here((*b"a.c").into()), directory: 1 }]);
+        let mut rows = Vec::new();
+        let instructions = slice(&bytes[begin..]);
+        header
+            .run(instructions, |row, is_end, _| rows.push((row.address, row.line, is_end)))
+            .unwrap();
+        // `4c` is 63 behind the base: 4 bytes and -5 + 7 lines.
+        assert_eq!(rows, [(0x1000, 10, false), (0x1004, 12, false), (0x1007, 12, true)]);
+    }
+
+    #[test]
+    fn what_is_cut_is_malformed() {
+        let bytes = program(TWO_ROWS);
+        let (header, begin) = Header::read(slice(&bytes), 8).unwrap();
+        for end in 0..begin {
+            assert!(Header::read(slice(&bytes[..end]), 8).is_err());
+        }
+        assert!(header.run(slice(&bytes[begin..bytes.len() - 1]), |_, _, _| {}).is_err());
+    }
+
+    #[test]
+    fn a_table_of_nothing_ends() {
+        // So many files, of which each takes no byte: DW_FORM_flag_present. 2^63, 2^20.
+        let encoding = Encoding { address_size: 8, format: gimli::Format::Dwarf32, version: 5 };
+        for (sevens, last) in [(9, 1), (2, 0x40)] {
+            let mut bytes = vec![1, 1, 0x19];
+            bytes.extend_from_slice(&[0x80; 9][..sevens]);
+            bytes.push(last);
+            assert!(table(&mut slice(&bytes), encoding).is_err());
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! The files around the one that was linked: what several files share, and the units that were
+//! split off, alone (`.dwo`) or in a package (`.dwp`).
+
+use std::cell::{OnceCell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use gimli::{DebugCuIndex, EndianSlice, RunTimeEndian};
+
+use super::debug_file::Data;
+use super::error::{Fault, Result};
+use super::section::{DebugFile, DebugFiles, Section, SplitUnit};
+use super::unit::Unit;
+
+/// The most bytes the index of a package takes.
+const INDEX: u64 = 256 << 20;
+
+/// The files an image's debug information is spread over, opened when they are needed.
+pub(crate) struct Files {
+    files: Box<dyn DebugFiles>,
+    supplementary: OnceCell<Option<Rc<Data>>>,
+    package: OnceCell<Option<Rc<Package>>>,
+}
+
+impl Files {
+    /// Opens nothing yet.
+    pub(crate) fn new(files: Box<dyn DebugFiles>) -> Self {
+        Self { files, supplementary: OnceCell::new(), package: OnceCell::new() }
+    }
+
+    /// The file that several files share.
+    ///
+    /// # Errors
+    ///
+    /// When there is none, or it cannot be read.
+    pub(crate) fn supplementary(&self) -> Result<Rc<Data>> {
+        let open = || Data::new(self.files.supplementary()?, false).ok().map(Rc::new);
+        self.supplementary.get_or_init(open).clone().ok_or(Fault::NoSupplementary)
+    }
+
+    /// The data and the index in it of the unit that was split off and left a `skeleton`.
+    ///
+    /// # Errors
+    ///
+    /// When it was not found, or cannot be read.
+    pub(crate) fn split(&self, skeleton: &Unit) -> Result<Rc<Data>> {
+        let Some((name, id)) = &skeleton.split else { return Ok(Rc::clone(&skeleton.data)) };
+        let package = || self.files.package().and_then(Package::open).map(Rc::new);
+        let packed = self.package.get_or_init(package).as_ref();
+        if let Some(part) = packed.and_then(|package| Part::find(package, *id)) {
+            return Data::new(Box::new(part), true).map(Rc::new);
+        }
+        let wanted =
+            SplitUnit { name: name.clone(), directory: skeleton.directory.clone(), id: *id };
+        let file = self.files.split(&wanted);
+        let absent = || Fault::NoSplit(String::from_utf8_lossy(name).into_owned());
+        Data::new(file.ok_or_else(absent)?, true).map(Rc::new)
+    }
+
+    /// How much memory it takes, bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        let shared = self.supplementary.get().and_then(Option::as_ref);
+        let package = self.package.get().and_then(Option::as_ref);
+        shared.map_or(0, |data| data.bytes()) + package.map_or(0, |package| package.bytes())
+    }
+}
+
+/// A package of split units.
+struct Package {
+    file: Box<dyn DebugFile>,
+    /// Which unit is where.
+    index: Vec<u8>,
+    sections: RefCell<BTreeMap<String, Section>>,
+}
+
+impl Package {
+    fn open(file: Box<dyn DebugFile>) -> Option<Self> {
+        let section = file.section(".debug_cu_index").ok()?;
+        let index = section.read(0, section.len().min(INDEX)).ok()?.into_owned();
+        Some(Self { file, index, sections: RefCell::default() })
+    }
+
+    fn section(&self, name: &str) -> anyhow::Result<Section> {
+        if let Some(section) = self.sections.borrow().get(name) {
+            return Ok(section.clone());
+        }
+        let section = self.file.section(name)?;
+        self.sections.borrow_mut().insert(name.to_owned(), section.clone());
+        Ok(section)
+    }
+
+    fn bytes(&self) -> usize {
+        let sections = self.sections.borrow();
+        self.index.len() + sections.values().map(Section::bytes).sum::<usize>()
+    }
+}
+
+/// One unit of a package, which looks as a file of its own.
+struct Part {
+    package: Rc<Package>,
+    /// Where its parts of the sections begin, and how many bytes they have.
+    places: BTreeMap<&'static str, (u64, u64)>,
+}
+
+impl Part {
+    fn find(package: &Rc<Package>, id: u64) -> Option<Self> {
+        let little = package.file.is_little_endian();
+        let endian = if little { RunTimeEndian::Little } else { RunTimeEndian::Big };
+        let index = DebugCuIndex::from(EndianSlice::new(&package.index, endian)).index().ok()?;
+        let sections = index.sections(index.find(id)?).ok()?;
+        let places = sections.map(|section| {
+            (section.section.dwo_name(), (u64::from(section.offset), u64::from(section.size)))
+        });
+        Some(Self { package: Rc::clone(package), places: places.collect() })
+    }
+}
+
+impl DebugFile for Part {
+    fn is_little_endian(&self) -> bool {
+        self.package.file.is_little_endian()
+    }
+
+    fn section(&self, name: &str) -> anyhow::Result<Section> {
+        match self.places.get(name) {
+            Some(&(offset, size)) => Ok(self.package.section(name)?.part(offset, size)),
+            // Strings are of all units in common.
+            None if name == ".debug_str.dwo" => self.package.section(name),
+            None => Ok(Section::default()),
+        }
+    }
+}

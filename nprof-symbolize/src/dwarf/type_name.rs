@@ -1,0 +1,216 @@
+//! What types are called in the parameters of a function: as in the names that are made of
+//! linkage names, so that a function is called the same where it was inlined and where it was not.
+
+use std::cell::Cell;
+
+use gimli::SectionId;
+
+use super::error::{Fault, Result};
+use super::function_name::{scoped_name, target};
+use super::unit::Reference;
+use super::unit_cache::{Place, Units};
+
+/// How deeply types are taken apart: pointers to functions of pointers, and so on.
+const DEPTH: usize = 16;
+
+/// How many types are read for one list of parameters: a type may be made of itself.
+const TYPES: usize = 256;
+
+/// The longest list of parameters, and the longest type, bytes.
+const LONGEST: usize = 4 << 10;
+
+/// What is said where a type is too long or cannot be told.
+const UNKNOWN: &str = "...";
+
+/// What an entry says of a type, or of a parameter.
+struct Entry {
+    tag: gimli::DwTag,
+    name: Vec<u8>,
+    inner: Option<Reference>,
+    is_artificial: bool,
+}
+
+/// The parameters of a function, with parentheses, and what is behind them (`const`).
+///
+/// # Errors
+///
+/// When the entries are malformed.
+pub(crate) fn parameters(units: &Units, place: Place, entry: u64) -> Result<String> {
+    let left = Cell::new(TYPES);
+    let mut list = Vec::new();
+    let mut suffix = "";
+    for child in children(units, place, entry)? {
+        let parameter = read(units, place, child)?;
+        match parameter.tag {
+            gimli::DW_TAG_formal_parameter if parameter.is_artificial => {
+                // `this`, which is a pointer to what the function may change.
+                let object = parameter.inner.map(|inner| target(place, inner));
+                if object.is_some_and(|at| points_to_const(units, at).unwrap_or(false)) {
+                    suffix = " const";
+                }
+            }
+            gimli::DW_TAG_formal_parameter => {
+                let at = parameter.inner.map(|inner| target(place, inner));
+                list.push(type_name(units, at, 0, &left)?);
+            }
+            gimli::DW_TAG_unspecified_parameters => list.push(UNKNOWN.to_owned()),
+            _ => {}
+        }
+    }
+    let list = list.join(", ");
+    let list = if list.len() > LONGEST { UNKNOWN.to_owned() } else { list };
+    Ok(format!("({list}){suffix}"))
+}
+
+/// What a type is called; `None` is the type of nothing. So many more types may be read.
+fn type_name(
+    units: &Units,
+    at: Option<(Place, u64)>,
+    depth: usize,
+    left: &Cell<usize>,
+) -> Result<String> {
+    if depth >= DEPTH || left.get() == 0 {
+        return Ok(UNKNOWN.to_owned());
+    }
+    left.set(left.get() - 1);
+    let name = long_type_name(units, at, depth, left)?;
+    Ok(if name.len() > LONGEST { UNKNOWN.to_owned() } else { name })
+}
+
+fn long_type_name(
+    units: &Units,
+    at: Option<(Place, u64)>,
+    depth: usize,
+    left: &Cell<usize>,
+) -> Result<String> {
+    let Some((place, entry)) = at else { return Ok("void".to_owned()) };
+    let this = read(units, place, entry)?;
+    let inner = this.inner.map(|inner| target(place, inner));
+    let derived = |suffix: &str| -> Result<String> {
+        let name = type_name(units, inner, depth + 1, left)?;
+        // `void (*)(int)`: what points to a function stands inside of it.
+        Ok(match name.split_once("(*") {
+            Some((result, rest)) => format!("{result}(*{suffix}{rest}"),
+            None => match name.split_once(" (") {
+                Some((result, rest)) if is_function(units, inner) => {
+                    format!("{result} ({suffix})({rest}")
+                }
+                _ => name + suffix,
+            },
+        })
+    };
+    match this.tag {
+        gimli::DW_TAG_pointer_type => derived("*"),
+        gimli::DW_TAG_reference_type => derived("&"),
+        gimli::DW_TAG_rvalue_reference_type => derived("&&"),
+        gimli::DW_TAG_const_type => derived(" const"),
+        gimli::DW_TAG_volatile_type => derived(" volatile"),
+        gimli::DW_TAG_restrict_type => type_name(units, inner, depth + 1, left),
+        // Linkage names know no other names of a type.
+        gimli::DW_TAG_typedef => type_name(units, inner, depth + 1, left),
+        gimli::DW_TAG_array_type => derived(" []"),
+        gimli::DW_TAG_subroutine_type => {
+            let result = type_name(units, inner, depth + 1, left)?;
+            let mut list = Vec::new();
+            // Each costs one, so that no more are looked at.
+            for child in children(units, place, entry)?.into_iter().take(left.get()) {
+                let parameter = read(units, place, child)?;
+                let at = parameter.inner.map(|inner| target(place, inner));
+                if parameter.tag == gimli::DW_TAG_formal_parameter {
+                    list.push(type_name(units, at, depth + 1, left)?);
+                }
+            }
+            Ok(format!("{result} ({})", list.join(", ")))
+        }
+        gimli::DW_TAG_base_type => Ok(base_name(&this.name)),
+        gimli::DW_TAG_unspecified_type => Ok(String::from_utf8_lossy(&this.name).into_owned()),
+        _ if this.name.is_empty() => Ok(UNKNOWN.to_owned()),
+        _ => {
+            let name = scoped_name(units, place, entry, &this.name)?;
+            Ok(String::from_utf8_lossy(&name).into_owned())
+        }
+    }
+}
+
+fn is_function(units: &Units, at: Option<(Place, u64)>) -> bool {
+    let read = at.map(|(place, entry)| read(units, place, entry));
+    matches!(read, Some(Ok(entry)) if entry.tag == gimli::DW_TAG_subroutine_type)
+}
+
+fn points_to_const(units: &Units, (place, entry): (Place, u64)) -> Result<bool> {
+    let mut at = (place, entry);
+    // The pointer itself is a constant in some.
+    for _ in 0..2 {
+        let pointer = read(units, at.0, at.1)?;
+        let Some(inner) = pointer.inner else { return Ok(false) };
+        at = target(at.0, inner);
+        if pointer.tag == gimli::DW_TAG_pointer_type {
+            return Ok(read(units, at.0, at.1)?.tag == gimli::DW_TAG_const_type);
+        }
+    }
+    Ok(false)
+}
+
+/// The name linkage names have for a base type: `long`, where compilers write `long int`.
+fn base_name(name: &[u8]) -> String {
+    let name = match name {
+        b"long int" => "long",
+        b"long unsigned int" => "unsigned long",
+        b"long long int" => "long long",
+        b"long long unsigned int" => "unsigned long long",
+        b"short int" => "short",
+        b"short unsigned int" => "unsigned short",
+        other => return String::from_utf8_lossy(other).into_owned(),
+    };
+    name.to_owned()
+}
+
+fn read(units: &Units, place: Place, entry: u64) -> Result<Entry> {
+    let unit = units.holding(place, entry)?;
+    unit.unit.entry(entry, |tag, attributes| {
+        let mut read = Entry { tag, name: Vec::new(), inner: None, is_artificial: false };
+        for attribute in attributes {
+            match attribute.name() {
+                gimli::DW_AT_name => read.name = unit.unit.string(attribute.value())?,
+                gimli::DW_AT_type => read.inner = unit.unit.reference(attribute.value()),
+                gimli::DW_AT_artificial => read.is_artificial = true,
+                _ => {}
+            }
+        }
+        Ok(read)
+    })
+}
+
+/// The entries directly inside of one, as far as they are parameters, which come first.
+fn children(units: &Units, place: Place, entry: u64) -> Result<Vec<u64>> {
+    /// How many bytes the parameters of a function take at most.
+    const BYTES: u64 = 4 << 10;
+    let unit = units.holding(place, entry)?;
+    let info = unit.unit.data.section(SectionId::DebugInfo)?;
+    let bytes = info.near(entry, (unit.unit.head.end - entry).min(BYTES))?;
+    let mut entries = unit.unit.walk(&bytes, unit.unit.abbreviations()?);
+    let mut children = Vec::new();
+    while !entries.is_empty() {
+        let (at, depth) = (entries.next_offset().0 as u64, entries.next_depth());
+        let abbreviation = match entries.read_abbreviation() {
+            Ok(Some(abbreviation)) => abbreviation,
+            Ok(None) if depth > 1 => continue,
+            // The end of the children, or of what was read of them.
+            Ok(None) | Err(gimli::Error::UnexpectedEof(_)) => break,
+            Err(error) => return Err(Fault::from(error)),
+        };
+        let is_parameter = matches!(
+            abbreviation.tag(),
+            gimli::DW_TAG_formal_parameter | gimli::DW_TAG_unspecified_parameters
+        );
+        if at > 0 && depth == 1 && is_parameter {
+            children.push(entry + at);
+        }
+        let is_parent = at == 0 && abbreviation.has_children();
+        // Types and objects of the function itself may stand before its parameters.
+        if (at == 0 && !is_parent) || entries.skip_attributes(abbreviation.attributes()).is_err() {
+            break;
+        }
+    }
+    Ok(children)
+}

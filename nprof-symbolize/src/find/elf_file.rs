@@ -1,0 +1,229 @@
+//! An ELF file that was opened: its headers, its sections read on demand, what it contains.
+
+use std::fs::File;
+use std::io::{Cursor, Read, Seek};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::SystemTime;
+
+use anyhow::{Context, ensure};
+use nprof_stream::Status;
+use object::{Endianness, ReadCache, elf};
+
+use super::decompress;
+use super::failure::Failure;
+use super::hex::hex;
+use crate::dwarf::{DebugFile, Section as Bytes};
+use crate::elf::headers::{Headers, Packing, Section};
+
+/// An ELF file. A clone is the same file.
+#[derive(Clone)]
+pub(crate) struct ElfFile {
+    /// Where it is, or what it was in.
+    pub(crate) path: PathBuf,
+    /// Its headers.
+    pub(crate) headers: Rc<Headers>,
+    contents: Contents,
+}
+
+#[derive(Clone)]
+enum Contents {
+    /// A file of this many bytes.
+    File(Rc<File>, u64),
+    Memory(Rc<[u8]>),
+}
+
+/// What can be read and sought in.
+pub(crate) trait Seekable: Read + Seek {}
+impl<T: Read + Seek> Seekable for T {}
+
+impl ElfFile {
+    /// Opens a file.
+    ///
+    /// # Errors
+    ///
+    /// When it is not there, no regular file, or no ELF file.
+    pub(crate) fn open(path: &Path) -> Result<Self, Failure> {
+        let absent = |error: std::io::Error| match error.kind() {
+            std::io::ErrorKind::PermissionDenied => unreadable(error.to_string()),
+            std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory => {
+                Failure { status: Status::NoImage, why: "no such file".to_owned() }
+            }
+            _ => Failure { status: Status::NoImage, why: error.to_string() },
+        };
+        // Looked at before it is opened: opening a pipe waits, opening a device may do anything.
+        let metadata = std::fs::metadata(path).map_err(absent)?;
+        if !metadata.is_file() {
+            return Err(unreadable("not a regular file"));
+        }
+        let file = File::open(path).map_err(absent)?;
+        Self::new(path, Contents::File(Rc::new(file), metadata.len()))
+    }
+
+    /// Takes a file that is in memory.
+    ///
+    /// # Errors
+    ///
+    /// When it is no ELF file.
+    pub(crate) fn of_bytes(path: &Path, bytes: Rc<[u8]>) -> Result<Self, Failure> {
+        Self::new(path, Contents::Memory(bytes))
+    }
+
+    fn new(path: &Path, contents: Contents) -> Result<Self, Failure> {
+        let headers = Headers::read(&contents.data());
+        let headers = headers.map_err(|error| unreadable(format!("{error:#}")))?;
+        Ok(Self { path: path.to_owned(), headers: Rc::new(headers), contents })
+    }
+
+    /// Its bytes, for a parser.
+    pub(crate) fn data(&self) -> ReadCache<Box<dyn Seekable + '_>> {
+        self.contents.data()
+    }
+
+    /// How many bytes it has.
+    pub(crate) fn size(&self) -> u64 {
+        match &self.contents {
+            Contents::File(_, size) => *size,
+            Contents::Memory(bytes) => bytes.len() as u64,
+        }
+    }
+
+    /// When its bytes and when anything about it was last changed; `None` in memory.
+    pub(crate) fn changed(&self) -> Option<[SystemTime; 2]> {
+        use std::os::unix::fs::MetadataExt;
+        let Contents::File(file, _) = &self.contents else { return None };
+        let metadata = file.metadata().ok()?;
+        let seconds = u64::try_from(metadata.ctime()).ok()?;
+        let since = std::time::Duration::new(seconds, u32::try_from(metadata.ctime_nsec()).ok()?);
+        Some([metadata.modified().ok()?, SystemTime::UNIX_EPOCH + since])
+    }
+
+    /// The CRC-32 of the whole file.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be read.
+    pub(crate) fn checksum(&self) -> std::io::Result<u32> {
+        let mut from = self.contents.reader();
+        from.rewind()?;
+        let mut hasher = crc32fast::Hasher::new();
+        let mut buffer = vec![0; 64 << 10];
+        loop {
+            match from.read(&mut buffer)? {
+                0 => return Ok(hasher.finalize()),
+                count => hasher.update(&buffer[..count]),
+            }
+        }
+    }
+
+    /// The bytes of a section, unpacked if they are packed; else read when they are needed.
+    ///
+    /// # Errors
+    ///
+    /// When they are outside of the file, or packed in another way than they say.
+    pub(crate) fn contents(&self, section: &Section) -> anyhow::Result<Bytes> {
+        let start = section.offset.unwrap_or_default();
+        let end = start.checked_add(section.size).context("it lies outside of the file")?;
+        ensure!(end <= self.size(), "it lies outside of the file");
+        let bytes = match &self.contents {
+            Contents::File(file, _) => {
+                Bytes::File { file: Rc::clone(file), start, size: section.size }
+            }
+            Contents::Memory(bytes) => {
+                Bytes::Memory(bytes[start as usize..end as usize].to_vec().into())
+            }
+        };
+        if section.packing == Packing::None {
+            return Ok(bytes);
+        }
+        let packed = bytes.read(0, bytes.len())?;
+        Ok(Bytes::Memory(decompress::section(&packed, section.packing)?.into()))
+    }
+
+    /// The bytes of a section that is loaded or small, all of them. Empty when they cannot be had.
+    pub(crate) fn whole(&self, name: &[u8], limit: u64) -> Vec<u8> {
+        let section = self.headers.section(name).filter(|section| section.size <= limit);
+        let bytes = section.and_then(|section| self.contents(section).ok());
+        let bytes = bytes.and_then(|bytes| Some(bytes.read(0, bytes.len()).ok()?.into_owned()));
+        bytes.unwrap_or_default()
+    }
+
+    /// What the file holds that is of use here, and what tells it from others.
+    pub(crate) fn description(&self) -> String {
+        let headers = &self.headers;
+        let has = |name: &[u8]| headers.section(name).is_some_and(|section| section.size > 0);
+        let dwarf = headers.dwarf_size();
+        let mut parts = vec![size(self.size())];
+        parts.push(match &headers.build_id[..] {
+            [] => "no build ID".to_owned(),
+            id => format!("build ID {}", hex(id)),
+        });
+        if dwarf > 0 {
+            let split = if has(b".debug_info.dwo") { "split DWARF" } else { "DWARF" };
+            let is_packed = headers.sections.iter().any(|s| s.packing != Packing::None);
+            let packed = if is_packed { ", compressed" } else { "" };
+            parts.push(format!("{split} ({}{packed})", size(dwarf)));
+        }
+        if has(b".gnu_debugaltlink") || has(b".debug_sup") {
+            parts.push("refers to a shared file".to_owned());
+        }
+        if headers.has_symbols() {
+            parts.push("symbols".to_owned());
+        }
+        if has(b".gnu_debugdata") {
+            parts.push("packed symbols (.gnu_debugdata)".to_owned());
+        }
+        if headers.sections.iter().any(|s| s.kind == elf::SHT_DYNSYM.0 && s.offset.is_some()) {
+            parts.push("exports".to_owned());
+        }
+        if has(b".eh_frame") {
+            parts.push("unwind table".to_owned());
+        }
+        if headers.sections.is_empty() {
+            parts.push("no sections".to_owned());
+        }
+        parts.join(", ")
+    }
+}
+
+impl Contents {
+    fn reader(&self) -> Box<dyn Seekable + '_> {
+        match self {
+            Self::File(file, _) => Box::new(&**file),
+            Self::Memory(bytes) => Box::new(Cursor::new(&bytes[..])),
+        }
+    }
+
+    fn data(&self) -> ReadCache<Box<dyn Seekable + '_>> {
+        ReadCache::new(self.reader())
+    }
+}
+
+impl DebugFile for ElfFile {
+    fn is_little_endian(&self) -> bool {
+        self.headers.endian == Endianness::Little
+    }
+
+    fn section(&self, name: &str) -> anyhow::Result<Bytes> {
+        let old = name.replacen(".debug_", ".zdebug_", 1);
+        let section = self.headers.section(name.as_bytes());
+        match section.or_else(|| self.headers.section(old.as_bytes())) {
+            Some(section) => self.contents(section),
+            None => Ok(Bytes::default()),
+        }
+    }
+}
+
+fn unreadable(why: impl Into<String>) -> Failure {
+    Failure { status: Status::Unreadable, why: why.into() }
+}
+
+/// A number of bytes as people say it.
+pub(crate) fn size(bytes: u64) -> String {
+    match bytes {
+        0..10_000 => format!("{bytes} B"),
+        10_000..10_000_000 => format!("{} KB", bytes / 1000),
+        10_000_000..10_000_000_000 => format!("{} MB", bytes / 1_000_000),
+        _ => format!("{} GB", bytes / 1_000_000_000),
+    }
+}

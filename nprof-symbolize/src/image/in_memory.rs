@@ -1,0 +1,143 @@
+//! An image opened from bytes in memory, for benchmarks and fuzz targets.
+
+use std::rc::Rc;
+
+use object::Endianness;
+
+use super::opened::{ElfImage, OpenImage, Place, resolve};
+use crate::dwarf::detail::Detail;
+use crate::dwarf::{DebugFile, DebugFiles, Dwarf, Section, SplitUnit};
+use crate::elf::function_ranges::Extents;
+use crate::elf::headers::{Headers, Packing, Segment};
+use crate::elf::plt;
+use crate::elf::symbol_table::SymbolTableBuilder;
+use crate::names::demangle::{Style, demangle};
+
+/// The number of offsets of each executable segment that a fuzz target looks up.
+const OFFSETS: u64 = 64;
+
+/// The memory that an image of a fuzz target may take apart from 64 times its size, in bytes.
+const ROOM_BYTES: usize = 64 << 20;
+
+/// A file in memory, which is its own supplementary file and its own split unit as well, so that
+/// references resolve.
+#[derive(Clone)]
+struct MemoryFile {
+    bytes: Rc<[u8]>,
+    headers: Rc<Headers>,
+}
+
+impl DebugFile for MemoryFile {
+    fn is_little_endian(&self) -> bool {
+        self.headers.endian == Endianness::Little
+    }
+
+    fn section(&self, name: &str) -> anyhow::Result<Section> {
+        let name = name.trim_end_matches(".dwo").as_bytes();
+        let section = self.headers.section(name).filter(|section| section.packing == Packing::None);
+        let range = section.and_then(|section| {
+            let start = usize::try_from(section.offset?).ok()?;
+            self.bytes.get(start..start.checked_add(usize::try_from(section.size).ok()?)?)
+        });
+        Ok(Section::Memory(range.unwrap_or_default().to_vec().into()))
+    }
+}
+
+impl DebugFiles for MemoryFile {
+    fn main(&self) -> Box<dyn DebugFile> {
+        Box::new(self.clone())
+    }
+
+    fn supplementary(&self) -> Option<Box<dyn DebugFile>> {
+        Some(self.main())
+    }
+
+    fn package(&self) -> Option<Box<dyn DebugFile>> {
+        None
+    }
+
+    fn split(&self, _: &SplitUnit) -> Option<Box<dyn DebugFile>> {
+        Some(self.main())
+    }
+}
+
+/// An image, opened from the bytes of an ELF file.
+pub struct MemoryImage {
+    image: OpenImage,
+    code: Vec<Segment>,
+}
+
+impl std::fmt::Debug for MemoryImage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MemoryImage").finish_non_exhaustive()
+    }
+}
+
+impl MemoryImage {
+    /// Opens an image. None if the bytes are no ELF file.
+    #[must_use]
+    pub fn open(bytes: &[u8]) -> Option<Self> {
+        let headers = Headers::read(bytes).ok()?;
+        let mut symbols = SymbolTableBuilder::default();
+        symbols.add_elf(&headers, bytes, object::elf::SHT_SYMTAB.0);
+        symbols.add_elf(&headers, bytes, object::elf::SHT_DYNSYM.0);
+        plt::add_stubs(&mut symbols, &headers, bytes);
+        let unwind = headers.section(b".eh_frame").and_then(|section| {
+            let start = usize::try_from(section.offset?).ok()?;
+            let end = start.checked_add(usize::try_from(section.size).ok()?)?;
+            Some(Extents::read(bytes.get(start..end)?, section.address, true, 8))
+        });
+        let file = MemoryFile { bytes: bytes.into(), headers: Rc::new(headers.clone()) };
+        let code = headers.segments.iter().filter(|part| part.executable).copied().collect();
+        let image = OpenImage::Elf(Box::new(ElfImage {
+            headers,
+            symbols: symbols.build(),
+            dwarf: Dwarf::load(Box::new(file), usize::MAX).map_err(Some),
+            extents: unwind.unwrap_or_default(),
+        }));
+        Some(Self { image, code })
+    }
+
+    /// Returns `count` file offsets, evenly over the largest executable segment.
+    #[must_use]
+    pub fn code_offsets(&self, count: u64) -> Vec<u64> {
+        let code = self.code.iter().max_by_key(|segment| segment.size);
+        let offsets =
+            code.map(|code| (0..count).map(|part| code.offset + part * (code.size / count)));
+        offsets.into_iter().flatten().collect()
+    }
+
+    /// Looks up the return address at a file offset: the calls there, and their files and lines if
+    /// `inlines_and_lines`. Returns the number of calls found.
+    #[must_use]
+    pub fn look_up(&self, offset: u64, inlines_and_lines: bool) -> usize {
+        let place = Place { offset, return_address: true };
+        let detail = Detail { inlines: inlines_and_lines, lines: inlines_and_lines, debug: true };
+        resolve(&self.image, place, detail).calls.len()
+    }
+}
+
+/// Opens arbitrary bytes as an image and looks up offsets all over its code.
+///
+/// # Panics
+///
+/// If a result breaks a limit of the stream, or the image takes memory out of proportion to the
+/// bytes: that is how a fuzz target reports a bug.
+pub fn check_bytes(bytes: &[u8]) {
+    let Some(MemoryImage { image, code }) = MemoryImage::open(bytes) else { return };
+    for segment in code.iter().take(4) {
+        let step = (segment.size / OFFSETS).max(1);
+        for number in 0..OFFSETS {
+            let offset = segment.offset.wrapping_add(number.wrapping_mul(step));
+            let place = Place { offset, return_address: offset % 2 == 1 };
+            let found = resolve(&image, place, Detail { inlines: true, lines: true, debug: true });
+            assert!(found.calls.len() <= nprof_stream::limits::LINES);
+            for name in found.calls.iter().filter_map(|call| call.function.as_deref()) {
+                assert!(demangle(name, Style::Full).len() <= nprof_stream::limits::STRING);
+                assert!(demangle(name, Style::Short).len() <= nprof_stream::limits::STRING);
+            }
+        }
+    }
+    let limit = ROOM_BYTES + 64 * bytes.len();
+    assert!(image.bytes() < limit, "{} of {}", image.bytes(), bytes.len());
+}

@@ -1,0 +1,92 @@
+//! An image of the input, and how naming its frames went.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use nprof_stream::Status;
+
+use crate::dwarf::Fault;
+use crate::find::{Failure, Recorded};
+use crate::lookup::image_cache::Findings;
+
+/// How many kinds of trouble are told of one image.
+const TROUBLES: usize = 10;
+
+/// How many frames ended how.
+pub(crate) type Counts = BTreeMap<Status, u64>;
+
+/// An image.
+pub(crate) struct Slot {
+    /// What the stream says of it.
+    pub(crate) recorded: Recorded,
+    /// What was found out of it, if it was opened.
+    pub(crate) findings: Findings,
+    /// What was wrong with its debug information, each thing once.
+    pub(crate) troubles: Vec<Rc<str>>,
+    /// How many of its frames ended how, in all segments that are over.
+    pub(crate) totals: Counts,
+    /// What is known of it in this segment.
+    pub(crate) segment: InSegment,
+    /// Whether a place whose line the input does not tell may have one here, if that was asked.
+    pub(crate) may_gain: Option<bool>,
+}
+
+/// What is known of an image in the segment at hand.
+#[derive(Default)]
+pub(crate) struct InSegment {
+    /// How many of its frames ended how.
+    pub(crate) counts: Counts,
+    /// What was wrong where these are.
+    pub(crate) told: Vec<Rc<str>>,
+    /// Whether some of these were looked up.
+    pub(crate) is_looked_up: bool,
+}
+
+impl Slot {
+    /// Nothing is known of it yet.
+    pub(crate) fn new(recorded: Recorded) -> Self {
+        Self {
+            recorded,
+            findings: Findings::default(),
+            troubles: Vec::new(),
+            totals: Counts::new(),
+            segment: InSegment::default(),
+            may_gain: None,
+        }
+    }
+
+    /// The one copy that is kept of a trouble; `None` when there are too many.
+    pub(crate) fn trouble(&mut self, fault: &Fault) -> Option<Rc<str>> {
+        let trouble = fault.to_string();
+        if let Some(known) = self.troubles.iter().find(|known| ***known == *trouble) {
+            return Some(Rc::clone(known));
+        }
+        if self.troubles.len() == TROUBLES {
+            return None;
+        }
+        self.troubles.push(trouble.into());
+        self.troubles.last().cloned()
+    }
+
+    /// Why it could not be opened.
+    pub(crate) fn failure(&self) -> Option<&Failure> {
+        self.findings.failure.as_ref()
+    }
+
+    /// Counts a frame, by how its naming went and what was wrong there.
+    pub(crate) fn count(&mut self, status: Status, trouble: Option<&Rc<str>>) {
+        let InSegment { counts, told, .. } = &mut self.segment;
+        *counts.entry(status).or_default() += 1;
+        told.extend(trouble.filter(|new| !told.contains(new)).cloned());
+    }
+
+    /// A frame that was counted is counted as something else.
+    pub(crate) fn discount(&mut self, status: Status) {
+        let counts = &mut self.segment.counts;
+        let count = counts.entry(status).or_default();
+        *count = count.saturating_sub(1);
+        if *count == 0 {
+            counts.remove(&status);
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! Which images a recording has the most samples in: what is fetched first when fetching may take
+//! too long for all.
+
+use std::io::Read;
+
+use nprof_stream::{Image, ImageKind, Reader, Record};
+use rustc_hash::FxHashMap;
+
+use crate::find::{Living, Recorded};
+
+/// The images of the epoch at hand, and the samples of all.
+#[derive(Default)]
+struct Heat {
+    images: Vec<(Recorded, u64)>,
+    by_recorded: FxHashMap<Recorded, usize>,
+    /// By id, the index of the image; of frames and nodes that of the image they are in.
+    by_image: FxHashMap<u32, usize>,
+    by_frame: FxHashMap<u32, usize>,
+    by_node: FxHashMap<u32, usize>,
+}
+
+/// The ELF images of a stream, those with the most samples at a stack's leaf first. What cannot
+/// be read ends it. The stream's processes are noted as `living`: they may have the images.
+pub(crate) fn hottest_first<R: Read>(reader: &mut Reader<R>, living: &Living) -> Vec<Recorded> {
+    let mut heat = Heat::default();
+    while let Ok(Some(record)) = reader.next() {
+        if let Record::Task(task) = &record
+            && task.pid == task.tid
+        {
+            living.saw(task.pid);
+        }
+        heat.take(&record);
+    }
+    let mut images = heat.images;
+    images.sort_by_key(|(_, samples)| std::cmp::Reverse(*samples));
+    images.into_iter().map(|(recorded, _)| recorded).collect()
+}
+
+impl Heat {
+    fn take(&mut self, record: &Record<'_>) {
+        match record {
+            Record::Head(_) | Record::Epoch(_) => {
+                self.by_image.clear();
+                self.by_frame.clear();
+                self.by_node.clear();
+            }
+            Record::Image(image) if image.kind == ImageKind::Elf => self.image(image),
+            Record::Frame(frame) => {
+                if let Some(&image) = self.by_image.get(&frame.image.0) {
+                    self.by_frame.insert(frame.id.0, image);
+                }
+            }
+            Record::Nodes(nodes) => {
+                for (node, frame) in (nodes.first.0..).zip(nodes.frames) {
+                    if let Some(&image) = self.by_frame.get(&frame.0) {
+                        self.by_node.insert(node, image);
+                    }
+                }
+            }
+            Record::Sample(sample) => {
+                if let Some(&image) = self.by_node.get(&sample.node.0) {
+                    let samples = &mut self.images[image].1;
+                    *samples = samples.saturating_add(sample.count);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn image(&mut self, image: &Image<'_>) {
+        let recorded = Recorded {
+            kind: image.kind,
+            build_id: image.build_id.into(),
+            path: image.path.into(),
+            seen: None,
+        };
+        let next = self.images.len();
+        let index = *self.by_recorded.entry(recorded.clone()).or_insert(next);
+        if index == next {
+            self.images.push((recorded, 0));
+        }
+        self.by_image.insert(image.id.0, index);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_image_with_the_most_samples_comes_first_over_all_epochs() {
+        let text = "@nprof\t1.0\trun=0x1\nI\t1\telf\t0a\t/a\nI\t2\telf\t0b\t/b\nI\t3\tkernel\t-\t[kernel]\n\
+                    F\t1\t1\t0x1\tu\nF\t2\t2\t0x1\tu\nF\t3\t3\t0x1\tk\nN\t1\t0\t1\t2\nN\t3\t0\t1\nN\t4\t2\t3\n\
+                    S\t1\t0\t0\t0\t2\t1\t5\nS\t1\t0\t0\t0\t3\t1\t2\nS\t1\t0\t0\t0\t4\t1\t99\n\
+                    @epoch\tnumber=1\nI\t2\telf\t0a\t/a\nF\t2\t2\t0x1\tu\nN\t2\t0\t2\nS\t1\t0\t0\t0\t2\t1\t4\n";
+        let images = hottest_first(&mut Reader::new(text.as_bytes()), &Living::default());
+        let paths: Vec<&[u8]> = images.iter().map(|image| &*image.path).collect();
+        assert_eq!(paths, [b"/a", b"/b"], "6 samples and 5");
+    }
+}

@@ -1,0 +1,174 @@
+//! A live stream whose debug information takes for ever, and is there in the end.
+
+use std::cell::RefCell;
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::rc::Rc;
+use std::sync::mpsc::Sender;
+use std::time::Duration;
+
+use crate::dwarf::Call;
+use crate::dwarf::detail::Detail;
+use crate::find::{Finder, Places};
+use crate::image::opened::Place;
+use crate::image::opened::Resolution;
+use crate::lookup::background::{Background, Found};
+use crate::lookup::image_cache::Pool;
+use crate::lookup::image_catalog::Catalog;
+use crate::stream::filter::Filter;
+use nprof_stream::{Reader, Spelling, Status, Step, Writer};
+
+/// What was written can be looked at while more is.
+#[derive(Clone, Default)]
+struct Shared(Rc<RefCell<Vec<u8>>>);
+
+impl Write for Shared {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.borrow_mut().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Shared {
+    /// The lines written since the last call that begin with one of these words.
+    fn lines(&self, words: &[&str]) -> Vec<String> {
+        let text = String::from_utf8(std::mem::take(&mut *self.0.borrow_mut())).unwrap();
+        let lines = text.lines().filter(|line| words.contains(&line.split('\t').next().unwrap()));
+        lines.map(str::to_owned).collect()
+    }
+}
+
+/// A filter that waits for nothing, the sender of what is found, and the place of a function.
+fn filter() -> (Filter<Shared>, Shared, Sender<Found>, String) {
+    let detail = Detail { inlines: true, lines: true, debug: true };
+    let quick = Detail { inlines: false, lines: false, debug: false };
+    let finder = |detail| Rc::new(Finder::new(Places::default(), detail));
+    let (background, found) = Background::by_hand();
+    let catalog = Catalog::new(finder(detail)).live(Pool::new(finder(quick)), background);
+    let out = Shared::default();
+    let writer = Writer::new(out.clone(), Spelling::Text);
+    let filter = Filter::new(writer, catalog, Step::default(), Duration::ZERO);
+    let exe = std::env::current_exe().unwrap();
+    (filter, out, found, String::from_utf8(exe.as_os_str().as_bytes().to_vec()).unwrap())
+}
+
+fn feed(filter: &mut Filter<Shared>, text: &str) {
+    let mut reader = Reader::new(text.as_bytes());
+    while let Some(record) = reader.next().unwrap() {
+        filter.take(&record).unwrap();
+    }
+    filter.flush().unwrap();
+}
+
+fn found(offset: u64) -> Found {
+    let call = |function: &str, line| Call {
+        function: Some(function.as_bytes().into()),
+        file: Some(b"/a.c"[..].into()),
+        line,
+        column: 0,
+    };
+    let place = Place { offset, return_address: false };
+    let calls = vec![call("inner", 3), call("outer", 5)];
+    let status = Status::Named;
+    let resolution = Resolution { status, calls, trouble: None, function: None };
+    Found { slot: 0, place, resolution, findings: None }
+}
+
+/// Where this program has code, with a name: that of its `main`.
+fn main_offset(exe: &str) -> u64 {
+    use object::{Object, ObjectSegment, ObjectSymbol};
+    let data = std::fs::read(exe).unwrap();
+    let file = object::File::parse(&*data).unwrap();
+    let main = file.symbols().find(|symbol| symbol.name() == Ok("main")).unwrap().address();
+    let mut segments = file.segments();
+    let holds =
+        |at: &object::Segment<'_, '_>| (at.address()..at.address() + at.size()).contains(&main);
+    let segment = segments.find(holds).unwrap();
+    main - segment.address() + segment.file_range().0
+}
+
+const HEAD: &str = "@nprof\t1.0\trun=0x1\n";
+const NODE: &str = "N\t1\t0\t1\nS\t1\t0\t0\t0\t1\t1\t1\n";
+
+#[test]
+fn a_stream_goes_on_with_names_and_lines_come_when_they_are_there() {
+    let (mut filter, out, sender, exe) = filter();
+    let offset = main_offset(&exe);
+    let frame = format!("I\t1\telf\t-\t{exe}\nF\t1\t1\t{offset:#x}\tu\n");
+    feed(&mut filter, &format!("{HEAD}{frame}{NODE}"));
+    // Nothing was found, and all is handed on.
+    assert_eq!(out.lines(&["U", "Y", "S"])[..2], ["U\t1\tmain\t-", "Y\t1\tnamed\t1,0,0,0"]);
+    let mut ready = [true, false].into_iter();
+    let ready = RefCell::new(move || ready.next().unwrap_or(true));
+    filter.idle(|| (ready.borrow_mut())()).unwrap();
+    assert_eq!(out.lines(&["Y"]), [] as [&str; 0], "the input comes first");
+    sender.send(found(offset)).unwrap();
+    filter.idle(|| (ready.borrow_mut())()).unwrap();
+    assert_eq!(out.lines(&["Y"]), ["Y\t1\tnamed\t2,1,3,0\t3,1,5,0"]);
+    feed(&mut filter, NODE);
+    filter.finish().unwrap();
+    let told = out.lines(&["Y", "S", "@naming"]);
+    assert!(told[1].contains("\tnamed=1\tunnamed=0"), "counted once: {told:?}");
+}
+
+#[test]
+fn an_epoch_ends_with_all_its_lines() {
+    let (mut filter, out, sender, exe) = filter();
+    let offset = main_offset(&exe);
+    let frame = format!("I\t1\telf\t-\t{exe}\nF\t1\t1\t{offset:#x}\tu\n");
+    // What the input has is better than what symbols tell, until more is known.
+    let theirs = "U\t9\ttheirs\t-\nY\t1\tnamed\t9,0,0,0\n";
+    feed(&mut filter, &format!("{HEAD}{frame}{theirs}{NODE}"));
+    sender.send(found(offset)).unwrap();
+    feed(&mut filter, &format!("@epoch\tnumber=1\n{frame}{NODE}"));
+    filter.finish().unwrap();
+    let told = out.lines(&["U", "Y", "@epoch", "@naming"]);
+    let expected = [
+        "U\t1\ttheirs\t-",
+        "Y\t1\tnamed\t1,0,0,0",
+        "U\t2\tinner\t-",
+        "U\t3\touter\t-",
+        "Y\t1\tnamed\t2,1,3,0\t3,1,5,0",
+        "@epoch\tnumber=1",
+        "U\t1\tinner\t-",
+        "U\t2\touter\t-",
+        "Y\t1\tnamed\t1,1,3,0\t2,1,5,0",
+    ];
+    assert_eq!(told[..9], expected);
+    assert!(told[9].contains("\tnamed=2\tunnamed=0"), "{told:?}");
+}
+
+#[test]
+fn a_frame_that_is_defined_anew_has_no_lines_of_the_one_before() {
+    let (mut filter, out, sender, exe) = filter();
+    let offset = main_offset(&exe);
+    let frame = |offset: u64| format!("F\t1\t1\t{offset:#x}\tu\n");
+    feed(&mut filter, &format!("{HEAD}I\t1\telf\t-\t{exe}\n{}{NODE}", frame(offset)));
+    feed(&mut filter, &format!("{}{NODE}", frame(offset + 1)));
+    assert_eq!(out.lines(&["Y"]).len(), 2);
+    sender.send(found(offset)).unwrap();
+    filter.idle(|| true).unwrap();
+    assert_eq!(out.lines(&["Y"]), [] as [&str; 0]);
+    sender.send(found(offset + 1)).unwrap();
+    filter.finish().unwrap();
+    assert_eq!(out.lines(&["Y"]), ["Y\t1\tnamed\t2,1,3,0\t3,1,5,0"]);
+}
+
+#[test]
+fn a_better_location_of_the_input_is_kept_however_late() {
+    let finder =
+        Rc::new(Finder::new(Places::default(), Detail { inlines: true, lines: true, debug: true }));
+    let out = Shared::default();
+    let writer = Writer::new(out.clone(), Spelling::Text);
+    let mut filter = Filter::new(writer, Catalog::new(finder), Step::default(), Duration::ZERO);
+    let first = "I\t1\telf\t-\t/nowhere\nF\t1\t1\t0x5\tu\nY\t1\tno-symbol\n";
+    let again = "U\t9\tf\t-\nY\t1\tnamed\t9,0,0,0\n";
+    feed(&mut filter, &format!("{HEAD}{first}{NODE}{again}{NODE}"));
+    filter.finish().unwrap();
+    let told = out.lines(&["Y", "@naming"]);
+    assert_eq!(told[..2], ["Y\t1\tno-symbol", "Y\t1\tnamed\t1,0,0,0"]);
+    assert!(told[2].contains("\tnamed=1\tunnamed=0"), "counted once: {told:?}");
+}

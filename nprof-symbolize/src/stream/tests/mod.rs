@@ -1,0 +1,4 @@
+//! Tests of the filter as a whole.
+
+mod live;
+mod resymbolize;

@@ -1,0 +1,190 @@
+//! A stream that was symbolized before: what it says stays, whatever order it says it in.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use crate::dwarf::detail::Detail;
+use crate::find::{Finder, Places};
+use crate::lookup::image_catalog::Catalog;
+use crate::stream::filter::Filter;
+use nprof_stream::{Reader, Spelling, Step, Writer};
+use proptest::prelude::*;
+
+const HEAD: &str = "@nprof\t1.0\trun=0x1\n@step\ttool=me\tversion=1\tnames=full\n\
+                    I\t1\telf\t-\t/nowhere\n";
+
+/// What a filter makes of a stream, as text, by way of binary or not.
+fn filtered(text: &str, is_binary: bool) -> String {
+    let detail = Detail { inlines: true, lines: true, debug: true };
+    let catalog = Catalog::new(Rc::new(Finder::new(Places::default(), detail)));
+    let [tool, version, names] = ["me", "1", "full"].map(|word| word.as_bytes().to_vec());
+    let step = Step { tool, version, names, ..Step::default() };
+    let spelling = if is_binary { Spelling::Binary } else { Spelling::Text };
+    let writer = Writer::new(Vec::new(), spelling);
+    let mut filter = Filter::new(writer, catalog, step, Duration::ZERO);
+    let input = respelled(text.as_bytes(), spelling);
+    let mut reader = Reader::new(&input[..]);
+    while let Some(record) = reader.next().unwrap() {
+        filter.take(&record).unwrap();
+        drop(record);
+        filter.pass(&mut reader).unwrap();
+    }
+    filter.sign().and_then(|()| filter.settle()).unwrap();
+    let written = filter.writer.finish().unwrap();
+    String::from_utf8(respelled(&written, Spelling::Text)).unwrap()
+}
+
+fn respelled(stream: &[u8], spelling: Spelling) -> Vec<u8> {
+    let (mut reader, mut writer) = (Reader::new(stream), Writer::new(Vec::new(), spelling));
+    while let Some(record) = reader.next().unwrap() {
+        writer.write(&record).unwrap();
+    }
+    writer.finish().unwrap()
+}
+
+/// The lines of records that are neither rare nor comments.
+fn lines(text: &str) -> Vec<&str> {
+    text.lines().filter(|line| !line.starts_with(['#', '@'])).collect()
+}
+
+/// What each frame is called in the end: its status and, by names as they are known by then, its
+/// lines. `None` if that is not told. The last location holds; of what `may_be_taken`, one that is
+/// taken for what would be found holds until another such one comes.
+fn called(text: &str, may_be_taken: bool) -> HashMap<&str, Option<String>> {
+    let (mut names, mut frames) = (HashMap::new(), HashMap::new());
+    // These have a file and stand behind their frame.
+    let (mut fresh, mut taken) = (Vec::new(), Vec::new());
+    for line in lines(text) {
+        let fields: Vec<&str> = line.split('\t').collect();
+        let id = fields[1];
+        match fields[0] {
+            "U" | "D" => drop(names.insert(format!("{}{id}", fields[0]), fields[2..].join(" "))),
+            "F" => {
+                frames.insert(id, None);
+                fresh.push(id);
+                taken.retain(|&other| other != id);
+            }
+            "Y" => {
+                let has_file = |line: &&str| line.split(',').nth(1) != Some("0");
+                let is_whole = fields[2] == "named" && fields[3..].iter().any(has_file);
+                if is_whole && may_be_taken && fresh.contains(&id) {
+                    taken.push(id);
+                }
+                let shown = |ids: &str| {
+                    let ids: Vec<&str> = ids.split(',').collect();
+                    let name = |kind: &str, id: &str| {
+                        let name = names.get(&format!("{kind}{id}"));
+                        name.map_or("", String::as_str)
+                    };
+                    format!("{}, {}, {}", name("U", ids[0]), name("D", ids[1]), ids[2])
+                };
+                if let Some(frame) = frames.get_mut(id).filter(|_| is_whole || !taken.contains(&id))
+                {
+                    let lines = fields[3..].iter().map(|ids| shown(ids));
+                    *frame =
+                        Some([vec![fields[2].to_owned()], lines.collect()].concat().join("; "));
+                }
+            }
+            _ => fresh.clear(),
+        }
+    }
+    frames
+}
+
+/// A record of a stream in which each function and each file is told of once.
+fn record() -> impl Strategy<Value = String> {
+    let line =
+        (0..7_u32, 0..5_u32, 0..3_u32).prop_map(|(u, d, line)| format!("\t{u},{d},{line},0"));
+    let lines = prop::collection::vec(line, 0..3).prop_map(|lines| lines.concat());
+    let status = prop_oneof![4 => Just("named"), 1 => Just("no-symbol")];
+    prop_oneof![
+        4 => (1..5_u32).prop_map(|id| format!("F\t{id}\t1\t{id:#x}\tu\n")),
+        6 => (1..5_u32, status, lines).prop_map(|(id, status, lines)| format!("Y\t{id}\t{status}{lines}\n")),
+        2 => (1..7_u32, 0..4_u32).prop_map(|(id, name)| format!("U\t{id}\tf{name}\t-\n")),
+        2 => (1..5_u32, 0..3_u32).prop_map(|(id, name)| format!("D\t{id}\t/{name}\n")),
+        3 => Just("N\t1\t0\t1\nS\t5\t0\t0\t0\t1\t1\t1\n".to_owned()),
+    ]
+}
+
+/// The records without what is told again, and without references to what is not told of yet.
+fn in_order(records: Vec<String>) -> Vec<String> {
+    let mut told = vec!["U0".to_owned(), "D0".to_owned()];
+    let mut ordered = Vec::new();
+    for record in records {
+        let mut fields: Vec<String> = record.split('\t').map(str::to_owned).collect();
+        let defined = format!("{}{}", fields[0], fields[1]);
+        match &*fields[0] {
+            "U" | "D" if told.contains(&defined) => continue,
+            "U" | "D" => told.push(defined),
+            "Y" => {
+                for line in fields.iter_mut().skip(3) {
+                    let ids: Vec<&str> = line.split(',').collect();
+                    let is_told = |kind, id| told.contains(&format!("{kind}{id}"));
+                    let known = |kind, id| if is_told(kind, id) { id } else { "0" };
+                    let rest = ids[2..].join(",");
+                    *line = format!("{},{},{rest}", known("U", ids[0]), known("D", ids[1]));
+                }
+            }
+            _ => {}
+        }
+        ordered.push(fields.join("\t"));
+    }
+    ordered
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn what_frames_are_called_stays(records in prop::collection::vec(record(), 0..40)) {
+        let records = in_order(records);
+        // Until there was a location behind its frame, none is awaited elsewhere.
+        let begin = "F\t9\t1\t0x9\tu\nY\t9\tno-symbol\nN\t8\t0\t9\n";
+        let text = format!("{HEAD}{begin}{}N\t9\t0\t1\n", records.concat());
+        let expected = called(&text, true);
+        for is_binary in [false, true] {
+            let output = filtered(&text, is_binary);
+            for (frame, called) in called(&output, false) {
+                let expected = expected[frame].clone().unwrap_or("no-image".to_owned());
+                prop_assert_eq!(called, Some(expected), "frame {}: {}", frame, output);
+            }
+        }
+    }
+}
+
+#[test]
+fn it_comes_out_as_it_went_in() {
+    // As two epochs of a live stream: names first, and lines when they are there.
+    let epoch = "I\t1\telf\t-\t/nowhere\nF\t1\t1\t0x1\tu\nF\t2\t1\t0x2\tu\nU\t1\tf\t-\nD\t1\t/a\n\
+                 Y\t1\tnamed\t1,1,3,0\nU\t2\tg\t_Z1gv\nY\t2\tnamed\t1,0,0,0\t2,1,5,0\nN\t1\t0\t1\t2\n\
+                 S\t5\t0\t0\t0\t2\t1\t1\nF\t3\t1\t0x3\tu\nY\t3\tno-symbol\nN\t3\t0\t3\n\
+                 S\t6\t0\t0\t0\t3\t1\t1\nU\t3\th\t-\nY\t1\tnamed\t3,1,4,0\nS\t7\t0\t0\t0\t1\t1\t1\n";
+    let text = format!("{HEAD}{epoch}@epoch\tnumber=1\n{epoch}");
+    for is_binary in [false, true] {
+        let output = filtered(&text, is_binary);
+        assert_eq!(lines(&output), lines(&text));
+    }
+}
+
+#[test]
+fn what_comes_late_is_counted() {
+    let text = format!(
+        "{HEAD}F\t1\t1\t0x1\tu\nN\t1\t0\t1\nS\t5\t0\t0\t0\t1\t1\t1\nU\t1\tf\t-\nD\t1\t/a\n\
+         Y\t1\tnamed\t1,1,3,0\nN\t2\t1\t1\n@end\treason=exit\tsamples=1\trecords=5\tlost=0\n"
+    );
+    let output = filtered(&text, false);
+    assert!(output.contains("\tnamed=1\tunnamed=0"), "{output}");
+}
+
+#[test]
+fn names_in_between_move_the_ids_behind_them() {
+    // The second frame has no place, and the name that says so comes in between.
+    let text = format!(
+        "{HEAD}I\t2\tjit\t-\tmade\nU\t1\tf\t-\nD\t1\t/a\nF\t1\t1\t0x1\tu\nY\t1\tnamed\t1,1,3,0\n\
+         F\t2\t2\t0x1\tu\nN\t1\t0\t2\nF\t3\t1\t0x3\tu\nU\t2\tg\t-\nY\t3\tnamed\t2,1,3,0\nN\t2\t0\t3\n"
+    );
+    let output = filtered(&text, true);
+    assert!(output.contains("U\t2\tmade\t-\nY\t2\tnamed\t2,0,0,0\n"), "{output}");
+    assert!(output.contains("U\t3\tg\t-\nY\t3\tnamed\t3,1,3,0\n"), "{output}");
+}
