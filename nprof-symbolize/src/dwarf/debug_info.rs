@@ -9,10 +9,10 @@ use gimli::SectionId;
 use super::debug_file::Data;
 use super::detail::Detail;
 use super::error::Fault;
-use super::function_name::{Naming, target};
+use super::function_name::Naming;
 use super::linked_files::Files;
 use super::section::DebugFiles;
-use super::unit_cache::{Loaded, Place, Units};
+use super::unit_cache::{Loaded, Place, Units, target};
 use super::unit_index::Index;
 
 /// After how many addresses it is looked whether there is room for the tables.

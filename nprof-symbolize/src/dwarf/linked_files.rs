@@ -10,7 +10,6 @@ use gimli::{DebugCuIndex, EndianSlice, RunTimeEndian};
 use super::debug_file::Data;
 use super::error::{Fault, Result};
 use super::section::{DebugFile, DebugFiles, Section, SplitUnit};
-use super::unit::Unit;
 
 /// The most bytes the index of a package takes.
 const INDEX: u64 = 256 << 20;
@@ -38,22 +37,19 @@ impl Files {
         self.supplementary.get_or_init(open).clone().ok_or(Fault::NoSupplementary)
     }
 
-    /// The data and the index in it of the unit that was split off and left a `skeleton`.
+    /// Opens the file of a split unit: its part of the package, else its own `.dwo` file.
     ///
     /// # Errors
     ///
     /// When it was not found, or cannot be read.
-    pub(crate) fn split(&self, skeleton: &Unit) -> Result<Rc<Data>> {
-        let Some((name, id)) = &skeleton.split else { return Ok(Rc::clone(&skeleton.data)) };
+    pub(crate) fn split(&self, wanted: &SplitUnit) -> Result<Rc<Data>> {
         let package = || self.files.package().and_then(Package::open).map(Rc::new);
         let packed = self.package.get_or_init(package).as_ref();
-        if let Some(part) = packed.and_then(|package| Part::find(package, *id)) {
+        if let Some(part) = packed.and_then(|package| Part::find(package, wanted.id)) {
             return Data::new(Box::new(part), true).map(Rc::new);
         }
-        let wanted =
-            SplitUnit { name: name.clone(), directory: skeleton.directory.clone(), id: *id };
-        let file = self.files.split(&wanted);
-        let absent = || Fault::NoSplit(String::from_utf8_lossy(name).into_owned());
+        let file = self.files.split(wanted);
+        let absent = || Fault::NoSplit(String::from_utf8_lossy(&wanted.name).into_owned());
         Data::new(file.ok_or_else(absent)?, true).map(Rc::new)
     }
 

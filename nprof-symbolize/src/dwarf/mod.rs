@@ -20,6 +20,7 @@ mod line_table;
 mod linked_files;
 mod paged_section;
 mod ranges;
+mod scoped_name;
 mod scopes;
 mod section;
 #[cfg(test)]

@@ -6,9 +6,9 @@ use std::cell::Cell;
 use gimli::SectionId;
 
 use super::error::{Fault, Result};
-use super::function_name::{scoped_name, target};
+use super::scoped_name::scoped_name;
 use super::unit::Reference;
-use super::unit_cache::{Place, Units};
+use super::unit_cache::{Place, Units, target};
 
 /// How deeply types are taken apart: pointers to functions of pointers, and so on.
 const DEPTH: usize = 16;

@@ -11,6 +11,7 @@ use super::debug_file::{Data, Slice, UnitHead, word};
 use super::error::{Fault, Result};
 use super::linked_files::Files;
 use super::ranges;
+use super::section::SplitUnit;
 
 /// The most bytes one list of ranges takes, about.
 const LIST: u64 = 1 << 20;
@@ -182,6 +183,12 @@ impl Unit {
         }
         self.ranges = self.ranges(&extent)?;
         Ok(())
+    }
+
+    /// The unit in another file that this skeleton refers to. None if it is no skeleton.
+    pub(crate) fn split_unit(&self) -> Option<SplitUnit> {
+        let (name, id) = self.split.as_ref()?;
+        Some(SplitUnit { name: name.clone(), directory: self.directory.clone(), id: *id })
     }
 
     /// The abbreviations of its entries.

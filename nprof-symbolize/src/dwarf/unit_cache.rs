@@ -11,7 +11,7 @@ use super::functions::Functions;
 use super::line_table::Lines;
 use super::linked_files::Files;
 use super::scopes::Scopes;
-use super::unit::Unit;
+use super::unit::{Reference, Unit};
 
 /// What a unit takes beside its tables, about, bytes: its abbreviations mostly.
 const UNIT: usize = 32 << 10;
@@ -25,6 +25,14 @@ pub(crate) enum Place {
     Supplementary,
     /// What was split off the unit of this index of the linked one.
     Split(u32),
+}
+
+/// The file and the offset of the entry that an entry of `place` refers to.
+pub(crate) fn target(place: Place, reference: Reference) -> (Place, u64) {
+    match reference {
+        Reference::Here(entry) => (place, entry),
+        Reference::Supplementary(entry) => (Place::Supplementary, entry),
+    }
 }
 
 /// A unit with its tables, each made when it is needed.
@@ -188,7 +196,11 @@ impl Units {
     }
 
     fn split_data(&self, skeleton: &Loaded) -> Result<Rc<Data>> {
-        skeleton.split.get_or_init(|| self.files.split(&skeleton.unit)).clone()
+        let open = || match skeleton.unit.split_unit() {
+            Some(split) => self.files.split(&split),
+            None => Ok(Rc::clone(&skeleton.unit.data)),
+        };
+        skeleton.split.get_or_init(open).clone()
     }
 
     fn data(&self, place: Place) -> Result<Rc<Data>> {

@@ -13,7 +13,8 @@ use rustc_hash::FxHashSet;
 
 use crate::find::Recorded;
 use crate::image::opened::{Place, Resolution};
-use crate::lookup::image_cache::{Findings, Pool};
+use crate::lookup::image_cache::Pool;
+use crate::stats::image_findings::ImageFindings;
 
 /// A place of an image, by the image's index.
 type Key = (usize, Place);
@@ -35,7 +36,7 @@ pub(crate) struct Found {
     pub(crate) place: Place,
     pub(crate) resolution: Resolution,
     /// What was found out of the image on the way.
-    pub(crate) findings: Option<Findings>,
+    pub(crate) findings: Option<ImageFindings>,
 }
 
 /// The thread, and what it was asked.

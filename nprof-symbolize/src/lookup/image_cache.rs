@@ -12,6 +12,7 @@ use crate::dwarf::Dwarf;
 use crate::find::running_kernel::Host;
 use crate::find::{Failure, Finder, Opened, Recorded, Trace};
 use crate::image::opened::{OpenImage, Place, Resolution, resolve};
+use crate::stats::image_findings::ImageFindings;
 
 /// How many bytes of symbols and debug information are kept in memory, beside those of the
 /// image in use.
@@ -39,31 +40,6 @@ struct Image {
     used: u64,
     /// How much of that was told: lines of the trace, and the failure.
     told: Option<(usize, bool)>,
-}
-
-/// What was found out of an image as a whole.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Findings {
-    /// What was tried to open it, a line each.
-    pub(crate) trace: Vec<String>,
-    /// Why it could not be opened.
-    pub(crate) failure: Option<Failure>,
-    /// Whether it was opened from a file of another build.
-    pub(crate) is_other: bool,
-    /// Whether its symbols are all it has, and not only what other files may use.
-    pub(crate) has_all_symbols: bool,
-}
-
-impl Findings {
-    /// Adds what was found out of the same image later, or on another thread.
-    pub(crate) fn add(&mut self, other: Self) {
-        let mut lines = other.trace;
-        lines.retain(|line| !self.trace.contains(line));
-        self.trace.extend(lines);
-        self.failure = self.failure.take().or(other.failure);
-        self.is_other |= other.is_other;
-        self.has_all_symbols |= other.has_all_symbols;
-    }
 }
 
 /// Images by their index, in the order they were added.
@@ -184,7 +160,7 @@ impl Pool {
     }
 
     /// What was found out of an image, if that has changed since it was asked last.
-    pub(crate) fn news(&mut self, index: usize) -> Option<Findings> {
+    pub(crate) fn news(&mut self, index: usize) -> Option<ImageFindings> {
         let image = &mut self.images[index];
         let failure = match &image.state {
             State::Failed(failure) => Some(failure),
@@ -200,7 +176,7 @@ impl Pool {
             State::Open(OpenImage::Elf(elf)) => elf.symbols.is_whole(),
             _ => false,
         };
-        Some(Findings { trace, failure, is_other: image.is_other, has_all_symbols })
+        Some(ImageFindings { trace, failure, is_other: image.is_other, has_all_symbols })
     }
 
     /// How many images are open.

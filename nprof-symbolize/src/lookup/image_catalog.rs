@@ -9,6 +9,7 @@ use std::time::Duration;
 use nprof_stream::{ImageKind, Naming, Status};
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::reuse::Reuse;
 use crate::dwarf::Call;
 use crate::find::{Finder, Recorded};
 use crate::image::opened::{Nameless, Place, Resolution};
@@ -20,7 +21,6 @@ use crate::names::location::{Named, NamedLine};
 use crate::stats::debug_packages::Packages;
 use crate::stats::image_stats::{InSegment, Slot};
 use crate::stats::summary::{self, Commands};
-use crate::stream::existing_names::Worth;
 
 /// All images of the input.
 pub(crate) struct Catalog {
@@ -191,11 +191,11 @@ impl Catalog {
     }
 
     /// Whether what the input says of a place in an image is taken for what it is called.
-    pub(crate) fn takes(&mut self, slot: usize, worth: Worth) -> bool {
+    pub(crate) fn takes(&mut self, slot: usize, worth: Reuse) -> bool {
         match worth {
-            Worth::All => true,
-            Worth::Function => !self.may_gain(slot),
-            Worth::Little => false,
+            Reuse::Full => true,
+            Reuse::FunctionOnly => !self.may_gain(slot),
+            Reuse::No => false,
         }
     }
 

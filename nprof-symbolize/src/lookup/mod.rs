@@ -4,3 +4,4 @@ pub(crate) mod background;
 pub(crate) mod image_cache;
 pub(crate) mod image_catalog;
 pub(crate) mod parallel;
+pub(crate) mod reuse;

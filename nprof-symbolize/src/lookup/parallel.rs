@@ -6,7 +6,8 @@ use std::thread::{Builder, ScopedJoinHandle};
 
 use crate::find::Recorded;
 use crate::image::opened::{Place, Resolution};
-use crate::lookup::image_cache::{Findings, Pool};
+use crate::lookup::image_cache::Pool;
+use crate::stats::image_findings::ImageFindings;
 
 /// With fewer places than this, opening the image on each thread takes longer than it saves.
 const WORTHWHILE: usize = 2048;
@@ -31,7 +32,7 @@ pub(crate) struct Crew {
 }
 
 /// What a thread has done: the parts by their number, and what it found out of the image.
-type Done = (Vec<(usize, Vec<Resolution>)>, Option<Findings>);
+type Done = (Vec<(usize, Vec<Resolution>)>, Option<ImageFindings>);
 
 impl Crew {
     /// As many threads as there are processors, if there `may` be more than one; `make` gives each
@@ -51,7 +52,7 @@ impl Crew {
         &self,
         recorded: &Recorded,
         places: &[Place],
-    ) -> (Vec<Resolution>, Findings) {
+    ) -> (Vec<Resolution>, ImageFindings) {
         let size = places.len().div_ceil(self.threads * PARTS).max(1);
         let parts: Vec<&[Place]> = places.chunks(size).collect();
         let next = AtomicUsize::new(0);
@@ -81,7 +82,7 @@ impl Crew {
             done.extend(others.into_iter().map(joined));
             done
         });
-        let (mut parts, mut findings) = (Vec::new(), Findings::default());
+        let (mut parts, mut findings) = (Vec::new(), ImageFindings::default());
         for (some, news) in done {
             parts.extend(some);
             findings.add(news.unwrap_or_default());

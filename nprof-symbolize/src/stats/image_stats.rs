@@ -5,9 +5,9 @@ use std::rc::Rc;
 
 use nprof_stream::Status;
 
+use super::image_findings::ImageFindings;
 use crate::dwarf::Fault;
 use crate::find::{Failure, Recorded};
-use crate::lookup::image_cache::Findings;
 
 /// How many kinds of trouble are told of one image.
 const TROUBLES: usize = 10;
@@ -20,7 +20,7 @@ pub(crate) struct Slot {
     /// What the stream says of it.
     pub(crate) recorded: Recorded,
     /// What was found out of it, if it was opened.
-    pub(crate) findings: Findings,
+    pub(crate) findings: ImageFindings,
     /// What was wrong with its debug information, each thing once.
     pub(crate) troubles: Vec<Rc<str>>,
     /// How many of its frames ended how, in all segments that are over.
@@ -47,7 +47,7 @@ impl Slot {
     pub(crate) fn new(recorded: Recorded) -> Self {
         Self {
             recorded,
-            findings: Findings::default(),
+            findings: ImageFindings::default(),
             troubles: Vec::new(),
             totals: Counts::new(),
             segment: InSegment::default(),

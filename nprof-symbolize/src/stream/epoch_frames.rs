@@ -8,9 +8,10 @@ use rustc_hash::FxHashMap;
 
 use crate::image::opened::Place;
 use crate::lookup::image_catalog::Catalog;
+use crate::lookup::reuse::Reuse;
 use crate::names::location::{Named, NamedLine};
 use crate::stream::epoch_names::EpochNames;
-use crate::stream::existing_names::{Earlier, Worth};
+use crate::stream::existing_names::Earlier;
 use crate::stream::frame_queue::Waiting;
 use crate::stream::frame_sites::{Site, Sites};
 
@@ -100,10 +101,10 @@ impl Frames {
 
     /// What a location of the input is worth: little where what it refers to is not known, as of a
     /// damaged one.
-    pub(crate) fn worth(&self, location: &Location<'_>) -> Worth {
+    pub(crate) fn worth(&self, location: &Location<'_>) -> Reuse {
         match location.lines.iter().all(|line| self.names.knows(line)) {
             true => self.earlier.worth(location),
-            false => Worth::Little,
+            false => Reuse::No,
         }
     }
 

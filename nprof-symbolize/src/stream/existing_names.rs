@@ -3,22 +3,13 @@
 
 use nprof_stream::{Location, Record, Status, Step};
 
+use crate::lookup::reuse::Reuse;
+
 /// What the steps of the segment at hand say of its names.
 #[derive(Debug)]
 pub(crate) struct Earlier {
     ours: Step,
     is_same: Option<bool>,
-}
-
-/// What is to be done with what the input says of a frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Worth {
-    /// It is what looking it up would tell.
-    All,
-    /// Its function is; its line is not told, and is now perhaps.
-    Function,
-    /// The frame is to be looked up.
-    Little,
 }
 
 impl Earlier {
@@ -52,15 +43,15 @@ impl Earlier {
     }
 
     /// What a location of the input is worth.
-    pub(crate) fn worth(&self, location: &Location<'_>) -> Worth {
+    pub(crate) fn worth(&self, location: &Location<'_>) -> Reuse {
         let is_named = location.status == Status::Named && !location.lines.is_empty();
         if !self.is_same() || !is_named {
-            return Worth::Little;
+            return Reuse::No;
         }
         // Files are told from debug information, and then with all the calls inlined there.
         match location.lines.iter().any(|line| !line.file.is_none()) {
-            true => Worth::All,
-            false => Worth::Function,
+            true => Reuse::Full,
+            false => Reuse::FunctionOnly,
         }
     }
 }
@@ -75,7 +66,7 @@ mod tests {
         Step { tool, version, names, ..Step::default() }
     }
 
-    fn worth(steps: &[Step], status: Status, files: &[u32]) -> Worth {
+    fn worth(steps: &[Step], status: Status, files: &[u32]) -> Reuse {
         let mut earlier = Earlier::new(step("s", "1", "full"));
         earlier.note(&Record::Step(Box::new(step("s", "0", "of the segment before"))));
         earlier.note(&Record::Head(Box::default()));
@@ -90,13 +81,13 @@ mod tests {
     fn all_steps_must_have_given_such_names() {
         let (ours, other) = (step("s", "1", "full"), step("r", "1", ""));
         for steps in [vec![], vec![other.clone()], vec![step("s", "2", "full")]] {
-            assert_eq!(worth(&steps, Status::Named, &[1]), Worth::Little, "{steps:?}");
+            assert_eq!(worth(&steps, Status::Named, &[1]), Reuse::No, "{steps:?}");
         }
         let short = step("s", "1", "short");
         for steps in [[ours.clone(), short.clone()], [short, ours.clone()]] {
-            assert_eq!(worth(&steps, Status::Named, &[1]), Worth::Little, "{steps:?}");
+            assert_eq!(worth(&steps, Status::Named, &[1]), Reuse::No, "{steps:?}");
         }
-        assert_eq!(worth(&[other, ours.clone(), ours.clone()], Status::Named, &[1]), Worth::All);
+        assert_eq!(worth(&[other, ours.clone(), ours.clone()], Status::Named, &[1]), Reuse::Full);
         let mut earlier = Earlier::new(ours.clone());
         earlier.note(&Record::Step(Box::new(ours.clone())));
         assert!(earlier.is_same());
@@ -108,10 +99,10 @@ mod tests {
     #[test]
     fn a_file_says_that_there_was_debug_information() {
         let steps = [step("s", "1", "full")];
-        assert_eq!(worth(&steps, Status::Named, &[0, 3]), Worth::All);
-        assert_eq!(worth(&steps, Status::Named, &[0]), Worth::Function);
-        assert_eq!(worth(&steps, Status::Mismatch, &[3]), Worth::Little);
-        assert_eq!(worth(&steps, Status::NoSymbol, &[]), Worth::Little);
-        assert_eq!(worth(&steps, Status::Named, &[]), Worth::Little, "by what name?");
+        assert_eq!(worth(&steps, Status::Named, &[0, 3]), Reuse::Full);
+        assert_eq!(worth(&steps, Status::Named, &[0]), Reuse::FunctionOnly);
+        assert_eq!(worth(&steps, Status::Mismatch, &[3]), Reuse::No);
+        assert_eq!(worth(&steps, Status::NoSymbol, &[]), Reuse::No);
+        assert_eq!(worth(&steps, Status::Named, &[]), Reuse::No, "by what name?");
     }
 }

@@ -20,11 +20,12 @@ use nprof_stream::{
 
 use crate::image::opened::Place;
 use crate::lookup::image_catalog::Catalog;
+use crate::lookup::reuse::Reuse;
 use crate::names::location::Named;
 use crate::stream::deferred::{Late, LateFrame, Patience};
 use crate::stream::epoch_frames::{Answer, Frames, Located};
 use crate::stream::existing_location::{better, is_better, theirs};
-use crate::stream::existing_names::{Earlier, Worth};
+use crate::stream::existing_names::Earlier;
 use crate::stream::frame_sites::Sites;
 
 /// Copies records to a writer and adds what frames are called.
@@ -227,7 +228,7 @@ impl<W: Write> Filter<W> {
         }
         let Some(mut located) = self.frames.located.remove(&frame) else {
             // As in what was a live stream: it stands behind one that was passed on.
-            if self.frames.worth(location) == Worth::All {
+            if self.frames.worth(location) == Reuse::Full {
                 let theirs = theirs(&self.frames.names, location);
                 self.annotate(frame, &theirs)?;
             }
