@@ -124,7 +124,7 @@ fn finds_small_slower_function_with_five_runs_per_side() {
 fn reports_no_change_of_program_against_itself() {
     let shell = shell();
     compare_with_itself(&shell, 3, 2, &["-F 4999 -- base/ten 150000"]);
-    let null = shell.run("nprof-diff --null --format json --base base-*.nprof new-*.nprof");
+    let null = shell.run("nprof-diff --noise --format json --base base-*.nprof new-*.nprof");
     assert_eq!(null.status, 0, "{null:?}");
     assert!(null.out.contains("\"splits\":10,") && null.out.contains("\"self_floor\""));
 }

@@ -29,9 +29,10 @@ pub(crate) struct Args {
     /// The event to compare by, where several were counted
     #[arg(long, value_name = "NAME")]
     pub(crate) event: Option<String>,
-    /// Intervals are of level 1 - P; at most this rate of what is called changed is not
-    #[arg(long, value_name = "P", default_value = "0.05", value_parser = probability)]
-    pub(crate) alpha: f64,
+    /// Confidence of the intervals, per cent; at most 100 - P per cent of the reported changes are
+    /// noise
+    #[arg(long, value_name = "P", default_value = "95", value_parser = confidence)]
+    confidence: f64,
     /// Exit with 1 if a row changed beyond this: any, self>+P%, total>+P%, self>+Nms, total>+Nms
     #[arg(long, value_name = "BOUND", value_delimiter = ',')]
     pub(crate) fail_on: Vec<Bound>,
@@ -59,7 +60,7 @@ pub(crate) struct Args {
     pub(crate) output: Option<PathBuf>,
     /// Split the runs of the base against each other: says how much of a difference is noise
     #[arg(long, requires = "base", conflicts_with_all = ["new", "operands", "fail_on"])]
-    pub(crate) null: bool,
+    pub(crate) noise: bool,
     /// The streams of the base; every segment of them is a run
     #[arg(long, value_name = "FILE", num_args = 1..)]
     base: Vec<PathBuf>,
@@ -82,9 +83,9 @@ impl Args {
     ///
     /// When standard input is named twice, or a side is missing.
     pub(crate) fn sides(&self) -> Result<[&[PathBuf]; 2]> {
-        if self.operands.is_empty() && self.new.is_empty() && !self.null {
+        if self.operands.is_empty() && self.new.is_empty() && !self.noise {
             bail!(
-                "--base: give the streams of the other side with --new, or --null to compare the runs of the base with each other"
+                "--base: give the streams of the other side with --new, or --noise to compare the runs of the base with each other"
             );
         }
         let sides = match &self.operands[..] {
@@ -118,12 +119,18 @@ impl Args {
             Some(by) if of_paths => {
                 bail!("--by {}: folded stacks and flame graphs are by call path", by.name())
             }
-            None if of_paths && self.null => {
-                bail!("--null: there is a noise floor in table, tsv, csv and json only")
+            None if of_paths && self.noise => {
+                bail!("--noise: there is a noise floor in table, tsv, csv and json only")
             }
             None if of_paths => Ok(By::Path),
             by => Ok(by.unwrap_or(By::Function)),
         }
+    }
+
+    /// Returns the probability that an interval misses the true value.
+    pub(crate) fn alpha(&self) -> f64 {
+        // Rounded, so that 95 per cent is 0.05 and 99.9 is 0.001 to the last digit.
+        ((100.0 - self.confidence) * 1e10).round() / 1e12
     }
 
     /// How many rows are printed.
@@ -136,9 +143,10 @@ impl Args {
     }
 }
 
-fn probability(text: &str) -> Result<f64, String> {
-    let alpha = text.parse().ok().filter(|alpha| (1e-9..=0.5).contains(alpha));
-    alpha.ok_or_else(|| "expected a number from 1e-9 to 0.5".to_owned())
+/// Parses a confidence in per cent.
+fn confidence(text: &str) -> Result<f64, String> {
+    let percent = text.parse().ok().filter(|percent| (50.0..=99.9999999).contains(percent));
+    percent.ok_or_else(|| "expected a number from 50 to 99.9999999".to_owned())
 }
 
 #[cfg(test)]
@@ -162,16 +170,25 @@ mod tests {
         assert_eq!(sides("nprof-diff --base a --base b --new -"), r#"["a", "b"] ["-"]"#);
         assert!(parse("nprof-diff - -").unwrap().sides().is_err());
         assert!(parse("nprof-diff --base a").unwrap().sides().is_err());
-        for wrong in ["", " a", " a b c", " --null", " --new a", " a b --base c --new d"] {
+        for wrong in ["", " a", " a b c", " --noise", " --new a", " a b --base c --new d"] {
             assert!(parse(&format!("nprof-diff{wrong}")).is_err(), "{wrong:?}");
         }
     }
 
     #[test]
     fn what_cannot_be_a_level_is_refused() {
-        for wrong in ["0", "1", "nan", "5%", "-0.1", "inf"] {
-            assert!(parse(&format!("nprof-diff --alpha={wrong} a b")).is_err(), "{wrong}");
+        for wrong in ["0", "1", "49.9", "100", "nan", "95%", "-95", "inf"] {
+            assert!(parse(&format!("nprof-diff --confidence={wrong} a b")).is_err(), "{wrong}");
         }
         assert!(parse("nprof-diff --fail-on self>+2%,any a b").is_ok());
+    }
+
+    #[test]
+    fn confidence_gives_exact_alpha() {
+        let alpha = |options: &str| parse(&format!("nprof-diff{options} a b")).unwrap().alpha();
+        assert_eq!(alpha(""), 0.05);
+        assert_eq!(alpha(" --confidence 99.9"), 0.001);
+        assert_eq!(alpha(" --confidence 99.9999999"), 1e-9);
+        assert_eq!(alpha(" --confidence 50"), 0.5);
     }
 }

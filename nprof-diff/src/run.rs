@@ -32,8 +32,8 @@ pub fn main() -> ExitCode {
 fn run(args: &Args) -> Result<Outcome> {
     let inputs = load(args)?;
     let clock = inputs.event.as_ref().is_some_and(Chosen::is_clock);
-    let question = Question { alpha: args.alpha, clock, min_effect: args.min_effect };
-    if args.null { calibrate(args, &inputs, question) } else { compare(args, &inputs, question) }
+    let question = Question { alpha: args.alpha(), clock, min_effect: args.min_effect };
+    if args.noise { calibrate(args, &inputs, question) } else { compare(args, &inputs, question) }
 }
 
 /// Reads the streams, and refuses options that make no sense for them.
@@ -93,10 +93,7 @@ fn calibrate(args: &Args, inputs: &Inputs, question: Question) -> Result<Outcome
     let Inputs { base, keys, event, .. } = inputs;
     let runs = event::counts(base, event.as_ref());
     let Some(null) = noise::calibrate(&runs, keys, question) else {
-        stage::warn(
-            TOOL,
-            "not enough runs: --null compares runs of the base, of which two with samples are needed at least",
-        );
+        stage::warn(TOOL, "not enough runs: --noise needs at least two base runs with samples");
         return Ok(Outcome::Undecided);
     };
     let mut warnings = warnings::warnings_of_one(base, event.as_ref());

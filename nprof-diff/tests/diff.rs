@@ -407,7 +407,9 @@ fn times_of_different_processors_are_not_compared() {
 #[test]
 fn misuse_prints_nothing_on_standard_output() {
     let directory = directory();
-    for line in ["", "base", "base new base", "--fail-on self base new", "--alpha 2 base new"] {
+    for line in
+        ["", "base", "base new base", "--fail-on self base new", "--confidence 100 base new"]
+    {
         let ended = diff_of_stdin(directory.path(), line, "");
         assert_eq!((ended.status, &ended.stdout[..]), (2, ""), "{line}");
     }

@@ -47,27 +47,31 @@ fn folded_stacks_have_two_columns_of_the_same_sum() {
 #[test]
 fn the_noise_of_one_side_is_a_report_of_its_own() {
     let directory = directory();
-    let table = diff(directory.path(), "--null --base base0 base1 new0 new1");
+    let table = diff(directory.path(), "--noise --base base0 base1 new0 new1");
     assert_eq!((table.status, &table.stderr[..]), (0, ""));
     let said = "3 comparisons of 2 runs with 2 others: 1 raised a false alarm; noise floor:\n  exceeded by 5 % of the differences at most\n";
     assert!(table.stdout.contains(said), "{}", table.stdout);
     // 405 of 1000 and 905 of 1500: 19.8 points apart when the halves are base and new.
-    let json = diff(directory.path(), "--null --format json --base base0 base1 new0 new1").stdout;
+    let json = diff(directory.path(), "--noise --format json --base base0 base1 new0 new1").stdout;
     let report: serde_json::Value = serde_json::from_str(&json).unwrap();
     let parse = &report["rows"].as_array().unwrap()[0];
     assert_eq!((&parse["name"], &parse["self_floor"]), (&"parse".into(), &19.833333.into()));
     assert_eq!((&report["splits"], &report["halves"]), (&3.into(), &serde_json::json!([2, 2])));
     let tsv =
-        diff(directory.path(), "--null --format tsv -n 1 --base base0 base1 new0 new1").stdout;
+        diff(directory.path(), "--noise --format tsv -n 1 --base base0 base1 new0 new1").stdout;
     let columns: Vec<&str> = tsv.lines().next().unwrap().split('\t').collect();
     assert_eq!(columns, parse.as_object().unwrap().keys().collect::<Vec<_>>());
     assert_eq!(tsv.lines().count(), 2);
     // One run is nothing to compare.
-    let ended = diff(directory.path(), "--null --base base0");
+    let ended = diff(directory.path(), "--noise --base base0");
     assert_eq!((ended.status, &ended.stdout[..]), (4, ""));
-    assert!(ended.stderr.contains("two with samples are needed"), "{}", ended.stderr);
+    assert!(
+        ended.stderr.contains("--noise needs at least two base runs with samples"),
+        "{}",
+        ended.stderr
+    );
     for line in
-        ["--null --base base0 --new new0", "--null base0 new0", "--base base0 base1", "--null"]
+        ["--noise --base base0 --new new0", "--noise base0 new0", "--base base0 base1", "--noise"]
     {
         assert_eq!(diff(directory.path(), line).status, 2, "{line}");
     }
@@ -87,7 +91,7 @@ fn the_page_has_every_column_and_member() {
     let directory = directory();
     let explained = members_in_page();
     for line in
-        [format!("--format json {BOTH}"), "--null --format json --base base0 base1".to_owned()]
+        [format!("--format json {BOTH}"), "--noise --format json --base base0 base1".to_owned()]
     {
         let report: serde_json::Value =
             serde_json::from_str(&diff(directory.path(), &line).stdout).unwrap();
@@ -95,7 +99,7 @@ fn the_page_has_every_column_and_member() {
         let row = report["rows"][0].as_object().unwrap();
         let of_self = row.keys().filter(|name| !name.starts_with("total_"));
         for name in object.keys().chain(of_self) {
-            let name = match line.contains("--null") {
+            let name = match line.contains("--noise") {
                 true => name.trim_end_matches("_ns"),
                 false => name,
             };

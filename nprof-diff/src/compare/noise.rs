@@ -1,4 +1,4 @@
-//! `--null`: how much runs of one side differ from each other. Pure.
+//! `--noise`: how much runs of one side differ from each other. Pure.
 //!
 //! The runs are split into two halves, in every way or in many, and the halves are compared as if
 //! they were two sides. Nothing has changed between them: what is found is noise.

@@ -13,7 +13,7 @@ use crate::input::event::incomplete;
 use crate::input::side::Side;
 use crate::input::side::{facts, lost};
 use crate::print::report::Report;
-use crate::print::text::{WIDTH, level, seconds, signed_seconds};
+use crate::print::text::{WIDTH, confidence, seconds, signed_seconds};
 
 /// The lines of the heading.
 pub(super) fn lines(report: &Report<'_>) -> Vec<String> {
@@ -158,9 +158,9 @@ fn method(report: &Report<'_>) -> String {
         Method::Newcombe => ("Newcombe's, from counts", "Benjamini-Hochberg"),
     };
     format!(
-        "{} comparisons, by self and by total; {} intervals ({name}); changed: q <= {} ({tests})",
+        "{} comparisons, by self and by total; {} % intervals ({name}); changed: q <= {} ({tests})",
         diff.comparisons,
-        level(diff.question.alpha),
+        confidence(diff.question.alpha),
         diff.question.alpha,
     )
 }

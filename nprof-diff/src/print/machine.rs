@@ -14,6 +14,7 @@ use crate::compare::row::{Metric, Row};
 use crate::input::event::Chosen;
 use crate::print::cells::{self, points, significant};
 use crate::print::report::Report;
+use crate::print::text::confidence;
 use crate::stats::Estimate;
 
 /// A line of column names, then a row a line.
@@ -48,7 +49,7 @@ pub(super) fn json(report: &Report<'_>) -> io::Result<Vec<u8>> {
             Method::Welch => "welch",
             Method::Newcombe => "newcombe",
         },
-        "alpha": diff.question.alpha,
+        "confidence": confidence(diff.question.alpha),
         "comparisons": diff.comparisons,
         "verdict": fail_on::answer(report.diff, report.bounds).word(),
         "failures": failures(report),

@@ -12,7 +12,7 @@ use crate::input::event::Chosen;
 use crate::print::cells::{self, points, significant};
 use crate::print::heading;
 use crate::print::report::NullReport;
-use crate::print::text::{WIDTH, percent, row_name, seconds};
+use crate::print::text::{WIDTH, confidence, percent, row_name, seconds};
 
 /// Prints the report for people.
 pub(super) fn print_table(report: &NullReport<'_>, out: &mut impl Write) -> io::Result<()> {
@@ -155,12 +155,12 @@ fn noise(noise: &Noise) -> [Value; NOISE.len()] {
 pub(super) fn json(report: &NullReport<'_>) -> io::Result<Vec<u8>> {
     let noise = report.null;
     let object = json!({
-        "report": "nprof-diff --null",
+        "report": "nprof-diff --noise",
         "version": env!("CARGO_PKG_VERSION"),
         "by": report.by.name(),
         "event": report.event.map(Chosen::name),
         "unit": report.event.map(Chosen::unit),
-        "alpha": noise.question.alpha,
+        "confidence": confidence(noise.question.alpha),
         "halves": noise.halves,
         "splits": noise.splits,
         "alarms": noise.alarms,

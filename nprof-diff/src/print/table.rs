@@ -14,7 +14,9 @@ use crate::compare::row::{Change, Metric, RARE, Row, Verdict};
 use crate::input::key::KeyId;
 use crate::print::heading;
 use crate::print::report::Report;
-use crate::print::text::{WIDTH, level, percent, points, q, row_name, seconds, signed_seconds};
+use crate::print::text::{
+    WIDTH, confidence, percent, points, q, row_name, seconds, signed_seconds,
+};
 
 /// Prints the report.
 pub(super) fn print(report: &Report<'_>, out: &mut impl Write) -> io::Result<()> {
@@ -67,7 +69,7 @@ fn print_changed(
     if changed.is_empty() {
         return Ok(());
     }
-    let interval = format!("{} interval", level(report.diff.question.alpha));
+    let interval = format!("{} % interval", confidence(report.diff.question.alpha));
     writeln!(
         out,
         "\n{:14}{:>10} {:>10} {:>10} {interval:>23} {:>8}",

@@ -22,10 +22,10 @@ pub(super) fn q(q: f64) -> String {
     if q < 0.0001 { "<0.0001".to_owned() } else { format!("{q:.4}") }
 }
 
-/// The level of the intervals.
-pub(super) fn level(alpha: f64) -> String {
-    let percent = 100.0 * (1.0 - alpha);
-    format!("{} %", (percent * 1e7).round() / 1e7)
+/// Returns the confidence of the intervals, per cent.
+pub(super) fn confidence(alpha: f64) -> f64 {
+    // Rounded to the digits that --confidence accepts.
+    (100.0 * (1.0 - alpha) * 1e7).round() / 1e7
 }
 
 /// A span of time, for people.
@@ -88,7 +88,8 @@ mod tests {
             assert_eq!(seconds(ns), expected);
         }
         assert_eq!(signed_seconds(2e9), "+2.00 s");
-        assert_eq!(level(0.05), "95 %");
-        assert_eq!(level(0.001), "99.9 %");
+        assert_eq!(confidence(0.05), 95.0);
+        assert_eq!(confidence(0.001), 99.9);
+        assert_eq!(confidence(1e-9), 99.9999999);
     }
 }
