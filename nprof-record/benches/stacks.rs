@@ -13,9 +13,9 @@ use object::{Object, ObjectSection, ObjectSymbol};
 use nprof_record::arch;
 use nprof_record::convert::dictionary::{Dictionary, FrameKey, Sink};
 use nprof_record::image::cfi::{Cfi, Table, Tables};
-use nprof_record::unwind::rule::{Cfa, Row, Saved};
-use nprof_record::unwind::stack_copy::Stack;
-use nprof_record::unwind::{Code, Look, Registers, unwind};
+use nprof_record::unwind::rule::{Cfa, RegisterRule, UnwindRule};
+use nprof_record::unwind::stack_copy::StackCopy;
+use nprof_record::unwind::{CodeMap, Registers, UnwindInfo, unwind};
 
 /// Frames of a stack.
 const DEPTH: u64 = 40;
@@ -54,21 +54,21 @@ fn unwind_rules(bencher: Bencher<'_, '_>) {
 }
 
 /// Code that saves its frame pointer and has frames of 32 bytes, whose rules are at hand.
-struct Frames(Rc<Row>);
+struct Frames(Rc<UnwindRule>);
 
-impl Code for Frames {
-    fn look(&mut self, address: u64) -> Look {
-        if address < 0x1000 { Look::Entry } else { Look::Row(Rc::clone(&self.0)) }
+impl CodeMap for Frames {
+    fn unwind_info(&mut self, address: u64) -> UnwindInfo {
+        if address < 0x1000 { UnwindInfo::Entry } else { UnwindInfo::Rule(Rc::clone(&self.0)) }
     }
 }
 
 /// Frames of a stack, unwound.
 #[divan::bench]
 fn unwind_frames(bencher: Bencher<'_, '_>) {
-    let row = Row {
+    let row = UnwindRule {
         cfa: Cfa::Register(arch::SP, 32),
-        return_address: Saved::At(-8),
-        registers: [(arch::FP, Saved::At(-16))].into(),
+        return_address: RegisterRule::AtCfaOffset(-8),
+        registers: [(arch::FP, RegisterRule::AtCfaOffset(-16))].into(),
         signal: false,
     };
     let returns = (1..DEPTH).map(|frame| if frame + 1 == DEPTH { 0x800 } else { 0x1000 + frame });
@@ -84,7 +84,7 @@ fn unwind_frames(bencher: Bencher<'_, '_>) {
     let mut addresses = Vec::new();
     bencher.counter(ItemsCount::new(DEPTH)).bench_local(|| {
         addresses.clear();
-        let stack = Stack::new(0x7000_0000, &bytes, Default::default());
+        let stack = StackCopy::new(0x7000_0000, &bytes, Default::default());
         let mark = unwind((registers, false), &stack, &mut code, 1000, &mut addresses, &mut ());
         assert_eq!((mark, addresses.len() as u64), (Mark::None, DEPTH));
     });

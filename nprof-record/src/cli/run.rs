@@ -15,18 +15,18 @@ use crate::cli::args::Args;
 use crate::cli::target::Target;
 use crate::convert::converter::Converter;
 use crate::convert::dictionary::Sink;
-use crate::convert::process_tree::Tree;
+use crate::convert::process_tree::ProcessTree;
 use crate::event::{self, Asked, Catalog, Encoding, Pace, Scope};
 use crate::os::machine;
 use crate::os::procfs;
 use crate::perf::open::{Kernel, Whom};
-use crate::perf::plan::{self, Chosen, Plan, Reach, Request, Wanted};
-use crate::perf::ring_set::Sources;
+use crate::perf::plan::{self, OpenMode, Plan, PlannedEvent, Request, RequestedEvent};
+use crate::perf::ring_set::RingSet;
 use crate::session::header;
-use crate::session::launch::Waiting;
-use crate::session::output::{Destination, Opened};
+use crate::session::launch::ForkedCommand;
+use crate::session::output::{Destination, OpenOutput};
 use crate::session::recording::{Outcome, Recording};
-use crate::session::workload::Subject;
+use crate::session::workload::Workload;
 use crate::sys::{self, Signals};
 
 /// What messages begin with.
@@ -88,8 +88,8 @@ fn list() -> anyhow::Result<u8> {
     let paranoid = machine::setting("kernel/perf_event_paranoid").parse().ok();
     let kernel = Kernel { group: None };
     let cpus = machine::online_cpus();
-    let attempt = |encoding: &Encoding| plan::attempt(&kernel, encoding, cpus[0]);
-    let listed = event::list(&Catalog::of_this_machine(), attempt, paranoid);
+    let try_open = |encoding: &Encoding| plan::try_open(&kernel, encoding, cpus[0]);
+    let listed = event::list(&Catalog::of_this_machine(), try_open, paranoid);
     match io::stdout().write_all(event::print(&listed).as_bytes()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             Err(error).context("cannot write the list")
@@ -103,7 +103,7 @@ fn plan(args: &Args, target: &Target, kernel: &Kernel<'_>, cpu: u32) -> anyhow::
     let wanted = |asked: &Asked| {
         let candidates = catalog.candidates(asked).map_err(|why| anyhow::anyhow!("-e: {why}"))?;
         let (name, interval, scope) = (asked.name.clone(), asked.interval, asked.scope);
-        anyhow::Ok(Wanted { name, candidates, interval, scope })
+        anyhow::Ok(RequestedEvent { name, candidates, interval, scope })
     };
     let request = Request {
         events: args.event.iter().map(wanted).collect::<Result<_, _>>()?,
@@ -111,22 +111,22 @@ fn plan(args: &Args, target: &Target, kernel: &Kernel<'_>, cpu: u32) -> anyhow::
         unwind: args.unwind(),
         stack_size: args.stack_size,
         scope: args.sampled(),
-        reaches: target.reaches(args.scope),
+        open_modes: target.open_modes(args.scope),
         delayed: args.times().delay.is_some(),
     };
     check_rate(args.frequency(), &request)?;
     let plan = plan::plan(kernel, &request, cpu).map_err(|refusal| {
         let paranoid = machine::setting("kernel/perf_event_paranoid").parse().ok();
-        anyhow::anyhow!(refusal.explain(paranoid, !request.reaches.contains(&Reach::Task)))
+        anyhow::anyhow!(refusal.explain(paranoid, !request.open_modes.contains(&OpenMode::Task)))
     })?;
     let mut events = args.event.iter().zip(&plan.events);
-    let has_own = |(asked, chosen): (&Asked, &Chosen)| {
+    let has_own = |(asked, chosen): (&Asked, &PlannedEvent)| {
         asked.interval.is_some() || chosen.event.pace == Pace::Each
     };
     if args.frequency.is_some() && events.all(has_own) {
         say("-F is not used: each event is sampled by an interval of its own");
     }
-    if plan.common.reach == Reach::Task && request.reaches.contains(&Reach::System) {
+    if plan.common.open_mode == OpenMode::Task && request.open_modes.contains(&OpenMode::System) {
         let kernel = match (request.scope, plan.common.scope) {
             (Scope::Both, Scope::User) => "the kernel and ",
             _ => "",
@@ -161,7 +161,7 @@ struct Run<'a> {
     args: &'a Args,
     destination: Destination,
     /// The output, where it could be opened before.
-    opened: Cell<Option<Opened>>,
+    opened: Cell<Option<OpenOutput>>,
     target: Target,
     cpus: Vec<u32>,
     /// The control group's directory.
@@ -176,44 +176,44 @@ impl Run<'_> {
         let descriptors = sys::raise_descriptor_limit();
         let output_to_error = self.destination == Destination::Stdout;
         let waiting =
-            Waiting::fork(&self.args.command, output_to_error, &self.signals, descriptors)?;
+            ForkedCommand::fork(&self.args.command, output_to_error, &self.signals, descriptors)?;
         let pid = waiting.pid as u32;
-        let (sources, output) = match self.prepare(Whom::Task(pid), pid) {
+        let (rings, output) = match self.prepare(Whom::Task(pid), pid) {
             Ok(prepared) => prepared,
             Err(error) => {
                 waiting.cancel();
                 return Err(error);
             }
         };
-        let subject = match waiting.execute() {
-            Ok(child) => Rc::new(Subject::command(child)),
+        let workload = match waiting.execute() {
+            Ok(child) => Rc::new(Workload::command(child)),
             Err(error) => {
                 output.abandon();
                 return Ok(self.not_executed(&error));
             }
         };
-        let recorded = self.record(sources, output, &subject, Tree::awaiting(pid));
-        subject.wait(&self.signals).context("cannot wait for the command")?;
-        Ok(self.conclude(&subject, recorded, pid))
+        let recorded = self.record(rings, output, &workload, ProcessTree::for_command(pid));
+        workload.wait(&self.signals).context("cannot wait for the command")?;
+        Ok(self.finish(&workload, recorded, pid))
     }
 
     /// Records what is there.
     fn attach(self) -> anyhow::Result<u8> {
         sys::raise_descriptor_limit();
-        let (subject, tree, whom) = match &self.target {
+        let (workload, tree, whom) = match &self.target {
             Target::Processes(pids) => {
-                (Subject::processes(pids), Tree::default(), Whom::Processes(pids))
+                (Workload::processes(pids), ProcessTree::default(), Whom::Processes(pids))
             }
-            _ => (Subject::everyone(), Tree::of_everyone(), Whom::Everyone),
+            _ => (Workload::everyone(), ProcessTree::for_system(), Whom::Everyone),
         };
         let pid = match &self.target {
             Target::Processes(pids) => pids[0],
             _ => std::process::id(),
         };
-        let (sources, output) = self.prepare(whom, pid)?;
-        let subject = Rc::new(subject);
-        let recorded = self.record(sources, output, &subject, tree);
-        Ok(self.conclude(&subject, recorded, pid))
+        let (rings, output) = self.prepare(whom, pid)?;
+        let workload = Rc::new(workload);
+        let recorded = self.record(rings, output, &workload, tree);
+        Ok(self.finish(&workload, recorded, pid))
     }
 
     fn is_delayed(&self) -> bool {
@@ -221,62 +221,64 @@ impl Run<'_> {
     }
 
     /// Opens the events, for `whom` where not for all CPUs, and the output.
-    fn prepare(&self, whom: Whom<'_>, pid: u32) -> anyhow::Result<(Sources, Opened)> {
-        let reach = self.plan.common.reach;
-        let whom = match (reach, &self.group) {
-            (Reach::System, _) => Whom::Everyone,
-            (Reach::Group, Some(group)) => Whom::Group(group),
+    fn prepare(&self, whom: Whom<'_>, pid: u32) -> anyhow::Result<(RingSet, OpenOutput)> {
+        let open_mode = self.plan.common.open_mode;
+        let whom = match (open_mode, &self.group) {
+            (OpenMode::System, _) => Whom::Everyone,
+            (OpenMode::Group, Some(group)) => Whom::Group(group),
             _ => whom,
         };
         if let Target::Command(Some(own)) = &self.target {
             own.enter(pid as i32)?;
         }
-        let sources = Sources::open(&self.plan, &self.cpus, whom)?;
+        let rings = RingSet::open(&self.plan, &self.cpus, whom)?;
         let output = match self.opened.take() {
             Some(opened) => opened,
             None => self.destination.open(pid)?,
         };
         // What is inherited by a command begins by itself when it executes.
-        if reach != Reach::Task || !matches!(self.target, Target::Command(_)) {
+        if open_mode != OpenMode::Task || !matches!(self.target, Target::Command(_)) {
             // Processes are to be known before there are samples of them: to read of thousands of
             // threads takes long enough to fill a ring.
             let samples = !self.is_delayed() && !matches!(self.target, Target::Processes(_));
-            sources.enable(samples).context("cannot enable an event")?;
+            rings.enable(samples).context("cannot enable an event")?;
         }
-        Ok((sources, output))
+        Ok((rings, output))
     }
 
     fn record(
         &self,
-        sources: Sources,
-        output: Opened,
-        subject: &Rc<Subject>,
-        tree: Tree,
+        rings: RingSet,
+        output: OpenOutput,
+        workload: &Rc<Workload>,
+        tree: ProcessTree,
     ) -> anyhow::Result<Outcome> {
-        let stream = output.begin(subject.clone(), self.signals.clone());
+        let stream = output.begin(workload.clone(), self.signals.clone());
         let mut stream = stream.context("cannot write the stream")?;
         stream.take(&Record::Head(Box::new(header::head(self.target.described(self.args))?)));
         stream.take(&Record::Step(Box::new(header::step())));
         let (unwind, depth) = (self.plan.common.unwind, self.args.depth());
         let mut converter = Converter::new(stream, header::events(&self.plan), unwind, depth, tree);
-        sources.introduce(&mut converter);
+        rings.enable_stack_copies(&mut converter);
         if let Target::Processes(pids) = &self.target {
             for &pid in pids {
-                procfs::threads(pid).into_iter().for_each(|tid| converter.adopt(pid, tid));
+                procfs::threads(pid)
+                    .into_iter()
+                    .for_each(|tid| converter.add_existing_thread(pid, tid));
                 converter.read_maps(pid);
             }
             if !self.is_delayed() {
-                sources.enable(true).context("cannot enable an event")?;
+                rings.enable(true).context("cannot enable an event")?;
             }
         }
         let recording = Recording {
             plan: self.plan.clone(),
-            sources,
+            rings,
             converter,
-            subject: subject.clone(),
+            workload: workload.clone(),
             signals: self.signals.clone(),
             times: self.args.times(),
-            measured: self.target.measured(&self.cpus),
+            cpu_time_scope: self.target.cpu_time_scope(&self.cpus),
         };
         recording.run().context("cannot wait for events")
     }
@@ -290,8 +292,8 @@ impl Run<'_> {
     }
 
     /// Says what there is to say, and gives the status to exit with.
-    fn conclude(&self, subject: &Subject, recorded: anyhow::Result<Outcome>, pid: u32) -> u8 {
-        let status = subject.status();
+    fn finish(&self, workload: &Workload, recorded: anyhow::Result<Outcome>, pid: u32) -> u8 {
+        let status = workload.status();
         let failed = if status == 0 { FAILURE } else { status };
         let outcome = match recorded {
             Ok(outcome) => outcome,
@@ -308,7 +310,7 @@ impl Run<'_> {
                 false
             }
         };
-        for line in outcome.summary.remarks() {
+        for line in outcome.summary.warnings() {
             say(&line);
         }
         if !self.args.quiet {

@@ -11,8 +11,8 @@ use crate::cli::args::{Args, ScopeArg};
 use crate::os::cgroup;
 use crate::os::machine;
 use crate::os::procfs::{self, Stat};
-use crate::perf::plan::Reach;
-use crate::session::cpu_time::Measured;
+use crate::perf::plan::OpenMode;
+use crate::session::cpu_time::CpuTimeScope;
 
 /// Whom to record.
 #[derive(Clone, Debug)]
@@ -64,12 +64,12 @@ impl Target {
     }
 
     /// How it may be reached, the best way first.
-    pub(crate) fn reaches(&self, scope: ScopeArg) -> Vec<Reach> {
+    pub(crate) fn open_modes(&self, scope: ScopeArg) -> Vec<OpenMode> {
         match (self, scope) {
-            (Self::System, _) | (_, ScopeArg::Tree) => vec![Reach::System],
-            (Self::Group(_), _) | (_, ScopeArg::Cgroup) => vec![Reach::Group],
-            (_, ScopeArg::Task) => vec![Reach::Task],
-            (_, ScopeArg::Auto) => vec![Reach::System, Reach::Task],
+            (Self::System, _) | (_, ScopeArg::Tree) => vec![OpenMode::System],
+            (Self::Group(_), _) | (_, ScopeArg::Cgroup) => vec![OpenMode::Group],
+            (_, ScopeArg::Task) => vec![OpenMode::Task],
+            (_, ScopeArg::Auto) => vec![OpenMode::System, OpenMode::Task],
         }
     }
 
@@ -89,14 +89,14 @@ impl Target {
 
     /// What coverage is a share of, when these CPUs are sampled; `None` where what is used on
     /// them alone is not told.
-    pub(crate) fn measured(&self, cpus: &[u32]) -> Option<Measured> {
+    pub(crate) fn cpu_time_scope(&self, cpus: &[u32]) -> Option<CpuTimeScope> {
         let is_all = || machine::online_cpus().iter().all(|cpu| cpus.contains(cpu));
         Some(match self {
-            Self::System => Measured::Cpus(cpus.to_vec()),
+            Self::System => CpuTimeScope::Cpus(cpus.to_vec()),
             _ if !is_all() => return None,
-            Self::Command(Some(own)) => Measured::Cgroup(own.directory.clone()),
-            Self::Group(directory) => Measured::Cgroup(directory.clone()),
-            Self::Command(None) | Self::Processes(_) => Measured::Processes,
+            Self::Command(Some(own)) => CpuTimeScope::Cgroup(own.directory.clone()),
+            Self::Group(directory) => CpuTimeScope::Cgroup(directory.clone()),
+            Self::Command(None) | Self::Processes(_) => CpuTimeScope::Processes,
         })
     }
 

@@ -16,9 +16,9 @@ pub(crate) struct Mapping {
 
 /// The executable mappings of a process, sorted and without overlaps.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Maps(Vec<Mapping>);
+pub(crate) struct AddressSpace(Vec<Mapping>);
 
-impl Maps {
+impl AddressSpace {
     /// Maps over what was there before. An empty range maps nothing.
     pub(crate) fn map(&mut self, new: Mapping) {
         if new.start >= new.end {
@@ -55,8 +55,8 @@ impl Maps {
 mod tests {
     use super::*;
 
-    fn maps(ranges: &[(u64, u64, u64, u32)]) -> Maps {
-        let mut maps = Maps::default();
+    fn maps(ranges: &[(u64, u64, u64, u32)]) -> AddressSpace {
+        let mut maps = AddressSpace::default();
         for &(start, end, offset, image) in ranges {
             maps.map(Mapping { start, end, offset, image });
         }
@@ -87,6 +87,6 @@ mod tests {
 
     #[test]
     fn empty_and_inverted_ranges_map_nothing() {
-        assert_eq!(maps(&[(5, 5, 0, 1), (9, 2, 0, 1)]), Maps::default());
+        assert_eq!(maps(&[(5, 5, 0, 1), (9, 2, 0, 1)]), AddressSpace::default());
     }
 }

@@ -10,15 +10,15 @@ use nprof_stream::{
 
 use crate::convert::address_space::Mapping;
 use crate::convert::counts::{Counts, Sum};
-use crate::convert::deep_stacks::copy_hints::Needs;
+use crate::convert::deep_stacks::copy_hints::CopyHints;
 use crate::convert::dictionary::Sink;
-use crate::convert::process_tree::{Renamed, Tree};
-use crate::convert::stack_resolver::Resolver;
+use crate::convert::process_tree::{CommChange, ProcessTree};
+use crate::convert::stack_resolver::StackResolver;
 use crate::event::Unwind;
 use crate::image::table;
 use crate::os::procfs;
 use crate::perf::handler::RecordHandler;
-use crate::perf::record::{self, Body, Mmap, Stamp};
+use crate::perf::record::{self, KernelRecord, Mmap, SampleId};
 use crate::perf::synthesize;
 use crate::sys::{self, SharedWords};
 
@@ -31,8 +31,8 @@ pub(crate) struct Converter<S> {
     pub(crate) sums: Vec<Sum>,
     /// The definitions of the events, for each epoch; their ids count from 1.
     events: Vec<nprof_stream::Event>,
-    tree: Tree,
-    resolver: Resolver,
+    tree: ProcessTree,
+    resolver: StackResolver,
     tasks: u32,
     /// How the command ended, once it is known: its first thread's exit carries it.
     pub(crate) exit: Option<(u32, String)>,
@@ -40,63 +40,68 @@ pub(crate) struct Converter<S> {
 
 impl<S: Sink> RecordHandler for Converter<S> {
     fn accepts(&self, tid: u32) -> bool {
-        self.tree.takes(tid)
+        self.tree.accepts(tid)
     }
 
-    fn handle_record(&mut self, stamp: Stamp, body: &Body<'_>, event: EventId) {
+    fn handle_record(&mut self, sample_id: SampleId, body: &KernelRecord<'_>, event: EventId) {
         match body {
-            Body::Sample(sample) => self.sample(stamp, sample, event),
-            Body::Mmap(mmap) => self.map(stamp, mmap),
-            &Body::Comm { pid, tid, exec, name } => {
-                self.meet(pid, tid);
-                self.rename(stamp, tid, exec, name);
+            KernelRecord::Sample(sample) => self.sample(sample_id, sample, event),
+            KernelRecord::Mmap(mmap) => self.map(sample_id, mmap),
+            &KernelRecord::Comm { pid, tid, exec, name } => {
+                self.add_if_new(pid, tid);
+                self.rename(sample_id, tid, exec, name);
             }
-            &Body::Fork(kin) => {
-                self.meet(stamp.pid, stamp.tid);
-                if self.tree.is_unread(kin.parent_pid) {
+            &KernelRecord::Fork(ids) => {
+                self.add_if_new(sample_id.pid, sample_id.tid);
+                if self.tree.needs_maps(ids.parent_pid) {
                     // The child may have other mappings by the time it is sampled.
-                    self.read_maps(kin.parent_pid);
+                    self.read_maps(ids.parent_pid);
                 }
-                self.forget(kin.tid);
-                if self.tree.fork(kin, stamp) {
-                    self.define_task(kin.tid);
+                self.drop_stack_state(ids.tid);
+                if self.tree.fork(ids, sample_id) {
+                    self.define_task(ids.tid);
                 }
             }
-            &Body::Exit(kin) => self.exit(stamp, kin),
-            Body::Ksymbol(symbol) => self.resolver.kernel_changed(symbol),
-            &Body::Lost(count) if event.is_none() => self.on_sideband_lost(stamp, count),
-            &Body::Lost(count) | &Body::Unmade(count) => {
-                self.on_lost(stamp, count, event, Cause::Ring);
+            &KernelRecord::Exit(ids) => self.exit(sample_id, ids),
+            KernelRecord::Ksymbol(symbol) => self.resolver.kernel_changed(symbol),
+            &KernelRecord::Lost(count) if event.is_none() => {
+                self.on_sideband_lost(sample_id, count)
             }
-            Body::Throttle => self.on_lost(stamp, 0, event, Cause::Throttle),
-            Body::Other => {}
+            &KernelRecord::Lost(count) | &KernelRecord::LostSamples(count) => {
+                self.on_lost(sample_id, count, event, Cause::Ring);
+            }
+            KernelRecord::Throttle => self.on_lost(sample_id, 0, event, Cause::Throttle),
+            KernelRecord::Other => {}
         }
     }
 
-    fn on_lost(&mut self, stamp: Stamp, count: u64, event: EventId, cause: Cause) {
+    fn on_lost(&mut self, sample_id: SampleId, count: u64, event: EventId, cause: Cause) {
         *self.counts.lost.entry(cause).or_default() += count;
-        self.tell_lost(stamp, (count, event), cause, Extras::NONE);
+        self.emit_lost(sample_id, (count, event), cause, Extras::NONE);
     }
 
-    fn on_sideband_lost(&mut self, stamp: Stamp, count: u64) {
-        self.counts.side_lost += count;
+    fn on_sideband_lost(&mut self, sample_id: SampleId, count: u64) {
+        self.counts.sideband_lost += count;
         let mut extras = ExtrasBuilder::new();
         extras.add("records", count.to_string().as_bytes());
-        self.tell_lost(stamp, (0, EventId::NONE), Cause::Ring, extras.extras());
+        self.emit_lost(sample_id, (0, EventId::NONE), Cause::Ring, extras.extras());
     }
 
     fn reject_stack_chunks(&mut self, tid: u32, thread: u32) {
-        self.resolver.needs.iter_mut().for_each(|needs| needs.refuse(tid, thread));
+        self.resolver
+            .copy_hints
+            .iter_mut()
+            .for_each(|copy_hints| copy_hints.ignore_thread(tid, thread));
     }
 
     fn enable_stack_copies(&mut self, words: Rc<SharedWords>, max_copy_bytes: u64) {
-        self.resolver.needs = Some(Needs::new(words, max_copy_bytes));
-        self.resolver.sentinels.expect_enough();
+        self.resolver.copy_hints = Some(CopyHints::new(words, max_copy_bytes));
+        self.resolver.watches.rely_on_copies();
     }
 
     fn end_batch(&mut self) {
-        self.resolver.end_round(&mut self.tree);
-        self.tree.end_round();
+        self.resolver.end_batch(&mut self.tree);
+        self.tree.end_batch();
     }
 }
 
@@ -107,7 +112,7 @@ impl<S: Sink> Converter<S> {
         events: Vec<nprof_stream::Event>,
         unwind: Unwind,
         depth: usize,
-        tree: Tree,
+        tree: ProcessTree,
     ) -> Self {
         let mut converter = Self {
             sink,
@@ -115,7 +120,7 @@ impl<S: Sink> Converter<S> {
             sums: vec![Sum::default(); events.len()],
             events,
             tree,
-            resolver: Resolver::new(unwind, depth),
+            resolver: StackResolver::new(unwind, depth),
             tasks: 0,
             exit: None,
         };
@@ -136,45 +141,45 @@ impl<S: Sink> Converter<S> {
 
     /// Takes up a thread that was there before the recording, and its process; with what /proc
     /// tells of them now.
-    pub(crate) fn adopt(&mut self, pid: u32, tid: u32) {
+    pub(crate) fn add_existing_thread(&mut self, pid: u32, tid: u32) {
         for tid in [pid, tid] {
             if self.tree.task(tid).is_none() {
                 let time = sys::monotonic_ns();
-                self.tree.adopt(pid, tid, procfs::find(pid, tid).as_ref(), time);
+                self.tree.add_existing_thread(pid, tid, procfs::find(pid, tid).as_ref(), time);
                 self.define_task(tid);
             }
         }
     }
 
     /// Takes up a thread that is met for the first time, if whoever is met is followed.
-    fn meet(&mut self, pid: u32, tid: u32) {
-        if self.tree.is_open() && self.tree.takes(tid) && self.tree.takes(pid) {
-            self.adopt(pid, tid);
+    fn add_if_new(&mut self, pid: u32, tid: u32) {
+        if self.tree.is_open() && self.tree.accepts(tid) && self.tree.accepts(pid) {
+            self.add_existing_thread(pid, tid);
         }
     }
 
     /// Whether stacks are deep, so that rounds should follow soon.
     pub(crate) fn has_deep_stacks(&self) -> bool {
-        self.resolver.sentinels.is_busy()
+        self.resolver.watches.is_busy()
     }
 
     /// Forgets what was known of the stack of a thread.
-    fn forget(&mut self, tid: u32) {
-        self.resolver.sentinels.forget(tid);
-        self.resolver.needs.iter_mut().for_each(|needs| needs.forget(tid));
+    fn drop_stack_state(&mut self, tid: u32) {
+        self.resolver.watches.forget(tid);
+        self.resolver.copy_hints.iter_mut().for_each(|copy_hints| copy_hints.forget(tid));
     }
 
-    fn tell_lost(
+    fn emit_lost(
         &mut self,
-        stamp: Stamp,
+        sample_id: SampleId,
         (count, event): (u64, EventId),
         cause: Cause,
         extras: Extras<'_>,
     ) {
         self.sink.take(&Record::Lost(Lost {
-            time: stamp.time,
+            time: sample_id.time,
             event,
-            cpu: stamp.cpu,
+            cpu: sample_id.cpu,
             task: TaskId::NONE,
             count,
             cause,
@@ -187,43 +192,43 @@ impl<S: Sink> Converter<S> {
         let time = sys::monotonic_ns();
         let text = procfs::maps(pid);
         // Of a process that is gone the records tell all that will ever be known.
-        self.tree.begin_reading(pid, if text.is_some() { time } else { 0 });
+        self.tree.begin_maps(pid, if text.is_some() { time } else { 0 });
         for mmap in synthesize::executable(text.as_deref().unwrap_or_default(), pid) {
-            self.map(Stamp { time, ..Stamp::default() }, &mmap);
+            self.map(SampleId { time, ..SampleId::default() }, &mmap);
         }
     }
 
-    fn map(&mut self, stamp: Stamp, mmap: &Mmap<'_>) {
+    fn map(&mut self, sample_id: SampleId, mmap: &Mmap<'_>) {
         let Some(process) = self.tree.process_mut(mmap.pid) else { return };
         let serial = process.serial;
         process.jit.mapped(mmap, &self.resolver.files);
         if table::is_file(mmap.path)
             && let Some(exec) = process.exec.take()
         {
-            self.executed(exec, mmap.path);
+            self.emit_exec(exec, mmap.path);
         }
         let (image, offset) = self.resolver.images.of_mapping(mmap, serial);
         let end = mmap.start.saturating_add(mmap.length);
         let mapping = Mapping { start: mmap.start, end, offset, image };
-        self.tree.map(mmap.pid, stamp.time, mapping);
+        self.tree.map(mmap.pid, sample_id.time, mapping);
     }
 
-    fn rename(&mut self, stamp: Stamp, tid: u32, exec: bool, name: &[u8]) {
+    fn rename(&mut self, sample_id: SampleId, tid: u32, exec: bool, name: &[u8]) {
         if exec {
-            self.resolver.sentinels.forget_process(tid);
+            self.resolver.watches.forget_process(tid);
         }
-        match self.tree.rename(tid, exec, name, stamp) {
-            Some(Renamed::Began) => self.define_task(tid),
-            Some(Renamed::Named) => {
-                self.change(stamp.time, tid, ChangeKind::Comm, name, Extras::NONE);
+        match self.tree.rename(tid, exec, name, sample_id) {
+            Some(CommChange::Started) => self.define_task(tid),
+            Some(CommChange::Renamed) => {
+                self.change(sample_id.time, tid, ChangeKind::Comm, name, Extras::NONE);
             }
             // Told when its image is mapped: that comes next, and has the path.
-            Some(Renamed::Executed) | None => {}
+            Some(CommChange::Executed) | None => {}
         }
     }
 
     /// An exec is told once its image is known.
-    fn executed(&mut self, (tid, time): (u32, u64), path: &[u8]) {
+    fn emit_exec(&mut self, (tid, time): (u32, u64), path: &[u8]) {
         let comm = self.tree.task(tid).map(|task| task.comm.clone()).unwrap_or_default();
         let mut extras = ExtrasBuilder::new();
         if !path.is_empty() {
@@ -232,18 +237,18 @@ impl<S: Sink> Converter<S> {
         self.change(time, tid, ChangeKind::Exec, &comm, extras.extras());
     }
 
-    fn exit(&mut self, stamp: Stamp, kin: record::Kin) {
-        let pending = self.tree.process_mut(kin.pid).and_then(|process| process.exec.take());
+    fn exit(&mut self, sample_id: SampleId, ids: record::TaskIds) {
+        let pending = self.tree.process_mut(ids.pid).and_then(|process| process.exec.take());
         if let Some(exec) = pending {
-            self.executed(exec, b"");
+            self.emit_exec(exec, b"");
         }
-        self.forget(kin.tid);
-        if !self.tree.exit(kin) {
+        self.drop_stack_state(ids.tid);
+        if !self.tree.exit(ids) {
             return;
         }
-        let known = self.exit.as_ref().filter(|(pid, _)| *pid == kin.tid);
+        let known = self.exit.as_ref().filter(|(pid, _)| *pid == ids.tid);
         let status = known.map(|(_, status)| status.clone()).unwrap_or_default();
-        self.change(stamp.time, kin.tid, ChangeKind::Exit, status.as_bytes(), Extras::NONE);
+        self.change(sample_id.time, ids.tid, ChangeKind::Exit, status.as_bytes(), Extras::NONE);
     }
 
     fn change(&mut self, time: u64, tid: u32, kind: ChangeKind, value: &[u8], extras: Extras<'_>) {
@@ -268,14 +273,14 @@ impl<S: Sink> Converter<S> {
         self.sink.take(&Record::Task(record));
     }
 
-    fn sample(&mut self, stamp: Stamp, sample: &record::Sample<'_>, event: EventId) {
-        self.meet(stamp.pid, stamp.tid);
-        let Some(pid) = self.tree.task(stamp.tid).map(|task| task.pid) else { return };
-        if self.tree.is_unread(pid) {
+    fn sample(&mut self, sample_id: SampleId, sample: &record::Sample<'_>, event: EventId) {
+        self.add_if_new(sample_id.pid, sample_id.tid);
+        let Some(pid) = self.tree.task(sample_id.tid).map(|task| task.pid) else { return };
+        if self.tree.needs_maps(pid) {
             self.read_maps(pid);
         }
         let Some(process) = self.tree.process_mut(pid) else { return };
-        let mark = self.resolver.resolve(process, stamp, sample);
+        let mark = self.resolver.resolve(process, sample_id, sample);
         if mark != Mark::None {
             *self.counts.incomplete.entry(mark).or_default() += 1;
         }
@@ -293,12 +298,12 @@ impl<S: Sink> Converter<S> {
             sum.samples += 1;
             sum.weight = sum.weight.saturating_add(sample.period);
         }
-        let task = self.tree.task(stamp.tid).map_or(TaskId::NONE, |task| task.id);
+        let task = self.tree.task(sample_id.tid).map_or(TaskId::NONE, |task| task.id);
         self.sink.take(&Record::Sample(Sample {
-            time: stamp.time,
+            time: sample_id.time,
             event,
             task,
-            cpu: stamp.cpu,
+            cpu: sample_id.cpu,
             node,
             weight: sample.period,
             count: 1,

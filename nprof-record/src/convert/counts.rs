@@ -22,5 +22,5 @@ pub(crate) struct Counts {
     /// Samples lost, as far as is known, by why; where it is not known how many, 0.
     pub(crate) lost: BTreeMap<Cause, u64>,
     /// Records of processes and mappings lost.
-    pub(crate) side_lost: u64,
+    pub(crate) sideband_lost: u64,
 }

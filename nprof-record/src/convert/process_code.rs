@@ -1,33 +1,33 @@
 //! The code of one process, for the unwinder.
 
-use crate::convert::address_space::Maps;
+use crate::convert::address_space::AddressSpace;
 use crate::image::table::Images;
-use crate::unwind::{Address, Code, Followed, Look};
+use crate::unwind::{AnalyzedRule, CodeMap, FrameAddress, UnwindInfo};
 
 /// The code of one process: its mappings, and the images behind them.
 #[derive(Debug)]
 pub(crate) struct ProcessCode<'a> {
-    pub(crate) maps: &'a Maps,
+    pub(crate) maps: &'a AddressSpace,
     pub(crate) images: &'a mut Images,
 }
 
-impl Code for ProcessCode<'_> {
-    fn look(&mut self, address: u64) -> Look {
+impl CodeMap for ProcessCode<'_> {
+    fn unwind_info(&mut self, address: u64) -> UnwindInfo {
         match self.maps.find(address) {
-            Some((image, offset)) => self.images.look(image, offset),
-            None => Look::Unmapped,
+            Some((image, offset)) => self.images.unwind_info(image, offset),
+            None => UnwindInfo::Unmapped,
         }
     }
 
-    fn follow(&mut self, address: Address) -> Followed {
+    fn analyze(&mut self, address: FrameAddress) -> AnalyzedRule {
         let Some((image, offset)) = self.maps.find(address.inside()) else {
-            return Followed::Nothing;
+            return AnalyzedRule::Unknown;
         };
-        self.images.follow(image, offset, address)
+        self.images.analyze(image, offset, address)
     }
 
-    fn is_behind_call(&mut self, address: u64) -> Option<bool> {
+    fn is_after_call(&mut self, address: u64) -> Option<bool> {
         let (image, offset) = self.maps.find(address.wrapping_sub(1))?;
-        self.images.is_behind_call(image, offset)
+        self.images.is_after_call(image, offset)
     }
 }

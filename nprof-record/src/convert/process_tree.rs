@@ -12,12 +12,12 @@ use std::rc::Rc;
 use nprof_stream::TaskId;
 use rustc_hash::FxHashMap;
 
-use crate::convert::address_space::{Mapping, Maps};
+use crate::convert::address_space::{AddressSpace, Mapping};
 use crate::image::jit::process_jit::Jit;
 use crate::image::key::ImageIndex;
 use crate::os::procfs::Found;
 use crate::os::task_serial::Serial;
-use crate::perf::record::{Kin, Stamp};
+use crate::perf::record::{SampleId, TaskIds};
 
 /// A process or thread that is followed.
 #[derive(Clone, Debug)]
@@ -42,12 +42,12 @@ pub(crate) struct Task {
 pub(crate) struct Process {
     /// The first thread's.
     pub(crate) serial: Serial,
-    pub(crate) maps: Rc<Maps>,
-    /// Up to when its mappings are known from /proc, ns; [`UNREAD`] before they were asked for.
+    pub(crate) maps: Rc<AddressSpace>,
+    /// Up to when its mappings are known from /proc, ns; [`NEVER_READ`] before they were asked for.
     known_until: u64,
     /// It has executed an image and not been seen in it yet: the registers that are not of this
     /// image are left over from before.
-    pub(crate) fresh: bool,
+    pub(crate) not_seen_since_exec: bool,
     /// An exec whose image is not known yet, by whom and when.
     pub(crate) exec: Option<(u32, u64)>,
     /// The code it made itself.
@@ -56,13 +56,13 @@ pub(crate) struct Process {
 }
 
 /// For ever: nothing the records tell of its mappings is of use yet.
-const UNREAD: u64 = u64::MAX;
+const NEVER_READ: u64 = u64::MAX;
 
 /// The tree.
 #[derive(Debug, Default)]
-pub(crate) struct Tree {
+pub(crate) struct ProcessTree {
     /// The command, until it executes.
-    awaited: Option<u32>,
+    pending_command: Option<u32>,
     /// Whether whoever is met belongs to it.
     open: bool,
     tasks: FxHashMap<u32, Task>,
@@ -74,28 +74,28 @@ pub(crate) struct Tree {
 
 /// What a name's change means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Renamed {
+pub(crate) enum CommChange {
     /// It is the first the tree hears of the task.
-    Began,
+    Started,
     /// It executed another image.
     Executed,
     /// It took another name.
-    Named,
+    Renamed,
 }
 
-impl Tree {
+impl ProcessTree {
     /// A tree that begins when process `pid` executes the command.
-    pub(crate) fn awaiting(pid: u32) -> Self {
-        Self { awaited: Some(pid), ..Self::default() }
+    pub(crate) fn for_command(pid: u32) -> Self {
+        Self { pending_command: Some(pid), ..Self::default() }
     }
 
     /// A tree that whoever is met belongs to, but the idle task.
-    pub(crate) fn of_everyone() -> Self {
+    pub(crate) fn for_system() -> Self {
         Self { open: true, ..Self::default() }
     }
 
     /// Whether a thread's samples belong to the tree, be it known yet or not.
-    pub(crate) fn takes(&self, tid: u32) -> bool {
+    pub(crate) fn accepts(&self, tid: u32) -> bool {
         self.tasks.contains_key(&tid) || self.open && tid != 0
     }
 
@@ -107,41 +107,54 @@ impl Tree {
     /// Takes up a thread that was there before, as it was found at `time`, ns. Its process's
     /// first thread comes before all others. With `found` none it is gone by now; a thread then
     /// is called as its process's first one.
-    pub(crate) fn adopt(&mut self, pid: u32, tid: u32, found: Option<&Found>, time: u64) {
+    pub(crate) fn add_existing_thread(
+        &mut self,
+        pid: u32,
+        tid: u32,
+        found: Option<&Found>,
+        time: u64,
+    ) {
         if self.tasks.contains_key(&tid) {
             return;
         }
-        let kin = Kin { pid, parent_pid: found.map_or(0, |found| found.parent), tid };
+        let ids = TaskIds { pid, parent_pid: found.map_or(0, |found| found.parent), tid };
         let comm = match (found, self.tasks.get(&pid)) {
             (Some(found), _) => found.comm.clone(),
             (None, first) => first.map(|task| task.comm.clone()).unwrap_or_default(),
         };
-        let above = if tid == pid { kin.parent_pid } else { pid };
+        let above = if tid == pid { ids.parent_pid } else { pid };
         let parent = self.processes.get(&above).map(|process| (above, process.serial));
         let process = self.processes.get_mut(&pid).map(|process| {
             process.threads += 1;
             process.serial
         });
-        let serial = self.add(kin, process, parent, comm, time);
+        let serial = self.add(ids, process, parent, comm, time);
         if process.is_none() {
             let (maps, jit, exec) = (Rc::default(), Jit::default(), None);
-            let known_until = UNREAD;
-            let process =
-                Process { serial, maps, known_until, fresh: false, exec, jit, threads: 1 };
+            let known_until = NEVER_READ;
+            let process = Process {
+                serial,
+                maps,
+                known_until,
+                not_seen_since_exec: false,
+                exec,
+                jit,
+                threads: 1,
+            };
             self.processes.insert(pid, process);
         }
         if found.is_none() {
-            self.exit(kin);
+            self.exit(ids);
         }
     }
 
     /// Whether a process's mappings are to be asked of /proc.
-    pub(crate) fn is_unread(&self, pid: u32) -> bool {
-        self.processes.get(&pid).is_some_and(|process| process.known_until == UNREAD)
+    pub(crate) fn needs_maps(&self, pid: u32) -> bool {
+        self.processes.get(&pid).is_some_and(|process| process.known_until == NEVER_READ)
     }
 
     /// A process's mappings will be told as they are at `time`, ns, or later.
-    pub(crate) fn begin_reading(&mut self, pid: u32, time: u64) {
+    pub(crate) fn begin_maps(&mut self, pid: u32, time: u64) {
         if let Some(process) = self.processes.get_mut(&pid) {
             process.known_until = time;
         }
@@ -193,26 +206,29 @@ impl Tree {
     }
 
     /// A task was made. Whether it is in the tree.
-    pub(crate) fn fork(&mut self, kin: Kin, stamp: Stamp) -> bool {
-        if self.tasks.get(&kin.tid).is_some_and(|task| !task.ended && task.time > stamp.time) {
+    pub(crate) fn fork(&mut self, ids: TaskIds, sample_id: SampleId) -> bool {
+        if self.tasks.get(&ids.tid).is_some_and(|task| !task.ended && task.time > sample_id.time) {
             return false; // it was adopted since
         }
-        let Some(parent) = self.processes.get_mut(&kin.parent_pid) else { return false };
-        let above = Some((kin.parent_pid, parent.serial));
-        let maker = self.tasks.get(&stamp.tid).or_else(|| self.tasks.get(&kin.parent_pid));
+        let Some(parent) = self.processes.get_mut(&ids.parent_pid) else { return false };
+        let above = Some((ids.parent_pid, parent.serial));
+        let maker = self.tasks.get(&sample_id.tid).or_else(|| self.tasks.get(&ids.parent_pid));
         let comm = maker.map(|task| task.comm.clone()).unwrap_or_default();
-        if kin.pid == kin.parent_pid {
+        if ids.pid == ids.parent_pid {
             parent.threads += 1;
             let process = parent.serial;
-            self.add(kin, Some(process), above, comm, stamp.time);
+            self.add(ids, Some(process), above, comm, sample_id.time);
         } else {
-            let jit = parent.jit.forked(stamp.time);
-            let (maps, fresh, exec) = (parent.maps.clone(), parent.fresh, None);
+            let jit = parent.jit.forked(sample_id.time);
+            let (maps, not_seen_since_exec, exec) =
+                (parent.maps.clone(), parent.not_seen_since_exec, None);
             // What /proc told of the parent is as of before the fork, whenever that was asked.
-            let known_until = if parent.known_until == UNREAD { UNREAD } else { stamp.time };
-            let serial = self.add(kin, None, above, comm, stamp.time);
-            let child = Process { serial, maps, known_until, fresh, exec, jit, threads: 1 };
-            self.processes.insert(kin.pid, child);
+            let known_until =
+                if parent.known_until == NEVER_READ { NEVER_READ } else { sample_id.time };
+            let serial = self.add(ids, None, above, comm, sample_id.time);
+            let child =
+                Process { serial, maps, known_until, not_seen_since_exec, exec, jit, threads: 1 };
+            self.processes.insert(ids.pid, child);
         }
         true
     }
@@ -220,7 +236,7 @@ impl Tree {
     /// Adds a task; to no process when it is the first thread of a new one.
     fn add(
         &mut self,
-        kin: Kin,
+        ids: TaskIds,
         process: Option<Serial>,
         parent: Option<(u32, Serial)>,
         comm: Vec<u8>,
@@ -229,7 +245,7 @@ impl Tree {
         self.serials += 1;
         let serial = self.serials;
         let process = process.unwrap_or(serial);
-        let Kin { pid, tid, .. } = kin;
+        let TaskIds { pid, tid, .. } = ids;
         let id = TaskId::NONE;
         self.tasks
             .insert(tid, Task { serial, pid, tid, process, parent, comm, time, id, ended: false });
@@ -242,40 +258,48 @@ impl Tree {
         tid: u32,
         exec: bool,
         name: &[u8],
-        stamp: Stamp,
-    ) -> Option<Renamed> {
+        sample_id: SampleId,
+    ) -> Option<CommChange> {
         if exec {
-            return self.execute(tid, name, stamp);
+            return self.execute(tid, name, sample_id);
         }
         self.tasks.get_mut(&tid)?.comm = name.to_vec();
-        Some(Renamed::Named)
+        Some(CommChange::Renamed)
     }
 
     /// A process executed an image. All its other threads are over, and the one that is left has
     /// the process's id, whichever thread it was before (de_thread() in fs/exec.c).
-    fn execute(&mut self, pid: u32, name: &[u8], stamp: Stamp) -> Option<Renamed> {
-        let kin = Kin { pid, parent_pid: 0, tid: pid };
-        if self.awaited == Some(pid) {
-            self.awaited = None;
-            let serial = self.add(kin, None, None, name.to_vec(), stamp.time);
-            let exec = Some((pid, stamp.time));
-            let (maps, jit) = (Rc::default(), Jit::executed(stamp.time));
+    fn execute(&mut self, pid: u32, name: &[u8], sample_id: SampleId) -> Option<CommChange> {
+        let ids = TaskIds { pid, parent_pid: 0, tid: pid };
+        if self.pending_command == Some(pid) {
+            self.pending_command = None;
+            let serial = self.add(ids, None, None, name.to_vec(), sample_id.time);
+            let exec = Some((pid, sample_id.time));
+            let (maps, jit) = (Rc::default(), Jit::executed(sample_id.time));
             let known_until = 0;
-            let process = Process { serial, maps, known_until, fresh: true, exec, jit, threads: 1 };
+            let process = Process {
+                serial,
+                maps,
+                known_until,
+                not_seen_since_exec: true,
+                exec,
+                jit,
+                threads: 1,
+            };
             self.processes.insert(pid, process);
-            return Some(Renamed::Began);
+            return Some(CommChange::Started);
         }
         let process = self.processes.get_mut(&pid)?;
-        if process.known_until != UNREAD && stamp.time < process.known_until {
-            process.exec = Some((pid, stamp.time));
+        if process.known_until != NEVER_READ && sample_id.time < process.known_until {
+            process.exec = Some((pid, sample_id.time));
             self.tasks.get_mut(&pid)?.comm = name.to_vec();
-            return Some(Renamed::Executed);
+            return Some(CommChange::Executed);
         }
         process.known_until = 0;
         process.maps = Rc::default();
-        process.jit = Jit::executed(stamp.time);
-        process.fresh = true;
-        process.exec = Some((pid, stamp.time));
+        process.jit = Jit::executed(sample_id.time);
+        process.not_seen_since_exec = true;
+        process.exec = Some((pid, sample_id.time));
         let had_threads = std::mem::replace(&mut process.threads, 1) > 1;
         let serial = process.serial;
         if had_threads {
@@ -284,13 +308,13 @@ impl Tree {
         match self.tasks.get_mut(&pid).filter(|task| !task.ended) {
             Some(task) => {
                 task.comm = name.to_vec();
-                Some(Renamed::Executed)
+                Some(CommChange::Executed)
             }
             None => {
                 let parent = self.tasks.get(&pid).and_then(|task| task.parent);
-                let serial = self.add(kin, None, parent, name.to_vec(), stamp.time);
+                let serial = self.add(ids, None, parent, name.to_vec(), sample_id.time);
                 self.processes.get_mut(&pid)?.serial = serial;
-                Some(Renamed::Began)
+                Some(CommChange::Started)
             }
         }
     }
@@ -305,17 +329,17 @@ impl Tree {
     }
 
     /// A task ended. Whether it was in the tree.
-    pub(crate) fn exit(&mut self, kin: Kin) -> bool {
-        let Some(task) = self.tasks.get_mut(&kin.tid).filter(|task| !task.ended) else {
+    pub(crate) fn exit(&mut self, ids: TaskIds) -> bool {
+        let Some(task) = self.tasks.get_mut(&ids.tid).filter(|task| !task.ended) else {
             return false;
         };
         task.ended = true;
-        self.ended[0].push((kin.tid, task.serial));
+        self.ended[0].push((ids.tid, task.serial));
         true
     }
 
     /// A round is over: forgets the tasks that ended in the one before.
-    pub(crate) fn end_round(&mut self) {
+    pub(crate) fn end_batch(&mut self) {
         let now = std::mem::take(&mut self.ended[0]);
         for (tid, serial) in std::mem::replace(&mut self.ended[1], now) {
             // The id may be another task's by now.

@@ -5,8 +5,10 @@ use perf_event_open_sys::bindings as perf;
 
 use crate::arch;
 use crate::perf::record::Sample;
-use crate::unwind::stack_copy::Stack;
-use crate::unwind::{self, Address, Code, Followed, Look, Passage, Registers};
+use crate::unwind::stack_copy::StackCopy;
+use crate::unwind::{
+    self, AnalyzedRule, CodeMap, FrameAddress, FrameVisitor, Registers, UnwindInfo,
+};
 
 /// What stands before the kernel's part in a call chain.
 pub(crate) const CONTEXT_KERNEL: u64 = perf::PERF_CONTEXT_KERNEL;
@@ -23,20 +25,26 @@ pub(crate) fn context(sample: &Sample<'_>, wanted: u64) -> impl Iterator<Item = 
 
 /// Whether the user registers are those of the image before, while the kernel loads the next
 /// one. `fresh` says that the process has executed an image and was not seen in it yet.
-fn is_left_over(fresh: &mut bool, ip: u64, sample: &Sample<'_>, code: &mut impl Code) -> bool {
-    let left_over = *fresh && sample.in_kernel && code.look(ip) == Look::Unmapped;
-    *fresh &= left_over;
+fn is_left_over(
+    not_seen_since_exec: &mut bool,
+    ip: u64,
+    sample: &Sample<'_>,
+    code: &mut impl CodeMap,
+) -> bool {
+    let left_over =
+        *not_seen_since_exec && sample.in_kernel && code.unwind_info(ip) == UnwindInfo::Unmapped;
+    *not_seen_since_exec &= left_over;
     left_over
 }
 
-/// Unwinds the copied stack. For `fresh` see [`crate::convert::process_tree::Process::fresh`].
+/// Unwinds the copied stack. For `fresh` see [`crate::convert::process_tree::Process::not_seen_since_exec`].
 pub(crate) fn by_tables(
-    fresh: &mut bool,
+    not_seen_since_exec: &mut bool,
     sample: &Sample<'_>,
-    code: &mut impl Code,
+    code: &mut impl CodeMap,
     depth: usize,
-    addresses: &mut Vec<Address>,
-    passage: &mut impl Passage,
+    addresses: &mut Vec<FrameAddress>,
+    visitor: &mut impl FrameVisitor,
 ) -> Mark {
     let Some(registers) = Registers::from_sample(sample.registers()) else {
         // Without user registers there is no user code: the kernel works for itself.
@@ -45,46 +53,46 @@ pub(crate) fn by_tables(
     let (Ok(ip), Ok(sp)) = (registers.get(arch::IP), registers.get(arch::SP)) else {
         return Mark::Unread;
     };
-    if is_left_over(fresh, ip, sample, code) {
+    if is_left_over(not_seen_since_exec, ip, sample, code) {
         return Mark::None;
     }
     if sample.compat {
-        addresses.push(Address { value: ip, returns: false });
+        addresses.push(FrameAddress { value: ip, returns: false });
         return Mark::Table;
     }
-    let stack = Stack::new(sp, sample.stack, sample.extension.unwrap_or_default().pieces);
-    let mark = unwind::unwind((registers, false), &stack, code, depth, addresses, passage);
-    passage.end(stack.seen());
+    let stack = StackCopy::new(sp, sample.stack, sample.extra_stack.unwrap_or_default().pieces);
+    let mark = unwind::unwind((registers, false), &stack, code, depth, addresses, visitor);
+    visitor.end(stack.read_range());
     mark
 }
 
 /// Takes the user part of the kernel's call chain. Frame pointers do not tell whether the end
 /// of the chain is the end of the stack, so the last frame's table is asked.
 pub(crate) fn by_chain(
-    fresh: &mut bool,
+    not_seen_since_exec: &mut bool,
     sample: &Sample<'_>,
-    code: &mut impl Code,
+    code: &mut impl CodeMap,
     depth: usize,
-    addresses: &mut Vec<Address>,
+    addresses: &mut Vec<FrameAddress>,
 ) -> Mark {
     let leaf = context(sample, CONTEXT_USER).next();
-    if leaf.is_some_and(|ip| is_left_over(fresh, ip, sample, code)) {
+    if leaf.is_some_and(|ip| is_left_over(not_seen_since_exec, ip, sample, code)) {
         return Mark::None;
     }
     for value in context(sample, CONTEXT_USER) {
         if addresses.len() == depth {
             return Mark::Depth;
         }
-        addresses.push(Address { value, returns: !addresses.is_empty() });
+        addresses.push(FrameAddress { value, returns: !addresses.is_empty() });
     }
     let Some(last) = addresses.last() else {
         return if sample.in_kernel { Mark::None } else { Mark::Unread };
     };
-    match code.look(last.inside()) {
-        Look::Entry => Mark::None,
-        Look::Row(row) if row.is_root() => Mark::None,
-        Look::NoTable if code.follow(*last) == Followed::Base => Mark::None,
-        Look::Unmapped => Mark::Mapping,
+    match code.unwind_info(last.inside()) {
+        UnwindInfo::Entry => Mark::None,
+        UnwindInfo::Rule(row) if row.is_end_of_stack() => Mark::None,
+        UnwindInfo::NoTable if code.analyze(*last) == AnalyzedRule::ThreadStart => Mark::None,
+        UnwindInfo::Unmapped => Mark::Mapping,
         _ => Mark::Frame,
     }
 }
@@ -92,30 +100,34 @@ pub(crate) fn by_chain(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::unwind::rule::{Cfa, Row, Saved};
+    use crate::unwind::rule::{Cfa, RegisterRule, UnwindRule};
     use std::rc::Rc;
 
     /// Everything below 0x9000 is mapped; the root is from 0x3000, and a thread begins at 0x4005.
     struct Program;
 
-    impl Code for Program {
-        fn look(&mut self, address: u64) -> Look {
-            let saved = if address >= 0x3000 { Saved::Undefined } else { Saved::At(-8) };
-            let row = Row {
+    impl CodeMap for Program {
+        fn unwind_info(&mut self, address: u64) -> UnwindInfo {
+            let saved = if address >= 0x3000 {
+                RegisterRule::Undefined
+            } else {
+                RegisterRule::AtCfaOffset(-8)
+            };
+            let row = UnwindRule {
                 cfa: Cfa::Register(arch::SP, 8),
                 return_address: saved,
                 registers: [].into(),
                 signal: false,
             };
             match address {
-                0x4000..0x5000 => Look::NoTable,
-                0..0x9000 => Look::Row(Rc::new(row)),
-                _ => Look::Unmapped,
+                0x4000..0x5000 => UnwindInfo::NoTable,
+                0..0x9000 => UnwindInfo::Rule(Rc::new(row)),
+                _ => UnwindInfo::Unmapped,
             }
         }
 
-        fn follow(&mut self, address: Address) -> Followed {
-            if address.value == 0x4005 { Followed::Base } else { Followed::Nothing }
+        fn analyze(&mut self, address: FrameAddress) -> AnalyzedRule {
+            if address.value == 0x4005 { AnalyzedRule::ThreadStart } else { AnalyzedRule::Unknown }
         }
     }
 
@@ -169,10 +181,10 @@ mod tests {
         words[8] = 0xa000; // ip, in what is not mapped any more
         let registers = bytes(&words);
         let mut addresses = Vec::new();
-        let mut fresh = true;
-        let mut mark = |fresh: &mut bool, kernel| {
+        let mut not_seen_since_exec = true;
+        let mut mark = |not_seen_since_exec: &mut bool, kernel| {
             by_tables(
-                fresh,
+                not_seen_since_exec,
                 &sample(&[], &registers, kernel),
                 &mut Program,
                 9,
@@ -180,11 +192,11 @@ mod tests {
                 &mut (),
             )
         };
-        assert_eq!(mark(&mut fresh, true), Mark::None);
-        assert!(fresh);
-        assert_eq!(mark(&mut fresh, false), Mark::Mapping);
-        assert!(!fresh, "it has run");
-        assert_eq!(mark(&mut fresh, true), Mark::Mapping);
+        assert_eq!(mark(&mut not_seen_since_exec, true), Mark::None);
+        assert!(not_seen_since_exec);
+        assert_eq!(mark(&mut not_seen_since_exec, false), Mark::Mapping);
+        assert!(!not_seen_since_exec, "it has run");
+        assert_eq!(mark(&mut not_seen_since_exec, true), Mark::Mapping);
         assert!(addresses.is_empty());
     }
 

@@ -6,13 +6,13 @@ use std::rc::Rc;
 use nprof_stream::{ExtrasBuilder, FrameId, ImageKind, Mark, NodeId};
 use rustc_hash::FxHashMap;
 
-use crate::convert::address_space::Maps;
-use crate::convert::deep_stacks::copy_hints::Needs;
-use crate::convert::deep_stacks::frame_watch::Sentinels;
-use crate::convert::deep_stacks::watchpoints::Processor;
+use crate::convert::address_space::AddressSpace;
+use crate::convert::deep_stacks::copy_hints::CopyHints;
+use crate::convert::deep_stacks::frame_watch::FrameWatches;
+use crate::convert::deep_stacks::watchpoints::HwBreakpoints;
 use crate::convert::dictionary::{Dictionary, FrameKey, ImageFacts, Sink};
 use crate::convert::process_code::ProcessCode;
-use crate::convert::process_tree::{Process, Tree};
+use crate::convert::process_tree::{Process, ProcessTree};
 use crate::convert::sample_stack;
 use crate::event::Unwind;
 use crate::image::jit::growing_file::Files;
@@ -21,9 +21,9 @@ use crate::image::kernel::running_kernel::{Kernel, Place};
 use crate::image::key::{ImageIndex, ImageKey};
 use crate::image::table::Images;
 use crate::os::task_serial::Owner;
-use crate::perf::record::{Ksymbol, Sample, Stamp};
+use crate::perf::record::{Ksymbol, Sample, SampleId};
 use crate::sys::{self, SharedWords};
-use crate::unwind::Address;
+use crate::unwind::FrameAddress;
 
 /// The most nodes and frames of an epoch.
 const DICTIONARY_MAX: u32 = 1 << 20;
@@ -32,16 +32,16 @@ const DICTIONARY_MAX: u32 = 1 << 20;
 const OUTER_NODES_MAX: usize = 256;
 
 /// The most threads with sentinels.
-const GUARDED_MAX: u64 = 256;
+const WATCHED_THREADS_MAX: u64 = 256;
 
 /// How many threads may have sentinels: they must not use up the descriptors.
-fn guarded_threads() -> usize {
-    usize::try_from(GUARDED_MAX.min(sys::descriptor_limit() / 16)).unwrap_or(0)
+fn max_watched_threads() -> usize {
+    usize::try_from(WATCHED_THREADS_MAX.min(sys::descriptor_limit() / 16)).unwrap_or(0)
 }
 
 /// Turns stacks into nodes.
 #[derive(Debug)]
-pub(crate) struct Resolver {
+pub(crate) struct StackResolver {
     unwind: Unwind,
     depth: usize,
     pub(crate) images: Images,
@@ -51,21 +51,21 @@ pub(crate) struct Resolver {
     pub(crate) files: Files,
     pub(crate) dictionary: Dictionary,
     /// What is known of stacks deeper than their copy.
-    pub(crate) sentinels: Sentinels<Processor>,
+    pub(crate) watches: FrameWatches<HwBreakpoints>,
     /// What is needed of the stacks of threads, for the program that copies them.
-    pub(crate) needs: Option<Needs<Rc<SharedWords>>>,
+    pub(crate) copy_hints: Option<CopyHints<Rc<SharedWords>>>,
     /// The outer part of the stack at hand, if it was known before its sample, with its frames
     /// unless its node is remembered.
-    outer: Option<(Rc<[Address]>, Vec<FrameKey>)>,
+    outer: Option<(Rc<[FrameAddress]>, Vec<FrameKey>)>,
     /// The nodes of outer parts in this epoch, by where they lie in memory.
-    outer_nodes: FxHashMap<*const Address, (Rc<[Address]>, NodeId)>,
+    outer_nodes: FxHashMap<*const FrameAddress, (Rc<[FrameAddress]>, NodeId)>,
     /// The stack at hand: the user part's addresses, all frames leaf first, their ids root first.
-    addresses: Vec<Address>,
+    addresses: Vec<FrameAddress>,
     keys: Vec<FrameKey>,
     frames: Vec<FrameId>,
 }
 
-impl Resolver {
+impl StackResolver {
     /// With stacks captured this way, and of each part of one at most `depth` frames kept.
     pub(crate) fn new(unwind: Unwind, depth: usize) -> Self {
         Self {
@@ -76,8 +76,8 @@ impl Resolver {
             functions: Functions::default(),
             files: Files::default(),
             dictionary: Dictionary::new(DICTIONARY_MAX),
-            sentinels: Sentinels::new(Processor::default(), guarded_threads(), depth),
-            needs: None,
+            watches: FrameWatches::new(HwBreakpoints::default(), max_watched_threads(), depth),
+            copy_hints: None,
             outer: None,
             outer_nodes: FxHashMap::default(),
             addresses: Vec::new(),
@@ -96,7 +96,7 @@ impl Resolver {
     pub(crate) fn resolve(
         &mut self,
         process: &mut Process,
-        stamp: Stamp,
+        sample_id: SampleId,
         sample: &Sample<'_>,
     ) -> Mark {
         self.keys.clear();
@@ -105,7 +105,7 @@ impl Resolver {
         if sample.in_kernel {
             self.kernel_part(sample);
         }
-        let mark = self.user_part(process, stamp, sample);
+        let mark = self.user_part(process, sample_id, sample);
         if mark != Mark::None {
             self.keys.push(FrameKey::mark(mark));
         }
@@ -131,7 +131,7 @@ impl Resolver {
     }
 
     /// Gives the stack at hand its node, with everything it needs defined before it.
-    pub(crate) fn node(&mut self, tree: &Tree, sink: &mut impl Sink) -> NodeId {
+    pub(crate) fn node(&mut self, tree: &ProcessTree, sink: &mut impl Sink) -> NodeId {
         let outer = self.outer_node(tree, sink);
         let keys = std::mem::take(&mut self.keys);
         let node = self.node_below(outer, &keys, tree, sink);
@@ -140,7 +140,7 @@ impl Resolver {
     }
 
     /// The node of the outer part of the stack at hand. It is the same for many samples.
-    fn outer_node(&mut self, tree: &Tree, sink: &mut impl Sink) -> NodeId {
+    fn outer_node(&mut self, tree: &ProcessTree, sink: &mut impl Sink) -> NodeId {
         let Some((addresses, mut keys)) = self.outer.take() else { return NodeId::NONE };
         // The mark at the root is the whole stack's.
         let mark = self.keys.pop_if(|key| key.mark != Mark::None);
@@ -161,7 +161,7 @@ impl Resolver {
         &mut self,
         parent: NodeId,
         keys: &[FrameKey],
-        tree: &Tree,
+        tree: &ProcessTree,
         sink: &mut impl Sink,
     ) -> NodeId {
         self.frames.clear();
@@ -175,31 +175,42 @@ impl Resolver {
     }
 
     /// Appends the user frames to `keys`, leaf first; why they are not complete.
-    fn user_part(&mut self, process: &mut Process, stamp: Stamp, sample: &Sample<'_>) -> Mark {
+    fn user_part(
+        &mut self,
+        process: &mut Process,
+        sample_id: SampleId,
+        sample: &Sample<'_>,
+    ) -> Mark {
         self.addresses.clear();
         let maps = process.maps.clone();
         let mut code = ProcessCode { maps: &maps, images: &mut self.images };
         let mark = match self.unwind {
             Unwind::Dwarf => {
-                let (tid, sp) = (stamp.tid, sample.stack_pointer().unwrap_or(0));
-                let extension = sample.extension.unwrap_or_default();
-                let end = extension.end().saturating_sub(sp);
+                let (tid, sp) = (sample_id.tid, sample.stack_pointer().unwrap_or(0));
+                let extra_stack = sample.extra_stack.unwrap_or_default();
+                let end = extra_stack.end().saturating_sub(sp);
                 let copied = end.max(sample.stack.len() as u64);
-                let mut trail = self.sentinels.trail(tid, sp, copied);
-                let (fresh, depth) = (&mut process.fresh, self.depth);
+                let mut trace = self.watches.trace(tid, sp, copied);
+                let (not_seen_since_exec, depth) = (&mut process.not_seen_since_exec, self.depth);
                 let addresses = &mut self.addresses;
-                let mark =
-                    sample_stack::by_tables(fresh, sample, &mut code, depth, addresses, &mut trail);
-                let is_told = sample.extension.is_some() && trail.seen.top > sp;
-                if let Some(needs) = self.needs.as_mut().filter(|_| is_told) {
-                    needs.learn(tid, sp, &extension, mark, trail.seen);
+                let mark = sample_stack::by_tables(
+                    not_seen_since_exec,
+                    sample,
+                    &mut code,
+                    depth,
+                    addresses,
+                    &mut trace,
+                );
+                let is_told = sample.extra_stack.is_some() && trace.read_range.end > sp;
+                if let Some(copy_hints) = self.copy_hints.as_mut().filter(|_| is_told) {
+                    copy_hints.update(tid, sp, &extra_stack, mark, trace.read_range);
                 }
-                let (mark, outer) = self.sentinels.complete(stamp, trail, mark, addresses);
+                let (mark, outer) = self.watches.complete(sample_id, trace, mark, addresses);
                 self.outer = outer.map(|outer| (outer, Vec::new()));
                 mark
             }
             Unwind::FramePointer => sample_stack::by_chain(
-                &mut process.fresh,
+                &mut process.not_seen_since_exec,
                 sample,
                 &mut code,
                 self.depth,
@@ -207,7 +218,7 @@ impl Resolver {
             ),
             Unwind::None if sample.in_kernel => Mark::None,
             Unwind::None => {
-                self.addresses.push(Address { value: sample.ip, returns: false });
+                self.addresses.push(FrameAddress { value: sample.ip, returns: false });
                 Mark::None
             }
         };
@@ -216,13 +227,14 @@ impl Resolver {
             let depth = self.keys.len() + self.addresses.len() + addresses.len() + 2;
             let is_known = self.outer_nodes.contains_key(&addresses.as_ptr());
             if !is_known || self.dictionary.is_full(depth) || self.images.is_full() {
-                let key = |&address: &Address| self.user_key(process, &maps, stamp, address);
+                let key =
+                    |&address: &FrameAddress| self.user_key(process, &maps, sample_id, address);
                 keys.extend(addresses.iter().map_while(key));
             }
             self.outer = Some((addresses, keys));
         }
         for at in 0..self.addresses.len() {
-            match self.user_key(process, &maps, stamp, self.addresses[at]) {
+            match self.user_key(process, &maps, sample_id, self.addresses[at]) {
                 Some(key) => self.keys.push(key),
                 None => return Mark::Mapping,
             }
@@ -234,15 +246,15 @@ impl Resolver {
     fn user_key(
         &mut self,
         process: &mut Process,
-        maps: &Maps,
-        stamp: Stamp,
-        address: Address,
+        maps: &AddressSpace,
+        sample_id: SampleId,
+        address: FrameAddress,
     ) -> Option<FrameKey> {
         let inside = address.inside();
         let mapped = maps.find(inside)?;
         let made = self.images.may_be_made(mapped.0).then(|| {
-            let owner = (stamp.pid, process.serial);
-            process.jit.catch_up(owner, stamp.time, &self.functions, &self.files);
+            let owner = (sample_id.pid, process.serial);
+            process.jit.catch_up(owner, sample_id.time, &self.functions, &self.files);
             let (function, offset) = process.jit.find(inside)?;
             Some((ImageKey::Function(self.functions.number(function)?), offset))
         });
@@ -257,12 +269,12 @@ impl Resolver {
     }
 
     /// A round of samples is over: sets the sentinels for the next.
-    pub(crate) fn end_round(&mut self, tree: &mut Tree) {
+    pub(crate) fn end_batch(&mut self, tree: &mut ProcessTree) {
         self.files.end_round();
-        for (pid, tid) in self.sentinels.end_round() {
+        for (pid, tid) in self.watches.end_batch() {
             let Some(process) = tree.process_mut(pid) else { continue };
             let mut code = ProcessCode { maps: &process.maps, images: &mut self.images };
-            self.sentinels.adjust(tid, &mut code);
+            self.watches.adjust(tid, &mut code);
         }
     }
 
@@ -296,7 +308,7 @@ impl Resolver {
         }
     }
 
-    fn define_image(&mut self, key: ImageKey, tree: &Tree, sink: &mut impl Sink) {
+    fn define_image(&mut self, key: ImageKey, tree: &ProcessTree, sink: &mut impl Sink) {
         match key {
             ImageKey::File(index) => self.define_mapped(key, index, tree, sink),
             ImageKey::Kernel(part) => self.define_kernel(key, part, sink),
@@ -308,7 +320,7 @@ impl Resolver {
         &mut self,
         key: ImageKey,
         index: ImageIndex,
-        tree: &Tree,
+        tree: &ProcessTree,
         sink: &mut impl Sink,
     ) {
         let mut extras = ExtrasBuilder::new();
@@ -340,7 +352,13 @@ impl Resolver {
     }
 
     /// A function made at run time is an image of its own: nothing else could tell its name later.
-    fn define_function(&mut self, key: ImageKey, number: u32, tree: &Tree, sink: &mut impl Sink) {
+    fn define_function(
+        &mut self,
+        key: ImageKey,
+        number: u32,
+        tree: &ProcessTree,
+        sink: &mut impl Sink,
+    ) {
         let Some(function) = self.functions.get(number) else { return };
         let mut extras = ExtrasBuilder::new();
         extras.add("base", format!("{:#x}", function.start).as_bytes());
@@ -356,7 +374,7 @@ impl Resolver {
 }
 
 /// Adds the task whose memory an image is.
-fn add_owner(extras: &mut ExtrasBuilder, owner: Option<Owner>, tree: &Tree) {
+fn add_owner(extras: &mut ExtrasBuilder, owner: Option<Owner>, tree: &ProcessTree) {
     let id = owner.map(|(pid, serial)| tree.id_of(pid, serial));
     if let Some(id) = id.filter(|id| !id.is_none()) {
         extras.add("task", id.to_string().as_bytes());

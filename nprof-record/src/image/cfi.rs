@@ -8,14 +8,13 @@ use std::rc::Rc;
 
 use gimli::{
     BaseAddresses, CfaRule, CieOrFde, DebugFrame, EhFrame, EhFrameHdr, EndianSlice,
-    FrameDescriptionEntry, LittleEndian, Pointer, RegisterRule, UnwindContext, UnwindExpression,
-    UnwindSection,
+    FrameDescriptionEntry, LittleEndian, Pointer, UnwindContext, UnwindExpression, UnwindSection,
 };
 use rustc_hash::FxHashMap;
 
 use crate::arch;
 use crate::image::plt::Plt;
-use crate::unwind::rule::{Cfa, Expression, Row, Saved};
+use crate::unwind::rule::{Cfa, Expression, RegisterRule, UnwindRule};
 
 /// Addresses whose rule is remembered, per image; beyond that all are forgotten.
 const MEMO_MAX: usize = 1 << 18;
@@ -86,8 +85,8 @@ pub struct Cfi {
     plts: Vec<Plt>,
     bases: BaseAddresses,
     context: Box<UnwindContext<usize>>,
-    memo: FxHashMap<u64, Option<Rc<Row>>>,
-    rows: FxHashMap<Rc<Row>, ()>,
+    memo: FxHashMap<u64, Option<Rc<UnwindRule>>>,
+    rows: FxHashMap<Rc<UnwindRule>, ()>,
     /// What the sections and their indices take, bytes.
     fixed: usize,
 }
@@ -124,12 +123,12 @@ impl Cfi {
 
     /// What it takes, bytes, about: it grows with the rules it has read.
     pub fn bytes(&self) -> usize {
-        let memo = self.memo.capacity() * size_of::<(u64, Option<Rc<Row>>, u8)>();
+        let memo = self.memo.capacity() * size_of::<(u64, Option<Rc<UnwindRule>>, u8)>();
         self.fixed + memo + self.rows.capacity() * ROW_BYTES
     }
 
     /// The rule at an image address; `None` when no table covers it.
-    pub fn row(&mut self, address: u64) -> Option<Rc<Row>> {
+    pub fn row(&mut self, address: u64) -> Option<Rc<UnwindRule>> {
         if let Some(row) = self.memo.get(&address) {
             return row.clone();
         }
@@ -144,7 +143,7 @@ impl Cfi {
         row
     }
 
-    fn unique(&mut self, row: Row) -> Rc<Row> {
+    fn unique(&mut self, row: UnwindRule) -> Rc<UnwindRule> {
         if let Some((row, ())) = self.rows.get_key_value(&row) {
             return row.clone();
         }
@@ -153,7 +152,7 @@ impl Cfi {
         row
     }
 
-    fn read(&mut self, address: u64) -> Option<Row> {
+    fn read(&mut self, address: u64) -> Option<UnwindRule> {
         let (bases, context) = (&self.bases, &mut *self.context);
         self.parts.iter().find_map(|(section, index)| match section {
             Section::Eh(table) => {
@@ -249,7 +248,7 @@ fn row_of<'a, S: UnwindSection<Slice<'a>>>(
     bases: &BaseAddresses,
     context: &mut UnwindContext<usize>,
     address: u64,
-) -> Option<Row> {
+) -> Option<UnwindRule> {
     let entry: FrameDescriptionEntry<Slice<'a>> =
         section.fde_from_offset(bases, S::Offset::from(at), S::cie_from_offset).ok()?;
     let signal = entry.is_signal_trampoline();
@@ -275,18 +274,20 @@ fn row_of<'a, S: UnwindSection<Slice<'a>>>(
     };
     let here = below_cfa(row.cfa());
     let is_popped = |offset: i64| 0 < here && offset < -here && -deepest <= offset;
-    let mut return_address = Saved::Undefined;
+    let mut return_address = RegisterRule::Undefined;
     let mut registers = Vec::new();
     for (register, rule) in row.registers() {
         let saved = match rule {
-            RegisterRule::SameValue => Saved::Same,
-            RegisterRule::Offset(offset) if is_popped(*offset) => Saved::Same,
-            RegisterRule::Offset(offset) => Saved::At(*offset),
-            RegisterRule::ValOffset(offset) => Saved::Is(*offset),
-            RegisterRule::Register(other) => Saved::Register(other.0),
-            RegisterRule::Expression(code) => Saved::AtExpression(expression(code)?),
-            RegisterRule::ValExpression(code) => Saved::IsExpression(expression(code)?),
-            _ => Saved::Undefined,
+            gimli::RegisterRule::SameValue => RegisterRule::SameValue,
+            gimli::RegisterRule::Offset(offset) if is_popped(*offset) => RegisterRule::SameValue,
+            gimli::RegisterRule::Offset(offset) => RegisterRule::AtCfaOffset(*offset),
+            gimli::RegisterRule::ValOffset(offset) => RegisterRule::CfaPlus(*offset),
+            gimli::RegisterRule::Register(other) => RegisterRule::Register(other.0),
+            gimli::RegisterRule::Expression(code) => RegisterRule::AtExpression(expression(code)?),
+            gimli::RegisterRule::ValExpression(code) => {
+                RegisterRule::ValueExpression(expression(code)?)
+            }
+            _ => RegisterRule::Undefined,
         };
         match register {
             &register if register == column => return_address = saved,
@@ -297,7 +298,7 @@ fn row_of<'a, S: UnwindSection<Slice<'a>>>(
         }
     }
     registers.sort_unstable_by_key(|(register, _)| *register);
-    Some(Row { cfa, return_address, registers: registers.into(), signal })
+    Some(UnwindRule { cfa, return_address, registers: registers.into(), signal })
 }
 
 #[cfg(test)]
@@ -326,10 +327,13 @@ mod tests {
         let mut cfi = cfi(&code);
         let mut at = |address| cfi.row(address).expect("a row").registers.to_vec();
         assert_eq!(at(0x1000), []);
-        assert_eq!(at(0x1001), [(6, Saved::At(-16))]);
-        assert_eq!(at(0x1005), [(3, Saved::At(-24)), (6, Saved::At(-16))]);
-        assert_eq!(at(0x100a), [(3, Saved::Same), (6, Saved::At(-16))]);
-        assert_eq!(at(0x100b), [(3, Saved::Same), (6, Saved::Same)]);
+        assert_eq!(at(0x1001), [(6, RegisterRule::AtCfaOffset(-16))]);
+        assert_eq!(
+            at(0x1005),
+            [(3, RegisterRule::AtCfaOffset(-24)), (6, RegisterRule::AtCfaOffset(-16))]
+        );
+        assert_eq!(at(0x100a), [(3, RegisterRule::SameValue), (6, RegisterRule::AtCfaOffset(-16))]);
+        assert_eq!(at(0x100b), [(3, RegisterRule::SameValue), (6, RegisterRule::SameValue)]);
     }
 
     #[test]
@@ -337,14 +341,17 @@ mod tests {
         // push %rbp; mov %rsp,%rbp; ...; leave; ret
         let mut cfi = cfi(&[0x41, 0x0e, 16, 0x86, 2, 0x43, 0x0d, 6, 0x48, 0x0c, 7, 8]);
         let mut at = |address| cfi.row(address).expect("a row").registers.to_vec();
-        assert_eq!(at(0x1006), [(6, Saved::At(-16))]);
-        assert_eq!(at(0x100c), [(6, Saved::Same)]);
+        assert_eq!(at(0x1006), [(6, RegisterRule::AtCfaOffset(-16))]);
+        assert_eq!(at(0x100c), [(6, RegisterRule::SameValue)]);
     }
 
     #[test]
     fn what_was_saved_in_the_red_zone_stays_there() {
         // mov %rbx,-8(%rsp); ...
         let mut cfi = cfi(&[0x45, 0x83, 2]);
-        assert_eq!(cfi.row(0x1010).expect("a row").registers[..], [(3, Saved::At(-16))]);
+        assert_eq!(
+            cfi.row(0x1010).expect("a row").registers[..],
+            [(3, RegisterRule::AtCfaOffset(-16))]
+        );
     }
 }

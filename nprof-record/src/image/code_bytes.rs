@@ -9,9 +9,9 @@ use rustc_hash::FxHashMap;
 
 use crate::image::cfi::Cfi;
 use crate::image::elf::Elf;
-use crate::unwind::Followed;
-use crate::unwind::code_analysis::{self, Bytes, Call, INSTRUCTION_MAX, Program};
-use crate::unwind::rule::Row;
+use crate::unwind::AnalyzedRule;
+use crate::unwind::code_analysis::{self, Bytes, Call, CodeBytes, INSTRUCTION_MAX};
+use crate::unwind::rule::UnwindRule;
 
 /// Bytes read at once, and how many such pages are kept; beyond that all are forgotten.
 const PAGE: u64 = 8 << 10;
@@ -32,7 +32,7 @@ pub(crate) struct Text {
     /// By file offset.
     pages: FxHashMap<u64, Box<[u8]>>,
     /// By image address, and whether it is returned to.
-    followed: FxHashMap<(u64, bool), Followed>,
+    followed: FxHashMap<(u64, bool), AnalyzedRule>,
     /// The calls that end at image addresses; `None` outside where the code cannot be read.
     calls: FxHashMap<u64, Option<Option<Call>>>,
 }
@@ -40,7 +40,7 @@ pub(crate) struct Text {
 impl Text {
     /// What it takes, bytes, about.
     pub(crate) fn bytes(&self) -> usize {
-        let followed = self.followed.capacity() * size_of::<(u64, bool, Followed, u8)>();
+        let followed = self.followed.capacity() * size_of::<(u64, bool, AnalyzedRule, u8)>();
         let rows = followed + self.followed.len() * ROW_BYTES;
         let calls = self.calls.capacity() * size_of::<(u64, Option<Option<Call>>, u8)>();
         self.pages.len() * PAGE as usize + rows + calls
@@ -52,17 +52,17 @@ impl Text {
         address: u64,
         returns: bool,
         source: &mut Source<'_>,
-    ) -> Followed {
+    ) -> AnalyzedRule {
         if let Some(followed) = self.followed.get(&(address, returns)) {
             return followed.clone();
         }
         let is_start = returns && self.call_before(address, source) == Some(Some(Call::Indirect));
         let mut reader = self.reader(source);
-        let followed = if is_start && code_analysis::ends_thread(&mut reader, address) {
-            Followed::Base
+        let followed = if is_start && code_analysis::is_thread_exit(&mut reader, address) {
+            AnalyzedRule::ThreadStart
         } else {
             let row = code_analysis::rule(&mut reader, address, returns);
-            row.map_or(Followed::Nothing, |row| Followed::Rule(Rc::new(row)))
+            row.map_or(AnalyzedRule::Unknown, |row| AnalyzedRule::Rule(Rc::new(row)))
         };
         if self.followed.len() >= MEMO_MAX {
             self.followed.clear();
@@ -110,7 +110,7 @@ pub(crate) struct Source<'a> {
 /// Reads code for one rule.
 struct Reader<'a, 'b> {
     pages: &'a mut FxHashMap<u64, Box<[u8]>>,
-    followed: &'a FxHashMap<(u64, bool), Followed>,
+    followed: &'a FxHashMap<(u64, bool), AnalyzedRule>,
     /// Opened when it is first needed; `None` inside when it cannot be.
     file: Option<Option<File>>,
     source: &'a mut Source<'b>,
@@ -152,7 +152,7 @@ fn read_page(file: &File, start: u64) -> Option<Box<[u8]>> {
     Some(page.into())
 }
 
-impl Program for Reader<'_, '_> {
+impl CodeBytes for Reader<'_, '_> {
     fn code(&mut self, address: u64) -> Bytes {
         let mut code = Bytes::default();
         let Some((mut offset, left)) = self.source.elf.file_offset(address) else { return code };
@@ -170,11 +170,11 @@ impl Program for Reader<'_, '_> {
         code
     }
 
-    fn row(&mut self, address: u64) -> Option<Rc<Row>> {
+    fn row(&mut self, address: u64) -> Option<Rc<UnwindRule>> {
         self.source.cfi.as_mut()?.row(address)
     }
 
-    fn known(&self, address: u64) -> Option<Followed> {
+    fn known(&self, address: u64) -> Option<AnalyzedRule> {
         let followed = |returns| self.followed.get(&(address, returns));
         followed(false).or_else(|| followed(true)).cloned()
     }
@@ -216,15 +216,15 @@ mod tests {
         let mut source = Source { elf: &elf, open: &open, cfi: None };
         for _ in 0..2 {
             let followed = text.follow(address, false, &mut source);
-            let Followed::Rule(row) = followed else { panic!("{followed:?}") };
+            let AnalyzedRule::Rule(row) = followed else { panic!("{followed:?}") };
             assert_eq!(row.cfa, Cfa::Register(arch::SP, 8));
         }
         assert_eq!(opened.get(), 1);
         assert!(text.bytes() >= PAGE as usize && text.pages.len() <= 2);
         let mut gone = Source { elf: &elf, open: &|| None, cfi: None };
-        assert_eq!(Text::default().follow(address, false, &mut gone), Followed::Nothing);
+        assert_eq!(Text::default().follow(address, false, &mut gone), AnalyzedRule::Unknown);
         assert_eq!(Text::default().call_before(address, &mut gone), None);
-        assert_eq!(text.follow(0, true, &mut source), Followed::Nothing, "no code is there");
+        assert_eq!(text.follow(0, true, &mut source), AnalyzedRule::Unknown, "no code is there");
     }
 
     #[test]

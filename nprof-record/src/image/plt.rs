@@ -3,7 +3,7 @@
 //! `endbr64`; they have no instruction boundary in common where their rules differ.
 
 use crate::arch;
-use crate::unwind::rule::{Cfa, Row, Saved};
+use crate::unwind::rule::{Cfa, RegisterRule, UnwindRule};
 
 /// Bytes of an entry.
 const ENTRY: u64 = 16;
@@ -24,7 +24,7 @@ impl Plt {
         [(b".plt", true), (b".plt.sec", false), (b".plt.got", false), (b".iplt", false)];
 
     /// The rule at an image address; `None` when it is not in here.
-    pub fn row(&self, address: u64) -> Option<Row> {
+    pub fn row(&self, address: u64) -> Option<UnwindRule> {
         let at = address.checked_sub(self.address).filter(|&at| at < self.size)?;
         let pushed = match at {
             // push GOT[1]; jmp *GOT[2]: behind the entry's own push.
@@ -34,9 +34,9 @@ impl Plt {
             _ if at % ENTRY >= 9 => 1,
             _ => 0,
         };
-        Some(Row {
+        Some(UnwindRule {
             cfa: Cfa::Register(arch::SP, 8 * (1 + pushed)),
-            return_address: Saved::At(-8),
+            return_address: RegisterRule::AtCfaOffset(-8),
             registers: [].into(),
             signal: false,
         })

@@ -24,8 +24,8 @@ use crate::image::key::ImageIndex;
 use crate::image::mapped_file;
 use crate::os::task_serial::{Owner, Serial};
 use crate::perf::record::{Identity, Mmap};
-use crate::unwind::rule::Row;
-use crate::unwind::{Address, Followed, Look};
+use crate::unwind::rule::UnwindRule;
+use crate::unwind::{AnalyzedRule, FrameAddress, UnwindInfo};
 
 /// Files held open at most, besides those whose tables were read.
 const OPEN_MAX: usize = 128;
@@ -183,24 +183,24 @@ impl Images {
     }
 
     /// What is known of the code at an offset of an image.
-    pub(crate) fn look(&mut self, index: ImageIndex, offset: u64) -> Look {
+    pub(crate) fn unwind_info(&mut self, index: ImageIndex, offset: u64) -> UnwindInfo {
         let image = &mut self.images[index as usize];
-        let Some(elf) = &image.elf else { return Look::NoTable };
-        let Some(address) = elf.image_address(offset) else { return Look::NoTable };
+        let Some(elf) = &image.elf else { return UnwindInfo::NoTable };
+        let Some(address) = elf.image_address(offset) else { return UnwindInfo::NoTable };
         let is_entry = elf.is_entry(address);
         self.open -= usize::from(image.is_open());
         image.read_tables();
-        let look = match &mut image.tables {
+        let unwind_info = match &mut image.tables {
             Tables::Read(Some(cfi)) => cfi.row(address),
             _ => None,
         };
-        let look = match look {
-            Some(row) => Look::Row(row),
+        let unwind_info = match unwind_info {
+            Some(row) => UnwindInfo::Rule(row),
             None => match image.row_of_system_call(offset, address) {
-                Some(row) => Look::Row(row),
-                None if is_entry => Look::Entry,
-                None if image.is_signal_return(offset) => Look::SignalReturn,
-                None => Look::NoTable,
+                Some(row) => UnwindInfo::Rule(row),
+                None if is_entry => UnwindInfo::Entry,
+                None if image.is_signal_return(offset) => UnwindInfo::SignalReturn,
+                None => UnwindInfo::NoTable,
             },
         };
         self.uses += 1;
@@ -210,21 +210,26 @@ impl Images {
         if self.bytes > TABLES_MAX {
             self.drop_tables(index, TABLES_MAX / 4 * 3);
         }
-        look
+        unwind_info
     }
 
     /// What the code at an address says of its caller, the offset being of what is inside of it.
-    pub(crate) fn follow(&mut self, index: ImageIndex, offset: u64, address: Address) -> Followed {
+    pub(crate) fn analyze(
+        &mut self,
+        index: ImageIndex,
+        offset: u64,
+        address: FrameAddress,
+    ) -> AnalyzedRule {
         let behind = address.value.wrapping_sub(address.inside());
         let image = &mut self.images[index as usize];
-        let Some(inside) = image.image_address(offset) else { return Followed::Nothing };
+        let Some(inside) = image.image_address(offset) else { return AnalyzedRule::Unknown };
         let at = inside.wrapping_add(behind);
         let followed = image.text(|text, source| Some(text.follow(at, address.returns, source)));
-        followed.unwrap_or(Followed::Nothing)
+        followed.unwrap_or(AnalyzedRule::Unknown)
     }
 
     /// Whether a call ends behind the byte at an offset; `None` where there is no file.
-    pub(crate) fn is_behind_call(&mut self, index: ImageIndex, offset: u64) -> Option<bool> {
+    pub(crate) fn is_after_call(&mut self, index: ImageIndex, offset: u64) -> Option<bool> {
         let image = &mut self.images[index as usize];
         let address = image.image_address(offset)?.wrapping_add(1);
         image.text(|text, source| Some(text.call_before(address, source)?.is_some()))
@@ -314,7 +319,7 @@ impl Image {
     /// The rule behind a system call whose function's table ends just before it: where one makes
     /// a thread, the new one goes its own way from there (clone and clone3 of glibc). What called
     /// it is where it was before.
-    fn row_of_system_call(&mut self, offset: u64, address: u64) -> Option<Rc<Row>> {
+    fn row_of_system_call(&mut self, offset: u64, address: u64) -> Option<Rc<UnwindRule>> {
         let length = arch::SYSTEM_CALL.len() as u64;
         let Tables::Read(Some(cfi)) = &mut self.tables else { return None };
         let row = cfi.row(address.checked_sub(length + 1)?)?;

@@ -6,9 +6,9 @@ use perf_event_open_sys::bindings::perf_event_attr;
 
 use crate::arch;
 use crate::event::{Encoding, Interval, Scope, Unwind};
-use crate::perf::plan::{Common, Level, Reach};
+use crate::perf::plan::{CommonAttr, KernelFeatures, OpenMode};
 
-impl Common {
+impl CommonAttr {
     /// What all events have in common, of which `scope` is counted.
     fn base_attr(&self, scope: Scope) -> perf_event_attr {
         let mut attr =
@@ -27,10 +27,10 @@ impl Common {
         attr.set_exclude_kernel(u64::from(scope == Scope::User));
         attr.set_exclude_hv(u64::from(scope == Scope::User));
         attr.set_exclude_user(u64::from(scope == Scope::Kernel));
-        if self.level >= Level::Lost {
+        if self.features >= KernelFeatures::Lost {
             attr.read_format = u64::from(perf::PERF_FORMAT_LOST);
         }
-        if self.reach == Reach::Task {
+        if self.open_mode == OpenMode::Task {
             attr.set_inherit(1);
         }
         attr
@@ -42,9 +42,9 @@ impl Common {
     /// It does not ask for build IDs: `perf_event_mmap_output` (kernel/events/core.c, seen up to
     /// Linux 6.18) leaves its mark for them on the record for every later listener, and a
     /// perf(1) beside us that has not asked for them then reads past its buffer and aborts.
-    pub(crate) fn side_attr(&self, watermark: u32) -> perf_event_attr {
+    pub(crate) fn sideband_attr(&self, watermark: u32) -> perf_event_attr {
         let mut attr = self.base_attr(self.scope);
-        attr.set_enable_on_exec(u64::from(self.reach == Reach::Task));
+        attr.set_enable_on_exec(u64::from(self.open_mode == OpenMode::Task));
         attr.type_ = perf::PERF_TYPE_SOFTWARE;
         attr.config = u64::from(perf::PERF_COUNT_SW_DUMMY);
         attr.set_mmap(1);
@@ -52,13 +52,15 @@ impl Common {
         attr.set_comm(1);
         attr.set_comm_exec(1);
         attr.set_task(1);
-        attr.set_ksymbol(u64::from(self.level >= Level::Ksymbol && self.scope != Scope::User));
+        attr.set_ksymbol(u64::from(
+            self.features >= KernelFeatures::Ksymbol && self.scope != Scope::User,
+        ));
         attr.__bindgen_anon_2.wakeup_watermark = watermark;
         attr
     }
 
     /// The event that writes parts of stacks, into the ring of those that sample.
-    pub(crate) fn parts_attr(&self, watermark: u32) -> perf_event_attr {
+    pub(crate) fn chunk_attr(&self, watermark: u32) -> perf_event_attr {
         let mut attr = self.base_attr(self.scope);
         attr.set_disabled(0);
         attr.set_inherit(0);
@@ -90,13 +92,13 @@ impl Common {
                 attr.__bindgen_anon_1.sample_freq = hertz;
             }
         }
-        attr.set_enable_on_exec(u64::from(self.reach == Reach::Task && !self.delayed));
+        attr.set_enable_on_exec(u64::from(self.open_mode == OpenMode::Task && !self.delayed));
         attr.set_exclude_idle(1);
         attr.sample_type |= u64::from(perf::PERF_SAMPLE_IP);
         if interval.weight().is_none() {
             attr.sample_type |= u64::from(perf::PERF_SAMPLE_PERIOD);
         }
-        if self.level == Level::InheritRead {
+        if self.features == KernelFeatures::InheritRead {
             attr.sample_type |= u64::from(perf::PERF_SAMPLE_READ);
         }
         if self.has_callchain() {

@@ -10,7 +10,7 @@ const INTERVAL_MIN: u64 = 1_000_000;
 
 /// How fast a ring fills.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Pace {
+pub(super) struct FillRate {
     /// Up to where it was filled, and when, ns.
     head: u64,
     at: u64,
@@ -18,7 +18,7 @@ pub(super) struct Pace {
     rate: u64,
 }
 
-impl Pace {
+impl FillRate {
     /// At the time `now` the ring is filled up to `head`.
     pub(super) fn note(&mut self, now: u64, head: u64) {
         let elapsed = now.saturating_sub(self.at);
@@ -44,32 +44,32 @@ mod tests {
 
     #[test]
     fn a_ring_is_as_full_as_it_was_in_as_much_time() {
-        let mut pace = Pace::default();
-        assert_eq!(pace.until(5000), None);
-        pace.note(1000 * MS, 0);
-        assert_eq!(pace.until(5000), None, "nothing has come yet");
-        pace.note(1010 * MS, 10_000);
-        assert_eq!(pace.until(5000), Some(5));
-        pace.note(1010 * MS + 1, 20_000);
-        assert_eq!(pace.until(5000), Some(5), "too soon to tell");
-        pace.note(1020 * MS, 20_000);
-        assert_eq!(pace.until(5000), Some(5));
+        let mut fill_rate = FillRate::default();
+        assert_eq!(fill_rate.until(5000), None);
+        fill_rate.note(1000 * MS, 0);
+        assert_eq!(fill_rate.until(5000), None, "nothing has come yet");
+        fill_rate.note(1010 * MS, 10_000);
+        assert_eq!(fill_rate.until(5000), Some(5));
+        fill_rate.note(1010 * MS + 1, 20_000);
+        assert_eq!(fill_rate.until(5000), Some(5), "too soon to tell");
+        fill_rate.note(1020 * MS, 20_000);
+        assert_eq!(fill_rate.until(5000), Some(5));
     }
 
     #[test]
     fn more_counts_at_once_and_less_by_and_by() {
-        let mut pace = Pace::default();
-        pace.note(1000 * MS, 0);
-        pace.note(1001 * MS, 8000);
-        pace.note(1011 * MS, 8000);
-        assert_eq!(pace.until(8000), Some(2));
-        pace.note(1021 * MS, 8000);
-        assert_eq!(pace.until(8000), Some(4));
-        pace.note(1031 * MS, u64::MAX);
-        assert_eq!(pace.until(8000), Some(0));
+        let mut fill_rate = FillRate::default();
+        fill_rate.note(1000 * MS, 0);
+        fill_rate.note(1001 * MS, 8000);
+        fill_rate.note(1011 * MS, 8000);
+        assert_eq!(fill_rate.until(8000), Some(2));
+        fill_rate.note(1021 * MS, 8000);
+        assert_eq!(fill_rate.until(8000), Some(4));
+        fill_rate.note(1031 * MS, u64::MAX);
+        assert_eq!(fill_rate.until(8000), Some(0));
         for round in 0..64 {
-            pace.note((1041 + round * 10) * MS, u64::MAX);
+            fill_rate.note((1041 + round * 10) * MS, u64::MAX);
         }
-        assert_eq!(pace.until(8000), None, "it has come to rest");
+        assert_eq!(fill_rate.until(8000), None, "it has come to rest");
     }
 }

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use nprof_stream::{Cause, EventId};
 
-use crate::perf::record::{Body, Stamp};
+use crate::perf::record::{KernelRecord, SampleId};
 use crate::sys::SharedWords;
 
 /// Takes the records of a recording in the order of their time.
@@ -13,14 +13,14 @@ pub(crate) trait RecordHandler {
     fn accepts(&self, tid: u32) -> bool;
 
     /// Takes one record of an event; none is the event that reports processes and mappings.
-    fn handle_record(&mut self, stamp: Stamp, body: &Body<'_>, event: EventId);
+    fn handle_record(&mut self, sample_id: SampleId, body: &KernelRecord<'_>, event: EventId);
 
     /// Takes note that `count` samples of an event were lost; 0 if their number is unknown.
-    fn on_lost(&mut self, stamp: Stamp, count: u64, event: EventId, cause: Cause);
+    fn on_lost(&mut self, sample_id: SampleId, count: u64, event: EventId, cause: Cause);
 
     /// Takes note that `count` records of processes and mappings were lost. The number of samples
     /// lost with them is unknown.
-    fn on_sideband_lost(&mut self, stamp: Stamp, count: u64);
+    fn on_sideband_lost(&mut self, sample_id: SampleId, count: u64);
 
     /// Discards the stack chunks of a sample that was filtered out. `thread` is the id of its
     /// thread as the BPF program knows it.

@@ -1,5 +1,5 @@
 //! Which events to open, and how: what was asked for, tried from the best to what this kernel
-//! and these rights allow. Pure but for a [`Perf`], so that every refusal can be played.
+//! and these rights allow. Pure but for a [`TryOpen`], so that every refusal can be played.
 //!
 //! What all events have in common is found with the CPU clock, which every machine has:
 //! 1. *reach*: all CPUs, filtered by process; else the tasks themselves by inheritance, with
@@ -16,11 +16,11 @@ use perf_event_open_sys::bindings::perf_event_attr;
 use crate::arch;
 use crate::event::{self, Encoding, Event, Interval, Pace, Scope, Unwind};
 use crate::os::open_error::{self, Refusal};
-use crate::perf::record::Layout;
+use crate::perf::record::SampleLayout;
 
 /// One event that was asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Wanted {
+pub(crate) struct RequestedEvent {
     /// As it was named.
     pub(crate) name: String,
     /// What it may be, the best first. Never empty.
@@ -31,7 +31,7 @@ pub(crate) struct Wanted {
     pub(crate) scope: Option<Scope>,
 }
 
-impl Wanted {
+impl RequestedEvent {
     /// The samples per second its interval makes on a busy CPU, where that is known.
     pub(crate) fn rate(&self) -> Option<u64> {
         let interval = self.interval?;
@@ -46,7 +46,7 @@ impl Wanted {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Request {
     /// Never empty.
-    pub(crate) events: Vec<Wanted>,
+    pub(crate) events: Vec<RequestedEvent>,
     /// Samples per second, where no interval is given.
     pub(crate) frequency: u64,
     /// None: what works best.
@@ -56,14 +56,14 @@ pub(crate) struct Request {
     /// What is sampled, where it is not given for an event.
     pub(crate) scope: Scope,
     /// What may be tried, the best first. Never empty.
-    pub(crate) reaches: Vec<Reach>,
+    pub(crate) open_modes: Vec<OpenMode>,
     /// Whether sampling begins later than the command.
     pub(crate) delayed: bool,
 }
 
 /// Whose samples the kernel is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reach {
+pub(crate) enum OpenMode {
     /// Everyone's, on every CPU.
     System,
     /// Those of a control group's tasks, on every CPU.
@@ -74,7 +74,7 @@ pub(crate) enum Reach {
 
 /// Features of newer kernels, each level with those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Level {
+pub(crate) enum KernelFeatures {
     /// Linux 4.4: mmap2, comm_exec, clockid.
     Base,
     /// 5.1: ksymbol.
@@ -82,33 +82,33 @@ pub(crate) enum Level {
     /// 6.0: the number of lost records can be read.
     Lost,
     /// 6.13: values in inherited samples, which has the side effect that events stay with their
-    /// tasks when two related ones are switched. Only for [`Reach::Task`].
+    /// tasks when two related ones are switched. Only for [`OpenMode::Task`].
     InheritRead,
 }
 
-impl Level {
+impl KernelFeatures {
     const DESCENDING: [Self; 4] = [Self::InheritRead, Self::Lost, Self::Ksymbol, Self::Base];
 }
 
 /// What all events of a recording have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Common {
-    pub(crate) reach: Reach,
+pub(crate) struct CommonAttr {
+    pub(crate) open_mode: OpenMode,
     /// What may be sampled at most.
     pub(crate) scope: Scope,
     pub(crate) unwind: Unwind,
     /// Bytes copied of each stack.
     pub(crate) stack_size: u32,
-    pub(crate) level: Level,
+    pub(crate) features: KernelFeatures,
     /// Whether sampling begins later than the command.
     pub(crate) delayed: bool,
 }
 
 /// An event that will be opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Chosen {
+pub(crate) struct PlannedEvent {
     /// The name that was asked for.
-    pub(crate) asked: String,
+    pub(crate) requested_name: String,
     pub(crate) event: Event,
     /// Why it is not the first choice; empty when it is.
     pub(crate) fallback: String,
@@ -121,24 +121,24 @@ pub(crate) struct Chosen {
 /// What will be opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Plan {
-    pub(crate) events: Vec<Chosen>,
-    pub(crate) common: Common,
+    pub(crate) events: Vec<PlannedEvent>,
+    pub(crate) common: CommonAttr,
     /// Samples per second asked for.
     pub(crate) frequency: u64,
 }
 
 /// Opens events, and says the errno if it cannot.
-pub(crate) trait Perf {
+pub(crate) trait TryOpen {
     /// Tries to open an event, on CPU `cpu`, of whom `reach` says.
     ///
     /// # Errors
     ///
     /// The errno of perf_event_open(2).
-    fn attempt(
+    fn try_open(
         &self,
         attr: &perf_event_attr,
         encoding: &Encoding,
-        reach: Reach,
+        open_mode: OpenMode,
         cpu: u32,
     ) -> Result<(), i32>;
 }
@@ -148,50 +148,52 @@ pub(crate) trait Perf {
 /// # Errors
 ///
 /// See [`Refusal`].
-pub(crate) fn plan(perf: &impl Perf, request: &Request, cpu: u32) -> Result<Plan, Refusal> {
+pub(crate) fn plan(perf: &impl TryOpen, request: &Request, cpu: u32) -> Result<Plan, Refusal> {
     let first = &request.events[0];
     let common =
         common(perf, request, cpu).map_err(|errno| Refusal { event: first.name.clone(), errno })?;
-    let chosen = |wanted| choose(perf, request, &common, wanted, cpu);
-    let events = request.events.iter().map(chosen).collect::<Result<_, _>>()?;
+    let planned = |requested| choose(perf, request, &common, requested, cpu);
+    let events = request.events.iter().map(planned).collect::<Result<_, _>>()?;
     Ok(Plan { events, common, frequency: request.frequency })
 }
 
 /// Whether an event can be opened in any way: the errno if it cannot.
-pub(crate) fn attempt(perf: &impl Perf, encoding: &Encoding, cpu: u32) -> Result<(), i32> {
+pub(crate) fn try_open(perf: &impl TryOpen, encoding: &Encoding, cpu: u32) -> Result<(), i32> {
     let encodings = vec![encoding.clone()];
     let event = Event { name: String::new(), unit: "count", pace: Pace::Each, encodings };
     let name = String::new();
-    let wanted = Wanted { name, candidates: vec![event], interval: Some(1 << 20), scope: None };
+    let requested =
+        RequestedEvent { name, candidates: vec![event], interval: Some(1 << 20), scope: None };
     let request = Request {
-        events: vec![wanted],
+        events: vec![requested],
         frequency: 1,
         unwind: Some(Unwind::None),
         stack_size: 0,
         scope: Scope::Both,
-        reaches: vec![Reach::System, Reach::Task],
+        open_modes: vec![OpenMode::System, OpenMode::Task],
         delayed: false,
     };
     plan(perf, &request, cpu).map(drop).map_err(|refusal| refusal.errno)
 }
 
 /// Finds what the CPU clock can be opened with; the last errno if it cannot.
-fn common(perf: &impl Perf, request: &Request, cpu: u32) -> Result<Common, i32> {
+fn common(perf: &impl TryOpen, request: &Request, cpu: u32) -> Result<CommonAttr, i32> {
     let clock = event::cpu_clock();
     let mut refused = libc::EACCES;
-    for (reach, scope) in reaches(request) {
+    for (open_mode, scope) in open_modes(request) {
         for unwind in unwinds(request.unwind) {
-            for level in Level::DESCENDING {
-                if level == Level::InheritRead && reach != Reach::Task {
+            for features in KernelFeatures::DESCENDING {
+                if features == KernelFeatures::InheritRead && open_mode != OpenMode::Task {
                     continue;
                 }
                 let Request { stack_size, delayed, .. } = *request;
-                let common = Common { reach, scope, unwind, stack_size, level, delayed };
+                let common = CommonAttr { open_mode, scope, unwind, stack_size, features, delayed };
                 let attrs = [
-                    common.side_attr(0),
+                    common.sideband_attr(0),
                     common.sample_attr(&clock, Interval::Period(TRIAL), scope, 0),
                 ];
-                let mut attempts = attrs.iter().map(|attr| perf.attempt(attr, &clock, reach, cpu));
+                let mut attempts =
+                    attrs.iter().map(|attr| perf.try_open(attr, &clock, open_mode, cpu));
                 match attempts.find_map(Result::err) {
                     None => return Ok(common),
                     Some(errno @ (libc::EINVAL | libc::E2BIG)) => refused = errno,
@@ -214,38 +216,45 @@ fn common(perf: &impl Perf, request: &Request, cpu: u32) -> Result<Common, i32> 
 
 /// Finds what of an event's candidates can be opened.
 fn choose(
-    perf: &impl Perf,
+    perf: &impl TryOpen,
     request: &Request,
-    common: &Common,
-    wanted: &Wanted,
+    common: &CommonAttr,
+    requested: &RequestedEvent,
     cpu: u32,
-) -> Result<Chosen, Refusal> {
-    let asked = wanted.scope.unwrap_or(request.scope);
-    let refused = |errno| Refusal { event: wanted.name.clone(), errno };
+) -> Result<PlannedEvent, Refusal> {
+    let requested_name = requested.scope.unwrap_or(request.scope);
+    let refused = |errno| Refusal { event: requested.name.clone(), errno };
     // Less may be open to us than was asked for.
     let is_less = common.scope != request.widest();
-    let scope = match (asked, common.scope) {
-        (asked, _) if !is_less => asked,
+    let scope = match (requested_name, common.scope) {
+        (requested_name, _) if !is_less => requested_name,
         (Scope::Kernel, Scope::User) => return Err(refused(libc::EACCES)),
         (Scope::Both, Scope::User) => Scope::User,
-        (asked, _) => asked,
+        (requested_name, _) => requested_name,
     };
     let mut fallback = String::new();
     let mut refusal = refused(libc::ENOENT);
-    for event in &wanted.candidates {
-        let interval = event.interval(wanted.interval, request.frequency);
+    for event in &requested.candidates {
+        let interval = event.interval(requested.interval, request.frequency);
         let has_rate = matches!(event.pace, Pace::Rate(_) | Pace::Varies);
-        let by_frequency = wanted.interval.is_none() && has_rate;
+        let by_frequency = requested.interval.is_none() && has_rate;
         let frequency = by_frequency.then_some(request.frequency);
-        let attempt = |encoding: &Encoding| {
+        let try_open = |encoding: &Encoding| {
             let cpu = encoding.cpus.as_ref().and_then(|cpus| cpus.first()).copied().unwrap_or(cpu);
             let attr = common.sample_attr(encoding, interval, scope, 0);
-            perf.attempt(&attr, encoding, common.reach, cpu)
+            perf.try_open(&attr, encoding, common.open_mode, cpu)
         };
-        match event.encodings.iter().find_map(|encoding| attempt(encoding).err()) {
+        match event.encodings.iter().find_map(|encoding| try_open(encoding).err()) {
             None => {
-                let (asked, event) = (wanted.name.clone(), event.clone());
-                return Ok(Chosen { asked, event, fallback, interval, frequency, scope });
+                let (requested_name, event) = (requested.name.clone(), event.clone());
+                return Ok(PlannedEvent {
+                    requested_name,
+                    event,
+                    fallback,
+                    interval,
+                    frequency,
+                    scope,
+                });
             }
             Some(errno) => refusal.errno = errno,
         }
@@ -263,49 +272,50 @@ const TRIAL: u64 = 1_000_000;
 impl Request {
     /// What is to be sampled of any event.
     fn widest(&self) -> Scope {
-        let mut scopes = self.events.iter().map(|wanted| wanted.scope.unwrap_or(self.scope));
+        let mut scopes = self.events.iter().map(|requested| requested.scope.unwrap_or(self.scope));
         let first = scopes.next().unwrap_or(self.scope);
         if scopes.all(|scope| scope == first) { first } else { Scope::Both }
     }
 }
 
-fn reaches(request: &Request) -> Vec<(Reach, Scope)> {
+fn open_modes(request: &Request) -> Vec<(OpenMode, Scope)> {
     let scope = request.widest();
-    let mut reaches: Vec<_> = request.reaches.iter().map(|&reach| (reach, scope)).collect();
-    if scope == Scope::Both && request.reaches.contains(&Reach::Task) {
-        reaches.push((Reach::Task, Scope::User));
+    let mut open_modes: Vec<_> =
+        request.open_modes.iter().map(|&open_mode| (open_mode, scope)).collect();
+    if scope == Scope::Both && request.open_modes.contains(&OpenMode::Task) {
+        open_modes.push((OpenMode::Task, Scope::User));
     }
-    reaches
+    open_modes
 }
 
-fn unwinds(asked: Option<Unwind>) -> Vec<Unwind> {
-    match asked {
+fn unwinds(requested_name: Option<Unwind>) -> Vec<Unwind> {
+    match requested_name {
         Some(unwind) => vec![unwind],
         None => vec![Unwind::Dwarf, Unwind::FramePointer],
     }
 }
 
-impl Common {
+impl CommonAttr {
     /// The fields of the samples of an event.
-    pub(crate) fn layout(&self, interval: Interval) -> Layout {
-        let lost = usize::from(self.level >= Level::Lost);
-        Layout {
+    pub(crate) fn layout(&self, interval: Interval) -> SampleLayout {
+        let lost = usize::from(self.features >= KernelFeatures::Lost);
+        SampleLayout {
             weight: interval.weight(),
-            read: if self.level == Level::InheritRead { 1 + lost } else { 0 },
+            read: if self.features == KernelFeatures::InheritRead { 1 + lost } else { 0 },
             callchain: self.has_callchain(),
             registers: if self.unwind == Unwind::Dwarf { arch::COUNT } else { 0 },
         }
     }
 
     /// Whether an event, read, tells how many of its records were lost.
-    pub(crate) fn tells_lost(&self) -> bool {
-        self.level >= Level::Lost
+    pub(crate) fn counts_lost(&self) -> bool {
+        self.features >= KernelFeatures::Lost
     }
 
     /// The same where a program copies what the kernel leaves of a stack: few are longer than
     /// this, and a sample takes as much room as is asked for, whether there is so much or not.
-    pub(crate) fn extended(&self) -> Self {
-        Self { stack_size: self.stack_size.min(EXTENDED_STACK), ..*self }
+    pub(crate) fn with_bpf_copier(&self) -> Self {
+        Self { stack_size: self.stack_size.min(KERNEL_COPY_BYTES), ..*self }
     }
 
     /// The largest record, bytes.
@@ -325,41 +335,44 @@ impl Common {
 
 impl Plan {
     /// The first event that counts time, and which it is.
-    pub(crate) fn clock(&self) -> Option<(usize, &Chosen)> {
-        self.events.iter().enumerate().find(|(_, chosen)| chosen.event.unit == "ns")
+    pub(crate) fn clock(&self) -> Option<(usize, &PlannedEvent)> {
+        self.events.iter().enumerate().find(|(_, planned)| planned.event.unit == "ns")
     }
 
     /// The numbers of the events whose stacks a program copies, where there can be one: the first
     /// that can run it, and those that never interrupt it. Where an event interrupts another that
     /// runs a program, the kernel does not run one again, and drops the sample
     /// (`bpf_overflow_handler`, kernel/events/core.c).
-    pub(crate) fn extended(&self) -> Vec<usize> {
-        let can_be = |chosen: &&Chosen| !chosen.event.encodings.iter().any(Encoding::is_traced);
+    pub(crate) fn with_bpf_copier(&self) -> Vec<usize> {
+        let can_be =
+            |planned: &&PlannedEvent| !planned.event.encodings.iter().any(Encoding::is_traced);
         let dwarf = self.common.unwind == Unwind::Dwarf;
         let Some(first) = self.events.iter().filter(|_| dwarf).find(can_be) else {
             return Vec::new();
         };
         let kind = first.event.encodings.first().and_then(Encoding::interrupt);
-        let is_like = |chosen: &Chosen| {
-            let mut kinds = chosen.event.encodings.iter().map(Encoding::interrupt);
+        let is_like = |planned: &PlannedEvent| {
+            let mut kinds = planned.event.encodings.iter().map(Encoding::interrupt);
             kind.is_some() && kinds.all(|it| it == kind)
         };
-        let is_extended = |chosen: &Chosen| std::ptr::eq(chosen, first) || is_like(chosen);
+        let is_extended = |planned: &PlannedEvent| std::ptr::eq(planned, first) || is_like(planned);
         let numbered = self.events.iter().enumerate();
-        numbered.filter(|(_, chosen)| is_extended(chosen)).map(|(number, _)| number).collect()
+        numbered.filter(|(_, planned)| is_extended(planned)).map(|(number, _)| number).collect()
     }
 
     /// How many bytes of records a busy CPU makes per second, at most, if events with an
     /// interval of their own keep to the rate of the others, and those of which each counts to
     /// [`EACH`]. A program copies the stacks of the events of the numbers `extended`.
-    pub(crate) fn bytes_per_second(&self, extended: &[usize]) -> u64 {
-        let bytes = |(number, chosen): (usize, &Chosen)| {
+    pub(crate) fn bytes_per_second(&self, with_bpf_copier: &[usize]) -> u64 {
+        let bytes = |(number, planned): (usize, &PlannedEvent)| {
             let stack = match self.common.unwind {
-                Unwind::Dwarf if extended.contains(&number) => self.common.extended().stack_size,
+                Unwind::Dwarf if with_bpf_copier.contains(&number) => {
+                    self.common.with_bpf_copier().stack_size
+                }
                 Unwind::Dwarf => self.common.stack_size,
                 _ => 0,
             };
-            let rate = match chosen.interval {
+            let rate = match planned.interval {
                 Interval::Period(1) => EACH,
                 _ => self.frequency,
             };
@@ -380,15 +393,15 @@ const RING_MAX: u64 = 32 << 20;
 const RINGS_MAX: u64 = 256 << 20;
 
 /// The bytes of a stack that the kernel copies where a program copies the rest.
-const EXTENDED_STACK: u32 = 8 << 10;
+const KERNEL_COPY_BYTES: u32 = 8 << 10;
 
 /// How large the rings for samples are at first, bytes: a quarter of a second's worth per CPU, and
 /// `room` for what programs write.
 pub(crate) fn ring_size(bytes_per_second: u64, room: u64, cpus: usize, page: usize) -> usize {
     let share = RINGS_MAX / cpus.max(1) as u64;
-    let wanted = (bytes_per_second / 4).saturating_add(room);
-    let wanted = wanted.min(share).min(RING_MAX).max(page as u64);
-    let size = usize::try_from(wanted).unwrap_or(usize::MAX);
+    let requested = (bytes_per_second / 4).saturating_add(room);
+    let requested = requested.min(share).min(RING_MAX).max(page as u64);
+    let size = usize::try_from(requested).unwrap_or(usize::MAX);
     // A power of two, and not below a page, which is one. Upwards: what is below a quarter of a
     // second's worth is too little when the recorder has to wait for a CPU.
     match size.checked_next_power_of_two() {

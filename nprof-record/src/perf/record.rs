@@ -6,17 +6,17 @@ use nprof_stream::NO_CPU;
 use perf_event_open_sys::bindings as perf;
 
 use crate::arch;
-use crate::perf::stack_chunks::{Extension, Owner, Part};
+use crate::perf::stack_chunks::{ExtraStack, SampleKey, StackChunk};
 
 /// The bytes every record begins with.
 pub(crate) const HEADER: usize = 8;
 
 /// Bytes of the trailer of records that are not samples: pid, tid, time, cpu, identifier.
-const TRAILER: usize = 32;
+const SAMPLE_ID_BYTES: usize = 32;
 
 /// The fields of the samples of an event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Layout {
+pub(crate) struct SampleLayout {
     /// What a sample weighs; `None` where it tells.
     pub(crate) weight: Option<u64>,
     /// Words of `read_format`, 0 without PERF_SAMPLE_READ.
@@ -39,7 +39,7 @@ pub(crate) struct Header {
 impl Header {
     /// The header that stands at the front of `bytes`; `None` when it cannot be one.
     pub(crate) fn read(bytes: &[u8]) -> Option<Self> {
-        let mut fields = Fields(bytes);
+        let mut fields = ByteCursor(bytes);
         let kind = fields.u32()?;
         let misc = fields.u16()?;
         let size = usize::from(fields.u16()?);
@@ -54,7 +54,7 @@ impl Header {
 
 /// When and where a record was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Stamp {
+pub(crate) struct SampleId {
     pub(crate) pid: u32,
     pub(crate) tid: u32,
     /// ns on the clock of the session.
@@ -62,7 +62,7 @@ pub(crate) struct Stamp {
     pub(crate) cpu: u32,
 }
 
-impl Stamp {
+impl SampleId {
     /// For what has no record of its own, with the CPU it happened on.
     pub(crate) fn at(time: u64, cpu: Option<u32>) -> Self {
         Self { time, cpu: cpu.unwrap_or(NO_CPU), ..Self::default() }
@@ -94,7 +94,7 @@ pub(crate) struct Identity {
 
 /// A task that came or went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Kin {
+pub(crate) struct TaskIds {
     pub(crate) pid: u32,
     /// For a fork the process that forked, which is `pid` itself for a new thread.
     pub(crate) parent_pid: u32,
@@ -107,7 +107,7 @@ pub(crate) struct Ksymbol<'a> {
     pub(crate) start: u64,
     pub(crate) size: u64,
     /// Whether it is not there any more.
-    pub(crate) is_gone: bool,
+    pub(crate) is_unregistered: bool,
     pub(crate) name: &'a [u8],
 }
 
@@ -128,7 +128,7 @@ pub(crate) struct Sample<'a> {
     pub(crate) stack: &'a [u8],
     /// What a program copied beyond that; it is not in the record itself. `None` where none did,
     /// as the event runs no program.
-    pub(crate) extension: Option<Extension<'a>>,
+    pub(crate) extra_stack: Option<ExtraStack<'a>>,
 }
 
 impl Sample<'_> {
@@ -155,7 +155,7 @@ fn words(bytes: &[u8]) -> impl Iterator<Item = u64> {
 
 /// What a record tells.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Body<'a> {
+pub(crate) enum KernelRecord<'a> {
     Sample(Sample<'a>),
     Mmap(Mmap<'a>),
     /// A task took this name.
@@ -165,13 +165,13 @@ pub(crate) enum Body<'a> {
         exec: bool,
         name: &'a [u8],
     },
-    Fork(Kin),
-    Exit(Kin),
+    Fork(TaskIds),
+    Exit(TaskIds),
     Ksymbol(Ksymbol<'a>),
     /// This many records did not fit into the ring.
     Lost(u64),
     /// This many samples of the event were not made at all.
-    Unmade(u64),
+    LostSamples(u64),
     /// The event was stopped until the next tick of the timer.
     Throttle,
     /// Nothing the recorder needs.
@@ -184,9 +184,9 @@ pub(crate) enum Body<'a> {
 /// it, the later get records that claim to be longer by the trailers of those before, and end in
 /// what was in the ring (perf_event_ksymbol_output in kernel/events/core.c, Linux 6.18, adds to the
 /// size for each). There it is behind the name.
-fn trailer(header: Header, bytes: &[u8]) -> Option<usize> {
+fn sample_id_offset(header: Header, bytes: &[u8]) -> Option<usize> {
     if header.kind != perf::PERF_RECORD_KSYMBOL {
-        return bytes.len().checked_sub(TRAILER);
+        return bytes.len().checked_sub(SAMPLE_ID_BYTES);
     }
     let name = HEADER + 16;
     let length = bytes.get(name..)?.iter().position(|&byte| byte == 0)? + 1;
@@ -195,79 +195,86 @@ fn trailer(header: Header, bytes: &[u8]) -> Option<usize> {
 
 /// When a record was made, without reading the rest of it. `bytes` is the whole record.
 pub(crate) fn time(header: Header, bytes: &[u8]) -> Option<u64> {
-    let at = if header.is_sample() { HEADER + 24 } else { trailer(header, bytes)? + 8 };
-    Fields(bytes.get(at..)?).u64()
+    let at = if header.is_sample() { HEADER + 24 } else { sample_id_offset(header, bytes)? + 8 };
+    ByteCursor(bytes.get(at..)?).u64()
 }
 
 /// Which thread made a record, without reading the rest of it. `bytes` is the whole record.
 pub(crate) fn task(header: Header, bytes: &[u8]) -> Option<u32> {
-    let at = if header.is_sample() { HEADER + 20 } else { trailer(header, bytes)? + 4 };
-    Fields(bytes.get(at..)?).u32()
+    let at = if header.is_sample() { HEADER + 20 } else { sample_id_offset(header, bytes)? + 4 };
+    ByteCursor(bytes.get(at..)?).u32()
 }
 
 /// The id of the event that made a record, as [`crate::sys::event_id`] gives it.
-pub(crate) fn identifier(header: Header, bytes: &[u8]) -> Option<u64> {
-    let at = if header.is_sample() { HEADER } else { trailer(header, bytes)? + 24 };
-    Fields(bytes.get(at..)?).u64()
+pub(crate) fn event_id(header: Header, bytes: &[u8]) -> Option<u64> {
+    let at = if header.is_sample() { HEADER } else { sample_id_offset(header, bytes)? + 24 };
+    ByteCursor(bytes.get(at..)?).u64()
 }
 
 /// Reads a whole record; `None` when it is not what its header says.
-pub(crate) fn read<'a>(layout: Layout, bytes: &'a [u8]) -> Option<(Stamp, Body<'a>)> {
+pub(crate) fn read<'a>(
+    layout: SampleLayout,
+    bytes: &'a [u8],
+) -> Option<(SampleId, KernelRecord<'a>)> {
     let header = Header::read(bytes)?;
     let bytes = bytes.get(..header.size)?;
     if header.is_sample() {
-        return read_sample(layout, header, Fields(&bytes[HEADER..]));
+        return read_sample(layout, header, ByteCursor(&bytes[HEADER..]));
     }
-    let at = trailer(header, bytes)?;
-    let stamp = read_trailer(Fields(bytes.get(at..)?))?;
-    Some((stamp, read_other(header, Fields(bytes.get(HEADER..at)?))?))
+    let at = sample_id_offset(header, bytes)?;
+    let sample_id = read_sample_id(ByteCursor(bytes.get(at..)?))?;
+    Some((sample_id, read_other(header, ByteCursor(bytes.get(HEADER..at)?))?))
 }
 
 /// Reads a sample of the event that writes parts of stacks: PERF_SAMPLE_RAW behind what all
 /// samples have.
-pub(crate) fn read_part(bytes: &[u8]) -> Option<(Owner, Part<'_>)> {
-    let mut fields = Fields(bytes.get(HEADER..)?);
+pub(crate) fn read_chunk(bytes: &[u8]) -> Option<(SampleKey, StackChunk<'_>)> {
+    let mut fields = ByteCursor(bytes.get(HEADER..)?);
     let _identifier = fields.u64()?;
     let ip = fields.u64()?;
     let (_pid, tid) = (fields.u32()?, fields.u32()?);
     let _time = fields.u64()?;
     let (_cpu, _reserved) = (fields.u32()?, fields.u32()?);
     let size = usize::try_from(fields.u32()?).ok()?;
-    Some((Owner { tid, ip }, Part::read(fields.take(size)?)?))
+    Some((SampleKey { tid, ip }, StackChunk::read(fields.take(size)?)?))
 }
 
-fn read_trailer(mut fields: Fields<'_>) -> Option<Stamp> {
+fn read_sample_id(mut fields: ByteCursor<'_>) -> Option<SampleId> {
     let (pid, tid) = (fields.u32()?, fields.u32()?);
     let time = fields.u64()?;
     let cpu = fields.u32()?;
-    Some(Stamp { pid, tid, time, cpu })
+    Some(SampleId { pid, tid, time, cpu })
 }
 
-fn read_other<'a>(header: Header, mut fields: Fields<'a>) -> Option<Body<'a>> {
+fn read_other<'a>(header: Header, mut fields: ByteCursor<'a>) -> Option<KernelRecord<'a>> {
     Some(match header.kind {
-        perf::PERF_RECORD_MMAP2 => Body::Mmap(read_mmap(fields)?),
+        perf::PERF_RECORD_MMAP2 => KernelRecord::Mmap(read_mmap(fields)?),
         perf::PERF_RECORD_COMM => {
             let (pid, tid) = (fields.u32()?, fields.u32()?);
             let exec = header.misc & perf::PERF_RECORD_MISC_COMM_EXEC as u16 != 0;
-            Body::Comm { pid, tid, exec, name: fields.string() }
+            KernelRecord::Comm { pid, tid, exec, name: fields.string() }
         }
         perf::PERF_RECORD_FORK | perf::PERF_RECORD_EXIT => {
             let (pid, parent_pid, tid) = (fields.u32()?, fields.u32()?, fields.u32()?);
-            let kin = Kin { pid, parent_pid, tid };
-            if header.kind == perf::PERF_RECORD_FORK { Body::Fork(kin) } else { Body::Exit(kin) }
+            let ids = TaskIds { pid, parent_pid, tid };
+            if header.kind == perf::PERF_RECORD_FORK {
+                KernelRecord::Fork(ids)
+            } else {
+                KernelRecord::Exit(ids)
+            }
         }
         perf::PERF_RECORD_LOST => {
             let _id = fields.u64()?;
-            Body::Lost(fields.u64()?)
+            KernelRecord::Lost(fields.u64()?)
         }
-        perf::PERF_RECORD_LOST_SAMPLES => Body::Unmade(fields.u64()?),
-        perf::PERF_RECORD_KSYMBOL => Body::Ksymbol(read_ksymbol(fields)?),
-        perf::PERF_RECORD_THROTTLE => Body::Throttle,
-        _ => Body::Other,
+        perf::PERF_RECORD_LOST_SAMPLES => KernelRecord::LostSamples(fields.u64()?),
+        perf::PERF_RECORD_KSYMBOL => KernelRecord::Ksymbol(read_ksymbol(fields)?),
+        perf::PERF_RECORD_THROTTLE => KernelRecord::Throttle,
+        _ => KernelRecord::Other,
     })
 }
 
-fn read_mmap(mut fields: Fields<'_>) -> Option<Mmap<'_>> {
+fn read_mmap(mut fields: ByteCursor<'_>) -> Option<Mmap<'_>> {
     let (pid, _tid) = (fields.u32()?, fields.u32()?);
     let (start, length, offset) = (fields.u64()?, fields.u64()?, fields.u64()?);
     // Never a build ID: that was not asked for. The header may say so all the same, where another
@@ -281,18 +288,18 @@ fn read_mmap(mut fields: Fields<'_>) -> Option<Mmap<'_>> {
     Some(Mmap { pid, start, length, offset, identity, path: fields.string() })
 }
 
-fn read_ksymbol(mut fields: Fields<'_>) -> Option<Ksymbol<'_>> {
+fn read_ksymbol(mut fields: ByteCursor<'_>) -> Option<Ksymbol<'_>> {
     let (start, size) = (fields.u64()?, u64::from(fields.u32()?));
     let (_kind, flags) = (fields.u16()?, fields.u16()?);
-    let is_gone = flags & perf::PERF_RECORD_KSYMBOL_FLAGS_UNREGISTER as u16 != 0;
-    Some(Ksymbol { start, size, is_gone, name: fields.string() })
+    let is_unregistered = flags & perf::PERF_RECORD_KSYMBOL_FLAGS_UNREGISTER as u16 != 0;
+    Some(Ksymbol { start, size, is_unregistered, name: fields.string() })
 }
 
 fn read_sample(
-    layout: Layout,
+    layout: SampleLayout,
     header: Header,
-    mut fields: Fields<'_>,
-) -> Option<(Stamp, Body<'_>)> {
+    mut fields: ByteCursor<'_>,
+) -> Option<(SampleId, KernelRecord<'_>)> {
     let _identifier = fields.u64()?;
     let ip = fields.u64()?;
     let (pid, tid) = (fields.u32()?, fields.u32()?);
@@ -325,14 +332,15 @@ fn read_sample(
     }
     let mode = u32::from(header.misc) & perf::PERF_RECORD_MISC_CPUMODE_MASK;
     let in_kernel = mode == perf::PERF_RECORD_MISC_KERNEL;
-    let sample = Sample { ip, in_kernel, period, chain, registers, compat, stack, extension: None };
-    Some((Stamp { pid, tid, time, cpu }, Body::Sample(sample)))
+    let sample =
+        Sample { ip, in_kernel, period, chain, registers, compat, stack, extra_stack: None };
+    Some((SampleId { pid, tid, time, cpu }, KernelRecord::Sample(sample)))
 }
 
 /// Fields in the order they stand, little-endian.
-struct Fields<'a>(&'a [u8]);
+struct ByteCursor<'a>(&'a [u8]);
 
-impl<'a> Fields<'a> {
+impl<'a> ByteCursor<'a> {
     fn take(&mut self, length: usize) -> Option<&'a [u8]> {
         let (taken, rest) = self.0.split_at_checked(length)?;
         self.0 = rest;

@@ -7,38 +7,38 @@ use std::os::fd::AsRawFd;
 use nprof_stream::EventId;
 use rustc_hash::FxHashMap;
 
-use crate::perf::bpf::stack_copier::Extender;
+use crate::perf::bpf::stack_copier::BpfStackCopier;
 use crate::perf::handler::RecordHandler;
-use crate::perf::record::{self, Body, Layout};
-use crate::perf::stack_chunks::Owner;
-use crate::perf::time_merge::Order;
+use crate::perf::record::{self, KernelRecord, SampleLayout};
+use crate::perf::stack_chunks::SampleKey;
+use crate::perf::time_merge::TimeMerge;
 use crate::sys::{self, Signals};
 
-use crate::perf::ring_reader::Source;
+use crate::perf::ring_reader::CpuRing;
 
 /// What was left in the rings for the next round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Left {
+pub(crate) enum Backlog {
     Nothing,
     Samples,
     /// Records of processes and mappings: files that are mapped may not be there for long.
-    Side,
+    Sideband,
 }
 
 /// What the id of a record says.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Origin {
+pub(super) struct EventBinding {
     pub(super) event: EventId,
     /// The task it was opened for, where events are opened for tasks.
     pub(super) task: Option<u32>,
     /// The fields of its samples.
-    pub(super) layout: Layout,
+    pub(super) layout: SampleLayout,
     /// Whether a program copies their stacks.
-    pub(super) is_extended: bool,
+    pub(super) uses_bpf_copier: bool,
 }
 
 /// How often it is looked whether there are records of processes and mappings, ns.
-const SIDE_LOOK: u64 = 25_000_000;
+const SIDEBAND_POLL: u64 = 25_000_000;
 
 /// How long it takes at most from a record's time stamp to its place in the ring, ns: a long
 /// stack is copied in between.
@@ -46,44 +46,44 @@ const SETTLING: u64 = 2_000_000;
 
 /// The events of a recording.
 #[derive(Debug)]
-pub(crate) struct Sources {
-    pub(super) sources: Vec<Source>,
-    pub(super) origins: FxHashMap<u64, Origin>,
+pub(crate) struct RingSet {
+    pub(super) rings: Vec<CpuRing>,
+    pub(super) bindings: FxHashMap<u64, EventBinding>,
     /// Whose events a task's records are taken of, where events are opened for tasks. A thread
     /// made while we attached may have inherited those of the one that made it, and have its own.
     pub(super) lineage: FxHashMap<u32, u32>,
-    pub(super) order: Order,
+    pub(super) merge: TimeMerge,
     /// What copies more of stacks than the kernel, where something does.
-    pub(super) extender: Option<Extender>,
-    pub(super) tells_lost: bool,
+    pub(super) copier: Option<BpfStackCopier>,
+    pub(super) counts_lost: bool,
     /// When it was last looked whether there are records of processes and mappings, ns.
-    pub(super) side_looked: u64,
+    pub(super) sideband_polled: u64,
 }
 
-impl Sources {
+impl RingSet {
     /// Begins to tell of processes and mappings, and with `samples` to sample.
     ///
     /// # Errors
     ///
     /// What ioctl(2) says.
     pub(crate) fn enable(&self, samples: bool) -> io::Result<()> {
-        let events = self.sources.iter().flat_map(|source| &source.events);
-        for opened in events.filter(|opened| samples || opened.event.is_none()) {
-            sys::enable(&opened.file)?;
+        let events = self.rings.iter().flat_map(|ring| &ring.events);
+        for open_event in events.filter(|open_event| samples || open_event.event.is_none()) {
+            sys::enable(&open_event.file)?;
         }
         Ok(())
     }
 
     /// Ends counting; what the rings hold stays.
     pub(crate) fn disable(&self) {
-        for opened in self.sources.iter().flat_map(|source| &source.events) {
-            let _ = sys::disable(&opened.file);
+        for open_event in self.rings.iter().flat_map(|ring| &ring.events) {
+            let _ = sys::disable(&open_event.file);
         }
     }
 
     /// How many records came late.
     pub(crate) fn late(&self) -> u64 {
-        self.order.late()
+        self.merge.late()
     }
 
     /// Waits for a ring to fill, a signal, or the time `until`, ns; not for long while there are
@@ -96,17 +96,17 @@ impl Sources {
     pub(crate) fn wait(&mut self, signals: &Signals, until: u64) -> io::Result<bool> {
         let mut now = sys::monotonic_ns();
         while now < until {
-            let left = (until - now).min(SIDE_LOOK).div_ceil(1_000_000);
+            let left = (until - now).min(SIDEBAND_POLL).div_ceil(1_000_000);
             if self.poll(signals, i32::try_from(left).unwrap_or(i32::MAX))? {
                 return Ok(true);
             }
             now = sys::monotonic_ns();
-            if now - self.side_looked < SIDE_LOOK {
+            if now - self.sideband_polled < SIDEBAND_POLL {
                 continue;
             }
-            self.side_looked = now;
-            let mut sides = self.sources.iter().filter(|source| source.is_side());
-            if sides.any(|source| source.unread() > 0) {
+            self.sideband_polled = now;
+            let mut sides = self.rings.iter().filter(|ring| ring.is_sideband());
+            if sides.any(|ring| ring.unread() > 0) {
                 return Ok(true);
             }
         }
@@ -117,117 +117,119 @@ impl Sources {
     fn poll(&mut self, signals: &Signals, timeout: i32) -> io::Result<bool> {
         let input = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
         // An event whose tasks are all gone would be ready for ever.
-        let fd = |source: &Source| {
-            source.events.get(source.polled).map_or(-1, |opened| opened.file.as_raw_fd())
+        let fd = |ring: &CpuRing| {
+            ring.events.get(ring.polled).map_or(-1, |open_event| open_event.file.as_raw_fd())
         };
-        let mut polled: Vec<_> = self.sources.iter().map(|source| input(fd(source))).collect();
+        let mut polled: Vec<_> = self.rings.iter().map(|ring| input(fd(ring))).collect();
         polled.push(input(signals.fd()));
         sys::poll(&mut polled, timeout)?;
         let mut is_due = polled.pop().is_some_and(|signals| signals.revents != 0);
-        for (source, polled) in self.sources.iter_mut().zip(&polled) {
+        for (ring, polled) in self.rings.iter_mut().zip(&polled) {
             let has_ended = polled.revents & (libc::POLLHUP | libc::POLLERR) != 0;
-            source.polled += usize::from(has_ended);
-            is_due |= has_ended || polled.revents != 0 && source.is_full();
+            ring.polled += usize::from(has_ended);
+            is_due |= has_ended || polled.revents != 0 && ring.needs_drain();
         }
         Ok(is_due)
     }
 
     /// How long the rings may be left alone after a round, ns, as fast as they fill.
-    pub(crate) fn patience(&self) -> u64 {
-        let shortest = self.sources.iter().filter_map(Source::patience).min();
+    pub(crate) fn max_sleep(&self) -> u64 {
+        let shortest = self.rings.iter().filter_map(CpuRing::max_sleep).min();
         shortest.map_or(u64::MAX, |time| time.max(1).saturating_mul(1_000_000))
     }
 
     /// Takes from the rings what may be taken in order; with `all`, everything. What is left.
-    pub(crate) fn round(&mut self, handler: &mut dyn RecordHandler, all: bool) -> Left {
+    pub(crate) fn drain(&mut self, handler: &mut dyn RecordHandler, all: bool) -> Backlog {
         let now = sys::monotonic_ns();
         let limit = if all { u64::MAX } else { now.saturating_sub(SETTLING) };
-        self.order.restart();
-        for (number, source) in self.sources.iter_mut().enumerate() {
-            source.begin_round(now);
-            if let Some(time) = source.front_time(now, self.extender.as_ref(), handler) {
-                self.order.push(time, number);
+        self.merge.restart();
+        for (number, ring) in self.rings.iter_mut().enumerate() {
+            ring.begin_drain(now);
+            if let Some(time) = ring.next_timestamp(now, self.copier.as_ref(), handler) {
+                self.merge.push(time, number);
             }
         }
-        while let Some(number) = self.order.pop(limit) {
-            self.take_front(number, handler);
-            let extender = self.extender.as_ref();
-            if let Some(time) = self.sources[number].front_time(now, extender, handler) {
-                self.order.push(time, number);
+        while let Some(number) = self.merge.pop(limit) {
+            self.process_oldest_record(number, handler);
+            let copier = self.copier.as_ref();
+            if let Some(time) = self.rings[number].next_timestamp(now, copier, handler) {
+                self.merge.push(time, number);
             }
         }
-        for source in &mut self.sources {
-            source.account((now, self.tells_lost), self.extender.as_ref(), handler);
+        for ring in &mut self.rings {
+            ring.report_lost((now, self.counts_lost), self.copier.as_ref(), handler);
         }
         handler.end_batch();
         let mut left =
-            self.sources.iter().filter(|source| source.records.ring.tail() < source.records.head);
+            self.rings.iter().filter(|ring| ring.records.ring.tail() < ring.records.head);
         // The side rings come first.
         match left.next() {
-            None => Left::Nothing,
-            Some(source) if source.is_side() => Left::Side,
-            Some(_) => Left::Samples,
+            None => Backlog::Nothing,
+            Some(ring) if ring.is_sideband() => Backlog::Sideband,
+            Some(_) => Backlog::Samples,
         }
     }
 
     /// Takes the oldest record of a ring, and gives its room back.
-    fn take_front(&mut self, number: usize, handler: &mut dyn RecordHandler) {
-        let source = &mut self.sources[number];
-        let (first, is_side) = (source.events[0].event, source.is_side());
-        let Some((header, bytes)) = source.records.front() else { return };
-        let (size, id) = (header.size, record::identifier(header, bytes).unwrap_or(0));
-        let unknown = Origin { event: first, ..Origin::default() };
-        let origin = self.origins.get(&id).copied().unwrap_or(unknown);
+    fn process_oldest_record(&mut self, number: usize, handler: &mut dyn RecordHandler) {
+        let ring = &mut self.rings[number];
+        let (first, is_sideband) = (ring.events[0].event, ring.is_sideband());
+        let Some((header, bytes)) = ring.records.front() else { return };
+        let (size, id) = (header.size, record::event_id(header, bytes).unwrap_or(0));
+        let unknown = EventBinding { event: first, ..EventBinding::default() };
+        let binding = self.bindings.get(&id).copied().unwrap_or(unknown);
         let tid = record::task(header, bytes).unwrap_or(0);
         let first = |owner: u32| *self.lineage.entry(tid).or_insert(owner);
-        let lineage = origin.task.map(first);
-        let is_double = lineage != origin.task;
+        let lineage = binding.task.map(first);
+        let is_double = lineage != binding.task;
         let is_refused = header.is_sample() && !handler.accepts(tid);
         let is_wanted = !is_double && !is_refused;
-        let pending = source.parts.as_ref().map(|parts| &parts.pending);
+        let pending = ring.chunks.as_ref().map(|chunks| &chunks.pending);
         let pending = pending.filter(|pending| !pending.is_empty());
         if is_refused && let Some(pending) = pending {
             handler.reject_stack_chunks(tid, pending.thread());
         }
-        match record::read(origin.layout, bytes).filter(|_| is_wanted) {
-            Some((stamp, mut body)) => {
+        match record::read(binding.layout, bytes).filter(|_| is_wanted) {
+            Some((sample_id, mut body)) => {
                 match &mut body {
-                    Body::Sample(sample) => {
-                        let (owner, sp) = (Owner { tid, ip: sample.ip }, sample.stack_pointer());
-                        let beyond = || pending.map(|pending| pending.beyond(owner, sp));
-                        let beyond = || beyond().unwrap_or_default();
-                        sample.extension = origin.is_extended.then(beyond);
+                    KernelRecord::Sample(sample) => {
+                        let (owner, sp) =
+                            (SampleKey { tid, ip: sample.ip }, sample.stack_pointer());
+                        let extra_stack =
+                            || pending.map(|pending| pending.extra_stack_for(owner, sp));
+                        let extra_stack = || extra_stack().unwrap_or_default();
+                        sample.extra_stack = binding.uses_bpf_copier.then(extra_stack);
                     }
-                    &mut Body::Lost(count) if !is_side => {
-                        source.losses.notice(stamp, count);
-                        body = Body::Other;
+                    &mut KernelRecord::Lost(count) if !is_sideband => {
+                        ring.lost.note(sample_id, count);
+                        body = KernelRecord::Other;
                     }
-                    Body::Fork(kin) => {
-                        lineage.map(|owner| self.lineage.entry(kin.tid).or_insert(owner));
+                    KernelRecord::Fork(ids) => {
+                        lineage.map(|owner| self.lineage.entry(ids.tid).or_insert(owner));
                     }
-                    Body::Exit(kin) => drop(self.lineage.remove(&kin.tid)),
+                    KernelRecord::Exit(ids) => drop(self.lineage.remove(&ids.tid)),
                     _ => {}
                 }
-                handler.handle_record(stamp, &body, origin.event);
+                handler.handle_record(sample_id, &body, binding.event);
             }
-            None if is_wanted => source.give_up(handler),
+            None if is_wanted => ring.report_damage(handler),
             None => {}
         }
-        source.parts.iter_mut().for_each(|parts| parts.pending.clear());
-        source.records.ring.advance(size);
+        ring.chunks.iter_mut().for_each(|chunks| chunks.pending.clear());
+        ring.records.ring.advance(size);
     }
 
     /// Tells the handler how far stacks are copied.
-    pub(crate) fn introduce(&self, handler: &mut dyn RecordHandler) {
-        if let Some(extender) = &self.extender {
-            handler.enable_stack_copies(extender.words.clone(), extender.reach);
+    pub(crate) fn enable_stack_copies(&self, handler: &mut dyn RecordHandler) {
+        if let Some(copier) = &self.copier {
+            handler.enable_stack_copies(copier.words.clone(), copier.open_mode);
         }
     }
 
     /// Says what was lost and no record told of, because none came after it.
-    pub(crate) fn report_losses(&mut self, handler: &mut dyn RecordHandler) {
-        for source in self.sources.iter().filter(|_| self.tells_lost) {
-            source.account_rest(handler);
+    pub(crate) fn report_remaining_lost(&mut self, handler: &mut dyn RecordHandler) {
+        for ring in self.rings.iter().filter(|_| self.counts_lost) {
+            ring.report_remaining_lost(handler);
         }
     }
 }

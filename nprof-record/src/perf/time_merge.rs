@@ -10,13 +10,13 @@ use std::collections::BinaryHeap;
 
 /// The oldest record of each ring, and what was let go.
 #[derive(Debug, Default)]
-pub(crate) struct Order {
+pub(crate) struct TimeMerge {
     waiting: BinaryHeap<Reverse<(u64, usize)>>,
     released: u64,
     late: u64,
 }
 
-impl Order {
+impl TimeMerge {
     /// The oldest record of ring `ring` is from `time`, ns.
     pub(crate) fn push(&mut self, time: u64, ring: usize) {
         self.waiting.push(Reverse((time, ring)));
@@ -52,46 +52,46 @@ mod tests {
     use super::*;
 
     /// Takes what may be taken from the rings, each the times of its records.
-    fn round(order: &mut Order, rings: &mut [Vec<u64>], limit: u64) -> Vec<u64> {
-        order.restart();
+    fn round(merge: &mut TimeMerge, rings: &mut [Vec<u64>], limit: u64) -> Vec<u64> {
+        merge.restart();
         for (ring, times) in rings.iter().enumerate() {
-            times.first().into_iter().for_each(|&time| order.push(time, ring));
+            times.first().into_iter().for_each(|&time| merge.push(time, ring));
         }
         let mut taken = Vec::new();
-        while let Some(ring) = order.pop(limit) {
+        while let Some(ring) = merge.pop(limit) {
             taken.push(rings[ring].remove(0));
-            rings[ring].first().into_iter().for_each(|&time| order.push(time, ring));
+            rings[ring].first().into_iter().for_each(|&time| merge.push(time, ring));
         }
         taken
     }
 
     #[test]
     fn rings_are_merged_by_time_up_to_the_limit() {
-        let mut order = Order::default();
+        let mut merge = TimeMerge::default();
         let mut rings = [vec![1, 4, 9], vec![2, 3, 8], vec![]];
-        assert_eq!(round(&mut order, &mut rings, 5), [1, 2, 3, 4]);
+        assert_eq!(round(&mut merge, &mut rings, 5), [1, 2, 3, 4]);
         assert_eq!(rings, [vec![9], vec![8], vec![]]);
         rings[2].push(6);
-        assert_eq!(round(&mut order, &mut rings, u64::MAX), [6, 8, 9]);
-        assert_eq!(order.late(), 0);
+        assert_eq!(round(&mut merge, &mut rings, u64::MAX), [6, 8, 9]);
+        assert_eq!(merge.late(), 0);
     }
 
     #[test]
     fn what_comes_late_is_taken_and_counted() {
-        let mut order = Order::default();
+        let mut merge = TimeMerge::default();
         let mut rings = [vec![5], vec![]];
-        assert_eq!(round(&mut order, &mut rings, 9), [5]);
+        assert_eq!(round(&mut merge, &mut rings, 9), [5]);
         rings[1].extend([3, 4, 6]);
-        assert_eq!(round(&mut order, &mut rings, 9), [3, 4, 6]);
-        assert_eq!(order.late(), 2);
+        assert_eq!(round(&mut merge, &mut rings, 9), [3, 4, 6]);
+        assert_eq!(merge.late(), 2);
     }
 
     #[test]
     fn an_older_record_behind_a_younger_one_waits_with_it() {
-        let mut order = Order::default();
+        let mut merge = TimeMerge::default();
         let mut rings = [vec![7, 2]];
-        assert_eq!(round(&mut order, &mut rings, 5), [] as [u64; 0]);
-        assert_eq!(round(&mut order, &mut rings, 7), [7, 2]);
-        assert_eq!(order.late(), 1);
+        assert_eq!(round(&mut merge, &mut rings, 5), [] as [u64; 0]);
+        assert_eq!(round(&mut merge, &mut rings, 7), [7, 2]);
+        assert_eq!(merge.late(), 1);
     }
 }

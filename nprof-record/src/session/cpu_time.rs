@@ -16,7 +16,7 @@ use crate::sys::{self, Usage};
 
 /// What is measured.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Measured {
+pub(crate) enum CpuTimeScope {
     /// The processes of the tree.
     Processes,
     /// All that these CPUs do but idle.
@@ -27,7 +27,7 @@ pub(crate) enum Measured {
 
 /// A process that was there at the beginning.
 #[derive(Clone, Copy, Debug, Default)]
-struct Known {
+struct ProcessBaseline {
     /// What it had used at the beginning, with the children it had waited for, ns.
     before: u64,
     /// What it had used when it was last asked, ns.
@@ -38,7 +38,7 @@ struct Known {
     followed: bool,
 }
 
-impl Known {
+impl ProcessBaseline {
     /// What it adds to what was used since the beginning, ns, when it has used `now`, or is gone.
     fn part(&self, now: Option<u64>) -> i128 {
         let (before, last) = (i128::from(self.before), i128::from(self.last));
@@ -55,33 +55,33 @@ impl Known {
 
 /// Measures from a moment on.
 #[derive(Debug)]
-pub(crate) struct Meter {
-    measured: Measured,
+pub(crate) struct CpuTimeMeter {
+    cpu_time_scope: CpuTimeScope,
     /// Which part of the time counts.
     scope: Scope,
     /// What the group had used at the beginning, ns, or the CPUs been idle.
     before: Option<u64>,
     /// When it began, ns.
     began: u64,
-    processes: FxHashMap<u32, Known>,
+    processes: FxHashMap<u32, ProcessBaseline>,
     /// What the command used, ns, once it has ended.
     ended: i128,
 }
 
-impl Meter {
+impl CpuTimeMeter {
     /// Begins now, with the processes there are.
     pub(crate) fn begin(
-        measured: Measured,
+        cpu_time_scope: CpuTimeScope,
         scope: Scope,
         processes: impl Iterator<Item = u32>,
     ) -> Self {
-        let before = match &measured {
-            Measured::Processes => None,
-            Measured::Cpus(cpus) => idle(cpus),
-            Measured::Cgroup(path) => used_by_group(path, scope),
+        let before = match &cpu_time_scope {
+            CpuTimeScope::Processes => None,
+            CpuTimeScope::Cpus(cpus) => idle(cpus),
+            CpuTimeScope::Cgroup(path) => used_by_group(path, scope),
         };
         let mut meter = Self {
-            measured,
+            cpu_time_scope,
             scope,
             before,
             began: sys::monotonic_ns(),
@@ -89,7 +89,7 @@ impl Meter {
             ended: 0,
         };
         // CPUs and groups are measured as a whole.
-        let is_by_process = meter.measured == Measured::Processes;
+        let is_by_process = meter.cpu_time_scope == CpuTimeScope::Processes;
         let followed: Vec<u32> = processes.filter(|_| is_by_process).collect();
         for &pid in &followed {
             meter.note(pid, true);
@@ -102,14 +102,14 @@ impl Meter {
 
     fn note(&mut self, pid: u32, followed: bool) {
         let Some(used) = used_by_process(pid, self.scope) else { return };
-        let known = Known { before: used, last: used, inherited: !followed, followed };
-        self.processes.entry(pid).or_insert(known).inherited |= !followed;
+        let baseline = ProcessBaseline { before: used, last: used, inherited: !followed, followed };
+        self.processes.entry(pid).or_insert(baseline).inherited |= !followed;
     }
 
     /// Asks the processes it began with, so that not much is missed when one ends.
-    pub(crate) fn attend(&mut self) {
-        for (&pid, known) in &mut self.processes {
-            known.last = used_by_process(pid, self.scope).unwrap_or(known.last);
+    pub(crate) fn handle_signals(&mut self) {
+        for (&pid, baseline) in &mut self.processes {
+            baseline.last = used_by_process(pid, self.scope).unwrap_or(baseline.last);
         }
     }
 
@@ -128,21 +128,22 @@ impl Meter {
     /// cannot be told.
     pub(crate) fn read(&self, living: impl Iterator<Item = u32>) -> Option<u64> {
         let elapsed = sys::monotonic_ns().saturating_sub(self.began);
-        match &self.measured {
-            Measured::Cgroup(path) => {
+        match &self.cpu_time_scope {
+            CpuTimeScope::Cgroup(path) => {
                 Some(used_by_group(path, self.scope)?.saturating_sub(self.before?))
             }
-            Measured::Cpus(_) if self.scope != Scope::Both => None,
-            Measured::Cpus(cpus) => {
+            CpuTimeScope::Cpus(_) if self.scope != Scope::Both => None,
+            CpuTimeScope::Cpus(cpus) => {
                 let idle = idle(cpus)?.saturating_sub(self.before?);
                 Some((elapsed * cpus.len() as u64).saturating_sub(idle))
             }
-            Measured::Processes => {
+            CpuTimeScope::Processes => {
                 let used = |pid| used_by_process(pid, self.scope);
-                let known = self.processes.iter().map(|(&pid, known)| known.part(used(pid)));
+                let baseline =
+                    self.processes.iter().map(|(&pid, baseline)| baseline.part(used(pid)));
                 let new = living.filter(|pid| !self.processes.contains_key(pid));
                 let new = new.filter_map(used).map(i128::from);
-                let total = self.ended + known.sum::<i128>() + new.sum::<i128>();
+                let total = self.ended + baseline.sum::<i128>() + new.sum::<i128>();
                 Some(u64::try_from(total.max(0)).unwrap_or(u64::MAX))
             }
         }
@@ -220,7 +221,7 @@ mod tests {
     #[test]
     fn our_own_time_is_measured() {
         let pid = std::process::id();
-        let meter = Meter::begin(Measured::Processes, Scope::Both, [pid].into_iter());
+        let meter = CpuTimeMeter::begin(CpuTimeScope::Processes, Scope::Both, [pid].into_iter());
         let before = sys::own_usage();
         while sys::own_usage().user_ns < before.user_ns + 5_000_000 {
             std::hint::black_box(0);
@@ -231,19 +232,21 @@ mod tests {
 
     #[test]
     fn nobody_counts_twice() {
-        let known = |inherited, followed| Known { before: 10, last: 30, inherited, followed };
-        assert_eq!(known(false, true).part(Some(50)), 40);
-        assert_eq!(known(false, true).part(None), 20, "as it was last asked");
-        assert_eq!(known(true, true).part(None), -10, "its parent has waited for all of it");
-        assert_eq!(known(true, false).part(Some(50)), 0);
-        assert_eq!(known(true, false).part(None), -30, "its parent has what is not followed");
+        let baseline =
+            |inherited, followed| ProcessBaseline { before: 10, last: 30, inherited, followed };
+        assert_eq!(baseline(false, true).part(Some(50)), 40);
+        assert_eq!(baseline(false, true).part(None), 20, "as it was last asked");
+        assert_eq!(baseline(true, true).part(None), -10, "its parent has waited for all of it");
+        assert_eq!(baseline(true, false).part(Some(50)), 0);
+        assert_eq!(baseline(true, false).part(None), -30, "its parent has what is not followed");
     }
 
     #[test]
     fn the_command_counts_from_the_beginning() {
-        let mut meter = Meter::begin(Measured::Processes, Scope::Both, std::iter::empty());
-        let known = Known { before: 10, last: 30, inherited: false, followed: true };
-        meter.processes.insert(u32::MAX, known);
+        let mut meter =
+            CpuTimeMeter::begin(CpuTimeScope::Processes, Scope::Both, std::iter::empty());
+        let baseline = ProcessBaseline { before: 10, last: 30, inherited: false, followed: true };
+        meter.processes.insert(u32::MAX, baseline);
         meter.ended(u32::MAX, Usage { user_ns: 30, kernel_ns: 20, memory: 0 });
         assert_eq!(meter.read(std::iter::empty()), Some(40));
     }

@@ -45,17 +45,17 @@ pub(crate) fn step() -> Step {
 
 /// The events as they were opened; their ids count from 1.
 pub(crate) fn events(plan: &Plan) -> Vec<Event> {
-    let event = |(number, chosen): (usize, &crate::perf::plan::Chosen)| {
+    let event = |(number, chosen): (usize, &crate::perf::plan::PlannedEvent)| {
         let period = match chosen.interval {
             Interval::Period(events) => Some(events),
             Interval::Frequency(_) => None,
         };
         let name = &chosen.event.name;
-        let asked = if chosen.asked == *name { "" } else { &chosen.asked };
+        let requested = if chosen.requested_name == *name { "" } else { &chosen.requested_name };
         Event {
             id: EventId(number as u32 + 1),
             name: name.clone().into(),
-            asked: asked.into(),
+            asked: requested.into(),
             unit: chosen.event.unit.into(),
             period,
             frequency: chosen.frequency,

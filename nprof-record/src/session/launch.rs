@@ -13,13 +13,13 @@ use crate::sys::{self, Exit, Signals, Usage};
 
 /// The command, forked and waiting to execute.
 #[derive(Debug)]
-pub(crate) struct Waiting {
+pub(crate) struct ForkedCommand {
     pub(crate) pid: i32,
     gate: PipeWriter,
     report: PipeReader,
 }
 
-impl Waiting {
+impl ForkedCommand {
     /// Forks the command. With `output_to_error` its standard output goes to standard error.
     ///
     /// # Errors

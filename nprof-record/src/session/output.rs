@@ -14,7 +14,7 @@ use nprof_stream::writer::Totals;
 use nprof_stream::{Record, Spelling, Writer};
 
 use crate::convert::dictionary::Sink;
-use crate::session::workload::Subject;
+use crate::session::workload::Workload;
 use crate::sys::{self, Signals};
 
 /// What can be written to a pipe at once without waiting, once it has any room (PIPE_BUF).
@@ -72,7 +72,7 @@ impl Destination {
     /// # Errors
     ///
     /// When it cannot be written.
-    pub(crate) fn open_early(&self) -> anyhow::Result<Option<Opened>> {
+    pub(crate) fn open_early(&self) -> anyhow::Result<Option<OpenOutput>> {
         let Self::File(path) = self else { return Ok(None) };
         let is_pipe = path.metadata().is_ok_and(|metadata| metadata.file_type().is_fifo());
         is_pipe.then(|| self.open(0)).transpose()
@@ -83,11 +83,11 @@ impl Destination {
     /// # Errors
     ///
     /// When the file cannot be written, or is a terminal.
-    pub(crate) fn open(&self, pid: u32) -> anyhow::Result<Opened> {
+    pub(crate) fn open(&self, pid: u32) -> anyhow::Result<OpenOutput> {
         let path = match self {
             Self::Stdout => {
                 let file = sys::standard_output().context("standard output")?;
-                return Ok(Opened { file, ours: false, created: None });
+                return Ok(OpenOutput { file, ours: false, created: None });
             }
             Self::File(path) => path.clone(),
             Self::ByPid => by_pid(pid),
@@ -96,7 +96,7 @@ impl Destination {
         let opened = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
         let file = opened.with_context(|| format!("cannot write {}", shown(&path)))?;
         anyhow::ensure!(!file.is_terminal(), "{}: a terminal; the stream is binary", shown(&path));
-        Ok(Opened { file, ours: true, created: is_new.then_some(path) })
+        Ok(OpenOutput { file, ours: true, created: is_new.then_some(path) })
     }
 }
 
@@ -111,7 +111,7 @@ fn shown(path: &Path) -> String {
 
 /// An output that nothing has been written to.
 #[derive(Debug)]
-pub(crate) struct Opened {
+pub(crate) struct OpenOutput {
     file: File,
     /// Whether we opened it: what was in it goes.
     ours: bool,
@@ -119,7 +119,7 @@ pub(crate) struct Opened {
     created: Option<PathBuf>,
 }
 
-impl Opened {
+impl OpenOutput {
     /// Leaves things as they were.
     pub(crate) fn abandon(self) {
         if let Some(path) = self.created {
@@ -132,13 +132,13 @@ impl Opened {
     /// # Errors
     ///
     /// When the file cannot be emptied.
-    pub(crate) fn begin(self, subject: Rc<Subject>, signals: Rc<Signals>) -> io::Result<Stream> {
+    pub(crate) fn begin(self, workload: Rc<Workload>, signals: Rc<Signals>) -> io::Result<Stream> {
         let kind = self.file.metadata()?.file_type();
         if self.ours && kind.is_file() {
             self.file.set_len(0)?;
         }
         let may_block = kind.is_fifo() || kind.is_socket() || kind.is_char_device();
-        let output = Output { file: self.file, may_block, subject, signals };
+        let output = Output { file: self.file, may_block, workload, signals };
         Ok(Stream { writer: Writer::new(output, Spelling::Binary), error: None })
     }
 }
@@ -148,7 +148,7 @@ impl Opened {
 struct Output {
     file: File,
     may_block: bool,
-    subject: Rc<Subject>,
+    workload: Rc<Workload>,
     signals: Rc<Signals>,
 }
 
@@ -163,8 +163,8 @@ impl Output {
             if polled[0].revents != 0 {
                 return Ok(());
             }
-            self.subject.attend(&self.signals);
-            if self.subject.is_aborted() {
+            self.workload.handle_signals(&self.signals);
+            if self.workload.is_aborted() {
                 return Err(io::Error::other("nobody reads the stream"));
             }
         }

@@ -11,34 +11,34 @@ use crate::convert::converter::Converter;
 use crate::convert::dictionary::Sink;
 use crate::os::procfs;
 use crate::perf::plan::Plan;
-use crate::perf::ring_set::{Left, Sources};
-use crate::session::cpu_time::{Measured, Meter};
+use crate::perf::ring_set::{Backlog, RingSet};
+use crate::session::cpu_time::{CpuTimeMeter, CpuTimeScope};
 use crate::session::launch::Child;
 use crate::session::output::Stream;
 use crate::session::summary::Summary;
-use crate::session::workload::Subject;
+use crate::session::workload::Workload;
 use crate::sys::{self, Exit, Signals};
 
 /// How long the rings may fill unseen when nothing wakes us, ns.
-const TIMEOUT: u64 = 100_000_000;
+const DRAIN_TIMEOUT: u64 = 100_000_000;
 
 /// The same while records of processes and mappings wait, ns.
-const TIMEOUT_SIDE: u64 = 10_000_000;
+const DRAIN_TIMEOUT_SIDEBAND: u64 = 10_000_000;
 
 /// The same while stacks are deeper than their copies, which are completed by what is read in
 /// time, ns.
-const TIMEOUT_DEEP: u64 = 2_000_000;
+const DRAIN_TIMEOUT_DEEP: u64 = 2_000_000;
 
 /// How often it is looked whether anybody to record is left, and what they have used, ns: at
 /// first, and when it has become seldom.
-const LOOKS: (u64, u64) = (25_000_000, 250_000_000);
+const POLL_INTERVALS: (u64, u64) = (25_000_000, 250_000_000);
 
 /// It becomes seldom with the time that was sampled, of which so much may be missed: what a
 /// process uses between the last look and its end.
-const LOOK_SHARE: u64 = 50;
+const POLL_SHARE: u64 = 50;
 
 /// How often the stream is flushed at least, ns.
-const FLUSH: u64 = 500_000_000;
+const FLUSH_INTERVAL: u64 = 500_000_000;
 
 /// Why a recording ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,35 +82,35 @@ pub(crate) struct Times {
 #[derive(Debug)]
 pub(crate) struct Recording {
     pub(crate) plan: Plan,
-    pub(crate) sources: Sources,
+    pub(crate) rings: RingSet,
     pub(crate) converter: Converter<Stream>,
-    pub(crate) subject: Rc<Subject>,
+    pub(crate) workload: Rc<Workload>,
     pub(crate) signals: Rc<Signals>,
     pub(crate) times: Times,
     /// What coverage is a share of, where that can be measured.
-    pub(crate) measured: Option<Measured>,
+    pub(crate) cpu_time_scope: Option<CpuTimeScope>,
 }
 
 /// What changes while a recording runs.
 #[derive(Debug)]
 struct Progress {
     /// Measures since sampling began.
-    meter: Option<Meter>,
+    cpu_time: Option<CpuTimeMeter>,
     /// Whether sampling has begun.
     begun: bool,
     /// When sampling begins, ns, and when it ends.
     begin: u64,
     end: u64,
     flushed: u64,
-    looked: u64,
+    polled: u64,
     /// Whether there was anybody left to record when it was last looked.
-    over: bool,
+    has_exited: bool,
 }
 
 impl Progress {
     /// How long after the last look it is time for the next, ns.
-    fn patience(&self, now: u64) -> u64 {
-        (now.saturating_sub(self.begin) / LOOK_SHARE).clamp(LOOKS.0, LOOKS.1)
+    fn max_sleep(&self, now: u64) -> u64 {
+        (now.saturating_sub(self.begin) / POLL_SHARE).clamp(POLL_INTERVALS.0, POLL_INTERVALS.1)
     }
 }
 
@@ -129,93 +129,93 @@ impl Recording {
         let begin = after(now, self.times.delay.unwrap_or_default());
         let end = self.times.duration.map_or(u64::MAX, |duration| after(begin, duration));
         let mut progress = Progress {
-            meter: None,
+            cpu_time: None,
             begun: false,
             begin,
             end,
             flushed: now,
-            looked: now,
-            over: false,
+            polled: now,
+            has_exited: false,
         };
         if self.times.delay.is_none() {
             // A command has used nothing before; others are asked what they had.
-            let before = self.converter.processes().filter(|_| self.subject.child().is_none());
-            progress.meter = self.meter(before);
+            let before = self.converter.processes().filter(|_| self.workload.child().is_none());
+            progress.cpu_time = self.cpu_time(before);
             progress.begun = true;
         }
-        let mut next_round = now;
+        let mut next_drain = now;
         let reason = loop {
-            let until = next_round.min(self.next_look(&progress));
-            let is_due = self.sources.wait(&self.signals, until)?;
-            self.subject.attend(&self.signals);
-            self.look(&mut progress)?;
+            let until = next_drain.min(self.next_poll(&progress));
+            let is_due = self.rings.wait(&self.signals, until)?;
+            self.workload.handle_signals(&self.signals);
+            self.poll(&mut progress)?;
             if let Some(reason) = self.reason_to_stop(&progress) {
                 break reason;
             }
-            if !is_due && sys::monotonic_ns() < next_round {
+            if !is_due && sys::monotonic_ns() < next_drain {
                 continue;
             }
-            let timeout = match self.sources.round(&mut self.converter, false) {
-                Left::Nothing => TIMEOUT,
-                _ if self.converter.has_deep_stacks() => TIMEOUT_DEEP,
-                Left::Side => TIMEOUT_SIDE,
-                Left::Samples => TIMEOUT,
+            let timeout = match self.rings.drain(&mut self.converter, false) {
+                Backlog::Nothing => DRAIN_TIMEOUT,
+                _ if self.converter.has_deep_stacks() => DRAIN_TIMEOUT_DEEP,
+                Backlog::Sideband => DRAIN_TIMEOUT_SIDEBAND,
+                Backlog::Samples => DRAIN_TIMEOUT,
             };
             let now = sys::monotonic_ns();
-            next_round = now.saturating_add(timeout.min(self.sources.patience()));
-            if now.saturating_sub(progress.flushed) >= FLUSH {
+            next_drain = now.saturating_add(timeout.min(self.rings.max_sleep()));
+            if now.saturating_sub(progress.flushed) >= FLUSH_INTERVAL {
                 self.converter.sink.flush();
                 progress.flushed = now;
             }
         };
-        self.sources.disable();
-        let used = self.used(progress.meter);
-        let ended = self.subject.child().and_then(|child| Some((child.pid, child.ended()?.0)));
+        self.rings.disable();
+        let used = self.used(progress.cpu_time);
+        let ended = self.workload.child().and_then(|child| Some((child.pid, child.ended()?.0)));
         self.converter.exit = ended.map(|(pid, exit)| (pid as u32, exit_text(exit)));
-        self.sources.round(&mut self.converter, true);
-        self.sources.report_losses(&mut self.converter);
+        self.rings.drain(&mut self.converter, true);
+        self.rings.report_remaining_lost(&mut self.converter);
         Ok(self.end(reason, used))
     }
 
     /// When there is something to be done but to read the rings, ns.
-    fn next_look(&self, progress: &Progress) -> u64 {
+    fn next_poll(&self, progress: &Progress) -> u64 {
         let begin = if progress.begun { u64::MAX } else { progress.begin };
-        let look = match self.subject.is_watched() {
-            true => progress.looked + progress.patience(progress.looked),
+        let poll = match self.workload.needs_polling() {
+            true => progress.polled + progress.max_sleep(progress.polled),
             false => u64::MAX,
         };
-        begin.min(look).min(progress.end)
+        begin.min(poll).min(progress.end)
     }
 
-    fn meter(&self, processes: impl Iterator<Item = u32>) -> Option<Meter> {
+    fn cpu_time(&self, processes: impl Iterator<Item = u32>) -> Option<CpuTimeMeter> {
         let scope = self.plan.clock().map_or(self.plan.common.scope, |(_, chosen)| chosen.scope);
-        Some(Meter::begin(self.measured.clone()?, scope, processes))
+        Some(CpuTimeMeter::begin(self.cpu_time_scope.clone()?, scope, processes))
     }
 
     /// Looks after what the clock brings: the begin of sampling, and who is left.
-    fn look(&mut self, progress: &mut Progress) -> io::Result<()> {
+    fn poll(&mut self, progress: &mut Progress) -> io::Result<()> {
         let now = sys::monotonic_ns();
         if !progress.begun && now >= progress.begin {
-            self.sources.enable(true)?;
-            progress.meter = self.meter(self.converter.processes());
+            self.rings.enable(true)?;
+            progress.cpu_time = self.cpu_time(self.converter.processes());
             progress.begun = true;
         }
-        let is_time = now.saturating_sub(progress.looked) >= progress.patience(progress.looked);
-        if is_time || self.subject.child().is_some() {
-            progress.over = self.subject.is_over();
+        let is_time = now.saturating_sub(progress.polled) >= progress.max_sleep(progress.polled);
+        if is_time || self.workload.child().is_some() {
+            progress.has_exited = self.workload.has_exited();
         }
         if is_time {
-            progress.looked = now;
-            progress.meter.iter_mut().for_each(Meter::attend);
+            progress.polled = now;
+            progress.cpu_time.iter_mut().for_each(CpuTimeMeter::handle_signals);
         }
         Ok(())
     }
 
     fn reason_to_stop(&self, progress: &Progress) -> Option<Reason> {
-        if progress.over {
+        if progress.has_exited {
             return Some(Reason::Exit);
         }
-        if self.subject.is_stopped() {
+        if self.workload.stop_requested() {
             return Some(Reason::Interrupt);
         }
         if self.converter.sink.has_failed() {
@@ -225,18 +225,18 @@ impl Recording {
     }
 
     /// The CPU time used while there was sampling, as far as what was used can be sampled.
-    fn used(&self, meter: Option<Meter>) -> Option<u64> {
-        let mut meter = meter?;
-        let child = self.subject.child().filter(|child| child.ended().is_some());
+    fn used(&self, cpu_time: Option<CpuTimeMeter>) -> Option<u64> {
+        let mut cpu_time = cpu_time?;
+        let child = self.workload.child().filter(|child| child.ended().is_some());
         let ended = child.map(|child| child.pid as u32);
         if let Some((_, usage)) = child.and_then(Child::ended) {
-            meter.ended(ended.unwrap_or_default(), usage);
+            cpu_time.ended(ended.unwrap_or_default(), usage);
         }
-        meter.read(self.converter.processes().filter(|&pid| Some(pid) != ended))
+        cpu_time.read(self.converter.processes().filter(|&pid| Some(pid) != ended))
     }
 
     fn end(self, reason: Reason, task_ns: Option<u64>) -> Outcome {
-        let Self { plan, sources, converter, subject, .. } = self;
+        let Self { plan, rings, converter, workload, .. } = self;
         let (counts, sums) = (converter.counts, converter.sums);
         let mut stream = converter.sink;
         let totals = stream.totals();
@@ -247,15 +247,15 @@ impl Recording {
             incomplete: counts.incomplete,
             stitched: counts.stitched,
             lost: counts.lost,
-            side_lost: counts.side_lost,
-            late: sources.late(),
+            sideband_lost: counts.sideband_lost,
+            late: rings.late(),
             task_ns,
             clock,
             recorder_ns: own.user_ns + own.kernel_ns,
             recorder_bytes: procfs::own_peak().unwrap_or(own.memory),
             frequency: plan.frequency,
         };
-        let ended = subject.child().and_then(Child::ended);
+        let ended = workload.child().and_then(Child::ended);
         stream.take(&Record::End(Box::new(End {
             reason: reason.word().into(),
             status: ended.map(|(exit, _)| u64::from(exit.code())),

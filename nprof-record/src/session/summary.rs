@@ -17,7 +17,7 @@ pub(crate) struct Summary {
     /// Samples lost, by why.
     pub(crate) lost: BTreeMap<Cause, u64>,
     /// Records of processes and mappings lost.
-    pub(crate) side_lost: u64,
+    pub(crate) sideband_lost: u64,
     /// Records that came too late to be put in order.
     pub(crate) late: u64,
     /// CPU time that was really used, ns; `None` when it cannot be told.
@@ -36,35 +36,35 @@ pub(crate) struct Summary {
 const EXPECTED: u64 = 10;
 
 /// Less of the CPU time seen than this share is worth a remark, where enough was expected.
-const LITTLE: f64 = 0.9;
+const LOW_COVERAGE: f64 = 0.9;
 
 impl Summary {
     /// What is worth saying about it, besides the line that is always said.
-    pub(crate) fn remarks(&self) -> Vec<String> {
-        let mut remarks = Vec::new();
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        let mut warnings = Vec::new();
         // What ends before its first sample is nothing unusual; reports tell.
         let expected = self.task_ns.unwrap_or(0).saturating_mul(self.frequency) / 1_000_000_000;
         if self.samples == 0 && self.clock.is_some() && expected >= EXPECTED {
             let rate = (self.frequency * 10 + 3).min(9973).max(self.frequency);
-            remarks.push(format!("no samples were taken; try -F {rate}"));
+            warnings.push(format!("no samples were taken; try -F {rate}"));
         }
         if self.lost.get(&Cause::Ring).is_some_and(|&count| count > 0) {
-            remarks.push("the rings were full: try a lower -F or --stack-size".to_owned());
+            warnings.push("the rings were full: try a lower -F or --stack-size".to_owned());
         }
-        if self.side_lost > 0 {
-            let count = self.side_lost;
-            remarks.push(format!(
+        if self.sideband_lost > 0 {
+            let count = self.sideband_lost;
+            warnings.push(format!(
                 "{count} records of processes and mappings were lost: some frames may be wrong"
             ));
         }
         let coverage = self.coverage().filter(|_| self.samples > 0 && expected >= EXPECTED);
-        if let Some(coverage) = coverage.filter(|&coverage| coverage < LITTLE) {
-            remarks.push(format!(
+        if let Some(coverage) = coverage.filter(|&coverage| coverage < LOW_COVERAGE) {
+            warnings.push(format!(
                 "only {:.0} % of the CPU time was sampled: what is missing may be spent elsewhere",
                 coverage * 100.0
             ));
         }
-        remarks
+        warnings
     }
 
     /// The share of the CPU time used that was sampled.
@@ -144,7 +144,7 @@ mod tests {
         let line = "90 samples, 0 lost, 0 incomplete; 100 ms CPU at 900 Hz, coverage 95.0 %; \
                     recorder 1.5 ms CPU, 3.0 MiB";
         assert_eq!(summary.line(), line);
-        assert!(summary.remarks().is_empty());
+        assert!(summary.warnings().is_empty());
         summary.incomplete = BTreeMap::from([(Mark::Copy, 4), (Mark::Table, 1)]);
         summary.lost = BTreeMap::from([(Cause::Throttle, 0)]);
         (summary.stitched, summary.late) = (7, 2);
@@ -161,13 +161,13 @@ mod tests {
     #[test]
     fn trouble_comes_with_a_remedy() {
         let none = Summary { samples: 0, clock: Some(Sum::default()), ..summary() };
-        assert_eq!(none.remarks(), ["no samples were taken; try -F 9973"]);
+        assert_eq!(none.warnings(), ["no samples were taken; try -F 9973"]);
         let short = Summary { task_ns: Some(4_200_000), ..none };
-        assert!(short.remarks().is_empty(), "it was too short for one");
+        assert!(short.warnings().is_empty(), "it was too short for one");
         let little = Summary { clock: Some(Sum { samples: 2, weight: 2_000_000 }), ..summary() };
-        assert!(little.remarks()[0].starts_with("only 2 % of the CPU time"));
+        assert!(little.warnings()[0].starts_with("only 2 % of the CPU time"));
         let lost = BTreeMap::from([(Cause::Ring, 3)]);
-        let full = Summary { lost, side_lost: 1, ..summary() };
-        assert_eq!(full.remarks().len(), 2);
+        let full = Summary { lost, sideband_lost: 1, ..summary() };
+        assert_eq!(full.warnings().len(), 2);
     }
 }

@@ -10,7 +10,7 @@ use crate::sys::{self, Exit, Signals};
 
 /// Who is recorded.
 #[derive(Debug)]
-enum Who {
+enum WorkloadKind {
     Command(Child),
     /// Processes that were there before, each with when it began.
     Processes(Vec<(u32, u64)>),
@@ -19,62 +19,62 @@ enum Who {
 
 /// Who is recorded, and how often we were told to stop.
 #[derive(Debug)]
-pub(crate) struct Subject {
-    who: Who,
+pub(crate) struct Workload {
+    kind: WorkloadKind,
     /// How often, and by which signal last.
     stops: Cell<(u32, i32)>,
 }
 
-impl Subject {
+impl Workload {
     /// A command that runs.
     pub(crate) fn command(child: Child) -> Self {
-        Self::new(Who::Command(child))
+        Self::new(WorkloadKind::Command(child))
     }
 
     /// Processes that were there before. Those that are gone by now are over.
     pub(crate) fn processes(pids: &[u32]) -> Self {
         let known = |&pid| Stat::of(pid).map(|stat| (pid, stat.began));
-        Self::new(Who::Processes(pids.iter().filter_map(known).collect()))
+        Self::new(WorkloadKind::Processes(pids.iter().filter_map(known).collect()))
     }
 
     /// Whoever there is.
     pub(crate) fn everyone() -> Self {
-        Self::new(Who::Everyone)
+        Self::new(WorkloadKind::Everyone)
     }
 
-    fn new(who: Who) -> Self {
-        Self { who, stops: Cell::default() }
+    fn new(kind: WorkloadKind) -> Self {
+        Self { kind, stops: Cell::default() }
     }
 
     /// The command, if it is one.
     pub(crate) fn child(&self) -> Option<&Child> {
-        match &self.who {
-            Who::Command(child) => Some(child),
+        match &self.kind {
+            WorkloadKind::Command(child) => Some(child),
             _ => None,
         }
     }
 
     /// Whether it has to be asked whether there is anything left to record.
-    pub(crate) fn is_watched(&self) -> bool {
-        matches!(self.who, Who::Processes(_))
+    pub(crate) fn needs_polling(&self) -> bool {
+        matches!(self.kind, WorkloadKind::Processes(_))
     }
 
     /// Whether there is nothing left to record.
-    pub(crate) fn is_over(&self) -> bool {
-        match &self.who {
-            Who::Command(child) => child.ended().is_some(),
-            Who::Processes(processes) => {
+    pub(crate) fn has_exited(&self) -> bool {
+        match &self.kind {
+            WorkloadKind::Command(child) => child.ended().is_some(),
+            WorkloadKind::Processes(processes) => {
                 let lives = |&(pid, began): &(u32, u64)| {
                     Stat::of(pid).is_some_and(|stat| stat.began == began && !stat.ended)
                 };
                 !processes.iter().any(lives)
             }
-            Who::Everyone => false,
+            WorkloadKind::Everyone => false,
         }
     }
 
     /// Whether we were told to end the recording. A command is told itself, and its end ends it.
-    pub(crate) fn is_stopped(&self) -> bool {
+    pub(crate) fn stop_requested(&self) -> bool {
         self.stops.get().0 > u32::from(self.child().is_some())
     }
 
@@ -94,7 +94,7 @@ impl Subject {
 
     /// Treats the signals that came: notices the command's end, and passes on to it what was
     /// sent to us. (What the terminal sends it has got itself.)
-    pub(crate) fn attend(&self, signals: &Signals) {
+    pub(crate) fn handle_signals(&self, signals: &Signals) {
         while let Some(signal) = signals.next() {
             if signal.number == libc::SIGCHLD {
                 self.child().into_iter().for_each(Child::notice_end);
@@ -115,10 +115,10 @@ impl Subject {
     ///
     /// What poll(2) says.
     pub(crate) fn wait(&self, signals: &Signals) -> io::Result<()> {
-        while self.child().is_some() && !self.is_over() && !self.is_aborted() {
+        while self.child().is_some() && !self.has_exited() && !self.is_aborted() {
             let mut polled = [libc::pollfd { fd: signals.fd(), events: libc::POLLIN, revents: 0 }];
             sys::poll(&mut polled, -1)?;
-            self.attend(signals);
+            self.handle_signals(signals);
         }
         Ok(())
     }

@@ -20,10 +20,10 @@ use iced_x86::{
 };
 use rustc_hash::{FxBuildHasher, FxHashSet};
 
-use crate::unwind::Followed;
-use crate::unwind::rule::{Row, Saved};
+use crate::unwind::AnalyzedRule;
+use crate::unwind::rule::{RegisterRule, UnwindRule};
 
-use crate::unwind::code_state::Machine;
+use crate::unwind::code_state::SymbolicState;
 
 /// The longest instruction, bytes.
 pub(crate) const INSTRUCTION_MAX: usize = 15;
@@ -46,14 +46,14 @@ const EXIT_MAX: u32 = 8;
 const SYS_EXIT: u64 = 60;
 
 /// The code of an image.
-pub(crate) trait Program {
+pub(crate) trait CodeBytes {
     /// What stands at an image address, up to [`INSTRUCTION_MAX`] bytes; less where the code
     /// ends, and nothing where there is none.
     fn code(&mut self, address: u64) -> Bytes;
     /// The rule of an unwind table that covers an address.
-    fn row(&mut self, address: u64) -> Option<Rc<Row>>;
+    fn row(&mut self, address: u64) -> Option<Rc<UnwindRule>>;
     /// What has been found of a place before; nothing where it has not been asked for.
-    fn known(&self, _address: u64) -> Option<Followed> {
+    fn known(&self, _address: u64) -> Option<AnalyzedRule> {
         None
     }
 }
@@ -67,39 +67,41 @@ pub(crate) struct Bytes {
 
 /// The rule of a place in the code no table covers; `None` when it does not tell. `returns` says
 /// that a function called just before the place is to return to it.
-pub(crate) fn rule(program: &mut impl Program, start: u64, returns: bool) -> Option<Row> {
-    let mut paths = Paths {
+pub(crate) fn rule(program: &mut impl CodeBytes, start: u64, returns: bool) -> Option<UnwindRule> {
+    let mut paths = PathSearch {
         program,
         factory: InstructionInfoFactory::new(),
-        pending: VecDeque::from([(start, Machine::new(returns))]),
+        pending: VecDeque::from([(start, SymbolicState::new(returns))]),
         visited: FxHashSet::default(),
         doubtful: VecDeque::new(),
         budget: BUDGET,
-        verdict: Verdict::None,
+        agreement: Agreement::None,
     };
     paths.follow_all();
-    if matches!(paths.verdict, Verdict::None) {
+    if matches!(paths.agreement, Agreement::None) {
         paths.pending = std::mem::take(&mut paths.doubtful);
         paths.follow_all();
     }
-    match paths.verdict {
-        Verdict::Rule(row) => Some(row),
-        Verdict::None if !returns && is_thunk(program, start) => Machine::new(false).returned(),
+    match paths.agreement {
+        Agreement::Rule(row) => Some(row),
+        Agreement::None if !returns && is_thunk(program, start) => {
+            SymbolicState::new(false).rule_at_return()
+        }
         _ => None,
     }
 }
 
 /// What the ends that were found say.
 #[derive(Debug)]
-enum Verdict {
+enum Agreement {
     None,
-    Rule(Row),
+    Rule(UnwindRule),
     /// They do not agree.
     Split,
 }
 
-impl Verdict {
-    fn add(&mut self, row: Row) {
+impl Agreement {
+    fn add(&mut self, row: UnwindRule) {
         *self = match std::mem::replace(self, Self::Split) {
             Self::None => Self::Rule(row),
             Self::Rule(other) if other.cfa == row.cfa => Self::Rule(common(&other, &row)),
@@ -109,70 +111,70 @@ impl Verdict {
 }
 
 /// Two rules with the same CFA as one.
-fn common(one: &Row, other: &Row) -> Row {
-    let saved = |row: &Row, register| {
+fn common(one: &UnwindRule, other: &UnwindRule) -> UnwindRule {
+    let saved = |row: &UnwindRule, register| {
         let found = row.registers.iter().find(|(other, _)| *other == register);
-        found.map_or(Saved::Same, |(_, saved)| saved.clone())
+        found.map_or(RegisterRule::SameValue, |(_, saved)| saved.clone())
     };
     let both = |&register: &u16| {
         let (one, other) = (saved(one, register), saved(other, register));
-        let saved = if one == other { one } else { Saved::Undefined };
-        (saved != Saved::Same).then_some((register, saved))
+        let saved = if one == other { one } else { RegisterRule::Undefined };
+        (saved != RegisterRule::SameValue).then_some((register, saved))
     };
     let registers = crate::arch::PRESERVED.iter().filter_map(both).collect();
-    Row { registers, ..one.clone() }
+    UnwindRule { registers, ..one.clone() }
 }
 
 /// The paths that are followed.
-struct Paths<'a, T> {
+struct PathSearch<'a, T> {
     program: &'a mut T,
     factory: InstructionInfoFactory,
     /// Where paths go on.
-    pending: VecDeque<(u64, Machine)>,
+    pending: VecDeque<(u64, SymbolicState)>,
     /// The same behind calls that may never return, as padding follows them.
-    doubtful: VecDeque<(u64, Machine)>,
+    doubtful: VecDeque<(u64, SymbolicState)>,
     /// Where paths have been, and the hash of what was known there.
     visited: FxHashSet<(u64, u64)>,
     /// Instructions that may still be followed.
     budget: u32,
-    verdict: Verdict,
+    agreement: Agreement,
 }
 
-impl<T: Program> Paths<'_, T> {
+impl<T: CodeBytes> PathSearch<'_, T> {
     /// Follows all that are pending, those that came first before those they led to.
     fn follow_all(&mut self) {
-        while let Some((at, machine)) = self.pending.pop_front()
-            && !matches!(self.verdict, Verdict::Split)
+        while let Some((at, state)) = self.pending.pop_front()
+            && !matches!(self.agreement, Agreement::Split)
         {
-            self.follow(at, machine);
+            self.analyze(at, state);
         }
     }
 
     /// Follows one path to its end.
-    fn follow(&mut self, mut at: u64, mut machine: Machine) {
-        while self.budget > 0 && machine.is_bounded() {
+    fn analyze(&mut self, mut at: u64, mut state: SymbolicState) {
+        while self.budget > 0 && state.is_bounded() {
             self.budget -= 1;
-            if !self.visited.insert((at, FxBuildHasher.hash_one(machine.key()))) {
+            if !self.visited.insert((at, FxBuildHasher.hash_one(state.key()))) {
                 return;
             }
             if let Some(known) = self.program.known(at) {
-                let Followed::Rule(row) = known else { return };
-                return self.end(machine.passed_on(&row));
+                let AnalyzedRule::Rule(row) = known else { return };
+                return self.end(state.rule_via_table(&row));
             }
             let Some(instruction) = decode(&self.program.code(at), at) else { return };
             let next = instruction.next_ip();
             at = match instruction.flow_control() {
                 FlowControl::Next if instruction.mnemonic() == Mnemonic::Hlt => return,
                 FlowControl::Next => {
-                    machine.execute(&instruction, &mut self.factory);
+                    state.execute(&instruction, &mut self.factory);
                     next
                 }
                 FlowControl::Call if instruction.mnemonic() == Mnemonic::Syscall => {
-                    machine.execute(&instruction, &mut self.factory);
+                    state.execute(&instruction, &mut self.factory);
                     next
                 }
                 FlowControl::Call | FlowControl::IndirectCall => {
-                    machine.call();
+                    state.call();
                     // A call of the next instruction is not returned from; and what a table
                     // covers behind one is another function.
                     let is_end = target(&instruction) == Some(next);
@@ -180,25 +182,25 @@ impl<T: Program> Paths<'_, T> {
                         return;
                     }
                     if is_padding(self.program, next) {
-                        return self.doubtful.push_back((next, machine));
+                        return self.doubtful.push_back((next, state));
                     }
                     next
                 }
                 FlowControl::ConditionalBranch => {
                     if let Some(target) = target(&instruction) {
-                        self.jump(target, machine.clone());
+                        self.jump(target, state.clone());
                     }
                     next
                 }
                 FlowControl::UnconditionalBranch => {
                     let Some(target) = target(&instruction) else { return };
-                    return self.jump(target, machine);
+                    return self.jump(target, state);
                 }
                 FlowControl::Return if instruction.code() == iced_x86::Code::Retnq => {
-                    return self.end(machine.returned());
+                    return self.end(state.rule_at_return());
                 }
                 FlowControl::IndirectBranch => {
-                    let end = machine.returned();
+                    let end = state.rule_at_return();
                     return self.end(end.filter(|row| is_tail_call(&instruction, row)));
                 }
                 _ => return,
@@ -207,20 +209,20 @@ impl<T: Program> Paths<'_, T> {
     }
 
     /// A path jumps. Where there is a table, it tells the rest.
-    fn jump(&mut self, target: u64, machine: Machine) {
+    fn jump(&mut self, target: u64, state: SymbolicState) {
         match self.program.row(target) {
-            Some(row) => self.end(machine.passed_on(&row)),
-            None if self.pending.len() < PENDING_MAX => self.pending.push_back((target, machine)),
+            Some(row) => self.end(state.rule_via_table(&row)),
+            None if self.pending.len() < PENDING_MAX => self.pending.push_back((target, state)),
             None => {}
         }
     }
 
-    fn end(&mut self, row: Option<Row>) {
+    fn end(&mut self, row: Option<UnwindRule>) {
         if let Some(row) = row {
-            if matches!(self.verdict, Verdict::None) {
+            if matches!(self.agreement, Agreement::None) {
                 self.budget = self.budget.min(BUDGET_BEHIND);
             }
-            self.verdict.add(row);
+            self.agreement.add(row);
         }
     }
 }
@@ -233,14 +235,15 @@ fn decode(code: &Bytes, at: u64) -> Option<Instruction> {
 
 /// Whether an indirect jump, where there is this rule, goes to another function, and is not a table
 /// of jumps: by way of a pointer at a fixed place, or after registers were given back.
-fn is_tail_call(jump: &Instruction, row: &Row) -> bool {
-    let is_restored = |(_, saved): &(u16, Saved)| matches!(saved, Saved::At(_));
+fn is_tail_call(jump: &Instruction, row: &UnwindRule) -> bool {
+    let is_restored =
+        |(_, saved): &(u16, RegisterRule)| matches!(saved, RegisterRule::AtCfaOffset(_));
     jump.is_ip_rel_memory_operand() || row.registers.iter().any(is_restored)
 }
 
 /// Whether a function begins at a place and is nothing but a jump to another: it is aligned, and
 /// padding or another's end stands before it.
-fn is_thunk(program: &mut impl Program, at: u64) -> bool {
+fn is_thunk(program: &mut impl CodeBytes, at: u64) -> bool {
     let jumps = decode(&program.code(at), at)
         .is_some_and(|instruction| instruction.flow_control() == FlowControl::IndirectBranch);
     let before = program.code(at.wrapping_sub(1));
@@ -249,7 +252,7 @@ fn is_thunk(program: &mut impl Program, at: u64) -> bool {
     jumps && is_end && at.is_multiple_of(FUNCTION_ALIGNMENT)
 }
 
-fn is_padding(program: &mut impl Program, at: u64) -> bool {
+fn is_padding(program: &mut impl CodeBytes, at: u64) -> bool {
     decode(&program.code(at), at)
         .is_none_or(|padding| matches!(padding.mnemonic(), Mnemonic::Nop | Mnemonic::Int3))
 }
@@ -285,7 +288,7 @@ pub(crate) fn call_before(bytes: &[u8]) -> Option<Call> {
 
 /// Whether the code does nothing but end the thread, as where the function a thread was made for
 /// returns to: there is nothing it could return to itself.
-pub(crate) fn ends_thread(program: &mut impl Program, mut at: u64) -> bool {
+pub(crate) fn is_thread_exit(program: &mut impl CodeBytes, mut at: u64) -> bool {
     let mut rax = None;
     for _ in 0..EXIT_MAX {
         let Some(instruction) = decode(&program.code(at), at) else { return false };

@@ -2,18 +2,18 @@
 
 use std::rc::Rc;
 
-use crate::unwind::frame_address::Address;
-use crate::unwind::rule::Row;
+use crate::unwind::frame_address::FrameAddress;
+use crate::unwind::rule::UnwindRule;
 
 /// What is known of the code at an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Look {
+pub enum UnwindInfo {
     /// No executable memory is mapped there.
     Unmapped,
     /// No unwind table covers it.
     NoTable,
     /// The table's rule.
-    Row(Rc<Row>),
+    Rule(Rc<UnwindRule>),
     /// It is the function the program starts in, and no table covers it.
     Entry,
     /// It is what signal handlers return to, and no table covers it.
@@ -22,25 +22,25 @@ pub enum Look {
 
 /// What code that no unwind table covers says of its caller, see [`crate::unwind::code_analysis`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Followed {
-    Rule(Rc<Row>),
+pub enum AnalyzedRule {
+    Rule(Rc<UnwindRule>),
     /// There is none: it ends the thread that was made to call what it called.
-    Base,
-    Nothing,
+    ThreadStart,
+    Unknown,
 }
 
 /// The code of a process.
-pub trait Code {
+pub trait CodeMap {
     /// What is known of the code at an address.
-    fn look(&mut self, address: u64) -> Look;
+    fn unwind_info(&mut self, address: u64) -> UnwindInfo;
 
     /// What the code itself says where there is no table.
-    fn follow(&mut self, _address: Address) -> Followed {
-        Followed::Nothing
+    fn analyze(&mut self, _address: FrameAddress) -> AnalyzedRule {
+        AnalyzedRule::Unknown
     }
 
     /// Whether a call ends at an address; `None` where that cannot be read.
-    fn is_behind_call(&mut self, _address: u64) -> Option<bool> {
+    fn is_after_call(&mut self, _address: u64) -> Option<bool> {
         None
     }
 }

@@ -7,7 +7,7 @@ use iced_x86::{
 };
 
 use crate::arch;
-use crate::unwind::rule::{Cfa, Row, Saved};
+use crate::unwind::rule::{Cfa, RegisterRule, UnwindRule};
 
 /// General registers, which are numbered as DWARF does.
 const COUNT: usize = 16;
@@ -25,16 +25,16 @@ const CLOBBERED: [usize; 9] = [0, 1, 2, 4, 5, 8, 9, 10, 11];
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Value {
     /// A register's value at the start, plus so much.
-    Sum(usize, i64),
+    RegPlus(usize, i64),
     /// The word that was in memory at the start, so far from where a register pointed.
-    Word(usize, i64),
+    StackWord(usize, i64),
     Unknown,
 }
 
 impl Value {
     fn plus(self, distance: i64) -> Self {
         match self {
-            Self::Sum(register, at) => Self::Sum(register, at.wrapping_add(distance)),
+            Self::RegPlus(register, at) => Self::RegPlus(register, at.wrapping_add(distance)),
             _ => Self::Unknown,
         }
     }
@@ -42,7 +42,7 @@ impl Value {
 
 /// The registers and the stack at one place of a path.
 #[derive(Clone, Debug)]
-pub(super) struct Machine {
+pub(super) struct SymbolicState {
     registers: [Value; COUNT],
     /// Words that were written to on the way: where, and what.
     stored: Vec<(Value, Value)>,
@@ -50,16 +50,16 @@ pub(super) struct Machine {
     calls: Vec<(usize, i64)>,
 }
 
-impl Machine {
+impl SymbolicState {
     /// At the start of a path. Behind a call (`returns`) only what a function gives back as it
     /// found it is known.
     pub(super) fn new(returns: bool) -> Self {
-        let registers = std::array::from_fn(|register| Value::Sum(register, 0));
-        let mut machine = Self { registers, stored: Vec::new(), calls: Vec::new() };
+        let registers = std::array::from_fn(|register| Value::RegPlus(register, 0));
+        let mut state = Self { registers, stored: Vec::new(), calls: Vec::new() };
         if returns {
-            machine.call();
+            state.call();
         }
-        machine
+        state
     }
 
     /// What tells apart the states a path can be in at one place.
@@ -78,7 +78,7 @@ impl Machine {
         for register in CLOBBERED {
             self.registers[register] = Value::Unknown;
         }
-        let Value::Sum(base, at) = self.registers[SP] else { return };
+        let Value::RegPlus(base, at) = self.registers[SP] else { return };
         match self.calls.iter_mut().find(|call| call.0 == base) {
             Some(call) => call.1 = call.1.max(at),
             None => self.calls.push((base, at)),
@@ -226,20 +226,20 @@ impl Machine {
     }
 
     fn load(&self, address: Value) -> Value {
-        let Value::Sum(base, at) = address else { return Value::Unknown };
+        let Value::RegPlus(base, at) = address else { return Value::Unknown };
         let overlaps = |(stored, _): &&(Value, Value)| match stored {
-            Value::Sum(other, there) => *other == base && there.abs_diff(at) < 8,
+            Value::RegPlus(other, there) => *other == base && there.abs_diff(at) < 8,
             _ => false,
         };
         match self.stored.iter().rev().find(overlaps) {
             Some((stored, value)) if *stored == address => *value,
             Some(_) => Value::Unknown,
-            None => Value::Word(base, at),
+            None => Value::StackWord(base, at),
         }
     }
 
     fn store(&mut self, address: Value, value: Value) {
-        if !matches!(address, Value::Sum(..)) {
+        if !matches!(address, Value::RegPlus(..)) {
             return;
         }
         // The latest counts.
@@ -249,12 +249,12 @@ impl Machine {
 
     /// The rule of the start, if the function returns here; `None` where it cannot be that what
     /// the stack pointer points to is its return address.
-    pub(super) fn returned(&self) -> Option<Row> {
-        let Value::Sum(base, at) = self.registers[SP] else { return None };
+    pub(super) fn rule_at_return(&self) -> Option<UnwindRule> {
+        let Value::RegPlus(base, at) = self.registers[SP] else { return None };
         // A function that calls another keeps its own return address above that of the call. If
         // it does not, the call never returns, and what stands behind it is another function.
         let is_above = |call: &(usize, i64)| call.0 != base || at > call.1;
-        let is_kept = self.load(self.registers[SP]) == Value::Word(base, at);
+        let is_kept = self.load(self.registers[SP]) == Value::StackWord(base, at);
         if !is_kept || base == SP && at < 0 || !self.calls.iter().all(is_above) {
             return None;
         }
@@ -262,36 +262,36 @@ impl Machine {
         let mut registers = Vec::new();
         for register in arch::PRESERVED {
             match self.registers[usize::from(register)] {
-                Value::Sum(same, 0) if same == usize::from(register) => {}
-                Value::Word(from, slot) if from == base && slot < at => {
-                    registers.push((register, Saved::At(slot.checked_sub(cfa)?)));
+                Value::RegPlus(same, 0) if same == usize::from(register) => {}
+                Value::StackWord(from, slot) if from == base && slot < at => {
+                    registers.push((register, RegisterRule::AtCfaOffset(slot.checked_sub(cfa)?)));
                 }
-                Value::Word(from, _) if from != base => {
-                    registers.push((register, Saved::Undefined));
+                Value::StackWord(from, _) if from != base => {
+                    registers.push((register, RegisterRule::Undefined));
                 }
                 // A function gives these back. This is not the end of the one begun in.
                 _ => return None,
             }
         }
-        Some(Row {
+        Some(UnwindRule {
             cfa: Cfa::Register(base as u16, cfa),
-            return_address: Saved::At(-8),
+            return_address: RegisterRule::AtCfaOffset(-8),
             registers: registers.into(),
             signal: false,
         })
     }
 
     /// The rule of the start, if the function goes on where a table has this one.
-    pub(super) fn passed_on(mut self, row: &Row) -> Option<Row> {
+    pub(super) fn rule_via_table(mut self, row: &UnwindRule) -> Option<UnwindRule> {
         let Cfa::Register(register, distance) = row.cfa else { return None };
-        if row.signal || row.return_address != Saved::At(-8) {
+        if row.signal || row.return_address != RegisterRule::AtCfaOffset(-8) {
             return None;
         }
         let cfa = self.registers.get(usize::from(register))?.plus(distance);
         for (register, saved) in &row.registers {
             let value = match saved {
-                Saved::Same => continue,
-                Saved::At(offset) => self.load(cfa.plus(*offset)),
+                RegisterRule::SameValue => continue,
+                RegisterRule::AtCfaOffset(offset) => self.load(cfa.plus(*offset)),
                 _ => Value::Unknown,
             };
             if let Some(slot) = self.registers.get_mut(usize::from(*register)) {
@@ -299,7 +299,7 @@ impl Machine {
             }
         }
         self.registers[SP] = cfa.plus(-8);
-        self.returned()
+        self.rule_at_return()
     }
 }
 

@@ -12,8 +12,8 @@ pub mod stack_copy;
 mod step;
 mod walk;
 
-pub use code_map::{Code, Followed, Look};
-pub use frame_address::Address;
-pub use frame_visitor::Passage;
+pub use code_map::{AnalyzedRule, CodeMap, UnwindInfo};
+pub use frame_address::FrameAddress;
+pub use frame_visitor::FrameVisitor;
 pub use registers::Registers;
 pub use walk::unwind;

@@ -6,9 +6,9 @@
 use nprof_stream::Mark;
 
 use crate::arch;
-use crate::unwind::stack_copy::Stack;
+use crate::unwind::stack_copy::StackCopy;
 use crate::unwind::step::{Step, step_by_row};
-use crate::unwind::{Address, Code, Followed, Look, Registers};
+use crate::unwind::{AnalyzedRule, CodeMap, FrameAddress, Registers, UnwindInfo};
 
 /// How far above the stack pointer the return address into the base of a stack is looked for, in
 /// words.
@@ -18,14 +18,14 @@ const BASE_MAX: u64 = 64;
 /// call; else it does not count.
 pub(super) fn step(
     registers: &Registers,
-    address: Address,
-    stack: &Stack<'_>,
-    code: &mut impl Code,
+    address: FrameAddress,
+    stack: &StackCopy<'_>,
+    code: &mut impl CodeMap,
 ) -> Step {
-    match code.follow(address) {
+    match code.analyze(address) {
         // Where a thread begins, the frame pointer is 0, if it is not lost.
-        Followed::Base if registers.get(arch::FP).unwrap_or(0) == 0 => return Ok(None),
-        Followed::Rule(row) => match step_by_row(registers, stack, &row) {
+        AnalyzedRule::ThreadStart if registers.get(arch::FP).unwrap_or(0) == 0 => return Ok(None),
+        AnalyzedRule::Rule(row) => match step_by_row(registers, stack, &row) {
             Ok(Some((caller, returns))) if may_return_to(caller.get(arch::IP)?, code) => {
                 return Ok(Some((caller, returns)));
             }
@@ -42,16 +42,17 @@ pub(super) fn step(
 
 /// Whether a function may return to an address: code is mapped there, and a call ends, as far as
 /// it can be read.
-fn may_return_to(ip: u64, code: &mut impl Code) -> bool {
-    code.look(ip.wrapping_sub(1)) != Look::Unmapped && code.is_behind_call(ip) != Some(false)
+fn may_return_to(ip: u64, code: &mut impl CodeMap) -> bool {
+    code.unwind_info(ip.wrapping_sub(1)) != UnwindInfo::Unmapped
+        && code.is_after_call(ip) != Some(false)
 }
 
 /// Leaves a function that does not return, if it was called by where the process or the thread
 /// begins: no return address lies between the stack pointer and the one into the beginning.
 fn step_to_base(
     registers: &Registers,
-    stack: &Stack<'_>,
-    code: &mut impl Code,
+    stack: &StackCopy<'_>,
+    code: &mut impl CodeMap,
 ) -> Option<Registers> {
     let sp = registers.get(arch::SP).ok()?;
     for slot in (0..BASE_MAX).map(|word| sp.wrapping_add(8 * word)) {
@@ -59,10 +60,10 @@ fn step_to_base(
         if !may_return_to(ip, code) {
             continue;
         }
-        let address = Address { value: ip, returns: true };
-        let is_base = match code.look(address.inside()) {
-            Look::Entry => true,
-            Look::NoTable => code.follow(address) == Followed::Base,
+        let address = FrameAddress { value: ip, returns: true };
+        let is_base = match code.unwind_info(address.inside()) {
+            UnwindInfo::Entry => true,
+            UnwindInfo::NoTable => code.analyze(address) == AnalyzedRule::ThreadStart,
             _ => false,
         };
         let mut caller = Registers::default();
@@ -74,7 +75,11 @@ fn step_to_base(
 }
 
 /// Tries the frame pointer: a guess, so it must lead to where a function may return.
-fn step_by_frame_pointer(registers: &Registers, stack: &Stack<'_>, code: &mut impl Code) -> Step {
+fn step_by_frame_pointer(
+    registers: &Registers,
+    stack: &StackCopy<'_>,
+    code: &mut impl CodeMap,
+) -> Step {
     let fp = registers.get(arch::FP).map_err(|_| Mark::Table)?;
     if fp < registers.get(arch::SP)? {
         return Err(Mark::Table);

@@ -20,38 +20,38 @@ pub enum Cfa {
 
 /// Where the caller's value of a register is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Saved {
+pub enum RegisterRule {
     /// Nowhere. For the return address: there is no caller.
     Undefined,
     /// Still in the register.
-    Same,
+    SameValue,
     /// In memory, so many bytes from the CFA.
-    At(i64),
+    AtCfaOffset(i64),
     /// It is the CFA plus so many bytes.
-    Is(i64),
+    CfaPlus(i64),
     /// In another register.
     Register(u16),
     /// In memory where this points.
     AtExpression(Expression),
     /// It is what this gives.
-    IsExpression(Expression),
+    ValueExpression(Expression),
 }
 
 /// How to find the registers of the caller.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Row {
+pub struct UnwindRule {
     pub cfa: Cfa,
-    pub return_address: Saved,
+    pub return_address: RegisterRule,
     /// By DWARF's numbers; without the return address and registers there is no rule for.
-    pub registers: Box<[(u16, Saved)]>,
+    pub registers: Box<[(u16, RegisterRule)]>,
     /// Whether this is the frame the kernel makes to call a signal handler: what it "returns"
     /// to was interrupted, not left by a call.
     pub signal: bool,
 }
 
-impl Row {
+impl UnwindRule {
     /// Whether there is no caller.
-    pub fn is_root(&self) -> bool {
-        self.return_address == Saved::Undefined
+    pub fn is_end_of_stack(&self) -> bool {
+        self.return_address == RegisterRule::Undefined
     }
 }

@@ -6,13 +6,13 @@ use nprof_stream::Mark;
 
 /// A piece of a stack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Piece<'a> {
+pub struct StackSegment<'a> {
     /// The address of the first byte.
     pub start: u64,
     pub bytes: &'a [u8],
 }
 
-impl Piece<'_> {
+impl StackSegment<'_> {
     /// The address behind the last byte.
     pub fn end(&self) -> u64 {
         self.start.saturating_add(self.bytes.len() as u64)
@@ -26,48 +26,48 @@ impl Piece<'_> {
 
 /// What a walk read of a stack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Seen {
+pub struct StackReadRange {
     /// Up to that address.
-    pub top: u64,
+    pub end: u64,
     /// The widest range below that where it read nothing, if it is worth to be left out: from
     /// the first address on up to the second.
-    pub hole: (u64, u64),
+    pub gap: (u64, u64),
 }
 
 /// Less than this is not worth to be left out of a copy, bytes.
-const HOLE_MIN: u64 = 16 << 10;
+const GAP_MIN: u64 = 16 << 10;
 
-impl Seen {
+impl StackReadRange {
     fn note(&mut self, address: u64) {
-        if address < self.hole.1 && address >= self.hole.0 {
-            self.hole.1 = address;
+        if address < self.gap.1 && address >= self.gap.0 {
+            self.gap.1 = address;
         }
-        if address.saturating_sub(self.top) > (self.hole.1 - self.hole.0).max(HOLE_MIN) {
-            self.hole = (self.top, address);
+        if address.saturating_sub(self.end) > (self.gap.1 - self.gap.0).max(GAP_MIN) {
+            self.gap = (self.end, address);
         }
-        self.top = self.top.max(address.saturating_add(8));
+        self.end = self.end.max(address.saturating_add(8));
     }
 }
 
 /// The user stack, as much as was copied: its inner end without gaps, and perhaps more pieces
 /// of it, all copied at the same instant.
 #[derive(Clone, Debug)]
-pub struct Stack<'a> {
-    inner: Piece<'a>,
-    outer: [Piece<'a>; 2],
-    seen: Cell<Seen>,
+pub struct StackCopy<'a> {
+    inner: StackSegment<'a>,
+    outer: [StackSegment<'a>; 2],
+    read_range: Cell<StackReadRange>,
 }
 
-impl<'a> Stack<'a> {
+impl<'a> StackCopy<'a> {
     /// From the address `start` up.
-    pub fn new(start: u64, bytes: &'a [u8], outer: [Piece<'a>; 2]) -> Self {
-        let seen = Seen { top: start, hole: (0, 0) };
-        Self { inner: Piece { start, bytes }, outer, seen: seen.into() }
+    pub fn new(start: u64, bytes: &'a [u8], outer: [StackSegment<'a>; 2]) -> Self {
+        let read_range = StackReadRange { end: start, gap: (0, 0) };
+        Self { inner: StackSegment { start, bytes }, outer, read_range: read_range.into() }
     }
 
     /// What was read of it.
-    pub fn seen(&self) -> Seen {
-        self.seen.get()
+    pub fn read_range(&self) -> StackReadRange {
+        self.read_range.get()
     }
 
     /// The word at an address; why there is none.
@@ -80,9 +80,9 @@ impl<'a> Stack<'a> {
         }
         let beyond = || self.outer.iter().find_map(|piece| piece.word(address));
         let word = self.inner.word(address).or_else(beyond).ok_or(Mark::Copy)?;
-        let mut seen = self.seen.get();
-        seen.note(address);
-        self.seen.set(seen);
+        let mut read_range = self.read_range.get();
+        read_range.note(address);
+        self.read_range.set(read_range);
         Ok(word)
     }
 }
@@ -94,18 +94,21 @@ mod tests {
     #[test]
     fn a_stack_is_read_in_pieces_and_what_was_left_out_is_remembered() {
         let (inner, near, far) = ([1u8; 12], [2u8; 16], [3u8; 16]);
-        let pieces = [Piece { start: 0x1004, bytes: &near }, Piece { start: 0x9000, bytes: &far }];
-        let stack = Stack::new(0x1000, &inner, pieces);
+        let pieces = [
+            StackSegment { start: 0x1004, bytes: &near },
+            StackSegment { start: 0x9000, bytes: &far },
+        ];
+        let stack = StackCopy::new(0x1000, &inner, pieces);
         assert_eq!(stack.read(0x1000), Ok(u64::from_le_bytes([1; 8])));
         assert_eq!(stack.read(0x1008), Ok(u64::from_le_bytes([2; 8])), "it ends in the next piece");
         assert_eq!(stack.read(0x100c), Ok(u64::from_le_bytes([2; 8])));
-        assert_eq!(stack.seen(), Seen { top: 0x1014, hole: (0, 0) });
+        assert_eq!(stack.read_range(), StackReadRange { end: 0x1014, gap: (0, 0) });
         assert_eq!(stack.read(0x1010), Err(Mark::Copy));
         assert_eq!(stack.read(0xff8), Err(Mark::Frame));
         assert_eq!(stack.read(u64::MAX - 3), Err(Mark::Copy));
         assert_eq!(stack.read(0x9008), Ok(u64::from_le_bytes([3; 8])));
-        assert_eq!(stack.seen(), Seen { top: 0x9010, hole: (0x1014, 0x9008) });
+        assert_eq!(stack.read_range(), StackReadRange { end: 0x9010, gap: (0x1014, 0x9008) });
         assert_eq!(stack.read(0x9000), Ok(u64::from_le_bytes([3; 8])));
-        assert_eq!(stack.seen(), Seen { top: 0x9010, hole: (0x1014, 0x9000) });
+        assert_eq!(stack.read_range(), StackReadRange { end: 0x9010, gap: (0x1014, 0x9000) });
     }
 }

@@ -5,8 +5,8 @@ use nprof_stream::Mark;
 
 use crate::arch;
 use crate::unwind::registers::Registers;
-use crate::unwind::rule::{Cfa, Expression, Row, Saved};
-use crate::unwind::stack_copy::Stack;
+use crate::unwind::rule::{Cfa, Expression, RegisterRule, UnwindRule};
+use crate::unwind::stack_copy::StackCopy;
 
 /// The most operations of one DWARF expression.
 const OPERATIONS_MAX: u32 = 1000;
@@ -15,8 +15,8 @@ const OPERATIONS_MAX: u32 = 1000;
 /// the end of the stack.
 pub(super) type Step = Result<Option<(Registers, bool)>, Mark>;
 
-pub(super) fn step_by_row(registers: &Registers, stack: &Stack<'_>, row: &Row) -> Step {
-    if row.is_root() {
+pub(super) fn step_by_row(registers: &Registers, stack: &StackCopy<'_>, row: &UnwindRule) -> Step {
+    if row.is_end_of_stack() {
         return Ok(None);
     }
     let mut caller = caller_by_row(registers, stack, row)?;
@@ -36,7 +36,7 @@ pub(super) fn step_by_row(registers: &Registers, stack: &Stack<'_>, row: &Row) -
     Ok(Some((caller, !row.signal)))
 }
 
-fn cfa(registers: &Registers, stack: &Stack<'_>, row: &Row) -> Result<u64, Mark> {
+fn cfa(registers: &Registers, stack: &StackCopy<'_>, row: &UnwindRule) -> Result<u64, Mark> {
     match &row.cfa {
         Cfa::Register(register, offset) => {
             Ok(registers.get(*register)?.wrapping_add_signed(*offset))
@@ -48,8 +48,8 @@ fn cfa(registers: &Registers, stack: &Stack<'_>, row: &Row) -> Result<u64, Mark>
 /// The caller's registers without the instruction pointer.
 pub(super) fn caller_by_row(
     registers: &Registers,
-    stack: &Stack<'_>,
-    row: &Row,
+    stack: &StackCopy<'_>,
+    row: &UnwindRule,
 ) -> Result<Registers, Mark> {
     let cfa = cfa(registers, stack, row)?;
     let mut caller = Registers::default();
@@ -73,19 +73,19 @@ pub(super) fn caller_by_row(
 
 fn restore(
     register: u16,
-    saved: &Saved,
+    saved: &RegisterRule,
     cfa: u64,
     signal: bool,
     registers: &Registers,
-    stack: &Stack<'_>,
+    stack: &StackCopy<'_>,
 ) -> Result<u64, Mark> {
     match saved {
-        Saved::Undefined => Err(Mark::Frame),
-        Saved::Same => registers.get(register),
-        Saved::At(offset) => stack.read(cfa.wrapping_add_signed(*offset)),
-        Saved::Is(offset) => Ok(cfa.wrapping_add_signed(*offset)),
-        Saved::Register(other) => registers.get(*other),
-        Saved::AtExpression(code) => {
+        RegisterRule::Undefined => Err(Mark::Frame),
+        RegisterRule::SameValue => registers.get(register),
+        RegisterRule::AtCfaOffset(offset) => stack.read(cfa.wrapping_add_signed(*offset)),
+        RegisterRule::CfaPlus(offset) => Ok(cfa.wrapping_add_signed(*offset)),
+        RegisterRule::Register(other) => registers.get(*other),
+        RegisterRule::AtExpression(code) => {
             let slot = evaluate(code, Some(cfa), registers, stack)?;
             // In the epilogue of a realigned frame gcc's rule goes by a register that was popped
             // already, and so leads into the caller's frame, where only what a signal's frame
@@ -95,7 +95,7 @@ fn restore(
             }
             stack.read(slot)
         }
-        Saved::IsExpression(code) => evaluate(code, Some(cfa), registers, stack),
+        RegisterRule::ValueExpression(code) => evaluate(code, Some(cfa), registers, stack),
     }
 }
 
@@ -104,7 +104,7 @@ fn evaluate(
     code: &Expression,
     initial: Option<u64>,
     registers: &Registers,
-    stack: &Stack<'_>,
+    stack: &StackCopy<'_>,
 ) -> Result<u64, Mark> {
     let slice = EndianSlice::new(&code.code, LittleEndian);
     let mut evaluation = Evaluation::new(slice, code.encoding);
@@ -134,7 +134,7 @@ fn evaluate(
 }
 
 /// Leaves a signal handler by what the kernel saved on the stack before it called it.
-pub(super) fn step_from_handler(registers: &Registers, stack: &Stack<'_>) -> Step {
+pub(super) fn step_from_handler(registers: &Registers, stack: &StackCopy<'_>) -> Step {
     let sp = registers.get(arch::SP)?;
     let mut caller = Registers::default();
     for (register, offset) in arch::SIGNAL_SAVED {

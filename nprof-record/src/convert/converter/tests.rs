@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::convert::dictionary::Dictionary;
 use crate::convert::sample_stack;
-use crate::perf::record::{Identity, Kin};
+use crate::perf::record::{Identity, TaskIds};
 
 const COMMAND: u32 = 100;
 const EVENT: EventId = EventId(1);
@@ -47,54 +47,67 @@ impl Sink for Kept {
     }
 }
 
-fn stamp(tid: u32) -> Stamp {
-    Stamp { pid: tid, tid, time: 5, cpu: 0 }
+fn sample_id(tid: u32) -> SampleId {
+    SampleId { pid: tid, tid, time: 5, cpu: 0 }
 }
 
-fn kin(pid: u32, parent_pid: u32, tid: u32) -> Kin {
-    Kin { pid, parent_pid, tid }
+fn ids(pid: u32, parent_pid: u32, tid: u32) -> TaskIds {
+    TaskIds { pid, parent_pid, tid }
 }
 
 fn converter(unwind: Unwind) -> Converter<Kept> {
     let events = vec![nprof_stream::Event::default()];
-    let tree = Tree::awaiting(COMMAND);
+    let tree = ProcessTree::for_command(COMMAND);
     let mut converter = Converter::new(Kept::default(), events, unwind, 10, tree);
-    let exec = Body::Comm { pid: COMMAND, tid: COMMAND, exec: true, name: b"cmd" };
-    converter.handle_record(stamp(COMMAND), &exec, SIDE);
-    converter.handle_record(stamp(COMMAND), &anonymous(0x1000), SIDE);
+    let exec = KernelRecord::Comm { pid: COMMAND, tid: COMMAND, exec: true, name: b"cmd" };
+    converter.handle_record(sample_id(COMMAND), &exec, SIDE);
+    converter.handle_record(sample_id(COMMAND), &anonymous(0x1000), SIDE);
     converter.sink.0.clear();
     converter
 }
 
-fn anonymous(start: u64) -> Body<'static> {
+fn anonymous(start: u64) -> KernelRecord<'static> {
     let identity = Identity::default();
-    Body::Mmap(Mmap { pid: COMMAND, start, length: 0x1000, offset: 0, identity, path: b"//anon" })
+    KernelRecord::Mmap(Mmap {
+        pid: COMMAND,
+        start,
+        length: 0x1000,
+        offset: 0,
+        identity,
+        path: b"//anon",
+    })
 }
 
-fn sample(ip: u64, chain: &[u8]) -> Body<'_> {
+fn sample(ip: u64, chain: &[u8]) -> KernelRecord<'_> {
     let in_kernel = ip > 1 << 63;
-    Body::Sample(record::Sample { ip, in_kernel, period: 7, chain, ..record::Sample::default() })
+    KernelRecord::Sample(record::Sample {
+        ip,
+        in_kernel,
+        period: 7,
+        chain,
+        ..record::Sample::default()
+    })
 }
 
 #[test]
 fn what_is_not_the_commands_leaves_no_trace() {
     let mut converter = converter(Unwind::None);
-    converter.handle_record(stamp(7), &sample(0x1234, &[]), EVENT);
-    converter.handle_record(stamp(7), &Body::Fork(kin(8, 7, 8)), SIDE);
+    converter.handle_record(sample_id(7), &sample(0x1234, &[]), EVENT);
+    converter.handle_record(sample_id(7), &KernelRecord::Fork(ids(8, 7, 8)), SIDE);
     converter.handle_record(
-        stamp(7),
-        &Body::Comm { pid: 7, tid: 7, exec: true, name: b"no" },
+        sample_id(7),
+        &KernelRecord::Comm { pid: 7, tid: 7, exec: true, name: b"no" },
         SIDE,
     );
-    converter.handle_record(stamp(7), &Body::Exit(kin(7, 1, 7)), SIDE);
+    converter.handle_record(sample_id(7), &KernelRecord::Exit(ids(7, 1, 7)), SIDE);
     assert!(converter.sink.0.is_empty() && !converter.accepts(7) && converter.accepts(COMMAND));
 }
 
 #[test]
 fn a_sample_defines_what_it_needs_first() {
     let mut converter = converter(Unwind::None);
-    converter.handle_record(stamp(COMMAND), &sample(0x1234, &[]), EVENT);
-    converter.handle_record(stamp(COMMAND), &sample(0x1234, &[]), EVENT);
+    converter.handle_record(sample_id(COMMAND), &sample(0x1234, &[]), EVENT);
+    converter.handle_record(sample_id(COMMAND), &sample(0x1234, &[]), EVENT);
     assert_eq!(
         converter.sink.0,
         ["I1 anon", "F1 1+0x1234 u none", "N1 [FrameId(1)]", "S1 1", "S1 1"]
@@ -111,7 +124,7 @@ fn the_kernels_part_hangs_below_the_user_frame_and_the_mark_is_the_root() {
     let top = 0xffff_ffff_ffff_0000_u64;
     let words = [sample_stack::CONTEXT_KERNEL, top + 1, top + 2, (-512i64) as u64, 0x1010, 0x1020];
     let chain: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-    converter.handle_record(stamp(COMMAND), &sample(top + 1, &chain), EVENT);
+    converter.handle_record(sample_id(COMMAND), &sample(top + 1, &chain), EVENT);
     let kept = &converter.sink.0;
     let order: Vec<_> = kept.iter().filter_map(|line| line.strip_prefix('F')).collect();
     assert!(order[0].ends_with("u frame"), "{kept:?}");
@@ -123,13 +136,13 @@ fn the_kernels_part_hangs_below_the_user_frame_and_the_mark_is_the_root() {
 #[test]
 fn an_exec_is_told_with_its_image() {
     let mut converter = converter(Unwind::None);
-    converter.handle_record(stamp(COMMAND), &Body::Fork(kin(101, COMMAND, 101)), SIDE);
-    let exec = Body::Comm { pid: 101, tid: 101, exec: true, name: b"new" };
-    converter.handle_record(stamp(101), &exec, SIDE);
+    converter.handle_record(sample_id(COMMAND), &KernelRecord::Fork(ids(101, COMMAND, 101)), SIDE);
+    let exec = KernelRecord::Comm { pid: 101, tid: 101, exec: true, name: b"new" };
+    converter.handle_record(sample_id(101), &exec, SIDE);
     let identity = Identity::default();
     let mmap = Mmap { pid: 101, start: 0, length: 1, offset: 0, identity, path: b"/no/such" };
-    converter.handle_record(stamp(101), &Body::Mmap(mmap), SIDE);
-    converter.handle_record(stamp(101), &Body::Exit(kin(101, COMMAND, 101)), SIDE);
+    converter.handle_record(sample_id(101), &KernelRecord::Mmap(mmap), SIDE);
+    converter.handle_record(sample_id(101), &KernelRecord::Exit(ids(101, COMMAND, 101)), SIDE);
     assert_eq!(converter.sink.0, ["T2 101 101 of 1", "X2 exec new /no/such", "X2 exit  "]);
 }
 
@@ -137,7 +150,11 @@ fn an_exec_is_told_with_its_image() {
 fn an_exec_without_an_image_is_told_at_the_end() {
     let mut converter = converter(Unwind::None);
     converter.exit = Some((COMMAND, "signal 9".to_owned()));
-    converter.handle_record(stamp(COMMAND), &Body::Exit(kin(COMMAND, 1, COMMAND)), SIDE);
+    converter.handle_record(
+        sample_id(COMMAND),
+        &KernelRecord::Exit(ids(COMMAND, 1, COMMAND)),
+        SIDE,
+    );
     assert_eq!(converter.sink.0, ["X1 exec cmd ", "X1 exit signal 9 "]);
 }
 
@@ -145,10 +162,14 @@ fn an_exec_without_an_image_is_told_at_the_end() {
 fn an_epoch_defines_again_what_lives() {
     let mut converter = converter(Unwind::None);
     converter.resolver.dictionary = Dictionary::new(1);
-    converter.handle_record(stamp(COMMAND), &Body::Fork(kin(COMMAND, COMMAND, 101)), SIDE);
-    converter.handle_record(stamp(COMMAND), &sample(0x1001, &[]), EVENT);
+    converter.handle_record(
+        sample_id(COMMAND),
+        &KernelRecord::Fork(ids(COMMAND, COMMAND, 101)),
+        SIDE,
+    );
+    converter.handle_record(sample_id(COMMAND), &sample(0x1001, &[]), EVENT);
     converter.sink.0.clear();
-    converter.handle_record(stamp(101), &sample(0x1002, &[]), EVENT);
+    converter.handle_record(sample_id(101), &sample(0x1002, &[]), EVENT);
     let expected = [
         "epoch",
         "other",
@@ -165,10 +186,10 @@ fn an_epoch_defines_again_what_lives() {
 #[test]
 fn losses_are_told_apart() {
     let mut converter = converter(Unwind::None);
-    converter.handle_record(stamp(0), &Body::Lost(3), EVENT);
-    converter.handle_record(stamp(0), &Body::Lost(2), SIDE);
-    converter.handle_record(stamp(0), &Body::Throttle, EVENT);
+    converter.handle_record(sample_id(0), &KernelRecord::Lost(3), EVENT);
+    converter.handle_record(sample_id(0), &KernelRecord::Lost(2), SIDE);
+    converter.handle_record(sample_id(0), &KernelRecord::Throttle, EVENT);
     assert_eq!(converter.sink.0, ["L1 3 ring", "L0 0 ring records=2", "L1 0 throttle"]);
     let causes = BTreeMap::from([(Cause::Ring, 3), (Cause::Throttle, 0)]);
-    assert_eq!((converter.counts.lost, converter.counts.side_lost), (causes, 2));
+    assert_eq!((converter.counts.lost, converter.counts.sideband_lost), (causes, 2));
 }

@@ -6,26 +6,26 @@ use std::rc::Rc;
 use nprof_stream::Mark;
 
 use crate::arch;
-use crate::unwind::stack_copy::Stack;
-use crate::unwind::{self, Address, Code, Look, Passage, Registers};
+use crate::unwind::stack_copy::StackCopy;
+use crate::unwind::{self, CodeMap, FrameAddress, FrameVisitor, Registers, UnwindInfo};
 
 /// How much of a stack is read, the next more where the one before did not suffice, bytes.
 const SIZES: [usize; 3] = [64 << 10, 1 << 20, 8 << 20];
 
 /// The outer part of a stack.
 #[derive(Clone, Debug)]
-pub(crate) struct Outer {
+pub(crate) struct CallerStack {
     /// The registers of its innermost frame, a caller's.
     registers: Registers,
     /// That frame first.
-    pub(crate) addresses: Rc<[Address]>,
+    pub(crate) addresses: Rc<[FrameAddress]>,
     pub(crate) mark: Mark,
 }
 
-impl Outer {
+impl CallerStack {
     /// Whether a frame whose caller has these registers lies in this; the instruction pointer
     /// may be unknown.
-    pub(crate) fn is_around(&self, caller: &Registers) -> bool {
+    pub(crate) fn matches_caller(&self, caller: &Registers) -> bool {
         let mut caller = *caller;
         if let (Err(_), Ok(ip)) = (caller.get(arch::IP), self.registers.get(arch::IP)) {
             caller.set(arch::IP, ip);
@@ -34,14 +34,14 @@ impl Outer {
     }
 
     /// Whether it is all there is, or all that is kept.
-    pub(crate) fn is_whole(&self) -> bool {
+    pub(crate) fn is_complete(&self) -> bool {
         matches!(self.mark, Mark::None | Mark::Depth)
     }
 
     /// One of at most `depth` frames.
     fn new(
         registers: Registers,
-        mut addresses: Vec<Address>,
+        mut addresses: Vec<FrameAddress>,
         mut mark: Mark,
         depth: usize,
     ) -> Self {
@@ -55,15 +55,15 @@ impl Outer {
 
 /// Outer parts that are known, by the CFA of the frame they lie outside of; the walk stops where
 /// one of them begins.
-struct Known<'a> {
-    parts: &'a [(u64, &'a Outer)],
+struct KnownCallers<'a> {
+    parts: &'a [(u64, &'a CallerStack)],
     found: Option<usize>,
 }
 
-impl Passage for Known<'_> {
-    fn pass(&mut self, caller: &Registers, _frames: usize) -> bool {
-        let is_it = |(cfa, outer): &(u64, &Outer)| {
-            caller.get(arch::SP) == Ok(*cfa) && outer.is_whole() && outer.is_around(caller)
+impl FrameVisitor for KnownCallers<'_> {
+    fn visit(&mut self, caller: &Registers, _frames: usize) -> bool {
+        let is_it = |(cfa, outer): &(u64, &CallerStack)| {
+            caller.get(arch::SP) == Ok(*cfa) && outer.is_complete() && outer.matches_caller(caller)
         };
         self.found = self.parts.iter().position(is_it);
         self.found.is_some()
@@ -71,7 +71,7 @@ impl Passage for Known<'_> {
 }
 
 /// Reads a stack.
-pub(crate) struct Reader<'a, R> {
+pub(crate) struct CallerReader<'a, R> {
     /// Reads memory from an address up into a buffer, as far as there is any: how many bytes.
     pub(crate) read: R,
     pub(crate) bytes: &'a mut Vec<u8>,
@@ -79,15 +79,15 @@ pub(crate) struct Reader<'a, R> {
     pub(crate) depth: usize,
 }
 
-impl<R: FnMut(u64, &mut [u8]) -> usize> Reader<'_, R> {
+impl<R: FnMut(u64, &mut [u8]) -> usize> CallerReader<'_, R> {
     /// What lies outside of the frame whose caller has these registers, and which of the known
     /// parts that ends in. `None` when the frame is seen to be gone, or is a signal handler's.
-    pub(crate) fn outside_of(
+    pub(crate) fn read_callers(
         &mut self,
         mut caller: Registers,
-        known: &[(u64, &Outer)],
-        code: &mut impl Code,
-    ) -> Option<(Outer, Option<usize>)> {
+        known: &[(u64, &CallerStack)],
+        code: &mut impl CodeMap,
+    ) -> Option<(CallerStack, Option<usize>)> {
         let start = caller.get(arch::SP).ok()?.checked_sub(8)?;
         let mut addresses = Vec::new();
         for size in SIZES {
@@ -95,13 +95,13 @@ impl<R: FnMut(u64, &mut [u8]) -> usize> Reader<'_, R> {
                 self.bytes.resize(size, 0);
             }
             let length = (self.read)(start, &mut self.bytes[..size]);
-            let stack = Stack::new(start, &self.bytes[..length], Default::default());
+            let stack = StackCopy::new(start, &self.bytes[..length], Default::default());
             let word = u64::from_le_bytes(*self.bytes[..length].first_chunk()?);
             if caller.get(arch::IP).is_ok_and(|ip| ip != word) || is_signal_return(word, code) {
                 return None;
             }
             caller.set(arch::IP, word);
-            let mut known = Known { parts: known, found: None };
+            let mut known = KnownCallers { parts: known, found: None };
             addresses.clear();
             let from = (caller, true);
             let mark = unwind::unwind(from, &stack, code, self.depth, &mut addresses, &mut known);
@@ -109,10 +109,13 @@ impl<R: FnMut(u64, &mut [u8]) -> usize> Reader<'_, R> {
             if let Some(at) = known.found {
                 let rest = known.parts[at].1;
                 addresses.extend_from_slice(&rest.addresses);
-                return Some((Outer::new(caller, addresses, rest.mark, self.depth), Some(at)));
+                return Some((
+                    CallerStack::new(caller, addresses, rest.mark, self.depth),
+                    Some(at),
+                ));
             }
             if !is_short || size == SIZES[SIZES.len() - 1] {
-                return Some((Outer::new(caller, addresses, mark, self.depth), None));
+                return Some((CallerStack::new(caller, addresses, mark, self.depth), None));
             }
         }
         None
@@ -120,28 +123,32 @@ impl<R: FnMut(u64, &mut [u8]) -> usize> Reader<'_, R> {
 }
 
 /// Whether a return address is what signal handlers return to.
-fn is_signal_return(ip: u64, code: &mut impl Code) -> bool {
-    match code.look(ip.wrapping_sub(1)) {
-        Look::Row(row) => row.signal,
-        Look::SignalReturn => true,
-        _ => code.look(ip) == Look::SignalReturn,
+fn is_signal_return(ip: u64, code: &mut impl CodeMap) -> bool {
+    match code.unwind_info(ip.wrapping_sub(1)) {
+        UnwindInfo::Rule(row) => row.signal,
+        UnwindInfo::SignalReturn => true,
+        _ => code.unwind_info(ip) == UnwindInfo::SignalReturn,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::unwind::rule::{Cfa, Row, Saved};
+    use crate::unwind::rule::{Cfa, RegisterRule, UnwindRule};
 
     /// Frames of two words; the stack ends at 0x3000.
     struct Program;
 
-    impl Code for Program {
-        fn look(&mut self, address: u64) -> Look {
-            let return_address = if address >= 0x3000 { Saved::Undefined } else { Saved::At(-8) };
+    impl CodeMap for Program {
+        fn unwind_info(&mut self, address: u64) -> UnwindInfo {
+            let return_address = if address >= 0x3000 {
+                RegisterRule::Undefined
+            } else {
+                RegisterRule::AtCfaOffset(-8)
+            };
             let cfa = Cfa::Register(arch::SP, 16);
             let registers = [].into();
-            Look::Row(Rc::new(Row { cfa, return_address, registers, signal: false }))
+            UnwindInfo::Rule(Rc::new(UnwindRule { cfa, return_address, registers, signal: false }))
         }
     }
 
@@ -158,8 +165,8 @@ mod tests {
     fn outside(
         length: usize,
         depth: usize,
-        known: &[(u64, &Outer)],
-    ) -> (Option<(Outer, Option<usize>)>, usize) {
+        known: &[(u64, &CallerStack)],
+    ) -> (Option<(CallerStack, Option<usize>)>, usize) {
         let mut words = [0x2001u64, 0].repeat(length);
         words.extend([0x3001, 0]);
         let memory: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
@@ -171,8 +178,8 @@ mod tests {
             bytes[..length].copy_from_slice(&rest[..length]);
             length
         };
-        let mut reader = Reader { read, bytes: &mut Vec::new(), depth };
-        let found = reader.outside_of(caller(BASE + 8, 0x2001), known, &mut Program);
+        let mut reader = CallerReader { read, bytes: &mut Vec::new(), depth };
+        let found = reader.read_callers(caller(BASE + 8, 0x2001), known, &mut Program);
         (found, reads)
     }
 
@@ -186,20 +193,20 @@ mod tests {
         }
         let (outer, _) = outside(1 << 20, 1 << 20, &[]).0.expect("an outer part");
         assert_eq!(outer.mark, Mark::Copy, "there is an end to it");
-        assert!(!outer.is_whole());
+        assert!(!outer.is_complete());
     }
 
     #[test]
     fn it_ends_in_what_is_known() {
-        let rest: Rc<[Address]> = [Address { value: 0x3333, returns: true }; 3].into();
+        let rest: Rc<[FrameAddress]> = [FrameAddress { value: 0x3333, returns: true }; 3].into();
         let registers = caller(BASE + 8 + 32, 0x2001);
-        let known = Outer { registers, addresses: rest, mark: Mark::None };
+        let known = CallerStack { registers, addresses: rest, mark: Mark::None };
         let (outer, joined) = outside(9, 100, &[(BASE + 8 + 32, &known)]).0.expect("a part");
         assert_eq!((outer.addresses.len(), outer.mark, joined), (2 + 3, Mark::None, Some(0)));
         assert_eq!(outer.addresses[4].value, 0x3333);
         let (outer, _) = outside(9, 4, &[(BASE + 8 + 32, &known)]).0.expect("a part");
         assert_eq!((outer.addresses.len(), outer.mark), (4, Mark::Depth));
-        let other = Outer { registers: caller(BASE + 8 + 32, 0x2009), ..known };
+        let other = CallerStack { registers: caller(BASE + 8 + 32, 0x2009), ..known };
         let (outer, joined) = outside(9, 100, &[(BASE + 8 + 32, &other)]).0.expect("a part");
         assert_eq!((outer.addresses.len(), joined), (10, None), "with other registers it is not");
     }

@@ -5,24 +5,24 @@ use std::rc::Rc;
 use nprof_stream::Mark;
 use rustc_hash::FxHashMap;
 
-use crate::perf::bpf::shared_array::{GROUP, HINTS, THREAD_BITS, TOP_SHIFT};
-use crate::perf::stack_chunks::Extension;
+use crate::perf::bpf::shared_array::{GROUP, HINT_SLOTS, THREAD_BITS, TOP_SHIFT};
+use crate::perf::stack_chunks::ExtraStack;
 use crate::sys::SharedWords;
-use crate::unwind::stack_copy::Seen;
+use crate::unwind::stack_copy::StackReadRange;
 
 /// The most threads that are told of; beyond that all are forgotten.
 const THREADS_MAX: usize = 1 << 16;
 
 /// After how many samples it is tried again whether a stack is still deeper than is ever copied.
-const PATIENCE: u32 = 1000;
+const RETRY_SAMPLES: u32 = 1000;
 
 /// Where words are set that the program reads.
-pub(crate) trait Words {
+pub(crate) trait SharedArray {
     /// Sets one.
     fn set(&self, index: usize, value: u64);
 }
 
-impl Words for Rc<SharedWords> {
+impl SharedArray for Rc<SharedWords> {
     fn set(&self, index: usize, value: u64) {
         SharedWords::set(self, index, value);
     }
@@ -30,9 +30,9 @@ impl Words for Rc<SharedWords> {
 
 /// What of the stack of a thread is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Need {
+enum CopyNeed {
     Unknown,
-    Known(Seen),
+    Known(StackReadRange),
     /// More than is ever copied, for so many samples more: then it is tried again.
     TooMuch(u32),
     /// Nothing of it is wanted.
@@ -40,77 +40,82 @@ enum Need {
 }
 
 /// An address above all stacks.
-const FAR: u64 = (1 << 47) - (1 << TOP_SHIFT);
+const ABOVE_ALL_STACKS: u64 = (1 << 47) - (1 << TOP_SHIFT);
 
 /// A thread that had parts.
 #[derive(Clone, Copy, Debug)]
 struct Thread {
     /// Its id as the program knows it.
     id: u32,
-    need: Need,
+    need: CopyNeed,
 }
 
 impl Thread {
     /// The number of its first word, and what its words are now.
     fn words(self) -> (usize, [u64; 3]) {
         let id = u64::from(self.id);
-        let top = |top: u64| top.min(FAR).div_ceil(1 << TOP_SHIFT) << THREAD_BITS | id;
+        let top = |top: u64| top.min(ABOVE_ALL_STACKS).div_ceil(1 << TOP_SHIFT) << THREAD_BITS | id;
         let words = match self.need {
-            Need::Unknown => [0; 3],
-            Need::Known(Seen { top: end, hole }) => [top(end), hole.0, hole.1],
-            Need::TooMuch(_) => [top(FAR), 0, 0],
-            Need::Nothing => [id, 0, 0],
+            CopyNeed::Unknown => [0; 3],
+            CopyNeed::Known(StackReadRange { end, gap }) => [top(end), gap.0, gap.1],
+            CopyNeed::TooMuch(_) => [top(ABOVE_ALL_STACKS), 0, 0],
+            CopyNeed::Nothing => [id, 0, 0],
         };
-        (self.id as usize % HINTS * GROUP, words)
+        (self.id as usize % HINT_SLOTS * GROUP, words)
     }
 }
 
 /// What the program is told of the threads that had parts, by their ids.
 #[derive(Debug)]
-pub(crate) struct Needs<W> {
+pub(crate) struct CopyHints<W> {
     words: W,
     /// The most bytes of a stack that are copied.
-    reach: u64,
+    max_copy_bytes: u64,
     threads: FxHashMap<u32, Thread>,
 }
 
-impl<W: Words> Needs<W> {
+impl<W: SharedArray> CopyHints<W> {
     /// Of nobody yet; `reach` is the most bytes of a stack that are copied.
-    pub(crate) fn new(words: W, reach: u64) -> Self {
-        Self { words, reach, threads: FxHashMap::default() }
+    pub(crate) fn new(words: W, max_copy_bytes: u64) -> Self {
+        Self { words, max_copy_bytes, threads: FxHashMap::default() }
     }
 
     /// Takes what a walk over a thread's stack from `sp` up tells: why it ended, and what it read.
-    pub(crate) fn learn(
+    pub(crate) fn update(
         &mut self,
         tid: u32,
         sp: u64,
-        extension: &Extension<'_>,
+        extra_stack: &ExtraStack<'_>,
         mark: Mark,
-        seen: Seen,
+        read_range: StackReadRange,
     ) {
-        let id = extension.thread;
+        let id = extra_stack.thread;
         if id == 0 && !self.threads.contains_key(&tid) {
             return;
         }
         let before = self.entry(tid, id).need;
-        let end = extension.end();
+        let end = extra_stack.end();
         let need = match (mark, before) {
-            (Mark::Copy, _) if end >= sp.saturating_add(self.reach) => Need::TooMuch(PATIENCE),
-            (Mark::Copy, Need::TooMuch(left @ 1..)) => Need::TooMuch(left - 1),
-            (Mark::Copy, _) => Need::Unknown,
+            (Mark::Copy, _) if end >= sp.saturating_add(self.max_copy_bytes) => {
+                CopyNeed::TooMuch(RETRY_SAMPLES)
+            }
+            (Mark::Copy, CopyNeed::TooMuch(left @ 1..)) => CopyNeed::TooMuch(left - 1),
+            (Mark::Copy, _) => CopyNeed::Unknown,
             // Another time it may get farther.
-            (mark, Need::Known(known)) if mark != Mark::None && known.top > seen.top => before,
-            _ => Need::Known(seen),
+            (mark, CopyNeed::Known(known)) if mark != Mark::None && known.end > read_range.end => {
+                before
+            }
+            _ => CopyNeed::Known(read_range),
         };
         // More than that was copied where another thread has taken the words.
-        let is_lost = id != 0 && need != Need::Unknown && end > seen.top + (1 << TOP_SHIFT);
-        self.tell(tid, id, need, is_lost);
+        let is_lost =
+            id != 0 && need != CopyNeed::Unknown && end > read_range.end + (1 << TOP_SHIFT);
+        self.publish(tid, id, need, is_lost);
     }
 
     /// Nothing of that thread is wanted.
-    pub(crate) fn refuse(&mut self, tid: u32, id: u32) {
-        self.tell(tid, id, Need::Nothing, true);
+    pub(crate) fn ignore_thread(&mut self, tid: u32, id: u32) {
+        self.publish(tid, id, CopyNeed::Nothing, true);
     }
 
     /// The thread is another one from now on, or no more.
@@ -122,7 +127,7 @@ impl<W: Words> Needs<W> {
     }
 
     /// Tells what is needed of a thread, if that is new or has to be told `again`.
-    fn tell(&mut self, tid: u32, id: u32, need: Need, again: bool) {
+    fn publish(&mut self, tid: u32, id: u32, need: CopyNeed, again: bool) {
         let thread = self.entry(tid, id);
         let before = std::mem::replace(&mut thread.need, need);
         let (_, old) = Thread { need: before, ..*thread }.words();
@@ -140,7 +145,7 @@ impl<W: Words> Needs<W> {
                 self.words.set(thread.words().0, 0);
             }
         }
-        let thread = self.threads.entry(tid).or_insert(Thread { id, need: Need::Unknown });
+        let thread = self.threads.entry(tid).or_insert(Thread { id, need: CopyNeed::Unknown });
         if id != 0 {
             thread.id = id;
         }

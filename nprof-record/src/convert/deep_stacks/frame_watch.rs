@@ -22,39 +22,39 @@
 //!    code. So frames that return from a signal get no sentinel, and since the return address is
 //!    among the registers that must agree, none is taken for a frame that had one.
 //!
-//! Pure but for a [`Machine`].
+//! Pure but for a [`DebugTarget`].
 
 use std::rc::Rc;
 
 use nprof_stream::Mark;
 use rustc_hash::FxHashMap;
 
-use crate::convert::deep_stacks::caller_stack::{Outer, Reader};
-use crate::convert::deep_stacks::walk_trace::{Passed, Trail};
-use crate::perf::record::Stamp;
-use crate::unwind::stack_copy::Seen;
-use crate::unwind::{Address, Code, Registers};
+use crate::convert::deep_stacks::caller_stack::{CallerReader, CallerStack};
+use crate::convert::deep_stacks::walk_trace::{VisitedFrame, WalkTrace};
+use crate::perf::record::SampleId;
+use crate::unwind::stack_copy::StackReadRange;
+use crate::unwind::{CodeMap, FrameAddress, Registers};
 
 /// How many sentinels a thread has at most. The processor has four breakpoints; one is left to
 /// debuggers.
-const SENTINELS: usize = 3;
+const WATCHES: usize = 3;
 
 /// After how many rounds without a deep sample a thread may lose its sentinels to another.
-const IDLE: u64 = 100;
+const IDLE_BATCHES: u64 = 100;
 
 /// What became of a watched word since it was set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Watched {
+pub(crate) enum WatchState {
     /// The thread ran and did not write to it.
-    Untouched,
+    Unwritten,
     /// The thread did not run.
-    Asleep,
+    NotScheduled,
     /// The thread wrote to it, or nobody knows.
-    Touched,
+    Written,
 }
 
 /// What watches memory and reads it.
-pub(crate) trait Machine {
+pub(crate) trait DebugTarget {
     /// A breakpoint. Dropped, it is gone.
     type Watch;
 
@@ -66,7 +66,7 @@ pub(crate) trait Machine {
     fn unset(&mut self, watch: &mut Self::Watch);
 
     /// What became of the word since it was set.
-    fn watched(&mut self, watch: &Self::Watch) -> Watched;
+    fn state_of(&mut self, watch: &Self::Watch) -> WatchState;
 
     /// Reads a process's memory, as far as there is any: how many bytes.
     fn read(&mut self, pid: u32, address: u64, bytes: &mut [u8]) -> usize;
@@ -77,86 +77,86 @@ pub(crate) trait Machine {
 
 /// A frame that is watched.
 #[derive(Debug)]
-struct Sentinel<W> {
+struct FrameWatch<W> {
     watch: W,
     /// The frame's CFA; 0 when it is off.
     cfa: u64,
     /// From when on it stands, ns.
     since: u64,
     /// What lies outside of the frame, if that could be found out.
-    outer: Option<Outer>,
+    outer: Option<CallerStack>,
 }
 
-impl<W> Sentinel<W> {
+impl<W> FrameWatch<W> {
     /// What lies outside of the frame whose caller has these registers in a sample of that time,
     /// provided that the word was not touched.
-    fn outside_of(&self, caller: &Registers, time: u64) -> Option<&Outer> {
-        let outer = self.outer.as_ref().filter(|outer| outer.is_whole())?;
-        (time > self.since && outer.is_around(caller)).then_some(outer)
+    fn read_callers(&self, caller: &Registers, time: u64) -> Option<&CallerStack> {
+        let outer = self.outer.as_ref().filter(|outer| outer.is_complete())?;
+        (time > self.since && outer.matches_caller(caller)).then_some(outer)
     }
 }
 
 /// The sentinels of a thread.
-type Guard<W> = [Option<Sentinel<W>>; SENTINELS];
+type ThreadWatches<W> = [Option<FrameWatch<W>>; WATCHES];
 
 /// A thread with deep stacks.
 #[derive(Debug)]
 struct Thread<W> {
     pid: u32,
-    guard: Guard<W>,
+    watches: ThreadWatches<W>,
     /// What its last sample in this round left.
-    latest: Option<Trail>,
+    latest: Option<WalkTrace>,
     /// The round of its last deep sample.
     used: u64,
 }
 
 /// The sentinels of all threads.
 #[derive(Debug)]
-pub(crate) struct Sentinels<M: Machine> {
-    machine: M,
+pub(crate) struct FrameWatches<M: DebugTarget> {
+    target: M,
     threads: FxHashMap<u32, Thread<M::Watch>>,
     /// How many threads may have some.
     limit: usize,
     /// The most frames of an outer part.
     depth: usize,
     /// The longest copy of a stack seen, bytes.
-    reach: u64,
+    longest_copy: u64,
     /// Whether copies are made as long as is needed, if that is possible at all.
-    is_enough: bool,
-    round: u64,
+    copies_suffice: bool,
+    batch: u64,
     /// What is read of a stack.
     bytes: Vec<u8>,
 }
 
-impl<M: Machine> Sentinels<M> {
+impl<M: DebugTarget> FrameWatches<M> {
     /// For at most `limit` threads, and outer parts of at most `depth` frames.
-    pub(crate) fn new(machine: M, limit: usize, depth: usize) -> Self {
+    pub(crate) fn new(target: M, limit: usize, depth: usize) -> Self {
         let threads = FxHashMap::default();
         Self {
-            machine,
+            target,
             threads,
             limit,
             depth,
-            reach: 0,
-            is_enough: false,
-            round: 0,
+            longest_copy: 0,
+            copies_suffice: false,
+            batch: 0,
             bytes: Vec::new(),
         }
     }
 
     /// More of a stack is copied where it is needed: only what is still too short needs sentinels.
-    pub(crate) fn expect_enough(&mut self) {
-        self.is_enough = true;
+    pub(crate) fn rely_on_copies(&mut self) {
+        self.copies_suffice = true;
     }
 
     /// To be handed to the walk over a sample's stack, of which `copied` bytes are at hand.
-    pub(crate) fn trail(&mut self, tid: u32, sp: u64, copied: u64) -> Trail {
-        self.reach = self.reach.max(copied);
+    pub(crate) fn trace(&mut self, tid: u32, sp: u64, copied: u64) -> WalkTrace {
+        self.longest_copy = self.longest_copy.max(copied);
         let thread = self.threads.get_mut(&tid);
         let is_kept = thread.is_some();
         let mut frames = thread.and_then(|thread| thread.latest.take()).unwrap_or_default().frames;
         frames.clear();
-        Trail { sp, top: sp, copied, seen: Seen::default(), is_kept, frames }
+        WalkTrace { sp, top: sp, copied, read_range: StackReadRange::default(), is_kept, frames }
     }
 
     /// Takes what the walk over a sample's stack left, and completes the stack if it can: why it
@@ -164,14 +164,14 @@ impl<M: Machine> Sentinels<M> {
     /// behind `addresses`.
     pub(crate) fn complete(
         &mut self,
-        Stamp { pid, tid, time, .. }: Stamp,
-        trail: Trail,
+        SampleId { pid, tid, time, .. }: SampleId,
+        trace: WalkTrace,
         mark: Mark,
-        addresses: &mut Vec<Address>,
-    ) -> (Mark, Option<Rc<[Address]>>) {
-        let is_long = trail.top.saturating_sub(trail.sp) > self.reach / 2;
-        let is_deep = mark == Mark::Copy || is_long && !self.is_enough;
-        if !is_deep && !self.keeps(tid) {
+        addresses: &mut Vec<FrameAddress>,
+    ) -> (Mark, Option<Rc<[FrameAddress]>>) {
+        let is_long = trace.top.saturating_sub(trace.sp) > self.longest_copy / 2;
+        let is_deep = mark == Mark::Copy || is_long && !self.copies_suffice;
+        if !is_deep && !self.keeps_watches(tid) {
             return (mark, None);
         }
         if is_deep && !self.admit(pid, tid) {
@@ -179,11 +179,11 @@ impl<M: Machine> Sentinels<M> {
         }
         let Some(thread) = self.threads.get_mut(&tid) else { return (mark, None) };
         let known = if mark == Mark::Copy {
-            proven(&mut self.machine, &thread.guard, time, &trail)
+            find_matching_watch(&mut self.target, &thread.watches, time, &trace)
         } else {
             None
         };
-        thread.latest = Some(trail);
+        thread.latest = Some(trace);
         let Some((frames, outer)) = known else { return (mark, None) };
         addresses.truncate(frames);
         let room = self.depth.saturating_sub(frames);
@@ -195,44 +195,44 @@ impl<M: Machine> Sentinels<M> {
 
     /// Whether a thread without a deep stack has sentinels all the same: if they are hardly ever
     /// needed, for some time.
-    fn keeps(&mut self, tid: u32) -> bool {
+    fn keeps_watches(&mut self, tid: u32) -> bool {
         let Some(thread) = self.threads.get(&tid) else { return false };
-        let keeps = !self.is_enough || thread.used + IDLE >= self.round;
-        if !keeps {
+        let keeps_watches = !self.copies_suffice || thread.used + IDLE_BATCHES >= self.batch;
+        if !keeps_watches {
             self.threads.remove(&tid);
         }
-        keeps
+        keeps_watches
     }
 
     /// Whether a thread has sentinels or may have some.
     fn admit(&mut self, pid: u32, tid: u32) -> bool {
         if !self.threads.contains_key(&tid) && self.threads.len() >= self.limit {
             let idlest = self.threads.iter().min_by_key(|(_, thread)| thread.used);
-            let idlest = idlest.filter(|(_, thread)| thread.used + IDLE < self.round);
+            let idlest = idlest.filter(|(_, thread)| thread.used + IDLE_BATCHES < self.batch);
             let Some((&idlest, _)) = idlest else { return false };
             self.threads.remove(&idlest);
         }
         let thread = self.threads.entry(tid).or_insert_with(|| Thread {
             pid,
-            guard: [const { None }; SENTINELS],
+            watches: [const { None }; WATCHES],
             latest: None,
             used: 0,
         });
-        thread.used = self.round;
+        thread.used = self.batch;
         true
     }
 
     /// A round is over: the threads that were sampled in it, with their processes. Each is to be
-    /// given to [`Sentinels::adjust`].
-    pub(crate) fn end_round(&mut self) -> Vec<(u32, u32)> {
-        self.round += 1;
-        let seen = self.threads.iter().filter(|(_, thread)| thread.latest.is_some());
-        seen.map(|(&tid, thread)| (thread.pid, tid)).collect()
+    /// given to [`FrameWatches::adjust`].
+    pub(crate) fn end_batch(&mut self) -> Vec<(u32, u32)> {
+        self.batch += 1;
+        let read_range = self.threads.iter().filter(|(_, thread)| thread.latest.is_some());
+        read_range.map(|(&tid, thread)| (thread.pid, tid)).collect()
     }
 
     /// Whether threads have deep stacks at present, and it counts how soon a round follows.
     pub(crate) fn is_busy(&self) -> bool {
-        self.threads.values().any(|thread| thread.used + IDLE >= self.round)
+        self.threads.values().any(|thread| thread.used + IDLE_BATCHES >= self.batch)
     }
 
     /// A thread is no more.
@@ -247,48 +247,50 @@ impl<M: Machine> Sentinels<M> {
 
     /// Sets a thread's sentinels by what its last sample left: those that are of no use any more
     /// go to zones that have none.
-    pub(crate) fn adjust(&mut self, tid: u32, code: &mut impl Code) {
+    pub(crate) fn adjust(&mut self, tid: u32, code: &mut impl CodeMap) {
         let Some(thread) = self.threads.get_mut(&tid) else { return };
-        let Some(trail) = thread.latest.take() else { return };
-        let (machine, guard) = (&mut self.machine, &mut thread.guard);
-        let mut ground = Ground { pid: thread.pid, depth: self.depth, bytes: &mut self.bytes };
-        relieve(machine, guard, &trail, self.round);
-        let mut free = [true; SENTINELS];
-        for at in 0..SENTINELS {
-            let Some(sentinel) = guard[at].as_ref().filter(|one| one.cfa != 0) else { continue };
-            let Some(&Passed { caller, .. }) = trail.find(sentinel.cfa) else { continue };
+        let Some(trace) = thread.latest.take() else { return };
+        let (target, watches) = (&mut self.target, &mut thread.watches);
+        let mut stack = ProcessStack { pid: thread.pid, depth: self.depth, bytes: &mut self.bytes };
+        release_stale(target, watches, &trace, self.batch);
+        let mut free = [true; WATCHES];
+        for at in 0..WATCHES {
+            let Some(watch) = watches[at].as_ref().filter(|one| one.cfa != 0) else { continue };
+            let Some(&VisitedFrame { caller, .. }) = trace.find(watch.cfa) else { continue };
             free[at] = false;
-            if sentinel.outside_of(&caller, u64::MAX).is_none() {
-                ground.survey(machine, guard, at, caller, code);
+            if watch.read_callers(&caller, u64::MAX).is_none() {
+                stack.refresh(target, watches, at, caller, code);
             }
         }
-        let reach = if self.is_enough { trail.copied } else { self.reach };
-        let close = reach / 10;
-        for &Passed { cfa, caller, .. } in posts(&trail, reach).into_iter().flatten() {
-            let Some(at) = spare(guard, &free) else { break };
-            let is_near = |one: &Sentinel<_>| one.cfa.abs_diff(cfa) <= close;
-            let mut kept = guard.iter().zip(free).filter(|(_, free)| !free);
+        let longest_copy = if self.copies_suffice { trace.copied } else { self.longest_copy };
+        let close = longest_copy / 10;
+        for &VisitedFrame { cfa, caller, .. } in
+            frames_to_watch(&trace, longest_copy).into_iter().flatten()
+        {
+            let Some(at) = free_slot(watches, &free) else { break };
+            let is_near = |one: &FrameWatch<_>| one.cfa.abs_diff(cfa) <= close;
+            let mut kept = watches.iter().zip(free).filter(|(_, free)| !free);
             let Some(slot) = slot_of(cfa) else { continue };
             if kept.any(|(one, _)| one.as_ref().is_some_and(is_near)) {
                 continue;
             }
-            let old = guard[at].take().map(|sentinel| sentinel.watch);
-            let Some(watch) = machine.set(tid, slot, old) else { break };
+            let old = watches[at].take().map(|watch| watch.watch);
+            let Some(watch) = target.set(tid, slot, old) else { break };
             free[at] = false;
-            guard[at] = Some(Sentinel { watch, cfa, since: u64::MAX, outer: None });
-            ground.survey(machine, guard, at, caller, code);
+            watches[at] = Some(FrameWatch { watch, cfa, since: u64::MAX, outer: None });
+            stack.refresh(target, watches, at, caller, code);
         }
     }
 }
 
 /// The frames of a trail that should have a sentinel, unless one is near: the outermost, which
 /// will live longest, and two nearer to the stack's end, which serve when it gets deeper.
-fn posts(trail: &Trail, reach: u64) -> [Option<&Passed>; SENTINELS] {
+fn frames_to_watch(trace: &WalkTrace, longest_copy: u64) -> [Option<&VisitedFrame>; WATCHES] {
     let beyond = |distance| {
-        let is_beyond = |passed: &&Passed| passed.cfa.saturating_sub(trail.sp) >= distance;
-        trail.frames.iter().find(is_beyond)
+        let is_beyond = |passed: &&VisitedFrame| passed.cfa.saturating_sub(trace.sp) >= distance;
+        trace.frames.iter().find(is_beyond)
     };
-    [trail.frames.last(), beyond(reach / 2), beyond(reach / 4)]
+    [trace.frames.last(), beyond(longest_copy / 2), beyond(longest_copy / 4)]
 }
 
 /// The word a frame with that CFA returns through, if it can be watched.
@@ -298,89 +300,93 @@ fn slot_of(cfa: u64) -> Option<u64> {
 
 /// Switches those off whose frame is gone. That takes a look at the breakpoint, which interrupts
 /// the thread: one of them in each round will do.
-fn relieve<M: Machine>(machine: &mut M, guard: &mut Guard<M::Watch>, trail: &Trail, turn: u64) {
-    for (at, sentinel) in (0..).zip(guard.iter_mut()) {
-        let Some(sentinel) = sentinel.as_mut().filter(|one| one.cfa != 0) else { continue };
-        let was_missed =
-            trail.find(sentinel.cfa).is_none() && sentinel.cfa <= trail.top.max(trail.sp);
-        let is_its_turn = turn % SENTINELS as u64 == at;
-        if was_missed || is_its_turn && machine.watched(&sentinel.watch) == Watched::Touched {
-            sentinel.cfa = 0;
-            sentinel.outer = None;
-            machine.unset(&mut sentinel.watch);
+fn release_stale<M: DebugTarget>(
+    target: &mut M,
+    watches: &mut ThreadWatches<M::Watch>,
+    trace: &WalkTrace,
+    turn: u64,
+) {
+    for (at, watch) in (0..).zip(watches.iter_mut()) {
+        let Some(watch) = watch.as_mut().filter(|one| one.cfa != 0) else { continue };
+        let was_missed = trace.find(watch.cfa).is_none() && watch.cfa <= trace.top.max(trace.sp);
+        let is_its_turn = turn % WATCHES as u64 == at;
+        if was_missed || is_its_turn && target.state_of(&watch.watch) == WatchState::Written {
+            watch.cfa = 0;
+            watch.outer = None;
+            target.unset(&mut watch.watch);
         }
     }
 }
 
 /// The sentinel to move: one that is off, else one the walk did not get to.
-fn spare<W>(guard: &Guard<W>, free: &[bool; SENTINELS]) -> Option<usize> {
-    let is_off = |at: &usize| guard[*at].as_ref().is_none_or(|sentinel| sentinel.cfa == 0);
+fn free_slot<W>(watches: &ThreadWatches<W>, free: &[bool; WATCHES]) -> Option<usize> {
+    let is_off = |at: &usize| watches[*at].as_ref().is_none_or(|watch| watch.cfa == 0);
     let is_free = |at: &usize| free[*at];
-    (0..SENTINELS).filter(is_free).find(is_off).or_else(|| (0..SENTINELS).find(is_free))
+    (0..WATCHES).filter(is_free).find(is_off).or_else(|| (0..WATCHES).find(is_free))
 }
 
 /// The outer part of a thread's sample of that time, from the outermost sentinel that proves
 /// one: how many frames lie inside of it, and what lies outside.
-fn proven<'a, M: Machine>(
-    machine: &mut M,
-    guard: &'a Guard<M::Watch>,
+fn find_matching_watch<'a, M: DebugTarget>(
+    target: &mut M,
+    watches: &'a ThreadWatches<M::Watch>,
     time: u64,
-    trail: &Trail,
-) -> Option<(usize, &'a Outer)> {
-    let mut passed: Vec<_> = (guard.iter().flatten())
-        .filter_map(|sentinel| {
-            let Passed { frames, caller, .. } = trail.find(sentinel.cfa)?;
-            Some((*frames, sentinel, sentinel.outside_of(caller, time)?))
+    trace: &WalkTrace,
+) -> Option<(usize, &'a CallerStack)> {
+    let mut passed: Vec<_> = (watches.iter().flatten())
+        .filter_map(|watch| {
+            let VisitedFrame { frames, caller, .. } = trace.find(watch.cfa)?;
+            Some((*frames, watch, watch.read_callers(caller, time)?))
         })
         .collect();
     passed.sort_unstable_by_key(|&(frames, ..)| std::cmp::Reverse(frames));
     let mut passed = passed.into_iter();
     passed
-        .find(|(_, sentinel, _)| machine.watched(&sentinel.watch) == Watched::Untouched)
+        .find(|(_, watch, _)| target.state_of(&watch.watch) == WatchState::Unwritten)
         .map(|(frames, _, outer)| (frames, outer))
 }
 
 /// The memory a thread's stack is in.
-struct Ground<'a> {
+struct ProcessStack<'a> {
     pid: u32,
     depth: usize,
     bytes: &'a mut Vec<u8>,
 }
 
-impl Ground<'_> {
+impl ProcessStack<'_> {
     /// Finds out what lies outside of a sentinel's frame, and lets it stand from now on.
-    fn survey<M: Machine>(
+    fn refresh<M: DebugTarget>(
         &mut self,
-        machine: &mut M,
-        guard: &mut Guard<M::Watch>,
+        target: &mut M,
+        watches: &mut ThreadWatches<M::Watch>,
         at: usize,
         caller: Registers,
-        code: &mut impl Code,
+        code: &mut impl CodeMap,
     ) {
-        let (others, outers): (Vec<_>, Vec<_>) = (guard.iter().enumerate())
+        let (others, outers): (Vec<_>, Vec<_>) = (watches.iter().enumerate())
             .filter(|&(other, _)| other != at)
-            .filter_map(|(other, sentinel)| Some((other, sentinel.as_ref()?)))
+            .filter_map(|(other, watch)| Some((other, watch.as_ref()?)))
             .filter_map(|(other, one)| Some((other, (one.cfa, one.outer.as_ref()?))))
             .unzip();
         let pid = self.pid;
-        let read = |address, bytes: &mut [u8]| machine.read(pid, address, bytes);
-        let mut reader = Reader { read, bytes: self.bytes, depth: self.depth };
-        let mut outside = reader.outside_of(caller, &outers, code);
+        let read = |address, bytes: &mut [u8]| target.read(pid, address, bytes);
+        let mut reader = CallerReader { read, bytes: self.bytes, depth: self.depth };
+        let mut outside = reader.read_callers(caller, &outers, code);
         if let Some((_, Some(joined))) = outside {
             // What was known must still have been so when the rest was read.
-            let holds = guard[others[joined]]
+            let holds = watches[others[joined]]
                 .as_ref()
-                .is_some_and(|sentinel| machine.watched(&sentinel.watch) == Watched::Untouched);
+                .is_some_and(|watch| target.state_of(&watch.watch) == WatchState::Unwritten);
             if !holds {
-                let read = |address, bytes: &mut [u8]| machine.read(pid, address, bytes);
-                let mut reader = Reader { read, bytes: self.bytes, depth: self.depth };
-                outside = reader.outside_of(caller, &[], code);
+                let read = |address, bytes: &mut [u8]| target.read(pid, address, bytes);
+                let mut reader = CallerReader { read, bytes: self.bytes, depth: self.depth };
+                outside = reader.read_callers(caller, &[], code);
             }
         }
-        let since = machine.now();
-        if let Some(sentinel) = &mut guard[at] {
-            sentinel.outer = outside.map(|(outer, _)| outer);
-            sentinel.since = since;
+        let since = target.now();
+        if let Some(watch) = &mut watches[at] {
+            watch.outer = outside.map(|(outer, _)| outer);
+            watch.since = since;
         }
     }
 }

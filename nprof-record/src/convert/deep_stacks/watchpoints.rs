@@ -1,18 +1,18 @@
 //! The processor's breakpoints, and the memory of the processes that are sampled.
 
-use crate::convert::deep_stacks::frame_watch::{Machine, Watched};
+use crate::convert::deep_stacks::frame_watch::{DebugTarget, WatchState};
 use crate::sys::{self, Watch};
 
 /// Sets breakpoints as far as rights and the processor allow; what is refused is done without.
 #[derive(Debug, Default)]
-pub(crate) struct Processor {
+pub(crate) struct HwBreakpoints {
     /// Whether there are breakpoints for us that work, once they have been tried.
-    rights: Option<Rights>,
+    rights: Option<WatchRights>,
 }
 
 /// What may be watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Rights {
+enum WatchRights {
     Nothing,
     /// Writes by user code.
     User,
@@ -20,7 +20,7 @@ enum Rights {
     Kernel,
 }
 
-impl Rights {
+impl WatchRights {
     fn try_out() -> Self {
         match () {
             () if sys::can_watch(true) => Self::Kernel,
@@ -30,12 +30,12 @@ impl Rights {
     }
 }
 
-impl Machine for Processor {
+impl DebugTarget for HwBreakpoints {
     type Watch = Watch;
 
     fn set(&mut self, tid: u32, slot: u64, old: Option<Watch>) -> Option<Watch> {
-        let rights = *self.rights.get_or_insert_with(Rights::try_out);
-        if rights == Rights::Nothing {
+        let rights = *self.rights.get_or_insert_with(WatchRights::try_out);
+        if rights == WatchRights::Nothing {
             return None;
         }
         if let Some(mut watch) = old
@@ -43,7 +43,7 @@ impl Machine for Processor {
         {
             return Some(watch);
         }
-        Watch::open(tid, slot, rights == Rights::Kernel).ok()
+        Watch::open(tid, slot, rights == WatchRights::Kernel).ok()
     }
 
     fn unset(&mut self, watch: &mut Watch) {
@@ -51,11 +51,11 @@ impl Machine for Processor {
         let _ = watch.switch_off();
     }
 
-    fn watched(&mut self, watch: &Watch) -> Watched {
+    fn state_of(&mut self, watch: &Watch) -> WatchState {
         match watch.history() {
-            (true, _) => Watched::Touched,
-            (false, true) => Watched::Untouched,
-            (false, false) => Watched::Asleep,
+            (true, _) => WatchState::Written,
+            (false, true) => WatchState::Unwritten,
+            (false, false) => WatchState::NotScheduled,
         }
     }
 
@@ -76,19 +76,19 @@ mod tests {
     fn memory_is_read_as_far_as_it_is_there() {
         let words = [7u64, 8];
         let mut bytes = [0; 16];
-        let mut machine = Processor::default();
+        let mut target = HwBreakpoints::default();
         let own = std::process::id();
         let address = words.as_ptr().expose_provenance() as u64;
-        assert_eq!(machine.read(own, address, &mut bytes), 16);
+        assert_eq!(target.read(own, address, &mut bytes), 16);
         assert_eq!(bytes[..9], [7, 0, 0, 0, 0, 0, 0, 0, 8]);
-        assert_eq!(machine.read(own, 8, &mut bytes), 0);
-        assert_eq!(machine.read(u32::MAX, address, &mut bytes), 0);
+        assert_eq!(target.read(own, 8, &mut bytes), 0);
+        assert_eq!(target.read(u32::MAX, address, &mut bytes), 0);
     }
 
     #[test]
     fn a_word_that_cannot_be_watched_is_not() {
-        let mut machine = Processor::default();
-        assert!(machine.set(u32::MAX, 0x1000, None).is_none());
-        assert!(machine.set(std::process::id(), 0x1001, None).is_none(), "not aligned");
+        let mut target = HwBreakpoints::default();
+        assert!(target.set(u32::MAX, 0x1000, None).is_none());
+        assert!(target.set(std::process::id(), 0x1001, None).is_none(), "not aligned");
     }
 }

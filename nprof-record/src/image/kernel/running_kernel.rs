@@ -164,7 +164,7 @@ impl Kernel {
 
     /// The kernel made code, or unmade it.
     pub(crate) fn changed(&mut self, symbol: &Ksymbol<'_>, functions: &Functions) {
-        if symbol.is_gone {
+        if symbol.is_unregistered {
             self.made.remove(symbol.start, symbol.size);
         } else if let Some(function) = functions.make(symbol.name, symbol.start, None) {
             self.made.insert(function, symbol.size);
@@ -293,7 +293,12 @@ mod tests {
         kernel.take_symbols(&symbols, &functions);
         assert_eq!(kernel.part(0).size, 0x200_0000);
         assert_eq!(place(&mut kernel, &functions, MADE + 63), at("bpf_prog_1", 63));
-        let symbol = |is_gone| Ksymbol { start: MADE, size: 32, is_gone, name: b"bpf_prog_2" };
+        let symbol = |is_unregistered| Ksymbol {
+            start: MADE,
+            size: 32,
+            is_unregistered,
+            name: b"bpf_prog_2",
+        };
         kernel.changed(&symbol(false), &functions);
         assert_eq!(place(&mut kernel, &functions, MADE + 1), at("bpf_prog_2", 1));
         kernel.take_symbols(&symbols, &functions);
@@ -307,7 +312,7 @@ mod tests {
         let (mut kernel, functions) = (Kernel::new(0, 0, &[]), Functions::default());
         assert_eq!(place(&mut kernel, &functions, BASE), at("[kernel]", BASE));
         assert!(!kernel.symbols_read, "there is nothing to ask for");
-        let symbol = Ksymbol { start: MADE, size: 32, is_gone: false, name: b"bpf_prog_1" };
+        let symbol = Ksymbol { start: MADE, size: 32, is_unregistered: false, name: b"bpf_prog_1" };
         kernel.changed(&symbol, &functions);
         assert_eq!(place(&mut kernel, &functions, MADE + 1), at("bpf_prog_1", 1));
     }

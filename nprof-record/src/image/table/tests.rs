@@ -56,8 +56,9 @@ fn tables_that_were_dropped_are_read_again_from_the_same_file() {
     }
     let code = Elf::read(&ReadCache::new(File::open(&own).expect("this program")));
     let offset = code.and_then(|elf| elf.entry_offset()).expect("an entry") + 1;
-    let row =
-        |images: &mut Images, at: usize| matches!(images.look(copies[at].0, offset), Look::Row(_));
+    let row = |images: &mut Images, at: usize| {
+        matches!(images.unwind_info(copies[at].0, offset), UnwindInfo::Rule(_))
+    };
     assert!((0..3).all(|at| row(&mut images, at)) && images.open == 0);
     let each = images.get(copies[0].0).bytes;
     assert!(each > 0 && images.bytes >= 3 * each);

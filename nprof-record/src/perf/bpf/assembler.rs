@@ -24,7 +24,7 @@ pub(crate) enum Register {
 /// What is done with two 64-bit numbers, the first of which becomes the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum Operation {
+pub(crate) enum AluOp {
     Add = 0x00,
     Sub = 0x10,
     Or = 0x40,
@@ -37,7 +37,7 @@ pub(crate) enum Operation {
 /// When to jump: how the first of two unsigned numbers compares with the second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum When {
+pub(crate) enum JumpIf {
     Equal = 0x10,
     Above = 0x20,
     NotBelow = 0x30,
@@ -112,7 +112,7 @@ impl Assembler {
     /// Computes in 64 bits.
     pub(crate) fn compute(
         &mut self,
-        operation: Operation,
+        operation: AluOp,
         first: Register,
         second: impl Into<Operand>,
     ) {
@@ -121,7 +121,7 @@ impl Assembler {
 
     /// Sets a register.
     pub(crate) fn set(&mut self, register: Register, to: impl Into<Operand>) {
-        self.compute(Operation::Set, register, to);
+        self.compute(AluOp::Set, register, to);
     }
 
     /// Loads 8 bytes from memory.
@@ -176,7 +176,7 @@ impl Assembler {
     pub(crate) fn jump_when(
         &mut self,
         first: Register,
-        when: When,
+        when: JumpIf,
         second: impl Into<Operand>,
         to: Label,
     ) {
@@ -206,7 +206,7 @@ mod tests {
         let mut code = Assembler::default();
         code.set(R6, R1);
         code.set(R0, -1);
-        code.compute(Operation::ShiftRight, R0, 22);
+        code.compute(AluOp::ShiftRight, R0, 22);
         code.load(R2, R1, 136);
         code.store(R10, -8, R2);
         code.store_half(R10, -4, R0);
@@ -235,8 +235,8 @@ mod tests {
         let mut code = Assembler::default();
         let (top, end, nowhere) = (code.label(), code.label(), code.label());
         code.bind(top);
-        code.jump_when(R1, When::Equal, 3, end);
-        code.jump_when(R1, When::Above, R2, top);
+        code.jump_when(R1, JumpIf::Equal, 3, end);
+        code.jump_when(R1, JumpIf::Above, R2, top);
         code.jump(top);
         code.bind(end);
         code.jump(nowhere);

@@ -6,11 +6,11 @@
 //! copied again, and nothing is where the recorder has said that it is not needed. The sample is
 //! written in any case.
 
-use crate::perf::bpf::assembler::{Assembler, Label, Operation, Register, When};
-use crate::perf::bpf::shared_array::{HINTS, THREAD_BITS, TOP_SHIFT};
-use crate::perf::stack_chunks::PART_HEADER;
+use crate::perf::bpf::assembler::{AluOp, Assembler, JumpIf, Label, Register};
+use crate::perf::bpf::shared_array::{HINT_SLOTS, THREAD_BITS, TOP_SHIFT};
+use crate::perf::stack_chunks::CHUNK_HEADER_BYTES;
 
-use Operation::{Add, And, Or, ShiftLeft, ShiftRight, Sub};
+use AluOp::{Add, And, Or, ShiftLeft, ShiftRight, Sub};
 use Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10};
 
 /// The most bytes of one part. They are read into a buffer that stays in the processor's cache,
@@ -62,7 +62,7 @@ const PART_THREAD: i16 = BUFFER_PART;
 const PART_POINTER: i16 = BUFFER_PART + 8;
 const PART_START: i16 = BUFFER_PART + 16;
 const PART_SIZE: i16 = BUFFER_PART + 24;
-const PART_BYTES: i32 = BUFFER_PART as i32 + PART_HEADER as i32;
+const PART_BYTES: i32 = BUFFER_PART as i32 + CHUNK_HEADER_BYTES as i32;
 
 /// The size of a buffer, bytes.
 pub(super) const BUFFER: u32 = (PART_BYTES + PART) as u32;
@@ -87,7 +87,7 @@ pub(super) struct Maps {
 
 /// What the program is to do.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Shape {
+pub(super) struct ProgramConfig {
     /// How much of a stack the kernel copies, bytes.
     pub(super) copied: i32,
     /// The most it copies beyond, bytes.
@@ -99,14 +99,14 @@ pub(super) struct Shape {
 }
 
 /// The program's instructions.
-pub(super) fn program(shape: Shape, maps: Maps) -> Vec<u64> {
+pub(super) fn program(config: ProgramConfig, maps: Maps) -> Vec<u64> {
     let mut code = Assembler::default();
     let out = code.label();
     code.set(R6, R1);
-    stack_pointer(&mut code, shape.kernel, out);
-    limits(&mut code, shape, maps, out);
-    room(&mut code, shape, maps, out);
-    copy(&mut code, shape, maps, out);
+    stack_pointer(&mut code, config.kernel, out);
+    limits(&mut code, config, maps, out);
+    room(&mut code, config, maps, out);
+    copy(&mut code, config, maps, out);
     code.bind(out);
     code.set(R0, 1);
     code.exit();
@@ -121,7 +121,7 @@ fn stack_pointer(code: &mut Assembler, kernel: bool, out: Label) {
     code.load(R7, R6, SP);
     code.set(R3, R2);
     code.compute(And, R3, 3);
-    code.jump_when(R3, When::NotEqual, 3, not_user);
+    code.jump_when(R3, JumpIf::NotEqual, 3, not_user);
     code.jump(found);
     code.bind(not_user);
     if kernel {
@@ -133,12 +133,12 @@ fn stack_pointer(code: &mut Assembler, kernel: bool, out: Label) {
         // A thread of the kernel has none.
         code.set(R3, R2);
         code.compute(And, R3, 3);
-        code.jump_when(R3, When::NotEqual, 3, out);
+        code.jump_when(R3, JumpIf::NotEqual, 3, out);
     } else {
         code.jump(out);
     }
     code.bind(found);
-    code.jump_when(R2, When::Equal, CODE_32, out);
+    code.jump_when(R2, JumpIf::Equal, CODE_32, out);
 }
 
 /// Looks up a group of words that are shared with the recorder, given its number in R1: R0 its
@@ -154,13 +154,13 @@ fn lookup(code: &mut Assembler, map: i32, out: Label) {
     code.set(R2, R10);
     code.compute(Add, R2, i32::from(KEY));
     code.call(MAP_LOOKUP_ELEM);
-    code.jump_when(R0, When::Equal, 0, out);
+    code.jump_when(R0, JumpIf::Equal, 0, out);
 }
 
 /// R7 becomes where to begin and R8 where to end, by what the recorder knows of the thread;
 /// [`NEXT`] where to go on then, or 0, and [`LAST`] where to end for good. The thread's id and the
 /// stack pointer are kept.
-fn limits(code: &mut Assembler, shape: Shape, maps: Maps, out: Label) {
+fn limits(code: &mut Assembler, config: ProgramConfig, maps: Maps, out: Label) {
     let [unknown, whole, near, known] = [(); 4].map(|()| code.label());
     code.store(R10, POINTER, R7);
     code.call(GET_CURRENT_PID_TGID);
@@ -168,7 +168,7 @@ fn limits(code: &mut Assembler, shape: Shape, maps: Maps, out: Label) {
     code.compute(And, R9, (1 << THREAD_BITS) - 1);
     code.store(R10, THREAD, R9);
     code.set(R1, R9);
-    code.compute(And, R1, HINTS as i32 - 1);
+    code.compute(And, R1, HINT_SLOTS as i32 - 1);
     group(code, maps, out);
     code.set(R1, 0);
     code.store(R10, NEXT, R1);
@@ -176,32 +176,32 @@ fn limits(code: &mut Assembler, shape: Shape, maps: Maps, out: Label) {
     code.load(R1, R0, 0);
     code.set(R3, R7);
     // What begins in the kernel's copy and ends beyond it is wanted whole.
-    code.compute(Add, R3, shape.copied - WORD);
+    code.compute(Add, R3, config.copied - WORD);
     code.set(R2, R1);
     code.compute(And, R2, (1 << THREAD_BITS) - 1);
-    code.jump_when(R2, When::NotEqual, R9, unknown);
+    code.jump_when(R2, JumpIf::NotEqual, R9, unknown);
     code.compute(ShiftRight, R1, THREAD_BITS as i32);
     code.compute(ShiftLeft, R1, TOP_SHIFT as i32);
     // Nothing is wanted.
-    code.jump_when(R1, When::Equal, 0, out);
+    code.jump_when(R1, JumpIf::Equal, 0, out);
     // It is on another stack.
-    code.jump_when(R7, When::NotBelow, R1, unknown);
-    code.jump_when(R3, When::NotBelow, R1, out);
+    code.jump_when(R7, JumpIf::NotBelow, R1, unknown);
+    code.jump_when(R3, JumpIf::NotBelow, R1, out);
     // Is there a hole, and does it end between the kernel's copy and the top?
     code.load(R4, R0, 8);
     code.load(R5, R0, 16);
-    code.jump_when(R3, When::NotBelow, R5, whole);
-    code.jump_when(R4, When::NotBelow, R5, whole);
-    code.jump_when(R5, When::Above, R1, whole);
+    code.jump_when(R3, JumpIf::NotBelow, R5, whole);
+    code.jump_when(R4, JumpIf::NotBelow, R5, whole);
+    code.jump_when(R5, JumpIf::Above, R1, whole);
     let inside = code.label();
-    code.jump_when(R4, When::NotBelow, R3, inside);
+    code.jump_when(R4, JumpIf::NotBelow, R3, inside);
     code.set(R4, R3);
     code.bind(inside);
     code.set(R2, R4);
     code.compute(Sub, R2, R3);
     code.compute(Add, R2, R1);
     code.compute(Sub, R2, R5);
-    code.jump_when(R2, When::Above, shape.bound, near);
+    code.jump_when(R2, JumpIf::Above, config.bound, near);
     code.store(R10, NEXT, R5);
     code.store(R10, LAST, R1);
     code.set(R8, R4);
@@ -210,7 +210,7 @@ fn limits(code: &mut Assembler, shape: Shape, maps: Maps, out: Label) {
     code.set(R8, R1);
     code.set(R2, R1);
     code.compute(Sub, R2, R3);
-    code.jump_when(R2, When::Above, shape.bound, near);
+    code.jump_when(R2, JumpIf::Above, config.bound, near);
     code.jump(known);
     code.bind(near);
     code.set(R8, R3);
@@ -218,24 +218,24 @@ fn limits(code: &mut Assembler, shape: Shape, maps: Maps, out: Label) {
     code.jump(known);
     code.bind(unknown);
     code.set(R8, R3);
-    code.compute(Add, R8, shape.bound);
+    code.compute(Add, R8, config.bound);
     code.bind(known);
     code.set(R7, R3);
 }
 
 /// R9 becomes the CPU's buffer, if there is room in the ring: [`WRITTEN`] is where is counted
 /// what goes in.
-fn room(code: &mut Assembler, shape: Shape, maps: Maps, out: Label) {
+fn room(code: &mut Assembler, config: ProgramConfig, maps: Maps, out: Label) {
     code.call(GET_SMP_PROCESSOR_ID);
     code.set(R9, R0);
     code.set(R1, R0);
-    code.compute(Add, R1, HINTS as i32);
+    code.compute(Add, R1, HINT_SLOTS as i32);
     group(code, maps, out);
     code.store(R10, WRITTEN, R0);
     code.load(R1, R0, 0);
     code.load(R2, R0, 8);
     code.compute(Sub, R1, R2);
-    code.jump_when(R1, When::Above, shape.room, out);
+    code.jump_when(R1, JumpIf::Above, config.room, out);
     code.store_half(R10, KEY, R9);
     lookup(code, maps.buffers, out);
     code.set(R9, R0);
@@ -258,14 +258,14 @@ fn read(code: &mut Assembler, out: Label) {
     code.set(R2, R7);
     code.compute(Or, R2, R1);
     code.compute(Add, R2, 1);
-    code.jump_when(R8, When::NotBelow, R2, whole);
+    code.jump_when(R8, JumpIf::NotBelow, R2, whole);
     code.set(R2, R8);
     code.bind(whole);
     code.compute(Sub, R2, R7);
     code.store(R9, PART_SIZE, R2);
     // By way of the map, for the verifier.
     code.load(R2, R9, PART_SIZE);
-    code.jump_when(R2, When::Above, PART, out);
+    code.jump_when(R2, JumpIf::Above, PART, out);
     code.set(R1, R9);
     code.compute(Add, R1, PART_BYTES);
     code.set(R3, R7);
@@ -276,8 +276,8 @@ fn read(code: &mut Assembler, out: Label) {
 fn write(code: &mut Assembler, maps: Maps, out: Label) {
     code.store(R9, PART_START, R7);
     code.load(R5, R9, PART_SIZE);
-    code.jump_when(R5, When::Above, PART, out);
-    code.compute(Add, R5, PART_HEADER as i32);
+    code.jump_when(R5, JumpIf::Above, PART, out);
+    code.compute(Add, R5, CHUNK_HEADER_BYTES as i32);
     code.set(R1, R6);
     code.load_map(R2, maps.events);
     // BPF_F_CURRENT_CPU, 32 bits set.
@@ -289,39 +289,39 @@ fn write(code: &mut Assembler, maps: Maps, out: Label) {
 }
 
 /// Writes parts from R7 up to R8, and then from [`BUFFER_NEXT`] on.
-fn copy(code: &mut Assembler, shape: Shape, maps: Maps, out: Label) {
+fn copy(code: &mut Assembler, config: ProgramConfig, maps: Maps, out: Label) {
     let [piece, next, more, got, again, written] = [(); 6].map(|()| code.label());
     // The first part of a piece may not be aligned, and its end is read page by page.
-    code.set(R1, shape.bound / PART + 2 * (2 + PART / PAGE));
+    code.set(R1, config.bound / PART + 2 * (2 + PART / PAGE));
     code.store(R10, ROUNDS, R1);
     code.bind(piece);
     code.set(R1, PART - 1);
     code.store(R9, BUFFER_UNIT, R1);
     code.bind(next);
     code.load(R1, R10, ROUNDS);
-    code.jump_when(R1, When::Equal, 0, out);
+    code.jump_when(R1, JumpIf::Equal, 0, out);
     code.compute(Sub, R1, 1);
     code.store(R10, ROUNDS, R1);
-    code.jump_when(R8, When::Above, R7, more);
+    code.jump_when(R8, JumpIf::Above, R7, more);
     code.load(R7, R9, BUFFER_NEXT);
     code.load(R8, R9, BUFFER_LAST);
-    code.jump_when(R7, When::Equal, 0, out);
+    code.jump_when(R7, JumpIf::Equal, 0, out);
     code.set(R1, 0);
     code.store(R9, BUFFER_NEXT, R1);
     code.jump(piece);
     code.bind(more);
     read(code, out);
-    code.jump_when(R0, When::Equal, 0, got);
+    code.jump_when(R0, JumpIf::Equal, 0, got);
     // The stack's end may be there, or a page that is not in memory.
     code.load(R1, R9, BUFFER_UNIT);
-    code.jump_when(R1, When::Equal, PAGE - 1, out);
+    code.jump_when(R1, JumpIf::Equal, PAGE - 1, out);
     code.set(R1, PAGE - 1);
     code.store(R9, BUFFER_UNIT, R1);
     code.jump(again);
     code.bind(got);
     write(code, maps, out);
     code.load(R1, R10, WRITTEN);
-    code.jump_when(R0, When::Equal, 0, written);
+    code.jump_when(R0, JumpIf::Equal, 0, written);
     code.load(R3, R1, LOST);
     code.compute(Add, R3, 1);
     code.store(R1, LOST, R3);
@@ -331,7 +331,7 @@ fn copy(code: &mut Assembler, shape: Shape, maps: Maps, out: Label) {
     code.compute(Add, R7, R2);
     code.load(R3, R1, 0);
     code.compute(Add, R3, R2);
-    code.compute(Add, R3, PART_HEADER as i32);
+    code.compute(Add, R3, CHUNK_HEADER_BYTES as i32);
     code.store(R1, 0, R3);
     code.bind(again);
     code.jump(next);

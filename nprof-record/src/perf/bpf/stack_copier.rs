@@ -8,13 +8,13 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::rc::Rc;
 
-use crate::perf::bpf::program::{self, BUFFER, Maps, Shape};
+use crate::perf::bpf::program::{self, BUFFER, Maps, ProgramConfig};
 use crate::perf::bpf::shared_array::{self, GROUP};
 use crate::sys::{self, MapKind, SharedWords};
 
 /// The most bytes that are copied beyond the kernel's copy. To copy them takes some 100 us, in
 /// which interrupts are disabled; that much is only copied of a thread of which nothing is known.
-const BOUND: u32 = 1 << 20;
+const MAX_EXTRA_BYTES: u32 = 1 << 20;
 
 /// Loads programs.
 trait Loader {
@@ -42,17 +42,17 @@ impl Loader for Kernel {
 
 /// A loaded program, with what it works on.
 #[derive(Debug)]
-pub(crate) struct Extender {
+pub(crate) struct BpfStackCopier {
     program: File,
     /// The events that write parts; the kernel empties it when it is closed.
     events: File,
     /// What is shared with the program, see [`crate::perf::stack_chunks`].
     pub(crate) words: Rc<SharedWords>,
     /// How much of a stack is copied at most, by the kernel and the program, bytes.
-    pub(crate) reach: u64,
+    pub(crate) open_mode: u64,
 }
 
-impl Extender {
+impl BpfStackCopier {
     /// One for stacks of which the kernel copies `copied` bytes, for rings in which at most `room`
     /// bytes of parts may be at a time, on CPUs up to number `last_cpu`. `None` where there can be
     /// none.
@@ -68,24 +68,24 @@ impl Extender {
             buffers: buffers.as_raw_fd(),
             events: events.as_raw_fd(),
         };
-        let shape = Shape {
+        let config = ProgramConfig {
             copied: copied as i32,
-            bound: BOUND as i32,
+            bound: MAX_EXTRA_BYTES as i32,
             room: i32::try_from(room).unwrap_or(i32::MAX),
             kernel: true,
         };
-        let program = load(&Kernel, shape, maps)?;
+        let program = load(&Kernel, config, maps)?;
         let words = Rc::new(SharedWords::map(&words, count).ok()?);
-        Some(Self { program, events, words, reach: u64::from(copied + BOUND - 8) })
+        Some(Self { program, events, words, open_mode: u64::from(copied + MAX_EXTRA_BYTES - 8) })
     }
 
     /// Lets parts be written by this event, which is open on a CPU. Whether it could be done.
-    pub(crate) fn write_by(&self, cpu: u32, event: &File) -> bool {
+    pub(crate) fn set_output_event(&self, cpu: u32, event: &File) -> bool {
         sys::bpf_map_event(&self.events, cpu, event).is_ok()
     }
 
     /// Lets an event run the program, unless it is of a kind that runs others. Whether it does.
-    pub(crate) fn run_by(&self, event: &File) -> bool {
+    pub(crate) fn attach(&self, event: &File) -> bool {
         match sys::run_program(event, &self.program) {
             Ok(()) => true,
             // It does already.
@@ -106,9 +106,9 @@ impl Extender {
 
 /// Loads the program as this kernel takes it: the verifier of an older one refuses (EINVAL,
 /// EACCES) what finds the user's stack below kernel code.
-fn load<L: Loader>(loader: &L, shape: Shape, maps: Maps) -> Option<L::Program> {
+fn load<L: Loader>(loader: &L, config: ProgramConfig, maps: Maps) -> Option<L::Program> {
     for kernel in [true, false] {
-        match loader.load(&program::program(Shape { kernel, ..shape }, maps)) {
+        match loader.load(&program::program(ProgramConfig { kernel, ..config }, maps)) {
             Ok(program) => return Some(program),
             Err(libc::EINVAL | libc::EACCES) => {}
             Err(_) => return None,
@@ -122,7 +122,8 @@ mod tests {
     use super::*;
     use std::cell::RefCell;
 
-    const SHAPE: Shape = Shape { copied: 8, bound: BOUND as i32, room: 1 << 20, kernel: true };
+    const CONFIG: ProgramConfig =
+        ProgramConfig { copied: 8, bound: MAX_EXTRA_BYTES as i32, room: 1 << 20, kernel: true };
     const MAPS: Maps = Maps { words: 3, buffers: 4, events: 5 };
 
     /// A kernel that answers with these, and keeps how long the programs were.
@@ -139,7 +140,7 @@ mod tests {
 
     fn loaded(answers: &[Result<u32, i32>]) -> (Option<u32>, Vec<usize>) {
         let kernel = Answers(answers.to_vec().into(), RefCell::default());
-        let program = load(&kernel, SHAPE, MAPS);
+        let program = load(&kernel, CONFIG, MAPS);
         (program, kernel.1.into_inner())
     }
 
@@ -165,8 +166,8 @@ mod tests {
     /// What the verifier says, where there are rights to ask it.
     #[test]
     fn the_kernel_takes_the_program() {
-        match Extender::load(61440, 1 << 20, 3) {
-            Some(extender) => assert_eq!(extender.reach, 61432 + u64::from(BOUND)),
+        match BpfStackCopier::load(61440, 1 << 20, 3) {
+            Some(extender) => assert_eq!(extender.open_mode, 61432 + u64::from(MAX_EXTRA_BYTES)),
             None => {
                 let denied = sys::bpf_map(MapKind::PerfEvents, 4, 1).map(drop);
                 let error = denied.expect_err("with rights the program must load");

@@ -4,15 +4,15 @@ use perf_event_open_sys::bindings as perf;
 /// Refuses by a rule.
 struct Refuses<F>(F);
 
-impl<F: Fn(&perf_event_attr, Reach) -> i32> Perf for Refuses<F> {
-    fn attempt(
+impl<F: Fn(&perf_event_attr, OpenMode) -> i32> TryOpen for Refuses<F> {
+    fn try_open(
         &self,
         attr: &perf_event_attr,
         _encoding: &Encoding,
-        reach: Reach,
+        open_mode: OpenMode,
         _cpu: u32,
     ) -> Result<(), i32> {
-        match (self.0)(attr, reach) {
+        match (self.0)(attr, open_mode) {
             0 => Ok(()),
             errno => Err(errno),
         }
@@ -21,7 +21,7 @@ impl<F: Fn(&perf_event_attr, Reach) -> i32> Perf for Refuses<F> {
 
 fn planned(
     request: &Request,
-    rule: impl Fn(&perf_event_attr, Reach) -> i32,
+    rule: impl Fn(&perf_event_attr, OpenMode) -> i32,
 ) -> Result<Plan, Refusal> {
     plan(&Refuses(rule), request, 0)
 }
@@ -40,28 +40,28 @@ fn clock() -> Event {
     event("cpu-clock", "ns", perf::PERF_TYPE_SOFTWARE, perf::PERF_COUNT_SW_CPU_CLOCK)
 }
 
-fn wanted(name: &str, candidates: Vec<Event>) -> Wanted {
-    Wanted { name: name.to_owned(), candidates, interval: None, scope: None }
+fn requested(name: &str, candidates: Vec<Event>) -> RequestedEvent {
+    RequestedEvent { name: name.to_owned(), candidates, interval: None, scope: None }
 }
 
-fn request(events: Vec<Wanted>) -> Request {
+fn request(events: Vec<RequestedEvent>) -> Request {
     Request {
         events,
         frequency: 997,
         unwind: None,
         stack_size: 32768,
         scope: Scope::Both,
-        reaches: vec![Reach::System, Reach::Task],
+        open_modes: vec![OpenMode::System, OpenMode::Task],
         delayed: false,
     }
 }
 
 fn default_request() -> Request {
-    request(vec![wanted("nprof.clk_unhalted", vec![cycles(), clock()])])
+    request(vec![requested("nprof.clk_unhalted", vec![cycles(), clock()])])
 }
 
 fn clock_request() -> Request {
-    request(vec![wanted("cpu-clock", vec![clock()])])
+    request(vec![requested("cpu-clock", vec![clock()])])
 }
 
 fn is_hardware(attr: &perf_event_attr) -> bool {
@@ -73,18 +73,18 @@ fn samples(attr: &perf_event_attr) -> bool {
 }
 
 fn attr(plan: &Plan) -> perf_event_attr {
-    let chosen = &plan.events[0];
-    plan.common.sample_attr(&chosen.event.encodings[0], chosen.interval, chosen.scope, 0)
+    let planned = &plan.events[0];
+    plan.common.sample_attr(&planned.event.encodings[0], planned.interval, planned.scope, 0)
 }
 
 #[test]
 fn with_every_right_cycles_are_sampled_everywhere() {
     let plan = planned(&default_request(), |_, _| 0).expect("a plan");
-    let (chosen, common) = (&plan.events[0], plan.common);
-    assert_eq!((chosen.event.name.as_str(), chosen.fallback.as_str()), ("cycles", ""));
+    let (planned, common) = (&plan.events[0], plan.common);
+    assert_eq!((planned.event.name.as_str(), planned.fallback.as_str()), ("cycles", ""));
     assert_eq!(
-        (common.reach, common.scope, common.unwind),
-        (Reach::System, Scope::Both, Unwind::Dwarf)
+        (common.open_mode, common.scope, common.unwind),
+        (OpenMode::System, Scope::Both, Unwind::Dwarf)
     );
     let attr = attr(&plan);
     assert_eq!((attr.inherit(), attr.exclude_callchain_user(), attr.exclude_kernel()), (0, 1, 0));
@@ -96,7 +96,7 @@ fn the_default_falls_back_by_name_and_a_named_event_fails() {
     let plan = planned(&default_request(), none).expect("a plan");
     assert_eq!(plan.events[0].event.name, "cpu-clock");
     assert!(plan.events[0].fallback.starts_with("cycles: "), "{}", plan.events[0].fallback);
-    let named = request(vec![wanted("cycles", vec![cycles()])]);
+    let named = request(vec![requested("cycles", vec![cycles()])]);
     let refusal = planned(&named, none).expect_err("there is no counter");
     assert!(
         refusal.explain(None, false).contains("the event cycles"),
@@ -113,11 +113,11 @@ fn a_counter_that_is_held_is_no_reason_to_count_something_else() {
 
 #[test]
 fn several_events_are_each_what_was_asked() {
-    let mut kernel = wanted("cpu-clock", vec![clock()]);
+    let mut kernel = requested("cpu-clock", vec![clock()]);
     kernel.interval = Some(50_000);
     kernel.scope = Some(Scope::Kernel);
-    let asked = request(vec![wanted("cycles", vec![cycles()]), kernel]);
-    let plan = planned(&asked, |_, _| 0).expect("a plan");
+    let requested_name = request(vec![requested("cycles", vec![cycles()]), kernel]);
+    let plan = planned(&requested_name, |_, _| 0).expect("a plan");
     let [first, second] = &plan.events[..] else { panic!("{plan:?}") };
     assert_eq!((first.scope, second.scope), (Scope::Both, Scope::Kernel));
     assert_eq!(second.interval, Interval::Period(50_000));
@@ -125,23 +125,24 @@ fn several_events_are_each_what_was_asked() {
     let attr = plan.common.sample_attr(encoding, second.interval, second.scope, 0);
     assert_eq!((attr.exclude_user(), attr.freq()), (1, 0));
     let none = |attr: &perf_event_attr, _| if is_hardware(attr) { libc::ENOENT } else { 0 };
-    assert_eq!(planned(&asked, none).expect_err("one is missing").event, "cycles");
+    assert_eq!(planned(&requested_name, none).expect_err("one is missing").event, "cycles");
 }
 
 #[test]
 fn without_rights_the_tasks_are_sampled_by_inheritance() {
-    let tasks = |_: &perf_event_attr, reach| if reach == Reach::Task { 0 } else { libc::EACCES };
+    let tasks =
+        |_: &perf_event_attr, open_mode| if open_mode == OpenMode::Task { 0 } else { libc::EACCES };
     let plan = planned(&clock_request(), tasks).expect("a plan");
-    assert_eq!((plan.common.reach, plan.common.scope), (Reach::Task, Scope::Both));
-    let no_kernel = |attr: &perf_event_attr, reach| match (reach, attr.exclude_kernel()) {
-        (Reach::Task, 1) => 0,
+    assert_eq!((plan.common.open_mode, plan.common.scope), (OpenMode::Task, Scope::Both));
+    let no_kernel = |attr: &perf_event_attr, open_mode| match (open_mode, attr.exclude_kernel()) {
+        (OpenMode::Task, 1) => 0,
         _ => libc::EACCES,
     };
     let plan = planned(&clock_request(), no_kernel).expect("a plan");
-    assert_eq!((plan.common.reach, plan.common.scope), (Reach::Task, Scope::User));
+    assert_eq!((plan.common.open_mode, plan.common.scope), (OpenMode::Task, Scope::User));
     assert_eq!((attr(&plan).inherit(), attr(&plan).enable_on_exec()), (1, 1));
     assert_eq!(attr(&plan).sample_type & u64::from(perf::PERF_SAMPLE_CALLCHAIN), 0);
-    let common = Common { unwind: Unwind::FramePointer, ..plan.common };
+    let common = CommonAttr { unwind: Unwind::FramePointer, ..plan.common };
     let by_chain = attr(&Plan { common, ..plan });
     assert_eq!(by_chain.exclude_callchain_kernel(), 1);
     assert_eq!(by_chain.exclude_callchain_user(), 0);
@@ -149,37 +150,41 @@ fn without_rights_the_tasks_are_sampled_by_inheritance() {
 
 #[test]
 fn what_was_asked_for_is_reached_only_as_asked() {
-    let tasks = |_: &perf_event_attr, reach| if reach == Reach::Task { 0 } else { libc::EACCES };
-    let asked = Request { reaches: vec![Reach::System], ..clock_request() };
-    assert_eq!(planned(&asked, tasks).expect_err("no rights").errno, libc::EACCES);
-    let asked = Request { reaches: vec![Reach::Group], ..clock_request() };
-    assert_eq!(planned(&asked, |_, _| 0).expect("a plan").common.reach, Reach::Group);
+    let tasks =
+        |_: &perf_event_attr, open_mode| if open_mode == OpenMode::Task { 0 } else { libc::EACCES };
+    let requested_name = Request { open_modes: vec![OpenMode::System], ..clock_request() };
+    assert_eq!(planned(&requested_name, tasks).expect_err("no rights").errno, libc::EACCES);
+    let requested_name = Request { open_modes: vec![OpenMode::Group], ..clock_request() };
+    assert_eq!(
+        planned(&requested_name, |_, _| 0).expect("a plan").common.open_mode,
+        OpenMode::Group
+    );
 }
 
 #[test]
 fn nobody_gets_what_was_not_asked_for() {
     let no_kernel =
         |attr: &perf_event_attr, _| if attr.exclude_kernel() == 1 { 0 } else { libc::EACCES };
-    let asked = Request { scope: Scope::Kernel, ..clock_request() };
-    let refusal = planned(&asked, no_kernel).expect_err("the kernel is closed");
+    let requested_name = Request { scope: Scope::Kernel, ..clock_request() };
+    let refusal = planned(&requested_name, no_kernel).expect_err("the kernel is closed");
     assert!(refusal.explain(Some(2), false).contains("perf_event_paranoid is 2"));
     assert!(refusal.explain(None, false).contains("CAP_PERFMON"));
-    let mut kernel = wanted("cpu-clock", vec![clock()]);
+    let mut kernel = requested("cpu-clock", vec![clock()]);
     kernel.scope = Some(Scope::Kernel);
-    let asked = request(vec![wanted("cpu-clock", vec![clock()]), kernel]);
-    assert_eq!(planned(&asked, no_kernel).expect_err("closed").errno, libc::EACCES);
+    let requested_name = request(vec![requested("cpu-clock", vec![clock()]), kernel]);
+    assert_eq!(planned(&requested_name, no_kernel).expect_err("closed").errno, libc::EACCES);
 }
 
 #[test]
 fn what_is_said_of_an_event_goes_before_what_is_said_of_all() {
-    let mut kernel = wanted("cpu-clock", vec![clock()]);
+    let mut kernel = requested("cpu-clock", vec![clock()]);
     kernel.scope = Some(Scope::Kernel);
-    let mut both = wanted("cpu-clock", vec![clock()]);
+    let mut both = requested("cpu-clock", vec![clock()]);
     both.scope = Some(Scope::Both);
-    let events = vec![wanted("cpu-clock", vec![clock()]), kernel, both];
-    let asked = Request { scope: Scope::User, ..request(events) };
-    let plan = planned(&asked, |_, _| 0).expect("a plan");
-    let scopes: Vec<_> = plan.events.iter().map(|chosen| chosen.scope).collect();
+    let events = vec![requested("cpu-clock", vec![clock()]), kernel, both];
+    let requested_name = Request { scope: Scope::User, ..request(events) };
+    let plan = planned(&requested_name, |_, _| 0).expect("a plan");
+    let scopes: Vec<_> = plan.events.iter().map(|planned| planned.scope).collect();
     assert_eq!(scopes, [Scope::User, Scope::Kernel, Scope::Both]);
 }
 
@@ -187,20 +192,21 @@ fn what_is_said_of_an_event_goes_before_what_is_said_of_all() {
 fn features_are_dropped_newest_first() {
     let no_lost = |attr: &perf_event_attr, _| if attr.read_format != 0 { libc::EINVAL } else { 0 };
     let common = planned(&clock_request(), no_lost).expect("a plan").common;
-    assert_eq!((common.level, common.tells_lost()), (Level::Ksymbol, false));
-    assert_eq!(common.side_attr(0).ksymbol(), 1);
+    assert_eq!((common.features, common.counts_lost()), (KernelFeatures::Ksymbol, false));
+    assert_eq!(common.sideband_attr(0).ksymbol(), 1);
     let old = |attr: &perf_event_attr, _| match attr.read_format != 0 || attr.ksymbol() == 1 {
         true => libc::E2BIG,
         false => 0,
     };
     let common = planned(&clock_request(), old).expect("a plan").common;
-    assert_eq!((common.level, common.side_attr(0).ksymbol()), (Level::Base, 0));
+    assert_eq!((common.features, common.sideband_attr(0).ksymbol()), (KernelFeatures::Base, 0));
 }
 
 #[test]
 fn inherited_samples_carry_values_where_the_kernel_allows() {
     let values = |attr: &perf_event_attr| attr.sample_type & u64::from(perf::PERF_SAMPLE_READ);
-    let tasks = |_: &perf_event_attr, reach| if reach == Reach::Task { 0 } else { libc::EACCES };
+    let tasks =
+        |_: &perf_event_attr, open_mode| if open_mode == OpenMode::Task { 0 } else { libc::EACCES };
     assert_eq!(
         planned(&clock_request(), tasks)
             .expect("a plan")
@@ -209,13 +215,13 @@ fn inherited_samples_carry_values_where_the_kernel_allows() {
             .read,
         2
     );
-    let old = |attr: &perf_event_attr, reach| match (reach, values(attr)) {
-        (Reach::Task, 0) => 0,
-        (Reach::Task, _) => libc::EINVAL,
+    let old = |attr: &perf_event_attr, open_mode| match (open_mode, values(attr)) {
+        (OpenMode::Task, 0) => 0,
+        (OpenMode::Task, _) => libc::EINVAL,
         _ => libc::EACCES,
     };
     let common = planned(&clock_request(), old).expect("a plan").common;
-    assert_eq!((common.layout(Interval::Frequency(1)).read, common.tells_lost()), (0, true));
+    assert_eq!((common.layout(Interval::Frequency(1)).read, common.counts_lost()), (0, true));
 }
 
 #[test]
@@ -228,8 +234,8 @@ fn stacks_fall_back_to_frame_pointers_only_when_the_choice_is_ours() {
         (common.unwind, common.layout(Interval::Frequency(1)).registers),
         (Unwind::FramePointer, 0)
     );
-    let asked = Request { unwind: Some(Unwind::Dwarf), ..clock_request() };
-    assert!(planned(&asked, no_copy).is_err());
+    let requested_name = Request { unwind: Some(Unwind::Dwarf), ..clock_request() };
+    assert!(planned(&requested_name, no_copy).is_err());
 }
 
 #[test]
@@ -262,8 +268,8 @@ fn every_refusal_names_what_helps_least() {
 fn what_is_no_matter_of_rights_is_not_tried_in_other_ways() {
     for errno in [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::ENOSYS] {
         let reached = std::cell::Cell::new(0);
-        let count = |_: &perf_event_attr, reach| {
-            reached.set(reached.get() + u32::from(reach == Reach::Task));
+        let count = |_: &perf_event_attr, open_mode| {
+            reached.set(reached.get() + u32::from(open_mode == OpenMode::Task));
             errno
         };
         assert_eq!(planned(&clock_request(), count).expect_err("refused").errno, errno);
@@ -273,11 +279,12 @@ fn what_is_no_matter_of_rights_is_not_tried_in_other_ways() {
 
 #[test]
 fn a_later_begin_leaves_the_samples_disabled() {
-    let tasks = |_: &perf_event_attr, reach| if reach == Reach::Task { 0 } else { libc::EACCES };
-    let asked = Request { delayed: true, ..clock_request() };
-    let plan = planned(&asked, tasks).expect("a plan");
+    let tasks =
+        |_: &perf_event_attr, open_mode| if open_mode == OpenMode::Task { 0 } else { libc::EACCES };
+    let requested_name = Request { delayed: true, ..clock_request() };
+    let plan = planned(&requested_name, tasks).expect("a plan");
     assert_eq!((attr(&plan).disabled(), attr(&plan).enable_on_exec()), (1, 0));
-    assert_eq!(plan.common.side_attr(0).enable_on_exec(), 1);
+    assert_eq!(plan.common.sideband_attr(0).enable_on_exec(), 1);
 }
 
 #[test]
@@ -297,13 +304,17 @@ fn a_program_copies_the_stacks_of_events_that_do_not_interrupt_each_other() {
     let faults =
         || event("page-faults", "count", perf::PERF_TYPE_SOFTWARE, perf::PERF_COUNT_SW_PAGE_FAULTS);
     let traced = || event("sched:x", "count", perf::PERF_TYPE_TRACEPOINT, 7);
-    let extended = |events: Vec<Event>| {
-        let wanted = |event: Event| wanted(&event.name.clone(), vec![event]);
-        let plan = planned(&request(events.into_iter().map(wanted).collect()), |_, _| 0);
-        plan.expect("a plan").extended()
+    let with_bpf_copier = |events: Vec<Event>| {
+        let requested = |event: Event| requested(&event.name.clone(), vec![event]);
+        let plan = planned(&request(events.into_iter().map(requested).collect()), |_, _| 0);
+        plan.expect("a plan").with_bpf_copier()
     };
-    assert_eq!(extended(vec![traced(), clock(), cycles(), faults(), task()]), [1, 4]);
-    assert_eq!(extended(vec![cycles(), clock(), cycles()]), [0, 2]);
-    assert_eq!(extended(vec![faults(), faults(), clock()]), [0], "it has no interrupt of its own");
-    assert!(extended(vec![traced()]).is_empty());
+    assert_eq!(with_bpf_copier(vec![traced(), clock(), cycles(), faults(), task()]), [1, 4]);
+    assert_eq!(with_bpf_copier(vec![cycles(), clock(), cycles()]), [0, 2]);
+    assert_eq!(
+        with_bpf_copier(vec![faults(), faults(), clock()]),
+        [0],
+        "it has no interrupt of its own"
+    );
+    assert!(with_bpf_copier(vec![traced()]).is_empty());
 }

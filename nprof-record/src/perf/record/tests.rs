@@ -1,6 +1,6 @@
 use super::*;
 
-const LAYOUT: Layout = Layout { weight: None, read: 2, callchain: true, registers: 2 };
+const LAYOUT: SampleLayout = SampleLayout { weight: None, read: 2, callchain: true, registers: 2 };
 
 /// A record: its header, and its fields as 32-bit words.
 fn record(kind: u32, misc: u32, words: &[u32]) -> Vec<u8> {
@@ -57,9 +57,9 @@ fn sample() -> Vec<u8> {
 #[test]
 fn a_sample_is_read_in_the_kernels_order() {
     let bytes = sample();
-    let (stamp, body) = read(LAYOUT, &bytes).expect("a sample");
-    assert_eq!(stamp, Stamp { pid: 10, tid: 11, time: 77, cpu: 3 });
-    let Body::Sample(sample) = body else { panic!("{body:?}") };
+    let (sample_id, body) = read(LAYOUT, &bytes).expect("a sample");
+    assert_eq!(sample_id, SampleId { pid: 10, tid: 11, time: 77, cpu: 3 });
+    let KernelRecord::Sample(sample) = body else { panic!("{body:?}") };
     assert_eq!((sample.ip, sample.period, sample.in_kernel), (0x1234, 1000, true));
     assert_eq!(
         sample.chain().collect::<Vec<_>>(),
@@ -70,7 +70,7 @@ fn a_sample_is_read_in_the_kernels_order() {
     assert!(!sample.compat);
     let header = Header::read(&bytes).expect("a header");
     assert_eq!(time(header, &bytes), Some(77));
-    assert_eq!((task(header, &bytes), identifier(header, &bytes)), (Some(11), Some(9)));
+    assert_eq!((task(header, &bytes), event_id(header, &bytes)), (Some(11), Some(9)));
 }
 
 #[test]
@@ -99,8 +99,8 @@ fn a_mapping_has_an_inode_whatever_another_recorder_asked_for() {
     words.extend([7, 7, 500, 0, 1, 0, 0, 0]);
     for misc in [0, perf::PERF_RECORD_MISC_MMAP_BUILD_ID] {
         let bytes = record(perf::PERF_RECORD_MMAP2, misc, &words);
-        let Some((stamp, Body::Mmap(mmap))) = read(LAYOUT, &bytes) else { panic!() };
-        assert_eq!((stamp.time, stamp.cpu), (500, 1));
+        let Some((sample_id, KernelRecord::Mmap(mmap))) = read(LAYOUT, &bytes) else { panic!() };
+        assert_eq!((sample_id.time, sample_id.cpu), (500, 1));
         assert_eq!((mmap.start, mmap.length, mmap.offset), (0x1000, 0x2000, 0x3000));
         let identity = Identity { device: (8, 1), inode: 99, generation: 2 };
         assert_eq!((mmap.identity, mmap.path), (identity, &b"/a"[..]));
@@ -110,21 +110,23 @@ fn a_mapping_has_an_inode_whatever_another_recorder_asked_for() {
 #[test]
 fn code_of_the_kernel_comes_and_goes() {
     let name = [*b"bpf_", *b"prog", *b"\0\0\0\0", [0; 4]].map(u32::from_le_bytes);
-    for (flags, is_gone) in [(0, false), (1 << 16, true)] {
+    for (flags, is_unregistered) in [(0, false), (1 << 16, true)] {
         let mut words = vec![0xc000_0040, 0xffff_ffff, 77, 1 | flags];
         words.extend(name);
         words.extend([0, 0, 500, 0, 1, 0, 0, 0]);
         let bytes = record(perf::PERF_RECORD_KSYMBOL, 0, &words);
-        let Some((_, Body::Ksymbol(symbol))) = read(LAYOUT, &bytes) else { panic!() };
+        let Some((_, KernelRecord::Ksymbol(symbol))) = read(LAYOUT, &bytes) else { panic!() };
         let expected =
-            Ksymbol { start: 0xffff_ffff_c000_0040, size: 77, is_gone, name: b"bpf_prog" };
+            Ksymbol { start: 0xffff_ffff_c000_0040, size: 77, is_unregistered, name: b"bpf_prog" };
         assert_eq!(symbol, expected);
         words.extend([0xffff_ffff; 8]);
         let longer = record(perf::PERF_RECORD_KSYMBOL, 0, &words);
         let header = Header::read(&longer).expect("a header");
-        assert_eq!((time(header, &longer), identifier(header, &longer)), (Some(500), Some(0)));
-        let Some((stamp, Body::Ksymbol(symbol))) = read(LAYOUT, &longer) else { panic!() };
-        assert_eq!((stamp.time, stamp.cpu, symbol), (500, 1, expected));
+        assert_eq!((time(header, &longer), event_id(header, &longer)), (Some(500), Some(0)));
+        let Some((sample_id, KernelRecord::Ksymbol(symbol))) = read(LAYOUT, &longer) else {
+            panic!()
+        };
+        assert_eq!((sample_id.time, sample_id.cpu, symbol), (500, 1, expected));
     }
 }
 
@@ -133,7 +135,8 @@ fn an_exec_is_told_from_a_new_name() {
     let words = [3, 4, u32::from_le_bytes(*b"sh\0\0"), 0, 3, 4, 500, 0, 1, 0, 0, 0];
     for (misc, is_exec) in [(perf::PERF_RECORD_MISC_COMM_EXEC, true), (0, false)] {
         let bytes = record(perf::PERF_RECORD_COMM, misc, &words);
-        let Some((_, Body::Comm { pid: 3, tid: 4, exec, name: b"sh" })) = read(LAYOUT, &bytes)
+        let Some((_, KernelRecord::Comm { pid: 3, tid: 4, exec, name: b"sh" })) =
+            read(LAYOUT, &bytes)
         else {
             panic!()
         };

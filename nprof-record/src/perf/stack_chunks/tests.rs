@@ -1,10 +1,10 @@
 use super::*;
 
-const OWNER: Owner = Owner { tid: 7, ip: 0x1234 };
+const OWNER: SampleKey = SampleKey { tid: 7, ip: 0x1234 };
 const SP: u64 = 0x7000_0000;
 
-fn part(start: u64, bytes: &[u8]) -> Part<'_> {
-    Part { thread: 9, sp: SP, start, bytes }
+fn chunk(start: u64, bytes: &[u8]) -> StackChunk<'_> {
+    StackChunk { thread: 9, sp: SP, start, bytes }
 }
 
 fn raw(words: [u64; 4], bytes: &[u8]) -> Vec<u8> {
@@ -16,50 +16,50 @@ fn raw(words: [u64; 4], bytes: &[u8]) -> Vec<u8> {
 #[test]
 fn a_part_is_as_long_as_it_says() {
     let raw = raw([9, SP, SP + 64, 3], &[1, 2, 3, 0, 0]);
-    assert_eq!(Part::read(&raw), Some(part(SP + 64, &[1, 2, 3])));
-    assert_eq!(Part::read(&raw).map(|part| part.counted()), Some(35));
+    assert_eq!(StackChunk::read(&raw), Some(chunk(SP + 64, &[1, 2, 3])));
+    assert_eq!(StackChunk::read(&raw).map(|chunk| chunk.ring_bytes()), Some(35));
     for length in 0..35 {
-        assert_eq!(Part::read(&raw[..length]), None, "{length}");
+        assert_eq!(StackChunk::read(&raw[..length]), None, "{length}");
     }
     let mut wild = raw.clone();
     wild[24..32].fill(0xff);
-    assert_eq!(Part::read(&wild), None);
+    assert_eq!(StackChunk::read(&wild), None);
     wild[24..32].fill(0);
     wild[..8].fill(0xff);
-    assert_eq!(Part::read(&wild), None, "no thread has that id");
+    assert_eq!(StackChunk::read(&wild), None, "no thread has that id");
 }
 
 #[test]
 fn parts_are_put_together_around_a_hole() {
-    let mut pending = Pending::default();
+    let mut pending = ChunkAssembler::default();
     for (start, bytes) in [(SP + 64, [1, 2]), (SP + 66, [3, 4]), (SP + 90, [5, 6])] {
-        pending.take(OWNER, &part(start, &bytes));
+        pending.take(OWNER, &chunk(start, &bytes));
     }
-    pending.take(OWNER, &part(SP + 92, &[7]));
-    pending.take(OWNER, &part(SP + 99, &[8]));
-    let extension = pending.beyond(OWNER, Some(SP));
-    let first = Piece { start: SP + 64, bytes: &[1, 2, 3, 4] };
-    let second = Piece { start: SP + 90, bytes: &[5, 6, 7] };
-    assert_eq!(extension, Extension { thread: 9, pieces: [first, second] });
+    pending.take(OWNER, &chunk(SP + 92, &[7]));
+    pending.take(OWNER, &chunk(SP + 99, &[8]));
+    let extension = pending.extra_stack_for(OWNER, Some(SP));
+    let first = StackSegment { start: SP + 64, bytes: &[1, 2, 3, 4] };
+    let second = StackSegment { start: SP + 90, bytes: &[5, 6, 7] };
+    assert_eq!(extension, ExtraStack { thread: 9, pieces: [first, second] });
     assert_eq!(extension.end(), SP + 93);
 }
 
 #[test]
 fn parts_go_to_their_own_sample_only() {
-    let nothing = Extension::default();
-    let mut pending = Pending::default();
-    assert_eq!(pending.beyond(OWNER, Some(0)), nothing);
-    pending.take(OWNER, &part(SP + 64, &[1, 2]));
-    let others = [Owner { tid: 8, ..OWNER }, Owner { ip: 0x1235, ..OWNER }];
-    assert!(others.iter().all(|&other| pending.beyond(other, Some(SP)) == nothing));
-    assert_eq!(pending.beyond(OWNER, Some(SP + 8)), nothing);
-    assert_eq!(pending.beyond(OWNER, None), nothing);
-    assert_eq!(pending.beyond(OWNER, Some(SP)).pieces[0].bytes, [1, 2]);
+    let nothing = ExtraStack::default();
+    let mut pending = ChunkAssembler::default();
+    assert_eq!(pending.extra_stack_for(OWNER, Some(0)), nothing);
+    pending.take(OWNER, &chunk(SP + 64, &[1, 2]));
+    let others = [SampleKey { tid: 8, ..OWNER }, SampleKey { ip: 0x1235, ..OWNER }];
+    assert!(others.iter().all(|&other| pending.extra_stack_for(other, Some(SP)) == nothing));
+    assert_eq!(pending.extra_stack_for(OWNER, Some(SP + 8)), nothing);
+    assert_eq!(pending.extra_stack_for(OWNER, None), nothing);
+    assert_eq!(pending.extra_stack_for(OWNER, Some(SP)).pieces[0].bytes, [1, 2]);
     // Another thread's first part: those before have lost their sample.
-    pending.take(Owner { tid: 8, ..OWNER }, &part(SP + 66, &[3]));
-    assert_eq!(pending.beyond(OWNER, Some(SP)), nothing);
-    pending.take(OWNER, &part(SP + 67, &[4]));
-    assert_eq!(pending.beyond(OWNER, Some(SP)).pieces[0].bytes, [4]);
+    pending.take(SampleKey { tid: 8, ..OWNER }, &chunk(SP + 66, &[3]));
+    assert_eq!(pending.extra_stack_for(OWNER, Some(SP)), nothing);
+    pending.take(OWNER, &chunk(SP + 67, &[4]));
+    assert_eq!(pending.extra_stack_for(OWNER, Some(SP)).pieces[0].bytes, [4]);
     pending.clear();
-    assert!(pending.is_empty() && pending.beyond(OWNER, Some(SP)) == nothing);
+    assert!(pending.is_empty() && pending.extra_stack_for(OWNER, Some(SP)) == nothing);
 }

@@ -20,16 +20,16 @@ const START: u64 = 0x1000;
 #[derive(Default)]
 struct Written {
     bytes: Vec<u8>,
-    rows: Vec<(u64, Row)>,
+    rows: Vec<(u64, UnwindRule)>,
 }
 
-impl Program for Written {
+impl CodeBytes for Written {
     fn code(&mut self, address: u64) -> Bytes {
         let at = usize::try_from(address.wrapping_sub(START)).unwrap_or(usize::MAX);
         bytes_at(&self.bytes, at)
     }
 
-    fn row(&mut self, address: u64) -> Option<Rc<Row>> {
+    fn row(&mut self, address: u64) -> Option<Rc<UnwindRule>> {
         let found = self.rows.iter().find(|(at, _)| *at == address);
         found.map(|(_, row)| Rc::new(row.clone()))
     }
@@ -53,13 +53,13 @@ const SUB_32: &[u8] = &[0x48, 0x83, 0xec, 0x20];
 const ADD_32: &[u8] = &[0x48, 0x83, 0xc4, 0x20];
 const HLT: &[u8] = &[0xf4];
 
-type Found = ((u16, i64), Vec<(u16, Saved)>);
+type Found = ((u16, i64), Vec<(u16, RegisterRule)>);
 
 /// The rule at the beginning of some code: its CFA, and the registers that are not the same.
 fn found(code: &[&[u8]], returns: bool) -> Option<Found> {
     let mut written = Written { bytes: code.concat(), rows: Vec::new() };
     let row = rule(&mut written, START, returns)?;
-    assert_eq!((&row.return_address, row.signal), (&Saved::At(-8), false));
+    assert_eq!((&row.return_address, row.signal), (&RegisterRule::AtCfaOffset(-8), false));
     let Cfa::Register(register, offset) = row.cfa else { panic!("{row:?}") };
     Some(((register, offset), row.registers.to_vec()))
 }
@@ -74,7 +74,7 @@ fn behind(code: &[&[u8]]) -> Option<i64> {
 #[test]
 fn what_is_popped_tells_where_it_was() {
     let epilogue = [ADD_32, POP_RBX, &[0x41, 0x5e], RET]; // ...; pop %r14; ret
-    let saved = vec![(3, Saved::At(-24)), (14, Saved::At(-16))];
+    let saved = vec![(3, RegisterRule::AtCfaOffset(-24)), (14, RegisterRule::AtCfaOffset(-16))];
     assert_eq!(found(&epilogue, true), Some(((arch::SP, 56), saved.clone())));
     assert_eq!(found(&epilogue[1..], false), Some(((arch::SP, 24), saved)));
     assert_eq!(found(&[RET], false), Some(((arch::SP, 8), Vec::new())));
@@ -82,20 +82,27 @@ fn what_is_popped_tells_where_it_was() {
     assert_eq!(found(&whole, false), Some(((arch::SP, 8), Vec::new())), "from the beginning");
     // mov 8(%rsp),%rbx; lea 24(%rsp),%rsp; ret
     let moved = [&[0x48, 0x8b, 0x5c, 0x24, 8][..], &[0x48, 0x8d, 0x64, 0x24, 24], RET];
-    assert_eq!(found(&moved, true), Some(((arch::SP, 32), vec![(3, Saved::At(-24))])));
+    assert_eq!(
+        found(&moved, true),
+        Some(((arch::SP, 32), vec![(3, RegisterRule::AtCfaOffset(-24))]))
+    );
     let with_popf = [&[0x9d][..], POP_RBX, RET];
-    assert_eq!(found(&with_popf, true), Some(((arch::SP, 24), vec![(3, Saved::At(-16))])));
+    assert_eq!(
+        found(&with_popf, true),
+        Some(((arch::SP, 24), vec![(3, RegisterRule::AtCfaOffset(-16))]))
+    );
 }
 
 #[test]
 fn a_frame_pointer_is_the_base_where_the_stack_pointer_is_lost() {
-    let saved = vec![(arch::FP, Saved::At(-16))];
+    let saved = vec![(arch::FP, RegisterRule::AtCfaOffset(-16))];
     assert_eq!(found(&[CALL, LEAVE, RET], true), Some(((arch::FP, 16), saved.clone())));
     let alloca = [&[0x48, 0x29, 0xc4][..], CALL, LEAVE, RET]; // sub %rax,%rsp
     assert_eq!(found(&alloca, true), Some(((arch::FP, 16), saved)));
     // lea -8(%rbp),%rsp; pop %rbx; pop %rbp; ret
     let lea = [&[0x48, 0x8d, 0x65, 0xf8][..], POP_RBX, &[0x5d], RET];
-    let saved = vec![(3, Saved::At(-24)), (arch::FP, Saved::At(-16))];
+    let saved =
+        vec![(3, RegisterRule::AtCfaOffset(-24)), (arch::FP, RegisterRule::AtCfaOffset(-16))];
     assert_eq!(found(&lea, true), Some(((arch::FP, 16), saved)));
     // push %rbp; mov %rsp,%rbp; and $-32,%rsp; call; leave; ret
     let whole = [PUSH_RBP, &[0x48, 0x89, 0xe5], &[0x48, 0x83, 0xe4, 0xe0], CALL, LEAVE, RET];
@@ -112,7 +119,7 @@ fn all_ends_must_agree() {
     let one_restores = [je_4, &[0x48, 0x8b, 0x1c, 0x24], RET, RET]; // mov (%rsp),%rbx; ret; ret
     assert_eq!(found(&one_restores, false), Some(((arch::SP, 8), Vec::new())), "not from above");
     let one_pops = [&[0x74, 2][..], POP_RBX, RET, &[0x41, 0x58], RET]; // pop %r8
-    assert_eq!(found(&one_pops, true), Some(((arch::SP, 16), vec![(3, Saved::Undefined)])));
+    assert_eq!(found(&one_pops, true), Some(((arch::SP, 16), vec![(3, RegisterRule::Undefined)])));
     // A table of jumps has no say.
     assert_eq!(behind(&[&[0x74, 2], &[0xff, 0xe0], ADD_32, RET]), Some(40));
     assert_eq!(behind(&[&[0xff, 0xe0], ADD_32, RET]), None);
@@ -136,9 +143,14 @@ fn another_function_behind_a_call_that_never_returns_has_no_say() {
     assert_eq!(rule(&mut { covered }, START, true), None);
 }
 
-fn entry_row() -> Row {
+fn entry_row() -> UnwindRule {
     let cfa = Cfa::Register(arch::SP, 8);
-    Row { cfa, return_address: Saved::At(-8), registers: [].into(), signal: false }
+    UnwindRule {
+        cfa,
+        return_address: RegisterRule::AtCfaOffset(-8),
+        registers: [].into(),
+        signal: false,
+    }
 }
 
 #[test]
@@ -151,14 +163,14 @@ fn a_jump_to_another_function_is_an_end() {
         rule(&mut written, START, true).map(|row| (row.cfa, row.registers.to_vec()))
     };
     assert_eq!(at(entry_row()), Some((Cfa::Register(arch::SP, 40), Vec::new())));
-    let part = Row {
+    let part = UnwindRule {
         cfa: Cfa::Register(arch::SP, 24),
-        registers: [(3, Saved::At(-16))].into(),
+        registers: [(3, RegisterRule::AtCfaOffset(-16))].into(),
         ..entry_row()
     };
-    let expected = (Cfa::Register(arch::SP, 56), vec![(3, Saved::At(-16))]);
+    let expected = (Cfa::Register(arch::SP, 56), vec![(3, RegisterRule::AtCfaOffset(-16))]);
     assert_eq!(at(part), Some(expected), "or a part of the same, out of line");
-    assert_eq!(at(Row { signal: true, ..entry_row() }), None);
+    assert_eq!(at(UnwindRule { signal: true, ..entry_row() }), None);
     let by_pointer = [ADD_32, &[0xff, 0x25, 0, 0, 0, 0]]; // jmp *0(%rip)
     assert_eq!(behind(&by_pointer), Some(40));
 }
@@ -166,7 +178,7 @@ fn a_jump_to_another_function_is_an_end() {
 #[test]
 fn a_jump_by_a_register_is_an_end_if_registers_were_given_back() {
     let jump = &[0xff, 0xe0][..]; // jmp *%rax
-    let saved = vec![(3, Saved::At(-16))];
+    let saved = vec![(3, RegisterRule::AtCfaOffset(-16))];
     assert_eq!(found(&[ADD_32, POP_RBX, jump], true), Some(((arch::SP, 48), saved)));
     assert_eq!(found(&[ADD_32, jump], true), None);
     assert_eq!(found(&[jump], false), None, "nothing stands before it");
@@ -197,13 +209,13 @@ struct Counted {
     read: u32,
 }
 
-impl Program for Counted {
+impl CodeBytes for Counted {
     fn code(&mut self, address: u64) -> Bytes {
         self.read += 1;
         self.inner.code(address)
     }
 
-    fn row(&mut self, address: u64) -> Option<Rc<Row>> {
+    fn row(&mut self, address: u64) -> Option<Rc<UnwindRule>> {
         self.inner.row(address)
     }
 }
@@ -243,7 +255,7 @@ fn any_bytes_are_survived() {
             .collect();
         let mut written = Written { bytes, rows: Vec::new() };
         let Some(row) = rule(&mut written, START + round, round % 2 == 0) else { continue };
-        assert_eq!(row.return_address, Saved::At(-8));
+        assert_eq!(row.return_address, RegisterRule::AtCfaOffset(-8));
     }
     for length in 0..16 {
         let bytes: Vec<u8> = (0..length).map(|_| next()).collect();
@@ -274,7 +286,7 @@ fn calls_are_known_by_their_last_bytes() {
 #[test]
 fn a_thread_ends_behind_its_function() {
     let ends = |code: &[&[u8]]| {
-        ends_thread(&mut Written { bytes: code.concat(), rows: Vec::new() }, START)
+        is_thread_exit(&mut Written { bytes: code.concat(), rows: Vec::new() }, START)
     };
     let to_edi = &[0x89, 0xc7][..];
     let (xor, al, syscall) = (&[0x31, 0xc0][..], &[0xb0, 60][..], &[0x0f, 0x05][..]);
@@ -326,13 +338,13 @@ impl Real {
     }
 }
 
-impl Program for Real {
+impl CodeBytes for Real {
     fn code(&mut self, address: u64) -> Bytes {
         let at = usize::try_from(address.wrapping_sub(self.address)).unwrap_or(usize::MAX);
         bytes_at(&self.bytes[self.code.clone()], at)
     }
 
-    fn row(&mut self, _address: u64) -> Option<Rc<Row>> {
+    fn row(&mut self, _address: u64) -> Option<Rc<UnwindRule>> {
         None
     }
 }
@@ -349,21 +361,23 @@ struct Counts {
 /// Whether what is found goes by the same CFA, or by another register and finds a register at the
 /// same distance from it. Of a register that is being saved or restored, tables may say that it is
 /// in the one place or in the other, and it is in both.
-fn agrees(row: &Row, table: &Row, behind_call: bool) -> bool {
-    let saved = |row: &Row, register| {
+fn agrees(row: &UnwindRule, table: &UnwindRule, behind_call: bool) -> bool {
+    let saved = |row: &UnwindRule, register| {
         let found = row.registers.iter().find(|(other, _)| *other == register);
-        found.map_or(Saved::Same, |(_, saved)| saved.clone())
+        found.map_or(RegisterRule::SameValue, |(_, saved)| saved.clone())
     };
-    let base = |row: &Row| match row.cfa {
+    let base = |row: &UnwindRule| match row.cfa {
         Cfa::Register(register, _) => Some(register),
         Cfa::Expression(_) => None,
     };
     let pairs = arch::PRESERVED.map(|register| (saved(row, register), saved(table, register)));
     let same = pairs.iter().all(|(ours, theirs)| {
-        let moves = !behind_call && (*ours == Saved::Same || *theirs == Saved::Same);
-        ours == theirs || *ours == Saved::Undefined || moves
+        let moves = !behind_call
+            && (*ours == RegisterRule::SameValue || *theirs == RegisterRule::SameValue);
+        ours == theirs || *ours == RegisterRule::Undefined || moves
     });
-    let is_proven = || pairs.iter().any(|(one, other)| one == other && *one != Saved::Same);
+    let is_proven =
+        || pairs.iter().any(|(one, other)| one == other && *one != RegisterRule::SameValue);
     same && (row.cfa == table.cfa || base(row) != base(table) && is_proven())
 }
 
@@ -374,7 +388,9 @@ fn compare(path: &Path, behind_calls: bool, every: usize) -> Counts {
     let places = real.places().into_iter().filter(|(_, returns)| *returns == behind_calls);
     for (at, returns) in places.step_by(every) {
         let table = real.cfi.row(at - u64::from(returns));
-        let Some(table) = table.filter(|table| !table.is_root() && !table.signal) else { continue };
+        let Some(table) = table.filter(|table| !table.is_end_of_stack() && !table.signal) else {
+            continue;
+        };
         if is_padding(&mut real, at) {
             continue;
         }

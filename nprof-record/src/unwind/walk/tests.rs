@@ -1,46 +1,56 @@
 use std::rc::Rc;
 
 use super::*;
-use crate::unwind::Followed;
+use crate::unwind::AnalyzedRule;
 use crate::unwind::rule::{Cfa, Expression};
 
 /// Code whose rules are given by address; everything from 0x1000 to 0x9000 is mapped.
-struct Rules(Vec<(u64, Look)>);
+struct Rules(Vec<(u64, UnwindInfo)>);
 
-impl Code for Rules {
-    fn look(&mut self, address: u64) -> Look {
+impl CodeMap for Rules {
+    fn unwind_info(&mut self, address: u64) -> UnwindInfo {
         let found = self.0.iter().rev().find(|(start, _)| address >= *start);
         match found {
-            Some((_, look)) if (0x1000..0x9000).contains(&address) => look.clone(),
-            _ => Look::Unmapped,
+            Some((_, unwind_info)) if (0x1000..0x9000).contains(&address) => unwind_info.clone(),
+            _ => UnwindInfo::Unmapped,
         }
     }
 }
 
-fn row(cfa: Cfa, return_address: Saved, registers: &[(u16, Saved)], signal: bool) -> Look {
-    Look::Row(Rc::new(Row { cfa, return_address, registers: registers.into(), signal }))
+fn row(
+    cfa: Cfa,
+    return_address: RegisterRule,
+    registers: &[(u16, RegisterRule)],
+    signal: bool,
+) -> UnwindInfo {
+    UnwindInfo::Rule(Rc::new(UnwindRule {
+        cfa,
+        return_address,
+        registers: registers.into(),
+        signal,
+    }))
 }
 
 /// A frame of `size` bytes, its return address included, that saves nothing.
-fn frame(size: i64) -> Look {
-    row(Cfa::Register(arch::SP, size), Saved::At(-8), &[], false)
+fn frame(size: i64) -> UnwindInfo {
+    row(Cfa::Register(arch::SP, size), RegisterRule::AtCfaOffset(-8), &[], false)
 }
 
-fn root() -> Look {
-    row(Cfa::Register(arch::SP, 8), Saved::Undefined, &[], false)
+fn root() -> UnwindInfo {
+    row(Cfa::Register(arch::SP, 8), RegisterRule::Undefined, &[], false)
 }
 
-fn walk(rules: Vec<(u64, Look)>, fp: u64, words: &[u64]) -> (Vec<u64>, Mark) {
+fn walk(rules: Vec<(u64, UnwindInfo)>, fp: u64, words: &[u64]) -> (Vec<u64>, Mark) {
     walk_in(&mut Rules(rules), fp, words)
 }
 
-fn walk_in(code: &mut impl Code, fp: u64, words: &[u64]) -> (Vec<u64>, Mark) {
+fn walk_in(code: &mut impl CodeMap, fp: u64, words: &[u64]) -> (Vec<u64>, Mark) {
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
     let mut registers = Registers::default();
     registers.set(arch::IP, 0x1000);
     registers.set(arch::SP, 0x7000_0000);
     registers.set(arch::FP, fp);
-    let stack = Stack::new(0x7000_0000, &bytes, Default::default());
+    let stack = StackCopy::new(0x7000_0000, &bytes, Default::default());
     let mut addresses = Vec::new();
     let mark = unwind((registers, false), &stack, code, 10, &mut addresses, &mut ());
     (addresses.iter().map(|address| address.value).collect(), mark)
@@ -55,7 +65,7 @@ fn rules_lead_to_the_root() {
 #[test]
 fn a_return_address_is_looked_up_before_itself() {
     // 0x2000 is where the next function begins: the call was the last of its function.
-    let rules = vec![(0x1000, frame(8)), (0x1500, root()), (0x2000, Look::NoTable)];
+    let rules = vec![(0x1000, frame(8)), (0x1500, root()), (0x2000, UnwindInfo::NoTable)];
     assert_eq!(walk(rules, 0, &[0x2000]), (vec![0x1000, 0x2000], Mark::None));
 }
 
@@ -72,15 +82,15 @@ fn each_way_to_fail_has_its_mark() {
     assert_eq!(walk(long(), 0, &[0x1001; 20]).1, Mark::Depth);
     assert_eq!(walk(long(), 0, &[0xdead_0000]).1, Mark::Mapping);
     assert_eq!(walk(vec![(0x1000, frame(0))], 0, &[0x1001]).1, Mark::Frame);
-    let lost = row(Cfa::Register(10, 8), Saved::At(-8), &[], false);
+    let lost = row(Cfa::Register(10, 8), RegisterRule::AtCfaOffset(-8), &[], false);
     assert_eq!(walk(vec![(0x1000, lost)], 0, &[0x1001]).1, Mark::Frame);
-    assert_eq!(walk(vec![(0x1000, Look::NoTable)], 0, &[0x1001]).1, Mark::Table);
+    assert_eq!(walk(vec![(0x1000, UnwindInfo::NoTable)], 0, &[0x1001]).1, Mark::Table);
     assert_eq!(walk(vec![], 0, &[0x1001]), (vec![], Mark::Mapping));
 }
 
 #[test]
 fn without_a_table_the_frame_pointer_is_followed_into_mapped_code_only() {
-    let rules = || vec![(0x1000, Look::NoTable), (0x3000, root())];
+    let rules = || vec![(0x1000, UnwindInfo::NoTable), (0x3000, root())];
     let words = [7, 0x7000_0000, 0x3005, 8];
     assert_eq!(walk(rules(), 0x7000_0008, &words), (vec![0x1000, 0x3005], Mark::None));
     assert_eq!(walk(rules(), 0x7000_0010, &words), (vec![0x1000], Mark::Table));
@@ -90,34 +100,34 @@ fn without_a_table_the_frame_pointer_is_followed_into_mapped_code_only() {
 
 /// Code without tables but for where the process begins, at 0x8000: rules by address. Calls end
 /// at odd addresses.
-struct Bare(Vec<(u64, Followed)>);
+struct Bare(Vec<(u64, AnalyzedRule)>);
 
-impl Code for Bare {
-    fn look(&mut self, address: u64) -> Look {
+impl CodeMap for Bare {
+    fn unwind_info(&mut self, address: u64) -> UnwindInfo {
         match address {
-            0x1000..0x8000 => Look::NoTable,
-            0x8000..0x8100 => Look::Entry,
-            _ => Look::Unmapped,
+            0x1000..0x8000 => UnwindInfo::NoTable,
+            0x8000..0x8100 => UnwindInfo::Entry,
+            _ => UnwindInfo::Unmapped,
         }
     }
 
-    fn follow(&mut self, address: Address) -> Followed {
+    fn analyze(&mut self, address: FrameAddress) -> AnalyzedRule {
         let found = self.0.iter().find(|(at, _)| *at == address.value);
-        found.map_or(Followed::Nothing, |(_, followed)| followed.clone())
+        found.map_or(AnalyzedRule::Unknown, |(_, followed)| followed.clone())
     }
 
-    fn is_behind_call(&mut self, address: u64) -> Option<bool> {
+    fn is_after_call(&mut self, address: u64) -> Option<bool> {
         (!(0x7000..0x8000).contains(&address)).then_some(address % 2 == 1)
     }
 }
 
-fn walk_bare(rules: &[(u64, Followed)], fp: u64, words: &[u64]) -> (Vec<u64>, Mark) {
+fn walk_bare(rules: &[(u64, AnalyzedRule)], fp: u64, words: &[u64]) -> (Vec<u64>, Mark) {
     walk_in(&mut Bare(rules.to_vec()), fp, words)
 }
 
-fn followed(size: i64) -> Followed {
-    let Look::Row(row) = frame(size) else { unreachable!() };
-    Followed::Rule(row)
+fn followed(size: i64) -> AnalyzedRule {
+    let UnwindInfo::Rule(row) = frame(size) else { unreachable!() };
+    AnalyzedRule::Rule(row)
 }
 
 #[test]
@@ -144,7 +154,7 @@ fn a_function_that_does_not_return_is_left_for_the_base_only() {
     assert_eq!(walk_bare(&[], 0, &between), (vec![0x1000], Mark::Table), "a caller lies between");
     let unread = [1, 0x7001, base, 5];
     assert_eq!(walk_bare(&[], 0, &unread), (vec![0x1000], Mark::Table), "one may lie between");
-    let thread = [(0x2001, Followed::Base)];
+    let thread = [(0x2001, AnalyzedRule::ThreadStart)];
     assert_eq!(walk_bare(&thread, 0, &between), (vec![0x1000, 0x2001], Mark::None));
     let mut far = vec![0; 64];
     far.push(base);
@@ -153,7 +163,7 @@ fn a_function_that_does_not_return_is_left_for_the_base_only() {
 
 #[test]
 fn a_thread_begins_where_the_frame_pointer_is_0() {
-    let rules = [(0x1000, followed(8)), (0x2001, Followed::Base)];
+    let rules = [(0x1000, followed(8)), (0x2001, AnalyzedRule::ThreadStart)];
     let words = [0x2001, 0, 0, 0];
     assert_eq!(walk_bare(&rules, 0, &words), (vec![0x1000, 0x2001], Mark::None));
     assert_eq!(walk_bare(&rules, 5, &words), (vec![0x1000, 0x2001], Mark::Table));
@@ -161,14 +171,19 @@ fn a_thread_begins_where_the_frame_pointer_is_0() {
 
 #[test]
 fn the_entry_without_a_table_is_the_end() {
-    assert_eq!(walk(vec![(0x1000, Look::Entry)], 0, &[1]).1, Mark::None);
+    assert_eq!(walk(vec![(0x1000, UnwindInfo::Entry)], 0, &[1]).1, Mark::None);
 }
 
 #[test]
 fn a_saved_register_can_be_the_next_frames_base() {
     // The first function saved rbx, which holds the second one's frame.
-    let first = row(Cfa::Register(arch::SP, 16), Saved::At(-8), &[(3, Saved::At(-16))], false);
-    let second = row(Cfa::Register(3, 16), Saved::At(-8), &[], false);
+    let first = row(
+        Cfa::Register(arch::SP, 16),
+        RegisterRule::AtCfaOffset(-8),
+        &[(3, RegisterRule::AtCfaOffset(-16))],
+        false,
+    );
+    let second = row(Cfa::Register(3, 16), RegisterRule::AtCfaOffset(-8), &[], false);
     let rules = vec![(0x1000, first), (0x2000, second), (0x3000, root())];
     let words = [0x7000_0018, 0x2005, 0, 5, 0x3005];
     assert_eq!(walk(rules, 0, &words), (vec![0x1000, 0x2005, 0x3005], Mark::None));
@@ -176,12 +191,12 @@ fn a_saved_register_can_be_the_next_frames_base() {
 
 #[test]
 fn a_return_address_can_be_in_a_register() {
-    let first = row(Cfa::Register(arch::SP, 0), Saved::Register(5), &[], false);
+    let first = row(Cfa::Register(arch::SP, 0), RegisterRule::Register(5), &[], false);
     let mut registers = Registers::default();
     registers.set(arch::IP, 0x1000);
     registers.set(arch::SP, 0x7000_0000);
     registers.set(5, 0x3005);
-    let stack = Stack::new(0x7000_0000, &[0; 8], Default::default());
+    let stack = StackCopy::new(0x7000_0000, &[0; 8], Default::default());
     let mut addresses = Vec::new();
     let mut rules = Rules(vec![(0x1000, first), (0x3000, root())]);
     let mark = unwind((registers, false), &stack, &mut rules, 10, &mut addresses, &mut ());
@@ -193,8 +208,10 @@ fn expressions_read_registers_and_the_stack() {
     let encoding = gimli::Encoding { address_size: 8, format: gimli::Format::Dwarf32, version: 4 };
     // DW_OP_breg7 8; DW_OP_deref: the CFA is stored above the stack pointer.
     let code = Expression { code: vec![0x77, 8, 0x06].into(), encoding };
-    let rules =
-        vec![(0x1000, row(Cfa::Expression(code), Saved::At(-8), &[], false)), (0x3000, root())];
+    let rules = vec![
+        (0x1000, row(Cfa::Expression(code), RegisterRule::AtCfaOffset(-8), &[], false)),
+        (0x3000, root()),
+    ];
     let words = [0, 0x7000_0018, 0x3005];
     assert_eq!(walk(rules, 0, &words), (vec![0x1000, 0x3005], Mark::None));
 }
@@ -208,37 +225,37 @@ fn a_signal_handlers_caller_was_interrupted() {
     words[0] = 0x2001;
     let mut shifted = words.to_vec();
     shifted.insert(0, 0x2001);
-    let rules = vec![(0x1000, frame(8)), (0x2000, Look::SignalReturn), (0x3000, root())];
+    let rules = vec![(0x1000, frame(8)), (0x2000, UnwindInfo::SignalReturn), (0x3000, root())];
     let mut addresses = Vec::new();
     let bytes: Vec<u8> = shifted.iter().flat_map(|word| word.to_le_bytes()).collect();
     let mut registers = Registers::default();
     registers.set(arch::IP, 0x1000);
     registers.set(arch::SP, 0x7000_0000);
-    let stack = Stack::new(0x7000_0000, &bytes, Default::default());
+    let stack = StackCopy::new(0x7000_0000, &bytes, Default::default());
     let mark = unwind((registers, false), &stack, &mut Rules(rules), 10, &mut addresses, &mut ());
     assert_eq!(mark, Mark::None);
-    assert_eq!(addresses[2], Address { value: 0x3000, returns: false });
+    assert_eq!(addresses[2], FrameAddress { value: 0x3000, returns: false });
 }
 
 /// Keeps what it is told: CFA, whether the return address is known, and how many frames.
 #[derive(Default)]
 struct Told(Vec<(u64, bool, usize)>);
 
-impl Passage for Told {
-    fn pass(&mut self, caller: &Registers, frames: usize) -> bool {
+impl FrameVisitor for Told {
+    fn visit(&mut self, caller: &Registers, frames: usize) -> bool {
         let cfa = caller.get(arch::SP).unwrap_or(0);
         self.0.push((cfa, caller.get(arch::IP).is_ok(), frames));
         self.0.len() == 3
     }
 }
 
-fn told(rules: Vec<(u64, Look)>, words: &[u64]) -> Vec<(u64, bool, usize)> {
+fn told(rules: Vec<(u64, UnwindInfo)>, words: &[u64]) -> Vec<(u64, bool, usize)> {
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
     let mut registers = Registers::default();
     registers.set(arch::IP, 0x1000);
     registers.set(arch::SP, 0x7000_0000);
     registers.set(arch::FP, 0x7000_0008);
-    let stack = Stack::new(0x7000_0000, &bytes, Default::default());
+    let stack = StackCopy::new(0x7000_0000, &bytes, Default::default());
     let mut told = Told::default();
     let mark =
         unwind((registers, false), &stack, &mut Rules(rules), 10, &mut Vec::new(), &mut told);
@@ -257,9 +274,9 @@ fn frames_are_told_of_up_to_the_one_that_ends_beyond_the_copy() {
 
 #[test]
 fn what_comes_behind_a_guess_or_is_not_a_calls_is_not_told_of() {
-    let rules = vec![(0x1000, Look::NoTable), (0x2000, frame(16))];
+    let rules = vec![(0x1000, UnwindInfo::NoTable), (0x2000, frame(16))];
     assert_eq!(told(rules, &[0, 9, 0x2005, 0, 0x2005]), []);
-    let signal = row(Cfa::Register(arch::SP, 16), Saved::At(-8), &[], true);
+    let signal = row(Cfa::Register(arch::SP, 16), RegisterRule::AtCfaOffset(-8), &[], true);
     let expected = [(0x7000_0020, true, 2)];
     let rules = vec![(0x1000, signal), (0x2000, frame(16))];
     let all = told(rules, &[0, 0x2005, 0, 0x2005]);

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::arch;
-use crate::unwind::rule::{Cfa, Row, Saved};
-use crate::unwind::{Look, Passage};
+use crate::unwind::rule::{Cfa, RegisterRule, UnwindRule};
+use crate::unwind::{FrameVisitor, UnwindInfo};
 use std::cell::{Cell, RefCell};
 
 const TID: u32 = 7;
@@ -21,7 +21,7 @@ struct Played {
 
 const BASE: u64 = 0x7000_0000;
 
-impl Machine for &Played {
+impl DebugTarget for &Played {
     type Watch = u64;
 
     fn set(&mut self, _tid: u32, slot: u64, _old: Option<u64>) -> Option<u64> {
@@ -32,11 +32,11 @@ impl Machine for &Played {
 
     fn unset(&mut self, _watch: &mut u64) {}
 
-    fn watched(&mut self, watch: &u64) -> Watched {
+    fn state_of(&mut self, watch: &u64) -> WatchState {
         match self.asleep.get() {
-            _ if self.touched.borrow().contains(watch) => Watched::Touched,
-            true => Watched::Asleep,
-            false => Watched::Untouched,
+            _ if self.touched.borrow().contains(watch) => WatchState::Written,
+            true => WatchState::NotScheduled,
+            false => WatchState::Unwritten,
         }
     }
 
@@ -57,12 +57,16 @@ impl Machine for &Played {
 /// Frames of two words; the stack ends at 0x3000, and signal handlers return to 0x4001.
 struct Program;
 
-impl Code for Program {
-    fn look(&mut self, address: u64) -> Look {
+impl CodeMap for Program {
+    fn unwind_info(&mut self, address: u64) -> UnwindInfo {
         let root = (0x3000..0x4000).contains(&address);
-        Look::Row(Rc::new(Row {
+        UnwindInfo::Rule(Rc::new(UnwindRule {
             cfa: Cfa::Register(arch::SP, 16),
-            return_address: if root { Saved::Undefined } else { Saved::At(-8) },
+            return_address: if root {
+                RegisterRule::Undefined
+            } else {
+                RegisterRule::AtCfaOffset(-8)
+            },
             registers: [].into(),
             signal: address >= 0x4000,
         }))
@@ -83,14 +87,14 @@ const SLOT: u64 = BASE + 24;
 
 struct Scene<'a> {
     played: &'a Played,
-    sentinels: Sentinels<&'a Played>,
+    sentinels: FrameWatches<&'a Played>,
 }
 
 impl<'a> Scene<'a> {
     /// A stack of frames of two words: 0x1001, 0x2001, 0x2101, 0x3001.
     fn new(played: &'a Played) -> Self {
         *played.words.borrow_mut() = vec![0, 0x1001, 0, 0x2001, 0, 0x2101, 0, 0x3001];
-        Self { played, sentinels: Sentinels::new(played, 1, 100) }
+        Self { played, sentinels: FrameWatches::new(played, 1, 100) }
     }
 
     /// A sample at this time, that came by the frame; gives how it ends and its addresses.
@@ -105,21 +109,21 @@ impl<'a> Scene<'a> {
         time: u64,
         frames: &[(usize, Option<u64>)],
     ) -> (Mark, Vec<u64>) {
-        let mut trail = self.sentinels.trail(tid, BASE, 24);
+        let mut trace = self.sentinels.trace(tid, BASE, 24);
         for &(frames, ip) in frames {
-            trail.pass(&caller(SLOT + 8, ip), frames);
+            trace.visit(&caller(SLOT + 8, ip), frames);
         }
-        let inside = [0x1100, 0x1001].map(|value| Address { value, returns: false });
+        let inside = [0x1100, 0x1001].map(|value| FrameAddress { value, returns: false });
         let mut addresses = inside.to_vec();
-        let stamp = Stamp { pid: TID, tid, time, cpu: 0 };
-        let (mark, outer) = self.sentinels.complete(stamp, trail, Mark::Copy, &mut addresses);
+        let sample_id = SampleId { pid: TID, tid, time, cpu: 0 };
+        let (mark, outer) = self.sentinels.complete(sample_id, trace, Mark::Copy, &mut addresses);
         addresses.extend_from_slice(&outer.unwrap_or_default());
         (mark, addresses.iter().map(|address| address.value).collect())
     }
 
-    fn round(&mut self, time: u64) {
+    fn batch(&mut self, time: u64) {
         self.played.time.set(time);
-        for (_, tid) in self.sentinels.end_round() {
+        for (_, tid) in self.sentinels.end_batch() {
             self.sentinels.adjust(tid, &mut Program);
         }
     }
@@ -129,7 +133,7 @@ impl<'a> Scene<'a> {
         let mut scene = Self::new(played);
         for _ in 0..2 {
             assert_eq!(scene.sample(TID, 5, Some(0x2001)), incomplete());
-            scene.round(10);
+            scene.batch(10);
         }
         scene
     }
@@ -149,7 +153,7 @@ fn what_was_read_completes_later_samples() {
     let mut scene = Scene::settled(&played);
     assert_eq!(scene.sample(TID, 11, Some(0x2001)), complete());
     assert_eq!(scene.sample(TID, 12, None), complete(), "the word is beyond the copy");
-    scene.round(13);
+    scene.batch(13);
     *played.words.borrow_mut() = vec![0; 8];
     assert_eq!(scene.sample(TID, 14, Some(0x2001)), complete(), "it is not read again");
     assert_eq!(played.set.get(), 1, "nor is the sentinel moved");
@@ -168,7 +172,7 @@ fn a_touched_word_proves_nothing() {
     let mut scene = Scene::settled(&played);
     played.touched.borrow_mut().push(SLOT);
     assert_eq!(scene.sample(TID, 11, Some(0x2001)), incomplete());
-    scene.round(20);
+    scene.batch(20);
     assert_eq!(scene.sample(TID, 19, Some(0x2001)), incomplete());
     assert_eq!(scene.sample(TID, 21, Some(0x2001)), complete(), "set and read again");
 }
@@ -187,7 +191,7 @@ fn other_registers_are_unwound_anew() {
     let mut scene = Scene::settled(&played);
     assert_eq!(scene.sample(TID, 11, Some(0x2009)), incomplete());
     played.words.borrow_mut()[3] = 0x2009;
-    scene.round(20);
+    scene.batch(20);
     assert_eq!(scene.sample(TID, 20, Some(0x2009)), incomplete());
     let (mark, addresses) = scene.sample(TID, 21, Some(0x2009));
     assert_eq!((mark, addresses[2]), (Mark::None, 0x2009));
@@ -207,7 +211,7 @@ fn a_signal_handler_gets_no_sentinel() {
     played.words.borrow_mut()[3] = 0x4001;
     for time in [5, 15] {
         assert_eq!(scene.sample(TID, time, Some(0x4001)), incomplete());
-        scene.round(time + 5);
+        scene.batch(time + 5);
     }
     assert_eq!(scene.sample(TID, 30, Some(0x4001)), incomplete());
     assert_eq!(scene.sample(TID, 31, None), incomplete());
@@ -220,7 +224,7 @@ fn a_frame_that_is_gone_when_it_is_read_serves_nobody() {
     played.words.borrow_mut()[3] = 0x2009;
     for time in [5, 15] {
         assert_eq!(scene.sample(TID, time, Some(0x2001)), incomplete());
-        scene.round(time + 5);
+        scene.batch(time + 5);
     }
     assert_eq!(scene.sample(TID, 30, Some(0x2001)), incomplete());
 }
@@ -232,7 +236,7 @@ fn an_outer_part_that_is_incomplete_is_not_used() {
     played.words.borrow_mut().truncate(6);
     for time in [5, 15] {
         assert_eq!(scene.sample(TID, time, Some(0x2001)), incomplete());
-        scene.round(time + 5);
+        scene.batch(time + 5);
     }
     assert_eq!(scene.sample(TID, 30, Some(0x2001)), incomplete());
 }
@@ -254,11 +258,11 @@ fn threads_with_sentinels_are_few_and_a_refusal_is_quiet() {
     let mut scene = Scene::settled(&played);
     for _ in 0..3 {
         assert_eq!(scene.sample(8, 20, Some(0x2001)), incomplete());
-        scene.round(20);
+        scene.batch(20);
     }
     assert_eq!(scene.sentinels.threads.len(), 1);
-    for _ in 0..IDLE {
-        scene.round(30);
+    for _ in 0..IDLE_BATCHES {
+        scene.batch(30);
     }
     assert_eq!(scene.sample(8, 40, Some(0x2001)), incomplete());
     assert!(scene.sentinels.threads.contains_key(&8), "the idle one makes room");
@@ -274,7 +278,7 @@ fn more_frames_than_are_kept_are_cut() {
     scene.sentinels.depth = 4;
     for _ in 0..2 {
         assert_eq!(scene.sample(TID, 5, Some(0x2001)), incomplete());
-        scene.round(10);
+        scene.batch(10);
     }
     let cut = (Mark::Depth, vec![0x1100, 0x1001, 0x2001, 0x2101]);
     assert_eq!(scene.sample(TID, 11, Some(0x2001)), cut);
@@ -283,17 +287,17 @@ fn more_frames_than_are_kept_are_cut() {
 #[test]
 fn where_copies_are_long_enough_sentinels_are_taken_away_again() {
     let played = Played::default();
-    for is_enough in [false, true] {
+    for copies_suffice in [false, true] {
         let mut scene = Scene::settled(&played);
-        if is_enough {
-            scene.sentinels.expect_enough();
+        if copies_suffice {
+            scene.sentinels.rely_on_copies();
         }
-        for _ in 0..=IDLE {
-            scene.round(20);
+        for _ in 0..=IDLE_BATCHES {
+            scene.batch(20);
         }
-        let trail = scene.sentinels.trail(TID, BASE, 24);
-        let stamp = Stamp { pid: TID, tid: TID, time: 30, cpu: 0 };
-        let (mark, _) = scene.sentinels.complete(stamp, trail, Mark::None, &mut Vec::new());
-        assert_eq!((mark, scene.sentinels.threads.is_empty()), (Mark::None, is_enough));
+        let trace = scene.sentinels.trace(TID, BASE, 24);
+        let sample_id = SampleId { pid: TID, tid: TID, time: 30, cpu: 0 };
+        let (mark, _) = scene.sentinels.complete(sample_id, trace, Mark::None, &mut Vec::new());
+        assert_eq!((mark, scene.sentinels.threads.is_empty()), (Mark::None, copies_suffice));
     }
 }
