@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Parser;
 
-use crate::names::demangle::Style;
+use crate::names::demangle::NameStyle;
 
 /// Give the frames of an nprof stream their functions, files, lines and inlined calls.
 ///
@@ -40,7 +40,7 @@ pub(crate) struct Args {
 
     /// How much of a name to show; the linkage name stays in the stream
     #[arg(long, value_name = "STYLE", default_value = "full")]
-    pub(crate) names: Style,
+    pub(crate) names: NameStyle,
 
     /// Tell which files are tried for IMAGE (a path, file name or build ID) and what they hold;
     /// may be given again

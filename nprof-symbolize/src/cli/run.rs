@@ -17,12 +17,12 @@ use nprof_stream::{Reader, Record, Spelling, Step, Verdict, Writer};
 
 use crate::cli::args::Args;
 use crate::dwarf::detail::Detail;
-use crate::find::{Debuginfod, Finder, Places, Recorded, Settings};
-use crate::lookup::background::Background;
-use crate::lookup::image_cache::Pool;
-use crate::lookup::image_catalog::Catalog;
-use crate::lookup::parallel::{Crew, STACK};
-use crate::stats::image_stats::Slot;
+use crate::find::{Debuginfod, Finder, RecordedImage, SearchPaths, Settings};
+use crate::lookup::background::BackgroundLookup;
+use crate::lookup::image_cache::ImageCache;
+use crate::lookup::image_catalog::ImageCatalog;
+use crate::lookup::parallel::{LookupThreads, STACK};
+use crate::stats::image_stats::ImageStats;
 use crate::stats::summary;
 use crate::stream::filter::Filter;
 use crate::stream::hottest_images;
@@ -43,11 +43,11 @@ const PATIENCE: Duration = Duration::from_millis(500);
 ///
 /// When the input cannot be read or the output not be written.
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
-    let mut catalog = Catalog::new(Rc::new(finder(args)));
+    let mut catalog = ImageCatalog::new(Rc::new(finder(args)));
     catalog.names.style = args.names;
     if is_only_explaining(args) {
         for wanted in &args.explain {
-            let recorded = Recorded::of(wanted);
+            let recorded = RecordedImage::of(wanted);
             let recorded = recorded
                 .with_context(|| format!("{}: no ELF file, and no build ID", wanted.display()))?;
             tell(&catalog.explain(&recorded, None));
@@ -86,7 +86,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     if args.verbose {
         tell(&catalog.summary());
     }
-    Ok(judge(&reader, &name, args.partial_ok))
+    Ok(outcome(&reader, &name, args.partial_ok))
 }
 
 /// What names are like, apart from where they come from: their style, and what is told of a place.
@@ -101,7 +101,7 @@ fn names(args: &Args) -> String {
 /// Where files are looked for.
 fn finder(args: &Args) -> Finder {
     let detail = Detail { inlines: !args.no_inlines, lines: !args.no_lines, debug: true };
-    let places = Places { debug_dirs: args.debug_dir.clone(), symfs: args.symfs.clone() };
+    let places = SearchPaths { debug_dirs: args.debug_dir.clone(), symfs: args.symfs.clone() };
     let progress = |what: &str| {
         if std::io::stderr().is_terminal() {
             stage::warn(TOOL, what);
@@ -114,28 +114,29 @@ fn finder(args: &Args) -> Finder {
 }
 
 /// Threads that look up the places of an image together, of a recording with these processes.
-fn crew(args: &Args, pids: Vec<u32>) -> Crew {
+fn crew(args: &Args, pids: Vec<u32>) -> LookupThreads {
     let args = args.clone();
     // A server is asked by one only.
-    Crew::new(
+    LookupThreads::new(
         !args.debuginfod,
         Box::new(move |threads| {
             let finder = Finder { sharers: threads, ..finder(&args) };
-            pids.iter().for_each(|&pid| finder.living.saw(pid));
-            Pool::new(Rc::new(finder))
+            pids.iter().for_each(|&pid| finder.living.note_process(pid));
+            ImageCache::new(Rc::new(finder))
         }),
     )
 }
 
 /// A catalog that looks up places in the background, and has what symbols tell in the meantime.
-fn live(catalog: Catalog, args: &Args) -> anyhow::Result<Catalog> {
+fn live(catalog: ImageCatalog, args: &Args) -> anyhow::Result<ImageCatalog> {
     let full = args.clone();
-    let background = Background::start(STACK, move || Pool::new(Rc::new(finder(&full))));
+    let background =
+        BackgroundLookup::start(STACK, move || ImageCache::new(Rc::new(finder(&full))));
     let background = background.context("cannot start a thread")?;
     let detail = Detail { inlines: false, lines: false, debug: false };
     let living = Rc::clone(&catalog.finder.living);
     let quick = Finder { detail, living, debuginfod: None, ..finder(args) };
-    Ok(catalog.live(Pool::new(Rc::new(quick)), background))
+    Ok(catalog.live(ImageCache::new(Rc::new(quick)), background))
 }
 
 /// Whether images are to be explained and no stream is given.
@@ -148,7 +149,7 @@ fn is_only_explaining(args: &Args) -> bool {
 }
 
 /// Fetches files for the hottest images first, where the input can be read beforehand.
-fn prefetch(args: &Args, input: &Input, catalog: &Catalog) {
+fn prefetch(args: &Args, input: &Input, catalog: &ImageCatalog) {
     let Some(file) = input.ahead().filter(|_| args.debuginfod) else { return };
     let finder = &catalog.finder;
     for recorded in hottest_images::hottest_first(&mut Reader::new(file), &finder.living) {
@@ -174,7 +175,7 @@ fn copy<W: Write>(
         drop(record);
         if reader.damage_count() > damages {
             damages = reader.damage_count();
-            filter.distrust();
+            filter.invalidate();
         }
         filter.pass(reader).context("cannot write")?;
         // What becomes of a file depends on no clock.
@@ -194,17 +195,17 @@ fn copy<W: Write>(
 
 /// Tells what was tried for the images that are meant, of the input or, where there is none,
 /// the file itself.
-fn explain(catalog: &mut Catalog, wanted: &OsStr) {
+fn explain(catalog: &mut ImageCatalog, wanted: &OsStr) {
     let absolute = std::fs::canonicalize(wanted).map(PathBuf::into_os_string);
     let ways = [Some(wanted), absolute.as_deref().ok()];
-    let is_meant = |slot: &Slot| {
+    let is_meant = |slot: &ImageStats| {
         ways.iter().flatten().any(|way| summary::is_meant(&slot.recorded, way.as_bytes()))
     };
     let slots = catalog.slots().iter().enumerate();
     let meant: Vec<_> = slots.filter(|(_, slot)| is_meant(slot)).map(|(index, _)| index).collect();
     if meant.is_empty() {
         stage::warn(TOOL, &format!("{}: no such image in the input", wanted.display()));
-        if let Some(recorded) = Recorded::of(wanted) {
+        if let Some(recorded) = RecordedImage::of(wanted) {
             tell(&catalog.explain(&recorded, None));
         }
     }
@@ -222,7 +223,7 @@ fn tell(lines: &str) {
 }
 
 /// Says whether all of the input was there.
-fn judge(reader: &Reader<Input>, name: &str, partial_ok: bool) -> Outcome {
+fn outcome(reader: &Reader<Input>, name: &str, partial_ok: bool) -> Outcome {
     let verdict = reader.verdict();
     if verdict == Verdict::Complete {
         return Outcome::Done;

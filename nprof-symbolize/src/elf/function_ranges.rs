@@ -5,9 +5,9 @@ use gimli::{BaseAddresses, CieOrFde, EhFrame, EndianSlice, RunTimeEndian, Unwind
 
 /// The ranges of functions, by address.
 #[derive(Debug, Default)]
-pub(crate) struct Extents(Box<[(u64, u64)]>);
+pub(crate) struct FunctionRanges(Box<[(u64, u64)]>);
 
-impl Extents {
+impl FunctionRanges {
     /// Reads an `.eh_frame` that is loaded at `address`, of code for addresses of
     /// `address_size` bytes. What is malformed ends the reading; what was read before is kept.
     pub(crate) fn read(bytes: &[u8], address: u64, little_endian: bool, address_size: u8) -> Self {
@@ -71,8 +71,8 @@ mod tests {
     #[test]
     fn an_address_belongs_to_the_function_that_covers_it() {
         let bytes = table(&[(0x2000, 0x10), (0x1000, 0x80), (0x3000, 0)]);
-        let extents = Extents::read(&bytes, 0x9000, true, 8);
-        assert_eq!(extents.len(), 2);
+        let function_ranges = FunctionRanges::read(&bytes, 0x9000, true, 8);
+        assert_eq!(function_ranges.len(), 2);
         for (address, start) in [
             (0xfff, None),
             (0x1000, Some(0x1000)),
@@ -81,7 +81,7 @@ mod tests {
             (0x200f, Some(0x2000)),
             (0x3000, None),
         ] {
-            assert_eq!(extents.start(address), start, "{address:#x}");
+            assert_eq!(function_ranges.start(address), start, "{address:#x}");
         }
     }
 
@@ -89,7 +89,7 @@ mod tests {
     fn a_table_that_is_cut_off_gives_what_is_there() {
         let bytes = table(&[(0x1000, 0x80), (0x2000, 0x10)]);
         for length in 0..bytes.len() {
-            assert!(Extents::read(&bytes[..length], 0, true, 8).len() < 2);
+            assert!(FunctionRanges::read(&bytes[..length], 0, true, 8).len() < 2);
         }
     }
 }

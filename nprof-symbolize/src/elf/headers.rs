@@ -38,7 +38,7 @@ pub(crate) struct Segment {
 
 /// How a section's bytes are packed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Packing {
+pub(crate) enum Compression {
     /// Not at all.
     None,
     /// By an ELF compression header (`SHF_COMPRESSED`) with its type and unpacked size; the
@@ -70,7 +70,7 @@ pub(crate) struct Section {
     /// The size of one entry, bytes; 0 when it has none.
     pub(crate) entry_size: u64,
     /// How its bytes are packed.
-    pub(crate) packing: Packing,
+    pub(crate) packing: Compression,
 }
 
 /// The headers of an ELF file.
@@ -219,13 +219,13 @@ where
     R: ReadRef<'d>,
 {
     let packing = match section.compression(endian, data) {
-        Ok(Some((header, offset, _))) => Packing::Elf {
+        Ok(Some((header, offset, _))) => Compression::Elf {
             kind: header.ch_type(endian).0,
             size: header.ch_size(endian).into(),
             skip: offset.saturating_sub(section.sh_offset(endian).into()),
         },
-        _ if name.starts_with(b".zdebug_") => Packing::Gnu,
-        _ => Packing::None,
+        _ if name.starts_with(b".zdebug_") => Compression::Gnu,
+        _ => Compression::None,
     };
     Section {
         name: name.to_vec(),

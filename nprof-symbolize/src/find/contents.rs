@@ -9,8 +9,8 @@ use object::elf;
 use super::decompress;
 use super::elf_file::ElfFile;
 use super::failure::Failure;
-use super::search_log::Trace;
-use crate::elf::function_ranges::Extents;
+use super::search_log::SearchLog;
+use crate::elf::function_ranges::FunctionRanges;
 use crate::elf::plt;
 use crate::elf::symbol_table::{SymbolTable, SymbolTableBuilder};
 
@@ -18,7 +18,7 @@ use crate::elf::symbol_table::{SymbolTable, SymbolTableBuilder};
 const LARGEST: u64 = 256 << 20;
 
 /// The first full symbol table, else what the first file exports; and the stubs of that.
-pub(super) fn symbols(files: &[ElfFile], trace: &Trace) -> SymbolTable {
+pub(super) fn symbols(files: &[ElfFile], trace: &SearchLog) -> SymbolTable {
     let mut symbols = SymbolTableBuilder::default();
     let full = files.iter().find(|file| file.headers.has_symbols());
     if let Some(source) = full.or(files.first()) {
@@ -38,19 +38,20 @@ pub(super) fn symbols(files: &[ElfFile], trace: &Trace) -> SymbolTable {
 }
 
 /// The functions of the image's unwind table.
-pub(super) fn extents(files: &[ElfFile], trace: &Trace) -> Extents {
+pub(super) fn function_ranges(files: &[ElfFile], trace: &SearchLog) -> FunctionRanges {
     let section = files.first().and_then(|file| Some((file, file.headers.section(b".eh_frame")?)));
-    let Some((file, section)) = section else { return Extents::default() };
+    let Some((file, section)) = section else { return FunctionRanges::default() };
     let little_endian = file.headers.endian == object::Endianness::Little;
     let address_size = if file.headers.is_64 { 8 } else { 4 };
     let bytes = file.whole(b".eh_frame", LARGEST);
-    let extents = Extents::read(&bytes, section.address, little_endian, address_size);
-    trace.tried(&file.path, format!("{} functions in .eh_frame", extents.len()));
-    extents
+    let function_ranges =
+        FunctionRanges::read(&bytes, section.address, little_endian, address_size);
+    trace.tried(&file.path, format!("{} functions in .eh_frame", function_ranges.len()));
+    function_ranges
 }
 
 /// The small ELF file that some distributions leave in stripped images: their symbols, packed.
-pub(super) fn debug_data(image: &ElfFile, trace: &Trace) -> Option<ElfFile> {
+pub(super) fn debug_data(image: &ElfFile, trace: &SearchLog) -> Option<ElfFile> {
     const NAME: &[u8] = b".gnu_debugdata";
     image.headers.section(NAME)?;
     let label = PathBuf::from(format!("{}(.gnu_debugdata)", image.path.display()));

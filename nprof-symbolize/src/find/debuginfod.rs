@@ -16,7 +16,7 @@ use ureq::tls::{RootCerts, TlsConfig};
 use super::elf_file::{ElfFile, size};
 use super::hex::hex;
 use super::identity::has_build_id;
-use super::search_log::Trace;
+use super::search_log::SearchLog;
 
 /// How long a server may keep silent, unless `DEBUGINFOD_TIMEOUT` says otherwise.
 const SILENCE: Duration = Duration::from_secs(5);
@@ -32,14 +32,14 @@ const MISSING: Duration = Duration::from_secs(600);
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wanted {
+pub(crate) enum ArtifactKind {
     /// The file with the debug information.
     DebugInfo,
     /// The file that was executed.
     Executable,
 }
 
-impl Wanted {
+impl ArtifactKind {
     /// Its name in addresses and in the cache.
     fn word(self) -> &'static str {
         match self {
@@ -120,7 +120,12 @@ impl Debuginfod {
     }
 
     /// The path of a file that has this build ID, fetched if it was not before.
-    pub(crate) fn fetch(&self, build_id: &[u8], wanted: Wanted, trace: &Trace) -> Option<PathBuf> {
+    pub(crate) fn fetch(
+        &self,
+        build_id: &[u8],
+        wanted: ArtifactKind,
+        trace: &SearchLog,
+    ) -> Option<PathBuf> {
         if build_id.is_empty() {
             return None;
         }
@@ -183,7 +188,7 @@ impl Debuginfod {
         &self,
         url: &str,
         build_id: &[u8],
-        wanted: Wanted,
+        wanted: ArtifactKind,
         path: &Path,
         left: Duration,
     ) -> anyhow::Result<bool> {

@@ -8,7 +8,7 @@ use anyhow::{Context, bail, ensure};
 use object::elf;
 use object::read::{CompressedData, CompressionFormat};
 
-use crate::elf::headers::Packing;
+use crate::elf::headers::Compression;
 
 /// The largest section once it is unpacked, bytes.
 const SECTION: u64 = 1 << 31;
@@ -27,17 +27,17 @@ const DECODER: u32 = 128 << 10;
 /// # Errors
 ///
 /// When it is not what its header says, or too large.
-pub(crate) fn section(packed: &[u8], packing: Packing) -> anyhow::Result<Vec<u8>> {
+pub(crate) fn section(packed: &[u8], packing: Compression) -> anyhow::Result<Vec<u8>> {
     let (format, size, skip) = match packing {
-        Packing::None => return Ok(packed.to_vec()),
-        Packing::Elf { kind, size, skip } if kind == elf::ELFCOMPRESS_ZLIB.0 => {
+        Compression::None => return Ok(packed.to_vec()),
+        Compression::Elf { kind, size, skip } if kind == elf::ELFCOMPRESS_ZLIB.0 => {
             (CompressionFormat::Zlib, size, skip)
         }
-        Packing::Elf { kind, size, skip } if kind == elf::ELFCOMPRESS_ZSTD.0 => {
+        Compression::Elf { kind, size, skip } if kind == elf::ELFCOMPRESS_ZSTD.0 => {
             (CompressionFormat::Zstandard, size, skip)
         }
-        Packing::Elf { kind, .. } => bail!("compressed in a way that is not known ({kind})"),
-        Packing::Gnu => {
+        Compression::Elf { kind, .. } => bail!("compressed in a way that is not known ({kind})"),
+        Compression::Gnu => {
             let size = packed.strip_prefix(b"ZLIB").and_then(|rest| rest.first_chunk::<8>());
             let size = size.context("a compressed section without its header")?;
             (CompressionFormat::Zlib, u64::from_be_bytes(*size), 12)
@@ -75,16 +75,16 @@ mod tests {
 
     #[test]
     fn what_a_section_says_of_itself_is_not_believed() {
-        let huge = Packing::Elf { kind: elf::ELFCOMPRESS_ZLIB.0, size: u64::MAX, skip: 0 };
+        let huge = Compression::Elf { kind: elf::ELFCOMPRESS_ZLIB.0, size: u64::MAX, skip: 0 };
         assert!(section(b"abc", huge).unwrap_err().to_string().contains("too large"));
-        let lying = Packing::Elf { kind: elf::ELFCOMPRESS_ZLIB.0, size: 1 << 30, skip: 0 };
+        let lying = Compression::Elf { kind: elf::ELFCOMPRESS_ZLIB.0, size: 1 << 30, skip: 0 };
         assert!(section(b"abc", lying).unwrap_err().to_string().contains("can hold"));
-        let beyond = Packing::Elf { kind: elf::ELFCOMPRESS_ZSTD.0, size: 1, skip: 9 };
+        let beyond = Compression::Elf { kind: elf::ELFCOMPRESS_ZSTD.0, size: 1, skip: 9 };
         assert!(section(b"abc", beyond).is_err());
-        let strange = Packing::Elf { kind: 77, size: 1, skip: 0 };
+        let strange = Compression::Elf { kind: 77, size: 1, skip: 0 };
         assert!(section(b"abc", strange).unwrap_err().to_string().contains("not known (77)"));
-        assert!(section(b"ZLIB\0\0", Packing::Gnu).is_err());
-        assert_eq!(section(b"abc", Packing::None).unwrap(), b"abc");
+        assert!(section(b"ZLIB\0\0", Compression::Gnu).is_err());
+        assert_eq!(section(b"abc", Compression::None).unwrap(), b"abc");
     }
 
     #[test]

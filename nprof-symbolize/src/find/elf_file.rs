@@ -14,7 +14,7 @@ use super::decompress;
 use super::failure::Failure;
 use super::hex::hex;
 use crate::dwarf::{DebugFile, Section as Bytes};
-use crate::elf::headers::{Headers, Packing, Section};
+use crate::elf::headers::{Compression, Headers, Section};
 
 /// An ELF file. A clone is the same file.
 #[derive(Clone)]
@@ -133,7 +133,7 @@ impl ElfFile {
                 Bytes::Memory(bytes[start as usize..end as usize].to_vec().into())
             }
         };
-        if section.packing == Packing::None {
+        if section.packing == Compression::None {
             return Ok(bytes);
         }
         let packed = bytes.read(0, bytes.len())?;
@@ -160,7 +160,7 @@ impl ElfFile {
         });
         if dwarf > 0 {
             let split = if has(b".debug_info.dwo") { "split DWARF" } else { "DWARF" };
-            let is_packed = headers.sections.iter().any(|s| s.packing != Packing::None);
+            let is_packed = headers.sections.iter().any(|s| s.packing != Compression::None);
             let packed = if is_packed { ", compressed" } else { "" };
             parts.push(format!("{split} ({}{packed})", size(dwarf)));
         }

@@ -6,18 +6,18 @@ use std::rc::Rc;
 
 use nprof_stream::{ImageKind, Status};
 
-use super::debuginfod::{Debuginfod, Wanted};
+use super::debuginfod::{ArtifactKind, Debuginfod};
 use super::elf_file::ElfFile;
 use super::failure::Failure;
-use super::live_processes::Living;
-use super::recorded::Recorded;
-use super::search_log::Trace;
-use super::search_paths::Places;
-use super::split_files::Spread;
+use super::live_processes::LiveProcesses;
+use super::recorded::RecordedImage;
+use super::search_log::SearchLog;
+use super::search_paths::SearchPaths;
+use super::split_files::SplitFiles;
 use super::{contents, identity};
 use crate::dwarf::detail::Detail;
 use crate::dwarf::{Dwarf, Fault, ROOM};
-use crate::elf::function_ranges::Extents;
+use crate::elf::function_ranges::FunctionRanges;
 use crate::elf::headers::Headers;
 use crate::image::opened::{ElfImage, OpenImage};
 
@@ -32,13 +32,13 @@ pub(crate) struct Opened {
 /// Where to look for files, and what for.
 pub(crate) struct Finder {
     /// The directories.
-    pub(crate) places: Places,
+    pub(crate) places: SearchPaths,
     /// What the files are wanted for.
     pub(crate) detail: Detail,
     /// Whether a file of another build is better than none.
     pub(crate) allow_mismatch: bool,
     /// The processes of the recording.
-    pub(crate) living: Rc<Living>,
+    pub(crate) living: Rc<LiveProcesses>,
     /// The servers to ask, if they may be asked.
     pub(crate) debuginfod: Option<Rc<Debuginfod>>,
     /// How many threads share the memory that open images may take.
@@ -58,14 +58,14 @@ struct Files {
 /// Where the files are to be looked for that an image's debug information refers to.
 #[derive(Clone)]
 pub(super) struct Nearby {
-    pub(super) places: Places,
+    pub(super) places: SearchPaths,
     /// What they may stand beside: the image where it was, and the files that were found.
     pub(super) beside: Vec<PathBuf>,
 }
 
 impl Finder {
     /// Looks in these places for what is recorded, and nowhere else.
-    pub(crate) fn new(places: Places, detail: Detail) -> Self {
+    pub(crate) fn new(places: SearchPaths, detail: Detail) -> Self {
         let living = Rc::default();
         Self { places, detail, allow_mismatch: false, living, debuginfod: None, sharers: 1 }
     }
@@ -75,14 +75,18 @@ impl Finder {
     /// # Errors
     ///
     /// See [`Failure`].
-    pub(crate) fn open(&self, recorded: &Recorded, trace: &Trace) -> Result<Opened, Failure> {
+    pub(crate) fn open(
+        &self,
+        recorded: &RecordedImage,
+        trace: &SearchLog,
+    ) -> Result<Opened, Failure> {
         self.put_together(self.files(recorded, trace), trace)
     }
 
     /// What is tried for an image, a line each: also the files that are opened only when a frame
     /// needs them.
-    pub(crate) fn explain(&self, recorded: &Recorded) -> Trace {
-        let trace = Trace::default();
+    pub(crate) fn explain(&self, recorded: &RecordedImage) -> SearchLog {
+        let trace = SearchLog::default();
         let files = self.files(recorded, &trace);
         let all: Vec<ElfFile> =
             files.image.iter().map(|(file, _)| file).chain(&files.debug).cloned().collect();
@@ -99,7 +103,7 @@ impl Finder {
         trace
     }
 
-    fn files(&self, recorded: &Recorded, trace: &Trace) -> Files {
+    fn files(&self, recorded: &RecordedImage, trace: &SearchLog) -> Files {
         let image = self.image(recorded, trace);
         let mut places = self.places.clone();
         // Debug files of a container may be in it.
@@ -112,7 +116,11 @@ impl Finder {
     }
 
     /// The file that was executed, and whether it is of another build.
-    fn image(&self, recorded: &Recorded, trace: &Trace) -> Result<(ElfFile, bool), Failure> {
+    fn image(
+        &self,
+        recorded: &RecordedImage,
+        trace: &SearchLog,
+    ) -> Result<(ElfFile, bool), Failure> {
         let (mut failure, mut other) = (None, None);
         let mut look = |path: PathBuf| match self.try_image(&path, recorded) {
             Ok(file) => {
@@ -140,7 +148,7 @@ impl Finder {
         let found = found.or_else(|| self.in_processes(recorded).into_iter().find_map(&mut look));
         let found = found.or_else(|| by_id().find_map(&mut look));
         let found = found.or_else(|| {
-            let fetched = self.fetch(&recorded.build_id, Wanted::Executable, trace);
+            let fetched = self.fetch(&recorded.build_id, ArtifactKind::Executable, trace);
             fetched.into_iter().find_map(&mut look)
         });
         if let Some(file) = found {
@@ -158,7 +166,7 @@ impl Finder {
     fn try_image(
         &self,
         path: &Path,
-        recorded: &Recorded,
+        recorded: &RecordedImage,
     ) -> Result<ElfFile, (Option<ElfFile>, Failure)> {
         let file = ElfFile::open(path).map_err(|failure| (None, failure))?;
         let is_copy = self.places.symfs.is_some();
@@ -174,36 +182,41 @@ impl Finder {
 
     /// What living processes of the recording have of an image. Only a build ID tells whether a
     /// process is the recorded one still.
-    fn in_processes(&self, recorded: &Recorded) -> Vec<PathBuf> {
+    fn in_processes(&self, recorded: &RecordedImage) -> Vec<PathBuf> {
         if recorded.build_id.is_empty() || self.places.symfs.is_some() {
             return Vec::new();
         }
         let under = |root: PathBuf| {
-            Places { debug_dirs: Vec::new(), symfs: Some(root) }.recorded(&recorded.path)
+            SearchPaths { debug_dirs: Vec::new(), symfs: Some(root) }.recorded(&recorded.path)
         };
         let mut paths: Vec<PathBuf> = self.living.roots().into_iter().filter_map(under).collect();
         paths.extend(self.living.mapped(&recorded.path));
         paths
     }
 
-    pub(super) fn fetch(&self, build_id: &[u8], wanted: Wanted, trace: &Trace) -> Option<PathBuf> {
+    pub(super) fn fetch(
+        &self,
+        build_id: &[u8],
+        wanted: ArtifactKind,
+        trace: &SearchLog,
+    ) -> Option<PathBuf> {
         self.debuginfod.as_ref()?.fetch(build_id, wanted, trace)
     }
 
     /// Fetches what an image lacks here, so that it is here when it is opened.
-    pub(crate) fn prefetch(&self, recorded: &Recorded) {
+    pub(crate) fn prefetch(&self, recorded: &RecordedImage) {
         if recorded.kind == ImageKind::Elf && !recorded.build_id.is_empty() {
-            self.files(recorded, &Trace::default());
+            self.files(recorded, &SearchLog::default());
         }
     }
 
     /// The files that may hold the image's debug information, in the order they are tried.
     fn debug_files(
         &self,
-        recorded: &Recorded,
+        recorded: &RecordedImage,
         image: Option<&ElfFile>,
-        places: &Places,
-        trace: &Trace,
+        places: &SearchPaths,
+        trace: &SearchLog,
     ) -> Vec<ElfFile> {
         let build_id = image.map_or(&*recorded.build_id, |image| &image.headers.build_id);
         let mut files = Vec::new();
@@ -232,7 +245,7 @@ impl Finder {
             }
         }
         if !has(&files, Headers::has_dwarf)
-            && let Some(path) = self.fetch(build_id, Wanted::DebugInfo, trace)
+            && let Some(path) = self.fetch(build_id, ArtifactKind::DebugInfo, trace)
         {
             keep(&mut files, trace, &path, ElfFile::open(&path));
         }
@@ -243,7 +256,7 @@ impl Finder {
     }
 
     /// Takes the best each file has to offer: DWARF before a symbol table before exports.
-    fn put_together(&self, files: Files, trace: &Trace) -> Result<Opened, Failure> {
+    fn put_together(&self, files: Files, trace: &SearchLog) -> Result<Opened, Failure> {
         let Files { image, debug: mut files, nearby } = files;
         let (headers, is_other) = match image {
             Ok((image, is_other)) => {
@@ -262,9 +275,12 @@ impl Finder {
         let has_symbols = files.iter().any(|file| file.headers.has_symbols());
         let wanted = self.detail.reads_debug_info(has_symbols);
         let dwarf = if wanted { self.dwarf(&files, &nearby, trace) } else { Err(None) };
-        let extents =
-            if has_symbols { Extents::default() } else { contents::extents(&files, trace) };
-        let image = ElfImage { headers: (*headers).clone(), symbols, dwarf, extents };
+        let function_ranges = if has_symbols {
+            FunctionRanges::default()
+        } else {
+            contents::function_ranges(&files, trace)
+        };
+        let image = ElfImage { headers: (*headers).clone(), symbols, dwarf, function_ranges };
         Ok(Opened { image: OpenImage::Elf(Box::new(image)), is_other })
     }
 
@@ -273,7 +289,7 @@ impl Finder {
         &self,
         files: &[ElfFile],
         nearby: &Nearby,
-        trace: &Trace,
+        trace: &SearchLog,
     ) -> Result<Dwarf, Option<Fault>> {
         let mut fault = None;
         for file in files.iter().filter(|file| file.headers.has_dwarf()) {
@@ -292,8 +308,8 @@ impl Finder {
         Err(fault)
     }
 
-    fn spread(&self, main: &ElfFile, nearby: &Nearby, trace: &Trace) -> Spread {
-        Spread {
+    fn spread(&self, main: &ElfFile, nearby: &Nearby, trace: &SearchLog) -> SplitFiles {
+        SplitFiles {
             main: main.clone(),
             files: nearby.beside.clone(),
             places: nearby.places.clone(),
@@ -306,8 +322,8 @@ impl Finder {
 
 /// Where other files of an image may stand beside: where it was, and where these are.
 fn beside<'f>(
-    recorded: &Recorded,
-    places: &Places,
+    recorded: &RecordedImage,
+    places: &SearchPaths,
     files: impl IntoIterator<Item = &'f ElfFile>,
 ) -> Vec<PathBuf> {
     let mut paths: Vec<PathBuf> = files.into_iter().map(|file| file.path.clone()).collect();
@@ -318,7 +334,7 @@ fn beside<'f>(
 }
 
 /// Takes note of a debug file that was tried, and keeps it when it is the right one.
-fn keep(files: &mut Vec<ElfFile>, trace: &Trace, path: &Path, found: Result<ElfFile, Failure>) {
+fn keep(files: &mut Vec<ElfFile>, trace: &SearchLog, path: &Path, found: Result<ElfFile, Failure>) {
     match found {
         Ok(file) => {
             trace.tried(path, format!("is a debug file of the image: {}", file.description()));

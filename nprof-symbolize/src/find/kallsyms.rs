@@ -6,7 +6,7 @@ use crate::elf::symbol_table::{Binding, SymbolTable, SymbolTableBuilder};
 
 /// Why kernel symbols are of no use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Useless {
+pub(crate) enum KallsymsError {
     /// All addresses are zero: the reader may not see them.
     Restricted,
     /// There is no such part, or no text in it.
@@ -17,11 +17,11 @@ pub(crate) enum Useless {
 ///
 /// # Errors
 ///
-/// See [`Useless`].
-pub(crate) fn kernel(kallsyms: &[u8]) -> Result<SymbolTable, Useless> {
+/// See [`KallsymsError`].
+pub(crate) fn kernel(kallsyms: &[u8]) -> Result<SymbolTable, KallsymsError> {
     let base = find(kallsyms, b"_stext").or_else(|| find(kallsyms, b"_text"));
     match base {
-        Some(0) => Err(Useless::Restricted),
+        Some(0) => Err(KallsymsError::Restricted),
         Some(base) => table(kallsyms, b"", base, text_end(kallsyms)),
         None => Err(restricted(kallsyms)),
     }
@@ -31,13 +31,17 @@ pub(crate) fn kernel(kallsyms: &[u8]) -> Result<SymbolTable, Useless> {
 ///
 /// # Errors
 ///
-/// See [`Useless`].
-pub(crate) fn module(kallsyms: &[u8], modules: &[u8], name: &[u8]) -> Result<SymbolTable, Useless> {
+/// See [`KallsymsError`].
+pub(crate) fn module(
+    kallsyms: &[u8],
+    modules: &[u8],
+    name: &[u8],
+) -> Result<SymbolTable, KallsymsError> {
     let Some((base, size)) = module_range(modules, name) else {
-        return Err(Useless::Absent);
+        return Err(KallsymsError::Absent);
     };
     match base {
-        0 => Err(Useless::Restricted),
+        0 => Err(KallsymsError::Restricted),
         _ => table(kallsyms, name, base, base.saturating_add(size)),
     }
 }
@@ -54,9 +58,9 @@ fn module_range(modules: &[u8], name: &[u8]) -> Option<(u64, u64)> {
     })
 }
 
-fn restricted(kallsyms: &[u8]) -> Useless {
+fn restricted(kallsyms: &[u8]) -> KallsymsError {
     let all_zero = !kallsyms.is_empty() && Symbols(kallsyms).all(|symbol| symbol.address == 0);
-    if all_zero { Useless::Restricted } else { Useless::Absent }
+    if all_zero { KallsymsError::Restricted } else { KallsymsError::Absent }
 }
 
 /// The address of a symbol of the kernel proper, whose lines end in the name.
@@ -77,7 +81,12 @@ fn text_end(kallsyms: &[u8]) -> u64 {
     ends.iter().filter_map(|name| find(kallsyms, name)).max().unwrap_or(u64::MAX)
 }
 
-fn table(kallsyms: &[u8], module: &[u8], base: u64, end: u64) -> Result<SymbolTable, Useless> {
+fn table(
+    kallsyms: &[u8],
+    module: &[u8],
+    base: u64,
+    end: u64,
+) -> Result<SymbolTable, KallsymsError> {
     let mut builder = SymbolTableBuilder::default();
     // No symbol has a size; each reaches up to the next, the last up to where the text ends.
     let limit = end.saturating_sub(base);
@@ -93,7 +102,7 @@ fn table(kallsyms: &[u8], module: &[u8], base: u64, end: u64) -> Result<SymbolTa
         }
     }
     let symbols = builder.build();
-    if symbols.is_empty() { Err(Useless::Absent) } else { Ok(symbols) }
+    if symbols.is_empty() { Err(KallsymsError::Absent) } else { Ok(symbols) }
 }
 
 /// One line of kallsyms.
@@ -181,15 +190,15 @@ garbage
         assert_eq!(name(&part, 0x5), Some("init"));
         assert_eq!(name(&part, 0xfff), Some("write"));
         assert_eq!(name(&part, 0x1000), None);
-        assert_eq!(module(KALLSYMS, MODULES, b"xfs").unwrap_err(), Useless::Absent);
+        assert_eq!(module(KALLSYMS, MODULES, b"xfs").unwrap_err(), KallsymsError::Absent);
     }
 
     #[test]
     fn hidden_addresses_are_no_addresses() {
         let zeros = b"0000000000000000 T _stext\n0000000000000000 t f\n";
-        assert_eq!(kernel(zeros).unwrap_err(), Useless::Restricted);
-        assert_eq!(kernel(b"").unwrap_err(), Useless::Absent);
+        assert_eq!(kernel(zeros).unwrap_err(), KallsymsError::Restricted);
+        assert_eq!(kernel(b"").unwrap_err(), KallsymsError::Absent);
         let modules = b"ext4 4096 1 - Live 0x0000000000000000\n";
-        assert_eq!(module(zeros, modules, b"ext4").unwrap_err(), Useless::Restricted);
+        assert_eq!(module(zeros, modules, b"ext4").unwrap_err(), KallsymsError::Restricted);
     }
 }

@@ -19,13 +19,13 @@ const MAPPINGS: usize = 70_000;
 
 /// The processes of the recording.
 #[derive(Debug, Default)]
-pub(crate) struct Living {
+pub(crate) struct LiveProcesses {
     pids: RefCell<VecDeque<u32>>,
 }
 
-impl Living {
+impl LiveProcesses {
     /// Takes note of a process.
-    pub(crate) fn saw(&self, pid: u32) {
+    pub(crate) fn note_process(&self, pid: u32) {
         let mut pids = self.pids.borrow_mut();
         if pid == 0 || pids.back() == Some(&pid) || pids.contains(&pid) {
             return;
@@ -112,9 +112,9 @@ mod tests {
 
     #[test]
     fn this_process_has_its_program_mapped_and_no_other_root() {
-        let living = Living::default();
-        living.saw(std::process::id());
-        living.saw(u32::MAX);
+        let living = LiveProcesses::default();
+        living.note_process(std::process::id());
+        living.note_process(u32::MAX);
         assert_eq!(living.roots(), Vec::<PathBuf>::new());
         let exe = std::env::current_exe().unwrap();
         let mapped = living.mapped(exe.as_os_str().as_bytes());
@@ -124,10 +124,10 @@ mod tests {
 
     #[test]
     fn only_so_many_processes_are_remembered() {
-        let living = Living::default();
+        let living = LiveProcesses::default();
         for pid in 1..=5000 {
-            living.saw(pid);
-            living.saw(pid);
+            living.note_process(pid);
+            living.note_process(pid);
         }
         let pids = living.pids.borrow();
         assert_eq!((pids.len(), pids.front()), (REMEMBERED, Some(&905)));

@@ -9,7 +9,7 @@ use super::elf_file::ElfFile;
 
 /// What the stream says of an image.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Recorded {
+pub(crate) struct RecordedImage {
     /// What it is.
     pub(crate) kind: ImageKind,
     /// Its build ID, empty when there is none.
@@ -20,7 +20,7 @@ pub(crate) struct Recorded {
     pub(crate) seen: Option<u64>,
 }
 
-impl Recorded {
+impl RecordedImage {
     /// What a recording would say of an ELF file, or of a build ID; `None` if it is neither.
     pub(crate) fn of(wanted: &OsStr) -> Option<Self> {
         let kind = ImageKind::Elf;

@@ -13,13 +13,13 @@ use object::elf;
 use super::failure::Failure;
 use super::finder::Finder;
 use super::hex::hex;
-use super::recorded::Recorded;
-use super::search_log::Trace;
-use crate::elf::function_ranges::Extents;
+use super::recorded::RecordedImage;
+use super::search_log::SearchLog;
+use crate::elf::function_ranges::FunctionRanges;
 use crate::elf::headers::{Headers, build_id_of_notes};
 use crate::elf::plt;
 use crate::elf::symbol_table::{SymbolTable, SymbolTableBuilder};
-use crate::find::kallsyms::{self, Useless};
+use crate::find::kallsyms::{self, KallsymsError};
 use crate::image::opened::{ElfImage, OpenImage};
 
 /// The largest vDSO that is read, bytes.
@@ -27,12 +27,12 @@ const VDSO: u64 = 16 << 20;
 
 /// The running system, as far as it has been asked.
 #[derive(Debug, Default)]
-pub(crate) struct Host {
+pub(crate) struct RunningKernel {
     /// `/proc/kallsyms`, which takes the kernel a tenth of a second to write.
     kallsyms: OnceCell<Vec<u8>>,
 }
 
-impl Host {
+impl RunningKernel {
     /// Opens the kernel, a module or the vDSO: the kernel's ELF file if there is one, else what
     /// the running kernel tells.
     ///
@@ -41,9 +41,9 @@ impl Host {
     /// See [`Failure`].
     pub(crate) fn open(
         &self,
-        recorded: &Recorded,
+        recorded: &RecordedImage,
         finder: &Finder,
-        trace: &Trace,
+        trace: &SearchLog,
     ) -> Result<OpenImage, Failure> {
         if recorded.kind == ImageKind::Kernel
             && let Some(image) = finder.vmlinux(recorded, trace)
@@ -73,13 +73,13 @@ impl Host {
         }
     }
 
-    fn open_kernel(&self, recorded: &Recorded) -> Result<SymbolTable, Failure> {
+    fn open_kernel(&self, recorded: &RecordedImage) -> Result<SymbolTable, Failure> {
         let notes = read("/sys/kernel/notes")?;
         check("the running kernel", &build_id_of_notes(&notes).unwrap_or_default(), recorded)?;
         kallsyms::kernel(self.kallsyms()?).map_err(useless)
     }
 
-    fn open_module(&self, recorded: &Recorded) -> Result<SymbolTable, Failure> {
+    fn open_module(&self, recorded: &RecordedImage) -> Result<SymbolTable, Failure> {
         let name = recorded.path.strip_prefix(b"[").and_then(|name| name.strip_suffix(b"]"));
         let text = name.and_then(|name| std::str::from_utf8(name).ok());
         let Some(name) = text.filter(|name| !name.contains('/') && !name.starts_with('.')) else {
@@ -103,7 +103,7 @@ impl Host {
 }
 
 /// The vDSO is mapped into every process, this one included.
-fn open_vdso(recorded: &Recorded) -> Result<OpenImage, Failure> {
+fn open_vdso(recorded: &RecordedImage) -> Result<OpenImage, Failure> {
     let failure = |status, why: &str| Failure { status, why: why.to_owned() };
     let maps = String::from_utf8_lossy(&read("/proc/self/maps")?).into_owned();
     let line = maps.lines().find(|line| line.ends_with("[vdso]"));
@@ -130,12 +130,12 @@ fn open_vdso(recorded: &Recorded) -> Result<OpenImage, Failure> {
         headers,
         symbols,
         dwarf: Err(None),
-        extents: Extents::default(),
+        function_ranges: FunctionRanges::default(),
     })))
 }
 
 /// Names of another kernel would be wrong names.
-fn check(what: &str, found: &[u8], recorded: &Recorded) -> Result<(), Failure> {
+fn check(what: &str, found: &[u8], recorded: &RecordedImage) -> Result<(), Failure> {
     if !recorded.build_id.is_empty() && found == &recorded.build_id[..] {
         return Ok(());
     }
@@ -149,13 +149,13 @@ fn check(what: &str, found: &[u8], recorded: &Recorded) -> Result<(), Failure> {
     Err(Failure { status: Status::Mismatch, why })
 }
 
-fn useless(useless: Useless) -> Failure {
+fn useless(useless: KallsymsError) -> Failure {
     let (status, why) = match useless {
-        Useless::Restricted => (
+        KallsymsError::Restricted => (
             Status::Restricted,
             "/proc/kallsyms shows no addresses: run as root, or set kernel.kptr_restrict=0",
         ),
-        Useless::Absent => (Status::NoSymbol, "/proc/kallsyms has no symbols of it"),
+        KallsymsError::Absent => (Status::NoSymbol, "/proc/kallsyms has no symbols of it"),
     };
     Failure { status, why: why.to_owned() }
 }

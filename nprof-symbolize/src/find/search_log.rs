@@ -10,9 +10,9 @@ const LINES: usize = 500;
 
 /// The lines of one image. A clone adds to the same lines.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Trace(Rc<RefCell<Vec<String>>>);
+pub(crate) struct SearchLog(Rc<RefCell<Vec<String>>>);
 
-impl Trace {
+impl SearchLog {
     /// Adds a line.
     pub(crate) fn note(&self, line: impl Into<String>) {
         let mut lines = self.0.borrow_mut();
@@ -45,7 +45,7 @@ mod tests {
 
     #[test]
     fn very_many_lines_are_cut() {
-        let trace = Trace::default();
+        let trace = SearchLog::default();
         for i in 0..2 * LINES {
             trace.clone().note(i.to_string());
         }

@@ -12,14 +12,14 @@ const DEBUG_DIR: &str = "/usr/lib/debug";
 
 /// The directories files are looked for in.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Places {
+pub(crate) struct SearchPaths {
     /// Directories that hold debug files, before the system's.
     pub(crate) debug_dirs: Vec<PathBuf>,
     /// Where the root of the profiled system is; `None` if it is this one's.
     pub(crate) symfs: Option<PathBuf>,
 }
 
-impl Places {
+impl SearchPaths {
     /// The path of a recorded image, under the root. `None` when it is not absolute.
     pub(crate) fn recorded(&self, recorded: &[u8]) -> Option<PathBuf> {
         let path = Path::new(OsStr::from_bytes(without_deleted(recorded)));
@@ -154,8 +154,8 @@ fn dedup(paths: Vec<PathBuf>) -> Vec<PathBuf> {
 mod tests {
     use super::*;
 
-    fn places(debug_dirs: &[&str], symfs: Option<&str>) -> Places {
-        Places {
+    fn places(debug_dirs: &[&str], symfs: Option<&str>) -> SearchPaths {
+        SearchPaths {
             debug_dirs: debug_dirs.iter().map(PathBuf::from).collect(),
             symfs: symfs.map(PathBuf::from),
         }

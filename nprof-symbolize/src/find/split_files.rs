@@ -6,11 +6,11 @@ use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use super::debuginfod::{Debuginfod, Wanted};
+use super::debuginfod::{ArtifactKind, Debuginfod};
 use super::elf_file::ElfFile;
 use super::hex::hex;
-use super::search_log::Trace;
-use super::search_paths::Places;
+use super::search_log::SearchLog;
+use super::search_paths::SearchPaths;
 use crate::dwarf::{DebugFile, DebugFiles, SplitUnit};
 use crate::elf::debug_link::{self, SharedLink};
 
@@ -18,17 +18,17 @@ use crate::elf::debug_link::{self, SharedLink};
 const LINK: u64 = 64 << 10;
 
 /// The debug information of one image.
-pub(crate) struct Spread {
+pub(crate) struct SplitFiles {
     /// The file with the units, or with their skeletons.
     pub(crate) main: ElfFile,
     /// Where the image is, and the files of it that were found.
     pub(crate) files: Vec<PathBuf>,
     /// Where to look for the others.
-    pub(crate) places: Places,
+    pub(crate) places: SearchPaths,
     /// The servers to ask, if they may be asked.
     pub(crate) debuginfod: Option<Rc<Debuginfod>>,
     /// What was tried.
-    pub(crate) trace: Trace,
+    pub(crate) trace: SearchLog,
     /// How many split units were not found.
     pub(crate) missing: Cell<usize>,
 }
@@ -36,7 +36,7 @@ pub(crate) struct Spread {
 /// How many split units that were not found are told one by one.
 const MISSING: usize = 3;
 
-impl Spread {
+impl SplitFiles {
     /// The supplementary file, and whether the main file's link is of `.debug_sup`.
     fn shared_link(&self) -> Option<(SharedLink, bool)> {
         let alt = debug_link::alt_link(&self.main.whole(b".gnu_debugaltlink", LINK));
@@ -58,7 +58,8 @@ impl Spread {
         let paths = self.places.shared(&self.main.path, &link.path, id);
         let found = paths.into_iter().find_map(|path| self.try_shared(&path, &link, is_sup));
         let found = found.or_else(|| {
-            let fetched = self.debuginfod.as_ref()?.fetch(id, Wanted::DebugInfo, &self.trace)?;
+            let fetched =
+                self.debuginfod.as_ref()?.fetch(id, ArtifactKind::DebugInfo, &self.trace)?;
             self.try_shared(&fetched, &link, is_sup)
         });
         if found.is_none() {
@@ -124,7 +125,7 @@ impl Spread {
     }
 }
 
-impl DebugFiles for Spread {
+impl DebugFiles for SplitFiles {
     fn main(&self) -> Box<dyn DebugFile> {
         Box::new(self.main.clone())
     }

@@ -7,14 +7,14 @@ use object::elf::{self, Sym64};
 use object::read::elf::Sym;
 use object::{Endianness, ReadRef};
 
-use super::debuginfod::Wanted;
+use super::debuginfod::ArtifactKind;
 use super::elf_file::ElfFile;
 use super::finder::{Finder, Nearby};
 use super::identity;
-use super::recorded::Recorded;
-use super::search_log::Trace;
-use super::search_paths::Places;
-use crate::elf::function_ranges::Extents;
+use super::recorded::RecordedImage;
+use super::search_log::SearchLog;
+use super::search_paths::SearchPaths;
+use crate::elf::function_ranges::FunctionRanges;
 use crate::elf::headers::{Headers, Segment};
 use crate::elf::symbol_table::SymbolTableBuilder;
 use crate::image::opened::{ElfImage, OpenImage};
@@ -34,7 +34,7 @@ const DEBUG: [&str; 3] = ["boot/vmlinux-@", "lib/modules/@/vmlinux", "vmlinux-@"
 
 impl Finder {
     /// The kernel's ELF file, with the recorded build ID.
-    pub(crate) fn vmlinux(&self, recorded: &Recorded, trace: &Trace) -> Option<OpenImage> {
+    pub(crate) fn vmlinux(&self, recorded: &RecordedImage, trace: &SearchLog) -> Option<OpenImage> {
         let (file, headers) = self.kernel_file(recorded, trace)?;
         let mut symbols = SymbolTableBuilder::default();
         symbols.add_elf(&file.headers, &file.data(), elf::SHT_SYMTAB.0);
@@ -42,17 +42,21 @@ impl Finder {
         let files = [file];
         let wanted = self.detail.reads_debug_info(true);
         let dwarf = if wanted { self.dwarf(&files, &nearby, trace) } else { Err(None) };
-        let (symbols, extents) = (symbols.build(), Extents::default());
-        Some(OpenImage::Elf(Box::new(ElfImage { headers, symbols, dwarf, extents })))
+        let (symbols, function_ranges) = (symbols.build(), FunctionRanges::default());
+        Some(OpenImage::Elf(Box::new(ElfImage { headers, symbols, dwarf, function_ranges })))
     }
 
     /// Whether there is one.
-    pub(crate) fn has_vmlinux(&self, recorded: &Recorded) -> bool {
-        self.kernel_file(recorded, &Trace::default()).is_some()
+    pub(crate) fn has_vmlinux(&self, recorded: &RecordedImage) -> bool {
+        self.kernel_file(recorded, &SearchLog::default()).is_some()
     }
 
     /// That file, and headers for which the recorded offsets are some.
-    fn kernel_file(&self, recorded: &Recorded, trace: &Trace) -> Option<(ElfFile, Headers)> {
+    fn kernel_file(
+        &self,
+        recorded: &RecordedImage,
+        trace: &SearchLog,
+    ) -> Option<(ElfFile, Headers)> {
         let build_id = &*recorded.build_id;
         let paths = paths(&self.places, build_id, &releases(&self.places));
         let usable = |path: PathBuf| {
@@ -77,14 +81,14 @@ impl Finder {
         if build_id.is_empty() {
             return None;
         }
-        let fetched = || self.fetch(build_id, Wanted::DebugInfo, trace).into_iter();
+        let fetched = || self.fetch(build_id, ArtifactKind::DebugInfo, trace).into_iter();
         paths.into_iter().find_map(usable).or_else(|| fetched().find_map(usable))
     }
 }
 
 /// The paths the kernel with a build ID may have: by build ID, then where distributions put the
 /// kernels of these releases.
-fn paths(places: &Places, build_id: &[u8], releases: &[String]) -> Vec<PathBuf> {
+fn paths(places: &SearchPaths, build_id: &[u8], releases: &[String]) -> Vec<PathBuf> {
     let mut paths = places.by_build_id(build_id, ".debug");
     paths.extend(places.by_build_id(build_id, ""));
     let root = places.symfs.clone().unwrap_or_else(|| PathBuf::from("/"));
@@ -100,7 +104,7 @@ fn paths(places: &Places, build_id: &[u8], releases: &[String]) -> Vec<PathBuf> 
 }
 
 /// The releases of the kernels installed under the root, the running one first.
-fn releases(places: &Places) -> Vec<String> {
+fn releases(places: &SearchPaths) -> Vec<String> {
     let mut releases = Vec::new();
     if places.symfs.is_none() {
         let running = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
@@ -154,7 +158,7 @@ mod tests {
 
     #[test]
     fn the_build_id_comes_before_releases() {
-        let places = Places { debug_dirs: vec!["/d".into()], symfs: Some("/r".into()) };
+        let places = SearchPaths { debug_dirs: vec!["/d".into()], symfs: Some("/r".into()) };
         let paths = paths(&places, &[1, 2], &["6.1".to_owned()]);
         let words: Vec<&str> = paths.iter().map(|path| path.to_str().unwrap()).collect();
         assert_eq!(words[0], "/d/.build-id/01/02.debug");
@@ -174,9 +178,9 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(directory.path().join("lib/modules/6.2")).unwrap();
         std::fs::create_dir_all(directory.path().join("lib/modules/6.1")).unwrap();
-        let there = Places { debug_dirs: vec![], symfs: Some(directory.path().into()) };
+        let there = SearchPaths { debug_dirs: vec![], symfs: Some(directory.path().into()) };
         assert_eq!(releases(&there), ["6.1", "6.2"]);
-        let here = releases(&Places::default());
+        let here = releases(&SearchPaths::default());
         assert!(!here.is_empty(), "at least the running kernel's");
     }
 }

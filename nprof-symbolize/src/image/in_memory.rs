@@ -7,11 +7,11 @@ use object::Endianness;
 use super::opened::{ElfImage, OpenImage, Place, resolve};
 use crate::dwarf::detail::Detail;
 use crate::dwarf::{DebugFile, DebugFiles, Dwarf, Section, SplitUnit};
-use crate::elf::function_ranges::Extents;
-use crate::elf::headers::{Headers, Packing, Segment};
+use crate::elf::function_ranges::FunctionRanges;
+use crate::elf::headers::{Compression, Headers, Segment};
 use crate::elf::plt;
 use crate::elf::symbol_table::SymbolTableBuilder;
-use crate::names::demangle::{Style, demangle};
+use crate::names::demangle::{NameStyle, demangle};
 
 /// The number of offsets of each executable segment that a fuzz target looks up.
 const OFFSETS: u64 = 64;
@@ -34,7 +34,8 @@ impl DebugFile for MemoryFile {
 
     fn section(&self, name: &str) -> anyhow::Result<Section> {
         let name = name.trim_end_matches(".dwo").as_bytes();
-        let section = self.headers.section(name).filter(|section| section.packing == Packing::None);
+        let section =
+            self.headers.section(name).filter(|section| section.packing == Compression::None);
         let range = section.and_then(|section| {
             let start = usize::try_from(section.offset?).ok()?;
             self.bytes.get(start..start.checked_add(usize::try_from(section.size).ok()?)?)
@@ -85,7 +86,7 @@ impl MemoryImage {
         let unwind = headers.section(b".eh_frame").and_then(|section| {
             let start = usize::try_from(section.offset?).ok()?;
             let end = start.checked_add(usize::try_from(section.size).ok()?)?;
-            Some(Extents::read(bytes.get(start..end)?, section.address, true, 8))
+            Some(FunctionRanges::read(bytes.get(start..end)?, section.address, true, 8))
         });
         let file = MemoryFile { bytes: bytes.into(), headers: Rc::new(headers.clone()) };
         let code = headers.segments.iter().filter(|part| part.executable).copied().collect();
@@ -93,7 +94,7 @@ impl MemoryImage {
             headers,
             symbols: symbols.build(),
             dwarf: Dwarf::load(Box::new(file), usize::MAX).map_err(Some),
-            extents: unwind.unwrap_or_default(),
+            function_ranges: unwind.unwrap_or_default(),
         }));
         Some(Self { image, code })
     }
@@ -133,8 +134,8 @@ pub fn check_bytes(bytes: &[u8]) {
             let found = resolve(&image, place, Detail { inlines: true, lines: true, debug: true });
             assert!(found.calls.len() <= nprof_stream::limits::LINES);
             for name in found.calls.iter().filter_map(|call| call.function.as_deref()) {
-                assert!(demangle(name, Style::Full).len() <= nprof_stream::limits::STRING);
-                assert!(demangle(name, Style::Short).len() <= nprof_stream::limits::STRING);
+                assert!(demangle(name, NameStyle::Full).len() <= nprof_stream::limits::STRING);
+                assert!(demangle(name, NameStyle::Short).len() <= nprof_stream::limits::STRING);
             }
         }
     }

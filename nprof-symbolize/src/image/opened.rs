@@ -6,10 +6,10 @@ use nprof_stream::Status;
 
 use crate::dwarf::detail::Detail;
 use crate::dwarf::{Call, Dwarf, Fault};
-use crate::elf::function_ranges::Extents;
+use crate::elf::function_ranges::FunctionRanges;
 use crate::elf::headers::Headers;
 use crate::elf::symbol_table::SymbolTable;
-use crate::names::demangle::{Style, demangle, is_mangled};
+use crate::names::demangle::{NameStyle, demangle, is_mangled};
 
 /// An image whose names have been found, as far as there are any.
 pub(crate) enum OpenImage {
@@ -28,7 +28,7 @@ pub(crate) struct ElfImage {
     /// The debug information of the first of its files that has any, or why that cannot be read.
     pub(crate) dwarf: Result<Dwarf, Option<Fault>>,
     /// Where its functions are, if there is no full symbol table.
-    pub(crate) extents: Extents,
+    pub(crate) function_ranges: FunctionRanges,
 }
 
 impl OpenImage {
@@ -37,7 +37,7 @@ impl OpenImage {
         match self {
             Self::Elf(elf) => {
                 let dwarf = elf.dwarf.as_ref().map_or(0, Dwarf::bytes);
-                elf.symbols.bytes() + elf.extents.bytes() + dwarf
+                elf.symbols.bytes() + elf.function_ranges.bytes() + dwarf
             }
             Self::Symbols(symbols) => symbols.bytes(),
         }
@@ -55,27 +55,27 @@ pub(crate) struct Place {
 
 /// What a place is called.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Resolution {
+pub(crate) struct Symbolized {
     /// How it went.
     pub(crate) status: Status,
     /// The calls, innermost first; empty when there is no name.
     pub(crate) calls: Vec<Call>,
     /// What was wrong with the debug information, where it was.
-    pub(crate) trouble: Option<Fault>,
+    pub(crate) problem: Option<Fault>,
     /// What is known of a function without a name.
-    pub(crate) function: Option<Nameless>,
+    pub(crate) function: Option<Unnamed>,
 }
 
-impl Resolution {
+impl Symbolized {
     /// There is no name.
     pub(crate) fn unnamed(status: Status) -> Self {
-        Self { status, calls: Vec::new(), trouble: None, function: None }
+        Self { status, calls: Vec::new(), problem: None, function: None }
     }
 }
 
 /// A function without a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Nameless {
+pub(crate) enum Unnamed {
     /// It begins at this offset of the image.
     At(u64),
     /// It lies between two exports: `recv->recvfrom`, and how many bytes behind the beginning of
@@ -84,24 +84,24 @@ pub(crate) enum Nameless {
 }
 
 /// Finds what a place in an image is called.
-pub(crate) fn resolve(image: &OpenImage, place: Place, detail: Detail) -> Resolution {
+pub(crate) fn resolve(image: &OpenImage, place: Place, detail: Detail) -> Symbolized {
     // A call may be the last instruction of its function: its return address is in the next.
     let offset = place.offset.saturating_sub(u64::from(place.return_address));
     match image {
         OpenImage::Elf(elf) => resolve_elf(elf, offset, detail),
         OpenImage::Symbols(symbols) => match symbols.find(offset) {
             Some(name) => named(vec![of_symbol(name)], None),
-            None => Resolution::unnamed(Status::NoSymbol),
+            None => Symbolized::unnamed(Status::NoSymbol),
         },
     }
 }
 
-fn resolve_elf(elf: &ElfImage, offset: u64, detail: Detail) -> Resolution {
+fn resolve_elf(elf: &ElfImage, offset: u64, detail: Detail) -> Symbolized {
     let Some(address) = elf.headers.address(offset) else {
-        return Resolution::unnamed(Status::NoSymbol);
+        return Symbolized::unnamed(Status::NoSymbol);
     };
     let symbol = elf.symbols.find(address);
-    let (mut calls, trouble) = match &elf.dwarf {
+    let (mut calls, problem) = match &elf.dwarf {
         _ if !detail.reads_debug_info(symbol.is_some()) => (Vec::new(), None),
         Ok(dwarf) => {
             let found = dwarf.calls(address, detail);
@@ -125,30 +125,30 @@ fn resolve_elf(elf: &ElfImage, offset: u64, detail: Detail) -> Resolution {
         (None, Some(symbol)) => calls.push(of_symbol(symbol)),
         (Some(_), None) => {}
         (None, None) => {
-            let status = match (&elf.dwarf, &trouble) {
+            let status = match (&elf.dwarf, &problem) {
                 (_, Some(fault)) if !fault.is_absence() => Status::Unreadable,
                 (Err(_), _) if elf.symbols.is_empty() => Status::Stripped,
                 _ => Status::NoSymbol,
             };
             let function = nameless(elf, address);
-            return Resolution { trouble, function, ..Resolution::unnamed(status) };
+            return Symbolized { problem, function, ..Symbolized::unnamed(status) };
         }
     }
-    named(calls, trouble)
+    named(calls, problem)
 }
 
 /// What can be told of the function at an address that has no name: the way of Prospect (Tsariounov
 /// 2002), which shows the exports around it, with the beginning of the function added where the
 /// unwind table knows it. Exports bracket many functions, and places of two are not one.
-fn nameless(elf: &ElfImage, address: u64) -> Option<Nameless> {
-    let start = elf.extents.start(address);
+fn nameless(elf: &ElfImage, address: u64) -> Option<Unnamed> {
+    let start = elf.function_ranges.start(address);
     let Some(bracket) = elf.symbols.around(start.unwrap_or(address)) else {
-        return Some(Nameless::At(elf.headers.offset(start?)?));
+        return Some(Unnamed::At(elf.headers.offset(start?)?));
     };
-    let shown = |name| String::from_utf8_lossy(&demangle(name, Style::Plain)).into_owned();
+    let shown = |name| String::from_utf8_lossy(&demangle(name, NameStyle::Plain)).into_owned();
     let offset = start.map(|start| format!("+{:#x}", start.saturating_sub(bracket.start)));
     let (before, behind) = (shown(bracket.before), shown(bracket.behind));
-    Some(Nameless::Between(format!("{before}->{behind}{}", offset.unwrap_or_default())))
+    Some(Unnamed::Between(format!("{before}->{behind}{}", offset.unwrap_or_default())))
 }
 
 /// The linkage name of a function from what debug information and symbol table call it.
@@ -166,8 +166,8 @@ fn of_symbol(name: &[u8]) -> Call {
     Call { function: Some(name.into()), ..Call::default() }
 }
 
-fn named(calls: Vec<Call>, trouble: Option<Fault>) -> Resolution {
-    Resolution { status: Status::Named, calls, trouble, function: None }
+fn named(calls: Vec<Call>, problem: Option<Fault>) -> Symbolized {
+    Symbolized { status: Status::Named, calls, problem, function: None }
 }
 
 #[cfg(test)]

@@ -11,18 +11,18 @@ use std::time::{Duration, Instant};
 
 use rustc_hash::FxHashSet;
 
-use crate::find::Recorded;
-use crate::image::opened::{Place, Resolution};
-use crate::lookup::image_cache::Pool;
+use crate::find::RecordedImage;
+use crate::image::opened::{Place, Symbolized};
+use crate::lookup::image_cache::ImageCache;
 use crate::stats::image_findings::ImageFindings;
 
 /// A place of an image, by the image's index.
 type Key = (usize, Place);
 
 /// What the thread is told.
-enum Ask {
+enum Request {
     /// The next image.
-    Image(Recorded),
+    Image(RecordedImage),
     /// A process of the recording.
     Process(u32),
     /// To look up a place.
@@ -30,23 +30,23 @@ enum Ask {
 }
 
 /// What became of a place.
-pub(crate) struct Found {
+pub(crate) struct LookupResult {
     /// The index of its image.
     pub(crate) slot: usize,
     pub(crate) place: Place,
-    pub(crate) resolution: Resolution,
+    pub(crate) resolution: Symbolized,
     /// What was found out of the image on the way.
     pub(crate) findings: Option<ImageFindings>,
 }
 
 /// The thread, and what it was asked.
-pub(crate) struct Background {
-    asks: Sender<Ask>,
-    found: Receiver<Found>,
+pub(crate) struct BackgroundLookup {
+    asks: Sender<Request>,
+    found: Receiver<LookupResult>,
     waiting: FxHashSet<Key>,
 }
 
-impl Background {
+impl BackgroundLookup {
     /// Starts the thread, whose stack has so many bytes; its pool is made by `make`.
     ///
     /// # Errors
@@ -54,7 +54,7 @@ impl Background {
     /// When there can be no thread.
     pub(crate) fn start(
         stack: usize,
-        make: impl FnOnce() -> Pool + Send + 'static,
+        make: impl FnOnce() -> ImageCache + Send + 'static,
     ) -> io::Result<Self> {
         let (asks, asked) = channel();
         let (finds, found) = channel();
@@ -66,25 +66,25 @@ impl Background {
     /// Stands for a thread that is so slow that nothing was found yet: who sends what is found is
     /// the caller.
     #[cfg(test)]
-    pub(crate) fn by_hand() -> (Self, Sender<Found>) {
+    pub(crate) fn by_hand() -> (Self, Sender<LookupResult>) {
         let (finds, found) = channel();
         (Self { asks: channel().0, found, waiting: FxHashSet::default() }, finds)
     }
 
     /// Adds an image behind the others.
-    pub(crate) fn add(&self, recorded: Recorded) {
-        self.send(Ask::Image(recorded));
+    pub(crate) fn add(&self, recorded: RecordedImage) {
+        self.send(Request::Image(recorded));
     }
 
     /// Takes note of a process of the recording.
-    pub(crate) fn saw(&self, pid: u32) {
-        self.send(Ask::Process(pid));
+    pub(crate) fn note_process(&self, pid: u32) {
+        self.send(Request::Process(pid));
     }
 
     /// Asks for a place, once.
     pub(crate) fn ask(&mut self, slot: usize, place: Place) {
         if self.waiting.insert((slot, place)) {
-            self.send(Ask::Place((slot, place)));
+            self.send(Request::Place((slot, place)));
         }
     }
 
@@ -95,7 +95,7 @@ impl Background {
 
     /// The next of what was asked for that is found, if that takes no longer than so long; with no
     /// limit, `None` says that nothing is looked up any more.
-    pub(crate) fn next(&mut self, patience: Option<Duration>) -> Option<Found> {
+    pub(crate) fn next(&mut self, patience: Option<Duration>) -> Option<LookupResult> {
         if self.waiting.is_empty() {
             return None;
         }
@@ -117,24 +117,24 @@ impl Background {
         }
     }
 
-    fn send(&self, ask: Ask) {
+    fn send(&self, ask: Request) {
         // Where the thread is gone, nothing comes of it; see `next`.
         let _ = self.asks.send(ask);
     }
 }
 
 /// So many places at once pour in: it is waited for the rest of them.
-const MANY: usize = 64;
+const BURST: usize = 64;
 
 /// They have stopped when none came for so long.
-const SILENCE: Duration = Duration::from_millis(5);
+const QUIET_PERIOD: Duration = Duration::from_millis(5);
 
 /// It is not waited for longer than this before a sweep.
-const GATHERING: Duration = Duration::from_secs(2);
+const MAX_COLLECT_TIME: Duration = Duration::from_secs(2);
 
 /// Looks up what is asked, until nobody asks any more.
-fn work(pool: &mut Pool, asked: &Receiver<Ask>, finds: &Sender<Found>) {
-    let mut sweep = Sweep::default();
+fn work(pool: &mut ImageCache, asked: &Receiver<Request>, finds: &Sender<LookupResult>) {
+    let mut sweep = WorkQueue::default();
     loop {
         let ask = match (sweep.waiting.is_empty(), sweep.gathers()) {
             (true, _) => asked.recv().map_err(|_| RecvTimeoutError::Disconnected),
@@ -145,15 +145,15 @@ fn work(pool: &mut Pool, asked: &Receiver<Ask>, finds: &Sender<Found>) {
             }),
         };
         match ask {
-            Ok(Ask::Image(recorded)) => pool.add(recorded),
-            Ok(Ask::Process(pid)) => pool.saw(pid),
-            Ok(Ask::Place(key)) => sweep.add(key),
+            Ok(Request::Image(recorded)) => pool.add(recorded),
+            Ok(Request::Process(pid)) => pool.note_process(pid),
+            Ok(Request::Place(key)) => sweep.add(key),
             Err(RecvTimeoutError::Disconnected) => return,
             Err(RecvTimeoutError::Timeout) => {
                 let Some((slot, place)) = sweep.next() else { continue };
                 let resolution = pool.look_up(slot, place);
-                let findings = pool.news(slot);
-                if finds.send(Found { slot, place, resolution, findings }).is_err() {
+                let findings = pool.take_findings(slot);
+                if finds.send(LookupResult { slot, place, resolution, findings }).is_err() {
                     return;
                 }
             }
@@ -163,7 +163,7 @@ fn work(pool: &mut Pool, asked: &Receiver<Ask>, finds: &Sender<Found>) {
 
 /// What is waiting, and how far the sweep over it is.
 #[derive(Default)]
-struct Sweep {
+struct WorkQueue {
     waiting: BTreeSet<Key>,
     last: Option<Key>,
     /// How many came since the last was looked up.
@@ -172,7 +172,7 @@ struct Sweep {
     gathering: Option<Instant>,
 }
 
-impl Sweep {
+impl WorkQueue {
     fn add(&mut self, key: Key) {
         self.waiting.insert(key);
         self.fresh += 1;
@@ -181,11 +181,11 @@ impl Sweep {
     /// How long to wait for more, if they pour in: what came too late for a sweep would have the
     /// tables of its unit read again.
     fn gathers(&mut self) -> Option<Duration> {
-        if self.fresh < MANY {
+        if self.fresh < BURST {
             return None;
         }
         let begun = *self.gathering.get_or_insert_with(Instant::now);
-        (begun.elapsed() < GATHERING).then_some(SILENCE)
+        (begun.elapsed() < MAX_COLLECT_TIME).then_some(QUIET_PERIOD)
     }
 
     /// Takes the next one out.
@@ -206,18 +206,18 @@ impl Sweep {
 mod tests {
     use super::*;
     use crate::dwarf::detail::Detail;
-    use crate::find::{Finder, Places};
+    use crate::find::{Finder, SearchPaths};
     use nprof_stream::{ImageKind, Status};
     use std::rc::Rc;
 
-    fn pool() -> Pool {
+    fn pool() -> ImageCache {
         let detail = Detail { inlines: true, lines: true, debug: true };
-        Pool::new(Rc::new(Finder::new(Places::default(), detail)))
+        ImageCache::new(Rc::new(Finder::new(SearchPaths::default(), detail)))
     }
 
-    fn nowhere() -> Recorded {
+    fn nowhere() -> RecordedImage {
         let path = b"/nowhere"[..].into();
-        Recorded { kind: ImageKind::Elf, build_id: Box::default(), path, seen: None }
+        RecordedImage { kind: ImageKind::Elf, build_id: Box::default(), path, seen: None }
     }
 
     fn place(offset: u64) -> Place {
@@ -228,10 +228,10 @@ mod tests {
     fn places_are_looked_up_in_turn_and_once() {
         let (asks, asked) = channel();
         let (finds, found) = channel();
-        asks.send(Ask::Image(nowhere())).unwrap();
-        asks.send(Ask::Image(nowhere())).unwrap();
+        asks.send(Request::Image(nowhere())).unwrap();
+        asks.send(Request::Image(nowhere())).unwrap();
         for (slot, offset) in [(1, 7), (0, 9), (0, 2), (1, 3), (0, 2)] {
-            asks.send(Ask::Place((slot, place(offset)))).unwrap();
+            asks.send(Request::Place((slot, place(offset)))).unwrap();
         }
         let thread = std::thread::spawn(move || work(&mut pool(), &asked, &finds));
         let order: Vec<_> = found.iter().take(4).map(|f| (f.slot, f.place.offset)).collect();
@@ -243,7 +243,7 @@ mod tests {
 
     #[test]
     fn what_is_asked_is_found_or_waiting() {
-        let mut background = Background::start(1 << 20, pool).unwrap();
+        let mut background = BackgroundLookup::start(1 << 20, pool).unwrap();
         assert!(background.next(None).is_none());
         background.add(nowhere());
         for offset in [5, 5, 6] {

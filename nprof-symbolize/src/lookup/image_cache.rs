@@ -9,9 +9,9 @@ use std::rc::Rc;
 use nprof_stream::{ImageKind, Status};
 
 use crate::dwarf::Dwarf;
-use crate::find::running_kernel::Host;
-use crate::find::{Failure, Finder, Opened, Recorded, Trace};
-use crate::image::opened::{OpenImage, Place, Resolution, resolve};
+use crate::find::running_kernel::RunningKernel;
+use crate::find::{Failure, Finder, Opened, RecordedImage, SearchLog};
+use crate::image::opened::{OpenImage, Place, Symbolized, resolve};
 use crate::stats::image_findings::ImageFindings;
 
 /// How many bytes of symbols and debug information are kept in memory, beside those of the
@@ -31,9 +31,9 @@ enum State {
 
 /// An image.
 struct Image {
-    recorded: Recorded,
+    recorded: RecordedImage,
     /// What was tried to open it.
-    trace: Trace,
+    trace: SearchLog,
     /// Whether it was opened from a file of another build.
     is_other: bool,
     state: State,
@@ -43,19 +43,19 @@ struct Image {
 }
 
 /// Images by their index, in the order they were added.
-pub(crate) struct Pool {
+pub(crate) struct ImageCache {
     finder: Rc<Finder>,
-    host: Host,
+    host: RunningKernel,
     images: Vec<Image>,
     uses: u64,
     /// How much memory the open images may take beside the one in use, bytes.
     kept_bytes: usize,
 }
 
-impl Pool {
+impl ImageCache {
     /// No images yet; their files are looked for by `finder`.
     pub(crate) fn new(finder: Rc<Finder>) -> Self {
-        let (host, kept_bytes) = (Host::default(), KEPT / finder.sharers);
+        let (host, kept_bytes) = (RunningKernel::default(), KEPT / finder.sharers);
         Self { finder, host, images: Vec::new(), uses: 0, kept_bytes }
     }
 
@@ -66,10 +66,10 @@ impl Pool {
     }
 
     /// Adds an image behind the others.
-    pub(crate) fn add(&mut self, recorded: Recorded) {
+    pub(crate) fn add(&mut self, recorded: RecordedImage) {
         self.images.push(Image {
             recorded,
-            trace: Trace::default(),
+            trace: SearchLog::default(),
             is_other: false,
             state: State::Closed,
             used: 0,
@@ -78,13 +78,13 @@ impl Pool {
     }
 
     /// Takes note of a process of the recording.
-    pub(crate) fn saw(&self, pid: u32) {
-        self.finder.living.saw(pid);
+    pub(crate) fn note_process(&self, pid: u32) {
+        self.finder.living.note_process(pid);
     }
 
     /// Looks up places with only one image open at a time, which is enough if they are given image
     /// by image.
-    pub(crate) fn in_turn<T>(&mut self, work: impl FnOnce(&mut Self) -> T) -> T {
+    pub(crate) fn with_single_image<T>(&mut self, work: impl FnOnce(&mut Self) -> T) -> T {
         let kept = std::mem::take(&mut self.kept_bytes);
         let done = work(self);
         self.kept_bytes = kept;
@@ -93,16 +93,16 @@ impl Pool {
 
     /// What a place in an image is called. The names of a file of another build, which may be
     /// wrong, have the status [`Status::Mismatch`].
-    pub(crate) fn look_up(&mut self, index: usize, place: Place) -> Resolution {
+    pub(crate) fn look_up(&mut self, index: usize, place: Place) -> Symbolized {
         self.open(index);
         let detail = self.finder.detail;
         let image = &mut self.images[index];
         let open = match &image.state {
             State::Open(open) => open,
-            State::Failed(failure) => return Resolution::unnamed(failure.status),
-            State::Closed => return Resolution::unnamed(Status::NoImage),
+            State::Failed(failure) => return Symbolized::unnamed(failure.status),
+            State::Closed => return Symbolized::unnamed(Status::NoImage),
         };
-        match guarded(|| resolve(open, place, detail)) {
+        match catch_panics(|| resolve(open, place, detail)) {
             Ok(mut resolution) => {
                 if image.is_other && resolution.status == Status::Named {
                     resolution.status = Status::Mismatch;
@@ -113,7 +113,7 @@ impl Pool {
                 image.trace.note(failure.why.clone());
                 let status = failure.status;
                 image.state = State::Failed(failure);
-                Resolution::unnamed(status)
+                Symbolized::unnamed(status)
             }
         }
     }
@@ -129,10 +129,10 @@ impl Pool {
             }
             return;
         }
-        image.trace = Trace::default();
+        image.trace = SearchLog::default();
         let (finder, host) = (&self.finder, &self.host);
         let (recorded, trace) = (&image.recorded, &image.trace);
-        let opened = guarded(|| match recorded.kind {
+        let opened = catch_panics(|| match recorded.kind {
             ImageKind::Elf => finder.open(recorded, trace),
             _ => {
                 let image = host.open(recorded, finder, trace);
@@ -160,7 +160,7 @@ impl Pool {
     }
 
     /// What was found out of an image, if that has changed since it was asked last.
-    pub(crate) fn news(&mut self, index: usize) -> Option<ImageFindings> {
+    pub(crate) fn take_findings(&mut self, index: usize) -> Option<ImageFindings> {
         let image = &mut self.images[index];
         let failure = match &image.state {
             State::Failed(failure) => Some(failure),
@@ -209,7 +209,7 @@ impl Pool {
 /// Does work on files nobody vouches for. The parsers report malformed input as errors; should
 /// one of them have a bug that panics instead, it costs the names of this one image and not the
 /// whole stream.
-pub(crate) fn guarded<T>(work: impl FnOnce() -> T) -> Result<T, Failure> {
+pub(crate) fn catch_panics<T>(work: impl FnOnce() -> T) -> Result<T, Failure> {
     catch_unwind(AssertUnwindSafe(work)).map_err(|_| Failure {
         status: Status::Unreadable,
         why: "reading it failed in a way that should not be; please report it".to_owned(),
@@ -222,8 +222,8 @@ mod tests {
 
     #[test]
     fn a_panic_costs_one_image() {
-        let failure = guarded(|| -> u32 { panic!("a bug in a parser") }).unwrap_err();
+        let failure = catch_panics(|| -> u32 { panic!("a bug in a parser") }).unwrap_err();
         assert_eq!(failure.status, Status::Unreadable);
-        assert_eq!(guarded(|| 7), Ok(7));
+        assert_eq!(catch_panics(|| 7), Ok(7));
     }
 }

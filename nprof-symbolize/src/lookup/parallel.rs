@@ -4,13 +4,13 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{Builder, ScopedJoinHandle};
 
-use crate::find::Recorded;
-use crate::image::opened::{Place, Resolution};
-use crate::lookup::image_cache::Pool;
+use crate::find::RecordedImage;
+use crate::image::opened::{Place, Symbolized};
+use crate::lookup::image_cache::ImageCache;
 use crate::stats::image_findings::ImageFindings;
 
 /// With fewer places than this, opening the image on each thread takes longer than it saves.
-const WORTHWHILE: usize = 2048;
+const MIN_PARALLEL_LOOKUPS: usize = 2048;
 
 /// The most threads: what each opens takes memory.
 const THREADS: usize = 4;
@@ -23,18 +23,18 @@ const PARTS: usize = 8;
 pub(crate) const STACK: usize = 128 << 20;
 
 /// How a pool is made, for one of so many threads.
-type Make = Box<dyn Fn(usize) -> Pool + Sync>;
+type Make = Box<dyn Fn(usize) -> ImageCache + Sync>;
 
 /// The threads.
-pub(crate) struct Crew {
+pub(crate) struct LookupThreads {
     threads: usize,
     make: Make,
 }
 
 /// What a thread has done: the parts by their number, and what it found out of the image.
-type Done = (Vec<(usize, Vec<Resolution>)>, Option<ImageFindings>);
+type Done = (Vec<(usize, Vec<Symbolized>)>, Option<ImageFindings>);
 
-impl Crew {
+impl LookupThreads {
     /// As many threads as there are processors, if there `may` be more than one; `make` gives each
     /// a pool without images.
     pub(crate) fn new(may: bool, make: Make) -> Self {
@@ -44,15 +44,15 @@ impl Crew {
 
     /// Whether so many places of an image are looked up together.
     pub(crate) fn is_for(&self, places: usize) -> bool {
-        self.threads > 1 && places >= WORTHWHILE
+        self.threads > 1 && places >= MIN_PARALLEL_LOOKUPS
     }
 
     /// Looks up places of an image, given in their order; what was found has the same.
     pub(crate) fn look_up(
         &self,
-        recorded: &Recorded,
+        recorded: &RecordedImage,
         places: &[Place],
-    ) -> (Vec<Resolution>, ImageFindings) {
+    ) -> (Vec<Symbolized>, ImageFindings) {
         let size = places.len().div_ceil(self.threads * PARTS).max(1);
         let parts: Vec<&[Place]> = places.chunks(size).collect();
         let next = AtomicUsize::new(0);
@@ -61,11 +61,11 @@ impl Crew {
             pool.add(recorded.clone());
             pool
         };
-        let work = |mut pool: Pool| -> Done {
+        let work = |mut pool: ImageCache| -> Done {
             let mut done = Vec::new();
             loop {
                 let number = next.fetch_add(1, Ordering::Relaxed);
-                let Some(part) = parts.get(number) else { return (done, pool.news(0)) };
+                let Some(part) = parts.get(number) else { return (done, pool.take_findings(0)) };
                 let found = part.iter().map(|&place| pool.look_up(0, place));
                 done.push((number, found.collect()));
             }
@@ -101,18 +101,21 @@ fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
 mod tests {
     use super::*;
     use crate::dwarf::detail::Detail;
-    use crate::find::{Finder, Places};
+    use crate::find::{Finder, SearchPaths};
     use std::rc::Rc;
 
     #[test]
     fn together_they_find_what_one_finds() {
         let exe = std::env::current_exe().unwrap();
-        let recorded = Recorded::of(exe.as_os_str()).unwrap();
+        let recorded = RecordedImage::of(exe.as_os_str()).unwrap();
         let pool = |sharers| {
             let detail = Detail { inlines: true, lines: true, debug: true };
-            Pool::new(Rc::new(Finder { sharers, ..Finder::new(Places::default(), detail) }))
+            ImageCache::new(Rc::new(Finder {
+                sharers,
+                ..Finder::new(SearchPaths::default(), detail)
+            }))
         };
-        let crew = Crew { threads: 3, make: Box::new(pool) };
+        let crew = LookupThreads { threads: 3, make: Box::new(pool) };
         // All over the file, of which a part is code.
         let step = std::fs::metadata(&exe).unwrap().len() / 20_000;
         let place = |number| Place { offset: number * step, return_address: false };
@@ -120,10 +123,10 @@ mod tests {
         let (together, findings) = crew.look_up(&recorded, &places);
         let mut alone = pool(1);
         alone.add(recorded);
-        let expected: Vec<Resolution> =
+        let expected: Vec<Symbolized> =
             places.iter().map(|&place| alone.look_up(0, place)).collect();
         assert!(together == expected, "the same in the same order");
         assert!(expected.iter().filter(|found| !found.calls.is_empty()).count() > 100);
-        assert_eq!(findings.trace, alone.news(0).unwrap().trace);
+        assert_eq!(findings.trace, alone.take_findings(0).unwrap().trace);
     }
 }

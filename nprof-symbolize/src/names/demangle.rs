@@ -16,7 +16,7 @@ const DEPTH: u32 = 1024;
 
 /// How much of a name is shown: the further down, the less.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
-pub(crate) enum Style {
+pub(crate) enum NameStyle {
     /// The name linkers know, as it is
     Linkage,
     /// All that the linkage name says
@@ -32,9 +32,9 @@ pub(crate) enum Style {
 ///
 /// Names the debug information has of C++ functions without a linkage name come with their
 /// parameters, and lose them likewise.
-pub(crate) fn demangle(linkage: &[u8], style: Style) -> Cow<'_, [u8]> {
+pub(crate) fn demangle(linkage: &[u8], style: NameStyle) -> Cow<'_, [u8]> {
     let text = std::str::from_utf8(linkage).ok().filter(|text| text.len() <= LONGEST);
-    let Some(text) = text.filter(|_| style > Style::Linkage) else { return linkage.into() };
+    let Some(text) = text.filter(|_| style > NameStyle::Linkage) else { return linkage.into() };
     let shown = match text.as_bytes() {
         // `name@plt`, which no mangling knows.
         [b'_', ..] => match text.strip_suffix("@plt") {
@@ -46,15 +46,15 @@ pub(crate) fn demangle(linkage: &[u8], style: Style) -> Cow<'_, [u8]> {
     // Names of the debug information are readable already.
     let shown = match shown {
         Some(mut shown) => {
-            if style >= Style::Plain {
+            if style >= NameStyle::Plain {
                 shown.truncate(shorten::without_qualifiers(&shown).len());
             }
             Cow::Owned(shown)
         }
-        None if style >= Style::Plain => Cow::Borrowed(shorten::without_parameters(text)),
+        None if style >= NameStyle::Plain => Cow::Borrowed(shorten::without_parameters(text)),
         None => Cow::Borrowed(text),
     };
-    match (style >= Style::Short && shown.contains(['<', '>']), shown) {
+    match (style >= NameStyle::Short && shown.contains(['<', '>']), shown) {
         (true, shown) => Cow::Owned(shorten::without_arguments(&shown).into_bytes()),
         (false, Cow::Owned(shown)) => Cow::Owned(shown.into_bytes()),
         (false, Cow::Borrowed(shown)) => Cow::Borrowed(shown.as_bytes()),
@@ -66,7 +66,7 @@ pub(crate) fn is_mangled(name: &[u8]) -> bool {
     name.starts_with(b"_Z") || name.starts_with(b"_R")
 }
 
-fn demangle_name(name: &str, style: Style) -> Option<String> {
+fn demangle_name(name: &str, style: NameStyle) -> Option<String> {
     if name.starts_with("_R") || is_legacy_rust(name) {
         let rust = rustc_demangle::try_demangle(name).ok()?;
         let mut out = Bounded(String::new());
@@ -79,7 +79,7 @@ fn demangle_name(name: &str, style: Style) -> Option<String> {
     }
     let parse = cpp_demangle::ParseOptions::default().recursion_limit(DEPTH);
     let mut options = cpp_demangle::DemangleOptions::new().recursion_limit(DEPTH);
-    if style >= Style::Plain {
+    if style >= NameStyle::Plain {
         options = options.no_params().no_return_type();
     }
     let symbol = cpp_demangle::BorrowedSymbol::with_tail_and_options(name.as_bytes(), &parse);
@@ -93,7 +93,7 @@ fn demangle_name(name: &str, style: Style) -> Option<String> {
         Some(byte) if byte.is_ascii_alphanumeric() => {
             let options = options.no_params().no_return_type();
             symbol.structured_demangle(&mut out, &options).ok()?;
-            out.write_str(if style < Style::Plain { "(...)" } else { "" }).ok()?;
+            out.write_str(if style < NameStyle::Plain { "(...)" } else { "" }).ok()?;
         }
         Some(_) => return None,
     }
@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     fn shown(linkage: &str) -> String {
-        String::from_utf8(demangle(linkage.as_bytes(), Style::Full).into_owned()).unwrap()
+        String::from_utf8(demangle(linkage.as_bytes(), NameStyle::Full).into_owned()).unwrap()
     }
 
     #[test]
@@ -166,18 +166,18 @@ mod tests {
     fn each_style_shows_less() {
         let name = b"_ZNSt6vectorIiSaIiEE3getIlEEvRKS0_i";
         let shown = |style| String::from_utf8(demangle(name, style).into_owned()).unwrap();
-        assert_eq!(shown(Style::Linkage).as_bytes(), name);
+        assert_eq!(shown(NameStyle::Linkage).as_bytes(), name);
         assert_eq!(
-            shown(Style::Full),
+            shown(NameStyle::Full),
             "void std::vector<int, std::allocator<int> >::get<long>(std::allocator<int> const&, int)"
         );
-        assert_eq!(shown(Style::Plain), "std::vector<int, std::allocator<int> >::get<long>");
-        assert_eq!(shown(Style::Short), "std::vector::get");
-        let own = demangle(b"a::(anonymous namespace)::f<int>(int) const", Style::Plain);
+        assert_eq!(shown(NameStyle::Plain), "std::vector<int, std::allocator<int> >::get<long>");
+        assert_eq!(shown(NameStyle::Short), "std::vector::get");
+        let own = demangle(b"a::(anonymous namespace)::f<int>(int) const", NameStyle::Plain);
         assert_eq!(&*own, b"a::(anonymous namespace)::f<int>");
-        assert_eq!(&*demangle(b"main", Style::Short), b"main");
+        assert_eq!(&*demangle(b"main", NameStyle::Short), b"main");
         for name in ["_ZNKR1A1fEv", "_ZNVO1A1fEi", "A::f(int) volatile &"] {
-            assert_eq!(&*demangle(name.as_bytes(), Style::Plain), b"A::f", "{name}");
+            assert_eq!(&*demangle(name.as_bytes(), NameStyle::Plain), b"A::f", "{name}");
         }
     }
 
@@ -220,6 +220,6 @@ mod tests {
         assert!(shown(&deep).len() <= LONGEST);
         let long = format!("_Z70000{}", "a".repeat(70_000));
         assert_eq!(shown(&long), long);
-        let _ = demangle(b"_Z\xff", Style::Full);
+        let _ = demangle(b"_Z\xff", NameStyle::Full);
     }
 }

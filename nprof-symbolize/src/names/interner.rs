@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use rustc_hash::FxHashMap;
 
-use crate::names::demangle::{Style, demangle};
+use crate::names::demangle::{NameStyle, demangle};
 
 /// A function's names.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,9 +17,9 @@ pub(crate) struct FunctionName {
 
 /// Names with numbers that stay the same for the whole run, from 1 on; 0 is none.
 #[derive(Debug, Default)]
-pub(crate) struct Names {
+pub(crate) struct Interner {
     /// How much of a name is shown.
-    pub(crate) style: Style,
+    pub(crate) style: NameStyle,
     functions: Vec<FunctionName>,
     by_linkage: FxHashMap<Box<[u8]>, u32>,
     by_shown: FxHashMap<Box<[u8]>, u32>,
@@ -43,7 +43,7 @@ impl Key {
     }
 }
 
-impl Names {
+impl Interner {
     /// The number of a function; it is demangled when it is first seen.
     pub(crate) fn function(&mut self, linkage: &[u8]) -> u32 {
         if let Some(&number) = self.by_linkage.get(linkage) {
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn a_name_has_one_number() {
-        let mut names = Names::default();
+        let mut names = Interner::default();
         let (f, main) = (names.function(b"_Z1fv"), names.function(b"main"));
         assert_eq!((f, main, names.function(b"_Z1fv")), (1, 2, 1));
         let name = names.function_name(1).unwrap();

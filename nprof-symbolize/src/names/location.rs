@@ -6,7 +6,7 @@ use nprof_stream::Status;
 
 /// A function and its place in the source, by their numbers in [`crate::names::interner::Names`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct NamedLine {
+pub(crate) struct InternedLine {
     /// The function, 0 when only the line is known.
     pub(crate) function: u32,
     /// The source file, 0 when unknown.
@@ -19,11 +19,11 @@ pub(crate) struct NamedLine {
 
 /// What a place is called.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Named {
+pub(crate) struct SymbolizedFrame {
     /// How it went.
     pub(crate) status: Status,
     /// Innermost first.
-    pub(crate) lines: Box<[NamedLine]>,
+    pub(crate) lines: Box<[InternedLine]>,
     /// What was wrong with the debug information.
-    pub(crate) trouble: Option<Rc<str>>,
+    pub(crate) problem: Option<Rc<str>>,
 }

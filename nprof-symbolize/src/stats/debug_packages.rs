@@ -11,12 +11,12 @@ const LIST: u64 = 256 << 20;
 
 /// What the package manager of a system knows.
 #[derive(Clone, Debug)]
-pub(crate) struct Packages {
+pub(crate) struct DebugPackages {
     /// The root of the system.
     root: PathBuf,
 }
 
-impl Packages {
+impl DebugPackages {
     /// The packages of the system with this root.
     pub(crate) fn new(root: Option<&Path>) -> Self {
         Self { root: root.unwrap_or(Path::new("/")).to_owned() }
@@ -95,7 +95,7 @@ mod tests {
         std::fs::write(info.join("libz.md5sums"), "/usr/lib/liby.so\n").unwrap();
         let files: [&[u8]; 4] =
             [b"/usr/lib/x/libc.so.6", b"/usr/lib/libz.so.1", b"/usr/lib/liby.so", b"/home/a"];
-        let commands = Packages::new(Some(root.path())).commands(&files);
+        let commands = DebugPackages::new(Some(root.path())).commands(&files);
         assert_eq!(commands.len(), 2, "{commands:?}");
         assert_eq!(commands[files[0]], "apt install libc6-dbg");
         assert!(commands[files[1]].starts_with("apt install libz-dbgsym"));
@@ -105,12 +105,12 @@ mod tests {
     fn rpm_is_left_to_find_the_package() {
         let root = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(root.path().join("usr/lib/sysimage/rpm")).unwrap();
-        let packages = Packages::new(Some(root.path()));
+        let packages = DebugPackages::new(Some(root.path()));
         let commands = packages.commands(&[b"/usr/lib64/a b.so", b"/home/me/a"]);
         assert_eq!(commands.len(), 1);
         let command = &commands[&b"/usr/lib64/a b.so"[..]];
         assert_eq!(command, "dnf debuginfo-install \"$(rpm -qf '/usr/lib64/a b.so')\"");
         let none = tempfile::tempdir().unwrap();
-        assert!(Packages::new(Some(none.path())).commands(&[b"/usr/lib64/a"]).is_empty());
+        assert!(DebugPackages::new(Some(none.path())).commands(&[b"/usr/lib64/a"]).is_empty());
     }
 }

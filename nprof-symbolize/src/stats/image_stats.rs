@@ -7,65 +7,65 @@ use nprof_stream::Status;
 
 use super::image_findings::ImageFindings;
 use crate::dwarf::Fault;
-use crate::find::{Failure, Recorded};
+use crate::find::{Failure, RecordedImage};
 
 /// How many kinds of trouble are told of one image.
 const TROUBLES: usize = 10;
 
 /// How many frames ended how.
-pub(crate) type Counts = BTreeMap<Status, u64>;
+pub(crate) type StatusCounts = BTreeMap<Status, u64>;
 
 /// An image.
-pub(crate) struct Slot {
+pub(crate) struct ImageStats {
     /// What the stream says of it.
-    pub(crate) recorded: Recorded,
+    pub(crate) recorded: RecordedImage,
     /// What was found out of it, if it was opened.
     pub(crate) findings: ImageFindings,
     /// What was wrong with its debug information, each thing once.
-    pub(crate) troubles: Vec<Rc<str>>,
+    pub(crate) problems: Vec<Rc<str>>,
     /// How many of its frames ended how, in all segments that are over.
-    pub(crate) totals: Counts,
+    pub(crate) totals: StatusCounts,
     /// What is known of it in this segment.
-    pub(crate) segment: InSegment,
+    pub(crate) segment: SegmentStats,
     /// Whether a place whose line the input does not tell may have one here, if that was asked.
-    pub(crate) may_gain: Option<bool>,
+    pub(crate) may_add_lines: Option<bool>,
 }
 
 /// What is known of an image in the segment at hand.
 #[derive(Default)]
-pub(crate) struct InSegment {
+pub(crate) struct SegmentStats {
     /// How many of its frames ended how.
-    pub(crate) counts: Counts,
+    pub(crate) counts: StatusCounts,
     /// What was wrong where these are.
     pub(crate) told: Vec<Rc<str>>,
     /// Whether some of these were looked up.
     pub(crate) is_looked_up: bool,
 }
 
-impl Slot {
+impl ImageStats {
     /// Nothing is known of it yet.
-    pub(crate) fn new(recorded: Recorded) -> Self {
+    pub(crate) fn new(recorded: RecordedImage) -> Self {
         Self {
             recorded,
             findings: ImageFindings::default(),
-            troubles: Vec::new(),
-            totals: Counts::new(),
-            segment: InSegment::default(),
-            may_gain: None,
+            problems: Vec::new(),
+            totals: StatusCounts::new(),
+            segment: SegmentStats::default(),
+            may_add_lines: None,
         }
     }
 
     /// The one copy that is kept of a trouble; `None` when there are too many.
-    pub(crate) fn trouble(&mut self, fault: &Fault) -> Option<Rc<str>> {
-        let trouble = fault.to_string();
-        if let Some(known) = self.troubles.iter().find(|known| ***known == *trouble) {
+    pub(crate) fn problem(&mut self, fault: &Fault) -> Option<Rc<str>> {
+        let problem = fault.to_string();
+        if let Some(known) = self.problems.iter().find(|known| ***known == *problem) {
             return Some(Rc::clone(known));
         }
-        if self.troubles.len() == TROUBLES {
+        if self.problems.len() == TROUBLES {
             return None;
         }
-        self.troubles.push(trouble.into());
-        self.troubles.last().cloned()
+        self.problems.push(problem.into());
+        self.problems.last().cloned()
     }
 
     /// Why it could not be opened.
@@ -74,14 +74,14 @@ impl Slot {
     }
 
     /// Counts a frame, by how its naming went and what was wrong there.
-    pub(crate) fn count(&mut self, status: Status, trouble: Option<&Rc<str>>) {
-        let InSegment { counts, told, .. } = &mut self.segment;
+    pub(crate) fn count(&mut self, status: Status, problem: Option<&Rc<str>>) {
+        let SegmentStats { counts, told, .. } = &mut self.segment;
         *counts.entry(status).or_default() += 1;
-        told.extend(trouble.filter(|new| !told.contains(new)).cloned());
+        told.extend(problem.filter(|new| !told.contains(new)).cloned());
     }
 
     /// A frame that was counted is counted as something else.
-    pub(crate) fn discount(&mut self, status: Status) {
+    pub(crate) fn uncount(&mut self, status: Status) {
         let counts = &mut self.segment.counts;
         let count = counts.entry(status).or_default();
         *count = count.saturating_sub(1);

@@ -8,32 +8,32 @@ use nprof_stream::FrameId;
 use rustc_hash::FxHashMap;
 
 use crate::image::opened::Place;
-use crate::names::location::Named;
+use crate::names::location::SymbolizedFrame;
 
 /// A frame, and what it is called until its place was looked up.
-pub(crate) struct LateFrame {
+pub(crate) struct DeferredFrame {
     /// The frame.
     pub(crate) frame: FrameId,
     /// What it is called in the stream by now.
-    pub(crate) shown: Rc<Named>,
+    pub(crate) shown: Rc<SymbolizedFrame>,
     /// What the input says of it, if anything.
-    pub(crate) theirs: Option<Rc<Named>>,
+    pub(crate) theirs: Option<Rc<SymbolizedFrame>>,
 }
 
 /// The frames by image and place: as ids are of an epoch, it ends before they are forgotten.
-pub(crate) type Late = FxHashMap<(usize, Place), Vec<LateFrame>>;
+pub(crate) type DeferredFrames = FxHashMap<(usize, Place), Vec<DeferredFrame>>;
 
 /// How long the stream still waits for what is being looked up.
 ///
 /// The time counts from when all that had arrived was handed on: what waits in front of this
 /// program cannot have waited for longer.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Patience {
+pub(crate) struct WaitBudget {
     limit: Duration,
     since: Instant,
 }
 
-impl Patience {
+impl WaitBudget {
     /// Waits for so long, from now on.
     pub(crate) fn new(limit: Duration) -> Self {
         Self { limit, since: Instant::now() }
@@ -56,8 +56,8 @@ mod tests {
 
     #[test]
     fn patience_runs_out() {
-        assert!(Patience::new(Duration::ZERO).left().is_none());
-        let mut patience = Patience::new(Duration::from_secs(3600));
+        assert!(WaitBudget::new(Duration::ZERO).left().is_none());
+        let mut patience = WaitBudget::new(Duration::from_secs(3600));
         patience.renew();
         assert!(patience.left().is_some_and(|left| left <= Duration::from_secs(3600)));
     }

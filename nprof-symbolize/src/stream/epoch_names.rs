@@ -6,10 +6,10 @@
 use nprof_stream::{FileId, FunctionId, Line, Record, limits};
 use rustc_hash::FxHashMap;
 
-use crate::names::interner::Names;
-use crate::names::location::NamedLine;
+use crate::names::interner::Interner;
+use crate::names::location::InternedLine;
 
-/// The functions and files of an epoch. Their numbers are those of [`Names`].
+/// The functions and files of an epoch. Their numbers are those of [`Interner`].
 #[derive(Default)]
 pub(crate) struct EpochNames {
     /// The numbers of what the input tells of.
@@ -34,7 +34,7 @@ impl EpochNames {
 
     /// Takes note of a function or a file of the input. Whether its record can be passed on, if it
     /// `may` be.
-    pub(crate) fn note(&mut self, record: &Record<'_>, names: &mut Names, may: bool) -> bool {
+    pub(crate) fn note(&mut self, record: &Record<'_>, names: &mut Interner, may: bool) -> bool {
         let is_next = match record {
             Record::Function(function) => {
                 let number = names.kept(function.name, function.linkage);
@@ -66,10 +66,10 @@ impl EpochNames {
     }
 
     /// A line of the input by numbers.
-    pub(crate) fn line(&self, line: &Line) -> NamedLine {
+    pub(crate) fn line(&self, line: &Line) -> InternedLine {
         let function = self.their_functions.get(&line.function).copied();
         let file = self.their_files.get(&line.file).copied();
-        NamedLine {
+        InternedLine {
             function: function.unwrap_or(0),
             file: file.unwrap_or(0),
             line: line.line,
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn names_are_found_by_id_until_they_are_forgotten() {
-        let (mut epoch, mut names) = (EpochNames::default(), Names::default());
+        let (mut epoch, mut names) = (EpochNames::default(), Interner::default());
         epoch.note(&function(7, "f()", "_Z1fv"), &mut names, false);
         epoch.note(&function(3, "g", ""), &mut names, false);
         let extras = Extras::NONE;
@@ -178,7 +178,7 @@ mod tests {
 
     #[test]
     fn ids_stay_until_a_name_is_defined_that_the_input_has_not() {
-        let (mut epoch, mut names) = (EpochNames::default(), Names::default());
+        let (mut epoch, mut names) = (EpochNames::default(), Interner::default());
         let [f, g, h] = ["f", "g", "h"].map(|name| names.function(name.as_bytes()));
         assert!(epoch.note(&function(1, "f", ""), &mut names, true));
         assert!(
@@ -200,12 +200,12 @@ mod tests {
     fn what_is_not_numbered_on_has_other_ids() {
         let odd = [function(2, "f", ""), function(0, "f", ""), function(1, "e", "")];
         for record in odd {
-            let (mut epoch, mut names) = (EpochNames::default(), Names::default());
+            let (mut epoch, mut names) = (EpochNames::default(), Interner::default());
             assert!(epoch.note(&function(1, "e", ""), &mut names, true));
             let is_next = matches!(&record, Record::Function(f) if f.id.0 == 2);
             assert_eq!(epoch.note(&record, &mut names, true), is_next, "{record:?}");
         }
-        let (mut epoch, mut names) = (EpochNames::default(), Names::default());
+        let (mut epoch, mut names) = (EpochNames::default(), Interner::default());
         assert!(!epoch.note(&function(1, "e", ""), &mut names, false), "it may not");
         assert!(!epoch.is_same(&line(0, 0)));
     }

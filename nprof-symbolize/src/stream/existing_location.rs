@@ -4,11 +4,11 @@ use std::rc::Rc;
 
 use nprof_stream::{Location, Status};
 
-use crate::names::location::Named;
+use crate::names::location::SymbolizedFrame;
 use crate::stream::epoch_names::EpochNames;
 
 /// Whether what the input says of a frame is worth more than what was found here.
-pub(crate) fn is_better(theirs: Status, ours: &Named) -> bool {
+pub(crate) fn is_existing_better(theirs: Status, ours: &SymbolizedFrame) -> bool {
     match ours.status {
         Status::Named => false,
         // Names of another build, which the user allowed.
@@ -21,12 +21,18 @@ pub(crate) fn is_better(theirs: Status, ours: &Named) -> bool {
 }
 
 /// What the input says of a frame where that is better than what was found here.
-pub(crate) fn better(theirs: Option<Rc<Named>>, ours: Rc<Named>) -> Rc<Named> {
-    theirs.filter(|theirs| is_better(theirs.status, &ours)).unwrap_or(ours)
+pub(crate) fn prefer_existing(
+    theirs: Option<Rc<SymbolizedFrame>>,
+    ours: Rc<SymbolizedFrame>,
+) -> Rc<SymbolizedFrame> {
+    theirs.filter(|theirs| is_existing_better(theirs.status, &ours)).unwrap_or(ours)
 }
 
 /// What the input says of a frame.
-pub(crate) fn theirs(names: &EpochNames, location: &Location<'_>) -> Rc<Named> {
+pub(crate) fn existing_location(
+    names: &EpochNames,
+    location: &Location<'_>,
+) -> Rc<SymbolizedFrame> {
     let lines = location.lines.iter().map(|line| names.line(line)).collect();
-    Rc::new(Named { status: location.status, lines, trouble: None })
+    Rc::new(SymbolizedFrame { status: location.status, lines, problem: None })
 }

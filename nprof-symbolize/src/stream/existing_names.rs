@@ -7,12 +7,12 @@ use crate::lookup::reuse::Reuse;
 
 /// What the steps of the segment at hand say of its names.
 #[derive(Debug)]
-pub(crate) struct Earlier {
+pub(crate) struct ExistingAnnotations {
     ours: Step,
     is_same: Option<bool>,
 }
 
-impl Earlier {
+impl ExistingAnnotations {
     /// Nothing was seen, and names would be given now as `ours` says.
     pub(crate) fn new(ours: Step) -> Self {
         Self { ours, is_same: None }
@@ -33,7 +33,7 @@ impl Earlier {
     }
 
     /// Some of the segment is lost: what names and ids mean in the rest of it is not sure.
-    pub(crate) fn distrust(&mut self) {
+    pub(crate) fn invalidate(&mut self) {
         self.is_same = Some(false);
     }
 
@@ -67,7 +67,7 @@ mod tests {
     }
 
     fn worth(steps: &[Step], status: Status, files: &[u32]) -> Reuse {
-        let mut earlier = Earlier::new(step("s", "1", "full"));
+        let mut earlier = ExistingAnnotations::new(step("s", "1", "full"));
         earlier.note(&Record::Step(Box::new(step("s", "0", "of the segment before"))));
         earlier.note(&Record::Head(Box::default()));
         steps.iter().for_each(|step| earlier.note(&Record::Step(Box::new(step.clone()))));
@@ -88,10 +88,10 @@ mod tests {
             assert_eq!(worth(&steps, Status::Named, &[1]), Reuse::No, "{steps:?}");
         }
         assert_eq!(worth(&[other, ours.clone(), ours.clone()], Status::Named, &[1]), Reuse::Full);
-        let mut earlier = Earlier::new(ours.clone());
+        let mut earlier = ExistingAnnotations::new(ours.clone());
         earlier.note(&Record::Step(Box::new(ours.clone())));
         assert!(earlier.is_same());
-        earlier.distrust();
+        earlier.invalidate();
         earlier.note(&Record::Step(Box::new(ours)));
         assert!(!earlier.is_same());
     }

@@ -19,29 +19,29 @@ use nprof_stream::{
 };
 
 use crate::image::opened::Place;
-use crate::lookup::image_catalog::Catalog;
+use crate::lookup::image_catalog::ImageCatalog;
 use crate::lookup::reuse::Reuse;
-use crate::names::location::Named;
-use crate::stream::deferred::{Late, LateFrame, Patience};
-use crate::stream::epoch_frames::{Answer, Frames, Located};
-use crate::stream::existing_location::{better, is_better, theirs};
-use crate::stream::existing_names::Earlier;
-use crate::stream::frame_sites::Sites;
+use crate::names::location::SymbolizedFrame;
+use crate::stream::deferred::{DeferredFrame, DeferredFrames, WaitBudget};
+use crate::stream::epoch_frames::{EpochFrames, PendingFrame, WrittenLocation};
+use crate::stream::existing_location::{existing_location, is_existing_better, prefer_existing};
+use crate::stream::existing_names::ExistingAnnotations;
+use crate::stream::frame_sites::FrameImages;
 
 /// Copies records to a writer and adds what frames are called.
 pub(crate) struct Filter<W> {
     pub(super) writer: Writer<W>,
-    catalog: Catalog,
+    catalog: ImageCatalog,
     /// This program's step, and whether the segment still lacks it.
     step: Step,
     step_due: bool,
-    sites: Sites,
-    frames: Frames,
+    sites: FrameImages,
+    frames: EpochFrames,
     /// Room for the lines of the location being written.
     lines: Vec<Line>,
     /// Frames whose second locations have yet to be written.
-    late: Late,
-    patience: Patience,
+    late: DeferredFrames,
+    patience: WaitBudget,
 }
 
 /// How long it takes at most until it is seen that more of the input came while places are looked
@@ -54,17 +54,22 @@ const ROUND: usize = 64;
 impl<W: Write> Filter<W> {
     /// Begins a filter that signs the stream with `step`. A live stream waits for so long for what
     /// is looked up in the background.
-    pub(crate) fn new(writer: Writer<W>, catalog: Catalog, step: Step, patience: Duration) -> Self {
+    pub(crate) fn new(
+        writer: Writer<W>,
+        catalog: ImageCatalog,
+        step: Step,
+        patience: Duration,
+    ) -> Self {
         Self {
             writer,
             catalog,
-            frames: Frames::new(Earlier::new(step.clone())),
+            frames: EpochFrames::new(ExistingAnnotations::new(step.clone())),
             step,
             step_due: false,
-            sites: Sites::default(),
+            sites: FrameImages::default(),
             lines: Vec::new(),
-            late: Late::default(),
-            patience: Patience::new(patience),
+            late: DeferredFrames::default(),
+            patience: WaitBudget::new(patience),
         }
     }
 
@@ -75,22 +80,22 @@ impl<W: Write> Filter<W> {
     /// What the writer says.
     pub(crate) fn take(&mut self, record: &Record<'_>) -> io::Result<()> {
         if !matches!(record, Record::Step(_)) {
-            self.sign()?;
+            self.write_step()?;
         }
         self.sites.note(record, &mut self.catalog);
         self.frames.earlier.note(record);
         match record {
             Record::Frame(_) | Record::Function(_) | Record::File(_) | Record::Location(_) => {
-                return match self.frames.judge(record, &mut self.catalog, &self.sites) {
+                return match self.frames.classify(record, &mut self.catalog, &self.sites) {
                     Pass::On | Pass::Hold => self.writer.write(record),
                     Pass::Not => self.keep(record),
                 };
             }
             Record::Naming(naming) => {
-                self.catalog.was_told(naming);
+                self.catalog.note_reported(naming);
                 return Ok(());
             }
-            _ => self.settle()?,
+            _ => self.flush_pending_frames()?,
         }
         match record {
             Record::Head(_) => {
@@ -116,15 +121,15 @@ impl<W: Write> Filter<W> {
     pub(crate) fn pass<R: Read>(&mut self, reader: &mut Reader<R>) -> io::Result<()> {
         let Self { writer, frames, catalog, sites, .. } = self;
         let pass = frames.pass();
-        let judge = |record: &Record<'_>| frames.judge(record, catalog, sites);
+        let judge = |record: &Record<'_>| frames.classify(record, catalog, sites);
         let latest = writer.pass(reader, pass, judge)?;
         sites.advance(latest);
         Ok(())
     }
 
     /// Some of the input's segment is lost.
-    pub(crate) fn distrust(&mut self) {
-        self.frames.earlier.distrust();
+    pub(crate) fn invalidate(&mut self) {
+        self.frames.earlier.invalidate();
     }
 
     /// Makes what was taken so far visible downstream.
@@ -174,16 +179,16 @@ impl<W: Write> Filter<W> {
     /// # Errors
     ///
     /// What the writer says.
-    pub(crate) fn finish(mut self) -> io::Result<Catalog> {
-        self.sign()?;
-        self.settle()?;
+    pub(crate) fn finish(mut self) -> io::Result<ImageCatalog> {
+        self.write_step()?;
+        self.flush_pending_frames()?;
         self.tell()?;
         self.writer.finish()?;
         Ok(self.catalog)
     }
 
     /// Adds this program's step behind those of the programs before it.
-    pub(super) fn sign(&mut self) -> io::Result<()> {
+    pub(super) fn write_step(&mut self) -> io::Result<()> {
         if std::mem::take(&mut self.step_due) {
             self.writer.write(&Record::Step(Box::new(self.step.clone())))?;
         }
@@ -203,13 +208,13 @@ impl<W: Write> Filter<W> {
     fn keep(&mut self, record: &Record<'_>) -> io::Result<()> {
         let Record::Location(location) = record else { return Ok(()) };
         let worth = self.frames.worth(location);
-        let Frames { names, waiting, .. } = &mut self.frames;
+        let EpochFrames { names, waiting, .. } = &mut self.frames;
         let Some(answer) = waiting.get_mut(location.frame) else {
             return self.keep_late(location);
         };
-        let theirs = Some(theirs(names, location));
+        let theirs = Some(existing_location(names, location));
         match answer.site {
-            Some((slot, _)) if self.catalog.takes(slot, worth) => answer.named = theirs,
+            Some((slot, _)) if self.catalog.can_reuse(slot, worth) => answer.named = theirs,
             _ => answer.theirs = theirs,
         }
         Ok(())
@@ -219,7 +224,7 @@ impl<W: Write> Filter<W> {
     fn keep_late(&mut self, location: &Location<'_>) -> io::Result<()> {
         let frame = location.frame;
         if let Some(site) = self.frames.pending.get(&frame) {
-            let theirs = theirs(&self.frames.names, location);
+            let theirs = existing_location(&self.frames.names, location);
             let waiting = self.late.get_mut(site).into_iter().flatten();
             waiting
                 .filter(|late| late.frame == frame)
@@ -229,16 +234,16 @@ impl<W: Write> Filter<W> {
         let Some(mut located) = self.frames.located.remove(&frame) else {
             // As in what was a live stream: it stands behind one that was passed on.
             if self.frames.worth(location) == Reuse::Full {
-                let theirs = theirs(&self.frames.names, location);
+                let theirs = existing_location(&self.frames.names, location);
                 self.annotate(frame, &theirs)?;
             }
             return Ok(());
         };
-        if is_better(location.status, &located.ours) {
-            let theirs = theirs(&self.frames.names, location);
+        if is_existing_better(location.status, &located.ours) {
+            let theirs = existing_location(&self.frames.names, location);
             if let Some(slot) = located.slot {
-                self.catalog.discount(slot, located.shown.status);
-                self.catalog.count(slot, theirs.status, theirs.trouble.as_ref());
+                self.catalog.uncount(slot, located.shown.status);
+                self.catalog.count(slot, theirs.status, theirs.problem.as_ref());
             }
             self.annotate(frame, &theirs)?;
             located.shown = theirs;
@@ -252,31 +257,33 @@ impl<W: Write> Filter<W> {
         &mut self,
         frame: FrameId,
         slot: Option<usize>,
-        ours: Rc<Named>,
-        shown: &Rc<Named>,
+        ours: Rc<SymbolizedFrame>,
+        shown: &Rc<SymbolizedFrame>,
     ) {
         let may_come = self.frames.has_theirs || self.frames.earlier.is_same();
         if may_come && ours.status != Status::Named {
-            self.frames.located.insert(frame, Located { slot, ours, shown: Rc::clone(shown) });
+            self.frames
+                .located
+                .insert(frame, WrittenLocation { slot, ours, shown: Rc::clone(shown) });
         } else {
             self.frames.located.remove(&frame);
         }
     }
 
     /// Looks up the frames that came, and writes their locations and what they refer to.
-    pub(super) fn settle(&mut self) -> io::Result<()> {
+    pub(super) fn flush_pending_frames(&mut self) -> io::Result<()> {
         let mut answers = std::mem::take(&mut self.frames.waiting);
         for answer in answers.all_mut().filter(|answer| answer.named.is_none()) {
             answer.named = answer.site.and_then(|(slot, place)| self.catalog.resolve(slot, place));
         }
-        for (frame, Answer { site, named, theirs }) in answers.drain() {
+        for (frame, PendingFrame { site, named, theirs }) in answers.drain() {
             let named = match (named, site) {
                 (None, Some((slot, place))) => self.wait_for(slot, place)?,
                 (named, _) => named,
             };
             let shown = match (named, site) {
                 (Some(ours), _) => {
-                    let shown = better(theirs, Rc::clone(&ours));
+                    let shown = prefer_existing(theirs, Rc::clone(&ours));
                     self.frames.pending.remove(&frame);
                     self.note_located(frame, site.map(|(slot, _)| slot), ours, &shown);
                     shown
@@ -285,7 +292,7 @@ impl<W: Write> Filter<W> {
                 (None, None) => continue,
             };
             if let Some((slot, _)) = site {
-                self.catalog.count(slot, shown.status, shown.trouble.as_ref());
+                self.catalog.count(slot, shown.status, shown.problem.as_ref());
             }
             self.annotate(frame, &shown)?;
         }
@@ -300,13 +307,13 @@ impl<W: Write> Filter<W> {
         frame: FrameId,
         slot: usize,
         place: Place,
-        theirs: Option<Rc<Named>>,
-    ) -> Rc<Named> {
+        theirs: Option<Rc<SymbolizedFrame>>,
+    ) -> Rc<SymbolizedFrame> {
         let shown = match theirs.as_ref().filter(|theirs| theirs.status == Status::Named) {
             Some(theirs) => Rc::clone(theirs),
-            None => better(theirs.clone(), self.catalog.provisional(slot, place)),
+            None => prefer_existing(theirs.clone(), self.catalog.provisional(slot, place)),
         };
-        let late = LateFrame { frame, shown: Rc::clone(&shown), theirs };
+        let late = DeferredFrame { frame, shown: Rc::clone(&shown), theirs };
         self.late.entry((slot, place)).or_default().push(late);
         self.frames.pending.insert(frame, (slot, place));
         shown
@@ -314,7 +321,7 @@ impl<W: Write> Filter<W> {
 
     /// What a place is called that is being looked up, unless that takes too long: when patience
     /// has run out, or others have waited in vain.
-    fn wait_for(&mut self, slot: usize, place: Place) -> io::Result<Option<Rc<Named>>> {
+    fn wait_for(&mut self, slot: usize, place: Place) -> io::Result<Option<Rc<SymbolizedFrame>>> {
         loop {
             if let Some(named) = self.catalog.known(slot, place) {
                 return Ok(Some(named));
@@ -341,13 +348,13 @@ impl<W: Write> Filter<W> {
     /// called that have waited for it. `false` if it takes longer than `patience`.
     fn next_late(&mut self, patience: Option<Duration>) -> io::Result<bool> {
         let Some((slot, place, named)) = self.catalog.next(patience) else { return Ok(false) };
-        for LateFrame { frame, shown, theirs } in
+        for DeferredFrame { frame, shown, theirs } in
             self.late.remove(&(slot, place)).unwrap_or_default()
         {
             let ours = Rc::clone(&named);
-            let named = better(theirs, Rc::clone(&ours));
-            self.catalog.discount(slot, shown.status);
-            self.catalog.count(slot, named.status, named.trouble.as_ref());
+            let named = prefer_existing(theirs, Rc::clone(&ours));
+            self.catalog.uncount(slot, shown.status);
+            self.catalog.count(slot, named.status, named.problem.as_ref());
             if self.frames.pending.get(&frame) != Some(&(slot, place)) {
                 continue;
             }
@@ -361,7 +368,7 @@ impl<W: Write> Filter<W> {
     }
 
     /// Writes the location of a frame.
-    fn annotate(&mut self, frame: FrameId, named: &Named) -> io::Result<()> {
+    fn annotate(&mut self, frame: FrameId, named: &SymbolizedFrame) -> io::Result<()> {
         self.define(named)?;
         let (status, lines) = (named.status, &self.lines[..]);
         let location = Location { frame, status, lines, extras: Extras::NONE };
@@ -369,7 +376,7 @@ impl<W: Write> Filter<W> {
     }
 
     /// Takes the lines of a place by this epoch's ids, which are defined where they are new.
-    fn define(&mut self, named: &Named) -> io::Result<()> {
+    fn define(&mut self, named: &SymbolizedFrame) -> io::Result<()> {
         self.lines.clear();
         for line in &named.lines {
             let function = self.define_function(line.function)?;

@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 
 /// Frames in the order of the stream, and something for each.
 #[derive(Debug)]
-pub(crate) struct Waiting<T> {
+pub(crate) struct FrameQueue<T> {
     frames: VecDeque<(FrameId, T)>,
     /// How many before these were taken.
     taken: usize,
@@ -19,13 +19,13 @@ pub(crate) struct Waiting<T> {
     by_id: FxHashMap<FrameId, usize>,
 }
 
-impl<T> Default for Waiting<T> {
+impl<T> Default for FrameQueue<T> {
     fn default() -> Self {
         Self { frames: VecDeque::new(), taken: 0, next: 0, by_id: FxHashMap::default() }
     }
 }
 
-impl<T> Waiting<T> {
+impl<T> FrameQueue<T> {
     pub(crate) fn is_empty(&self) -> bool {
         self.frames.is_empty()
     }
@@ -99,8 +99,8 @@ impl<T> Waiting<T> {
 mod tests {
     use super::*;
 
-    fn waiting(frames: &[(u32, char)]) -> Waiting<char> {
-        let mut waiting = Waiting::default();
+    fn waiting(frames: &[(u32, char)]) -> FrameQueue<char> {
+        let mut waiting = FrameQueue::default();
         frames.iter().for_each(|&(id, what)| waiting.push(FrameId(id), what));
         waiting
     }

@@ -6,13 +6,13 @@ use std::io::Read;
 use nprof_stream::{Image, ImageKind, Reader, Record};
 use rustc_hash::FxHashMap;
 
-use crate::find::{Living, Recorded};
+use crate::find::{LiveProcesses, RecordedImage};
 
 /// The images of the epoch at hand, and the samples of all.
 #[derive(Default)]
-struct Heat {
-    images: Vec<(Recorded, u64)>,
-    by_recorded: FxHashMap<Recorded, usize>,
+struct SampleCounts {
+    images: Vec<(RecordedImage, u64)>,
+    by_recorded: FxHashMap<RecordedImage, usize>,
     /// By id, the index of the image; of frames and nodes that of the image they are in.
     by_image: FxHashMap<u32, usize>,
     by_frame: FxHashMap<u32, usize>,
@@ -21,13 +21,16 @@ struct Heat {
 
 /// The ELF images of a stream, those with the most samples at a stack's leaf first. What cannot
 /// be read ends it. The stream's processes are noted as `living`: they may have the images.
-pub(crate) fn hottest_first<R: Read>(reader: &mut Reader<R>, living: &Living) -> Vec<Recorded> {
-    let mut heat = Heat::default();
+pub(crate) fn hottest_first<R: Read>(
+    reader: &mut Reader<R>,
+    living: &LiveProcesses,
+) -> Vec<RecordedImage> {
+    let mut heat = SampleCounts::default();
     while let Ok(Some(record)) = reader.next() {
         if let Record::Task(task) = &record
             && task.pid == task.tid
         {
-            living.saw(task.pid);
+            living.note_process(task.pid);
         }
         heat.take(&record);
     }
@@ -36,7 +39,7 @@ pub(crate) fn hottest_first<R: Read>(reader: &mut Reader<R>, living: &Living) ->
     images.into_iter().map(|(recorded, _)| recorded).collect()
 }
 
-impl Heat {
+impl SampleCounts {
     fn take(&mut self, record: &Record<'_>) {
         match record {
             Record::Head(_) | Record::Epoch(_) => {
@@ -68,7 +71,7 @@ impl Heat {
     }
 
     fn image(&mut self, image: &Image<'_>) {
-        let recorded = Recorded {
+        let recorded = RecordedImage {
             kind: image.kind,
             build_id: image.build_id.into(),
             path: image.path.into(),
@@ -93,7 +96,7 @@ mod tests {
                     F\t1\t1\t0x1\tu\nF\t2\t2\t0x1\tu\nF\t3\t3\t0x1\tk\nN\t1\t0\t1\t2\nN\t3\t0\t1\nN\t4\t2\t3\n\
                     S\t1\t0\t0\t0\t2\t1\t5\nS\t1\t0\t0\t0\t3\t1\t2\nS\t1\t0\t0\t0\t4\t1\t99\n\
                     @epoch\tnumber=1\nI\t2\telf\t0a\t/a\nF\t2\t2\t0x1\tu\nN\t2\t0\t2\nS\t1\t0\t0\t0\t2\t1\t4\n";
-        let images = hottest_first(&mut Reader::new(text.as_bytes()), &Living::default());
+        let images = hottest_first(&mut Reader::new(text.as_bytes()), &LiveProcesses::default());
         let paths: Vec<&[u8]> = images.iter().map(|image| &*image.path).collect();
         assert_eq!(paths, [b"/a", b"/b"], "6 samples and 5");
     }

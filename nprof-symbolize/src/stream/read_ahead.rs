@@ -6,11 +6,11 @@ use std::io::Read;
 use nprof_stream::{Location, Pass, Reader, Record, Step};
 
 use crate::image::opened::Place;
-use crate::lookup::image_catalog::Catalog;
-use crate::lookup::parallel::Crew;
-use crate::stream::existing_names::Earlier;
-use crate::stream::frame_queue::Waiting;
-use crate::stream::frame_sites::{Site, Sites};
+use crate::lookup::image_catalog::ImageCatalog;
+use crate::lookup::parallel::LookupThreads;
+use crate::stream::existing_names::ExistingAnnotations;
+use crate::stream::frame_queue::FrameQueue;
+use crate::stream::frame_sites::{FrameImages, FrameTarget};
 
 /// How much of a recording is read ahead, bytes: what is behind it is resolved as it comes.
 const AHEAD: u64 = 32 << 20;
@@ -19,9 +19,9 @@ const AHEAD: u64 = 32 << 20;
 /// given as `step` says; `crew` is made for the processes that were seen.
 pub(crate) fn resolve(
     input: impl Read,
-    catalog: &mut Catalog,
+    catalog: &mut ImageCatalog,
     step: &Step,
-    crew: impl FnOnce(Vec<u32>) -> Crew,
+    crew: impl FnOnce(Vec<u32>) -> LookupThreads,
 ) {
     let mut reader = Reader::new(input.take(AHEAD));
     let places = places(&mut reader, catalog, step);
@@ -33,18 +33,18 @@ pub(crate) fn resolve(
 /// it.
 fn places<R: Read>(
     reader: &mut Reader<R>,
-    catalog: &mut Catalog,
+    catalog: &mut ImageCatalog,
     step: &Step,
 ) -> Vec<(usize, Place)> {
-    let (sites, earlier) = (Sites::default(), Earlier::new(step.clone()));
-    let (waiting, places) = (Waiting::default(), Vec::new());
-    let mut ahead = Ahead { catalog, sites, earlier, waiting, places };
+    let (sites, earlier) = (FrameImages::default(), ExistingAnnotations::new(step.clone()));
+    let (waiting, places) = (FrameQueue::default(), Vec::new());
+    let mut ahead = ReadAhead { catalog, sites, earlier, waiting, places };
     while let Ok(Some(record)) = reader.next() {
         let pass = ahead.take(&record);
         let latest = reader.pass_over(pass, |record| ahead.take(record));
         ahead.sites.advance(latest);
     }
-    ahead.settle();
+    ahead.flush_pending_frames();
     let mut places = ahead.places;
     places.sort_unstable_by_key(|&(slot, place)| (slot, place.offset, place.return_address));
     places.dedup();
@@ -52,22 +52,22 @@ fn places<R: Read>(
 }
 
 /// What is read ahead.
-struct Ahead<'a> {
-    catalog: &'a mut Catalog,
-    sites: Sites,
-    earlier: Earlier,
+struct ReadAhead<'a> {
+    catalog: &'a mut ImageCatalog,
+    sites: FrameImages,
+    earlier: ExistingAnnotations,
     /// Frames of which the input may yet say where they are; `None` once it has.
-    waiting: Waiting<Option<(usize, Place)>>,
+    waiting: FrameQueue<Option<(usize, Place)>>,
     /// The places to look up.
     places: Vec<(usize, Place)>,
 }
 
-impl Ahead<'_> {
+impl ReadAhead<'_> {
     /// Takes note of a record.
     fn take(&mut self, record: &Record<'_>) -> Pass {
         match record {
             Record::Frame(frame) => {
-                if let Some(Site::Place(slot, place)) = self.sites.of(frame) {
+                if let Some(FrameTarget::Place(slot, place)) = self.sites.of(frame) {
                     self.waiting.push(frame.id, Some((slot, place)));
                 }
             }
@@ -76,7 +76,7 @@ impl Ahead<'_> {
                 self.sites.note(record, self.catalog);
                 self.earlier.note(record);
                 if !record.is_annotation() {
-                    self.settle();
+                    self.flush_pending_frames();
                 }
             }
         }
@@ -87,7 +87,7 @@ impl Ahead<'_> {
         let worth = self.earlier.worth(location);
         if let Some(site) = self.waiting.get_mut(location.frame)
             && let Some((slot, _)) = *site
-            && self.catalog.takes(slot, worth)
+            && self.catalog.can_reuse(slot, worth)
         {
             *site = None;
             if self.waiting.first(location.frame).is_some_and(Option::is_none) {
@@ -96,7 +96,7 @@ impl Ahead<'_> {
         }
     }
 
-    fn settle(&mut self) {
+    fn flush_pending_frames(&mut self) {
         self.places.extend(self.waiting.drain().filter_map(|(_, site)| site));
     }
 }
@@ -105,7 +105,7 @@ impl Ahead<'_> {
 mod tests {
     use super::*;
     use crate::dwarf::detail::Detail;
-    use crate::find::{Finder, Places};
+    use crate::find::{Finder, SearchPaths};
 
     #[test]
     fn places_come_by_image_and_address_over_all_epochs() {
@@ -114,7 +114,7 @@ mod tests {
                     F\t5\t0\t0x0\tu,copy\n\
                     @epoch\tnumber=1\nI\t1\telf\t0b\t/b\nF\t1\t1\t0x5\tu\nF\t2\t1\t0x9\tu\n";
         let detail = Detail { inlines: true, lines: true, debug: true };
-        let mut catalog = Catalog::new(Finder::new(Places::default(), detail).into());
+        let mut catalog = ImageCatalog::new(Finder::new(SearchPaths::default(), detail).into());
         let places = places(&mut Reader::new(text.as_bytes()), &mut catalog, &Step::default());
         let place = |slot, offset, return_address| (slot, Place { offset, return_address });
         let expected =

@@ -4,14 +4,14 @@ use nprof_stream::{Head, Record};
 
 /// The clock of the segment at hand.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Clock {
+pub(crate) struct WallClock {
     /// A reading of the segment's clock and the time of day at it, ns; `None` if not told.
     start: Option<(u64, u64)>,
     /// The latest time of a record, on the segment's clock.
     now: u64,
 }
 
-impl Clock {
+impl WallClock {
     /// Takes note of a record.
     pub(crate) fn note(&mut self, record: &Record<'_>) {
         let time = match record {
@@ -53,7 +53,7 @@ mod tests {
             let (event, task, extras) = (EventId::NONE, TaskId::NONE, Extras::NONE);
             Record::Lost(Lost { time, event, cpu: 0, task, count: 1, cause: Cause::Ring, extras })
         };
-        let mut clock = Clock::default();
+        let mut clock = WallClock::default();
         clock.note(&lost(5));
         assert_eq!(clock.utc(), None);
         let head = Head { time: Some(100), utc: Some(5000), ..Head::default() };

@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use crate::dwarf::Call;
 use crate::dwarf::detail::Detail;
-use crate::find::{Finder, Places};
+use crate::find::{Finder, SearchPaths};
 use crate::image::opened::Place;
-use crate::image::opened::Resolution;
-use crate::lookup::background::{Background, Found};
-use crate::lookup::image_cache::Pool;
-use crate::lookup::image_catalog::Catalog;
+use crate::image::opened::Symbolized;
+use crate::lookup::background::{BackgroundLookup, LookupResult};
+use crate::lookup::image_cache::ImageCache;
+use crate::lookup::image_catalog::ImageCatalog;
 use crate::stream::filter::Filter;
 use nprof_stream::{Reader, Spelling, Status, Step, Writer};
 
@@ -42,12 +42,13 @@ impl Shared {
 }
 
 /// A filter that waits for nothing, the sender of what is found, and the place of a function.
-fn filter() -> (Filter<Shared>, Shared, Sender<Found>, String) {
+fn filter() -> (Filter<Shared>, Shared, Sender<LookupResult>, String) {
     let detail = Detail { inlines: true, lines: true, debug: true };
     let quick = Detail { inlines: false, lines: false, debug: false };
-    let finder = |detail| Rc::new(Finder::new(Places::default(), detail));
-    let (background, found) = Background::by_hand();
-    let catalog = Catalog::new(finder(detail)).live(Pool::new(finder(quick)), background);
+    let finder = |detail| Rc::new(Finder::new(SearchPaths::default(), detail));
+    let (background, found) = BackgroundLookup::by_hand();
+    let catalog =
+        ImageCatalog::new(finder(detail)).live(ImageCache::new(finder(quick)), background);
     let out = Shared::default();
     let writer = Writer::new(out.clone(), Spelling::Text);
     let filter = Filter::new(writer, catalog, Step::default(), Duration::ZERO);
@@ -63,7 +64,7 @@ fn feed(filter: &mut Filter<Shared>, text: &str) {
     filter.flush().unwrap();
 }
 
-fn found(offset: u64) -> Found {
+fn found(offset: u64) -> LookupResult {
     let call = |function: &str, line| Call {
         function: Some(function.as_bytes().into()),
         file: Some(b"/a.c"[..].into()),
@@ -73,8 +74,8 @@ fn found(offset: u64) -> Found {
     let place = Place { offset, return_address: false };
     let calls = vec![call("inner", 3), call("outer", 5)];
     let status = Status::Named;
-    let resolution = Resolution { status, calls, trouble: None, function: None };
-    Found { slot: 0, place, resolution, findings: None }
+    let resolution = Symbolized { status, calls, problem: None, function: None };
+    LookupResult { slot: 0, place, resolution, findings: None }
 }
 
 /// Where this program has code, with a name: that of its `main`.
@@ -159,11 +160,14 @@ fn a_frame_that_is_defined_anew_has_no_lines_of_the_one_before() {
 
 #[test]
 fn a_better_location_of_the_input_is_kept_however_late() {
-    let finder =
-        Rc::new(Finder::new(Places::default(), Detail { inlines: true, lines: true, debug: true }));
+    let finder = Rc::new(Finder::new(
+        SearchPaths::default(),
+        Detail { inlines: true, lines: true, debug: true },
+    ));
     let out = Shared::default();
     let writer = Writer::new(out.clone(), Spelling::Text);
-    let mut filter = Filter::new(writer, Catalog::new(finder), Step::default(), Duration::ZERO);
+    let mut filter =
+        Filter::new(writer, ImageCatalog::new(finder), Step::default(), Duration::ZERO);
     let first = "I\t1\telf\t-\t/nowhere\nF\t1\t1\t0x5\tu\nY\t1\tno-symbol\n";
     let again = "U\t9\tf\t-\nY\t1\tnamed\t9,0,0,0\n";
     feed(&mut filter, &format!("{HEAD}{first}{NODE}{again}{NODE}"));

@@ -5,8 +5,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use crate::dwarf::detail::Detail;
-use crate::find::{Finder, Places};
-use crate::lookup::image_catalog::Catalog;
+use crate::find::{Finder, SearchPaths};
+use crate::lookup::image_catalog::ImageCatalog;
 use crate::stream::filter::Filter;
 use nprof_stream::{Reader, Spelling, Step, Writer};
 use proptest::prelude::*;
@@ -17,7 +17,7 @@ const HEAD: &str = "@nprof\t1.0\trun=0x1\n@step\ttool=me\tversion=1\tnames=full\
 /// What a filter makes of a stream, as text, by way of binary or not.
 fn filtered(text: &str, is_binary: bool) -> String {
     let detail = Detail { inlines: true, lines: true, debug: true };
-    let catalog = Catalog::new(Rc::new(Finder::new(Places::default(), detail)));
+    let catalog = ImageCatalog::new(Rc::new(Finder::new(SearchPaths::default(), detail)));
     let [tool, version, names] = ["me", "1", "full"].map(|word| word.as_bytes().to_vec());
     let step = Step { tool, version, names, ..Step::default() };
     let spelling = if is_binary { Spelling::Binary } else { Spelling::Text };
@@ -30,7 +30,7 @@ fn filtered(text: &str, is_binary: bool) -> String {
         drop(record);
         filter.pass(&mut reader).unwrap();
     }
-    filter.sign().and_then(|()| filter.settle()).unwrap();
+    filter.write_step().and_then(|()| filter.flush_pending_frames()).unwrap();
     let written = filter.writer.finish().unwrap();
     String::from_utf8(respelled(&written, Spelling::Text)).unwrap()
 }
