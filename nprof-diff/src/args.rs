@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 use clap::Parser;
 
-use crate::compare::effect_size::Size;
+use crate::compare::effect_size::EffectSize;
 use crate::compare::fail_on::Bound;
 use crate::input::key::By;
 use crate::print::{Format, Sort};
@@ -38,7 +38,7 @@ pub(crate) struct Args {
     pub(crate) fail_on: Vec<Bound>,
     /// Call nothing a change that is smaller than this: P% (points of share) or a time, as 2ms
     #[arg(long, value_name = "SIZE")]
-    pub(crate) min_effect: Option<Size>,
+    pub(crate) min_effect: Option<EffectSize>,
     /// Names that are others on the new side: lines of OLD and NEW, or image, OLD and NEW,
     /// separated by tabs
     #[arg(long, value_name = "FILE")]
@@ -100,10 +100,10 @@ impl Args {
     }
 
     /// The first option that is about CPU time, as it was given.
-    pub(crate) fn asked_in_time(&self) -> Option<String> {
+    pub(crate) fn time_option(&self) -> Option<String> {
         let bound = self.fail_on.iter().find(|bound| bound.is_time());
         let bound = bound.map(|bound| format!("--fail-on {bound}"));
-        let is_time = matches!(self.min_effect, Some(Size::Time(_)));
+        let is_time = matches!(self.min_effect, Some(EffectSize::Time(_)));
         bound.or_else(|| is_time.then(|| "--min-effect".to_owned()))
     }
 

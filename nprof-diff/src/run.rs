@@ -8,16 +8,16 @@ use nprof_cli::stage::{self, Outcome};
 use nprof_cli::usage;
 
 use crate::args::Args;
-use crate::compare::comparison::Question;
+use crate::compare::comparison::Criteria;
 use crate::compare::diff::{self, Diff};
-use crate::compare::fail_on::{self, Answer, Bound};
+use crate::compare::fail_on::{self, Bound, DiffVerdict};
 use crate::compare::noise;
 use crate::compare::rename_candidates;
 use crate::compare::warnings;
-use crate::input::event::{self, Chosen};
-use crate::input::load::{Inputs, Sources};
+use crate::input::event::{self, ComparedEvent};
+use crate::input::load::{InputSides, Sources};
 use crate::input::{load, preconditions};
-use crate::print::{Format, NullReport, Report};
+use crate::print::{DiffReport, Format, NoiseReport};
 
 const TOOL: &str = "nprof-diff";
 
@@ -31,13 +31,13 @@ pub fn main() -> ExitCode {
 
 fn run(args: &Args) -> Result<Outcome> {
     let inputs = load(args)?;
-    let clock = inputs.event.as_ref().is_some_and(Chosen::is_clock);
-    let question = Question { alpha: args.alpha(), clock, min_effect: args.min_effect };
-    if args.noise { calibrate(args, &inputs, question) } else { compare(args, &inputs, question) }
+    let clock = inputs.event.as_ref().is_some_and(ComparedEvent::measures_cpu_time);
+    let criteria = Criteria { alpha: args.alpha(), clock, min_effect: args.min_effect };
+    if args.noise { calibrate(args, &inputs, criteria) } else { compare(args, &inputs, criteria) }
 }
 
 /// Reads the streams, and refuses options that make no sense for them.
-fn load(args: &Args) -> Result<Inputs> {
+fn load(args: &Args) -> Result<InputSides> {
     let [base, new] = args.sides()?;
     let inputs = base.iter().chain(new).chain(&args.rename).map(|path| Some(path.as_path()));
     stage::refuse_same_file(inputs, args.output.as_deref())?;
@@ -49,7 +49,7 @@ fn load(args: &Args) -> Result<Inputs> {
         event: args.event.as_deref(),
         partial_ok: args.partial_ok,
     })?;
-    if let (Some(event), Some(asked)) = (&inputs.event, args.asked_in_time()) {
+    if let (Some(event), Some(asked)) = (&inputs.event, args.time_option()) {
         preconditions::refuse_time(&inputs.base, &inputs.new, event, &asked)?;
     }
     if !args.fail_on.is_empty() {
@@ -59,17 +59,17 @@ fn load(args: &Args) -> Result<Inputs> {
 }
 
 /// Compares both sides.
-fn compare(args: &Args, inputs: &Inputs, question: Question) -> Result<Outcome> {
-    let Inputs { base, new, keys, event, .. } = inputs;
+fn compare(args: &Args, inputs: &InputSides, criteria: Criteria) -> Result<Outcome> {
+    let InputSides { base, new, keys, event, .. } = inputs;
     let (by, event) = (args.by()?, event.as_ref());
     let counts = |side| event::counts(side, event);
-    let diff = diff::compare(&counts(base), &counts(new), keys.ids(), question);
+    let diff = diff::compare(&counts(base), &counts(new), keys.ids(), criteria);
     let mut warnings = warnings::warnings(base, new, event, by, &diff);
     warnings.extend(warnings::unmatched(&diff, keys, by));
     warnings.extend_from_slice(&inputs.warnings);
-    let pairs = rename_candidates::propose(&diff, keys, by);
+    let rename_candidates = rename_candidates::propose(&diff, keys, by);
     print(args, &warnings, |width, out| {
-        let report = Report {
+        let report = DiffReport {
             by,
             base,
             new,
@@ -80,7 +80,7 @@ fn compare(args: &Args, inputs: &Inputs, question: Question) -> Result<Outcome> 
             bounds: &args.fail_on,
             sort: args.sort,
             row_limit: args.row_limit(),
-            pairs: &pairs,
+            rename_candidates: &rename_candidates,
             width,
         };
         report.print(args.format, out)
@@ -89,10 +89,10 @@ fn compare(args: &Args, inputs: &Inputs, question: Question) -> Result<Outcome> 
 }
 
 /// Compares the runs of the base with each other.
-fn calibrate(args: &Args, inputs: &Inputs, question: Question) -> Result<Outcome> {
-    let Inputs { base, keys, event, .. } = inputs;
+fn calibrate(args: &Args, inputs: &InputSides, criteria: Criteria) -> Result<Outcome> {
+    let InputSides { base, keys, event, .. } = inputs;
     let runs = event::counts(base, event.as_ref());
-    let Some(null) = noise::calibrate(&runs, keys, question) else {
+    let Some(calibration) = noise::calibrate(&runs, keys, criteria) else {
         stage::warn(TOOL, "not enough runs: --noise needs at least two base runs with samples");
         return Ok(Outcome::Undecided);
     };
@@ -100,11 +100,11 @@ fn calibrate(args: &Args, inputs: &Inputs, question: Question) -> Result<Outcome
     warnings.extend_from_slice(&inputs.warnings);
     let by = args.by()?;
     print(args, &warnings, |width, out| {
-        let report = NullReport {
+        let report = NoiseReport {
             by,
             base,
             event: event.as_ref(),
-            null: &null,
+            calibration: &calibration,
             keys,
             warnings: &warnings,
             row_limit: args.row_limit(),
@@ -136,14 +136,14 @@ fn print(
 
 /// The exit status, with a word on standard error on what it means.
 fn outcome(diff: &Diff, bounds: &[Bound]) -> Outcome {
-    match fail_on::answer(diff, bounds) {
-        Answer::Same | Answer::Changed => Outcome::Done,
-        Answer::Failed => {
+    match fail_on::verdict(diff, bounds) {
+        DiffVerdict::Same | DiffVerdict::Changed => Outcome::Done,
+        DiffVerdict::Failed => {
             let bounds: Vec<String> = bounds.iter().map(Bound::to_string).collect();
             stage::warn(TOOL, &format!("changed beyond {}", bounds.join(" or ")));
             Outcome::No
         }
-        Answer::Undecided => {
+        DiffVerdict::Undecided => {
             fail_on::missing(diff, bounds).iter().for_each(|line| stage::warn(TOOL, line));
             Outcome::Undecided
         }

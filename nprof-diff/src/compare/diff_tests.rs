@@ -1,43 +1,43 @@
-use crate::compare::comparison::{Method, Question};
+use crate::compare::comparison::{Criteria, Method};
 use crate::compare::diff::{Diff, compare};
-use crate::compare::row::Verdict;
+use crate::compare::row::RowVerdict;
 use crate::input::key::KeyId;
-use crate::input::key::{Key, Keys};
-use crate::input::run_counts::{Count, Counts};
+use crate::input::key::{KeyTable, RowKey};
+use crate::input::run_counts::{KeyCount, RunCounts};
 use crate::stats::Estimate;
 use nprof_report::profile::Sum;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-const QUESTION: Question = Question { alpha: 0.05, clock: true, min_effect: None };
+const CRITERIA: Criteria = Criteria { alpha: 0.05, clock: true, min_effect: None };
 
 /// A run in which key `i` has `samples[i]` of self and everything hangs under key 0; every
 /// sample stands for `period` ns.
-fn run(samples: &[u64], period: u64) -> Counts {
+fn run(samples: &[u64], period: u64) -> RunCounts {
     let sum = |samples| Sum { samples, weight: samples * period };
     let whole = sum(samples.iter().sum());
-    let mut counts = Counts { sum: whole, ..Counts::default() };
+    let mut counts = RunCounts { sum: whole, ..RunCounts::default() };
     for (i, (key, &samples)) in ids(samples.len()).zip(samples).enumerate() {
         let own = sum(samples);
         let total = if i == 0 { whole } else { own };
         if total.samples > 0 {
-            counts.keys.insert(key, Count { own, total });
+            counts.keys.insert(key, KeyCount { own, total });
         }
     }
     counts
 }
 
 fn ids(count: usize) -> impl Iterator<Item = KeyId> {
-    let mut keys = Keys::default();
+    let mut keys = KeyTable::default();
     for i in 0..count {
-        keys.intern(Key::of_name(i.to_string().as_bytes()));
+        keys.intern(RowKey::of_name(i.to_string().as_bytes()));
     }
     keys.ids()
 }
 
-fn diff(base: &[Counts], new: &[Counts], keys: usize) -> Diff {
+fn diff(base: &[RunCounts], new: &[RunCounts], keys: usize) -> Diff {
     let (base, new): (Vec<_>, Vec<_>) = (base.iter().collect(), new.iter().collect());
-    compare(&base, &new, ids(keys), QUESTION)
+    compare(&base, &new, ids(keys), CRITERIA)
 }
 
 fn verdicts(diff: &Diff) -> Vec<&'static str> {
@@ -99,7 +99,7 @@ fn a_side_without_samples_is_all_zeros() {
     assert_eq!(diff.rows[0].own.share.estimate.base, 0.0);
 }
 
-fn side() -> impl Strategy<Value = Vec<Counts>> {
+fn side() -> impl Strategy<Value = Vec<RunCounts>> {
     vec((vec(0..5000u64, 5), 1..3_000_000u64), 1..4).prop_map(|runs| {
         runs.into_iter()
             .map(|(mut samples, period)| {
@@ -119,7 +119,7 @@ proptest! {
                 prop_assert_eq!(metric.share.estimate.p, 1.0);
                 prop_assert_eq!(metric.time.unwrap().estimate.difference(), 0.0);
             }
-            prop_assert_eq!(row.verdict(), Verdict::Same);
+            prop_assert_eq!(row.verdict(), RowVerdict::Same);
         }
     }
 

@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 /// The size of a difference.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Size {
+pub(crate) enum EffectSize {
     /// Of a share, as a fraction.
     Share(f64),
     /// Of CPU time per run, ns.
@@ -12,15 +12,15 @@ pub(crate) enum Size {
 }
 
 /// What one unit stands for.
-const UNITS: [(&str, Size); 5] = [
-    ("%", Size::Share(0.01)),
-    ("ns", Size::Time(1.0)),
-    ("us", Size::Time(1e3)),
-    ("ms", Size::Time(1e6)),
-    ("s", Size::Time(1e9)),
+const UNITS: [(&str, EffectSize); 5] = [
+    ("%", EffectSize::Share(0.01)),
+    ("ns", EffectSize::Time(1.0)),
+    ("us", EffectSize::Time(1e3)),
+    ("ms", EffectSize::Time(1e6)),
+    ("s", EffectSize::Time(1e9)),
 ];
 
-impl FromStr for Size {
+impl FromStr for EffectSize {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -28,14 +28,14 @@ impl FromStr for Size {
     }
 }
 
-fn size_of(text: &str) -> Option<Size> {
+fn size_of(text: &str) -> Option<EffectSize> {
     let at = text.find(|c: char| !c.is_ascii_digit() && c != '.')?;
     let (number, unit) = text.split_at(at);
     let number: f64 = number.parse().ok()?;
     let (_, one) = UNITS.iter().find(|(name, _)| *name == unit)?;
     Some(match one {
-        Size::Share(one) => Size::Share(number * one),
-        Size::Time(one) => Size::Time(number * one),
+        EffectSize::Share(one) => EffectSize::Share(number * one),
+        EffectSize::Time(one) => EffectSize::Time(number * one),
     })
 }
 
@@ -45,11 +45,11 @@ mod tests {
 
     #[test]
     fn sizes_have_a_unit() {
-        assert_eq!("2%".parse(), Ok(Size::Share(0.02)));
-        assert_eq!("1.5ms".parse(), Ok(Size::Time(1.5e6)));
-        assert_eq!("2s".parse(), Ok(Size::Time(2e9)));
+        assert_eq!("2%".parse(), Ok(EffectSize::Share(0.02)));
+        assert_eq!("1.5ms".parse(), Ok(EffectSize::Time(1.5e6)));
+        assert_eq!("2s".parse(), Ok(EffectSize::Time(2e9)));
         for wrong in ["", "2", "%", "-2%", "+2%", "2h", "1e9s", "nan%", "1.2.3ms", "2 %"] {
-            assert!(wrong.parse::<Size>().is_err(), "{wrong:?}");
+            assert!(wrong.parse::<EffectSize>().is_err(), "{wrong:?}");
         }
     }
 }

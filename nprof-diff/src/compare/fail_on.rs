@@ -2,8 +2,8 @@
 
 use std::str::FromStr;
 
-use crate::compare::diff::{Diff, ENOUGH};
-use crate::compare::effect_size::Size;
+use crate::compare::diff::{Diff, MIN_SAMPLES_PER_SIDE};
+use crate::compare::effect_size::EffectSize;
 use crate::compare::row::{Metric, Row};
 use crate::compare::runs_needed;
 use crate::stats::Estimate;
@@ -12,15 +12,15 @@ use crate::stats::Estimate;
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Bound {
     text: String,
-    kind: Kind,
+    kind: BoundKind,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Kind {
+enum BoundKind {
     /// Nothing may.
     Any,
     /// A growth of self or total.
-    Growth { total: bool, limit: Size },
+    Growth { total: bool, limit: EffectSize },
 }
 
 impl std::fmt::Display for Bound {
@@ -35,11 +35,11 @@ impl FromStr for Bound {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         const EXPECTED: &str = "expected any, self>+P%, total>+P%, self>+Nms or total>+Nms";
         let kind = match text.split_once('>') {
-            None if text == "any" => Kind::Any,
+            None if text == "any" => BoundKind::Any,
             Some((metric @ ("self" | "total"), size)) => {
                 let limit = size.strip_prefix('+').and_then(|size| size.parse().ok());
                 let limit = limit.ok_or(EXPECTED)?;
-                Kind::Growth { total: metric == "total", limit }
+                BoundKind::Growth { total: metric == "total", limit }
             }
             _ => return Err(EXPECTED),
         };
@@ -49,11 +49,11 @@ impl FromStr for Bound {
 
 /// Where a row stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stand {
+enum BoundState {
     /// Its whole interval lies beyond the bound, and the change is significant.
-    Beyond,
+    Exceeded,
     /// Its interval reaches from below the bound to beyond it: more runs are needed.
-    Across,
+    Open,
     /// Its whole interval lies below.
     Within,
 }
@@ -61,28 +61,36 @@ enum Stand {
 impl Bound {
     /// Whether it is about CPU time.
     pub(crate) fn is_time(&self) -> bool {
-        matches!(self.kind, Kind::Growth { limit: Size::Time(_), .. })
+        matches!(self.kind, BoundKind::Growth { limit: EffectSize::Time(_), .. })
     }
 
-    fn stand(&self, row: &Row, diff: &Diff) -> Stand {
+    fn state(&self, row: &Row, diff: &Diff) -> BoundState {
         let metric = self.metric(row);
         let Some((estimate, limit)) = self.estimate(row) else {
-            return if row.verdict().is_change() { Stand::Beyond } else { Stand::Within };
+            return if row.verdict().is_change() {
+                BoundState::Exceeded
+            } else {
+                BoundState::Within
+            };
         };
-        let sure = match self.is_time() {
-            true => metric.time.is_some_and(|time| time.sure),
-            false => metric.share.sure,
+        let significant = match self.is_time() {
+            true => metric.time.is_some_and(|time| time.significant),
+            false => metric.share.significant,
         };
-        if !(sure && estimate.low > limit) {
-            return if estimate.high > limit { Stand::Across } else { Stand::Within };
+        if !(significant && estimate.low > limit) {
+            return if estimate.high > limit { BoundState::Open } else { BoundState::Within };
         }
         let is_due_to_others = metric.displaced && !self.is_time();
-        let counts = metric.is_at_least(diff.question.min_effect) && !is_due_to_others;
-        if counts { Stand::Beyond } else { Stand::Within }
+        let counts = metric.is_at_least(diff.criteria.min_effect) && !is_due_to_others;
+        if counts { BoundState::Exceeded } else { BoundState::Within }
     }
 
     fn metric<'a>(&self, row: &'a Row) -> &'a Metric {
-        if matches!(self.kind, Kind::Growth { total: true, .. }) { &row.total } else { &row.own }
+        if matches!(self.kind, BoundKind::Growth { total: true, .. }) {
+            &row.total
+        } else {
+            &row.own
+        }
     }
 
     /// The difference this bound is about, with its limit; none where it is about any change, or
@@ -90,28 +98,34 @@ impl Bound {
     fn estimate(&self, row: &Row) -> Option<(Estimate, f64)> {
         let metric = self.metric(row);
         match self.kind {
-            Kind::Any => None,
-            Kind::Growth { limit: Size::Share(limit), .. } => Some((metric.share.estimate, limit)),
-            Kind::Growth { limit: Size::Time(limit), .. } => {
+            BoundKind::Any => None,
+            BoundKind::Growth { limit: EffectSize::Share(limit), .. } => {
+                Some((metric.share.estimate, limit))
+            }
+            BoundKind::Growth { limit: EffectSize::Time(limit), .. } => {
                 metric.time.map(|time| (time.estimate, limit))
             }
         }
     }
 
     /// How much a row has grown at least; none where the bound is about any change.
-    pub(crate) fn growth(&self, row: &Row) -> Option<Size> {
+    pub(crate) fn growth(&self, row: &Row) -> Option<EffectSize> {
         let (estimate, _) = self.estimate(row)?;
-        Some(if self.is_time() { Size::Time(estimate.low) } else { Size::Share(estimate.low) })
+        Some(if self.is_time() {
+            EffectSize::Time(estimate.low)
+        } else {
+            EffectSize::Share(estimate.low)
+        })
     }
 
     /// The rows beyond the bound.
-    pub(crate) fn broken<'a>(&self, diff: &'a Diff) -> impl Iterator<Item = &'a Row> {
-        diff.rows.iter().filter(move |row| self.stand(row, diff) == Stand::Beyond)
+    pub(crate) fn exceeding_rows<'a>(&self, diff: &'a Diff) -> impl Iterator<Item = &'a Row> {
+        diff.rows.iter().filter(move |row| self.state(row, diff) == BoundState::Exceeded)
     }
 
     /// The rows that may be beyond the bound or not.
-    pub(crate) fn open<'a>(&self, diff: &'a Diff) -> impl Iterator<Item = &'a Row> {
-        diff.rows.iter().filter(move |row| self.stand(row, diff) == Stand::Across)
+    pub(crate) fn open_rows<'a>(&self, diff: &'a Diff) -> impl Iterator<Item = &'a Row> {
+        diff.rows.iter().filter(move |row| self.state(row, diff) == BoundState::Open)
     }
 
     /// How many more runs a side would decide on all rows that are open, should they be like
@@ -121,13 +135,13 @@ impl Bound {
             let (estimate, limit) = self.estimate(row)?;
             runs_needed::more_runs(diff, estimate, limit)
         };
-        self.open(diff).map(of_row).try_fold(1, |most, runs| Some(runs?.max(most)))
+        self.open_rows(diff).map(of_row).try_fold(1, |most, runs| Some(runs?.max(most)))
     }
 }
 
 /// What came out of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Answer {
+pub(crate) enum DiffVerdict {
     /// A side has too few samples, or a row may be beyond a bound or not.
     Undecided,
     /// A row is beyond a bound.
@@ -138,30 +152,30 @@ pub(crate) enum Answer {
     Same,
 }
 
-impl Answer {
+impl DiffVerdict {
     /// The word for it.
     pub(crate) fn word(self) -> &'static str {
         match self {
-            Answer::Undecided => "undecided",
-            Answer::Failed => "failed",
-            Answer::Changed => "changed",
-            Answer::Same => "same",
+            DiffVerdict::Undecided => "undecided",
+            DiffVerdict::Failed => "failed",
+            DiffVerdict::Changed => "changed",
+            DiffVerdict::Same => "same",
         }
     }
 }
 
 /// What came out of a comparison, with these bounds.
-pub(crate) fn answer(diff: &Diff, bounds: &[Bound]) -> Answer {
+pub(crate) fn verdict(diff: &Diff, bounds: &[Bound]) -> DiffVerdict {
     if !diff.is_decided() {
-        Answer::Undecided
-    } else if bounds.iter().any(|bound| bound.broken(diff).next().is_some()) {
-        Answer::Failed
-    } else if bounds.iter().any(|bound| bound.open(diff).next().is_some()) {
-        Answer::Undecided
+        DiffVerdict::Undecided
+    } else if bounds.iter().any(|bound| bound.exceeding_rows(diff).next().is_some()) {
+        DiffVerdict::Failed
+    } else if bounds.iter().any(|bound| bound.open_rows(diff).next().is_some()) {
+        DiffVerdict::Undecided
     } else if diff.rows.iter().any(|row| row.verdict().is_change()) {
-        Answer::Changed
+        DiffVerdict::Changed
     } else {
-        Answer::Same
+        DiffVerdict::Same
     }
 }
 
@@ -169,22 +183,22 @@ pub(crate) fn answer(diff: &Diff, bounds: &[Bound]) -> Answer {
 pub(crate) fn missing(diff: &Diff, bounds: &[Bound]) -> Vec<String> {
     if !diff.is_decided() {
         return vec![format!(
-            "not enough samples to decide: {} and {}, {ENOUGH} a side at least: {}",
+            "not enough samples to decide: {} and {}, {MIN_SAMPLES_PER_SIDE} a side at least: {}",
             diff.base.sum.samples,
             diff.new.sum.samples,
-            runs_needed::of_samples(diff),
+            runs_needed::samples_advice(diff),
         )];
     }
     let of_bound = |bound: &Bound| {
-        let open = bound.open(diff).count();
-        (open > 0).then(|| {
-            let rows = if open == 1 { "1 row" } else { &format!("{open} rows") };
+        let open_rows = bound.open_rows(diff).count();
+        (open_rows > 0).then(|| {
+            let rows = if open_rows == 1 { "1 row" } else { &format!("{open_rows} rows") };
             let need = match bound.more_runs(diff) {
                 Some(1) => "about 1 more run a side would decide".to_owned(),
                 Some(runs) => format!("about {runs} more runs a side would decide"),
                 None => format!(
                     "more than {} more runs a side would be needed: the bound lies too near to what was measured",
-                    runs_needed::MANY
+                    runs_needed::MAX_MORE_RUNS
                 ),
             };
             format!("not enough runs to decide: {rows} may be beyond {bound} or not: {need}")
@@ -200,11 +214,17 @@ mod tests {
     #[test]
     fn bounds_are_read() {
         let growth = |text: &str| text.parse::<Bound>().unwrap().kind;
-        assert_eq!(growth("any"), Kind::Any);
-        let share = Kind::Growth { total: false, limit: Size::Share(0.02) };
+        assert_eq!(growth("any"), BoundKind::Any);
+        let share = BoundKind::Growth { total: false, limit: EffectSize::Share(0.02) };
         assert_eq!(growth("self>+2%"), share);
-        assert_eq!(growth("total>+1.5ms"), Kind::Growth { total: true, limit: Size::Time(1.5e6) });
-        assert_eq!(growth("self>+2s"), Kind::Growth { total: false, limit: Size::Time(2e9) });
+        assert_eq!(
+            growth("total>+1.5ms"),
+            BoundKind::Growth { total: true, limit: EffectSize::Time(1.5e6) }
+        );
+        assert_eq!(
+            growth("self>+2s"),
+            BoundKind::Growth { total: false, limit: EffectSize::Time(2e9) }
+        );
         for wrong in [
             "",
             "self",

@@ -4,21 +4,21 @@
 use nprof_report::profile::Sum;
 
 use crate::input::key::KeyId;
-use crate::input::run_counts::{Count, Counts};
+use crate::input::run_counts::{KeyCount, RunCounts};
 use crate::stats::{self, Proportion, Spread};
 
 /// A side as a whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Whole {
+pub(crate) struct SideTotals {
     /// How many runs have samples.
     pub(crate) runs: usize,
     /// Their samples and weight.
     pub(crate) sum: Sum,
 }
 
-impl Whole {
+impl SideTotals {
     /// Adds up runs.
-    pub(crate) fn of(runs: &[&Counts]) -> Self {
+    pub(crate) fn of(runs: &[&RunCounts]) -> Self {
         let mut whole = Self { runs: runs.len(), ..Self::default() };
         for run in runs {
             whole.sum.add(run.sum);
@@ -34,38 +34,38 @@ impl Whole {
 
 /// What is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Measure {
+pub(crate) enum Quantity {
     /// The share of the samples, as a fraction.
     Share,
     /// The weight, per run.
     Time,
 }
 
-impl Measure {
+impl Quantity {
     /// The largest value there can be.
     pub(crate) fn most(self) -> f64 {
         match self {
-            Measure::Share => 1.0,
-            Measure::Time => f64::INFINITY,
+            Quantity::Share => 1.0,
+            Quantity::Time => f64::INFINITY,
         }
     }
 }
 
 /// With so many samples a run, a row tells others how much rows vary.
-const TELLING: u64 = 5;
+const MIN_INFORMATIVE_SAMPLES: u64 = 5;
 
 /// No count of samples is taken to be known better than with this variance (or that of
 /// independent samples, if that is smaller), however well runs agree: counts are whole numbers,
 /// and few of them agree by chance.
-const EXACT: f64 = 1.0;
+const MIN_COUNT_VARIANCE: f64 = 1.0;
 
 /// Fewer runs agree too often by chance: they vary as independent samples do at least.
-const TRUSTED: usize = 3;
+const MIN_RUNS_BELOW_SAMPLING: usize = 3;
 
 /// A key in the runs of a side.
 #[derive(Debug)]
 pub(crate) struct Observed<'a> {
-    runs: &'a [&'a Counts],
+    runs: &'a [&'a RunCounts],
     per_run: Vec<Sum>,
     sum: Sum,
     whole: Sum,
@@ -73,14 +73,18 @@ pub(crate) struct Observed<'a> {
 
 impl<'a> Observed<'a> {
     /// Looks a key up in the runs of a side, by self or total.
-    pub(crate) fn of(runs: &'a [&'a Counts], key: KeyId, pick: impl Fn(Count) -> Sum) -> Self {
+    pub(crate) fn of(
+        runs: &'a [&'a RunCounts],
+        key: KeyId,
+        pick: impl Fn(KeyCount) -> Sum,
+    ) -> Self {
         let per_run: Vec<Sum> = runs
             .iter()
             .map(|run| run.keys.get(&key).map_or(Sum::default(), |c| pick(*c)))
             .collect();
         let mut sum = Sum::default();
         per_run.iter().for_each(|run| sum.add(*run));
-        Self { runs, per_run, sum, whole: Whole::of(runs).sum }
+        Self { runs, per_run, sum, whole: SideTotals::of(runs).sum }
     }
 
     /// Its samples in all runs.
@@ -89,48 +93,52 @@ impl<'a> Observed<'a> {
     }
 
     /// Whether its runs have samples enough to tell how much rows vary.
-    pub(crate) fn is_telling(&self) -> bool {
-        self.sum.samples >= TELLING.saturating_mul(self.runs.len() as u64)
+    pub(crate) fn is_informative(&self) -> bool {
+        self.sum.samples >= MIN_INFORMATIVE_SAMPLES.saturating_mul(self.runs.len() as u64)
     }
 
     /// All runs of the side as one; CPU time per run.
-    pub(crate) fn proportion(&self, measure: Measure) -> Proportion {
+    pub(crate) fn proportion(&self, quantity: Quantity) -> Proportion {
         let hits = self.sum.samples.min(self.whole.samples);
         let share = hits as f64 / self.whole.samples as f64;
-        let scale = match measure {
-            Measure::Share => 1.0,
+        let scale = match quantity {
+            Quantity::Share => 1.0,
             // So that the value is the weight, also where weights differ from sample to sample.
-            Measure::Time if hits > 0 => self.sum.weight as f64 / share / self.runs.len() as f64,
-            Measure::Time => self.whole.weight as f64 / self.runs.len().max(1) as f64,
+            Quantity::Time if hits > 0 => self.sum.weight as f64 / share / self.runs.len() as f64,
+            Quantity::Time => self.whole.weight as f64 / self.runs.len().max(1) as f64,
         };
         Proportion { hits, trials: self.whole.samples, scale }
     }
 
     /// Its value in each run.
-    pub(crate) fn values(&self, measure: Measure) -> Vec<f64> {
-        let value = |(run, sum): (&&Counts, &Sum)| match measure {
-            Measure::Share => sum.samples as f64 / run.sum.samples as f64,
-            Measure::Time => sum.weight as f64,
+    pub(crate) fn values(&self, quantity: Quantity) -> Vec<f64> {
+        let value = |(run, sum): (&&RunCounts, &Sum)| match quantity {
+            Quantity::Share => sum.samples as f64 / run.sum.samples as f64,
+            Quantity::Time => sum.weight as f64,
         };
         self.runs.iter().zip(&self.per_run).map(value).collect()
     }
 
     /// What its runs tell of its value.
-    pub(crate) fn spread(&self, measure: Measure) -> Spread {
+    pub(crate) fn spread(&self, quantity: Quantity) -> Spread {
         let runs = self.runs.len() as f64;
         let of_one = stats::sampling_variance(self.sum.samples as f64, self.whole.samples as f64);
         let (mut sampling, mut of_exact) = (0.0, 0.0);
         for run in self.runs {
             let samples = run.sum.samples as f64;
-            let of_a_sample = match measure {
-                Measure::Share => 1.0 / samples,
-                Measure::Time => run.sum.weight as f64 / samples,
+            let of_a_sample = match quantity {
+                Quantity::Share => 1.0 / samples,
+                Quantity::Time => run.sum.weight as f64 / samples,
             };
             let square = of_a_sample * of_a_sample / runs;
             sampling += of_one * samples * square;
-            of_exact += EXACT * square;
+            of_exact += MIN_COUNT_VARIANCE * square;
         }
-        let least = if self.runs.len() < TRUSTED { sampling } else { sampling.min(of_exact) };
-        Spread { sampling, least, ..Spread::of(&self.values(measure)) }
+        let least = if self.runs.len() < MIN_RUNS_BELOW_SAMPLING {
+            sampling
+        } else {
+            sampling.min(of_exact)
+        };
+        Spread { sampling, least, ..Spread::of(&self.values(quantity)) }
     }
 }

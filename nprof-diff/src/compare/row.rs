@@ -1,14 +1,14 @@
 //! A row of a comparison: a key, what is found of it, and what is said of it. Pure.
 
-use crate::compare::effect_size::Size;
-use crate::compare::observed::Measure;
+use crate::compare::effect_size::EffectSize;
+use crate::compare::observed::Quantity;
 use crate::input::key::KeyId;
 use crate::stats::Estimate;
 
 /// What has fewer samples on both sides together is not compared: it could hardly be significant,
 /// and would only raise the bar for the rest. The sum says nothing on the difference, so that
 /// choosing by it is fair (R. Bourgon, R. Gentleman and W. Huber, PNAS 107:9546-9551, 2010).
-pub(crate) const RARE: u64 = 10;
+pub(crate) const MIN_SAMPLES_TO_COMPARE: u64 = 10;
 
 /// A value of both sides, with its difference.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -20,7 +20,7 @@ pub(crate) struct Change {
     /// The rate of false discoveries at which it is a discovery; 1 where nothing was compared.
     pub(crate) q: f64,
     /// Whether it is significant, by its own runs and among all keys.
-    pub(crate) sure: bool,
+    pub(crate) significant: bool,
 }
 
 /// A key, by self or by total.
@@ -49,23 +49,23 @@ impl Metric {
 
     /// Whether it belongs to the family of comparisons.
     pub(crate) fn is_compared(&self) -> bool {
-        self.samples() >= RARE
+        self.samples() >= MIN_SAMPLES_TO_COMPARE
     }
 
     /// What was found by a measure.
-    pub(crate) fn change_mut(&mut self, measure: Measure) -> Option<&mut Change> {
-        match measure {
-            Measure::Share => Some(&mut self.share),
-            Measure::Time => self.time.as_mut(),
+    pub(crate) fn change_mut(&mut self, quantity: Quantity) -> Option<&mut Change> {
+        match quantity {
+            Quantity::Share => Some(&mut self.share),
+            Quantity::Time => self.time.as_mut(),
         }
     }
 
     /// Whether the difference is at least this large; any is without a size.
-    pub(crate) fn is_at_least(&self, size: Option<Size>) -> bool {
+    pub(crate) fn is_at_least(&self, size: Option<EffectSize>) -> bool {
         match size {
             None => true,
-            Some(Size::Share(least)) => self.share.estimate.difference().abs() >= least,
-            Some(Size::Time(least)) => {
+            Some(EffectSize::Share(least)) => self.share.estimate.difference().abs() >= least,
+            Some(EffectSize::Time(least)) => {
                 self.time.is_some_and(|time| time.estimate.difference().abs() >= least)
             }
         }
@@ -74,7 +74,7 @@ impl Metric {
 
 /// What became of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Verdict {
+pub(crate) enum RowVerdict {
     /// It is on the new side alone.
     Added,
     /// It is on the base alone.
@@ -89,7 +89,7 @@ pub(crate) enum Verdict {
     Same,
 }
 
-impl Verdict {
+impl RowVerdict {
     /// What is called a change, in the order it is printed.
     pub(crate) const CHANGES: [Self; 4] = [Self::Added, Self::Removed, Self::Grown, Self::Shrunk];
 
@@ -101,12 +101,12 @@ impl Verdict {
     /// The word for it.
     pub(crate) fn word(self) -> &'static str {
         match self {
-            Verdict::Added => "added",
-            Verdict::Removed => "removed",
-            Verdict::Grown => "grown",
-            Verdict::Shrunk => "shrunk",
-            Verdict::Displaced => "displaced",
-            Verdict::Same => "same",
+            RowVerdict::Added => "added",
+            RowVerdict::Removed => "removed",
+            RowVerdict::Grown => "grown",
+            RowVerdict::Shrunk => "shrunk",
+            RowVerdict::Displaced => "displaced",
+            RowVerdict::Same => "same",
         }
     }
 }
@@ -124,20 +124,20 @@ pub(crate) struct Row {
 
 impl Row {
     /// What became of it: by self if that changed, else by total.
-    pub(crate) fn verdict(&self) -> Verdict {
+    pub(crate) fn verdict(&self) -> RowVerdict {
         let metric = match (self.own.changed, self.total.changed) {
             (true, _) => &self.own,
             (false, true) => &self.total,
             (false, false) if self.own.displaced || self.total.displaced => {
-                return Verdict::Displaced;
+                return RowVerdict::Displaced;
             }
-            (false, false) => return Verdict::Same,
+            (false, false) => return RowVerdict::Same,
         };
         match metric.share.estimate.difference() {
-            _ if self.total.base_samples == 0 => Verdict::Added,
-            _ if self.total.new_samples == 0 => Verdict::Removed,
-            difference if difference > 0.0 => Verdict::Grown,
-            _ => Verdict::Shrunk,
+            _ if self.total.base_samples == 0 => RowVerdict::Added,
+            _ if self.total.new_samples == 0 => RowVerdict::Removed,
+            difference if difference > 0.0 => RowVerdict::Grown,
+            _ => RowVerdict::Shrunk,
         }
     }
 }

@@ -1,14 +1,14 @@
 //! How much more must be recorded until a comparison can be decided. Pure.
 
 use crate::compare::comparison::Method;
-use crate::compare::diff::{Diff, ENOUGH};
+use crate::compare::diff::{Diff, MIN_SAMPLES_PER_SIDE};
 use crate::stats::{Estimate, student_quantile};
 
 /// More runs than this are as good as never.
-pub(crate) const MANY: usize = 1000;
+pub(crate) const MAX_MORE_RUNS: usize = 1000;
 
 /// How many more runs a side would move the end of an interval that lies on the wrong side of
-/// `limit` to the other, should the estimate stay and runs vary as they do. None above [`MANY`].
+/// `limit` to the other, should the estimate stay and runs vary as they do. None above [`MAX_MORE_RUNS`].
 pub(crate) fn more_runs(diff: &Diff, estimate: Estimate, limit: f64) -> Option<usize> {
     let difference = estimate.difference();
     let (reach, room) = if difference > limit {
@@ -18,7 +18,7 @@ pub(crate) fn more_runs(diff: &Diff, estimate: Estimate, limit: f64) -> Option<u
     };
     let now = width(diff, 0);
     // An end that is clear of the limit already lacks significance among many: a run more helps.
-    (1..=MANY).find(|more| reach * width(diff, *more) / now < room)
+    (1..=MAX_MORE_RUNS).find(|more| reach * width(diff, *more) / now < room)
 }
 
 /// What the width of an interval is proportional to, with so many runs more on both sides.
@@ -26,16 +26,16 @@ fn width(diff: &Diff, more: usize) -> f64 {
     let (base, new) = ((diff.base.runs + more) as f64, (diff.new.runs + more) as f64);
     let error = (1.0 / base + 1.0 / new).sqrt();
     match diff.method {
-        Method::Welch => error * student_quantile(diff.question.alpha, base + new - 2.0),
+        Method::Welch => error * student_quantile(diff.criteria.alpha, base + new - 2.0),
         Method::Newcombe => error,
     }
 }
 
 /// How to come to samples enough.
-pub(crate) fn of_samples(diff: &Diff) -> String {
+pub(crate) fn samples_advice(diff: &Diff) -> String {
     let needed = [diff.base, diff.new].map(|side| {
         let of_run = side.sum.samples.checked_div(side.runs as u64).filter(|samples| *samples > 0);
-        of_run.map(|of_run| ENOUGH.saturating_sub(side.sum.samples).div_ceil(of_run))
+        of_run.map(|of_run| MIN_SAMPLES_PER_SIDE.saturating_sub(side.sum.samples).div_ceil(of_run))
     });
     match needed {
         [Some(base), Some(new)] => format!(
@@ -49,19 +49,19 @@ pub(crate) fn of_samples(diff: &Diff) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compare::comparison::Question;
-    use crate::compare::observed::Whole;
+    use crate::compare::comparison::Criteria;
+    use crate::compare::observed::SideTotals;
 
     fn of(runs: usize, method: Method) -> Diff {
-        let whole = Whole { runs, ..Whole::default() };
+        let whole = SideTotals { runs, ..SideTotals::default() };
         Diff {
             method,
-            question: Question { alpha: 0.05, clock: true, min_effect: None },
+            criteria: Criteria { alpha: 0.05, clock: true, min_effect: None },
             base: whole,
             new: whole,
             time: None,
             comparisons: 0,
-            rest: 1.0,
+            median_ratio: 1.0,
             rows: Vec::new(),
         }
     }

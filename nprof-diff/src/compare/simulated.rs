@@ -4,16 +4,16 @@
 use fastrand::Rng;
 use nprof_report::profile::Sum;
 
-use crate::compare::comparison::Question;
+use crate::compare::comparison::Criteria;
 use crate::compare::diff::{Diff, compare};
-use crate::compare::row::{Metric, Verdict};
+use crate::compare::row::{Metric, RowVerdict};
 use crate::input::key::KeyId;
-use crate::input::key::{Key, Keys};
-use crate::input::run_counts::{Count, Counts};
+use crate::input::key::{KeyTable, RowKey};
+use crate::input::run_counts::{KeyCount, RunCounts};
 
 /// How the runs of one program differ.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Noise {
+enum RunNoise {
     /// As independent samples do.
     Counting,
     /// Every function by itself, some more than others.
@@ -32,17 +32,17 @@ enum Noise {
     Drift,
 }
 
-const NOISES: [Noise; 10] = [
-    Noise::Counting,
-    Noise::Functions,
-    Noise::Phases(1),
-    Noise::Phases(3),
-    Noise::Phases(8),
-    Noise::States,
-    Noise::Regular(4000),
-    Noise::Regular(500),
-    Noise::InStep,
-    Noise::Drift,
+const NOISES: [RunNoise; 10] = [
+    RunNoise::Counting,
+    RunNoise::Functions,
+    RunNoise::Phases(1),
+    RunNoise::Phases(3),
+    RunNoise::Phases(8),
+    RunNoise::States,
+    RunNoise::Regular(4000),
+    RunNoise::Regular(500),
+    RunNoise::InStep,
+    RunNoise::Drift,
 ];
 
 /// How much slower what drifts becomes from run to run.
@@ -55,7 +55,7 @@ struct Program {
     variation: Vec<f64>,
     /// The functions that are called, in order; each takes the same time in every call.
     calls: Vec<usize>,
-    noise: Noise,
+    noise: RunNoise,
 }
 
 /// A normal variable (G. E. P. Box and M. E. Muller, 1958).
@@ -66,13 +66,13 @@ fn normal(rng: &mut Rng) -> f64 {
 
 impl Program {
     /// Functions take less and less time, as in real programs.
-    fn new(functions: usize, noise: Noise, rng: &mut Rng) -> Self {
+    fn new(functions: usize, noise: RunNoise, rng: &mut Rng) -> Self {
         Self::of((1..=functions).map(|rank| (rank as f64).powf(-1.1)).collect(), noise, rng)
     }
 
-    fn of(functions: Vec<f64>, noise: Noise, rng: &mut Rng) -> Self {
+    fn of(functions: Vec<f64>, noise: RunNoise, rng: &mut Rng) -> Self {
         let variation = functions.iter().map(|_| 0.05 * (0.6 * normal(rng)).exp()).collect();
-        let calls = if let Noise::Regular(calls) = noise { calls } else { 0 };
+        let calls = if let RunNoise::Regular(calls) = noise { calls } else { 0 };
         let calls = (0..calls).map(|_| rng.usize(..functions.len())).collect();
         Self { functions, variation, calls, noise }
     }
@@ -83,18 +83,18 @@ impl Program {
         let times = self.functions.iter().zip(&self.variation).enumerate();
         let times: Vec<f64> = times
             .map(|(i, (time, variation))| match self.noise {
-                Noise::Counting | Noise::Regular(_) | Noise::InStep => *time,
-                Noise::Functions => time * (variation * normal(rng)).exp(),
-                Noise::Phases(count) if count > 1 => time * phases[i % count],
-                Noise::Phases(_) => time * if i % 2 == 0 { phases[0] } else { 1.0 },
-                Noise::States if i % 5 == 0 && rng.bool() => time * 1.4,
-                Noise::States => *time,
-                Noise::Drift => time * if i % 2 == 0 { 1.0 + DRIFT * nth as f64 } else { 1.0 },
+                RunNoise::Counting | RunNoise::Regular(_) | RunNoise::InStep => *time,
+                RunNoise::Functions => time * (variation * normal(rng)).exp(),
+                RunNoise::Phases(count) if count > 1 => time * phases[i % count],
+                RunNoise::Phases(_) => time * if i % 2 == 0 { phases[0] } else { 1.0 },
+                RunNoise::States if i % 5 == 0 && rng.bool() => time * 1.4,
+                RunNoise::States => *time,
+                RunNoise::Drift => time * if i % 2 == 0 { 1.0 + DRIFT * nth as f64 } else { 1.0 },
             })
             .collect();
         match self.noise {
-            Noise::Regular(_) => self.regularly(&times, samples, rng),
-            Noise::InStep => in_step(&times, samples, rng),
+            RunNoise::Regular(_) => self.regularly(&times, samples, rng),
+            RunNoise::InStep => in_step(&times, samples, rng),
             _ => independently(&times, samples, rng),
         }
     }
@@ -123,7 +123,7 @@ impl Program {
         runs: (usize, usize),
         samples: u64,
         rng: &mut Rng,
-    ) -> [Vec<Counts>; 2] {
+    ) -> [Vec<RunCounts>; 2] {
         let keys = keys(self.functions.len());
         // The machine is faster in some runs than in others.
         let mut run = |of: &Self, nth| {
@@ -148,7 +148,7 @@ impl Program {
     /// The share of a function.
     fn share(&self, function: usize) -> f64 {
         match self.noise {
-            Noise::Regular(_) => {
+            RunNoise::Regular(_) => {
                 let all: f64 = self.calls.iter().map(|&call| self.functions[call]).sum();
                 let calls = self.calls.iter().filter(|&&call| call == function).count();
                 calls as f64 * self.functions[function] / all
@@ -178,68 +178,74 @@ fn in_step(times: &[f64], samples: u64, rng: &mut Rng) -> Vec<u64> {
 }
 
 /// Functions are leaves; every ten of them are called by one of their own, all by the first.
-fn counts(samples: &[u64], keys: &[KeyId]) -> Counts {
+fn counts(samples: &[u64], keys: &[KeyId]) -> RunCounts {
     let sum = |samples: u64| Sum { samples, weight: samples * 1_000_000 };
-    let mut counts = Counts { sum: sum(samples.iter().sum()), ..Counts::default() };
+    let mut counts = RunCounts { sum: sum(samples.iter().sum()), ..RunCounts::default() };
     for (i, (&key, &own)) in keys.iter().zip(samples).enumerate() {
         let called = samples.iter().skip(i + 1).take(if i % 10 == 0 { 9 } else { 0 });
         let total = if i == 0 { counts.sum } else { sum(own + called.sum::<u64>()) };
-        counts.keys.insert(key, Count { own: sum(own), total });
+        counts.keys.insert(key, KeyCount { own: sum(own), total });
     }
     counts
 }
 
 fn keys(count: usize) -> Vec<KeyId> {
-    let mut keys = Keys::default();
-    (0..count).map(|i| keys.intern(Key::of_name(i.to_string().as_bytes()))).collect()
+    let mut keys = KeyTable::default();
+    (0..count).map(|i| keys.intern(RowKey::of_name(i.to_string().as_bytes()))).collect()
 }
 
-fn compared(base: &[Counts], new: &[Counts], keys: &[KeyId]) -> Diff {
-    let question = Question { alpha: 0.05, clock: true, min_effect: None };
+fn compared(base: &[RunCounts], new: &[RunCounts], keys: &[KeyId]) -> Diff {
+    let criteria = Criteria { alpha: 0.05, clock: true, min_effect: None };
     let (base, new): (Vec<_>, Vec<_>) = (base.iter().collect(), new.iter().collect());
-    compare(&base, &new, keys.iter().copied(), question)
+    compare(&base, &new, keys.iter().copied(), criteria)
 }
 
 /// How many of so many pairs are called changed, and in how many CPU time is.
-fn alarms(noise: Noise, functions: usize, runs: (usize, usize), pairs: usize) -> [usize; 2] {
+fn false_alarms(
+    noise: RunNoise,
+    functions: usize,
+    runs: (usize, usize),
+    rename_candidates: usize,
+) -> [usize; 2] {
     let mut rng = Rng::with_seed(7);
     let keys = keys(functions);
-    let mut alarms = [0, 0];
-    for _ in 0..pairs {
+    let mut false_alarms = [0, 0];
+    for _ in 0..rename_candidates {
         let program = Program::new(functions, noise, &mut rng);
         let [base, new] = program.sides(&program, runs, 1500, &mut rng);
         let rows = compared(&base, &new, &keys).rows;
-        let sure = |metric: &Metric| metric.time.is_some_and(|time| time.sure);
-        alarms[0] += usize::from(rows.iter().any(|row| row.verdict() != Verdict::Same));
-        alarms[1] += usize::from(rows.iter().any(|row| sure(&row.own) || sure(&row.total)));
+        let significant = |metric: &Metric| metric.time.is_some_and(|time| time.significant);
+        false_alarms[0] += usize::from(rows.iter().any(|row| row.verdict() != RowVerdict::Same));
+        false_alarms[1] +=
+            usize::from(rows.iter().any(|row| significant(&row.own) || significant(&row.total)));
     }
-    alarms
+    false_alarms
 }
 
 /// How many alarms there are at most, at a rate of 5 %, in 999 of 1000 cases.
-fn most(pairs: usize) -> usize {
-    let pairs = pairs as f64;
-    (0.05 * pairs + 3.09 * (pairs * 0.05 * 0.95).sqrt()).ceil() as usize
+fn most(rename_candidates: usize) -> usize {
+    let rename_candidates = rename_candidates as f64;
+    (0.05 * rename_candidates + 3.09 * (rename_candidates * 0.05 * 0.95).sqrt()).ceil() as usize
 }
 
 /// Compares so many pairs of each kind, and prints what came out.
-fn check(pairs: usize) {
+fn check(rename_candidates: usize) {
     let (mut all, mut of_all, mut too_many) = ([0, 0], 0, false);
     for noise in NOISES {
         for (functions, runs) in [(60, (5, 5)), (60, (3, 3)), (12, (3, 5)), (12, (2, 2))] {
             // Runs that have no partner are not recorded in turn.
-            if noise == Noise::Drift && runs.0 != runs.1 {
+            if noise == RunNoise::Drift && runs.0 != runs.1 {
                 continue;
             }
-            let alarms = alarms(noise, functions, runs, pairs);
+            let false_alarms = false_alarms(noise, functions, runs, rename_candidates);
             println!(
-                "{noise:?}, {functions} functions, {} and {} runs, {pairs} pairs: \
-                 {} false alarms by share, {} by CPU time",
-                runs.0, runs.1, alarms[0], alarms[1]
+                "{noise:?}, {functions} functions, {} and {} runs, {rename_candidates} rename_candidates: \
+                 {} false false_alarms by share, {} by CPU time",
+                runs.0, runs.1, false_alarms[0], false_alarms[1]
             );
-            too_many |= alarms.into_iter().any(|count| count > most(pairs));
-            all = [all[0] + alarms[0], all[1] + alarms[1]];
-            of_all += pairs;
+            too_many |= false_alarms.into_iter().any(|count| count > most(rename_candidates));
+            all = [all[0] + false_alarms[0], all[1] + false_alarms[1]];
+            of_all += rename_candidates;
         }
     }
     println!("{of_all} pairs: {} false alarms by share, {} by CPU time", all[0], all[1]);
@@ -271,17 +277,23 @@ struct Power {
 
 impl Power {
     /// Of so many pairs, in which the fourth function takes so many times as long.
-    fn of(program: &Program, times: f64, runs: usize, samples: u64, pairs: usize) -> Self {
+    fn of(
+        program: &Program,
+        times: f64,
+        runs: usize,
+        samples: u64,
+        rename_candidates: usize,
+    ) -> Self {
         let mut rng = Rng::with_seed(3);
         let keys = keys(program.functions.len());
         let slower = program.with_slower(SLOWER, times);
         let truth = slower.share(SLOWER) - program.share(SLOWER);
         let mut power = Self::default();
-        for _ in 0..pairs {
+        for _ in 0..rename_candidates {
             let [base, new] = program.sides(&slower, (runs, runs), samples, &mut rng);
             let rows = compared(&base, &new, &keys).rows;
             let share = &rows[SLOWER].own.share.estimate;
-            power.found += usize::from(rows[SLOWER].verdict() == Verdict::Grown);
+            power.found += usize::from(rows[SLOWER].verdict() == RowVerdict::Grown);
             power.covered += usize::from(share.low <= truth && truth <= share.high);
             // The first calls it, and may well have grown with it.
             let others = rows[1..].iter().enumerate().filter(|(i, _)| i + 1 != SLOWER);
@@ -298,14 +310,14 @@ const SLOWER: usize = 3;
 /// A function that takes two fifths more, of 60 that vary by themselves.
 #[test]
 fn what_got_slower_is_found_among_many() {
-    let program = Program::new(60, Noise::Functions, &mut Rng::with_seed(3));
+    let program = Program::new(60, RunNoise::Functions, &mut Rng::with_seed(3));
     let power = Power::of(&program, 1.4, 5, 3000, 50);
     println!("{power:?}");
     assert!(power.found >= 20 && power.covered >= 42 && power.blamed <= 5, "{power:?}");
 }
 
 /// Ten functions, the fourth with so large a part of the time.
-fn ten(share: f64, noise: Noise) -> Program {
+fn ten(share: f64, noise: RunNoise) -> Program {
     let mut functions = vec![(1.0 - share) / 9.0; 10];
     functions[SLOWER] = share;
     Program::of(functions, noise, &mut Rng::with_seed(11))
@@ -314,7 +326,7 @@ fn ten(share: f64, noise: Noise) -> Program {
 /// Samples at regular times are even enough to tell a tenth more of 7 %.
 #[test]
 fn a_tenth_of_a_small_function_is_found_with_five_runs_a_side() {
-    let power = Power::of(&ten(0.07, Noise::Regular(500)), 1.1, 5, 2000, 60);
+    let power = Power::of(&ten(0.07, RunNoise::Regular(500)), 1.1, 5, 2000, 60);
     println!("{power:?}");
     assert!(power.found >= 54 && power.covered >= 51 && power.blamed <= 12, "{power:?}");
 }
@@ -323,14 +335,14 @@ fn a_tenth_of_a_small_function_is_found_with_five_runs_a_side() {
 #[test]
 #[ignore = "takes a minute"]
 fn the_power_to_find_what_got_slower() {
-    let pairs = 200;
-    println!("one of ten functions slower, 2000 samples a run, {pairs} pairs each");
-    for noise in [Noise::Regular(500), Noise::Regular(4000), Noise::Counting] {
+    let rename_candidates = 200;
+    println!("one of ten functions slower, 2000 samples a run, {rename_candidates} pairs each");
+    for noise in [RunNoise::Regular(500), RunNoise::Regular(4000), RunNoise::Counting] {
         for share in [0.03, 0.07, 0.10, 0.30] {
             for times in [1.1, 1.2] {
                 for runs in [3, 5, 10] {
-                    let power = Power::of(&ten(share, noise), times, runs, 2000, pairs);
-                    let percent = |count: usize| 100.0 * count as f64 / pairs as f64;
+                    let power = Power::of(&ten(share, noise), times, runs, 2000, rename_candidates);
+                    let percent = |count: usize| 100.0 * count as f64 / rename_candidates as f64;
                     println!(
                         "{noise:?}, {:.0} % slower by {:.0} %, {runs} runs a side: \
                          found {:.0} %, interval covers the truth {:.0} %, others blamed {:.0} %",

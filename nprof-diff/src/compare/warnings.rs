@@ -6,18 +6,20 @@ use nprof_report::summary::Run;
 use nprof_stream::escape::escaped;
 
 use crate::compare::comparison::Method;
-use crate::compare::diff::{Diff, ENOUGH};
-use crate::compare::observed::Whole;
+use crate::compare::diff::{Diff, MIN_SAMPLES_PER_SIDE};
+use crate::compare::observed::SideTotals;
 use crate::compare::row::Row;
-use crate::input::event::{Chosen, incomplete};
-use crate::input::key::{By, Keys};
-use crate::input::side::{Side, differ, facts, is_unsymbolized, lost, shared, sum};
+use crate::input::event::{ComparedEvent, incomplete_stacks};
+use crate::input::key::{By, KeyTable};
+use crate::input::side::{
+    Side, difference_between, facts, is_unsymbolized, lost_samples, saturating_sum, shared_run,
+};
 
 /// What the reader of the report must know, most important first.
 pub(crate) fn warnings(
     base: &Side,
     new: &Side,
-    event: Option<&Chosen>,
+    event: Option<&ComparedEvent>,
     by: By,
     diff: &Diff,
 ) -> Vec<String> {
@@ -40,7 +42,7 @@ pub(crate) fn warnings(
                 .to_owned(),
         );
     }
-    if let Some(id) = shared(base, new) {
+    if let Some(id) = shared_run(base, new) {
         warnings.push(format!("run {id} is on both sides"));
     }
     warnings.extend(circumstances(base, new));
@@ -52,7 +54,7 @@ pub(crate) fn warnings(
 }
 
 /// What the reader must know of the base alone.
-pub(crate) fn warnings_of_one(base: &Side, event: Option<&Chosen>) -> Vec<String> {
+pub(crate) fn warnings_of_one(base: &Side, event: Option<&ComparedEvent>) -> Vec<String> {
     let troubles = base.summaries().flat_map(|summary| &summary.troubles);
     let mut warnings: Vec<String> =
         troubles.map(|trouble| format!("{}: incomplete input: {trouble}", base.name)).collect();
@@ -62,29 +64,29 @@ pub(crate) fn warnings_of_one(base: &Side, event: Option<&Chosen>) -> Vec<String
     warnings
 }
 
-fn too_few((side, whole): (&Side, Whole)) -> Option<String> {
+fn too_few((side, whole): (&Side, SideTotals)) -> Option<String> {
     let samples = whole.sum.samples;
-    (samples < ENOUGH).then(|| {
+    (samples < MIN_SAMPLES_PER_SIDE).then(|| {
         format!(
-            "{}: {samples} samples, {ENOUGH} at least are needed to decide: record for longer, or sample more often (-F)",
+            "{}: {samples} samples, {MIN_SAMPLES_PER_SIDE} at least are needed to decide: record for longer, or sample more often (-F)",
             side.name
         )
     })
 }
 
-fn capture(base: &Side, new: &Side, event: &Chosen) -> Option<String> {
+fn capture(base: &Side, new: &Side, event: &ComparedEvent) -> Option<String> {
     let unwind = |side: &Side| {
         let events = side.summaries().filter_map(|summary| event.summary(summary));
         events.map(|summary| escaped(&summary.event.unwind)).collect()
     };
-    differ("stacks were captured differently", &unwind(base), &unwind(new))
+    difference_between("stacks were captured differently", &unwind(base), &unwind(new))
 }
 
-fn stacks(base: &Side, new: &Side, event: Option<&Chosen>) -> Option<String> {
+fn stacks(base: &Side, new: &Side, event: Option<&ComparedEvent>) -> Option<String> {
     let share = |side: &Side| {
         let events = side.summaries().filter_map(|summary| event?.summary(summary));
-        let samples = sum(events.map(|event| &event.sum.samples));
-        incomplete(side, event) as f64 / samples.max(1) as f64
+        let samples = saturating_sum(events.map(|event| &event.sum.samples));
+        incomplete_stacks(side, event) as f64 / samples.max(1) as f64
     };
     let (base, new) = (100.0 * share(base), 100.0 * share(new));
     ((base - new).abs() > 5.0).then(|| {
@@ -106,11 +108,11 @@ fn single_runs(diff: &Diff) -> String {
 }
 
 /// Loss, and runs without samples.
-fn quality(side: &Side, event: Option<&Chosen>) -> Vec<String> {
+fn quality(side: &Side, event: Option<&ComparedEvent>) -> Vec<String> {
     let mut warnings = Vec::new();
-    let lost = lost(side);
+    let lost = lost_samples(side);
     let events = side.summaries().flat_map(|summary| &summary.events);
-    let samples = sum(events.map(|event| &event.sum.samples));
+    let samples = saturating_sum(events.map(|event| &event.sum.samples));
     if lost > 0 && lost.saturating_mul(100) >= samples {
         warnings.push(format!("{}: {lost} samples were lost, {samples} are there", side.name));
     }
@@ -165,7 +167,7 @@ fn programs(base: &Side, new: &Side) -> Option<String> {
     let commands = |side: &Side| -> BTreeSet<String> {
         facts(side, |head| &head.command).iter().map(|command| without_directory(command)).collect()
     };
-    differ("commands differ", &commands(base), &commands(new))
+    difference_between("commands differ", &commands(base), &commands(new))
 }
 
 fn without_directory(command: &str) -> String {
@@ -189,16 +191,16 @@ fn order(base: &Side, new: &Side, diff: &Diff) -> Option<String> {
 }
 
 /// Shares of keys that both sides have, below which something is likely to be called otherwise.
-const MATCHED: f64 = 0.5;
+const MIN_COMMON_SHARE: f64 = 0.5;
 
 /// An image with this share is one to be told of.
-const LARGE: f64 = 0.1;
+const MIN_IMAGE_SHARE: f64 = 0.1;
 
 /// Whether little or nothing of one side is on the other, and what is called otherwise.
-pub(crate) fn unmatched(diff: &Diff, keys: &Keys, by: By) -> Vec<String> {
+pub(crate) fn unmatched(diff: &Diff, keys: &KeyTable, by: By) -> Vec<String> {
     let shares = |row: &Row| (row.own.share.estimate.base, row.own.share.estimate.new);
     let matched: f64 = diff.rows.iter().map(shares).map(|(base, new)| base.min(new)).sum();
-    if matched >= MATCHED || !diff.is_decided() {
+    if matched >= MIN_COMMON_SHARE || !diff.is_decided() {
         return Vec::new();
     }
     let name = by.name();
@@ -216,7 +218,7 @@ pub(crate) fn unmatched(diff: &Diff, keys: &Keys, by: By) -> Vec<String> {
     let alone = |on: fn(&(f64, f64)) -> (f64, f64)| {
         let alone = images.iter().filter(|(image, shares)| {
             let (here, there) = on(shares);
-            !image.is_empty() && here >= LARGE && there == 0.0
+            !image.is_empty() && here >= MIN_IMAGE_SHARE && there == 0.0
         });
         let mut alone: Vec<_> = alone.map(|(image, shares)| (on(shares).0, image)).collect();
         alone.sort_by(|a, b| b.0.total_cmp(&a.0));
@@ -234,7 +236,7 @@ pub(crate) fn unmatched(diff: &Diff, keys: &Keys, by: By) -> Vec<String> {
 }
 
 fn circumstances(base: &Side, new: &Side) -> Vec<String> {
-    let compare = |what, fact| differ(what, &facts(base, fact), &facts(new, fact));
+    let compare = |what, fact| difference_between(what, &facts(base, fact), &facts(new, fact));
     let differences = [
         compare("hosts differ", |head| &head.host),
         compare("processors differ", |head| &head.cpu),

@@ -8,16 +8,16 @@ use nprof_report::summary::{EventSummary, Summary};
 use nprof_stream::Event;
 use nprof_stream::escape::escaped;
 
-use crate::input::run_counts::{Counts, Recording};
-use crate::input::side::{Side, sum};
+use crate::input::run_counts::{RunCounts, StreamCounts};
+use crate::input::side::{Side, saturating_sum};
 
 /// An event that was counted on both sides, or on the one that has samples.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Chosen(Event);
+pub(crate) struct ComparedEvent(Event);
 
-impl Chosen {
+impl ComparedEvent {
     /// Whether its weights are CPU time, ns.
-    pub(crate) fn is_clock(&self) -> bool {
+    pub(crate) fn measures_cpu_time(&self) -> bool {
         self.0.unit == b"ns"
     }
 
@@ -48,8 +48,8 @@ impl Chosen {
 }
 
 /// The runs of a side that have samples of the event; none without one.
-pub(crate) fn counts<'a>(side: &'a Side, event: Option<&Chosen>) -> Vec<&'a Counts> {
-    let of_event = |recording: &'a Recording| {
+pub(crate) fn counts<'a>(side: &'a Side, event: Option<&ComparedEvent>) -> Vec<&'a RunCounts> {
+    let of_event = |recording: &'a StreamCounts| {
         let index = event.and_then(|event| event.index(&recording.summary));
         let of_event = move |((_, event), _): &(&(usize, usize), _)| Some(*event) == index;
         recording.counts.iter().filter(of_event).map(|(_, counts)| counts)
@@ -58,9 +58,9 @@ pub(crate) fn counts<'a>(side: &'a Side, event: Option<&Chosen>) -> Vec<&'a Coun
 }
 
 /// How many samples of the event have an incomplete stack.
-pub(crate) fn incomplete(side: &Side, event: Option<&Chosen>) -> u64 {
+pub(crate) fn incomplete_stacks(side: &Side, event: Option<&ComparedEvent>) -> u64 {
     let events = side.summaries().filter_map(|summary| event?.summary(summary));
-    sum(events.flat_map(|event| event.incomplete.values()))
+    saturating_sum(events.flat_map(|event| event.incomplete.values()))
 }
 
 fn is_same(one: &Event, other: &Event) -> bool {
@@ -81,7 +81,7 @@ fn label(event: &Event) -> String {
 ///
 /// Says which events there are when none or several fit, or when a recording has samples, but
 /// not of this event.
-pub(crate) fn choose(base: &Side, new: &Side, name: Option<&str>) -> Result<Option<Chosen>> {
+pub(crate) fn choose(base: &Side, new: &Side, name: Option<&str>) -> Result<Option<ComparedEvent>> {
     let base_events = sampled(base.summaries(), name);
     let new_events = sampled(new.summaries(), name);
     for (side, events) in [(base, &base_events), (new, &new_events)] {
@@ -98,7 +98,7 @@ pub(crate) fn choose(base: &Side, new: &Side, name: Option<&str>) -> Result<Opti
         }
     };
     let chosen = match &common[..] {
-        [event] => Chosen((*event).clone()),
+        [event] => ComparedEvent((*event).clone()),
         [] if base_events.is_empty() => return Ok(None),
         [] => bail!(
             "base counted {}, new {}: shares of different events cannot be compared; record both with the same -e",
@@ -114,7 +114,7 @@ pub(crate) fn choose(base: &Side, new: &Side, name: Option<&str>) -> Result<Opti
 }
 
 /// Refuses a recording that has samples, but none of the event.
-fn check(chosen: &Chosen, summary: &Summary) -> Result<()> {
+fn check(chosen: &ComparedEvent, summary: &Summary) -> Result<()> {
     let samples = chosen.summary(summary).map_or(0, |event| event.sum.samples);
     let others = sampled(std::iter::once(summary), None);
     if samples == 0 && !others.is_empty() {
@@ -145,12 +145,12 @@ fn list(events: &[&Event]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::input::key::{By, Keys};
+    use crate::input::key::{By, KeyTable};
     use crate::input::rename::Renames;
 
     /// A side of one recording per list of events, each event sampled once.
     fn side(name: &'static str, recordings: &[&[&str]]) -> Side {
-        let mut keys = Keys::default();
+        let mut keys = KeyTable::default();
         let mut read = |events: &&[&str]| {
             let mut text = "@nprof\t1.0\trun=0x1\n".to_owned();
             for (i, event) in events.iter().enumerate() {
@@ -159,7 +159,7 @@ mod tests {
                 text.push_str(&format!("S\t{id}\t{id}\t0\t0\t0\t10\t1\n"));
             }
             let renames = &mut Renames::default();
-            Recording::read("x", text.as_bytes(), By::Function, &mut keys, renames).unwrap()
+            StreamCounts::read("x", text.as_bytes(), By::Function, &mut keys, renames).unwrap()
         };
         Side { name, recordings: recordings.iter().map(&mut read).collect() }
     }

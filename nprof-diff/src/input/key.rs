@@ -53,7 +53,7 @@ impl By {
 
 /// Names a row on both sides.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Key {
+pub(crate) struct RowKey {
     /// Of a call path, the path without its last function.
     pub(crate) caller: Option<KeyId>,
     /// Function, file, line, image or thread, as bytes from the stream.
@@ -63,7 +63,7 @@ pub(crate) struct Key {
     pub(crate) image: Box<[u8]>,
 }
 
-/// Identifies a [`Key`], see [`Keys`].
+/// Identifies a [`RowKey`], see [`KeyTable`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct KeyId(u32);
 
@@ -76,14 +76,14 @@ impl KeyId {
 
 /// Every distinct key once, for both sides.
 #[derive(Debug, Default)]
-pub(crate) struct Keys {
-    ids: FxHashMap<Key, KeyId>,
-    keys: Vec<Key>,
+pub(crate) struct KeyTable {
+    ids: FxHashMap<RowKey, KeyId>,
+    keys: Vec<RowKey>,
 }
 
-impl Keys {
+impl KeyTable {
     /// The id of a key, the same for equal keys.
-    pub(crate) fn intern(&mut self, key: Key) -> KeyId {
+    pub(crate) fn intern(&mut self, key: RowKey) -> KeyId {
         if let Some(&id) = self.ids.get(&key) {
             return id;
         }
@@ -138,7 +138,7 @@ impl Keys {
     }
 
     /// The key of an id from here.
-    pub(crate) fn get(&self, id: KeyId) -> &Key {
+    pub(crate) fn get(&self, id: KeyId) -> &RowKey {
         &self.keys[id.index()]
     }
 
@@ -148,7 +148,7 @@ impl Keys {
     }
 }
 
-impl Key {
+impl RowKey {
     /// A key that is no function.
     pub(crate) fn of_name(name: &[u8]) -> Self {
         Self { caller: None, name: name.into(), image: Box::default() }
@@ -161,17 +161,17 @@ impl Key {
 }
 
 /// The key of a sample without a stack.
-pub(crate) fn of_no_stack() -> Key {
-    Key::of_name(b"[no stack]")
+pub(crate) fn no_stack_key() -> RowKey {
+    RowKey::of_name(b"[no stack]")
 }
 
 /// The key of a thread, by the name it had.
-pub(crate) fn of_thread(name: &[u8]) -> Key {
-    Key::of_name(if name.is_empty() { b"[no name]" } else { name })
+pub(crate) fn thread_key(name: &[u8]) -> RowKey {
+    RowKey::of_name(if name.is_empty() { b"[no name]" } else { name })
 }
 
 /// The key of a call. `labels` must have seen no tables but these.
-pub(crate) fn of_call(labels: &mut Labels, tables: &Tables, call: Call, by: By) -> Key {
+pub(crate) fn call_key(labels: &mut Labels, tables: &Tables, call: Call, by: By) -> RowKey {
     let frame = tables.frame(call.frame);
     let call_key = match by {
         By::Function | By::Path | By::Thread => CallKey::Function,
@@ -182,22 +182,22 @@ pub(crate) fn of_call(labels: &mut Labels, tables: &Tables, call: Call, by: By) 
     let label = labels.label(tables, call, call_key);
     let label = labels.names.get(label);
     let Some(frame) = frame.filter(|frame| frame.mark == Mark::None) else {
-        return Key::of_name(label);
+        return RowKey::of_name(label);
     };
     match by {
-        By::File | By::Line => return Key::of_name(label),
-        By::Image => return Key::of_name(stable_image(label)),
+        By::File | By::Line => return RowKey::of_name(label),
+        By::Image => return RowKey::of_name(stable_image(label)),
         By::Function | By::Path | By::Thread => {}
     }
     let function = tables.function(call.line.function).filter(|_| frame.is_named());
     let name = function.map(|_| stable_function(label).into());
     let Some(image) = tables.image(frame.image) else {
         let name = name.unwrap_or_else(|| (*b"[unknown]").into());
-        return Key { caller: None, name, image: Box::default() };
+        return RowKey { caller: None, name, image: Box::default() };
     };
     let image: Box<[u8]> = stable_image(tables.names.get(image.name)).into();
     let name = name.unwrap_or_else(|| [b"[unnamed in ", &image[..], b"]"].concat().into());
-    Key { caller: None, name, image }
+    RowKey { caller: None, name, image }
 }
 
 /// What compilers append to the name of a part or copy of a function, a number after it or not.
@@ -287,9 +287,9 @@ mod tests {
 
     #[test]
     fn a_path_comes_right_after_what_it_begins_with() {
-        let mut keys = Keys::default();
+        let mut keys = KeyTable::default();
         let mut path =
-            |caller, name: &str| keys.intern(Key { caller, ..Key::of_name(name.as_bytes()) });
+            |caller, name: &str| keys.intern(RowKey { caller, ..RowKey::of_name(name.as_bytes()) });
         let main = path(None, "main");
         let late = path(Some(main), "z");
         let init = path(None, "init");

@@ -5,24 +5,24 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use nprof_cli::stage;
 
-use crate::input::event::{self, Chosen};
-use crate::input::key::{By, Keys};
+use crate::input::event::{self, ComparedEvent};
+use crate::input::key::{By, KeyTable};
 use crate::input::preconditions;
 use crate::input::rename::Renames;
-use crate::input::run_counts::Recording;
+use crate::input::run_counts::StreamCounts;
 use crate::input::side::Side;
 
 /// What was read.
 #[derive(Debug)]
-pub(crate) struct Inputs {
+pub(crate) struct InputSides {
     /// The base.
     pub(crate) base: Side,
     /// The new side; without streams where the base is compared with itself.
     pub(crate) new: Side,
     /// The names of the keys of both.
-    pub(crate) keys: Keys,
+    pub(crate) keys: KeyTable,
     /// The event to compare by; none when there are no samples.
-    pub(crate) event: Option<Chosen>,
+    pub(crate) event: Option<ComparedEvent>,
     /// What is to be told of the options.
     pub(crate) warnings: Vec<String>,
 }
@@ -49,15 +49,15 @@ pub(crate) struct Sources<'a> {
 /// # Errors
 ///
 /// Says which stream cannot be read, or not be compared, and why.
-pub(crate) fn load(sources: &Sources<'_>) -> Result<Inputs> {
+pub(crate) fn load(sources: &Sources<'_>) -> Result<InputSides> {
     let mut renames = renames(sources.renames)?;
-    let mut keys = Keys::default();
+    let mut keys = KeyTable::default();
     let by = sources.by;
     let base = side("base", sources.base, by, &mut keys, &mut renames)?;
     let new = side("new", sources.new, by, &mut keys, &mut Renames::default())?;
     preconditions::refuse(&base, &new, by, sources.partial_ok)?;
     let event = event::choose(&base, &new, sources.event)?;
-    Ok(Inputs { base, new, keys, event, warnings: unused(sources.renames, &renames) })
+    Ok(InputSides { base, new, keys, event, warnings: unused(sources.renames, &renames) })
 }
 
 /// Lines of `--rename` that are about nothing.
@@ -81,14 +81,14 @@ fn side(
     name: &'static str,
     paths: &[PathBuf],
     by: By,
-    keys: &mut Keys,
+    keys: &mut KeyTable,
     renames: &mut Renames,
 ) -> Result<Side> {
     let mut recordings = Vec::new();
     for path in paths {
         let input = stage::open(Some(path))?;
         let input_name = input.name().to_owned();
-        let recording = Recording::read(&input_name, input, by, keys, renames);
+        let recording = StreamCounts::read(&input_name, input, by, keys, renames);
         recordings.push(recording.with_context(|| format!("{name}: {input_name}"))?);
     }
     Ok(Side { name, recordings })

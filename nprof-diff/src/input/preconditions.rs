@@ -4,9 +4,11 @@ use std::collections::BTreeSet;
 
 use anyhow::{Result, bail};
 
-use crate::input::event::Chosen;
+use crate::input::event::ComparedEvent;
 use crate::input::key::By;
-use crate::input::side::{Side, differ, facts, input, is_unsymbolized, run_id, shared};
+use crate::input::side::{
+    Side, difference_between, facts, input_name, is_unsymbolized, run_id, shared_run,
+};
 
 /// Refuses sides that would make a report lie.
 ///
@@ -34,7 +36,7 @@ pub(crate) fn refuse(base: &Side, new: &Side, by: By, partial_ok: bool) -> Resul
     match unsymbolized.filter(|_| by.needs_symbols() && !recordings().all(is_unsymbolized)) {
         Some(recording) => bail!(
             "{}: not symbolized, as others are: pass it through nprof-symbolize",
-            input(recording)
+            input_name(recording)
         ),
         None => Ok(()),
     }
@@ -45,12 +47,17 @@ pub(crate) fn refuse(base: &Side, new: &Side, by: By, partial_ok: bool) -> Resul
 /// # Errors
 ///
 /// When not CPU time was sampled, or on different processors, which take different times.
-pub(crate) fn refuse_time(base: &Side, new: &Side, event: &Chosen, asked: &str) -> Result<()> {
-    if !event.is_clock() {
+pub(crate) fn refuse_time(
+    base: &Side,
+    new: &Side,
+    event: &ComparedEvent,
+    asked: &str,
+) -> Result<()> {
+    if !event.measures_cpu_time() {
         bail!("{asked}: not CPU time was sampled, but {}: give a share (P%)", event.label());
     }
     let processors = |side| facts(side, |head| &head.cpu);
-    match differ("processors differ", &processors(base), &processors(new)) {
+    match difference_between("processors differ", &processors(base), &processors(new)) {
         Some(how) => bail!("{asked}: {how}: their CPU times are no measure: give a share (P%)"),
         None => Ok(()),
     }
@@ -62,7 +69,7 @@ pub(crate) fn refuse_time(base: &Side, new: &Side, event: &Chosen, asked: &str) 
 ///
 /// Names the run.
 pub(crate) fn refuse_shared(base: &Side, new: &Side) -> Result<()> {
-    match shared(base, new) {
+    match shared_run(base, new) {
         Some(id) => bail!("run {id} is on both sides, which --fail-on could never fail on"),
         None => Ok(()),
     }

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use nprof_stream::escape::{escaped, unescaped};
 use rustc_hash::FxHashMap;
 
-use crate::input::key::{By, Key};
+use crate::input::key::{By, RowKey};
 
 /// The names of the base that are others on the new side.
 #[derive(Clone, Debug, Default)]
@@ -61,7 +61,7 @@ impl Renames {
     }
 
     /// A key of the base, by its name on the new side.
-    pub(crate) fn renamed(&mut self, mut key: Key, by: By) -> Key {
+    pub(crate) fn renamed(&mut self, mut key: RowKey, by: By) -> RowKey {
         fn replace(name: &mut Box<[u8]>, map: &mut FxHashMap<Vec<u8>, Rename>) {
             if let Some(rename) = map.get_mut(&name[..]) {
                 rename.is_used = true;
@@ -88,8 +88,8 @@ impl Renames {
 mod tests {
     use super::*;
 
-    fn key(name: &str, image: &str) -> Key {
-        Key { image: image.as_bytes().into(), ..Key::of_name(name.as_bytes()) }
+    fn key(name: &str, image: &str) -> RowKey {
+        RowKey { image: image.as_bytes().into(), ..RowKey::of_name(name.as_bytes()) }
     }
 
     #[test]

@@ -14,12 +14,12 @@ use nprof_stream::tables::{Call, Tables};
 use nprof_stream::{Error, Mark};
 use rustc_hash::FxHashMap;
 
-use crate::input::key::{self, By, Key, KeyId, Keys};
+use crate::input::key::{self, By, KeyId, KeyTable, RowKey};
 use crate::input::rename::Renames;
 
 /// How much fell on a key in one run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Count {
+pub(crate) struct KeyCount {
     /// On the key itself.
     pub(crate) own: Sum,
     /// On it and on what it called.
@@ -28,11 +28,11 @@ pub(crate) struct Count {
 
 /// The samples of one event in one run.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Counts {
+pub(crate) struct RunCounts {
     /// All of them.
     pub(crate) sum: Sum,
     /// Those of each key; a key that is absent has none.
-    pub(crate) keys: FxHashMap<KeyId, Count>,
+    pub(crate) keys: FxHashMap<KeyId, KeyCount>,
     /// How many stacks have a leaf with a name, or a reason why it has none.
     pub(crate) symbolized: u64,
     /// How many stacks have a leaf that symbolizing has not touched.
@@ -41,14 +41,14 @@ pub(crate) struct Counts {
 
 /// What one operand held.
 #[derive(Debug, Default)]
-pub(crate) struct Recording {
+pub(crate) struct StreamCounts {
     /// What is known of it.
     pub(crate) summary: Summary,
     /// By run and event, as numbered in the summary.
-    pub(crate) counts: BTreeMap<(usize, usize), Counts>,
+    pub(crate) counts: BTreeMap<(usize, usize), RunCounts>,
 }
 
-impl Recording {
+impl StreamCounts {
     /// Reads a stream to its end. `name` is what messages call it.
     ///
     /// # Errors
@@ -58,7 +58,7 @@ impl Recording {
         name: &str,
         input: impl Read,
         by: By,
-        keys: &mut Keys,
+        keys: &mut KeyTable,
         renames: &mut Renames,
     ) -> Result<Self, Error> {
         let split = Split { task: by == By::Thread, ..Split::default() };
@@ -73,13 +73,13 @@ impl Recording {
 #[derive(Debug)]
 struct Counter<'a> {
     by: By,
-    keys: &'a mut Keys,
+    keys: &'a mut KeyTable,
     renames: &'a mut Renames,
     /// The functions that paths are made of.
-    functions: Keys,
+    functions: KeyTable,
     /// Path by the path of its caller and its last function.
     paths: FxHashMap<(Option<KeyId>, KeyId), KeyId>,
-    counts: BTreeMap<(usize, usize), Counts>,
+    counts: BTreeMap<(usize, usize), RunCounts>,
     labels: Labels,
     /// Keys of the calls of the epoch at hand; of paths, in `functions`.
     calls: FxHashMap<Call, KeyId>,
@@ -90,12 +90,12 @@ struct Counter<'a> {
 }
 
 impl<'a> Counter<'a> {
-    fn new(by: By, keys: &'a mut Keys, renames: &'a mut Renames) -> Self {
+    fn new(by: By, keys: &'a mut KeyTable, renames: &'a mut Renames) -> Self {
         Self {
             by,
             keys,
             renames,
-            functions: Keys::default(),
+            functions: KeyTable::default(),
             paths: FxHashMap::default(),
             counts: BTreeMap::new(),
             labels: Labels::new(),
@@ -123,7 +123,7 @@ impl<'a> Counter<'a> {
         match self.by {
             By::Thread => {
                 let name = tables.task(cell.task).map(|_| tables.names.get(cell.comm));
-                let key = self.named(key::of_thread(name.unwrap_or_default()));
+                let key = self.named(key::thread_key(name.unwrap_or_default()));
                 self.add_key(&mut counts, key, sum, true);
             }
             By::Path => self.add_path(&mut counts, tables, cell, sum),
@@ -132,7 +132,7 @@ impl<'a> Counter<'a> {
         self.counts.insert((cell.run, cell.event), counts);
     }
 
-    fn add_calls(&mut self, counts: &mut Counts, tables: &Tables, cell: &Cell, sum: Sum) {
+    fn add_calls(&mut self, counts: &mut RunCounts, tables: &Tables, cell: &Cell, sum: Sum) {
         let mut is_leaf = true;
         for call in tables.stack_calls(cell.node) {
             let key = self.key(tables, call);
@@ -140,24 +140,24 @@ impl<'a> Counter<'a> {
             is_leaf = false;
         }
         if is_leaf {
-            let key = self.keys.intern(key::of_no_stack());
+            let key = self.keys.intern(key::no_stack_key());
             self.add_key(counts, key, sum, true);
         }
     }
 
     /// Every path from the outermost call to another is a key; the whole one is the leaf's.
-    fn add_path(&mut self, counts: &mut Counts, tables: &Tables, cell: &Cell, sum: Sum) {
+    fn add_path(&mut self, counts: &mut RunCounts, tables: &Tables, cell: &Cell, sum: Sum) {
         let mut functions: Vec<KeyId> =
             tables.stack_calls(cell.node).map(|call| self.key(tables, call)).collect();
         if functions.is_empty() {
-            functions.push(self.functions.intern(key::of_no_stack()));
+            functions.push(self.functions.intern(key::no_stack_key()));
         }
         let mut caller = None;
         for (depth, &function) in functions.iter().rev().enumerate() {
             let path = match self.paths.get(&(caller, function)) {
                 Some(&path) => path,
                 None => {
-                    let key = Key { caller, ..self.functions.get(function).clone() };
+                    let key = RowKey { caller, ..self.functions.get(function).clone() };
                     let path = self.keys.intern(key);
                     self.paths.insert((caller, function), path);
                     path
@@ -169,7 +169,7 @@ impl<'a> Counter<'a> {
     }
 
     /// The id of a key, by its name on the new side.
-    fn named(&mut self, key: Key) -> KeyId {
+    fn named(&mut self, key: RowKey) -> KeyId {
         let key = self.renames.renamed(key, self.by);
         self.keys.intern(key)
     }
@@ -178,7 +178,7 @@ impl<'a> Counter<'a> {
         if let Some(&key) = self.calls.get(&call) {
             return key;
         }
-        let key = key::of_call(&mut self.labels, tables, call, self.by);
+        let key = key::call_key(&mut self.labels, tables, call, self.by);
         let key = self.renames.renamed(key, self.by);
         let keys = if self.by == By::Path { &mut self.functions } else { &mut *self.keys };
         let key = keys.intern(key);
@@ -186,7 +186,7 @@ impl<'a> Counter<'a> {
         key
     }
 
-    fn add_key(&mut self, counts: &mut Counts, key: KeyId, sum: Sum, is_leaf: bool) {
+    fn add_key(&mut self, counts: &mut RunCounts, key: KeyId, sum: Sum, is_leaf: bool) {
         if self.met.len() <= key.index() {
             self.met.resize(key.index() + 1, 0);
         }
@@ -224,9 +224,9 @@ mod tests {
         @end\tsamples=4\trecords=0\tlost=0\n";
 
     fn rows(by: By) -> Vec<String> {
-        let mut keys = Keys::default();
+        let mut keys = KeyTable::default();
         let recording =
-            Recording::read("x", STREAM.as_bytes(), by, &mut keys, &mut Renames::default());
+            StreamCounts::read("x", STREAM.as_bytes(), by, &mut keys, &mut Renames::default());
         let recording = recording.unwrap();
         let counts = &recording.counts[&(0, 0)];
         assert_eq!((counts.sum.samples, counts.symbolized, counts.unsymbolized), (4, 2, 0));
@@ -285,9 +285,14 @@ mod tests {
     fn threads_are_told_by_name() {
         let stream = STREAM.replace("F\t1\t1", "T\t1\t0\t7\t8\t0\tworker\nF\t1\t1");
         let stream = stream.replace("S\t1\t1\t0", "S\t1\t1\t1");
-        let mut keys = Keys::default();
-        let recording =
-            Recording::read("x", stream.as_bytes(), By::Thread, &mut keys, &mut Renames::default());
+        let mut keys = KeyTable::default();
+        let recording = StreamCounts::read(
+            "x",
+            stream.as_bytes(),
+            By::Thread,
+            &mut keys,
+            &mut Renames::default(),
+        );
         let counts = &recording.unwrap().counts[&(0, 0)];
         let own = |id| counts.keys[&id].own.samples;
         let rows: Vec<_> = keys.ids().map(|id| (keys.name(id), own(id))).collect();
@@ -298,9 +303,9 @@ mod tests {
 
     #[test]
     fn every_segment_is_a_run() {
-        let mut keys = Keys::default();
+        let mut keys = KeyTable::default();
         let twice = STREAM.repeat(2);
-        let recording = Recording::read(
+        let recording = StreamCounts::read(
             "x",
             twice.as_bytes(),
             By::Function,

@@ -6,7 +6,7 @@ use nprof_report::summary::{Run, Summary};
 use nprof_stream::escape::escaped;
 use nprof_stream::{Head, RunId};
 
-use crate::input::run_counts::{Counts, Recording};
+use crate::input::run_counts::{RunCounts, StreamCounts};
 
 /// The operands of one side.
 #[derive(Debug)]
@@ -14,7 +14,7 @@ pub(crate) struct Side {
     /// What messages call it.
     pub(crate) name: &'static str,
     /// One per operand, in their order.
-    pub(crate) recordings: Vec<Recording>,
+    pub(crate) recordings: Vec<StreamCounts>,
 }
 
 impl Side {
@@ -30,7 +30,7 @@ impl Side {
 }
 
 /// A run that is on both sides.
-pub(crate) fn shared(base: &Side, new: &Side) -> Option<RunId> {
+pub(crate) fn shared_run(base: &Side, new: &Side) -> Option<RunId> {
     let ids = |side: &Side| side.runs().filter_map(run_id).collect::<BTreeSet<_>>();
     ids(base).intersection(&ids(new)).next().copied()
 }
@@ -39,24 +39,24 @@ pub(crate) fn run_id(run: &Run) -> Option<RunId> {
     run.head.as_ref().map(|head| head.run).filter(|run| run.0 != 0)
 }
 
-pub(crate) fn input(recording: &Recording) -> &str {
+pub(crate) fn input_name(recording: &StreamCounts) -> &str {
     recording.summary.runs.first().map_or("", |run| &run.input)
 }
 
-pub(crate) fn is_unsymbolized(recording: &Recording) -> bool {
-    let any = |test: fn(&Counts) -> bool| recording.counts.values().any(test);
+pub(crate) fn is_unsymbolized(recording: &StreamCounts) -> bool {
+    let any = |test: fn(&RunCounts) -> bool| recording.counts.values().any(test);
     any(|counts| counts.unsymbolized > 0) && !any(|counts| counts.symbolized > 0)
 }
 
 /// How many observations the streams of a side lost, of whatever event.
-pub(crate) fn lost(side: &Side) -> u64 {
+pub(crate) fn lost_samples(side: &Side) -> u64 {
     let events = side.summaries().flat_map(|summary| &summary.events);
-    sum(events.flat_map(|event| event.lost.values()))
+    saturating_sum(events.flat_map(|event| event.lost.values()))
 }
 
 /// A sum of what a stream claims, which may be anything.
-pub(crate) fn sum<'a>(counts: impl Iterator<Item = &'a u64>) -> u64 {
-    counts.fold(0, |sum: u64, count| sum.saturating_add(*count))
+pub(crate) fn saturating_sum<'a>(counts: impl Iterator<Item = &'a u64>) -> u64 {
+    counts.fold(0, |saturating_sum: u64, count| saturating_sum.saturating_add(*count))
 }
 
 /// The distinct values of a fact over the runs of a side, unknown ones left out, escaped.
@@ -65,7 +65,7 @@ pub(crate) fn facts(side: &Side, fact: fn(&Head) -> &[u8]) -> BTreeSet<String> {
     values.filter(|value| !value.is_empty()).map(escaped).collect()
 }
 
-pub(crate) fn differ(
+pub(crate) fn difference_between(
     what: &str,
     base: &BTreeSet<String>,
     new: &BTreeSet<String>,

@@ -6,7 +6,7 @@ use nprof_report::machine::{self, Lines};
 use nprof_report::summary::Summary;
 use serde_json::{Map, Value, json};
 
-use crate::compare::observed::Whole;
+use crate::compare::observed::SideTotals;
 use crate::input::side::Side;
 
 /// The names of the columns, then a row a line.
@@ -44,7 +44,7 @@ fn text(value: &Value) -> String {
     }
 }
 
-pub(super) fn side(side: &Side, whole: Whole) -> Value {
+pub(super) fn side(side: &Side, whole: SideTotals) -> Value {
     let recordings: Vec<Map<String, Value>> = side.summaries().map(Summary::facts).collect();
     json!({
         "runs": whole.runs,

@@ -5,10 +5,10 @@ use std::io::{self, Write};
 use nprof_report::machine::{csv, tsv};
 
 use crate::print::options::Format;
-use crate::print::report::{NullReport, Report};
+use crate::print::report::{DiffReport, NoiseReport};
 use crate::print::{folded, machine, noise, table};
 
-impl NullReport<'_> {
+impl NoiseReport<'_> {
     /// Prints it; there is no folded form.
     ///
     /// # Errors
@@ -26,7 +26,7 @@ impl NullReport<'_> {
     }
 }
 
-impl Report<'_> {
+impl DiffReport<'_> {
     /// Prints it.
     ///
     /// # Errors

@@ -11,11 +11,11 @@ use nprof_report::folded::{drawable, guarded};
 
 use crate::compare::diff::Diff;
 use crate::compare::row::Row;
-use crate::input::key::Keys;
-use crate::print::report::Report;
+use crate::input::key::KeyTable;
+use crate::print::report::DiffReport;
 
 /// The lines, sorted.
-pub(super) fn lines(diff: &Diff, keys: &Keys) -> String {
+pub(super) fn lines(diff: &Diff, keys: &KeyTable) -> String {
     let sums = [diff.base.sum.samples, diff.new.sum.samples];
     let larger = sums[0].max(sums[1]);
     let scaled = |samples: u64, sum: u64| match sum {
@@ -32,7 +32,7 @@ pub(super) fn lines(diff: &Diff, keys: &Keys) -> String {
     lines.concat()
 }
 
-fn stack(keys: &Keys, row: &Row) -> String {
+fn stack(keys: &KeyTable, row: &Row) -> String {
     guarded(match keys.get(row.key).caller {
         Some(_) => keys.name(row.key),
         None => keys.part(row.key),
@@ -40,7 +40,7 @@ fn stack(keys: &Keys, row: &Row) -> String {
 }
 
 /// Draws what has grown in red and what has shrunk in blue; the widths are those of the new side.
-pub(super) fn draw(report: &Report<'_>, out: &mut impl Write) -> io::Result<()> {
+pub(super) fn draw(report: &DiffReport<'_>, out: &mut impl Write) -> io::Result<()> {
     let mut options = Options::default();
     options.title = "nprof: base and new".to_owned();
     options.subtitle = Some("red has grown, blue has shrunk, beside all samples".to_owned());

@@ -7,16 +7,16 @@ use nprof_report::summary::EventSummary;
 use nprof_stream::escape::escaped;
 
 use crate::compare::comparison::Method;
-use crate::compare::observed::Whole;
-use crate::input::event::Chosen;
-use crate::input::event::incomplete;
+use crate::compare::observed::SideTotals;
+use crate::input::event::ComparedEvent;
+use crate::input::event::incomplete_stacks;
 use crate::input::side::Side;
-use crate::input::side::{facts, lost};
-use crate::print::report::Report;
+use crate::input::side::{facts, lost_samples};
+use crate::print::report::DiffReport;
 use crate::print::text::{WIDTH, confidence, seconds, signed_seconds};
 
 /// The lines of the heading.
-pub(super) fn lines(report: &Report<'_>) -> Vec<String> {
+pub(super) fn lines(report: &DiffReport<'_>) -> Vec<String> {
     let mut lines = labelled(report.base.name, side(report.event, report.base, report.diff.base));
     lines.extend(labelled(report.new.name, side(report.event, report.new, report.diff.new)));
     let [base, new] = [report.base, report.new].map(|side| circumstances(report.event, side));
@@ -26,7 +26,7 @@ pub(super) fn lines(report: &Report<'_>) -> Vec<String> {
         lines.extend(labelled(report.base.name, base));
         lines.extend(labelled(report.new.name, new));
     }
-    if report.event.is_some_and(Chosen::is_clock) {
+    if report.event.is_some_and(ComparedEvent::measures_cpu_time) {
         lines.extend(wrapped(&cpu_time(report), WIDTH));
     }
     for warning in report.warnings {
@@ -46,20 +46,20 @@ pub(super) fn labelled(label: &str, mut lines: Vec<String>) -> Vec<String> {
 }
 
 /// What was run, when, and how much was seen.
-pub(super) fn side(event: Option<&Chosen>, side: &Side, whole: Whole) -> Vec<String> {
+pub(super) fn side(event: Option<&ComparedEvent>, side: &Side, whole: SideTotals) -> Vec<String> {
     let runs = if whole.runs == 1 { "run" } else { "runs" };
     let seen = format!(
         "{} {runs}, {} samples, lost {}, with incomplete stack {}",
         whole.runs,
         whole.sum.samples,
-        lost(side),
-        incomplete(side, event)
+        lost_samples(side),
+        incomplete_stacks(side, event)
     );
     vec![inputs(side), join(&facts(side, |head| &head.command), "; "), dates(side), seen]
 }
 
 /// Where and how it was recorded.
-pub(super) fn circumstances(event: Option<&Chosen>, side: &Side) -> Vec<String> {
+pub(super) fn circumstances(event: Option<&ComparedEvent>, side: &Side) -> Vec<String> {
     let host = facts(side, |head| &head.host);
     let system = facts(side, |head| &head.os);
     let machine = facts(side, |head| &head.arch);
@@ -94,7 +94,7 @@ fn dates(side: &Side) -> String {
 }
 
 /// How the event was opened: a line for all runs, unless they differ in more than the rate.
-fn events(event: Option<&Chosen>, side: &Side) -> Vec<String> {
+fn events(event: Option<&ComparedEvent>, side: &Side) -> Vec<String> {
     let Some(chosen) = event else { return Vec::new() };
     let mut rates: BTreeMap<(String, &str), BTreeSet<u64>> = BTreeMap::new();
     for summary in side.summaries().filter_map(|summary| chosen.summary(summary)) {
@@ -133,7 +133,7 @@ fn manner(summary: &EventSummary) -> String {
     line
 }
 
-fn cpu_time(report: &Report<'_>) -> String {
+fn cpu_time(report: &DiffReport<'_>) -> String {
     let (base, new) = (report.diff.base.mean_weight(), report.diff.new.mean_weight());
     let mut line = format!(
         "CPU time of a run: base {}, new {}, difference {}",
@@ -151,7 +151,7 @@ fn cpu_time(report: &Report<'_>) -> String {
     line
 }
 
-fn method(report: &Report<'_>) -> String {
+fn method(report: &DiffReport<'_>) -> String {
     let diff = report.diff;
     let (name, tests) = match diff.method {
         Method::Welch => ("Welch's over runs", "moderated, Benjamini-Hochberg"),
@@ -160,8 +160,8 @@ fn method(report: &Report<'_>) -> String {
     format!(
         "{} comparisons, by self and by total; {} % intervals ({name}); changed: q <= {} ({tests})",
         diff.comparisons,
-        confidence(diff.question.alpha),
-        diff.question.alpha,
+        confidence(diff.criteria.alpha),
+        diff.criteria.alpha,
     )
 }
 

@@ -9,25 +9,25 @@ use serde_json::{Value, json};
 
 use crate::compare::comparison::Method;
 use crate::compare::fail_on::{self, Bound};
-use crate::compare::rename_candidates::Pair;
+use crate::compare::rename_candidates::RenameCandidate;
 use crate::compare::row::{Metric, Row};
-use crate::input::event::Chosen;
+use crate::input::event::ComparedEvent;
 use crate::print::cells::{self, points, significant};
-use crate::print::report::Report;
+use crate::print::report::DiffReport;
 use crate::print::text::confidence;
 use crate::stats::Estimate;
 
 /// A line of column names, then a row a line.
-pub(super) fn lines(report: &Report<'_>) -> Lines {
+pub(super) fn lines(report: &DiffReport<'_>) -> Lines {
     cells::lines(columns(), rows(report))
 }
 
-fn rows(report: &Report<'_>) -> Vec<Vec<Value>> {
+fn rows(report: &DiffReport<'_>) -> Vec<Vec<Value>> {
     report.sorted().into_iter().take(report.row_limit).map(|row| cells(report, row)).collect()
 }
 
 /// One object.
-pub(super) fn json(report: &Report<'_>) -> io::Result<Vec<u8>> {
+pub(super) fn json(report: &DiffReport<'_>) -> io::Result<Vec<u8>> {
     let diff = report.diff;
     let time = diff.time.map(|time| {
         json!({
@@ -43,15 +43,15 @@ pub(super) fn json(report: &Report<'_>) -> io::Result<Vec<u8>> {
         "report": "nprof-diff",
         "version": env!("CARGO_PKG_VERSION"),
         "by": report.by.name(),
-        "event": report.event.map(Chosen::name),
-        "unit": report.event.map(Chosen::unit),
+        "event": report.event.map(ComparedEvent::name),
+        "unit": report.event.map(ComparedEvent::unit),
         "method": match diff.method {
             Method::Welch => "welch",
             Method::Newcombe => "newcombe",
         },
-        "confidence": confidence(diff.question.alpha),
+        "confidence": confidence(diff.criteria.alpha),
         "comparisons": diff.comparisons,
-        "verdict": fail_on::answer(report.diff, report.bounds).word(),
+        "verdict": fail_on::verdict(report.diff, report.bounds).word(),
         "failures": failures(report),
         "missing": fail_on::missing(report.diff, report.bounds),
         "more_runs": more_runs(report),
@@ -59,16 +59,16 @@ pub(super) fn json(report: &Report<'_>) -> io::Result<Vec<u8>> {
         "base": cells::side(report.base, diff.base),
         "new": cells::side(report.new, diff.new),
         "run_time": time,
-        "rest": significant(diff.rest),
+        "rest": significant(diff.median_ratio),
         "renamed": renamed(report),
     });
     cells::json(&object, &columns(), rows(report))
 }
 
-fn failures(report: &Report<'_>) -> Vec<Value> {
+fn failures(report: &DiffReport<'_>) -> Vec<Value> {
     let of_bound = |bound: &Bound| {
         let text = bound.to_string();
-        let rows = bound.broken(report.diff).map(move |row| {
+        let rows = bound.exceeding_rows(report.diff).map(move |row| {
             json!({
                 "bound": text,
                 "name": report.keys.name(row.key),
@@ -81,21 +81,22 @@ fn failures(report: &Report<'_>) -> Vec<Value> {
 }
 
 /// How many more runs a side would decide on all bounds; null where none are needed, or too many.
-fn more_runs(report: &Report<'_>) -> Option<usize> {
-    let open = report.bounds.iter().filter(|bound| bound.open(report.diff).next().is_some());
-    let needs = open.map(|bound| bound.more_runs(report.diff));
+fn more_runs(report: &DiffReport<'_>) -> Option<usize> {
+    let open_rows =
+        report.bounds.iter().filter(|bound| bound.open_rows(report.diff).next().is_some());
+    let needs = open_rows.map(|bound| bound.more_runs(report.diff));
     needs.reduce(|one, other| Some(one?.max(other?))).flatten()
 }
 
-fn renamed(report: &Report<'_>) -> Vec<Value> {
-    let pair = |pair: &Pair<'_>| {
+fn renamed(report: &DiffReport<'_>) -> Vec<Value> {
+    let pair = |pair: &RenameCandidate<'_>| {
         json!({
             "old": report.keys.name(pair.old.key),
             "new": report.keys.name(pair.new.key),
             "image": escaped(&report.keys.get(pair.old.key).image),
         })
     };
-    report.pairs.iter().map(pair).collect()
+    report.rename_candidates.iter().map(pair).collect()
 }
 
 /// The columns that say what a row is.
@@ -134,7 +135,7 @@ fn columns() -> Vec<String> {
 }
 
 /// What a row has in each column; null where there is nothing.
-fn cells(report: &Report<'_>, row: &Row) -> Vec<Value> {
+fn cells(report: &DiffReport<'_>, row: &Row) -> Vec<Value> {
     let changed = match (row.own.changed, row.total.changed) {
         (true, true) => "both",
         (true, false) => "self",

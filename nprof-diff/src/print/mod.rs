@@ -12,4 +12,4 @@ mod table;
 mod text;
 
 pub(crate) use options::{Format, Sort};
-pub(crate) use report::{NullReport, Report};
+pub(crate) use report::{DiffReport, NoiseReport};

@@ -7,29 +7,29 @@ use nprof_report::machine::Lines;
 use nprof_stream::escape::escaped;
 use serde_json::{Value, json};
 
-use crate::compare::noise::{Floor, Level, Noise};
-use crate::input::event::Chosen;
+use crate::compare::noise::{MetricNoise, NoiseLevel, RowNoise};
+use crate::input::event::ComparedEvent;
 use crate::print::cells::{self, points, significant};
 use crate::print::heading;
-use crate::print::report::NullReport;
+use crate::print::report::NoiseReport;
 use crate::print::text::{WIDTH, confidence, percent, row_name, seconds};
 
 /// Prints the report for people.
-pub(super) fn print_table(report: &NullReport<'_>, out: &mut impl Write) -> io::Result<()> {
-    let null = report.null;
-    let mut lines = heading::side(report.event, report.base, null.whole);
+pub(super) fn print_table(report: &NoiseReport<'_>, out: &mut impl Write) -> io::Result<()> {
+    let calibration = report.calibration;
+    let mut lines = heading::side(report.event, report.base, calibration.whole);
     lines.extend(heading::circumstances(report.event, report.base));
     let mut lines = heading::labelled(report.base.name, lines);
     let warnings = report.warnings.iter().map(|warning| format!("warning: {warning}"));
     lines.extend(warnings.flat_map(|warning| wrapped(&warning, WIDTH)));
     lines.push(String::new());
-    let level = 100.0 * null.question.alpha;
+    let level = 100.0 * calibration.criteria.alpha;
     let about = format!(
         "{} of {} runs with {} others: {} raised a false alarm; noise floor: exceeded by {level} % of the differences at most",
-        plural(null.splits, "comparison"),
-        null.halves[0],
-        null.halves[1],
-        null.alarms,
+        plural(calibration.splits, "comparison"),
+        calibration.halves[0],
+        calibration.halves[1],
+        calibration.false_alarms,
     );
     lines.extend(wrapped(&about, WIDTH));
     for line in lines {
@@ -62,7 +62,7 @@ fn plural(count: usize, word: &str) -> String {
     if count == 1 { format!("1 {word}") } else { format!("{count} {word}s") }
 }
 
-fn print_noise(label: &str, noise: &Noise, out: &mut impl Write) -> io::Result<()> {
+fn print_noise(label: &str, noise: &MetricNoise, out: &mut impl Write) -> io::Result<()> {
     let points = |share: f64| format!("{:.2}", 100.0 * share);
     print_level(label, &noise.share, percent, points, out)?;
     match &noise.time {
@@ -73,7 +73,7 @@ fn print_noise(label: &str, noise: &Noise, out: &mut impl Write) -> io::Result<(
 
 fn print_level(
     label: &str,
-    level: &Level,
+    level: &NoiseLevel,
     value: fn(f64) -> String,
     difference: fn(f64) -> String,
     out: &mut impl Write,
@@ -89,11 +89,11 @@ fn print_level(
 }
 
 /// The rows with the highest floor first.
-fn sorted<'a>(report: &NullReport<'a>) -> Vec<&'a Floor> {
-    let floor = |row: &Floor| row.own.share.floor.max(row.total.share.floor);
+fn sorted<'a>(report: &NoiseReport<'a>) -> Vec<&'a RowNoise> {
+    let floor = |row: &RowNoise| row.own.share.floor.max(row.total.share.floor);
     let ranks = report.keys.ranks();
-    let rank = |row: &Floor| ranks[row.key.index()];
-    let mut rows: Vec<&Floor> = report.null.rows.iter().collect();
+    let rank = |row: &RowNoise| ranks[row.key.index()];
+    let mut rows: Vec<&RowNoise> = report.calibration.rows.iter().collect();
     rows.sort_by(|a, b| floor(b).total_cmp(&floor(a)).then_with(|| rank(a).cmp(&rank(b))));
     rows
 }
@@ -112,7 +112,7 @@ const NOISE: [&str; 9] = [
 ];
 
 /// A line of column names, then a row a line.
-pub(super) fn lines(report: &NullReport<'_>) -> Lines {
+pub(super) fn lines(report: &NoiseReport<'_>) -> Lines {
     cells::lines(columns(), rows(report))
 }
 
@@ -124,8 +124,8 @@ fn columns() -> Vec<String> {
 }
 
 /// What the rows have in each column; null where there is nothing.
-fn rows(report: &NullReport<'_>) -> Vec<Vec<Value>> {
-    let row = |row: &Floor| {
+fn rows(report: &NoiseReport<'_>) -> Vec<Vec<Value>> {
+    let row = |row: &RowNoise| {
         let image = escaped(&report.keys.get(row.key).image);
         let mut cells: Vec<Value> = vec![report.keys.name(row.key).into(), image.into()];
         cells.extend(noise(&row.own));
@@ -135,9 +135,9 @@ fn rows(report: &NullReport<'_>) -> Vec<Vec<Value>> {
     sorted(report).into_iter().take(report.row_limit).map(row).collect()
 }
 
-fn noise(noise: &Noise) -> [Value; NOISE.len()] {
+fn noise(noise: &MetricNoise) -> [Value; NOISE.len()] {
     let share = &noise.share;
-    let time = |value: fn(&Level) -> Value| noise.time.as_ref().map_or(Value::Null, value);
+    let time = |value: fn(&NoiseLevel) -> Value| noise.time.as_ref().map_or(Value::Null, value);
     [
         points(share.mean),
         points(share.deviation),
@@ -152,18 +152,18 @@ fn noise(noise: &Noise) -> [Value; NOISE.len()] {
 }
 
 /// One object.
-pub(super) fn json(report: &NullReport<'_>) -> io::Result<Vec<u8>> {
-    let noise = report.null;
+pub(super) fn json(report: &NoiseReport<'_>) -> io::Result<Vec<u8>> {
+    let noise = report.calibration;
     let object = json!({
         "report": "nprof-diff --noise",
         "version": env!("CARGO_PKG_VERSION"),
         "by": report.by.name(),
-        "event": report.event.map(Chosen::name),
-        "unit": report.event.map(Chosen::unit),
-        "confidence": confidence(noise.question.alpha),
+        "event": report.event.map(ComparedEvent::name),
+        "unit": report.event.map(ComparedEvent::unit),
+        "confidence": confidence(noise.criteria.alpha),
         "halves": noise.halves,
         "splits": noise.splits,
-        "alarms": noise.alarms,
+        "alarms": noise.false_alarms,
         "warnings": report.warnings,
         "base": cells::side(report.base, noise.whole),
     });

@@ -2,17 +2,17 @@
 
 use crate::compare::diff::Diff;
 use crate::compare::fail_on::Bound;
-use crate::compare::noise::Null;
-use crate::compare::rename_candidates::Pair;
+use crate::compare::noise::NoiseCalibration;
+use crate::compare::rename_candidates::RenameCandidate;
 use crate::compare::row::{Metric, Row};
-use crate::input::event::Chosen;
-use crate::input::key::{By, Keys};
+use crate::input::event::ComparedEvent;
+use crate::input::key::{By, KeyTable};
 use crate::input::side::Side;
 use crate::print::options::Sort;
 
 /// All that a report says.
 #[derive(Debug)]
-pub(crate) struct Report<'a> {
+pub(crate) struct DiffReport<'a> {
     /// What a row is.
     pub(crate) by: By,
     /// The base.
@@ -20,11 +20,11 @@ pub(crate) struct Report<'a> {
     /// The new side.
     pub(crate) new: &'a Side,
     /// What was compared; none when there are no samples.
-    pub(crate) event: Option<&'a Chosen>,
+    pub(crate) event: Option<&'a ComparedEvent>,
     /// The comparison.
     pub(crate) diff: &'a Diff,
     /// The names of its rows.
-    pub(crate) keys: &'a Keys,
+    pub(crate) keys: &'a KeyTable,
     /// What the reader must know.
     pub(crate) warnings: &'a [String],
     /// What would make the comparison fail.
@@ -34,24 +34,24 @@ pub(crate) struct Report<'a> {
     /// How many rows to print.
     pub(crate) row_limit: usize,
     /// What may have been renamed.
-    pub(crate) pairs: &'a [Pair<'a>],
+    pub(crate) rename_candidates: &'a [RenameCandidate<'a>],
     /// The columns of the terminal it goes to, if it goes to one.
     pub(crate) width: Option<usize>,
 }
 
 /// All that a report on the noise of one side says.
 #[derive(Debug)]
-pub(crate) struct NullReport<'a> {
+pub(crate) struct NoiseReport<'a> {
     /// What a row is.
     pub(crate) by: By,
     /// The side.
     pub(crate) base: &'a Side,
     /// What was compared; none when there are no samples.
-    pub(crate) event: Option<&'a Chosen>,
+    pub(crate) event: Option<&'a ComparedEvent>,
     /// The noise.
-    pub(crate) null: &'a Null,
+    pub(crate) calibration: &'a NoiseCalibration,
     /// The names of its rows.
-    pub(crate) keys: &'a Keys,
+    pub(crate) keys: &'a KeyTable,
     /// What the reader must know.
     pub(crate) warnings: &'a [String],
     /// How many rows to print.
@@ -60,7 +60,7 @@ pub(crate) struct NullReport<'a> {
     pub(crate) width: Option<usize>,
 }
 
-impl Report<'_> {
+impl DiffReport<'_> {
     /// All rows, sorted; equal ones by the other metric, then by name and image.
     pub(super) fn sorted(&self) -> Vec<&Row> {
         let size = |metric: &Metric| metric.share.estimate.difference().abs();

@@ -3,7 +3,7 @@
 use nprof_report::layout::fit;
 use nprof_stream::escape::escaped;
 
-use crate::input::key::{KeyId, Keys};
+use crate::input::key::{KeyId, KeyTable};
 
 /// How wide a report for people is, columns.
 pub(super) const WIDTH: usize = 80;
@@ -45,7 +45,7 @@ pub(super) fn signed_seconds(ns: f64) -> String {
 }
 
 /// What a row is called, behind so many blanks; shortened where it would not fit a terminal.
-pub(super) fn row_name(keys: &Keys, key: KeyId, width: Option<usize>, indent: usize) -> String {
+pub(super) fn row_name(keys: &KeyTable, key: KeyId, width: Option<usize>, indent: usize) -> String {
     let name = keys.name(key);
     let image = match &keys.get(key).image[..] {
         b"" => String::new(),
@@ -58,15 +58,15 @@ pub(super) fn row_name(keys: &Keys, key: KeyId, width: Option<usize>, indent: us
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::input::key::Key;
+    use crate::input::key::RowKey;
     use unicode_width::UnicodeWidthStr;
 
     #[test]
     fn names_are_shortened_on_a_terminal_only() {
-        let mut keys = Keys::default();
+        let mut keys = KeyTable::default();
         let name = format!("begin_{}_end", "x".repeat(90));
-        let key =
-            keys.intern(Key { image: b"libfoo.so"[..].into(), ..Key::of_name(name.as_bytes()) });
+        let key = keys
+            .intern(RowKey { image: b"libfoo.so"[..].into(), ..RowKey::of_name(name.as_bytes()) });
         assert_eq!(row_name(&keys, key, None, 2), format!("{name}  (libfoo.so)"));
         for width in [40, 80] {
             let short = row_name(&keys, key, Some(width), 2);

@@ -18,17 +18,17 @@ pub(crate) fn benjamini_hochberg(p: &[f64]) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stats::reference::{figures, near};
+    use crate::stats::reference::{assert_close, reference_cases};
     use proptest::prelude::*;
 
     #[test]
     fn q_values_are_scipy() {
-        for figure in figures("benjamini-hochberg") {
+        for figure in reference_cases("benjamini-hochberg") {
             let q = benjamini_hochberg(&figure.list("p"));
             let expected = figure.list("out");
             assert_eq!(q.len(), expected.len());
             for (q, expected) in q.into_iter().zip(expected) {
-                near(q, expected);
+                assert_close(q, expected);
             }
         }
         assert_eq!(benjamini_hochberg(&[]), [0.0; 0]);

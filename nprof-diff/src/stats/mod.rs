@@ -41,7 +41,7 @@ impl Estimate {
 }
 
 /// Beyond this quantile a normal variable's probability is 0 in double precision.
-const Z_LIMIT: f64 = 39.0;
+const MAX_Z: f64 = 39.0;
 
 /// The `z` beyond which, on either side, a standard normal variable lies with probability
 /// `alpha`.
@@ -51,15 +51,15 @@ fn normal_quantile(alpha: f64) -> f64 {
 
 /// The probability that a standard normal variable lies beyond `z`, on either side.
 fn normal_p(z: f64) -> f64 {
-    if z >= Z_LIMIT - 1e-6 { 0.0 } else { (2.0 * Normal::standard().sf(z)).min(1.0) }
+    if z >= MAX_Z - 1e-6 { 0.0 } else { (2.0 * Normal::standard().sf(z)).min(1.0) }
 }
 
 /// With more degrees of freedom than this Student's distribution is the normal one to 5 digits,
 /// and the library's quantile begins to go wrong (it is 7 % off at 10^7).
-const DEGREES_LIMIT: f64 = 1e5;
+const MAX_DEGREES_OF_FREEDOM: f64 = 1e5;
 
 fn student(degrees: f64) -> Option<StudentsT> {
-    StudentsT::new(0.0, 1.0, degrees).ok().filter(|_| degrees <= DEGREES_LIMIT)
+    StudentsT::new(0.0, 1.0, degrees).ok().filter(|_| degrees <= MAX_DEGREES_OF_FREEDOM)
 }
 
 /// The `t` beyond which, on either side, Student's variable lies with probability `alpha`.
@@ -73,23 +73,23 @@ fn student_p(t: f64, degrees: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::reference::{figures, near};
+    use super::reference::{assert_close, reference_cases};
     use super::*;
 
     #[test]
     fn quantiles_hold_in_the_tails() {
-        for figure in figures("normal") {
+        for figure in reference_cases("normal") {
             let ([alpha], [z]) = (figure.numbers("in"), figure.numbers("out"));
-            near(normal_quantile(alpha), z);
+            assert_close(normal_quantile(alpha), z);
         }
-        for figure in figures("student") {
+        for figure in reference_cases("student") {
             let ([alpha, degrees], [t]) = (figure.numbers("in"), figure.numbers("out"));
             assert!((student_quantile(alpha, degrees) / t - 1.0).abs() < 1e-5);
         }
-        for figure in figures("student-p") {
+        for figure in reference_cases("student-p") {
             let ([t, degrees], [p]) = (figure.numbers("in"), figure.numbers("out"));
             assert!((student_p(t, degrees) / p - 1.0).abs() < 1e-5);
         }
-        assert_eq!(normal_p(Z_LIMIT), 0.0);
+        assert_eq!(normal_p(MAX_Z), 0.0);
     }
 }

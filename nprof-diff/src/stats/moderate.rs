@@ -13,21 +13,21 @@
 
 use statrs::function::gamma::digamma;
 
-use super::welch::{Known, Spread, p_value};
+use super::welch::{MeanVariance, Spread, p_value};
 
 /// With fewer variances than this nothing is learned from them.
-const FEW: usize = 8;
+const MIN_VARIANCES: usize = 8;
 
 /// What the prior weighs at most, times what the runs of a row do. Rows of a profile are not
 /// independent (shares sum to 1, a phase moves all its functions, a slower machine all of them), so
 /// that they know less of each other than their number says.
-const WEIGHTY: f64 = 2.5;
+const MAX_PRIOR_WEIGHT: f64 = 2.5;
 
 /// So many variances stand for one degree of freedom of the prior at most.
-const VARIANCES_A_DEGREE: f64 = 4.0;
+const VARIANCES_PER_DEGREE: f64 = 4.0;
 
 /// A variance this many times as large as is usual tells no more of the trend than that.
-const OUTLIER: f64 = 8.0;
+const MAX_RELATIVE_VARIANCE: f64 = 8.0;
 
 /// What is usual among the rows of a family.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -46,7 +46,7 @@ impl Prior {
         let none = Self { trend: Trend { sampling: 1.0, square: 0.0 }, factor: 1.0, degrees: 0.0 };
         let usable = |spread: &&Spread| spread.sampling > 0.0 && spread.variance.is_finite();
         let spreads: Vec<Spread> = spreads.iter().filter(usable).copied().collect();
-        if spreads.len() < FEW {
+        if spreads.len() < MIN_VARIANCES {
             return none;
         }
         let trend = Trend::fit(&spreads);
@@ -57,16 +57,16 @@ impl Prior {
         let Some((factor, degrees)) = fit_f(&ratios) else { return none };
         let count = spreads.len() as f64;
         let own = spreads.iter().map(|spread| spread.degrees()).sum::<f64>() / count;
-        let most = (WEIGHTY * own).min(count / VARIANCES_A_DEGREE);
+        let most = (MAX_PRIOR_WEIGHT * own).min(count / VARIANCES_PER_DEGREE);
         Self { trend, factor, degrees: degrees.min(most) }
     }
 
     /// The variance of a side's mean, moderated.
-    fn known(&self, spread: Spread) -> Known {
+    fn known(&self, spread: Spread) -> MeanVariance {
         let own = spread.degrees();
         let usual = self.factor * self.trend.expected(&spread);
         let variance = (self.degrees * usual + own * spread.variance) / (self.degrees + own);
-        Known {
+        MeanVariance {
             variance: variance.max(spread.least) / spread.runs as f64,
             degrees: self.degrees + own,
         }
@@ -94,13 +94,13 @@ impl Trend {
     /// J. A. Nelder, Generalized Linear Models, 1989, chapter 8), neither part below 0.
     fn fit(spreads: &[Spread]) -> Self {
         let mut trend = Self { sampling: 1.0, square: 0.0 };
-        for _ in 0..ROUNDS {
+        for _ in 0..FIT_ITERATIONS {
             let mut sums = Sums::default();
             for spread in spreads {
                 sums.add(spread, trend.expected(spread));
             }
             trend = sums.solve();
-            trend.sampling = trend.sampling.max(TINY);
+            trend.sampling = trend.sampling.max(MIN_SAMPLING_FACTOR);
         }
         trend
     }
@@ -112,10 +112,10 @@ impl Trend {
 }
 
 /// The least that a trend has of the variance of independent samples: it is never 0.
-const TINY: f64 = 1e-6;
+const MIN_SAMPLING_FACTOR: f64 = 1e-6;
 
 /// The fit of a trend comes to rest within so many rounds.
-const ROUNDS: usize = 50;
+const FIT_ITERATIONS: usize = 50;
 
 /// The normal equations of the fit of a trend.
 #[derive(Clone, Copy, Debug, Default)]
@@ -131,7 +131,7 @@ impl Sums {
     /// Takes in a variance, where so much is expected.
     fn add(&mut self, spread: &Spread, expected: f64) {
         let (sampling, square) = (spread.sampling / expected, spread.mean.powi(2) / expected);
-        let seen = (spread.variance / expected).min(OUTLIER);
+        let seen = (spread.variance / expected).min(MAX_RELATIVE_VARIANCE);
         self.sampling += sampling * sampling;
         self.mixed += sampling * square;
         self.square += square * square;
@@ -219,27 +219,27 @@ fn trigamma_inverse(y: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stats::reference::{figures, near};
+    use crate::stats::reference::{assert_close, reference_cases};
     use crate::stats::welch;
 
     #[test]
     fn trigamma_is_scipy() {
-        for figure in figures("trigamma") {
+        for figure in reference_cases("trigamma") {
             let [x] = figure.numbers("in");
             let [y] = figure.numbers("out");
-            near(trigamma(x), y);
-            near(trigamma_inverse(y), x);
+            assert_close(trigamma(x), y);
+            assert_close(trigamma_inverse(y), x);
         }
     }
 
     #[test]
     fn the_prior_is_limmas() {
-        for figure in figures("squeeze") {
+        for figure in reference_cases("squeeze") {
             let (variances, degrees) = (figure.list("variances"), figure.list("degrees"));
-            let pairs: Vec<(f64, f64)> = variances.into_iter().zip(degrees).collect();
-            let (scale, prior_degrees) = fit_f(&pairs).unwrap();
+            let rename_candidates: Vec<(f64, f64)> = variances.into_iter().zip(degrees).collect();
+            let (scale, prior_degrees) = fit_f(&rename_candidates).unwrap();
             let [expected_scale, expected_degrees] = figure.numbers("out");
-            near(scale, expected_scale);
+            assert_close(scale, expected_scale);
             if expected_degrees.is_finite() {
                 assert!((prior_degrees / expected_degrees - 1.0).abs() < 1e-6, "{prior_degrees}");
             } else {
@@ -254,17 +254,17 @@ mod tests {
 
     #[test]
     fn few_rows_teach_nothing_and_the_test_is_welchs() {
-        let prior = Prior::fit(&[spread(0.1, 1e-5); FEW - 1]);
+        let prior = Prior::fit(&[spread(0.1, 1e-5); MIN_VARIANCES - 1]);
         assert_eq!(prior.degrees, 0.0);
         let (base, new) = (spread(0.1, 1e-5), spread(0.11, 3e-5));
-        near(prior.p_value(base, new), welch::welch(base, new, 0.05, 1.0).p);
+        assert_close(prior.p_value(base, new), welch::welch(base, new, 0.05, 1.0).p);
     }
 
     #[test]
     fn a_row_that_varies_by_chance_less_than_all_others_is_not_certain() {
         let rows: Vec<Spread> = (0..40).map(|i| spread(0.02, 1e-5 + 1e-7 * f64::from(i))).collect();
         let prior = Prior::fit(&rows);
-        assert_eq!(prior.degrees, WEIGHTY * 4.0);
+        assert_eq!(prior.degrees, MAX_PRIOR_WEIGHT * 4.0);
         let (base, new) = (spread(0.020, 1e-8), spread(0.022, 1e-8));
         let alone = welch::welch(base, new, 0.05, 1.0).p;
         assert!(alone < 0.02 && prior.p_value(base, new) > 0.1, "{alone}");
@@ -283,8 +283,8 @@ mod tests {
             })
             .collect();
         let trend = Prior::fit(&rows).trend;
-        near(trend.square, 0.01);
-        near(trend.sampling, 0.3);
+        assert_close(trend.square, 0.01);
+        assert_close(trend.sampling, 0.3);
         assert_eq!(Prior::fit(&[spread(0.1, 0.0); 20]).degrees, 0.0);
     }
 }

@@ -5,7 +5,7 @@
 //! 22:209-212, 1927). Where the proportions are scaled (CPU time), its general form (G. Y. Zou and
 //! A. Donner, Statistics in Medicine 27:1693-1702, 2008).
 
-use super::{Estimate, Z_LIMIT, normal_p, normal_quantile};
+use super::{Estimate, MAX_Z, normal_p, normal_quantile};
 
 /// A share that was counted: `hits` of `trials`, which stands for `scale * hits / trials`.
 #[derive(Clone, Copy, Debug)]
@@ -70,7 +70,7 @@ fn p_value(base: Proportion, new: Proportion) -> f64 {
     if !leaves_out_zero(0.0) {
         return 1.0;
     }
-    let (mut inside, mut outside) = (0.0, Z_LIMIT);
+    let (mut inside, mut outside) = (0.0, MAX_Z);
     for _ in 0..48 {
         let z = f64::midpoint(inside, outside);
         if leaves_out_zero(z) {
@@ -85,7 +85,7 @@ fn p_value(base: Proportion, new: Proportion) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stats::reference::{Figure, figures, near};
+    use crate::stats::reference::{ReferenceCase, assert_close, reference_cases};
     use proptest::prelude::*;
 
     fn counted(hits: u64, trials: u64) -> Proportion {
@@ -94,17 +94,17 @@ mod tests {
 
     #[test]
     fn wilson_limits_are_statsmodels() {
-        for figure in figures("wilson") {
+        for figure in reference_cases("wilson") {
             let [hits, trials, alpha] = figure.numbers("in");
             let (low, high) = wilson(hits as u64, trials as u64, normal_quantile(alpha));
             let [expected_low, expected_high] = figure.numbers("out");
-            near(low, expected_low);
-            near(high, expected_high);
+            assert_close(low, expected_low);
+            assert_close(high, expected_high);
         }
         assert_eq!(wilson(0, 0, 1.96), (0.0, 1.0));
     }
 
-    fn proportions(figure: &Figure) -> (Proportion, Proportion, f64) {
+    fn proportions(figure: &ReferenceCase) -> (Proportion, Proportion, f64) {
         let [base, base_of, new, new_of, alpha] = figure.numbers("in");
         (counted(base as u64, base_of as u64), counted(new as u64, new_of as u64), alpha)
     }
@@ -112,14 +112,14 @@ mod tests {
     #[test]
     fn limits_and_p_are_statsmodels() {
         // The first is also example (a) of Newcombe's table II: 0.0524, 0.3339.
-        for figure in figures("newcombe") {
+        for figure in reference_cases("newcombe") {
             let (base, new, alpha) = proportions(&figure);
             let got = newcombe(base, new, alpha);
             let [low, high, p] = figure.numbers("out");
-            near(got.low, low);
-            near(got.high, high);
-            near(got.p, p);
-            near(newcombe(new, base, alpha).p, p);
+            assert_close(got.low, low);
+            assert_close(got.high, high);
+            assert_close(got.p, p);
+            assert_close(newcombe(new, base, alpha).p, p);
         }
         assert_eq!(newcombe(counted(7, 7), counted(7, 7), 0.05).p, 1.0);
         let certain = newcombe(counted(0, 1 << 40), counted(1 << 40, 1 << 40), 0.05);

@@ -9,10 +9,10 @@
 use fastrand::Rng;
 
 /// Every split is tried up to this many; of more, as many are drawn.
-const SPLITS: u64 = 20_000;
+const MAX_SPLITS: u64 = 20_000;
 
 /// Two differences are the same if they differ by less, relatively: rounding must not decide.
-const SLACK: f64 = 1e-9;
+const RELATIVE_TOLERANCE: f64 = 1e-9;
 
 /// The smallest probability that so many runs a side can give.
 pub(crate) fn smallest_p(base: usize, new: usize) -> f64 {
@@ -35,21 +35,21 @@ pub(crate) fn permutation_p(base: &[f64], new: &[f64], least: f64) -> f64 {
     let observed = statistic(base, new, least);
     let is_extreme = |order: &[f64]| {
         let (base, new) = order.split_at(first);
-        statistic(base, new, least) >= observed * (1.0 - SLACK)
+        statistic(base, new, least) >= observed * (1.0 - RELATIVE_TOLERANCE)
     };
-    if splits(base.len(), new.len()) <= SPLITS as f64 && values.len() < 64 {
+    if splits(base.len(), new.len()) <= MAX_SPLITS as f64 && values.len() < 64 {
         let (extreme, all) = every_split(&values, first, is_extreme);
         return extreme as f64 / all as f64;
     }
     let mut rng = Rng::with_seed(1);
     let mut order = values;
-    let extreme = (0..SPLITS).filter(|_| {
+    let extreme = (0..MAX_SPLITS).filter(|_| {
         rng.shuffle(&mut order);
         is_extreme(&order)
     });
     // The observed split is one of them (B. Phipson and G. K. Smyth, Statistical Applications in
     // Genetics and Molecular Biology 9:39, 2010).
-    (extreme.count() + 1) as f64 / (SPLITS + 1) as f64
+    (extreme.count() + 1) as f64 / (MAX_SPLITS + 1) as f64
 }
 
 /// How many splits are extreme, of how many.
@@ -92,14 +92,14 @@ fn statistic(base: &[f64], new: &[f64], least: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stats::reference::{figures, near};
+    use crate::stats::reference::{assert_close, reference_cases};
 
     #[test]
     fn every_split_is_scipy() {
-        for figure in figures("permutation") {
+        for figure in reference_cases("permutation") {
             let p = permutation_p(&figure.list("base"), &figure.list("new"), 0.0);
             let [expected] = figure.numbers("out");
-            near(p, expected);
+            assert_close(p, expected);
         }
     }
 
@@ -126,6 +126,6 @@ mod tests {
     #[test]
     fn what_does_not_vary_is_no_trouble() {
         assert_eq!(permutation_p(&[1.0; 5], &[1.0; 5], 0.0), 1.0);
-        near(permutation_p(&[1.0; 5], &[2.0; 5], 0.0), 2.0 / 252.0);
+        assert_close(permutation_p(&[1.0; 5], &[2.0; 5], 0.0), 2.0 / 252.0);
     }
 }

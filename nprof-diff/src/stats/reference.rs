@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 /// A line of the file: what went in, and what came out.
 #[derive(Debug)]
-pub(super) struct Figure(BTreeMap<&'static str, Vec<f64>>);
+pub(super) struct ReferenceCase(BTreeMap<&'static str, Vec<f64>>);
 
-impl Figure {
+impl ReferenceCase {
     /// The numbers of a field.
     pub(super) fn list(&self, field: &str) -> Vec<f64> {
         self.0.get(field).unwrap_or_else(|| panic!("no {field} in {self:?}")).clone()
@@ -20,26 +20,26 @@ impl Figure {
 }
 
 /// The figures of a kind.
-pub(super) fn figures(kind: &str) -> Vec<Figure> {
+pub(super) fn reference_cases(kind: &str) -> Vec<ReferenceCase> {
     let lines = include_str!("reference.tsv").lines().filter(|line| !line.starts_with('#'));
     let of_kind = lines.filter_map(|line| line.strip_prefix(kind)?.strip_prefix('\t'));
-    let figures: Vec<Figure> = of_kind.map(figure).collect();
-    assert!(!figures.is_empty(), "no figures of {kind}");
-    figures
+    let reference_cases: Vec<ReferenceCase> = of_kind.map(figure).collect();
+    assert!(!reference_cases.is_empty(), "no figures of {kind}");
+    reference_cases
 }
 
-fn figure(line: &'static str) -> Figure {
+fn figure(line: &'static str) -> ReferenceCase {
     let field = |field: &'static str| {
         let (name, numbers) = field.split_once('=').expect("name=numbers");
         let numbers = numbers.split(' ').filter(|number| !number.is_empty());
         (name, numbers.map(|number| number.parse().expect("a number")).collect())
     };
-    Figure(line.split('\t').map(field).collect())
+    ReferenceCase(line.split('\t').map(field).collect())
 }
 
 /// Checks that a value is that of the figure, to eight digits.
 #[track_caller]
-pub(super) fn near(value: f64, reference: f64) {
+pub(super) fn assert_close(value: f64, reference: f64) {
     let scale = reference.abs().max(1e-3);
     assert!((value - reference).abs() <= 1e-8 * scale, "{value} is not {reference}");
 }

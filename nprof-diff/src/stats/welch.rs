@@ -52,7 +52,7 @@ impl Spread {
 
 /// The variance of a mean, and the degrees of freedom it is known with.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Known {
+pub(super) struct MeanVariance {
     /// The variance of the mean.
     pub(super) variance: f64,
     /// Its degrees of freedom.
@@ -61,7 +61,7 @@ pub(super) struct Known {
 
 /// The standard error of the difference, and Satterthwaite's degrees of freedom. `None` when
 /// nothing varies.
-fn error(base: Known, new: Known) -> Option<(f64, f64)> {
+fn error(base: MeanVariance, new: MeanVariance) -> Option<(f64, f64)> {
     let variance = base.variance + new.variance;
     let [base_part, new_part] = [base, new].map(|side| side.variance / variance);
     let degrees = 1.0 / (base_part.powi(2) / base.degrees + new_part.powi(2) / new.degrees);
@@ -69,7 +69,7 @@ fn error(base: Known, new: Known) -> Option<(f64, f64)> {
 }
 
 /// The probability of a difference of means at least as large, were there none.
-pub(super) fn p_value(difference: f64, base: Known, new: Known) -> f64 {
+pub(super) fn p_value(difference: f64, base: MeanVariance, new: MeanVariance) -> f64 {
     match error(base, new) {
         Some((error, degrees)) => student_p(difference.abs() / error, degrees),
         None if difference == 0.0 => 1.0,
@@ -80,7 +80,7 @@ pub(super) fn p_value(difference: f64, base: Known, new: Known) -> f64 {
 /// The difference of two means of runs, with Welch's interval of level 1 - `alpha`. No value is
 /// negative, and none is above `most`.
 pub(crate) fn welch(base: Spread, new: Spread, alpha: f64, most: f64) -> Estimate {
-    let known = |side: Spread| Known {
+    let known = |side: Spread| MeanVariance {
         variance: side.variance.max(side.least) / side.runs as f64,
         degrees: side.degrees(),
     };
@@ -91,7 +91,7 @@ pub(crate) fn welch(base: Spread, new: Spread, alpha: f64, most: f64) -> Estimat
         return Estimate { base: base.mean, new: new.mean, low: difference, high: difference, p };
     };
     let quantile = student_quantile(alpha, degrees);
-    let reach = |side: Spread, known: Known| {
+    let reach = |side: Spread, known: MeanVariance| {
         let half = quantile * known.variance.sqrt();
         (half.min(side.mean), half.min((most - side.mean).max(0.0)))
     };
@@ -117,12 +117,12 @@ pub(crate) fn sampling_variance(hits: f64, trials: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stats::reference::{figures, near};
+    use crate::stats::reference::{assert_close, reference_cases};
     use proptest::prelude::*;
 
     #[test]
     fn welch_is_scipy() {
-        for figure in figures("welch") {
+        for figure in reference_cases("welch") {
             let (base, new) = (figure.list("base"), figure.list("new"));
             let [alpha] = figure.numbers("in");
             let spread = Spread::of;
@@ -133,7 +133,7 @@ mod tests {
             for (value, expected) in [(got.low, low), (got.high, high), (got.p, p)] {
                 assert!((value - expected).abs() < 1e-8, "{value} is not {expected}");
             }
-            near(got.p.max(1e-3), p.max(1e-3));
+            assert_close(got.p.max(1e-3), p.max(1e-3));
         }
     }
 
