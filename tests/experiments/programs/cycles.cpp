@@ -1,5 +1,5 @@
-// The second sample-analysis program of Lessard: uProfiler (2005), appendix B.2.2, with an eighth of
-// the work: three call cycles through q, that are one when all stacks are looked at together.
+// The second sample-analysis program of Lessard: uProfiler (2005), appendix B.2.2, with a quarter of
+// the work: three call cycles through q, which a call graph of all stacks merges into one.
 void q(void (*function)()) { function(); }
 
 #define SPIN(times) for (int i = 0; i < (times); ++i) {}
@@ -14,7 +14,7 @@ void b() { q(e); }
 void c() { q(f); }
 
 int main() {
-    for (int iter = 0; iter < 20; ++iter) {
+    for (int iter = 0; iter < 40; ++iter) {
         a();
         b();
         c();
