@@ -1,7 +1,7 @@
-/* floor RATE STACK COMMAND...: runs a command while all CPUs are sampled RATE times a second into
- * rings that nobody reads, each sample with STACK bytes of the user stack (0: the kernel's call
- * chain of frame pointers instead; none: no stack at all). What any profiler of this kind costs at
- * least. */
+/* floor RATE STACK COMMAND...: runs a command while the kernel samples all CPUs RATE times per second
+ * into rings that no process reads, each sample with STACK bytes of the user stack (0: the kernel's
+ * call chain by frame pointers instead; none: no stack). This is the least cost of any profiler that
+ * samples in the kernel. */
 #include <linux/perf_event.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,8 +12,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static int opened(int cpu, unsigned rate, const char *asked) {
-    unsigned stack = (unsigned)atoi(asked);
+static int opened(int cpu, unsigned rate, const char *stack_mode) {
+    unsigned stack = (unsigned)atoi(stack_mode);
     struct perf_event_attr attr;
     memset(&attr, 0, sizeof attr);
     attr.size = sizeof attr;
@@ -25,11 +25,11 @@ static int opened(int cpu, unsigned rate, const char *asked) {
     attr.write_backward = 1;
     attr.sample_type = PERF_SAMPLE_IDENTIFIER | PERF_SAMPLE_TID | PERF_SAMPLE_TIME |
                        PERF_SAMPLE_CPU | PERF_SAMPLE_IP;
-    if (strcmp(asked, "none") != 0) attr.sample_type |= PERF_SAMPLE_CALLCHAIN;
+    if (strcmp(stack_mode, "none") != 0) attr.sample_type |= PERF_SAMPLE_CALLCHAIN;
     if (stack != 0) {
         attr.exclude_callchain_user = 1;
         attr.sample_type |= PERF_SAMPLE_REGS_USER | PERF_SAMPLE_STACK_USER;
-        attr.sample_regs_user = 0x00ff01ff; /* the general ones of x86-64 */
+        attr.sample_regs_user = 0x00ff01ff; /* the general-purpose registers of x86-64 */
         attr.sample_stack_user = stack;
     }
     return (int)syscall(SYS_perf_event_open, &attr, -1, cpu, -1, PERF_FLAG_FD_CLOEXEC);
@@ -44,7 +44,7 @@ int main(int count, char **words) {
     for (int cpu = 0; cpu < cpus; cpu++) {
         int event = opened(cpu, (unsigned)atoi(words[1]), words[2]);
         size_t length = (size_t)sysconf(_SC_PAGESIZE) + (8 << 20);
-        /* Not writable: the kernel goes on at the other end when the ring is full. */
+        /* A read-only mapping: the kernel overwrites the oldest records when the ring is full. */
         if (event < 0 || mmap(0, length, PROT_READ, MAP_SHARED, event, 0) == MAP_FAILED) {
             perror("floor");
             return 1;

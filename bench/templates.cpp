@@ -1,6 +1,6 @@
-// What C++ programs are made of, many times over: templates of the library, inlined deeply, with
-// debug information that is many times the code. One unit of several; UNIT tells them apart, and
-// SIZES is how many types each is instantiated with.
+// Many instances of the library templates that C++ programs use, inlined deeply: the debug information
+// is many times larger than the code. One unit of several: UNIT is its number, SIZES the number of types
+// it instantiates the templates with.
 
 #include <algorithm>
 #include <map>

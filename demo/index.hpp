@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-// Types with names of their own keep the names of functions short.
+// Named types keep the names of functions in the profile short.
 struct Text : std::string_view {
     using std::string_view::string_view;
     Text(std::string_view text) : std::string_view(text) {}
@@ -30,10 +30,10 @@ public:
         return entry.word.empty() ? none : entry.documents;
     }
 
-    // Takes over what another index knows of later documents.
+    // Adds the entries of an index of later documents.
     void merge(const Index &later);
 
-    // The words, those in the most documents first.
+    // The words, most frequent first.
     std::vector<Text> by_frequency() const;
 
 private:
@@ -51,7 +51,7 @@ private:
         return sum;
     }
 
-    // Where a word is, or where it would go: open addressing, a power of two of entries.
+    // The slot of a word, or the free slot for it: open addressing in a power of two of entries.
     size_t probe(Text word, uint64_t hash) const {
         size_t at = hash & (entries.size() - 1);
         while (!entries[at].word.empty() && (entries[at].hash != hash || entries[at].word != word))

@@ -1,4 +1,4 @@
-// A program to profile: indexes made-up documents in two threads, then answers made-up queries.
+// A program to profile: indexes invented documents in two threads, then answers invented queries.
 #include "query.hpp"
 
 #include <cstdio>
@@ -17,7 +17,7 @@ public:
         return static_cast<uint32_t>(state >> 32);
     }
 
-    // Below 40000, and small far more often than large.
+    // Numbers below 40000, small ones far more often than large ones.
     uint32_t choose() {
         double x = next() / 4294967296.0;
         return static_cast<uint32_t>(40000 * x * x * x * x);
@@ -27,7 +27,7 @@ private:
     uint64_t state;
 };
 
-// A word of the made-up language: small numbers are short words.
+// A word of the invented language: small numbers give short words.
 static std::string word(uint32_t number) {
     std::string text;
     do
@@ -51,7 +51,7 @@ static Index index_range(uint32_t from, uint32_t to) {
     return index;
 }
 
-// A query whose tree is at most `depth` deep.
+// A query with a tree of at most `depth` levels.
 static std::string make_query(Random &random, const std::vector<Text> &words, int depth) {
     if (depth == 0 || random.next() % 8 == 0)
         return std::string(words[random.choose() % words.size()]);

@@ -68,7 +68,7 @@ private:
     Text rest;
 };
 
-// Merges two lists; keeps what is in the left one only, in the right one only, in both.
+// Merges two lists. The flags keep elements of the left list only, of the right only, of both.
 static inline Documents merge(const Documents &a, const Documents &b, bool left, bool right, bool both) {
     Documents result;
     auto x = a.numbers.begin(), y = b.numbers.begin();

@@ -1,4 +1,4 @@
-# Counts the words of all files under the directories given, and prints the ten most frequent.
+# Counts the words of all files in the given directories and prints the ten most frequent.
 use strict;
 use warnings;
 

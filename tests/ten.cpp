@@ -1,11 +1,9 @@
-// Ten functions that take turns at random, for comparisons: what each takes of the time is
-// known. With SLOWER, the number of one of them, that does a tenth more.
+// ten [CALLS [PHASE]]: ten functions with known shares of the time, for comparisons. SLOWER is the number
+// of one of them that does a tenth more work.
 //
-// With a second argument they take turns one after the other, each for so many calls: a program of
-// phases.
-//
-// At random, since a program that does the same over and over, each time for so long, can come to
-// run in step with the clock that samples it.
+// The functions are called at random: a program that repeats the same work in a fixed time can run in
+// step with the clock that samples it. With PHASE they are called in sequence, PHASE calls each: a
+// program of phases.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -14,8 +12,8 @@
 #define SLOWER 0
 #endif
 
-// Each step takes the result of the one before, so that none can be left out; the functions
-// differ in a number, or the compiler would make one of them.
+// Each step uses the result of the previous one, so that the compiler cannot remove it. The functions
+// differ in a constant, so that the compiler cannot merge them.
 #define FUNCTION(name, number, steps)                                         \
     __attribute__((noinline)) static uint64_t name(uint64_t x) {              \
         for (int i = 0; i < (steps) / 10 * (SLOWER == number ? 11 : 10); ++i) \
@@ -41,7 +39,7 @@ int main(int argc, char **argv) {
     int phase = argc > 2 ? std::atoi(argv[2]) : 0;
     uint64_t random = 1, sum = 0;
     for (int i = 0; i < calls; ++i) {
-        // The generator of Knuth's MMIX: the same turns every time.
+        // The generator of Knuth's MMIX: the same sequence in each run.
         random = random * 6364136223846793005 + 1442695040888963407;
         sum += functions[phase ? i / phase % 10 : (random >> 33) % 10](random);
     }

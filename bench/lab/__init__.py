@@ -1,5 +1,5 @@
-"""What the experiments of tests/experiments and the measurements of bench share: running and timing
-programs, other profilers, their figures, plain tables, and the file the results are kept in.
+"""Shared code of the experiments (tests/experiments) and measurements (bench): running and timing
+programs, other profilers, statistics, plain tables, and the file of results.
 
 Python 3 and its standard library only.
 """

@@ -1,5 +1,5 @@
 """docs/measurements.md: a section for each experiment or measurement, with the command that printed its
-figures, and the machine it ran on. Who measures again replaces the section.
+figures and the machine it ran on. A new measurement replaces the section.
 """
 
 import datetime
@@ -13,7 +13,7 @@ HEADING = "\n## "
 
 
 def record(title, command, text, file=FILE):
-    """Puts a section in its place, or at the end."""
+    """Writes a section: replaces the one with the same title, or appends it."""
     today = datetime.date.today().isoformat()
     versions = ", ".join(f"{name} {number}" for name, number in machine.versions().items())
     about = f"{today}, {machine.machine()}, load average {os.getloadavg()[2]:.1f};\n{versions}"
@@ -22,7 +22,7 @@ def record(title, command, text, file=FILE):
 
 
 def placed(document, title, body):
-    """A document with a section's body replaced."""
+    """Returns a document with the body of a section replaced, or with the section appended."""
     head, *sections = document.split(HEADING)
     titles = [section.partition("\n")[0] for section in sections]
     section = f"{title}\n\n{body}"

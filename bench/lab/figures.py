@@ -16,9 +16,9 @@ def median(values):
 
 
 def median_interval(values, confidence=0.95):
-    """Two of the values between which the median of what they are drawn from lies with at least
-    this confidence: order statistics, whatever the distribution (the sign test turned round).
-    All values where there are too few for it.
+    """Returns two of the values, between which the median of their distribution lies with at least
+    this confidence, for any distribution: order statistics, the inverse of the sign test. Returns the
+    smallest and the largest value if there are too few.
     """
     ordered = sorted(values)
     count = len(ordered)
@@ -33,38 +33,38 @@ def median_interval(values, confidence=0.95):
 
 
 def ratios(ones, others):
-    """Of what stands side by side."""
+    """Returns the ratios of values at the same position."""
     return [one / other for one, other in zip(ones, others)]
 
 
 def deviation(values):
-    """The standard deviation of a sample of values."""
+    """Returns the sample standard deviation."""
     centre = mean(values)
     return math.sqrt(sum((value - centre) ** 2 for value in values) / (len(values) - 1))
 
 
 def margin(samples):
-    """The most that a share, in points, is off with 95 % confidence (nprofile, section 5.2.1)."""
+    """Returns the maximum margin of error of a share at 95 % confidence, in points (nprofile, section
+    5.2.1)."""
     return 98 / math.sqrt(samples)
 
 
 def shares(counts):
-    """What part of the whole each has, in per cent."""
+    """Returns each count as a share of the sum, in per cent."""
     whole = sum(counts.values())
     return {name: 100 * count / whole for name, count in counts.items()}
 
 
 def distortion(profile, reference):
-    """The sum of the absolute differences of the shares of all functions, in points
-    (csprof, section 4.2)."""
+    """Returns the sum of the absolute differences of the shares of all functions, in points (csprof,
+    section 4.2)."""
     names = profile.keys() | reference.keys()
     return sum(abs(profile.get(name, 0) - reference.get(name, 0)) for name in names)
 
 
 def chance(reference, samples, reference_samples):
-    """The distortion that is to be expected by chance alone, when both profiles are random
-    samples of the same work: each share is off by a normal error, whose mean size is
-    sqrt(2/pi) standard deviations."""
+    """Returns the distortion expected by chance alone if both profiles are random samples of the same
+    work: each share has a normal error with a mean size of sqrt(2/pi) standard deviations."""
     spread = 1 / samples + 1 / reference_samples
     parts = (share / 100 * (1 - share / 100) for share in reference.values())
     return 100 * math.sqrt(2 / math.pi) * sum(math.sqrt(part * spread) for part in parts)

@@ -1,4 +1,4 @@
-"""What the figures were measured on."""
+"""The machine and the versions of the programs that figures were measured with."""
 
 import os
 import platform
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def machine():
-    """One line: processor, number of CPUs, kernel."""
+    """Returns processor, number of CPUs, kernel and distribution on one line."""
     info = Path("/proc/cpuinfo").read_text()
     model = re.search(r"^model name\s*: (.*)$", info, re.M)
     name = model[1] if model else platform.machine()
@@ -22,7 +22,7 @@ def system():
 
 
 def versions():
-    """Of the programs nprof stands beside; "none" for those that are not here."""
+    """Returns the versions of nprof and of the programs it is compared with; "none" if one is missing."""
     return {
         "nprof": first_number(["nprof-record", "--version"]),
         "perf": first_number(["perf", "--version"]),
@@ -35,20 +35,20 @@ def versions():
 
 
 def inferno():
-    """inferno's programs do not tell their version; cargo, which installed them, does."""
+    """Returns the version of inferno from cargo, since its programs have no --version."""
     program = shutil.which("inferno-collapse-perf")
     if program is None:
         return "none"
     listed = ["cargo", "install", "--list", "--root", Path(program).parents[1]]
-    said = subprocess.run(listed, capture_output=True, text=True, check=False).stdout
-    found = re.search(r"^inferno v([\d.]+)", said, re.M)
+    output = subprocess.run(listed, capture_output=True, text=True, check=False).stdout
+    found = re.search(r"^inferno v([\d.]+)", output, re.M)
     return found[1] if found else "unknown"
 
 
 def first_number(command):
     try:
-        said = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+        output = subprocess.run(command, capture_output=True, text=True, check=False).stdout
     except OSError:
         return "none"
-    found = re.search(r"\d+(\.\d+)+", said)
+    found = re.search(r"\d+(\.\d+)+", output)
     return found[0] if found else "unknown"

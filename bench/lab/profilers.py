@@ -1,4 +1,4 @@
-"""The profilers: each runs a command and gives what it found, in one shape for all."""
+"""The profilers: each function runs a command under one and returns a `Profile`."""
 
 import csv
 import io
@@ -12,7 +12,7 @@ from lab import work
 
 
 class Profile(NamedTuple):
-    """How many samples fell on each function: (base name of the image, function)."""
+    """Numbers of samples by function, a pair of the image's base name and the function's name."""
 
     of: Counter
 
@@ -21,7 +21,7 @@ class Profile(NamedTuple):
         return sum(self.of.values())
 
     def within(self, image):
-        """What fell on the functions of one image, by function."""
+        """Returns the samples of one image, by function."""
         inside = Counter()
         for (where, function), samples in self.of.items():
             if where == image:
@@ -30,21 +30,21 @@ class Profile(NamedTuple):
 
 
 def plain(function):
-    """A function's name as all profilers have it: without parameters, the version of a symbol,
-    and the mark of a part that the compiler split off or specialized."""
+    """Returns the part of a function's name that all profilers print: without parameters, symbol
+    version, and the suffix of a part that the compiler split off or specialized."""
     end = re.search(r"(?<=.)[@(]|\.(part|isra|constprop|cold|lto_priv)\b", function)
     return function[: end.start()] if end else function
 
 
 def nprof(command, rate, directory, *options, source=None):
-    """Sampled by nprof; `options` are nprof-record's own."""
+    """Profiles a command with nprof; `options` are those of nprof-record."""
     record = ["nprof-record", "-q", "-F", rate, *options, "-o", "nprof", "--", *command]
     work.cost(record, directory, source)
     return nprof_report(directory)
 
 
 def nprof_report(directory, stream="nprof"):
-    # All others name the function a symbol table has, not what was inlined into it.
+    # The other profilers name the function of the symbol table, not inlined calls.
     tsv = work.output(
         f"nprof-symbolize --no-inlines {stream} | nprof-flat --format tsv", directory
     )
@@ -56,8 +56,7 @@ def nprof_report(directory, stream="nprof"):
 
 
 def nprof_places(command, rate, directory, source=None):
-    """The same, but what has no name is told by its address in the image, and not by its function:
-    as others tell it."""
+    """Like nprof(), but code without a symbol is named by its address in the image, as by perf."""
     nprof(command, rate, directory, source=source)
     keys = "--by image,function,address --format tsv"
     tsv = work.output(f"nprof-symbolize --no-inlines nprof | nprof-flat {keys}", directory)
@@ -71,23 +70,23 @@ def nprof_places(command, rate, directory, source=None):
 
 
 def rows(tsv):
-    """The rows of a report in nprof's --format tsv, as dictionaries."""
+    """Returns the rows of a report in --format tsv as dictionaries."""
     return csv.DictReader(io.StringIO(tsv), delimiter="\t", quoting=csv.QUOTE_NONE)
 
 
 def stacks(directory, stream="nprof"):
-    """The stacks of a recording: a list of functions, root first, and the number of samples."""
+    """Yields the stacks of a recording: a list of functions, root first, and the number of samples."""
     folded = work.output(
         f"nprof-symbolize --no-inlines {stream} | nprof-paths --format folded", directory
     )
     for line in folded.splitlines():
         stack, _, samples = line.rpartition(" ")
-        # The first is the command's name.
+        # The first entry is the name of the command.
         yield [plain(function) for function in stack.split(";")[1:]], int(samples)
 
 
 def perf(command, rate, directory, *options, source=None):
-    """Sampled by perf, by the same clock; `options` are perf record's own."""
+    """Profiles a command with perf and the same clock; `options` are those of perf record."""
     record = ["perf", "record", "-N", "-q", "-F", rate, "-e", "cpu-clock", *options]
     work.cost([*record, "-o", "perf.data", "--", *command], directory, source)
     report = ["perf", "report", "-i", "perf.data", "-q", "--stdio", "-g", "none", "--no-children"]
@@ -103,14 +102,14 @@ def perf(command, rate, directory, *options, source=None):
 
 
 def perf_samples(directory):
-    """How many samples there are in perf.data."""
+    """Returns the number of samples in perf.data."""
     report = ["perf", "report", "-i", "perf.data", "-q", "--stdio", "-g", "none", "--no-children"]
     return sum(map(int, work.output([*report, "-F", "sample"], directory).split()))
 
 
 def gprof(command, directory, source=None):
-    """Sampled by the program itself, which was built with -pg: 100 times a second, and only the
-    program's own functions."""
+    """Profiles a program built with -pg: it samples itself, 100 times per second, and only its own
+    functions."""
     work.cost(command, directory, source)
     return gprof_report(command[0], directory)
 
@@ -127,14 +126,14 @@ def gprof_report(program, directory):
 
 
 def gprof_calls(program, directory):
-    """How many calls gprof has counted."""
+    """Returns the number of calls that gprof counted."""
     flat = work.output(["gprof", "-b", "-p", program, "gmon.out"], directory)
     calls = re.findall(r"^ *[\d.]+ +[\d.]+ +[\d.]+ +(\d+) ", flat, re.M)
     return sum(map(int, calls))
 
 
 def gprof_callers(program, function, directory):
-    """How gprof divides the time of a function, and of what it calls, among its callers: in
+    """Returns how gprof divides the time of a function and its callees among the callers, in
     hundredths of seconds."""
     graph = work.output(["gprof", "-b", "-q", program, "gmon.out"], directory)
     callers = Counter()
@@ -148,7 +147,7 @@ def gprof_callers(program, function, directory):
 
 
 def callgrind(command, directory, source=None):
-    """Counted by an emulator: exact numbers of instructions, not of time."""
+    """Profiles a command with an emulator: exact numbers of instructions, not time."""
     tool = ["valgrind", "-q", "--tool=callgrind", "--callgrind-out-file=callgrind"]
     work.cost([*tool, *command], directory, source)
     annotate = ["callgrind_annotate", "--threshold=100", "--auto=no", "callgrind"]
@@ -162,19 +161,19 @@ def callgrind(command, directory, source=None):
     return Profile(of)
 
 
-def samply_trouble(directory):
-    """Why samply cannot record here; nothing when it can."""
+def samply_problem(directory):
+    """Returns the reason why samply cannot record here, or an empty string if it can."""
     if shutil.which("samply") is None:
         return "samply is not installed (make peers)"
     if runs(["samply", "record", "--save-only", "-o", "samply.json", "true"], directory):
         return ""
     if runs(["nprof-record", "-q", "-e", "cycles", "-o", "nprof", "true"], directory):
         return "samply cannot record here"
-    return "samply cannot record here: it samples by cycles, which this machine has no counter of"
+    return "samply cannot record here: it samples by cycles, and this machine has no counter for them"
 
 
 def runs(command, directory):
-    """Whether a command ends well."""
+    """Returns True if a command exits with 0."""
     try:
         work.cost(command, directory)
     except work.Failed:

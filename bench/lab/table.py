@@ -1,14 +1,14 @@
-"""What an experiment prints: text, plain tables, and claims that hold or do not."""
+"""The output of an experiment: text, plain tables, and claims that hold or do not."""
 
 import textwrap
 
 
 class Report:
-    """Prints as it goes, and remembers the text and what did not hold."""
+    """Prints text at once, and keeps it with the claims that do not hold."""
 
     def __init__(self, short=False):
         self.short = short
-        """Whether it must be over in seconds, for the tests."""
+        """True if the experiment must take seconds, for the tests."""
         self.text = ""
         self.failed = []
 
@@ -24,7 +24,7 @@ class Report:
         self.print(table(columns, rows))
 
     def claim(self, text, holds, seen=""):
-        """Says whether what is to be shown is so, and what was seen."""
+        """Prints whether a claim holds, and the value observed."""
         line = f"{'holds' if holds else 'DOES NOT HOLD'}: {text}" + (f": {seen}" if seen else "")
         self.print(textwrap.fill(line, 80, subsequent_indent="  ", break_on_hyphens=False))
         if not holds:
@@ -32,7 +32,8 @@ class Report:
 
 
 def table(columns, rows):
-    """Aligned lines: the first column to the left, the others to the right. A row may end early."""
+    """Returns aligned lines: the first column left-aligned, the others right-aligned. A row may have
+    fewer cells than there are columns."""
     cells = [[str(column) for column in columns]]
     cells += [[str(field) for field in [*row, *[""] * (len(columns) - len(row))]] for row in rows]
     widths = [max(len(row[at]) for row in cells) for at in range(len(columns))]

@@ -1,4 +1,4 @@
-"""Running programs: to their end, with what they cost, and several of them in turn."""
+"""Runs programs, measures their cost, and alternates between several of them."""
 
 import os
 import resource
@@ -6,36 +6,36 @@ import subprocess
 import time
 from typing import NamedTuple
 
-# perl does the same work every time; reports are in English.
-SURROUNDINGS = {**os.environ, "PERL_HASH_SEED": "0", "LC_ALL": "C.UTF-8"}
+# Perl orders hashes at random without a fixed seed; the locale makes reports English.
+ENVIRONMENT = {**os.environ, "PERL_HASH_SEED": "0", "LC_ALL": "C.UTF-8"}
 
 
 class Cost(NamedTuple):
-    """What a command and the children it waited for took."""
+    """The cost of a command and of the children it waited for."""
 
     elapsed: float
     """Seconds."""
     cpu: float
     """Seconds of CPU time, user and system."""
     memory: float
-    """MiB, of the largest process; but never less than this process itself has, as the kernel
-    counts a new process's memory from before it executes its program."""
+    """MiB of the largest process, at least those of this process: the kernel counts the memory of a
+    process from fork(2) on, before it executes its program."""
 
 
 class Failed(Exception):
-    """A command ended badly."""
+    """A command did not exit with 0."""
 
 
 def cost(command, directory, source=None):
-    """Runs a command, a list of words, and gives its cost. Its standard output is dropped;
-    `source` is a file for its standard input.
+    """Runs a command, a list of words; returns its cost. Discards its standard output; `source` is a
+    file for its standard input.
     """
     with open(source or os.devnull, "rb") as stdin, open(directory / "err", "w+b") as err:
         begin = time.monotonic()
         child = subprocess.Popen(
             [str(word) for word in command],
             cwd=directory,
-            env=SURROUNDINGS,
+            env=ENVIRONMENT,
             stdin=stdin,
             stdout=subprocess.DEVNULL,
             stderr=err,
@@ -50,32 +50,32 @@ def cost(command, directory, source=None):
 
 
 def shown(memory):
-    """A cost's memory in whole MiB."""
+    """Returns the memory of a cost in whole MiB, or `<N` if it is below that of this process."""
     own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return f"{memory:.0f}" if memory > own else f"<{own:.0f}"
 
 
 def output(command, directory):
-    """Runs a command and gives its standard output; a string is a script for bash."""
+    """Runs a command; returns its standard output. A string is a script for bash."""
     if isinstance(command, str):
         command = ["bash", "-e", "-o", "pipefail", "-c", command]
     done = subprocess.run(
         [str(word) for word in command],
         cwd=directory,
-        env=SURROUNDINGS,
+        env=ENVIRONMENT,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         check=False,
     )
     if done.returncode != 0:
-        said = done.stderr.decode(errors="replace")
-        raise Failed(f"{words(command)}: {done.returncode}\n{said}")
+        message = done.stderr.decode(errors="replace")
+        raise Failed(f"{words(command)}: {done.returncode}\n{message}")
     return done.stdout.decode(errors="replace")
 
 
 def in_turn(rounds, cases):
-    """Runs all cases, functions by name, so many times in turn, and gives the list of what each
-    returned. Machines drift: what stands side by side drifts together.
+    """Runs all cases, functions by name, alternately; returns the list of results of each. The speed of
+    a machine drifts: measurements of one round drift together.
     """
     results = {name: [] for name in cases}
     for _ in range(rounds):

@@ -1,10 +1,10 @@
 """nprofile, figures 14 to 17: do profilers agree on the top ten functions, and how much do five
-runs of each differ?
+runs of each vary?
 
-The paper's programs are SPEC's 256.bzip2 and 197.parser. Here: bzip2's library packing and
-unpacking in memory, and link-parser, the parser's successor. link-parser is Debian's build: gprof
-cannot see into it (it would have to be built anew with -pg, library and all), and it is stripped,
-so that functions are known by where they begin.
+The paper's programs are SPEC's 256.bzip2 and 197.parser. The programs here are bzip2's library, which
+compresses and decompresses in memory, and link-parser, the successor of the parser. link-parser is
+Debian's build: gprof cannot profile it (program and library would have to be rebuilt with -pg), and
+it is stripped, so that the address where a function begins is its name.
 """
 
 import bisect
@@ -73,7 +73,7 @@ def link_parser(report, directory):
     )
     profiles["callgrind"] = [inside(profilers.callgrind(command, directory, source=brief))]
     profiles = {
-        who: [by_begin(profile, begins) for profile in found] for who, found in profiles.items()
+        profiler: [by_begin(profile, begins) for profile in found] for profiler, found in profiles.items()
     }
     report.say(
         f"link-parser, in its library, {RUNS} runs each at {RATE} Hz; callgrind once, on fewer "
@@ -83,12 +83,12 @@ def link_parser(report, directory):
 
 
 def make_sentences(count):
-    """English sentences, always the same."""
-    who = ["The old miller", "A tired student", "My neighbour's dog", "The committee", "Nobody"]
-    did = ["saw", "remembered", "has often praised", "wanted to sell", "could not find"]
-    what = ["the boat with the red sail", "a letter from her sister", "what I had written"]
-    where = ["near the river", "when the rain had stopped", "although it was late", "in spring"]
-    lists = [who, did, what, where, ["before the guests arrived.", "because of the noise."]]
+    """Returns English sentences, the same on each call."""
+    subject = ["The old miller", "A tired student", "My neighbour's dog", "The committee", "Nobody"]
+    verb = ["saw", "remembered", "has often praised", "wanted to sell", "could not find"]
+    object_ = ["the boat with the red sail", "a letter from her sister", "what I had written"]
+    place = ["near the river", "when the rain had stopped", "although it was late", "in spring"]
+    lists = [subject, verb, object_, place, ["before the guests arrived.", "because of the noise."]]
     lines = []
     for number in range(count):
         parts = []
@@ -100,49 +100,49 @@ def make_sentences(count):
 
 
 def by_begin(profile, begins):
-    """A profile with its nameless places, `0xADDRESS`, put to the functions they lie in."""
-    settled = Counter()
+    """Replaces the addresses without a name, `0xADDRESS`, of a profile by the beginning of the function
+    that contains them."""
+    merged = Counter()
     for name, samples in profile.items():
         _, is_place, address = name.rpartition("0x")
         at = bisect.bisect_right(begins, int(address, 16)) if is_place else 0
-        settled[f"+{begins[at - 1]:#x}" if at else name] += samples
-    return settled
+        merged[f"+{begins[at - 1]:#x}" if at else name] += samples
+    return merged
 
 
 def compare(report, profiles, figure):
-    """Prints the top ten side by side, then the spread, and says whether both are as they should
-    be."""
-    of = {who: [figures.shares(profile) for profile in found] for who, found in profiles.items()}
+    """Prints the shares of the top ten functions and their spread over the runs, and checks both."""
+    of = {profiler: [figures.shares(profile) for profile in found] for profiler, found in profiles.items()}
     samples = {
-        who: figures.mean([sum(profile.values()) for profile in found])
-        for who, found in profiles.items()
+        profiler: figures.mean([sum(profile.values()) for profile in found])
+        for profiler, found in profiles.items()
     }
 
-    def mean(who, function):
-        return figures.mean([shares.get(function, 0) for shares in of[who]])
+    def mean(profiler, function):
+        return figures.mean([shares.get(function, 0) for shares in of[profiler]])
 
-    def spread(who, function):
-        return figures.deviation([shares.get(function, 0) for shares in of[who]])
+    def spread(profiler, function):
+        return figures.deviation([shares.get(function, 0) for shares in of[profiler]])
 
     names = {function for shares in of["nprof"] for function in shares}
     top = sorted(names, key=lambda name: (-mean("nprof", name), name))[:TOP]
-    repeated = [who for who in of if len(of[who]) > 1]
+    repeated = [profiler for profiler in of if len(of[profiler]) > 1]
     rows = [
-        [name, *(f"{mean(who, name):.2f}" for who in of)]
-        + [f"{spread(who, name):.2f}" for who in repeated]
+        [name, *(f"{mean(profiler, name):.2f}" for profiler in of)]
+        + [f"{spread(profiler, name):.2f}" for profiler in repeated]
         for name in top
     ]
-    margins = {who: figures.margin(samples[who]) for who in repeated}
-    rows.append(["samples", *(f"{samples[who]:.0f}" if who in repeated else "" for who in of)])
+    margins = {profiler: figures.margin(samples[profiler]) for profiler in repeated}
+    rows.append(["samples", *(f"{samples[profiler]:.0f}" if profiler in repeated else "" for profiler in of)])
     rows[-1] += [""] * len(repeated)
-    rows.append(["margin", *([""] * len(of)), *(f"{margins[who]:.2f}" for who in repeated)])
-    columns = [f"share %, {figure}", *of, *(f"± {who}" for who in repeated)]
+    rows.append(["margin", *([""] * len(of)), *(f"{margins[profiler]:.2f}" for profiler in repeated)])
+    columns = [f"share %, {figure}", *of, *(f"± {profiler}" for profiler in repeated)]
     report.table(columns, rows)
 
     def allowed(name):
-        """Points they may be apart: the margins of both, and three standard errors of what the
-        runs of each make of the same work."""
-        error = math.hypot(*(spread(who, name) / math.sqrt(len(of[who])) for who in repeated))
+        """Returns the difference allowed, in points: the margins of both, and three standard errors of
+        the variation between runs."""
+        error = math.hypot(*(spread(profiler, name) / math.sqrt(len(of[profiler])) for profiler in repeated))
         return margins["nprof"] + margins["perf"] + 3 * error
 
     apart = max(
@@ -154,13 +154,13 @@ def compare(report, profiles, figure):
         apart[0] <= apart[1],
         f"at most {apart[0]:.2f} points apart, {apart[1]:.2f} allowed",
     )
-    # Three runs tell nothing of a spread.
+    # The short form has three runs: too few to estimate a spread.
     if not report.short:
         wide = max(top, key=lambda name: spread("nprof", name))
         bound = max(margins["nprof"], 2.5 * spread("perf", wide))
         report.claim(
-            "the runs of nprof differ by no more than the margin, or, where the program's own do, "
-            "by no more than perf's (2.5 times, by chance in one of twenty)",
+            "runs of nprof vary by at most the margin or, if the program itself varies, by at most "
+            "2.5 times the variation of perf's runs (exceeded by chance in 1 of 20)",
             spread("nprof", wide) <= bound,
             f"{spread('nprof', wide):.2f} of {bound:.2f}",
         )

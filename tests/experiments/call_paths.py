@@ -1,9 +1,9 @@
-"""uProfiler, tables 8.2 and 8.3, figures 8.16 to 8.18: are samples given to the callers they come
-from, and call cycles told apart by who entered them?
+"""uProfiler, tables 8.2 and 8.3, figures 8.16 to 8.18: are samples attributed to the callers on their
+stacks, and are call cycles separated by the function that enters them?
 
 In the first program G works three times as long for E as for D, and calls H twice for D and once
-for E. In the second three call paths share a function, q, through which they call themselves: one
-cycle for gprof, three for who looks at whole stacks.
+for E. In the second, three call paths call themselves through a shared function, q: gprof sees one
+cycle, a profiler with whole stacks sees three.
 """
 
 import re
@@ -34,7 +34,7 @@ SPLITS = [
     ("samples of H, for D", 66.7, 68.8, 6.3),
     ("samples of H, for E", 33.3, 31.3, 93.7),
 ]
-# uProfiler, table 8.3: seconds of x, y and z; figure 8.18: what they are called through.
+# uProfiler, table 8.3: seconds of x, y and z; figure 8.18: their call paths.
 SPINS = {"x": (3.10, "a q d q x"), "y": (6.23, "b q e q y"), "z": (9.33, "c q f q z")}
 
 
@@ -45,13 +45,13 @@ def run(report, directory):
 
 
 def compiled(name, directory, profiled=False):
-    """One of the two programs, without optimization: they call for the sake of calling."""
+    """Compiles one of the two programs, without optimization, which would inline the calls."""
     source = sources.PROGRAMS / f"{name}.cpp"
     return sources.compiled(name, [source], directory, "-O0", profiled=profiled)
 
 
 def recorded(program, directory, runs):
-    """The stacks of so many runs of a program: functions, root first, and samples."""
+    """Yields the stacks of some runs of a program: functions, root first, and samples."""
     for _ in range(runs):
         profilers.nprof([program], RATE, directory)
         yield from profilers.stacks(directory)
@@ -75,22 +75,22 @@ def propagation(report, directory, runs):
         for name in LOOPS
     ]
     report.table(["table 8.2", "loops", "paper", "nprof", "samples"], rows)
-    # Twice the margin: this is run more often than a report is read.
+    # Twice the margin, since the test would fail by chance in 1 of 20 runs otherwise.
     margin = 2 * figures.margin(samples)
     off = max(abs(shares[name] - truth[name]) for name in LOOPS)
     report.claim(
-        "time is where the loops are", off <= margin, f"{off:.1f} points off, ± {margin:.1f}"
+        "shares equal the lengths of the loops", off <= margin, f"{off:.1f} points off, ± {margin:.1f}"
     )
     rows, off_most = [], 0
-    for (what, right, paper, other), (of, caller) in zip(SPLITS, ("GD", "GE", "HD", "HE")):
+    for (split, truth, paper, other), (of, caller) in zip(SPLITS, ("GD", "GE", "HD", "HE")):
         samples = sum(splits[of].values())
         share = figures.shares(splits[of]).get(caller, 0)
         margin = 2 * figures.margin(samples)
-        off_most = max(off_most, abs(share - right) / margin)
-        rows.append([what, right, paper, other, f"{share:.1f}", samples])
+        off_most = max(off_most, abs(share - truth) / margin)
+        rows.append([split, truth, paper, other, f"{share:.1f}", samples])
     report.table(["figure 8.16, %", "truth", "paper", "q-syscollect", "nprof", "samples"], rows)
     report.claim(
-        "samples go to the callers they come from, within the margin",
+        "samples are attributed to the callers on their stacks, within the margin",
         off_most <= 1,
         f"{100 * off_most:.0f} % of it",
     )
@@ -101,13 +101,13 @@ def cycles(report, directory, runs):
     through = Counter()
     for stack, samples in recorded(compiled("cycles", directory), directory, runs):
         words = " ".join(stack[stack.index("main") + 1 :] if "main" in stack else stack)
-        # What is below may have been interrupted by the kernel.
+        # Frames below the path are interrupts of the kernel.
         paths = [path for _, path in SPINS.values() if f"{words} ".startswith(f"{path} ")]
         through[paths[0] if paths else words] += samples
     entered = entered_by(directory)
     program = compiled("cycles", directory, profiled=True)
     by_gprof = Counter()
-    # Its 100 samples a second are few of so short a program.
+    # At 100 samples per second gprof needs several runs of a program of this length.
     for _ in range(5 * runs):
         work.cost([program], directory)
         by_gprof += profilers.gprof_report(program, directory).within(program.name)
@@ -123,8 +123,8 @@ def cycles(report, directory, runs):
         off_most = max(off_most, abs(share - truth))
         strayed -= through[path]
     report.say(
-        "The second program: time by call path, in per cent; the paper's and gprof's is of x, y "
-        "and z alone. Each path holds a cycle of its own, q d q, q e q, q f q."
+        "The second program: time by call path, in per cent; for the paper and gprof, time of x, y "
+        "and z alone. Each path contains another cycle: q d q, q e q, q f q."
     )
     report.table(["figure 8.17", "truth", "paper", "gprof: x, y, z", "nprof"], rows)
     report.table(
@@ -138,23 +138,23 @@ def cycles(report, directory, runs):
     )
     margin = 2 * figures.margin(samples)
     report.claim(
-        "each path has its own time, within the margin",
+        "each path has its share of the time, within the margin",
         off_most <= margin,
         f"{off_most:.1f} points off, ± {margin:.1f}",
     )
     report.claim(
-        "each cycle is told apart, and by whom it is entered",
+        "the cycles are separate, each with the function that enters it",
         all({caller} in entered.values() for caller in "abc"),
     )
     report.claim(
-        "nearly no sample is on any other path",
+        "at most 1 % of the samples are on another path",
         strayed <= samples / 100,
         f"{strayed} of {samples}",
     )
 
 
 def entered_by(directory):
-    """The cycles nprof-paths finds in the last recording, and the functions that enter each."""
+    """Returns the cycles of nprof-paths in the last recording, with the functions that enter each."""
     tsv = work.output(
         "nprof-symbolize --no-inlines nprof | nprof-paths --view graph --format tsv", directory
     )
@@ -171,7 +171,7 @@ def entered_by(directory):
 
 
 def gprof_cycles(program, directory):
-    """The members of the cycles gprof found."""
+    """Returns the members of each cycle of gprof."""
     graph = work.output(["gprof", "-b", "-q", program, "gmon.out"], directory)
     found = {}
     for name, cycle in re.findall(r"(\w+)(?:\([^<\n]*\))? <cycle (\d+)>", graph):

@@ -1,20 +1,20 @@
-"""csprof, table 2, table 3 and figure 1: what do instrumentation and sampling cost, and how much
-do they distort?
+"""csprof, table 2, table 3 and figure 1: how much do instrumentation and sampling slow a program down,
+and how much do they distort its profile?
 
 Distortion is the sum over all functions of the absolute difference between their share and that
-of a reference. The paper's reference is DCPI, a sampler driven by the processor's counters. Here
-it is perf sampling the clock of the unchanged program without stacks, the nearest thing a machine
-without counters has: it disturbs least and sees time. callgrind is exact, but counts
+of a reference. The paper's reference is DCPI, a sampler driven by the processor's counters. The
+reference here is perf, sampling the clock of the unchanged program without stacks: on a machine
+without counters this disturbs least and still measures time. callgrind is exact, but counts
 instructions, which take different times.
 
-Profiles are samples, so two of the same work differ: "chance" is what is to be expected from the
-number of samples alone. "perf again" is the control: perf at the rate of nprof, held against the
-same reference, which holds what the machine does from run to run as well; "runs" is the most any
-two runs of the reference differ.
+Two profiles of the same work differ, since they are samples: "chance" is the distortion expected from
+the number of samples alone. "perf again" is the control, perf at the rate of nprof compared with the
+same reference: it includes the variation of the machine from run to run. "runs" is the largest
+distortion between two runs of the reference.
 
-Only the programs' own functions are compared, as gprof sees no others. Shares are over the runs
-of all rounds, as the paper's; slow-downs are medians of the rounds, by CPU time, the profilers'
-own included.
+Only the programs' own functions are compared, since gprof knows no others. Shares are over the runs
+of all rounds, as in the paper. Slow-downs are medians over the rounds, by CPU time including that of
+the profiler.
 """
 
 import itertools
@@ -26,7 +26,7 @@ from programs import ALL, program
 RATE = 997
 REFERENCE_RATE = 4999
 ROUNDS, SHORT_ROUNDS = 5, 2
-# Programs that live in the first caches: what else the machine does shifts their profiles least.
+# Programs that fit into the first-level caches: other work on the machine shifts their profiles least.
 SHORT = ["queens", "life"]
 # csprof, tables 2 and 3: the integer programs.
 PAPER = {"bzip2": (113, 1.1), "zlib": (53, 4.2)}
@@ -36,7 +36,7 @@ PAPER_DISTORTION = ("paper: median of 11", "", "15", "", "2.9")
 def run(report, directory):
     contexts(report, directory)
     programs = [program(name) for name in SHORT] if report.short else ALL
-    # A part of the work is enough to see that all goes well.
+    # The short form checks that the experiment works: a sixth of the work is enough.
     found = {
         subject.name: measured(subject, subject.rounds // 6, SHORT_ROUNDS, directory)
         if report.short
@@ -48,24 +48,24 @@ def run(report, directory):
 
 
 def slow_downs(report, found):
-    """Table 2."""
+    """Prints table 2."""
     rows = []
     for name, one in found.items():
-        slow = [f"{one.slow_down(who):.1f}" for who in ("again", "gprof", "nprof")]
+        slow = [f"{one.slow_down(profiler):.1f}" for profiler in ("again", "gprof", "nprof")]
         rows.append([name, f"{one.calls:.1e}", *slow, *PAPER.get(name, ())])
     report.say(
-        f"Slow-down in per cent: nprof at {RATE} Hz with stacks, gprof at its 100 Hz, the bare "
-        "program again as a control. The paper's are of 256.bzip2 and 164.gzip."
+        f"Slow-down in per cent: nprof at {RATE} Hz with stacks, gprof at its 100 Hz, and a second "
+        "bare run as the control. The paper's figures are those of 256.bzip2 and 164.gzip."
     )
     columns = ["program", "calls", "again", "gprof", "nprof", "paper: gprof", "paper: csprof"]
     report.table(columns, rows)
 
 
 def distortions(report, found):
-    """Table 3."""
+    """Prints table 3."""
     seen = [("gprof", 0), ("gprof", 1), ("nprof", 0), ("control", 0), ("nprof", 1)]
     parts = {
-        name: [*(one.distortion(who)[at] for who, at in seen), one.between_runs()]
+        name: [*(one.distortion(profiler)[at] for profiler, at in seen), one.between_runs()]
         for name, one in found.items()
     }
     rows = [
@@ -80,39 +80,39 @@ def distortions(report, found):
     beyond = max(one[2] - max(one[3:]) for one in parts.values())
     allowed = 15 if report.short else 5
     report.claim(
-        f"nprof's distortion is at most {allowed} points above that of chance, the "
-        "control or the runs of the reference",
+        f"nprof's distortion exceeds the largest of chance, control and variation of the "
+        f"reference by at most {allowed} points",
         beyond <= allowed,
-        f"{beyond:.1f} at most",
+        f"by {beyond:.1f} at most",
     )
 
 
-class Found:
-    """What the rounds of a program gave."""
+class Measured:
+    """The measurements of a program over all rounds."""
 
     def __init__(self):
-        self.profiles = {who: Counter() for who in ("reference", "nprof", "control", "gprof")}
+        self.profiles = {profiler: Counter() for profiler in ("reference", "nprof", "control", "gprof")}
         self.references = []
-        self.cpu = {who: [] for who in ("bare", "again", "nprof", "gprof")}
+        self.cpu = {profiler: [] for profiler in ("bare", "again", "nprof", "gprof")}
         self.calls = 0
 
-    def slow_down(self, who):
-        """In per cent, the median over the rounds."""
-        ratios = [one / bare for one, bare in zip(self.cpu[who], self.cpu["bare"])]
+    def slow_down(self, profiler):
+        """Returns the median over the rounds, in per cent."""
+        ratios = [one / bare for one, bare in zip(self.cpu[profiler], self.cpu["bare"])]
         return 100 * (figures.median(ratios) - 1)
 
-    def distortion(self, who):
-        """In points: what was seen, and what chance alone makes."""
+    def distortion(self, profiler):
+        """Returns the distortion and that expected by chance, in points."""
         reference = figures.shares(self.profiles["reference"])
-        profile = self.profiles[who]
-        samples = [sum(self.profiles[one].values()) for one in (who, "reference")]
+        profile = self.profiles[profiler]
+        samples = [sum(self.profiles[one].values()) for one in (profiler, "reference")]
         return (
             figures.distortion(figures.shares(profile), reference),
             figures.chance(reference, *samples),
         )
 
     def between_runs(self):
-        """In points: the most that two runs of the reference differ."""
+        """Returns the largest distortion between two runs of the reference, in points."""
         pairs = itertools.combinations(self.references, 2)
         return max(figures.distortion(one, other) for one, other in pairs)
 
@@ -124,16 +124,16 @@ def measured(subject, work_rounds, rounds, directory):
     plain = [subject.build(directory), work_rounds]
     instrumented = [subject.build(directory, profiled=True), work_rounds]
     record = ["nprof-record", "-q", "-F", RATE, "-o", "nprof", "--", *plain]
-    found = Found()
+    found = Measured()
     for _ in range(rounds):
         found.cpu["bare"].append(work.cost(plain, directory).cpu)
         found.cpu["nprof"].append(work.cost(record, directory).cpu)
         found.cpu["gprof"].append(work.cost(instrumented, directory).cpu)
         found.cpu["again"].append(work.cost(plain, directory).cpu)
-        for who, rate in (("reference", REFERENCE_RATE), ("control", RATE)):
+        for profiler, rate in (("reference", REFERENCE_RATE), ("control", RATE)):
             profile = profilers.perf(plain, rate, directory).within(name)
-            found.profiles[who] += profile
-            if who == "reference":
+            found.profiles[profiler] += profile
+            if profiler == "reference":
                 found.references.append(figures.shares(profile))
         found.profiles["nprof"] += profilers.nprof_report(directory).within(name)
         profile = profilers.gprof_report(instrumented[0], directory)
@@ -143,7 +143,7 @@ def measured(subject, work_rounds, rounds, directory):
 
 
 def contexts(report, directory):
-    """Figure 1: whose are the calls of c?"""
+    """Prints figure 1: the time of c by caller."""
     subject = program("contexts")
     plain = subject.build(directory)
     instrumented = subject.build(directory, profiled=True)
@@ -157,8 +157,8 @@ def contexts(report, directory):
             by_nprof[stack[stack.index("c") - 1]] += samples
     samples = sum(by_nprof.values())
     report.say(
-        "Figure 1: c takes as long for a as for b, in half as many calls. Time of c and what it "
-        "calls, in per cent, by caller."
+        "Figure 1: c takes as long for a as for b, in half as many calls. Time of c and its "
+        "callees, in per cent, by caller."
     )
     rows = []
     for caller, truth, paper in (("a", "50", "33"), ("b", "50", "67")):
@@ -170,7 +170,7 @@ def contexts(report, directory):
         f"With -pg the program takes {slow / bare:.1f} times as long (table 1: 3 to 14 times)."
     )
     off = abs(figures.shares(by_nprof).get("a", 0) - 50)
-    # Twice the margin: this is run more often than a report is read.
+    # Twice the margin, since the test would fail by chance in 1 of 20 runs otherwise.
     margin = 2 * figures.margin(samples)
     report.claim(
         "nprof divides c evenly between a and b", off <= margin, f"{off:.1f} off, ± {margin:.1f}"

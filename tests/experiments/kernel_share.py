@@ -1,10 +1,10 @@
-"""Prospect, section "Example Use": a workload of several processes that is mostly kernel, seen
-system-wide.
+"""Prospect, section "Example Use": a system-wide profile of several processes that spend most of
+their time in the kernel.
 
 The paper runs four clients of netperf's TCP_RR at once, and shows the hits of each process in user
 and in kernel mode. Here four clients and their servers exchange requests through TCP on this
-machine, while nprof-record -a samples all of it; what each process used in user and system mode
-by getrusage(2) stands beside.
+machine, while nprof-record -a samples the whole system. The control is the user and system time of
+each process by getrusage(2).
 """
 
 import re
@@ -26,10 +26,10 @@ PAPER_TIME = 100 * 57.08 / (2.94 + 57.08)
 def run(report, directory):
     program = sources.compiled("requests", [sources.PROGRAMS / "requests.c"], directory)
     exchanges = SHORT_EXCHANGES if report.short else EXCHANGES
-    told = recorded([program, PAIRS, exchanges], directory)
+    output = recorded([program, PAIRS, exchanges], directory)
     used = {
         int(pid): (name, float(user), float(system))
-        for name, pid, user, system in re.findall(r"^(\w+) (\d+) ([\d.]+) ([\d.]+)$", told, re.M)
+        for name, pid, user, system in re.findall(r"^(\w+) (\d+) ([\d.]+) ([\d.]+)$", output, re.M)
     }
     seen = samples_by_process(directory)
     period = 1 / RATE
@@ -53,21 +53,21 @@ def run(report, directory):
     columns = ["process", "nprof user s", "kernel s", "kernel %", "rusage user s", "system s", "%"]
     report.table(columns, rows)
     report.say(
-        f"Of the paper: one of four clients {PAPER_CLIENT:.1f} % kernel, all hits on the system "
+        f"In the paper: one of four clients {PAPER_CLIENT:.1f} % kernel, all hits on the system "
         f"{PAPER_SYSTEM:.1f} % kernel; by time(1) {PAPER_TIME:.1f} % system."
     )
-    # How many samples fall on a process varies by the square root of their number, at most.
+    # The standard deviation of a number of samples is at most its square root.
     far = [abs(one - 1) / (0.1 + 3 / max(samples, 1) ** 0.5) for one, samples in ratios]
     report.claim(
-        "every process was seen, with its CPU time within 10 % and three standard deviations",
+        "the profile has every process, with its CPU time within 10 % and three standard deviations",
         len(ratios) == 2 * PAIRS and max(far) <= 1,
         f"{100 * min(ratios)[0]:.0f} to {100 * max(ratios)[0]:.0f} %",
     )
-    # The kernel's own division of user and system is by ticks, a sample as well.
+    # The kernel divides user and system time by its own ticks, which are samples, too.
     bound = 3 + 2 * figures.margin(whole)
     off = abs(100 * kernel / whole - 100 * system / (user + system))
     report.claim(
-        "the kernel's share of all is getrusage's within 3 points and margins",
+        "the kernel's share equals that of getrusage within 3 points and twice the margin",
         off <= bound,
         f"{off:.1f} points apart, {bound:.1f} allowed",
     )
@@ -75,23 +75,23 @@ def run(report, directory):
 
 
 def recorded(command, directory):
-    """Runs a command while the whole system is sampled, and gives what it printed."""
+    """Runs a command while nprof-record samples the whole system; returns its output."""
     stream = directory / "nprof"
-    # The paper's profiles are flat: without stacks.
+    # The paper's profiles are flat, so stacks are not needed.
     record = ["nprof-record", "-q", "-a", "--unwind", "none", "-F", str(RATE), "-o", str(stream)]
     with subprocess.Popen(record, cwd=directory) as recorder:
         try:
-            # The stream begins when sampling does.
+            # nprof-record writes the first bytes of the stream when sampling has begun.
             while recorder.poll() is None and not (stream.exists() and stream.stat().st_size):
                 time.sleep(0.01)
-            told = work.output(command, directory)
+            output = work.output(command, directory)
         finally:
             recorder.send_signal(signal.SIGINT)
-    return told
+    return output
 
 
 def samples_by_process(directory):
-    """User and kernel samples of each process."""
+    """Returns the user and kernel samples of each process."""
     tsv = work.output(
         "nprof-symbolize --no-inlines nprof | nprof-flat --by process,image --format tsv", directory
     )
@@ -108,7 +108,7 @@ def samples_by_process(directory):
 
 
 def kernel_functions(report, directory):
-    """The paper's "Global KERNEL Profile"."""
+    """Prints the paper's "Global KERNEL Profile"."""
     profile = profilers.nprof_report(directory)
     inside = [
         (samples, function)

@@ -1,4 +1,4 @@
-"""The programs that are profiled: how each is built, and how often it must go round to run for
+"""The programs that the experiments profile: how each is built, and the number of rounds that takes
 about a second."""
 
 from typing import NamedTuple
@@ -9,15 +9,15 @@ from lab import sources
 class Program(NamedTuple):
     name: str
     rounds: int
-    """As many take about a second on a machine of today."""
+    """The number of rounds that takes about a second on a machine of 2026."""
     library: tuple = ()
-    """The crate and the directory in it whose C sources are a part, and the files to leave out;
-    nothing for a program of ours alone."""
+    """The crate and directory of C sources to compile in, then the files to omit; empty for a program
+    without a library."""
     language: str = "c"
     flags: tuple = ()
 
     def build(self, directory, profiled=False):
-        """Compiles it, and gives its path."""
+        """Compiles the program; returns its path."""
         files, flags = [sources.PROGRAMS / f"{self.name}.{self.language}"], [*self.flags]
         if self.library:
             crate, place, *left_out = self.library
@@ -32,7 +32,7 @@ ALL = [
     Program("bzip2", 4, ("bzip2-sys", "bzip2-1.0.8", *BZIP2_TOOLS)),
     Program("zlib", 18, ("libz-sys", "src/zlib")),
     Program("lua", 20, ("lua-src", "lua-5.4.9")),
-    # Of csprof's Figure 1; it goes round once, and calls functions for the sake of calling.
+    # The program of csprof's Figure 1. It runs one round; -O2 would inline its calls.
     Program("contexts", 1, language="cpp", flags=("-O0",)),
     Program("queens", 200),
     Program("spectral", 1000),

@@ -1,4 +1,4 @@
-/* bzip2 ROUNDS: packs and unpacks text in memory, as SPEC's 256.bzip2 does, with bzip2's library. */
+/* bzip2 ROUNDS: compresses and decompresses text in memory, as SPEC's 256.bzip2 does, with bzip2's library. */
 #include "bzlib.h"
 #include "text.h"
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 // Figure 1 of Froyd, Mellor-Crummey, Fowler: Low-overhead call path profiling of unmodified,
-// optimized code (ICS 2005), with a quarter of the work. What a calls c for takes as long as what b
-// calls it for: half as many calls, twice as long each.
+// optimized code (ICS 2005), with a quarter of the work. The calls of c by a take as long as those by
+// b: half as many, twice as long each.
 #define HUGE (1 << 26)
 void d() {}
 void c(int n) { int i; for (i = 0; i < HUGE / n; ++i) d(); }

@@ -1,6 +1,5 @@
-// events HOW TASKS: TASKS equal pieces of work, each with a known number of page faults, context
-// switches and system calls: one after the other (HOW is sequential), or each in a thread of its
-// own (threads).
+// events HOW TASKS: runs TASKS equal pieces of work, each with a known number of page faults, context
+// switches and system calls: in sequence (HOW is sequential), or each in a thread (threads).
 #include <cstdlib>
 #include <cstring>
 #include <sched.h>

@@ -1,4 +1,4 @@
-/* lua ROUNDS: the Lua interpreter at strings, tables, closures and garbage. */
+/* lua ROUNDS: runs the Lua interpreter on strings, tables, closures and garbage. */
 #include "lauxlib.h"
 #include "lua.h"
 #include "lualib.h"

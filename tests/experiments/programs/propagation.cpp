@@ -1,5 +1,5 @@
 // The first sample-analysis program of Lessard: uProfiler (2005), appendix B.2.1: all functions do
-// the same work in loops of different lengths. G works three times longer for E than for D, but
+// the same work in loops of different lengths. G works three times as long for E as for D, but
 // calls H twice for D and once for E.
 int a = 4, b = 19, c = 25, d = 99, e = 34, f = 7;
 

@@ -1,7 +1,7 @@
-/* requests PAIRS EXCHANGES: PAIRS clients, processes of their own, exchange so many requests of one
- * byte each with a server, again a process, through a TCP connection on this machine, as netperf's
- * TCP_RR does. When a process ends it prints a line: its name, process id, and the seconds of user
- * and system time it used, by getrusage(2). */
+/* requests PAIRS EXCHANGES: runs PAIRS client and server processes. Each client exchanges EXCHANGES
+ * requests of one byte with its server through a TCP connection on this machine, as netperf's TCP_RR
+ * does. A process that exits prints a line: its name, process id, and the seconds of user and system
+ * time that it used, by getrusage(2). */
 #include <arpa/inet.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
@@ -20,7 +20,7 @@ static void finish(const char *name) {
     exit(0);
 }
 
-/* A little of the program's own work with each request. */
+/* Some work in user mode for each request. */
 static unsigned digest(unsigned value) {
     for (int i = 0; i < 500; i++) value = value * 1664525 + 1013904223;
     return value;

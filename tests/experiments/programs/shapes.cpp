@@ -1,4 +1,4 @@
-// shapes ROUNDS: virtual calls on small objects, as object-oriented programs are full of.
+// shapes ROUNDS: virtual calls on small objects, as object-oriented programs make.
 #include <cstdio>
 #include <cstdlib>
 #include <memory>

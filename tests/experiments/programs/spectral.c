@@ -1,4 +1,4 @@
-/* spectral ROUNDS: the spectral norm of a matrix whose elements are computed by a small function. */
+/* spectral ROUNDS: the spectral norm of a matrix; a small function computes each element. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* Made-up text, always the same, for the packers to pack: words of an uneven popularity, so that
- * there is something to find. */
+/* Invented text, the same on each run, to compress: words of uneven frequency, so that it is
+ * compressible. */
 #ifndef TEXT_H
 #define TEXT_H
 #include <stddef.h>

@@ -1,5 +1,5 @@
-/* trees ROUNDS: builds binary search trees of records, looks all up, and frees them; memory and
- * comparisons. */
+/* trees ROUNDS: builds binary search trees of records, looks up all of them, and frees them:
+ * allocation and comparisons. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

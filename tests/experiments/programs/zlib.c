@@ -1,4 +1,4 @@
-/* zlib ROUNDS: packs and unpacks text in memory with zlib. */
+/* zlib ROUNDS: compresses and decompresses text in memory with zlib. */
 #include "zlib.h"
 #include "text.h"
 #include <stdlib.h>
