@@ -2,7 +2,7 @@
 
 use gimli::Format;
 
-use super::debug_file::{Data, UnitHead};
+use super::debug_file::{DwarfFile, UnitHead};
 
 /// The offsets in other sections that a unit's indexes and offsets count from.
 #[derive(Clone, Copy, Debug, Default)]
@@ -20,7 +20,7 @@ pub(crate) struct Bases {
 impl Bases {
     /// What counts where the unit's first entry does not say otherwise; a split unit has some
     /// from its `skeleton`.
-    pub(crate) fn of(data: &Data, head: UnitHead, skeleton: Option<Self>) -> Self {
+    pub(crate) fn of(data: &DwarfFile, head: UnitHead, skeleton: Option<Self>) -> Self {
         let inherited = skeleton.unwrap_or_default();
         if !data.is_split() || head.encoding.version < 5 {
             return Self { str_offsets: 0, rnglists: 0, ..inherited };

@@ -11,8 +11,8 @@ use gimli::{
 };
 use rustc_hash::FxHashMap;
 
-use super::error::{Fault, Result};
-use super::paged_section::Pages;
+use super::error::{DwarfError, Result};
+use super::paged_section::PagedSection;
 use super::section::DebugFile;
 
 /// Bytes with their order.
@@ -47,19 +47,19 @@ pub(crate) struct UnitHead {
 }
 
 /// A file's sections and units.
-pub(crate) struct Data {
+pub(crate) struct DwarfFile {
     file: Box<dyn DebugFile>,
     /// Whether it is a `.dwo` or `.dwp` file, whose sections have other names.
     is_split: bool,
     endian: RunTimeEndian,
-    sections: RefCell<BTreeMap<SectionId, Rc<Pages>>>,
+    sections: RefCell<BTreeMap<SectionId, Rc<PagedSection>>>,
     abbreviations: RefCell<FxHashMap<u64, Rc<Abbreviations>>>,
     units: Vec<UnitHead>,
     /// Why the list of units ends before the section does.
-    fault: Option<Fault>,
+    fault: Option<DwarfError>,
 }
 
-impl Data {
+impl DwarfFile {
     /// Lists the units of a file.
     ///
     /// # Errors
@@ -85,7 +85,7 @@ impl Data {
     }
 
     /// Why some of its units are not in the list.
-    pub(crate) fn fault(&self) -> Option<&Fault> {
+    pub(crate) fn fault(&self) -> Option<&DwarfError> {
         self.fault.as_ref()
     }
 
@@ -113,7 +113,7 @@ impl Data {
     }
 
     /// A section, empty when there is none.
-    pub(crate) fn section(&self, id: SectionId) -> Result<Rc<Pages>> {
+    pub(crate) fn section(&self, id: SectionId) -> Result<Rc<PagedSection>> {
         if let Some(section) = self.sections.borrow().get(&id) {
             return Ok(Rc::clone(section));
         }
@@ -127,10 +127,10 @@ impl Data {
             Ok(section) => (section, None),
             Err(error) => {
                 let why = format!("{}: {error:#}", id.name());
-                (super::Section::default(), Some(Fault::Unreadable(why)))
+                (super::Section::default(), Some(DwarfError::Unreadable(why)))
             }
         };
-        let pages = Rc::new(Pages::new(section));
+        let pages = Rc::new(PagedSection::new(section));
         self.sections.borrow_mut().insert(id, Rc::clone(&pages));
         fault.map_or(Ok(pages), Err)
     }
@@ -174,10 +174,10 @@ impl Data {
             }
             if is_all {
                 let at = gimli::ReaderOffsetId(offset);
-                return Err(Fault::Malformed(gimli::Error::UnexpectedEof(at)));
+                return Err(DwarfError::Malformed(gimli::Error::UnexpectedEof(at)));
             }
             if length >= ABBREVIATIONS {
-                return Err(Fault::Limit("abbreviations without end"));
+                return Err(DwarfError::Limit("abbreviations without end"));
             }
             length *= 4;
         }
@@ -188,15 +188,15 @@ impl Data {
         let mut at = 0;
         while at < info.len() {
             if self.units.len() >= UNITS {
-                return Err(Fault::Limit("more units than any program has"));
+                return Err(DwarfError::Limit("more units than any program has"));
             }
             let bytes = info.near(at, 48)?;
             let Some(unit) = unit_head(self.slice(&bytes), at)? else {
-                return Err(Fault::Limit("a unit of an unknown version"));
+                return Err(DwarfError::Limit("a unit of an unknown version"));
             };
             if unit.end > info.len() || unit.entries > unit.end {
                 let at = gimli::ReaderOffsetId(at);
-                return Err(Fault::Malformed(gimli::Error::UnexpectedEof(at)));
+                return Err(DwarfError::Malformed(gimli::Error::UnexpectedEof(at)));
             }
             at = unit.end;
             self.units.push(unit);

@@ -6,27 +6,27 @@ use std::sync::Arc;
 
 use gimli::SectionId;
 
-use super::debug_file::Data;
+use super::debug_file::DwarfFile;
 use super::detail::Detail;
-use super::error::Fault;
-use super::function_name::Naming;
-use super::linked_files::Files;
+use super::error::DwarfError;
+use super::function_name::FunctionNames;
+use super::linked_files::LinkedFiles;
 use super::section::DebugFiles;
-use super::unit_cache::{Loaded, Place, Units, target};
-use super::unit_index::Index;
+use super::unit_cache::{FileKind, UnitCache, UnitTables, target};
+use super::unit_index::UnitIndex;
 
 /// After how many addresses it is looked whether there is room for the tables.
 const ROUND: u32 = 256;
 
 /// How much memory the tables of one image take at most before the oldest go, bytes.
-pub(crate) const ROOM: usize = 384 << 20;
+pub(crate) const ROOM_BYTES: usize = 384 << 20;
 
 /// The debug information of one image.
 pub(crate) struct Dwarf {
-    units: Units,
-    index: OnceCell<RefCell<Index>>,
-    naming: Naming,
-    asked: Cell<u32>,
+    units: UnitCache,
+    index: OnceCell<RefCell<UnitIndex>>,
+    naming: FunctionNames,
+    lookups: Cell<u32>,
 }
 
 /// A function at an address, and where in its source.
@@ -44,17 +44,17 @@ pub(crate) struct Call {
 
 /// What is known of an address.
 #[derive(Debug, Default)]
-pub(crate) struct Found {
+pub(crate) struct FoundCalls {
     /// The calls, innermost first: every one but the last is inlined. Empty when the debug
     /// information does not cover the address.
     pub(crate) calls: Vec<Call>,
     /// Why there may be more than that.
-    pub(crate) fault: Option<Fault>,
+    pub(crate) fault: Option<DwarfError>,
 }
 
 /// A place in the source.
 #[derive(Clone, Default)]
-struct Line {
+struct SourceLine {
     file: Option<Arc<[u8]>>,
     line: u32,
     column: u32,
@@ -66,13 +66,13 @@ impl Dwarf {
     /// # Errors
     ///
     /// When nothing of the units can be read.
-    pub(crate) fn load(files: Box<dyn DebugFiles>, room: usize) -> Result<Self, Fault> {
-        let linked = Rc::new(Data::new(files.main(), false)?);
+    pub(crate) fn load(files: Box<dyn DebugFiles>, room: usize) -> Result<Self, DwarfError> {
+        let linked = Rc::new(DwarfFile::new(files.main(), false)?);
         Ok(Self {
-            units: Units::new(Rc::new(Files::new(files)), linked, room),
+            units: UnitCache::new(Rc::new(LinkedFiles::new(files)), linked, room),
             index: OnceCell::new(),
-            naming: Naming::default(),
-            asked: Cell::new(0),
+            naming: FunctionNames::default(),
+            lookups: Cell::new(0),
         })
     }
 
@@ -89,32 +89,32 @@ impl Dwarf {
     }
 
     /// The calls at an address, in as much detail as is wanted.
-    pub(crate) fn calls(&self, address: u64, detail: Detail) -> Found {
-        self.asked.set(self.asked.get().wrapping_add(1));
-        if self.asked.get().is_multiple_of(ROUND) {
+    pub(crate) fn calls(&self, address: u64, detail: Detail) -> FoundCalls {
+        self.lookups.set(self.lookups.get().wrapping_add(1));
+        if self.lookups.get().is_multiple_of(ROUND) {
             self.units.make_room();
         }
         let index = self
             .index
-            .get_or_init(|| RefCell::new(Index::read(&self.units.files, &self.units.linked)));
+            .get_or_init(|| RefCell::new(UnitIndex::read(&self.units.files, &self.units.linked)));
         let units = index.borrow().at(address);
         let found = self.calls_in(&units, address, detail);
-        if !found.calls.is_empty() || !index.borrow().has_silent() {
+        if !found.calls.is_empty() || !index.borrow().has_units_without_ranges() {
             let fault = found.fault.or_else(|| index.borrow().fault().cloned());
-            return Found { calls: found.calls, fault };
+            return FoundCalls { calls: found.calls, fault };
         }
-        index.borrow_mut().ask_lines(&self.units.files, &self.units.linked);
+        index.borrow_mut().read_lines(&self.units.files, &self.units.linked);
         let units = index.borrow().at(address);
         self.calls_in(&units, address, detail)
     }
 
     /// The calls at an address in the first of the units that has a function there, else the line
     /// in the first that has one.
-    fn calls_in(&self, units: &[u32], address: u64, detail: Detail) -> Found {
-        let mut best = Found::default();
+    fn calls_in(&self, units: &[u32], address: u64, detail: Detail) -> FoundCalls {
+        let mut best = FoundCalls::default();
         for &unit in units {
             let mut fault = None;
-            let mut note = |noted: Fault| fault = Some(noted);
+            let mut note = |noted: DwarfError| fault = Some(noted);
             let calls = self.calls_in_unit(unit, address, detail, &mut note);
             let calls = calls.unwrap_or_else(|fault| {
                 note(fault);
@@ -137,18 +137,18 @@ impl Dwarf {
         unit: u32,
         address: u64,
         detail: Detail,
-        note: &mut dyn FnMut(Fault),
-    ) -> Result<Vec<Call>, Fault> {
-        let loaded = self.units.get(Place::Linked, unit)?;
-        let line = if detail.lines { line(&loaded, address, note) } else { Line::default() };
+        note: &mut dyn FnMut(DwarfError),
+    ) -> Result<Vec<Call>, DwarfError> {
+        let loaded = self.units.get(FileKind::Linked, unit)?;
+        let line = if detail.lines { line(&loaded, address, note) } else { SourceLine::default() };
         let body = self.units.body(unit);
-        let Ok((place, body)) = body.map_err(&mut *note) else { return Ok(bare(line)) };
+        let Ok((place, body)) = body.map_err(&mut *note) else { return Ok(line_only(line)) };
         let (functions, function) = body.function(address);
         let Some(function) = function else {
             if let Some(fault) = functions.fault() {
                 note(fault.clone());
             }
-            return Ok(bare(line));
+            return Ok(line_only(line));
         };
         let inlined = match detail.is_symbols_only() {
             true => Vec::new(),
@@ -178,12 +178,12 @@ impl Dwarf {
             let outer = if detail.lines {
                 call_line(&loaded, file, number, column)
             } else {
-                Line::default()
+                SourceLine::default()
             };
-            let Line { file, line, column } = std::mem::replace(&mut line, outer);
+            let SourceLine { file, line, column } = std::mem::replace(&mut line, outer);
             calls.push(Call { function, file, line, column });
         }
-        let Line { file, line, column } = line;
+        let SourceLine { file, line, column } = line;
         let function = name((place, functions.entry(function)));
         calls.push(Call { function, file, line, column });
         if let Some(fault) = nameless {
@@ -194,22 +194,24 @@ impl Dwarf {
 }
 
 /// What is left of an address that lies in no function.
-fn bare(line: Line) -> Vec<Call> {
-    let Line { file, line, column } = line;
+fn line_only(line: SourceLine) -> Vec<Call> {
+    let SourceLine { file, line, column } = line;
     let call = Call { function: None, file, line, column };
     if call == Call::default() { Vec::new() } else { vec![call] }
 }
 
 /// The line of an address.
-fn line(loaded: &Loaded, address: u64, note: &mut dyn FnMut(Fault)) -> Line {
+fn line(loaded: &UnitTables, address: u64, note: &mut dyn FnMut(DwarfError)) -> SourceLine {
     let found = loaded.lines().and_then(|lines| {
-        let Some(lines) = lines else { return Ok(Line::default()) };
+        let Some(lines) = lines else { return Ok(SourceLine::default()) };
         if let Some(fault) = lines.fault() {
             note(fault.clone());
         }
-        let Some(row) = lines.find(&loaded.unit, address)? else { return Ok(Line::default()) };
+        let Some(row) = lines.find(&loaded.unit, address)? else {
+            return Ok(SourceLine::default());
+        };
         let file = lines.path(&loaded.unit, row.file.into())?;
-        Ok(Line {
+        Ok(SourceLine {
             file: Some(file).filter(|file| !file.is_empty()),
             line: row.line,
             column: row.column,
@@ -217,15 +219,15 @@ fn line(loaded: &Loaded, address: u64, note: &mut dyn FnMut(Fault)) -> Line {
     });
     found.unwrap_or_else(|fault| {
         note(fault);
-        Line::default()
+        SourceLine::default()
     })
 }
 
 /// The line of an inlined call.
-fn call_line(loaded: &Loaded, file: u64, line: u32, column: u32) -> Line {
+fn call_line(loaded: &UnitTables, file: u64, line: u32, column: u32) -> SourceLine {
     // In the older versions files count from 1.
     let is_known = file != u64::MAX && (file > 0 || loaded.unit.head.encoding.version >= 5);
     let lines = loaded.lines().ok().flatten().filter(|_| is_known);
     let file = lines.and_then(|lines| lines.path(&loaded.unit, file).ok());
-    Line { file: file.filter(|file| !file.is_empty()), line, column }
+    SourceLine { file: file.filter(|file| !file.is_empty()), line, column }
 }

@@ -5,7 +5,7 @@
 pub(crate) struct Detail {
     /// Inlined calls, not only the functions they were inlined into.
     pub(crate) inlines: bool,
-    /// Files and lines.
+    /// LinkedFiles and lines.
     pub(crate) lines: bool,
     /// Whether debug information is read where symbols do not tell; where inlines or lines are
     /// asked for, it is.

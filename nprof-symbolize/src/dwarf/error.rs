@@ -4,7 +4,7 @@ use std::fmt;
 
 /// What is wrong with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Fault {
+pub(crate) enum DwarfError {
     /// It is not what it should be.
     Malformed(gimli::Error),
     /// More of something than any compiler makes: what is meant to do harm stops here.
@@ -18,21 +18,21 @@ pub(crate) enum Fault {
 }
 
 /// What reading gives.
-pub(crate) type Result<T> = std::result::Result<T, Fault>;
+pub(crate) type Result<T> = std::result::Result<T, DwarfError>;
 
-impl From<gimli::Error> for Fault {
+impl From<gimli::Error> for DwarfError {
     fn from(error: gimli::Error) -> Self {
         Self::Malformed(error)
     }
 }
 
-impl From<std::io::Error> for Fault {
+impl From<std::io::Error> for DwarfError {
     fn from(error: std::io::Error) -> Self {
         Self::Unreadable(error.to_string())
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for DwarfError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Malformed(error) => write!(f, "malformed DWARF: {error}"),
@@ -49,7 +49,7 @@ impl fmt::Display for Fault {
     }
 }
 
-impl Fault {
+impl DwarfError {
     /// Whether what is needed is absent, and not wrong.
     pub(crate) fn is_absence(&self) -> bool {
         matches!(self, Self::NoSplit(_) | Self::NoSupplementary)

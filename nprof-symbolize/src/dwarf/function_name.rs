@@ -10,14 +10,14 @@ use rustc_hash::FxHashMap;
 use super::error::Result;
 use super::scoped_name::{REFERENCES, scoped_name};
 use super::type_name::parameters;
-use super::unit_cache::{Loaded, Place, Units, target};
+use super::unit_cache::{FileKind, UnitCache, UnitTables, target};
 
 /// Names by the files and places of the functions' entries.
-type Known = FxHashMap<(Place, u64), Arc<[u8]>>;
+type Known = FxHashMap<(FileKind, u64), Arc<[u8]>>;
 
 /// The names of functions, each found once.
 #[derive(Default)]
-pub(crate) struct Naming(RefCell<Known>);
+pub(crate) struct FunctionNames(RefCell<Known>);
 
 /// What an entry and those it refers to say.
 struct Declaration {
@@ -27,9 +27,9 @@ struct Declaration {
     /// Whether other files can call it.
     is_external: bool,
     /// The last entry of the chain: the one that lies where the function was declared.
-    place: Place,
+    file: FileKind,
     entry: u64,
-    unit: Rc<Loaded>,
+    unit: Rc<UnitTables>,
 }
 
 impl Declaration {
@@ -43,31 +43,31 @@ impl Declaration {
     }
 }
 
-impl Naming {
+impl FunctionNames {
     /// The name of the function of an entry, empty when it has none.
     ///
     /// # Errors
     ///
     /// When an entry on the way is malformed, or in a file that was not found.
-    pub(crate) fn name(&self, units: &Units, place: Place, entry: u64) -> Result<Arc<[u8]>> {
-        if let Some(name) = self.0.borrow().get(&(place, entry)) {
+    pub(crate) fn name(&self, units: &UnitCache, file: FileKind, entry: u64) -> Result<Arc<[u8]>> {
+        if let Some(name) = self.0.borrow().get(&(file, entry)) {
             return Ok(Arc::clone(name));
         }
         let mut is_cxx = false;
-        let declaration = declaration(units, place, entry, &mut is_cxx)?;
+        let declaration = declaration(units, file, entry, &mut is_cxx)?;
         let is_whole = declaration.is_linkage || !is_cxx || declaration.name.is_empty();
         let name = match is_whole || declaration.has_c_linkage()? {
             true => declaration.name,
             false => {
-                let Declaration { name, place, entry, .. } = &declaration;
-                let mut name = scoped_name(units, *place, *entry, name)?;
-                let parameters = parameters(units, *place, *entry);
+                let Declaration { name, file, entry, .. } = &declaration;
+                let mut name = scoped_name(units, *file, *entry, name)?;
+                let parameters = parameters(units, *file, *entry);
                 name.extend(parameters.as_deref().unwrap_or("(...)").bytes());
                 name
             }
         };
         let name: Arc<[u8]> = name.into();
-        self.0.borrow_mut().insert((place, entry), Arc::clone(&name));
+        self.0.borrow_mut().insert((file, entry), Arc::clone(&name));
         Ok(name)
     }
 
@@ -78,8 +78,8 @@ impl Naming {
 }
 
 fn declaration(
-    units: &Units,
-    mut place: Place,
+    units: &UnitCache,
+    mut file: FileKind,
     mut entry: u64,
     is_cxx: &mut bool,
 ) -> Result<Declaration> {
@@ -87,7 +87,7 @@ fn declaration(
     let mut is_external = false;
     let mut references = 0;
     loop {
-        let unit = units.holding(place, entry)?;
+        let unit = units.unit_of(file, entry)?;
         *is_cxx |= unit.unit.is_cxx;
         let (mut linkage, mut origin, mut specification) = (Vec::new(), None, None);
         unit.unit.entry(entry, |_, attributes| {
@@ -111,23 +111,16 @@ fn declaration(
                 name: linkage,
                 is_linkage: true,
                 is_external,
-                place,
+                file,
                 entry,
                 unit,
             });
         }
         references += 1;
         match origin.or(specification).filter(|_| references < REFERENCES) {
-            Some(reference) => (place, entry) = target(place, reference),
+            Some(reference) => (file, entry) = target(file, reference),
             None => {
-                return Ok(Declaration {
-                    name,
-                    is_linkage: false,
-                    is_external,
-                    place,
-                    entry,
-                    unit,
-                });
+                return Ok(Declaration { name, is_linkage: false, is_external, file, entry, unit });
             }
         }
     }

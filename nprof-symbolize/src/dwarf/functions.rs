@@ -12,8 +12,8 @@ use gimli::{Abbreviation, EntriesRaw, SectionId};
 use rustc_hash::FxHashMap;
 
 use super::debug_file::Slice;
-use super::error::{Fault, Result};
-use super::unit::{Extent, Reference, Unit};
+use super::error::{DwarfError, Result};
+use super::unit::{RangeAttributes, Reference, Unit};
 
 /// The most ranges of functions in a unit, and of inlined calls in a function.
 const RANGES: usize = 1 << 22;
@@ -22,11 +22,11 @@ const RANGES: usize = 1 << 22;
 const OVERLAPS: usize = 64;
 
 /// Where the entries of a function are in `.debug_info`.
-type Entries = Range<u64>;
+type EntryRange = Range<u64>;
 
 /// A range of addresses of a function.
 #[derive(Clone, Copy, Debug)]
-struct Piece {
+struct FunctionRange {
     begin: u64,
     end: u64,
     function: u32,
@@ -35,13 +35,13 @@ struct Piece {
 /// The functions of one unit.
 pub(crate) struct Functions {
     /// By where they begin.
-    pieces: Box<[Piece]>,
-    entries: Box<[Entries]>,
-    inlined: RefCell<FxHashMap<u32, Rc<Inlined>>>,
+    function_ranges: Box<[FunctionRange]>,
+    entries: Box<[EntryRange]>,
+    inlined: RefCell<FxHashMap<u32, Rc<InlinedCalls>>>,
     inlined_bytes: Cell<usize>,
-    is_whole: bool,
+    is_complete: bool,
     /// Why the table ends before the unit does.
-    fault: Option<Fault>,
+    fault: Option<DwarfError>,
 }
 
 impl Functions {
@@ -51,38 +51,39 @@ impl Functions {
     /// compiler tells where that ends (gcc does). Functions with code of their own lie there in
     /// some languages: who finds none for an address has to ask again.
     pub(crate) fn read(unit: &Unit, is_thorough: bool) -> Self {
-        let mut walk = Walk { is_thorough, ..Walk::default() };
+        let mut walk = FunctionWalk { is_thorough, ..FunctionWalk::default() };
         let fault = walk.over(unit).err();
-        walk.pieces.sort_unstable_by_key(|piece| (piece.begin, std::cmp::Reverse(piece.end)));
+        walk.function_ranges
+            .sort_unstable_by_key(|piece| (piece.begin, std::cmp::Reverse(piece.end)));
         Self {
-            pieces: walk.pieces.into(),
+            function_ranges: walk.function_ranges.into(),
             entries: walk.entries.into(),
             inlined: RefCell::default(),
             inlined_bytes: Cell::default(),
-            is_whole: !walk.has_passed,
+            is_complete: !walk.has_skipped,
             fault,
         }
     }
 
     /// Whether nothing was passed over.
-    pub(crate) fn is_whole(&self) -> bool {
-        self.is_whole
+    pub(crate) fn is_complete(&self) -> bool {
+        self.is_complete
     }
 
     /// Why some functions are not in the table.
-    pub(crate) fn fault(&self) -> Option<&Fault> {
+    pub(crate) fn fault(&self) -> Option<&DwarfError> {
         self.fault.as_ref()
     }
 
     /// How much memory it takes, bytes.
     pub(crate) fn bytes(&self) -> usize {
-        size_of_val(&*self.pieces) + size_of_val(&*self.entries) + self.inlined_bytes.get()
+        size_of_val(&*self.function_ranges) + size_of_val(&*self.entries) + self.inlined_bytes.get()
     }
 
     /// The function at an address: of those that cover it, the one that begins last.
     pub(crate) fn find(&self, address: u64) -> Option<u32> {
-        let after = self.pieces.partition_point(|piece| piece.begin <= address);
-        let before = self.pieces[..after].iter().rev().take(OVERLAPS);
+        let after = self.function_ranges.partition_point(|piece| piece.begin <= address);
+        let before = self.function_ranges[..after].iter().rev().take(OVERLAPS);
         before.into_iter().find(|piece| address < piece.end).map(|piece| piece.function)
     }
 
@@ -96,12 +97,12 @@ impl Functions {
     /// # Errors
     ///
     /// When its entries are malformed.
-    pub(crate) fn inlined(&self, unit: &Unit, function: u32) -> Result<Rc<Inlined>> {
+    pub(crate) fn inlined(&self, unit: &Unit, function: u32) -> Result<Rc<InlinedCalls>> {
         if let Some(inlined) = self.inlined.borrow().get(&function) {
             return Ok(Rc::clone(inlined));
         }
         let entries = self.entries.get(function as usize).cloned().unwrap_or_default();
-        let inlined = Rc::new(Inlined::read(unit, entries)?);
+        let inlined = Rc::new(InlinedCalls::read(unit, entries)?);
         self.inlined_bytes.set(self.inlined_bytes.get() + inlined.bytes());
         self.inlined.borrow_mut().insert(function, Rc::clone(&inlined));
         Ok(inlined)
@@ -110,17 +111,17 @@ impl Functions {
 
 /// What is found on the way over a unit.
 #[derive(Default)]
-struct Walk {
+struct FunctionWalk {
     is_thorough: bool,
     /// Whether anything was passed over.
-    has_passed: bool,
-    pieces: Vec<Piece>,
-    entries: Vec<Entries>,
+    has_skipped: bool,
+    function_ranges: Vec<FunctionRange>,
+    entries: Vec<EntryRange>,
     /// The functions that have begun and not ended: their depth and number.
     open: Vec<(isize, u32)>,
 }
 
-impl Walk {
+impl FunctionWalk {
     fn over(&mut self, unit: &Unit) -> Result<()> {
         let start = unit.head.entries;
         let info = unit.data.section(SectionId::DebugInfo)?;
@@ -143,7 +144,7 @@ impl Walk {
                     let Some(rest) = bytes.get(next..).filter(|_| next > at) else { continue };
                     entries = unit.walk(rest, abbreviations);
                     (base, base_depth) = (next, depth);
-                    self.has_passed = true;
+                    self.has_skipped = true;
                 }
                 Err(fault) => break Err(fault),
             }
@@ -163,12 +164,12 @@ impl Walk {
     ) -> Result<Option<u64>> {
         let Some(abbreviation) = entries.read_abbreviation()? else { return Ok(None) };
         let is_code = is_code(abbreviation);
-        let passes = !self.is_thorough && is_passed(abbreviation);
-        if !is_code && !passes {
+        let skips = !self.is_thorough && is_skippable(abbreviation);
+        if !is_code && !skips {
             entries.skip_attributes(abbreviation.attributes())?;
             return Ok(None);
         }
-        let mut extent = Extent::default();
+        let mut extent = RangeAttributes::default();
         let mut sibling = None;
         for &specification in abbreviation.attributes() {
             let attribute = entries.read_attribute(specification)?;
@@ -177,7 +178,7 @@ impl Walk {
                 _ => extent.take(&attribute),
             }
         }
-        let next = match sibling.filter(|_| passes) {
+        let next = match sibling.filter(|_| skips) {
             Some(Reference::Here(next)) => Some(next),
             _ => None,
         };
@@ -187,18 +188,28 @@ impl Walk {
         Ok(next)
     }
 
-    fn add(&mut self, unit: &Unit, extent: &Extent<'_>, at: u64, depth: isize) -> Result<()> {
+    fn add(
+        &mut self,
+        unit: &Unit,
+        extent: &RangeAttributes<'_>,
+        at: u64,
+        depth: isize,
+    ) -> Result<()> {
         let function = self.entries.len() as u32;
         // A function whose ranges cannot be read is one that has none.
         let ranges = unit.ranges(extent).unwrap_or_default();
         if ranges.is_empty() {
             return Ok(());
         }
-        if self.pieces.len() + ranges.len() > RANGES {
-            return Err(Fault::Limit("more functions than any unit has"));
+        if self.function_ranges.len() + ranges.len() > RANGES {
+            return Err(DwarfError::Limit("more functions than any unit has"));
         }
-        let pieces = ranges.into_iter().map(|Range { start, end }| (start, end));
-        self.pieces.extend(pieces.map(|(begin, end)| Piece { begin, end, function }));
+        let function_ranges = ranges.into_iter().map(|Range { start, end }| (start, end));
+        self.function_ranges.extend(function_ranges.map(|(begin, end)| FunctionRange {
+            begin,
+            end,
+            function,
+        }));
         self.entries.push(at..at);
         self.open.push((depth, function));
         Ok(())
@@ -214,7 +225,7 @@ impl Walk {
 }
 
 /// Whether what is inside of an entry is passed over, if it says where that ends.
-fn is_passed(abbreviation: &Abbreviation) -> bool {
+fn is_skippable(abbreviation: &Abbreviation) -> bool {
     let is_meant = matches!(
         abbreviation.tag(),
         gimli::DW_TAG_subprogram
@@ -242,7 +253,7 @@ fn has_addresses(abbreviation: &Abbreviation) -> bool {
 
 /// An inlined call.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Call {
+pub(crate) struct InlinedCall {
     /// The first of its ranges, and the one behind its last.
     ranges: (u32, u32),
     /// The number of the first call that is not inside of it.
@@ -262,13 +273,13 @@ pub(crate) struct Call {
 
 /// The calls inlined into a function, outer before inner.
 #[derive(Debug, Default)]
-pub(crate) struct Inlined {
-    calls: Vec<Call>,
+pub(crate) struct InlinedCalls {
+    calls: Vec<InlinedCall>,
     ranges: Vec<Range<u64>>,
 }
 
-impl Inlined {
-    fn read(unit: &Unit, place: Entries) -> Result<Self> {
+impl InlinedCalls {
+    fn read(unit: &Unit, place: EntryRange) -> Result<Self> {
         let info = unit.data.section(SectionId::DebugInfo)?;
         let bytes = info.range(place.start, place.end.saturating_sub(place.start))?;
         let abbreviations = unit.abbreviations()?;
@@ -294,8 +305,8 @@ impl Inlined {
                 entries.skip_attributes(abbreviation.attributes())?;
                 continue;
             }
-            let mut call = Call::at(place.start + at);
-            let mut extent = Extent::default();
+            let mut call = InlinedCall::at(place.start + at);
+            let mut extent = RangeAttributes::default();
             for &specification in abbreviation.attributes() {
                 let attribute = entries.read_attribute(specification)?;
                 extent.take(&attribute);
@@ -307,7 +318,7 @@ impl Inlined {
             }
             let first = inlined.ranges.len();
             if first + ranges.len() > RANGES {
-                return Err(Fault::Limit("more inlined calls than any function has"));
+                return Err(DwarfError::Limit("more inlined calls than any function has"));
             }
             inlined.ranges.extend(ranges);
             call.ranges = (first as u32, inlined.ranges.len() as u32);
@@ -328,7 +339,7 @@ impl Inlined {
     }
 
     /// The calls at an address, outermost first.
-    pub(crate) fn at(&self, address: u64) -> Vec<Call> {
+    pub(crate) fn at(&self, address: u64) -> Vec<InlinedCall> {
         let mut found = Vec::new();
         let (mut next, mut end) = (0, self.calls.len());
         while let Some(call) = self.calls[..end].get(next) {
@@ -346,7 +357,7 @@ impl Inlined {
     }
 }
 
-impl Call {
+impl InlinedCall {
     fn at(entry: u64) -> Self {
         Self { ranges: (0, 0), end: 0, entry, origin: None, file: u64::MAX, line: 0, column: 0 }
     }

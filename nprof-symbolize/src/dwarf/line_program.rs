@@ -1,5 +1,5 @@
 //! The line programs of `.debug_line` (DWARF 2 to 5, section 6.2): the header with its files, and
-//! the machine whose rows are addresses with their lines. Pure over bytes.
+//! the encoding whose rows are addresses with their lines. Pure over bytes.
 //!
 //! gimli's reader of line programs keeps all there is of a header, some of which a file can blow
 //! up, and cannot begin in the middle; this one reads what names a place.
@@ -9,28 +9,28 @@ use gimli::{
 };
 
 use super::debug_file::Slice;
-use super::error::{Fault, Result};
+use super::error::{DwarfError, Result};
 
 /// The most files of a unit, and the most directories.
 const FILES: u64 = 1 << 20;
 
 /// A string of a header, there or in another section.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Text {
+pub(crate) enum StringRef {
     /// In the header.
-    Here(Box<[u8]>),
+    Inline(Box<[u8]>),
     /// In `.debug_line_str`, at an offset.
     LineStr(u64),
     /// In `.debug_str`, at an offset.
     Str(u64),
     /// In a way line programs do not use.
-    Elsewhere,
+    Unsupported,
 }
 
 /// A source file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct File {
-    pub(crate) name: Text,
+    pub(crate) name: StringRef,
     pub(crate) directory: u64,
 }
 
@@ -38,14 +38,14 @@ pub(crate) struct File {
 #[derive(Clone, Debug)]
 pub(crate) struct Header {
     pub(crate) version: u16,
-    pub(crate) directories: Vec<Text>,
+    pub(crate) directories: Vec<StringRef>,
     pub(crate) files: Vec<File>,
-    machine: Machine,
+    encoding: LineEncoding,
 }
 
 /// How instructions are encoded.
 #[derive(Clone, Debug)]
-struct Machine {
+struct LineEncoding {
     address_size: u8,
     minimum_length: u64,
     operations: u64,
@@ -98,7 +98,7 @@ impl Header {
             return Err(gimli::Error::LineRangeZero.into());
         }
         let lengths = input.split(usize::from(opcode_base) - 1)?.slice().into();
-        let machine = Machine {
+        let encoding = LineEncoding {
             address_size,
             minimum_length,
             operations,
@@ -124,7 +124,7 @@ impl Header {
                 files.push(File { name, directory });
             }
         }
-        Ok((Self { version, directories, files, machine }, begin))
+        Ok((Self { version, directories, files, encoding }, begin))
     }
 
     /// Runs instructions; gives each row to `take`, with whether it ends a sequence and where the
@@ -138,16 +138,16 @@ impl Header {
         instructions: Slice<'_>,
         mut take: impl FnMut(Row, bool, usize),
     ) -> Result<()> {
-        let machine = &self.machine;
+        let encoding = &self.encoding;
         let mut input = instructions;
-        let mut state = State::new(machine);
+        let mut state = Registers::new(encoding);
         while !input.is_empty() {
-            let step = state.step(machine, &mut input)?;
+            let step = state.step(encoding, &mut input)?;
             if step != Step::None {
                 take(state.row, step == Step::End, instructions.len() - input.len());
             }
             if step == Step::End {
-                state = State::new(machine);
+                state = Registers::new(encoding);
             }
         }
         Ok(())
@@ -162,49 +162,50 @@ enum Step {
     End,
 }
 
-/// The registers of the machine.
-struct State {
+/// The registers of the encoding.
+struct Registers {
     row: Row,
     operation: u64,
 }
 
-impl State {
-    fn new(_: &Machine) -> Self {
+impl Registers {
+    fn new(_: &LineEncoding) -> Self {
         Self { row: Row { address: 0, file: 1, line: 1, column: 0 }, operation: 0 }
     }
 
     #[inline]
-    fn advance(&mut self, machine: &Machine, by: u64) {
-        let step = if machine.operations == 1 {
+    fn advance(&mut self, encoding: &LineEncoding, by: u64) {
+        let step = if encoding.operations == 1 {
             by
         } else {
             let total = self.operation.wrapping_add(by);
-            self.operation = total % machine.operations;
-            total / machine.operations
+            self.operation = total % encoding.operations;
+            total / encoding.operations
         };
-        self.row.address = self.row.address.wrapping_add(step.wrapping_mul(machine.minimum_length));
+        self.row.address =
+            self.row.address.wrapping_add(step.wrapping_mul(encoding.minimum_length));
     }
 
     #[inline]
-    fn step(&mut self, machine: &Machine, input: &mut Slice<'_>) -> Result<Step> {
+    fn step(&mut self, encoding: &LineEncoding, input: &mut Slice<'_>) -> Result<Step> {
         let opcode = input.read_u8()?;
-        if opcode >= machine.opcode_base {
-            let special = opcode - machine.opcode_base;
-            self.advance(machine, (special / machine.line_range).into());
-            let lines = i32::from(machine.line_base) + i32::from(special % machine.line_range);
+        if opcode >= encoding.opcode_base {
+            let special = opcode - encoding.opcode_base;
+            self.advance(encoding, (special / encoding.line_range).into());
+            let lines = i32::from(encoding.line_base) + i32::from(special % encoding.line_range);
             self.row.line = self.row.line.wrapping_add_signed(lines);
             return Ok(Step::Row);
         }
         if opcode == 0 {
             let length = input.read_uleb128()?;
             let mut rest = input.split(usize::try_from(length).unwrap_or(usize::MAX))?;
-            return self.extended(machine, &mut rest);
+            return self.extended(encoding, &mut rest);
         }
         match gimli::DwLns(opcode) {
             gimli::DW_LNS_copy => return Ok(Step::Row),
             gimli::DW_LNS_advance_pc => {
                 let by = input.read_uleb128()?;
-                self.advance(machine, by);
+                self.advance(encoding, by);
             }
             gimli::DW_LNS_advance_line => {
                 let lines = input.read_sleb128()?;
@@ -213,8 +214,8 @@ impl State {
             gimli::DW_LNS_set_file => self.row.file = small(input.read_uleb128()?),
             gimli::DW_LNS_set_column => self.row.column = small(input.read_uleb128()?),
             gimli::DW_LNS_const_add_pc => {
-                let special = 255 - machine.opcode_base;
-                self.advance(machine, (special / machine.line_range).into());
+                let special = 255 - encoding.opcode_base;
+                self.advance(encoding, (special / encoding.line_range).into());
             }
             gimli::DW_LNS_fixed_advance_pc => {
                 self.row.address = self.row.address.wrapping_add(input.read_u16()?.into());
@@ -225,7 +226,7 @@ impl State {
             | gimli::DW_LNS_set_prologue_end
             | gimli::DW_LNS_set_epilogue_begin => {}
             _ => {
-                let operands = machine.lengths.get(usize::from(opcode) - 1).copied();
+                let operands = encoding.lengths.get(usize::from(opcode) - 1).copied();
                 for _ in 0..operands.unwrap_or(0) {
                     input.read_uleb128()?;
                 }
@@ -234,11 +235,11 @@ impl State {
         Ok(Step::None)
     }
 
-    fn extended(&mut self, machine: &Machine, input: &mut Slice<'_>) -> Result<Step> {
+    fn extended(&mut self, encoding: &LineEncoding, input: &mut Slice<'_>) -> Result<Step> {
         match gimli::DwLne(input.read_u8()?) {
             gimli::DW_LNE_end_sequence => return Ok(Step::End),
             gimli::DW_LNE_set_address => {
-                let size = if input.len() <= 8 { input.len() as u8 } else { machine.address_size };
+                let size = if input.len() <= 8 { input.len() as u8 } else { encoding.address_size };
                 self.row.address = input.read_address(size)?;
                 self.operation = 0;
             }
@@ -255,9 +256,9 @@ fn small(number: u64) -> u32 {
 }
 
 /// A name up to its zero; `None` for the empty one, which ends a table.
-fn name(input: &mut Slice<'_>) -> Result<Option<Text>> {
+fn name(input: &mut Slice<'_>) -> Result<Option<StringRef>> {
     let name = input.read_null_terminated_slice()?;
-    Ok((!name.is_empty()).then(|| Text::Here(name.slice().into())))
+    Ok((!name.is_empty()).then(|| StringRef::Inline(name.slice().into())))
 }
 
 /// A table of version 5: what its entries consist of, how many there are, and the entries.
@@ -272,13 +273,13 @@ fn table(input: &mut Slice<'_>, encoding: Encoding) -> Result<Vec<File>> {
     let count = input.read_uleb128()?;
     // An entry takes a byte at least; one of no bytes could be read for ever.
     if count > FILES.min(input.len() as u64) {
-        return Err(Fault::Limit("more source files than there is room for"));
+        return Err(DwarfError::Limit("more source files than there is room for"));
     }
     let none = Abbreviations::default();
     let mut values = EntriesRaw::new(*input, encoding, &none, UnitOffset(0));
     let mut files = Vec::new();
     for _ in 0..count {
-        let mut file = File { name: Text::Elsewhere, directory: 0 };
+        let mut file = File { name: StringRef::Unsupported, directory: 0 };
         for &(content, specification) in &format {
             let value = values.read_attribute(specification)?;
             match content {
@@ -295,12 +296,12 @@ fn table(input: &mut Slice<'_>, encoding: Encoding) -> Result<Vec<File>> {
     Ok(files)
 }
 
-fn text(value: AttributeValue<Slice<'_>>) -> Text {
+fn text(value: AttributeValue<Slice<'_>>) -> StringRef {
     match value {
-        AttributeValue::String(text) => Text::Here(text.slice().into()),
-        AttributeValue::DebugLineStrRef(offset) => Text::LineStr(offset.0 as u64),
-        AttributeValue::DebugStrRef(offset) => Text::Str(offset.0 as u64),
-        _ => Text::Elsewhere,
+        AttributeValue::String(text) => StringRef::Inline(text.slice().into()),
+        AttributeValue::DebugLineStrRef(offset) => StringRef::LineStr(offset.0 as u64),
+        AttributeValue::DebugStrRef(offset) => StringRef::Str(offset.0 as u64),
+        _ => StringRef::Unsupported,
     }
 }
 
@@ -331,8 +332,11 @@ mod tests {
     fn rows_are_addresses_with_lines() {
         let bytes = program(TWO_ROWS);
         let (header, begin) = Header::read(slice(&bytes), 8).unwrap();
-        assert_eq!(header.directories, [Text::Here((*b"/src").into())]);
-        assert_eq!(header.files, [File { name: Text::Here((*b"a.c").into()), directory: 1 }]);
+        assert_eq!(header.directories, [StringRef::Inline((*b"/src").into())]);
+        assert_eq!(
+            header.files,
+            [File { name: StringRef::Inline((*b"a.c").into()), directory: 1 }]
+        );
         let mut rows = Vec::new();
         let instructions = slice(&bytes[begin..]);
         header

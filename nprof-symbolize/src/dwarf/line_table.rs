@@ -10,9 +10,9 @@ use std::sync::Arc;
 use gimli::{Reader, SectionId};
 use rustc_hash::FxHashMap;
 
-use super::debug_file::Data;
-use super::error::{Fault, Result};
-use super::line_program::{Header, Row, Text};
+use super::debug_file::DwarfFile;
+use super::error::{DwarfError, Result};
+use super::line_program::{Header, Row, StringRef};
 use super::unit::Unit;
 
 /// The largest line program that is run, bytes.
@@ -32,7 +32,7 @@ struct Sequence {
 }
 
 /// The lines of one unit.
-pub(crate) struct Lines {
+pub(crate) struct LineTable {
     header: Header,
     /// By where they begin.
     sequences: Box<[Sequence]>,
@@ -40,10 +40,10 @@ pub(crate) struct Lines {
     paths: RefCell<FxHashMap<u64, Arc<[u8]>>>,
     row_bytes: std::cell::Cell<usize>,
     /// Why sequences are missing.
-    fault: Option<Fault>,
+    fault: Option<DwarfError>,
 }
 
-impl Lines {
+impl LineTable {
     /// Runs the line program of a unit once. `None` when it has none.
     ///
     /// # Errors
@@ -58,7 +58,7 @@ impl Lines {
         let (length, _) = start.read_initial_length()?;
         let length = (length as u64).saturating_add((all - start.len()) as u64);
         if length > PROGRAM {
-            return Err(Fault::Limit("a line program larger than any compiler makes"));
+            return Err(DwarfError::Limit("a line program larger than any compiler makes"));
         }
         let bytes = section.range(offset, length)?;
         let program = unit.linked.slice(&bytes);
@@ -90,7 +90,7 @@ impl Lines {
     }
 
     /// Why some lines are missing.
-    pub(crate) fn fault(&self) -> Option<&Fault> {
+    pub(crate) fn fault(&self) -> Option<&DwarfError> {
         self.fault.as_ref()
     }
 
@@ -165,7 +165,7 @@ impl Lines {
 
     fn whole_path(&self, unit: &Unit, file: u64) -> Result<Vec<u8>> {
         let is_old = self.header.version < 5;
-        // Files count from 1 in the older versions, and 0 is the unit's own.
+        // LinkedFiles count from 1 in the older versions, and 0 is the unit's own.
         let index = if is_old { file.checked_sub(1) } else { Some(file) };
         let Some(index) = index else {
             return Ok(joined(unit.directory.clone(), &unit.name));
@@ -181,12 +181,12 @@ impl Lines {
     }
 }
 
-fn text(data: &Data, text: &Text) -> Result<Vec<u8>> {
+fn text(data: &DwarfFile, text: &StringRef) -> Result<Vec<u8>> {
     match text {
-        Text::Here(text) => Ok(text.to_vec()),
-        Text::LineStr(offset) => data.section(SectionId::DebugLineStr)?.string(*offset),
-        Text::Str(offset) => data.section(SectionId::DebugStr)?.string(*offset),
-        Text::Elsewhere => Ok(Vec::new()),
+        StringRef::Inline(text) => Ok(text.to_vec()),
+        StringRef::LineStr(offset) => data.section(SectionId::DebugLineStr)?.string(*offset),
+        StringRef::Str(offset) => data.section(SectionId::DebugStr)?.string(*offset),
+        StringRef::Unsupported => Ok(Vec::new()),
     }
 }
 

@@ -7,21 +7,21 @@ use std::rc::Rc;
 
 use gimli::{DebugCuIndex, EndianSlice, RunTimeEndian};
 
-use super::debug_file::Data;
-use super::error::{Fault, Result};
+use super::debug_file::DwarfFile;
+use super::error::{DwarfError, Result};
 use super::section::{DebugFile, DebugFiles, Section, SplitUnit};
 
 /// The most bytes the index of a package takes.
 const INDEX: u64 = 256 << 20;
 
 /// The files an image's debug information is spread over, opened when they are needed.
-pub(crate) struct Files {
+pub(crate) struct LinkedFiles {
     files: Box<dyn DebugFiles>,
-    supplementary: OnceCell<Option<Rc<Data>>>,
+    supplementary: OnceCell<Option<Rc<DwarfFile>>>,
     package: OnceCell<Option<Rc<Package>>>,
 }
 
-impl Files {
+impl LinkedFiles {
     /// Opens nothing yet.
     pub(crate) fn new(files: Box<dyn DebugFiles>) -> Self {
         Self { files, supplementary: OnceCell::new(), package: OnceCell::new() }
@@ -32,9 +32,9 @@ impl Files {
     /// # Errors
     ///
     /// When there is none, or it cannot be read.
-    pub(crate) fn supplementary(&self) -> Result<Rc<Data>> {
-        let open = || Data::new(self.files.supplementary()?, false).ok().map(Rc::new);
-        self.supplementary.get_or_init(open).clone().ok_or(Fault::NoSupplementary)
+    pub(crate) fn supplementary(&self) -> Result<Rc<DwarfFile>> {
+        let open = || DwarfFile::new(self.files.supplementary()?, false).ok().map(Rc::new);
+        self.supplementary.get_or_init(open).clone().ok_or(DwarfError::NoSupplementary)
     }
 
     /// Opens the file of a split unit: its part of the package, else its own `.dwo` file.
@@ -42,15 +42,15 @@ impl Files {
     /// # Errors
     ///
     /// When it was not found, or cannot be read.
-    pub(crate) fn split(&self, wanted: &SplitUnit) -> Result<Rc<Data>> {
+    pub(crate) fn split(&self, wanted: &SplitUnit) -> Result<Rc<DwarfFile>> {
         let package = || self.files.package().and_then(Package::open).map(Rc::new);
         let packed = self.package.get_or_init(package).as_ref();
-        if let Some(part) = packed.and_then(|package| Part::find(package, wanted.id)) {
-            return Data::new(Box::new(part), true).map(Rc::new);
+        if let Some(part) = packed.and_then(|package| PackagedUnit::find(package, wanted.id)) {
+            return DwarfFile::new(Box::new(part), true).map(Rc::new);
         }
         let file = self.files.split(wanted);
-        let absent = || Fault::NoSplit(String::from_utf8_lossy(&wanted.name).into_owned());
-        Data::new(file.ok_or_else(absent)?, true).map(Rc::new)
+        let absent = || DwarfError::NoSplit(String::from_utf8_lossy(&wanted.name).into_owned());
+        DwarfFile::new(file.ok_or_else(absent)?, true).map(Rc::new)
     }
 
     /// How much memory it takes, bytes.
@@ -92,13 +92,13 @@ impl Package {
 }
 
 /// One unit of a package, which looks as a file of its own.
-struct Part {
+struct PackagedUnit {
     package: Rc<Package>,
     /// Where its parts of the sections begin, and how many bytes they have.
     places: BTreeMap<&'static str, (u64, u64)>,
 }
 
-impl Part {
+impl PackagedUnit {
     fn find(package: &Rc<Package>, id: u64) -> Option<Self> {
         let little = package.file.is_little_endian();
         let endian = if little { RunTimeEndian::Little } else { RunTimeEndian::Big };
@@ -111,7 +111,7 @@ impl Part {
     }
 }
 
-impl DebugFile for Part {
+impl DebugFile for PackagedUnit {
     fn is_little_endian(&self) -> bool {
         self.package.file.is_little_endian()
     }

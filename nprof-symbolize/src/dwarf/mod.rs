@@ -30,6 +30,6 @@ mod unit;
 mod unit_cache;
 mod unit_index;
 
-pub(crate) use debug_info::{Call, Dwarf, ROOM};
-pub(crate) use error::Fault;
+pub(crate) use debug_info::{Call, Dwarf, ROOM_BYTES};
+pub(crate) use error::DwarfError;
 pub(crate) use section::{DebugFile, DebugFiles, Section, SplitUnit};

@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use rustc_hash::FxHashMap;
 
-use super::error::{Fault, Result};
+use super::error::{DwarfError, Result};
 use super::section::Section;
 
 /// A page, bytes.
@@ -21,12 +21,12 @@ const STRING: usize = nprof_stream::limits::STRING;
 
 /// A section, and what was read of it lately.
 #[derive(Debug)]
-pub(crate) struct Pages {
+pub(crate) struct PagedSection {
     section: Section,
     kept: RefCell<FxHashMap<u64, Rc<[u8]>>>,
 }
 
-impl Pages {
+impl PagedSection {
     /// Nothing is read yet.
     pub(crate) fn new(section: Section) -> Self {
         Self { section, kept: RefCell::default() }
@@ -83,9 +83,9 @@ impl Pages {
                 return Ok(bytes[..end].to_vec());
             }
             if (bytes.len() as u64) < length {
-                return Err(Fault::Malformed(gimli::Error::UnexpectedEof(gimli::ReaderOffsetId(
-                    offset,
-                ))));
+                return Err(DwarfError::Malformed(gimli::Error::UnexpectedEof(
+                    gimli::ReaderOffsetId(offset),
+                )));
             }
             if bytes.len() >= STRING {
                 return Ok(bytes[..STRING].to_vec());
@@ -121,8 +121,8 @@ mod tests {
         std::fs::write(&path, &contents).unwrap();
         let file = Rc::new(std::fs::File::open(&path).unwrap());
         let size = contents.len() as u64;
-        let in_file = Pages::new(Section::File { file, start: 0, size });
-        let in_memory = Pages::new(Section::Memory(contents.clone().into()));
+        let in_file = PagedSection::new(Section::File { file, start: 0, size });
+        let in_memory = PagedSection::new(Section::Memory(contents.clone().into()));
         for pages in [in_file, in_memory] {
             let at = PAGE as usize - 5;
             assert_eq!(&*pages.near(at as u64, 20).unwrap(), &contents[at..at + 20]);

@@ -9,7 +9,7 @@ use std::ops::Range;
 use gimli::{Encoding, Reader};
 
 use super::debug_file::Slice;
-use super::error::{Fault, Result};
+use super::error::{DwarfError, Result};
 
 /// The most ranges one entry has.
 const RANGES: usize = 1 << 16;
@@ -45,7 +45,7 @@ pub(crate) fn read(
         // The linker's mark of what was left out is the highest address, or the one before it.
         if begin < end && begin < highest - 1 && base < highest - 1 {
             if ranges.len() >= RANGES {
-                return Err(Fault::Limit("ranges without end"));
+                return Err(DwarfError::Limit("ranges without end"));
             }
             ranges.push(begin..end);
         }

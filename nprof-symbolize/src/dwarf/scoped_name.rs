@@ -2,7 +2,7 @@
 
 use super::error::Result;
 use super::unit::Reference;
-use super::unit_cache::{Loaded, Place, Units, target};
+use super::unit_cache::{FileKind, UnitCache, UnitTables, target};
 
 /// How many references from entry to entry are followed to the one that has a name.
 pub(crate) const REFERENCES: usize = 16;
@@ -15,11 +15,16 @@ const LONGEST: usize = 4 << 10;
 /// # Errors
 ///
 /// When one of those is malformed.
-pub(crate) fn scoped_name(units: &Units, place: Place, entry: u64, name: &[u8]) -> Result<Vec<u8>> {
+pub(crate) fn scoped_name(
+    units: &UnitCache,
+    file: FileKind,
+    entry: u64,
+    name: &[u8],
+) -> Result<Vec<u8>> {
     let mut parts = vec![name.to_vec()];
-    let mut unit = units.holding(place, entry)?;
+    let mut unit = units.unit_of(file, entry)?;
     let mut around: Vec<u64> = unit.scopes().around(entry).collect();
-    let (mut place, mut references) = (place, 0);
+    let (mut file, mut references) = (file, 0);
     around.reverse();
     while let Some(scope) = around.pop() {
         let Scope { tag, name: own, declared } = scope_at(&unit, scope)?;
@@ -30,8 +35,8 @@ pub(crate) fn scoped_name(units: &Units, place: Place, entry: u64, name: &[u8]) 
             (gimli::DW_TAG_subprogram, Some(reference)) if references < REFERENCES => {
                 references += 1;
                 let declaration;
-                (place, declaration) = target(place, reference);
-                unit = units.holding(place, declaration)?;
+                (file, declaration) = target(file, reference);
+                unit = units.unit_of(file, declaration)?;
                 around = unit.scopes().around(declaration).collect();
                 around.reverse();
                 around.push(declaration);
@@ -58,7 +63,7 @@ struct Scope {
     declared: Option<Reference>,
 }
 
-fn scope_at(unit: &Loaded, scope: u64) -> Result<Scope> {
+fn scope_at(unit: &UnitTables, scope: u64) -> Result<Scope> {
     unit.unit.entry(scope, |tag, attributes| {
         let mut read = Scope { tag, name: Vec::new(), declared: None };
         for attribute in attributes {

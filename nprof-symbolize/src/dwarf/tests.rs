@@ -9,7 +9,7 @@ use std::rc::Rc;
 use object::{Object, ObjectSection, ObjectSymbol};
 
 use super::detail::Detail;
-use super::{DebugFile, DebugFiles, Dwarf, ROOM, Section, SplitUnit};
+use super::{DebugFile, DebugFiles, Dwarf, ROOM_BYTES, Section, SplitUnit};
 
 const ALL: Detail = Detail { inlines: true, lines: true, debug: true };
 
@@ -63,7 +63,7 @@ impl Program {
 
     /// How many calls all addresses have, and how many have a fault.
     fn ask(&self) -> (usize, usize) {
-        let Ok(dwarf) = Dwarf::load(Box::new(self.clone()), ROOM) else { return (0, 1) };
+        let Ok(dwarf) = Dwarf::load(Box::new(self.clone()), ROOM_BYTES) else { return (0, 1) };
         let found: Vec<_> =
             self.addresses.iter().map(|&address| dwarf.calls(address, ALL)).collect();
         // What is made of a file may not be much larger than the file.

@@ -5,10 +5,10 @@ use std::cell::Cell;
 
 use gimli::SectionId;
 
-use super::error::{Fault, Result};
+use super::error::{DwarfError, Result};
 use super::scoped_name::scoped_name;
 use super::unit::Reference;
-use super::unit_cache::{Place, Units, target};
+use super::unit_cache::{FileKind, UnitCache, target};
 
 /// How deeply types are taken apart: pointers to functions of pointers, and so on.
 const DEPTH: usize = 16;
@@ -35,22 +35,22 @@ struct Entry {
 /// # Errors
 ///
 /// When the entries are malformed.
-pub(crate) fn parameters(units: &Units, place: Place, entry: u64) -> Result<String> {
+pub(crate) fn parameters(units: &UnitCache, file: FileKind, entry: u64) -> Result<String> {
     let left = Cell::new(TYPES);
     let mut list = Vec::new();
     let mut suffix = "";
-    for child in children(units, place, entry)? {
-        let parameter = read(units, place, child)?;
+    for child in children(units, file, entry)? {
+        let parameter = read(units, file, child)?;
         match parameter.tag {
             gimli::DW_TAG_formal_parameter if parameter.is_artificial => {
                 // `this`, which is a pointer to what the function may change.
-                let object = parameter.inner.map(|inner| target(place, inner));
+                let object = parameter.inner.map(|inner| target(file, inner));
                 if object.is_some_and(|at| points_to_const(units, at).unwrap_or(false)) {
                     suffix = " const";
                 }
             }
             gimli::DW_TAG_formal_parameter => {
-                let at = parameter.inner.map(|inner| target(place, inner));
+                let at = parameter.inner.map(|inner| target(file, inner));
                 list.push(type_name(units, at, 0, &left)?);
             }
             gimli::DW_TAG_unspecified_parameters => list.push(UNKNOWN.to_owned()),
@@ -64,8 +64,8 @@ pub(crate) fn parameters(units: &Units, place: Place, entry: u64) -> Result<Stri
 
 /// What a type is called; `None` is the type of nothing. So many more types may be read.
 fn type_name(
-    units: &Units,
-    at: Option<(Place, u64)>,
+    units: &UnitCache,
+    at: Option<(FileKind, u64)>,
     depth: usize,
     left: &Cell<usize>,
 ) -> Result<String> {
@@ -78,14 +78,14 @@ fn type_name(
 }
 
 fn long_type_name(
-    units: &Units,
-    at: Option<(Place, u64)>,
+    units: &UnitCache,
+    at: Option<(FileKind, u64)>,
     depth: usize,
     left: &Cell<usize>,
 ) -> Result<String> {
-    let Some((place, entry)) = at else { return Ok("void".to_owned()) };
-    let this = read(units, place, entry)?;
-    let inner = this.inner.map(|inner| target(place, inner));
+    let Some((file, entry)) = at else { return Ok("void".to_owned()) };
+    let this = read(units, file, entry)?;
+    let inner = this.inner.map(|inner| target(file, inner));
     let derived = |suffix: &str| -> Result<String> {
         let name = type_name(units, inner, depth + 1, left)?;
         // `void (*)(int)`: what points to a function stands inside of it.
@@ -113,9 +113,9 @@ fn long_type_name(
             let result = type_name(units, inner, depth + 1, left)?;
             let mut list = Vec::new();
             // Each costs one, so that no more are looked at.
-            for child in children(units, place, entry)?.into_iter().take(left.get()) {
-                let parameter = read(units, place, child)?;
-                let at = parameter.inner.map(|inner| target(place, inner));
+            for child in children(units, file, entry)?.into_iter().take(left.get()) {
+                let parameter = read(units, file, child)?;
+                let at = parameter.inner.map(|inner| target(file, inner));
                 if parameter.tag == gimli::DW_TAG_formal_parameter {
                     list.push(type_name(units, at, depth + 1, left)?);
                 }
@@ -126,19 +126,19 @@ fn long_type_name(
         gimli::DW_TAG_unspecified_type => Ok(String::from_utf8_lossy(&this.name).into_owned()),
         _ if this.name.is_empty() => Ok(UNKNOWN.to_owned()),
         _ => {
-            let name = scoped_name(units, place, entry, &this.name)?;
+            let name = scoped_name(units, file, entry, &this.name)?;
             Ok(String::from_utf8_lossy(&name).into_owned())
         }
     }
 }
 
-fn is_function(units: &Units, at: Option<(Place, u64)>) -> bool {
-    let read = at.map(|(place, entry)| read(units, place, entry));
+fn is_function(units: &UnitCache, at: Option<(FileKind, u64)>) -> bool {
+    let read = at.map(|(file, entry)| read(units, file, entry));
     matches!(read, Some(Ok(entry)) if entry.tag == gimli::DW_TAG_subroutine_type)
 }
 
-fn points_to_const(units: &Units, (place, entry): (Place, u64)) -> Result<bool> {
-    let mut at = (place, entry);
+fn points_to_const(units: &UnitCache, (file, entry): (FileKind, u64)) -> Result<bool> {
+    let mut at = (file, entry);
     // The pointer itself is a constant in some.
     for _ in 0..2 {
         let pointer = read(units, at.0, at.1)?;
@@ -165,8 +165,8 @@ fn base_name(name: &[u8]) -> String {
     name.to_owned()
 }
 
-fn read(units: &Units, place: Place, entry: u64) -> Result<Entry> {
-    let unit = units.holding(place, entry)?;
+fn read(units: &UnitCache, file: FileKind, entry: u64) -> Result<Entry> {
+    let unit = units.unit_of(file, entry)?;
     unit.unit.entry(entry, |tag, attributes| {
         let mut read = Entry { tag, name: Vec::new(), inner: None, is_artificial: false };
         for attribute in attributes {
@@ -182,10 +182,10 @@ fn read(units: &Units, place: Place, entry: u64) -> Result<Entry> {
 }
 
 /// The entries directly inside of one, as far as they are parameters, which come first.
-fn children(units: &Units, place: Place, entry: u64) -> Result<Vec<u64>> {
+fn children(units: &UnitCache, file: FileKind, entry: u64) -> Result<Vec<u64>> {
     /// How many bytes the parameters of a function take at most.
     const BYTES: u64 = 4 << 10;
-    let unit = units.holding(place, entry)?;
+    let unit = units.unit_of(file, entry)?;
     let info = unit.unit.data.section(SectionId::DebugInfo)?;
     let bytes = info.near(entry, (unit.unit.head.end - entry).min(BYTES))?;
     let mut entries = unit.unit.walk(&bytes, unit.unit.abbreviations()?);
@@ -197,7 +197,7 @@ fn children(units: &Units, place: Place, entry: u64) -> Result<Vec<u64>> {
             Ok(None) if depth > 1 => continue,
             // The end of the children, or of what was read of them.
             Ok(None) | Err(gimli::Error::UnexpectedEof(_)) => break,
-            Err(error) => return Err(Fault::from(error)),
+            Err(error) => return Err(DwarfError::from(error)),
         };
         let is_parameter = matches!(
             abbreviation.tag(),

@@ -7,9 +7,9 @@ use std::rc::Rc;
 use gimli::{Abbreviations, Attribute, AttributeValue, EntriesRaw, SectionId, UnitOffset};
 
 use super::bases::Bases;
-use super::debug_file::{Data, Slice, UnitHead, word};
-use super::error::{Fault, Result};
-use super::linked_files::Files;
+use super::debug_file::{DwarfFile, Slice, UnitHead, word};
+use super::error::{DwarfError, Result};
+use super::linked_files::LinkedFiles;
 use super::ranges;
 use super::section::SplitUnit;
 
@@ -24,11 +24,11 @@ const UNIT: u64 = 1 << 30;
 
 /// What the first entry of a unit says, and what is needed to make sense of the others.
 pub(crate) struct Unit {
-    files: Rc<Files>,
+    files: Rc<LinkedFiles>,
     /// The file it is in.
-    pub(crate) data: Rc<Data>,
+    pub(crate) data: Rc<DwarfFile>,
     /// The file that was linked, with addresses and lines; `data` unless the unit was split off.
-    pub(crate) linked: Rc<Data>,
+    pub(crate) linked: Rc<DwarfFile>,
     pub(crate) head: UnitHead,
     bases: Bases,
     /// What ranges count from.
@@ -52,13 +52,13 @@ pub(crate) struct Unit {
 
 /// The attributes of an entry that say which addresses it is about.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Extent<'a> {
+pub(crate) struct RangeAttributes<'a> {
     low: Option<AttributeValue<Slice<'a>>>,
     high: Option<AttributeValue<Slice<'a>>>,
     ranges: Option<AttributeValue<Slice<'a>>>,
 }
 
-impl<'a> Extent<'a> {
+impl<'a> RangeAttributes<'a> {
     /// Takes note of an attribute, if it is one of those.
     #[inline]
     pub(crate) fn take(&mut self, attribute: &Attribute<Slice<'a>>) {
@@ -90,8 +90,8 @@ impl Unit {
     ///
     /// When the entry or what it refers to is malformed.
     pub(crate) fn open(
-        files: &Rc<Files>,
-        data: &Rc<Data>,
+        files: &Rc<LinkedFiles>,
+        data: &Rc<DwarfFile>,
         head: UnitHead,
         skeleton: Option<&Self>,
     ) -> Result<Self> {
@@ -139,7 +139,7 @@ impl Unit {
     }
 
     fn take_root(&mut self, attributes: &[Attribute<Slice<'_>>]) -> Result<()> {
-        let mut extent = Extent::default();
+        let mut extent = RangeAttributes::default();
         let mut split_id = self.head.id;
         // Strings and addresses count from bases that may stand behind them.
         for attribute in attributes {
@@ -212,7 +212,7 @@ impl Unit {
     pub(crate) fn length(&self) -> Result<u64> {
         let length = self.head.end - self.head.entries;
         if length > UNIT {
-            return Err(Fault::Limit("a unit larger than any compiler makes"));
+            return Err(DwarfError::Limit("a unit larger than any compiler makes"));
         }
         Ok(length)
     }
@@ -319,7 +319,7 @@ impl Unit {
     /// # Errors
     ///
     /// When they are malformed, or too many.
-    pub(crate) fn ranges(&self, extent: &Extent<'_>) -> Result<Vec<Range<u64>>> {
+    pub(crate) fn ranges(&self, extent: &RangeAttributes<'_>) -> Result<Vec<Range<u64>>> {
         if let Some(value) = extent.ranges {
             return self.listed_ranges(value);
         }
@@ -362,9 +362,9 @@ impl Unit {
             let is_all = (bytes.len() as u64) < length;
             let indexed = |index| self.indexed_address(index);
             match ranges::read(data.slice(&bytes), self.head.encoding, self.low_pc, indexed) {
-                Err(Fault::Malformed(gimli::Error::UnexpectedEof(_))) if !is_all => {
+                Err(DwarfError::Malformed(gimli::Error::UnexpectedEof(_))) if !is_all => {
                     if length > LIST {
-                        return Err(Fault::Limit("a list of ranges without end"));
+                        return Err(DwarfError::Limit("a list of ranges without end"));
                     }
                     length *= 4;
                 }
@@ -410,11 +410,16 @@ fn is_cxx(language: gimli::DwLang) -> bool {
 /// Where the element of a table is.
 fn indexed(base: u64, index: u64, size: u64) -> Result<u64> {
     let at = index.checked_mul(size).and_then(|at| at.checked_add(base));
-    at.ok_or(Fault::Limit("an index without bounds"))
+    at.ok_or(DwarfError::Limit("an index without bounds"))
 }
 
 /// The number at a place in a section.
-fn number(data: &Data, section: &super::paged_section::Pages, at: u64, size: u64) -> Result<u64> {
+fn number(
+    data: &DwarfFile,
+    section: &super::paged_section::PagedSection,
+    at: u64,
+    size: u64,
+) -> Result<u64> {
     use gimli::Reader;
     let bytes = section.near(at, size)?;
     let mut slice = data.slice(&bytes);

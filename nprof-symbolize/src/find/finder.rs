@@ -16,7 +16,7 @@ use super::search_paths::SearchPaths;
 use super::split_files::SplitFiles;
 use super::{contents, identity};
 use crate::dwarf::detail::Detail;
-use crate::dwarf::{Dwarf, Fault, ROOM};
+use crate::dwarf::{Dwarf, DwarfError, ROOM_BYTES};
 use crate::elf::function_ranges::FunctionRanges;
 use crate::elf::headers::Headers;
 use crate::image::opened::{ElfImage, OpenImage};
@@ -290,10 +290,11 @@ impl Finder {
         files: &[ElfFile],
         nearby: &Nearby,
         trace: &SearchLog,
-    ) -> Result<Dwarf, Option<Fault>> {
+    ) -> Result<Dwarf, Option<DwarfError>> {
         let mut fault = None;
         for file in files.iter().filter(|file| file.headers.has_dwarf()) {
-            match Dwarf::load(Box::new(self.spread(file, nearby, trace)), ROOM / self.sharers) {
+            match Dwarf::load(Box::new(self.spread(file, nearby, trace)), ROOM_BYTES / self.sharers)
+            {
                 Ok(dwarf) => {
                     trace.tried(&file.path, "inlined calls, files and lines from DWARF");
                     return Ok(dwarf);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use nprof_stream::Status;
 
 use crate::dwarf::detail::Detail;
-use crate::dwarf::{Call, Dwarf, Fault};
+use crate::dwarf::{Call, Dwarf, DwarfError};
 use crate::elf::function_ranges::FunctionRanges;
 use crate::elf::headers::Headers;
 use crate::elf::symbol_table::SymbolTable;
@@ -26,7 +26,7 @@ pub(crate) struct ElfImage {
     /// The best symbol table of all its files.
     pub(crate) symbols: SymbolTable,
     /// The debug information of the first of its files that has any, or why that cannot be read.
-    pub(crate) dwarf: Result<Dwarf, Option<Fault>>,
+    pub(crate) dwarf: Result<Dwarf, Option<DwarfError>>,
     /// Where its functions are, if there is no full symbol table.
     pub(crate) function_ranges: FunctionRanges,
 }
@@ -61,7 +61,7 @@ pub(crate) struct Symbolized {
     /// The calls, innermost first; empty when there is no name.
     pub(crate) calls: Vec<Call>,
     /// What was wrong with the debug information, where it was.
-    pub(crate) problem: Option<Fault>,
+    pub(crate) problem: Option<DwarfError>,
     /// What is known of a function without a name.
     pub(crate) function: Option<Unnamed>,
 }
@@ -166,7 +166,7 @@ fn of_symbol(name: &[u8]) -> Call {
     Call { function: Some(name.into()), ..Call::default() }
 }
 
-fn named(calls: Vec<Call>, problem: Option<Fault>) -> Symbolized {
+fn named(calls: Vec<Call>, problem: Option<DwarfError>) -> Symbolized {
     Symbolized { status: Status::Named, calls, problem, function: None }
 }
 

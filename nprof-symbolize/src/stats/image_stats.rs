@@ -6,7 +6,7 @@ use std::rc::Rc;
 use nprof_stream::Status;
 
 use super::image_findings::ImageFindings;
-use crate::dwarf::Fault;
+use crate::dwarf::DwarfError;
 use crate::find::{Failure, RecordedImage};
 
 /// How many kinds of trouble are told of one image.
@@ -56,7 +56,7 @@ impl ImageStats {
     }
 
     /// The one copy that is kept of a trouble; `None` when there are too many.
-    pub(crate) fn problem(&mut self, fault: &Fault) -> Option<Rc<str>> {
+    pub(crate) fn problem(&mut self, fault: &DwarfError) -> Option<Rc<str>> {
         let problem = fault.to_string();
         if let Some(known) = self.problems.iter().find(|known| ***known == *problem) {
             return Some(Rc::clone(known));
