@@ -11,9 +11,9 @@ use nprof_stream::{Mark, NodeId, Record};
 use object::{Object, ObjectSection, ObjectSymbol};
 
 use nprof_record::arch;
+use nprof_record::arch::rule::{Cfa, RegisterRule, UnwindRule};
 use nprof_record::convert::dictionary::{Dictionary, FrameKey, Sink};
 use nprof_record::image::cfi::{Cfi, Table, Tables};
-use nprof_record::unwind::rule::{Cfa, RegisterRule, UnwindRule};
 use nprof_record::unwind::stack_copy::StackCopy;
 use nprof_record::unwind::{CodeMap, Registers, UnwindInfo, unwind};
 

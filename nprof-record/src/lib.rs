@@ -1,6 +1,8 @@
 //! Samples programs, or the whole system, with perf_event_open(2), and writes an nprof stream:
 //!
-//!     nprof-record -o - -- ./prog | nprof-symbolize | nprof-flat
+//! ```text
+//! nprof-record -o - -- ./prog | nprof-symbolize | nprof-flat
+//! ```
 //!
 //! The command's exit status is passed on.
 

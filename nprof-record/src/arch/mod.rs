@@ -1,6 +1,11 @@
-//! What differs between processors: which registers the kernel is asked for, how DWARF numbers
-//! them, and how a signal handler's caller is found. The one module to add to for another one.
+//! Facts about processor architectures: registers, return addresses, signal frames, procedure
+//! linkage tables, saved registers of the kernel, and the analysis of machine code. Nothing outside
+//! of this folder names a register or an instruction.
+//!
+//! A second architecture is a folder beside [`x86_64`] whose root exports the same names.
 
+pub(crate) mod code_bytes;
+pub mod rule;
 #[cfg(target_arch = "x86_64")]
 mod x86_64;
 
@@ -8,4 +13,4 @@ mod x86_64;
 pub use x86_64::*;
 
 #[cfg(not(target_arch = "x86_64"))]
-compile_error!("nprof-record knows the registers of x86-64 only so far; see src/arch");
+compile_error!("nprof-record only supports x86-64 so far; add a folder to src/arch");

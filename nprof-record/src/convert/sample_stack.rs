@@ -100,7 +100,7 @@ pub(crate) fn by_chain(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::unwind::rule::{Cfa, RegisterRule, UnwindRule};
+    use crate::arch::rule::{Cfa, RegisterRule, UnwindRule};
     use std::rc::Rc;
 
     /// Everything below 0x9000 is mapped; the root is from 0x3000, and a thread begins at 0x4005.

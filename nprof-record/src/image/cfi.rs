@@ -13,8 +13,8 @@ use gimli::{
 use rustc_hash::FxHashMap;
 
 use crate::arch;
-use crate::image::plt::Plt;
-use crate::unwind::rule::{Cfa, Expression, RegisterRule, UnwindRule};
+use crate::arch::Plt;
+use crate::arch::rule::{Cfa, Expression, RegisterRule, UnwindRule};
 
 /// Addresses whose rule is remembered, per image; beyond that all are forgotten.
 const MEMO_MAX: usize = 1 << 18;

@@ -7,11 +7,12 @@ use std::rc::Rc;
 
 use rustc_hash::FxHashMap;
 
+use crate::arch::code_analysis;
+use crate::arch::code_bytes::{Bytes, Call, CodeBytes, INSTRUCTION_MAX};
+use crate::arch::rule::AnalyzedRule;
+use crate::arch::rule::UnwindRule;
 use crate::image::cfi::Cfi;
 use crate::image::elf::Elf;
-use crate::unwind::AnalyzedRule;
-use crate::unwind::code_analysis::{self, Bytes, Call, CodeBytes, INSTRUCTION_MAX};
-use crate::unwind::rule::UnwindRule;
 
 /// Bytes read at once, and how many such pages are kept; beyond that all are forgotten.
 const PAGE: u64 = 8 << 10;
@@ -184,7 +185,7 @@ impl CodeBytes for Reader<'_, '_> {
 mod tests {
     use super::*;
     use crate::arch;
-    use crate::unwind::rule::Cfa;
+    use crate::arch::rule::Cfa;
     use object::ReadCache;
     use std::cell::Cell;
 

@@ -10,8 +10,8 @@ use object::elf::{self, FileHeader32, FileHeader64, ProgramHeader64};
 use object::read::elf::{FileHeader, ProgramHeader, SectionHeader, SectionTable};
 use object::{Endianness, FileKind, ReadCache, ReadRef};
 
+use crate::arch::Plt;
 use crate::image::cfi::{Cfi, Table, Tables};
-use crate::image::plt::Plt;
 
 /// The most bytes of unwind tables read of one file. Those of the largest programs there are
 /// take some tens of MiB; a sparse file can claim any size.

@@ -7,5 +7,4 @@ pub(crate) mod jit;
 pub(crate) mod kernel;
 pub mod key;
 pub(crate) mod mapped_file;
-pub mod plt;
 pub(crate) mod table;

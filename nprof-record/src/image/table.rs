@@ -17,6 +17,7 @@ use object::ReadCache;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::arch;
+use crate::arch::rule::UnwindRule;
 use crate::image::cfi::Cfi;
 use crate::image::code_bytes::{Source, Text};
 use crate::image::elf::{self, Elf};
@@ -24,7 +25,6 @@ use crate::image::key::ImageIndex;
 use crate::image::mapped_file;
 use crate::os::task_serial::{Owner, Serial};
 use crate::perf::record::{Identity, Mmap};
-use crate::unwind::rule::UnwindRule;
 use crate::unwind::{AnalyzedRule, FrameAddress, UnwindInfo};
 
 /// Files held open at most, besides those whose tables were read.

@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use crate::arch;
+
 /// The CPUs that are on line; CPU 0 when that cannot be read.
 pub(crate) fn online_cpus() -> Vec<u32> {
     let list = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
@@ -35,7 +37,7 @@ pub(crate) fn system() -> String {
 pub(crate) fn cpu_model() -> String {
     let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let named = info.lines().filter_map(|line| line.split_once(':'));
-    let model = named.into_iter().find(|(key, _)| key.trim() == "model name");
+    let model = named.into_iter().find(|(key, _)| key.trim() == arch::MODEL_KEY);
     model.map_or_else(String::new, |(_, model)| model.trim().to_owned())
 }
 

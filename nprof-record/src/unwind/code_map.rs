@@ -2,8 +2,8 @@
 
 use std::rc::Rc;
 
+use crate::arch::rule::{AnalyzedRule, UnwindRule};
 use crate::unwind::frame_address::FrameAddress;
-use crate::unwind::rule::UnwindRule;
 
 /// What is known of the code at an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,15 +18,6 @@ pub enum UnwindInfo {
     Entry,
     /// It is what signal handlers return to, and no table covers it.
     SignalReturn,
-}
-
-/// What code that no unwind table covers says of its caller, see [`crate::unwind::code_analysis`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum AnalyzedRule {
-    Rule(Rc<UnwindRule>),
-    /// There is none: it ends the thread that was made to call what it called.
-    ThreadStart,
-    Unknown,
 }
 
 /// The code of a process.

@@ -55,7 +55,7 @@ fn step_to_base(
     code: &mut impl CodeMap,
 ) -> Option<Registers> {
     let sp = registers.get(arch::SP).ok()?;
-    for slot in (0..BASE_MAX).map(|word| sp.wrapping_add(8 * word)) {
+    for slot in (0..BASE_MAX).map(|word| sp.wrapping_add(arch::WORD * word)) {
         let ip = stack.read(slot).ok()?;
         if !may_return_to(ip, code) {
             continue;
@@ -67,7 +67,7 @@ fn step_to_base(
             _ => false,
         };
         let mut caller = Registers::default();
-        caller.set(arch::SP, slot.wrapping_add(8));
+        caller.set(arch::SP, slot.wrapping_add(arch::WORD));
         caller.set(arch::IP, ip);
         return is_base.then_some(caller);
     }
@@ -85,13 +85,13 @@ fn step_by_frame_pointer(
         return Err(Mark::Table);
     }
     let read = |address| stack.read(address).map_err(|_| Mark::Table);
-    let (above, ip) = (read(fp)?, read(fp.wrapping_add(8))?);
+    let (above, ip) = (read(fp)?, read(fp.wrapping_add(arch::FRAME_RECORD_RETURN_ADDRESS))?);
     if !may_return_to(ip, code) {
         return Err(Mark::Table);
     }
     let mut caller = Registers::default();
     caller.set(arch::FP, above);
-    caller.set(arch::SP, fp.wrapping_add(16));
+    caller.set(arch::SP, fp.wrapping_add(arch::FRAME_RECORD));
     caller.set(arch::IP, ip);
     Ok(Some((caller, true)))
 }

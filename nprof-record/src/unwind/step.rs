@@ -4,8 +4,8 @@ use gimli::{EndianSlice, Evaluation, EvaluationResult, LittleEndian, Location, V
 use nprof_stream::Mark;
 
 use crate::arch;
+use crate::arch::rule::{Cfa, Expression, RegisterRule, UnwindRule};
 use crate::unwind::registers::Registers;
-use crate::unwind::rule::{Cfa, Expression, RegisterRule, UnwindRule};
 use crate::unwind::stack_copy::StackCopy;
 
 /// The most operations of one DWARF expression.

@@ -9,12 +9,12 @@
 use nprof_stream::Mark;
 
 use crate::arch;
+use crate::arch::rule::UnwindRule;
 use crate::unwind::code_map::{CodeMap, UnwindInfo};
 use crate::unwind::frame_address::FrameAddress;
 use crate::unwind::frame_visitor::FrameVisitor;
 use crate::unwind::no_table;
 use crate::unwind::registers::Registers;
-use crate::unwind::rule::{RegisterRule, UnwindRule};
 use crate::unwind::stack_copy::StackCopy;
 use crate::unwind::step::{Step, caller_by_row, step_by_row, step_from_handler};
 
@@ -68,7 +68,7 @@ pub fn unwind(
 /// The rule of a frame that returns through the word below its CFA, which a call has pushed.
 fn return_address_on_stack(unwind_info: &UnwindInfo) -> Option<&UnwindRule> {
     let UnwindInfo::Rule(row) = unwind_info else { return None };
-    (!row.signal && row.return_address == RegisterRule::AtCfaOffset(-8)).then_some(row)
+    (!row.signal && row.return_address == arch::PUSHED_RETURN_ADDRESS).then_some(row)
 }
 
 /// Tells of a frame whose CFA is known but whose return address lies beyond the copy.

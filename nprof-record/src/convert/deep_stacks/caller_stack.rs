@@ -88,7 +88,7 @@ impl<R: FnMut(u64, &mut [u8]) -> usize> CallerReader<'_, R> {
         known: &[(u64, &CallerStack)],
         code: &mut impl CodeMap,
     ) -> Option<(CallerStack, Option<usize>)> {
-        let start = caller.get(arch::SP).ok()?.checked_sub(8)?;
+        let start = arch::return_address_slot(caller.get(arch::SP).ok()?)?;
         let mut addresses = Vec::new();
         for size in SIZES {
             if self.bytes.len() < size {
@@ -134,7 +134,7 @@ fn is_signal_return(ip: u64, code: &mut impl CodeMap) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::unwind::rule::{Cfa, RegisterRule, UnwindRule};
+    use crate::arch::rule::{Cfa, RegisterRule, UnwindRule};
 
     /// Frames of two words; the stack ends at 0x3000.
     struct Program;

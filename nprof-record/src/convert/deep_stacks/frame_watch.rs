@@ -29,15 +29,15 @@ use std::rc::Rc;
 use nprof_stream::Mark;
 use rustc_hash::FxHashMap;
 
+use crate::arch;
 use crate::convert::deep_stacks::caller_stack::{CallerReader, CallerStack};
 use crate::convert::deep_stacks::walk_trace::{VisitedFrame, WalkTrace};
 use crate::perf::record::SampleId;
 use crate::unwind::stack_copy::StackReadRange;
 use crate::unwind::{CodeMap, FrameAddress, Registers};
 
-/// How many sentinels a thread has at most. The processor has four breakpoints; one is left to
-/// debuggers.
-const WATCHES: usize = 3;
+/// Watches of a thread, at most: one hardware breakpoint is left to debuggers.
+const WATCHES: usize = arch::BREAKPOINTS - 1;
 
 /// After how many rounds without a deep sample a thread may lose its sentinels to another.
 const IDLE_BATCHES: u64 = 100;
@@ -295,7 +295,7 @@ fn frames_to_watch(trace: &WalkTrace, longest_copy: u64) -> [Option<&VisitedFram
 
 /// The word a frame with that CFA returns through, if it can be watched.
 fn slot_of(cfa: u64) -> Option<u64> {
-    cfa.checked_sub(8).filter(|slot| slot % 8 == 0)
+    arch::return_address_slot(cfa).filter(|slot| slot.is_multiple_of(arch::WORD))
 }
 
 /// Switches those off whose frame is gone. That takes a look at the breakpoint, which interrupts

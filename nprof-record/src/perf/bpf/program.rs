@@ -6,6 +6,7 @@
 //! copied again, and nothing is where the recorder has said that it is not needed. The sample is
 //! written in any case.
 
+use crate::arch::pt_regs;
 use crate::perf::bpf::assembler::{AluOp, Assembler, JumpIf, Label, Register};
 use crate::perf::bpf::shared_array::{HINT_SLOTS, THREAD_BITS, TOP_SHIFT};
 use crate::perf::stack_chunks::CHUNK_HEADER_BYTES;
@@ -28,14 +29,6 @@ const PERF_EVENT_OUTPUT: i32 = 25;
 const PROBE_READ_USER: i32 = 112;
 const GET_CURRENT_TASK_BTF: i32 = 158;
 const TASK_PT_REGS: i32 = 175;
-
-/// `struct pt_regs` of arch/x86/include/asm/ptrace.h, with which `struct bpf_perf_event_data`
-/// begins, too.
-const CS: i16 = 136;
-const SP: i16 = 152;
-
-/// The code segment of 32-bit user code, `__USER32_CS`.
-const CODE_32: i32 = 0x23;
 
 /// Where the program keeps what outlives calls, below the end of its stack. A map's key.
 const KEY: i16 = -4;
@@ -117,28 +110,28 @@ pub(super) fn program(config: ProgramConfig, maps: Maps) -> Vec<u64> {
 fn stack_pointer(code: &mut Assembler, kernel: bool, out: Label) {
     let found = code.label();
     let not_user = code.label();
-    code.load(R2, R6, CS);
-    code.load(R7, R6, SP);
+    code.load(R2, R6, pt_regs::MODE);
+    code.load(R7, R6, pt_regs::SP);
     code.set(R3, R2);
-    code.compute(And, R3, 3);
-    code.jump_when(R3, JumpIf::NotEqual, 3, not_user);
+    code.compute(And, R3, pt_regs::MODE_MASK);
+    code.jump_when(R3, JumpIf::NotEqual, pt_regs::MODE_USER, not_user);
     code.jump(found);
     code.bind(not_user);
     if kernel {
         code.call(GET_CURRENT_TASK_BTF);
         code.set(R1, R0);
         code.call(TASK_PT_REGS);
-        code.load(R2, R0, CS);
-        code.load(R7, R0, SP);
+        code.load(R2, R0, pt_regs::MODE);
+        code.load(R7, R0, pt_regs::SP);
         // A thread of the kernel has none.
         code.set(R3, R2);
-        code.compute(And, R3, 3);
-        code.jump_when(R3, JumpIf::NotEqual, 3, out);
+        code.compute(And, R3, pt_regs::MODE_MASK);
+        code.jump_when(R3, JumpIf::NotEqual, pt_regs::MODE_USER, out);
     } else {
         code.jump(out);
     }
     code.bind(found);
-    code.jump_when(R2, JumpIf::Equal, CODE_32, out);
+    code.jump_when(R2, JumpIf::Equal, pt_regs::MODE_COMPAT, out);
 }
 
 /// Looks up a group of words that are shared with the recorder, given its number in R1: R0 its

@@ -1,8 +1,8 @@
 use std::rc::Rc;
 
 use super::*;
-use crate::unwind::AnalyzedRule;
-use crate::unwind::rule::{Cfa, Expression};
+use crate::arch::rule::AnalyzedRule;
+use crate::arch::rule::{Cfa, Expression, RegisterRule};
 
 /// Code whose rules are given by address; everything from 0x1000 to 0x9000 is mapped.
 struct Rules(Vec<(u64, UnwindInfo)>);

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::arch;
-use crate::unwind::rule::{Cfa, RegisterRule, UnwindRule};
+use crate::arch::rule::{Cfa, RegisterRule, UnwindRule};
 use crate::unwind::{FrameVisitor, UnwindInfo};
 use std::cell::{Cell, RefCell};
 

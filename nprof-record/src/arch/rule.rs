@@ -1,5 +1,7 @@
 //! The rule that finds the registers of a caller, in DWARF's terms.
 
+use std::rc::Rc;
+
 use gimli::Encoding;
 
 /// A DWARF expression.
@@ -54,4 +56,13 @@ impl UnwindRule {
     pub fn is_end_of_stack(&self) -> bool {
         self.return_address == RegisterRule::Undefined
     }
+}
+
+/// What code that no unwind table covers says of its caller, see [`crate::arch::code_analysis`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AnalyzedRule {
+    Rule(Rc<UnwindRule>),
+    /// There is none: it ends the thread that was made to call what it called.
+    ThreadStart,
+    Unknown,
 }

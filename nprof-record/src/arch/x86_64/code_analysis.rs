@@ -13,20 +13,17 @@
 
 use std::collections::VecDeque;
 use std::hash::BuildHasher;
-use std::rc::Rc;
 
 use iced_x86::{
     Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpKind,
 };
 use rustc_hash::{FxBuildHasher, FxHashSet};
 
-use crate::unwind::AnalyzedRule;
-use crate::unwind::rule::{RegisterRule, UnwindRule};
+use crate::arch::code_bytes::{Bytes, Call, CodeBytes};
+use crate::arch::rule::{AnalyzedRule, RegisterRule, UnwindRule};
+use crate::arch::x86_64::registers::PRESERVED;
 
-use crate::unwind::code_state::SymbolicState;
-
-/// The longest instruction, bytes.
-pub(crate) const INSTRUCTION_MAX: usize = 15;
+use crate::arch::x86_64::code_state::SymbolicState;
 
 /// The most instructions followed for one rule, and of those behind its first end, which can only
 /// contradict it.
@@ -44,26 +41,6 @@ const EXIT_MAX: u32 = 8;
 
 /// The number of the system call by which a thread ends, of arch/x86/entry/syscalls.
 const SYS_EXIT: u64 = 60;
-
-/// The code of an image.
-pub(crate) trait CodeBytes {
-    /// What stands at an image address, up to [`INSTRUCTION_MAX`] bytes; less where the code
-    /// ends, and nothing where there is none.
-    fn code(&mut self, address: u64) -> Bytes;
-    /// The rule of an unwind table that covers an address.
-    fn row(&mut self, address: u64) -> Option<Rc<UnwindRule>>;
-    /// What has been found of a place before; nothing where it has not been asked for.
-    fn known(&self, _address: u64) -> Option<AnalyzedRule> {
-        None
-    }
-}
-
-/// Some bytes of code.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Bytes {
-    pub(crate) bytes: [u8; INSTRUCTION_MAX],
-    pub(crate) length: usize,
-}
 
 /// The rule of a place in the code no table covers; `None` when it does not tell. `returns` says
 /// that a function called just before the place is to return to it.
@@ -121,7 +98,7 @@ fn common(one: &UnwindRule, other: &UnwindRule) -> UnwindRule {
         let saved = if one == other { one } else { RegisterRule::Undefined };
         (saved != RegisterRule::SameValue).then_some((register, saved))
     };
-    let registers = crate::arch::PRESERVED.iter().filter_map(both).collect();
+    let registers = PRESERVED.iter().filter_map(both).collect();
     UnwindRule { registers, ..one.clone() }
 }
 
@@ -261,14 +238,6 @@ fn is_padding(program: &mut impl CodeBytes, at: u64) -> bool {
 fn target(instruction: &Instruction) -> Option<u64> {
     let is_near = instruction.op_count() > 0 && instruction.op0_kind() == OpKind::NearBranch64;
     is_near.then(|| instruction.near_branch_target())
-}
-
-/// How a call says where it goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Call {
-    Direct,
-    /// By a register or a word in memory.
-    Indirect,
 }
 
 /// The call that ends where these bytes end, if one does.

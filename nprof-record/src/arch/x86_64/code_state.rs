@@ -6,8 +6,9 @@ use iced_x86::{
     Register,
 };
 
-use crate::arch;
-use crate::unwind::rule::{Cfa, RegisterRule, UnwindRule};
+use crate::arch::rule::{Cfa, RegisterRule, UnwindRule};
+use crate::arch::x86_64::frames::PUSHED_RETURN_ADDRESS;
+use crate::arch::x86_64::registers;
 
 /// General registers, which are numbered as DWARF does.
 const COUNT: usize = 16;
@@ -15,8 +16,8 @@ const COUNT: usize = 16;
 /// Words written to on one path, at most; beyond that the path has no verdict.
 const STORED_MAX: usize = 256;
 
-const SP: usize = arch::SP as usize;
-const FP: usize = arch::FP as usize;
+const SP: usize = registers::SP as usize;
+const FP: usize = registers::FP as usize;
 
 /// The registers a called function may change: rax, rdx, rcx, rsi, rdi, r8 to r11.
 const CLOBBERED: [usize; 9] = [0, 1, 2, 4, 5, 8, 9, 10, 11];
@@ -64,7 +65,7 @@ impl SymbolicState {
 
     /// What tells apart the states a path can be in at one place.
     pub(super) fn key(&self) -> impl std::hash::Hash + use<> {
-        let kept = arch::PRESERVED.map(|register| self.registers[usize::from(register)]);
+        let kept = registers::PRESERVED.map(|register| self.registers[usize::from(register)]);
         (self.registers[SP], kept)
     }
 
@@ -260,7 +261,7 @@ impl SymbolicState {
         }
         let cfa = at.checked_add(8)?;
         let mut registers = Vec::new();
-        for register in arch::PRESERVED {
+        for register in registers::PRESERVED {
             match self.registers[usize::from(register)] {
                 Value::RegPlus(same, 0) if same == usize::from(register) => {}
                 Value::StackWord(from, slot) if from == base && slot < at => {
@@ -275,7 +276,7 @@ impl SymbolicState {
         }
         Some(UnwindRule {
             cfa: Cfa::Register(base as u16, cfa),
-            return_address: RegisterRule::AtCfaOffset(-8),
+            return_address: PUSHED_RETURN_ADDRESS,
             registers: registers.into(),
             signal: false,
         })
@@ -284,7 +285,7 @@ impl SymbolicState {
     /// The rule of the start, if the function goes on where a table has this one.
     pub(super) fn rule_via_table(mut self, row: &UnwindRule) -> Option<UnwindRule> {
         let Cfa::Register(register, distance) = row.cfa else { return None };
-        if row.signal || row.return_address != RegisterRule::AtCfaOffset(-8) {
+        if row.signal || row.return_address != PUSHED_RETURN_ADDRESS {
             return None;
         }
         let cfa = self.registers.get(usize::from(register))?.plus(distance);

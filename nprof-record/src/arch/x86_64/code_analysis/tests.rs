@@ -7,11 +7,14 @@ use std::path::{Path, PathBuf};
 use object::read::elf::ElfFile64;
 use object::{Object, ObjectSection, ReadCache};
 
+use std::rc::Rc;
+
 use super::*;
 use crate::arch;
+use crate::arch::code_bytes::INSTRUCTION_MAX;
+use crate::arch::rule::Cfa;
 use crate::image::cfi::Cfi;
 use crate::image::elf;
-use crate::unwind::rule::Cfa;
 
 /// Where code that is written down begins.
 const START: u64 = 0x1000;

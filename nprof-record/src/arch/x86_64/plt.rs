@@ -2,8 +2,9 @@
 //! optimizers leave them. Pure. The layouts are those of the x86-64 psABI, with and without
 //! `endbr64`; they have no instruction boundary in common where their rules differ.
 
-use crate::arch;
-use crate::unwind::rule::{Cfa, RegisterRule, UnwindRule};
+use crate::arch::rule::{Cfa, UnwindRule};
+use crate::arch::x86_64::frames::PUSHED_RETURN_ADDRESS;
+use crate::arch::x86_64::registers::SP;
 
 /// Bytes of an entry.
 const ENTRY: u64 = 16;
@@ -35,8 +36,8 @@ impl Plt {
             _ => 0,
         };
         Some(UnwindRule {
-            cfa: Cfa::Register(arch::SP, 8 * (1 + pushed)),
-            return_address: RegisterRule::AtCfaOffset(-8),
+            cfa: Cfa::Register(SP, 8 * (1 + pushed)),
+            return_address: PUSHED_RETURN_ADDRESS,
             registers: [].into(),
             signal: false,
         })
@@ -51,7 +52,7 @@ mod tests {
     fn what_an_entry_has_pushed_is_known() {
         let plt = Plt { address: 0x1000, size: 0x40, has_header: true };
         let words = |plt: &Plt, at| match plt.row(at)?.cfa {
-            Cfa::Register(arch::SP, offset) => Some(offset / 8),
+            Cfa::Register(SP, offset) => Some(offset / 8),
             _ => None,
         };
         let header = [0x1000, 0x1006].map(|at| words(&plt, at));
