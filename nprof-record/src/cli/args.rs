@@ -4,23 +4,24 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Arg, ArgGroup, Parser, ValueEnum};
+use clap::{ArgGroup, Parser, ValueEnum};
 
 use nprof_cli::time;
 
-use crate::event::{self, Asked, Scope, Unwind};
+use crate::event::{self, Asked, INTERVAL_MAX, Scope, Unwind};
 use crate::os::machine;
 use crate::session::recording::Times;
 
-/// The most bytes of a stack the kernel copies: a record's size is a 16-bit number.
+/// The largest stack copy: the largest multiple of 8 below USHRT_MAX, since the size of a record is
+/// a 16-bit number (`perf_copy_attr`, kernel/events/core.c).
 const STACK_MAX: u32 = 65528;
 
-/// Runs a command and samples it and all its children, or samples what runs already.
+/// Run a command and sample it with all its children, or sample running processes.
 ///
-/// Writes an nprof stream: to FILE, else to standard output when that is not a terminal (the
-/// command's own standard output then goes to standard error), else to PID.nprof in the current
-/// directory. Passes on the command's exit status, 128+N for signal N; its own failures are
-/// 125, a command that cannot be executed 126, one that is not found 127.
+/// Writes an nprof stream to FILE. Without -o, writes to standard output if that is not a terminal
+/// (the standard output of the command is then redirected to standard error), otherwise to
+/// PID.nprof in the current directory. Exits with the status of the command, 128+N for signal N;
+/// with 125 if nprof-record fails, 126 if the command cannot be executed, 127 if it is not found.
 #[derive(Debug, Parser)]
 #[command(
     version,
@@ -28,24 +29,27 @@ const STACK_MAX: u32 = 65528;
                       nprof-record [options] -p PID[,PID...]\n       \
                       nprof-record [options] -a | --cgroup NAME\n       \
                       nprof-record -l",
-    group = ArgGroup::new("target").required(true),
-    args = of_others()
+    group = ArgGroup::new("target").required(true)
 )]
 pub(crate) struct Args {
     /// Write the stream to FILE; - is standard output
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
 
-    /// Take so many samples per second of CPU time [default: 997]
+    /// Sampling frequency: samples per second of CPU time [default: 997]
     #[arg(short = 'F', value_name = "HZ", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) frequency: Option<u64>,
 
-    /// Sample by this event, see -l; several may be given. The default is cycles where there is a
-    /// counter, else cpu-clock
+    /// Interval of events that have none in -e: events from one sample to the next
+    #[arg(short = 'c', value_name = "N", conflicts_with = "frequency", value_parser = clap::value_parser!(u64).range(1..=INTERVAL_MAX))]
+    pub(crate) count: Option<u64>,
+
+    /// Sample by this event, see -l; can be repeated. The default is cycles if the machine counts
+    /// them, otherwise cpu-clock
     #[arg(short, value_name = "NAME[:INTERVAL][/u][k]", default_value = event::DEFAULT_EVENT, value_parser = Asked::parse)]
     pub(crate) event: Vec<Asked>,
 
-    /// Sample these processes, all their threads, and what they start
+    /// Sample these processes, all their threads and new children
     #[arg(short, value_name = "PID", group = "target", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) pid: Vec<u32>,
 
@@ -57,47 +61,55 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME", group = "target")]
     pub(crate) cgroup: Option<String>,
 
-    /// List the events, and why some cannot be had
+    /// List the events and whether they are available
     #[arg(short, group = "target", exclusive = true)]
     pub(crate) list: bool,
 
-    /// Sample on these CPUs only, as in 0-3,5
+    /// Sample only these CPUs, for example 0-3,5
     #[arg(short = 'C', value_name = "CPUS", value_parser = cpus)]
     pub(crate) cpus: Option<Cpus>,
 
-    /// How the command and its children are told from all others
-    #[arg(long, value_name = "HOW", value_enum, default_value_t = ScopeArg::Auto)]
-    pub(crate) scope: ScopeArg,
+    /// How the command and its children are followed
+    #[arg(long, value_name = "HOW", value_enum, default_value_t = FollowArg::Auto)]
+    pub(crate) follow: FollowArg,
 
     /// How stacks are captured
     #[arg(long, value_name = "HOW", value_enum, default_value_t = UnwindArg::Auto)]
     unwind: UnwindArg,
 
-    /// Keep at most N frames of a stack, from the leaf
+    /// Record stacks (the default; accepted for users of perf)
+    #[arg(short = 'g')]
+    stacks: bool,
+
+    /// Same as --unwind, for users of perf: dwarf or fp
+    #[arg(long, value_name = "HOW", value_parser = call_graph, conflicts_with = "unwind")]
+    call_graph: Option<UnwindArg>,
+
+    /// Keep at most N frames of a stack, beginning with the running function
     #[arg(long, value_name = "N", default_value_t = 16384, value_parser = clap::value_parser!(u32).range(1..=32768))]
     depth: u32,
 
-    /// Copy so much of each stack: more reaches deeper and costs more
+    /// Bytes of user stack to copy per sample: more reaches deeper and costs more
     #[arg(long, value_name = "BYTES", default_value_t = 61440, value_parser = stack_size)]
     pub(crate) stack_size: u32,
 
-    /// Sample user code only
+    /// Sample only user code
     #[arg(long, conflicts_with = "kernel_only")]
     user_only: bool,
 
-    /// Sample the kernel only
+    /// Sample only the kernel
     #[arg(long)]
     kernel_only: bool,
 
-    /// Sample for so long, such as 10s or 500ms; the program runs on
+    /// Stop sampling after this time, such as 10s or 500ms; the command continues
     #[arg(short, value_name = "TIME", value_parser = time::interval)]
     duration: Option<Duration>,
 
-    /// Begin to sample after so long
+    /// Delay before sampling starts
     #[arg(long, value_name = "TIME", value_parser = time::interval)]
     delay: Option<Duration>,
 
-    /// Do not say at the end what was recorded
+    /// Do not print the summary
     #[arg(short, long)]
     pub(crate) quiet: bool,
 
@@ -106,55 +118,40 @@ pub(crate) struct Args {
     pub(crate) command: Vec<OsString>,
 }
 
-/// Options of other profilers, and what does here what they do there.
-fn of_others() -> [Arg; 3] {
-    let stacks = "stacks are always recorded; --unwind says how";
-    let interval = "the interval belongs to the event, as in -e cycles:1000000";
-    let hints = [
-        (Arg::new("g").short('g'), stacks),
-        (Arg::new("call-graph").long("call-graph"), stacks),
-        (Arg::new("count").short('c'), interval),
-    ];
-    hints.map(|(arg, hint)| {
-        let arg = arg.hide(true).num_args(0..=1).require_equals(true).default_missing_value("");
-        arg.value_parser(move |_: &str| Err::<String, _>(format!("no such option: {hint}")))
-    })
-}
-
-/// The CPUs to sample on.
+/// The CPUs to sample, in ascending order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Cpus(pub(crate) Vec<u32>);
 
-/// The values of `--scope`.
+/// The values of `--follow`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ScopeArg {
-    /// By the process tree where the rights allow, else by task
+pub(crate) enum FollowArg {
+    /// system if the privileges suffice, otherwise inherit
     Auto,
-    /// All CPUs are sampled, and what is not of the process tree is dropped
-    Tree,
-    /// The command runs in a control group of its own
+    /// Sample all CPUs and drop the samples of other processes
+    System,
+    /// Run the command in a new control group and sample that
     Cgroup,
-    /// Events are inherited from task to task
-    Task,
+    /// Child tasks inherit the events of the command
+    Inherit,
 }
 
 /// The values of `--unwind`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum UnwindArg {
-    /// By unwind tables where the kernel can copy stacks, else by frame pointers
+    /// By unwind tables where the kernel can copy stacks, otherwise by frame pointers
     Auto,
     /// By unwind tables, from a copy of the stack
     Dwarf,
     /// By frame pointers, in the kernel
     Fp,
-    /// Only where the program is, not how it got there
+    /// No stacks, only the running function
     None,
 }
 
 impl Args {
-    /// How stacks are to be captured; `None`: as works best.
+    /// Returns the way to capture stacks. None if the recorder selects it.
     pub(crate) fn unwind(&self) -> Option<Unwind> {
-        match self.unwind {
+        match self.call_graph.unwrap_or(self.unwind) {
             UnwindArg::Auto => None,
             UnwindArg::Dwarf => Some(Unwind::Dwarf),
             UnwindArg::Fp => Some(Unwind::FramePointer),
@@ -162,50 +159,68 @@ impl Args {
         }
     }
 
-    /// What is to be sampled of events that do not say it themselves.
-    pub(crate) fn sampled(&self) -> Scope {
-        match (self.user_only, self.kernel_only) {
-            (true, _) => Scope::User,
-            (_, true) => Scope::Kernel,
-            _ => Scope::Both,
+    /// Returns the CPU modes to sample for events without modifiers.
+    pub(crate) fn mode(&self) -> Scope {
+        if self.user_only {
+            Scope::User
+        } else if self.kernel_only {
+            Scope::Kernel
+        } else {
+            Scope::Both
         }
     }
 
-    /// When to sample.
+    /// Returns the time span to sample.
     pub(crate) fn times(&self) -> Times {
         Times { delay: self.delay, duration: self.duration }
     }
 
-    /// How many samples are taken per second, where no interval is given. The default does not
-    /// march in step with what happens a hundred or a thousand times a second.
+    /// Returns the samples per second of events without an interval.
     pub(crate) fn frequency(&self) -> u64 {
+        // A prime, so that sampling is not synchronous with timers of 100 Hz or 1000 Hz.
         self.frequency.unwrap_or(997)
     }
 
-    /// How many frames of a stack are kept.
+    /// Returns the largest number of frames of a stack.
     pub(crate) fn depth(&self) -> usize {
         self.depth as usize
     }
 }
 
+/// Parses the value of `-C`: a list of numbers and ranges of online CPUs.
 fn cpus(list: &str) -> Result<Cpus, String> {
     let mut cpus = Vec::new();
     for part in list.split(',') {
-        match machine::cpu_list(part) {
-            found if found.is_empty() => return Err("expected CPUs, as in 0-3,5".to_owned()),
-            found => cpus.extend(found),
+        let range = machine::cpu_list(part);
+        if range.is_empty() {
+            return Err("expected CPUs, for example 0-3,5".to_owned());
         }
+        cpus.extend(range);
     }
     cpus.sort_unstable();
     cpus.dedup();
+    // The kernel refuses events on offline CPUs with ENODEV, which reads like a missing counter.
     let online = machine::online_cpus();
-    if let Some(missing) = cpus.iter().find(|cpu| !online.contains(cpu)) {
-        return Err(format!("CPU {missing} is not on line"));
+    if let Some(offline) = cpus.iter().find(|cpu| !online.contains(cpu)) {
+        return Err(format!("CPU {offline} is offline"));
     }
     Ok(Cpus(cpus))
 }
 
+/// Parses the value of `--call-graph`: the values of perf that have an equivalent.
+fn call_graph(text: &str) -> Result<UnwindArg, String> {
+    match text.split_once(',') {
+        None if text == "dwarf" => Ok(UnwindArg::Dwarf),
+        None if text == "fp" => Ok(UnwindArg::Fp),
+        // perf: --call-graph dwarf,SIZE.
+        Some(("dwarf", size)) => Err(format!("write --call-graph dwarf --stack-size {size}")),
+        _ => Err("expected dwarf or fp".to_owned()),
+    }
+}
+
+/// Parses the value of `--stack-size`.
 fn stack_size(text: &str) -> Result<u32, String> {
+    // The kernel accepts only multiples of 8 (`perf_copy_attr`, kernel/events/core.c).
     let size = text.parse().ok().filter(|size| (8..=STACK_MAX).contains(size) && size % 8 == 0);
     size.ok_or_else(|| format!("expected a multiple of 8 up to {STACK_MAX}"))
 }
@@ -220,12 +235,12 @@ mod tests {
     }
 
     #[test]
-    fn the_definition_is_sound() {
+    fn definition_is_valid() {
         Args::command().debug_assert();
     }
 
     #[test]
-    fn the_commands_own_options_are_its_own() {
+    fn options_after_command_belong_to_command() {
         let args = parse(&["-q", "ls", "-o", "x", "--help"]).expect("valid");
         assert_eq!(args.command, ["ls", "-o", "x", "--help"]);
         assert!(args.quiet && args.output.is_none());
@@ -234,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn rejects_invalid_values() {
         for words in [
             &[][..],
             &["-F", "0", "x"],
@@ -248,13 +263,17 @@ mod tests {
             &["--user-only", "--kernel-only", "x"],
             &["--no-such-option", "x"],
             &["-l", "-F", "99"],
+            &["-c", "0", "x"],
+            &["-c", "9223372036854775808", "x"],
+            &["-c", "1000", "-F", "99", "x"],
+            &["--call-graph", "dwarf", "--unwind", "fp", "x"],
         ] {
             assert!(parse(words).is_err(), "{words:?}");
         }
     }
 
     #[test]
-    fn there_is_one_target() {
+    fn accepts_exactly_one_target() {
         for words in [&["-p", "1,2"][..], &["-a"], &["--cgroup", "/x"], &["-l"]] {
             assert!(parse(words).is_ok(), "{words:?}");
             assert!(parse(&[words, &["ls"]].concat()).is_err(), "{words:?}");
@@ -267,20 +286,34 @@ mod tests {
     }
 
     #[test]
-    fn what_others_call_it_is_told_what_it_is_here() {
-        for words in [&["-g", "x"][..], &["--call-graph", "dwarf", "x"], &["-c", "1000", "x"]] {
-            let error = parse(words).expect_err("not an option");
-            assert!(error.to_string().contains("--unwind") != (words[0] == "-c"), "{error}");
+    fn accepts_options_of_perf() {
+        let unwind = |words: &[&str]| parse(words).expect("valid").unwind();
+        assert_eq!(unwind(&["-g", "x"]), None);
+        assert_eq!(unwind(&["-g", "--call-graph", "dwarf", "x"]), Some(Unwind::Dwarf));
+        assert_eq!(unwind(&["--call-graph=fp", "x"]), Some(Unwind::FramePointer));
+        assert_eq!(parse(&["-c", "1000", "x"]).expect("valid").count, Some(1000));
+        assert!(parse(&["x", "-g"]).is_ok(), "an option of the command");
+        for (value, remedy) in [
+            ("lbr", "expected dwarf or fp"),
+            ("dwarf,4096", "--call-graph dwarf --stack-size 4096"),
+        ] {
+            let error = parse(&["--call-graph", value, "x"]).expect_err(value).to_string();
+            assert!(error.contains(remedy), "{error}");
         }
-        assert!(parse(&["x", "-g"]).is_ok(), "the command's own");
     }
 
     #[test]
-    fn options_become_what_is_asked() {
+    fn rejects_offline_cpu() {
+        let error = parse(&["-C", "65535", "x"]).expect_err("no machine has as many CPUs");
+        assert!(error.to_string().contains("CPU 65535 is offline"), "{error}");
+    }
+
+    #[test]
+    fn options_set_events_mode_and_stacks() {
         let args = parse(&["-e", "cpu-clock", "-e", "task-clock", "--kernel-only", "x"]);
         let args = args.expect("valid");
         assert_eq!(args.event.len(), 2);
-        assert_eq!((args.sampled(), args.unwind()), (Scope::Kernel, None));
+        assert_eq!((args.mode(), args.unwind()), (Scope::Kernel, None));
         assert_eq!(
             parse(&["--unwind", "fp", "x"]).expect("valid").unwind(),
             Some(Unwind::FramePointer)

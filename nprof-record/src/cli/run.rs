@@ -1,5 +1,4 @@
-//! A run from the outside: what is started in which order, what is said on standard error, and
-//! with which status it ends.
+//! One run of the tool: starts the parts in order, prints messages, returns the exit status.
 
 use std::cell::Cell;
 use std::io::{self, Write};
@@ -16,7 +15,7 @@ use crate::cli::target::Target;
 use crate::convert::converter::Converter;
 use crate::convert::dictionary::Sink;
 use crate::convert::process_tree::ProcessTree;
-use crate::event::{self, Asked, Catalog, Encoding, Pace, Scope};
+use crate::event::{self, Catalog, Encoding, Pace, Scope};
 use crate::os::machine;
 use crate::os::procfs;
 use crate::perf::open::{Kernel, Whom};
@@ -29,13 +28,13 @@ use crate::session::recording::{Outcome, Recording};
 use crate::session::workload::Workload;
 use crate::sys::{self, Signals};
 
-/// What messages begin with.
+/// The name of the tool in messages.
 const TOOL: &str = "nprof-record";
 
-/// The exit status of the recorder's own failures, as env(1) has it.
+/// The exit status of failures of the recorder itself, as with env(1).
 const FAILURE: u8 = 125;
 
-/// Runs the command line, and gives the status to exit with.
+/// Runs the command line and returns the exit status.
 pub fn main() -> ExitCode {
     let args: Args = match usage::arguments_or(TOOL, FAILURE) {
         Ok(args) => args,
@@ -44,24 +43,24 @@ pub fn main() -> ExitCode {
     match run(&args) {
         Ok(status) => status.into(),
         Err(error) => {
-            say(&format!("{error:#}"));
+            print_message(&format!("{error:#}"));
             FAILURE.into()
         }
     }
 }
 
-/// Says something on standard error, on one line.
-pub(crate) fn say(message: &str) {
-    // There is nobody to tell when this cannot be said.
+/// Prints a message on one line of standard error.
+fn print_message(message: &str) {
+    // An error of standard error cannot be reported anywhere.
     let _ = writeln!(io::stderr(), "{TOOL}: {message}");
 }
 
-/// Records what the command line says. Gives the status to exit with.
+/// Executes a parsed command line and returns the exit status.
 ///
 /// # Errors
 ///
-/// What kept the recording from being started at all.
-pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
+/// If the recording could not be started.
+fn run(args: &Args) -> anyhow::Result<u8> {
     if args.list {
         return list();
     }
@@ -73,23 +72,26 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
     let cpus = args.cpus.as_ref().map_or_else(machine::online_cpus, |cpus| cpus.0.clone());
     let group = target.group()?;
     let plan = plan(args, &target, &Kernel { group: group.as_ref() }, cpus[0])?;
-    // Opening a pipe waits for its reader: that must be over before we take to reading signals.
+    // Opening a FIFO blocks until it has a reader. Ctrl-C must still end us then, so signals are
+    // blocked afterwards.
     let opened = destination.open_early()?;
     let signals = Rc::new(Signals::block().context("cannot receive signals")?);
-    let run = Run { args, destination, opened: opened.into(), target, cpus, group, plan, signals };
-    match &run.target {
-        Target::Command(_) => run.launch(),
-        _ => run.attach(),
+    let opened = opened.into();
+    let invocation = Invocation { args, destination, opened, target, cpus, group, plan, signals };
+    match &invocation.target {
+        Target::Command(_) => invocation.launch(),
+        _ => invocation.attach(),
     }
 }
 
-/// Prints the events of this machine.
+/// Prints the list of events and returns the exit status.
 fn list() -> anyhow::Result<u8> {
     let paranoid = machine::setting("kernel/perf_event_paranoid").parse().ok();
     let kernel = Kernel { group: None };
     let cpus = machine::online_cpus();
     let try_open = |encoding: &Encoding| plan::try_open(&kernel, encoding, cpus[0]);
     let listed = event::list(&Catalog::of_this_machine(), try_open, paranoid);
+    // A closed pipe (`nprof-record -l | head`) is no failure.
     match io::stdout().write_all(event::print(&listed).as_bytes()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             Err(error).context("cannot write the list")
@@ -98,57 +100,71 @@ fn list() -> anyhow::Result<u8> {
     }
 }
 
+/// Plans the events of the command line, and prints warnings about the plan.
 fn plan(args: &Args, target: &Target, kernel: &Kernel<'_>, cpu: u32) -> anyhow::Result<Plan> {
-    let catalog = Catalog::of_this_machine();
-    let wanted = |asked: &Asked| {
-        let candidates = catalog.candidates(asked).map_err(|why| anyhow::anyhow!("-e: {why}"))?;
-        let (name, interval, scope) = (asked.name.clone(), asked.interval, asked.scope);
-        anyhow::Ok(RequestedEvent { name, candidates, interval, scope })
-    };
-    let request = Request {
-        events: args.event.iter().map(wanted).collect::<Result<_, _>>()?,
-        frequency: args.frequency(),
-        unwind: args.unwind(),
-        stack_size: args.stack_size,
-        scope: args.sampled(),
-        open_modes: target.open_modes(args.scope),
-        delayed: args.times().delay.is_some(),
-    };
-    check_rate(args.frequency(), &request)?;
+    let request = request(args, target)?;
+    check_rate(&request)?;
     let plan = plan::plan(kernel, &request, cpu).map_err(|refusal| {
         let paranoid = machine::setting("kernel/perf_event_paranoid").parse().ok();
         anyhow::anyhow!(refusal.explain(paranoid, !request.open_modes.contains(&OpenMode::Task)))
     })?;
-    let mut events = args.event.iter().zip(&plan.events);
-    let has_own = |(asked, chosen): (&Asked, &PlannedEvent)| {
-        asked.interval.is_some() || chosen.event.pace == Pace::Each
+    let is_without_frequency = |(wanted, chosen): (&RequestedEvent, &PlannedEvent)| {
+        wanted.interval.is_some() || chosen.event.pace == Pace::Each
     };
-    if args.frequency.is_some() && events.all(has_own) {
-        say("-F is not used: each event is sampled by an interval of its own");
+    if args.frequency.is_some() && request.events.iter().zip(&plan.events).all(is_without_frequency)
+    {
+        print_message("-F is not used: each event has an interval of its own");
     }
     if plan.common.open_mode == OpenMode::Task && request.open_modes.contains(&OpenMode::System) {
-        let kernel = match (request.scope, plan.common.scope) {
-            (Scope::Both, Scope::User) => "the kernel and ",
-            _ => "",
-        };
-        say(&format!(
-            "not privileged: {kernel}most of what short-lived processes and threads do will not \
-             be seen (run as root or with CAP_PERFMON to see it)"
+        let loses_kernel = request.scope == Scope::Both && plan.common.scope == Scope::User;
+        let kernel = if loses_kernel { "the kernel and " } else { "" };
+        print_message(&format!(
+            "not privileged: {kernel}most of the work of short-lived processes and threads will be \
+             missing; run as root or with CAP_PERFMON to record it"
         ));
     }
     Ok(plan)
 }
 
-/// Refuses what the kernel would not let through, or only slow the machine down with.
-fn check_rate(frequency: u64, request: &Request) -> anyhow::Result<()> {
+/// Looks up the events of the command line, and collects the options for them.
+fn request(args: &Args, target: &Target) -> anyhow::Result<Request> {
+    let catalog = Catalog::of_this_machine();
+    let mut events = Vec::new();
+    for asked in &args.event {
+        let candidates = catalog.candidates(asked).map_err(|why| anyhow::anyhow!("-e: {why}"))?;
+        let interval = asked.interval.or(args.count);
+        events.push(RequestedEvent {
+            name: asked.name.clone(),
+            candidates,
+            interval,
+            scope: asked.scope,
+        });
+    }
+    Ok(Request {
+        events,
+        frequency: args.frequency(),
+        unwind: args.unwind(),
+        stack_size: args.stack_size,
+        scope: args.mode(),
+        open_modes: target.open_modes(args.follow),
+        delayed: args.times().delay.is_some(),
+    })
+}
+
+/// Checks the sampling rates against the kernel's limit.
+///
+/// # Errors
+///
+/// If an event exceeds it. The kernel refuses such a frequency, and throttles such an interval.
+fn check_rate(request: &Request) -> anyhow::Result<()> {
     let setting = machine::setting("kernel/perf_event_max_sample_rate");
     let Ok(highest) = setting.parse::<u64>() else { return Ok(()) };
     for wanted in &request.events {
-        let rate = wanted.rate().unwrap_or(frequency);
+        let rate = wanted.rate().unwrap_or(request.frequency);
         if rate > highest {
             bail!(
-                "{}: {rate} samples per second are asked for, the kernel allows {highest} \
-                 (sysctl kernel.perf_event_max_sample_rate)",
+                "{}: {rate} samples per second exceed the kernel's limit of {highest}; lower the \
+                 rate or raise sysctl kernel.perf_event_max_sample_rate",
                 wanted.name
             );
         }
@@ -156,36 +172,36 @@ fn check_rate(frequency: u64, request: &Request) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A recording about to begin.
-struct Run<'a> {
+/// One invocation of the tool, ready to record.
+struct Invocation<'a> {
     args: &'a Args,
     destination: Destination,
-    /// The output, where it could be opened before.
+    /// The output. None if its name contains the pid of the command, which does not run yet.
     opened: Cell<Option<OpenOutput>>,
     target: Target,
     cpus: Vec<u32>,
-    /// The control group's directory.
+    /// The directory of the control group.
     group: Option<std::fs::File>,
     plan: Plan,
     signals: Rc<Signals>,
 }
 
-impl Run<'_> {
-    /// Starts a command and records it.
+impl Invocation<'_> {
+    /// Starts the command and records it.
     fn launch(self) -> anyhow::Result<u8> {
         let descriptors = sys::raise_descriptor_limit();
         let output_to_error = self.destination == Destination::Stdout;
-        let waiting =
+        let forked =
             ForkedCommand::fork(&self.args.command, output_to_error, &self.signals, descriptors)?;
-        let pid = waiting.pid as u32;
+        let pid = forked.pid as u32;
         let (rings, output) = match self.prepare(Whom::Task(pid), pid) {
             Ok(prepared) => prepared,
             Err(error) => {
-                waiting.cancel();
+                forked.cancel();
                 return Err(error);
             }
         };
-        let workload = match waiting.execute() {
+        let workload = match forked.execute() {
             Ok(child) => Rc::new(Workload::command(child)),
             Err(error) => {
                 output.abandon();
@@ -197,7 +213,7 @@ impl Run<'_> {
         Ok(self.finish(&workload, recorded, pid))
     }
 
-    /// Records what is there.
+    /// Records running processes.
     fn attach(self) -> anyhow::Result<u8> {
         sys::raise_descriptor_limit();
         let (workload, tree, whom) = match &self.target {
@@ -220,7 +236,7 @@ impl Run<'_> {
         self.args.times().delay.is_some()
     }
 
-    /// Opens the events, for `whom` where not for all CPUs, and the output.
+    /// Opens the events and the output. Per-task events are opened for `whom`.
     fn prepare(&self, whom: Whom<'_>, pid: u32) -> anyhow::Result<(RingSet, OpenOutput)> {
         let open_mode = self.plan.common.open_mode;
         let whom = match (open_mode, &self.group) {
@@ -236,16 +252,17 @@ impl Run<'_> {
             Some(opened) => opened,
             None => self.destination.open(pid)?,
         };
-        // What is inherited by a command begins by itself when it executes.
+        // Inherited events of a command start at its exec (`attr.enable_on_exec`).
         if open_mode != OpenMode::Task || !matches!(self.target, Target::Command(_)) {
-            // Processes are to be known before there are samples of them: to read of thousands of
-            // threads takes long enough to fill a ring.
+            // Processes must be known before their samples. Reading thousands of threads takes long
+            // enough to fill a ring: only sideband events start here, samples after that.
             let samples = !self.is_delayed() && !matches!(self.target, Target::Processes(_));
             rings.enable(samples).context("cannot enable an event")?;
         }
         Ok((rings, output))
     }
 
+    /// Records until the end of the target.
     fn record(
         &self,
         rings: RingSet,
@@ -283,40 +300,43 @@ impl Run<'_> {
         recording.run().context("cannot wait for events")
     }
 
+    /// Prints the reason why the command was not executed; returns the exit status.
     fn not_executed(&self, error: &io::Error) -> u8 {
         let name = escaped(self.args.command[0].as_encoded_bytes());
         let is_missing = error.raw_os_error() == Some(libc::ENOENT);
         let why = if is_missing { "command not found".to_owned() } else { error.to_string() };
-        say(&format!("{name}: {why}"));
+        print_message(&format!("{name}: {why}"));
         if is_missing { 127 } else { 126 }
     }
 
-    /// Says what there is to say, and gives the status to exit with.
+    /// Prints the summary and warnings; returns the exit status.
     fn finish(&self, workload: &Workload, recorded: anyhow::Result<Outcome>, pid: u32) -> u8 {
         let status = workload.status();
+        // A failure of the command takes precedence over ours.
         let failed = if status == 0 { FAILURE } else { status };
         let outcome = match recorded {
             Ok(outcome) => outcome,
             Err(error) => {
-                say(&format!("{error:#}"));
+                print_message(&format!("{error:#}"));
                 return failed;
             }
         };
         let was_written = match outcome.error {
             None => true,
+            // The reader has seen enough, as in `| head`: no failure.
             Some(error) if error.kind() == io::ErrorKind::BrokenPipe => return status,
             Some(error) => {
-                say(&format!("cannot write the stream: {error}; it ends early"));
+                print_message(&format!("cannot write the stream: {error}; it is truncated"));
                 false
             }
         };
         for line in outcome.summary.warnings() {
-            say(&line);
+            print_message(&line);
         }
         if !self.args.quiet {
             let name = self.destination.chosen_name(pid);
             let into = name.map_or_else(String::new, |name| format!("; wrote {name}"));
-            say(&format!("{}{into}", outcome.summary.line()));
+            print_message(&format!("{}{into}", outcome.summary.line()));
         }
         if was_written { status } else { failed }
     }

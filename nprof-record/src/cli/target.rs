@@ -1,4 +1,4 @@
-//! Whom to record, as the command line says it, looked up on this machine.
+//! The target of a recording: finds the processes, cgroup or command of the command line.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -7,40 +7,40 @@ use std::rc::Rc;
 use anyhow::{Context, bail};
 use nprof_cli::shell;
 
-use crate::cli::args::{Args, ScopeArg};
+use crate::cli::args::{Args, FollowArg};
 use crate::os::cgroup;
 use crate::os::machine;
 use crate::os::procfs::{self, Stat};
 use crate::perf::plan::OpenMode;
 use crate::session::cpu_time::CpuTimeScope;
 
-/// Whom to record.
+/// The processes to record.
 #[derive(Clone, Debug)]
 pub(crate) enum Target {
-    /// A command that is yet to be started, and what it starts; in a control group of its own,
-    /// if there is one.
+    /// A command to start, and its children; with the control group created for it, if any.
     Command(Option<Rc<cgroup::Own>>),
-    /// Processes that are there, and what they start. Never empty.
+    /// Running processes, and their new children. Never empty.
     Processes(Vec<u32>),
-    /// Whoever there is.
+    /// All processes.
     System,
     /// The tasks of a control group.
     Group(PathBuf),
 }
 
 impl Target {
-    /// Finds out whom the command line means.
+    /// Finds the target of the command line.
     ///
     /// # Errors
     ///
-    /// When there is no such process or control group, or none can be made.
+    /// If a process or the control group does not exist, or none can be created.
     pub(crate) fn find(args: &Args) -> anyhow::Result<Self> {
         if !args.command.is_empty() {
-            let own = (args.scope == ScopeArg::Cgroup).then(cgroup::Own::make).transpose()?;
+            let own =
+                if args.follow == FollowArg::Cgroup { Some(cgroup::Own::make()?) } else { None };
             return Ok(Self::Command(own.map(Rc::new)));
         }
-        if !matches!(args.scope, ScopeArg::Auto) {
-            bail!("--scope says how a command is followed; there is none");
+        if args.follow != FollowArg::Auto {
+            bail!("--follow applies to a command, and none is given");
         }
         if let Some(name) = &args.cgroup {
             return Ok(Self::Group(cgroup::find(name)?));
@@ -51,11 +51,14 @@ impl Target {
         let mut pids = Vec::new();
         for &pid in &args.pid {
             let Some(process) = procfs::process_of(pid) else {
-                bail!("there is no process {pid} (in this pid namespace)");
+                bail!("process {pid} does not exist (in this pid namespace)");
             };
             if Stat::of(process).is_some_and(|stat| stat.ended) {
-                bail!("process {pid} has ended, only its parent has not asked for its status yet");
+                bail!(
+                    "process {pid} is a zombie (it has exited, its parent has not waited for it)"
+                );
             }
+            // The ids of two threads may name the same process.
             if !pids.contains(&process) {
                 pids.push(process);
             }
@@ -63,21 +66,22 @@ impl Target {
         Ok(Self::Processes(pids))
     }
 
-    /// How it may be reached, the best way first.
-    pub(crate) fn open_modes(&self, scope: ScopeArg) -> Vec<OpenMode> {
-        match (self, scope) {
-            (Self::System, _) | (_, ScopeArg::Tree) => vec![OpenMode::System],
-            (Self::Group(_), _) | (_, ScopeArg::Cgroup) => vec![OpenMode::Group],
-            (_, ScopeArg::Task) => vec![OpenMode::Task],
-            (_, ScopeArg::Auto) => vec![OpenMode::System, OpenMode::Task],
+    /// Returns the ways to open events for this target, the best first.
+    pub(crate) fn open_modes(&self, follow: FollowArg) -> Vec<OpenMode> {
+        match (self, follow) {
+            (Self::System, _) | (_, FollowArg::System) => vec![OpenMode::System],
+            (Self::Group(_), _) | (_, FollowArg::Cgroup) => vec![OpenMode::Group],
+            (_, FollowArg::Inherit) => vec![OpenMode::Task],
+            // Inherited events miss most of short-lived tasks: only if all CPUs are not permitted.
+            (_, FollowArg::Auto) => vec![OpenMode::System, OpenMode::Task],
         }
     }
 
-    /// The directory of the control group, opened, if there is one.
+    /// Opens the directory of the control group. None if the target has no control group.
     ///
     /// # Errors
     ///
-    /// When it cannot be opened.
+    /// If it cannot be opened.
     pub(crate) fn group(&self) -> anyhow::Result<Option<File>> {
         let directory = match self {
             Self::Command(Some(own)) => &own.directory,
@@ -87,20 +91,21 @@ impl Target {
         File::open(directory).map(Some).with_context(|| format!("{}", directory.display()))
     }
 
-    /// What coverage is a share of, when these CPUs are sampled; `None` where what is used on
-    /// them alone is not told.
+    /// Returns the CPU time that coverage is a share of, if these CPUs are sampled. None if the
+    /// kernel does not account it.
     pub(crate) fn cpu_time_scope(&self, cpus: &[u32]) -> Option<CpuTimeScope> {
-        let is_all = || machine::online_cpus().iter().all(|cpu| cpus.contains(cpu));
+        let all_cpus = machine::online_cpus().iter().all(|cpu| cpus.contains(cpu));
         Some(match self {
             Self::System => CpuTimeScope::Cpus(cpus.to_vec()),
-            _ if !is_all() => return None,
+            // The kernel accounts the time of processes and cgroups for all CPUs together.
+            _ if !all_cpus => return None,
             Self::Command(Some(own)) => CpuTimeScope::Cgroup(own.directory.clone()),
             Self::Group(directory) => CpuTimeScope::Cgroup(directory.clone()),
             Self::Command(None) | Self::Processes(_) => CpuTimeScope::Processes,
         })
     }
 
-    /// What the head of the stream says was recorded.
+    /// Returns the description of the target for the head of the stream.
     pub(crate) fn described(&self, args: &Args) -> Vec<u8> {
         match self {
             Self::Command(_) => shell::quoted(&args.command),

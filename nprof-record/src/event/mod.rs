@@ -20,4 +20,4 @@ pub(crate) use builtin::cpu_clock;
 pub(crate) use catalog::Catalog;
 pub(crate) use definition::{DEFAULT_EVENT, Encoding, Event, Interval, Pace, Scope, Unwind};
 pub(crate) use list::{list, print};
-pub(crate) use spec::Asked;
+pub(crate) use spec::{Asked, INTERVAL_MAX};

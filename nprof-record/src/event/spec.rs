@@ -14,6 +14,9 @@
 use crate::event::probe;
 use crate::event::{DEFAULT_EVENT, Scope};
 
+/// The longest interval: the kernel rejects larger ones (`perf_event_open`, kernel/events/core.c).
+pub(crate) const INTERVAL_MAX: u64 = i64::MAX as u64;
+
 /// One event that was asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Asked {
@@ -79,11 +82,10 @@ fn interval(text: &str) -> Result<(&str, Option<u64>), String> {
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return Ok((text, None));
     }
-    let interval =
-        digits.parse().ok().filter(|&interval| (1..=i64::MAX as u64).contains(&interval));
+    let interval = digits.parse().ok().filter(|&interval| (1..=INTERVAL_MAX).contains(&interval));
     match interval {
         Some(interval) => Ok((name, Some(interval))),
-        None => Err(format!("the interval {digits} is not between 1 and {}", i64::MAX)),
+        None => Err(format!("the interval {digits} is not between 1 and {INTERVAL_MAX}")),
     }
 }
 

@@ -165,7 +165,7 @@ fn rejects_missing_process_and_cgroup() {
     // Pids of 64-bit kernels are below 4194304 (PID_MAX_LIMIT).
     let output = record(&["-o", "-", "-p", "4194304"]);
     assert_eq!(output.status.code(), Some(125));
-    assert!(stderr(&output).contains("there is no process 4194304"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("process 4194304 does not exist"), "{}", stderr(&output));
     let output = record(&["-o", "-", "--cgroup", "no/such/group"]);
     assert_eq!(output.status.code(), Some(125));
     assert!(stderr(&output).contains("cgroup"), "{}", stderr(&output));
@@ -195,7 +195,7 @@ fn records_command_in_own_cgroup() {
     let directory = Directory::new("group");
     let file = directory.path("out");
     let script = "for i in 1 2 3 4 5 6 7 8 9; do /bin/true; done; cat /proc/self/cgroup; exit 3";
-    let output = record(&["--scope", "cgroup", "-o", &file, "--", "sh", "-c", script]);
+    let output = record(&["--follow", "cgroup", "-o", &file, "--", "sh", "-c", script]);
     if stderr(&output).contains("cgroup") || stderr(&output).contains("control group") {
         eprintln!("SKIPPED: {}", stderr(&output));
         return;

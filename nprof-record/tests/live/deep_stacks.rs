@@ -213,7 +213,7 @@ fn bpf_copies_stack_beyond_kernel_copy() {
         return;
     }
     let functions = Functions::from_file(&program);
-    for options in [&["--scope", "tree"][..], &["--scope", "task", "--stack-size", "1024"]] {
+    for options in [&["--follow", "system"][..], &["--follow", "inherit", "--stack-size", "1024"]] {
         let file = directory.path("out.nprof");
         let output = record(&[&["-o", &file][..], options, &["--", &program]].concat());
         assert!(output.status.success(), "{}", stderr(&output));

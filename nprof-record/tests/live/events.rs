@@ -203,6 +203,26 @@ fn lost_samples_are_counted_for_their_event() {
 }
 
 #[test]
+fn count_option_sets_interval_of_events_without_one() {
+    if !can_record() {
+        return;
+    }
+    let directory = Directory::new("count");
+    let file = directory.path("out");
+    let script = "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done";
+    let events = ["-c", "2000000", "-e", "cpu-clock:5000000", "-e", "task-clock", "-g"];
+    let output = record(&[&events[..], &["-o", &file, "--", "sh", "-c", script]].concat());
+    assert!(output.status.success(), "{}", stderr(&output));
+    let stream = Stream::from_file(&file);
+    assert_eq!(
+        (stream.event.name.as_slice(), stream.event.period),
+        (&b"task-clock"[..], Some(2_000_000))
+    );
+    let weights: BTreeSet<_> = stream.samples.iter().map(|sample| sample.weight).collect();
+    assert_eq!(weights, BTreeSet::from([2_000_000, 5_000_000]));
+}
+
+#[test]
 fn tracepoint_samples_every_occurrence() {
     if !can_record() || !has("syscalls:sys_enter_getpriority") {
         return;

@@ -123,7 +123,7 @@ fn rejects_zombie_and_accepts_kernel_thread() {
     let output = record(&["-o", "-", "-p", &pid.to_string()]);
     assert_eq!(output.status.code(), Some(125));
     let message = stderr(&output);
-    assert!(message.contains(&format!("process {pid} has ended")), "{message}");
+    assert!(message.contains(&format!("process {pid} is a zombie")), "{message}");
     ended.wait().expect("it ended");
     // Kernel threads have no user code and no /proc/PID/maps.
     if fs::read_to_string("/proc/2/comm").is_ok_and(|name| name.trim() == "kthreadd") {
