@@ -2,10 +2,14 @@
 //!
 //! - [`stage`]: opens inputs and outputs, prints messages and errors, ends with an exit status;
 //! - [`usage`]: parses the command line and words its errors as messages;
+//! - [`args`]: arguments that several tools have;
 //! - [`shell`]: quotes command lines;
-//! - [`time`]: parses times.
+//! - [`step`]: the record of a tool in a stream;
+//! - [`time`]: parses and prints times.
 
+pub mod args;
 pub mod shell;
 pub mod stage;
+pub mod step;
 pub mod time;
 pub mod usage;

@@ -3,13 +3,14 @@
 //! - [`profile`]: sums of samples per stack, in memory bounded by distinct stacks;
 //! - [`key`], [`filter`], [`time`]: keys to group and select samples and calls by;
 //! - [`summary`], [`margin`]: the facts above a table, and margins of error;
-//! - [`layout`], [`machine`], [`folded`]: tables, lines for scripts, folded stacks;
+//! - [`layout`], [`legend`], [`machine`], [`folded`]: tables, lines for scripts, folded stacks;
 //! - [`report`]: the options of a report, and its run as a stage of a pipe.
 
+pub mod args;
 pub mod profile;
 mod render;
 mod tool;
 
 pub use profile::{cell, filter, key, margin, summary, time};
-pub use render::{folded, layout, machine};
+pub use render::{folded, layout, legend, machine};
 pub use tool::{report, snapshot};

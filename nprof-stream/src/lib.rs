@@ -23,6 +23,7 @@ pub use io::reader::Reader;
 pub use io::verdict::{Damage, Verdict};
 pub use io::writer::{Spelling, Totals, Writer};
 pub use io::{reader, writer};
+pub use model::epoch_cache::EpochCache;
 pub use model::id_table::Table as IdTable;
 pub use model::{labels, order, tables};
 pub use record::error::Error;

@@ -1,8 +1,7 @@
 //! The command line of nprof-format.
 
-use std::path::{Path, PathBuf};
-
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use nprof_cli::args::{Inputs, OutputFile, PartialOk};
 
 /// Looks into nprof streams: checks them, counts what is in them, converts their spelling.
 #[derive(Debug, Parser)]
@@ -31,9 +30,8 @@ pub(crate) struct Report {
     /// How to print the answer
     #[arg(long, value_name = "FORMAT", default_value = "table")]
     pub(crate) format: Format,
-    /// Streams to read; `-` or none is standard input
-    #[arg(value_name = "FILE")]
-    pub(crate) files: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) inputs: Inputs,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -49,34 +47,20 @@ pub(crate) struct Convert {
     /// Leave out what filters added: steps, functions, files, locations, unknown records
     #[arg(long)]
     pub(crate) strip: bool,
-    /// Write to this file instead of standard output
-    #[arg(short, long, value_name = "FILE")]
-    pub(crate) output: Option<PathBuf>,
-    /// Exit with status 0 even if a stream is truncated or damaged
-    #[arg(long)]
-    pub(crate) partial_ok: bool,
-    /// Streams to read, one after another; `-` or none is standard input
-    #[arg(value_name = "FILE")]
-    pub(crate) files: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) output: OutputFile,
+    #[command(flatten)]
+    pub(crate) tolerance: PartialOk,
+    #[command(flatten)]
+    pub(crate) inputs: Inputs,
 }
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Merge {
-    /// Write to this file instead of standard output
-    #[arg(short, long, value_name = "FILE")]
-    pub(crate) output: Option<PathBuf>,
-    /// Exit with status 0 even if a stream is truncated or damaged
-    #[arg(long)]
-    pub(crate) partial_ok: bool,
-    /// Streams to merge; `-` or none is standard input
-    #[arg(value_name = "FILE")]
-    pub(crate) files: Vec<PathBuf>,
-}
-
-/// The operands; standard input when there are none.
-pub(crate) fn operands(files: &[PathBuf]) -> Vec<Option<&Path>> {
-    match files {
-        [] => vec![None],
-        files => files.iter().map(|file| Some(file.as_path())).collect(),
-    }
+    #[command(flatten)]
+    pub(crate) output: OutputFile,
+    #[command(flatten)]
+    pub(crate) tolerance: PartialOk,
+    #[command(flatten)]
+    pub(crate) inputs: Inputs,
 }

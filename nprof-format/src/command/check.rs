@@ -10,7 +10,7 @@ use nprof_stream::reader::Damage;
 use nprof_stream::{Reader, Record, Verdict};
 use serde_json::{Value, json};
 
-use super::args::{Format, Report, operands};
+use super::args::{Format, Report};
 
 /// What was found in one stream.
 struct Finding {
@@ -35,7 +35,7 @@ impl Finding {
 pub(crate) fn run(args: &Report) -> Result<Outcome, Box<dyn Error>> {
     let mut findings = Vec::new();
     let mut failure = None;
-    for operand in operands(&args.files) {
+    for operand in args.inputs.operands() {
         let finding = stage::open(operand).map_err(Into::into).and_then(examine);
         match finding {
             Ok(finding) => findings.push(finding),

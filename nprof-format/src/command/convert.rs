@@ -6,17 +6,17 @@ use nprof_cli::stage::{self, Outcome};
 use nprof_stream::Trouble;
 use nprof_stream::{Reader, Spelling, Verdict, Writer};
 
-use super::args::{Convert, operands};
+use super::args::Convert;
 
 pub(crate) fn run(args: &Convert, spelling: Spelling) -> Result<Outcome, Box<dyn Error>> {
-    stage::refuse_same_file(operands(&args.files), args.output.as_deref())?;
-    let output = stage::output(args.output.as_deref())?;
+    stage::refuse_same_file(args.inputs.operands(), args.output.path())?;
+    let output = stage::output(args.output.path())?;
     if spelling == Spelling::Binary {
         output.refuse_terminal()?;
     }
     let mut writer = Writer::new(output, spelling);
     let mut outcome = Outcome::Done;
-    for operand in operands(&args.files) {
+    for operand in args.inputs.operands() {
         let input = stage::open(operand)?;
         let name = input.name().to_owned();
         let mut reader = Reader::new(input);
@@ -26,7 +26,7 @@ pub(crate) fn run(args: &Convert, spelling: Spelling) -> Result<Outcome, Box<dyn
         result.map_err(|error| format!("{name}: {}", stage::chain(&*error)))?;
         if reader.verdict() != Verdict::Complete {
             stage::warn(super::TOOL, &Trouble::of(&name, &reader).to_string());
-            outcome = if args.partial_ok { outcome } else { Outcome::Incomplete };
+            outcome = if args.tolerance.partial_ok { outcome } else { Outcome::Incomplete };
         }
     }
     writer.finish()?;

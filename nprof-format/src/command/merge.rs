@@ -3,36 +3,31 @@
 use std::error::Error;
 use std::path::Path;
 
-use nprof_cli::shell;
 use nprof_cli::stage::{self, Outcome};
-use nprof_stream::{Spelling, Step, Writer};
+use nprof_cli::step;
+use nprof_stream::{Spelling, Writer};
 
-use super::args::{Merge, operands};
+use super::args::Merge;
 use crate::merge::{Merged, merge};
 
 pub(crate) fn run(args: &Merge) -> Result<Outcome, Box<dyn Error>> {
-    let operands = operands(&args.files);
-    check(&operands, args.output.as_deref())?;
+    let operands = args.inputs.operands();
+    check(&operands, args.output.path())?;
     let mut inputs = Vec::with_capacity(operands.len());
     for operand in operands {
         let input = stage::open(operand)?;
         inputs.push((input.name().to_owned(), input));
     }
-    let output = stage::output(args.output.as_deref())?;
+    let output = stage::output(args.output.path())?;
     output.refuse_terminal()?;
-    let step = Step {
-        tool: super::TOOL.into(),
-        version: env!("CARGO_PKG_VERSION").into(),
-        command: shell::quoted(std::env::args_os()),
-        ..Step::default()
-    };
+    let step = step::this_process(super::TOOL);
     let mut writer = Writer::new(output, Spelling::Binary);
     let result = merge(inputs, &step, &mut writer);
     // What was read before an error is not lost.
     writer.finish()?;
     let merged = result?;
     warn(&merged);
-    let complete = merged.troubles.is_empty() || args.partial_ok;
+    let complete = merged.troubles.is_empty() || args.tolerance.partial_ok;
     Ok(if complete { Outcome::Done } else { Outcome::Incomplete })
 }
 

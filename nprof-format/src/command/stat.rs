@@ -12,7 +12,7 @@ use nprof_stream::number::total;
 use nprof_stream::{Reader, Record, Verdict, kind};
 use serde_json::{Map, Value, json};
 
-use super::args::{Format, Report, operands};
+use super::args::{Format, Report};
 use super::images::Images;
 use super::tasks::Tasks;
 
@@ -38,7 +38,7 @@ struct Counts {
 pub(crate) fn run(args: &Report) -> Result<Outcome, Box<dyn Error>> {
     let split = Split { task: true, ..Split::default() };
     let mut counts = Counts { profile: Profile::new(split), ..Counts::default() };
-    for operand in operands(&args.files) {
+    for operand in args.inputs.operands() {
         let input = stage::open(operand)?;
         let name = input.name().to_owned();
         counts.read(input).map_err(|error| format!("{name}: {}", stage::chain(&error)))?;

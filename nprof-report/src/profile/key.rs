@@ -9,7 +9,7 @@ use std::str::FromStr;
 use nprof_cli::time::interval;
 use nprof_stream::NO_CPU;
 use nprof_stream::TaskId;
-use nprof_stream::labels::CallKey;
+use nprof_stream::labels::{CallKey, UNKNOWN};
 use nprof_stream::tables::{NameId, Tables};
 
 use crate::profile::cell::Cell;
@@ -33,12 +33,14 @@ pub enum Key {
     Cpu,
     /// The time slice, by its beginning in seconds since the run's.
     Slice,
-    /// What is a property of a call.
+    /// The call path: functions, outermost first.
+    Path,
+    /// A property of a call.
     Call(CallKey),
 }
 
 /// Every key a user can name.
-const NAMED: [(&str, Key); 12] = [
+const NAMED: [(&str, Key); 13] = [
     ("event", Key::Event),
     ("run", Key::Run),
     ("process", Key::Process),
@@ -46,6 +48,7 @@ const NAMED: [(&str, Key); 12] = [
     ("command", Key::Command),
     ("cpu", Key::Cpu),
     ("slice", Key::Slice),
+    ("path", Key::Path),
     ("image", Key::Call(CallKey::Image)),
     ("function", Key::Call(CallKey::Function)),
     ("file", Key::Call(CallKey::File)),
@@ -54,16 +57,26 @@ const NAMED: [(&str, Key); 12] = [
 ];
 
 impl Key {
-    /// The key a user names so.
+    /// Returns the key of a name; any but [`Key::Path`].
     ///
     /// # Errors
     ///
-    /// Which keys there are.
+    /// A message with all names, if there is no such key.
     pub fn named(name: &str) -> Result<Self, String> {
-        let found = NAMED.iter().find(|(other, _)| *other == name);
+        Self::named_if(name, |key| key != Key::Path)
+    }
+
+    /// Returns the key of a name if it is among those that `is_allowed` holds for.
+    ///
+    /// # Errors
+    ///
+    /// A message with the allowed names, if it is not.
+    pub fn named_if(name: &str, is_allowed: fn(Key) -> bool) -> Result<Self, String> {
+        let mut allowed = NAMED.iter().filter(|(_, key)| is_allowed(*key));
+        let found = allowed.clone().find(|(other, _)| *other == name);
         found.map(|&(_, key)| key).ok_or_else(|| {
-            let names = NAMED.map(|(name, _)| name);
-            format!("no key {name:?}: there are {}", names.join(", "))
+            let names: Vec<&str> = allowed.by_ref().map(|(name, _)| *name).collect();
+            format!("unknown key {name:?}; the keys are {}", names.join(", "))
         })
     }
 
@@ -113,9 +126,6 @@ impl FromStr for By {
     }
 }
 
-/// The name of a task that no record defines.
-const UNKNOWN: &[u8] = b"[unknown]";
-
 /// What a sample is called under a key that is a property of samples; nothing under another.
 pub fn sample_label(context: &Context<'_>, cell: &Cell, key: Key, time: TimeSplit) -> Vec<u8> {
     let tables = context.tables;
@@ -132,7 +142,7 @@ pub fn sample_label(context: &Context<'_>, cell: &Cell, key: Key, time: TimeSpli
         Key::Cpu if cell.cpu == NO_CPU => UNKNOWN.into(),
         Key::Cpu => cell.cpu.to_string().into_bytes(),
         Key::Slice => cell.slice.map_or(UNKNOWN.into(), |slice| time.label(slice).into_bytes()),
-        Key::Call(_) => Vec::new(),
+        Key::Path | Key::Call(_) => Vec::new(),
     }
 }
 
@@ -185,11 +195,12 @@ mod tests {
     #[test]
     fn keys_are_named_as_they_are_called() {
         for (name, key) in NAMED {
-            assert_eq!(Key::named(name), Ok(key));
+            assert_eq!(Key::named_if(name, |_| true), Ok(key));
             assert_eq!(key.name(), name);
         }
         assert_eq!(Key::Call(CallKey::ImageName).name(), "image");
         assert!(Key::named("colour").unwrap_err().contains("function"));
+        assert!(!Key::named("path").unwrap_err().contains("path,"));
     }
 
     #[test]

@@ -4,10 +4,14 @@ pub mod cell;
 pub mod filter;
 pub mod key;
 pub mod margin;
+mod omitted;
+mod once_per_stack;
 mod runs;
 mod stack_sums;
 pub mod summary;
 pub mod time;
 
 pub use cell::{Cell, Sum};
+pub use omitted::{OmittedRows, ReportedEvent};
+pub use once_per_stack::OncePerStack;
 pub use stack_sums::{Context, Profile, Split};

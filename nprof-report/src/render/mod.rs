@@ -3,4 +3,5 @@
 mod facts;
 pub mod folded;
 pub mod layout;
+pub mod legend;
 pub mod machine;

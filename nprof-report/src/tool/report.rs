@@ -4,11 +4,12 @@
 use std::cell::RefCell;
 use std::error::Error as StdError;
 use std::io::{self, Read, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
+use nprof_cli::args::{Inputs, OutputFile, PartialOk};
 use nprof_cli::stage::{self, Outcome, Output};
 use nprof_cli::time::interval;
 use nprof_stream::reader::Reader;
@@ -37,10 +38,7 @@ pub struct Options {
     /// 100 % is what is counted, and not all samples
     #[arg(long)]
     pub rebase: bool,
-    /// Leave out what has N or fewer samples
-    #[arg(long, value_name = "N")]
-    limit: Option<u64>,
-    /// Leave out what has a share below P per cent
+    /// Omit rows with a share below P per cent
     #[arg(long, value_name = "P", value_parser = percent)]
     min_percent: Option<f64>,
     /// Print at most N rows (paths, functions), 0 for all [default: some in a table, else all]
@@ -52,15 +50,12 @@ pub struct Options {
     /// Print again every so often (2s, 500ms) while the stream is still being written
     #[arg(long, value_name = "TIME", value_parser = interval)]
     every: Option<Duration>,
-    /// Exit with status 0 even if a stream is truncated or damaged
-    #[arg(long)]
-    partial_ok: bool,
-    /// Write to this file instead of standard output
-    #[arg(short, long, value_name = "FILE")]
-    output: Option<PathBuf>,
-    /// Streams to read, merged into one report; `-` or none is standard input
-    #[arg(value_name = "FILE")]
-    files: Vec<PathBuf>,
+    #[command(flatten)]
+    tolerance: PartialOk,
+    #[command(flatten)]
+    output: OutputFile,
+    #[command(flatten)]
+    inputs: Inputs,
 }
 
 fn percent(text: &str) -> Result<f64, String> {
@@ -74,14 +69,6 @@ fn confidence(text: &str) -> Result<Confidence, String> {
 }
 
 impl Options {
-    /// The streams to read; `None` is standard input.
-    fn operands(&self) -> Vec<Option<&Path>> {
-        match &self.files[..] {
-            [] => vec![None],
-            files => files.iter().map(|file| Some(file.as_path())).collect(),
-        }
-    }
-
     /// Which samples and calls count.
     pub fn filter(&self) -> Filter {
         Filter::new(&self.matching, &self.exclude)
@@ -99,94 +86,119 @@ impl Options {
         self.confidence.unwrap_or_default()
     }
 
-    /// How many rows are wanted, if anything was said about it; 0 is all.
+    /// Returns the number of rows that the user asked for, 0 for all. None if the option is absent.
     pub fn rows(&self) -> Option<usize> {
         self.rows
     }
 
-    /// What is left out; `usual_percent` and `usual_rows` (0 for all) hold where the user says
-    /// nothing.
-    pub fn choice(&self, usual_percent: f64, usual_rows: usize) -> Choice {
-        Choice {
-            limit: self.limit,
+    /// Returns the limits of the user, or else `usual_percent` and `usual_rows` (0 for all).
+    pub fn row_limits(&self, usual_percent: f64, usual_rows: usize) -> RowLimits {
+        RowLimits {
             min_percent: self.min_percent.unwrap_or(usual_percent),
             rows: Some(self.rows.unwrap_or(usual_rows)).filter(|&rows| rows > 0),
         }
     }
 }
 
-/// What is too little to be printed.
+/// The rows that are printed.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Choice {
-    /// What has this many samples or fewer is left out.
-    pub limit: Option<u64>,
-    /// What has a smaller share is left out.
+pub struct RowLimits {
+    /// Rows with a smaller share, in per cent, are omitted.
     pub min_percent: f64,
-    /// No more than this is printed.
+    /// The maximum number of rows.
     pub rows: Option<usize>,
 }
 
-impl Choice {
-    /// Whether so little of a whole is left out.
+impl RowLimits {
+    /// True if the share of `sum` in `whole` is too small to be printed.
     pub fn is_small(&self, sum: Sum, whole: Sum) -> bool {
-        self.limit.is_some_and(|limit| sum.samples <= limit)
-            || sum.percent_of(whole) < self.min_percent
+        sum.percent_of(whole) < self.min_percent
     }
 
-    /// The options that leave something out, as the user would spell them.
-    pub fn why(&self) -> String {
-        let limit = self.limit.map(|limit| format!("--limit {limit}"));
-        let least = (self.min_percent > 0.0).then(|| format!("--min-percent {}", self.min_percent));
-        limit.into_iter().chain(least).collect::<Vec<_>>().join(" ")
+    /// Returns the option that omits small rows as the user would spell it; empty if none does.
+    pub fn spelled(&self) -> String {
+        if self.min_percent > 0.0 {
+            format!("--min-percent {}", self.min_percent)
+        } else {
+            String::new()
+        }
     }
 }
 
 /// What a report's work failed with.
 pub type Failure = Box<dyn StdError + Send + Sync>;
 
-/// What a report counts, and how it looks.
+/// A report: adds up samples, and makes rows of them. Rows are data; a [`Renderer`] prints them.
 pub trait Report: Clone {
-    /// What the profile must keep apart.
+    /// The rows.
+    type Rows;
+
+    /// Returns the properties of samples that the profile must keep apart.
     fn split(&self) -> Split;
 
-    /// Takes in what fell on a cell.
+    /// Adds the samples of a cell.
     fn add(&mut self, context: &Context<'_>, cell: &Cell, sum: Sum);
 
-    /// The report, of what was taken in by now. `width` is the terminal's, if it goes to one.
+    /// Returns the rows of all samples added so far.
     ///
     /// # Errors
     ///
-    /// When what was asked for cannot be had of these streams.
-    fn print(&self, summary: &Summary, width: Option<usize>) -> Result<Vec<u8>, Failure>;
+    /// If the streams do not have the data that the user asked for.
+    fn rows(&self, summary: &Summary) -> Result<Self::Rows, Failure>;
 
-    /// What the user should know beside the report.
+    /// Returns messages for the user beside the report.
     fn notes(&self, _summary: &Summary) -> Vec<String> {
         Vec::new()
     }
+}
+
+/// Prints the rows of a report.
+pub trait Renderer<Rows> {
+    /// Returns the printed report. `width` is the terminal's columns. None if it goes elsewhere.
+    ///
+    /// # Errors
+    ///
+    /// If the format cannot hold the rows.
+    fn render(
+        &self,
+        rows: &Rows,
+        summary: &Summary,
+        width: Option<usize>,
+    ) -> Result<Vec<u8>, Failure>;
 }
 
 /// A report may keep a bit for each rule of `--match`.
 const RULES: usize = 60;
 
 /// Reads the streams, prints the report, and ends as a stage of a pipe does.
-pub fn run<R: Report>(tool: &str, options: &Options, report: R) -> ExitCode {
+pub fn run<R: Report>(
+    tool: &str,
+    options: &Options,
+    report: R,
+    renderer: &impl Renderer<R::Rows>,
+) -> ExitCode {
     stage::run(tool, || {
-        work(tool, options, report).map_err(|failure| -> Box<dyn StdError> { failure })
+        work(tool, options, report, renderer).map_err(|failure| -> Box<dyn StdError> { failure })
     })
 }
 
-fn work<R: Report>(tool: &str, options: &Options, report: R) -> Result<Outcome, Failure> {
+fn work<R: Report>(
+    tool: &str,
+    options: &Options,
+    report: R,
+    renderer: &impl Renderer<R::Rows>,
+) -> Result<Outcome, Failure> {
     if options.matching.len() > RULES {
         return Err(format!("--match: no more than {RULES} of them").into());
     }
-    let operands = options.operands();
-    stage::refuse_same_file(operands.iter().copied(), options.output.as_deref())?;
+    let operands = options.inputs.operands();
+    stage::refuse_same_file(operands.iter().copied(), options.output.path())?;
     let mut split = report.split();
     let rules = options.filter().split();
     split.task |= rules.task;
     split.cpu |= rules.cpu;
     split.time = TimeSplit { span: options.time, ..split.time };
-    let mut printer = Printer::new(options);
+    let mut printer = Printer::new(options, renderer);
     let (profile, report) = match options.every {
         None => read(&operands, Profile::new(split), report)?,
         Some(every) => watch(&operands, Profile::new(split), report, every, &mut printer)?,
@@ -202,7 +214,7 @@ fn work<R: Report>(tool: &str, options: &Options, report: R) -> Result<Outcome, 
     for note in report.notes(summary) {
         stage::warn(tool, &note);
     }
-    let whole = summary.is_complete() || options.partial_ok;
+    let whole = summary.is_complete() || options.tolerance.partial_ok;
     Ok(if whole { Outcome::Done } else { Outcome::Incomplete })
 }
 
@@ -236,7 +248,7 @@ fn watch<R: Report>(
     profile: Profile,
     report: R,
     every: Duration,
-    printer: &mut Printer<'_>,
+    printer: &mut Printer<'_, impl Renderer<R::Rows>>,
 ) -> Result<(Profile, R), Failure> {
     // Ticks come from within the reading, when the profile is at rest.
     let state = RefCell::new((profile, report));
@@ -278,31 +290,36 @@ fn take_all<R: Report>(
 const HOME_AND_CLEAR: &[u8] = b"\x1b[H\x1b[J";
 
 /// Where the report goes, the first time and again.
-#[derive(Debug)]
-struct Printer<'a> {
+struct Printer<'a, T> {
     options: &'a Options,
+    renderer: &'a T,
     /// Opened when there is something to print: trouble before it leaves a file as it was.
     output: Option<Output>,
     /// A file that has a whole report whenever it is read.
     snapshot: Option<Snapshot>,
 }
 
-impl<'a> Printer<'a> {
-    fn new(options: &'a Options) -> Self {
-        let file = options.output.as_deref().filter(|path| path.as_os_str() != "-");
+impl<'a, T> Printer<'a, T> {
+    fn new(options: &'a Options, renderer: &'a T) -> Self {
+        let file = options.output.path().filter(|path| path.as_os_str() != "-");
         let snapshot = file.filter(|_| options.every.is_some()).and_then(Snapshot::of);
-        Self { options, output: None, snapshot }
+        Self { options, renderer, output: None, snapshot }
     }
 
-    fn print(&mut self, report: &impl Report, summary: &Summary) -> Result<(), Failure> {
+    fn print<R: Report>(&mut self, report: &R, summary: &Summary) -> Result<(), Failure>
+    where
+        T: Renderer<R::Rows>,
+    {
+        let rows = report.rows(summary)?;
         if let Some(snapshot) = &self.snapshot {
-            return Ok(snapshot.write(&report.print(summary, None)?).map_err(Writing)?);
+            let bytes = self.renderer.render(&rows, summary, None)?;
+            return Ok(snapshot.write(&bytes).map_err(Writing)?);
         }
         let output = match &mut self.output {
             Some(output) => output,
-            none => none.insert(stage::output(self.options.output.as_deref())?),
+            none => none.insert(stage::output(self.options.output.path())?),
         };
-        let mut bytes = report.print(summary, output.width())?;
+        let mut bytes = self.renderer.render(&rows, summary, output.width())?;
         if let Some(height) = output.height().filter(|_| self.options.every.is_some()) {
             if summary.live {
                 keep_lines(&mut bytes, height.saturating_sub(1));
@@ -357,11 +374,10 @@ mod tests {
     }
 
     #[test]
-    fn little_is_little_in_samples_or_in_share() {
+    fn rows_below_the_smallest_share_are_omitted() {
         let sum = |samples| Sum { samples, weight: samples * 10 };
-        let choice = Choice { limit: Some(2), min_percent: 5.0, rows: None };
-        assert!(choice.is_small(sum(2), sum(10)) && !choice.is_small(sum(3), sum(10)));
-        assert!(choice.is_small(sum(4), sum(100)));
-        assert_eq!(choice.why(), "--limit 2 --min-percent 5");
+        let limits = RowLimits { min_percent: 5.0, rows: None };
+        assert!(limits.is_small(sum(4), sum(100)) && !limits.is_small(sum(5), sum(100)));
+        assert_eq!(limits.spelled(), "--min-percent 5");
     }
 }

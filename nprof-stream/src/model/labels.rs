@@ -1,7 +1,6 @@
 //! What a call is called: the names reports group by.
 
-use rustc_hash::FxHashMap;
-
+use crate::model::epoch_cache::EpochCache;
 use crate::model::tables::{Call, FrameEntry, NameId, Names, Tables};
 use crate::record::{ImageKind, Line, Mark};
 
@@ -27,8 +26,7 @@ pub enum CallKey {
 pub struct Labels {
     /// Every label given so far.
     pub names: Names,
-    cache: FxHashMap<(CallKey, Call), NameId>,
-    generation: u64,
+    cache: EpochCache<(CallKey, Call), NameId>,
 }
 
 /// The label of what the stream lost to damage.
@@ -40,8 +38,8 @@ const GENERATED: &[u8] = b"[jit]";
 /// The label of what a sample without a stack ran.
 const NO_STACK: &[u8] = b"[no stack]";
 
-/// The label of what lies in no image.
-const UNKNOWN: &str = "[unknown]";
+/// The label of what lies in no image, and of a task or event that no record defines.
+pub const UNKNOWN: &[u8] = b"[unknown]";
 
 impl Labels {
     /// No labels yet.
@@ -57,11 +55,7 @@ impl Labels {
     /// The label of a call. The mark of an incomplete stack is `[truncated:CAUSE]` under every
     /// key.
     pub fn label(&mut self, tables: &Tables, call: Call, key: CallKey) -> NameId {
-        if self.generation != tables.generation() {
-            self.generation = tables.generation();
-            self.cache.clear();
-        }
-        if let Some(&label) = self.cache.get(&(key, call)) {
+        if let Some(label) = self.cache.get(tables, &(key, call)) {
             return label;
         }
         let text = match tables.frame(call.frame) {
@@ -79,15 +73,13 @@ impl Labels {
 
 fn text(tables: &Tables, frame: &FrameEntry, line: Line, key: CallKey) -> Vec<u8> {
     let image = tables.image(frame.image);
-    let image_name = image.map_or(UNKNOWN.as_bytes(), |image| tables.names.get(image.name));
+    let image_name = image.map_or(UNKNOWN, |image| tables.names.get(image.name));
     let is_made = image.is_some_and(|image| image.kind == ImageKind::Jit);
     match key {
         CallKey::Image | CallKey::ImageName | CallKey::File | CallKey::Line if is_made => {
             GENERATED.to_vec()
         }
-        CallKey::Image => {
-            image.map_or(UNKNOWN.as_bytes(), |image| tables.names.get(image.path)).to_vec()
-        }
+        CallKey::Image => image.map_or(UNKNOWN, |image| tables.names.get(image.path)).to_vec(),
         CallKey::ImageName => image_name.to_vec(),
         CallKey::Address => address(image_name, frame),
         CallKey::Function => match tables.function(line.function) {

@@ -1,5 +1,6 @@
 //! Reader state: the definitions behind ids, the labels of calls, the rules of order.
 
+pub(crate) mod epoch_cache;
 pub(crate) mod id_table;
 pub mod labels;
 mod names;

@@ -66,6 +66,11 @@ pub(crate) fn push_hex_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     }
 }
 
+/// Returns bytes as pairs of lower-case hexadecimal digits.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// Reads pairs of lower-case hexadecimal digits in place: the bytes come to stand at the front
 /// of `text`.
 pub(crate) fn hex_bytes_in_place(text: &mut [u8]) -> Option<&[u8]> {
