@@ -70,8 +70,8 @@ impl Args {
     }
 
     /// Which rows to print.
-    pub(crate) fn choice(&self) -> report::Choice {
+    pub(crate) fn row_limits(&self) -> report::RowLimits {
         let is_table = self.format == Format::Table && !self.is_by_time();
-        self.options.choice(0.0, if is_table { TABLE_ROWS } else { 0 })
+        self.options.row_limits(0.0, if is_table { TABLE_ROWS } else { 0 })
     }
 }

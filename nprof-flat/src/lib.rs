@@ -1,7 +1,9 @@
 //! nprof-flat: where the time of a recording is, by function, line, address, image, thread, ...
 //! Reads streams, writes a table.
 //!
-//!     nprof-record -o - -- ./prog | nprof-symbolize | nprof-flat
+//! ```sh
+//! nprof-record -o - -- ./prog | nprof-symbolize | nprof-flat
+//! ```
 
 mod args;
 mod print;

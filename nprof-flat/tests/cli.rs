@@ -20,7 +20,10 @@ fn it_has_the_manners_of_a_report() {
 #[test]
 fn misuse_is_told_by_name() {
     let said = |args: &[&str]| flat().refusal(args, &odd_names());
-    assert!(said(&["--by", "colour"]).contains("--by colour: no key \"colour\": there are event"));
+    assert!(
+        said(&["--by", "colour"])
+            .contains("--by colour: unknown key \"colour\"; the keys are event")
+    );
     assert!(said(&["--by", "slice"]).contains("slice=1s"));
     assert!(said(&["--sort", "size"]).contains("--sort size: expected one of self, total"));
     assert!(said(&["--frobnicate"]).contains("--frobnicate: no such option"));

@@ -22,7 +22,7 @@ where
     H: FileHeader,
     R: ReadRef<'data>,
 {
-    let is_bounded = header.phnum(endian, data).is_ok_and(|count| count as u64 <= u64::from(max));
+    let is_bounded = header.phnum(endian, data).is_ok_and(|count| count <= max);
     is_bounded.then(|| header.program_headers(endian, data).ok())?
 }
 

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::error::ErrorKind;
 use clap::{ArgMatches, CommandFactory, Parser, ValueEnum};
 use nprof_cli::usage;
-use nprof_report::report::{Choice, Options};
+use nprof_report::report::{Options, RowLimits};
 
 use crate::tree::path_filter::{Kind, Pattern, Refinement};
 
@@ -153,14 +153,14 @@ impl Args {
     }
 
     /// What to print.
-    pub(crate) fn choice(&self) -> Choice {
+    pub(crate) fn row_limits(&self) -> RowLimits {
         let usual = match (self.format, self.view) {
             (Format::Table, View::Paths) => (0.0, TABLE_PATHS),
             (Format::Table, View::Graph) => (TREE_PERCENT, TABLE_FUNCTIONS),
             (Format::Table, View::Tree | View::Callers) => (TREE_PERCENT, 0),
             _ => (0.0, 0),
         };
-        self.options.choice(usual.0, usual.1)
+        self.options.row_limits(usual.0, usual.1)
     }
 
     /// Everything by which samples do not count, as the user spelled it.

@@ -1,7 +1,9 @@
 //! nprof-paths: how the programs of a recording got where they were. Reads streams, writes call
 //! paths, call trees, call graphs, folded stacks or a flame graph.
 //!
-//!     nprof-record -o - -- ./prog | nprof-symbolize | nprof-paths --view tree
+//! ```sh
+//! nprof-record -o - -- ./prog | nprof-symbolize | nprof-paths --view tree
+//! ```
 
 mod args;
 mod print;

@@ -1,7 +1,7 @@
 //! Which events and which paths are printed, and what is left out.
 
 use nprof_report::profile::Sum;
-use nprof_report::report::{Choice, Failure};
+use nprof_report::report::{Failure, RowLimits};
 use nprof_report::summary::Summary;
 use nprof_stream::escape::escaped;
 
@@ -92,18 +92,18 @@ pub(crate) struct Section {
     pub(crate) shown: Shown,
     /// The leaves of what is printed, in order.
     pub(crate) paths: Vec<At>,
-    /// What `--limit` and `--min-percent` dropped.
+    /// What `--min-percent` dropped.
     pub(crate) dropped: Hidden,
     /// What is past the last path to print.
     pub(crate) more: Hidden,
 }
 
 /// The paths of the events, the most frequent first, equal ones by name.
-pub(crate) fn paths(tree: &Tree, shown: &[Shown], choice: &Choice) -> Vec<Section> {
+pub(crate) fn paths(tree: &Tree, shown: &[Shown], choice: &RowLimits) -> Vec<Section> {
     shown.iter().map(|&shown| section(tree, shown, choice)).collect()
 }
 
-fn section(tree: &Tree, shown: Shown, choice: &Choice) -> Section {
+fn section(tree: &Tree, shown: Shown, choice: &RowLimits) -> Section {
     let mut dropped = Hidden::default();
     let mut paths = tree.leaves(shown.event);
     paths.retain(|&leaf| {

@@ -7,7 +7,7 @@ use std::io::Cursor;
 use clap::Parser;
 use nprof_report::filter::Filter;
 use nprof_report::profile::{Cell, Context, Profile, Split, Sum};
-use nprof_report::report::Choice;
+use nprof_report::report::RowLimits;
 use nprof_report::summary::Summary;
 use nprof_stream::escape::escaped;
 use nprof_stream::labels::{CallKey, Labels};
@@ -27,7 +27,7 @@ use crate::tree::graph::Graph;
 use crate::tree::invert;
 use crate::tree::path_filter::{Kind, Refinement, refine};
 
-const ALL: Choice = Choice { limit: None, min_percent: 0.0, rows: None };
+const ALL: RowLimits = RowLimits { min_percent: 0.0, rows: None };
 
 fn grow(streams: &[Vec<u8>], commands: bool, filter: &Filter) -> (Tree, Summary) {
     let mut builder = Builder::new(commands, filter.clone());
@@ -194,7 +194,7 @@ fn callers_are_found_from_the_leaf_up() {
     // A function with all below it, and who called it.
     let until = refined(&tree, &[(Kind::Through, "c"), (Kind::Until, "c")]);
     assert_eq!(paths(&invert::invert(&until, &[shown], &ALL)), ["c;a;m 5", "c;b;m 2"]);
-    let few = Choice { min_percent: 20.0, ..ALL };
+    let few = RowLimits { min_percent: 20.0, ..ALL };
     assert_eq!(paths(&invert::invert(&tree, &[shown], &few)), ["c;a;m 4", "c;b;m 2", "d 1"]);
 }
 

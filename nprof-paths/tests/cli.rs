@@ -45,7 +45,7 @@ fn paths_are_printed_leaf_first() {
 
 #[test]
 fn trees_are_printed_from_the_roots_and_from_the_leaves() {
-    let table = stdout(&["--view", "tree", "--event", "cpu-clock", "--limit", "1"]);
+    let table = stdout(&["--view", "tree", "--event", "cpu-clock", "--min-percent", "50"]);
     let expected = format!(
         "total %  self %  function\n 100.00    0.00  main  (prog)\n  66.67   66.67  {ODD_NAME}\n"
     );

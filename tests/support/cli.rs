@@ -143,7 +143,7 @@ impl Report {
             &["--match", "colour=x"],
             &["--time", "2s..1s"],
             &["--every", "0s"],
-            &["--limit"],
+            &["--min-percent"],
             &["/nonexistent/file"],
         ] {
             self.refusal(args, &odd_names());

@@ -123,7 +123,7 @@ fn footer(selected: &Selected, args: &Args) -> String {
     // With --rebase they are no part of the 100 %.
     let filter = args.options.filter().spelled(true).join(" ");
     line(&selected.uncounted, "not counted", &filter, !args.options.rebase);
-    line(&selected.dropped, "dropped", &args.choice().why(), true);
+    line(&selected.dropped, "dropped", &args.row_limits().spelled(), true);
     line(&selected.more, "not shown", "-n 0 prints all", true);
     out
 }

@@ -101,11 +101,6 @@ impl Flat {
         }
     }
 
-    /// What names a row.
-    pub(crate) fn columns(&self) -> &[Key] {
-        &self.columns
-    }
-
     /// What the filter kept of an event.
     pub(crate) fn kept(&self, event: usize) -> Sum {
         self.kept.get(event).copied().unwrap_or_default()

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use clap::ValueEnum;
 use nprof_report::profile::Sum;
-use nprof_report::report::Choice;
+use nprof_report::report::RowLimits;
 use nprof_report::summary::Summary;
 
 use crate::rows::flat::{Flat, Row, Tally};
@@ -81,7 +81,7 @@ pub(crate) struct Selected {
     pub(crate) rows: Vec<Row>,
     /// Calls that the rules about calls took away.
     pub(crate) uncounted: Hidden,
-    /// What `--limit` and `--min-percent` dropped.
+    /// What `--min-percent` dropped.
     pub(crate) dropped: Hidden,
     /// What is past the last row to print.
     pub(crate) more: Hidden,
@@ -99,7 +99,7 @@ pub(crate) fn select(
     flat: &Flat,
     summary: &Summary,
     sort: Sort,
-    choice: &Choice,
+    choice: &RowLimits,
     rebase: bool,
 ) -> Selected {
     let events = summary.events.iter().enumerate().filter(|(_, event)| event.sum.samples > 0);
@@ -118,7 +118,7 @@ pub(crate) fn select(
     selected
 }
 
-fn choose(selected: &mut Selected, rows: Vec<Row>, sort: Sort, choice: &Choice) {
+fn choose(selected: &mut Selected, rows: Vec<Row>, sort: Sort, choice: &RowLimits) {
     let events = &selected.events;
     let is_small = |row: &Row| {
         let sum = |shown: &Shown| sort.decisive(&row.tallies[shown.event]);
@@ -193,7 +193,7 @@ mod tests {
         Shown { event, whole: sum(samples), uncounted: Sum::default() }
     }
 
-    fn chosen(sort: Sort, choice: Choice) -> (Vec<String>, Hidden, Hidden) {
+    fn chosen(sort: Sort, choice: RowLimits) -> (Vec<String>, Hidden, Hidden) {
         let rows = vec![
             row("b", 5, 5),
             row("main", 0, 10),
@@ -207,7 +207,7 @@ mod tests {
         (names, selected.dropped, selected.more)
     }
 
-    const ALL: Choice = Choice { limit: None, min_percent: 0.0, rows: None };
+    const ALL: RowLimits = RowLimits { min_percent: 0.0, rows: None };
 
     #[test]
     fn ties_are_in_the_order_of_names_and_numbers() {
@@ -221,7 +221,7 @@ mod tests {
     #[test]
     fn what_is_left_out_is_counted() {
         let (names, dropped, more) =
-            chosen(Sort::Own, Choice { limit: Some(0), rows: Some(1), ..ALL });
+            chosen(Sort::Own, RowLimits { min_percent: 10.0, rows: Some(1) });
         assert_eq!(names, ["a"]);
         assert_eq!(dropped.rows, 3);
         assert_eq!(more, Hidden { rows: 1, own: vec![sum(5)] });
@@ -229,9 +229,9 @@ mod tests {
 
     #[test]
     fn what_decides_is_what_is_sorted_by() {
-        let choice = Choice { limit: Some(1), min_percent: 60.0, ..ALL };
+        let choice = RowLimits { min_percent: 60.0, ..ALL };
         assert_eq!(chosen(Sort::Total, choice).0, ["main"]);
-        assert_eq!(chosen(Sort::Own, Choice { min_percent: 50.0, ..ALL }).0, ["a", "b"]);
+        assert_eq!(chosen(Sort::Own, RowLimits { min_percent: 50.0, ..ALL }).0, ["a", "b"]);
     }
 
     /// The example of uProfiler, section 8.1: 13 % of one event and 24 % of the other are a

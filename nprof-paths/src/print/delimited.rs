@@ -59,7 +59,7 @@ pub(crate) fn tree(input: &Input<'_>) -> Lines {
         "event node parent depth self_samples total_samples self total self_percent \
          total_percent function image",
     );
-    let choice = input.args.choice();
+    let choice = input.args.row_limits();
     for shown in input.shown {
         for kept in kept(input.tree, shown, &choice) {
             let node = &input.tree.nodes[kept.node];

@@ -32,7 +32,7 @@ pub(crate) fn report(input: &Input<'_>) -> Result<Vec<u8>, Failure> {
         View::Paths => of_paths(input),
         View::Tree => of_tree(input),
         View::Callers => {
-            let inverted = invert::invert(input.tree, input.shown, &input.args.choice());
+            let inverted = invert::invert(input.tree, input.shown, &input.args.row_limits());
             of_tree(&Input { tree: &inverted, ..*input })
         }
         View::Graph => of_graph(input),
@@ -40,7 +40,7 @@ pub(crate) fn report(input: &Input<'_>) -> Result<Vec<u8>, Failure> {
 }
 
 fn of_paths(input: &Input<'_>) -> Result<Vec<u8>, Failure> {
-    let sections = select::paths(input.tree, input.shown, &input.args.choice());
+    let sections = select::paths(input.tree, input.shown, &input.args.row_limits());
     let reverse = input.args.reverse;
     Ok(match input.args.format {
         Format::Table => paths::print(input, &sections),
@@ -65,7 +65,7 @@ fn of_tree(input: &Input<'_>) -> Result<Vec<u8>, Failure> {
 }
 
 fn of_graph(input: &Input<'_>) -> Result<Vec<u8>, Failure> {
-    let choice = input.args.choice();
+    let choice = input.args.row_limits();
     let graphs: Vec<graph::Chosen> = input
         .shown
         .iter()

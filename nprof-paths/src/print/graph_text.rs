@@ -3,7 +3,7 @@
 
 use nprof_report::layout::fit;
 use nprof_report::profile::Sum;
-use nprof_report::report::Choice;
+use nprof_report::report::RowLimits;
 use unicode_width::UnicodeWidthStr;
 
 use crate::print::context::Input;
@@ -26,7 +26,7 @@ pub(crate) fn print(input: &Input<'_>, graphs: &[Chosen]) -> Vec<u8> {
         out.push_str(&input.title(&chosen.shown));
         let functions = &input.tree.functions;
         let paths = paths_width(&chosen.graph);
-        let choice = input.args.choice();
+        let choice = input.args.row_limits();
         let printer = Printer { chosen, choice, functions, width: input.width, paths };
         let head = line(["index", "total %", "via %", "self %"].map(str::to_owned), "paths", paths);
         out.push_str(&format!("{head}function\n"));
@@ -51,7 +51,7 @@ fn line(numbers: [String; 4], paths: &str, paths_width: usize) -> String {
 
 struct Printer<'a> {
     chosen: &'a Chosen,
-    choice: Choice,
+    choice: RowLimits,
     functions: &'a [Function],
     width: Option<usize>,
     paths: usize,
@@ -151,7 +151,7 @@ fn footer(chosen: &Chosen, input: &Input<'_>) -> String {
             out.push_str(&format!("{count} function{s} {what}, {share:.2} % of self ({why})\n"));
         }
     };
-    line(&chosen.dropped, "dropped", &input.args.choice().why());
+    line(&chosen.dropped, "dropped", &input.args.row_limits().spelled());
     line(&chosen.more, "not shown", "-n 0 prints all");
     out
 }

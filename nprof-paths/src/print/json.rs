@@ -51,7 +51,7 @@ fn lines(input: &Input<'_>, leaf: At) -> Vec<Value> {
 
 /// `nodes` of all events.
 pub(crate) fn tree(input: &Input<'_>) -> io::Result<Vec<u8>> {
-    let choice = input.args.choice();
+    let choice = input.args.row_limits();
     let keep = |shown: &Shown| (*shown, kept(input.tree, shown, &choice));
     let kept: Vec<(Shown, Vec<Kept>)> = input.shown.iter().map(keep).collect();
     let all: usize = input.shown.iter().map(|shown| input.tree.in_order(shown.event).len()).sum();

@@ -3,7 +3,7 @@
 
 use nprof_report::layout::{Scale, fit};
 use nprof_report::margin::Confidence;
-use nprof_report::report::Choice;
+use nprof_report::report::RowLimits;
 use unicode_width::UnicodeWidthStr;
 
 use crate::print::context::Input;
@@ -36,7 +36,7 @@ pub(crate) fn print(input: &Input<'_>, sections: &[Section]) -> Vec<u8> {
         for &leaf in &section.paths {
             printer.path(&mut out, leaf);
         }
-        out.push_str(&footer(section, &input.args.choice()));
+        out.push_str(&footer(section, &input.args.row_limits()));
     }
     out.into_bytes()
 }
@@ -126,7 +126,7 @@ pub(crate) fn suffix(times: usize, image: &str, name: &str) -> String {
     suffix
 }
 
-fn footer(section: &Section, choice: &Choice) -> String {
+fn footer(section: &Section, choice: &RowLimits) -> String {
     let line = |hidden: &Hidden, what: &str, why: &str| {
         let s = if hidden.count == 1 { "" } else { "s" };
         let (paths, share) = (hidden.count, hidden.sum.percent_of(section.shown.whole));
@@ -134,7 +134,7 @@ fn footer(section: &Section, choice: &Choice) -> String {
     };
     let mut out = String::new();
     if section.dropped.count > 0 {
-        out.push_str(&line(&section.dropped, "dropped", &choice.why()));
+        out.push_str(&line(&section.dropped, "dropped", &choice.spelled()));
     }
     if section.more.count > 0 {
         out.push_str(&line(&section.more, "not shown", "-n 0 prints all"));

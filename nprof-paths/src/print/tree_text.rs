@@ -6,7 +6,7 @@
 
 use nprof_report::layout::fit;
 use nprof_report::profile::Sum;
-use nprof_report::report::Choice;
+use nprof_report::report::RowLimits;
 use unicode_width::UnicodeWidthStr;
 
 use crate::args::View;
@@ -27,7 +27,7 @@ pub(crate) fn print(input: &Input<'_>) -> Vec<u8> {
         true => "below a function stand its callers",
     };
     let mut out = input.heading(legend);
-    let choice = input.args.choice();
+    let choice = input.args.row_limits();
     for shown in input.shown {
         out.push_str(&input.title(shown));
         out.push_str(if is_inverted {
@@ -45,12 +45,12 @@ pub(crate) fn print(input: &Input<'_>) -> Vec<u8> {
     out.into_bytes()
 }
 
-fn footer(left_out: usize, choice: &Choice) -> String {
+fn footer(left_out: usize, choice: &RowLimits) -> String {
     if left_out == 0 {
         return String::new();
     }
     let s = if left_out == 1 { "" } else { "s" };
-    format!("\n{left_out} smaller call{s} left out, with what they called ({})\n", choice.why())
+    format!("\n{left_out} smaller call{s} left out, with what they called ({})\n", choice.spelled())
 }
 
 /// A line of the tree.
@@ -121,7 +121,7 @@ enum Open<'a> {
 struct Outline<'a> {
     tree: &'a Tree,
     whole: Sum,
-    choice: &'a Choice,
+    choice: &'a RowLimits,
     lines: Vec<Line>,
     /// What is to come, the next one last.
     open: Vec<Open<'a>>,
@@ -130,7 +130,7 @@ struct Outline<'a> {
 }
 
 impl<'a> Outline<'a> {
-    fn new(tree: &'a Tree, whole: Sum, choice: &'a Choice) -> Self {
+    fn new(tree: &'a Tree, whole: Sum, choice: &'a RowLimits) -> Self {
         Self { tree, whole, choice, lines: Vec::new(), open: Vec::new(), left_out: 0 }
     }
 
@@ -253,7 +253,7 @@ fn deeper(guides: &str, step: &str) -> String {
 }
 
 /// The children of a node worth printing, the largest first, and the others.
-fn children(tree: &Tree, node: usize, whole: Sum, choice: &Choice) -> (Vec<usize>, Small) {
+fn children(tree: &Tree, node: usize, whole: Sum, choice: &RowLimits) -> (Vec<usize>, Small) {
     let mut small = Small::default();
     let mut visible = Vec::new();
     for &child in &tree.nodes[node].children {
@@ -284,7 +284,7 @@ pub(crate) struct Kept {
 
 /// The nodes of an event that are not left out, each right before what it calls, the largest
 /// first.
-pub(crate) fn kept(tree: &Tree, shown: &Shown, choice: &Choice) -> Vec<Kept> {
+pub(crate) fn kept(tree: &Tree, shown: &Shown, choice: &RowLimits) -> Vec<Kept> {
     let mut nodes = Vec::new();
     let mut open = Vec::new();
     let tops = tree.tops.iter().filter(|top| top.event == shown.event);

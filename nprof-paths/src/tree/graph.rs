@@ -3,7 +3,7 @@
 //! said to have caused is what was seen below it, and not its part of all calls.
 
 use nprof_report::profile::Sum;
-use nprof_report::report::Choice;
+use nprof_report::report::RowLimits;
 use rustc_hash::FxHashMap;
 
 use crate::select::{Hidden, Shown, descending};
@@ -184,7 +184,7 @@ pub(crate) struct Chosen {
     pub(crate) shown: Shown,
     /// The entries before this one are printed.
     pub(crate) count: usize,
-    /// What `--limit` and `--min-percent` dropped.
+    /// What `--min-percent` dropped.
     pub(crate) dropped: Hidden,
     /// What is past the last entry to print.
     pub(crate) more: Hidden,
@@ -192,7 +192,7 @@ pub(crate) struct Chosen {
 
 /// Chooses the entries to print. They are in the order of their totals, so that all that are too
 /// small come last but for ties in one of weight and samples.
-pub(crate) fn choose(mut graph: Graph, shown: Shown, choice: &Choice) -> Chosen {
+pub(crate) fn choose(mut graph: Graph, shown: Shown, choice: &RowLimits) -> Chosen {
     let is_small = |entry: &Entry| choice.is_small(entry.passing.total, shown.whole);
     let (mut dropped, mut more) = (Hidden::default(), Hidden::default());
     let small: Vec<bool> = graph.entries.iter().map(is_small).collect();

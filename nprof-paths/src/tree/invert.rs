@@ -4,7 +4,7 @@
 //! the paths that end in these calls, its self what fell on those of them that begin with it.
 
 use nprof_report::profile::Sum;
-use nprof_report::report::Choice;
+use nprof_report::report::RowLimits;
 use rustc_hash::FxHashMap;
 
 use crate::select::Shown;
@@ -15,7 +15,7 @@ type Cursors = Vec<(At, Sum)>;
 
 /// Turns over what the events have. What is too small to be printed is not followed any further: a
 /// tree that was turned over and followed to all roots may be far larger than it was.
-pub(crate) fn invert(tree: &Tree, shown: &[Shown], choice: &Choice) -> Tree {
+pub(crate) fn invert(tree: &Tree, shown: &[Shown], choice: &RowLimits) -> Tree {
     let mut growing = Growing::default();
     for shown in shown {
         let tops = tree.tops.iter().filter(|top| top.event == shown.event);

@@ -3,7 +3,7 @@
 use super::*;
 use crate::tree::call_tree::{Function, Node, Top};
 
-const ONE_PERCENT: Choice = Choice { limit: None, min_percent: 1.0, rows: None };
+const ONE_PERCENT: RowLimits = RowLimits { min_percent: 1.0, rows: None };
 
 /// A tree of calls: the number of the caller (0 for a root, else a place in the list, from
 /// 1), the function, its samples.
@@ -34,7 +34,7 @@ fn tree(calls: &[(usize, &str, u64)]) -> Tree {
     Tree { functions, nodes, tops: vec![Top { event: 0, node: 0 }], ..Tree::default() }
 }
 
-fn shown(tree: &Tree, choice: &Choice) -> Vec<String> {
+fn shown(tree: &Tree, choice: &RowLimits) -> Vec<String> {
     let whole = tree.nodes[0].total;
     let mut outline = Outline::new(tree, whole, choice);
     outline.grow(0);
@@ -63,7 +63,7 @@ fn small_subtrees_are_one_line_where_they_matter() {
         shown(&tree(&calls), &ONE_PERCENT),
         ["main  (p)", "├ big", "├ other", "└ (2 smaller)"]
     );
-    let all = Choice { min_percent: 0.0, ..ONE_PERCENT };
+    let all = RowLimits { min_percent: 0.0, ..ONE_PERCENT };
     assert_eq!(shown(&tree(&calls), &all).len(), 6);
 }
 
@@ -76,7 +76,7 @@ fn recursion_is_one_line_and_deep_branches_stay_on_the_screen() {
         let caller = if level == 0 { 0 } else { 2 * level - 1 };
         calls.extend([(caller, "f", 0), (caller, "g", 1)]);
     }
-    let all = Choice { min_percent: 0.0, ..ONE_PERCENT };
+    let all = RowLimits { min_percent: 0.0, ..ONE_PERCENT };
     let lines = shown(&tree(&calls), &all);
     assert_eq!(lines.len(), 199 + 1);
     assert!(lines.iter().all(|line| line.width() <= GUIDES + 6), "{lines:#?}");
