@@ -1,10 +1,10 @@
-# `make demo` and `make test` need no more than the Rust toolchain and Debian's package
-# registry: `setup` installs what is missing, and says nothing where all is there.
+# `make demo` and `make test` need a Rust toolchain and Debian's package registry: `setup` installs the
+# missing packages, and prints nothing if all are installed.
 
 PREFIX  = /usr/local
 DESTDIR =
 SHARE   = $(DESTDIR)$(PREFIX)/share
-# How long `fuzz` runs each of its targets.
+# Seconds that `fuzz` runs each of its targets.
 SECONDS = 60
 
 CARGO     = cargo
@@ -15,18 +15,18 @@ TOOLS     = nprof-record nprof-symbolize nprof-flat nprof-paths nprof-diff nprof
 CXX       = g++
 DEMOFLAGS = -std=c++17 -O2 -g -fomit-frame-pointer -Wall -Wextra -pthread
 
-# A command that the demo, the tests, `lint` or `bench` run, and Debian's package of it.
+# COMMAND:PACKAGE for each command that the demo, the tests, `lint` or `bench` run.
 NEEDS = g++:g++ objcopy:binutils gprof:binutils bzip2:bzip2 setpriv:util-linux mandoc:mandoc \
         perf:linux-perf strace:strace dwz:dwz xz:xz-utils zstd:zstd ld.lld:lld mold:mold \
         python3:python3 script:bsdutils zsh:zsh fish:fish musl-gcc:musl-tools
-# The same of what `papers` and `bench` run beside it.
+# The same for the other profilers and programs that `papers` and `bench` run.
 PEERS = valgrind:valgrind link-parser:link-grammar
 
-# Where the peers that are crates are installed, and the completions are made.
+# The directories of peers that cargo installs, and of generated completions.
 PEERS_ROOT  = $(abspath $(TARGET))/peers
 COMPLETIONS = $(TARGET)/completions
 
-# Installs the packages of those commands in a list COMMAND:PACKAGE... that are missing.
+# Installs the packages of the missing commands in a list COMMAND:PACKAGE...
 define install_missing
 	@missing=; for need in $(1); do \
 	    command -v $${need%%:*} >/dev/null || missing="$$missing $${need#*:}"; \
@@ -42,7 +42,7 @@ setup:
 	@$(CARGO) fmt --version >/dev/null 2>&1 && $(CARGO) clippy --version >/dev/null 2>&1 || \
 	    rustup component add rustfmt clippy
 
-# samply samples by cycles: where there is no counter of them it is of no use.
+# samply samples by cycles: without a counter for them it cannot record, and is not installed.
 peers: setup build
 	$(call install_missing,$(PEERS))
 	@[ -x $(PEERS_ROOT)/bin/inferno-collapse-perf ] || \
@@ -53,7 +53,7 @@ peers: setup build
 build:
 	$(CARGO) build --release --workspace --bins --locked
 
-# Profiles a program of ours, then one that is on every Debian.
+# Profiles the demo program, then perl, which every Debian has.
 demo: build $(DEMO)/demo
 	@PATH="$(BIN):$$PATH" demo/show $(DEMO) demo $(DEMO)/demo
 	@PATH="$(BIN):$$PATH" demo/show $(DEMO) perl perl demo/words.pl /usr/include
@@ -65,23 +65,23 @@ $(DEMO)/libquery.so: demo/query.cpp demo/index.hpp demo/query.hpp | setup
 	@mkdir -p $(DEMO)
 	$(CXX) $(DEMOFLAGS) -fPIC -shared -o $@ demo/query.cpp
 
-# One profile for everything: the tests' own tools are built beside them.
+# Uses the dev profile for everything: tests build the tools they run in their own profile.
 test: setup
 	$(CARGO) test --workspace --locked --no-fail-fast
 
-# Whether nprof-diff raises no more false alarms than it says, and finds what it says: 25 comparisons
-# of real programs with themselves, other rates and lengths, one function slower, and 15,600
-# comparisons of simulated programs.
+# Measures the rates of false alarms and of missed changes of nprof-diff: 25 comparisons of real
+# programs with themselves, comparisons with other rates and lengths and with one slower function, and
+# 15,600 comparisons of simulated programs.
 calibrate: setup
 	$(CARGO) test --package nprof-diff --locked -- --ignored --nocapture simulated
 	$(CARGO) test --package nprof-tests --test diff_real_runs --locked -- --ignored --nocapture --test-threads=1
 
-# The experiments of the papers nprof comes from, with its peers beside it, then speeds and sizes:
-# both put what they find into docs/measurements.md.
+# `papers` runs the experiments of the papers that nprof comes from, `bench` measures speeds and sizes,
+# both beside other profilers. They write their results into docs/measurements.md.
 papers: peers
 	PATH="$(BIN):$(PEERS_ROOT)/bin:$$PATH" tests/experiments/run
 
-# perf needs minutes for the lines of what is inlined: more than two are not waited for.
+# perf needs minutes for the lines of inlined calls: it is stopped after two.
 bench: peers $(DEMO)/demo
 	PERF_TIMEOUT=120 PATH="$(BIN):$(PEERS_ROOT)/bin:$$PATH" bench/run $(DEMO)/demo
 
@@ -91,7 +91,7 @@ lint: setup
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps --locked --quiet
 	mandoc -Tlint -Wwarning man/*.[157]
 
-# Fuzzes what reads streams, and what reads images. RUSTC_BOOTSTRAP lets a stable compiler instrument code.
+# Fuzzes the readers of streams and of images. RUSTC_BOOTSTRAP lets a stable compiler instrument code.
 fuzz: setup
 	@command -v cargo-fuzz >/dev/null || $(CARGO) install --locked cargo-fuzz
 	cd nprof-stream && for target in $$($(CARGO) fuzz list); do \
@@ -103,7 +103,7 @@ fuzz: setup
 
 install: build install-files
 
-# What was built, under DESTDIR; the tests install theirs by another BIN.
+# Installs built files under DESTDIR. Tests install the tools of their profile with another BIN.
 install-files:
 	$(CARGO) run --quiet --locked --package nprof-tests --example completions -- \
 	    $(BIN) $(COMPLETIONS)
