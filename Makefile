@@ -101,6 +101,14 @@ fuzz: setup
 	cd nprof-symbolize && mkdir -p fuzz/corpus/image && fuzz/seeds fuzz/corpus/image && \
 	    RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run image fuzz/corpus/image -- -max_total_time=$(SECONDS)
 
+# Renders the manual pages for a browser, with links between them.
+html: setup
+	@mkdir -p $(TARGET)/html
+	for page in man/*.[157]; do \
+	    mandoc -T html -O toc,man=%N.%S.html $$page > $(TARGET)/html/$${page#man/}.html || exit; \
+	done
+	@echo "The manual is in $(TARGET)/html/nprof.7.html."
+
 install: build install-files
 
 # Installs built files under DESTDIR. Tests install the tools of their profile with another BIN.
@@ -126,4 +134,4 @@ clean:
 	$(CARGO) clean
 	rm -rf nprof-stream/fuzz/target nprof-symbolize/fuzz/target
 
-.PHONY: all setup peers build demo test calibrate papers bench lint fuzz install install-files clean
+.PHONY: all setup peers build demo test calibrate papers bench lint fuzz html install install-files clean
