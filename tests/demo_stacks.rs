@@ -61,6 +61,7 @@ impl Counts {
         add(&mut self.second_thread, !main_thread);
         add(&mut self.inlined, calls.iter().any(|call| call.inlined));
         let evaluations = functions.iter().filter(|name| name.starts_with("evaluate(")).count();
+        // Three instances on one stack: `evaluate` called itself at least twice.
         add(&mut self.recursive, evaluations >= 3);
         add(&mut self.in_library, images.iter().any(|image| image == "libquery.so"));
         let has_no_line =

@@ -26,6 +26,8 @@ fn shell_with_slower(number: &str) -> Shell {
 
 /// Records `base` and `new` alternately, `runs` times each, as base-N.nprof and new-N.nprof.
 fn record(shell: &Shell, runs: usize, base: &str, new: &str) {
+    // Alternating runs share the drift of the machine. The recordings are symbolized afterwards, so
+    // that the symbolizer does not compete with the program for CPUs and caches.
     let script = format!(
         "set -e -o pipefail
          rm -f base-*.nprof new-*.nprof
@@ -69,6 +71,7 @@ fn changes(shell: &Shell, function: &str, increase: f64) -> (Vec<String>, bool) 
     let report = shell.run(&format!("{COMPARE} --format tsv"));
     assert_eq!(report.status, 0, "{report:?}");
     let rows = rows(&report.out);
+    // A displaced row only moved because another row changed: it is no change of its own.
     let is_change = |verdict: &str| !["same", "displaced"].contains(&verdict);
     let changed = rows.iter().filter(|row| is_change(row.text("verdict")));
     let changed = changed.map(|row| format!("{} {}", row.text("verdict"), row.text("name")));
@@ -83,6 +86,7 @@ fn finds_one_slower_function_of_ten_and_no_other() {
     let shell = shell();
     retry(6, || {
         let calls = 500_000;
+        // The high rate gives enough samples in a short run.
         let run = |side: &str| format!("-F 7919 -- {side}/ten {calls}");
         record(&shell, 5, &run("base"), &run("new"));
         let failed = shell.run(&format!("{COMPARE} --fail-on 'self>+0.5%'"));
@@ -126,6 +130,7 @@ fn reports_no_change_of_program_against_itself() {
     compare_with_itself(&shell, 3, 2, &["-F 4999 -- base/ten 150000"]);
     let null = shell.run("nprof-diff --noise --format json --base base-*.nprof new-*.nprof");
     assert_eq!(null.status, 0, "{null:?}");
+    // Six runs split into two halves in C(6, 3) / 2 = 10 ways.
     assert!(null.out.contains("\"splits\":10,") && null.out.contains("\"self_floor\""));
 }
 
@@ -140,6 +145,7 @@ fn compare_with_itself(shell: &Shell, comparisons: usize, most: usize, commands:
         let command = commands[comparison % commands.len()];
         record(shell, 3, command, command);
         let report = shell.run(&format!("{COMPARE} --fail-on any"));
+        // 1 is a false alarm, which is counted; any other status is a failure.
         assert!([0, 1].contains(&report.status), "{report:?}");
         println!("{command}: {}", if report.status == 0 { "same" } else { "changed" });
         if report.status == 1 {
@@ -198,6 +204,7 @@ fn rejects_truncated_recording_on_either_side() {
     let shell = shell();
     record(&shell, 2, "-- base/ten 50000", "-- base/ten 50000");
     let size = shell.read("new-1.nprof").len();
+    // Cuts the end record, half of the stream, almost everything, everything.
     for keep in [size - 1, size / 2, 100, 0] {
         let script = format!(
             "head -c {keep} new-1.nprof > cut
@@ -239,6 +246,7 @@ fn recipe_of_manual_fails_on_regression() {
          sed -i 's/5, 3000/5, 9000/' ten.cpp && git commit -qam slower",
     );
     assert_eq!(done.status, 0, "{done:?}");
+    // ci-step expects a merge base on origin/main: the commit before the slower one.
     let slower = shell.run("bash ci-step");
     assert_eq!(slower.status, 1, "{slower:?}");
     assert!(slower.out.contains("five(unsigned long)"), "{slower:?}");

@@ -77,6 +77,7 @@ fn recording(run: u32, counts: [u32; 5]) -> String {
          | sampled_ns=498000000",
         records + 1
     );
+    // Fields are separated by TAB, which would be hard to see above.
     text.replace(" | ", "\t")
 }
 
@@ -84,6 +85,7 @@ fn recording(run: u32, counts: [u32; 5]) -> String {
 fn shell() -> Shell {
     let shell = Shell::new();
     for run in 1..=3 {
+        // Runs differ a little: without variance every difference would be significant.
         let noise = run % 3;
         shell.write(&format!("base-{run}"), recording(run, [100 + noise, 80, 20, 150 - noise, 7]));
         shell.write(

@@ -30,6 +30,7 @@ fn installs_tools_pages_and_completions() {
         ] {
             let path = shell.path("root/usr/share").join(file);
             let size = path.metadata().map(|file| file.len()).unwrap_or_default();
+            // An empty or truncated completion file would also exist.
             assert!(size > 100, "{}: {size} bytes", path.display());
         }
     }
@@ -44,6 +45,7 @@ fn bash_completes_every_option_and_value() {
     }
     let shell = Shell::new();
     install(&shell);
+    // Does as bash does when a user presses TAB after these words.
     let complete = |words: &str| {
         // The completion functions call compopt, which fails outside of an interactive shell.
         let script = format!(

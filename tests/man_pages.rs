@@ -38,6 +38,7 @@ fn options_of(shell: &Shell, tool: &str) -> BTreeSet<String> {
 /// Returns the options that a page documents: every `Fl` of a list item.
 fn options_in(page: &str) -> BTreeSet<String> {
     let mut options = BTreeSet::new();
+    // An item can have several options, as in `.It Fl q , Fl -quiet`: `Fl` precedes each.
     for line in page.lines().filter(|line| line.starts_with(".It Fl ")) {
         let words: Vec<&str> = line.split_whitespace().collect();
         for pair in words.windows(2).filter(|pair| pair[0] == "Fl") {
@@ -58,6 +59,7 @@ fn examples(page: &str) -> Vec<String> {
             .by_ref()
             .take_while(|line| *line != ".Ed")
             .filter_map(|line| line.strip_prefix("$ ").or_else(|| line.strip_prefix("> ")))
+            // mdoc escapes: \& is empty, \- a minus sign, \e a backslash.
             .map(|line| line.replace("\\&", "").replace("\\-", "-").replace("\\e", "\\"))
             .collect();
         assert!(!script.is_empty(), "an example without a command");
@@ -96,6 +98,7 @@ fn examples_succeed() {
     let shell = Shell::new();
     compile_demo(shell.directory());
     shell.run("mv demo prog && mkdir old new && cp prog *.so old && cp prog *.so new").quiet();
+    // The files that the examples of all pages read.
     let streams = shell.run(
         "nprof-record -o raw.nprof -- ./prog 2>&1 &&
          nprof-symbolize raw.nprof > prog.nprof &&

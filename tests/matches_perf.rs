@@ -78,6 +78,7 @@ fn sample(shell: &Shell, command: &str, compared: Compared) -> Option<(Shares, S
          perf record -N -q -F 997 -e cpu-clock {stacks} -o perf.data -- {command} >out 2>perf.err"
     ));
     let report = shell.run(&format!("{report} 2>perf.err"));
+    // perf can abort on a recording: that is no difference between the profiles.
     if [recorded.status, report.status].contains(&ABORTED) {
         skipped("perf crashed");
         return None;
@@ -165,6 +166,7 @@ fn differences(nprof: &Shares, perf: &Shares) -> Vec<String> {
     let mut lines = Vec::new();
     for name in names {
         let (a, b) = (nprof.of(name), perf.of(name));
+        // Both shares are estimates: the margins add up.
         let bound = nprof.margin(a) + perf.margin(b);
         if (a - b).abs() > bound {
             lines.push(format!("{name}: nprof {a:.4}, perf {b:.4}, more than {bound:.4} apart"));

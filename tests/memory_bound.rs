@@ -75,8 +75,10 @@ fn generate(out: impl Write, samples: u64) -> Vec<u64> {
             define(&mut writer);
             next = 1;
         }
+        // The linear congruential generator of Knuth's MMIX: each run generates the same stream.
         state =
             state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        // The low bits of such a generator have short periods.
         let random = (state >> 33) as u32;
         let frames: Vec<FrameId> =
             (0..BRANCH).map(|i| FrameId(1 + random.rotate_left(7 * i) % FRAMES)).collect();

@@ -88,6 +88,7 @@ fn check(shell: &Shell, trial: &Trial) {
     shell.run("nprof-symbolize raw.nprof > x.nprof").quiet();
     let functions = rows(&shell.run("nprof-flat --format tsv x.nprof").quiet());
     let samples: f64 = functions.iter().map(|row| row.number("self_samples")).sum();
+    // At 997 Hz a tenth of a second: each command takes several times longer.
     assert!(samples >= 100.0, "{command}: {samples} samples");
 
     let share: f64 = functions.iter().map(|row| row.number("self_percent")).sum();
@@ -105,6 +106,7 @@ fn check(shell: &Shell, trial: &Trial) {
         "{command}: no {} in {functions:#?}",
         trial.image
     );
+    // Compiler drivers fork: their children must be in the profile.
     let processes = rows(&shell.run("nprof-flat --by process --format tsv x.nprof").quiet());
     assert!(processes.len() >= trial.processes, "{command}: {processes:#?}");
 

@@ -56,6 +56,7 @@ fn all_views_of_recording_agree() {
             row.number("self_samples") as u64;
     }
     assert_eq!(totals.values().sum::<u64>(), stat as u64);
+    // The recording has two events, which no report adds up.
     assert_eq!(totals.len(), 2, "{totals:?}");
     assert!(flat.iter().all(|row| row.number("total_samples") as u64 <= totals[row.text("event")]));
 
@@ -142,9 +143,11 @@ fn tables_fit_terminals_of_any_size() {
         "script -qec 'stty cols 80 rows 6; nprof-flat --every 1us x.nprof' /dev/null < /dev/null",
     );
     let text = live.quiet();
+    // Cursor home and erase to the end of the screen precede each report.
     let reports: Vec<&str> = text.split("\x1b[H\x1b[J").collect();
     assert!(reports.len() > 2, "the report is repainted in place: {text}");
     let (last, before) = reports[1..].split_last().expect("reports");
+    // Live reports fit the 6 rows of the terminal; the last one is complete.
     assert!(before.iter().all(|report| report.lines().count() <= 5), "{text}");
     assert!(last.lines().count() > 5, "{text}");
 }
@@ -168,6 +171,7 @@ fn shows_as_many_events_as_fit_terminal() {
         let head = text.lines().find(|line| line.starts_with("weight")).expect("a head");
         let said = text.split("no room for ").nth(1).expect("a line about events without room");
         let left_out = events.iter().filter(|event| said.contains(*event)).count();
+        // Each event has columns in the table or is named in the line below it.
         assert_eq!(head.matches("self %").count(), events.len() - left_out, "{text}");
         assert!(left_out < events.len(), "{text}");
     }

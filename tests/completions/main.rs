@@ -80,6 +80,7 @@ fn argument(option: &Opt) -> Arg {
     if let Some(long) = &option.long {
         argument = argument.long(long.clone());
     }
+    // An option without a value is a flag.
     let Some(value) = &option.value else {
         return argument.action(ArgAction::SetTrue);
     };

@@ -21,6 +21,7 @@ fn assert_holds(experiment: &str) {
     let shell = Shell::new();
     let run = repository().join("tests/experiments/run");
     let mut last = None;
+    // Each claim allows for its own chance of failure; the attempts allow for other work on the machine.
     for _ in 0..3 {
         let run = shell.run(&format!("{} --short {experiment}", run.display()));
         if run.status == 0 {

@@ -124,6 +124,7 @@ impl Report {
 
     fn check_closed_pipe(&self) {
         let mut child = self.command(&["-"]).spawn().expect("the tool can be started");
+        // The reader of the pipe exits before the report writes.
         drop(child.stdout.take());
         child.stdin.take().expect("it was piped").write_all(&odd_names()).expect("it reads");
         let output = child.wait_with_output().expect("it exits");
@@ -148,6 +149,7 @@ impl Report {
         ] {
             self.refusal(args, &odd_names());
         }
+        // Writes to /dev/full fail with ENOSPC.
         let full = std::fs::OpenOptions::new().write(true).open("/dev/full");
         if let Ok(full) = full {
             let output = self.command(&["-h"]).stdout(full).output().expect("it exits");
@@ -158,6 +160,7 @@ impl Report {
 
     fn check_incomplete(&self) {
         let whole = odd_names();
+        // Without the last bytes of the end record all samples are there, but the verdict is truncated.
         let cut = &whole[..whole.len() - 10];
         let output = self.run(&[], cut);
         assert!(text(&output.stdout).contains("incomplete input: standard input: truncated"));
@@ -170,6 +173,7 @@ impl Report {
     fn check_hints(&self) {
         let stream = text(&odd_names());
         let lines = stream.lines().filter(|line| !line.starts_with(['U', 'Y']));
+        // Without functions and locations the stream is as nprof-record writes it.
         let nameless: String = lines.map(|line| format!("{line}\n")).collect();
         let output = self.run(&[], nameless.as_bytes());
         assert!(text(&output.stderr).contains("nprof-symbolize"));
@@ -189,6 +193,7 @@ impl Report {
             let args = ["--format", format];
             let first = self.run(&args, &odd_names()).stdout;
             assert_eq!(first, self.run(&args, &odd_names()).stdout, "{format}");
+            // The file has the same bytes as standard output.
             self.run(&[&args[..], &["-o", &string(&out)]].concat(), &odd_names());
             assert_eq!(std::fs::read(&out).expect("it was written"), first, "{format}");
         }

@@ -15,6 +15,7 @@ pub fn assert_golden(name: &str, actual: &str) {
         std::fs::write(&path, actual).expect("a golden file can be written");
         return;
     }
+    // A missing file is reported like an empty one: the message explains how to create it.
     let expected = std::fs::read_to_string(&path).unwrap_or_default();
     if actual == expected {
         return;

@@ -91,6 +91,7 @@ fn option(words: &str) -> Opt {
             option.short = short.chars().next();
         }
     }
+    // The value can contain brackets itself, as in `-e <NAME[:INTERVAL]>`.
     if let (Some(begin), Some(end)) = (names.find('<'), names.rfind('>')) {
         option.value = Some(names[begin + 1..end].to_owned());
     }

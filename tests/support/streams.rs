@@ -46,6 +46,7 @@ pub fn any_stream() -> impl Strategy<Value = Vec<u8>> {
     let nodes = vec((any::<prop::sample::Index>(), 1..9u32), 0..30);
     let samples = vec((1..3u32, 0..3u32, any::<prop::sample::Index>(), 0..50u64, 1..4u64), 0..60);
     (nodes, samples).prop_map(|(nodes, samples)| {
+        // Node ids are dense and parents come first: the order rule of the format.
         let mut body = DEFINITIONS.to_owned();
         for (i, (parent, frame)) in nodes.iter().enumerate() {
             body += &format!("N | {} | {} | {frame}\n", i + 1, parent.index(i + 1));
