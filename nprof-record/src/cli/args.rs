@@ -8,7 +8,7 @@ use clap::{ArgGroup, Parser, ValueEnum};
 
 use nprof_cli::time;
 
-use crate::event::{self, Asked, INTERVAL_MAX, Scope, Unwind};
+use crate::event::{self, CpuMode, EventSpec, INTERVAL_MAX, StackMode};
 use crate::os::machine;
 use crate::session::recording::Times;
 
@@ -46,8 +46,8 @@ pub(crate) struct Args {
 
     /// Sample by this event, see -l; can be repeated. The default is cycles if the machine counts
     /// them, otherwise cpu-clock
-    #[arg(short, value_name = "NAME[:INTERVAL][/u][k]", default_value = event::DEFAULT_EVENT, value_parser = Asked::parse)]
-    pub(crate) event: Vec<Asked>,
+    #[arg(short, value_name = "NAME[:INTERVAL][/u][k]", default_value = event::DEFAULT_EVENT, value_parser = EventSpec::parse)]
+    pub(crate) event: Vec<EventSpec>,
 
     /// Sample these processes, all their threads and new children
     #[arg(short, value_name = "PID", group = "target", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..))]
@@ -150,23 +150,23 @@ enum UnwindArg {
 
 impl Args {
     /// Returns the way to capture stacks. None if the recorder selects it.
-    pub(crate) fn unwind(&self) -> Option<Unwind> {
+    pub(crate) fn unwind(&self) -> Option<StackMode> {
         match self.call_graph.unwrap_or(self.unwind) {
             UnwindArg::Auto => None,
-            UnwindArg::Dwarf => Some(Unwind::Dwarf),
-            UnwindArg::Fp => Some(Unwind::FramePointer),
-            UnwindArg::None => Some(Unwind::None),
+            UnwindArg::Dwarf => Some(StackMode::Dwarf),
+            UnwindArg::Fp => Some(StackMode::FramePointer),
+            UnwindArg::None => Some(StackMode::None),
         }
     }
 
     /// Returns the CPU modes to sample for events without modifiers.
-    pub(crate) fn mode(&self) -> Scope {
+    pub(crate) fn mode(&self) -> CpuMode {
         if self.user_only {
-            Scope::User
+            CpuMode::User
         } else if self.kernel_only {
-            Scope::Kernel
+            CpuMode::Kernel
         } else {
-            Scope::Both
+            CpuMode::Both
         }
     }
 
@@ -289,8 +289,8 @@ mod tests {
     fn accepts_options_of_perf() {
         let unwind = |words: &[&str]| parse(words).expect("valid").unwind();
         assert_eq!(unwind(&["-g", "x"]), None);
-        assert_eq!(unwind(&["-g", "--call-graph", "dwarf", "x"]), Some(Unwind::Dwarf));
-        assert_eq!(unwind(&["--call-graph=fp", "x"]), Some(Unwind::FramePointer));
+        assert_eq!(unwind(&["-g", "--call-graph", "dwarf", "x"]), Some(StackMode::Dwarf));
+        assert_eq!(unwind(&["--call-graph=fp", "x"]), Some(StackMode::FramePointer));
         assert_eq!(parse(&["-c", "1000", "x"]).expect("valid").count, Some(1000));
         assert!(parse(&["x", "-g"]).is_ok(), "an option of the command");
         for (value, remedy) in [
@@ -313,10 +313,10 @@ mod tests {
         let args = parse(&["-e", "cpu-clock", "-e", "task-clock", "--kernel-only", "x"]);
         let args = args.expect("valid");
         assert_eq!(args.event.len(), 2);
-        assert_eq!((args.mode(), args.unwind()), (Scope::Kernel, None));
+        assert_eq!((args.mode(), args.unwind()), (CpuMode::Kernel, None));
         assert_eq!(
             parse(&["--unwind", "fp", "x"]).expect("valid").unwind(),
-            Some(Unwind::FramePointer)
+            Some(StackMode::FramePointer)
         );
     }
 }

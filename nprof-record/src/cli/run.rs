@@ -15,7 +15,7 @@ use crate::cli::target::Target;
 use crate::convert::converter::Converter;
 use crate::convert::dictionary::Sink;
 use crate::convert::process_tree::ProcessTree;
-use crate::event::{self, Catalog, Encoding, Pace, Scope};
+use crate::event::{self, Catalog, CpuMode, EventRate, PerfEventConfig};
 use crate::os::machine;
 use crate::os::procfs;
 use crate::perf::open::{Kernel, Whom};
@@ -89,7 +89,7 @@ fn list() -> anyhow::Result<u8> {
     let paranoid = machine::setting("kernel/perf_event_paranoid").parse().ok();
     let kernel = Kernel { group: None };
     let cpus = machine::online_cpus();
-    let try_open = |encoding: &Encoding| plan::try_open(&kernel, encoding, cpus[0]);
+    let try_open = |encoding: &PerfEventConfig| plan::try_open(&kernel, encoding, cpus[0]);
     let listed = event::list(&Catalog::of_this_machine(), try_open, paranoid);
     // A closed pipe (`nprof-record -l | head`) is no failure.
     match io::stdout().write_all(event::print(&listed).as_bytes()) {
@@ -109,14 +109,14 @@ fn plan(args: &Args, target: &Target, kernel: &Kernel<'_>, cpu: u32) -> anyhow::
         anyhow::anyhow!(refusal.explain(paranoid, !request.open_modes.contains(&OpenMode::Task)))
     })?;
     let is_without_frequency = |(wanted, chosen): (&RequestedEvent, &PlannedEvent)| {
-        wanted.interval.is_some() || chosen.event.pace == Pace::Each
+        wanted.interval.is_some() || chosen.event.rate == EventRate::EveryEvent
     };
     if args.frequency.is_some() && request.events.iter().zip(&plan.events).all(is_without_frequency)
     {
         print_message("-F is not used: each event has an interval of its own");
     }
     if plan.common.open_mode == OpenMode::Task && request.open_modes.contains(&OpenMode::System) {
-        let loses_kernel = request.scope == Scope::Both && plan.common.scope == Scope::User;
+        let loses_kernel = request.scope == CpuMode::Both && plan.common.scope == CpuMode::User;
         let kernel = if loses_kernel { "the kernel and " } else { "" };
         print_message(&format!(
             "not privileged: {kernel}most of the work of short-lived processes and threads will be \

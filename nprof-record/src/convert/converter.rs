@@ -14,7 +14,7 @@ use crate::convert::deep_stacks::copy_hints::CopyHints;
 use crate::convert::dictionary::Sink;
 use crate::convert::process_tree::{CommChange, ProcessTree};
 use crate::convert::stack_resolver::StackResolver;
-use crate::event::Unwind;
+use crate::event::StackMode;
 use crate::image::table;
 use crate::os::procfs;
 use crate::perf::handler::RecordHandler;
@@ -110,7 +110,7 @@ impl<S: Sink> Converter<S> {
     pub(crate) fn new(
         sink: S,
         events: Vec<nprof_stream::Event>,
-        unwind: Unwind,
+        unwind: StackMode,
         depth: usize,
         tree: ProcessTree,
     ) -> Self {

@@ -14,7 +14,7 @@ use crate::convert::dictionary::{Dictionary, FrameKey, ImageFacts, Sink};
 use crate::convert::process_code::ProcessCode;
 use crate::convert::process_tree::{Process, ProcessTree};
 use crate::convert::sample_stack;
-use crate::event::Unwind;
+use crate::event::StackMode;
 use crate::image::jit::growing_file::Files;
 use crate::image::jit::runtime_code::Functions;
 use crate::image::kernel::running_kernel::{Kernel, Place};
@@ -42,7 +42,7 @@ fn max_watched_threads() -> usize {
 /// Turns stacks into nodes.
 #[derive(Debug)]
 pub(crate) struct StackResolver {
-    unwind: Unwind,
+    unwind: StackMode,
     depth: usize,
     pub(crate) images: Images,
     /// Asked for when the kernel is first sampled.
@@ -67,7 +67,7 @@ pub(crate) struct StackResolver {
 
 impl StackResolver {
     /// With stacks captured this way, and of each part of one at most `depth` frames kept.
-    pub(crate) fn new(unwind: Unwind, depth: usize) -> Self {
+    pub(crate) fn new(unwind: StackMode, depth: usize) -> Self {
         Self {
             unwind,
             depth,
@@ -185,7 +185,7 @@ impl StackResolver {
         let maps = process.maps.clone();
         let mut code = ProcessCode { maps: &maps, images: &mut self.images };
         let mark = match self.unwind {
-            Unwind::Dwarf => {
+            StackMode::Dwarf => {
                 let (tid, sp) = (sample_id.tid, sample.stack_pointer().unwrap_or(0));
                 let extra_stack = sample.extra_stack.unwrap_or_default();
                 let end = extra_stack.end().saturating_sub(sp);
@@ -209,15 +209,15 @@ impl StackResolver {
                 self.outer = outer.map(|outer| (outer, Vec::new()));
                 mark
             }
-            Unwind::FramePointer => sample_stack::by_chain(
+            StackMode::FramePointer => sample_stack::by_chain(
                 &mut process.not_seen_since_exec,
                 sample,
                 &mut code,
                 self.depth,
                 &mut self.addresses,
             ),
-            Unwind::None if sample.in_kernel => Mark::None,
-            Unwind::None => {
+            StackMode::None if sample.in_kernel => Mark::None,
+            StackMode::None => {
                 self.addresses.push(FrameAddress { value: sample.ip, returns: false });
                 Mark::None
             }

@@ -1,39 +1,39 @@
-//! The events the kernel has names for: hardware, caches and software, as
-//! include/uapi/linux/perf_event.h numbers them and perf(1) calls them. Pure.
+//! The generic events of the kernel: hardware, cache and software events with the numbers of
+//! include/uapi/linux/perf_event.h and the names of perf(1). Pure.
 
 use perf_event_open_sys::bindings as perf;
 
-use crate::event::{Encoding, Event, Pace};
+use crate::event::{Event, EventRate, PerfEventConfig};
 
-/// An event by name.
+/// A generic event of the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Named {
-    pub(crate) group: Group,
+pub(crate) struct BuiltinEvent {
+    pub(crate) class: EventClass,
     pub(crate) name: String,
-    /// Another name for it.
+    /// A second name.
     pub(crate) alias: Option<&'static str>,
     pub(crate) unit: &'static str,
     pub(crate) config: u64,
 }
 
-/// What kind of name it is; in this order they are listed.
+/// The class of an event, in the order of the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Group {
-    /// The events a user should begin with.
+pub(crate) enum EventClass {
+    /// The default event.
     Default,
     Hardware,
     Cache,
     Software,
-    /// By the number the processor's manual gives it.
+    /// By the number in the manual of the processor.
     Raw,
-    /// By what the kernel's driver of a PMU says of it.
+    /// Described in the sysfs files of a PMU driver.
     Pmu,
     Probe,
     Tracepoint,
 }
 
-impl Group {
-    /// Its word in the list.
+impl EventClass {
+    /// Returns the word in the list.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Default => "default",
@@ -47,7 +47,7 @@ impl Group {
         }
     }
 
-    /// `perf_event_attr.type` of the events named here.
+    /// Returns `perf_event_attr.type` of the generic events.
     fn kind(self) -> u32 {
         match self {
             Self::Hardware => perf::PERF_TYPE_HARDWARE,
@@ -57,6 +57,7 @@ impl Group {
     }
 }
 
+/// Name, second name, unit, `perf_event_attr.config`.
 type Row = (&'static str, Option<&'static str>, &'static str, u32);
 
 const HARDWARE: [Row; 10] = [
@@ -95,7 +96,7 @@ const SOFTWARE: [Row; 10] = [
     ("emulation-faults", None, "count", perf::PERF_COUNT_SW_EMULATION_FAULTS),
 ];
 
-/// The caches, by number, and the letters of what can be counted of each: reads, writes,
+/// The caches by number, with the letters of the operations that can be counted: reads, writes,
 /// prefetches.
 const CACHES: [(&str, &str); 7] = [
     ("L1-dcache", "rwp"),
@@ -107,35 +108,30 @@ const CACHES: [(&str, &str); 7] = [
     ("node", "rwp"),
 ];
 
-/// What is done to a cache, by number: its letter, and how it is called alone and with a result.
+/// The operations on a cache by number: letter, name alone, name before `-misses`.
 const OPERATIONS: [(char, &str, &str); 3] =
     [('r', "loads", "load"), ('w', "stores", "store"), ('p', "prefetches", "prefetch")];
 
-/// All of them, in the order they are listed.
-pub(crate) fn all() -> Vec<Named> {
-    let rows = |group, rows: &[Row]| {
-        rows.iter()
-            .map(|&(name, alias, unit, config)| Named {
-                group,
-                name: name.to_owned(),
-                alias,
-                unit,
-                config: u64::from(config),
-            })
-            .collect::<Vec<_>>()
-    };
-    let hardware = rows(Group::Hardware, &HARDWARE);
-    let software = rows(Group::Software, &SOFTWARE);
-    hardware.into_iter().chain(caches()).chain(software).collect()
+/// Returns all generic events in the order of the list.
+pub(crate) fn all() -> Vec<BuiltinEvent> {
+    let hardware = HARDWARE.iter().map(|row| of_row(EventClass::Hardware, row));
+    let software = SOFTWARE.iter().map(|row| of_row(EventClass::Software, row));
+    hardware.chain(caches()).chain(software).collect()
 }
 
-/// The event with a name, or another name.
-pub(crate) fn find(name: &str) -> Option<Named> {
+/// Returns the event of a row of the tables.
+fn of_row(class: EventClass, &(name, alias, unit, config): &Row) -> BuiltinEvent {
+    BuiltinEvent { class, name: name.to_owned(), alias, unit, config: u64::from(config) }
+}
+
+/// Returns the event with this name or second name.
+pub(crate) fn find(name: &str) -> Option<BuiltinEvent> {
     all().into_iter().find(|named| named.name == name || named.alias == Some(name))
 }
 
-/// The cache events: number of the cache, operation << 8, miss << 16.
-fn caches() -> Vec<Named> {
+/// Returns the cache events. Their number is cache | operation << 8 | miss << 16
+/// (perf_event_open(2), PERF_TYPE_HW_CACHE).
+fn caches() -> Vec<BuiltinEvent> {
     let mut names = Vec::new();
     for (cache, (cache_name, allowed)) in CACHES.iter().enumerate() {
         let operations = OPERATIONS.iter().enumerate();
@@ -144,8 +140,8 @@ fn caches() -> Vec<Named> {
                 continue;
             }
             let results = [format!("{cache_name}-{alone}"), format!("{cache_name}-{with}-misses")];
-            names.extend(results.into_iter().enumerate().map(|(result, name)| Named {
-                group: Group::Cache,
+            names.extend(results.into_iter().enumerate().map(|(result, name)| BuiltinEvent {
+                class: EventClass::Cache,
                 name,
                 alias: None,
                 unit: "count",
@@ -156,53 +152,57 @@ fn caches() -> Vec<Named> {
     names
 }
 
-/// A core PMU of a machine that has several kinds: its type, and its CPUs.
-pub(crate) type Core = (u32, Vec<u32>);
-
-impl Named {
-    /// The event, given the clock rate in Hz, and the kinds of CPUs if there are several. The
-    /// kernel takes the PMU's type above the event's number then (`PERF_PMU_TYPE_SHIFT`).
-    pub(crate) fn event(self, rate: Option<u64>, cores: &[Core]) -> Event {
-        let pace = self.pace(rate);
-        let kind = self.group.kind();
-        let encodings = match self.group {
-            Group::Software => Vec::new(),
-            _ => cores.iter().map(|core| of_core(kind, self.config, core)).collect(),
-        };
-        let anywhere = || Encoding {
-            only_kernel: self.name.ends_with("-switches") || self.name == "cpu-migrations",
-            ..Encoding::new(kind, self.config)
-        };
-        let encodings = if encodings.is_empty() { vec![anywhere()] } else { encodings };
-        Event { name: self.name, unit: self.unit, pace, encodings }
-    }
+/// A core PMU of a hybrid machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CoreType {
+    /// `perf_event_attr.type` of its events.
+    pub(crate) pmu: u32,
+    pub(crate) cpus: Vec<u32>,
 }
 
-impl Named {
-    /// How often it happens. The software events are never left to the kernel's adaptation to a
-    /// frequency: it follows bursts, and is far off for programs that run for less than seconds.
-    fn pace(&self, rate: Option<u64>) -> Pace {
-        match (self.group, self.name.as_str(), rate) {
-            (_, "cpu-clock" | "task-clock", _) => Pace::Rate(1_000_000_000),
-            (_, "page-faults" | "minor-faults", _) => Pace::Usual(FAULTS),
-            (Group::Software, ..) => Pace::Each,
-            (_, "cycles", Some(rate)) => Pace::Rate(rate),
-            _ => Pace::Varies,
+impl BuiltinEvent {
+    /// Returns the event for this clock rate and these kinds of cores (none unless the machine is
+    /// hybrid).
+    pub(crate) fn event(self, clock_hz: Option<u64>, cores: &[CoreType]) -> Event {
+        let rate = self.rate(clock_hz);
+        let kind = self.class.kind();
+        let configs = if self.class == EventClass::Software || cores.is_empty() {
+            vec![PerfEventConfig {
+                only_kernel: self.name.ends_with("-switches") || self.name == "cpu-migrations",
+                ..PerfEventConfig::new(kind, self.config)
+            }]
+        } else {
+            cores.iter().map(|core| config_on_core(kind, self.config, core)).collect()
+        };
+        Event { name: self.name, unit: self.unit, rate, configs }
+    }
+
+    /// Returns the rate of the event.
+    fn rate(&self, clock_hz: Option<u64>) -> EventRate {
+        match (self.class, self.name.as_str(), clock_hz) {
+            (_, "cpu-clock" | "task-clock", _) => EventRate::PerCpuSecond(1_000_000_000),
+            (_, "page-faults" | "minor-faults", _) => EventRate::Typical(FAULTS_PER_SECOND),
+            // The kernel's adaptation to a frequency follows the bursts of software events, and is
+            // far off for programs that run less than seconds.
+            (EventClass::Software, ..) => EventRate::EveryEvent,
+            (_, "cycles", Some(clock_hz)) => EventRate::PerCpuSecond(clock_hz),
+            _ => EventRate::Unknown,
         }
     }
 }
 
-/// The page faults of a program that touches new memory while it does something with it, a second.
-const FAULTS: u64 = 100_000;
+/// The page faults per second of a program that touches new memory and works on it.
+const FAULTS_PER_SECOND: u64 = 100_000;
 
-fn of_core(kind: u32, config: u64, (pmu, cpus): &Core) -> Encoding {
-    let config = config | u64::from(*pmu) << perf::PERF_PMU_TYPE_SHIFT;
-    Encoding { cpus: Some(cpus.clone()), ..Encoding::new(kind, config) }
+/// Returns a generic event on one kind of core: the type of the PMU lies above the event's number.
+fn config_on_core(kind: u32, config: u64, core: &CoreType) -> PerfEventConfig {
+    let config = config | u64::from(core.pmu) << perf::PERF_PMU_TYPE_SHIFT;
+    PerfEventConfig { cpus: Some(core.cpus.clone()), ..PerfEventConfig::new(kind, config) }
 }
 
-/// The CPU clock, which every machine has.
-pub(crate) fn cpu_clock() -> Encoding {
-    Encoding::new(perf::PERF_TYPE_SOFTWARE, perf::PERF_COUNT_SW_CPU_CLOCK)
+/// Returns the CPU clock, which every machine has.
+pub(crate) fn cpu_clock() -> PerfEventConfig {
+    PerfEventConfig::new(perf::PERF_TYPE_SOFTWARE, perf::PERF_COUNT_SW_CPU_CLOCK)
 }
 
 #[cfg(test)]
@@ -210,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_those_of_perf_and_no_two_are_alike() {
+    fn names_are_those_of_perf_and_unique() {
         let all = all();
         let mut names: Vec<_> = all.iter().map(|named| named.name.as_str()).collect();
         names.extend(all.iter().filter_map(|named| named.alias));
@@ -228,7 +228,7 @@ mod tests {
         ] {
             assert!(names.contains(&name), "{name}");
         }
-        assert!(!names.contains(&"iTLB-stores"), "what no processor counts has no name");
+        assert!(!names.contains(&"iTLB-stores"), "no processor counts it");
         let count = names.len();
         names.sort_unstable();
         names.dedup();
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn cache_events_are_numbered_as_the_kernel_does() {
+    fn cache_events_have_numbers_of_kernel() {
         let config = |name| find(name).map(|named| named.config);
         assert_eq!(config("L1-dcache-loads"), Some(0));
         assert_eq!(config("L1-icache-load-misses"), Some(0x1_0001));
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn an_alias_is_the_event_it_stands_for() {
+    fn alias_finds_its_event() {
         let named = find("cpu-cycles").expect("an alias");
         assert_eq!((named.name.as_str(), named.config), ("cycles", 0));
         assert_eq!(find("cs"), find("context-switches"));
@@ -253,37 +253,34 @@ mod tests {
     }
 
     #[test]
-    fn what_happens_in_the_kernel_only_is_known() {
+    fn switches_and_migrations_are_kernel_only() {
         let is_of_kernel =
-            |named: Named| named.event(None, &[]).encodings.iter().any(|it| it.only_kernel);
+            |named: BuiltinEvent| named.event(None, &[]).configs.iter().any(|it| it.only_kernel);
         let names: Vec<_> =
             all().into_iter().filter(|it| is_of_kernel(it.clone())).map(|it| it.name).collect();
         assert_eq!(names, ["context-switches", "cpu-migrations", "cgroup-switches"]);
     }
 
     #[test]
-    fn cycles_are_paced_by_the_clock_rate_and_clocks_by_time() {
+    fn rates_of_cycles_and_clocks_are_known() {
         let event = |name| find(name).expect("a name").event(Some(3_000_000_000), &[]);
-        assert_eq!(event("cycles").pace, Pace::Rate(3_000_000_000));
-        assert_eq!(event("cpu-clock").pace, Pace::Rate(1_000_000_000));
-        assert_eq!(event("page-faults").pace, Pace::Usual(FAULTS));
-        assert_eq!(event("context-switches").pace, Pace::Each);
-        assert_eq!(event("instructions").pace, Pace::Varies);
-        assert_eq!(event("stalled-cycles-backend").pace, Pace::Varies);
-        assert_eq!(find("cycles").expect("a name").event(None, &[]).pace, Pace::Varies);
+        assert_eq!(event("cycles").rate, EventRate::PerCpuSecond(3_000_000_000));
+        assert_eq!(event("cpu-clock").rate, EventRate::PerCpuSecond(1_000_000_000));
+        assert_eq!(event("page-faults").rate, EventRate::Typical(FAULTS_PER_SECOND));
+        assert_eq!(event("context-switches").rate, EventRate::EveryEvent);
+        assert_eq!(event("instructions").rate, EventRate::Unknown);
+        assert_eq!(event("stalled-cycles-backend").rate, EventRate::Unknown);
+        assert_eq!(find("cycles").expect("a name").event(None, &[]).rate, EventRate::Unknown);
     }
 
     #[test]
-    fn with_two_kinds_of_cpus_there_is_one_event_of_two_encodings() {
-        let cores = [(4, vec![0, 1]), (10, vec![2])];
+    fn hybrid_machine_has_one_event_with_two_configs() {
+        let cores = [CoreType { pmu: 4, cpus: vec![0, 1] }, CoreType { pmu: 10, cpus: vec![2] }];
         let event = |name| find(name).expect("a name").event(None, &cores);
-        let configs: Vec<_> = event("LLC-loads")
-            .encodings
-            .iter()
-            .map(|encoding| (encoding.config, encoding.kind))
-            .collect();
+        let configs: Vec<_> =
+            event("LLC-loads").configs.iter().map(|config| (config.config, config.kind)).collect();
         assert_eq!(configs, [(0x4_0000_0002, 3), (0xa_0000_0002, 3)]);
-        assert_eq!(event("cycles").encodings[1].cpus, Some(vec![2]));
-        assert_eq!(event("cpu-clock").encodings, [cpu_clock()]);
+        assert_eq!(event("cycles").configs[1].cpus, Some(vec![2]));
+        assert_eq!(event("cpu-clock").configs, [cpu_clock()]);
     }
 }

@@ -1,159 +1,180 @@
-//! What events this machine has: looks a name up wherever it may be from.
+//! The events of this machine: looks up a name in all sources.
 
 use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
 
 use perf_event_open_sys::bindings as perf;
 
-use crate::event::builtin::{self, Core, Group};
+use crate::event::builtin::{self, CoreType, EventClass};
 use crate::event::cpu_frequency;
 use crate::event::pmu::{self, Pmu};
 use crate::event::probe;
 use crate::event::tracepoint::{Mount, Tracepoints};
-use crate::event::{Asked, DEFAULT_EVENT, Encoding, Event, Pace};
+use crate::event::{DEFAULT_EVENT, Event, EventRate, EventSpec, PerfEventConfig};
 use crate::sys;
 
-/// PMUs whose events have names of their own, and are not described by terms.
-const OTHERWISE_NAMED: [&str; 5] = ["software", "tracepoint", "breakpoint", "uprobe", "kprobe"];
+/// PMUs whose events have other names, and no terms.
+const WITHOUT_TERMS: [&str; 5] = ["software", "tracepoint", "breakpoint", "uprobe", "kprobe"];
 
 /// The events of a machine.
 #[derive(Debug)]
 pub(crate) struct Catalog {
-    /// Where the machine's files are: `/`.
+    /// The root directory of the machine: `/` except in tests.
     root: PathBuf,
+    /// The directory of the PMUs.
     devices: PathBuf,
     mount: Mount,
-    /// Looked for when the first one is asked for.
+    /// Searched at the first lookup of a tracepoint.
     tracepoints: OnceCell<Result<Tracepoints, String>>,
-    /// The CPUs' clock rate in Hz, where the machine tells it.
-    rate: Option<u64>,
-    /// The kinds of CPUs, where there are several.
-    cores: Vec<Core>,
+    /// The clock rate of the CPUs. None if the machine does not report it.
+    clock_hz: Option<u64>,
+    /// The kinds of cores of a hybrid machine; empty on other machines.
+    cores: Vec<CoreType>,
 }
 
 impl Catalog {
-    /// That of this machine.
+    /// Returns the catalog of this machine.
     pub(crate) fn of_this_machine() -> Self {
         Self::below(Path::new("/"), sys::detached_tracefs)
     }
 
-    /// That of the machine whose files are below `root`.
+    /// Returns the catalog of the machine with this root directory.
     pub(super) fn below(root: &Path, mount: Mount) -> Self {
         let devices = root.join("sys/bus/event_source/devices");
-        let cores = pmu::all(&devices).into_iter().filter(|pmu| pmu.is_core);
-        let mut cores: Vec<_> = cores.filter_map(|pmu| Some((pmu.kind, pmu.cpus?))).collect();
-        cores.sort_by_key(|(_, cpus)| cpus[0]);
+        let mut cores: Vec<_> = pmu::all(&devices).into_iter().filter_map(core_type).collect();
+        cores.sort_by_key(|core| core.cpus[0]);
+        // With one kind of core, generic events need no PMU type.
+        if cores.len() == 1 {
+            cores.clear();
+        }
         Self {
             root: root.to_owned(),
             devices,
             mount,
             tracepoints: OnceCell::new(),
-            rate: cpu_frequency::rate(root),
-            cores: if cores.len() > 1 { cores } else { Vec::new() },
+            clock_hz: cpu_frequency::clock_hz(root),
+            cores,
         }
     }
 
-    /// What may be opened for what was asked for, the best first. Only the default event has a
-    /// second choice: who names an event gets that one or none.
+    /// Returns the events to try for a specification, the best first. Only the default event has a
+    /// second choice: a named event is never replaced by another one.
     ///
     /// # Errors
     ///
-    /// That there is no such event, with names near it; or what is wrong with its terms.
-    pub(crate) fn candidates(&self, asked: &Asked) -> Result<Vec<Event>, String> {
-        let named = |name| builtin::find(name).map(|named| named.event(self.rate, &self.cores));
-        let name = asked.name.as_str();
+    /// If there is no such event (with similar names), or its terms are wrong.
+    pub(crate) fn candidates(&self, spec: &EventSpec) -> Result<Vec<Event>, String> {
+        let name = spec.name.as_str();
         if name == DEFAULT_EVENT {
-            return Ok(["cycles", "cpu-clock"].into_iter().filter_map(named).collect());
+            return Ok(["cycles", "cpu-clock"]
+                .iter()
+                .filter_map(|name| self.builtin(name))
+                .collect());
         }
-        let event = match named(name) {
+        let event = match self.builtin(name) {
             Some(event) => Ok(event),
             None if probe::is_probe(name) => probe::event(&self.root, &self.devices, name),
-            None if name.contains('/') => self.described(name),
+            None if name.contains('/') => self.pmu_event(name),
             None if name.contains(':') => self.tracepoint(name),
             None => self.raw(name).ok_or_else(|| self.unknown(name)),
         };
         event.map(|event| vec![event])
     }
 
-    /// `rNNN`: the number a processor's manual gives an event.
-    fn raw(&self, name: &str) -> Option<Event> {
-        let digits = name.strip_prefix('r').filter(|digits| !digits.starts_with('+'))?;
-        let config = u64::from_str_radix(digits, 16).ok()?;
-        let of_core = |(kind, cpus): &Core| Encoding {
-            cpus: Some(cpus.clone()),
-            ..Encoding::new(*kind, config)
-        };
-        let mut encodings: Vec<_> = self.cores.iter().map(of_core).collect();
-        if encodings.is_empty() {
-            encodings.push(Encoding::new(perf::PERF_TYPE_RAW, config));
-        }
-        Some(counted(name, Pace::Varies, encodings))
+    /// Returns a generic event of the kernel by name. None if there is none.
+    fn builtin(&self, name: &str) -> Option<Event> {
+        Some(builtin::find(name)?.event(self.clock_hz, &self.cores))
     }
 
-    /// `pmu/terms/`.
-    pub(super) fn described(&self, name: &str) -> Result<Event, String> {
+    /// Returns the event `rNNN`, by its number in the manual of the processor.
+    fn raw(&self, name: &str) -> Option<Event> {
+        // `from_str_radix` accepts a sign.
+        let digits = name.strip_prefix('r').filter(|digits| !digits.starts_with('+'))?;
+        let number = u64::from_str_radix(digits, 16).ok()?;
+        let configs = if self.cores.is_empty() {
+            vec![PerfEventConfig::new(perf::PERF_TYPE_RAW, number)]
+        } else {
+            let on_core = |core: &CoreType| PerfEventConfig {
+                cpus: Some(core.cpus.clone()),
+                ..PerfEventConfig::new(core.pmu, number)
+            };
+            self.cores.iter().map(on_core).collect()
+        };
+        Some(hardware_event(name, configs))
+    }
+
+    /// Returns the event `pmu/terms/`.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such PMU, or a term is wrong.
+    pub(super) fn pmu_event(&self, name: &str) -> Result<Event, String> {
         let mut parts = name.splitn(3, '/');
         let (Some(device), Some(terms)) = (parts.next(), parts.next()) else {
             return Err(self.unknown(name));
         };
-        if OTHERWISE_NAMED.contains(&device) {
-            return Err(format!("the events of {device} have names of their own: nprof-record -l"));
+        if WITHOUT_TERMS.contains(&device) {
+            return Err(format!("events of {device} have names of their own: see nprof-record -l"));
         }
         let pmu = Pmu::open(&self.devices, device).ok_or_else(|| {
             let pmus: Vec<_> = self.pmus().into_iter().map(|pmu| pmu.name).collect();
-            format!("this machine has no PMU {device:?}; it has {}", list(&pmus))
+            let pmus = if pmus.is_empty() { "none".to_owned() } else { pmus.join(", ") };
+            format!("this machine has no PMU {device:?}; it has {pmus}")
         })?;
-        let encoding = pmu.encode(terms).map_err(|error| format!("{name}: {error}"))?;
-        Ok(counted(name, Pace::Varies, vec![encoding]))
+        let config = pmu.encode(terms).map_err(|error| format!("{name}: {error}"))?;
+        Ok(hardware_event(name, vec![config]))
     }
 
+    /// Returns the event `system:name`.
     fn tracepoint(&self, name: &str) -> Result<Event, String> {
-        let tracepoints = self.tracepoints().map_err(|why| format!("{name}: {why}"))?;
+        let tracepoints = self.tracepoints().map_err(|reason| format!("{name}: {reason}"))?;
         tracepoints.event(name).unwrap_or_else(|| Err(self.unknown(name)))
     }
 
-    /// The tracepoints.
+    /// Returns the tracepoints.
     ///
     /// # Errors
     ///
-    /// Why they cannot be had.
+    /// If they are not available, with the remedy.
     pub(super) fn tracepoints(&self) -> Result<&Tracepoints, String> {
         let found = self.tracepoints.get_or_init(|| Tracepoints::find(&self.root, self.mount));
         found.as_ref().map_err(Clone::clone)
     }
 
-    /// The PMUs whose events are described by terms.
+    /// Returns the PMUs with events that are described by terms.
     pub(super) fn pmus(&self) -> Vec<Pmu> {
         let mut pmus = pmu::all(&self.devices);
-        pmus.retain(|pmu| !OTHERWISE_NAMED.contains(&pmu.name.as_str()));
+        pmus.retain(|pmu| !WITHOUT_TERMS.contains(&pmu.name.as_str()));
         pmus
     }
 
-    /// The kernel's numbers are those of this machine: names of hardware, caches and software.
-    pub(super) fn named(&self) -> impl Iterator<Item = (Group, Event)> {
-        builtin::all().into_iter().map(|named| (named.group, named.event(self.rate, &self.cores)))
+    /// Returns the generic events: hardware, caches and software.
+    pub(super) fn builtins(&self) -> impl Iterator<Item = (EventClass, Event)> {
+        let builtins = builtin::all().into_iter();
+        builtins.map(|event| (event.class, event.event(self.clock_hz, &self.cores)))
     }
 
-    /// Where the PMUs are.
+    /// Returns the directory of the PMUs.
     pub(super) fn devices(&self) -> &Path {
         &self.devices
     }
 
-    /// That there is no such event, and what else might have been meant.
+    /// Returns the message that there is no such event, with similar names.
     fn unknown(&self, name: &str) -> String {
-        let near = near(name, self.all_names());
-        let meant = match near.is_empty() {
-            true => String::new(),
-            false => format!("; did you mean {}?", near.join(", ")),
+        let similar = similar(name, self.all_names());
+        let hint = if similar.is_empty() {
+            String::new()
+        } else {
+            format!("; did you mean {}?", similar.join(", "))
         };
-        format!("there is no event {name:?}{meant} (nprof-record -l lists them)")
+        format!("unknown event {name:?}{hint} (nprof-record -l lists all events)")
     }
 
     fn all_names(&self) -> Vec<String> {
         let mut all = vec![DEFAULT_EVENT.to_owned()];
-        for named in builtin::all() {
-            all.extend(named.alias.map(str::to_owned));
-            all.push(named.name);
+        for event in builtin::all() {
+            all.extend(event.alias.map(str::to_owned));
+            all.push(event.name);
         }
         for pmu in self.pmus() {
             all.extend(pmu.events().iter().map(|event| format!("{}/{event}/", pmu.name)));
@@ -163,36 +184,42 @@ impl Catalog {
     }
 }
 
-/// An event that is only counted.
-fn counted(name: &str, pace: Pace, encodings: Vec<Encoding>) -> Event {
-    Event { name: name.to_owned(), unit: "count", pace, encodings }
+/// Returns the kind of core of a PMU. None if it is no core PMU of a hybrid machine.
+fn core_type(pmu: Pmu) -> Option<CoreType> {
+    let cpus = pmu.cpus.filter(|_| pmu.is_core)?;
+    Some(CoreType { pmu: pmu.kind, cpus })
 }
 
-fn list(names: &[String]) -> String {
-    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+/// Returns a hardware event that is counted, at an unknown rate.
+fn hardware_event(name: &str, configs: Vec<PerfEventConfig>) -> Event {
+    Event { name: name.to_owned(), unit: "count", rate: EventRate::Unknown, configs }
 }
 
-/// Longer names are not typing errors.
+/// The longest name for which similar names are searched; longer ones are no typing errors.
 const LONGEST: usize = 100;
 
-/// The names that may have been meant, the nearest first: those a third of the letters away at
-/// most, and those that have the name in them.
-fn near(name: &str, names: Vec<String>) -> Vec<String> {
+/// Returns up to three names that may have been meant, the most similar first: those that contain
+/// the name, and those with an edit distance of at most a third of its length.
+fn similar(name: &str, all: Vec<String>) -> Vec<String> {
     const MOST: usize = 3;
-    let asked = name.to_ascii_lowercase();
-    if asked.len() > LONGEST {
+    if name.len() > LONGEST {
         return Vec::new();
     }
-    let distance = |known: &String| {
-        let known = known.to_ascii_lowercase();
-        let distance = strsim::osa_distance(&asked, &known);
-        let is_part = asked.len() > 2 && known.contains(&asked);
-        (is_part || distance <= asked.len() / 3).then_some((!is_part, distance))
-    };
-    let mut near: Vec<_> =
-        names.into_iter().filter_map(|known| Some((distance(&known)?, known))).collect();
-    near.sort_unstable();
-    near.into_iter().take(MOST).map(|(_, name)| name).collect()
+    let name = name.to_ascii_lowercase();
+    let mut similar: Vec<_> =
+        all.into_iter().filter_map(|known| Some((dissimilarity(&name, &known)?, known))).collect();
+    similar.sort_unstable();
+    similar.into_iter().take(MOST).map(|(_, name)| name).collect()
+}
+
+/// Returns an order of similarity: false if `known` contains `name`, then the edit distance. None
+/// if the names are not similar.
+fn dissimilarity(name: &str, known: &str) -> Option<(bool, usize)> {
+    let known = known.to_ascii_lowercase();
+    let distance = strsim::osa_distance(name, &known);
+    // Nearly all names contain a given letter or two.
+    let is_part = name.len() > 2 && known.contains(name);
+    (is_part || distance <= name.len() / 3).then_some((!is_part, distance))
 }
 
 #[cfg(test)]
@@ -200,21 +227,21 @@ mod tests {
     use super::*;
     use crate::event::test_machine::{Machine, no_mount};
 
-    fn ask(machine: &Machine, name: &str) -> Result<Vec<Event>, String> {
+    fn candidates(machine: &Machine, name: &str) -> Result<Vec<Event>, String> {
         let catalog = Catalog::below(machine.root(), no_mount);
-        catalog.candidates(&Asked { name: name.to_owned(), ..Asked::default() })
+        catalog.candidates(&EventSpec { name: name.to_owned(), ..EventSpec::default() })
     }
 
-    fn one(machine: &Machine, name: &str) -> Encoding {
-        let mut events = ask(machine, name).expect(name);
-        assert_eq!((events.len(), events[0].encodings.len()), (1, 1), "{name}");
-        events.remove(0).encodings.remove(0)
+    fn one(machine: &Machine, name: &str) -> PerfEventConfig {
+        let mut events = candidates(machine, name).expect(name);
+        assert_eq!((events.len(), events[0].configs.len()), (1, 1), "{name}");
+        events.remove(0).configs.remove(0)
     }
 
     #[test]
-    fn names_are_found_wherever_they_are_from() {
+    fn finds_names_of_all_sources() {
         let machine = Machine::usual();
-        for (name, kind, config) in [
+        for (name, kind, number) in [
             ("cycles", 0, 0),
             ("cs", 1, 3),
             ("LLC-load-misses", 3, 0x1_0002),
@@ -225,73 +252,73 @@ mod tests {
             ("uncore_imc_0/reads/", 14, 1),
             ("sched:sched_switch", 2, 316),
         ] {
-            let encoding = one(&machine, name);
-            assert_eq!((encoding.kind, encoding.config), (kind, config), "{name}");
+            let config = one(&machine, name);
+            assert_eq!((config.kind, config.config), (kind, number), "{name}");
         }
         assert_eq!(one(&machine, "uncore_imc_0/reads/").cpus, Some(vec![0]));
     }
 
     #[test]
-    fn only_the_default_has_a_second_choice() {
-        let events = ask(&Machine::new(), DEFAULT_EVENT).expect("events");
+    fn only_default_event_has_second_choice() {
+        let events = candidates(&Machine::new(), DEFAULT_EVENT).expect("events");
         let names: Vec<_> = events.iter().map(|event| event.name.as_str()).collect();
         assert_eq!(names, ["cycles", "cpu-clock"]);
     }
 
     #[test]
-    fn with_two_kinds_of_cpus_an_event_is_still_one() {
+    fn hybrid_machine_has_one_event_for_all_cores() {
         let machine = Machine::hybrid();
-        for (name, configs) in [
+        for (name, numbers) in [
             ("cycles", [0x4_0000_0000, 0xa_0000_0000]),
             ("LLC-loads", [0x4_0000_0002, 0xa_0000_0002]),
             ("r3c", [0x3c, 0x3c]),
         ] {
-            let events = ask(&machine, name).expect(name);
-            let encodings = &events[0].encodings;
-            assert_eq!(encodings.iter().map(|it| it.config).collect::<Vec<_>>(), configs, "{name}");
-            assert_eq!(encodings[1].cpus, Some(vec![4, 5]), "{name}");
+            let events = candidates(&machine, name).expect(name);
+            let configs = &events[0].configs;
+            assert_eq!(configs.iter().map(|it| it.config).collect::<Vec<_>>(), numbers, "{name}");
+            assert_eq!(configs[1].cpus, Some(vec![4, 5]), "{name}");
         }
         assert_eq!(one(&machine, "cpu_atom/event=0x3c/").cpus, Some(vec![4, 5]));
         assert_eq!(one(&machine, "page-faults").cpus, None);
         let kinds: Vec<_> =
-            ask(&machine, "r3c").expect("raw")[0].encodings.iter().map(|it| it.kind).collect();
+            candidates(&machine, "r3c").expect("raw")[0].configs.iter().map(|it| it.kind).collect();
         assert_eq!(kinds, [4, 10]);
-        let said = ask(&machine, "cpu/event=0x3c/").expect_err("there is no such PMU");
-        assert!(said.contains("no PMU \"cpu\"; it has cpu_atom, cpu_core"), "{said}");
+        let error = candidates(&machine, "cpu/event=0x3c/").expect_err("there is no such PMU");
+        assert!(error.contains("no PMU \"cpu\"; it has cpu_atom, cpu_core"), "{error}");
     }
 
     #[test]
-    fn cycles_are_paced_by_this_machines_clock() {
+    fn rate_of_cycles_is_clock_rate() {
         let machine = Machine::new();
         machine.write("proc/cpuinfo", "cpu MHz : 2596.136\n");
-        let events = ask(&machine, "cycles").expect("an event");
-        assert_eq!(events[0].pace, Pace::Rate(2_596_136_000));
+        let events = candidates(&machine, "cycles").expect("an event");
+        assert_eq!(events[0].rate, EventRate::PerCpuSecond(2_596_136_000));
     }
 
     #[test]
-    fn what_there_is_not_comes_with_what_there_is() {
+    fn unknown_name_is_reported_with_similar_ones() {
         let machine = Machine::usual();
-        for (name, said) in [
+        for (name, reason) in [
             ("cylces", "did you mean cycles"),
             ("page_fault", "page-faults"),
             ("instruction", "did you mean instructions"),
             ("sched_switch", "did you mean sched:sched_switch?"),
             ("sched:sched_swich", "did you mean sched:sched_switch?"),
             ("mem-loads", "cpu/mem-loads/"),
-            ("xyzzy", "there is no event \"xyzzy\" (nprof-record -l lists them)"),
-            ("rxyz", "there is no event"),
-            ("r", "there is no event"),
-            ("r11111111111111111", "there is no event"),
+            ("xyzzy", "unknown event \"xyzzy\" (nprof-record -l lists all events)"),
+            ("rxyz", "unknown event"),
+            ("r", "unknown event"),
+            ("r11111111111111111", "unknown event"),
             ("gpu/x/", "this machine has no PMU \"gpu\"; it has cpu, uncore_imc_0"),
             ("cpu/x=1/", "cpu/x=1/: cpu has neither"),
             ("uprobe/config=1/", "names of their own"),
             ("../x/", "no PMU"),
         ] {
-            let error = ask(&machine, name).expect_err(name);
-            assert!(error.contains(said), "{name}: {error}");
+            let error = candidates(&machine, name).expect_err(name);
+            assert!(error.contains(reason), "{name}: {error}");
         }
-        let error = ask(&Machine::new(), "sched:sched_switch").expect_err("no tracefs");
+        let error = candidates(&Machine::new(), "sched:sched_switch").expect_err("no tracefs");
         assert!(error.starts_with("sched:sched_switch: tracefs is not mounted"), "{error}");
-        assert!(ask(&machine, &"x".repeat(1 << 20)).is_err());
+        assert!(candidates(&machine, &"x".repeat(1 << 20)).is_err());
     }
 }

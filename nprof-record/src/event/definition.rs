@@ -1,4 +1,4 @@
-//! An event as it can be opened, and how it is described to perf_event_open(2).
+//! An event that can be opened, its sampling period, and its fields in `struct perf_event_attr`.
 
 use std::ffi::CString;
 
@@ -7,139 +7,141 @@ use perf_event_open_sys::bindings::{
     perf_event_attr,
 };
 
-/// The default event: CPU cycles where there is a counter, else the CPU clock.
+/// The default event: CPU cycles if the machine counts them, otherwise the CPU clock.
 pub(crate) const DEFAULT_EVENT: &str = "nprof.clk_unhalted";
 
-/// An event, as it can be opened on this machine.
+/// An event that can be opened on this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Event {
-    /// Its name in the stream.
+    /// The name in the stream.
     pub(crate) name: String,
-    /// The unit of its weights: `ns`, `cycles` or `count`.
+    /// The unit of the weights: `ns`, `cycles` or `count`.
     pub(crate) unit: &'static str,
-    pub(crate) pace: Pace,
-    /// What to open. More than one where the machine has several kinds of CPUs, each for its own
-    /// CPUs; together they are one event. Never empty.
-    pub(crate) encodings: Vec<Encoding>,
+    pub(crate) rate: EventRate,
+    /// The descriptions to open. On hybrid machines there is one for each kind of core, which
+    /// together are one event. Never empty.
+    pub(crate) configs: Vec<PerfEventConfig>,
 }
 
-/// How often an event happens.
+/// The frequency of an event, from which its sampling period is derived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Pace {
-    /// So many times a second on a busy CPU.
-    Rate(u64),
-    /// About so many times a second in a program that makes many of them, and never in others.
-    Usual(u64),
-    /// From never to millions of times a second.
-    Varies,
-    /// As rarely or often as its user expects: each one is of interest.
-    Each,
+pub(crate) enum EventRate {
+    /// Events per second on a busy CPU.
+    PerCpuSecond(u64),
+    /// Approximate events per second in programs that cause many; other programs cause none.
+    Typical(u64),
+    /// From none to millions of events per second.
+    Unknown,
+    /// Any rate: each event is sampled.
+    EveryEvent,
 }
 
-/// What is between two samples.
+/// The number of events from one sample to the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Interval {
-    /// So many events.
-    Period(u64),
-    /// What makes so many samples a second; the kernel adapts the period.
-    Frequency(u64),
+pub(crate) enum SamplingPeriod {
+    /// This number of events.
+    Fixed(u64),
+    /// The kernel adapts the period to this number of samples per second.
+    Adaptive(u64),
 }
 
-/// An event as `struct perf_event_attr` has it.
+/// The fields of `struct perf_event_attr` that select an event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Encoding {
+pub(crate) struct PerfEventConfig {
     /// `type`.
     pub(crate) kind: u32,
     pub(crate) config: u64,
     pub(crate) config1: u64,
     pub(crate) config2: u64,
     pub(crate) config3: u64,
-    /// What `config1` has to point to, for probes: the path of a file, or a function's name.
+    /// For probes, the target of the pointer in `config1`: a file's path or a function's name.
     pub(crate) text: Option<CString>,
-    /// The only CPUs it can be opened on; `None` for all.
+    /// The CPUs on which it can be opened. None for all CPUs.
     pub(crate) cpus: Option<Vec<u32>>,
-    /// It only happens in the kernel: with `exclude_kernel` there is none of it
+    /// True if the event occurs only in the kernel: `exclude_kernel` would exclude all of them
     /// (`perf_tp_event_match` and `perf_exclude_event`, kernel/events/core.c).
     pub(crate) only_kernel: bool,
 }
 
-impl Encoding {
-    /// Whether it happens where code is traced: at a tracepoint, or a probe.
+impl PerfEventConfig {
+    /// True if the event is a tracepoint or a probe.
     pub(crate) fn is_traced(&self) -> bool {
         self.kind == PERF_TYPE_TRACEPOINT || self.text.is_some()
     }
 }
 
-/// What interrupts the processor when an event overflows. None of a kind interrupts another of
-/// the same kind.
+/// The interrupt that takes a sample. Samples of the same kind never interrupt each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Interrupt {
-    /// A timer of the kernel's, for its clocks.
+    /// A high-resolution timer, for the kernel's clocks.
     Timer,
-    /// The processor's counters.
+    /// The overflow of a processor counter.
     Counter,
 }
 
-/// How stacks are captured.
+/// The way stacks are captured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unwind {
-    /// Copied, and unwound by the images' tables.
+pub(crate) enum StackMode {
+    /// Stack copies, unwound by the unwind tables of the images.
     Dwarf,
-    /// Walked by the kernel along frame pointers.
+    /// The kernel follows frame pointers.
     FramePointer,
-    /// Not at all.
+    /// No stacks.
     None,
 }
 
-/// What is sampled: user code, the kernel, or both.
+/// The CPU modes that are sampled: user code, the kernel, or both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Scope {
+pub(crate) enum CpuMode {
     User,
     Kernel,
     Both,
 }
 
-/// The kernel's clocks tick no more often, ns (`perf_swevent_hrtimer`, kernel/events/core.c).
-const TICK: u64 = 10_000;
+/// The shortest period of the kernel's clocks (`perf_swevent_hrtimer`, kernel/events/core.c).
+const CLOCK_PERIOD_MIN_NS: u64 = 10_000;
 
 impl Event {
-    /// What is between two samples, given what was asked for, in the event's unit; and where
-    /// nothing was, the frequency, in samples a second.
-    pub(crate) fn interval(&self, asked: Option<u64>, frequency: u64) -> Interval {
+    /// Returns the period: `requested`, in the unit of the event, otherwise the one that gives
+    /// `frequency` samples per second.
+    pub(crate) fn sampling_period(&self, requested: Option<u64>, frequency: u64) -> SamplingPeriod {
         let frequency = frequency.max(1);
-        let least = if self.unit == "ns" { TICK } else { 1 };
-        match (asked, self.pace) {
-            (Some(period), _) => Interval::Period(period.max(least)),
-            (None, Pace::Rate(rate) | Pace::Usual(rate)) => {
-                Interval::Period(rate.div_ceil(frequency).max(least))
+        let shortest = if self.unit == "ns" { CLOCK_PERIOD_MIN_NS } else { 1 };
+        match (requested, self.rate) {
+            (Some(period), _) => SamplingPeriod::Fixed(period.max(shortest)),
+            (None, EventRate::PerCpuSecond(rate) | EventRate::Typical(rate)) => {
+                SamplingPeriod::Fixed(rate.div_ceil(frequency).max(shortest))
             }
-            (None, Pace::Varies) => Interval::Frequency(frequency),
-            (None, Pace::Each) => Interval::Period(1),
+            (None, EventRate::Unknown) => SamplingPeriod::Adaptive(frequency),
+            (None, EventRate::EveryEvent) => SamplingPeriod::Fixed(1),
         }
     }
 }
 
-impl Interval {
-    /// What each sample weighs, where that is fixed; else samples have to tell. They must be
-    /// asked (`PERF_SAMPLE_PERIOD`) only then: of software events, tracepoints and probes that
-    /// are asked, the kernel makes a sample of each one, whatever the period
-    /// (`perf_swevent_event`, kernel/events/core.c). With a period of 1 that is what is wanted,
-    /// and some tracepoints weigh more than 1 (`__perf_count`, include/trace/perf.h).
+impl SamplingPeriod {
+    /// Returns the weight of all samples. None if each sample carries its weight.
+    ///
+    /// `PERF_SAMPLE_PERIOD` may be requested only then. With it, the kernel takes a sample of each
+    /// software event, tracepoint or probe, regardless of the period (`perf_swevent_event`,
+    /// kernel/events/core.c).
     pub(crate) fn weight(self) -> Option<u64> {
         match self {
-            Self::Period(period) if period > 1 => Some(period),
-            Self::Period(_) | Self::Frequency(_) => None,
+            Self::Fixed(period) if period > 1 => Some(period),
+            // With a period of 1 each event is sampled anyway, and some tracepoints weigh more than
+            // 1 (`__perf_count`, include/trace/perf.h).
+            Self::Fixed(_) | Self::Adaptive(_) => None,
         }
     }
 }
 
-impl Encoding {
-    /// An encoding of two numbers, for all CPUs.
+impl PerfEventConfig {
+    /// Returns an event of a type and a number, for all CPUs.
     pub(crate) fn new(kind: u32, config: impl Into<u64>) -> Self {
         Self { kind, config: config.into(), ..Self::default() }
     }
 
-    /// What interrupts the processor when it overflows; `None` where the kernel is at work anyway.
+    /// Returns the interrupt that takes samples. None if the kernel takes them where the event
+    /// occurs.
     pub(crate) fn interrupt(&self) -> Option<Interrupt> {
         const CLOCKS: [u64; 2] = [PERF_COUNT_SW_CPU_CLOCK as u64, PERF_COUNT_SW_TASK_CLOCK as u64];
         match self.kind {
@@ -148,8 +150,8 @@ impl Encoding {
         }
     }
 
-    /// Writes it into what is given to the kernel. The kernel follows the pointer to a probe's
-    /// text when the event is opened, so `self` has to live until then.
+    /// Writes the fields to `attr`. The kernel reads the text of a probe through a pointer when the
+    /// event is opened, so `self` must live until then.
     pub(crate) fn describe(&self, attr: &mut perf_event_attr) {
         let text = self.text.as_ref().map(|text| text.as_ptr().expose_provenance() as u64);
         attr.type_ = self.kind;
@@ -160,8 +162,8 @@ impl Encoding {
     }
 }
 
-impl Unwind {
-    /// Its word in the stream.
+impl StackMode {
+    /// Returns the word in the stream.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Dwarf => "dwarf",
@@ -171,8 +173,8 @@ impl Unwind {
     }
 }
 
-impl Scope {
-    /// Its word in the stream.
+impl CpuMode {
+    /// Returns the word in the stream.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::User => "user",
@@ -186,44 +188,66 @@ impl Scope {
 mod tests {
     use super::*;
 
-    fn event(pace: Pace) -> Event {
-        Event { name: "x".to_owned(), unit: "count", pace, encodings: vec![Encoding::default()] }
+    fn event(rate: EventRate) -> Event {
+        Event {
+            name: "x".to_owned(),
+            unit: "count",
+            rate,
+            configs: vec![PerfEventConfig::default()],
+        }
     }
 
     #[test]
-    fn the_interval_comes_from_the_rate_where_it_is_known() {
-        let cycles = event(Pace::Rate(2_600_000_000));
-        assert_eq!(cycles.interval(None, 1000), Interval::Period(2_600_000));
-        assert_eq!(cycles.interval(None, u64::MAX), Interval::Period(1));
-        assert_eq!(cycles.interval(None, 0), Interval::Period(2_600_000_000));
-        assert_eq!(event(Pace::Varies).interval(None, 997), Interval::Frequency(997));
-        assert_eq!(event(Pace::Each).interval(None, 997), Interval::Period(1));
+    fn period_follows_from_known_rate() {
+        let cycles = event(EventRate::PerCpuSecond(2_600_000_000));
+        assert_eq!(cycles.sampling_period(None, 1000), SamplingPeriod::Fixed(2_600_000));
+        assert_eq!(cycles.sampling_period(None, u64::MAX), SamplingPeriod::Fixed(1));
+        assert_eq!(cycles.sampling_period(None, 0), SamplingPeriod::Fixed(2_600_000_000));
+        assert_eq!(
+            event(EventRate::Unknown).sampling_period(None, 997),
+            SamplingPeriod::Adaptive(997)
+        );
+        assert_eq!(
+            event(EventRate::EveryEvent).sampling_period(None, 997),
+            SamplingPeriod::Fixed(1)
+        );
     }
 
     #[test]
-    fn an_interval_that_was_asked_for_is_kept_to_where_the_kernel_does() {
-        assert_eq!(event(Pace::Varies).interval(Some(7), 997), Interval::Period(7));
-        let clock = Event { unit: "ns", ..event(Pace::Rate(1_000_000_000)) };
-        assert_eq!(clock.interval(Some(20_000), 997), Interval::Period(20_000));
-        assert_eq!(clock.interval(Some(5), 997), Interval::Period(TICK));
-        assert_eq!(clock.interval(None, 1_000_000), Interval::Period(TICK));
+    fn requested_period_is_kept_above_kernel_minimum() {
+        assert_eq!(
+            event(EventRate::Unknown).sampling_period(Some(7), 997),
+            SamplingPeriod::Fixed(7)
+        );
+        let clock = Event { unit: "ns", ..event(EventRate::PerCpuSecond(1_000_000_000)) };
+        assert_eq!(clock.sampling_period(Some(20_000), 997), SamplingPeriod::Fixed(20_000));
+        assert_eq!(clock.sampling_period(Some(5), 997), SamplingPeriod::Fixed(CLOCK_PERIOD_MIN_NS));
+        assert_eq!(
+            clock.sampling_period(None, 1_000_000),
+            SamplingPeriod::Fixed(CLOCK_PERIOD_MIN_NS)
+        );
     }
 
     #[test]
-    fn samples_tell_their_weight_only_where_it_is_not_fixed() {
-        assert_eq!(Interval::Period(100).weight(), Some(100));
-        assert_eq!(Interval::Period(1).weight(), None);
-        assert_eq!(Interval::Frequency(997).weight(), None);
+    fn weight_is_fixed_with_fixed_period_above_one() {
+        assert_eq!(SamplingPeriod::Fixed(100).weight(), Some(100));
+        assert_eq!(SamplingPeriod::Fixed(1).weight(), None);
+        assert_eq!(SamplingPeriod::Adaptive(997).weight(), None);
     }
 
     #[test]
-    fn a_probes_text_is_pointed_to() {
+    fn probe_description_points_to_its_text() {
         let text = CString::new("/bin/true").expect("no NUL");
-        let probe = Encoding { kind: 8, config2: 0x10, text: Some(text), ..Encoding::default() };
+        let probe = PerfEventConfig {
+            kind: 8,
+            config2: 0x10,
+            text: Some(text),
+            ..PerfEventConfig::default()
+        };
         let mut attr = perf_event_attr::default();
         probe.describe(&mut attr);
         let expected = probe.text.as_ref().map(|text| text.as_ptr().addr() as u64);
-        // Debug is how a union's field is read without `unsafe`.
+        // Reading `config1`, a field of a union, would need `unsafe`.
         assert_eq!((attr.type_, attr.config), (8, 0));
         assert!(expected.is_some_and(|pointer| pointer != 0));
     }

@@ -1,75 +1,77 @@
-//! The events of this machine, and for each whether it can be opened: found by trying.
+//! The list of events, with the availability of each, found by opening it.
 
 use std::fmt::Write;
 
 use nprof_stream::escape::escaped;
 
-use crate::event::builtin::Group;
+use crate::event::builtin::EventClass;
 use crate::event::catalog::Catalog;
 use crate::event::probe;
-use crate::event::{Asked, DEFAULT_EVENT, Encoding, Event};
+use crate::event::tracepoint::Tracepoints;
+use crate::event::{DEFAULT_EVENT, Event, EventSpec, PerfEventConfig};
 use crate::os::open_error;
 
 /// A line of the list.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Listed {
-    pub(crate) group: Group,
-    /// What `-e` takes; words in capitals stand for what has to be filled in.
+pub(crate) struct EventListing {
+    pub(crate) class: EventClass,
+    /// The value for `-e`; the user replaces words in capitals.
     pub(crate) name: String,
     pub(crate) unit: &'static str,
-    /// What is there to say of it if it can be opened, else why it cannot.
+    /// A note (may be empty) if the event is available, otherwise the reason.
     pub(crate) state: Result<String, String>,
 }
 
-/// Tries every event, given how to try one (which gives the errno of perf_event_open(2)), and
-/// kernel.perf_event_paranoid if it can be read.
+/// Tries all events.
 ///
-/// Of tracepoints only one is tried: closing one takes the kernel tens of milliseconds, and there
-/// are thousands. The same rights open them all, but for those in [`RULED`].
+/// `try_open` opens and closes an event, and returns the errno of perf_event_open(2). `paranoid` is
+/// kernel.perf_event_paranoid, None if it cannot be read.
 pub(crate) fn list(
     catalog: &Catalog,
-    attempt: impl Fn(&Encoding) -> Result<(), i32>,
+    try_open: impl Fn(&PerfEventConfig) -> Result<(), i32>,
     paranoid: Option<i32>,
-) -> Vec<Listed> {
-    let lister = Lister { catalog, attempt, paranoid };
+) -> Vec<EventListing> {
+    let lister = Lister { catalog, try_open, paranoid };
     let mut listed = vec![lister.default_event()];
-    listed.extend(catalog.named().map(|(group, event)| lister.event(group, &event)));
+    listed.extend(catalog.builtins().map(|(class, event)| lister.event(class, &event)));
     listed.extend(lister.raw());
-    listed.extend(lister.described());
-    listed.extend(probe::KINDS.iter().map(|(kind, name, _)| lister.probe(kind, name)));
+    listed.extend(lister.pmu_events());
+    listed.extend(probe::KINDS.iter().map(|kind| lister.probe(kind)));
     listed.extend(lister.tracepoints());
     listed
 }
 
-/// Tracepoints that are opened by rules of their own (`perf_trace_event_perm`,
-/// kernel/trace/trace_event_perf.c; `TRACE_EVENT_PERF_PERM`, arch/x86): they are tried.
-const RULED: [&str; 2] = ["ftrace:function", "irq_vectors:irq_work_exit"];
+/// Tracepoints with permission rules of their own (`perf_trace_event_perm`,
+/// kernel/trace/trace_event_perf.c; `TRACE_EVENT_PERF_PERM`, arch/x86): each is tried.
+const SPECIAL_TRACEPOINTS: [&str; 2] = ["ftrace:function", "irq_vectors:irq_work_exit"];
 
 struct Lister<'a, F> {
     catalog: &'a Catalog,
-    attempt: F,
+    try_open: F,
     paranoid: Option<i32>,
 }
 
-impl<F: Fn(&Encoding) -> Result<(), i32>> Lister<'_, F> {
-    fn event(&self, group: Group, event: &Event) -> Listed {
+impl<F: Fn(&PerfEventConfig) -> Result<(), i32>> Lister<'_, F> {
+    /// Lists an event by trying it.
+    fn event(&self, class: EventClass, event: &Event) -> EventListing {
         let state = match self.open(event) {
             Ok(()) => Ok(String::new()),
             Err(errno) => Err(open_error::in_words(errno, self.paranoid)),
         };
-        Listed { group, name: event.name.clone(), unit: event.unit, state }
+        EventListing { class, name: event.name.clone(), unit: event.unit, state }
     }
 
+    /// Tries all descriptions of an event: on hybrid machines each kind of core must have it.
     fn open(&self, event: &Event) -> Result<(), i32> {
-        event.encodings.iter().try_for_each(&self.attempt)
+        event.configs.iter().try_for_each(&self.try_open)
     }
 
-    /// The default event is the first of its candidates that can be opened.
-    fn default_event(&self) -> Listed {
-        let candidates = self.catalog.candidates(&Asked::default()).unwrap_or_default();
-        let mut listed = counted(Group::Default, DEFAULT_EVENT, Err(String::new()));
+    /// Lists the default event: the first of its candidates that can be opened.
+    fn default_event(&self) -> EventListing {
+        let candidates = self.catalog.candidates(&EventSpec::default()).unwrap_or_default();
+        let mut listed = counted(EventClass::Default, DEFAULT_EVENT, Err(String::new()));
         for event in candidates {
-            let tried = self.event(Group::Default, &event);
+            let tried = self.event(EventClass::Default, &event);
             listed.unit = tried.unit;
             listed.state = tried.state.map(|_| event.name);
             if listed.state.is_ok() {
@@ -79,94 +81,119 @@ impl<F: Fn(&Encoding) -> Result<(), i32>> Lister<'_, F> {
         listed
     }
 
-    /// Events by number: whether there is a PMU for them is all that can be tried.
-    fn raw(&self) -> Option<Listed> {
-        let asked = Asked { name: "r0".to_owned(), ..Asked::default() };
-        let event = self.catalog.candidates(&asked).ok()?.pop()?;
-        Some(Listed { name: "rNNN".to_owned(), ..self.event(Group::Raw, &event) })
+    /// Lists events by number. None if the machine has no PMU for them.
+    fn raw(&self) -> Option<EventListing> {
+        // The numbers of a processor are unknown; the number 0 shows whether the PMU can sample.
+        let spec = EventSpec { name: "r0".to_owned(), ..EventSpec::default() };
+        let event = self.catalog.candidates(&spec).ok()?.pop()?;
+        Some(EventListing { name: "rNNN".to_owned(), ..self.event(EventClass::Raw, &event) })
     }
 
-    /// The events the drivers of PMUs name, and the terms they take.
-    fn described(&self) -> Vec<Listed> {
+    /// Lists the events that PMU drivers name, and for each PMU its terms.
+    fn pmu_events(&self) -> Vec<EventListing> {
         let mut listed = Vec::new();
         for pmu in self.catalog.pmus() {
             for event in pmu.events() {
-                listed.push(self.of_pmu(&format!("{}/{event}/", pmu.name), None));
+                listed.push(self.pmu_event(&format!("{}/{event}/", pmu.name)));
             }
             let terms: Vec<_> = pmu.terms().iter().map(|term| format!("{term}=N")).collect();
             if !terms.is_empty() {
-                let shown = format!("{}/{}/", pmu.name, terms.join(","));
-                listed.push(self.of_pmu(&format!("{}//", pmu.name), Some(shown)));
+                let tried = self.pmu_event(&format!("{}//", pmu.name));
+                let name = format!("{}/{}/", pmu.name, terms.join(","));
+                listed.push(EventListing { name, ..tried });
             }
         }
         listed
     }
 
-    fn of_pmu(&self, name: &str, shown: Option<String>) -> Listed {
-        let mut listed = match self.catalog.described(name) {
-            Ok(event) => self.event(Group::Pmu, &event),
-            Err(why) => counted(Group::Pmu, name, Err(why)),
+    /// Lists one event of a PMU.
+    fn pmu_event(&self, name: &str) -> EventListing {
+        match self.catalog.pmu_event(name) {
+            Ok(event) => self.event(EventClass::Pmu, &event),
+            Err(reason) => counted(EventClass::Pmu, name, Err(reason)),
+        }
+    }
+
+    /// Lists a kind of probe.
+    fn probe(&self, kind: &probe::Kind) -> EventListing {
+        counted(EventClass::Probe, kind.pattern, self.try_probe(kind).map(|()| String::new()))
+    }
+
+    /// Checks whether probes of a kind can be opened.
+    ///
+    /// # Errors
+    ///
+    /// The reason.
+    fn try_probe(&self, kind: &probe::Kind) -> Result<(), String> {
+        let config = probe::permission_probe(self.catalog.devices(), kind.pmu)?;
+        match (self.try_open)(&config) {
+            Err(errno) if !probe::is_permitted(errno) => {
+                Err(open_error::in_words(errno, self.paranoid))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Lists the tracepoints.
+    fn tracepoints(&self) -> Vec<EventListing> {
+        let tracepoints = match self.catalog.tracepoints() {
+            Ok(tracepoints) => tracepoints,
+            Err(reason) => {
+                return vec![counted(EventClass::Tracepoint, "SYSTEM:NAME", Err(reason))];
+            }
         };
-        listed.name = shown.unwrap_or(listed.name);
+        let mut ordinary = None;
+        let mut listed = Vec::new();
+        for name in tracepoints.names() {
+            let state = self.tracepoint(tracepoints, &name, &mut ordinary);
+            listed.push(counted(EventClass::Tracepoint, &name, state));
+        }
         listed
     }
 
-    fn probe(&self, kind: &str, name: &str) -> Listed {
-        let tried = probe::impossible(self.catalog.devices(), kind)
-            .map(|encoding| (self.attempt)(&encoding));
-        let state = match tried {
-            Err(why) => Err(why),
-            Ok(Err(errno)) if !probe::is_allowed(errno) => {
-                Err(open_error::in_words(errno, self.paranoid))
-            }
-            Ok(_) => Ok(String::new()),
+    /// Returns the state of a tracepoint. All ordinary ones share the state of the first, which is
+    /// kept in `ordinary`: the kernel needs tens of milliseconds to close a tracepoint, and there
+    /// are thousands.
+    fn tracepoint(
+        &self,
+        tracepoints: &Tracepoints,
+        name: &str,
+        ordinary: &mut Option<Result<String, String>>,
+    ) -> Result<String, String> {
+        let event = match tracepoints.event(name) {
+            // A module may be unloaded between the list of names and the read of the number.
+            None => return Err("it has been removed".to_owned()),
+            Some(event) => event?,
         };
-        counted(Group::Probe, name, state)
-    }
-
-    fn tracepoints(&self) -> Vec<Listed> {
-        let tracepoints = match self.catalog.tracepoints() {
-            Ok(tracepoints) => tracepoints,
-            Err(why) => return vec![counted(Group::Tracepoint, "SYSTEM:NAME", Err(why))],
-        };
-        let mut ordinary = None;
-        let mut state = |name: &str| match tracepoints.event(name) {
-            None => Err("it is gone".to_owned()),
-            Some(Err(why)) => Err(why),
-            // More rights than the others ask for do not help.
-            Some(Ok(event)) if RULED.contains(&name) => {
-                self.open(&event).map(|()| String::new()).map_err(open_error::describe)
-            }
-            Some(Ok(event)) => {
-                ordinary.get_or_insert_with(|| self.event(Group::Tracepoint, &event).state).clone()
-            }
-        };
-        let listed = |name: &String| counted(Group::Tracepoint, name, state(name));
-        tracepoints.names().iter().map(listed).collect()
+        if SPECIAL_TRACEPOINTS.contains(&name) {
+            // No hint at the privileges of other events: they do not help here.
+            return self.open(&event).map(|()| String::new()).map_err(open_error::describe);
+        }
+        ordinary.get_or_insert_with(|| self.event(EventClass::Tracepoint, &event).state).clone()
     }
 }
 
-/// A line for an event that is only counted.
-fn counted(group: Group, name: &str, state: Result<String, String>) -> Listed {
-    Listed { group, name: name.to_owned(), unit: "count", state }
+/// Returns a line for an event with the unit `count`.
+fn counted(class: EventClass, name: &str, state: Result<String, String>) -> EventListing {
+    EventListing { class, name: name.to_owned(), unit: "count", state }
 }
 
-/// The list as text, a line for each event: name, group, unit, and `available` or why not, in
-/// columns that are aligned within each group.
-pub(crate) fn print(listed: &[Listed]) -> String {
+/// Formats the list, a line for each event: name, class, unit, and `available` or the reason, in
+/// columns that are aligned within each class.
+pub(crate) fn print(listed: &[EventListing]) -> String {
     let mut text = String::new();
-    for group in listed.chunk_by(|one, next| one.group == next.group) {
+    for class in listed.chunk_by(|one, next| one.class == next.class) {
         let lines: Vec<_> =
-            group.iter().map(|line| (escaped(line.name.as_bytes()), line)).collect();
+            class.iter().map(|line| (escaped(line.name.as_bytes()), line)).collect();
         let width = lines.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0).max(30);
-        for (name, Listed { group, unit, state, .. }) in lines {
+        for (name, EventListing { class, unit, state, .. }) in lines {
             let state = match state {
                 Ok(note) if note.is_empty() => "available".to_owned(),
                 Ok(note) => format!("available: {note}"),
-                Err(why) => escaped(why.as_bytes()),
+                Err(reason) => escaped(reason.as_bytes()),
             };
             // Writing to a string cannot fail.
-            let _ = writeln!(text, "{name:width$}  {:10}  {unit:6}  {state}", group.word());
+            let _ = writeln!(text, "{name:width$}  {:10}  {unit:6}  {state}", class.word());
         }
     }
     text
@@ -178,19 +205,22 @@ mod tests {
     use crate::event::test_machine::{Machine, no_mount};
     use std::cell::RefCell;
 
-    fn listed(machine: &Machine, attempt: impl Fn(&Encoding) -> Result<(), i32>) -> Vec<Listed> {
-        list(&Catalog::below(machine.root(), no_mount), attempt, Some(2))
+    fn listed(
+        machine: &Machine,
+        try_open: impl Fn(&PerfEventConfig) -> Result<(), i32>,
+    ) -> Vec<EventListing> {
+        list(&Catalog::below(machine.root(), no_mount), try_open, Some(2))
     }
 
-    fn state<'a>(listed: &'a [Listed], name: &str) -> Result<&'a str, &'a str> {
+    fn state<'a>(listed: &'a [EventListing], name: &str) -> Result<&'a str, &'a str> {
         let line = listed.iter().find(|line| line.name == name).expect(name);
         line.state.as_deref().map_err(String::as_str)
     }
 
     #[test]
-    fn each_event_is_tried_and_says_why_it_cannot_be_opened() {
+    fn unavailable_events_have_reasons() {
         let machine = Machine::usual();
-        let listed = listed(&machine, |encoding| match encoding.kind {
+        let listed = listed(&machine, |config| match config.kind {
             1 => Ok(()),
             2 => Err(libc::EACCES),
             8 => Err(libc::EINVAL),
@@ -201,26 +231,34 @@ mod tests {
         assert_eq!(state(&listed, "cpu-clock"), Ok(""));
         assert_eq!(state(&listed, "rNNN"), Err("this machine has no such counter"));
         assert_eq!(state(&listed, "cycles"), state(&listed, "rNNN"));
-        assert_eq!(state(&listed, "uprobe:PATH:0xOFFSET"), Ok(""), "it is its place that is not");
-        assert!(state(&listed, "kprobe:FUNCTION").is_err_and(|why| why.contains("CONFIG_KPROBE")));
-        assert!(state(&listed, "uncore_imc_0/reads/").is_err_and(|why| why.contains("sampled")));
+        assert_eq!(
+            state(&listed, "uprobe:PATH:0xOFFSET"),
+            Ok(""),
+            "only the probed place does not exist"
+        );
+        assert!(
+            state(&listed, "kprobe:FUNCTION").is_err_and(|reason| reason.contains("CONFIG_KPROBE"))
+        );
+        assert!(
+            state(&listed, "uncore_imc_0/reads/").is_err_and(|reason| reason.contains("sampled"))
+        );
         assert!(state(&listed, "cpu/event=N,umask=N/").is_err());
         let denied = state(&listed, "sched:sched_switch").expect_err("denied");
         assert!(denied.contains("perf_event_paranoid is 2"), "{denied}");
-        let groups: Vec<_> = listed.iter().map(|line| line.group).collect();
-        assert!(groups.is_sorted());
+        let classes: Vec<_> = listed.iter().map(|line| line.class).collect();
+        assert!(classes.is_sorted());
     }
 
     #[test]
-    fn one_tracepoint_stands_for_those_that_have_no_rules_of_their_own() {
+    fn one_ordinary_tracepoint_is_tried_for_all() {
         let machine = Machine::usual();
         machine.tracepoint("ftrace", "function", "1");
         let tried = RefCell::new(Vec::new());
-        let listed = listed(&machine, |encoding| {
-            if encoding.kind == 2 {
-                tried.borrow_mut().push(encoding.config);
+        let listed = listed(&machine, |config| {
+            if config.kind == 2 {
+                tried.borrow_mut().push(config.config);
             }
-            if encoding.config == 1 { Err(libc::EPERM) } else { Ok(()) }
+            if config.config == 1 { Err(libc::EPERM) } else { Ok(()) }
         });
         assert!(state(&listed, "ftrace:function").is_err());
         assert_eq!(state(&listed, "syscalls:sys_enter_write"), Ok(""));
@@ -228,20 +266,20 @@ mod tests {
     }
 
     #[test]
-    fn an_event_of_several_encodings_needs_them_all() {
-        let listed = listed(&Machine::hybrid(), |encoding| match encoding.config >> 32 {
+    fn hybrid_event_needs_all_kinds_of_cores() {
+        let listed = listed(&Machine::hybrid(), |config| match config.config >> 32 {
             10 => Err(libc::EBUSY),
             _ => Ok(()),
         });
-        assert!(state(&listed, "cycles").is_err_and(|why| why.contains("holds")));
+        assert!(state(&listed, "cycles").is_err_and(|reason| reason.contains("holds")));
         assert_eq!(state(&listed, "rNNN"), Ok(""));
-        assert!(state(&listed, "SYSTEM:NAME").is_err_and(|why| why.contains("tracefs")));
+        assert!(state(&listed, "SYSTEM:NAME").is_err_and(|reason| reason.contains("tracefs")));
     }
 
     #[test]
-    fn the_list_is_a_line_for_each_event() {
-        let line = |name: &str, state| Listed {
-            group: Group::Software,
+    fn prints_one_line_per_event() {
+        let line = |name: &str, state| EventListing {
+            class: EventClass::Software,
             name: name.to_owned(),
             unit: "ns",
             state,
@@ -249,7 +287,7 @@ mod tests {
         let text = print(&[
             line("cpu-clock", Ok(String::new())),
             line("a\nb", Err("no\tway".to_owned())),
-            Listed { group: Group::Probe, ..line("x", Ok("y".to_owned())) },
+            EventListing { class: EventClass::Probe, ..line("x", Ok("y".to_owned())) },
         ]);
         assert_eq!(
             text,

@@ -18,6 +18,8 @@ mod tracepoint;
 
 pub(crate) use builtin::cpu_clock;
 pub(crate) use catalog::Catalog;
-pub(crate) use definition::{DEFAULT_EVENT, Encoding, Event, Interval, Pace, Scope, Unwind};
+pub(crate) use definition::{
+    CpuMode, DEFAULT_EVENT, Event, EventRate, PerfEventConfig, SamplingPeriod, StackMode,
+};
 pub(crate) use list::{list, print};
-pub(crate) use spec::{Asked, INTERVAL_MAX};
+pub(crate) use spec::{EventSpec, INTERVAL_MAX};

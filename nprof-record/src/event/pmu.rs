@@ -9,7 +9,7 @@ use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use crate::event::Encoding;
+use crate::event::PerfEventConfig;
 use crate::os::machine;
 
 /// A PMU, as its files describe it.
@@ -100,7 +100,7 @@ impl Pmu {
     /// # Errors
     ///
     /// Which term is wrong, and why.
-    pub(crate) fn encode(&self, terms: &str) -> Result<Encoding, String> {
+    pub(crate) fn encode(&self, terms: &str) -> Result<PerfEventConfig, String> {
         let mut registers = [0; REGISTERS.len()];
         let (named, given): (Vec<_>, Vec<_>) =
             split(terms).partition(|(name, value)| value.is_none() && self.is_event(name));
@@ -123,7 +123,15 @@ impl Pmu {
         }
         let [config, config1, config2, config3] = registers;
         let (kind, cpus) = (self.kind, self.cpus.clone());
-        Ok(Encoding { kind, config, config1, config2, config3, cpus, ..Encoding::default() })
+        Ok(PerfEventConfig {
+            kind,
+            config,
+            config1,
+            config2,
+            config3,
+            cpus,
+            ..PerfEventConfig::default()
+        })
     }
 
     fn is_event(&self, name: &str) -> bool {

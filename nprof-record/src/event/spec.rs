@@ -12,30 +12,30 @@
 //! The modifiers of a PMU's event follow its closing slash, or the slash after its interval.
 
 use crate::event::probe;
-use crate::event::{DEFAULT_EVENT, Scope};
+use crate::event::{CpuMode, DEFAULT_EVENT};
 
 /// The longest interval: the kernel rejects larger ones (`perf_event_open`, kernel/events/core.c).
 pub(crate) const INTERVAL_MAX: u64 = i64::MAX as u64;
 
 /// One event that was asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Asked {
+pub(crate) struct EventSpec {
     /// Its name, as it was typed.
     pub(crate) name: String,
     /// The events between two samples, in the event's unit. Not 0, and below 2^63, which is what
     /// the kernel takes.
     pub(crate) interval: Option<u64>,
     /// What is sampled, where that was said.
-    pub(crate) scope: Option<Scope>,
+    pub(crate) scope: Option<CpuMode>,
 }
 
-impl Default for Asked {
+impl Default for EventSpec {
     fn default() -> Self {
         Self { name: DEFAULT_EVENT.to_owned(), interval: None, scope: None }
     }
 }
 
-impl Asked {
+impl EventSpec {
     /// Takes the value of `-e` apart.
     ///
     /// # Errors
@@ -50,12 +50,12 @@ impl Asked {
 }
 
 /// Takes the modifiers from the end, and the slash that does nothing but begin them.
-fn modifiers(text: &str) -> Result<(&str, Option<Scope>), String> {
+fn modifiers(text: &str) -> Result<(&str, Option<CpuMode>), String> {
     let Some((head, tail)) = text.rsplit_once('/') else { return Ok((text, None)) };
     let scope = match tail {
-        "u" => Scope::User,
-        "k" => Scope::Kernel,
-        "uk" | "ku" => Scope::Both,
+        "u" => CpuMode::User,
+        "k" => CpuMode::Kernel,
+        "uk" | "ku" => CpuMode::Both,
         _ if probe::is_probe(head) || !is_word(tail) => return Ok((text, None)),
         _ if head.contains('/') => {
             return Err(format!("there are the modifiers u and k, not {tail}"));
@@ -119,9 +119,9 @@ fn check(name: &str) -> Result<(), String> {
 mod tests {
     use super::*;
 
-    type Parts<'a> = (&'a str, Option<u64>, Option<Scope>);
+    type Parts<'a> = (&'a str, Option<u64>, Option<CpuMode>);
 
-    fn parts(asked: &Asked) -> Parts<'_> {
+    fn parts(asked: &EventSpec) -> Parts<'_> {
         (&asked.name, asked.interval, asked.scope)
     }
 
@@ -130,33 +130,33 @@ mod tests {
         let cases: [(&str, Parts<'_>); 23] = [
             ("cycles", ("cycles", None, None)),
             ("cycles:1000000", ("cycles", Some(1_000_000), None)),
-            ("cycles:1000000/u", ("cycles", Some(1_000_000), Some(Scope::User))),
-            ("cycles/k", ("cycles", None, Some(Scope::Kernel))),
-            ("cycles/ku", ("cycles", None, Some(Scope::Both))),
+            ("cycles:1000000/u", ("cycles", Some(1_000_000), Some(CpuMode::User))),
+            ("cycles/k", ("cycles", None, Some(CpuMode::Kernel))),
+            ("cycles/ku", ("cycles", None, Some(CpuMode::Both))),
             ("nprof.clk_unhalted:100000", ("nprof.clk_unhalted", Some(100_000), None)),
-            ("r1a8:5/u", ("r1a8", Some(5), Some(Scope::User))),
-            ("L1-dcache-load-misses/u", ("L1-dcache-load-misses", None, Some(Scope::User))),
+            ("r1a8:5/u", ("r1a8", Some(5), Some(CpuMode::User))),
+            ("L1-dcache-load-misses/u", ("L1-dcache-load-misses", None, Some(CpuMode::User))),
             ("syscalls:sys_enter_write", ("syscalls:sys_enter_write", None, None)),
             (
                 "syscalls:sys_enter_write:1/u",
-                ("syscalls:sys_enter_write", Some(1), Some(Scope::User)),
+                ("syscalls:sys_enter_write", Some(1), Some(CpuMode::User)),
             ),
             ("cpu/event=0x3c,umask=0x1/", ("cpu/event=0x3c,umask=0x1/", None, None)),
-            ("cpu/event=0x3c/u", ("cpu/event=0x3c/", None, Some(Scope::User))),
+            ("cpu/event=0x3c/u", ("cpu/event=0x3c/", None, Some(CpuMode::User))),
             ("cpu/event=0x3c/:7", ("cpu/event=0x3c/", Some(7), None)),
-            ("cpu/event=0x3c/:7/uk", ("cpu/event=0x3c/", Some(7), Some(Scope::Both))),
+            ("cpu/event=0x3c/:7/uk", ("cpu/event=0x3c/", Some(7), Some(CpuMode::Both))),
             ("cpu/u/", ("cpu/u/", None, None)),
-            ("cpu/u/u", ("cpu/u/", None, Some(Scope::User))),
+            ("cpu/u/u", ("cpu/u/", None, Some(CpuMode::User))),
             ("uprobe:/bin/u:0x10", ("uprobe:/bin/u:0x10", None, None)),
-            ("uprobe:/bin/u:0x10/u", ("uprobe:/bin/u:0x10", None, Some(Scope::User))),
-            ("uprobe:/a:3/b:0x10:9/k", ("uprobe:/a:3/b:0x10", Some(9), Some(Scope::Kernel))),
+            ("uprobe:/bin/u:0x10/u", ("uprobe:/bin/u:0x10", None, Some(CpuMode::User))),
+            ("uprobe:/a:3/b:0x10:9/k", ("uprobe:/a:3/b:0x10", Some(9), Some(CpuMode::Kernel))),
             ("kprobe:do_exit:2", ("kprobe:do_exit", Some(2), None)),
             ("uprobe:/bin/sh", ("uprobe:/bin/sh", None, None)),
             ("a:b:c", ("a:b:c", None, None)),
             ("cycles:9223372036854775807", ("cycles", Some(i64::MAX as u64), None)),
         ];
         for (text, expected) in cases {
-            let asked = Asked::parse(text).expect(text);
+            let asked = EventSpec::parse(text).expect(text);
             assert_eq!(parts(&asked), expected, "{text}");
         }
     }
@@ -180,13 +180,13 @@ mod tests {
             ("cpu/a/b/", "PMU/TERMS/"),
             ("cy\ncles", "'\\n' cannot be"),
         ] {
-            let error = Asked::parse(text).expect_err(text);
+            let error = EventSpec::parse(text).expect_err(text);
             assert!(error.contains(said), "{text}: {error}");
         }
     }
 
     #[test]
     fn the_default_is_what_its_name_says() {
-        assert_eq!(Asked::parse(DEFAULT_EVENT), Ok(Asked::default()));
+        assert_eq!(EventSpec::parse(DEFAULT_EVENT), Ok(EventSpec::default()));
     }
 }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use perf_event_open_sys::bindings as perf;
 
 use crate::event::pmu;
-use crate::event::{Encoding, Event, Pace};
+use crate::event::{Event, EventRate, PerfEventConfig};
 
 /// Where tracefs is mounted, if it is.
 const PLACES: [&str; 2] = ["sys/kernel/tracing/events", "sys/kernel/debug/tracing/events"];
@@ -75,9 +75,14 @@ impl Tracepoints {
             }
         };
         let kind = perf::PERF_TYPE_TRACEPOINT;
-        let encoding = Encoding { only_kernel: true, ..Encoding::new(kind, id) };
-        let encodings = vec![encoding];
-        Some(Ok(Event { name: name.to_owned(), unit: "count", pace: Pace::Each, encodings }))
+        let config = PerfEventConfig { only_kernel: true, ..PerfEventConfig::new(kind, id) };
+        let configs = vec![config];
+        Some(Ok(Event {
+            name: name.to_owned(),
+            unit: "count",
+            rate: EventRate::EveryEvent,
+            configs,
+        }))
     }
 
     fn id(&self, name: &str) -> io::Result<u64> {
@@ -130,9 +135,9 @@ mod tests {
         machine.write("sys/kernel/tracing/events/ftrace/print/format", "no id, not for perf");
         let tracepoints = Tracepoints::find(machine.root(), refused).expect("tracefs");
         let event = tracepoints.event("sched:sched_switch").expect("there").expect("a number");
-        assert_eq!((event.encodings[0].kind, event.encodings[0].config), (2, 316));
-        assert!(event.encodings[0].only_kernel);
-        assert_eq!(event.pace, Pace::Each);
+        assert_eq!((event.configs[0].kind, event.configs[0].config), (2, 316));
+        assert!(event.configs[0].only_kernel);
+        assert_eq!(event.rate, EventRate::EveryEvent);
         assert_eq!(
             tracepoints.names(),
             ["odd:wild", "sched:sched_switch", "syscalls:sys_enter_write"]

@@ -5,12 +5,12 @@ use perf_event_open_sys::bindings as perf;
 use perf_event_open_sys::bindings::perf_event_attr;
 
 use crate::arch;
-use crate::event::{Encoding, Interval, Scope, Unwind};
+use crate::event::{CpuMode, PerfEventConfig, SamplingPeriod, StackMode};
 use crate::perf::plan::{CommonAttr, KernelFeatures, OpenMode};
 
 impl CommonAttr {
     /// What all events have in common, of which `scope` is counted.
-    fn base_attr(&self, scope: Scope) -> perf_event_attr {
+    fn base_attr(&self, scope: CpuMode) -> perf_event_attr {
         let mut attr =
             perf_event_attr { size: size_of::<perf_event_attr>() as u32, ..Default::default() };
         attr.sample_type = u64::from(
@@ -24,9 +24,9 @@ impl CommonAttr {
         attr.set_disabled(1);
         attr.set_sample_id_all(1);
         attr.set_watermark(1);
-        attr.set_exclude_kernel(u64::from(scope == Scope::User));
-        attr.set_exclude_hv(u64::from(scope == Scope::User));
-        attr.set_exclude_user(u64::from(scope == Scope::Kernel));
+        attr.set_exclude_kernel(u64::from(scope == CpuMode::User));
+        attr.set_exclude_hv(u64::from(scope == CpuMode::User));
+        attr.set_exclude_user(u64::from(scope == CpuMode::Kernel));
         if self.features >= KernelFeatures::Lost {
             attr.read_format = u64::from(perf::PERF_FORMAT_LOST);
         }
@@ -53,7 +53,7 @@ impl CommonAttr {
         attr.set_comm_exec(1);
         attr.set_task(1);
         attr.set_ksymbol(u64::from(
-            self.features >= KernelFeatures::Ksymbol && self.scope != Scope::User,
+            self.features >= KernelFeatures::Ksymbol && self.scope != CpuMode::User,
         ));
         attr.__bindgen_anon_2.wakeup_watermark = watermark;
         attr
@@ -75,9 +75,9 @@ impl CommonAttr {
     /// An event that samples. We are woken when `watermark` bytes are in its ring.
     pub(crate) fn sample_attr(
         &self,
-        encoding: &Encoding,
-        interval: Interval,
-        scope: Scope,
+        encoding: &PerfEventConfig,
+        interval: SamplingPeriod,
+        scope: CpuMode,
         watermark: u32,
     ) -> perf_event_attr {
         let mut attr = self.base_attr(scope);
@@ -86,8 +86,8 @@ impl CommonAttr {
             attr.set_exclude_kernel(0);
         }
         match interval {
-            Interval::Period(events) => attr.__bindgen_anon_1.sample_period = events,
-            Interval::Frequency(hertz) => {
+            SamplingPeriod::Fixed(events) => attr.__bindgen_anon_1.sample_period = events,
+            SamplingPeriod::Adaptive(hertz) => {
                 attr.set_freq(1);
                 attr.__bindgen_anon_1.sample_freq = hertz;
             }
@@ -104,10 +104,10 @@ impl CommonAttr {
         if self.has_callchain() {
             attr.sample_type |= u64::from(perf::PERF_SAMPLE_CALLCHAIN);
             // Asking for the kernel's part takes rights even where the kernel is not sampled.
-            attr.set_exclude_callchain_kernel(u64::from(scope == Scope::User));
-            attr.set_exclude_callchain_user(u64::from(self.unwind == Unwind::Dwarf));
+            attr.set_exclude_callchain_kernel(u64::from(scope == CpuMode::User));
+            attr.set_exclude_callchain_user(u64::from(self.unwind == StackMode::Dwarf));
         }
-        if self.unwind == Unwind::Dwarf {
+        if self.unwind == StackMode::Dwarf {
             attr.sample_type |=
                 u64::from(perf::PERF_SAMPLE_REGS_USER | perf::PERF_SAMPLE_STACK_USER);
             attr.sample_regs_user = arch::MASK;

@@ -9,7 +9,7 @@ use nprof_stream::EventId;
 use perf_event_open_sys::bindings::perf_event_attr;
 use rustc_hash::FxHashMap;
 
-use crate::event::Encoding;
+use crate::event::PerfEventConfig;
 use crate::os::machine;
 use crate::os::open_error;
 use crate::os::procfs;
@@ -45,7 +45,7 @@ impl TryOpen for Kernel<'_> {
     fn try_open(
         &self,
         attr: &perf_event_attr,
-        _encoding: &Encoding,
+        _encoding: &PerfEventConfig,
         open_mode: OpenMode,
         cpu: u32,
     ) -> Result<(), i32> {
@@ -275,10 +275,10 @@ impl<'a> EventOpener<'a> {
         }
         let is_sampled = self.cpus.contains(&cpu);
         for (number, planned) in plan.events.iter().enumerate().filter(|_| is_sampled) {
-            let here = |encoding: &&Encoding| {
+            let here = |encoding: &&PerfEventConfig| {
                 encoding.cpus.as_ref().is_none_or(|cpus| cpus.contains(&cpu))
             };
-            let Some(encoding) = planned.event.encodings.iter().find(here) else { continue };
+            let Some(encoding) = planned.event.configs.iter().find(here) else { continue };
             let (interval, scope) = (planned.interval, planned.scope);
             let uses_bpf_copier = self.uses_bpf_copier(number);
             let common = if uses_bpf_copier { plan.common.with_bpf_copier() } else { plan.common };

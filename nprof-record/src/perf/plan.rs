@@ -14,7 +14,7 @@
 use perf_event_open_sys::bindings::perf_event_attr;
 
 use crate::arch;
-use crate::event::{self, Encoding, Event, Interval, Pace, Scope, Unwind};
+use crate::event::{self, CpuMode, Event, EventRate, PerfEventConfig, SamplingPeriod, StackMode};
 use crate::os::open_error::{self, Refusal};
 use crate::perf::record::SampleLayout;
 
@@ -28,16 +28,18 @@ pub(crate) struct RequestedEvent {
     /// Events between two samples, if it was given.
     pub(crate) interval: Option<u64>,
     /// What is sampled, if it was given for this event.
-    pub(crate) scope: Option<Scope>,
+    pub(crate) scope: Option<CpuMode>,
 }
 
 impl RequestedEvent {
     /// The samples per second its interval makes on a busy CPU, where that is known.
     pub(crate) fn rate(&self) -> Option<u64> {
         let interval = self.interval?;
-        match self.candidates.first()?.pace {
-            Pace::Rate(rate) | Pace::Usual(rate) => Some(rate / interval.max(1)),
-            Pace::Varies | Pace::Each => Some(0),
+        match self.candidates.first()?.rate {
+            EventRate::PerCpuSecond(rate) | EventRate::Typical(rate) => {
+                Some(rate / interval.max(1))
+            }
+            EventRate::Unknown | EventRate::EveryEvent => Some(0),
         }
     }
 }
@@ -50,11 +52,11 @@ pub(crate) struct Request {
     /// Samples per second, where no interval is given.
     pub(crate) frequency: u64,
     /// None: what works best.
-    pub(crate) unwind: Option<Unwind>,
+    pub(crate) unwind: Option<StackMode>,
     /// Bytes copied of each stack, a multiple of 8.
     pub(crate) stack_size: u32,
     /// What is sampled, where it is not given for an event.
-    pub(crate) scope: Scope,
+    pub(crate) scope: CpuMode,
     /// What may be tried, the best first. Never empty.
     pub(crate) open_modes: Vec<OpenMode>,
     /// Whether sampling begins later than the command.
@@ -95,8 +97,8 @@ impl KernelFeatures {
 pub(crate) struct CommonAttr {
     pub(crate) open_mode: OpenMode,
     /// What may be sampled at most.
-    pub(crate) scope: Scope,
-    pub(crate) unwind: Unwind,
+    pub(crate) scope: CpuMode,
+    pub(crate) unwind: StackMode,
     /// Bytes copied of each stack.
     pub(crate) stack_size: u32,
     pub(crate) features: KernelFeatures,
@@ -112,10 +114,10 @@ pub(crate) struct PlannedEvent {
     pub(crate) event: Event,
     /// Why it is not the first choice; empty when it is.
     pub(crate) fallback: String,
-    pub(crate) interval: Interval,
+    pub(crate) interval: SamplingPeriod,
     /// Samples per second asked for, where the interval follows from it.
     pub(crate) frequency: Option<u64>,
-    pub(crate) scope: Scope,
+    pub(crate) scope: CpuMode,
 }
 
 /// What will be opened.
@@ -137,7 +139,7 @@ pub(crate) trait TryOpen {
     fn try_open(
         &self,
         attr: &perf_event_attr,
-        encoding: &Encoding,
+        encoding: &PerfEventConfig,
         open_mode: OpenMode,
         cpu: u32,
     ) -> Result<(), i32>;
@@ -158,18 +160,22 @@ pub(crate) fn plan(perf: &impl TryOpen, request: &Request, cpu: u32) -> Result<P
 }
 
 /// Whether an event can be opened in any way: the errno if it cannot.
-pub(crate) fn try_open(perf: &impl TryOpen, encoding: &Encoding, cpu: u32) -> Result<(), i32> {
-    let encodings = vec![encoding.clone()];
-    let event = Event { name: String::new(), unit: "count", pace: Pace::Each, encodings };
+pub(crate) fn try_open(
+    perf: &impl TryOpen,
+    encoding: &PerfEventConfig,
+    cpu: u32,
+) -> Result<(), i32> {
+    let configs = vec![encoding.clone()];
+    let event = Event { name: String::new(), unit: "count", rate: EventRate::EveryEvent, configs };
     let name = String::new();
     let requested =
         RequestedEvent { name, candidates: vec![event], interval: Some(1 << 20), scope: None };
     let request = Request {
         events: vec![requested],
         frequency: 1,
-        unwind: Some(Unwind::None),
+        unwind: Some(StackMode::None),
         stack_size: 0,
-        scope: Scope::Both,
+        scope: CpuMode::Both,
         open_modes: vec![OpenMode::System, OpenMode::Task],
         delayed: false,
     };
@@ -190,7 +196,7 @@ fn common(perf: &impl TryOpen, request: &Request, cpu: u32) -> Result<CommonAttr
                 let common = CommonAttr { open_mode, scope, unwind, stack_size, features, delayed };
                 let attrs = [
                     common.sideband_attr(0),
-                    common.sample_attr(&clock, Interval::Period(TRIAL), scope, 0),
+                    common.sample_attr(&clock, SamplingPeriod::Fixed(TRIAL), scope, 0),
                 ];
                 let mut attempts =
                     attrs.iter().map(|attr| perf.try_open(attr, &clock, open_mode, cpu));
@@ -228,23 +234,23 @@ fn choose(
     let is_less = common.scope != request.widest();
     let scope = match (requested_name, common.scope) {
         (requested_name, _) if !is_less => requested_name,
-        (Scope::Kernel, Scope::User) => return Err(refused(libc::EACCES)),
-        (Scope::Both, Scope::User) => Scope::User,
+        (CpuMode::Kernel, CpuMode::User) => return Err(refused(libc::EACCES)),
+        (CpuMode::Both, CpuMode::User) => CpuMode::User,
         (requested_name, _) => requested_name,
     };
     let mut fallback = String::new();
     let mut refusal = refused(libc::ENOENT);
     for event in &requested.candidates {
-        let interval = event.interval(requested.interval, request.frequency);
-        let has_rate = matches!(event.pace, Pace::Rate(_) | Pace::Varies);
+        let interval = event.sampling_period(requested.interval, request.frequency);
+        let has_rate = matches!(event.rate, EventRate::PerCpuSecond(_) | EventRate::Unknown);
         let by_frequency = requested.interval.is_none() && has_rate;
         let frequency = by_frequency.then_some(request.frequency);
-        let try_open = |encoding: &Encoding| {
+        let try_open = |encoding: &PerfEventConfig| {
             let cpu = encoding.cpus.as_ref().and_then(|cpus| cpus.first()).copied().unwrap_or(cpu);
             let attr = common.sample_attr(encoding, interval, scope, 0);
             perf.try_open(&attr, encoding, common.open_mode, cpu)
         };
-        match event.encodings.iter().find_map(|encoding| try_open(encoding).err()) {
+        match event.configs.iter().find_map(|encoding| try_open(encoding).err()) {
             None => {
                 let (requested_name, event) = (requested.name.clone(), event.clone());
                 return Ok(PlannedEvent {
@@ -271,39 +277,39 @@ const TRIAL: u64 = 1_000_000;
 
 impl Request {
     /// What is to be sampled of any event.
-    fn widest(&self) -> Scope {
+    fn widest(&self) -> CpuMode {
         let mut scopes = self.events.iter().map(|requested| requested.scope.unwrap_or(self.scope));
         let first = scopes.next().unwrap_or(self.scope);
-        if scopes.all(|scope| scope == first) { first } else { Scope::Both }
+        if scopes.all(|scope| scope == first) { first } else { CpuMode::Both }
     }
 }
 
-fn open_modes(request: &Request) -> Vec<(OpenMode, Scope)> {
+fn open_modes(request: &Request) -> Vec<(OpenMode, CpuMode)> {
     let scope = request.widest();
     let mut open_modes: Vec<_> =
         request.open_modes.iter().map(|&open_mode| (open_mode, scope)).collect();
-    if scope == Scope::Both && request.open_modes.contains(&OpenMode::Task) {
-        open_modes.push((OpenMode::Task, Scope::User));
+    if scope == CpuMode::Both && request.open_modes.contains(&OpenMode::Task) {
+        open_modes.push((OpenMode::Task, CpuMode::User));
     }
     open_modes
 }
 
-fn unwinds(requested_name: Option<Unwind>) -> Vec<Unwind> {
+fn unwinds(requested_name: Option<StackMode>) -> Vec<StackMode> {
     match requested_name {
         Some(unwind) => vec![unwind],
-        None => vec![Unwind::Dwarf, Unwind::FramePointer],
+        None => vec![StackMode::Dwarf, StackMode::FramePointer],
     }
 }
 
 impl CommonAttr {
     /// The fields of the samples of an event.
-    pub(crate) fn layout(&self, interval: Interval) -> SampleLayout {
+    pub(crate) fn layout(&self, interval: SamplingPeriod) -> SampleLayout {
         let lost = usize::from(self.features >= KernelFeatures::Lost);
         SampleLayout {
             weight: interval.weight(),
             read: if self.features == KernelFeatures::InheritRead { 1 + lost } else { 0 },
             callchain: self.has_callchain(),
-            registers: if self.unwind == Unwind::Dwarf { arch::COUNT } else { 0 },
+            registers: if self.unwind == StackMode::Dwarf { arch::COUNT } else { 0 },
         }
     }
 
@@ -326,9 +332,9 @@ impl CommonAttr {
     /// Whether samples carry a call chain of the kernel's.
     pub(crate) fn has_callchain(&self) -> bool {
         match self.unwind {
-            Unwind::Dwarf => self.scope != Scope::User,
-            Unwind::FramePointer => true,
-            Unwind::None => false,
+            StackMode::Dwarf => self.scope != CpuMode::User,
+            StackMode::FramePointer => true,
+            StackMode::None => false,
         }
     }
 }
@@ -345,14 +351,14 @@ impl Plan {
     /// (`bpf_overflow_handler`, kernel/events/core.c).
     pub(crate) fn with_bpf_copier(&self) -> Vec<usize> {
         let can_be =
-            |planned: &&PlannedEvent| !planned.event.encodings.iter().any(Encoding::is_traced);
-        let dwarf = self.common.unwind == Unwind::Dwarf;
+            |planned: &&PlannedEvent| !planned.event.configs.iter().any(PerfEventConfig::is_traced);
+        let dwarf = self.common.unwind == StackMode::Dwarf;
         let Some(first) = self.events.iter().filter(|_| dwarf).find(can_be) else {
             return Vec::new();
         };
-        let kind = first.event.encodings.first().and_then(Encoding::interrupt);
+        let kind = first.event.configs.first().and_then(PerfEventConfig::interrupt);
         let is_like = |planned: &PlannedEvent| {
-            let mut kinds = planned.event.encodings.iter().map(Encoding::interrupt);
+            let mut kinds = planned.event.configs.iter().map(PerfEventConfig::interrupt);
             kind.is_some() && kinds.all(|it| it == kind)
         };
         let is_extended = |planned: &PlannedEvent| std::ptr::eq(planned, first) || is_like(planned);
@@ -366,14 +372,14 @@ impl Plan {
     pub(crate) fn bytes_per_second(&self, with_bpf_copier: &[usize]) -> u64 {
         let bytes = |(number, planned): (usize, &PlannedEvent)| {
             let stack = match self.common.unwind {
-                Unwind::Dwarf if with_bpf_copier.contains(&number) => {
+                StackMode::Dwarf if with_bpf_copier.contains(&number) => {
                     self.common.with_bpf_copier().stack_size
                 }
-                Unwind::Dwarf => self.common.stack_size,
+                StackMode::Dwarf => self.common.stack_size,
                 _ => 0,
             };
             let rate = match planned.interval {
-                Interval::Period(1) => EACH,
+                SamplingPeriod::Fixed(1) => EACH,
                 _ => self.frequency,
             };
             rate.saturating_mul(u64::from(stack) + 1024)

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 use rustc_hash::FxHashMap;
 
-use crate::event::Scope;
+use crate::event::CpuMode;
 use crate::os::procfs::{self, Stat};
 use crate::sys::{self, Usage};
 
@@ -58,7 +58,7 @@ impl ProcessBaseline {
 pub(crate) struct CpuTimeMeter {
     cpu_time_scope: CpuTimeScope,
     /// Which part of the time counts.
-    scope: Scope,
+    scope: CpuMode,
     /// What the group had used at the beginning, ns, or the CPUs been idle.
     before: Option<u64>,
     /// When it began, ns.
@@ -72,7 +72,7 @@ impl CpuTimeMeter {
     /// Begins now, with the processes there are.
     pub(crate) fn begin(
         cpu_time_scope: CpuTimeScope,
-        scope: Scope,
+        scope: CpuMode,
         processes: impl Iterator<Item = u32>,
     ) -> Self {
         let before = match &cpu_time_scope {
@@ -116,9 +116,9 @@ impl CpuTimeMeter {
     /// The command ended, and used this much with the children it waited for.
     pub(crate) fn ended(&mut self, pid: u32, usage: Usage) {
         let used = match self.scope {
-            Scope::User => usage.user_ns,
-            Scope::Kernel => usage.kernel_ns,
-            Scope::Both => usage.user_ns + usage.kernel_ns,
+            CpuMode::User => usage.user_ns,
+            CpuMode::Kernel => usage.kernel_ns,
+            CpuMode::Both => usage.user_ns + usage.kernel_ns,
         };
         let before = self.processes.remove(&pid).unwrap_or_default().before;
         self.ended += i128::from(used) - i128::from(before);
@@ -132,7 +132,7 @@ impl CpuTimeMeter {
             CpuTimeScope::Cgroup(path) => {
                 Some(used_by_group(path, self.scope)?.saturating_sub(self.before?))
             }
-            CpuTimeScope::Cpus(_) if self.scope != Scope::Both => None,
+            CpuTimeScope::Cpus(_) if self.scope != CpuMode::Both => None,
             CpuTimeScope::Cpus(cpus) => {
                 let idle = idle(cpus)?.saturating_sub(self.before?);
                 Some((elapsed * cpus.len() as u64).saturating_sub(idle))
@@ -152,26 +152,26 @@ impl CpuTimeMeter {
 
 /// What a process used by now, with the children it waited for, ns; `None` when it is gone. All
 /// but its own whole time is as coarse as a tick of the clock.
-fn used_by_process(pid: u32, scope: Scope) -> Option<u64> {
+fn used_by_process(pid: u32, scope: CpuMode) -> Option<u64> {
     let Stat { used, waited, .. } = Stat::of(pid)?;
     let ns = |ticks: u64| ticks.saturating_mul(sys::clock_tick_ns());
     Some(match scope {
-        Scope::Both => sys::cpu_time_of(pid)?.saturating_add(ns(waited[0] + waited[1])),
-        Scope::User => ns(used[0] + waited[0]),
-        Scope::Kernel => ns(used[1] + waited[1]),
+        CpuMode::Both => sys::cpu_time_of(pid)?.saturating_add(ns(waited[0] + waited[1])),
+        CpuMode::User => ns(used[0] + waited[0]),
+        CpuMode::Kernel => ns(used[1] + waited[1]),
     })
 }
 
-fn used_by_group(path: &std::path::Path, scope: Scope) -> Option<u64> {
+fn used_by_group(path: &std::path::Path, scope: CpuMode) -> Option<u64> {
     usage(&fs::read_to_string(path.join("cpu.stat")).ok()?, scope)
 }
 
 /// The CPU time in the text of cpu.stat, ns.
-fn usage(text: &str, scope: Scope) -> Option<u64> {
+fn usage(text: &str, scope: CpuMode) -> Option<u64> {
     let key = match scope {
-        Scope::Both => "usage_usec ",
-        Scope::User => "user_usec ",
-        Scope::Kernel => "system_usec ",
+        CpuMode::Both => "usage_usec ",
+        CpuMode::User => "user_usec ",
+        CpuMode::Kernel => "system_usec ",
     };
     let value = text.lines().find_map(|line| line.strip_prefix(key))?;
     value.trim().parse::<u64>().ok()?.checked_mul(1000)
@@ -205,9 +205,9 @@ mod tests {
     #[test]
     fn a_group_tells_its_usage() {
         let text = "usage_usec 1234\nuser_usec 1000\n";
-        assert_eq!(usage(text, Scope::Both), Some(1_234_000));
-        assert_eq!(usage(text, Scope::User), Some(1_000_000));
-        assert_eq!(usage(text, Scope::Kernel), None);
+        assert_eq!(usage(text, CpuMode::Both), Some(1_234_000));
+        assert_eq!(usage(text, CpuMode::User), Some(1_000_000));
+        assert_eq!(usage(text, CpuMode::Kernel), None);
     }
 
     #[test]
@@ -221,7 +221,7 @@ mod tests {
     #[test]
     fn our_own_time_is_measured() {
         let pid = std::process::id();
-        let meter = CpuTimeMeter::begin(CpuTimeScope::Processes, Scope::Both, [pid].into_iter());
+        let meter = CpuTimeMeter::begin(CpuTimeScope::Processes, CpuMode::Both, [pid].into_iter());
         let before = sys::own_usage();
         while sys::own_usage().user_ns < before.user_ns + 5_000_000 {
             std::hint::black_box(0);
@@ -244,7 +244,7 @@ mod tests {
     #[test]
     fn the_command_counts_from_the_beginning() {
         let mut meter =
-            CpuTimeMeter::begin(CpuTimeScope::Processes, Scope::Both, std::iter::empty());
+            CpuTimeMeter::begin(CpuTimeScope::Processes, CpuMode::Both, std::iter::empty());
         let baseline = ProcessBaseline { before: 10, last: 30, inherited: false, followed: true };
         meter.processes.insert(u32::MAX, baseline);
         meter.ended(u32::MAX, Usage { user_ns: 30, kernel_ns: 20, memory: 0 });

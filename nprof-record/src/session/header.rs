@@ -5,7 +5,7 @@ use anyhow::Context;
 use nprof_cli::shell;
 use nprof_stream::{Event, EventId, Head, RunId, Step};
 
-use crate::event::Interval;
+use crate::event::SamplingPeriod;
 use crate::os::machine;
 use crate::perf::plan::Plan;
 use crate::sys;
@@ -47,8 +47,8 @@ pub(crate) fn step() -> Step {
 pub(crate) fn events(plan: &Plan) -> Vec<Event> {
     let event = |(number, chosen): (usize, &crate::perf::plan::PlannedEvent)| {
         let period = match chosen.interval {
-            Interval::Period(events) => Some(events),
-            Interval::Frequency(_) => None,
+            SamplingPeriod::Fixed(events) => Some(events),
+            SamplingPeriod::Adaptive(_) => None,
         };
         let name = &chosen.event.name;
         let requested = if chosen.requested_name == *name { "" } else { &chosen.requested_name };

@@ -55,7 +55,7 @@ fn ids(pid: u32, parent_pid: u32, tid: u32) -> TaskIds {
     TaskIds { pid, parent_pid, tid }
 }
 
-fn converter(unwind: Unwind) -> Converter<Kept> {
+fn converter(unwind: StackMode) -> Converter<Kept> {
     let events = vec![nprof_stream::Event::default()];
     let tree = ProcessTree::for_command(COMMAND);
     let mut converter = Converter::new(Kept::default(), events, unwind, 10, tree);
@@ -91,7 +91,7 @@ fn sample(ip: u64, chain: &[u8]) -> KernelRecord<'_> {
 
 #[test]
 fn what_is_not_the_commands_leaves_no_trace() {
-    let mut converter = converter(Unwind::None);
+    let mut converter = converter(StackMode::None);
     converter.handle_record(sample_id(7), &sample(0x1234, &[]), EVENT);
     converter.handle_record(sample_id(7), &KernelRecord::Fork(ids(8, 7, 8)), SIDE);
     converter.handle_record(
@@ -105,7 +105,7 @@ fn what_is_not_the_commands_leaves_no_trace() {
 
 #[test]
 fn a_sample_defines_what_it_needs_first() {
-    let mut converter = converter(Unwind::None);
+    let mut converter = converter(StackMode::None);
     converter.handle_record(sample_id(COMMAND), &sample(0x1234, &[]), EVENT);
     converter.handle_record(sample_id(COMMAND), &sample(0x1234, &[]), EVENT);
     assert_eq!(
@@ -120,7 +120,7 @@ fn a_sample_defines_what_it_needs_first() {
 
 #[test]
 fn the_kernels_part_hangs_below_the_user_frame_and_the_mark_is_the_root() {
-    let mut converter = converter(Unwind::FramePointer);
+    let mut converter = converter(StackMode::FramePointer);
     let top = 0xffff_ffff_ffff_0000_u64;
     let words = [sample_stack::CONTEXT_KERNEL, top + 1, top + 2, (-512i64) as u64, 0x1010, 0x1020];
     let chain: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
@@ -135,7 +135,7 @@ fn the_kernels_part_hangs_below_the_user_frame_and_the_mark_is_the_root() {
 
 #[test]
 fn an_exec_is_told_with_its_image() {
-    let mut converter = converter(Unwind::None);
+    let mut converter = converter(StackMode::None);
     converter.handle_record(sample_id(COMMAND), &KernelRecord::Fork(ids(101, COMMAND, 101)), SIDE);
     let exec = KernelRecord::Comm { pid: 101, tid: 101, exec: true, name: b"new" };
     converter.handle_record(sample_id(101), &exec, SIDE);
@@ -148,7 +148,7 @@ fn an_exec_is_told_with_its_image() {
 
 #[test]
 fn an_exec_without_an_image_is_told_at_the_end() {
-    let mut converter = converter(Unwind::None);
+    let mut converter = converter(StackMode::None);
     converter.exit = Some((COMMAND, "signal 9".to_owned()));
     converter.handle_record(
         sample_id(COMMAND),
@@ -160,7 +160,7 @@ fn an_exec_without_an_image_is_told_at_the_end() {
 
 #[test]
 fn an_epoch_defines_again_what_lives() {
-    let mut converter = converter(Unwind::None);
+    let mut converter = converter(StackMode::None);
     converter.resolver.dictionary = Dictionary::new(1);
     converter.handle_record(
         sample_id(COMMAND),
@@ -185,7 +185,7 @@ fn an_epoch_defines_again_what_lives() {
 
 #[test]
 fn losses_are_told_apart() {
-    let mut converter = converter(Unwind::None);
+    let mut converter = converter(StackMode::None);
     converter.handle_record(sample_id(0), &KernelRecord::Lost(3), EVENT);
     converter.handle_record(sample_id(0), &KernelRecord::Lost(2), SIDE);
     converter.handle_record(sample_id(0), &KernelRecord::Throttle, EVENT);

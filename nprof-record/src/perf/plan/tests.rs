@@ -8,7 +8,7 @@ impl<F: Fn(&perf_event_attr, OpenMode) -> i32> TryOpen for Refuses<F> {
     fn try_open(
         &self,
         attr: &perf_event_attr,
-        _encoding: &Encoding,
+        _encoding: &PerfEventConfig,
         open_mode: OpenMode,
         _cpu: u32,
     ) -> Result<(), i32> {
@@ -27,9 +27,11 @@ fn planned(
 }
 
 fn event(name: &str, unit: &'static str, kind: u32, config: u32) -> Event {
-    let encoding = Encoding { kind, config: u64::from(config), ..Encoding::default() };
-    let pace = if unit == "ns" { Pace::Rate(1_000_000_000) } else { Pace::Varies };
-    Event { name: name.to_owned(), unit, pace, encodings: vec![encoding] }
+    let encoding =
+        PerfEventConfig { kind, config: u64::from(config), ..PerfEventConfig::default() };
+    let rate =
+        if unit == "ns" { EventRate::PerCpuSecond(1_000_000_000) } else { EventRate::Unknown };
+    Event { name: name.to_owned(), unit, rate, configs: vec![encoding] }
 }
 
 fn cycles() -> Event {
@@ -50,7 +52,7 @@ fn request(events: Vec<RequestedEvent>) -> Request {
         frequency: 997,
         unwind: None,
         stack_size: 32768,
-        scope: Scope::Both,
+        scope: CpuMode::Both,
         open_modes: vec![OpenMode::System, OpenMode::Task],
         delayed: false,
     }
@@ -74,7 +76,7 @@ fn samples(attr: &perf_event_attr) -> bool {
 
 fn attr(plan: &Plan) -> perf_event_attr {
     let planned = &plan.events[0];
-    plan.common.sample_attr(&planned.event.encodings[0], planned.interval, planned.scope, 0)
+    plan.common.sample_attr(&planned.event.configs[0], planned.interval, planned.scope, 0)
 }
 
 #[test]
@@ -84,7 +86,7 @@ fn with_every_right_cycles_are_sampled_everywhere() {
     assert_eq!((planned.event.name.as_str(), planned.fallback.as_str()), ("cycles", ""));
     assert_eq!(
         (common.open_mode, common.scope, common.unwind),
-        (OpenMode::System, Scope::Both, Unwind::Dwarf)
+        (OpenMode::System, CpuMode::Both, StackMode::Dwarf)
     );
     let attr = attr(&plan);
     assert_eq!((attr.inherit(), attr.exclude_callchain_user(), attr.exclude_kernel()), (0, 1, 0));
@@ -115,13 +117,13 @@ fn a_counter_that_is_held_is_no_reason_to_count_something_else() {
 fn several_events_are_each_what_was_asked() {
     let mut kernel = requested("cpu-clock", vec![clock()]);
     kernel.interval = Some(50_000);
-    kernel.scope = Some(Scope::Kernel);
+    kernel.scope = Some(CpuMode::Kernel);
     let requested_name = request(vec![requested("cycles", vec![cycles()]), kernel]);
     let plan = planned(&requested_name, |_, _| 0).expect("a plan");
     let [first, second] = &plan.events[..] else { panic!("{plan:?}") };
-    assert_eq!((first.scope, second.scope), (Scope::Both, Scope::Kernel));
-    assert_eq!(second.interval, Interval::Period(50_000));
-    let encoding = &second.event.encodings[0];
+    assert_eq!((first.scope, second.scope), (CpuMode::Both, CpuMode::Kernel));
+    assert_eq!(second.interval, SamplingPeriod::Fixed(50_000));
+    let encoding = &second.event.configs[0];
     let attr = plan.common.sample_attr(encoding, second.interval, second.scope, 0);
     assert_eq!((attr.exclude_user(), attr.freq()), (1, 0));
     let none = |attr: &perf_event_attr, _| if is_hardware(attr) { libc::ENOENT } else { 0 };
@@ -133,16 +135,16 @@ fn without_rights_the_tasks_are_sampled_by_inheritance() {
     let tasks =
         |_: &perf_event_attr, open_mode| if open_mode == OpenMode::Task { 0 } else { libc::EACCES };
     let plan = planned(&clock_request(), tasks).expect("a plan");
-    assert_eq!((plan.common.open_mode, plan.common.scope), (OpenMode::Task, Scope::Both));
+    assert_eq!((plan.common.open_mode, plan.common.scope), (OpenMode::Task, CpuMode::Both));
     let no_kernel = |attr: &perf_event_attr, open_mode| match (open_mode, attr.exclude_kernel()) {
         (OpenMode::Task, 1) => 0,
         _ => libc::EACCES,
     };
     let plan = planned(&clock_request(), no_kernel).expect("a plan");
-    assert_eq!((plan.common.open_mode, plan.common.scope), (OpenMode::Task, Scope::User));
+    assert_eq!((plan.common.open_mode, plan.common.scope), (OpenMode::Task, CpuMode::User));
     assert_eq!((attr(&plan).inherit(), attr(&plan).enable_on_exec()), (1, 1));
     assert_eq!(attr(&plan).sample_type & u64::from(perf::PERF_SAMPLE_CALLCHAIN), 0);
-    let common = CommonAttr { unwind: Unwind::FramePointer, ..plan.common };
+    let common = CommonAttr { unwind: StackMode::FramePointer, ..plan.common };
     let by_chain = attr(&Plan { common, ..plan });
     assert_eq!(by_chain.exclude_callchain_kernel(), 1);
     assert_eq!(by_chain.exclude_callchain_user(), 0);
@@ -165,12 +167,12 @@ fn what_was_asked_for_is_reached_only_as_asked() {
 fn nobody_gets_what_was_not_asked_for() {
     let no_kernel =
         |attr: &perf_event_attr, _| if attr.exclude_kernel() == 1 { 0 } else { libc::EACCES };
-    let requested_name = Request { scope: Scope::Kernel, ..clock_request() };
+    let requested_name = Request { scope: CpuMode::Kernel, ..clock_request() };
     let refusal = planned(&requested_name, no_kernel).expect_err("the kernel is closed");
     assert!(refusal.explain(Some(2), false).contains("perf_event_paranoid is 2"));
     assert!(refusal.explain(None, false).contains("CAP_PERFMON"));
     let mut kernel = requested("cpu-clock", vec![clock()]);
-    kernel.scope = Some(Scope::Kernel);
+    kernel.scope = Some(CpuMode::Kernel);
     let requested_name = request(vec![requested("cpu-clock", vec![clock()]), kernel]);
     assert_eq!(planned(&requested_name, no_kernel).expect_err("closed").errno, libc::EACCES);
 }
@@ -178,14 +180,14 @@ fn nobody_gets_what_was_not_asked_for() {
 #[test]
 fn what_is_said_of_an_event_goes_before_what_is_said_of_all() {
     let mut kernel = requested("cpu-clock", vec![clock()]);
-    kernel.scope = Some(Scope::Kernel);
+    kernel.scope = Some(CpuMode::Kernel);
     let mut both = requested("cpu-clock", vec![clock()]);
-    both.scope = Some(Scope::Both);
+    both.scope = Some(CpuMode::Both);
     let events = vec![requested("cpu-clock", vec![clock()]), kernel, both];
-    let requested_name = Request { scope: Scope::User, ..request(events) };
+    let requested_name = Request { scope: CpuMode::User, ..request(events) };
     let plan = planned(&requested_name, |_, _| 0).expect("a plan");
     let scopes: Vec<_> = plan.events.iter().map(|planned| planned.scope).collect();
-    assert_eq!(scopes, [Scope::User, Scope::Kernel, Scope::Both]);
+    assert_eq!(scopes, [CpuMode::User, CpuMode::Kernel, CpuMode::Both]);
 }
 
 #[test]
@@ -211,7 +213,7 @@ fn inherited_samples_carry_values_where_the_kernel_allows() {
         planned(&clock_request(), tasks)
             .expect("a plan")
             .common
-            .layout(Interval::Frequency(1))
+            .layout(SamplingPeriod::Adaptive(1))
             .read,
         2
     );
@@ -221,7 +223,7 @@ fn inherited_samples_carry_values_where_the_kernel_allows() {
         _ => libc::EACCES,
     };
     let common = planned(&clock_request(), old).expect("a plan").common;
-    assert_eq!((common.layout(Interval::Frequency(1)).read, common.counts_lost()), (0, true));
+    assert_eq!((common.layout(SamplingPeriod::Adaptive(1)).read, common.counts_lost()), (0, true));
 }
 
 #[test]
@@ -231,10 +233,10 @@ fn stacks_fall_back_to_frame_pointers_only_when_the_choice_is_ours() {
     };
     let common = planned(&clock_request(), no_copy).expect("a plan").common;
     assert_eq!(
-        (common.unwind, common.layout(Interval::Frequency(1)).registers),
-        (Unwind::FramePointer, 0)
+        (common.unwind, common.layout(SamplingPeriod::Adaptive(1)).registers),
+        (StackMode::FramePointer, 0)
     );
-    let requested_name = Request { unwind: Some(Unwind::Dwarf), ..clock_request() };
+    let requested_name = Request { unwind: Some(StackMode::Dwarf), ..clock_request() };
     assert!(planned(&requested_name, no_copy).is_err());
 }
 
