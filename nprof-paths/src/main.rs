@@ -1,4 +1,4 @@
-//! The nprof-paths program.
+//! The program nprof-paths.
 
 use std::process::ExitCode;
 

@@ -1,58 +1,54 @@
-//! From the command line to the report.
+//! Runs the tool: from the command line to the printed report.
 
 use std::process::ExitCode;
 
-use nprof_report::profile::{Cell, Context, Split, Sum};
+use nprof_report::profile::{Cell, Context, ReportedEvent, Split, Sum};
 use nprof_report::report::{self, Failure, Renderer, Report};
 use nprof_report::summary::Summary;
 
 use crate::args::{Args, TOOL};
-use crate::print::context::Input;
+use crate::print::context::PrintContext;
 use crate::print::dispatch;
-use crate::select::{self, Shown};
-use crate::tree::aggregate::Builder;
+use crate::select;
+use crate::tree::aggregate::Aggregator;
 use crate::tree::call_tree::Tree;
-use crate::tree::path_filter;
+use crate::tree::path_filter::apply_filters;
 
-/// Runs the tool on the process's arguments.
+/// Runs nprof-paths with the arguments of the process; returns its exit status.
 pub fn run() -> ExitCode {
     let args = match Args::get(TOOL) {
         Ok(args) => args,
-        Err(end) => return end,
+        Err(status) => return status,
     };
-    let builder = Builder::new(args.format.is_folded(), args.options.filter());
-    report::run(
-        TOOL,
-        &args.options,
-        PathsReport { builder, args: &args },
-        &PathsRenderer { args: &args },
-    )
+    let aggregator = Aggregator::new(args.format.is_stacks(), args.options.filter());
+    let report = PathsReport { aggregator, args: &args };
+    report::run(TOOL, &args.options, report, &PathsRenderer { args: &args })
 }
 
 /// The samples by path, and the options that select paths.
 #[derive(Clone)]
 struct PathsReport<'a> {
-    builder: Builder,
+    aggregator: Aggregator,
     args: &'a Args,
 }
 
 impl Report for PathsReport<'_> {
-    type Rows = Paths;
+    type Rows = EventTrees;
 
     fn split(&self) -> Split {
-        self.builder.split()
+        self.aggregator.split()
     }
 
     fn add(&mut self, context: &Context<'_>, cell: &Cell, sum: Sum) {
-        self.builder.add(context, cell, sum);
+        self.aggregator.add(context, cell, sum);
     }
 
-    fn rows(&self, summary: &Summary) -> Result<Paths, Failure> {
-        let tree = self.builder.finish();
-        let tree = path_filter::refine(&tree, &self.args.refinements).unwrap_or(tree);
+    fn rows(&self, summary: &Summary) -> Result<EventTrees, Failure> {
+        let tree = self.aggregator.finish();
+        let tree = apply_filters(&tree, &self.args.path_filters).unwrap_or(tree);
         let events = select::events(summary, self.args)?;
-        let shown = select::shown(&tree, &events, summary, self.args);
-        Ok(Paths { tree, shown })
+        let events = select::reported_events(&tree, &events, summary, self.args);
+        Ok(EventTrees { tree, events })
     }
 
     fn notes(&self, summary: &Summary) -> Vec<String> {
@@ -60,10 +56,10 @@ impl Report for PathsReport<'_> {
     }
 }
 
-/// The call tree, and the events that are reported on.
-struct Paths {
+/// The call tree, and the events to report. The view determines the rows of the tree.
+struct EventTrees {
     tree: Tree,
-    shown: Vec<Shown>,
+    events: Vec<ReportedEvent>,
 }
 
 /// Prints the view of the command line.
@@ -71,14 +67,13 @@ struct PathsRenderer<'a> {
     args: &'a Args,
 }
 
-impl Renderer<Paths> for PathsRenderer<'_> {
+impl Renderer<EventTrees> for PathsRenderer<'_> {
     fn render(
         &self,
-        paths: &Paths,
+        EventTrees { tree, events }: &EventTrees,
         summary: &Summary,
         width: Option<usize>,
     ) -> Result<Vec<u8>, Failure> {
-        let Paths { tree, shown } = paths;
-        dispatch::report(&Input { tree, shown, summary, args: self.args, width })
+        dispatch::report(&PrintContext { tree, events, summary, args: self.args, width })
     }
 }

@@ -1,12 +1,12 @@
-//! The views of one stream against each other, against the stream, and against programs that read
+//! Compares the views of one stream with each other, with the stream, and with programs that read
 //! them.
 
+use nprof_report::profile::{Cell, Context, Profile, ReportedEvent, Split, Sum};
 use std::collections::BTreeMap;
 use std::io::Cursor;
 
 use clap::Parser;
 use nprof_report::filter::Filter;
-use nprof_report::profile::{Cell, Context, Profile, Split, Sum};
 use nprof_report::report::RowLimits;
 use nprof_report::summary::Summary;
 use nprof_stream::escape::escaped;
@@ -15,56 +15,63 @@ use nprof_tests::{any_stream, stream};
 use proptest::prelude::*;
 
 use crate::args::Args;
-use crate::print::context::Input;
+use crate::print::context::PrintContext;
 use crate::print::dispatch::report;
-use crate::print::{flamegraph, folded, tree_text};
-use crate::select;
-use crate::select::Shown;
-use crate::tree::aggregate::Builder;
+use crate::print::folded::PathOrder;
+use crate::print::{flamegraph, folded};
+use crate::rows::paths::path_rows;
+use crate::rows::tree::{inverted, tree_rows};
+use crate::tree::aggregate::Aggregator;
 use crate::tree::call_tree::Tree;
 use crate::tree::cycles::Vertex;
-use crate::tree::graph::Graph;
-use crate::tree::invert;
-use crate::tree::path_filter::{Kind, Refinement, refine};
+use crate::tree::graph::{Edge, Graph};
+use crate::tree::path_filter::PathFilterKind::{Focus, Through, Until};
+use crate::tree::path_filter::{PathFilter, PathFilterKind, PathPattern, apply_filters};
 
 const ALL: RowLimits = RowLimits { min_percent: 0.0, rows: None };
 
-fn grow(streams: &[Vec<u8>], commands: bool, filter: &Filter) -> (Tree, Summary) {
-    let mut builder = Builder::new(commands, filter.clone());
+fn aggregate(streams: &[Vec<u8>], by_command: bool, filter: &Filter) -> (Tree, Summary) {
+    let mut aggregator = Aggregator::new(by_command, filter.clone());
     let mut split = filter.split();
-    split.task |= builder.split().task;
+    split.task |= aggregator.split().task;
     let mut profile = Profile::new(split);
     for stream in streams {
-        profile.read("test", &stream[..], |c, cell, s| builder.add(c, cell, s)).unwrap();
+        profile.read("test", &stream[..], |c, cell, s| aggregator.add(c, cell, s)).unwrap();
     }
-    (builder.finish(), profile.summary)
+    (aggregator.finish(), profile.summary)
 }
 
-fn shown(tree: &Tree, summary: &Summary, event: usize) -> Shown {
-    Shown { event, whole: summary.events[event].sum, counted: tree.total(event) }
+fn reported(tree: &Tree, summary: &Summary, event: usize) -> ReportedEvent {
+    ReportedEvent { event, whole: summary.events[event].sum, counted: tree.total(event) }
 }
 
 fn folded(streams: &[Vec<u8>], event: usize) -> String {
-    let (tree, summary) = grow(streams, true, &Filter::default());
-    folded::print(&tree, &select::paths(&tree, &[shown(&tree, &summary, event)], &ALL), false)
+    let (tree, summary) = aggregate(streams, true, &Filter::default());
+    folded::print(
+        &tree,
+        &path_rows(&tree, &[reported(&tree, &summary, event)], &ALL),
+        PathOrder::RootFirst,
+    )
 }
 
-fn refined(tree: &Tree, refinements: &[(Kind, &str)]) -> Tree {
-    let refinement =
-        |&(kind, text): &(Kind, &str)| Refinement { kind, pattern: text.parse().unwrap() };
-    let refinements: Vec<Refinement> = refinements.iter().map(refinement).collect();
-    refine(tree, &refinements).unwrap_or_else(|| tree.clone())
+fn filtered(tree: &Tree, filters: &[(PathFilterKind, &str)]) -> Tree {
+    let filter = |&(kind, text): &(PathFilterKind, &str)| PathFilter {
+        kind,
+        pattern: text.parse().unwrap(),
+    };
+    let filters: Vec<PathFilter> = filters.iter().map(filter).collect();
+    apply_filters(tree, &filters).unwrap_or_else(|| tree.clone())
 }
 
-/// The paths of the first event, folded without commands.
+/// Returns the paths of the first event, folded without commands.
 fn paths(tree: &Tree) -> Vec<String> {
     let counted = tree.total(0);
-    let shown = Shown { event: 0, whole: counted, counted };
-    let text = folded::print(tree, &select::paths(tree, &[shown], &ALL), false);
+    let shown = ReportedEvent { event: 0, whole: counted, counted };
+    let text = folded::print(tree, &path_rows(tree, &[shown], &ALL), PathOrder::RootFirst);
     text.lines().map(str::to_owned).collect()
 }
 
-/// A stream whose samples are these folded stacks.
+/// Creates a stream with these folded stacks as samples.
 fn stacks(folded: &[&str]) -> Vec<u8> {
     let mut names: Vec<&str> =
         folded.iter().flat_map(|line| line.rsplit_once(' ').unwrap().0.split(';')).collect();
@@ -94,7 +101,7 @@ fn stacks(folded: &[&str]) -> Vec<u8> {
 }
 
 fn tree_of(folded: &[&str]) -> Tree {
-    grow(&[stacks(folded)], false, &Filter::default()).0
+    aggregate(&[stacks(folded)], false, &Filter::default()).0
 }
 
 const PROGRAM: &str = "\
@@ -120,7 +127,7 @@ T | 1 | 0 | 7 | 7 | 0 | a;b (c) [d] 1
 ";
 
 #[test]
-fn calls_from_different_places_of_a_function_are_one_path() {
+fn merges_calls_from_different_addresses_of_a_function() {
     let samples = "S | 1 | 1 | 1 | 0 | 2 | 9 | 2\nS | 1 | 1 | 1 | 0 | 4 | 9 | 3\n\
                    S | 1 | 1 | 1 | 0 | 6 | 9 | 1\nS | 1 | 1 | 1 | 0 | 7 | 9 | 1\n\
                    S | 1 | 1 | 1 | 0 | 5 | 9 | 1\nS | 1 | 1 | 0 | 0 | 0 | 9 | 1\n";
@@ -136,82 +143,86 @@ fn calls_from_different_places_of_a_function_are_one_path() {
              a\\x3bb (c) [d] 1;main;{f}\\x201 1\n"
         )
     );
-    let (tree, _) = grow(&streams, false, &Filter::default());
-    let (_, lines) = tree.lines.iter().find(|(_, lines)| lines[0].1.samples == 5).unwrap();
-    assert_eq!(lines[0].0, "/src/p.c:20");
+    let (tree, _) = aggregate(&streams, false, &Filter::default());
+    let (_, lines) = tree.lines.iter().find(|(_, lines)| lines[0].sum.samples == 5).unwrap();
+    assert_eq!(lines[0].line, "/src/p.c:20");
 }
 
 #[test]
-fn a_stack_of_thousands_is_one_path_in_every_view() {
+fn stack_of_20000_frames_is_one_path_in_every_view() {
     let mut body = PROGRAM.to_owned();
     let frames = " | 3".repeat(20_000);
     body += &format!("N | 100 | 1{frames}\nS | 1 | 1 | 1 | 0 | 20099 | 1 | 1\n");
-    let (tree, summary) = grow(&[stream(&body)], false, &Filter::default());
-    let shown = [shown(&tree, &summary, 0)];
-    let sections = select::paths(&tree, &shown, &ALL);
+    let (tree, summary) = aggregate(&[stream(&body)], false, &Filter::default());
+    let shown = [reported(&tree, &summary, 0)];
+    let sections = path_rows(&tree, &shown, &ALL);
     assert_eq!(tree.stack(sections[0].paths[0]).count(), 40_001);
     for view in ["paths", "tree", "callers"] {
         let args = Args::try_parse_from(["nprof-paths", "--view", view]).unwrap();
-        let input =
-            Input { tree: &tree, shown: &shown, summary: &summary, args: &args, width: Some(80) };
+        let input = PrintContext {
+            tree: &tree,
+            events: &shown,
+            summary: &summary,
+            args: &args,
+            width: Some(80),
+        };
         let text = String::from_utf8(report(&input).unwrap()).unwrap();
         assert!(text.contains("×40000"), "{text}");
     }
-    assert_eq!(Graph::of(&tree, 0).entries.len(), 2);
+    assert_eq!(Graph::from_tree(&tree, 0).entries.len(), 2);
 }
 
-/// Lines of the paths with the samples of each; a call path refinement takes paths as they are.
 #[test]
-fn refinements_choose_and_cut_paths() {
+fn path_filters_select_and_cut_paths() {
     let all = ["m;a;c 4", "m;a;c;d 1", "m;b;c 2", "m;b;x;c 8", "m;d 16"];
     let tree = tree_of(&all);
-    let left = |refinements: &[(Kind, &str)]| paths(&refined(&tree, refinements));
+    let left = |refinements: &[(PathFilterKind, &str)]| paths(&filtered(&tree, refinements));
     assert_eq!(left(&[]), all);
-    assert_eq!(left(&[(Kind::Through, "^c$")]), all[..4]);
-    // On paths, and not on names alone: c called by b, directly or not.
-    assert_eq!(left(&[(Kind::Through, "b;c")]), ["m;b;c 2"]);
-    assert_eq!(left(&[(Kind::Through, "b;...;c")]), ["m;b;c 2", "m;b;x;c 8"]);
-    assert_eq!(left(&[(Kind::Focus, "c")]), ["c 14", "c;d 1"]);
-    assert_eq!(left(&[(Kind::Focus, "a;c")]), ["c 4", "c;d 1"]);
-    assert_eq!(left(&[(Kind::Until, "c")]), ["m;a;c 5", "m;b;c 2", "m;b;x;c 8", "m;d 16"]);
-    // Each works on what the one before left.
-    let (through_d, until_c) = ((Kind::Through, "d"), (Kind::Until, "c"));
+    assert_eq!(left(&[(Through, "^c$")]), all[..4]);
+    // c called by b, directly or indirectly.
+    assert_eq!(left(&[(Through, "b;c")]), ["m;b;c 2"]);
+    assert_eq!(left(&[(Through, "b;...;c")]), ["m;b;c 2", "m;b;x;c 8"]);
+    assert_eq!(left(&[(Focus, "c")]), ["c 14", "c;d 1"]);
+    assert_eq!(left(&[(Focus, "a;c")]), ["c 4", "c;d 1"]);
+    assert_eq!(left(&[(Until, "c")]), ["m;a;c 5", "m;b;c 2", "m;b;x;c 8", "m;d 16"]);
+    // Each filter works on the paths that the previous one left.
+    let (through_d, until_c) = ((Through, "d"), (Until, "c"));
     assert_eq!(left(&[through_d, until_c]), ["m;a;c 1", "m;d 16"]);
     assert_eq!(left(&[until_c, through_d]), ["m;d 16"]);
-    assert_eq!(left(&[(Kind::Focus, "a"), (Kind::Until, "c")]), ["a;c 5"]);
-    assert_eq!(left(&[(Kind::Through, "nowhere")]), [""; 0]);
+    assert_eq!(left(&[(Focus, "a"), (Until, "c")]), ["a;c 5"]);
+    assert_eq!(left(&[(Through, "nowhere")]), [""; 0]);
     for wrong in ["a;(", "a;...", "...", &"a;".repeat(70)] {
-        assert!(wrong.parse::<crate::tree::path_filter::Pattern>().is_err(), "{wrong}");
+        assert!(wrong.parse::<PathPattern>().is_err(), "{wrong}");
     }
 }
 
 #[test]
-fn callers_are_found_from_the_leaf_up() {
+fn inverted_tree_begins_with_leaves() {
     let tree = tree_of(&["m;a;c 4", "m;a;c;d 1", "m;b;c 2"]);
-    let shown = Shown { event: 0, whole: tree.total(0), counted: tree.total(0) };
-    let inverted = invert::invert(&tree, &[shown], &ALL);
-    assert_eq!(paths(&inverted), ["c;a;m 4", "c;b;m 2", "d;c;a;m 1"]);
-    // A function with all below it, and who called it.
-    let until = refined(&tree, &[(Kind::Through, "c"), (Kind::Until, "c")]);
-    assert_eq!(paths(&invert::invert(&until, &[shown], &ALL)), ["c;a;m 5", "c;b;m 2"]);
+    let shown = ReportedEvent { event: 0, whole: tree.total(0), counted: tree.total(0) };
+    let callers = inverted(&tree, &[shown], &ALL);
+    assert_eq!(paths(&callers), ["c;a;m 4", "c;b;m 2", "d;c;a;m 1"]);
+    // The callers of a function, which has the samples of its callees.
+    let until = filtered(&tree, &[(Through, "c"), (Until, "c")]);
+    assert_eq!(paths(&inverted(&until, &[shown], &ALL)), ["c;a;m 5", "c;b;m 2"]);
     let few = RowLimits { min_percent: 20.0, ..ALL };
-    assert_eq!(paths(&invert::invert(&tree, &[shown], &few)), ["c;a;m 4", "c;b;m 2", "d 1"]);
+    assert_eq!(paths(&inverted(&tree, &[shown], &few)), ["c;a;m 4", "c;b;m 2", "d 1"]);
 }
 
-/// The name of a vertex, and its self and total samples.
+/// Returns the name, self samples and total samples of each entry.
 fn entries(graph: &Graph, tree: &Tree) -> Vec<(String, u64, u64)> {
     let entry = |at: usize| {
-        let passing = &graph.entries[at].passing;
-        (graph.name(at, &tree.functions), passing.own.samples, passing.total.samples)
+        let sums = &graph.entries[at].sums;
+        (graph.name(at, &tree.functions), sums.own.samples, sums.total.samples)
     };
     (0..graph.entries.len()).map(entry).collect()
 }
 
 /// The second program of uProfiler, section 8.4.4, without its root.
 #[test]
-fn cycles_are_kept_apart_by_the_path_that_entered() {
+fn cycles_differ_by_the_path_that_enters_them() {
     let tree = tree_of(&["m;a;q;d;q;x 1", "m;b;q;e;q;y 2", "m;c;q;f;q;z 3"]);
-    let graph = Graph::of(&tree, 0);
+    let graph = Graph::from_tree(&tree, 0);
     let of = |name: &str, total| (name.to_owned(), 0, total);
     let all = entries(&graph, &tree);
     for cycle in
@@ -220,7 +231,7 @@ fn cycles_are_kept_apart_by_the_path_that_entered() {
         assert!(all.contains(&cycle), "{all:?}");
     }
     for entry in &graph.entries {
-        let only = if entry.passing.total == tree.total(0) { 3 } else { 1 };
+        let only = if entry.sums.total == tree.total(0) { 3 } else { 1 };
         assert!(entry.callees.len() <= only && entry.callers.len() <= 1, "{entry:?}");
     }
     let name = |at| graph.name(at, &tree.functions);
@@ -228,36 +239,36 @@ fn cycles_are_kept_apart_by_the_path_that_entered() {
         .entries
         .iter()
         .position(|entry| {
-            matches!(&entry.vertex, Vertex::Cycle(_)) && entry.passing.total.samples == 1
+            matches!(&entry.vertex, Vertex::Cycle(_)) && entry.sums.total.samples == 1
         })
         .unwrap();
     assert_eq!(name(graph.entries[d].callers[0].other), "a");
     assert_eq!(name(graph.entries[d].callees[0].other), "x");
 }
 
-/// What the caller of a function is charged with is what was seen below it (csprof, section 1).
+/// A caller is charged with the samples seen below it (csprof, section 1).
 #[test]
-fn edges_have_self_and_total_of_their_own_paths() {
+fn edges_have_the_sums_of_their_paths() {
     let tree = tree_of(&["m;a;c 5", "m;a;c;d 1", "m;b;c 5", "m;b;c;d 3", "m;c;c 2"]);
-    let graph = Graph::of(&tree, 0);
+    let graph = Graph::from_tree(&tree, 0);
     let c = (0..graph.entries.len()).find(|&at| graph.name(at, &tree.functions) == "c").unwrap();
-    let edges = |edges: &[crate::tree::graph::Edge]| -> Vec<(String, u64, u64, u64)> {
-        let edge = |edge: &crate::tree::graph::Edge| {
-            let passing = &edge.passing;
+    let edges = |edges: &[Edge]| -> Vec<(String, u64, u64, u64)> {
+        let edge = |edge: &Edge| {
+            let sums = &edge.sums;
             let name = graph.name(edge.other, &tree.functions);
-            (name, passing.own.samples, passing.total.samples, passing.paths)
+            (name, sums.own.samples, sums.total.samples, sums.paths)
         };
         edges.iter().map(edge).collect()
     };
     let of = |name: &str, own, total, paths| (name.to_owned(), own, total, paths);
     let entry = &graph.entries[c];
-    assert_eq!((entry.passing.own.samples, entry.passing.total.samples), (12, 16));
-    assert_eq!(entry.passing.paths, 5);
+    assert_eq!((entry.sums.own.samples, entry.sums.total.samples), (12, 16));
+    assert_eq!(entry.sums.paths, 5);
     assert_eq!(edges(&entry.callers), [of("b", 5, 8, 2), of("a", 5, 6, 2), of("m", 2, 2, 1)]);
     assert_eq!(edges(&entry.callees), [of("d", 4, 4, 2)]);
 }
 
-/// What flat calls self: what fell on the innermost call of every stack, by event and function.
+/// Returns the self samples of nprof-flat, by event and function: those of the innermost calls.
 fn self_by_leaf(streams: &[Vec<u8>]) -> BTreeMap<(usize, String), Sum> {
     let mut sums: BTreeMap<(usize, String), Sum> = BTreeMap::new();
     let mut labels = Labels::new();
@@ -280,7 +291,7 @@ fn self_by_leaf(streams: &[Vec<u8>]) -> BTreeMap<(usize, String), Sum> {
     sums
 }
 
-/// What each of some things has, summed by function.
+/// Sums samples by function.
 fn by_function(tree: &Tree, parts: impl Iterator<Item = (usize, Sum)>) -> BTreeMap<String, Sum> {
     let mut sums: BTreeMap<String, Sum> = BTreeMap::new();
     for (function, sum) in parts.filter(|(_, sum)| sum.samples > 0) {
@@ -290,22 +301,24 @@ fn by_function(tree: &Tree, parts: impl Iterator<Item = (usize, Sum)>) -> BTreeM
     sums
 }
 
-/// Self by function as a graph has it.
+/// Returns the self samples by function in a graph.
 fn self_of_graph(tree: &Tree, graph: &Graph) -> BTreeMap<String, Sum> {
     let parts = graph.entries.iter().flat_map(|entry| match &entry.vertex {
-        Vertex::Function(function) => vec![(*function, entry.passing.own)],
-        Vertex::Cycle(_) => entry.members.clone(),
+        Vertex::Function(function) => vec![(*function, entry.sums.own)],
+        Vertex::Cycle(_) => {
+            entry.members.iter().map(|member| (member.function, member.own)).collect()
+        }
     });
     by_function(tree, parts)
 }
 
 proptest! {
     #[test]
-    fn every_view_adds_up(streams in proptest::collection::vec(any_stream(), 1..3)) {
-        let (tree, summary) = grow(&streams, false, &Filter::default());
+    fn every_view_has_the_sums_of_the_stream(streams in proptest::collection::vec(any_stream(), 1..3)) {
+        let (tree, summary) = aggregate(&streams, false, &Filter::default());
         let by_leaf = self_by_leaf(&streams);
         for (i, event) in summary.events.iter().enumerate() {
-            let shown = shown(&tree, &summary, i);
+            let shown = reported(&tree, &summary, i);
             prop_assert_eq!(tree.total(i), event.sum);
             let flat: BTreeMap<String, Sum> = by_leaf
                 .iter()
@@ -313,67 +326,67 @@ proptest! {
                 .map(|((_, name), sum)| (name.clone(), *sum))
                 .collect();
             let node = |&at: &usize| (tree.nodes[at].function, tree.nodes[at].own);
-            let paths = select::paths(&tree, &[shown], &ALL);
+            let paths = path_rows(&tree, &[shown], &ALL);
             prop_assert_eq!(&by_function(&tree, paths[0].paths.iter().map(node)), &flat);
             for leaf in &paths[0].paths {
-                let on_lines: u64 = tree.lines.get(leaf).into_iter().flatten().map(|(_, sum)| sum.samples).sum();
+                let on_lines: u64 = tree.lines.get(leaf).into_iter().flatten().map(|line| line.sum.samples).sum();
                 prop_assert!(on_lines == 0 || on_lines == tree.nodes[*leaf].own.samples);
             }
-            // Callers: the roots of the tree that is turned over.
-            let inverted = invert::invert(&tree, &[shown], &ALL);
-            let roots = inverted.tops.iter().filter(|top| top.event == i);
-            let roots = roots.flat_map(|top| &inverted.nodes[top.node].children);
-            let root = |&at: &usize| (inverted.nodes[at].function, inverted.nodes[at].total);
-            prop_assert_eq!(&by_function(&inverted, roots.map(root)), &flat);
-            // Graph: self of functions, alone and in cycles; ways in and out.
-            let graph = Graph::of(&tree, i);
+            // Callers: the outermost functions of the inverted tree are the leaves.
+            let callers = inverted(&tree, &[shown], &ALL);
+            let roots = callers.roots.iter().filter(|root| root.event == i);
+            let roots = roots.flat_map(|root| &callers.nodes[root.node].children);
+            let root = |&at: &usize| (callers.nodes[at].function, callers.nodes[at].total);
+            prop_assert_eq!(&by_function(&callers, roots.map(root)), &flat);
+            // Graph: self samples of functions, alone and in cycles; edges.
+            let graph = Graph::from_tree(&tree, i);
             prop_assert_eq!(&self_of_graph(&tree, &graph), &flat);
             for entry in &graph.entries {
-                let sum = |edges: &[crate::tree::graph::Edge]| edges.iter().map(|edge| edge.passing.total.samples).sum::<u64>();
-                let total = entry.passing.total.samples;
+                let sum = |edges: &[Edge]| edges.iter().map(|edge| edge.sums.total.samples).sum::<u64>();
+                let total = entry.sums.total.samples;
                 prop_assert!(total <= event.sum.samples);
                 prop_assert!(sum(&entry.callers) <= total);
-                prop_assert_eq!(sum(&entry.callees) + entry.passing.own.samples, total);
-                let own: u64 = entry.callers.iter().map(|edge| edge.passing.own.samples).sum();
-                prop_assert!(own <= entry.passing.own.samples);
-                let members: u64 = entry.members.iter().map(|(_, sum)| sum.samples).sum();
-                prop_assert!(entry.members.is_empty() || members == entry.passing.own.samples);
+                prop_assert_eq!(sum(&entry.callees) + entry.sums.own.samples, total);
+                let own: u64 = entry.callers.iter().map(|edge| edge.sums.own.samples).sum();
+                prop_assert!(own <= entry.sums.own.samples);
+                let members: u64 = entry.members.iter().map(|member| member.own.samples).sum();
+                prop_assert!(entry.members.is_empty() || members == entry.sums.own.samples);
             }
-            // Folded, and the tree for scripts.
+            // Folded stacks, and the rows of the tree.
             let text = folded(&streams, i);
             let count = |line: &str| line.rsplit(' ').next().and_then(|n| n.parse::<u64>().ok());
             let counted: u64 = text.lines().filter_map(count).sum();
             prop_assert_eq!(counted, event.sum.samples);
-            prop_assert_eq!(tree_text::kept(&tree, &shown, &ALL).len(), tree.in_order(i).len());
+            prop_assert_eq!(tree_rows(&tree, &[shown], &ALL)[0].rows.len(), tree.depth_first(i).len());
         }
     }
 
     #[test]
-    fn what_a_refinement_keeps_and_what_it_does_not_are_all(
+    fn path_filters_keep_the_sums(
         streams in proptest::collection::vec(any_stream(), 1..3),
         pattern in proptest::sample::select(vec!["^a$", "a;b", "e;...;a", "copy;", "."]),
     ) {
-        let (tree, summary) = grow(&streams, false, &Filter::default());
-        let through = refined(&tree, &[(Kind::Through, pattern)]);
-        let focus = refined(&tree, &[(Kind::Focus, pattern)]);
-        let until = refined(&tree, &[(Kind::Until, pattern)]);
-        let both = refined(&through, &[(Kind::Until, pattern), (Kind::Focus, pattern)]);
+        let (tree, summary) = aggregate(&streams, false, &Filter::default());
+        let through = filtered(&tree, &[(Through, pattern)]);
+        let focus = filtered(&tree, &[(Focus, pattern)]);
+        let until = filtered(&tree, &[(Until, pattern)]);
+        let both = filtered(&through, &[(Until, pattern), (Focus, pattern)]);
         for event in 0..summary.events.len() {
             prop_assert_eq!(focus.total(event), through.total(event));
             prop_assert_eq!(until.total(event), tree.total(event));
             prop_assert_eq!(both.total(event), through.total(event));
-            // What is focused on and cut there is one call.
+            // Paths that begin and end at the same match are one call.
             prop_assert!(both.leaves(event).iter().all(|&leaf| both.stack(leaf).count() == 1));
         }
     }
 
     #[test]
-    fn a_rule_about_calls_is_a_refinement(streams in proptest::collection::vec(any_stream(), 1..3)) {
+    fn match_of_a_call_equals_through(streams in proptest::collection::vec(any_stream(), 1..3)) {
         let rule = || "function=^a$".parse().unwrap();
-        let (with, _) = grow(&streams, false, &Filter::new(&[rule()], &[]));
-        let (without, _) = grow(&streams, false, &Filter::new(&[], &[rule()]));
-        let (tree, summary) = grow(&streams, false, &Filter::default());
-        let through = refined(&tree, &[(Kind::Through, "^a$")]);
+        let (with, _) = aggregate(&streams, false, &Filter::new(&[rule()], &[]));
+        let (without, _) = aggregate(&streams, false, &Filter::new(&[], &[rule()]));
+        let (tree, summary) = aggregate(&streams, false, &Filter::default());
+        let through = filtered(&tree, &[(Through, "^a$")]);
         prop_assert_eq!(paths(&with), paths(&through));
         for event in 0..summary.events.len() {
             let mut sum = with.total(event);
@@ -383,20 +396,20 @@ proptest! {
     }
 
     #[test]
-    fn inferno_reads_every_folded_stack(streams in proptest::collection::vec(any_stream(), 1..3)) {
+    fn inferno_draws_every_folded_stack(streams in proptest::collection::vec(any_stream(), 1..3)) {
         let text = folded(&streams, 0);
         prop_assume!(!text.is_empty());
-        let (_, summary) = grow(&streams, true, &Filter::default());
-        let svg = flamegraph::draw(&text, &summary, &[], false).unwrap();
+        let (_, summary) = aggregate(&streams, true, &Filter::default());
+        let svg = flamegraph::draw(&text, &summary, &[], PathOrder::RootFirst).unwrap();
         let svg = String::from_utf8(svg).unwrap();
         let samples: u64 = summary.events[0].sum.samples;
         let all = format!("all ({samples} sample");
         prop_assert!(svg.contains(&all), "{} not in {}", all, svg);
     }
 
-    /// Two files of folded stacks make a differential flame graph: every line is understood.
+    /// inferno parses every line of two files of folded stacks for a differential flame graph.
     #[test]
-    fn folded_stacks_can_be_compared(one in any_stream(), other in any_stream()) {
+    fn inferno_compares_folded_stacks(one in any_stream(), other in any_stream()) {
         let (before, after) = (folded(&[one], 0), folded(&[other], 0));
         let mut both = Vec::new();
         let options = inferno::differential::Options::default();

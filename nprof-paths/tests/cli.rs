@@ -1,4 +1,4 @@
-//! The nprof-paths program: what it prints, and how it ends.
+//! The output, messages and exit status of nprof-paths.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -13,29 +13,28 @@ fn stdout(args: &[&str]) -> String {
 }
 
 #[test]
-fn it_has_the_manners_of_a_report() {
+fn follows_the_conventions_of_reports() {
     report().check_conventions(&["table", "tsv", "csv", "json", "folded", "flamegraph"]);
 }
 
 #[test]
-fn misuse_is_told_by_name() {
-    for (args, what) in [
+fn names_the_wrong_option() {
+    for (args, message) in [
         (&["--view", "callers-of"][..], "--view callers-of: expected one of paths, tree"),
-        (&["--view", "tree", "-n", "3"], "-n: a tree has no rows to count"),
+        (&["--view", "tree", "-n", "3"], "-n: --view tree is not limited by rows"),
         (&["--event", "cycles"], "no event \"cycles\" in the input: it has cpu-clock, faults"),
         (&["--focus", "a;("], "--focus a;(: not a regular expression: unclosed group"),
-        (&["--until", "a;..."], "--until a;...: ends in ...: which call is meant?"),
-        (&["--reverse"], "--reverse: is for folded and flamegraph"),
-        (&["--view", "graph", "--format", "folded"], "--view graph: folded is of whole paths"),
-        (&["--view", "tree", "--format", "flamegraph"], "--view tree: flamegraph is of whole"),
+        (&["--until", "a;..."], "--until a;...: must end in a function name, not in \"...\""),
+        (&["--view", "graph", "--format", "folded"], "--view graph: folded prints whole paths"),
+        (&["--view", "tree", "--format", "flamegraph"], "--view tree: flamegraph prints whole"),
     ] {
-        let said = report().refusal(args, &odd_names());
-        assert!(said.contains(what), "{args:?}: {said}");
+        let refusal = report().refusal(args, &odd_names());
+        assert!(refusal.contains(message), "{args:?}: {refusal}");
     }
 }
 
 #[test]
-fn paths_are_printed_leaf_first() {
+fn prints_paths_leaf_first() {
     let table = stdout(&["--event", "cpu-clock"]);
     let expected = format!(
         "66.67 % ± 36.54, 2 samples, 2000.00 µs\n    {ODD_NAME}  (prog)\n           2  prog+0x20\n    main\n"
@@ -44,13 +43,13 @@ fn paths_are_printed_leaf_first() {
 }
 
 #[test]
-fn trees_are_printed_from_the_roots_and_from_the_leaves() {
+fn prints_trees_from_the_roots_and_from_the_leaves() {
     let table = stdout(&["--view", "tree", "--event", "cpu-clock", "--min-percent", "50"]);
     let expected = format!(
         "total %  self %  function\n 100.00    0.00  main  (prog)\n  66.67   66.67  {ODD_NAME}\n"
     );
     assert!(table.contains(&expected), "{table}");
-    assert!(table.contains("1 smaller call left out"), "{table}");
+    assert!(table.contains("1 smaller call omitted"), "{table}");
     let table = stdout(&["--view", "callers", "--event", "cpu-clock"]);
     let expected = format!(
         "share %  function\n  66.67  ├ {ODD_NAME}  (prog)\n  66.67  │ main\n  33.33  └ g  (prog)\n"
@@ -59,18 +58,18 @@ fn trees_are_printed_from_the_roots_and_from_the_leaves() {
 }
 
 #[test]
-fn where_nothing_is_counted_that_is_said() {
+fn empty_table_names_the_filters() {
     for view in ["paths", "tree", "callers", "graph"] {
         for (option, value) in [("--focus", "no such"), ("--match", "function=^no such$")] {
             let table = stdout(&["--view", view, option, value]);
-            let said = format!("\nnothing is counted ({option} {value})\n");
-            assert!(table.ends_with(&said) && !table.contains("100 %"), "{view}: {table}");
+            let line = format!("\nnothing is counted ({option} {value})\n");
+            assert!(table.ends_with(&line) && !table.contains("100 %"), "{view}: {table}");
         }
     }
 }
 
 #[test]
-fn the_graph_has_callers_above_and_callees_below() {
+fn prints_callers_above_and_callees_below() {
     let table = stdout(&["--view", "graph", "--event", "cpu-clock", "-n", "2"]);
     let expected = format!(
         "index   total %   via %  self %  paths  function
@@ -88,7 +87,7 @@ fn the_graph_has_callers_above_and_callees_below() {
 }
 
 #[test]
-fn folded_shows_one_event_and_says_so() {
+fn folded_warns_about_other_events() {
     let output = report().run(&["--format", "folded"], &odd_names());
     assert_eq!(
         String::from_utf8(output.stdout).unwrap(),
@@ -97,23 +96,23 @@ fn folded_shows_one_event_and_says_so() {
     assert!(String::from_utf8(output.stderr).unwrap().contains("faults"));
     let faults = stdout(&["--format", "folded", "--event", "faults"]);
     assert_eq!(faults, "a\\x3bb (c) [d] 1;main;g 1\n");
-    let reversed = stdout(&["--format", "folded", "--event", "faults", "--reverse"]);
+    let reversed = stdout(&["--format", "folded", "--event", "faults", "--view", "callers"]);
     assert_eq!(reversed, "g;main;a\\x3bb (c) [d]\\x201 1\n");
 }
 
 #[test]
-fn the_flame_graph_is_xml() {
+fn flame_graph_is_xml() {
     let args = ["--format", "flamegraph", "--event", "cpu-clock"];
     let parse = "import sys, xml.dom.minidom; xml.dom.minidom.parse(sys.stdin.buffer)";
-    for (more, what) in [
+    for (more, text) in [
         (&[][..], "2 samples"),
-        (&["--reverse"], "leaves below"),
+        (&["--view", "callers"], "leaves below"),
         (&["--match", "function=<&"], "--match function=&lt;&amp;"),
         (&["--focus", "no such<"], "no samples are left by --focus no such&lt;"),
     ] {
         let svg = stdout(&[&args, more].concat());
         assert!(svg.contains("prog\\n&lt;/title&gt;"), "{svg}");
-        assert!(svg.contains(what), "{more:?}: {svg}");
+        assert!(svg.contains(text), "{more:?}: {svg}");
         python(parse, svg.as_bytes());
     }
     let empty = b"@nprof\t1.0\trun=0x1\n@end\tsamples=0\trecords=0\tlost=0\n";
@@ -123,7 +122,7 @@ fn the_flame_graph_is_xml() {
 }
 
 #[test]
-fn csv_is_what_other_readers_take_for_csv() {
+fn python_reads_csv() {
     let field = |view: &str, row: usize, column: &str| {
         let csv = stdout(&["--format", "csv", "--view", view, "--event", "cpu-clock"]);
         let program = format!(
@@ -168,7 +167,7 @@ fn json_has_paths_nodes_and_functions() {
 }
 
 #[test]
-fn percentages_are_of_what_the_heading_says() {
+fn heading_explains_100_percent() {
     let one = ["--event", "cpu-clock", "--focus", "^g$"];
     let table = stdout(&one);
     assert!(table.contains("counted: 1 of 3 samples, 33.33 % (--focus ^g$)"), "{table}");
@@ -182,7 +181,7 @@ fn percentages_are_of_what_the_heading_says() {
 }
 
 #[test]
-fn refinements_work_in_the_order_they_are_given() {
+fn path_filters_apply_in_order() {
     let folded =
         |args: &[&str]| stdout(&[&["--format", "folded", "--event", "faults"], args].concat());
     assert_eq!(folded(&["--until", "main", "--through", "^g$"]), "");
@@ -191,7 +190,7 @@ fn refinements_work_in_the_order_they_are_given() {
 }
 
 #[test]
-fn streams_are_merged_whether_files_or_standard_input() {
+fn merges_files_and_standard_input() {
     let directory = tempfile::TempDir::new().unwrap();
     let one = directory.path().join("one");
     std::fs::write(&one, odd_names()).unwrap();

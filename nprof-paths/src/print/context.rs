@@ -1,63 +1,60 @@
-//! What a report is made of, and what stands above a table of it.
+//! The input of every printer, and the lines above a table.
 
+use nprof_report::legend::{self, Counted};
+use nprof_report::profile::ReportedEvent;
 use nprof_report::report::heading;
 use nprof_report::summary::Summary;
 use nprof_stream::escape::escaped;
 
 use crate::args::Args;
-use crate::select::Shown;
 use crate::tree::call_tree::Tree;
 
-/// What a report is made of.
+/// The input of a printer.
 #[derive(Clone, Copy)]
-pub(crate) struct Input<'a> {
+pub(crate) struct PrintContext<'a> {
     pub(crate) tree: &'a Tree,
-    pub(crate) shown: &'a [Shown],
+    pub(crate) events: &'a [ReportedEvent],
     pub(crate) summary: &'a Summary,
     pub(crate) args: &'a Args,
-    /// The terminal's, if it goes to one.
+    /// The terminal's width; None if the report goes to a file or pipe.
     pub(crate) width: Option<usize>,
 }
 
-impl Input<'_> {
-    /// The name of an event, safe for print.
-    pub(crate) fn event_name(&self, shown: &Shown) -> String {
-        escaped(&self.summary.events[shown.event].event.name)
+impl PrintContext<'_> {
+    /// Returns the name of an event, escaped.
+    pub(crate) fn event_name(&self, event: &ReportedEvent) -> String {
+        escaped(&self.summary.events[event.event].event.name)
     }
 
-    /// What stands above the table of an event.
-    pub(crate) fn title(&self, shown: &Shown) -> String {
-        match self.shown {
+    /// Returns the line above the table of an event: its name, if there are several.
+    pub(crate) fn title(&self, event: &ReportedEvent) -> String {
+        match self.events {
             [_] => "\n".to_owned(),
-            _ => format!("\n{}:\n", self.event_name(shown)),
+            _ => format!("\n{}:\n", self.event_name(event)),
         }
     }
 
-    /// How many samples count, if not all.
+    /// Returns a line per event with the samples that count. Empty if all do.
     pub(crate) fn counted(&self) -> Vec<String> {
-        let rules = self.args.rules().join(" ");
-        let line = |shown: &Shown| {
-            let name = match self.shown {
-                [_] => String::new(),
-                _ => format!(" of {}", self.event_name(shown)),
-            };
-            let all = self.summary.events[shown.event].sum;
-            let (some, share) = (shown.counted.samples, shown.counted.percent_of(all));
-            let all = all.samples;
-            format!("counted: {some} of {all} samples{name}, {share:.2} % ({rules})")
+        let counted = |event: &ReportedEvent| Counted {
+            event: self.event_name(event),
+            counted: event.counted,
+            all: self.summary.events[event.event].sum,
         };
-        if rules.is_empty() { Vec::new() } else { self.shown.iter().map(line).collect() }
+        let events: Vec<Counted> = self.events.iter().map(counted).collect();
+        legend::counted(&events, &self.args.rules())
     }
 
-    /// The lines above a table: the facts, what is counted, and what 100 % and all else is.
+    /// Returns the lines above a table: run, event, counted samples, the meaning of 100 %, and the
+    /// view's legend.
     pub(crate) fn heading(&self, legend: &str) -> String {
         let mut lines = self.counted();
-        if !self.shown.is_empty() {
-            let (whole, end) = match self.args.options.rebase {
-                false => ("100 % is all samples of the event", " "),
-                true => ("100 % is the samples of the event that are counted (--rebase)", "\n"),
-            };
-            let legend = if legend.is_empty() { "" } else { &format!(";{end}{legend}") };
+        if !self.events.is_empty() {
+            let rebase = self.args.options.rebase;
+            let whole = legend::whole(rebase);
+            // With --rebase the first line is too long to be continued.
+            let separator = if rebase { "\n" } else { " " };
+            let legend = if legend.is_empty() { "" } else { &format!(";{separator}{legend}") };
             lines.extend(format!("{whole}{legend}").lines().map(|line| line.trim_end().to_owned()));
         }
         heading(self.summary, &lines, self.width)

@@ -1,32 +1,34 @@
-//! Paths, trees and graphs for scripts: a line each, after a line of column names, in full
-//! precision. Columns are only ever added, at the end. Names are escaped, so that no field holds a
-//! tab or a newline.
+//! Paths, trees and graphs as lines of fields, for TSV and CSV: a line of column names, then a line
+//! per row in full precision. New columns are only ever added, at the end. Names are escaped, so no
+//! field contains a tab or a newline.
 
 use nprof_report::machine::Lines;
-use nprof_report::profile::Sum;
+use nprof_report::profile::{ReportedEvent, Sum};
 
-use crate::print::context::Input;
-use crate::print::folded;
-use crate::print::tree_text::kept;
-use crate::select::{Section, Shown};
-use crate::tree::graph::{Chosen, Passing};
+use crate::print::context::PrintContext;
+use crate::print::folded::{self, PathOrder};
+use crate::rows::graph::GraphRows;
+use crate::rows::paths::PathRows;
+use crate::rows::tree::TreeRows;
+use crate::tree::graph::EdgeSums;
 
-fn head(columns: &str) -> Lines {
+/// Returns the line of column names.
+fn header(columns: &str) -> Lines {
     vec![columns.split_whitespace().map(str::to_owned).collect()]
 }
 
-/// A line per path.
-pub(crate) fn paths(input: &Input<'_>, sections: &[Section]) -> Lines {
-    let tree = input.tree;
-    let mut lines = head("event samples weight percent margin depth leaf image path");
-    for section in sections {
-        let whole = section.shown.whole;
-        for &leaf in &section.paths {
+/// Returns a line per path.
+pub(crate) fn paths(context: &PrintContext<'_>, events: &[PathRows]) -> Lines {
+    let tree = context.tree;
+    let mut lines = header("event samples weight percent margin depth leaf image path");
+    for rows in events {
+        let whole = rows.event.whole;
+        for &leaf in &rows.paths {
             let own = tree.nodes[leaf].own;
-            let margin = input.args.options.confidence().margin(own.samples, whole.samples);
+            let margin = context.args.options.confidence().margin(own.samples, whole.samples);
             let function = tree.function(leaf);
             lines.push(vec![
-                input.event_name(&section.shown),
+                context.event_name(&rows.event),
                 own.samples.to_string(),
                 own.weight.to_string(),
                 own.percent_of(whole).to_string(),
@@ -34,43 +36,43 @@ pub(crate) fn paths(input: &Input<'_>, sections: &[Section]) -> Lines {
                 tree.stack(leaf).count().to_string(),
                 function.name.clone(),
                 function.image.clone(),
-                folded::stack(tree, leaf, false),
+                folded::stack(tree, leaf, PathOrder::RootFirst),
             ]);
         }
     }
     lines
 }
 
-/// Samples, weights and shares of self and total.
-fn numbers(own: Sum, total: Sum, shown: &Shown) -> [String; 6] {
+/// Returns samples, weights and shares of self and total.
+fn numbers(own: Sum, total: Sum, event: &ReportedEvent) -> [String; 6] {
     [
         own.samples.to_string(),
         total.samples.to_string(),
         own.weight.to_string(),
         total.weight.to_string(),
-        own.percent_of(shown.whole).to_string(),
-        total.percent_of(shown.whole).to_string(),
+        own.percent_of(event.whole).to_string(),
+        total.percent_of(event.whole).to_string(),
     ]
 }
 
-/// A line per node, callers first (in a tree that is turned over, what they call).
-pub(crate) fn tree(input: &Input<'_>) -> Lines {
-    let mut lines = head(
+/// Returns a line per node, parents before their children. Nodes are numbered from 1; the parent of
+/// an outermost function is 0.
+pub(crate) fn tree(context: &PrintContext<'_>, events: &[TreeRows]) -> Lines {
+    let mut lines = header(
         "event node parent depth self_samples total_samples self total self_percent \
          total_percent function image",
     );
-    let choice = input.args.row_limits();
-    for shown in input.shown {
-        for kept in kept(input.tree, shown, &choice) {
-            let node = &input.tree.nodes[kept.node];
-            let function = input.tree.function(kept.node);
+    for rows in events {
+        for (index, row) in rows.rows.iter().enumerate() {
+            let node = &context.tree.nodes[row.node];
+            let function = context.tree.function(row.node);
             let mut line = vec![
-                input.event_name(shown),
-                kept.number.to_string(),
-                kept.parent.to_string(),
-                kept.depth.to_string(),
+                context.event_name(&rows.event),
+                (index + 1).to_string(),
+                row.parent.map_or(0, |parent| parent + 1).to_string(),
+                row.depth.to_string(),
             ];
-            line.extend(numbers(node.own, node.total, shown));
+            line.extend(numbers(node.own, node.total, &rows.event));
             line.extend([function.name.clone(), function.image.clone()]);
             lines.push(line);
         }
@@ -78,27 +80,27 @@ pub(crate) fn tree(input: &Input<'_>) -> Lines {
     lines
 }
 
-/// A line per function, then one for each function of a cycle, for each caller and for each callee.
-pub(crate) fn graph(input: &Input<'_>, graphs: &[Chosen]) -> Lines {
-    let mut lines = head(
+/// Returns for each function a line, then one for each caller, callee and function of a cycle.
+pub(crate) fn graph(context: &PrintContext<'_>, events: &[GraphRows]) -> Lines {
+    let mut lines = header(
         "event index kind other self_samples total_samples self total self_percent \
          total_percent paths function image",
     );
-    let functions = &input.tree.functions;
-    for chosen in graphs {
-        let entries = chosen.graph.entries[..chosen.count].iter();
-        for (at, entry) in entries.enumerate() {
-            let mut push = |kind: &str, other: usize, passing: &Passing| {
-                lines.push(vertex(input, chosen, [at, other], kind, passing));
-            };
-            push("function", at, &entry.passing);
-            entry.callers.iter().for_each(|edge| push("caller", edge.other, &edge.passing));
-            entry.callees.iter().for_each(|edge| push("callee", edge.other, &edge.passing));
-            for &(member, own) in &entry.members {
-                let passing = Passing { own, total: own, paths: 0 };
-                let mut line = vertex(input, chosen, [at, at], "member", &passing);
-                line.truncate(line.len() - 2);
-                line.extend([functions[member].name.clone(), functions[member].image.clone()]);
+    for rows in events {
+        let printer = GraphPrinter { context, rows };
+        for (index, entry) in rows.entries().iter().enumerate() {
+            lines.push(printer.entry(index, index, "function", &entry.sums));
+            for edge in &entry.callers {
+                lines.push(printer.entry(index, edge.other, "caller", &edge.sums));
+            }
+            for edge in &entry.callees {
+                lines.push(printer.entry(index, edge.other, "callee", &edge.sums));
+            }
+            for member in &entry.members {
+                let sums = EdgeSums { own: member.own, total: member.own, paths: 0 };
+                let mut line = printer.sums(index, index, "member", &sums);
+                let function = &context.tree.functions[member.function];
+                line.extend([function.name.clone(), function.image.clone()]);
                 lines.push(line);
             }
         }
@@ -106,19 +108,28 @@ pub(crate) fn graph(input: &Input<'_>, graphs: &[Chosen]) -> Lines {
     lines
 }
 
-fn vertex(
-    input: &Input<'_>,
-    chosen: &Chosen,
-    [at, other]: [usize; 2],
-    kind: &str,
-    passing: &Passing,
-) -> Vec<String> {
-    let functions = &input.tree.functions;
-    let name = input.event_name(&chosen.shown);
-    let mut line = vec![name, (at + 1).to_string(), kind.to_owned(), (other + 1).to_string()];
-    line.extend(numbers(passing.own, passing.total, &chosen.shown));
-    line.push(passing.paths.to_string());
-    line.push(chosen.graph.name(other, functions));
-    line.push(chosen.graph.image(other, functions).to_owned());
-    line
+struct GraphPrinter<'a> {
+    context: &'a PrintContext<'a>,
+    rows: &'a GraphRows,
+}
+
+impl GraphPrinter<'_> {
+    /// Returns a line about the entry `other`, as part of the entry `index`.
+    fn entry(&self, index: usize, other: usize, kind: &str, sums: &EdgeSums) -> Vec<String> {
+        let functions = &self.context.tree.functions;
+        let mut line = self.sums(index, other, kind, sums);
+        line.push(self.rows.graph.name(other, functions));
+        line.push(self.rows.graph.image(other, functions).to_owned());
+        line
+    }
+
+    /// Returns the fields of a line up to the name.
+    fn sums(&self, index: usize, other: usize, kind: &str, sums: &EdgeSums) -> Vec<String> {
+        let event = self.context.event_name(&self.rows.event);
+        let mut line = vec![event, (index + 1).to_string(), kind.to_owned()];
+        line.push((other + 1).to_string());
+        line.extend(numbers(sums.own, sums.total, &self.rows.event));
+        line.push(sums.paths.to_string());
+        line
+    }
 }

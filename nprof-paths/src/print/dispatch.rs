@@ -1,80 +1,88 @@
-//! Which printer a report goes to.
+//! Prints a report with the printer of its view and format.
 
+use nprof_report::args::StackFormat;
+use nprof_report::legend::nothing_counted;
 use nprof_report::machine::{csv, tsv};
 use nprof_report::report::{Failure, heading};
 
-use crate::args::{Format, View};
-use crate::print::context::Input;
+use crate::args::View;
+use crate::print::context::PrintContext;
+use crate::print::folded::PathOrder;
 use crate::print::{delimited, flamegraph, folded, graph_text, json, paths, tree_text};
-use crate::select;
-use crate::tree::{graph, invert};
+use crate::rows::graph::graph_rows;
+use crate::rows::paths::path_rows;
+use crate::rows::tree::{inverted, tree_rows};
 
-/// What stands in place of a table where no sample counts.
-fn nothing(input: &Input<'_>) -> String {
-    let rules = input.args.rules().join(" ");
-    format!(
-        "{}\nnothing is counted ({rules})\n",
-        heading(input.summary, &input.counted(), input.width)
-    )
-}
-
-/// The report that was asked for.
+/// Prints the report of the command line's view, in its format.
 ///
 /// # Errors
 ///
-/// When it cannot be spelled.
-pub(crate) fn report(input: &Input<'_>) -> Result<Vec<u8>, Failure> {
-    let is_nothing = input.shown.iter().all(|shown| shown.counted.samples == 0);
-    if input.args.format == Format::Table && is_nothing && !input.shown.is_empty() {
-        return Ok(nothing(input).into_bytes());
+/// Fails if a row cannot be represented in the format.
+pub(crate) fn report(context: &PrintContext<'_>) -> Result<Vec<u8>, Failure> {
+    let is_empty = context.events.iter().all(|event| event.counted.samples == 0);
+    // With no events at all the heading says that there are no samples.
+    if context.args.format == StackFormat::Table && is_empty && !context.events.is_empty() {
+        return Ok(nothing(context).into_bytes());
     }
-    match input.args.view {
-        View::Paths => of_paths(input),
-        View::Tree => of_tree(input),
-        View::Callers => {
-            let inverted = invert::invert(input.tree, input.shown, &input.args.row_limits());
-            of_tree(&Input { tree: &inverted, ..*input })
+    match context.args.view {
+        View::Paths => print_paths(context, PathOrder::RootFirst),
+        View::Callers if context.args.format.is_stacks() => {
+            print_paths(context, PathOrder::LeafFirst)
         }
-        View::Graph => of_graph(input),
+        View::Tree => print_tree(context),
+        View::Callers => print_inverted_tree(context),
+        View::Graph => print_graph(context),
     }
 }
 
-fn of_paths(input: &Input<'_>) -> Result<Vec<u8>, Failure> {
-    let sections = select::paths(input.tree, input.shown, &input.args.row_limits());
-    let reverse = input.args.reverse;
-    Ok(match input.args.format {
-        Format::Table => paths::print(input, &sections),
-        Format::Folded => folded::print(input.tree, &sections, reverse).into_bytes(),
-        Format::Flamegraph => {
-            let folded = folded::print(input.tree, &sections, reverse);
-            flamegraph::draw(&folded, input.summary, &input.args.rules(), reverse)?
+/// Returns the text that replaces a table if no sample counts.
+fn nothing(context: &PrintContext<'_>) -> String {
+    let heading = heading(context.summary, &context.counted(), context.width);
+    heading + &nothing_counted(&context.args.rules())
+}
+
+fn print_paths(context: &PrintContext<'_>, order: PathOrder) -> Result<Vec<u8>, Failure> {
+    let events = path_rows(context.tree, context.events, &context.args.row_limits());
+    Ok(match context.args.format {
+        StackFormat::Table => paths::print(context, &events),
+        StackFormat::Folded => folded::print(context.tree, &events, order).into_bytes(),
+        StackFormat::Flamegraph => {
+            let folded = folded::print(context.tree, &events, order);
+            flamegraph::draw(&folded, context.summary, &context.args.rules(), order)?
         }
-        Format::Tsv => tsv(&delimited::paths(input, &sections)),
-        Format::Csv => csv(&delimited::paths(input, &sections))?,
-        Format::Json => json::paths(input, &sections)?,
+        StackFormat::Tsv => tsv(&delimited::paths(context, &events)),
+        StackFormat::Csv => csv(&delimited::paths(context, &events))?,
+        StackFormat::Json => json::paths(context, &events)?,
     })
 }
 
-fn of_tree(input: &Input<'_>) -> Result<Vec<u8>, Failure> {
-    Ok(match input.args.format {
-        Format::Tsv => tsv(&delimited::tree(input)),
-        Format::Csv => csv(&delimited::tree(input))?,
-        Format::Json => json::tree(input)?,
-        _ => tree_text::print(input),
+fn print_inverted_tree(context: &PrintContext<'_>) -> Result<Vec<u8>, Failure> {
+    let inverted = inverted(context.tree, context.events, &context.args.row_limits());
+    print_tree(&PrintContext { tree: &inverted, ..*context })
+}
+
+fn print_tree(context: &PrintContext<'_>) -> Result<Vec<u8>, Failure> {
+    let events = tree_rows(context.tree, context.events, &context.args.row_limits());
+    Ok(match context.args.format {
+        StackFormat::Tsv => tsv(&delimited::tree(context, &events)),
+        StackFormat::Csv => csv(&delimited::tree(context, &events))?,
+        StackFormat::Json => json::tree(context, &events)?,
+        // The command line refuses folded stacks and flame graphs of a tree.
+        StackFormat::Table | StackFormat::Folded | StackFormat::Flamegraph => {
+            tree_text::print(context, &events)
+        }
     })
 }
 
-fn of_graph(input: &Input<'_>) -> Result<Vec<u8>, Failure> {
-    let choice = input.args.row_limits();
-    let graphs: Vec<graph::Chosen> = input
-        .shown
-        .iter()
-        .map(|&shown| graph::choose(graph::Graph::of(input.tree, shown.event), shown, &choice))
-        .collect();
-    Ok(match input.args.format {
-        Format::Tsv => tsv(&delimited::graph(input, &graphs)),
-        Format::Csv => csv(&delimited::graph(input, &graphs))?,
-        Format::Json => json::graph(input, &graphs)?,
-        _ => graph_text::print(input, &graphs),
+fn print_graph(context: &PrintContext<'_>) -> Result<Vec<u8>, Failure> {
+    let events = graph_rows(context.tree, context.events, &context.args.row_limits());
+    Ok(match context.args.format {
+        StackFormat::Tsv => tsv(&delimited::graph(context, &events)),
+        StackFormat::Csv => csv(&delimited::graph(context, &events))?,
+        StackFormat::Json => json::graph(context, &events)?,
+        // The command line refuses folded stacks and flame graphs of a graph.
+        StackFormat::Table | StackFormat::Folded | StackFormat::Flamegraph => {
+            graph_text::print(context, &events)
+        }
     })
 }

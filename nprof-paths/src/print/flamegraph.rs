@@ -1,4 +1,4 @@
-//! The flame graph: an SVG drawn by inferno's library.
+//! Flame graphs: SVG, drawn by inferno's library.
 
 use std::io;
 
@@ -7,30 +7,33 @@ use nprof_report::folded::drawable;
 use nprof_report::summary::Summary;
 use nprof_stream::escape::escaped;
 
-/// Draws folded stacks.
+use crate::print::folded::PathOrder;
+
+/// Draws folded stacks. `rules` are the options that filter samples, for the subtitle.
 ///
 /// # Errors
 ///
-/// What the library says of lines it does not take.
+/// Fails if the library cannot parse a line.
 pub(crate) fn draw(
     folded: &str,
     summary: &Summary,
     rules: &[String],
-    reverse: bool,
+    order: PathOrder,
 ) -> io::Result<Vec<u8>> {
     let heads = summary.runs.iter().filter_map(|run| run.head.as_ref());
     let commands: Vec<String> = heads.map(|head| escaped(&head.command)).collect();
     let title = format!("nprof: {}", commands.join(", "));
+    // The library fails on empty input, and its picture of the error gives no reason.
     if folded.is_empty() {
-        let why = match rules {
+        let reason = match rules {
             [] => "no samples: run it for longer, or sample more often (-F)".to_owned(),
             _ => format!("no samples are left by {}", escaped(rules.join(" ").as_bytes())),
         };
-        return Ok(empty(&title, &why).into_bytes());
+        return Ok(empty(&title, &reason).into_bytes());
     }
     let mut options = Options::default();
     options.title = drawable(&title);
-    options.subtitle = subtitle(rules, reverse);
+    options.subtitle = subtitle(rules, order);
     options.count_name = "samples".to_owned();
     options.name_type = "Function:".to_owned();
     options.deterministic = true;
@@ -40,28 +43,30 @@ pub(crate) fn draw(
     Ok(svg)
 }
 
-/// What the picture is of, if not of all, root first.
-fn subtitle(rules: &[String], reverse: bool) -> Option<String> {
+/// Returns the subtitle: the filters, and the order of the functions if it is not the usual one.
+fn subtitle(rules: &[String], order: PathOrder) -> Option<String> {
     let mut parts: Vec<String> =
         rules.iter().map(|rule| drawable(&escaped(rule.as_bytes()))).collect();
-    parts.extend(reverse.then(|| "leaves below, callers above".to_owned()));
+    if order == PathOrder::LeafFirst {
+        parts.push("leaves below, callers above".to_owned());
+    }
     (!parts.is_empty()).then(|| parts.join(" "))
 }
 
-/// A picture that says why there is nothing to see.
-fn empty(title: &str, why: &str) -> String {
-    let (title, why) = (markup(title), markup(why));
+/// Returns a picture that gives the reason why there are no samples.
+fn empty(title: &str, reason: &str) -> String {
+    let (title, reason) = (markup(title), markup(reason));
     format!(
         "<?xml version=\"1.0\" standalone=\"no\"?>\n\
          <svg version=\"1.1\" width=\"1200\" height=\"80\" viewBox=\"0 0 1200 80\" \
          xmlns=\"http://www.w3.org/2000/svg\" font-family=\"monospace\" font-size=\"12\">\n\
          <rect width=\"100%\" height=\"100%\" fill=\"#eeeeee\"/>\n\
          <text x=\"50%\" y=\"24\" text-anchor=\"middle\" font-size=\"17\">{title}</text>\n\
-         <text x=\"50%\" y=\"56\" text-anchor=\"middle\">{why}</text>\n</svg>\n"
+         <text x=\"50%\" y=\"56\" text-anchor=\"middle\">{reason}</text>\n</svg>\n"
     )
 }
 
-/// Text as it stands in XML.
+/// Escapes text for XML.
 fn markup(text: &str) -> String {
     drawable(text).replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
@@ -76,11 +81,11 @@ mod tests {
         let command = "prog </title> \u{ffff}".as_bytes().to_vec();
         let head = Some(Head { command, ..Head::default() });
         let summary = Summary { runs: vec![Run { head, ..Run::default() }], ..Summary::default() };
-        String::from_utf8(draw(folded, &summary, rules, true).unwrap()).unwrap()
+        String::from_utf8(draw(folded, &summary, rules, PathOrder::LeafFirst).unwrap()).unwrap()
     }
 
     #[test]
-    fn names_are_safe_and_the_bytes_are_the_same_again() {
+    fn escapes_names_and_is_reproducible() {
         let folded = "a<b&\"c\";main;f\u{fffe} 3\nb;g'<!-- 2\n";
         let rules = ["--focus a<b>\u{1b}\u{fffe}".to_owned()];
         let text = drawn(folded, &rules);
@@ -91,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn no_samples_are_told_as_such() {
+    fn empty_input_gives_the_reason() {
         let text = drawn("", &[]);
         assert!(
             text.contains("no samples: run it for longer") && !text.contains("ERROR"),

@@ -1,21 +1,29 @@
 //! Folded stacks: the text that FlameGraph, inferno and speedscope read.
 //!
-//! A line is `command;root;...;leaf N`, N the samples. Names are escaped as in text streams, and
-//! further, as readers of such lines need it.
+//! A line is `command;root;...;leaf N`, where N is the number of samples. Names are escaped as in
+//! text streams, and further where readers of folded stacks would misread them.
 
 use std::collections::BTreeMap;
 
 use nprof_report::folded::{guarded, part};
 
-use crate::select::Section;
-use crate::tree::call_tree::{At, Tree};
+use crate::rows::paths::PathRows;
+use crate::tree::call_tree::{NodeIndex, Tree};
 
-/// The lines, sorted. Paths that differ in images only are one. Reversed, the leaf comes first and
-/// the command last.
-pub(crate) fn print(tree: &Tree, sections: &[Section], reverse: bool) -> String {
+/// The order of the functions on a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PathOrder {
+    /// The command, then the outermost function.
+    RootFirst,
+    /// The leaf first, the command last.
+    LeafFirst,
+}
+
+/// Prints the paths as sorted lines. Paths that differ only in images share a line.
+pub(crate) fn print(tree: &Tree, events: &[PathRows], order: PathOrder) -> String {
     let mut counts: BTreeMap<String, u64> = BTreeMap::new();
-    for &leaf in sections.iter().flat_map(|section| &section.paths) {
-        *counts.entry(stack(tree, leaf, reverse)).or_default() += tree.nodes[leaf].own.samples;
+    for &leaf in events.iter().flat_map(|rows| &rows.paths) {
+        *counts.entry(stack(tree, leaf, order)).or_default() += tree.nodes[leaf].own.samples;
     }
     let mut out = String::new();
     for (stack, samples) in counts {
@@ -24,15 +32,15 @@ pub(crate) fn print(tree: &Tree, sections: &[Section], reverse: bool) -> String 
     out
 }
 
-/// A path, root first or reversed, joined by `;`. The top's name is at the root's end, where it has
-/// one.
-pub(crate) fn stack(tree: &Tree, leaf: At, reverse: bool) -> String {
-    let mut nodes: Vec<At> =
+/// Returns the functions of a path, joined by `;`. The command is part of it if the tree has one
+/// root per command.
+pub(crate) fn stack(tree: &Tree, leaf: NodeIndex, order: PathOrder) -> String {
+    let mut nodes: Vec<NodeIndex> =
         std::iter::successors(Some(leaf), |&node| tree.nodes[node].parent).collect();
-    if nodes.last().is_some_and(|&top| tree.function(top).name.is_empty()) {
+    if nodes.last().is_some_and(|&root| tree.function(root).name.is_empty()) {
         nodes.pop();
     }
-    if !reverse {
+    if order == PathOrder::RootFirst {
         nodes.reverse();
     }
     let mut out = String::new();

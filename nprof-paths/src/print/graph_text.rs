@@ -1,157 +1,175 @@
-//! The call graph for people: an entry for each function, its callers above it and what it called
-//! below, as gprof and IgProf print it.
+//! The view `graph` as a table: an entry per function, its callers above it and its callees below,
+//! as gprof and IgProf print it.
 
-use nprof_report::layout::fit;
-use nprof_report::profile::Sum;
+use nprof_report::profile::{OmittedRows, Sum};
 use nprof_report::report::RowLimits;
-use unicode_width::UnicodeWidthStr;
 
-use crate::print::context::Input;
-use crate::print::paths::suffix;
-use crate::select::Hidden;
+use crate::print::context::PrintContext;
+use crate::print::function_name::{push_name, suffix};
+use crate::rows::graph::GraphRows;
 use crate::tree::call_tree::Function;
-use crate::tree::graph::{Chosen, Edge, Graph};
+use crate::tree::graph::{Edge, Graph};
 
 const LEGEND: &str = "
-callers stand above a function, what it called below it; via is what came by
-both, self what of it fell on the one that was called, paths how many paths";
+callers are above a function, callees below it; via is the share of the paths
+through both, self the part of it that ends in the callee, paths their number";
 
-/// How far callers and callees stand from the functions.
-const INDENT: usize = 4;
+/// Spaces before callers and callees.
+const INDENT: &str = "    ";
 
-/// The whole report.
-pub(crate) fn print(input: &Input<'_>, graphs: &[Chosen]) -> Vec<u8> {
-    let mut out = input.heading(LEGEND);
-    for chosen in graphs {
-        out.push_str(&input.title(&chosen.shown));
-        let functions = &input.tree.functions;
-        let paths = paths_width(&chosen.graph);
-        let choice = input.args.row_limits();
-        let printer = Printer { chosen, choice, functions, width: input.width, paths };
-        let head = line(["index", "total %", "via %", "self %"].map(str::to_owned), "paths", paths);
-        out.push_str(&format!("{head}function\n"));
-        for entry in 0..chosen.count {
+/// Prints the graphs of all events.
+pub(crate) fn print(context: &PrintContext<'_>, events: &[GraphRows]) -> Vec<u8> {
+    let mut out = context.heading(LEGEND);
+    for rows in events {
+        out.push_str(&context.title(&rows.event));
+        let printer = Printer {
+            rows,
+            limits: context.args.row_limits(),
+            functions: &context.tree.functions,
+            width: context.width,
+            paths_width: paths_width(&rows.graph),
+        };
+        let columns = Columns { index: "index", total: "total %", via: "via %", own: "self %" };
+        out.push_str(&printer.cells(&columns, "paths"));
+        out.push_str("function\n");
+        for entry in 0..rows.reported {
             printer.entry(&mut out, entry);
         }
-        out.push_str(&footer(chosen, input));
+        out.push_str(&footer(rows, context));
     }
     out.into_bytes()
 }
 
-/// How wide the numbers of paths are.
+/// Returns the width of the column `paths`: room for two numbers and a slash.
 fn paths_width(graph: &Graph) -> usize {
-    let most = graph.entries.iter().map(|entry| entry.passing.paths).max().unwrap_or(0);
+    let most = graph.entries.iter().map(|entry| entry.sums.paths).max().unwrap_or(0);
     (2 * most.to_string().len() + 1).max("paths".len())
 }
 
-fn line(numbers: [String; 4], paths: &str, paths_width: usize) -> String {
-    let [index, total, via, own] = numbers;
-    format!("{index:<7} {total:>7} {via:>7} {own:>7}  {paths:>paths_width$}  ")
+/// The first cells of a line; empty ones are blank.
+#[derive(Default)]
+struct Columns<'a> {
+    index: &'a str,
+    total: &'a str,
+    via: &'a str,
+    own: &'a str,
+}
+
+/// Edges that are too small for a line each.
+#[derive(Clone, Copy, Default)]
+struct SmallEdges {
+    count: usize,
+    total: Sum,
 }
 
 struct Printer<'a> {
-    chosen: &'a Chosen,
-    choice: RowLimits,
+    rows: &'a GraphRows,
+    limits: RowLimits,
     functions: &'a [Function],
     width: Option<usize>,
-    paths: usize,
+    paths_width: usize,
 }
 
 impl Printer<'_> {
-    fn share(&self, sum: Sum) -> String {
-        format!("{:.2}", sum.percent_of(self.chosen.shown.whole))
+    /// Returns the text of a line before the name.
+    fn cells(&self, columns: &Columns<'_>, paths: &str) -> String {
+        let Columns { index, total, via, own } = columns;
+        let width = self.paths_width;
+        format!("{index:<7} {total:>7} {via:>7} {own:>7}  {paths:>width$}  ")
     }
 
-    /// An entry, with an empty line below.
-    fn entry(&self, out: &mut String, at: usize) {
-        let entry = &self.chosen.graph.entries[at];
-        let (callers, few) = self.large(&entry.callers);
-        self.few(out, few);
-        // The most important caller stands next to its function.
-        let image = self.chosen.graph.image(at, self.functions);
+    fn share(&self, sum: Sum) -> String {
+        format!("{:.2}", sum.percent_of(self.rows.event.whole))
+    }
+
+    /// Prints an entry, with an empty line below.
+    fn entry(&self, out: &mut String, index: usize) {
+        let entry = &self.rows.graph.entries[index];
+        let (callers, small) = self.split_edges(&entry.callers);
+        self.small_edges(out, small);
+        let image = self.rows.graph.image(index, self.functions);
+        // Reversed, so that the largest caller is next to its function.
         callers.iter().rev().for_each(|edge| self.edge(out, edge, image));
-        let passing = &entry.passing;
-        let (total, own) = (self.share(passing.total), self.share(passing.own));
-        let numbers = [format!("[{}]", at + 1), total, String::new(), own];
-        let before = line(numbers, &passing.paths.to_string(), self.paths);
-        self.vertex(out, &before, at, "", "");
-        for &(member, own) in &entry.members {
-            let numbers = [String::new(), String::new(), String::new(), self.share(own)];
-            let before = format!("{}  ", line(numbers, "", self.paths));
-            self.name(out, &before, &self.functions[member].name, "");
+        let (total, own) = (self.share(entry.sums.total), self.share(entry.sums.own));
+        let columns =
+            Columns { index: &format!("[{}]", index + 1), total: &total, via: "", own: &own };
+        out.push_str(&self.cells(&columns, &entry.sums.paths.to_string()));
+        self.entry_name(out, index, "", "");
+        for member in &entry.members {
+            let columns = Columns { own: &self.share(member.own), ..Columns::default() };
+            out.push_str(&self.cells(&columns, ""));
+            out.push_str("  ");
+            push_name(out, &self.functions[member.function].name, "", self.width);
         }
-        let (callees, few) = self.large(&entry.callees);
+        let (callees, small) = self.split_edges(&entry.callees);
         callees.iter().for_each(|edge| self.edge(out, edge, image));
-        self.few(out, few);
+        self.small_edges(out, small);
         out.push('\n');
     }
 
-    /// The edges that are worth a line, and what the others come to.
-    fn large<'b>(&self, edges: &'b [Edge]) -> (Vec<&'b Edge>, Hidden) {
-        let mut few = Hidden::default();
+    /// Returns the edges that are large enough for a line, and the sum of the others.
+    fn split_edges<'b>(&self, edges: &'b [Edge]) -> (Vec<&'b Edge>, SmallEdges) {
+        let mut small = SmallEdges::default();
         let mut large: Vec<&Edge> = edges.iter().collect();
         large.retain(|edge| {
-            let is_small = self.choice.is_small(edge.passing.total, self.chosen.shown.whole);
+            let is_small = self.limits.is_small(edge.sums.total, self.rows.event.whole);
             if is_small {
-                few.add(edge.passing.total);
+                small.count += 1;
+                small.total.add(edge.sums.total);
             }
             !is_small
         });
-        (large, few)
+        (large, small)
     }
 
-    /// A line for what stands next to an entry of this image.
-    fn edge(&self, out: &mut String, edge: &Edge, image: &str) {
-        let other = &self.chosen.graph.entries[edge.other].passing;
-        let (total, via) = (self.share(other.total), self.share(edge.passing.total));
-        let numbers = [String::new(), total, via, self.share(edge.passing.own)];
-        let paths = format!("{}/{}", edge.passing.paths, other.paths);
-        let index = match edge.other < self.chosen.count {
-            true => format!(" [{}]", edge.other + 1),
-            false => String::new(),
+    /// Prints the line of a caller or callee of an entry in `entry_image`.
+    fn edge(&self, out: &mut String, edge: &Edge, entry_image: &str) {
+        let other = &self.rows.graph.entries[edge.other].sums;
+        let columns = Columns {
+            index: "",
+            total: &self.share(other.total),
+            via: &self.share(edge.sums.total),
+            own: &self.share(edge.sums.own),
         };
-        let before = format!("{}{:INDENT$}", line(numbers, &paths, self.paths), "");
-        self.vertex(out, &before, edge.other, &index, image);
+        out.push_str(&self.cells(&columns, &format!("{}/{}", edge.sums.paths, other.paths)));
+        out.push_str(INDENT);
+        let index = if edge.other < self.rows.reported {
+            format!(" [{}]", edge.other + 1)
+        } else {
+            String::new()
+        };
+        self.entry_name(out, edge.other, &index, entry_image);
     }
 
-    /// A line for edges that are too small for one each.
-    fn few(&self, out: &mut String, few: Hidden) {
-        if few.count > 0 {
-            let numbers = [String::new(), String::new(), self.share(few.sum), String::new()];
-            let before = line(numbers, "", self.paths);
-            out.push_str(&format!("{before}{:INDENT$}({} smaller)\n", "", few.count));
+    /// Prints the line of the edges that are too small for a line each.
+    fn small_edges(&self, out: &mut String, small: SmallEdges) {
+        if small.count > 0 {
+            let columns = Columns { via: &self.share(small.total), ..Columns::default() };
+            out.push_str(&self.cells(&columns, ""));
+            out.push_str(&format!("{INDENT}({} smaller)\n", small.count));
         }
     }
 
-    /// A line that names a vertex, and its image if that is another than `near`.
-    fn vertex(&self, out: &mut String, before: &str, at: usize, index: &str, near: &str) {
-        let graph = &self.chosen.graph;
-        let name = graph.name(at, self.functions);
-        let image = Some(graph.image(at, self.functions)).filter(|image| *image != near);
-        let image = suffix(1, image.unwrap_or_default(), &name);
-        self.name(out, before, &name, &format!("{index}{image}"));
-    }
-
-    fn name(&self, out: &mut String, before: &str, name: &str, after: &str) {
-        out.push_str(before);
-        match self.width {
-            None => out.extend([name, after]),
-            Some(width) => out.push_str(&fit(name, after, width.saturating_sub(before.width()))),
-        }
-        out.push('\n');
+    /// Ends a line with the name of an entry, `index`, and its image unless it is `known_image`.
+    fn entry_name(&self, out: &mut String, entry: usize, index: &str, known_image: &str) {
+        let name = self.rows.graph.name(entry, self.functions);
+        let image = self.rows.graph.image(entry, self.functions);
+        let image = suffix(1, if image == known_image { "" } else { image }, &name);
+        push_name(out, &name, &format!("{index}{image}"), self.width);
     }
 }
 
-fn footer(chosen: &Chosen, input: &Input<'_>) -> String {
+/// Returns the lines below a graph: the omitted functions.
+fn footer(rows: &GraphRows, context: &PrintContext<'_>) -> String {
     let mut out = String::new();
-    let mut line = |hidden: &Hidden, what: &str, why: &str| {
-        if hidden.count > 0 {
-            let (s, count) = (if hidden.count == 1 { "" } else { "s" }, hidden.count);
-            let share = hidden.sum.percent_of(chosen.shown.whole);
-            out.push_str(&format!("{count} function{s} {what}, {share:.2} % of self ({why})\n"));
+    let mut line = |omitted: &OmittedRows, verb: &str, reason: &str| {
+        if omitted.rows > 0 {
+            let (s, count) = (if omitted.rows == 1 { "" } else { "s" }, omitted.rows);
+            let share = omitted.sum(rows.event.event).percent_of(rows.event.whole);
+            out.push_str(&format!("{count} function{s} {verb}, {share:.2} % of self ({reason})\n"));
         }
     };
-    line(&chosen.dropped, "dropped", &input.args.row_limits().spelled());
-    line(&chosen.more, "not shown", "-n 0 prints all");
+    line(&rows.dropped, "dropped", &context.args.row_limits().spelled());
+    line(&rows.not_shown, "not shown", "-n 0 prints all");
     out
 }

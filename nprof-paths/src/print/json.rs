@@ -1,107 +1,114 @@
-//! Paths, trees and graphs as one JSON object: what the heading of a table says, and the paths,
-//! nodes or functions, one a line. A tree is a list of nodes that name their parents, for trees are
-//! deeper than readers of nested JSON allow.
+//! Paths, trees and graphs as one JSON object: the facts of a table's heading, then one row per
+//! line. A tree is a list of nodes that name their parents: call trees are deeper than parsers of
+//! nested JSON allow.
 
+use nprof_report::profile::ReportedEvent;
 use std::io;
 
 use nprof_report::machine;
-use nprof_report::profile::Sum;
 use serde_json::{Map, Value, json};
 
 use crate::args::TOOL;
-use crate::print::context::Input;
-use crate::print::tree_text::{Kept, kept};
-use crate::select::{Section, Shown};
-use crate::tree::call_tree::At;
+use crate::print::context::PrintContext;
+use crate::rows::graph::GraphRows;
+use crate::rows::paths::PathRows;
+use crate::rows::tree::{TreeRow, TreeRows};
+use crate::tree::call_tree::{LineSum, NodeIndex};
 use crate::tree::cycles::Vertex;
-use crate::tree::graph::{Chosen, Edge, Passing};
+use crate::tree::graph::{Edge, EdgeSums, Member};
 
-/// `paths` of all events.
-pub(crate) fn paths(input: &Input<'_>, sections: &[Section]) -> io::Result<Vec<u8>> {
-    let hidden: usize = sections.iter().map(|s| s.dropped.count + s.more.count).sum();
-    let rows = sections.iter().flat_map(|section| {
-        let of = |&leaf: &At| path(input, &section.shown, leaf);
-        section.paths.iter().map(of)
-    });
-    object(input, "paths", hidden, rows)
+/// Prints the paths of all events, as `paths`.
+pub(crate) fn paths(context: &PrintContext<'_>, events: &[PathRows]) -> io::Result<Vec<u8>> {
+    let hidden: usize = events.iter().map(|rows| rows.dropped.rows + rows.not_shown.rows).sum();
+    let rows = events
+        .iter()
+        .flat_map(|rows| rows.paths.iter().map(|&leaf| path(context, &rows.event, leaf)));
+    object(context, "paths", hidden, rows)
 }
 
-fn path(input: &Input<'_>, shown: &Shown, leaf: At) -> Value {
-    let tree = input.tree;
+fn path(context: &PrintContext<'_>, event: &ReportedEvent, leaf: NodeIndex) -> Value {
+    let tree = context.tree;
     let own = tree.nodes[leaf].own;
-    let margin = input.args.options.confidence().margin(own.samples, shown.whole.samples);
+    let margin = context.args.options.confidence().margin(own.samples, event.whole.samples);
     let mut stack: Vec<_> = tree.stack(leaf).map(|node| tree.function(node)).collect();
     stack.reverse();
+    let lines = tree.lines.get(&leaf).into_iter().flatten();
     json!({
-        "event": input.event_name(shown),
+        "event": context.event_name(event),
         "samples": own.samples,
         "weight": own.weight,
-        "percent": own.percent_of(shown.whole),
+        "percent": own.percent_of(event.whole),
         "margin": 100.0 * margin,
         "path": stack.iter().map(|function| &function.name[..]).collect::<Vec<_>>(),
         "images": stack.iter().map(|function| &function.image[..]).collect::<Vec<_>>(),
-        "lines": lines(input, leaf),
+        "lines": lines.map(line).collect::<Vec<_>>(),
     })
 }
 
-fn lines(input: &Input<'_>, leaf: At) -> Vec<Value> {
-    let line = |(line, sum): &(String, Sum)| json!({ "line": line, "samples": sum.samples, "weight": sum.weight });
-    input.tree.lines.get(&leaf).into_iter().flatten().map(line).collect()
+fn line(line: &LineSum) -> Value {
+    json!({ "line": line.line, "samples": line.sum.samples, "weight": line.sum.weight })
 }
 
-/// `nodes` of all events.
-pub(crate) fn tree(input: &Input<'_>) -> io::Result<Vec<u8>> {
-    let choice = input.args.row_limits();
-    let keep = |shown: &Shown| (*shown, kept(input.tree, shown, &choice));
-    let kept: Vec<(Shown, Vec<Kept>)> = input.shown.iter().map(keep).collect();
-    let all: usize = input.shown.iter().map(|shown| input.tree.in_order(shown.event).len()).sum();
-    let hidden = all - kept.iter().map(|(_, nodes)| nodes.len()).sum::<usize>();
-    let rows = kept.iter().flat_map(|(shown, nodes)| {
-        let name = input.event_name(shown);
-        nodes.iter().map(move |kept| {
-            let node = &input.tree.nodes[kept.node];
-            let function = input.tree.function(kept.node);
-            json!({
-                "event": name,
-                "node": kept.number,
-                "parent": kept.parent,
-                "depth": kept.depth,
-                "self_samples": node.own.samples,
-                "total_samples": node.total.samples,
-                "self": node.own.weight,
-                "total": node.total.weight,
-                "self_percent": node.own.percent_of(shown.whole),
-                "total_percent": node.total.percent_of(shown.whole),
-                "function": function.name,
-                "image": function.image,
-            })
-        })
+/// Prints the nodes of all events, as `nodes`.
+pub(crate) fn tree(context: &PrintContext<'_>, events: &[TreeRows]) -> io::Result<Vec<u8>> {
+    let hidden =
+        |rows: &TreeRows| context.tree.depth_first(rows.event.event).len() - rows.rows.len();
+    let hidden = events.iter().map(hidden).sum();
+    let rows = events.iter().flat_map(|rows| {
+        let name = context.event_name(&rows.event);
+        let nodes = rows.rows.iter().enumerate();
+        nodes.map(move |(index, row)| node(context, rows, &name, index, row))
     });
-    object(input, "nodes", hidden, rows)
+    object(context, "nodes", hidden, rows)
 }
 
-/// `functions` of all events.
-pub(crate) fn graph(input: &Input<'_>, graphs: &[Chosen]) -> io::Result<Vec<u8>> {
-    let hidden: usize = graphs.iter().map(|chosen| chosen.dropped.count + chosen.more.count).sum();
-    let rows = graphs
+fn node(
+    context: &PrintContext<'_>,
+    rows: &TreeRows,
+    event: &str,
+    index: usize,
+    row: &TreeRow,
+) -> Value {
+    let node = &context.tree.nodes[row.node];
+    let function = context.tree.function(row.node);
+    json!({
+        "event": event,
+        "node": index + 1,
+        "parent": row.parent.map_or(0, |parent| parent + 1),
+        "depth": row.depth,
+        "self_samples": node.own.samples,
+        "total_samples": node.total.samples,
+        "self": node.own.weight,
+        "total": node.total.weight,
+        "self_percent": node.own.percent_of(rows.event.whole),
+        "total_percent": node.total.percent_of(rows.event.whole),
+        "function": function.name,
+        "image": function.image,
+    })
+}
+
+/// Prints the functions of all events, as `functions`.
+pub(crate) fn graph(context: &PrintContext<'_>, events: &[GraphRows]) -> io::Result<Vec<u8>> {
+    let hidden: usize = events.iter().map(|rows| rows.dropped.rows + rows.not_shown.rows).sum();
+    let rows = events
         .iter()
-        .flat_map(|chosen| (0..chosen.count).map(move |entry| function(input, chosen, entry)));
-    object(input, "functions", hidden, rows)
+        .flat_map(|rows| (0..rows.reported).map(move |index| function(context, rows, index)));
+    object(context, "functions", hidden, rows)
 }
 
-fn function(input: &Input<'_>, chosen: &Chosen, at: usize) -> Value {
-    let entry = &chosen.graph.entries[at];
-    let functions = &input.tree.functions;
-    let mut value = vertex(input, chosen, at, &entry.passing);
-    value.insert("event".to_owned(), input.event_name(&chosen.shown).into());
-    let member = |&(member, own): &(usize, Sum)| {
-        let function = &functions[member];
+/// Returns an entry of the graph with its callers and callees.
+fn function(context: &PrintContext<'_>, rows: &GraphRows, index: usize) -> Value {
+    let entry = &rows.graph.entries[index];
+    let mut value = vertex(context, rows, index, &entry.sums);
+    value.insert("event".to_owned(), context.event_name(&rows.event).into());
+    let member = |member: &Member| {
+        let function = &context.tree.functions[member.function];
         json!({
             "function": function.name,
             "image": function.image,
-            "self_samples": own.samples,
-            "self": own.weight,
-            "self_percent": own.percent_of(chosen.shown.whole),
+            "self_samples": member.own.samples,
+            "self": member.own.weight,
+            "self_percent": member.own.percent_of(rows.event.whole),
         })
     };
     let cycle = match entry.vertex {
@@ -109,54 +116,61 @@ fn function(input: &Input<'_>, chosen: &Chosen, at: usize) -> Value {
         Vertex::Cycle(_) => entry.members.iter().map(member).collect(),
     };
     value.insert("cycle".to_owned(), cycle);
-    let edge = |edge: &Edge| Value::Object(vertex(input, chosen, edge.other, &edge.passing));
+    let edge = |edge: &Edge| Value::Object(vertex(context, rows, edge.other, &edge.sums));
     value.insert("callers".to_owned(), entry.callers.iter().map(edge).collect());
     value.insert("callees".to_owned(), entry.callees.iter().map(edge).collect());
     Value::Object(value)
 }
 
-fn vertex(input: &Input<'_>, chosen: &Chosen, at: usize, passing: &Passing) -> Map<String, Value> {
-    let whole = chosen.shown.whole;
-    let functions = &input.tree.functions;
+/// Returns the members that entries, callers and callees have in common.
+fn vertex(
+    context: &PrintContext<'_>,
+    rows: &GraphRows,
+    index: usize,
+    sums: &EdgeSums,
+) -> Map<String, Value> {
+    let whole = rows.event.whole;
+    let functions = &context.tree.functions;
     let members = [
-        ("index", (at + 1).into()),
-        ("function", chosen.graph.name(at, functions).into()),
-        ("image", chosen.graph.image(at, functions).into()),
-        ("self_samples", passing.own.samples.into()),
-        ("total_samples", passing.total.samples.into()),
-        ("self", passing.own.weight.into()),
-        ("total", passing.total.weight.into()),
-        ("self_percent", passing.own.percent_of(whole).into()),
-        ("total_percent", passing.total.percent_of(whole).into()),
-        ("paths", passing.paths.into()),
+        ("index", (index + 1).into()),
+        ("function", rows.graph.name(index, functions).into()),
+        ("image", rows.graph.image(index, functions).into()),
+        ("self_samples", sums.own.samples.into()),
+        ("total_samples", sums.total.samples.into()),
+        ("self", sums.own.weight.into()),
+        ("total", sums.total.weight.into()),
+        ("self_percent", sums.own.percent_of(whole).into()),
+        ("total_percent", sums.total.percent_of(whole).into()),
+        ("paths", sums.paths.into()),
     ];
     members.map(|(name, value): (&str, Value)| (name.to_owned(), value)).into_iter().collect()
 }
 
+/// Prints the object: the facts of the streams, the options, and the rows as member `name`.
 fn object(
-    input: &Input<'_>,
-    what: &str,
+    context: &PrintContext<'_>,
+    name: &str,
     hidden: usize,
     rows: impl Iterator<Item = Value>,
 ) -> io::Result<Vec<u8>> {
-    let args = input.args;
+    let args = context.args;
     let mut object = Map::new();
     object.insert("tool".to_owned(), TOOL.into());
     object.insert("view".to_owned(), args.view.name().into());
     object.insert("confidence".to_owned(), args.options.confidence().percent().into());
-    object.extend(input.summary.facts());
+    object.extend(context.summary.facts());
     object.insert("filters".to_owned(), args.rules().into());
     object.insert("rebase".to_owned(), args.options.rebase.into());
-    let whole = |shown: &Shown| {
-        let all = input.summary.events[shown.event].sum;
+    let whole = |event: &ReportedEvent| {
+        let all = context.summary.events[event.event].sum;
         json!({
-            "event": input.event_name(shown),
-            "samples": shown.whole.samples,
-            "weight": shown.whole.weight,
-            "uncounted_samples": shown.counted.rest_of(all).samples,
+            "event": context.event_name(event),
+            "samples": event.whole.samples,
+            "weight": event.whole.weight,
+            "uncounted_samples": event.counted.rest_of(all).samples,
         })
     };
-    object.insert("wholes".to_owned(), input.shown.iter().map(whole).collect());
-    object.insert(format!("hidden_{what}"), hidden.into());
-    machine::json(&object, what, rows)
+    object.insert("wholes".to_owned(), context.events.iter().map(whole).collect());
+    object.insert(format!("hidden_{name}"), hidden.into());
+    machine::json(&object, name, rows)
 }

@@ -1,11 +1,12 @@
-//! Prints paths, trees and graphs in every format.
+//! Prints paths, trees and graphs in every output format.
 
 pub(crate) mod context;
-pub(crate) mod delimited;
+mod delimited;
 pub(crate) mod dispatch;
 pub(crate) mod flamegraph;
 pub(crate) mod folded;
-pub(crate) mod graph_text;
-pub(crate) mod json;
-pub(crate) mod paths;
-pub(crate) mod tree_text;
+mod function_name;
+mod graph_text;
+mod json;
+mod paths;
+mod tree_text;

@@ -1,61 +1,62 @@
-//! The path profile for people: every distinct call path with its share, leaf first as in a
-//! backtrace, and under the leaf the lines that were hit in it.
+//! The view `paths` as a table: every distinct call path with its share, leaf first as in a
+//! backtrace, and below the leaf its source lines.
 
-use nprof_report::layout::{Scale, fit};
+use nprof_report::layout::Scale;
 use nprof_report::margin::Confidence;
+use nprof_report::profile::{OmittedRows, ReportedEvent};
 use nprof_report::report::RowLimits;
-use unicode_width::UnicodeWidthStr;
 
-use crate::print::context::Input;
-use crate::select::{Hidden, Section, Shown};
-use crate::tree::call_tree::{At, Tree};
-use crate::tree::recursion::blocks;
+use crate::print::context::PrintContext;
+use crate::print::function_name::{bracket, printed_count, push_name, suffix};
+use crate::rows::paths::PathRows;
+use crate::tree::call_tree::{LineSum, NodeIndex, Tree};
+use crate::tree::recursion::repetitions;
 
-/// How many lines of a leaf are printed when there are many.
-const LINES: usize = 8;
+/// Maximum number of source lines printed for a leaf.
+const MAX_LINES: usize = 8;
 
-/// How far functions stand from the margin.
-const INDENT: usize = 4;
+/// Spaces before functions and source lines.
+const INDENT: &str = "    ";
 
-/// The whole report.
-pub(crate) fn print(input: &Input<'_>, sections: &[Section]) -> Vec<u8> {
-    let confidence = input.args.options.confidence();
+/// Prints the paths of all events.
+pub(crate) fn print(context: &PrintContext<'_>, events: &[PathRows]) -> Vec<u8> {
+    let confidence = context.args.options.confidence();
     let legend = format!(
         "± is the margin of error at {} % confidence;\n\
          a path is printed leaf first, with the samples on each line of the leaf",
         confidence.percent()
     );
-    let mut out = input.heading(&legend);
-    for section in sections {
-        let event = &input.summary.events[section.shown.event];
-        if sections.len() > 1 {
-            out.push_str(&input.title(&section.shown));
+    let mut out = context.heading(&legend);
+    for rows in events {
+        let summary = &context.summary.events[rows.event.event];
+        if events.len() > 1 {
+            out.push_str(&context.title(&rows.event));
         }
-        let (tree, shown, width) = (input.tree, section.shown, input.width);
-        let printer = Printer { tree, shown, scale: Scale::of(event), confidence, width };
-        for &leaf in &section.paths {
+        let (tree, event, width) = (context.tree, rows.event, context.width);
+        let printer = Printer { tree, event, scale: Scale::of(summary), confidence, width };
+        for &leaf in &rows.paths {
             printer.path(&mut out, leaf);
         }
-        out.push_str(&footer(section, &input.args.row_limits()));
+        out.push_str(&footer(rows, &context.args.row_limits()));
     }
     out.into_bytes()
 }
 
 struct Printer<'a> {
     tree: &'a Tree,
-    shown: Shown,
+    event: ReportedEvent,
     scale: Scale,
     confidence: Confidence,
     width: Option<usize>,
 }
 
 impl Printer<'_> {
-    fn path(&self, out: &mut String, leaf: At) {
+    fn path(&self, out: &mut String, leaf: NodeIndex) {
         let own = self.tree.nodes[leaf].own;
-        let margin = self.confidence.margin(own.samples, self.shown.whole.samples);
+        let margin = self.confidence.margin(own.samples, self.event.whole.samples);
         out.push_str(&format!(
             "\n{:.2} % ± {:.2}, {} sample{}, {} {}\n",
-            own.percent_of(self.shown.whole),
+            own.percent_of(self.event.whole),
             100.0 * margin,
             own.samples,
             if own.samples == 1 { "" } else { "s" },
@@ -65,79 +66,55 @@ impl Printer<'_> {
         let stack: Vec<usize> =
             self.tree.stack(leaf).map(|node| self.tree.nodes[node].function).collect();
         let mut image = "";
-        for block in blocks(&stack) {
-            for nth in 0..block.period {
-                let function = &self.tree.functions[stack[block.start + nth]];
-                let shown = if function.image == image { "" } else { &function.image };
-                let suffix = suffix(block.times_at(nth), shown, &function.name);
-                let name = format!("{}{}", block.bracket(nth), function.name);
-                self.name(out, INDENT, &name, &suffix);
+        for repetition in repetitions(&stack) {
+            for nth in 0..repetition.period {
+                let function = &self.tree.functions[stack[repetition.start + nth]];
+                let new_image = if function.image == image { "" } else { &function.image };
+                let suffix = suffix(printed_count(repetition, nth), new_image, &function.name);
+                out.push_str(INDENT);
+                let name = format!("{}{}", bracket(repetition, nth), function.name);
+                push_name(out, &name, &suffix, self.width);
                 image = &function.image;
-                if block.start + nth == 0 {
+                if repetition.start + nth == 0 {
                     self.lines(out, leaf);
                 }
             }
         }
     }
 
-    fn lines(&self, out: &mut String, leaf: At) {
+    /// Prints the source lines of a leaf.
+    fn lines(&self, out: &mut String, leaf: NodeIndex) {
         let lines = self.tree.lines.get(&leaf).map_or(&[][..], |lines| lines);
-        if matches!(lines, [(only, _)] if *only == self.tree.function(leaf).name) {
+        // A mark or an address without a symbol is its own only line.
+        if matches!(lines, [only] if only.line == self.tree.function(leaf).name) {
             return;
         }
-        for (line, sum) in lines.iter().take(LINES) {
-            let count = format!("{:>8}  ", sum.samples);
-            out.push_str(&" ".repeat(INDENT));
-            out.push_str(&count);
-            self.name(out, 0, line, "");
+        for LineSum { line, sum } in lines.iter().take(MAX_LINES) {
+            out.push_str(&format!("{INDENT}{:>8}  ", sum.samples));
+            push_name(out, line, "", self.width);
         }
-        if lines.len() > LINES {
-            let rest: u64 = lines[LINES..].iter().map(|(_, sum)| sum.samples).sum();
-            let (indent, more) = (" ".repeat(INDENT), lines.len() - LINES);
-            out.push_str(&format!("{indent}{rest:>8}  in {more} other places\n"));
+        if lines.len() > MAX_LINES {
+            let rest: u64 = lines[MAX_LINES..].iter().map(|line| line.sum.samples).sum();
+            let more = lines.len() - MAX_LINES;
+            out.push_str(&format!("{INDENT}{rest:>8}  in {more} other places\n"));
         }
-    }
-
-    /// A name and what follows it, as far to the right as `indent`.
-    fn name(&self, out: &mut String, indent: usize, name: &str, suffix: &str) {
-        let before = out.rsplit('\n').next().map_or(0, UnicodeWidthStr::width);
-        out.push_str(&" ".repeat(indent));
-        match self.width {
-            None => out.extend([name, suffix]),
-            Some(width) => {
-                out.push_str(&fit(name, suffix, width.saturating_sub(before + indent)));
-            }
-        }
-        out.push('\n');
     }
 }
 
-/// What follows the name of a function: how often it called itself, and its image.
-pub(crate) fn suffix(times: usize, image: &str, name: &str) -> String {
-    let mut suffix = String::new();
-    if times > 1 {
-        suffix.push_str(&format!("  ×{times}"));
-    }
-    // Names of marks and of places without a symbol tell their image.
-    if !image.is_empty() && !name.starts_with(image) {
-        let bracketed = image.starts_with('[');
-        suffix.push_str(&if bracketed { format!("  {image}") } else { format!("  ({image})") });
-    }
-    suffix
-}
-
-fn footer(section: &Section, choice: &RowLimits) -> String {
-    let line = |hidden: &Hidden, what: &str, why: &str| {
-        let s = if hidden.count == 1 { "" } else { "s" };
-        let (paths, share) = (hidden.count, hidden.sum.percent_of(section.shown.whole));
-        format!("{paths} path{s} {what}, {share:.2} % ({why})\n")
+/// Returns the lines below the paths of an event: the omitted paths.
+fn footer(rows: &PathRows, limits: &RowLimits) -> String {
+    let line = |omitted: &OmittedRows, verb: &str, reason: &str| {
+        let s = if omitted.rows == 1 { "" } else { "s" };
+        let (paths, share) =
+            (omitted.rows, omitted.sum(rows.event.event).percent_of(rows.event.whole));
+        format!("{paths} path{s} {verb}, {share:.2} % ({reason})\n")
     };
     let mut out = String::new();
-    if section.dropped.count > 0 {
-        out.push_str(&line(&section.dropped, "dropped", &choice.spelled()));
+    if rows.dropped.rows > 0 {
+        out.push_str(&line(&rows.dropped, "dropped", &limits.spelled()));
     }
-    if section.more.count > 0 {
-        out.push_str(&line(&section.more, "not shown", "-n 0 prints all"));
+    if rows.not_shown.rows > 0 {
+        out.push_str(&line(&rows.not_shown, "not shown", "-n 0 prints all"));
     }
     if out.is_empty() { out } else { format!("\n{out}") }
 }

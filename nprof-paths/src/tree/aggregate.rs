@@ -1,123 +1,142 @@
-//! Grows the call tree from sums of samples per stack.
+//! Builds the call tree from sums of samples per stack.
 //!
-//! Stacks share their beginnings, and the stream says so: its nodes are a tree of frames. Each
-//! of the stream's nodes is therefore looked at once per epoch, however many stacks it is on.
+//! Stacks share their callers, and the stream's nodes already form a tree of frames. The path of
+//! each stream node is therefore computed once per epoch, however many stacks contain it.
 
 use nprof_report::filter::Filter;
 use nprof_report::profile::{Cell, Context, Split, Sum};
 use nprof_stream::escape::escaped;
-use nprof_stream::labels::{CallKey, Labels};
+use nprof_stream::labels::{CallKey, Labels, UNKNOWN};
 use nprof_stream::tables::{Call, NameId, Tables};
-use nprof_stream::{FrameId, NodeId};
+use nprof_stream::{EpochCache, FrameId, NodeId};
 use rustc_hash::FxHashMap;
 
-use crate::tree::call_tree::{At, Function, Growing, LeafLines, Tree};
+use crate::tree::call_tree::{Function, LeafLines, LineSum, NodeIndex, Tree, TreeBuilder};
 
-/// The name of a task that no record defines.
-const UNKNOWN: &[u8] = b"[unknown]";
+/// The name and the image of a function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct FunctionKey {
+    name: NameId,
+    image: NameId,
+}
 
-/// Name and image.
-type FunctionKey = (NameId, NameId);
+/// The filter rules about calls that hold for a path: one bit per `--match`, set if some call
+/// matches, and [`EXCLUDED`].
+type RuleBits = u64;
 
-/// What the rules about calls say of a path: a bit for each that must hold somewhere on it, set
-/// where it does, and [`EXCLUDED`].
-type Marks = u64;
+/// Set if some call matches an `--exclude`.
+const EXCLUDED: RuleBits = 1 << 63;
 
-/// The mark of a path with a call that must not be on it.
-const EXCLUDED: Marks = 1 << 63;
+/// The last node of a path, and the rules that hold for the path down to it.
+#[derive(Clone, Copy, Debug)]
+struct PathEnd {
+    node: NodeIndex,
+    rules: RuleBits,
+}
 
-/// Grows a call tree.
+/// A call as part of a path.
+#[derive(Clone, Copy, Debug)]
+struct PathCall {
+    function: usize,
+    rules: RuleBits,
+}
+
+/// Adds up samples per call path.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Builder {
-    /// Whether paths begin with the command.
-    commands: bool,
+pub struct Aggregator {
+    /// True if there is one root per command.
+    by_command: bool,
     filter: Filter,
-    /// What the marks of a path must be.
-    wanted: Marks,
+    /// The rules that must hold for a path to count.
+    required: RuleBits,
     labels: Labels,
     functions: Vec<FunctionKey>,
     function_ids: FxHashMap<FunctionKey, usize>,
-    growing: Growing,
-    lines: FxHashMap<(At, NameId), Sum>,
-    /// What is known of the epoch at hand: whether samples count, functions and marks of calls,
-    /// and per top, nodes of the tree by nodes of the stream.
-    generation: u64,
-    samples: FxHashMap<Cell, bool>,
-    calls: FxHashMap<Call, (usize, Marks)>,
-    seen: FxHashMap<(At, NodeId), (At, Marks)>,
+    builder: TreeBuilder,
+    lines: FxHashMap<(NodeIndex, NameId), Sum>,
+    /// True for samples that count.
+    samples: EpochCache<Cell, bool>,
+    calls: EpochCache<Call, PathCall>,
+    /// Path ends by root and stream node.
+    paths: EpochCache<(NodeIndex, NodeId), PathEnd>,
 }
 
-impl Builder {
-    /// No paths yet.
-    pub(crate) fn new(commands: bool, filter: Filter) -> Self {
-        let wanted = marks_of((0..filter.matches_wanted()).map(|_| true));
-        Self { commands, wanted, filter, ..Self::default() }
+impl Aggregator {
+    /// Creates an aggregator of the paths that the filter keeps. If `by_command` is true, the tree
+    /// has one root per command.
+    pub fn new(by_command: bool, filter: Filter) -> Self {
+        let required = rule_bits((0..filter.matches_wanted()).map(|_| true));
+        Self { by_command, required, filter, ..Self::default() }
     }
 
-    /// What the profile must keep apart.
-    pub(crate) fn split(&self) -> Split {
-        Split { task: self.commands, ..Split::default() }
+    /// Returns the sample properties that the profile must keep apart for this tree.
+    pub fn split(&self) -> Split {
+        Split { task: self.by_command, ..Split::default() }
     }
 
-    /// Adds what fell on a stack.
-    pub(crate) fn add(&mut self, context: &Context<'_>, cell: &Cell, sum: Sum) {
+    /// Adds the samples of one stack.
+    pub fn add(&mut self, context: &Context<'_>, cell: &Cell, sum: Sum) {
         let tables = context.tables;
-        if self.generation != tables.generation() {
-            self.generation = tables.generation();
-            self.samples.clear();
-            self.calls.clear();
-            self.seen.clear();
-        }
-        let sample = Cell { node: NodeId::NONE, ..*cell };
-        let filter = &self.filter;
-        if !*self.samples.entry(sample).or_insert_with(|| filter.keeps_samples(context, cell)) {
+        if !self.counts(context, cell) {
             return;
         }
-        let top = self.top(tables, cell);
-        let ((at, marks), leaf) = if cell.node.is_none() {
-            (self.stackless(tables, top), None)
+        let root = self.root(tables, cell);
+        let (end, leaf) = if cell.node.is_none() {
+            (self.stackless(tables, root), None)
         } else {
-            (self.path(tables, top, cell.node), tables.stack_calls(cell.node).next())
+            (self.path(tables, root, cell.node), tables.stack_calls(cell.node).next())
         };
-        if marks != self.wanted {
+        if end.rules != self.required {
             return;
         }
-        self.growing.add(at, sum);
+        self.builder.add(end.node, sum);
         if let Some(line) = leaf.and_then(|call| self.line(tables, call)) {
-            self.lines.entry((at, line)).or_default().add(sum);
+            self.lines.entry((end.node, line)).or_default().add(sum);
         }
     }
 
-    fn top(&mut self, tables: &Tables, cell: &Cell) -> At {
-        let comm = match tables.task(cell.task).map(|_| tables.names.get(cell.comm)) {
-            _ if !self.commands => b"",
+    /// True if the filter's rules about samples hold.
+    fn counts(&mut self, context: &Context<'_>, cell: &Cell) -> bool {
+        // These rules do not look at the stack, so all stacks of a task share one entry.
+        let sample = Cell { node: NodeId::NONE, ..*cell };
+        if let Some(counts) = self.samples.get(context.tables, &sample) {
+            return counts;
+        }
+        let counts = self.filter.keeps_samples(context, cell);
+        self.samples.insert(sample, counts);
+        counts
+    }
+
+    fn root(&mut self, tables: &Tables, cell: &Cell) -> NodeIndex {
+        let command = match tables.task(cell.task).map(|_| tables.names.get(cell.comm)) {
+            _ if !self.by_command => b"",
             None | Some(b"") => UNKNOWN,
-            Some(comm) => comm,
+            Some(command) => command,
         };
-        let name = self.labels.names.intern(comm);
-        let function = self.function((name, name));
-        self.growing.top(cell.event, function)
+        let name = self.labels.names.intern(command);
+        let function = self.function(FunctionKey { name, image: name });
+        self.builder.root(cell.event, function)
     }
 
-    /// The path of a sample without a stack.
-    fn stackless(&mut self, tables: &Tables, top: At) -> (At, Marks) {
+    /// Returns the path of a sample without a stack.
+    fn stackless(&mut self, tables: &Tables, root: NodeIndex) -> PathEnd {
         let name = self.labels.no_stack();
-        let function = self.function((name, name));
-        (self.growing.child(top, function), self.marks(tables, None))
+        let function = self.function(FunctionKey { name, image: name });
+        PathEnd { node: self.builder.child(root, function), rules: self.rules(tables, None) }
     }
 
-    /// The tree's node for one of the stream's, and the marks of its path.
-    fn path(&mut self, tables: &Tables, top: At, leaf: NodeId) -> (At, Marks) {
+    /// Returns the path of a stream node.
+    fn path(&mut self, tables: &Tables, root: NodeIndex, leaf: NodeId) -> PathEnd {
         let mut pending = Vec::new();
         let mut next = leaf;
-        let (mut at, mut marks) = loop {
+        let mut end = loop {
             if next.is_none() {
-                break (top, 0);
+                break PathEnd { node: root, rules: 0 };
             }
-            if let Some(&seen) = self.seen.get(&(top, next)) {
-                break seen;
+            if let Some(end) = self.paths.get(tables, &(root, next)) {
+                break end;
             }
-            // A node that was lost to damage is a call without a frame, and the root.
+            // The record of this node was damaged: the path begins with a call without a frame.
             let (parent, frame) = tables.node(next).unwrap_or((NodeId::NONE, FrameId::NONE));
             pending.push((next, frame));
             next = parent;
@@ -126,40 +145,44 @@ impl Builder {
         for (node, frame) in pending.into_iter().rev() {
             calls.clear();
             calls.extend(tables.calls(frame));
+            // A frame's calls are innermost first; inlined calls are further from the root.
             for &call in calls.iter().rev() {
-                let (function, call_marks) = self.call(tables, call);
-                at = self.growing.child(at, function);
-                marks |= call_marks;
+                let call = self.call(tables, call);
+                end.node = self.builder.child(end.node, call.function);
+                end.rules |= call.rules;
             }
-            self.seen.insert((top, node), (at, marks));
+            self.paths.insert((root, node), end);
         }
-        (at, marks)
+        end
     }
 
-    fn call(&mut self, tables: &Tables, call: Call) -> (usize, Marks) {
-        if let Some(&known) = self.calls.get(&call) {
+    fn call(&mut self, tables: &Tables, call: Call) -> PathCall {
+        if let Some(known) = self.calls.get(tables, &call) {
             return known;
         }
         let name = self.labels.label(tables, call, CallKey::Function);
         let image = self.labels.label(tables, call, CallKey::ImageName);
-        let known = (self.function((name, image)), self.marks(tables, Some(call)));
-        self.calls.insert(call, known);
-        known
+        let function = self.function(FunctionKey { name, image });
+        let path_call = PathCall { function, rules: self.rules(tables, Some(call)) };
+        self.calls.insert(call, path_call);
+        path_call
     }
 
-    fn marks(&mut self, tables: &Tables, call: Option<Call>) -> Marks {
+    /// Returns the rules that hold for a call, or for a sample without a stack (None).
+    fn rules(&mut self, tables: &Tables, call: Option<Call>) -> RuleBits {
         if !self.filter.is_about_calls() {
             return 0;
         }
         let excluded = self.filter.excludes_call(&mut self.labels, tables, call);
         let matches = self.filter.matches_of(&mut self.labels, tables, call);
-        marks_of(matches.into_iter()) | if excluded { EXCLUDED } else { 0 }
+        rule_bits(matches.into_iter()) | if excluded { EXCLUDED } else { 0 }
     }
 
-    /// The line a leaf is in; where that is unknown, the place in the image. None for a mark.
+    /// Returns the source line of a leaf, or its address if the line is unknown. None if the
+    /// frame's record was damaged.
     fn line(&mut self, tables: &Tables, call: Call) -> Option<NameId> {
-        let known = call.line.line > 0 && tables.file(call.line.file).is_some();
-        let key = if known { CallKey::Line } else { CallKey::Address };
+        let has_line = call.line.line > 0 && tables.file(call.line.file).is_some();
+        let key = if has_line { CallKey::Line } else { CallKey::Address };
         tables.frame(call.frame)?;
         Some(self.labels.label(tables, call, key))
     }
@@ -173,23 +196,25 @@ impl Builder {
         id
     }
 
-    /// The tree.
-    pub(crate) fn finish(&self) -> Tree {
-        let bytes = |id: NameId| self.labels.names.get(id);
-        let function = |&(name, image): &FunctionKey| Function {
-            name: escaped(bytes(name)),
-            image: escaped(bytes(image)),
-            bytes: bytes(name).into(),
-        };
+    /// Returns the tree of the samples added so far.
+    pub fn finish(&self) -> Tree {
+        let names = &self.labels.names;
+        let functions = self.functions.iter().map(|key| Function {
+            name: escaped(names.get(key.name)),
+            image: escaped(names.get(key.image)),
+            raw_name: names.get(key.name).into(),
+        });
         let mut lines = LeafLines::default();
-        for (&(at, line), &sum) in &self.lines {
-            lines.entry(at).or_default().push((escaped(bytes(line)), sum));
+        for (&(node, line), &sum) in &self.lines {
+            let line = escaped(names.get(line));
+            lines.entry(node).or_default().push(LineSum { line, sum });
         }
-        self.growing.finish(self.functions.iter().map(function).collect(), lines)
+        self.builder.finish(functions.collect(), lines)
     }
 }
 
-/// A bit for each rule that holds.
-fn marks_of(holds: impl Iterator<Item = bool>) -> Marks {
-    holds.zip(0..63).filter(|(holds, _)| *holds).fold(0, |marks, (_, bit)| marks | 1 << bit)
+/// Returns one bit for each rule that holds. [`EXCLUDED`] is beyond them: a report takes at most
+/// 60 rules.
+fn rule_bits(holds: impl Iterator<Item = bool>) -> RuleBits {
+    holds.zip(0..63).filter(|(holds, _)| *holds).fold(0, |bits, (_, bit)| bits | 1 << bit)
 }

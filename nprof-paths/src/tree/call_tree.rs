@@ -1,210 +1,234 @@
-//! The call tree: every distinct call path once, from the roots down, with what fell on it. All
-//! views are made from it, and so agree.
+//! The call tree: every distinct call path once, from the outermost function down, with its sums.
+//! Every view is computed from this tree, so all views agree.
+
+use std::cmp::Ordering;
 
 use nprof_report::profile::Sum;
 use rustc_hash::FxHashMap;
 
-/// A function, as paths tell them apart.
+/// A function: two functions are the same if their names and their images are the same.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Function {
-    /// Its shown name, escaped.
-    pub(crate) name: String,
-    /// Its image's base name, escaped.
-    pub(crate) image: String,
-    /// Its shown name as it is.
-    pub(crate) bytes: Box<[u8]>,
+pub struct Function {
+    /// The shown name, escaped.
+    pub name: String,
+    /// The base name of the image, escaped.
+    pub image: String,
+    /// The shown name as in the stream, for regular expressions.
+    pub raw_name: Box<[u8]>,
 }
 
-/// Index of a node.
-pub(crate) type At = usize;
+/// Index into [`Tree::nodes`].
+pub type NodeIndex = usize;
 
-/// A function called by way of the path above it.
+/// A function, called along the path of the nodes above it.
 #[derive(Clone, Debug)]
-pub(crate) struct Node {
-    /// The caller; `None` for a top.
-    pub(crate) parent: Option<At>,
+pub struct Node {
+    /// The caller's node; None for the node of a [`Root`].
+    pub parent: Option<NodeIndex>,
     /// Index into [`Tree::functions`].
-    pub(crate) function: usize,
-    /// What fell on the path that ends here.
-    pub(crate) own: Sum,
-    /// What fell on it and on all paths below.
-    pub(crate) total: Sum,
-    /// The nodes it is the parent of, by function.
-    pub(crate) children: Vec<At>,
+    pub function: usize,
+    /// The samples with a stack that ends here.
+    pub own: Sum,
+    /// The samples with a stack that goes through this node.
+    pub total: Sum,
+    /// The nodes that this one is the parent of, by function.
+    pub children: Vec<NodeIndex>,
 }
 
-/// Where the trees of an event begin. The node of a top stands for no call: the roots are its
+/// The root of an event's call paths. Its node is not a call: the outermost functions are its
 /// children.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Top {
+pub struct Root {
     /// Index into the summary's events.
-    pub(crate) event: usize,
-    /// Its node. Its function is the command, where paths begin with one.
-    pub(crate) node: At,
+    pub event: usize,
+    /// The root's node. Its function is the command if the tree has one root per command, else a
+    /// function with an empty name.
+    pub node: NodeIndex,
 }
 
-/// For a leaf, what fell on which source line (or address).
-pub(crate) type LeafLines = FxHashMap<At, Vec<(String, Sum)>>;
+/// The samples on one source line of a leaf, or at one address if the line is unknown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LineSum {
+    /// The line, or the address, escaped.
+    pub line: String,
+    /// Its samples.
+    pub sum: Sum,
+}
 
-/// The call tree.
+/// The source lines of each leaf.
+pub type LeafLines = FxHashMap<NodeIndex, Vec<LineSum>>;
+
+/// The call tree of all events.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Tree {
-    /// Every function, by name and image.
-    pub(crate) functions: Vec<Function>,
-    /// Every node; parents come before their children. Nothing but a top is without samples.
-    pub(crate) nodes: Vec<Node>,
-    /// By event and command.
-    pub(crate) tops: Vec<Top>,
-    /// The most comes first.
-    pub(crate) lines: LeafLines,
+pub struct Tree {
+    /// All functions, sorted by name and image.
+    pub functions: Vec<Function>,
+    /// All nodes, parents before their children. Only roots may have no samples.
+    pub nodes: Vec<Node>,
+    /// The roots, by event and command.
+    pub roots: Vec<Root>,
+    /// The source lines of each leaf, the largest sum first.
+    pub lines: LeafLines,
 }
 
 impl Tree {
-    /// What a node's function is.
-    pub(crate) fn function(&self, node: At) -> &Function {
+    /// Returns the function of a node.
+    pub fn function(&self, node: NodeIndex) -> &Function {
         &self.functions[self.nodes[node].function]
     }
 
-    /// What fell on all paths of an event.
-    pub(crate) fn total(&self, event: usize) -> Sum {
+    /// Returns the nodes of an event's roots.
+    pub fn roots_of(&self, event: usize) -> impl Iterator<Item = NodeIndex> + '_ {
+        self.roots.iter().filter(move |root| root.event == event).map(|root| root.node)
+    }
+
+    /// Returns the samples on all paths of an event.
+    pub fn total(&self, event: usize) -> Sum {
         let mut total = Sum::default();
-        let tops = self.tops.iter().filter(|top| top.event == event);
-        tops.for_each(|top| total.add(self.nodes[top.node].total));
+        self.roots_of(event).for_each(|root| total.add(self.nodes[root].total));
         total
     }
 
-    /// The nodes of a path, leaf first, without the top.
-    pub(crate) fn stack(&self, leaf: At) -> impl Iterator<Item = At> + '_ {
-        let up = |&node: &At| self.nodes[node].parent;
-        let stack = std::iter::successors(Some(leaf), up);
-        stack.take_while(|&node| self.nodes[node].parent.is_some())
+    /// Returns the nodes of a path, leaf first, without the root.
+    pub fn stack(&self, leaf: NodeIndex) -> impl Iterator<Item = NodeIndex> + '_ {
+        std::iter::successors(Some(leaf), |&node| self.nodes[node].parent)
+            .take_while(|&node| self.nodes[node].parent.is_some())
     }
 
-    /// All nodes under the tops of an event, each after its parent and after all that is called
-    /// by functions of smaller name.
-    pub(crate) fn in_order(&self, event: usize) -> Vec<At> {
+    /// Returns all nodes below an event's roots in depth-first order, siblings by function.
+    pub fn depth_first(&self, event: usize) -> Vec<NodeIndex> {
         let mut order = Vec::new();
-        let mut open = Vec::new();
-        for top in self.tops.iter().filter(|top| top.event == event) {
-            open.extend(self.nodes[top.node].children.iter().rev().copied());
-            while let Some(node) = open.pop() {
+        // A stack of its own: paths are too deep for recursion (20,000 frames are tested).
+        let mut pending = Vec::new();
+        for root in self.roots_of(event) {
+            pending.extend(self.nodes[root].children.iter().rev().copied());
+            while let Some(node) = pending.pop() {
                 order.push(node);
-                open.extend(self.nodes[node].children.iter().rev().copied());
+                pending.extend(self.nodes[node].children.iter().rev().copied());
             }
         }
         order
     }
 
-    /// The leaves of an event's paths: the nodes that samples fell on, in the same order.
-    pub(crate) fn leaves(&self, event: usize) -> Vec<At> {
-        let mut leaves = self.in_order(event);
+    /// Returns the leaves of an event's paths in depth-first order: the nodes at which stacks end.
+    pub fn leaves(&self, event: usize) -> Vec<NodeIndex> {
+        let mut leaves = self.depth_first(event);
         leaves.retain(|&node| self.nodes[node].own.samples > 0);
         leaves
     }
 }
 
-/// A tree that is being grown. Its functions are numbers that the grower knows the meaning of.
+/// Orders sums by weight, then by samples, the larger first.
+pub fn largest_first(a: Sum, b: Sum) -> Ordering {
+    (b.weight, b.samples).cmp(&(a.weight, a.samples))
+}
+
+/// Builds a [`Tree`] path by path. Functions are numbers that the caller chooses.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Growing {
-    nodes: Vec<Growth>,
-    children: FxHashMap<(At, usize), At>,
-    /// By event and function.
-    tops: FxHashMap<(usize, usize), At>,
+pub struct TreeBuilder {
+    nodes: Vec<NewNode>,
+    /// Nodes by parent and function.
+    children: FxHashMap<(NodeIndex, usize), NodeIndex>,
+    /// Nodes by event and function.
+    roots: FxHashMap<(usize, usize), NodeIndex>,
 }
 
 #[derive(Clone, Debug)]
-struct Growth {
-    parent: Option<At>,
+struct NewNode {
+    parent: Option<NodeIndex>,
     function: usize,
     own: Sum,
 }
 
-impl Growing {
-    /// The top of an event whose function is this.
-    pub(crate) fn top(&mut self, event: usize, function: usize) -> At {
-        if let Some(&at) = self.tops.get(&(event, function)) {
-            return at;
+impl TreeBuilder {
+    /// Returns the root of an event with this function; adds it if it is new.
+    pub fn root(&mut self, event: usize, function: usize) -> NodeIndex {
+        if let Some(&root) = self.roots.get(&(event, function)) {
+            return root;
         }
-        let at = self.push(None, function);
-        self.tops.insert((event, function), at);
-        at
+        let root = self.push(None, function);
+        self.roots.insert((event, function), root);
+        root
     }
 
-    /// The node for a function called from another node.
-    pub(crate) fn child(&mut self, parent: At, function: usize) -> At {
-        if let Some(&at) = self.children.get(&(parent, function)) {
-            return at;
+    /// Returns the node of a function called from `parent`; adds it if it is new.
+    pub fn child(&mut self, parent: NodeIndex, function: usize) -> NodeIndex {
+        if let Some(&child) = self.children.get(&(parent, function)) {
+            return child;
         }
-        let at = self.push(Some(parent), function);
-        self.children.insert((parent, function), at);
-        at
+        let child = self.push(Some(parent), function);
+        self.children.insert((parent, function), child);
+        child
     }
 
-    fn push(&mut self, parent: Option<At>, function: usize) -> At {
-        self.nodes.push(Growth { parent, function, own: Sum::default() });
+    fn push(&mut self, parent: Option<NodeIndex>, function: usize) -> NodeIndex {
+        self.nodes.push(NewNode { parent, function, own: Sum::default() });
         self.nodes.len() - 1
     }
 
-    /// Adds what fell on a path.
-    pub(crate) fn add(&mut self, at: At, sum: Sum) {
-        self.nodes[at].own.add(sum);
+    /// Adds samples with a stack that ends at `node`.
+    pub fn add(&mut self, node: NodeIndex, sum: Sum) {
+        self.nodes[node].own.add(sum);
     }
 
-    /// The tree, with its totals, everything in the order of names, without what no sample is on.
-    pub(crate) fn finish(&self, functions: Vec<Function>, lines: LeafLines) -> Tree {
+    /// Returns the tree with its totals, sorted by name, without nodes that have no samples.
+    ///
+    /// `functions` are the functions by their numbers, `lines` the source lines by node.
+    pub fn finish(&self, functions: Vec<Function>, lines: LeafLines) -> Tree {
         let mut by_name: Vec<(Function, usize)> = functions.into_iter().zip(0..).collect();
         by_name.sort();
-        let mut renumbered = vec![0; by_name.len()];
+        let mut new_number = vec![0; by_name.len()];
         for (new, (_, old)) in by_name.iter().enumerate() {
-            renumbered[*old] = new;
+            new_number[*old] = new;
         }
-        let (nodes, places) = self.finish_nodes(&renumbered);
-        let top = |(&(event, _), &at): (&(usize, usize), &At)| Some((event, places[at]?));
-        let tops = self.tops.iter().filter_map(top);
-        let mut tops: Vec<Top> = tops.map(|(event, node)| Top { event, node }).collect();
-        tops.sort_by_key(|top| (top.event, nodes[top.node].function));
-        let place = |(at, lines): (At, Vec<(String, Sum)>)| Some((places[at]?, lines));
-        let mut lines: LeafLines = lines.into_iter().filter_map(place).collect();
-        for lines in lines.values_mut() {
-            lines.sort_by(|(a_name, a), (b_name, b)| {
-                (b.weight, b.samples).cmp(&(a.weight, a.samples)).then_with(|| a_name.cmp(b_name))
-            });
+        let (nodes, new_index) = self.finish_nodes(&new_number);
+        let mut roots = Vec::with_capacity(self.roots.len());
+        for (&(event, _), &root) in &self.roots {
+            roots.extend(new_index[root].map(|node| Root { event, node }));
+        }
+        roots.sort_by_key(|root| (root.event, nodes[root.node].function));
+        let mut leaf_lines = LeafLines::default();
+        for (leaf, mut lines) in lines {
+            let Some(leaf) = new_index[leaf] else { continue };
+            lines.sort_by(|a, b| largest_first(a.sum, b.sum).then_with(|| a.line.cmp(&b.line)));
+            leaf_lines.insert(leaf, lines);
         }
         let functions = by_name.into_iter().map(|(function, _)| function).collect();
-        Tree { functions, nodes, tops, lines }
+        Tree { functions, nodes, roots, lines: leaf_lines }
     }
 
-    /// The nodes that have samples, and the places of all in them.
-    fn finish_nodes(&self, renumbered: &[usize]) -> (Vec<Node>, Vec<Option<At>>) {
-        // Children come after their parents: from the back, every total is whole when it is
-        // handed up.
+    /// Returns the nodes that have samples, and the new index of every node, None if dropped.
+    fn finish_nodes(&self, new_number: &[usize]) -> (Vec<Node>, Vec<Option<NodeIndex>>) {
+        // Children have higher indices than their parents, so going backwards every total is
+        // complete before it is added to the parent's.
         let mut totals: Vec<Sum> = self.nodes.iter().map(|node| node.own).collect();
-        for at in (0..totals.len()).rev() {
-            if let Some(parent) = self.nodes[at].parent {
-                let total = totals[at];
+        for node in (0..totals.len()).rev() {
+            if let Some(parent) = self.nodes[node].parent {
+                let total = totals[node];
                 totals[parent].add(total);
             }
         }
-        let mut places: Vec<Option<At>> = Vec::with_capacity(totals.len());
+        let mut new_index: Vec<Option<NodeIndex>> = Vec::with_capacity(totals.len());
         let mut nodes: Vec<Node> = Vec::new();
-        for (growth, total) in self.nodes.iter().zip(totals) {
-            if total.samples == 0 && growth.parent.is_some() {
-                places.push(None);
+        for (old, total) in self.nodes.iter().zip(totals) {
+            // Filters leave nodes without samples; roots stay, so that an event keeps its place.
+            if total.samples == 0 && old.parent.is_some() {
+                new_index.push(None);
                 continue;
             }
-            let parent = growth.parent.and_then(|parent| places[parent]);
-            let at = nodes.len();
+            let parent = old.parent.and_then(|parent| new_index[parent]);
+            let index = nodes.len();
             if let Some(parent) = parent {
-                nodes[parent].children.push(at);
+                nodes[parent].children.push(index);
             }
-            let (function, own) = (renumbered[growth.function], growth.own);
+            let (function, own) = (new_number[old.function], old.own);
             nodes.push(Node { parent, function, own, total, children: Vec::new() });
-            places.push(Some(at));
+            new_index.push(Some(index));
         }
         let functions: Vec<usize> = nodes.iter().map(|node| node.function).collect();
         for node in &mut nodes {
             node.children.sort_by_key(|&child| functions[child]);
         }
-        (nodes, places)
+        (nodes, new_index)
     }
 }

@@ -1,27 +1,25 @@
-//! The call graph: for each function what called it and what it called, each with what came by
-//! that way, as IgProf and uProfiler have it. It is the sum of the paths, so that what a caller is
-//! said to have caused is what was seen below it, and not its part of all calls.
+//! The call graph: for each function its callers and its callees, each with the samples on the
+//! paths that go through both, as in IgProf and uProfiler. The sums are measured per path: a
+//! caller is charged with the samples seen below it, not with its share of all calls (gprof).
 
 use nprof_report::profile::Sum;
-use nprof_report::report::RowLimits;
 use rustc_hash::FxHashMap;
 
-use crate::select::{Hidden, Shown, descending};
-use crate::tree::call_tree::{Function, Tree};
+use crate::tree::call_tree::{Function, Tree, largest_first};
 use crate::tree::cycles::{Vertex, vertices};
 
-/// What fell on some of the paths.
+/// The samples on the paths through a vertex, or through two neighbouring vertices.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Passing {
-    /// On those that end with what is spoken of.
-    pub(crate) own: Sum,
-    /// On all that go by it.
-    pub(crate) total: Sum,
-    /// How many distinct paths these are.
-    pub(crate) paths: u64,
+pub struct EdgeSums {
+    /// Samples on paths that end at the vertex; of two, at the callee.
+    pub own: Sum,
+    /// Samples on all these paths.
+    pub total: Sum,
+    /// Number of distinct paths.
+    pub paths: u64,
 }
 
-impl Passing {
+impl EdgeSums {
     fn add(&mut self, sum: Sum, is_last: bool) {
         self.total.add(sum);
         self.paths += 1;
@@ -31,190 +29,178 @@ impl Passing {
     }
 }
 
-/// One vertex next to another, and what came by way of both.
+/// A caller or a callee of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Edge {
-    /// Index of the other vertex's entry.
-    pub(crate) other: usize,
-    /// The paths by this way; own is that of the one that is called.
-    pub(crate) passing: Passing,
+pub struct Edge {
+    /// Index of the caller's or callee's entry.
+    pub other: usize,
+    /// The samples on paths through both.
+    pub sums: EdgeSums,
 }
 
-/// A vertex, and what is next to it.
+/// A function of a cycle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// Index into [`Tree::functions`].
+    pub function: usize,
+    /// Samples on paths that end in this function, within this cycle.
+    pub own: Sum,
+}
+
+/// A vertex of the graph with its neighbours.
 #[derive(Clone, Debug)]
-pub(crate) struct Entry {
-    pub(crate) vertex: Vertex,
-    pub(crate) passing: Passing,
-    /// What called it, the most important first.
-    pub(crate) callers: Vec<Edge>,
-    /// What it called, likewise.
-    pub(crate) callees: Vec<Edge>,
-    /// What fell on each function of a cycle itself, in the order of the cycle.
-    pub(crate) members: Vec<(usize, Sum)>,
+pub struct Entry {
+    /// The function or cycle.
+    pub vertex: Vertex,
+    /// The samples on paths through it.
+    pub sums: EdgeSums,
+    /// The callers, the largest total first.
+    pub callers: Vec<Edge>,
+    /// The callees, the largest total first.
+    pub callees: Vec<Edge>,
+    /// The functions of a cycle in its order; empty for a function.
+    pub members: Vec<Member>,
 }
 
-/// A vertex and one next to it, by their numbers, and what came by this way.
-type Ways = FxHashMap<(usize, usize), Passing>;
+/// The samples by caller and callee, as vertex ids.
+type EdgeMap = FxHashMap<(usize, usize), EdgeSums>;
 
-/// The vertices of an event's paths, the largest total first.
+/// The call graph of an event.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Graph {
-    pub(crate) entries: Vec<Entry>,
+pub struct Graph {
+    /// The vertices, the largest total first.
+    pub entries: Vec<Entry>,
 }
 
-/// A graph as it grows.
+/// A vertex while its graph is being built.
+struct NewVertex {
+    vertex: Vertex,
+    sums: EdgeSums,
+}
+
+/// Builds a [`Graph`] path by path.
 #[derive(Default)]
-struct Growing {
+struct GraphBuilder {
     ids: FxHashMap<Vertex, usize>,
-    vertices: Vec<(Vertex, Passing)>,
-    /// By caller and callee.
-    calls: Ways,
-    /// What fell on the functions of cycles.
+    vertices: Vec<NewVertex>,
+    calls: EdgeMap,
+    /// Samples by cycle and by the function in which their path ends.
     members: FxHashMap<(usize, usize), Sum>,
 }
 
-impl Growing {
+impl GraphBuilder {
     fn id(&mut self, vertex: Vertex) -> usize {
         let next = self.vertices.len();
         let id = *self.ids.entry(vertex.clone()).or_insert(next);
         if id == next {
-            self.vertices.push((vertex, Passing::default()));
+            self.vertices.push(NewVertex { vertex, sums: EdgeSums::default() });
         }
         id
     }
 
+    /// Adds the samples of a path of functions, outermost first.
     fn add(&mut self, path: &[usize], sum: Sum) {
         let walk: Vec<usize> = vertices(path).into_iter().map(|vertex| self.id(vertex)).collect();
         for (i, &id) in walk.iter().enumerate() {
             let is_last = i + 1 == walk.len();
-            self.vertices[id].1.add(sum, is_last);
+            self.vertices[id].sums.add(sum, is_last);
             if i > 0 {
                 self.calls.entry((walk[i - 1], id)).or_default().add(sum, is_last);
             }
         }
         if let (Some(&last), Some(&leaf)) = (walk.last(), path.last())
-            && matches!(self.vertices[last].0, Vertex::Cycle(_))
+            && matches!(self.vertices[last].vertex, Vertex::Cycle(_))
         {
             self.members.entry((last, leaf)).or_default().add(sum);
         }
     }
-}
 
-impl Graph {
-    /// The graph of an event's paths.
-    pub(crate) fn of(tree: &Tree, event: usize) -> Self {
-        let mut growing = Growing::default();
-        let mut path = Vec::new();
-        for leaf in tree.leaves(event) {
-            path.clear();
-            path.extend(tree.stack(leaf).map(|node| tree.nodes[node].function));
-            path.reverse();
-            growing.add(&path, tree.nodes[leaf].own);
-        }
-        growing.finish()
-    }
-
-    /// What a vertex is called; a cycle by its functions, and the first one again at the end.
-    pub(crate) fn name(&self, entry: usize, functions: &[Function]) -> String {
-        match &self.entries[entry].vertex {
-            Vertex::Function(function) => functions[*function].name.clone(),
-            Vertex::Cycle(members) => {
-                let round = members.iter().chain(members.first());
-                let names: Vec<&str> = round.map(|&member| &functions[member].name[..]).collect();
-                format!("cycle {}", names.join(" -> "))
-            }
-        }
-    }
-
-    /// The image of a vertex: that of the function it is entered by.
-    pub(crate) fn image<'a>(&self, entry: usize, functions: &'a [Function]) -> &'a str {
-        match &self.entries[entry].vertex {
-            Vertex::Function(function) => &functions[*function].image,
-            Vertex::Cycle(members) => &functions[members[0]].image,
-        }
-    }
-}
-
-impl Growing {
     fn finish(self) -> Graph {
-        let mut order: Vec<usize> = (0..self.vertices.len()).collect();
-        order.sort_by(|&a, &b| {
-            let ((a, a_passing), (b, b_passing)) = (&self.vertices[a], &self.vertices[b]);
-            // Functions are numbered by name.
-            descending(a_passing.total, b_passing.total)
-                .then_with(|| descending(a_passing.own, b_passing.own))
-                .then_with(|| a.cmp(b))
-        });
-        let mut places = vec![0; order.len()];
-        order.iter().enumerate().for_each(|(place, &id)| places[id] = place);
-        let entry = |&id: &usize| {
-            let (vertex, passing) = self.vertices[id].clone();
-            let members = match &vertex {
-                Vertex::Function(_) => Vec::new(),
-                Vertex::Cycle(members) => members
-                    .iter()
-                    .map(|&member| {
-                        (member, self.members.get(&(id, member)).copied().unwrap_or_default())
-                    })
-                    .collect(),
-            };
-            Entry { vertex, passing, members, callers: Vec::new(), callees: Vec::new() }
-        };
-        let mut entries: Vec<Entry> = order.iter().map(entry).collect();
-        for (&(caller, callee), &passing) in &self.calls {
-            let (caller, callee) = (places[caller], places[callee]);
-            entries[caller].callees.push(Edge { other: callee, passing });
-            entries[callee].callers.push(Edge { other: caller, passing });
+        let order = self.largest_first();
+        let mut new_index = vec![0; order.len()];
+        order.iter().enumerate().for_each(|(index, &id)| new_index[id] = index);
+        let mut entries: Vec<Entry> = order.iter().map(|&id| self.entry(id)).collect();
+        for (&(caller, callee), &sums) in &self.calls {
+            let (caller, callee) = (new_index[caller], new_index[callee]);
+            entries[caller].callees.push(Edge { other: callee, sums });
+            entries[callee].callers.push(Edge { other: caller, sums });
         }
         for entry in &mut entries {
             for edges in [&mut entry.callers, &mut entry.callees] {
                 edges.sort_by(|a, b| {
-                    descending(a.passing.total, b.passing.total).then(a.other.cmp(&b.other))
+                    largest_first(a.sums.total, b.sums.total).then(a.other.cmp(&b.other))
                 });
             }
         }
         Graph { entries }
     }
-}
 
-/// A graph, and how many of its entries are printed.
-#[derive(Debug)]
-pub(crate) struct Chosen {
-    pub(crate) graph: Graph,
-    pub(crate) shown: Shown,
-    /// The entries before this one are printed.
-    pub(crate) count: usize,
-    /// What `--min-percent` dropped.
-    pub(crate) dropped: Hidden,
-    /// What is past the last entry to print.
-    pub(crate) more: Hidden,
-}
+    /// Returns the vertex ids by total, then by own samples, then by name.
+    fn largest_first(&self) -> Vec<usize> {
+        let mut order: Vec<usize> = (0..self.vertices.len()).collect();
+        order.sort_by(|&a, &b| {
+            let (a, b) = (&self.vertices[a], &self.vertices[b]);
+            largest_first(a.sums.total, b.sums.total)
+                .then_with(|| largest_first(a.sums.own, b.sums.own))
+                // Function numbers are in the order of names.
+                .then_with(|| a.vertex.cmp(&b.vertex))
+        });
+        order
+    }
 
-/// Chooses the entries to print. They are in the order of their totals, so that all that are too
-/// small come last but for ties in one of weight and samples.
-pub(crate) fn choose(mut graph: Graph, shown: Shown, choice: &RowLimits) -> Chosen {
-    let is_small = |entry: &Entry| choice.is_small(entry.passing.total, shown.whole);
-    let (mut dropped, mut more) = (Hidden::default(), Hidden::default());
-    let small: Vec<bool> = graph.entries.iter().map(is_small).collect();
-    let kept = move_back(&mut graph, &small);
-    let count = choice.rows.map_or(kept, |rows| rows.min(kept));
-    graph.entries[kept..].iter().for_each(|entry| dropped.add(entry.passing.own));
-    graph.entries[count..kept].iter().for_each(|entry| more.add(entry.passing.own));
-    Chosen { graph, shown, count, dropped, more }
-}
-
-/// Moves some entries behind all others, and gives how many others there are.
-fn move_back(graph: &mut Graph, back: &[bool]) -> usize {
-    let mut order: Vec<usize> = (0..back.len()).collect();
-    order.sort_by_key(|&place| back[place]);
-    let mut places = vec![0; order.len()];
-    order.iter().enumerate().for_each(|(place, &old)| places[old] = place);
-    let mut entries: Vec<Option<Entry>> = graph.entries.drain(..).map(Some).collect();
-    graph.entries = order.iter().filter_map(|&old| entries[old].take()).collect();
-    for entry in &mut graph.entries {
-        for edge in entry.callers.iter_mut().chain(&mut entry.callees) {
-            edge.other = places[edge.other];
+    /// Returns the entry of a vertex, without neighbours.
+    fn entry(&self, id: usize) -> Entry {
+        let NewVertex { vertex, sums } = &self.vertices[id];
+        let functions = match vertex {
+            Vertex::Function(_) => &[][..],
+            Vertex::Cycle(functions) => functions,
+        };
+        let members = functions.iter().map(|&function| {
+            let own = self.members.get(&(id, function)).copied().unwrap_or_default();
+            Member { function, own }
+        });
+        Entry {
+            vertex: vertex.clone(),
+            sums: *sums,
+            members: members.collect(),
+            callers: Vec::new(),
+            callees: Vec::new(),
         }
     }
-    back.iter().filter(|back| !**back).count()
+}
+
+impl Graph {
+    /// Builds the graph of an event's paths.
+    pub fn from_tree(tree: &Tree, event: usize) -> Self {
+        let mut builder = GraphBuilder::default();
+        let mut path = Vec::new();
+        for leaf in tree.leaves(event) {
+            path.clear();
+            path.extend(tree.stack(leaf).map(|node| tree.nodes[node].function));
+            path.reverse();
+            builder.add(&path, tree.nodes[leaf].own);
+        }
+        builder.finish()
+    }
+
+    /// Returns the name of an entry. A cycle is named by its functions, with the first one repeated
+    /// at the end.
+    pub fn name(&self, entry: usize, functions: &[Function]) -> String {
+        match &self.entries[entry].vertex {
+            Vertex::Function(function) => functions[*function].name.clone(),
+            Vertex::Cycle(members) => {
+                let circle = members.iter().chain(members.first());
+                let names: Vec<&str> = circle.map(|&member| &functions[member].name[..]).collect();
+                format!("cycle {}", names.join(" -> "))
+            }
+        }
+    }
+
+    /// Returns the image of an entry; of a cycle, the image of the function that enters it.
+    pub fn image<'a>(&self, entry: usize, functions: &'a [Function]) -> &'a str {
+        match &self.entries[entry].vertex {
+            Vertex::Function(function) => &functions[*function].image,
+            Vertex::Cycle(members) => &functions[members[0]].image,
+        }
+    }
 }

@@ -1,76 +1,104 @@
-//! The call tree turned over: from where the samples are, up to the roots.
+//! The inverted call tree: from the leaves up to the outermost callers.
 //!
-//! A node stands for a function and the calls below it, down to the leaf; its total is what fell on
-//! the paths that end in these calls, its self what fell on those of them that begin with it.
+//! A node is a function together with the calls below it, down to the leaf. Its total counts the
+//! samples on paths that end in these calls; its own sum counts the paths that also begin there.
 
 use nprof_report::profile::Sum;
-use nprof_report::report::RowLimits;
 use rustc_hash::FxHashMap;
 
-use crate::select::Shown;
-use crate::tree::call_tree::{At, Growing, LeafLines, Tree};
+use crate::tree::call_tree::{LeafLines, NodeIndex, Tree, TreeBuilder};
 
-/// Where paths stand that have their last calls in common, and what fell on each.
-type Cursors = Vec<(At, Sum)>;
-
-/// Turns over what the events have. What is too small to be printed is not followed any further: a
-/// tree that was turned over and followed to all roots may be far larger than it was.
-pub(crate) fn invert(tree: &Tree, shown: &[Shown], choice: &RowLimits) -> Tree {
-    let mut growing = Growing::default();
-    for shown in shown {
-        let tops = tree.tops.iter().filter(|top| top.event == shown.event);
-        let Some(top) = tops.map(|top| tree.nodes[top.node].function).next() else {
-            continue;
-        };
-        let top = growing.top(shown.event, top);
-        let leaves = tree.leaves(shown.event).into_iter();
-        let cursors = leaves.map(|leaf| (leaf, tree.nodes[leaf].own)).collect();
-        grow(tree, &mut growing, top, cursors, |sum| choice.is_small(sum, shown.whole));
-    }
-    growing.finish(tree.functions.clone(), LeafLines::default())
+/// The position on a path while walking from its leaf up to its root.
+#[derive(Clone, Copy, Debug)]
+struct Cursor {
+    node: NodeIndex,
+    /// The samples of the path.
+    sum: Sum,
 }
 
-fn grow(
+/// A node of the inverted tree without its callers.
+struct PendingNode {
+    node: NodeIndex,
+    /// The paths that end in the calls of this node.
+    cursors: Vec<Cursor>,
+}
+
+/// Inverts a call tree event by event.
+pub struct Inverter<'a> {
+    tree: &'a Tree,
+    builder: TreeBuilder,
+}
+
+impl<'a> Inverter<'a> {
+    /// Creates an inverter of `tree`.
+    pub fn new(tree: &'a Tree) -> Self {
+        Self { tree, builder: TreeBuilder::default() }
+    }
+
+    /// Adds the paths of an event.
+    ///
+    /// Nodes with a small total get no callers: the complete inverted tree can be far larger
+    /// than the call tree.
+    pub fn add_event(&mut self, event: usize, is_small: impl Fn(Sum) -> bool) {
+        let Some(root) = self.tree.roots_of(event).next() else {
+            return;
+        };
+        let root = self.builder.root(event, self.tree.nodes[root].function);
+        let leaves = self.tree.leaves(event).into_iter();
+        let cursors = leaves.map(|node| Cursor { node, sum: self.tree.nodes[node].own }).collect();
+        add_callers(self.tree, &mut self.builder, root, cursors, is_small);
+    }
+
+    /// Returns the inverted tree. It has no source lines.
+    pub fn finish(self) -> Tree {
+        self.builder.finish(self.tree.functions.clone(), LeafLines::default())
+    }
+}
+
+/// Adds the callers of all paths below `root`, leaf by leaf.
+fn add_callers(
     tree: &Tree,
-    growing: &mut Growing,
-    top: At,
-    leaves: Cursors,
+    builder: &mut TreeBuilder,
+    root: NodeIndex,
+    leaves: Vec<Cursor>,
     is_small: impl Fn(Sum) -> bool,
 ) {
-    let mut open: Vec<(At, Cursors)> = Vec::new();
-    push_groups(tree, growing, top, leaves, &mut open);
-    while let Some((at, cursors)) = open.pop() {
+    let mut pending = Vec::new();
+    push_groups(tree, builder, root, leaves, &mut pending);
+    while let Some(PendingNode { node, cursors }) = pending.pop() {
         let mut total = Sum::default();
-        cursors.iter().for_each(|&(_, sum)| total.add(sum));
+        cursors.iter().for_each(|cursor| total.add(cursor.sum));
         if is_small(total) {
-            growing.add(at, total);
+            builder.add(node, total);
             continue;
         }
-        let mut callers = Cursors::new();
-        for (node, sum) in cursors {
-            let caller = tree.nodes[node].parent.filter(|&at| tree.nodes[at].parent.is_some());
+        let mut callers = Vec::new();
+        for Cursor { node: callee, sum } in cursors {
+            // The node of a root is not a call: its children have no caller.
+            let caller = tree.nodes[callee].parent.filter(|&at| tree.nodes[at].parent.is_some());
             match caller {
-                Some(caller) => callers.push((caller, sum)),
-                None => growing.add(at, sum),
+                Some(caller) => callers.push(Cursor { node: caller, sum }),
+                None => builder.add(node, sum),
             }
         }
-        push_groups(tree, growing, at, callers, &mut open);
+        push_groups(tree, builder, node, callers, &mut pending);
     }
 }
 
-/// Groups paths by the function they stand at, which becomes a child of `parent`.
+/// Groups cursors by function, and makes each function a child of `parent`.
 fn push_groups(
     tree: &Tree,
-    growing: &mut Growing,
-    parent: At,
-    cursors: Cursors,
-    open: &mut Vec<(At, Cursors)>,
+    builder: &mut TreeBuilder,
+    parent: NodeIndex,
+    cursors: Vec<Cursor>,
+    pending: &mut Vec<PendingNode>,
 ) {
-    let mut groups: FxHashMap<usize, FxHashMap<At, Sum>> = FxHashMap::default();
-    for (at, sum) in cursors {
-        groups.entry(tree.nodes[at].function).or_default().entry(at).or_default().add(sum);
+    let mut groups: FxHashMap<usize, FxHashMap<NodeIndex, Sum>> = FxHashMap::default();
+    for Cursor { node, sum } in cursors {
+        groups.entry(tree.nodes[node].function).or_default().entry(node).or_default().add(sum);
     }
-    for (function, cursors) in groups {
-        open.push((growing.child(parent, function), cursors.into_iter().collect()));
+    for (function, sums) in groups {
+        let cursors = sums.into_iter().map(|(node, sum)| Cursor { node, sum }).collect();
+        pending.push(PendingNode { node: builder.child(parent, function), cursors });
     }
 }

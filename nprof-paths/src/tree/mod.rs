@@ -1,9 +1,9 @@
-//! The call tree of the samples, and the trees and graphs derived from it.
+//! The call tree of the samples, and the trees and graphs computed from it. Nothing here prints.
 
-pub(crate) mod aggregate;
-pub(crate) mod call_tree;
-pub(crate) mod cycles;
-pub(crate) mod graph;
-pub(crate) mod invert;
-pub(crate) mod path_filter;
-pub(crate) mod recursion;
+pub mod aggregate;
+pub mod call_tree;
+pub mod cycles;
+pub mod graph;
+pub mod invert;
+pub mod path_filter;
+pub mod recursion;

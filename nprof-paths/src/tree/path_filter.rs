@@ -1,60 +1,60 @@
-//! Call path refinement (Hall 1995, as csprof, section 5, tells of it): options that choose paths
-//! by what is on them, and cut them to the part that is asked about. Each works on what the one
-//! before it left.
+//! Call path refinement (Hall 1995; csprof, section 5): options that select paths by the calls on
+//! them and cut the paths to the part of interest. Each filter works on the paths that the
+//! previous one left.
 
 use std::str::FromStr;
 
 use nprof_report::filter::pattern_of;
 use regex::bytes::Regex;
 
-use crate::tree::call_tree::{At, Growing, LeafLines, Tree};
+use crate::tree::call_tree::{LeafLines, LineSum, NodeIndex, Tree, TreeBuilder};
 
-/// What is done with the paths that hold a pattern, and with the others.
+/// The effect of a filter on the paths that match its pattern, and on the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// Paths that hold the pattern begin where it first ends; the others are left out.
+pub enum PathFilterKind {
+    /// Matching paths begin where the match first ends; the others are dropped.
     Focus,
-    /// Paths that hold the pattern stay; the others are left out.
+    /// Matching paths stay; the others are dropped.
     Through,
-    /// Paths that hold the pattern end where it first ends; the others stay.
+    /// Matching paths end where the match first ends; the others stay.
     Until,
 }
 
-impl Kind {
-    /// The option.
-    pub(crate) fn option(self) -> &'static str {
+impl PathFilterKind {
+    /// Returns the name of the option, without dashes.
+    pub fn option(self) -> &'static str {
         match self {
-            Kind::Focus => "focus",
-            Kind::Through => "through",
-            Kind::Until => "until",
+            PathFilterKind::Focus => "focus",
+            PathFilterKind::Through => "through",
+            PathFilterKind::Until => "until",
         }
     }
 }
 
-/// A pattern of calls, callers first: one regular expression for each.
+/// A pattern of calls, callers first: one regular expression per call.
 #[derive(Clone, Debug)]
-pub(crate) struct Pattern {
-    steps: Vec<Step>,
+pub struct PathPattern {
+    steps: Vec<PatternStep>,
     text: String,
 }
 
 #[derive(Clone, Debug)]
-struct Step {
+struct PatternStep {
     regex: Regex,
-    /// Whether other calls may stand between the step before and this one.
+    /// True if other calls may come between the previous step and this one.
     after_gap: bool,
 }
 
-/// What stands in a pattern for any number of calls.
+/// Spelling of any number of calls in a pattern.
 const GAP: &str = "...";
 
-/// A pattern has no more steps: they are bits of a word.
-const STEPS: usize = 63;
+/// The maximum number of steps: [`ReadySteps`] has a bit for each, and one for the end.
+const MAX_STEPS: usize = 63;
 
-impl FromStr for Pattern {
+impl FromStr for PathPattern {
     type Err = String;
 
-    /// Reads `REGEX;...;REGEX`.
+    /// Parses `REGEX;...;REGEX`.
     fn from_str(text: &str) -> Result<Self, String> {
         let mut steps = Vec::new();
         let mut after_gap = false;
@@ -63,58 +63,65 @@ impl FromStr for Pattern {
                 after_gap = true;
                 continue;
             }
-            steps.push(Step { regex: pattern_of(part)?, after_gap });
+            steps.push(PatternStep { regex: pattern_of(part)?, after_gap });
             after_gap = false;
         }
-        match steps.len() {
-            _ if after_gap => Err(format!("ends in {GAP}: which call is meant?")),
-            count if count > STEPS => Err(format!("has more than {STEPS} calls")),
-            _ => Ok(Self { steps, text: text.to_owned() }),
+        // A filter cuts paths at the last call of its pattern, so there must be one.
+        if after_gap {
+            return Err(format!("must end in a function name, not in {GAP:?}"));
         }
+        if steps.len() > MAX_STEPS {
+            return Err(format!("has more than {MAX_STEPS} calls"));
+        }
+        Ok(Self { steps, text: text.to_owned() })
     }
 }
 
-/// An option with its pattern.
+/// A filter of paths: `--focus`, `--through` or `--until`, with its pattern.
 #[derive(Clone, Debug)]
-pub(crate) struct Refinement {
-    pub(crate) kind: Kind,
-    pub(crate) pattern: Pattern,
+pub struct PathFilter {
+    /// The effect of the filter.
+    pub kind: PathFilterKind,
+    /// The pattern to look for on each path.
+    pub pattern: PathPattern,
 }
 
-impl Refinement {
-    /// The option as the user spelled it.
-    pub(crate) fn spelled(&self) -> String {
+impl PathFilter {
+    /// Returns the option as the user spelled it.
+    pub fn spelled(&self) -> String {
         format!("--{} {}", self.kind.option(), self.pattern.text)
     }
 }
 
-/// The steps of a pattern that may come next: bit 0 is the first step, which always may.
-type Ready = u64;
+/// The steps of a pattern that may match the next call, one bit per step. Bit 0 is always set: a
+/// match can begin at any call.
+type ReadySteps = u64;
 
-/// A pattern, and which functions its steps hold for.
-struct Matcher<'a> {
-    steps: &'a [Step],
+/// A pattern, matched against all functions of a tree in advance.
+struct PatternMatcher<'a> {
+    steps: &'a [PatternStep],
     /// By step and function.
-    holds: Vec<Vec<bool>>,
+    matches: Vec<Vec<bool>>,
 }
 
-impl<'a> Matcher<'a> {
-    fn new(pattern: &'a Pattern, tree: &Tree) -> Self {
-        let of_step = |step: &Step| {
-            tree.functions.iter().map(|function| step.regex.is_match(&function.bytes)).collect()
-        };
-        Self { steps: &pattern.steps, holds: pattern.steps.iter().map(of_step).collect() }
+impl<'a> PatternMatcher<'a> {
+    fn new(pattern: &'a PathPattern, tree: &Tree) -> Self {
+        let matches = pattern.steps.iter().map(|step| {
+            tree.functions.iter().map(|function| step.regex.is_match(&function.raw_name)).collect()
+        });
+        Self { steps: &pattern.steps, matches: matches.collect() }
     }
 
-    /// What may come after a call of this function, and whether the pattern ends with it.
-    fn step(&self, ready: Ready, function: usize) -> (Ready, bool) {
-        let mut next: Ready = 1;
+    /// Advances by a call of `function`: returns the steps that may match the next call, and
+    /// whether a match ends with this call.
+    fn advance(&self, ready: ReadySteps, function: usize) -> (ReadySteps, bool) {
+        let mut next: ReadySteps = 1;
         let mut ends = false;
         for (i, step) in self.steps.iter().enumerate().filter(|(i, _)| ready >> i & 1 == 1) {
             if step.after_gap {
                 next |= 1 << i;
             }
-            if self.holds[i][function] {
+            if self.matches[i][function] {
                 ends |= i + 1 == self.steps.len();
                 next |= 1 << (i + 1);
             }
@@ -123,76 +130,83 @@ impl<'a> Matcher<'a> {
     }
 }
 
-/// What is known of a path down to a node.
+/// The state of a match at a node of the old tree, and the node's place in the new tree.
 #[derive(Clone, Copy, Debug)]
-struct Seen {
-    ready: Ready,
-    /// Whether the pattern has ended here or further up.
-    ended: bool,
-    /// The refined tree's top, and node if the path has one there.
-    top: At,
-    place: Option<At>,
+struct NodeState {
+    ready: ReadySteps,
+    /// True if a match ended at this node or above it.
+    matched: bool,
+    new_root: NodeIndex,
+    /// None if the path is not in the new tree, or not yet.
+    new_node: Option<NodeIndex>,
 }
 
-/// The tree of the paths that are left, cut as asked.
-pub(crate) fn refine(tree: &Tree, refinements: &[Refinement]) -> Option<Tree> {
-    let (first, rest) = refinements.split_first()?;
-    let mut refined = apply(tree, first);
-    for refinement in rest {
-        refined = apply(&refined, refinement);
+/// Applies the filters in order. None if there are none.
+pub fn apply_filters(tree: &Tree, filters: &[PathFilter]) -> Option<Tree> {
+    let (first, rest) = filters.split_first()?;
+    let mut filtered = apply_filter(tree, first);
+    for filter in rest {
+        filtered = apply_filter(&filtered, filter);
     }
-    Some(refined)
+    Some(filtered)
 }
 
-fn apply(tree: &Tree, refinement: &Refinement) -> Tree {
-    let matcher = Matcher::new(&refinement.pattern, tree);
-    let kind = refinement.kind;
-    let mut growing = Growing::default();
+fn apply_filter(tree: &Tree, filter: &PathFilter) -> Tree {
+    let matcher = PatternMatcher::new(&filter.pattern, tree);
+    let kind = filter.kind;
+    let mut builder = TreeBuilder::default();
     let mut lines = LeafLines::default();
-    let mut seen: Vec<Seen> = Vec::with_capacity(tree.nodes.len());
+    let mut states: Vec<NodeState> = Vec::with_capacity(tree.nodes.len());
     let mut events = vec![0; tree.nodes.len()];
-    tree.tops.iter().for_each(|top| events[top.node] = top.event);
-    for (at, node) in tree.nodes.iter().enumerate() {
+    tree.roots.iter().for_each(|root| events[root.node] = root.event);
+    // Parents come before their children, so a parent's state is always known.
+    for (index, node) in tree.nodes.iter().enumerate() {
         let Some(parent) = node.parent else {
-            let top = growing.top(events[at], node.function);
-            seen.push(Seen { ready: 1, ended: false, top, place: Some(top) });
+            let root = builder.root(events[index], node.function);
+            states.push(NodeState {
+                ready: 1,
+                matched: false,
+                new_root: root,
+                new_node: Some(root),
+            });
             continue;
         };
-        let above = seen[parent];
-        let (ready, ends) = matcher.step(above.ready, node.function);
-        let ended = above.ended || ends;
-        let place = match kind {
-            Kind::Focus if !ended => None,
-            Kind::Focus if !above.ended => Some(growing.child(above.top, node.function)),
-            Kind::Until if above.ended => above.place,
-            _ => above.place.map(|place| growing.child(place, node.function)),
+        let above = states[parent];
+        let (ready, ends) = matcher.advance(above.ready, node.function);
+        let matched = above.matched || ends;
+        let new_node = match kind {
+            PathFilterKind::Focus if !matched => None,
+            // The match ends here first: this call becomes an outermost function.
+            PathFilterKind::Focus if !above.matched => {
+                Some(builder.child(above.new_root, node.function))
+            }
+            // The match ended above: samples go to the call at which it ended.
+            PathFilterKind::Until if above.matched => above.new_node,
+            _ => above.new_node.map(|parent| builder.child(parent, node.function)),
         };
-        seen.push(Seen { ready, ended, top: above.top, place });
-        let Some(place) = place.filter(|_| ended || kind != Kind::Through) else {
+        states.push(NodeState { ready, matched, new_root: above.new_root, new_node });
+        // `Through` builds all paths, as a match may come later, but counts only matching ones.
+        let Some(new_node) = new_node.filter(|_| matched || kind != PathFilterKind::Through) else {
             continue;
         };
-        growing.add(place, node.own);
-        // What a path was cut at has samples that are on none of its own lines.
-        if kind != Kind::Until || !ended {
-            merge_lines(&mut lines, place, tree.lines.get(&at));
+        builder.add(new_node, node.own);
+        // Samples of calls that were cut off are on no line of the function at the cut.
+        if kind != PathFilterKind::Until || !matched {
+            merge_lines(&mut lines, new_node, tree.lines.get(&index));
         }
     }
-    growing.finish(tree.functions.clone(), lines)
+    builder.finish(tree.functions.clone(), lines)
 }
 
-fn merge_lines(
-    lines: &mut LeafLines,
-    at: At,
-    more: Option<&Vec<(String, nprof_report::profile::Sum)>>,
-) {
+fn merge_lines(lines: &mut LeafLines, leaf: NodeIndex, more: Option<&Vec<LineSum>>) {
     let Some(more) = more else {
         return;
     };
-    let lines = lines.entry(at).or_default();
-    for (name, sum) in more {
-        match lines.iter_mut().find(|(other, _)| other == name) {
-            Some((_, all)) => all.add(*sum),
-            None => lines.push((name.clone(), *sum)),
+    let lines = lines.entry(leaf).or_default();
+    for line in more {
+        match lines.iter_mut().find(|other| other.line == line.line) {
+            Some(other) => other.sum.add(line.sum),
+            None => lines.push(line.clone()),
         }
     }
 }

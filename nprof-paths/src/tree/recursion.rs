@@ -1,62 +1,52 @@
-//! Recursion in a path: calls that repeat one after another are told once, with how often.
+//! Recursion on a path: calls that repeat one after another, printed once with their count.
 
-/// Calls that repeat no later than after so many are found.
-const PERIOD: usize = 16;
+/// The longest sequence of calls that is found to repeat.
+const MAX_PERIOD: usize = 16;
 
-/// Some calls of a path in a row, and how often they come.
+/// Consecutive calls of a path that come one or several times in a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Block {
-    /// Where the first of them stands.
-    pub(crate) start: usize,
-    /// How many they are.
-    pub(crate) period: usize,
-    /// How often they come, one after another.
-    pub(crate) times: usize,
+pub struct Repetition {
+    /// Index of the first call in the path.
+    pub start: usize,
+    /// Number of calls that repeat.
+    pub period: usize,
+    /// Number of times they come, one after another.
+    pub count: usize,
 }
 
-impl Block {
-    /// The places of a call of the block, each time it comes; `nth` counts within the period.
-    pub(crate) fn places(self, nth: usize) -> impl Iterator<Item = usize> {
-        (0..self.times).map(move |time| self.start + time * self.period + nth)
+impl Repetition {
+    /// Returns the index after the last call.
+    pub fn end(self) -> usize {
+        self.start + self.period * self.count
     }
 
-    /// What stands before the name of a call, so that one sees which calls come together.
-    pub(crate) fn bracket(self, nth: usize) -> &'static str {
-        match nth {
-            _ if self.period == 1 => "",
-            0 => "╭ ",
-            last if last + 1 == self.period => "╰ ",
-            _ => "│ ",
-        }
-    }
-
-    /// How often a call is said to come: the first one says it for all.
-    pub(crate) fn times_at(self, nth: usize) -> usize {
-        if nth == 0 { self.times } else { 1 }
+    /// Returns the indices in the path of the call with index `nth` within the period.
+    pub fn occurrences(self, nth: usize) -> impl Iterator<Item = usize> {
+        (0..self.count).map(move |time| self.start + time * self.period + nth)
     }
 }
 
-/// Cuts a path into blocks. Of several ways the one that covers most is taken, and of these the
-/// one that repeats soonest.
-pub(crate) fn blocks(path: &[usize]) -> Vec<Block> {
-    let mut blocks = Vec::new();
+/// Cuts a path into repetitions. At each call the repetition that covers most calls is taken; of
+/// equal ones, that with the shortest period.
+pub fn repetitions(path: &[usize]) -> Vec<Repetition> {
+    let mut found = Vec::new();
     let mut start = 0;
     while start < path.len() {
         let rest = &path[start..];
-        let mut best = Block { start, period: 1, times: 1 };
-        for period in 1..=PERIOD.min(rest.len() / 2) {
-            let times = 1 + rest[period..]
+        let mut best = Repetition { start, period: 1, count: 1 };
+        for period in 1..=MAX_PERIOD.min(rest.len() / 2) {
+            let count = 1 + rest[period..]
                 .chunks_exact(period)
                 .take_while(|next| *next == &rest[..period])
                 .count();
-            if times > 1 && times * period > best.times * best.period {
-                best = Block { start, period, times };
+            if count > 1 && count * period > best.count * best.period {
+                best = Repetition { start, period, count };
             }
         }
-        blocks.push(best);
-        start += best.period * best.times;
+        found.push(best);
+        start = best.end();
     }
-    blocks
+    found
 }
 
 #[cfg(test)]
@@ -64,31 +54,31 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn found(path: &[usize]) -> Vec<(usize, usize)> {
-        blocks(path).iter().map(|block| (block.period, block.times)).collect()
+    fn periods_and_counts(path: &[usize]) -> Vec<(usize, usize)> {
+        repetitions(path).iter().map(|found| (found.period, found.count)).collect()
     }
 
     #[test]
-    fn what_repeats_is_one_block() {
-        assert_eq!(found(&[1, 2, 3]), [(1, 1), (1, 1), (1, 1)]);
-        assert_eq!(found(&[1, 2, 2, 2, 3]), [(1, 1), (1, 3), (1, 1)]);
+    fn repeated_calls_are_one_repetition() {
+        assert_eq!(periods_and_counts(&[1, 2, 3]), [(1, 1), (1, 1), (1, 1)]);
+        assert_eq!(periods_and_counts(&[1, 2, 2, 2, 3]), [(1, 1), (1, 3), (1, 1)]);
         assert_eq!(
-            found(&[7, 1, 2, 3, 1, 2, 3, 1, 2, 9]),
+            periods_and_counts(&[7, 1, 2, 3, 1, 2, 3, 1, 2, 9]),
             [(1, 1), (3, 2), (1, 1), (1, 1), (1, 1)]
         );
-        assert_eq!(found(&[1, 1, 1, 1]), [(1, 4)]);
+        assert_eq!(periods_and_counts(&[1, 1, 1, 1]), [(1, 4)]);
     }
 
     proptest! {
         #[test]
-        fn blocks_are_the_path(path in proptest::collection::vec(0..3usize, 0..60)) {
-            let mut told = Vec::new();
-            for block in blocks(&path) {
-                for _ in 0..block.times {
-                    told.extend_from_slice(&path[block.start..block.start + block.period]);
+        fn repetitions_expand_to_the_path(path in proptest::collection::vec(0..3usize, 0..60)) {
+            let mut expanded = Vec::new();
+            for found in repetitions(&path) {
+                for _ in 0..found.count {
+                    expanded.extend_from_slice(&path[found.start..found.start + found.period]);
                 }
             }
-            prop_assert_eq!(told, path);
+            prop_assert_eq!(expanded, path);
         }
     }
 }

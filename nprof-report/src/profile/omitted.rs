@@ -23,6 +23,15 @@ impl OmittedRows {
         }
     }
 
+    /// Adds a row of one event.
+    pub fn add_row(&mut self, event: usize, sum: Sum) {
+        self.rows += 1;
+        if self.sums.len() <= event {
+            self.sums.resize(event + 1, Sum::default());
+        }
+        self.sums[event].add(sum);
+    }
+
     /// Returns the sum of an event.
     pub fn sum(&self, event: usize) -> Sum {
         self.sums.get(event).copied().unwrap_or_default()

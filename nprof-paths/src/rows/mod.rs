@@ -1,0 +1,8 @@
+//! The rows of each view as data: which are reported, in which order, and which are omitted.
+//!
+//! Rows refer to the nodes of a [`Tree`](crate::tree::call_tree::Tree); printing them is up to the
+//! caller.
+
+pub mod graph;
+pub mod paths;
+pub mod tree;
