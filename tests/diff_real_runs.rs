@@ -6,7 +6,7 @@
 
 use nprof_tests::{Shell, compile, compile_demo, have, repository, rows, words};
 
-/// Returns a shell with ten.cpp compiled as base/ten and, with its fifth function a tenth slower, as
+/// Returns a shell with ten_functions.cpp compiled as base/ten and, with its fifth function a tenth slower, as
 /// new/ten.
 fn shell() -> Shell {
     shell_with_slower("5")
@@ -15,7 +15,7 @@ fn shell() -> Shell {
 /// Like [`shell`], with another slower function.
 fn shell_with_slower(number: &str) -> Shell {
     let shell = Shell::new();
-    let source = repository().join("tests/ten.cpp");
+    let source = repository().join("tests/ten_functions.cpp");
     let slower = format!("-DSLOWER={number}");
     for (directory, flags) in [("base", &[][..]), ("new", &[&*slower][..])] {
         std::fs::create_dir(shell.path(directory)).expect("a directory can be made");
@@ -238,7 +238,10 @@ fn recipe_of_manual_fails_on_regression() {
     shell.write("ci-step", recipe("ci-step"));
     let program = "prog: ten.cpp\n\tg++ -O2 -g -o $@ $<\ninclude compare.mk\n";
     shell.write("Makefile", program);
-    shell.write("ten.cpp", std::fs::read(repository().join("tests/ten.cpp")).expect("a source"));
+    shell.write(
+        "ten.cpp",
+        std::fs::read(repository().join("tests/ten_functions.cpp")).expect("a source"),
+    );
     let done = shell.run(
         "set -e; export GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@b GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@b
          git init -q -b main . && git add . && git commit -qm base

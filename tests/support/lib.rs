@@ -4,24 +4,24 @@
 //! Tests write pipes as a user types them. Bash runs them in a scratch directory with the tools
 //! first in its `PATH`.
 
-mod cli;
-mod fixture;
 mod golden;
 mod help;
-mod report;
+mod programs;
+mod report_tool;
 pub mod segment;
 mod shell;
 mod streams;
 mod tools;
+mod tsv;
 
-pub use cli::{ODD_NAME, Report, odd_names, python};
-pub use fixture::{compile, compile_demo, words};
 pub use golden::assert_golden;
 pub use help::{Help, Opt};
-pub use report::{Row, rows};
+pub use programs::{compile, compile_demo, words};
+pub use report_tool::{ODD_NAME, Report, odd_names, python};
 pub use shell::{Finished, Shell};
 pub use streams::{any_stream, stream};
 pub use tools::{TOOLS, tool, tools};
+pub use tsv::{Row, rows};
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
