@@ -1,9 +1,9 @@
-//! Command lines as one would type them: how a step tells what was run.
+//! Quotes command lines for a shell, as the `command` of a step records them.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-/// Words quoted so that a shell reads them back as they are.
+/// Returns the words, quoted so that a shell reads them back unchanged, joined by spaces.
 pub fn quoted(words: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Vec<u8> {
     let words: Vec<Vec<u8>> =
         words.into_iter().map(|word| quote(word.as_ref().as_bytes())).collect();
@@ -11,6 +11,7 @@ pub fn quoted(words: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Vec<u8> {
 }
 
 fn quote(word: &[u8]) -> Vec<u8> {
+    // Bytes that no POSIX shell treats specially inside a word.
     let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_=+,./:@%".contains(byte);
     if !word.is_empty() && word.iter().all(is_plain) {
         return word.to_vec();
@@ -24,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_survive_a_shell() {
+    fn quoted_words_survive_a_shell() {
         let words = ["ls", "-l", "a b", "it's", "", "$x", "'"];
         assert_eq!(quoted(words), br"ls -l 'a b' 'it'\''s' '' '$x' ''\'''");
     }

@@ -1,4 +1,4 @@
-//! How a program behaves as a stage of a pipe: operands, standard output, messages, exit status.
+//! A program as a stage of a pipe: operands, standard output, messages, exit status.
 
 use std::error::Error as StdError;
 use std::fs::File;
@@ -16,26 +16,26 @@ use rustix::termios::{Winsize, tcgetwinsize};
 use signal_hook::consts::SIGINT;
 use signal_hook::flag;
 
-/// How a stage ended, and so its exit status.
+/// The result of a stage, and its exit status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Done: 0.
+    /// Done: status 0.
     Done,
-    /// The answer is no: 1.
+    /// The answer is no: status 1.
     No,
-    /// Done, but the input was incomplete: 3.
+    /// Done, but the input was truncated or damaged: status 3.
     Incomplete,
-    /// Not enough data to decide: 4.
+    /// Not enough data to decide: status 4.
     Undecided,
 }
 
 /// The exit status of a stage that could not do its work.
-pub const TROUBLE: u8 = 2;
+pub const FAILURE: u8 = 2;
 
-/// The exit status of a stage that was interrupted, as a shell has it.
+/// The exit status of an interrupted stage: 128 + SIGINT, as shells report it.
 const INTERRUPTED: i32 = 130;
 
-/// Why a stage cannot have its input or output.
+/// The reason why a stage cannot open its input or output.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -44,27 +44,27 @@ pub enum Error {
     Open {
         /// The operand.
         name: String,
-        /// What the system said.
+        /// The error of open(2).
         source: io::Error,
     },
-    /// A file would be written over while it is read.
-    #[error("{name}: is an input as well: write to another file")]
+    /// The output is also an input: opening it would truncate the input.
+    #[error("{name} is also an input; write to another file")]
     OutputIsInput {
         /// The output.
         name: String,
     },
-    /// A stream would be read from a terminal.
+    /// The stream would be read from a terminal.
     #[error(
-        "standard input is a terminal: give a file, or pipe a stream in (nprof-record -o - -- CMD | ...)"
+        "standard input is a terminal; name a file or pipe a stream in (nprof-record -o - -- CMD | ...)"
     )]
     InputIsTerminal,
     /// A binary stream would be written to a terminal.
-    #[error("a binary stream is not for a terminal: use -o FILE or a pipe")]
+    #[error("refusing to write a binary stream to a terminal; use -o FILE or a pipe")]
     OutputIsTerminal,
 }
 
-/// Runs a stage and says how it ended: prints the error, if there is one, as
-/// `tool: what: why`. A closed pipe is a success.
+/// Runs a stage and returns its exit status; prints an error as `tool: cause`. A closed pipe is a
+/// success.
 pub fn run<E: Into<Box<dyn StdError>>>(
     tool: &str,
     body: impl FnOnce() -> Result<Outcome, E>,
@@ -76,11 +76,12 @@ pub fn run<E: Into<Box<dyn StdError>>>(
         Ok(Outcome::Undecided) => return ExitCode::from(4),
         Err(error) => error.into(),
     };
+    // `nprof-flat x | head` must not fail: the reader has all it wanted.
     if is_broken_pipe(&*error) {
         return ExitCode::SUCCESS;
     }
     warn(tool, &chain(&*error));
-    ExitCode::from(TROUBLE)
+    ExitCode::from(FAILURE)
 }
 
 /// Prints a message on standard error as `tool: message`, safe for a terminal.
@@ -88,14 +89,13 @@ pub fn warn(tool: &str, message: &str) {
     warn_escaped(tool, &escaped(message.as_bytes()));
 }
 
-/// Prints a message as [`warn`] does, of which all that comes from outside is escaped already: by
-/// whom had it as bytes.
+/// Prints a message like [`warn`]. The caller has already escaped untrusted bytes.
 pub fn warn_escaped(tool: &str, message: &str) {
-    // Where standard error is gone there is nobody left to tell.
+    // Nothing can be reported about a closed standard error.
     let _ = writeln!(io::stderr(), "{tool}: {message}");
 }
 
-/// An error and what caused it, in one line.
+/// Returns an error and its causes in one line, separated by colons.
 pub fn chain(error: &dyn StdError) -> String {
     let mut line = error.to_string();
     let mut source = error.source();
@@ -107,7 +107,7 @@ pub fn chain(error: &dyn StdError) -> String {
     line
 }
 
-/// Whether an error was caused by a reader that went away.
+/// True if an error was caused by a pipe whose reader closed it.
 pub fn is_broken_pipe(error: &(dyn StdError + 'static)) -> bool {
     let mut next = Some(error);
     while let Some(error) = next {
@@ -120,7 +120,7 @@ pub fn is_broken_pipe(error: &(dyn StdError + 'static)) -> bool {
     false
 }
 
-/// An operand, opened for reading.
+/// An operand that is open for reading.
 #[derive(Debug)]
 pub struct Input {
     name: String,
@@ -128,39 +128,42 @@ pub struct Input {
 }
 
 impl Input {
-    /// The operand as the user gave it, `standard input` for `-` or none.
+    /// Returns the operand as the user gave it, `standard input` for `-` or none.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Tells whether there is more to read; `None` when the system has no descriptor for that.
+    /// Returns a check for pending input. None if the process is out of file descriptors.
     pub fn ready(&self) -> Option<Ready> {
         self.file.try_clone().ok().map(Ready)
     }
 
-    /// What comes from here on, which reading it does not take away; `None` unless it is a file.
+    /// Returns a second reader from the current position, which leaves this one unchanged. None if
+    /// the input is not a regular file.
     pub fn ahead(&self) -> Option<impl Read> {
         let is_file = self.file.metadata().is_ok_and(|metadata| metadata.is_file());
+        // pread(2) leaves the shared position of the descriptor alone, but pipes do not support it.
         let file = self.file.try_clone().ok().filter(|_| is_file)?;
         let at = (&file).stream_position().ok()?;
         Some(Ahead { file, at })
     }
 }
 
-/// Whether reading an input would wait.
+/// A check whether reading an input would block.
 #[derive(Debug)]
 pub struct Ready(File);
 
 impl Ready {
-    /// Whether there is more to read, or the end; also where that cannot be told.
+    /// True if reading would not block: data, the end of input, or an error of poll(2) is pending.
     pub fn is_ready(&self) -> bool {
         let mut files = [PollFd::new(&self.0, PollFlags::IN)];
+        // A timeout of 0 makes poll(2) return at once.
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         !matches!(poll(&mut files, Some(&now)), Ok(0))
     }
 }
 
-/// A file that is read from a position of its own.
+/// A reader of a file with a position of its own.
 struct Ahead {
     file: File,
     at: u64,
@@ -180,7 +183,7 @@ impl Read for Input {
     }
 }
 
-/// Opens an operand; `-` or none is standard input. A stage that reads from a pipe outlives the
+/// Opens an operand; `-` or none is standard input. A stage that reads from a pipe survives the
 /// first interrupt.
 ///
 /// # Errors
@@ -195,6 +198,7 @@ pub fn open(operand: Option<&Path>) -> Result<Input, Error> {
             }
             let name = "standard input".to_owned();
             let file = duplicate(stdin.as_fd(), &name)?;
+            // Only in a pipe is there a producer that reacts to Ctrl-C and ends the input.
             if file.metadata().is_ok_and(|metadata| metadata.file_type().is_fifo()) {
                 outlive_interrupt();
             }
@@ -203,45 +207,48 @@ pub fn open(operand: Option<&Path>) -> Result<Input, Error> {
         Some(path) => {
             let name = path.display().to_string();
             let file = File::open(path)
-                .and_then(|file| match file.metadata()?.is_dir() {
-                    true => Err(io::ErrorKind::IsADirectory.into()),
-                    false => Ok(file),
-                })
+                .and_then(refuse_directory)
                 .map_err(|source| Error::Open { name: name.clone(), source })?;
             Ok(Input { name, file })
         }
     }
 }
 
-/// Lets the first interrupt pass, since Ctrl-C reaches every stage of a pipe: the recorder at
-/// its head ends its stream then, and what was recorded is wanted. The second one ends us.
+/// Returns the file unless it is a directory: open(2) succeeds on one, and the first read(2) would
+/// fail later with a less helpful error.
+fn refuse_directory(file: File) -> io::Result<File> {
+    if file.metadata()?.is_dir() { Err(io::ErrorKind::IsADirectory.into()) } else { Ok(file) }
+}
+
+/// Ignores the first interrupt. Ctrl-C reaches every stage of a pipe: the recorder at its head
+/// ends its stream then, and the later stages must still process it. The second interrupt kills.
 fn outlive_interrupt() {
     let interrupted = Arc::new(AtomicBool::new(false));
-    // Should it not be possible, an interrupt ends us as ever. In this order, the first one is
-    // not yet seen as the second.
+    // Handlers run in the order of registration: the flag is set after the first interrupt was
+    // checked against it. If registration fails, the default action of SIGINT remains.
     let _ = flag::register_conditional_shutdown(SIGINT, INTERRUPTED, Arc::clone(&interrupted));
     let _ = flag::register(SIGINT, interrupted);
 }
 
-/// Where a stage writes to. Not buffered: a stream's writer and a report gather what they write.
+/// The output of a stage. Unbuffered: the writer of a stream and the reports have their own buffers.
 #[derive(Debug)]
 pub struct Output {
     file: File,
 }
 
 impl Output {
-    /// Whether it is a terminal.
+    /// True if it is a terminal.
     pub fn is_terminal(&self) -> bool {
         self.file.is_terminal()
     }
 
-    /// How many columns a terminal has: what COLUMNS says, or what the terminal itself says; 80
-    /// where both say 0, as on a serial line. `None` for what is no terminal.
+    /// Returns the columns of a terminal: from COLUMNS, else from the terminal, else 80 (a serial
+    /// line reports 0). None if the output is not a terminal.
     pub fn width(&self) -> Option<usize> {
         self.extent("COLUMNS", |size| size.ws_col, 80)
     }
 
-    /// How many lines a terminal has, likewise; 24 where nobody knows.
+    /// Returns the lines of a terminal in the same way, with LINES and 24.
     pub fn height(&self) -> Option<usize> {
         self.extent("LINES", |size| size.ws_row, 24)
     }
@@ -250,13 +257,16 @@ impl Output {
         if !self.is_terminal() {
             return None;
         }
-        let told = std::env::var(variable).ok().and_then(|number| number.parse().ok());
-        let asked = || tcgetwinsize(&self.file).ok().map(|size| usize::from(of(size)));
-        let known = |&extent: &usize| extent > 0;
-        Some(told.filter(known).or_else(|| asked().filter(known)).unwrap_or(usual))
+        let is_known = |&extent: &usize| extent > 0;
+        let configured = std::env::var(variable).ok().and_then(|number| number.parse().ok());
+        let extent = match configured.filter(is_known) {
+            Some(extent) => Some(extent),
+            None => tcgetwinsize(&self.file).ok().map(|size| usize::from(of(size))),
+        };
+        Some(extent.filter(is_known).unwrap_or(usual))
     }
 
-    /// Refuses a terminal as the place for a binary stream.
+    /// Refuses a terminal, for a binary stream.
     ///
     /// # Errors
     ///
@@ -276,7 +286,7 @@ impl Write for Output {
     }
 }
 
-/// Opens what a stage writes to: a file that is made anew, or standard output for `-` or none.
+/// Opens the output of a stage: a file, created or truncated, or standard output for `-` or none.
 ///
 /// # Errors
 ///
@@ -301,10 +311,6 @@ pub fn refuse_same_file<'a>(
     inputs: impl IntoIterator<Item = Option<&'a Path>>,
     output: Option<&Path>,
 ) -> Result<(), Error> {
-    let identity = |path: &Path| {
-        let file = std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file)?;
-        Some((file.dev(), file.ino()))
-    };
     let Some((path, written)) = output.and_then(|path| Some((path, identity(path)?))) else {
         return Ok(());
     };
@@ -314,8 +320,13 @@ pub fn refuse_same_file<'a>(
     Ok(())
 }
 
-/// A descriptor of our own for one of the standard streams, past the line buffer std puts
-/// before them.
+/// Returns device and inode of a regular file. None for others: two names of /dev/null are no conflict.
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    let file = std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file)?;
+    Some((file.dev(), file.ino()))
+}
+
+/// Duplicates a descriptor of a standard stream, to bypass the line buffer of `std::io::stdout`.
 fn duplicate(fd: BorrowedFd<'_>, name: &str) -> Result<File, Error> {
     let owned = fd.try_clone_to_owned();
     owned.map(File::from).map_err(|source| Error::Open { name: name.to_owned(), source })
@@ -330,13 +341,13 @@ mod tests {
     struct Outer(#[source] io::Error);
 
     #[test]
-    fn a_closed_pipe_is_found_under_other_errors() {
+    fn broken_pipe_is_found_below_other_errors() {
         assert!(is_broken_pipe(&Outer(io::ErrorKind::BrokenPipe.into())));
         assert!(!is_broken_pipe(&Outer(io::ErrorKind::StorageFull.into())));
     }
 
     #[test]
-    fn a_message_tells_every_cause() {
+    fn message_has_every_cause() {
         let error = Outer(io::Error::other("no space"));
         assert_eq!(chain(&error), "writing the report: no space");
     }

@@ -1,10 +1,10 @@
-//! Times as a user writes them in options.
+//! Parses times in options, and formats times in messages.
 
 use std::time::Duration;
 
-/// The units a time can be given in, and how many nanoseconds they have.
+/// The units of time in options, and their nanoseconds.
 const UNITS: [(&str, u64); 5] = [
-    // What ends in `s` as well stands before it.
+    // Units that end in `s` come before `s`: the first suffix that matches is used.
     ("ns", 1),
     ("us", 1_000),
     ("ms", 1_000_000),
@@ -13,7 +13,7 @@ const UNITS: [(&str, u64); 5] = [
 ];
 
 /// Returns the number and its unit in nanoseconds of a time with a unit, such as `1.5ms`. None if
-/// the unit is unknown or missing, or the number is none.
+/// the unit is unknown or missing, or the number is malformed.
 pub fn number_and_unit(text: &str) -> Option<(f64, u64)> {
     let (number, ns) = UNITS.iter().find_map(|&(unit, ns)| Some((text.strip_suffix(unit)?, ns)))?;
     Some((decimal(number)?, ns))
@@ -35,15 +35,15 @@ pub fn rounded(time: Duration) -> String {
     }
 }
 
-/// Reads a time such as `2s`, `0.5s`, `100ms`, `10us`, `1m`; a number alone is seconds.
+/// Parses a time such as `2s`, `0.5s`, `100ms`, `10us`, `1m`; a number alone is seconds.
 ///
 /// # Errors
 ///
-/// What a time looks like, for what is none, or is longer than 292 years.
+/// The expected form, if the text is not a time or the time is longer than 292 years (2^63 ns).
 pub fn duration(text: &str) -> Result<Duration, String> {
     let seconds = || Some((decimal(text)?, 1_000_000_000));
     let time = number_and_unit(text).or_else(seconds);
-    // Rounded, so that 0.1s is 100 ms and not a nanosecond less.
+    // 0.1 has no exact binary representation: without rounding, 0.1s could be 1 ns too short.
     let ns = time.map(|(number, unit_ns)| (number * unit_ns as f64).round());
     match ns.filter(|&ns| ns <= i64::MAX as f64) {
         Some(ns) => Ok(Duration::from_nanos(ns as u64)),
@@ -51,11 +51,11 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// As [`duration`], for a time that must be longer than nothing.
+/// Parses a time like [`duration`], and refuses 0.
 ///
 /// # Errors
 ///
-/// As there, and for 0.
+/// See [`duration`]; also for 0.
 pub fn interval(text: &str) -> Result<Duration, String> {
     let duration = duration(text)?;
     if duration.is_zero() { Err("expected a time longer than 0".to_owned()) } else { Ok(duration) }
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_have_units() {
+    fn time_is_parsed_with_its_unit() {
         for (text, ns) in [
             ("2s", 2_000_000_000),
             ("0.1s", 100_000_000),
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn unit_is_required_where_a_number_alone_means_nothing() {
+    fn number_without_unit_is_refused() {
         assert_eq!(number_and_unit("1.5ms"), Some((1.5, 1_000_000)));
         for wrong in ["2", "ms", "-2s", "2h", "1e9s"] {
             assert_eq!(number_and_unit(wrong), None, "{wrong}");
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn rounded_times_have_three_digits_or_more() {
+    fn rounded_time_has_at_least_two_digits() {
         let rounded = |ns| rounded(Duration::from_nanos(ns));
         assert_eq!(rounded(1_500_000), "1.5 ms");
         assert_eq!(rounded(100_000_000), "100 ms");

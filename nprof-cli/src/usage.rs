@@ -1,55 +1,53 @@
-//! The command line of a program: read by clap, spoken of as all else the tools speak of.
+//! Parses the command line with clap, and reports its errors in one line like all other messages.
 
 use std::io::{self, Write};
-use std::num::ParseIntError;
 use std::process::ExitCode;
 
-use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
+use clap::error::{Error, ErrorKind};
 use clap::{ArgMatches, Parser};
 
-use crate::stage::{TROUBLE, is_broken_pipe, warn};
+use crate::stage::{FAILURE, is_broken_pipe, warn};
 
-/// Reads the command line.
+/// Parses the command line of a tool that exits with [`FAILURE`] after a usage error.
 ///
 /// # Errors
 ///
-/// How the program ends where it is not to go on: after the help or the version, or since the
-/// usage was wrong; the user has been told as `tool: what: why`.
+/// The exit status if the tool is to end here: help or version was printed, or a usage error was reported.
 pub fn arguments<T: Parser>(tool: &str) -> Result<T, ExitCode> {
-    arguments_or(tool, TROUBLE)
+    arguments_or(tool, FAILURE)
 }
 
-/// As [`arguments`], of a program that ends with this status where the usage was wrong.
+/// Like [`arguments`], for a tool that exits with `status` after a usage error.
 ///
 /// # Errors
 ///
-/// As there.
+/// See [`arguments`].
 pub fn arguments_or<T: Parser>(tool: &str, status: u8) -> Result<T, ExitCode> {
-    T::try_parse().map_err(|error| end_with(tool, &error, status))
+    T::try_parse().map_err(|error| report(tool, &error, status))
 }
 
-/// As [`arguments`], with what clap knows beside: in which order options were given.
+/// Like [`arguments`], and returns clap's matches, which hold the order in which options were given.
 ///
 /// # Errors
 ///
-/// As there.
+/// See [`arguments`].
 pub fn arguments_and_matches<T: Parser>(tool: &str) -> Result<(T, ArgMatches), ExitCode> {
     let matches = T::command().try_get_matches();
     let arguments = matches.and_then(|matches| Ok((T::from_arg_matches(&matches)?, matches)));
     arguments.map_err(|error| end(tool, &error))
 }
 
-/// Says what a command line led to, and how the program ends.
+/// Reports an error found in the command line, or prints help or version; returns the exit status.
 pub fn end(tool: &str, error: &Error) -> ExitCode {
-    end_with(tool, error, TROUBLE)
+    report(tool, error, FAILURE)
 }
 
-fn end_with(tool: &str, error: &Error, status: u8) -> ExitCode {
+fn report(tool: &str, error: &Error, status: u8) -> ExitCode {
     if error.use_stderr() {
         warn(tool, &format!("{}; {tool} --help lists the options", message(error)));
         return ExitCode::from(status);
     }
-    // Help and version. What cannot be written is no success.
+    // Help and version are output: a full disk is an error, a closed pipe is not.
     let mut out = io::stdout().lock();
     match write!(out, "{}", error.render()).and_then(|()| out.flush()) {
         Err(error) if !is_broken_pipe(&error) => {
@@ -60,60 +58,24 @@ fn end_with(tool: &str, error: &Error, status: u8) -> ExitCode {
     }
 }
 
-/// What is wrong with a command line, in one line: `what: why`.
+/// Returns clap's message and its tip in one line, without the usage that clap prints below.
 fn message(error: &Error) -> String {
-    let text = |kind| match error.get(kind) {
-        Some(ContextValue::String(text)) => Some(text.clone()),
-        Some(ContextValue::Strings(texts)) => Some(texts.join(", ")),
-        _ => None,
-    };
-    let argument = text(ContextKind::InvalidArg).unwrap_or_default();
-    // `--by <KEY>` is `--by` to the user, who wrote no `<KEY>`.
-    let option = argument.split([' ', '=', '[']).next().unwrap_or_default().to_owned();
-    let value = text(ContextKind::InvalidValue).unwrap_or_default();
-    match error.kind() {
-        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => {
-            "there is no command".to_owned()
-        }
-        ErrorKind::MissingRequiredArgument => {
-            format!("missing: {}", argument.trim_start_matches('<').trim_end_matches('>'))
-        }
-        ErrorKind::InvalidSubcommand => {
-            let asked = text(ContextKind::InvalidSubcommand).unwrap_or_default();
-            match text(ContextKind::SuggestedSubcommand) {
-                Some(near) => format!("{asked}: no such command: is it {near}?"),
-                None => format!("{asked}: no such command"),
-            }
-        }
-        // One that a tool found itself has its own words.
-        ErrorKind::ArgumentConflict if !argument.is_empty() => {
-            let other = text(ContextKind::PriorArg).filter(|other| !other.is_empty());
-            let other = other.unwrap_or_else(|| "anything else".to_owned());
-            format!("{option}: cannot be used with {other}")
-        }
-        ErrorKind::UnknownArgument => match text(ContextKind::SuggestedArg) {
-            Some(near) => format!("{argument}: no such option: is it {near}?"),
-            None => format!("{argument}: no such option"),
-        },
-        ErrorKind::InvalidValue if value.is_empty() => format!("{option}: needs a value"),
-        ErrorKind::InvalidValue => {
-            let valid = text(ContextKind::ValidValue).unwrap_or_default();
-            format!("{option} {value}: expected one of {valid}")
-        }
-        ErrorKind::ValueValidation => {
-            let why = std::error::Error::source(error);
-            let is_no_number = why.is_some_and(<dyn std::error::Error>::is::<ParseIntError>);
-            let why = why.filter(|_| !is_no_number).map(ToString::to_string);
-            let why = why.unwrap_or_else(|| "expected a number".to_owned());
-            format!("{}: {why}", format!("{option} {value}").trim_end())
-        }
-        _ => {
-            let text = error.render().to_string();
-            let first = text.split("\n\n").next().unwrap_or_default();
-            let words: Vec<&str> = first.split_whitespace().collect();
-            words.join(" ").trim_start_matches("error: ").to_owned()
-        }
+    // clap prints the whole help here instead of a message.
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        return "missing subcommand".to_owned();
     }
+    let text = error.render().to_string();
+    let mut paragraphs = text.split("\n\n").map(one_line);
+    let cause = paragraphs.next().unwrap_or_default();
+    let cause = cause.trim_start_matches("error: ");
+    match paragraphs.next().filter(|second| second.starts_with("tip: ")) {
+        Some(tip) => format!("{cause}; {tip}"),
+        None => cause.to_owned(),
+    }
+}
+
+fn one_line(paragraph: &str) -> String {
+    paragraph.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]
@@ -128,53 +90,33 @@ mod tests {
         colour: Option<String>,
     }
 
-    fn said(args: &[&str]) -> String {
-        message(&Args::try_parse_from(["x"].iter().chain(args)).unwrap_err())
-    }
-
-    #[test]
-    fn what_is_wrong_is_said_in_one_line() {
-        assert_eq!(said(&["--frob"]), "--frob: no such option");
-        assert_eq!(said(&["--numbr", "1"]), "--numbr: no such option: is it --number?");
-        assert_eq!(said(&["--colour", "blue"]), "--colour blue: expected one of red, green");
-        assert!(said(&["--number", "x"]).starts_with("--number x: expected a number"));
-        assert!(
-            said(&["--number"]).starts_with("--number: needs a value"),
-            "{}",
-            said(&["--number"])
-        );
-        assert!(!said(&["--number", "1", "--number", "2"]).contains('\n'));
-    }
-
-    #[derive(Debug, clap::Parser)]
-    #[command(group = clap::ArgGroup::new("what").required(true))]
-    struct Target {
-        #[arg(short, group = "what")]
-        all: bool,
-        #[arg(long, group = "what", exclusive = true)]
-        list: bool,
-        #[arg(group = "what")]
-        command: Vec<String>,
-    }
-
     #[derive(Debug, clap::Parser)]
     enum Commands {
         Check,
         Merge,
     }
 
+    fn message_for<T: Parser + std::fmt::Debug>(args: &[&str]) -> String {
+        message(&T::try_parse_from(["x"].iter().chain(args)).unwrap_err())
+    }
+
     #[test]
-    fn what_is_missing_or_too_much_is_said_in_one_line() {
-        let said =
-            |args: &[&str]| message(&Target::try_parse_from(["x"].iter().chain(args)).unwrap_err());
-        assert_eq!(said(&[]), "missing: -a|--list|COMMAND");
-        assert_eq!(said(&["--list", "-a"]), "--list: cannot be used with anything else");
-        assert_eq!(said(&["-a", "ls"]), "-a: cannot be used with [COMMAND]...");
-        let said = |args: &[&str]| {
-            message(&Commands::try_parse_from(["x"].iter().chain(args)).unwrap_err())
-        };
-        assert_eq!(said(&[]), "there is no command");
-        assert_eq!(said(&["merg"]), "merg: no such command: is it merge?");
-        assert_eq!(said(&["zzz"]), "zzz: no such command");
+    fn usage_error_is_one_line_with_cause_and_tip() {
+        assert_eq!(message_for::<Args>(&["--frob"]), "unexpected argument '--frob' found");
+        assert_eq!(
+            message_for::<Args>(&["--numbr", "1"]),
+            "unexpected argument '--numbr' found; tip: a similar argument exists: '--number'"
+        );
+        assert_eq!(
+            message_for::<Args>(&["--colour", "blue"]),
+            "invalid value 'blue' for '--colour <COLOUR>' [possible values: red, green]"
+        );
+        assert!(!message_for::<Args>(&["--number", "1", "--number", "2"]).contains('\n'));
+    }
+
+    #[test]
+    fn missing_subcommand_is_reported_without_the_help() {
+        assert_eq!(message_for::<Commands>(&[]), "missing subcommand");
+        assert!(message_for::<Commands>(&["merg"]).contains("'merge'"));
     }
 }

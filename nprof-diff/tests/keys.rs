@@ -103,7 +103,7 @@ fn an_output_that_is_an_input_is_refused() {
     for line in ["-o new base new", "-o ./new --base base --new base new"] {
         let ended = diff(directory.path(), line);
         assert_eq!((ended.status, &ended.stdout[..]), (2, ""));
-        assert!(ended.stderr.contains("new: is an input as well"), "{}", ended.stderr);
+        assert!(ended.stderr.contains("new is also an input"), "{}", ended.stderr);
     }
     assert_eq!(fs::read(directory.path().join("new")).unwrap(), before);
 }

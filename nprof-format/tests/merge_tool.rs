@@ -67,7 +67,7 @@ fn what_cannot_be_merged_is_refused_with_the_reason() {
     let cases = [
         ([&one[..], &timeless], "merge-refused-2: run 0x7 does not tell the time of day"),
         (["-", "-"], "standard input is one stream"),
-        ([&one, &format!("-o{one}")], "merge-refused-1: is an input as well"),
+        ([&one, &format!("-o{one}")], "merge-refused-1 is also an input"),
     ];
     for (operands, why) in cases {
         let refused = run(&["merge", operands[0], operands[1]]);

@@ -212,7 +212,7 @@ fn an_input_is_not_written_over() {
     for command in ["text", "binary", "merge"] {
         let output = run(&[command, "-o", path, path], b"");
         assert_eq!(output.status.code(), Some(2), "{command}");
-        assert!(text(&output.stderr).contains("is an input as well"), "{command}");
+        assert!(text(&output.stderr).contains("is also an input"), "{command}");
         assert_eq!(std::fs::read_to_string(path).expect("a file"), TEXT);
     }
 }

@@ -20,7 +20,10 @@ fn follows_the_conventions_of_reports() {
 #[test]
 fn names_the_wrong_option() {
     for (args, message) in [
-        (&["--view", "callers-of"][..], "--view callers-of: expected one of paths, tree"),
+        (
+            &["--view", "callers-of"][..],
+            "invalid value 'callers-of' for '--view <VIEW>' [possible values: paths, tree",
+        ),
         (&["--view", "tree", "-n", "3"], "-n: --view tree is not limited by rows"),
         (&["--event", "cycles"], "no event \"cycles\" in the input: it has cpu-clock, faults"),
         (&["--focus", "a;("], "--focus a;(: not a regular expression: unclosed group"),

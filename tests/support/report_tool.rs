@@ -198,7 +198,7 @@ impl Report {
             assert_eq!(std::fs::read(&out).expect("it was written"), first, "{format}");
         }
         let message = self.refusal(&[&string(&stream), "-o", &string(&stream)], b"");
-        assert!(message.contains("is an input as well"), "{message}");
+        assert!(message.contains("is also an input"), "{message}");
         assert_eq!(std::fs::read(&stream).expect("it is there"), odd_names());
     }
 }
