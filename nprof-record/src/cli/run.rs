@@ -274,8 +274,8 @@ impl Invocation<'_> {
         let mut stream = stream.context("cannot write the stream")?;
         stream.take(&Record::Head(Box::new(header::head(self.target.described(self.args))?)));
         stream.take(&Record::Step(Box::new(header::step())));
-        let (unwind, depth) = (self.plan.common.unwind, self.args.depth());
-        let mut converter = Converter::new(stream, header::events(&self.plan), unwind, depth, tree);
+        let mut converter =
+            Converter::new(stream, header::events(&self.plan), self.args.depth(), tree);
         rings.enable_stack_copies(&mut converter);
         if let Target::Processes(pids) = &self.target {
             for &pid in pids {

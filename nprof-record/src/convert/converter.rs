@@ -14,7 +14,6 @@ use crate::convert::deep_stacks::copy_hints::CopyHints;
 use crate::convert::dictionary::Sink;
 use crate::convert::process_tree::{CommChange, ProcessTree};
 use crate::convert::stack_resolver::StackResolver;
-use crate::event::StackMode;
 use crate::image::table;
 use crate::os::procfs;
 use crate::perf::handler::RecordHandler;
@@ -110,7 +109,6 @@ impl<S: Sink> Converter<S> {
     pub(crate) fn new(
         sink: S,
         events: Vec<nprof_stream::Event>,
-        unwind: StackMode,
         depth: usize,
         tree: ProcessTree,
     ) -> Self {
@@ -120,7 +118,7 @@ impl<S: Sink> Converter<S> {
             sums: vec![Sum::default(); events.len()],
             events,
             tree,
-            resolver: StackResolver::new(unwind, depth),
+            resolver: StackResolver::new(depth),
             tasks: 0,
             exit: None,
         };
@@ -296,7 +294,7 @@ impl<S: Sink> Converter<S> {
         let node = self.resolver.node(&self.tree, &mut self.sink);
         if let Some(sum) = self.sums.get_mut((event.0 as usize).wrapping_sub(1)) {
             sum.samples += 1;
-            sum.weight = sum.weight.saturating_add(sample.period);
+            sum.weight = sum.weight.saturating_add(sample.weight);
         }
         let task = self.tree.task(sample_id.tid).map_or(TaskId::NONE, |task| task.id);
         self.sink.take(&Record::Sample(Sample {
@@ -305,7 +303,7 @@ impl<S: Sink> Converter<S> {
             task,
             cpu: sample_id.cpu,
             node,
-            weight: sample.period,
+            weight: sample.weight,
             count: 1,
             extras: extras.extras(),
         }));

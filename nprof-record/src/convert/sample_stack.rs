@@ -1,96 +1,89 @@
-//! Which addresses the stack of a sample has: unwound from its copy, or as the kernel walked it.
+//! From a captured stack to its addresses: unwound from the copy, or as the source walked it.
 
 use nprof_stream::Mark;
-use perf_event_open_sys::bindings as perf;
 
 use crate::arch;
-use crate::perf::record::Sample;
 use crate::unwind::stack_copy::StackCopy;
+use crate::unwind::stack_input::{CopiedStack, StackInput, Words};
 use crate::unwind::{
     self, AnalyzedRule, CodeMap, FrameAddress, FrameVisitor, Registers, UnwindInfo,
 };
 
-/// What stands before the kernel's part in a call chain.
-pub(crate) const CONTEXT_KERNEL: u64 = perf::PERF_CONTEXT_KERNEL;
-
-/// What stands before the user part in a call chain.
-const CONTEXT_USER: u64 = perf::PERF_CONTEXT_USER;
-
-/// The part of a call chain that belongs to a context, leaf first.
-pub(crate) fn context(sample: &Sample<'_>, wanted: u64) -> impl Iterator<Item = u64> {
-    let is_mark = |entry: u64| entry >= perf::PERF_CONTEXT_MAX;
-    let from = sample.chain().skip_while(move |&entry| entry != wanted).skip(1);
-    from.take_while(move |&entry| !is_mark(entry))
-}
-
-/// Whether the user registers are those of the image before, while the kernel loads the next
-/// one. `fresh` says that the process has executed an image and was not seen in it yet.
-fn is_left_over(
+/// Returns true if the user registers are still those of the previous image, while execve(2) loads
+/// the next one. Clears `not_seen_since_exec` otherwise, see
+/// [`crate::convert::process_tree::Process::not_seen_since_exec`].
+fn is_from_before_exec(
     not_seen_since_exec: &mut bool,
     ip: u64,
-    sample: &Sample<'_>,
+    input: &StackInput<'_>,
     code: &mut impl CodeMap,
 ) -> bool {
-    let left_over =
-        *not_seen_since_exec && sample.in_kernel && code.unwind_info(ip) == UnwindInfo::Unmapped;
-    *not_seen_since_exec &= left_over;
-    left_over
+    let is_stale =
+        *not_seen_since_exec && input.in_kernel && code.unwind_info(ip) == UnwindInfo::Unmapped;
+    *not_seen_since_exec &= is_stale;
+    is_stale
 }
 
-/// Unwinds the copied stack. For `fresh` see [`crate::convert::process_tree::Process::not_seen_since_exec`].
-pub(crate) fn by_tables(
+/// Unwinds a copied stack and appends its addresses, at most `depth` of them. Returns the reason
+/// why the stack is incomplete.
+pub(crate) fn unwind_copy(
     not_seen_since_exec: &mut bool,
-    sample: &Sample<'_>,
+    input: &StackInput<'_>,
+    copied: &CopiedStack<'_>,
     code: &mut impl CodeMap,
     depth: usize,
     addresses: &mut Vec<FrameAddress>,
     visitor: &mut impl FrameVisitor,
 ) -> Mark {
-    let Some(registers) = Registers::from_sample(sample.registers()) else {
-        // Without user registers there is no user code: the kernel works for itself.
-        return if sample.in_kernel { Mark::None } else { Mark::Unread };
+    let Some(registers) = Registers::from_sample(copied.registers.iter()) else {
+        // A kernel thread has no user registers, and no user code that could be missing.
+        return if input.in_kernel { Mark::None } else { Mark::Unread };
     };
     let (Ok(ip), Ok(sp)) = (registers.get(arch::IP), registers.get(arch::SP)) else {
         return Mark::Unread;
     };
-    if is_left_over(not_seen_since_exec, ip, sample, code) {
+    if is_from_before_exec(not_seen_since_exec, ip, input, code) {
         return Mark::None;
     }
-    if sample.compat {
+    if copied.is_compat {
+        // The tables of 32-bit images number other registers.
         addresses.push(FrameAddress { value: ip, returns: false });
         return Mark::Table;
     }
-    let stack = StackCopy::new(sp, sample.stack, sample.extra_stack.unwrap_or_default().pieces);
+    let stack = StackCopy::new(sp, copied.bytes, copied.segments);
     let mark = unwind::unwind((registers, false), &stack, code, depth, addresses, visitor);
     visitor.end(stack.read_range());
     mark
 }
 
-/// Takes the user part of the kernel's call chain. Frame pointers do not tell whether the end
-/// of the chain is the end of the stack, so the last frame's table is asked.
-pub(crate) fn by_chain(
+/// Appends the addresses of a stack that the source walked along frame pointers, at most `depth` of
+/// them. Returns the reason why the stack is incomplete.
+pub(crate) fn take_walked(
     not_seen_since_exec: &mut bool,
-    sample: &Sample<'_>,
+    input: &StackInput<'_>,
+    walked: Words<'_>,
     code: &mut impl CodeMap,
     depth: usize,
     addresses: &mut Vec<FrameAddress>,
 ) -> Mark {
-    let leaf = context(sample, CONTEXT_USER).next();
-    if leaf.is_some_and(|ip| is_left_over(not_seen_since_exec, ip, sample, code)) {
+    let leaf = walked.iter().next();
+    if leaf.is_some_and(|ip| is_from_before_exec(not_seen_since_exec, ip, input, code)) {
         return Mark::None;
     }
-    for value in context(sample, CONTEXT_USER) {
+    for value in walked.iter() {
         if addresses.len() == depth {
             return Mark::Depth;
         }
         addresses.push(FrameAddress { value, returns: !addresses.is_empty() });
     }
     let Some(last) = addresses.last() else {
-        return if sample.in_kernel { Mark::None } else { Mark::Unread };
+        return if input.in_kernel { Mark::None } else { Mark::Unread };
     };
+    // A chain of frame pointers ends in the same way at the end of the stack and in a function
+    // that keeps no frame pointer. The unwind table of the last frame tells them apart.
     match code.unwind_info(last.inside()) {
         UnwindInfo::Entry => Mark::None,
-        UnwindInfo::Rule(row) if row.is_end_of_stack() => Mark::None,
+        UnwindInfo::Rule(rule) if rule.is_end_of_stack() => Mark::None,
         UnwindInfo::NoTable if code.analyze(*last) == AnalyzedRule::ThreadStart => Mark::None,
         UnwindInfo::Unmapped => Mark::Mapping,
         _ => Mark::Frame,
@@ -103,7 +96,8 @@ mod tests {
     use crate::arch::rule::{Cfa, RegisterRule, UnwindRule};
     use std::rc::Rc;
 
-    /// Everything below 0x9000 is mapped; the root is from 0x3000, and a thread begins at 0x4005.
+    /// Everything below 0x9000 is mapped; the end of the stack is from 0x3000 on, and a thread
+    /// begins at 0x4005.
     struct Program;
 
     impl CodeMap for Program {
@@ -111,9 +105,9 @@ mod tests {
             let saved = if address >= 0x3000 {
                 RegisterRule::Undefined
             } else {
-                RegisterRule::AtCfaOffset(-8)
+                arch::PUSHED_RETURN_ADDRESS
             };
-            let row = UnwindRule {
+            let rule = UnwindRule {
                 cfa: Cfa::Register(arch::SP, 8),
                 return_address: saved,
                 registers: [].into(),
@@ -121,7 +115,7 @@ mod tests {
             };
             match address {
                 0x4000..0x5000 => UnwindInfo::NoTable,
-                0..0x9000 => UnwindInfo::Rule(Rc::new(row)),
+                0..0x9000 => UnwindInfo::Rule(Rc::new(rule)),
                 _ => UnwindInfo::Unmapped,
             }
         }
@@ -135,84 +129,72 @@ mod tests {
         words.iter().flat_map(|word| word.to_le_bytes()).collect()
     }
 
-    fn sample<'a>(chain: &'a [u8], registers: &'a [u8], in_kernel: bool) -> Sample<'a> {
-        Sample {
-            ip: 0x1000,
-            in_kernel,
-            period: 1,
-            chain,
-            registers,
-            compat: false,
-            ..Sample::default()
-        }
+    fn input(in_kernel: bool) -> StackInput<'static> {
+        StackInput { ip: 0x1000, in_kernel, ..StackInput::default() }
     }
 
-    fn chain(entries: &[u64], depth: usize) -> (usize, Mark) {
+    fn walk(chain: &[u64], depth: usize) -> (usize, Mark) {
         let mut addresses = Vec::new();
-        let chain = bytes(entries);
-        let mark =
-            by_chain(&mut false, &sample(&chain, &[], false), &mut Program, depth, &mut addresses);
+        let chain = bytes(chain);
+        let mark = take_walked(
+            &mut false,
+            &input(false),
+            Words(&chain),
+            &mut Program,
+            depth,
+            &mut addresses,
+        );
         (addresses.len(), mark)
     }
 
-    #[test]
-    fn a_chain_is_split_by_its_marks() {
-        let chain = bytes(&[CONTEXT_KERNEL, 1, 2, CONTEXT_USER, 3, 4, perf::PERF_CONTEXT_GUEST, 5]);
-        let sample = sample(&chain, &[], true);
-        assert_eq!(context(&sample, CONTEXT_KERNEL).collect::<Vec<_>>(), [1, 2]);
-        assert_eq!(context(&sample, CONTEXT_USER).collect::<Vec<_>>(), [3, 4]);
-        assert_eq!(context(&sample, perf::PERF_CONTEXT_HV).count(), 0);
+    fn unwind(
+        not_seen_since_exec: &mut bool,
+        registers: &[u8],
+        in_kernel: bool,
+        addresses: &mut Vec<FrameAddress>,
+    ) -> Mark {
+        let copied = CopiedStack { registers: Words(registers), ..CopiedStack::default() };
+        unwind_copy(
+            not_seen_since_exec,
+            &input(in_kernel),
+            &copied,
+            &mut Program,
+            9,
+            addresses,
+            &mut (),
+        )
     }
 
     #[test]
-    fn a_chain_is_complete_only_if_its_end_is_known_to_be_one() {
-        assert_eq!(chain(&[CONTEXT_USER, 0x1000, 0x3005], 9), (2, Mark::None));
-        assert_eq!(chain(&[CONTEXT_USER, 0x1000, 0x2005], 9), (2, Mark::Frame));
-        assert_eq!(chain(&[CONTEXT_USER, 0x1000, 0xa000], 9), (2, Mark::Mapping));
-        assert_eq!(chain(&[CONTEXT_USER, 0x1000, 0x4005], 9), (2, Mark::None));
-        assert_eq!(chain(&[CONTEXT_USER, 0x1000, 0x4006], 9), (2, Mark::Frame));
-        assert_eq!(chain(&[CONTEXT_USER, 0x1000, 0x3005], 1), (1, Mark::Depth));
-        assert_eq!(chain(&[], 9), (0, Mark::Unread));
+    fn walked_stack_is_complete_only_if_it_ends_at_a_known_end() {
+        assert_eq!(walk(&[0x1000, 0x3005], 9), (2, Mark::None));
+        assert_eq!(walk(&[0x1000, 0x2005], 9), (2, Mark::Frame));
+        assert_eq!(walk(&[0x1000, 0xa000], 9), (2, Mark::Mapping));
+        assert_eq!(walk(&[0x1000, 0x4005], 9), (2, Mark::None));
+        assert_eq!(walk(&[0x1000, 0x4006], 9), (2, Mark::Frame));
+        assert_eq!(walk(&[0x1000, 0x3005], 1), (1, Mark::Depth));
+        assert_eq!(walk(&[], 9), (0, Mark::Unread));
     }
 
     #[test]
-    fn registers_from_before_an_exec_are_no_stack() {
+    fn registers_from_before_an_exec_yield_no_stack() {
         let mut words = [0; arch::COUNT];
-        words[8] = 0xa000; // ip, in what is not mapped any more
+        words[8] = 0xa000; // ip, in an image that is not mapped any more
         let registers = bytes(&words);
         let mut addresses = Vec::new();
-        let mut not_seen_since_exec = true;
-        let mut mark = |not_seen_since_exec: &mut bool, kernel| {
-            by_tables(
-                not_seen_since_exec,
-                &sample(&[], &registers, kernel),
-                &mut Program,
-                9,
-                &mut addresses,
-                &mut (),
-            )
-        };
-        assert_eq!(mark(&mut not_seen_since_exec, true), Mark::None);
-        assert!(not_seen_since_exec);
-        assert_eq!(mark(&mut not_seen_since_exec, false), Mark::Mapping);
-        assert!(!not_seen_since_exec, "it has run");
-        assert_eq!(mark(&mut not_seen_since_exec, true), Mark::Mapping);
+        let mut not_seen = true;
+        assert_eq!(unwind(&mut not_seen, &registers, true, &mut addresses), Mark::None);
+        assert!(not_seen);
+        assert_eq!(unwind(&mut not_seen, &registers, false, &mut addresses), Mark::Mapping);
+        assert!(!not_seen, "it has run");
+        assert_eq!(unwind(&mut not_seen, &registers, true, &mut addresses), Mark::Mapping);
         assert!(addresses.is_empty());
     }
 
     #[test]
-    fn a_sample_without_user_registers_is_the_kernels_own() {
+    fn missing_user_registers_are_complete_only_in_the_kernel() {
         let mut addresses = Vec::new();
-        let mut mark = |kernel| {
-            by_tables(
-                &mut false,
-                &sample(&[], &[], kernel),
-                &mut Program,
-                9,
-                &mut addresses,
-                &mut (),
-            )
-        };
+        let mut mark = |in_kernel| unwind(&mut false, &[], in_kernel, &mut addresses);
         assert_eq!((mark(true), mark(false)), (Mark::None, Mark::Unread));
     }
 }

@@ -14,7 +14,6 @@ use crate::convert::dictionary::{Dictionary, FrameKey, ImageFacts, Sink};
 use crate::convert::process_code::ProcessCode;
 use crate::convert::process_tree::{Process, ProcessTree};
 use crate::convert::sample_stack;
-use crate::event::StackMode;
 use crate::image::jit::growing_file::Files;
 use crate::image::jit::runtime_code::Functions;
 use crate::image::kernel::running_kernel::{Kernel, Place};
@@ -24,6 +23,7 @@ use crate::os::task_serial::Owner;
 use crate::perf::record::{Ksymbol, Sample, SampleId};
 use crate::sys::{self, SharedWords};
 use crate::unwind::FrameAddress;
+use crate::unwind::stack_input::{StackInput, UserStack};
 
 /// The most nodes and frames of an epoch.
 const DICTIONARY_MAX: u32 = 1 << 20;
@@ -42,7 +42,6 @@ fn max_watched_threads() -> usize {
 /// Turns stacks into nodes.
 #[derive(Debug)]
 pub(crate) struct StackResolver {
-    unwind: StackMode,
     depth: usize,
     pub(crate) images: Images,
     /// Asked for when the kernel is first sampled.
@@ -67,9 +66,8 @@ pub(crate) struct StackResolver {
 
 impl StackResolver {
     /// With stacks captured this way, and of each part of one at most `depth` frames kept.
-    pub(crate) fn new(unwind: StackMode, depth: usize) -> Self {
+    pub(crate) fn new(depth: usize) -> Self {
         Self {
-            unwind,
             depth,
             images: Images::default(),
             kernel: None,
@@ -102,8 +100,8 @@ impl StackResolver {
         self.keys.clear();
         self.outer = None;
         self.functions.begin_stack();
-        if sample.in_kernel {
-            self.kernel_part(sample);
+        if sample.stack.in_kernel {
+            self.kernel_part(&sample.stack);
         }
         let mark = self.user_part(process, sample_id, sample);
         if mark != Mark::None {
@@ -184,41 +182,33 @@ impl StackResolver {
         self.addresses.clear();
         let maps = process.maps.clone();
         let mut code = ProcessCode { maps: &maps, images: &mut self.images };
-        let mark = match self.unwind {
-            StackMode::Dwarf => {
-                let (tid, sp) = (sample_id.tid, sample.stack_pointer().unwrap_or(0));
+        let input = &sample.stack;
+        let not_seen = &mut process.not_seen_since_exec;
+        let (depth, addresses) = (self.depth, &mut self.addresses);
+        let mark = match &input.user {
+            UserStack::Copied(copied) => {
+                let (tid, sp) = (sample_id.tid, copied.stack_pointer().unwrap_or(0));
                 let extra_stack = sample.extra_stack.unwrap_or_default();
                 let end = extra_stack.end().saturating_sub(sp);
-                let copied = end.max(sample.stack.len() as u64);
-                let mut trace = self.watches.trace(tid, sp, copied);
-                let (not_seen_since_exec, depth) = (&mut process.not_seen_since_exec, self.depth);
-                let addresses = &mut self.addresses;
-                let mark = sample_stack::by_tables(
-                    not_seen_since_exec,
-                    sample,
-                    &mut code,
-                    depth,
-                    addresses,
-                    &mut trace,
+                let copied_bytes = end.max(copied.bytes.len() as u64);
+                let mut trace = self.watches.trace(tid, sp, copied_bytes);
+                let mark = sample_stack::unwind_copy(
+                    not_seen, input, copied, &mut code, depth, addresses, &mut trace,
                 );
-                let is_told = sample.extra_stack.is_some() && trace.read_range.end > sp;
-                if let Some(copy_hints) = self.copy_hints.as_mut().filter(|_| is_told) {
+                let is_reported = sample.extra_stack.is_some() && trace.read_range.end > sp;
+                if let Some(copy_hints) = self.copy_hints.as_mut().filter(|_| is_reported) {
                     copy_hints.update(tid, sp, &extra_stack, mark, trace.read_range);
                 }
                 let (mark, outer) = self.watches.complete(sample_id, trace, mark, addresses);
                 self.outer = outer.map(|outer| (outer, Vec::new()));
                 mark
             }
-            StackMode::FramePointer => sample_stack::by_chain(
-                &mut process.not_seen_since_exec,
-                sample,
-                &mut code,
-                self.depth,
-                &mut self.addresses,
-            ),
-            StackMode::None if sample.in_kernel => Mark::None,
-            StackMode::None => {
-                self.addresses.push(FrameAddress { value: sample.ip, returns: false });
+            UserStack::Walked(walked) => {
+                sample_stack::take_walked(not_seen, input, *walked, &mut code, depth, addresses)
+            }
+            UserStack::NotCaptured if input.in_kernel => Mark::None,
+            UserStack::NotCaptured => {
+                addresses.push(FrameAddress { value: input.ip, returns: false });
                 Mark::None
             }
         };
@@ -279,7 +269,7 @@ impl StackResolver {
     }
 
     /// Appends the kernel's frames to `keys`, leaf first.
-    fn kernel_part(&mut self, sample: &Sample<'_>) {
+    fn kernel_part(&mut self, input: &StackInput<'_>) {
         let kernel = self.kernel.get_or_insert_with(Kernel::running);
         let mut push = |address: u64, returns| {
             let (place, offset) = kernel.find(address, &self.functions);
@@ -297,14 +287,13 @@ impl StackResolver {
                 mark: Mark::None,
             });
         };
-        let chain = sample_stack::context(sample, sample_stack::CONTEXT_KERNEL);
         let mut returns = false;
-        for address in chain.take(self.depth) {
+        for address in input.kernel.iter().take(self.depth) {
             push(address, returns);
             returns = true;
         }
         if !returns {
-            push(sample.ip, false);
+            push(input.ip, false);
         }
     }
 

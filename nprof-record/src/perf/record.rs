@@ -1,29 +1,28 @@
-//! From the bytes of a ring to kernel records, as perf_event_open(2) describes them
-//! (include/uapi/linux/perf_event.h). Pure, and nothing is believed: a record that is shorter
-//! than its fields is no record.
+//! Decodes the records of a ring (perf_event_open(2), include/uapi/linux/perf_event.h). Pure. No
+//! field is trusted: a record shorter than its fields is rejected.
 
 use nprof_stream::NO_CPU;
 use perf_event_open_sys::bindings as perf;
 
-use crate::arch;
 use crate::perf::stack_chunks::{ExtraStack, SampleKey, StackChunk};
+use crate::unwind::stack_input::{CopiedStack, StackInput, UserStack, Words};
 
-/// The bytes every record begins with.
+/// Bytes of the header of a record.
 pub(crate) const HEADER: usize = 8;
 
-/// Bytes of the trailer of records that are not samples: pid, tid, time, cpu, identifier.
+/// Bytes of `sample_id` at the end of other records than samples: pid, tid, time, cpu, event id.
 const SAMPLE_ID_BYTES: usize = 32;
 
 /// The fields of the samples of an event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SampleLayout {
-    /// What a sample weighs; `None` where it tells.
+    /// The weight of each sample; `None` if each sample states its own (PERF_SAMPLE_PERIOD).
     pub(crate) weight: Option<u64>,
-    /// Words of `read_format`, 0 without PERF_SAMPLE_READ.
+    /// Words of `read_format`; 0 without PERF_SAMPLE_READ.
     pub(crate) read: usize,
-    /// With PERF_SAMPLE_CALLCHAIN.
+    /// True with PERF_SAMPLE_CALLCHAIN.
     pub(crate) callchain: bool,
-    /// How many user registers, 0 without PERF_SAMPLE_REGS_USER and PERF_SAMPLE_STACK_USER.
+    /// Number of user registers; 0 without PERF_SAMPLE_REGS_USER and PERF_SAMPLE_STACK_USER.
     pub(crate) registers: usize,
 }
 
@@ -32,12 +31,12 @@ pub(crate) struct SampleLayout {
 pub(crate) struct Header {
     kind: u32,
     misc: u16,
-    /// Its length in the ring, header included.
+    /// Bytes of the record in the ring, header included.
     pub(crate) size: usize,
 }
 
 impl Header {
-    /// The header that stands at the front of `bytes`; `None` when it cannot be one.
+    /// Reads the header at the start of `bytes`. None if it cannot be one.
     pub(crate) fn read(bytes: &[u8]) -> Option<Self> {
         let mut fields = ByteCursor(bytes);
         let kind = fields.u32()?;
@@ -46,24 +45,24 @@ impl Header {
         (size >= HEADER).then_some(Self { kind, misc, size })
     }
 
-    /// Whether the record is a sample.
+    /// True if the record is a sample.
     pub(crate) fn is_sample(self) -> bool {
         self.kind == perf::PERF_RECORD_SAMPLE
     }
 }
 
-/// When and where a record was made.
+/// The time, CPU and thread of a record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SampleId {
     pub(crate) pid: u32,
     pub(crate) tid: u32,
-    /// ns on the clock of the session.
+    /// CLOCK_MONOTONIC, in ns.
     pub(crate) time: u64,
     pub(crate) cpu: u32,
 }
 
 impl SampleId {
-    /// For what has no record of its own, with the CPU it happened on.
+    /// Returns the id of an event that no record reports.
     pub(crate) fn at(time: u64, cpu: Option<u32>) -> Self {
         Self { time, cpu: cpu.unwrap_or(NO_CPU), ..Self::default() }
     }
@@ -75,24 +74,24 @@ pub(crate) struct Mmap<'a> {
     pub(crate) pid: u32,
     pub(crate) start: u64,
     pub(crate) length: u64,
-    /// The offset in the file of what stands at `start`.
+    /// The file offset of the byte at `start`.
     pub(crate) offset: u64,
     pub(crate) identity: Identity,
-    /// As the process sees it; ` (deleted)` at the end when it is unlinked.
+    /// The path as the process sees it; ends in ` (deleted)` if the file was unlinked.
     pub(crate) path: &'a [u8],
 }
 
-/// What the kernel tells to identify a mapped file.
+/// The identity of a mapped file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Identity {
     /// The major and minor number of the device.
     pub(crate) device: (u32, u32),
     pub(crate) inode: u64,
-    /// The inode's generation: inodes are used again.
+    /// The generation of the inode, since file systems reuse inode numbers.
     pub(crate) generation: u64,
 }
 
-/// A task that came or went.
+/// The ids of a task that was created or has exited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TaskIds {
     pub(crate) pid: u32,
@@ -101,64 +100,50 @@ pub(crate) struct TaskIds {
     pub(crate) tid: u32,
 }
 
-/// Code the kernel made at run time, or made no more: a BPF program, a trampoline.
+/// Code that the kernel generated at run time, or released: a BPF program, a trampoline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ksymbol<'a> {
     pub(crate) start: u64,
     pub(crate) size: u64,
-    /// Whether it is not there any more.
+    /// True if the code was released.
     pub(crate) is_unregistered: bool,
     pub(crate) name: &'a [u8],
 }
 
-/// An observation. Borrows from the ring.
+/// A sample. Borrows from the ring.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sample<'a> {
-    pub(crate) ip: u64,
-    /// Whether `ip` is in the kernel.
-    pub(crate) in_kernel: bool,
-    pub(crate) period: u64,
-    /// Addresses and PERF_CONTEXT marks, leaf first, little-endian words.
-    pub(crate) chain: &'a [u8],
-    /// User registers in the order of the mask, if there are any.
-    pub(crate) registers: &'a [u8],
-    /// Whether the registers are those of a 32-bit process.
-    pub(crate) compat: bool,
-    /// The user stack, from the stack pointer up, as much as could be copied.
-    pub(crate) stack: &'a [u8],
-    /// What a program copied beyond that; it is not in the record itself. `None` where none did,
-    /// as the event runs no program.
+    pub(crate) weight: u64,
+    pub(crate) stack: StackInput<'a>,
+    /// The part of the stack that a BPF program copied; it is not in the record itself. `None` if
+    /// the event runs no program.
     pub(crate) extra_stack: Option<ExtraStack<'a>>,
 }
 
-impl Sample<'_> {
-    /// The entries of the call chain, marks included, leaf first.
-    pub(crate) fn chain(&self) -> impl Iterator<Item = u64> {
-        words(self.chain)
+impl<'a> Sample<'a> {
+    /// Returns the copy of the user stack. None if it was not copied.
+    pub(crate) fn copied_stack(&self) -> Option<&CopiedStack<'a>> {
+        match &self.stack.user {
+            UserStack::Copied(copied) => Some(copied),
+            _ => None,
+        }
     }
 
-    /// The user's stack pointer, if there is one.
-    pub(crate) fn stack_pointer(&self) -> Option<u64> {
-        let at = arch::NUMBERS.iter().position(|&number| number == arch::SP)?;
-        self.registers().nth(at)
-    }
-
-    /// The user registers in the order of their bits in the mask; empty when there are none.
-    pub(crate) fn registers(&self) -> impl Iterator<Item = u64> {
-        words(self.registers)
+    /// Adds what a BPF program copied of the stack.
+    pub(crate) fn set_extra_stack(&mut self, extra_stack: ExtraStack<'a>) {
+        self.extra_stack = Some(extra_stack);
+        if let UserStack::Copied(copied) = &mut self.stack.user {
+            copied.segments = extra_stack.pieces;
+        }
     }
 }
 
-fn words(bytes: &[u8]) -> impl Iterator<Item = u64> {
-    bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default()))
-}
-
-/// What a record tells.
+/// The content of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum KernelRecord<'a> {
     Sample(Sample<'a>),
     Mmap(Mmap<'a>),
-    /// A task took this name.
+    /// A task changed its name, by execve(2) or prctl(2).
     Comm {
         pid: u32,
         tid: u32,
@@ -168,22 +153,22 @@ pub(crate) enum KernelRecord<'a> {
     Fork(TaskIds),
     Exit(TaskIds),
     Ksymbol(Ksymbol<'a>),
-    /// This many records did not fit into the ring.
+    /// The number of records that did not fit into the ring.
     Lost(u64),
-    /// This many samples of the event were not made at all.
+    /// The number of samples of the event that the kernel dropped before writing them.
     LostSamples(u64),
-    /// The event was stopped until the next tick of the timer.
+    /// The event was stopped until the next timer tick.
     Throttle,
-    /// Nothing the recorder needs.
+    /// A record without meaning for the recorder.
     Other,
 }
 
-/// Where the trailer of a record that is no sample begins; `bytes` is the whole record.
+/// Returns the offset of `sample_id` in a record that is no sample. `bytes` is the whole record.
 ///
-/// That is at its end, but for code of the kernel that comes or goes: of several who are told of
-/// it, the later get records that claim to be longer by the trailers of those before, and end in
-/// what was in the ring (perf_event_ksymbol_output in kernel/events/core.c, Linux 6.18, adds to the
-/// size for each). There it is behind the name.
+/// It lies at the end, except in PERF_RECORD_KSYMBOL: `perf_event_ksymbol_output`
+/// (kernel/events/core.c, Linux 6.18) adds its length to the header once for each listening event,
+/// so later listeners get records that claim to be longer, with stale bytes of the ring at the
+/// end. There it follows the name.
 fn sample_id_offset(header: Header, bytes: &[u8]) -> Option<usize> {
     if header.kind != perf::PERF_RECORD_KSYMBOL {
         return bytes.len().checked_sub(SAMPLE_ID_BYTES);
@@ -193,25 +178,25 @@ fn sample_id_offset(header: Header, bytes: &[u8]) -> Option<usize> {
     Some(name + length.next_multiple_of(8))
 }
 
-/// When a record was made, without reading the rest of it. `bytes` is the whole record.
+/// Returns the time of a record without decoding the rest. `bytes` is the whole record.
 pub(crate) fn time(header: Header, bytes: &[u8]) -> Option<u64> {
     let at = if header.is_sample() { HEADER + 24 } else { sample_id_offset(header, bytes)? + 8 };
     ByteCursor(bytes.get(at..)?).u64()
 }
 
-/// Which thread made a record, without reading the rest of it. `bytes` is the whole record.
+/// Returns the thread of a record without decoding the rest. `bytes` is the whole record.
 pub(crate) fn task(header: Header, bytes: &[u8]) -> Option<u32> {
     let at = if header.is_sample() { HEADER + 20 } else { sample_id_offset(header, bytes)? + 4 };
     ByteCursor(bytes.get(at..)?).u32()
 }
 
-/// The id of the event that made a record, as [`crate::sys::event_id`] gives it.
+/// Returns the id of the event that wrote a record, see [`crate::sys::event_id`].
 pub(crate) fn event_id(header: Header, bytes: &[u8]) -> Option<u64> {
     let at = if header.is_sample() { HEADER } else { sample_id_offset(header, bytes)? + 24 };
     ByteCursor(bytes.get(at..)?).u64()
 }
 
-/// Reads a whole record; `None` when it is not what its header says.
+/// Decodes a record. None if it is shorter than its fields.
 pub(crate) fn read<'a>(
     layout: SampleLayout,
     bytes: &'a [u8],
@@ -226,11 +211,11 @@ pub(crate) fn read<'a>(
     Some((sample_id, read_other(header, ByteCursor(bytes.get(HEADER..at)?))?))
 }
 
-/// Reads a sample of the event that writes parts of stacks: PERF_SAMPLE_RAW behind what all
-/// samples have.
+/// Decodes a sample of the event that writes stack chunks: PERF_SAMPLE_RAW follows the fields that
+/// all samples have.
 pub(crate) fn read_chunk(bytes: &[u8]) -> Option<(SampleKey, StackChunk<'_>)> {
     let mut fields = ByteCursor(bytes.get(HEADER..)?);
-    let _identifier = fields.u64()?;
+    let _event_id = fields.u64()?;
     let ip = fields.u64()?;
     let (_pid, tid) = (fields.u32()?, fields.u32()?);
     let _time = fields.u64()?;
@@ -254,17 +239,10 @@ fn read_other<'a>(header: Header, mut fields: ByteCursor<'a>) -> Option<KernelRe
             let exec = header.misc & perf::PERF_RECORD_MISC_COMM_EXEC as u16 != 0;
             KernelRecord::Comm { pid, tid, exec, name: fields.string() }
         }
-        perf::PERF_RECORD_FORK | perf::PERF_RECORD_EXIT => {
-            let (pid, parent_pid, tid) = (fields.u32()?, fields.u32()?, fields.u32()?);
-            let ids = TaskIds { pid, parent_pid, tid };
-            if header.kind == perf::PERF_RECORD_FORK {
-                KernelRecord::Fork(ids)
-            } else {
-                KernelRecord::Exit(ids)
-            }
-        }
+        perf::PERF_RECORD_FORK => KernelRecord::Fork(read_task_ids(fields)?),
+        perf::PERF_RECORD_EXIT => KernelRecord::Exit(read_task_ids(fields)?),
         perf::PERF_RECORD_LOST => {
-            let _id = fields.u64()?;
+            let _event_id = fields.u64()?;
             KernelRecord::Lost(fields.u64()?)
         }
         perf::PERF_RECORD_LOST_SAMPLES => KernelRecord::LostSamples(fields.u64()?),
@@ -274,11 +252,16 @@ fn read_other<'a>(header: Header, mut fields: ByteCursor<'a>) -> Option<KernelRe
     })
 }
 
+fn read_task_ids(mut fields: ByteCursor<'_>) -> Option<TaskIds> {
+    let (pid, parent_pid, tid) = (fields.u32()?, fields.u32()?, fields.u32()?);
+    Some(TaskIds { pid, parent_pid, tid })
+}
+
 fn read_mmap(mut fields: ByteCursor<'_>) -> Option<Mmap<'_>> {
     let (pid, _tid) = (fields.u32()?, fields.u32()?);
     let (start, length, offset) = (fields.u64()?, fields.u64()?, fields.u64()?);
-    // Never a build ID: that was not asked for. The header may say so all the same, where another
-    // recorder asked (see `Common::side_attr`).
+    // Never a build ID, since we do not request it. PERF_RECORD_MISC_MMAP_BUILD_ID may be set all
+    // the same if another recorder does (see `CommonAttr::sideband_attr`).
     let identity = Identity {
         device: (fields.u32()?, fields.u32()?),
         inode: fields.u64()?,
@@ -300,12 +283,12 @@ fn read_sample(
     header: Header,
     mut fields: ByteCursor<'_>,
 ) -> Option<(SampleId, KernelRecord<'_>)> {
-    let _identifier = fields.u64()?;
+    let _event_id = fields.u64()?;
     let ip = fields.u64()?;
     let (pid, tid) = (fields.u32()?, fields.u32()?);
     let time = fields.u64()?;
     let (cpu, _reserved) = (fields.u32()?, fields.u32()?);
-    let period = match layout.weight {
+    let weight = match layout.weight {
         Some(weight) => weight,
         None => fields.u64()?,
     };
@@ -316,28 +299,55 @@ fn read_sample(
     } else {
         &[]
     };
-    let (mut registers, mut stack, mut compat) = (&[][..], &[][..], false);
-    if layout.registers > 0 {
-        let abi = fields.u64()?;
-        if abi != u64::from(perf::PERF_SAMPLE_REGS_ABI_NONE) {
-            registers = fields.take(layout.registers * 8)?;
-            compat = abi == u64::from(perf::PERF_SAMPLE_REGS_ABI_32);
-        }
-        let size = usize::try_from(fields.u64()?).ok()?;
-        if size > 0 {
-            let copy = fields.take(size)?;
-            let filled = usize::try_from(fields.u64()?).ok()?;
-            stack = copy.get(..filled)?;
-        }
-    }
+    // The user part is either copied or walked by the kernel, see `CommonAttr::sample_attr`.
+    let user = if layout.registers > 0 {
+        UserStack::Copied(read_copied_stack(layout, &mut fields)?)
+    } else if layout.callchain {
+        UserStack::Walked(part_of_chain(chain, perf::PERF_CONTEXT_USER))
+    } else {
+        UserStack::NotCaptured
+    };
     let mode = u32::from(header.misc) & perf::PERF_RECORD_MISC_CPUMODE_MASK;
-    let in_kernel = mode == perf::PERF_RECORD_MISC_KERNEL;
-    let sample =
-        Sample { ip, in_kernel, period, chain, registers, compat, stack, extra_stack: None };
+    let stack = StackInput {
+        ip,
+        in_kernel: mode == perf::PERF_RECORD_MISC_KERNEL,
+        kernel: part_of_chain(chain, perf::PERF_CONTEXT_KERNEL),
+        user,
+    };
+    let sample = Sample { weight, stack, extra_stack: None };
     Some((SampleId { pid, tid, time, cpu }, KernelRecord::Sample(sample)))
 }
 
-/// Fields in the order they stand, little-endian.
+fn read_copied_stack<'a>(
+    layout: SampleLayout,
+    fields: &mut ByteCursor<'a>,
+) -> Option<CopiedStack<'a>> {
+    let mut copied = CopiedStack::default();
+    let abi = fields.u64()?;
+    if abi != u64::from(perf::PERF_SAMPLE_REGS_ABI_NONE) {
+        copied.registers = Words(fields.take(layout.registers * 8)?);
+        copied.is_compat = abi == u64::from(perf::PERF_SAMPLE_REGS_ABI_32);
+    }
+    let size = usize::try_from(fields.u64()?).ok()?;
+    // The size of the copy that was filled follows the copy, but only if there is one.
+    if size > 0 {
+        let copy = fields.take(size)?;
+        let filled = usize::try_from(fields.u64()?).ok()?;
+        copied.bytes = copy.get(..filled)?;
+    }
+    Some(copied)
+}
+
+/// Returns the addresses of a call chain that follow the mark `context`, up to the next mark.
+fn part_of_chain(chain: &[u8], context: u64) -> Words<'_> {
+    let mut entries = Words(chain).iter();
+    let Some(mark) = entries.position(|entry| entry == context) else { return Words::default() };
+    let length = entries.take_while(|&entry| entry < perf::PERF_CONTEXT_MAX).count();
+    let start = (mark + 1) * 8;
+    Words(chain.get(start..start + length * 8).unwrap_or_default())
+}
+
+/// Reads little-endian fields one after the other.
 struct ByteCursor<'a>(&'a [u8]);
 
 impl<'a> ByteCursor<'a> {
@@ -359,7 +369,7 @@ impl<'a> ByteCursor<'a> {
         Some(u64::from_le_bytes(self.take(8)?.try_into().ok()?))
     }
 
-    /// What is left, up to the first NUL.
+    /// Returns the rest up to the first NUL.
     fn string(&self) -> &'a [u8] {
         let length = self.0.iter().position(|&byte| byte == 0).unwrap_or(self.0.len());
         &self.0[..length]

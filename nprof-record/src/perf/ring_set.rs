@@ -13,6 +13,7 @@ use crate::perf::record::{self, KernelRecord, SampleLayout};
 use crate::perf::stack_chunks::SampleKey;
 use crate::perf::time_merge::TimeMerge;
 use crate::sys::{self, Signals};
+use crate::unwind::stack_input::CopiedStack;
 
 use crate::perf::ring_reader::CpuRing;
 
@@ -193,12 +194,13 @@ impl RingSet {
             Some((sample_id, mut body)) => {
                 match &mut body {
                     KernelRecord::Sample(sample) => {
-                        let (owner, sp) =
-                            (SampleKey { tid, ip: sample.ip }, sample.stack_pointer());
-                        let extra_stack =
-                            || pending.map(|pending| pending.extra_stack_for(owner, sp));
-                        let extra_stack = || extra_stack().unwrap_or_default();
-                        sample.extra_stack = binding.uses_bpf_copier.then(extra_stack);
+                        if binding.uses_bpf_copier {
+                            let key = SampleKey { tid, ip: sample.stack.ip };
+                            let sp = sample.copied_stack().and_then(CopiedStack::stack_pointer);
+                            let extra_stack =
+                                pending.map(|pending| pending.extra_stack_for(key, sp));
+                            sample.set_extra_stack(extra_stack.unwrap_or_default());
+                        }
                     }
                     &mut KernelRecord::Lost(count) if !is_sideband => {
                         ring.lost.note(sample_id, count);
@@ -222,7 +224,7 @@ impl RingSet {
     /// Tells the handler how far stacks are copied.
     pub(crate) fn enable_stack_copies(&self, handler: &mut dyn RecordHandler) {
         if let Some(copier) = &self.copier {
-            handler.enable_stack_copies(copier.words.clone(), copier.open_mode);
+            handler.enable_stack_copies(copier.words.clone(), copier.max_copy_bytes);
         }
     }
 

@@ -6,6 +6,7 @@ mod frame_visitor;
 mod no_table;
 mod registers;
 pub mod stack_copy;
+pub mod stack_input;
 mod step;
 mod walk;
 

@@ -2,8 +2,8 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::convert::dictionary::Dictionary;
-use crate::convert::sample_stack;
 use crate::perf::record::{Identity, TaskIds};
+use crate::unwind::stack_input::{StackInput, UserStack, Words};
 
 const COMMAND: u32 = 100;
 const EVENT: EventId = EventId(1);
@@ -55,10 +55,10 @@ fn ids(pid: u32, parent_pid: u32, tid: u32) -> TaskIds {
     TaskIds { pid, parent_pid, tid }
 }
 
-fn converter(unwind: StackMode) -> Converter<Kept> {
+fn converter() -> Converter<Kept> {
     let events = vec![nprof_stream::Event::default()];
     let tree = ProcessTree::for_command(COMMAND);
-    let mut converter = Converter::new(Kept::default(), events, unwind, 10, tree);
+    let mut converter = Converter::new(Kept::default(), events, 10, tree);
     let exec = KernelRecord::Comm { pid: COMMAND, tid: COMMAND, exec: true, name: b"cmd" };
     converter.handle_record(sample_id(COMMAND), &exec, SIDE);
     converter.handle_record(sample_id(COMMAND), &anonymous(0x1000), SIDE);
@@ -78,21 +78,19 @@ fn anonymous(start: u64) -> KernelRecord<'static> {
     })
 }
 
-fn sample(ip: u64, chain: &[u8]) -> KernelRecord<'_> {
-    let in_kernel = ip > 1 << 63;
-    KernelRecord::Sample(record::Sample {
-        ip,
-        in_kernel,
-        period: 7,
-        chain,
-        ..record::Sample::default()
-    })
+fn sample(stack: StackInput<'_>) -> KernelRecord<'_> {
+    KernelRecord::Sample(record::Sample { weight: 7, stack, extra_stack: None })
+}
+
+/// A sample of which only the instruction pointer is known.
+fn leaf(ip: u64) -> KernelRecord<'static> {
+    sample(StackInput { ip, ..StackInput::default() })
 }
 
 #[test]
 fn what_is_not_the_commands_leaves_no_trace() {
-    let mut converter = converter(StackMode::None);
-    converter.handle_record(sample_id(7), &sample(0x1234, &[]), EVENT);
+    let mut converter = converter();
+    converter.handle_record(sample_id(7), &leaf(0x1234), EVENT);
     converter.handle_record(sample_id(7), &KernelRecord::Fork(ids(8, 7, 8)), SIDE);
     converter.handle_record(
         sample_id(7),
@@ -105,9 +103,9 @@ fn what_is_not_the_commands_leaves_no_trace() {
 
 #[test]
 fn a_sample_defines_what_it_needs_first() {
-    let mut converter = converter(StackMode::None);
-    converter.handle_record(sample_id(COMMAND), &sample(0x1234, &[]), EVENT);
-    converter.handle_record(sample_id(COMMAND), &sample(0x1234, &[]), EVENT);
+    let mut converter = converter();
+    converter.handle_record(sample_id(COMMAND), &leaf(0x1234), EVENT);
+    converter.handle_record(sample_id(COMMAND), &leaf(0x1234), EVENT);
     assert_eq!(
         converter.sink.0,
         ["I1 anon", "F1 1+0x1234 u none", "N1 [FrameId(1)]", "S1 1", "S1 1"]
@@ -120,11 +118,17 @@ fn a_sample_defines_what_it_needs_first() {
 
 #[test]
 fn the_kernels_part_hangs_below_the_user_frame_and_the_mark_is_the_root() {
-    let mut converter = converter(StackMode::FramePointer);
+    let mut converter = converter();
     let top = 0xffff_ffff_ffff_0000_u64;
-    let words = [sample_stack::CONTEXT_KERNEL, top + 1, top + 2, (-512i64) as u64, 0x1010, 0x1020];
-    let chain: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-    converter.handle_record(sample_id(COMMAND), &sample(top + 1, &chain), EVENT);
+    let [kernel, user] = [[top + 1, top + 2], [0x1010, 0x1020]]
+        .map(|words| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>());
+    let stack = StackInput {
+        ip: top + 1,
+        in_kernel: true,
+        kernel: Words(&kernel),
+        user: UserStack::Walked(Words(&user)),
+    };
+    converter.handle_record(sample_id(COMMAND), &sample(stack), EVENT);
     let kept = &converter.sink.0;
     let order: Vec<_> = kept.iter().filter_map(|line| line.strip_prefix('F')).collect();
     assert!(order[0].ends_with("u frame"), "{kept:?}");
@@ -135,7 +139,7 @@ fn the_kernels_part_hangs_below_the_user_frame_and_the_mark_is_the_root() {
 
 #[test]
 fn an_exec_is_told_with_its_image() {
-    let mut converter = converter(StackMode::None);
+    let mut converter = converter();
     converter.handle_record(sample_id(COMMAND), &KernelRecord::Fork(ids(101, COMMAND, 101)), SIDE);
     let exec = KernelRecord::Comm { pid: 101, tid: 101, exec: true, name: b"new" };
     converter.handle_record(sample_id(101), &exec, SIDE);
@@ -148,7 +152,7 @@ fn an_exec_is_told_with_its_image() {
 
 #[test]
 fn an_exec_without_an_image_is_told_at_the_end() {
-    let mut converter = converter(StackMode::None);
+    let mut converter = converter();
     converter.exit = Some((COMMAND, "signal 9".to_owned()));
     converter.handle_record(
         sample_id(COMMAND),
@@ -160,16 +164,16 @@ fn an_exec_without_an_image_is_told_at_the_end() {
 
 #[test]
 fn an_epoch_defines_again_what_lives() {
-    let mut converter = converter(StackMode::None);
+    let mut converter = converter();
     converter.resolver.dictionary = Dictionary::new(1);
     converter.handle_record(
         sample_id(COMMAND),
         &KernelRecord::Fork(ids(COMMAND, COMMAND, 101)),
         SIDE,
     );
-    converter.handle_record(sample_id(COMMAND), &sample(0x1001, &[]), EVENT);
+    converter.handle_record(sample_id(COMMAND), &leaf(0x1001), EVENT);
     converter.sink.0.clear();
-    converter.handle_record(sample_id(101), &sample(0x1002, &[]), EVENT);
+    converter.handle_record(sample_id(101), &leaf(0x1002), EVENT);
     let expected = [
         "epoch",
         "other",
@@ -185,7 +189,7 @@ fn an_epoch_defines_again_what_lives() {
 
 #[test]
 fn losses_are_told_apart() {
-    let mut converter = converter(StackMode::None);
+    let mut converter = converter();
     converter.handle_record(sample_id(0), &KernelRecord::Lost(3), EVENT);
     converter.handle_record(sample_id(0), &KernelRecord::Lost(2), SIDE);
     converter.handle_record(sample_id(0), &KernelRecord::Throttle, EVENT);

@@ -49,7 +49,7 @@ pub(crate) struct BpfStackCopier {
     /// What is shared with the program, see [`crate::perf::stack_chunks`].
     pub(crate) words: Rc<SharedWords>,
     /// How much of a stack is copied at most, by the kernel and the program, bytes.
-    pub(crate) open_mode: u64,
+    pub(crate) max_copy_bytes: u64,
 }
 
 impl BpfStackCopier {
@@ -76,7 +76,12 @@ impl BpfStackCopier {
         };
         let program = load(&Kernel, config, maps)?;
         let words = Rc::new(SharedWords::map(&words, count).ok()?);
-        Some(Self { program, events, words, open_mode: u64::from(copied + MAX_EXTRA_BYTES - 8) })
+        Some(Self {
+            program,
+            events,
+            words,
+            max_copy_bytes: u64::from(copied + MAX_EXTRA_BYTES - 8),
+        })
     }
 
     /// Lets parts be written by this event, which is open on a CPU. Whether it could be done.
@@ -167,7 +172,9 @@ mod tests {
     #[test]
     fn the_kernel_takes_the_program() {
         match BpfStackCopier::load(61440, 1 << 20, 3) {
-            Some(extender) => assert_eq!(extender.open_mode, 61432 + u64::from(MAX_EXTRA_BYTES)),
+            Some(extender) => {
+                assert_eq!(extender.max_copy_bytes, 61432 + u64::from(MAX_EXTRA_BYTES))
+            }
             None => {
                 let denied = sys::bpf_map(MapKind::PerfEvents, 4, 1).map(drop);
                 let error = denied.expect_err("with rights the program must load");

@@ -60,14 +60,13 @@ fn a_sample_is_read_in_the_kernels_order() {
     let (sample_id, body) = read(LAYOUT, &bytes).expect("a sample");
     assert_eq!(sample_id, SampleId { pid: 10, tid: 11, time: 77, cpu: 3 });
     let KernelRecord::Sample(sample) = body else { panic!("{body:?}") };
-    assert_eq!((sample.ip, sample.period, sample.in_kernel), (0x1234, 1000, true));
-    assert_eq!(
-        sample.chain().collect::<Vec<_>>(),
-        [perf::PERF_CONTEXT_KERNEL, 0xffff_ffff_0000_5678]
-    );
-    assert_eq!(sample.registers().collect::<Vec<_>>(), [100, 200]);
-    assert_eq!(sample.stack, [0xa, 0, 0, 0, 0, 0, 0, 0]);
-    assert!(!sample.compat);
+    let stack = &sample.stack;
+    assert_eq!((stack.ip, sample.weight, stack.in_kernel), (0x1234, 1000, true));
+    assert_eq!(stack.kernel.iter().collect::<Vec<_>>(), [0xffff_ffff_0000_5678]);
+    let copied = sample.copied_stack().expect("a copy");
+    assert_eq!(copied.registers.iter().collect::<Vec<_>>(), [100, 200]);
+    assert_eq!(copied.bytes, [0xa, 0, 0, 0, 0, 0, 0, 0]);
+    assert!(!copied.is_compat);
     let header = Header::read(&bytes).expect("a header");
     assert_eq!(time(header, &bytes), Some(77));
     assert_eq!((task(header, &bytes), event_id(header, &bytes)), (Some(11), Some(9)));
@@ -142,4 +141,21 @@ fn an_exec_is_told_from_a_new_name() {
         };
         assert_eq!(exec, is_exec);
     }
+}
+
+#[test]
+fn call_chain_is_split_by_its_marks() {
+    let [kernel, user, guest, hypervisor] = [
+        perf::PERF_CONTEXT_KERNEL,
+        perf::PERF_CONTEXT_USER,
+        perf::PERF_CONTEXT_GUEST,
+        perf::PERF_CONTEXT_HV,
+    ];
+    let chain: Vec<u8> =
+        [kernel, 1, 2, user, 3, 4, guest, 5].iter().flat_map(|word| word.to_le_bytes()).collect();
+    let part = |context| part_of_chain(&chain, context).iter().collect::<Vec<_>>();
+    assert_eq!(part(kernel), [1, 2]);
+    assert_eq!(part(user), [3, 4]);
+    assert_eq!(part(guest), [5]);
+    assert!(part(hypervisor).is_empty());
 }
