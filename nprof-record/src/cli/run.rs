@@ -21,6 +21,7 @@ use crate::os::procfs;
 use crate::perf::open::{Kernel, Whom};
 use crate::perf::plan::{self, OpenMode, Plan, PlannedEvent, Request, RequestedEvent};
 use crate::perf::ring_set::RingSet;
+use crate::session::event_source::SourceSet;
 use crate::session::header;
 use crate::session::launch::ForkedCommand;
 use crate::session::output::{Destination, OpenOutput};
@@ -290,7 +291,7 @@ impl Invocation<'_> {
         }
         let recording = Recording {
             plan: self.plan.clone(),
-            rings,
+            sources: SourceSet(vec![Box::new(rings)]),
             converter,
             workload: workload.clone(),
             signals: self.signals.clone(),

@@ -1,40 +1,41 @@
-//! What was lost for want of room in a ring that several events share. Pure.
+//! Records lost in a ring that several events share. Pure.
 //!
-//! The kernel writes a record when there is room again, on behalf of the event that comes first
-//! then: how many records were lost, whosesoever they were. Since Linux 6.0 each event tells how
-//! many it lost itself. Before, they are told with the first event of the ring.
+//! The kernel reports a loss once there is space again, with the first event written afterwards;
+//! the count covers all events of the ring. Since Linux 6.0 each event counts its own lost records
+//! (PERF_FORMAT_LOST). Before, all are attributed to the first event of the ring.
 
 use crate::perf::record::SampleId;
 
-/// What was lost and is not accounted for.
+/// Losses that were reported by records and are not yet written to the stream.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct LostTracker {
-    /// When a record last told of it, and how much all of them did.
-    noticed: Option<(SampleId, u64)>,
-    /// How many parts of stacks were lost in all, and how many of those records have told of.
+    /// The id of the last record that reported a loss, and the sum of all since [`Self::take`].
+    noted: Option<(SampleId, u64)>,
+    /// Stack chunks lost in total, and how many of them are part of counts passed to
+    /// [`Self::samples`].
     chunks: u64,
     chunks_reported: u64,
 }
 
 impl LostTracker {
-    /// A record tells that so many were lost.
+    /// Adds a loss that a record reported.
     pub(super) fn note(&mut self, sample_id: SampleId, count: u64) {
-        let before = self.noticed.map_or(0, |(_, count)| count);
-        self.noticed = Some((sample_id, count.saturating_add(before)));
+        let before = self.noted.map_or(0, |(_, count)| count);
+        self.noted = Some((sample_id, count.saturating_add(before)));
     }
 
-    /// When something was lost that is not accounted for; it is from now on.
+    /// Removes and returns the losses noted so far. None if there are none.
     pub(super) fn take(&mut self) -> Option<(SampleId, u64)> {
-        self.noticed.take()
+        self.noted.take()
     }
 
-    /// How many of `count` lost records were samples, when `parts` parts of stacks were lost in
-    /// all. No record may have told of the last parts yet.
+    /// Returns how many of `count` lost records were samples, if `chunks` stack chunks were lost in
+    /// total. The kernel may not have reported the latest of these chunks yet.
     pub(super) fn samples(&mut self, count: u64, chunks: u64) -> u64 {
         self.chunks = self.chunks.max(chunks);
-        let of_parts = count.min(self.chunks - self.chunks_reported);
-        self.chunks_reported += of_parts;
-        count - of_parts
+        let lost_chunks = count.min(self.chunks - self.chunks_reported);
+        self.chunks_reported += lost_chunks;
+        count - lost_chunks
     }
 }
 
@@ -43,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_noticed_adds_up() {
+    fn noted_losses_add_up() {
         let mut tracker = LostTracker::default();
         assert_eq!(tracker.take(), None);
         tracker.note(SampleId { time: 1, ..SampleId::default() }, 3);
@@ -53,11 +54,11 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_stacks_are_no_samples() {
+    fn lost_chunks_do_not_count_as_samples() {
         let mut tracker = LostTracker::default();
         assert_eq!(tracker.samples(5, 2), 3);
         assert_eq!(tracker.samples(5, 2), 5);
-        // Lost after the record was written: the next one tells of them.
+        // Lost after the record was written: the next one reports them.
         assert_eq!(tracker.samples(1, 6), 0);
         assert_eq!(tracker.samples(4, 6), 1);
         assert_eq!(tracker.samples(4, 0), 4, "numbers do not shrink");

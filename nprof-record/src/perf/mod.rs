@@ -1,6 +1,8 @@
-//! perf_event_open(2): which events, opening them, rings, records, their order, losses.
+//! perf_event_open(2): which events to open, how to open them, the rings they write to, the records
+//! in the rings, their order and their losses; and a BPF program that copies stacks.
 
 pub(crate) mod attr;
+pub(crate) mod backlog;
 pub(crate) mod bpf;
 pub(crate) mod drain_interval;
 pub(crate) mod handler;

@@ -149,7 +149,7 @@ struct EventOpener<'a> {
     rings: FxHashMap<(u32, bool), CpuRing>,
     bindings: FxHashMap<u64, EventBinding>,
     /// The tasks that have events of their own, each its own.
-    lineage: FxHashMap<u32, u32>,
+    suppliers: FxHashMap<u32, u32>,
 }
 
 /// How often it is looked for threads that were made meanwhile. Those made by threads that have
@@ -170,7 +170,7 @@ impl<'a> EventOpener<'a> {
             copier,
             rings: FxHashMap::default(),
             bindings: FxHashMap::default(),
-            lineage: FxHashMap::default(),
+            suppliers: FxHashMap::default(),
         }
     }
 
@@ -198,11 +198,12 @@ impl<'a> EventOpener<'a> {
         Ok(Ok(RingSet {
             rings,
             bindings: self.bindings,
-            lineage: self.lineage,
+            suppliers: self.suppliers,
             merge: TimeMerge::default(),
             copier: self.copier.map(|(_, copier)| copier),
             counts_lost: self.plan.common.counts_lost(),
-            sideband_polled: 0,
+            sideband_polled_ns: 0,
+            drain_ns: 0,
         }))
     }
 
@@ -210,12 +211,12 @@ impl<'a> EventOpener<'a> {
     fn open_for_threads(&mut self, pids: &[u32]) -> anyhow::Result<Result<(), OpenFailure>> {
         for _ in 0..THREAD_SCANS {
             let threads = pids.iter().flat_map(|&pid| procfs::threads(pid));
-            let new: Vec<_> = threads.filter(|tid| !self.lineage.contains_key(tid)).collect();
+            let new: Vec<_> = threads.filter(|tid| !self.suppliers.contains_key(tid)).collect();
             if new.is_empty() {
                 break;
             }
             for tid in new {
-                self.lineage.insert(tid, tid);
+                self.suppliers.insert(tid, tid);
                 if let Err(error) = self.open_for(Whose::Task(tid as i32), Some(tid))? {
                     return Ok(Err(error));
                 }

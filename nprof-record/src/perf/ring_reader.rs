@@ -1,34 +1,36 @@
-//! A ring of one CPU, with the events that fill it.
+//! The ring buffer of one CPU, with the events that fill it.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
+use std::time::Duration;
 
 use nprof_stream::{Cause, EventId};
 
+use crate::perf::backlog::Backlog;
 use crate::perf::bpf::stack_copier::BpfStackCopier;
+use crate::perf::drain_interval::FillRate;
 use crate::perf::handler::RecordHandler;
+use crate::perf::lost::LostTracker;
 use crate::perf::record::{self, Header, SampleId};
 use crate::perf::stack_chunks::ChunkAssembler;
 use crate::sys::{self, Ring};
 
-use crate::perf::drain_interval::FillRate;
-use crate::perf::lost::LostTracker;
+/// A record whose time is this much later than the drain that finds it is damaged.
+const MAX_CLOCK_SKEW_NS: u64 = 1_000_000_000;
 
-/// No record is from so much later than the round that finds it, ns.
-const MAX_CLOCK_SKEW: u64 = 1_000_000_000;
-
-/// How long events are not asked again what they lost, ns.
-const LOST_POLL: u64 = 1_000_000_000;
+/// Shortest interval between two reads of the events' own counts of lost records. Each read
+/// interrupts the CPU of the event, and there may be thousands of events.
+const LOST_POLL_NS: u64 = 1_000_000_000;
 
 /// An event, open on one CPU.
 #[derive(Debug)]
 pub(super) struct OpenEvent {
     pub(super) file: File,
-    /// Which it is; none for the one that tells of processes and mappings.
+    /// Its id in the stream; none for the sideband event.
     pub(super) event: EventId,
-    /// How many of its records were lost that are accounted for.
+    /// The number of its lost records that are already reported.
     reported_lost: Cell<u64>,
 }
 
@@ -37,7 +39,7 @@ impl OpenEvent {
         Self { file, event, reported_lost: Cell::new(0) }
     }
 
-    /// How many of its records were lost; `None` where it cannot be asked.
+    /// Reads the number of its lost records. None if the event cannot be read.
     fn lost(&self) -> Option<u64> {
         // PERF_FORMAT_LOST: the value, then the number of lost records.
         let mut values = [0; 16];
@@ -45,25 +47,25 @@ impl OpenEvent {
         values.last_chunk().filter(|_| read).map(|lost| u64::from_ne_bytes(*lost))
     }
 
-    /// How many more were lost since the last time.
+    /// Reads the number of records lost since the last call.
     fn newly_lost(&self) -> u64 {
         let Some(lost) = self.lost() else { return 0 };
         lost.saturating_sub(self.reported_lost.replace(lost))
     }
 }
 
-/// The records in a ring.
+/// The unread records of a ring.
 #[derive(Debug)]
 pub(super) struct RingCursor {
     pub(super) ring: Ring,
-    /// Up to where it may be read in this round.
+    /// The end of the records that this drain reads.
     pub(super) head: u64,
-    /// A record that wraps around the end of the ring, put together.
+    /// Reassembles a record that wraps around the end of the ring.
     wrapped: Vec<u8>,
 }
 
 impl RingCursor {
-    /// The oldest record; `None` when there is none in this round.
+    /// Returns the oldest record. None if this drain has read all, or the record is damaged.
     pub(super) fn front(&mut self) -> Option<(Header, &[u8])> {
         let (first, second) = self.ring.bytes(self.head);
         let header = Header::read(first)?;
@@ -76,14 +78,19 @@ impl RingCursor {
         self.wrapped.extend_from_slice(rest);
         Some((header, &self.wrapped))
     }
+
+    /// Returns the bytes that this drain has not read yet.
+    fn remaining_bytes(&self) -> u64 {
+        self.head.saturating_sub(self.ring.tail())
+    }
 }
 
-/// The event that writes parts of stacks into a ring, and those that came last.
+/// The event that writes stack chunks into a ring, and the chunks read last.
 #[derive(Debug)]
 pub(super) struct ChunkEvent {
-    /// It is as long as it is open.
+    /// Keeps the event open.
     _file: File,
-    /// What its records carry.
+    /// The perf event id in its records.
     pub(super) id: u64,
     pub(super) pending: ChunkAssembler,
 }
@@ -94,74 +101,84 @@ impl ChunkEvent {
     }
 }
 
-/// A ring of one CPU, with the events that fill it.
+/// The ring of one CPU, with the events that fill it.
 #[derive(Debug)]
 pub(super) struct CpuRing {
     pub(super) records: RingCursor,
-    /// The first one's ring it is, the others share it. Never empty.
+    /// The ring belongs to the first event; the others share it. Never empty.
     pub(super) events: Vec<OpenEvent>,
     pub(super) cpu: u32,
-    /// What writes parts of stacks, where something does.
+    /// The writer of stack chunks; `None` without a BPF program.
     pub(super) chunks: Option<ChunkEvent>,
     pub(super) lost: LostTracker,
-    /// When its events were last asked what they lost, ns.
-    lost_polled: u64,
-    /// Which of the events is asked whether there is something to read; past the last when all
-    /// have hung up and will bring nothing any more.
+    /// Time of the last read of the events' counts of lost records.
+    lost_polled_ns: u64,
+    /// The index of the event that is polled: the first that has not hung up. Past the end if all
+    /// have.
     pub(super) polled: usize,
-    /// With how many unread bytes it has to be read at once.
+    /// Drain at once if this many bytes are unread.
     wakeup_bytes: u64,
     fill_rate: FillRate,
 }
 
 impl CpuRing {
     pub(super) fn new(ring: Ring, first: OpenEvent, cpu: u32, wakeup_bytes: u64) -> Self {
-        let records = RingCursor { ring, head: 0, wrapped: Vec::new() };
-        let (events, lost, fill_rate) = (vec![first], LostTracker::default(), FillRate::default());
         Self {
-            records,
-            events,
+            records: RingCursor { ring, head: 0, wrapped: Vec::new() },
+            events: vec![first],
             cpu,
             chunks: None,
-            lost,
-            lost_polled: 0,
+            lost: LostTracker::default(),
+            lost_polled_ns: 0,
             polled: 0,
             wakeup_bytes,
-            fill_rate,
+            fill_rate: FillRate::default(),
         }
     }
 
-    /// Begins a round at the time `now`, ns.
-    pub(super) fn begin_drain(&mut self, now: u64) {
+    /// Starts a drain of the records that are in the ring now.
+    pub(super) fn begin_drain(&mut self, now_ns: u64) {
         self.records.head = self.records.ring.head();
-        self.fill_rate.note(now, self.records.head);
+        self.fill_rate.update(now_ns, self.records.head);
     }
 
-    /// Whether it is to be read at once. The kernel wakes us whenever so much was written, be it
-    /// read by now or not.
+    /// True if the ring must be drained at once. A wake-up alone does not say so: the kernel counts
+    /// the bytes written since the last wake-up, whether they were read meanwhile or not.
     pub(super) fn needs_drain(&self) -> bool {
         self.unread() >= self.wakeup_bytes
     }
 
-    /// How many bytes of it have not been read.
+    /// Returns the number of unread bytes, including those that came after the drain began.
     pub(super) fn unread(&self) -> u64 {
         self.records.ring.head().saturating_sub(self.records.ring.tail())
     }
 
-    /// After how many ms it will be half as full; `None` when nothing comes, or it has to be read
-    /// whenever we are woken.
-    pub(super) fn max_sleep(&self) -> Option<u64> {
-        let room = (self.wakeup_bytes / 2).checked_sub(1)?;
-        let left = self.records.head.saturating_sub(self.records.ring.tail());
-        self.fill_rate.until(room.saturating_sub(left))
+    /// Returns the time until the ring is half as full as would wake us. None if nothing comes, or
+    /// if every wake-up drains it.
+    pub(super) fn max_sleep(&self) -> Option<Duration> {
+        let limit = (self.wakeup_bytes / 2).checked_sub(1)?;
+        self.fill_rate.time_until(limit.saturating_sub(self.records.remaining_bytes()))
     }
 
-    /// When the oldest record was made; `now` is the time of this round. A time that cannot be
-    /// true counts as 0: the ring would wait for it. Damage empties the ring, and counts as a lost
-    /// record.
+    /// Returns the records that this drain leaves in the ring.
+    pub(super) fn backlog(&self) -> Backlog {
+        if self.records.remaining_bytes() == 0 {
+            Backlog::Nothing
+        } else if self.is_sideband() {
+            Backlog::Sideband
+        } else {
+            Backlog::Samples
+        }
+    }
+
+    /// Returns the time of the oldest record, after moving stack chunks in front of it out of the
+    /// ring. None if this drain has read all.
+    ///
+    /// A time in the future counts as 0, or the ring would wait for it. Damage empties the ring and
+    /// counts as one lost record.
     pub(super) fn next_timestamp(
         &mut self,
-        now: u64,
+        now_ns: u64,
         copier: Option<&BpfStackCopier>,
         handler: &mut dyn RecordHandler,
     ) -> Option<u64> {
@@ -170,9 +187,9 @@ impl CpuRing {
         {}
         if let Some((header, bytes)) = self.records.front() {
             let time = record::time(header, bytes).unwrap_or(0);
-            return Some(if time > now.saturating_add(MAX_CLOCK_SKEW) { 0 } else { time });
+            return Some(if time > now_ns.saturating_add(MAX_CLOCK_SKEW_NS) { 0 } else { time });
         }
-        let damaged = self.records.head.saturating_sub(self.records.ring.tail());
+        let damaged = self.records.remaining_bytes();
         if damaged > 0 {
             self.report_damage(handler);
             self.records.ring.advance(usize::try_from(damaged).unwrap_or(0));
@@ -180,27 +197,28 @@ impl CpuRing {
         None
     }
 
-    /// Takes the oldest record if it is a part of a stack. The sample that comes behind it was
-    /// stamped before it was written, or after, as kernels differ: parts are not put in order.
+    /// Takes the oldest record if it is a stack chunk; returns true if it is. Chunks are not merged
+    /// by time: depending on the kernel, the sample that follows them is stamped before or after.
     fn take_chunk(&mut self, copier: &BpfStackCopier) -> bool {
         let Some(chunks) = &mut self.chunks else { return false };
         let Some((header, bytes)) = self.records.front() else { return false };
         if !header.is_sample() || record::event_id(header, bytes) != Some(chunks.id) {
             return false;
         }
-        if let Some((owner, part)) = record::read_chunk(bytes) {
-            chunks.pending.take(owner, &part);
-            copier.read(self.cpu, part.ring_bytes());
+        if let Some((key, chunk)) = record::read_chunk(bytes) {
+            chunks.pending.take(key, &chunk);
+            copier.add_read_bytes(self.cpu, chunk.ring_bytes());
         }
         self.records.ring.advance(header.size);
         true
     }
 
-    /// A record cannot be read.
+    /// Reports a record that cannot be decoded as lost.
     pub(super) fn report_damage(&self, handler: &mut dyn RecordHandler) {
-        match self.is_sideband() {
-            true => handler.on_sideband_lost(self.now(), 1),
-            false => handler.on_lost(self.now(), 1, self.events[0].event, Cause::Recorder),
+        if self.is_sideband() {
+            handler.on_sideband_lost(self.now(), 1);
+        } else {
+            handler.on_lost(self.now(), 1, self.events[0].event, Cause::Recorder);
         }
     }
 
@@ -208,29 +226,29 @@ impl CpuRing {
         SampleId::at(sys::monotonic_ns(), Some(self.cpu))
     }
 
-    /// Whether it is the ring of what tells of processes and mappings.
+    /// True if the ring holds sideband records (mmap, comm, fork, exit) instead of samples.
     pub(super) fn is_sideband(&self) -> bool {
         self.events[0].event.is_none()
     }
 
-    /// Accounts for the samples that records told to be lost: each event asked itself, where it
-    /// `tells`. That is not done in every round: there may be thousands of them, each of which
-    /// interrupts the CPU it is on.
+    /// Reports the losses that records have noted. With `counts_lost` each event is read for its
+    /// own count, at most once per [`LOST_POLL_NS`].
     pub(super) fn report_lost(
         &mut self,
-        (now, tells): (u64, bool),
+        now_ns: u64,
+        counts_lost: bool,
         copier: Option<&BpfStackCopier>,
         handler: &mut dyn RecordHandler,
     ) {
-        if tells && now.saturating_sub(self.lost_polled) < LOST_POLL {
+        if counts_lost && now_ns.saturating_sub(self.lost_polled_ns) < LOST_POLL_NS {
             return;
         }
         let Some((sample_id, count)) = self.lost.take() else { return };
-        self.lost_polled = now;
-        if tells {
+        self.lost_polled_ns = now_ns;
+        if counts_lost {
             return self.report_lost_by_event(sample_id, handler);
         }
-        let chunks = copier.map_or(0, |copier| copier.lost(self.cpu));
+        let chunks = copier.map_or(0, |copier| copier.lost_chunks(self.cpu));
         let samples = self.lost.samples(count, chunks);
         if samples > 0 {
             handler.on_lost(sample_id, samples, self.events[0].event, Cause::Ring);
@@ -247,7 +265,7 @@ impl CpuRing {
         }
     }
 
-    /// Accounts for what was lost and no record told of, because none came after it.
+    /// Reports losses that no record reported, because none followed them.
     pub(super) fn report_remaining_lost(&self, handler: &mut dyn RecordHandler) {
         self.report_lost_by_event(self.now(), handler);
     }

@@ -107,7 +107,7 @@ impl CpuTimeMeter {
     }
 
     /// Asks the processes it began with, so that not much is missed when one ends.
-    pub(crate) fn handle_signals(&mut self) {
+    pub(crate) fn poll(&mut self) {
         for (&pid, baseline) in &mut self.processes {
             baseline.last = used_by_process(pid, self.scope).unwrap_or(baseline.last);
         }

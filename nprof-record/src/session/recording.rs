@@ -1,5 +1,5 @@
-//! One recording: opens the events, lets time pass, and carries what the rings bring to the
-//! stream until it is over.
+//! The main loop of a recording: polls the sources of records, drains them into the stream, and
+//! stops when the workload has exited or a limit is reached.
 
 use std::io;
 use std::rc::Rc;
@@ -10,47 +10,49 @@ use nprof_stream::{End, Record};
 use crate::convert::converter::Converter;
 use crate::convert::dictionary::Sink;
 use crate::os::procfs;
+use crate::perf::backlog::Backlog;
 use crate::perf::plan::Plan;
-use crate::perf::ring_set::{Backlog, RingSet};
 use crate::session::cpu_time::{CpuTimeMeter, CpuTimeScope};
+use crate::session::event_source::SourceSet;
 use crate::session::launch::Child;
 use crate::session::output::Stream;
 use crate::session::summary::Summary;
 use crate::session::workload::Workload;
-use crate::sys::{self, Exit, Signals};
+use crate::sys::{self, Exit, Signals, duration_ns};
 
-/// How long the rings may fill unseen when nothing wakes us, ns.
-const DRAIN_TIMEOUT: u64 = 100_000_000;
+/// Longest time between two drains.
+const DRAIN_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// The same while records of processes and mappings wait, ns.
-const DRAIN_TIMEOUT_SIDEBAND: u64 = 10_000_000;
+/// The same while sideband records wait: the files they name may soon be deleted.
+const DRAIN_TIMEOUT_SIDEBAND: Duration = Duration::from_millis(10);
 
-/// The same while stacks are deeper than their copies, which are completed by what is read in
-/// time, ns.
-const DRAIN_TIMEOUT_DEEP: u64 = 2_000_000;
+/// The same while stacks are deeper than their copies: their callers are read from the live
+/// process, which must happen while the frames still exist.
+const DRAIN_TIMEOUT_DEEP: Duration = Duration::from_millis(2);
 
-/// How often it is looked whether anybody to record is left, and what they have used, ns: at
-/// first, and when it has become seldom.
-const POLL_INTERVALS: (u64, u64) = (25_000_000, 250_000_000);
+/// Shortest and longest interval at which attached processes and their CPU time are polled.
+const POLL_INTERVALS: (Duration, Duration) =
+    (Duration::from_millis(25), Duration::from_millis(250));
 
-/// It becomes seldom with the time that was sampled, of which so much may be missed: what a
-/// process uses between the last look and its end.
+/// The poll interval grows to this share of the time sampled so far: the CPU time that a process
+/// uses between the last poll and its exit is missed.
 const POLL_SHARE: u64 = 50;
 
-/// How often the stream is flushed at least, ns.
-const FLUSH_INTERVAL: u64 = 500_000_000;
+/// Longest time between two flushes of the stream.
+const FLUSH_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Why a recording ended.
+/// The reason why a recording ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reason {
     Exit,
     Interrupt,
     Duration,
-    /// The output takes no more.
+    /// The reader of the output has closed it, or the disk is full.
     Closed,
 }
 
 impl Reason {
+    /// Returns its word in the stream.
     fn word(self) -> &'static str {
         match self {
             Self::Exit => "exit",
@@ -61,152 +63,166 @@ impl Reason {
     }
 }
 
-/// What came of a recording.
+/// The result of a recording.
 #[derive(Debug)]
 pub(crate) struct Outcome {
-    /// Why the stream is incomplete, if it could not be written.
+    /// The error that cut the stream short, if one did.
     pub(crate) error: Option<io::Error>,
     pub(crate) summary: Summary,
 }
 
-/// When sampling is to begin and end.
+/// When sampling begins and ends.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Times {
-    /// After how long.
+    /// The delay before sampling begins.
     pub(crate) delay: Option<Duration>,
-    /// For how long.
+    /// The length of sampling.
     pub(crate) duration: Option<Duration>,
 }
 
-/// Everything a recording needs while it runs.
+/// A recording that is ready to run.
 #[derive(Debug)]
 pub(crate) struct Recording {
     pub(crate) plan: Plan,
-    pub(crate) rings: RingSet,
+    pub(crate) sources: SourceSet,
     pub(crate) converter: Converter<Stream>,
     pub(crate) workload: Rc<Workload>,
     pub(crate) signals: Rc<Signals>,
     pub(crate) times: Times,
-    /// What coverage is a share of, where that can be measured.
+    /// The CPU time that coverage is a share of; `None` if it cannot be measured.
     pub(crate) cpu_time_scope: Option<CpuTimeScope>,
 }
 
-/// What changes while a recording runs.
+/// The state of the main loop. Times are those of the monotonic clock.
 #[derive(Debug)]
 struct Progress {
-    /// Measures since sampling began.
+    /// Measures CPU time since sampling began.
     cpu_time: Option<CpuTimeMeter>,
-    /// Whether sampling has begun.
-    begun: bool,
-    /// When sampling begins, ns, and when it ends.
-    begin: u64,
-    end: u64,
-    flushed: u64,
-    polled: u64,
-    /// Whether there was anybody left to record when it was last looked.
+    /// True if sampling has begun.
+    has_begun: bool,
+    begin_ns: u64,
+    end_ns: u64,
+    flushed_ns: u64,
+    polled_ns: u64,
+    /// True if the workload had exited at the last poll.
     has_exited: bool,
 }
 
 impl Progress {
-    /// How long after the last look it is time for the next, ns.
-    fn max_sleep(&self, now: u64) -> u64 {
-        (now.saturating_sub(self.begin) / POLL_SHARE).clamp(POLL_INTERVALS.0, POLL_INTERVALS.1)
+    /// Returns the time from the last poll of the workload to the next.
+    fn poll_interval_ns(&self) -> u64 {
+        let sampled_ns = self.polled_ns.saturating_sub(self.begin_ns);
+        let (shortest, longest) = POLL_INTERVALS;
+        (sampled_ns / POLL_SHARE).clamp(duration_ns(shortest), duration_ns(longest))
     }
 }
 
-fn after(time: u64, duration: Duration) -> u64 {
-    time.saturating_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
-}
-
 impl Recording {
-    /// Records until nobody is left or there is a reason to stop before, and ends the stream.
+    /// Records until the workload has exited or another reason to stop, and ends the stream.
     ///
     /// # Errors
     ///
-    /// What poll(2) says.
+    /// Those of poll(2).
     pub(crate) fn run(mut self) -> io::Result<Outcome> {
-        let now = sys::monotonic_ns();
-        let begin = after(now, self.times.delay.unwrap_or_default());
-        let end = self.times.duration.map_or(u64::MAX, |duration| after(begin, duration));
+        let mut progress = self.begin();
+        let reason = self.record(&mut progress)?;
+        self.sources.disable();
+        // Measured before the last drain, which takes time itself.
+        let used_ns = self.used_ns(progress.cpu_time);
+        let exited = self.workload.child().and_then(|child| Some((child.pid, child.ended()?.0)));
+        self.converter.exit = exited.map(|(pid, exit)| (pid as u32, exit_text(exit)));
+        self.sources.drain(&mut self.converter, true);
+        self.sources.report_remaining_lost(&mut self.converter);
+        Ok(self.end(reason, used_ns))
+    }
+
+    fn begin(&self) -> Progress {
+        let now_ns = sys::monotonic_ns();
+        let begin_ns = now_ns.saturating_add(duration_ns(self.times.delay.unwrap_or_default()));
+        let duration_ns = self.times.duration.map_or(u64::MAX, duration_ns);
         let mut progress = Progress {
             cpu_time: None,
-            begun: false,
-            begin,
-            end,
-            flushed: now,
-            polled: now,
+            has_begun: false,
+            begin_ns,
+            end_ns: begin_ns.saturating_add(duration_ns),
+            flushed_ns: now_ns,
+            polled_ns: now_ns,
             has_exited: false,
         };
         if self.times.delay.is_none() {
-            // A command has used nothing before; others are asked what they had.
-            let before = self.converter.processes().filter(|_| self.workload.child().is_none());
-            progress.cpu_time = self.cpu_time(before);
-            progress.begun = true;
+            // A command has used no CPU time before. Attached processes have, which is subtracted.
+            let attached = self.converter.processes().filter(|_| self.workload.child().is_none());
+            progress.cpu_time = self.cpu_time(attached);
+            progress.has_begun = true;
         }
-        let mut next_drain = now;
-        let reason = loop {
-            let until = next_drain.min(self.next_poll(&progress));
-            let is_due = self.rings.wait(&self.signals, until)?;
+        progress
+    }
+
+    /// Runs the main loop. Returns the reason why it ended.
+    fn record(&mut self, progress: &mut Progress) -> io::Result<Reason> {
+        let mut next_drain_ns = sys::monotonic_ns();
+        loop {
+            let until_ns = next_drain_ns.min(self.next_poll_ns(progress));
+            let is_due = self.sources.wait(&self.signals, until_ns)?;
             self.workload.handle_signals(&self.signals);
-            self.poll(&mut progress)?;
-            if let Some(reason) = self.reason_to_stop(&progress) {
-                break reason;
+            self.poll(progress)?;
+            if let Some(reason) = self.reason_to_stop(progress) {
+                return Ok(reason);
             }
-            if !is_due && sys::monotonic_ns() < next_drain {
+            if !is_due && sys::monotonic_ns() < next_drain_ns {
                 continue;
             }
-            let timeout = match self.rings.drain(&mut self.converter, false) {
+            let timeout = match self.sources.drain(&mut self.converter, false) {
                 Backlog::Nothing => DRAIN_TIMEOUT,
                 _ if self.converter.has_deep_stacks() => DRAIN_TIMEOUT_DEEP,
                 Backlog::Sideband => DRAIN_TIMEOUT_SIDEBAND,
                 Backlog::Samples => DRAIN_TIMEOUT,
             };
-            let now = sys::monotonic_ns();
-            next_drain = now.saturating_add(timeout.min(self.rings.max_sleep()));
-            if now.saturating_sub(progress.flushed) >= FLUSH_INTERVAL {
+            let now_ns = sys::monotonic_ns();
+            let sleep = timeout.min(self.sources.max_sleep());
+            next_drain_ns = now_ns.saturating_add(duration_ns(sleep));
+            if now_ns.saturating_sub(progress.flushed_ns) >= duration_ns(FLUSH_INTERVAL) {
                 self.converter.sink.flush();
-                progress.flushed = now;
+                progress.flushed_ns = now_ns;
             }
-        };
-        self.rings.disable();
-        let used = self.used(progress.cpu_time);
-        let ended = self.workload.child().and_then(|child| Some((child.pid, child.ended()?.0)));
-        self.converter.exit = ended.map(|(pid, exit)| (pid as u32, exit_text(exit)));
-        self.rings.drain(&mut self.converter, true);
-        self.rings.report_remaining_lost(&mut self.converter);
-        Ok(self.end(reason, used))
+        }
     }
 
-    /// When there is something to be done but to read the rings, ns.
-    fn next_poll(&self, progress: &Progress) -> u64 {
-        let begin = if progress.begun { u64::MAX } else { progress.begin };
-        let poll = match self.workload.needs_polling() {
-            true => progress.polled + progress.max_sleep(progress.polled),
-            false => u64::MAX,
-        };
-        begin.min(poll).min(progress.end)
+    /// Returns the time at which the loop must run even if no drain is due.
+    fn next_poll_ns(&self, progress: &Progress) -> u64 {
+        let mut next_ns = progress.end_ns;
+        if !progress.has_begun {
+            next_ns = next_ns.min(progress.begin_ns);
+        }
+        if self.workload.needs_polling() {
+            next_ns = next_ns.min(progress.polled_ns + progress.poll_interval_ns());
+        }
+        next_ns
     }
 
     fn cpu_time(&self, processes: impl Iterator<Item = u32>) -> Option<CpuTimeMeter> {
-        let scope = self.plan.clock().map_or(self.plan.common.scope, |(_, chosen)| chosen.scope);
+        let scope = self.plan.clock().map_or(self.plan.common.scope, |(_, planned)| planned.scope);
         Some(CpuTimeMeter::begin(self.cpu_time_scope.clone()?, scope, processes))
     }
 
-    /// Looks after what the clock brings: the begin of sampling, and who is left.
+    /// Starts sampling once the delay is over, and polls the workload once its interval is over.
     fn poll(&mut self, progress: &mut Progress) -> io::Result<()> {
-        let now = sys::monotonic_ns();
-        if !progress.begun && now >= progress.begin {
-            self.rings.enable(true)?;
+        let now_ns = sys::monotonic_ns();
+        if !progress.has_begun && now_ns >= progress.begin_ns {
+            self.sources.enable()?;
             progress.cpu_time = self.cpu_time(self.converter.processes());
-            progress.begun = true;
+            progress.has_begun = true;
         }
-        let is_time = now.saturating_sub(progress.polled) >= progress.max_sleep(progress.polled);
-        if is_time || self.workload.child().is_some() {
+        let is_due = now_ns.saturating_sub(progress.polled_ns) >= progress.poll_interval_ns();
+        // For a command this only reads a flag that SIGCHLD has set.
+        if is_due || self.workload.child().is_some() {
             progress.has_exited = self.workload.has_exited();
         }
-        if is_time {
-            progress.polled = now;
-            progress.cpu_time.iter_mut().for_each(CpuTimeMeter::handle_signals);
+        if is_due {
+            progress.polled_ns = now_ns;
+            if let Some(cpu_time) = &mut progress.cpu_time {
+                cpu_time.poll();
+            }
         }
         Ok(())
     }
@@ -221,11 +237,11 @@ impl Recording {
         if self.converter.sink.has_failed() {
             return Some(Reason::Closed);
         }
-        (sys::monotonic_ns() >= progress.end).then_some(Reason::Duration)
+        (sys::monotonic_ns() >= progress.end_ns).then_some(Reason::Duration)
     }
 
-    /// The CPU time used while there was sampling, as far as what was used can be sampled.
-    fn used(&self, cpu_time: Option<CpuTimeMeter>) -> Option<u64> {
+    /// Returns the CPU time used since sampling began, of the modes that are sampled.
+    fn used_ns(&self, cpu_time: Option<CpuTimeMeter>) -> Option<u64> {
         let mut cpu_time = cpu_time?;
         let child = self.workload.child().filter(|child| child.ended().is_some());
         let ended = child.map(|child| child.pid as u32);
@@ -236,7 +252,7 @@ impl Recording {
     }
 
     fn end(self, reason: Reason, task_ns: Option<u64>) -> Outcome {
-        let Self { plan, rings, converter, workload, .. } = self;
+        let Self { plan, sources, converter, workload, .. } = self;
         let (counts, sums) = (converter.counts, converter.sums);
         let mut stream = converter.sink;
         let totals = stream.totals();
@@ -248,7 +264,7 @@ impl Recording {
             stitched: counts.stitched,
             lost: counts.lost,
             sideband_lost: counts.sideband_lost,
-            late: rings.late(),
+            late: sources.late(),
             task_ns,
             clock,
             recorder_ns: own.user_ns + own.kernel_ns,

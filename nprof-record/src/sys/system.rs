@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 /// The last error as a result, for calls that say -1.
 pub(super) fn check(result: libc::c_int) -> io::Result<libc::c_int> {
@@ -40,6 +41,11 @@ fn clock_ns(clock: libc::clockid_t) -> u64 {
     // SAFETY: `time` is a live timespec to write to. Both clocks exist on every Linux with perf.
     unsafe { libc::clock_gettime(clock, &raw mut time) };
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// Converts a duration to ns, for sums with times of the clocks.
+pub(crate) fn duration_ns(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// The size of a page of memory, bytes.

@@ -99,12 +99,12 @@ impl BpfStackCopier {
     }
 
     /// How many parts of a CPU's were lost, as there was no room for them.
-    pub(crate) fn lost(&self, cpu: u32) -> u64 {
+    pub(crate) fn lost_chunks(&self, cpu: u32) -> u64 {
         self.words.get(shared_array::lost_word(cpu))
     }
 
     /// So many bytes of a CPU's parts were read.
-    pub(crate) fn read(&self, cpu: u32, bytes: u64) {
+    pub(crate) fn add_read_bytes(&self, cpu: u32, bytes: u64) {
         self.words.add(shared_array::read_word(cpu), bytes);
     }
 }

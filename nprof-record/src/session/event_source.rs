@@ -1,0 +1,342 @@
+//! Sources of records, and their merge in the order of time.
+
+use std::fmt::Debug;
+use std::io;
+use std::time::Duration;
+
+use crate::perf::backlog::Backlog;
+use crate::perf::handler::RecordHandler;
+use crate::perf::ring_set::RingSet;
+use crate::sys::{self, Signals};
+
+/// A source of records: the rings of perf events, a library in the recorded process, a file.
+///
+/// A drain hands over, in the order of time, the records that exist when it begins:
+/// [`Self::begin_drain`], then [`Self::drain`] up to a time as long as [`Self::next_timestamp`]
+/// returns one, then [`Self::end_drain`]. Calls are per batch, not per record.
+pub(crate) trait EventSource: Debug {
+    /// Starts sampling.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system call that starts it.
+    fn enable(&self) -> io::Result<()>;
+
+    /// Stops sampling. Records that were written before can still be drained.
+    fn disable(&self);
+
+    /// Appends the descriptors to poll.
+    fn add_poll_fds(&self, fds: &mut Vec<libc::pollfd>);
+
+    /// Takes the poll results of the descriptors it appended. Returns true if it must be drained
+    /// now.
+    fn handle_poll(&mut self, polled: &[libc::pollfd]) -> bool;
+
+    /// Returns the longest time between two calls of [`Self::is_due`].
+    fn poll_interval(&self) -> Duration;
+
+    /// True if it must be drained now, for a reason that no descriptor reports.
+    fn is_due(&mut self, now_ns: u64) -> bool;
+
+    /// Returns the longest time until the next drain.
+    fn max_sleep(&self) -> Duration;
+
+    /// Starts a drain at the time `now_ns`.
+    fn begin_drain(&mut self, now_ns: u64, handler: &mut dyn RecordHandler);
+
+    /// Returns the time up to which no older record can follow.
+    fn settled_ns(&self) -> u64;
+
+    /// Returns the time of the oldest record of the drain. None if all were handed over.
+    fn next_timestamp(&self) -> Option<u64>;
+
+    /// Hands over the records up to the time `until_ns`, inclusive.
+    fn drain(&mut self, until_ns: u64, handler: &mut dyn RecordHandler);
+
+    /// Ends a drain. Returns the records that it leaves for the next.
+    fn end_drain(&mut self, handler: &mut dyn RecordHandler) -> Backlog;
+
+    /// Reports losses that are not reported yet, after the last drain.
+    fn report_remaining_lost(&mut self, handler: &mut dyn RecordHandler);
+
+    /// Returns the number of records that came too late to be put in order.
+    fn late(&self) -> u64;
+}
+
+impl EventSource for RingSet {
+    fn enable(&self) -> io::Result<()> {
+        RingSet::enable(self, true)
+    }
+
+    fn disable(&self) {
+        RingSet::disable(self);
+    }
+
+    fn add_poll_fds(&self, fds: &mut Vec<libc::pollfd>) {
+        RingSet::add_poll_fds(self, fds);
+    }
+
+    fn handle_poll(&mut self, polled: &[libc::pollfd]) -> bool {
+        RingSet::handle_poll(self, polled)
+    }
+
+    fn poll_interval(&self) -> Duration {
+        RingSet::poll_interval(self)
+    }
+
+    fn is_due(&mut self, now_ns: u64) -> bool {
+        RingSet::is_due(self, now_ns)
+    }
+
+    fn max_sleep(&self) -> Duration {
+        RingSet::max_sleep(self)
+    }
+
+    fn begin_drain(&mut self, now_ns: u64, handler: &mut dyn RecordHandler) {
+        RingSet::begin_drain(self, now_ns, handler);
+    }
+
+    fn settled_ns(&self) -> u64 {
+        RingSet::settled_ns(self)
+    }
+
+    fn next_timestamp(&self) -> Option<u64> {
+        RingSet::next_timestamp(self)
+    }
+
+    fn drain(&mut self, until_ns: u64, handler: &mut dyn RecordHandler) {
+        RingSet::drain(self, until_ns, handler);
+    }
+
+    fn end_drain(&mut self, handler: &mut dyn RecordHandler) -> Backlog {
+        RingSet::end_drain(self, handler)
+    }
+
+    fn report_remaining_lost(&mut self, handler: &mut dyn RecordHandler) {
+        RingSet::report_remaining_lost(self, handler);
+    }
+
+    fn late(&self) -> u64 {
+        RingSet::late(self)
+    }
+}
+
+/// All sources of a recording.
+#[derive(Debug)]
+pub(crate) struct SourceSet(pub(crate) Vec<Box<dyn EventSource>>);
+
+impl SourceSet {
+    /// Starts sampling in all sources.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`EventSource::enable`].
+    pub(crate) fn enable(&self) -> io::Result<()> {
+        self.0.iter().try_for_each(|source| source.enable())
+    }
+
+    /// Stops sampling in all sources.
+    pub(crate) fn disable(&self) {
+        self.0.iter().for_each(|source| source.disable());
+    }
+
+    /// Waits for a source, a signal, or the time `until_ns`. Returns true if the sources must be
+    /// drained now or a signal has come.
+    ///
+    /// # Errors
+    ///
+    /// Those of poll(2).
+    pub(crate) fn wait(&mut self, signals: &Signals, until_ns: u64) -> io::Result<bool> {
+        let interval = self.0.iter().map(|source| source.poll_interval()).min();
+        let interval_ns = interval.map_or(u64::MAX, sys::duration_ns);
+        let mut now_ns = sys::monotonic_ns();
+        while now_ns < until_ns {
+            let timeout_ms = (until_ns - now_ns).min(interval_ns).div_ceil(1_000_000);
+            if self.poll(signals, i32::try_from(timeout_ms).unwrap_or(i32::MAX))? {
+                return Ok(true);
+            }
+            now_ns = sys::monotonic_ns();
+            // Every source is asked, since each notes the time.
+            if self.0.iter_mut().fold(false, |is_due, source| source.is_due(now_ns) || is_due) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn poll(&mut self, signals: &Signals, timeout_ms: i32) -> io::Result<bool> {
+        let mut fds = vec![libc::pollfd { fd: signals.fd(), events: libc::POLLIN, revents: 0 }];
+        let mut ends = Vec::with_capacity(self.0.len());
+        for source in &self.0 {
+            source.add_poll_fds(&mut fds);
+            ends.push(fds.len());
+        }
+        sys::poll(&mut fds, timeout_ms)?;
+        let mut is_due = fds[0].revents != 0;
+        let mut start = 1;
+        for (source, end) in self.0.iter_mut().zip(ends) {
+            is_due |= source.handle_poll(&fds[start..end]);
+            start = end;
+        }
+        Ok(is_due)
+    }
+
+    /// Returns the longest time until the next drain.
+    pub(crate) fn max_sleep(&self) -> Duration {
+        self.0.iter().map(|source| source.max_sleep()).min().unwrap_or(Duration::MAX)
+    }
+
+    /// Hands over the records of all sources in the order of time: those that no older record can
+    /// follow, or all with `is_last`. Returns the most urgent records that stay.
+    pub(crate) fn drain(&mut self, handler: &mut dyn RecordHandler, is_last: bool) -> Backlog {
+        let now_ns = sys::monotonic_ns();
+        for source in &mut self.0 {
+            source.begin_drain(now_ns, handler);
+        }
+        let settled_ns = self.0.iter().map(|source| source.settled_ns()).min();
+        let limit_ns = if is_last { u64::MAX } else { settled_ns.unwrap_or(u64::MAX) };
+        while let Some((number, until_ns)) = self.next_batch(limit_ns) {
+            self.0[number].drain(until_ns, handler);
+        }
+        let ended = self.0.iter_mut().map(|source| source.end_drain(handler));
+        let backlog = ended.max().unwrap_or(Backlog::Nothing);
+        handler.end_batch();
+        backlog
+    }
+
+    /// Returns the source with the oldest record, and the time up to which it comes before all
+    /// others. None if no record is as old as `limit_ns`.
+    fn next_batch(&self, limit_ns: u64) -> Option<(usize, u64)> {
+        let times = self.0.iter().enumerate();
+        let mut times: Vec<_> = times
+            .filter_map(|(number, source)| Some((source.next_timestamp()?, number)))
+            .filter(|(time, _)| *time <= limit_ns)
+            .collect();
+        times.sort_unstable();
+        let &(_, number) = times.first()?;
+        Some((number, times.get(1).map_or(limit_ns, |(time, _)| *time)))
+    }
+
+    /// Reports losses that are not reported yet, after the last drain.
+    pub(crate) fn report_remaining_lost(&mut self, handler: &mut dyn RecordHandler) {
+        self.0.iter_mut().for_each(|source| source.report_remaining_lost(handler));
+    }
+
+    /// Returns the number of records that came too late to be put in order.
+    pub(crate) fn late(&self) -> u64 {
+        self.0.iter().map(|source| source.late()).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use std::cell::Cell;
+    use std::rc::Rc;
+
+    use nprof_stream::{Cause, EventId};
+
+    use crate::perf::record::{KernelRecord, SampleId};
+    use crate::sys::SharedWords;
+
+    /// A source of records at given times, the latest first.
+    #[derive(Debug)]
+    struct Times {
+        times: Vec<u64>,
+        drains: Rc<Cell<usize>>,
+    }
+
+    impl EventSource for Times {
+        fn enable(&self) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn disable(&self) {}
+
+        fn add_poll_fds(&self, _fds: &mut Vec<libc::pollfd>) {}
+
+        fn handle_poll(&mut self, _polled: &[libc::pollfd]) -> bool {
+            false
+        }
+
+        fn poll_interval(&self) -> Duration {
+            Duration::from_secs(1)
+        }
+
+        fn is_due(&mut self, _now_ns: u64) -> bool {
+            false
+        }
+
+        fn max_sleep(&self) -> Duration {
+            Duration::MAX
+        }
+
+        fn begin_drain(&mut self, _now_ns: u64, _handler: &mut dyn RecordHandler) {}
+
+        fn settled_ns(&self) -> u64 {
+            8
+        }
+
+        fn next_timestamp(&self) -> Option<u64> {
+            self.times.last().copied()
+        }
+
+        fn drain(&mut self, until_ns: u64, handler: &mut dyn RecordHandler) {
+            self.drains.set(self.drains.get() + 1);
+            while let Some(time) = self.times.pop_if(|time| *time <= until_ns) {
+                let sample_id = SampleId { time, ..SampleId::default() };
+                handler.handle_record(sample_id, &KernelRecord::Other, EventId::NONE);
+            }
+        }
+
+        fn end_drain(&mut self, _handler: &mut dyn RecordHandler) -> Backlog {
+            if self.times.is_empty() { Backlog::Nothing } else { Backlog::Samples }
+        }
+
+        fn report_remaining_lost(&mut self, _handler: &mut dyn RecordHandler) {}
+
+        fn late(&self) -> u64 {
+            1
+        }
+    }
+
+    /// Keeps the times of records.
+    #[derive(Default)]
+    struct Kept(Vec<u64>);
+
+    impl RecordHandler for Kept {
+        fn accepts(&self, _tid: u32) -> bool {
+            true
+        }
+
+        fn handle_record(&mut self, id: SampleId, _record: &KernelRecord<'_>, _event: EventId) {
+            self.0.push(id.time);
+        }
+
+        fn on_lost(&mut self, _id: SampleId, _count: u64, _event: EventId, _cause: Cause) {}
+
+        fn on_sideband_lost(&mut self, _id: SampleId, _count: u64) {}
+
+        fn reject_stack_chunks(&mut self, _tid: u32, _thread: u32) {}
+
+        fn enable_stack_copies(&mut self, _words: Rc<SharedWords>, _max_copy_bytes: u64) {}
+
+        fn end_batch(&mut self) {}
+    }
+
+    #[test]
+    fn sources_are_merged_by_time_in_batches() {
+        let drains = Rc::new(Cell::new(0));
+        let source = |times: &[u64]| -> Box<dyn EventSource> {
+            Box::new(Times { times: times.to_vec(), drains: drains.clone() })
+        };
+        let mut sources = SourceSet(vec![source(&[9, 7, 2, 1]), source(&[]), source(&[6, 5, 3])]);
+        let mut kept = Kept::default();
+        assert_eq!(sources.drain(&mut kept, false), Backlog::Samples);
+        assert_eq!(kept.0, [1, 2, 3, 5, 6, 7], "9 is not settled yet");
+        assert_eq!(drains.get(), 3, "1 and 2, then 3 to 6, then 7");
+        assert_eq!(sources.drain(&mut kept, true), Backlog::Nothing);
+        assert_eq!((kept.0.last(), sources.late()), (Some(&9), 3));
+    }
+}
