@@ -1,13 +1,16 @@
-//! nprof-flat: where the time of a recording is, by function, line, address, image, thread, ...
-//! Reads streams, writes a table.
+//! nprof-flat: prints how the samples of a recording are spread over functions, lines, addresses,
+//! images, threads and more.
 //!
 //! ```sh
 //! nprof-record -o - -- ./prog | nprof-symbolize | nprof-flat
 //! ```
+//!
+//! Another front end can use the rows without printing them: [`Flat`](rows::flat::Flat) adds up the
+//! samples of a profile, [`select`](rows::select::select) returns the rows of a report.
 
 mod args;
 mod print;
 mod report;
-mod rows;
+pub mod rows;
 
 pub use report::run;

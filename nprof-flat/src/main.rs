@@ -1,4 +1,4 @@
-//! The nprof-flat program.
+//! The program nprof-flat.
 
 use std::process::ExitCode;
 

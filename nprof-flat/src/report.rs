@@ -1,31 +1,29 @@
-//! From the command line to the report.
+//! Runs the tool: from the command line to the printed report.
 
 use std::process::ExitCode;
 
 use nprof_cli::usage;
+use nprof_report::args::TableFormat;
 use nprof_report::machine::{csv, tsv};
 use nprof_report::profile::{Cell, Context, Split, Sum};
 use nprof_report::report::{self, Failure, Renderer, Report};
 use nprof_report::summary::Summary;
 
-use crate::args::{Args, Format, TOOL};
-use crate::print::{delimited, table};
+use crate::args::{Args, TOOL};
+use crate::print::context::PrintContext;
+use crate::print::{delimited, json, table};
 use crate::rows::flat::Flat;
-use crate::rows::select::{self, Selected};
+use crate::rows::select::{SelectedRows, select};
 
-/// Runs the tool on the process's arguments.
+/// Runs nprof-flat with the arguments of the process; returns its exit status.
 pub fn run() -> ExitCode {
     let args: Args = match usage::arguments(TOOL) {
         Ok(args) => args,
-        Err(end) => return end,
+        Err(status) => return status,
     };
     let flat = Flat::new(args.columns(), args.time(), args.options.filter());
-    report::run(
-        TOOL,
-        &args.options,
-        FlatReport { flat, args: &args },
-        &FlatRenderer { args: &args },
-    )
+    let report = FlatReport { flat, args: &args };
+    report::run(TOOL, &args.options, report, &FlatRenderer { args: &args })
 }
 
 /// The samples by row, and the options that select rows.
@@ -36,7 +34,7 @@ struct FlatReport<'a> {
 }
 
 impl Report for FlatReport<'_> {
-    type Rows = Selected;
+    type Rows = SelectedRows;
 
     fn split(&self) -> Split {
         self.flat.split()
@@ -46,31 +44,33 @@ impl Report for FlatReport<'_> {
         self.flat.add(context, cell, sum);
     }
 
-    fn rows(&self, summary: &Summary) -> Result<Selected, Failure> {
+    fn rows(&self, summary: &Summary) -> Result<SelectedRows, Failure> {
         let args = self.args;
         let (sort, limits) = (args.sort(), args.row_limits());
-        Ok(select::select(&self.flat, summary, sort, &limits, args.options.rebase))
+        Ok(select(&self.flat, summary, sort, &limits, args.options.rebase))
     }
 }
 
-/// Prints the selected rows.
+/// Prints the rows in the format of the command line.
 struct FlatRenderer<'a> {
     args: &'a Args,
 }
 
-impl Renderer<Selected> for FlatRenderer<'_> {
+impl Renderer<SelectedRows> for FlatRenderer<'_> {
     fn render(
         &self,
-        selected: &Selected,
+        selected: &SelectedRows,
         summary: &Summary,
         width: Option<usize>,
     ) -> Result<Vec<u8>, Failure> {
-        let (args, columns) = (self.args, &self.args.columns()[..]);
+        let args = self.args;
+        let columns = &args.columns()[..];
+        let context = PrintContext { columns, selected, summary, args, width };
         Ok(match args.format {
-            Format::Table => table::print(columns, selected, summary, args, width),
-            Format::Tsv => tsv(&delimited::lines(columns, selected, summary, args)),
-            Format::Csv => csv(&delimited::lines(columns, selected, summary, args))?,
-            Format::Json => delimited::json(columns, selected, summary, args)?,
+            TableFormat::Table => table::print(&context),
+            TableFormat::Tsv => tsv(&delimited::lines(&context)),
+            TableFormat::Csv => csv(&delimited::lines(&context))?,
+            TableFormat::Json => json::print(&context)?,
         })
     }
 }

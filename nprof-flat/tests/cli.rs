@@ -1,4 +1,4 @@
-//! The nprof-flat program: what it prints, and how it ends.
+//! The output, messages and exit status of nprof-flat.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -13,27 +13,27 @@ fn stdout(args: &[&str]) -> String {
 }
 
 #[test]
-fn it_has_the_manners_of_a_report() {
+fn follows_the_conventions_of_reports() {
     flat().check_conventions(&["table", "tsv", "csv", "json"]);
 }
 
 #[test]
-fn misuse_is_told_by_name() {
-    let said = |args: &[&str]| flat().refusal(args, &odd_names());
+fn names_the_wrong_option() {
+    let refusal = |args: &[&str]| flat().refusal(args, &odd_names());
     assert!(
-        said(&["--by", "colour"])
+        refusal(&["--by", "colour"])
             .contains("--by colour: unknown key \"colour\"; the keys are event")
     );
-    assert!(said(&["--by", "slice"]).contains("slice=1s"));
+    assert!(refusal(&["--by", "slice"]).contains("slice=1s"));
     assert!(
-        said(&["--sort", "size"])
+        refusal(&["--sort", "size"])
             .contains("invalid value 'size' for '--sort <ORDER>' [possible values: self, total")
     );
-    assert!(said(&["--frobnicate"]).contains("unexpected argument '--frobnicate' found"));
+    assert!(refusal(&["--frobnicate"]).contains("unexpected argument '--frobnicate' found"));
 }
 
 #[test]
-fn events_stand_side_by_side() {
+fn events_are_side_by_side() {
     let table = stdout(&["-n", "1"]);
     let lines: Vec<&str> = table.lines().collect();
     assert!(lines[0].starts_with("command: prog\\n</title>"));
@@ -45,8 +45,8 @@ fn events_stand_side_by_side() {
     assert_eq!(cells[cells.len() - 2..], ["g", "prog"]);
     let last = "2 rows not shown, 66.67 %, 0.00 % of self (-n 0 prints all)";
     assert_eq!(lines.last(), Some(&last), "{table}");
-    let by_weight = stdout(&["--sort", "weight", "-n", "1"]);
-    assert!(by_weight.contains("100.00    0.00"), "{by_weight}");
+    let by_total = stdout(&["--sort", "total", "-n", "1"]);
+    assert!(by_total.contains("100.00    0.00"), "{by_total}");
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn one_event_has_margins_and_weights() {
 }
 
 #[test]
-fn tsv_has_the_columns_scripts_rely_on() {
+fn tsv_has_the_documented_columns() {
     let tsv = stdout(&["--format", "tsv"]);
     let mut lines = tsv.lines();
     assert_eq!(
@@ -86,7 +86,7 @@ fn tsv_has_the_columns_scripts_rely_on() {
 }
 
 #[test]
-fn csv_and_json_are_read_by_others() {
+fn python_reads_csv_and_json() {
     let csv = stdout(&["--format", "csv"]);
     let program = "import csv,sys; print(list(csv.DictReader(sys.stdin))[2]['function'], end='')";
     if let Some(name) = python(program, csv.as_bytes()) {
@@ -100,7 +100,7 @@ fn csv_and_json_are_read_by_others() {
 }
 
 #[test]
-fn json_is_one_object_with_the_facts_of_the_heading() {
+fn json_has_the_facts_of_the_heading() {
     let json = stdout(&["--format", "json", "--confidence", "99", "--exclude", "function=^g$"]);
     let object: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(object["complete"], true);
@@ -117,7 +117,7 @@ fn json_is_one_object_with_the_facts_of_the_heading() {
 }
 
 #[test]
-fn streams_are_merged_whether_files_or_standard_input() {
+fn merges_files_and_standard_input() {
     let directory = tempfile::TempDir::new().unwrap();
     let one = directory.path().join("one");
     std::fs::write(&one, odd_names()).unwrap();
@@ -137,7 +137,7 @@ fn keys_combine() {
 }
 
 #[test]
-fn what_is_left_out_is_counted_under_the_table() {
+fn omitted_rows_are_counted_below_the_table() {
     let clock = ["--match", "event=cpu"];
     let table = stdout(&[&clock[..], &["--exclude", "function=^g$"]].concat());
     assert!(
@@ -158,7 +158,7 @@ fn what_is_left_out_is_counted_under_the_table() {
         (&object["rows"][0]["self_percent"], &object["rows"][0]["function"]),
         (&100.0.into(), &ODD_NAME.into())
     );
-    for rule in ["thread=nobody", "function=nothing"] {
+    for rule in ["thread=no such", "function=nothing"] {
         let table = stdout(&["--match", rule]);
         assert!(table.ends_with(&format!("\nnothing is counted (--match {rule})\n")), "{table}");
     }

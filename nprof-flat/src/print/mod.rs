@@ -1,5 +1,7 @@
-//! Prints rows in every format.
+//! Prints the rows of a report in every output format.
 
+pub(crate) mod context;
 pub(crate) mod delimited;
-pub(crate) mod numbers;
+pub(crate) mod json;
+mod number_columns;
 pub(crate) mod table;

@@ -3,9 +3,12 @@
 use nprof_report::key::{By, Key};
 use nprof_stream::labels::CallKey;
 
-/// The columns of keys, in the order of the keys, each once. A function comes with the base name
-/// of its image, unless the image is a key itself. The event has a column of its own anyway.
-pub(crate) fn columns(keys: &[By]) -> Vec<Key> {
+/// Returns the columns of keys in the order of the keys, each once.
+///
+/// A function is followed by the base name of its image, unless the image is a key itself: functions
+/// of one name in several images are several rows. The event is left out: every format has a
+/// column for it.
+pub fn columns(keys: &[By]) -> Vec<Key> {
     let function = Key::Call(CallKey::Function);
     let has_image = keys.iter().any(|by| by.key == Key::Call(CallKey::Image));
     let mut columns = Vec::new();
@@ -31,7 +34,7 @@ mod tests {
     }
 
     #[test]
-    fn every_column_stands_once() {
+    fn columns_are_unique() {
         assert_eq!(names(&["function"]), ["function", "image"]);
         assert_eq!(names(&["function", "line"]), ["function", "image", "line"]);
         assert_eq!(

@@ -1,89 +1,95 @@
-//! The sums behind the table: how much fell on each row itself (self), and on it and what it
-//! called (total).
+//! The sums of each row: samples in the row itself (self), and in the row or its callees (total).
 //!
-//! A row is what has all its columns in common. Columns that are properties of a call (function,
-//! line, ...) make rows out of every call of a stack; a row counts once per stack however often
-//! it is on it, and the innermost call of the leaf is the row's self. Columns that are
-//! properties of the sample (thread, CPU, ...) are the same for the whole stack.
+//! A row has one name per column. If columns are properties of a call (function, line, ...), every
+//! call of a stack belongs to a row: the innermost call of the leaf counts as the row's self, and
+//! a row counts once per stack, however often it is on it. Columns that are properties of the
+//! sample (thread, CPU, ...) are the same for the whole stack.
 //!
-//! What the filter says of samples decides whether they are counted at all; what it says of calls
-//! decides which calls make rows. The others make rows, too, which are not shown but counted.
+//! Filter rules about samples decide which samples count. Rules about calls decide which calls
+//! make rows; the other calls make rows, too, which are only counted and not reported.
 
 use nprof_report::filter::Filter;
 use nprof_report::key::{Key, sample_label};
-use nprof_report::profile::{Cell, Context, Split, Sum};
+use nprof_report::profile::{Cell, Context, OncePerStack, Split, Sum};
 use nprof_report::time::TimeSplit;
-use nprof_stream::NodeId;
 use nprof_stream::escape::escaped;
 use nprof_stream::labels::{CallKey, Labels};
 use nprof_stream::tables::{Call, NameId, Tables};
+use nprof_stream::{EpochCache, NodeId};
 use rustc_hash::FxHashMap;
 
-/// What fell on a row in one event.
+/// The sums of a row in one event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Tally {
-    /// What fell on the row itself.
-    pub(crate) own: Sum,
-    /// What fell on it and on what it called.
-    pub(crate) total: Sum,
+pub struct Tally {
+    /// Samples in the row itself.
+    pub own: Sum,
+    /// Samples in the row or in its callees.
+    pub total: Sum,
 }
 
-/// A row of the table.
+/// A row of the report.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Row {
+pub struct FlatRow {
     /// One name per column, escaped.
-    pub(crate) names: Vec<String>,
-    /// By event, as the summary has them.
-    pub(crate) tallies: Vec<Tally>,
+    pub names: Vec<String>,
+    /// The sums by event, in the order of the summary's events.
+    pub tallies: Vec<Tally>,
 }
 
-/// Names of one row's columns of one sort; equal ones have equal ids.
+/// Id of the names in a row's call columns, or in its sample columns. Equal names have equal ids.
 type PartId = u32;
 
-/// Identifies a row: the part of its call columns, the part of its sample columns, and whether
-/// the filter keeps it.
-type RowKey = (PartId, PartId, bool);
-
-#[derive(Clone, Debug, Default)]
-struct RowSums {
-    tally: Tally,
-    /// The number of the last stack that was added, so that a row counts once per stack.
-    stack: u64,
+/// The identity of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct RowKey {
+    calls: PartId,
+    samples: PartId,
+    /// True if the filter's rules about calls hold.
+    is_kept: bool,
 }
 
-/// Adds up the rows of a table.
+/// The call columns of a row.
+#[derive(Clone, Copy, Debug)]
+struct CallPart {
+    id: PartId,
+    /// True if the filter's rules about calls hold.
+    is_kept: bool,
+}
+
+/// Adds up samples per row.
 #[derive(Clone, Debug)]
-pub(crate) struct Flat {
+pub struct Flat {
     columns: Vec<Key>,
     call_keys: Vec<CallKey>,
     time: TimeSplit,
     filter: Filter,
-    /// Whether a stack's calls must be looked at.
-    walks: bool,
+    /// True if rows depend on the calls of a stack.
+    needs_calls: bool,
     labels: Labels,
     parts: Vec<Box<[NameId]>>,
     part_ids: FxHashMap<Box<[NameId]>, PartId>,
-    rows: Vec<RowSums>,
+    tallies: Vec<Tally>,
+    /// Indices into `tallies` by event and row.
     row_ids: FxHashMap<(usize, RowKey), usize>,
-    stacks: u64,
-    /// By event, what the filter kept: samples on rows that are shown.
-    kept: Vec<Sum>,
-    /// Call and sample parts of the epoch at hand, and whether they are kept.
-    generation: u64,
-    call_parts: FxHashMap<Call, (PartId, bool)>,
-    sample_parts: FxHashMap<Cell, Option<PartId>>,
+    once: OncePerStack,
+    /// Samples with at least one kept row, by event.
+    counted: Vec<Sum>,
+    call_parts: EpochCache<Call, CallPart>,
+    /// None for samples that do not count.
+    sample_parts: EpochCache<Cell, Option<PartId>>,
 }
 
 impl Flat {
-    /// No rows yet.
-    pub(crate) fn new(columns: Vec<Key>, time: TimeSplit, filter: Filter) -> Self {
-        let call_key = |column: &Key| match column {
-            Key::Call(key) => Some(*key),
-            _ => None,
-        };
-        let call_keys: Vec<CallKey> = columns.iter().filter_map(call_key).collect();
+    /// Creates an empty report with these columns.
+    pub fn new(columns: Vec<Key>, time: TimeSplit, filter: Filter) -> Self {
+        let mut call_keys = Vec::new();
+        for column in &columns {
+            if let Key::Call(key) = column {
+                call_keys.push(*key);
+            }
+        }
         Self {
-            walks: !call_keys.is_empty() || filter.is_about_calls(),
+            needs_calls: !call_keys.is_empty() || filter.is_about_calls(),
             columns,
             call_keys,
             time,
@@ -91,23 +97,22 @@ impl Flat {
             labels: Labels::new(),
             parts: Vec::new(),
             part_ids: FxHashMap::default(),
-            rows: Vec::new(),
+            tallies: Vec::new(),
             row_ids: FxHashMap::default(),
-            stacks: 0,
-            kept: Vec::new(),
-            generation: 0,
-            call_parts: FxHashMap::default(),
-            sample_parts: FxHashMap::default(),
+            once: OncePerStack::default(),
+            counted: Vec::new(),
+            call_parts: EpochCache::default(),
+            sample_parts: EpochCache::default(),
         }
     }
 
-    /// What the filter kept of an event.
-    pub(crate) fn kept(&self, event: usize) -> Sum {
-        self.kept.get(event).copied().unwrap_or_default()
+    /// Returns the samples of an event that count.
+    pub fn counted(&self, event: usize) -> Sum {
+        self.counted.get(event).copied().unwrap_or_default()
     }
 
-    /// What the profile must keep apart for these columns.
-    pub(crate) fn split(&self) -> Split {
+    /// Returns the sample properties that the profile must keep apart for these columns.
+    pub fn split(&self) -> Split {
         Split {
             task: self.columns.iter().any(|column| column.needs_task()),
             cpu: self.columns.contains(&Key::Cpu),
@@ -115,94 +120,95 @@ impl Flat {
         }
     }
 
-    /// Adds what fell on a stack.
-    pub(crate) fn add(&mut self, context: &Context<'_>, cell: &Cell, sum: Sum) {
+    /// Adds the samples of one stack.
+    pub fn add(&mut self, context: &Context<'_>, cell: &Cell, sum: Sum) {
         let tables = context.tables;
-        if self.generation != tables.generation() {
-            self.generation = tables.generation();
-            self.call_parts.clear();
-            self.sample_parts.clear();
-        }
-        let Some(sample) = self.sample_part(context, cell) else {
+        let Some(samples) = self.sample_part(context, cell) else {
             return;
         };
-        self.stacks += 1;
-        let mut leaf = true;
-        let mut kept = false;
-        if self.walks {
+        self.once.next_stack();
+        let mut is_leaf = true;
+        let mut counts = false;
+        if self.needs_calls {
             for call in tables.stack_calls(cell.node) {
-                let (part, is_kept) = self.call_part(tables, call);
-                self.add_row(cell.event, (part, sample, is_kept), sum, leaf);
-                leaf = false;
-                kept |= is_kept;
+                let CallPart { id, is_kept } = self.call_part(tables, call);
+                let key = RowKey { calls: id, samples, is_kept };
+                self.add_to_row(cell.event, key, sum, is_leaf);
+                // The first call is the innermost one; self counts only there.
+                is_leaf = false;
+                counts |= is_kept;
             }
         }
-        if leaf {
-            let (part, is_kept) = self.stackless_part(tables);
-            self.add_row(cell.event, (part, sample, is_kept), sum, true);
-            kept = is_kept;
+        // The sample has no stack, or the columns do not depend on it.
+        if is_leaf {
+            let CallPart { id, is_kept } = self.stackless_part(tables);
+            let key = RowKey { calls: id, samples, is_kept };
+            self.add_to_row(cell.event, key, sum, true);
+            counts = is_kept;
         }
-        if kept {
-            if self.kept.len() <= cell.event {
-                self.kept.resize(cell.event + 1, Sum::default());
+        if counts {
+            if self.counted.len() <= cell.event {
+                self.counted.resize(cell.event + 1, Sum::default());
             }
-            self.kept[cell.event].add(sum);
+            self.counted[cell.event].add(sum);
         }
     }
 
-    fn add_row(&mut self, event: usize, key: RowKey, sum: Sum, leaf: bool) {
-        let next = self.rows.len();
+    fn add_to_row(&mut self, event: usize, key: RowKey, sum: Sum, is_leaf: bool) {
+        let next = self.tallies.len();
         let id = *self.row_ids.entry((event, key)).or_insert(next);
         if id == next {
-            self.rows.push(RowSums::default());
+            self.tallies.push(Tally::default());
         }
-        let row = &mut self.rows[id];
-        if leaf {
-            row.tally.own.add(sum);
+        let tally = &mut self.tallies[id];
+        if is_leaf {
+            tally.own.add(sum);
         }
-        if row.stack != self.stacks {
-            row.stack = self.stacks;
-            row.tally.total.add(sum);
+        if self.once.is_first(id) {
+            tally.total.add(sum);
         }
     }
 
-    fn call_part(&mut self, tables: &Tables, call: Call) -> (PartId, bool) {
-        if let Some(&part) = self.call_parts.get(&call) {
+    fn call_part(&mut self, tables: &Tables, call: Call) -> CallPart {
+        if let Some(part) = self.call_parts.get(tables, &call) {
             return part;
         }
         let labels = &mut self.labels;
         let names = self.call_keys.iter().map(|&key| labels.label(tables, call, key)).collect();
         let is_kept = self.filter.keeps_call(labels, tables, Some(call));
-        let part = (self.part(names), is_kept);
+        let part = CallPart { id: self.part(names), is_kept };
         self.call_parts.insert(call, part);
         part
     }
 
-    /// The part of a sample whose calls are not known, or not asked for.
-    fn stackless_part(&mut self, tables: &Tables) -> (PartId, bool) {
+    /// Returns the call columns of a sample without a stack, or of rows without call columns.
+    fn stackless_part(&mut self, tables: &Tables) -> CallPart {
         let name = self.labels.no_stack();
         let names = self.call_keys.iter().map(|_| name).collect();
         let is_kept = self.filter.keeps_call(&mut self.labels, tables, None);
-        (self.part(names), is_kept)
+        CallPart { id: self.part(names), is_kept }
     }
 
-    /// The part of a sample; `None` for one that does not count.
+    /// Returns the sample columns. None for a sample that does not count.
     fn sample_part(&mut self, context: &Context<'_>, cell: &Cell) -> Option<PartId> {
+        // Sample columns do not depend on the stack, so all stacks of a thread share one entry.
         let key = Cell { node: NodeId::NONE, ..*cell };
-        if let Some(&part) = self.sample_parts.get(&key) {
+        if let Some(part) = self.sample_parts.get(context.tables, &key) {
             return part;
         }
         let part = self.filter.keeps_samples(context, cell).then(|| {
-            let names = self.columns.iter().filter(|column| !matches!(column, Key::Call(_)));
+            let columns = self.columns.iter().filter(|column| !matches!(column, Key::Call(_)));
             let labels = &mut self.labels.names;
-            let intern = |&key: &Key| labels.intern(&sample_label(context, cell, key, self.time));
-            let names = names.map(intern).collect();
+            let names = columns
+                .map(|&column| labels.intern(&sample_label(context, cell, column, self.time)))
+                .collect();
             self.part(names)
         });
         self.sample_parts.insert(key, part);
         part
     }
 
+    /// Returns the id of some names.
     fn part(&mut self, names: Vec<NameId>) -> PartId {
         let names = names.into_boxed_slice();
         if let Some(&id) = self.part_ids.get(&names) {
@@ -214,30 +220,33 @@ impl Flat {
         id
     }
 
-    /// All rows that the filter keeps, or all others, in no order. The tallies are of so many
-    /// events.
-    pub(crate) fn rows(&self, events: usize, kept: bool) -> Vec<Row> {
+    /// Returns all rows that the filter keeps, or all others, in no order. Each has a tally for
+    /// `events` events.
+    pub fn rows(&self, events: usize, kept: bool) -> Vec<FlatRow> {
         let mut rows: FxHashMap<RowKey, Vec<Tally>> = FxHashMap::default();
-        for (&(event, key), &id) in self.row_ids.iter().filter(|((_, key), _)| key.2 == kept) {
+        for (&(event, key), &id) in self.row_ids.iter().filter(|((_, key), _)| key.is_kept == kept)
+        {
             let tallies = rows.entry(key).or_insert_with(|| vec![Tally::default(); events]);
             if let Some(tally) = tallies.get_mut(event) {
-                *tally = self.rows[id].tally;
+                *tally = self.tallies[id];
             }
         }
-        let row = |((call, sample, _), tallies)| Row { names: self.names(call, sample), tallies };
-        rows.into_iter().map(row).collect()
+        rows.into_iter().map(|(key, tallies)| FlatRow { names: self.names(key), tallies }).collect()
     }
 
-    /// The names of a row in the order of its columns.
-    fn names(&self, call: PartId, sample: PartId) -> Vec<String> {
-        let mut calls = self.parts[call as usize].iter();
-        let mut samples = self.parts[sample as usize].iter();
-        let next = |column: &Key| match column {
-            Key::Call(_) => calls.next(),
-            _ => samples.next(),
-        };
-        let ids = self.columns.iter().map(next);
-        ids.map(|id| escaped(self.labels.names.get(id.copied().unwrap_or_default()))).collect()
+    /// Returns the names of a row in the order of its columns.
+    fn names(&self, key: RowKey) -> Vec<String> {
+        let mut calls = self.parts[key.calls as usize].iter();
+        let mut samples = self.parts[key.samples as usize].iter();
+        let mut names = Vec::with_capacity(self.columns.len());
+        for column in &self.columns {
+            let id = match column {
+                Key::Call(_) => calls.next(),
+                _ => samples.next(),
+            };
+            names.push(escaped(self.labels.names.get(id.copied().unwrap_or_default())));
+        }
+        names
     }
 }
 

@@ -1,5 +1,5 @@
-//! The rows of a report: their sums, which of them are printed, and in which order.
+//! The rows of a report as data: their sums, which of them are reported, and in which order.
 
-pub(crate) mod columns;
-pub(crate) mod flat;
-pub(crate) mod select;
+pub mod columns;
+pub mod flat;
+pub mod select;

@@ -1,4 +1,4 @@
-//! What rows add up to.
+//! The sums of rows.
 
 use super::*;
 use crate::rows::columns::columns;
@@ -24,14 +24,14 @@ fn sums(streams: &[Vec<u8>], keys: &[&str], filter: Filter) -> (Flat, Summary) {
     (flat, profile.summary)
 }
 
-fn rows(flat: &Flat, summary: &Summary, kept: bool) -> Vec<Row> {
+fn rows(flat: &Flat, summary: &Summary, kept: bool) -> Vec<FlatRow> {
     let mut rows = flat.rows(summary.events.len(), kept);
     rows.sort_by(|a, b| a.names.cmp(&b.names));
     rows
 }
 
-/// `event names self_samples/total_samples`, by event and name.
-fn shown(streams: &[Vec<u8>], keys: &[&str]) -> Vec<String> {
+/// Returns `event names self_samples/total_samples`, by event and name.
+fn kept_lines(streams: &[Vec<u8>], keys: &[&str]) -> Vec<String> {
     lines(streams, keys, &[], true)
 }
 
@@ -72,30 +72,30 @@ T | 2 | 0 | 7 | 8 | 1 | pool
 ";
 
 #[test]
-fn a_recursive_function_counts_once_and_inlined_calls_count() {
+fn recursive_function_counts_once_and_inlined_calls_count() {
     let samples = "S | 1 | 1 | 1 | 0 | 4 | 10 | 3\nS | 2 | 1 | 1 | 0 | 2 | 10 | 1\n";
     let streams = [stream(&format!("{PROGRAM}{samples}"))];
     assert_eq!(
-        shown(&streams, &["function"]),
+        kept_lines(&streams, &["function"]),
         ["0 add prog 3/3", "0 fib prog 1/4", "0 main prog 0/4"]
     );
     assert_eq!(
-        shown(&streams, &["line"]),
+        kept_lines(&streams, &["line"]),
         ["0 /src/p.c:10 0/4", "0 /src/p.c:20 1/4", "0 /src/p.c:21 0/3", "0 /src/p.c:30 3/3"]
     );
-    assert_eq!(shown(&streams, &["image"]), ["0 /bin/prog 4/4"]);
+    assert_eq!(kept_lines(&streams, &["image"]), ["0 /bin/prog 4/4"]);
     assert_eq!(
-        shown(&streams, &["address"]),
+        kept_lines(&streams, &["address"]),
         ["0 prog+0x10 0/4", "0 prog+0x20 1/4", "0 prog+0x28 3/3"]
     );
 }
 
 #[test]
-fn what_is_missing_has_a_row() {
+fn missing_stacks_and_tasks_have_a_row() {
     let samples = "S | 1 | 1 | 9 | - | 6 | 1 | 1\nS | 1 | 1 | 0 | - | 0 | 1 | 1\n";
     let streams = [stream(&format!("{PROGRAM}{samples}"))];
     assert_eq!(
-        shown(&streams, &["function"]),
+        kept_lines(&streams, &["function"]),
         [
             "0 [no stack] [no stack] 1/1",
             "0 [truncated:depth] [truncated:depth] 0/1",
@@ -103,35 +103,35 @@ fn what_is_missing_has_a_row() {
         ]
     );
     for key in ["thread", "process", "command", "cpu"] {
-        assert_eq!(shown(&streams, &[key]), ["0 [unknown] 2/2"]);
+        assert_eq!(kept_lines(&streams, &[key]), ["0 [unknown] 2/2"]);
     }
 }
 
 #[test]
-fn keys_of_the_sample_combine_with_keys_of_the_call() {
+fn keys_of_samples_and_calls_combine() {
     let samples = "S | 1 | 1 | 2 | 3 | 1 | 1 | 1\nS | 1 | 1 | 1 | 0 | 1 | 1 | 1\n";
     let streams = [stream(&format!("{PROGRAM}{samples}"))];
-    assert_eq!(shown(&streams, &["thread"]), ["0 7/7 prog 1/1", "0 7/8 pool 1/1"]);
-    assert_eq!(shown(&streams, &["process"]), ["0 7 prog 2/2"]);
+    assert_eq!(kept_lines(&streams, &["thread"]), ["0 7/7 prog 1/1", "0 7/8 pool 1/1"]);
+    assert_eq!(kept_lines(&streams, &["process"]), ["0 7 prog 2/2"]);
     assert_eq!(
-        shown(&streams, &["cpu", "function", "command"]),
+        kept_lines(&streams, &["cpu", "function", "command"]),
         ["0 0 main prog prog 1/1", "0 3 main prog pool 1/1"]
     );
-    assert_eq!(shown(&streams, &["event"]), ["0  2/2"]);
+    assert_eq!(kept_lines(&streams, &["event"]), ["0  2/2"]);
 }
 
 #[test]
-fn events_are_kept_apart_and_streams_are_merged_by_name() {
+fn merges_streams_by_name_and_separates_events() {
     let one = "S | 1 | 1 | 1 | 0 | 1 | 5 | 1\nS | 1 | 2 | 1 | 0 | 1 | 1 | 1\n";
     let other = "I | 9 | elf | - | /usr/bin/prog\nU | 4 | main | -\nF | 6 | 9 | 0x99 | u\n\
                  Y | 6 | named | 4,0,0,0\nN | 8 | 0 | 6\nS | 1 | 2 | 0 | 0 | 8 | 1 | 7\n";
     let streams = [stream(&format!("{PROGRAM}{one}")), stream(other)];
-    assert_eq!(shown(&streams, &["function"]), ["0 main prog 1/1", "1 main prog 8/8"]);
+    assert_eq!(kept_lines(&streams, &["function"]), ["0 main prog 1/1", "1 main prog 8/8"]);
 }
 
 proptest! {
     #[test]
-    fn self_sums_to_all_and_total_never_exceeds_it(
+    fn self_sums_to_all_samples_and_total_is_at_most_that(
         streams in proptest::collection::vec(any_stream(), 1..3),
         by in proptest::sample::select(vec![
             vec!["function"], vec!["address", "thread"], vec!["line"],
@@ -150,7 +150,7 @@ proptest! {
                 prop_assert!(tally.total.weight <= event.sum.weight);
             }
             prop_assert_eq!(own, event.sum);
-            prop_assert_eq!(flat.kept(i), event.sum);
+            prop_assert_eq!(flat.counted(i), event.sum);
         }
         for rows in rows.windows(2) {
             prop_assert_ne!(&rows[0].names, &rows[1].names);
@@ -158,7 +158,7 @@ proptest! {
     }
 
     #[test]
-    fn what_a_filter_keeps_and_what_it_does_not_are_all(
+    fn kept_and_excluded_rows_sum_to_all_samples(
         streams in proptest::collection::vec(any_stream(), 1..3),
         rule in proptest::sample::select(vec![
             "function=^[ab]$", "image=libx", "thread=w;o", "event=faults", "line=nowhere",
@@ -183,7 +183,7 @@ proptest! {
             }
         }
         if of_calls {
-            // A rule about calls takes rows away and leaves the others as they are.
+            // Rules about calls remove rows and do not change the others.
             let kept = rows(&with, &summary, true);
             let all = rows(&all, &summary, true);
             prop_assert!(kept.iter().all(|row| all.contains(row)));
@@ -192,7 +192,7 @@ proptest! {
 }
 
 #[test]
-fn a_rule_about_calls_counts_within_other_rows() {
+fn match_of_a_call_counts_in_rows_without_calls() {
     let samples = "S | 1 | 1 | 1 | 0 | 4 | 10 | 3\nS | 2 | 1 | 2 | 0 | 1 | 10 | 1\n\
                    S | 2 | 1 | 2 | 0 | 0 | 10 | 1\n";
     let streams = [stream(&format!("{PROGRAM}{samples}"))];
@@ -206,10 +206,10 @@ fn a_rule_about_calls_counts_within_other_rows() {
 }
 
 #[test]
-fn slices_count_from_the_beginning_of_a_run() {
+fn slices_begin_with_their_run() {
     let at = |ms: u64| format!("S | {} | 1 | 1 | 0 | 1 | 10 | 1\n", 5_000_000_000 + ms * 1_000_000);
     let samples = [at(0), at(99), at(100), at(250)].concat();
     let streams = [stream(&format!("{PROGRAM}{samples}")), stream(&format!("{PROGRAM}{}", at(7)))];
-    assert_eq!(shown(&streams, &["slice=100ms"]), ["0 0.0 3/3", "0 0.1 1/1", "0 0.2 1/1"]);
-    assert_eq!(shown(&streams, &["run", "slice=1s"]), ["0 1 prog 0 4/4", "0 2 prog 0 1/1"]);
+    assert_eq!(kept_lines(&streams, &["slice=100ms"]), ["0 0.0 3/3", "0 0.1 1/1", "0 0.2 1/1"]);
+    assert_eq!(kept_lines(&streams, &["run", "slice=1s"]), ["0 1 prog 0 4/4", "0 2 prog 0 1/1"]);
 }

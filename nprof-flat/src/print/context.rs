@@ -1,0 +1,80 @@
+//! The input of every printer.
+
+use nprof_report::key::Key;
+use nprof_report::profile::ReportedEvent;
+use nprof_report::summary::Summary;
+use nprof_stream::escape::escaped;
+use serde_json::Value;
+
+use crate::args::Args;
+use crate::rows::flat::{FlatRow, Tally};
+use crate::rows::select::SelectedRows;
+
+/// The numbers of a row in machine formats.
+pub(crate) const NUMBERS: [&str; 8] = [
+    "self_samples",
+    "total_samples",
+    "self",
+    "total",
+    "self_percent",
+    "self_margin",
+    "total_percent",
+    "total_margin",
+];
+
+/// The input of a printer.
+#[derive(Clone, Copy)]
+pub(crate) struct PrintContext<'a> {
+    /// The columns that name a row.
+    pub(crate) columns: &'a [Key],
+    pub(crate) selected: &'a SelectedRows,
+    pub(crate) summary: &'a Summary,
+    pub(crate) args: &'a Args,
+    /// The terminal's width; None if the report goes to a file or pipe.
+    pub(crate) width: Option<usize>,
+}
+
+/// The sums of a row in one event.
+#[derive(Clone, Copy)]
+pub(crate) struct RowInEvent<'a> {
+    pub(crate) row: &'a FlatRow,
+    pub(crate) event: &'a ReportedEvent,
+    pub(crate) tally: &'a Tally,
+}
+
+impl<'a> PrintContext<'a> {
+    /// Returns the name of an event, escaped.
+    pub(crate) fn event_name(&self, event: &ReportedEvent) -> String {
+        escaped(&self.summary.events[event.event].event.name)
+    }
+
+    /// Returns each row once for every event in which it has samples.
+    pub(crate) fn rows_in_events(&self) -> impl Iterator<Item = RowInEvent<'a>> {
+        let selected = self.selected;
+        selected.rows.iter().flat_map(|row| {
+            let in_event = move |event: &'a ReportedEvent| RowInEvent {
+                row,
+                event,
+                tally: &row.tallies[event.event],
+            };
+            selected.events.iter().map(in_event).filter(|found| found.tally.total.samples > 0)
+        })
+    }
+
+    /// Returns the numbers of a row in the order of [`NUMBERS`].
+    pub(crate) fn numbers(&self, found: RowInEvent<'_>) -> [Value; 8] {
+        let (own, total, whole) = (found.tally.own, found.tally.total, found.event.whole);
+        let confidence = self.args.options.confidence();
+        let margin = |samples| 100.0 * confidence.margin(samples, whole.samples);
+        [
+            own.samples.into(),
+            total.samples.into(),
+            own.weight.into(),
+            total.weight.into(),
+            own.percent_of(whole).into(),
+            margin(own.samples).into(),
+            total.percent_of(whole).into(),
+            margin(total.samples).into(),
+        ]
+    }
+}

@@ -1,0 +1,237 @@
+//! The columns of a table, and which numbers fit on a terminal. Several events are side by side.
+//! Pure.
+
+use std::ops::Range;
+
+use nprof_report::layout::{self, Scale};
+use nprof_report::profile::{ReportedEvent, Sum};
+
+use crate::print::context::PrintContext;
+use crate::rows::flat::FlatRow;
+use crate::rows::select::Metric;
+
+/// Width that the columns of names get before numbers do, together.
+const NAMES_WIDTH: usize = 54;
+
+/// Width that each column of names gets before numbers do.
+const NAME_WIDTH: usize = 18;
+
+/// The numbers in a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct ColumnPlan {
+    /// The weight in the event's unit.
+    weight: bool,
+    samples: bool,
+    margins: bool,
+    /// Both self and total, not only the one by which rows are sorted.
+    both_metrics: bool,
+    /// Number of events.
+    events: usize,
+}
+
+/// The cells of a table, and the numbers for which there was no room.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct TableCells {
+    /// Lines of cells; the first one has the names of the columns.
+    pub(crate) cells: Vec<Vec<String>>,
+    /// Number of cells at the beginning of a line that are numbers.
+    pub(crate) numbers: usize,
+    /// Groups of columns with their names.
+    pub(crate) groups: Vec<(Range<usize>, String)>,
+    /// Names of the numbers that were left out.
+    pub(crate) left_out: Vec<String>,
+}
+
+/// A share of a row: self or total, with or without its margin of error.
+struct ShareColumn {
+    metric: Metric,
+    has_margin: bool,
+}
+
+/// Lays out the columns of a table.
+pub(crate) struct TableColumns<'a> {
+    pub(crate) context: &'a PrintContext<'a>,
+    /// The names of each row; before them the names of their columns.
+    pub(crate) names: &'a [Vec<String>],
+}
+
+impl TableColumns<'_> {
+    /// Returns the numbers and names that fit into the width of the terminal.
+    ///
+    /// Numbers are left out in this order: the weight, which a share expresses as well; samples;
+    /// margins of error; the one of self and total that is not sorted by; events.
+    pub(crate) fn fit(&self) -> TableCells {
+        let mut plans = plans(self.context.selected.events.len());
+        let Some(width) = self.context.width else {
+            return self.cells(plans[0]);
+        };
+        let smallest = plans.pop().expect("every table has a plan");
+        let name = NAME_WIDTH.min(NAMES_WIDTH / self.names[0].len().max(1));
+        for plan in plans {
+            let table = self.cells(plan);
+            // The weight repeats the share: it is shown only if names keep twice the width.
+            let name = if plan.weight { name * 2 } else { name };
+            if layout::least_width(&table.cells, table.numbers, name) <= width {
+                return table;
+            }
+        }
+        self.cells(smallest)
+    }
+
+    /// Returns the cells of a plan.
+    fn cells(&self, plan: ColumnPlan) -> TableCells {
+        let selected = self.context.selected;
+        let events = &selected.events[..plan.events];
+        let has_one_event = selected.events.len() == 1;
+        let (mut header, mut groups) = (Vec::new(), Vec::new());
+        if !has_one_event {
+            header.push("weight".to_owned());
+        }
+        for event in events {
+            let start = header.len();
+            header.extend(self.header(plan, event));
+            groups.push((start..header.len(), self.context.event_name(event)));
+        }
+        let numbers = header.len();
+        let mut cells = vec![header];
+        for row in &selected.rows {
+            let mut line = Vec::with_capacity(numbers);
+            if !has_one_event {
+                line.push(format!("{:.2}", selected.weight(row)));
+            }
+            events.iter().for_each(|event| line.extend(self.numbers(plan, event, row)));
+            cells.push(line);
+        }
+        for (line, names) in cells.iter_mut().zip(self.names) {
+            line.extend(names.iter().cloned());
+        }
+        // The name of a single event is in the heading.
+        if has_one_event {
+            groups.clear();
+        }
+        TableCells { cells, numbers, groups, left_out: self.left_out(plan) }
+    }
+
+    fn sort_metric(&self) -> Metric {
+        self.context.args.sort().sort_metric()
+    }
+
+    /// Returns the shares of an event.
+    fn shares(&self, plan: ColumnPlan) -> Vec<ShareColumn> {
+        let has_one_event = self.context.selected.events.len() == 1;
+        let mut shares = Vec::new();
+        for metric in [Metric::Own, Metric::Total] {
+            if plan.both_metrics || metric == self.sort_metric() {
+                // With several events there is room for one margin each.
+                let is_first = !plan.both_metrics || metric == Metric::Own;
+                let has_margin = plan.margins && (has_one_event || is_first);
+                shares.push(ShareColumn { metric, has_margin });
+            }
+        }
+        shares
+    }
+
+    /// Returns the names of an event's columns.
+    fn header(&self, plan: ColumnPlan, event: &ReportedEvent) -> Vec<String> {
+        let mut header = Vec::new();
+        for share in self.shares(plan) {
+            header.push(format!("{} %", share.metric.name()));
+            header.extend(share.has_margin.then(|| "±".to_owned()));
+        }
+        header.extend(plan.samples.then(|| "samples".to_owned()));
+        if plan.weight {
+            header.push(format!("{} {}", self.sort_metric().name(), self.scale(event).unit));
+        }
+        header
+    }
+
+    /// Returns the numbers of a row in an event.
+    fn numbers(&self, plan: ColumnPlan, event: &ReportedEvent, row: &FlatRow) -> Vec<String> {
+        let tally = &row.tallies[event.event];
+        let mut numbers = Vec::new();
+        for share in self.shares(plan) {
+            let sum = share.metric.of(tally);
+            numbers.push(format!("{:.2}", sum.percent_of(event.whole)));
+            numbers.extend(share.has_margin.then(|| self.margin(sum, event)));
+        }
+        let sum = self.sort_metric().of(tally);
+        numbers.extend(plan.samples.then(|| sum.samples.to_string()));
+        numbers.extend(plan.weight.then(|| self.scale(event).print(sum.weight)));
+        numbers
+    }
+
+    /// Returns the margin of error of a share, in percentage points.
+    fn margin(&self, sum: Sum, event: &ReportedEvent) -> String {
+        let confidence = self.context.args.options.confidence();
+        format!("{:.2}", 100.0 * confidence.margin(sum.samples, event.whole.samples))
+    }
+
+    fn scale(&self, event: &ReportedEvent) -> Scale {
+        Scale::of(&self.context.summary.events[event.event])
+    }
+
+    /// Returns the names of the numbers that a plan leaves out, without the weight: the share
+    /// expresses it as well.
+    fn left_out(&self, plan: ColumnPlan) -> Vec<String> {
+        let other = match self.sort_metric() {
+            Metric::Own => "total %",
+            Metric::Total => "self %",
+        };
+        let mut left_out = Vec::new();
+        for (is_shown, name) in
+            [(plan.samples, "samples"), (plan.margins, "±"), (plan.both_metrics, other)]
+        {
+            if !is_shown {
+                left_out.push(name.to_owned());
+            }
+        }
+        for event in &self.context.selected.events[plan.events..] {
+            left_out.push(self.context.event_name(event));
+        }
+        left_out
+    }
+}
+
+/// Returns the plans for a table of `events` events, each with fewer numbers than the one before.
+fn plans(events: usize) -> Vec<ColumnPlan> {
+    let has_one_event = events == 1;
+    let mut plan = ColumnPlan {
+        weight: has_one_event,
+        samples: true,
+        margins: true,
+        both_metrics: true,
+        events,
+    };
+    let mut plans = vec![plan];
+    if has_one_event {
+        plan.weight = false;
+        plans.push(plan);
+    }
+    plan.samples = false;
+    plans.push(plan);
+    plan.margins = false;
+    plans.push(plan);
+    plan.both_metrics = false;
+    plans.push(plan);
+    plans.extend((1..events).rev().map(|events| ColumnPlan { events, ..plan }));
+    plans
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plans_become_smaller() {
+        let size = |plan: &ColumnPlan| {
+            let columns = [plan.weight, plan.samples, plan.margins, plan.both_metrics];
+            plan.events * 10 + columns.iter().filter(|is_shown| **is_shown).count()
+        };
+        for (events, count) in [(1, 5), (2, 5), (4, 7)] {
+            let plans = plans(events);
+            assert_eq!(plans.len(), count);
+            assert!(plans.is_sorted_by(|a, b| size(a) > size(b)));
+            assert_eq!(plans[count - 1].events, 1);
+        }
+    }
+}
