@@ -1,4 +1,4 @@
-//! Shared by all reports: from samples to counts, tables and lines to print, options and output.
+//! The common part of all reports: samples to counts, tables and lines to print, options and output.
 //!
 //! - [`profile`]: sums of samples per stack, in memory bounded by distinct stacks;
 //! - [`key`], [`filter`], [`time`]: keys to group and select samples and calls by;

@@ -1,9 +1,9 @@
-//! What the samples of a profile are added up by, and to.
+//! The key that samples are summed by, and the sums.
 
 use nprof_stream::tables::NameId;
 use nprof_stream::{NodeId, TaskId};
 
-/// What the samples of one sum have in common. Ids are those of the epoch at hand.
+/// The properties that the samples of one sum share. Ids are those of the current epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Cell {
     /// Index into [`Summary::runs`](crate::profile::summary::Summary::runs).
@@ -17,19 +17,19 @@ pub struct Cell {
     /// The CPU; [`NO_CPU`](nprof_stream::NO_CPU) unless [`Split::cpu`](crate::profile::stack_sums::Split::cpu).
     pub cpu: u32,
     /// The number of the time slice, 0 unless
-    /// [`TimeSplit::slice`](crate::profile::time::TimeSplit::slice); `None` for what lies outside of
+    /// [`TimeSplit::slice`](crate::profile::time::TimeSplit::slice); None for samples outside of
     /// [`TimeSplit::span`](crate::profile::time::TimeSplit::span).
     pub slice: Option<u64>,
     /// The stack's leaf.
     pub node: NodeId,
 }
 
-/// How much fell on a cell.
+/// The samples of a cell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sum {
-    /// Observations.
+    /// Number of samples.
     pub samples: u64,
-    /// Their weight, in the event's unit; stops at the largest number instead of wrapping.
+    /// Their weight, in the event's unit. Saturates: a wrapped sum would pass as a small one.
     pub weight: u64,
 }
 
@@ -40,7 +40,7 @@ impl Sum {
         self.weight = self.weight.saturating_add(other.weight);
     }
 
-    /// What is left of a whole when this part of it is taken away.
+    /// Returns the whole without this part.
     pub fn rest_of(self, whole: Sum) -> Sum {
         Sum {
             samples: whole.samples.saturating_sub(self.samples),
@@ -48,7 +48,7 @@ impl Sum {
         }
     }
 
-    /// Its share of a whole, per cent, by weight; 0 of nothing.
+    /// Returns its share of a whole by weight, in per cent; 0 if the whole is empty.
     pub fn percent_of(self, whole: Sum) -> f64 {
         if whole.weight == 0 { 0.0 } else { 100.0 * self.weight as f64 / whole.weight as f64 }
     }

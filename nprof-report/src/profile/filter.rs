@@ -1,4 +1,4 @@
-//! Which samples and which calls a report counts: `--match` and `--exclude` with `KEY=REGEX`.
+//! The filter on samples and calls: `--match` and `--exclude` with `KEY=REGEX`.
 
 use std::str::FromStr;
 
@@ -11,7 +11,7 @@ use crate::profile::key::{Key, sample_label};
 use crate::profile::stack_sums::{Context, Split};
 use crate::profile::time::TimeSplit;
 
-/// One rule: a key, and what its name must hold somewhere.
+/// One rule: a key, and a regular expression for its name.
 #[derive(Clone, Debug)]
 pub struct Rule {
     key: Key,
@@ -22,7 +22,7 @@ pub struct Rule {
 impl FromStr for Rule {
     type Err = String;
 
-    /// Reads `KEY=REGEX`.
+    /// Parses `KEY=REGEX`.
     fn from_str(text: &str) -> Result<Self, String> {
         let (name, pattern) =
             text.split_once('=').ok_or("expected KEY=REGEX, such as function=^std::")?;
@@ -34,14 +34,15 @@ impl FromStr for Rule {
     }
 }
 
-/// A regular expression over names as bytes.
+/// Compiles a regular expression over names, which are bytes.
 ///
 /// # Errors
 ///
-/// What is wrong with it, in one line.
+/// The cause, in one line.
 pub fn pattern_of(pattern: &str) -> Result<Regex, String> {
     Regex::new(pattern).map_err(|error| {
-        // The library draws a picture of several lines; what is wrong stands in the last one.
+        // The crate prints the pattern with a marker below it, over several lines; the last line
+        // has the cause.
         let text = error.to_string();
         let last = text.lines().last().unwrap_or_default();
         format!("not a regular expression: {}", last.trim_start_matches("error: "))
@@ -56,12 +57,13 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Keeps what every rule of `matching` and none of `exclude` holds for.
+    /// Creates a filter that keeps samples and calls that all rules of `matching` and no rule of
+    /// `exclude` match.
     pub fn new(matching: &[Rule], exclude: &[Rule]) -> Self {
         Self { matching: matching.to_vec(), exclude: exclude.to_vec() }
     }
 
-    /// The rules as the user spelled them, those about calls and those about samples.
+    /// Returns the rules as the user spelled them: those about calls, or those about samples.
     pub fn spelled(&self, of_calls: bool) -> Vec<String> {
         let spell = |option: &'static str| move |rule: &Rule| format!("{option} {}", rule.text);
         let wanted = |rule: &&Rule| matches!(rule.key, Key::Call(_)) == of_calls;
@@ -69,19 +71,19 @@ impl Filter {
         matching.chain(self.exclude.iter().filter(wanted).map(spell("--exclude"))).collect()
     }
 
-    /// Whether there are rules about calls.
+    /// True if there are rules about calls.
     pub fn is_about_calls(&self) -> bool {
         self.rules().any(|rule| matches!(rule.key, Key::Call(_)))
     }
 
-    /// How many rules of `--match` are about calls.
+    /// Returns the number of `--match` rules about calls.
     pub fn matches_wanted(&self) -> usize {
         self.matching.iter().filter(|rule| matches!(rule.key, Key::Call(_))).count()
     }
 
-    /// What the profile must keep apart for the rules.
+    /// Returns the properties by which the profile must separate samples for the rules.
     pub fn split(&self) -> Split {
-        let any = |what: fn(Key) -> bool| self.rules().any(|rule| what(rule.key));
+        let any = |needs: fn(Key) -> bool| self.rules().any(|rule| needs(rule.key));
         Split { task: any(Key::needs_task), cpu: any(|key| key == Key::Cpu), ..Split::default() }
     }
 
@@ -89,8 +91,8 @@ impl Filter {
         self.matching.iter().chain(&self.exclude)
     }
 
-    /// Whether the samples of a cell count: they lie in the time that was asked for, and the rules
-    /// about samples hold.
+    /// True if the samples of a cell count: they lie within the requested time, and the rules about
+    /// samples match.
     pub fn keeps_samples(&self, context: &Context<'_>, cell: &Cell) -> bool {
         let holds = |rule: &Rule| {
             rule.regex.is_match(&sample_label(context, cell, rule.key, TimeSplit::default()))
@@ -101,14 +103,13 @@ impl Filter {
             && !self.exclude.iter().filter(of_samples).any(holds)
     }
 
-    /// Whether a call counts by itself: the rules about calls hold for it. `None` is what a sample
-    /// without a stack has in place of a call.
+    /// True if the rules about calls match a call. `call` is None for a sample without a stack.
     pub fn keeps_call(&self, labels: &mut Labels, tables: &Tables, call: Option<Call>) -> bool {
         self.matches_of(labels, tables, call).into_iter().all(|holds| holds)
             && !self.excludes_call(labels, tables, call)
     }
 
-    /// For every rule of `--match` about calls, whether it holds for a call.
+    /// Returns for each `--match` rule about calls whether it matches a call.
     pub fn matches_of(
         &self,
         labels: &mut Labels,
@@ -119,13 +120,13 @@ impl Filter {
         rules.filter_map(|rule| holds(rule, labels, tables, call)).collect()
     }
 
-    /// Whether a rule of `--exclude` about calls holds for a call.
+    /// True if an `--exclude` rule about calls matches a call.
     pub fn excludes_call(&self, labels: &mut Labels, tables: &Tables, call: Option<Call>) -> bool {
         self.exclude.iter().any(|rule| holds(rule, labels, tables, call) == Some(true))
     }
 }
 
-/// Whether a rule about calls holds for one; `None` for a rule about samples.
+/// Returns whether a rule about calls matches a call. None for a rule about samples.
 fn holds(rule: &Rule, labels: &mut Labels, tables: &Tables, call: Option<Call>) -> Option<bool> {
     let Key::Call(key) = rule.key else {
         return None;
@@ -135,7 +136,7 @@ fn holds(rule: &Rule, labels: &mut Labels, tables: &Tables, call: Option<Call>) 
         None => labels.no_stack(),
     };
     let ids = match key {
-        // The base name is what tables show.
+        // Tables show the base name, so users write rules for either form.
         CallKey::Image => vec![name(CallKey::Image), name(CallKey::ImageName)],
         key => vec![name(key)],
     };
@@ -147,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rule_is_a_key_and_a_regular_expression() {
+    fn rule_needs_a_known_key_and_a_valid_expression() {
         let rule: Rule = "function=a=b|c".parse().unwrap();
         assert_eq!(rule.key, Key::Call(CallKey::Function));
         assert!(rule.regex.is_match(b"xa=b\xff") && !rule.regex.is_match(b"a"));
@@ -159,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn the_profile_keeps_apart_what_rules_ask_for() {
+    fn split_follows_the_keys_of_the_rules() {
         let rule = |text: &str| text.parse::<Rule>().unwrap();
         let split = |rules: &[Rule]| Filter::new(rules, &[]).split();
         assert!(split(&[rule("thread=x")]).task && !split(&[rule("thread=x")]).cpu);

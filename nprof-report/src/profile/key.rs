@@ -1,6 +1,6 @@
-//! What samples and calls can be grouped and chosen by.
+//! The keys by which reports group and filter samples and calls.
 //!
-//! Some keys are properties of a sample and so the same for its whole stack (event, run, process,
+//! Some keys are properties of a sample, and so the same for its whole stack (event, run, process,
 //! thread, command, CPU, time slice); the others are properties of a call on the stack.
 
 use std::num::NonZeroU64;
@@ -16,7 +16,7 @@ use crate::profile::cell::Cell;
 use crate::profile::stack_sums::Context;
 use crate::profile::time::TimeSplit;
 
-/// A key.
+/// A property of samples or calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Key {
     /// The event, by name.
@@ -31,7 +31,7 @@ pub enum Key {
     Command,
     /// The CPU.
     Cpu,
-    /// The time slice, by its beginning in seconds since the run's.
+    /// The time slice, by its beginning in seconds since the beginning of the run.
     Slice,
     /// The call path: functions, outermost first.
     Path,
@@ -39,7 +39,7 @@ pub enum Key {
     Call(CallKey),
 }
 
-/// Every key a user can name.
+/// The keys by their names in options.
 const NAMED: [(&str, Key); 13] = [
     ("event", Key::Event),
     ("run", Key::Run),
@@ -66,7 +66,7 @@ impl Key {
         Self::named_if(name, |key| key != Key::Path)
     }
 
-    /// Returns the key of a name if it is among those that `is_allowed` holds for.
+    /// Returns the key of a name, if `is_allowed` accepts it.
     ///
     /// # Errors
     ///
@@ -80,8 +80,9 @@ impl Key {
         })
     }
 
-    /// Its name, which heads its column.
+    /// Returns its name, which is also the title of its column.
     pub fn name(self) -> &'static str {
+        // Tables show images by their base names; the user's name for both is `image`.
         let same = |other: Key| {
             other == self
                 || matches!(self, Key::Call(CallKey::ImageName))
@@ -90,7 +91,7 @@ impl Key {
         NAMED.iter().find(|(_, key)| same(*key)).map_or("", |(name, _)| name)
     }
 
-    /// What the profile must keep apart for it; a slice's length is given apart.
+    /// True if the profile must separate samples by task for this key.
     pub fn needs_task(self) -> bool {
         matches!(self, Key::Process | Key::Thread | Key::Command)
     }
@@ -101,7 +102,7 @@ impl Key {
 pub struct By {
     /// The key.
     pub key: Key,
-    /// The length of a slice, ns; of slices only.
+    /// The length of a slice in nanoseconds; for slices only.
     pub slice: Option<NonZeroU64>,
 }
 
@@ -116,7 +117,7 @@ impl FromStr for By {
         let key = Key::named(name)?;
         let slice = match (key, value) {
             (Key::Slice, None) => {
-                return Err("how long is a slice? slice=1s, slice=100ms".to_owned());
+                return Err("slice needs a length, such as slice=1s or slice=100ms".to_owned());
             }
             (Key::Slice, Some(length)) => NonZeroU64::new(interval(length)?.as_nanos() as u64),
             (_, None) => None,
@@ -126,7 +127,7 @@ impl FromStr for By {
     }
 }
 
-/// What a sample is called under a key that is a property of samples; nothing under another.
+/// Returns the label of a sample under a key that is a property of samples; empty for other keys.
 pub fn sample_label(context: &Context<'_>, cell: &Cell, key: Key, time: TimeSplit) -> Vec<u8> {
     let tables = context.tables;
     match key {
@@ -176,7 +177,7 @@ fn thread(tables: &Tables, cell: &Cell) -> Vec<u8> {
     name
 }
 
-/// A process is called what its first thread was called last.
+/// Returns pid and name of a process: the latest name of its first thread, as ps(1) shows it.
 fn process(tables: &Tables, id: TaskId) -> Vec<u8> {
     let Some(task) = tables.task(id) else {
         return UNKNOWN.into();
@@ -193,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_named_as_they_are_called() {
+    fn every_key_is_found_by_its_name() {
         for (name, key) in NAMED {
             assert_eq!(Key::named_if(name, |_| true), Ok(key));
             assert_eq!(key.name(), name);
@@ -204,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_slice_has_a_length() {
+    fn only_slice_takes_a_length() {
         let by: By = "slice=100ms".parse().unwrap();
         assert_eq!((by.key, by.slice), (Key::Slice, NonZeroU64::new(100_000_000)));
         for wrong in ["slice", "slice=0s", "slice=x", "cpu=1", "functions", ""] {

@@ -1,6 +1,6 @@
-//! How far a share that was estimated from samples may be from the truth.
+//! Margins of error of shares that are estimated from samples.
 
-/// How sure a margin of error is to hold the true share.
+/// The confidence of a margin of error: the probability that the interval contains the true share.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Confidence {
     percent: f64,
@@ -8,27 +8,27 @@ pub struct Confidence {
 }
 
 impl Default for Confidence {
-    /// 95 %, as nprofile has it (section on accuracy).
+    /// 95 %, as in the nprofile thesis (section on accuracy).
     fn default() -> Self {
         Self { percent: 95.0, z: quantile(0.95) }
     }
 }
 
 impl Confidence {
-    /// A level in per cent; `None` unless it lies above 0 and at most at 99.9999.
+    /// Creates a level from per cent. None unless it is above 0 and at most 99.9999.
     pub fn from_percent(percent: f64) -> Option<Self> {
         (percent > 0.0 && percent <= 99.9999)
             .then(|| Self { percent, z: quantile(percent / 100.0) })
     }
 
-    /// The level, in per cent.
+    /// Returns the level in per cent.
     pub fn percent(self) -> f64 {
         self.percent
     }
 
-    /// The margin of error of the share `part` of `whole` samples, as a fraction: half the width
-    /// of the Wilson score interval, which unlike the textbook margin is not 0 for a function
-    /// seen in all samples or in none. Between 0 and 0.5; 0.5 when there are no samples.
+    /// Returns the margin of error of the share `part` of `whole` samples, as a fraction from 0 to
+    /// 0.5: half the width of the Wilson score interval. Unlike the textbook (Wald) margin it is not
+    /// 0 for a function seen in all samples or in none. 0.5 without samples.
     pub fn margin(self, part: u64, whole: u64) -> f64 {
         if whole == 0 {
             return 0.5;
@@ -40,8 +40,9 @@ impl Confidence {
     }
 }
 
-/// The `z` for which a standard normal variable lies in -z..z with this probability.
+/// Returns the z for which a standard normal variable lies in -z..z with this probability.
 fn quantile(probability: f64) -> f64 {
+    // Bisection: 80 halvings of 0..8 exhaust the 53 bits of a double.
     let (mut low, mut high) = (0.0, 8.0);
     for _ in 0..80 {
         let middle = (low + high) / 2.0;
@@ -54,12 +55,13 @@ fn quantile(probability: f64) -> f64 {
     (low + high) / 2.0
 }
 
-/// The probability that a standard normal variable lies in -z..z, by the series of its density
-/// (Abramowitz and Stegun 26.2.11), whose terms are all positive.
+/// Returns the probability that a standard normal variable lies in -z..z, by the series of
+/// Abramowitz and Stegun 26.2.11; all terms are positive, so nothing cancels.
 fn within(z: f64) -> f64 {
     let mut term = z;
     let mut sum = z;
     let mut odd = 1.0;
+    // Half the precision of a double: smaller terms no longer change the sum.
     while term > sum * 1e-17 {
         odd += 2.0;
         term *= z * z / odd;
@@ -74,7 +76,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn quantiles_are_those_of_the_tables() {
+    fn quantile_matches_tables() {
         assert!((quantile(0.95) - 1.959_963_984_540_054).abs() < 1e-12);
         assert!((quantile(0.99) - 2.575_829_303_548_9).abs() < 1e-10);
         assert!((quantile(0.682_689_492_137_086) - 1.0).abs() < 1e-12);
@@ -82,14 +84,14 @@ mod tests {
     }
 
     #[test]
-    fn levels_without_meaning_are_refused() {
+    fn level_outside_of_its_range_is_refused() {
         for wrong in [0.0, -1.0, 100.0, f64::NAN, f64::INFINITY] {
             assert_eq!(Confidence::from_percent(wrong), None);
         }
     }
 
     #[test]
-    fn a_known_interval() {
+    fn margin_matches_published_wilson_interval() {
         // Wilson interval of 10 in 100 at 95 %: 0.0552 to 0.1744.
         let margin = Confidence::default().margin(10, 100);
         assert!((margin - (0.174_367 - 0.055_229) / 2.0).abs() < 1e-6, "{margin}");
@@ -97,7 +99,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_margin_is_larger_than_nprofiles_maximum(part in 0..100_000u64, more in 0..100_000u64) {
+        fn margin_is_at_most_nprofiles_maximum(part in 0..100_000u64, more in 0..100_000u64) {
             let whole = part + more;
             let margin = Confidence::default().margin(part, whole);
             prop_assert!(margin > 0.0 && margin <= 0.5);

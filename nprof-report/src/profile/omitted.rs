@@ -1,8 +1,8 @@
-//! Rows that a report leaves out.
+//! Rows that a report omits.
 
 use crate::profile::cell::Sum;
 
-/// The number of rows that are left out for one reason, and their sums.
+/// The number of rows omitted for one reason, and their sums.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OmittedRows {
     /// The number of rows.

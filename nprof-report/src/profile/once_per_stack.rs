@@ -1,13 +1,14 @@
-//! Counts a function once per stack, however often it is on it.
+//! Counts a function once per stack, also when it recurses.
 
-/// Marks the rows that the present stack was counted on.
+/// The rows on which the current stack was counted.
 ///
 /// A recursive function is on a stack several times; its total must grow only once.
 #[derive(Clone, Debug, Default)]
 pub struct OncePerStack {
-    /// The number of the present stack, from 1.
+    /// Number of the current stack, from 1.
     stack: u64,
-    /// By row, the number of the last stack that was counted on it; 0 for none.
+    /// By row, the number of the last stack counted on it; 0 for none. Stamps instead of a cleared set:
+    /// starting a stack costs nothing.
     last: Vec<u64>,
 }
 
@@ -17,7 +18,7 @@ impl OncePerStack {
         self.stack += 1;
     }
 
-    /// True if the present stack was not counted on this row before; it is from now on.
+    /// Counts the current stack on a row. True if it was not counted there before.
     #[inline]
     pub fn is_first(&mut self, row: usize) -> bool {
         if self.last.len() <= row {

@@ -1,5 +1,4 @@
-//! Which run a sample belongs to: the segment's own one, or one of those that were merged
-//! into it.
+//! Assigns samples to runs: the segment's own run, or one of the runs merged into it.
 
 use nprof_stream::extras::Extras;
 use nprof_stream::meta::{End, Head, Ran, RunId};
@@ -9,33 +8,33 @@ use rustc_hash::FxHashMap;
 
 use crate::profile::summary::Run;
 
-/// The runs of the segment at hand, as indices into the summary's.
+/// The runs of the current segment, as indices into the runs of the summary.
 #[derive(Debug, Default)]
 pub(crate) struct Runs {
-    /// The segment's own run; in a merged segment `None`, as long as nothing is found that is of
-    /// none of its runs.
+    /// The segment's own run. In a merged segment None, until a sample belongs to none of its runs.
     own: Option<usize>,
-    /// Whether there are samples of it.
+    /// True if there are samples of it.
     own_is_used: bool,
-    /// The segment's head, if the segment is a merged one.
+    /// The segment's head, if the segment is merged.
     merged: Option<Box<Head>>,
     by_id: FxHashMap<RunId, usize>,
-    /// By task of the epoch; only of a merged segment.
+    /// Runs by task of the epoch; empty unless the segment is merged.
     by_task: FxHashMap<TaskId, usize>,
 }
 
 impl Runs {
-    /// Begins with a segment whose own run is the last one of `runs`.
+    /// Begins a segment. Its own run is the last one of `runs`.
     pub(crate) fn begin(&mut self, runs: &[Run]) {
         *self = Self { own: runs.len().checked_sub(1), ..Self::default() };
     }
 
-    /// Takes in a run that was merged into the segment. The first one takes the place of the
-    /// segment's own.
+    /// Adds a run that was merged into the segment. The first one replaces the segment's own run.
     pub(crate) fn declare(&mut self, head: &Head, runs: &mut Vec<Run>) {
         if self.by_id.contains_key(&head.run) {
             return;
         }
+        // The head of a merged segment describes the merge, not a run: its entry in the summary is
+        // reused for the first real run, unless samples have already been assigned to it.
         let is_first = self.merged.is_none();
         if is_first {
             let own = self.own.and_then(|own| runs.get(own)?.head.clone());
@@ -54,20 +53,20 @@ impl Runs {
         self.by_id.insert(head.run, index);
     }
 
-    /// Takes in a task, which may tell its run.
+    /// Notes the run of a task.
     pub(crate) fn task(&mut self, task: &Task<'_>) {
-        match self.told_by(task.extras) {
+        match self.run_in_extras(task.extras) {
             Some(run) => self.by_task.insert(task.id, run),
             None => self.by_task.remove(&task.id),
         };
     }
 
-    /// The ids of an epoch are forgotten.
+    /// Forgets the tasks at the end of an epoch.
     pub(crate) fn forget_tasks(&mut self) {
         self.by_task.clear();
     }
 
-    /// The index of a sample's run: that of its task, the one it tells itself, or the
+    /// Returns the index of a sample's run: the run of its task, else the run in its extras, else the
     /// segment's own.
     pub(crate) fn of(
         &mut self,
@@ -76,7 +75,7 @@ impl Runs {
         runs: &mut Vec<Run>,
     ) -> usize {
         if self.merged.is_some()
-            && let Some(run) = self.told(sample.task, sample.extras, tables)
+            && let Some(run) = self.run_of_record(sample.task, sample.extras, tables)
         {
             return run;
         }
@@ -92,29 +91,34 @@ impl Runs {
         })
     }
 
-    /// The index of the run a record with this task and these extras tells it is of. In a
-    /// segment that is not merged there is one.
-    pub(crate) fn told(&self, task: TaskId, extras: Extras<'_>, tables: &Tables) -> Option<usize> {
+    /// Returns the index of the run of a record with this task and these extras. None if it has
+    /// neither, in a merged segment.
+    pub(crate) fn run_of_record(
+        &self,
+        task: TaskId,
+        extras: Extras<'_>,
+        tables: &Tables,
+    ) -> Option<usize> {
         match (&self.merged, tables.task(task)) {
             (None, _) => self.own,
             (Some(_), Some(_)) => self.by_task.get(&task).copied(),
-            (Some(_), None) => self.told_by(extras),
+            (Some(_), None) => self.run_in_extras(extras),
         }
     }
 
-    fn told_by(&self, extras: Extras<'_>) -> Option<usize> {
+    fn run_in_extras(&self, extras: Extras<'_>) -> Option<usize> {
         self.merged.as_ref()?;
         self.by_id.get(&RunId(extras.number("run")?)).copied()
     }
 
-    /// Takes in the end of a run that was merged into the segment.
+    /// Notes the end of a run that was merged into the segment.
     pub(crate) fn ran(&self, ran: &Ran, runs: &mut [Run]) {
         if let Some(run) = self.by_id.get(&ran.run).and_then(|&index| runs.get_mut(index)) {
             run.end = Some(ran.end.clone());
         }
     }
 
-    /// Takes in the segment's end, which is that of its own run.
+    /// Notes the end of the segment, which is the end of its own run unless the segment is merged.
     pub(crate) fn end(&self, end: &End, runs: &mut [Run]) {
         if self.merged.is_none()
             && let Some(run) = self.own.and_then(|own| runs.get_mut(own))
@@ -124,7 +128,7 @@ impl Runs {
     }
 }
 
-/// Adds a run of the stream that the last one is of.
+/// Adds a run in the same stream as the last one.
 fn push(runs: &mut Vec<Run>) -> usize {
     let input = runs.last().map_or("", |run| &run.input).to_owned();
     runs.push(Run::new(&input));
@@ -135,7 +139,7 @@ fn push(runs: &mut Vec<Run>) -> usize {
 mod tests {
     use crate::profile::stack_sums::{Profile, Split};
 
-    /// The command, the status and the samples of every run.
+    /// Returns the command, the status and the samples of every run.
     fn runs(stream: &str) -> Vec<(String, Option<u64>, u64)> {
         let mut profile = Profile::new(Split::default());
         profile.read("x", stream.as_bytes(), |_, _, _| {}).unwrap();
@@ -159,7 +163,7 @@ S\t7\t1\t0\t0\t0\t1\t4\trun=0x2
 ";
 
     #[test]
-    fn samples_are_of_the_run_of_their_task_or_of_the_one_they_tell() {
+    fn sample_belongs_to_the_run_of_its_task_or_its_extras() {
         let stream = format!(
             "{MERGED}@ran\trun=0x2\tstatus=7\tsamples=2\trecords=3\tlost=0\n\
              @epoch\tnumber=1\nT\t1\t5\t10\t10\t0\ta\trun=0x2\nS\t8\t1\t1\t0\t0\t1\t8\n\
@@ -167,7 +171,7 @@ S\t7\t1\t0\t0\t0\t1\t4\trun=0x2
         );
         let wanted = [("one".to_owned(), None, 1), ("two".to_owned(), Some(7), 14)];
         assert_eq!(runs(&stream), wanted);
-        // What is appended is a run like any other.
+        // A stream appended with `cat` is another run.
         let appended = "@nprof\t1.0\trun=0x5\tcommand=three\nS\t1\t1\t1\t0\t0\t1\t1\n\
                         @end\tstatus=4\tsamples=1\trecords=1\tlost=0\n";
         let wanted = [&wanted[..], &[("three".to_owned(), Some(4), 1)]].concat();
@@ -175,22 +179,22 @@ S\t7\t1\t0\t0\t0\t1\t4\trun=0x2
     }
 
     #[test]
-    fn what_is_of_no_run_is_of_the_segment() {
-        // Damage took what defined the task.
+    fn sample_without_a_run_belongs_to_the_segment() {
+        // The definition of the task is lost to damage.
         let stream = format!("{MERGED}S\t8\t1\t9\t0\t0\t1\t8\n");
         let wanted = [("one", 1), ("two", 6), ("merged", 8)];
         assert_eq!(runs(&stream), wanted.map(|(name, count)| (name.to_owned(), None, count)));
     }
 
     #[test]
-    fn samples_before_the_first_run_are_of_the_segment() {
+    fn samples_before_the_first_run_belong_to_the_segment() {
         let stream = MERGED.replacen("@run\t", "S\t6\t1\t1\t0\t0\t1\t8\n@run\t", 1);
         let wanted = [("merged", 8), ("one", 1), ("two", 6)];
         assert_eq!(runs(&stream), wanted.map(|(name, count)| (name.to_owned(), None, count)));
     }
 
     #[test]
-    fn the_extra_of_a_segment_that_is_not_merged_means_nothing() {
+    fn run_extra_is_ignored_unless_the_segment_is_merged() {
         let stream = MERGED.replace("@run\t", "# ");
         assert_eq!(runs(&stream), [("merged".to_owned(), None, 7)]);
     }

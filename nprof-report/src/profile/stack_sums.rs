@@ -1,11 +1,10 @@
 //! Sums of samples per stack: the first step of every report.
 //!
-//! Samples are many, stacks are few. A [`Profile`] reads streams, adds up the samples that have
-//! run, event and stack in common (and task or CPU, where the report keeps these apart), and
-//! hands each sum to the report while the ids in it can still be looked up: at the end of an
-//! epoch, or when enough distinct sums have gathered. A report that keeps its own sums by name
-//! therefore runs in memory that grows with distinct names and not with the length of the
-//! recording.
+//! Samples are many, stacks are few. A [`Profile`] reads streams and sums the samples that share
+//! run, event and stack (and task or CPU, if the report separates these). It passes each sum to
+//! the report while the ids in it are still valid: at the end of an epoch, or when [`CELLS`] sums
+//! have accumulated. A report that keeps its own sums by name therefore runs in memory that grows
+//! with distinct names, not with the length of the recording.
 
 use std::io::Read;
 use std::ops::Deref;
@@ -19,23 +18,23 @@ use crate::profile::runs::Runs;
 use crate::profile::summary::{Run, Summary};
 use crate::profile::time::TimeSplit;
 
-/// What keeps samples apart beside run, event and stack.
+/// The properties that separate samples besides run, event and stack.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Split {
     /// Task and the name it had.
     pub task: bool,
     /// CPU.
     pub cpu: bool,
-    /// When it was taken.
+    /// Time within the run.
     pub time: TimeSplit,
 }
 
-/// What is known while sums are handed on. Its ids are looked up in the tables.
+/// The definitions of the ids in a sum, valid while the sum is passed to the report.
 #[derive(Clone, Copy, Debug)]
 pub struct Context<'a> {
-    /// What ids stand for.
+    /// The definitions of ids.
     pub tables: &'a Tables,
-    /// The runs and events that cells name by index. What is handed on is in its sums already.
+    /// The runs and events that cells name by index. Its sums include the sum that is passed.
     pub summary: &'a Summary,
 }
 
@@ -47,23 +46,24 @@ impl Deref for Context<'_> {
     }
 }
 
-/// Sums are handed on when this many have gathered.
+/// The number of sums after which they are passed to the report: about 50 MB of hash tables
+/// (25 bytes a slot, up to 2^21 slots).
 const CELLS: usize = 1 << 20;
 
 /// Reads streams and sums their samples.
 #[derive(Debug, Default)]
 pub struct Profile {
-    /// What is known of the streams read so far.
+    /// A summary of the streams read so far.
     pub summary: Summary,
     tables: Tables,
     split: Split,
-    /// The sums by stack, in groups that have all else in common.
+    /// Sums by stack, in groups that share all other properties.
     groups: Vec<Group>,
     group_index: FxHashMap<Cell, usize>,
-    /// The index into `groups` of the last sample's group, and what it was found by. Forgotten
-    /// at every record that is no sample.
+    /// The properties of the last sample and the index of its group in `groups`: successive samples
+    /// mostly share it. Cleared by every other record, which may change the meaning of ids.
     last: Option<(EventId, usize, TaskId, u32, Option<u64>, usize)>,
-    /// How many sums there are in all groups.
+    /// Number of sums in all groups.
     cells: usize,
     /// Index into `summary.events` of each event of the epoch.
     events: FxHashMap<EventId, usize>,
@@ -73,31 +73,31 @@ pub struct Profile {
     run: usize,
 }
 
-/// Sums that have all in common but the stack.
+/// Sums that share all properties but the stack.
 #[derive(Debug)]
 struct Group {
-    /// What they have in common; its node means nothing.
+    /// The shared properties; the node is unused.
     cell: Cell,
     sums: FxHashMap<NodeId, Sum>,
 }
 
 impl Profile {
-    /// Nothing read yet.
+    /// Creates a profile without samples.
     pub fn new(split: Split) -> Self {
         Self { split, ..Self::default() }
     }
 
-    /// The tables, for the names in them.
+    /// Returns the tables, for the names in them.
     pub fn tables(&self) -> &Tables {
         &self.tables
     }
 
-    /// Reads a stream to its end and hands every sum to `sink`, some cells more than once.
-    /// `name` is what messages call the stream.
+    /// Reads a stream to its end and passes every sum to `sink`; the same cell may come several times.
+    /// Messages refer to the stream as `name`.
     ///
     /// # Errors
     ///
-    /// See [`Error`]. What was read before has been handed on.
+    /// See [`Error`]. Sums of the records before the error have been passed to `sink`.
     pub fn read(
         &mut self,
         name: &str,
@@ -117,27 +117,27 @@ impl Profile {
         result
     }
 
-    /// Begins with a stream that is read by the caller, and that messages call `name`.
+    /// Begins a stream that the caller reads. Messages refer to it as `name`.
     pub fn begin(&mut self, name: &str) {
-        // The ids of another stream mean nothing in this one, even if its head is damaged.
+        // Ids of the previous stream are invalid here, even if damage hides the head of this one.
         self.tables.forget();
         self.events.clear();
         self.summary.runs.push(Run::new(name));
         self.runs.begin(&self.summary.runs);
     }
 
-    /// Takes in the stream's next record.
+    /// Processes the next record of the stream.
     pub fn take(&mut self, record: &Record<'_>, sink: &mut impl FnMut(&Context<'_>, &Cell, Sum)) {
         match record {
             Record::Sample(sample) => {
                 self.add(sample);
                 if self.cells >= CELLS {
-                    self.hand_on(sink);
+                    self.flush_groups(sink);
                 }
                 return;
             }
             Record::Head(_) | Record::Epoch(_) => {
-                self.hand_on(sink);
+                self.flush_groups(sink);
                 self.events.clear();
                 self.runs.forget_tasks();
             }
@@ -148,41 +148,42 @@ impl Profile {
         self.note(record);
     }
 
-    /// The index in [`Summary::runs`] of the run that the last sample is of.
+    /// Returns the index in [`Summary::runs`] of the last sample's run.
     pub fn run(&self) -> usize {
         self.run
     }
 
-    /// The index in [`Summary::runs`] of the run that a task is of, or what tells in `extras`
-    /// where there is no task. `None` where nobody tells.
+    /// Returns the index in [`Summary::runs`] of the run of a task, or of the run in `extras` if the
+    /// task is unknown. None if both are missing.
     pub fn run_of(&self, task: TaskId, extras: Extras<'_>) -> Option<usize> {
-        self.runs.told(task, extras, &self.tables)
+        self.runs.run_of_record(task, extras, &self.tables)
     }
 
-    /// Ends a stream, with what its reader has found.
+    /// Ends a stream and notes the verdict of its reader.
     pub fn end<R: Read>(
         &mut self,
         reader: &Reader<R>,
         sink: &mut impl FnMut(&Context<'_>, &Cell, Sum),
     ) {
-        self.hand_on(sink);
+        self.flush_groups(sink);
         if reader.verdict() != Verdict::Complete {
             let name = self.summary.runs.last().map_or("", |run| &run.input);
             self.summary.troubles.push(Trouble::of(name, reader));
         }
     }
 
-    /// What a record that is no sample tells the summary.
+    /// Updates the summary from a record other than a sample.
     fn note(&mut self, record: &Record<'_>) {
         if let (Record::Head(_), Some(last)) = (record, self.summary.runs.last()) {
-            // The run that was begun with the stream is this one, unless it has been used.
+            // The first head describes the run that `begin` added. Later heads, and heads after
+            // damage that hid the first one, begin another run.
             if last.head.is_some() || last.samples > 0 {
                 let name = last.input.clone();
                 self.summary.runs.push(Run::new(&name));
             }
         }
         if let Record::Lost(lost) = record {
-            // A loss that no event can be blamed for is told with the first.
+            // The kernel does not attribute every loss to an event: report it once, with the first.
             let first = self.events.values().min().copied().filter(|_| lost.event.is_none());
             let event = first.unwrap_or_else(|| self.event_index(lost.event));
             self.summary.note_lost(event, lost);
@@ -245,7 +246,7 @@ impl Profile {
         self.cells += sums.len() - before;
     }
 
-    /// The time slice of a sample of the run at hand.
+    /// Returns the time slice of a sample of the current run.
     fn slice(&mut self, time: u64) -> Option<u64> {
         if self.split.time.is_none() {
             return Some(0);
@@ -255,7 +256,7 @@ impl Profile {
         self.split.time.slice_of(time.saturating_sub(start))
     }
 
-    /// The index of the group of samples of an event, run, task, CPU and time slice; made if
+    /// Returns the index of the group for an event, run, task, CPU and time slice; adds the group if
     /// there is none.
     fn find_group(
         &mut self,
@@ -280,8 +281,8 @@ impl Profile {
         group
     }
 
-    /// Hands the sums that have gathered to the report.
-    fn hand_on(&mut self, sink: &mut impl FnMut(&Context<'_>, &Cell, Sum)) {
+    /// Passes the accumulated sums to the report.
+    fn flush_groups(&mut self, sink: &mut impl FnMut(&Context<'_>, &Cell, Sum)) {
         for group in std::mem::take(&mut self.groups) {
             for (node, sum) in group.sums {
                 let cell = Cell { node, ..group.cell };
@@ -295,10 +296,9 @@ impl Profile {
         self.cells = 0;
     }
 
-    /// What is known by now of a stream that is still being read: the summary, with the sums that
-    /// have not been handed on yet; `sink` gets these. Reading goes on as if nothing had been
-    /// asked.
-    pub fn so_far(&self, mut sink: impl FnMut(&Context<'_>, &Cell, Sum)) -> Summary {
+    /// Returns the summary of a stream that is still being read, and passes the sums that have
+    /// accumulated to `sink`. Leaves the profile unchanged.
+    pub fn snapshot(&self, mut sink: impl FnMut(&Context<'_>, &Cell, Sum)) -> Summary {
         let mut summary = Summary { live: true, ..self.summary.clone() };
         for group in &self.groups {
             for (&node, &sum) in &group.sums {

@@ -1,4 +1,4 @@
-//! What a report says above its table: what was recorded, how much, and what is missing.
+//! The heading of a report: the recorded runs, their samples, and their losses.
 
 use std::collections::BTreeMap;
 
@@ -8,79 +8,79 @@ use nprof_stream::{Cause, End, Event, Head, Lost, Mark, Step, Trouble};
 
 use crate::profile::cell::{Cell, Sum};
 
-/// One segment that was read.
+/// One segment of the input.
 #[derive(Clone, Debug, Default)]
 pub struct Run {
-    /// The stream it was in, as the user named it.
+    /// The stream that contains it, as the user named it.
     pub input: String,
-    /// What ran, where; `None` when it was lost to damage.
+    /// The command and the machine. None if damage destroyed it.
     pub head: Option<Head>,
-    /// Which programs touched it.
+    /// The programs that wrote or filtered it.
     pub steps: Vec<Step>,
-    /// The totals its producer wrote; `None` in a truncated segment.
+    /// The totals of its producer. None in a truncated segment.
     pub end: Option<End>,
-    /// How many observations were read.
+    /// Number of samples read.
     pub samples: u64,
-    /// When it began, on the clock of the samples; with its first sample where its head does not
-    /// tell. Known once somebody asked.
+    /// Its beginning on the clock of the samples; the time of its first sample if the head has none.
+    /// Set when it is first needed.
     pub start: Option<u64>,
 }
 
 impl Run {
-    /// A run of which nothing has been read.
+    /// Creates a run before its first record.
     pub fn new(input: &str) -> Self {
         Self { input: input.to_owned(), ..Self::default() }
     }
 }
 
-/// What was counted, over all runs that counted the same.
+/// One event, over all runs that recorded it.
 #[derive(Clone, Debug, Default)]
 pub struct EventSummary {
-    /// The event, as the first run that has it opened it.
+    /// The event, as the first run with it opened it.
     pub event: Event,
-    /// How much was observed.
+    /// Its samples.
     pub sum: Sum,
-    /// How many observations were lost, by cause.
+    /// Lost samples by cause.
     pub lost: BTreeMap<Cause, u64>,
-    /// How many samples have an incomplete stack, by what is wrong with it.
+    /// Samples with an incomplete stack, by mark.
     pub incomplete: BTreeMap<Mark, u64>,
 }
 
 impl EventSummary {
-    /// How many samples have an incomplete stack.
+    /// Returns the number of samples with an incomplete stack.
     pub fn incomplete_samples(&self) -> u64 {
         total(self.incomplete.values().copied())
     }
 
-    /// How many observations were lost.
+    /// Returns the number of lost samples.
     pub fn lost_samples(&self) -> u64 {
         total(self.lost.values().copied())
     }
 
-    /// The largest margin of error a share of these samples can have, with 95 % confidence:
-    /// 0.98 / sqrt(n), as a fraction (nprofile, section on accuracy). 1 when there are none.
+    /// Returns the largest margin of error of any share of these samples with 95 % confidence, as a
+    /// fraction: 0.98 / sqrt(n) (nprofile thesis, section on accuracy). 1 without samples.
     pub fn maximum_margin(&self) -> f64 {
         if self.sum.samples == 0 { 1.0 } else { (0.98 / (self.sum.samples as f64).sqrt()).min(1.0) }
     }
 }
 
-/// What is known of the streams a report was made from.
+/// A summary of the streams that a report was computed from.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
-    /// Every segment, in the order it was read.
+    /// All segments in the order of the input.
     pub runs: Vec<Run>,
-    /// Every distinct event: name, unit and scope. Runs that counted the same share one.
+    /// All distinct events: name, unit and scope. Runs that recorded the same event share one.
     pub events: Vec<EventSummary>,
-    /// The streams that were not complete.
+    /// The incomplete streams.
     pub troubles: Vec<Trouble>,
-    /// Whether any frame has been given a name, or a reason why it has none.
+    /// True if any frame has a location, with names or with the reason for their absence.
     pub symbolized: bool,
-    /// Whether there is more to come: the stream is still being read.
+    /// True while the stream is still being read.
     pub live: bool,
 }
 
 impl Summary {
-    /// The index in `events` of an event that runs may have in common.
+    /// Returns the index in `events` of an event, which is added if no earlier run recorded it.
     pub(crate) fn event(&mut self, event: &Event) -> usize {
         let same = |other: &EventSummary| {
             (&other.event.name, &other.event.unit, &other.event.scope)
@@ -93,12 +93,12 @@ impl Summary {
         self.events.len() - 1
     }
 
-    /// The index in `events` of the event whose record was lost to damage.
+    /// Returns the index in `events` of the stand-in for events that damage destroyed.
     pub(crate) fn undefined_event(&mut self) -> usize {
         self.event(&Event { name: b"[damaged]".to_vec(), ..Event::default() })
     }
 
-    /// Counts what fell on a cell whose stack has this mark.
+    /// Adds the samples of a cell, of which the stacks have this mark.
     pub(crate) fn count(&mut self, cell: &Cell, sum: Sum, mark: Mark) {
         let run = &mut self.runs[cell.run];
         run.samples = run.samples.saturating_add(sum.samples);
@@ -117,20 +117,20 @@ impl Summary {
         }
     }
 
-    /// Whether every stream was complete.
+    /// True if every stream was complete.
     pub fn is_complete(&self) -> bool {
         self.troubles.is_empty()
     }
 
-    /// How many samples were read, of all events.
+    /// Returns the number of samples of all events.
     pub fn samples(&self) -> u64 {
         total(self.events.iter().map(|event| event.sum.samples))
     }
 
-    /// The heading of a report for people: facts, one a line, safe for a terminal.
+    /// Returns the heading of a report for people, one fact per line, escaped for a terminal.
     pub fn heading(&self) -> Vec<String> {
         let mut lines = Vec::new();
-        // What nothing has been read of yet has lost nothing either.
+        // A live run without a record has not lost its head: it has not arrived yet.
         let has_begun = |run: &Run| !self.live || run.head.is_some() || run.samples > 0;
         for (i, run) in self.runs.iter().enumerate().filter(|(_, run)| has_begun(run)) {
             let number = if self.runs.len() > 1 { format!(" {}", i + 1) } else { String::new() };
@@ -142,17 +142,19 @@ impl Summary {
         if self.live {
             lines.push("so far:  the stream is still being written".to_owned());
         } else if self.samples() == 0 && self.is_complete() {
-            lines.push("no samples: run it for longer, or sample more often (-F)".to_owned());
+            lines.push(
+                "no samples: run the program for longer, or sample more often (-F)".to_owned(),
+            );
         }
         lines.extend(self.troubles.iter().map(|trouble| format!("incomplete input: {trouble}")));
         lines
     }
 }
 
-/// What ran, and how. `number` tells it from the others, as `--by run` does.
+/// Returns the lines about one run. `number` identifies it as `--by run` does.
 fn run_lines(run: &Run, number: &str) -> Vec<String> {
     let Some(head) = &run.head else {
-        return vec![format!("{}: its head is lost", escaped(run.input.as_bytes()))];
+        return vec![format!("{}: the head of the stream is lost", escaped(run.input.as_bytes()))];
     };
     let mut facts = Vec::new();
     let end = run.end.as_ref();
@@ -160,7 +162,7 @@ fn run_lines(run: &Run, number: &str) -> Vec<String> {
         facts.push(format!("{:.2} s", to.saturating_sub(from) as f64 / 1e9));
     }
     if end.is_none() {
-        facts.push("its end is not known".to_owned());
+        facts.push("end unknown".to_owned());
     }
     let task_ns = end.and_then(|end| end.task_ns);
     if let Some(task_ns) = task_ns {
@@ -207,7 +209,7 @@ fn event_lines(summary: &EventSummary) -> Vec<String> {
     lines
 }
 
-/// A number, and what it is made of.
+/// Returns a total with its parts by mark in parentheses.
 fn by_cause(total: u64, causes: &BTreeMap<Mark, u64>) -> String {
     if total == 0 {
         return "0".to_owned();

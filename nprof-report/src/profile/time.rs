@@ -1,5 +1,5 @@
-//! Times as a user gives them, and what of a run they choose. A time within a run counts from the
-//! run's beginning, so that runs can be laid over each other.
+//! Time spans and time slices of a run. Times count from the beginning of the run, so that several
+//! runs can be compared.
 
 use std::fmt;
 use std::num::NonZeroU64;
@@ -7,19 +7,19 @@ use std::str::FromStr;
 
 use nprof_cli::time::duration;
 
-/// A part of a run, from its beginning on, ns: `from` is in it, `to` no more.
+/// A part of a run in nanoseconds since its beginning; includes `from`, excludes `to`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// Where it begins.
+    /// First nanosecond.
     pub from: u64,
-    /// Where it ends.
+    /// First nanosecond after it.
     pub to: u64,
 }
 
 impl FromStr for Span {
     type Err = String;
 
-    /// Reads `FROM..TO`; each may be missing.
+    /// Parses `FROM..TO`; either may be missing.
     fn from_str(text: &str) -> Result<Self, String> {
         let (from, to) =
             text.split_once("..").ok_or("expected FROM..TO, such as 1s..2.5s or 500ms..")?;
@@ -27,17 +27,17 @@ impl FromStr for Span {
         let from = if from.is_empty() { 0 } else { ns(from)? };
         let to = if to.is_empty() { u64::MAX } else { ns(to)? };
         if from == to {
-            return Err("it is empty".to_owned());
+            return Err("the span is empty".to_owned());
         }
         if from > to {
-            return Err("it ends before it begins".to_owned());
+            return Err("the span ends before it begins".to_owned());
         }
         Ok(Self { from, to })
     }
 }
 
 impl fmt::Display for Span {
-    /// As it is read, in seconds.
+    /// Writes the form that `from_str` parses, in seconds.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = |ns: u64| ns as f64 / 1e9;
         let to = if self.to == u64::MAX { String::new() } else { format!("{}s", seconds(self.to)) };
@@ -45,23 +45,23 @@ impl fmt::Display for Span {
     }
 }
 
-/// How the samples of a run are told apart by when they were taken.
+/// The division of samples by their time within a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TimeSplit {
-    /// The length of a slice, ns; all time is one slice without.
+    /// Length of a slice in nanoseconds; without one, all time is one slice.
     pub slice: Option<NonZeroU64>,
-    /// What counts; all of it without.
+    /// The part that counts; without one, the whole run.
     pub span: Option<Span>,
 }
 
 impl TimeSplit {
-    /// Whether times make no difference.
+    /// True if the time of a sample makes no difference.
     pub fn is_none(self) -> bool {
         self == Self::default()
     }
 
-    /// The number of the slice a time lies in, from the run's beginning, ns; `None` outside of
-    /// the span.
+    /// Returns the number of the slice that contains `time`, in nanoseconds since the beginning of
+    /// the run. None outside of the span.
     pub fn slice_of(self, time: u64) -> Option<u64> {
         if self.span.is_some_and(|span| time < span.from || time >= span.to) {
             return None;
@@ -69,9 +69,10 @@ impl TimeSplit {
         Some(self.slice.map_or(0, |slice| time / slice))
     }
 
-    /// When a slice begins, in seconds, with as many digits as the slices of this length need.
+    /// Returns the start of a slice in seconds, with the digits that slices of this length need.
     pub fn label(self, number: u64) -> String {
         let length = self.slice.map_or(1, NonZeroU64::get);
+        // The product of two 64-bit numbers: a damaged time may lie far in the future.
         let start = u128::from(number) * u128::from(length);
         let mut digits = 9;
         let mut rest = length;
@@ -92,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_span_has_its_beginning_and_not_its_end() {
+    fn span_includes_its_beginning_and_excludes_its_end() {
         let span: Span = "1s..2s".parse().unwrap();
         let split = TimeSplit { span: Some(span), slice: NonZeroU64::new(250_000_000) };
         let at = |ns| split.slice_of(ns);
@@ -108,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn slices_are_called_by_their_beginning() {
+    fn slice_label_is_its_start_in_seconds() {
         let label =
             |slice, number| TimeSplit { slice: NonZeroU64::new(slice), span: None }.label(number);
         assert_eq!(label(1_000_000_000, 12), "12");

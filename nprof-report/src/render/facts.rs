@@ -1,5 +1,5 @@
-//! What a report's JSON says of the streams it was made from: the facts of the heading, for
-//! programs. The keys are part of the reports' interface: they are only ever added to.
+//! The facts of a report's heading as JSON. Scripts depend on the keys: new ones may be added, none
+//! may change or go.
 
 use nprof_stream::Trouble;
 use nprof_stream::escape::escaped;
@@ -8,8 +8,8 @@ use serde_json::{Map, Value, json};
 use crate::profile::summary::{EventSummary, Run, Summary};
 
 impl Summary {
-    /// `complete`, `live`, `symbolized`, `runs`, `events` and `troubles`, in this order. Strings are
-    /// escaped as in text streams, shares and margins are in per cent, times in ns.
+    /// Returns `complete`, `live`, `symbolized`, `runs`, `events` and `troubles`, in this order. Strings
+    /// are escaped as in text streams, shares and margins are in per cent, times in nanoseconds.
     pub fn facts(&self) -> Map<String, Value> {
         let mut facts = Map::new();
         facts.insert("complete".to_owned(), self.is_complete().into());
@@ -79,7 +79,7 @@ mod tests {
     use crate::profile::{Profile, Split};
 
     #[test]
-    fn what_is_lost_and_incomplete_is_told_by_cause() {
+    fn facts_count_lost_and_incomplete_samples_by_cause() {
         let stream = "@nprof\t1.0\trun=0x1\tcommand=a\\tb\n@event\tid=1\tname=cpu-clock\tunit=ns\n\
                       F\t1\t0\t0x0\tu,copy\nN\t1\t0\t1\nS\t1\t1\t0\t0\t1\t10\t4\n\
                       L\t2\t1\t-\t0\t3\tring\n";

@@ -1,15 +1,14 @@
-//! Folded stacks: the text that FlameGraph, inferno and speedscope read, a line for each path:
-//! `root;...;leaf N`. Readers take some characters for something else; these are escaped as in
-//! text streams. Pure.
+//! Folded stacks, as FlameGraph, inferno and speedscope read them: a line `root;...;leaf N` for each
+//! path. Characters with a meaning to these readers are escaped as in text streams. Pure.
 
-/// The name of a function on a path: a `;` in it is `\x3b`.
+/// Returns the name of a function for a path, with `;` escaped as `\x3b`.
 pub fn part(name: &str) -> String {
     name.replace(';', "\\x3b")
 }
 
-/// A path of parts joined by `;`, guarded: a space or `#` at its beginning is `\x20` or `\x23`,
-/// and a space before digits at its end is `\x20`, for readers take a number there for the first
-/// of two counts.
+/// Escapes the beginning and end of a path of parts joined by `;`: a leading space or `#` becomes
+/// `\x20` or `\x23` (a comment to inferno), and a space before digits at the end becomes `\x20`
+/// (readers accept two counts at the end of a line).
 pub fn guarded(mut path: String) -> String {
     match path.bytes().next() {
         Some(b' ') => path.replace_range(..1, "\\x20"),
@@ -23,8 +22,8 @@ pub fn guarded(mut path: String) -> String {
     path
 }
 
-/// Text as a flame graph may hold it: without the two characters that are neither control
-/// characters nor allowed in XML.
+/// Escapes U+FFFE and U+FFFF, which XML 1.0 (production 2, Char) excludes although they are no
+/// control characters.
 pub fn drawable(text: &str) -> String {
     text.replace('\u{fffe}', "\\xef\\xbf\\xbe").replace('\u{ffff}', "\\xef\\xbf\\xbf")
 }
@@ -34,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_readers_take_for_something_else_is_escaped() {
+    fn characters_with_a_meaning_to_readers_are_escaped() {
         let guarded = |path: &str| guarded(path.to_owned());
         assert_eq!(guarded("a;operator\"\" 12"), "a;operator\"\"\\x2012");
         assert_eq!(guarded("a;f 1.5"), "a;f\\x201.5");

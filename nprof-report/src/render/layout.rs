@@ -1,6 +1,5 @@
-//! What the tables of all reports look like: columns as wide as a terminal shows them, numbers to
-//! the right, names to the left, cut in the middle where the screen ends; weights in a unit that
-//! people read; fields that a spreadsheet does not run.
+//! The layout of tables: columns in terminal widths, numbers right-aligned, names left-aligned and
+//! shortened to fit the screen; weights in readable units; CSV fields that no spreadsheet executes.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -10,21 +9,21 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use crate::profile::summary::EventSummary;
 
-/// Names are padded to no more than this, so that one very long name does not push what stands
-/// right of it out of sight in all rows.
+/// Widest padding of a column of names, so that one very long name does not push the columns to its
+/// right out of sight in all rows.
 const PADDED: usize = 40;
 
-/// On a terminal no column of names becomes narrower than this.
+/// Narrowest column of names on a terminal.
 const NARROWEST: usize = 6;
 
-/// Lines of cells, the first one the names of the columns: the first `numbers` cells of a line
-/// are right-aligned, the rest are names. A column named `±` stands close to the one before it.
-/// Nothing is cut unless there is a `width` to fit.
+/// Lays out lines of cells; the first line has the names of the columns. The first `numbers` cells of
+/// a line are right-aligned, the rest are names. A column named `±` is one space from the column
+/// before it, others two. Names are shortened only if there is a `width` to fit.
 pub fn lines(cells: &[Vec<String>], numbers: usize, width: Option<usize>) -> String {
     grouped(cells, numbers, width, &[])
 }
 
-/// As [`lines`], with a line above that names groups of columns: which ones, and their name.
+/// Lays out lines like [`lines`], with a line above that names groups of columns.
 pub fn grouped(
     cells: &[Vec<String>],
     numbers: usize,
@@ -51,7 +50,7 @@ pub fn grouped(
     out
 }
 
-/// The names of groups, each amidst its columns; nothing when there are none.
+/// Returns a line with the name of each group centred above its columns; empty without groups.
 fn group_line(
     cells: &[Vec<String>],
     widths: &[usize],
@@ -73,7 +72,7 @@ fn group_line(
     out
 }
 
-/// How many blanks stand before a column.
+/// Returns the number of spaces before a column.
 fn gap(cells: &[Vec<String>], column: usize) -> usize {
     match column {
         0 => 0,
@@ -92,7 +91,8 @@ fn widths(cells: &[Vec<String>], numbers: usize, width: Option<usize>) -> Vec<us
     };
     let gaps: usize = (0..count).map(|i| gap(cells, i)).sum();
     let mut excess = (widths.iter().sum::<usize>() + gaps).saturating_sub(width);
-    // Columns of names give up what is too much, the widest one first.
+    // Narrow the widest column of names by one until the line fits: equally long names then stay
+    // equally long.
     while excess > 0 {
         let names = widths[numbers.min(count)..].iter_mut();
         let Some(widest) = names.max().filter(|width| **width > NARROWEST) else {
@@ -104,7 +104,7 @@ fn widths(cells: &[Vec<String>], numbers: usize, width: Option<usize>) -> Vec<us
     widths
 }
 
-/// How wide lines are at least, should no column of names be cut to less than `roomy`.
+/// Returns the smallest width of lines in which no column of names is narrower than `roomy`.
 pub fn least_width(cells: &[Vec<String>], numbers: usize, roomy: usize) -> usize {
     let count = cells.first().map_or(0, Vec::len);
     let width = |i: usize| {
@@ -114,19 +114,19 @@ pub fn least_width(cells: &[Vec<String>], numbers: usize, roomy: usize) -> usize
     (0..count).map(width).sum()
 }
 
-/// A name shortened to fit. Of a C++ or Rust name the template arguments go first, then the
-/// parameters, then the type of what is returned; what is still too long is cut in the middle, for
-/// both its beginning and its end tell something. Of what lies between two functions both are cut.
+/// Shortens a name to fit. In C++ and Rust names the template arguments are replaced first, then the
+/// parameters, then the return type; a name that is still too long is cut in the middle, because
+/// both its beginning and its end carry information. In `before->after+0x20` both names are cut.
 pub fn cut(name: &str, width: usize) -> String {
     if name.width() <= width {
         return name.to_owned();
     }
-    if let Some((before, behind)) = between(name).filter(|_| width >= NARROWEST) {
-        // That it lies between two functions is what must not be lost.
+    if let Some((before, after)) = between(name).filter(|_| width >= NARROWEST) {
+        // The arrow must survive: without it the name would pass for that of the function.
         let room = width.saturating_sub(2);
-        let before = cut(before, (room / 2).max(room.saturating_sub(behind.width())));
-        let behind = cut_middle(behind, room.saturating_sub(before.width()));
-        return format!("{before}->{behind}");
+        let before = cut(before, (room / 2).max(room.saturating_sub(after.width())));
+        let after = cut_middle(after, room.saturating_sub(before.width()));
+        return format!("{before}->{after}");
     }
     let plain = elide(name, '<', '>').unwrap_or_else(|| name.to_owned());
     if plain.width() <= width {
@@ -139,7 +139,8 @@ pub fn cut(name: &str, width: usize) -> String {
     cut_middle(without_type(&plain), width)
 }
 
-/// The two sides of what lies between two known functions: `before->behind+0x20`.
+/// Splits the name of an address between two known functions, `before->after+0x20`, at the arrow.
+/// None for other names.
 fn between(name: &str) -> Option<(&str, &str)> {
     let (_, offset) = name.rsplit_once("+0x")?;
     let is_offset = !offset.is_empty() && offset.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -148,8 +149,8 @@ fn between(name: &str) -> Option<(&str, &str)> {
     Some((&name[..at], &name[at + 2..]))
 }
 
-/// The name of a function without the type of what it returns, which C++ writes before it where
-/// the function is made from a template.
+/// Returns the name of a function without its return type, which the Itanium C++ ABI encodes for
+/// instances of templates (5.1.5.3).
 fn without_type(name: &str) -> &str {
     let mut depth = 0;
     let mut parameters = None;
@@ -172,15 +173,15 @@ fn without_type(name: &str) -> &str {
     if name.contains('/') { name } else { &name[begin..] }
 }
 
-/// A name and what stands behind it, in so many columns of a terminal (but 12 at least). What
-/// stands behind gets half of them, or what the name leaves.
-pub fn fit(name: &str, behind: &str, width: usize) -> String {
+/// Fits a name and its suffix into `width` columns of a terminal, at least 12. The suffix gets half of
+/// them, or the columns that the name leaves.
+pub fn fit(name: &str, suffix: &str, width: usize) -> String {
     let width = width.max(NARROWEST * 2);
-    let behind = cut_middle(behind, (width / 2).max(width.saturating_sub(name.width())));
-    cut(name, width - behind.width()) + &behind
+    let suffix = cut_middle(suffix, (width / 2).max(width.saturating_sub(name.width())));
+    cut(name, width - suffix.width()) + &suffix
 }
 
-/// A text shortened to fit, its beginning and its end kept.
+/// Shortens a text to fit; keeps its beginning and its end.
 pub fn cut_middle(text: &str, width: usize) -> String {
     if text.width() <= width {
         return text.to_owned();
@@ -189,19 +190,18 @@ pub fn cut_middle(text: &str, width: usize) -> String {
     let head = fitting(text.chars(), room.div_ceil(2));
     let tail = fitting(text.chars().rev(), room / 2);
     let tail: String = tail.chars().rev().collect();
-    // What stands for the arguments of a template may be where it is cut.
+    // The cut may be next to an ellipsis that replaced template arguments: one is enough.
     format!("{}…{}", head.trim_end_matches('…'), tail.trim_start_matches('…'))
 }
 
-/// A name with `…` for what stands between the outermost brackets of a kind. `None` when they
-/// do not pair.
+/// Replaces the text between the outermost brackets of a kind by `…`. None if they do not pair.
 fn elide(name: &str, open: char, close: char) -> Option<String> {
     let mut out = String::new();
     let mut depth = 0;
     let mut inside = 0;
     for (at, character) in name.char_indices() {
         let before = &name[..at];
-        // The brackets of operator<, operator<< and operator() enclose nothing.
+        // The brackets of operator<, operator<< and operator() are part of the name.
         let is_operator = before.ends_with("operator") || before.ends_with("operator<");
         if character == open && !is_operator {
             if depth == 0 {
@@ -224,7 +224,7 @@ fn elide(name: &str, open: char, close: char) -> Option<String> {
     (depth == 0).then_some(out)
 }
 
-/// As many of the characters as fit.
+/// Returns the first characters that fit into `width` columns.
 fn fitting(characters: impl Iterator<Item = char>, width: usize) -> String {
     let mut left = width;
     characters
@@ -237,7 +237,7 @@ fn fitting(characters: impl Iterator<Item = char>, width: usize) -> String {
         .collect()
 }
 
-/// The unit the weights of an event are printed in for people.
+/// The unit in which the weights of an event are printed for people.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scale {
     /// Its name: `ms`, `Mcycles`.
@@ -246,7 +246,8 @@ pub struct Scale {
 }
 
 impl Scale {
-    /// The largest unit of which the event has at least ten in all.
+    /// Returns the largest unit of which the event has at least ten in total: rows then have two
+    /// significant digits down to a share of 1 %.
     pub fn of(event: &EventSummary) -> Self {
         let unit = escaped(&event.event.unit);
         let is_time = unit == "ns";
@@ -263,16 +264,17 @@ impl Scale {
         }
     }
 
-    /// A weight in this unit, without the unit.
+    /// Returns a weight in this unit, without the name of the unit.
     pub fn print(&self, weight: u64) -> String {
-        match self.divisor > 1.0 {
-            true => format!("{:.2}", weight as f64 / self.divisor),
-            false => weight.to_string(),
+        if self.divisor > 1.0 {
+            format!("{:.2}", weight as f64 / self.divisor)
+        } else {
+            weight.to_string()
         }
     }
 }
 
-/// A sentence in lines of this many columns, all but the first indented.
+/// Wraps a sentence into lines of `width` columns; all but the first are indented.
 pub fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {
@@ -288,8 +290,8 @@ pub fn wrapped(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// A field of CSV that no spreadsheet takes for a formula: one that begins like a formula gets
-/// an apostrophe before it, a negative number does not.
+/// Returns a CSV field that no spreadsheet executes as a formula: a field that begins like one gets an
+/// apostrophe in front (OWASP, CSV injection), a negative number does not.
 pub fn csv_field(field: &str) -> Cow<'_, str> {
     match field.bytes().next() {
         Some(b'-') if field.parse().is_ok_and(f64::is_finite) => field.into(),
@@ -313,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_leaves_room_for_what_stands_behind_it() {
+    fn name_leaves_room_for_its_suffix() {
         assert_eq!(fit("main", "  (a.out)", 13), "main  (a.out)");
         assert_eq!(fit("main", "  (a.out)", 12), "main  (a…ut)");
         assert_eq!(fit("main", "", 0), "main");
@@ -325,14 +327,14 @@ mod tests {
     }
 
     #[test]
-    fn sentences_are_wrapped() {
+    fn long_words_are_kept_whole_when_wrapping() {
         let text = format!("a {} {} b", "x".repeat(78), "y".repeat(100));
         let lines = [format!("a {}", "x".repeat(78)), format!("  {}", "y".repeat(100))];
         assert_eq!(wrapped(&text, 80), [&lines[..], &["  b".to_owned()]].concat());
     }
 
     #[test]
-    fn wide_characters_count_twice() {
+    fn wide_characters_take_two_columns() {
         let lines = lines(&table(), 1, None);
         let column = |line: &str, what: &str| line[..line.find(what).unwrap()].width();
         let [first, second, third] = lines.lines().collect::<Vec<_>>()[..] else {
@@ -345,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_terminal_gets_lines_that_fit() {
+    fn lines_fit_the_terminal() {
         let lines = lines(&table(), 1, Some(40));
         assert!(lines.lines().all(|line| line.width() <= 40), "{lines}");
         assert!(lines.contains("ush_back(…)"), "{lines}");
@@ -353,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn template_arguments_and_parameters_go_first() {
+    fn template_arguments_and_parameters_are_cut_first() {
         let name = "std::map<int, std::less<int> >::find(int const&) const";
         assert_eq!(cut(name, 40), "std::map<…>::find(int const&) const");
         assert_eq!(cut(name, 30), "std::map<…>::find(…) const");
@@ -374,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_name_is_never_wider_than_asked() {
+    fn cut_name_is_never_wider_than_requested() {
         for width in 0..20 {
             assert!(cut("日本語日本語日本語", width).width() <= width.max(1));
         }
@@ -390,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn weights_are_printed_in_a_unit_people_read() {
+    fn weight_is_printed_in_a_readable_unit() {
         let cases = [
             ("ns", 25_000_000_000, "25.00", "s"),
             ("ns", 999_999_999, "1000.00", "ms"),
@@ -404,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn a_spreadsheet_gets_no_formula() {
+    fn csv_field_is_never_a_formula() {
         assert_eq!(csv_field("=1+2"), "'=1+2");
         assert_eq!(csv_field("-x"), "'-x");
         assert_eq!(csv_field("a=b"), "a=b");

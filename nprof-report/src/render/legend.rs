@@ -34,9 +34,10 @@ pub fn counted(events: &[Counted], rules: &[String]) -> Vec<String> {
 
 /// Returns the meaning of 100 %: without `--rebase` or with it.
 pub fn whole(rebase: bool) -> &'static str {
-    match rebase {
-        false => "100 % is all samples of the event",
-        true => "100 % is the samples of the event that are counted (--rebase)",
+    if rebase {
+        "100 % is the samples of the event that are counted (--rebase)"
+    } else {
+        "100 % is all samples of the event"
     }
 }
 

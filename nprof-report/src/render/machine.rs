@@ -1,4 +1,4 @@
-//! Reports for scripts: lines of fields, and a JSON object whose last member is a list of rows.
+//! Reports for scripts: lines of fields, and a JSON object with the list of rows as its last member.
 
 use std::io::{self, Write};
 
@@ -10,7 +10,7 @@ use crate::render::layout::csv_field;
 /// Lines of fields, the first one the names of the columns.
 pub type Lines = Vec<Vec<String>>;
 
-/// Tab-separated values. No field may hold a tab or a newline: names are escaped.
+/// Returns tab-separated values. Fields must not contain tabs or newlines; names are escaped.
 pub fn tsv(lines: &Lines) -> Vec<u8> {
     let mut out = String::new();
     for line in lines {
@@ -20,12 +20,12 @@ pub fn tsv(lines: &Lines) -> Vec<u8> {
     out.into_bytes()
 }
 
-/// Comma-separated values as RFC 4180 has them, its line ends (CR LF) included. A field that a
-/// spreadsheet would take for a formula begins with an apostrophe.
+/// Returns comma-separated values by RFC 4180, with its line ends (CR LF). Fields that a spreadsheet
+/// would execute begin with an apostrophe.
 ///
 /// # Errors
 ///
-/// When the lines have not all as many fields.
+/// If the lines differ in the number of fields.
 pub fn csv(lines: &Lines) -> io::Result<Vec<u8>> {
     let mut writer = WriterBuilder::new().terminator(Terminator::CRLF).from_writer(Vec::new());
     for line in lines {
@@ -34,18 +34,19 @@ pub fn csv(lines: &Lines) -> io::Result<Vec<u8>> {
     writer.into_inner().map_err(|error| io::Error::other(error.to_string()))
 }
 
-/// One object: `members`, then the rows, each on a line of its own. They are written one by one
-/// and need not all be held as values.
+/// Returns one object: `members`, then the rows under `name`, each on its own line. Rows are written
+/// one by one, so that a million of them are never in memory as JSON values.
 ///
 /// # Errors
 ///
-/// When a value cannot be spelled.
+/// If a value cannot be serialized.
 pub fn json(
     members: &Map<String, Value>,
     name: &str,
     rows: impl Iterator<Item = Value>,
 ) -> io::Result<Vec<u8>> {
     let mut out = serde_json::to_vec(members)?;
+    // Reopen the object: drop its closing brace.
     out.pop();
     write!(out, ",\"{name}\":[")?;
     let mut separator = "\n";
@@ -63,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn csv_is_that_of_the_standard_and_runs_no_formula() {
+    fn csv_follows_rfc_4180_and_escapes_formulas() {
         let lines = vec![
             vec!["a,b".to_owned(), "=1".to_owned()],
             vec!["\"".to_owned(), "-1.5e-3".to_owned()],
@@ -73,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_the_last_member() {
+    fn json_rows_are_the_last_member() {
         let members = Map::from_iter([("n".to_owned(), 1.into())]);
         let rows = [1, 2].map(Value::from);
         let text = json(&members, "rows", rows.into_iter()).unwrap();

@@ -1,37 +1,35 @@
-//! Reading what is still being written, and doing something at a steady pace meanwhile, also
-//! while nothing comes.
+//! A reader of a growing stream that calls a function at a fixed interval, also while no input arrives.
 
 use std::io::{self, Read};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How much is read at once.
+/// Bytes read at once.
 const CHUNK: usize = 64 << 10;
 
-/// How many chunks wait to be taken.
+/// Chunks that are read ahead.
 const AHEAD: usize = 4;
 
-/// A reader that calls `tick` whenever `every` has passed. The call comes from within
-/// [`Read::read`], so never amidst the work of whoever reads. An error of `tick` is one of the
-/// reading.
+/// A reader that calls `tick` at the interval `every`. The call comes from within [`Read::read`], so it
+/// never interrupts the processing of a record. Errors of `tick` are returned by `read`.
 #[derive(Debug)]
-pub(crate) struct Ticking<F> {
+pub(crate) struct TickingReader<F> {
     chunks: Receiver<io::Result<Vec<u8>>>,
     chunk: Vec<u8>,
-    /// How much of the chunk was given away.
+    /// Bytes of the chunk that were already returned.
     at: usize,
     every: Duration,
     next: Instant,
     tick: F,
 }
 
-impl<F: FnMut() -> io::Result<()>> Ticking<F> {
-    /// Begins to read `input` ahead, on a thread of its own.
+impl<F: FnMut() -> io::Result<()>> TickingReader<F> {
+    /// Starts a thread that reads `input` ahead.
     ///
     /// # Errors
     ///
-    /// When there can be no thread.
+    /// If the thread cannot be created.
     pub(crate) fn new(
         input: impl Read + Send + 'static,
         every: Duration,
@@ -46,14 +44,14 @@ impl<F: FnMut() -> io::Result<()>> Ticking<F> {
     fn tick_when_due(&mut self) -> io::Result<()> {
         if Instant::now() >= self.next {
             (self.tick)()?;
-            // From now on, so that a slow tick does not call for the next one.
+            // Counts from the end of the tick: a tick slower than the interval must not starve reading.
             self.next = Instant::now() + self.every;
         }
         Ok(())
     }
 }
 
-/// Hands on what is read, until it ends or nobody takes it any more.
+/// Sends chunks until the input ends or the receiver is dropped.
 fn pump(mut input: impl Read, sender: &SyncSender<io::Result<Vec<u8>>>) {
     loop {
         let mut chunk = vec![0; CHUNK];
@@ -73,7 +71,7 @@ fn pump(mut input: impl Read, sender: &SyncSender<io::Result<Vec<u8>>>) {
     }
 }
 
-impl<F: FnMut() -> io::Result<()>> Read for Ticking<F> {
+impl<F: FnMut() -> io::Result<()>> Read for TickingReader<F> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         while self.at == self.chunk.len() {
             self.tick_when_due()?;
@@ -99,15 +97,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_lost_and_ticks_come_while_nothing_is_read() {
+    fn ticks_come_while_input_is_missing_and_all_input_arrives() {
         let (reader, mut writer) = io::pipe().unwrap();
         let (ticked, ticks) = sync_channel(1);
         let tick = || {
             let _ = ticked.try_send(());
             Ok(())
         };
-        let mut ticking = Ticking::new(reader, Duration::from_millis(1), tick).unwrap();
-        // The other end waits for ticks before it writes on.
+        let mut ticking = TickingReader::new(reader, Duration::from_millis(1), tick).unwrap();
+        // The writer waits for a tick before each write.
         let other = thread::spawn(move || {
             for byte in 0..3 {
                 ticks.recv().unwrap();
@@ -121,10 +119,10 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_wrong_with_a_tick_ends_the_reading() {
+    fn error_of_a_tick_ends_reading() {
         let (reader, _writer) = io::pipe().unwrap();
         let tick = || Err(io::ErrorKind::BrokenPipe.into());
-        let mut ticking = Ticking::new(reader, Duration::from_millis(1), tick).unwrap();
+        let mut ticking = TickingReader::new(reader, Duration::from_millis(1), tick).unwrap();
         assert_eq!(ticking.read(&mut [0]).unwrap_err().kind(), io::ErrorKind::BrokenPipe);
     }
 }

@@ -1,5 +1,5 @@
-//! How a report behaves: which streams it reads, what of them it counts, what it leaves out, when
-//! it prints and where to. What it counts and how it looks is the report's own.
+//! The common part of all reports: reading the streams, filtering and summing their samples, printing
+//! once or at an interval. Rows and their layout belong to the individual report.
 
 use std::cell::RefCell;
 use std::error::Error as StdError;
@@ -20,34 +20,34 @@ use crate::profile::summary::Summary;
 use crate::profile::time::{Span, TimeSplit};
 use crate::profile::{Cell, Context, Profile, Split, Sum};
 use crate::render::layout::cut_middle;
-use crate::tool::live::Ticking;
+use crate::tool::live::TickingReader;
 use crate::tool::snapshot::Snapshot;
 
 /// The options of every report.
 #[derive(Clone, Debug, Default, Args)]
 pub struct Options {
-    /// Count only what the regular expression holds for; KEY is one of --by; may be given again
+    /// Count only samples that match; KEY is a key of --by; repeatable
     #[arg(long = "match", value_name = "KEY=REGEX")]
     matching: Vec<Rule>,
-    /// Do not count what the regular expression holds for; may be given again
+    /// Exclude samples that match; repeatable
     #[arg(long, value_name = "KEY=REGEX")]
     exclude: Vec<Rule>,
-    /// Count only samples of this time since the beginning of their run, such as 1s..2.5s
+    /// Count only samples of this time since the start of their run, such as 1s..2.5s
     #[arg(long, value_name = "FROM..TO")]
     pub time: Option<Span>,
-    /// 100 % is what is counted, and not all samples
+    /// Percentages are relative to the counted samples instead of all samples
     #[arg(long)]
     pub rebase: bool,
     /// Omit rows with a share below P per cent
     #[arg(long, value_name = "P", value_parser = percent)]
     min_percent: Option<f64>,
-    /// Print at most N rows (paths, functions), 0 for all [default: some in a table, else all]
+    /// Maximum number of rows, 0 for all [default: some in a table, else all]
     #[arg(short = 'n', long, value_name = "N")]
     rows: Option<usize>,
-    /// The confidence of the margins of error, per cent [default: 95]
+    /// Confidence of the margins of error in per cent [default: 95]
     #[arg(long, value_name = "P", value_parser = confidence)]
     confidence: Option<Confidence>,
-    /// Print again every so often (2s, 500ms) while the stream is still being written
+    /// Print again at this interval (2s, 500ms) while the stream is still being written
     #[arg(long, value_name = "TIME", value_parser = interval)]
     every: Option<Duration>,
     #[command(flatten)]
@@ -69,19 +69,19 @@ fn confidence(text: &str) -> Result<Confidence, String> {
 }
 
 impl Options {
-    /// Which samples and calls count.
+    /// Returns the filter on samples and calls.
     pub fn filter(&self) -> Filter {
         Filter::new(&self.matching, &self.exclude)
     }
 
-    /// The options by which samples do not count, as the user spelled them.
+    /// Returns the options that exclude samples, as the user spelled them.
     pub fn sample_rules(&self) -> Vec<String> {
         let mut rules = self.filter().spelled(false);
         rules.extend(self.time.map(|span| format!("--time {span}")));
         rules
     }
 
-    /// The confidence of margins of error.
+    /// Returns the confidence of margins of error.
     pub fn confidence(&self) -> Confidence {
         self.confidence.unwrap_or_default()
     }
@@ -125,15 +125,15 @@ impl RowLimits {
     }
 }
 
-/// What a report's work failed with.
+/// The error of a report.
 pub type Failure = Box<dyn StdError + Send + Sync>;
 
-/// A report: adds up samples, and makes rows of them. Rows are data; a [`Renderer`] prints them.
+/// A report: sums samples and returns rows. Rows are data; a [`Renderer`] prints them.
 pub trait Report: Clone {
     /// The rows.
     type Rows;
 
-    /// Returns the properties of samples that the profile must keep apart.
+    /// Returns the properties by which the profile must separate samples.
     fn split(&self) -> Split;
 
     /// Adds the samples of a cell.
@@ -146,7 +146,7 @@ pub trait Report: Clone {
     /// If the streams do not have the data that the user asked for.
     fn rows(&self, summary: &Summary) -> Result<Self::Rows, Failure>;
 
-    /// Returns messages for the user beside the report.
+    /// Returns messages that are printed on standard error after the report.
     fn notes(&self, _summary: &Summary) -> Vec<String> {
         Vec::new()
     }
@@ -167,10 +167,10 @@ pub trait Renderer<Rows> {
     ) -> Result<Vec<u8>, Failure>;
 }
 
-/// A report may keep a bit for each rule of `--match`.
+/// Most `--match` rules: reports keep a bit for each in a u64.
 const RULES: usize = 60;
 
-/// Reads the streams, prints the report, and ends as a stage of a pipe does.
+/// Reads the streams, prints the report, and returns the exit status of the stage.
 pub fn run<R: Report>(
     tool: &str,
     options: &Options,
@@ -189,7 +189,10 @@ fn work<R: Report>(
     renderer: &impl Renderer<R::Rows>,
 ) -> Result<Outcome, Failure> {
     if options.matching.len() > RULES {
-        return Err(format!("--match: no more than {RULES} of them").into());
+        return Err(format!(
+            "at most {RULES} --match options are possible; combine expressions with |"
+        )
+        .into());
     }
     let operands = options.inputs.operands();
     stage::refuse_same_file(operands.iter().copied(), options.output.path())?;
@@ -209,7 +212,7 @@ fn work<R: Report>(
         stage::warn(tool, &trouble.to_string());
     }
     if !summary.symbolized && summary.samples() > 0 {
-        stage::warn(tool, "frames have no names yet: pipe the stream through nprof-symbolize");
+        stage::warn(tool, "frames have no names; pipe the stream through nprof-symbolize");
     }
     for note in report.notes(summary) {
         stage::warn(tool, &note);
@@ -234,7 +237,7 @@ fn read<R: Report>(
     Ok((profile, report))
 }
 
-/// A stream that cannot be read on.
+/// An error while reading a stream.
 #[derive(Debug, thiserror::Error)]
 #[error("{name}")]
 struct Reading {
@@ -242,7 +245,7 @@ struct Reading {
     source: nprof_stream::Error,
 }
 
-/// Reads all streams to their ends, and prints what is known meanwhile.
+/// Reads all streams to their ends, and prints the report so far at an interval.
 fn watch<R: Report>(
     operands: &[Option<&Path>],
     profile: Profile,
@@ -250,7 +253,7 @@ fn watch<R: Report>(
     every: Duration,
     printer: &mut Printer<'_, impl Renderer<R::Rows>>,
 ) -> Result<(Profile, R), Failure> {
-    // Ticks come from within the reading, when the profile is at rest.
+    // Ticks come from within `Reader::next`, between two records, when nothing is borrowed.
     let state = RefCell::new((profile, report));
     for &operand in operands {
         let input = stage::open(operand)?;
@@ -258,11 +261,11 @@ fn watch<R: Report>(
         let tick = || {
             let (profile, report) = &*state.borrow();
             let mut report = report.clone();
-            let summary = profile.so_far(|context, cell, sum| report.add(context, cell, sum));
+            let summary = profile.snapshot(|context, cell, sum| report.add(context, cell, sum));
             printer.print(&report, &summary).map_err(io::Error::other)
         };
         state.borrow_mut().0.begin(&name);
-        let mut reader = Reader::new(Ticking::new(input, every, tick)?);
+        let mut reader = Reader::new(TickingReader::new(input, every, tick)?);
         let result = take_all(&mut reader, &state);
         let (profile, report) = &mut *state.borrow_mut();
         profile.end(&reader, &mut |context: &Context<'_>, cell: &Cell, sum| {
@@ -286,16 +289,16 @@ fn take_all<R: Report>(
     Ok(())
 }
 
-/// Moves a terminal's cursor to its upper left corner, and clears all below.
+/// ECMA-48 CUP and ED: moves the cursor to the upper left corner and clears the screen below it.
 const HOME_AND_CLEAR: &[u8] = b"\x1b[H\x1b[J";
 
-/// Where the report goes, the first time and again.
+/// The output of a report that may be printed several times.
 struct Printer<'a, T> {
     options: &'a Options,
     renderer: &'a T,
-    /// Opened when there is something to print: trouble before it leaves a file as it was.
+    /// Opened before the first print: an error while reading leaves an existing file unchanged.
     output: Option<Output>,
-    /// A file that has a whole report whenever it is read.
+    /// With `--every`, a file that is replaced atomically.
     snapshot: Option<Snapshot>,
 }
 
@@ -331,12 +334,12 @@ impl<'a, T> Printer<'a, T> {
     }
 }
 
-/// A report that cannot be written.
+/// An error while writing the report.
 #[derive(Debug, thiserror::Error)]
 #[error("writing the report")]
 struct Writing(#[source] io::Error);
 
-/// Keeps so many lines, so that a terminal does not scroll.
+/// Keeps the first `count` lines, so that a terminal does not scroll.
 fn keep_lines(bytes: &mut Vec<u8>, count: usize) {
     let ends = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'\n');
     if let Some((end, _)) = ends.take(count).last() {
@@ -344,8 +347,8 @@ fn keep_lines(bytes: &mut Vec<u8>, count: usize) {
     }
 }
 
-/// The lines above a table: the facts of the streams, then the legend. On a terminal of this
-/// width no command takes more than a line.
+/// Returns the lines above a table: the facts of the streams, then the legend. Commands are cut to
+/// the width of the terminal.
 pub fn heading(summary: &Summary, legend: &[String], width: Option<usize>) -> String {
     let mut out = String::new();
     for line in summary.heading().iter().chain(legend) {
@@ -363,7 +366,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_screenful_is_kept() {
+    fn lines_beyond_the_screen_are_dropped() {
         let kept = |text: &str, count| {
             let mut bytes = text.as_bytes().to_vec();
             keep_lines(&mut bytes, count);

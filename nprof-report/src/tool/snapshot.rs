@@ -1,5 +1,4 @@
-//! A file that is written again and again, each time as a whole: who reads it meanwhile gets what
-//! was written before or what is written now, never a part.
+//! Replaces a file atomically: a reader sees the previous or the new content, never a part.
 
 use std::fs::{self, File, Metadata, Permissions};
 use std::io::{self, Write};
@@ -8,21 +7,21 @@ use std::path::{Path, PathBuf};
 
 use tempfile::Builder;
 
-/// What a new file may be used for, but for what the umask takes away.
+/// The mode of a new file before the umask, as open(2) callers usually pass it.
 const MODE: u32 = 0o666;
 
-/// A regular file to be written as a whole.
+/// A regular file that is replaced as a whole.
 #[derive(Debug)]
 pub struct Snapshot {
-    /// Where it is, behind symbolic links.
+    /// Its path with symbolic links resolved: the link must survive the replacement.
     path: PathBuf,
-    /// What it is, if it is there.
+    /// Its metadata. None if it does not exist yet.
     present: Option<Metadata>,
 }
 
 impl Snapshot {
-    /// The file of this name, or where it will be; `None` for what is no regular file, and for
-    /// one that is open already (`/dev/stdout`).
+    /// Returns the file of this name, which need not exist. None if it is not a regular file, or is
+    /// another name of an open file (`/dev/stdout`), which replacing would not reach.
     pub fn of(path: &Path) -> Option<Self> {
         match fs::metadata(path) {
             _ if path.starts_with("/dev") || path.starts_with("/proc") => None,
@@ -36,12 +35,12 @@ impl Snapshot {
         }
     }
 
-    /// Writes a file beside it, and puts it into its place. Where that is not to be had, as the
-    /// directory may not be written to or the file is another user's, the file itself is written.
+    /// Writes a temporary file beside it and renames it. If that is impossible (the directory is
+    /// read-only, the file belongs to another user), overwrites the file itself, not atomically.
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// An I/O error.
     pub fn write(&self, bytes: &[u8]) -> io::Result<()> {
         match (self.replace(bytes), &self.present) {
             (Err(_), Some(_)) => fs::write(&self.path, bytes),
@@ -79,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reader_keeps_what_it_opened_and_links_and_permissions_stay() {
+    fn open_readers_links_and_permissions_survive_a_replacement() {
         let directory = tempfile::tempdir().unwrap();
         let (path, link) = (directory.path().join("out"), directory.path().join("link"));
         let snapshot = Snapshot::of(&path).unwrap();
