@@ -100,12 +100,12 @@ impl Args {
     fn conflict(&self) -> Option<String> {
         let (view, format) = (self.view.name(), self.format.name());
         if self.has_tree() && self.options.rows().is_some() {
-            return Some(format!("-n: --view {view} is not limited by rows: use --min-percent"));
+            return Some(format!("-n does not limit --view {view}; use --min-percent"));
         }
         if self.format.is_stacks() && matches!(self.view, View::Tree | View::Graph) {
             return Some(format!(
-                "--view {view}: {format} prints whole paths: use --view paths, --view callers or \
-                 another --format"
+                "--format {format} prints whole paths, not --view {view}; use --view paths or \
+                 --view callers"
             ));
         }
         None

@@ -19,7 +19,7 @@ pub(crate) fn events(summary: &Summary, args: &Args) -> Result<Vec<usize>, Failu
     if let Some(name) = args.event.as_ref().filter(|_| named.is_empty() && !summary.live) {
         let names: Vec<String> =
             (0..summary.events.len()).map(|event| event_name(summary, event)).collect();
-        return Err(format!("no event {name:?} in the input: it has {}", names.join(", ")).into());
+        return Err(format!("no event {name:?} in the input; it has {}", names.join(", ")).into());
     }
     let mut events = with_samples(summary, named);
     if args.format.is_stacks() {

@@ -24,12 +24,24 @@ fn names_the_wrong_option() {
             &["--view", "callers-of"][..],
             "invalid value 'callers-of' for '--view <VIEW>' [possible values: paths, tree",
         ),
-        (&["--view", "tree", "-n", "3"], "-n: --view tree is not limited by rows"),
-        (&["--event", "cycles"], "no event \"cycles\" in the input: it has cpu-clock, faults"),
-        (&["--focus", "a;("], "--focus a;(: not a regular expression: unclosed group"),
-        (&["--until", "a;..."], "--until a;...: must end in a function name, not in \"...\""),
-        (&["--view", "graph", "--format", "folded"], "--view graph: folded prints whole paths"),
-        (&["--view", "tree", "--format", "flamegraph"], "--view tree: flamegraph prints whole"),
+        (&["--view", "tree", "-n", "3"], "-n does not limit --view tree"),
+        (&["--event", "cycles"], "no event \"cycles\" in the input; it has cpu-clock, faults"),
+        (
+            &["--focus", "a;("],
+            "'a;(' for '--focus <PATH>': not a regular expression: unclosed group",
+        ),
+        (
+            &["--until", "a;..."],
+            "'a;...' for '--until <PATH>': must end in a function name, not in \"...\"",
+        ),
+        (
+            &["--view", "graph", "--format", "folded"],
+            "--format folded prints whole paths, not --view graph",
+        ),
+        (
+            &["--view", "tree", "--format", "flamegraph"],
+            "--format flamegraph prints whole paths, not --view tree",
+        ),
     ] {
         let refusal = report().refusal(args, &odd_names());
         assert!(refusal.contains(message), "{args:?}: {refusal}");
