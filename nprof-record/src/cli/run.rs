@@ -90,7 +90,7 @@ fn list() -> anyhow::Result<u8> {
     let paranoid = machine::setting("kernel/perf_event_paranoid").parse().ok();
     let kernel = Kernel { group: None };
     let cpus = machine::online_cpus();
-    let try_open = |encoding: &PerfEventConfig| plan::try_open(&kernel, encoding, cpus[0]);
+    let try_open = |config: &PerfEventConfig| plan::try_open(&kernel, config, cpus[0]);
     let listed = event::list(&Catalog::of_this_machine(), try_open, paranoid);
     // A closed pipe (`nprof-record -l | head`) is no failure.
     match io::stdout().write_all(event::print(&listed).as_bytes()) {
@@ -131,14 +131,14 @@ fn plan(args: &Args, target: &Target, kernel: &Kernel<'_>, cpu: u32) -> anyhow::
 fn request(args: &Args, target: &Target) -> anyhow::Result<Request> {
     let catalog = Catalog::of_this_machine();
     let mut events = Vec::new();
-    for asked in &args.event {
-        let candidates = catalog.candidates(asked).map_err(|why| anyhow::anyhow!("-e: {why}"))?;
-        let interval = asked.interval.or(args.count);
+    for spec in &args.event {
+        let candidates = catalog.candidates(spec).map_err(|reason| anyhow::anyhow!("-e: {reason}"))?;
+        let interval = spec.interval.or(args.count);
         events.push(RequestedEvent {
-            name: asked.name.clone(),
+            name: spec.name.clone(),
             candidates,
             interval,
-            scope: asked.scope,
+            scope: spec.mode,
         });
     }
     Ok(Request {

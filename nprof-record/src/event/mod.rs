@@ -1,8 +1,8 @@
-//! Events: what is counted, what it is called, and how it is described to perf_event_open(2).
+//! Resolves event names to the arguments of perf_event_open(2).
 //!
-//! A name that was asked for ([`spec`]) is looked up in what nprof knows ([`builtin`]) and what the
-//! machine says of itself ([`catalog`], with a room for [`pmu`]s, [`tracepoint`]s and [`probe`]s).
-//! Whether an event can be opened is found by trying, and [`mod@list`] does so for all of them.
+//! [`spec`] parses a name with its interval and modifiers. [`catalog`] looks it up in the generic
+//! events of the kernel ([`builtin`]) and in the files of the machine ([`pmu`], [`tracepoint`],
+//! [`probe`]). [`mod@list`] opens all events to find the available ones.
 
 mod builtin;
 mod catalog;

@@ -1,9 +1,9 @@
-//! A PMU: a source of events with a driver in the kernel, described in
+//! PMUs: drivers of the kernel that provide events, with descriptions in
 //! /sys/bus/event_source/devices (Documentation/ABI/testing/sysfs-bus-event_source-devices*).
 //!
-//! `format/` has a file for each field of an event's description, with the bits it takes
-//! (`config:0-7,32-35`); `events/` has a file for each event that has a name, with the terms it
-//! stands for (`event=0x3c,umask=0x1`). What is in the files is not trusted.
+//! `format/` has a file for each term, with the bits of its value (`config:0-7,32-35`). `events/`
+//! has a file for each named event, with its terms (`event=0x3c,umask=0x1`). The contents of the
+//! files are not trusted.
 
 use std::fs;
 use std::io::{self, Read};
@@ -12,43 +12,43 @@ use std::path::{Path, PathBuf};
 use crate::event::PerfEventConfig;
 use crate::os::machine;
 
-/// A PMU, as its files describe it.
+/// A PMU and its directory.
 #[derive(Clone, Debug)]
 pub(crate) struct Pmu {
     pub(crate) name: String,
     /// `perf_event_attr.type` of its events.
     pub(crate) kind: u32,
-    /// The only CPUs its events can be opened on; `None` for all.
+    /// The CPUs on which its events can be opened. None for all CPUs.
     pub(crate) cpus: Option<Vec<u32>>,
-    /// Whether it is the PMU of some of the CPUs, where they are of several kinds.
+    /// True if it is the PMU of one kind of core of a hybrid machine.
     pub(crate) is_core: bool,
     directory: PathBuf,
 }
 
-/// Where the value of a term goes.
+/// The destination of the value of a term.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Field {
     /// 0 for `config`, 1 for `config1` and so on.
     register: usize,
-    /// Its bits; the value's bits go there in ascending order.
+    /// The bits of the register that receive the bits of the value, in ascending order.
     mask: u64,
 }
 
-/// A term: a name and what follows its `=`.
+/// A term: its name and the value after `=`.
 type Term<'a> = (&'a str, Option<&'a str>);
 
-/// The registers, by number.
+/// The registers by number.
 const REGISTERS: [&str; 4] = ["config", "config1", "config2", "config3"];
 
-/// What a file in `events/` is called that only describes another one.
+/// Suffixes of files in `events/` that describe another file.
 const DESCRIPTIONS: [&str; 4] = [".unit", ".scale", ".snapshot", ".per-pkg"];
 
-/// The PMUs there are, by name. Those that cannot be read are left out.
+/// Returns all PMUs by name, except unreadable ones.
 pub(crate) fn all(devices: &Path) -> Vec<Pmu> {
     entries(devices).iter().filter_map(|name| Pmu::open(devices, name)).collect()
 }
 
-/// The names in a directory, in order; none if it cannot be read.
+/// Returns the names in a directory, sorted; empty if it cannot be read.
 pub(crate) fn entries(directory: &Path) -> Vec<String> {
     let Ok(entries) = fs::read_dir(directory) else { return Vec::new() };
     let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
@@ -57,49 +57,51 @@ pub(crate) fn entries(directory: &Path) -> Vec<String> {
     names
 }
 
-/// Whether a name is that of something in a directory, and no way out of it.
+/// True if a name is a single path component, which cannot lead out of its directory.
 pub(crate) fn is_component(name: &str) -> bool {
     !name.is_empty() && !name.starts_with('.') && !name.contains(['/', '\0'])
 }
 
-/// What is in a small file, without the white space around it.
+/// Reads a small file without surrounding white space.
 pub(crate) fn read(path: &Path) -> io::Result<String> {
     let mut text = Vec::new();
+    // sysfs files have at most one page.
     fs::File::open(path)?.take(4096).read_to_end(&mut text)?;
     Ok(String::from_utf8_lossy(&text).trim().to_owned())
 }
 
 impl Pmu {
-    /// The PMU with a name; `None` if there is none.
+    /// Opens the PMU with this name. None if there is none.
     pub(crate) fn open(devices: &Path, name: &str) -> Option<Self> {
         let directory = is_component(name).then(|| devices.join(name))?;
         let kind = read(&directory.join("type")).ok()?.parse().ok()?;
-        let list =
-            |file: &str| read(&directory.join(file)).ok().map(|list| machine::cpu_list(&list));
-        let core = list("cpus");
-        let is_core = core.is_some();
-        let cpus = core.or_else(|| list("cpumask")).filter(|cpus| !cpus.is_empty());
+        // The PMUs of a hybrid machine's cores have `cpus`; uncore PMUs have `cpumask`, the CPUs
+        // that count for a whole package.
+        let cores = cpu_list(&directory.join("cpus"));
+        let is_core = cores.is_some();
+        let cpus = cores.or_else(|| cpu_list(&directory.join("cpumask")));
+        let cpus = cpus.filter(|cpus| !cpus.is_empty());
         Some(Self { name: name.to_owned(), kind, cpus, is_core, directory })
     }
 
-    /// The names of its events.
+    /// Returns the names of its events.
     pub(crate) fn events(&self) -> Vec<String> {
         let mut names = entries(&self.directory.join("events"));
         names.retain(|name| !DESCRIPTIONS.iter().any(|end| name.ends_with(end)));
         names
     }
 
-    /// The names of the terms it takes.
+    /// Returns the names of its terms.
     pub(crate) fn terms(&self) -> Vec<String> {
         entries(&self.directory.join("format"))
     }
 
-    /// Describes the event some terms stand for: fields with values, and names of events.
-    /// What is said of a field goes before what a named event says of it.
+    /// Returns the event that terms describe: values of fields, and names of events. A field given
+    /// directly overrides that of a named event.
     ///
     /// # Errors
     ///
-    /// Which term is wrong, and why.
+    /// If a term is wrong.
     pub(crate) fn encode(&self, terms: &str) -> Result<PerfEventConfig, String> {
         let mut registers = [0; REGISTERS.len()];
         let (named, given): (Vec<_>, Vec<_>) =
@@ -110,6 +112,7 @@ impl Pmu {
             })?;
             for (name, value) in split(&text) {
                 match value {
+                    // A placeholder: the user must give the value as a term.
                     Some("?") if given.iter().any(|term| term.0 == name) => {}
                     Some("?") => {
                         return Err(format!("{event} needs a value, as in {event},{name}=1"));
@@ -138,7 +141,7 @@ impl Pmu {
         is_component(name) && self.directory.join("events").join(name).is_file()
     }
 
-    /// Puts the value of a term where it belongs.
+    /// Writes the value of a term to its register.
     fn set(
         &self,
         registers: &mut [u64; REGISTERS.len()],
@@ -156,6 +159,7 @@ impl Pmu {
         Ok(())
     }
 
+    /// Returns the field of a term.
     fn field(&self, name: &str) -> Result<Field, String> {
         if let Some(register) = REGISTERS.iter().position(|&register| register == name) {
             return Ok(Field { register, mask: u64::MAX });
@@ -163,10 +167,10 @@ impl Pmu {
         let file = self.directory.join("format").join(name);
         let text = if is_component(name) { read(&file).ok() } else { None };
         let text = text.ok_or_else(|| self.unknown(name))?;
-        Field::parse(&text)
-            .ok_or_else(|| format!("{}: cannot make sense of {text:?}", file.display()))
+        Field::parse(&text).ok_or_else(|| format!("{}: unknown format {text:?}", file.display()))
     }
 
+    /// Returns the message that a term is unknown.
     fn unknown(&self, name: &str) -> String {
         let (pmu, terms) = (&self.name, self.terms().join(", "));
         let terms = if terms.is_empty() { "config".to_owned() } else { terms };
@@ -175,7 +179,7 @@ impl Pmu {
 }
 
 impl Field {
-    /// Reads `config1:0-7,32-35`.
+    /// Parses `config1:0-7,32-35`. None if the form is wrong.
     fn parse(text: &str) -> Option<Self> {
         let (register, ranges) = text.split_once(':')?;
         let register = REGISTERS.iter().position(|&name| name == register)?;
@@ -191,9 +195,10 @@ impl Field {
         Some(Self { register, mask })
     }
 
-    /// A register's new value; `None` if the field's does not fit.
+    /// Returns the register with the field set to `value`. None if the value has too many bits.
     fn put(self, register: u64, mut value: u64) -> Option<u64> {
         let mut bits = 0;
+        // Takes the bits of the mask from the lowest up, and a bit of the value for each.
         let mut rest = self.mask;
         while rest != 0 {
             let lowest = rest & rest.wrapping_neg();
@@ -205,6 +210,12 @@ impl Field {
     }
 }
 
+/// Reads a list of CPUs from a file. None if it cannot be read.
+fn cpu_list(file: &Path) -> Option<Vec<u32>> {
+    Some(machine::cpu_list(&read(file).ok()?))
+}
+
+/// Splits `name=value,name`.
 fn split(terms: &str) -> impl Iterator<Item = Term<'_>> {
     let terms = terms.split(',').map(str::trim).filter(|term| !term.is_empty());
     terms.map(|term| match term.split_once('=') {
@@ -213,8 +224,9 @@ fn split(terms: &str) -> impl Iterator<Item = Term<'_>> {
     })
 }
 
-/// A number as people write it: decimal, or hexadecimal after `0x`.
+/// Parses a decimal number, or a hexadecimal one after `0x`.
 fn number(text: &str) -> Option<u64> {
+    // The parsers of integers accept `+`.
     match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
         Some(digits) if !digits.starts_with('+') => u64::from_str_radix(digits, 16).ok(),
         Some(_) => None,
@@ -236,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_are_the_bits_their_format_says() {
+    fn format_gives_register_and_bits() {
         let field = |text| Field::parse(text).map(|field| (field.register, field.mask));
         assert_eq!(field("config:0-7,32-35"), Some((0, 0xf_0000_00ff)));
         assert_eq!(field("config1:0-63"), Some((1, u64::MAX)));
@@ -256,10 +268,10 @@ mod tests {
     }
 
     #[test]
-    fn values_are_scattered_over_the_bits_in_ascending_order() {
+    fn value_fills_bits_in_ascending_order() {
         let field = Field { register: 0, mask: 0xf_0000_00ff };
         assert_eq!(field.put(0x100, 0xfc5), Some(0xf_0000_01c5));
-        assert_eq!(field.put(0xf_0000_00ff, 0), Some(0), "an earlier value is gone");
+        assert_eq!(field.put(0xf_0000_00ff, 0), Some(0), "an earlier value is replaced");
         assert_eq!(field.put(0, 0x1000), None);
         let whole = Field { register: 0, mask: u64::MAX };
         assert_eq!(whole.put(1, u64::MAX), Some(u64::MAX));
@@ -267,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn terms_are_encoded() {
+    fn encodes_terms_and_named_events() {
         let (_machine, pmu) = pmu(&[
             ("format/event", "config:0-7,32-35\n"),
             ("format/umask", "config:8-15\n"),
@@ -279,11 +291,11 @@ mod tests {
         let encode = |terms| pmu.encode(terms).map(|it| (it.kind, it.config, it.config1));
         assert_eq!(encode("event=0x1c2,umask=0x3,edge"), Ok((4, 0x1_0004_03c2, 0)));
         assert_eq!(encode("mem-loads"), Ok((4, 0x1cd, 3)));
-        assert_eq!(encode("ldlat=30,mem-loads"), Ok((4, 0x1cd, 30)), "said goes before named");
+        assert_eq!(encode("ldlat=30,mem-loads"), Ok((4, 0x1cd, 30)), "a term overrides the event");
         assert_eq!(encode("config=0x1b1,config1=7"), Ok((4, 0x1b1, 7)));
         assert_eq!(encode(""), Ok((4, 0, 0)));
         assert_eq!(pmu.events(), ["mem-loads"]);
-        for (terms, said) in [
+        for (terms, reason) in [
             ("umask=0x100", "umask=0x100 is too large: umask has 8 bits"),
             ("event=abc", "event=abc is not a number"),
             ("event=0x+1", "is not a number"),
@@ -293,26 +305,26 @@ mod tests {
             ("mem-loads=3", "neither a term"),
         ] {
             let error = pmu.encode(terms).expect_err(terms);
-            assert!(error.contains(said), "{terms}: {error}");
+            assert!(error.contains(reason), "{terms}: {error}");
         }
     }
 
     #[test]
-    fn what_an_event_leaves_open_has_to_be_said() {
+    fn placeholder_of_event_needs_a_value() {
         let (_machine, pmu) = pmu(&[
             ("format/event", "config:0-7"),
             ("format/core", "config:16-19"),
             ("events/thing", "event=0x2,core=?"),
         ]);
         assert_eq!(pmu.encode("thing,core=3").map(|it| it.config), Ok(0x3_0002));
-        assert!(pmu.encode("thing").is_err_and(|said| said.contains("thing,core=1")));
+        assert!(pmu.encode("thing").is_err_and(|error| error.contains("thing,core=1")));
     }
 
     #[test]
-    fn wild_files_are_refused_by_name() {
+    fn malformed_files_are_named() {
         let (machine, pmu) = pmu(&[("format/event", "\u{0}config:0-900"), ("events/loop", "loop")]);
-        assert!(pmu.encode("event=1").is_err_and(|said| said.contains("format/event")));
-        assert!(pmu.encode("loop").is_err_and(|said| said.contains("neither a term")));
+        assert!(pmu.encode("event=1").is_err_and(|error| error.contains("format/event")));
+        assert!(pmu.encode("loop").is_err_and(|error| error.contains("neither a term")));
         machine.pmu("odd", 7, &[("cpumask", "0-99999999999\n")]);
         assert_eq!(Pmu::open(&machine.devices(), "odd").expect("a PMU").cpus, None);
         machine.write("sys/bus/event_source/devices/bad/type", "seven");

@@ -1,6 +1,6 @@
-//! What `-e` says: `NAME[:INTERVAL][/u][k]`. Pure.
+//! Parses the value of `-e`: `NAME[:INTERVAL][/u][k]`. Pure.
 //!
-//! Names have colons and slashes of their own, so the text is taken apart from its end:
+//! Names may contain colons and slashes, so the text is parsed from its end:
 //!
 //! | form                        | example                       |
 //! |-----------------------------|-------------------------------|
@@ -17,67 +17,72 @@ use crate::event::{CpuMode, DEFAULT_EVENT};
 /// The longest interval: the kernel rejects larger ones (`perf_event_open`, kernel/events/core.c).
 pub(crate) const INTERVAL_MAX: u64 = i64::MAX as u64;
 
-/// One event that was asked for.
+/// One requested event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct EventSpec {
-    /// Its name, as it was typed.
+    /// The name as typed.
     pub(crate) name: String,
-    /// The events between two samples, in the event's unit. Not 0, and below 2^63, which is what
-    /// the kernel takes.
+    /// The interval between samples, in the unit of the event: 1 to [`INTERVAL_MAX`].
     pub(crate) interval: Option<u64>,
-    /// What is sampled, where that was said.
-    pub(crate) scope: Option<CpuMode>,
+    /// The CPU modes of the modifiers.
+    pub(crate) mode: Option<CpuMode>,
 }
 
 impl Default for EventSpec {
     fn default() -> Self {
-        Self { name: DEFAULT_EVENT.to_owned(), interval: None, scope: None }
+        Self { name: DEFAULT_EVENT.to_owned(), interval: None, mode: None }
     }
 }
 
 impl EventSpec {
-    /// Takes the value of `-e` apart.
+    /// Parses the value of `-e`.
     ///
     /// # Errors
     ///
-    /// What is wrong, and how it should be.
+    /// If the form is wrong, with the right form.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        let (rest, scope) = modifiers(text)?;
+        let (rest, mode) = modifiers(text)?;
         let (name, interval) = interval(rest)?;
         check(name)?;
-        Ok(Self { name: name.to_owned(), interval, scope })
+        Ok(Self { name: name.to_owned(), interval, mode })
     }
 }
 
-/// Takes the modifiers from the end, and the slash that does nothing but begin them.
+/// Splits off the modifiers, with their slash unless it closes the terms of a PMU.
 fn modifiers(text: &str) -> Result<(&str, Option<CpuMode>), String> {
     let Some((head, tail)) = text.rsplit_once('/') else { return Ok((text, None)) };
-    let scope = match tail {
+    let mode = match tail {
         "u" => CpuMode::User,
         "k" => CpuMode::Kernel,
         "uk" | "ku" => CpuMode::Both,
         _ if probe::is_probe(head) || !is_word(tail) => return Ok((text, None)),
         _ if head.contains('/') => {
-            return Err(format!("there are the modifiers u and k, not {tail}"));
+            return Err(format!(
+                "unknown modifier {tail} in {text}: write u, k or uk after the closing slash, for \
+                 example {head}/u"
+            ));
         }
         _ => {
             return Err(format!(
-                "/{tail}: there are the modifiers /u, /k and /uk; the terms of a PMU end with a \
-                 slash: {text}/"
+                "unknown modifier /{tail} in {text}: write /u, /k or /uk; for an event of a PMU, close \
+                 its terms with a slash: {text}/"
             ));
         }
     };
+    // `pmu/terms/u`: the slash closes the terms. `pmu/terms/:7/u`, `cycles/u`: it does not.
     let closes = !probe::is_probe(head) && head.contains('/') && interval(head)?.1.is_none();
     let name = if closes { &text[..=head.len()] } else { head };
-    Ok((name, Some(scope)))
+    Ok((name, Some(mode)))
 }
 
 fn is_word(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphabetic())
 }
 
-/// Takes the interval from the end.
+/// Splits off the interval.
 fn interval(text: &str) -> Result<(&str, Option<u64>), String> {
+    // The part after a colon may also belong to the name: `sched:sched_switch`,
+    // `uprobe:/bin/sh:0x10`.
     let Some((name, digits)) = text.rsplit_once(':') else { return Ok((text, None)) };
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return Ok((text, None));
@@ -89,7 +94,7 @@ fn interval(text: &str) -> Result<(&str, Option<u64>), String> {
     }
 }
 
-/// What is no name by its form.
+/// Checks the form of a name.
 fn check(name: &str) -> Result<(), String> {
     if name.is_empty() {
         return Err("expected NAME[:INTERVAL][/u][k]".to_owned());
@@ -97,20 +102,23 @@ fn check(name: &str) -> Result<(), String> {
     if let Some(character) = name.chars().find(|character| character.is_control()) {
         return Err(format!("{character:?} cannot be in the name of an event"));
     }
+    // The path of a probe may contain slashes and commas.
     let slashes = name.matches('/').count();
     if !probe::is_probe(name) && slashes == 0 && name.contains(',') {
+        // perf: -e EVENT,EVENT.
         let events = name.replace(',', " -e ");
-        return Err(format!("each event has an option of its own: -e {events}"));
+        return Err(format!("write one -e for each event: -e {events}"));
     }
     if !probe::is_probe(name) && slashes > 0 && (slashes != 2 || !name.ends_with('/')) {
         return Err(format!(
-            "{name}: expected NAME[:INTERVAL][/u][k], or for a PMU's event PMU/TERMS/"
+            "{name}: expected NAME[:INTERVAL][/u][k], or PMU/TERMS/ for an event of a PMU"
         ));
     }
+    // perf: -e EVENT:u.
     if let Some((event, modifiers)) = name.rsplit_once(':')
         && matches!(modifiers, "u" | "k" | "uk" | "ku")
     {
-        return Err(format!("the modifiers follow a slash: {event}/{modifiers}"));
+        return Err(format!("write modifiers after a slash: {event}/{modifiers}"));
     }
     Ok(())
 }
@@ -121,12 +129,12 @@ mod tests {
 
     type Parts<'a> = (&'a str, Option<u64>, Option<CpuMode>);
 
-    fn parts(asked: &EventSpec) -> Parts<'_> {
-        (&asked.name, asked.interval, asked.scope)
+    fn parts(spec: &EventSpec) -> Parts<'_> {
+        (&spec.name, spec.interval, spec.mode)
     }
 
     #[test]
-    fn names_intervals_and_modifiers_are_taken_apart() {
+    fn parses_names_intervals_and_modifiers() {
         let cases: [(&str, Parts<'_>); 23] = [
             ("cycles", ("cycles", None, None)),
             ("cycles:1000000", ("cycles", Some(1_000_000), None)),
@@ -156,37 +164,37 @@ mod tests {
             ("cycles:9223372036854775807", ("cycles", Some(i64::MAX as u64), None)),
         ];
         for (text, expected) in cases {
-            let asked = EventSpec::parse(text).expect(text);
-            assert_eq!(parts(&asked), expected, "{text}");
+            let spec = EventSpec::parse(text).expect(text);
+            assert_eq!(parts(&spec), expected, "{text}");
         }
     }
 
     #[test]
-    fn what_is_no_event_is_refused_with_what_it_should_be() {
-        for (text, said) in [
+    fn rejects_wrong_forms_with_right_ones() {
+        for (text, reason) in [
             ("", "expected NAME"),
             (":5", "expected NAME"),
             ("/u", "expected NAME"),
             ("cycles:0", "the interval 0 is not between 1 and 9223372036854775807"),
             ("cycles:9223372036854775808", "is not between"),
             ("cycles:99999999999999999999999", "is not between"),
-            ("cycles/x", "/x: there are the modifiers /u, /k and /uk"),
-            ("cycles/uu", "the modifiers /u"),
-            ("cpu/event=1/ux", "there are the modifiers u and k, not ux"),
+            ("cycles/x", "unknown modifier /x in cycles/x: write /u, /k or /uk"),
+            ("cycles/uu", "unknown modifier /uu"),
+            ("cpu/event=1/ux", "unknown modifier ux in cpu/event=1/ux: write u, k or uk"),
             ("cpu/event=1", "PMU/TERMS/"),
             ("cycles/u:1000", "cycles/u: expected NAME[:INTERVAL][/u][k]"),
-            ("cycles:u,faults", "an option of its own: -e cycles:u -e faults"),
-            ("cycles:u", "the modifiers follow a slash: cycles/u"),
+            ("cycles:u,faults", "one -e for each event: -e cycles:u -e faults"),
+            ("cycles:u", "write modifiers after a slash: cycles/u"),
             ("cpu/a/b/", "PMU/TERMS/"),
             ("cy\ncles", "'\\n' cannot be"),
         ] {
             let error = EventSpec::parse(text).expect_err(text);
-            assert!(error.contains(said), "{text}: {error}");
+            assert!(error.contains(reason), "{text}: {error}");
         }
     }
 
     #[test]
-    fn the_default_is_what_its_name_says() {
+    fn name_of_default_parses_to_default() {
         assert_eq!(EventSpec::parse(DEFAULT_EVENT), Ok(EventSpec::default()));
     }
 }

@@ -1,11 +1,11 @@
-//! A machine made of files, for tests.
+//! A machine for tests: a directory with the files of /proc and /sys.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
-/// A root directory with what a test puts below it; removed at its end.
+/// The root directory of a machine, removed on drop.
 #[derive(Debug)]
 pub(crate) struct Machine(TempDir);
 
@@ -14,7 +14,7 @@ impl Machine {
         Self(tempfile::tempdir().expect("a directory"))
     }
 
-    /// One like a desktop's: `cpu`, an uncore PMU, probes, and tracepoints.
+    /// Creates a machine like a desktop: `cpu`, an uncore PMU, probes, and tracepoints.
     pub(crate) fn usual() -> Self {
         let machine = Self::new();
         machine.pmu(
@@ -34,7 +34,7 @@ impl Machine {
         machine
     }
 
-    /// One with two kinds of CPUs.
+    /// Creates a machine with two kinds of cores.
     pub(crate) fn hybrid() -> Self {
         let machine = Self::new();
         let format = ("format/event", "config:0-7");
@@ -70,7 +70,7 @@ impl Machine {
     }
 }
 
-/// Nobody mounts anything for a fake machine.
+/// Refuses to open a detached tracefs.
 pub(crate) fn no_mount() -> std::io::Result<std::os::fd::OwnedFd> {
     Err(std::io::Error::from_raw_os_error(libc::EPERM))
 }

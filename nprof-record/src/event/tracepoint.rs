@@ -1,5 +1,7 @@
-//! Tracepoints: `system:name`, with a number the kernel tells in tracefs. Where tracefs is not
-//! mounted, those who might mount it get it without: see [`crate::sys::detached_tracefs`].
+//! Tracepoints: `system:name`, with a number from tracefs.
+//!
+//! If tracefs is not mounted and the user may mount it, a detached instance is opened instead, see
+//! [`crate::sys::detached_tracefs`].
 
 use std::fs;
 use std::io;
@@ -11,33 +13,34 @@ use perf_event_open_sys::bindings as perf;
 use crate::event::pmu;
 use crate::event::{Event, EventRate, PerfEventConfig};
 
-/// Where tracefs is mounted, if it is.
-const PLACES: [&str; 2] = ["sys/kernel/tracing/events", "sys/kernel/debug/tracing/events"];
+/// The usual mount points of tracefs. The second is that of kernels before 4.1.
+const MOUNT_POINTS: [&str; 2] = ["sys/kernel/tracing/events", "sys/kernel/debug/tracing/events"];
 
-/// What lets a group read it: the numbers are not for everyone, whatever the mount's mode.
-const LET_GROUP: &str = "`mount -o remount,mode=750,gid=GROUP /sys/kernel/tracing`";
+/// The command that lets a group read tracefs. Opening it to all users by the mount's mode is not
+/// enough: the `id` files are readable only for owner and group.
+const PERMIT_GROUP: &str = "`mount -o remount,mode=750,gid=GROUP /sys/kernel/tracing`";
 
 /// The tracepoints of a machine.
 #[derive(Debug)]
 pub(crate) struct Tracepoints {
     /// The directory `events` of tracefs.
     events: PathBuf,
-    /// What keeps it there.
+    /// Keeps a detached instance open.
     _mount: Option<OwnedFd>,
 }
 
-/// Gets a tracefs that is mounted nowhere.
+/// Opens a tracefs that is mounted nowhere.
 pub(crate) type Mount = fn() -> io::Result<OwnedFd>;
 
 impl Tracepoints {
-    /// Finds them on the machine below `root`.
+    /// Finds the tracepoints of the machine with this root directory.
     ///
     /// # Errors
     ///
-    /// Why there are none, and what to do about it.
+    /// If tracefs is not available, with the remedy.
     pub(crate) fn find(root: &Path, mount: Mount) -> Result<Self, String> {
         let mut denied = None;
-        for place in PLACES.map(|place| root.join(place)) {
+        for place in MOUNT_POINTS.map(|place| root.join(place)) {
             match fs::read_dir(&place) {
                 Ok(_) => return Ok(Self { events: place, _mount: None }),
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
@@ -55,23 +58,23 @@ impl Tracepoints {
         }
     }
 
-    /// The tracepoint with a name; `None` if there is none. What perf cannot open has no number,
-    /// and counts as none.
+    /// Returns the tracepoint with this name. None if there is none, or perf cannot open it: those
+    /// have no number.
     ///
     /// # Errors
     ///
-    /// Why its number cannot be had, and what to do about it.
+    /// If its number cannot be read, with the remedy.
     pub(crate) fn event(&self, name: &str) -> Option<Result<Event, String>> {
         let id = match self.id(name) {
             Ok(id) => id,
             Err(error) => {
                 let remedy = match error.kind() {
                     io::ErrorKind::NotFound => return None,
-                    io::ErrorKind::PermissionDenied => format!(": run as root, or {LET_GROUP}"),
+                    io::ErrorKind::PermissionDenied => format!(": run as root, or {PERMIT_GROUP}"),
                     _ => String::new(),
                 };
-                let why = format!("cannot read the number of the tracepoint: {error}{remedy}");
-                return Some(Err(why));
+                let reason = format!("cannot read the number of the tracepoint: {error}{remedy}");
+                return Some(Err(reason));
             }
         };
         let kind = perf::PERF_TYPE_TRACEPOINT;
@@ -85,17 +88,18 @@ impl Tracepoints {
         }))
     }
 
+    /// Reads the number of a tracepoint.
     fn id(&self, name: &str) -> io::Result<u64> {
-        let parts = name.split_once(':');
-        let parts =
-            parts.filter(|(system, name)| pmu::is_component(system) && pmu::is_component(name));
-        let (system, name) = parts.ok_or(io::ErrorKind::NotFound)?;
+        let (system, name) = name.split_once(':').ok_or(io::ErrorKind::NotFound)?;
+        if !pmu::is_component(system) || !pmu::is_component(name) {
+            return Err(io::ErrorKind::NotFound.into());
+        }
         let text = pmu::read(&self.events.join(system).join(name).join("id"))?;
         let invalid = |_| io::Error::new(io::ErrorKind::InvalidData, format!("{text:?}"));
         text.parse::<u32>().map(u64::from).map_err(invalid)
     }
 
-    /// The names of all of them, in order.
+    /// Returns the names of all tracepoints that perf can open, sorted.
     pub(crate) fn names(&self) -> Vec<String> {
         let mut names = Vec::new();
         for system in pmu::entries(&self.events) {
@@ -108,11 +112,15 @@ impl Tracepoints {
     }
 }
 
-/// Why there are no tracepoints, given why tracefs could not be got.
+/// Returns the message that there are no tracepoints: `error` is that of opening a detached
+/// tracefs, `denied` a mounted one that is not readable.
 fn absent(error: &io::Error, denied: Option<&Path>) -> String {
     match (error.raw_os_error(), denied) {
+        // fsopen(2): the kernel has no such file system.
         (Some(libc::ENODEV), _) => "this kernel has no tracepoints (CONFIG_FTRACE)".to_owned(),
-        (_, Some(place)) => format!("cannot read {}: run as root, or {LET_GROUP}", place.display()),
+        (_, Some(place)) => {
+            format!("cannot read {}: run as root, or {PERMIT_GROUP}", place.display())
+        }
         _ => "tracefs is not mounted: run as root, or `mount -t tracefs nodev /sys/kernel/tracing`"
             .to_owned(),
     }
@@ -128,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn tracepoints_have_the_numbers_tracefs_tells() {
+    fn reads_numbers_from_tracefs() {
         let machine = Machine::usual();
         machine.tracepoint("odd", "wild", "seven\n");
         machine.write("sys/kernel/tracing/events/sched/enable", "0");
@@ -151,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn where_tracefs_cannot_be_had_the_remedy_is_named() {
+    fn missing_tracefs_is_reported_with_remedy() {
         let machine = Machine::new();
         let said = Tracepoints::find(machine.root(), refused).expect_err("no tracefs");
         assert!(said.contains("mount -t tracefs nodev /sys/kernel/tracing"), "{said}");
@@ -161,6 +169,6 @@ mod tests {
         let denied = absent(&io::Error::from_raw_os_error(libc::EPERM), Some(Path::new("/x")));
         assert!(denied.contains("cannot read /x") && denied.contains("gid="), "{denied}");
         machine.write("sys/kernel/debug/tracing/events/a/b/id", "5");
-        assert!(Tracepoints::find(machine.root(), refused).is_ok(), "the older place will do");
+        assert!(Tracepoints::find(machine.root(), refused).is_ok(), "the old mount point is used");
     }
 }

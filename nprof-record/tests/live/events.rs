@@ -124,7 +124,7 @@ fn rejects_unknown_event_with_alternatives() {
     for (event, reason) in [
         ("cylces", "did you mean cycles"),
         ("cpu-clock:0", "the interval 0 is not between"),
-        ("cpu-clock/x", "there are the modifiers /u, /k and /uk"),
+        ("cpu-clock/x", "unknown modifier /x in cpu-clock/x: write /u, /k or /uk"),
         ("no-such-pmu/event=1/", "this machine has no PMU \"no-such-pmu\""),
         ("uprobe:/no/such/file:0x10", "No such file"),
         ("uprobe:/bin/sh", "expected uprobe:PATH:0xOFFSET"),
