@@ -18,7 +18,7 @@ use crate::convert::process_tree::ProcessTree;
 use crate::event::{self, Catalog, CpuMode, EventRate, PerfEventConfig};
 use crate::os::machine;
 use crate::os::procfs;
-use crate::perf::open::{Kernel, Whom};
+use crate::perf::open::{Kernel, OpenTarget};
 use crate::perf::plan::{self, OpenMode, Plan, PlannedEvent, Request, RequestedEvent};
 use crate::perf::ring_set::RingSet;
 use crate::session::event_source::SourceSet;
@@ -132,7 +132,8 @@ fn request(args: &Args, target: &Target) -> anyhow::Result<Request> {
     let catalog = Catalog::of_this_machine();
     let mut events = Vec::new();
     for spec in &args.event {
-        let candidates = catalog.candidates(spec).map_err(|reason| anyhow::anyhow!("-e: {reason}"))?;
+        let candidates =
+            catalog.candidates(spec).map_err(|reason| anyhow::anyhow!("-e: {reason}"))?;
         let interval = spec.interval.or(args.count);
         events.push(RequestedEvent {
             name: spec.name.clone(),
@@ -195,7 +196,7 @@ impl Invocation<'_> {
         let forked =
             ForkedCommand::fork(&self.args.command, output_to_error, &self.signals, descriptors)?;
         let pid = forked.pid as u32;
-        let (rings, output) = match self.prepare(Whom::Task(pid), pid) {
+        let (rings, output) = match self.prepare(OpenTarget::Task(pid), pid) {
             Ok(prepared) => prepared,
             Err(error) => {
                 forked.cancel();
@@ -217,17 +218,17 @@ impl Invocation<'_> {
     /// Records running processes.
     fn attach(self) -> anyhow::Result<u8> {
         sys::raise_descriptor_limit();
-        let (workload, tree, whom) = match &self.target {
+        let (workload, tree, open_target) = match &self.target {
             Target::Processes(pids) => {
-                (Workload::processes(pids), ProcessTree::default(), Whom::Processes(pids))
+                (Workload::processes(pids), ProcessTree::default(), OpenTarget::Processes(pids))
             }
-            _ => (Workload::everyone(), ProcessTree::for_system(), Whom::Everyone),
+            _ => (Workload::everyone(), ProcessTree::for_system(), OpenTarget::System),
         };
         let pid = match &self.target {
             Target::Processes(pids) => pids[0],
             _ => std::process::id(),
         };
-        let (rings, output) = self.prepare(whom, pid)?;
+        let (rings, output) = self.prepare(open_target, pid)?;
         let workload = Rc::new(workload);
         let recorded = self.record(rings, output, &workload, tree);
         Ok(self.finish(&workload, recorded, pid))
@@ -237,18 +238,22 @@ impl Invocation<'_> {
         self.args.times().delay.is_some()
     }
 
-    /// Opens the events and the output. Per-task events are opened for `whom`.
-    fn prepare(&self, whom: Whom<'_>, pid: u32) -> anyhow::Result<(RingSet, OpenOutput)> {
+    /// Opens the events and the output. Per-task events are opened for `open_target`.
+    fn prepare(
+        &self,
+        open_target: OpenTarget<'_>,
+        pid: u32,
+    ) -> anyhow::Result<(RingSet, OpenOutput)> {
         let open_mode = self.plan.common.open_mode;
-        let whom = match (open_mode, &self.group) {
-            (OpenMode::System, _) => Whom::Everyone,
-            (OpenMode::Group, Some(group)) => Whom::Group(group),
-            _ => whom,
+        let open_target = match (open_mode, &self.group) {
+            (OpenMode::System, _) => OpenTarget::System,
+            (OpenMode::Group, Some(group)) => OpenTarget::Cgroup(group),
+            _ => open_target,
         };
         if let Target::Command(Some(own)) = &self.target {
             own.enter(pid as i32)?;
         }
-        let rings = RingSet::open(&self.plan, &self.cpus, whom)?;
+        let rings = RingSet::open(&self.plan, &self.cpus, open_target)?;
         let output = match self.opened.take() {
             Some(opened) => opened,
             None => self.destination.open(pid)?,

@@ -1,4 +1,4 @@
-//! Opens the events of a plan, for whom they are to count, with rings as large as the budget of
+//! Opens the events of a plan, for a target, with rings as large as the budget of
 //! locked memory allows.
 
 use std::fs::File;
@@ -19,7 +19,7 @@ use crate::perf::record::SampleLayout;
 use crate::perf::ring_reader::{ChunkEvent, CpuRing, OpenEvent};
 use crate::perf::ring_set::{EventBinding, RingSet};
 use crate::perf::time_merge::TimeMerge;
-use crate::sys::{self, Ring, Whose};
+use crate::sys::{self, EventTarget, Ring};
 
 /// The bytes of a ring for processes and mappings: of all the system's.
 const SIDEBAND_RING: usize = 256 << 10;
@@ -50,25 +50,26 @@ impl TryOpen for Kernel<'_> {
         cpu: u32,
     ) -> Result<(), i32> {
         // To try it, our own process is as good as the command.
-        let whose = match (open_mode, self.group) {
-            (OpenMode::Task, _) => Whose::Task(0),
-            (OpenMode::Group, Some(group)) => Whose::Group(group),
-            _ => Whose::All,
+        let target = match (open_mode, self.group) {
+            (OpenMode::Task, _) => EventTarget::Task(0),
+            (OpenMode::Group, Some(group)) => EventTarget::Cgroup(group),
+            _ => EventTarget::AllTasks,
         };
-        let open_event = sys::perf_event_open(attr, whose, cpu as i32);
+        let open_event = sys::perf_event_open(attr, target, cpu as i32);
         open_event.map(drop).map_err(|error| error.raw_os_error().unwrap_or(libc::EINVAL))
     }
 }
 
-/// For whom events are opened.
+/// The tasks for which the events of a recording are opened.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Whom<'a> {
-    Everyone,
-    /// The tasks of a control group, given its directory.
-    Group(&'a File),
-    /// One task, and those it will make.
+pub(crate) enum OpenTarget<'a> {
+    /// All tasks.
+    System,
+    /// The tasks of a control group, given its open directory.
+    Cgroup(&'a File),
+    /// One task, and tasks that it creates later.
     Task(u32),
-    /// All threads of some processes, and those they will make.
+    /// All threads of some processes, and tasks that they create later.
     Processes(&'a [u32]),
 }
 
@@ -78,7 +79,11 @@ impl RingSet {
     /// # Errors
     ///
     /// What perf_event_open(2) or mmap(2) says, with what to do about it.
-    pub(crate) fn open(plan: &Plan, cpus: &[u32], whom: Whom<'_>) -> anyhow::Result<Self> {
+    pub(crate) fn open(
+        plan: &Plan,
+        cpus: &[u32],
+        open_target: OpenTarget<'_>,
+    ) -> anyhow::Result<Self> {
         let page = sys::page_size();
         let least = plan.common.largest_record().next_power_of_two().max(page);
         let size = |with_bpf_copier: &[usize]| {
@@ -98,7 +103,7 @@ impl RingSet {
                 wanted = size(&with_bpf_copier);
             }
             let copier = copier.map(|copier| (with_bpf_copier.clone(), copier));
-            match (EventOpener::new(plan, cpus, wanted, copier)).open(whom)? {
+            match (EventOpener::new(plan, cpus, wanted, copier)).open(open_target)? {
                 Ok(rings) => return Ok(rings),
                 Err(OpenFailure::NoBpfProgram) => {
                     with_bpf_copier.clear();
@@ -174,12 +179,12 @@ impl<'a> EventOpener<'a> {
         }
     }
 
-    fn open(mut self, whom: Whom<'_>) -> anyhow::Result<Result<RingSet, OpenFailure>> {
-        let open_event = match whom {
-            Whom::Everyone => self.open_for(Whose::All, None)?,
-            Whom::Group(directory) => self.open_for(Whose::Group(directory), None)?,
-            Whom::Task(tid) => self.open_for(Whose::Task(tid as i32), Some(tid))?,
-            Whom::Processes(pids) => self.open_for_threads(pids)?,
+    fn open(mut self, open_target: OpenTarget<'_>) -> anyhow::Result<Result<RingSet, OpenFailure>> {
+        let open_event = match open_target {
+            OpenTarget::System => self.open_for(EventTarget::AllTasks, None)?,
+            OpenTarget::Cgroup(directory) => self.open_for(EventTarget::Cgroup(directory), None)?,
+            OpenTarget::Task(tid) => self.open_for(EventTarget::Task(tid as i32), Some(tid))?,
+            OpenTarget::Processes(pids) => self.open_for_threads(pids)?,
         };
         if let Err(error) = open_event {
             return Ok(Err(error));
@@ -217,7 +222,7 @@ impl<'a> EventOpener<'a> {
             }
             for tid in new {
                 self.suppliers.insert(tid, tid);
-                if let Err(error) = self.open_for(Whose::Task(tid as i32), Some(tid))? {
+                if let Err(error) = self.open_for(EventTarget::Task(tid as i32), Some(tid))? {
                     return Ok(Err(error));
                 }
             }
@@ -243,12 +248,12 @@ impl<'a> EventOpener<'a> {
 
     fn open_for(
         &mut self,
-        whose: Whose<'_>,
+        target: EventTarget<'_>,
         task: Option<u32>,
     ) -> anyhow::Result<Result<(), OpenFailure>> {
         // Of processes and mappings we have to know wherever they are made.
         for cpu in machine::online_cpus() {
-            if let Err(error) = self.open_on(cpu, whose, task)? {
+            if let Err(error) = self.open_on(cpu, target, task)? {
                 return Ok(Err(error));
             }
         }
@@ -258,19 +263,19 @@ impl<'a> EventOpener<'a> {
     fn open_on(
         &mut self,
         cpu: u32,
-        whose: Whose<'_>,
+        target: EventTarget<'_>,
         task: Option<u32>,
     ) -> anyhow::Result<Result<(), OpenFailure>> {
         let plan = self.plan;
-        let sideband_size = match whose {
-            Whose::Task(_) => SIDEBAND_RING_TASK,
+        let sideband_size = match target {
+            EventTarget::Task(_) => SIDEBAND_RING_TASK,
             _ => SIDEBAND_RING,
         };
         let sideband_size = sideband_size.max(sys::page_size());
         let attr = plan.common.sideband_attr(SIDEBAND_WATERMARK);
         let layout = SampleLayout::default();
         let binding = EventBinding { event: EventId::NONE, task, layout, uses_bpf_copier: false };
-        let added = self.add(&attr, cpu, whose, binding, sideband_size)?;
+        let added = self.add(&attr, cpu, target, binding, sideband_size)?;
         if let Err(error) = added {
             return Ok(Err(error));
         }
@@ -287,7 +292,7 @@ impl<'a> EventOpener<'a> {
             let event = EventId(number as u32 + 1);
             let layout = plan.common.layout(interval);
             let binding = EventBinding { event, task, layout, uses_bpf_copier };
-            if let Err(error) = self.add(&attr, cpu, whose, binding, self.size)? {
+            if let Err(error) = self.add(&attr, cpu, target, binding, self.size)? {
                 return Ok(Err(error));
             }
             if uses_bpf_copier && self.attach_copier(cpu, event).is_none() {
@@ -307,7 +312,7 @@ impl<'a> EventOpener<'a> {
         };
         if ring.chunks.is_none() {
             let attr = self.plan.common.chunk_attr(watermark);
-            let file = sys::perf_event_open(&attr, Whose::All, cpu as i32).ok()?;
+            let file = sys::perf_event_open(&attr, EventTarget::AllTasks, cpu as i32).ok()?;
             let id = sys::event_id(&file).ok()?;
             sys::share_ring(&file, &ring.events[0].file).ok()?;
             copier.set_output_event(cpu, &file).then_some(())?;
@@ -322,11 +327,11 @@ impl<'a> EventOpener<'a> {
         &mut self,
         attr: &perf_event_attr,
         cpu: u32,
-        whose: Whose<'_>,
+        target: EventTarget<'_>,
         binding: EventBinding,
         size: usize,
     ) -> anyhow::Result<Result<(), OpenFailure>> {
-        let Some(file) = open_event(attr, whose, cpu)? else { return Ok(Ok(())) };
+        let Some(file) = open_event(attr, target, cpu)? else { return Ok(Ok(())) };
         let id = sys::event_id(&file).context("cannot tell events apart")?;
         let event = binding.event;
         let key = (cpu, event.is_none());
@@ -352,12 +357,16 @@ impl<'a> EventOpener<'a> {
 }
 
 /// Opens an event on a CPU; `None` when the CPU has gone off line or the task has ended.
-fn open_event(attr: &perf_event_attr, whose: Whose<'_>, cpu: u32) -> anyhow::Result<Option<File>> {
-    match sys::perf_event_open(attr, whose, cpu as i32) {
+fn open_event(
+    attr: &perf_event_attr,
+    target: EventTarget<'_>,
+    cpu: u32,
+) -> anyhow::Result<Option<File>> {
+    match sys::perf_event_open(attr, target, cpu as i32) {
         Ok(event) => Ok(Some(event)),
         Err(error) => match error.raw_os_error() {
             Some(libc::ENODEV | libc::ESRCH) => Ok(None),
-            Some(libc::EACCES | libc::EPERM) if let Whose::Task(tid) = whose => Err(error)
+            Some(libc::EACCES | libc::EPERM) if let EventTarget::Task(tid) = target => Err(error)
                 .with_context(|| {
                     format!(
                         "may not sample task {tid}: it is another user's; run as root or with \

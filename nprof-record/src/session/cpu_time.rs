@@ -156,7 +156,7 @@ fn used_by_process(pid: u32, scope: CpuMode) -> Option<u64> {
     let Stat { used, waited, .. } = Stat::of(pid)?;
     let ns = |ticks: u64| ticks.saturating_mul(sys::clock_tick_ns());
     Some(match scope {
-        CpuMode::Both => sys::cpu_time_of(pid)?.saturating_add(ns(waited[0] + waited[1])),
+        CpuMode::Both => sys::cpu_time_ns(pid)?.saturating_add(ns(waited[0] + waited[1])),
         CpuMode::User => ns(used[0] + waited[0]),
         CpuMode::Kernel => ns(used[1] + waited[1]),
     })
@@ -247,7 +247,7 @@ mod tests {
             CpuTimeMeter::begin(CpuTimeScope::Processes, CpuMode::Both, std::iter::empty());
         let baseline = ProcessBaseline { before: 10, last: 30, inherited: false, followed: true };
         meter.processes.insert(u32::MAX, baseline);
-        meter.ended(u32::MAX, Usage { user_ns: 30, kernel_ns: 20, memory: 0 });
+        meter.ended(u32::MAX, Usage { user_ns: 30, kernel_ns: 20, peak_bytes: 0 });
         assert_eq!(meter.read(std::iter::empty()), Some(40));
     }
 }

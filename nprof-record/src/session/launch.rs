@@ -39,7 +39,7 @@ impl ForkedCommand {
             || io::pipe().map_err(|error| open_error::explained("cannot make a pipe", &error));
         let (gate, opener) = pipe()?;
         let (report, reporter) = pipe()?;
-        let start = sys::Start {
+        let start = sys::CommandStart {
             words: &words,
             output_to_error,
             gate: gate.as_fd(),
@@ -48,7 +48,7 @@ impl ForkedCommand {
             signals,
             descriptors,
         };
-        let pid = sys::fork_waiting(&start).context("cannot start a process")?;
+        let pid = sys::fork_at_gate(&start).context("cannot start a process")?;
         Ok(Self { pid, gate: opener, report })
     }
 

@@ -1,4 +1,4 @@
-//! bpf(2): maps, some of them in our memory, and programs run by perf events.
+//! bpf(2): maps, some of them shared with this process, and programs that perf events run.
 
 use std::fs::File;
 use std::io;
@@ -14,25 +14,25 @@ const MAP_CREATE: libc::c_int = 0;
 const MAP_UPDATE_ELEM: libc::c_int = 2;
 const PROG_LOAD: libc::c_int = 5;
 
-/// Flag of arrays that can be mapped, Linux 5.5.
+/// BPF_F_MMAPABLE: the array can be mapped (Linux 5.5).
 const F_MMAPABLE: u32 = 1 << 10;
 
-/// BPF_PROG_TYPE_PERF_EVENT: programs run by perf events.
+/// BPF_PROG_TYPE_PERF_EVENT: programs that perf events run.
 const PERF_EVENT_PROGRAM: u32 = 7;
 
-/// What the kernel calls the maps and the program, for bpftool(8).
+/// The name of the maps and the program in bpftool(8).
 const NAME: [u8; 16] = *b"nprof_record\0\0\0\0";
 
-/// The program calls helpers that the kernel lends to programs under the GPL only. It is ours,
-/// and may be had under the MIT licence as well.
+/// The licence of the program. It calls helpers that the kernel reserves for GPL-compatible
+/// programs; it is available under the MIT licence, too.
 const LICENCE: &std::ffi::CStr = c"Dual MIT/GPL";
 
 /// The kinds of maps, from include/uapi/linux/bpf.h. Keys are numbers from 0 up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MapKind {
-    /// An array of values; whether it is to be mapped into our memory, too.
+    /// An array of values (BPF_MAP_TYPE_ARRAY); `mapped`: this process can map it.
     Array { mapped: bool },
-    /// An array of perf events that programs can write to.
+    /// An array of perf events that programs write to (BPF_MAP_TYPE_PERF_EVENT_ARRAY).
     PerfEvents,
 }
 
@@ -75,28 +75,31 @@ struct ProgLoad {
     prog_name: [u8; 16],
 }
 
-/// bpf(2), with a structure that begins like `union bpf_attr` for the command.
+/// Calls bpf(2) with a structure that is a prefix of `union bpf_attr` for the command. The kernel
+/// takes the rest as zero.
 ///
 /// # Safety
 ///
-/// What the structure refers to must be live and as the command takes it.
+/// All pointers in the structure must be valid for the accesses of the command.
 unsafe fn bpf<T>(command: libc::c_int, attr: &mut T) -> io::Result<libc::c_int> {
-    // SAFETY: pointer and length are those of a live structure; the rest is the caller's word.
+    // SAFETY: pointer and length are those of a live, initialized structure, which the kernel may
+    // also write; the caller guarantees the pointers in it.
     let result = unsafe { libc::syscall(libc::SYS_bpf, command, &raw mut *attr, size_of::<T>()) };
     check(result as libc::c_int)
 }
 
-/// The address of what the kernel is to read.
+/// Returns a pointer as an argument of the kernel, which accesses the memory behind the compiler's
+/// back: its provenance is exposed.
 fn address<T>(of: *const T) -> u64 {
     of.expose_provenance() as u64
 }
 
-/// Makes a map of `entries` values, each of `size` bytes; closed on exec.
+/// Creates a map of `entries` values of `size` bytes each; closed on exec.
 ///
 /// # Errors
 ///
-/// What bpf(2) says: EPERM without CAP_BPF or where locked memory is used up (before Linux 5.11),
-/// ENOSYS, EINVAL on kernels too old, ENOMEM.
+/// bpf(2): EPERM without CAP_BPF or if the limit of locked memory is exceeded (before Linux 5.11),
+/// ENOSYS or EINVAL on old kernels, ENOMEM.
 pub(crate) fn bpf_map(kind: MapKind, size: u32, entries: u32) -> io::Result<File> {
     let (map_type, map_flags) = match kind {
         MapKind::Array { mapped } => (2, if mapped { F_MMAPABLE } else { 0 }),
@@ -111,22 +114,23 @@ pub(crate) fn bpf_map(kind: MapKind, size: u32, entries: u32) -> io::Result<File
         map_name: NAME,
         ..MapCreate::default()
     };
-    // SAFETY: the structure holds numbers only.
+    // SAFETY: the structure has no pointers.
     let fd = unsafe { bpf(MAP_CREATE, &mut attr) }?;
-    // SAFETY: the kernel has just given us this descriptor, and nobody else knows it.
+    // SAFETY: the kernel has just created this descriptor; nothing else owns it.
     Ok(unsafe { File::from_raw_fd(fd) })
 }
 
-/// Puts an event, open on a CPU, into a map of perf events, at the number of that CPU.
+/// Stores an event that is open on a CPU in a map of perf events, at the number of that CPU.
 ///
 /// # Errors
 ///
-/// What bpf(2) says: E2BIG when the map has no such number.
+/// bpf(2): E2BIG if the map has no such number.
 pub(crate) fn bpf_map_event(map: &File, cpu: u32, event: &File) -> io::Result<()> {
     let value = event.as_raw_fd();
     let (key, value) = (address(&raw const cpu), address(&raw const value));
     let mut attr = MapUpdate { map_fd: map.as_raw_fd() as u32, padding: 0, key, value, flags: 0 };
-    // SAFETY: key and value are live numbers of four bytes each, as the map takes them.
+    // SAFETY: key and value point to live numbers of four bytes, the sizes with which the map was
+    // created; the kernel only reads them.
     unsafe { bpf(MAP_UPDATE_ELEM, &mut attr) }.map(drop)
 }
 
@@ -134,8 +138,8 @@ pub(crate) fn bpf_map_event(map: &File, cpu: u32, event: &File) -> io::Result<()
 ///
 /// # Errors
 ///
-/// What bpf(2) says: EPERM without CAP_BPF and CAP_PERFMON, EINVAL and EACCES when the verifier
-/// refuses it, ENOSYS.
+/// bpf(2): EPERM without CAP_BPF and CAP_PERFMON, EINVAL and EACCES if the verifier rejects it,
+/// ENOSYS.
 pub(crate) fn bpf_program(instructions: &[u64]) -> io::Result<File> {
     let mut attr = ProgLoad {
         prog_type: PERF_EVENT_PROGRAM,
@@ -149,26 +153,26 @@ pub(crate) fn bpf_program(instructions: &[u64]) -> io::Result<File> {
         prog_flags: 0,
         prog_name: NAME,
     };
-    // SAFETY: the instructions are live, of 8 bytes each, and as many as said; the licence is a
-    // live string with a NUL at its end. The kernel only reads them.
+    // SAFETY: the instructions are a live slice of `insn_cnt` instructions of 8 bytes; the licence
+    // is a live string with a terminating NUL. The kernel only reads them, during the call.
     let fd = unsafe { bpf(PROG_LOAD, &mut attr) }?;
-    // SAFETY: the kernel has just given us this descriptor, and nobody else knows it.
+    // SAFETY: the kernel has just created this descriptor; nothing else owns it.
     Ok(unsafe { File::from_raw_fd(fd) })
 }
 
-/// Makes an event, and those inherited from it, run a program at each overflow, before the sample
-/// is written. The program stays with the event.
+/// Attaches a program to an event and those inherited from it. It runs at each overflow, before the
+/// sample is written, until the event is closed.
 ///
 /// # Errors
 ///
-/// What ioctl(2) says: EINVAL for events that take other programs, EEXIST when there is one.
-pub(crate) fn run_program(event: &File, program: &File) -> io::Result<()> {
+/// ioctl(2): EINVAL for events that run other kinds of programs, EEXIST if the event has one.
+pub(crate) fn attach_program(event: &File, program: &File) -> io::Result<()> {
     let program = program.as_raw_fd() as u32;
-    // SAFETY: both descriptors are live, and the request takes a number.
+    // SAFETY: both descriptors are open, and the request takes a number, no pointer.
     check(unsafe { perf::ioctls::SET_BPF(event.as_raw_fd(), program) }).map(drop)
 }
 
-/// An array of 64-bit words in a map, shared with the programs that use it.
+/// An array of 64-bit words in a map, shared with BPF programs.
 #[derive(Debug)]
 pub(crate) struct SharedWords {
     base: *mut libc::c_void,
@@ -179,17 +183,17 @@ pub(crate) struct SharedWords {
 }
 
 impl SharedWords {
-    /// Maps the first `count` words of an array that was made to be mapped.
+    /// Maps the first `count` words of an array created as `mapped`.
     ///
     /// # Errors
     ///
-    /// What mmap(2) says.
+    /// mmap(2).
     pub(crate) fn map(array: &File, count: usize) -> io::Result<Self> {
         let length = (count * size_of::<u64>()).next_multiple_of(page_size());
         let rights = libc::PROT_READ | libc::PROT_WRITE;
         let fd = array.as_raw_fd();
-        // SAFETY: a new shared mapping at an address of the kernel's choice touches no memory of
-        // ours; the descriptor is live.
+        // SAFETY: a new mapping at an address that the kernel chooses does not affect memory in
+        // use; the descriptor is open.
         let base =
             unsafe { libc::mmap(std::ptr::null_mut(), length, rights, libc::MAP_SHARED, fd, 0) };
         if base == libc::MAP_FAILED {
@@ -198,30 +202,33 @@ impl SharedWords {
         Ok(Self { base, length, count })
     }
 
+    /// Returns a word. None if the index is too large.
     fn word(&self, index: usize) -> Option<&AtomicU64> {
         if index >= self.count {
             return None;
         }
-        // SAFETY: the mapping has `count` aligned words, lives as long as `self`, and all who
-        // use it, the programs included, access whole words.
+        // SAFETY: the mapping is page-aligned, has at least `count` words and lives as long as
+        // `self`. BPF programs and this process access it only by aligned loads and stores of whole
+        // words, which are atomic on x86-64.
         Some(unsafe { AtomicU64::from_ptr(self.base.cast::<u64>().add(index)) })
     }
 
-    /// A word; 0 where there is none.
+    /// Returns a word; 0 if the index is too large.
     pub(crate) fn get(&self, index: usize) -> u64 {
         self.word(index).map_or(0, |word| word.load(Ordering::Relaxed))
     }
 
-    /// Sets a word; where there is none, nothing.
+    /// Sets a word, unless the index is too large.
     pub(crate) fn set(&self, index: usize, value: u64) {
         if let Some(word) = self.word(index) {
             word.store(value, Ordering::Relaxed);
         }
     }
 
-    /// Adds to a word that only we write to.
+    /// Adds to a word that only this process writes.
     pub(crate) fn add(&self, index: usize, value: u64) {
         if let Some(word) = self.word(index) {
+            // No other writer: a separate load and store suffice.
             word.store(word.load(Ordering::Relaxed).wrapping_add(value), Ordering::Relaxed);
         }
     }
@@ -229,7 +236,8 @@ impl SharedWords {
 
 impl Drop for SharedWords {
     fn drop(&mut self) {
-        // SAFETY: exactly what `map` mapped, and no reference into it outlives `self`.
+        // SAFETY: address and length are those of the mapping of `map`, and references into it
+        // borrow `self`.
         unsafe { libc::munmap(self.base, self.length) };
     }
 }

@@ -1,4 +1,4 @@
-//! Hardware breakpoints on the memory of other tasks, and reading that memory.
+//! Hardware breakpoints on the memory of other tasks, and reads of that memory.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -10,37 +10,48 @@ use perf_event_open_sys as perf;
 use perf_event_open_sys::bindings::{self, perf_event_attr};
 
 use crate::sys::system::check;
-use crate::sys::{Whose, perf_event_open};
+use crate::sys::{EventTarget, perf_event_open};
 
-/// What an event has counted: PERF_FORMAT_TOTAL_TIME_ENABLED and PERF_FORMAT_TOTAL_TIME_RUNNING.
+/// The values read from an event: PERF_FORMAT_TOTAL_TIME_ENABLED, PERF_FORMAT_TOTAL_TIME_RUNNING.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Reading {
     count: u64,
-    /// For how long it was switched on while its task ran, ns.
-    enabled: u64,
-    /// For how much of that it was in the processor, ns.
-    running: u64,
+    /// The time for which it was enabled while its task ran.
+    enabled_ns: u64,
+    /// The part of that time for which it was set in the processor.
+    running_ns: u64,
 }
 
-/// A hardware breakpoint that tells whether a task wrote to an address.
+/// The observations of a breakpoint since it was last set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Observed {
+    /// The task ran and did not write.
+    Unwritten,
+    /// The task did not run.
+    NotScheduled,
+    /// The task wrote, or may have written while the breakpoint was not set in the processor.
+    Written,
+}
+
+/// A hardware breakpoint that detects a write to an address.
 ///
-/// The first write costs the task some microseconds and switches the breakpoint off for good, so
-/// that further ones cost nothing.
+/// The first write costs the task some microseconds and disables the breakpoint permanently;
+/// further writes cost nothing.
 #[derive(Debug)]
-pub(crate) struct Watch {
+pub(crate) struct Breakpoint {
     event: File,
     attr: perf_event_attr,
-    /// What it had counted when it was last set.
+    /// The values when it was last set.
     before: Reading,
 }
 
-impl Watch {
-    /// Watches the 8 bytes at an address, a multiple of 8, for writes by the thread `tid`. With
-    /// `kernel`, also for those the kernel does for it.
+impl Breakpoint {
+    /// Watches the 8 bytes at `address`, a multiple of 8, for writes by the thread `tid`. With
+    /// `kernel`, also for writes by the kernel on its behalf.
     ///
     /// # Errors
     ///
-    /// What perf_event_open(2) and ioctl(2) say; ENOSPC when the processor has no more.
+    /// perf_event_open(2), ioctl(2); ENOSPC if the processor has no free breakpoint.
     pub(crate) fn open(tid: u32, address: u64, kernel: bool) -> io::Result<Self> {
         let mut attr = perf_event_attr {
             size: size_of::<perf_event_attr>() as u32,
@@ -58,94 +69,110 @@ impl Watch {
         attr.set_exclude_kernel(u64::from(!kernel));
         attr.set_exclude_hv(1);
         let tid = i32::try_from(tid).map_err(|_| io::ErrorKind::InvalidInput)?;
-        let event = perf_event_open(&attr, Whose::Task(tid), -1)?;
-        // SAFETY: the descriptor is live, and the request takes no pointer.
+        let event = perf_event_open(&attr, EventTarget::Task(tid), -1)?;
+        // Enables it for one overflow.
+        // SAFETY: the descriptor is open, and the request takes a number, no pointer.
         check(unsafe { perf::ioctls::REFRESH(event.as_raw_fd(), 1) })?;
-        let mut watch = Self { event, attr, before: Reading::default() };
-        watch.attr.set_disabled(0);
-        watch.begin()?;
-        Ok(watch)
+        let mut breakpoint = Self { event, attr, before: Reading::default() };
+        breakpoint.attr.set_disabled(0);
+        breakpoint.start()?;
+        Ok(breakpoint)
     }
 
-    /// Watches another address instead.
+    /// Moves it to another address.
     ///
     /// # Errors
     ///
-    /// What ioctl(2) says; ENOTTY before Linux 4.17. EBUSY when it has seen a write: what the
-    /// kernel switches off at a write it does not start again when it is switched on while its
-    /// task sleeps (hw_breakpoint_add() in kernel/events/hw_breakpoint.c, Linux 6.18). It then
-    /// traps without counting.
-    pub(crate) fn shift(&mut self, address: u64) -> io::Result<()> {
+    /// ioctl(2): ENOTTY before Linux 4.17. EBUSY after a write: the kernel has disabled the
+    /// breakpoint then, and does not start it again if it is enabled while its task sleeps
+    /// (hw_breakpoint_add() in kernel/events/hw_breakpoint.c, Linux 6.18). It would trap without
+    /// counting.
+    pub(crate) fn move_to(&mut self, address: u64) -> io::Result<()> {
         self.attr.__bindgen_anon_3.bp_addr = address;
         let fd = self.event.as_raw_fd();
-        // SAFETY: the descriptor is live, and the kernel only reads the live structure, whose
+        // SAFETY: the descriptor is open, and the kernel only reads the live structure, whose
         // `size` field is its own size.
         check(unsafe { perf::ioctls::MODIFY_ATTRIBUTES(fd, &raw mut self.attr) })?;
-        self.begin()
+        self.start()
     }
 
-    /// It has just been switched on.
-    fn begin(&mut self) -> io::Result<()> {
+    /// Saves the values after it was enabled.
+    fn start(&mut self) -> io::Result<()> {
         self.before = self.read()?;
-        let is_new = self.before.count == 0;
-        is_new.then_some(()).ok_or_else(|| io::Error::from_raw_os_error(libc::EBUSY))
+        if self.before.count != 0 {
+            return Err(io::Error::from_raw_os_error(libc::EBUSY));
+        }
+        Ok(())
     }
 
-    /// Since it was last set: whether it saw a write (or missed some of the time its task ran),
-    /// and whether the task ran.
-    pub(crate) fn history(&self) -> (bool, bool) {
-        let Ok(now) = self.read() else { return (true, true) };
-        let enabled = now.enabled.wrapping_sub(self.before.enabled);
-        let running = now.running.wrapping_sub(self.before.running);
-        (now.count != 0 || enabled != running, enabled > 0)
+    /// Returns the observations since it was last set.
+    pub(crate) fn observed(&self) -> Observed {
+        let Ok(now) = self.read() else { return Observed::Written };
+        let enabled = now.enabled_ns.wrapping_sub(self.before.enabled_ns);
+        let running = now.running_ns.wrapping_sub(self.before.running_ns);
+        // A difference: other users of breakpoints displaced it for a while.
+        if now.count != 0 || enabled != running {
+            Observed::Written
+        } else if enabled == 0 {
+            Observed::NotScheduled
+        } else {
+            Observed::Unwritten
+        }
     }
 
-    /// Switches it off.
+    /// Disables it.
     ///
     /// # Errors
     ///
-    /// What ioctl(2) says.
-    pub(crate) fn switch_off(&self) -> io::Result<()> {
+    /// ioctl(2).
+    pub(crate) fn disable(&self) -> io::Result<()> {
         super::disable(&self.event)
     }
 
     fn read(&self) -> io::Result<Reading> {
         let mut bytes = [0; 24];
         (&self.event).read_exact(&mut bytes)?;
-        let word = |at: usize| {
-            let mut word = [0; 8];
-            word.copy_from_slice(&bytes[at..at + 8]);
-            u64::from_ne_bytes(word)
-        };
-        Ok(Reading { count: word(0), enabled: word(8), running: word(16) })
+        let mut words = bytes.as_chunks::<8>().0.iter().map(|&word| u64::from_ne_bytes(word));
+        let mut next = || words.next().unwrap_or(0);
+        Ok(Reading { count: next(), enabled_ns: next(), running_ns: next() })
     }
 }
 
-/// Whether breakpoints do what they are for, tried on ourselves: some virtual machines take them
-/// and never deliver a hit, and a watch that sees nothing would prove everything.
-pub(crate) fn can_watch(kernel: bool) -> bool {
+/// True if breakpoints work, tried on this process. Some virtual machines accept breakpoints and
+/// never report a hit; frame watches would then prove wrong callers.
+pub(crate) fn breakpoints_work(kernel: bool) -> bool {
     let words = [AtomicU64::new(0), AtomicU64::new(0)];
-    let address = |at: usize| words[at].as_ptr().expose_provenance() as u64;
-    let watch = |at| Watch::open(std::process::id(), address(at), kernel);
-    let sees = |watch: &Watch, at: usize| {
-        let quiet = watch.history() == (false, true);
-        words[at].store(1, Ordering::SeqCst);
-        quiet && watch.history().0
-    };
-    let Ok(mut moved) = watch(0) else { return false };
-    match moved.shift(address(1)) {
-        Ok(()) => sees(&moved, 1),
-        Err(_) => watch(1).is_ok_and(|watch| sees(&watch, 1)),
+    let Ok(mut breakpoint) = watch_own(&words[0], kernel) else { return false };
+    // Frame watches move breakpoints where the kernel supports it, so try a moved one.
+    if breakpoint.move_to(address_of(&words[1])).is_ok() {
+        return detects_write(&breakpoint, &words[1]);
     }
+    watch_own(&words[1], kernel).is_ok_and(|breakpoint| detects_write(&breakpoint, &words[1]))
 }
 
-/// Reads the memory of another process from an address up, as far as it is present and the
-/// buffer reaches. How many bytes there were; 0, too, when it may not be read.
+/// Sets a breakpoint on a word of this thread.
+fn watch_own(word: &AtomicU64, kernel: bool) -> io::Result<Breakpoint> {
+    Breakpoint::open(std::process::id(), address_of(word), kernel)
+}
+
+/// Writes to a watched word. True if the breakpoint detects this write and nothing before.
+fn detects_write(breakpoint: &Breakpoint, word: &AtomicU64) -> bool {
+    let is_quiet = breakpoint.observed() == Observed::Unwritten;
+    word.store(1, Ordering::SeqCst);
+    is_quiet && breakpoint.observed() == Observed::Written
+}
+
+fn address_of(word: &AtomicU64) -> u64 {
+    word.as_ptr().expose_provenance() as u64
+}
+
+/// Reads the memory of another process from `address`, as far as it is present and `bytes` reaches.
+/// Returns the number of bytes read; 0 if the process may not be read.
 ///
-/// What is mapped but not present is not read: the kernel would handle the page fault for us, and
-/// whoever has to provide the page (see userfaultfd(2)) may let us wait for ever, out of reach of
-/// signals. A page that is taken away between the look and the read still does that: this keeps
-/// us from harm by programs that handle their own faults, not from one that races with us.
+/// Pages that are mapped but not present are not read. The kernel would handle the page fault on
+/// our behalf, and a handler in user space (userfaultfd(2)) could block us forever, even for
+/// signals. A page removed between the check and the read can still do that: this protects against
+/// programs that handle their own faults, not against one that races with us.
 pub(crate) fn read_memory(pid: u32, address: u64, bytes: &mut [u8]) -> usize {
     let length = present(pid, address, bytes.len()).unwrap_or(0);
     let bytes = &mut bytes[..length];
@@ -156,14 +183,14 @@ pub(crate) fn read_memory(pid: u32, address: u64, bytes: &mut [u8]) -> usize {
     let local = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
     let base = std::ptr::without_provenance_mut(start);
     let remote = libc::iovec { iov_base: base, iov_len: bytes.len() };
-    // SAFETY: the kernel writes to `bytes` only, which is live and as long as said; the other
-    // address is one of the other process, and checked there.
+    // SAFETY: the kernel writes at most `iov_len` bytes to the live buffer `bytes`; the remote
+    // address is only used in the other process, where the kernel checks it.
     let read = unsafe { libc::process_vm_readv(pid, &raw const local, 1, &raw const remote, 1, 0) };
     usize::try_from(read).unwrap_or(0)
 }
 
-/// How many of `length` bytes from an address up are in memory, as /proc/PID/pagemap tells (see
-/// Documentation/admin-guide/mm/pagemap.rst of Linux); at most `length`.
+/// Returns how many of the `length` bytes from `address` are in memory, by /proc/PID/pagemap
+/// (Documentation/admin-guide/mm/pagemap.rst). None if it cannot be read.
 fn present(pid: u32, address: u64, length: usize) -> Option<usize> {
     const PRESENT: u64 = 1 << 63;
     const ENTRY: usize = size_of::<u64>();
@@ -186,19 +213,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_nobody_touched_is_not_read() {
+    fn reads_only_present_pages() {
         const FLAGS: i32 = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         let (page, rights) = (crate::sys::page_size(), libc::PROT_READ | libc::PROT_WRITE);
-        // SAFETY: a new mapping, placed by the kernel.
+        // SAFETY: a new mapping at an address that the kernel chooses does not affect memory in
+        // use.
         let memory = unsafe { libc::mmap(std::ptr::null_mut(), 4 * page, rights, FLAGS, -1, 0) };
         assert_ne!(memory, libc::MAP_FAILED);
         let own = std::process::id();
         let address = memory.expose_provenance() as u64;
         let mut bytes = vec![9; 4 * page];
-        // SAFETY: the mapping is four pages long, and only ours.
+        // SAFETY: address and length are those of the new mapping, which nothing else uses.
         unsafe { libc::madvise(memory, 4 * page, libc::MADV_NOHUGEPAGE) };
         assert_eq!(read_memory(own, address, &mut bytes), 0);
-        // SAFETY: the same.
+        // SAFETY: the three addresses are inside the writable mapping of four pages.
         unsafe {
             memory.cast::<u8>().write(1);
             memory.cast::<u8>().add(page).write(2);
@@ -211,7 +239,7 @@ mod tests {
         assert_eq!(read_memory(own, address, &mut []), 0);
         assert_eq!(read_memory(own, address + 2 * page as u64, &mut bytes), 0);
         assert_eq!(read_memory(own, u64::MAX - 3, &mut bytes), 0);
-        // SAFETY: nothing refers to the mapping.
+        // SAFETY: address and length are those of the mapping, and nothing refers to it any more.
         unsafe { libc::munmap(memory, 4 * page) };
     }
 }

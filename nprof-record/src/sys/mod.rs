@@ -1,8 +1,7 @@
-//! Every system call that needs `unsafe`: perf events and their rings, mounts, processes,
-//! signals.
+//! Syscalls. The only `unsafe` code of the project.
 //!
-//! What leaves this module is safe to use in any order: owned descriptors, plain numbers, and a
-//! ring that can only be read or advanced.
+//! All public items are safe to use in any order: owned descriptors, plain numbers, and memory
+//! shared with the kernel behind types that read and advance it.
 #![allow(unsafe_code)]
 
 mod bpf;
@@ -14,13 +13,15 @@ mod signals;
 mod startup;
 mod system;
 
-pub(crate) use bpf::{MapKind, SharedWords, bpf_map, bpf_map_event, bpf_program, run_program};
-pub(crate) use breakpoint::{Watch, can_watch, read_memory};
+pub(crate) use bpf::{MapKind, SharedWords, attach_program, bpf_map, bpf_map_event, bpf_program};
+pub(crate) use breakpoint::{Breakpoint, Observed, breakpoints_work, read_memory};
 pub(crate) use mount::detached_tracefs;
-pub(crate) use perf_event::{Ring, Whose, disable, enable, event_id, perf_event_open, share_ring};
+pub(crate) use perf_event::{
+    EventTarget, Ring, disable, enable, event_id, perf_event_open, share_ring,
+};
 pub(crate) use process::{
-    Exit, Start, Usage, clock_tick_ns, cpu_time_of, descriptor_limit, fork_waiting, own_usage,
-    raise_descriptor_limit, reap,
+    CommandStart, Exit, Usage, clock_tick_ns, cpu_time_ns, descriptor_limit, fork_at_gate,
+    own_usage, raise_descriptor_limit, reap,
 };
 pub(crate) use signals::{Signals, kill};
 pub(crate) use startup::was_closed;

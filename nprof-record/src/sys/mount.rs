@@ -1,13 +1,12 @@
-//! A tracefs that is mounted nowhere.
+//! Opens a tracefs that is mounted nowhere.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use crate::sys::system::check;
 
-/// Gets tracefs as a mount that is in no directory, read-only: it goes with the descriptor, and
-/// nobody else sees it. fsopen(2) and fsmount(2), Linux 5.2. There is one tracefs for the whole
-/// machine, and options given here would hold for everyone's mounts of it: none are.
+/// Opens tracefs as a read-only detached mount with fsopen(2) and fsmount(2) (Linux 5.2). It is
+/// visible only through the descriptor and disappears with it.
 ///
 /// # Errors
 ///
@@ -19,24 +18,26 @@ pub(crate) fn detached_tracefs() -> io::Result<OwnedFd> {
     const FSMOUNT_CLOEXEC: libc::c_uint = 1;
     const MOUNT_ATTR_RDONLY: libc::c_uint = 1;
     let null = std::ptr::null::<libc::c_char>();
-    // SAFETY: the name is a live string with a NUL at its end.
+    // No options: all mounts share one tracefs, and options would change the mounts of others.
+    // SAFETY: the name is a live string with a terminating NUL, which the kernel only reads.
     let context = descriptor(unsafe {
         libc::syscall(libc::SYS_fsopen, c"tracefs".as_ptr(), FSOPEN_CLOEXEC)
     })?;
-    // SAFETY: this command takes neither a key nor a value.
+    // SAFETY: the descriptor is open, and this command ignores key and value.
     let created = unsafe {
         libc::syscall(libc::SYS_fsconfig, context.as_raw_fd(), FSCONFIG_CMD_CREATE, null, null, 0)
     };
     check(created as libc::c_int)?;
-    // SAFETY: takes and gives numbers.
+    // SAFETY: the descriptor is open, and the call takes no pointers.
     descriptor(unsafe {
         libc::syscall(libc::SYS_fsmount, context.as_raw_fd(), FSMOUNT_CLOEXEC, MOUNT_ATTR_RDONLY)
     })
 }
 
-/// A descriptor a system call has just made.
+/// Takes ownership of a descriptor that a syscall has just returned.
 fn descriptor(result: libc::c_long) -> io::Result<OwnedFd> {
     let fd = check(result as libc::c_int)?;
-    // SAFETY: the kernel has just given us this descriptor, and nobody else knows it.
+    // SAFETY: the callers pass the result of a syscall that creates a descriptor; nothing else owns
+    // it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }

@@ -1,4 +1,4 @@
-//! Signals as something to be read.
+//! Reads signals from a descriptor.
 
 use std::fs::File;
 use std::io;
@@ -7,38 +7,39 @@ use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 use crate::sys::startup::was_ignored;
 use crate::sys::system::check;
 
-/// Sends a signal; a process that is gone is none of our business.
+/// Sends a signal.
 pub(crate) fn kill(pid: i32, signal: i32) {
+    // ESRCH is ignored: the process has already exited.
     // SAFETY: takes numbers only.
     unsafe { libc::kill(pid, signal) };
 }
 
-/// The signals the recorder handles, as a descriptor that becomes readable when one came.
+/// The signals that the recorder handles: a descriptor that is readable when one is pending.
 #[derive(Debug)]
 pub(crate) struct Signals {
     file: File,
-    /// The mask there was before, the command's.
+    /// The signal mask at start-up, for the command.
     pub(super) before: libc::sigset_t,
 }
 
-/// A signal that came.
+/// A received signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Signal {
-    /// Its number.
     pub(crate) number: i32,
-    /// Whether a process sent it to us, and not the terminal to all in the foreground.
+    /// True if a process sent it, false if the terminal sent it to the foreground group.
     pub(crate) sent: bool,
 }
 
 impl Signals {
-    /// Blocks SIGCHLD, SIGINT, SIGQUIT, SIGTERM and SIGHUP, to be read from here instead.
+    /// Blocks SIGCHLD, SIGINT, SIGQUIT, SIGTERM and SIGHUP, and opens the descriptor to read them.
     ///
     /// # Errors
     ///
-    /// What sigprocmask(2) and signalfd(2) say.
+    /// sigprocmask(2), signalfd(2).
     pub(crate) fn block() -> io::Result<Self> {
-        // SAFETY: sigset_t is made of integers, for which all zero bits are a value; all
-        // pointers are to live sets. Resetting SIGCHLD runs no handler of ours, there is none.
+        // SAFETY: sigset_t consists of integers, for which zero bits are valid; all pointers are to
+        // live sets. No signal handler of this process exists that could run. The new descriptor of
+        // signalfd has no other owner.
         unsafe {
             let mut set: libc::sigset_t = std::mem::zeroed();
             let mut before: libc::sigset_t = std::mem::zeroed();
@@ -47,7 +48,7 @@ impl Signals {
             {
                 libc::sigaddset(&raw mut set, signal);
             }
-            // Were it ignored, children would vanish without leaving their status.
+            // If it were ignored, children would be reaped without their status (wait(2)).
             libc::signal(libc::SIGCHLD, libc::SIG_DFL);
             check(libc::sigprocmask(libc::SIG_BLOCK, &raw const set, &raw mut before))?;
             let flags = libc::SFD_CLOEXEC | libc::SFD_NONBLOCK;
@@ -56,23 +57,25 @@ impl Signals {
         }
     }
 
-    /// To be polled for reading.
+    /// Returns the descriptor, to poll for reading.
     pub(crate) fn fd(&self) -> RawFd {
         self.file.as_raw_fd()
     }
 
-    /// The next signal that came, if one did. Those that were ignored when we were started, as
-    /// nohup(1) does it, go on being ignored. But shells start what is to run in the background
-    /// with SIGINT and SIGQUIT ignored, and scripts end such a recording by sending one.
+    /// Returns the next pending signal. None if there is none.
+    ///
+    /// Signals ignored at start-up are skipped, as nohup(1) expects, except SIGINT and SIGQUIT sent
+    /// by a process: shells start background jobs with both ignored, and scripts send one to end
+    /// the recording.
     pub(crate) fn next(&self) -> Option<Signal> {
         loop {
             let signal = self.read()?;
-            let is_meant = match signal.number {
+            let is_handled = match signal.number {
                 libc::SIGCHLD => true,
                 libc::SIGINT | libc::SIGQUIT => signal.sent || !was_ignored(signal.number),
                 number => !was_ignored(number),
             };
-            if is_meant {
+            if is_handled {
                 return Some(signal);
             }
         }
@@ -85,9 +88,10 @@ impl Signals {
         if got != SIZE {
             return None;
         }
-        // SAFETY: the buffer is as large as the structure, which is made of integers; it is
-        // read without regard to alignment.
+        // SAFETY: the buffer has the size of the structure, which consists of integers, so all bits
+        // are valid; the read does not require alignment.
         let info = unsafe { bytes.as_ptr().cast::<libc::signalfd_siginfo>().read_unaligned() };
+        // SI_KERNEL, from the terminal, is positive; SI_USER and others of kill(2) are not.
         Some(Signal { number: info.ssi_signo as i32, sent: info.ssi_code <= 0 })
     }
 }

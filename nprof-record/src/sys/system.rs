@@ -1,44 +1,45 @@
-//! Waiting, clocks, memory pages, random bits: calls that belong to no other file.
+//! poll(2), clocks, page size, random bits, standard output.
 
 use std::fs::File;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-/// The last error as a result, for calls that say -1.
+/// Converts the result of a call that returns -1 on errors.
 pub(super) fn check(result: libc::c_int) -> io::Result<libc::c_int> {
     if result == -1 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
-/// Waits until one of the descriptors can be read (or, for those in `out`, written), or
-/// `timeout` milliseconds (-1: for ever) have passed.
+/// Waits until a descriptor is ready, or for `timeout_ms` (-1: without limit). Returns the number
+/// of ready descriptors.
 ///
 /// # Errors
 ///
-/// What poll(2) says; being interrupted is no error.
-pub(crate) fn poll(polled: &mut [libc::pollfd], timeout: i32) -> io::Result<usize> {
+/// poll(2); an interrupted call returns 0.
+pub(crate) fn poll(polled: &mut [libc::pollfd], timeout_ms: i32) -> io::Result<usize> {
     let count = polled.len() as libc::nfds_t;
-    // SAFETY: pointer and length are those of a live slice of the structure poll(2) takes.
-    match check(unsafe { libc::poll(polled.as_mut_ptr(), count, timeout) }) {
+    // SAFETY: pointer and length are those of a live slice of pollfd.
+    match check(unsafe { libc::poll(polled.as_mut_ptr(), count, timeout_ms) }) {
         Ok(ready) => Ok(ready as usize),
         Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(0),
         Err(error) => Err(error),
     }
 }
 
-/// The monotonic clock, ns.
+/// Returns the monotonic clock in ns.
 pub(crate) fn monotonic_ns() -> u64 {
     clock_ns(libc::CLOCK_MONOTONIC)
 }
 
-/// How long ago the system began, ns: the monotonic clock and the time it slept.
+/// Returns the time since boot in ns, with the time the system was suspended.
 pub(crate) fn boot_ns() -> u64 {
     clock_ns(libc::CLOCK_BOOTTIME)
 }
 
 fn clock_ns(clock: libc::clockid_t) -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` is a live timespec to write to. Both clocks exist on every Linux with perf.
+    // Cannot fail: both clocks exist on all kernels with perf events.
+    // SAFETY: the kernel writes one timespec to a live variable.
     unsafe { libc::clock_gettime(clock, &raw mut time) };
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
@@ -48,21 +49,21 @@ pub(crate) fn duration_ns(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The size of a page of memory, bytes.
+/// Returns the bytes of a page of memory.
 pub(crate) fn page_size() -> usize {
-    // SAFETY: takes and gives a number.
+    // SAFETY: takes and returns numbers.
     let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     usize::try_from(size).unwrap_or(4096)
 }
 
-/// 64 random bits.
+/// Returns 64 random bits.
 ///
 /// # Errors
 ///
-/// What getrandom(2) says.
+/// getrandom(2).
 pub(crate) fn random() -> io::Result<u64> {
     let mut bits = [0u8; 8];
-    // SAFETY: pointer and length are those of a live buffer.
+    // SAFETY: pointer and length are those of a live buffer, to which the kernel writes.
     let got = unsafe { libc::getrandom(bits.as_mut_ptr().cast(), bits.len(), 0) };
     if got == bits.len() as isize {
         Ok(u64::from_ne_bytes(bits))
@@ -71,13 +72,13 @@ pub(crate) fn random() -> io::Result<u64> {
     }
 }
 
-/// A second descriptor of standard output that a command does not inherit.
+/// Returns a duplicate of standard output that the command does not inherit.
 ///
 /// # Errors
 ///
-/// What fcntl(2) says.
+/// fcntl(2).
 pub(crate) fn standard_output() -> io::Result<File> {
-    // SAFETY: descriptor 1 stays open throughout the process; borrowing it reads no memory.
+    // SAFETY: this process never closes descriptor 1, so it is open as long as it is borrowed.
     let stdout = unsafe { BorrowedFd::borrow_raw(1) };
     stdout.try_clone_to_owned().map(|fd: OwnedFd| File::from(fd))
 }

@@ -1,7 +1,7 @@
 //! The processor's breakpoints, and the memory of the processes that are sampled.
 
 use crate::convert::deep_stacks::frame_watch::{DebugTarget, WatchState};
-use crate::sys::{self, Watch};
+use crate::sys::{self, Breakpoint, Observed};
 
 /// Sets breakpoints as far as rights and the processor allow; what is refused is done without.
 #[derive(Debug, Default)]
@@ -23,39 +23,39 @@ enum WatchRights {
 impl WatchRights {
     fn try_out() -> Self {
         match () {
-            () if sys::can_watch(true) => Self::Kernel,
-            () if sys::can_watch(false) => Self::User,
+            () if sys::breakpoints_work(true) => Self::Kernel,
+            () if sys::breakpoints_work(false) => Self::User,
             () => Self::Nothing,
         }
     }
 }
 
 impl DebugTarget for HwBreakpoints {
-    type Watch = Watch;
+    type Watch = Breakpoint;
 
-    fn set(&mut self, tid: u32, slot: u64, old: Option<Watch>) -> Option<Watch> {
+    fn set(&mut self, tid: u32, slot: u64, old: Option<Breakpoint>) -> Option<Breakpoint> {
         let rights = *self.rights.get_or_insert_with(WatchRights::try_out);
         if rights == WatchRights::Nothing {
             return None;
         }
         if let Some(mut watch) = old
-            && watch.shift(slot).is_ok()
+            && watch.move_to(slot).is_ok()
         {
             return Some(watch);
         }
-        Watch::open(tid, slot, rights == WatchRights::Kernel).ok()
+        Breakpoint::open(tid, slot, rights == WatchRights::Kernel).ok()
     }
 
-    fn unset(&mut self, watch: &mut Watch) {
+    fn unset(&mut self, watch: &mut Breakpoint) {
         // It would only cost the program a trap.
-        let _ = watch.switch_off();
+        let _ = watch.disable();
     }
 
-    fn state_of(&mut self, watch: &Watch) -> WatchState {
-        match watch.history() {
-            (true, _) => WatchState::Written,
-            (false, true) => WatchState::Unwritten,
-            (false, false) => WatchState::NotScheduled,
+    fn state_of(&mut self, watch: &Breakpoint) -> WatchState {
+        match watch.observed() {
+            Observed::Written => WatchState::Written,
+            Observed::Unwritten => WatchState::Unwritten,
+            Observed::NotScheduled => WatchState::NotScheduled,
         }
     }
 

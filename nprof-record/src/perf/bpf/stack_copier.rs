@@ -91,7 +91,7 @@ impl BpfStackCopier {
 
     /// Lets an event run the program, unless it is of a kind that runs others. Whether it does.
     pub(crate) fn attach(&self, event: &File) -> bool {
-        match sys::run_program(event, &self.program) {
+        match sys::attach_program(event, &self.program) {
             Ok(()) => true,
             // It does already.
             Err(error) => error.raw_os_error() == Some(libc::EEXIST),
