@@ -1,10 +1,9 @@
-//! What can be wrong with a stream.
+//! Errors of reading a stream.
 
-/// Why a record could not be read. One such record is passed over and reported; it does not end
-/// the stream.
+/// The defect of a record. A reader skips and reports such a record; it does not end the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
-    /// A field is not what its place asks for.
+    /// A field has the wrong form.
     #[error("expected {0}")]
     Field(&'static str),
     /// The record ends before its last required field.
@@ -13,7 +12,7 @@ pub enum Malformed {
     /// Bytes are left after the record's last field.
     #[error("the record is too long")]
     Long,
-    /// A number is not spelled in its shortest form or does not fit.
+    /// A number is not in its shortest form, or does not fit.
     #[error("a number is not in its shortest form or too large")]
     Number,
     /// The record is larger than the format allows.
@@ -21,7 +20,7 @@ pub enum Malformed {
     Limit(usize),
 }
 
-/// Why a stream cannot be read on. Damage and truncation are not errors but verdicts, see
+/// An error that ends reading. Damage and truncation are not errors but verdicts, see
 /// [`Verdict`](crate::io::verdict::Verdict).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -29,38 +28,36 @@ pub enum Error {
     /// The input could not be read.
     #[error("read error at byte {offset}")]
     Read {
-        /// How far the input had been read.
+        /// Bytes read before the error.
         offset: u64,
-        /// What the system said.
+        /// The error of read(2).
         source: std::io::Error,
     },
     /// The input does not begin like a stream.
     #[error("not an nprof stream{hint}")]
     NotAStream {
-        /// What it looks like, and what to do then; may be empty.
+        /// The likely kind of the input, and a remedy; may be empty.
         hint: &'static str,
     },
-    /// The stream's major version is not one this reader knows.
+    /// This reader does not support the stream's major version.
     #[error(
-        "byte {offset}: stream version {major}.{minor}, but this program reads {}.x: use a newer nprof",
+        "byte {offset}: stream version {major}.{minor}, but this program reads {}.x; use a newer nprof",
         crate::record::version::MAJOR
     )]
     Version {
-        /// Where the block or line begins.
+        /// Offset of the block or line.
         offset: u64,
-        /// The version found.
+        /// Major version of the stream.
         major: u8,
-        /// The version found.
+        /// Minor version of the stream.
         minor: u8,
     },
-    /// The stream uses something this reader must understand and does not.
-    #[error(
-        "byte {offset}: {what}, which this program does not know and must not pass over: use a newer nprof"
-    )]
+    /// The stream has a record or flag that a reader must understand and this one does not.
+    #[error("byte {offset}: {what} is unknown and cannot be skipped; use a newer nprof")]
     Required {
-        /// Where the block or record begins.
+        /// Offset of the block or record.
         offset: u64,
-        /// What it is.
+        /// The record or flag.
         what: String,
     },
 }

@@ -1,20 +1,21 @@
-//! Strings in text: what must be escaped, and how.
+//! Escaping of strings in text streams, and of names on their way to a terminal.
 //!
 //! A string field is UTF-8 with `\\`, `\t`, `\n`, `\r` and `\xHH` for everything that would
 //! break the line, the terminal or the round trip: control characters (C0, DEL, C1) and bytes
-//! that are not UTF-8. An absent string is `-`, so the string "-" is `\x2d`; an empty string
-//! that is not "absent" does not exist.
+//! that are not UTF-8. An absent string is `-`, so the string "-" is `\x2d`. Empty strings count
+//! as absent.
 
 use crate::record::number::nibble;
 
-/// Appends `bytes` escaped for a string field; empty becomes `-`.
+/// Appends `bytes`, escaped for a string field; an empty string becomes `-`.
 pub fn push_field(out: &mut Vec<u8>, bytes: &[u8]) {
     match bytes {
         b"" => out.push(b'-'),
         b"-" => out.extend_from_slice(b"\\x2d"),
         _ => match bytes.strip_suffix(b"@nprof") {
             None => push_escaped(out, bytes),
-            // Before a TAB this would look like the head of a stream joined to one cut off.
+            // Followed by a TAB this would look like the head of a stream that was appended to a
+            // truncated one.
             Some(before) => {
                 push_escaped(out, before);
                 out.extend_from_slice(b"\\x40nprof");
@@ -23,9 +24,9 @@ pub fn push_field(out: &mut Vec<u8>, bytes: &[u8]) {
     }
 }
 
-/// Appends `bytes` with everything escaped that must not stand in a line of text.
+/// Appends `bytes` with control characters, backslashes and bytes that are not UTF-8 escaped.
 ///
-/// Also what a tool prints names and paths through before they reach a terminal.
+/// Tools also print names and paths through it: a symbol name may hold terminal commands.
 pub fn push_escaped(out: &mut Vec<u8>, bytes: &[u8]) {
     for chunk in bytes.utf8_chunks() {
         let valid = chunk.valid();
@@ -49,15 +50,14 @@ pub fn push_escaped(out: &mut Vec<u8>, bytes: &[u8]) {
     }
 }
 
-/// `bytes` with everything escaped that must not stand in a line or reach a terminal.
+/// Returns `bytes`, escaped as by [`push_escaped`].
 pub fn escaped(bytes: &[u8]) -> String {
     let mut out = Vec::with_capacity(bytes.len());
     push_escaped(&mut out, bytes);
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// Undoes [`escaped`]; `None` for an escape that does not exist, and for what should have been
-/// escaped.
+/// Reverses [`escaped`]. None for an unknown escape, and for characters that must be escaped.
 pub fn unescaped(text: &[u8]) -> Option<Vec<u8>> {
     unescape_in_place(&mut text.to_vec()).map(<[u8]>::to_vec)
 }
@@ -68,9 +68,9 @@ fn push_hex(out: &mut Vec<u8>, bytes: &[u8]) {
     }
 }
 
-/// Undoes [`push_field`] in place: the string comes to stand at the front of `field`.
+/// Reverses [`push_field`] in place; the string begins where the field began.
 ///
-/// `None` when the field is empty or holds an escape that does not exist.
+/// None if the field is empty or has an unknown escape.
 pub(crate) fn unescape_field_in_place(field: &mut [u8]) -> Option<&[u8]> {
     match &*field {
         b"" => None,
@@ -79,8 +79,8 @@ pub(crate) fn unescape_field_in_place(field: &mut [u8]) -> Option<&[u8]> {
     }
 }
 
-/// Undoes [`push_escaped`] in place; `None` for an escape that does not exist, and for what
-/// should have been escaped.
+/// Reverses [`push_escaped`] in place. None for an unknown escape, and for characters that must be
+/// escaped.
 pub(crate) fn unescape_in_place(field: &mut [u8]) -> Option<&[u8]> {
     let is_plain = |text: &str| !text.chars().any(char::is_control);
     if !std::str::from_utf8(field).is_ok_and(is_plain) {
@@ -119,14 +119,14 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn what_breaks_a_line_or_a_terminal_is_escaped() {
+    fn control_characters_and_invalid_bytes_are_escaped() {
         assert_eq!(escaped(b"a b\xc3\xa9"), "a b\u{e9}");
         assert_eq!(escaped(b"\\\t\n\r\x1b[31m"), "\\\\\\t\\n\\r\\x1b[31m");
         assert_eq!(escaped(b"\x7f\xc2\x9b\xff\xc3"), "\\x7f\\xc2\\x9b\\xff\\xc3");
     }
 
     #[test]
-    fn absent_and_dash_differ() {
+    fn absent_string_and_dash_differ() {
         let mut out = Vec::new();
         push_field(&mut out, b"");
         out.push(b' ');
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn no_field_ends_like_the_word_of_a_head() {
+    fn field_never_ends_like_the_word_of_a_head() {
         let mut out = Vec::new();
         push_field(&mut out, b"a\n@nprof");
         assert_eq!(out, b"a\\n\\x40nprof");
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_escapes_are_refused() {
+    fn unknown_escape_is_refused() {
         for wrong in ["", "\\", "\\q", "\\x1", "\\xG0", "\\xAB", "a\r", "\u{9b}"] {
             assert_eq!(unescape_field_in_place(&mut wrong.as_bytes().to_vec()), None, "{wrong:?}");
         }
@@ -153,7 +153,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_string_comes_back(bytes: Vec<u8>) {
+        fn every_string_survives_a_round_trip(bytes: Vec<u8>) {
             let mut field = Vec::new();
             push_field(&mut field, &bytes);
             prop_assert!(!field.iter().any(|b| matches!(b, b'\t' | b'\n' | b'\r' | 0x1b)));

@@ -1,4 +1,4 @@
-//! The optional tail of a record: `key=value` fields that later minor versions may add to.
+//! The optional tail of a record: `key=value` fields. Later minor versions may add keys.
 
 use std::borrow::Cow;
 
@@ -6,9 +6,9 @@ use crate::record::escape::{push_escaped, unescape_in_place};
 use crate::record::limits;
 use crate::record::number::{decimal, hexadecimal};
 
-/// The extras of a record in their spelling: fields `key=value` joined by TAB, values escaped.
+/// The extras of a record as encoded: fields `key=value` joined by TAB, values escaped.
 ///
-/// The same bytes in both spellings, so that what a version does not know it passes on as is.
+/// The bytes are the same in both encodings, so that a program can forward keys it does not know.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Extras<'a>(&'a [u8]);
 
@@ -16,7 +16,7 @@ impl<'a> Extras<'a> {
     /// No extras.
     pub const NONE: Extras<'static> = Extras(&[]);
 
-    /// Takes bytes that already are extras; `None` when they are not well formed.
+    /// Validates encoded extras. None if they are malformed.
     pub fn from_spelling(spelling: &'a [u8]) -> Option<Self> {
         let well_formed = spelling.is_empty()
             || spelling.split(|&b| b == b'\t').all(|field| {
@@ -28,8 +28,8 @@ impl<'a> Extras<'a> {
         well_formed.then_some(Self(spelling))
     }
 
-    /// Takes a line's last fields; `None` when they are not extras. What is escaped there
-    /// without need is spelled as it should be, in place.
+    /// Validates the last fields of a text line, and removes needless escapes in place. None if they
+    /// are malformed.
     pub(crate) fn from_text(text: &'a mut [u8]) -> Option<Self> {
         if Extras::from_spelling(text).is_none() {
             let mut spelling = Vec::with_capacity(text.len());
@@ -39,24 +39,24 @@ impl<'a> Extras<'a> {
                 spelling.extend_from_slice(key);
                 push_escaped(&mut spelling, unescape_in_place(&mut value.to_vec())?);
             }
-            // Nothing is longer escaped than it was.
+            // Removing needless escapes only shortens the text.
             text.get_mut(..spelling.len())?.copy_from_slice(&spelling);
             return Self::from_spelling(&text[..spelling.len()]);
         }
         Self::from_spelling(text)
     }
 
-    /// The extras as they stand in the stream.
+    /// Returns the extras as encoded in the stream.
     pub fn spelling(self) -> &'a [u8] {
         self.0
     }
 
-    /// Whether there are none.
+    /// True if there are none.
     pub fn is_empty(self) -> bool {
         self.0.is_empty()
     }
 
-    /// The value of a key.
+    /// Returns the value of a key.
     pub fn get(self, key: &str) -> Option<Cow<'a, [u8]>> {
         let value = self
             .0
@@ -71,24 +71,24 @@ impl<'a> Extras<'a> {
         Some(Cow::Owned(value))
     }
 
-    /// The value of a key as a number, decimal or `0x` hexadecimal.
+    /// Returns the value of a key as a number, decimal or `0x` hexadecimal.
     pub fn number(self, key: &str) -> Option<u64> {
         let value = self.get(key)?;
         decimal(&value).or_else(|| hexadecimal(&value))
     }
 }
 
-/// Builds the spelling of [`Extras`], keys in the order they are added.
+/// Encodes [`Extras`], with keys in the order of their addition.
 #[derive(Clone, Debug, Default)]
 pub struct ExtrasBuilder(Vec<u8>);
 
 impl ExtrasBuilder {
-    /// No extras yet.
+    /// Creates a builder without extras.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// These extras without `key`, if they have it; then that key with `value`.
+    /// Creates a builder with these extras, in which `key` is removed and then added with `value`.
     pub fn replacing(extras: Extras<'_>, key: &str, value: &[u8]) -> Self {
         let has_key = |field: &[u8]| {
             field.strip_prefix(key.as_bytes()).is_some_and(|rest| rest.starts_with(b"="))
@@ -101,7 +101,7 @@ impl ExtrasBuilder {
         builder
     }
 
-    /// Adds one. The key must be a lower-case word (`a-z`, `0-9`, `_`, `.`).
+    /// Adds a key, which must be a lower-case word (`a-z`, `0-9`, `_`, `.`).
     pub fn add(&mut self, key: &str, value: &[u8]) -> &mut Self {
         debug_assert!(is_key(key.as_bytes()), "{key:?} is not a key");
         if !self.0.is_empty() {
@@ -113,19 +113,19 @@ impl ExtrasBuilder {
         self
     }
 
-    /// What has been built.
+    /// Returns the extras.
     pub fn extras(&self) -> Extras<'_> {
         Extras(&self.0)
     }
 }
 
-/// Whether these bytes may be a key.
+/// True if these bytes may be a key.
 pub(crate) fn is_key(key: &[u8]) -> bool {
     !key.is_empty() && key.iter().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'.'))
 }
 
-/// Whether this spells a string that is not too long, and escaping that gives this again, so
-/// that the spelling is the one way.
+/// True if this is the canonical encoding of a string within the limit: decoding and encoding it
+/// restores it.
 fn is_canonical(value: &[u8]) -> bool {
     let mut plain = value.to_vec();
     let Some(plain) = unescape_in_place(&mut plain) else {
@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_added_is_found() {
+    fn added_key_is_found() {
         let mut builder = ExtrasBuilder::new();
         builder.add("base", b"0xffffffff81000000").add("exe", b"/a\tb").add("task", b"7");
         let extras = builder.extras();
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_is_replaced() {
+    fn value_is_replaced() {
         let extras = Extras::from_spelling(b"base=0x1\ttask=7\ttasks=2").unwrap();
         let builder = ExtrasBuilder::replacing(extras, "task", b"8");
         assert_eq!(builder.extras().spelling(), b"base=0x1\ttasks=2\ttask=8");
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_one_spelling_is_accepted() {
+    fn only_the_canonical_form_is_accepted() {
         for wrong in ["a", "=1", "A=1", "a=1\t", "a=\\x41", "a=\\q", "a=\x1b", "a=1\t\tb=2"] {
             assert_eq!(Extras::from_spelling(wrong.as_bytes()), None, "{wrong:?}");
         }
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn text_may_escape_without_need() {
+    fn needless_escapes_are_accepted_in_text() {
         let mut text = *b"a=\\x41\\x0a\\xff\tb=\\x2d";
         let extras = Extras::from_text(&mut text).unwrap();
         assert_eq!(extras.spelling(), b"a=A\\n\\xff\tb=-");

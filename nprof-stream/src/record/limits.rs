@@ -1,30 +1,30 @@
-//! What a stream may ask of its reader. Writers keep to these; readers refuse what does not.
+//! Size limits of the stream (nprof-format(5), LIMITS). Writers observe them, readers enforce them.
 
-/// The longest payload of a block, bytes.
+/// Longest payload of a block in bytes.
 pub const PAYLOAD: usize = 1 << 20;
 
-/// The longest body of a record, bytes: what fits into a block with its kind and length.
+/// Longest body of a record in bytes: a block also holds its kind (1 byte) and length (3 bytes).
 pub const BODY: usize = PAYLOAD - 4;
 
-/// The longest string, bytes. A writer cuts longer ones and ends them in `...`.
+/// Longest string in bytes. A writer cuts longer ones and appends `...`.
 pub const STRING: usize = 1 << 16;
 
-/// The longest build ID, bytes.
+/// Longest build ID in bytes.
 pub const BUILD_ID: usize = 64;
 
-/// The most frames in one branch of nodes, and the deepest stack a reader walks.
+/// Most frames in one branch of nodes, and the deepest stack a reader walks.
 pub const DEPTH: usize = 1 << 16;
 
-/// The most lines (inlined calls and their caller) of one frame.
+/// Most lines (inlined calls and their caller) of one frame.
 pub const LINES: usize = 1 << 12;
 
-/// The longest line of text, bytes without its newline.
+/// Longest line of text in bytes, without its newline.
 pub const LINE: usize = 4 << 20;
 
-/// The highest id in an epoch. Bounds a reader's tables whatever ids a stream uses.
+/// Highest id in an epoch. Bounds the tables of a reader, which are indexed by id.
 pub const ID: u32 = 1 << 26;
 
-/// A string as it may stand in the stream.
+/// Returns the string, cut to the limit.
 pub(crate) fn clip(string: &[u8]) -> std::borrow::Cow<'_, [u8]> {
     if string.len() <= STRING {
         return string.into();
