@@ -1,9 +1,9 @@
-//! What ids stand for, looked up by the id.
+//! A table indexed by id.
 
 use rustc_hash::FxHashMap;
 
-/// A table by id. Dense as long as ids come densely; a stream that jumps costs no more memory
-/// than it has records.
+/// A table indexed by id. Dense ids are in a vector; ids far beyond the number of entries are in a
+/// map, so that a hostile stream cannot allocate more than its records justify.
 #[derive(Clone, Debug)]
 pub struct Table<T> {
     dense: Vec<Option<T>>,
@@ -39,6 +39,7 @@ impl<T> Table<T> {
         let index = id as usize;
         self.count += 1;
         if index >= self.dense.len() {
+            // At most half of a long vector is empty; 1024 allows for a stream that starts high.
             if index > 2 * self.count + 1024 {
                 self.sparse.insert(id, value);
                 return;
@@ -67,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_table_takes_ids_in_any_order() {
+    fn ids_come_in_any_order() {
         let mut table = Table::default();
         for id in [70_000, 3, 1, 5_000, 2, 900] {
             table.insert(id, id);
@@ -77,7 +78,7 @@ mod tests {
         }
         assert_eq!(table.get(4), None);
         assert_eq!(table.get(u32::MAX), None);
-        assert!(table.dense.len() < 5_000, "memory follows what was defined");
+        assert!(table.dense.len() < 5_000, "memory is proportional to the entries");
         for id in 1..=5_001 {
             table.insert(id, id);
         }

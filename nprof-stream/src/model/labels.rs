@@ -1,59 +1,58 @@
-//! What a call is called: the names reports group by.
+//! Labels of calls: the names by which reports group.
 
 use crate::model::epoch_cache::EpochCache;
 use crate::model::tables::{Call, FrameEntry, NameId, Names, Tables};
 use crate::record::{ImageKind, Line, Mark};
 
-/// What a call can be grouped by.
+/// A property of a call by which reports group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CallKey {
-    /// The function's shown name; `image+0xoffset` where there is none.
+    /// The name of the function; `image+0xoffset` if it has none.
     Function,
     /// The image's path, or its name in brackets.
     Image,
     /// The image's base name.
     ImageName,
-    /// The source file; the image's base name in brackets where there is none.
+    /// The source file; the image's base name in brackets if there is none.
     File,
-    /// The source file and line, `file:line`; as [`CallKey::File`] where there is none.
+    /// The source file and line, `file:line`; like [`CallKey::File`] if there is none.
     Line,
-    /// The place in the image, `image+0xoffset`.
+    /// The address in the image, `image+0xoffset`.
     Address,
 }
 
-/// Gives calls their labels. Equal labels have equal ids, also across epochs and streams.
+/// The labels of calls. Equal labels have equal ids, also across epochs and streams.
 #[derive(Clone, Debug, Default)]
 pub struct Labels {
-    /// Every label given so far.
+    /// All labels returned so far.
     pub names: Names,
     cache: EpochCache<(CallKey, Call), NameId>,
 }
 
-/// The label of what the stream lost to damage.
+/// The label of frames whose definition was lost to damage.
 const DAMAGED: &str = "[damaged]";
 
-/// The label of generated code, of which each function is an image of its own.
+/// The image label of JIT code: each function is an image, and a row for each would say little.
 const GENERATED: &[u8] = b"[jit]";
 
-/// The label of what a sample without a stack ran.
+/// The label of a sample without a stack.
 const NO_STACK: &[u8] = b"[no stack]";
 
-/// The label of what lies in no image, and of a task or event that no record defines.
+/// The label of code outside of all images, and of undefined tasks and events.
 pub const UNKNOWN: &[u8] = b"[unknown]";
 
 impl Labels {
-    /// No labels yet.
+    /// Creates an empty set of labels.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The label of what a sample without a stack ran, under every key.
+    /// Returns the label of a sample without a stack; the same for all keys.
     pub fn no_stack(&mut self) -> NameId {
         self.names.intern(NO_STACK)
     }
 
-    /// The label of a call. The mark of an incomplete stack is `[truncated:CAUSE]` under every
-    /// key.
+    /// Returns the label of a call. The mark of an incomplete stack is `[truncated:CAUSE]` for all keys.
     pub fn label(&mut self, tables: &Tables, call: Call, key: CallKey) -> NameId {
         if let Some(label) = self.cache.get(tables, &(key, call)) {
             return label;
@@ -74,9 +73,9 @@ impl Labels {
 fn text(tables: &Tables, frame: &FrameEntry, line: Line, key: CallKey) -> Vec<u8> {
     let image = tables.image(frame.image);
     let image_name = image.map_or(UNKNOWN, |image| tables.names.get(image.name));
-    let is_made = image.is_some_and(|image| image.kind == ImageKind::Jit);
+    let is_jit = image.is_some_and(|image| image.kind == ImageKind::Jit);
     match key {
-        CallKey::Image | CallKey::ImageName | CallKey::File | CallKey::Line if is_made => {
+        CallKey::Image | CallKey::ImageName | CallKey::File | CallKey::Line if is_jit => {
             GENERATED.to_vec()
         }
         CallKey::Image => image.map_or(UNKNOWN, |image| tables.names.get(image.path)).to_vec(),

@@ -1,4 +1,4 @@
-//! Reader state: the definitions behind ids, the labels of calls, the rules of order.
+//! Reader state: the definitions of ids, the labels of calls, the rules of order.
 
 pub(crate) mod epoch_cache;
 pub(crate) mod id_table;

@@ -1,12 +1,12 @@
-//! Names, each kept once.
+//! Interned names.
 
 use rustc_hash::FxHashMap;
 
-/// A name that has been seen, see [`Names`].
+/// The id of a name in [`Names`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NameId(pub u32);
 
-/// Every distinct name once. Names outlive epochs: sums that are kept for long are kept by name.
+/// All distinct names. They stay valid across epochs, so that reports can keep sums by name.
 #[derive(Clone, Debug, Default)]
 pub struct Names {
     ids: FxHashMap<Box<[u8]>, NameId>,
@@ -14,7 +14,7 @@ pub struct Names {
 }
 
 impl Names {
-    /// The id of a name, the same for equal names.
+    /// Returns the id of a name; equal names have equal ids.
     pub fn intern(&mut self, name: &[u8]) -> NameId {
         if let Some(&id) = self.ids.get(name) {
             return id;
@@ -25,7 +25,7 @@ impl Names {
         id
     }
 
-    /// The name behind an id; empty for one that is not from here.
+    /// Returns the name of an id; empty for an id of another set.
     pub fn get(&self, id: NameId) -> &[u8] {
         self.names.get(id.0 as usize).map_or(&[], |name| name)
     }

@@ -1,5 +1,5 @@
-//! The law of order: every id is defined before it is used, and samples come in the order of
-//! time but for those that were late. What a stream owes its readers, checked record by record.
+//! Checks the order of a stream, record by record: ids are defined before use, and samples are sorted
+//! by time except those that the producer counted as late.
 
 use crate::model::tables::Tables;
 use crate::record::*;
@@ -8,26 +8,26 @@ use crate::record::*;
 #[derive(Debug, Default)]
 pub struct Order {
     tables: Tables,
-    /// How many references there were to ids that were not defined.
+    /// Number of references to undefined ids.
     pub undefined: u64,
-    /// The first of these, as text.
+    /// The first undefined id, as text.
     pub first_undefined: Option<String>,
-    /// How many samples are older than the one before them, beyond those the producer owned up
-    /// to as late.
+    /// Number of samples older than one before them, beyond the number that the producer counted as
+    /// late.
     pub disorder: u64,
-    /// The newest sample of the segment.
+    /// Time of the newest sample of the segment.
     newest: u64,
-    /// Samples of the segment that are older than one before them.
+    /// Number of samples in the segment that are older than one before them.
     older: u64,
 }
 
 impl Order {
-    /// Nothing seen yet.
+    /// Creates a check before the first record.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Takes in the next record.
+    /// Checks the next record.
     pub fn take(&mut self, record: &Record<'_>) {
         match record {
             Record::Head(_) => (self.newest, self.older) = (0, 0),
@@ -95,12 +95,12 @@ impl Order {
         self.refer("node", id.0, known);
     }
 
-    fn refer(&mut self, what: &str, id: u32, known: bool) {
+    fn refer(&mut self, kind: &str, id: u32, known: bool) {
         if known || id == 0 {
             return;
         }
         self.undefined += 1;
-        self.first_undefined.get_or_insert_with(|| format!("{what} {id}"));
+        self.first_undefined.get_or_insert_with(|| format!("{kind} {id}"));
     }
 }
 
@@ -120,12 +120,12 @@ mod tests {
     }
 
     #[test]
-    fn an_id_must_be_defined_before_it_is_used() {
+    fn id_used_before_its_definition_is_counted() {
         let good = "I\t1\telf\t-\ta\nF\t1\t1\t0x1\tu\nN\t1\t0\t1\nS\t1\t1\t1\t0\t1\t1\t1\n";
         assert_eq!(check(good).undefined, 0);
         let late = "F\t1\t1\t0x1\tu\nI\t1\telf\t-\ta\n";
         assert_eq!(check(late).first_undefined.as_deref(), Some("image 1"));
-        for (line, what) in [
+        for (line, undefined) in [
             ("S\t1\t2\t1\t0\t0\t1\t1\n", "event 2"),
             ("S\t1\t1\t7\t0\t0\t1\t1\n", "task 7"),
             ("S\t1\t1\t1\t0\t9\t1\t1\n", "node 9"),
@@ -134,14 +134,14 @@ mod tests {
             ("Y\t3\tnamed\n", "frame 3"),
             ("X\t1\t8\texit\t0\n", "task 8"),
         ] {
-            assert_eq!(check(line).first_undefined.as_deref(), Some(what));
+            assert_eq!(check(line).first_undefined.as_deref(), Some(undefined));
         }
         let forgotten = format!("{good}@epoch\tnumber=1\nS\t1\t0\t0\t0\t1\t1\t1\n");
         assert_eq!(check(&forgotten).first_undefined.as_deref(), Some("node 1"));
     }
 
     #[test]
-    fn samples_out_of_order_must_have_been_owned_up_to() {
+    fn unsorted_samples_count_unless_declared_late() {
         let samples = "S\t9\t1\t1\t0\t0\t1\t1\nS\t7\t1\t1\t0\t0\t1\t1\nS\t9\t1\t1\t0\t0\t1\t1\n";
         let end = |late: &str| format!("{samples}@end\tsamples=3\trecords=5\tlost=0{late}\n");
         assert_eq!(check(&end("")).disorder, 1);
