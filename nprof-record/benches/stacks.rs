@@ -10,12 +10,13 @@ use divan::counter::ItemsCount;
 use nprof_stream::{Mark, NodeId, Record};
 use object::{Object, ObjectSection, ObjectSymbol};
 
+use nprof_object::{ImageAddress, ImageOffset, RuntimeAddress};
 use nprof_record::arch;
 use nprof_record::arch::rule::{Cfa, RegisterRule, UnwindRule};
 use nprof_record::convert::dictionary::{Dictionary, FrameKey, Sink};
 use nprof_record::image::cfi::{Cfi, Table, Tables};
 use nprof_record::unwind::stack_copy::StackCopy;
-use nprof_record::unwind::{CodeMap, Registers, UnwindInfo, unwind};
+use nprof_record::unwind::{CodeMap, FrameState, Registers, UnwindInfo, unwind};
 
 /// Frames of a stack.
 const DEPTH: u64 = 40;
@@ -49,7 +50,7 @@ fn unwind_rules(bencher: Bencher<'_, '_>) {
         .counter(ItemsCount::new(functions.len()))
         .with_inputs(|| Cfi::new(tables.clone()).unwrap())
         .bench_local_values(|mut cfi| {
-            functions.iter().filter(|&&address| cfi.row(address).is_some()).count()
+            functions.iter().filter(|&&address| cfi.row(ImageAddress(address)).is_some()).count()
         });
 }
 
@@ -57,8 +58,8 @@ fn unwind_rules(bencher: Bencher<'_, '_>) {
 struct Frames(Rc<UnwindRule>);
 
 impl CodeMap for Frames {
-    fn unwind_info(&mut self, address: u64) -> UnwindInfo {
-        if address < 0x1000 { UnwindInfo::Entry } else { UnwindInfo::Rule(Rc::clone(&self.0)) }
+    fn unwind_info(&mut self, address: RuntimeAddress) -> UnwindInfo {
+        if address.0 < 0x1000 { UnwindInfo::Entry } else { UnwindInfo::Rule(Rc::clone(&self.0)) }
     }
 }
 
@@ -80,12 +81,13 @@ fn unwind_frames(bencher: Bencher<'_, '_>) {
     registers.set(arch::IP, 0x2000);
     registers.set(arch::SP, 0x7000_0000);
     registers.set(arch::FP, 0x7000_1000);
+    let frame = FrameState::interrupted(registers).unwrap();
     let mut code = Frames(Rc::new(row));
     let mut addresses = Vec::new();
     bencher.counter(ItemsCount::new(DEPTH)).bench_local(|| {
         addresses.clear();
         let stack = StackCopy::new(0x7000_0000, &bytes, Default::default());
-        let mark = unwind((registers, false), &stack, &mut code, 1000, &mut addresses, &mut ());
+        let mark = unwind(frame, &stack, &mut code, 1000, &mut addresses, &mut ());
         assert_eq!((mark, addresses.len() as u64), (Mark::None, DEPTH));
     });
 }
@@ -113,8 +115,13 @@ fn intern_stacks(bencher: Bencher<'_, '_>) {
                 // Half of each stack is that of its neighbours.
                 let offset = depth * 64 + if depth > DEPTH / 2 { stack * 4096 } else { 0 };
                 let mark = Mark::None;
-                let key =
-                    FrameKey { image: None, offset, kernel: false, return_address: true, mark };
+                let key = FrameKey {
+                    image: None,
+                    offset: ImageOffset(offset),
+                    kernel: false,
+                    return_address: true,
+                    mark,
+                };
                 frames.push(dictionary.frame(key, &mut sink));
             }
             dictionary.node(NodeId::NONE, &frames, &mut sink);

@@ -2,6 +2,8 @@
 
 use std::rc::Rc;
 
+use nprof_object::ImageAddress;
+
 use crate::arch::rule::{AnalyzedRule, UnwindRule};
 
 /// The longest instruction, bytes.
@@ -11,11 +13,11 @@ pub(crate) const INSTRUCTION_MAX: usize = 15;
 pub(crate) trait CodeBytes {
     /// What stands at an image address, up to [`INSTRUCTION_MAX`] bytes; less where the code
     /// ends, and nothing where there is none.
-    fn code(&mut self, address: u64) -> Bytes;
+    fn code(&mut self, address: ImageAddress) -> Bytes;
     /// The rule of an unwind table that covers an address.
-    fn row(&mut self, address: u64) -> Option<Rc<UnwindRule>>;
+    fn row(&mut self, address: ImageAddress) -> Option<Rc<UnwindRule>>;
     /// What has been found of a place before; nothing where it has not been asked for.
-    fn known(&self, _address: u64) -> Option<AnalyzedRule> {
+    fn known(&self, _address: ImageAddress) -> Option<AnalyzedRule> {
         None
     }
 }

@@ -1,16 +1,20 @@
-//! What is mapped where in one process. Only executable mappings, in the order they were made:
-//! a later one covers what it overlaps of earlier ones. (The kernel does not tell of unmapping.)
+//! The executable mappings of one process, kept from the kernel's records. Pure.
+//!
+//! A later mapping covers what it overlaps of earlier ones. Perf does not report munmap(2), so memory
+//! that was unmapped keeps its last mapping.
+
+use nprof_object::{ImageOffset, RuntimeAddress};
 
 use crate::image::key::ImageIndex;
 
-/// A range of addresses, and what is mapped there.
+/// A range of addresses and the image that is mapped there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mapping {
-    pub(crate) start: u64,
-    /// The first address behind it.
-    pub(crate) end: u64,
-    /// The image's offset of what stands at `start`.
-    pub(crate) offset: u64,
+    pub(crate) start: RuntimeAddress,
+    /// The address after the last byte.
+    pub(crate) end: RuntimeAddress,
+    /// The offset in the image of the byte at `start`.
+    pub(crate) offset: ImageOffset,
     pub(crate) image: ImageIndex,
 }
 
@@ -19,34 +23,34 @@ pub(crate) struct Mapping {
 pub(crate) struct AddressSpace(Vec<Mapping>);
 
 impl AddressSpace {
-    /// Maps over what was there before. An empty range maps nothing.
+    /// Adds a mapping over earlier ones. An empty range maps nothing.
     pub(crate) fn map(&mut self, new: Mapping) {
         if new.start >= new.end {
             return;
         }
         let from = self.0.partition_point(|old| old.end <= new.start);
         let to = self.0.partition_point(|old| old.start < new.end);
-        let mut pieces = Vec::with_capacity(3);
+        let mut parts = Vec::with_capacity(3);
         if let Some(first) = self.0[from..to].first().filter(|old| old.start < new.start) {
-            pieces.push(Mapping { end: new.start, ..*first });
+            parts.push(Mapping { end: new.start, ..*first });
         }
-        pieces.push(new);
+        parts.push(new);
         if let Some(last) = self.0[from..to].last().filter(|old| old.end > new.end) {
-            let offset = last.offset.wrapping_add(new.end - last.start);
-            pieces.push(Mapping { start: new.end, offset, ..*last });
+            let offset = last.offset.wrapping_add(new.end.0 - last.start.0);
+            parts.push(Mapping { start: new.end, offset, ..*last });
         }
-        self.0.splice(from..to, pieces);
+        self.0.splice(from..to, parts);
     }
 
-    /// The images that are mapped, some more than once.
+    /// Returns the images that are mapped, some more than once.
     pub(crate) fn images(&self) -> impl Iterator<Item = ImageIndex> {
         self.0.iter().map(|mapping| mapping.image)
     }
 
-    /// The image at an address and the offset in it.
-    pub(crate) fn find(&self, address: u64) -> Option<(ImageIndex, u64)> {
+    /// Returns the image at an address, and the offset in it. None if nothing is mapped there.
+    pub(crate) fn find(&self, address: RuntimeAddress) -> Option<(ImageIndex, ImageOffset)> {
         let mapping = self.0.get(self.0.partition_point(|mapping| mapping.end <= address))?;
-        let at = address.checked_sub(mapping.start)?;
+        let at = address.offset_from(mapping.start)?;
         Some((mapping.image, mapping.offset.wrapping_add(at)))
     }
 }
@@ -58,29 +62,34 @@ mod tests {
     fn maps(ranges: &[(u64, u64, u64, u32)]) -> AddressSpace {
         let mut maps = AddressSpace::default();
         for &(start, end, offset, image) in ranges {
-            maps.map(Mapping { start, end, offset, image });
+            let (start, end) = (RuntimeAddress(start), RuntimeAddress(end));
+            maps.map(Mapping { start, end, offset: ImageOffset(offset), image });
         }
         maps
+    }
+
+    fn find(maps: &AddressSpace, address: u64) -> Option<(u32, u64)> {
+        maps.find(RuntimeAddress(address)).map(|(image, offset)| (image, offset.0))
     }
 
     #[test]
     fn addresses_are_found_in_their_mapping_only() {
         let maps =
             maps(&[(0x1000, 0x2000, 0x300, 1), (0x2000, 0x3000, 0, 2), (0x5000, 0x6000, 0, 3)]);
-        assert_eq!(maps.find(0xfff), None);
-        assert_eq!(maps.find(0x1000), Some((1, 0x300)));
-        assert_eq!(maps.find(0x1fff), Some((1, 0x12ff)));
-        assert_eq!(maps.find(0x2000), Some((2, 0)));
-        assert_eq!(maps.find(0x3000), None);
-        assert_eq!(maps.find(u64::MAX), None);
+        assert_eq!(find(&maps, 0xfff), None);
+        assert_eq!(find(&maps, 0x1000), Some((1, 0x300)));
+        assert_eq!(find(&maps, 0x1fff), Some((1, 0x12ff)));
+        assert_eq!(find(&maps, 0x2000), Some((2, 0)));
+        assert_eq!(find(&maps, 0x3000), None);
+        assert_eq!(find(&maps, u64::MAX), None);
     }
 
     #[test]
     fn a_later_mapping_covers_what_it_overlaps() {
         let split = maps(&[(0x1000, 0x9000, 0, 1), (0x3000, 0x4000, 0, 2)]);
-        assert_eq!(split.find(0x2fff), Some((1, 0x1fff)));
-        assert_eq!(split.find(0x3000), Some((2, 0)));
-        assert_eq!(split.find(0x4000), Some((1, 0x3000)));
+        assert_eq!(find(&split, 0x2fff), Some((1, 0x1fff)));
+        assert_eq!(find(&split, 0x3000), Some((2, 0)));
+        assert_eq!(find(&split, 0x4000), Some((1, 0x3000)));
         let covered = maps(&[(1, 5, 0, 1), (7, 9, 0, 2), (12, 20, 0, 3), (3, 15, 0, 4)]);
         assert_eq!(covered, maps(&[(1, 3, 0, 1), (3, 15, 0, 4), (15, 20, 3, 3)]));
     }

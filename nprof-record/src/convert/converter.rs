@@ -3,6 +3,7 @@
 
 use std::rc::Rc;
 
+use nprof_object::RuntimeAddress;
 use nprof_stream::{
     Cause, Change, ChangeKind, EventId, Extras, ExtrasBuilder, Lost, Mark, Record, Sample, Task,
     TaskId,
@@ -206,7 +207,7 @@ impl<S: Sink> Converter<S> {
             self.emit_exec(exec, mmap.path);
         }
         let (image, offset) = self.resolver.images.of_mapping(mmap, serial);
-        let end = mmap.start.saturating_add(mmap.length);
+        let end = RuntimeAddress(mmap.start.0.saturating_add(mmap.length));
         let mapping = Mapping { start: mmap.start, end, offset, image };
         self.tree.map(mmap.pid, sample_id.time, mapping);
     }

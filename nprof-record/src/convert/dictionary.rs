@@ -2,6 +2,7 @@
 //! stream right before its first use. They are bounded: a full dictionary is forgotten and a new
 //! epoch begins. Pure: records go to a [`Sink`].
 
+use nprof_object::ImageOffset;
 use nprof_stream::{
     Epoch, Extras, Frame, FrameId, Image, ImageId, ImageKind, Mark, NodeId, Nodes, Record,
 };
@@ -20,7 +21,7 @@ pub trait Sink {
 pub struct FrameKey {
     /// None for a mark.
     pub image: Option<ImageKey>,
-    pub offset: u64,
+    pub offset: ImageOffset,
     pub kernel: bool,
     pub return_address: bool,
     pub mark: Mark,
@@ -29,7 +30,7 @@ pub struct FrameKey {
 impl FrameKey {
     /// The mark at the root of an incomplete stack.
     pub fn mark(mark: Mark) -> Self {
-        Self { image: None, offset: 0, kernel: false, return_address: false, mark }
+        Self { image: None, offset: ImageOffset(0), kernel: false, return_address: false, mark }
     }
 }
 
@@ -110,7 +111,7 @@ impl Dictionary {
             sink.take(&Record::Frame(Frame {
                 id,
                 image: image.unwrap_or(ImageId::NONE),
-                offset: key.offset,
+                offset: key.offset.0,
                 kernel: key.kernel,
                 return_address: key.return_address,
                 mark: key.mark,
@@ -177,7 +178,7 @@ mod tests {
     fn key(offset: u64) -> FrameKey {
         FrameKey {
             image: Some(IMAGE),
-            offset,
+            offset: ImageOffset(offset),
             kernel: false,
             return_address: false,
             mark: Mark::None,

@@ -1,20 +1,20 @@
 //! From a captured stack to its addresses: unwound from the copy, or as the source walked it.
 
+use nprof_object::RuntimeAddress;
 use nprof_stream::Mark;
 
 use crate::arch;
+use crate::arch::rule::AnalyzedRule;
 use crate::unwind::stack_copy::StackCopy;
 use crate::unwind::stack_input::{CopiedStack, StackInput, Words};
-use crate::unwind::{
-    self, AnalyzedRule, CodeMap, FrameAddress, FrameVisitor, Registers, UnwindInfo,
-};
+use crate::unwind::{self, CodeMap, FrameAddress, FrameState, FrameVisitor, Registers, UnwindInfo};
 
 /// Returns true if the user registers are still those of the previous image, while execve(2) loads
 /// the next one. Clears `not_seen_since_exec` otherwise, see
 /// [`crate::convert::process_tree::Process::not_seen_since_exec`].
 fn is_from_before_exec(
     not_seen_since_exec: &mut bool,
-    ip: u64,
+    ip: RuntimeAddress,
     input: &StackInput<'_>,
     code: &mut impl CodeMap,
 ) -> bool {
@@ -39,19 +39,19 @@ pub(crate) fn unwind_copy(
         // A kernel thread has no user registers, and no user code that could be missing.
         return if input.in_kernel { Mark::None } else { Mark::Unread };
     };
-    let (Ok(ip), Ok(sp)) = (registers.get(arch::IP), registers.get(arch::SP)) else {
+    let (Ok(frame), Ok(sp)) = (FrameState::interrupted(registers), registers.get(arch::SP)) else {
         return Mark::Unread;
     };
-    if is_from_before_exec(not_seen_since_exec, ip, input, code) {
+    if is_from_before_exec(not_seen_since_exec, frame.address.value(), input, code) {
         return Mark::None;
     }
     if copied.is_compat {
         // The tables of 32-bit images number other registers.
-        addresses.push(FrameAddress { value: ip, returns: false });
+        addresses.push(frame.address);
         return Mark::Table;
     }
     let stack = StackCopy::new(sp, copied.bytes, copied.segments);
-    let mark = unwind::unwind((registers, false), &stack, code, depth, addresses, visitor);
+    let mark = unwind::unwind(frame, &stack, code, depth, addresses, visitor);
     visitor.end(stack.read_range());
     mark
 }
@@ -66,22 +66,26 @@ pub(crate) fn take_walked(
     depth: usize,
     addresses: &mut Vec<FrameAddress>,
 ) -> Mark {
-    let leaf = walked.iter().next();
+    let leaf = walked.iter().next().map(RuntimeAddress);
     if leaf.is_some_and(|ip| is_from_before_exec(not_seen_since_exec, ip, input, code)) {
         return Mark::None;
     }
-    for value in walked.iter() {
+    for address in walked.iter().map(RuntimeAddress) {
         if addresses.len() == depth {
             return Mark::Depth;
         }
-        addresses.push(FrameAddress { value, returns: !addresses.is_empty() });
+        addresses.push(if addresses.is_empty() {
+            FrameAddress::Instruction(address)
+        } else {
+            FrameAddress::Return(address)
+        });
     }
     let Some(last) = addresses.last() else {
         return if input.in_kernel { Mark::None } else { Mark::Unread };
     };
     // A chain of frame pointers ends in the same way at the end of the stack and in a function
     // that keeps no frame pointer. The unwind table of the last frame tells them apart.
-    match code.unwind_info(last.inside()) {
+    match code.unwind_info(last.address_for_lookup()) {
         UnwindInfo::Entry => Mark::None,
         UnwindInfo::Rule(rule) if rule.is_end_of_stack() => Mark::None,
         UnwindInfo::NoTable if code.analyze(*last) == AnalyzedRule::ThreadStart => Mark::None,
@@ -101,7 +105,7 @@ mod tests {
     struct Program;
 
     impl CodeMap for Program {
-        fn unwind_info(&mut self, address: u64) -> UnwindInfo {
+        fn unwind_info(&mut self, RuntimeAddress(address): RuntimeAddress) -> UnwindInfo {
             let saved = if address >= 0x3000 {
                 RegisterRule::Undefined
             } else {
@@ -121,7 +125,11 @@ mod tests {
         }
 
         fn analyze(&mut self, address: FrameAddress) -> AnalyzedRule {
-            if address.value == 0x4005 { AnalyzedRule::ThreadStart } else { AnalyzedRule::Unknown }
+            if address.value().0 == 0x4005 {
+                AnalyzedRule::ThreadStart
+            } else {
+                AnalyzedRule::Unknown
+            }
         }
     }
 

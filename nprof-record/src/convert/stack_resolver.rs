@@ -3,6 +3,7 @@
 
 use std::rc::Rc;
 
+use nprof_object::{ImageOffset, RuntimeAddress};
 use nprof_stream::{ExtrasBuilder, FrameId, ImageKind, Mark, NodeId};
 use rustc_hash::FxHashMap;
 
@@ -208,7 +209,7 @@ impl StackResolver {
             }
             UserStack::NotCaptured if input.in_kernel => Mark::None,
             UserStack::NotCaptured => {
-                addresses.push(FrameAddress { value: input.ip, returns: false });
+                addresses.push(FrameAddress::Instruction(RuntimeAddress(input.ip)));
                 Mark::None
             }
         };
@@ -240,20 +241,25 @@ impl StackResolver {
         sample_id: SampleId,
         address: FrameAddress,
     ) -> Option<FrameKey> {
-        let inside = address.inside();
-        let mapped = maps.find(inside)?;
-        let made = self.images.may_be_made(mapped.0).then(|| {
+        let inside = address.address_for_lookup();
+        let (index, mapped_offset) = maps.find(inside)?;
+        let mut found = None;
+        if self.images.may_be_made(index) {
             let owner = (sample_id.pid, process.serial);
             process.jit.catch_up(owner, sample_id.time, &self.functions, &self.files);
-            let (function, offset) = process.jit.find(inside)?;
-            Some((ImageKey::Function(self.functions.number(function)?), offset))
-        });
-        let (image, offset) = made.flatten().unwrap_or((ImageKey::File(mapped.0), mapped.1));
+            if let Some((function, offset)) = process.jit.find(inside.0) {
+                let number = self.functions.number(function);
+                found = number.map(|number| (ImageKey::Function(number), ImageOffset(offset)));
+            }
+        }
+        let (image, offset) = found.unwrap_or((ImageKey::File(index), mapped_offset));
+        // Frames hold the return address itself; only the lookup is one byte before it.
+        let after_lookup = address.value().0.wrapping_sub(inside.0);
         Some(FrameKey {
             image: Some(image),
-            offset: offset.wrapping_add(address.value.wrapping_sub(inside)),
+            offset: offset.wrapping_add(after_lookup),
             kernel: false,
-            return_address: address.returns,
+            return_address: address.is_return(),
             mark: Mark::None,
         })
     }
@@ -272,7 +278,7 @@ impl StackResolver {
     fn kernel_part(&mut self, input: &StackInput<'_>) {
         let kernel = self.kernel.get_or_insert_with(Kernel::running);
         let mut push = |address: u64, returns| {
-            let (place, offset) = kernel.find(address, &self.functions);
+            let (place, offset) = kernel.find(RuntimeAddress(address), &self.functions);
             let image = match place {
                 Place::Part(part) => Some(ImageKey::Kernel(part as u32)),
                 Place::Function(function) => {

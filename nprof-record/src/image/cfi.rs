@@ -10,6 +10,7 @@ use gimli::{
     BaseAddresses, CfaRule, CieOrFde, DebugFrame, EhFrame, EhFrameHdr, EndianSlice,
     FrameDescriptionEntry, LittleEndian, Pointer, UnwindContext, UnwindExpression, UnwindSection,
 };
+use nprof_object::ImageAddress;
 use rustc_hash::FxHashMap;
 
 use crate::arch;
@@ -85,7 +86,7 @@ pub struct Cfi {
     plts: Vec<Plt>,
     bases: BaseAddresses,
     context: Box<UnwindContext<usize>>,
-    memo: FxHashMap<u64, Option<Rc<UnwindRule>>>,
+    memo: FxHashMap<ImageAddress, Option<Rc<UnwindRule>>>,
     rows: FxHashMap<Rc<UnwindRule>, ()>,
     /// What the sections and their indices take, bytes.
     fixed: usize,
@@ -128,7 +129,7 @@ impl Cfi {
     }
 
     /// The rule at an image address; `None` when no table covers it.
-    pub fn row(&mut self, address: u64) -> Option<Rc<UnwindRule>> {
+    pub fn row(&mut self, address: ImageAddress) -> Option<Rc<UnwindRule>> {
         if let Some(row) = self.memo.get(&address) {
             return row.clone();
         }
@@ -136,7 +137,7 @@ impl Cfi {
             self.memo.clear();
             self.rows.clear();
         }
-        let row = self.read(address);
+        let row = self.read(address.0);
         let row = row.or_else(|| self.plts.iter().find_map(|plt| plt.row(address)));
         let row = row.map(|row| self.unique(row));
         self.memo.insert(address, row.clone());
@@ -325,7 +326,7 @@ mod tests {
         let code =
             [0x41, 0x0e, 16, 0x86, 2, 0x41, 0x0e, 24, 0x83, 3, 0x48, 0x0e, 16, 0x41, 0x0e, 8];
         let mut cfi = cfi(&code);
-        let mut at = |address| cfi.row(address).expect("a row").registers.to_vec();
+        let mut at = |address| cfi.row(ImageAddress(address)).expect("a row").registers.to_vec();
         assert_eq!(at(0x1000), []);
         assert_eq!(at(0x1001), [(6, RegisterRule::AtCfaOffset(-16))]);
         assert_eq!(
@@ -340,7 +341,7 @@ mod tests {
     fn leave_gives_back_the_frame_pointer() {
         // push %rbp; mov %rsp,%rbp; ...; leave; ret
         let mut cfi = cfi(&[0x41, 0x0e, 16, 0x86, 2, 0x43, 0x0d, 6, 0x48, 0x0c, 7, 8]);
-        let mut at = |address| cfi.row(address).expect("a row").registers.to_vec();
+        let mut at = |address| cfi.row(ImageAddress(address)).expect("a row").registers.to_vec();
         assert_eq!(at(0x1006), [(6, RegisterRule::AtCfaOffset(-16))]);
         assert_eq!(at(0x100c), [(6, RegisterRule::SameValue)]);
     }
@@ -350,7 +351,7 @@ mod tests {
         // mov %rbx,-8(%rsp); ...
         let mut cfi = cfi(&[0x45, 0x83, 2]);
         assert_eq!(
-            cfi.row(0x1010).expect("a row").registers[..],
+            cfi.row(ImageAddress(0x1010)).expect("a row").registers[..],
             [(3, RegisterRule::AtCfaOffset(-16))]
         );
     }

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::rc::Rc;
 
+use nprof_object::ImageAddress;
 use rustc_hash::FxHashMap;
 
 use crate::arch::code_analysis;
@@ -33,9 +34,9 @@ pub(crate) struct Text {
     /// By file offset.
     pages: FxHashMap<u64, Box<[u8]>>,
     /// By image address, and whether it is returned to.
-    followed: FxHashMap<(u64, bool), AnalyzedRule>,
+    followed: FxHashMap<(ImageAddress, bool), AnalyzedRule>,
     /// The calls that end at image addresses; `None` outside where the code cannot be read.
-    calls: FxHashMap<u64, Option<Option<Call>>>,
+    calls: FxHashMap<ImageAddress, Option<Option<Call>>>,
 }
 
 impl Text {
@@ -50,7 +51,7 @@ impl Text {
     /// What the code at an address says of its caller, where no table does.
     pub(crate) fn follow(
         &mut self,
-        address: u64,
+        address: ImageAddress,
         returns: bool,
         source: &mut Source<'_>,
     ) -> AnalyzedRule {
@@ -75,7 +76,7 @@ impl Text {
     /// The call that ends at an address, if one does; `None` outside where the code cannot be read.
     pub(crate) fn call_before(
         &mut self,
-        address: u64,
+        address: ImageAddress,
         source: &mut Source<'_>,
     ) -> Option<Option<Call>> {
         if let Some(call) = self.calls.get(&address) {
@@ -84,7 +85,7 @@ impl Text {
         let mut reader = self.reader(source);
         // Near the start of the code less than the longest stands before it.
         let call = (2..=CALL_MAX).rev().find_map(|length| {
-            let code = reader.code(address.checked_sub(length as u64)?);
+            let code = reader.code(ImageAddress(address.0.checked_sub(length as u64)?));
             let code = code.bytes.get(..code.length)?.get(..length)?;
             Some(code_analysis::call_before(code))
         });
@@ -111,7 +112,7 @@ pub(crate) struct Source<'a> {
 /// Reads code for one rule.
 struct Reader<'a, 'b> {
     pages: &'a mut FxHashMap<u64, Box<[u8]>>,
-    followed: &'a FxHashMap<(u64, bool), AnalyzedRule>,
+    followed: &'a FxHashMap<(ImageAddress, bool), AnalyzedRule>,
     /// Opened when it is first needed; `None` inside when it cannot be.
     file: Option<Option<File>>,
     source: &'a mut Source<'b>,
@@ -119,7 +120,7 @@ struct Reader<'a, 'b> {
 
 impl Reader<'_, '_> {
     /// Whether what stands at an address is known, be it no code.
-    fn is_read(&mut self, address: u64) -> bool {
+    fn is_read(&mut self, address: ImageAddress) -> bool {
         self.source.elf.file_offset(address).is_none() || self.code(address).length > 0
     }
 
@@ -154,28 +155,28 @@ fn read_page(file: &File, start: u64) -> Option<Box<[u8]>> {
 }
 
 impl CodeBytes for Reader<'_, '_> {
-    fn code(&mut self, address: u64) -> Bytes {
+    fn code(&mut self, address: ImageAddress) -> Bytes {
         let mut code = Bytes::default();
         let Some((mut offset, left)) = self.source.elf.file_offset(address) else { return code };
         let wanted = left.min(INSTRUCTION_MAX as u64) as usize;
         while code.length < wanted {
-            let page = self.page(offset);
+            let page = self.page(offset.0);
             let length = page.len().min(wanted - code.length);
             if length == 0 {
                 break;
             }
             code.bytes[code.length..code.length + length].copy_from_slice(&page[..length]);
             code.length += length;
-            offset += length as u64;
+            offset = offset.wrapping_add(length as u64);
         }
         code
     }
 
-    fn row(&mut self, address: u64) -> Option<Rc<UnwindRule>> {
+    fn row(&mut self, address: ImageAddress) -> Option<Rc<UnwindRule>> {
         self.source.cfi.as_mut()?.row(address)
     }
 
-    fn known(&self, address: u64) -> Option<AnalyzedRule> {
+    fn known(&self, address: ImageAddress) -> Option<AnalyzedRule> {
         let followed = |returns| self.followed.get(&(address, returns));
         followed(false).or_else(|| followed(true)).cloned()
     }
@@ -186,12 +187,13 @@ mod tests {
     use super::*;
     use crate::arch;
     use crate::arch::rule::Cfa;
+    use nprof_object::FileOffset;
     use object::ReadCache;
     use std::cell::Cell;
 
     /// This program, and the image address of a place in its code that `is` so, given what stands
     /// before it and from it on.
-    fn own(is: impl Fn(&[u8], &[u8]) -> bool) -> (File, Elf, u64) {
+    fn own(is: impl Fn(&[u8], &[u8]) -> bool) -> (File, Elf, ImageAddress) {
         let path = std::env::current_exe().expect("a path");
         let bytes = std::fs::read(&path).expect("this program");
         let file = File::open(path).expect("this program");
@@ -199,7 +201,7 @@ mod tests {
         // Where pages meet.
         let places = (2 * PAGE as usize..bytes.len() - 16).step_by(PAGE as usize);
         let near = places.flat_map(|at| at - 4..at + 4);
-        let found = near.filter_map(|at| Some((at, elf.image_address(at as u64)?)));
+        let found = near.filter_map(|at| Some((at, elf.image_address(FileOffset(at as u64))?)));
         let mut found = found.filter(|(at, _)| is(&bytes[..*at], &bytes[*at..]));
         let (_, address) = found.next().expect("there is such a place");
         (file, elf, address)
@@ -225,7 +227,11 @@ mod tests {
         let mut gone = Source { elf: &elf, open: &|| None, cfi: None };
         assert_eq!(Text::default().follow(address, false, &mut gone), AnalyzedRule::Unknown);
         assert_eq!(Text::default().call_before(address, &mut gone), None);
-        assert_eq!(text.follow(0, true, &mut source), AnalyzedRule::Unknown, "no code is there");
+        assert_eq!(
+            text.follow(ImageAddress(0), true, &mut source),
+            AnalyzedRule::Unknown,
+            "no code is there"
+        );
     }
 
     #[test]
@@ -236,6 +242,6 @@ mod tests {
         let mut text = Text::default();
         assert!(text.call_before(address, &mut source).flatten().is_some());
         assert!(text.call_before(address, &mut source).flatten().is_some());
-        assert_eq!(text.call_before(0, &mut source), Some(None), "no code is there");
+        assert_eq!(text.call_before(ImageAddress(0), &mut source), Some(None), "no code is there");
     }
 }

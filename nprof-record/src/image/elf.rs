@@ -6,6 +6,8 @@ use std::cell::Cell;
 use std::io::{Read, Seek};
 use std::rc::Rc;
 
+use nprof_object::elf::{build_id_of_segments, program_headers, segments};
+use nprof_object::{FileOffset, ImageAddress, Segments};
 use object::elf::{self, FileHeader32, FileHeader64, ProgramHeader64};
 use object::read::elf::{FileHeader, ProgramHeader, SectionHeader, SectionTable};
 use object::{Endianness, FileKind, ReadCache, ReadRef};
@@ -18,7 +20,7 @@ use crate::image::cfi::{Cfi, Table, Tables};
 const TABLES_MAX: u64 = 64 << 20;
 
 /// The most program headers and section headers a file may have. Linked files have tens.
-const PROGRAMS_MAX: u16 = 1 << 10;
+const PROGRAMS_MAX: u32 = 1 << 10;
 const SECTIONS_MAX: u32 = 1 << 13;
 
 /// The most bytes of notes read of one file. The build ID is among the first few hundred.
@@ -27,21 +29,14 @@ const NOTES_MAX: u64 = 64 << 10;
 /// How far behind the entry point its function reaches. It is hand-written and short.
 const ENTRY_LENGTH: u64 = 64;
 
-/// A segment of executable code.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Segment {
-    offset: u64,
-    size: u64,
-    address: u64,
-}
-
 /// An ELF file, as far as unwinding and identifying it goes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Elf {
     /// The GNU build ID; empty when there is none.
     pub(crate) build_id: Vec<u8>,
-    entry: u64,
-    code: Vec<Segment>,
+    entry: ImageAddress,
+    /// Executable code.
+    code: Segments,
 }
 
 impl Elf {
@@ -54,38 +49,27 @@ impl Elf {
         }
     }
 
-    /// The image address (as the file's own tables state addresses) of a file offset; `None`
-    /// when no executable code stands there.
-    ///
-    /// Goes by the segment that holds the very byte. Linkers lay segments out so that their
-    /// page-rounded ranges overlap in the file, and post-link optimizers add executable
-    /// segments with other distances: no one distance is right for a whole mapping.
-    pub(crate) fn image_address(&self, offset: u64) -> Option<u64> {
-        let within = |segment: &&Segment| {
-            offset.checked_sub(segment.offset).is_some_and(|at| at < segment.size)
-        };
-        let segment = self.code.iter().find(within)?;
-        segment.address.checked_add(offset - segment.offset)
+    /// Returns the image address of a file offset. None if it is no executable code.
+    pub(crate) fn image_address(&self, offset: FileOffset) -> Option<ImageAddress> {
+        self.code.image_address(offset)
     }
 
-    /// The file offset of an image address, and how many bytes of code stand there; `None` when
-    /// none does.
-    pub(crate) fn file_offset(&self, address: u64) -> Option<(u64, u64)> {
-        self.code.iter().find_map(|segment| {
-            let at = address.checked_sub(segment.address).filter(|&at| at < segment.size)?;
-            Some((segment.offset.checked_add(at)?, segment.size - at))
-        })
+    /// Returns the file offset of an image address, and the bytes of code from there on. None if
+    /// it is no executable code.
+    pub(crate) fn file_offset(&self, address: ImageAddress) -> Option<(FileOffset, u64)> {
+        self.code.file_offset(address)
     }
 
     /// The file offset of the entry point.
     #[cfg(test)]
-    pub(crate) fn entry_offset(&self) -> Option<u64> {
+    pub(crate) fn entry_offset(&self) -> Option<FileOffset> {
         self.file_offset(self.entry).map(|(offset, _)| offset)
     }
 
     /// Whether an image address lies in the function the program starts in.
-    pub(crate) fn is_entry(&self, address: u64) -> bool {
-        self.entry != 0 && address.checked_sub(self.entry).is_some_and(|at| at < ENTRY_LENGTH)
+    pub(crate) fn is_entry(&self, address: ImageAddress) -> bool {
+        // An object without an entry point, such as most libraries, has 0 there.
+        self.entry.0 != 0 && address.offset_from(self.entry).is_some_and(|at| at < ENTRY_LENGTH)
     }
 }
 
@@ -96,45 +80,13 @@ where
 {
     let header = H::parse(data).ok()?;
     let endian = header.endian().ok()?;
-    let programs = program_headers(header, endian, data)?;
-    let mut notes_left = NOTES_MAX;
-    let mut read = Elf { entry: header.e_entry(endian).into(), ..Elf::default() };
-    for program in programs {
-        let (offset, size) = program.file_range(endian);
-        let is_code = program.p_flags(endian).0 & elf::PF_X.0 != 0;
-        if program.p_type(endian) == elf::PT_LOAD && is_code {
-            read.code.push(Segment { offset, size, address: program.p_vaddr(endian).into() });
-        }
-        if program.p_type(endian) != elf::PT_NOTE {
-            continue;
-        }
-        let Some(left) = notes_left.checked_sub(size) else { continue };
-        notes_left = left;
-        let Ok(Some(mut notes)) = program.notes(endian, data) else { continue };
-        while let Ok(Some(note)) = notes.next() {
-            let is_id =
-                note.name() == elf::ELF_NOTE_GNU && note.n_type(endian) == elf::NT_GNU_BUILD_ID;
-            if is_id && note.desc().len() <= nprof_stream::limits::BUILD_ID {
-                read.build_id = note.desc().to_vec();
-            }
-        }
-    }
-    Some(read)
-}
-
-/// The program headers; `None` when there are more than a linked file has.
-fn program_headers<'data, H, R>(
-    header: &H,
-    endian: Endianness,
-    data: R,
-) -> Option<&'data [H::ProgramHeader]>
-where
-    H: FileHeader<Endian = Endianness>,
-    R: ReadRef<'data>,
-{
-    // More than the field holds are told by a section header, which may claim any number.
-    let is_linked = header.e_phnum(endian) <= PROGRAMS_MAX;
-    is_linked.then(|| header.program_headers(endian, data).ok())?
+    let programs = program_headers(header, endian, data, PROGRAMS_MAX)?;
+    let build_id = build_id_of_segments(endian, programs, data, NOTES_MAX);
+    Some(Elf {
+        build_id: build_id.unwrap_or_default(),
+        entry: ImageAddress(header.e_entry(endian).into()),
+        code: segments(endian, programs).executable(),
+    })
 }
 
 /// Reads the unwind tables of a 64-bit file; `None` when it has none.
@@ -165,7 +117,7 @@ pub(crate) fn read_tables<R: Read + Seek>(cache: &ReadCache<R>) -> Option<Cfi> {
     for (name, has_header) in Plt::SECTIONS {
         if let Some((_, section)) = sections.section_by_name(endian, name) {
             let (address, size) = (section.sh_addr(endian), section.sh_size(endian));
-            tables.plts.push(Plt { address, size, has_header });
+            tables.plts.push(Plt { address: ImageAddress(address), size, has_header });
         }
     }
     Cfi::new(tables)
@@ -219,7 +171,9 @@ fn tables_without_sections<'data, R: ReadRef<'data>>(
     endian: Endianness,
     data: R,
 ) -> (Option<Table>, Option<Table>) {
-    let Some(programs) = program_headers(header, endian, data) else { return (None, None) };
+    let Some(programs) = program_headers(header, endian, data, PROGRAMS_MAX) else {
+        return (None, None);
+    };
     let is_index = |program: &&ProgramHeader64<Endianness>| {
         program.p_type(endian) == elf::PT_GNU_EH_FRAME && program.p_filesz(endian) <= TABLES_MAX
     };
@@ -241,6 +195,7 @@ fn tables_without_sections<'data, R: ReadRef<'data>>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nprof_object::Segment;
     use std::io::{Cursor, SeekFrom};
 
     fn own() -> Vec<u8> {
@@ -251,26 +206,30 @@ mod tests {
     fn this_program_has_code_and_tables() {
         let cache = ReadCache::new(Cursor::new(own()));
         let elf = Elf::read(&cache).expect("an ELF file");
-        let segment = elf.code[0];
-        assert_eq!(elf.image_address(segment.offset + 5), Some(segment.address + 5));
-        assert_eq!(elf.image_address(segment.offset + segment.size), None);
-        assert!(elf.is_entry(elf.entry) && !elf.is_entry(elf.entry + ENTRY_LENGTH));
+        let &Segment { offset, size, address, .. } = elf.code.iter().next().expect("code");
+        assert_eq!(elf.image_address(offset.wrapping_add(5)), Some(address.wrapping_add(5)));
+        assert_eq!(elf.image_address(offset.wrapping_add(size)), None);
+        assert!(elf.is_entry(elf.entry) && !elf.is_entry(elf.entry.wrapping_add(ENTRY_LENGTH)));
         let mut cfi = read_tables(&cache).expect("tables");
-        assert!(cfi.row(elf.entry + 1).is_some());
-        assert!(cfi.row(0).is_none());
+        assert!(cfi.row(elf.entry.wrapping_add(1)).is_some());
+        assert!(cfi.row(ImageAddress(0)).is_none());
     }
 
     #[test]
     fn each_executable_segment_has_its_own_distance() {
-        let code = vec![
-            Segment { offset: 0x1000, size: 0x900, address: 0x40_1000 },
-            Segment { offset: 0x1900, size: 0x500, address: 0x80_0900 },
-        ];
-        let elf = Elf { code, ..Elf::default() };
-        assert_eq!(elf.image_address(0x18ff), Some(0x40_18ff));
-        assert_eq!(elf.image_address(0x1900), Some(0x80_0900));
-        assert_eq!(elf.image_address(0xfff), None);
-        assert_eq!(elf.image_address(0x1e00), None);
+        let segment = |offset, size, address| Segment {
+            offset: FileOffset(offset),
+            size,
+            address: ImageAddress(address),
+            executable: true,
+        };
+        let code = [segment(0x1000, 0x900, 0x40_1000), segment(0x1900, 0x500, 0x80_0900)];
+        let elf = Elf { code: code.into_iter().collect(), ..Elf::default() };
+        let address = |offset| elf.image_address(FileOffset(offset)).map(|address| address.0);
+        assert_eq!(address(0x18ff), Some(0x40_18ff));
+        assert_eq!(address(0x1900), Some(0x80_0900));
+        assert_eq!(address(0xfff), None);
+        assert_eq!(address(0x1e00), None);
     }
 
     #[test]
@@ -337,7 +296,7 @@ mod tests {
         assert_eq!(Elf::read(&cache).map(|elf| elf.build_id), Some(Vec::new()));
         assert!(read_tables(&cache).is_none(), "too many sections");
         assert!(Elf::read(&claiming(0xffff, 0, &[])).is_none(), "too many programs");
-        assert!(Elf::read(&claiming(PROGRAMS_MAX + 1, 0, &[])).is_none());
+        assert!(Elf::read(&claiming(PROGRAMS_MAX as u16 + 1, 0, &[])).is_none());
         let notes = [(note, 8192, NOTES_MAX); 1000];
         assert!(Elf::read(&claiming(1000, 0, &notes)).is_some());
         let index = [(elf::PT_GNU_EH_FRAME.0, 8192, huge)];

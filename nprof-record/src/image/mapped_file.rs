@@ -9,18 +9,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use nprof_object::path::split_deleted;
+
 use crate::perf::record::Mmap;
-
-/// What the kernel puts behind the path of a file that was unlinked.
-const DELETED: &[u8] = b" (deleted)";
-
-/// The path of a mapped file, and whether it was unlinked.
-pub(crate) fn path(mapped: &[u8]) -> (&[u8], bool) {
-    match mapped.strip_suffix(DELETED) {
-        Some(path) => (path, true),
-        None => (mapped, false),
-    }
-}
 
 /// Opens the file behind a mapping, whatever it is.
 pub(crate) fn open(mmap: &Mmap<'_>) -> Option<File> {
@@ -30,12 +21,13 @@ pub(crate) fn open(mmap: &Mmap<'_>) -> Option<File> {
 /// Where the file behind a mapping may be found: at its path, at its path in the process's root
 /// directory, or as the very thing the process mapped.
 pub(crate) fn candidates(mmap: &Mmap<'_>) -> Vec<PathBuf> {
-    let (path, deleted) = path(mmap.path);
+    let (path, deleted) = split_deleted(mmap.path);
     let plain = PathBuf::from(std::ffi::OsStr::from_bytes(path));
     let rooted = PathBuf::from(format!("/proc/{}/root", mmap.pid))
         .join(plain.strip_prefix("/").unwrap_or(&plain));
-    let end = mmap.start.wrapping_add(mmap.length);
-    let mapped = PathBuf::from(format!("/proc/{}/map_files/{:x}-{end:x}", mmap.pid, mmap.start));
+    let start = mmap.start;
+    let end = start.wrapping_add(mmap.length);
+    let mapped = PathBuf::from(format!("/proc/{}/map_files/{start:x}-{end:x}", mmap.pid));
     if deleted { vec![mapped] } else { vec![plain, rooted, mapped] }
 }
 

@@ -12,11 +12,14 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::rc::Rc;
 
+use nprof_object::path::split_deleted;
+use nprof_object::{FileOffset, ImageAddress, ImageOffset, vdso};
 use nprof_stream::ImageKind;
 use object::ReadCache;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::arch;
+use crate::arch::rule::AnalyzedRule;
 use crate::arch::rule::UnwindRule;
 use crate::image::cfi::Cfi;
 use crate::image::code_bytes::{Source, Text};
@@ -25,7 +28,7 @@ use crate::image::key::ImageIndex;
 use crate::image::mapped_file;
 use crate::os::task_serial::{Owner, Serial};
 use crate::perf::record::{Identity, Mmap};
-use crate::unwind::{AnalyzedRule, FrameAddress, UnwindInfo};
+use crate::unwind::{FrameAddress, UnwindInfo};
 
 /// Files held open at most, besides those whose tables were read.
 const OPEN_MAX: usize = 128;
@@ -80,7 +83,7 @@ pub(crate) struct Image {
     /// When they were last used: by the number of uses of all tables.
     used: u64,
     /// By file offset: whether code without a table is what signal handlers return to.
-    signal_returns: FxHashMap<u64, bool>,
+    signal_returns: FxHashMap<FileOffset, bool>,
     /// What its code was found to say where there is no table.
     text: Text,
 }
@@ -118,21 +121,25 @@ impl Images {
     }
 
     /// The image a mapping is of, and the image's offset of its first byte.
-    pub(crate) fn of_mapping(&mut self, mmap: &Mmap<'_>, serial: Serial) -> (ImageIndex, u64) {
-        let (path, _) = mapped_file::path(mmap.path);
+    pub(crate) fn of_mapping(
+        &mut self,
+        mmap: &Mmap<'_>,
+        serial: Serial,
+    ) -> (ImageIndex, ImageOffset) {
+        let (path, _) = split_deleted(mmap.path);
         match nature(path) {
-            ImageKind::Vdso => (self.intern(Key::Vdso, open_vdso), mmap.offset),
+            ImageKind::Vdso => (self.intern(Key::Vdso, open_vdso), ImageOffset(mmap.offset.0)),
             ImageKind::Elf => {
                 let key = Key::File(path.to_vec(), mmap.identity);
                 let hold = self.open < OPEN_MAX;
-                (self.intern(key, || open_file(path, mmap, hold)), mmap.offset)
+                (self.intern(key, || open_file(path, mmap, hold)), ImageOffset(mmap.offset.0))
             }
             _ => {
                 let name = if path == b"//anon" { b"[anon]" } else { path };
                 let owner = (mmap.pid, serial);
                 let key = Key::Anonymous(name.to_vec(), owner);
                 let image = || Image::without_file(ImageKind::Anonymous, name, Some(owner));
-                (self.intern(key, image), mmap.start)
+                (self.intern(key, image), ImageOffset(mmap.start.0))
             }
         }
     }
@@ -183,9 +190,10 @@ impl Images {
     }
 
     /// What is known of the code at an offset of an image.
-    pub(crate) fn unwind_info(&mut self, index: ImageIndex, offset: u64) -> UnwindInfo {
+    pub(crate) fn unwind_info(&mut self, index: ImageIndex, offset: ImageOffset) -> UnwindInfo {
         let image = &mut self.images[index as usize];
         let Some(elf) = &image.elf else { return UnwindInfo::NoTable };
+        let offset = FileOffset(offset.0);
         let Some(address) = elf.image_address(offset) else { return UnwindInfo::NoTable };
         let is_entry = elf.is_entry(address);
         self.open -= usize::from(image.is_open());
@@ -217,19 +225,20 @@ impl Images {
     pub(crate) fn analyze(
         &mut self,
         index: ImageIndex,
-        offset: u64,
+        offset: ImageOffset,
         address: FrameAddress,
     ) -> AnalyzedRule {
-        let behind = address.value.wrapping_sub(address.inside());
+        let behind = address.value().0.wrapping_sub(address.address_for_lookup().0);
         let image = &mut self.images[index as usize];
         let Some(inside) = image.image_address(offset) else { return AnalyzedRule::Unknown };
         let at = inside.wrapping_add(behind);
-        let followed = image.text(|text, source| Some(text.follow(at, address.returns, source)));
+        let followed =
+            image.text(|text, source| Some(text.follow(at, address.is_return(), source)));
         followed.unwrap_or(AnalyzedRule::Unknown)
     }
 
     /// Whether a call ends behind the byte at an offset; `None` where there is no file.
-    pub(crate) fn is_after_call(&mut self, index: ImageIndex, offset: u64) -> Option<bool> {
+    pub(crate) fn is_after_call(&mut self, index: ImageIndex, offset: ImageOffset) -> Option<bool> {
         let image = &mut self.images[index as usize];
         let address = image.image_address(offset)?.wrapping_add(1);
         image.text(|text, source| Some(text.call_before(address, source)?.is_some()))
@@ -274,8 +283,9 @@ impl Image {
         }
     }
 
-    fn image_address(&self, offset: u64) -> Option<u64> {
-        self.elf.as_ref()?.image_address(offset)
+    /// Returns the image address of an offset, which is a file offset if the image is a file.
+    fn image_address(&self, offset: ImageOffset) -> Option<ImageAddress> {
+        self.elf.as_ref()?.image_address(FileOffset(offset.0))
     }
 
     fn is_open(&self) -> bool {
@@ -319,20 +329,24 @@ impl Image {
     /// The rule behind a system call whose function's table ends just before it: where one makes
     /// a thread, the new one goes its own way from there (clone and clone3 of glibc). What called
     /// it is where it was before.
-    fn row_of_system_call(&mut self, offset: u64, address: u64) -> Option<Rc<UnwindRule>> {
+    fn row_of_system_call(
+        &mut self,
+        offset: FileOffset,
+        address: ImageAddress,
+    ) -> Option<Rc<UnwindRule>> {
         let length = arch::SYSTEM_CALL.len() as u64;
         let Tables::Read(Some(cfi)) = &mut self.tables else { return None };
-        let row = cfi.row(address.checked_sub(length + 1)?)?;
+        let row = cfi.row(ImageAddress(address.0.checked_sub(length + 1)?))?;
         let mut code = [0; arch::SYSTEM_CALL.len()];
         let (path, inode) = self.file.as_ref()?;
         let file = mapped_file::open_same(path, *inode)?;
-        file.read_exact_at(&mut code, offset.checked_sub(length)?).ok()?;
+        file.read_exact_at(&mut code, offset.0.checked_sub(length)?).ok()?;
         (code == arch::SYSTEM_CALL).then_some(row)
     }
 
     /// Whether the code at `offset` is the one signal handlers return to. The offset may be of an
     /// address inside of the call before it, so the code is looked for at the next byte, too.
-    fn is_signal_return(&mut self, offset: u64) -> bool {
+    fn is_signal_return(&mut self, offset: FileOffset) -> bool {
         let Some((path, inode)) = &self.file else { return false };
         if self.signal_returns.len() >= MEMO_MAX {
             self.signal_returns.clear();
@@ -340,7 +354,7 @@ impl Image {
         *self.signal_returns.entry(offset).or_insert_with(|| {
             let mut code = [0; arch::SIGNAL_RETURN.len() + 1];
             let read = mapped_file::open_same(path, *inode)
-                .is_some_and(|file| file.read_exact_at(&mut code, offset).is_ok());
+                .is_some_and(|file| file.read_exact_at(&mut code, offset.0).is_ok());
             read && (code.starts_with(&arch::SIGNAL_RETURN) || code.ends_with(&arch::SIGNAL_RETURN))
         })
     }
@@ -393,7 +407,7 @@ fn open_file(path: &[u8], mmap: &Mmap<'_>, hold: bool) -> Image {
 /// The vDSO, read from our own memory: every process has the same.
 fn open_vdso() -> Image {
     let mut image = Image::without_file(ImageKind::Vdso, b"[vdso]", None);
-    let Some(bytes) = read_vdso() else { return image };
+    let Some(bytes) = vdso::read_own().ok().flatten() else { return image };
     let cache = ReadCache::new(Cursor::new(bytes));
     if let Some(elf) = Elf::read(&cache) {
         image.build_id.clone_from(&elf.build_id);
@@ -401,22 +415,6 @@ fn open_vdso() -> Image {
     }
     image.tables = Tables::Read(elf::read_tables(&cache).map(Box::new));
     image
-}
-
-fn read_vdso() -> Option<Vec<u8>> {
-    let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
-    let (start, end) = named_range(&maps, "[vdso]")?;
-    let mut bytes = vec![0; usize::try_from(end.checked_sub(start)?).ok()?];
-    let memory = File::open("/proc/self/mem").ok()?;
-    memory.read_exact_at(&mut bytes, start).ok()?;
-    Some(bytes)
-}
-
-/// The addresses of the mapping of that name, in the text of /proc/PID/maps.
-fn named_range(maps: &str, name: &str) -> Option<(u64, u64)> {
-    let line = maps.lines().find(|line| line.ends_with(name))?;
-    let (start, end) = line.split(' ').next()?.split_once('-')?;
-    Some((u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?))
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Decodes the records of a ring (perf_event_open(2), include/uapi/linux/perf_event.h). Pure. No
 //! field is trusted: a record shorter than its fields is rejected.
 
+use nprof_object::{FileOffset, RuntimeAddress};
 use nprof_stream::NO_CPU;
 use perf_event_open_sys::bindings as perf;
 
@@ -72,10 +73,10 @@ impl SampleId {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mmap<'a> {
     pub(crate) pid: u32,
-    pub(crate) start: u64,
+    pub(crate) start: RuntimeAddress,
     pub(crate) length: u64,
     /// The file offset of the byte at `start`.
-    pub(crate) offset: u64,
+    pub(crate) offset: FileOffset,
     pub(crate) identity: Identity,
     /// The path as the process sees it; ends in ` (deleted)` if the file was unlinked.
     pub(crate) path: &'a [u8],
@@ -103,7 +104,7 @@ pub(crate) struct TaskIds {
 /// Code that the kernel generated at run time, or released: a BPF program, a trampoline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ksymbol<'a> {
-    pub(crate) start: u64,
+    pub(crate) start: RuntimeAddress,
     pub(crate) size: u64,
     /// True if the code was released.
     pub(crate) is_unregistered: bool,
@@ -259,7 +260,8 @@ fn read_task_ids(mut fields: ByteCursor<'_>) -> Option<TaskIds> {
 
 fn read_mmap(mut fields: ByteCursor<'_>) -> Option<Mmap<'_>> {
     let (pid, _tid) = (fields.u32()?, fields.u32()?);
-    let (start, length, offset) = (fields.u64()?, fields.u64()?, fields.u64()?);
+    let (start, length) = (RuntimeAddress(fields.u64()?), fields.u64()?);
+    let offset = FileOffset(fields.u64()?);
     // Never a build ID, since we do not request it. PERF_RECORD_MISC_MMAP_BUILD_ID may be set all
     // the same if another recorder does (see `CommonAttr::sideband_attr`).
     let identity = Identity {
@@ -272,7 +274,7 @@ fn read_mmap(mut fields: ByteCursor<'_>) -> Option<Mmap<'_>> {
 }
 
 fn read_ksymbol(mut fields: ByteCursor<'_>) -> Option<Ksymbol<'_>> {
-    let (start, size) = (fields.u64()?, u64::from(fields.u32()?));
+    let (start, size) = (RuntimeAddress(fields.u64()?), u64::from(fields.u32()?));
     let (_kind, flags) = (fields.u16()?, fields.u16()?);
     let is_unregistered = flags & perf::PERF_RECORD_KSYMBOL_FLAGS_UNREGISTER as u16 != 0;
     Some(Ksymbol { start, size, is_unregistered, name: fields.string() })

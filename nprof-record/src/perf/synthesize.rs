@@ -1,41 +1,27 @@
-//! Records of mappings that existed before the recording, made from /proc/PID/maps as the kernel would have written them (perf calls it "synthesize"). Pure.
+//! Records of mappings that existed before the recording, made from /proc/PID/maps in the form in
+//! which the kernel reports new ones (perf calls it "synthesize"). Pure.
+
+use nprof_object::maps::{Mapping, mappings};
 
 use crate::perf::record::{Identity, Mmap};
 
-/// The executable mappings in the text of /proc/PID/maps, named as the kernel's records name
-/// them.
+/// Returns the executable mappings in the text of /proc/PID/maps.
 pub(crate) fn executable(text: &[u8], pid: u32) -> impl Iterator<Item = Mmap<'_>> {
-    text.split(|&byte| byte == b'\n').filter_map(move |line| mapping(line, pid))
+    let executable = mappings(text).filter(Mapping::is_executable);
+    executable.map(move |mapping| mmap(mapping, pid))
 }
 
-/// One line: range, rights, offset, device, inode, path.
-fn mapping(line: &[u8], pid: u32) -> Option<Mmap<'_>> {
-    let mut rest = line;
-    let range = field(&mut rest)?;
-    if field(&mut rest)?.as_bytes().get(2) != Some(&b'x') {
-        return None;
+fn mmap(mapping: Mapping<'_>, pid: u32) -> Mmap<'_> {
+    Mmap {
+        pid,
+        start: mapping.start,
+        length: mapping.size(),
+        offset: mapping.offset,
+        // /proc does not state the generation of the inode.
+        identity: Identity { device: mapping.device, inode: mapping.inode, generation: 0 },
+        // Records name anonymous memory so, /proc/PID/maps leaves the field empty.
+        path: if mapping.path.is_empty() { b"//anon" } else { mapping.path },
     }
-    let offset = hexadecimal(field(&mut rest)?)?;
-    let (major, minor) = field(&mut rest)?.split_once(':')?;
-    let device = (u32::from_str_radix(major, 16).ok()?, u32::from_str_radix(minor, 16).ok()?);
-    let inode = field(&mut rest)?.parse().ok()?;
-    let (start, end) = range.split_once('-')?;
-    let (start, end) = (hexadecimal(start)?, hexadecimal(end)?);
-    let path = if rest.is_empty() { b"//anon" } else { rest };
-    let identity = Identity { device, inode, generation: 0 };
-    Some(Mmap { pid, start, length: end.checked_sub(start)?, offset, identity, path })
-}
-
-/// Takes the next field and the blanks behind it.
-fn field<'a>(rest: &mut &'a [u8]) -> Option<&'a str> {
-    let length = rest.iter().position(|&byte| byte == b' ').unwrap_or(rest.len());
-    let (field, after) = rest.split_at(length);
-    *rest = after.trim_ascii_start();
-    std::str::from_utf8(field).ok().filter(|field| !field.is_empty())
-}
-
-fn hexadecimal(text: &str) -> Option<u64> {
-    u64::from_str_radix(text, 16).ok()
 }
 
 #[cfg(test)]
@@ -55,7 +41,7 @@ mod tests {
         assert_eq!(names, [&b"/bin/a b (deleted)"[..], b"//anon", b"[vdso]"]);
         let identity = Identity { device: (0xfe, 1), inode: 99, generation: 0 };
         let first = &found[0];
-        assert_eq!((first.start, first.length, first.offset), (0x55e0, 0x10, 0x1000));
+        assert_eq!((first.start.0, first.length, first.offset.0), (0x55e0, 0x10, 0x1000));
         assert_eq!((first.pid, first.identity), (5, identity));
     }
 

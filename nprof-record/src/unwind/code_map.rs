@@ -1,37 +1,39 @@
-//! What the unwinder asks of the code of a process.
+//! The code of a process, as far as the unwinder needs to know it.
 
 use std::rc::Rc;
+
+use nprof_object::RuntimeAddress;
 
 use crate::arch::rule::{AnalyzedRule, UnwindRule};
 use crate::unwind::frame_address::FrameAddress;
 
-/// What is known of the code at an address.
+/// The unwind information for the code at an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UnwindInfo {
     /// No executable memory is mapped there.
     Unmapped,
     /// No unwind table covers it.
     NoTable,
-    /// The table's rule.
+    /// The rule of an unwind table.
     Rule(Rc<UnwindRule>),
-    /// It is the function the program starts in, and no table covers it.
+    /// The function at which the program starts, without an unwind table.
     Entry,
-    /// It is what signal handlers return to, and no table covers it.
+    /// The code that signal handlers return to, without an unwind table.
     SignalReturn,
 }
 
 /// The code of a process.
 pub trait CodeMap {
-    /// What is known of the code at an address.
-    fn unwind_info(&mut self, address: u64) -> UnwindInfo;
+    /// Returns the unwind information for the code at an address.
+    fn unwind_info(&mut self, address: RuntimeAddress) -> UnwindInfo;
 
-    /// What the code itself says where there is no table.
+    /// Analyzes the instructions at an address that no unwind table covers.
     fn analyze(&mut self, _address: FrameAddress) -> AnalyzedRule {
         AnalyzedRule::Unknown
     }
 
-    /// Whether a call ends at an address; `None` where that cannot be read.
-    fn is_after_call(&mut self, _address: u64) -> Option<bool> {
+    /// True if the instruction that ends at an address is a call. None if the code cannot be read.
+    fn is_after_call(&mut self, _address: RuntimeAddress) -> Option<bool> {
         None
     }
 }

@@ -1,16 +1,36 @@
 //! The address of a frame.
 
-/// An address on a stack.
+use nprof_object::RuntimeAddress;
+
+/// The address at which a frame was executing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FrameAddress {
-    pub value: u64,
-    /// Whether it is a return address, so that the call lies just before it.
-    pub returns: bool,
+pub enum FrameAddress {
+    /// The instruction that was about to run: of the leaf, or of a frame that a signal interrupted.
+    Instruction(RuntimeAddress),
+    /// The address after a call.
+    Return(RuntimeAddress),
 }
 
 impl FrameAddress {
-    /// An address inside of the instruction meant.
-    pub fn inside(self) -> u64 {
-        if self.returns { self.value.wrapping_sub(1) } else { self.value }
+    /// Returns the address itself.
+    pub fn value(self) -> RuntimeAddress {
+        match self {
+            Self::Instruction(address) | Self::Return(address) => address,
+        }
+    }
+
+    /// True if it is a return address.
+    pub fn is_return(self) -> bool {
+        matches!(self, Self::Return(_))
+    }
+
+    /// Returns the address to look up: for a return address one byte before it, inside the call. A
+    /// call may be the last instruction of its function, then the next function starts at the
+    /// return address.
+    pub fn address_for_lookup(self) -> RuntimeAddress {
+        match self {
+            Self::Instruction(address) => address,
+            Self::Return(address) => address.wrapping_sub(1),
+        }
     }
 }

@@ -1,21 +1,23 @@
-//! The frames of a walk, for those who need more than their addresses.
+//! A visitor of the frames of a walk, for callers that need more than their addresses.
 
 use crate::unwind::registers::Registers;
 use crate::unwind::stack_copy::StackReadRange;
 
-/// Is told of the frames a walk leaves.
+/// Visits the frames of a walk from the leaf outwards.
 pub trait FrameVisitor {
-    /// A frame was left by its unwind table and returns through the word below its CFA. `caller`
-    /// are its caller's registers: the stack pointer is the CFA, and the instruction pointer is
-    /// not known when the return address lies beyond the copy. `frames` addresses are known so
-    /// far. Whether to stop here.
+    /// Visits a frame whose unwind table says that its return address lies in the word below its
+    /// CFA. Returns true to stop the walk.
+    ///
+    /// `caller` are the registers of its caller: the stack pointer is the CFA, and the instruction
+    /// pointer is unknown if the return address lies outside of the copy. `frames` is the number of
+    /// addresses found so far.
     fn visit(&mut self, caller: &Registers, frames: usize) -> bool;
 
-    /// The walk is over; this much of the stack was read.
-    fn end(&mut self, _seen: StackReadRange) {}
+    /// Ends the walk, which read this range of the stack.
+    fn end(&mut self, _read_range: StackReadRange) {}
 }
 
-/// Nobody wants to know.
+/// A visitor that ignores all frames.
 impl FrameVisitor for () {
     fn visit(&mut self, _caller: &Registers, _frames: usize) -> bool {
         false

@@ -1,7 +1,9 @@
-//! From the registers and the stack of a sample to its return addresses; no files, no kernel.
+//! The unwinder: from the registers and the stack of a sample to its return addresses. Knows no files
+//! and no kernel.
 
 mod code_map;
 mod frame_address;
+mod frame_state;
 mod frame_visitor;
 mod no_table;
 mod registers;
@@ -10,9 +12,9 @@ pub mod stack_input;
 mod step;
 mod walk;
 
-pub use crate::arch::rule::AnalyzedRule;
 pub use code_map::{CodeMap, UnwindInfo};
 pub use frame_address::FrameAddress;
+pub use frame_state::FrameState;
 pub use frame_visitor::FrameVisitor;
 pub use registers::Registers;
 pub use walk::unwind;

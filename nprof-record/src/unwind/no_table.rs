@@ -1,21 +1,25 @@
-//! Steps from code that no unwind table covers: by what follows from the code itself, else to the
-//! base of the stack if nothing can lie between, else by the frame pointer, which code made at run
-//! time may keep. A walk that came through here passes for a guess: its frames are good enough to
-//! be shown, but nothing is watched or completed by them.
+//! Steps from code that no unwind table covers, in this order: by the analysis of the code itself;
+//! to the end of the stack, if no return address lies between; along the frame pointer, which code
+//! generated at run time may keep. Frames after such a step are guesses: good enough to be shown,
+//! but no frame is watched or completed by them.
 
+use nprof_object::RuntimeAddress;
 use nprof_stream::Mark;
 
 use crate::arch;
+use crate::arch::rule::AnalyzedRule;
+use crate::unwind::code_map::{CodeMap, UnwindInfo};
+use crate::unwind::frame_address::FrameAddress;
+use crate::unwind::frame_state::FrameState;
+use crate::unwind::registers::Registers;
 use crate::unwind::stack_copy::StackCopy;
-use crate::unwind::step::{Step, step_by_row};
-use crate::unwind::{AnalyzedRule, CodeMap, FrameAddress, Registers, UnwindInfo};
+use crate::unwind::step::{Step, step_by_rule};
 
-/// How far above the stack pointer the return address into the base of a stack is looked for, in
-/// words.
-const BASE_MAX: u64 = 64;
+/// The most words above the stack pointer that are searched for the return address into the
+/// function at which the program or the thread starts.
+const START_SEARCH_WORDS: u64 = 64;
 
-/// Goes by what the code itself says. That is less certain than a table, so it must lead behind a
-/// call; else it does not count.
+/// Returns the caller of a frame whose code no unwind table covers.
 pub(super) fn step(
     registers: &Registers,
     address: FrameAddress,
@@ -23,58 +27,63 @@ pub(super) fn step(
     code: &mut impl CodeMap,
 ) -> Step {
     match code.analyze(address) {
-        // Where a thread begins, the frame pointer is 0, if it is not lost.
+        // Where a thread starts, the frame pointer is 0, if it is known.
         AnalyzedRule::ThreadStart if registers.get(arch::FP).unwrap_or(0) == 0 => return Ok(None),
-        AnalyzedRule::Rule(row) => match step_by_row(registers, stack, &row) {
-            Ok(Some((caller, returns))) if may_return_to(caller.get(arch::IP)?, code) => {
-                return Ok(Some((caller, returns)));
+        // The analysis is less certain than a table, so its result must follow a call.
+        AnalyzedRule::Rule(rule) => match step_by_rule(registers, stack, &rule) {
+            Ok(Some(caller))
+                if caller.address.is_return() && may_return_to(caller.address.value(), code) =>
+            {
+                return Ok(Some(caller));
             }
             Err(Mark::Copy) => return Err(Mark::Copy),
             _ => {}
         },
         _ => {}
     }
-    match step_to_base(registers, stack, code) {
-        Some(caller) => Ok(Some((caller, true))),
+    match step_to_start(registers, stack, code) {
+        Some(start) => Ok(Some(start)),
         None => step_by_frame_pointer(registers, stack, code),
     }
 }
 
-/// Whether a function may return to an address: code is mapped there, and a call ends, as far as
-/// it can be read.
-fn may_return_to(ip: u64, code: &mut impl CodeMap) -> bool {
+/// True if a function may return to an address: code is mapped before it, and a call ends there as
+/// far as the code can be read.
+fn may_return_to(ip: RuntimeAddress, code: &mut impl CodeMap) -> bool {
     code.unwind_info(ip.wrapping_sub(1)) != UnwindInfo::Unmapped
         && code.is_after_call(ip) != Some(false)
 }
 
-/// Leaves a function that does not return, if it was called by where the process or the thread
-/// begins: no return address lies between the stack pointer and the one into the beginning.
-fn step_to_base(
+/// Returns the frame of the function at which the process or the thread starts, if it called this
+/// one: then the first return address above the stack pointer leads there. Finds the callers of
+/// functions that never return, such as exit(3), which the analysis cannot follow to a return.
+fn step_to_start(
     registers: &Registers,
     stack: &StackCopy<'_>,
     code: &mut impl CodeMap,
-) -> Option<Registers> {
+) -> Option<FrameState> {
     let sp = registers.get(arch::SP).ok()?;
-    for slot in (0..BASE_MAX).map(|word| sp.wrapping_add(arch::WORD * word)) {
+    for slot in (0..START_SEARCH_WORDS).map(|word| sp.wrapping_add(arch::WORD * word)) {
         let ip = stack.read(slot).ok()?;
-        if !may_return_to(ip, code) {
+        if !may_return_to(RuntimeAddress(ip), code) {
             continue;
         }
-        let address = FrameAddress { value: ip, returns: true };
-        let is_base = match code.unwind_info(address.inside()) {
-            UnwindInfo::Entry => true,
-            UnwindInfo::NoTable => code.analyze(address) == AnalyzedRule::ThreadStart,
-            _ => false,
-        };
         let mut caller = Registers::default();
         caller.set(arch::SP, slot.wrapping_add(arch::WORD));
         caller.set(arch::IP, ip);
-        return is_base.then_some(caller);
+        let caller = FrameState::calling(caller).ok()?;
+        let is_start = match code.unwind_info(caller.address.address_for_lookup()) {
+            UnwindInfo::Entry => true,
+            UnwindInfo::NoTable => code.analyze(caller.address) == AnalyzedRule::ThreadStart,
+            _ => false,
+        };
+        return is_start.then_some(caller);
     }
     None
 }
 
-/// Tries the frame pointer: a guess, so it must lead to where a function may return.
+/// Returns the caller by the frame pointer. That is a guess, so it must lead to an address to which
+/// a function may return.
 fn step_by_frame_pointer(
     registers: &Registers,
     stack: &StackCopy<'_>,
@@ -85,13 +94,14 @@ fn step_by_frame_pointer(
         return Err(Mark::Table);
     }
     let read = |address| stack.read(address).map_err(|_| Mark::Table);
-    let (above, ip) = (read(fp)?, read(fp.wrapping_add(arch::FRAME_RECORD_RETURN_ADDRESS))?);
-    if !may_return_to(ip, code) {
+    let caller_fp = read(fp)?;
+    let ip = read(fp.wrapping_add(arch::FRAME_RECORD_RETURN_ADDRESS))?;
+    if !may_return_to(RuntimeAddress(ip), code) {
         return Err(Mark::Table);
     }
     let mut caller = Registers::default();
-    caller.set(arch::FP, above);
+    caller.set(arch::FP, caller_fp);
     caller.set(arch::SP, fp.wrapping_add(arch::FRAME_RECORD));
     caller.set(arch::IP, ip);
-    Ok(Some((caller, true)))
+    FrameState::calling(caller).map(Some)
 }

@@ -4,21 +4,26 @@ use nprof_stream::Mark;
 
 use crate::arch;
 
-/// The registers of a frame, by DWARF's numbers; some may not be known any more.
+/// The registers of a frame, by DWARF's numbers. Some may be unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Registers {
     values: [u64; arch::COUNT],
+    /// A bit for each register with a known value.
     known: u32,
 }
 
 impl Registers {
-    /// A register's value, if it is known.
+    /// Returns the value of a register.
+    ///
+    /// # Errors
+    ///
+    /// [`Mark::Frame`] if it is unknown.
     pub fn get(&self, register: u16) -> Result<u64, Mark> {
         let known = register < 32 && self.known >> register & 1 != 0;
         self.values.get(usize::from(register)).copied().filter(|_| known).ok_or(Mark::Frame)
     }
 
-    /// Sets a register's value.
+    /// Sets the value of a register. A number that the architecture does not have is ignored.
     pub fn set(&mut self, register: u16, value: u64) {
         if let Some(slot) = self.values.get_mut(usize::from(register)) {
             *slot = value;
@@ -31,13 +36,14 @@ impl Registers {
         self.known &= !(1u32.checked_shl(u32::from(register)).unwrap_or(0));
     }
 
-    /// Whether everything known here is known there, too, and the same.
+    /// True if all registers that are known here are known there, too, with the same values.
     pub fn agrees_with(&self, other: &Self) -> bool {
         let same = |at: usize| self.known >> at & 1 == 0 || self.values[at] == other.values[at];
         self.known & !other.known == 0 && (0..arch::COUNT).all(same)
     }
 
-    /// The registers of a sample, in the order of [`arch::MASK`]; `None` when some are missing.
+    /// Returns the registers of a sample, given their values in the order of [`arch::MASK`]. None
+    /// if some are missing.
     pub fn from_sample(values: impl Iterator<Item = u64>) -> Option<Self> {
         let mut registers = Self::default();
         let mut count = 0;

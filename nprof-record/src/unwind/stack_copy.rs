@@ -1,19 +1,20 @@
-//! What was copied of a stack for a sample, and what a walk over it read. Pure.
+//! The copied part of a stack, and the range of it that a walk read. Pure.
 
 use std::cell::Cell;
 
 use nprof_stream::Mark;
 
-/// A piece of a stack.
+/// A contiguous part of a stack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StackSegment<'a> {
     /// The address of the first byte.
     pub start: u64,
+    /// Its content.
     pub bytes: &'a [u8],
 }
 
 impl StackSegment<'_> {
-    /// The address behind the last byte.
+    /// Returns the address after the last byte.
     pub fn end(&self) -> u64 {
         self.start.saturating_add(self.bytes.len() as u64)
     }
@@ -24,33 +25,36 @@ impl StackSegment<'_> {
     }
 }
 
-/// What a walk read of a stack.
+/// The range of a stack that a walk read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StackReadRange {
-    /// Up to that address.
+    /// The address after the outermost word read.
     pub end: u64,
-    /// The widest range below that where it read nothing, if it is worth to be left out: from
-    /// the first address on up to the second.
+    /// The widest part below `end` in which nothing was read, from its first address to the one
+    /// after its last; empty if all gaps are small.
     pub gap: (u64, u64),
 }
 
-/// Less than this is not worth to be left out of a copy, bytes.
-const GAP_MIN: u64 = 16 << 10;
+/// Smaller gaps are not left out of a copy: the kernel reads memory in pages, and a second part
+/// costs another record.
+const GAP_MIN_BYTES: u64 = 16 << 10;
 
 impl StackReadRange {
+    /// Adds a word that was read.
     fn note(&mut self, address: u64) {
+        // A read inside of the gap ends it there.
         if address < self.gap.1 && address >= self.gap.0 {
             self.gap.1 = address;
         }
-        if address.saturating_sub(self.end) > (self.gap.1 - self.gap.0).max(GAP_MIN) {
+        if address.saturating_sub(self.end) > (self.gap.1 - self.gap.0).max(GAP_MIN_BYTES) {
             self.gap = (self.end, address);
         }
         self.end = self.end.max(address.saturating_add(8));
     }
 }
 
-/// The user stack, as much as was copied: its inner end without gaps, and perhaps more pieces
-/// of it, all copied at the same instant.
+/// The copied part of a user stack: its inner end without gaps, and up to two further segments,
+/// all copied at the same instant.
 #[derive(Clone, Debug)]
 pub struct StackCopy<'a> {
     inner: StackSegment<'a>,
@@ -59,27 +63,34 @@ pub struct StackCopy<'a> {
 }
 
 impl<'a> StackCopy<'a> {
-    /// From the address `start` up.
+    /// Creates a copy from the bytes at the address `start`, which is the stack pointer, and from
+    /// further segments.
     pub fn new(start: u64, bytes: &'a [u8], outer: [StackSegment<'a>; 2]) -> Self {
         let read_range = StackReadRange { end: start, gap: (0, 0) };
         Self { inner: StackSegment { start, bytes }, outer, read_range: read_range.into() }
     }
 
-    /// What was read of it.
+    /// Returns the range that was read so far.
     pub fn read_range(&self) -> StackReadRange {
         self.read_range.get()
     }
 
-    /// The word at an address; why there is none.
+    /// Reads the word at an address.
+    ///
+    /// # Errors
+    ///
+    /// [`Mark::Unread`] if nothing was copied, [`Mark::Frame`] for an address below the stack
+    /// pointer, and [`Mark::Copy`] for one that was not copied.
     pub fn read(&self, address: u64) -> Result<u64, Mark> {
         if self.inner.bytes.is_empty() {
             return Err(Mark::Unread);
         }
+        // Nothing below the stack pointer outlives a call, so no rule may lead there.
         if address < self.inner.start {
             return Err(Mark::Frame);
         }
-        let beyond = || self.outer.iter().find_map(|piece| piece.word(address));
-        let word = self.inner.word(address).or_else(beyond).ok_or(Mark::Copy)?;
+        let outer = || self.outer.iter().find_map(|segment| segment.word(address));
+        let word = self.inner.word(address).or_else(outer).ok_or(Mark::Copy)?;
         let mut read_range = self.read_range.get();
         read_range.note(address);
         self.read_range.set(read_range);
@@ -92,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stack_is_read_in_pieces_and_what_was_left_out_is_remembered() {
+    fn segments_are_read_as_one_stack_and_the_gap_is_noted() {
         let (inner, near, far) = ([1u8; 12], [2u8; 16], [3u8; 16]);
         let pieces = [
             StackSegment { start: 0x1004, bytes: &near },

@@ -5,53 +5,62 @@ use nprof_stream::Mark;
 
 use crate::arch;
 use crate::arch::rule::{Cfa, Expression, RegisterRule, UnwindRule};
+use crate::unwind::frame_state::FrameState;
 use crate::unwind::registers::Registers;
 use crate::unwind::stack_copy::StackCopy;
 
-/// The most operations of one DWARF expression.
+/// The most operations of one DWARF expression: a loop in a damaged table must end.
 const OPERATIONS_MAX: u32 = 1000;
 
-/// The caller's registers, and whether its instruction pointer is a return address; `None` at
-/// the end of the stack.
-pub(super) type Step = Result<Option<(Registers, bool)>, Mark>;
+/// The caller, or none at the end of the stack.
+pub(super) type Step = Result<Option<FrameState>, Mark>;
 
-pub(super) fn step_by_row(registers: &Registers, stack: &StackCopy<'_>, row: &UnwindRule) -> Step {
-    if row.is_end_of_stack() {
+/// Returns the caller by the rule of an unwind table.
+pub(super) fn step_by_rule(
+    registers: &Registers,
+    stack: &StackCopy<'_>,
+    rule: &UnwindRule,
+) -> Step {
+    if rule.is_end_of_stack() {
         return Ok(None);
     }
-    let mut caller = caller_by_row(registers, stack, row)?;
-    let cfa = cfa(registers, stack, row)?;
-    let ip = restore(arch::IP, &row.return_address, cfa, row.signal, registers, stack)?;
+    let mut caller = caller_by_rule(registers, stack, rule)?;
+    let cfa = cfa(registers, stack, rule)?;
+    let ip = restore(arch::IP, &rule.return_address, cfa, rule.signal, registers, stack)?;
     if ip == 0 {
         return Ok(None);
     }
-    // The stack of an interrupted program may be anywhere, that of a caller is above; or just
-    // there, where the return address is in a register (vfork in glibc).
-    let (above, here) = (caller.get(arch::SP)?, registers.get(arch::SP)?);
-    let advanced = above > here || above == here && ip != registers.get(arch::IP)?;
-    if !row.signal && !advanced {
-        return Err(Mark::Frame);
-    }
     caller.set(arch::IP, ip);
-    Ok(Some((caller, !row.signal)))
+    // The stack of an interrupted program may be anywhere (sigaltstack(2)).
+    if rule.signal {
+        return FrameState::interrupted(caller).map(Some);
+    }
+    // The stack of a caller is above; or in the same place if the return address is in a register
+    // (vfork in glibc), but then the code differs. Anything else would loop.
+    let (above, here) = (caller.get(arch::SP)?, registers.get(arch::SP)?);
+    if above > here || above == here && ip != registers.get(arch::IP)? {
+        FrameState::calling(caller).map(Some)
+    } else {
+        Err(Mark::Frame)
+    }
 }
 
-fn cfa(registers: &Registers, stack: &StackCopy<'_>, row: &UnwindRule) -> Result<u64, Mark> {
-    match &row.cfa {
+fn cfa(registers: &Registers, stack: &StackCopy<'_>, rule: &UnwindRule) -> Result<u64, Mark> {
+    match &rule.cfa {
         Cfa::Register(register, offset) => {
             Ok(registers.get(*register)?.wrapping_add_signed(*offset))
         }
-        Cfa::Expression(code) => evaluate(code, None, registers, stack),
+        Cfa::Expression(expression) => evaluate(expression, None, registers, stack),
     }
 }
 
-/// The caller's registers without the instruction pointer.
-pub(super) fn caller_by_row(
+/// Returns the registers of the caller, except for the instruction pointer.
+pub(super) fn caller_by_rule(
     registers: &Registers,
     stack: &StackCopy<'_>,
-    row: &UnwindRule,
+    rule: &UnwindRule,
 ) -> Result<Registers, Mark> {
-    let cfa = cfa(registers, stack, row)?;
+    let cfa = cfa(registers, stack, rule)?;
     let mut caller = Registers::default();
     for register in arch::PRESERVED {
         if let Ok(value) = registers.get(register) {
@@ -59,11 +68,11 @@ pub(super) fn caller_by_row(
         }
     }
     caller.set(arch::SP, cfa);
-    for (register, saved) in &row.registers {
-        match restore(*register, saved, cfa, row.signal, registers, stack) {
+    for (register, saved) in &rule.registers {
+        match restore(*register, saved, cfa, rule.signal, registers, stack) {
             Ok(value) => caller.set(*register, value),
-            // Without the register the walk may well go on: most rules need the stack pointer
-            // only.
+            // Most rules only need the stack pointer, so the walk may succeed without another
+            // register.
             Err(_) if *register != arch::SP => caller.forget(*register),
             Err(mark) => return Err(mark),
         }
@@ -71,6 +80,7 @@ pub(super) fn caller_by_row(
     Ok(caller)
 }
 
+/// Returns the value of a register in the caller.
 fn restore(
     register: u16,
     saved: &RegisterRule,
@@ -87,9 +97,9 @@ fn restore(
         RegisterRule::Register(other) => registers.get(*other),
         RegisterRule::AtExpression(code) => {
             let slot = evaluate(code, Some(cfa), registers, stack)?;
-            // In the epilogue of a realigned frame gcc's rule goes by a register that was popped
-            // already, and so leads into the caller's frame, where only what a signal's frame
-            // saved may be.
+            // In the epilogue of a realigned frame, gcc's expression uses a register that was
+            // popped already, and so leads into the frame of the caller. Only the kernel's signal
+            // frame saves registers there.
             if !signal && slot >= cfa {
                 return Err(Mark::Frame);
             }
@@ -99,7 +109,7 @@ fn restore(
     }
 }
 
-/// What a DWARF expression gives, from an initial value on its stack.
+/// Evaluates a DWARF expression, with an initial value on its stack.
 fn evaluate(
     code: &Expression,
     initial: Option<u64>,
@@ -133,12 +143,13 @@ fn evaluate(
     }
 }
 
-/// Leaves a signal handler by what the kernel saved on the stack before it called it.
+/// Returns the frame that a signal interrupted, by the registers that the kernel saved on the stack
+/// before it called the handler.
 pub(super) fn step_from_handler(registers: &Registers, stack: &StackCopy<'_>) -> Step {
     let sp = registers.get(arch::SP)?;
     let mut caller = Registers::default();
     for (register, offset) in arch::SIGNAL_SAVED {
         caller.set(register, stack.read(sp.wrapping_add_signed(offset))?);
     }
-    Ok(Some((caller, false)))
+    FrameState::interrupted(caller).map(Some)
 }

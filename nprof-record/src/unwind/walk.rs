@@ -1,10 +1,10 @@
-//! From the registers and the copied stack of a sample to its chain of return addresses. Pure:
-//! what stands at an address is asked of a [`CodeMap`].
+//! From the registers and the copied stack of a sample to its chain of return addresses. Pure: the
+//! unwind information comes from a [`CodeMap`].
 //!
-//! Every step says why it could not be made, because a stack that is cut short must never pass
-//! for a complete one. A stack is complete when its last frame is known to have no caller: its
-//! unwind table says so, its return address is 0, or it is the function the program starts in.
-//! Where no table covers an address see [`crate::unwind::no_table`].
+//! Every step that fails gives its reason, because a stack that was cut short must never pass for a
+//! complete one. A stack is complete if its last frame has no caller: its unwind table says so, its
+//! return address is 0, or it is the function at which the program starts. Addresses that no table
+//! covers are handled by [`crate::unwind::no_table`].
 
 use nprof_stream::Mark;
 
@@ -12,75 +12,73 @@ use crate::arch;
 use crate::arch::rule::UnwindRule;
 use crate::unwind::code_map::{CodeMap, UnwindInfo};
 use crate::unwind::frame_address::FrameAddress;
+use crate::unwind::frame_state::FrameState;
 use crate::unwind::frame_visitor::FrameVisitor;
 use crate::unwind::no_table;
 use crate::unwind::registers::Registers;
 use crate::unwind::stack_copy::StackCopy;
-use crate::unwind::step::{Step, caller_by_row, step_by_row, step_from_handler};
+use crate::unwind::step::{Step, caller_by_rule, step_by_rule, step_from_handler};
 
-/// Walks a stack from the frame that has these registers, and appends the addresses found to
-/// `addresses`, leaf first and up to `depth` of them. Gives why there are no more: [`Mark::None`]
-/// when the stack is complete, [`Mark::Copy`] when the passage stopped the walk. `returns` says
-/// whether the instruction pointer is a return address.
+/// Walks a stack outwards from a frame and appends the addresses found, at most `depth` of them.
+///
+/// Returns the reason why there are no more: [`Mark::None`] if the stack is complete,
+/// [`Mark::Copy`] if the visitor stopped the walk.
 pub fn unwind(
-    (mut registers, returns): (Registers, bool),
+    mut frame: FrameState,
     stack: &StackCopy<'_>,
     code: &mut impl CodeMap,
     depth: usize,
     addresses: &mut Vec<FrameAddress>,
     visitor: &mut impl FrameVisitor,
 ) -> Mark {
-    let Ok(ip) = registers.get(arch::IP) else { return Mark::Unread };
-    let mut address = FrameAddress { value: ip, returns };
-    let mut guessed = false;
+    // Frames after a guess may be wrong, so they are not visited: visitors watch frames.
+    let mut is_guessed = false;
     loop {
-        let unwind_info = code.unwind_info(address.inside());
-        if unwind_info == UnwindInfo::Unmapped {
+        let info = code.unwind_info(frame.address.address_for_lookup());
+        if info == UnwindInfo::Unmapped {
             return Mark::Mapping;
         }
         if addresses.len() >= depth {
             return Mark::Depth;
         }
-        addresses.push(address);
-        let (caller, returns) = match step(&registers, address, stack, &unwind_info, code) {
+        addresses.push(frame.address);
+        let caller = match step(&frame.registers, frame.address, stack, &info, code) {
             Ok(Some(caller)) => caller,
             Ok(None) => return Mark::None,
             Err(mark) => {
-                if mark == Mark::Copy && !guessed {
-                    visit_last(&registers, stack, &unwind_info, addresses.len(), visitor);
+                if mark == Mark::Copy && !is_guessed {
+                    visit_last(&frame.registers, stack, &info, addresses.len(), visitor);
                 }
                 return mark;
             }
         };
-        guessed |= matches!(unwind_info, UnwindInfo::NoTable);
-        if !guessed
-            && return_address_on_stack(&unwind_info).is_some()
-            && visitor.visit(&caller, addresses.len())
+        is_guessed |= info == UnwindInfo::NoTable;
+        if !is_guessed
+            && rule_of_call(&info).is_some()
+            && visitor.visit(&caller.registers, addresses.len())
         {
             return Mark::Copy;
         }
-        let Ok(ip) = caller.get(arch::IP) else { return Mark::Frame };
-        registers = caller;
-        address = FrameAddress { value: ip, returns };
+        frame = caller;
     }
 }
 
-/// The rule of a frame that returns through the word below its CFA, which a call has pushed.
-fn return_address_on_stack(unwind_info: &UnwindInfo) -> Option<&UnwindRule> {
-    let UnwindInfo::Rule(row) = unwind_info else { return None };
-    (!row.signal && row.return_address == arch::PUSHED_RETURN_ADDRESS).then_some(row)
+/// Returns the rule of a frame that was called: its return address lies in the word below its CFA.
+fn rule_of_call(info: &UnwindInfo) -> Option<&UnwindRule> {
+    let UnwindInfo::Rule(rule) = info else { return None };
+    (!rule.signal && rule.return_address == arch::PUSHED_RETURN_ADDRESS).then_some(rule)
 }
 
-/// Tells of a frame whose CFA is known but whose return address lies beyond the copy.
+/// Visits a frame whose CFA is known, but whose return address lies outside of the copy.
 fn visit_last(
     registers: &Registers,
     stack: &StackCopy<'_>,
-    unwind_info: &UnwindInfo,
+    info: &UnwindInfo,
     frames: usize,
     visitor: &mut impl FrameVisitor,
 ) {
-    if let Some(row) = return_address_on_stack(unwind_info)
-        && let Ok(caller) = caller_by_row(registers, stack, row)
+    if let Some(rule) = rule_of_call(info)
+        && let Ok(caller) = caller_by_rule(registers, stack, rule)
         && caller.get(arch::SP) > registers.get(arch::SP)
     {
         visitor.visit(&caller, frames);
@@ -91,11 +89,11 @@ fn step(
     registers: &Registers,
     address: FrameAddress,
     stack: &StackCopy<'_>,
-    unwind_info: &UnwindInfo,
+    info: &UnwindInfo,
     code: &mut impl CodeMap,
 ) -> Step {
-    match unwind_info {
-        UnwindInfo::Rule(row) => step_by_row(registers, stack, row),
+    match info {
+        UnwindInfo::Rule(rule) => step_by_rule(registers, stack, rule),
         UnwindInfo::Entry => Ok(None),
         UnwindInfo::SignalReturn => step_from_handler(registers, stack),
         UnwindInfo::NoTable | UnwindInfo::Unmapped => {

@@ -17,6 +17,7 @@ use std::hash::BuildHasher;
 use iced_x86::{
     Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpKind,
 };
+use nprof_object::ImageAddress;
 use rustc_hash::{FxBuildHasher, FxHashSet};
 
 use crate::arch::code_bytes::{Bytes, Call, CodeBytes};
@@ -44,7 +45,11 @@ const SYS_EXIT: u64 = 60;
 
 /// The rule of a place in the code no table covers; `None` when it does not tell. `returns` says
 /// that a function called just before the place is to return to it.
-pub(crate) fn rule(program: &mut impl CodeBytes, start: u64, returns: bool) -> Option<UnwindRule> {
+pub(crate) fn rule(
+    program: &mut impl CodeBytes,
+    start: ImageAddress,
+    returns: bool,
+) -> Option<UnwindRule> {
     let mut paths = PathSearch {
         program,
         factory: InstructionInfoFactory::new(),
@@ -107,11 +112,11 @@ struct PathSearch<'a, T> {
     program: &'a mut T,
     factory: InstructionInfoFactory,
     /// Where paths go on.
-    pending: VecDeque<(u64, SymbolicState)>,
+    pending: VecDeque<(ImageAddress, SymbolicState)>,
     /// The same behind calls that may never return, as padding follows them.
-    doubtful: VecDeque<(u64, SymbolicState)>,
+    doubtful: VecDeque<(ImageAddress, SymbolicState)>,
     /// Where paths have been, and the hash of what was known there.
-    visited: FxHashSet<(u64, u64)>,
+    visited: FxHashSet<(ImageAddress, u64)>,
     /// Instructions that may still be followed.
     budget: u32,
     agreement: Agreement,
@@ -128,7 +133,7 @@ impl<T: CodeBytes> PathSearch<'_, T> {
     }
 
     /// Follows one path to its end.
-    fn analyze(&mut self, mut at: u64, mut state: SymbolicState) {
+    fn analyze(&mut self, mut at: ImageAddress, mut state: SymbolicState) {
         while self.budget > 0 && state.is_bounded() {
             self.budget -= 1;
             if !self.visited.insert((at, FxBuildHasher.hash_one(state.key()))) {
@@ -139,7 +144,7 @@ impl<T: CodeBytes> PathSearch<'_, T> {
                 return self.end(state.rule_via_table(&row));
             }
             let Some(instruction) = decode(&self.program.code(at), at) else { return };
-            let next = instruction.next_ip();
+            let next = ImageAddress(instruction.next_ip());
             at = match instruction.flow_control() {
                 FlowControl::Next if instruction.mnemonic() == Mnemonic::Hlt => return,
                 FlowControl::Next => {
@@ -186,7 +191,7 @@ impl<T: CodeBytes> PathSearch<'_, T> {
     }
 
     /// A path jumps. Where there is a table, it tells the rest.
-    fn jump(&mut self, target: u64, state: SymbolicState) {
+    fn jump(&mut self, target: ImageAddress, state: SymbolicState) {
         match self.program.row(target) {
             Some(row) => self.end(state.rule_via_table(&row)),
             None if self.pending.len() < PENDING_MAX => self.pending.push_back((target, state)),
@@ -204,9 +209,9 @@ impl<T: CodeBytes> PathSearch<'_, T> {
     }
 }
 
-fn decode(code: &Bytes, at: u64) -> Option<Instruction> {
+fn decode(code: &Bytes, at: ImageAddress) -> Option<Instruction> {
     let bytes = code.bytes.get(..code.length)?;
-    let instruction = Decoder::with_ip(64, bytes, at, DecoderOptions::NONE).decode();
+    let instruction = Decoder::with_ip(64, bytes, at.0, DecoderOptions::NONE).decode();
     (!instruction.is_invalid()).then_some(instruction)
 }
 
@@ -220,24 +225,24 @@ fn is_tail_call(jump: &Instruction, row: &UnwindRule) -> bool {
 
 /// Whether a function begins at a place and is nothing but a jump to another: it is aligned, and
 /// padding or another's end stands before it.
-fn is_thunk(program: &mut impl CodeBytes, at: u64) -> bool {
+fn is_thunk(program: &mut impl CodeBytes, at: ImageAddress) -> bool {
     let jumps = decode(&program.code(at), at)
         .is_some_and(|instruction| instruction.flow_control() == FlowControl::IndirectBranch);
     let before = program.code(at.wrapping_sub(1));
     // The end of a long nop; nop; int3; ret.
     let is_end = before.length > 0 && matches!(before.bytes[0], 0x00 | 0x90 | 0xcc | 0xc3);
-    jumps && is_end && at.is_multiple_of(FUNCTION_ALIGNMENT)
+    jumps && is_end && at.0.is_multiple_of(FUNCTION_ALIGNMENT)
 }
 
-fn is_padding(program: &mut impl CodeBytes, at: u64) -> bool {
+fn is_padding(program: &mut impl CodeBytes, at: ImageAddress) -> bool {
     decode(&program.code(at), at)
         .is_none_or(|padding| matches!(padding.mnemonic(), Mnemonic::Nop | Mnemonic::Int3))
 }
 
 /// Where a jump or a call goes, if the instruction tells.
-fn target(instruction: &Instruction) -> Option<u64> {
+fn target(instruction: &Instruction) -> Option<ImageAddress> {
     let is_near = instruction.op_count() > 0 && instruction.op0_kind() == OpKind::NearBranch64;
-    is_near.then(|| instruction.near_branch_target())
+    is_near.then(|| ImageAddress(instruction.near_branch_target()))
 }
 
 /// The call that ends where these bytes end, if one does.
@@ -257,7 +262,7 @@ pub(crate) fn call_before(bytes: &[u8]) -> Option<Call> {
 
 /// Whether the code does nothing but end the thread, as where the function a thread was made for
 /// returns to: there is nothing it could return to itself.
-pub(crate) fn is_thread_exit(program: &mut impl CodeBytes, mut at: u64) -> bool {
+pub(crate) fn is_thread_exit(program: &mut impl CodeBytes, mut at: ImageAddress) -> bool {
     let mut rax = None;
     for _ in 0..EXIT_MAX {
         let Some(instruction) = decode(&program.code(at), at) else { return false };
@@ -268,7 +273,7 @@ pub(crate) fn is_thread_exit(program: &mut impl CodeBytes, mut at: u64) -> bool 
             return false;
         }
         rax = rax_after(rax, &instruction);
-        at = instruction.next_ip();
+        at = ImageAddress(instruction.next_ip());
     }
     false
 }

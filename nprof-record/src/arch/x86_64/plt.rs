@@ -2,6 +2,8 @@
 //! optimizers leave them. Pure. The layouts are those of the x86-64 psABI, with and without
 //! `endbr64`; they have no instruction boundary in common where their rules differ.
 
+use nprof_object::ImageAddress;
+
 use crate::arch::rule::{Cfa, UnwindRule};
 use crate::arch::x86_64::frames::PUSHED_RETURN_ADDRESS;
 use crate::arch::x86_64::registers::SP;
@@ -13,7 +15,7 @@ const ENTRY: u64 = 16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plt {
     /// Its image address.
-    pub address: u64,
+    pub address: ImageAddress,
     pub size: u64,
     /// Whether its first entry is the one the others jump to, to be resolved.
     pub has_header: bool,
@@ -25,8 +27,8 @@ impl Plt {
         [(b".plt", true), (b".plt.sec", false), (b".plt.got", false), (b".iplt", false)];
 
     /// The rule at an image address; `None` when it is not in here.
-    pub fn row(&self, address: u64) -> Option<UnwindRule> {
-        let at = address.checked_sub(self.address).filter(|&at| at < self.size)?;
+    pub fn row(&self, address: ImageAddress) -> Option<UnwindRule> {
+        let at = address.offset_from(self.address).filter(|&at| at < self.size)?;
         let pushed = match at {
             // push GOT[1]; jmp *GOT[2]: behind the entry's own push.
             0..6 if self.has_header => 1,
@@ -50,8 +52,8 @@ mod tests {
 
     #[test]
     fn what_an_entry_has_pushed_is_known() {
-        let plt = Plt { address: 0x1000, size: 0x40, has_header: true };
-        let words = |plt: &Plt, at| match plt.row(at)?.cfa {
+        let plt = Plt { address: ImageAddress(0x1000), size: 0x40, has_header: true };
+        let words = |plt: &Plt, at| match plt.row(ImageAddress(at))?.cfa {
             Cfa::Register(SP, offset) => Some(offset / 8),
             _ => None,
         };

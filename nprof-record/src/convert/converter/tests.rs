@@ -1,5 +1,7 @@
 use std::collections::BTreeMap;
 
+use nprof_object::FileOffset;
+
 use super::*;
 use crate::convert::dictionary::Dictionary;
 use crate::perf::record::{Identity, TaskIds};
@@ -70,9 +72,9 @@ fn anonymous(start: u64) -> KernelRecord<'static> {
     let identity = Identity::default();
     KernelRecord::Mmap(Mmap {
         pid: COMMAND,
-        start,
+        start: RuntimeAddress(start),
         length: 0x1000,
-        offset: 0,
+        offset: FileOffset(0),
         identity,
         path: b"//anon",
     })
@@ -144,7 +146,14 @@ fn an_exec_is_told_with_its_image() {
     let exec = KernelRecord::Comm { pid: 101, tid: 101, exec: true, name: b"new" };
     converter.handle_record(sample_id(101), &exec, SIDE);
     let identity = Identity::default();
-    let mmap = Mmap { pid: 101, start: 0, length: 1, offset: 0, identity, path: b"/no/such" };
+    let mmap = Mmap {
+        pid: 101,
+        start: RuntimeAddress(0),
+        length: 1,
+        offset: FileOffset(0),
+        identity,
+        path: b"/no/such",
+    };
     converter.handle_record(sample_id(101), &KernelRecord::Mmap(mmap), SIDE);
     converter.handle_record(sample_id(101), &KernelRecord::Exit(ids(101, COMMAND, 101)), SIDE);
     assert_eq!(converter.sink.0, ["T2 101 101 of 1", "X2 exec new /no/such", "X2 exit  "]);

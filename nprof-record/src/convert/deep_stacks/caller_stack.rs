@@ -3,11 +3,12 @@
 
 use std::rc::Rc;
 
+use nprof_object::RuntimeAddress;
 use nprof_stream::Mark;
 
 use crate::arch;
 use crate::unwind::stack_copy::StackCopy;
-use crate::unwind::{self, CodeMap, FrameAddress, FrameVisitor, Registers, UnwindInfo};
+use crate::unwind::{self, CodeMap, FrameAddress, FrameState, FrameVisitor, Registers, UnwindInfo};
 
 /// How much of a stack is read, the next more where the one before did not suffice, bytes.
 const SIZES: [usize; 3] = [64 << 10, 1 << 20, 8 << 20];
@@ -97,13 +98,15 @@ impl<R: FnMut(u64, &mut [u8]) -> usize> CallerReader<'_, R> {
             let length = (self.read)(start, &mut self.bytes[..size]);
             let stack = StackCopy::new(start, &self.bytes[..length], Default::default());
             let word = u64::from_le_bytes(*self.bytes[..length].first_chunk()?);
-            if caller.get(arch::IP).is_ok_and(|ip| ip != word) || is_signal_return(word, code) {
+            if caller.get(arch::IP).is_ok_and(|ip| ip != word)
+                || is_signal_return(RuntimeAddress(word), code)
+            {
                 return None;
             }
             caller.set(arch::IP, word);
             let mut known = KnownCallers { parts: known, found: None };
             addresses.clear();
-            let from = (caller, true);
+            let from = FrameState::calling(caller).ok()?;
             let mark = unwind::unwind(from, &stack, code, self.depth, &mut addresses, &mut known);
             let is_short = mark == Mark::Copy && length == size;
             if let Some(at) = known.found {
@@ -123,7 +126,7 @@ impl<R: FnMut(u64, &mut [u8]) -> usize> CallerReader<'_, R> {
 }
 
 /// Whether a return address is what signal handlers return to.
-fn is_signal_return(ip: u64, code: &mut impl CodeMap) -> bool {
+fn is_signal_return(ip: RuntimeAddress, code: &mut impl CodeMap) -> bool {
     match code.unwind_info(ip.wrapping_sub(1)) {
         UnwindInfo::Rule(row) => row.signal,
         UnwindInfo::SignalReturn => true,
@@ -140,7 +143,7 @@ mod tests {
     struct Program;
 
     impl CodeMap for Program {
-        fn unwind_info(&mut self, address: u64) -> UnwindInfo {
+        fn unwind_info(&mut self, RuntimeAddress(address): RuntimeAddress) -> UnwindInfo {
             let return_address = if address >= 0x3000 {
                 RegisterRule::Undefined
             } else {
@@ -198,12 +201,12 @@ mod tests {
 
     #[test]
     fn it_ends_in_what_is_known() {
-        let rest: Rc<[FrameAddress]> = [FrameAddress { value: 0x3333, returns: true }; 3].into();
+        let rest: Rc<[FrameAddress]> = [FrameAddress::Return(RuntimeAddress(0x3333)); 3].into();
         let registers = caller(BASE + 8 + 32, 0x2001);
         let known = CallerStack { registers, addresses: rest, mark: Mark::None };
         let (outer, joined) = outside(9, 100, &[(BASE + 8 + 32, &known)]).0.expect("a part");
         assert_eq!((outer.addresses.len(), outer.mark, joined), (2 + 3, Mark::None, Some(0)));
-        assert_eq!(outer.addresses[4].value, 0x3333);
+        assert_eq!(outer.addresses[4].value().0, 0x3333);
         let (outer, _) = outside(9, 4, &[(BASE + 8 + 32, &known)]).0.expect("a part");
         assert_eq!((outer.addresses.len(), outer.mark), (4, Mark::Depth));
         let other = CallerStack { registers: caller(BASE + 8 + 32, 0x2009), ..known };

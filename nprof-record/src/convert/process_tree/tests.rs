@@ -1,6 +1,13 @@
+use nprof_object::{ImageOffset, RuntimeAddress};
+
 use super::*;
 
 const COMMAND: u32 = 100;
+
+fn mapping(start: u64, end: u64, image: ImageIndex) -> Mapping {
+    let (start, end) = (RuntimeAddress(start), RuntimeAddress(end));
+    Mapping { start, end, offset: ImageOffset(0), image }
+}
 
 fn sample_id(tid: u32) -> SampleId {
     SampleId { pid: tid, tid, time: u64::from(tid), cpu: 0 }
@@ -14,7 +21,7 @@ fn tree() -> ProcessTree {
     let mut tree = ProcessTree::for_command(COMMAND);
     assert_eq!(tree.rename(COMMAND, false, b"early", sample_id(COMMAND)), None);
     assert_eq!(tree.rename(COMMAND, true, b"cmd", sample_id(COMMAND)), Some(CommChange::Started));
-    tree.map(COMMAND, 0, Mapping { start: 1, end: 9, offset: 0, image: 7 });
+    tree.map(COMMAND, 0, mapping(1, 9, 7));
     tree
 }
 
@@ -23,7 +30,7 @@ fn process(tree: &ProcessTree, pid: u32) -> Option<&Process> {
 }
 
 fn mapped(tree: &ProcessTree, pid: u32) -> bool {
-    process(tree, pid).is_some_and(|process| process.maps.find(1).is_some())
+    process(tree, pid).is_some_and(|process| process.maps.find(RuntimeAddress(1)).is_some())
 }
 
 #[test]
@@ -42,8 +49,11 @@ fn only_the_commands_family_is_in_the_tree() {
 fn a_child_has_its_parents_mappings_until_it_executes() {
     let mut tree = tree();
     tree.fork(ids(101, COMMAND, 101), sample_id(COMMAND));
-    tree.map(101, 0, Mapping { start: 20, end: 30, offset: 0, image: 8 });
-    assert!(mapped(&tree, 101) && process(&tree, COMMAND).expect("it").maps.find(20).is_none());
+    tree.map(101, 0, mapping(20, 30, 8));
+    assert!(
+        mapped(&tree, 101)
+            && process(&tree, COMMAND).expect("it").maps.find(RuntimeAddress(20)).is_none()
+    );
     assert_eq!(tree.rename(101, true, b"other", sample_id(101)), Some(CommChange::Executed));
     assert!(!mapped(&tree, 101) && mapped(&tree, COMMAND));
     assert!(process(&tree, 101).expect("it").not_seen_since_exec);
@@ -113,7 +123,7 @@ fn what_was_there_is_adopted_once() {
     assert!(!tree.accepts(7) && tree.needs_maps(50) && tree.needs_maps(60));
     tree.begin_maps(50, 2000);
     assert!(tree.fork(ids(61, 50, 61), SampleId { time: 960, ..sample_id(50) }));
-    tree.map(61, 970, Mapping { start: 1, end: 9, offset: 0, image: 3 });
+    tree.map(61, 970, mapping(1, 9, 3));
     assert!(mapped(&tree, 61), "what it maps itself is its own");
     tree.exit(ids(61, 1, 61));
     tree.exit(ids(50, 1, 50));
@@ -127,7 +137,7 @@ fn what_was_there_is_adopted_once() {
 fn records_from_before_the_mappings_were_read_change_nothing() {
     let mut tree = ProcessTree::default();
     tree.add_existing_thread(50, 50, Some(&found(50, 50, 1)), 900);
-    let mapping = |image| Mapping { start: 1, end: 9, offset: 0, image };
+    let mapping = |image| mapping(1, 9, image);
     tree.map(50, 900, mapping(3));
     assert!(!mapped(&tree, 50), "they will be read with the others");
     tree.begin_maps(50, 1000);
@@ -135,7 +145,10 @@ fn records_from_before_the_mappings_were_read_change_nothing() {
     let early = SampleId { time: 999, ..sample_id(50) };
     assert_eq!(tree.rename(50, true, b"x", early), Some(CommChange::Executed));
     tree.map(50, 999, mapping(5));
-    assert_eq!(process(&tree, 50).expect("it").maps.find(1), Some((4, 0)));
+    assert_eq!(
+        process(&tree, 50).expect("it").maps.find(RuntimeAddress(1)),
+        Some((4, ImageOffset(0)))
+    );
     let late = SampleId { time: 1001, ..sample_id(50) };
     assert_eq!(tree.rename(50, true, b"y", late), Some(CommChange::Executed));
     assert!(!mapped(&tree, 50));

@@ -10,6 +10,8 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use nprof_object::path::without_deleted;
+
 use crate::image::jit::growing_file::{Files, Growing, PIECE};
 use crate::image::jit::jitdump::{self, Dump, Told};
 use crate::image::jit::map_file;
@@ -161,7 +163,7 @@ impl Jit {
 
 /// Whether a path is that of a dump: `jit-PID.dump` in any directory.
 fn is_dump(path: &[u8]) -> bool {
-    let path = path.strip_suffix(b" (deleted)").unwrap_or(path);
+    let path = without_deleted(path);
     let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
     let pid = name.strip_prefix(b"jit-").and_then(|rest| rest.strip_suffix(b".dump"));
     pid.is_some_and(|pid| !pid.is_empty() && pid.iter().all(u8::is_ascii_digit))

@@ -12,10 +12,13 @@ use std::io::BufReader;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use nprof_object::kallsyms::start_of_text;
+use nprof_object::modules::{self, Module};
+use nprof_object::{ImageOffset, RuntimeAddress};
 use nprof_stream::ImageKind;
 
 use crate::image::jit::runtime_code::{Function, Functions, Regions};
-use crate::image::kernel::kallsyms::{self, Symbols};
+use crate::image::kernel::kallsyms::Symbols;
 use crate::perf::record::Ksymbol;
 
 /// How long what was read of the modules holds.
@@ -62,10 +65,10 @@ impl Kernel {
     /// Asks the running kernel. What cannot be read stays unknown.
     pub(crate) fn running() -> Self {
         let symbols = fs::File::open("/proc/kallsyms").ok();
-        let base = symbols.and_then(|file| kallsyms::stext(BufReader::new(file)));
+        let base = symbols.and_then(|file| start_of_text(BufReader::new(file)));
         let notes = fs::read("/sys/kernel/notes").unwrap_or_default();
         let memory = fs::read_to_string("/proc/iomem").unwrap_or_default();
-        Self::new(base.unwrap_or(0), text_size(&memory).unwrap_or(0), &notes)
+        Self::new(base.map_or(0, |base| base.0), text_size(&memory).unwrap_or(0), &notes)
     }
 
     /// With the address of `_stext`, the size of the text from there, and the kernel's notes.
@@ -84,12 +87,17 @@ impl Kernel {
 
     /// What an address lies in, and the offset in it. What is in nothing we know of is the
     /// kernel's.
-    pub(crate) fn find(&mut self, address: u64, functions: &Functions) -> (Place, u64) {
+    pub(crate) fn find(
+        &mut self,
+        RuntimeAddress(address): RuntimeAddress,
+        functions: &Functions,
+    ) -> (Place, ImageOffset) {
         let kernel = &self.parts[0];
         let offset = address.wrapping_sub(kernel.base);
         let outside = kernel.base == 0 || offset >= kernel.size;
         let found = outside.then(|| self.outside(address, functions)).flatten();
-        found.unwrap_or((Place::Part(0), offset))
+        let (place, offset) = found.unwrap_or((Place::Part(0), offset));
+        (place, ImageOffset(offset))
     }
 
     /// What an address is in that is not the kernel's own text.
@@ -148,9 +156,12 @@ impl Kernel {
             return;
         }
         self.modules.clear();
-        for (name, base, size) in modules.lines().filter_map(module) {
-            let build_id = build_id(name);
-            let name = format!("[{name}]").into_bytes();
+        let loaded = modules::modules(modules.as_bytes());
+        // The base is 0 where the kernel hides its addresses.
+        for Module { name, base, size } in loaded.filter(|module| module.base.0 != 0) {
+            let base = base.0;
+            let build_id = build_id(&String::from_utf8_lossy(name));
+            let name = [b"[", name, b"]"].concat();
             let part = Part { kind: ImageKind::Module, name, build_id, base, size };
             let known = self.parts.iter().position(|known| *known == part);
             self.modules.push((base, known.unwrap_or(self.parts.len())));
@@ -165,8 +176,8 @@ impl Kernel {
     /// The kernel made code, or unmade it.
     pub(crate) fn changed(&mut self, symbol: &Ksymbol<'_>, functions: &Functions) {
         if symbol.is_unregistered {
-            self.made.remove(symbol.start, symbol.size);
-        } else if let Some(function) = functions.make(symbol.name, symbol.start, None) {
+            self.made.remove(symbol.start.0, symbol.size);
+        } else if let Some(function) = functions.make(symbol.name, symbol.start.0, None) {
             self.made.insert(function, symbol.size);
         }
     }
@@ -186,39 +197,14 @@ fn text_size(memory: &str) -> Option<u64> {
     (size > 0).then_some(size + 1)
 }
 
-/// The name, base and size of a module, from its line in /proc/modules: name, size, users, by
-/// whom, state, address.
-fn module(line: &str) -> Option<(&str, u64, u64)> {
-    let mut fields = line.split(' ');
-    let name = fields.next().filter(|name| !name.is_empty())?;
-    let size = fields.next()?.parse().ok()?;
-    let address = fields.nth(3)?.strip_prefix("0x")?;
-    let base = u64::from_str_radix(address, 16).ok().filter(|&base| base != 0)?;
-    Some((name, base, size))
-}
-
 fn module_build_id(name: &str) -> Vec<u8> {
     let notes = fs::read(format!("/sys/module/{name}/notes/.note.gnu.build-id"));
     build_id(&notes.unwrap_or_default())
 }
 
-/// The GNU build ID in ELF notes: name size, description size, type, then both padded to words.
-fn build_id(mut notes: &[u8]) -> Vec<u8> {
-    const GNU_BUILD_ID: u32 = 3;
-    let word = |bytes: &[u8]| bytes.first_chunk().map(|word| u32::from_le_bytes(*word));
-    loop {
-        let (Some(header), Some(kind)) = (notes.get(..12), notes.get(8..).and_then(word)) else {
-            return Vec::new();
-        };
-        let sizes = [word(header), word(&header[4..])];
-        let [name_size, size] = sizes.map(|size| size.unwrap_or(0) as usize);
-        let at = 12usize.saturating_add(name_size.next_multiple_of(4));
-        let Some(description) = notes.get(at..at.saturating_add(size)) else { return Vec::new() };
-        if kind == GNU_BUILD_ID && notes[12..].starts_with(b"GNU\0") {
-            return description.to_vec();
-        }
-        notes = notes.get(at.saturating_add(size.next_multiple_of(4))..).unwrap_or_default();
-    }
+/// Returns the build ID in ELF notes; empty if there is none.
+fn build_id(notes: &[u8]) -> Vec<u8> {
+    nprof_object::build_id::of_notes(notes).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -231,7 +217,8 @@ mod tests {
 
     /// Where an address is: the part's or function's name, and the offset.
     fn place(kernel: &mut Kernel, functions: &Functions, address: u64) -> (String, u64) {
-        let (place, offset) = kernel.find(address, functions);
+        let (place, offset) = kernel.find(RuntimeAddress(address), functions);
+        let offset = offset.0;
         let name = match place {
             Place::Part(number) => kernel.part(number).name.clone(),
             Place::Function(function) => function.name.to_vec(),
@@ -294,7 +281,7 @@ mod tests {
         assert_eq!(kernel.part(0).size, 0x200_0000);
         assert_eq!(place(&mut kernel, &functions, MADE + 63), at("bpf_prog_1", 63));
         let symbol = |is_unregistered| Ksymbol {
-            start: MADE,
+            start: RuntimeAddress(MADE),
             size: 32,
             is_unregistered,
             name: b"bpf_prog_2",
@@ -312,7 +299,12 @@ mod tests {
         let (mut kernel, functions) = (Kernel::new(0, 0, &[]), Functions::default());
         assert_eq!(place(&mut kernel, &functions, BASE), at("[kernel]", BASE));
         assert!(!kernel.symbols_read, "there is nothing to ask for");
-        let symbol = Ksymbol { start: MADE, size: 32, is_unregistered: false, name: b"bpf_prog_1" };
+        let symbol = Ksymbol {
+            start: RuntimeAddress(MADE),
+            size: 32,
+            is_unregistered: false,
+            name: b"bpf_prog_1",
+        };
         kernel.changed(&symbol, &functions);
         assert_eq!(place(&mut kernel, &functions, MADE + 1), at("bpf_prog_1", 1));
     }

@@ -1,11 +1,20 @@
 //! What is kept of images, and for how long.
 
 use super::*;
+
+use nprof_object::RuntimeAddress;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 
 fn mmap<'a>(path: &'a [u8], identity: Identity) -> Mmap<'a> {
-    Mmap { pid: std::process::id(), start: 0x4000, length: 0x1000, offset: 0x2000, identity, path }
+    Mmap {
+        pid: std::process::id(),
+        start: RuntimeAddress(0x4000),
+        length: 0x1000,
+        offset: FileOffset(0x2000),
+        identity,
+        path,
+    }
 }
 
 #[test]
@@ -31,7 +40,7 @@ fn a_file_is_opened_once_and_only_if_it_is_the_one() {
     let path = path.as_os_str().as_bytes();
     let right = mmap(path, Identity { inode, ..Identity::default() });
     let (first, offset) = images.of_mapping(&right, 1);
-    assert_eq!((first, offset), (0, 0x2000));
+    assert_eq!((first, offset), (0, ImageOffset(0x2000)));
     assert_eq!(images.of_mapping(&right, 2).0, first);
     assert!(images.get(first).elf.is_some());
     let wrong = mmap(path, Identity { inode: inode + 1, ..Identity::default() });
@@ -55,9 +64,9 @@ fn tables_that_were_dropped_are_read_again_from_the_same_file() {
         copies.push((images.of_mapping(&mapped, 1).0, path));
     }
     let code = Elf::read(&ReadCache::new(File::open(&own).expect("this program")));
-    let offset = code.and_then(|elf| elf.entry_offset()).expect("an entry") + 1;
+    let offset = code.and_then(|elf| elf.entry_offset()).expect("an entry").0 + 1;
     let row = |images: &mut Images, at: usize| {
-        matches!(images.unwind_info(copies[at].0, offset), UnwindInfo::Rule(_))
+        matches!(images.unwind_info(copies[at].0, ImageOffset(offset)), UnwindInfo::Rule(_))
     };
     assert!((0..3).all(|at| row(&mut images, at)) && images.open == 0);
     let each = images.get(copies[0].0).bytes;
@@ -98,7 +107,7 @@ fn anonymous_memory_belongs_to_its_process_and_counts_addresses() {
     let mut images = Images::default();
     let anon = mmap(b"//anon", Identity::default());
     let (first, offset) = images.of_mapping(&anon, 1);
-    assert_eq!(offset, 0x4000);
+    assert_eq!(offset, ImageOffset(0x4000));
     assert_ne!(images.of_mapping(&anon, 2).0, first);
     assert_eq!(
         (images.get(first).path.as_slice(), images.get(first).owner),
@@ -113,11 +122,4 @@ fn the_vdso_can_be_unwound() {
     let image = images.get(vdso);
     assert!(matches!(image.tables, Tables::Read(Some(_))), "{image:?}");
     assert!(!image.build_id.is_empty());
-}
-
-#[test]
-fn the_range_of_a_name_is_found() {
-    let maps = "7f-80 r-xp 0 0 0\n7ffd0-7ffd2 r-xp 00000000 00:00 0    [vdso]\n";
-    assert_eq!(named_range(maps, "[vdso]"), Some((0x7ffd0, 0x7ffd2)));
-    assert_eq!(named_range(maps, "[none]"), None);
 }

@@ -100,7 +100,7 @@ fn a_mapping_has_an_inode_whatever_another_recorder_asked_for() {
         let bytes = record(perf::PERF_RECORD_MMAP2, misc, &words);
         let Some((sample_id, KernelRecord::Mmap(mmap))) = read(LAYOUT, &bytes) else { panic!() };
         assert_eq!((sample_id.time, sample_id.cpu), (500, 1));
-        assert_eq!((mmap.start, mmap.length, mmap.offset), (0x1000, 0x2000, 0x3000));
+        assert_eq!((mmap.start.0, mmap.length, mmap.offset.0), (0x1000, 0x2000, 0x3000));
         let identity = Identity { device: (8, 1), inode: 99, generation: 2 };
         assert_eq!((mmap.identity, mmap.path), (identity, &b"/a"[..]));
     }
@@ -115,8 +115,12 @@ fn code_of_the_kernel_comes_and_goes() {
         words.extend([0, 0, 500, 0, 1, 0, 0, 0]);
         let bytes = record(perf::PERF_RECORD_KSYMBOL, 0, &words);
         let Some((_, KernelRecord::Ksymbol(symbol))) = read(LAYOUT, &bytes) else { panic!() };
-        let expected =
-            Ksymbol { start: 0xffff_ffff_c000_0040, size: 77, is_unregistered, name: b"bpf_prog" };
+        let expected = Ksymbol {
+            start: RuntimeAddress(0xffff_ffff_c000_0040),
+            size: 77,
+            is_unregistered,
+            name: b"bpf_prog",
+        };
         assert_eq!(symbol, expected);
         words.extend([0xffff_ffff; 8]);
         let longer = record(perf::PERF_RECORD_KSYMBOL, 0, &words);

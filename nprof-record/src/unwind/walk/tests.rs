@@ -1,5 +1,7 @@
 use std::rc::Rc;
 
+use nprof_object::RuntimeAddress;
+
 use super::*;
 use crate::arch::rule::AnalyzedRule;
 use crate::arch::rule::{Cfa, Expression, RegisterRule};
@@ -8,7 +10,7 @@ use crate::arch::rule::{Cfa, Expression, RegisterRule};
 struct Rules(Vec<(u64, UnwindInfo)>);
 
 impl CodeMap for Rules {
-    fn unwind_info(&mut self, address: u64) -> UnwindInfo {
+    fn unwind_info(&mut self, RuntimeAddress(address): RuntimeAddress) -> UnwindInfo {
         let found = self.0.iter().rev().find(|(start, _)| address >= *start);
         match found {
             Some((_, unwind_info)) if (0x1000..0x9000).contains(&address) => unwind_info.clone(),
@@ -52,8 +54,15 @@ fn walk_in(code: &mut impl CodeMap, fp: u64, words: &[u64]) -> (Vec<u64>, Mark) 
     registers.set(arch::FP, fp);
     let stack = StackCopy::new(0x7000_0000, &bytes, Default::default());
     let mut addresses = Vec::new();
-    let mark = unwind((registers, false), &stack, code, 10, &mut addresses, &mut ());
-    (addresses.iter().map(|address| address.value).collect(), mark)
+    let mark = unwind(
+        FrameState::interrupted(registers).expect("an address"),
+        &stack,
+        code,
+        10,
+        &mut addresses,
+        &mut (),
+    );
+    (addresses.iter().map(|address| address.value().0).collect(), mark)
 }
 
 #[test]
@@ -103,7 +112,7 @@ fn without_a_table_the_frame_pointer_is_followed_into_mapped_code_only() {
 struct Bare(Vec<(u64, AnalyzedRule)>);
 
 impl CodeMap for Bare {
-    fn unwind_info(&mut self, address: u64) -> UnwindInfo {
+    fn unwind_info(&mut self, RuntimeAddress(address): RuntimeAddress) -> UnwindInfo {
         match address {
             0x1000..0x8000 => UnwindInfo::NoTable,
             0x8000..0x8100 => UnwindInfo::Entry,
@@ -112,11 +121,11 @@ impl CodeMap for Bare {
     }
 
     fn analyze(&mut self, address: FrameAddress) -> AnalyzedRule {
-        let found = self.0.iter().find(|(at, _)| *at == address.value);
+        let found = self.0.iter().find(|(at, _)| *at == address.value().0);
         found.map_or(AnalyzedRule::Unknown, |(_, followed)| followed.clone())
     }
 
-    fn is_after_call(&mut self, address: u64) -> Option<bool> {
+    fn is_after_call(&mut self, RuntimeAddress(address): RuntimeAddress) -> Option<bool> {
         (!(0x7000..0x8000).contains(&address)).then_some(address % 2 == 1)
     }
 }
@@ -199,7 +208,14 @@ fn a_return_address_can_be_in_a_register() {
     let stack = StackCopy::new(0x7000_0000, &[0; 8], Default::default());
     let mut addresses = Vec::new();
     let mut rules = Rules(vec![(0x1000, first), (0x3000, root())]);
-    let mark = unwind((registers, false), &stack, &mut rules, 10, &mut addresses, &mut ());
+    let mark = unwind(
+        FrameState::interrupted(registers).expect("an address"),
+        &stack,
+        &mut rules,
+        10,
+        &mut addresses,
+        &mut (),
+    );
     assert_eq!((addresses.len(), mark), (2, Mark::None));
 }
 
@@ -232,9 +248,16 @@ fn a_signal_handlers_caller_was_interrupted() {
     registers.set(arch::IP, 0x1000);
     registers.set(arch::SP, 0x7000_0000);
     let stack = StackCopy::new(0x7000_0000, &bytes, Default::default());
-    let mark = unwind((registers, false), &stack, &mut Rules(rules), 10, &mut addresses, &mut ());
+    let mark = unwind(
+        FrameState::interrupted(registers).expect("an address"),
+        &stack,
+        &mut Rules(rules),
+        10,
+        &mut addresses,
+        &mut (),
+    );
     assert_eq!(mark, Mark::None);
-    assert_eq!(addresses[2], FrameAddress { value: 0x3000, returns: false });
+    assert_eq!(addresses[2], FrameAddress::Instruction(RuntimeAddress(0x3000)));
 }
 
 /// Keeps what it is told: CFA, whether the return address is known, and how many frames.
@@ -257,8 +280,14 @@ fn told(rules: Vec<(u64, UnwindInfo)>, words: &[u64]) -> Vec<(u64, bool, usize)>
     registers.set(arch::FP, 0x7000_0008);
     let stack = StackCopy::new(0x7000_0000, &bytes, Default::default());
     let mut told = Told::default();
-    let mark =
-        unwind((registers, false), &stack, &mut Rules(rules), 10, &mut Vec::new(), &mut told);
+    let mark = unwind(
+        FrameState::interrupted(registers).expect("an address"),
+        &stack,
+        &mut Rules(rules),
+        10,
+        &mut Vec::new(),
+        &mut told,
+    );
     assert_eq!(mark, Mark::Copy);
     told.0
 }

@@ -2,6 +2,7 @@
 //! what is to be found.
 
 use std::io::Cursor;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use object::read::elf::ElfFile64;
@@ -17,22 +18,22 @@ use crate::image::cfi::Cfi;
 use crate::image::elf;
 
 /// Where code that is written down begins.
-const START: u64 = 0x1000;
+const START: ImageAddress = ImageAddress(0x1000);
 
 /// Code, and the places tables cover.
 #[derive(Default)]
 struct Written {
     bytes: Vec<u8>,
-    rows: Vec<(u64, UnwindRule)>,
+    rows: Vec<(ImageAddress, UnwindRule)>,
 }
 
 impl CodeBytes for Written {
-    fn code(&mut self, address: u64) -> Bytes {
-        let at = usize::try_from(address.wrapping_sub(START)).unwrap_or(usize::MAX);
+    fn code(&mut self, address: ImageAddress) -> Bytes {
+        let at = address.offset_from(START).map_or(usize::MAX, |at| at as usize);
         bytes_at(&self.bytes, at)
     }
 
-    fn row(&mut self, address: u64) -> Option<Rc<UnwindRule>> {
+    fn row(&mut self, address: ImageAddress) -> Option<Rc<UnwindRule>> {
         let found = self.rows.iter().find(|(at, _)| *at == address);
         found.map(|(_, row)| Rc::new(row.clone()))
     }
@@ -141,8 +142,10 @@ fn another_function_behind_a_call_that_never_returns_has_no_say() {
     let padded = [&[0x74, 5][..], ADD_32, RET, CALL, &[0x90], POP_RBX, RET];
     assert_eq!(behind(&padded), Some(40), "only if there is no other end");
     assert_eq!(behind(&[CALL, &[0x90], ADD_32, RET]), Some(40));
-    let covered =
-        Written { bytes: [CALL, ADD_32, RET].concat(), rows: vec![(START + 5, entry_row())] };
+    let covered = Written {
+        bytes: [CALL, ADD_32, RET].concat(),
+        rows: vec![(START.wrapping_add(5), entry_row())],
+    };
     assert_eq!(rule(&mut { covered }, START, true), None);
 }
 
@@ -159,7 +162,7 @@ fn entry_row() -> UnwindRule {
 #[test]
 fn a_jump_to_another_function_is_an_end() {
     let jump = &[0xeb, 0x10][..];
-    let to = START + 4 + 2 + 0x10;
+    let to = START.wrapping_add(4 + 2 + 0x10);
     let bytes = [ADD_32, jump].concat();
     let at = |row| {
         let mut written = Written { bytes: bytes.clone(), rows: vec![(to, row)] };
@@ -189,7 +192,7 @@ fn a_jump_by_a_register_is_an_end_if_registers_were_given_back() {
         let mut bytes = vec![before; 16];
         bytes.extend(jump);
         let mut written = Written { bytes: bytes[from..].to_vec(), rows: Vec::new() };
-        rule(&mut written, START + 16 - from as u64, false).map(|row| row.cfa)
+        rule(&mut written, START.wrapping_add(16 - from as u64), false).map(|row| row.cfa)
     };
     assert_eq!(at(0x90, 0), Some(Cfa::Register(arch::SP, 8)), "a function of one jump");
     assert_eq!(at(0xd0, 0), None);
@@ -213,12 +216,12 @@ struct Counted {
 }
 
 impl CodeBytes for Counted {
-    fn code(&mut self, address: u64) -> Bytes {
+    fn code(&mut self, address: ImageAddress) -> Bytes {
         self.read += 1;
         self.inner.code(address)
     }
 
-    fn row(&mut self, address: u64) -> Option<Rc<UnwindRule>> {
+    fn row(&mut self, address: ImageAddress) -> Option<Rc<UnwindRule>> {
         self.inner.row(address)
     }
 }
@@ -257,7 +260,9 @@ fn any_bytes_are_survived() {
             .map(|_| if next() % 2 == 0 { LIKELY[usize::from(next() % 16)] } else { next() })
             .collect();
         let mut written = Written { bytes, rows: Vec::new() };
-        let Some(row) = rule(&mut written, START + round, round % 2 == 0) else { continue };
+        let Some(row) = rule(&mut written, START.wrapping_add(round), round % 2 == 0) else {
+            continue;
+        };
         assert_eq!(row.return_address, RegisterRule::AtCfaOffset(-8));
     }
     for length in 0..16 {
@@ -307,7 +312,7 @@ fn a_thread_ends_behind_its_function() {
 struct Real {
     bytes: Vec<u8>,
     /// The image address of its code, and where it is in the file.
-    address: u64,
+    address: ImageAddress,
     code: std::ops::Range<usize>,
     cfi: Cfi,
 }
@@ -319,35 +324,36 @@ impl Real {
         let file = ElfFile64::<object::Endianness>::parse(&bytes[..]).expect("ELF");
         let text = file.section_by_name(".text").expect("code");
         let (offset, size) = text.file_range().expect("code");
-        let (address, code) = (text.address(), offset as usize..(offset + size) as usize);
+        let (address, code) =
+            (ImageAddress(text.address()), offset as usize..(offset + size) as usize);
         Self { bytes, address, code, cfi }
     }
 
     /// Places behind calls, and others.
-    fn places(&mut self) -> Vec<(u64, bool)> {
-        let end = self.address + self.code.len() as u64;
+    fn places(&mut self) -> Vec<(ImageAddress, bool)> {
+        let end = self.address.wrapping_add(self.code.len() as u64);
         let (mut at, mut returns) = (self.address, false);
         let mut places = Vec::new();
         while at < end {
             let Some(instruction) = decode(&self.code(at), at) else {
-                (at, returns) = (at + 1, false);
+                (at, returns) = (at.wrapping_add(1), false);
                 continue;
             };
             places.push((at, returns));
             let is_call = instruction.is_call_near() || instruction.is_call_near_indirect();
-            (at, returns) = (instruction.next_ip(), is_call);
+            (at, returns) = (ImageAddress(instruction.next_ip()), is_call);
         }
         places
     }
 }
 
 impl CodeBytes for Real {
-    fn code(&mut self, address: u64) -> Bytes {
-        let at = usize::try_from(address.wrapping_sub(self.address)).unwrap_or(usize::MAX);
+    fn code(&mut self, address: ImageAddress) -> Bytes {
+        let at = address.offset_from(self.address).map_or(usize::MAX, |at| at as usize);
         bytes_at(&self.bytes[self.code.clone()], at)
     }
 
-    fn row(&mut self, _address: u64) -> Option<Rc<UnwindRule>> {
+    fn row(&mut self, _address: ImageAddress) -> Option<Rc<UnwindRule>> {
         None
     }
 }
@@ -358,7 +364,7 @@ struct Counts {
     agree: u32,
     none: u32,
     /// Where they do not agree.
-    differ: Vec<u64>,
+    differ: Vec<ImageAddress>,
 }
 
 /// Whether what is found goes by the same CFA, or by another register and finds a register at the
@@ -390,7 +396,7 @@ fn compare(path: &Path, behind_calls: bool, every: usize) -> Counts {
     let mut counts = Counts::default();
     let places = real.places().into_iter().filter(|(_, returns)| *returns == behind_calls);
     for (at, returns) in places.step_by(every) {
-        let table = real.cfi.row(at - u64::from(returns));
+        let table = real.cfi.row(at.wrapping_sub(u64::from(returns)));
         let Some(table) = table.filter(|table| !table.is_end_of_stack() && !table.signal) else {
             continue;
         };
@@ -406,11 +412,12 @@ fn compare(path: &Path, behind_calls: bool, every: usize) -> Counts {
     counts
 }
 
-/// Where what is mapped into this program is.
+/// Returns the path of a library that is mapped into this program.
 fn mapped(name: &str) -> PathBuf {
-    let maps = std::fs::read_to_string("/proc/self/maps").expect("maps");
-    let path = maps.lines().filter_map(|line| line.split_whitespace().nth(5));
-    path.filter(|path| path.contains(name)).map(PathBuf::from).next().expect("it is mapped")
+    let maps = std::fs::read("/proc/self/maps").expect("maps");
+    let mut paths = nprof_object::maps::mappings(&maps)
+        .map(|mapping| PathBuf::from(std::ffi::OsStr::from_bytes(mapping.path)));
+    paths.find(|path| path.to_string_lossy().contains(name)).expect("it is mapped")
 }
 
 #[test]

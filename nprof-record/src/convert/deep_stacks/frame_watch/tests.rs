@@ -1,9 +1,11 @@
 //! The rules, played.
 
 use super::*;
+
 use crate::arch;
 use crate::arch::rule::{Cfa, RegisterRule, UnwindRule};
 use crate::unwind::{FrameVisitor, UnwindInfo};
+use nprof_object::RuntimeAddress;
 use std::cell::{Cell, RefCell};
 
 const TID: u32 = 7;
@@ -58,7 +60,7 @@ impl DebugTarget for &Played {
 struct Program;
 
 impl CodeMap for Program {
-    fn unwind_info(&mut self, address: u64) -> UnwindInfo {
+    fn unwind_info(&mut self, RuntimeAddress(address): RuntimeAddress) -> UnwindInfo {
         let root = (0x3000..0x4000).contains(&address);
         UnwindInfo::Rule(Rc::new(UnwindRule {
             cfa: Cfa::Register(arch::SP, 16),
@@ -113,12 +115,13 @@ impl<'a> Scene<'a> {
         for &(frames, ip) in frames {
             trace.visit(&caller(SLOT + 8, ip), frames);
         }
-        let inside = [0x1100, 0x1001].map(|value| FrameAddress { value, returns: false });
+        let inside =
+            [0x1100, 0x1001].map(|address| FrameAddress::Instruction(RuntimeAddress(address)));
         let mut addresses = inside.to_vec();
         let sample_id = SampleId { pid: TID, tid, time, cpu: 0 };
         let (mark, outer) = self.sentinels.complete(sample_id, trace, Mark::Copy, &mut addresses);
         addresses.extend_from_slice(&outer.unwrap_or_default());
-        (mark, addresses.iter().map(|address| address.value).collect())
+        (mark, addresses.iter().map(|address| address.value().0).collect())
     }
 
     fn batch(&mut self, time: u64) {

@@ -1,0 +1,39 @@
+//! The state from which a walk continues.
+
+use nprof_object::RuntimeAddress;
+use nprof_stream::Mark;
+
+use crate::arch;
+use crate::unwind::frame_address::FrameAddress;
+use crate::unwind::registers::Registers;
+
+/// A frame with its registers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrameState {
+    /// Its registers; the instruction pointer is the value of `address`.
+    pub registers: Registers,
+    /// Its address.
+    pub address: FrameAddress,
+}
+
+impl FrameState {
+    /// Creates the state of a frame that was running, or that a signal interrupted.
+    ///
+    /// # Errors
+    ///
+    /// [`Mark::Frame`] if the instruction pointer is unknown.
+    pub fn interrupted(registers: Registers) -> Result<Self, Mark> {
+        let ip = RuntimeAddress(registers.get(arch::IP)?);
+        Ok(Self { registers, address: FrameAddress::Instruction(ip) })
+    }
+
+    /// Creates the state of a frame that has called another.
+    ///
+    /// # Errors
+    ///
+    /// [`Mark::Frame`] if the instruction pointer is unknown.
+    pub fn calling(registers: Registers) -> Result<Self, Mark> {
+        let ip = RuntimeAddress(registers.get(arch::IP)?);
+        Ok(Self { registers, address: FrameAddress::Return(ip) })
+    }
+}
