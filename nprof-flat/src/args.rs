@@ -44,6 +44,7 @@ impl Args {
 
     /// Returns the order of rows. Time slices are in the order of time.
     pub(crate) fn sort(&self) -> Sort {
+        // Sorted by share, a series of slices would be out of order.
         self.sort.unwrap_or(if self.is_by_time() { Sort::Name } else { Sort::Own })
     }
 
@@ -53,6 +54,7 @@ impl Args {
 
     /// Returns the time slices; of several lengths the last one holds.
     pub(crate) fn time(&self) -> TimeSplit {
+        // A profile is cut into slices of one length, so two lengths cannot be combined.
         let slice = self.by.iter().rev().find_map(|by| by.slice);
         TimeSplit { slice, span: self.options.time }
     }

@@ -40,6 +40,7 @@ fn events_are_side_by_side() {
     let cells: Vec<&str> = lines[head + 1].split_whitespace().collect();
     assert_eq!(cells[..2], ["66.67", "33.33"]);
     assert_eq!(cells[cells.len() - 2..], ["g", "prog"]);
+    // Of cpu-clock, the rows not shown have two of three samples; the only fault is in g.
     let last = "2 rows not shown, 66.67 %, 0.00 % of self (-n 0 prints all)";
     assert_eq!(lines.last(), Some(&last), "{table}");
     let by_total = stdout(&["--sort", "total", "-n", "1"]);
@@ -76,6 +77,7 @@ fn tsv_has_the_documented_columns() {
         names,
         [[clock, "g"], ["faults", "g"], [clock, ODD_NAME], [clock, "main"], ["faults", "main"]]
     );
+    // Two samples of 1 ms each, in the function itself.
     assert_eq!(rows[2][3..7], ["2", "2", "2000000", "2000000"]);
     let of_clock = rows.iter().filter(|row| row[0] == clock);
     let shares: f64 = of_clock.map(|row| row[7].parse::<f64>().unwrap()).sum();
@@ -118,10 +120,12 @@ fn merges_files_and_standard_input() {
     let directory = tempfile::TempDir::new().unwrap();
     let one = directory.path().join("one");
     std::fs::write(&one, odd_names()).unwrap();
+    // The same stream twice: every sum doubles.
     let merged = stdout(&["--format", "tsv", one.to_str().unwrap(), "-"]);
     assert!(merged.contains("\tprog\t4\t4\t4000000\t"));
     let cat = [odd_names(), odd_names()].concat();
     assert_eq!(merged, flat().stdout(&["--format", "tsv"], &cat));
+    // Concatenated streams are separate runs.
     let runs = flat().stdout(&["--format", "tsv", "--by", "run"], &cat);
     assert!(runs.contains("cpu-clock\t1 prog\\n</title>\t3\t3\t3000000"), "{runs}");
     assert!(runs.contains("cpu-clock\t2 prog\\n</title>\t3\t3\t3000000"), "{runs}");
@@ -141,6 +145,7 @@ fn omitted_rows_are_counted_below_the_table() {
         table.ends_with("1 row not counted, 33.33 % of self (--exclude function=^g$)\n"),
         "{table}"
     );
+    // The samples are at 0, 1 and 2 ns of their run.
     let table = stdout(&["--time", "1ns..3ns"]);
     assert!(
         table.contains(

@@ -99,6 +99,7 @@ impl Args {
     /// Returns the message for options that exclude each other. None if there are none.
     fn conflict(&self) -> Option<String> {
         let (view, format) = (self.view.name(), self.format.name());
+        // The first N nodes of a tree would be an arbitrary part of it.
         if self.has_tree() && self.options.rows().is_some() {
             return Some(format!("-n does not limit --view {view}; use --min-percent"));
         }
@@ -118,6 +119,7 @@ impl Args {
 
     /// Returns the limits of the report's rows.
     pub(crate) fn row_limits(&self) -> RowLimits {
+        // Machine formats omit nothing by default: filtering is up to their readers.
         let (percent, rows) = match (self.format, self.view) {
             (StackFormat::Table, View::Paths) => (0.0, TABLE_PATHS),
             (StackFormat::Table, View::Graph) => (TREE_PERCENT, TABLE_FUNCTIONS),
@@ -144,6 +146,7 @@ fn in_order(args: &Args, matches: &ArgMatches) -> Vec<PathFilter> {
         (PathFilterKind::Through, &args.through),
         (PathFilterKind::Until, &args.until),
     ] {
+        // Indices and values of an option are in the same order.
         let indices = matches.indices_of(kind.option()).into_iter().flatten();
         for (index, pattern) in indices.zip(patterns) {
             found.push((index, PathFilter { kind, pattern: pattern.clone() }));

@@ -16,11 +16,13 @@ use crate::tree::call_tree::Tree;
 /// Fails if no event has the name. While a stream is still being written the event may yet come.
 pub(crate) fn events(summary: &Summary, args: &Args) -> Result<Vec<usize>, Failure> {
     let named = named_events(summary, args);
+    // A live stream may define the event in a later record.
     if let Some(name) = args.event.as_ref().filter(|_| named.is_empty() && !summary.live) {
         let names: Vec<String> =
             (0..summary.events.len()).map(|event| event_name(summary, event)).collect();
         return Err(format!("no event {name:?} in the input; it has {}", names.join(", ")).into());
     }
+    // An event that never fired would be an empty table.
     let mut events = with_samples(summary, named);
     if args.format.is_stacks() {
         events.truncate(1);
@@ -51,6 +53,7 @@ pub(crate) fn note(summary: &Summary, args: &Args) -> Option<String> {
         return None;
     }
     let events = with_samples(summary, named_events(summary, args));
+    // No message if nothing is left out.
     let (&first, others) = events.split_first().filter(|(_, others)| !others.is_empty())?;
     let others: Vec<String> = others.iter().map(|&event| event_name(summary, event)).collect();
     let (first, others) = (event_name(summary, first), others.join(", "));

@@ -104,6 +104,9 @@ fn tree_of(folded: &[&str]) -> Tree {
     aggregate(&[stacks(folded)], false, &Filter::default()).0
 }
 
+// Stacks by node: 2 and 4 main, then a function with an inlined call, from two addresses of main;
+// 5 main, then a function of the same name in another image; 6 the mark of a truncated stack;
+// 7 the mark, main.
 const PROGRAM: &str = "\
 I | 1 | elf | - | /bin/prog
 I | 2 | elf | - | /lib/libx.so
@@ -169,6 +172,7 @@ fn stack_of_20000_frames_is_one_path_in_every_view() {
         let text = String::from_utf8(report(&input).unwrap()).unwrap();
         assert!(text.contains("×40000"), "{text}");
     }
+    // main, and one entry for the recursive function.
     assert_eq!(Graph::from_tree(&tree, 0).entries.len(), 2);
 }
 
@@ -191,6 +195,7 @@ fn path_filters_select_and_cut_paths() {
     assert_eq!(left(&[until_c, through_d]), ["m;d 16"]);
     assert_eq!(left(&[(Focus, "a"), (Until, "c")]), ["a;c 5"]);
     assert_eq!(left(&[(Through, "nowhere")]), [""; 0]);
+    // Invalid expression, no last call, too many calls.
     for wrong in ["a;(", "a;...", "...", &"a;".repeat(70)] {
         assert!(wrong.parse::<PathPattern>().is_err(), "{wrong}");
     }
@@ -403,6 +408,7 @@ proptest! {
         let svg = flamegraph::draw(&text, &summary, &[], PathOrder::RootFirst).unwrap();
         let svg = String::from_utf8(svg).unwrap();
         let samples: u64 = summary.events[0].sum.samples;
+        // The outermost box of the picture has the sum of all lines that were parsed.
         let all = format!("all ({samples} sample");
         prop_assert!(svg.contains(&all), "{} not in {}", all, svg);
     }

@@ -109,6 +109,7 @@ fn folded_warns_about_other_events() {
         "a\\x3bb (c) [d] 1;main;=f\\x3b\\n\\x1b, \"<&> 2\na\\x3bb (c) [d] 1;main;g 1\n"
     );
     assert!(String::from_utf8(output.stderr).unwrap().contains("faults"));
+    // With --event nothing is left out, so there is no message.
     let faults = stdout(&["--format", "folded", "--event", "faults"]);
     assert_eq!(faults, "a\\x3bb (c) [d] 1;main;g 1\n");
     let reversed = stdout(&["--format", "folded", "--event", "faults", "--view", "callers"]);
@@ -130,6 +131,7 @@ fn flame_graph_is_xml() {
         assert!(svg.contains(text), "{more:?}: {svg}");
         python(parse, svg.as_bytes());
     }
+    // A stream without samples is still a picture.
     let empty = b"@nprof\t1.0\trun=0x1\n@end\tsamples=0\trecords=0\tlost=0\n";
     let svg = report().stdout(&["--format", "flamegraph"], empty);
     assert!(svg.contains("no samples: run it for longer") && !svg.contains("ERROR"), "{svg}");
@@ -183,6 +185,7 @@ fn json_has_paths_nodes_and_functions() {
 
 #[test]
 fn heading_explains_100_percent() {
+    // One of three samples is in g.
     let one = ["--event", "cpu-clock", "--focus", "^g$"];
     let table = stdout(&one);
     assert!(table.contains("counted: 1 of 3 samples, 33.33 % (--focus ^g$)"), "{table}");
@@ -199,6 +202,7 @@ fn heading_explains_100_percent() {
 fn path_filters_apply_in_order() {
     let folded =
         |args: &[&str]| stdout(&[&["--format", "folded", "--event", "faults"], args].concat());
+    // Cut at main, no path has g; the other order selects first.
     assert_eq!(folded(&["--until", "main", "--through", "^g$"]), "");
     assert_eq!(folded(&["--through", "^g$", "--until", "main"]), "a\\x3bb (c) [d] 1;main 1\n");
     assert_eq!(folded(&["--focus", "main;g"]), "a\\x3bb (c) [d] 1;g 1\n");

@@ -52,6 +52,7 @@ impl<'a> PrintContext<'a> {
     pub(crate) fn rows_in_events(&self) -> impl Iterator<Item = RowInEvent<'a>> {
         let selected = self.selected;
         selected.rows.iter().flat_map(|row| {
+            // A row has a tally for every event; an empty one would be a line of zeros.
             let in_event = move |event: &'a ReportedEvent| RowInEvent {
                 row,
                 event,
@@ -65,6 +66,7 @@ impl<'a> PrintContext<'a> {
     pub(crate) fn numbers(&self, found: RowInEvent<'_>) -> [Value; 8] {
         let (own, total, whole) = (found.tally.own, found.tally.total, found.event.whole);
         let confidence = self.args.options.confidence();
+        // Confidence::margin returns a fraction, machine formats have percentage points.
         let margin = |samples| 100.0 * confidence.margin(samples, whole.samples);
         [
             own.samples.into(),

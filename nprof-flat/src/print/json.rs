@@ -19,6 +19,7 @@ pub(crate) fn print(context: &PrintContext<'_>) -> io::Result<Vec<u8>> {
     object.extend(context.summary.facts());
     object.insert("filters".to_owned(), args.rules().into());
     object.insert("rebase".to_owned(), args.options.rebase.into());
+    // Also events without a counted sample: no row shows that they were sampled.
     let wholes = selected.all_events.iter().map(|event| whole(context, event)).collect();
     object.insert("wholes".to_owned(), wholes);
     let hidden = selected.dropped.rows + selected.not_shown.rows;

@@ -62,9 +62,11 @@ impl TableColumns<'_> {
     /// margins of error; the one of self and total that is not sorted by; events.
     pub(crate) fn fit(&self) -> TableCells {
         let mut plans = plans(self.context.selected.events.len());
+        // A file or pipe has no width: nothing is left out.
         let Some(width) = self.context.width else {
             return self.cells(plans[0]);
         };
+        // The smallest plan is used even if it does not fit: the layout then shortens the names.
         let smallest = plans.pop().expect("every table has a plan");
         let name = NAME_WIDTH.min(NAMES_WIDTH / self.names[0].len().max(1));
         for plan in plans {
@@ -84,6 +86,7 @@ impl TableColumns<'_> {
         let events = &selected.events[..plan.events];
         let has_one_event = selected.events.len() == 1;
         let (mut header, mut groups) = (Vec::new(), Vec::new());
+        // The weight is the only number that compares rows over several events.
         if !has_one_event {
             header.push("weight".to_owned());
         }
@@ -177,6 +180,7 @@ impl TableColumns<'_> {
             Metric::Own => "total %",
             Metric::Total => "self %",
         };
+        // A metric that is shown has its margin and its samples, so only the other can be missing.
         let mut left_out = Vec::new();
         for (is_shown, name) in
             [(plan.samples, "samples"), (plan.margins, "±"), (plan.both_metrics, other)]
@@ -213,6 +217,7 @@ fn plans(events: usize) -> Vec<ColumnPlan> {
     plans.push(plan);
     plan.both_metrics = false;
     plans.push(plan);
+    // Events are in the order of the stream: the first one is kept longest.
     plans.extend((1..events).rev().map(|events| ColumnPlan { events, ..plan }));
     plans
 }

@@ -33,6 +33,7 @@ pub(crate) fn print(context: &PrintContext<'_>) -> Vec<u8> {
         let left_out = table.left_out.join(", ");
         below.push_str(&format!("no room for {left_out}: use a wider terminal, or -o FILE\n"));
     }
+    // A terminal would break long lines in the middle of a word.
     for line in below.lines().flat_map(|line| layout::wrapped(line, width.unwrap_or(usize::MAX))) {
         out.push_str(&(line + "\n"));
     }
@@ -48,6 +49,7 @@ fn legend(context: &PrintContext<'_>) -> Vec<String> {
         all: context.summary.events[event.event].sum,
     };
     let events: Vec<Counted> = context.selected.all_events.iter().map(counted).collect();
+    // Only rules about samples: the effect of rules about calls is a line below the table.
     let mut lines = legend::counted(&events, &args.options.sample_rules());
     let whole = legend::whole(args.options.rebase);
     // With --rebase the first line is too long to be continued.
@@ -66,6 +68,7 @@ fn legend(context: &PrintContext<'_>) -> Vec<String> {
 fn names(context: &PrintContext<'_>) -> Vec<Vec<String>> {
     let mut names = vec![context.columns.iter().map(|column| column.name().to_owned()).collect()];
     names.extend(context.selected.rows.iter().map(|row| row.names.clone()));
+    // Files and pipes get complete names.
     if context.width.is_some() {
         shorten_images(&mut names, context.columns);
     }

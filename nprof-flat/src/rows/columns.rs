@@ -17,6 +17,7 @@ pub fn columns(keys: &[By]) -> Vec<Key> {
             continue;
         }
         columns.push(key);
+        // The base name is enough to distinguish functions; paths take too much room.
         if key == function && !has_image {
             columns.push(Key::Call(CallKey::ImageName));
         }

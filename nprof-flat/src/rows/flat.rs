@@ -155,6 +155,7 @@ impl Flat {
     }
 
     fn add_to_row(&mut self, event: usize, key: RowKey, sum: Sum, is_leaf: bool) {
+        // One lookup for known and new rows: this runs for every call of every stack.
         let next = self.tallies.len();
         let id = *self.row_ids.entry((event, key)).or_insert(next);
         if id == next {
@@ -164,6 +165,7 @@ impl Flat {
         if is_leaf {
             tally.own.add(sum);
         }
+        // A recursive function is on the stack several times.
         if self.once.is_first(id) {
             tally.total.add(sum);
         }
@@ -183,6 +185,7 @@ impl Flat {
 
     /// Returns the call columns of a sample without a stack, or of rows without call columns.
     fn stackless_part(&mut self, tables: &Tables) -> CallPart {
+        // All call columns show the same name, as there is no call to take names from.
         let name = self.labels.no_stack();
         let names = self.call_keys.iter().map(|_| name).collect();
         let is_kept = self.filter.keeps_call(&mut self.labels, tables, None);
@@ -223,6 +226,7 @@ impl Flat {
     /// Returns all rows that the filter keeps, or all others, in no order. Each has a tally for
     /// `events` events.
     pub fn rows(&self, events: usize, kept: bool) -> Vec<FlatRow> {
+        // The sums of a row are kept apart by event; here they become one row again.
         let mut rows: FxHashMap<RowKey, Vec<Tally>> = FxHashMap::default();
         for (&(event, key), &id) in self.row_ids.iter().filter(|((_, key), _)| key.is_kept == kept)
         {
@@ -236,6 +240,7 @@ impl Flat {
 
     /// Returns the names of a row in the order of its columns.
     fn names(&self, key: RowKey) -> Vec<String> {
+        // The two parts hold the names of call and sample columns, each in the order of columns.
         let mut calls = self.parts[key.calls as usize].iter();
         let mut samples = self.parts[key.samples as usize].iter();
         let mut names = Vec::with_capacity(self.columns.len());

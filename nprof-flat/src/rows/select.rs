@@ -100,6 +100,7 @@ pub fn select(
             all_events.push(ReportedEvent { event, whole, counted });
         }
     }
+    // A filter can leave an event without samples: it gets no columns.
     let mut events = all_events.clone();
     events.retain(|event| event.counted.samples > 0);
     let mut selected = SelectedRows { all_events, events, ..SelectedRows::default() };
@@ -113,6 +114,7 @@ pub fn select(
 
 /// Adds the self of a row to the omitted rows.
 fn omit(omitted: &mut OmittedRows, row: &FlatRow) {
+    // Totals of several rows overlap, so only their self can be added up.
     omitted.add(row.tallies.iter().map(|tally| tally.own));
 }
 
@@ -136,6 +138,7 @@ fn select_kept(selected: &mut SelectedRows, rows: Vec<FlatRow>, sort: Sort, limi
         Sort::Name => by_names(a, b),
         Sort::Own | Sort::Total => b_share
             .total_cmp(a_share)
+            // Equal means can have different sums in each event.
             .then_with(|| by_sums(a, b, metric))
             .then_with(|| by_names(a, b)),
     });
@@ -150,6 +153,7 @@ fn select_kept(selected: &mut SelectedRows, rows: Vec<FlatRow>, sort: Sort, limi
 fn mean_share(events: &[ReportedEvent], row: &FlatRow, metric: Metric) -> f64 {
     let share =
         |event: &ReportedEvent| metric.of(&row.tallies[event.event]).percent_of(event.whole);
+    // No events: 0 instead of NaN, which would have no place in the order.
     events.iter().map(share).sum::<f64>() / events.len().max(1) as f64
 }
 

@@ -28,6 +28,7 @@ impl PrintContext<'_> {
 
     /// Returns the line above the table of an event: its name, if there are several.
     pub(crate) fn title(&self, event: &ReportedEvent) -> String {
+        // A single event is named in the heading.
         match self.events {
             [_] => "\n".to_owned(),
             _ => format!("\n{}:\n", self.event_name(event)),

@@ -33,6 +33,7 @@ pub(crate) fn paths(context: &PrintContext<'_>, events: &[PathRows]) -> Lines {
                 own.weight.to_string(),
                 own.percent_of(whole).to_string(),
                 (100.0 * margin).to_string(),
+                // Without the root, which is not a call.
                 tree.stack(leaf).count().to_string(),
                 function.name.clone(),
                 function.image.clone(),
@@ -96,6 +97,7 @@ pub(crate) fn graph(context: &PrintContext<'_>, events: &[GraphRows]) -> Lines {
             for edge in &entry.callees {
                 lines.push(printer.entry(index, edge.other, "callee", &edge.sums));
             }
+            // The functions of a cycle have no entry of their own to refer to.
             for member in &entry.members {
                 let sums = EdgeSums { own: member.own, total: member.own, paths: 0 };
                 let mut line = printer.sums(index, index, "member", &sums);

@@ -36,7 +36,9 @@ pub(crate) fn draw(
     options.subtitle = subtitle(rules, order);
     options.count_name = "samples".to_owned();
     options.name_type = "Function:".to_owned();
+    // The same input must give the same bytes.
     options.deterministic = true;
+    // XML 1.0, section 2.2 does not allow U+FFFE and U+FFFF, not even as references.
     let folded = drawable(folded);
     let mut svg = Vec::new();
     flamegraph::from_lines(&mut options, folded.lines(), &mut svg)?;

@@ -21,6 +21,7 @@ pub(crate) enum PathOrder {
 
 /// Prints the paths as sorted lines. Paths that differ only in images share a line.
 pub(crate) fn print(tree: &Tree, events: &[PathRows], order: PathOrder) -> String {
+    // Sorted, so that the output is reproducible and two files can be compared.
     let mut counts: BTreeMap<String, u64> = BTreeMap::new();
     for &leaf in events.iter().flat_map(|rows| &rows.paths) {
         *counts.entry(stack(tree, leaf, order)).or_default() += tree.nodes[leaf].own.samples;
@@ -37,6 +38,7 @@ pub(crate) fn print(tree: &Tree, events: &[PathRows], order: PathOrder) -> Strin
 pub(crate) fn stack(tree: &Tree, leaf: NodeIndex, order: PathOrder) -> String {
     let mut nodes: Vec<NodeIndex> =
         std::iter::successors(Some(leaf), |&node| tree.nodes[node].parent).collect();
+    // A root without a command is not part of the path.
     if nodes.last().is_some_and(|&root| tree.function(root).name.is_empty()) {
         nodes.pop();
     }

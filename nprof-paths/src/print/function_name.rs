@@ -42,6 +42,7 @@ pub(crate) fn suffix(count: usize, image: &str, name: &str) -> String {
 /// Ends a line with a name and its suffix. The name is shortened if the line would be wider than
 /// the terminal.
 pub(crate) fn push_name(out: &mut String, name: &str, suffix: &str, width: Option<usize>) {
+    // Widths are in columns of the terminal: some characters take none, others two.
     let used = out.rsplit('\n').next().map_or(0, UnicodeWidthStr::width);
     match width {
         None => out.extend([name, suffix]),

@@ -96,6 +96,7 @@ impl Printer<'_> {
         out.push_str(&self.cells(&columns, &entry.sums.paths.to_string()));
         self.entry_name(out, index, "", "");
         for member in &entry.members {
+            // A member has no total: paths through several members would count several times.
             let columns = Columns { own: &self.share(member.own), ..Columns::default() };
             out.push_str(&self.cells(&columns, ""));
             out.push_str("  ");
@@ -133,6 +134,7 @@ impl Printer<'_> {
         };
         out.push_str(&self.cells(&columns, &format!("{}/{}", edge.sums.paths, other.paths)));
         out.push_str(INDENT);
+        // Omitted entries have no line that an index could refer to.
         let index = if edge.other < self.rows.reported {
             format!(" [{}]", edge.other + 1)
         } else {
@@ -165,6 +167,7 @@ fn footer(rows: &GraphRows, context: &PrintContext<'_>) -> String {
     let mut line = |omitted: &OmittedRows, verb: &str, reason: &str| {
         if omitted.rows > 0 {
             let (s, count) = (if omitted.rows == 1 { "" } else { "s" }, omitted.rows);
+            // Totals of several functions overlap, so only their self can be added up.
             let share = omitted.sum(rows.event.event).percent_of(rows.event.whole);
             out.push_str(&format!("{count} function{s} {verb}, {share:.2} % of self ({reason})\n"));
         }

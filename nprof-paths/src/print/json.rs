@@ -31,6 +31,7 @@ fn path(context: &PrintContext<'_>, event: &ReportedEvent, leaf: NodeIndex) -> V
     let own = tree.nodes[leaf].own;
     let margin = context.args.options.confidence().margin(own.samples, event.whole.samples);
     let mut stack: Vec<_> = tree.stack(leaf).map(|node| tree.function(node)).collect();
+    // Outermost function first, as in folded stacks.
     stack.reverse();
     let lines = tree.lines.get(&leaf).into_iter().flatten();
     json!({
@@ -112,6 +113,7 @@ fn function(context: &PrintContext<'_>, rows: &GraphRows, index: usize) -> Value
         })
     };
     let cycle = match entry.vertex {
+        // Every function has the member, so that readers need no test for it.
         Vertex::Function(_) => Value::Null,
         Vertex::Cycle(_) => entry.members.iter().map(member).collect(),
     };

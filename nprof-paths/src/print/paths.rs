@@ -29,6 +29,7 @@ pub(crate) fn print(context: &PrintContext<'_>, events: &[PathRows]) -> Vec<u8> 
     let mut out = context.heading(&legend);
     for rows in events {
         let summary = &context.summary.events[rows.event.event];
+        // Each path begins with an empty line, so a single event needs no title line.
         if events.len() > 1 {
             out.push_str(&context.title(&rows.event));
         }
@@ -65,6 +66,7 @@ impl Printer<'_> {
         ));
         let stack: Vec<usize> =
             self.tree.stack(leaf).map(|node| self.tree.nodes[node].function).collect();
+        // The image is printed where it changes: most of a stack is in a few images.
         let mut image = "";
         for repetition in repetitions(&stack) {
             for nth in 0..repetition.period {

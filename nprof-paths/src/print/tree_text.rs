@@ -125,6 +125,7 @@ impl<'a> Outline<'a> {
     /// Adds the lines of a call and of the calls below it, down to where the tree branches.
     fn chain(&mut self, first: usize, guides: &str, below: &str, caller_image: &'a str) {
         let rows = &self.rows.rows;
+        // A chain ends at a leaf, or where several children are large enough for a row.
         let mut chain = vec![first];
         let mut last = &rows[first];
         while let [only] = last.children[..] {
@@ -164,6 +165,7 @@ impl<'a> Outline<'a> {
         // The first occurrence is the outermost one: its total includes the others.
         let node = rows[chain[repetition.start + nth]].node;
         let function = tree.function(node);
+        // Own samples of the occurrences are disjoint, so they add up.
         let mut own = Sum::default();
         for index in repetition.occurrences(nth) {
             own.add(tree.nodes[rows[chain[index]].node].own);
@@ -205,6 +207,7 @@ impl<'a> Outline<'a> {
             return;
         }
         // Parts are pushed in reverse: the last one pushed is added first.
+        // The line of small subtrees is the last branch.
         let has_line = self.has_line(omitted);
         if has_line {
             self.pending.push(Pending::Small(omitted, deeper(below, "└ ")));

@@ -96,6 +96,7 @@ fn rows_of_event(tree: &Tree, event: ReportedEvent, limits: &RowLimits) -> TreeR
     pending.reverse();
     while let Some(PendingRow { node, parent }) = pending.pop() {
         let row = found.rows.len();
+        // The parent came before: its row exists.
         let depth = match parent {
             Some(parent) => {
                 found.rows[parent].children.push(row);
@@ -124,6 +125,7 @@ fn split_children(
     let mut omitted = SmallSubtrees::default();
     let mut children = Vec::new();
     for &child in &tree.nodes[node].children {
+        // A subtree has at most its root's total, so nothing below a small node is large.
         let total = tree.nodes[child].total;
         if limits.is_small(total, event.whole) {
             omitted.merge(SmallSubtrees { count: 1, total });

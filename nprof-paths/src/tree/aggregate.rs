@@ -86,6 +86,7 @@ impl Aggregator {
         } else {
             (self.path(tables, root, cell.node), tables.stack_calls(cell.node).next())
         };
+        // Any call of a path can satisfy a rule, so the decision is at the leaf.
         if end.rules != self.required {
             return;
         }
@@ -108,6 +109,7 @@ impl Aggregator {
     }
 
     fn root(&mut self, tables: &Tables, cell: &Cell) -> NodeIndex {
+        // One root for all commands has no name, and prints as none.
         let command = match tables.task(cell.task).map(|_| tables.names.get(cell.comm)) {
             _ if !self.by_command => b"",
             None | Some(b"") => UNKNOWN,
@@ -127,6 +129,7 @@ impl Aggregator {
 
     /// Returns the path of a stream node.
     fn path(&mut self, tables: &Tables, root: NodeIndex, leaf: NodeId) -> PathEnd {
+        // Up to the first node with a known path, then down again.
         let mut pending = Vec::new();
         let mut next = leaf;
         let mut end = loop {
@@ -141,6 +144,7 @@ impl Aggregator {
             pending.push((next, frame));
             next = parent;
         };
+        // One buffer for the inlined calls of all frames.
         let mut calls = Vec::new();
         for (node, frame) in pending.into_iter().rev() {
             calls.clear();
@@ -188,6 +192,7 @@ impl Aggregator {
     }
 
     fn function(&mut self, key: FunctionKey) -> usize {
+        // One lookup for known and new functions.
         let next = self.functions.len();
         let id = *self.function_ids.entry(key).or_insert(next);
         if id == next {

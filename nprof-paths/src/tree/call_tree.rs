@@ -175,6 +175,7 @@ impl TreeBuilder {
     ///
     /// `functions` are the functions by their numbers, `lines` the source lines by node.
     pub fn finish(&self, functions: Vec<Function>, lines: LeafLines) -> Tree {
+        // Functions are numbered by name, so that sorting by number sorts by name.
         let mut by_name: Vec<(Function, usize)> = functions.into_iter().zip(0..).collect();
         by_name.sort();
         let mut new_number = vec![0; by_name.len()];
@@ -189,6 +190,7 @@ impl TreeBuilder {
         roots.sort_by_key(|root| (root.event, nodes[root.node].function));
         let mut leaf_lines = LeafLines::default();
         for (leaf, mut lines) in lines {
+            // Lines of a dropped node have no samples.
             let Some(leaf) = new_index[leaf] else { continue };
             lines.sort_by(|a, b| largest_first(a.sum, b.sum).then_with(|| a.line.cmp(&b.line)));
             leaf_lines.insert(leaf, lines);
@@ -225,6 +227,7 @@ impl TreeBuilder {
             nodes.push(Node { parent, function, own, total, children: Vec::new() });
             new_index.push(Some(index));
         }
+        // A copy, as the nodes are borrowed mutably below.
         let functions: Vec<usize> = nodes.iter().map(|node| node.function).collect();
         for node in &mut nodes {
             node.children.sort_by_key(|&child| functions[child]);

@@ -48,6 +48,7 @@ fn vertex(calls: &[usize]) -> Vertex {
     let mut members: Vec<usize> = Vec::new();
     let mut known = rustc_hash::FxHashSet::default();
     members.extend(calls.iter().filter(|&&function| known.insert(function)));
+    // Direct recursion is one member, however often the function is called.
     match members[..] {
         [only] => Vertex::Function(only),
         _ => Vertex::Cycle(members.into()),

@@ -90,6 +90,7 @@ struct GraphBuilder {
 
 impl GraphBuilder {
     fn id(&mut self, vertex: Vertex) -> usize {
+        // One lookup for known and new vertices.
         let next = self.vertices.len();
         let id = *self.ids.entry(vertex.clone()).or_insert(next);
         if id == next {
@@ -111,6 +112,7 @@ impl GraphBuilder {
         if let (Some(&last), Some(&leaf)) = (walk.last(), path.last())
             && matches!(self.vertices[last].vertex, Vertex::Cycle(_))
         {
+            // Only at the end of a path: the entries of callees count the samples further down.
             self.members.entry((last, leaf)).or_default().add(sum);
         }
     }
@@ -177,6 +179,7 @@ impl Graph {
         for leaf in tree.leaves(event) {
             path.clear();
             path.extend(tree.stack(leaf).map(|node| tree.nodes[node].function));
+            // Tree::stack is leaf first; a cycle is entered from its callers.
             path.reverse();
             builder.add(&path, tree.nodes[leaf].own);
         }

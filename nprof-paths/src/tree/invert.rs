@@ -68,6 +68,7 @@ fn add_callers(
     while let Some(PendingNode { node, cursors }) = pending.pop() {
         let mut total = Sum::default();
         cursors.iter().for_each(|cursor| total.add(cursor.sum));
+        // The node keeps its samples as its own, so that totals above it stay complete.
         if is_small(total) {
             builder.add(node, total);
             continue;
@@ -93,6 +94,7 @@ fn push_groups(
     cursors: Vec<Cursor>,
     pending: &mut Vec<PendingNode>,
 ) {
+    // Several paths can be at the same node; one cursor is enough for them.
     let mut groups: FxHashMap<usize, FxHashMap<NodeIndex, Sum>> = FxHashMap::default();
     for Cursor { node, sum } in cursors {
         groups.entry(tree.nodes[node].function).or_default().entry(node).or_default().add(sum);

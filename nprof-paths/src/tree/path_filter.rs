@@ -106,6 +106,7 @@ struct PatternMatcher<'a> {
 
 impl<'a> PatternMatcher<'a> {
     fn new(pattern: &'a PathPattern, tree: &Tree) -> Self {
+        // A function is on many paths; its name is matched once.
         let matches = pattern.steps.iter().map(|step| {
             tree.functions.iter().map(|function| step.regex.is_match(&function.raw_name)).collect()
         });
@@ -118,6 +119,7 @@ impl<'a> PatternMatcher<'a> {
         let mut next: ReadySteps = 1;
         let mut ends = false;
         for (i, step) in self.steps.iter().enumerate().filter(|(i, _)| ready >> i & 1 == 1) {
+            // A gap can extend over this call, whether or not the step matches it.
             if step.after_gap {
                 next |= 1 << i;
             }

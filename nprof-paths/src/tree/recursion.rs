@@ -34,11 +34,13 @@ pub fn repetitions(path: &[usize]) -> Vec<Repetition> {
     while start < path.len() {
         let rest = &path[start..];
         let mut best = Repetition { start, period: 1, count: 1 };
+        // A period that repeats fits at least twice into the rest.
         for period in 1..=MAX_PERIOD.min(rest.len() / 2) {
             let count = 1 + rest[period..]
                 .chunks_exact(period)
                 .take_while(|next| *next == &rest[..period])
                 .count();
+            // Only a longer one replaces the best: of equal ones the shortest period stays.
             if count > 1 && count * period > best.count * best.period {
                 best = Repetition { start, period, count };
             }

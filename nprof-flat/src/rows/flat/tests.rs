@@ -51,6 +51,8 @@ fn lines(streams: &[Vec<u8>], keys: &[&str], matching: &[&str], kept: bool) -> V
     lines
 }
 
+// Stacks by node: 1 main; 2 main, fib; 3 main, fib, fib; 4 main, fib, fib, fib with add inlined;
+// 5 the mark of a truncated stack; 6 the mark, fib.
 const PROGRAM: &str = "\
 I | 1 | elf | - | /bin/prog
 D | 1 | /src/p.c
