@@ -87,7 +87,7 @@ fn run(args: &Args) -> anyhow::Result<u8> {
 
 /// Prints the list of events and returns the exit status.
 fn list() -> anyhow::Result<u8> {
-    let paranoid = machine::setting("kernel/perf_event_paranoid").parse().ok();
+    let paranoid = machine::sysctl("kernel/perf_event_paranoid").parse().ok();
     let kernel = Kernel { group: None };
     let cpus = machine::online_cpus();
     let try_open = |config: &PerfEventConfig| plan::try_open(&kernel, config, cpus[0]);
@@ -106,7 +106,7 @@ fn plan(args: &Args, target: &Target, kernel: &Kernel<'_>, cpu: u32) -> anyhow::
     let request = request(args, target)?;
     check_rate(&request)?;
     let plan = plan::plan(kernel, &request, cpu).map_err(|refusal| {
-        let paranoid = machine::setting("kernel/perf_event_paranoid").parse().ok();
+        let paranoid = machine::sysctl("kernel/perf_event_paranoid").parse().ok();
         anyhow::anyhow!(refusal.explain(paranoid, !request.open_modes.contains(&OpenMode::Task)))
     })?;
     let is_without_frequency = |(wanted, chosen): (&RequestedEvent, &PlannedEvent)| {
@@ -159,7 +159,7 @@ fn request(args: &Args, target: &Target) -> anyhow::Result<Request> {
 ///
 /// If an event exceeds it. The kernel refuses such a frequency, and throttles such an interval.
 fn check_rate(request: &Request) -> anyhow::Result<()> {
-    let setting = machine::setting("kernel/perf_event_max_sample_rate");
+    let setting = machine::sysctl("kernel/perf_event_max_sample_rate");
     let Ok(highest) = setting.parse::<u64>() else { return Ok(()) };
     for wanted in &request.events {
         let rate = wanted.rate().unwrap_or(request.frequency);

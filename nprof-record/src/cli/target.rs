@@ -18,7 +18,7 @@ use crate::session::cpu_time::CpuTimeScope;
 #[derive(Clone, Debug)]
 pub(crate) enum Target {
     /// A command to start, and its children; with the control group created for it, if any.
-    Command(Option<Rc<cgroup::Own>>),
+    Command(Option<Rc<cgroup::OwnCgroup>>),
     /// Running processes, and their new children. Never empty.
     Processes(Vec<u32>),
     /// All processes.
@@ -35,8 +35,11 @@ impl Target {
     /// If a process or the control group does not exist, or none can be created.
     pub(crate) fn find(args: &Args) -> anyhow::Result<Self> {
         if !args.command.is_empty() {
-            let own =
-                if args.follow == FollowArg::Cgroup { Some(cgroup::Own::make()?) } else { None };
+            let own = if args.follow == FollowArg::Cgroup {
+                Some(cgroup::OwnCgroup::create()?)
+            } else {
+                None
+            };
             return Ok(Self::Command(own.map(Rc::new)));
         }
         if args.follow != FollowArg::Auto {
@@ -53,7 +56,7 @@ impl Target {
             let Some(process) = procfs::process_of(pid) else {
                 bail!("process {pid} does not exist (in this pid namespace)");
             };
-            if Stat::of(process).is_some_and(|stat| stat.ended) {
+            if Stat::of(process).is_some_and(|stat| stat.is_zombie) {
                 bail!(
                     "process {pid} is a zombie (it has exited, its parent has not waited for it)"
                 );

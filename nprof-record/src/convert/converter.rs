@@ -144,7 +144,12 @@ impl<S: Sink> Converter<S> {
         for tid in [pid, tid] {
             if self.tree.task(tid).is_none() {
                 let time = sys::monotonic_ns();
-                self.tree.add_existing_thread(pid, tid, procfs::find(pid, tid).as_ref(), time);
+                self.tree.add_existing_thread(
+                    pid,
+                    tid,
+                    procfs::thread_info(pid, tid).as_ref(),
+                    time,
+                );
                 self.define_task(tid);
             }
         }

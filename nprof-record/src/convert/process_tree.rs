@@ -15,20 +15,20 @@ use rustc_hash::FxHashMap;
 use crate::convert::address_space::{AddressSpace, Mapping};
 use crate::image::jit::process_jit::Jit;
 use crate::image::key::ImageIndex;
-use crate::os::procfs::Found;
-use crate::os::task_serial::Serial;
+use crate::os::procfs::ThreadInfo;
+use crate::os::task_serial::TaskSerial;
 use crate::perf::record::{SampleId, TaskIds};
 
 /// A process or thread that is followed.
 #[derive(Clone, Debug)]
 pub(crate) struct Task {
-    pub(crate) serial: Serial,
+    pub(crate) serial: TaskSerial,
     pub(crate) pid: u32,
     pub(crate) tid: u32,
     /// Its process's, which is its first thread's.
-    process: Serial,
+    process: TaskSerial,
     /// For a thread its process's first thread, for a process its parent's: thread id and serial.
-    parent: Option<(u32, Serial)>,
+    parent: Option<(u32, TaskSerial)>,
     pub(crate) comm: Vec<u8>,
     /// When it began, ns.
     pub(crate) time: u64,
@@ -41,7 +41,7 @@ pub(crate) struct Task {
 #[derive(Debug)]
 pub(crate) struct Process {
     /// The first thread's.
-    pub(crate) serial: Serial,
+    pub(crate) serial: TaskSerial,
     pub(crate) maps: Rc<AddressSpace>,
     /// Up to when its mappings are known from /proc, ns; [`NEVER_READ`] before they were asked for.
     known_until: u64,
@@ -67,9 +67,9 @@ pub(crate) struct ProcessTree {
     open: bool,
     tasks: FxHashMap<u32, Task>,
     processes: FxHashMap<u32, Process>,
-    serials: Serial,
+    serials: TaskSerial,
     /// Tasks that ended in this round, and in the one before.
-    ended: [Vec<(u32, Serial)>; 2],
+    ended: [Vec<(u32, TaskSerial)>; 2],
 }
 
 /// What a name's change means.
@@ -111,7 +111,7 @@ impl ProcessTree {
         &mut self,
         pid: u32,
         tid: u32,
-        found: Option<&Found>,
+        found: Option<&ThreadInfo>,
         time: u64,
     ) {
         if self.tasks.contains_key(&tid) {
@@ -181,7 +181,7 @@ impl ProcessTree {
     }
 
     /// The stream's id of the first thread of a process, while it is known.
-    pub(crate) fn id_of(&self, pid: u32, serial: Serial) -> TaskId {
+    pub(crate) fn id_of(&self, pid: u32, serial: TaskSerial) -> TaskId {
         let first = self.tasks.get(&pid).filter(|task| task.serial == serial);
         first.map_or(TaskId::NONE, |task| task.id)
     }
@@ -237,12 +237,12 @@ impl ProcessTree {
     fn add(
         &mut self,
         ids: TaskIds,
-        process: Option<Serial>,
-        parent: Option<(u32, Serial)>,
+        process: Option<TaskSerial>,
+        parent: Option<(u32, TaskSerial)>,
         comm: Vec<u8>,
         time: u64,
-    ) -> Serial {
-        self.serials += 1;
+    ) -> TaskSerial {
+        self.serials.0 += 1;
         let serial = self.serials;
         let process = process.unwrap_or(serial);
         let TaskIds { pid, tid, .. } = ids;

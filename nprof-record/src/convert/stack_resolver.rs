@@ -20,7 +20,7 @@ use crate::image::jit::runtime_code::Functions;
 use crate::image::kernel::running_kernel::{Kernel, Place};
 use crate::image::key::{ImageIndex, ImageKey};
 use crate::image::table::Images;
-use crate::os::task_serial::Owner;
+use crate::os::task_serial::ProcessId;
 use crate::perf::record::{Ksymbol, Sample, SampleId};
 use crate::sys::{self, SharedWords};
 use crate::unwind::FrameAddress;
@@ -245,7 +245,7 @@ impl StackResolver {
         let (index, mapped_offset) = maps.find(inside)?;
         let mut found = None;
         if self.images.may_be_made(index) {
-            let owner = (sample_id.pid, process.serial);
+            let owner = ProcessId { pid: sample_id.pid, serial: process.serial };
             process.jit.catch_up(owner, sample_id.time, &self.functions, &self.files);
             if let Some((function, offset)) = process.jit.find(inside.0) {
                 let number = self.functions.number(function);
@@ -369,8 +369,8 @@ impl StackResolver {
 }
 
 /// Adds the task whose memory an image is.
-fn add_owner(extras: &mut ExtrasBuilder, owner: Option<Owner>, tree: &ProcessTree) {
-    let id = owner.map(|(pid, serial)| tree.id_of(pid, serial));
+fn add_owner(extras: &mut ExtrasBuilder, owner: Option<ProcessId>, tree: &ProcessTree) {
+    let id = owner.map(|process| tree.id_of(process.pid, process.serial));
     if let Some(id) = id.filter(|id| !id.is_none()) {
         extras.add("task", id.to_string().as_bytes());
     }

@@ -56,7 +56,7 @@ impl<F: Fn(&PerfEventConfig) -> Result<(), i32>> Lister<'_, F> {
     fn event(&self, class: EventClass, event: &Event) -> EventListing {
         let state = match self.open(event) {
             Ok(()) => Ok(String::new()),
-            Err(errno) => Err(open_error::in_words(errno, self.paranoid)),
+            Err(errno) => Err(open_error::explain(errno, self.paranoid)),
         };
         EventListing { class, name: event.name.clone(), unit: event.unit, state }
     }
@@ -128,7 +128,7 @@ impl<F: Fn(&PerfEventConfig) -> Result<(), i32>> Lister<'_, F> {
         let config = probe::permission_probe(self.catalog.devices(), kind.pmu)?;
         match (self.try_open)(&config) {
             Err(errno) if !probe::is_permitted(errno) => {
-                Err(open_error::in_words(errno, self.paranoid))
+                Err(open_error::explain(errno, self.paranoid))
             }
             _ => Ok(()),
         }

@@ -26,7 +26,7 @@ use crate::image::code_bytes::{Source, Text};
 use crate::image::elf::{self, Elf};
 use crate::image::key::ImageIndex;
 use crate::image::mapped_file;
-use crate::os::task_serial::{Owner, Serial};
+use crate::os::task_serial::{ProcessId, TaskSerial};
 use crate::perf::record::{Identity, Mmap};
 use crate::unwind::{FrameAddress, UnwindInfo};
 
@@ -49,7 +49,7 @@ enum Key {
     /// A file, by its path and what the kernel said of it.
     File(Vec<u8>, Identity),
     /// Memory of one process, by its name.
-    Anonymous(Vec<u8>, Owner),
+    Anonymous(Vec<u8>, ProcessId),
     Vdso,
 }
 
@@ -73,7 +73,7 @@ pub(crate) struct Image {
     /// Empty when there is none.
     pub(crate) build_id: Vec<u8>,
     /// The process whose memory it is, for anonymous memory.
-    pub(crate) owner: Option<Owner>,
+    pub(crate) owner: Option<ProcessId>,
     /// Where its file was found, and its inode.
     file: Option<(PathBuf, u64)>,
     elf: Option<Elf>,
@@ -124,7 +124,7 @@ impl Images {
     pub(crate) fn of_mapping(
         &mut self,
         mmap: &Mmap<'_>,
-        serial: Serial,
+        serial: TaskSerial,
     ) -> (ImageIndex, ImageOffset) {
         let (path, _) = split_deleted(mmap.path);
         match nature(path) {
@@ -136,7 +136,7 @@ impl Images {
             }
             _ => {
                 let name = if path == b"//anon" { b"[anon]" } else { path };
-                let owner = (mmap.pid, serial);
+                let owner = ProcessId { pid: mmap.pid, serial };
                 let key = Key::Anonymous(name.to_vec(), owner);
                 let image = || Image::without_file(ImageKind::Anonymous, name, Some(owner));
                 (self.intern(key, image), ImageOffset(mmap.start.0))
@@ -267,7 +267,7 @@ impl Images {
 }
 
 impl Image {
-    fn without_file(kind: ImageKind, path: &[u8], owner: Option<Owner>) -> Self {
+    fn without_file(kind: ImageKind, path: &[u8], owner: Option<ProcessId>) -> Self {
         Self {
             kind,
             path: path.to_vec(),

@@ -1,5 +1,5 @@
-//! Control groups: finding one by its name, and making one for a command, in the cgroup v2
-//! hierarchy (cgroups(7), Documentation/admin-guide/cgroup-v2.rst).
+//! Finds a control group by name, and creates one for a command, in the cgroup v2 hierarchy
+//! (cgroups(7), Documentation/admin-guide/cgroup-v2.rst).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use nprof_stream::escape::escaped;
 
-/// The directory of a control group, by its path in the hierarchy or its directory.
+/// Returns the directory of a control group, given its path in the hierarchy or its directory.
 ///
 /// # Errors
 ///
-/// When there is no hierarchy of version 2, or no such group in it.
+/// If no cgroup v2 hierarchy is mounted, or it has no such group.
 pub(crate) fn find(name: &str) -> anyhow::Result<PathBuf> {
     let mount = mount()?;
     let path = Path::new(name);
@@ -20,52 +20,55 @@ pub(crate) fn find(name: &str) -> anyhow::Result<PathBuf> {
     } else {
         mount.join(name.trim_start_matches('/'))
     };
+    // Every cgroup v2 directory has this file.
     if !directory.join("cgroup.procs").is_file() {
         bail!("no control group {} in {}", escaped(name.as_bytes()), mount.display());
     }
     Ok(directory)
 }
 
-/// A control group made for a command. Goes when it is dropped, unless something lives on in it.
+/// A control group created for a command. Removed on drop, unless processes still run in it.
 #[derive(Debug)]
-pub(crate) struct Own {
+pub(crate) struct OwnCgroup {
     pub(crate) directory: PathBuf,
 }
 
-impl Own {
-    /// Makes one below the group we are in, so that its limits go on to hold.
+impl OwnCgroup {
+    /// Creates a group below that of this process, so that its limits still apply.
     ///
     /// # Errors
     ///
-    /// When there is no hierarchy of version 2, or it is not ours to write.
-    pub(crate) fn make() -> anyhow::Result<Self> {
+    /// If no cgroup v2 hierarchy is mounted, or it is not writable.
+    pub(crate) fn create() -> anyhow::Result<Self> {
         let groups = fs::read_to_string("/proc/self/cgroup").context("/proc/self/cgroup")?;
         let ours =
             own_group(&groups).context("this process is in no control group of version 2")?;
         let parent = mount()?.join(ours.trim_start_matches('/'));
         let directory = parent.join(format!("nprof-{}", std::process::id()));
         fs::create_dir(&directory)
-            .with_context(|| format!("cannot make the control group {}", directory.display()))?;
+            .with_context(|| format!("cannot create the control group {}", directory.display()))?;
         Ok(Self { directory })
     }
 
-    /// Moves a process into it.
+    /// Moves a process into the group.
     ///
     /// # Errors
     ///
-    /// What the kernel says.
+    /// If the kernel refuses.
     pub(crate) fn enter(&self, pid: i32) -> anyhow::Result<()> {
         fs::write(self.directory.join("cgroup.procs"), pid.to_string())
             .with_context(|| format!("cannot move a process to {}", self.directory.display()))
     }
 }
 
-impl Drop for Own {
+impl Drop for OwnCgroup {
     fn drop(&mut self) {
+        // EBUSY if processes still run in it: it stays.
         let _ = fs::remove_dir(&self.directory);
     }
 }
 
+/// Returns the mount point of cgroup v2.
 fn mount() -> anyhow::Result<PathBuf> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").context("/proc/self/mountinfo")?;
     mounted(&mounts)
@@ -73,13 +76,13 @@ fn mount() -> anyhow::Result<PathBuf> {
         .context("no cgroup v2 hierarchy is mounted: `mount -t cgroup2 none /sys/fs/cgroup`")
 }
 
-/// Where cgroup v2 is mounted, in the text of /proc/self/mountinfo.
+/// Parses the mount point of cgroup v2 from /proc/self/mountinfo.
 fn mounted(text: &str) -> Option<&str> {
     let line = text.lines().find(|line| line.contains(" - cgroup2 "))?;
     line.split(' ').nth(4)
 }
 
-/// The group of version 2, in the text of /proc/self/cgroup.
+/// Parses the group of version 2 from /proc/self/cgroup: its hierarchy has number 0.
 fn own_group(text: &str) -> Option<&str> {
     text.lines().find_map(|line| line.strip_prefix("0::"))
 }
@@ -89,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_hierarchy_of_version_2_is_found_among_others() {
+    fn finds_version_2_among_other_hierarchies() {
         let text = "31 24 0:27 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n\
                     32 24 0:28 / /sys/fs/cgroup/unified rw,nosuid shared:9 - cgroup2 cgroup2 rw\n";
         assert_eq!(mounted(text), Some("/sys/fs/cgroup/unified"));

@@ -1,26 +1,26 @@
-//! What it means when the kernel does not open an event, and what to do about it. Pure.
+//! Explains why the kernel does not open an event, and the remedy. Pure.
 
 use std::io;
 
-/// An event could not be opened.
+/// An event that could not be opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Refusal {
-    /// The event that was asked for.
+pub(crate) struct OpenRefusal {
+    /// The name of the requested event.
     pub(crate) event: String,
-    /// The kernel's answer.
+    /// The errno of perf_event_open(2).
     pub(crate) errno: i32,
 }
 
-/// What the kernel says of an instruction it cannot probe; user space has no name for it
-/// (include/linux/errno.h).
+/// The errno for an instruction that cannot be probed. It is internal to the kernel
+/// (include/linux/errno.h), so libc does not have it.
 const ENOTSUPP: i32 = 524;
 
-/// Whether rights are missing.
+/// True if privileges are missing.
 pub(crate) fn is_denied(errno: i32) -> bool {
     matches!(errno, libc::EACCES | libc::EPERM)
 }
 
-/// Whether the machine does not have the event, or not in this form.
+/// True if the machine lacks the event, or this form of it.
 pub(crate) fn is_missing(errno: i32) -> bool {
     matches!(
         errno,
@@ -28,35 +28,36 @@ pub(crate) fn is_missing(errno: i32) -> bool {
     )
 }
 
-/// What an errno of perf_event_open(2) means.
+/// Returns the meaning of an errno of perf_event_open(2).
 pub(crate) fn describe(errno: i32) -> String {
     let meaning = match errno {
         libc::ENOENT | libc::ENODEV | libc::ENXIO => "this machine has no such counter",
         libc::EOPNOTSUPP => "the counter cannot be sampled here",
-        libc::EINVAL => "it cannot be sampled, or not in this form",
+        libc::EINVAL => "the event cannot be sampled, or not in this form",
         libc::EACCES | libc::EPERM => "permission denied",
         libc::ENOSYS => "the kernel has no perf events (CONFIG_PERF_EVENTS)",
         libc::EBUSY => "another profiler holds the counter",
         libc::EMFILE => "too many open files",
         libc::ENFILE => "too many open files in the system",
         libc::ENOMEM => "the kernel has no memory for it",
-        libc::ENOSPC => "there are no more counters of its kind",
-        libc::ESRCH => "the process is gone",
-        libc::E2BIG => "this kernel is too old to know what was asked",
-        libc::EFAULT => "the kernel cannot read what is to be probed",
+        libc::ENOSPC => "all counters of this kind are in use",
+        libc::ESRCH => "the process has exited",
+        libc::E2BIG => "this kernel is too old for the requested features",
+        libc::EFAULT => "the kernel cannot read the name of the probed file or function",
         ENOTSUPP => "the instruction there cannot be probed",
         errno => return io::Error::from_raw_os_error(errno).to_string(),
     };
     meaning.to_owned()
 }
 
-/// The highest levels of kernel.perf_event_paranoid at which users may sample their own tasks, in
-/// the kernel too, and whole CPUs (Documentation/admin-guide/sysctl/kernel.rst).
-const TASKS: i32 = 1;
-const CPUS: i32 = 0;
+/// The highest kernel.perf_event_paranoid at which users may sample their own tasks in both modes
+/// (Documentation/admin-guide/sysctl/kernel.rst).
+const PARANOID_TASKS: i32 = 1;
+/// The highest kernel.perf_event_paranoid at which users may sample whole CPUs.
+const PARANOID_CPUS: i32 = 0;
 
-/// The least that would help, given kernel.perf_event_paranoid if it can be read, and the highest
-/// level at which users may do this.
+/// Returns the smallest remedy. `paranoid` is kernel.perf_event_paranoid, None if it cannot be
+/// read; `highest` the highest value that permits the operation. None if no remedy is known.
 fn remedy(errno: i32, paranoid: Option<i32>, highest: i32) -> Option<String> {
     let remedy = match (errno, paranoid) {
         (errno, Some(level)) if is_denied(errno) && level > highest => {
@@ -65,47 +66,49 @@ fn remedy(errno: i32, paranoid: Option<i32>, highest: i32) -> Option<String> {
                  or `sysctl kernel.perf_event_paranoid={highest}`"
             ));
         }
+        // Permitted by the sysctl: a security module or a seccomp filter refused.
         (errno, _) if is_denied(errno) => {
             "run as root or with CAP_PERFMON; in a container, its seccomp profile must allow \
              perf_event_open"
         }
-        (libc::EMFILE, _) => "raise the limit of this process, as with `ulimit -n 65536`",
+        (libc::EMFILE, _) => "raise the limit of this process, for example `ulimit -n 65536`",
         (libc::ENFILE, _) => "raise `sysctl fs.file-max`",
         (libc::ENOSPC, _) => "end other profilers or debuggers",
         (libc::EBUSY, _) => {
-            "end it, or wait for it; the NMI watchdog is one, see `sysctl kernel.nmi_watchdog`"
+            "end it or wait for it; the NMI watchdog also holds one, see \
+             `sysctl kernel.nmi_watchdog`"
         }
         _ => return None,
     };
     Some(remedy.to_owned())
 }
 
-/// What happened, and what to do where that is known.
-pub(crate) fn in_words(errno: i32, paranoid: Option<i32>) -> String {
-    of_level(errno, paranoid, TASKS)
+/// Returns the meaning of an errno with its remedy, for sampling of tasks.
+pub(crate) fn explain(errno: i32, paranoid: Option<i32>) -> String {
+    explain_at(errno, paranoid, PARANOID_TASKS)
 }
 
-fn of_level(errno: i32, paranoid: Option<i32>, highest: i32) -> String {
+fn explain_at(errno: i32, paranoid: Option<i32>, highest: i32) -> String {
     match remedy(errno, paranoid, highest) {
         Some(remedy) => format!("{}: {remedy}", describe(errno)),
         None => describe(errno),
     }
 }
 
-/// What could not be done, why, and what to do where that is known.
-pub(crate) fn explained(what: &str, error: &io::Error) -> anyhow::Error {
-    let why = error.raw_os_error().map(|errno| in_words(errno, None));
-    anyhow::anyhow!("{what}: {}", why.unwrap_or_else(|| error.to_string()))
+/// Returns an error with the meaning and the remedy of its errno.
+pub(crate) fn explained(failure: &str, error: &io::Error) -> anyhow::Error {
+    let reason = error.raw_os_error().map(|errno| explain(errno, None));
+    anyhow::anyhow!("{failure}: {}", reason.unwrap_or_else(|| error.to_string()))
 }
 
-impl Refusal {
-    /// What happened and what to do, given kernel.perf_event_paranoid if it can be read, where
-    /// tasks are sampled or whole CPUs.
-    pub(crate) fn explain(&self, paranoid: Option<i32>, whole: bool) -> String {
+impl OpenRefusal {
+    /// Returns the message with the remedy. `whole_cpus` is true if only sampling of whole CPUs was
+    /// requested; `paranoid` is kernel.perf_event_paranoid, None if it cannot be read.
+    pub(crate) fn explain(&self, paranoid: Option<i32>, whole_cpus: bool) -> String {
         let Self { event, errno } = self;
-        let hint = if is_missing(*errno) { ": try -e cpu-clock" } else { "" };
-        let highest = if whole { CPUS } else { TASKS };
-        format!("cannot open the event {event}: {}{hint}", of_level(*errno, paranoid, highest))
+        let hint = if is_missing(*errno) { "; try -e cpu-clock" } else { "" };
+        let highest = if whole_cpus { PARANOID_CPUS } else { PARANOID_TASKS };
+        format!("cannot open the event {event}: {}{hint}", explain_at(*errno, paranoid, highest))
     }
 }
 
@@ -114,22 +117,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_can_be_helped_says_how() {
-        assert_eq!(in_words(libc::ENOENT, Some(2)), "this machine has no such counter");
-        assert!(in_words(libc::EACCES, Some(3)).contains("perf_event_paranoid is 3"));
-        assert!(in_words(libc::EPERM, Some(1)).contains("CAP_PERFMON"));
-        assert!(in_words(libc::EACCES, None).contains("seccomp"));
-        assert!(in_words(libc::EMFILE, None).contains("ulimit -n"));
-        assert!(in_words(libc::EBUSY, None).contains("nmi_watchdog"));
+    fn errors_are_explained_with_remedy() {
+        assert_eq!(explain(libc::ENOENT, Some(2)), "this machine has no such counter");
+        assert!(explain(libc::EACCES, Some(3)).contains("perf_event_paranoid is 3"));
+        assert!(explain(libc::EPERM, Some(1)).contains("CAP_PERFMON"));
+        assert!(explain(libc::EACCES, None).contains("seccomp"));
+        assert!(explain(libc::EMFILE, None).contains("ulimit -n"));
+        assert!(explain(libc::EBUSY, None).contains("nmi_watchdog"));
         assert_eq!(describe(ENOTSUPP), "the instruction there cannot be probed");
     }
 
     #[test]
-    fn a_missing_event_has_another_in_its_place() {
-        let refusal = Refusal { event: "cycles".to_owned(), errno: libc::ENOENT };
+    fn missing_event_suggests_cpu_clock() {
+        let refusal = OpenRefusal { event: "cycles".to_owned(), errno: libc::ENOENT };
         assert_eq!(
             refusal.explain(None, false),
-            "cannot open the event cycles: this machine has no such counter: try -e cpu-clock"
+            "cannot open the event cycles: this machine has no such counter; try -e cpu-clock"
         );
     }
 }

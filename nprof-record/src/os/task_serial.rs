@@ -1,7 +1,12 @@
-//! What tells tasks and processes apart.
+//! Identities of tasks and processes that stay unique when ids are reused.
 
-/// Tells tasks apart for ever, whereas pids are reused.
-pub(crate) type Serial = u64;
+/// A number of a task that is never reused, in contrast to its thread id.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct TaskSerial(pub(crate) u64);
 
 /// A process: its id, and the serial of its first thread.
-pub(crate) type Owner = (u32, Serial);
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct ProcessId {
+    pub(crate) pid: u32,
+    pub(crate) serial: TaskSerial,
+}

@@ -15,7 +15,7 @@ use perf_event_open_sys::bindings::perf_event_attr;
 
 use crate::arch;
 use crate::event::{self, CpuMode, Event, EventRate, PerfEventConfig, SamplingPeriod, StackMode};
-use crate::os::open_error::{self, Refusal};
+use crate::os::open_error::{self, OpenRefusal};
 use crate::perf::record::SampleLayout;
 
 /// One event that was asked for.
@@ -149,11 +149,11 @@ pub(crate) trait TryOpen {
 ///
 /// # Errors
 ///
-/// See [`Refusal`].
-pub(crate) fn plan(perf: &impl TryOpen, request: &Request, cpu: u32) -> Result<Plan, Refusal> {
+/// See [`OpenRefusal`].
+pub(crate) fn plan(perf: &impl TryOpen, request: &Request, cpu: u32) -> Result<Plan, OpenRefusal> {
     let first = &request.events[0];
-    let common =
-        common(perf, request, cpu).map_err(|errno| Refusal { event: first.name.clone(), errno })?;
+    let common = common(perf, request, cpu)
+        .map_err(|errno| OpenRefusal { event: first.name.clone(), errno })?;
     let planned = |requested| choose(perf, request, &common, requested, cpu);
     let events = request.events.iter().map(planned).collect::<Result<_, _>>()?;
     Ok(Plan { events, common, frequency: request.frequency })
@@ -227,9 +227,9 @@ fn choose(
     common: &CommonAttr,
     requested: &RequestedEvent,
     cpu: u32,
-) -> Result<PlannedEvent, Refusal> {
+) -> Result<PlannedEvent, OpenRefusal> {
     let requested_name = requested.scope.unwrap_or(request.scope);
-    let refused = |errno| Refusal { event: requested.name.clone(), errno };
+    let refused = |errno| OpenRefusal { event: requested.name.clone(), errno };
     // Less may be open to us than was asked for.
     let is_less = common.scope != request.widest();
     let scope = match (requested_name, common.scope) {

@@ -153,7 +153,7 @@ impl CpuTimeMeter {
 /// What a process used by now, with the children it waited for, ns; `None` when it is gone. All
 /// but its own whole time is as coarse as a tick of the clock.
 fn used_by_process(pid: u32, scope: CpuMode) -> Option<u64> {
-    let Stat { used, waited, .. } = Stat::of(pid)?;
+    let Stat { used_ticks: used, children_ticks: waited, .. } = Stat::of(pid)?;
     let ns = |ticks: u64| ticks.saturating_mul(sys::clock_tick_ns());
     Some(match scope {
         CpuMode::Both => sys::cpu_time_ns(pid)?.saturating_add(ns(waited[0] + waited[1])),

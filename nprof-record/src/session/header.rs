@@ -22,7 +22,7 @@ pub(crate) fn head(command: Vec<u8>) -> anyhow::Result<Head> {
         clock: b"monotonic".to_vec(),
         time: Some(sys::monotonic_ns()),
         utc: utc.ok().and_then(|utc| u64::try_from(utc.as_nanos()).ok()),
-        host: machine::setting("kernel/hostname").into(),
+        host: machine::sysctl("kernel/hostname").into(),
         os: machine::system().into(),
         arch: std::env::consts::ARCH.into(),
         cpu: machine::cpu_model().into(),

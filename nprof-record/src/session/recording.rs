@@ -268,7 +268,7 @@ impl Recording {
             task_ns,
             clock,
             recorder_ns: own.user_ns + own.kernel_ns,
-            recorder_bytes: procfs::own_peak().unwrap_or(own.peak_bytes),
+            recorder_bytes: procfs::own_peak_bytes().unwrap_or(own.peak_bytes),
             frequency: plan.frequency,
         };
         let ended = workload.child().and_then(Child::ended);

@@ -33,7 +33,7 @@ impl Workload {
 
     /// Processes that were there before. Those that are gone by now are over.
     pub(crate) fn processes(pids: &[u32]) -> Self {
-        let known = |&pid| Stat::of(pid).map(|stat| (pid, stat.began));
+        let known = |&pid| Stat::of(pid).map(|stat| (pid, stat.start_ticks));
         Self::new(WorkloadKind::Processes(pids.iter().filter_map(known).collect()))
     }
 
@@ -65,7 +65,7 @@ impl Workload {
             WorkloadKind::Command(child) => child.ended().is_some(),
             WorkloadKind::Processes(processes) => {
                 let lives = |&(pid, began): &(u32, u64)| {
-                    Stat::of(pid).is_some_and(|stat| stat.began == began && !stat.ended)
+                    Stat::of(pid).is_some_and(|stat| stat.start_ticks == began && !stat.is_zombie)
                 };
                 !processes.iter().any(lives)
             }

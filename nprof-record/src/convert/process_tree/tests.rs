@@ -107,8 +107,8 @@ fn a_thread_that_executes_becomes_the_process() {
     assert!(process(&tree, COMMAND).is_none());
 }
 
-fn found(pid: u32, tid: u32, parent: u32) -> Found {
-    Found { pid, tid, parent, comm: b"old".to_vec() }
+fn found(pid: u32, tid: u32, parent: u32) -> ThreadInfo {
+    ThreadInfo { pid, tid, parent, comm: b"old".to_vec() }
 }
 
 #[test]

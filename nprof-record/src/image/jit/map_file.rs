@@ -38,7 +38,7 @@ pub(crate) fn open(pid: u32, began: Option<u64>) -> Option<File> {
 
 /// How long ago a process began; `None` when it is gone. It may have executed its image later.
 fn age(pid: u32) -> Option<Duration> {
-    let began = Stat::of(pid)?.began.checked_mul(sys::clock_tick_ns())?;
+    let began = Stat::of(pid)?.start_ticks.checked_mul(sys::clock_tick_ns())?;
     Some(Duration::from_nanos(sys::boot_ns().saturating_sub(began)))
 }
 

@@ -18,7 +18,7 @@ use crate::image::jit::map_file;
 use crate::image::jit::perf_map;
 use crate::image::jit::runtime_code::{Function, Functions, Regions};
 use crate::image::mapped_file;
-use crate::os::task_serial::Owner;
+use crate::os::task_serial::ProcessId;
 use crate::perf::record::Mmap;
 use crate::sys;
 
@@ -87,7 +87,7 @@ impl Jit {
     /// the functions where they were at that time, ns, which does not go back.
     pub(crate) fn catch_up(
         &mut self,
-        owner: Owner,
+        owner: ProcessId,
         time: u64,
         functions: &Functions,
         files: &Files,
@@ -112,7 +112,7 @@ impl Jit {
         self.regions.find(address)
     }
 
-    fn look(&mut self, owner: Owner, now: u64, functions: &Functions, files: &Files) {
+    fn look(&mut self, owner: ProcessId, now: u64, functions: &Functions, files: &Files) {
         let before = self.looked;
         let (pending, told) = (&mut self.pending, &mut self.told);
         let mut tell = |time: u64, change| {
@@ -122,7 +122,7 @@ impl Jit {
         let make = |start, size, name: &[u8]| {
             Some(Change::Made(functions.make(name, start, Some(owner))?, size))
         };
-        let open = || map_file::open(owner.0, self.began);
+        let open = || map_file::open(owner.pid, self.began);
         self.map.read(files, open, |piece, _, in_line| {
             let more = piece.len() == PIECE;
             perf_map::read(piece, more, in_line, |start, size, name| {
@@ -172,8 +172,9 @@ fn is_dump(path: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::os::task_serial::TaskSerial;
 
-    const OWNER: Owner = (u32::MAX, 1);
+    const OWNER: ProcessId = ProcessId { pid: u32::MAX, serial: TaskSerial(1) };
 
     /// What was told at each time: start, size, name.
     fn told(functions: &Functions, changes: &[(u64, u64, u64, &str)]) -> Jit {

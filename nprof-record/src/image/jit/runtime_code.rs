@@ -11,7 +11,7 @@ use std::rc::Rc;
 use nprof_stream::limits;
 use rustc_hash::FxHashMap;
 
-use crate::os::task_serial::Owner;
+use crate::os::task_serial::ProcessId;
 
 /// The most that all functions may take, bytes.
 const BYTES_MAX: usize = 256 << 20;
@@ -30,7 +30,7 @@ pub(crate) struct Function {
     /// The address its offsets count from.
     pub(crate) start: u64,
     /// The process whose memory it is in; `None` for the kernel's.
-    pub(crate) owner: Option<Owner>,
+    pub(crate) owner: Option<ProcessId>,
     /// Its number among all that were sampled; 0 before.
     number: Cell<u32>,
     bytes: Rc<Cell<usize>>,
@@ -45,7 +45,7 @@ impl Function {
     fn new(
         name: Box<[u8]>,
         start: u64,
-        owner: Option<Owner>,
+        owner: Option<ProcessId>,
         bytes: &Rc<Cell<usize>>,
     ) -> Option<Rc<Self>> {
         let function = Self { name, start, owner, number: Cell::new(0), bytes: bytes.clone() };
@@ -84,7 +84,7 @@ impl Functions {
         &self,
         name: &[u8],
         start: u64,
-        owner: Option<Owner>,
+        owner: Option<ProcessId>,
     ) -> Option<Rc<Function>> {
         if name.is_empty() {
             return None;

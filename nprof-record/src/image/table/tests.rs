@@ -6,6 +6,11 @@ use nprof_object::RuntimeAddress;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 
+/// A process with our pid.
+fn own(serial: u64) -> ProcessId {
+    ProcessId { pid: std::process::id(), serial: TaskSerial(serial) }
+}
+
 fn mmap<'a>(path: &'a [u8], identity: Identity) -> Mmap<'a> {
     Mmap {
         pid: std::process::id(),
@@ -39,12 +44,12 @@ fn a_file_is_opened_once_and_only_if_it_is_the_one() {
     let inode = path.metadata().expect("this program").ino();
     let path = path.as_os_str().as_bytes();
     let right = mmap(path, Identity { inode, ..Identity::default() });
-    let (first, offset) = images.of_mapping(&right, 1);
+    let (first, offset) = images.of_mapping(&right, TaskSerial(1));
     assert_eq!((first, offset), (0, ImageOffset(0x2000)));
-    assert_eq!(images.of_mapping(&right, 2).0, first);
+    assert_eq!(images.of_mapping(&right, TaskSerial(2)).0, first);
     assert!(images.get(first).elf.is_some());
     let wrong = mmap(path, Identity { inode: inode + 1, ..Identity::default() });
-    let (second, _) = images.of_mapping(&wrong, 1);
+    let (second, _) = images.of_mapping(&wrong, TaskSerial(1));
     assert!(images.get(second).elf.is_none());
     assert!(images.get(second).build_id.is_empty());
     assert_eq!(images.open, 1);
@@ -61,7 +66,7 @@ fn tables_that_were_dropped_are_read_again_from_the_same_file() {
         std::fs::copy(&own, &path).expect("copied");
         let inode = path.metadata().expect("it").ino();
         let mapped = mmap(path.as_os_str().as_bytes(), Identity { inode, ..Identity::default() });
-        copies.push((images.of_mapping(&mapped, 1).0, path));
+        copies.push((images.of_mapping(&mapped, TaskSerial(1)).0, path));
     }
     let code = Elf::read(&ReadCache::new(File::open(&own).expect("this program")));
     let offset = code.and_then(|elf| elf.entry_offset()).expect("an entry").0 + 1;
@@ -90,15 +95,15 @@ fn an_epoch_forgets_what_is_not_mapped() {
     let mut images = Images::default();
     let anon = mmap(b"//anon", Identity::default());
     let made: Vec<_> =
-        (0..NEW_MAX as u64).map(|serial| images.of_mapping(&anon, serial).0).collect();
+        (0..NEW_MAX as u64).map(|serial| images.of_mapping(&anon, TaskSerial(serial)).0).collect();
     assert!(images.is_full());
     images.begin_epoch([made[5], made[7], made[5]].into_iter());
     assert!(!images.is_full());
-    assert_eq!(images.get(made[7]).owner, Some((std::process::id(), 7)));
-    assert_eq!(images.of_mapping(&anon, 7).0, made[7]);
-    let again = images.of_mapping(&anon, 8).0;
+    assert_eq!(images.get(made[7]).owner, Some(own(7)));
+    assert_eq!(images.of_mapping(&anon, TaskSerial(7)).0, made[7]);
+    let again = images.of_mapping(&anon, TaskSerial(8)).0;
     assert!(again != made[7] && (again as usize) < NEW_MAX, "places are used again");
-    assert_eq!(images.get(again).owner, Some((std::process::id(), 8)));
+    assert_eq!(images.get(again).owner, Some(own(8)));
     assert_eq!(images.images.len(), NEW_MAX);
 }
 
@@ -106,19 +111,19 @@ fn an_epoch_forgets_what_is_not_mapped() {
 fn anonymous_memory_belongs_to_its_process_and_counts_addresses() {
     let mut images = Images::default();
     let anon = mmap(b"//anon", Identity::default());
-    let (first, offset) = images.of_mapping(&anon, 1);
+    let (first, offset) = images.of_mapping(&anon, TaskSerial(1));
     assert_eq!(offset, ImageOffset(0x4000));
-    assert_ne!(images.of_mapping(&anon, 2).0, first);
+    assert_ne!(images.of_mapping(&anon, TaskSerial(2)).0, first);
     assert_eq!(
         (images.get(first).path.as_slice(), images.get(first).owner),
-        (&b"[anon]"[..], Some((std::process::id(), 1)))
+        (&b"[anon]"[..], Some(own(1)))
     );
 }
 
 #[test]
 fn the_vdso_can_be_unwound() {
     let mut images = Images::default();
-    let (vdso, _) = images.of_mapping(&mmap(b"[vdso]", Identity::default()), 1);
+    let (vdso, _) = images.of_mapping(&mmap(b"[vdso]", Identity::default()), TaskSerial(1));
     let image = images.get(vdso);
     assert!(matches!(image.tables, Tables::Read(Some(_))), "{image:?}");
     assert!(!image.build_id.is_empty());

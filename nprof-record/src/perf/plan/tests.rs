@@ -22,7 +22,7 @@ impl<F: Fn(&perf_event_attr, OpenMode) -> i32> TryOpen for Refuses<F> {
 fn planned(
     request: &Request,
     rule: impl Fn(&perf_event_attr, OpenMode) -> i32,
-) -> Result<Plan, Refusal> {
+) -> Result<Plan, OpenRefusal> {
     plan(&Refuses(rule), request, 0)
 }
 
