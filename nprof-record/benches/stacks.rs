@@ -14,7 +14,7 @@ use nprof_object::{ImageAddress, ImageOffset, RuntimeAddress};
 use nprof_record::arch;
 use nprof_record::arch::rule::{Cfa, RegisterRule, UnwindRule};
 use nprof_record::convert::dictionary::{Dictionary, FrameKey, Sink};
-use nprof_record::image::cfi::{Cfi, Table, Tables};
+use nprof_record::image::cfi::{UnwindSection, UnwindSections, UnwindTables};
 use nprof_record::unwind::stack_copy::StackCopy;
 use nprof_record::unwind::{CodeMap, FrameState, Registers, UnwindInfo, unwind};
 
@@ -26,17 +26,17 @@ fn main() {
 }
 
 /// The unwind tables of this program, and where its functions begin.
-fn own_tables() -> (Tables, Vec<u64>) {
+fn own_tables() -> (UnwindSections, Vec<u64>) {
     let bytes = std::fs::read(std::env::current_exe().unwrap()).unwrap();
     let file = object::File::parse(&bytes[..]).unwrap();
     let table = |name| {
         let section = file.section_by_name(name)?;
-        Some(Table { address: section.address(), bytes: section.data().ok()?.into() })
+        Some(UnwindSection { address: section.address(), bytes: section.data().ok()?.into() })
     };
-    let tables = Tables {
+    let tables = UnwindSections {
         eh_frame: table(".eh_frame"),
         eh_frame_hdr: table(".eh_frame_hdr"),
-        ..Tables::default()
+        ..UnwindSections::default()
     };
     let functions = file.symbols().filter(|symbol| symbol.kind() == object::SymbolKind::Text);
     (tables, functions.map(|symbol| symbol.address()).filter(|&address| address != 0).collect())
@@ -48,7 +48,7 @@ fn unwind_rules(bencher: Bencher<'_, '_>) {
     let (tables, functions) = own_tables();
     bencher
         .counter(ItemsCount::new(functions.len()))
-        .with_inputs(|| Cfi::new(tables.clone()).unwrap())
+        .with_inputs(|| UnwindTables::new(tables.clone()).unwrap())
         .bench_local_values(|mut cfi| {
             functions.iter().filter(|&&address| cfi.row(ImageAddress(address)).is_some()).count()
         });

@@ -211,7 +211,7 @@ impl<S: Sink> Converter<S> {
         {
             self.emit_exec(exec, mmap.path);
         }
-        let (image, offset) = self.resolver.images.of_mapping(mmap, serial);
+        let (image, offset) = self.resolver.images.image_of(mmap, serial);
         let end = RuntimeAddress(mmap.start.0.saturating_add(mmap.length));
         let mapping = Mapping { start: mmap.start, end, offset, image };
         self.tree.map(mmap.pid, sample_id.time, mapping);
@@ -226,7 +226,7 @@ impl<S: Sink> Converter<S> {
             Some(CommChange::Renamed) => {
                 self.change(sample_id.time, tid, ChangeKind::Comm, name, Extras::NONE);
             }
-            // Told when its image is mapped: that comes next, and has the path.
+            // JitRecord when its image is mapped: that comes next, and has the path.
             Some(CommChange::Executed) | None => {}
         }
     }

@@ -4,14 +4,14 @@ use nprof_object::RuntimeAddress;
 
 use crate::arch::rule::AnalyzedRule;
 use crate::convert::address_space::AddressSpace;
-use crate::image::table::Images;
+use crate::image::table::ImageTable;
 use crate::unwind::{CodeMap, FrameAddress, UnwindInfo};
 
 /// The code of one process: its mappings, and the images they map.
 #[derive(Debug)]
 pub(crate) struct ProcessCode<'a> {
     pub(crate) maps: &'a AddressSpace,
-    pub(crate) images: &'a mut Images,
+    pub(crate) images: &'a mut ImageTable,
 }
 
 impl CodeMap for ProcessCode<'_> {

@@ -13,7 +13,7 @@ use nprof_stream::TaskId;
 use rustc_hash::FxHashMap;
 
 use crate::convert::address_space::{AddressSpace, Mapping};
-use crate::image::jit::process_jit::Jit;
+use crate::image::jit::process_jit::ProcessJit;
 use crate::image::key::ImageIndex;
 use crate::os::procfs::ThreadInfo;
 use crate::os::task_serial::TaskSerial;
@@ -51,7 +51,7 @@ pub(crate) struct Process {
     /// An exec whose image is not known yet, by whom and when.
     pub(crate) exec: Option<(u32, u64)>,
     /// The code it made itself.
-    pub(crate) jit: Jit,
+    pub(crate) jit: ProcessJit,
     threads: usize,
 }
 
@@ -130,7 +130,7 @@ impl ProcessTree {
         });
         let serial = self.add(ids, process, parent, comm, time);
         if process.is_none() {
-            let (maps, jit, exec) = (Rc::default(), Jit::default(), None);
+            let (maps, jit, exec) = (Rc::default(), ProcessJit::default(), None);
             let known_until = NEVER_READ;
             let process = Process {
                 serial,
@@ -275,7 +275,7 @@ impl ProcessTree {
             self.pending_command = None;
             let serial = self.add(ids, None, None, name.to_vec(), sample_id.time);
             let exec = Some((pid, sample_id.time));
-            let (maps, jit) = (Rc::default(), Jit::executed(sample_id.time));
+            let (maps, jit) = (Rc::default(), ProcessJit::executed(sample_id.time));
             let known_until = 0;
             let process = Process {
                 serial,
@@ -297,7 +297,7 @@ impl ProcessTree {
         }
         process.known_until = 0;
         process.maps = Rc::default();
-        process.jit = Jit::executed(sample_id.time);
+        process.jit = ProcessJit::executed(sample_id.time);
         process.not_seen_since_exec = true;
         process.exec = Some((pid, sample_id.time));
         let had_threads = std::mem::replace(&mut process.threads, 1) > 1;

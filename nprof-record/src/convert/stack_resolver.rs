@@ -15,11 +15,11 @@ use crate::convert::dictionary::{Dictionary, FrameKey, ImageFacts, Sink};
 use crate::convert::process_code::ProcessCode;
 use crate::convert::process_tree::{Process, ProcessTree};
 use crate::convert::sample_stack;
-use crate::image::jit::growing_file::Files;
-use crate::image::jit::runtime_code::Functions;
-use crate::image::kernel::running_kernel::{Kernel, Place};
+use crate::image::jit::growing_file::OpenFileBudget;
+use crate::image::jit::runtime_code::RuntimeFunctions;
+use crate::image::kernel::running_kernel::{KernelLocation, RunningKernel};
 use crate::image::key::{ImageIndex, ImageKey};
-use crate::image::table::Images;
+use crate::image::table::ImageTable;
 use crate::os::task_serial::ProcessId;
 use crate::perf::record::{Ksymbol, Sample, SampleId};
 use crate::sys::{self, SharedWords};
@@ -44,11 +44,11 @@ fn max_watched_threads() -> usize {
 #[derive(Debug)]
 pub(crate) struct StackResolver {
     depth: usize,
-    pub(crate) images: Images,
+    pub(crate) images: ImageTable,
     /// Asked for when the kernel is first sampled.
-    kernel: Option<Kernel>,
-    functions: Functions,
-    pub(crate) files: Files,
+    kernel: Option<RunningKernel>,
+    functions: RuntimeFunctions,
+    pub(crate) files: OpenFileBudget,
     pub(crate) dictionary: Dictionary,
     /// What is known of stacks deeper than their copy.
     pub(crate) watches: FrameWatches<HwBreakpoints>,
@@ -70,10 +70,10 @@ impl StackResolver {
     pub(crate) fn new(depth: usize) -> Self {
         Self {
             depth,
-            images: Images::default(),
+            images: ImageTable::default(),
             kernel: None,
-            functions: Functions::default(),
-            files: Files::default(),
+            functions: RuntimeFunctions::default(),
+            files: OpenFileBudget::default(),
             dictionary: Dictionary::new(DICTIONARY_MAX),
             watches: FrameWatches::new(HwBreakpoints::default(), max_watched_threads(), depth),
             copy_hints: None,
@@ -87,7 +87,7 @@ impl StackResolver {
 
     /// The kernel made code, or unmade it.
     pub(crate) fn kernel_changed(&mut self, symbol: &Ksymbol<'_>) {
-        self.kernel.get_or_insert_with(Kernel::running).changed(symbol, &self.functions);
+        self.kernel.get_or_insert_with(RunningKernel::running).changed(symbol, &self.functions);
     }
 
     /// Takes up a sample of a process: the stack at hand from now on. Gives why it is
@@ -244,9 +244,9 @@ impl StackResolver {
         let inside = address.address_for_lookup();
         let (index, mapped_offset) = maps.find(inside)?;
         let mut found = None;
-        if self.images.may_be_made(index) {
+        if self.images.may_contain_jit(index) {
             let owner = ProcessId { pid: sample_id.pid, serial: process.serial };
-            process.jit.catch_up(owner, sample_id.time, &self.functions, &self.files);
+            process.jit.read_until(owner, sample_id.time, &self.functions, &self.files);
             if let Some((function, offset)) = process.jit.find(inside.0) {
                 let number = self.functions.number(function);
                 found = number.map(|number| (ImageKey::Function(number), ImageOffset(offset)));
@@ -266,7 +266,7 @@ impl StackResolver {
 
     /// A round of samples is over: sets the sentinels for the next.
     pub(crate) fn end_batch(&mut self, tree: &mut ProcessTree) {
-        self.files.end_round();
+        self.files.end_drain();
         for (pid, tid) in self.watches.end_batch() {
             let Some(process) = tree.process_mut(pid) else { continue };
             let mut code = ProcessCode { maps: &process.maps, images: &mut self.images };
@@ -276,12 +276,12 @@ impl StackResolver {
 
     /// Appends the kernel's frames to `keys`, leaf first.
     fn kernel_part(&mut self, input: &StackInput<'_>) {
-        let kernel = self.kernel.get_or_insert_with(Kernel::running);
+        let kernel = self.kernel.get_or_insert_with(RunningKernel::running);
         let mut push = |address: u64, returns| {
             let (place, offset) = kernel.find(RuntimeAddress(address), &self.functions);
             let image = match place {
-                Place::Part(part) => Some(ImageKey::Kernel(part as u32)),
-                Place::Function(function) => {
+                KernelLocation::Image(part) => Some(ImageKey::Kernel(part as u32)),
+                KernelLocation::Function(function) => {
                     self.functions.number(&function).map(ImageKey::Function)
                 }
             };
@@ -332,7 +332,7 @@ impl StackResolver {
 
     fn define_kernel(&mut self, key: ImageKey, part: u32, sink: &mut impl Sink) {
         let mut extras = ExtrasBuilder::new();
-        let kernel = self.kernel.get_or_insert_with(Kernel::running);
+        let kernel = self.kernel.get_or_insert_with(RunningKernel::running);
         let part = kernel.part(part as usize);
         if part.base != 0 {
             extras.add("base", format!("{:#x}", part.base).as_bytes());

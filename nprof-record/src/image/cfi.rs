@@ -8,7 +8,8 @@ use std::rc::Rc;
 
 use gimli::{
     BaseAddresses, CfaRule, CieOrFde, DebugFrame, EhFrame, EhFrameHdr, EndianSlice,
-    FrameDescriptionEntry, LittleEndian, Pointer, UnwindContext, UnwindExpression, UnwindSection,
+    FrameDescriptionEntry, LittleEndian, Pointer, UnwindContext, UnwindExpression,
+    UnwindSection as FrameSection,
 };
 use nprof_object::ImageAddress;
 use rustc_hash::FxHashMap;
@@ -28,13 +29,13 @@ type Slice<'a> = EndianSlice<'a, LittleEndian>;
 
 /// A section with an unwind table.
 #[derive(Clone, Debug)]
-pub struct Table {
+pub struct UnwindSection {
     /// Its image address.
     pub address: u64,
     pub bytes: Rc<[u8]>,
 }
 
-impl Table {
+impl UnwindSection {
     fn slice(&self) -> Slice<'_> {
         EndianSlice::new(&self.bytes, LittleEndian)
     }
@@ -51,38 +52,38 @@ impl Table {
 
 /// The sections unwind tables may be in.
 #[derive(Clone, Debug, Default)]
-pub struct Tables {
+pub struct UnwindSections {
     /// The image address of `.text`.
     pub text: u64,
     /// The image address of `.got`.
     pub got: u64,
-    pub eh_frame: Option<Table>,
-    pub eh_frame_hdr: Option<Table>,
-    pub debug_frame: Option<Table>,
+    pub eh_frame: Option<UnwindSection>,
+    pub eh_frame_hdr: Option<UnwindSection>,
+    pub debug_frame: Option<UnwindSection>,
     /// For what no other table covers.
     pub plts: Vec<Plt>,
 }
 
 /// Where the entry for an address is found.
 #[derive(Debug)]
-enum Index {
+enum FdeIndex {
     /// By the linker's sorted table `.eh_frame_hdr`.
-    Header(Table),
+    Header(UnwindSection),
     /// By our own: start, end, and offset in the section, sorted.
     Own(Vec<(u64, u64, usize)>),
 }
 
 /// Which of the two forms of call frame information a section has.
 #[derive(Debug)]
-enum Section {
-    Eh(Table),
-    Debug(Table),
+enum TableSection {
+    Eh(UnwindSection),
+    Debug(UnwindSection),
 }
 
 /// The unwind tables of one image.
 #[derive(Debug)]
-pub struct Cfi {
-    parts: Vec<(Section, Index)>,
+pub struct UnwindTables {
+    parts: Vec<(TableSection, FdeIndex)>,
     plts: Vec<Plt>,
     bases: BaseAddresses,
     context: Box<UnwindContext<usize>>,
@@ -92,9 +93,9 @@ pub struct Cfi {
     fixed: usize,
 }
 
-impl Cfi {
+impl UnwindTables {
     /// Takes the sections of an image; `None` when there is no table in them.
-    pub fn new(tables: Tables) -> Option<Self> {
+    pub fn new(tables: UnwindSections) -> Option<Self> {
         let mut bases = BaseAddresses::default().set_text(tables.text).set_got(tables.got);
         let mut parts = Vec::new();
         if let Some(frames) = tables.eh_frame {
@@ -103,20 +104,20 @@ impl Cfi {
             let index = match header {
                 Some(header) => {
                     bases = bases.set_eh_frame_hdr(header.address);
-                    Index::Header(header)
+                    FdeIndex::Header(header)
                 }
-                None => Index::Own(index(&EhFrame::from(frames.slice()), &bases)),
+                None => FdeIndex::Own(index(&EhFrame::from(frames.slice()), &bases)),
             };
-            parts.push((Section::Eh(frames), index));
+            parts.push((TableSection::Eh(frames), index));
         }
         if let Some(frames) = tables.debug_frame {
             let own = index(&debug_frame(&frames), &bases);
-            parts.push((Section::Debug(frames), Index::Own(own)));
+            parts.push((TableSection::Debug(frames), FdeIndex::Own(own)));
         }
         if parts.is_empty() {
             return None;
         }
-        let bytes = |(section, index): &(Section, Index)| section.bytes() + index.bytes();
+        let bytes = |(section, index): &(TableSection, FdeIndex)| section.bytes() + index.bytes();
         let fixed = CONTEXT_BYTES + parts.iter().map(bytes).sum::<usize>();
         let (memo, rows) = (FxHashMap::default(), FxHashMap::default());
         Some(Self { parts, plts: tables.plts, bases, context: Box::default(), memo, rows, fixed })
@@ -156,12 +157,12 @@ impl Cfi {
     fn read(&mut self, address: u64) -> Option<UnwindRule> {
         let (bases, context) = (&self.bases, &mut *self.context);
         self.parts.iter().find_map(|(section, index)| match section {
-            Section::Eh(table) => {
+            TableSection::Eh(table) => {
                 let frames = EhFrame::from(table.slice());
                 let at = index.find(address, bases)?;
                 row_of(&frames, at, bases, context, address)
             }
-            Section::Debug(table) => {
+            TableSection::Debug(table) => {
                 let at = index.find(address, bases)?;
                 row_of(&debug_frame(table), at, bases, context, address)
             }
@@ -169,14 +170,14 @@ impl Cfi {
     }
 }
 
-impl Section {
+impl TableSection {
     fn bytes(&self) -> usize {
         let (Self::Eh(table) | Self::Debug(table)) = self;
         table.bytes.len()
     }
 }
 
-impl Index {
+impl FdeIndex {
     fn bytes(&self) -> usize {
         match self {
             Self::Header(table) => table.bytes.len(),
@@ -202,13 +203,13 @@ impl Index {
     }
 }
 
-fn debug_frame(table: &Table) -> DebugFrame<Slice<'_>> {
+fn debug_frame(table: &UnwindSection) -> DebugFrame<Slice<'_>> {
     let mut frames = DebugFrame::from(table.slice());
     frames.set_address_size(8);
     frames
 }
 
-fn has_search_table(header: &Table) -> bool {
+fn has_search_table(header: &UnwindSection) -> bool {
     let bases = BaseAddresses::default().set_eh_frame_hdr(header.address);
     EhFrameHdr::from(header.slice()).parse(&bases, 8).is_ok_and(|header| header.table().is_some())
 }
@@ -222,7 +223,7 @@ fn below_cfa(rule: &CfaRule<usize>) -> i64 {
 }
 
 /// Sorts the entries of a section that has no index.
-fn index<'a, S: UnwindSection<Slice<'a>>>(
+fn index<'a, S: FrameSection<Slice<'a>>>(
     section: &S,
     bases: &BaseAddresses,
 ) -> Vec<(u64, u64, usize)> {
@@ -243,7 +244,7 @@ fn index<'a, S: UnwindSection<Slice<'a>>>(
 /// the stack, which is below the stack pointer by then and not copied. Where the entry had the
 /// stack pointer below such a place before, the register has been taken from there again. (A
 /// function that never moves the stack pointer may have saved it in the red zone, and use it.)
-fn row_of<'a, S: UnwindSection<Slice<'a>>>(
+fn row_of<'a, S: FrameSection<Slice<'a>>>(
     section: &S,
     at: usize,
     bases: &BaseAddresses,
@@ -308,7 +309,7 @@ mod tests {
 
     /// A `.debug_frame` of one function at 0x1000, 0x100 bytes, with these instructions. Where it
     /// begins the CFA is rsp + 8, and the return address below it.
-    fn cfi(instructions: &[u8]) -> Cfi {
+    fn cfi(instructions: &[u8]) -> UnwindTables {
         let cie = [&[0xff; 4][..], &[1, 0, 1, 0x78, 16, 0x0c, 7, 8, 0x90, 1, 0, 0]].concat();
         let fde = [&[0; 4][..], &0x1000u64.to_le_bytes(), &0x100u64.to_le_bytes(), instructions];
         let mut bytes = Vec::new();
@@ -316,8 +317,9 @@ mod tests {
             bytes.extend((entry.len() as u32).to_le_bytes());
             bytes.extend(entry);
         }
-        let debug_frame = Some(Table { address: 0, bytes: bytes.into() });
-        Cfi::new(Tables { debug_frame, ..Tables::default() }).expect("a table")
+        let debug_frame = Some(UnwindSection { address: 0, bytes: bytes.into() });
+        UnwindTables::new(UnwindSections { debug_frame, ..UnwindSections::default() })
+            .expect("a table")
     }
 
     #[test]

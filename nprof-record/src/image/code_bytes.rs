@@ -12,7 +12,7 @@ use crate::arch::code_analysis;
 use crate::arch::code_bytes::{Bytes, Call, CodeBytes, INSTRUCTION_MAX};
 use crate::arch::rule::AnalyzedRule;
 use crate::arch::rule::UnwindRule;
-use crate::image::cfi::Cfi;
+use crate::image::cfi::UnwindTables;
 use crate::image::elf::Elf;
 
 /// Bytes read at once, and how many such pages are kept; beyond that all are forgotten.
@@ -30,7 +30,7 @@ const CALL_MAX: usize = 8;
 
 /// What is kept of an image's code.
 #[derive(Debug, Default)]
-pub(crate) struct Text {
+pub(crate) struct CodeCache {
     /// By file offset.
     pages: FxHashMap<u64, Box<[u8]>>,
     /// By image address, and whether it is returned to.
@@ -39,7 +39,7 @@ pub(crate) struct Text {
     calls: FxHashMap<ImageAddress, Option<Option<Call>>>,
 }
 
-impl Text {
+impl CodeCache {
     /// What it takes, bytes, about.
     pub(crate) fn bytes(&self) -> usize {
         let followed = self.followed.capacity() * size_of::<(u64, bool, AnalyzedRule, u8)>();
@@ -49,11 +49,11 @@ impl Text {
     }
 
     /// What the code at an address says of its caller, where no table does.
-    pub(crate) fn follow(
+    pub(crate) fn analyze(
         &mut self,
         address: ImageAddress,
         returns: bool,
-        source: &mut Source<'_>,
+        source: &mut CodeSource<'_>,
     ) -> AnalyzedRule {
         if let Some(followed) = self.followed.get(&(address, returns)) {
             return followed.clone();
@@ -77,7 +77,7 @@ impl Text {
     pub(crate) fn call_before(
         &mut self,
         address: ImageAddress,
-        source: &mut Source<'_>,
+        source: &mut CodeSource<'_>,
     ) -> Option<Option<Call>> {
         if let Some(call) = self.calls.get(&address) {
             return *call;
@@ -96,17 +96,17 @@ impl Text {
         *self.calls.entry(address).or_insert(is_read.then_some(call.flatten()))
     }
 
-    fn reader<'a, 'b>(&'a mut self, source: &'a mut Source<'b>) -> Reader<'a, 'b> {
+    fn reader<'a, 'b>(&'a mut self, source: &'a mut CodeSource<'b>) -> Reader<'a, 'b> {
         Reader { pages: &mut self.pages, followed: &self.followed, file: None, source }
     }
 }
 
 /// Where the code of an image comes from.
-pub(crate) struct Source<'a> {
+pub(crate) struct CodeSource<'a> {
     pub(crate) elf: &'a Elf,
     /// Opens its file, if it is still there.
     pub(crate) open: &'a dyn Fn() -> Option<File>,
-    pub(crate) cfi: Option<&'a mut Cfi>,
+    pub(crate) cfi: Option<&'a mut UnwindTables>,
 }
 
 /// Reads code for one rule.
@@ -115,7 +115,7 @@ struct Reader<'a, 'b> {
     followed: &'a FxHashMap<(ImageAddress, bool), AnalyzedRule>,
     /// Opened when it is first needed; `None` inside when it cannot be.
     file: Option<Option<File>>,
-    source: &'a mut Source<'b>,
+    source: &'a mut CodeSource<'b>,
 }
 
 impl Reader<'_, '_> {
@@ -215,20 +215,20 @@ mod tests {
             opened.set(opened.get() + 1);
             file.try_clone().ok()
         };
-        let mut text = Text::default();
-        let mut source = Source { elf: &elf, open: &open, cfi: None };
+        let mut text = CodeCache::default();
+        let mut source = CodeSource { elf: &elf, open: &open, cfi: None };
         for _ in 0..2 {
-            let followed = text.follow(address, false, &mut source);
+            let followed = text.analyze(address, false, &mut source);
             let AnalyzedRule::Rule(row) = followed else { panic!("{followed:?}") };
             assert_eq!(row.cfa, Cfa::Register(arch::SP, 8));
         }
         assert_eq!(opened.get(), 1);
         assert!(text.bytes() >= PAGE as usize && text.pages.len() <= 2);
-        let mut gone = Source { elf: &elf, open: &|| None, cfi: None };
-        assert_eq!(Text::default().follow(address, false, &mut gone), AnalyzedRule::Unknown);
-        assert_eq!(Text::default().call_before(address, &mut gone), None);
+        let mut gone = CodeSource { elf: &elf, open: &|| None, cfi: None };
+        assert_eq!(CodeCache::default().analyze(address, false, &mut gone), AnalyzedRule::Unknown);
+        assert_eq!(CodeCache::default().call_before(address, &mut gone), None);
         assert_eq!(
-            text.follow(ImageAddress(0), true, &mut source),
+            text.analyze(ImageAddress(0), true, &mut source),
             AnalyzedRule::Unknown,
             "no code is there"
         );
@@ -238,8 +238,8 @@ mod tests {
     fn a_call_is_seen_across_pages() {
         let (file, elf, address) = own(|before, _| before[before.len() - 5] == 0xe8);
         let open = || file.try_clone().ok();
-        let mut source = Source { elf: &elf, open: &open, cfi: None };
-        let mut text = Text::default();
+        let mut source = CodeSource { elf: &elf, open: &open, cfi: None };
+        let mut text = CodeCache::default();
         assert!(text.call_before(address, &mut source).flatten().is_some());
         assert!(text.call_before(address, &mut source).flatten().is_some());
         assert_eq!(text.call_before(ImageAddress(0), &mut source), Some(None), "no code is there");

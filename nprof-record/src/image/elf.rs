@@ -13,7 +13,7 @@ use object::read::elf::{FileHeader, ProgramHeader, SectionHeader, SectionTable};
 use object::{Endianness, FileKind, ReadCache, ReadRef};
 
 use crate::arch::Plt;
-use crate::image::cfi::{Cfi, Table, Tables};
+use crate::image::cfi::{UnwindSection, UnwindSections, UnwindTables};
 
 /// The most bytes of unwind tables read of one file. Those of the largest programs there are
 /// take some tens of MiB; a sparse file can claim any size.
@@ -90,7 +90,7 @@ where
 }
 
 /// Reads the unwind tables of a 64-bit file; `None` when it has none.
-pub(crate) fn read_tables<R: Read + Seek>(cache: &ReadCache<R>) -> Option<Cfi> {
+pub(crate) fn read_tables<R: Read + Seek>(cache: &ReadCache<R>) -> Option<UnwindTables> {
     let header = FileHeader64::<Endianness>::parse(cache).ok()?;
     let endian = header.endian().ok()?;
     if endian != Endianness::Little {
@@ -102,7 +102,7 @@ pub(crate) fn read_tables<R: Read + Seek>(cache: &ReadCache<R>) -> Option<Cfi> {
     let sections = header.sections(endian, cache).ok()?;
     let left = Cell::new(TABLES_MAX);
     let section = |name: &[u8]| read_section(&sections, endian, cache, name, &left);
-    let mut tables = Tables {
+    let mut tables = UnwindSections {
         text: section_address(&sections, endian, b".text"),
         got: section_address(&sections, endian, b".got"),
         eh_frame: section(b".eh_frame"),
@@ -120,7 +120,7 @@ pub(crate) fn read_tables<R: Read + Seek>(cache: &ReadCache<R>) -> Option<Cfi> {
             tables.plts.push(Plt { address: ImageAddress(address), size, has_header });
         }
     }
-    Cfi::new(tables)
+    UnwindTables::new(tables)
 }
 
 fn section_address<'data, R: ReadRef<'data>>(
@@ -137,7 +137,7 @@ fn read_section<'data, R: ReadRef<'data>>(
     data: R,
     name: &[u8],
     left: &Cell<u64>,
-) -> Option<Table> {
+) -> Option<UnwindSection> {
     let (_, section) = sections.section_by_name(endian, name)?;
     let size: u64 = section.sh_size(endian);
     if size == 0 {
@@ -160,7 +160,7 @@ fn read_section<'data, R: ReadRef<'data>>(
             compressed.decompress().ok()?.as_ref().into()
         }
     };
-    Some(Table { address: section.sh_addr(endian), bytes })
+    Some(UnwindSection { address: section.sh_addr(endian), bytes })
 }
 
 /// `.eh_frame_hdr` and `.eh_frame` of a file without section headers: the first is a segment of
@@ -170,7 +170,7 @@ fn tables_without_sections<'data, R: ReadRef<'data>>(
     header: &FileHeader64<Endianness>,
     endian: Endianness,
     data: R,
-) -> (Option<Table>, Option<Table>) {
+) -> (Option<UnwindSection>, Option<UnwindSection>) {
     let Some(programs) = program_headers(header, endian, data, PROGRAMS_MAX) else {
         return (None, None);
     };
@@ -179,7 +179,7 @@ fn tables_without_sections<'data, R: ReadRef<'data>>(
     };
     let Some(index) = programs.iter().find(is_index) else { return (None, None) };
     let Ok(bytes) = index.data(endian, data) else { return (None, None) };
-    let index = Table { address: index.p_vaddr(endian), bytes: bytes.into() };
+    let index = UnwindSection { address: index.p_vaddr(endian), bytes: bytes.into() };
     let Some(address) = index.eh_frame_address() else { return (None, None) };
     let frames = programs.iter().find_map(|program| {
         let (offset, size) = program.file_range(endian);
@@ -187,7 +187,7 @@ fn tables_without_sections<'data, R: ReadRef<'data>>(
         let is_loaded = program.p_type(endian) == elf::PT_LOAD && size - at <= TABLES_MAX;
         let offset = offset.checked_add(at).filter(|_| is_loaded)?;
         let bytes = data.read_bytes_at(offset, size - at).ok()?;
-        Some(Table { address, bytes: bytes.into() })
+        Some(UnwindSection { address, bytes: bytes.into() })
     });
     (Some(index), frames)
 }

@@ -21,8 +21,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::arch;
 use crate::arch::rule::AnalyzedRule;
 use crate::arch::rule::UnwindRule;
-use crate::image::cfi::Cfi;
-use crate::image::code_bytes::{Source, Text};
+use crate::image::cfi::UnwindTables;
+use crate::image::code_bytes::{CodeCache, CodeSource};
 use crate::image::elf::{self, Elf};
 use crate::image::key::ImageIndex;
 use crate::image::mapped_file;
@@ -40,12 +40,12 @@ const MEMO_MAX: usize = 1 << 16;
 /// Those of one image are kept whatever they take.
 const TABLES_MAX: usize = 256 << 20;
 
-/// Images met in an epoch at most, so that those that are not mapped any more do not pile up.
+/// ImageTable met in an epoch at most, so that those that are not mapped any more do not pile up.
 const NEW_MAX: usize = 1 << 16;
 
 /// What tells images apart.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Key {
+enum ImageIdentity {
     /// A file, by its path and what the kernel said of it.
     File(Vec<u8>, Identity),
     /// Memory of one process, by its name.
@@ -55,13 +55,13 @@ enum Key {
 
 /// Where the unwind tables are.
 #[derive(Debug)]
-enum Tables {
+enum TableState {
     /// In the file, not read yet.
     Closed,
     /// The same, with the file held open.
     Open(Box<ReadCache<File>>),
     /// Read; `None` when there are none.
-    Read(Option<Box<Cfi>>),
+    Read(Option<Box<UnwindTables>>),
 }
 
 /// An image.
@@ -77,7 +77,7 @@ pub(crate) struct Image {
     /// Where its file was found, and its inode.
     file: Option<(PathBuf, u64)>,
     elf: Option<Elf>,
-    tables: Tables,
+    tables: TableState,
     /// What the tables take, bytes, as far as counted.
     bytes: usize,
     /// When they were last used: by the number of uses of all tables.
@@ -85,17 +85,17 @@ pub(crate) struct Image {
     /// By file offset: whether code without a table is what signal handlers return to.
     signal_returns: FxHashMap<FileOffset, bool>,
     /// What its code was found to say where there is no table.
-    text: Text,
+    text: CodeCache,
 }
 
 /// The images that are known.
 #[derive(Debug, Default)]
-pub(crate) struct Images {
+pub(crate) struct ImageTable {
     images: Vec<Image>,
-    known: FxHashMap<Key, ImageIndex>,
+    known: FxHashMap<ImageIdentity, ImageIndex>,
     /// Places of images that were forgotten.
     free: Vec<ImageIndex>,
-    /// Images met in this epoch.
+    /// ImageTable met in this epoch.
     new: usize,
     /// Files held open.
     open: usize,
@@ -104,7 +104,7 @@ pub(crate) struct Images {
     uses: u64,
 }
 
-impl Images {
+impl ImageTable {
     /// The image.
     pub(crate) fn get(&self, index: ImageIndex) -> &Image {
         &self.images[index as usize]
@@ -112,7 +112,7 @@ impl Images {
 
     /// Whether the code of an image may have been made by the process that runs it: it is in no
     /// ELF object.
-    pub(crate) fn may_be_made(&self, index: ImageIndex) -> bool {
+    pub(crate) fn may_contain_jit(&self, index: ImageIndex) -> bool {
         let image = self.get(index);
         match image.kind {
             ImageKind::Elf => image.elf.is_none(),
@@ -121,30 +121,32 @@ impl Images {
     }
 
     /// The image a mapping is of, and the image's offset of its first byte.
-    pub(crate) fn of_mapping(
+    pub(crate) fn image_of(
         &mut self,
         mmap: &Mmap<'_>,
         serial: TaskSerial,
     ) -> (ImageIndex, ImageOffset) {
         let (path, _) = split_deleted(mmap.path);
-        match nature(path) {
-            ImageKind::Vdso => (self.intern(Key::Vdso, open_vdso), ImageOffset(mmap.offset.0)),
+        match mapping_kind(path) {
+            ImageKind::Vdso => {
+                (self.intern(ImageIdentity::Vdso, open_vdso), ImageOffset(mmap.offset.0))
+            }
             ImageKind::Elf => {
-                let key = Key::File(path.to_vec(), mmap.identity);
+                let key = ImageIdentity::File(path.to_vec(), mmap.identity);
                 let hold = self.open < OPEN_MAX;
                 (self.intern(key, || open_file(path, mmap, hold)), ImageOffset(mmap.offset.0))
             }
             _ => {
                 let name = if path == b"//anon" { b"[anon]" } else { path };
                 let owner = ProcessId { pid: mmap.pid, serial };
-                let key = Key::Anonymous(name.to_vec(), owner);
+                let key = ImageIdentity::Anonymous(name.to_vec(), owner);
                 let image = || Image::without_file(ImageKind::Anonymous, name, Some(owner));
                 (self.intern(key, image), ImageOffset(mmap.start.0))
             }
         }
     }
 
-    fn intern(&mut self, key: Key, make: impl FnOnce() -> Image) -> ImageIndex {
+    fn intern(&mut self, key: ImageIdentity, make: impl FnOnce() -> Image) -> ImageIndex {
         if let Some(&index) = self.known.get(&key) {
             return index;
         }
@@ -199,7 +201,7 @@ impl Images {
         self.open -= usize::from(image.is_open());
         image.read_tables();
         let unwind_info = match &mut image.tables {
-            Tables::Read(Some(cfi)) => cfi.row(address),
+            TableState::Read(Some(cfi)) => cfi.row(address),
             _ => None,
         };
         let unwind_info = match unwind_info {
@@ -233,7 +235,7 @@ impl Images {
         let Some(inside) = image.image_address(offset) else { return AnalyzedRule::Unknown };
         let at = inside.wrapping_add(behind);
         let followed =
-            image.text(|text, source| Some(text.follow(at, address.is_return(), source)));
+            image.text(|text, source| Some(text.analyze(at, address.is_return(), source)));
         followed.unwrap_or(AnalyzedRule::Unknown)
     }
 
@@ -258,9 +260,9 @@ impl Images {
                 return;
             }
             let image = &mut self.images[index];
-            image.tables = Tables::Closed;
+            image.tables = TableState::Closed;
             image.signal_returns = FxHashMap::default();
-            image.text = Text::default();
+            image.text = CodeCache::default();
             self.bytes -= std::mem::take(&mut image.bytes);
         }
     }
@@ -275,11 +277,11 @@ impl Image {
             owner,
             file: None,
             elf: None,
-            tables: Tables::Closed,
+            tables: TableState::Closed,
             bytes: 0,
             used: 0,
             signal_returns: FxHashMap::default(),
-            text: Text::default(),
+            text: CodeCache::default(),
         }
     }
 
@@ -289,37 +291,40 @@ impl Image {
     }
 
     fn is_open(&self) -> bool {
-        matches!(self.tables, Tables::Open(_))
+        matches!(self.tables, TableState::Open(_))
     }
 
     /// Makes the tables be read.
     fn read_tables(&mut self) {
         let cfi = match &self.tables {
-            Tables::Read(_) => return,
-            Tables::Open(cache) => elf::read_tables(cache),
-            Tables::Closed => {
+            TableState::Read(_) => return,
+            TableState::Open(cache) => elf::read_tables(cache),
+            TableState::Closed => {
                 let cache = reopen(self.file.as_ref(), self.elf.as_ref());
                 cache.and_then(|cache| elf::read_tables(&cache))
             }
         };
-        self.tables = Tables::Read(cfi.map(Box::new));
+        self.tables = TableState::Read(cfi.map(Box::new));
     }
 
     /// What is kept of the code, and where more of it comes from.
-    fn text<T>(&mut self, ask: impl FnOnce(&mut Text, &mut Source<'_>) -> Option<T>) -> Option<T> {
+    fn text<T>(
+        &mut self,
+        ask: impl FnOnce(&mut CodeCache, &mut CodeSource<'_>) -> Option<T>,
+    ) -> Option<T> {
         let (file, elf) = (self.file.as_ref(), self.elf.as_ref()?);
         let cfi = match &mut self.tables {
-            Tables::Read(cfi) => cfi.as_deref_mut(),
+            TableState::Read(cfi) => cfi.as_deref_mut(),
             _ => None,
         };
         let open = || reopen(file, Some(elf)).map(ReadCache::into_inner);
-        ask(&mut self.text, &mut Source { elf, open: &open, cfi })
+        ask(&mut self.text, &mut CodeSource { elf, open: &open, cfi })
     }
 
     /// What the tables take, and what is remembered of them, bytes.
     fn count(&self) -> usize {
         let cfi = match &self.tables {
-            Tables::Read(Some(cfi)) => cfi.bytes(),
+            TableState::Read(Some(cfi)) => cfi.bytes(),
             _ => 0,
         };
         let signal_returns = self.signal_returns.capacity() * size_of::<(u64, bool, u8)>();
@@ -335,7 +340,7 @@ impl Image {
         address: ImageAddress,
     ) -> Option<Rc<UnwindRule>> {
         let length = arch::SYSTEM_CALL.len() as u64;
-        let Tables::Read(Some(cfi)) = &mut self.tables else { return None };
+        let TableState::Read(Some(cfi)) = &mut self.tables else { return None };
         let row = cfi.row(ImageAddress(address.0.checked_sub(length + 1)?))?;
         let mut code = [0; arch::SYSTEM_CALL.len()];
         let (path, inode) = self.file.as_ref()?;
@@ -369,11 +374,11 @@ fn reopen(file: Option<&(PathBuf, u64)>, elf: Option<&Elf>) -> Option<ReadCache<
 
 /// Whether a mapping's name is that of a file.
 pub(crate) fn is_file(path: &[u8]) -> bool {
-    nature(path) == ImageKind::Elf
+    mapping_kind(path) == ImageKind::Elf
 }
 
 /// What a mapping's name says it is.
-fn nature(path: &[u8]) -> ImageKind {
+fn mapping_kind(path: &[u8]) -> ImageKind {
     const NO_FILES: [&[u8]; 6] =
         [b"//anon", b"/memfd:", b"/dev/zero", b"/SYSV", b"/anon_hugepage", b"/drm mm object"];
     match path {
@@ -399,7 +404,7 @@ fn open_file(path: &[u8], mmap: &Mmap<'_>, hold: bool) -> Image {
     image.elf = Some(elf);
     image.file = Some((path, inode));
     if hold {
-        image.tables = Tables::Open(Box::new(cache));
+        image.tables = TableState::Open(Box::new(cache));
     }
     image
 }
@@ -413,7 +418,7 @@ fn open_vdso() -> Image {
         image.build_id.clone_from(&elf.build_id);
         image.elf = Some(elf);
     }
-    image.tables = Tables::Read(elf::read_tables(&cache).map(Box::new));
+    image.tables = TableState::Read(elf::read_tables(&cache).map(Box::new));
     image
 }
 

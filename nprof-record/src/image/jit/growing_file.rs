@@ -1,4 +1,4 @@
-//! Files that are read while they grow. They are held open, for they may be gone before they are
+//! OpenFileBudget that are read while they grow. They are held open, for they may be gone before they are
 //! read to their end; but only so many of them.
 
 use std::cell::Cell;
@@ -7,21 +7,21 @@ use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::rc::Rc;
 
-/// Files held open at most. What lies beyond that is opened anew for each look, or not read.
+/// OpenFileBudget held open at most. What lies beyond that is opened anew for each look, or not read.
 const FILES_MAX: usize = 64;
 
 /// How much of a file is read at once, bytes.
-pub(crate) const PIECE: usize = 1 << 20;
+pub(crate) const CHUNK_BYTES: usize = 1 << 20;
 
 /// How much of a file is read in one look, bytes; the rest is left for the next.
-const LOOK_MAX: usize = 8 << 20;
+const MAX_BYTES_PER_POLL: usize = 8 << 20;
 
 /// How much of all files is read in one round of records, bytes; the rest is left for the next.
-const ROUND_MAX: usize = 4 * LOOK_MAX;
+const MAX_BYTES_PER_DRAIN: usize = 4 * MAX_BYTES_PER_POLL;
 
 /// Counts the files held open, and what is read of all of them.
 #[derive(Clone, Debug)]
-pub(crate) struct Files {
+pub(crate) struct OpenFileBudget {
     held: Rc<Cell<usize>>,
     /// What may still be read in this round, bytes.
     left: Rc<Cell<usize>>,
@@ -31,19 +31,19 @@ pub(crate) struct Files {
 #[derive(Debug)]
 struct Held {
     file: File,
-    files: Files,
+    files: OpenFileBudget,
 }
 
-impl Default for Files {
+impl Default for OpenFileBudget {
     fn default() -> Self {
-        Self { held: Rc::default(), left: Rc::new(Cell::new(ROUND_MAX)) }
+        Self { held: Rc::default(), left: Rc::new(Cell::new(MAX_BYTES_PER_DRAIN)) }
     }
 }
 
-impl Files {
+impl OpenFileBudget {
     /// A round of records is over.
-    pub(crate) fn end_round(&self) {
-        self.left.set(ROUND_MAX);
+    pub(crate) fn end_drain(&self) {
+        self.left.set(MAX_BYTES_PER_DRAIN);
     }
 
     fn hold(&self, file: File) -> Option<Rc<Held>> {
@@ -62,16 +62,16 @@ impl Drop for Held {
 
 /// A file that grows, how far it was read, and what its reader has to remember.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Growing<T> {
+pub(crate) struct GrowingFile<T> {
     held: Option<Rc<Held>>,
     inode: u64,
     position: u64,
     state: T,
 }
 
-impl<T: Default> Growing<T> {
+impl<T: Default> GrowingFile<T> {
     /// A file that is open; `None` when there are too many.
-    pub(crate) fn of(file: File, files: &Files) -> Option<Self> {
+    pub(crate) fn of(file: File, files: &OpenFileBudget) -> Option<Self> {
         let inode = file.metadata().ok()?.ino();
         Some(Self { held: Some(files.hold(file)?), inode, ..Self::default() })
     }
@@ -87,7 +87,7 @@ impl<T: Default> Growing<T> {
     /// or shorter, is read from its beginning.
     pub(crate) fn read(
         &mut self,
-        files: &Files,
+        files: &OpenFileBudget,
         open: impl FnOnce() -> Option<File>,
         take: impl FnMut(&[u8], u64, &mut T) -> u64,
     ) {
@@ -101,7 +101,7 @@ impl<T: Default> Growing<T> {
 
     fn read_new(
         &mut self,
-        files: &Files,
+        files: &OpenFileBudget,
         file: &File,
         mut take: impl FnMut(&[u8], u64, &mut T) -> u64,
     ) {
@@ -111,10 +111,11 @@ impl<T: Default> Growing<T> {
             let (held, inode) = (self.held.take(), metadata.ino());
             *self = Self { held, inode, ..Self::default() };
         }
-        let mut left = LOOK_MAX.min(files.left.get());
+        let mut left = MAX_BYTES_PER_POLL.min(files.left.get());
         while self.position < size && left > 0 {
             let available = size - self.position;
-            let mut piece = vec![0; usize::try_from(available).map_or(PIECE, |a| a.min(PIECE))];
+            let mut piece =
+                vec![0; usize::try_from(available).map_or(CHUNK_BYTES, |a| a.min(CHUNK_BYTES))];
             let Ok(length) = read_at(file, &mut piece, self.position) else { return };
             files.left.set(files.left.get().saturating_sub(length));
             let used = take(&piece[..length], available, &mut self.state);
@@ -158,10 +159,10 @@ mod tests {
     #[test]
     fn a_file_is_read_as_it_grows_and_anew_when_it_shrinks() {
         let (path, mut file) = scratch("grows");
-        let mut growing = Growing::<bool>::default();
+        let mut growing = GrowingFile::<bool>::default();
         let mut read = |file: &File| {
             let mut names = Vec::new();
-            growing.read_new(&Files::default(), file, |piece, available, in_line| {
+            growing.read_new(&OpenFileBudget::default(), file, |piece, available, in_line| {
                 assert_eq!(available, piece.len() as u64);
                 perf_map::read(piece, false, in_line, |_, _, name| names.push(name.to_vec())) as u64
             });
@@ -181,12 +182,12 @@ mod tests {
     fn one_look_at_an_endless_file_ends() {
         let (path, file) = scratch("endless");
         file.set_len(1 << 40).expect("a hole");
-        let mut growing = Growing::<bool>::default();
+        let mut growing = GrowingFile::<bool>::default();
         for look in 1..=2 {
-            growing.read_new(&Files::default(), &file, |piece, _, in_line| {
+            growing.read_new(&OpenFileBudget::default(), &file, |piece, _, in_line| {
                 perf_map::read(piece, true, in_line, |_, _, _| panic!("there is none")) as u64
             });
-            assert_eq!(growing.position, look * LOOK_MAX as u64);
+            assert_eq!(growing.position, look * MAX_BYTES_PER_POLL as u64);
         }
         std::fs::remove_file(path).expect("removed");
     }
@@ -195,24 +196,24 @@ mod tests {
     fn one_round_of_looks_at_endless_files_ends() {
         let (path, file) = scratch("many");
         file.set_len(1 << 40).expect("a hole");
-        let files = Files::default();
+        let files = OpenFileBudget::default();
         let look = || {
             let mut read = 0;
-            Growing::<()>::default().read_new(&files, &file, |piece, _, ()| {
+            GrowingFile::<()>::default().read_new(&files, &file, |piece, _, ()| {
                 read += piece.len();
                 piece.len() as u64
             });
             read
         };
-        assert_eq!((0..10).map(|_| look()).sum::<usize>(), ROUND_MAX);
-        files.end_round();
-        assert_eq!(look(), LOOK_MAX);
+        assert_eq!((0..10).map(|_| look()).sum::<usize>(), MAX_BYTES_PER_DRAIN);
+        files.end_drain();
+        assert_eq!(look(), MAX_BYTES_PER_POLL);
         std::fs::remove_file(path).expect("removed");
     }
 
     #[test]
     fn only_so_many_files_are_held() {
-        let files = Files::default();
+        let files = OpenFileBudget::default();
         let open = || File::open("/dev/null").expect("it is there");
         let mut held: Vec<_> = (0..FILES_MAX).map(|_| files.hold(open()).expect("room")).collect();
         assert!(files.hold(open()).is_none());

@@ -30,7 +30,7 @@ const CODE_MOVE: u32 = 1;
 
 /// What a dump tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Told<'a> {
+pub(crate) enum JitRecord<'a> {
     /// A function was made.
     Load { start: u64, size: u64, name: &'a [u8] },
     /// One was moved.
@@ -39,7 +39,7 @@ pub(crate) enum Told<'a> {
 
 /// Where reading a dump stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Dump {
+pub(crate) enum JitdumpReader {
     /// Before its header.
     #[default]
     New,
@@ -49,7 +49,7 @@ pub(crate) enum Dump {
     Bad,
 }
 
-impl Dump {
+impl JitdumpReader {
     /// Reads the records of a piece of the file, of which `available` bytes are there from the
     /// beginning of the piece on. Gives each with its time, if it has one, and how many bytes
     /// were used up, which may be more than the piece has. What is not written to its end yet is
@@ -58,7 +58,7 @@ impl Dump {
         &mut self,
         piece: &[u8],
         available: u64,
-        mut take: impl FnMut(Option<u64>, Told<'_>),
+        mut take: impl FnMut(Option<u64>, JitRecord<'_>),
     ) -> u64 {
         let mut used = 0;
         while let Some(rest) = usize::try_from(used).ok().and_then(|used| piece.get(used..)) {
@@ -106,18 +106,18 @@ impl Dump {
 }
 
 /// What the front of a record tells; `None` when it is of another kind, or too short for its own.
-fn told(record: &[u8]) -> Option<Told<'_>> {
+fn told(record: &[u8]) -> Option<JitRecord<'_>> {
     match word(record, 0)? {
         CODE_LOAD => {
             let name = record.get(LOAD..)?;
             let length = memchr::memchr(0, name).unwrap_or(name.len());
             let (start, size) = (long(record, PREFIX + 16)?, long(record, PREFIX + 24)?);
-            Some(Told::Load { start, size, name: &name[..length] })
+            Some(JitRecord::Load { start, size, name: &name[..length] })
         }
         CODE_MOVE => {
             let fields = record.get(..MOVE)?;
             let [from, to, size] = [16, 24, 32].map(|at| long(fields, PREFIX + at));
-            Some(Told::Move { from: from?, to: to?, size: size? })
+            Some(JitRecord::Move { from: from?, to: to?, size: size? })
         }
         _ => None,
     }
@@ -161,16 +161,18 @@ mod tests {
     }
 
     /// All that is told, by pieces of a file as they would be read, `step` bytes more each time.
-    fn all(file: &[u8], step: usize) -> (Vec<String>, Dump) {
-        let (mut dump, mut told, mut at) = (Dump::default(), Vec::new(), 0);
+    fn all(file: &[u8], step: usize) -> (Vec<String>, JitdumpReader) {
+        let (mut dump, mut told, mut at) = (JitdumpReader::default(), Vec::new(), 0);
         for end in (step..=file.len() + step).step_by(step).map(|end| end.min(file.len())) {
             if let Some(piece) = file.get(at..end) {
                 let used = dump.read(piece, piece.len() as u64, |time, item| {
                     told.push(match item {
-                        Told::Load { start, size, name } => {
+                        JitRecord::Load { start, size, name } => {
                             format!("{time:?} {start:x} {size} {}", String::from_utf8_lossy(name))
                         }
-                        Told::Move { from, to, size } => format!("{time:?} {from:x} {to:x} {size}"),
+                        JitRecord::Move { from, to, size } => {
+                            format!("{time:?} {from:x} {to:x} {size}")
+                        }
                     });
                 });
                 assert!(used <= piece.len() as u64);
@@ -186,7 +188,7 @@ mod tests {
         for step in [1, 7, 64, file.len()] {
             let (told, dump) = all(&file, step);
             assert_eq!(told, ["Some(10) 1000 4 f", "Some(20) 1000 2000 4"]);
-            assert_eq!(dump, Dump::Records { has_times: true });
+            assert_eq!(dump, JitdumpReader::Records { has_times: true });
         }
     }
 
@@ -201,16 +203,16 @@ mod tests {
         let file = [header(MAGIC, 0), load(10, 0x1000, "f", 1 << 20)].concat();
         let mut names = 0;
         let front = &file[..HEADER + FRONT_MAX];
-        let used = Dump::default().read(front, file.len() as u64, |_, _| names += 1);
+        let used = JitdumpReader::default().read(front, file.len() as u64, |_, _| names += 1);
         assert_eq!((used, names), (file.len() as u64, 1));
-        let used = Dump::default().read(front, file.len() as u64 - 1, |_, _| names += 1);
+        let used = JitdumpReader::default().read(front, file.len() as u64 - 1, |_, _| names += 1);
         assert_eq!((used, names), (HEADER as u64, 1));
     }
 
     #[test]
     fn what_is_no_dump_is_left_alone() {
         for bad in [header(MAGIC.swap_bytes(), 0), header(0, 0), vec![0; 99], vec![0xff; 99]] {
-            assert_eq!(all(&bad, bad.len()), (vec![], Dump::Bad));
+            assert_eq!(all(&bad, bad.len()), (vec![], JitdumpReader::Bad));
         }
         let sizes = |size: u32| {
             let mut record = load(10, 1, "f", 1);
@@ -218,7 +220,7 @@ mod tests {
             [header(MAGIC, 0), record].concat()
         };
         for size in [0, 1, 15] {
-            assert_eq!(all(&sizes(size), 7), (vec![], Dump::Bad), "{size}");
+            assert_eq!(all(&sizes(size), 7), (vec![], JitdumpReader::Bad), "{size}");
         }
         for (size, told) in [(16, 0), (55, 0), (56, 1), (u32::MAX, 0)] {
             let file = sizes(size);

@@ -12,11 +12,11 @@ use std::rc::Rc;
 
 use nprof_object::path::without_deleted;
 
-use crate::image::jit::growing_file::{Files, Growing, PIECE};
-use crate::image::jit::jitdump::{self, Dump, Told};
+use crate::image::jit::growing_file::{CHUNK_BYTES, GrowingFile, OpenFileBudget};
+use crate::image::jit::jitdump::{self, JitRecord, JitdumpReader};
 use crate::image::jit::map_file;
 use crate::image::jit::perf_map;
-use crate::image::jit::runtime_code::{Function, Functions, Regions};
+use crate::image::jit::runtime_code::{CodeRegions, RuntimeFunction, RuntimeFunctions};
 use crate::image::mapped_file;
 use crate::os::task_serial::ProcessId;
 use crate::perf::record::Mmap;
@@ -25,13 +25,13 @@ use crate::sys;
 /// The most dumps of a process.
 const DUMPS_MAX: usize = 4;
 
-const _: () = assert!(PIECE >= jitdump::FRONT_MAX);
+const _: () = assert!(CHUNK_BYTES >= jitdump::FRONT_MAX);
 
 /// What was told, until its time has come.
 #[derive(Debug)]
-enum Change {
+enum CodeChange {
     /// A function and its size.
-    Made(Rc<Function>, u64),
+    Made(Rc<RuntimeFunction>, u64),
     Moved {
         from: u64,
         to: u64,
@@ -41,22 +41,22 @@ enum Change {
 
 /// What a process told of the code it made.
 #[derive(Debug, Default)]
-pub(crate) struct Jit {
+pub(crate) struct ProcessJit {
     /// When the process executed its image or was forked, ns; `None` when that was before the
     /// recording.
     began: Option<u64>,
     /// The state is whether it was read up to the middle of a line.
-    map: Growing<bool>,
-    dumps: Vec<Growing<Dump>>,
+    map: GrowingFile<bool>,
+    dumps: Vec<GrowingFile<JitdumpReader>>,
     /// When the files were last looked at, ns.
     looked: u64,
     /// By the time it holds from, ns, and in the order it was told.
-    pending: BTreeMap<(u64, u64), Change>,
+    pending: BTreeMap<(u64, u64), CodeChange>,
     told: u64,
-    regions: Rc<Regions>,
+    regions: Rc<CodeRegions>,
 }
 
-impl Jit {
+impl ProcessJit {
     /// Of a process that executed an image at `time`, ns.
     pub(crate) fn executed(time: u64) -> Self {
         Self { began: Some(time), ..Self::default() }
@@ -72,25 +72,25 @@ impl Jit {
 
     /// Executable memory was mapped. If that is the mark by which a process shows its dump, the
     /// dump will be read.
-    pub(crate) fn mapped(&mut self, mmap: &Mmap<'_>, files: &Files) {
+    pub(crate) fn mapped(&mut self, mmap: &Mmap<'_>, files: &OpenFileBudget) {
         let inode = mmap.identity.inode;
         if is_dump(mmap.path)
             && self.dumps.len() < DUMPS_MAX
             && self.dumps.iter().all(|dump| dump.inode() != inode)
             && let Some(file) = mapped_file::open(mmap)
         {
-            self.dumps.extend(Growing::of(file, files));
+            self.dumps.extend(GrowingFile::of(file, files));
         }
     }
 
     /// Reads what the process `owner` told up to now, unless it was read since `time`; and puts
     /// the functions where they were at that time, ns, which does not go back.
-    pub(crate) fn catch_up(
+    pub(crate) fn read_until(
         &mut self,
         owner: ProcessId,
         time: u64,
-        functions: &Functions,
-        files: &Files,
+        functions: &RuntimeFunctions,
+        files: &OpenFileBudget,
     ) {
         if self.looked <= time {
             let now = sys::monotonic_ns();
@@ -108,11 +108,17 @@ impl Jit {
     }
 
     /// The function an address is in, and the offset in it.
-    pub(crate) fn find(&self, address: u64) -> Option<(&Rc<Function>, u64)> {
+    pub(crate) fn find(&self, address: u64) -> Option<(&Rc<RuntimeFunction>, u64)> {
         self.regions.find(address)
     }
 
-    fn look(&mut self, owner: ProcessId, now: u64, functions: &Functions, files: &Files) {
+    fn look(
+        &mut self,
+        owner: ProcessId,
+        now: u64,
+        functions: &RuntimeFunctions,
+        files: &OpenFileBudget,
+    ) {
         let before = self.looked;
         let (pending, told) = (&mut self.pending, &mut self.told);
         let mut tell = |time: u64, change| {
@@ -120,11 +126,11 @@ impl Jit {
             pending.insert((time, *told), change);
         };
         let make = |start, size, name: &[u8]| {
-            Some(Change::Made(functions.make(name, start, Some(owner))?, size))
+            Some(CodeChange::Made(functions.make(name, start, Some(owner))?, size))
         };
         let open = || map_file::open(owner.pid, self.began);
         self.map.read(files, open, |piece, _, in_line| {
-            let more = piece.len() == PIECE;
+            let more = piece.len() == CHUNK_BYTES;
             perf_map::read(piece, more, in_line, |start, size, name| {
                 make(start, size, name).into_iter().for_each(|change| tell(before, change));
             }) as u64
@@ -136,8 +142,10 @@ impl Jit {
                 |piece, available, dump| {
                     dump.read(piece, available, |time, told| {
                         let change = match told {
-                            Told::Load { start, size, name } => make(start, size, name),
-                            Told::Move { from, to, size } => Some(Change::Moved { from, to, size }),
+                            JitRecord::Load { start, size, name } => make(start, size, name),
+                            JitRecord::Move { from, to, size } => {
+                                Some(CodeChange::Moved { from, to, size })
+                            }
                         };
                         // Nothing can have been written before it happened.
                         let time = time.map_or(before, |time| time.min(now));
@@ -148,11 +156,11 @@ impl Jit {
         }
     }
 
-    fn apply(&mut self, change: Change) {
-        let regions = Regions::make_mut(&mut self.regions);
+    fn apply(&mut self, change: CodeChange) {
+        let regions = CodeRegions::make_mut(&mut self.regions);
         match change {
-            Change::Made(function, size) => regions.insert(function, size),
-            Change::Moved { from, to, size } => {
+            CodeChange::Made(function, size) => regions.insert(function, size),
+            CodeChange::Moved { from, to, size } => {
                 let Some((function, 0)) = regions.find(from) else { return };
                 let moved = function.moved(to);
                 moved.into_iter().for_each(|moved| regions.insert(moved, size));
@@ -177,13 +185,13 @@ mod tests {
     const OWNER: ProcessId = ProcessId { pid: u32::MAX, serial: TaskSerial(1) };
 
     /// What was told at each time: start, size, name.
-    fn told(functions: &Functions, changes: &[(u64, u64, u64, &str)]) -> Jit {
-        let mut jit = Jit { looked: u64::MAX, ..Jit::default() };
+    fn told(functions: &RuntimeFunctions, changes: &[(u64, u64, u64, &str)]) -> ProcessJit {
+        let mut jit = ProcessJit { looked: u64::MAX, ..ProcessJit::default() };
         for &(time, start, size, name) in changes {
             jit.told += 1;
             let change = match name {
-                "" => Change::Moved { from: start, to: start + 0x100, size },
-                _ => Change::Made(
+                "" => CodeChange::Moved { from: start, to: start + 0x100, size },
+                _ => CodeChange::Made(
                     functions.make(name.as_bytes(), start, Some(OWNER)).expect("room"),
                     size,
                 ),
@@ -193,15 +201,20 @@ mod tests {
         jit
     }
 
-    fn name(jit: &mut Jit, functions: &Functions, time: u64, address: u64) -> Option<String> {
-        jit.catch_up(OWNER, time, functions, &Files::default());
+    fn name(
+        jit: &mut ProcessJit,
+        functions: &RuntimeFunctions,
+        time: u64,
+        address: u64,
+    ) -> Option<String> {
+        jit.read_until(OWNER, time, functions, &OpenFileBudget::default());
         let (function, _) = jit.find(address)?;
         Some(String::from_utf8_lossy(&function.name).into_owned())
     }
 
     #[test]
     fn what_was_told_holds_from_its_time_on() {
-        let functions = Functions::default();
+        let functions = RuntimeFunctions::default();
         let changes =
             [(20, 0x10, 8, "b"), (10, 0x10, 8, "a"), (30, 0x10, 8, ""), (30, 0x99, 8, "")];
         let mut jit = told(&functions, &changes);
@@ -216,11 +229,11 @@ mod tests {
 
     #[test]
     fn a_child_has_what_its_parent_had_when_it_was_forked() {
-        let functions = Functions::default();
+        let functions = RuntimeFunctions::default();
         let changes = [(10, 0x10, 8, "a"), (20, 0x10, 8, "b"), (30, 0x10, 8, "c")];
         let mut jit = told(&functions, &changes);
         assert_eq!(name(&mut jit, &functions, 15, 0x10).as_deref(), Some("a"));
-        let mut child = Jit { looked: u64::MAX, ..jit.forked(25) };
+        let mut child = ProcessJit { looked: u64::MAX, ..jit.forked(25) };
         assert!(Rc::ptr_eq(&child.regions, &jit.regions));
         assert_eq!(name(&mut child, &functions, 40, 0x10).as_deref(), Some("b"));
         assert_eq!(name(&mut jit, &functions, 40, 0x10).as_deref(), Some("c"));

@@ -1,4 +1,4 @@
-//! Functions whose code was made at run time, by a process or in the kernel: whoever made it told
+//! RuntimeFunctions whose code was made at run time, by a process or in the kernel: whoever made it told
 //! what it is called and where it lies, and no file does. Pure.
 //!
 //! Each that is sampled becomes an image of its own. They may come and go for ever, so what is
@@ -24,7 +24,7 @@ const REGION: usize = 48;
 
 /// A function, as it was announced.
 #[derive(Debug)]
-pub(crate) struct Function {
+pub(crate) struct RuntimeFunction {
     /// Not empty, and no longer than a string of a stream may be.
     pub(crate) name: Box<[u8]>,
     /// The address its offsets count from.
@@ -36,7 +36,7 @@ pub(crate) struct Function {
     bytes: Rc<Cell<usize>>,
 }
 
-impl Function {
+impl RuntimeFunction {
     /// The same function at another address; `None` when there are too many.
     pub(crate) fn moved(&self, start: u64) -> Option<Rc<Self>> {
         Self::new(self.name.clone(), start, self.owner, &self.bytes)
@@ -60,7 +60,7 @@ impl Function {
     }
 }
 
-impl Drop for Function {
+impl Drop for RuntimeFunction {
     fn drop(&mut self) {
         self.bytes.set(self.bytes.get().saturating_sub(self.cost()));
     }
@@ -68,28 +68,28 @@ impl Drop for Function {
 
 /// Makes functions, and gives those that are sampled their numbers.
 #[derive(Debug, Default)]
-pub(crate) struct Functions {
+pub(crate) struct RuntimeFunctions {
     /// What all that exist take.
     bytes: Rc<Cell<usize>>,
     last: u32,
     /// Those the epoch at hand has seen, by number.
-    sampled: FxHashMap<u32, Rc<Function>>,
+    sampled: FxHashMap<u32, Rc<RuntimeFunction>>,
     /// An epoch has begun: what was sampled before it may go with the next stack.
     stale: bool,
 }
 
-impl Functions {
+impl RuntimeFunctions {
     /// A function; `None` when it has no name, or there are too many. Too long a name is cut.
     pub(crate) fn make(
         &self,
         name: &[u8],
         start: u64,
         owner: Option<ProcessId>,
-    ) -> Option<Rc<Function>> {
+    ) -> Option<Rc<RuntimeFunction>> {
         if name.is_empty() {
             return None;
         }
-        Function::new(clip(name), start, owner, &self.bytes)
+        RuntimeFunction::new(clip(name), start, owner, &self.bytes)
     }
 
     /// A new stack is taken up.
@@ -105,7 +105,7 @@ impl Functions {
     }
 
     /// The number of a function that was sampled; `None` when there are no more.
-    pub(crate) fn number(&mut self, function: &Rc<Function>) -> Option<u32> {
+    pub(crate) fn number(&mut self, function: &Rc<RuntimeFunction>) -> Option<u32> {
         if function.number.get() == 0 {
             self.last = self.last.checked_add(1)?;
             function.number.set(self.last);
@@ -116,7 +116,7 @@ impl Functions {
     }
 
     /// A function the stack at hand has, by its number.
-    pub(crate) fn get(&self, number: u32) -> Option<&Function> {
+    pub(crate) fn get(&self, number: u32) -> Option<&RuntimeFunction> {
         self.sampled.get(&number).map(|function| &**function)
     }
 }
@@ -135,18 +135,18 @@ fn clip(name: &[u8]) -> Box<[u8]> {
 struct Region {
     /// The first address behind it.
     end: u64,
-    function: Rc<Function>,
+    function: Rc<RuntimeFunction>,
 }
 
 /// Which function is where. A later one covers what it overlaps of earlier ones.
 #[derive(Debug, Default)]
-pub(crate) struct Regions {
+pub(crate) struct CodeRegions {
     by_start: BTreeMap<u64, Region>,
     /// For a copy, what it added to what all functions take.
     copied: Option<(usize, Rc<Cell<usize>>)>,
 }
 
-impl Drop for Regions {
+impl Drop for CodeRegions {
     fn drop(&mut self) {
         if let Some((cost, bytes)) = &self.copied {
             bytes.set(bytes.get().saturating_sub(*cost));
@@ -154,8 +154,8 @@ impl Drop for Regions {
     }
 }
 
-impl Regions {
-    /// Regions to change. Those that are shared are copied, which counts as functions do; if
+impl CodeRegions {
+    /// CodeRegions to change. Those that are shared are copied, which counts as functions do; if
     /// that is too much, the copy is empty.
     pub(crate) fn make_mut(shared: &mut Rc<Self>) -> &mut Self {
         if Rc::get_mut(shared).is_none() {
@@ -180,7 +180,7 @@ impl Regions {
 
     /// Puts `size` bytes of a function where it starts. An empty range, or one that is no range,
     /// puts nothing.
-    pub(crate) fn insert(&mut self, function: Rc<Function>, size: u64) {
+    pub(crate) fn insert(&mut self, function: Rc<RuntimeFunction>, size: u64) {
         let start = function.start;
         let Some(end) = start.checked_add(size).filter(|_| size > 0) else { return };
         if let Some((_, before)) = self.by_start.range_mut(..start).next_back()
@@ -220,7 +220,7 @@ impl Regions {
     }
 
     /// The function an address lies in, and the offset in it.
-    pub(crate) fn find(&self, address: u64) -> Option<(&Rc<Function>, u64)> {
+    pub(crate) fn find(&self, address: u64) -> Option<(&Rc<RuntimeFunction>, u64)> {
         let (_, region) = self.by_start.range(..=address).next_back()?;
         let function = &region.function;
         (address < region.end).then(|| (function, address.wrapping_sub(function.start)))
@@ -231,8 +231,8 @@ impl Regions {
 mod tests {
     use super::*;
 
-    fn regions(functions: &Functions, ranges: &[(&str, u64, u64)]) -> Regions {
-        let mut regions = Regions::default();
+    fn regions(functions: &RuntimeFunctions, ranges: &[(&str, u64, u64)]) -> CodeRegions {
+        let mut regions = CodeRegions::default();
         for &(name, start, size) in ranges {
             let function = functions.make(name.as_bytes(), start, None).expect("room");
             regions.insert(function, size);
@@ -240,7 +240,7 @@ mod tests {
         regions
     }
 
-    fn name(regions: &Regions, address: u64) -> Option<(String, u64)> {
+    fn name(regions: &CodeRegions, address: u64) -> Option<(String, u64)> {
         let (function, offset) = regions.find(address)?;
         Some((String::from_utf8_lossy(&function.name).into_owned(), offset))
     }
@@ -251,7 +251,7 @@ mod tests {
 
     #[test]
     fn a_later_function_covers_what_it_overlaps() {
-        let functions = Functions::default();
+        let functions = RuntimeFunctions::default();
         let found = regions(&functions, &[("outer", 0x100, 0x100), ("inner", 0x140, 0x10)]);
         assert_eq!(name(&found, 0xff), None);
         assert_eq!(name(&found, 0x13f), at("outer", 0x3f));
@@ -268,13 +268,13 @@ mod tests {
     #[test]
     fn any_ranges_are_where_one_would_paint_them() {
         const ROOM: u64 = 64;
-        let functions = Functions::default();
+        let functions = RuntimeFunctions::default();
         let mut random = 1u64;
         let mut next = |below: u64| {
             random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
             (random >> 33) % below
         };
-        let (mut regions, mut painted) = (Regions::default(), [None; ROOM as usize]);
+        let (mut regions, mut painted) = (CodeRegions::default(), [None; ROOM as usize]);
         for number in 0..2000u64 {
             let (start, size) = (next(ROOM), next(12));
             let here = painted[start as usize];
@@ -300,7 +300,7 @@ mod tests {
 
     #[test]
     fn what_is_no_range_is_nowhere() {
-        let functions = Functions::default();
+        let functions = RuntimeFunctions::default();
         let found = regions(&functions, &[("empty", 5, 0), ("around", u64::MAX, 2)]);
         assert!(found.by_start.is_empty());
         assert!(functions.make(b"", 1, None).is_none());
@@ -310,7 +310,7 @@ mod tests {
 
     #[test]
     fn a_function_is_taken_away_with_all_its_pieces_and_no_other() {
-        let functions = Functions::default();
+        let functions = RuntimeFunctions::default();
         let mut found = regions(&functions, &[("outer", 0, 9), ("inner", 3, 3), ("next", 9, 2)]);
         found.remove(4, 9);
         found.remove(1, u64::MAX);
@@ -322,7 +322,7 @@ mod tests {
 
     #[test]
     fn what_is_gone_makes_room_and_there_is_no_more_than_that() {
-        let functions = Functions::default();
+        let functions = RuntimeFunctions::default();
         let long = vec![b'x'; 1 << 20];
         let mut kept = Vec::new();
         while let Some(function) = functions.make(&long, 1, None) {
@@ -339,13 +339,13 @@ mod tests {
 
     #[test]
     fn copies_count_and_are_empty_when_there_are_too_many() {
-        let functions = Functions::default();
+        let functions = RuntimeFunctions::default();
         let mut shared = Rc::new(regions(&functions, &[("a", 1, 4), ("b", 7, 2)]));
         let alone = functions.bytes.get();
-        Regions::make_mut(&mut shared);
+        CodeRegions::make_mut(&mut shared);
         assert_eq!(functions.bytes.get(), alone, "nobody shares it");
         let mut child = shared.clone();
-        Regions::make_mut(&mut child).insert(functions.make(b"c", 7, None).expect("room"), 2);
+        CodeRegions::make_mut(&mut child).insert(functions.make(b"c", 7, None).expect("room"), 2);
         assert_eq!((name(&child, 7), name(&shared, 7)), (at("c", 0), at("b", 0)));
         assert_eq!(name(&child, 1), at("a", 0));
         drop(child);
@@ -355,7 +355,7 @@ mod tests {
         let left = BYTES_MAX - functions.bytes.get();
         let mut copies = Vec::new();
         while let mut copy = shared.clone()
-            && name(Regions::make_mut(&mut copy), 1).is_some()
+            && name(CodeRegions::make_mut(&mut copy), 1).is_some()
         {
             copies.push(copy);
         }
@@ -366,7 +366,7 @@ mod tests {
 
     #[test]
     fn numbers_stay_and_epochs_forget_those_who_had_them() {
-        let mut functions = Functions::default();
+        let mut functions = RuntimeFunctions::default();
         let [a, b] = ["a", "b"].map(|name| functions.make(name.as_bytes(), 1, None).expect("room"));
         assert_eq!([&a, &b, &a].map(|f| functions.number(f)), [Some(1), Some(2), Some(1)]);
         let third = functions.make(b"c", 1, None).expect("room");

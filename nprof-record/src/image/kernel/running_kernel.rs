@@ -17,7 +17,7 @@ use nprof_object::modules::{self, Module};
 use nprof_object::{ImageOffset, RuntimeAddress};
 use nprof_stream::ImageKind;
 
-use crate::image::jit::runtime_code::{Function, Functions, Regions};
+use crate::image::jit::runtime_code::{CodeRegions, RuntimeFunction, RuntimeFunctions};
 use crate::image::kernel::kallsyms::Symbols;
 use crate::perf::record::Ksymbol;
 
@@ -26,7 +26,7 @@ const MODULES_HOLD: Duration = Duration::from_millis(200);
 
 /// The kernel itself or a module of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Part {
+pub(crate) struct KernelImage {
     pub(crate) kind: ImageKind,
     /// `[kernel]` or `[name]`.
     pub(crate) name: Vec<u8>,
@@ -40,28 +40,28 @@ pub(crate) struct Part {
 
 /// What an address is in.
 #[derive(Clone, Debug)]
-pub(crate) enum Place {
+pub(crate) enum KernelLocation {
     /// The part of this number.
-    Part(usize),
-    Function(Rc<Function>),
+    Image(usize),
+    Function(Rc<RuntimeFunction>),
 }
 
 /// The running kernel.
 #[derive(Debug)]
-pub(crate) struct Kernel {
+pub(crate) struct RunningKernel {
     /// All parts ever seen; the first is the kernel itself.
-    parts: Vec<Part>,
+    parts: Vec<KernelImage>,
     /// The modules that are loaded: their base and number, sorted.
     modules: Vec<(u64, usize)>,
     /// What they were read from.
     modules_text: String,
     /// The code made at run time.
-    made: Regions,
+    made: CodeRegions,
     symbols_read: bool,
     modules_read: Option<Instant>,
 }
 
-impl Kernel {
+impl RunningKernel {
     /// Asks the running kernel. What cannot be read stays unknown.
     pub(crate) fn running() -> Self {
         let symbols = fs::File::open("/proc/kallsyms").ok();
@@ -74,12 +74,12 @@ impl Kernel {
     /// With the address of `_stext`, the size of the text from there, and the kernel's notes.
     fn new(base: u64, size: u64, notes: &[u8]) -> Self {
         let (kind, name) = (ImageKind::Kernel, b"[kernel]".to_vec());
-        let kernel = Part { kind, name, build_id: build_id(notes), base, size };
+        let kernel = KernelImage { kind, name, build_id: build_id(notes), base, size };
         Self {
             parts: vec![kernel],
             modules: Vec::new(),
             modules_text: String::new(),
-            made: Regions::default(),
+            made: CodeRegions::default(),
             symbols_read: false,
             modules_read: None,
         }
@@ -90,20 +90,25 @@ impl Kernel {
     pub(crate) fn find(
         &mut self,
         RuntimeAddress(address): RuntimeAddress,
-        functions: &Functions,
-    ) -> (Place, ImageOffset) {
+        functions: &RuntimeFunctions,
+    ) -> (KernelLocation, ImageOffset) {
         let kernel = &self.parts[0];
         let offset = address.wrapping_sub(kernel.base);
         let outside = kernel.base == 0 || offset >= kernel.size;
         let found = outside.then(|| self.outside(address, functions)).flatten();
-        let (place, offset) = found.unwrap_or((Place::Part(0), offset));
+        let (place, offset) = found.unwrap_or((KernelLocation::Image(0), offset));
         (place, ImageOffset(offset))
     }
 
     /// What an address is in that is not the kernel's own text.
-    fn outside(&mut self, address: u64, functions: &Functions) -> Option<(Place, u64)> {
-        let made =
-            |(function, offset): (&Rc<Function>, u64)| (Place::Function(function.clone()), offset);
+    fn outside(
+        &mut self,
+        address: u64,
+        functions: &RuntimeFunctions,
+    ) -> Option<(KernelLocation, u64)> {
+        let made = |(function, offset): (&Rc<RuntimeFunction>, u64)| {
+            (KernelLocation::Function(function.clone()), offset)
+        };
         if let Some(found) = self.made.find(address).map(made) {
             return Some(found);
         }
@@ -118,11 +123,11 @@ impl Kernel {
         let behind = self.modules.partition_point(|&(base, _)| base <= address);
         let &(base, number) = self.modules.get(behind.checked_sub(1)?)?;
         let offset = address - base;
-        (offset < self.parts[number].size).then_some((Place::Part(number), offset))
+        (offset < self.parts[number].size).then_some((KernelLocation::Image(number), offset))
     }
 
     /// Reads what may have changed, or was not read yet.
-    fn ask(&mut self, functions: &Functions) {
+    fn ask(&mut self, functions: &RuntimeFunctions) {
         if !std::mem::replace(&mut self.symbols_read, true)
             && let Ok(file) = fs::File::open("/proc/kallsyms")
         {
@@ -135,7 +140,7 @@ impl Kernel {
         }
     }
 
-    fn take_symbols(&mut self, symbols: &Symbols, functions: &Functions) {
+    fn take_symbols(&mut self, symbols: &Symbols, functions: &RuntimeFunctions) {
         let kernel = &mut self.parts[0];
         let size = symbols.text_end.and_then(|end| end.checked_sub(kernel.base));
         kernel.size = kernel.size.max(size.unwrap_or(0));
@@ -162,7 +167,7 @@ impl Kernel {
             let base = base.0;
             let build_id = build_id(&String::from_utf8_lossy(name));
             let name = [b"[", name, b"]"].concat();
-            let part = Part { kind: ImageKind::Module, name, build_id, base, size };
+            let part = KernelImage { kind: ImageKind::Module, name, build_id, base, size };
             let known = self.parts.iter().position(|known| *known == part);
             self.modules.push((base, known.unwrap_or(self.parts.len())));
             if known.is_none() {
@@ -174,7 +179,7 @@ impl Kernel {
     }
 
     /// The kernel made code, or unmade it.
-    pub(crate) fn changed(&mut self, symbol: &Ksymbol<'_>, functions: &Functions) {
+    pub(crate) fn changed(&mut self, symbol: &Ksymbol<'_>, functions: &RuntimeFunctions) {
         if symbol.is_unregistered {
             self.made.remove(symbol.start.0, symbol.size);
         } else if let Some(function) = functions.make(symbol.name, symbol.start.0, None) {
@@ -183,14 +188,15 @@ impl Kernel {
     }
 
     /// A part, by its number.
-    pub(crate) fn part(&self, number: usize) -> &Part {
+    pub(crate) fn part(&self, number: usize) -> &KernelImage {
         &self.parts[number]
     }
 }
 
 /// The size of the kernel's text in the text of /proc/iomem; `None` when it is hidden.
 fn text_size(memory: &str) -> Option<u64> {
-    let range = memory.lines().find_map(|line| line.trim().strip_suffix(" : Kernel code"))?;
+    let range =
+        memory.lines().find_map(|line| line.trim().strip_suffix(" : RunningKernel code"))?;
     let (first, last) = range.split_once('-')?;
     let address = |digits| u64::from_str_radix(digits, 16).ok();
     let size = address(last)?.checked_sub(address(first)?)?;
@@ -216,19 +222,23 @@ mod tests {
     const MADE: u64 = 0xffff_ffff_c000_0000;
 
     /// Where an address is: the part's or function's name, and the offset.
-    fn place(kernel: &mut Kernel, functions: &Functions, address: u64) -> (String, u64) {
+    fn place(
+        kernel: &mut RunningKernel,
+        functions: &RuntimeFunctions,
+        address: u64,
+    ) -> (String, u64) {
         let (place, offset) = kernel.find(RuntimeAddress(address), functions);
         let offset = offset.0;
         let name = match place {
-            Place::Part(number) => kernel.part(number).name.clone(),
-            Place::Function(function) => function.name.to_vec(),
+            KernelLocation::Image(number) => kernel.part(number).name.clone(),
+            KernelLocation::Function(function) => function.name.to_vec(),
         };
         (String::from_utf8(name).expect("UTF-8"), offset)
     }
 
     /// A kernel that has been asked.
-    fn asked(size: u64) -> Kernel {
-        let mut kernel = Kernel::new(BASE, size, NOTES);
+    fn asked(size: u64) -> RunningKernel {
+        let mut kernel = RunningKernel::new(BASE, size, NOTES);
         kernel.symbols_read = true;
         kernel.modules_read = Some(Instant::now() + Duration::from_secs(3600));
         kernel
@@ -240,7 +250,7 @@ mod tests {
 
     #[test]
     fn an_address_is_in_the_kernel_or_the_nearest_module_before_it() {
-        let (mut kernel, functions) = (asked(0x100_0000), Functions::default());
+        let (mut kernel, functions) = (asked(0x100_0000), RuntimeFunctions::default());
         // The first one's size is that of its data, too, and reaches into the second one's text.
         let modules = format!(
             "first 65536 2 second, Live {MADE:#x}\n\
@@ -259,7 +269,7 @@ mod tests {
 
     #[test]
     fn modules_that_come_back_are_the_same_and_others_are_new() {
-        let (mut kernel, functions) = (asked(0x100_0000), Functions::default());
+        let (mut kernel, functions) = (asked(0x100_0000), RuntimeFunctions::default());
         let line = |name| format!("{name} 4096 0 - Live {MADE:#x}\n");
         for name in ["one", "two", "one"] {
             kernel.take_modules(line(name), |_| Vec::new());
@@ -272,7 +282,7 @@ mod tests {
 
     #[test]
     fn code_that_is_made_is_there_until_it_is_unmade() {
-        let (mut kernel, functions) = (asked(0x100_0000), Functions::default());
+        let (mut kernel, functions) = (asked(0x100_0000), RuntimeFunctions::default());
         let symbols = Symbols {
             text_end: Some(BASE + 0x200_0000),
             made: vec![(MADE, 64, b"bpf_prog_1".to_vec())],
@@ -296,7 +306,7 @@ mod tests {
 
     #[test]
     fn hidden_addresses_stay_what_they_are() {
-        let (mut kernel, functions) = (Kernel::new(0, 0, &[]), Functions::default());
+        let (mut kernel, functions) = (RunningKernel::new(0, 0, &[]), RuntimeFunctions::default());
         assert_eq!(place(&mut kernel, &functions, BASE), at("[kernel]", BASE));
         assert!(!kernel.symbols_read, "there is nothing to ask for");
         let symbol = Ksymbol {
@@ -312,10 +322,10 @@ mod tests {
     #[test]
     fn the_size_of_the_text_is_that_of_its_memory() {
         let memory = "00000000-00000fff : Reserved\n00100000-7fffffff : System RAM\n  \
-                      01000000-02209987 : Kernel code\n  02400000-02e09fff : Kernel rodata\n";
+                      01000000-02209987 : RunningKernel code\n  02400000-02e09fff : RunningKernel rodata\n";
         assert_eq!(text_size(memory), Some(0x120_9988));
-        assert_eq!(text_size("00000000-00000000 : Kernel code\n"), None);
-        assert_eq!(text_size("2-1 : Kernel code\nx"), None);
+        assert_eq!(text_size("00000000-00000000 : RunningKernel code\n"), None);
+        assert_eq!(text_size("2-1 : RunningKernel code\nx"), None);
         assert_eq!(text_size(""), None);
     }
 

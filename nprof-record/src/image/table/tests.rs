@@ -33,23 +33,23 @@ fn names_tell_what_a_mapping_is() {
         (b"anon_inode:[x]", ImageKind::Anonymous),
         (b"", ImageKind::Anonymous),
     ] {
-        assert_eq!(nature(name), kind);
+        assert_eq!(mapping_kind(name), kind);
     }
 }
 
 #[test]
 fn a_file_is_opened_once_and_only_if_it_is_the_one() {
-    let mut images = Images::default();
+    let mut images = ImageTable::default();
     let path = std::env::current_exe().expect("a path");
     let inode = path.metadata().expect("this program").ino();
     let path = path.as_os_str().as_bytes();
     let right = mmap(path, Identity { inode, ..Identity::default() });
-    let (first, offset) = images.of_mapping(&right, TaskSerial(1));
+    let (first, offset) = images.image_of(&right, TaskSerial(1));
     assert_eq!((first, offset), (0, ImageOffset(0x2000)));
-    assert_eq!(images.of_mapping(&right, TaskSerial(2)).0, first);
+    assert_eq!(images.image_of(&right, TaskSerial(2)).0, first);
     assert!(images.get(first).elf.is_some());
     let wrong = mmap(path, Identity { inode: inode + 1, ..Identity::default() });
-    let (second, _) = images.of_mapping(&wrong, TaskSerial(1));
+    let (second, _) = images.image_of(&wrong, TaskSerial(1));
     assert!(images.get(second).elf.is_none());
     assert!(images.get(second).build_id.is_empty());
     assert_eq!(images.open, 1);
@@ -59,18 +59,18 @@ fn a_file_is_opened_once_and_only_if_it_is_the_one() {
 fn tables_that_were_dropped_are_read_again_from_the_same_file() {
     let directory = tempfile::tempdir().expect("a directory");
     let own = std::env::current_exe().expect("a path");
-    let mut images = Images::default();
+    let mut images = ImageTable::default();
     let mut copies = Vec::new();
     for name in ["a", "b", "c"] {
         let path = directory.path().join(name);
         std::fs::copy(&own, &path).expect("copied");
         let inode = path.metadata().expect("it").ino();
         let mapped = mmap(path.as_os_str().as_bytes(), Identity { inode, ..Identity::default() });
-        copies.push((images.of_mapping(&mapped, TaskSerial(1)).0, path));
+        copies.push((images.image_of(&mapped, TaskSerial(1)).0, path));
     }
     let code = Elf::read(&ReadCache::new(File::open(&own).expect("this program")));
     let offset = code.and_then(|elf| elf.entry_offset()).expect("an entry").0 + 1;
-    let row = |images: &mut Images, at: usize| {
+    let row = |images: &mut ImageTable, at: usize| {
         matches!(images.unwind_info(copies[at].0, ImageOffset(offset)), UnwindInfo::Rule(_))
     };
     assert!((0..3).all(|at| row(&mut images, at)) && images.open == 0);
@@ -81,7 +81,7 @@ fn tables_that_were_dropped_are_read_again_from_the_same_file() {
     assert_eq!(images.bytes, images.get(copies[1].0).bytes);
     assert!(row(&mut images, 0));
     images.drop_tables(copies[0].0, images.bytes - 1);
-    let is_closed = |at: usize| matches!(images.get(copies[at].0).tables, Tables::Closed);
+    let is_closed = |at: usize| matches!(images.get(copies[at].0).tables, TableState::Closed);
     assert!(is_closed(1) && is_closed(2) && !is_closed(0));
     std::fs::write(&copies[2].1, b"another file").expect("written");
     assert!(row(&mut images, 1) && !row(&mut images, 2));
@@ -92,16 +92,16 @@ fn tables_that_were_dropped_are_read_again_from_the_same_file() {
 
 #[test]
 fn an_epoch_forgets_what_is_not_mapped() {
-    let mut images = Images::default();
+    let mut images = ImageTable::default();
     let anon = mmap(b"//anon", Identity::default());
     let made: Vec<_> =
-        (0..NEW_MAX as u64).map(|serial| images.of_mapping(&anon, TaskSerial(serial)).0).collect();
+        (0..NEW_MAX as u64).map(|serial| images.image_of(&anon, TaskSerial(serial)).0).collect();
     assert!(images.is_full());
     images.begin_epoch([made[5], made[7], made[5]].into_iter());
     assert!(!images.is_full());
     assert_eq!(images.get(made[7]).owner, Some(own(7)));
-    assert_eq!(images.of_mapping(&anon, TaskSerial(7)).0, made[7]);
-    let again = images.of_mapping(&anon, TaskSerial(8)).0;
+    assert_eq!(images.image_of(&anon, TaskSerial(7)).0, made[7]);
+    let again = images.image_of(&anon, TaskSerial(8)).0;
     assert!(again != made[7] && (again as usize) < NEW_MAX, "places are used again");
     assert_eq!(images.get(again).owner, Some(own(8)));
     assert_eq!(images.images.len(), NEW_MAX);
@@ -109,11 +109,11 @@ fn an_epoch_forgets_what_is_not_mapped() {
 
 #[test]
 fn anonymous_memory_belongs_to_its_process_and_counts_addresses() {
-    let mut images = Images::default();
+    let mut images = ImageTable::default();
     let anon = mmap(b"//anon", Identity::default());
-    let (first, offset) = images.of_mapping(&anon, TaskSerial(1));
+    let (first, offset) = images.image_of(&anon, TaskSerial(1));
     assert_eq!(offset, ImageOffset(0x4000));
-    assert_ne!(images.of_mapping(&anon, TaskSerial(2)).0, first);
+    assert_ne!(images.image_of(&anon, TaskSerial(2)).0, first);
     assert_eq!(
         (images.get(first).path.as_slice(), images.get(first).owner),
         (&b"[anon]"[..], Some(own(1)))
@@ -122,9 +122,9 @@ fn anonymous_memory_belongs_to_its_process_and_counts_addresses() {
 
 #[test]
 fn the_vdso_can_be_unwound() {
-    let mut images = Images::default();
-    let (vdso, _) = images.of_mapping(&mmap(b"[vdso]", Identity::default()), TaskSerial(1));
+    let mut images = ImageTable::default();
+    let (vdso, _) = images.image_of(&mmap(b"[vdso]", Identity::default()), TaskSerial(1));
     let image = images.get(vdso);
-    assert!(matches!(image.tables, Tables::Read(Some(_))), "{image:?}");
+    assert!(matches!(image.tables, TableState::Read(Some(_))), "{image:?}");
     assert!(!image.build_id.is_empty());
 }

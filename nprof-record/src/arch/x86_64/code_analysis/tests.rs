@@ -14,7 +14,7 @@ use super::*;
 use crate::arch;
 use crate::arch::code_bytes::INSTRUCTION_MAX;
 use crate::arch::rule::Cfa;
-use crate::image::cfi::Cfi;
+use crate::image::cfi::UnwindTables;
 use crate::image::elf;
 
 /// Where code that is written down begins.
@@ -314,7 +314,7 @@ struct Real {
     /// The image address of its code, and where it is in the file.
     address: ImageAddress,
     code: std::ops::Range<usize>,
-    cfi: Cfi,
+    cfi: UnwindTables,
 }
 
 impl Real {
