@@ -95,7 +95,7 @@ fn limits() -> impl Iterator<Item = Vector> {
         let records = u64::from(good.starts_with('N'));
         let good_text = if good.starts_with('#') { String::new() } else { good.clone() + "\n" };
         let stream = |records: u64, line: &str| {
-            format!("@nprof\t1.0\trun=0x1\n{line}@end\tsamples=0\trecords={records}\tlost=0\n")
+            format!("@nprof\t1.1\trun=0x1\n{line}@end\tsamples=0\trecords={records}\tlost=0\n")
                 .into_bytes()
         };
         [("complete", good + "\n", good_text, records), ("damaged", bad + "\n", String::new(), 0)]

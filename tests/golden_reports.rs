@@ -8,7 +8,7 @@ use nprof_tests::{Shell, assert_golden};
 /// The definitions of every recording, with ` | ` between fields: two threads, user and kernel code,
 /// an inlined call, recursion, a frame without a name, and an incomplete stack.
 const DEFINITIONS: &str = "\
-@event | id=1 | name=cpu-clock | unit=ns | frequency=997 | scope=user+kernel
+@event | id=1 | name=cpu-clock | unit=ns | measure=cpu-time | frequency=997 | scope=user+kernel
 @event | id=2 | name=page-faults | unit=count | period=1
 I | 1 | elf | 0102030405060708 | /usr/bin/prog
 I | 2 | elf | 1112131415161718 | /usr/lib/libdraw.so
@@ -30,7 +30,7 @@ F | 4 | 1 | 0x1304 | u
 F | 5 | 3 | 0x5500 | k
 F | 6 | 1 | 0x1600 | u,ra
 F | 7 | 2 | 0x2700 | u
-F | 8 | 0 | 0x0 | u,copy
+F | 8 | 0 | 0x0 | u,stack-truncated
 Y | 1 | named | 1,1,10,0
 Y | 2 | named | 3,2,40,0 | 2,2,21,0
 Y | 3 | named | 4,1,30,0
@@ -51,7 +51,7 @@ const STACKS: [(u32, u32); 5] = [(1, 2), (1, 5), (1, 6), (2, 8), (2, 10)];
 /// Returns a complete text stream with `counts` samples of `cpu-clock` on each stack, and a tenth of
 /// them of `page-faults`.
 fn recording(run: u32, counts: [u32; 5]) -> String {
-    let mut text = format!("@nprof | 1.0 | run={run:#x} | clock=monotonic | command=prog --fast\n");
+    let mut text = format!("@nprof | 1.1 | run={run:#x} | clock=monotonic | command=prog --fast\n");
     text += DEFINITIONS;
     let (mut time, mut samples) = (0, 0);
     let mut sample = |event: u32, (task, node): (u32, u32), weight: u32| {

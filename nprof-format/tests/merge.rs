@@ -219,19 +219,19 @@ fn recording() -> impl Strategy<Value = Vec<Recorded>> {
 /// A recording as its producer would write it: everything defined before it is used.
 fn recorded(run: u64, samples: &[Recorded]) -> Vec<u8> {
     let mut text = format!(
-        "@nprof\t1.0\trun={run:#x}\tclock=monotonic\ttime=1000\tutc={}\thost=h{run}\n\
+        "@nprof\t1.1\trun={run:#x}\tclock=monotonic\ttime=1000\tutc={}\thost=h{run}\n\
          @step\ttool=recorder\tcommand={run}\n",
         1_000_000 + 77 * run
     );
     let names = ["cpu-clock", "page-faults"];
     for (i, name) in names.iter().enumerate() {
-        text += &format!("@event\tid={}\tname={name}\tunit=ns\n", i + 1);
+        text += &format!("@event\tid={}\tname={name}\tunit=ns\tmeasure=cpu-time\n", i + 1);
     }
     text += "I\t1\telf\t00ff\t/bin/a\nI\t2\tkernel\t-\t[kernel]\n";
     for task in 1..=3 {
         text += &format!("T\t{task}\t{}\t{task}\t{task}\t0\tworker\n", 900 + task);
     }
-    text += "F\t1\t0\t0x0\tu,copy\nU\t1\tfun\t-\nD\t1\t/a.c\n";
+    text += "F\t1\t0\t0x0\tu,stack-truncated\nU\t1\tfun\t-\nD\t1\t/a.c\n";
     for frame in 2..=6 {
         text += &format!("F\t{frame}\t{}\t{:#x}\tu\n", 1 + frame % 2, frame * 16);
     }

@@ -5,8 +5,8 @@ use std::process::{Command, Output};
 
 /// Two samples of a run.
 const ONE: &str = "\
-@nprof\t1.0\trun=0x7\tclock=monotonic\ttime=1\tutc=5\tcommand=./a
-@event\tid=1\tname=cpu-clock\tunit=ns
+@nprof\t1.1\trun=0x7\tclock=monotonic\ttime=1\tutc=5\tcommand=./a
+@event\tid=1\tname=cpu-clock\tunit=ns\tmeasure=cpu-time
 F\t1\t0\t0x10\tu
 N\t1\t0\t1
 S\t1000\t1\t0\t0\t1\t10\t1

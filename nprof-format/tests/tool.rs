@@ -4,9 +4,9 @@ use std::io::Write;
 use std::process::{Command, Output, Stdio};
 
 const TEXT: &str = "\
-@nprof\t1.0\trun=0x7\tclock=monotonic\tcommand=./a\tcheck=crc32c
-@event\tid=1\tname=cpu-clock\tunit=ns
-F\t1\t0\t0x0\tu,copy
+@nprof\t1.1\trun=0x7\tclock=monotonic\tcommand=./a\tcheck=crc32c
+@event\tid=1\tname=cpu-clock\tunit=ns\tmeasure=cpu-time
+F\t1\t0\t0x0\tu,stack-truncated
 F\t2\t0\t0x10\tu
 U\t1\tmain\t-
 Y\t2\tnamed\t1,0,0,0
@@ -14,7 +14,7 @@ N\t1\t0\t1\t2
 N\t3\t0\t2
 S\t1000\t1\t0\t0\t2\t10\t1
 S\t2000\t1\t0\t0\t3\t10\t1
-@end\treason=exit\tsamples=2\trecords=7\tlost=0\tcrc=0xb288931f
+@end\treason=exit\tsamples=2\trecords=7\tlost=0\tcrc=0x11d0b5e0
 ";
 
 /// Runs nprof-format with `input` on its standard input.
@@ -104,7 +104,7 @@ fn stat_counts_what_is_promised() {
     assert_eq!(stat["complete_percent"], 50.0);
     assert_eq!(stat["achieved_hz"], 2_000_000.0);
     assert_eq!(stat["kinds"]["sample"]["records"], 2);
-    assert_eq!(stat["events"][0]["incomplete"]["copy"], 1);
+    assert_eq!(stat["events"][0]["incomplete"]["stack-truncated"], 1);
     assert_eq!(stat["verdict"], "complete");
     let table = text(&run(&["stat"], TEXT.as_bytes()).stdout);
     assert!(table.contains("\ncomplete_percent   50.00\n"), "{table}");
@@ -112,8 +112,8 @@ fn stat_counts_what_is_promised() {
 
 /// Two tasks and a thread, sampled by two events, of which one task comes again in an epoch.
 const TASKS: &str = "\
-@nprof\t1.0\trun=0x7\tclock=monotonic\ttime=0\tutc=0
-@event\tid=1\tname=cpu-clock\tunit=ns
+@nprof\t1.1\trun=0x7\tclock=monotonic\ttime=0\tutc=0
+@event\tid=1\tname=cpu-clock\tunit=ns\tmeasure=cpu-time
 @event\tid=2\tname=page-faults\tunit=count
 T\t1\t5\t10\t10\t0\tsh
 T\t2\t6\t10\t11\t1\tworker
@@ -184,7 +184,7 @@ fn stat_does_not_mix_up_the_tasks_of_several_runs() {
 
 #[test]
 fn stat_shows_people_the_most_sampled_of_many_tasks() {
-    let mut stream = "@nprof\t1.0\trun=0x7\n@event\tid=1\tname=cpu-clock\n".to_owned();
+    let mut stream = "@nprof\t1.1\trun=0x7\n@event\tid=1\tname=cpu-clock\n".to_owned();
     for task in 1..=10_000 {
         stream += &format!("T\t{task}\t1\t{task}\t{task}\t0\ttask\\x1b{task}\n");
         stream += &format!("S\t9\t1\t{task}\t0\t0\t1\t{task}\n");

@@ -117,7 +117,7 @@ F | 1 | 1 | 0x10 | u,ra
 F | 2 | 1 | 0x18 | u,ra
 F | 3 | 1 | 0x20 | u
 F | 4 | 2 | 0x20 | u
-F | 5 | 0 | 0x0 | u,depth
+F | 5 | 0 | 0x0 | u,max-depth
 Y | 1 | named | 1,1,10,0
 Y | 2 | named | 1,1,11,0
 Y | 3 | named | 2,1,20,0 | 2,1,21,0
@@ -140,8 +140,8 @@ fn merges_calls_from_different_addresses_of_a_function() {
         folded(&streams, 0),
         format!(
             "[unknown];[no stack] 1\n\
-             a\\x3bb (c) [d] 1;[truncated:depth] 1\n\
-             a\\x3bb (c) [d] 1;[truncated:depth];main 1\n\
+             a\\x3bb (c) [d] 1;[incomplete:max-depth] 1\n\
+             a\\x3bb (c) [d] 1;[incomplete:max-depth];main 1\n\
              a\\x3bb (c) [d] 1;main;{f} 1;{f}\\x201 5\n\
              a\\x3bb (c) [d] 1;main;{f}\\x201 1\n"
         )

@@ -132,7 +132,7 @@ fn flame_graph_is_xml() {
         python(parse, svg.as_bytes());
     }
     // A stream without samples is still a picture.
-    let empty = b"@nprof\t1.0\trun=0x1\n@end\tsamples=0\trecords=0\tlost=0\n";
+    let empty = b"@nprof\t1.1\trun=0x1\n@end\tsamples=0\trecords=0\tlost=0\n";
     let svg = report().stdout(&["--format", "flamegraph"], empty);
     assert!(svg.contains("no samples: run it for longer") && !svg.contains("ERROR"), "{svg}");
     python(parse, svg.as_bytes());

@@ -8,7 +8,7 @@ use nprof_stream::{Reader, Record, Spelling, Verdict, Writer};
 /// A block with right checksums around `payload`, so that the fuzzer gets past them.
 pub fn block(sequence: u32, payload: &[u8]) -> Vec<u8> {
     let mut block = b"\x89NPF\r\n\x1a\n".to_vec();
-    block.extend_from_slice(&[1, 0, 0, 0]);
+    block.extend_from_slice(&[1, 1, 0, 0]);
     block.extend_from_slice(&(payload.len() as u32).to_le_bytes());
     block.extend_from_slice(&7u64.to_le_bytes());
     block.extend_from_slice(&sequence.to_le_bytes());

@@ -230,7 +230,7 @@ proptest! {
     #[test]
     fn order(stacks in prop::collection::vec((1..9u32, 1..9u32, any::<bool>()), 1..60), lost in any::<prop::sample::Index>()) {
         // Every stack is defined right before its first sample, and again in each epoch.
-        let mut lines = vec!["@nprof\t1.0\trun=0x1".to_owned()];
+        let mut lines = vec!["@nprof\t1.1\trun=0x1".to_owned()];
         let mut known = std::collections::BTreeSet::new();
         for (time, (frame, task, epoch)) in stacks.into_iter().enumerate() {
             if epoch {
@@ -281,7 +281,7 @@ proptest! {
 
     #[test]
     fn garbage_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..600), text in any::<bool>()) {
-        let start: &[u8] = if text { b"@nprof\t1.0\n" } else { b"" };
+        let start: &[u8] = if text { b"@nprof\t1.1\n" } else { b"" };
         let _ = read(&[start, &bytes[..]].concat());
     }
 

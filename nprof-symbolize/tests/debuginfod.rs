@@ -313,7 +313,7 @@ fn the_hottest_image_is_asked_for_first_if_the_input_is_a_file() {
         )
     };
     let text = [text(&cold, "prog", 1, 1), text(&hot, "hot", 2, 5)].concat();
-    let text = format!("@nprof\t1.0\trun=0x1\n{text}@end\tsamples=2\trecords=8\tlost=0\n");
+    let text = format!("@nprof\t1.1\trun=0x1\n{text}@end\tsamples=2\trecords=8\tlost=0\n");
     std::fs::write(&file, text).unwrap();
     let cache = cold.directory.path().join("cache");
     let variables =

@@ -219,7 +219,7 @@ fn an_image_is_explained_by_path_and_by_build_id_without_a_stream() {
 fn text(pid: u32, utc: u64, build_id: &str, path: &Path, offset: u64) -> Vec<u8> {
     let path = path.display();
     let stream = format!(
-        "@nprof\t1.0\trun=0x7\tclock=monotonic\ttime=1000\tutc={utc}\n@event\tid=1\n\
+        "@nprof\t1.1\trun=0x7\tclock=monotonic\ttime=1000\tutc={utc}\n@event\tid=1\n\
          T\t1\t1000\t{pid}\t{pid}\t0\ta\nI\t1\telf\t{build_id}\t{path}\n\
          F\t1\t1\t{offset:#x}\tu\nN\t1\t0\t1\nS\t1000\t1\t1\t0\t1\t1\t1\n\
          @end\tsamples=1\trecords=6\tlost=0\n"

@@ -25,9 +25,12 @@ fn a_rebuilt_program_is_refused_by_both_build_ids_and_its_names_are_marked_if_al
     // The stream tells as well.
     let told = namings(&output.stdout);
     assert_eq!(told.len(), 1);
-    assert_eq!((told[0].named, told[0].unnamed, &told[0].why[..]), (0, 1, &b"mismatch 1"[..]));
+    assert_eq!(
+        (told[0].named, told[0].unnamed, &told[0].unnamed_by_status[..]),
+        (0, 1, &b"mismatch 1"[..])
+    );
     assert!(String::from_utf8_lossy(&told[0].reason).contains(&wanted));
-    assert!(!told[0].next.is_empty());
+    assert!(!told[0].remedy.is_empty());
     // Whatever is there now, on demand, and plainly marked.
     let output = symbolize(&["--allow-mismatch"], &input);
     let (status, calls) = locations(&output.stdout).remove(0);
@@ -58,7 +61,7 @@ fn what_is_told_of_images_is_what_the_frames_say_segment_by_segment() {
         assert_eq!(segment[0].named as usize, named);
         assert_eq!((segment[0].named + segment[0].unnamed) as usize, all.len() / 2 - 1);
         assert_eq!(&segment[1].image[..], b"/nowhere");
-        assert_eq!(&segment[1].why[..], b"no-image 1");
+        assert_eq!(&segment[1].unnamed_by_status[..], b"no-image 1");
     }
     // Symbolizing again replaces what was told.
     let again = symbolize(&[], &output.stdout);
@@ -95,7 +98,7 @@ fn the_command_that_gets_the_symbols_is_told() {
     let output = symbolize(&["-v", "--symfs", root.to_str().unwrap()], &input);
     let next: Vec<String> = namings(&output.stdout)
         .iter()
-        .map(|naming| String::from_utf8_lossy(&naming.next).into_owned())
+        .map(|naming| String::from_utf8_lossy(&naming.remedy).into_owned())
         .collect();
     assert_eq!(next[0], "apt install libc6-dbg");
     assert!(next[1].starts_with("apt install libz1-dbgsym"), "{next:?}");

@@ -44,7 +44,7 @@ def sample(difference, *given, flags=31):
     return record(32, flags, zigzag(difference), 0, *given)
 
 
-def block(number, samples, *records, run=1, time=0, mark=MARK, major=1, minor=0, must=0, may=0,
+def block(number, samples, *records, run=1, time=0, mark=MARK, major=1, minor=1, must=0, may=0,
           size=None):
     payload = b"".join(records)
     header = mark + struct.pack("<BBBBIQIQQ", major, minor, must, may,
@@ -81,13 +81,13 @@ BLOCKS = [
     block(2, 3, sample(10, 1, 1, 0, 5, 1), record(4, b"samples=4\trecords=6\tlost=0"), time=120),
 ]
 LINES = [
-    ["@nprof\t1.0\trun=0x1", "@event\tid=1\tname=cpu-clock", "T\t1\t100\t10\t10\t0\ta",
+    ["@nprof\t1.1\trun=0x1", "@event\tid=1\tname=cpu-clock", "T\t1\t100\t10\t10\t0\ta",
      "S\t100\t1\t1\t-\t0\t5\t1"],
     ["S\t110\t1\t1\t-\t0\t5\t1", "S\t120\t1\t1\t-\t0\t5\t1"],
     ["S\t130\t1\t1\t-\t0\t5\t1", "@end\tsamples=4\trecords=6\tlost=0"],
 ]
 STREAM, TEXT = b"".join(BLOCKS), sum(LINES, [])
-EMPTY, EMPTY_TEXT = block(0, 0, HEAD, NO_SAMPLES), ["@nprof\t1.0\trun=0x1",
+EMPTY, EMPTY_TEXT = block(0, 0, HEAD, NO_SAMPLES), ["@nprof\t1.1\trun=0x1",
                                                     "@end\tsamples=0\trecords=0\tlost=0"]
 
 
@@ -176,11 +176,11 @@ def complete():
           TEXT * 3)
     # Before a head's line in another, a name could not be told from a cut. A line that cannot
     # be one is known by its kind.
-    name, note = string(b"a@nprof"), b"x-note@nprof\t1.0\trun=0x1"
+    name, note = string(b"a@nprof"), b"x-note@nprof\t1.1\trun=0x1"
     write("complete/58-names-that-end-like-a-head.nprof", segment(
-        1, record(65, 1, name, string(b"1.0"), b"run=0x1"), record(9, 1, 0, 1, 1, 0, name),
+        1, record(65, 1, name, string(b"1.1"), b"run=0x1"), record(9, 1, 0, 1, 1, 0, name),
         record(111, note)), segment_text(
-            1, "U\t1\ta\\x40nprof\t1.0\trun=0x1", "T\t1\t0\t1\t1\t0\ta\\x40nprof",
+            1, "U\t1\ta\\x40nprof\t1.1\trun=0x1", "T\t1\t0\t1\t1\t0\ta\\x40nprof",
             "?111\t" + note.hex()))
     write("complete/59-bodies-of-kind-111-that-are-no-lines.nprof", segment(
         0, record(111), record(111, b"X-note"), record(111, b"x\n"), record(111, b"x\xff")),
@@ -199,12 +199,12 @@ def complete():
         record(9, 1, 0, 1, 1, 0, string(b"a"), b"run=0x2"),
         record(6, b"run=0x2\treason=exit\tsamples=0\trecords=1\tlost=0\tstitched=0")),
         segment_text(3, "@run\trun=0x2\ttime=1\tutc=9\tlater=1", "T\t1\t0\t1\t1\t0\ta\trun=0x2",
-                     "@ran\trun=0x2\treason=exit\tsamples=0\trecords=1\tlost=0\tstitched=0"))
+                     "@run_end\trun=0x2\treason=exit\tsamples=0\trecords=1\tlost=0\tstitched=0"))
     write("complete/65-naming.nprof", segment(
-        0, record(68, b"image=/a\\nb\tkind=elf\tbuild_id=0a\tnamed=3\tunnamed=4\twhy=stripped 4"
-                  b"\tnext=apt install a-dbg\tlater=1")), segment_text(
+        0, record(68, b"image=/a\\nb\tkind=elf\tbuild_id=0a\tnamed=3\tunnamed=4\tunnamed_by_status=stripped 4"
+                  b"\tremedy=apt install a-dbg\tlater=1")), segment_text(
             0, "@naming\timage=/a\\nb\tkind=elf\tbuild_id=0a\tnamed=3\tunnamed=4"
-               "\twhy=stripped 4\tnext=apt install a-dbg\tlater=1"))
+               "\tunnamed_by_status=stripped 4\tremedy=apt install a-dbg\tlater=1"))
     write("complete/57-epoch-that-is-not-first.nprof", segment(
         3, EVENT, record(3, b"number=1"), EVENT), segment_text(
             3, LINES[0][1], "@epoch\tnumber=1", LINES[0][1]))
@@ -419,7 +419,7 @@ def refused():
             ("20-png", b"\x89PNG\r\n\x1a\n" + STREAM[8:]),
             ("21-perf-data", b"PERFILE2" + bytes(96)),
             ("22-zeros", bytes(100)),
-            ("23-text-in-utf-16", "\ufeff@nprof\t1.0\n".encode("utf-16-le"))]:
+            ("23-text-in-utf-16", "\ufeff@nprof\t1.1\n".encode("utf-16-le"))]:
         write(f"refused/{name}.nprof", data)
 
 

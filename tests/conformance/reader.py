@@ -150,7 +150,7 @@ class Body:
 ID, REF, GIVEN = number(1, LIMIT_ID), number(0, LIMIT_ID), number(0, 31)
 CPU, SHORT, NUMBER = number(0, (1 << 32) - 2), number(0, (1 << 32) - 1), number()
 HEXADECIMAL = pattern("0x(0|[1-9a-f][0-9a-f]{0,15})")
-MARKS = choice("copy table frame depth mapping unread", 1)
+MARKS = choice("stack-truncated no-unwind-info unwind-failed max-depth unmapped no-stack", 1)
 FIELD = {  # how a body gives a field, and what the field must be
     "id": (Body.number, ID), "ref": (Body.number, REF),
     "short": (Body.number, SHORT), "number": (Body.number, NUMBER),
@@ -170,7 +170,7 @@ FIELD = {  # how a body gives a field, and what the field must be
     "group": (lambda body: ",".join(body.number() for _ in range(4)), group),
 }
 HEAD, END, TEXT_LINE = 1, 4, 111
-LAYOUT = {HEAD: "@nprof", 2: "@event", 3: "@epoch", END: "@end", 5: "@run", 6: "@ran", 64: "@step",
+LAYOUT = {HEAD: "@nprof", 2: "@event", 3: "@epoch", END: "@end", 5: "@run", 6: "@run_end", 64: "@step",
           8: "I id image build string", 9: "T id time short short ref string", 11: "N id ref",
           10: "F id ref offset flags", 32: "S time ref ref cpu ref number number",
           33: "X time ref change string", 34: "L time ref cpu ref number cause",
@@ -180,10 +180,10 @@ KINDS = {word: kind for kind, (word, *_) in LAYOUT.items()}
 # The keys of pairs; those with a star are required, and those with a # are numbers.
 KEYS = {
     HEAD: "run* clock time# utc# host os arch cpu cpus# page# command",
-    2: "id* name asked unit period# frequency# scope unwind fallback", 3: "number*",
+    2: "id* name requested unit measure period# frequency# scope unwind fallback", 3: "number*",
     END: "reason status# time# samples* records* lost* late# incomplete# stitched# task_ns#"
-       " sampled_ns# recorder_ns# recorder_bytes#", 64: "tool version command names",
-    68: "image kind build_id named* unnamed* why reason next"}
+       " sampled_ns# recorder_ns# recorder_bytes#", 64: "tool version command naming_options",
+    68: "image kind build_id named* unnamed* unnamed_by_status reason remedy"}
 KEYS |= {5: KEYS[HEAD], 6: "run* " + KEYS[END]}
 
 def required(kind, known=()):
@@ -201,7 +201,8 @@ def ordered(kind, pairs):
         need(value is not None or key[-1] != "*", f"no {key}")
         if value is not None and key[-1] in "*#":
             {"run*": HEXADECIMAL, "id*": ID}.get(key, NUMBER)(value)
-        known += [key.strip("*#") + "=" + value] if value else []
+        is_default = not value or (key, value) == ("measure", "count")
+        known += [] if is_default else [key.strip("*#") + "=" + value]
     return known + [key + "=" + value for key, value in values.items()]
 def canonical(fields):
     """A record's kind and its text, from the fields of either spelling; the word is the first."""
@@ -221,7 +222,7 @@ def canonical(fields):
         major, _, minor = "".join(fields[:1]).partition(".")
         if number(0, 255)(minor) and number(0, 255)(major) != "1":
             raise Refused(f"version {major}.{minor}")
-        word, fields = "@nprof\t1.0", fields[1:]
+        word, fields = "@nprof\t1.1", fields[1:]
     checks = [FIELD[name][1] for name in LAYOUT[kind][1:]]
     need(len(fields) >= len(checks), "fields are missing")
     rest = fields[len(checks):]
@@ -350,7 +351,7 @@ class Stream:
         try:
             for index, (kind, fields) in enumerate(Body(payload, time).records()):
                 need(kind != HEAD or (number, index) == (0, 0), "a head that is not the first")
-                fields[1:1] = ["1.0"] if kind == HEAD else []
+                fields[1:1] = ["1.1"] if kind == HEAD else []
                 self.record(at, *canonical(fields))
         except (Damage, Refused) as error:
             if is_whole and isinstance(error, Refused):

@@ -9,8 +9,8 @@ use tempfile::TempDir;
 
 /// The stream of [`odd_names`], with ` | ` between fields.
 const STREAM: &str = "\
-@nprof | 1.0 | run=0x1 | command=prog\\n</title>
-@event | id=1 | name=cpu-clock | unit=ns
+@nprof | 1.1 | run=0x1 | command=prog\\n</title>
+@event | id=1 | name=cpu-clock | unit=ns | measure=cpu-time
 @event | id=2 | name=faults | unit=count
 I | 1 | elf | - | /bin/prog
 T | 1 | 0 | 7 | 7 | 0 | a;b (c) [d] 1
@@ -179,7 +179,7 @@ impl Report {
         assert!(text(&output.stderr).contains("nprof-symbolize"));
         assert!(text(&output.stdout).contains("prog+0x20"));
         assert_eq!(output.status.code(), Some(0));
-        let empty = b"@nprof\t1.0\trun=0x1\n@end\tsamples=0\trecords=0\tlost=0\n";
+        let empty = b"@nprof\t1.1\trun=0x1\n@end\tsamples=0\trecords=0\tlost=0\n";
         assert!(self.stdout(&[], empty).contains("no samples"));
     }
 

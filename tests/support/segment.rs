@@ -208,7 +208,7 @@ fn write_item(writer: &mut Writer<Vec<u8>>, item: &Item) {
             image: image.clone(),
             named: *named,
             unnamed: *unnamed,
-            why: why.clone(),
+            unnamed_by_status: why.clone(),
             ..Naming::default()
         })),
         Item::Event(id, name, period, value) => Record::Event(Box::new(Event {

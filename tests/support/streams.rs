@@ -6,8 +6,8 @@ use proptest::prelude::*;
 /// Returns a text stream: a head, the events `1` (cpu-clock, ns) and `2` (faults, count), then
 /// `body`, with ` | ` replaced by TAB.
 pub fn stream(body: &str) -> Vec<u8> {
-    let head = "@nprof | 1.0 | run=0x1 | command=prog\n\
-                @event | id=1 | name=cpu-clock | unit=ns\n\
+    let head = "@nprof | 1.1 | run=0x1 | command=prog\n\
+                @event | id=1 | name=cpu-clock | unit=ns | measure=cpu-time\n\
                 @event | id=2 | name=faults | unit=count\n";
     format!("{head}{body}").replace(" | ", "\t").into_bytes()
 }
@@ -28,7 +28,7 @@ F | 3 | 1 | 0x30 | u
 F | 4 | 2 | 0x40 | u
 F | 5 | 1 | 0x50 | u
 F | 6 | 2 | 0x60 | u
-F | 7 | 0 | 0x0 | u,copy
+F | 7 | 0 | 0x0 | u,stack-truncated
 F | 8 | 1 | 0x18 | u
 Y | 1 | named | 1,0,0,0
 Y | 2 | named | 2,0,0,0

@@ -5,8 +5,8 @@
 
 use anyhow::{Result, bail};
 use nprof_report::summary::{EventSummary, Summary};
-use nprof_stream::Event;
 use nprof_stream::escape::escaped;
+use nprof_stream::{Event, Measure};
 
 use crate::input::run_counts::{RunCounts, StreamCounts};
 use crate::input::side::{Side, saturating_sum};
@@ -18,7 +18,7 @@ pub(crate) struct ComparedEvent(Event);
 impl ComparedEvent {
     /// Whether its weights are CPU time, ns.
     pub(crate) fn measures_cpu_time(&self) -> bool {
-        self.0.unit == b"ns"
+        self.0.measure == Measure::CpuTime
     }
 
     /// Its name, as opened, and its scope.
@@ -152,10 +152,12 @@ mod tests {
     fn side(name: &'static str, recordings: &[&[&str]]) -> Side {
         let mut keys = KeyTable::default();
         let mut read = |events: &&[&str]| {
-            let mut text = "@nprof\t1.0\trun=0x1\n".to_owned();
+            let mut text = "@nprof\t1.1\trun=0x1\n".to_owned();
             for (i, event) in events.iter().enumerate() {
                 let id = i + 1;
-                text.push_str(&format!("@event\tid={id}\tname={event}\tunit=ns\tscope=user\n"));
+                text.push_str(&format!(
+                    "@event\tid={id}\tname={event}\tunit=ns\tmeasure=cpu-time\tscope=user\n"
+                ));
                 text.push_str(&format!("S\t{id}\t{id}\t0\t0\t0\t10\t1\n"));
             }
             let renames = &mut Renames::default();

@@ -154,7 +154,7 @@ impl RowKey {
         Self { caller: None, name: name.into(), image: Box::default() }
     }
 
-    /// Whether it stands for what has no name of its own: `[truncated:copy]` and the like.
+    /// Whether it stands for what has no name of its own: `[incomplete:stack-truncated]` and the like.
     pub(crate) fn is_placeholder(&self) -> bool {
         self.name.starts_with(b"[") && self.name.ends_with(b"]")
     }

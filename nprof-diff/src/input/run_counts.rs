@@ -208,11 +208,11 @@ mod tests {
 
     /// main calls fib, which calls itself; `cold` is inlined in a part of fib. Image 2 has no
     /// names; frame 6 is the mark of a stack that was cut.
-    const STREAM: &str = "@nprof\t1.0\trun=0x1\n\
-        @event\tid=1\tname=cpu-clock\tunit=ns\n\
+    const STREAM: &str = "@nprof\t1.1\trun=0x1\n\
+        @event\tid=1\tname=cpu-clock\tunit=ns\tmeasure=cpu-time\n\
         I\t1\telf\t-\t/opt/demo\nI\t2\telf\t-\t/lib/libx.so.1\n\
         F\t1\t1\t0x10\tu\nF\t2\t1\t0x20\tu,ra\nF\t3\t1\t0x30\tu,ra\nF\t4\t2\t0x40\tu\n\
-        F\t5\t2\t0x50\tu,ra\nF\t6\t0\t0x0\tu,copy\n\
+        F\t5\t2\t0x50\tu,ra\nF\t6\t0\t0x0\tu,stack-truncated\n\
         U\t1\tmain\t-\nU\t2\tfib(int)\t-\nU\t3\tfib(int) [clone .part.0]\t-\nU\t4\tcold\t-\n\
         D\t1\t/src/demo.cc\n\
         Y\t1\tnamed\t4,1,7,0\t3,1,9,0\nY\t2\tnamed\t2,1,11,0\nY\t3\tnamed\t1,1,20,0\n\
@@ -245,8 +245,8 @@ mod tests {
     #[test]
     fn a_function_counts_once_per_sample_and_never_by_address() {
         let expected = [
+            "[incomplete:stack-truncated]| 0 1",
             "[no stack]| 1 1",
-            "[truncated:copy]| 0 1",
             "[unnamed in libx.so.1]|libx.so.1 1 1",
             "cold|demo 2 2",
             "fib(int)|demo 0 2",
@@ -257,21 +257,26 @@ mod tests {
 
     #[test]
     fn files_lines_and_images_are_keys_as_well() {
-        let expected =
-            ["/src/demo.cc| 2 2", "[libx.so.1]| 1 1", "[no stack]| 1 1", "[truncated:copy]| 0 1"];
+        let expected = [
+            "/src/demo.cc| 2 2",
+            "[incomplete:stack-truncated]| 0 1",
+            "[libx.so.1]| 1 1",
+            "[no stack]| 1 1",
+        ];
         assert_eq!(rows(By::File), expected);
         assert!(rows(By::Line).contains(&"/src/demo.cc:11| 0 2".to_owned()));
-        let expected = ["[no stack]| 1 1", "[truncated:copy]| 0 1", "demo| 2 2", "libx.so.1| 1 1"];
+        let expected =
+            ["[incomplete:stack-truncated]| 0 1", "[no stack]| 1 1", "demo| 2 2", "libx.so.1| 1 1"];
         assert_eq!(rows(By::Image), expected);
     }
 
     #[test]
     fn a_path_is_a_row_with_all_that_hangs_under_it() {
         let expected = [
+            "[incomplete:stack-truncated];[unnamed in libx.so.1];[unnamed in libx.so.1]|libx.so.1 1 1",
+            "[incomplete:stack-truncated];[unnamed in libx.so.1]|libx.so.1 0 1",
+            "[incomplete:stack-truncated]| 0 1",
             "[no stack]| 1 1",
-            "[truncated:copy];[unnamed in libx.so.1];[unnamed in libx.so.1]|libx.so.1 1 1",
-            "[truncated:copy];[unnamed in libx.so.1]|libx.so.1 0 1",
-            "[truncated:copy]| 0 1",
             "main;fib(int);fib(int);fib(int);cold|demo 2 2",
             "main;fib(int);fib(int);fib(int)|demo 0 2",
             "main;fib(int);fib(int)|demo 0 2",

@@ -127,7 +127,7 @@ fn manner(summary: &EventSummary) -> String {
         line.push_str(&format!(", stacks by {}", escaped(&event.unwind)));
     }
     if !event.fallback.is_empty() {
-        let (asked, why) = (escaped(&event.asked), escaped(&event.fallback));
+        let (asked, why) = (escaped(&event.requested), escaped(&event.fallback));
         line.push_str(&format!(", in place of {asked}: {why}"));
     }
     line

@@ -36,7 +36,7 @@ impl Run {
     pub(crate) fn text(&self) -> String {
         let Run { id, event, unit, hertz, host, .. } = self;
         let mut text = format!(
-            "@nprof\t1.0\trun={id:#x}\tutc=1795254245000000000\thost={host}\tos=Linux 6.18\tcommand=./demo 7\n\
+            "@nprof\t1.1\trun={id:#x}\tutc=1795254245000000000\thost={host}\tos=Linux 6.18\tcommand=./demo 7\n\
              @event\tid=1\tname={event}\tunit={unit}\tfrequency={hertz}\tscope=user\tunwind=dwarf\n\
              I\t1\telf\t-\t/opt/demo\n"
         );

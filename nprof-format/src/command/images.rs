@@ -56,9 +56,9 @@ impl Images {
                 "build_id": escaped(&row.build_id),
                 "named": row.named,
                 "unnamed": row.unnamed,
-                "why": escaped(&row.why),
+                "unnamed_by_status": escaped(&row.unnamed_by_status),
                 "reason": escaped(&row.reason),
-                "next": escaped(&row.next),
+                "remedy": escaped(&row.remedy),
             })
         };
         self.sorted().iter().map(object).collect()
@@ -69,11 +69,11 @@ fn line(row: &Naming) -> String {
     let all = row.named.saturating_add(row.unnamed);
     let mut line =
         format!("{:<18} {}: {} of {all} frames", "named", escaped(&row.image), row.named);
-    if row.unnamed > 0 && !row.why.is_empty() {
-        line.push_str(&format!("; {}", escaped(&row.why)));
+    if row.unnamed > 0 && !row.unnamed_by_status.is_empty() {
+        line.push_str(&format!("; {}", escaped(&row.unnamed_by_status)));
     }
-    if row.unnamed > 0 && !row.next.is_empty() {
-        line.push_str(&format!("\n{:<18} {}", "  next", escaped(&row.next)));
+    if row.unnamed > 0 && !row.remedy.is_empty() {
+        line.push_str(&format!("\n{:<18} {}", "  remedy", escaped(&row.remedy)));
     }
     line
 }
@@ -83,9 +83,9 @@ mod tests {
     use super::*;
 
     fn naming(image: &str, named: u64, unnamed: u64, why: &str) -> Naming {
-        let [image, why] = [image, why].map(|text| text.as_bytes().to_vec());
-        let next = if unnamed > 0 { b"do this".to_vec() } else { Vec::new() };
-        Naming { image, why, next, named, unnamed, ..Naming::default() }
+        let [image, unnamed_by_status] = [image, why].map(|text| text.as_bytes().to_vec());
+        let remedy = if unnamed > 0 { b"do this".to_vec() } else { Vec::new() };
+        Naming { image, unnamed_by_status, remedy, named, unnamed, ..Naming::default() }
     }
 
     #[test]
@@ -99,7 +99,7 @@ mod tests {
         let all = u64::MAX;
         let (first, second) = lines[0].split_once('\n').expect("it says what to do");
         assert_eq!(first, format!("named              /b: {all} of {all} frames; mismatch 1"));
-        assert_eq!(second.split_whitespace().collect::<Vec<_>>(), ["next", "do", "this"]);
+        assert_eq!(second.split_whitespace().collect::<Vec<_>>(), ["remedy", "do", "this"]);
         assert_eq!(lines[1], "named              /a: 5 of 5 frames");
         assert_eq!(images.list()[1]["named"], 5);
     }

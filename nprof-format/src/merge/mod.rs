@@ -6,7 +6,7 @@
 //! dictionaries of the inputs' epochs at hand and of the output's.
 //!
 //! Times become times of day. The runs keep their identity: the segment tells the head and the
-//! end of each ([`Record::Run`](nprof_stream::Record::Run), [`Record::Ran`](nprof_stream::Record::Ran)), and
+//! end of each ([`Record::Run`](nprof_stream::Record::Run), [`Record::RunEnd`](nprof_stream::Record::RunEnd)), and
 //! tasks tell which run they are of.
 
 mod meanings;

@@ -145,13 +145,13 @@ impl<'a, W: Write> Output<'a, W> {
     }
 
     /// Writes how a run ended.
-    pub(super) fn ran(&mut self, ran: &Ran) -> io::Result<()> {
+    pub(super) fn ran(&mut self, ran: &RunEnd) -> io::Result<()> {
         let offset = self.runs.get(&ran.run).copied().flatten();
         if let Some((time, offset)) = ran.end.time.zip(offset) {
             self.now = self.now.max(time.wrapping_add(offset));
         }
         self.totals.add(&ran.end);
-        self.writer.write(&Record::Ran(Box::new(ran.clone())))
+        self.writer.write(&Record::RunEnd(Box::new(ran.clone())))
     }
 
     /// Writes a sample whose ids are those of the output.

@@ -15,7 +15,7 @@ pub(super) enum Item {
     Step(Box<Step>),
     Naming(Box<Naming>),
     Run(Box<Head>),
-    Ran(Box<Ran>),
+    RunEnd(Box<RunEnd>),
     /// What it is, the input's tables tell.
     Event(EventId),
     /// As [`Item::Event`].
@@ -138,7 +138,7 @@ impl Intake {
                 }
                 self.declare(head);
             }
-            Record::Ran(ran) => self.queue.push_back((0, Item::Ran(ran.clone()))),
+            Record::RunEnd(ran) => self.queue.push_back((0, Item::RunEnd(ran.clone()))),
             record => {
                 self.settle();
                 self.take_content(record);
@@ -222,8 +222,8 @@ impl Intake {
         if !segment.is_merged {
             let mut end = end.clone();
             end.more.retain(|(key, _)| key != "run");
-            let ran = Ran { run: segment.head.run, end };
-            self.queue.push_back((0, Item::Ran(Box::new(ran))));
+            let ran = RunEnd { run: segment.head.run, end };
+            self.queue.push_back((0, Item::RunEnd(Box::new(ran))));
         }
     }
 

@@ -8,7 +8,7 @@ use nprof_stream::{End, Reader, Record, Spelling, Verdict};
 
 use super::*;
 
-const HEAD: &str = "@nprof\t1.0\trun=0x1\tclock=monotonic\ttime=100\tutc=5100\thost=h\n";
+const HEAD: &str = "@nprof\t1.1\trun=0x1\tclock=monotonic\ttime=100\tutc=5100\thost=h\n";
 
 fn merge_texts(limit: usize, texts: &[&str]) -> Result<(String, Merged), Error> {
     let inputs = (b'a'..).zip(texts);
@@ -46,7 +46,7 @@ fn end(text: &str) -> End {
 #[test]
 fn one_order_of_time_and_one_space_of_ids() {
     let a = "\
-@event\tid=7\tname=cpu-clock\tunit=ns
+@event\tid=7\tname=cpu-clock\tunit=ns\tmeasure=cpu-time
 I\t3\telf\taa\t/bin/a
 T\t5\t100\t10\t10\t0\tone
 F\t9\t3\t0x10\tu
@@ -58,7 +58,7 @@ S\t130\t7\t5\t0\t4\t1\t1
     let b = a.replace("\t110\t", "\t15\t").replace("\t130\t", "\t16\t");
     let b = b.replace("T\t5\t100\t", "T\t5\t10\t").replace("one", "two");
     let b = b.replace("F\t9\t3", "F\t8\t3").replace("N\t4\t0\t9", "N\t4\t0\t8");
-    let b = format!("@nprof\t1.0\trun=0x2\ttime=0\tutc=5105\thost=g\n{b}");
+    let b = format!("@nprof\t1.1\trun=0x2\ttime=0\tutc=5105\thost=g\n{b}");
     let (text, merged) = merge_texts(100, &[&format!("{HEAD}{a}"), &b]).unwrap();
     assert!(merged.troubles.is_empty());
     assert_eq!(
@@ -82,12 +82,12 @@ S\t130\t7\t5\t0\t4\t1\t1
             "T\t2\t5115\t10\t10\t0\ttwo\trun=0x2",
         ]
     );
-    assert!(text.starts_with("@nprof\t1.0\trun=0x3\tclock=realtime\ttime=5100\tutc=5100"));
+    assert!(text.starts_with("@nprof\t1.1\trun=0x3\tclock=realtime\ttime=5100\tutc=5100"));
     let end = end(&text);
     assert_eq!((end.status, end.task_ns, end.late), (Some(1), Some(10), Some(0)));
     assert_eq!((end.stitched, end.incomplete), (Some(6), None));
     assert_eq!(end.time, Some(5245));
-    assert!(text.contains("@ran\trun=0x2\treason=exit\tstatus=1\ttime=140\tsamples=2\t"));
+    assert!(text.contains("@run_end\trun=0x2\treason=exit\tstatus=1\ttime=140\tsamples=2\t"));
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn ids_inside_of_extras_are_translated() {
 /// Many stacks of a named function, and a task that takes another name half way.
 fn long(run: u32) -> String {
     let mut text = HEAD.replace("0x1", &format!("{run:#x}"));
-    text += "@event\tid=1\tname=cpu-clock\tunit=ns\nT\t1\t100\t1\t1\t0\tinit\n";
+    text += "@event\tid=1\tname=cpu-clock\tunit=ns\tmeasure=cpu-time\nT\t1\t100\t1\t1\t0\tinit\n";
     text += "T\t2\t100\t2\t2\t1\tearly\nI\t1\telf\t-\t/bin/a\nU\t1\tfun\t-\n";
     let mut node = 0;
     for i in 1..=50 {
@@ -249,12 +249,12 @@ fn damage_is_told_with_its_cost_and_the_rest_is_merged() {
     assert_eq!(merged.troubles[0].input, "a");
     assert_eq!(merged.troubles[0].verdict, Verdict::Damaged);
     assert_eq!(lines(&text, &["@run"]).len(), 2);
-    assert_eq!(lines(&text, &["@ran"]).len(), 1);
+    assert_eq!(lines(&text, &["@run_end"]).len(), 1);
 }
 
 #[test]
 fn a_run_without_the_time_of_day_is_refused_by_name() {
-    let other = "@nprof\t1.0\trun=0x5\tclock=monotonic\ttime=1\n";
+    let other = "@nprof\t1.1\trun=0x5\tclock=monotonic\ttime=1\n";
     let error = merge_texts(100, &[HEAD, other]).unwrap_err();
     assert!(error.to_string().starts_with("b: run 0x5 does not tell"), "{error}");
 }

@@ -31,7 +31,7 @@ impl<'t, 'w, W: Write> Translator<'t, 'w, W> {
             Item::Step(step) => self.output.step(step),
             Item::Naming(naming) => self.output.naming(naming),
             Item::Run(head) => self.output.run(head),
-            Item::Ran(ran) => self.output.ran(ran),
+            Item::RunEnd(ran) => self.output.ran(ran),
             Item::Event(id) => self.event(*id).map(drop),
             Item::Task(id) => {
                 if !self.output.has_room(1) {

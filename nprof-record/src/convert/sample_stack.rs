@@ -37,10 +37,10 @@ pub(crate) fn unwind_copy(
 ) -> Mark {
     let Some(registers) = Registers::from_sample(copied.registers.iter()) else {
         // A kernel thread has no user registers, and no user code that could be missing.
-        return if input.in_kernel { Mark::None } else { Mark::Unread };
+        return if input.in_kernel { Mark::None } else { Mark::NoStack };
     };
     let (Ok(frame), Ok(sp)) = (FrameState::interrupted(registers), registers.get(arch::SP)) else {
-        return Mark::Unread;
+        return Mark::NoStack;
     };
     if is_from_before_exec(not_seen_since_exec, frame.address.value(), input, code) {
         return Mark::None;
@@ -48,7 +48,7 @@ pub(crate) fn unwind_copy(
     if copied.is_compat {
         // The tables of 32-bit images number other registers.
         addresses.push(frame.address);
-        return Mark::Table;
+        return Mark::NoUnwindInfo;
     }
     let stack = StackCopy::new(sp, copied.bytes, copied.segments);
     let mark = unwind::unwind(frame, &stack, code, depth, addresses, visitor);
@@ -72,7 +72,7 @@ pub(crate) fn take_walked(
     }
     for address in walked.iter().map(RuntimeAddress) {
         if addresses.len() == depth {
-            return Mark::Depth;
+            return Mark::MaxDepth;
         }
         addresses.push(if addresses.is_empty() {
             FrameAddress::Instruction(address)
@@ -81,7 +81,7 @@ pub(crate) fn take_walked(
         });
     }
     let Some(last) = addresses.last() else {
-        return if input.in_kernel { Mark::None } else { Mark::Unread };
+        return if input.in_kernel { Mark::None } else { Mark::NoStack };
     };
     // A chain of frame pointers ends in the same way at the end of the stack and in a function
     // that keeps no frame pointer. The unwind table of the last frame tells them apart.
@@ -89,8 +89,8 @@ pub(crate) fn take_walked(
         UnwindInfo::Entry => Mark::None,
         UnwindInfo::Rule(rule) if rule.is_end_of_stack() => Mark::None,
         UnwindInfo::NoTable if code.analyze(*last) == AnalyzedRule::ThreadStart => Mark::None,
-        UnwindInfo::Unmapped => Mark::Mapping,
-        _ => Mark::Frame,
+        UnwindInfo::Unmapped => Mark::Unmapped,
+        _ => Mark::UnwindFailed,
     }
 }
 
@@ -176,12 +176,12 @@ mod tests {
     #[test]
     fn walked_stack_is_complete_only_if_it_ends_at_a_known_end() {
         assert_eq!(walk(&[0x1000, 0x3005], 9), (2, Mark::None));
-        assert_eq!(walk(&[0x1000, 0x2005], 9), (2, Mark::Frame));
-        assert_eq!(walk(&[0x1000, 0xa000], 9), (2, Mark::Mapping));
+        assert_eq!(walk(&[0x1000, 0x2005], 9), (2, Mark::UnwindFailed));
+        assert_eq!(walk(&[0x1000, 0xa000], 9), (2, Mark::Unmapped));
         assert_eq!(walk(&[0x1000, 0x4005], 9), (2, Mark::None));
-        assert_eq!(walk(&[0x1000, 0x4006], 9), (2, Mark::Frame));
-        assert_eq!(walk(&[0x1000, 0x3005], 1), (1, Mark::Depth));
-        assert_eq!(walk(&[], 9), (0, Mark::Unread));
+        assert_eq!(walk(&[0x1000, 0x4006], 9), (2, Mark::UnwindFailed));
+        assert_eq!(walk(&[0x1000, 0x3005], 1), (1, Mark::MaxDepth));
+        assert_eq!(walk(&[], 9), (0, Mark::NoStack));
     }
 
     #[test]
@@ -193,9 +193,9 @@ mod tests {
         let mut not_seen = true;
         assert_eq!(unwind(&mut not_seen, &registers, true, &mut addresses), Mark::None);
         assert!(not_seen);
-        assert_eq!(unwind(&mut not_seen, &registers, false, &mut addresses), Mark::Mapping);
+        assert_eq!(unwind(&mut not_seen, &registers, false, &mut addresses), Mark::Unmapped);
         assert!(!not_seen, "it has run");
-        assert_eq!(unwind(&mut not_seen, &registers, true, &mut addresses), Mark::Mapping);
+        assert_eq!(unwind(&mut not_seen, &registers, true, &mut addresses), Mark::Unmapped);
         assert!(addresses.is_empty());
     }
 
@@ -203,6 +203,6 @@ mod tests {
     fn missing_user_registers_are_complete_only_in_the_kernel() {
         let mut addresses = Vec::new();
         let mut mark = |in_kernel| unwind(&mut false, &[], in_kernel, &mut addresses);
-        assert_eq!((mark(true), mark(false)), (Mark::None, Mark::Unread));
+        assert_eq!((mark(true), mark(false)), (Mark::None, Mark::NoStack));
     }
 }

@@ -227,7 +227,7 @@ impl StackResolver {
         for at in 0..self.addresses.len() {
             match self.user_key(process, &maps, sample_id, self.addresses[at]) {
                 Some(key) => self.keys.push(key),
-                None => return Mark::Mapping,
+                None => return Mark::Unmapped,
             }
         }
         mark

@@ -1,6 +1,7 @@
 //! The generic events of the kernel: hardware, cache and software events with the numbers of
 //! include/uapi/linux/perf_event.h and the names of perf(1). Pure.
 
+use nprof_stream::Measure;
 use perf_event_open_sys::bindings as perf;
 
 use crate::event::{Event, EventRate, PerfEventConfig};
@@ -12,7 +13,7 @@ pub(crate) struct BuiltinEvent {
     pub(crate) name: String,
     /// A second name.
     pub(crate) alias: Option<&'static str>,
-    pub(crate) unit: &'static str,
+    pub(crate) measure: Measure,
     pub(crate) config: u64,
 }
 
@@ -57,43 +58,48 @@ impl EventClass {
     }
 }
 
-/// Name, second name, unit, `perf_event_attr.config`.
-type Row = (&'static str, Option<&'static str>, &'static str, u32);
+/// Name, second name, measure, `perf_event_attr.config`.
+type Row = (&'static str, Option<&'static str>, Measure, u32);
 
 const HARDWARE: [Row; 10] = [
-    ("cycles", Some("cpu-cycles"), "cycles", perf::PERF_COUNT_HW_CPU_CYCLES),
-    ("instructions", None, "count", perf::PERF_COUNT_HW_INSTRUCTIONS),
-    ("cache-references", None, "count", perf::PERF_COUNT_HW_CACHE_REFERENCES),
-    ("cache-misses", None, "count", perf::PERF_COUNT_HW_CACHE_MISSES),
-    ("branches", Some("branch-instructions"), "count", perf::PERF_COUNT_HW_BRANCH_INSTRUCTIONS),
-    ("branch-misses", None, "count", perf::PERF_COUNT_HW_BRANCH_MISSES),
-    ("bus-cycles", None, "count", perf::PERF_COUNT_HW_BUS_CYCLES),
+    ("cycles", Some("cpu-cycles"), Measure::Cycles, perf::PERF_COUNT_HW_CPU_CYCLES),
+    ("instructions", None, Measure::Count, perf::PERF_COUNT_HW_INSTRUCTIONS),
+    ("cache-references", None, Measure::Count, perf::PERF_COUNT_HW_CACHE_REFERENCES),
+    ("cache-misses", None, Measure::Count, perf::PERF_COUNT_HW_CACHE_MISSES),
+    (
+        "branches",
+        Some("branch-instructions"),
+        Measure::Count,
+        perf::PERF_COUNT_HW_BRANCH_INSTRUCTIONS,
+    ),
+    ("branch-misses", None, Measure::Count, perf::PERF_COUNT_HW_BRANCH_MISSES),
+    ("bus-cycles", None, Measure::Count, perf::PERF_COUNT_HW_BUS_CYCLES),
     (
         "stalled-cycles-frontend",
         Some("idle-cycles-frontend"),
-        "cycles",
+        Measure::Cycles,
         perf::PERF_COUNT_HW_STALLED_CYCLES_FRONTEND,
     ),
     (
         "stalled-cycles-backend",
         Some("idle-cycles-backend"),
-        "cycles",
+        Measure::Cycles,
         perf::PERF_COUNT_HW_STALLED_CYCLES_BACKEND,
     ),
-    ("ref-cycles", None, "count", perf::PERF_COUNT_HW_REF_CPU_CYCLES),
+    ("ref-cycles", None, Measure::Count, perf::PERF_COUNT_HW_REF_CPU_CYCLES),
 ];
 
 const SOFTWARE: [Row; 10] = [
-    ("cpu-clock", None, "ns", perf::PERF_COUNT_SW_CPU_CLOCK),
-    ("task-clock", None, "ns", perf::PERF_COUNT_SW_TASK_CLOCK),
-    ("page-faults", Some("faults"), "count", perf::PERF_COUNT_SW_PAGE_FAULTS),
-    ("minor-faults", None, "count", perf::PERF_COUNT_SW_PAGE_FAULTS_MIN),
-    ("major-faults", None, "count", perf::PERF_COUNT_SW_PAGE_FAULTS_MAJ),
-    ("context-switches", Some("cs"), "count", perf::PERF_COUNT_SW_CONTEXT_SWITCHES),
-    ("cpu-migrations", Some("migrations"), "count", perf::PERF_COUNT_SW_CPU_MIGRATIONS),
-    ("cgroup-switches", None, "count", perf::PERF_COUNT_SW_CGROUP_SWITCHES),
-    ("alignment-faults", None, "count", perf::PERF_COUNT_SW_ALIGNMENT_FAULTS),
-    ("emulation-faults", None, "count", perf::PERF_COUNT_SW_EMULATION_FAULTS),
+    ("cpu-clock", None, Measure::CpuTime, perf::PERF_COUNT_SW_CPU_CLOCK),
+    ("task-clock", None, Measure::CpuTime, perf::PERF_COUNT_SW_TASK_CLOCK),
+    ("page-faults", Some("faults"), Measure::Count, perf::PERF_COUNT_SW_PAGE_FAULTS),
+    ("minor-faults", None, Measure::Count, perf::PERF_COUNT_SW_PAGE_FAULTS_MIN),
+    ("major-faults", None, Measure::Count, perf::PERF_COUNT_SW_PAGE_FAULTS_MAJ),
+    ("context-switches", Some("cs"), Measure::Count, perf::PERF_COUNT_SW_CONTEXT_SWITCHES),
+    ("cpu-migrations", Some("migrations"), Measure::Count, perf::PERF_COUNT_SW_CPU_MIGRATIONS),
+    ("cgroup-switches", None, Measure::Count, perf::PERF_COUNT_SW_CGROUP_SWITCHES),
+    ("alignment-faults", None, Measure::Count, perf::PERF_COUNT_SW_ALIGNMENT_FAULTS),
+    ("emulation-faults", None, Measure::Count, perf::PERF_COUNT_SW_EMULATION_FAULTS),
 ];
 
 /// The caches by number, with the letters of the operations that can be counted: reads, writes,
@@ -120,8 +126,15 @@ pub(crate) fn all() -> Vec<BuiltinEvent> {
 }
 
 /// Returns the event of a row of the tables.
-fn of_row(class: EventClass, &(name, alias, unit, config): &Row) -> BuiltinEvent {
-    BuiltinEvent { class, name: name.to_owned(), alias, unit, config: u64::from(config) }
+fn of_row(class: EventClass, row: &Row) -> BuiltinEvent {
+    let (name, alias, measure, config) = row;
+    BuiltinEvent {
+        class,
+        name: (*name).to_owned(),
+        alias: *alias,
+        measure: measure.clone(),
+        config: u64::from(*config),
+    }
 }
 
 /// Returns the event with this name or second name.
@@ -144,7 +157,7 @@ fn caches() -> Vec<BuiltinEvent> {
                 class: EventClass::Cache,
                 name,
                 alias: None,
-                unit: "count",
+                measure: Measure::Count,
                 config: (cache | operation << 8 | result << 16) as u64,
             }));
         }
@@ -174,7 +187,7 @@ impl BuiltinEvent {
         } else {
             cores.iter().map(|core| config_on_core(kind, self.config, core)).collect()
         };
-        Event { name: self.name, unit: self.unit, rate, configs }
+        Event { name: self.name, measure: self.measure, rate, configs }
     }
 
     /// Returns the rate of the event.

@@ -3,6 +3,7 @@
 use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
 
+use nprof_stream::Measure;
 use perf_event_open_sys::bindings as perf;
 
 use crate::event::builtin::{self, CoreType, EventClass};
@@ -192,7 +193,7 @@ fn core_type(pmu: Pmu) -> Option<CoreType> {
 
 /// Returns a hardware event that is counted, at an unknown rate.
 fn hardware_event(name: &str, configs: Vec<PerfEventConfig>) -> Event {
-    Event { name: name.to_owned(), unit: "count", rate: EventRate::Unknown, configs }
+    Event { name: name.to_owned(), measure: Measure::Count, rate: EventRate::Unknown, configs }
 }
 
 /// The longest name for which similar names are searched; longer ones are no typing errors.

@@ -2,6 +2,7 @@
 
 use std::ffi::CString;
 
+use nprof_stream::Measure;
 use perf_event_open_sys::bindings::{
     PERF_COUNT_SW_CPU_CLOCK, PERF_COUNT_SW_TASK_CLOCK, PERF_TYPE_SOFTWARE, PERF_TYPE_TRACEPOINT,
     perf_event_attr,
@@ -15,8 +16,8 @@ pub(crate) const DEFAULT_EVENT: &str = "nprof.clk_unhalted";
 pub(crate) struct Event {
     /// The name in the stream.
     pub(crate) name: String,
-    /// The unit of the weights: `ns`, `cycles` or `count`.
-    pub(crate) unit: &'static str,
+    /// What its weights measure.
+    pub(crate) measure: Measure,
     pub(crate) rate: EventRate,
     /// The descriptions to open. On hybrid machines there is one for each kind of core, which
     /// together are one event. Never empty.
@@ -106,7 +107,7 @@ impl Event {
     /// `frequency` samples per second.
     pub(crate) fn sampling_period(&self, requested: Option<u64>, frequency: u64) -> SamplingPeriod {
         let frequency = frequency.max(1);
-        let shortest = if self.unit == "ns" { CLOCK_PERIOD_MIN_NS } else { 1 };
+        let shortest = if self.measure == Measure::CpuTime { CLOCK_PERIOD_MIN_NS } else { 1 };
         match (requested, self.rate) {
             (Some(period), _) => SamplingPeriod::Fixed(period.max(shortest)),
             (None, EventRate::PerCpuSecond(rate) | EventRate::Typical(rate)) => {
@@ -191,7 +192,7 @@ mod tests {
     fn event(rate: EventRate) -> Event {
         Event {
             name: "x".to_owned(),
-            unit: "count",
+            measure: Measure::Count,
             rate,
             configs: vec![PerfEventConfig::default()],
         }
@@ -219,7 +220,8 @@ mod tests {
             event(EventRate::Unknown).sampling_period(Some(7), 997),
             SamplingPeriod::Fixed(7)
         );
-        let clock = Event { unit: "ns", ..event(EventRate::PerCpuSecond(1_000_000_000)) };
+        let clock =
+            Event { measure: Measure::CpuTime, ..event(EventRate::PerCpuSecond(1_000_000_000)) };
         assert_eq!(clock.sampling_period(Some(20_000), 997), SamplingPeriod::Fixed(20_000));
         assert_eq!(clock.sampling_period(Some(5), 997), SamplingPeriod::Fixed(CLOCK_PERIOD_MIN_NS));
         assert_eq!(

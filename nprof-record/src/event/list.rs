@@ -58,7 +58,7 @@ impl<F: Fn(&PerfEventConfig) -> Result<(), i32>> Lister<'_, F> {
             Ok(()) => Ok(String::new()),
             Err(errno) => Err(open_error::explain(errno, self.paranoid)),
         };
-        EventListing { class, name: event.name.clone(), unit: event.unit, state }
+        EventListing { class, name: event.name.clone(), unit: event.measure.unit(), state }
     }
 
     /// Tries all descriptions of an event: on hybrid machines each kind of core must have it.

@@ -9,6 +9,8 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
+use nprof_stream::Measure;
+
 use crate::event::pmu::Pmu;
 use crate::event::{Event, EventRate, PerfEventConfig};
 
@@ -49,7 +51,7 @@ pub(crate) fn event(root: &Path, devices: &Path, name: &str) -> Result<Event, St
     let text = CString::new(text).map_err(|_| format!("{name:?} contains a NUL"))?;
     let configs = vec![config(devices, kind, text, offset)?];
     let rate = EventRate::EveryEvent;
-    Ok(Event { name: name.to_owned(), unit: "count", rate, configs })
+    Ok(Event { name: name.to_owned(), measure: Measure::Count, rate, configs })
 }
 
 /// Returns a probe that no machine has.

@@ -8,6 +8,7 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
+use nprof_stream::Measure;
 use perf_event_open_sys::bindings as perf;
 
 use crate::event::pmu;
@@ -82,7 +83,7 @@ impl Tracepoints {
         let configs = vec![config];
         Some(Ok(Event {
             name: name.to_owned(),
-            unit: "count",
+            measure: Measure::Count,
             rate: EventRate::EveryEvent,
             configs,
         }))

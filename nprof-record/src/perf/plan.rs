@@ -11,6 +11,7 @@
 //! Then each event is tried: what was named, and nothing else; for the default the cycle
 //! counter, else the CPU clock.
 
+use nprof_stream::Measure;
 use perf_event_open_sys::bindings::perf_event_attr;
 
 use crate::arch;
@@ -166,7 +167,12 @@ pub(crate) fn try_open(
     cpu: u32,
 ) -> Result<(), i32> {
     let configs = vec![encoding.clone()];
-    let event = Event { name: String::new(), unit: "count", rate: EventRate::EveryEvent, configs };
+    let event = Event {
+        name: String::new(),
+        measure: Measure::Count,
+        rate: EventRate::EveryEvent,
+        configs,
+    };
     let name = String::new();
     let requested =
         RequestedEvent { name, candidates: vec![event], interval: Some(1 << 20), scope: None };
@@ -340,9 +346,12 @@ impl CommonAttr {
 }
 
 impl Plan {
-    /// The first event that counts time, and which it is.
+    /// Returns the first event that measures CPU time, and its number. None if there is none.
     pub(crate) fn clock(&self) -> Option<(usize, &PlannedEvent)> {
-        self.events.iter().enumerate().find(|(_, planned)| planned.event.unit == "ns")
+        self.events
+            .iter()
+            .enumerate()
+            .find(|(_, planned)| planned.event.measure == Measure::CpuTime)
     }
 
     /// The numbers of the events whose stacks a program copies, where there can be one: the first

@@ -55,8 +55,9 @@ pub(crate) fn events(plan: &Plan) -> Vec<Event> {
         Event {
             id: EventId(number as u32 + 1),
             name: name.clone().into(),
-            asked: requested.into(),
-            unit: chosen.event.unit.into(),
+            requested: requested.into(),
+            unit: chosen.event.measure.unit().into(),
+            measure: chosen.event.measure.clone(),
             period,
             frequency: chosen.frequency,
             scope: chosen.scope.word().into(),

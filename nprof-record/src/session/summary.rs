@@ -145,10 +145,11 @@ mod tests {
                     recorder 1.5 ms CPU, 3.0 MiB";
         assert_eq!(summary.line(), line);
         assert!(summary.warnings().is_empty());
-        summary.incomplete = BTreeMap::from([(Mark::Copy, 4), (Mark::Table, 1)]);
+        summary.incomplete = BTreeMap::from([(Mark::StackTruncated, 4), (Mark::NoUnwindInfo, 1)]);
         summary.lost = BTreeMap::from([(Cause::Throttle, 0)]);
         (summary.stitched, summary.late) = (7, 2);
-        let start = "90 samples, 0 lost (throttle), 5 incomplete (copy 4, table 1), 7 stitched, 2 late; 100";
+        let start = "90 samples, 0 lost (throttle), 5 incomplete (stack-truncated 4, \
+                     no-unwind-info 1), 7 stitched, 2 late; 100";
         assert!(summary.line().starts_with(start), "{}", summary.line());
     }
 

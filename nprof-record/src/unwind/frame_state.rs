@@ -21,7 +21,7 @@ impl FrameState {
     ///
     /// # Errors
     ///
-    /// [`Mark::Frame`] if the instruction pointer is unknown.
+    /// [`Mark::UnwindFailed`] if the instruction pointer is unknown.
     pub fn interrupted(registers: Registers) -> Result<Self, Mark> {
         let ip = RuntimeAddress(registers.get(arch::IP)?);
         Ok(Self { registers, address: FrameAddress::Instruction(ip) })
@@ -31,7 +31,7 @@ impl FrameState {
     ///
     /// # Errors
     ///
-    /// [`Mark::Frame`] if the instruction pointer is unknown.
+    /// [`Mark::UnwindFailed`] if the instruction pointer is unknown.
     pub fn calling(registers: Registers) -> Result<Self, Mark> {
         let ip = RuntimeAddress(registers.get(arch::IP)?);
         Ok(Self { registers, address: FrameAddress::Return(ip) })

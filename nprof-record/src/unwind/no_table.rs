@@ -36,7 +36,7 @@ pub(super) fn step(
             {
                 return Ok(Some(caller));
             }
-            Err(Mark::Copy) => return Err(Mark::Copy),
+            Err(Mark::StackTruncated) => return Err(Mark::StackTruncated),
             _ => {}
         },
         _ => {}
@@ -89,15 +89,15 @@ fn step_by_frame_pointer(
     stack: &StackCopy<'_>,
     code: &mut impl CodeMap,
 ) -> Step {
-    let fp = registers.get(arch::FP).map_err(|_| Mark::Table)?;
+    let fp = registers.get(arch::FP).map_err(|_| Mark::NoUnwindInfo)?;
     if fp < registers.get(arch::SP)? {
-        return Err(Mark::Table);
+        return Err(Mark::NoUnwindInfo);
     }
-    let read = |address| stack.read(address).map_err(|_| Mark::Table);
+    let read = |address| stack.read(address).map_err(|_| Mark::NoUnwindInfo);
     let caller_fp = read(fp)?;
     let ip = read(fp.wrapping_add(arch::FRAME_RECORD_RETURN_ADDRESS))?;
     if !may_return_to(RuntimeAddress(ip), code) {
-        return Err(Mark::Table);
+        return Err(Mark::NoUnwindInfo);
     }
     let mut caller = Registers::default();
     caller.set(arch::FP, caller_fp);

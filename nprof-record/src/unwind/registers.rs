@@ -17,10 +17,10 @@ impl Registers {
     ///
     /// # Errors
     ///
-    /// [`Mark::Frame`] if it is unknown.
+    /// [`Mark::UnwindFailed`] if it is unknown.
     pub fn get(&self, register: u16) -> Result<u64, Mark> {
         let known = register < 32 && self.known >> register & 1 != 0;
-        self.values.get(usize::from(register)).copied().filter(|_| known).ok_or(Mark::Frame)
+        self.values.get(usize::from(register)).copied().filter(|_| known).ok_or(Mark::UnwindFailed)
     }
 
     /// Sets the value of a register. A number that the architecture does not have is ignored.

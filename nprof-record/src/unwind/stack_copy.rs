@@ -79,18 +79,18 @@ impl<'a> StackCopy<'a> {
     ///
     /// # Errors
     ///
-    /// [`Mark::Unread`] if nothing was copied, [`Mark::Frame`] for an address below the stack
-    /// pointer, and [`Mark::Copy`] for one that was not copied.
+    /// [`Mark::NoStack`] if nothing was copied, [`Mark::UnwindFailed`] for an address below the stack
+    /// pointer, and [`Mark::StackTruncated`] for one that was not copied.
     pub fn read(&self, address: u64) -> Result<u64, Mark> {
         if self.inner.bytes.is_empty() {
-            return Err(Mark::Unread);
+            return Err(Mark::NoStack);
         }
         // Nothing below the stack pointer outlives a call, so no rule may lead there.
         if address < self.inner.start {
-            return Err(Mark::Frame);
+            return Err(Mark::UnwindFailed);
         }
         let outer = || self.outer.iter().find_map(|segment| segment.word(address));
-        let word = self.inner.word(address).or_else(outer).ok_or(Mark::Copy)?;
+        let word = self.inner.word(address).or_else(outer).ok_or(Mark::StackTruncated)?;
         let mut read_range = self.read_range.get();
         read_range.note(address);
         self.read_range.set(read_range);
@@ -114,9 +114,9 @@ mod tests {
         assert_eq!(stack.read(0x1008), Ok(u64::from_le_bytes([2; 8])), "it ends in the next piece");
         assert_eq!(stack.read(0x100c), Ok(u64::from_le_bytes([2; 8])));
         assert_eq!(stack.read_range(), StackReadRange { end: 0x1014, gap: (0, 0) });
-        assert_eq!(stack.read(0x1010), Err(Mark::Copy));
-        assert_eq!(stack.read(0xff8), Err(Mark::Frame));
-        assert_eq!(stack.read(u64::MAX - 3), Err(Mark::Copy));
+        assert_eq!(stack.read(0x1010), Err(Mark::StackTruncated));
+        assert_eq!(stack.read(0xff8), Err(Mark::UnwindFailed));
+        assert_eq!(stack.read(u64::MAX - 3), Err(Mark::StackTruncated));
         assert_eq!(stack.read(0x9008), Ok(u64::from_le_bytes([3; 8])));
         assert_eq!(stack.read_range(), StackReadRange { end: 0x9010, gap: (0x1014, 0x9008) });
         assert_eq!(stack.read(0x9000), Ok(u64::from_le_bytes([3; 8])));

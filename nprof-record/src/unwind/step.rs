@@ -41,7 +41,7 @@ pub(super) fn step_by_rule(
     if above > here || above == here && ip != registers.get(arch::IP)? {
         FrameState::calling(caller).map(Some)
     } else {
-        Err(Mark::Frame)
+        Err(Mark::UnwindFailed)
     }
 }
 
@@ -90,7 +90,7 @@ fn restore(
     stack: &StackCopy<'_>,
 ) -> Result<u64, Mark> {
     match saved {
-        RegisterRule::Undefined => Err(Mark::Frame),
+        RegisterRule::Undefined => Err(Mark::UnwindFailed),
         RegisterRule::SameValue => registers.get(register),
         RegisterRule::AtCfaOffset(offset) => stack.read(cfa.wrapping_add_signed(*offset)),
         RegisterRule::CfaPlus(offset) => Ok(cfa.wrapping_add_signed(*offset)),
@@ -101,7 +101,7 @@ fn restore(
             // popped already, and so leads into the frame of the caller. Only the kernel's signal
             // frame saves registers there.
             if !signal && slot >= cfa {
-                return Err(Mark::Frame);
+                return Err(Mark::UnwindFailed);
             }
             stack.read(slot)
         }
@@ -124,7 +124,7 @@ fn evaluate(
     }
     let mut result = evaluation.evaluate();
     loop {
-        result = match result.map_err(|_| Mark::Frame)? {
+        result = match result.map_err(|_| Mark::UnwindFailed)? {
             EvaluationResult::Complete => break,
             EvaluationResult::RequiresRegister { register, .. } => {
                 evaluation.resume_with_register(Value::Generic(registers.get(register.0)?))
@@ -134,12 +134,12 @@ fn evaluate(
                 let bits = u32::from(size.clamp(1, 8)) * 8;
                 evaluation.resume_with_memory(Value::Generic(word & (u64::MAX >> (64 - bits))))
             }
-            _ => return Err(Mark::Frame),
+            _ => return Err(Mark::UnwindFailed),
         };
     }
     match evaluation.as_result().last().map(|piece| &piece.location) {
         Some(&Location::Address { address }) => Ok(address),
-        _ => Err(Mark::Frame),
+        _ => Err(Mark::UnwindFailed),
     }
 }
 

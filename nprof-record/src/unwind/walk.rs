@@ -22,7 +22,7 @@ use crate::unwind::step::{Step, caller_by_rule, step_by_rule, step_from_handler}
 /// Walks a stack outwards from a frame and appends the addresses found, at most `depth` of them.
 ///
 /// Returns the reason why there are no more: [`Mark::None`] if the stack is complete,
-/// [`Mark::Copy`] if the visitor stopped the walk.
+/// [`Mark::StackTruncated`] if the visitor stopped the walk.
 pub fn unwind(
     mut frame: FrameState,
     stack: &StackCopy<'_>,
@@ -36,17 +36,17 @@ pub fn unwind(
     loop {
         let info = code.unwind_info(frame.address.address_for_lookup());
         if info == UnwindInfo::Unmapped {
-            return Mark::Mapping;
+            return Mark::Unmapped;
         }
         if addresses.len() >= depth {
-            return Mark::Depth;
+            return Mark::MaxDepth;
         }
         addresses.push(frame.address);
         let caller = match step(&frame.registers, frame.address, stack, &info, code) {
             Ok(Some(caller)) => caller,
             Ok(None) => return Mark::None,
             Err(mark) => {
-                if mark == Mark::Copy && !is_guessed {
+                if mark == Mark::StackTruncated && !is_guessed {
                     visit_last(&frame.registers, stack, &info, addresses.len(), visitor);
                 }
                 return mark;
@@ -57,7 +57,7 @@ pub fn unwind(
             && rule_of_call(&info).is_some()
             && visitor.visit(&caller.registers, addresses.len())
         {
-            return Mark::Copy;
+            return Mark::StackTruncated;
         }
         frame = caller;
     }

@@ -149,7 +149,7 @@ fn fallback_records_requested_event_and_reason() {
     let file = directory.path("out");
     record(&["-o", &file, "--", "true"]);
     let event = Stream::from_file(&file).event;
-    assert_eq!(event.asked, b"nprof.clk_unhalted");
+    assert_eq!(event.requested, b"nprof.clk_unhalted");
     let named = record(&["-e", "cycles", "-o", &file, "--", "true"]);
     // Virtual machines often have no cycle counter.
     if event.name == b"cpu-clock" {
@@ -161,7 +161,7 @@ fn fallback_records_requested_event_and_reason() {
     }
     record(&["-e", "cpu-clock", "-F", "499", "-o", &file, "--", "true"]);
     let event = Stream::from_file(&file).event;
-    assert_eq!((event.asked.as_slice(), event.frequency), (&b""[..], Some(499)));
+    assert_eq!((event.requested.as_slice(), event.frequency), (&b""[..], Some(499)));
 }
 
 #[test]

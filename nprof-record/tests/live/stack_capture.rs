@@ -94,7 +94,7 @@ fn stack_above_max_depth_is_marked() {
         return;
     };
     let cut = stream.samples.iter().filter(|sample| {
-        sample.mark == Mark::Depth
+        sample.mark == Mark::MaxDepth
             && sample.frames.iter().filter(|(_, kernel)| !kernel).count() == 20
     });
     assert!(cut.count() * 10 >= stream.samples.len() * 9);

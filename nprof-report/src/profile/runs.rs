@@ -1,7 +1,7 @@
 //! Assigns samples to runs: the segment's own run, or one of the runs merged into it.
 
 use nprof_stream::extras::Extras;
-use nprof_stream::meta::{End, Head, Ran, RunId};
+use nprof_stream::meta::{End, Head, RunEnd, RunId};
 use nprof_stream::tables::Tables;
 use nprof_stream::*;
 use rustc_hash::FxHashMap;
@@ -112,7 +112,7 @@ impl Runs {
     }
 
     /// Notes the end of a run that was merged into the segment.
-    pub(crate) fn ran(&self, ran: &Ran, runs: &mut [Run]) {
+    pub(crate) fn ran(&self, ran: &RunEnd, runs: &mut [Run]) {
         if let Some(run) = self.by_id.get(&ran.run).and_then(|&index| runs.get_mut(index)) {
             run.end = Some(ran.end.clone());
         }
@@ -152,7 +152,7 @@ mod tests {
     }
 
     const MERGED: &str = "\
-@nprof\t1.0\trun=0x3\tclock=realtime\ttime=0\tutc=0\tcommand=merged
+@nprof\t1.1\trun=0x3\tclock=realtime\ttime=0\tutc=0\tcommand=merged
 @run\trun=0x1\tcommand=one
 @run\trun=0x2\tcommand=two
 T\t1\t5\t10\t10\t0\ta\trun=0x1
@@ -165,14 +165,14 @@ S\t7\t1\t0\t0\t0\t1\t4\trun=0x2
     #[test]
     fn sample_belongs_to_the_run_of_its_task_or_its_extras() {
         let stream = format!(
-            "{MERGED}@ran\trun=0x2\tstatus=7\tsamples=2\trecords=3\tlost=0\n\
+            "{MERGED}@run_end\trun=0x2\tstatus=7\tsamples=2\trecords=3\tlost=0\n\
              @epoch\tnumber=1\nT\t1\t5\t10\t10\t0\ta\trun=0x2\nS\t8\t1\t1\t0\t0\t1\t8\n\
              @end\tstatus=9\tsamples=4\trecords=11\tlost=0\n"
         );
         let wanted = [("one".to_owned(), None, 1), ("two".to_owned(), Some(7), 14)];
         assert_eq!(runs(&stream), wanted);
         // A stream appended with `cat` is another run.
-        let appended = "@nprof\t1.0\trun=0x5\tcommand=three\nS\t1\t1\t1\t0\t0\t1\t1\n\
+        let appended = "@nprof\t1.1\trun=0x5\tcommand=three\nS\t1\t1\t1\t0\t0\t1\t1\n\
                         @end\tstatus=4\tsamples=1\trecords=1\tlost=0\n";
         let wanted = [&wanted[..], &[("three".to_owned(), Some(4), 1)]].concat();
         assert_eq!(runs(&[&stream, appended].concat()), wanted);

@@ -203,7 +203,7 @@ impl Profile {
                 }
             }
             Record::Run(head) => self.runs.declare(head, runs),
-            Record::Ran(ran) => self.runs.ran(ran, runs),
+            Record::RunEnd(ran) => self.runs.ran(ran, runs),
             Record::End(end) => self.runs.end(end, runs),
             Record::Task(task) => self.runs.task(task),
             Record::Location(_) => self.summary.symbolized = true,

@@ -69,7 +69,7 @@ impl EventSummary {
 pub struct Summary {
     /// All segments in the order of the input.
     pub runs: Vec<Run>,
-    /// All distinct events: name, unit and scope. Runs that recorded the same event share one.
+    /// All distinct events: name, unit, measure and scope. Runs that recorded the same event share one.
     pub events: Vec<EventSummary>,
     /// The incomplete streams.
     pub troubles: Vec<Trouble>,
@@ -83,8 +83,8 @@ impl Summary {
     /// Returns the index in `events` of an event, which is added if no earlier run recorded it.
     pub(crate) fn event(&mut self, event: &Event) -> usize {
         let same = |other: &EventSummary| {
-            (&other.event.name, &other.event.unit, &other.event.scope)
-                == (&event.name, &event.unit, &event.scope)
+            let Event { name, unit, measure, scope, .. } = &other.event;
+            (name, unit, measure, scope) == (&event.name, &event.unit, &event.measure, &event.scope)
         };
         if let Some(index) = self.events.iter().position(same) {
             return index;
@@ -195,7 +195,7 @@ fn event_lines(summary: &EventSummary) -> Vec<String> {
     }
     let mut lines = vec![format!("event:   {name}")];
     if !event.fallback.is_empty() {
-        let (asked, why) = (escaped(&event.asked), escaped(&event.fallback));
+        let (asked, why) = (escaped(&event.requested), escaped(&event.fallback));
         lines.push(format!("         in place of {asked}: {why}"));
     }
     let samples = summary.sum.samples;

@@ -51,9 +51,10 @@ fn event(summary: &EventSummary) -> Value {
         summary.incomplete.iter().map(|(mark, &count)| (mark.to_string(), count.into())).collect();
     json!({
         "event": escaped(&event.name),
-        "asked": escaped(&event.asked),
+        "requested": escaped(&event.requested),
         "fallback": escaped(&event.fallback),
         "unit": escaped(&event.unit),
+        "measure": escaped(event.measure.word()),
         "period": event.period,
         "frequency": event.frequency,
         "scope": escaped(&event.scope),
@@ -80,8 +81,8 @@ mod tests {
 
     #[test]
     fn facts_count_lost_and_incomplete_samples_by_cause() {
-        let stream = "@nprof\t1.0\trun=0x1\tcommand=a\\tb\n@event\tid=1\tname=cpu-clock\tunit=ns\n\
-                      F\t1\t0\t0x0\tu,copy\nN\t1\t0\t1\nS\t1\t1\t0\t0\t1\t10\t4\n\
+        let stream = "@nprof\t1.1\trun=0x1\tcommand=a\\tb\n@event\tid=1\tname=cpu-clock\tunit=ns\tmeasure=cpu-time\n\
+                      F\t1\t0\t0x0\tu,stack-truncated\nN\t1\t0\t1\nS\t1\t1\t0\t0\t1\t10\t4\n\
                       L\t2\t1\t-\t0\t3\tring\n";
         let mut profile = Profile::new(Split::default());
         profile.read("in", stream.as_bytes(), |_, _, _| {}).unwrap();
@@ -89,7 +90,7 @@ mod tests {
         assert_eq!(facts["complete"], false);
         assert_eq!(facts["runs"][0]["command"], "a\\tb");
         assert_eq!(facts["events"][0]["lost"]["ring"], 3);
-        assert_eq!(facts["events"][0]["incomplete"]["copy"], 4);
+        assert_eq!(facts["events"][0]["incomplete"]["stack-truncated"], 4);
         assert_eq!(facts["events"][0]["maximum_margin"], 49.0);
         assert_eq!(facts["troubles"][0]["verdict"], "truncated");
     }

@@ -250,7 +250,7 @@ impl Scale {
     /// significant digits down to a share of 1 %.
     pub fn of(event: &EventSummary) -> Self {
         let unit = escaped(&event.event.unit);
-        let is_time = unit == "ns";
+        let is_time = event.event.measure.is_time();
         let prefixes = match is_time {
             true => [(1e9, "s"), (1e6, "ms"), (1e3, "µs")],
             false => [(1e9, "G"), (1e6, "M"), (1e3, "k")],
@@ -304,6 +304,7 @@ pub fn csv_field(field: &str) -> Cow<'_, str> {
 mod tests {
     use super::*;
     use crate::profile::cell::Sum;
+    use nprof_stream::Measure;
 
     fn table() -> Vec<Vec<String>> {
         let line = |cells: &[&str]| cells.iter().map(|&cell| cell.to_owned()).collect();
@@ -384,9 +385,10 @@ mod tests {
         assert_eq!(cut("abcdefgh", 6), "abc…gh");
     }
 
-    fn scale(unit: &str, weight: u64) -> (String, String) {
+    fn scale(measure: Measure, weight: u64) -> (String, String) {
         let mut event = EventSummary { sum: Sum { samples: 1, weight }, ..EventSummary::default() };
-        event.event.unit = unit.into();
+        event.event.unit = measure.unit().into();
+        event.event.measure = measure;
         let scale = Scale::of(&event);
         (scale.print(weight), scale.unit)
     }
@@ -394,14 +396,14 @@ mod tests {
     #[test]
     fn weight_is_printed_in_a_readable_unit() {
         let cases = [
-            ("ns", 25_000_000_000, "25.00", "s"),
-            ("ns", 999_999_999, "1000.00", "ms"),
-            ("ns", 7, "7", "ns"),
-            ("cycles", 31_400_000, "31.40", "Mcycles"),
-            ("count", 12, "12", "count"),
+            (Measure::CpuTime, 25_000_000_000, "25.00", "s"),
+            (Measure::WaitTime, 999_999_999, "1000.00", "ms"),
+            (Measure::WallTime, 7, "7", "ns"),
+            (Measure::Cycles, 31_400_000, "31.40", "Mcycles"),
+            (Measure::Count, 12, "12", "count"),
         ];
-        for (unit, weight, number, shown) in cases {
-            assert_eq!(scale(unit, weight), (number.to_owned(), shown.to_owned()));
+        for (measure, weight, number, shown) in cases {
+            assert_eq!(scale(measure, weight), (number.to_owned(), shown.to_owned()));
         }
     }
 

@@ -9,7 +9,7 @@ use nprof_stream_fuzz::block;
 fuzz_target!(|data: &[u8]| {
     let middle = data.iter().position(|&byte| byte == 0xff).unwrap_or(data.len());
     let (lines, payload) = data.split_at(middle);
-    let text = [b"@nprof\t1.0\trun=0x7\ttime=3\tutc=70\n", lines].concat();
+    let text = [b"@nprof\t1.1\trun=0x7\ttime=3\tutc=70\n", lines].concat();
     let mut binary = block(0, b"\x01\x15run=0x8\ttime=5\tutc=90");
     binary.extend_from_slice(&block(1, payload.get(1..).unwrap_or_default()));
     let Some(merged) = merged(&[&text, &binary]) else { return };

@@ -5,5 +5,5 @@ use libfuzzer_sys::fuzz_target;
 use nprof_stream_fuzz::check;
 
 fuzz_target!(|data: &[u8]| {
-    check(&[b"@nprof\t1.0\trun=0x7\n", data].concat());
+    check(&[b"@nprof\t1.1\trun=0x7\n", data].concat());
 });

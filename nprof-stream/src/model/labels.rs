@@ -52,7 +52,7 @@ impl Labels {
         self.names.intern(NO_STACK)
     }
 
-    /// Returns the label of a call. The mark of an incomplete stack is `[truncated:CAUSE]` for all keys.
+    /// Returns the label of a call. The mark of an incomplete stack is `[incomplete:MARK]` for all keys.
     pub fn label(&mut self, tables: &Tables, call: Call, key: CallKey) -> NameId {
         if let Some(label) = self.cache.get(tables, &(key, call)) {
             return label;
@@ -60,7 +60,7 @@ impl Labels {
         let text = match tables.frame(call.frame) {
             None => DAMAGED.as_bytes().to_vec(),
             Some(frame) if frame.mark != Mark::None => {
-                format!("[truncated:{}]", frame.mark).into_bytes()
+                format!("[incomplete:{}]", frame.mark).into_bytes()
             }
             Some(frame) => text(tables, frame, call.line, key),
         };

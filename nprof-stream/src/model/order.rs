@@ -110,7 +110,7 @@ mod tests {
     use crate::io::reader::Reader;
 
     fn check(lines: &str) -> Order {
-        let text = format!("@nprof\t1.0\trun=0x1\n@event\tid=1\nT\t1\t0\t1\t1\t0\ta\n{lines}");
+        let text = format!("@nprof\t1.1\trun=0x1\n@event\tid=1\nT\t1\t0\t1\t1\t0\ta\n{lines}");
         let mut reader = Reader::new(text.as_bytes());
         let mut order = Order::new();
         while let Some(record) = reader.next().unwrap() {

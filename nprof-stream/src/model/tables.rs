@@ -156,7 +156,7 @@ impl Tables {
             | Record::Naming(_)
             | Record::End(_)
             | Record::Run(_)
-            | Record::Ran(_)
+            | Record::RunEnd(_)
             | Record::Sample(_)
             | Record::Lost(_)
             | Record::Unknown(_) => {}
@@ -373,7 +373,7 @@ mod tests {
     #[test]
     fn the_mark_at_the_root_holds_for_the_whole_stack() {
         let mut tables = Tables::new();
-        tables.apply(&frame(1, Mark::Depth));
+        tables.apply(&frame(1, Mark::MaxDepth));
         tables.apply(&frame(2, Mark::None));
         let (first, second) = ([FrameId(1), FrameId(2)], [FrameId(2)]);
         tables.apply(&Record::Nodes(Nodes {
@@ -391,7 +391,7 @@ mod tests {
             parent: NodeId::NONE,
             frames: &second,
         }));
-        assert_eq!(tables.stack_mark(NodeId(3)), Mark::Depth);
+        assert_eq!(tables.stack_mark(NodeId(3)), Mark::MaxDepth);
         assert_eq!(tables.stack_mark(NodeId(4)), Mark::None);
     }
 }

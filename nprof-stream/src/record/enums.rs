@@ -87,17 +87,17 @@ words! {
         /// An ordinary frame.
         None = 0 "none",
         /// The copy of the stack ended before the stack did.
-        Copy = 1 "copy",
+        StackTruncated = 1 "stack-truncated",
         /// No unwind table covers the next address.
-        Table = 2 "table",
-        /// The unwind table's rule led nowhere: a wrong table, or a frame that breaks the rules.
-        Frame = 3 "frame",
-        /// The stack has more frames than the recorder was asked to keep.
-        Depth = 4 "depth",
-        /// The next address is in no mapping the recorder knows.
-        Mapping = 5 "mapping",
+        NoUnwindInfo = 2 "no-unwind-info",
+        /// The unwind rule led nowhere: a wrong table, or a frame that breaks the rules.
+        UnwindFailed = 3 "unwind-failed",
+        /// The stack has more frames than the recorder keeps (`--depth`).
+        MaxDepth = 4 "max-depth",
+        /// The next address is in no mapping that the recorder knows.
+        Unmapped = 5 "unmapped",
         /// The stack could not be copied at all.
-        Unread = 6 "unread",
+        NoStack = 6 "no-stack",
     }
 }
 

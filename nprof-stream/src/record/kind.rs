@@ -37,7 +37,7 @@ kinds! {
     EPOCH = 3 "@epoch" "epoch" "key=value ..."
     END = 4 "@end" "end" "key=value ..."
     RUN = 5 "@run" "run" "key=value ..."
-    RAN = 6 "@ran" "ran" "key=value ..."
+    RUN_END = 6 "@run_end" "run_end" "key=value ..."
     IMAGE = 8 "I" "image" "id kind build_id path"
     TASK = 9 "T" "task" "id time pid tid parent comm"
     FRAME = 10 "F" "frame" "id image offset flags"

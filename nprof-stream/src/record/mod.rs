@@ -7,6 +7,7 @@ pub mod extras;
 pub(crate) mod ids;
 pub mod kind;
 pub mod limits;
+pub(crate) mod measure;
 pub mod number;
 pub mod pairs;
 pub(crate) mod records;

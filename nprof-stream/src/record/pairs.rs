@@ -1,4 +1,4 @@
-//! The rare records: `@nprof`, `@step`, `@event`, `@epoch`, `@end`, `@run`, `@ran`, `@naming`.
+//! The rare records: `@nprof`, `@step`, `@event`, `@epoch`, `@end`, `@run`, `@run_end`, `@naming`.
 //!
 //! Each is a list of `key=value` pairs, spelled the same in text and binary, so that
 //! strings(1) shows them and a key can be added by a minor version. A known key that is absent
@@ -11,6 +11,7 @@ use crate::record::escape::{push_escaped, unescape_in_place};
 use crate::record::extras::is_key;
 use crate::record::ids::EventId;
 use crate::record::limits::{self, clip};
+use crate::record::measure::Measure;
 use crate::record::number::{decimal, hexadecimal, push_decimal};
 
 /// Pairs of a key and a value that this version has no field for.
@@ -74,6 +75,19 @@ impl Value for EventId {
     }
     fn is_absent(&self) -> bool {
         false
+    }
+}
+
+impl Value for Measure {
+    fn spell(&self, out: &mut Vec<u8>) {
+        push_escaped(out, &clip(self.word()));
+    }
+    fn read(text: Vec<u8>) -> Option<Self> {
+        // An empty value is an absent one, as of all keys of text.
+        Some(if text.is_empty() { Self::default() } else { Self::from_word(&text) })
+    }
+    fn is_absent(&self) -> bool {
+        *self == Self::default()
     }
 }
 
@@ -186,9 +200,9 @@ meta! {
         version: Vec<u8>,
         /// Its command line, words quoted for the shell.
         command: Vec<u8>,
-        /// What the names it gave are like, in words of its own: where two programs of one name
-        /// and version say the same, they give a place the same name.
-        names: Vec<u8>,
+        /// The options that decide on the names it gave, in words of its own: two programs of one
+        /// name and version with equal options give a place the same name.
+        naming_options: Vec<u8>,
     }
 
     /// `@naming`: how many frames of an image were named, and why not the others.
@@ -203,12 +217,12 @@ meta! {
         named: u64,
         /// How many have none.
         unnamed: u64,
-        /// What ended how: the words of their status and counts, such as `stripped 3, mismatch 1`.
-        why: Vec<u8>,
-        /// What stood in the way, for people.
+        /// The frames without a name by status, such as `stripped 3, mismatch 1`.
+        unnamed_by_status: Vec<u8>,
+        /// The reason, for people.
         reason: Vec<u8>,
-        /// What a user can do about it: a command where there is one.
-        next: Vec<u8>,
+        /// The remedy for the user: a command where there is one.
+        remedy: Vec<u8>,
     }
 
     /// `@event`: what is counted, as it was opened.
@@ -217,10 +231,12 @@ meta! {
         id: EventId,
         /// The name of what was opened.
         name: Vec<u8>,
-        /// The name that was asked for, when it differs.
-        asked: Vec<u8>,
+        /// The requested name, when it differs.
+        requested: Vec<u8>,
         /// The unit of weights: `ns`, `cycles`, `count`, `bytes` or another word.
         unit: Vec<u8>,
+        /// What the weights measure; absent for `count`.
+        measure: Measure,
         /// Events between two samples, when sampled by period; in the event's unit.
         period: Option<u64>,
         /// Samples asked of the kernel per second, when sampled by frequency.
@@ -229,7 +245,7 @@ meta! {
         scope: Vec<u8>,
         /// How stacks were captured: `dwarf`, `fp`, `none`.
         unwind: Vec<u8>,
-        /// Why something else was opened than was asked for.
+        /// The reason, where another event was opened than requested.
         fallback: Vec<u8>,
     }
 
@@ -271,17 +287,17 @@ meta! {
     }
 }
 
-/// `@ran`: the end of a run that was merged into a segment, as its producer wrote it. Its time
+/// `@run_end`: the end of a run that was merged into a segment, as its producer wrote it. Its time
 /// is one of the run's own clock.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Ran {
+pub struct RunEnd {
     /// The run.
     pub run: RunId,
     /// Its end.
     pub end: End,
 }
 
-impl Ran {
+impl RunEnd {
     pub(crate) fn spell(&self, out: &mut Vec<u8>) {
         push_key(out, out.len(), "run");
         self.run.spell(out);

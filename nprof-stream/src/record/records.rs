@@ -11,7 +11,7 @@ use crate::record::enums::*;
 use crate::record::extras::Extras;
 use crate::record::ids::*;
 use crate::record::kind;
-use crate::record::pairs::{End, Epoch, Event, Head, Naming, Ran, Step};
+use crate::record::pairs::{End, Epoch, Event, Head, Naming, RunEnd, Step};
 
 /// One record of a stream, borrowed from the reader that spelled it out.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,8 +28,8 @@ pub enum Record<'a> {
     End(Box<End>),
     /// `@run`: what the head of a run said that was merged into this segment.
     Run(Box<Head>),
-    /// `@ran`: what the end of such a run said.
-    Ran(Box<Ran>),
+    /// `@run_end`: the end of such a run, as its producer wrote it.
+    RunEnd(Box<RunEnd>),
     /// `I`: an ELF object, the kernel, a module, the vDSO, a generated function.
     Image(Image<'a>),
     /// `T`: a process or thread.
@@ -66,7 +66,7 @@ impl Record<'_> {
             Record::Epoch(_) => kind::EPOCH,
             Record::End(_) => kind::END,
             Record::Run(_) => kind::RUN,
-            Record::Ran(_) => kind::RAN,
+            Record::RunEnd(_) => kind::RUN_END,
             Record::Image(_) => kind::IMAGE,
             Record::Task(_) => kind::TASK,
             Record::Frame(_) => kind::FRAME,

@@ -4,4 +4,4 @@
 pub const MAJOR: u8 = 1;
 
 /// The minor version of the stream this crate writes.
-pub const MINOR: u8 = 0;
+pub const MINOR: u8 = 1;

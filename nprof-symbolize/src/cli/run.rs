@@ -64,7 +64,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
         tool: TOOL.into(),
         version: env!("CARGO_PKG_VERSION").into(),
         command: shell::quoted(std::env::args_os()),
-        names: names(args).into(),
+        naming_options: names(args).into(),
         ..Step::default()
     };
     let read_ahead = input.ahead().map(|file| {

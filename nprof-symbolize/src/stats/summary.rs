@@ -36,9 +36,9 @@ pub(crate) fn naming(
         build_id: hex(&recorded.build_id).into(),
         named,
         unnamed: total(counts) - named,
-        why: why(counts).into(),
+        unnamed_by_status: why(counts).into(),
         reason: reason.into(),
-        next: next(slot, counts, commands).unwrap_or_default().into(),
+        remedy: next(slot, counts, commands).unwrap_or_default().into(),
         more: Vec::new(),
     }
 }
@@ -124,11 +124,11 @@ pub(crate) fn summary(slots: &[ImageStats], commands: &Commands) -> String {
         let naming = naming(slot, &slot.totals, &slot.problems, commands);
         let all = total(&slot.totals);
         let _ = write!(out, "{}: {} of {all} frames named", escaped(&naming.image), naming.named);
-        for part in [&naming.why].into_iter().filter(|why| !why.is_empty()) {
+        for part in [&naming.unnamed_by_status].into_iter().filter(|why| !why.is_empty()) {
             let _ = write!(out, ", {}", escaped(part));
         }
         out.push('\n');
-        for line in [&naming.reason, &naming.next].into_iter().filter(|line| !line.is_empty()) {
+        for line in [&naming.reason, &naming.remedy].into_iter().filter(|line| !line.is_empty()) {
             let _ = writeln!(out, "  {}", escaped(line));
         }
     }

@@ -24,8 +24,8 @@ impl ExistingAnnotations {
             Record::Head(_) => self.is_same = None,
             Record::Step(step) if step.tool == self.ours.tool => {
                 // Names may be of any of the steps, as in a merged stream.
-                let is_same =
-                    (&step.version, &step.names) == (&self.ours.version, &self.ours.names);
+                let is_same = (&step.version, &step.naming_options)
+                    == (&self.ours.version, &self.ours.naming_options);
                 self.is_same = Some(is_same && self.is_same != Some(false));
             }
             _ => {}
@@ -62,8 +62,9 @@ mod tests {
     use nprof_stream::{Extras, FileId, FrameId, FunctionId, Line};
 
     fn step(tool: &str, version: &str, names: &str) -> Step {
-        let [tool, version, names] = [tool, version, names].map(|word| word.as_bytes().to_vec());
-        Step { tool, version, names, ..Step::default() }
+        let [tool, version, naming_options] =
+            [tool, version, names].map(|word| word.as_bytes().to_vec());
+        Step { tool, version, naming_options, ..Step::default() }
     }
 
     fn worth(steps: &[Step], status: Status, files: &[u32]) -> Reuse {

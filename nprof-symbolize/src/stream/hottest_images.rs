@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn the_image_with_the_most_samples_comes_first_over_all_epochs() {
-        let text = "@nprof\t1.0\trun=0x1\nI\t1\telf\t0a\t/a\nI\t2\telf\t0b\t/b\nI\t3\tkernel\t-\t[kernel]\n\
+        let text = "@nprof\t1.1\trun=0x1\nI\t1\telf\t0a\t/a\nI\t2\telf\t0b\t/b\nI\t3\tkernel\t-\t[kernel]\n\
                     F\t1\t1\t0x1\tu\nF\t2\t2\t0x1\tu\nF\t3\t3\t0x1\tk\nN\t1\t0\t1\t2\nN\t3\t0\t1\nN\t4\t2\t3\n\
                     S\t1\t0\t0\t0\t2\t1\t5\nS\t1\t0\t0\t0\t3\t1\t2\nS\t1\t0\t0\t0\t4\t1\t99\n\
                     @epoch\tnumber=1\nI\t2\telf\t0a\t/a\nF\t2\t2\t0x1\tu\nN\t2\t0\t2\nS\t1\t0\t0\t0\t2\t1\t4\n";

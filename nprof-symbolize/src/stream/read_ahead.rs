@@ -109,9 +109,9 @@ mod tests {
 
     #[test]
     fn places_come_by_image_and_address_over_all_epochs() {
-        let text = "@nprof\t1.0\trun=0x1\nI\t1\telf\t0a\t/a\nI\t2\telf\t0b\t/b\nI\t3\tjit\t-\tf\n\
+        let text = "@nprof\t1.1\trun=0x1\nI\t1\telf\t0a\t/a\nI\t2\telf\t0b\t/b\nI\t3\tjit\t-\tf\n\
                     F\t1\t2\t0x9\tu\nF\t2\t1\t0x7\tu\nF\t3\t1\t0x7\tu,ra\nF\t4\t3\t0x1\tu\n\
-                    F\t5\t0\t0x0\tu,copy\n\
+                    F\t5\t0\t0x0\tu,stack-truncated\n\
                     @epoch\tnumber=1\nI\t1\telf\t0b\t/b\nF\t1\t1\t0x5\tu\nF\t2\t1\t0x9\tu\n";
         let detail = Detail { inlines: true, lines: true, debug: true };
         let mut catalog = ImageCatalog::new(Finder::new(SearchPaths::default(), detail).into());

@@ -62,7 +62,7 @@ U | 3 | add | -
 F | 1 | 1 | 0x10 | u,ra
 F | 2 | 1 | 0x20 | u,ra
 F | 3 | 1 | 0x28 | u
-F | 4 | 0 | 0x0 | u,depth
+F | 4 | 0 | 0x0 | u,max-depth
 Y | 1 | named | 1,1,10,0
 Y | 2 | named | 2,1,20,0
 Y | 3 | named | 3,1,30,0 | 2,1,21,0
@@ -99,8 +99,8 @@ fn missing_stacks_and_tasks_have_a_row() {
     assert_eq!(
         kept_lines(&streams, &["function"]),
         [
+            "0 [incomplete:max-depth] [incomplete:max-depth] 0/1",
             "0 [no stack] [no stack] 1/1",
-            "0 [truncated:depth] [truncated:depth] 0/1",
             "0 fib prog 1/1"
         ]
     );

@@ -133,10 +133,10 @@ fn the_kernels_part_hangs_below_the_user_frame_and_the_mark_is_the_root() {
     converter.handle_record(sample_id(COMMAND), &sample(stack), EVENT);
     let kept = &converter.sink.0;
     let order: Vec<_> = kept.iter().filter_map(|line| line.strip_prefix('F')).collect();
-    assert!(order[0].ends_with("u frame"), "{kept:?}");
+    assert!(order[0].ends_with("u unwind-failed"), "{kept:?}");
     assert_eq!(order[1..3], ["2 1+0x1020 u none", "3 1+0x1010 u none"]);
     assert!(order[3].ends_with("k none") && order[4].ends_with("k none"), "{kept:?}");
-    assert_eq!(converter.counts.incomplete, BTreeMap::from([(Mark::Frame, 1)]));
+    assert_eq!(converter.counts.incomplete, BTreeMap::from([(Mark::UnwindFailed, 1)]));
 }
 
 #[test]

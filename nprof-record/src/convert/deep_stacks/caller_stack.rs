@@ -36,7 +36,7 @@ impl CallerStack {
 
     /// Whether it is all there is, or all that is kept.
     pub(crate) fn is_complete(&self) -> bool {
-        matches!(self.mark, Mark::None | Mark::Depth)
+        matches!(self.mark, Mark::None | Mark::MaxDepth)
     }
 
     /// One of at most `depth` frames.
@@ -48,7 +48,7 @@ impl CallerStack {
     ) -> Self {
         if addresses.len() > depth {
             addresses.truncate(depth);
-            mark = Mark::Depth;
+            mark = Mark::MaxDepth;
         }
         Self { registers, addresses: addresses.into(), mark }
     }
@@ -108,7 +108,7 @@ impl<R: FnMut(u64, &mut [u8]) -> usize> CallerReader<'_, R> {
             addresses.clear();
             let from = FrameState::calling(caller).ok()?;
             let mark = unwind::unwind(from, &stack, code, self.depth, &mut addresses, &mut known);
-            let is_short = mark == Mark::Copy && length == size;
+            let is_short = mark == Mark::StackTruncated && length == size;
             if let Some(at) = known.found {
                 let rest = known.parts[at].1;
                 addresses.extend_from_slice(&rest.addresses);
@@ -195,7 +195,7 @@ mod tests {
             assert_eq!(shape, (frames + 1, Mark::None, reads));
         }
         let (outer, _) = outside(1 << 20, 1 << 20, &[]).0.expect("an outer part");
-        assert_eq!(outer.mark, Mark::Copy, "there is an end to it");
+        assert_eq!(outer.mark, Mark::StackTruncated, "there is an end to it");
         assert!(!outer.is_complete());
     }
 
@@ -208,7 +208,7 @@ mod tests {
         assert_eq!((outer.addresses.len(), outer.mark, joined), (2 + 3, Mark::None, Some(0)));
         assert_eq!(outer.addresses[4].value().0, 0x3333);
         let (outer, _) = outside(9, 4, &[(BASE + 8 + 32, &known)]).0.expect("a part");
-        assert_eq!((outer.addresses.len(), outer.mark), (4, Mark::Depth));
+        assert_eq!((outer.addresses.len(), outer.mark), (4, Mark::MaxDepth));
         let other = CallerStack { registers: caller(BASE + 8 + 32, 0x2009), ..known };
         let (outer, joined) = outside(9, 100, &[(BASE + 8 + 32, &other)]).0.expect("a part");
         assert_eq!((outer.addresses.len(), joined), (10, None), "with other registers it is not");

@@ -96,11 +96,11 @@ impl<W: SharedArray> CopyHints<W> {
         let before = self.entry(tid, id).need;
         let end = extra_stack.end();
         let need = match (mark, before) {
-            (Mark::Copy, _) if end >= sp.saturating_add(self.max_copy_bytes) => {
+            (Mark::StackTruncated, _) if end >= sp.saturating_add(self.max_copy_bytes) => {
                 CopyNeed::TooMuch(RETRY_SAMPLES)
             }
-            (Mark::Copy, CopyNeed::TooMuch(left @ 1..)) => CopyNeed::TooMuch(left - 1),
-            (Mark::Copy, _) => CopyNeed::Unknown,
+            (Mark::StackTruncated, CopyNeed::TooMuch(left @ 1..)) => CopyNeed::TooMuch(left - 1),
+            (Mark::StackTruncated, _) => CopyNeed::Unknown,
             // Another time it may get farther.
             (mark, CopyNeed::Known(known)) if mark != Mark::None && known.end > read_range.end => {
                 before

@@ -170,7 +170,7 @@ impl<M: DebugTarget> FrameWatches<M> {
         addresses: &mut Vec<FrameAddress>,
     ) -> (Mark, Option<Rc<[FrameAddress]>>) {
         let is_long = trace.top.saturating_sub(trace.sp) > self.longest_copy / 2;
-        let is_deep = mark == Mark::Copy || is_long && !self.copies_suffice;
+        let is_deep = mark == Mark::StackTruncated || is_long && !self.copies_suffice;
         if !is_deep && !self.keeps_watches(tid) {
             return (mark, None);
         }
@@ -178,7 +178,7 @@ impl<M: DebugTarget> FrameWatches<M> {
             return (mark, None);
         }
         let Some(thread) = self.threads.get_mut(&tid) else { return (mark, None) };
-        let known = if mark == Mark::Copy {
+        let known = if mark == Mark::StackTruncated {
             find_matching_watch(&mut self.target, &thread.watches, time, &trace)
         } else {
             None
@@ -188,7 +188,7 @@ impl<M: DebugTarget> FrameWatches<M> {
         addresses.truncate(frames);
         let room = self.depth.saturating_sub(frames);
         match outer.addresses.get(..room) {
-            Some(kept) if room < outer.addresses.len() => (Mark::Depth, Some(kept.into())),
+            Some(kept) if room < outer.addresses.len() => (Mark::MaxDepth, Some(kept.into())),
             _ => (outer.mark, Some(outer.addresses.clone())),
         }
     }

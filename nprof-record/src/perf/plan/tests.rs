@@ -1,4 +1,5 @@
 use super::*;
+use nprof_stream::Measure;
 use perf_event_open_sys::bindings as perf;
 
 /// Refuses by a rule.
@@ -26,20 +27,23 @@ fn planned(
     plan(&Refuses(rule), request, 0)
 }
 
-fn event(name: &str, unit: &'static str, kind: u32, config: u32) -> Event {
+fn event(name: &str, measure: Measure, kind: u32, config: u32) -> Event {
     let encoding =
         PerfEventConfig { kind, config: u64::from(config), ..PerfEventConfig::default() };
-    let rate =
-        if unit == "ns" { EventRate::PerCpuSecond(1_000_000_000) } else { EventRate::Unknown };
-    Event { name: name.to_owned(), unit, rate, configs: vec![encoding] }
+    let rate = if measure == Measure::CpuTime {
+        EventRate::PerCpuSecond(1_000_000_000)
+    } else {
+        EventRate::Unknown
+    };
+    Event { name: name.to_owned(), measure, rate, configs: vec![encoding] }
 }
 
 fn cycles() -> Event {
-    event("cycles", "cycles", perf::PERF_TYPE_HARDWARE, perf::PERF_COUNT_HW_CPU_CYCLES)
+    event("cycles", Measure::Cycles, perf::PERF_TYPE_HARDWARE, perf::PERF_COUNT_HW_CPU_CYCLES)
 }
 
 fn clock() -> Event {
-    event("cpu-clock", "ns", perf::PERF_TYPE_SOFTWARE, perf::PERF_COUNT_SW_CPU_CLOCK)
+    event("cpu-clock", Measure::CpuTime, perf::PERF_TYPE_SOFTWARE, perf::PERF_COUNT_SW_CPU_CLOCK)
 }
 
 fn requested(name: &str, candidates: Vec<Event>) -> RequestedEvent {
@@ -301,11 +305,23 @@ fn rings_are_powers_of_two_within_their_share() {
 
 #[test]
 fn a_program_copies_the_stacks_of_events_that_do_not_interrupt_each_other() {
-    let task =
-        || event("task-clock", "ns", perf::PERF_TYPE_SOFTWARE, perf::PERF_COUNT_SW_TASK_CLOCK);
-    let faults =
-        || event("page-faults", "count", perf::PERF_TYPE_SOFTWARE, perf::PERF_COUNT_SW_PAGE_FAULTS);
-    let traced = || event("sched:x", "count", perf::PERF_TYPE_TRACEPOINT, 7);
+    let task = || {
+        event(
+            "task-clock",
+            Measure::CpuTime,
+            perf::PERF_TYPE_SOFTWARE,
+            perf::PERF_COUNT_SW_TASK_CLOCK,
+        )
+    };
+    let faults = || {
+        event(
+            "page-faults",
+            Measure::Count,
+            perf::PERF_TYPE_SOFTWARE,
+            perf::PERF_COUNT_SW_PAGE_FAULTS,
+        )
+    };
+    let traced = || event("sched:x", Measure::Count, perf::PERF_TYPE_TRACEPOINT, 7);
     let with_bpf_copier = |events: Vec<Event>| {
         let requested = |event: Event| requested(&event.name.clone(), vec![event]);
         let plan = planned(&request(events.into_iter().map(requested).collect()), |_, _| 0);

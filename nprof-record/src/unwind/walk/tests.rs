@@ -86,15 +86,15 @@ fn a_return_address_of_zero_ends_the_stack() {
 #[test]
 fn each_way_to_fail_has_its_mark() {
     let long = || vec![(0x1000, frame(8))];
-    assert_eq!(walk(long(), 0, &[0x1001, 0x1001]).1, Mark::Copy);
-    assert_eq!(walk(long(), 0, &[]).1, Mark::Unread);
-    assert_eq!(walk(long(), 0, &[0x1001; 20]).1, Mark::Depth);
-    assert_eq!(walk(long(), 0, &[0xdead_0000]).1, Mark::Mapping);
-    assert_eq!(walk(vec![(0x1000, frame(0))], 0, &[0x1001]).1, Mark::Frame);
+    assert_eq!(walk(long(), 0, &[0x1001, 0x1001]).1, Mark::StackTruncated);
+    assert_eq!(walk(long(), 0, &[]).1, Mark::NoStack);
+    assert_eq!(walk(long(), 0, &[0x1001; 20]).1, Mark::MaxDepth);
+    assert_eq!(walk(long(), 0, &[0xdead_0000]).1, Mark::Unmapped);
+    assert_eq!(walk(vec![(0x1000, frame(0))], 0, &[0x1001]).1, Mark::UnwindFailed);
     let lost = row(Cfa::Register(10, 8), RegisterRule::AtCfaOffset(-8), &[], false);
-    assert_eq!(walk(vec![(0x1000, lost)], 0, &[0x1001]).1, Mark::Frame);
-    assert_eq!(walk(vec![(0x1000, UnwindInfo::NoTable)], 0, &[0x1001]).1, Mark::Table);
-    assert_eq!(walk(vec![], 0, &[0x1001]), (vec![], Mark::Mapping));
+    assert_eq!(walk(vec![(0x1000, lost)], 0, &[0x1001]).1, Mark::UnwindFailed);
+    assert_eq!(walk(vec![(0x1000, UnwindInfo::NoTable)], 0, &[0x1001]).1, Mark::NoUnwindInfo);
+    assert_eq!(walk(vec![], 0, &[0x1001]), (vec![], Mark::Unmapped));
 }
 
 #[test]
@@ -102,9 +102,9 @@ fn without_a_table_the_frame_pointer_is_followed_into_mapped_code_only() {
     let rules = || vec![(0x1000, UnwindInfo::NoTable), (0x3000, root())];
     let words = [7, 0x7000_0000, 0x3005, 8];
     assert_eq!(walk(rules(), 0x7000_0008, &words), (vec![0x1000, 0x3005], Mark::None));
-    assert_eq!(walk(rules(), 0x7000_0010, &words), (vec![0x1000], Mark::Table));
-    assert_eq!(walk(rules(), 0, &words), (vec![0x1000], Mark::Table));
-    assert_eq!(walk(rules(), u64::MAX - 4, &words), (vec![0x1000], Mark::Table));
+    assert_eq!(walk(rules(), 0x7000_0010, &words), (vec![0x1000], Mark::NoUnwindInfo));
+    assert_eq!(walk(rules(), 0, &words), (vec![0x1000], Mark::NoUnwindInfo));
+    assert_eq!(walk(rules(), u64::MAX - 4, &words), (vec![0x1000], Mark::NoUnwindInfo));
 }
 
 /// Code without tables but for where the process begins, at 0x8000: rules by address. Calls end
@@ -147,8 +147,12 @@ fn what_the_code_says_must_lead_behind_a_call() {
     assert_eq!(ip(&[0, 0x2000, 0]), None);
     assert_eq!(ip(&[0, 0x9001, 0]), None, "nothing is mapped");
     assert_eq!(ip(&[0, 0x7100, 0]), Some(0x7100), "it cannot be read");
-    assert_eq!(walk_bare(&rules, 0, &[0, 0]), (vec![0x1000], Mark::Table), "no end is found so");
-    assert_eq!(walk_bare(&rules, 0, &[0]), (vec![0x1000], Mark::Copy));
+    assert_eq!(
+        walk_bare(&rules, 0, &[0, 0]),
+        (vec![0x1000], Mark::NoUnwindInfo),
+        "no end is found so"
+    );
+    assert_eq!(walk_bare(&rules, 0, &[0]), (vec![0x1000], Mark::StackTruncated));
     // The frame pointer is tried behind it.
     let words = [0, 0x2000, 0, 0x3001];
     assert_eq!(walk_bare(&rules, 0x7000_0010, &words).0, [0x1000, 0x3001]);
@@ -160,14 +164,22 @@ fn a_function_that_does_not_return_is_left_for_the_base_only() {
     let words = [1, 0x9001, 0x2000, base, 5];
     assert_eq!(walk_bare(&[], 0, &words), (vec![0x1000, base], Mark::None));
     let between = [1, 0x2001, base, 5];
-    assert_eq!(walk_bare(&[], 0, &between), (vec![0x1000], Mark::Table), "a caller lies between");
+    assert_eq!(
+        walk_bare(&[], 0, &between),
+        (vec![0x1000], Mark::NoUnwindInfo),
+        "a caller lies between"
+    );
     let unread = [1, 0x7001, base, 5];
-    assert_eq!(walk_bare(&[], 0, &unread), (vec![0x1000], Mark::Table), "one may lie between");
+    assert_eq!(
+        walk_bare(&[], 0, &unread),
+        (vec![0x1000], Mark::NoUnwindInfo),
+        "one may lie between"
+    );
     let thread = [(0x2001, AnalyzedRule::ThreadStart)];
     assert_eq!(walk_bare(&thread, 0, &between), (vec![0x1000, 0x2001], Mark::None));
     let mut far = vec![0; 64];
     far.push(base);
-    assert_eq!(walk_bare(&[], 0, &far), (vec![0x1000], Mark::Table));
+    assert_eq!(walk_bare(&[], 0, &far), (vec![0x1000], Mark::NoUnwindInfo));
 }
 
 #[test]
@@ -175,7 +187,7 @@ fn a_thread_begins_where_the_frame_pointer_is_0() {
     let rules = [(0x1000, followed(8)), (0x2001, AnalyzedRule::ThreadStart)];
     let words = [0x2001, 0, 0, 0];
     assert_eq!(walk_bare(&rules, 0, &words), (vec![0x1000, 0x2001], Mark::None));
-    assert_eq!(walk_bare(&rules, 5, &words), (vec![0x1000, 0x2001], Mark::Table));
+    assert_eq!(walk_bare(&rules, 5, &words), (vec![0x1000, 0x2001], Mark::NoUnwindInfo));
 }
 
 #[test]
@@ -288,7 +300,7 @@ fn told(rules: Vec<(u64, UnwindInfo)>, words: &[u64]) -> Vec<(u64, bool, usize)>
         &mut Vec::new(),
         &mut told,
     );
-    assert_eq!(mark, Mark::Copy);
+    assert_eq!(mark, Mark::StackTruncated);
     told.0
 }
 

@@ -7,13 +7,13 @@ use nprof_stream::labels::{CallKey, Labels};
 use super::*;
 
 const TWO_EPOCHS: &str = "\
-@nprof\t1.0\trun=0x1\tclock=monotonic\tcommand=./a
-@event\tid=1\tname=cpu-clock\tunit=ns
+@nprof\t1.1\trun=0x1\tclock=monotonic\tcommand=./a
+@event\tid=1\tname=cpu-clock\tunit=ns\tmeasure=cpu-time
 I\t1\telf\t-\t/usr/bin/a
 T\t1\t5\t10\t10\t0\ta
 F\t1\t1\t0x10\tu
 F\t2\t1\t0x20\tu
-F\t3\t0\t0x0\tu,copy
+F\t3\t0\t0x0\tu,stack-truncated
 N\t1\t0\t1\t2
 N\t3\t0\t3\t2
 S\t6\t1\t1\t0\t2\t10\t1
@@ -21,7 +21,7 @@ S\t7\t1\t1\t0\t2\t10\t1
 S\t8\t1\t1\t0\t3\t10\t1
 S\t8\t1\t1\t0\t4\t10\t1
 @epoch\tnumber=1
-@event\tid=2\tname=cpu-clock\tunit=ns
+@event\tid=2\tname=cpu-clock\tunit=ns\tmeasure=cpu-time
 I\t7\telf\t-\t/usr/bin/a
 F\t9\t7\t0x20\tu
 N\t1\t0\t9
@@ -53,12 +53,12 @@ fn sums_are_right_across_epochs_and_ids_that_change() {
     let mut profile = Profile::new(Split::default());
     let leaves = leaves(&mut profile, TWO_EPOCHS);
     assert_eq!(leaves["a+0x20"], (5, 35));
-    assert_eq!(leaves["[truncated:copy]"], (1, 10));
+    assert_eq!(leaves["[incomplete:stack-truncated]"], (1, 10));
     let summary = &profile.summary;
     assert!(summary.is_complete(), "{:?}", summary.troubles);
     assert_eq!(summary.events.len(), 1);
     assert_eq!(summary.events[0].sum, Sum { samples: 6, weight: 45 });
-    assert_eq!(summary.events[0].incomplete, BTreeMap::from([(Mark::Copy, 2)]));
+    assert_eq!(summary.events[0].incomplete, BTreeMap::from([(Mark::StackTruncated, 2)]));
     assert_eq!(summary.events[0].lost_samples(), 3);
     assert_eq!(summary.runs[0].samples, 6);
 }
@@ -78,7 +78,7 @@ fn counts_that_cannot_be_stop_at_the_largest_number() {
     let sample = format!("S\t1\t1\t0\t0\t1\t{0}\t{0}\n", u64::MAX);
     let lost = format!("L\t1\t1\t-\t0\t{}\tring\n", u64::MAX);
     let stream = format!(
-        "@nprof\t1.0\trun=0x1\nF\t1\t0\t0x0\tu,copy\nN\t1\t0\t1\n{sample}{sample}{lost}{lost}"
+        "@nprof\t1.1\trun=0x1\nF\t1\t0\t0x0\tu,stack-truncated\nN\t1\t0\t1\n{sample}{sample}{lost}{lost}"
     );
     let mut profile = Profile::new(Split::default());
     profile.read("x", stream.repeat(2).as_bytes(), |_, _, _| {}).unwrap();
@@ -92,7 +92,7 @@ fn counts_that_cannot_be_stop_at_the_largest_number() {
 #[test]
 fn what_damage_took_is_told_and_not_guessed() {
     let stream =
-        "@nprof\t1.0\trun=0x1\nN\t5\t4\t8\nS\t1\t3\t9\t0\t5\t7\t1\nS\t1\t3\t9\t0\t77\t7\t1\n";
+        "@nprof\t1.1\trun=0x1\nN\t5\t4\t8\nS\t1\t3\t9\t0\t5\t7\t1\nS\t1\t3\t9\t0\t77\t7\t1\n";
     let mut profile = Profile::new(Split { task: true, ..Split::default() });
     let leaves = leaves(&mut profile, stream);
     assert_eq!(leaves["[damaged]"], (2, 14));

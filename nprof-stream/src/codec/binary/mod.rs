@@ -136,7 +136,7 @@ pub(crate) fn push_body(out: &mut Vec<u8>, record: &Record<'_>, delta: &mut Delt
         Record::Event(event) => event.spell(out),
         Record::Epoch(epoch) => epoch.spell(out),
         Record::End(end) => end.spell(out),
-        Record::Ran(ran) => ran.spell(out),
+        Record::RunEnd(end) => end.spell(out),
         Record::Unknown(unknown) => out.extend_from_slice(unknown.body),
     }
 }

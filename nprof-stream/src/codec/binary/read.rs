@@ -9,7 +9,7 @@ use crate::record::extras::Extras;
 use crate::record::kind;
 use crate::record::limits;
 use crate::record::number::unzigzag;
-use crate::record::pairs::{End, Epoch, Event, Head, Naming, Ran, Step};
+use crate::record::pairs::{End, Epoch, Event, Head, Naming, RunEnd, Step};
 use crate::record::*;
 
 /// Room for the lists of the record being read.
@@ -101,7 +101,7 @@ pub(crate) fn read_body<'a>(
         kind::EPOCH => Record::Epoch(Epoch::read(body)?),
         kind::END => Record::End(Box::new(End::read(body)?)),
         kind::RUN => Record::Run(Box::new(Head::read(body)?)),
-        kind::RAN => Record::Ran(Box::new(Ran::read(body)?)),
+        kind::RUN_END => Record::RunEnd(Box::new(RunEnd::read(body)?)),
         kind => Record::Unknown(Unknown { kind, body }),
     };
     Ok(record)

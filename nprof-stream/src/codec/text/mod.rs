@@ -101,8 +101,8 @@ pub(crate) fn push_line(out: &mut Vec<u8>, record: &Record<'_>) {
         Record::Run(head) => {
             line.word("@run").pairs(|out| head.spell(out));
         }
-        Record::Ran(ran) => {
-            line.word("@ran").pairs(|out| ran.spell(out));
+        Record::RunEnd(end) => {
+            line.word("@run_end").pairs(|out| end.spell(out));
         }
         Record::Unknown(unknown) if unknown.kind == LINE && is_unknown_line(unknown.body) => {
             line.out.extend_from_slice(unknown.body);

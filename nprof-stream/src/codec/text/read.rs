@@ -8,7 +8,7 @@ use crate::record::extras::Extras;
 use crate::record::kind;
 use crate::record::limits;
 use crate::record::number::{decimal, hex_bytes_in_place, hexadecimal};
-use crate::record::pairs::{End, Epoch, Event, Head, Naming, Ran, Step};
+use crate::record::pairs::{End, Epoch, Event, Head, Naming, RunEnd, Step};
 use crate::record::*;
 
 /// Whether bytes are the beginning of a record's line: of a stream that lost its own beginning.
@@ -138,7 +138,7 @@ pub(crate) fn read_line<'a>(
         kind::EVENT => Record::Event(Box::new(Event::read(from.rest()?)?)),
         kind::EPOCH => Record::Epoch(Epoch::read(from.rest()?)?),
         kind::RUN => Record::Run(Box::new(Head::read(from.rest()?)?)),
-        kind::RAN => Record::Ran(Box::new(Ran::read(from.rest()?)?)),
+        kind::RUN_END => Record::RunEnd(Box::new(RunEnd::read(from.rest()?)?)),
         _ => Record::End(Box::new(End::read(from.rest()?)?)),
     };
     Ok(record)

@@ -98,7 +98,7 @@ fn places_of<'a>(
 mod tests {
     use super::*;
 
-    const HEAD: &[u8] = b"@nprof\t1.0\trun=0x1\tcommand=a\n";
+    const HEAD: &[u8] = b"@nprof\t1.1\trun=0x1\tcommand=a\n";
 
     fn header(sequence: u32) -> Vec<u8> {
         let header = Header {
@@ -123,9 +123,9 @@ mod tests {
             (header(0)[..47].to_vec(), Start::None),
             (HEAD.to_vec(), Start::At(3)),
             (HEAD[..HEAD.len() - 1].to_vec(), Start::Unfinished),
-            (b"@nprof\t1.0\tcommand=a\n".to_vec(), Start::None),
+            (b"@nprof\t1.1\tcommand=a\n".to_vec(), Start::None),
             (b"@nprof\tx.0\trun=0x1\n".to_vec(), Start::None),
-            ([b"@nprof\t@nprof\t1.0", HEAD].concat(), Start::At(20)),
+            ([b"@nprof\t@nprof\t1.1", HEAD].concat(), Start::At(20)),
             ([b"@nprof\t", &header(0)[..]].concat(), Start::At(10)),
         ] {
             let bytes = [b"abc", &start[..]].concat();

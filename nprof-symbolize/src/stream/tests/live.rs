@@ -91,7 +91,7 @@ fn main_offset(exe: &str) -> u64 {
     main - segment.address() + segment.file_range().0
 }
 
-const HEAD: &str = "@nprof\t1.0\trun=0x1\n";
+const HEAD: &str = "@nprof\t1.1\trun=0x1\n";
 const NODE: &str = "N\t1\t0\t1\nS\t1\t0\t0\t0\t1\t1\t1\n";
 
 #[test]

@@ -11,15 +11,15 @@ use crate::stream::filter::Filter;
 use nprof_stream::{Reader, Spelling, Step, Writer};
 use proptest::prelude::*;
 
-const HEAD: &str = "@nprof\t1.0\trun=0x1\n@step\ttool=me\tversion=1\tnames=full\n\
+const HEAD: &str = "@nprof\t1.1\trun=0x1\n@step\ttool=me\tversion=1\tnaming_options=full\n\
                     I\t1\telf\t-\t/nowhere\n";
 
 /// What a filter makes of a stream, as text, by way of binary or not.
 fn filtered(text: &str, is_binary: bool) -> String {
     let detail = Detail { inlines: true, lines: true, debug: true };
     let catalog = ImageCatalog::new(Rc::new(Finder::new(SearchPaths::default(), detail)));
-    let [tool, version, names] = ["me", "1", "full"].map(|word| word.as_bytes().to_vec());
-    let step = Step { tool, version, names, ..Step::default() };
+    let [tool, version, naming_options] = ["me", "1", "full"].map(|word| word.as_bytes().to_vec());
+    let step = Step { tool, version, naming_options, ..Step::default() };
     let spelling = if is_binary { Spelling::Binary } else { Spelling::Text };
     let writer = Writer::new(Vec::new(), spelling);
     let mut filter = Filter::new(writer, catalog, step, Duration::ZERO);

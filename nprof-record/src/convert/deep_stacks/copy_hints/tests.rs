@@ -44,11 +44,11 @@ fn what_a_walk_read_is_needed_the_next_time() {
     let gap = (SP + 0x200, SP + 0x5000);
     hints.update(7, SP, &copied(&bytes), Mark::None, StackReadRange { end: SP + 0x6001, gap });
     assert_eq!(published(&hints, 9), (9, SP + 0x6020, [SP + 0x200, SP + 0x5000]));
-    hints.update(7, SP, &nothing, Mark::Table, read_range(SP + 0x40));
+    hints.update(7, SP, &nothing, Mark::NoUnwindInfo, read_range(SP + 0x40));
     assert_eq!(published(&hints, 9).1, SP + 0x6020, "another time it may get farther");
     hints.update(7, SP, &nothing, Mark::None, read_range(SP + 0x7000));
     assert_eq!(published(&hints, 9), (9, SP + 0x7000, [0, 0]));
-    hints.update(7, SP, &nothing, Mark::Copy, read_range(SP + 0x7000));
+    hints.update(7, SP, &nothing, Mark::StackTruncated, read_range(SP + 0x7000));
     assert_eq!(published(&hints, 9).0, 0, "it was not enough");
 }
 
@@ -68,15 +68,15 @@ fn words_another_thread_has_taken_are_set_again() {
 fn too_deep_stacks_are_not_copied_in_vain() {
     let mut hints = CopyHints::new(Kept::default(), REACH);
     let (all, near) = (vec![0; REACH as usize], vec![0; 0x8000]);
-    hints.update(7, SP, &copied(&all), Mark::Copy, read_range(SP + REACH));
+    hints.update(7, SP, &copied(&all), Mark::StackTruncated, read_range(SP + REACH));
     assert_eq!(published(&hints, 9), (9, ABOVE_ALL_STACKS, [0, 0]));
-    hints.update(7, SP, &ExtraStack::default(), Mark::Copy, read_range(SP + 0x40));
+    hints.update(7, SP, &ExtraStack::default(), Mark::StackTruncated, read_range(SP + 0x40));
     assert_eq!(published(&hints, 9).1, ABOVE_ALL_STACKS, "the ring had no room");
     for _ in 1..RETRY_SAMPLES {
-        hints.update(7, SP, &copied(&near), Mark::Copy, read_range(SP + 0x40));
+        hints.update(7, SP, &copied(&near), Mark::StackTruncated, read_range(SP + 0x40));
     }
     assert_eq!(published(&hints, 9).1, ABOVE_ALL_STACKS);
-    hints.update(7, SP, &copied(&near), Mark::Copy, read_range(SP + 0x40));
+    hints.update(7, SP, &copied(&near), Mark::StackTruncated, read_range(SP + 0x40));
     assert_eq!(published(&hints, 9).0, 0, "it may be less deep by now");
 }
 
@@ -86,7 +86,7 @@ fn what_is_not_wanted_is_told_and_forgotten() {
     hints.ignore_thread(7, 9);
     assert_eq!(published(&hints, 9), (9, 0, [0, 0]));
     // From now on it is: it has executed the command.
-    hints.update(7, SP, &ExtraStack::default(), Mark::Copy, read_range(SP + 0x40));
+    hints.update(7, SP, &ExtraStack::default(), Mark::StackTruncated, read_range(SP + 0x40));
     assert_eq!(published(&hints, 9).0, 0);
     hints.ignore_thread(7, 9);
     hints.forget(7);

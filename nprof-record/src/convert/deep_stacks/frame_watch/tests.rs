@@ -119,7 +119,8 @@ impl<'a> Scene<'a> {
             [0x1100, 0x1001].map(|address| FrameAddress::Instruction(RuntimeAddress(address)));
         let mut addresses = inside.to_vec();
         let sample_id = SampleId { pid: TID, tid, time, cpu: 0 };
-        let (mark, outer) = self.sentinels.complete(sample_id, trace, Mark::Copy, &mut addresses);
+        let (mark, outer) =
+            self.sentinels.complete(sample_id, trace, Mark::StackTruncated, &mut addresses);
         addresses.extend_from_slice(&outer.unwrap_or_default());
         (mark, addresses.iter().map(|address| address.value().0).collect())
     }
@@ -143,7 +144,7 @@ impl<'a> Scene<'a> {
 }
 
 fn incomplete() -> (Mark, Vec<u64>) {
-    (Mark::Copy, vec![0x1100, 0x1001])
+    (Mark::StackTruncated, vec![0x1100, 0x1001])
 }
 
 fn complete() -> (Mark, Vec<u64>) {
@@ -283,7 +284,7 @@ fn more_frames_than_are_kept_are_cut() {
         assert_eq!(scene.sample(TID, 5, Some(0x2001)), incomplete());
         scene.batch(10);
     }
-    let cut = (Mark::Depth, vec![0x1100, 0x1001, 0x2001, 0x2101]);
+    let cut = (Mark::MaxDepth, vec![0x1100, 0x1001, 0x2001, 0x2101]);
     assert_eq!(scene.sample(TID, 11, Some(0x2001)), cut);
 }
 
