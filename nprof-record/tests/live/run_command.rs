@@ -40,7 +40,8 @@ fn failures_exit_as_env_does() {
     assert_eq!(record(&[]).status.code(), Some(125));
     let misused = record(&["--no-such-option", "true"]);
     assert_eq!(misused.status.code(), Some(125));
-    let message = "nprof-record: unexpected argument '--no-such-option' found; nprof-record --help lists the options\n";
+    let message = "nprof-record: unexpected argument '--no-such-option' found; tip: to pass '--no-such-option' as \
+         a value, use '-- --no-such-option'; nprof-record --help lists the options\n";
     assert_eq!(stderr(&misused), message);
     assert_eq!(record(&["-e", "no-such", "true"]).status.code(), Some(125));
     assert_eq!(record(&["--help"]).status.code(), Some(0));
