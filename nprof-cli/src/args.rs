@@ -16,6 +16,7 @@ impl Inputs {
     /// Returns the streams in their order; None is standard input.
     pub fn operands(&self) -> Vec<Option<&Path>> {
         match &self.files[..] {
+            // Like cat(1): without operands, read standard input.
             [] => vec![None],
             files => files.iter().map(|file| Some(file.as_path())).collect(),
         }

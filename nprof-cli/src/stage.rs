@@ -311,6 +311,7 @@ pub fn refuse_same_file<'a>(
     inputs: impl IntoIterator<Item = Option<&'a Path>>,
     output: Option<&Path>,
 ) -> Result<(), Error> {
+    // A new output file cannot be an input yet.
     let Some((path, written)) = output.and_then(|path| Some((path, identity(path)?))) else {
         return Ok(());
     };

@@ -50,6 +50,7 @@ macro_rules! addresses {
     };
 }
 
+// One macro, so that the types stay alike but do not convert into each other.
 addresses! {
     /// An address in the memory of a process, or of the kernel (framehop: AVMA).
     RuntimeAddress

@@ -9,6 +9,7 @@ pub const MAX_BYTES: usize = 64;
 
 /// Returns the first build ID among notes. None if there is none, or it is empty or too long.
 pub fn find<H: FileHeader>(endian: H::Endian, mut notes: NoteIterator<'_, H>) -> Option<Vec<u8>> {
+    // A malformed note ends the search: where the next one begins is unknown.
     while let Ok(Some(note)) = notes.next() {
         let is_build_id =
             note.name() == elf::ELF_NOTE_GNU && note.n_type(endian) == elf::NT_GNU_BUILD_ID;
@@ -24,6 +25,7 @@ pub fn find<H: FileHeader>(endian: H::Endian, mut notes: NoteIterator<'_, H>) ->
 pub fn of_notes(notes: &[u8]) -> Option<Vec<u8>> {
     // The kernel's notes have the byte order of the machine, and are aligned to 4 bytes.
     let endian = if cfg!(target_endian = "big") { Endianness::Big } else { Endianness::Little };
+    // Notes have the same layout in ELF32 and ELF64 (gABI, "Note Section").
     let notes = NoteIterator::<FileHeader64<Endianness>>::new(endian, 4, notes).ok()?;
     find(endian, notes)
 }

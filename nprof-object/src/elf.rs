@@ -31,9 +31,11 @@ pub fn segments<P>(endian: Endianness, programs: &[P]) -> Segments
 where
     P: ProgramHeader<Endian = Endianness>,
 {
+    // Only these are in memory: other segments describe parts of them, or have no bytes.
     let loaded = programs.iter().filter(|program| program.p_type(endian) == elf::PT_LOAD);
     let segment = |program: &P| Segment {
         offset: FileOffset(program.p_offset(endian).into()),
+        // p_memsz would include .bss, which has no bytes in the file.
         size: program.p_filesz(endian).into(),
         address: ImageAddress(program.p_vaddr(endian).into()),
         executable: program.p_flags(endian).0 & elf::PF_X.0 != 0,
@@ -58,6 +60,7 @@ where
         // A segment that is too large is skipped; a later, smaller one may hold the ID.
         let Some(left) = bytes_left.checked_sub(program.p_filesz(endian).into()) else { continue };
         bytes_left = left;
+        // A debug file keeps the program headers but not the bytes they point to.
         let Ok(Some(notes)) = program.notes(endian, data) else { continue };
         let found = build_id::find::<P::Elf>(endian, notes);
         if found.is_some() {

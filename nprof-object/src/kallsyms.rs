@@ -26,9 +26,11 @@ pub struct Symbol<'a> {
 impl<'a> Symbol<'a> {
     /// Parses a line without its newline. None if it is malformed.
     pub fn parse(line: &'a [u8]) -> Option<Self> {
+        // The third field is the rest of the line: the name, and perhaps a module.
         let mut fields = line.splitn(3, |&byte| byte == b' ');
         let (address, kind, rest) = (fields.next()?, fields.next()?, fields.next()?);
         let address = u64::from_str_radix(std::str::from_utf8(address).ok()?, 16).ok()?;
+        // A TAB separates the module (kernel/kallsyms.c, s_show).
         let mut names = rest.splitn(2, |&byte| byte == b'\t');
         let name = names.next().filter(|name| !name.is_empty())?;
         let module = names.next().and_then(|word| word.strip_prefix(b"[")?.strip_suffix(b"]"));
@@ -72,6 +74,7 @@ pub fn visit(mut file: impl BufRead, mut visit: impl FnMut(Symbol<'_>) -> Contro
         line.clear();
         match file.read_until(b'\n', &mut line) {
             Ok(length) if length > 0 => {}
+            // The end of the file, or an error: the symbols so far are still valid.
             _ => return,
         }
         let text = line.strip_suffix(b"\n").unwrap_or(&line);
@@ -88,7 +91,7 @@ pub fn visit(mut file: impl BufRead, mut visit: impl FnMut(Symbol<'_>) -> Contro
 pub fn find(text: &[u8], name: &[u8]) -> Option<RuntimeAddress> {
     memmem::find_iter(text, name).find_map(|at| {
         let end = at + name.len();
-        // The name of a symbol of the kernel itself ends its line.
+        // Symbols of the kernel itself end their line; those of modules have the module after them.
         let is_last = matches!(text.get(end), None | Some(b'\n'));
         let start = memrchr(b'\n', &text[..at]).map_or(0, |newline| newline + 1);
         let symbol = Symbol::parse(&text[start..end]).filter(|_| is_last)?;
@@ -100,6 +103,7 @@ pub fn find(text: &[u8], name: &[u8]) -> Option<RuntimeAddress> {
 pub fn start_of_text(file: impl BufRead) -> Option<RuntimeAddress> {
     let mut start = None;
     visit(file, |symbol| {
+        // Symbols of per-CPU data may come before the text.
         if symbol.name != b"_stext" {
             return ControlFlow::Continue(());
         }

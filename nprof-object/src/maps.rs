@@ -31,9 +31,11 @@ impl<'a> Mapping<'a> {
         let permissions = next_field(&mut rest)?.as_bytes();
         let offset = FileOffset(hexadecimal(next_field(&mut rest)?)?);
         let (major, minor) = next_field(&mut rest)?.split_once(':')?;
+        // Both numbers are hexadecimal (fs/proc/task_mmu.c, show_vma_header_prefix).
         let device = (u32::from_str_radix(major, 16).ok()?, u32::from_str_radix(minor, 16).ok()?);
         let inode = next_field(&mut rest)?.parse().ok()?;
         let (start, end) = (RuntimeAddress(start), RuntimeAddress(end));
+        // No mapping ends before it begins: such a line is not from the kernel.
         end.offset_from(start)?;
         Some(Self { start, end, permissions, offset, device, inode, path: rest })
     }
@@ -63,6 +65,7 @@ pub fn mappings(text: &[u8]) -> impl Iterator<Item = Mapping<'_>> {
 fn next_field<'a>(rest: &mut &'a [u8]) -> Option<&'a str> {
     let length = rest.iter().position(|&byte| byte == b' ').unwrap_or(rest.len());
     let (field, after) = rest.split_at(length);
+    // The path is padded to a column; a path itself never begins with a blank.
     *rest = after.trim_ascii_start();
     std::str::from_utf8(field).ok().filter(|field| !field.is_empty())
 }

@@ -20,6 +20,7 @@ impl<'a> Module<'a> {
         let mut fields = line.split(|&byte| byte == b' ');
         let name = fields.next().filter(|name| !name.is_empty())?;
         let size = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
+        // Skips the users, their names and the state.
         let base = std::str::from_utf8(fields.nth(3)?.strip_prefix(b"0x")?).ok()?;
         let base = RuntimeAddress(u64::from_str_radix(base, 16).ok()?);
         Some(Self { name, size, base })

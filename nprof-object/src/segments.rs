@@ -30,6 +30,7 @@ impl Segments {
     pub fn image_address(&self, offset: FileOffset) -> Option<ImageAddress> {
         let (segment, at) =
             self.find(|segment| Some((segment, offset.offset_from(segment.offset)?)))?;
+        // A hostile file may place a segment at the end of the address space.
         segment.address.checked_add(at)
     }
 
@@ -49,6 +50,7 @@ impl Segments {
         at: impl Fn(&'a Segment) -> Option<(&'a Segment, u64)>,
     ) -> Option<(&'a Segment, u64)> {
         let within = |segment| at(segment).filter(|&(segment, at)| at < segment.size);
+        // Two passes instead of a sorted index: files have a handful of loaded segments.
         let code = self.0.iter().filter(|segment| segment.executable).find_map(within);
         code.or_else(|| self.0.iter().find_map(within))
     }

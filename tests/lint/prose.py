@@ -24,7 +24,7 @@ RULES = [
     ("contrary", r"\b(?:the contrary|meanwhile|whichever|nobody|anybody|somebody)\b", 0),
     ("stands", r"\b(?:stands? (?:in|at|before|after|for|on|there|alone)|stood)\b", 1),
 ]
-# The fewest inline comments per line of code.
+# The fewest inline comments per line of code in a crate's src/.
 INLINE = 0.03
 
 STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.S)
