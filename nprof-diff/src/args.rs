@@ -4,126 +4,128 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use clap::Parser;
+use nprof_report::args::{OutputFile, PartialOk, StackFormat};
 
 use crate::compare::effect_size::EffectSize;
 use crate::compare::fail_on::Bound;
-use crate::input::key::By;
-use crate::print::{Format, Sort};
+use crate::input::row_kind::RowKind;
+use crate::print::Sort;
 
-/// Says what changed between two sets of recordings, and whether it is noise.
+/// Reports the changes between two sets of recordings, and whether they are noise.
 ///
-/// Compares the shares of the samples (and CPU time) that functions have on both sides, each
-/// difference with its confidence interval. Two or more runs on both sides are judged by how runs
-/// of the same side differ; single runs by counting alone, which takes too much for certain.
-/// Exits with 0, 1 (beyond --fail-on), 2 (trouble, incomplete input) or 4 (not enough data to decide).
+/// Compares the shares of the samples (and the CPU time) of functions on both sides, with the
+/// confidence interval of each difference. With two or more runs on both sides, differences are
+/// judged by the variance between runs; with single runs by counts alone, which gives too narrow
+/// intervals. Exits with 0, 1 (a row exceeds --fail-on), 2 (error, incomplete input) or 4 (not enough
+/// data to decide).
 #[derive(Debug, Parser)]
 #[command(
     name = "nprof-diff",
     version,
-    override_usage = "nprof-diff [OPTIONS] BASE NEW\n       nprof-diff [OPTIONS] --base FILE... --new FILE..."
+    override_usage = "nprof-diff [OPTIONS] BASE NEW\n       nprof-diff [OPTIONS] --base FILE... --new FILE...",
+    mut_arg("partial_ok", |arg| arg.help("Compare truncated and damaged streams as far as they go"))
 )]
 pub(crate) struct Args {
-    /// What a row is [default: function; path in the formats folded and flamegraph]
+    /// Kind of the rows: function, file, line, image, command (thread name) or path (call path)
+    /// [default: function; path in the formats folded and flamegraph]
     #[arg(long, value_name = "KEY")]
-    by: Option<By>,
-    /// The event to compare by, where several were counted
+    by: Option<RowKind>,
+    /// Event to compare by, if several were recorded
     #[arg(long, value_name = "NAME")]
     pub(crate) event: Option<String>,
     /// Confidence of the intervals, per cent; at most 100 - P per cent of the reported changes are
     /// noise
     #[arg(long, value_name = "P", default_value = "95", value_parser = confidence)]
     confidence: f64,
-    /// Exit with 1 if a row changed beyond this: any, self>+P%, total>+P%, self>+Nms, total>+Nms
+    /// Exit with 1 if a row changed beyond a bound: any, self>+P%, total>+P%, self>+Nms, total>+Nms
     #[arg(long, value_name = "BOUND", value_delimiter = ',')]
     pub(crate) fail_on: Vec<Bound>,
-    /// Call nothing a change that is smaller than this: P% (points of share) or a time, as 2ms
+    /// Do not report changes smaller than SIZE: P% (points of share) or a time such as 2ms
     #[arg(long, value_name = "SIZE")]
     pub(crate) min_effect: Option<EffectSize>,
-    /// Names that are others on the new side: lines of OLD and NEW, or image, OLD and NEW,
+    /// File of names that differ on the new side: lines of OLD and NEW, or of image, OLD and NEW,
     /// separated by tabs
     #[arg(long, value_name = "FILE")]
     pub(crate) rename: Option<PathBuf>,
-    /// What rows are sorted by: the difference in self or in total, or the name
+    /// Sort rows by the difference in self or in total, or by name
     #[arg(long, value_name = "ORDER", default_value = "self")]
     pub(crate) sort: Sort,
     /// Print at most N rows, 0 for all [default: 40 in a table, else all]
     #[arg(short = 'n', long, value_name = "N")]
     rows: Option<usize>,
-    /// How to print the report
+    /// Format of the report
     #[arg(long, value_name = "FORMAT", default_value = "table")]
-    pub(crate) format: Format,
-    /// Compare what there is of streams that are truncated or damaged
-    #[arg(long)]
-    pub(crate) partial_ok: bool,
-    /// Write to this file instead of standard output
-    #[arg(short, long, value_name = "FILE")]
-    pub(crate) output: Option<PathBuf>,
-    /// Split the runs of the base against each other: says how much of a difference is noise
+    pub(crate) format: StackFormat,
+    #[command(flatten)]
+    pub(crate) tolerance: PartialOk,
+    #[command(flatten)]
+    pub(crate) output: OutputFile,
+    /// Compare the runs of the base with each other: reports the size of differences by chance
     #[arg(long, requires = "base", conflicts_with_all = ["new", "operands", "fail_on"])]
     pub(crate) noise: bool,
-    /// The streams of the base; every segment of them is a run
+    /// Streams of the base; every segment of a stream is a run
     #[arg(long, value_name = "FILE", num_args = 1..)]
     base: Vec<PathBuf>,
-    /// The streams of the new side
+    /// Streams of the new side
     #[arg(long, value_name = "FILE", num_args = 1.., requires = "base")]
     new: Vec<PathBuf>,
-    /// The base's stream, then the new side's; `-` is standard input
+    /// Stream of the base, then stream of the new side; `-` is standard input
     #[arg(value_name = "FILE", num_args = 2, conflicts_with_all = ["base", "new"],
           required_unless_present_any = ["base", "new"])]
     operands: Vec<PathBuf>,
 }
 
-/// How many rows a table has when nothing is asked.
+/// The number of rows of a table without `--rows`.
 const TABLE_ROWS: usize = 40;
 
 impl Args {
-    /// The streams of the base and of the new side.
+    /// Returns the streams of the base and of the new side.
     ///
     /// # Errors
     ///
-    /// When standard input is named twice, or a side is missing.
+    /// If standard input is named twice, or a side is missing.
     pub(crate) fn sides(&self) -> Result<[&[PathBuf]; 2]> {
         if self.operands.is_empty() && self.new.is_empty() && !self.noise {
             bail!(
-                "--base: give the streams of the other side with --new, or --noise to compare the runs of the base with each other"
+                "--base: give the other side with --new, or --noise to compare the runs of the base with each other"
             );
         }
         let sides = match &self.operands[..] {
             [base, new] => [std::slice::from_ref(base), std::slice::from_ref(new)],
             _ => [&self.base[..], &self.new[..]],
         };
-        let stdin = |path: &&PathBuf| path.as_path() == Path::new("-");
-        if sides.into_iter().flatten().filter(stdin).count() > 1 {
-            bail!("standard input (-) can be read once: give a file for the other streams");
+        let is_stdin = |path: &&PathBuf| path.as_path() == Path::new("-");
+        if sides.into_iter().flatten().filter(is_stdin).count() > 1 {
+            bail!("standard input (-) can be read only once; give files for the other streams");
         }
         Ok(sides)
     }
 
-    /// The first option that is about CPU time, as it was given.
+    /// Returns the spelling of the first option in CPU time. None if there is none.
     pub(crate) fn time_option(&self) -> Option<String> {
-        let bound = self.fail_on.iter().find(|bound| bound.is_time());
-        let bound = bound.map(|bound| format!("--fail-on {bound}"));
-        let is_time = matches!(self.min_effect, Some(EffectSize::Time(_)));
-        bound.or_else(|| is_time.then(|| "--min-effect".to_owned()))
+        if let Some(bound) = self.fail_on.iter().find(|bound| bound.is_time()) {
+            return Some(format!("--fail-on {bound}"));
+        }
+        matches!(self.min_effect, Some(EffectSize::TimeNs(_))).then(|| "--min-effect".to_owned())
     }
 
-    /// What a row is.
+    /// Returns the kind of the rows.
     ///
     /// # Errors
     ///
-    /// When the format is one of call paths and something else is asked for.
-    pub(crate) fn by(&self) -> Result<By> {
-        let of_paths = matches!(self.format, Format::Folded | Format::Flamegraph);
+    /// If the format draws call paths, and another kind of rows or a noise report is requested.
+    pub(crate) fn row_kind(&self) -> Result<RowKind> {
+        if !self.format.is_stacks() {
+            return Ok(self.by.unwrap_or(RowKind::Function));
+        }
+        if self.noise {
+            bail!("--noise: the formats are table, tsv, csv and json");
+        }
         match self.by {
-            Some(By::Path) if of_paths => Ok(By::Path),
-            Some(by) if of_paths => {
-                bail!("--by {}: folded stacks and flame graphs are by call path", by.name())
+            None | Some(RowKind::Path) => Ok(RowKind::Path),
+            Some(kind) => {
+                bail!("--by {}: folded stacks and flame graphs need --by path", kind.name())
             }
-            None if of_paths && self.noise => {
-                bail!("--noise: there is a noise floor in table, tsv, csv and json only")
-            }
-            None if of_paths => Ok(By::Path),
-            by => Ok(by.unwrap_or(By::Function)),
         }
     }
 
@@ -133,17 +135,18 @@ impl Args {
         ((100.0 - self.confidence) * 1e10).round() / 1e12
     }
 
-    /// How many rows are printed.
+    /// Returns the largest number of rows to print.
     pub(crate) fn row_limit(&self) -> usize {
-        let usual = if self.format == Format::Table { TABLE_ROWS } else { 0 };
-        match self.rows.unwrap_or(usual) {
+        let default = if self.format == StackFormat::Table { TABLE_ROWS } else { 0 };
+        match self.rows.unwrap_or(default) {
             0 => usize::MAX,
             rows => rows,
         }
     }
 }
 
-/// Parses a confidence in per cent.
+/// Parses a confidence in per cent. Below 50 an interval is meaningless; the quantiles were checked
+/// against scipy up to 99.9999999.
 fn confidence(text: &str) -> Result<f64, String> {
     let percent = text.parse().ok().filter(|percent| (50.0..=99.9999999).contains(percent));
     percent.ok_or_else(|| "expected a number from 50 to 99.9999999".to_owned())
@@ -176,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_a_level_is_refused() {
+    fn rejects_confidence_outside_50_to_100_per_cent() {
         for wrong in ["0", "1", "49.9", "100", "nan", "95%", "-95", "inf"] {
             assert!(parse(&format!("nprof-diff --confidence={wrong} a b")).is_err(), "{wrong}");
         }

@@ -1,6 +1,7 @@
-//! nprof-diff: what changed between two sets of recordings, and whether it is noise.
+//! nprof-diff: the changes between two sets of recordings, and whether they are noise.
 //!
-//! Reads streams, prints a comparison, and says with its exit status whether a bound was broken:
+//! Reads streams, prints a comparison, and reports with its exit status whether a bound was
+//! exceeded:
 //!
 //! ```text
 //! nprof-diff --fail-on 'self>+2%' --base a1.nprof a2.nprof --new b1.nprof b2.nprof

@@ -1,35 +1,34 @@
-//! The two sides of a comparison, and what is asked of them. Pure.
-
-use nprof_report::profile::Sum;
+//! The runs of both sides and the criteria they are compared by. Pure.
 
 use crate::compare::effect_size::EffectSize;
-use crate::compare::observed::{Observed, Quantity};
+use crate::compare::observed::Observed;
+use crate::compare::quantity::{MetricKind, Quantity};
 use crate::compare::row::{Change, Metric};
 use crate::input::key::KeyId;
-use crate::input::run_counts::{KeyCount, RunCounts};
+use crate::input::run_counts::RunCounts;
 use crate::stats;
 
-/// How differences are judged.
+/// The statistical method of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Method {
-    /// By how the runs of each side differ: two or more on both sides.
+    /// By the variance between runs; needs two or more runs on both sides.
     Welch,
-    /// By counting alone, the runs of a side added up: samples are taken to be independent.
+    /// By counts alone, with the runs of a side added up; assumes independent samples.
     Newcombe,
 }
 
-/// What is asked of a comparison.
+/// The criteria of a change, from the command line and the event.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Criteria {
-    /// Intervals are of level 1 - alpha, and the rate of false discoveries is at most alpha.
+    /// Intervals have confidence 1 - alpha, and the false discovery rate is at most alpha.
     pub(crate) alpha: f64,
-    /// Whether weights are CPU time, ns.
-    pub(crate) clock: bool,
-    /// What is smaller is not called a change.
+    /// True if the weights of samples are CPU time in nanoseconds.
+    pub(crate) has_cpu_time: bool,
+    /// Smaller differences are not reported as changes.
     pub(crate) min_effect: Option<EffectSize>,
 }
 
-/// The runs of both sides, and what is asked of them.
+/// The runs of both sides, to be compared by one method.
 pub(crate) struct Comparison<'a> {
     pub(crate) base: &'a [&'a RunCounts],
     pub(crate) new: &'a [&'a RunCounts],
@@ -38,36 +37,35 @@ pub(crate) struct Comparison<'a> {
 }
 
 impl Comparison<'_> {
-    /// A key in the runs of the base, and in those of the new side.
-    pub(crate) fn observed(&self, key: KeyId, pick: impl Fn(KeyCount) -> Sum) -> [Observed<'_>; 2] {
-        [Observed::of(self.base, key, &pick), Observed::of(self.new, key, &pick)]
+    /// Returns a key's samples in the runs of the base, and in the runs of the new side.
+    pub(crate) fn observed(&self, key: KeyId, kind: MetricKind) -> [Observed<'_>; 2] {
+        [Observed::of(self.base, key, kind), Observed::of(self.new, key, kind)]
     }
 
-    /// What is known of a key before all keys have been seen.
-    pub(crate) fn metric(&self, key: KeyId, pick: impl Fn(KeyCount) -> Sum) -> Metric {
-        let [base, new] = self.observed(key, pick);
-        let change = |quantity: Quantity| {
-            let alpha = self.criteria.alpha;
-            let estimate = match self.method {
-                Method::Newcombe => {
-                    stats::newcombe(base.proportion(quantity), new.proportion(quantity), alpha)
-                }
-                Method::Welch => stats::welch(
-                    base.spread(quantity),
-                    new.spread(quantity),
-                    alpha,
-                    quantity.most(),
-                ),
-            };
-            Change { estimate, p: estimate.p, q: 1.0, significant: false }
-        };
+    /// Estimates the differences of a key from its own runs; significance is decided later, over
+    /// all keys.
+    pub(crate) fn metric(&self, key: KeyId, kind: MetricKind) -> Metric {
+        let [base, new] = self.observed(key, kind);
         Metric {
             base_samples: base.samples(),
             new_samples: new.samples(),
-            share: change(Quantity::Share),
-            time: self.criteria.clock.then(|| change(Quantity::Time)),
+            share: self.change(&base, &new, Quantity::Share),
+            time_ns: self.criteria.has_cpu_time.then(|| self.change(&base, &new, Quantity::TimeNs)),
             changed: false,
             displaced: false,
         }
+    }
+
+    fn change(&self, base: &Observed<'_>, new: &Observed<'_>, quantity: Quantity) -> Change {
+        let alpha = self.criteria.alpha;
+        let estimate = match self.method {
+            Method::Newcombe => {
+                stats::newcombe(base.proportion(quantity), new.proportion(quantity), alpha)
+            }
+            Method::Welch => {
+                stats::welch(base.spread(quantity), new.spread(quantity), alpha, quantity.max())
+            }
+        };
+        Change { estimate, p: estimate.p, q: 1.0, significant: false }
     }
 }

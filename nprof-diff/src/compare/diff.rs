@@ -1,81 +1,90 @@
-//! What changed: the rows, their differences and their verdicts. Pure.
+//! The comparison of two sides: rows, their differences and verdicts. Pure.
 //!
-//! Every key is compared twice, by its own share (self) and by the share of what it called as
-//! well (total); where the event is a clock, also by CPU time. One family of comparisons is all
-//! shares, another all CPU times: each is corrected for its size.
+//! Every key is compared by self and by total; if the event measures CPU time, also by CPU time.
+//! All shares form one family of comparisons, all CPU times another; each family is corrected for
+//! its size.
 
 use crate::compare::comparison::{Comparison, Criteria, Method};
-use crate::compare::observed::{Quantity, SideTotals};
+use crate::compare::observed::SideTotals;
+use crate::compare::quantity::{MetricKind, Quantity};
 use crate::compare::row::Row;
 use crate::compare::significance;
 use crate::input::key::KeyId;
 use crate::input::run_counts::RunCounts;
 use crate::stats::{self, Estimate, Spread};
 
-/// A side with fewer samples decides nothing.
+/// The smallest number of samples of a side that decides anything.
 pub(crate) const MIN_SAMPLES_PER_SIDE: u64 = 100;
 
-/// The comparison of two sides.
+/// The result of comparing two sides.
 #[derive(Clone, Debug)]
 pub(crate) struct Diff {
-    /// How differences were judged.
+    /// The statistical method.
     pub(crate) method: Method,
-    /// What was asked.
+    /// The criteria of a change.
     pub(crate) criteria: Criteria,
-    /// The base.
+    /// The totals of the base.
     pub(crate) base: SideTotals,
-    /// The new side.
+    /// The totals of the new side.
     pub(crate) new: SideTotals,
-    /// CPU time of a whole run, ns: an interval needs two or more runs on both sides.
-    pub(crate) time: Option<Estimate>,
-    /// How many shares were compared: the size of the family.
+    /// CPU time of a whole run, in nanoseconds. None with a single run on either side.
+    pub(crate) run_time_ns: Option<Estimate>,
+    /// The number of shares compared: the size of the family.
     pub(crate) comparisons: usize,
-    /// What most functions' shares are, times those of the base: something else changed where
-    /// it is not 1.
+    /// The median over functions of new share by base share. If it is not 1, shares moved because
+    /// other functions take more or less.
     pub(crate) median_ratio: f64,
-    /// One per key that has samples, in the order of the keys.
+    /// One row per key with samples, in the order of the keys.
     pub(crate) rows: Vec<Row>,
 }
 
 impl Diff {
-    /// Whether both sides have samples enough to decide anything.
-    pub(crate) fn is_decided(&self) -> bool {
+    /// True if both sides have enough samples to decide anything.
+    pub(crate) fn has_enough_samples(&self) -> bool {
         self.base.sum.samples.min(self.new.sum.samples) >= MIN_SAMPLES_PER_SIDE
     }
 }
 
-/// Compares two sides; `keys` are all keys of both. Runs without samples must have been left out.
+/// Compares two sides. `keys` are all keys of both; runs without samples must have been left out.
 pub(crate) fn compare(
     base: &[&RunCounts],
     new: &[&RunCounts],
     keys: impl Iterator<Item = KeyId>,
     criteria: Criteria,
 ) -> Diff {
-    let several = base.len() >= 2 && new.len() >= 2;
-    let method = if several { Method::Welch } else { Method::Newcombe };
-    let sides = Comparison { base, new, method, criteria };
+    let has_repetitions = base.len() >= 2 && new.len() >= 2;
+    let method = if has_repetitions { Method::Welch } else { Method::Newcombe };
+    let comparison = Comparison { base, new, method, criteria };
     let rows = keys.map(|key| Row {
         key,
-        own: sides.metric(key, |count| count.own),
-        total: sides.metric(key, |count| count.total),
+        own: comparison.metric(key, MetricKind::Own),
+        total: comparison.metric(key, MetricKind::Total),
     });
     let mut rows: Vec<Row> = rows.filter(|row| row.total.samples() > 0).collect();
-    let judged = significance::test_rows(&mut rows, &sides);
-    let time = (criteria.clock && several).then(|| {
-        let spread = |runs: &[&RunCounts]| {
-            let weights: Vec<f64> = runs.iter().map(|run| run.sum.weight as f64).collect();
-            Spread::of(&weights)
-        };
-        stats::welch(spread(base), spread(new), criteria.alpha, Quantity::Time.most())
+    let family = significance::test_rows(&mut rows, &comparison);
+    // The CPU time of a single run is known exactly, but not how much it varies.
+    let run_time_ns = (criteria.has_cpu_time && has_repetitions).then(|| {
+        stats::welch(
+            run_time_spread(base),
+            run_time_spread(new),
+            criteria.alpha,
+            Quantity::TimeNs.max(),
+        )
     });
     Diff {
         method,
         criteria,
         base: SideTotals::of(base),
         new: SideTotals::of(new),
-        time,
-        comparisons: judged.comparisons,
-        median_ratio: judged.median_ratio,
+        run_time_ns,
+        comparisons: family.comparisons,
+        median_ratio: family.median_ratio,
         rows,
     }
+}
+
+/// Returns the spread of the weight of whole runs.
+fn run_time_spread(runs: &[&RunCounts]) -> Spread {
+    let weights: Vec<f64> = runs.iter().map(|run| run.sum.weight as f64).collect();
+    Spread::of(&weights)
 }

@@ -1,14 +1,16 @@
-//! `--fail-on`: what makes a comparison fail. Pure.
+//! `--fail-on`: bounds that a comparison must not exceed, and the verdict on a comparison. Pure.
 
+use std::fmt;
 use std::str::FromStr;
 
 use crate::compare::diff::{Diff, MIN_SAMPLES_PER_SIDE};
 use crate::compare::effect_size::EffectSize;
+use crate::compare::quantity::MetricKind;
 use crate::compare::row::{Metric, Row};
 use crate::compare::runs_needed;
 use crate::stats::Estimate;
 
-/// How much may change before the comparison fails.
+/// A bound on changes; the comparison fails if a row exceeds it.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Bound {
     text: String,
@@ -17,14 +19,14 @@ pub(crate) struct Bound {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum BoundKind {
-    /// Nothing may.
+    /// No row may change.
     Any,
-    /// A growth of self or total.
-    Growth { total: bool, limit: EffectSize },
+    /// A metric may grow up to a limit.
+    Growth { metric: MetricKind, limit: EffectSize },
 }
 
-impl std::fmt::Display for Bound {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for Bound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }
 }
@@ -36,65 +38,68 @@ impl FromStr for Bound {
         const EXPECTED: &str = "expected any, self>+P%, total>+P%, self>+Nms or total>+Nms";
         let kind = match text.split_once('>') {
             None if text == "any" => BoundKind::Any,
-            Some((metric @ ("self" | "total"), size)) => {
-                let limit = size.strip_prefix('+').and_then(|size| size.parse().ok());
-                let limit = limit.ok_or(EXPECTED)?;
-                BoundKind::Growth { total: metric == "total", limit }
-            }
+            Some(("self", size)) => growth(MetricKind::Own, size).ok_or(EXPECTED)?,
+            Some(("total", size)) => growth(MetricKind::Total, size).ok_or(EXPECTED)?,
             _ => return Err(EXPECTED),
         };
         Ok(Self { text: text.to_owned(), kind })
     }
 }
 
-/// Where a row stands.
+fn growth(metric: MetricKind, size: &str) -> Option<BoundKind> {
+    let limit = size.strip_prefix('+')?.parse().ok()?;
+    Some(BoundKind::Growth { metric, limit })
+}
+
+/// The position of a row relative to a bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum BoundState {
-    /// Its whole interval lies beyond the bound, and the change is significant.
+    /// The whole interval lies beyond the bound, and the change is significant.
     Exceeded,
-    /// Its interval reaches from below the bound to beyond it: more runs are needed.
+    /// The interval reaches from below the bound to beyond it: more runs are needed.
     Open,
-    /// Its whole interval lies below.
+    /// The whole interval lies below the bound.
     Within,
 }
 
 impl Bound {
-    /// Whether it is about CPU time.
+    /// True if the bound is a CPU time.
     pub(crate) fn is_time(&self) -> bool {
-        matches!(self.kind, BoundKind::Growth { limit: EffectSize::Time(_), .. })
+        matches!(self.kind, BoundKind::Growth { limit: EffectSize::TimeNs(_), .. })
     }
 
     fn state(&self, row: &Row, diff: &Diff) -> BoundState {
-        let metric = self.metric(row);
         let Some((estimate, limit)) = self.estimate(row) else {
-            return if row.verdict().is_change() {
-                BoundState::Exceeded
-            } else {
-                BoundState::Within
-            };
+            let exceeded = row.verdict().is_change();
+            return if exceeded { BoundState::Exceeded } else { BoundState::Within };
         };
-        let significant = match self.is_time() {
-            true => metric.time.is_some_and(|time| time.significant),
-            false => metric.share.significant,
+        let metric = self.metric(row);
+        let significant = if self.is_time() {
+            metric.time_ns.is_some_and(|time| time.significant)
+        } else {
+            metric.share.significant
         };
         if !(significant && estimate.low > limit) {
             return if estimate.high > limit { BoundState::Open } else { BoundState::Within };
         }
-        let is_due_to_others = metric.displaced && !self.is_time();
-        let counts = metric.is_at_least(diff.criteria.min_effect) && !is_due_to_others;
-        if counts { BoundState::Exceeded } else { BoundState::Within }
-    }
-
-    fn metric<'a>(&self, row: &'a Row) -> &'a Metric {
-        if matches!(self.kind, BoundKind::Growth { total: true, .. }) {
-            &row.total
+        // A displaced share grew because other functions take less; CPU time is not affected.
+        let is_displaced = metric.displaced && !self.is_time();
+        if metric.is_at_least(diff.criteria.min_effect) && !is_displaced {
+            BoundState::Exceeded
         } else {
-            &row.own
+            BoundState::Within
         }
     }
 
-    /// The difference this bound is about, with its limit; none where it is about any change, or
-    /// where there is no CPU time.
+    fn metric<'a>(&self, row: &'a Row) -> &'a Metric {
+        match self.kind {
+            BoundKind::Growth { metric, .. } => row.metric(metric),
+            BoundKind::Any => &row.own,
+        }
+    }
+
+    /// Returns the difference that the bound limits, and the limit. None if the bound is `any`, or
+    /// without CPU time.
     fn estimate(&self, row: &Row) -> Option<(Estimate, f64)> {
         let metric = self.metric(row);
         match self.kind {
@@ -102,58 +107,78 @@ impl Bound {
             BoundKind::Growth { limit: EffectSize::Share(limit), .. } => {
                 Some((metric.share.estimate, limit))
             }
-            BoundKind::Growth { limit: EffectSize::Time(limit), .. } => {
-                metric.time.map(|time| (time.estimate, limit))
+            BoundKind::Growth { limit: EffectSize::TimeNs(limit), .. } => {
+                metric.time_ns.map(|time| (time.estimate, limit))
             }
         }
     }
 
-    /// How much a row has grown at least; none where the bound is about any change.
-    pub(crate) fn growth(&self, row: &Row) -> Option<EffectSize> {
+    /// Returns the lower end of a row's growth. None if the bound is `any`.
+    pub(crate) fn min_growth(&self, row: &Row) -> Option<EffectSize> {
         let (estimate, _) = self.estimate(row)?;
-        Some(if self.is_time() {
-            EffectSize::Time(estimate.low)
-        } else {
-            EffectSize::Share(estimate.low)
-        })
+        let low = estimate.low;
+        Some(if self.is_time() { EffectSize::TimeNs(low) } else { EffectSize::Share(low) })
     }
 
-    /// The rows beyond the bound.
+    /// Returns the rows that exceed the bound.
     pub(crate) fn exceeding_rows<'a>(&self, diff: &'a Diff) -> impl Iterator<Item = &'a Row> {
         diff.rows.iter().filter(move |row| self.state(row, diff) == BoundState::Exceeded)
     }
 
-    /// The rows that may be beyond the bound or not.
+    /// Returns the rows for which the bound is undecided.
     pub(crate) fn open_rows<'a>(&self, diff: &'a Diff) -> impl Iterator<Item = &'a Row> {
         diff.rows.iter().filter(move |row| self.state(row, diff) == BoundState::Open)
     }
 
-    /// How many more runs a side would decide on all rows that are open, should they be like
-    /// those there are; none where that would be too many to be told.
+    /// Returns the number of additional runs per side that would decide all open rows if they were
+    /// like the present ones. None if that is more than [`runs_needed::MAX_MORE_RUNS`].
     pub(crate) fn more_runs(&self, diff: &Diff) -> Option<usize> {
-        let of_row = |row: &Row| {
+        let needs = self.open_rows(diff).map(|row| {
             let (estimate, limit) = self.estimate(row)?;
             runs_needed::more_runs(diff, estimate, limit)
+        });
+        let mut max = 1;
+        for runs in needs {
+            max = runs?.max(max);
+        }
+        Some(max)
+    }
+
+    /// Returns a sentence on the open rows and the runs that would decide them. None if no row is
+    /// open.
+    fn missing(&self, diff: &Diff) -> Option<String> {
+        let rows = match self.open_rows(diff).count() {
+            0 => return None,
+            1 => "1 row".to_owned(),
+            open => format!("{open} rows"),
         };
-        self.open_rows(diff).map(of_row).try_fold(1, |most, runs| Some(runs?.max(most)))
+        let need = match self.more_runs(diff) {
+            Some(1) => "about 1 more run per side would decide".to_owned(),
+            Some(runs) => format!("about {runs} more runs per side would decide"),
+            None => format!(
+                "more than {} more runs per side would be needed, since the bound is too close to the measured difference",
+                runs_needed::MAX_MORE_RUNS
+            ),
+        };
+        Some(format!("not enough runs to decide: {rows} may exceed {self}; {need}"))
     }
 }
 
-/// What came out of a comparison.
+/// The verdict on a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DiffVerdict {
-    /// A side has too few samples, or a row may be beyond a bound or not.
+    /// A side has too few samples, or a bound is undecided for a row.
     Undecided,
-    /// A row is beyond a bound.
+    /// A row exceeds a bound.
     Failed,
-    /// Rows changed, none beyond a bound.
+    /// Rows changed; none exceeds a bound.
     Changed,
     /// Nothing changed significantly.
     Same,
 }
 
 impl DiffVerdict {
-    /// The word for it.
+    /// Returns the word that reports use.
     pub(crate) fn word(self) -> &'static str {
         match self {
             DiffVerdict::Undecided => "undecided",
@@ -164,11 +189,12 @@ impl DiffVerdict {
     }
 }
 
-/// What came out of a comparison, with these bounds.
+/// Returns the verdict on a comparison with these bounds.
 pub(crate) fn verdict(diff: &Diff, bounds: &[Bound]) -> DiffVerdict {
-    if !diff.is_decided() {
+    if !diff.has_enough_samples() {
         DiffVerdict::Undecided
     } else if bounds.iter().any(|bound| bound.exceeding_rows(diff).next().is_some()) {
+        // One row beyond a bound decides, however many are open.
         DiffVerdict::Failed
     } else if bounds.iter().any(|bound| bound.open_rows(diff).next().is_some()) {
         DiffVerdict::Undecided
@@ -179,52 +205,37 @@ pub(crate) fn verdict(diff: &Diff, bounds: &[Bound]) -> DiffVerdict {
     }
 }
 
-/// What is missing for a decision, and how to get it: a sentence for each cause.
+/// Returns one sentence per cause why a comparison is undecided, with the remedy.
 pub(crate) fn missing(diff: &Diff, bounds: &[Bound]) -> Vec<String> {
-    if !diff.is_decided() {
+    if !diff.has_enough_samples() {
         return vec![format!(
-            "not enough samples to decide: {} and {}, {MIN_SAMPLES_PER_SIDE} a side at least: {}",
+            "not enough samples to decide: base has {}, new has {}, at least {MIN_SAMPLES_PER_SIDE} each are needed; {}",
             diff.base.sum.samples,
             diff.new.sum.samples,
             runs_needed::samples_advice(diff),
         )];
     }
-    let of_bound = |bound: &Bound| {
-        let open_rows = bound.open_rows(diff).count();
-        (open_rows > 0).then(|| {
-            let rows = if open_rows == 1 { "1 row" } else { &format!("{open_rows} rows") };
-            let need = match bound.more_runs(diff) {
-                Some(1) => "about 1 more run a side would decide".to_owned(),
-                Some(runs) => format!("about {runs} more runs a side would decide"),
-                None => format!(
-                    "more than {} more runs a side would be needed: the bound lies too near to what was measured",
-                    runs_needed::MAX_MORE_RUNS
-                ),
-            };
-            format!("not enough runs to decide: {rows} may be beyond {bound} or not: {need}")
-        })
-    };
-    bounds.iter().filter_map(of_bound).collect()
+    bounds.iter().filter_map(|bound| bound.missing(diff)).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn kind(text: &str) -> BoundKind {
+        text.parse::<Bound>().unwrap().kind
+    }
+
+    fn growth(metric: MetricKind, limit: EffectSize) -> BoundKind {
+        BoundKind::Growth { metric, limit }
+    }
+
     #[test]
-    fn bounds_are_read() {
-        let growth = |text: &str| text.parse::<Bound>().unwrap().kind;
-        assert_eq!(growth("any"), BoundKind::Any);
-        let share = BoundKind::Growth { total: false, limit: EffectSize::Share(0.02) };
-        assert_eq!(growth("self>+2%"), share);
-        assert_eq!(
-            growth("total>+1.5ms"),
-            BoundKind::Growth { total: true, limit: EffectSize::Time(1.5e6) }
-        );
-        assert_eq!(
-            growth("self>+2s"),
-            BoundKind::Growth { total: false, limit: EffectSize::Time(2e9) }
-        );
+    fn parses_bounds_with_metric_sign_and_unit() {
+        assert_eq!(kind("any"), BoundKind::Any);
+        assert_eq!(kind("self>+2%"), growth(MetricKind::Own, EffectSize::Share(0.02)));
+        assert_eq!(kind("total>+1.5ms"), growth(MetricKind::Total, EffectSize::TimeNs(1.5e6)));
+        assert_eq!(kind("self>+2s"), growth(MetricKind::Own, EffectSize::TimeNs(2e9)));
         for wrong in [
             "",
             "self",

@@ -6,6 +6,7 @@ pub(crate) mod effect_size;
 pub(crate) mod fail_on;
 pub(crate) mod noise;
 pub(crate) mod observed;
+pub(crate) mod quantity;
 pub(crate) mod rename_candidates;
 pub(crate) mod row;
 pub(crate) mod runs_needed;
@@ -13,6 +14,6 @@ pub(crate) mod significance;
 pub(crate) mod warnings;
 
 #[cfg(test)]
-mod diff_tests;
-#[cfg(test)]
 mod simulated;
+#[cfg(test)]
+mod tests;

@@ -1,34 +1,39 @@
-//! `--noise`: how much runs of one side differ from each other. Pure.
+//! `--noise`: differences between runs of the same side. Pure.
 //!
-//! The runs are split into two halves, in every way or in many, and the halves are compared as if
-//! they were two sides. Nothing has changed between them: what is found is noise.
+//! The runs are split into two halves, in every way or in a fixed number of random ways, and the
+//! halves are compared like two sides. Nothing has changed between them, so all differences are
+//! noise.
 
 use fastrand::Rng;
 
 use crate::compare::comparison::Criteria;
 use crate::compare::diff::{self, Diff};
-use crate::compare::observed::{Observed, Quantity, SideTotals};
-use crate::compare::row::Metric;
+use crate::compare::observed::{Observed, SideTotals};
+use crate::compare::quantity::{MetricKind, Quantity};
+use crate::compare::row::{Metric, Row};
 use crate::input::key::{KeyId, KeyTable};
-use crate::input::run_counts::{KeyCount, RunCounts};
+use crate::input::run_counts::RunCounts;
 
-/// Splits are drawn where there are more than this.
-const MAX_SPLITS: usize = 200;
+/// The number of random splits, if there are more runs than [`MAX_RUNS_FOR_ALL_SPLITS`].
+const RANDOM_SPLITS: usize = 200;
 
-/// What comparisons of the runs with each other have shown.
+/// The largest number of runs that are split in every way: ten runs have 126 splits.
+const MAX_RUNS_FOR_ALL_SPLITS: usize = 10;
+
+/// The result of comparing runs of one side with each other.
 #[derive(Clone, Debug)]
 pub(crate) struct NoiseCalibration {
-    /// What was asked.
+    /// The criteria of a change.
     pub(crate) criteria: Criteria,
-    /// All runs.
-    pub(crate) whole: SideTotals,
-    /// How many runs each half had.
+    /// The totals of all runs.
+    pub(crate) totals: SideTotals,
+    /// The number of runs in each half.
     pub(crate) halves: [usize; 2],
-    /// How many splits were compared.
+    /// The number of splits compared.
     pub(crate) splits: usize,
-    /// In how many of them something is called changed.
+    /// The number of splits with a reported change.
     pub(crate) false_alarms: usize,
-    /// One per key that has samples, in the order of the keys.
+    /// One per key with samples, in the order of the keys.
     pub(crate) rows: Vec<RowNoise>,
 }
 
@@ -37,38 +42,67 @@ pub(crate) struct NoiseCalibration {
 pub(crate) struct RowNoise {
     /// The key.
     pub(crate) key: KeyId,
-    /// Of self.
+    /// The noise of self.
     pub(crate) own: MetricNoise,
-    /// Of total.
+    /// The noise of total.
     pub(crate) total: MetricNoise,
 }
 
-/// The noise of a key, by self or by total.
+/// The noise of self or total of a key.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct MetricNoise {
     /// Samples of all runs.
     pub(crate) samples: u64,
-    /// Of the share, as a fraction.
+    /// The noise of the share, as a fraction.
     pub(crate) share: NoiseLevel,
-    /// Of CPU time per run, ns; none unless the event is a clock.
-    pub(crate) time: Option<NoiseLevel>,
+    /// The noise of CPU time per run, in nanoseconds. None unless the event measures CPU time.
+    pub(crate) time_ns: Option<NoiseLevel>,
 }
 
-/// How a value varies.
+/// The variation of a value between runs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct NoiseLevel {
-    /// Its mean over the runs.
+    /// The mean over the runs.
     pub(crate) mean: f64,
-    /// Its standard deviation between runs.
+    /// The standard deviation between runs.
     pub(crate) deviation: f64,
-    /// The variance between runs, times what it would be were samples independent: above 1 runs
-    /// differ, below 1 sampling is regular.
+    /// The variance between runs divided by that of independent samples: above 1 if runs differ,
+    /// below 1 if sampling is regular.
     pub(crate) dispersion: f64,
-    /// What the difference of two halves exceeds in a share of alpha of the splits at most.
+    /// The difference between two halves that at most a fraction alpha of the splits exceed.
     pub(crate) floor: f64,
 }
 
-/// Compares the runs with each other; `keys` are all keys. `None` with fewer than two runs.
+/// The differences between the halves of a key, one per split.
+#[derive(Clone, Debug, Default)]
+struct RowDifferences {
+    own: MetricDifferences,
+    total: MetricDifferences,
+}
+
+#[derive(Clone, Debug, Default)]
+struct MetricDifferences {
+    share: Vec<f64>,
+    time_ns: Vec<f64>,
+}
+
+impl RowDifferences {
+    fn add(&mut self, row: &Row) {
+        self.own.add(&row.own);
+        self.total.add(&row.total);
+    }
+}
+
+impl MetricDifferences {
+    fn add(&mut self, metric: &Metric) {
+        self.share.push(metric.share.estimate.difference().abs());
+        if let Some(time) = &metric.time_ns {
+            self.time_ns.push(time.estimate.difference().abs());
+        }
+    }
+}
+
+/// Compares the runs with each other; `keys` are all keys. None with fewer than two runs.
 pub(crate) fn calibrate(
     runs: &[&RunCounts],
     keys: &KeyTable,
@@ -80,98 +114,101 @@ pub(crate) fn calibrate(
     let halves = [runs.len() / 2, runs.len() - runs.len() / 2];
     let splits = splits(runs.len());
     let mut false_alarms = 0;
-    let mut differences: Vec<[Vec<f64>; 4]> = Vec::new();
-    let mut compared = Vec::new();
+    let mut differences: Vec<RowDifferences> = Vec::new();
+    let mut rows = Vec::new();
     for split in &splits {
-        let side = |of: bool| -> Vec<&RunCounts> {
-            runs.iter().zip(split).filter(|(_, first)| **first == of).map(|(run, _)| *run).collect()
-        };
-        let diff = diff::compare(&side(true), &side(false), keys.ids(), criteria);
+        let diff = compare_halves(runs, split, keys, criteria);
         false_alarms += usize::from(diff.rows.iter().any(|row| row.verdict().is_change()));
-        record_differences(&diff, &mut differences);
-        // Every split has all runs, and so the same rows.
-        compared = diff.rows;
+        differences.resize_with(diff.rows.len(), Default::default);
+        for (row, differences) in diff.rows.iter().zip(&mut differences) {
+            differences.add(row);
+        }
+        // Every split contains all runs, and so the same rows.
+        rows = diff.rows;
     }
-    let rows = compared.iter().zip(&mut differences).map(|(row, found)| RowNoise {
+    let rows = rows.iter().zip(differences).map(|(row, differences)| RowNoise {
         key: row.key,
-        own: noise(runs, row.key, |count| count.own, criteria, &mut found[..2]),
-        total: noise(runs, row.key, |count| count.total, criteria, &mut found[2..]),
+        own: noise(runs, row.key, MetricKind::Own, criteria, differences.own),
+        total: noise(runs, row.key, MetricKind::Total, criteria, differences.total),
     });
     let rows = rows.collect();
-    Some(NoiseCalibration {
-        criteria,
-        whole: SideTotals::of(runs),
-        halves,
-        splits: splits.len(),
-        false_alarms,
-        rows,
-    })
+    let totals = SideTotals::of(runs);
+    Some(NoiseCalibration { criteria, totals, halves, splits: splits.len(), false_alarms, rows })
 }
 
-/// Keeps the differences of a split: of self and of total, by share and by CPU time.
-fn record_differences(diff: &Diff, differences: &mut Vec<[Vec<f64>; 4]>) {
-    differences.resize_with(diff.rows.len(), Default::default);
-    let time = |metric: &Metric| metric.time.map_or(0.0, |time| time.estimate.difference());
-    for (row, found) in diff.rows.iter().zip(differences) {
-        let of_row = [
-            row.own.share.estimate.difference(),
-            time(&row.own),
-            row.total.share.estimate.difference(),
-            time(&row.total),
-        ];
-        found.iter_mut().zip(of_row).for_each(|(found, difference)| found.push(difference.abs()));
+fn compare_halves(
+    runs: &[&RunCounts],
+    split: &[bool],
+    keys: &KeyTable,
+    criteria: Criteria,
+) -> Diff {
+    let (mut first, mut second) = (Vec::new(), Vec::new());
+    for (run, &is_first) in runs.iter().zip(split) {
+        if is_first { first.push(*run) } else { second.push(*run) }
     }
+    diff::compare(&first, &second, keys.ids(), criteria)
 }
 
 fn noise(
     runs: &[&RunCounts],
     key: KeyId,
-    pick: fn(KeyCount) -> nprof_report::profile::Sum,
+    kind: MetricKind,
     criteria: Criteria,
-    found: &mut [Vec<f64>],
+    differences: MetricDifferences,
 ) -> MetricNoise {
-    let observed = Observed::of(runs, key, pick);
-    let level = |quantity, found: usize, differences: &mut [Vec<f64>]| {
-        let spread = observed.spread(quantity);
-        NoiseLevel {
-            mean: spread.mean,
-            deviation: spread.variance.sqrt(),
-            dispersion: if spread.sampling > 0.0 { spread.variance / spread.sampling } else { 0.0 },
-            floor: noise_floor(&mut differences[found], criteria.alpha),
-        }
-    };
+    let observed = Observed::of(runs, key, kind);
+    let MetricDifferences { share, time_ns } = differences;
+    let alpha = criteria.alpha;
     MetricNoise {
         samples: observed.samples(),
-        share: level(Quantity::Share, 0, found),
-        time: criteria.clock.then(|| level(Quantity::Time, 1, found)),
+        share: level(&observed, Quantity::Share, share, alpha),
+        time_ns: criteria.has_cpu_time.then(|| level(&observed, Quantity::TimeNs, time_ns, alpha)),
     }
 }
 
-/// The smallest of the values that at most a share of `alpha` of them exceed.
+fn level(
+    observed: &Observed<'_>,
+    quantity: Quantity,
+    mut differences: Vec<f64>,
+    alpha: f64,
+) -> NoiseLevel {
+    let spread = observed.spread(quantity);
+    let sampling = spread.sampling_variance;
+    NoiseLevel {
+        mean: spread.mean,
+        deviation: spread.variance.sqrt(),
+        dispersion: if sampling > 0.0 { spread.variance / sampling } else { 0.0 },
+        floor: noise_floor(&mut differences, alpha),
+    }
+}
+
+/// Returns the smallest of the values that at most a fraction `alpha` of them exceed.
 fn noise_floor(values: &mut [f64], alpha: f64) -> f64 {
     values.sort_by(f64::total_cmp);
     let above = (alpha * values.len() as f64).floor() as usize;
     values.iter().rev().nth(above).copied().unwrap_or_default()
 }
 
-/// Which runs are in the first half, for each split: every way to halve them, or some that are
-/// the same every time.
+/// Returns the splits, each as one flag per run: true for the first half. All splits of a few
+/// runs; of many, a fixed pseudo-random selection.
 fn splits(runs: usize) -> Vec<Vec<bool>> {
     let first = runs / 2;
-    let mut splits: Vec<Vec<bool>> = Vec::new();
-    if runs <= 10 {
-        let of = |set: usize| (0..runs).map(|run| set >> run & 1 == 1).collect::<Vec<_>>();
-        let sets = (0..1_usize << runs).filter(|set| set.count_ones() as usize == first);
-        // Of halves of the same size the mirrored split is the same.
-        let is_new = |set: &usize| runs % 2 == 1 || set & 1 == 1;
-        splits.extend(sets.filter(is_new).map(of));
-    } else {
-        let mut rng = Rng::with_seed(1);
-        let mut split: Vec<bool> = (0..runs).map(|run| run < first).collect();
-        for _ in 0..MAX_SPLITS {
-            rng.shuffle(&mut split);
-            splits.push(split.clone());
-        }
+    if runs <= MAX_RUNS_FOR_ALL_SPLITS {
+        // Bit i of a set is run i.
+        return (0..1_usize << runs)
+            .filter(|set| set.count_ones() as usize == first)
+            // With halves of equal size, a split and its mirror image are the same comparison.
+            .filter(|set| runs % 2 == 1 || set & 1 == 1)
+            .map(|set| (0..runs).map(|run| set >> run & 1 == 1).collect())
+            .collect();
+    }
+    // A fixed seed: the same runs give the same report.
+    let mut rng = Rng::with_seed(1);
+    let mut split: Vec<bool> = (0..runs).map(|run| run < first).collect();
+    let mut splits = Vec::with_capacity(RANDOM_SPLITS);
+    for _ in 0..RANDOM_SPLITS {
+        rng.shuffle(&mut split);
+        splits.push(split.clone());
     }
     splits
 }
@@ -180,27 +217,29 @@ fn splits(runs: usize) -> Vec<Vec<bool>> {
 mod tests {
     use super::*;
     use crate::input::key::RowKey;
+    use crate::input::run_counts::KeyCount;
     use nprof_report::profile::Sum;
 
     #[test]
-    fn runs_are_halved_in_every_way() {
-        for (runs, count) in [(2, 1), (3, 3), (4, 3), (5, 10), (6, 10), (10, 126), (40, MAX_SPLITS)]
+    fn splits_few_runs_in_every_way_and_many_at_random() {
+        for (runs, count) in
+            [(2, 1), (3, 3), (4, 3), (5, 10), (6, 10), (10, 126), (40, RANDOM_SPLITS)]
         {
             let splits = splits(runs);
             assert_eq!(splits.len(), count);
-            let sizes = |split: &Vec<bool>| split.iter().filter(|first| **first).count();
-            assert!(splits.iter().all(|split| sizes(split) == runs / 2));
+            let size = |split: &Vec<bool>| split.iter().filter(|first| **first).count();
+            assert!(splits.iter().all(|split| size(split) == runs / 2));
         }
     }
 
     #[test]
-    fn the_floor_is_exceeded_rarely() {
+    fn noise_floor_is_exceeded_by_fraction_alpha() {
         let mut values: Vec<f64> = (1..=100).map(f64::from).collect();
         assert_eq!(noise_floor(&mut values, 0.05), 95.0);
         assert_eq!(noise_floor(&mut [1.0, 3.0, 2.0], 0.05), 3.0);
     }
 
-    /// A run in which the second key has so many of 1000 samples.
+    /// A run of 1000 samples, `own` of them on the second key.
     fn run(keys: &[KeyId], own: u64) -> RunCounts {
         let sum = |samples| Sum { samples, weight: samples * 1000 };
         let mut counts = RunCounts { sum: sum(1000), ..RunCounts::default() };
@@ -211,18 +250,18 @@ mod tests {
     }
 
     #[test]
-    fn noise_is_what_halves_differ_by() {
+    fn calibration_measures_differences_of_halves() {
         let mut keys = KeyTable::default();
         let ids = ["a", "b"].map(|name| keys.intern(RowKey::of_name(name.as_bytes())));
         let runs = [100, 140, 120, 160].map(|own| run(&ids, own));
-        let criteria = Criteria { alpha: 0.05, clock: true, min_effect: None };
+        let criteria = Criteria { alpha: 0.05, has_cpu_time: true, min_effect: None };
         let calibration = calibrate(&runs.each_ref(), &keys, criteria).unwrap();
         assert_eq!((calibration.splits, calibration.halves), (3, [2, 2]));
         let own = calibration.rows[1].own;
         assert!((own.share.mean - 0.13).abs() < 1e-12);
         // {100, 120} against {140, 160}.
         assert!((own.share.floor - 0.04).abs() < 1e-12);
-        assert!((own.time.unwrap().floor - 40_000.0).abs() < 1e-6);
+        assert!((own.time_ns.unwrap().floor - 40_000.0).abs() < 1e-6);
         assert!((own.share.deviation - 0.025_819_888_974_716).abs() < 1e-12);
         assert!(own.share.dispersion > 5.0);
         assert!(calibrate(&[&runs[0]], &keys, criteria).is_none());

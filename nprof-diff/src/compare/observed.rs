@@ -1,16 +1,17 @@
-//! A key in the runs of a side, as the statistics want it: a proportion of all runs added up,
-//! or a value per run. Pure.
+//! The samples of one key in the runs of a side, in the form that the statistics need: a
+//! proportion of all runs added up, or a value per run. Pure.
 
 use nprof_report::profile::Sum;
 
+use crate::compare::quantity::{MetricKind, Quantity};
 use crate::input::key::KeyId;
-use crate::input::run_counts::{KeyCount, RunCounts};
+use crate::input::run_counts::RunCounts;
 use crate::stats::{self, Proportion, Spread};
 
-/// A side as a whole.
+/// The totals of a side.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SideTotals {
-    /// How many runs have samples.
+    /// The number of runs with samples.
     pub(crate) runs: usize,
     /// Their samples and weight.
     pub(crate) sum: Sum,
@@ -19,126 +20,109 @@ pub(crate) struct SideTotals {
 impl SideTotals {
     /// Adds up runs.
     pub(crate) fn of(runs: &[&RunCounts]) -> Self {
-        let mut whole = Self { runs: runs.len(), ..Self::default() };
+        let mut totals = Self { runs: runs.len(), ..Self::default() };
         for run in runs {
-            whole.sum.add(run.sum);
+            totals.sum.add(run.sum);
         }
-        whole
+        totals
     }
 
-    /// The weight of a run, on average.
+    /// Returns the mean weight of a run.
     pub(crate) fn mean_weight(self) -> f64 {
         self.sum.weight as f64 / self.runs.max(1) as f64
     }
 }
 
-/// What is compared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Quantity {
-    /// The share of the samples, as a fraction.
-    Share,
-    /// The weight, per run.
-    Time,
-}
-
-impl Quantity {
-    /// The largest value there can be.
-    pub(crate) fn most(self) -> f64 {
-        match self {
-            Quantity::Share => 1.0,
-            Quantity::Time => f64::INFINITY,
-        }
-    }
-}
-
-/// With so many samples a run, a row tells others how much rows vary.
+/// Samples per run from which a row is informative about the variance of rows.
 const MIN_INFORMATIVE_SAMPLES: u64 = 5;
 
-/// No count of samples is taken to be known better than with this variance (or that of
-/// independent samples, if that is smaller), however well runs agree: counts are whole numbers,
-/// and few of them agree by chance.
+/// A lower bound for the variance of a count of samples (or the variance of independent samples,
+/// if that is smaller), however well the runs agree: counts are whole numbers, and a few of them
+/// agree by chance.
 const MIN_COUNT_VARIANCE: f64 = 1.0;
 
-/// Fewer runs agree too often by chance: they vary as independent samples do at least.
+/// The smallest number of runs whose variance may be below that of independent samples. Fewer runs
+/// agree by chance too often.
 const MIN_RUNS_BELOW_SAMPLING: usize = 3;
 
-/// A key in the runs of a side.
+/// One metric of a key in the runs of a side.
 #[derive(Debug)]
 pub(crate) struct Observed<'a> {
     runs: &'a [&'a RunCounts],
     per_run: Vec<Sum>,
     sum: Sum,
-    whole: Sum,
+    side_sum: Sum,
 }
 
 impl<'a> Observed<'a> {
-    /// Looks a key up in the runs of a side, by self or total.
-    pub(crate) fn of(
-        runs: &'a [&'a RunCounts],
-        key: KeyId,
-        pick: impl Fn(KeyCount) -> Sum,
-    ) -> Self {
+    /// Looks up a key in the runs of a side.
+    pub(crate) fn of(runs: &'a [&'a RunCounts], key: KeyId, kind: MetricKind) -> Self {
         let per_run: Vec<Sum> = runs
             .iter()
-            .map(|run| run.keys.get(&key).map_or(Sum::default(), |c| pick(*c)))
+            .map(|run| run.keys.get(&key).map_or(Sum::default(), |count| kind.of(*count)))
             .collect();
         let mut sum = Sum::default();
         per_run.iter().for_each(|run| sum.add(*run));
-        Self { runs, per_run, sum, whole: SideTotals::of(runs).sum }
+        Self { runs, per_run, sum, side_sum: SideTotals::of(runs).sum }
     }
 
-    /// Its samples in all runs.
+    /// Returns the samples in all runs.
     pub(crate) fn samples(&self) -> u64 {
         self.sum.samples
     }
 
-    /// Whether its runs have samples enough to tell how much rows vary.
+    /// True if the runs have enough samples to be informative about the variance of rows.
     pub(crate) fn is_informative(&self) -> bool {
         self.sum.samples >= MIN_INFORMATIVE_SAMPLES.saturating_mul(self.runs.len() as u64)
     }
 
-    /// All runs of the side as one; CPU time per run.
+    /// Returns the proportion over all runs of the side, scaled to the quantity (CPU time: per
+    /// run).
     pub(crate) fn proportion(&self, quantity: Quantity) -> Proportion {
-        let hits = self.sum.samples.min(self.whole.samples);
-        let share = hits as f64 / self.whole.samples as f64;
+        let hits = self.sum.samples.min(self.side_sum.samples);
+        let share = hits as f64 / self.side_sum.samples as f64;
         let scale = match quantity {
             Quantity::Share => 1.0,
-            // So that the value is the weight, also where weights differ from sample to sample.
-            Quantity::Time if hits > 0 => self.sum.weight as f64 / share / self.runs.len() as f64,
-            Quantity::Time => self.whole.weight as f64 / self.runs.len().max(1) as f64,
+            // Makes the value of the proportion the weight, even if weights differ from sample to
+            // sample.
+            Quantity::TimeNs if hits > 0 => self.sum.weight as f64 / share / self.runs.len() as f64,
+            Quantity::TimeNs => self.side_sum.weight as f64 / self.runs.len().max(1) as f64,
         };
-        Proportion { hits, trials: self.whole.samples, scale }
+        Proportion { hits, trials: self.side_sum.samples, scale }
     }
 
-    /// Its value in each run.
+    /// Returns the value in each run.
     pub(crate) fn values(&self, quantity: Quantity) -> Vec<f64> {
-        let value = |(run, sum): (&&RunCounts, &Sum)| match quantity {
+        let runs = self.runs.iter().zip(&self.per_run);
+        runs.map(|(run, sum)| match quantity {
             Quantity::Share => sum.samples as f64 / run.sum.samples as f64,
-            Quantity::Time => sum.weight as f64,
-        };
-        self.runs.iter().zip(&self.per_run).map(value).collect()
+            Quantity::TimeNs => sum.weight as f64,
+        })
+        .collect()
     }
 
-    /// What its runs tell of its value.
+    /// Returns mean and variance over the runs.
     pub(crate) fn spread(&self, quantity: Quantity) -> Spread {
         let runs = self.runs.len() as f64;
-        let of_one = stats::sampling_variance(self.sum.samples as f64, self.whole.samples as f64);
-        let (mut sampling, mut of_exact) = (0.0, 0.0);
+        let per_sample =
+            stats::sampling_variance(self.sum.samples as f64, self.side_sum.samples as f64);
+        let (mut sampling_variance, mut count_variance) = (0.0, 0.0);
+        // Runs differ in length: the variance of one run is the mean over the runs.
         for run in self.runs {
             let samples = run.sum.samples as f64;
-            let of_a_sample = match quantity {
+            let value_per_sample = match quantity {
                 Quantity::Share => 1.0 / samples,
-                Quantity::Time => run.sum.weight as f64 / samples,
+                Quantity::TimeNs => run.sum.weight as f64 / samples,
             };
-            let square = of_a_sample * of_a_sample / runs;
-            sampling += of_one * samples * square;
-            of_exact += MIN_COUNT_VARIANCE * square;
+            let square = value_per_sample * value_per_sample / runs;
+            sampling_variance += per_sample * samples * square;
+            count_variance += MIN_COUNT_VARIANCE * square;
         }
-        let least = if self.runs.len() < MIN_RUNS_BELOW_SAMPLING {
-            sampling
+        let min_variance = if self.runs.len() < MIN_RUNS_BELOW_SAMPLING {
+            sampling_variance
         } else {
-            sampling.min(of_exact)
+            sampling_variance.min(count_variance)
         };
-        Spread { sampling, least, ..Spread::of(&self.values(quantity)) }
+        Spread { sampling_variance, min_variance, ..Spread::of(&self.values(quantity)) }
     }
 }

@@ -1,33 +1,40 @@
-//! What may have been renamed: a row that vanished and a new one of the same image and about the
-//! same share. Only ever proposed. Pure.
+//! Proposes renames: pairs of a removed and an added row of the same image with about the same
+//! share. They are only proposed, never applied. Pure.
 
 use crate::compare::diff::Diff;
 use crate::compare::row::{Metric, Row, RowVerdict};
-use crate::input::key::{By, KeyId, KeyTable};
+use crate::input::key::{KeyId, KeyTable};
+use crate::input::row_kind::RowKind;
 
-/// Of more rows than this on a side, those with the largest shares are looked at.
+/// The number of removed rows, and of added rows, that are considered: those with the largest
+/// shares. The search compares every pair.
 const MAX_ROWS: usize = 200;
 
-/// Shares this near to each other, relatively, are about the same, however exact they are.
+/// The relative difference up to which two shares are about the same, however narrow their
+/// intervals.
 const SHARE_TOLERANCE: f64 = 0.1;
 
-/// Shares that differ by more than this factor are not about the same, however inexact.
+/// The ratio above which two shares are not about the same, however wide their intervals.
 const MAX_SHARE_RATIO: f64 = 2.0;
 
-/// A row that may be another one's under a new name.
+/// A removed row and an added row that may be the same under two names.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct RenameCandidate<'a> {
-    /// What vanished.
+    /// The removed row.
     pub(crate) old: &'a Row,
-    /// What is new.
+    /// The added row.
     pub(crate) new: &'a Row,
 }
 
-/// The pairs, the largest share first; a row is in one at most. Of several that fit, the ones
-/// whose names are most alike are taken.
-pub(crate) fn propose<'a>(diff: &'a Diff, keys: &KeyTable, by: By) -> Vec<RenameCandidate<'a>> {
-    // A line that moves has another number, and a path another name with every function on it.
-    if matches!(by, By::Line | By::Path) {
+/// Returns the pairs, the largest share first. A row is in one pair at most; of several that fit,
+/// the one with the most similar name is taken.
+pub(crate) fn propose<'a>(
+    diff: &'a Diff,
+    keys: &KeyTable,
+    row_kind: RowKind,
+) -> Vec<RenameCandidate<'a>> {
+    // A line that moves has another number, and a path changes with every function on it.
+    if matches!(row_kind, RowKind::Line | RowKind::Path) {
         return Vec::new();
     }
     let removed = largest(diff, keys, RowVerdict::Removed, |row| row.total.share.estimate.base);
@@ -35,25 +42,28 @@ pub(crate) fn propose<'a>(diff: &'a Diff, keys: &KeyTable, by: By) -> Vec<Rename
     let mut fitting = Vec::new();
     for old in &removed {
         for new in added.iter().filter(|new| fits(old, new, keys)) {
-            fitting.push((likeness(keys, old.key, new.key), RenameCandidate { old, new }));
+            fitting.push((similarity(keys, old.key, new.key), RenameCandidate { old, new }));
         }
     }
-    // The sort is stable: of equally like ones the largest come first.
+    // The sort is stable: of equally similar names, the largest shares come first.
     fitting.sort_by(|a, b| b.0.total_cmp(&a.0));
-    let mut rename_candidates: Vec<RenameCandidate<'a>> = Vec::new();
+    let mut candidates: Vec<RenameCandidate<'a>> = Vec::new();
     for (_, pair) in fitting {
         let is_taken = |other: &RenameCandidate<'_>| {
             other.old.key == pair.old.key || other.new.key == pair.new.key
         };
-        if !rename_candidates.iter().any(is_taken) {
-            rename_candidates.push(pair);
+        if !candidates.iter().any(is_taken) {
+            candidates.push(pair);
         }
     }
-    let share = |pair: &RenameCandidate<'_>| pair.old.total.share.estimate.base;
-    rename_candidates.sort_by(|a, b| share(b).total_cmp(&share(a)));
-    rename_candidates
+    candidates.sort_by(|a, b| {
+        let (a, b) = (a.old.total.share.estimate.base, b.old.total.share.estimate.base);
+        b.total_cmp(&a)
+    });
+    candidates
 }
 
+/// Returns the named rows with this verdict and the largest shares.
 fn largest<'a>(
     diff: &'a Diff,
     keys: &KeyTable,
@@ -69,19 +79,21 @@ fn largest<'a>(
 
 fn fits(old: &Row, new: &Row, keys: &KeyTable) -> bool {
     keys.get(old.key).image == keys.get(new.key).image
-        && is_about_the_same(&old.own, &new.own)
-        && is_about_the_same(&old.total, &new.total)
+        && has_about_same_share(&old.own, &new.own)
+        && has_about_same_share(&old.total, &new.total)
 }
 
-/// Whether the share that one had on the base is about the share that the other has now.
-fn is_about_the_same(old: &Metric, new: &Metric) -> bool {
+/// True if the share of `new` on the new side is about the share of `old` on the base.
+fn has_about_same_share(old: &Metric, new: &Metric) -> bool {
     let (old, new) = (&old.share.estimate, &new.share.estimate);
     let (larger, smaller) = (old.base.max(new.new), old.base.min(new.new));
-    let reach = (old.difference() - old.low).hypot(new.high - new.difference());
-    larger - smaller <= reach.max(SHARE_TOLERANCE * larger) && larger <= MAX_SHARE_RATIO * smaller
+    // The half-width of the interval of the difference of both shares.
+    let uncertainty = (old.difference() - old.low).hypot(new.high - new.difference());
+    larger - smaller <= uncertainty.max(SHARE_TOLERANCE * larger)
+        && larger <= MAX_SHARE_RATIO * smaller
 }
 
-/// How alike two names are, from 0 to 1.
-fn likeness(keys: &KeyTable, old: KeyId, new: KeyId) -> f64 {
+/// Returns the similarity of two names, from 0 to 1.
+fn similarity(keys: &KeyTable, old: KeyId, new: KeyId) -> f64 {
     strsim::normalized_levenshtein(&keys.name(old), &keys.name(new))
 }

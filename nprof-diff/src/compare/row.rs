@@ -1,29 +1,30 @@
-//! A row of a comparison: a key, what is found of it, and what is said of it. Pure.
+//! A row of a comparison: a key with its differences and verdict, as data. Pure.
 
 use crate::compare::effect_size::EffectSize;
-use crate::compare::observed::Quantity;
+use crate::compare::quantity::{MetricKind, Quantity};
 use crate::input::key::KeyId;
 use crate::stats::Estimate;
 
-/// What has fewer samples on both sides together is not compared: it could hardly be significant,
-/// and would only raise the bar for the rest. The sum says nothing on the difference, so that
-/// choosing by it is fair (R. Bourgon, R. Gentleman and W. Huber, PNAS 107:9546-9551, 2010).
+/// The smallest number of samples, of both sides together, of a row that is compared. A rarer row
+/// could hardly be significant and would only raise the bar for the others. The sum is independent
+/// of the difference, so filtering by it keeps the false discovery rate (R. Bourgon, R. Gentleman
+/// and W. Huber, PNAS 107:9546-9551, 2010).
 pub(crate) const MIN_SAMPLES_TO_COMPARE: u64 = 10;
 
-/// A value of both sides, with its difference.
+/// A value of both sides and the significance of its difference.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Change {
     /// The values and the interval of their difference, from the key's own runs.
     pub(crate) estimate: Estimate,
-    /// The probability of such a difference by chance, by what is known from all keys.
+    /// The probability of such a difference by chance, with the variance moderated over all keys.
     pub(crate) p: f64,
-    /// The rate of false discoveries at which it is a discovery; 1 where nothing was compared.
+    /// The smallest false discovery rate at which it is a discovery; 1 if it was not compared.
     pub(crate) q: f64,
-    /// Whether it is significant, by its own runs and among all keys.
+    /// True if it is significant both by its own runs and among all keys.
     pub(crate) significant: bool,
 }
 
-/// A key, by self or by total.
+/// Self or total of a key on both sides.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Metric {
     /// Samples of all runs of the base.
@@ -32,73 +33,73 @@ pub(crate) struct Metric {
     pub(crate) new_samples: u64,
     /// Shares of the samples, as fractions.
     pub(crate) share: Change,
-    /// CPU time per run, ns; none unless the event is a clock.
-    pub(crate) time: Option<Change>,
-    /// Whether the share changed, significantly and by enough.
+    /// CPU time per run, in nanoseconds. None unless the event measures CPU time.
+    pub(crate) time_ns: Option<Change>,
+    /// True if the share changed significantly, and by at least the minimum effect.
     pub(crate) changed: bool,
-    /// Whether the share is another only because that of most other functions is: something
-    /// else changed.
+    /// True if the share changed only as that of most functions did, because another function
+    /// takes more or less.
     pub(crate) displaced: bool,
 }
 
 impl Metric {
-    /// Samples of all runs of both sides.
+    /// Returns the samples of all runs of both sides.
     pub(crate) fn samples(&self) -> u64 {
         self.base_samples.saturating_add(self.new_samples)
     }
 
-    /// Whether it belongs to the family of comparisons.
+    /// True if it belongs to the family of comparisons.
     pub(crate) fn is_compared(&self) -> bool {
         self.samples() >= MIN_SAMPLES_TO_COMPARE
     }
 
-    /// What was found by a measure.
+    /// Returns the change of a quantity. None for CPU time unless the event measures it.
     pub(crate) fn change_mut(&mut self, quantity: Quantity) -> Option<&mut Change> {
         match quantity {
             Quantity::Share => Some(&mut self.share),
-            Quantity::Time => self.time.as_mut(),
+            Quantity::TimeNs => self.time_ns.as_mut(),
         }
     }
 
-    /// Whether the difference is at least this large; any is without a size.
+    /// True if the difference has at least this size, or no size is given.
     pub(crate) fn is_at_least(&self, size: Option<EffectSize>) -> bool {
         match size {
             None => true,
-            Some(EffectSize::Share(least)) => self.share.estimate.difference().abs() >= least,
-            Some(EffectSize::Time(least)) => {
-                self.time.is_some_and(|time| time.estimate.difference().abs() >= least)
+            Some(EffectSize::Share(min)) => self.share.estimate.difference().abs() >= min,
+            Some(EffectSize::TimeNs(min)) => {
+                self.time_ns.is_some_and(|time| time.estimate.difference().abs() >= min)
             }
         }
     }
 }
 
-/// What became of a key.
+/// The verdict on a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum RowVerdict {
-    /// It is on the new side alone.
+    /// It has samples on the new side only.
     Added,
-    /// It is on the base alone.
+    /// It has samples on the base only.
     Removed,
     /// Its share grew.
     Grown,
     /// Its share shrank.
     Shrunk,
-    /// Its share changed as that of most others did: because of something else.
+    /// Its share changed only as that of most functions did.
     Displaced,
-    /// No significant change.
+    /// It has no significant change.
     Same,
 }
 
 impl RowVerdict {
-    /// What is called a change, in the order it is printed.
+    /// The verdicts that are reported as changes, in the order of printing.
     pub(crate) const CHANGES: [Self; 4] = [Self::Added, Self::Removed, Self::Grown, Self::Shrunk];
 
-    /// Whether it is called a change.
+    /// True if the verdict is reported as a change.
     pub(crate) fn is_change(self) -> bool {
         Self::CHANGES.contains(&self)
     }
 
-    /// The word for it.
+    /// Returns the word that reports use.
     pub(crate) fn word(self) -> &'static str {
         match self {
             RowVerdict::Added => "added",
@@ -111,33 +112,55 @@ impl RowVerdict {
     }
 }
 
-/// A key on both sides.
+/// A key with both of its metrics.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Row {
-    /// What is compared.
+    /// The key.
     pub(crate) key: KeyId,
     /// Self.
     pub(crate) own: Metric,
-    /// Self and what it called.
+    /// Self and everything called from it.
     pub(crate) total: Metric,
 }
 
 impl Row {
-    /// What became of it: by self if that changed, else by total.
+    /// Returns one of the metrics.
+    pub(crate) fn metric(&self, kind: MetricKind) -> &Metric {
+        match kind {
+            MetricKind::Own => &self.own,
+            MetricKind::Total => &self.total,
+        }
+    }
+
+    /// Returns one of the metrics, to be changed.
+    pub(crate) fn metric_mut(&mut self, kind: MetricKind) -> &mut Metric {
+        match kind {
+            MetricKind::Own => &mut self.own,
+            MetricKind::Total => &mut self.total,
+        }
+    }
+
+    /// Returns the verdict: by self if that changed, else by total.
     pub(crate) fn verdict(&self) -> RowVerdict {
-        let metric = match (self.own.changed, self.total.changed) {
-            (true, _) => &self.own,
-            (false, true) => &self.total,
-            (false, false) if self.own.displaced || self.total.displaced => {
-                return RowVerdict::Displaced;
-            }
-            (false, false) => return RowVerdict::Same,
+        let metric = if self.own.changed {
+            &self.own
+        } else if self.total.changed {
+            &self.total
+        } else if self.own.displaced || self.total.displaced {
+            return RowVerdict::Displaced;
+        } else {
+            return RowVerdict::Same;
         };
-        match metric.share.estimate.difference() {
-            _ if self.total.base_samples == 0 => RowVerdict::Added,
-            _ if self.total.new_samples == 0 => RowVerdict::Removed,
-            difference if difference > 0.0 => RowVerdict::Grown,
-            _ => RowVerdict::Shrunk,
+        // Total decides on presence: a function without self on one side can still be there as a
+        // caller.
+        if self.total.base_samples == 0 {
+            RowVerdict::Added
+        } else if self.total.new_samples == 0 {
+            RowVerdict::Removed
+        } else if metric.share.estimate.difference() > 0.0 {
+            RowVerdict::Grown
+        } else {
+            RowVerdict::Shrunk
         }
     }
 }

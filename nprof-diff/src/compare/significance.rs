@@ -1,37 +1,37 @@
-//! Which differences are significant: what all keys tell of each other. Pure.
+//! Decides which differences are significant, over all keys together. Pure.
 //!
-//! A difference is significant when it is twice: by the runs of its key alone, whose interval
-//! leaves out zero; and among all keys, by its moderated p-value after the procedure of Benjamini
-//! and Hochberg. Where the runs of a key are enough for it, a permutation test must confirm what
-//! Welch's says of them.
+//! A difference is significant if it passes two tests: the interval from its own runs excludes
+//! zero, and its moderated p-value is a discovery among all keys (Benjamini and Hochberg). If a
+//! key has enough runs for it, a permutation test must confirm the result of Welch's test.
 
 use crate::compare::comparison::{Comparison, Method};
-use crate::compare::observed::{Observed, Quantity};
+use crate::compare::observed::Observed;
+use crate::compare::quantity::{MetricKind, Quantity};
 use crate::compare::row::{Metric, Row};
 use crate::stats::{self, Prior};
 
-/// With fewer functions on both sides nothing is said of most of them.
+/// The smallest number of functions, seen on both sides, that a median ratio is computed from.
 const MIN_FUNCTIONS_FOR_MEDIAN: usize = 5;
 
-/// A function with fewer samples on a side says nothing of what most functions did.
+/// The smallest number of samples, on each side, of a function that enters the median ratio.
 const MIN_SAMPLES_FOR_RATIO: u64 = 30;
 
-/// What is said of all rows.
+/// Results that hold for all rows together.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct FamilyResult {
-    /// How many shares were compared.
+    /// The number of shares compared.
     pub(crate) comparisons: usize,
-    /// What most functions' shares are, times those of the base.
+    /// The median over functions of new share by base share; 1 if no share is significant.
     pub(crate) median_ratio: f64,
 }
 
-/// Judges the rows, by share and by CPU time.
-pub(crate) fn test_rows(rows: &mut [Row], sides: &Comparison<'_>) -> FamilyResult {
-    let hypotheses = hypotheses(rows, sides);
-    let prior = test_quantity(Quantity::Share, rows, &hypotheses, sides);
-    test_quantity(Quantity::Time, rows, &hypotheses, sides);
-    let median_ratio = mark_displaced(rows, &hypotheses, sides, prior);
-    let min_effect = sides.criteria.min_effect;
+/// Tests the rows by share and by CPU time.
+pub(crate) fn test_rows(rows: &mut [Row], comparison: &Comparison<'_>) -> FamilyResult {
+    let hypotheses = hypotheses(rows, comparison);
+    let prior = test_quantity(Quantity::Share, rows, &hypotheses, comparison);
+    test_quantity(Quantity::TimeNs, rows, &hypotheses, comparison);
+    let median_ratio = mark_displaced(rows, &hypotheses, comparison, prior);
+    let min_effect = comparison.criteria.min_effect;
     for hypothesis in &hypotheses {
         let metric = hypothesis.metric_mut(rows);
         metric.changed =
@@ -40,47 +40,46 @@ pub(crate) fn test_rows(rows: &mut [Row], sides: &Comparison<'_>) -> FamilyResul
     FamilyResult { comparisons: hypotheses.len(), median_ratio }
 }
 
-/// A comparison.
+/// One member of the family: a metric of a row.
 struct Hypothesis<'a> {
     row: usize,
-    is_total: bool,
+    kind: MetricKind,
     observed: [Observed<'a>; 2],
 }
 
 impl Hypothesis<'_> {
     fn metric<'r>(&self, rows: &'r [Row]) -> &'r Metric {
-        if self.is_total { &rows[self.row].total } else { &rows[self.row].own }
+        rows[self.row].metric(self.kind)
     }
 
     fn metric_mut<'r>(&self, rows: &'r mut [Row]) -> &'r mut Metric {
-        if self.is_total { &mut rows[self.row].total } else { &mut rows[self.row].own }
+        rows[self.row].metric_mut(self.kind)
     }
 }
 
-/// Every comparison that is made.
-fn hypotheses<'a>(rows: &[Row], sides: &'a Comparison<'_>) -> Vec<Hypothesis<'a>> {
+/// Returns the family: self and total of every row, except rare ones.
+fn hypotheses<'a>(rows: &[Row], comparison: &'a Comparison<'_>) -> Vec<Hypothesis<'a>> {
     let mut hypotheses = Vec::new();
     for (index, row) in rows.iter().enumerate() {
-        if row.own.is_compared() {
-            let observed = sides.observed(row.key, |count| count.own);
-            hypotheses.push(Hypothesis { row: index, is_total: false, observed });
-        }
-        if row.total.is_compared() {
-            let observed = sides.observed(row.key, |count| count.total);
-            hypotheses.push(Hypothesis { row: index, is_total: true, observed });
+        for kind in [MetricKind::Own, MetricKind::Total] {
+            if row.metric(kind).is_compared() {
+                let observed = comparison.observed(row.key, kind);
+                hypotheses.push(Hypothesis { row: index, kind, observed });
+            }
         }
     }
     hypotheses
 }
 
-/// Gives every comparison its p- and q-value, and says what was learned from all keys.
+/// Sets p- and q-value of every hypothesis. Returns the prior of the variances; None without
+/// repeated runs, or if the event has no such quantity.
 fn test_quantity(
     quantity: Quantity,
     rows: &mut [Row],
     hypotheses: &[Hypothesis<'_>],
-    sides: &Comparison<'_>,
+    comparison: &Comparison<'_>,
 ) -> Option<Prior> {
-    let prior = (sides.method == Method::Welch).then(|| prior(hypotheses, quantity));
+    let prior = (comparison.method == Method::Welch).then(|| fit_prior(hypotheses, quantity));
     let mut p = Vec::with_capacity(hypotheses.len());
     for hypothesis in hypotheses {
         let change = hypothesis.metric_mut(rows).change_mut(quantity)?;
@@ -90,109 +89,117 @@ fn test_quantity(
         }
         p.push(change.p);
     }
-    let alpha = sides.criteria.alpha;
+    let alpha = comparison.criteria.alpha;
+    // With fewer runs even the most extreme split of all has a p-value above alpha.
+    let can_confirm =
+        prior.is_some() && stats::smallest_p(comparison.base.len(), comparison.new.len()) <= alpha;
     for (hypothesis, q) in hypotheses.iter().zip(stats::benjamini_hochberg(&p)) {
         let Some(change) = hypothesis.metric_mut(rows).change_mut(quantity) else { continue };
         change.q = q;
         change.significant = q <= alpha && change.estimate.p <= alpha;
-        let can_confirm =
-            prior.is_some() && stats::smallest_p(sides.base.len(), sides.new.len()) <= alpha;
         if change.significant && can_confirm {
-            change.estimate.p = change.estimate.p.max(permuted(hypothesis, quantity));
+            change.estimate.p = change.estimate.p.max(permutation_p(hypothesis, quantity));
             change.significant = change.estimate.p <= alpha;
         }
     }
     prior
 }
 
-/// What the selfs of all keys that have samples enough tell of how much a key varies.
-fn prior(hypotheses: &[Hypothesis<'_>], quantity: Quantity) -> Prior {
-    let selfs = hypotheses
-        .iter()
-        .filter(|hypothesis| !hypothesis.is_total)
-        .flat_map(|hypothesis| &hypothesis.observed);
-    let telling = selfs.filter(|observed| observed.is_informative());
-    Prior::fit(&telling.map(|observed| observed.spread(quantity)).collect::<Vec<_>>())
+/// Fits the prior to the self of all informative keys. Totals are left out: they repeat the
+/// samples of the functions they call.
+fn fit_prior(hypotheses: &[Hypothesis<'_>], quantity: Quantity) -> Prior {
+    let own = hypotheses.iter().filter(|hypothesis| hypothesis.kind == MetricKind::Own);
+    let informative =
+        own.flat_map(|hypothesis| &hypothesis.observed).filter(|side| side.is_informative());
+    Prior::fit(&informative.map(|side| side.spread(quantity)).collect::<Vec<_>>())
 }
 
-fn permuted(hypothesis: &Hypothesis<'_>, quantity: Quantity) -> f64 {
+fn permutation_p(hypothesis: &Hypothesis<'_>, quantity: Quantity) -> f64 {
     let [base, new] = &hypothesis.observed;
-    let least = base.spread(quantity).least.max(new.spread(quantity).least);
-    stats::permutation_p(&base.values(quantity), &new.values(quantity), least)
+    let min_variance = base.spread(quantity).min_variance.max(new.spread(quantity).min_variance);
+    stats::permutation_p(&base.values(quantity), &new.values(quantity), min_variance)
 }
 
-/// Shares sum to 1: where one function takes more, all others have a smaller share. Marks what
-/// changed as most functions did, and says how that was: the median over functions of new share
-/// by base share, as the counts of sequencing are brought to one scale (S. Anders and W. Huber,
-/// Genome Biology 11:R106, 2010). Beside the rest a key changed if it would be a discovery were
-/// the shares of the base those of the rest: a family of comparisons of its own.
+/// Marks the rows whose share changed only as that of most functions did, and returns that change:
+/// the median over functions of new share by base share.
+///
+/// Shares sum to 1: if one function takes more, all others have a smaller share. The median of
+/// ratios brings sequencing counts to one scale in the same way (S. Anders and W. Huber, Genome
+/// Biology 11:R106, 2010). A row is not displaced if it is a discovery also against the base's
+/// shares times the median; these tests are a family of comparisons of their own.
 fn mark_displaced(
     rows: &mut [Row],
     hypotheses: &[Hypothesis<'_>],
-    sides: &Comparison<'_>,
+    comparison: &Comparison<'_>,
     prior: Option<Prior>,
 ) -> f64 {
+    // Without a significant share no row can be displaced.
     if !hypotheses.iter().any(|hypothesis| hypothesis.metric(rows).share.significant) {
         return 1.0;
     }
-    let Some(median_ratio) = median_ratio(rows) else { return 1.0 };
-    let beside = |hypothesis: &Hypothesis<'_>| {
-        test_against_median(hypothesis, hypothesis.metric(rows), median_ratio, sides, prior)
-    };
-    let beside: Vec<AdjustedTest> = hypotheses.iter().map(beside).collect();
-    let p: Vec<f64> = beside.iter().map(|beside| beside.p).collect();
-    let alpha = sides.criteria.alpha;
-    for ((hypothesis, beside), q) in
-        hypotheses.iter().zip(beside).zip(stats::benjamini_hochberg(&p))
+    let Some(ratio) = median_ratio(rows) else { return 1.0 };
+    let adjusted: Vec<AdjustedTest> = hypotheses
+        .iter()
+        .map(|hypothesis| {
+            test_against_median(hypothesis, hypothesis.metric(rows), ratio, comparison, prior)
+        })
+        .collect();
+    let p: Vec<f64> = adjusted.iter().map(|test| test.p).collect();
+    let alpha = comparison.criteria.alpha;
+    for ((hypothesis, test), q) in
+        hypotheses.iter().zip(adjusted).zip(stats::benjamini_hochberg(&p))
     {
         let metric = hypothesis.metric_mut(rows);
-        let is_other_way =
-            beside.difference.signum() != metric.share.estimate.difference().signum();
-        let changed = q <= alpha && beside.own_p <= alpha && !is_other_way;
+        // Relative to the median it moved in the other direction than its share did: a report of
+        // growth would contradict the printed shares.
+        let is_opposite = test.difference.signum() != metric.share.estimate.difference().signum();
+        let changed = q <= alpha && test.own_p <= alpha && !is_opposite;
         metric.displaced = metric.share.significant && !changed;
     }
-    median_ratio
+    ratio
 }
 
-/// How a key differs, were nothing but the rest to have changed.
+/// The test of a row against the base's share times the median ratio.
 struct AdjustedTest {
     difference: f64,
-    /// By its own runs.
+    /// The p-value by the row's own runs.
     own_p: f64,
-    /// By what is known from all keys.
+    /// The p-value with the moderated variance.
     p: f64,
 }
 
 fn test_against_median(
     hypothesis: &Hypothesis<'_>,
     metric: &Metric,
-    median_ratio: f64,
-    sides: &Comparison<'_>,
+    ratio: f64,
+    comparison: &Comparison<'_>,
     prior: Option<Prior>,
 ) -> AdjustedTest {
     let [base, new] = &hypothesis.observed;
-    let (share, alpha) = (metric.share, sides.criteria.alpha);
-    let difference = share.estimate.new - share.estimate.base * median_ratio;
-    // What was added or removed is that, however much the rest changed.
+    let (share, alpha) = (metric.share, comparison.criteria.alpha);
+    let difference = share.estimate.new - share.estimate.base * ratio;
+    // An added or removed row has no share to scale: it is added or removed in any case.
     if metric.base_samples == 0 || metric.new_samples == 0 {
         return AdjustedTest { difference, own_p: share.estimate.p, p: share.p };
     }
     match prior {
         Some(prior) => {
             let [base, new] = [base, new].map(|side| side.spread(Quantity::Share));
-            let base = base.scaled(median_ratio);
-            let own_p = stats::welch(base, new, alpha, Quantity::Share.most()).p;
+            let base = base.scaled(ratio);
+            let own_p = stats::welch(base, new, alpha, Quantity::Share.max()).p;
             AdjustedTest { difference, own_p, p: prior.p_value(base, new) }
         }
         None => {
             let mut base = base.proportion(Quantity::Share);
-            base.scale = median_ratio;
+            base.scale = ratio;
             let p = stats::newcombe(base, new.proportion(Quantity::Share), alpha).p;
             AdjustedTest { difference, own_p: p, p }
         }
     }
 }
 
+/// Returns the median over functions of new share by base share. None if too few functions have
+/// enough samples on both sides.
 fn median_ratio(rows: &[Row]) -> Option<f64> {
     let frequent = rows
         .iter()

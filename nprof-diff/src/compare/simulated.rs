@@ -1,5 +1,6 @@
-//! Ten thousand comparisons of made-up programs with themselves, and some with what got slower:
-//! what is called a change must be one, at least as often as the level says, however runs vary.
+//! Thousands of comparisons of simulated programs, with themselves and with slower versions.
+//!
+//! The rate of false alarms must not exceed 1 - confidence, however the runs vary.
 
 use fastrand::Rng;
 use nprof_report::profile::Sum;
@@ -7,28 +8,27 @@ use nprof_report::profile::Sum;
 use crate::compare::comparison::Criteria;
 use crate::compare::diff::{Diff, compare};
 use crate::compare::row::{Metric, RowVerdict};
-use crate::input::key::KeyId;
-use crate::input::key::{KeyTable, RowKey};
+use crate::input::key::{KeyId, KeyTable, RowKey};
 use crate::input::run_counts::{KeyCount, RunCounts};
 
-/// How the runs of one program differ.
+/// The way in which runs of one program differ.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum RunNoise {
-    /// As independent samples do.
+    /// Like independent samples.
     Counting,
-    /// Every function by itself, some more than others.
+    /// Each function varies independently, some more than others.
     Functions,
-    /// In phases, that move all their functions together: so many of them.
+    /// This number of phases varies, each with all its functions.
     Phases(usize),
     /// Every fifth function is in one of two states.
     States,
-    /// Less than independent samples do: the same calls in the same order, sampled at regular
-    /// times; so many calls.
+    /// Less than independent samples: this number of calls, in the same order in every run, sampled
+    /// at regular times.
     Regular(usize),
-    /// Hardly at all, as of a program in step with the clock.
+    /// Hardly at all, like a program in step with the sampling clock.
     InStep,
-    /// By a drift of the machine, that slows every other function down from run to run; both
-    /// sides are recorded in turn.
+    /// The machine drifts and slows every other function down from run to run; both sides are
+    /// recorded in turn.
     Drift,
 }
 
@@ -45,27 +45,27 @@ const NOISES: [RunNoise; 10] = [
     RunNoise::Drift,
 ];
 
-/// How much slower what drifts becomes from run to run.
+/// The slowdown of drifting functions from run to run.
 const DRIFT: f64 = 0.02;
 
 struct Program {
-    /// Parts of all time; their sum is not 1.
+    /// The time of each function, in arbitrary units.
     functions: Vec<f64>,
-    /// How much each varies, where they do by themselves.
+    /// The standard deviation of each function's time, for [`RunNoise::Functions`].
     variation: Vec<f64>,
-    /// The functions that are called, in order; each takes the same time in every call.
+    /// The functions called, in order; every call of a function takes the same time.
     calls: Vec<usize>,
     noise: RunNoise,
 }
 
-/// A normal variable (G. E. P. Box and M. E. Muller, 1958).
+/// Returns a standard normal variable (G. E. P. Box and M. E. Muller, 1958).
 fn normal(rng: &mut Rng) -> f64 {
     let (u, v) = (1.0 - rng.f64(), rng.f64());
     (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()
 }
 
 impl Program {
-    /// Functions take less and less time, as in real programs.
+    /// Creates a program; the times of its functions have a long tail, as in real programs.
     fn new(functions: usize, noise: RunNoise, rng: &mut Rng) -> Self {
         Self::of((1..=functions).map(|rank| (rank as f64).powf(-1.1)).collect(), noise, rng)
     }
@@ -77,7 +77,7 @@ impl Program {
         Self { functions, variation, calls, noise }
     }
 
-    /// The samples of each function in a run, the `nth` of both sides.
+    /// Returns the samples of each function in a run, the `nth` of both sides.
     fn run(&self, samples: u64, nth: usize, rng: &mut Rng) -> Vec<u64> {
         let phases: Vec<f64> = (0..8).map(|_| (0.15 * normal(rng)).exp()).collect();
         let times = self.functions.iter().zip(&self.variation).enumerate();
@@ -99,7 +99,7 @@ impl Program {
         }
     }
 
-    /// Samples at regular times; each call takes a little more or less from run to run.
+    /// Takes samples at regular times; the duration of each call varies by 2 % from run to run.
     fn regularly(&self, times: &[f64], samples: u64, rng: &mut Rng) -> Vec<u64> {
         let lengths: Vec<f64> =
             self.calls.iter().map(|&call| times[call] * (0.02 * normal(rng)).exp()).collect();
@@ -116,7 +116,7 @@ impl Program {
         counts
     }
 
-    /// So many runs of both sides, recorded in turn.
+    /// Returns this number of runs of both sides, recorded in turn.
     fn sides(
         &self,
         new: &Self,
@@ -125,7 +125,7 @@ impl Program {
         rng: &mut Rng,
     ) -> [Vec<RunCounts>; 2] {
         let keys = keys(self.functions.len());
-        // The machine is faster in some runs than in others.
+        // The speed of the machine varies by 5 % from run to run.
         let mut run = |of: &Self, nth| {
             let samples = (samples as f64 * (0.05 * normal(rng)).exp()) as u64;
             counts(&of.run(samples, nth, rng), &keys)
@@ -138,14 +138,14 @@ impl Program {
         sides
     }
 
-    /// The same with a function that takes so many times as long.
+    /// Returns the program with one function's time multiplied by `times`.
     fn with_slower(&self, function: usize, times: f64) -> Self {
         let (mut functions, variation) = (self.functions.clone(), self.variation.clone());
         functions[function] *= times;
         Self { functions, variation, calls: self.calls.clone(), noise: self.noise }
     }
 
-    /// The share of a function.
+    /// Returns the true share of a function.
     fn share(&self, function: usize) -> f64 {
         match self.noise {
             RunNoise::Regular(_) => {
@@ -170,14 +170,14 @@ fn independently(times: &[f64], samples: u64, rng: &mut Rng) -> Vec<u64> {
     counts
 }
 
-/// As even as whole numbers are, but for half a sample.
+/// Returns counts as even as whole numbers allow, with a deviation of half a sample.
 fn in_step(times: &[f64], samples: u64, rng: &mut Rng) -> Vec<u64> {
     let whole: f64 = times.iter().sum();
     let sampled = |time: &f64| samples as f64 * time / whole + 0.5 * normal(rng);
     times.iter().map(sampled).map(|count| count.round().max(0.0) as u64).collect()
 }
 
-/// Functions are leaves; every ten of them are called by one of their own, all by the first.
+/// Returns the counts of a run: every tenth function calls the nine after it, the first calls all.
 fn counts(samples: &[u64], keys: &[KeyId]) -> RunCounts {
     let sum = |samples: u64| Sum { samples, weight: samples * 1_000_000 };
     let mut counts = RunCounts { sum: sum(samples.iter().sum()), ..RunCounts::default() };
@@ -195,12 +195,12 @@ fn keys(count: usize) -> Vec<KeyId> {
 }
 
 fn compared(base: &[RunCounts], new: &[RunCounts], keys: &[KeyId]) -> Diff {
-    let criteria = Criteria { alpha: 0.05, clock: true, min_effect: None };
+    let criteria = Criteria { alpha: 0.05, has_cpu_time: true, min_effect: None };
     let (base, new): (Vec<_>, Vec<_>) = (base.iter().collect(), new.iter().collect());
     compare(&base, &new, keys.iter().copied(), criteria)
 }
 
-/// How many of so many pairs are called changed, and in how many CPU time is.
+/// Returns the number of pairs reported as changed by share, and by CPU time.
 fn false_alarms(
     noise: RunNoise,
     functions: usize,
@@ -214,7 +214,7 @@ fn false_alarms(
         let program = Program::new(functions, noise, &mut rng);
         let [base, new] = program.sides(&program, runs, 1500, &mut rng);
         let rows = compared(&base, &new, &keys).rows;
-        let significant = |metric: &Metric| metric.time.is_some_and(|time| time.significant);
+        let significant = |metric: &Metric| metric.time_ns.is_some_and(|time| time.significant);
         false_alarms[0] += usize::from(rows.iter().any(|row| row.verdict() != RowVerdict::Same));
         false_alarms[1] +=
             usize::from(rows.iter().any(|row| significant(&row.own) || significant(&row.total)));
@@ -222,18 +222,18 @@ fn false_alarms(
     false_alarms
 }
 
-/// How many alarms there are at most, at a rate of 5 %, in 999 of 1000 cases.
+/// Returns the number of alarms that a rate of 5 % exceeds in one of 1000 cases.
 fn most(rename_candidates: usize) -> usize {
     let rename_candidates = rename_candidates as f64;
     (0.05 * rename_candidates + 3.09 * (rename_candidates * 0.05 * 0.95).sqrt()).ceil() as usize
 }
 
-/// Compares so many pairs of each kind, and prints what came out.
+/// Compares this number of pairs of each kind, prints the results, and fails on too many alarms.
 fn check(rename_candidates: usize) {
     let (mut all, mut of_all, mut too_many) = ([0, 0], 0, false);
     for noise in NOISES {
         for (functions, runs) in [(60, (5, 5)), (60, (3, 3)), (12, (3, 5)), (12, (2, 2))] {
-            // Runs that have no partner are not recorded in turn.
+            // A run without a partner cannot be recorded in turn.
             if noise == RunNoise::Drift && runs.0 != runs.1 {
                 continue;
             }
@@ -253,30 +253,30 @@ fn check(rename_candidates: usize) {
 }
 
 #[test]
-fn programs_do_not_differ_from_themselves() {
+fn false_alarms_stay_below_level() {
     check(40);
 }
 
 /// 15,600 pairs; `make calibrate` runs it.
 #[test]
 #[ignore = "takes minutes"]
-fn ten_thousand_programs_do_not_differ_from_themselves() {
+fn false_alarms_stay_below_level_in_15600_pairs() {
     check(400);
 }
 
-/// What came out of comparisons of a program with one of whose functions is slower.
+/// The results of comparing a program with a version in which one function is slower.
 #[derive(Clone, Copy, Debug, Default)]
 struct Power {
-    /// How often it was found.
+    /// The number of pairs in which it was reported as grown.
     found: usize,
-    /// How often its interval covered the truth.
+    /// The number of pairs in which its interval contained the true difference.
     covered: usize,
-    /// How often something else was called a change.
-    blamed: usize,
+    /// The number of pairs in which another function was reported as changed.
+    others: usize,
 }
 
 impl Power {
-    /// Of so many pairs, in which the fourth function takes so many times as long.
+    /// Compares pairs in which one function takes `times` as long.
     fn of(
         program: &Program,
         times: f64,
@@ -295,46 +295,46 @@ impl Power {
             let share = &rows[SLOWER].own.share.estimate;
             power.found += usize::from(rows[SLOWER].verdict() == RowVerdict::Grown);
             power.covered += usize::from(share.low <= truth && truth <= share.high);
-            // The first calls it, and may well have grown with it.
+            // The first function calls it, so its total grew too.
             let others = rows[1..].iter().enumerate().filter(|(i, _)| i + 1 != SLOWER);
-            power.blamed +=
+            power.others +=
                 usize::from(others.into_iter().any(|(_, row)| row.verdict().is_change()));
         }
         power
     }
 }
 
-/// The function that is made slower.
+/// The index of the slower function.
 const SLOWER: usize = 3;
 
-/// A function that takes two fifths more, of 60 that vary by themselves.
+/// A function that takes 40 % longer, among 60 that vary independently.
 #[test]
-fn what_got_slower_is_found_among_many() {
+fn finds_slower_function_among_many() {
     let program = Program::new(60, RunNoise::Functions, &mut Rng::with_seed(3));
     let power = Power::of(&program, 1.4, 5, 3000, 50);
     println!("{power:?}");
-    assert!(power.found >= 20 && power.covered >= 42 && power.blamed <= 5, "{power:?}");
+    assert!(power.found >= 20 && power.covered >= 42 && power.others <= 5, "{power:?}");
 }
 
-/// Ten functions, the fourth with so large a part of the time.
+/// Returns a program of ten functions, the slower one with this share of the time.
 fn ten(share: f64, noise: RunNoise) -> Program {
     let mut functions = vec![(1.0 - share) / 9.0; 10];
     functions[SLOWER] = share;
     Program::of(functions, noise, &mut Rng::with_seed(11))
 }
 
-/// Samples at regular times are even enough to tell a tenth more of 7 %.
+/// Samples at regular times are even enough to find 10 % more of a share of 7 %.
 #[test]
-fn a_tenth_of_a_small_function_is_found_with_five_runs_a_side() {
+fn finds_ten_per_cent_of_small_function_in_five_runs() {
     let power = Power::of(&ten(0.07, RunNoise::Regular(500)), 1.1, 5, 2000, 60);
     println!("{power:?}");
-    assert!(power.found >= 54 && power.covered >= 51 && power.blamed <= 12, "{power:?}");
+    assert!(power.found >= 54 && power.covered >= 51 && power.others <= 12, "{power:?}");
 }
 
-/// What is found of how much, printed; `make calibrate` runs it.
+/// Prints the power for several shares, slowdowns and numbers of runs; `make calibrate` runs it.
 #[test]
 #[ignore = "takes a minute"]
-fn the_power_to_find_what_got_slower() {
+fn power_by_share_slowdown_and_runs() {
     let rename_candidates = 200;
     println!("one of ten functions slower, 2000 samples a run, {rename_candidates} pairs each");
     for noise in [RunNoise::Regular(500), RunNoise::Regular(4000), RunNoise::Counting] {
@@ -344,13 +344,13 @@ fn the_power_to_find_what_got_slower() {
                     let power = Power::of(&ten(share, noise), times, runs, 2000, rename_candidates);
                     let percent = |count: usize| 100.0 * count as f64 / rename_candidates as f64;
                     println!(
-                        "{noise:?}, {:.0} % slower by {:.0} %, {runs} runs a side: \
-                         found {:.0} %, interval covers the truth {:.0} %, others blamed {:.0} %",
+                        "{noise:?}, {:.0} % slower by {:.0} %, {runs} runs per side: \
+                         found {:.0} %, interval covers the truth {:.0} %, another reported {:.0} %",
                         100.0 * share,
                         100.0 * (times - 1.0),
                         percent(power.found),
                         percent(power.covered),
-                        percent(power.blamed),
+                        percent(power.others),
                     );
                 }
             }

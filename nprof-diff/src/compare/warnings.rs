@@ -1,158 +1,130 @@
-//! What the reader of a report must know. Pure.
+//! Warnings: properties of the runs that make a comparison less reliable. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use nprof_report::summary::Run;
 use nprof_stream::escape::escaped;
+use nprof_stream::number::total;
 
 use crate::compare::comparison::Method;
 use crate::compare::diff::{Diff, MIN_SAMPLES_PER_SIDE};
 use crate::compare::observed::SideTotals;
-use crate::compare::row::Row;
 use crate::input::event::{ComparedEvent, incomplete_stacks};
-use crate::input::key::{By, KeyTable};
-use crate::input::side::{
-    Side, difference_between, facts, is_unsymbolized, lost_samples, saturating_sum, shared_run,
-};
+use crate::input::key::KeyTable;
+use crate::input::row_kind::RowKind;
+use crate::input::run_counts::StreamCounts;
+use crate::input::side::{Side, difference_between, shared_run};
+use crate::stats::Estimate;
 
-/// What the reader of the report must know, most important first.
-pub(crate) fn warnings(
+/// Returns the warnings about a comparison, most important first.
+pub(crate) fn of_comparison(
     base: &Side,
     new: &Side,
     event: Option<&ComparedEvent>,
-    by: By,
+    row_kind: RowKind,
     diff: &Diff,
 ) -> Vec<String> {
-    let mut warnings: Vec<String> =
-        [(base, diff.base), (new, diff.new)].into_iter().filter_map(too_few).collect();
+    let mut warnings = Vec::new();
+    warnings.extend(too_few_samples(base, diff.base));
+    warnings.extend(too_few_samples(new, diff.new));
     if diff.method == Method::Newcombe {
         warnings.push(single_runs(diff));
     }
-    for side in [base, new] {
-        let troubles = side.summaries().flat_map(|summary| &summary.troubles);
-        warnings.extend(troubles.map(|t| format!("{}: incomplete input: {t}", side.name)));
-        warnings.extend(quality(side, event));
-        warnings.extend(commands(side));
-        warnings.extend(ends(side));
-    }
-    let mut recordings = base.recordings.iter().chain(&new.recordings);
-    if by.needs_symbols() && recordings.all(is_unsymbolized) {
+    warnings.extend(of_side(base, event));
+    warnings.extend(of_side(new, event));
+    let mut streams = base.streams.iter().chain(&new.streams);
+    if row_kind.needs_symbols() && streams.all(StreamCounts::is_unsymbolized) {
         warnings.push(
-            "not symbolized, so that no function has a name: pass the streams through nprof-symbolize"
+            "not symbolized, so functions have no names; run the streams through nprof-symbolize"
                 .to_owned(),
         );
     }
     if let Some(id) = shared_run(base, new) {
         warnings.push(format!("run {id} is on both sides"));
     }
-    warnings.extend(circumstances(base, new));
-    warnings.extend(programs(base, new));
-    warnings.extend(order(base, new, diff));
-    warnings.extend(event.and_then(|event| capture(base, new, event)));
-    warnings.extend(stacks(base, new, event));
+    warnings.extend(different_machines(base, new));
+    warnings.extend(different_commands(base, new));
+    warnings.extend(recording_order(base, new, diff));
+    warnings.extend(event.and_then(|event| different_capture(base, new, event)));
+    warnings.extend(incomplete_stack_shares(base, new, event));
     warnings
 }
 
-/// What the reader must know of the base alone.
-pub(crate) fn warnings_of_one(base: &Side, event: Option<&ComparedEvent>) -> Vec<String> {
-    let troubles = base.summaries().flat_map(|summary| &summary.troubles);
+/// Returns the warnings about one side.
+pub(crate) fn of_side(side: &Side, event: Option<&ComparedEvent>) -> Vec<String> {
+    let incomplete = side.summaries().flat_map(|summary| &summary.troubles);
     let mut warnings: Vec<String> =
-        troubles.map(|trouble| format!("{}: incomplete input: {trouble}", base.name)).collect();
-    warnings.extend(quality(base, event));
-    warnings.extend(commands(base));
-    warnings.extend(ends(base));
+        incomplete.map(|input| format!("{}: incomplete input: {input}", side.name)).collect();
+    warnings.extend(losses(side));
+    warnings.extend(event.into_iter().flat_map(|event| empty_runs(side, event)));
+    warnings.extend(several_commands(side));
+    warnings.extend(failed_runs(side));
     warnings
 }
 
-fn too_few((side, whole): (&Side, SideTotals)) -> Option<String> {
-    let samples = whole.sum.samples;
+fn too_few_samples(side: &Side, totals: SideTotals) -> Option<String> {
+    let samples = totals.sum.samples;
     (samples < MIN_SAMPLES_PER_SIDE).then(|| {
         format!(
-            "{}: {samples} samples, {MIN_SAMPLES_PER_SIDE} at least are needed to decide: record for longer, or sample more often (-F)",
+            "{}: only {samples} samples, at least {MIN_SAMPLES_PER_SIDE} are needed to decide; record for longer, or sample more often (-F)",
             side.name
         )
     })
 }
 
-fn capture(base: &Side, new: &Side, event: &ComparedEvent) -> Option<String> {
-    let unwind = |side: &Side| {
-        let events = side.summaries().filter_map(|summary| event.summary(summary));
-        events.map(|summary| escaped(&summary.event.unwind)).collect()
-    };
-    difference_between("stacks were captured differently", &unwind(base), &unwind(new))
-}
-
-fn stacks(base: &Side, new: &Side, event: Option<&ComparedEvent>) -> Option<String> {
-    let share = |side: &Side| {
-        let events = side.summaries().filter_map(|summary| event?.summary(summary));
-        let samples = saturating_sum(events.map(|event| &event.sum.samples));
-        incomplete_stacks(side, event) as f64 / samples.max(1) as f64
-    };
-    let (base, new) = (100.0 * share(base), 100.0 * share(new));
-    ((base - new).abs() > 5.0).then(|| {
-        format!(
-            "{base:.0} % of the stacks of base are incomplete, {new:.0} % of those of new: compare self, not total"
-        )
-    })
-}
-
 fn single_runs(diff: &Diff) -> String {
-    let pooled = if diff.base.runs.max(diff.new.runs) > 1 {
-        "one side has a single run, and the runs of the other were added up"
+    let cause = if diff.base.runs.max(diff.new.runs) > 1 {
+        "one side has a single run, so the runs of the other are added up"
     } else {
         "single runs"
     };
     format!(
-        "{pooled}: samples of one run are not independent and runs differ, so that the true uncertainty is larger than these intervals say: give several runs a side (--base FILE... --new FILE...)"
+        "{cause}: the intervals assume independent samples and ignore differences between runs, so they are too narrow; give several runs per side (--base FILE... --new FILE...)"
     )
 }
 
-/// Loss, and runs without samples.
-fn quality(side: &Side, event: Option<&ComparedEvent>) -> Vec<String> {
-    let mut warnings = Vec::new();
-    let lost = lost_samples(side);
+/// Warns if 1 % of the samples or more were lost.
+fn losses(side: &Side) -> Option<String> {
+    let lost = side.lost_samples();
     let events = side.summaries().flat_map(|summary| &summary.events);
-    let samples = saturating_sum(events.map(|event| &event.sum.samples));
-    if lost > 0 && lost.saturating_mul(100) >= samples {
-        warnings.push(format!("{}: {lost} samples were lost, {samples} are there", side.name));
-    }
-    for recording in &side.recordings {
-        let Some(index) = event.and_then(|event| event.index(&recording.summary)) else { continue };
-        for (number, run) in recording.summary.runs.iter().enumerate() {
-            let counts = recording.counts.get(&(number, index));
+    let samples = total(events.map(|event| event.sum.samples));
+    (lost > 0 && lost.saturating_mul(100) >= samples)
+        .then(|| format!("{}: {lost} samples were lost, {samples} recorded", side.name))
+}
+
+fn empty_runs(side: &Side, event: &ComparedEvent) -> Vec<String> {
+    let mut warnings = Vec::new();
+    for stream in &side.streams {
+        let Some(index) = event.index(&stream.summary) else { continue };
+        for (number, run) in stream.summary.runs.iter().enumerate() {
+            let counts = stream.counts.get(&(number, index));
             if counts.is_none_or(|counts| counts.sum.samples == 0) {
-                warnings.push(format!(
-                    "{}: {}: a run without samples is left out",
-                    side.name, run.input
-                ));
+                warnings
+                    .push(format!("{}: {}: skipped a run without samples", side.name, run.input));
             }
         }
     }
     warnings
 }
 
-/// Runs of a side are taken to be repetitions.
-fn commands(side: &Side) -> Option<String> {
-    let commands = facts(side, |head| &head.command);
-    (commands.len() > 1).then(|| {
-        format!(
-            "{}: runs of {} different commands are taken to be repetitions of one",
-            side.name,
-            commands.len()
-        )
+/// Warns if the runs of a side, which count as repetitions, had different commands.
+fn several_commands(side: &Side) -> Option<String> {
+    let commands = side.facts(|head| &head.command).len();
+    (commands > 1).then(|| {
+        format!("{}: runs of {commands} different commands count as repetitions", side.name)
     })
 }
 
-/// A run that failed did not do what the others did.
-fn ends(side: &Side) -> Option<String> {
-    let status = |run: &Run| run.end.as_ref().and_then(|end| end.status);
-    let statuses: BTreeSet<u64> = side.runs().filter_map(status).collect();
-    let failed = side.runs().filter(|run| status(run).is_some_and(|status| status != 0));
-    let failed: Vec<&Run> = failed.collect();
+/// Warns if some runs of a side failed: they did other work than the successful ones. If all ended
+/// with the same status, they are repetitions.
+fn failed_runs(side: &Side) -> Option<String> {
+    let statuses: BTreeSet<u64> = side.runs().filter_map(exit_status).collect();
+    let failed: Vec<&Run> =
+        side.runs().filter(|run| exit_status(run).is_some_and(|status| status != 0)).collect();
     let first = failed.first()?;
     (statuses.len() > 1).then(|| {
         format!(
-            "{}: {} of {} runs ended with another status than 0, the first of them {}",
+            "{}: {} of {} runs failed (exit status not 0), the first is {}",
             side.name,
             failed.len(),
             side.runs().count(),
@@ -161,13 +133,44 @@ fn ends(side: &Side) -> Option<String> {
     })
 }
 
-/// Whether the sides ran programs that are called otherwise, or the same with other arguments.
-/// Where they lie may differ.
-fn programs(base: &Side, new: &Side) -> Option<String> {
-    let commands = |side: &Side| -> BTreeSet<String> {
-        facts(side, |head| &head.command).iter().map(|command| without_directory(command)).collect()
-    };
-    difference_between("commands differ", &commands(base), &commands(new))
+fn exit_status(run: &Run) -> Option<u64> {
+    run.end.as_ref().and_then(|end| end.status)
+}
+
+fn different_machines(base: &Side, new: &Side) -> Vec<String> {
+    let differences = [
+        difference_between(
+            "hosts differ",
+            &base.facts(|head| &head.host),
+            &new.facts(|head| &head.host),
+        ),
+        difference_between(
+            "processors differ",
+            &base.facts(|head| &head.cpu),
+            &new.facts(|head| &head.cpu),
+        ),
+        difference_between(
+            "kernels differ",
+            &base.facts(|head| &head.os),
+            &new.facts(|head| &head.os),
+        ),
+        difference_between(
+            "architectures differ",
+            &base.facts(|head| &head.arch),
+            &new.facts(|head| &head.arch),
+        ),
+    ];
+    differences.into_iter().flatten().collect()
+}
+
+/// Warns if programs or arguments differ. Directories are ignored: two builds of a program usually
+/// lie in different ones.
+fn different_commands(base: &Side, new: &Side) -> Option<String> {
+    let [base, new] = [base, new].map(|side| -> BTreeSet<String> {
+        let commands = side.facts(|head| &head.command);
+        commands.iter().map(|command| without_directory(command)).collect()
+    });
+    difference_between("commands differ", &base, &new)
 }
 
 fn without_directory(command: &str) -> String {
@@ -176,72 +179,119 @@ fn without_directory(command: &str) -> String {
     format!("{program} {arguments}").trim_end().to_owned()
 }
 
-/// Whether one side was recorded before the other: what the machine did in the meantime would
-/// pass for a change.
-fn order(base: &Side, new: &Side, diff: &Diff) -> Option<String> {
-    let times = |side: &Side| -> Option<(u64, u64)> {
-        let times = || side.runs().filter_map(|run| run.head.as_ref()?.utc);
-        Some((times().min()?, times().max()?))
-    };
-    let ((base_first, base_last), (new_first, new_last)) = (times(base)?, times(new)?);
-    let apart = base_last < new_first || new_last < base_first;
-    (apart && diff.method == Method::Welch).then(|| {
-        "all runs of one side were recorded before those of the other, so that what else the machine did in the meantime may pass for a change: record them in turn".to_owned()
+/// Warns if one side was recorded before the other: slow changes of the machine would appear as
+/// changes of the program.
+fn recording_order(base: &Side, new: &Side, diff: &Diff) -> Option<String> {
+    let ((base_first, base_last), (new_first, new_last)) =
+        (recording_times(base)?, recording_times(new)?);
+    let is_in_turn = base_last >= new_first && new_last >= base_first;
+    // Single runs cannot be interleaved.
+    (!is_in_turn && diff.method == Method::Welch).then(|| {
+        "all runs of one side were recorded before those of the other, so changes of the machine over time appear as changes of the program; record the sides in turn".to_owned()
     })
 }
 
-/// Shares of keys that both sides have, below which something is likely to be called otherwise.
+/// Returns the times of the first and the last run, in nanoseconds since 1970. None if unknown.
+fn recording_times(side: &Side) -> Option<(u64, u64)> {
+    let times = || side.runs().filter_map(|run| run.head.as_ref()?.utc);
+    Some((times().min()?, times().max()?))
+}
+
+fn different_capture(base: &Side, new: &Side, event: &ComparedEvent) -> Option<String> {
+    let [base, new] = [base, new].map(|side| -> BTreeSet<String> {
+        event.summaries(side).map(|summary| escaped(&summary.event.unwind)).collect()
+    });
+    difference_between("stacks were captured differently", &base, &new)
+}
+
+/// The difference of the shares of incomplete stacks, in points, above which totals are not
+/// comparable.
+const MAX_INCOMPLETE_DIFFERENCE: f64 = 5.0;
+
+fn incomplete_stack_shares(
+    base: &Side,
+    new: &Side,
+    event: Option<&ComparedEvent>,
+) -> Option<String> {
+    let [base, new] = [base, new].map(|side| {
+        let samples = event
+            .map_or(0, |event| total(event.summaries(side).map(|summary| summary.sum.samples)));
+        100.0 * incomplete_stacks(side, event) as f64 / samples.max(1) as f64
+    });
+    ((base - new).abs() > MAX_INCOMPLETE_DIFFERENCE).then(|| {
+        format!(
+            "{base:.0} % of the stacks of base are incomplete, {new:.0} % of those of new; compare self, not total"
+        )
+    })
+}
+
+/// The share of samples with a key on both sides, below which names have probably changed.
 const MIN_COMMON_SHARE: f64 = 0.5;
 
-/// An image with this share is one to be told of.
+/// The smallest share of an image on one side only that is reported.
 const MIN_IMAGE_SHARE: f64 = 0.1;
 
-/// Whether little or nothing of one side is on the other, and what is called otherwise.
-pub(crate) fn unmatched(diff: &Diff, keys: &KeyTable, by: By) -> Vec<String> {
-    let shares = |row: &Row| (row.own.share.estimate.base, row.own.share.estimate.new);
-    let matched: f64 = diff.rows.iter().map(shares).map(|(base, new)| base.min(new)).sum();
-    if matched >= MIN_COMMON_SHARE || !diff.is_decided() {
+/// Returns warnings if the sides have few keys in common, with the images that may have been
+/// renamed.
+pub(crate) fn of_unmatched_keys(diff: &Diff, keys: &KeyTable, row_kind: RowKind) -> Vec<String> {
+    let shares = diff.rows.iter().map(|row| row.own.share.estimate);
+    let common: f64 = shares.map(|estimate| estimate.base.min(estimate.new)).sum();
+    if common >= MIN_COMMON_SHARE || !diff.has_enough_samples() {
         return Vec::new();
     }
-    let name = by.name();
+    let name = row_kind.name();
     let mut warnings = vec![format!(
         "the sides have little in common: {:.0} % of the samples match by {name}",
-        100.0 * matched
+        100.0 * common
     )];
-    let mut images: BTreeMap<&[u8], (f64, f64)> = BTreeMap::new();
-    for row in diff.rows.iter().filter(|_| by.has_image()) {
-        // Total, as an image may be there and do nothing itself.
-        let crate::stats::Estimate { base, new, .. } = row.total.share.estimate;
-        let image = images.entry(&keys.get(row.key).image).or_default();
-        *image = (image.0 + base, image.1 + new);
-    }
-    let alone = |on: fn(&(f64, f64)) -> (f64, f64)| {
-        let alone = images.iter().filter(|(image, shares)| {
-            let (here, there) = on(shares);
-            !image.is_empty() && here >= MIN_IMAGE_SHARE && there == 0.0
-        });
-        let mut alone: Vec<_> = alone.map(|(image, shares)| (on(shares).0, image)).collect();
-        alone.sort_by(|a, b| b.0.total_cmp(&a.0));
-        alone.into_iter().map(|(_, image)| escaped(image)).collect::<Vec<_>>()
-    };
-    let (base, new) = (alone(|shares| *shares), alone(|(base, new)| (*new, *base)));
-    if let ([old, ..], [other, ..]) = (&base[..], &new[..]) {
-        warnings.push(format!(
-            "on base alone: {}, on new alone: {}: functions are matched by name and image; if {old} and {other} are one program, say so with --rename and the line image<TAB>{old}<TAB>{other}",
-            base.join(", "),
-            new.join(", "),
-        ));
+    if row_kind.has_image() {
+        warnings.extend(unmatched_images(diff, keys));
     }
     warnings
 }
 
-fn circumstances(base: &Side, new: &Side) -> Vec<String> {
-    let compare = |what, fact| difference_between(what, &facts(base, fact), &facts(new, fact));
-    let differences = [
-        compare("hosts differ", |head| &head.host),
-        compare("processors differ", |head| &head.cpu),
-        compare("kernels differ", |head| &head.os),
-        compare("architectures differ", |head| &head.arch),
-    ];
-    differences.into_iter().flatten().collect()
+/// Returns a warning if there are large images on base only and on new only.
+fn unmatched_images(diff: &Diff, keys: &KeyTable) -> Option<String> {
+    let mut images: BTreeMap<&[u8], ImageShares> = BTreeMap::new();
+    for row in &diff.rows {
+        // By total: the code of an image may run only through the functions that it calls.
+        let Estimate { base, new, .. } = row.total.share.estimate;
+        let shares = images.entry(&keys.get(row.key).image).or_default();
+        shares.base += base;
+        shares.new += new;
+    }
+    // Functions without an image are under the empty name.
+    images.remove(&b""[..]);
+    let base_only = only_on_one_side(&images, |shares| (shares.base, shares.new));
+    let new_only = only_on_one_side(&images, |shares| (shares.new, shares.base));
+    let ([old, ..], [new, ..]) = (&base_only[..], &new_only[..]) else { return None };
+    Some(format!(
+        "only on base: {}; only on new: {}; functions are matched by name and image: if {old} and {new} are the same program, give --rename a file with the line image<TAB>{old}<TAB>{new}",
+        base_only.join(", "),
+        new_only.join(", "),
+    ))
+}
+
+/// The shares of an image on both sides, summed over its rows.
+#[derive(Clone, Copy, Debug, Default)]
+struct ImageShares {
+    base: f64,
+    new: f64,
+}
+
+/// Returns the images with a large share on the first side and none on the second, the largest
+/// first. `sides` returns the shares of an image on the first and the second side.
+fn only_on_one_side(
+    images: &BTreeMap<&[u8], ImageShares>,
+    sides: fn(&ImageShares) -> (f64, f64),
+) -> Vec<String> {
+    let mut found = Vec::new();
+    for (image, shares) in images {
+        let (here, there) = sides(shares);
+        if here >= MIN_IMAGE_SHARE && there == 0.0 {
+            found.push((here, escaped(image)));
+        }
+    }
+    found.sort_by(|a, b| b.0.total_cmp(&a.0));
+    found.into_iter().map(|(_, image)| image).collect()
 }

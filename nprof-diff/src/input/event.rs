@@ -1,66 +1,73 @@
-//! Which event the sides are compared by. Pure.
+//! Chooses the event that the sides are compared by. Pure.
 //!
-//! Shares of different events are shares of different things: an event is the same only if name,
-//! unit and scope are. Its rate may differ.
+//! Shares of different events are not comparable: two events are the same only if name, unit and
+//! scope are equal. Their sampling rates may differ.
 
 use anyhow::{Result, bail};
 use nprof_report::summary::{EventSummary, Summary};
 use nprof_stream::escape::escaped;
+use nprof_stream::number::total;
 use nprof_stream::{Event, Measure};
 
-use crate::input::run_counts::{RunCounts, StreamCounts};
-use crate::input::side::{Side, saturating_sum};
+use crate::input::run_counts::RunCounts;
+use crate::input::side::Side;
 
-/// An event that was counted on both sides, or on the one that has samples.
+/// An event with samples on both sides, or on the only side that has samples.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ComparedEvent(Event);
 
 impl ComparedEvent {
-    /// Whether its weights are CPU time, ns.
+    /// True if its weights are CPU time, in nanoseconds.
     pub(crate) fn measures_cpu_time(&self) -> bool {
         self.0.measure == Measure::CpuTime
     }
 
-    /// Its name, as opened, and its scope.
+    /// Returns its name, as opened, with its scope.
     pub(crate) fn label(&self) -> String {
         label(&self.0)
     }
 
-    /// Its name alone, as opened.
+    /// Returns its name, as opened.
     pub(crate) fn name(&self) -> String {
         escaped(&self.0.name)
     }
 
-    /// The unit of its weights.
+    /// Returns the unit of its weights.
     pub(crate) fn unit(&self) -> String {
         escaped(&self.0.unit)
     }
 
-    /// Its number in a recording.
+    /// Returns its index in a stream's summary. None if the stream does not have it.
     pub(crate) fn index(&self, summary: &Summary) -> Option<usize> {
         summary.events.iter().position(|other| is_same(&self.0, &other.event))
     }
 
-    /// What a recording knows of it.
+    /// Returns its summary of a stream. None if the stream does not have it.
     pub(crate) fn summary<'a>(&self, summary: &'a Summary) -> Option<&'a EventSummary> {
         self.index(summary).map(|index| &summary.events[index])
     }
+
+    /// Returns its summaries of the streams of a side that have it.
+    pub(crate) fn summaries<'a>(&self, side: &'a Side) -> impl Iterator<Item = &'a EventSummary> {
+        side.summaries().filter_map(|summary| self.summary(summary))
+    }
 }
 
-/// The runs of a side that have samples of the event; none without one.
-pub(crate) fn counts<'a>(side: &'a Side, event: Option<&ComparedEvent>) -> Vec<&'a RunCounts> {
-    let of_event = |recording: &'a StreamCounts| {
-        let index = event.and_then(|event| event.index(&recording.summary));
-        let of_event = move |((_, event), _): &(&(usize, usize), _)| Some(*event) == index;
-        recording.counts.iter().filter(of_event).map(|(_, counts)| counts)
-    };
-    side.recordings.iter().flat_map(of_event).filter(|counts| counts.sum.samples > 0).collect()
+/// Returns the runs of a side that have samples of the event; none without an event.
+pub(crate) fn runs<'a>(side: &'a Side, event: Option<&ComparedEvent>) -> Vec<&'a RunCounts> {
+    let mut runs = Vec::new();
+    for stream in &side.streams {
+        let Some(index) = event.and_then(|event| event.index(&stream.summary)) else { continue };
+        let counts = stream.counts.iter().filter(|((_, event), _)| *event == index);
+        runs.extend(counts.map(|(_, counts)| counts).filter(|counts| counts.sum.samples > 0));
+    }
+    runs
 }
 
-/// How many samples of the event have an incomplete stack.
+/// Returns the number of samples of the event with an incomplete stack.
 pub(crate) fn incomplete_stacks(side: &Side, event: Option<&ComparedEvent>) -> u64 {
-    let events = side.summaries().filter_map(|summary| event?.summary(summary));
-    saturating_sum(events.flat_map(|event| event.incomplete.values()))
+    let Some(event) = event else { return 0 };
+    total(event.summaries(side).map(EventSummary::incomplete_samples))
 }
 
 fn is_same(one: &Event, other: &Event) -> bool {
@@ -68,19 +75,19 @@ fn is_same(one: &Event, other: &Event) -> bool {
 }
 
 fn label(event: &Event) -> String {
-    match (&event.scope[..], &event.unit[..]) {
-        (b"", _) => escaped(&event.name),
-        (scope, _) => format!("{} ({})", escaped(&event.name), escaped(scope)),
+    if event.scope.is_empty() {
+        escaped(&event.name)
+    } else {
+        format!("{} ({})", escaped(&event.name), escaped(&event.scope))
     }
 }
 
-/// Chooses the event: the one of this name, or the only one both sides have samples of. `None`
-/// when neither side has samples.
+/// Chooses the event: the one of this name, or the only one with samples on both sides. None if
+/// neither side has samples.
 ///
 /// # Errors
 ///
-/// Says which events there are when none or several fit, or when a recording has samples, but
-/// not of this event.
+/// Lists the events if none or several fit, or if a stream has samples, but not of this event.
 pub(crate) fn choose(base: &Side, new: &Side, name: Option<&str>) -> Result<Option<ComparedEvent>> {
     let base_events = sampled(base.summaries(), name);
     let new_events = sampled(new.summaries(), name);
@@ -90,31 +97,38 @@ pub(crate) fn choose(base: &Side, new: &Side, name: Option<&str>) -> Result<Opti
             bail!("{}: no samples of {name}, only of {}", side.name, list(&all));
         }
     }
-    let common: Vec<&Event> = match (&base_events[..], &new_events[..]) {
-        ([], events) | (events, []) => events.to_vec(),
-        (events, others) => {
-            let in_both = |event: &&&Event| others.iter().any(|other| is_same(event, other));
-            events.iter().filter(in_both).copied().collect()
-        }
-    };
+    let common = common(&base_events, &new_events);
     let chosen = match &common[..] {
         [event] => ComparedEvent((*event).clone()),
+        // The events of a side without samples are those of the other: neither side has any.
         [] if base_events.is_empty() => return Ok(None),
         [] => bail!(
-            "base counted {}, new {}: shares of different events cannot be compared; record both with the same -e",
+            "base has {}, new has {}; shares of different events are not comparable, record both sides with the same -e",
             list(&base_events),
             list(&new_events),
         ),
-        several => bail!("several events were counted, {}: choose one with --event", list(several)),
+        several => bail!("several events have samples, {}; choose one with --event", list(several)),
     };
     for summary in base.summaries().chain(new.summaries()) {
-        check(&chosen, summary)?;
+        refuse_other_events(&chosen, summary)?;
     }
     Ok(Some(chosen))
 }
 
-/// Refuses a recording that has samples, but none of the event.
-fn check(chosen: &ComparedEvent, summary: &Summary) -> Result<()> {
+/// Returns the events of both sides; of one side if the other has none, which is a side of runs
+/// without samples.
+fn common<'a>(base: &[&'a Event], new: &[&'a Event]) -> Vec<&'a Event> {
+    match (base, new) {
+        ([], events) | (events, []) => events.to_vec(),
+        (events, others) => {
+            let is_in_both = |event: &&&Event| others.iter().any(|other| is_same(event, other));
+            events.iter().filter(is_in_both).copied().collect()
+        }
+    }
+}
+
+/// Refuses a stream that has samples, but none of the event: its runs would silently be left out.
+fn refuse_other_events(chosen: &ComparedEvent, summary: &Summary) -> Result<()> {
     let samples = chosen.summary(summary).map_or(0, |event| event.sum.samples);
     let others = sampled(std::iter::once(summary), None);
     if samples == 0 && !others.is_empty() {
@@ -124,14 +138,14 @@ fn check(chosen: &ComparedEvent, summary: &Summary) -> Result<()> {
     Ok(())
 }
 
-/// The distinct events with samples, of this name if one is given.
+/// Returns the distinct events with samples; only those of a name if one is given.
 fn sampled<'a>(summaries: impl Iterator<Item = &'a Summary>, name: Option<&str>) -> Vec<&'a Event> {
     let mut events: Vec<&Event> = Vec::new();
     for summary in summaries.flat_map(|summary| &summary.events) {
         let event = &summary.event;
-        let asked = name.is_none_or(|name| name.as_bytes() == event.name);
-        let known = events.iter().any(|other| is_same(other, event));
-        if summary.sum.samples > 0 && asked && !known {
+        let is_requested = name.is_none_or(|name| name.as_bytes() == event.name);
+        let is_known = events.iter().any(|other| is_same(other, event));
+        if summary.sum.samples > 0 && is_requested && !is_known {
             events.push(event);
         }
     }
@@ -145,11 +159,13 @@ fn list(events: &[&Event]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::input::key::{By, KeyTable};
+    use crate::input::key::KeyTable;
     use crate::input::rename::Renames;
+    use crate::input::row_kind::RowKind;
+    use crate::input::run_counts::StreamCounts;
 
-    /// A side of one recording per list of events, each event sampled once.
-    fn side(name: &'static str, recordings: &[&[&str]]) -> Side {
+    /// A side with one stream per list of events, each event sampled once.
+    fn side(name: &'static str, streams: &[&[&str]]) -> Side {
         let mut keys = KeyTable::default();
         let mut read = |events: &&[&str]| {
             let mut text = "@nprof\t1.1\trun=0x1\n".to_owned();
@@ -161,9 +177,9 @@ mod tests {
                 text.push_str(&format!("S\t{id}\t{id}\t0\t0\t0\t10\t1\n"));
             }
             let renames = &mut Renames::default();
-            StreamCounts::read("x", text.as_bytes(), By::Function, &mut keys, renames).unwrap()
+            StreamCounts::read("x", text.as_bytes(), RowKind::Function, &mut keys, renames).unwrap()
         };
-        Side { name, recordings: recordings.iter().map(&mut read).collect() }
+        Side { name, streams: streams.iter().map(&mut read).collect() }
     }
 
     fn choice(base: &[&[&str]], new: &[&[&str]], name: Option<&str>) -> String {
@@ -174,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn the_event_both_have_is_chosen() {
+    fn chooses_event_of_both_sides() {
         assert_eq!(choice(&[&["a"]], &[&["a"]], None), "a (user)");
         assert_eq!(choice(&[&["a", "b"]], &[&["b"]], None), "b (user)");
         assert_eq!(choice(&[&["a"], &[]], &[&[]], None), "a (user)");
@@ -183,11 +199,11 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused_by_name() {
+    fn rejects_missing_and_ambiguous_events_by_name() {
         let different = choice(&[&["cpu-clock"]], &[&["cycles"]], None);
-        assert!(different.starts_with("base counted cpu-clock (user), new cycles (user):"));
+        assert!(different.starts_with("base has cpu-clock (user), new has cycles (user);"));
         let several = choice(&[&["a", "b"]], &[&["a", "b"]], None);
-        assert!(several.contains("a (user), b (user): choose one with --event"), "{several}");
+        assert!(several.contains("a (user), b (user); choose one with --event"), "{several}");
         let mixed = choice(&[&["a"], &["b"]], &[&["a"]], None);
         assert_eq!(mixed, "x: no samples of a (user), only of b (user)");
         let asked = choice(&[&["a"]], &[&["a"]], Some("c"));

@@ -1,4 +1,4 @@
-//! The streams of both sides, read and found fit to be compared.
+//! Reads the streams of both sides and checks that they can be compared.
 
 use std::path::{Path, PathBuf};
 
@@ -6,28 +6,14 @@ use anyhow::{Context, Result};
 use nprof_cli::stage;
 
 use crate::input::event::{self, ComparedEvent};
-use crate::input::key::{By, KeyTable};
+use crate::input::key::KeyTable;
 use crate::input::preconditions;
 use crate::input::rename::Renames;
+use crate::input::row_kind::RowKind;
 use crate::input::run_counts::StreamCounts;
 use crate::input::side::Side;
 
-/// What was read.
-#[derive(Debug)]
-pub(crate) struct InputSides {
-    /// The base.
-    pub(crate) base: Side,
-    /// The new side; without streams where the base is compared with itself.
-    pub(crate) new: Side,
-    /// The names of the keys of both.
-    pub(crate) keys: KeyTable,
-    /// The event to compare by; none when there are no samples.
-    pub(crate) event: Option<ComparedEvent>,
-    /// What is to be told of the options.
-    pub(crate) warnings: Vec<String>,
-}
-
-/// The streams to read, and how to count them.
+/// The streams to read, and how to count their samples.
 #[derive(Debug)]
 pub(crate) struct Sources<'a> {
     /// The streams of the base.
@@ -36,60 +22,76 @@ pub(crate) struct Sources<'a> {
     pub(crate) new: &'a [PathBuf],
     /// The file of names that differ on the new side.
     pub(crate) renames: Option<&'a Path>,
-    /// What a row is.
-    pub(crate) by: By,
+    /// The kind of the rows.
+    pub(crate) row_kind: RowKind,
     /// The name of the event to compare by.
     pub(crate) event: Option<&'a str>,
     /// True if truncated and damaged streams are accepted.
     pub(crate) partial_ok: bool,
 }
 
+/// Both sides in memory.
+#[derive(Debug)]
+pub(crate) struct InputSides {
+    /// The base.
+    pub(crate) base: Side,
+    /// The new side; without streams if runs of the base are compared with each other.
+    pub(crate) new: Side,
+    /// The keys of both sides.
+    pub(crate) keys: KeyTable,
+    /// The event to compare by. None without samples.
+    pub(crate) event: Option<ComparedEvent>,
+    /// Warnings about the options.
+    pub(crate) warnings: Vec<String>,
+}
+
 /// Reads all streams.
 ///
 /// # Errors
 ///
-/// Says which stream cannot be read, or not be compared, and why.
+/// Names the stream that cannot be read or compared, and the reason.
 pub(crate) fn load(sources: &Sources<'_>) -> Result<InputSides> {
-    let mut renames = renames(sources.renames)?;
-    let mut keys = KeyTable::default();
-    let by = sources.by;
-    let base = side("base", sources.base, by, &mut keys, &mut renames)?;
-    let new = side("new", sources.new, by, &mut keys, &mut Renames::default())?;
-    preconditions::refuse(&base, &new, by, sources.partial_ok)?;
-    let event = event::choose(&base, &new, sources.event)?;
-    Ok(InputSides { base, new, keys, event, warnings: unused(sources.renames, &renames) })
-}
-
-/// Lines of `--rename` that are about nothing.
-fn unused(path: Option<&Path>, renames: &Renames) -> Vec<String> {
-    let Some(path) = path else { return Vec::new() };
-    let told = |(line, old): (usize, String)| {
-        format!("{}: line {line}: nothing on base is called {old}", path.display())
+    let mut renames = match sources.renames {
+        Some(path) => read_renames(path).with_context(|| format!("--rename {}", path.display()))?,
+        None => Renames::default(),
     };
-    renames.unused().into_iter().map(told).collect()
+    let mut keys = KeyTable::default();
+    let row_kind = sources.row_kind;
+    let base = load_side("base", sources.base, row_kind, &mut keys, &mut renames)?;
+    // Names of the base are replaced by those of the new side, which stay as they are.
+    let new = load_side("new", sources.new, row_kind, &mut keys, &mut Renames::default())?;
+    preconditions::refuse(&base, &new, row_kind, sources.partial_ok)?;
+    let event = event::choose(&base, &new, sources.event)?;
+    let warnings = unused_renames(sources.renames, &renames);
+    Ok(InputSides { base, new, keys, event, warnings })
 }
 
-/// What `--rename` says.
-fn renames(path: Option<&Path>) -> Result<Renames> {
-    let Some(path) = path else { return Ok(Renames::default()) };
-    let name = || format!("--rename {}", path.display());
-    let text = std::fs::read(path).with_context(name)?;
-    Renames::parse(&text).with_context(name)
+fn read_renames(path: &Path) -> Result<Renames> {
+    Renames::parse(&std::fs::read(path)?)
 }
 
-fn side(
+/// Returns a warning for each line of `--rename` that matches no key of the base.
+fn unused_renames(path: Option<&Path>, renames: &Renames) -> Vec<String> {
+    let Some(path) = path else { return Vec::new() };
+    let unused = renames.unused().into_iter();
+    unused
+        .map(|(line, old)| format!("{}: line {line}: base has no {old}", path.display()))
+        .collect()
+}
+
+fn load_side(
     name: &'static str,
     paths: &[PathBuf],
-    by: By,
+    row_kind: RowKind,
     keys: &mut KeyTable,
     renames: &mut Renames,
 ) -> Result<Side> {
-    let mut recordings = Vec::new();
+    let mut streams = Vec::new();
     for path in paths {
         let input = stage::open(Some(path))?;
         let input_name = input.name().to_owned();
-        let recording = StreamCounts::read(&input_name, input, by, keys, renames);
-        recordings.push(recording.with_context(|| format!("{name}: {input_name}"))?);
+        let stream = StreamCounts::read(&input_name, input, row_kind, keys, renames);
+        streams.push(stream.with_context(|| format!("{name}: {input_name}"))?);
     }
-    Ok(Side { name, recordings })
+    Ok(Side { name, streams })
 }

@@ -5,5 +5,7 @@ pub(crate) mod key;
 pub(crate) mod load;
 pub(crate) mod preconditions;
 pub(crate) mod rename;
+pub(crate) mod row_kind;
 pub(crate) mod run_counts;
 pub(crate) mod side;
+mod stable_names;

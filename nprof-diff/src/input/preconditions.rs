@@ -1,76 +1,94 @@
-//! What speaks against a comparison: what is refused, and what is warned of. Pure.
+//! Refuses sides if their comparison would be wrong. Pure.
 
 use std::collections::BTreeSet;
 
 use anyhow::{Result, bail};
 
 use crate::input::event::ComparedEvent;
-use crate::input::key::By;
-use crate::input::side::{
-    Side, difference_between, facts, input_name, is_unsymbolized, run_id, shared_run,
-};
+use crate::input::row_kind::RowKind;
+use crate::input::run_counts::StreamCounts;
+use crate::input::side::{Side, difference_between, run_id, shared_run};
 
-/// Refuses sides that would make a report lie.
+/// Refuses sides with incomplete streams, repeated runs, or names on some streams only.
 ///
 /// # Errors
 ///
-/// Half of a run is no run to judge by, unless `partial_ok`; a run that is twice in a side would
-/// pass for two that agree; of sides one of which has no names, everything would seem to have
-/// come or gone.
-pub(crate) fn refuse(base: &Side, new: &Side, by: By, partial_ok: bool) -> Result<()> {
+/// - an incomplete stream, unless `partial_ok`: part of a run is not comparable with whole runs;
+/// - a run that is twice on a side: the copies would agree perfectly and hide the variance;
+/// - symbolized and unsymbolized streams together: everything would be added or removed.
+pub(crate) fn refuse(base: &Side, new: &Side, row_kind: RowKind, partial_ok: bool) -> Result<()> {
     for side in [base, new] {
-        let trouble = side.summaries().flat_map(|summary| &summary.troubles).next();
-        if let Some(trouble) = trouble.filter(|_| !partial_ok) {
-            bail!("{}: {trouble}; --partial-ok compares what is there", side.name);
-        }
-        let mut seen = BTreeSet::new();
-        for run in side.runs() {
-            let Some(id) = run_id(run) else { continue };
-            if !seen.insert(id) {
-                bail!("{}: {}: run {id} is there twice: it is one run", side.name, run.input);
-            }
-        }
+        refuse_incomplete(side, partial_ok)?;
+        refuse_repeated_runs(side)?;
     }
-    let recordings = || base.recordings.iter().chain(&new.recordings);
-    let unsymbolized = recordings().find(|recording| is_unsymbolized(recording));
-    match unsymbolized.filter(|_| by.needs_symbols() && !recordings().all(is_unsymbolized)) {
-        Some(recording) => bail!(
-            "{}: not symbolized, as others are: pass it through nprof-symbolize",
-            input_name(recording)
-        ),
+    let streams = || base.streams.iter().chain(&new.streams);
+    let unsymbolized = streams().find(|stream| stream.is_unsymbolized());
+    // Streams that are all unsymbolized can be compared, with a warning.
+    let differs = !streams().all(StreamCounts::is_unsymbolized);
+    if let Some(stream) = unsymbolized.filter(|_| differs && row_kind.needs_symbols()) {
+        bail!(
+            "{}: not symbolized, unlike other streams; run it through nprof-symbolize",
+            stream.input()
+        );
+    }
+    Ok(())
+}
+
+fn refuse_incomplete(side: &Side, partial_ok: bool) -> Result<()> {
+    if partial_ok {
+        return Ok(());
+    }
+    match side.summaries().flat_map(|summary| &summary.troubles).next() {
+        Some(incomplete) => {
+            bail!("{}: {incomplete}; --partial-ok compares the rest", side.name)
+        }
         None => Ok(()),
     }
 }
 
-/// Refuses bounds and sizes in CPU time where that means nothing.
+fn refuse_repeated_runs(side: &Side) -> Result<()> {
+    let mut seen = BTreeSet::new();
+    for run in side.runs() {
+        let Some(id) = run_id(run) else { continue };
+        if !seen.insert(id) {
+            bail!("{}: {}: run {id} was already read; give each run once", side.name, run.input);
+        }
+    }
+    Ok(())
+}
+
+/// Refuses an option in CPU time if CPU times cannot be compared. `option` is its spelling.
 ///
 /// # Errors
 ///
-/// When not CPU time was sampled, or on different processors, which take different times.
+/// If the event does not measure CPU time, or the processors differ: the same work takes different
+/// times on them.
 pub(crate) fn refuse_time(
     base: &Side,
     new: &Side,
     event: &ComparedEvent,
-    asked: &str,
+    option: &str,
 ) -> Result<()> {
     if !event.measures_cpu_time() {
-        bail!("{asked}: not CPU time was sampled, but {}: give a share (P%)", event.label());
+        bail!("{option}: the event {} does not measure CPU time; give a share (P%)", event.label());
     }
-    let processors = |side| facts(side, |head| &head.cpu);
-    match difference_between("processors differ", &processors(base), &processors(new)) {
-        Some(how) => bail!("{asked}: {how}: their CPU times are no measure: give a share (P%)"),
+    let [base, new] = [base, new].map(|side| side.facts(|head| &head.cpu));
+    match difference_between("processors differ", &base, &new) {
+        Some(difference) => {
+            bail!("{option}: {difference}; CPU times are not comparable, give a share (P%)")
+        }
         None => Ok(()),
     }
 }
 
-/// Refuses to decide on a run that is on both sides: it would find no difference, ever.
+/// Refuses a gate on a run that is on both sides: it would never find a difference.
 ///
 /// # Errors
 ///
 /// Names the run.
 pub(crate) fn refuse_shared(base: &Side, new: &Side) -> Result<()> {
     match shared_run(base, new) {
-        Some(id) => bail!("run {id} is on both sides, which --fail-on could never fail on"),
+        Some(id) => bail!("run {id} is on both sides, so --fail-on would never fail"),
         None => Ok(()),
     }
 }

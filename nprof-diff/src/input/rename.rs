@@ -1,21 +1,24 @@
-//! `--rename`: what is called otherwise on the new side. Pure.
+//! `--rename`: names of the base that differ on the new side. Pure.
 //!
 //! A line of the file is `OLD<TAB>NEW`, two names of rows, or `image<TAB>OLD<TAB>NEW`, the base
-//! names of two images; as reports print them. Empty lines and those that begin with `#` say
-//! nothing.
+//! names of two images, spelled as reports print them. Empty lines and lines that begin with `#`
+//! are ignored.
 
 use anyhow::{Context, Result, bail};
 use nprof_stream::escape::{escaped, unescaped};
 use rustc_hash::FxHashMap;
 
-use crate::input::key::{By, RowKey};
+use crate::input::key::RowKey;
+use crate::input::row_kind::RowKind;
 
-/// The names of the base that are others on the new side.
+/// New names by old names.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Renames {
-    names: FxHashMap<Vec<u8>, Rename>,
-    images: FxHashMap<Vec<u8>, Rename>,
+    names: RenameMap,
+    images: RenameMap,
 }
+
+type RenameMap = FxHashMap<Vec<u8>, Rename>;
 
 #[derive(Clone, Debug)]
 struct Rename {
@@ -25,11 +28,11 @@ struct Rename {
 }
 
 impl Renames {
-    /// Reads the file.
+    /// Parses the file.
     ///
     /// # Errors
     ///
-    /// Says what is wrong with which line.
+    /// Names the line and its mistake.
     pub(crate) fn parse(text: &[u8]) -> Result<Self> {
         let mut renames = Self::default();
         for (number, line) in (1..).zip(text.split(|byte| *byte == b'\n')) {
@@ -49,38 +52,41 @@ impl Renames {
             [b"image", old, new] => (&mut self.images, old, new),
             _ => bail!("expected OLD<TAB>NEW or image<TAB>OLD<TAB>NEW"),
         };
-        let name = |field: &[u8]| {
-            let name = unescaped(field).filter(|name| !name.is_empty());
-            name.with_context(|| format!("{}: not a name as reports print it", escaped(field)))
-        };
-        let rename = Rename { new: name(new)?.into(), line: number, is_used: false };
-        if map.insert(name(old)?, rename).is_some() {
+        let rename = Rename { new: parse_name(new)?.into(), line: number, is_used: false };
+        if map.insert(parse_name(old)?, rename).is_some() {
             bail!("{} is renamed twice", escaped(old));
         }
         Ok(())
     }
 
-    /// A key of the base, by its name on the new side.
-    pub(crate) fn renamed(&mut self, mut key: RowKey, by: By) -> RowKey {
-        fn replace(name: &mut Box<[u8]>, map: &mut FxHashMap<Vec<u8>, Rename>) {
-            if let Some(rename) = map.get_mut(&name[..]) {
-                rename.is_used = true;
-                *name = rename.new.clone();
-            }
-        }
-        let is_image = by == By::Image;
-        replace(if is_image { &mut key.name } else { &mut key.image }, &mut self.images);
+    /// Returns a key of the base with its name on the new side.
+    pub(crate) fn renamed(&mut self, mut key: RowKey, row_kind: RowKind) -> RowKey {
+        // If rows are images, the name of a row is the name of an image.
+        let image = if row_kind == RowKind::Image { &mut key.name } else { &mut key.image };
+        replace(image, &mut self.images);
         replace(&mut key.name, &mut self.names);
         key
     }
 
-    /// What no key of the base was called, with the numbers of the lines, in their order.
+    /// Returns the line numbers and old names of unused renames, in the order of the file.
     pub(crate) fn unused(&self) -> Vec<(usize, String)> {
         let all = self.names.iter().chain(&self.images);
         let unused = all.filter(|(_, rename)| !rename.is_used);
         let mut unused: Vec<_> = unused.map(|(old, rename)| (rename.line, escaped(old))).collect();
         unused.sort();
         unused
+    }
+}
+
+fn parse_name(field: &[u8]) -> Result<Vec<u8>> {
+    let name = unescaped(field).filter(|name| !name.is_empty());
+    name.with_context(|| format!("{}: not an escaped name as reports print it", escaped(field)))
+}
+
+fn replace(name: &mut Box<[u8]>, map: &mut RenameMap) {
+    if let Some(rename) = map.get_mut(&name[..]) {
+        rename.is_used = true;
+        *name = rename.new.clone();
     }
 }
 
@@ -93,23 +99,26 @@ mod tests {
     }
 
     #[test]
-    fn functions_and_images_have_other_names() {
-        let file = "# what moved\nparse\tread\n\nimage\tdemo-1\tdemo-2\na\\nb\tc\r\nx\ty\n";
+    fn renames_functions_and_images() {
+        let file = "# moved\nparse\tread\n\nimage\tdemo-1\tdemo-2\na\\nb\tc\r\nx\ty\n";
         let mut renames = Renames::parse(file.as_bytes()).unwrap();
-        assert_eq!(renames.renamed(key("parse", "demo-1"), By::Function), key("read", "demo-2"));
-        assert_eq!(renames.renamed(key("a\nb", "lib"), By::Function), key("c", "lib"));
-        assert_eq!(renames.renamed(key("demo-1", ""), By::Image), key("demo-2", ""));
-        assert_eq!(renames.renamed(key("demo-1", ""), By::Thread), key("demo-1", ""));
+        assert_eq!(
+            renames.renamed(key("parse", "demo-1"), RowKind::Function),
+            key("read", "demo-2")
+        );
+        assert_eq!(renames.renamed(key("a\nb", "lib"), RowKind::Function), key("c", "lib"));
+        assert_eq!(renames.renamed(key("demo-1", ""), RowKind::Image), key("demo-2", ""));
+        assert_eq!(renames.renamed(key("demo-1", ""), RowKind::Command), key("demo-1", ""));
         assert_eq!(renames.unused(), [(6, "x".to_owned())]);
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_its_line() {
+    fn rejects_malformed_lines_by_number() {
         for (file, message) in [
             ("a\tb\nparse", "line 2: expected OLD<TAB>NEW or image<TAB>OLD<TAB>NEW"),
             ("a\tb\tc", "line 1: expected"),
-            ("a\t\\q", "line 1: \\\\q: not a name as reports print it"),
-            ("\ta", "line 1: : not a name"),
+            ("a\t\\q", "line 1: \\\\q: not an escaped name as reports print it"),
+            ("\ta", "line 1: : not an escaped name"),
             ("a\tb\na\tc", "line 2: a is renamed twice"),
         ] {
             let error = format!("{:#}", Renames::parse(file.as_bytes()).unwrap_err());

@@ -1,55 +1,59 @@
-//! One side of the comparison: its runs, and how many samples each key has in each of them.
+//! Counts the samples of each key in each run of a stream.
 //!
-//! A run is a segment of a stream. Samples are counted per run and not added up over the side,
-//! because what differs between runs of the same program is what a difference between the sides
-//! is judged by.
+//! A run is a segment of a stream. Samples are counted per run and not added up over the side: the
+//! significance of a difference between the sides depends on the differences between runs of the
+//! same side.
 
 use std::collections::BTreeMap;
 use std::io::Read;
 
-use nprof_report::profile::{Cell, Profile, Split, Sum};
+use nprof_report::key::{Key, sample_label};
+use nprof_report::profile::{Cell, Context, OncePerStack, Profile, Split, Sum};
 use nprof_report::summary::Summary;
+use nprof_report::time::TimeSplit;
 use nprof_stream::labels::Labels;
 use nprof_stream::tables::{Call, Tables};
-use nprof_stream::{Error, Mark};
+use nprof_stream::{EpochCache, Error, Mark};
 use rustc_hash::FxHashMap;
 
-use crate::input::key::{self, By, KeyId, KeyTable, RowKey};
+use crate::input::key::{KeyId, KeyTable, RowKey};
 use crate::input::rename::Renames;
+use crate::input::row_kind::RowKind;
 
-/// How much fell on a key in one run.
+/// The samples of a key in one run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct KeyCount {
-    /// On the key itself.
+    /// Self: stacks with the key as leaf.
     pub(crate) own: Sum,
-    /// On it and on what it called.
+    /// Stacks with the key anywhere.
     pub(crate) total: Sum,
 }
 
 /// The samples of one event in one run.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RunCounts {
-    /// All of them.
+    /// All samples.
     pub(crate) sum: Sum,
-    /// Those of each key; a key that is absent has none.
+    /// The samples of each key; keys without samples are absent.
     pub(crate) keys: FxHashMap<KeyId, KeyCount>,
-    /// How many stacks have a leaf with a name, or a reason why it has none.
+    /// The number of distinct stacks with a symbolized leaf: it has a name, or a reason for having
+    /// none.
     pub(crate) symbolized: u64,
-    /// How many stacks have a leaf that symbolizing has not touched.
+    /// The number of distinct stacks with a leaf that was not symbolized.
     pub(crate) unsymbolized: u64,
 }
 
-/// What one operand held.
+/// The counts of one stream.
 #[derive(Debug, Default)]
 pub(crate) struct StreamCounts {
-    /// What is known of it.
+    /// The facts of its runs and events.
     pub(crate) summary: Summary,
-    /// By run and event, as numbered in the summary.
+    /// The counts by the indices of run and event in the summary.
     pub(crate) counts: BTreeMap<(usize, usize), RunCounts>,
 }
 
 impl StreamCounts {
-    /// Reads a stream to its end. `name` is what messages call it.
+    /// Reads a stream to its end. Messages refer to it as `name`.
     ///
     /// # Errors
     ///
@@ -57,141 +61,143 @@ impl StreamCounts {
     pub(crate) fn read(
         name: &str,
         input: impl Read,
-        by: By,
+        row_kind: RowKind,
         keys: &mut KeyTable,
         renames: &mut Renames,
     ) -> Result<Self, Error> {
-        let split = Split { task: by == By::Thread, ..Split::default() };
+        let split = Split { task: row_kind == RowKind::Command, ..Split::default() };
         let mut profile = Profile::new(split);
-        let mut counter = Counter::new(by, keys, renames);
-        profile.read(name, input, |tables, cell, sum| counter.add(tables, cell, sum))?;
+        let mut counter = Counter::new(row_kind, keys, renames);
+        profile.read(name, input, |context, cell, sum| counter.add(context, cell, sum))?;
         Ok(Self { counts: counter.counts, summary: profile.summary })
+    }
+
+    /// Returns the stream's name in messages.
+    pub(crate) fn input(&self) -> &str {
+        self.summary.runs.first().map_or("", |run| &run.input)
+    }
+
+    /// True if it has stacks, and none of them was symbolized.
+    pub(crate) fn is_unsymbolized(&self) -> bool {
+        self.counts.values().any(|counts| counts.unsymbolized > 0)
+            && self.counts.values().all(|counts| counts.symbolized == 0)
     }
 }
 
-/// Adds up the samples of one operand.
+/// Adds up the samples of one stream.
 #[derive(Debug)]
 struct Counter<'a> {
-    by: By,
+    row_kind: RowKind,
     keys: &'a mut KeyTable,
     renames: &'a mut Renames,
-    /// The functions that paths are made of.
+    /// The functions on paths.
     functions: KeyTable,
-    /// Path by the path of its caller and its last function.
+    /// Paths by the path of the caller and the last function.
     paths: FxHashMap<(Option<KeyId>, KeyId), KeyId>,
     counts: BTreeMap<(usize, usize), RunCounts>,
     labels: Labels,
-    /// Keys of the calls of the epoch at hand; of paths, in `functions`.
-    calls: FxHashMap<Call, KeyId>,
-    generation: u64,
-    /// By key, the number of the last stack it was met on: a key counts once per stack.
-    met: Vec<u64>,
-    stacks: u64,
+    /// Keys of calls; of paths, in `functions`.
+    calls: EpochCache<Call, KeyId>,
+    once: OncePerStack,
 }
 
 impl<'a> Counter<'a> {
-    fn new(by: By, keys: &'a mut KeyTable, renames: &'a mut Renames) -> Self {
+    fn new(row_kind: RowKind, keys: &'a mut KeyTable, renames: &'a mut Renames) -> Self {
         Self {
-            by,
+            row_kind,
             keys,
             renames,
             functions: KeyTable::default(),
             paths: FxHashMap::default(),
             counts: BTreeMap::new(),
             labels: Labels::new(),
-            calls: FxHashMap::default(),
-            generation: 0,
-            met: Vec::new(),
-            stacks: 0,
+            calls: EpochCache::default(),
+            once: OncePerStack::default(),
         }
     }
 
-    fn add(&mut self, tables: &Tables, cell: &Cell, sum: Sum) {
-        if self.generation != tables.generation() {
-            self.generation = tables.generation();
-            self.calls.clear();
-        }
-        self.stacks += 1;
+    fn add(&mut self, context: &Context<'_>, cell: &Cell, sum: Sum) {
+        let tables = context.tables;
+        self.once.next_stack();
+        // Taken out, because the methods below need all of `self`.
         let mut counts = self.counts.remove(&(cell.run, cell.event)).unwrap_or_default();
         counts.sum.add(sum);
         let leaf = tables.stack(cell.node).next().and_then(|frame| tables.frame(frame));
         match leaf.map(|frame| (frame.status, frame.mark)) {
             Some((Some(_), _)) => counts.symbolized += 1,
             Some((None, Mark::None)) => counts.unsymbolized += 1,
+            // Marks of incomplete stacks and samples without a stack need no symbols.
             _ => {}
         }
-        match self.by {
-            By::Thread => {
-                let name = tables.task(cell.task).map(|_| tables.names.get(cell.comm));
-                let key = self.named(key::thread_key(name.unwrap_or_default()));
+        match self.row_kind {
+            RowKind::Command => {
+                let name = sample_label(context, cell, Key::Command, TimeSplit::default());
+                let key = self.renames.renamed(RowKey::of_name(&name), self.row_kind);
+                let key = self.keys.intern(key);
                 self.add_key(&mut counts, key, sum, true);
             }
-            By::Path => self.add_path(&mut counts, tables, cell, sum),
+            RowKind::Path => self.add_path(&mut counts, tables, cell, sum),
             _ => self.add_calls(&mut counts, tables, cell, sum),
         }
         self.counts.insert((cell.run, cell.event), counts);
     }
 
+    /// Adds a stack to the keys of its calls, leaf first.
     fn add_calls(&mut self, counts: &mut RunCounts, tables: &Tables, cell: &Cell, sum: Sum) {
         let mut is_leaf = true;
         for call in tables.stack_calls(cell.node) {
-            let key = self.key(tables, call);
+            let key = self.call_key(tables, call);
             self.add_key(counts, key, sum, is_leaf);
             is_leaf = false;
         }
         if is_leaf {
-            let key = self.keys.intern(key::no_stack_key());
+            let key = self.keys.intern(RowKey::without_stack());
             self.add_key(counts, key, sum, true);
         }
     }
 
-    /// Every path from the outermost call to another is a key; the whole one is the leaf's.
+    /// Adds a stack to every path that begins at its outermost call; the longest one is the leaf's.
     fn add_path(&mut self, counts: &mut RunCounts, tables: &Tables, cell: &Cell, sum: Sum) {
         let mut functions: Vec<KeyId> =
-            tables.stack_calls(cell.node).map(|call| self.key(tables, call)).collect();
+            tables.stack_calls(cell.node).map(|call| self.call_key(tables, call)).collect();
         if functions.is_empty() {
-            functions.push(self.functions.intern(key::no_stack_key()));
+            functions.push(self.functions.intern(RowKey::without_stack()));
         }
         let mut caller = None;
         for (depth, &function) in functions.iter().rev().enumerate() {
-            let path = match self.paths.get(&(caller, function)) {
-                Some(&path) => path,
-                None => {
-                    let key = RowKey { caller, ..self.functions.get(function).clone() };
-                    let path = self.keys.intern(key);
-                    self.paths.insert((caller, function), path);
-                    path
-                }
-            };
+            let path = self.path(caller, function);
             self.add_key(counts, path, sum, depth + 1 == functions.len());
             caller = Some(path);
         }
     }
 
-    /// The id of a key, by its name on the new side.
-    fn named(&mut self, key: RowKey) -> KeyId {
-        let key = self.renames.renamed(key, self.by);
-        self.keys.intern(key)
+    /// Returns the key of a caller's path extended by a function.
+    fn path(&mut self, caller: Option<KeyId>, function: KeyId) -> KeyId {
+        if let Some(&path) = self.paths.get(&(caller, function)) {
+            return path;
+        }
+        let path = self.keys.intern(RowKey { caller, ..self.functions.get(function).clone() });
+        self.paths.insert((caller, function), path);
+        path
     }
 
-    fn key(&mut self, tables: &Tables, call: Call) -> KeyId {
-        if let Some(&key) = self.calls.get(&call) {
+    /// Returns the key of a call, with its name on the new side.
+    fn call_key(&mut self, tables: &Tables, call: Call) -> KeyId {
+        if let Some(key) = self.calls.get(tables, &call) {
             return key;
         }
-        let key = key::call_key(&mut self.labels, tables, call, self.by);
-        let key = self.renames.renamed(key, self.by);
-        let keys = if self.by == By::Path { &mut self.functions } else { &mut *self.keys };
+        let key = RowKey::of_call(&mut self.labels, tables, call, self.row_kind);
+        let key = self.renames.renamed(key, self.row_kind);
+        let is_path = self.row_kind == RowKind::Path;
+        let keys = if is_path { &mut self.functions } else { &mut *self.keys };
         let key = keys.intern(key);
         self.calls.insert(call, key);
         key
     }
 
     fn add_key(&mut self, counts: &mut RunCounts, key: KeyId, sum: Sum, is_leaf: bool) {
-        if self.met.len() <= key.index() {
-            self.met.resize(key.index() + 1, 0);
-        }
-        let met = std::mem::replace(&mut self.met[key.index()], self.stacks) == self.stacks;
-        if met {
+        // A recursive function is on the stack several times but takes its time only once.
+        if !self.once.is_first(key.index()) {
             return;
         }
         let count = counts.keys.entry(key).or_default();
@@ -206,8 +212,8 @@ impl<'a> Counter<'a> {
 mod tests {
     use super::*;
 
-    /// main calls fib, which calls itself; `cold` is inlined in a part of fib. Image 2 has no
-    /// names; frame 6 is the mark of a stack that was cut.
+    /// main calls fib, which calls itself; `cold` is inlined into a part of fib. Image 2 has no
+    /// names; frame 6 is the mark of a truncated stack.
     const STREAM: &str = "@nprof\t1.1\trun=0x1\n\
         @event\tid=1\tname=cpu-clock\tunit=ns\tmeasure=cpu-time\n\
         I\t1\telf\t-\t/opt/demo\nI\t2\telf\t-\t/lib/libx.so.1\n\
@@ -223,10 +229,15 @@ mod tests {
         S\t3\t1\t0\t0\t7\t100\t1\nS\t4\t1\t0\t0\t0\t100\t1\n\
         @end\tsamples=4\trecords=0\tlost=0\n";
 
-    fn rows(by: By) -> Vec<String> {
+    fn rows(row_kind: RowKind) -> Vec<String> {
         let mut keys = KeyTable::default();
-        let recording =
-            StreamCounts::read("x", STREAM.as_bytes(), by, &mut keys, &mut Renames::default());
+        let recording = StreamCounts::read(
+            "x",
+            STREAM.as_bytes(),
+            row_kind,
+            &mut keys,
+            &mut Renames::default(),
+        );
         let recording = recording.unwrap();
         let counts = &recording.counts[&(0, 0)];
         assert_eq!((counts.sum.samples, counts.symbolized, counts.unsymbolized), (4, 2, 0));
@@ -243,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_function_counts_once_per_sample_and_never_by_address() {
+    fn counts_function_once_per_sample_without_address() {
         let expected = [
             "[incomplete:stack-truncated]| 0 1",
             "[no stack]| 1 1",
@@ -252,26 +263,26 @@ mod tests {
             "fib(int)|demo 0 2",
             "main|demo 0 2",
         ];
-        assert_eq!(rows(By::Function), expected);
+        assert_eq!(rows(RowKind::Function), expected);
     }
 
     #[test]
-    fn files_lines_and_images_are_keys_as_well() {
+    fn counts_files_lines_and_images() {
         let expected = [
             "/src/demo.cc| 2 2",
             "[incomplete:stack-truncated]| 0 1",
             "[libx.so.1]| 1 1",
             "[no stack]| 1 1",
         ];
-        assert_eq!(rows(By::File), expected);
-        assert!(rows(By::Line).contains(&"/src/demo.cc:11| 0 2".to_owned()));
+        assert_eq!(rows(RowKind::File), expected);
+        assert!(rows(RowKind::Line).contains(&"/src/demo.cc:11| 0 2".to_owned()));
         let expected =
             ["[incomplete:stack-truncated]| 0 1", "[no stack]| 1 1", "demo| 2 2", "libx.so.1| 1 1"];
-        assert_eq!(rows(By::Image), expected);
+        assert_eq!(rows(RowKind::Image), expected);
     }
 
     #[test]
-    fn a_path_is_a_row_with_all_that_hangs_under_it() {
+    fn counts_every_prefix_of_a_path() {
         let expected = [
             "[incomplete:stack-truncated];[unnamed in libx.so.1];[unnamed in libx.so.1]|libx.so.1 1 1",
             "[incomplete:stack-truncated];[unnamed in libx.so.1]|libx.so.1 0 1",
@@ -283,18 +294,18 @@ mod tests {
             "main;fib(int)|demo 0 2",
             "main|demo 0 2",
         ];
-        assert_eq!(rows(By::Path), expected);
+        assert_eq!(rows(RowKind::Path), expected);
     }
 
     #[test]
-    fn threads_are_told_by_name() {
+    fn counts_threads_by_name() {
         let stream = STREAM.replace("F\t1\t1", "T\t1\t0\t7\t8\t0\tworker\nF\t1\t1");
         let stream = stream.replace("S\t1\t1\t0", "S\t1\t1\t1");
         let mut keys = KeyTable::default();
         let recording = StreamCounts::read(
             "x",
             stream.as_bytes(),
-            By::Thread,
+            RowKind::Command,
             &mut keys,
             &mut Renames::default(),
         );
@@ -303,17 +314,17 @@ mod tests {
         let rows: Vec<_> = keys.ids().map(|id| (keys.name(id), own(id))).collect();
         assert_eq!(rows.len(), 2, "{rows:?}");
         assert!(rows.contains(&("worker".to_owned(), 1)), "{rows:?}");
-        assert!(rows.contains(&("[no name]".to_owned(), 3)), "{rows:?}");
+        assert!(rows.contains(&("[unknown]".to_owned(), 3)), "{rows:?}");
     }
 
     #[test]
-    fn every_segment_is_a_run() {
+    fn counts_every_segment_as_a_run() {
         let mut keys = KeyTable::default();
         let twice = STREAM.repeat(2);
         let recording = StreamCounts::read(
             "x",
             twice.as_bytes(),
-            By::Function,
+            RowKind::Function,
             &mut keys,
             &mut Renames::default(),
         )

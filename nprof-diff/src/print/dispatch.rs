@@ -1,46 +1,52 @@
-//! Prints a report in the format of the command line.
+//! Prints a report in the requested format.
 
 use std::io::{self, Write};
 
+use nprof_report::args::StackFormat;
 use nprof_report::machine::{csv, tsv};
 
-use crate::print::options::Format;
 use crate::print::report::{DiffReport, NoiseReport};
 use crate::print::{folded, machine, noise, table};
 
-impl NoiseReport<'_> {
-    /// Prints it; there is no folded form.
-    ///
-    /// # Errors
-    ///
-    /// What writing said.
-    pub(crate) fn print(&self, format: Format, mut out: &mut dyn Write) -> io::Result<()> {
-        let out = &mut out;
-        match format {
-            Format::Table => noise::print_table(self, out),
-            Format::Tsv => out.write_all(&tsv(&noise::lines(self))),
-            Format::Csv => out.write_all(&csv(&noise::lines(self))?),
-            Format::Json => out.write_all(&noise::json(self)?),
-            Format::Folded | Format::Flamegraph => Err(io::ErrorKind::Unsupported.into()),
-        }
+/// Prints a report on two sides. `width` is the width of the terminal; None if the output is not a
+/// terminal.
+///
+/// # Errors
+///
+/// The error of the writer.
+pub(crate) fn print_diff(
+    report: &DiffReport<'_>,
+    format: StackFormat,
+    width: Option<usize>,
+    mut out: &mut dyn Write,
+) -> io::Result<()> {
+    match format {
+        StackFormat::Table => table::print(report, width, &mut out),
+        StackFormat::Tsv => out.write_all(&tsv(&machine::lines(report))),
+        StackFormat::Csv => out.write_all(&csv(&machine::lines(report))?),
+        StackFormat::Json => out.write_all(&machine::json(report)?),
+        StackFormat::Folded => out.write_all(folded::lines(report.diff, report.keys).as_bytes()),
+        StackFormat::Flamegraph => folded::draw(report, &mut out),
     }
 }
 
-impl DiffReport<'_> {
-    /// Prints it.
-    ///
-    /// # Errors
-    ///
-    /// What writing said.
-    pub(crate) fn print(&self, format: Format, mut out: &mut dyn Write) -> io::Result<()> {
-        let out = &mut out;
-        match format {
-            Format::Table => table::print(self, out),
-            Format::Tsv => out.write_all(&tsv(&machine::lines(self))),
-            Format::Csv => out.write_all(&csv(&machine::lines(self))?),
-            Format::Json => out.write_all(&machine::json(self)?),
-            Format::Folded => out.write_all(folded::lines(self.diff, self.keys).as_bytes()),
-            Format::Flamegraph => folded::draw(self, out),
-        }
+/// Prints a report on the noise of one side; `width` as in [`print_diff`].
+///
+/// # Errors
+///
+/// The error of the writer, or [`io::ErrorKind::Unsupported`] for folded stacks and flame graphs.
+pub(crate) fn print_noise(
+    report: &NoiseReport<'_>,
+    format: StackFormat,
+    width: Option<usize>,
+    mut out: &mut dyn Write,
+) -> io::Result<()> {
+    match format {
+        StackFormat::Table => noise::print_table(report, width, &mut out),
+        StackFormat::Tsv => out.write_all(&tsv(&noise::lines(report))),
+        StackFormat::Csv => out.write_all(&csv(&noise::lines(report))?),
+        StackFormat::Json => out.write_all(&noise::json(report)?),
+        // Two counts of a stack have no meaning here; Args refuses the combination.
+        StackFormat::Folded | StackFormat::Flamegraph => Err(io::ErrorKind::Unsupported.into()),
     }
 }

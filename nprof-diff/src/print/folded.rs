@@ -1,8 +1,7 @@
-//! Call paths with what both sides spent on them: folded stacks with two counts, as difffolded.pl
-//! and inferno-diff-folded write them, and the differential flame graph made of them.
+//! Call paths with the samples of both sides: folded stacks with two counts, as difffolded.pl and
+//! inferno-diff-folded write them, and the differential flame graph drawn from them.
 //!
-//! The sides are brought to one base: the counts of the one with fewer samples are scaled up, so
-//! that both columns have the same sum.
+//! The counts of the side with fewer samples are scaled up, so that both columns have the same sum.
 
 use std::io::{self, Write};
 
@@ -14,42 +13,45 @@ use crate::compare::row::Row;
 use crate::input::key::KeyTable;
 use crate::print::report::DiffReport;
 
-/// The lines, sorted.
+/// Returns the lines, sorted.
 pub(super) fn lines(diff: &Diff, keys: &KeyTable) -> String {
-    let sums = [diff.base.sum.samples, diff.new.sum.samples];
-    let larger = sums[0].max(sums[1]);
-    let scaled = |samples: u64, sum: u64| match sum {
-        0 => 0,
-        sum => (samples as f64 * (larger as f64 / sum as f64)).round() as u64,
-    };
-    let line = |row: &Row| {
-        let base = scaled(row.own.base_samples, sums[0]);
-        let new = scaled(row.own.new_samples, sums[1]);
-        (row.own.samples() > 0).then(|| format!("{} {base} {new}\n", stack(keys, row)))
-    };
-    let mut lines: Vec<String> = diff.rows.iter().filter_map(line).collect();
+    let [base_sum, new_sum] = [diff.base.sum.samples, diff.new.sum.samples];
+    let larger = base_sum.max(new_sum);
+    let mut lines = Vec::new();
+    for row in diff.rows.iter().filter(|row| row.own.samples() > 0) {
+        let base = scaled(row.own.base_samples, base_sum, larger);
+        let new = scaled(row.own.new_samples, new_sum, larger);
+        lines.push(format!("{} {base} {new}\n", stack(keys, row)));
+    }
     lines.sort();
     lines.concat()
+}
+
+/// Scales samples from a side with this sum to the larger sum.
+fn scaled(samples: u64, sum: u64, larger: u64) -> u64 {
+    if sum == 0 { 0 } else { (samples as f64 * (larger as f64 / sum as f64)).round() as u64 }
 }
 
 fn stack(keys: &KeyTable, row: &Row) -> String {
     guarded(match keys.get(row.key).caller {
         Some(_) => keys.name(row.key),
-        None => keys.part(row.key),
+        // The name of a path of one function does not escape `;`.
+        None => keys.path_part(row.key),
     })
 }
 
-/// Draws what has grown in red and what has shrunk in blue; the widths are those of the new side.
+/// Draws the flame graph: grown functions red, shrunk ones blue, widths of the new side.
 pub(super) fn draw(report: &DiffReport<'_>, out: &mut impl Write) -> io::Result<()> {
     let mut options = Options::default();
     options.title = "nprof: base and new".to_owned();
-    options.subtitle = Some("red has grown, blue has shrunk, beside all samples".to_owned());
+    options.subtitle = Some("red: grown, blue: shrunk, relative to all samples".to_owned());
     options.count_name = "samples".to_owned();
     options.name_type = "Function:".to_owned();
+    // Colours by name and not at random: the same input gives the same picture.
     options.deterministic = true;
     let lines = drawable(&lines(report.diff, report.keys));
     match flamegraph::from_lines(&mut options, lines.lines(), &mut *out) {
-        // A picture that says that there are no samples has been drawn.
+        // inferno has drawn a picture with the message that there are no samples.
         Err(_) if report.diff.new.sum.samples == 0 => Ok(()),
         result => result,
     }

@@ -1,5 +1,5 @@
-//! The report for programs: every row, in tsv, csv or JSON. The three have the same columns, and
-//! columns are only ever added.
+//! The report for programs: every row, in tsv, csv or JSON, with the same columns in all three.
+//! Columns are only ever added.
 
 use std::io;
 
@@ -8,41 +8,31 @@ use nprof_stream::escape::escaped;
 use serde_json::{Value, json};
 
 use crate::compare::comparison::Method;
-use crate::compare::fail_on::{self, Bound};
-use crate::compare::rename_candidates::RenameCandidate;
-use crate::compare::row::{Metric, Row};
+use crate::compare::fail_on;
+use crate::compare::row::{Change, Metric, Row};
 use crate::input::event::ComparedEvent;
-use crate::print::cells::{self, points, significant};
 use crate::print::report::DiffReport;
 use crate::print::text::confidence;
+use crate::print::values::{self, points, significant};
 use crate::stats::Estimate;
 
-/// A line of column names, then a row a line.
+/// Returns the names of the columns, then one line per row.
 pub(super) fn lines(report: &DiffReport<'_>) -> Lines {
-    cells::lines(columns(), rows(report))
+    values::lines(columns(), rows(report))
 }
 
 fn rows(report: &DiffReport<'_>) -> Vec<Vec<Value>> {
-    report.sorted().into_iter().take(report.row_limit).map(|row| cells(report, row)).collect()
+    let rows = report.sorted_rows().into_iter().take(report.row_limit);
+    rows.map(|row| cells(report, row)).collect()
 }
 
-/// One object.
+/// Returns the report as one JSON object.
 pub(super) fn json(report: &DiffReport<'_>) -> io::Result<Vec<u8>> {
     let diff = report.diff;
-    let time = diff.time.map(|time| {
-        json!({
-            "base_ns": time.base.round(),
-            "new_ns": time.new.round(),
-            "diff_ns": time.difference().round(),
-            "low_ns": time.low.round(),
-            "high_ns": time.high.round(),
-            "p": significant(time.p),
-        })
-    });
     let object = json!({
         "report": "nprof-diff",
         "version": env!("CARGO_PKG_VERSION"),
-        "by": report.by.name(),
+        "by": report.row_kind.name(),
         "event": report.event.map(ComparedEvent::name),
         "unit": report.event.map(ComparedEvent::unit),
         "method": match diff.method {
@@ -56,54 +46,70 @@ pub(super) fn json(report: &DiffReport<'_>) -> io::Result<Vec<u8>> {
         "missing": fail_on::missing(report.diff, report.bounds),
         "more_runs": more_runs(report),
         "warnings": report.warnings,
-        "base": cells::side(report.base, diff.base),
-        "new": cells::side(report.new, diff.new),
-        "run_time": time,
-        "rest": significant(diff.median_ratio),
-        "renamed": renamed(report),
+        "base": values::side(report.base, diff.base),
+        "new": values::side(report.new, diff.new),
+        "run_time": diff.run_time_ns.as_ref().map(run_time),
+        "median_ratio": significant(diff.median_ratio),
+        "rename_candidates": rename_candidates(report),
     });
-    cells::json(&object, &columns(), rows(report))
+    values::json(&object, &columns(), rows(report))
+}
+
+fn run_time(time: &Estimate) -> Value {
+    json!({
+        "base_ns": time.base.round(),
+        "new_ns": time.new.round(),
+        "diff_ns": time.difference().round(),
+        "low_ns": time.low.round(),
+        "high_ns": time.high.round(),
+        "p": significant(time.p),
+    })
 }
 
 fn failures(report: &DiffReport<'_>) -> Vec<Value> {
-    let of_bound = |bound: &Bound| {
-        let text = bound.to_string();
-        let rows = bound.exceeding_rows(report.diff).map(move |row| {
-            json!({
-                "bound": text,
+    let mut failures = Vec::new();
+    for bound in report.bounds {
+        for row in bound.exceeding_rows(report.diff) {
+            failures.push(json!({
+                "bound": bound.to_string(),
                 "name": report.keys.name(row.key),
                 "image": escaped(&report.keys.get(row.key).image),
-            })
-        });
-        rows.collect::<Vec<_>>()
-    };
-    report.bounds.iter().flat_map(of_bound).collect()
+            }));
+        }
+    }
+    failures
 }
 
-/// How many more runs a side would decide on all bounds; null where none are needed, or too many.
+/// Returns the number of additional runs per side that would decide all bounds. None if no runs or
+/// too many are needed.
 fn more_runs(report: &DiffReport<'_>) -> Option<usize> {
-    let open_rows =
-        report.bounds.iter().filter(|bound| bound.open_rows(report.diff).next().is_some());
-    let needs = open_rows.map(|bound| bound.more_runs(report.diff));
-    needs.reduce(|one, other| Some(one?.max(other?))).flatten()
+    let mut max = None;
+    for bound in report.bounds {
+        if bound.open_rows(report.diff).next().is_some() {
+            max = max.max(Some(bound.more_runs(report.diff)?));
+        }
+    }
+    max
 }
 
-fn renamed(report: &DiffReport<'_>) -> Vec<Value> {
-    let pair = |pair: &RenameCandidate<'_>| {
-        json!({
-            "old": report.keys.name(pair.old.key),
-            "new": report.keys.name(pair.new.key),
-            "image": escaped(&report.keys.get(pair.old.key).image),
+fn rename_candidates(report: &DiffReport<'_>) -> Vec<Value> {
+    let candidates = report.rename_candidates.iter();
+    candidates
+        .map(|pair| {
+            json!({
+                "old": report.keys.name(pair.old.key),
+                "new": report.keys.name(pair.new.key),
+                "image": escaped(&report.keys.get(pair.old.key).image),
+            })
         })
-    };
-    report.rename_candidates.iter().map(pair).collect()
+        .collect()
 }
 
-/// The columns that say what a row is.
+/// The columns of verdict and name.
 const NAMES: [&str; 4] = ["verdict", "changed", "name", "image"];
 
-/// The columns of self, and again of total: shares in per cent, differences in points, CPU time
-/// per run.
+/// The columns of the differences, for self and again for total: shares in per cent, differences
+/// in points, CPU time per run.
 const EFFECT: [&str; 12] = [
     "base",
     "new",
@@ -119,22 +125,21 @@ const EFFECT: [&str; 12] = [
     "new_samples",
 ];
 
-/// The columns of self, and again of total, that come last: of the share, then of CPU time.
+/// The columns of the p- and q-values, for self and again for total: of the share, then of CPU
+/// time.
 const EVIDENCE: [&str; 6] = ["run_p", "p", "q", "ns_run_p", "ns_p", "ns_q"];
 
 fn columns() -> Vec<String> {
-    let of_both = |names: &[&str]| {
-        let of = |metric: &str| names.iter().map(|name| format!("{metric}_{name}")).collect();
-        let [own, total]: [Vec<String>; 2] = ["self", "total"].map(of);
-        [own, total].concat()
-    };
     let mut columns: Vec<String> = NAMES.map(str::to_owned).into();
-    columns.extend(of_both(&EFFECT));
-    columns.extend(of_both(&EVIDENCE));
+    for names in [&EFFECT[..], &EVIDENCE[..]] {
+        for metric in ["self", "total"] {
+            columns.extend(names.iter().map(|name| format!("{metric}_{name}")));
+        }
+    }
     columns
 }
 
-/// What a row has in each column; null where there is nothing.
+/// Returns the cells of a row; null if there is no value.
 fn cells(report: &DiffReport<'_>, row: &Row) -> Vec<Value> {
     let changed = match (row.own.changed, row.total.changed) {
         (true, true) => "both",
@@ -158,35 +163,40 @@ fn cells(report: &DiffReport<'_>, row: &Row) -> Vec<Value> {
 
 fn effect(metric: &Metric) -> [Value; EFFECT.len()] {
     let share = &metric.share.estimate;
-    let time = metric.time.map(|time| time.estimate);
-    let ns = |value: fn(&Estimate) -> f64| match &time {
-        Some(time) => json!(value(time).round() as i64),
-        None => Value::Null,
-    };
+    let [base_ns, new_ns, diff_ns, low_ns, high_ns] = times(metric.time_ns.as_ref());
     [
         points(share.base),
         points(share.new),
         points(share.difference()),
         points(share.low),
         points(share.high),
-        ns(|time| time.base),
-        ns(|time| time.new),
-        ns(Estimate::difference),
-        ns(|time| time.low),
-        ns(|time| time.high),
+        base_ns,
+        new_ns,
+        diff_ns,
+        low_ns,
+        high_ns,
         metric.base_samples.into(),
         metric.new_samples.into(),
     ]
 }
 
+/// Returns base, new, difference and interval of the CPU time; nulls if it was not measured.
+fn times(change: Option<&Change>) -> [Value; 5] {
+    let Some(change) = change else { return [const { Value::Null }; 5] };
+    let time = &change.estimate;
+    [time.base, time.new, time.difference(), time.low, time.high].map(|ns| json!(ns.round() as i64))
+}
+
 fn evidence(metric: &Metric) -> [Value; EVIDENCE.len()] {
-    let time = |value: Option<f64>| value.map_or(Value::Null, significant);
-    [
-        significant(metric.share.estimate.p),
-        significant(metric.share.p),
-        significant(metric.share.q),
-        time(metric.time.map(|time| time.estimate.p)),
-        time(metric.time.map(|time| time.p)),
-        time(metric.time.map(|time| time.q)),
-    ]
+    let [run_p, p, q] = p_values(Some(&metric.share));
+    let [ns_run_p, ns_p, ns_q] = p_values(metric.time_ns.as_ref());
+    [run_p, p, q, ns_run_p, ns_p, ns_q]
+}
+
+/// Returns p by the row's own runs, moderated p, and q; nulls without a change.
+fn p_values(change: Option<&Change>) -> [Value; 3] {
+    match change {
+        Some(change) => [change.estimate.p, change.p, change.q].map(significant),
+        None => [const { Value::Null }; 3],
+    }
 }

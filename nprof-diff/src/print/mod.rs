@@ -1,15 +1,17 @@
 //! Prints reports: the same comparison for people and for programs.
 
-mod cells;
+mod date;
 mod dispatch;
 mod folded;
 mod heading;
 mod machine;
 mod noise;
-mod options;
 mod report;
+mod sort;
 mod table;
 mod text;
+mod values;
 
-pub(crate) use options::{Format, Sort};
+pub(crate) use dispatch::{print_diff, print_noise};
 pub(crate) use report::{DiffReport, NoiseReport};
+pub(crate) use sort::Sort;

@@ -1,4 +1,4 @@
-//! The noise of one side: as a table, and for programs.
+//! The report of `--noise`: as a table, and for programs.
 
 use std::io::{self, Write};
 
@@ -7,32 +7,20 @@ use nprof_report::machine::Lines;
 use nprof_stream::escape::escaped;
 use serde_json::{Value, json};
 
-use crate::compare::noise::{MetricNoise, NoiseLevel, RowNoise};
+use crate::compare::noise::{MetricNoise, NoiseLevel};
 use crate::input::event::ComparedEvent;
-use crate::print::cells::{self, points, significant};
 use crate::print::heading;
 use crate::print::report::NoiseReport;
 use crate::print::text::{WIDTH, confidence, percent, row_name, seconds};
+use crate::print::values::{self, points, significant};
 
 /// Prints the report for people.
-pub(super) fn print_table(report: &NoiseReport<'_>, out: &mut impl Write) -> io::Result<()> {
-    let calibration = report.calibration;
-    let mut lines = heading::side(report.event, report.base, calibration.whole);
-    lines.extend(heading::circumstances(report.event, report.base));
-    let mut lines = heading::labelled(report.base.name, lines);
-    let warnings = report.warnings.iter().map(|warning| format!("warning: {warning}"));
-    lines.extend(warnings.flat_map(|warning| wrapped(&warning, WIDTH)));
-    lines.push(String::new());
-    let level = 100.0 * calibration.criteria.alpha;
-    let about = format!(
-        "{} of {} runs with {} others: {} raised a false alarm; noise floor: exceeded by {level} % of the differences at most",
-        plural(calibration.splits, "comparison"),
-        calibration.halves[0],
-        calibration.halves[1],
-        calibration.false_alarms,
-    );
-    lines.extend(wrapped(&about, WIDTH));
-    for line in lines {
+pub(super) fn print_table(
+    report: &NoiseReport<'_>,
+    width: Option<usize>,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    for line in heading_lines(report) {
         writeln!(out, "{line}")?;
     }
     writeln!(
@@ -40,17 +28,17 @@ pub(super) fn print_table(report: &NoiseReport<'_>, out: &mut impl Write) -> io:
         "\n{:14}{:>12} {:>14} {:>14} {:>16}",
         "", "mean", "deviation", "x sampling", "noise floor"
     )?;
-    let rows = sorted(report);
+    let rows = report.sorted_rows();
     for row in rows.iter().take(report.row_limit) {
-        writeln!(out, "  {}", row_name(report.keys, row.key, report.width, 2))?;
+        writeln!(out, "  {}", row_name(report.keys, row.key, width, 2))?;
         if row.own == row.total {
-            print_noise("self, total", &row.own, out)?;
+            print_metric("self, total", &row.own, out)?;
             continue;
         }
         if row.own.samples > 0 {
-            print_noise("self", &row.own, out)?;
+            print_metric("self", &row.own, out)?;
         }
-        print_noise("total", &row.total, out)?;
+        print_metric("total", &row.total, out)?;
     }
     match rows.len().saturating_sub(report.row_limit) {
         0 => Ok(()),
@@ -58,17 +46,42 @@ pub(super) fn print_table(report: &NoiseReport<'_>, out: &mut impl Write) -> io:
     }
 }
 
+fn heading_lines(report: &NoiseReport<'_>) -> Vec<String> {
+    let calibration = report.calibration;
+    let mut lines = heading::recordings(report.event, report.base, calibration.totals);
+    lines.extend(heading::circumstances(report.event, report.base));
+    let mut lines = heading::labelled(report.base.name, lines);
+    for warning in report.warnings {
+        lines.extend(wrapped(&format!("warning: {warning}"), WIDTH));
+    }
+    lines.push(String::new());
+    let summary = format!(
+        "{} of {} runs with {} others, {}; noise floor: at most {} % of the differences exceed it",
+        plural(calibration.splits, "comparison"),
+        calibration.halves[0],
+        calibration.halves[1],
+        plural(calibration.false_alarms, "false alarm"),
+        100.0 * calibration.criteria.alpha,
+    );
+    lines.extend(wrapped(&summary, WIDTH));
+    lines
+}
+
 fn plural(count: usize, word: &str) -> String {
     if count == 1 { format!("1 {word}") } else { format!("{count} {word}s") }
 }
 
-fn print_noise(label: &str, noise: &MetricNoise, out: &mut impl Write) -> io::Result<()> {
-    let points = |share: f64| format!("{:.2}", 100.0 * share);
-    print_level(label, &noise.share, percent, points, out)?;
-    match &noise.time {
+fn print_metric(label: &str, noise: &MetricNoise, out: &mut impl Write) -> io::Result<()> {
+    print_level(label, &noise.share, percent, unsigned_points, out)?;
+    match &noise.time_ns {
         Some(time) => print_level("", time, seconds, seconds, out),
         None => Ok(()),
     }
+}
+
+/// Returns a difference of shares in points; noise has no sign.
+fn unsigned_points(share: f64) -> String {
+    format!("{:.2}", 100.0 * share)
 }
 
 fn print_level(
@@ -88,16 +101,6 @@ fn print_level(
     )
 }
 
-/// The rows with the highest floor first.
-fn sorted<'a>(report: &NoiseReport<'a>) -> Vec<&'a RowNoise> {
-    let floor = |row: &RowNoise| row.own.share.floor.max(row.total.share.floor);
-    let ranks = report.keys.ranks();
-    let rank = |row: &RowNoise| ranks[row.key.index()];
-    let mut rows: Vec<&RowNoise> = report.calibration.rows.iter().collect();
-    rows.sort_by(|a, b| floor(b).total_cmp(&floor(a)).then_with(|| rank(a).cmp(&rank(b))));
-    rows
-}
-
 /// The columns of self, and again of total.
 const NOISE: [&str; 9] = [
     "mean",
@@ -111,61 +114,72 @@ const NOISE: [&str; 9] = [
     "samples",
 ];
 
-/// A line of column names, then a row a line.
+/// Returns the names of the columns, then one line per row.
 pub(super) fn lines(report: &NoiseReport<'_>) -> Lines {
-    cells::lines(columns(), rows(report))
+    values::lines(columns(), rows(report))
 }
 
-/// The names of the columns.
 fn columns() -> Vec<String> {
-    let of = |metric: &'static str| NOISE.iter().map(move |name| format!("{metric}_{name}"));
-    let names = ["name", "image"].map(str::to_owned);
-    names.into_iter().chain(of("self")).chain(of("total")).collect()
+    let mut columns: Vec<String> = ["name", "image"].map(str::to_owned).into();
+    for metric in ["self", "total"] {
+        columns.extend(NOISE.iter().map(|name| format!("{metric}_{name}")));
+    }
+    columns
 }
 
-/// What the rows have in each column; null where there is nothing.
+/// Returns the cells of the rows; null if there is no value.
 fn rows(report: &NoiseReport<'_>) -> Vec<Vec<Value>> {
-    let row = |row: &RowNoise| {
+    let mut rows = Vec::new();
+    for row in report.sorted_rows().into_iter().take(report.row_limit) {
         let image = escaped(&report.keys.get(row.key).image);
         let mut cells: Vec<Value> = vec![report.keys.name(row.key).into(), image.into()];
-        cells.extend(noise(&row.own));
-        cells.extend(noise(&row.total));
-        cells
-    };
-    sorted(report).into_iter().take(report.row_limit).map(row).collect()
+        cells.extend(metric_cells(&row.own));
+        cells.extend(metric_cells(&row.total));
+        rows.push(cells);
+    }
+    rows
 }
 
-fn noise(noise: &MetricNoise) -> [Value; NOISE.len()] {
+fn metric_cells(noise: &MetricNoise) -> [Value; NOISE.len()] {
     let share = &noise.share;
-    let time = |value: fn(&NoiseLevel) -> Value| noise.time.as_ref().map_or(Value::Null, value);
+    let time = match &noise.time_ns {
+        Some(time) => [
+            json!(time.mean.round()),
+            json!(time.deviation.round()),
+            significant(time.dispersion),
+            json!(time.floor.round()),
+        ],
+        None => [const { Value::Null }; 4],
+    };
+    let [mean_ns, deviation_ns, dispersion_ns, floor_ns] = time;
     [
         points(share.mean),
         points(share.deviation),
         significant(share.dispersion),
         points(share.floor),
-        time(|time| json!(time.mean.round())),
-        time(|time| json!(time.deviation.round())),
-        time(|time| significant(time.dispersion)),
-        time(|time| json!(time.floor.round())),
+        mean_ns,
+        deviation_ns,
+        dispersion_ns,
+        floor_ns,
         noise.samples.into(),
     ]
 }
 
-/// One object.
+/// Returns the report as one JSON object.
 pub(super) fn json(report: &NoiseReport<'_>) -> io::Result<Vec<u8>> {
-    let noise = report.calibration;
+    let calibration = report.calibration;
     let object = json!({
         "report": "nprof-diff --noise",
         "version": env!("CARGO_PKG_VERSION"),
-        "by": report.by.name(),
+        "by": report.row_kind.name(),
         "event": report.event.map(ComparedEvent::name),
         "unit": report.event.map(ComparedEvent::unit),
-        "confidence": confidence(noise.criteria.alpha),
-        "halves": noise.halves,
-        "splits": noise.splits,
-        "alarms": noise.false_alarms,
+        "confidence": confidence(calibration.criteria.alpha),
+        "halves": calibration.halves,
+        "splits": calibration.splits,
+        "false_alarms": calibration.false_alarms,
         "warnings": report.warnings,
-        "base": cells::side(report.base, noise.whole),
+        "base": values::side(report.base, calibration.totals),
     });
-    cells::json(&object, &columns(), rows(report))
+    values::json(&object, &columns(), rows(report))
 }

@@ -1,81 +1,101 @@
-//! The data of a report, before it is printed in any format. Pure.
+//! The content of a report, independent of its format. Pure.
+
+use std::cmp::Ordering;
 
 use crate::compare::diff::Diff;
 use crate::compare::fail_on::Bound;
-use crate::compare::noise::NoiseCalibration;
+use crate::compare::noise::{NoiseCalibration, RowNoise};
 use crate::compare::rename_candidates::RenameCandidate;
 use crate::compare::row::{Metric, Row};
 use crate::input::event::ComparedEvent;
-use crate::input::key::{By, KeyTable};
+use crate::input::key::KeyTable;
+use crate::input::row_kind::RowKind;
 use crate::input::side::Side;
-use crate::print::options::Sort;
+use crate::print::sort::Sort;
 
-/// All that a report says.
+/// The content of a report on two sides.
 #[derive(Debug)]
 pub(crate) struct DiffReport<'a> {
-    /// What a row is.
-    pub(crate) by: By,
+    /// The kind of the rows.
+    pub(crate) row_kind: RowKind,
     /// The base.
     pub(crate) base: &'a Side,
     /// The new side.
     pub(crate) new: &'a Side,
-    /// What was compared; none when there are no samples.
+    /// The event compared. None without samples.
     pub(crate) event: Option<&'a ComparedEvent>,
     /// The comparison.
     pub(crate) diff: &'a Diff,
-    /// The names of its rows.
+    /// The keys of its rows.
     pub(crate) keys: &'a KeyTable,
-    /// What the reader must know.
+    /// The warnings.
     pub(crate) warnings: &'a [String],
-    /// What would make the comparison fail.
+    /// The bounds of `--fail-on`.
     pub(crate) bounds: &'a [Bound],
     /// The order of the rows.
     pub(crate) sort: Sort,
-    /// How many rows to print.
+    /// The largest number of rows to print.
     pub(crate) row_limit: usize,
-    /// What may have been renamed.
+    /// Possible renames.
     pub(crate) rename_candidates: &'a [RenameCandidate<'a>],
-    /// The columns of the terminal it goes to, if it goes to one.
-    pub(crate) width: Option<usize>,
 }
 
-/// All that a report on the noise of one side says.
+/// The content of a report on the noise of one side.
 #[derive(Debug)]
 pub(crate) struct NoiseReport<'a> {
-    /// What a row is.
-    pub(crate) by: By,
+    /// The kind of the rows.
+    pub(crate) row_kind: RowKind,
     /// The side.
     pub(crate) base: &'a Side,
-    /// What was compared; none when there are no samples.
+    /// The event compared. None without samples.
     pub(crate) event: Option<&'a ComparedEvent>,
     /// The noise.
     pub(crate) calibration: &'a NoiseCalibration,
-    /// The names of its rows.
+    /// The keys of its rows.
     pub(crate) keys: &'a KeyTable,
-    /// What the reader must know.
+    /// The warnings.
     pub(crate) warnings: &'a [String],
-    /// How many rows to print.
+    /// The largest number of rows to print.
     pub(crate) row_limit: usize,
-    /// The columns of the terminal it goes to, if it goes to one.
-    pub(crate) width: Option<usize>,
 }
 
-impl DiffReport<'_> {
-    /// All rows, sorted; equal ones by the other metric, then by name and image.
-    pub(super) fn sorted(&self) -> Vec<&Row> {
-        let size = |metric: &Metric| metric.share.estimate.difference().abs();
+impl<'a> DiffReport<'a> {
+    /// Returns all rows in the requested order; equal ones by the other metric, then by name and
+    /// image.
+    pub(super) fn sorted_rows(&self) -> Vec<&'a Row> {
         let ranks = self.keys.ranks();
         let mut rows: Vec<&Row> = self.diff.rows.iter().collect();
         rows.sort_by(|a, b| {
-            let own = size(&b.own).total_cmp(&size(&a.own));
-            let total = size(&b.total).total_cmp(&size(&a.total));
+            let own = share_change(&b.own).total_cmp(&share_change(&a.own));
+            let total = share_change(&b.total).total_cmp(&share_change(&a.total));
             let difference = match self.sort {
                 Sort::Own => own.then(total),
                 Sort::Total => total.then(own),
-                Sort::Name => std::cmp::Ordering::Equal,
+                Sort::Name => Ordering::Equal,
             };
             difference.then_with(|| ranks[a.key.index()].cmp(&ranks[b.key.index()]))
         });
         rows
     }
+}
+
+fn share_change(metric: &Metric) -> f64 {
+    metric.share.estimate.difference().abs()
+}
+
+impl<'a> NoiseReport<'a> {
+    /// Returns all rows, the highest noise floor first.
+    pub(super) fn sorted_rows(&self) -> Vec<&'a RowNoise> {
+        let ranks = self.keys.ranks();
+        let mut rows: Vec<&RowNoise> = self.calibration.rows.iter().collect();
+        rows.sort_by(|a, b| {
+            let floors = share_floor(b).total_cmp(&share_floor(a));
+            floors.then_with(|| ranks[a.key.index()].cmp(&ranks[b.key.index()]))
+        });
+        rows
+    }
+}
+
+fn share_floor(row: &RowNoise) -> f64 {
+    row.own.share.floor.max(row.total.share.floor)
 }

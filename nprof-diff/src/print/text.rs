@@ -5,20 +5,23 @@ use nprof_stream::escape::escaped;
 
 use crate::input::key::{KeyId, KeyTable};
 
-/// How wide a report for people is, columns.
+/// The width of a table, in columns.
 pub(super) const WIDTH: usize = 80;
 
+/// Returns a share in per cent.
 pub(super) fn percent(share: f64) -> String {
     format!("{:.2} %", 100.0 * share)
 }
 
-/// A difference of shares, in points.
+/// Returns a difference of shares in points, with its sign.
 pub(super) fn points(share: f64) -> String {
     let text = format!("{:+.2}", 100.0 * share);
+    // A rounded negative difference is not negative any more.
     if text == "-0.00" { "+0.00".to_owned() } else { text }
 }
 
-pub(super) fn q(q: f64) -> String {
+/// Returns a q-value.
+pub(super) fn q_value(q: f64) -> String {
     if q < 0.0001 { "<0.0001".to_owned() } else { format!("{q:.4}") }
 }
 
@@ -28,8 +31,9 @@ pub(super) fn confidence(alpha: f64) -> f64 {
     (100.0 * (1.0 - alpha) * 1e7).round() / 1e7
 }
 
-/// A span of time, for people.
+/// Returns a duration with about three digits.
 pub(super) fn seconds(ns: f64) -> String {
+    // The limits are those at which rounding reaches the next unit.
     match ns.abs() {
         size if size < 999.5e3 => format!("{:.0} us", ns / 1e3),
         size if size < 9.995e6 => format!("{:.2} ms", ns / 1e6),
@@ -38,21 +42,29 @@ pub(super) fn seconds(ns: f64) -> String {
     }
 }
 
-/// A difference of spans, for people.
+/// Returns a difference of durations, with its sign.
 pub(super) fn signed_seconds(ns: f64) -> String {
     let text = seconds(ns);
     if text.starts_with('-') { text } else { format!("+{text}") }
 }
 
-/// What a row is called, behind so many blanks; shortened where it would not fit a terminal.
-pub(super) fn row_name(keys: &KeyTable, key: KeyId, width: Option<usize>, indent: usize) -> String {
+/// Returns the name of a row and its image; shortened to fit a terminal of this width after an
+/// indentation.
+pub(super) fn row_name(
+    keys: &KeyTable,
+    key: KeyId,
+    width: Option<usize>,
+    indentation: usize,
+) -> String {
     let name = keys.name(key);
     let image = match &keys.get(key).image[..] {
         b"" => String::new(),
         image => format!("  ({})", escaped(image)),
     };
-    let Some(width) = width else { return name + &image };
-    fit(&name, &image, width.saturating_sub(indent))
+    match width {
+        Some(width) => fit(&name, &image, width.saturating_sub(indentation)),
+        None => name + &image,
+    }
 }
 
 #[cfg(test)]
@@ -62,7 +74,7 @@ mod tests {
     use unicode_width::UnicodeWidthStr;
 
     #[test]
-    fn names_are_shortened_on_a_terminal_only() {
+    fn shortens_names_on_a_terminal_only() {
         let mut keys = KeyTable::default();
         let name = format!("begin_{}_end", "x".repeat(90));
         let key = keys
@@ -77,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn spans_have_three_digits() {
+    fn durations_have_three_digits() {
         for (ns, expected) in [
             (0.0, "0 us"),
             (1.4e6, "1.40 ms"),

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes reference.tsv: what scipy, statsmodels and limma (as ported by inmoose) give for the
-statistics of nprof-diff. The tests read the figures and need none of these.
+"""Writes reference.tsv: the results of scipy, statsmodels and limma (its port in inmoose) for the
+statistics of nprof-diff. The tests read this file and need none of these packages.
 
     python3 -m venv venv && venv/bin/pip install scipy statsmodels inmoose
     venv/bin/python reference.py > reference.tsv

@@ -1,11 +1,11 @@
-//! Streams to compare, and nprof-diff to compare them.
+//! Creates streams and runs nprof-diff on them.
 
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-/// A run as data: what [`Run::text`] spells.
+/// The facts of a run; [`Run::text`] returns its stream.
 #[derive(Clone, Debug)]
 pub(crate) struct Run {
     pub(crate) id: u64,
@@ -14,7 +14,7 @@ pub(crate) struct Run {
     pub(crate) hertz: u64,
     pub(crate) host: &'static str,
     pub(crate) symbolized: bool,
-    /// What `main` of the image `demo` called, and how many samples fell on each.
+    /// The functions that `main` of the image `demo` calls, with their samples.
     pub(crate) functions: Vec<(String, u64)>,
 }
 
@@ -32,7 +32,7 @@ impl Run {
         }
     }
 
-    /// The stream. No two runs have an address in common.
+    /// Returns the stream. No two runs have an address in common.
     pub(crate) fn text(&self) -> String {
         let Run { id, event, unit, hertz, host, .. } = self;
         let mut text = format!(
@@ -71,7 +71,7 @@ impl Run {
     }
 }
 
-/// What a program printed, and how it ended.
+/// The output and exit status of a program.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) status: i32,
@@ -79,14 +79,14 @@ pub(crate) struct Ended {
     pub(crate) stderr: String,
 }
 
-/// Runs nprof-diff in a directory, words separated by blanks.
+/// Runs nprof-diff in a directory, with arguments separated by spaces.
 pub(crate) fn diff(directory: &Path, line: &str) -> Ended {
     diff_of_stdin(directory, line, "")
 }
 
 pub(crate) fn diff_of_stdin(directory: &Path, line: &str, stdin: &str) -> Ended {
     let mut child = command(directory, line).spawn().expect("nprof-diff starts");
-    // A program that does not read its input may be gone by now.
+    // A program that does not read its input may have exited already.
     let _ = child.stdin.take().expect("a pipe").write_all(stdin.as_bytes());
     let Output { status, stdout, stderr } = child.wait_with_output().expect("nprof-diff ends");
     Ended {

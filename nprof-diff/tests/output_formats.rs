@@ -1,5 +1,4 @@
-//! What a comparison is printed as: folded stacks, flame graphs, objects; and the noise of one
-//! side.
+//! Output formats: folded stacks, flame graphs, JSON; and the report on the noise of one side.
 
 mod support;
 
@@ -9,7 +8,7 @@ use std::fs;
 use support::{Run, diff};
 use tempfile::TempDir;
 
-/// Two runs a side: parse is slower on the new one.
+/// Two runs per side: parse is slower on the new one.
 fn directory() -> TempDir {
     let directory = TempDir::new().expect("a directory");
     for i in 0..2 {
@@ -23,7 +22,7 @@ fn directory() -> TempDir {
 const BOTH: &str = "--base base0 base1 --new new0 new1";
 
 #[test]
-fn folded_stacks_have_two_columns_of_the_same_sum() {
+fn folded_stacks_have_two_columns_with_equal_sums() {
     let directory = directory();
     let folded = diff(directory.path(), &format!("--format folded {BOTH}"));
     // 2000 samples and 3000.
@@ -31,7 +30,7 @@ fn folded_stacks_have_two_columns_of_the_same_sum() {
     assert_eq!((folded.status, &folded.stdout[..]), (0, expected));
     let svg = diff(directory.path(), &format!("--format flamegraph {BOTH}")).stdout;
     assert!(svg.starts_with("<?xml") && svg.contains("parse (1,810 samples"), "{svg}");
-    // Grown is red, shrunk is blue.
+    // Red: grown; blue: shrunk.
     assert!(svg.contains("fill=\"rgb(255,") && svg.contains(",255)\""), "{svg}");
     assert_eq!(svg, diff(directory.path(), &format!("--format flamegraph {BOTH}")).stdout);
     let empty = TempDir::new().unwrap();
@@ -45,12 +44,12 @@ fn folded_stacks_have_two_columns_of_the_same_sum() {
 }
 
 #[test]
-fn the_noise_of_one_side_is_a_report_of_its_own() {
+fn noise_compares_runs_of_one_side() {
     let directory = directory();
     let table = diff(directory.path(), "--noise --base base0 base1 new0 new1");
     assert_eq!((table.status, &table.stderr[..]), (0, ""));
-    let said = "3 comparisons of 2 runs with 2 others: 1 raised a false alarm; noise floor:\n  exceeded by 5 % of the differences at most\n";
-    assert!(table.stdout.contains(said), "{}", table.stdout);
+    let summary = "3 comparisons of 2 runs with 2 others, 1 false alarm; noise floor: at most 5 %\n  of the differences exceed it\n";
+    assert!(table.stdout.contains(summary), "{}", table.stdout);
     // 405 of 1000 and 905 of 1500: 19.8 points apart when the halves are base and new.
     let json = diff(directory.path(), "--noise --format json --base base0 base1 new0 new1").stdout;
     let report: serde_json::Value = serde_json::from_str(&json).unwrap();
@@ -62,7 +61,7 @@ fn the_noise_of_one_side_is_a_report_of_its_own() {
     let columns: Vec<&str> = tsv.lines().next().unwrap().split('\t').collect();
     assert_eq!(columns, parse.as_object().unwrap().keys().collect::<Vec<_>>());
     assert_eq!(tsv.lines().count(), 2);
-    // One run is nothing to compare.
+    // A single run cannot be compared.
     let ended = diff(directory.path(), "--noise --base base0");
     assert_eq!((ended.status, &ended.stdout[..]), (4, ""));
     assert!(
@@ -77,8 +76,8 @@ fn the_noise_of_one_side_is_a_report_of_its_own() {
     }
 }
 
-/// The words that the manual page marks as names of members.
-fn members_in_page() -> BTreeSet<String> {
+/// Returns the words that the manual page marks as members.
+fn members_in_manual() -> BTreeSet<String> {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../man/nprof-diff.1");
     let page = fs::read_to_string(page).expect("there is a page");
     let names =
@@ -87,9 +86,9 @@ fn members_in_page() -> BTreeSet<String> {
 }
 
 #[test]
-fn the_page_has_every_column_and_member() {
+fn manual_explains_every_column_and_member() {
     let directory = directory();
-    let explained = members_in_page();
+    let explained = members_in_manual();
     for line in
         [format!("--format json {BOTH}"), "--noise --format json --base base0 base1".to_owned()]
     {
@@ -99,17 +98,15 @@ fn the_page_has_every_column_and_member() {
         let row = report["rows"][0].as_object().unwrap();
         let of_self = row.keys().filter(|name| !name.starts_with("total_"));
         for name in object.keys().chain(of_self) {
-            let name = match line.contains("--noise") {
-                true => name.trim_end_matches("_ns"),
-                false => name,
-            };
+            // The manual explains the columns of --noise in CPU time by their suffix.
+            let name = if line.contains("--noise") { name.trim_end_matches("_ns") } else { name };
             assert!(explained.contains(name), "nprof-diff(1) does not explain {name}");
         }
     }
 }
 
 #[test]
-fn what_only_has_another_share_is_displaced() {
+fn slower_function_displaces_others() {
     let directory = TempDir::new().unwrap();
     let functions =
         |slow| [("slow", slow), ("b", 2000), ("c", 2000), ("d", 1500), ("e", 1500), ("f", 1000)];
@@ -127,7 +124,7 @@ fn what_only_has_another_share_is_displaced() {
         ended.stdout
     );
     assert!(
-        ended.stdout.contains("\n5 of them are displaced: the share changed,"),
+        ended.stdout.contains("\n5 of them are displaced: their share changed"),
         "{}",
         ended.stdout
     );

@@ -1,16 +1,17 @@
-//! Many comparisons: the rate of false discoveries (Y. Benjamini and Y. Hochberg, JRSS B
-//! 57:289-300, 1995).
+//! Many comparisons: the false discovery rate of Y. Benjamini and Y. Hochberg (JRSS B 57:289-300,
+//! 1995).
 
-/// The q-values of p-values: each the smallest rate of false discoveries at which its comparison
-/// is one of the discoveries.
+/// Returns the q-value of each p-value: the smallest false discovery rate at which its comparison
+/// is a discovery.
 pub(crate) fn benjamini_hochberg(p: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..p.len()).collect();
     order.sort_by(|&a, &b| p[a].total_cmp(&p[b]));
     let mut q = vec![1.0; p.len()];
-    let mut least = 1.0_f64;
-    for (rank, &at) in order.iter().enumerate().rev() {
-        least = least.min(p[at] * (p.len() as f64 / (rank + 1) as f64));
-        q[at] = least;
+    let mut smallest = 1.0_f64;
+    // From the largest p-value down: a q-value is at most that of any larger p-value (step-up).
+    for (rank, &index) in order.iter().enumerate().rev() {
+        smallest = smallest.min(p[index] * (p.len() as f64 / (rank + 1) as f64));
+        q[index] = smallest;
     }
     q
 }
@@ -22,10 +23,10 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn q_values_are_scipy() {
-        for figure in reference_cases("benjamini-hochberg") {
-            let q = benjamini_hochberg(&figure.list("p"));
-            let expected = figure.list("out");
+    fn q_values_match_scipy() {
+        for case in reference_cases("benjamini-hochberg") {
+            let q = benjamini_hochberg(&case.list("p"));
+            let expected = case.list("out");
             assert_eq!(q.len(), expected.len());
             for (q, expected) in q.into_iter().zip(expected) {
                 assert_close(q, expected);

@@ -1,4 +1,4 @@
-//! nprof-diff as its users meet it: streams in, a report and an exit status out.
+//! Compares streams as a user does: reports, warnings, gates, exit statuses.
 
 mod support;
 
@@ -27,7 +27,7 @@ fn cell(tsv: &str, function: &str, column: &str) -> String {
 }
 
 #[test]
-fn the_table_says_what_changed() {
+fn table_shows_changes() {
     let directory = directory();
     let ended = diff(directory.path(), "base new");
     assert_eq!((ended.status, &ended.stderr[..]), (0, ""));
@@ -43,9 +43,9 @@ new   new
 both  vm1, Linux 6.18
       cpu-clock (user) at 1000 Hz, stacks by dwarf
 CPU time of a run: base 1.00 s, new 1.10 s, difference +104 ms
-warning: single runs: samples of one run are not independent and runs differ, so
-  that the true uncertainty is larger than these intervals say: give several
-  runs a side (--base FILE... --new FILE...)
+warning: single runs: the intervals assume independent samples and ignore
+  differences between runs, so they are too narrow; give several runs per side
+  (--base FILE... --new FILE...)
 
 11 comparisons, by self and by total; 95 % intervals (Newcombe's, from counts);
   changed: q <= 0.05 (Benjamini-Hochberg)
@@ -68,7 +68,7 @@ shrunk (1)
     self, total  60.00 %    52.54 %      -7.46         -11.67 .. -3.22   0.0008
                   600 ms     580 ms     -20 ms        -64 ms .. +25 ms   0.4633
 
-renamed? of the same image and about the same share (--rename FILE joins them):
+possible renames: same image, similar share (--rename FILE joins them):
   old  (demo)
     fresh  (demo)
       total 6.00 %, now 5.43 %
@@ -76,19 +76,19 @@ renamed? of the same image and about the same share (--rename FILE joins them):
 2 functions without significant change
 ";
     assert_eq!(ended.stdout, expected);
-    // The greatest change is printed, and not the first of a kind.
+    // The row limit keeps the largest change, not the first of each verdict.
     let short = diff(directory.path(), "-n 1 base new").stdout;
-    assert!(short.contains("3 more changed, by less (-n 0 prints all)"), "{short}");
+    assert!(short.contains("3 more with smaller changes (-n 0 prints all)"), "{short}");
     assert!(short.contains("\n  solve  (demo)\n") && short.contains("\nadded (1)\nremoved (1)\n"));
     assert!(short.lines().all(|line| line.chars().count() <= 80), "{short}");
 }
 
 #[test]
-fn a_run_does_not_differ_from_itself() {
+fn run_compared_with_itself_has_no_change() {
     let directory = directory();
     let ended = diff(directory.path(), "--fail-on any base base");
     assert_eq!((ended.status, ended.stdout.as_str()), (2, ""), "{}", ended.stderr);
-    assert!(ended.stderr.contains("is on both sides, which --fail-on could never fail on"));
+    assert!(ended.stderr.contains("is on both sides, so --fail-on would never fail"));
     let ended = diff(directory.path(), "base base");
     assert_eq!(ended.status, 0, "{}", ended.stderr);
     assert!(ended.stdout.contains("is on both sides"));
@@ -99,7 +99,7 @@ fn a_run_does_not_differ_from_itself() {
 }
 
 #[test]
-fn only_what_is_beyond_the_bound_fails() {
+fn fails_if_whole_interval_is_beyond_bound() {
     let directory = directory();
     let status = |line: &str| diff(directory.path(), line).status;
     assert_eq!(status("--fail-on any base new"), 1);
@@ -112,7 +112,7 @@ fn only_what_is_beyond_the_bound_fails() {
     assert_eq!(status("--fail-on self>+75ms base new"), 1);
     assert_eq!(status("--fail-on self>+90ms base new"), 4);
     assert_eq!(status("--fail-on self>+170ms base new"), 0);
-    // main has all of the time of both, and that grew by 104 ms.
+    // main has the whole time of both sides, which grew by 104 ms.
     assert_eq!(status("--fail-on total>+90ms base new"), 1);
     assert_eq!(status("--fail-on total>+170ms base new"), 0);
     assert_eq!(status("--fail-on self>+50% --fail-on self>+10ms base new"), 1);
@@ -122,7 +122,7 @@ fn only_what_is_beyond_the_bound_fails() {
 }
 
 #[test]
-fn what_is_beyond_a_bound_in_time_alone_is_in_the_table() {
+fn table_lists_row_beyond_bound_in_time_only() {
     let directory = directory();
     let table = diff(directory.path(), "--fail-on total>+90ms base new").stdout;
     let (_, beyond) = table.split_once("\ngrown in time only, beyond a bound (1)\n").unwrap();
@@ -132,7 +132,7 @@ fn what_is_beyond_a_bound_in_time_alone_is_in_the_table() {
 }
 
 #[test]
-fn rates_of_one_event_are_one_line() {
+fn heading_joins_rates_of_one_event() {
     let directory = directory();
     for (id, hertz) in [(11, 997), (12, 1011), (13, 1004)] {
         let run = Run { hertz, ..Run::new(id, BASE) };
@@ -144,15 +144,15 @@ fn rates_of_one_event_are_one_line() {
 }
 
 #[test]
-fn what_is_not_decided_says_how_many_runs_would_decide() {
+fn undecided_bound_reports_runs_needed() {
     let directory = directory();
     let ended = diff(directory.path(), "--fail-on self>+6% base new");
     assert_eq!(ended.status, 4);
-    // solve grew by 8.04 points, and more than by 3.99: twice as far from 8.04 as 6 is. fresh
-    // grew by 5.43, and less than by 6.93: 1.5 where 0.57 are needed.
+    // solve grew by 8.04 points, at least by 3.99: twice as far from 8.04 as 6 is. fresh grew by
+    // 5.43, at most by 6.93: a half-width of 1.5, where 0.57 is needed.
     assert_eq!(
         ended.stderr,
-        "nprof-diff: not enough runs to decide: 2 rows may be beyond self>+6% or not: about 7 more runs a side would decide\n"
+        "nprof-diff: not enough runs to decide: 2 rows may exceed self>+6%; about 7 more runs per side would decide\n"
     );
     let json = diff(directory.path(), "--format json --fail-on self>+6% base new").stdout;
     let report: serde_json::Value = serde_json::from_str(&json).unwrap();
@@ -160,7 +160,7 @@ fn what_is_not_decided_says_how_many_runs_would_decide() {
 }
 
 #[test]
-fn what_is_smaller_than_asked_is_no_change() {
+fn min_effect_hides_smaller_changes() {
     let directory = directory();
     let rows = |line: &str| {
         let table = diff(directory.path(), line).stdout;
@@ -172,14 +172,14 @@ fn what_is_smaller_than_asked_is_no_change() {
     let ended = diff(directory.path(), "--min-effect 20% --fail-on any base new");
     assert_eq!(ended.status, 0, "{}", ended.stderr);
     assert!(ended.stdout.contains("6 functions without significant change of this size"));
-    // What is certain, but too small to matter, is not undecided either.
+    // A significant change below the minimum effect is within the bound, not undecided.
     let ended = diff(directory.path(), "--min-effect 6% --fail-on self>+3.9% base new");
     assert_eq!(ended.status, 1, "{}", ended.stdout);
     assert!(ended.stdout.ends_with("beyond self>+3.9%: solve  (demo): at least +3.99\n"));
 }
 
 #[test]
-fn the_verdict_survives_a_closed_pipe() {
+fn closed_pipe_keeps_exit_status() {
     let directory = directory();
     let mut child = command(directory.path(), "--fail-on any base -").spawn().unwrap();
     drop(child.stdout.take());
@@ -190,7 +190,7 @@ fn the_verdict_survives_a_closed_pipe() {
 }
 
 #[test]
-fn rate_and_length_are_no_difference() {
+fn different_rate_and_length_is_no_change() {
     let directory = directory();
     let mut long = Run::new(3, &BASE.iter().map(|(f, n)| (*f, 6 * n)).collect::<Vec<_>>());
     long.hertz = 499;
@@ -201,7 +201,7 @@ fn rate_and_length_are_no_difference() {
 }
 
 #[test]
-fn runs_are_judged_by_how_they_differ() {
+fn variance_between_runs_decides_significance() {
     let directory = TempDir::new().unwrap();
     for (i, solve) in [290, 310, 300, 305, 295].into_iter().enumerate() {
         let base = [("parse", 1000 - solve), ("solve", solve)];
@@ -220,18 +220,18 @@ fn runs_are_judged_by_how_they_differ() {
     assert!(ended.stdout.contains("Welch's over runs") && !ended.stdout.contains("warning"));
     assert!(ended.stdout.contains("5 runs, 5000 samples"));
     assert_eq!(diff(directory.path(), &sets("noisy")).status, 0);
-    // Segments of one file are runs as well; the same one twice is not two.
+    // Segments of one file are runs as well; the same run twice is refused.
     let read = |name: &str| fs::read_to_string(directory.path().join(name)).unwrap();
     fs::write(directory.path().join("both"), read("base0") + &read("base1")).unwrap();
     let ended = diff(directory.path(), "--base both --new new0 new1");
     assert!(ended.stdout.contains("2 runs, 2000 samples") && ended.stdout.contains("Welch"));
     let ended = diff(directory.path(), "--base base0 base0 --new new0 new1");
     assert_eq!((ended.status, &ended.stdout[..]), (2, ""));
-    assert!(ended.stderr.contains("run 0x1 is there twice"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("run 0x1 was already read"), "{}", ended.stderr);
 }
 
 #[test]
-fn incomplete_input_is_trouble() {
+fn rejects_incomplete_input_without_partial_ok() {
     let directory = directory();
     let text = Run::new(2, NEW).text();
     let cut = &text[..text.find("@end").unwrap()];
@@ -251,12 +251,12 @@ fn incomplete_input_is_trouble() {
     assert_eq!(ended.status, 0, "{}", ended.stderr);
     let report: serde_json::Value = serde_json::from_str(&ended.stdout).unwrap();
     assert_eq!(report["verdict"], "changed");
-    assert_eq!(report["new"]["recordings"][0]["troubles"][0]["verdict"], "truncated");
+    assert_eq!(report["new"]["streams"][0]["troubles"][0]["verdict"], "truncated");
     assert!(report["warnings"].to_string().contains("new: incomplete input: cut: truncated"));
 }
 
 #[test]
-fn what_cannot_be_compared_is_refused_by_name() {
+fn rejects_incomparable_streams_by_name() {
     let directory = directory();
     let mut cycles = Run::new(3, NEW);
     (cycles.event, cycles.unit) = ("cycles", "cycles");
@@ -265,27 +265,27 @@ fn what_cannot_be_compared_is_refused_by_name() {
     raw.symbolized = false;
     raw.save(directory.path(), "raw");
     for (line, message) in [
-        ("base cycles", "base counted cpu-clock (user), new cycles (user)"),
-        ("base raw", "raw: not symbolized, as others are"),
+        ("base cycles", "base has cpu-clock (user), new has cycles (user)"),
+        ("base raw", "raw: not symbolized, unlike other streams"),
         ("--event page-faults base new", "base: no samples of page-faults, only of cpu-clock"),
         (
             "--fail-on self>+5ms cycles cycles",
-            "--fail-on self>+5ms: not CPU time was sampled, but cycles (user)",
+            "--fail-on self>+5ms: the event cycles (user) does not measure CPU time",
         ),
-        ("- -", "standard input (-) can be read once"),
+        ("- -", "standard input (-) can be read only once"),
     ] {
         let ended = diff(directory.path(), line);
         assert_eq!((ended.status, &ended.stdout[..]), (2, ""), "{line}");
         assert!(ended.stderr.contains(message), "{}", ended.stderr);
     }
-    // By image nothing needs a name.
+    // Images have names without symbolization.
     assert_eq!(diff(directory.path(), "--by image base raw").status, 0);
     let unnamed = diff(directory.path(), "--format tsv raw raw").stdout;
     assert_eq!(cell(&unnamed, "[unnamed in demo]", "total_base"), "100.0");
 }
 
 #[test]
-fn too_few_samples_decide_nothing() {
+fn too_few_samples_are_undecided() {
     let directory = directory();
     Run::new(3, &[("parse", 99)]).save(directory.path(), "few");
     Run::new(4, &[]).save(directory.path(), "none");
@@ -295,14 +295,14 @@ fn too_few_samples_decide_nothing() {
         let ended = diff(directory.path(), line);
         assert_eq!(ended.status, 4, "{line}");
         assert!(ended.stderr.contains("not enough samples to decide"), "{}", ended.stderr);
-        assert!(ended.stdout.contains("100 at least are needed"), "{}", ended.stdout);
+        assert!(ended.stdout.contains("at least 100 are needed"), "{}", ended.stdout);
     }
     let ended = diff(directory.path(), "--format json base none");
     assert!(ended.stdout.contains("\"verdict\":\"undecided\""));
 }
 
 #[test]
-fn programs_get_every_row() {
+fn tsv_csv_and_json_contain_every_row() {
     let directory = directory();
     let tsv = diff(directory.path(), "--format tsv base new").stdout;
     let csv = diff(directory.path(), "--format csv base new").stdout;
@@ -330,7 +330,7 @@ fn programs_get_every_row() {
 }
 
 #[test]
-fn names_cannot_break_a_report() {
+fn escapes_names_in_reports() {
     let directory = TempDir::new().unwrap();
     let names = ["=cmd|' /C calc'!A0", "+1", "-x", "@sum", "a\\nb", "\\x1b[31m", "a,\"b\""];
     let functions: Vec<(&str, u64)> = names.iter().map(|name| (*name, 100)).collect();
@@ -346,58 +346,58 @@ fn names_cannot_break_a_report() {
 }
 
 #[test]
-fn circumstances_that_differ_are_told() {
+fn warns_about_different_hosts() {
     let directory = directory();
     let mut elsewhere = Run::new(3, NEW);
     elsewhere.host = "vm2";
     elsewhere.save(directory.path(), "elsewhere");
     let ended = diff(directory.path(), "base elsewhere");
     assert!(ended.stdout.contains("warning: hosts differ: base vm1; new vm2\n"));
-    // Where the report is for programs, warnings are for people.
+    // Formats for programs leave the warnings to standard error.
     let ended = diff(directory.path(), "--format tsv base elsewhere");
     assert!(ended.stderr.contains("nprof-diff: warning: hosts differ"));
     assert!(!ended.stdout.contains("warning"));
 }
 
 #[test]
-fn runs_that_are_no_repetitions_are_told() {
+fn warns_about_different_commands_order_and_failures() {
     let directory = TempDir::new().unwrap();
     for i in 0..2 {
         Run::new(1 + i, BASE).save(directory.path(), &format!("base{i}"));
-        // An hour later, with another argument, and the second one failed.
+        // Recorded an hour later, with another argument; the second one failed.
         let new = Run::new(11 + i, NEW).text();
         let new = new.replace("utc=1795254245", "utc=1795257845").replace("./demo 7", "new/demo 8");
         let new = new.replace("reason=exit", &format!("reason=exit\tstatus={i}"));
         fs::write(directory.path().join(format!("new{i}")), new).unwrap();
     }
-    let said =
+    let printed =
         diff(directory.path(), "--base base0 base1 --new new0 new1").stdout.replace("\n  ", " ");
     for warning in [
         "warning: commands differ: base demo 7; new demo 8\n",
         "warning: all runs of one side were recorded before those of the other",
-        "warning: new: 1 of 2 runs ended with another status than 0, the first of them new1\n",
+        "warning: new: 1 of 2 runs failed (exit status not 0), the first is new1\n",
     ] {
-        assert!(said.contains(warning), "{said}");
+        assert!(printed.contains(warning), "{printed}");
     }
     let moved = fs::read_to_string(directory.path().join("base1")).unwrap();
     fs::write(directory.path().join("moved"), moved.replace("./demo", "old/demo")).unwrap();
-    let said = diff(directory.path(), "base0 moved").stdout;
-    assert!(!said.contains("commands differ"), "{said}");
+    let printed = diff(directory.path(), "base0 moved").stdout;
+    assert!(!printed.contains("commands differ"), "{printed}");
 }
 
 #[test]
-fn times_of_different_processors_are_not_compared() {
+fn rejects_time_bounds_on_different_processors() {
     let directory = directory();
     for (name, cpu) in [("base", "AMD"), ("new", "Intel")] {
         let path = directory.path().join(name);
         let text = fs::read_to_string(&path).unwrap();
         fs::write(path, text.replacen("\thost=", &format!("\tcpu={cpu}\thost="), 1)).unwrap();
     }
-    for asked in ["--fail-on self>+5ms", "--min-effect 5ms"] {
-        let ended = diff(directory.path(), &format!("{asked} base new"));
+    for option in ["--fail-on self>+5ms", "--min-effect 5ms"] {
+        let ended = diff(directory.path(), &format!("{option} base new"));
         assert_eq!((ended.status, &ended.stdout[..]), (2, ""));
-        let said = ": processors differ: base AMD; new Intel: their CPU times are no measure";
-        assert!(ended.stderr.contains(said), "{}", ended.stderr);
+        let printed = ": processors differ: base AMD; new Intel; CPU times are not comparable";
+        assert!(ended.stderr.contains(printed), "{}", ended.stderr);
     }
     let ended = diff(directory.path(), "--fail-on self>+3% base new");
     assert_eq!(ended.status, 1);
@@ -405,7 +405,7 @@ fn times_of_different_processors_are_not_compared() {
 }
 
 #[test]
-fn misuse_prints_nothing_on_standard_output() {
+fn usage_error_prints_nothing_on_standard_output() {
     let directory = directory();
     for line in
         ["", "base", "base new base", "--fail-on self base new", "--confidence 100 base new"]

@@ -1,18 +1,19 @@
+//! Tests of a whole comparison on small hand-written runs.
+
 use crate::compare::comparison::{Criteria, Method};
 use crate::compare::diff::{Diff, compare};
 use crate::compare::row::RowVerdict;
-use crate::input::key::KeyId;
-use crate::input::key::{KeyTable, RowKey};
+use crate::input::key::{KeyId, KeyTable, RowKey};
 use crate::input::run_counts::{KeyCount, RunCounts};
 use crate::stats::Estimate;
 use nprof_report::profile::Sum;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-const CRITERIA: Criteria = Criteria { alpha: 0.05, clock: true, min_effect: None };
+const CRITERIA: Criteria = Criteria { alpha: 0.05, has_cpu_time: true, min_effect: None };
 
-/// A run in which key `i` has `samples[i]` of self and everything hangs under key 0; every
-/// sample stands for `period` ns.
+/// A run in which key `i` has `samples[i]` of self and all keys are called from key 0; a sample
+/// has the weight `period`, in nanoseconds.
 fn run(samples: &[u64], period: u64) -> RunCounts {
     let sum = |samples| Sum { samples, weight: samples * period };
     let whole = sum(samples.iter().sum());
@@ -45,7 +46,7 @@ fn verdicts(diff: &Diff) -> Vec<&'static str> {
 }
 
 #[test]
-fn every_verdict_has_its_cause() {
+fn verdicts_follow_from_shares() {
     let base = run(&[1000, 500, 0, 300, 50], 1);
     let new = run(&[1010, 800, 200, 0, 40], 1);
     let diff = diff(&[base], &[new], 5);
@@ -55,28 +56,28 @@ fn every_verdict_has_its_cause() {
 }
 
 #[test]
-fn what_is_rare_is_not_compared() {
+fn does_not_compare_rare_rows() {
     let diff = diff(&[run(&[1000, 0, 0], 1)], &[run(&[1000, 9, 10], 1)], 3);
-    // Self and total of the first and the third.
+    // Self and total of the first and the third row.
     assert_eq!(diff.comparisons, 4);
     assert_eq!(verdicts(&diff), ["shrunk", "same", "added"]);
     assert_eq!(diff.rows[1].own.share.q, 1.0);
 }
 
 #[test]
-fn rate_and_length_do_not_matter_to_shares() {
+fn shares_ignore_sampling_rate_and_run_length() {
     let base = run(&[1000, 500, 20], 1_000_000);
     let new = run(&[6000, 3000, 120], 2_000_000);
     let diff = diff(&[base], &[new], 3);
     assert_eq!(verdicts(&diff), ["same"; 3]);
-    // But the CPU time grew to the twelvefold.
-    let time = diff.rows[1].own.time.unwrap();
+    // But the CPU time grew by a factor of twelve.
+    let time = diff.rows[1].own.time_ns.unwrap();
     assert_eq!((time.estimate.base, time.estimate.new), (5e8, 6e9));
     assert!(time.estimate.low > 5e9 && time.q < 1e-9);
 }
 
 #[test]
-fn what_varies_from_run_to_run_is_not_blamed() {
+fn variance_between_runs_is_no_change() {
     let noisy = |own: [u64; 5]| own.map(|own| run(&[1000 - own, own], 1));
     let base = noisy([100, 300, 200, 250, 150]);
     let new = noisy([200, 350, 260, 180, 310]);
@@ -85,16 +86,16 @@ fn what_varies_from_run_to_run_is_not_blamed() {
     assert_eq!(verdicts(&over_runs), ["same"; 2]);
     let steady = diff(&noisy([200, 205, 195, 202, 198]), &noisy([260, 262, 255, 258, 265]), 2);
     assert_eq!(verdicts(&steady), ["shrunk", "grown"]);
-    // Added up as if they were one run, the noise would pass for a change.
+    // With a single run on one side, the runs of the other are added up: the noise appears as a change.
     let pooled = diff(&base[..1], &new, 2);
     assert_eq!(pooled.method, Method::Newcombe);
     assert_eq!(verdicts(&pooled), ["shrunk", "grown"]);
 }
 
 #[test]
-fn a_side_without_samples_is_all_zeros() {
+fn side_without_samples_is_undecided() {
     let diff = diff(&[], &[run(&[5, 5], 1)], 2);
-    assert!(!diff.is_decided());
+    assert!(!diff.has_enough_samples());
     assert_eq!(verdicts(&diff), ["same"; 2]);
     assert_eq!(diff.rows[0].own.share.estimate.base, 0.0);
 }
@@ -112,19 +113,19 @@ fn side() -> impl Strategy<Value = Vec<RunCounts>> {
 
 proptest! {
     #[test]
-    fn nothing_differs_from_itself(side in side()) {
+    fn side_compared_with_itself_has_no_difference(side in side()) {
         for row in diff(&side, &side, 5).rows {
             for metric in [row.own, row.total] {
                 prop_assert_eq!(metric.share.estimate.difference(), 0.0);
                 prop_assert_eq!(metric.share.estimate.p, 1.0);
-                prop_assert_eq!(metric.time.unwrap().estimate.difference(), 0.0);
+                prop_assert_eq!(metric.time_ns.unwrap().estimate.difference(), 0.0);
             }
             prop_assert_eq!(row.verdict(), RowVerdict::Same);
         }
     }
 
     #[test]
-    fn swapping_the_sides_negates(base in side(), new in side()) {
+    fn swapping_sides_negates_differences(base in side(), new in side()) {
         let (there, back) = (diff(&base, &new, 5), diff(&new, &base, 5));
         prop_assert_eq!(there.rows.len(), back.rows.len());
         for (a, b) in there.rows.iter().zip(&back.rows) {

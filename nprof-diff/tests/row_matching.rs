@@ -1,4 +1,4 @@
-//! What rows are: what of two builds is taken for the same, and what only seems to be another.
+//! Row matching: names that survive a rebuild, renames, kinds of rows.
 
 mod support;
 
@@ -8,28 +8,28 @@ use support::{Run, diff};
 use tempfile::TempDir;
 
 #[test]
-fn builds_with_other_file_names_are_told_and_can_be_joined() {
+fn renamed_images_are_reported_and_can_be_joined() {
     let directory = TempDir::new().unwrap();
     let functions = [("parse", 600), ("solve", 400)];
     Run::new(1, &functions).save(directory.path(), "base");
     let new = Run::new(2, &functions).text().replace("/opt/demo", "/opt/demo-2");
     fs::write(directory.path().join("new"), new).unwrap();
     let ended = diff(directory.path(), "base new");
-    let said = ended.stdout.replace("\n  ", " ");
+    let printed = ended.stdout.replace("\n  ", " ");
     assert!(
-        said.contains(
+        printed.contains(
             "warning: the sides have little in common: 0 % of the samples match by function\n"
         ),
-        "{said}"
+        "{printed}"
     );
-    assert!(said.contains("warning: on base alone: demo, on new alone: demo-2:"), "{said}");
-    assert!(said.contains("the line image<TAB>demo<TAB>demo-2\n"), "{said}");
-    fs::write(directory.path().join("names"), "image\tdemo\tdemo-2\nnobody\tx\n").unwrap();
+    assert!(printed.contains("warning: only on base: demo; only on new: demo-2;"), "{printed}");
+    assert!(printed.contains("the line image<TAB>demo<TAB>demo-2\n"), "{printed}");
+    fs::write(directory.path().join("names"), "image\tdemo\tdemo-2\nabsent\tx\n").unwrap();
     let ended = diff(directory.path(), "--fail-on any --rename names base new");
     assert_eq!(ended.status, 0, "{}", ended.stdout);
     assert!(!ended.stdout.contains("little in common"));
-    assert!(ended.stdout.contains("warning: names: line 2: nothing on base is called nobody\n"));
-    // By image the image is the name.
+    assert!(ended.stdout.contains("warning: names: line 2: base has no absent\n"));
+    // With --by image, the name of a row is the name of an image.
     assert_eq!(diff(directory.path(), "--by image --fail-on any base new").status, 1);
     assert_eq!(
         diff(directory.path(), "--by image --fail-on any --rename names base new").status,
@@ -38,27 +38,27 @@ fn builds_with_other_file_names_are_told_and_can_be_joined() {
 }
 
 #[test]
-fn what_was_renamed_is_proposed_and_never_joined() {
+fn renames_are_proposed_but_not_applied() {
     let directory = TempDir::new().unwrap();
-    let base = [("parse", 600), ("solve_fast", 200), ("old_write", 150), ("gone", 50)];
-    let new = [("parse", 500), ("solve_quick", 205), ("new_write", 150), ("come", 150)];
+    let base = [("parse", 600), ("solve_fast", 200), ("old_write", 150), ("deleted", 50)];
+    let new = [("parse", 500), ("solve_quick", 205), ("new_write", 150), ("created", 150)];
     Run::new(1, &base).save(directory.path(), "base");
     Run::new(2, &new).save(directory.path(), "new");
     let json = diff(directory.path(), "--format json base new").stdout;
     let report: serde_json::Value = serde_json::from_str(&json).unwrap();
-    let pairs: Vec<(&str, &str)> = report["renamed"]
+    let pairs: Vec<(&str, &str)> = report["rename_candidates"]
         .as_array()
         .unwrap()
         .iter()
         .map(|pair| (pair["old"].as_str().unwrap(), pair["new"].as_str().unwrap()))
         .collect();
-    // 5 % and 15 % are not about the same; of two with 15 % the one more alike is proposed.
+    // 5 % and 15 % are too different; of two rows with 15 %, the more similar name is proposed.
     assert_eq!(pairs, [("solve_fast", "solve_quick"), ("old_write", "new_write")]);
     assert!(json.contains("\"verdict\":\"removed\"") && json.contains("\"verdict\":\"added\""));
     let names = "solve_fast\tsolve_quick\nold_write\tnew_write\n";
     fs::write(directory.path().join("names"), names).unwrap();
     let table = diff(directory.path(), "--rename names base new").stdout;
-    assert!(!table.contains("solve_fast") && !table.contains("renamed?"), "{table}");
+    assert!(!table.contains("solve_fast") && !table.contains("possible renames"), "{table}");
     fs::write(directory.path().join("wrong"), "a\tb\tc\n").unwrap();
     for (file, message) in
         [("wrong", "--rename wrong: line 1: expected OLD<TAB>NEW"), ("no", "--rename no: ")]
@@ -70,7 +70,7 @@ fn what_was_renamed_is_proposed_and_never_joined() {
 }
 
 #[test]
-fn paths_and_threads_are_rows() {
+fn paths_and_thread_names_are_rows() {
     let directory = TempDir::new().unwrap();
     Run::new(1, &[("parse", 600), ("solve", 400)]).save(directory.path(), "base");
     Run::new(2, &[("parse", 400), ("solve", 600)]).save(directory.path(), "new");
@@ -87,15 +87,15 @@ fn paths_and_threads_are_rows() {
     let worker = worker.replace("I\t1\t", "T\t1\t0\t7\t8\t0\tworker\nI\t1\t");
     let worker = worker.replace("S\t5\t1\t0", "S\t5\t1\t1").replace("records=5", "records=6");
     fs::write(directory.path().join("worker"), worker).unwrap();
-    let ended = diff(directory.path(), "--by thread --partial-ok --format tsv base worker");
+    let ended = diff(directory.path(), "--by command --partial-ok --format tsv base worker");
     assert!(
-        ended.stdout.contains("\tworker\t") && ended.stdout.contains("\t[no name]\t"),
+        ended.stdout.contains("\tworker\t") && ended.stdout.contains("\t[unknown]\t"),
         "{ended:?}"
     );
 }
 
 #[test]
-fn an_output_that_is_an_input_is_refused() {
+fn rejects_output_that_is_an_input() {
     let directory = TempDir::new().unwrap();
     Run::new(1, &[("parse", 600)]).save(directory.path(), "base");
     Run::new(2, &[("parse", 600)]).save(directory.path(), "new");

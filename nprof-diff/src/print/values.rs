@@ -1,4 +1,4 @@
-//! Values of rows, as the lines of tsv and csv and the objects of JSON have them.
+//! Values for programs: cells of tsv and csv, members of JSON objects.
 
 use std::io;
 
@@ -9,31 +9,44 @@ use serde_json::{Map, Value, json};
 use crate::compare::observed::SideTotals;
 use crate::input::side::Side;
 
-/// The names of the columns, then a row a line.
+/// Returns the names of the columns, then one line per row.
 pub(super) fn lines(columns: Vec<String>, rows: Vec<Vec<Value>>) -> Lines {
     let rows = rows.into_iter().map(|row| row.iter().map(text).collect());
     std::iter::once(columns).chain(rows).collect()
 }
 
-/// The object of these members, and of one for each row.
+/// Returns an object of these members, with one object per row under `rows`.
 pub(super) fn json(
     members: &Value,
     columns: &[String],
     rows: Vec<Vec<Value>>,
 ) -> io::Result<Vec<u8>> {
-    let object = |row: Vec<Value>| Value::Object(columns.iter().cloned().zip(row).collect());
     let members = members.as_object().cloned().unwrap_or_default();
-    machine::json(&members, "rows", rows.into_iter().map(object))
+    let rows =
+        rows.into_iter().map(|row| Value::Object(columns.iter().cloned().zip(row).collect()));
+    machine::json(&members, "rows", rows)
 }
 
-/// A share, or a difference of such, in points, to six digits behind the point.
+/// Returns a share in per cent, or a difference of shares in points, to six decimals.
 pub(super) fn points(share: f64) -> Value {
+    // Adding 0 turns -0 into 0.
     json!((share * 1e8).round() / 1e6 + 0.0)
 }
 
-/// A number to six significant digits.
+/// Returns a number to six significant digits.
 pub(super) fn significant(number: f64) -> Value {
     json!(format!("{number:.5e}").parse::<f64>().unwrap_or(number))
+}
+
+/// Returns the object of a side.
+pub(super) fn side(side: &Side, totals: SideTotals) -> Value {
+    let streams: Vec<Map<String, Value>> = side.summaries().map(Summary::facts).collect();
+    json!({
+        "runs": totals.runs,
+        "samples": totals.sum.samples,
+        "weight": totals.sum.weight,
+        "streams": streams,
+    })
 }
 
 fn text(value: &Value) -> String {
@@ -42,14 +55,4 @@ fn text(value: &Value) -> String {
         Value::String(text) => text.clone(),
         value => value.to_string(),
     }
-}
-
-pub(super) fn side(side: &Side, whole: SideTotals) -> Value {
-    let recordings: Vec<Map<String, Value>> = side.summaries().map(Summary::facts).collect();
-    json!({
-        "runs": whole.runs,
-        "samples": whole.sum.samples,
-        "weight": whole.sum.weight,
-        "recordings": recordings,
-    })
 }

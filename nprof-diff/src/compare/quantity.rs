@@ -1,0 +1,43 @@
+//! The values that are compared: self or total, as a share or as CPU time. Pure.
+
+use nprof_report::profile::Sum;
+
+use crate::input::run_counts::KeyCount;
+
+/// A metric of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MetricKind {
+    /// Samples with the row's key as leaf.
+    Own,
+    /// Samples with the row's key anywhere on the stack.
+    Total,
+}
+
+impl MetricKind {
+    /// Returns the samples of this metric.
+    pub(crate) fn of(self, count: KeyCount) -> Sum {
+        match self {
+            MetricKind::Own => count.own,
+            MetricKind::Total => count.total,
+        }
+    }
+}
+
+/// A quantity that a metric is measured in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Quantity {
+    /// The share of the samples, as a fraction.
+    Share,
+    /// CPU time per run, in nanoseconds.
+    TimeNs,
+}
+
+impl Quantity {
+    /// Returns the largest possible value.
+    pub(crate) fn max(self) -> f64 {
+        match self {
+            Quantity::Share => 1.0,
+            Quantity::TimeNs => f64::INFINITY,
+        }
+    }
+}
