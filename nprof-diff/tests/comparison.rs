@@ -259,7 +259,7 @@ fn rejects_incomplete_input_without_partial_ok() {
 fn rejects_incomparable_streams_by_name() {
     let directory = directory();
     let mut cycles = Run::new(3, NEW);
-    (cycles.event, cycles.unit) = ("cycles", "cycles");
+    (cycles.event, cycles.unit, cycles.measure) = ("cycles", "cycles", "cycles");
     cycles.save(directory.path(), "cycles");
     let mut raw = Run::new(4, NEW);
     raw.symbolized = false;

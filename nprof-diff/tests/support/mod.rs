@@ -11,6 +11,7 @@ pub(crate) struct Run {
     pub(crate) id: u64,
     pub(crate) event: &'static str,
     pub(crate) unit: &'static str,
+    pub(crate) measure: &'static str,
     pub(crate) hertz: u64,
     pub(crate) host: &'static str,
     pub(crate) symbolized: bool,
@@ -25,6 +26,7 @@ impl Run {
             id,
             event: "cpu-clock",
             unit: "ns",
+            measure: "cpu-time",
             hertz: 1000,
             host: "vm1",
             symbolized: true,
@@ -34,10 +36,10 @@ impl Run {
 
     /// Returns the stream. No two runs have an address in common.
     pub(crate) fn text(&self) -> String {
-        let Run { id, event, unit, hertz, host, .. } = self;
+        let Run { id, event, unit, measure, hertz, host, .. } = self;
         let mut text = format!(
             "@nprof\t1.1\trun={id:#x}\tutc=1795254245000000000\thost={host}\tos=Linux 6.18\tcommand=./demo 7\n\
-             @event\tid=1\tname={event}\tunit={unit}\tfrequency={hertz}\tscope=user\tunwind=dwarf\n\
+             @event\tid=1\tname={event}\tunit={unit}\tmeasure={measure}\tfrequency={hertz}\tscope=user\tunwind=dwarf\n\
              I\t1\telf\t-\t/opt/demo\n"
         );
         let mut records = 2;
