@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_found_in_their_mapping_only() {
+    fn address_is_found_only_in_its_mapping() {
         let maps =
             maps(&[(0x1000, 0x2000, 0x300, 1), (0x2000, 0x3000, 0, 2), (0x5000, 0x6000, 0, 3)]);
         assert_eq!(find(&maps, 0xfff), None);
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_later_mapping_covers_what_it_overlaps() {
+    fn later_mapping_covers_earlier_one() {
         let split = maps(&[(0x1000, 0x9000, 0, 1), (0x3000, 0x4000, 0, 2)]);
         assert_eq!(find(&split, 0x2fff), Some((1, 0x1fff)));
         assert_eq!(find(&split, 0x3000), Some((2, 0)));

@@ -1,5 +1,5 @@
-//! From kernel records to the stream's: follows the processes, and writes what became of them
-//! and where they were. What is not to be recorded is dropped first.
+//! From kernel records to the records of the stream: follows the processes, and writes what happens
+//! to them and their samples. Records that are not to be recorded are dropped first.
 
 use std::rc::Rc;
 
@@ -13,29 +13,38 @@ use crate::convert::address_space::Mapping;
 use crate::convert::counts::{Counts, Sum};
 use crate::convert::deep_stacks::copy_hints::CopyHints;
 use crate::convert::dictionary::Sink;
-use crate::convert::process_tree::{CommChange, ProcessTree};
+use crate::convert::process_tree::{CommChange, PendingExec, ProcessTree};
 use crate::convert::stack_resolver::StackResolver;
 use crate::image::table;
 use crate::os::procfs;
 use crate::perf::handler::RecordHandler;
-use crate::perf::record::{self, KernelRecord, Mmap, SampleId};
+use crate::perf::record::{self, KernelRecord, Mmap, SampleId, TaskIds};
 use crate::perf::synthesize;
 use crate::sys::{self, SharedWords};
 
-/// Turns kernel records into the stream's.
+/// Converts kernel records to records of the stream.
 #[derive(Debug)]
 pub(crate) struct Converter<S> {
     pub(crate) sink: S,
     pub(crate) counts: Counts,
-    /// What each event brought.
+    /// The samples of each event.
     pub(crate) sums: Vec<Sum>,
-    /// The definitions of the events, for each epoch; their ids count from 1.
+    /// The definitions of the events, which every epoch repeats; their ids count from 1.
     events: Vec<nprof_stream::Event>,
     tree: ProcessTree,
     resolver: StackResolver,
+    /// The number of tasks defined in this epoch.
     tasks: u32,
-    /// How the command ended, once it is known: its first thread's exit carries it.
-    pub(crate) exit: Option<(u32, String)>,
+    /// The exit status of the command, once it is known. The exit record of its first thread
+    /// carries it.
+    pub(crate) exit: Option<CommandExit>,
+}
+
+/// How the command ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CommandExit {
+    pub(crate) pid: u32,
+    pub(crate) status: String,
 }
 
 impl<S: Sink> RecordHandler for Converter<S> {
@@ -43,33 +52,24 @@ impl<S: Sink> RecordHandler for Converter<S> {
         self.tree.accepts(tid)
     }
 
-    fn handle_record(&mut self, sample_id: SampleId, body: &KernelRecord<'_>, event: EventId) {
-        match body {
-            KernelRecord::Sample(sample) => self.sample(sample_id, sample, event),
-            KernelRecord::Mmap(mmap) => self.map(sample_id, mmap),
+    fn handle_record(&mut self, sample_id: SampleId, record: &KernelRecord<'_>, event: EventId) {
+        match record {
+            KernelRecord::Sample(sample) => self.handle_sample(sample_id, sample, event),
+            KernelRecord::Mmap(mmap) => self.handle_mmap(sample_id, mmap),
             &KernelRecord::Comm { pid, tid, exec, name } => {
                 self.add_if_new(pid, tid);
-                self.rename(sample_id, tid, exec, name);
+                self.handle_comm(sample_id, tid, exec, name);
             }
-            &KernelRecord::Fork(ids) => {
-                self.add_if_new(sample_id.pid, sample_id.tid);
-                if self.tree.needs_maps(ids.parent_pid) {
-                    // The child may have other mappings by the time it is sampled.
-                    self.read_maps(ids.parent_pid);
-                }
-                self.drop_stack_state(ids.tid);
-                if self.tree.fork(ids, sample_id) {
-                    self.define_task(ids.tid);
-                }
-            }
-            &KernelRecord::Exit(ids) => self.exit(sample_id, ids),
+            &KernelRecord::Fork(ids) => self.handle_fork(sample_id, ids),
+            &KernelRecord::Exit(ids) => self.handle_exit(sample_id, ids),
             KernelRecord::Ksymbol(symbol) => self.resolver.kernel_changed(symbol),
             &KernelRecord::Lost(count) if event.is_none() => {
-                self.on_sideband_lost(sample_id, count)
+                self.on_sideband_lost(sample_id, count);
             }
             &KernelRecord::Lost(count) | &KernelRecord::LostSamples(count) => {
                 self.on_lost(sample_id, count, event, Cause::Ring);
             }
+            // The kernel does not report how many samples it suppressed.
             KernelRecord::Throttle => self.on_lost(sample_id, 0, event, Cause::Throttle),
             KernelRecord::Other => {}
         }
@@ -77,21 +77,20 @@ impl<S: Sink> RecordHandler for Converter<S> {
 
     fn on_lost(&mut self, sample_id: SampleId, count: u64, event: EventId, cause: Cause) {
         *self.counts.lost.entry(cause).or_default() += count;
-        self.emit_lost(sample_id, (count, event), cause, Extras::NONE);
+        self.emit_lost(sample_id, count, event, cause, Extras::NONE);
     }
 
     fn on_sideband_lost(&mut self, sample_id: SampleId, count: u64) {
         self.counts.sideband_lost += count;
         let mut extras = ExtrasBuilder::new();
         extras.add("records", count.to_string().as_bytes());
-        self.emit_lost(sample_id, (0, EventId::NONE), Cause::Ring, extras.extras());
+        self.emit_lost(sample_id, 0, EventId::NONE, Cause::Ring, extras.extras());
     }
 
     fn reject_stack_chunks(&mut self, tid: u32, thread: u32) {
-        self.resolver
-            .copy_hints
-            .iter_mut()
-            .for_each(|copy_hints| copy_hints.ignore_thread(tid, thread));
+        if let Some(copy_hints) = &mut self.resolver.copy_hints {
+            copy_hints.ignore_thread(tid, thread);
+        }
     }
 
     fn enable_stack_copies(&mut self, words: Rc<SharedWords>, max_copy_bytes: u64) {
@@ -106,7 +105,8 @@ impl<S: Sink> RecordHandler for Converter<S> {
 }
 
 impl<S: Sink> Converter<S> {
-    /// Begins with the definitions of the events, whose ids count from 1.
+    /// Creates a converter and writes the definitions of the events. Of each part of a stack at
+    /// most `depth` frames are kept.
     pub(crate) fn new(
         sink: S,
         events: Vec<nprof_stream::Event>,
@@ -133,50 +133,50 @@ impl<S: Sink> Converter<S> {
         }
     }
 
-    /// The processes that are followed and live.
+    /// Returns the ids of the live processes that are followed.
     pub(crate) fn processes(&self) -> impl Iterator<Item = u32> {
         self.tree.processes()
     }
 
-    /// Takes up a thread that was there before the recording, and its process; with what /proc
-    /// tells of them now.
+    /// Adds a thread that existed before the recording, and its process, as /proc describes them
+    /// now.
     pub(crate) fn add_existing_thread(&mut self, pid: u32, tid: u32) {
         for tid in [pid, tid] {
             if self.tree.task(tid).is_none() {
-                let time = sys::monotonic_ns();
-                self.tree.add_existing_thread(
-                    pid,
-                    tid,
-                    procfs::thread_info(pid, tid).as_ref(),
-                    time,
-                );
+                let time_ns = sys::monotonic_ns();
+                let found = procfs::thread_info(pid, tid);
+                self.tree.add_existing_thread(pid, tid, found.as_ref(), time_ns);
                 self.define_task(tid);
             }
         }
     }
 
-    /// Takes up a thread that is met for the first time, if whoever is met is followed.
+    /// Adds a thread at its first record, if the whole system is followed.
     fn add_if_new(&mut self, pid: u32, tid: u32) {
         if self.tree.is_open() && self.tree.accepts(tid) && self.tree.accepts(pid) {
             self.add_existing_thread(pid, tid);
         }
     }
 
-    /// Whether stacks are deep, so that rounds should follow soon.
+    /// True if threads have stacks that are deeper than their copies, so that the rings should be
+    /// drained soon.
     pub(crate) fn has_deep_stacks(&self) -> bool {
         self.resolver.watches.is_busy()
     }
 
-    /// Forgets what was known of the stack of a thread.
+    /// Drops what is known of the stack of a thread.
     fn drop_stack_state(&mut self, tid: u32) {
         self.resolver.watches.forget(tid);
-        self.resolver.copy_hints.iter_mut().for_each(|copy_hints| copy_hints.forget(tid));
+        if let Some(copy_hints) = &mut self.resolver.copy_hints {
+            copy_hints.forget(tid);
+        }
     }
 
     fn emit_lost(
         &mut self,
         sample_id: SampleId,
-        (count, event): (u64, EventId),
+        count: u64,
+        event: EventId,
         cause: Cause,
         extras: Extras<'_>,
     ) {
@@ -191,21 +191,22 @@ impl<S: Sink> Converter<S> {
         }));
     }
 
-    /// Asks /proc what is mapped in a process that was there before the recording.
+    /// Reads the mappings of a process that existed before the recording from /proc.
     pub(crate) fn read_maps(&mut self, pid: u32) {
         let time = sys::monotonic_ns();
         let text = procfs::maps(pid);
-        // Of a process that is gone the records tell all that will ever be known.
-        self.tree.begin_maps(pid, if text.is_some() { time } else { 0 });
+        // If the process has exited, its records are all there will ever be: accept all of them.
+        self.tree.set_maps_known_until(pid, if text.is_some() { time } else { 0 });
         for mmap in synthesize::executable(text.as_deref().unwrap_or_default(), pid) {
-            self.map(SampleId { time, ..SampleId::default() }, &mmap);
+            self.handle_mmap(SampleId { time, ..SampleId::default() }, &mmap);
         }
     }
 
-    fn map(&mut self, sample_id: SampleId, mmap: &Mmap<'_>) {
+    fn handle_mmap(&mut self, sample_id: SampleId, mmap: &Mmap<'_>) {
         let Some(process) = self.tree.process_mut(mmap.pid) else { return };
         let serial = process.serial;
         process.jit.mapped(mmap, &self.resolver.files);
+        // The first file that is mapped after an exec is the executed image.
         if table::is_file(mmap.path)
             && let Some(exec) = process.exec.take()
         {
@@ -217,45 +218,72 @@ impl<S: Sink> Converter<S> {
         self.tree.map(mmap.pid, sample_id.time, mapping);
     }
 
-    fn rename(&mut self, sample_id: SampleId, tid: u32, exec: bool, name: &[u8]) {
+    fn handle_comm(&mut self, sample_id: SampleId, tid: u32, exec: bool, name: &[u8]) {
         if exec {
             self.resolver.watches.forget_process(tid);
         }
         match self.tree.rename(tid, exec, name, sample_id) {
             Some(CommChange::Started) => self.define_task(tid),
             Some(CommChange::Renamed) => {
-                self.change(sample_id.time, tid, ChangeKind::Comm, name, Extras::NONE);
+                self.emit_change(sample_id.time, tid, ChangeKind::Comm, name, Extras::NONE);
             }
-            // JitRecord when its image is mapped: that comes next, and has the path.
+            // Written when its image is mapped: that record comes next and has the path.
             Some(CommChange::Executed) | None => {}
         }
     }
 
-    /// An exec is told once its image is known.
-    fn emit_exec(&mut self, (tid, time): (u32, u64), path: &[u8]) {
-        let comm = self.tree.task(tid).map(|task| task.comm.clone()).unwrap_or_default();
-        let mut extras = ExtrasBuilder::new();
-        if !path.is_empty() {
-            extras.add("exe", path);
+    fn handle_fork(&mut self, sample_id: SampleId, ids: TaskIds) {
+        self.add_if_new(sample_id.pid, sample_id.tid);
+        if self.tree.needs_maps(ids.parent_pid) {
+            // The child inherits these mappings, and may have others by its first sample.
+            self.read_maps(ids.parent_pid);
         }
-        self.change(time, tid, ChangeKind::Exec, &comm, extras.extras());
+        // The id may have been that of an exited thread.
+        self.drop_stack_state(ids.tid);
+        if self.tree.fork(ids, sample_id) {
+            self.define_task(ids.tid);
+        }
     }
 
-    fn exit(&mut self, sample_id: SampleId, ids: record::TaskIds) {
+    fn handle_exit(&mut self, sample_id: SampleId, ids: TaskIds) {
         let pending = self.tree.process_mut(ids.pid).and_then(|process| process.exec.take());
         if let Some(exec) = pending {
+            // Its image was never mapped: a script, or an exec that was killed.
             self.emit_exec(exec, b"");
         }
         self.drop_stack_state(ids.tid);
         if !self.tree.exit(ids) {
             return;
         }
-        let known = self.exit.as_ref().filter(|(pid, _)| *pid == ids.tid);
-        let status = known.map(|(_, status)| status.clone()).unwrap_or_default();
-        self.change(sample_id.time, ids.tid, ChangeKind::Exit, status.as_bytes(), Extras::NONE);
+        let exit = self.exit.as_ref().filter(|exit| exit.pid == ids.tid);
+        let status = exit.map(|exit| exit.status.clone()).unwrap_or_default();
+        self.emit_change(
+            sample_id.time,
+            ids.tid,
+            ChangeKind::Exit,
+            status.as_bytes(),
+            Extras::NONE,
+        );
     }
 
-    fn change(&mut self, time: u64, tid: u32, kind: ChangeKind, value: &[u8], extras: Extras<'_>) {
+    /// Writes an exec, with the path of its image if it is known.
+    fn emit_exec(&mut self, exec: PendingExec, path: &[u8]) {
+        let comm = self.tree.task(exec.tid).map(|task| task.comm.clone()).unwrap_or_default();
+        let mut extras = ExtrasBuilder::new();
+        if !path.is_empty() {
+            extras.add("exe", path);
+        }
+        self.emit_change(exec.time_ns, exec.tid, ChangeKind::Exec, &comm, extras.extras());
+    }
+
+    fn emit_change(
+        &mut self,
+        time: u64,
+        tid: u32,
+        kind: ChangeKind,
+        value: &[u8],
+        extras: Extras<'_>,
+    ) {
         let Some(task) = self.tree.task(tid).map(|task| task.id) else { return };
         self.sink.take(&Record::Change(Change { time, task, kind, value, extras }));
     }
@@ -267,7 +295,7 @@ impl<S: Sink> Converter<S> {
         let Some(task) = self.tree.task(tid) else { return };
         let record = Task {
             id,
-            time: task.time,
+            time: task.time_ns,
             pid: task.pid,
             tid: task.tid,
             parent: self.tree.parent_id(task),
@@ -277,7 +305,7 @@ impl<S: Sink> Converter<S> {
         self.sink.take(&Record::Task(record));
     }
 
-    fn sample(&mut self, sample_id: SampleId, sample: &record::Sample<'_>, event: EventId) {
+    fn handle_sample(&mut self, sample_id: SampleId, sample: &record::Sample<'_>, event: EventId) {
         self.add_if_new(sample_id.pid, sample_id.tid);
         let Some(pid) = self.tree.task(sample_id.tid).map(|task| task.pid) else { return };
         if self.tree.needs_maps(pid) {
@@ -294,6 +322,7 @@ impl<S: Sink> Converter<S> {
             self.counts.stitched += 1;
             extras.add("stitched", stitched.to_string().as_bytes());
         }
+        // Ids must not change between the frames of a stack and its sample.
         if self.resolver.is_full() {
             self.begin_epoch();
         }
@@ -315,7 +344,7 @@ impl<S: Sink> Converter<S> {
         }));
     }
 
-    /// Forgets all ids, and defines again what lives.
+    /// Drops all ids, and defines the events and the live tasks again.
     fn begin_epoch(&mut self) {
         self.resolver.begin_epoch(&mut self.sink);
         self.resolver.images.begin_epoch(self.tree.images());

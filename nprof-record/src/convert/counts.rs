@@ -4,23 +4,23 @@ use std::collections::BTreeMap;
 
 use nprof_stream::{Cause, Mark};
 
-/// What an event brought.
+/// The samples of an event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sum {
     pub(crate) samples: u64,
-    /// The sum of the samples' weights.
+    /// The sum of their weights.
     pub(crate) weight: u64,
 }
 
-/// What was seen so far.
+/// Counts over all events.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
-    /// Samples with an incomplete stack, by why it is.
+    /// Samples with an incomplete stack, by the reason.
     pub(crate) incomplete: BTreeMap<Mark, u64>,
-    /// Samples whose stack was completed by what was known of its thread.
+    /// Samples whose stack was completed with callers read earlier from the process.
     pub(crate) stitched: u64,
-    /// Samples lost, as far as is known, by why; where it is not known how many, 0.
+    /// Lost samples, by cause; 0 if their number is unknown.
     pub(crate) lost: BTreeMap<Cause, u64>,
-    /// Records of processes and mappings lost.
+    /// Lost sideband records (mmap, comm, fork, exit).
     pub(crate) sideband_lost: u64,
 }

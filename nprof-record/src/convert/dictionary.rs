@@ -1,6 +1,6 @@
-//! The dictionaries of the stream: which ids images, frames and nodes have, each defined in the
-//! stream right before its first use. They are bounded: a full dictionary is forgotten and a new
-//! epoch begins. Pure: records go to a [`Sink`].
+//! The dictionary of the stream: the ids of images, frames and nodes. Each is defined in the stream
+//! before its first use. A full dictionary is dropped, and a new epoch begins. Pure: records go to a
+//! [`Sink`].
 
 use nprof_object::ImageOffset;
 use nprof_stream::{
@@ -10,40 +10,48 @@ use rustc_hash::FxHashMap;
 
 use crate::image::key::ImageKey;
 
-/// Takes records. Trouble with writing them shows elsewhere.
+/// A receiver of records. It keeps write errors for the end of the recording.
 pub trait Sink {
     /// Takes one record.
     fn take(&mut self, record: &Record<'_>);
 }
 
-/// A frame, apart from its id.
+/// The content of a frame, which identifies it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FrameKey {
-    /// None for a mark.
+    /// The image; `None` for a mark.
     pub image: Option<ImageKey>,
+    /// The offset in the image.
     pub offset: ImageOffset,
+    /// True if the frame is in the kernel.
     pub kernel: bool,
+    /// True if the offset is that of a return address.
     pub return_address: bool,
+    /// The reason why the stack ends here, for the frame at the root of an incomplete stack.
     pub mark: Mark,
 }
 
 impl FrameKey {
-    /// The mark at the root of an incomplete stack.
+    /// Returns the frame at the root of an incomplete stack.
     pub fn mark(mark: Mark) -> Self {
         Self { image: None, offset: ImageOffset(0), kernel: false, return_address: false, mark }
     }
 }
 
-/// What the stream says of an image.
+/// The definition of an image.
 #[derive(Debug)]
 pub struct ImageFacts<'a> {
+    /// Its kind.
     pub kind: ImageKind,
+    /// Its path, or a name in brackets.
     pub path: &'a [u8],
+    /// Its build ID; empty if it has none.
     pub build_id: &'a [u8],
+    /// Further keys.
     pub extras: Extras<'a>,
 }
 
-/// The dictionaries of the epoch at hand.
+/// The ids of the current epoch.
 #[derive(Debug)]
 pub struct Dictionary {
     /// The most nodes, and the most frames, of an epoch.
@@ -56,7 +64,7 @@ pub struct Dictionary {
 }
 
 impl Dictionary {
-    /// An empty dictionary that holds at most `limit` nodes and frames each.
+    /// Creates an empty dictionary that holds at most `limit` nodes and as many frames.
     pub fn new(limit: u32) -> Self {
         Self {
             limit,
@@ -68,14 +76,14 @@ impl Dictionary {
         }
     }
 
-    /// Whether another stack of `depth` frames may exceed the limit, so that it is time for
-    /// another epoch. One stack always fits.
+    /// True if another stack of `depth` frames may exceed the limit, so that a new epoch must begin.
+    /// One stack always fits.
     pub fn is_full(&self, depth: usize) -> bool {
         let used = self.nodes.len().max(self.frames.len());
         used > 0 && used + depth > self.limit as usize
     }
 
-    /// Forgets everything and says so.
+    /// Drops all ids and writes the start of an epoch.
     pub fn begin_epoch(&mut self, sink: &mut impl Sink) {
         self.epoch += 1;
         self.images.clear();
@@ -84,12 +92,12 @@ impl Dictionary {
         sink.take(&Record::Epoch(Epoch { number: self.epoch, ..Epoch::default() }));
     }
 
-    /// Whether an image has to be defined before a frame of it.
+    /// True if an image is not defined yet.
     pub fn needs_image(&self, image: ImageKey) -> bool {
         !self.images.contains_key(&image)
     }
 
-    /// Defines an image that is not yet.
+    /// Defines an image.
     pub fn define_image(&mut self, image: ImageKey, facts: &ImageFacts<'_>, sink: &mut impl Sink) {
         let id = ImageId(self.images.len() as u32 + 1);
         self.images.insert(image, id);
@@ -102,7 +110,7 @@ impl Dictionary {
         }));
     }
 
-    /// The id of a frame. Its image must be defined.
+    /// Returns the id of a frame, and defines it if it is new. Its image must be defined.
     pub fn frame(&mut self, key: FrameKey, sink: &mut impl Sink) -> FrameId {
         let next = FrameId(self.frames.len() as u32 + 1);
         let id = *self.frames.entry(key).or_insert(next);
@@ -121,8 +129,8 @@ impl Dictionary {
         id
     }
 
-    /// The node of a stack, given root first, below that of its outer part (none for a whole
-    /// stack). What of it is new is defined as one branch.
+    /// Returns the node of the frames `stack`, root first, below the node `parent` (none for a whole
+    /// stack). New nodes are defined as one branch.
     pub fn node(&mut self, parent: NodeId, stack: &[FrameId], sink: &mut impl Sink) -> NodeId {
         let mut node = parent;
         let mut known = 0;
@@ -200,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_is_defined_once_and_before_its_use() {
+    fn ids_are_defined_once_and_before_use() {
         let (mut dictionary, mut sink) = (Dictionary::new(100), Kept::default());
         assert_eq!(stack(&mut dictionary, &mut sink, &[1, 2, 3]), NodeId(3));
         assert_eq!(stack(&mut dictionary, &mut sink, &[1, 2, 3]), NodeId(3));
@@ -219,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn an_epoch_begins_the_ids_anew() {
+    fn epoch_restarts_ids() {
         let (mut dictionary, mut sink) = (Dictionary::new(4), Kept::default());
         stack(&mut dictionary, &mut sink, &[1, 2, 3]);
         assert!(!dictionary.is_full(1));

@@ -1,11 +1,10 @@
 //! The tree of the processes and threads that are followed, kept from the kernel's records. Pure.
 //!
-//! What is not in the tree is not to be recorded: its samples are dropped before anything is
-//! made of them. A task that ended stays until the next round, for what was stamped before its
-//! end and comes after it.
+//! Samples of tasks outside of the tree are dropped before they are decoded. A task that has exited
+//! stays for one more batch, for records that were stamped before its exit and come after it.
 //!
-//! What was there before the recording is adopted, as /proc tells of it. What /proc told is as
-//! of a moment: what the kernel's records tell of an earlier one is passed over.
+//! Processes that exist when recording starts are read from /proc. What /proc says holds for the
+//! moment of reading: kernel records with an earlier time are ignored.
 
 use std::rc::Rc;
 
@@ -25,94 +24,118 @@ pub(crate) struct Task {
     pub(crate) serial: TaskSerial,
     pub(crate) pid: u32,
     pub(crate) tid: u32,
-    /// Its process's, which is its first thread's.
+    /// The serial of its process, which is that of the first thread.
     process: TaskSerial,
-    /// For a thread its process's first thread, for a process its parent's: thread id and serial.
+    /// For a thread the first thread of its process, for a process that of its parent.
     parent: Option<(u32, TaskSerial)>,
     pub(crate) comm: Vec<u8>,
-    /// When it began, ns.
-    pub(crate) time: u64,
+    /// When it started.
+    pub(crate) time_ns: u64,
     /// Its id in the stream's current epoch.
     pub(crate) id: TaskId,
-    pub(crate) ended: bool,
+    pub(crate) has_exited: bool,
 }
 
-/// What threads share.
+/// An exec whose image is not known yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PendingExec {
+    pub(crate) tid: u32,
+    pub(crate) time_ns: u64,
+}
+
+/// The state that the threads of a process share.
 #[derive(Debug)]
 pub(crate) struct Process {
-    /// The first thread's.
+    /// The serial of its first thread.
     pub(crate) serial: TaskSerial,
     pub(crate) maps: Rc<AddressSpace>,
-    /// Up to when its mappings are known from /proc, ns; [`NEVER_READ`] before they were asked for.
-    known_until: u64,
-    /// It has executed an image and not been seen in it yet: the registers that are not of this
-    /// image are left over from before.
+    /// The time until which its mappings are known from /proc; [`NEVER_READ`] before they were
+    /// read.
+    maps_known_until_ns: u64,
+    /// True from an exec until a sample with registers of the new image. Registers that are not of
+    /// this image are left over from the one before.
     pub(crate) not_seen_since_exec: bool,
-    /// An exec whose image is not known yet, by whom and when.
-    pub(crate) exec: Option<(u32, u64)>,
-    /// The code it made itself.
+    pub(crate) exec: Option<PendingExec>,
+    /// The code it generated at run time.
     pub(crate) jit: ProcessJit,
     threads: usize,
 }
 
-/// For ever: nothing the records tell of its mappings is of use yet.
+impl Process {
+    /// Creates a process with one thread.
+    fn new(serial: TaskSerial, maps_known_until_ns: u64, jit: ProcessJit) -> Self {
+        Self {
+            serial,
+            maps: Rc::default(),
+            maps_known_until_ns,
+            not_seen_since_exec: false,
+            exec: None,
+            jit,
+            threads: 1,
+        }
+    }
+}
+
+/// The end of time: no record of a mapping is later, so all are ignored until /proc was read.
 const NEVER_READ: u64 = u64::MAX;
 
-/// The tree.
+/// The processes and threads that are followed.
 #[derive(Debug, Default)]
 pub(crate) struct ProcessTree {
-    /// The command, until it executes.
+    /// The process of the command, until it executes.
     pending_command: Option<u32>,
-    /// Whether whoever is met belongs to it.
-    open: bool,
+    /// True if every task of the system belongs to it.
+    is_open: bool,
     tasks: FxHashMap<u32, Task>,
     processes: FxHashMap<u32, Process>,
     serials: TaskSerial,
-    /// Tasks that ended in this round, and in the one before.
-    ended: [Vec<(u32, TaskSerial)>; 2],
+    /// Tasks that exited in this batch, and in the one before.
+    exited: [Vec<(u32, TaskSerial)>; 2],
 }
 
-/// What a name's change means.
+/// The meaning of a new name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CommChange {
-    /// It is the first the tree hears of the task.
+    /// The task is new to the tree.
     Started,
     /// It executed another image.
     Executed,
-    /// It took another name.
+    /// It has another name (prctl(2)).
     Renamed,
 }
 
 impl ProcessTree {
-    /// A tree that begins when process `pid` executes the command.
+    /// Creates a tree that begins when process `pid` executes the command.
     pub(crate) fn for_command(pid: u32) -> Self {
         Self { pending_command: Some(pid), ..Self::default() }
     }
 
-    /// A tree that whoever is met belongs to, but the idle task.
+    /// Creates a tree of all tasks of the system, except for the idle task.
     pub(crate) fn for_system() -> Self {
-        Self { open: true, ..Self::default() }
+        Self { is_open: true, ..Self::default() }
     }
 
-    /// Whether a thread's samples belong to the tree, be it known yet or not.
+    /// True if samples of a thread are recorded, even if the thread is not known yet.
     pub(crate) fn accepts(&self, tid: u32) -> bool {
-        self.tasks.contains_key(&tid) || self.open && tid != 0
+        self.tasks.contains_key(&tid) || self.is_open && tid != 0
     }
 
-    /// Whether a thread that is met for the first time is to be adopted.
+    /// True if unknown threads belong to the tree.
     pub(crate) fn is_open(&self) -> bool {
-        self.open
+        self.is_open
     }
 
-    /// Takes up a thread that was there before, as it was found at `time`, ns. Its process's
-    /// first thread comes before all others. With `found` none it is gone by now; a thread then
-    /// is called as its process's first one.
+    /// Adds a thread found in /proc at `time_ns`. The first thread of a process must be added before
+    /// its others.
+    ///
+    /// Without `found` the thread has exited by now; it is then added as exited, under the name of
+    /// the first thread of its process.
     pub(crate) fn add_existing_thread(
         &mut self,
         pid: u32,
         tid: u32,
         found: Option<&ThreadInfo>,
-        time: u64,
+        time_ns: u64,
     ) {
         if self.tasks.contains_key(&tid) {
             return;
@@ -128,131 +151,128 @@ impl ProcessTree {
             process.threads += 1;
             process.serial
         });
-        let serial = self.add(ids, process, parent, comm, time);
+        let serial = self.add(ids, process, parent, comm, time_ns);
         if process.is_none() {
-            let (maps, jit, exec) = (Rc::default(), ProcessJit::default(), None);
-            let known_until = NEVER_READ;
-            let process = Process {
-                serial,
-                maps,
-                known_until,
-                not_seen_since_exec: false,
-                exec,
-                jit,
-                threads: 1,
-            };
-            self.processes.insert(pid, process);
+            self.processes.insert(pid, Process::new(serial, NEVER_READ, ProcessJit::default()));
         }
         if found.is_none() {
             self.exit(ids);
         }
     }
 
-    /// Whether a process's mappings are to be asked of /proc.
+    /// True if the mappings of a process are still to be read from /proc.
     pub(crate) fn needs_maps(&self, pid: u32) -> bool {
-        self.processes.get(&pid).is_some_and(|process| process.known_until == NEVER_READ)
+        self.processes.get(&pid).is_some_and(|process| process.maps_known_until_ns == NEVER_READ)
     }
 
-    /// A process's mappings will be told as they are at `time`, ns, or later.
-    pub(crate) fn begin_maps(&mut self, pid: u32, time: u64) {
+    /// Notes that the mappings of a process are about to be read, and hold at `time_ns`.
+    pub(crate) fn set_maps_known_until(&mut self, pid: u32, time_ns: u64) {
         if let Some(process) = self.processes.get_mut(&pid) {
-            process.known_until = time;
+            process.maps_known_until_ns = time_ns;
         }
     }
 
-    /// The processes that live.
+    /// Returns the ids of the processes.
     pub(crate) fn processes(&self) -> impl Iterator<Item = u32> {
         self.processes.keys().copied()
     }
 
-    /// The images they have mapped, some more than once.
+    /// Returns the images that are mapped, some more than once.
     pub(crate) fn images(&self) -> impl Iterator<Item = ImageIndex> {
         self.processes.values().flat_map(|process| process.maps.images())
     }
 
-    /// The task of that thread id, if it is in the tree.
+    /// Returns a task by its thread id. None if it is not in the tree.
     pub(crate) fn task(&self, tid: u32) -> Option<&Task> {
         self.tasks.get(&tid)
     }
 
-    /// The process of that id, if it is in the tree.
+    /// Returns a process by its id. None if it is not in the tree.
     pub(crate) fn process_mut(&mut self, pid: u32) -> Option<&mut Process> {
         self.processes.get_mut(&pid)
     }
 
-    /// The stream's id of the first thread of a process, while it is known.
+    /// Returns the stream's id of the first thread of a process; none if it was removed.
     pub(crate) fn id_of(&self, pid: u32, serial: TaskSerial) -> TaskId {
         let first = self.tasks.get(&pid).filter(|task| task.serial == serial);
         first.map_or(TaskId::NONE, |task| task.id)
     }
 
-    /// The stream's id of a task's parent; none when it is gone.
+    /// Returns the stream's id of the parent of a task; none if it was removed.
     pub(crate) fn parent_id(&self, task: &Task) -> TaskId {
         task.parent.map_or(TaskId::NONE, |(pid, serial)| self.id_of(pid, serial))
     }
 
-    /// Every task that lives, oldest first, to be given its id in a new epoch.
+    /// Returns the thread ids of all tasks, oldest first, to be given ids in a new epoch.
     pub(crate) fn living(&mut self) -> Vec<u32> {
         let mut living: Vec<_> = self.tasks.values().map(|task| (task.serial, task.tid)).collect();
         living.sort_unstable();
         living.into_iter().map(|(_, tid)| tid).collect()
     }
 
-    /// Sets a task's id in the stream.
+    /// Sets the id of a task in the stream.
     pub(crate) fn set_id(&mut self, tid: u32, id: TaskId) {
         if let Some(task) = self.tasks.get_mut(&tid) {
             task.id = id;
         }
     }
 
-    /// A task was made. Whether it is in the tree.
+    /// Adds a task that was created. Returns true if it belongs to the tree.
     pub(crate) fn fork(&mut self, ids: TaskIds, sample_id: SampleId) -> bool {
-        if self.tasks.get(&ids.tid).is_some_and(|task| !task.ended && task.time > sample_id.time) {
-            return false; // it was adopted since
+        let is_newer = |task: &Task| !task.has_exited && task.time_ns > sample_id.time;
+        // It was found in /proc since, perhaps as another task with the same id.
+        if self.tasks.get(&ids.tid).is_some_and(is_newer) {
+            return false;
         }
         let Some(parent) = self.processes.get_mut(&ids.parent_pid) else { return false };
         let above = Some((ids.parent_pid, parent.serial));
-        let maker = self.tasks.get(&sample_id.tid).or_else(|| self.tasks.get(&ids.parent_pid));
-        let comm = maker.map(|task| task.comm.clone()).unwrap_or_default();
+        let creator = self.tasks.get(&sample_id.tid).or_else(|| self.tasks.get(&ids.parent_pid));
+        let comm = creator.map(|task| task.comm.clone()).unwrap_or_default();
         if ids.pid == ids.parent_pid {
             parent.threads += 1;
             let process = parent.serial;
             self.add(ids, Some(process), above, comm, sample_id.time);
-        } else {
-            let jit = parent.jit.forked(sample_id.time);
-            let (maps, not_seen_since_exec, exec) =
-                (parent.maps.clone(), parent.not_seen_since_exec, None);
-            // What /proc told of the parent is as of before the fork, whenever that was asked.
-            let known_until =
-                if parent.known_until == NEVER_READ { NEVER_READ } else { sample_id.time };
-            let serial = self.add(ids, None, above, comm, sample_id.time);
-            let child =
-                Process { serial, maps, known_until, not_seen_since_exec, exec, jit, threads: 1 };
-            self.processes.insert(ids.pid, child);
+            return true;
         }
+        // Mappings that /proc listed for the parent hold from before the fork, whenever it was read.
+        let is_read = parent.maps_known_until_ns != NEVER_READ;
+        let known_until_ns = if is_read { sample_id.time } else { NEVER_READ };
+        let mut child =
+            Process::new(TaskSerial::default(), known_until_ns, parent.jit.forked(sample_id.time));
+        child.maps = parent.maps.clone();
+        child.not_seen_since_exec = parent.not_seen_since_exec;
+        child.serial = self.add(ids, None, above, comm, sample_id.time);
+        self.processes.insert(ids.pid, child);
         true
     }
 
-    /// Adds a task; to no process when it is the first thread of a new one.
+    /// Adds a task. With no process it is the first thread of a new one.
     fn add(
         &mut self,
         ids: TaskIds,
         process: Option<TaskSerial>,
         parent: Option<(u32, TaskSerial)>,
         comm: Vec<u8>,
-        time: u64,
+        time_ns: u64,
     ) -> TaskSerial {
         self.serials.0 += 1;
         let serial = self.serials;
-        let process = process.unwrap_or(serial);
-        let TaskIds { pid, tid, .. } = ids;
-        let id = TaskId::NONE;
-        self.tasks
-            .insert(tid, Task { serial, pid, tid, process, parent, comm, time, id, ended: false });
+        let task = Task {
+            serial,
+            pid: ids.pid,
+            tid: ids.tid,
+            process: process.unwrap_or(serial),
+            parent,
+            comm,
+            time_ns,
+            id: TaskId::NONE,
+            has_exited: false,
+        };
+        self.tasks.insert(ids.tid, task);
         serial
     }
 
-    /// A task took a name; `None` when it is not in the tree.
+    /// Gives a task a new name, by exec or otherwise. None if it is not in the tree.
     pub(crate) fn rename(
         &mut self,
         tid: u32,
@@ -267,82 +287,72 @@ impl ProcessTree {
         Some(CommChange::Renamed)
     }
 
-    /// A process executed an image. All its other threads are over, and the one that is left has
-    /// the process's id, whichever thread it was before (de_thread() in fs/exec.c).
+    /// Notes that a process executed an image. All its other threads exit, and the remaining one
+    /// takes the process's id, whichever thread it was before (de_thread() in fs/exec.c).
     fn execute(&mut self, pid: u32, name: &[u8], sample_id: SampleId) -> Option<CommChange> {
+        let time_ns = sample_id.time;
         let ids = TaskIds { pid, parent_pid: 0, tid: pid };
+        let exec = Some(PendingExec { tid: pid, time_ns });
         if self.pending_command == Some(pid) {
             self.pending_command = None;
-            let serial = self.add(ids, None, None, name.to_vec(), sample_id.time);
-            let exec = Some((pid, sample_id.time));
-            let (maps, jit) = (Rc::default(), ProcessJit::executed(sample_id.time));
-            let known_until = 0;
-            let process = Process {
-                serial,
-                maps,
-                known_until,
-                not_seen_since_exec: true,
-                exec,
-                jit,
-                threads: 1,
-            };
+            let serial = self.add(ids, None, None, name.to_vec(), time_ns);
+            let mut process = Process::new(serial, 0, ProcessJit::executed(time_ns));
+            process.not_seen_since_exec = true;
+            process.exec = exec;
             self.processes.insert(pid, process);
             return Some(CommChange::Started);
         }
         let process = self.processes.get_mut(&pid)?;
-        if process.known_until != NEVER_READ && sample_id.time < process.known_until {
-            process.exec = Some((pid, sample_id.time));
+        process.exec = exec;
+        // /proc already listed the mappings of the new image.
+        if process.maps_known_until_ns != NEVER_READ && time_ns < process.maps_known_until_ns {
             self.tasks.get_mut(&pid)?.comm = name.to_vec();
             return Some(CommChange::Executed);
         }
-        process.known_until = 0;
+        process.maps_known_until_ns = 0;
         process.maps = Rc::default();
-        process.jit = ProcessJit::executed(sample_id.time);
+        process.jit = ProcessJit::executed(time_ns);
         process.not_seen_since_exec = true;
-        process.exec = Some((pid, sample_id.time));
         let had_threads = std::mem::replace(&mut process.threads, 1) > 1;
         let serial = process.serial;
         if had_threads {
             self.tasks.retain(|&tid, task| task.process != serial || tid == pid);
         }
-        match self.tasks.get_mut(&pid).filter(|task| !task.ended) {
-            Some(task) => {
-                task.comm = name.to_vec();
-                Some(CommChange::Executed)
-            }
-            None => {
-                let parent = self.tasks.get(&pid).and_then(|task| task.parent);
-                let serial = self.add(ids, None, parent, name.to_vec(), sample_id.time);
-                self.processes.get_mut(&pid)?.serial = serial;
-                Some(CommChange::Started)
-            }
+        if let Some(task) = self.tasks.get_mut(&pid).filter(|task| !task.has_exited) {
+            task.comm = name.to_vec();
+            return Some(CommChange::Executed);
         }
+        // The first thread has exited, and another one executed the image under its id.
+        let parent = self.tasks.get(&pid).and_then(|task| task.parent);
+        let serial = self.add(ids, None, parent, name.to_vec(), time_ns);
+        self.processes.get_mut(&pid)?.serial = serial;
+        Some(CommChange::Started)
     }
 
-    /// Executable memory was mapped into a process of the tree, at `time`, ns.
-    pub(crate) fn map(&mut self, pid: u32, time: u64, mapping: Mapping) {
+    /// Adds a mapping to a process of the tree, unless /proc was read later.
+    pub(crate) fn map(&mut self, pid: u32, time_ns: u64, mapping: Mapping) {
         if let Some(process) = self.processes.get_mut(&pid)
-            && time >= process.known_until
+            && time_ns >= process.maps_known_until_ns
         {
             Rc::make_mut(&mut process.maps).map(mapping);
         }
     }
 
-    /// A task ended. Whether it was in the tree.
+    /// Notes that a task has exited. Returns true if it was in the tree.
     pub(crate) fn exit(&mut self, ids: TaskIds) -> bool {
-        let Some(task) = self.tasks.get_mut(&ids.tid).filter(|task| !task.ended) else {
+        let Some(task) = self.tasks.get_mut(&ids.tid).filter(|task| !task.has_exited) else {
             return false;
         };
-        task.ended = true;
-        self.ended[0].push((ids.tid, task.serial));
+        task.has_exited = true;
+        self.exited[0].push((ids.tid, task.serial));
         true
     }
 
-    /// A round is over: forgets the tasks that ended in the one before.
+    /// Ends a batch of records: removes the tasks that exited in the one before.
     pub(crate) fn end_batch(&mut self) {
-        let now = std::mem::take(&mut self.ended[0]);
-        for (tid, serial) in std::mem::replace(&mut self.ended[1], now) {
-            // The id may be another task's by now.
+        let now = std::mem::take(&mut self.exited[0]);
+        for (tid, serial) in std::mem::replace(&mut self.exited[1], now) {
+            // The id may belong to another task by now.
             let Some(task) = self.tasks.get(&tid).filter(|task| task.serial == serial) else {
                 continue;
             };

@@ -1,5 +1,5 @@
-//! From a sample to the node of its stack: its addresses become places in images while what is
-//! mapped is known, and everything new gets its id.
+//! From a sample to the node of its stack: resolves addresses to offsets in images, by the mappings
+//! at the time of the sample, and gives new images, frames and nodes their ids.
 
 use std::rc::Rc;
 
@@ -26,47 +26,53 @@ use crate::sys::{self, SharedWords};
 use crate::unwind::FrameAddress;
 use crate::unwind::stack_input::{StackInput, UserStack};
 
-/// The most nodes and frames of an epoch.
+/// The most nodes, and the most frames, of an epoch.
 const DICTIONARY_MAX: u32 = 1 << 20;
 
-/// The most outer parts whose nodes are remembered; beyond that all are forgotten.
+/// The most caller stacks whose nodes are cached; beyond that all are dropped.
 const OUTER_NODES_MAX: usize = 256;
 
-/// The most threads with sentinels.
+/// The most threads with frame watches.
 const WATCHED_THREADS_MAX: u64 = 256;
 
-/// How many threads may have sentinels: they must not use up the descriptors.
+/// Returns the number of threads that may have frame watches. Each takes up to three descriptors,
+/// which the events need, too.
 fn max_watched_threads() -> usize {
     usize::try_from(WATCHED_THREADS_MAX.min(sys::descriptor_limit() / 16)).unwrap_or(0)
 }
 
-/// Turns stacks into nodes.
+/// Resolves stacks to nodes.
+///
+/// One stack is resolved at a time: [`Self::resolve`], then [`Self::begin_epoch`] if
+/// [`Self::is_full`], then [`Self::node`].
 #[derive(Debug)]
 pub(crate) struct StackResolver {
     depth: usize,
     pub(crate) images: ImageTable,
-    /// Asked for when the kernel is first sampled.
+    /// Read at the first sample in the kernel.
     kernel: Option<RunningKernel>,
     functions: RuntimeFunctions,
     pub(crate) files: OpenFileBudget,
     pub(crate) dictionary: Dictionary,
-    /// What is known of stacks deeper than their copy.
+    /// Completes stacks that are deeper than their copy.
     pub(crate) watches: FrameWatches<HwBreakpoints>,
-    /// What is needed of the stacks of threads, for the program that copies them.
+    /// The part of each stack that the BPF program should copy; `None` without the program.
     pub(crate) copy_hints: Option<CopyHints<Rc<SharedWords>>>,
-    /// The outer part of the stack at hand, if it was known before its sample, with its frames
-    /// unless its node is remembered.
+    /// The callers that complete the stack, if it is deeper than its copy, with their frames unless
+    /// their node is cached.
     outer: Option<(Rc<[FrameAddress]>, Vec<FrameKey>)>,
-    /// The nodes of outer parts in this epoch, by where they lie in memory.
+    /// The nodes of such callers in this epoch, by their address in our memory. The reference keeps
+    /// the address from being used again.
     outer_nodes: FxHashMap<*const FrameAddress, (Rc<[FrameAddress]>, NodeId)>,
-    /// The stack at hand: the user part's addresses, all frames leaf first, their ids root first.
+    /// The current stack: the addresses of its user part, all frames leaf first, their ids root
+    /// first.
     addresses: Vec<FrameAddress>,
     keys: Vec<FrameKey>,
     frames: Vec<FrameId>,
 }
 
 impl StackResolver {
-    /// With stacks captured this way, and of each part of one at most `depth` frames kept.
+    /// Creates a resolver that keeps at most `depth` frames of each part of a stack.
     pub(crate) fn new(depth: usize) -> Self {
         Self {
             depth,
@@ -85,13 +91,12 @@ impl StackResolver {
         }
     }
 
-    /// The kernel made code, or unmade it.
+    /// Notes that the kernel generated code, or released it.
     pub(crate) fn kernel_changed(&mut self, symbol: &Ksymbol<'_>) {
         self.kernel.get_or_insert_with(RunningKernel::running).changed(symbol, &self.functions);
     }
 
-    /// Takes up a sample of a process: the stack at hand from now on. Gives why it is
-    /// incomplete.
+    /// Resolves the stack of a sample. Returns the reason why it is incomplete.
     pub(crate) fn resolve(
         &mut self,
         process: &mut Process,
@@ -111,25 +116,25 @@ impl StackResolver {
         mark
     }
 
-    /// Whether the stack at hand may be too much for this epoch.
+    /// True if the current stack may not fit into this epoch.
     pub(crate) fn is_full(&self) -> bool {
         let outer = self.outer.as_ref().map_or(0, |(addresses, _)| addresses.len() + 1);
         self.dictionary.is_full(self.keys.len() + outer) || self.images.is_full()
     }
 
-    /// How many frames of the stack at hand were known before its sample.
+    /// Returns the number of frames of the current stack that were read earlier from the process.
     pub(crate) fn stitched(&self) -> usize {
         self.outer.as_ref().map_or(0, |(addresses, _)| addresses.len())
     }
 
-    /// Forgets all ids; the stack at hand stays.
+    /// Drops all ids; the current stack stays.
     pub(crate) fn begin_epoch(&mut self, sink: &mut impl Sink) {
         self.functions.begin_epoch();
         self.outer_nodes.clear();
         self.dictionary.begin_epoch(sink);
     }
 
-    /// Gives the stack at hand its node, with everything it needs defined before it.
+    /// Returns the node of the current stack, after defining all that it needs.
     pub(crate) fn node(&mut self, tree: &ProcessTree, sink: &mut impl Sink) -> NodeId {
         let outer = self.outer_node(tree, sink);
         let keys = std::mem::take(&mut self.keys);
@@ -138,10 +143,10 @@ impl StackResolver {
         node
     }
 
-    /// The node of the outer part of the stack at hand. It is the same for many samples.
+    /// Returns the node of the callers that complete the current stack. Many samples share it.
     fn outer_node(&mut self, tree: &ProcessTree, sink: &mut impl Sink) -> NodeId {
         let Some((addresses, mut keys)) = self.outer.take() else { return NodeId::NONE };
-        // The mark at the root is the whole stack's.
+        // The mark belongs at the root of the whole stack.
         let mark = self.keys.pop_if(|key| key.mark != Mark::None);
         if let Some((_, node)) = self.outer_nodes.get(&addresses.as_ptr()) {
             return *node;
@@ -155,7 +160,7 @@ impl StackResolver {
         node
     }
 
-    /// The node of frames, leaf first, below another.
+    /// Returns the node of frames, leaf first, below another node.
     fn node_below(
         &mut self,
         parent: NodeId,
@@ -173,7 +178,7 @@ impl StackResolver {
         self.dictionary.node(parent, &self.frames, sink)
     }
 
-    /// Appends the user frames to `keys`, leaf first; why they are not complete.
+    /// Appends the user frames to `keys`, leaf first. Returns the reason why they are incomplete.
     fn user_part(
         &mut self,
         process: &mut Process,
@@ -214,7 +219,7 @@ impl StackResolver {
             }
         };
         if let Some((addresses, mut keys)) = self.outer.take() {
-            // With a new epoch what is remembered goes.
+            // The cache only saves work if the node is in it, and no new epoch drops it first.
             let depth = self.keys.len() + self.addresses.len() + addresses.len() + 2;
             let is_known = self.outer_nodes.contains_key(&addresses.as_ptr());
             if !is_known || self.dictionary.is_full(depth) || self.images.is_full() {
@@ -233,7 +238,7 @@ impl StackResolver {
         mark
     }
 
-    /// A user frame at an address; `None` where nothing is mapped.
+    /// Returns the user frame at an address. None if nothing is mapped there.
     fn user_key(
         &mut self,
         process: &mut Process,
@@ -264,7 +269,7 @@ impl StackResolver {
         })
     }
 
-    /// A round of samples is over: sets the sentinels for the next.
+    /// Ends a batch of samples: sets the frame watches for the next.
     pub(crate) fn end_batch(&mut self, tree: &mut ProcessTree) {
         self.files.end_drain();
         for (pid, tid) in self.watches.end_batch() {
@@ -274,7 +279,7 @@ impl StackResolver {
         }
     }
 
-    /// Appends the kernel's frames to `keys`, leaf first.
+    /// Appends the kernel frames to `keys`, leaf first.
     fn kernel_part(&mut self, input: &StackInput<'_>) {
         let kernel = self.kernel.get_or_insert_with(RunningKernel::running);
         let mut push = |address: u64, returns| {
@@ -346,7 +351,8 @@ impl StackResolver {
         self.dictionary.define_image(key, &facts, sink);
     }
 
-    /// A function made at run time is an image of its own: nothing else could tell its name later.
+    /// Defines a function generated at run time. It is an image of its own, since no file has its
+    /// name.
     fn define_function(
         &mut self,
         key: ImageKey,
@@ -368,9 +374,9 @@ impl StackResolver {
     }
 }
 
-/// Adds the task whose memory an image is.
+/// Adds the task whose memory an image is, if it is still known.
 fn add_owner(extras: &mut ExtrasBuilder, owner: Option<ProcessId>, tree: &ProcessTree) {
-    let id = owner.map(|process| tree.id_of(process.pid, process.serial));
+    let id = owner.map(|owner| tree.id_of(owner.pid, owner.serial));
     if let Some(id) = id.filter(|id| !id.is_none()) {
         extras.add("task", id.to_string().as_bytes());
     }

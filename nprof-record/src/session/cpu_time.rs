@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_group_tells_its_usage() {
+    fn cgroup_usage_is_read() {
         let text = "usage_usec 1234\nuser_usec 1000\n";
         assert_eq!(usage(text, CpuMode::Both), Some(1_234_000));
         assert_eq!(usage(text, CpuMode::User), Some(1_000_000));
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn idle_time_is_that_of_the_cpus_asked_for() {
+    fn idle_time_covers_the_requested_cpus() {
         let text = "cpu  1 1 1 1 1 1 1 1 1 1\ncpu0 9 9 9 100 20 9 9 3 0 0\ncpu1 9 9 9 7 0 9 9 0 0 0\nintr 5\n";
         assert_eq!(idle_ticks(text, &[0]), Some(123));
         assert_eq!(idle_ticks(text, &[0, 1]), Some(130));
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn our_own_time_is_measured() {
+    fn own_cpu_time_is_measured() {
         let pid = std::process::id();
         let meter = CpuTimeMeter::begin(CpuTimeScope::Processes, CpuMode::Both, [pid].into_iter());
         let before = sys::own_usage();
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_counts_twice() {
+    fn cpu_time_of_waited_child_counts_once() {
         let baseline =
             |inherited, followed| ProcessBaseline { before: 10, last: 30, inherited, followed };
         assert_eq!(baseline(false, true).part(Some(50)), 40);
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn the_command_counts_from_the_beginning() {
+    fn command_counts_from_sampling_start() {
         let mut meter =
             CpuTimeMeter::begin(CpuTimeScope::Processes, CpuMode::Both, std::iter::empty());
         let baseline = ProcessBaseline { before: 10, last: 30, inherited: false, followed: true };

@@ -236,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn binary_never_goes_to_a_terminal() {
+    fn binary_is_refused_on_a_terminal() {
         let file = Path::new("x");
         let dash = Path::new("-");
         assert_eq!(Destination::choose(Some(file), true), Ok(Destination::File("x".into())));

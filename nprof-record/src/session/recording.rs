@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use nprof_stream::{End, Record};
 
-use crate::convert::converter::Converter;
+use crate::convert::converter::{CommandExit, Converter};
 use crate::convert::dictionary::Sink;
 use crate::os::procfs;
 use crate::perf::backlog::Backlog;
@@ -130,7 +130,8 @@ impl Recording {
         // Measured before the last drain, which takes time itself.
         let used_ns = self.used_ns(progress.cpu_time);
         let exited = self.workload.child().and_then(|child| Some((child.pid, child.ended()?.0)));
-        self.converter.exit = exited.map(|(pid, exit)| (pid as u32, exit_text(exit)));
+        self.converter.exit =
+            exited.map(|(pid, exit)| CommandExit { pid: pid as u32, status: exit_text(exit) });
         self.sources.drain(&mut self.converter, true);
         self.sources.report_remaining_lost(&mut self.converter);
         Ok(self.end(reason, used_ns))

@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_has_it_all() {
+    fn summary_line_lists_all_counts() {
         let mut summary = summary();
         let line = "90 samples, 0 lost, 0 incomplete; 100 ms CPU at 900 Hz, coverage 95.0 %; \
                     recorder 1.5 ms CPU, 3.0 MiB";
@@ -154,13 +154,13 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_told_is_left_out() {
+    fn unknown_cpu_time_is_left_out() {
         let summary = Summary { task_ns: None, ..summary() };
         assert!(summary.line().contains("incomplete; recorder"), "{}", summary.line());
     }
 
     #[test]
-    fn trouble_comes_with_a_remedy() {
+    fn warnings_state_a_remedy() {
         let none = Summary { samples: 0, clock: Some(Sum::default()), ..summary() };
         assert_eq!(none.warnings(), ["no samples were taken; try -F 9973"]);
         let short = Summary { task_ns: Some(4_200_000), ..none };

@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_an_entry_has_pushed_is_known() {
+    fn cfa_follows_the_pushes_of_an_entry() {
         let plt = Plt { address: ImageAddress(0x1000), size: 0x40, has_header: true };
         let words = |plt: &Plt, at| match plt.row(ImageAddress(at))?.cfa {
             Cfa::Register(SP, offset) => Some(offset / 8),

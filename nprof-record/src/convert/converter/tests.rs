@@ -90,7 +90,7 @@ fn leaf(ip: u64) -> KernelRecord<'static> {
 }
 
 #[test]
-fn what_is_not_the_commands_leaves_no_trace() {
+fn records_of_other_processes_are_dropped() {
     let mut converter = converter();
     converter.handle_record(sample_id(7), &leaf(0x1234), EVENT);
     converter.handle_record(sample_id(7), &KernelRecord::Fork(ids(8, 7, 8)), SIDE);
@@ -104,7 +104,7 @@ fn what_is_not_the_commands_leaves_no_trace() {
 }
 
 #[test]
-fn a_sample_defines_what_it_needs_first() {
+fn definitions_precede_their_first_sample() {
     let mut converter = converter();
     converter.handle_record(sample_id(COMMAND), &leaf(0x1234), EVENT);
     converter.handle_record(sample_id(COMMAND), &leaf(0x1234), EVENT);
@@ -119,7 +119,7 @@ fn a_sample_defines_what_it_needs_first() {
 }
 
 #[test]
-fn the_kernels_part_hangs_below_the_user_frame_and_the_mark_is_the_root() {
+fn kernel_frames_follow_user_frames_and_the_mark_is_the_root() {
     let mut converter = converter();
     let top = 0xffff_ffff_ffff_0000_u64;
     let [kernel, user] = [[top + 1, top + 2], [0x1010, 0x1020]]
@@ -140,7 +140,7 @@ fn the_kernels_part_hangs_below_the_user_frame_and_the_mark_is_the_root() {
 }
 
 #[test]
-fn an_exec_is_told_with_its_image() {
+fn exec_is_written_with_its_image() {
     let mut converter = converter();
     converter.handle_record(sample_id(COMMAND), &KernelRecord::Fork(ids(101, COMMAND, 101)), SIDE);
     let exec = KernelRecord::Comm { pid: 101, tid: 101, exec: true, name: b"new" };
@@ -160,9 +160,9 @@ fn an_exec_is_told_with_its_image() {
 }
 
 #[test]
-fn an_exec_without_an_image_is_told_at_the_end() {
+fn exec_without_image_is_written_at_exit() {
     let mut converter = converter();
-    converter.exit = Some((COMMAND, "signal 9".to_owned()));
+    converter.exit = Some(CommandExit { pid: COMMAND, status: "signal 9".to_owned() });
     converter.handle_record(
         sample_id(COMMAND),
         &KernelRecord::Exit(ids(COMMAND, 1, COMMAND)),
@@ -172,7 +172,7 @@ fn an_exec_without_an_image_is_told_at_the_end() {
 }
 
 #[test]
-fn an_epoch_defines_again_what_lives() {
+fn epoch_defines_live_tasks_again() {
     let mut converter = converter();
     converter.resolver.dictionary = Dictionary::new(1);
     converter.handle_record(
@@ -197,7 +197,7 @@ fn an_epoch_defines_again_what_lives() {
 }
 
 #[test]
-fn losses_are_told_apart() {
+fn lost_samples_and_lost_sideband_records_differ() {
     let mut converter = converter();
     converter.handle_record(sample_id(0), &KernelRecord::Lost(3), EVENT);
     converter.handle_record(sample_id(0), &KernelRecord::Lost(2), SIDE);

@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn as_much_is_read_as_it_takes() {
+    fn reads_in_growing_sizes_until_the_stack_is_complete() {
         for (frames, reads) in [(3, 1), (5000, 2), (100_000, 3)] {
             let (found, count) = outside(frames, 1 << 20, &[]);
             let (outer, _) = found.expect("an outer part");
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn it_ends_in_what_is_known() {
+    fn walk_ends_in_known_callers() {
         let rest: Rc<[FrameAddress]> = [FrameAddress::Return(RuntimeAddress(0x3333)); 3].into();
         let registers = caller(BASE + 8 + 32, 0x2001);
         let known = CallerStack { registers, addresses: rest, mark: Mark::None };

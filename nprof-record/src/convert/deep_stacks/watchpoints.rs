@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_is_read_as_far_as_it_is_there() {
+    fn reads_memory_up_to_the_first_unmapped_page() {
         let words = [7u64, 8];
         let mut bytes = [0; 16];
         let mut target = HwBreakpoints::default();
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_that_cannot_be_watched_is_not() {
+    fn refuses_missing_thread_and_unaligned_word() {
         let mut target = HwBreakpoints::default();
         assert!(target.set(u32::MAX, 0x1000, None).is_none());
         assert!(target.set(std::process::id(), 0x1001, None).is_none(), "not aligned");

@@ -34,7 +34,7 @@ fn mapped(tree: &ProcessTree, pid: u32) -> bool {
 }
 
 #[test]
-fn only_the_commands_family_is_in_the_tree() {
+fn tree_holds_only_the_command_and_its_descendants() {
     let mut tree = tree();
     assert!(!tree.fork(ids(7, 6, 7), sample_id(6)));
     assert!(tree.fork(ids(101, COMMAND, 101), sample_id(COMMAND)));
@@ -46,7 +46,7 @@ fn only_the_commands_family_is_in_the_tree() {
 }
 
 #[test]
-fn a_child_has_its_parents_mappings_until_it_executes() {
+fn child_has_mappings_of_parent_until_exec() {
     let mut tree = tree();
     tree.fork(ids(101, COMMAND, 101), sample_id(COMMAND));
     tree.map(101, 0, mapping(20, 30, 8));
@@ -60,7 +60,7 @@ fn a_child_has_its_parents_mappings_until_it_executes() {
 }
 
 #[test]
-fn a_process_lives_as_long_as_any_of_its_threads() {
+fn process_stays_until_its_last_thread_exits() {
     let mut tree = tree();
     tree.fork(ids(COMMAND, COMMAND, 101), sample_id(COMMAND));
     assert!(tree.exit(ids(COMMAND, 1, COMMAND)));
@@ -76,7 +76,7 @@ fn a_process_lives_as_long_as_any_of_its_threads() {
 }
 
 #[test]
-fn a_reused_pid_is_another_task() {
+fn reused_pid_is_another_task() {
     let mut tree = tree();
     tree.fork(ids(101, COMMAND, 101), sample_id(COMMAND));
     tree.fork(ids(101, 101, 102), sample_id(101));
@@ -91,7 +91,7 @@ fn a_reused_pid_is_another_task() {
 }
 
 #[test]
-fn a_thread_that_executes_becomes_the_process() {
+fn thread_that_executes_takes_the_process_id() {
     let mut tree = tree();
     tree.fork(ids(COMMAND, COMMAND, 101), sample_id(COMMAND));
     tree.exit(ids(COMMAND, 1, COMMAND));
@@ -112,7 +112,7 @@ fn found(pid: u32, tid: u32, parent: u32) -> ThreadInfo {
 }
 
 #[test]
-fn what_was_there_is_adopted_once() {
+fn existing_thread_is_added_once() {
     let mut tree = ProcessTree::default();
     tree.add_existing_thread(50, 50, Some(&found(50, 50, 1)), 900);
     tree.add_existing_thread(50, 51, Some(&found(50, 51, 1)), 900);
@@ -121,7 +121,7 @@ fn what_was_there_is_adopted_once() {
     assert!(tree.fork(ids(60, 50, 60), SampleId { time: 950, ..sample_id(51) }));
     assert_eq!(tree.task(60).map(|task| task.comm.as_slice()), Some(&b"old"[..]));
     assert!(!tree.accepts(7) && tree.needs_maps(50) && tree.needs_maps(60));
-    tree.begin_maps(50, 2000);
+    tree.set_maps_known_until(50, 2000);
     assert!(tree.fork(ids(61, 50, 61), SampleId { time: 960, ..sample_id(50) }));
     tree.map(61, 970, mapping(1, 9, 3));
     assert!(mapped(&tree, 61), "what it maps itself is its own");
@@ -134,13 +134,13 @@ fn what_was_there_is_adopted_once() {
 }
 
 #[test]
-fn records_from_before_the_mappings_were_read_change_nothing() {
+fn records_older_than_the_mappings_of_proc_are_ignored() {
     let mut tree = ProcessTree::default();
     tree.add_existing_thread(50, 50, Some(&found(50, 50, 1)), 900);
     let mapping = |image| mapping(1, 9, image);
     tree.map(50, 900, mapping(3));
     assert!(!mapped(&tree, 50), "they will be read with the others");
-    tree.begin_maps(50, 1000);
+    tree.set_maps_known_until(50, 1000);
     tree.map(50, 1000, mapping(4));
     let early = SampleId { time: 999, ..sample_id(50) };
     assert_eq!(tree.rename(50, true, b"x", early), Some(CommChange::Executed));
@@ -155,7 +155,7 @@ fn records_from_before_the_mappings_were_read_change_nothing() {
 }
 
 #[test]
-fn an_open_tree_takes_all_but_the_idle_task() {
+fn system_tree_accepts_all_but_the_idle_task() {
     let mut tree = ProcessTree::for_system();
     assert!(tree.accepts(9) && !tree.accepts(0));
     tree.add_existing_thread(9, 9, None, 5);
@@ -166,7 +166,7 @@ fn an_open_tree_takes_all_but_the_idle_task() {
 }
 
 #[test]
-fn the_living_are_listed_oldest_first() {
+fn living_tasks_are_listed_oldest_first() {
     let mut tree = tree();
     tree.fork(ids(90, COMMAND, 90), sample_id(COMMAND));
     assert_eq!(tree.living(), [COMMAND, 90]);

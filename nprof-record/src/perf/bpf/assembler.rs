@@ -202,7 +202,7 @@ mod tests {
     use Register::{R0, R1, R2, R6, R10};
 
     #[test]
-    fn instructions_are_those_of_the_specification() {
+    fn instructions_are_encoded_as_specified() {
         let mut code = Assembler::default();
         code.set(R6, R1);
         code.set(R0, -1);
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn jumps_count_from_the_next_instruction() {
+    fn jump_offset_counts_from_the_next_instruction() {
         let mut code = Assembler::default();
         let (top, end, nowhere) = (code.label(), code.label(), code.label());
         code.bind(top);

@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn an_older_kernel_gets_a_shorter_program() {
+    fn older_kernel_gets_a_shorter_program() {
         for errno in [libc::EINVAL, libc::EACCES] {
             let (program, lengths) = loaded(&[Err(errno), Ok(7)]);
             assert_eq!(program, Some(7));
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn without_rights_it_is_not_tried_again() {
+    fn missing_rights_are_not_retried() {
         for errno in [libc::EPERM, libc::ENOSYS, libc::ENOMEM] {
             let (program, lengths) = loaded(&[Err(errno)]);
             assert_eq!((program, lengths.len()), (None, 1));
@@ -170,7 +170,7 @@ mod tests {
 
     /// What the verifier says, where there are rights to ask it.
     #[test]
-    fn the_kernel_takes_the_program() {
+    fn kernel_loads_the_program() {
         match BpfStackCopier::load(61440, 1 << 20, 3) {
             Some(extender) => {
                 assert_eq!(extender.max_copy_bytes, 61432 + u64::from(MAX_EXTRA_BYTES))

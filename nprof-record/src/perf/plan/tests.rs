@@ -84,7 +84,7 @@ fn attr(plan: &Plan) -> perf_event_attr {
 }
 
 #[test]
-fn with_every_right_cycles_are_sampled_everywhere() {
+fn privileged_user_samples_cycles_on_all_cpus() {
     let plan = planned(&default_request(), |_, _| 0).expect("a plan");
     let (planned, common) = (&plan.events[0], plan.common);
     assert_eq!((planned.event.name.as_str(), planned.fallback.as_str()), ("cycles", ""));
@@ -97,7 +97,7 @@ fn with_every_right_cycles_are_sampled_everywhere() {
 }
 
 #[test]
-fn the_default_falls_back_by_name_and_a_named_event_fails() {
+fn default_event_falls_back_and_named_event_fails() {
     let none = |attr: &perf_event_attr, _| if is_hardware(attr) { libc::ENOENT } else { 0 };
     let plan = planned(&default_request(), none).expect("a plan");
     assert_eq!(plan.events[0].event.name, "cpu-clock");
@@ -112,13 +112,13 @@ fn the_default_falls_back_by_name_and_a_named_event_fails() {
 }
 
 #[test]
-fn a_counter_that_is_held_is_no_reason_to_count_something_else() {
+fn busy_counter_does_not_fall_back() {
     let held = |attr: &perf_event_attr, _| if is_hardware(attr) { libc::EBUSY } else { 0 };
     assert_eq!(planned(&default_request(), held).expect_err("it is held").errno, libc::EBUSY);
 }
 
 #[test]
-fn several_events_are_each_what_was_asked() {
+fn several_events_keep_their_own_settings() {
     let mut kernel = requested("cpu-clock", vec![clock()]);
     kernel.interval = Some(50_000);
     kernel.scope = Some(CpuMode::Kernel);
@@ -135,7 +135,7 @@ fn several_events_are_each_what_was_asked() {
 }
 
 #[test]
-fn without_rights_the_tasks_are_sampled_by_inheritance() {
+fn unprivileged_user_samples_tasks_by_inheritance() {
     let tasks =
         |_: &perf_event_attr, open_mode| if open_mode == OpenMode::Task { 0 } else { libc::EACCES };
     let plan = planned(&clock_request(), tasks).expect("a plan");
@@ -155,7 +155,7 @@ fn without_rights_the_tasks_are_sampled_by_inheritance() {
 }
 
 #[test]
-fn what_was_asked_for_is_reached_only_as_asked() {
+fn requested_open_mode_is_not_widened() {
     let tasks =
         |_: &perf_event_attr, open_mode| if open_mode == OpenMode::Task { 0 } else { libc::EACCES };
     let requested_name = Request { open_modes: vec![OpenMode::System], ..clock_request() };
@@ -168,7 +168,7 @@ fn what_was_asked_for_is_reached_only_as_asked() {
 }
 
 #[test]
-fn nobody_gets_what_was_not_asked_for() {
+fn cpu_mode_is_never_widened() {
     let no_kernel =
         |attr: &perf_event_attr, _| if attr.exclude_kernel() == 1 { 0 } else { libc::EACCES };
     let requested_name = Request { scope: CpuMode::Kernel, ..clock_request() };
@@ -182,7 +182,7 @@ fn nobody_gets_what_was_not_asked_for() {
 }
 
 #[test]
-fn what_is_said_of_an_event_goes_before_what_is_said_of_all() {
+fn event_modifier_overrides_the_global_cpu_mode() {
     let mut kernel = requested("cpu-clock", vec![clock()]);
     kernel.scope = Some(CpuMode::Kernel);
     let mut both = requested("cpu-clock", vec![clock()]);
@@ -231,7 +231,7 @@ fn inherited_samples_carry_values_where_the_kernel_allows() {
 }
 
 #[test]
-fn stacks_fall_back_to_frame_pointers_only_when_the_choice_is_ours() {
+fn explicit_unwind_mode_does_not_fall_back() {
     let no_copy = |attr: &perf_event_attr, _| {
         if samples(attr) && attr.sample_stack_user > 0 { libc::EOPNOTSUPP } else { 0 }
     };
@@ -245,7 +245,7 @@ fn stacks_fall_back_to_frame_pointers_only_when_the_choice_is_ours() {
 }
 
 #[test]
-fn every_refusal_names_what_helps_least() {
+fn refusal_names_the_least_remedy() {
     for (errno, paranoid, named) in [
         (libc::ENOSYS, 2, "CONFIG_PERF_EVENTS"),
         (libc::EACCES, 3, "sysctl kernel.perf_event_paranoid=1"),
@@ -271,7 +271,7 @@ fn every_refusal_names_what_helps_least() {
 }
 
 #[test]
-fn what_is_no_matter_of_rights_is_not_tried_in_other_ways() {
+fn error_other_than_denied_stops_the_search() {
     for errno in [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::ENOSYS] {
         let reached = std::cell::Cell::new(0);
         let count = |_: &perf_event_attr, open_mode| {
@@ -284,7 +284,7 @@ fn what_is_no_matter_of_rights_is_not_tried_in_other_ways() {
 }
 
 #[test]
-fn a_later_begin_leaves_the_samples_disabled() {
+fn delayed_sampling_opens_events_disabled() {
     let tasks =
         |_: &perf_event_attr, open_mode| if open_mode == OpenMode::Task { 0 } else { libc::EACCES };
     let requested_name = Request { delayed: true, ..clock_request() };
@@ -294,7 +294,7 @@ fn a_later_begin_leaves_the_samples_disabled() {
 }
 
 #[test]
-fn rings_are_powers_of_two_within_their_share() {
+fn ring_size_is_a_power_of_two_within_its_share() {
     assert_eq!(ring_size(33 << 20, 0, 2, 4096), 16 << 20);
     assert_eq!(ring_size(32 << 20, 0, 2, 4096), 8 << 20);
     assert_eq!(ring_size(330 << 20, 0, 2, 4096), 32 << 20);
@@ -304,7 +304,7 @@ fn rings_are_powers_of_two_within_their_share() {
 }
 
 #[test]
-fn a_program_copies_the_stacks_of_events_that_do_not_interrupt_each_other() {
+fn bpf_copier_serves_events_that_do_not_interrupt_each_other() {
     let task = || {
         event(
             "task-clock",

@@ -55,7 +55,7 @@ fn sample() -> Vec<u8> {
 }
 
 #[test]
-fn a_sample_is_read_in_the_kernels_order() {
+fn sample_fields_are_read_in_kernel_order() {
     let bytes = sample();
     let (sample_id, body) = read(LAYOUT, &bytes).expect("a sample");
     assert_eq!(sample_id, SampleId { pid: 10, tid: 11, time: 77, cpu: 3 });
@@ -73,7 +73,7 @@ fn a_sample_is_read_in_the_kernels_order() {
 }
 
 #[test]
-fn no_cut_or_wild_count_panics() {
+fn truncated_and_damaged_samples_do_not_panic() {
     let whole = sample();
     for length in 0..whole.len() {
         let mut cut = whole[..length].to_vec();
@@ -91,7 +91,7 @@ fn no_cut_or_wild_count_panics() {
 }
 
 #[test]
-fn a_mapping_has_an_inode_whatever_another_recorder_asked_for() {
+fn mapping_has_inode_despite_build_id_flag() {
     let mut words = vec![7, 7, 0x1000, 0, 0x2000, 0, 0x3000, 0];
     words.extend([8, 1, 99, 0, 2, 0]);
     words.extend([5, 2, u32::from_le_bytes(*b"/a\0b"), 0]);
@@ -107,7 +107,7 @@ fn a_mapping_has_an_inode_whatever_another_recorder_asked_for() {
 }
 
 #[test]
-fn code_of_the_kernel_comes_and_goes() {
+fn ksymbol_registers_and_unregisters_code() {
     let name = [*b"bpf_", *b"prog", *b"\0\0\0\0", [0; 4]].map(u32::from_le_bytes);
     for (flags, is_unregistered) in [(0, false), (1 << 16, true)] {
         let mut words = vec![0xc000_0040, 0xffff_ffff, 77, 1 | flags];
@@ -134,7 +134,7 @@ fn code_of_the_kernel_comes_and_goes() {
 }
 
 #[test]
-fn an_exec_is_told_from_a_new_name() {
+fn comm_of_exec_differs_from_rename() {
     let words = [3, 4, u32::from_le_bytes(*b"sh\0\0"), 0, 3, 4, 500, 0, 1, 0, 0, 0];
     for (misc, is_exec) in [(perf::PERF_RECORD_MISC_COMM_EXEC, true), (0, false)] {
         let bytes = record(perf::PERF_RECORD_COMM, misc, &words);

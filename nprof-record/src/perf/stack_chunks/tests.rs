@@ -14,7 +14,7 @@ fn raw(words: [u64; 4], bytes: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn a_part_is_as_long_as_it_says() {
+fn chunk_shorter_than_its_length_is_rejected() {
     let raw = raw([9, SP, SP + 64, 3], &[1, 2, 3, 0, 0]);
     assert_eq!(StackChunk::read(&raw), Some(chunk(SP + 64, &[1, 2, 3])));
     assert_eq!(StackChunk::read(&raw).map(|chunk| chunk.ring_bytes()), Some(35));
@@ -30,7 +30,7 @@ fn a_part_is_as_long_as_it_says() {
 }
 
 #[test]
-fn parts_are_put_together_around_a_hole() {
+fn chunks_are_joined_around_one_gap() {
     let mut pending = ChunkAssembler::default();
     for (start, bytes) in [(SP + 64, [1, 2]), (SP + 66, [3, 4]), (SP + 90, [5, 6])] {
         pending.take(OWNER, &chunk(start, &bytes));
@@ -45,7 +45,7 @@ fn parts_are_put_together_around_a_hole() {
 }
 
 #[test]
-fn parts_go_to_their_own_sample_only() {
+fn chunks_go_only_to_their_sample() {
     let nothing = ExtraStack::default();
     let mut pending = ChunkAssembler::default();
     assert_eq!(pending.extra_stack_for(OWNER, Some(0)), nothing);

@@ -66,25 +66,25 @@ fn walk_in(code: &mut impl CodeMap, fp: u64, words: &[u64]) -> (Vec<u64>, Mark) 
 }
 
 #[test]
-fn rules_lead_to_the_root() {
+fn rules_lead_to_the_end_of_stack() {
     let rules = vec![(0x1000, frame(16)), (0x2000, frame(8)), (0x3000, root())];
     assert_eq!(walk(rules, 0, &[1, 0x2005, 0x3005]), (vec![0x1000, 0x2005, 0x3005], Mark::None));
 }
 
 #[test]
-fn a_return_address_is_looked_up_before_itself() {
+fn return_address_is_looked_up_one_byte_before() {
     // 0x2000 is where the next function begins: the call was the last of its function.
     let rules = vec![(0x1000, frame(8)), (0x1500, root()), (0x2000, UnwindInfo::NoTable)];
     assert_eq!(walk(rules, 0, &[0x2000]), (vec![0x1000, 0x2000], Mark::None));
 }
 
 #[test]
-fn a_return_address_of_zero_ends_the_stack() {
+fn zero_return_address_ends_the_stack() {
     assert_eq!(walk(vec![(0x1000, frame(8))], 0, &[0]).1, Mark::None);
 }
 
 #[test]
-fn each_way_to_fail_has_its_mark() {
+fn each_failure_has_its_mark() {
     let long = || vec![(0x1000, frame(8))];
     assert_eq!(walk(long(), 0, &[0x1001, 0x1001]).1, Mark::StackTruncated);
     assert_eq!(walk(long(), 0, &[]).1, Mark::NoStack);
@@ -98,7 +98,7 @@ fn each_way_to_fail_has_its_mark() {
 }
 
 #[test]
-fn without_a_table_the_frame_pointer_is_followed_into_mapped_code_only() {
+fn frame_pointer_must_lead_to_mapped_code() {
     let rules = || vec![(0x1000, UnwindInfo::NoTable), (0x3000, root())];
     let words = [7, 0x7000_0000, 0x3005, 8];
     assert_eq!(walk(rules(), 0x7000_0008, &words), (vec![0x1000, 0x3005], Mark::None));
@@ -140,7 +140,7 @@ fn followed(size: i64) -> AnalyzedRule {
 }
 
 #[test]
-fn what_the_code_says_must_lead_behind_a_call() {
+fn analyzed_rule_must_lead_to_the_end_of_a_call() {
     let rules = [(0x1000, followed(16))];
     let ip = |words: &[u64]| walk_bare(&rules, 0, words).0.get(1).copied();
     assert_eq!(ip(&[0, 0x2001, 0]), Some(0x2001));
@@ -159,7 +159,7 @@ fn what_the_code_says_must_lead_behind_a_call() {
 }
 
 #[test]
-fn a_function_that_does_not_return_is_left_for_the_base_only() {
+fn noreturn_function_is_left_only_to_the_start() {
     let base = 0x8011;
     let words = [1, 0x9001, 0x2000, base, 5];
     assert_eq!(walk_bare(&[], 0, &words), (vec![0x1000, base], Mark::None));
@@ -183,7 +183,7 @@ fn a_function_that_does_not_return_is_left_for_the_base_only() {
 }
 
 #[test]
-fn a_thread_begins_where_the_frame_pointer_is_0() {
+fn thread_start_requires_zero_frame_pointer() {
     let rules = [(0x1000, followed(8)), (0x2001, AnalyzedRule::ThreadStart)];
     let words = [0x2001, 0, 0, 0];
     assert_eq!(walk_bare(&rules, 0, &words), (vec![0x1000, 0x2001], Mark::None));
@@ -191,12 +191,12 @@ fn a_thread_begins_where_the_frame_pointer_is_0() {
 }
 
 #[test]
-fn the_entry_without_a_table_is_the_end() {
+fn entry_without_table_ends_the_stack() {
     assert_eq!(walk(vec![(0x1000, UnwindInfo::Entry)], 0, &[1]).1, Mark::None);
 }
 
 #[test]
-fn a_saved_register_can_be_the_next_frames_base() {
+fn saved_register_is_the_cfa_base_of_the_caller() {
     // The first function saved rbx, which holds the second one's frame.
     let first = row(
         Cfa::Register(arch::SP, 16),
@@ -211,7 +211,7 @@ fn a_saved_register_can_be_the_next_frames_base() {
 }
 
 #[test]
-fn a_return_address_can_be_in_a_register() {
+fn return_address_in_a_register_is_found() {
     let first = row(Cfa::Register(arch::SP, 0), RegisterRule::Register(5), &[], false);
     let mut registers = Registers::default();
     registers.set(arch::IP, 0x1000);
@@ -232,7 +232,7 @@ fn a_return_address_can_be_in_a_register() {
 }
 
 #[test]
-fn expressions_read_registers_and_the_stack() {
+fn expression_reads_registers_and_stack() {
     let encoding = gimli::Encoding { address_size: 8, format: gimli::Format::Dwarf32, version: 4 };
     // DW_OP_breg7 8; DW_OP_deref: the CFA is stored above the stack pointer.
     let code = Expression { code: vec![0x77, 8, 0x06].into(), encoding };
@@ -245,7 +245,7 @@ fn expressions_read_registers_and_the_stack() {
 }
 
 #[test]
-fn a_signal_handlers_caller_was_interrupted() {
+fn caller_of_signal_handler_is_an_interrupted_frame() {
     let mut words = [0u64; 24];
     words[15] = 0x7000_0050; // rbp
     words[20] = 0x7000_00a8; // rsp
@@ -305,7 +305,7 @@ fn told(rules: Vec<(u64, UnwindInfo)>, words: &[u64]) -> Vec<(u64, bool, usize)>
 }
 
 #[test]
-fn frames_are_told_of_up_to_the_one_that_ends_beyond_the_copy() {
+fn frames_are_visited_up_to_the_end_of_the_copy() {
     let rules = vec![(0x1000, frame(16)), (0x2000, frame(32))];
     let expected = [(0x7000_0010, true, 1), (0x7000_0030, false, 2)];
     assert_eq!(told(rules, &[1, 0x2005]), expected);
@@ -314,7 +314,7 @@ fn frames_are_told_of_up_to_the_one_that_ends_beyond_the_copy() {
 }
 
 #[test]
-fn what_comes_behind_a_guess_or_is_not_a_calls_is_not_told_of() {
+fn guessed_and_interrupted_frames_are_not_visited() {
     let rules = vec![(0x1000, UnwindInfo::NoTable), (0x2000, frame(16))];
     assert_eq!(told(rules, &[0, 9, 0x2005, 0, 0x2005]), []);
     let signal = row(Cfa::Register(arch::SP, 16), RegisterRule::AtCfaOffset(-8), &[], true);

@@ -76,7 +76,7 @@ fn behind(code: &[&[u8]]) -> Option<i64> {
 }
 
 #[test]
-fn what_is_popped_tells_where_it_was() {
+fn popped_register_was_saved_in_its_slot() {
     let epilogue = [ADD_32, POP_RBX, &[0x41, 0x5e], RET]; // ...; pop %r14; ret
     let saved = vec![(3, RegisterRule::AtCfaOffset(-24)), (14, RegisterRule::AtCfaOffset(-16))];
     assert_eq!(found(&epilogue, true), Some(((arch::SP, 56), saved.clone())));
@@ -98,7 +98,7 @@ fn what_is_popped_tells_where_it_was() {
 }
 
 #[test]
-fn a_frame_pointer_is_the_base_where_the_stack_pointer_is_lost() {
+fn frame_pointer_is_the_cfa_base_if_the_stack_pointer_is_lost() {
     let saved = vec![(arch::FP, RegisterRule::AtCfaOffset(-16))];
     assert_eq!(found(&[CALL, LEAVE, RET], true), Some(((arch::FP, 16), saved.clone())));
     let alloca = [&[0x48, 0x29, 0xc4][..], CALL, LEAVE, RET]; // sub %rax,%rsp
@@ -116,7 +116,7 @@ fn a_frame_pointer_is_the_base_where_the_stack_pointer_is_lost() {
 }
 
 #[test]
-fn all_ends_must_agree() {
+fn disagreeing_ends_yield_no_rule() {
     let je_4 = &[0x74, 5][..]; // over add and ret
     assert_eq!(behind(&[je_4, ADD_32, RET, ADD_32, RET]), Some(40));
     assert_eq!(behind(&[je_4, ADD_32, RET, POP_RBX, RET]), None);
@@ -130,7 +130,7 @@ fn all_ends_must_agree() {
 }
 
 #[test]
-fn another_function_behind_a_call_that_never_returns_has_no_say() {
+fn function_after_a_noreturn_call_is_ignored() {
     let next = [PUSH_RBX, CALL, POP_RBX, RET];
     let alone: Vec<_> = [CALL].into_iter().chain(next).collect();
     assert_eq!(behind(&alone), None);
@@ -160,7 +160,7 @@ fn entry_row() -> UnwindRule {
 }
 
 #[test]
-fn a_jump_to_another_function_is_an_end() {
+fn jump_to_another_function_is_an_end() {
     let jump = &[0xeb, 0x10][..];
     let to = START.wrapping_add(4 + 2 + 0x10);
     let bytes = [ADD_32, jump].concat();
@@ -182,7 +182,7 @@ fn a_jump_to_another_function_is_an_end() {
 }
 
 #[test]
-fn a_jump_by_a_register_is_an_end_if_registers_were_given_back() {
+fn register_jump_is_an_end_after_registers_were_restored() {
     let jump = &[0xff, 0xe0][..]; // jmp *%rax
     let saved = vec![(3, RegisterRule::AtCfaOffset(-16))];
     assert_eq!(found(&[ADD_32, POP_RBX, jump], true), Some(((arch::SP, 48), saved)));
@@ -200,7 +200,7 @@ fn a_jump_by_a_register_is_an_end_if_registers_were_given_back() {
 }
 
 #[test]
-fn counting_does_not_make_a_loop_look_new() {
+fn counter_does_not_keep_a_loop_going() {
     // add $4,%rbx; lea 1(%rsi),%rsi; jne back; then the end.
     let back = &[&[0x48, 0x83, 0xc3, 4, 0x48, 0x8d, 0x76, 1][..], &[0x75, 0xf6]];
     let bytes = [back.concat(), ADD_32.to_vec(), POP_RBX.to_vec(), RET.to_vec()].concat();
@@ -227,7 +227,7 @@ impl CodeBytes for Counted {
 }
 
 #[test]
-fn code_that_does_not_end_tells_nothing() {
+fn code_without_end_yields_no_rule() {
     assert_eq!(behind(&[&[0xeb, 0xfe]]), None);
     assert_eq!(behind(&[PUSH_RBX, &[0xeb, 0xfd]]), None, "pushes for ever");
     assert_eq!(behind(&[CALL, HLT]), None);
@@ -244,7 +244,7 @@ fn code_that_does_not_end_tells_nothing() {
 }
 
 #[test]
-fn any_bytes_are_survived() {
+fn arbitrary_bytes_do_not_panic() {
     let mut random = 1u64;
     let mut next = || {
         random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
@@ -272,7 +272,7 @@ fn any_bytes_are_survived() {
 }
 
 #[test]
-fn calls_are_known_by_their_last_bytes() {
+fn call_is_recognized_by_its_last_bytes() {
     for code in [&[0xe8, 1, 2, 3, 4][..], &[0x90, 0x90, 0xe8, 1, 2, 3, 0xff]] {
         assert_eq!(call_before(code), Some(Call::Direct), "{code:x?}");
     }
@@ -292,7 +292,7 @@ fn calls_are_known_by_their_last_bytes() {
 }
 
 #[test]
-fn a_thread_ends_behind_its_function() {
+fn thread_exit_follows_the_return_of_its_function() {
     let ends = |code: &[&[u8]]| {
         is_thread_exit(&mut Written { bytes: code.concat(), rows: Vec::new() }, START)
     };
@@ -421,7 +421,7 @@ fn mapped(name: &str) -> PathBuf {
 }
 
 #[test]
-fn what_is_found_is_what_tables_say() {
+fn analyzed_rules_agree_with_unwind_tables() {
     let own = std::env::current_exe().expect("a path");
     for (path, every) in [(own, 67), (mapped("/libc.so"), 29)] {
         let calls = compare(&path, true, every);

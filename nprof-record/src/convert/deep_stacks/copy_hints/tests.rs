@@ -36,7 +36,7 @@ fn copied(bytes: &[u8]) -> ExtraStack<'_> {
 }
 
 #[test]
-fn what_a_walk_read_is_needed_the_next_time() {
+fn range_of_last_walk_is_published() {
     let mut hints = CopyHints::new(Kept::default(), REACH);
     let (nothing, bytes) = (ExtraStack::default(), vec![0; 0x8000]);
     hints.update(7, SP, &nothing, Mark::None, read_range(SP + 0x100));
@@ -53,7 +53,7 @@ fn what_a_walk_read_is_needed_the_next_time() {
 }
 
 #[test]
-fn words_another_thread_has_taken_are_set_again() {
+fn words_taken_by_another_thread_are_set_again() {
     let mut hints = CopyHints::new(Kept::default(), REACH);
     let (short, long) = (vec![0; 0x40], vec![0; 0x8000]);
     hints.update(7, SP, &copied(&long), Mark::None, read_range(SP + 0x40));
@@ -65,7 +65,7 @@ fn words_another_thread_has_taken_are_set_again() {
 }
 
 #[test]
-fn too_deep_stacks_are_not_copied_in_vain() {
+fn stack_beyond_the_limit_is_retried_after_many_samples() {
     let mut hints = CopyHints::new(Kept::default(), REACH);
     let (all, near) = (vec![0; REACH as usize], vec![0; 0x8000]);
     hints.update(7, SP, &copied(&all), Mark::StackTruncated, read_range(SP + REACH));
@@ -81,7 +81,7 @@ fn too_deep_stacks_are_not_copied_in_vain() {
 }
 
 #[test]
-fn what_is_not_wanted_is_told_and_forgotten() {
+fn ignored_thread_is_published_and_forgotten() {
     let mut hints = CopyHints::new(Kept::default(), REACH);
     hints.ignore_thread(7, 9);
     assert_eq!(published(&hints, 9), (9, 0, [0, 0]));
@@ -95,7 +95,7 @@ fn what_is_not_wanted_is_told_and_forgotten() {
 }
 
 #[test]
-fn of_threads_that_are_forgotten_nothing_is_told() {
+fn dropped_threads_are_unpublished() {
     let mut hints = CopyHints::new(Kept::default(), REACH);
     for tid in 0..=THREADS_MAX as u32 {
         hints.ignore_thread(tid + 1, tid + 1);

@@ -152,7 +152,7 @@ fn complete() -> (Mark, Vec<u64>) {
 }
 
 #[test]
-fn what_was_read_completes_later_samples() {
+fn callers_read_once_complete_later_samples() {
     let played = Played::default();
     let mut scene = Scene::settled(&played);
     assert_eq!(scene.sample(TID, 11, Some(0x2001)), complete());
@@ -164,14 +164,14 @@ fn what_was_read_completes_later_samples() {
 }
 
 #[test]
-fn a_sample_from_before_it_was_read_is_left_alone() {
+fn sample_older_than_the_watch_is_not_completed() {
     let played = Played::default();
     let mut scene = Scene::settled(&played);
     assert_eq!(scene.sample(TID, 10, Some(0x2001)), incomplete());
 }
 
 #[test]
-fn a_touched_word_proves_nothing() {
+fn written_word_proves_nothing() {
     let played = Played::default();
     let mut scene = Scene::settled(&played);
     played.touched.borrow_mut().push(SLOT);
@@ -182,7 +182,7 @@ fn a_touched_word_proves_nothing() {
 }
 
 #[test]
-fn nor_does_one_of_a_thread_that_did_not_run() {
+fn word_of_a_thread_that_did_not_run_proves_nothing() {
     let played = Played::default();
     let mut scene = Scene::settled(&played);
     played.asleep.set(true);
@@ -190,7 +190,7 @@ fn nor_does_one_of_a_thread_that_did_not_run() {
 }
 
 #[test]
-fn other_registers_are_unwound_anew() {
+fn other_registers_are_unwound_again() {
     let played = Played::default();
     let mut scene = Scene::settled(&played);
     assert_eq!(scene.sample(TID, 11, Some(0x2009)), incomplete());
@@ -202,14 +202,14 @@ fn other_registers_are_unwound_anew() {
 }
 
 #[test]
-fn the_innermost_frame_is_not_believed() {
+fn innermost_frame_is_not_watched() {
     let played = Played::default();
     let mut scene = Scene::settled(&played);
     assert_eq!(scene.sample_of(TID, 11, &[(1, Some(0x2001))]), incomplete());
 }
 
 #[test]
-fn a_signal_handler_gets_no_sentinel() {
+fn signal_handler_frame_is_not_watched() {
     let played = Played::default();
     let mut scene = Scene::new(&played);
     played.words.borrow_mut()[3] = 0x4001;
@@ -222,7 +222,7 @@ fn a_signal_handler_gets_no_sentinel() {
 }
 
 #[test]
-fn a_frame_that_is_gone_when_it_is_read_serves_nobody() {
+fn frame_that_returned_before_reading_is_not_used() {
     let played = Played::default();
     let mut scene = Scene::new(&played);
     played.words.borrow_mut()[3] = 0x2009;
@@ -234,7 +234,7 @@ fn a_frame_that_is_gone_when_it_is_read_serves_nobody() {
 }
 
 #[test]
-fn an_outer_part_that_is_incomplete_is_not_used() {
+fn incomplete_callers_are_not_used() {
     let played = Played::default();
     let mut scene = Scene::new(&played);
     played.words.borrow_mut().truncate(6);
@@ -246,7 +246,7 @@ fn an_outer_part_that_is_incomplete_is_not_used() {
 }
 
 #[test]
-fn whoever_is_gone_is_forgotten() {
+fn exited_threads_are_dropped() {
     let played = Played::default();
     let mut scene = Scene::settled(&played);
     scene.sentinels.forget(TID);
@@ -257,7 +257,7 @@ fn whoever_is_gone_is_forgotten() {
 }
 
 #[test]
-fn threads_with_sentinels_are_few_and_a_refusal_is_quiet() {
+fn watched_threads_are_bounded_and_a_refused_watch_is_ignored() {
     let played = Played::default();
     let mut scene = Scene::settled(&played);
     for _ in 0..3 {
@@ -276,7 +276,7 @@ fn threads_with_sentinels_are_few_and_a_refusal_is_quiet() {
 }
 
 #[test]
-fn more_frames_than_are_kept_are_cut() {
+fn completed_stack_is_cut_at_max_depth() {
     let played = Played::default();
     let mut scene = Scene::new(&played);
     scene.sentinels.depth = 4;
@@ -289,7 +289,7 @@ fn more_frames_than_are_kept_are_cut() {
 }
 
 #[test]
-fn where_copies_are_long_enough_sentinels_are_taken_away_again() {
+fn sufficient_copies_release_watches() {
     let played = Played::default();
     for copies_suffice in [false, true] {
         let mut scene = Scene::settled(&played);
