@@ -1,5 +1,5 @@
-//! What lies outside of a frame: read from the living process, and unwound. Pure but for the
-//! reading, which is asked of a function.
+//! The callers of a frame: reads the rest of the stack from the live process and unwinds it. Memory
+//! is read through a function. Pure otherwise.
 
 use std::rc::Rc;
 
@@ -10,22 +10,23 @@ use crate::arch;
 use crate::unwind::stack_copy::StackCopy;
 use crate::unwind::{self, CodeMap, FrameAddress, FrameState, FrameVisitor, Registers, UnwindInfo};
 
-/// How much of a stack is read, the next more where the one before did not suffice, bytes.
-const SIZES: [usize; 3] = [64 << 10, 1 << 20, 8 << 20];
+/// Bytes of a stack that are read, each more if the one before was not enough. Linux limits a main
+/// thread's stack to 8 MiB by default.
+const READ_SIZES: [usize; 3] = [64 << 10, 1 << 20, 8 << 20];
 
-/// The outer part of a stack.
+/// The callers of a frame.
 #[derive(Clone, Debug)]
 pub(crate) struct CallerStack {
-    /// The registers of its innermost frame, a caller's.
+    /// The registers of the first caller.
     registers: Registers,
-    /// That frame first.
+    /// The addresses of the callers, the first caller first.
     pub(crate) addresses: Rc<[FrameAddress]>,
     pub(crate) mark: Mark,
 }
 
 impl CallerStack {
-    /// Whether a frame whose caller has these registers lies in this; the instruction pointer
-    /// may be unknown.
+    /// True if `caller` are the registers of the first caller. Their instruction pointer may be
+    /// unknown.
     pub(crate) fn matches_caller(&self, caller: &Registers) -> bool {
         let mut caller = *caller;
         if let (Err(_), Ok(ip)) = (caller.get(arch::IP), self.registers.get(arch::IP)) {
@@ -34,12 +35,12 @@ impl CallerStack {
         self.registers.agrees_with(&caller)
     }
 
-    /// Whether it is all there is, or all that is kept.
+    /// True if it reaches to the end of the stack, or to the depth limit.
     pub(crate) fn is_complete(&self) -> bool {
         matches!(self.mark, Mark::None | Mark::MaxDepth)
     }
 
-    /// One of at most `depth` frames.
+    /// Creates callers, of which at most `depth` are kept.
     fn new(
         registers: Registers,
         mut addresses: Vec<FrameAddress>,
@@ -54,81 +55,92 @@ impl CallerStack {
     }
 }
 
-/// Outer parts that are known, by the CFA of the frame they lie outside of; the walk stops where
-/// one of them begins.
+/// Callers that were read before, by the CFA of the frame they are the callers of. The walk stops
+/// where one of them begins.
 struct KnownCallers<'a> {
-    parts: &'a [(u64, &'a CallerStack)],
+    callers: &'a [(u64, &'a CallerStack)],
+    /// The index of the callers at which the walk stopped.
     found: Option<usize>,
 }
 
 impl FrameVisitor for KnownCallers<'_> {
     fn visit(&mut self, caller: &Registers, _frames: usize) -> bool {
-        let is_it = |(cfa, outer): &(u64, &CallerStack)| {
-            caller.get(arch::SP) == Ok(*cfa) && outer.is_complete() && outer.matches_caller(caller)
-        };
-        self.found = self.parts.iter().position(is_it);
+        self.found = self.callers.iter().position(|(cfa, known)| {
+            caller.get(arch::SP) == Ok(*cfa) && known.is_complete() && known.matches_caller(caller)
+        });
         self.found.is_some()
     }
 }
 
-/// Reads a stack.
+/// Callers read from the process.
+pub(crate) struct ReadCallers {
+    pub(crate) callers: CallerStack,
+    /// The index of the known callers that they end in; `None` if all were read.
+    pub(crate) joined: Option<usize>,
+}
+
+/// Reads stacks of a process.
 pub(crate) struct CallerReader<'a, R> {
-    /// Reads memory from an address up into a buffer, as far as there is any: how many bytes.
+    /// Reads memory from an address on into a buffer. Returns the number of bytes read, up to the
+    /// first that is not mapped.
     pub(crate) read: R,
-    pub(crate) bytes: &'a mut Vec<u8>,
-    /// The most frames of an outer part.
+    pub(crate) buffer: &'a mut Vec<u8>,
+    /// The most callers that are kept.
     pub(crate) depth: usize,
 }
 
 impl<R: FnMut(u64, &mut [u8]) -> usize> CallerReader<'_, R> {
-    /// What lies outside of the frame whose caller has these registers, and which of the known
-    /// parts that ends in. `None` when the frame is seen to be gone, or is a signal handler's.
+    /// Reads the callers of a frame, given the registers of the first. None if the frame has
+    /// returned since, or was called by the kernel for a signal.
     pub(crate) fn read_callers(
         &mut self,
         mut caller: Registers,
         known: &[(u64, &CallerStack)],
         code: &mut impl CodeMap,
-    ) -> Option<(CallerStack, Option<usize>)> {
+    ) -> Option<ReadCallers> {
         let start = arch::return_address_slot(caller.get(arch::SP).ok()?)?;
         let mut addresses = Vec::new();
-        for size in SIZES {
-            if self.bytes.len() < size {
-                self.bytes.resize(size, 0);
+        for size in READ_SIZES {
+            if self.buffer.len() < size {
+                self.buffer.resize(size, 0);
             }
-            let length = (self.read)(start, &mut self.bytes[..size]);
-            let stack = StackCopy::new(start, &self.bytes[..length], Default::default());
-            let word = u64::from_le_bytes(*self.bytes[..length].first_chunk()?);
-            if caller.get(arch::IP).is_ok_and(|ip| ip != word)
-                || is_signal_return(RuntimeAddress(word), code)
-            {
+            let length = (self.read)(start, &mut self.buffer[..size]);
+            let bytes = &self.buffer[..length];
+            let ip = u64::from_le_bytes(*bytes.first_chunk()?);
+            // Another return address: the frame has returned, and another one is in its place.
+            if caller.get(arch::IP).is_ok_and(|expected| expected != ip) {
                 return None;
             }
-            caller.set(arch::IP, word);
-            let mut known = KnownCallers { parts: known, found: None };
+            if is_signal_return(RuntimeAddress(ip), code) {
+                return None;
+            }
+            caller.set(arch::IP, ip);
+            let stack = StackCopy::new(start, bytes, Default::default());
+            let mut visitor = KnownCallers { callers: known, found: None };
             addresses.clear();
             let from = FrameState::calling(caller).ok()?;
-            let mark = unwind::unwind(from, &stack, code, self.depth, &mut addresses, &mut known);
-            let is_short = mark == Mark::StackTruncated && length == size;
-            if let Some(at) = known.found {
-                let rest = known.parts[at].1;
+            let mark = unwind::unwind(from, &stack, code, self.depth, &mut addresses, &mut visitor);
+            if let Some(joined) = visitor.found {
+                let rest = known[joined].1;
                 addresses.extend_from_slice(&rest.addresses);
-                return Some((
-                    CallerStack::new(caller, addresses, rest.mark, self.depth),
-                    Some(at),
-                ));
+                let callers = CallerStack::new(caller, addresses, rest.mark, self.depth);
+                return Some(ReadCallers { callers, joined: Some(joined) });
             }
-            if !is_short || size == SIZES[SIZES.len() - 1] {
-                return Some((CallerStack::new(caller, addresses, mark, self.depth), None));
+            let is_too_short = mark == Mark::StackTruncated && length == size;
+            if !is_too_short || size == READ_SIZES[READ_SIZES.len() - 1] {
+                let callers = CallerStack::new(caller, addresses, mark, self.depth);
+                return Some(ReadCallers { callers, joined: None });
             }
         }
         None
     }
 }
 
-/// Whether a return address is what signal handlers return to.
+/// True if signal handlers return to an address. It may be the first of its function, so the byte
+/// before it is not enough.
 fn is_signal_return(ip: RuntimeAddress, code: &mut impl CodeMap) -> bool {
     match code.unwind_info(ip.wrapping_sub(1)) {
-        UnwindInfo::Rule(row) => row.signal,
+        UnwindInfo::Rule(rule) => rule.signal,
         UnwindInfo::SignalReturn => true,
         _ => code.unwind_info(ip) == UnwindInfo::SignalReturn,
     }
@@ -164,12 +176,13 @@ mod tests {
         registers
     }
 
-    /// What lies outside of the frame at the base of a stack of `length` frames of 0x2001 each.
-    fn outside(
+    /// Reads the callers of the frame at the start of a stack of `length` frames of 0x2001 each.
+    /// Returns them with the number of reads.
+    fn read_callers(
         length: usize,
         depth: usize,
         known: &[(u64, &CallerStack)],
-    ) -> (Option<(CallerStack, Option<usize>)>, usize) {
+    ) -> (Option<ReadCallers>, usize) {
         let mut words = [0x2001u64, 0].repeat(length);
         words.extend([0x3001, 0]);
         let memory: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
@@ -181,7 +194,7 @@ mod tests {
             bytes[..length].copy_from_slice(&rest[..length]);
             length
         };
-        let mut reader = CallerReader { read, bytes: &mut Vec::new(), depth };
+        let mut reader = CallerReader { read, buffer: &mut Vec::new(), depth };
         let found = reader.read_callers(caller(BASE + 8, 0x2001), known, &mut Program);
         (found, reads)
     }
@@ -189,28 +202,34 @@ mod tests {
     #[test]
     fn reads_in_growing_sizes_until_the_stack_is_complete() {
         for (frames, reads) in [(3, 1), (5000, 2), (100_000, 3)] {
-            let (found, count) = outside(frames, 1 << 20, &[]);
-            let (outer, _) = found.expect("an outer part");
-            let shape = (outer.addresses.len(), outer.mark, count);
+            let (found, count) = read_callers(frames, 1 << 20, &[]);
+            let callers = found.expect("callers").callers;
+            let shape = (callers.addresses.len(), callers.mark, count);
             assert_eq!(shape, (frames + 1, Mark::None, reads));
         }
-        let (outer, _) = outside(1 << 20, 1 << 20, &[]).0.expect("an outer part");
-        assert_eq!(outer.mark, Mark::StackTruncated, "there is an end to it");
-        assert!(!outer.is_complete());
+        let callers = read_callers(1 << 20, 1 << 20, &[]).0.expect("callers").callers;
+        assert_eq!(callers.mark, Mark::StackTruncated, "no more than the last size is read");
+        assert!(!callers.is_complete());
     }
 
     #[test]
     fn walk_ends_in_known_callers() {
         let rest: Rc<[FrameAddress]> = [FrameAddress::Return(RuntimeAddress(0x3333)); 3].into();
-        let registers = caller(BASE + 8 + 32, 0x2001);
-        let known = CallerStack { registers, addresses: rest, mark: Mark::None };
-        let (outer, joined) = outside(9, 100, &[(BASE + 8 + 32, &known)]).0.expect("a part");
-        assert_eq!((outer.addresses.len(), outer.mark, joined), (2 + 3, Mark::None, Some(0)));
-        assert_eq!(outer.addresses[4].value().0, 0x3333);
-        let (outer, _) = outside(9, 4, &[(BASE + 8 + 32, &known)]).0.expect("a part");
-        assert_eq!((outer.addresses.len(), outer.mark), (4, Mark::MaxDepth));
-        let other = CallerStack { registers: caller(BASE + 8 + 32, 0x2009), ..known };
-        let (outer, joined) = outside(9, 100, &[(BASE + 8 + 32, &other)]).0.expect("a part");
-        assert_eq!((outer.addresses.len(), joined), (10, None), "with other registers it is not");
+        let cfa = BASE + 8 + 32;
+        let known =
+            CallerStack { registers: caller(cfa, 0x2001), addresses: rest, mark: Mark::None };
+        let read = |known: &CallerStack, depth| {
+            let ReadCallers { callers, joined } =
+                read_callers(9, depth, &[(cfa, known)]).0.expect("callers");
+            (callers, joined)
+        };
+        let (callers, joined) = read(&known, 100);
+        assert_eq!((callers.addresses.len(), callers.mark, joined), (2 + 3, Mark::None, Some(0)));
+        assert_eq!(callers.addresses[4].value().0, 0x3333);
+        let (callers, _) = read(&known, 4);
+        assert_eq!((callers.addresses.len(), callers.mark), (4, Mark::MaxDepth));
+        let other = CallerStack { registers: caller(cfa, 0x2009), ..known };
+        let (callers, joined) = read(&other, 100);
+        assert_eq!((callers.addresses.len(), joined), (10, None), "with other registers it is not");
     }
 }

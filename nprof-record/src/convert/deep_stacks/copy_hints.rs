@@ -1,4 +1,4 @@
-//! What the BPF program is told of a thread: how much of its stack is needed. Pure.
+//! Hints for the BPF program: the part of each thread's stack that the last walk needed. Pure.
 
 use std::rc::Rc;
 
@@ -10,15 +10,15 @@ use crate::perf::stack_chunks::ExtraStack;
 use crate::sys::SharedWords;
 use crate::unwind::stack_copy::StackReadRange;
 
-/// The most threads that are told of; beyond that all are forgotten.
+/// The most threads with hints; with more, all are dropped.
 const THREADS_MAX: usize = 1 << 16;
 
-/// After how many samples it is tried again whether a stack is still deeper than is ever copied.
+/// Samples of a stack deeper than is ever copied, until it is tried again whether it still is.
 const RETRY_SAMPLES: u32 = 1000;
 
-/// Where words are set that the program reads.
+/// The array of words that the program reads.
 pub(crate) trait SharedArray {
-    /// Sets one.
+    /// Sets a word.
     fn set(&self, index: usize, value: u64);
 }
 
@@ -28,21 +28,23 @@ impl SharedArray for Rc<SharedWords> {
     }
 }
 
-/// What of the stack of a thread is needed.
+/// The part of a thread's stack that is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CopyNeed {
+    /// The program copies as much as it can.
     Unknown,
-    Known(StackReadRange),
-    /// More than is ever copied, for so many samples more: then it is tried again.
+    Range(StackReadRange),
+    /// The stack is deeper than is ever copied, so all of it is useless; tried again after this
+    /// number of samples.
     TooMuch(u32),
-    /// Nothing of it is wanted.
+    /// The samples of the thread are filtered out.
     Nothing,
 }
 
 /// An address above all stacks.
 const ABOVE_ALL_STACKS: u64 = (1 << 47) - (1 << TOP_SHIFT);
 
-/// A thread that had parts.
+/// A thread with hints.
 #[derive(Clone, Copy, Debug)]
 struct Thread {
     /// Its id as the program knows it.
@@ -51,13 +53,13 @@ struct Thread {
 }
 
 impl Thread {
-    /// The number of its first word, and what its words are now.
+    /// Returns the index of its first word, and its words.
     fn words(self) -> (usize, [u64; 3]) {
         let id = u64::from(self.id);
-        let top = |top: u64| top.min(ABOVE_ALL_STACKS).div_ceil(1 << TOP_SHIFT) << THREAD_BITS | id;
+        let top = |end: u64| end.min(ABOVE_ALL_STACKS).div_ceil(1 << TOP_SHIFT) << THREAD_BITS | id;
         let words = match self.need {
             CopyNeed::Unknown => [0; 3],
-            CopyNeed::Known(StackReadRange { end, gap }) => [top(end), gap.0, gap.1],
+            CopyNeed::Range(StackReadRange { end, gap }) => [top(end), gap.0, gap.1],
             CopyNeed::TooMuch(_) => [top(ABOVE_ALL_STACKS), 0, 0],
             CopyNeed::Nothing => [id, 0, 0],
         };
@@ -65,22 +67,24 @@ impl Thread {
     }
 }
 
-/// What the program is told of the threads that had parts, by their ids.
+/// The hints for all threads of which the program copied a stack.
 #[derive(Debug)]
 pub(crate) struct CopyHints<W> {
     words: W,
     /// The most bytes of a stack that are copied.
     max_copy_bytes: u64,
+    /// By thread id.
     threads: FxHashMap<u32, Thread>,
 }
 
 impl<W: SharedArray> CopyHints<W> {
-    /// Of nobody yet; `reach` is the most bytes of a stack that are copied.
+    /// Creates hints without threads.
     pub(crate) fn new(words: W, max_copy_bytes: u64) -> Self {
         Self { words, max_copy_bytes, threads: FxHashMap::default() }
     }
 
-    /// Takes what a walk over a thread's stack from `sp` up tells: why it ended, and what it read.
+    /// Updates the hints for a thread after a walk over its stack from `sp` up, which ended with
+    /// `mark` and read `read_range`.
     pub(crate) fn update(
         &mut self,
         tid: u32,
@@ -90,6 +94,7 @@ impl<W: SharedArray> CopyHints<W> {
         read_range: StackReadRange,
     ) {
         let id = extra_stack.thread;
+        // The program never copied anything of it, so the kernel's own copy is enough.
         if id == 0 && !self.threads.contains_key(&tid) {
             return;
         }
@@ -101,24 +106,24 @@ impl<W: SharedArray> CopyHints<W> {
             }
             (Mark::StackTruncated, CopyNeed::TooMuch(left @ 1..)) => CopyNeed::TooMuch(left - 1),
             (Mark::StackTruncated, _) => CopyNeed::Unknown,
-            // Another time it may get farther.
-            (mark, CopyNeed::Known(known)) if mark != Mark::None && known.end > read_range.end => {
+            // A walk that failed for another reason may get further the next time.
+            (mark, CopyNeed::Range(known)) if mark != Mark::None && known.end > read_range.end => {
                 before
             }
-            _ => CopyNeed::Known(read_range),
+            _ => CopyNeed::Range(read_range),
         };
-        // More than that was copied where another thread has taken the words.
-        let is_lost =
+        // More was copied than the hint says: another thread has overwritten the words.
+        let is_overwritten =
             id != 0 && need != CopyNeed::Unknown && end > read_range.end + (1 << TOP_SHIFT);
-        self.publish(tid, id, need, is_lost);
+        self.publish(tid, id, need, is_overwritten);
     }
 
-    /// Nothing of that thread is wanted.
+    /// Makes the program copy nothing of a thread.
     pub(crate) fn ignore_thread(&mut self, tid: u32, id: u32) {
         self.publish(tid, id, CopyNeed::Nothing, true);
     }
 
-    /// The thread is another one from now on, or no more.
+    /// Removes a thread, which has exited or executed another image.
     pub(crate) fn forget(&mut self, tid: u32) {
         if let Some(thread) = self.threads.remove(&tid) {
             let (index, _) = thread.words();
@@ -126,13 +131,13 @@ impl<W: SharedArray> CopyHints<W> {
         }
     }
 
-    /// Tells what is needed of a thread, if that is new or has to be told `again`.
-    fn publish(&mut self, tid: u32, id: u32, need: CopyNeed, again: bool) {
+    /// Sets the words of a thread, if they have changed or with `is_overwritten`.
+    fn publish(&mut self, tid: u32, id: u32, need: CopyNeed, is_overwritten: bool) {
         let thread = self.entry(tid, id);
         let before = std::mem::replace(&mut thread.need, need);
         let (_, old) = Thread { need: before, ..*thread }.words();
         let (first, words) = thread.words();
-        if again || words != old {
+        if is_overwritten || words != old {
             for (index, word) in (first..).zip(words) {
                 self.words.set(index, word);
             }

@@ -1,36 +1,35 @@
-//! Stacks deeper than their copy: what is known of a thread's outer frames, and the proof that
-//! it still holds.
+//! Frame watches: the callers of a thread's outer frames, and the proof that they still are.
 //!
-//! What the outer part of a stack was at an earlier time is of no use by itself: a function may
-//! have returned, and another one with a frame of the same size called the same function, which
-//! looks just the same up to where the copy ends. So frames get *sentinels*: a hardware
-//! breakpoint on the word where the frame's return address is. Every call that makes a frame in
-//! the same place writes that word. The rules:
+//! The callers of a frame as they were at an earlier time are of no use by themselves: a function
+//! may have returned, and another one with a frame of the same size may have called the same
+//! function. The stack then looks the same up to the end of the copy. So frames are *watched*: a
+//! hardware breakpoint lies on the word that holds the frame's return address. Every call that
+//! creates a frame in the same place writes that word. The rules:
 //!
-//! 1. A sentinel is set, then the stack from its word outwards is read from the living process
-//!    and unwound, then the clock is read. From then on it *stands*.
-//! 2. A sample taken while it stands, whose own walk comes by a frame with the sentinel's CFA,
-//!    when the word was not written to since it was set, has found the very frame that was
-//!    there when the sentinel was set: only a call could have made another. While a frame
-//!    lives, its callers wait: their return addresses and what they saved do not change. So what
-//!    was read is the outer part of this sample's stack, as far as the registers it was unwound
-//!    with are those the sample's walk found.
-//! 3. Words *inside* of the sentinel's are never read: the frame goes on running.
-//! 4. The innermost frame of a sample proves nothing: its call may be the write that is being
-//!    noticed.
-//! 5. A signal's frame is written by the kernel, unseen by a breakpoint that may only watch user
-//!    code. So frames that return from a signal get no sentinel, and since the return address is
-//!    among the registers that must agree, none is taken for a frame that had one.
+//! 1. The breakpoint is set, then the stack from its word outwards is read from the live process and
+//!    unwound, then the clock is read. From then on the watch is *valid*.
+//! 2. A sample that is taken while the watch is valid, and whose own walk visits a frame with the
+//!    watched CFA, has found the very frame that was watched, if the word was not written since:
+//!    only a call could have created another. While a frame exists its callers wait, so their return
+//!    addresses and saved registers do not change. The callers that were read are those of this
+//!    sample, if they were unwound with the registers that the sample's walk found.
+//! 3. Words *inside* of the watched word are never reused: the frame itself goes on running.
+//! 4. The innermost frame of a sample proves nothing: its call may be the write that is still being
+//!    reported.
+//! 5. The kernel writes the frame of a signal handler, unseen by a breakpoint that may only watch
+//!    user code. So frames that return from a signal are not watched; and since the return address
+//!    is among the registers that must agree, none of them matches a watched frame.
 //!
-//! Pure but for a [`DebugTarget`].
+//! Pure except for a [`DebugTarget`].
 
+use std::cmp::Reverse;
 use std::rc::Rc;
 
 use nprof_stream::Mark;
 use rustc_hash::FxHashMap;
 
 use crate::arch;
-use crate::convert::deep_stacks::caller_stack::{CallerReader, CallerStack};
+use crate::convert::deep_stacks::caller_stack::{CallerReader, CallerStack, ReadCallers};
 use crate::convert::deep_stacks::walk_trace::{VisitedFrame, WalkTrace};
 use crate::perf::record::SampleId;
 use crate::unwind::stack_copy::StackReadRange;
@@ -39,64 +38,65 @@ use crate::unwind::{CodeMap, FrameAddress, Registers};
 /// Watches of a thread, at most: one hardware breakpoint is left to debuggers.
 const WATCHES: usize = arch::BREAKPOINTS - 1;
 
-/// After how many rounds without a deep sample a thread may lose its sentinels to another.
+/// Batches without a deep sample after which a thread may lose its watches to another.
 const IDLE_BATCHES: u64 = 100;
 
-/// What became of a watched word since it was set.
+/// The state of a watched word since it was set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WatchState {
-    /// The thread ran and did not write to it.
+    /// The thread has run, and has not written it.
     Unwritten,
-    /// The thread did not run.
+    /// The thread has not run, so the breakpoint could not have fired.
     NotScheduled,
-    /// The thread wrote to it, or nobody knows.
+    /// The thread has written it, or its state is unknown.
     Written,
 }
 
-/// What watches memory and reads it.
+/// Sets breakpoints in the recorded threads and reads their memory.
 pub(crate) trait DebugTarget {
-    /// A breakpoint. Dropped, it is gone.
+    /// A breakpoint; removed when dropped.
     type Watch;
 
-    /// Watches the word at `slot` for writes by a thread, with a breakpoint there was before if
-    /// there is one; `None` when there is none to be had.
+    /// Watches the word at `slot` for writes by a thread. Moves the breakpoint `old` if there is
+    /// one. None if the breakpoint cannot be set.
     fn set(&mut self, tid: u32, slot: u64, old: Option<Self::Watch>) -> Option<Self::Watch>;
 
-    /// Stops watching, until it is set again.
+    /// Stops watching until the breakpoint is moved.
     fn unset(&mut self, watch: &mut Self::Watch);
 
-    /// What became of the word since it was set.
+    /// Returns the state of the word since it was set. Interrupts the thread.
     fn state_of(&mut self, watch: &Self::Watch) -> WatchState;
 
-    /// Reads a process's memory, as far as there is any: how many bytes.
+    /// Reads the memory of a process. Returns the number of bytes read, up to the first that is not
+    /// mapped.
     fn read(&mut self, pid: u32, address: u64, bytes: &mut [u8]) -> usize;
 
-    /// The clock of the samples, ns.
-    fn now(&mut self) -> u64;
+    /// Returns the time on the clock of the samples.
+    fn now_ns(&mut self) -> u64;
 }
 
-/// A frame that is watched.
+/// A watched frame.
 #[derive(Debug)]
 struct FrameWatch<W> {
     watch: W,
-    /// The frame's CFA; 0 when it is off.
+    /// The CFA of the frame; 0 if the watch is unused.
     cfa: u64,
-    /// From when on it stands, ns.
-    since: u64,
-    /// What lies outside of the frame, if that could be found out.
-    outer: Option<CallerStack>,
+    /// The time from which on it is valid.
+    valid_from_ns: u64,
+    /// The callers of the frame; `None` if they could not be read.
+    callers: Option<CallerStack>,
 }
 
 impl<W> FrameWatch<W> {
-    /// What lies outside of the frame whose caller has these registers in a sample of that time,
-    /// provided that the word was not touched.
-    fn read_callers(&self, caller: &Registers, time: u64) -> Option<&CallerStack> {
-        let outer = self.outer.as_ref().filter(|outer| outer.is_complete())?;
-        (time > self.since && outer.matches_caller(caller)).then_some(outer)
+    /// Returns the callers of the frame in a sample of this time, if `caller` are the registers of
+    /// the first one. The word must not have been written.
+    fn callers_at(&self, caller: &Registers, time_ns: u64) -> Option<&CallerStack> {
+        let callers = self.callers.as_ref().filter(|callers| callers.is_complete())?;
+        (time_ns > self.valid_from_ns && callers.matches_caller(caller)).then_some(callers)
     }
 }
 
-/// The sentinels of a thread.
+/// The watches of a thread.
 type ThreadWatches<W> = [Option<FrameWatch<W>>; WATCHES];
 
 /// A thread with deep stacks.
@@ -104,107 +104,117 @@ type ThreadWatches<W> = [Option<FrameWatch<W>>; WATCHES];
 struct Thread<W> {
     pid: u32,
     watches: ThreadWatches<W>,
-    /// What its last sample in this round left.
+    /// The trace of its last sample in this batch.
     latest: Option<WalkTrace>,
-    /// The round of its last deep sample.
+    /// The batch of its last deep sample.
     used: u64,
 }
 
-/// The sentinels of all threads.
+/// The watches of all threads.
 #[derive(Debug)]
-pub(crate) struct FrameWatches<M: DebugTarget> {
-    target: M,
-    threads: FxHashMap<u32, Thread<M::Watch>>,
-    /// How many threads may have some.
+pub(crate) struct FrameWatches<T: DebugTarget> {
+    target: T,
+    threads: FxHashMap<u32, Thread<T::Watch>>,
+    /// The most threads that may have watches.
     limit: usize,
-    /// The most frames of an outer part.
+    /// The most callers that are kept of a frame.
     depth: usize,
-    /// The longest copy of a stack seen, bytes.
-    longest_copy: u64,
-    /// Whether copies are made as long as is needed, if that is possible at all.
+    /// The longest copy of a stack so far.
+    longest_copy_bytes: u64,
+    /// True if a BPF program copies as much of a stack as is needed, up to a limit.
     copies_suffice: bool,
+    /// The number of the batch.
     batch: u64,
-    /// What is read of a stack.
-    bytes: Vec<u8>,
+    /// The part of a stack that was read last; kept for its memory.
+    buffer: Vec<u8>,
 }
 
-impl<M: DebugTarget> FrameWatches<M> {
-    /// For at most `limit` threads, and outer parts of at most `depth` frames.
-    pub(crate) fn new(target: M, limit: usize, depth: usize) -> Self {
-        let threads = FxHashMap::default();
+impl<T: DebugTarget> FrameWatches<T> {
+    /// Creates watches for at most `limit` threads, with at most `depth` callers of a frame.
+    pub(crate) fn new(target: T, limit: usize, depth: usize) -> Self {
         Self {
             target,
-            threads,
+            threads: FxHashMap::default(),
             limit,
             depth,
-            longest_copy: 0,
+            longest_copy_bytes: 0,
             copies_suffice: false,
             batch: 0,
-            bytes: Vec::new(),
+            buffer: Vec::new(),
         }
     }
 
-    /// More of a stack is copied where it is needed: only what is still too short needs sentinels.
+    /// Notes that copies are as long as needed: only stacks that are still too short get watches.
     pub(crate) fn rely_on_copies(&mut self) {
         self.copies_suffice = true;
     }
 
-    /// To be handed to the walk over a sample's stack, of which `copied` bytes are at hand.
-    pub(crate) fn trace(&mut self, tid: u32, sp: u64, copied: u64) -> WalkTrace {
-        self.longest_copy = self.longest_copy.max(copied);
+    /// Returns an empty trace for the walk over a sample's stack, of which `copied_bytes` were
+    /// copied.
+    pub(crate) fn trace(&mut self, tid: u32, sp: u64, copied_bytes: u64) -> WalkTrace {
+        self.longest_copy_bytes = self.longest_copy_bytes.max(copied_bytes);
         let thread = self.threads.get_mut(&tid);
-        let is_kept = thread.is_some();
-        let mut frames = thread.and_then(|thread| thread.latest.take()).unwrap_or_default().frames;
+        let keeps_frames = thread.is_some();
+        // The memory of the last trace is used again.
+        let latest = thread.and_then(|thread| thread.latest.take());
+        let mut frames = latest.unwrap_or_default().frames;
         frames.clear();
-        WalkTrace { sp, top: sp, copied, read_range: StackReadRange::default(), is_kept, frames }
+        WalkTrace {
+            sp,
+            outermost_cfa: sp,
+            copied_bytes,
+            read_range: StackReadRange::default(),
+            keeps_frames,
+            frames,
+        }
     }
 
-    /// Takes what the walk over a sample's stack left, and completes the stack if it can: why it
-    /// is incomplete, if it still is, and the outer part that was known before, which goes
-    /// behind `addresses`.
+    /// Takes the trace of a sample's walk, and completes the stack if it can. Returns the reason
+    /// why the stack is still incomplete, and the callers that complete it, which follow
+    /// `addresses`.
     pub(crate) fn complete(
         &mut self,
-        SampleId { pid, tid, time, .. }: SampleId,
+        sample_id: SampleId,
         trace: WalkTrace,
         mark: Mark,
         addresses: &mut Vec<FrameAddress>,
     ) -> (Mark, Option<Rc<[FrameAddress]>>) {
-        let is_long = trace.top.saturating_sub(trace.sp) > self.longest_copy / 2;
+        let SampleId { pid, tid, time, .. } = sample_id;
+        let length = trace.outermost_cfa.saturating_sub(trace.sp);
+        let is_long = length > self.longest_copy_bytes / 2;
+        // A long stack may soon be too deep: watch it while its outer frames are in the copy.
         let is_deep = mark == Mark::StackTruncated || is_long && !self.copies_suffice;
-        if !is_deep && !self.keeps_watches(tid) {
+        let is_watched = if is_deep { self.admit(pid, tid) } else { self.keeps_watches(tid) };
+        let Some(thread) = self.threads.get_mut(&tid).filter(|_| is_watched) else {
             return (mark, None);
-        }
-        if is_deep && !self.admit(pid, tid) {
-            return (mark, None);
-        }
-        let Some(thread) = self.threads.get_mut(&tid) else { return (mark, None) };
+        };
         let known = if mark == Mark::StackTruncated {
             find_matching_watch(&mut self.target, &thread.watches, time, &trace)
         } else {
             None
         };
         thread.latest = Some(trace);
-        let Some((frames, outer)) = known else { return (mark, None) };
+        let Some((frames, callers)) = known else { return (mark, None) };
         addresses.truncate(frames);
         let room = self.depth.saturating_sub(frames);
-        match outer.addresses.get(..room) {
-            Some(kept) if room < outer.addresses.len() => (Mark::MaxDepth, Some(kept.into())),
-            _ => (outer.mark, Some(outer.addresses.clone())),
+        match callers.addresses.get(..room) {
+            Some(kept) if room < callers.addresses.len() => (Mark::MaxDepth, Some(kept.into())),
+            _ => (callers.mark, Some(callers.addresses.clone())),
         }
     }
 
-    /// Whether a thread without a deep stack has sentinels all the same: if they are hardly ever
-    /// needed, for some time.
+    /// True if a thread keeps its watches after a stack that is not deep: for some time if copies
+    /// mostly suffice, else always.
     fn keeps_watches(&mut self, tid: u32) -> bool {
         let Some(thread) = self.threads.get(&tid) else { return false };
-        let keeps_watches = !self.copies_suffice || thread.used + IDLE_BATCHES >= self.batch;
-        if !keeps_watches {
+        let is_kept = !self.copies_suffice || thread.used + IDLE_BATCHES >= self.batch;
+        if !is_kept {
             self.threads.remove(&tid);
         }
-        keeps_watches
+        is_kept
     }
 
-    /// Whether a thread has sentinels or may have some.
+    /// Gives a thread with a deep stack watches. Returns false if too many threads have some.
     fn admit(&mut self, pid: u32, tid: u32) -> bool {
         if !self.threads.contains_key(&tid) && self.threads.len() >= self.limit {
             let idlest = self.threads.iter().min_by_key(|(_, thread)| thread.used);
@@ -222,172 +232,186 @@ impl<M: DebugTarget> FrameWatches<M> {
         true
     }
 
-    /// A round is over: the threads that were sampled in it, with their processes. Each is to be
-    /// given to [`FrameWatches::adjust`].
+    /// Ends a batch of samples. Returns the threads that were sampled in it, as (pid, tid); each is
+    /// to be given to [`Self::adjust`].
     pub(crate) fn end_batch(&mut self) -> Vec<(u32, u32)> {
         self.batch += 1;
-        let read_range = self.threads.iter().filter(|(_, thread)| thread.latest.is_some());
-        read_range.map(|(&tid, thread)| (thread.pid, tid)).collect()
+        let sampled = self.threads.iter().filter(|(_, thread)| thread.latest.is_some());
+        sampled.map(|(&tid, thread)| (thread.pid, tid)).collect()
     }
 
-    /// Whether threads have deep stacks at present, and it counts how soon a round follows.
+    /// True if any thread had a deep stack recently; the rings should then be drained often.
     pub(crate) fn is_busy(&self) -> bool {
         self.threads.values().any(|thread| thread.used + IDLE_BATCHES >= self.batch)
     }
 
-    /// A thread is no more.
+    /// Removes a thread that has exited.
     pub(crate) fn forget(&mut self, tid: u32) {
         self.threads.remove(&tid);
     }
 
-    /// All of a process's threads are no more, or it has another memory.
+    /// Removes the threads of a process that has exited or executed another image.
     pub(crate) fn forget_process(&mut self, pid: u32) {
         self.threads.retain(|_, thread| thread.pid != pid);
     }
 
-    /// Sets a thread's sentinels by what its last sample left: those that are of no use any more
-    /// go to zones that have none.
+    /// Sets the watches of a thread by the trace of its last sample: moves those that are useless to
+    /// frames that are not covered.
     pub(crate) fn adjust(&mut self, tid: u32, code: &mut impl CodeMap) {
         let Some(thread) = self.threads.get_mut(&tid) else { return };
         let Some(trace) = thread.latest.take() else { return };
         let (target, watches) = (&mut self.target, &mut thread.watches);
-        let mut stack = ProcessStack { pid: thread.pid, depth: self.depth, bytes: &mut self.bytes };
+        let mut stack =
+            ProcessStack { pid: thread.pid, depth: self.depth, buffer: &mut self.buffer };
         release_stale(target, watches, &trace, self.batch);
-        let mut free = [true; WATCHES];
+        let mut is_free = [true; WATCHES];
         for at in 0..WATCHES {
-            let Some(watch) = watches[at].as_ref().filter(|one| one.cfa != 0) else { continue };
+            let Some(watch) = watches[at].as_ref().filter(|watch| watch.cfa != 0) else { continue };
             let Some(&VisitedFrame { caller, .. }) = trace.find(watch.cfa) else { continue };
-            free[at] = false;
-            if watch.read_callers(&caller, u64::MAX).is_none() {
+            is_free[at] = false;
+            // Other registers: callers before, but not the present ones.
+            if watch.callers_at(&caller, u64::MAX).is_none() {
                 stack.refresh(target, watches, at, caller, code);
             }
         }
-        let longest_copy = if self.copies_suffice { trace.copied } else { self.longest_copy };
-        let close = longest_copy / 10;
+        let reach_bytes =
+            if self.copies_suffice { trace.copied_bytes } else { self.longest_copy_bytes };
+        let near_bytes = reach_bytes / 10;
         for &VisitedFrame { cfa, caller, .. } in
-            frames_to_watch(&trace, longest_copy).into_iter().flatten()
+            frames_to_watch(&trace, reach_bytes).into_iter().flatten()
         {
-            let Some(at) = free_slot(watches, &free) else { break };
-            let is_near = |one: &FrameWatch<_>| one.cfa.abs_diff(cfa) <= close;
-            let mut kept = watches.iter().zip(free).filter(|(_, free)| !free);
+            let Some(at) = free_slot(watches, &is_free) else { break };
             let Some(slot) = slot_of(cfa) else { continue };
-            if kept.any(|(one, _)| one.as_ref().is_some_and(is_near)) {
+            let mut kept = watches.iter().zip(is_free).filter(|(_, is_free)| !is_free);
+            let is_near = |watch: &FrameWatch<_>| watch.cfa.abs_diff(cfa) <= near_bytes;
+            if kept.any(|(watch, _)| watch.as_ref().is_some_and(is_near)) {
                 continue;
             }
             let old = watches[at].take().map(|watch| watch.watch);
             let Some(watch) = target.set(tid, slot, old) else { break };
-            free[at] = false;
-            watches[at] = Some(FrameWatch { watch, cfa, since: u64::MAX, outer: None });
+            is_free[at] = false;
+            watches[at] = Some(FrameWatch { watch, cfa, valid_from_ns: u64::MAX, callers: None });
             stack.refresh(target, watches, at, caller, code);
         }
     }
 }
 
-/// The frames of a trail that should have a sentinel, unless one is near: the outermost, which
-/// will live longest, and two nearer to the stack's end, which serve when it gets deeper.
-fn frames_to_watch(trace: &WalkTrace, longest_copy: u64) -> [Option<&VisitedFrame>; WATCHES] {
-    let beyond = |distance| {
-        let is_beyond = |passed: &&VisitedFrame| passed.cfa.saturating_sub(trace.sp) >= distance;
-        trace.frames.iter().find(is_beyond)
-    };
-    [trace.frames.last(), beyond(longest_copy / 2), beyond(longest_copy / 4)]
+/// Returns the frames that should be watched, unless one near them is: the outermost, which will
+/// exist longest, and two nearer to the stack pointer, which are still in the copy when the stack
+/// gets deeper.
+fn frames_to_watch(trace: &WalkTrace, reach_bytes: u64) -> [Option<&VisitedFrame>; WATCHES] {
+    let beyond =
+        |bytes| trace.frames.iter().find(|frame| frame.cfa.saturating_sub(trace.sp) >= bytes);
+    [trace.frames.last(), beyond(reach_bytes / 2), beyond(reach_bytes / 4)]
 }
 
-/// The word a frame with that CFA returns through, if it can be watched.
+/// Returns the address of the word with the return address of a frame. None if it cannot be
+/// watched: a breakpoint must be aligned.
 fn slot_of(cfa: u64) -> Option<u64> {
     arch::return_address_slot(cfa).filter(|slot| slot.is_multiple_of(arch::WORD))
 }
 
-/// Switches those off whose frame is gone. That takes a look at the breakpoint, which interrupts
-/// the thread: one of them in each round will do.
-fn release_stale<M: DebugTarget>(
-    target: &mut M,
-    watches: &mut ThreadWatches<M::Watch>,
+/// Stops watching frames that have returned: those in the range of the walk that it did not visit,
+/// and one whose word was written. Reading the state of a word interrupts the thread, so only one is
+/// read in each batch.
+fn release_stale<T: DebugTarget>(
+    target: &mut T,
+    watches: &mut ThreadWatches<T::Watch>,
     trace: &WalkTrace,
-    turn: u64,
+    batch: u64,
 ) {
+    let outermost_cfa = trace.outermost_cfa.max(trace.sp);
     for (at, watch) in (0..).zip(watches.iter_mut()) {
-        let Some(watch) = watch.as_mut().filter(|one| one.cfa != 0) else { continue };
-        let was_missed = trace.find(watch.cfa).is_none() && watch.cfa <= trace.top.max(trace.sp);
-        let is_its_turn = turn % WATCHES as u64 == at;
+        let Some(watch) = watch.as_mut().filter(|watch| watch.cfa != 0) else { continue };
+        let was_missed = trace.find(watch.cfa).is_none() && watch.cfa <= outermost_cfa;
+        let is_its_turn = batch % WATCHES as u64 == at;
         if was_missed || is_its_turn && target.state_of(&watch.watch) == WatchState::Written {
             watch.cfa = 0;
-            watch.outer = None;
+            watch.callers = None;
             target.unset(&mut watch.watch);
         }
     }
 }
 
-/// The sentinel to move: one that is off, else one the walk did not get to.
-fn free_slot<W>(watches: &ThreadWatches<W>, free: &[bool; WATCHES]) -> Option<usize> {
-    let is_off = |at: &usize| watches[*at].as_ref().is_none_or(|watch| watch.cfa == 0);
-    let is_free = |at: &usize| free[*at];
-    (0..WATCHES).filter(is_free).find(is_off).or_else(|| (0..WATCHES).find(is_free))
+/// Returns the index of the watch to move: an unused one, else one whose frame the walk did not
+/// reach. None if all watch frames that were visited.
+fn free_slot<W>(watches: &ThreadWatches<W>, is_free: &[bool; WATCHES]) -> Option<usize> {
+    let is_unused = |at: &usize| watches[*at].as_ref().is_none_or(|watch| watch.cfa == 0);
+    let free = || (0..WATCHES).filter(|at| is_free[*at]);
+    free().find(is_unused).or_else(|| free().next())
 }
 
-/// The outer part of a thread's sample of that time, from the outermost sentinel that proves
-/// one: how many frames lie inside of it, and what lies outside.
-fn find_matching_watch<'a, M: DebugTarget>(
-    target: &mut M,
-    watches: &'a ThreadWatches<M::Watch>,
-    time: u64,
+/// Returns the callers that complete a thread's sample of this time, by the outermost watch that
+/// proves some, and the number of frames up to them.
+fn find_matching_watch<'a, T: DebugTarget>(
+    target: &mut T,
+    watches: &'a ThreadWatches<T::Watch>,
+    time_ns: u64,
     trace: &WalkTrace,
 ) -> Option<(usize, &'a CallerStack)> {
-    let mut passed: Vec<_> = (watches.iter().flatten())
+    let mut matching: Vec<_> = (watches.iter().flatten())
         .filter_map(|watch| {
             let VisitedFrame { frames, caller, .. } = trace.find(watch.cfa)?;
-            Some((*frames, watch, watch.read_callers(caller, time)?))
+            Some((*frames, watch, watch.callers_at(caller, time_ns)?))
         })
         .collect();
-    passed.sort_unstable_by_key(|&(frames, ..)| std::cmp::Reverse(frames));
-    let mut passed = passed.into_iter();
-    passed
-        .find(|(_, watch, _)| target.state_of(&watch.watch) == WatchState::Unwritten)
-        .map(|(frames, _, outer)| (frames, outer))
+    matching.sort_unstable_by_key(|&(frames, ..)| Reverse(frames));
+    let proven = matching
+        .into_iter()
+        .find(|(_, watch, _)| target.state_of(&watch.watch) == WatchState::Unwritten);
+    proven.map(|(frames, _, callers)| (frames, callers))
 }
 
-/// The memory a thread's stack is in.
+/// The stack of a thread in the memory of its process.
 struct ProcessStack<'a> {
     pid: u32,
     depth: usize,
-    bytes: &'a mut Vec<u8>,
+    buffer: &'a mut Vec<u8>,
 }
 
 impl ProcessStack<'_> {
-    /// Finds out what lies outside of a sentinel's frame, and lets it stand from now on.
-    fn refresh<M: DebugTarget>(
+    /// Reads the callers of a watched frame, and makes the watch valid from now on.
+    fn refresh<T: DebugTarget>(
         &mut self,
-        target: &mut M,
-        watches: &mut ThreadWatches<M::Watch>,
+        target: &mut T,
+        watches: &mut ThreadWatches<T::Watch>,
         at: usize,
         caller: Registers,
         code: &mut impl CodeMap,
     ) {
-        let (others, outers): (Vec<_>, Vec<_>) = (watches.iter().enumerate())
+        let (others, known): (Vec<_>, Vec<_>) = (watches.iter().enumerate())
             .filter(|&(other, _)| other != at)
             .filter_map(|(other, watch)| Some((other, watch.as_ref()?)))
-            .filter_map(|(other, one)| Some((other, (one.cfa, one.outer.as_ref()?))))
+            .filter_map(|(other, watch)| Some((other, (watch.cfa, watch.callers.as_ref()?))))
             .unzip();
-        let pid = self.pid;
-        let read = |address, bytes: &mut [u8]| target.read(pid, address, bytes);
-        let mut reader = CallerReader { read, bytes: self.bytes, depth: self.depth };
-        let mut outside = reader.read_callers(caller, &outers, code);
-        if let Some((_, Some(joined))) = outside {
-            // What was known must still have been so when the rest was read.
-            let holds = watches[others[joined]]
+        let mut read = self.read_callers(target, caller, &known, code);
+        if let Some(ReadCallers { joined: Some(joined), .. }) = read {
+            // The known callers must still have been the callers when the rest was read.
+            let is_unwritten = watches[others[joined]]
                 .as_ref()
                 .is_some_and(|watch| target.state_of(&watch.watch) == WatchState::Unwritten);
-            if !holds {
-                let read = |address, bytes: &mut [u8]| target.read(pid, address, bytes);
-                let mut reader = CallerReader { read, bytes: self.bytes, depth: self.depth };
-                outside = reader.read_callers(caller, &[], code);
+            if !is_unwritten {
+                read = self.read_callers(target, caller, &[], code);
             }
         }
-        let since = target.now();
+        let valid_from_ns = target.now_ns();
         if let Some(watch) = &mut watches[at] {
-            watch.outer = outside.map(|(outer, _)| outer);
-            watch.since = since;
+            watch.callers = read.map(|read| read.callers);
+            watch.valid_from_ns = valid_from_ns;
         }
+    }
+
+    fn read_callers<T: DebugTarget>(
+        &mut self,
+        target: &mut T,
+        caller: Registers,
+        known: &[(u64, &CallerStack)],
+        code: &mut impl CodeMap,
+    ) -> Option<ReadCallers> {
+        let pid = self.pid;
+        let read = |address, bytes: &mut [u8]| target.read(pid, address, bytes);
+        let mut reader = CallerReader { read, buffer: self.buffer, depth: self.depth };
+        reader.read_callers(caller, known, code)
     }
 }
 

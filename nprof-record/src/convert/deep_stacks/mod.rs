@@ -1,5 +1,6 @@
-//! Completes stacks deeper than the copy: watches return addresses with hardware breakpoints and reuses
-//! the callers they prove unchanged.
+//! Completes stacks that are deeper than their copy: watches return addresses with hardware
+//! breakpoints, and reuses the callers that they prove unchanged; hints the BPF program at the part
+//! of a stack to copy.
 
 pub(crate) mod caller_stack;
 pub(crate) mod copy_hints;

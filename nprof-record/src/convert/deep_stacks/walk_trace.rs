@@ -1,50 +1,50 @@
-//! The frames one walk over a sample's stack came by, for those who want to know. Pure, and
-//! cheap: every frame of every sample comes by here.
+//! The frames visited by one stack walk, for frame watches. Pure, and cheap: every frame of every
+//! sample is visited.
 
 use crate::arch;
 use crate::unwind::stack_copy::StackReadRange;
 use crate::unwind::{FrameVisitor, Registers};
 
-/// A frame that returns through the word below its CFA.
+/// A frame whose return address lies in the word below its CFA.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct VisitedFrame {
-    /// How many addresses of the stack lie inside of its caller.
+    /// The number of addresses of the stack up to and including this frame's.
     pub(crate) frames: usize,
     pub(crate) cfa: u64,
-    /// Its caller's; the instruction pointer may be unknown.
+    /// The registers of its caller; the instruction pointer may be unknown.
     pub(crate) caller: Registers,
 }
 
-/// The frames a walk came by, but for the innermost.
+/// The frames that a walk visited, except for the innermost.
 #[derive(Debug, Default)]
 pub(crate) struct WalkTrace {
-    /// The sample's stack pointer.
+    /// The stack pointer of the sample.
     pub(crate) sp: u64,
     /// The CFA of the outermost frame.
-    pub(crate) top: u64,
-    /// How many bytes of it were at hand, up to the last.
-    pub(crate) copied: u64,
-    /// What of the stack the walk read.
+    pub(crate) outermost_cfa: u64,
+    /// The length of the copy, from the stack pointer to its last byte.
+    pub(crate) copied_bytes: u64,
+    /// The range of the stack that the walk read.
     pub(crate) read_range: StackReadRange,
-    /// Whether the frames are kept.
-    pub(crate) is_kept: bool,
+    /// True if `frames` is filled.
+    pub(crate) keeps_frames: bool,
     /// Innermost first.
     pub(crate) frames: Vec<VisitedFrame>,
 }
 
 impl WalkTrace {
-    /// The frame with that CFA.
+    /// Returns the frame with a CFA.
     pub(crate) fn find(&self, cfa: u64) -> Option<&VisitedFrame> {
-        self.frames.iter().rev().find(|passed| passed.cfa == cfa)
+        self.frames.iter().rev().find(|frame| frame.cfa == cfa)
     }
 }
 
 impl FrameVisitor for WalkTrace {
     fn visit(&mut self, caller: &Registers, frames: usize) -> bool {
         let Ok(cfa) = caller.get(arch::SP) else { return false };
-        self.top = cfa;
-        // The innermost frame may have begun just now, its call's write not yet noticed.
-        if self.is_kept && frames > 1 {
+        self.outermost_cfa = cfa;
+        // The innermost frame may just have been called: the breakpoint may not have fired yet.
+        if self.keeps_frames && frames > 1 {
             self.frames.push(VisitedFrame { frames, cfa, caller: *caller });
         }
         false

@@ -1,31 +1,36 @@
-//! The processor's breakpoints, and the memory of the processes that are sampled.
+//! Hardware breakpoints on the stacks of recorded threads, and the memory of their processes.
 
 use crate::convert::deep_stacks::frame_watch::{DebugTarget, WatchState};
 use crate::sys::{self, Breakpoint, Observed};
 
-/// Sets breakpoints as far as rights and the processor allow; what is refused is done without.
+/// Sets hardware breakpoints as far as the rights and the processor allow. Without them stacks stay
+/// as deep as their copies.
 #[derive(Debug, Default)]
 pub(crate) struct HwBreakpoints {
-    /// Whether there are breakpoints for us that work, once they have been tried.
+    /// The breakpoints that can be set; `None` before they were tried.
     rights: Option<WatchRights>,
 }
 
-/// What may be watched.
+/// The writes that can be watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WatchRights {
     Nothing,
     /// Writes by user code.
     User,
-    /// And those the kernel does for it.
+    /// Those, and writes by the kernel on behalf of the process.
     Kernel,
 }
 
 impl WatchRights {
+    /// Finds the rights by setting a breakpoint on our own memory. Virtual machines may offer
+    /// breakpoints that never fire.
     fn try_out() -> Self {
-        match () {
-            () if sys::breakpoints_work(true) => Self::Kernel,
-            () if sys::breakpoints_work(false) => Self::User,
-            () => Self::Nothing,
+        if sys::breakpoints_work(true) {
+            Self::Kernel
+        } else if sys::breakpoints_work(false) {
+            Self::User
+        } else {
+            Self::Nothing
         }
     }
 }
@@ -47,7 +52,7 @@ impl DebugTarget for HwBreakpoints {
     }
 
     fn unset(&mut self, watch: &mut Breakpoint) {
-        // It would only cost the program a trap.
+        // If it fails, the breakpoint only costs the program a trap.
         let _ = watch.disable();
     }
 
@@ -63,7 +68,7 @@ impl DebugTarget for HwBreakpoints {
         sys::read_memory(pid, address, bytes)
     }
 
-    fn now(&mut self) -> u64 {
+    fn now_ns(&mut self) -> u64 {
         sys::monotonic_ns()
     }
 }
