@@ -1,6 +1,7 @@
-//! Files from debuginfod servers: only when asked, whatever the servers do.
+//! Files from debuginfod servers: only if requested, and within limits.
 
-#![allow(clippy::unwrap_used)] // what cannot be set up is a failed test
+#![cfg(feature = "debuginfod")]
+#![allow(clippy::unwrap_used)] // a failed set-up is a failed test
 
 mod fixture;
 
@@ -15,27 +16,27 @@ use std::sync::{Arc, Mutex, OnceLock};
 use fixture::{AREA, Binary, Places, locations, run_in, sources, stream, symbolize_with};
 use nprof_stream::{Spelling, Status};
 
-/// What the server does with a path.
+/// The server's answer for a path.
 #[derive(Clone)]
 enum Answer {
-    /// Gives these bytes.
+    /// Sends these bytes.
     File(Vec<u8>),
-    /// Gives some of these bytes, then closes the connection.
+    /// Sends a part of these bytes, then closes the connection.
     CutOff(Vec<u8>),
-    /// Says that there are more bytes than anyone takes.
+    /// States a length beyond the limit.
     Huge,
-    /// Gives bytes for ever, without saying how many there are.
+    /// Sends bytes without end, and states no length.
     Endless,
     /// Never answers.
     Silence,
-    /// Answers with a status.
+    /// Answers with a status code.
     Status(u16),
 }
 
-/// A server; what it does not know it does not have (404).
+/// A server; it answers 404 for all other paths.
 struct Server {
     url: String,
-    /// The paths that were asked for.
+    /// The paths that were requested.
     asked: Arc<Mutex<Vec<String>>>,
 }
 
@@ -48,14 +49,14 @@ impl Server {
         std::thread::spawn(move || {
             for connection in listener.incoming() {
                 let (log, answers) = (Arc::clone(&log), answers.clone());
-                // Whoever hangs up is not the server's trouble.
+                // A client that closes the connection is no failure of the server.
                 std::thread::spawn(move || drop(serve(&connection.unwrap(), &answers, &log)));
             }
         });
         Self { url, asked }
     }
 
-    fn asked(&self) -> Vec<String> {
+    fn requested(&self) -> Vec<String> {
         std::mem::take(&mut self.asked.lock().unwrap())
     }
 }
@@ -91,7 +92,7 @@ fn serve(
                     write!(to, "\r\n")?;
                 }
             }
-            // Until the other side gives up.
+            // Until the client closes the connection.
             Answer::Silence => {}
             Answer::Status(status) => {
                 write!(to, "HTTP/1.1 {status} No\r\nContent-Length: 0\r\n\r\n")?;
@@ -101,7 +102,7 @@ fn serve(
     Ok(())
 }
 
-/// A stripped program, its debug file's bytes, and a stream of one place in it.
+/// A stripped program, its debug file's bytes, and a stream with one frame in it.
 struct Stripped {
     directory: tempfile::TempDir,
     id: String,
@@ -155,8 +156,8 @@ impl Stripped {
         self.directory.path().join("cache/debuginfod_client").join(&self.id).join(what)
     }
 
-    /// Symbolizes with these servers; what it says ends with the explanation of the program.
-    fn ask(&self, urls: &str, more: &[(&str, &str)]) -> Output {
+    /// Symbolizes with these servers; the messages end with the explanation of the program.
+    fn request(&self, urls: &str, more: &[(&str, &str)]) -> Output {
         let cache = self.directory.path().join("cache");
         let mut variables =
             vec![("DEBUGINFOD_URLS", urls), ("XDG_CACHE_HOME", cache.to_str().unwrap())];
@@ -165,7 +166,7 @@ impl Stripped {
     }
 }
 
-/// Whether the place is known down to the line.
+/// True if the frame has a line.
 fn is_complete(output: &Output) -> bool {
     let (status, calls) = locations(&output.stdout).remove(0);
     status == Status::Named && calls.last().is_some_and(|call| call.file.ends_with("/a.cc"))
@@ -180,90 +181,90 @@ fn is_empty(directory: &Path) -> bool {
 }
 
 #[test]
-fn nobody_is_asked_unless_the_user_says_so() {
+fn sends_no_request_without_the_option() {
     let program = stripped();
     let server = Server::start(HashMap::new());
     let variables = [("DEBUGINFOD_URLS", server.url.as_str())];
     let output = symbolize_with(&["-v"], &variables, &program.input);
     assert!(!is_complete(&output));
-    assert!(server.asked().is_empty());
-    // And with no servers there is nobody to ask.
-    let output = program.ask("", &[]);
+    assert!(server.requested().is_empty());
+    // Without servers there are no requests either.
+    let output = program.request("", &[]);
     assert!(message(&output).contains("DEBUGINFOD_URLS is not set"), "{}", message(&output));
 }
 
 #[test]
-fn a_debug_file_is_fetched_once_and_kept() {
+fn debug_file_is_fetched_once() {
     let program = stripped();
     let answers = [(program.path("debuginfo"), Answer::File(program.debug.clone()))];
     let server = Server::start(answers.into());
-    let output = program.ask(&server.url, &[]);
+    let output = program.request(&server.url, &[]);
     assert!(is_complete(&output), "{}", message(&output));
-    assert_eq!(server.asked(), [program.path("debuginfo")]);
+    assert_eq!(server.requested(), [program.path("debuginfo")]);
     assert_eq!(std::fs::read(program.cached("debuginfo")).unwrap(), program.debug);
-    assert!(is_complete(&program.ask(&server.url, &[])));
-    assert!(server.asked().is_empty(), "it is in the cache");
-    // What somebody else put there is not believed.
+    assert!(is_complete(&program.request(&server.url, &[])));
+    assert!(server.requested().is_empty(), "it is in the cache");
+    // A wrong file of another program is not used.
     std::fs::write(program.cached("debuginfo"), b"no ELF file").unwrap();
-    assert!(is_complete(&program.ask(&server.url, &[])));
-    assert_eq!(server.asked().len(), 1);
+    assert!(is_complete(&program.request(&server.url, &[])));
+    assert_eq!(server.requested().len(), 1);
 }
 
 #[test]
-fn an_executable_is_fetched_where_there_is_none() {
+fn missing_executable_is_fetched() {
     let program = stripped();
     std::fs::remove_file(program.directory.path().join("prog")).unwrap();
     let answers = [(program.path("executable"), Answer::File(program.whole.clone()))];
     let server = Server::start(answers.into());
-    let output = program.ask(&server.url, &[]);
+    let output = program.request(&server.url, &[]);
     assert!(is_complete(&output), "{}", message(&output));
 }
 
 #[test]
-fn it_is_remembered_for_a_while_that_no_server_has_a_file() {
+fn missing_file_is_not_requested_again_soon() {
     let program = stripped();
     let [one, two] = [(); 2].map(|()| Server::start(HashMap::new()));
     let urls = format!("{} {}", one.url, two.url);
-    let output = program.ask(&urls, &[]);
+    let output = program.request(&urls, &[]);
     assert!(!is_complete(&output));
-    assert_eq!((one.asked().len(), two.asked().len()), (1, 1));
+    assert_eq!((one.requested().len(), two.requested().len()), (1, 1));
     assert_eq!(std::fs::read(program.cached("debuginfo")).unwrap(), b"");
-    let output = program.ask(&urls, &[]);
+    let output = program.request(&urls, &[]);
     assert!(message(&output).contains("no server had it"), "{}", message(&output));
-    assert!(one.asked().is_empty() && two.asked().is_empty());
+    assert!(one.requested().is_empty() && two.requested().is_empty());
     let marker = std::fs::File::options().write(true).open(program.cached("debuginfo")).unwrap();
     let then = std::time::SystemTime::now() - std::time::Duration::from_secs(700);
     marker.set_modified(then).unwrap();
-    program.ask(&urls, &[]);
-    assert_eq!((one.asked().len(), two.asked().len()), (1, 1), "asked again");
+    program.request(&urls, &[]);
+    assert_eq!((one.requested().len(), two.requested().len()), (1, 1), "asked again");
 }
 
 #[test]
-fn a_server_that_lies_or_fails_gives_nothing_and_the_next_one_is_asked() {
+fn next_server_is_tried_after_a_failure() {
     let program = stripped();
     let other = stripped_of_another_build();
     let good =
         Server::start([(program.path("debuginfo"), Answer::File(program.debug.clone()))].into());
     for (answer, why) in [
         (Answer::File(other), "another build ID"),
-        (Answer::File(b"<html>".to_vec()), "not what was asked for"),
-        (Answer::File(Vec::new()), "not what was asked for"),
+        (Answer::File(b"<html>".to_vec()), "returned a wrong file"),
+        (Answer::File(Vec::new()), "returned a wrong file"),
         (Answer::CutOff(program.debug.clone()), "isconnect"),
         (Answer::Huge, "more than the 2000 MB allowed"),
         (Answer::Status(500), "status 500"),
         (Answer::Status(301), "http://127.0.0.1"),
     ] {
         let bad = Server::start([(program.path("debuginfo"), answer)].into());
-        let output = program.ask(&bad.url, &[]);
+        let output = program.request(&bad.url, &[]);
         let message = message(&output);
         assert!(!is_complete(&output));
         let mut lines = message.lines().filter(|line| line.contains(&bad.url));
         assert!(lines.any(|line| line.contains(why) && !line.ends_with(" has it")), "{message}");
-        assert!(message.contains("not asked, since it failed before"), "{message}");
-        assert_eq!(bad.asked().len(), 1);
+        assert!(message.contains("skipped, since it failed before"), "{message}");
+        assert_eq!(bad.requested().len(), 1);
         let home = program.cached("debuginfo");
-        assert!(is_empty(home.parent().unwrap()), "nothing is left, and nothing is remembered");
-        let output = program.ask(&format!("{} {}", bad.url, good.url), &[]);
+        assert!(is_empty(home.parent().unwrap()), "the cache stays empty");
+        let output = program.request(&format!("{} {}", bad.url, good.url), &[]);
         assert!(is_complete(&output), "{message}");
         std::fs::remove_file(home).unwrap();
     }
@@ -276,31 +277,31 @@ fn stripped_of_another_build() -> Vec<u8> {
 }
 
 #[test]
-fn a_server_that_sends_without_end_is_cut_off() {
+fn endless_response_is_cut_at_the_size_limit() {
     let program = stripped();
     let server = Server::start([(program.path("debuginfo"), Answer::Endless)].into());
-    let output = program.ask(&server.url, &[("DEBUGINFOD_MAXSIZE", "1000000")]);
+    let output = program.request(&server.url, &[("DEBUGINFOD_MAXSIZE", "1000000")]);
     assert!(!is_complete(&output));
     let message = message(&output);
-    assert!(message.contains("sends more than the 1000 KB allowed"), "{message}");
+    assert!(message.contains("more than the 1000 KB allowed"), "{message}");
 }
 
 #[test]
-fn a_silent_server_is_given_up_on() {
+fn silent_server_times_out() {
     let program = stripped();
     let server = Server::start([(program.path("debuginfo"), Answer::Silence)].into());
-    let output = program.ask(&server.url, &[("DEBUGINFOD_TIMEOUT", "1")]);
+    let output = program.request(&server.url, &[("DEBUGINFOD_TIMEOUT", "1")]);
     assert!(!is_complete(&output));
-    assert_eq!(server.asked().len(), 1);
+    assert_eq!(server.requested().len(), 1);
     let message = message(&output);
-    assert!(message.contains("not asked, since it failed before"), "{message}");
-    // No server at all.
-    let output = program.ask("http://127.0.0.1:1 ftp://127.0.0.1 nonsense", &[]);
+    assert!(message.contains("skipped, since it failed before"), "{message}");
+    // There is no server.
+    let output = program.request("http://127.0.0.1:1 ftp://127.0.0.1 nonsense", &[]);
     assert!(!is_complete(&output));
 }
 
 #[test]
-fn the_hottest_image_is_asked_for_first_if_the_input_is_a_file() {
+fn image_with_most_samples_is_fetched_first() {
     let (cold, hot) = (stripped(), stripped_named("hot"));
     let server = Server::start(HashMap::new());
     let file = cold.directory.path().join("in.nprof");
@@ -320,10 +321,10 @@ fn the_hottest_image_is_asked_for_first_if_the_input_is_a_file() {
         [("DEBUGINFOD_URLS", server.url.as_str()), ("XDG_CACHE_HOME", cache.to_str().unwrap())];
     let output = symbolize_with(&["--debuginfod", file.to_str().unwrap()], &variables, b"");
     assert!(output.status.success(), "{}", message(&output));
-    assert_eq!(server.asked(), [hot.path("debuginfo"), cold.path("debuginfo")]);
+    assert_eq!(server.requested(), [hot.path("debuginfo"), cold.path("debuginfo")]);
 }
 
-/// Another program beside.
+/// Another program in the same directory.
 fn stripped_named(name: &str) -> Stripped {
     let mut program = stripped();
     let at = program.directory.path();

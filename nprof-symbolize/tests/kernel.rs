@@ -1,6 +1,6 @@
 //! Names of the running kernel and its vDSO.
 
-#![allow(clippy::unwrap_used)] // what cannot be set up is a failed test
+#![allow(clippy::unwrap_used)] // a failed set-up is a failed test
 
 mod fixture;
 
@@ -8,7 +8,7 @@ use fixture::{Binary, Places, names};
 use nprof_stream::{ImageKind, Status};
 use object::{Object, ObjectSymbol};
 
-/// The build ID in the kernel's own notes.
+/// Returns the build ID in the kernel's own notes.
 fn build_id() -> Option<Vec<u8>> {
     let mut notes = &std::fs::read("/sys/kernel/notes").ok()?[..];
     loop {
@@ -22,7 +22,7 @@ fn build_id() -> Option<Vec<u8>> {
     }
 }
 
-/// Address of a symbol of the kernel; `None` where it is hidden.
+/// Returns the address of a symbol of the kernel. None if it is hidden.
 fn address(kallsyms: &str, name: &str) -> Option<u64> {
     let line = kallsyms.lines().find(|line| line.split(' ').nth(2) == Some(name))?;
     u64::from_str_radix(line.split(' ').next()?, 16).ok().filter(|&address| address != 0)
@@ -33,7 +33,7 @@ fn places<'a>(kind: ImageKind, path: &'a [u8], build_id: &'a [u8], offset: u64) 
 }
 
 #[test]
-fn the_running_kernel_is_named_and_no_other() {
+fn names_the_running_kernel_only() {
     let kallsyms = std::fs::read_to_string("/proc/kallsyms").unwrap_or_default();
     let base = address(&kallsyms, "_stext");
     let function = address(&kallsyms, "vfs_read");
@@ -50,7 +50,7 @@ fn the_running_kernel_is_named_and_no_other() {
     assert_eq!(other, [(Status::Mismatch, vec![])]);
 }
 
-/// A program that stands for a kernel: its code is at the address of `_stext`.
+/// A program in the place of a kernel: its code is at the address of `_stext`.
 const VMLINUX: &str = "
 static inline int helper(int n) { return n * 3; }
 __attribute__((noinline)) int do_work(int n) { int s = 0; while (n--) s ^= helper(n + s); return s; }
@@ -58,7 +58,7 @@ void _start(void) { do_work(3); }
 ";
 
 #[test]
-fn the_kernels_elf_file_gives_lines_and_inlined_calls_if_it_is_the_one() {
+fn vmlinux_with_the_build_id_gives_lines() {
     let directory = tempfile::tempdir().unwrap();
     let at = directory.path();
     std::fs::write(at.join("vmlinux.c"), VMLINUX).unwrap();
@@ -89,13 +89,13 @@ fn the_kernels_elf_file_gives_lines_and_inlined_calls_if_it_is_the_one() {
     let functions =
         names(&[&symfs[..], &["--no-lines", "--no-inlines"]].concat(), places(&kernel.build_id));
     assert_eq!((functions[0].1[0].name.as_str(), functions[0].1[0].line), ("do_work", 0));
-    // Neither another kernel's names nor the running one's.
+    // Neither the names of another kernel nor those of the running one.
     let other = names(&symfs, places(&[7; 20]));
     assert!(other.iter().all(|(status, calls)| *status == Status::Mismatch && calls.is_empty()));
 }
 
 #[test]
-fn the_vdso_is_named_from_memory() {
+fn names_the_vdso_from_memory() {
     use std::os::unix::fs::FileExt;
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let Some(line) = maps.lines().find(|line| line.ends_with("[vdso]")) else {

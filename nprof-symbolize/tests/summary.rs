@@ -1,6 +1,6 @@
-//! What is told of images whose frames have no names: in the stream, and to people.
+//! Reports about images whose frames have no names: in the stream, and for users.
 
-#![allow(clippy::unwrap_used)] // what cannot be set up is a failed test
+#![allow(clippy::unwrap_used)] // a failed set-up is a failed test
 
 mod fixture;
 
@@ -8,7 +8,7 @@ use fixture::{AREA, Binary, Places, locations, namings, run_in, sources, stream,
 use nprof_stream::{Spelling, Status};
 
 #[test]
-fn a_rebuilt_program_is_refused_by_both_build_ids_and_its_names_are_marked_if_allowed() {
+fn rebuilt_program_is_refused_or_marked() {
     let directory = sources();
     let at = directory.path();
     run_in(at, "g++ -O2 -g -Wl,--build-id -o @/prog @/a.cc");
@@ -22,7 +22,7 @@ fn a_rebuilt_program_is_refused_by_both_build_ids_and_its_names_are_marked_if_al
     let message = String::from_utf8(output.stderr).unwrap();
     let wanted = format!("another build ID: it has {}, want {}", new.id(), old.id());
     assert!(message.contains(&wanted), "{message}");
-    // The stream tells as well.
+    // The stream has the reason, too.
     let told = namings(&output.stdout);
     assert_eq!(told.len(), 1);
     assert_eq!(
@@ -31,7 +31,7 @@ fn a_rebuilt_program_is_refused_by_both_build_ids_and_its_names_are_marked_if_al
     );
     assert!(String::from_utf8_lossy(&told[0].reason).contains(&wanted));
     assert!(!told[0].remedy.is_empty());
-    // Whatever is there now, on demand, and plainly marked.
+    // With --allow-mismatch the present file is used, and its names are marked.
     let output = symbolize(&["--allow-mismatch"], &input);
     let (status, calls) = locations(&output.stdout).remove(0);
     assert_eq!(status, Status::Mismatch);
@@ -44,7 +44,7 @@ fn a_rebuilt_program_is_refused_by_both_build_ids_and_its_names_are_marked_if_al
 }
 
 #[test]
-fn what_is_told_of_images_is_what_the_frames_say_segment_by_segment() {
+fn naming_records_count_the_frames_of_each_segment() {
     let directory = sources();
     let at = directory.path();
     run_in(at, "g++ -O2 -g -Wl,--build-id -o @/prog @/a.cc");
@@ -63,13 +63,13 @@ fn what_is_told_of_images_is_what_the_frames_say_segment_by_segment() {
         assert_eq!(&segment[1].image[..], b"/nowhere");
         assert_eq!(&segment[1].unnamed_by_status[..], b"no-image 1");
     }
-    // Symbolizing again replaces what was told.
+    // Symbolizing again replaces the records.
     let again = symbolize(&[], &output.stdout);
     assert_eq!(namings(&again.stdout), told);
 }
 
 #[test]
-fn the_command_that_gets_the_symbols_is_told() {
+fn naming_record_has_the_command_for_debug_symbols() {
     let directory = sources();
     let at = directory.path();
     std::fs::create_dir_all(at.join("root/usr/lib/x")).unwrap();
@@ -111,14 +111,14 @@ fn the_command_that_gets_the_symbols_is_told() {
 }
 
 #[test]
-fn trouble_is_told_in_the_segment_that_has_it() {
+fn problem_is_reported_in_its_segment() {
     let directory = sources();
     let at = directory.path();
     run_in(at, "gcc -O2 -g -gsplit-dwarf -c -o @/one.o @/a.c");
     run_in(at, "gcc -O2 -Wl,--build-id -o @/prog @/one.o");
     let binary = Binary::read(&at.join("prog"));
     std::fs::remove_file(at.join("one.dwo")).unwrap();
-    // The start of the program has no debug information, and so no trouble with it.
+    // The start code of the program has no debug information, and so no problem with it.
     let quiet = stream(&[Places::of(&binary, &[binary.symbol("_start")])], Spelling::Binary);
     let loud = stream(&[Places::of(&binary, &[binary.symbol("main")])], Spelling::Binary);
     let told = namings(&symbolize(&[], &[quiet, loud].concat()).stdout);

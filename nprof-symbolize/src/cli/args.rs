@@ -1,4 +1,4 @@
-//! The command line.
+//! The options.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -7,51 +7,56 @@ use clap::Parser;
 
 use crate::names::demangle::NameStyle;
 
-/// Give the frames of an nprof stream their functions, files, lines and inlined calls.
+/// Add functions, files, lines and inlined calls to the frames of an nprof stream.
 ///
-/// Reads one stream, and writes the same stream with annotations:
+/// Reads one stream and writes the same stream with annotations:
 /// nprof-record -o - -- ./prog | nprof-symbolize | nprof-flat
 #[derive(Clone, Debug, Parser)]
 #[command(name = "nprof-symbolize", version, max_term_width = 100)]
 pub(crate) struct Args {
-    /// Look for debug files in DIR first, as in /usr/lib/debug; may be given again
+    /// Search DIR for debug files before /usr/lib/debug; may be repeated
     #[arg(long, value_name = "DIR")]
     pub(crate) debug_dir: Vec<PathBuf>,
 
-    /// Look for images under ROOT, the root of the profiled system
+    /// Search images below ROOT, the root of the profiled system
     #[arg(long, value_name = "ROOT")]
     pub(crate) symfs: Option<PathBuf>,
 
-    /// Ask the servers of DEBUGINFOD_URLS for what is not here, the most sampled images first
+    /// Fetch missing files from the servers in DEBUGINFOD_URLS, those of the most sampled images
+    /// first
     #[arg(long)]
+    #[cfg_attr(
+        not(feature = "debuginfod"),
+        arg(help = "Not available: this build lacks the cargo feature debuginfod")
+    )]
     pub(crate) debuginfod: bool,
 
-    /// Use a file of another build where the recorded one is not found, and mark the frames
+    /// Use a file of another build if the recorded one is not found, and mark its frames
     #[arg(long)]
     pub(crate) allow_mismatch: bool,
 
-    /// Name only the function a frame is in, not the calls inlined there
+    /// Omit inlined calls: name the function of a frame only
     #[arg(long)]
     pub(crate) no_inlines: bool,
 
-    /// Leave out files and lines
+    /// Omit files and lines
     #[arg(long)]
     pub(crate) no_lines: bool,
 
-    /// How much of a name to show; the linkage name stays in the stream
+    /// Style of names; the stream keeps the linkage name, too
     #[arg(long, value_name = "STYLE", default_value = "full")]
     pub(crate) names: NameStyle,
 
-    /// Tell which files are tried for IMAGE (a path, file name or build ID) and what they hold;
-    /// may be given again
+    /// Print the search for the files of IMAGE (a path, file name or build ID) and their contents;
+    /// may be repeated
     #[arg(long, value_name = "IMAGE")]
     pub(crate) explain: Vec<OsString>,
 
-    /// Tell at the end how naming went for each image, and what to do about the rest
+    /// Print a summary at the end: named frames of each image, and remedies for the others
     #[arg(short, long)]
     pub(crate) verbose: bool,
 
-    /// Write text; what a terminal gets anyway
+    /// Write text, the default for a terminal
     #[arg(long)]
     pub(crate) text: bool,
 
@@ -59,11 +64,11 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
 
-    /// Exit with 0 even when the input was incomplete
+    /// Exit with 0 even if the input was incomplete
     #[arg(long)]
     pub(crate) partial_ok: bool,
 
-    /// The stream to read; - or none is standard input
+    /// The stream to read; standard input if absent or -
     #[arg(value_name = "FILE")]
     pub(crate) input: Option<PathBuf>,
 }
@@ -73,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_options_are_consistent() {
+    fn options_are_consistent() {
         use clap::CommandFactory;
         Args::command().debug_assert();
     }

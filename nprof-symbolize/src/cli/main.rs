@@ -1,11 +1,11 @@
-//! The entry point: parses the command line and runs the tool on a thread of its own.
+//! The entry point.
 
 use std::process::ExitCode;
 
 use nprof_cli::{stage, usage};
 
 use super::{args, run};
-use crate::lookup::parallel::STACK;
+use crate::lookup::parallel::STACK_BYTES;
 
 /// Runs the tool with the arguments of the process; returns its exit status.
 pub fn main() -> ExitCode {
@@ -13,10 +13,11 @@ pub fn main() -> ExitCode {
         Ok(args) => args,
         Err(end) => return end,
     };
+    // The main thread's stack is too small for the parsers.
     stage::run(run::TOOL, move || {
-        let worker = std::thread::Builder::new().stack_size(STACK).spawn(move || run::run(&args));
-        let result = worker.map(std::thread::JoinHandle::join);
-        match result {
+        let builder = std::thread::Builder::new().stack_size(STACK_BYTES);
+        let thread = builder.spawn(move || run::run(&args));
+        match thread.map(std::thread::JoinHandle::join) {
             Ok(Ok(outcome)) => outcome,
             Ok(Err(panic)) => std::panic::resume_unwind(panic),
             Err(error) => Err(anyhow::Error::new(error).context("cannot start a thread")),

@@ -1,4 +1,4 @@
-//! The command line: options, and one run from input to exit status.
+//! The command line: options, and one run from the input to the exit status.
 
 mod args;
 mod main;

@@ -1,4 +1,4 @@
-//! One run: from the command line to the outcome.
+//! One run: from the options to the outcome.
 
 use std::ffi::OsStr;
 use std::io::{IsTerminal, Write};
@@ -15,42 +15,42 @@ use nprof_cli::shell;
 use nprof_cli::stage::{self, Input, Outcome, Ready};
 use nprof_stream::{Reader, Record, Spelling, Step, Verdict, Writer};
 
-use crate::cli::args::Args;
+use super::args::Args;
 use crate::dwarf::detail::Detail;
-use crate::find::{Debuginfod, Finder, RecordedImage, SearchPaths, Settings};
+use crate::find::{Debuginfod, Finder, RecordedImage, SearchPaths};
 use crate::lookup::background::BackgroundLookup;
 use crate::lookup::image_cache::ImageCache;
 use crate::lookup::image_catalog::ImageCatalog;
-use crate::lookup::parallel::{LookupThreads, STACK};
+use crate::lookup::parallel::{LookupThreads, STACK_BYTES};
 use crate::stats::image_stats::ImageStats;
 use crate::stats::summary;
 use crate::stream::filter::Filter;
-use crate::stream::hottest_images;
-use crate::stream::read_ahead;
+use crate::stream::{hottest_images, read_ahead};
 
-/// The program's name.
+/// The name of the program.
 pub(crate) const TOOL: &str = "nprof-symbolize";
 
-/// How long what was looked up of a live stream is held back while more is looked up.
-const LATENCY: Duration = Duration::from_millis(250);
+/// The longest time that output of a live stream stays buffered while frames are looked up.
+const MAX_LATENCY: Duration = Duration::from_millis(250);
 
-/// How long a live stream waits for debug information before it goes on with what symbols tell.
-const PATIENCE: Duration = Duration::from_millis(500);
+/// The longest time that a live stream waits for debug information before it continues with the
+/// names of symbols.
+const WAIT_LIMIT: Duration = Duration::from_millis(500);
 
-/// Does what the command line says.
+/// Runs the tool.
 ///
 /// # Errors
 ///
-/// When the input cannot be read or the output not be written.
+/// If the input cannot be read or the output cannot be written.
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
+    check_features(args)?;
     let mut catalog = ImageCatalog::new(Rc::new(finder(args)));
     catalog.names.style = args.names;
-    if is_only_explaining(args) {
+    if is_explain_only(args) {
         for wanted in &args.explain {
-            let recorded = RecordedImage::of(wanted);
-            let recorded = recorded
+            let recorded = RecordedImage::of(wanted)
                 .with_context(|| format!("{}: no ELF file, and no build ID", wanted.display()))?;
-            tell(&catalog.explain(&recorded, None));
+            print_lines(&catalog.explain(&recorded, None));
         }
         return Ok(Outcome::Done);
     }
@@ -64,33 +64,44 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
         tool: TOOL.into(),
         version: env!("CARGO_PKG_VERSION").into(),
         command: shell::quoted(std::env::args_os()),
-        naming_options: names(args).into(),
+        naming_options: naming_options(args).into(),
         ..Step::default()
     };
-    let read_ahead = input.ahead().map(|file| {
-        read_ahead::resolve(file, &mut catalog, &step, |pids| crew(args, pids));
-    });
-    let is_live = read_ahead.is_none();
+    // A file can be read twice; a pipe is a live stream.
+    let is_live = input.ahead().is_none();
+    if let Some(file) = input.ahead() {
+        read_ahead::resolve(file, &mut catalog, &step, |pids| lookup_threads(args, pids));
+    }
     if is_live && !catalog.finder.detail.is_symbols_only() {
         catalog = live(catalog, args)?;
     }
-    let mut filter = Filter::new(Writer::new(output, spelling), catalog, step, PATIENCE);
+    let mut filter = Filter::new(Writer::new(output, spelling), catalog, step, WAIT_LIMIT);
     let name = input.name().to_owned();
     let ready = is_live.then(|| input.ready()).flatten();
     let mut reader = Reader::new(input);
     let copied = copy(&mut reader, &mut filter, ready.as_ref()).with_context(|| name.clone());
-    // What came before an error is good, and wanted.
+    // The records before a read error are valid and must be written.
     let mut catalog = filter.finish().context("cannot write")?;
     copied?;
     args.explain.iter().for_each(|wanted| explain(&mut catalog, wanted));
     if args.verbose {
-        tell(&catalog.summary());
+        print_lines(&catalog.summary());
     }
     Ok(outcome(&reader, &name, args.partial_ok))
 }
 
-/// What names are like, apart from where they come from: their style, and what is told of a place.
-fn names(args: &Args) -> String {
+/// Refuses options that this build does not support.
+fn check_features(args: &Args) -> anyhow::Result<()> {
+    let is_supported = cfg!(feature = "debuginfod") || !args.debuginfod;
+    anyhow::ensure!(
+        is_supported,
+        "--debuginfod: this build has no HTTP client; build it with the cargo feature debuginfod"
+    );
+    Ok(())
+}
+
+/// Returns the options that determine names: the style, and the parts of a location.
+fn naming_options(args: &Args) -> String {
     let style = args.names.to_possible_value();
     let mut words: Vec<&str> = style.iter().map(PossibleValue::get_name).collect();
     words.extend((!args.no_inlines).then_some("inlines"));
@@ -98,66 +109,84 @@ fn names(args: &Args) -> String {
     words.join(",")
 }
 
-/// Where files are looked for.
+/// Creates the finder of the options.
 fn finder(args: &Args) -> Finder {
     let detail = Detail { inlines: !args.no_inlines, lines: !args.no_lines, debug: true };
-    let places = SearchPaths { debug_dirs: args.debug_dir.clone(), symfs: args.symfs.clone() };
-    let progress = |what: &str| {
-        if std::io::stderr().is_terminal() {
-            stage::warn(TOOL, what);
-        }
-    };
-    let settings = || Settings::read(|name| std::env::var(name).ok());
-    let debuginfod = args.debuginfod.then(|| Rc::new(Debuginfod::new(settings(), progress)));
+    let search_paths =
+        SearchPaths { debug_dirs: args.debug_dir.clone(), symfs: args.symfs.clone() };
     let allow_mismatch = args.allow_mismatch;
-    Finder { debuginfod, allow_mismatch, ..Finder::new(places, detail) }
+    Finder { debuginfod: debuginfod(args), allow_mismatch, ..Finder::new(search_paths, detail) }
 }
 
-/// Threads that look up the places of an image together, of a recording with these processes.
-fn crew(args: &Args, pids: Vec<u32>) -> LookupThreads {
+/// Creates the client of the servers in the environment, if the user allows requests.
+#[cfg(feature = "debuginfod")]
+fn debuginfod(args: &Args) -> Option<Rc<Debuginfod>> {
+    let settings = || crate::find::Settings::read(|name| std::env::var(name).ok());
+    args.debuginfod.then(|| Rc::new(Debuginfod::new(settings(), show_progress)))
+}
+
+/// Creates no client: this build has none.
+#[cfg(not(feature = "debuginfod"))]
+fn debuginfod(_: &Args) -> Option<Rc<Debuginfod>> {
+    None
+}
+
+/// Shows a message to a user at a terminal. In a log it would be noise.
+#[cfg(feature = "debuginfod")]
+fn show_progress(message: &str) {
+    if std::io::stderr().is_terminal() {
+        stage::warn(TOOL, message);
+    }
+}
+
+/// Creates the threads for the images of a recording with these processes.
+fn lookup_threads(args: &Args, pids: Vec<u32>) -> LookupThreads {
     let args = args.clone();
-    // A server is asked by one only.
+    // With servers there is one thread: several would fetch the same file.
     LookupThreads::new(
         !args.debuginfod,
         Box::new(move |threads| {
             let finder = Finder { sharers: threads, ..finder(&args) };
-            pids.iter().for_each(|&pid| finder.living.note_process(pid));
+            pids.iter().for_each(|&pid| finder.live_processes.note_process(pid));
             ImageCache::new(Rc::new(finder))
         }),
     )
 }
 
-/// A catalog that looks up places in the background, and has what symbols tell in the meantime.
+/// Makes the catalog one of a live stream: with lookups in the background, and provisional names
+/// from symbols.
 fn live(catalog: ImageCatalog, args: &Args) -> anyhow::Result<ImageCatalog> {
     let full = args.clone();
-    let background =
-        BackgroundLookup::start(STACK, move || ImageCache::new(Rc::new(finder(&full))));
+    let open_cache = move || ImageCache::new(Rc::new(finder(&full)));
+    let background = BackgroundLookup::start(STACK_BYTES, open_cache);
     let background = background.context("cannot start a thread")?;
     let detail = Detail { inlines: false, lines: false, debug: false };
-    let living = Rc::clone(&catalog.finder.living);
-    let quick = Finder { detail, living, debuginfod: None, ..finder(args) };
-    Ok(catalog.live(ImageCache::new(Rc::new(quick)), background))
+    let live_processes = Rc::clone(&catalog.finder.live_processes);
+    let symbols_only = Finder { detail, live_processes, debuginfod: None, ..finder(args) };
+    Ok(catalog.live(ImageCache::new(Rc::new(symbols_only)), background))
 }
 
-/// Whether images are to be explained and no stream is given.
-fn is_only_explaining(args: &Args) -> bool {
-    let is_device = || {
-        let input = std::fs::metadata("/dev/stdin");
-        input.is_ok_and(|input| input.file_type().is_char_device())
-    };
-    !args.explain.is_empty() && args.input.is_none() && is_device()
+/// True if images are to be explained and there is no stream.
+fn is_explain_only(args: &Args) -> bool {
+    if args.explain.is_empty() || args.input.is_some() {
+        return false;
+    }
+    // A terminal or /dev/null; a stream comes from a file or a pipe.
+    let stdin = std::fs::metadata("/dev/stdin");
+    stdin.is_ok_and(|stdin| stdin.file_type().is_char_device())
 }
 
-/// Fetches files for the hottest images first, where the input can be read beforehand.
+/// Fetches the files of the images with the most samples first, if the input can be read twice.
 fn prefetch(args: &Args, input: &Input, catalog: &ImageCatalog) {
     let Some(file) = input.ahead().filter(|_| args.debuginfod) else { return };
     let finder = &catalog.finder;
-    for recorded in hottest_images::hottest_first(&mut Reader::new(file), &finder.living) {
+    let mut reader = Reader::new(file);
+    for recorded in hottest_images::hottest_first(&mut reader, &finder.live_processes) {
         finder.prefetch(&recorded);
     }
 }
 
-/// Copies the stream; hands on what there is before it waits for more, and of a live one also
+/// Copies the stream. Flushes the output before waiting for input, and that of a live stream also
 /// while many frames are looked up.
 fn copy<W: Write>(
     reader: &mut Reader<Input>,
@@ -178,8 +207,8 @@ fn copy<W: Write>(
             filter.invalidate();
         }
         filter.pass(reader).context("cannot write")?;
-        // What becomes of a file depends on no clock.
-        let is_late = live.is_some() && !is_sample && flushed.elapsed() > LATENCY;
+        // The clock decides in live streams only: the output for a file is reproducible.
+        let is_late = live.is_some() && !is_sample && flushed.elapsed() > MAX_LATENCY;
         let is_drained = reader.drained();
         if is_late || is_drained {
             filter.flush().context("cannot write")?;
@@ -193,36 +222,37 @@ fn copy<W: Write>(
     Ok(())
 }
 
-/// Tells what was tried for the images that are meant, of the input or, where there is none,
-/// the file itself.
+/// Prints the search for the images of the input that match `wanted`, or for that file itself.
 fn explain(catalog: &mut ImageCatalog, wanted: &OsStr) {
     let absolute = std::fs::canonicalize(wanted).map(PathBuf::into_os_string);
-    let ways = [Some(wanted), absolute.as_deref().ok()];
-    let is_meant = |slot: &ImageStats| {
-        ways.iter().flatten().any(|way| summary::is_meant(&slot.recorded, way.as_bytes()))
+    let spellings = [Some(wanted), absolute.as_deref().ok()];
+    let matches = |image: &ImageStats| {
+        let mut spellings = spellings.iter().flatten();
+        spellings.any(|wanted| summary::matches_image(&image.recorded, wanted.as_bytes()))
     };
-    let slots = catalog.slots().iter().enumerate();
-    let meant: Vec<_> = slots.filter(|(_, slot)| is_meant(slot)).map(|(index, _)| index).collect();
-    if meant.is_empty() {
+    let images = catalog.images().iter().enumerate();
+    let indexes: Vec<usize> =
+        images.filter(|(_, image)| matches(image)).map(|(index, _)| index).collect();
+    if indexes.is_empty() {
         stage::warn(TOOL, &format!("{}: no such image in the input", wanted.display()));
         if let Some(recorded) = RecordedImage::of(wanted) {
-            tell(&catalog.explain(&recorded, None));
+            print_lines(&catalog.explain(&recorded, None));
         }
     }
-    for index in meant {
-        let recorded = catalog.slots()[index].recorded.clone();
-        tell(&catalog.explain(&recorded, Some(index)));
+    for index in indexes {
+        let recorded = catalog.images()[index].recorded.clone();
+        print_lines(&catalog.explain(&recorded, Some(index)));
     }
 }
 
-/// Prints lines on standard error, in which names and paths are escaped.
-fn tell(lines: &str) {
+/// Prints lines on standard error. Their names and paths are escaped already.
+fn print_lines(lines: &str) {
     for line in lines.lines() {
         stage::warn_escaped(TOOL, line);
     }
 }
 
-/// Says whether all of the input was there.
+/// Returns the outcome of the run; warns if the input was incomplete.
 fn outcome(reader: &Reader<Input>, name: &str, partial_ok: bool) -> Outcome {
     let verdict = reader.verdict();
     if verdict == Verdict::Complete {

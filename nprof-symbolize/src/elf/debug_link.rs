@@ -1,9 +1,9 @@
-//! What a file says of the files that hold the rest of its debug information: `.gnu_debuglink`,
-//! `.gnu_debugaltlink` (as dwz(1) writes it), `.debug_sup` (DWARF 5, 7.3.6). Pure over bytes.
+//! Links to the files with the rest of the debug information: `.gnu_debuglink`, `.gnu_debugaltlink`
+//! (written by dwz(1)), and `.debug_sup` (DWARF 5, section 7.3.6). Pure over bytes.
 
 use object::Endianness;
 
-/// The name of a file with debug information, as `.gnu_debuglink` has it.
+/// A link to the debug file: `.gnu_debuglink`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DebugLink {
     /// The file's name, without a directory.
@@ -12,25 +12,25 @@ pub(crate) struct DebugLink {
     pub(crate) crc: u32,
 }
 
-/// The supplementary file that several files share.
+/// A link to the supplementary file, which several files share.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct SharedLink {
-    /// Its path, absolute or relative to the directory of the file that says so.
+pub(crate) struct SupplementaryLink {
+    /// Its path, absolute or relative to the directory of the linking file.
     pub(crate) path: Vec<u8>,
-    /// What tells it from others: its build ID, or the checksum in its own `.debug_sup`.
+    /// Its identity: its build ID, or the checksum in its own `.debug_sup`.
     pub(crate) id: Vec<u8>,
 }
 
 /// A section `.debug_sup`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DebugSup {
-    /// Whether the file is the supplementary one itself.
+    /// True if this file is the supplementary one itself.
     pub(crate) is_supplementary: bool,
-    /// The supplementary file; its path is empty in that file itself.
-    pub(crate) link: SharedLink,
+    /// The supplementary file; the path is empty in that file itself.
+    pub(crate) link: SupplementaryLink,
 }
 
-/// Takes `.gnu_debuglink` apart: a name, a zero, padding to 4 bytes, a CRC.
+/// Parses `.gnu_debuglink`: a name, a zero byte, padding to 4 bytes, a CRC.
 pub(crate) fn debug_link(endian: Endianness, link: &[u8]) -> Option<DebugLink> {
     let (name, _) = string(link)?;
     let at = (name.len() + 1).next_multiple_of(4);
@@ -39,20 +39,20 @@ pub(crate) fn debug_link(endian: Endianness, link: &[u8]) -> Option<DebugLink> {
         Endianness::Little => u32::from_le_bytes(*crc),
         Endianness::Big => u32::from_be_bytes(*crc),
     };
-    // A name, not a path: a file must not send its reader elsewhere.
+    // A path could make the reader open any file of the system.
     let is_name = !name.is_empty() && !name.contains(&b'/');
     is_name.then(|| DebugLink { name: name.to_vec(), crc })
 }
 
-/// Takes `.gnu_debugaltlink` apart: a path, a zero, a build ID.
-pub(crate) fn alt_link(link: &[u8]) -> Option<SharedLink> {
+/// Parses `.gnu_debugaltlink`: a path, a zero byte, a build ID.
+pub(crate) fn alt_link(link: &[u8]) -> Option<SupplementaryLink> {
     let (path, id) = string(link)?;
     let is_whole = !path.is_empty() && (1..=nprof_stream::limits::BUILD_ID).contains(&id.len());
-    is_whole.then(|| SharedLink { path: path.to_vec(), id: id.to_vec() })
+    is_whole.then(|| SupplementaryLink { path: path.to_vec(), id: id.to_vec() })
 }
 
-/// Takes `.debug_sup` apart: a version (5), whether it is the supplementary file, a path, the
-/// length of a checksum, the checksum.
+/// Parses `.debug_sup`: the version (5), a flag for the supplementary file itself, a path, the length
+/// of a checksum, the checksum.
 pub(crate) fn debug_sup(endian: Endianness, section: &[u8]) -> Option<DebugSup> {
     let (version, rest) = section.split_first_chunk()?;
     let version = match endian {
@@ -61,14 +61,14 @@ pub(crate) fn debug_sup(endian: Endianness, section: &[u8]) -> Option<DebugSup> 
     };
     let (&is_supplementary, rest) = rest.split_first().filter(|_| version == 5)?;
     let (path, rest) = string(rest)?;
-    // The length is LEB128; one that takes more than a byte is of no checksum there is.
+    // The length is in LEB128; no checksum is so long that it takes more than one byte.
     let (&length, id) = rest.split_first()?;
     let id = id.get(..usize::from(length)).filter(|id| (1..=64).contains(&id.len()))?;
-    let link = SharedLink { path: path.to_vec(), id: id.to_vec() };
+    let link = SupplementaryLink { path: path.to_vec(), id: id.to_vec() };
     Some(DebugSup { is_supplementary: is_supplementary != 0, link })
 }
 
-/// The bytes before the first zero, and those behind it.
+/// Splits bytes at the first zero, which is left out.
 fn string(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let end = bytes.iter().position(|&byte| byte == 0)?;
     Some((&bytes[..end], &bytes[end + 1..]))
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_debug_link_is_a_name_and_a_crc() {
+    fn debug_link_has_a_name_and_a_crc() {
         let link = debug_link(Endianness::Little, b"a.debug\0\x01\x02\x03\x04");
         assert_eq!(link, Some(DebugLink { name: b"a.debug".to_vec(), crc: 0x0403_0201 }));
         let link = debug_link(Endianness::Little, b"ab.debug\0\0\0\0\x01\x02\x03\x04");
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn an_alt_link_is_a_path_and_a_build_id() {
+    fn alt_link_has_a_path_and_a_build_id() {
         let link = alt_link(b"../x.debug\0\x01\x02").unwrap();
         assert_eq!((&link.path[..], &link.id[..]), (&b"../x.debug"[..], &[1, 2][..]));
         for wrong in [&b""[..], b"path", b"path\0", b"\0\x01\x02"] {
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_supplementary_link_is_a_path_and_a_checksum() {
+    fn debug_sup_has_a_path_and_a_checksum() {
         let whole = b"\x05\0\0x.sup\0\x02\xaa\xbb";
         let sup = debug_sup(Endianness::Little, whole).unwrap();
         assert!(!sup.is_supplementary);

@@ -1,50 +1,35 @@
-//! What an ELF file says about itself: segments, sections, build ID, debug link. Pure over bytes.
+//! The headers of an ELF file: segments, sections, build ID, debug link. Pure over bytes.
 //!
-//! Nothing here trusts the file: what is out of its bounds is an error or is left out.
+//! The file is not trusted: parts outside of its bounds are errors or are left out.
 
-use anyhow::ensure;
+use anyhow::Context;
+use nprof_object::Segments;
+use nprof_object::elf::{build_id_of_section, build_id_of_segments};
 use object::elf::{self, FileHeader32, FileHeader64};
-use object::read::elf::{
-    CompressionHeader, FileHeader, NoteIterator, ProgramHeader, SectionHeader,
-};
+use object::read::elf::{CompressionHeader, FileHeader, SectionHeader};
 use object::{Endianness, FileKind, ReadRef};
 
 use crate::elf::debug_link::{DebugLink, debug_link};
 
-/// The longest section of notes that is read, bytes.
-const NOTES: u64 = 1 << 20;
+/// The longest section of notes that is read.
+const MAX_NOTES_BYTES: u64 = 1 << 20;
 
-/// The most program headers and the most sections that are read.
-const HEADERS: u32 = 1 << 18;
+/// The most program headers and the most sections that are read: a sparse file may claim any number.
+/// Files compiled with one section per function have tens of thousands.
+const MAX_HEADERS: u32 = 1 << 18;
 
-/// The longest `.gnu_debuglink` that is read, bytes.
-const LINK: u64 = 64 << 10;
+/// The longest `.gnu_debuglink` that is read.
+const MAX_LINK_BYTES: u64 = 64 << 10;
 
-/// The longest build ID, bytes; longer ones are none.
-const BUILD_ID: usize = nprof_stream::limits::BUILD_ID;
-
-/// A part of the file that is loaded into memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Segment {
-    /// Where it begins in the file.
-    pub(crate) offset: u64,
-    /// How many bytes of the file it holds.
-    pub(crate) size: u64,
-    /// The image address of its first byte.
-    pub(crate) address: u64,
-    /// Whether it may be executed.
-    pub(crate) executable: bool,
-}
-
-/// How a section's bytes are packed.
+/// The compression of a section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Compression {
-    /// Not at all.
+    /// Its bytes are not compressed.
     None,
-    /// By an ELF compression header (`SHF_COMPRESSED`) with its type and unpacked size; the
-    /// packed bytes begin this many bytes into the section.
+    /// A compression header (`SHF_COMPRESSED`) states the type and the decompressed size; the
+    /// compressed bytes begin `skip` bytes into the section.
     Elf { kind: u32, size: u64, skip: u64 },
-    /// In the older way of GNU: a section `.zdebug_*` that begins with `ZLIB` and a size.
+    /// The older form of GNU: a section `.zdebug_*` that begins with `ZLIB` and a size.
     Gnu,
 }
 
@@ -55,40 +40,40 @@ pub(crate) struct Section {
     pub(crate) name: Vec<u8>,
     /// Its type, `SHT_*`.
     pub(crate) kind: u32,
-    /// Whether it holds code.
+    /// True if it has code.
     pub(crate) executable: bool,
-    /// Whether it is one of a group, as the types of a unit that are in many others, too.
+    /// True if it is part of a section group, such as a type unit that many object files have.
     pub(crate) grouped: bool,
-    /// The image address of its first byte, 0 when it is not loaded.
+    /// The image address of its first byte, 0 if it is not loaded.
     pub(crate) address: u64,
-    /// Its size, bytes; of what is in the file where it has contents there.
+    /// Its size in bytes; in the file, if it is compressed.
     pub(crate) size: u64,
-    /// Where its bytes are in the file; `None` when the file does not have them.
+    /// The file offset of its first byte. None if the file does not have its bytes.
     pub(crate) offset: Option<u64>,
-    /// The index of the section it refers to.
+    /// The index of the section that it refers to.
     pub(crate) link: usize,
-    /// The size of one entry, bytes; 0 when it has none.
+    /// The size of one entry in bytes, 0 if it has none.
     pub(crate) entry_size: u64,
-    /// How its bytes are packed.
-    pub(crate) packing: Compression,
+    /// Its compression.
+    pub(crate) compression: Compression,
 }
 
 /// The headers of an ELF file.
 #[derive(Clone, Debug)]
 pub(crate) struct Headers {
-    /// Whether addresses have 64 bits.
+    /// True if addresses have 64 bits.
     pub(crate) is_64: bool,
-    /// The order of bytes.
+    /// The byte order.
     pub(crate) endian: Endianness,
     /// The machine, `EM_*`.
     pub(crate) machine: u16,
-    /// What is loaded, in the file's order.
-    pub(crate) segments: Vec<Segment>,
-    /// The sections, by their index.
+    /// The loaded segments.
+    pub(crate) segments: Segments,
+    /// The sections by index.
     pub(crate) sections: Vec<Section>,
-    /// The GNU build ID, empty when there is none.
+    /// The GNU build ID, empty if there is none.
     pub(crate) build_id: Vec<u8>,
-    /// Where the debug information may be.
+    /// The link to the file with the debug information.
     pub(crate) debug_link: Option<DebugLink>,
 }
 
@@ -97,49 +82,31 @@ impl Headers {
     ///
     /// # Errors
     ///
-    /// When it is no ELF file, or its headers lie outside of it or are far too many.
+    /// If it is no ELF file, or its headers lie outside of it or are too many.
     pub(crate) fn read<'d, R: ReadRef<'d>>(data: R) -> anyhow::Result<Self> {
         match FileKind::parse(data)? {
             FileKind::Elf32 => read::<FileHeader32<Endianness>, R>(data, false),
             FileKind::Elf64 => read::<FileHeader64<Endianness>, R>(data, true),
-            // An error of the same type as the others: parsing it as ELF says what is wrong.
+            // Parsing it as ELF gives an error that states the difference.
             _ => read::<FileHeader64<Endianness>, R>(data, true),
         }
     }
 
-    /// The image address of a file offset: of the executable segment that holds it, else of any.
-    ///
-    /// Segments may share a page of the file; the code's is the one that was executed.
-    pub(crate) fn address(&self, offset: u64) -> Option<u64> {
-        let holds = |s: &&Segment| offset.checked_sub(s.offset).is_some_and(|at| at < s.size);
-        let code = self.segments.iter().filter(|segment| segment.executable).find(holds);
-        let segment = code.or_else(|| self.segments.iter().find(holds))?;
-        Some(segment.address.wrapping_add(offset - segment.offset))
-    }
-
-    /// The file offset of an image address, the way [`Headers::address`] goes.
-    pub(crate) fn offset(&self, address: u64) -> Option<u64> {
-        let holds = |s: &&Segment| address.checked_sub(s.address).is_some_and(|at| at < s.size);
-        let code = self.segments.iter().filter(|segment| segment.executable).find(holds);
-        let segment = code.or_else(|| self.segments.iter().find(holds))?;
-        Some(segment.offset.wrapping_add(address - segment.address))
-    }
-
-    /// The first section of a name that has bytes in the file, and is in no group if there is one
-    /// that is not: beside its unit a `.dwo` file has groups of types (`-fdebug-types-section`).
+    /// Returns the first section of a name with bytes in the file, preferably outside of groups: a
+    /// `.dwo` file has groups of type units besides its own (`-fdebug-types-section`).
     pub(crate) fn section(&self, name: &[u8]) -> Option<&Section> {
         let mut named = self.sections.iter().filter(|s| s.name == name && s.offset.is_some());
         let first = named.next()?;
         if !first.grouped { Some(first) } else { named.find(|s| !s.grouped).or(Some(first)) }
     }
 
-    /// Whether the file has DWARF debug information.
+    /// True if the file has DWARF debug information.
     pub(crate) fn has_dwarf(&self) -> bool {
         let mut names = [&b".debug_info"[..], b".zdebug_info"].into_iter();
         names.any(|name| self.section(name).is_some_and(|section| section.size > 0))
     }
 
-    /// How much DWARF debug information the file has, bytes, as it is packed in the file.
+    /// Returns the size of the DWARF debug information in the file, in bytes, as compressed there.
     pub(crate) fn dwarf_size(&self) -> u64 {
         let is_dwarf = |section: &&Section| {
             section.name.starts_with(b".debug_") || section.name.starts_with(b".zdebug_")
@@ -148,7 +115,7 @@ impl Headers {
         sections.filter(is_dwarf).fold(0, |sum, section| sum.saturating_add(section.size))
     }
 
-    /// Whether the file has a full symbol table.
+    /// True if the file has a full symbol table.
     pub(crate) fn has_symbols(&self) -> bool {
         self.sections.iter().any(|s| s.kind == elf::SHT_SYMTAB.0 && s.offset.is_some())
     }
@@ -161,27 +128,18 @@ where
 {
     let header = Elf::parse(data)?;
     let endian = header.endian()?;
-    // A file may have holes, and claim to have any number of them.
-    ensure!(header.phnum(endian, data)? <= HEADERS, "it claims too many program headers");
-    let program_headers = header.program_headers(endian, data)?;
-    let segments = program_headers.iter().filter(|p| p.p_type(endian) == elf::PT_LOAD);
-    let segments = segments.map(|p| Segment {
-        offset: p.p_offset(endian).into(),
-        size: p.p_filesz(endian).into(),
-        address: p.p_vaddr(endian).into(),
-        executable: p.p_flags(endian).0 & elf::PF_X.0 != 0,
-    });
-    let segments = segments.collect();
-    // A file without section headers is whole as far as running it goes.
+    let programs = nprof_object::elf::program_headers(header, endian, data, MAX_HEADERS)
+        .context("it has too many or unreadable program headers")?;
+    // A file without section headers can still be executed, and has segments and a build ID.
     let table = match header.shnum(endian, data) {
-        Ok(count) if count <= HEADERS => header.sections(endian, data).unwrap_or_default(),
+        Ok(count) if count <= MAX_HEADERS => header.sections(endian, data).unwrap_or_default(),
         _ => Default::default(),
     };
     let mut headers = Headers {
         is_64,
         endian,
         machine: header.e_machine(endian).0,
-        segments,
+        segments: nprof_object::elf::segments(endian, programs),
         sections: Vec::new(),
         build_id: Vec::new(),
         debug_link: None,
@@ -189,21 +147,19 @@ where
     for section in table.iter() {
         let name = table.section_name(endian, section).unwrap_or_default();
         headers.sections.push(read_section::<Elf, R>(endian, data, section, name));
-        let is_note = section.sh_type(endian) == elf::SHT_NOTE;
-        if is_note && headers.build_id.is_empty() && section.sh_size(endian).into() <= NOTES {
-            let notes = section.notes(endian, data).ok().flatten();
-            headers.build_id = build_id::<Elf>(endian, notes).unwrap_or_default();
+        if section.sh_type(endian) == elf::SHT_NOTE && headers.build_id.is_empty() {
+            let build_id = build_id_of_section(endian, section, data, MAX_NOTES_BYTES);
+            headers.build_id = build_id.unwrap_or_default();
         }
-        if name == b".gnu_debuglink" && section.sh_size(endian).into() <= LINK {
+        if name == b".gnu_debuglink" && section.sh_size(endian).into() <= MAX_LINK_BYTES {
             headers.debug_link =
                 section.data(endian, data).ok().and_then(|link| debug_link(endian, link));
         }
     }
+    // The vDSO and files without section headers have their notes in segments only.
     if headers.build_id.is_empty() {
-        let notes = program_headers.iter().filter(|p| p.p_filesz(endian).into() <= NOTES);
-        let notes = notes.filter_map(|p| p.notes(endian, data).ok().flatten());
-        let found = notes.into_iter().find_map(|notes| build_id::<Elf>(endian, Some(notes)));
-        headers.build_id = found.unwrap_or_default();
+        let build_id = build_id_of_segments(endian, programs, data, MAX_NOTES_BYTES);
+        headers.build_id = build_id.unwrap_or_default();
     }
     Ok(headers)
 }
@@ -218,7 +174,7 @@ where
     Elf: FileHeader<Endian = Endianness>,
     R: ReadRef<'d>,
 {
-    let packing = match section.compression(endian, data) {
+    let compression = match section.compression(endian, data) {
         Ok(Some((header, offset, _))) => Compression::Elf {
             kind: header.ch_type(endian).0,
             size: header.ch_size(endian).into(),
@@ -237,69 +193,16 @@ where
         offset: section.file_range(endian).map(|(offset, _)| offset),
         link: section.sh_link(endian) as usize,
         entry_size: section.sh_entsize(endian).into(),
-        packing,
+        compression,
     }
-}
-
-fn build_id<Elf: FileHeader<Endian = Endianness>>(
-    endian: Endianness,
-    notes: Option<NoteIterator<'_, Elf>>,
-) -> Option<Vec<u8>> {
-    let mut notes = notes?;
-    while let Ok(Some(note)) = notes.next() {
-        let is_build_id =
-            note.name() == elf::ELF_NOTE_GNU && note.n_type(endian) == elf::NT_GNU_BUILD_ID;
-        if is_build_id && (1..=BUILD_ID).contains(&note.desc().len()) {
-            return Some(note.desc().to_vec());
-        }
-    }
-    None
-}
-
-/// The build ID in bare notes, as the kernel shows its own in `/sys/kernel/notes`.
-pub(crate) fn build_id_of_notes(notes: &[u8]) -> Option<Vec<u8>> {
-    let endian = if cfg!(target_endian = "big") { Endianness::Big } else { Endianness::Little };
-    let notes = NoteIterator::<FileHeader64<Endianness>>::new(endian, 4, notes).ok();
-    build_id(endian, notes)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn headers(segments: &[(u64, u64, u64, bool)]) -> Headers {
-        let segments = segments.iter().map(|&(offset, size, address, executable)| Segment {
-            offset,
-            size,
-            address,
-            executable,
-        });
-        Headers {
-            is_64: true,
-            endian: Endianness::Little,
-            machine: elf::EM_X86_64.0,
-            segments: segments.collect(),
-            sections: Vec::new(),
-            build_id: Vec::new(),
-            debug_link: None,
-        }
-    }
-
     #[test]
-    fn the_executable_segment_wins_where_segments_share_a_page() {
-        let headers = headers(&[
-            (0, 0x2000, 0x40_0000, false),
-            (0x1000, 0x1000, 0x50_1000, true),
-            (0x2000, 0x10, 0x60_2000, false),
-        ]);
-        assert_eq!(headers.address(0x1800), Some(0x50_1800));
-        assert_eq!(headers.address(0x800), Some(0x40_0800));
-        assert_eq!(headers.address(0x200f), Some(0x60_200f));
-        assert_eq!(headers.address(0x2010), None);
-    }
-
-    #[test]
-    fn no_prefix_of_an_elf_file_is_more_than_an_error() {
+    fn truncated_file_is_an_error() {
         let exe = std::fs::read(std::env::current_exe().unwrap()).unwrap();
         let whole = Headers::read(&exe[..]).unwrap();
         assert!(whole.segments.iter().any(|segment| segment.executable));

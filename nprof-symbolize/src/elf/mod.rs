@@ -1,7 +1,9 @@
-//! Facts of ELF files: headers, symbols, PLT stubs, debug links and function ranges.
+//! Facts of ELF files: headers, symbols, PLT stubs, debug links and ranges of functions.
 
 pub(crate) mod debug_link;
 pub(crate) mod function_ranges;
 pub(crate) mod headers;
 pub(crate) mod plt;
+mod plt_stub;
+mod plt_x86_64;
 pub(crate) mod symbol_table;

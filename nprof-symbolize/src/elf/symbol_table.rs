@@ -1,63 +1,65 @@
-//! Symbol tables: which symbol covers an address. Pure over bytes.
+//! Symbol tables: the symbol that covers an address. Pure over bytes.
 //!
-//! Symbols overlap, have aliases, and may have no size. They are laid out once as ranges that
-//! do not overlap, each with the one symbol that names it; a lookup is a binary search.
+//! Symbols overlap, have aliases, and may have no size. The table splits them once into ranges that
+//! do not overlap, with one symbol each; a lookup is a binary search.
 
 use std::cmp::Reverse;
 
+use nprof_object::ImageAddress;
 use object::elf::{self, Sym32, Sym64};
 use object::read::elf::Sym;
 use object::{Endianness, ReadRef};
 
 use crate::elf::headers::{Headers, Section};
 
-/// As many symbols as are read of one table: a file may have holes, and claim to be of any size.
-/// The largest browsers have three million.
-const SYMBOLS: usize = 1 << 23;
+/// The most symbols of one table: a sparse file may claim any number. The largest browsers have three
+/// million.
+const MAX_SYMBOLS: usize = 1 << 23;
 
-/// As much as is read of their names, bytes.
-const NAMES: u64 = 512 << 20;
+/// The most bytes of names that are read.
+const MAX_NAMES_BYTES: u64 = 512 << 20;
 
-/// The longest name, bytes.
-const NAME: u64 = nprof_stream::limits::STRING as u64;
+/// The longest name.
+const MAX_NAME_BYTES: u64 = nprof_stream::limits::STRING as u64;
 
-/// What a place is called.
+/// A range of addresses and its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Range {
     start: u64,
     end: u64,
+    /// The offset of the name.
     name: u32,
 }
 
-/// A symbol on the way into a table.
+/// A symbol before the table is built.
 #[derive(Clone, Copy, Debug)]
 struct Candidate {
     start: u64,
-    /// 0 when the symbol has no size of its own.
+    /// 0 if the symbol has no size of its own.
     size: u64,
-    /// How far it may reach without one: the end of its section.
+    /// The end of its section: a symbol without a size ends there at the latest.
     limit: u64,
     name: u32,
     binding: Binding,
 }
 
-/// How visible a symbol is to the linker; the greater, the more it is what users know.
+/// The visibility of a symbol to the linker. The greater it is, the more likely users know the name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Binding {
-    /// Known in its object file.
+    /// Visible in its object file.
     Local,
-    /// May be overridden.
+    /// Visible everywhere, may be overridden.
     Weak,
-    /// Known everywhere.
+    /// Visible everywhere.
     Global,
 }
 
-/// Gathers symbols for a [`SymbolTable`].
+/// Collects symbols for a [`SymbolTable`].
 #[derive(Debug, Default)]
 pub(crate) struct SymbolTableBuilder {
     candidates: Vec<Candidate>,
     strings: Vec<u8>,
-    /// Whether there is a full table among those it was made of.
+    /// True if a full table is among the sources.
     is_full: bool,
 }
 
@@ -65,68 +67,79 @@ pub(crate) struct SymbolTableBuilder {
 #[derive(Debug, Default)]
 pub(crate) struct SymbolTable {
     ranges: Box<[Range]>,
-    /// The names, each ended by a zero.
+    /// The names, each with a zero at its end.
     strings: Box<[u8]>,
-    /// Whether they are those other files may use, and not all.
+    /// True if the names are those exported to other files only.
     is_exports: bool,
 }
 
-/// The names around a place that has none.
+/// The exports around an address without a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bracket<'a> {
-    /// The symbol before it, and where that begins.
+    /// The export before it.
     pub(crate) before: &'a [u8],
-    pub(crate) start: u64,
-    /// The one behind it.
-    pub(crate) behind: &'a [u8],
+    /// The address of that export.
+    pub(crate) start: ImageAddress,
+    /// The export after it.
+    pub(crate) after: &'a [u8],
 }
 
 impl SymbolTable {
-    /// The name of the symbol that covers an address.
-    pub(crate) fn find(&self, address: u64) -> Option<&[u8]> {
-        let after = self.ranges.partition_point(|range| range.start <= address);
+    /// Returns the name of the symbol that covers an address.
+    pub(crate) fn find(&self, address: ImageAddress) -> Option<&[u8]> {
+        let after = self.ranges.partition_point(|range| range.start <= address.0);
         let range = self.ranges.get(after.checked_sub(1)?)?;
-        (address < range.end).then(|| string(&self.strings, range.name))
+        (address.0 < range.end).then(|| string(&self.strings, range.name))
     }
 
-    /// The exports around an address that none of them covers, if all names are exports: stubs
-    /// do not count.
-    pub(crate) fn around(&self, address: u64) -> Option<Bracket<'_>> {
-        let after = self.ranges.partition_point(|range| range.start <= address);
+    /// Returns the exports around an address that no symbol covers. None if the table is not one of
+    /// exports. PLT stubs are skipped, since they lie in another section.
+    pub(crate) fn around(&self, address: ImageAddress) -> Option<Bracket<'_>> {
+        let after = self.ranges.partition_point(|range| range.start <= address.0);
         let name = |range: &Range| string(&self.strings, range.name);
         let is_export = |range: &&Range| !name(range).ends_with(b"@plt");
         let before = self.ranges[..after].iter().rfind(is_export).filter(|_| self.is_exports)?;
-        let behind = self.ranges[after..].iter().find(is_export)?;
-        Some(Bracket { before: name(before), start: before.start, behind: name(behind) })
+        let next = self.ranges[after..].iter().find(is_export)?;
+        let start = ImageAddress(before.start);
+        Some(Bracket { before: name(before), start, after: name(next) })
     }
 
-    /// Whether its names are more than exports.
+    /// True if its names are more than exports.
     pub(crate) fn is_whole(&self) -> bool {
         !self.is_exports && !self.is_empty()
     }
 
-    /// Whether it names nothing at all.
+    /// True if it has no names.
     pub(crate) fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }
 
-    /// How many ranges have a name.
+    /// Returns the number of named ranges.
     pub(crate) fn len(&self) -> usize {
         self.ranges.len()
     }
 
-    /// How much memory it takes, bytes.
+    /// Returns its memory use in bytes.
     pub(crate) fn bytes(&self) -> usize {
         size_of_val(&*self.ranges) + self.strings.len()
     }
 }
 
 impl SymbolTableBuilder {
-    /// Adds a symbol. Without a `size` (0) it reaches up to the next symbol, at most to `limit`.
-    pub(crate) fn add(&mut self, name: &[u8], start: u64, size: u64, limit: u64, binding: Binding) {
+    /// Adds a symbol of `size` bytes. With the size 0 it ends at the next symbol, or at `limit`.
+    pub(crate) fn add(
+        &mut self,
+        name: &[u8],
+        start: ImageAddress,
+        size: u64,
+        limit: ImageAddress,
+        binding: Binding,
+    ) {
+        // Offsets of names have 32 bits; symbols beyond 4 GiB of names are dropped.
         let Ok(at) = u32::try_from(self.strings.len()) else { return };
         self.strings.extend_from_slice(name);
         self.strings.push(0);
+        let (start, limit) = (start.0, limit.0);
         self.candidates.push(Candidate { start, size, limit, name: at, binding });
     }
 
@@ -134,10 +147,11 @@ impl SymbolTableBuilder {
     /// ELF file.
     pub(crate) fn add_elf<'d, R: ReadRef<'d>>(&mut self, headers: &Headers, data: R, kind: u32) {
         for table in headers.sections.iter().filter(|section| section.kind == kind) {
-            // What lies outside of the file is as good as absent.
-            let added = match headers.is_64 {
-                true => self.add_table::<Sym64<Endianness>, R>(headers, data, table),
-                false => self.add_table::<Sym32<Endianness>, R>(headers, data, table),
+            // A table that lies outside of the file counts as absent.
+            let added = if headers.is_64 {
+                self.add_table::<Sym64<Endianness>, R>(headers, data, table)
+            } else {
+                self.add_table::<Sym32<Endianness>, R>(headers, data, table)
             };
             self.is_full |= added.is_some() && kind == elf::SHT_SYMTAB.0;
         }
@@ -149,12 +163,13 @@ impl SymbolTableBuilder {
         R: ReadRef<'d>,
     {
         let count = usize::try_from(table.size / size_of::<S>() as u64).ok()?;
-        let symbols = data.read_slice_at::<S>(table.offset?, count.min(SYMBOLS)).ok()?;
+        let symbols = data.read_slice_at::<S>(table.offset?, count.min(MAX_SYMBOLS)).ok()?;
         let names = headers.sections.get(table.link)?;
-        // Names of variables, and what nothing refers to, stand behind often enough.
+        // The names of functions often come first, so that the rest of the strings is not read.
         let used = symbols.iter().filter(|symbol| may_be_code(headers, *symbol));
         let last = used.map(|symbol| u64::from(symbol.st_name(headers.endian))).max();
-        let length = last.map_or(0, |last| last + NAME).min(names.size).min(NAMES);
+        let length =
+            last.map_or(0, |last| last + MAX_NAME_BYTES).min(names.size).min(MAX_NAMES_BYTES);
         let strings = data.read_bytes_at(names.offset?, length).ok()?;
         let base = u32::try_from(self.strings.len()).ok()?;
         base.checked_add(u32::try_from(strings.len()).ok()?)?.checked_add(1)?;
@@ -175,25 +190,26 @@ impl SymbolTableBuilder {
         Some(())
     }
 
-    /// The table of what was gathered.
+    /// Builds the table.
     pub(crate) fn build(mut self) -> SymbolTable {
         let strings = &self.strings;
         self.candidates.sort_unstable_by(|a, b| {
+            // At one address the preferred symbol comes first; `split_ranges` relies on it.
             a.start.cmp(&b.start).then_with(|| preference(b, strings).cmp(&preference(a, strings)))
         });
         self.candidates.dedup_by_key(|candidate| (candidate.start, candidate.size));
-        let ranges = lay_out(&self.candidates).into_boxed_slice();
+        let ranges = split_ranges(&self.candidates).into_boxed_slice();
         SymbolTable { ranges, strings: self.strings.into_boxed_slice(), is_exports: !self.is_full }
     }
 }
 
-/// Whether a symbol is of a type code has, and is not another file's.
+/// True if a symbol has a type of code, and is defined in this file.
 fn may_be_code<S: Sym<Endian = Endianness>>(headers: &Headers, symbol: &S) -> bool {
     let is_code = matches!(symbol.st_type(), elf::STT_FUNC | elf::STT_GNU_IFUNC | elf::STT_NOTYPE);
     is_code && symbol.st_shndx(headers.endian) != elf::SHN_UNDEF
 }
 
-/// The end of the section a symbol of code lies in; `None` when it names no code.
+/// Returns the end of the section of a symbol of code. None if it names no code.
 fn limit<S: Sym<Endian = Endianness>>(headers: &Headers, symbol: &S, name: &[u8]) -> Option<u64> {
     let index = symbol.st_shndx(headers.endian);
     let section = headers.sections.get(usize::from(index.0)).filter(|_| index.0 != 0);
@@ -202,8 +218,8 @@ fn limit<S: Sym<Endian = Endianness>>(headers: &Headers, symbol: &S, name: &[u8]
         elf::STT_FUNC | elf::STT_GNU_IFUNC if index != elf::SHN_UNDEF => {
             (!name.is_empty()).then_some(end.unwrap_or_default())
         }
-        // Labels of assembly. `$x` and the like mark what kind of bytes follow, `.L` labels
-        // are the compiler's own.
+        // Labels of assembly. Mapping symbols such as `$x` (ARM) separate code from data, and `.L`
+        // labels are local to the compiler.
         elf::STT_NOTYPE if section.is_some_and(|section| section.executable) => {
             let hidden = name.is_empty() || name.starts_with(b"$") || name.starts_with(b".L");
             end.filter(|_| !hidden)
@@ -220,27 +236,26 @@ fn binding<S: Sym<Endian = Endianness>>(symbol: &S) -> Binding {
     }
 }
 
-/// Of symbols that begin at one place, the greatest gives the name: with a size, global, with
-/// few underscores in front, long, first in the alphabet.
+/// Returns the rank of a symbol among those at one address. The greatest names it: with a size, more
+/// visible, with fewer leading underscores, longer, first in the alphabet.
 fn preference<'s>(symbol: &Candidate, strings: &'s [u8]) -> impl Ord + use<'s> {
     let name = string(strings, symbol.name);
     let underscores = name.iter().take_while(|&&byte| byte == b'_').count();
     (symbol.size > 0, symbol.binding, Reverse(underscores), name.len(), Reverse(name))
 }
 
-/// Ranges that do not overlap, for symbols sorted by start and, at one start, the preferred one
-/// first: every address belongs to the symbol that begins nearest before it, of those that
-/// cover it.
-fn lay_out(symbols: &[Candidate]) -> Vec<Range> {
+/// Splits symbols into ranges that do not overlap: an address belongs to the symbol with the nearest
+/// start among those that cover it. The symbols are sorted by start, the preferred one first.
+fn split_ranges(symbols: &[Candidate]) -> Vec<Range> {
     let mut ranges: Vec<Range> = Vec::with_capacity(symbols.len());
     // Symbols that have begun and not ended, the innermost last.
     let mut open: Vec<Range> = Vec::new();
     for (i, symbol) in symbols.iter().enumerate() {
         close(&mut ranges, &mut open, symbol.start);
-        // A symbol without a size is the last of those that begin where it does.
+        // A symbol without a size is sorted after those with one at the same address.
         let next = symbols.get(i + 1).map(|next| next.start);
         let end = match symbol.size {
-            // A label inside of a function is a place in it, not another function.
+            // A label inside of a function is part of that function.
             0 if !open.is_empty() => continue,
             0 => next.map_or(symbol.limit, |next| next.min(symbol.limit)),
             size => symbol.start.saturating_add(size),
@@ -250,7 +265,7 @@ fn lay_out(symbols: &[Candidate]) -> Vec<Range> {
         }
         let range = Range { start: symbol.start, end, name: symbol.name };
         match open.last_mut().filter(|last| last.start == symbol.start) {
-            // A longer alias names what lies behind the preferred one.
+            // A longer alias names the bytes after the preferred one.
             Some(last) if last.end < end => open.insert(open.len() - 1, range),
             Some(_) => {}
             None => {
@@ -272,7 +287,7 @@ fn close(ranges: &mut Vec<Range>, open: &mut Vec<Range>, at: u64) {
     }
 }
 
-/// Adds what of a range lies behind the ranges before it.
+/// Adds the part of a range after the ranges before it.
 fn push(ranges: &mut Vec<Range>, range: Range) {
     let done = ranges.last().map_or(0, |last| last.end);
     let start = range.start.max(done);
@@ -281,7 +296,7 @@ fn push(ranges: &mut Vec<Range>, range: Range) {
     }
 }
 
-/// The string that begins at `at`, without the version (`@@GLIBC_2.34`) a symbol may have.
+/// Returns the string at an offset, without the version of a symbol (`@@GLIBC_2.34`).
 fn string(strings: &[u8], at: u32) -> &[u8] {
     let rest = strings.get(at as usize..).unwrap_or_default();
     let end = rest.iter().position(|&byte| byte == 0).unwrap_or(rest.len());
@@ -300,55 +315,55 @@ mod tests {
     fn table(symbols: &[(&str, u64, u64, Binding)]) -> SymbolTable {
         let mut builder = SymbolTableBuilder::default();
         for &(name, start, size, binding) in symbols {
-            builder.add(name.as_bytes(), start, size, 1000, binding);
+            builder.add(name.as_bytes(), ImageAddress(start), size, ImageAddress(1000), binding);
         }
         builder.build()
     }
 
     fn name(table: &SymbolTable, address: u64) -> &str {
-        table.find(address).map_or("", |name| std::str::from_utf8(name).unwrap())
+        table.find(ImageAddress(address)).map_or("", |name| std::str::from_utf8(name).unwrap())
     }
 
     #[test]
-    fn an_address_past_the_end_of_a_symbol_is_not_in_it() {
+    fn symbol_does_not_cover_its_end() {
         let table = table(&[("a", 10, 5, Binding::Local), ("b", 20, 5, Binding::Local)]);
         let names = [9, 10, 14, 15, 19, 20, 24, 25].map(|address| name(&table, address));
         assert_eq!(names, ["", "a", "a", "", "", "b", "b", ""]);
     }
 
     #[test]
-    fn a_place_between_exports_is_told_by_them() {
+    fn address_between_exports_is_bracketed() {
         let symbols = [("recv", 10, 5), ("f@plt", 30, 5), ("recvfrom", 40, 5)];
         let table = table(&symbols.map(|(name, start, size)| (name, start, size, Binding::Global)));
-        let bracket = Bracket { before: b"recv", start: 10, behind: b"recvfrom" };
+        let bracket = Bracket { before: b"recv", start: ImageAddress(10), after: b"recvfrom" };
         assert_eq!(
-            [9, 15, 36, 45].map(|address| table.around(address)),
+            [9, 15, 36, 45].map(|address| table.around(ImageAddress(address))),
             [None, Some(bracket), Some(bracket), None]
         );
     }
 
     #[test]
-    fn a_label_reaches_up_to_the_next_symbol_or_the_end_of_its_section() {
+    fn label_ends_at_the_next_symbol_or_the_end_of_its_section() {
         let table = table(&[("a", 10, 0, Binding::Local), ("b", 20, 0, Binding::Local)]);
         let names = [10, 19, 20, 999, 1000].map(|address| name(&table, address));
         assert_eq!(names, ["a", "a", "b", "b", ""]);
     }
 
     #[test]
-    fn a_label_inside_of_a_function_is_not_a_function() {
+    fn label_inside_a_function_is_ignored() {
         let table = table(&[("f", 10, 20, Binding::Local), ("label", 15, 0, Binding::Global)]);
         assert_eq!([14, 15, 29, 30].map(|address| name(&table, address)), ["f", "f", "f", ""]);
     }
 
     #[test]
-    fn a_function_inside_of_another_ends_and_the_other_goes_on() {
+    fn outer_function_continues_after_an_inner_one() {
         let table = table(&[("f", 10, 20, Binding::Local), ("g", 15, 5, Binding::Local)]);
         let names = [10, 14, 15, 19, 20, 29, 30].map(|address| name(&table, address));
         assert_eq!(names, ["f", "f", "g", "g", "f", "f", ""]);
     }
 
     #[test]
-    fn of_aliases_the_one_users_know_is_shown() {
+    fn preferred_alias_names_the_range() {
         let table = table(&[
             ("__GI_write", 10, 5, Binding::Local),
             ("__write", 10, 5, Binding::Global),
@@ -365,14 +380,14 @@ mod tests {
     }
 
     #[test]
-    fn versions_are_no_part_of_the_name() {
+    fn symbol_versions_are_removed() {
         let table = table(&[("f@@V_1", 10, 5, Binding::Local), ("g@plt", 20, 5, Binding::Local)]);
         assert_eq!((name(&table, 10), name(&table, 20)), ("f", "g@plt"));
     }
 
     proptest! {
         #[test]
-        fn a_name_is_found_just_where_a_symbol_with_a_size_is(
+        fn lookup_finds_the_nearest_covering_symbol(
             symbols in prop::collection::vec((0u64..60, 1u64..20), 0..12)
         ) {
             let names: Vec<_> = (0..symbols.len()).map(|i| format!("s{i:02}")).collect();
@@ -383,7 +398,7 @@ mod tests {
             for address in 0..90 {
                 let covers = |&(start, size): &(u64, u64)| (start..start + size).contains(&address);
                 let nearest = symbols.iter().filter(|s| covers(s)).map(|s| s.0).max();
-                let found = table.find(address).map(|name| {
+                let found = table.find(ImageAddress(address)).map(|name| {
                     let i: usize = std::str::from_utf8(&name[1..]).unwrap().parse().unwrap();
                     prop_assert!(covers(&symbols[i]));
                     Ok(symbols[i].0)

@@ -1,7 +1,7 @@
-//! An ELF file that was opened: its headers, its sections read on demand, what it contains.
+//! An open ELF file: its headers, and its sections, read on demand.
 
 use std::fs::File;
-use std::io::{Cursor, Read, Seek};
+use std::io::{Cursor, ErrorKind, Read, Seek};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::SystemTime;
@@ -16,10 +16,10 @@ use super::hex::hex;
 use crate::dwarf::{DebugFile, Section as Bytes};
 use crate::elf::headers::{Compression, Headers, Section};
 
-/// An ELF file. A clone is the same file.
+/// An ELF file. A clone shares it.
 #[derive(Clone)]
 pub(crate) struct ElfFile {
-    /// Where it is, or what it was in.
+    /// Its path, or that of the file it was extracted from.
     pub(crate) path: PathBuf,
     /// Its headers.
     pub(crate) headers: Rc<Headers>,
@@ -33,38 +33,40 @@ enum Contents {
     Memory(Rc<[u8]>),
 }
 
-/// What can be read and sought in.
+/// A reader that can seek.
 pub(crate) trait Seekable: Read + Seek {}
 impl<T: Read + Seek> Seekable for T {}
+
+/// The times of a file's last changes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ChangeTimes {
+    /// The modification time of its bytes, which copying may keep.
+    pub(crate) bytes: SystemTime,
+    /// The time its inode changed, which no program can set.
+    pub(crate) inode: SystemTime,
+}
 
 impl ElfFile {
     /// Opens a file.
     ///
     /// # Errors
     ///
-    /// When it is not there, no regular file, or no ELF file.
+    /// If it does not exist, or is no regular file or no ELF file.
     pub(crate) fn open(path: &Path) -> Result<Self, Failure> {
-        let absent = |error: std::io::Error| match error.kind() {
-            std::io::ErrorKind::PermissionDenied => unreadable(error.to_string()),
-            std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory => {
-                Failure { status: Status::NoImage, why: "no such file".to_owned() }
-            }
-            _ => Failure { status: Status::NoImage, why: error.to_string() },
-        };
-        // Looked at before it is opened: opening a pipe waits, opening a device may do anything.
-        let metadata = std::fs::metadata(path).map_err(absent)?;
+        // Checked first: opening a pipe blocks, and opening a device may have side effects.
+        let metadata = std::fs::metadata(path).map_err(|error| absent(&error))?;
         if !metadata.is_file() {
             return Err(unreadable("not a regular file"));
         }
-        let file = File::open(path).map_err(absent)?;
+        let file = File::open(path).map_err(|error| absent(&error))?;
         Self::new(path, Contents::File(Rc::new(file), metadata.len()))
     }
 
-    /// Takes a file that is in memory.
+    /// Opens a file in memory.
     ///
     /// # Errors
     ///
-    /// When it is no ELF file.
+    /// If it is no ELF file.
     pub(crate) fn of_bytes(path: &Path, bytes: Rc<[u8]>) -> Result<Self, Failure> {
         Self::new(path, Contents::Memory(bytes))
     }
@@ -75,12 +77,12 @@ impl ElfFile {
         Ok(Self { path: path.to_owned(), headers: Rc::new(headers), contents })
     }
 
-    /// Its bytes, for a parser.
+    /// Returns its bytes, for a parser.
     pub(crate) fn data(&self) -> ReadCache<Box<dyn Seekable + '_>> {
         self.contents.data()
     }
 
-    /// How many bytes it has.
+    /// Returns its size in bytes.
     pub(crate) fn size(&self) -> u64 {
         match &self.contents {
             Contents::File(_, size) => *size,
@@ -88,21 +90,22 @@ impl ElfFile {
         }
     }
 
-    /// When its bytes and when anything about it was last changed; `None` in memory.
-    pub(crate) fn changed(&self) -> Option<[SystemTime; 2]> {
+    /// Returns the times of its last changes. None for a file in memory.
+    pub(crate) fn changed(&self) -> Option<ChangeTimes> {
         use std::os::unix::fs::MetadataExt;
         let Contents::File(file, _) = &self.contents else { return None };
         let metadata = file.metadata().ok()?;
         let seconds = u64::try_from(metadata.ctime()).ok()?;
         let since = std::time::Duration::new(seconds, u32::try_from(metadata.ctime_nsec()).ok()?);
-        Some([metadata.modified().ok()?, SystemTime::UNIX_EPOCH + since])
+        let inode = SystemTime::UNIX_EPOCH + since;
+        Some(ChangeTimes { bytes: metadata.modified().ok()?, inode })
     }
 
-    /// The CRC-32 of the whole file.
+    /// Computes the CRC-32 of the whole file, as `.gnu_debuglink` states it.
     ///
     /// # Errors
     ///
-    /// When it cannot be read.
+    /// If it cannot be read.
     pub(crate) fn checksum(&self) -> std::io::Result<u32> {
         let mut from = self.contents.reader();
         from.rewind()?;
@@ -116,11 +119,12 @@ impl ElfFile {
         }
     }
 
-    /// The bytes of a section, unpacked if they are packed; else read when they are needed.
+    /// Returns the bytes of a section: decompressed in memory if they are compressed, else read on
+    /// demand.
     ///
     /// # Errors
     ///
-    /// When they are outside of the file, or packed in another way than they say.
+    /// If they lie outside of the file, or cannot be decompressed.
     pub(crate) fn contents(&self, section: &Section) -> anyhow::Result<Bytes> {
         let start = section.offset.unwrap_or_default();
         let end = start.checked_add(section.size).context("it lies outside of the file")?;
@@ -133,22 +137,22 @@ impl ElfFile {
                 Bytes::Memory(bytes[start as usize..end as usize].to_vec().into())
             }
         };
-        if section.packing == Compression::None {
+        if section.compression == Compression::None {
             return Ok(bytes);
         }
-        let packed = bytes.read(0, bytes.len())?;
-        Ok(Bytes::Memory(decompress::section(&packed, section.packing)?.into()))
+        let compressed = bytes.read(0, bytes.len())?;
+        Ok(Bytes::Memory(decompress::section(&compressed, section.compression)?.into()))
     }
 
-    /// The bytes of a section that is loaded or small, all of them. Empty when they cannot be had.
-    pub(crate) fn whole(&self, name: &[u8], limit: u64) -> Vec<u8> {
-        let section = self.headers.section(name).filter(|section| section.size <= limit);
+    /// Reads a whole section of at most `max_bytes`. Empty if there is none or it cannot be read.
+    pub(crate) fn whole(&self, name: &[u8], max_bytes: u64) -> Vec<u8> {
+        let section = self.headers.section(name).filter(|section| section.size <= max_bytes);
         let bytes = section.and_then(|section| self.contents(section).ok());
         let bytes = bytes.and_then(|bytes| Some(bytes.read(0, bytes.len()).ok()?.into_owned()));
         bytes.unwrap_or_default()
     }
 
-    /// What the file holds that is of use here, and what tells it from others.
+    /// Describes the file for the log: its identity and its useful contents.
     pub(crate) fn description(&self) -> String {
         let headers = &self.headers;
         let has = |name: &[u8]| headers.section(name).is_some_and(|section| section.size > 0);
@@ -160,18 +164,18 @@ impl ElfFile {
         });
         if dwarf > 0 {
             let split = if has(b".debug_info.dwo") { "split DWARF" } else { "DWARF" };
-            let is_packed = headers.sections.iter().any(|s| s.packing != Compression::None);
-            let packed = if is_packed { ", compressed" } else { "" };
-            parts.push(format!("{split} ({}{packed})", size(dwarf)));
+            let is_compressed = headers.sections.iter().any(|s| s.compression != Compression::None);
+            let suffix = if is_compressed { ", compressed" } else { "" };
+            parts.push(format!("{split} ({}{suffix})", size(dwarf)));
         }
         if has(b".gnu_debugaltlink") || has(b".debug_sup") {
-            parts.push("refers to a shared file".to_owned());
+            parts.push("refers to a supplementary file (dwz)".to_owned());
         }
         if headers.has_symbols() {
             parts.push("symbols".to_owned());
         }
         if has(b".gnu_debugdata") {
-            parts.push("packed symbols (.gnu_debugdata)".to_owned());
+            parts.push("compressed symbols (.gnu_debugdata)".to_owned());
         }
         if headers.sections.iter().any(|s| s.kind == elf::SHT_DYNSYM.0 && s.offset.is_some()) {
             parts.push("exports".to_owned());
@@ -205,6 +209,7 @@ impl DebugFile for ElfFile {
     }
 
     fn section(&self, name: &str) -> anyhow::Result<Bytes> {
+        // The older GNU form of compression has section names of its own.
         let old = name.replacen(".debug_", ".zdebug_", 1);
         let section = self.headers.section(name.as_bytes());
         match section.or_else(|| self.headers.section(old.as_bytes())) {
@@ -214,11 +219,23 @@ impl DebugFile for ElfFile {
     }
 }
 
-fn unreadable(why: impl Into<String>) -> Failure {
-    Failure { status: Status::Unreadable, why: why.into() }
+fn unreadable(reason: impl Into<String>) -> Failure {
+    Failure { status: Status::Unreadable, reason: reason.into() }
 }
 
-/// A number of bytes as people say it.
+/// Returns the failure for a file that cannot be opened.
+fn absent(error: &std::io::Error) -> Failure {
+    match error.kind() {
+        // The file exists: it must not count as absent.
+        ErrorKind::PermissionDenied => unreadable(error.to_string()),
+        ErrorKind::NotFound | ErrorKind::NotADirectory => {
+            Failure { status: Status::NoImage, reason: "no such file".to_owned() }
+        }
+        _ => Failure { status: Status::NoImage, reason: error.to_string() },
+    }
+}
+
+/// Formats a number of bytes for users.
 pub(crate) fn size(bytes: u64) -> String {
     match bytes {
         0..10_000 => format!("{bytes} B"),

@@ -2,11 +2,11 @@
 
 use nprof_stream::Status;
 
-/// Why an image has no names.
+/// The reason why an image has no names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
-    /// What its frames get.
+    /// The status of its frames.
     pub(crate) status: Status,
-    /// The reason, for people.
-    pub(crate) why: String,
+    /// The reason, for users.
+    pub(crate) reason: String,
 }

@@ -1,4 +1,4 @@
-//! The search for the files of one image, and what each of them contributes.
+//! The search for the files of one image, and the choice between them.
 
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
@@ -21,340 +21,438 @@ use crate::elf::function_ranges::FunctionRanges;
 use crate::elf::headers::Headers;
 use crate::image::opened::{ElfImage, OpenImage};
 
-/// An image that was opened.
-pub(crate) struct Opened {
-    /// Its names.
-    pub(crate) image: OpenImage,
-    /// Whether it is of another build than the recorded one, which was allowed.
-    pub(crate) is_other: bool,
+/// The steps of the search for an image's own file, in order.
+const IMAGE_SOURCES: [ImageSource; 4] = [
+    ImageSource::RecordedPath,
+    ImageSource::LiveProcesses,
+    ImageSource::BuildIdDirectories,
+    ImageSource::Debuginfod,
+];
+
+/// A step of the search for an image's own file.
+#[derive(Clone, Copy, Debug)]
+enum ImageSource {
+    /// The path in the recording, under the root of the system.
+    RecordedPath,
+    /// The running processes of the recording.
+    LiveProcesses,
+    /// The directories of files by build ID.
+    BuildIdDirectories,
+    /// The servers.
+    Debuginfod,
 }
 
-/// Where to look for files, and what for.
+/// An opened image.
+pub(crate) struct OpenedImage {
+    /// Its symbols and debug information.
+    pub(crate) image: OpenImage,
+    /// True if it is of another build than the recorded one, which the user allowed.
+    pub(crate) is_other_build: bool,
+}
+
+/// The places to search, and the purpose of the files.
 pub(crate) struct Finder {
     /// The directories.
-    pub(crate) places: SearchPaths,
-    /// What the files are wanted for.
+    pub(crate) search_paths: SearchPaths,
+    /// The detail that lookups want.
     pub(crate) detail: Detail,
-    /// Whether a file of another build is better than none.
+    /// True if a file of another build is better than none.
     pub(crate) allow_mismatch: bool,
     /// The processes of the recording.
-    pub(crate) living: Rc<LiveProcesses>,
-    /// The servers to ask, if they may be asked.
+    pub(crate) live_processes: Rc<LiveProcesses>,
+    /// The debuginfod servers. None if the user did not allow requests.
     pub(crate) debuginfod: Option<Rc<Debuginfod>>,
-    /// How many threads share the memory that open images may take.
+    /// The number of threads that share the memory bound of open images.
     pub(crate) sharers: usize,
 }
 
-/// The files of one image.
-struct Files {
-    /// The file that was executed, and whether it is of another build.
-    image: Result<(ElfFile, bool), Failure>,
-    /// Those that hold debug information, in the order they were found.
-    debug: Vec<ElfFile>,
-    /// Where the others are to be looked for.
-    nearby: Nearby,
+/// The file that was executed.
+struct ExecutedFile {
+    file: ElfFile,
+    /// True if it is of another build than the recorded one.
+    is_other_build: bool,
 }
 
-/// Where the files are to be looked for that an image's debug information refers to.
+/// The files of one image.
+struct ImageFiles {
+    executed: Result<ExecutedFile, Failure>,
+    /// The files with its debug information, in the order they were found.
+    debug: Vec<ElfFile>,
+    /// The places of the files that its debug information refers to.
+    references: ReferencePaths,
+}
+
+/// The places of the files that an image's debug information refers to.
 #[derive(Clone)]
-pub(super) struct Nearby {
-    pub(super) places: SearchPaths,
-    /// What they may stand beside: the image where it was, and the files that were found.
+pub(super) struct ReferencePaths {
+    pub(super) search_paths: SearchPaths,
+    /// Paths in whose directories they may be: the recorded one, and those of the found files.
     pub(super) beside: Vec<PathBuf>,
 }
 
+/// The files that were tried and refused.
+#[derive(Default)]
+struct Refused {
+    /// The most informative reason.
+    failure: Option<Failure>,
+    /// The first file of another build.
+    other_build: Option<ElfFile>,
+}
+
 impl Finder {
-    /// Looks in these places for what is recorded, and nowhere else.
-    pub(crate) fn new(places: SearchPaths, detail: Detail) -> Self {
-        let living = Rc::default();
-        Self { places, detail, allow_mismatch: false, living, debuginfod: None, sharers: 1 }
+    /// Creates a finder that searches these paths only: no processes, no servers.
+    pub(crate) fn new(search_paths: SearchPaths, detail: Detail) -> Self {
+        let live_processes = Rc::default();
+        Self {
+            search_paths,
+            detail,
+            allow_mismatch: false,
+            live_processes,
+            debuginfod: None,
+            sharers: 1,
+        }
     }
 
-    /// Finds and opens the ELF file the stream names.
+    /// Finds and opens a recorded ELF image.
     ///
     /// # Errors
     ///
-    /// See [`Failure`].
+    /// If no file of it has symbols or debug information.
     pub(crate) fn open(
         &self,
         recorded: &RecordedImage,
-        trace: &SearchLog,
-    ) -> Result<Opened, Failure> {
-        self.put_together(self.files(recorded, trace), trace)
+        log: &SearchLog,
+    ) -> Result<OpenedImage, Failure> {
+        self.combine(self.files(recorded, log), log)
     }
 
-    /// What is tried for an image, a line each: also the files that are opened only when a frame
-    /// needs them.
+    /// Returns the whole search for an image, a line for each file: also for those that are opened
+    /// only when a frame needs them.
     pub(crate) fn explain(&self, recorded: &RecordedImage) -> SearchLog {
-        let trace = SearchLog::default();
-        let files = self.files(recorded, &trace);
-        let all: Vec<ElfFile> =
-            files.image.iter().map(|(file, _)| file).chain(&files.debug).cloned().collect();
-        if let Some(main) = all.iter().find(|file| file.headers.has_dwarf()) {
-            let spread = self.spread(main, &files.nearby, &trace);
-            spread.find_shared();
-            // Only what was split refers to addresses by their number.
+        let log = SearchLog::default();
+        let files = self.files(recorded, &log);
+        let executed = files.executed.iter().map(|executed| &executed.file);
+        let mut all = executed.chain(&files.debug);
+        if let Some(main) = all.find(|file| file.headers.has_dwarf()) {
+            let split = self.split_files(main, &files.references, &log);
+            split.find_supplementary();
+            // Only skeletons of split units refer to addresses by their index in .debug_addr.
             if main.headers.section(b".debug_addr").is_some() {
-                spread.find_package();
+                split.find_package();
             }
         }
-        // What is wrong is in the trace.
-        let _ = self.put_together(files, &trace);
-        trace
+        // A failure is in the log, too.
+        let _ = self.combine(files, &log);
+        log
     }
 
-    fn files(&self, recorded: &RecordedImage, trace: &SearchLog) -> Files {
-        let image = self.image(recorded, trace);
-        let mut places = self.places.clone();
-        // Debug files of a container may be in it.
-        let root = image.as_ref().ok().and_then(|(image, _)| root_of(&image.path));
-        places.symfs = places.symfs.or(root);
-        let found = image.as_ref().ok().map(|(image, _)| image);
-        let debug = self.debug_files(recorded, found, &places, trace);
-        let beside = beside(recorded, &places, found.into_iter().chain(&debug));
-        Files { image, debug, nearby: Nearby { places, beside } }
+    fn files(&self, recorded: &RecordedImage, log: &SearchLog) -> ImageFiles {
+        let executed = self.executed_file(recorded, log);
+        let file = executed.as_ref().ok().map(|executed| &executed.file);
+        let mut search_paths = self.search_paths.clone();
+        // The debug files of a program in a container may be in the container, too.
+        let container_root = file.and_then(|file| process_root(&file.path));
+        search_paths.symfs = search_paths.symfs.or(container_root);
+        let debug = self.debug_files(recorded, file, &search_paths, log);
+        let beside = beside(recorded, &search_paths, file.into_iter().chain(&debug));
+        ImageFiles { executed, debug, references: ReferencePaths { search_paths, beside } }
     }
 
-    /// The file that was executed, and whether it is of another build.
-    fn image(
+    /// Finds the file that was executed.
+    fn executed_file(
         &self,
         recorded: &RecordedImage,
-        trace: &SearchLog,
-    ) -> Result<(ElfFile, bool), Failure> {
-        let (mut failure, mut other) = (None, None);
-        let mut look = |path: PathBuf| match self.try_image(&path, recorded) {
-            Ok(file) => {
-                trace.tried(&path, format!("is the image: {}", file.description()));
-                Some(file)
-            }
-            Err((file, Failure { status, why })) => {
-                trace.tried(&path, &why);
-                let why = format!("{}: {why}", path.display());
-                if other.is_none() {
-                    other = file.filter(|_| status == Status::Mismatch);
+        log: &SearchLog,
+    ) -> Result<ExecutedFile, Failure> {
+        let mut refused = Refused::default();
+        for source in IMAGE_SOURCES {
+            for path in self.image_paths(source, recorded, log) {
+                if let Some(file) = self.try_executed(&path, recorded, log, &mut refused) {
+                    return Ok(ExecutedFile { file, is_other_build: false });
                 }
-                // A wrong file says more than none.
-                let is_absent = |f: &Failure| f.status == Status::NoImage;
-                let says_more = |f| is_absent(f) && status != Status::NoImage;
-                if failure.as_ref().is_none_or(says_more) {
-                    failure = Some(Failure { status, why });
-                }
-                None
             }
-        };
-        let path = &recorded.path;
-        let found = self.places.recorded(path).into_iter().find_map(&mut look);
-        let by_id = || self.places.by_build_id(&recorded.build_id, "").into_iter();
-        let found = found.or_else(|| self.in_processes(recorded).into_iter().find_map(&mut look));
-        let found = found.or_else(|| by_id().find_map(&mut look));
-        let found = found.or_else(|| {
-            let fetched = self.fetch(&recorded.build_id, ArtifactKind::Executable, trace);
-            fetched.into_iter().find_map(&mut look)
-        });
-        if let Some(file) = found {
-            return Ok((file, false));
         }
-        if let Some(other) = other.filter(|_| self.allow_mismatch) {
-            trace.tried(&other.path, "is taken all the same");
-            return Ok((other, true));
+        if let Some(file) = refused.other_build.filter(|_| self.allow_mismatch) {
+            log.tried(&file.path, "is used although it is of another build");
+            return Ok(ExecutedFile { file, is_other_build: true });
         }
-        let why = "its path is not absolute".to_owned();
-        Err(failure.unwrap_or(Failure { status: Status::NoImage, why }))
+        let reason = "its path is not absolute".to_owned();
+        Err(refused.failure.unwrap_or(Failure { status: Status::NoImage, reason }))
     }
 
-    /// Opens a file if it is the image; if it is another ELF file, gives that with the reason.
-    fn try_image(
+    /// Returns the paths of one step of the search.
+    fn image_paths(
+        &self,
+        source: ImageSource,
+        recorded: &RecordedImage,
+        log: &SearchLog,
+    ) -> Vec<PathBuf> {
+        match source {
+            ImageSource::RecordedPath => {
+                self.search_paths.recorded(&recorded.path).into_iter().collect()
+            }
+            ImageSource::LiveProcesses => self.paths_in_processes(recorded),
+            ImageSource::BuildIdDirectories => {
+                self.search_paths.by_build_id(&recorded.build_id, "")
+            }
+            ImageSource::Debuginfod => {
+                let fetched = self.fetch(&recorded.build_id, ArtifactKind::Executable, log);
+                fetched.into_iter().collect()
+            }
+        }
+    }
+
+    /// Opens a file if it is the image; otherwise notes the reason in `refused`.
+    fn try_executed(
         &self,
         path: &Path,
         recorded: &RecordedImage,
-    ) -> Result<ElfFile, (Option<ElfFile>, Failure)> {
-        let file = ElfFile::open(path).map_err(|failure| (None, failure))?;
-        let is_copy = self.places.symfs.is_some();
+        log: &SearchLog,
+        refused: &mut Refused,
+    ) -> Option<ElfFile> {
+        let file = match ElfFile::open(path) {
+            Ok(file) => file,
+            Err(failure) => {
+                log.tried(path, &failure.reason);
+                refused.note(path, failure, None);
+                return None;
+            }
+        };
+        let is_copy = self.search_paths.symfs.is_some();
         let checked = match &*recorded.build_id {
-            [] => identity::is_unchanged(&file, recorded.seen, is_copy),
+            [] => identity::is_unchanged(&file, recorded.seen_ns, is_copy),
             build_id => identity::has_build_id(&file, build_id),
         };
         match checked {
-            Ok(()) => Ok(file),
-            Err(failure) => Err((Some(file), failure)),
+            Ok(()) => {
+                log.tried(path, format!("is the image: {}", file.description()));
+                Some(file)
+            }
+            Err(failure) => {
+                log.tried(path, &failure.reason);
+                refused.note(path, failure, Some(file));
+                None
+            }
         }
     }
 
-    /// What living processes of the recording have of an image. Only a build ID tells whether a
-    /// process is the recorded one still.
-    fn in_processes(&self, recorded: &RecordedImage) -> Vec<PathBuf> {
-        if recorded.build_id.is_empty() || self.places.symfs.is_some() {
+    /// Returns the paths of an image in running processes of the recording.
+    fn paths_in_processes(&self, recorded: &RecordedImage) -> Vec<PathBuf> {
+        // A process ID may belong to another program by now; only a build ID shows that.
+        if recorded.build_id.is_empty() || self.search_paths.symfs.is_some() {
             return Vec::new();
         }
         let under = |root: PathBuf| {
             SearchPaths { debug_dirs: Vec::new(), symfs: Some(root) }.recorded(&recorded.path)
         };
-        let mut paths: Vec<PathBuf> = self.living.roots().into_iter().filter_map(under).collect();
-        paths.extend(self.living.mapped(&recorded.path));
+        let mut paths: Vec<PathBuf> =
+            self.live_processes.roots().into_iter().filter_map(under).collect();
+        paths.extend(self.live_processes.mapped(&recorded.path));
         paths
     }
 
+    /// Fetches a file from the servers, if the user allowed requests.
     pub(super) fn fetch(
         &self,
         build_id: &[u8],
-        wanted: ArtifactKind,
-        trace: &SearchLog,
+        kind: ArtifactKind,
+        log: &SearchLog,
     ) -> Option<PathBuf> {
-        self.debuginfod.as_ref()?.fetch(build_id, wanted, trace)
+        self.debuginfod.as_ref()?.fetch(build_id, kind, log)
     }
 
-    /// Fetches what an image lacks here, so that it is here when it is opened.
+    /// Fetches the files that an image lacks on this system, before it is opened.
     pub(crate) fn prefetch(&self, recorded: &RecordedImage) {
         if recorded.kind == ImageKind::Elf && !recorded.build_id.is_empty() {
             self.files(recorded, &SearchLog::default());
         }
     }
 
-    /// The files that may hold the image's debug information, in the order they are tried.
+    /// Finds the files with the image's debug information, in the order they are tried.
     fn debug_files(
         &self,
         recorded: &RecordedImage,
         image: Option<&ElfFile>,
-        places: &SearchPaths,
-        trace: &SearchLog,
+        search_paths: &SearchPaths,
+        log: &SearchLog,
     ) -> Vec<ElfFile> {
         let build_id = image.map_or(&*recorded.build_id, |image| &image.headers.build_id);
         let mut files = Vec::new();
-        let has = |files: &[ElfFile], what: fn(&Headers) -> bool| {
-            image.into_iter().chain(files).any(|file| what(&file.headers))
-        };
-        if has(&files, Headers::has_dwarf)
-            || (self.detail.is_symbols_only() && has(&files, Headers::has_symbols))
+        if has_any(image, &files, Headers::has_dwarf)
+            || (self.detail.is_symbols_only() && has_any(image, &files, Headers::has_symbols))
         {
             return files;
         }
-        for path in places.by_build_id(build_id, ".debug") {
-            let found = ElfFile::open(&path);
-            let found =
-                found.and_then(|file| identity::has_build_id(&file, build_id).map(|()| file));
-            keep(&mut files, trace, &path, found);
+        for path in search_paths.by_build_id(build_id, ".debug") {
+            let checked = |file: &ElfFile| identity::has_build_id(file, build_id);
+            try_debug_file(&mut files, log, &path, checked);
         }
-        let linked = image.and_then(|image| Some((image, image.headers.debug_link.as_ref()?)));
-        if let Some((image, link)) = linked.filter(|_| !has(&files, Headers::has_dwarf)) {
-            let beside = beside(recorded, places, [image]);
-            for path in beside.iter().flat_map(|image| places.by_link(image, &link.name)) {
-                let found = ElfFile::open(&path);
-                let found = found
-                    .and_then(|file| identity::is_linked(&file, build_id, link.crc).map(|()| file));
-                keep(&mut files, trace, &path, found);
+        if !has_any(image, &files, Headers::has_dwarf)
+            && let Some(image) = image
+            && let Some(link) = &image.headers.debug_link
+        {
+            let beside = beside(recorded, search_paths, [image]);
+            for path in beside.iter().flat_map(|image| search_paths.by_link(image, &link.name)) {
+                let checked = |file: &ElfFile| identity::is_linked(file, build_id, link.crc);
+                try_debug_file(&mut files, log, &path, checked);
             }
         }
-        if !has(&files, Headers::has_dwarf)
-            && let Some(path) = self.fetch(build_id, ArtifactKind::DebugInfo, trace)
+        if !has_any(image, &files, Headers::has_dwarf)
+            && let Some(path) = self.fetch(build_id, ArtifactKind::DebugInfo, log)
         {
-            keep(&mut files, trace, &path, ElfFile::open(&path));
+            // The client has checked its build ID.
+            try_debug_file(&mut files, log, &path, |_| Ok(()));
         }
-        if !has(&files, Headers::has_symbols) {
-            files.extend(image.and_then(|image| contents::debug_data(image, trace)));
+        if !has_any(image, &files, Headers::has_symbols) {
+            files.extend(image.and_then(|image| contents::debug_data(image, log)));
         }
         files
     }
 
-    /// Takes the best each file has to offer: DWARF before a symbol table before exports.
-    fn put_together(&self, files: Files, trace: &SearchLog) -> Result<Opened, Failure> {
-        let Files { image, debug: mut files, nearby } = files;
-        let (headers, is_other) = match image {
-            Ok((image, is_other)) => {
-                files.insert(0, image);
-                (Rc::clone(&files[0].headers), is_other)
+    /// Combines the best part of each file: DWARF before a symbol table before exported symbols.
+    fn combine(&self, files: ImageFiles, log: &SearchLog) -> Result<OpenedImage, Failure> {
+        let ImageFiles { executed, debug: mut files, references } = files;
+        let (headers, is_other_build) = match executed {
+            Ok(ExecutedFile { file, is_other_build }) => {
+                files.insert(0, file);
+                (Rc::clone(&files[0].headers), is_other_build)
             }
             Err(failure) => {
-                // Without the image its debug file may still tell where its code was.
-                let told = files.iter().find(|file| tells_offsets(&file.headers));
-                let Some(told) = told else { return Err(failure) };
-                trace.tried(&told.path, "stands in for the image");
-                (Rc::clone(&told.headers), false)
+                // The segments of a debug file map offsets of the missing image to addresses.
+                let Some(file) = files.iter().find(|file| has_segment_sizes(&file.headers)) else {
+                    return Err(failure);
+                };
+                log.tried(&file.path, "is used in place of the image");
+                (Rc::clone(&file.headers), false)
             }
         };
-        let symbols = contents::symbols(&files, trace);
+        let symbols = contents::symbols(&files, log);
         let has_symbols = files.iter().any(|file| file.headers.has_symbols());
-        let wanted = self.detail.reads_debug_info(has_symbols);
-        let dwarf = if wanted { self.dwarf(&files, &nearby, trace) } else { Err(None) };
+        let dwarf = if self.detail.reads_debug_info(has_symbols) {
+            self.dwarf(&files, &references, log)
+        } else {
+            Err(None)
+        };
+        // Ranges of the unwind table replace the sizes that a full symbol table has.
         let function_ranges = if has_symbols {
             FunctionRanges::default()
         } else {
-            contents::function_ranges(&files, trace)
+            contents::function_ranges(&files, log)
         };
         let image = ElfImage { headers: (*headers).clone(), symbols, dwarf, function_ranges };
-        Ok(Opened { image: OpenImage::Elf(Box::new(image)), is_other })
+        Ok(OpenedImage { image: OpenImage::Elf(Box::new(image)), is_other_build })
     }
 
-    /// The first debug information that can be read, else why the first cannot.
+    /// Opens the first debug information that can be read.
+    ///
+    /// # Errors
+    ///
+    /// If none can be read: the fault of the first, None if there is no debug information.
     pub(super) fn dwarf(
         &self,
         files: &[ElfFile],
-        nearby: &Nearby,
-        trace: &SearchLog,
+        references: &ReferencePaths,
+        log: &SearchLog,
     ) -> Result<Dwarf, Option<DwarfError>> {
         let mut fault = None;
         for file in files.iter().filter(|file| file.headers.has_dwarf()) {
-            match Dwarf::load(Box::new(self.spread(file, nearby, trace)), ROOM_BYTES / self.sharers)
-            {
+            let split = self.split_files(file, references, log);
+            match Dwarf::load(Box::new(split), ROOM_BYTES / self.sharers) {
                 Ok(dwarf) => {
-                    trace.tried(&file.path, "inlined calls, files and lines from DWARF");
+                    log.tried(&file.path, "inlined calls, files and lines from DWARF");
                     return Ok(dwarf);
                 }
                 Err(error) => {
-                    trace.tried(&file.path, format!("DWARF: {error}"));
+                    log.tried(&file.path, format!("DWARF: {error}"));
                     fault.get_or_insert(error);
                 }
             }
         }
-        trace.note("no DWARF: no inlined calls, no lines");
+        log.note("no DWARF: no inlined calls, no lines");
         Err(fault)
     }
 
-    fn spread(&self, main: &ElfFile, nearby: &Nearby, trace: &SearchLog) -> SplitFiles {
+    fn split_files(
+        &self,
+        main: &ElfFile,
+        references: &ReferencePaths,
+        log: &SearchLog,
+    ) -> SplitFiles {
         SplitFiles {
             main: main.clone(),
-            files: nearby.beside.clone(),
-            places: nearby.places.clone(),
+            beside: references.beside.clone(),
+            search_paths: references.search_paths.clone(),
             debuginfod: self.debuginfod.clone(),
-            trace: trace.clone(),
+            log: log.clone(),
             missing: Cell::default(),
         }
     }
 }
 
-/// Where other files of an image may stand beside: where it was, and where these are.
-fn beside<'f>(
-    recorded: &RecordedImage,
-    places: &SearchPaths,
-    files: impl IntoIterator<Item = &'f ElfFile>,
-) -> Vec<PathBuf> {
-    let mut paths: Vec<PathBuf> = files.into_iter().map(|file| file.path.clone()).collect();
-    // A file that was found by its build ID, or in a process, is not where it was.
-    let was = places.recorded(&recorded.path).filter(|was| !paths.contains(was));
-    paths.extend(was);
-    paths
-}
-
-/// Takes note of a debug file that was tried, and keeps it when it is the right one.
-fn keep(files: &mut Vec<ElfFile>, trace: &SearchLog, path: &Path, found: Result<ElfFile, Failure>) {
-    match found {
-        Ok(file) => {
-            trace.tried(path, format!("is a debug file of the image: {}", file.description()));
-            files.push(file);
+impl Refused {
+    /// Notes a refused file, which is an ELF file if there is a `file`.
+    fn note(&mut self, path: &Path, failure: Failure, file: Option<ElfFile>) {
+        let Failure { status, reason } = failure;
+        if self.other_build.is_none() && status == Status::Mismatch {
+            self.other_build = file;
         }
-        Err(failure) => trace.tried(path, failure.why),
+        // A file that is wrong is more informative than one that does not exist.
+        let is_better = match &self.failure {
+            None => true,
+            Some(first) => first.status == Status::NoImage && status != Status::NoImage,
+        };
+        if is_better {
+            let reason = format!("{}: {reason}", path.display());
+            self.failure = Some(Failure { status, reason });
+        }
     }
 }
 
-/// The root of the process through which a file was found, `/proc/PID/root`.
-fn root_of(path: &Path) -> Option<PathBuf> {
-    let mut parts = path.components();
-    let root: PathBuf = parts.by_ref().take(4).collect();
+/// True if the image or one of its debug files satisfies `predicate`.
+fn has_any(image: Option<&ElfFile>, files: &[ElfFile], predicate: fn(&Headers) -> bool) -> bool {
+    image.into_iter().chain(files).any(|file| predicate(&file.headers))
+}
+
+/// Returns the paths in whose directories other files of an image may be: those of its files, and
+/// the recorded one.
+fn beside<'f>(
+    recorded: &RecordedImage,
+    search_paths: &SearchPaths,
+    files: impl IntoIterator<Item = &'f ElfFile>,
+) -> Vec<PathBuf> {
+    let mut paths: Vec<PathBuf> = files.into_iter().map(|file| file.path.clone()).collect();
+    // A file found by its build ID or in a process is elsewhere.
+    let recorded = search_paths.recorded(&recorded.path).filter(|path| !paths.contains(path));
+    paths.extend(recorded);
+    paths
+}
+
+/// Tries a debug file, and adds it to `files` if `check` accepts it.
+fn try_debug_file(
+    files: &mut Vec<ElfFile>,
+    log: &SearchLog,
+    path: &Path,
+    check: impl FnOnce(&ElfFile) -> Result<(), Failure>,
+) {
+    let opened = ElfFile::open(path);
+    match opened.and_then(|file| check(&file).map(|()| file)) {
+        Ok(file) => {
+            log.tried(path, format!("is a debug file of the image: {}", file.description()));
+            files.push(file);
+        }
+        Err(failure) => log.tried(path, failure.reason),
+    }
+}
+
+/// Returns the root of the process through which a file was found, `/proc/PID/root`.
+fn process_root(path: &Path) -> Option<PathBuf> {
+    let root: PathBuf = path.components().take(4).collect();
     let is_root = root.starts_with("/proc") && root.ends_with("root");
     is_root.then_some(root)
 }
 
-/// Whether the headers of a debug file still say where in the image its segments were.
-/// objcopy(1) leaves no sizes, since the segments' bytes are not there.
-fn tells_offsets(headers: &Headers) -> bool {
+/// True if the headers of a debug file still have the sizes of the image's segments. objcopy(1)
+/// sets them to 0, since the segments' bytes are not in the file.
+fn has_segment_sizes(headers: &Headers) -> bool {
     headers.segments.iter().any(|segment| segment.executable && segment.size > 0)
 }

@@ -1,6 +1,6 @@
 //! Hexadecimal digits. Pure.
 
-/// Bytes as lower-case hexadecimal.
+/// Returns bytes as lower-case hexadecimal digits.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

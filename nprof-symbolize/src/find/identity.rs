@@ -1,4 +1,4 @@
-//! Whether a file is the one that is meant: by build ID, by checksum, by time.
+//! The identity of files: by build ID, by checksum, or by time.
 
 use std::time::{Duration, SystemTime};
 
@@ -8,15 +8,15 @@ use super::elf_file::ElfFile;
 use super::failure::Failure;
 use super::hex::hex;
 
-/// How far clocks of files and of recordings may be apart: file systems round, and a program may
-/// be run as soon as it is linked.
-const SLACK: Duration = Duration::from_millis(20);
+/// The tolerance between the times of files and of recordings: file systems round their times to
+/// the kernel's tick (at most 10 ms), and a program may run as soon as it is linked.
+const TOLERANCE: Duration = Duration::from_millis(20);
 
-/// Whether a file has a build ID.
+/// Checks that a file has a build ID.
 ///
 /// # Errors
 ///
-/// When it has another one or none; the message names both.
+/// If it has another one or none; the message states both.
 pub(crate) fn has_build_id(file: &ElfFile, build_id: &[u8]) -> Result<(), Failure> {
     let found = &file.headers.build_id;
     if found == build_id {
@@ -26,35 +26,33 @@ pub(crate) fn has_build_id(file: &ElfFile, build_id: &[u8]) -> Result<(), Failur
     Err(mismatch(format!("another build ID: it has {found}, want {}", hex(build_id))))
 }
 
-/// Whether a file an image was loaded from without a build ID can be that image still: it must
-/// not have been changed since. `seen` is when the image was first seen, ns since 1970.
+/// Checks that the file of an image without a build ID is unchanged since the image was first seen
+/// at `seen_ns`, in ns since 1970. Succeeds if there is no time to compare.
 ///
 /// # Errors
 ///
-/// When it was changed.
+/// If it was changed later.
 pub(crate) fn is_unchanged(
     file: &ElfFile,
-    seen: Option<u64>,
+    seen_ns: Option<u64>,
     is_copy: bool,
 ) -> Result<(), Failure> {
-    let Some((seen, [bytes, anything])) = seen.zip(file.changed()) else { return Ok(()) };
-    let seen = SystemTime::UNIX_EPOCH + Duration::from_nanos(seen) + SLACK;
-    // Of a copy only the time of its bytes is that of the original.
-    let changed = if is_copy { bytes } else { bytes.max(anything) };
+    let Some((seen_ns, changed)) = seen_ns.zip(file.changed()) else { return Ok(()) };
+    let seen = SystemTime::UNIX_EPOCH + Duration::from_nanos(seen_ns) + TOLERANCE;
+    // A copy keeps at most the modification time of the original. The time of the inode cannot be
+    // set, so that it also shows a file that was replaced by an older one.
+    let changed = if is_copy { changed.bytes } else { changed.bytes.max(changed.inode) };
     let Ok(after) = changed.duration_since(seen) else { return Ok(()) };
-    let why = format!(
-        "it has no build ID, and was changed {} s after the image was recorded",
-        after.as_secs()
-    );
-    Err(mismatch(why))
+    let reason =
+        format!("it has no build ID, and was changed {} s after it was recorded", after.as_secs());
+    Err(mismatch(reason))
 }
 
-/// Whether a file is the one a debug link names: by build ID where both have one, else by its
-/// CRC.
+/// Checks that a file is the one in a debug link: by build ID if both have one, else by its CRC.
 ///
 /// # Errors
 ///
-/// When it is another one or cannot be read.
+/// If it is another one or cannot be read.
 pub(crate) fn is_linked(file: &ElfFile, build_id: &[u8], crc: u32) -> Result<(), Failure> {
     if !build_id.is_empty() && !file.headers.build_id.is_empty() {
         return has_build_id(file, build_id);
@@ -62,10 +60,10 @@ pub(crate) fn is_linked(file: &ElfFile, build_id: &[u8], crc: u32) -> Result<(),
     match file.checksum() {
         Ok(found) if found == crc => Ok(()),
         Ok(found) => Err(mismatch(format!("another checksum: it has {found:08x}, want {crc:08x}"))),
-        Err(error) => Err(Failure { status: Status::Unreadable, why: error.to_string() }),
+        Err(error) => Err(Failure { status: Status::Unreadable, reason: error.to_string() }),
     }
 }
 
-fn mismatch(why: String) -> Failure {
-    Failure { status: Status::Mismatch, why }
+fn mismatch(reason: String) -> Failure {
+    Failure { status: Status::Mismatch, reason }
 }

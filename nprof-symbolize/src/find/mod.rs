@@ -1,8 +1,8 @@
-//! Finds and opens the files an ELF image and its debug information are in.
+//! Files of images: finds the image, its debug files, and the kernel's symbols.
 //!
-//! The order is fixed, and every step leaves a line in a trace that `--explain` prints. No file
-//! is taken for another: the build ID decides, or the CRC the image has of its debug file. What
-//! each file contains decides what is taken from it.
+//! The order of the search is fixed, and each step writes a line to a log that `--explain` prints.
+//! A file must have the build ID of the image, or the checksum that the image states for its debug
+//! file; its contents decide its use.
 
 mod contents;
 mod debuginfod;
@@ -12,7 +12,7 @@ mod failure;
 mod finder;
 mod hex;
 mod identity;
-pub(crate) mod kallsyms;
+mod kallsyms;
 mod live_processes;
 mod recorded;
 pub(crate) mod running_kernel;
@@ -21,9 +21,11 @@ mod search_paths;
 mod split_files;
 mod vmlinux;
 
-pub(crate) use debuginfod::{Debuginfod, Settings};
+pub(crate) use debuginfod::Debuginfod;
+#[cfg(feature = "debuginfod")]
+pub(crate) use debuginfod::Settings;
 pub(crate) use failure::Failure;
-pub(crate) use finder::{Finder, Opened};
+pub(crate) use finder::{Finder, OpenedImage};
 pub(crate) use hex::hex;
 pub(crate) use live_processes::LiveProcesses;
 pub(crate) use recorded::RecordedImage;

@@ -3,25 +3,27 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-use nprof_stream::ImageKind;
+use nprof_stream::{ImageKind, limits};
 
 use super::elf_file::ElfFile;
 
-/// What the stream says of an image.
+/// An image as the stream describes it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct RecordedImage {
-    /// What it is.
+    /// Its kind.
     pub(crate) kind: ImageKind,
-    /// Its build ID, empty when there is none.
+    /// Its build ID, empty if it has none.
     pub(crate) build_id: Box<[u8]>,
     /// Its path, or a name in brackets.
     pub(crate) path: Box<[u8]>,
-    /// When it was first seen, ns since 1970, if it has no build ID and the stream tells.
-    pub(crate) seen: Option<u64>,
+    /// The first time it was seen, in ns since 1970. None if it has a build ID, or the stream does
+    /// not state the time of day.
+    pub(crate) seen_ns: Option<u64>,
 }
 
 impl RecordedImage {
-    /// What a recording would say of an ELF file, or of a build ID; `None` if it is neither.
+    /// Describes an ELF file by its path, or one with a build ID, as a recording would. None if
+    /// `wanted` is neither.
     pub(crate) fn of(wanted: &OsStr) -> Option<Self> {
         let kind = ImageKind::Elf;
         if let Ok(path) = std::fs::canonicalize(wanted)
@@ -29,14 +31,20 @@ impl RecordedImage {
         {
             let build_id = file.headers.build_id[..].into();
             let path = path.as_os_str().as_bytes().into();
-            return Some(Self { kind, build_id, path, seen: None });
+            return Some(Self { kind, build_id, path, seen_ns: None });
         }
-        let digits = wanted.to_str().filter(|id| id.len() % 2 == 0)?;
-        let digits = Some(digits).filter(|id| id.bytes().all(|byte| byte.is_ascii_hexdigit()))?;
-        let byte = |at| u8::from_str_radix(digits.get(at..at + 2)?, 16).ok();
-        let build_id: Option<Box<[u8]>> = (0..digits.len()).step_by(2).map(byte).collect();
-        let build_id =
-            build_id.filter(|id| (2..=nprof_stream::limits::BUILD_ID).contains(&id.len()))?;
-        Some(Self { kind, build_id, path: Box::default(), seen: None })
+        let build_id = parse_hex(wanted.to_str()?)?;
+        let is_build_id = (2..=limits::BUILD_ID).contains(&build_id.len());
+        is_build_id.then(|| Self { kind, build_id, path: Box::default(), seen_ns: None })
     }
+}
+
+/// Parses hexadecimal digits, two for each byte. None if there are others, or an odd number.
+fn parse_hex(digits: &str) -> Option<Box<[u8]>> {
+    // Also excludes a sign, which from_str_radix accepts.
+    if digits.len() % 2 != 0 || !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return None;
+    }
+    let byte = |at| u8::from_str_radix(digits.get(at..at + 2)?, 16).ok();
+    (0..digits.len()).step_by(2).map(byte).collect()
 }

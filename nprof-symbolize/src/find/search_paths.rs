@@ -1,8 +1,10 @@
-//! Where files may be: the paths that are tried, in their order. Pure.
+//! The paths at which files are searched, in order. Pure.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+
+use nprof_object::path::without_deleted;
 
 use super::hex::hex;
 use crate::dwarf::SplitUnit;
@@ -10,23 +12,23 @@ use crate::dwarf::SplitUnit;
 /// The debug directory of every distribution.
 const DEBUG_DIR: &str = "/usr/lib/debug";
 
-/// The directories files are looked for in.
+/// The directories that are searched.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SearchPaths {
-    /// Directories that hold debug files, before the system's.
+    /// The debug directories of the command line, searched before those of the system.
     pub(crate) debug_dirs: Vec<PathBuf>,
-    /// Where the root of the profiled system is; `None` if it is this one's.
+    /// The root of the profiled system. None if it is this system.
     pub(crate) symfs: Option<PathBuf>,
 }
 
 impl SearchPaths {
-    /// The path of a recorded image, under the root. `None` when it is not absolute.
+    /// Returns the path of a recorded image, under the root. None if it is not absolute.
     pub(crate) fn recorded(&self, recorded: &[u8]) -> Option<PathBuf> {
         let path = Path::new(OsStr::from_bytes(without_deleted(recorded)));
         path.is_absolute().then(|| self.rooted(path))
     }
 
-    /// An absolute path under the root.
+    /// Returns an absolute path under the root.
     fn rooted(&self, path: &Path) -> PathBuf {
         match &self.symfs {
             Some(root) => root.join(relative(path)),
@@ -34,7 +36,7 @@ impl SearchPaths {
         }
     }
 
-    /// Where debug files are, the most particular directory first.
+    /// Returns the directories of debug files, the most specific first.
     pub(crate) fn directories(&self) -> Vec<PathBuf> {
         let mut directories = self.debug_dirs.clone();
         directories.extend(self.symfs.iter().map(|root| root.join(&DEBUG_DIR[1..])));
@@ -42,7 +44,7 @@ impl SearchPaths {
         directories
     }
 
-    /// The paths of what has a build ID: `.build-id/xx/yyyy` with a suffix.
+    /// Returns the paths of the file with a build ID: `.build-id/xx/yyyy` and a suffix.
     pub(crate) fn by_build_id(&self, build_id: &[u8], suffix: &str) -> Vec<PathBuf> {
         let Some((first, rest)) = build_id.split_first().filter(|(_, rest)| !rest.is_empty())
         else {
@@ -52,27 +54,28 @@ impl SearchPaths {
         self.directories().iter().map(|directory| directory.join(&name)).collect()
     }
 
-    /// The paths a debug link may mean: beside the image, in `.debug` there, and in the debug
-    /// directories under the image's directory.
+    /// Returns the paths for the name in a debug link: beside the image, in `.debug` there, and in
+    /// the debug directories under the image's directory.
     pub(crate) fn by_link(&self, image: &Path, name: &[u8]) -> Vec<PathBuf> {
         let name = OsStr::from_bytes(name);
         let Some(directory) = image.parent() else { return Vec::new() };
         let mut paths = vec![directory.join(name), directory.join(".debug").join(name)];
         let inside = self.inside(directory);
         paths.extend(self.directories().iter().map(|debug| debug.join(&inside).join(name)));
+        // A link may state the image's own name: its debug file is then in another directory.
         paths.retain(|path| path != image);
         paths
     }
 
-    /// The paths a supplementary file may have that `file` names: the path it says, the same
-    /// below a debug directory from `.dwz` on, and by build ID.
-    pub(crate) fn shared(&self, file: &Path, path: &[u8], id: &[u8]) -> Vec<PathBuf> {
-        let said = Path::new(OsStr::from_bytes(path));
+    /// Returns the paths for the supplementary file that `file` states: the stated path, the same
+    /// from `.dwz` on in each debug directory, and by build ID.
+    pub(crate) fn supplementary(&self, file: &Path, path: &[u8], id: &[u8]) -> Vec<PathBuf> {
+        let stated = Path::new(OsStr::from_bytes(path));
         let mut paths = vec![match file.parent() {
-            Some(directory) if said.is_relative() => directory.join(said),
-            _ => self.rooted(said),
+            Some(directory) if stated.is_relative() => directory.join(stated),
+            _ => self.rooted(stated),
         }];
-        let mut parts = said.components();
+        let mut parts = stated.components();
         if parts.by_ref().any(|part| part.as_os_str() == ".dwz") {
             let rest = Path::new(".dwz").join(parts.as_path());
             paths.extend(self.directories().iter().map(|debug| debug.join(&rest)));
@@ -81,15 +84,15 @@ impl SearchPaths {
         dedup(paths)
     }
 
-    /// The paths of the package of an image's split units: the name of the image, or of the file
-    /// its debug information is in, with `.dwp` behind it.
+    /// Returns the paths for the package of an image's split units: the name of the image or of its
+    /// debug file, followed by `.dwp`.
     pub(crate) fn packages(&self, files: &[PathBuf]) -> Vec<PathBuf> {
         let mut paths = Vec::new();
         for file in files {
             let mut name = file.as_os_str().to_owned();
             name.push(".dwp");
             paths.push(name.into());
-            // `prog.debug` may stand beside `prog.dwp`.
+            // `prog.debug` may lie beside `prog.dwp`.
             if file.extension().is_some_and(|extension| extension == "debug") {
                 paths.push(file.with_extension("dwp"));
             }
@@ -105,8 +108,8 @@ impl SearchPaths {
         dedup(paths)
     }
 
-    /// The paths a split unit may have: where the compiler put it, and, since programs are built
-    /// in one place and kept in another, below and beside the image.
+    /// Returns the paths for a split unit: the one at which the compiler wrote it, and, since a
+    /// program may be moved after it was built, below and beside the image.
     pub(crate) fn split(&self, files: &[PathBuf], unit: &SplitUnit) -> Vec<PathBuf> {
         let [name, directory] =
             [&unit.name, &unit.directory].map(|path| Path::new(OsStr::from_bytes(path)));
@@ -124,16 +127,11 @@ impl SearchPaths {
         dedup(paths)
     }
 
-    /// A directory as the profiled system sees it, without the `/` in front.
+    /// Returns a directory as the profiled system sees it, without the leading `/`.
     fn inside(&self, directory: &Path) -> PathBuf {
         let inside = self.symfs.as_ref().and_then(|root| directory.strip_prefix(root).ok());
         relative(inside.unwrap_or(directory)).to_owned()
     }
-}
-
-/// A recorded path without what the kernel puts behind that of a file that was removed.
-pub(crate) fn without_deleted(path: &[u8]) -> &[u8] {
-    path.strip_suffix(b" (deleted)").unwrap_or(path)
 }
 
 fn relative(path: &Path) -> &Path {
@@ -154,7 +152,7 @@ fn dedup(paths: Vec<PathBuf>) -> Vec<PathBuf> {
 mod tests {
     use super::*;
 
-    fn places(debug_dirs: &[&str], symfs: Option<&str>) -> SearchPaths {
+    fn search_paths(debug_dirs: &[&str], symfs: Option<&str>) -> SearchPaths {
         SearchPaths {
             debug_dirs: debug_dirs.iter().map(PathBuf::from).collect(),
             symfs: symfs.map(PathBuf::from),
@@ -166,8 +164,8 @@ mod tests {
     }
 
     #[test]
-    fn a_recorded_path_is_taken_under_the_root() {
-        let (here, there) = (places(&[], None), places(&[], Some("/r")));
+    fn recorded_path_is_joined_to_the_root() {
+        let (here, there) = (search_paths(&[], None), search_paths(&[], Some("/r")));
         assert_eq!(here.recorded(b"/bin/a (deleted)"), Some("/bin/a".into()));
         assert_eq!(there.recorded(b"/bin/a"), Some("/r/bin/a".into()));
         assert_eq!(there.recorded(b"bin/a"), None);
@@ -175,9 +173,9 @@ mod tests {
     }
 
     #[test]
-    fn the_users_debug_directories_come_first_and_the_systems_last() {
-        let places = places(&["/d"], Some("/r"));
-        let paths = places.by_build_id(&[0xab, 0xcd, 1], ".debug");
+    fn debug_directories_of_the_user_come_first() {
+        let paths_of = search_paths(&["/d"], Some("/r"));
+        let paths = paths_of.by_build_id(&[0xab, 0xcd, 1], ".debug");
         assert_eq!(
             words(&paths),
             [
@@ -186,8 +184,8 @@ mod tests {
                 "/usr/lib/debug/.build-id/ab/cd01.debug"
             ]
         );
-        assert!(places.by_build_id(&[1], "").is_empty(), "of one byte there is no second part");
-        let paths = places.by_link(Path::new("/r/bin/a"), b"a.debug");
+        assert!(paths_of.by_build_id(&[1], "").is_empty(), "one byte has no second part");
+        let paths = paths_of.by_link(Path::new("/r/bin/a"), b"a.debug");
         assert_eq!(
             words(&paths),
             [
@@ -201,10 +199,10 @@ mod tests {
     }
 
     #[test]
-    fn a_shared_file_is_looked_for_where_it_is_said_to_be_and_in_the_dwz_directories() {
-        let places = places(&["/d"], None);
+    fn supplementary_file_is_searched_at_its_path_and_below_dwz() {
+        let paths_of = search_paths(&["/d"], None);
         let file = Path::new("/usr/lib/debug/.build-id/ab/cd.debug");
-        let paths = places.shared(file, b"/usr/lib/debug/.dwz/x86/a.debug", &[1, 2]);
+        let paths = paths_of.supplementary(file, b"/usr/lib/debug/.dwz/x86/a.debug", &[1, 2]);
         assert_eq!(
             words(&paths),
             [
@@ -214,21 +212,21 @@ mod tests {
                 "/usr/lib/debug/.build-id/01/02.debug"
             ]
         );
-        let paths = places.shared(file, b"../../.dwz/b", &[]);
+        let paths = paths_of.supplementary(file, b"../../.dwz/b", &[]);
         assert_eq!(words(&paths[..1]), ["/usr/lib/debug/.build-id/ab/../../.dwz/b"]);
     }
 
     #[test]
-    fn split_units_are_looked_for_where_they_were_made_and_where_the_image_is() {
-        let places = places(&[], Some("/r"));
+    fn split_units_are_searched_at_their_path_and_beside_the_image() {
+        let paths_of = search_paths(&[], Some("/r"));
         let files = [PathBuf::from("/r/bin/a"), PathBuf::from("/d/a.debug")];
         let unit = SplitUnit { name: b"o/a.dwo".to_vec(), directory: b"/src".to_vec(), id: 1 };
         assert_eq!(
-            words(&places.split(&files, &unit)),
+            words(&paths_of.split(&files, &unit)),
             ["/r/src/o/a.dwo", "/r/bin/o/a.dwo", "/r/bin/a.dwo", "/d/o/a.dwo", "/d/a.dwo"]
         );
         assert_eq!(
-            words(&places.packages(&files)),
+            words(&paths_of.packages(&files)),
             [
                 "/r/bin/a.dwp",
                 "/d/a.debug.dwp",

@@ -2,13 +2,14 @@
 
 use std::rc::Rc;
 
+use nprof_object::{FileOffset, ImageAddress, ImageOffset, Segment};
 use object::Endianness;
 
-use super::opened::{ElfImage, OpenImage, Place, resolve};
+use super::opened::{ElfImage, OpenImage, resolve};
 use crate::dwarf::detail::Detail;
 use crate::dwarf::{DebugFile, DebugFiles, Dwarf, Section, SplitUnit};
 use crate::elf::function_ranges::FunctionRanges;
-use crate::elf::headers::{Compression, Headers, Segment};
+use crate::elf::headers::{Compression, Headers};
 use crate::elf::plt;
 use crate::elf::symbol_table::SymbolTableBuilder;
 use crate::names::demangle::{NameStyle, demangle};
@@ -35,7 +36,7 @@ impl DebugFile for MemoryFile {
     fn section(&self, name: &str) -> anyhow::Result<Section> {
         let name = name.trim_end_matches(".dwo").as_bytes();
         let section =
-            self.headers.section(name).filter(|section| section.packing == Compression::None);
+            self.headers.section(name).filter(|section| section.compression == Compression::None);
         let range = section.and_then(|section| {
             let start = usize::try_from(section.offset?).ok()?;
             self.bytes.get(start..start.checked_add(usize::try_from(section.size).ok()?)?)
@@ -86,7 +87,12 @@ impl MemoryImage {
         let unwind = headers.section(b".eh_frame").and_then(|section| {
             let start = usize::try_from(section.offset?).ok()?;
             let end = start.checked_add(usize::try_from(section.size).ok()?)?;
-            Some(FunctionRanges::read(bytes.get(start..end)?, section.address, true, 8))
+            Some(FunctionRanges::read(
+                bytes.get(start..end)?,
+                ImageAddress(section.address),
+                true,
+                8,
+            ))
         });
         let file = MemoryFile { bytes: bytes.into(), headers: Rc::new(headers.clone()) };
         let code = headers.segments.iter().filter(|part| part.executable).copied().collect();
@@ -101,20 +107,18 @@ impl MemoryImage {
 
     /// Returns `count` file offsets, evenly over the largest executable segment.
     #[must_use]
-    pub fn code_offsets(&self, count: u64) -> Vec<u64> {
+    pub fn code_offsets(&self, count: u64) -> Vec<FileOffset> {
         let code = self.code.iter().max_by_key(|segment| segment.size);
-        let offsets =
-            code.map(|code| (0..count).map(|part| code.offset + part * (code.size / count)));
-        offsets.into_iter().flatten().collect()
+        let offsets = code.map(|code| offsets_in(code, code.size / count, count));
+        offsets.unwrap_or_default()
     }
 
-    /// Looks up the return address at a file offset: the calls there, and their files and lines if
+    /// Looks up a file offset: the function, and the inlined calls, files and lines if
     /// `inlines_and_lines`. Returns the number of calls found.
     #[must_use]
-    pub fn look_up(&self, offset: u64, inlines_and_lines: bool) -> usize {
-        let place = Place { offset, return_address: true };
+    pub fn look_up(&self, offset: FileOffset, inlines_and_lines: bool) -> usize {
         let detail = Detail { inlines: inlines_and_lines, lines: inlines_and_lines, debug: true };
-        resolve(&self.image, place, detail).calls.len()
+        resolve(&self.image, ImageOffset(offset.0), detail).calls.len()
     }
 }
 
@@ -122,16 +126,15 @@ impl MemoryImage {
 ///
 /// # Panics
 ///
-/// If a result breaks a limit of the stream, or the image takes memory out of proportion to the
-/// bytes: that is how a fuzz target reports a bug.
+/// If a result exceeds a limit of the stream, or the image takes memory out of proportion to the
+/// bytes. A panic is how a fuzz target reports a bug.
 pub fn check_bytes(bytes: &[u8]) {
     let Some(MemoryImage { image, code }) = MemoryImage::open(bytes) else { return };
     for segment in code.iter().take(4) {
         let step = (segment.size / OFFSETS).max(1);
-        for number in 0..OFFSETS {
-            let offset = segment.offset.wrapping_add(number.wrapping_mul(step));
-            let place = Place { offset, return_address: offset % 2 == 1 };
-            let found = resolve(&image, place, Detail { inlines: true, lines: true, debug: true });
+        for offset in offsets_in(segment, step, OFFSETS) {
+            let detail = Detail { inlines: true, lines: true, debug: true };
+            let found = resolve(&image, ImageOffset(offset.0), detail);
             assert!(found.calls.len() <= nprof_stream::limits::LINES);
             for name in found.calls.iter().filter_map(|call| call.function.as_deref()) {
                 assert!(demangle(name, NameStyle::Full).len() <= nprof_stream::limits::STRING);
@@ -141,4 +144,9 @@ pub fn check_bytes(bytes: &[u8]) {
     }
     let limit = ROOM_BYTES + 64 * bytes.len();
     assert!(image.bytes() < limit, "{} of {}", image.bytes(), bytes.len());
+}
+
+/// Returns `count` file offsets from the start of a segment, `step` bytes apart.
+fn offsets_in(segment: &Segment, step: u64, count: u64) -> Vec<FileOffset> {
+    (0..count).map(|index| segment.offset.wrapping_add(index.wrapping_mul(step))).collect()
 }

@@ -1,4 +1,4 @@
-//! One opened image: its symbol table, debug information and PLT stubs name an address.
+//! One opened image: symbol table, debug information and PLT stubs name the code at an offset.
 
 pub mod in_memory;
 pub(crate) mod opened;

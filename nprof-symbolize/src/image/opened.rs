@@ -1,7 +1,8 @@
-//! From a place in an opened image to the calls it stands for. Pure.
+//! An opened image: symbolizes an offset in it. Pure.
 
 use std::sync::Arc;
 
+use nprof_object::{FileOffset, ImageAddress, ImageOffset};
 use nprof_stream::Status;
 
 use crate::dwarf::detail::Detail;
@@ -9,30 +10,31 @@ use crate::dwarf::{Call, Dwarf, DwarfError};
 use crate::elf::function_ranges::FunctionRanges;
 use crate::elf::headers::Headers;
 use crate::elf::symbol_table::SymbolTable;
-use crate::names::demangle::{NameStyle, demangle, is_mangled};
+use crate::names::demangle::{demangle_plain, is_mangled};
 
-/// An image whose names have been found, as far as there are any.
+/// An image with the names that were found for it.
 pub(crate) enum OpenImage {
-    /// An ELF file; offsets are positions in the file.
+    /// An ELF file; offsets are file offsets.
     Elf(Box<ElfImage>),
-    /// The kernel or a module; offsets are what its symbols count from.
+    /// The kernel or a module; symbols have offsets as addresses.
     Symbols(SymbolTable),
 }
 
-/// An ELF file and its debug files, put together.
+/// An ELF file combined with its debug files.
 pub(crate) struct ElfImage {
     /// The headers of the file that was executed.
     pub(crate) headers: Headers,
     /// The best symbol table of all its files.
     pub(crate) symbols: SymbolTable,
-    /// The debug information of the first of its files that has any, or why that cannot be read.
+    /// The debug information of the first file that has any, or the reason it cannot be read: None
+    /// if there is no such file.
     pub(crate) dwarf: Result<Dwarf, Option<DwarfError>>,
-    /// Where its functions are, if there is no full symbol table.
+    /// The ranges of its functions, if there is no full symbol table.
     pub(crate) function_ranges: FunctionRanges,
 }
 
 impl OpenImage {
-    /// How much memory it takes, bytes.
+    /// Returns its memory use in bytes.
     pub(crate) fn bytes(&self) -> usize {
         match self {
             Self::Elf(elf) => {
@@ -44,67 +46,56 @@ impl OpenImage {
     }
 }
 
-/// A place in an image, as the stream's frames have it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Place {
-    /// Where in the image.
-    pub(crate) offset: u64,
-    /// Whether it is a return address, so that the call lies just before it.
-    pub(crate) return_address: bool,
-}
-
-/// What a place is called.
+/// The result of looking up an offset.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Symbolized {
-    /// How it went.
+    /// The outcome.
     pub(crate) status: Status,
-    /// The calls, innermost first; empty when there is no name.
+    /// The calls, innermost first; empty if there is no name.
     pub(crate) calls: Vec<Call>,
-    /// What was wrong with the debug information, where it was.
+    /// The problem with the debug information at this offset, if any.
     pub(crate) problem: Option<DwarfError>,
-    /// What is known of a function without a name.
-    pub(crate) function: Option<Unnamed>,
+    /// A description of a function without a name.
+    pub(crate) unnamed: Option<Unnamed>,
 }
 
 impl Symbolized {
-    /// There is no name.
+    /// Creates a result without a name.
     pub(crate) fn unnamed(status: Status) -> Self {
-        Self { status, calls: Vec::new(), problem: None, function: None }
+        Self { status, calls: Vec::new(), problem: None, unnamed: None }
     }
 }
 
 /// A function without a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Unnamed {
-    /// It begins at this offset of the image.
-    At(u64),
-    /// It lies between two exports: `recv->recvfrom`, and how many bytes behind the beginning of
-    /// the first it begins, where that is known.
+    /// It starts at this offset of the image.
+    At(ImageOffset),
+    /// It lies between two exports: `recv->recvfrom`, followed by the distance of its start from
+    /// the first one, if that is known.
     Between(String),
 }
 
-/// Finds what a place in an image is called.
-pub(crate) fn resolve(image: &OpenImage, place: Place, detail: Detail) -> Symbolized {
-    // A call may be the last instruction of its function: its return address is in the next.
-    let offset = place.offset.saturating_sub(u64::from(place.return_address));
+/// Looks up an offset in an image.
+pub(crate) fn resolve(image: &OpenImage, offset: ImageOffset, detail: Detail) -> Symbolized {
     match image {
-        OpenImage::Elf(elf) => resolve_elf(elf, offset, detail),
-        OpenImage::Symbols(symbols) => match symbols.find(offset) {
-            Some(name) => named(vec![of_symbol(name)], None),
+        OpenImage::Elf(elf) => resolve_elf(elf, FileOffset(offset.0), detail),
+        OpenImage::Symbols(symbols) => match symbols.find(ImageAddress(offset.0)) {
+            Some(name) => named(vec![call_of_symbol(name)], None),
             None => Symbolized::unnamed(Status::NoSymbol),
         },
     }
 }
 
-fn resolve_elf(elf: &ElfImage, offset: u64, detail: Detail) -> Symbolized {
-    let Some(address) = elf.headers.address(offset) else {
+fn resolve_elf(elf: &ElfImage, offset: FileOffset, detail: Detail) -> Symbolized {
+    let Some(address) = elf.headers.segments.image_address(offset) else {
         return Symbolized::unnamed(Status::NoSymbol);
     };
     let symbol = elf.symbols.find(address);
     let (mut calls, problem) = match &elf.dwarf {
         _ if !detail.reads_debug_info(symbol.is_some()) => (Vec::new(), None),
         Ok(dwarf) => {
-            let found = dwarf.calls(address, detail);
+            let found = dwarf.calls(address.0, detail);
             (found.calls, found.fault)
         }
         Err(fault) => (Vec::new(), fault.clone()),
@@ -113,16 +104,17 @@ fn resolve_elf(elf: &ElfImage, offset: u64, detail: Detail) -> Symbolized {
         calls.drain(..calls.len().saturating_sub(1));
     }
     if !detail.lines {
-        let forget = |call: Call| Call { function: call.function, ..Call::default() };
-        calls = calls.into_iter().map(forget).collect();
+        for call in &mut calls {
+            *call = Call { function: call.function.take(), ..Call::default() };
+        }
         calls.retain(|call| call.function.is_some());
     }
     match (calls.last_mut(), symbol) {
         (Some(outermost), Some(symbol)) => {
-            let known = outermost.function.take();
-            outermost.function = Some(out_of_line_name(known, symbol));
+            let name = out_of_line_name(outermost.function.take(), symbol);
+            outermost.function = Some(name);
         }
-        (None, Some(symbol)) => calls.push(of_symbol(symbol)),
+        (None, Some(symbol)) => calls.push(call_of_symbol(symbol)),
         (Some(_), None) => {}
         (None, None) => {
             let status = match (&elf.dwarf, &problem) {
@@ -130,44 +122,56 @@ fn resolve_elf(elf: &ElfImage, offset: u64, detail: Detail) -> Symbolized {
                 (Err(_), _) if elf.symbols.is_empty() => Status::Stripped,
                 _ => Status::NoSymbol,
             };
-            let function = nameless(elf, address);
-            return Symbolized { problem, function, ..Symbolized::unnamed(status) };
+            let unnamed = describe_unnamed(elf, address);
+            return Symbolized { problem, unnamed, ..Symbolized::unnamed(status) };
         }
     }
     named(calls, problem)
 }
 
-/// What can be told of the function at an address that has no name: the way of Prospect (Tsariounov
-/// 2002), which shows the exports around it, with the beginning of the function added where the
-/// unwind table knows it. Exports bracket many functions, and places of two are not one.
-fn nameless(elf: &ElfImage, address: u64) -> Option<Unnamed> {
+/// Describes the function without a name at an address.
+///
+/// As Prospect did (Tsariounov 2002), the name shows the exports around it. Since many functions
+/// lie between two exports, the start of the function is added if the unwind table has it.
+fn describe_unnamed(elf: &ElfImage, address: ImageAddress) -> Option<Unnamed> {
     let start = elf.function_ranges.start(address);
     let Some(bracket) = elf.symbols.around(start.unwrap_or(address)) else {
-        return Some(Unnamed::At(elf.headers.offset(start?)?));
+        let (offset, _) = elf.headers.segments.file_offset(start?)?;
+        return Some(Unnamed::At(ImageOffset(offset.0)));
     };
-    let shown = |name| String::from_utf8_lossy(&demangle(name, NameStyle::Plain)).into_owned();
-    let offset = start.map(|start| format!("+{:#x}", start.saturating_sub(bracket.start)));
-    let (before, behind) = (shown(bracket.before), shown(bracket.behind));
-    Some(Unnamed::Between(format!("{before}->{behind}{}", offset.unwrap_or_default())))
+    let distance =
+        start.map(|start| format!("+{:#x}", start.offset_from(bracket.start).unwrap_or(0)));
+    let (before, after) = (export_name(bracket.before), export_name(bracket.after));
+    Some(Unnamed::Between(format!("{before}->{after}{}", distance.unwrap_or_default())))
 }
 
-/// The linkage name of a function from what debug information and symbol table call it.
+/// Returns the demangled name of an export, without parameters.
+fn export_name(name: &[u8]) -> String {
+    String::from_utf8_lossy(&demangle_plain(name)).into_owned()
+}
+
+/// Chooses the linkage name of a function between debug information and symbol table.
 ///
-/// Debug information knows the name in the source, the symbol table what became of it: a part
-/// that was split off (`f.cold`), a clone, or the linkage name where the debug information has
-/// only the plain one. Otherwise they differ by aliases, and the source's is the better one.
-fn out_of_line_name(known: Option<Arc<[u8]>>, symbol: &[u8]) -> Arc<[u8]> {
-    let Some(known) = known else { return symbol.into() };
-    let is_clone = symbol.strip_prefix(&known[..]).is_some_and(|rest| rest.starts_with(b"."));
-    if is_clone || (is_mangled(symbol) && !is_mangled(&known)) { symbol.into() } else { known }
+/// Debug information has the name in the source. The symbol table has the result of compilation: a
+/// part that was split off (`f.cold`), a clone, or the linkage name if the debug information has
+/// the plain name only. Otherwise they are aliases, and the name in the source is preferred.
+fn out_of_line_name(in_source: Option<Arc<[u8]>>, symbol: &[u8]) -> Arc<[u8]> {
+    let Some(in_source) = in_source else { return symbol.into() };
+    let suffix = symbol.strip_prefix(&in_source[..]);
+    let is_clone = suffix.is_some_and(|suffix| suffix.starts_with(b"."));
+    if is_clone || (is_mangled(symbol) && !is_mangled(&in_source)) {
+        symbol.into()
+    } else {
+        in_source
+    }
 }
 
-fn of_symbol(name: &[u8]) -> Call {
+fn call_of_symbol(name: &[u8]) -> Call {
     Call { function: Some(name.into()), ..Call::default() }
 }
 
 fn named(calls: Vec<Call>, problem: Option<DwarfError>) -> Symbolized {
-    Symbolized { status: Status::Named, calls, problem, function: None }
+    Symbolized { status: Status::Named, calls, problem, unnamed: None }
 }
 
 #[cfg(test)]
@@ -178,31 +182,27 @@ mod tests {
     const ALL: Detail = Detail { inlines: true, lines: true, debug: true };
 
     #[test]
-    fn a_return_address_is_looked_up_where_the_call_is() {
+    fn offset_is_named_by_the_symbol_that_covers_it() {
         let mut builder = SymbolTableBuilder::default();
-        builder.add(b"caller", 0, 16, 0, Binding::Global);
-        builder.add(b"next", 16, 16, 0, Binding::Global);
+        let (first, second) = (ImageAddress(0), ImageAddress(16));
+        builder.add(b"caller", first, 16, first, Binding::Global);
+        builder.add(b"next", second, 16, first, Binding::Global);
         let image = OpenImage::Symbols(builder.build());
-        let name = |offset, return_address| {
-            let resolution = resolve(&image, Place { offset, return_address }, ALL);
-            resolution
-                .calls
-                .first()
-                .and_then(|call| call.function.clone())
-                .unwrap_or_default()
-                .to_vec()
+        let name = |offset| {
+            let calls = resolve(&image, ImageOffset(offset), ALL).calls;
+            calls.first().and_then(|call| call.function.clone()).unwrap_or_default().to_vec()
         };
-        assert_eq!(name(16, false), b"next");
-        assert_eq!(name(16, true), b"caller");
-        assert_eq!(name(32, true), b"next");
-        assert_eq!(name(32, false), b"");
-        assert_eq!(name(0, true), b"caller");
+        assert_eq!(name(16), b"next");
+        assert_eq!(name(15), b"caller");
+        assert_eq!(name(31), b"next");
+        assert_eq!(name(32), b"");
+        assert_eq!(name(0), b"caller");
     }
 
     #[test]
-    fn the_symbol_table_tells_clones_apart() {
-        let name = |known: &str, symbol: &str| {
-            let name = out_of_line_name(Some(known.as_bytes().into()), symbol.as_bytes());
+    fn symbol_names_clones_and_adds_linkage_names() {
+        let name = |in_source: &str, symbol: &str| {
+            let name = out_of_line_name(Some(in_source.as_bytes().into()), symbol.as_bytes());
             String::from_utf8(name.to_vec()).unwrap()
         };
         assert_eq!(name("f", "f.cold"), "f.cold");

@@ -1,8 +1,8 @@
-//! Places of a live stream, looked up on a thread of its own: the stream waits for none of them,
+//! Lookups of a live stream on a thread of its own, so that the stream never waits for them,
 //! however large the debug information is.
 //!
-//! What is waiting is looked up image by image in the order of addresses, beginning anew at the
-//! lowest when the highest was reached, so that the tables of a unit serve all its places.
+//! Waiting requests are looked up image by image in the order of addresses, starting again at the
+//! lowest after the highest, so that the tables of a unit serve all its addresses.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -12,104 +12,102 @@ use std::time::{Duration, Instant};
 use rustc_hash::FxHashSet;
 
 use crate::find::RecordedImage;
-use crate::image::opened::{Place, Symbolized};
+use crate::image::opened::Symbolized;
 use crate::lookup::image_cache::ImageCache;
+use crate::lookup::lookup_key::LookupKey;
 use crate::stats::image_findings::ImageFindings;
 
-/// A place of an image, by the image's index.
-type Key = (usize, Place);
-
-/// What the thread is told.
+/// A message to the thread.
 enum Request {
-    /// The next image.
+    /// Adds the next image.
     Image(RecordedImage),
-    /// A process of the recording.
+    /// Adds a process of the recording.
     Process(u32),
-    /// To look up a place.
-    Place(Key),
+    /// Looks up an offset.
+    Lookup(LookupKey),
 }
 
-/// What became of a place.
+/// The result of one lookup.
 pub(crate) struct LookupResult {
-    /// The index of its image.
-    pub(crate) slot: usize,
-    pub(crate) place: Place,
-    pub(crate) resolution: Symbolized,
-    /// What was found out of the image on the way.
+    /// The image and the offset.
+    pub(crate) key: LookupKey,
+    /// The calls there.
+    pub(crate) symbolized: Symbolized,
+    /// New facts about the image. None if nothing changed.
     pub(crate) findings: Option<ImageFindings>,
 }
 
-/// The thread, and what it was asked.
+/// The thread and its open requests.
 pub(crate) struct BackgroundLookup {
-    asks: Sender<Request>,
-    found: Receiver<LookupResult>,
-    waiting: FxHashSet<Key>,
+    requests: Sender<Request>,
+    results: Receiver<LookupResult>,
+    waiting: FxHashSet<LookupKey>,
 }
 
 impl BackgroundLookup {
-    /// Starts the thread, whose stack has so many bytes; its pool is made by `make`.
+    /// Starts the thread with a stack of `stack_bytes`; `open_cache` creates its cache of images
+    /// there.
     ///
     /// # Errors
     ///
-    /// When there can be no thread.
+    /// If the system refuses another thread.
     pub(crate) fn start(
-        stack: usize,
-        make: impl FnOnce() -> ImageCache + Send + 'static,
+        stack_bytes: usize,
+        open_cache: impl FnOnce() -> ImageCache + Send + 'static,
     ) -> io::Result<Self> {
-        let (asks, asked) = channel();
-        let (finds, found) = channel();
-        let work = move || work(&mut make(), &asked, &finds);
-        std::thread::Builder::new().stack_size(stack).spawn(work)?;
-        Ok(Self { asks, found, waiting: FxHashSet::default() })
+        let (requests, requested) = channel();
+        let (sender, results) = channel();
+        let serve = move || serve(&mut open_cache(), &requested, &sender);
+        std::thread::Builder::new().stack_size(stack_bytes).spawn(serve)?;
+        Ok(Self { requests, results, waiting: FxHashSet::default() })
     }
 
-    /// Stands for a thread that is so slow that nothing was found yet: who sends what is found is
-    /// the caller.
+    /// Replaces the thread in tests: the caller sends the results.
     #[cfg(test)]
     pub(crate) fn by_hand() -> (Self, Sender<LookupResult>) {
-        let (finds, found) = channel();
-        (Self { asks: channel().0, found, waiting: FxHashSet::default() }, finds)
+        let (sender, results) = channel();
+        (Self { requests: channel().0, results, waiting: FxHashSet::default() }, sender)
     }
 
-    /// Adds an image behind the others.
+    /// Adds an image after the others.
     pub(crate) fn add(&self, recorded: RecordedImage) {
         self.send(Request::Image(recorded));
     }
 
-    /// Takes note of a process of the recording.
+    /// Adds a process of the recording.
     pub(crate) fn note_process(&self, pid: u32) {
         self.send(Request::Process(pid));
     }
 
-    /// Asks for a place, once.
-    pub(crate) fn ask(&mut self, slot: usize, place: Place) {
-        if self.waiting.insert((slot, place)) {
-            self.send(Request::Place((slot, place)));
+    /// Requests a lookup, unless it is waiting already.
+    pub(crate) fn request(&mut self, key: LookupKey) {
+        if self.waiting.insert(key) {
+            self.send(Request::Lookup(key));
         }
     }
 
-    /// Whether a place is still being looked up.
+    /// True if lookups are waiting.
     pub(crate) fn is_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }
 
-    /// The next of what was asked for that is found, if that takes no longer than so long; with no
-    /// limit, `None` says that nothing is looked up any more.
-    pub(crate) fn next(&mut self, patience: Option<Duration>) -> Option<LookupResult> {
+    /// Returns the next result, within `limit` if there is one. None after the limit, or if no
+    /// lookup is waiting.
+    pub(crate) fn next(&mut self, limit: Option<Duration>) -> Option<LookupResult> {
         if self.waiting.is_empty() {
             return None;
         }
-        let found = match patience {
-            Some(patience) => self.found.recv_timeout(patience),
-            None => self.found.recv().map_err(|_| RecvTimeoutError::Disconnected),
+        let result = match limit {
+            Some(limit) => self.results.recv_timeout(limit),
+            None => self.results.recv().map_err(|_| RecvTimeoutError::Disconnected),
         };
-        match found {
-            Ok(found) => {
-                self.waiting.remove(&(found.slot, found.place));
-                Some(found)
+        match result {
+            Ok(result) => {
+                self.waiting.remove(&result.key);
+                Some(result)
             }
             Err(RecvTimeoutError::Timeout) => None,
-            // The thread is gone, which only a bug does: nothing comes any more.
+            // The thread has exited, which only a bug does: no result will come.
             Err(RecvTimeoutError::Disconnected) => {
                 self.waiting.clear();
                 None
@@ -117,43 +115,35 @@ impl BackgroundLookup {
         }
     }
 
-    fn send(&self, ask: Request) {
-        // Where the thread is gone, nothing comes of it; see `next`.
-        let _ = self.asks.send(ask);
+    fn send(&self, request: Request) {
+        // Fails only if the thread has exited; `next` handles that.
+        let _ = self.requests.send(request);
     }
 }
 
-/// So many places at once pour in: it is waited for the rest of them.
+/// The number of requests since the last lookup from which more are collected before the next.
 const BURST: usize = 64;
 
-/// They have stopped when none came for so long.
+/// A burst is over when no request has come for this long.
 const QUIET_PERIOD: Duration = Duration::from_millis(5);
 
-/// It is not waited for longer than this before a sweep.
+/// The longest time requests are collected before a pass over them.
 const MAX_COLLECT_TIME: Duration = Duration::from_secs(2);
 
-/// Looks up what is asked, until nobody asks any more.
-fn work(pool: &mut ImageCache, asked: &Receiver<Request>, finds: &Sender<LookupResult>) {
-    let mut sweep = WorkQueue::default();
+/// Serves requests until the sender is dropped.
+fn serve(cache: &mut ImageCache, requested: &Receiver<Request>, sender: &Sender<LookupResult>) {
+    let mut queue = WorkQueue::default();
     loop {
-        let ask = match (sweep.waiting.is_empty(), sweep.gathers()) {
-            (true, _) => asked.recv().map_err(|_| RecvTimeoutError::Disconnected),
-            (false, Some(silence)) => asked.recv_timeout(silence),
-            (false, None) => asked.try_recv().map_err(|error| match error {
-                TryRecvError::Empty => RecvTimeoutError::Timeout,
-                TryRecvError::Disconnected => RecvTimeoutError::Disconnected,
-            }),
-        };
-        match ask {
-            Ok(Request::Image(recorded)) => pool.add(recorded),
-            Ok(Request::Process(pid)) => pool.note_process(pid),
-            Ok(Request::Place(key)) => sweep.add(key),
+        match next_request(requested, &mut queue) {
+            Ok(Request::Image(recorded)) => cache.add(recorded),
+            Ok(Request::Process(pid)) => cache.note_process(pid),
+            Ok(Request::Lookup(key)) => queue.add(key),
             Err(RecvTimeoutError::Disconnected) => return,
             Err(RecvTimeoutError::Timeout) => {
-                let Some((slot, place)) = sweep.next() else { continue };
-                let resolution = pool.look_up(slot, place);
-                let findings = pool.take_findings(slot);
-                if finds.send(LookupResult { slot, place, resolution, findings }).is_err() {
+                let Some(key) = queue.next() else { continue };
+                let symbolized = cache.look_up(key.image, key.offset);
+                let findings = cache.take_findings(key.image);
+                if sender.send(LookupResult { key, symbolized, findings }).is_err() {
                     return;
                 }
             }
@@ -161,41 +151,62 @@ fn work(pool: &mut ImageCache, asked: &Receiver<Request>, finds: &Sender<LookupR
     }
 }
 
-/// What is waiting, and how far the sweep over it is.
+/// Receives a request: waits without limit if nothing is queued, briefly in a burst, else not.
+fn next_request(
+    requested: &Receiver<Request>,
+    queue: &mut WorkQueue,
+) -> Result<Request, RecvTimeoutError> {
+    if queue.waiting.is_empty() {
+        return requested.recv().map_err(|_| RecvTimeoutError::Disconnected);
+    }
+    match queue.collect_time() {
+        Some(quiet_period) => requested.recv_timeout(quiet_period),
+        None => requested.try_recv().map_err(|error| match error {
+            TryRecvError::Empty => RecvTimeoutError::Timeout,
+            TryRecvError::Disconnected => RecvTimeoutError::Disconnected,
+        }),
+    }
+}
+
+/// The waiting lookups, and the position of the pass over them.
 #[derive(Default)]
 struct WorkQueue {
-    waiting: BTreeSet<Key>,
-    last: Option<Key>,
-    /// How many came since the last was looked up.
+    waiting: BTreeSet<LookupKey>,
+    last: Option<LookupKey>,
+    /// The number of requests since the last lookup.
     fresh: usize,
-    /// Since when it is waited for more; that is done once in a sweep.
-    gathering: Option<Instant>,
+    /// The start of collecting in this pass. None if the pass has not collected yet.
+    collecting_since: Option<Instant>,
 }
 
 impl WorkQueue {
-    fn add(&mut self, key: Key) {
+    fn add(&mut self, key: LookupKey) {
         self.waiting.insert(key);
         self.fresh += 1;
     }
 
-    /// How long to wait for more, if they pour in: what came too late for a sweep would have the
-    /// tables of its unit read again.
-    fn gathers(&mut self) -> Option<Duration> {
+    /// Returns the time to wait for further requests. None outside of a burst.
+    fn collect_time(&mut self) -> Option<Duration> {
         if self.fresh < BURST {
             return None;
         }
-        let begun = *self.gathering.get_or_insert_with(Instant::now);
-        (begun.elapsed() < MAX_COLLECT_TIME).then_some(QUIET_PERIOD)
+        // A request that misses its pass costs reading the tables of its unit a second time.
+        let since = *self.collecting_since.get_or_insert_with(Instant::now);
+        (since.elapsed() < MAX_COLLECT_TIME).then_some(QUIET_PERIOD)
     }
 
-    /// Takes the next one out.
-    fn next(&mut self) -> Option<Key> {
+    /// Removes the lookup after the last one, or the lowest at the end of a pass.
+    fn next(&mut self) -> Option<LookupKey> {
         self.fresh = 0;
-        let behind = self.last.and_then(|last| self.waiting.range(last..).next().copied());
-        let key = behind.or_else(|| {
-            self.gathering = None;
-            self.waiting.first().copied()
-        })?;
+        let after_last = self.last.and_then(|last| self.waiting.range(last..).next().copied());
+        let key = match after_last {
+            Some(key) => key,
+            None => {
+                // A new pass may collect again.
+                self.collecting_since = None;
+                *self.waiting.first()?
+            }
+        };
         self.waiting.remove(&key);
         self.last = Some(key);
         Some(key)
@@ -207,54 +218,55 @@ mod tests {
     use super::*;
     use crate::dwarf::detail::Detail;
     use crate::find::{Finder, SearchPaths};
+    use nprof_object::ImageOffset;
     use nprof_stream::{ImageKind, Status};
     use std::rc::Rc;
 
-    fn pool() -> ImageCache {
+    fn cache() -> ImageCache {
         let detail = Detail { inlines: true, lines: true, debug: true };
         ImageCache::new(Rc::new(Finder::new(SearchPaths::default(), detail)))
     }
 
     fn nowhere() -> RecordedImage {
         let path = b"/nowhere"[..].into();
-        RecordedImage { kind: ImageKind::Elf, build_id: Box::default(), path, seen: None }
+        RecordedImage { kind: ImageKind::Elf, build_id: Box::default(), path, seen_ns: None }
     }
 
-    fn place(offset: u64) -> Place {
-        Place { offset, return_address: false }
+    fn key(image: usize, offset: u64) -> LookupKey {
+        LookupKey { image, offset: ImageOffset(offset) }
     }
 
     #[test]
-    fn places_are_looked_up_in_turn_and_once() {
-        let (asks, asked) = channel();
-        let (finds, found) = channel();
-        asks.send(Request::Image(nowhere())).unwrap();
-        asks.send(Request::Image(nowhere())).unwrap();
-        for (slot, offset) in [(1, 7), (0, 9), (0, 2), (1, 3), (0, 2)] {
-            asks.send(Request::Place((slot, place(offset)))).unwrap();
+    fn lookups_run_once_in_the_order_of_images_and_offsets() {
+        let (requests, requested) = channel();
+        let (sender, results) = channel();
+        requests.send(Request::Image(nowhere())).unwrap();
+        requests.send(Request::Image(nowhere())).unwrap();
+        for (image, offset) in [(1, 7), (0, 9), (0, 2), (1, 3), (0, 2)] {
+            requests.send(Request::Lookup(key(image, offset))).unwrap();
         }
-        let thread = std::thread::spawn(move || work(&mut pool(), &asked, &finds));
-        let order: Vec<_> = found.iter().take(4).map(|f| (f.slot, f.place.offset)).collect();
-        assert_eq!(order, [(0, 2), (0, 9), (1, 3), (1, 7)]);
-        drop(asks);
+        let thread = std::thread::spawn(move || serve(&mut cache(), &requested, &sender));
+        let order: Vec<_> = results.iter().take(4).map(|result| result.key).collect();
+        assert_eq!(order, [key(0, 2), key(0, 9), key(1, 3), key(1, 7)]);
+        drop(requests);
         thread.join().unwrap();
-        assert!(found.recv().is_err());
+        assert!(results.recv().is_err());
     }
 
     #[test]
-    fn what_is_asked_is_found_or_waiting() {
-        let mut background = BackgroundLookup::start(1 << 20, pool).unwrap();
+    fn every_request_has_one_result() {
+        let mut background = BackgroundLookup::start(1 << 20, cache).unwrap();
         assert!(background.next(None).is_none());
         background.add(nowhere());
         for offset in [5, 5, 6] {
-            background.ask(0, place(offset));
+            background.request(key(0, offset));
         }
         assert!(background.is_waiting());
         let mut offsets = Vec::new();
-        while let Some(found) = background.next(None) {
-            assert_eq!(found.resolution.status, Status::NoImage);
-            assert_eq!(found.findings.is_some(), offsets.is_empty(), "told once");
-            offsets.push(found.place.offset);
+        while let Some(result) = background.next(None) {
+            assert_eq!(result.symbolized.status, Status::NoImage);
+            assert_eq!(result.findings.is_some(), offsets.is_empty(), "reported once");
+            offsets.push(result.key.offset.0);
         }
         offsets.sort_unstable();
         assert_eq!(offsets, [5, 6]);

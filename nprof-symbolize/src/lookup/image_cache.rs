@@ -1,99 +1,109 @@
-//! The images whose places are looked up, opened when they are first needed.
+//! Images by index, opened at their first lookup.
 //!
-//! Of the files themselves only so many stay open; the place of a file that was closed to save
-//! memory is looked up in the file opened again.
+//! Open images share a memory bound; the least recently used are closed, and opened again for
+//! their next lookup.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
+use nprof_object::ImageOffset;
 use nprof_stream::{ImageKind, Status};
 
 use crate::dwarf::Dwarf;
 use crate::find::running_kernel::RunningKernel;
-use crate::find::{Failure, Finder, Opened, RecordedImage, SearchLog};
-use crate::image::opened::{OpenImage, Place, Symbolized, resolve};
+use crate::find::{Failure, Finder, OpenedImage, RecordedImage, SearchLog};
+use crate::image::opened::{OpenImage, Symbolized, resolve};
 use crate::stats::image_findings::ImageFindings;
 
-/// How many bytes of symbols and debug information are kept in memory, beside those of the
-/// image in use.
-const KEPT: usize = 256 << 20;
+/// The bytes of symbols and debug information that stay in memory besides those of the image in
+/// use.
+const KEPT_BYTES: usize = 256 << 20;
 
-/// After how many look-ups it is looked how much memory that is: it grows with what is looked up.
-const ROUND: u64 = 256;
+/// The number of lookups between two checks of memory use, which grows with every lookup.
+const LOOKUPS_PER_CHECK: u64 = 256;
 
-/// Where an image stands.
+/// The state of an image.
 enum State {
-    /// Nobody asked yet, or it was closed to save memory.
+    /// Not opened yet, or closed to save memory.
     Closed,
     Open(OpenImage),
     Failed(Failure),
 }
 
-/// An image.
-struct Image {
+/// An image and the history of its opening.
+struct CachedImage {
     recorded: RecordedImage,
-    /// What was tried to open it.
-    trace: SearchLog,
-    /// Whether it was opened from a file of another build.
-    is_other: bool,
+    /// The files that were tried.
+    log: SearchLog,
+    /// True if it was opened from a file of another build.
+    is_other_build: bool,
     state: State,
-    used: u64,
-    /// How much of that was told: lines of the trace, and the failure.
-    told: Option<(usize, bool)>,
+    /// The number of the latest lookup.
+    last_use: u64,
+    /// The findings at the last [`ImageCache::take_findings`].
+    reported: Option<Reported>,
+}
+
+/// A summary of findings, enough to see whether there are new ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Reported {
+    log_lines: usize,
+    has_failed: bool,
 }
 
 /// Images by their index, in the order they were added.
 pub(crate) struct ImageCache {
     finder: Rc<Finder>,
-    host: RunningKernel,
-    images: Vec<Image>,
-    uses: u64,
-    /// How much memory the open images may take beside the one in use, bytes.
+    running_kernel: RunningKernel,
+    images: Vec<CachedImage>,
+    lookups: u64,
+    /// The memory that open images may take besides the one in use.
     kept_bytes: usize,
 }
 
 impl ImageCache {
-    /// No images yet; their files are looked for by `finder`.
+    /// Creates a cache without images, which `finder` will find.
     pub(crate) fn new(finder: Rc<Finder>) -> Self {
-        let (host, kept_bytes) = (RunningKernel::default(), KEPT / finder.sharers);
-        Self { finder, host, images: Vec::new(), uses: 0, kept_bytes }
+        let kept_bytes = KEPT_BYTES / finder.sharers;
+        let running_kernel = RunningKernel::default();
+        Self { finder, running_kernel, images: Vec::new(), lookups: 0, kept_bytes }
     }
 
-    /// The same, with no more than so many bytes kept beside the image in use.
+    /// Creates a cache with another memory bound.
     #[cfg(test)]
-    pub(crate) fn with_room(finder: Rc<Finder>, kept_bytes: usize) -> Self {
+    pub(crate) fn with_kept_bytes(finder: Rc<Finder>, kept_bytes: usize) -> Self {
         Self { kept_bytes, ..Self::new(finder) }
     }
 
-    /// Adds an image behind the others.
+    /// Adds an image after the others.
     pub(crate) fn add(&mut self, recorded: RecordedImage) {
-        self.images.push(Image {
+        self.images.push(CachedImage {
             recorded,
-            trace: SearchLog::default(),
-            is_other: false,
+            log: SearchLog::default(),
+            is_other_build: false,
             state: State::Closed,
-            used: 0,
-            told: None,
+            last_use: 0,
+            reported: None,
         });
     }
 
-    /// Takes note of a process of the recording.
+    /// Adds a process of the recording.
     pub(crate) fn note_process(&self, pid: u32) {
-        self.finder.living.note_process(pid);
+        self.finder.live_processes.note_process(pid);
     }
 
-    /// Looks up places with only one image open at a time, which is enough if they are given image
-    /// by image.
-    pub(crate) fn with_single_image<T>(&mut self, work: impl FnOnce(&mut Self) -> T) -> T {
-        let kept = std::mem::take(&mut self.kept_bytes);
-        let done = work(self);
-        self.kept_bytes = kept;
-        done
+    /// Runs lookups with only one image open at a time, which suffices if they are ordered by
+    /// image.
+    pub(crate) fn with_single_image<T>(&mut self, look_up: impl FnOnce(&mut Self) -> T) -> T {
+        let kept_bytes = std::mem::take(&mut self.kept_bytes);
+        let result = look_up(self);
+        self.kept_bytes = kept_bytes;
+        result
     }
 
-    /// What a place in an image is called. The names of a file of another build, which may be
-    /// wrong, have the status [`Status::Mismatch`].
-    pub(crate) fn look_up(&mut self, index: usize, place: Place) -> Symbolized {
+    /// Looks up an offset in an image. Names from a file of another build may be wrong; they have
+    /// the status [`Status::Mismatch`].
+    pub(crate) fn look_up(&mut self, index: usize, offset: ImageOffset) -> Symbolized {
         self.open(index);
         let detail = self.finder.detail;
         let image = &mut self.images[index];
@@ -102,15 +112,16 @@ impl ImageCache {
             State::Failed(failure) => return Symbolized::unnamed(failure.status),
             State::Closed => return Symbolized::unnamed(Status::NoImage),
         };
-        match catch_panics(|| resolve(open, place, detail)) {
-            Ok(mut resolution) => {
-                if image.is_other && resolution.status == Status::Named {
-                    resolution.status = Status::Mismatch;
+        match catch_panics(|| resolve(open, offset, detail)) {
+            Ok(mut symbolized) => {
+                if image.is_other_build && symbolized.status == Status::Named {
+                    symbolized.status = Status::Mismatch;
                 }
-                resolution
+                symbolized
             }
             Err(failure) => {
-                image.trace.note(failure.why.clone());
+                // The image stays failed: its tables may be inconsistent after a panic.
+                image.log.note(failure.reason.clone());
                 let status = failure.status;
                 image.state = State::Failed(failure);
                 Symbolized::unnamed(status)
@@ -118,30 +129,31 @@ impl ImageCache {
         }
     }
 
-    /// Opens an image that is not open yet.
+    /// Opens an image unless it is open or has failed before.
     pub(crate) fn open(&mut self, index: usize) {
-        self.uses += 1;
+        self.lookups += 1;
         let image = &mut self.images[index];
-        image.used = self.uses;
+        image.last_use = self.lookups;
         if !matches!(image.state, State::Closed) {
-            if self.uses.is_multiple_of(ROUND) {
+            // Open images grow: DWARF tables are read as lookups need them.
+            if self.lookups.is_multiple_of(LOOKUPS_PER_CHECK) {
                 self.close_others(index);
             }
             return;
         }
-        image.trace = SearchLog::default();
-        let (finder, host) = (&self.finder, &self.host);
-        let (recorded, trace) = (&image.recorded, &image.trace);
+        image.log = SearchLog::default();
+        let (finder, running_kernel) = (&self.finder, &self.running_kernel);
+        let (recorded, log) = (&image.recorded, &image.log);
         let opened = catch_panics(|| match recorded.kind {
-            ImageKind::Elf => finder.open(recorded, trace),
+            ImageKind::Elf => finder.open(recorded, log),
             _ => {
-                let image = host.open(recorded, finder, trace);
-                image.map(|image| Opened { image, is_other: false })
+                let image = running_kernel.open(recorded, finder, log)?;
+                Ok(OpenedImage { image, is_other_build: false })
             }
         });
         image.state = match opened.and_then(|opened| opened) {
-            Ok(Opened { image: open, is_other }) => {
-                image.is_other = is_other;
+            Ok(OpenedImage { image: open, is_other_build }) => {
+                image.is_other_build = is_other_build;
                 State::Open(open)
             }
             Err(failure) => State::Failed(failure),
@@ -149,9 +161,9 @@ impl ImageCache {
         self.close_others(index);
     }
 
-    /// Whether the debug information of an image is packed, so that all of it is in memory as soon as
-    /// any of it is needed.
-    pub(crate) fn is_packed(&mut self, index: usize) -> bool {
+    /// True if the debug information of an image is compressed: its first use reads all of it into
+    /// memory.
+    pub(crate) fn is_compressed(&mut self, index: usize) -> bool {
         self.open(index);
         match &self.images[index].state {
             State::Open(OpenImage::Elf(elf)) => elf.dwarf.as_ref().is_ok_and(Dwarf::is_packed),
@@ -159,38 +171,39 @@ impl ImageCache {
         }
     }
 
-    /// What was found out of an image, if that has changed since it was asked last.
+    /// Returns the findings about an image. None if they are as at the previous call.
     pub(crate) fn take_findings(&mut self, index: usize) -> Option<ImageFindings> {
         let image = &mut self.images[index];
         let failure = match &image.state {
             State::Failed(failure) => Some(failure),
             State::Closed | State::Open(_) => None,
         };
-        let known = Some((image.trace.len(), failure.is_some()));
-        if image.told == known {
+        let current = Some(Reported { log_lines: image.log.len(), has_failed: failure.is_some() });
+        if image.reported == current {
             return None;
         }
-        image.told = known;
-        let (trace, failure) = (image.trace.lines(), failure.cloned());
+        image.reported = current;
+        let (log, failure) = (image.log.lines(), failure.cloned());
         let has_all_symbols = match &image.state {
             State::Open(OpenImage::Elf(elf)) => elf.symbols.is_whole(),
             _ => false,
         };
-        Some(ImageFindings { trace, failure, is_other: image.is_other, has_all_symbols })
+        let is_other_build = image.is_other_build;
+        Some(ImageFindings { log, failure, is_other_build, has_all_symbols })
     }
 
-    /// How many images are open.
+    /// Returns the number of open images.
     #[cfg(test)]
     pub(crate) fn open_images(&self) -> usize {
         self.images.iter().filter(|image| matches!(image.state, State::Open(_))).count()
     }
 
-    /// Closes the images that were not used for the longest time, until the others take little
-    /// enough memory.
+    /// Closes the least recently used images until the rest, besides `index`, is within the
+    /// memory bound.
     fn close_others(&mut self, index: usize) {
         let others = self.images.iter().enumerate().filter(|&(other, _)| other != index);
         let open = others.filter_map(|(other, image)| match &image.state {
-            State::Open(open) => Some((image.used, other, open.bytes())),
+            State::Open(open) => Some((image.last_use, other, open.bytes())),
             State::Closed | State::Failed(_) => None,
         });
         let mut open: Vec<_> = open.collect();
@@ -206,13 +219,12 @@ impl ImageCache {
     }
 }
 
-/// Does work on files nobody vouches for. The parsers report malformed input as errors; should
-/// one of them have a bug that panics instead, it costs the names of this one image and not the
-/// whole stream.
-pub(crate) fn catch_panics<T>(work: impl FnOnce() -> T) -> Result<T, Failure> {
-    catch_unwind(AssertUnwindSafe(work)).map_err(|_| Failure {
+/// Runs a parser of untrusted files. Parsers report malformed input as errors; a panic is a bug,
+/// which costs the names of one image and not the whole stream.
+pub(crate) fn catch_panics<T>(parse: impl FnOnce() -> T) -> Result<T, Failure> {
+    catch_unwind(AssertUnwindSafe(parse)).map_err(|_| Failure {
         status: Status::Unreadable,
-        why: "reading it failed in a way that should not be; please report it".to_owned(),
+        reason: "the parser panicked on this file; please report this bug".to_owned(),
     })
 }
 
@@ -221,7 +233,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_costs_one_image() {
+    fn panic_fails_one_image() {
         let failure = catch_panics(|| -> u32 { panic!("a bug in a parser") }).unwrap_err();
         assert_eq!(failure.status, Status::Unreadable);
         assert_eq!(catch_panics(|| 7), Ok(7));

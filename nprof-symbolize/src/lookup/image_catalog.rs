@@ -1,21 +1,23 @@
-//! The images of the input, what their places are called, and how naming them went.
+//! The images of the input, the results of their lookups, and statistics of them.
 //!
-//! Outlives epochs and segments: a place is resolved once for the whole input. Memory grows
-//! with the distinct places and images.
+//! The catalog outlives epochs and segments: an offset is looked up once for the whole input.
+//! Memory grows with the number of distinct offsets and images.
 
 use std::rc::Rc;
 use std::time::Duration;
 
+use nprof_object::ImageOffset;
 use nprof_stream::{ImageKind, Naming, Status};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::reuse::Reuse;
 use crate::dwarf::Call;
 use crate::find::{Finder, RecordedImage};
-use crate::image::opened::{Place, Symbolized, Unnamed};
+use crate::image::opened::{Symbolized, Unnamed};
 use crate::lookup::background::{BackgroundLookup, LookupResult};
 use crate::lookup::image_cache::{ImageCache, catch_panics};
+use crate::lookup::lookup_key::LookupKey;
 use crate::lookup::parallel::LookupThreads;
+use crate::lookup::reuse::Reuse;
 use crate::names::interner::Interner;
 use crate::names::location::{InternedLine, SymbolizedFrame};
 use crate::stats::debug_packages::DebugPackages;
@@ -24,283 +26,301 @@ use crate::stats::summary::{self, Commands};
 
 /// All images of the input.
 pub(crate) struct ImageCatalog {
-    /// Where files are looked for.
+    /// Finds the files of images.
     pub(crate) finder: Rc<Finder>,
-    /// The images, for what is looked up at once.
-    pool: ImageCache,
-    /// What is looked up on the side, where the stream is not to wait.
+    /// The images for lookups on this thread.
+    cache: ImageCache,
+    /// Lookups of a live stream, which does not wait for them.
     background: Option<BackgroundLookup>,
     packages: DebugPackages,
-    /// The commands that get debug symbols, and the paths they were looked up for.
+    /// The commands that install debug symbols, and the paths for which they were searched.
     commands: Commands,
-    looked_up: FxHashSet<Box<[u8]>>,
-    slots: Vec<ImageStats>,
+    searched_paths: FxHashSet<Box<[u8]>>,
+    images: Vec<ImageStats>,
     by_recorded: FxHashMap<RecordedImage, usize>,
-    resolved: FxHashMap<(usize, Place), Rc<SymbolizedFrame>>,
-    /// What the input says stood in the way, by image, in this segment.
-    reasons: FxHashMap<[Vec<u8>; 3], Vec<u8>>,
-    /// The names of all places.
+    symbolized: FxHashMap<LookupKey, Rc<SymbolizedFrame>>,
+    /// The reasons in `@naming` records of the input, in this segment.
+    reported_reasons: FxHashMap<ImageIdentity, Vec<u8>>,
+    /// The names of all functions and files.
     pub(crate) names: Interner,
 }
 
+/// The path, kind and build ID of an image, as `@naming` records identify it.
+#[derive(PartialEq, Eq, Hash)]
+struct ImageIdentity {
+    path: Vec<u8>,
+    kind: Vec<u8>,
+    build_id: Vec<u8>,
+}
+
 impl ImageCatalog {
-    /// No images yet.
+    /// Creates a catalog without images.
     pub(crate) fn new(finder: Rc<Finder>) -> Self {
-        let packages = DebugPackages::new(finder.places.symfs.as_deref());
+        let packages = DebugPackages::new(finder.search_paths.symfs.as_deref());
         Self {
-            pool: ImageCache::new(Rc::clone(&finder)),
+            cache: ImageCache::new(Rc::clone(&finder)),
             finder,
             background: None,
             packages,
             commands: Commands::new(),
-            looked_up: FxHashSet::default(),
-            slots: Vec::new(),
+            searched_paths: FxHashSet::default(),
+            images: Vec::new(),
             by_recorded: FxHashMap::default(),
-            resolved: FxHashMap::default(),
-            reasons: FxHashMap::default(),
+            symbolized: FxHashMap::default(),
+            reported_reasons: FxHashMap::default(),
             names: Interner::default(),
         }
     }
 
-    /// The same for a live stream, before any image: what places are called is looked up by
-    /// `background`, and in the meantime by `pool`.
-    pub(crate) fn live(self, pool: ImageCache, background: BackgroundLookup) -> Self {
-        Self { pool, background: Some(background), ..self }
+    /// Makes it the catalog of a live stream, before the first image: `background` looks offsets
+    /// up, and `cache` gives provisional names until it has.
+    pub(crate) fn live(self, cache: ImageCache, background: BackgroundLookup) -> Self {
+        Self { cache, background: Some(background), ..self }
     }
 
-    /// The images in the order they came.
-    pub(crate) fn slots(&self) -> &[ImageStats] {
-        &self.slots
+    /// Returns the images in the order they came.
+    pub(crate) fn images(&self) -> &[ImageStats] {
+        &self.images
     }
 
-    /// The index of an image among [`ImageCatalog::slots`].
-    pub(crate) fn slot(&mut self, recorded: RecordedImage) -> usize {
-        if let Some(&slot) = self.by_recorded.get(&recorded) {
-            return slot;
+    /// Returns the index of an image, added if it is new.
+    pub(crate) fn index_of(&mut self, recorded: RecordedImage) -> usize {
+        if let Some(&index) = self.by_recorded.get(&recorded) {
+            return index;
         }
-        self.pool.add(recorded.clone());
+        self.cache.add(recorded.clone());
         if let Some(background) = &self.background {
             background.add(recorded.clone());
         }
-        self.slots.push(ImageStats::new(recorded.clone()));
-        self.by_recorded.insert(recorded, self.slots.len() - 1);
-        self.slots.len() - 1
+        self.images.push(ImageStats::new(recorded.clone()));
+        self.by_recorded.insert(recorded, self.images.len() - 1);
+        self.images.len() - 1
     }
 
-    /// Takes note of a process of the recording.
+    /// Adds a process of the recording.
     pub(crate) fn note_process(&self, pid: u32) {
-        self.finder.living.note_process(pid);
+        self.finder.live_processes.note_process(pid);
         if let Some(background) = &self.background {
             background.note_process(pid);
         }
     }
 
-    /// What a place in an image is called, unless it is looked up in the background from now on.
-    pub(crate) fn resolve(&mut self, slot: usize, place: Place) -> Option<Rc<SymbolizedFrame>> {
-        self.slots[slot].segment.is_looked_up = true;
-        if let Some(named) = self.resolved.get(&(slot, place)) {
-            return Some(Rc::clone(named));
+    /// Looks up an offset. None if the lookup now runs in the background.
+    pub(crate) fn resolve(&mut self, key: LookupKey) -> Option<Rc<SymbolizedFrame>> {
+        self.images[key.image].segment.is_looked_up = true;
+        if let Some(frame) = self.symbolized.get(&key) {
+            return Some(Rc::clone(frame));
         }
         if let Some(background) = &mut self.background {
-            background.ask(slot, place);
+            background.request(key);
             return None;
         }
-        let resolution = self.pool.look_up(slot, place);
-        let findings = self.pool.take_findings(slot);
-        Some(self.store(LookupResult { slot, place, resolution, findings }))
+        let symbolized = self.cache.look_up(key.image, key.offset);
+        let findings = self.cache.take_findings(key.image);
+        Some(self.store(LookupResult { key, symbolized, findings }))
     }
 
-    /// What a place is called, if that is known by now.
-    pub(crate) fn known(&self, slot: usize, place: Place) -> Option<Rc<SymbolizedFrame>> {
-        self.resolved.get(&(slot, place)).cloned()
+    /// Returns the result of a finished lookup.
+    pub(crate) fn known(&self, key: LookupKey) -> Option<Rc<SymbolizedFrame>> {
+        self.symbolized.get(&key).cloned()
     }
 
-    /// What a place is called as far as that is known without debug information.
-    pub(crate) fn provisional(&mut self, slot: usize, place: Place) -> Rc<SymbolizedFrame> {
-        let resolution = self.pool.look_up(slot, place);
-        Rc::new(self.name(slot, resolution))
+    /// Looks up an offset at once, without debug information.
+    pub(crate) fn provisional(&mut self, key: LookupKey) -> Rc<SymbolizedFrame> {
+        let symbolized = self.cache.look_up(key.image, key.offset);
+        Rc::new(self.intern(key.image, symbolized))
     }
 
-    /// Whether places are still looked up in the background.
+    /// True if background lookups are waiting.
     pub(crate) fn is_waiting(&self) -> bool {
         self.background.as_ref().is_some_and(BackgroundLookup::is_waiting)
     }
 
-    /// The next place that was looked up in the background, and what it is called, as
-    /// [`BackgroundLookup::next`] has it.
+    /// Returns the next result of the background, as [`BackgroundLookup::next`] does.
     pub(crate) fn next(
         &mut self,
-        patience: Option<Duration>,
-    ) -> Option<(usize, Place, Rc<SymbolizedFrame>)> {
-        let found = self.background.as_mut()?.next(patience)?;
-        let (slot, place) = (found.slot, found.place);
-        Some((slot, place, self.store(found)))
+        limit: Option<Duration>,
+    ) -> Option<(LookupKey, Rc<SymbolizedFrame>)> {
+        let result = self.background.as_mut()?.next(limit)?;
+        Some((result.key, self.store(result)))
     }
 
-    /// Resolves places that are given image by image, in their order: each image is closed when the
-    /// next is opened. Where an image has many, the threads of `crew` share them.
-    pub(crate) fn resolve_all(&mut self, places: &[(usize, Place)], crew: &LookupThreads) {
-        for of_image in places.chunk_by(|(one, _), (other, _)| one == other) {
-            if crew.is_for(of_image.len()) {
-                self.resolve_together(of_image, crew);
+    /// Looks up sorted keys: each image is closed when the next is opened, and `threads` share the
+    /// images with many offsets.
+    pub(crate) fn resolve_all(&mut self, keys: &[LookupKey], threads: &LookupThreads) {
+        for of_image in keys.chunk_by(|one, other| one.image == other.image) {
+            if threads.is_for(of_image.len()) {
+                self.resolve_in_parallel(of_image, threads);
                 continue;
             }
-            for &(slot, place) in of_image {
-                let look_up =
-                    |pool: &mut ImageCache| (pool.look_up(slot, place), pool.take_findings(slot));
-                let (resolution, findings) = self.pool.with_single_image(look_up);
-                self.store(LookupResult { slot, place, resolution, findings });
+            for &key in of_image {
+                let (symbolized, findings) = self.cache.with_single_image(|cache| {
+                    (cache.look_up(key.image, key.offset), cache.take_findings(key.image))
+                });
+                self.store(LookupResult { key, symbolized, findings });
             }
         }
     }
 
-    /// The same of one image, by several threads.
-    fn resolve_together(&mut self, places: &[(usize, Place)], crew: &LookupThreads) {
-        let Some(&(slot, _)) = places.first() else { return };
-        let alone: Vec<Place> = places.iter().map(|&(_, place)| place).collect();
-        let (found, findings) = crew.look_up(&self.slots[slot].recorded, &alone);
+    /// Looks up sorted keys of one image on several threads.
+    fn resolve_in_parallel(&mut self, keys: &[LookupKey], threads: &LookupThreads) {
+        let Some(first) = keys.first() else { return };
+        let offsets: Vec<ImageOffset> = keys.iter().map(|key| key.offset).collect();
+        let (symbolized, findings) = threads.look_up(&self.images[first.image].recorded, &offsets);
         let mut findings = Some(findings);
-        for (place, resolution) in alone.into_iter().zip(found) {
-            self.store(LookupResult { slot, place, resolution, findings: findings.take() });
+        for (&key, symbolized) in keys.iter().zip(symbolized) {
+            self.store(LookupResult { key, symbolized, findings: findings.take() });
         }
     }
 
-    fn store(&mut self, found: LookupResult) -> Rc<SymbolizedFrame> {
-        let LookupResult { slot, place, resolution, findings } = found;
+    /// Stores a result and the findings about its image.
+    fn store(&mut self, result: LookupResult) -> Rc<SymbolizedFrame> {
+        let LookupResult { key, symbolized, findings } = result;
         if let Some(findings) = findings {
-            self.slots[slot].findings.add(findings);
+            self.images[key.image].findings.add(findings);
         }
-        let named = Rc::new(self.name(slot, resolution));
-        self.resolved.insert((slot, place), Rc::clone(&named));
-        named
+        let frame = Rc::new(self.intern(key.image, symbolized));
+        self.symbolized.insert(key, Rc::clone(&frame));
+        frame
     }
 
-    /// Gives names their numbers.
-    fn name(&mut self, slot: usize, mut resolution: Symbolized) -> SymbolizedFrame {
-        if let Some(function) = resolution.function.filter(|_| resolution.calls.is_empty()) {
-            // One name for all places of the function, in the way of a place without a name.
-            let function = match function {
-                Unnamed::At(start) => place_name(&self.slots[slot].recorded.path, start),
+    /// Replaces names by their numbers.
+    fn intern(&mut self, image: usize, mut symbolized: Symbolized) -> SymbolizedFrame {
+        if let Some(unnamed) = symbolized.unnamed.filter(|_| symbolized.calls.is_empty()) {
+            // One name for all offsets of the function, so that reports can group by it.
+            let function = match unnamed {
+                Unnamed::At(start) => start_name(&self.images[image].recorded.path, start),
                 Unnamed::Between(exports) => exports.into_bytes(),
             };
-            resolution.calls.push(Call { function: Some(function.into()), ..Call::default() });
+            symbolized.calls.push(Call { function: Some(function.into()), ..Call::default() });
         }
-        let lines = resolution.calls.iter().map(|call| named_line(&mut self.names, call));
+        let lines = symbolized.calls.iter().map(|call| intern_call(&mut self.names, call));
         let mut lines: Box<[InternedLine]> = lines.collect();
-        if resolution.status == Status::Mismatch {
+        if symbolized.status == Status::Mismatch {
             lines.iter_mut().for_each(|line| line.function = self.names.mismatched(line.function));
         }
-        let problem = resolution.problem.and_then(|fault| self.slots[slot].problem(&fault));
-        SymbolizedFrame { status: resolution.status, lines, problem }
+        let problem = symbolized.problem.and_then(|fault| self.images[image].problem(&fault));
+        SymbolizedFrame { status: symbolized.status, lines, problem }
     }
 
-    /// Whether what the input says of a place in an image is taken for what it is called.
-    pub(crate) fn can_reuse(&mut self, slot: usize, worth: Reuse) -> bool {
-        match worth {
+    /// True if an existing annotation of an image replaces a lookup.
+    pub(crate) fn can_reuse(&mut self, image: usize, reuse: Reuse) -> bool {
+        match reuse {
             Reuse::Full => true,
-            Reuse::FunctionOnly => !self.may_add_lines(slot),
+            Reuse::FunctionOnly => !self.may_add_lines(image),
             Reuse::No => false,
         }
     }
 
-    /// Whether looking up a place in an image may tell more than its function.
-    fn may_add_lines(&mut self, slot: usize) -> bool {
-        let ImageStats { recorded, may_add_lines, .. } = &mut self.slots[slot];
+    /// True if a lookup in an image may find more than a function.
+    fn may_add_lines(&mut self, image: usize) -> bool {
+        let ImageStats { recorded, may_add_lines, .. } = &mut self.images[image];
         *may_add_lines.get_or_insert_with(|| match recorded.kind {
             ImageKind::Elf => true,
+            // /proc/kallsyms has functions only; vmlinux has lines, too.
             ImageKind::Kernel => self.finder.has_vmlinux(recorded),
             _ => false,
         })
     }
 
-    /// Takes note of what the input says of an image in this segment.
+    /// Stores the reason in a `@naming` record of the input.
     pub(crate) fn note_reported(&mut self, naming: &Naming) {
-        self.reasons.insert(image_of(naming), naming.reason.clone());
+        self.reported_reasons.insert(ImageIdentity::of(naming), naming.reason.clone());
     }
 
-    /// Counts a frame of an image, by how its naming went and what was wrong there.
-    pub(crate) fn count(&mut self, slot: usize, status: Status, problem: Option<&Rc<str>>) {
-        self.slots[slot].count(status, problem);
+    /// Counts a frame of an image by its status, and the problem there.
+    pub(crate) fn count(&mut self, image: usize, status: Status, problem: Option<&Rc<str>>) {
+        self.images[image].count(status, problem);
     }
 
-    /// A frame that was counted is counted as something else.
-    pub(crate) fn uncount(&mut self, slot: usize, status: Status) {
-        self.slots[slot].uncount(status);
+    /// Takes back the count of a frame that gets another status.
+    pub(crate) fn uncount(&mut self, image: usize, status: Status) {
+        self.images[image].uncount(status);
     }
 
-    /// The segment is over: what is told of each image that has frames in it.
-    pub(crate) fn tell(&mut self) -> Vec<Naming> {
-        self.look_up_packages();
+    /// Ends the segment: returns a `@naming` record for each image that has frames in it.
+    pub(crate) fn end_segment(&mut self) -> Vec<Naming> {
+        self.search_packages();
         let mut namings = Vec::new();
-        for slot in self.slots.iter_mut().filter(|slot| !slot.segment.counts.is_empty()) {
-            let SegmentStats { counts, told, is_looked_up } = std::mem::take(&mut slot.segment);
+        for image in self.images.iter_mut().filter(|image| !image.segment.counts.is_empty()) {
+            let SegmentStats { counts, problems, is_looked_up } =
+                std::mem::take(&mut image.segment);
             for (status, count) in &counts {
-                *slot.totals.entry(*status).or_default() += count;
+                *image.totals.entry(*status).or_default() += count;
             }
-            let mut naming = summary::naming(slot, &counts, &told, &self.commands);
-            if !is_looked_up && let Some(reason) = self.reasons.remove(&image_of(&naming)) {
+            let mut naming = summary::naming(image, &counts, &problems, &self.commands);
+            // If all frames were reused, the reason of the earlier run still holds.
+            if !is_looked_up
+                && let Some(reason) = self.reported_reasons.remove(&ImageIdentity::of(&naming))
+            {
                 naming.reason = reason;
             }
             namings.push(naming);
         }
-        self.reasons.clear();
+        self.reported_reasons.clear();
         namings
     }
 
-    /// Finds the commands for the images that lack symbols.
-    fn look_up_packages(&mut self) {
+    /// Finds the commands that install symbols for the images that lack them.
+    fn search_packages(&mut self) {
         let lacking =
-            self.slots.iter().filter(|slot| summary::lacks_symbols(slot, &slot.segment.counts));
-        let paths = lacking.map(|slot| &*slot.recorded.path);
-        // Once for all segments: it takes some milliseconds.
+            self.images.iter().filter(|image| summary::lacks_symbols(image, &image.segment.counts));
+        let paths = lacking.map(|image| &*image.recorded.path);
+        // Each path once for all segments: a search takes some milliseconds.
         let paths: Vec<&[u8]> =
-            paths.filter(|path| self.looked_up.insert((*path).into())).collect();
+            paths.filter(|path| self.searched_paths.insert((*path).into())).collect();
         self.commands.extend(self.packages.commands(&paths));
     }
 
-    /// The lines for people on all images.
+    /// Returns the lines of `--verbose` about all images.
     pub(crate) fn summary(&self) -> String {
-        summary::summary(&self.slots, &self.commands)
+        summary::summary(&self.images, &self.commands)
     }
 
-    /// What was tried for an image: `slot`, or one that is not in the input.
-    pub(crate) fn explain(&mut self, recorded: &RecordedImage, slot: Option<usize>) -> String {
+    /// Returns the lines of `--explain` about an image: the one at `index`, or one that is not in
+    /// the input.
+    pub(crate) fn explain(&mut self, recorded: &RecordedImage, index: Option<usize>) -> String {
         let mut lines = match recorded.kind {
             ImageKind::Elf => match catch_panics(|| self.finder.explain(recorded)) {
-                Ok(trace) => trace.lines(),
-                Err(failure) => vec![failure.why],
+                Ok(log) => log.lines(),
+                Err(failure) => vec![failure.reason],
             },
             _ => Vec::new(),
         };
-        if let Some(slot) = slot {
-            let findings = &mut self.slots[slot].findings;
-            if findings.trace.is_empty() {
-                // None of its frames was looked up.
-                self.pool.open(slot);
-                *findings = self.pool.take_findings(slot).unwrap_or_default();
+        if let Some(index) = index {
+            let findings = &mut self.images[index].findings;
+            if findings.log.is_empty() {
+                // None of its frames was looked up, so that it was never opened.
+                self.cache.open(index);
+                *findings = self.cache.take_findings(index).unwrap_or_default();
             }
-            for line in &findings.trace {
+            for line in &findings.log {
                 if !lines.contains(line) {
                     lines.push(line.clone());
                 }
             }
         }
-        summary::explanation(recorded, &lines, slot.map(|slot| &self.slots[slot]))
+        summary::explanation(recorded, &lines, index.map(|index| &self.images[index]))
     }
 }
 
-/// What an image is told by: its path, kind and build ID.
-fn image_of(naming: &Naming) -> [Vec<u8>; 3] {
-    [naming.image.clone(), naming.kind.clone(), naming.build_id.clone()]
+impl ImageIdentity {
+    fn of(naming: &Naming) -> Self {
+        Self {
+            path: naming.image.clone(),
+            kind: naming.kind.clone(),
+            build_id: naming.build_id.clone(),
+        }
+    }
 }
 
-/// What a place without a name is called: `image+0xoffset`.
-fn place_name(path: &[u8], offset: u64) -> Vec<u8> {
+/// Returns the name of a function without one: `image+0xoffset`.
+fn start_name(path: &[u8], start: ImageOffset) -> Vec<u8> {
     let image = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
-    [image, format!("+{offset:#x}").as_bytes()].concat()
+    [image, format!("+{start:#x}").as_bytes()].concat()
 }
 
-fn named_line(names: &mut Interner, call: &Call) -> InternedLine {
+fn intern_call(names: &mut Interner, call: &Call) -> InternedLine {
     InternedLine {
         function: call.function.as_deref().map_or(0, |name| names.function(name)),
         file: call.file.as_deref().map_or(0, |path| names.file(path)),
@@ -318,7 +338,7 @@ mod tests {
 
     fn recorded(path: &std::path::Path) -> RecordedImage {
         let path = path.as_os_str().as_bytes().into();
-        RecordedImage { kind: ImageKind::Elf, build_id: Box::default(), path, seen: None }
+        RecordedImage { kind: ImageKind::Elf, build_id: Box::default(), path, seen_ns: None }
     }
 
     fn finder() -> Rc<Finder> {
@@ -326,46 +346,45 @@ mod tests {
         Rc::new(Finder::new(SearchPaths::default(), detail))
     }
 
-    /// This program, and a copy of it.
+    fn key(image: usize, offset: u64) -> LookupKey {
+        LookupKey { image, offset: ImageOffset(offset) }
+    }
+
+    /// Adds this program and a copy of it.
     fn add_two_images(catalog: &mut ImageCatalog, directory: &std::path::Path) -> [usize; 2] {
         let exe = std::env::current_exe().unwrap();
         let copy = directory.join("copy");
         std::fs::copy(&exe, &copy).unwrap();
-        let slots = [&exe, &copy].map(|path| catalog.slot(recorded(path)));
-        assert_eq!(catalog.slot(recorded(&exe)), slots[0]);
-        slots
+        let images = [&exe, &copy].map(|path| catalog.index_of(recorded(path)));
+        assert_eq!(catalog.index_of(recorded(&exe)), images[0]);
+        images
     }
 
     #[test]
-    fn images_are_open_in_turn_when_places_are_given_by_image() {
+    fn sorted_lookups_keep_one_image_open() {
         let directory = tempfile::tempdir().unwrap();
         let mut catalog = ImageCatalog::new(finder());
-        let slots = add_two_images(&mut catalog, directory.path());
-        let place = Place { offset: 0x1000, return_address: false };
+        let images = add_two_images(&mut catalog, directory.path());
         let none = LookupThreads::new(false, Box::new(|_| ImageCache::new(finder())));
-        catalog.resolve_all(&slots.map(|slot| (slot, place)), &none);
-        assert_eq!(catalog.pool.open_images(), 1);
-        let other = Place { offset: 0x2000, return_address: false };
-        slots.iter().for_each(|&slot| drop(catalog.resolve(slot, other)));
-        assert_eq!(catalog.pool.open_images(), 2);
+        catalog.resolve_all(&images.map(|image| key(image, 0x1000)), &none);
+        assert_eq!(catalog.cache.open_images(), 1);
+        images.iter().for_each(|&image| drop(catalog.resolve(key(image, 0x2000))));
+        assert_eq!(catalog.cache.open_images(), 2);
     }
 
     #[test]
-    fn images_are_closed_and_opened_again_when_memory_is_short() {
+    fn images_beyond_the_memory_bound_are_closed_and_reopened() {
         let directory = tempfile::tempdir().unwrap();
-        let mut catalog = ImageCatalog {
-            pool: ImageCache::with_room(finder(), 0),
-            ..ImageCatalog::new(finder())
-        };
-        let slots = add_two_images(&mut catalog, directory.path());
+        let cache = ImageCache::with_kept_bytes(finder(), 0);
+        let mut catalog = ImageCatalog { cache, ..ImageCatalog::new(finder()) };
+        let images = add_two_images(&mut catalog, directory.path());
         // Somewhere in this test program there is code with names.
         let mut named = 0;
         for offset in (0..1 << 22).step_by(4096) {
-            let place = Place { offset, return_address: false };
-            let results = slots.map(|slot| catalog.resolve(slot, place).unwrap());
+            let results = images.map(|image| catalog.resolve(key(image, offset)).unwrap());
             assert_eq!(results[0].lines, results[1].lines);
             named += usize::from(results[0].status == Status::Named);
-            assert_eq!(catalog.pool.open_images(), 1);
+            assert_eq!(catalog.cache.open_images(), 1);
             if named == 3 {
                 break;
             }

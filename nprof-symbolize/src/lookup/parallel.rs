@@ -1,99 +1,123 @@
-//! Threads that look up the many places of one image together: each reads the debug information of
-//! its own part of the code. One image at a time, so that memory is that of the largest.
+//! Threads that share the lookups of one large image: each reads the debug information of its own
+//! part of the code. They work on one image at a time, so that memory is that of the largest.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{Builder, ScopedJoinHandle};
 
+use nprof_object::ImageOffset;
+
 use crate::find::RecordedImage;
-use crate::image::opened::{Place, Symbolized};
+use crate::image::opened::Symbolized;
 use crate::lookup::image_cache::ImageCache;
 use crate::stats::image_findings::ImageFindings;
 
-/// With fewer places than this, opening the image on each thread takes longer than it saves.
+/// The smallest number of lookups for which several threads are used: for fewer, opening the image
+/// on each thread takes longer than it saves.
 const MIN_PARALLEL_LOOKUPS: usize = 2048;
 
-/// The most threads: what each opens takes memory.
-const THREADS: usize = 4;
+/// The most threads: each opens the image and takes memory for it.
+const MAX_THREADS: usize = 4;
 
-/// How many parts each thread looks up about: where a part ends, two threads read one unit.
-const PARTS: usize = 8;
+/// The number of chunks per thread. More chunks share the work more evenly, but at each boundary
+/// two threads read the same unit.
+const CHUNKS_PER_THREAD: usize = 8;
 
-/// How much stack each thread gets, bytes: debug information and mangled names nest, and their
-/// parsers recurse, as deeply as `dwarf` and `demangle` let them. Only what is used takes memory.
-pub(crate) const STACK: usize = 128 << 20;
+/// The stack of each thread that parses files. Debug information and mangled names nest, and their
+/// parsers recurse up to the limits in `dwarf` and `demangle`. Only the used part takes memory.
+pub(crate) const STACK_BYTES: usize = 128 << 20;
 
-/// How a pool is made, for one of so many threads.
-type Make = Box<dyn Fn(usize) -> ImageCache + Sync>;
+/// Creates an empty cache for one of the given number of threads.
+type OpenCache = Box<dyn Fn(usize) -> ImageCache + Sync>;
 
 /// The threads.
 pub(crate) struct LookupThreads {
     threads: usize,
-    make: Make,
+    open_cache: OpenCache,
 }
 
-/// What a thread has done: the parts by their number, and what it found out of the image.
-type Done = (Vec<(usize, Vec<Symbolized>)>, Option<ImageFindings>);
+/// The results of one thread.
+struct Finished {
+    /// Symbolized offsets, by the index of their chunk.
+    chunks: Vec<(usize, Vec<Symbolized>)>,
+    findings: Option<ImageFindings>,
+}
 
 impl LookupThreads {
-    /// As many threads as there are processors, if there `may` be more than one; `make` gives each
-    /// a pool without images.
-    pub(crate) fn new(may: bool, make: Make) -> Self {
-        let processors = || std::thread::available_parallelism().map_or(1, usize::from);
-        Self { threads: if may { processors().min(THREADS) } else { 1 }, make }
+    /// Creates as many threads as there are processors, up to [`MAX_THREADS`], or one unless
+    /// `is_parallel`. `open_cache` creates the cache of each.
+    pub(crate) fn new(is_parallel: bool, open_cache: OpenCache) -> Self {
+        let threads = if is_parallel {
+            std::thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS)
+        } else {
+            1
+        };
+        Self { threads, open_cache }
     }
 
-    /// Whether so many places of an image are looked up together.
-    pub(crate) fn is_for(&self, places: usize) -> bool {
-        self.threads > 1 && places >= MIN_PARALLEL_LOOKUPS
+    /// True if this number of lookups in one image is shared between threads.
+    pub(crate) fn is_for(&self, lookups: usize) -> bool {
+        self.threads > 1 && lookups >= MIN_PARALLEL_LOOKUPS
     }
 
-    /// Looks up places of an image, given in their order; what was found has the same.
+    /// Looks up sorted offsets of an image; the results have the same order.
     pub(crate) fn look_up(
         &self,
         recorded: &RecordedImage,
-        places: &[Place],
+        offsets: &[ImageOffset],
     ) -> (Vec<Symbolized>, ImageFindings) {
-        let size = places.len().div_ceil(self.threads * PARTS).max(1);
-        let parts: Vec<&[Place]> = places.chunks(size).collect();
+        let size = offsets.len().div_ceil(self.threads * CHUNKS_PER_THREAD).max(1);
+        let chunks: Vec<&[ImageOffset]> = offsets.chunks(size).collect();
         let next = AtomicUsize::new(0);
-        let pool = || {
-            let mut pool = (self.make)(self.threads);
-            pool.add(recorded.clone());
-            pool
-        };
-        let work = |mut pool: ImageCache| -> Done {
-            let mut done = Vec::new();
-            loop {
-                let number = next.fetch_add(1, Ordering::Relaxed);
-                let Some(part) = parts.get(number) else { return (done, pool.take_findings(0)) };
-                let found = part.iter().map(|&place| pool.look_up(0, place));
-                done.push((number, found.collect()));
-            }
-        };
-        let done = std::thread::scope(|scope| {
-            let mut mine = pool();
-            // What is packed is unpacked as a whole, and once.
-            let others = if mine.is_packed(0) { 0 } else { self.threads - 1 };
-            let start = || Builder::new().stack_size(STACK);
-            let others = (0..others).map(|_| start().spawn_scoped(scope, || work(pool())));
-            // Where there can be no more threads, those that are there do the work.
-            let others: Vec<_> = others.map_while(Result::ok).collect();
-            let mut done = vec![work(mine)];
-            done.extend(others.into_iter().map(joined));
-            done
+        let finished = std::thread::scope(|scope| {
+            let mut own_cache = self.cache_of(recorded);
+            // Each thread would decompress all of the debug information.
+            let others = if own_cache.is_compressed(0) { 0 } else { self.threads - 1 };
+            let start = |_| {
+                let work = || look_up_chunks(self.cache_of(recorded), &chunks, &next);
+                Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, work)
+            };
+            // If the system refuses more threads, the existing ones do the work.
+            let others: Vec<_> = (0..others).map(start).map_while(Result::ok).collect();
+            let mut finished = vec![look_up_chunks(own_cache, &chunks, &next)];
+            finished.extend(others.into_iter().map(join));
+            finished
         });
-        let (mut parts, mut findings) = (Vec::new(), ImageFindings::default());
-        for (some, news) in done {
-            parts.extend(some);
-            findings.add(news.unwrap_or_default());
+        let (mut chunks, mut findings) = (Vec::new(), ImageFindings::default());
+        for part in finished {
+            chunks.extend(part.chunks);
+            findings.add(part.findings.unwrap_or_default());
         }
-        parts.sort_unstable_by_key(|&(number, _)| number);
-        (parts.into_iter().flat_map(|(_, found)| found).collect(), findings)
+        chunks.sort_unstable_by_key(|&(index, _)| index);
+        (chunks.into_iter().flat_map(|(_, symbolized)| symbolized).collect(), findings)
+    }
+
+    /// Creates a cache with one image.
+    fn cache_of(&self, recorded: &RecordedImage) -> ImageCache {
+        let mut cache = (self.open_cache)(self.threads);
+        cache.add(recorded.clone());
+        cache
     }
 }
 
-/// What a thread comes to. A panic, which is a bug, is passed on.
-fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
+/// Looks up the chunks that no other thread has taken, until none is left.
+fn look_up_chunks(
+    mut cache: ImageCache,
+    chunks: &[&[ImageOffset]],
+    next: &AtomicUsize,
+) -> Finished {
+    let mut finished = Vec::new();
+    loop {
+        let index = next.fetch_add(1, Ordering::Relaxed);
+        let Some(chunk) = chunks.get(index) else {
+            return Finished { chunks: finished, findings: cache.take_findings(0) };
+        };
+        let symbolized = chunk.iter().map(|&offset| cache.look_up(0, offset));
+        finished.push((index, symbolized.collect()));
+    }
+}
+
+/// Returns the result of a thread. Passes on its panic, which is a bug.
+fn join<T>(thread: ScopedJoinHandle<'_, T>) -> T {
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
@@ -105,28 +129,25 @@ mod tests {
     use std::rc::Rc;
 
     #[test]
-    fn together_they_find_what_one_finds() {
+    fn several_threads_give_the_results_of_one() {
         let exe = std::env::current_exe().unwrap();
         let recorded = RecordedImage::of(exe.as_os_str()).unwrap();
-        let pool = |sharers| {
+        let open_cache = |sharers| {
             let detail = Detail { inlines: true, lines: true, debug: true };
-            ImageCache::new(Rc::new(Finder {
-                sharers,
-                ..Finder::new(SearchPaths::default(), detail)
-            }))
+            let finder = Finder::new(SearchPaths::default(), detail);
+            ImageCache::new(Rc::new(Finder { sharers, ..finder }))
         };
-        let crew = LookupThreads { threads: 3, make: Box::new(pool) };
+        let threads = LookupThreads { threads: 3, open_cache: Box::new(open_cache) };
         // All over the file, of which a part is code.
         let step = std::fs::metadata(&exe).unwrap().len() / 20_000;
-        let place = |number| Place { offset: number * step, return_address: false };
-        let places: Vec<Place> = (0..20_000).map(place).collect();
-        let (together, findings) = crew.look_up(&recorded, &places);
-        let mut alone = pool(1);
+        let offsets: Vec<_> = (0..20_000).map(|number| ImageOffset(number * step)).collect();
+        let (together, findings) = threads.look_up(&recorded, &offsets);
+        let mut alone = open_cache(1);
         alone.add(recorded);
         let expected: Vec<Symbolized> =
-            places.iter().map(|&place| alone.look_up(0, place)).collect();
+            offsets.iter().map(|&offset| alone.look_up(0, offset)).collect();
         assert!(together == expected, "the same in the same order");
         assert!(expected.iter().filter(|found| !found.calls.is_empty()).count() > 100);
-        assert_eq!(findings.trace, alone.take_findings(0).unwrap().trace);
+        assert_eq!(findings.log, alone.take_findings(0).unwrap().log);
     }
 }

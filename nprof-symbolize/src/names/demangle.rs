@@ -1,85 +1,105 @@
-//! From the names linkers know to the names people know. Pure.
+//! Demangles linkage names. Pure.
 //!
-//! C++ (`_Z..`) and both manglings of Rust; all other names stay as they are. What comes from a
-//! file may be made to blow up when it is demangled, so length, depth and result are bounded.
+//! C++ (`_Z..`) and both manglings of Rust are demangled; all other names are kept. A name in a
+//! hostile file may expand exponentially, so that length, depth and result are bounded.
 
 use std::borrow::Cow;
 use std::fmt::{self, Write};
 
 use crate::names::shorten;
 
-/// The longest name that is demangled, and the longest result, bytes.
-const LONGEST: usize = nprof_stream::limits::STRING;
+/// The longest name that is demangled, and the longest result.
+const MAX_BYTES: usize = nprof_stream::limits::STRING;
 
-/// How deeply the parts of a C++ name may nest. Each level costs a few hundred bytes of stack.
-const DEPTH: u32 = 1024;
+/// The deepest nesting of a C++ name. Each level takes a few hundred bytes of stack.
+const MAX_DEPTH: u32 = 1024;
 
-/// How much of a name is shown: the further down, the less.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
+/// The style of demangled names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum NameStyle {
-    /// The name linkers know, as it is
-    Linkage,
-    /// All that the linkage name says
+    /// All parts of the name
     #[default]
     Full,
-    /// Without parameters and result of C++ functions
-    Plain,
-    /// And without the arguments of templates and generics
+    /// Without parameters, results, and arguments of templates and generics
     Short,
 }
 
-/// The name to show for a linkage name; the name itself when it is not mangled, or too large.
+/// The parts of a name that are shown, each with less than the one before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Parts {
+    All,
+    /// Without parameters and result.
+    NoParameters,
+    /// Also without the arguments of templates and generics.
+    NoArguments,
+}
+
+/// Returns the name to show for a linkage name; the name itself if it is not mangled or too large.
 ///
-/// Names the debug information has of C++ functions without a linkage name come with their
-/// parameters, and lose them likewise.
+/// Debug information also has readable names, of C++ functions without a linkage name. They have
+/// parameters, too, and are shortened in the same way.
 pub(crate) fn demangle(linkage: &[u8], style: NameStyle) -> Cow<'_, [u8]> {
-    let text = std::str::from_utf8(linkage).ok().filter(|text| text.len() <= LONGEST);
-    let Some(text) = text.filter(|_| style > NameStyle::Linkage) else { return linkage.into() };
-    let shown = match text.as_bytes() {
-        // `name@plt`, which no mangling knows.
-        [b'_', ..] => match text.strip_suffix("@plt") {
-            Some(name) => demangle_name(name, style).map(|shown| shown + "@plt"),
-            None => demangle_name(text, style),
-        },
-        _ => None,
-    };
-    // Names of the debug information are readable already.
-    let shown = match shown {
-        Some(mut shown) => {
-            if style >= NameStyle::Plain {
-                shown.truncate(shorten::without_qualifiers(&shown).len());
-            }
-            Cow::Owned(shown)
-        }
-        None if style >= NameStyle::Plain => Cow::Borrowed(shorten::without_parameters(text)),
-        None => Cow::Borrowed(text),
-    };
-    match (style >= NameStyle::Short && shown.contains(['<', '>']), shown) {
-        (true, shown) => Cow::Owned(shorten::without_arguments(&shown).into_bytes()),
-        (false, Cow::Owned(shown)) => Cow::Owned(shown.into_bytes()),
-        (false, Cow::Borrowed(shown)) => Cow::Borrowed(shown.as_bytes()),
+    match style {
+        NameStyle::Full => demangle_parts(linkage, Parts::All),
+        NameStyle::Short => demangle_parts(linkage, Parts::NoArguments),
     }
 }
 
-/// Whether a name is one that [`demangle`] is for.
+/// Returns the name without parameters and result, but with template arguments.
+pub(crate) fn demangle_plain(linkage: &[u8]) -> Cow<'_, [u8]> {
+    demangle_parts(linkage, Parts::NoParameters)
+}
+
+fn demangle_parts(linkage: &[u8], parts: Parts) -> Cow<'_, [u8]> {
+    let text = std::str::from_utf8(linkage).ok().filter(|text| text.len() <= MAX_BYTES);
+    let Some(text) = text else { return linkage.into() };
+    let demangled = match text.as_bytes() {
+        // The suffix `@plt` is not part of any mangling.
+        [b'_', ..] => match text.strip_suffix("@plt") {
+            Some(name) => demangle_name(name, parts).map(|name| name + "@plt"),
+            None => demangle_name(text, parts),
+        },
+        _ => None,
+    };
+    let shown = match demangled {
+        Some(mut name) => {
+            if parts >= Parts::NoParameters {
+                name.truncate(shorten::without_qualifiers(&name).len());
+            }
+            Cow::Owned(name)
+        }
+        // A readable name of the debug information.
+        None if parts >= Parts::NoParameters => Cow::Borrowed(shorten::without_parameters(text)),
+        None => Cow::Borrowed(text),
+    };
+    if parts == Parts::NoArguments && shown.contains(['<', '>']) {
+        return Cow::Owned(shorten::without_arguments(&shown).into_bytes());
+    }
+    match shown {
+        Cow::Owned(shown) => Cow::Owned(shown.into_bytes()),
+        Cow::Borrowed(shown) => Cow::Borrowed(shown.as_bytes()),
+    }
+}
+
+/// True if a name is mangled.
 pub(crate) fn is_mangled(name: &[u8]) -> bool {
     name.starts_with(b"_Z") || name.starts_with(b"_R")
 }
 
-fn demangle_name(name: &str, style: NameStyle) -> Option<String> {
+fn demangle_name(name: &str, parts: Parts) -> Option<String> {
     if name.starts_with("_R") || is_legacy_rust(name) {
         let rust = rustc_demangle::try_demangle(name).ok()?;
         let mut out = Bounded(String::new());
-        // `#` leaves out the hash.
+        // `#` omits the hash.
         write!(out, "{rust:#}").ok()?;
         return Some(out.0);
     }
     if !name.starts_with("_Z") {
         return None;
     }
-    let parse = cpp_demangle::ParseOptions::default().recursion_limit(DEPTH);
-    let mut options = cpp_demangle::DemangleOptions::new().recursion_limit(DEPTH);
-    if style >= NameStyle::Plain {
+    let parse = cpp_demangle::ParseOptions::default().recursion_limit(MAX_DEPTH);
+    let mut options = cpp_demangle::DemangleOptions::new().recursion_limit(MAX_DEPTH);
+    if parts >= Parts::NoParameters {
         options = options.no_params().no_return_type();
     }
     let symbol = cpp_demangle::BorrowedSymbol::with_tail_and_options(name.as_bytes(), &parse);
@@ -87,20 +107,21 @@ fn demangle_name(name: &str, style: NameStyle) -> Option<String> {
     let mut out = Bounded(String::new());
     match tail.first() {
         None => symbol.structured_demangle(&mut out, &options).ok()?,
-        // The name was understood, and the types of its result and its parameters were not: GCC
-        // mangles some conditions on types in a way the parser does not know, as in what
-        // std::vector uses to grow.
+        // The name was parsed, but not the types of its result and parameters: GCC mangles some
+        // conditions on types in a way the parser does not know, as in functions that std::vector
+        // uses to grow.
         Some(byte) if byte.is_ascii_alphanumeric() => {
             let options = options.no_params().no_return_type();
             symbol.structured_demangle(&mut out, &options).ok()?;
-            out.write_str(if style < NameStyle::Plain { "(...)" } else { "" }).ok()?;
+            out.write_str(if parts < Parts::NoParameters { "(...)" } else { "" }).ok()?;
         }
         Some(_) => return None,
     }
     Some(thunk(name, &out.0).unwrap_or(out.0))
 }
 
-/// What c++filt(1) calls a thunk: a stub of a virtual function that adjusts `this` or the result.
+/// Returns the name that c++filt(1) shows for a thunk, a stub that adjusts `this` or the result of a
+/// virtual function. None for other names.
 fn thunk(linkage: &str, shown: &str) -> Option<String> {
     let (kind, offsets) = match linkage.as_bytes().get(2..4)? {
         b"Th" => ("non-virtual thunk to ", 1),
@@ -117,8 +138,9 @@ fn thunk(linkage: &str, shown: &str) -> Option<String> {
     Some(format!("{kind}{}{}", &rest[..end], &rest[end + 2..]))
 }
 
-/// Whether a name is of Rust's older mangling: C++'s, with a hash as the last part.
+/// True if a name has the older mangling of Rust: that of C++, with a hash as the last part.
 fn is_legacy_rust(name: &str) -> bool {
+    // LLVM may append a suffix such as `.llvm.42`.
     let end = name.rfind("E.").map_or(name.len(), |at| at + 1);
     let Some(hash) =
         name[..end].strip_suffix('E').and_then(|rest| rest.get(rest.len().checked_sub(19)?..))
@@ -128,12 +150,12 @@ fn is_legacy_rust(name: &str) -> bool {
     hash.starts_with("17h") && hash[3..].bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// A string that refuses to grow without bound.
+/// A string with a bounded length.
 struct Bounded(String);
 
 impl Write for Bounded {
     fn write_str(&mut self, part: &str) -> fmt::Result {
-        if self.0.len() + part.len() > LONGEST {
+        if self.0.len() + part.len() > MAX_BYTES {
             return Err(fmt::Error);
         }
         self.0.push_str(part);
@@ -150,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn each_language_has_its_names() {
+    fn demangles_every_supported_language() {
         assert_eq!(shown("main"), "main");
         assert_eq!(shown("_start"), "_start");
         assert_eq!(shown("_Z3fooi"), "foo(int)");
@@ -163,26 +185,25 @@ mod tests {
     }
 
     #[test]
-    fn each_style_shows_less() {
+    fn styles_remove_parts() {
         let name = b"_ZNSt6vectorIiSaIiEE3getIlEEvRKS0_i";
         let shown = |style| String::from_utf8(demangle(name, style).into_owned()).unwrap();
-        assert_eq!(shown(NameStyle::Linkage).as_bytes(), name);
         assert_eq!(
             shown(NameStyle::Full),
             "void std::vector<int, std::allocator<int> >::get<long>(std::allocator<int> const&, int)"
         );
-        assert_eq!(shown(NameStyle::Plain), "std::vector<int, std::allocator<int> >::get<long>");
+        assert_eq!(&*demangle_plain(name), b"std::vector<int, std::allocator<int> >::get<long>");
         assert_eq!(shown(NameStyle::Short), "std::vector::get");
-        let own = demangle(b"a::(anonymous namespace)::f<int>(int) const", NameStyle::Plain);
+        let own = demangle_plain(b"a::(anonymous namespace)::f<int>(int) const");
         assert_eq!(&*own, b"a::(anonymous namespace)::f<int>");
         assert_eq!(&*demangle(b"main", NameStyle::Short), b"main");
         for name in ["_ZNKR1A1fEv", "_ZNVO1A1fEi", "A::f(int) volatile &"] {
-            assert_eq!(&*demangle(name.as_bytes(), NameStyle::Plain), b"A::f", "{name}");
+            assert_eq!(&*demangle_plain(name.as_bytes()), b"A::f", "{name}");
         }
     }
 
     #[test]
-    fn clones_are_shown_as_cxxfilt_shows_them() {
+    fn clones_are_shown_as_by_cxxfilt() {
         assert_eq!(shown("_Z3fooi.cold"), "foo(int) [clone .cold]");
         assert_eq!(shown("_Z3fooi.constprop.0"), "foo(int) [clone .constprop.0]");
         assert_eq!(shown("_Z3fooi.part.0.cold"), "foo(int) [clone .part.0] [clone .cold]");
@@ -190,14 +211,14 @@ mod tests {
     }
 
     #[test]
-    fn thunks_are_named_after_where_they_lead() {
+    fn thunks_are_named_after_their_target() {
         assert_eq!(shown("_ZThn16_N1AD1Ev"), "non-virtual thunk to A::~A()");
         assert_eq!(shown("_ZTv0_n24_N1A1fEv"), "virtual thunk to A::f()");
         assert_eq!(shown("_ZTch0_v0_n24_N1A1fEv"), "covariant return thunk to A::f()");
     }
 
     #[test]
-    fn parameters_that_are_not_understood_do_not_hide_the_name() {
+    fn unparsed_parameters_do_not_hide_the_name() {
         let name = "_ZSt14__relocate_a_1IiiENSt9enable_ifIXsrSt24__is_bitwise_relocatableIT_vE\
                     5valueEPS2_E4typeES4_S4_S4_RSaIT0_E";
         assert_eq!(shown(name), "std::__relocate_a_1<int, int>(...)");
@@ -207,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_would_blow_up_stays_as_it_is() {
+    fn name_that_expands_without_bound_is_kept() {
         // Each part doubles the one before it.
         let mut bomb = "_Z1fSt4pairIiiE".to_owned();
         for i in 0..40 {
@@ -215,9 +236,9 @@ mod tests {
             let digit = digits.get(i).map_or("10".to_owned(), |&d| char::from(d).to_string());
             bomb.push_str(&format!("St4pairIS{digit}_S{digit}_E"));
         }
-        assert!(shown(&bomb).len() <= LONGEST);
+        assert!(shown(&bomb).len() <= MAX_BYTES);
         let deep = format!("_Z1f{}i", "P".repeat(60_000));
-        assert!(shown(&deep).len() <= LONGEST);
+        assert!(shown(&deep).len() <= MAX_BYTES);
         let long = format!("_Z70000{}", "a".repeat(70_000));
         assert_eq!(shown(&long), long);
         let _ = demangle(b"_Z\xff", NameStyle::Full);

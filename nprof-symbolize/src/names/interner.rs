@@ -1,4 +1,4 @@
-//! Every name once: functions with what they are shown as, and source files. Pure.
+//! Stores every name once: functions with their shown and linkage names, and source files. Pure.
 
 use std::borrow::Cow;
 
@@ -11,14 +11,14 @@ use crate::names::demangle::{NameStyle, demangle};
 pub(crate) struct FunctionName {
     /// The name to show.
     pub(crate) shown: Box<[u8]>,
-    /// The linkage name, empty when it is the same.
+    /// The linkage name, empty if it is the same.
     pub(crate) linkage: Box<[u8]>,
 }
 
-/// Names with numbers that stay the same for the whole run, from 1 on; 0 is none.
+/// Names, numbered from 1 for the whole run; 0 is none.
 #[derive(Debug, Default)]
 pub(crate) struct Interner {
-    /// How much of a name is shown.
+    /// The style of shown names.
     pub(crate) style: NameStyle,
     functions: Vec<FunctionName>,
     by_linkage: FxHashMap<Box<[u8]>, u32>,
@@ -28,12 +28,12 @@ pub(crate) struct Interner {
     key: Key,
 }
 
-/// Room for what functions are found by when both their names are given.
+/// Scratch memory for the key of a function in `by_shown`.
 #[derive(Debug, Default)]
 struct Key(Vec<u8>);
 
 impl Key {
-    /// The names, and where the one ends: they may hold any byte.
+    /// Builds a key of both names and the length of the first, since names may have any byte.
     fn of(&mut self, shown: &[u8], linkage: &[u8]) -> &[u8] {
         self.0.clear();
         self.0.extend_from_slice(shown);
@@ -44,7 +44,7 @@ impl Key {
 }
 
 impl Interner {
-    /// The number of a function; it is demangled when it is first seen.
+    /// Returns the number of a function by its linkage name, which is demangled the first time.
     pub(crate) fn function(&mut self, linkage: &[u8]) -> u32 {
         if let Some(&number) = self.by_linkage.get(linkage) {
             return number;
@@ -53,41 +53,42 @@ impl Interner {
             Cow::Borrowed(same) => FunctionName { shown: same.into(), linkage: Box::default() },
             Cow::Owned(shown) => FunctionName { shown: shown.into(), linkage: linkage.into() },
         };
-        // The input may have told of it.
+        // The input may have defined it.
         let known = self.by_shown.get(self.key.of(&name.shown, &name.linkage)).copied();
         let number = known.unwrap_or_else(|| push(&mut self.functions, name));
         self.by_linkage.insert(linkage.into(), number);
         number
     }
 
-    /// The number of a function by a name that no linker knows, and that is shown as it is.
-    pub(crate) fn shown(&mut self, name: &[u8]) -> u32 {
-        self.kept(name, b"")
+    /// Returns the number of a function by a name that is never demangled.
+    pub(crate) fn unmangled(&mut self, name: &[u8]) -> u32 {
+        self.with_linkage(name, b"")
     }
 
-    /// The number of a function in a file that is not the recorded one: its name may be wrong,
-    /// and says so wherever it is shown.
+    /// Returns the number of a function in a file of another build: its name may be wrong, and shows
+    /// that in every report.
     pub(crate) fn mismatched(&mut self, number: u32) -> u32 {
         let Some(known) = self.function_name(number).cloned() else { return number };
-        self.kept(&[&known.shown, &b" [mismatch]"[..]].concat(), &known.linkage)
+        self.with_linkage(&[&known.shown, &b" [mismatch]"[..]].concat(), &known.linkage)
     }
 
-    /// The number of a function the input has these names of.
-    pub(crate) fn kept(&mut self, shown: &[u8], linkage: &[u8]) -> u32 {
+    /// Returns the number of a function by both names, as the input defines it.
+    pub(crate) fn with_linkage(&mut self, shown: &[u8], linkage: &[u8]) -> u32 {
         let key = self.key.of(shown, linkage);
         if let Some(&number) = self.by_shown.get(key) {
             return number;
         }
-        let ours = self.by_linkage.get(if linkage.is_empty() { shown } else { linkage });
+        let found = self.by_linkage.get(if linkage.is_empty() { shown } else { linkage });
         let is_same = |name: &FunctionName| (&*name.shown, &*name.linkage) == (shown, linkage);
-        let same = ours.filter(|&&ours| is_same(&self.functions[ours as usize - 1])).copied();
+        // A lookup may have given it the same names.
+        let same = found.filter(|&&found| is_same(&self.functions[found as usize - 1])).copied();
         let name = || FunctionName { shown: shown.into(), linkage: linkage.into() };
         let number = same.unwrap_or_else(|| push(&mut self.functions, name()));
         self.by_shown.insert(key.into(), number);
         number
     }
 
-    /// The number of a source file.
+    /// Returns the number of a source file.
     pub(crate) fn file(&mut self, path: &[u8]) -> u32 {
         if let Some(&number) = self.by_path.get(path) {
             return number;
@@ -98,18 +99,18 @@ impl Interner {
         number
     }
 
-    /// The names of a function.
+    /// Returns the names of a function.
     pub(crate) fn function_name(&self, number: u32) -> Option<&FunctionName> {
         self.functions.get((number as usize).checked_sub(1)?)
     }
 
-    /// The path of a source file.
+    /// Returns the path of a source file.
     pub(crate) fn path(&self, number: u32) -> Option<&[u8]> {
         self.files.get((number as usize).checked_sub(1)?).map(|path| &**path)
     }
 }
 
-/// Adds a function, and gives its number.
+/// Adds a function; returns its number.
 fn push(functions: &mut Vec<FunctionName>, name: FunctionName) -> u32 {
     functions.push(name);
     functions.len() as u32
@@ -120,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_has_one_number() {
+    fn equal_names_have_one_number() {
         let mut names = Interner::default();
         let (f, main) = (names.function(b"_Z1fv"), names.function(b"main"));
         assert_eq!((f, main, names.function(b"_Z1fv")), (1, 2, 1));
@@ -128,16 +129,24 @@ mod tests {
         assert_eq!((&*name.shown, &*name.linkage), (&b"f()"[..], &b"_Z1fv"[..]));
         assert_eq!(names.function_name(2).unwrap().linkage.len(), 0);
         assert_eq!((names.function_name(0), names.function_name(4)), (None, None));
-        let shown = names.shown(b"_Z1fv");
-        assert_eq!((shown, names.shown(b"_Z1fv"), names.function(b"_Z1fv")), (3, 3, 1));
+        let shown = names.unmangled(b"_Z1fv");
+        assert_eq!((shown, names.unmangled(b"_Z1fv"), names.function(b"_Z1fv")), (3, 3, 1));
         assert_eq!(&*names.function_name(3).unwrap().shown, b"_Z1fv");
-        let kept = names.kept(b"f()", b"_Z1fi");
-        assert_eq!((kept, names.kept(b"f()", b"_Z1fi"), names.kept(b"_Z1fv", b"")), (4, 4, 3));
+        let kept = names.with_linkage(b"f()", b"_Z1fi");
+        assert_eq!(
+            (kept, names.with_linkage(b"f()", b"_Z1fi"), names.with_linkage(b"_Z1fv", b"")),
+            (4, 4, 3)
+        );
         assert_eq!(&*names.function_name(4).unwrap().linkage, b"_Z1fi");
-        let (known, new) = (names.kept(b"f()", b"_Z1fv"), names.kept(b"g()", b"_Z1gv"));
-        assert_eq!((known, new, names.function(b"_Z1gv")), (1, 5, 5), "theirs and ours are one");
-        assert_eq!((names.kept(b"main", b""), names.function(b"main")), (2, 2));
-        assert_ne!(names.kept(b"a\0b", b""), names.kept(b"a", b"b"));
+        let (known, new) =
+            (names.with_linkage(b"f()", b"_Z1fv"), names.with_linkage(b"g()", b"_Z1gv"));
+        assert_eq!(
+            (known, new, names.function(b"_Z1gv")),
+            (1, 5, 5),
+            "the same names of the input and of a lookup"
+        );
+        assert_eq!((names.with_linkage(b"main", b""), names.function(b"main")), (2, 2));
+        assert_ne!(names.with_linkage(b"a\0b", b""), names.with_linkage(b"a", b"b"));
         let file = names.file(b"/a.c");
         assert_eq!(names.path(file), Some(&b"/a.c"[..]));
     }

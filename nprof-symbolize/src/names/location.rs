@@ -1,29 +1,30 @@
-//! What places are called, by the numbers that names have.
+//! The location of a frame, with interned names.
 
 use std::rc::Rc;
 
 use nprof_stream::Status;
 
-/// A function and its place in the source, by their numbers in [`crate::names::interner::Names`].
+/// A function and its position in the source, by the numbers of names in
+/// [`crate::names::interner::Interner`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct InternedLine {
-    /// The function, 0 when only the line is known.
+    /// The function, 0 if only the line is known.
     pub(crate) function: u32,
-    /// The source file, 0 when unknown.
+    /// The source file, 0 if unknown.
     pub(crate) file: u32,
-    /// The line, 0 when unknown.
+    /// The line, 0 if unknown.
     pub(crate) line: u32,
-    /// The column, 0 when unknown.
+    /// The column, 0 if unknown.
     pub(crate) column: u32,
 }
 
-/// What a place is called.
+/// The location of a frame.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct SymbolizedFrame {
-    /// How it went.
+    /// The result of the lookup.
     pub(crate) status: Status,
-    /// Innermost first.
+    /// The calls, innermost first: all but the last are inlined.
     pub(crate) lines: Box<[InternedLine]>,
-    /// What was wrong with the debug information.
+    /// The problem with the debug information there, if any.
     pub(crate) problem: Option<Rc<str>>,
 }

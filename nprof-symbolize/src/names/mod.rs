@@ -1,6 +1,6 @@
-//! Names of functions: demangled, shortened and interned.
+//! Names of functions and files: demangled, shortened and interned.
 
 pub(crate) mod demangle;
 pub(crate) mod interner;
 pub(crate) mod location;
-pub(crate) mod shorten;
+mod shorten;

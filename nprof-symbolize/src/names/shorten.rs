@@ -1,7 +1,6 @@
-//! Less of a name that is readable already: without its parameters, without the arguments of its
-//! templates. Pure.
+//! Shortens readable names: removes parameters, qualifiers and template arguments. Pure.
 
-/// A C++ name without the parameters at its end, and what is behind them.
+/// Returns a C++ name without its parameters and the qualifiers after them.
 pub(crate) fn without_parameters(name: &str) -> &str {
     let end = without_qualifiers(name);
     if !end.ends_with(')') {
@@ -15,7 +14,7 @@ pub(crate) fn without_parameters(name: &str) -> &str {
             _ => {}
         }
         if depth == 0 {
-            // `operator()` has no others before its parameters.
+            // The parentheses belong to the name in `operator()` and `(anonymous namespace)`.
             let is_name = at == 0 || end[..at].ends_with("operator") || end[..at].ends_with("::");
             return if is_name { name } else { &end[..at] };
         }
@@ -23,8 +22,8 @@ pub(crate) fn without_parameters(name: &str) -> &str {
     name
 }
 
-/// A C++ name without what its function asks of `this`, which stands behind the parameters, and
-/// behind the name where those were left out.
+/// Returns a C++ name without the qualifiers of `this` at its end. They follow the parameters, or the
+/// name if it has none.
 pub(crate) fn without_qualifiers(mut name: &str) -> &str {
     const QUALIFIERS: [&str; 5] = [" const", " volatile", " restrict", " &", " &&"];
     while let Some(rest) = QUALIFIERS.iter().find_map(|qualifier| name.strip_suffix(qualifier)) {
@@ -33,15 +32,16 @@ pub(crate) fn without_qualifiers(mut name: &str) -> &str {
     name
 }
 
-/// A name without what stands in angle brackets behind a part of it, and with the rest: Rust's
-/// `<T as Trait>::f` begins with a bracket of another kind.
+/// Returns a name without the arguments in angle brackets. Brackets that are no list of arguments
+/// stay: those of operators, and of Rust's `<T as Trait>::f`.
 pub(crate) fn without_arguments(name: &str) -> String {
     let mut short = String::with_capacity(name.len());
-    // For each bracket that is open, whether what is inside of it is shown.
+    // For each open bracket, true if its contents are shown.
     let mut open: Vec<bool> = Vec::new();
     let mut hidden = 0;
     let mut last = ' ';
     for (at, character) in name.char_indices() {
+        // `->` of a function's result, `=>` of a closure.
         let is_arrow = character == '>' && matches!(last, '-' | '=');
         let is_bracket = matches!(character, '<' | '>') && !is_arrow && !is_operator(&name[..at]);
         last = character;
@@ -50,7 +50,8 @@ pub(crate) fn without_arguments(name: &str) -> String {
                 short.push(character);
             }
         } else if character == '<' {
-            // `operator<< <char>` has a space before its arguments.
+            // C++ has a space before the arguments of `operator<< <char>`, Rust `::` before those
+            // of `f::<u8>`.
             let before = match short.strip_suffix(' ').filter(|before| is_operator(before)) {
                 Some(before) => before,
                 None => short.strip_suffix("::").unwrap_or(&short),
@@ -76,7 +77,7 @@ pub(crate) fn without_arguments(name: &str) -> String {
     short
 }
 
-/// Whether what follows is the rest of an operator's name: `operator<`, `operator>>`, `operator->`.
+/// True if the next character is part of an operator's name: `operator<`, `operator>>`, `operator->`.
 fn is_operator(before: &str) -> bool {
     let name = before.trim_end_matches(['<', '>', '=', '-']);
     before.len() - name.len() < 3 && name.ends_with("operator")

@@ -1,15 +1,15 @@
-//! Which package a file is of, by what the package manager keeps on disk, and so the command
-//! that gets its debug symbols.
+//! The packages of files, from the database of the package manager, and the commands that install
+//! their debug symbols.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// The largest list of a package's files that is read, bytes.
-const LIST: u64 = 256 << 20;
+/// The largest list of a package's files that is read.
+const MAX_LIST_BYTES: u64 = 256 << 20;
 
-/// What the package manager of a system knows.
+/// The package database of a system.
 #[derive(Clone, Debug)]
 pub(crate) struct DebugPackages {
     /// The root of the system.
@@ -17,12 +17,12 @@ pub(crate) struct DebugPackages {
 }
 
 impl DebugPackages {
-    /// The packages of the system with this root.
+    /// Opens the database of the system with this root.
     pub(crate) fn new(root: Option<&Path>) -> Self {
         Self { root: root.unwrap_or(Path::new("/")).to_owned() }
     }
 
-    /// The commands that get debug symbols, of those of the files that are of a package.
+    /// Returns the commands that install debug symbols, for the files that belong to a package.
     pub(crate) fn commands(&self, files: &[&[u8]]) -> HashMap<Vec<u8>, String> {
         if files.is_empty() {
             return HashMap::new();
@@ -31,6 +31,7 @@ impl DebugPackages {
             let owners = self.owners(files).into_iter();
             return owners.map(|(file, package)| (file, apt(&package))).collect();
         }
+        // The database of rpm is binary; the command itself finds the package.
         let is_rpm = ["var/lib/rpm", "usr/lib/sysimage/rpm"];
         if is_rpm.iter().any(|database| self.root.join(database).is_dir()) {
             let command = |file: &&[u8]| {
@@ -44,17 +45,17 @@ impl DebugPackages {
         HashMap::new()
     }
 
-    /// The packages of files, as dpkg(1) lists them.
+    /// Returns the packages of files in the lists of dpkg(1).
     fn owners(&self, files: &[&[u8]]) -> HashMap<Vec<u8>, String> {
         let mut wanted: HashSet<&[u8]> = files.iter().copied().collect();
-        // Where `/lib` is a link to `/usr/lib`, packages may say either.
+        // `/lib` is a link to `/usr/lib` on current systems; lists of packages may have either path.
         wanted.extend(files.iter().filter_map(|file| file.strip_prefix(b"/usr")));
         let mut owners = HashMap::new();
         let lists = std::fs::read_dir(self.root.join("var/lib/dpkg/info")).into_iter().flatten();
         for path in lists.flatten().map(|entry| entry.path()) {
             let package = path.file_stem().filter(|_| path.extension() == Some("list".as_ref()));
             let Some(package) = package.and_then(OsStr::to_str) else { continue };
-            let is_small = std::fs::metadata(&path).is_ok_and(|list| list.len() <= LIST);
+            let is_small = std::fs::metadata(&path).is_ok_and(|list| list.len() <= MAX_LIST_BYTES);
             let list = if is_small { std::fs::read(&path).unwrap_or_default() } else { continue };
             for line in list.split(|&byte| byte == b'\n').filter(|line| wanted.contains(line)) {
                 let package = package.split(':').next().unwrap_or(package).to_owned();
@@ -70,8 +71,8 @@ impl DebugPackages {
     }
 }
 
-/// The command that gets the debug symbols of a package of Debian and its descendants. All but
-/// those of the C library are in an archive of their own.
+/// Returns the command that installs the debug symbols of a package of Debian or its derivatives. All
+/// but those of the C library are in a separate archive.
 fn apt(package: &str) -> String {
     match package {
         "libc6" => "apt install libc6-dbg".to_owned(),
@@ -86,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_package_of_a_file_is_found_whichever_way_it_is_listed() {
+    fn package_is_found_under_either_path() {
         let root = tempfile::tempdir().unwrap();
         let info = root.path().join("var/lib/dpkg/info");
         std::fs::create_dir_all(&info).unwrap();
@@ -102,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn rpm_is_left_to_find_the_package() {
+    fn rpm_command_finds_the_package() {
         let root = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(root.path().join("usr/lib/sysimage/rpm")).unwrap();
         let packages = DebugPackages::new(Some(root.path()));

@@ -1,49 +1,51 @@
-//! An image of the input, and how naming its frames went.
+//! An image of the input and the results of its lookups.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use nprof_stream::Status;
 
-use super::image_findings::ImageFindings;
 use crate::dwarf::DwarfError;
 use crate::find::{Failure, RecordedImage};
+use crate::stats::image_findings::ImageFindings;
 
-/// How many kinds of trouble are told of one image.
-const TROUBLES: usize = 10;
+/// The number of different problems that are kept for one image: a damaged file may have a new
+/// one for every unit.
+const MAX_PROBLEMS: usize = 10;
 
-/// How many frames ended how.
+/// The number of frames with each status.
 pub(crate) type StatusCounts = BTreeMap<Status, u64>;
 
-/// An image.
+/// An image and its results.
 pub(crate) struct ImageStats {
-    /// What the stream says of it.
+    /// The image as the stream describes it.
     pub(crate) recorded: RecordedImage,
-    /// What was found out of it, if it was opened.
+    /// Facts that opening it showed, if it was opened.
     pub(crate) findings: ImageFindings,
-    /// What was wrong with its debug information, each thing once.
+    /// The problems with its debug information, each once.
     pub(crate) problems: Vec<Rc<str>>,
-    /// How many of its frames ended how, in all segments that are over.
+    /// Its frames by status, in all finished segments.
     pub(crate) totals: StatusCounts,
-    /// What is known of it in this segment.
+    /// Its results in the current segment.
     pub(crate) segment: SegmentStats,
-    /// Whether a place whose line the input does not tell may have one here, if that was asked.
+    /// True if a lookup may add a line to a frame with a function only. None until the first such
+    /// frame.
     pub(crate) may_add_lines: Option<bool>,
 }
 
-/// What is known of an image in the segment at hand.
+/// The results of an image in the current segment.
 #[derive(Default)]
 pub(crate) struct SegmentStats {
-    /// How many of its frames ended how.
+    /// Its frames by status.
     pub(crate) counts: StatusCounts,
-    /// What was wrong where these are.
-    pub(crate) told: Vec<Rc<str>>,
-    /// Whether some of these were looked up.
+    /// The problems at these frames.
+    pub(crate) problems: Vec<Rc<str>>,
+    /// True if any of these frames was looked up, not only reused.
     pub(crate) is_looked_up: bool,
 }
 
 impl ImageStats {
-    /// Nothing is known of it yet.
+    /// Creates an image without results.
     pub(crate) fn new(recorded: RecordedImage) -> Self {
         Self {
             recorded,
@@ -55,36 +57,37 @@ impl ImageStats {
         }
     }
 
-    /// The one copy that is kept of a trouble; `None` when there are too many.
+    /// Returns the shared text of a problem. None if there are too many.
     pub(crate) fn problem(&mut self, fault: &DwarfError) -> Option<Rc<str>> {
         let problem = fault.to_string();
         if let Some(known) = self.problems.iter().find(|known| ***known == *problem) {
             return Some(Rc::clone(known));
         }
-        if self.problems.len() == TROUBLES {
+        if self.problems.len() == MAX_PROBLEMS {
             return None;
         }
         self.problems.push(problem.into());
         self.problems.last().cloned()
     }
 
-    /// Why it could not be opened.
+    /// Returns the reason it could not be opened, if it failed.
     pub(crate) fn failure(&self) -> Option<&Failure> {
         self.findings.failure.as_ref()
     }
 
-    /// Counts a frame, by how its naming went and what was wrong there.
+    /// Counts a frame by its status, and the problem there.
     pub(crate) fn count(&mut self, status: Status, problem: Option<&Rc<str>>) {
-        let SegmentStats { counts, told, .. } = &mut self.segment;
+        let SegmentStats { counts, problems, .. } = &mut self.segment;
         *counts.entry(status).or_default() += 1;
-        told.extend(problem.filter(|new| !told.contains(new)).cloned());
+        problems.extend(problem.filter(|new| !problems.contains(new)).cloned());
     }
 
-    /// A frame that was counted is counted as something else.
+    /// Takes back the count of a frame that gets another status.
     pub(crate) fn uncount(&mut self, status: Status) {
         let counts = &mut self.segment.counts;
         let count = counts.entry(status).or_default();
         *count = count.saturating_sub(1);
+        // A segment reports an image if its counts are not empty.
         if *count == 0 {
             counts.remove(&status);
         }

@@ -1,4 +1,4 @@
-//! Counts of lookup results per image, the summary of a run, and the debug packages to install.
+//! Statistics of lookups per image, the summary of a run, and the commands that install debug symbols.
 
 pub(crate) mod debug_packages;
 pub(crate) mod image_findings;

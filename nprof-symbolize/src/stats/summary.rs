@@ -1,4 +1,5 @@
-//! What is told at the end: how naming went per image, and what was tried. Pure.
+//! The `@naming` records, and the lines of `--verbose` and `--explain`, from statistics of images.
+//! Pure.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -10,23 +11,23 @@ use nprof_stream::{ImageKind, Naming, Status};
 use crate::find::{RecordedImage, hex};
 use crate::stats::image_stats::{ImageStats, StatusCounts};
 
-/// The commands that get debug symbols, by the path of the image.
+/// The commands that install debug symbols, by the path of the image.
 pub(crate) type Commands = HashMap<Vec<u8>, String>;
 
-/// What is told of an image whose frames ended so, with these troubles.
+/// Returns the `@naming` record of an image with these frames and problems.
 pub(crate) fn naming(
-    slot: &ImageStats,
+    image: &ImageStats,
     counts: &StatusCounts,
     problems: &[Rc<str>],
     commands: &Commands,
 ) -> Naming {
-    let recorded = &slot.recorded;
+    let recorded = &image.recorded;
     let named = counts.get(&Status::Named).copied().unwrap_or(0);
-    let reasons = match slot.failure() {
-        Some(failure) => vec![failure.why.as_str()],
+    let reasons = match image.failure() {
+        Some(failure) => vec![failure.reason.as_str()],
         None => {
-            let known = unproven(recorded).filter(|_| named > 0);
-            problems.iter().map(|problem| &**problem).chain(known).collect()
+            let caveat = identity_caveat(recorded).filter(|_| named > 0);
+            problems.iter().map(|problem| &**problem).chain(caveat).collect()
         }
     };
     let reason = reasons.join("; ");
@@ -36,20 +37,20 @@ pub(crate) fn naming(
         build_id: hex(&recorded.build_id).into(),
         named,
         unnamed: total(counts) - named,
-        unnamed_by_status: why(counts).into(),
+        unnamed_by_status: unnamed_by_status(counts).into(),
         reason: reason.into(),
-        remedy: next(slot, counts, commands).unwrap_or_default().into(),
+        remedy: remedy(image, counts, commands).unwrap_or_default().into(),
         more: Vec::new(),
     }
 }
 
-/// All frames.
+/// Returns the number of frames.
 pub(crate) fn total(counts: &StatusCounts) -> u64 {
     counts.values().sum()
 }
 
-/// How the frames without a name ended, the most frequent first.
-fn why(counts: &StatusCounts) -> String {
+/// Returns the statuses of frames without a name and their counts, the most frequent first.
+fn unnamed_by_status(counts: &StatusCounts) -> String {
     let mut others: Vec<_> = counts.iter().filter(|(status, _)| !is_named(status)).collect();
     others.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
     let words: Vec<String> =
@@ -61,33 +62,33 @@ fn is_named(status: &Status) -> bool {
     *status == Status::Named
 }
 
-/// How the most of an image's frames without a name ended; `None` where these are few, since a
-/// few places are in no function of the best of files.
-fn most(counts: &StatusCounts) -> Option<Status> {
+/// Returns the most frequent status of frames without a name. None if it has at most a tenth of all
+/// frames: even the best files have some code in no function.
+fn main_problem(counts: &StatusCounts) -> Option<Status> {
     let others = counts.iter().filter(|(status, _)| !is_named(status));
     let (status, count) = others.max_by_key(|(_, count)| **count)?;
     (*count * 10 > total(counts)).then_some(*status)
 }
 
-/// Whether debug symbols from elsewhere would help an image.
-pub(crate) fn lacks_symbols(slot: &ImageStats, counts: &StatusCounts) -> bool {
-    let is_elf = slot.recorded.kind == ImageKind::Elf;
-    let may_help = is_elf && !slot.findings.has_all_symbols;
-    may_help && matches!(most(counts), Some(Status::NoSymbol | Status::Stripped))
+/// True if installed debug symbols would name more frames of an image.
+pub(crate) fn lacks_symbols(image: &ImageStats, counts: &StatusCounts) -> bool {
+    let is_elf = image.recorded.kind == ImageKind::Elf;
+    let may_help = is_elf && !image.findings.has_all_symbols;
+    may_help && matches!(main_problem(counts), Some(Status::NoSymbol | Status::Stripped))
 }
 
-/// What a user can do about the frames of an image without a name.
-fn next(slot: &ImageStats, counts: &StatusCounts, commands: &Commands) -> Option<String> {
-    let next = match (most(counts)?, slot.recorded.kind) {
-        (Status::NoSymbol | Status::Stripped, ImageKind::Elf) if lacks_symbols(slot, counts) => {
-            let command = commands.get(&*slot.recorded.path);
-            command.cloned().unwrap_or_else(|| missing_symbols(&slot.recorded))
+/// Returns the remedy for the frames of an image without a name. None if there is none.
+fn remedy(image: &ImageStats, counts: &StatusCounts, commands: &Commands) -> Option<String> {
+    let remedy = match (main_problem(counts)?, image.recorded.kind) {
+        (Status::NoSymbol | Status::Stripped, ImageKind::Elf) if lacks_symbols(image, counts) => {
+            let command = commands.get(&*image.recorded.path);
+            command.cloned().unwrap_or_else(|| symbols_remedy(&image.recorded))
         }
         (Status::NoImage, ImageKind::Elf) => {
-            "run it where the program is, or give --symfs ROOT of that system".to_owned()
+            "run it on the system of the program, or give --symfs ROOT of that system".to_owned()
         }
-        (Status::Mismatch, ImageKind::Elf) if !slot.findings.is_other => {
-            "give --symfs or --debug-dir with the recorded file, or record anew".to_owned()
+        (Status::Mismatch, ImageKind::Elf) if !image.findings.is_other_build => {
+            "give --symfs or --debug-dir with the recorded file, or record again".to_owned()
         }
         (Status::Mismatch, ImageKind::Kernel | ImageKind::Module | ImageKind::Vdso) => {
             "run it on the machine, and in the boot, of the recording, or install that kernel's \
@@ -97,10 +98,10 @@ fn next(slot: &ImageStats, counts: &StatusCounts, commands: &Commands) -> Option
         (Status::Restricted, _) => "run as root, or: sysctl kernel.kptr_restrict=0".to_owned(),
         _ => return None,
     };
-    Some(next)
+    Some(remedy)
 }
 
-fn missing_symbols(recorded: &RecordedImage) -> String {
+fn symbols_remedy(recorded: &RecordedImage) -> String {
     match &*recorded.build_id {
         [] => "give --debug-dir DIR with its debug file, or build it with -g".to_owned(),
         [first, rest @ ..] => format!(
@@ -111,21 +112,22 @@ fn missing_symbols(recorded: &RecordedImage) -> String {
     }
 }
 
-/// The lines for `--verbose`: per image how many frames were named, and for the others why not
-/// and what to do. The image with the most frames first.
-pub(crate) fn summary(slots: &[ImageStats], commands: &Commands) -> String {
+/// Returns the lines of `--verbose`: for each image the number of named frames, the statuses of the
+/// others, and the remedy. The image with the most frames comes first.
+pub(crate) fn summary(images: &[ImageStats], commands: &Commands) -> String {
     let mut out = String::new();
-    let mut slots: Vec<&ImageStats> = slots.iter().filter(|slot| !slot.totals.is_empty()).collect();
-    slots.sort_by(|a, b| {
+    let mut images: Vec<&ImageStats> =
+        images.iter().filter(|image| !image.totals.is_empty()).collect();
+    images.sort_by(|a, b| {
         let order = total(&b.totals).cmp(&total(&a.totals));
         order.then_with(|| a.recorded.path.cmp(&b.recorded.path))
     });
-    for slot in slots {
-        let naming = naming(slot, &slot.totals, &slot.problems, commands);
-        let all = total(&slot.totals);
+    for image in images {
+        let naming = naming(image, &image.totals, &image.problems, commands);
+        let all = total(&image.totals);
         let _ = write!(out, "{}: {} of {all} frames named", escaped(&naming.image), naming.named);
-        for part in [&naming.unnamed_by_status].into_iter().filter(|why| !why.is_empty()) {
-            let _ = write!(out, ", {}", escaped(part));
+        if !naming.unnamed_by_status.is_empty() {
+            let _ = write!(out, ", {}", escaped(&naming.unnamed_by_status));
         }
         out.push('\n');
         for line in [&naming.reason, &naming.remedy].into_iter().filter(|line| !line.is_empty()) {
@@ -135,11 +137,11 @@ pub(crate) fn summary(slots: &[ImageStats], commands: &Commands) -> String {
     out
 }
 
-/// The lines for `--explain`: what was tried for one image.
+/// Returns the lines of `--explain`: the search for one image, with its problems.
 pub(crate) fn explanation(
     recorded: &RecordedImage,
     lines: &[String],
-    slot: Option<&ImageStats>,
+    image: Option<&ImageStats>,
 ) -> String {
     let id = match &*recorded.build_id {
         [] => "no build ID".to_owned(),
@@ -147,34 +149,34 @@ pub(crate) fn explanation(
     };
     let path = if recorded.path.is_empty() { &b"-"[..] } else { &recorded.path };
     let mut out = format!("{} ({}, {id})\n", escaped(path), recorded.kind);
-    let problems = slot.map_or(&[][..], |slot| &slot.problems);
+    let problems = image.map_or(&[][..], |image| &image.problems);
     let lines = lines.iter().map(String::as_str);
     for line in lines.chain(problems.iter().map(|problem| &**problem)) {
         let _ = writeln!(out, "  {}", escaped(line.as_bytes()));
     }
-    if let Some(known) = unproven(recorded) {
-        let _ = writeln!(out, "  {known}");
+    if let Some(caveat) = identity_caveat(recorded) {
+        let _ = writeln!(out, "  {caveat}");
     }
-    if let Some(failure) = slot.and_then(ImageStats::failure) {
+    if let Some(failure) = image.and_then(ImageStats::failure) {
         let _ = writeln!(out, "  no names: {}", failure.status);
     }
     out
 }
 
-/// What is to be known of an image whose file nothing but its path speaks for.
-fn unproven(recorded: &RecordedImage) -> Option<&'static str> {
-    let is_unproven = recorded.kind == ImageKind::Elf && recorded.build_id.is_empty();
-    is_unproven.then_some(match recorded.seen {
+/// Returns a caveat about an image that only its path identifies.
+fn identity_caveat(recorded: &RecordedImage) -> Option<&'static str> {
+    let has_no_id = recorded.kind == ImageKind::Elf && recorded.build_id.is_empty();
+    has_no_id.then_some(match recorded.seen_ns {
         Some(_) => {
-            "recorded without a build ID: only the time its file was changed tells whether it is \
-             the recorded one"
+            "recorded without a build ID: only the time of its last change shows whether it is the \
+             recorded file"
         }
-        None => "recorded without a build ID: nothing tells whether its file is the recorded one",
+        None => "recorded without a build ID: nothing shows whether it is the recorded file",
     })
 }
 
-/// Whether an image is what the user asked about: its path, its base name or its build ID.
-pub(crate) fn is_meant(recorded: &RecordedImage, wanted: &[u8]) -> bool {
+/// True if `wanted` is the path, the base name or the build ID of an image.
+pub(crate) fn matches_image(recorded: &RecordedImage, wanted: &[u8]) -> bool {
     let name = recorded.path.rsplit(|&byte| byte == b'/').next();
     let id = hex(&recorded.build_id);
     let is_id = !id.is_empty() && wanted.eq_ignore_ascii_case(id.as_bytes());

@@ -1,5 +1,4 @@
-//! The frames of a live stream that have a provisional name, and how long a stream waits for
-//! better ones.
+//! Frames of a live stream with provisional names, and the time the stream waits for better ones.
 
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -7,25 +6,25 @@ use std::time::{Duration, Instant};
 use nprof_stream::FrameId;
 use rustc_hash::FxHashMap;
 
-use crate::image::opened::Place;
+use crate::lookup::lookup_key::LookupKey;
 use crate::names::location::SymbolizedFrame;
 
-/// A frame, and what it is called until its place was looked up.
+/// A frame whose lookup is running.
 pub(crate) struct DeferredFrame {
-    /// The frame.
+    /// Its id.
     pub(crate) frame: FrameId,
-    /// What it is called in the stream by now.
+    /// Its location in the output so far.
     pub(crate) shown: Rc<SymbolizedFrame>,
-    /// What the input says of it, if anything.
-    pub(crate) theirs: Option<Rc<SymbolizedFrame>>,
+    /// Its location in the input, if any.
+    pub(crate) existing: Option<Rc<SymbolizedFrame>>,
 }
 
-/// The frames by image and place: as ids are of an epoch, it ends before they are forgotten.
-pub(crate) type DeferredFrames = FxHashMap<(usize, Place), Vec<DeferredFrame>>;
+/// The frames by their lookup. Ids are those of one epoch, which ends only after all are written.
+pub(crate) type DeferredFrames = FxHashMap<LookupKey, Vec<DeferredFrame>>;
 
-/// How long the stream still waits for what is being looked up.
+/// The time the stream still waits for lookups.
 ///
-/// The time counts from when all that had arrived was handed on: what waits in front of this
+/// The time starts when all input that had arrived was written: input that queues before this
 /// program cannot have waited for longer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WaitBudget {
@@ -34,17 +33,17 @@ pub(crate) struct WaitBudget {
 }
 
 impl WaitBudget {
-    /// Waits for so long, from now on.
+    /// Starts now, with this limit.
     pub(crate) fn new(limit: Duration) -> Self {
         Self { limit, since: Instant::now() }
     }
 
-    /// All that has arrived was handed on.
+    /// Starts again, since all input that had arrived was written.
     pub(crate) fn renew(&mut self) {
         self.since = Instant::now();
     }
 
-    /// How much is left; `None` when it has run out.
+    /// Returns the time left. None after the limit.
     pub(crate) fn left(&self) -> Option<Duration> {
         self.limit.checked_sub(self.since.elapsed()).filter(|left| !left.is_zero())
     }
@@ -55,10 +54,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patience_runs_out() {
+    fn wait_budget_ends_at_its_limit() {
         assert!(WaitBudget::new(Duration::ZERO).left().is_none());
-        let mut patience = WaitBudget::new(Duration::from_secs(3600));
-        patience.renew();
-        assert!(patience.left().is_some_and(|left| left <= Duration::from_secs(3600)));
+        let mut budget = WaitBudget::new(Duration::from_secs(3600));
+        budget.renew();
+        assert!(budget.left().is_some_and(|left| left <= Duration::from_secs(3600)));
     }
 }

@@ -1,92 +1,94 @@
-//! The frames of the epoch at hand, and what the input says of them: which records of an input
-//! that was symbolized before are passed on as they are.
+//! The frames of the current epoch and their locations in the input: decides which records of an
+//! input that was symbolized before pass unchanged.
 
 use std::rc::Rc;
 
 use nprof_stream::{Frame, FrameId, Location, Pass, Record, Status};
 use rustc_hash::FxHashMap;
 
-use crate::image::opened::Place;
 use crate::lookup::image_catalog::ImageCatalog;
+use crate::lookup::lookup_key::LookupKey;
 use crate::lookup::reuse::Reuse;
 use crate::names::location::{InternedLine, SymbolizedFrame};
 use crate::stream::epoch_names::EpochNames;
-use crate::stream::existing_names::ExistingAnnotations;
+use crate::stream::existing_annotations::ExistingAnnotations;
 use crate::stream::frame_queue::FrameQueue;
-use crate::stream::frame_sites::{FrameImages, FrameTarget};
+use crate::stream::frame_targets::{FrameImages, FrameTarget};
 
-/// What a frame is called.
+/// A frame without a written location.
 pub(crate) struct PendingFrame {
-    /// Its image's index in the catalog, and where it is in that.
-    pub(crate) site: Option<(usize, Place)>,
-    /// `None` until it was looked up.
-    pub(crate) named: Option<Rc<SymbolizedFrame>>,
-    /// What the input says, unless that is taken for what was looked up.
-    pub(crate) theirs: Option<Rc<SymbolizedFrame>>,
+    /// Its lookup. None if it needs none.
+    pub(crate) key: Option<LookupKey>,
+    /// Its location. None until the lookup.
+    pub(crate) found: Option<Rc<SymbolizedFrame>>,
+    /// Its location in the input, unless that replaced the lookup.
+    pub(crate) existing: Option<Rc<SymbolizedFrame>>,
 }
 
-/// What a frame is called that has no name of ours.
+/// A frame with a written location, which the lookup did not name.
 pub(crate) struct WrittenLocation {
     /// Its image's index in the catalog.
-    pub(crate) slot: Option<usize>,
-    pub(crate) ours: Rc<SymbolizedFrame>,
+    pub(crate) image: Option<usize>,
+    /// The result of the lookup.
+    pub(crate) found: Rc<SymbolizedFrame>,
+    /// Its location in the output.
     pub(crate) shown: Rc<SymbolizedFrame>,
 }
 
-/// The frames of the epoch at hand.
+/// The frames of the current epoch.
 pub(crate) struct EpochFrames {
-    /// What the segment's steps say of its names.
-    pub(crate) earlier: ExistingAnnotations,
-    /// The names.
+    /// The origin of the segment's annotations.
+    pub(crate) annotations: ExistingAnnotations,
+    /// The names by id.
     pub(crate) names: EpochNames,
-    /// Frames whose locations have yet to be written.
-    pub(crate) waiting: FrameQueue<PendingFrame>,
-    /// Of which place each frame is whose second location has yet to be written: what is defined
-    /// anew in between, as in a damaged stream, has another.
-    pub(crate) pending: FxHashMap<FrameId, (usize, Place)>,
-    /// Frames for which the input may yet have a better location, once it had any.
-    pub(crate) located: FxHashMap<FrameId, WrittenLocation>,
-    /// Whether it had any so far.
-    pub(crate) has_theirs: bool,
+    /// Frames without a written location.
+    pub(crate) queue: FrameQueue<PendingFrame>,
+    /// The lookups of frames with a provisional location. A frame that is defined again, as in a
+    /// damaged stream, gets another lookup.
+    pub(crate) deferred: FxHashMap<FrameId, LookupKey>,
+    /// Frames for which the input may have a better location later.
+    pub(crate) written: FxHashMap<FrameId, WrittenLocation>,
+    /// True if the input had any location so far.
+    pub(crate) has_existing: bool,
 }
 
 impl EpochFrames {
-    /// No frames yet.
-    pub(crate) fn new(earlier: ExistingAnnotations) -> Self {
+    /// Starts without frames.
+    pub(crate) fn new(annotations: ExistingAnnotations) -> Self {
         Self {
-            earlier,
+            annotations,
             names: EpochNames::default(),
-            waiting: FrameQueue::default(),
-            pending: FxHashMap::default(),
-            located: FxHashMap::default(),
-            has_theirs: false,
+            queue: FrameQueue::default(),
+            deferred: FxHashMap::default(),
+            written: FxHashMap::default(),
+            has_existing: false,
         }
     }
 
-    /// All ids are forgotten.
+    /// Forgets all ids.
     pub(crate) fn forget(&mut self) {
         self.names.forget();
-        self.pending.clear();
-        self.located.clear();
+        self.deferred.clear();
+        self.written.clear();
     }
 
-    /// Takes note of a frame or of what the input says of one, unless that is to be weighed.
+    /// Notes a frame or an annotation, and decides whether its record passes unchanged.
     pub(crate) fn classify(
         &mut self,
         record: &Record<'_>,
         catalog: &mut ImageCatalog,
-        sites: &FrameImages,
+        images: &FrameImages,
     ) -> Pass {
         let passes = match record {
             Record::Frame(frame) => {
-                self.wait(frame, sites);
+                self.enqueue(frame, images);
                 true
             }
             Record::Function(_) | Record::File(_) => {
-                self.names.note(record, &mut catalog.names, self.earlier.is_same())
+                self.names.note(record, &mut catalog.names, self.annotations.is_same())
             }
             Record::Location(location) => {
-                self.has_theirs = true;
+                self.has_existing = true;
                 self.passes(location, catalog)
             }
             _ => false,
@@ -94,51 +96,55 @@ impl EpochFrames {
         if passes { self.pass() } else { Pass::Not }
     }
 
-    /// Whether nodes and samples may follow.
+    /// Returns whether nodes and samples may follow: not while a frame waits for its location.
     pub(crate) fn pass(&self) -> Pass {
-        if self.waiting.is_empty() { Pass::On } else { Pass::Hold }
+        if self.queue.is_empty() { Pass::On } else { Pass::Hold }
     }
 
-    /// What a location of the input is worth: little where what it refers to is not known, as of a
-    /// damaged one.
-    pub(crate) fn worth(&self, location: &Location<'_>) -> Reuse {
-        match location.lines.iter().all(|line| self.names.knows(line)) {
-            true => self.earlier.worth(location),
-            false => Reuse::No,
+    /// Returns how much of a location of the input can be reused: nothing if its names are
+    /// unknown, as after damage.
+    pub(crate) fn reuse(&self, location: &Location<'_>) -> Reuse {
+        if location.lines.iter().all(|line| self.names.knows(line)) {
+            self.annotations.reuse(location)
+        } else {
+            Reuse::No
         }
     }
 
-    /// Takes note of a frame, whose location may yet come.
-    fn wait(&mut self, frame: &Frame<'_>, sites: &FrameImages) {
-        self.pending.remove(&frame.id);
-        self.located.remove(&frame.id);
-        let nameless =
-            |status, lines| Some(Rc::new(SymbolizedFrame { status, lines, problem: None }));
-        let (site, named) = match sites.of(frame) {
-            // A mark stands for frames that are missing.
+    /// Queues a frame, whose location in the input may follow.
+    fn enqueue(&mut self, frame: &Frame<'_>, images: &FrameImages) {
+        self.deferred.remove(&frame.id);
+        self.written.remove(&frame.id);
+        let (key, found) = match images.target_of(frame) {
+            // A mark represents missing frames and has no location.
             None => return,
-            Some(FrameTarget::Place(slot, place)) => (Some((slot, place)), None),
+            Some(FrameTarget::Lookup(key)) => (Some(key), None),
             Some(FrameTarget::Function(function)) => {
                 let line = InternedLine { function, file: 0, line: 0, column: 0 };
-                (None, nameless(Status::Named, Box::new([line])))
+                (None, without_lookup(Status::Named, Box::new([line])))
             }
-            Some(FrameTarget::Unnamed(status)) => (None, nameless(status, Box::default())),
+            Some(FrameTarget::Unnamed(status)) => (None, without_lookup(status, Box::default())),
         };
-        self.waiting.push(frame.id, PendingFrame { site, named, theirs: None });
+        self.queue.push(frame.id, PendingFrame { key, found, existing: None });
     }
 
-    /// Whether a location is passed on: it is taken for what would be found, its ids mean the same
-    /// here, and no other frame's comes before it.
+    /// True if a location passes unchanged: a lookup would give the same, its ids mean the same in
+    /// the output, and it belongs to the first frame of the queue.
     fn passes(&mut self, location: &Location<'_>, catalog: &mut ImageCatalog) -> bool {
-        let site = self.waiting.first(location.frame).and_then(|answer| answer.site);
-        let Some((slot, _)) = site else { return false };
+        let Some(key) = self.queue.first(location.frame).and_then(|pending| pending.key) else {
+            return false;
+        };
         if !location.lines.iter().all(|line| self.names.is_same(line))
-            || !catalog.can_reuse(slot, self.earlier.worth(location))
+            || !catalog.can_reuse(key.image, self.annotations.reuse(location))
         {
             return false;
         }
-        catalog.count(slot, location.status, None);
-        self.waiting.take_first();
+        catalog.count(key.image, location.status, None);
+        self.queue.take_first();
         true
     }
+}
+
+fn without_lookup(status: Status, lines: Box<[InternedLine]>) -> Option<Rc<SymbolizedFrame>> {
+    Some(Rc::new(SymbolizedFrame { status, lines, problem: None }))
 }

@@ -1,7 +1,7 @@
-//! The names of the epoch at hand: which the input tells of, and which ids they have in the output.
+//! The names of the current epoch: those the input defines, and their ids in the output.
 //!
-//! What the input tells of has the same id in the output as long as no other name was defined
-//! there: then the input's records can be passed on as they are.
+//! A name of the input keeps its id in the output until a name is defined that the input does not
+//! have. Until then, the records of the input pass unchanged.
 
 use nprof_stream::{FileId, FunctionId, Line, Record, limits};
 use rustc_hash::FxHashMap;
@@ -9,66 +9,70 @@ use rustc_hash::FxHashMap;
 use crate::names::interner::Interner;
 use crate::names::location::InternedLine;
 
-/// The functions and files of an epoch. Their numbers are those of [`Interner`].
+/// The functions and files of an epoch, by their numbers in [`Interner`].
 #[derive(Default)]
 pub(crate) struct EpochNames {
-    /// The numbers of what the input tells of.
-    their_functions: FxHashMap<FunctionId, u32>,
-    their_files: FxHashMap<FileId, u32>,
+    /// The numbers of the input's names.
+    input_functions: FxHashMap<FunctionId, u32>,
+    input_files: FxHashMap<FileId, u32>,
     /// The ids in the output.
-    functions: Ids,
-    files: Ids,
-    /// Whether some are not what they are in the input.
-    is_apart: bool,
+    functions: OutputIds,
+    files: OutputIds,
+    /// True if some ids differ between input and output.
+    has_diverged: bool,
 }
 
 impl EpochNames {
-    /// All ids are forgotten.
+    /// Forgets all ids.
     pub(crate) fn forget(&mut self) {
-        self.their_functions.clear();
-        self.their_files.clear();
+        self.input_functions.clear();
+        self.input_files.clear();
         self.functions.forget();
         self.files.forget();
-        self.is_apart = false;
+        self.has_diverged = false;
     }
 
-    /// Takes note of a function or a file of the input. Whether its record can be passed on, if it
-    /// `may` be.
-    pub(crate) fn note(&mut self, record: &Record<'_>, names: &mut Interner, may: bool) -> bool {
-        let is_next = match record {
+    /// Notes a function or a file of the input. True if its record passes unchanged, which
+    /// `may_pass` must allow.
+    pub(crate) fn note(
+        &mut self,
+        record: &Record<'_>,
+        names: &mut Interner,
+        may_pass: bool,
+    ) -> bool {
+        let keeps_id = match record {
             Record::Function(function) => {
-                let number = names.kept(function.name, function.linkage);
-                self.their_functions.insert(function.id, number);
-                may && !self.is_apart && self.functions.adopt(number, function.id.0)
+                let number = names.with_linkage(function.name, function.linkage);
+                self.input_functions.insert(function.id, number);
+                may_pass && !self.has_diverged && self.functions.define(number, function.id.0)
             }
             Record::File(file) => {
                 let number = names.file(file.path);
-                self.their_files.insert(file.id, number);
-                may && !self.is_apart && self.files.adopt(number, file.id.0)
+                self.input_files.insert(file.id, number);
+                may_pass && !self.has_diverged && self.files.define(number, file.id.0)
             }
             _ => return false,
         };
-        self.is_apart |= !is_next;
-        is_next
+        self.has_diverged |= !keeps_id;
+        keeps_id
     }
 
-    /// Whether a line of the input means the same in the output.
+    /// True if a line of the input means the same in the output.
     pub(crate) fn is_same(&self, line: &Line) -> bool {
         let is_defined = line.function.0 <= self.functions.count && line.file.0 <= self.files.count;
-        is_defined && !self.is_apart
+        is_defined && !self.has_diverged
     }
 
-    /// Whether the input has told of what a line refers to: of a damaged one that may be lost.
+    /// True if the input has defined the names of a line. Damage may have lost their records.
     pub(crate) fn knows(&self, line: &Line) -> bool {
-        let knows_function = || self.their_functions.contains_key(&line.function);
-        let knows_file = || self.their_files.contains_key(&line.file);
-        (line.function.is_none() || knows_function()) && (line.file.is_none() || knows_file())
+        (line.function.is_none() || self.input_functions.contains_key(&line.function))
+            && (line.file.is_none() || self.input_files.contains_key(&line.file))
     }
 
-    /// A line of the input by numbers.
+    /// Returns a line of the input with interned names.
     pub(crate) fn line(&self, line: &Line) -> InternedLine {
-        let function = self.their_functions.get(&line.function).copied();
-        let file = self.their_files.get(&line.file).copied();
+        let function = self.input_functions.get(&line.function).copied();
+        let file = self.input_files.get(&line.file).copied();
         InternedLine {
             function: function.unwrap_or(0),
             file: file.unwrap_or(0),
@@ -77,37 +81,39 @@ impl EpochNames {
         }
     }
 
-    /// The id of a function, and whether it has yet to be defined. `None` when the stream has no
-    /// more ids, which takes 67 million names in one epoch.
+    /// Returns the output id of a function, and whether it is new and must be defined. None if the
+    /// stream has no more ids, after 67 million names in one epoch.
     pub(crate) fn function(&mut self, number: u32) -> Option<(FunctionId, bool)> {
         let (id, is_new) = self.functions.id(number)?;
-        self.is_apart |= is_new;
+        self.has_diverged |= is_new;
         Some((FunctionId(id), is_new))
     }
 
-    /// The same of a file.
+    /// Returns the output id of a file, as [`EpochNames::function`] does.
     pub(crate) fn file(&mut self, number: u32) -> Option<(FileId, bool)> {
         let (id, is_new) = self.files.id(number)?;
-        self.is_apart |= is_new;
+        self.has_diverged |= is_new;
         Some((FileId(id), is_new))
     }
 }
 
-/// Which numbers have been defined, and as which ids, from 1 on.
+/// The output ids of numbers, ascending from 1 in the order they are defined.
 #[derive(Default)]
-struct Ids {
+struct OutputIds {
+    /// The id of each number, 0 if it has none.
     ids: Vec<u32>,
     count: u32,
 }
 
-impl Ids {
+impl OutputIds {
     fn forget(&mut self) {
         self.ids.clear();
         self.count = 0;
     }
 
+    /// Returns the id of a number, and whether it is new.
     fn id(&mut self, number: u32) -> Option<(u32, bool)> {
-        let (count, id) = self.of(number);
+        let (count, id) = self.entry(number);
         if *id != 0 {
             return Some((*id, false));
         }
@@ -119,18 +125,18 @@ impl Ids {
         Some((*id, true))
     }
 
-    /// Defines a number as the input does, if it has no id and this is the next one.
-    fn adopt(&mut self, number: u32, theirs: u32) -> bool {
-        let (count, id) = self.of(number);
-        if *id != 0 || theirs != *count + 1 {
+    /// Gives a number the id of the input. False if it has one, or that id is not the next.
+    fn define(&mut self, number: u32, input_id: u32) -> bool {
+        let (count, id) = self.entry(number);
+        if *id != 0 || input_id != *count + 1 {
             return false;
         }
-        (*count, *id) = (theirs, theirs);
+        (*count, *id) = (input_id, input_id);
         true
     }
 
-    /// How many ids there are, and that of a number.
-    fn of(&mut self, number: u32) -> (&mut u32, &mut u32) {
+    /// Returns the count of ids and the id of a number.
+    fn entry(&mut self, number: u32) -> (&mut u32, &mut u32) {
         let index = number as usize;
         if self.ids.len() <= index {
             self.ids.resize(index + 1, 0);
@@ -154,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_found_by_id_until_they_are_forgotten() {
+    fn ids_name_functions_until_forgotten() {
         let (mut epoch, mut names) = (EpochNames::default(), Interner::default());
         epoch.note(&function(7, "f()", "_Z1fv"), &mut names, false);
         epoch.note(&function(3, "g", ""), &mut names, false);
@@ -177,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_stay_until_a_name_is_defined_that_the_input_has_not() {
+    fn ids_diverge_after_a_name_the_input_lacks() {
         let (mut epoch, mut names) = (EpochNames::default(), Interner::default());
         let [f, g, h] = ["f", "g", "h"].map(|name| names.function(name.as_bytes()));
         assert!(epoch.note(&function(1, "f", ""), &mut names, true));
@@ -186,7 +192,7 @@ mod tests {
                 && !epoch.is_same(&line(2, 0))
                 && !epoch.is_same(&line(1, 1))
         );
-        assert_eq!(epoch.function(f), Some((FunctionId(1), false)), "found here as well");
+        assert_eq!(epoch.function(f), Some((FunctionId(1), false)), "a lookup finds it, too");
         assert!(epoch.note(&function(2, "g", ""), &mut names, true));
         assert_eq!(epoch.function(h), Some((FunctionId(3), true)), "new");
         assert!(!epoch.is_same(&line(1, 0)));
@@ -197,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_numbered_on_has_other_ids() {
+    fn ids_out_of_order_are_renumbered() {
         let odd = [function(2, "f", ""), function(0, "f", ""), function(1, "e", "")];
         for record in odd {
             let (mut epoch, mut names) = (EpochNames::default(), Interner::default());
@@ -206,7 +212,7 @@ mod tests {
             assert_eq!(epoch.note(&record, &mut names, true), is_next, "{record:?}");
         }
         let (mut epoch, mut names) = (EpochNames::default(), Interner::default());
-        assert!(!epoch.note(&function(1, "e", ""), &mut names, false), "it may not");
+        assert!(!epoch.note(&function(1, "e", ""), &mut names, false), "must not pass");
         assert!(!epoch.is_same(&line(0, 0)));
     }
 }

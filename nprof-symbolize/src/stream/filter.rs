@@ -1,13 +1,13 @@
-//! The loop over the stream: every record is copied as it is, and what frames are called is put
-//! behind them.
+//! The loop over the stream: copies every record, and writes the location of each frame after it.
 //!
-//! The input may have been symbolized before, here or elsewhere. What it says of a frame stays where
-//! it was looked up just as it would be now, down to the line. Else it is looked up anew, and stays
-//! where that gives no name, or the image is not to be had: annotations never get worse. A frame's
-//! location comes behind it, so that the answer waits for the next record that is no annotation.
+//! The input may have been symbolized before, by this tool or another. An existing location stays
+//! if a lookup would give the same down to the line. Otherwise the frame is looked up, and the
+//! existing location stays if the lookup finds no name or the image is not available: annotations
+//! never get worse. As the location of a frame follows it, a frame waits for the next record that
+//! is no annotation.
 //!
-//! Of a live stream that cannot wait, frames get what their symbols tell at first, and a second
-//! location when the debug information was read, before the ids of their epoch are forgotten.
+//! A live stream cannot wait for debug information. Its frames get a first location from symbols,
+//! and a second one when the lookup is done, before the ids of their epoch are forgotten.
 
 use std::io::{self, Read, Write};
 use std::rc::Rc;
@@ -18,79 +18,82 @@ use nprof_stream::{
     SourceFile, Status, Step, Writer,
 };
 
-use crate::image::opened::Place;
 use crate::lookup::image_catalog::ImageCatalog;
+use crate::lookup::lookup_key::LookupKey;
 use crate::lookup::reuse::Reuse;
 use crate::names::location::SymbolizedFrame;
 use crate::stream::deferred::{DeferredFrame, DeferredFrames, WaitBudget};
 use crate::stream::epoch_frames::{EpochFrames, PendingFrame, WrittenLocation};
-use crate::stream::existing_location::{existing_location, is_existing_better, prefer_existing};
-use crate::stream::existing_names::ExistingAnnotations;
-use crate::stream::frame_sites::FrameImages;
+use crate::stream::existing_annotations::{
+    ExistingAnnotations, existing_location, is_existing_better, prefer_existing,
+};
+use crate::stream::frame_targets::FrameImages;
 
-/// Copies records to a writer and adds what frames are called.
+/// Copies records to a writer, and adds locations.
 pub(crate) struct Filter<W> {
     pub(super) writer: Writer<W>,
     catalog: ImageCatalog,
-    /// This program's step, and whether the segment still lacks it.
+    /// The `@step` record of this run.
     step: Step,
-    step_due: bool,
-    sites: FrameImages,
+    /// True if the current segment still lacks it.
+    is_step_due: bool,
+    images: FrameImages,
     frames: EpochFrames,
-    /// Room for the lines of the location being written.
+    /// Scratch memory for the lines of one location.
     lines: Vec<Line>,
-    /// Frames whose second locations have yet to be written.
-    late: DeferredFrames,
-    patience: WaitBudget,
+    /// Frames with a provisional location.
+    deferred: DeferredFrames,
+    budget: WaitBudget,
 }
 
-/// How long it takes at most until it is seen that more of the input came while places are looked
-/// up.
-const PAUSE: Duration = Duration::from_millis(20);
+/// The longest wait for a background lookup before the input is polled again.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// After how many places that were looked up it is seen in any case.
-const ROUND: usize = 64;
+/// The number of finished background lookups after which the input is polled again.
+const RESULTS_PER_POLL: usize = 64;
 
 impl<W: Write> Filter<W> {
-    /// Begins a filter that signs the stream with `step`. A live stream waits for so long for what
-    /// is looked up in the background.
+    /// Starts a filter that adds `step` to the stream. A live stream waits up to `wait_limit` for
+    /// background lookups.
     pub(crate) fn new(
         writer: Writer<W>,
         catalog: ImageCatalog,
         step: Step,
-        patience: Duration,
+        wait_limit: Duration,
     ) -> Self {
         Self {
             writer,
             catalog,
             frames: EpochFrames::new(ExistingAnnotations::new(step.clone())),
             step,
-            step_due: false,
-            sites: FrameImages::default(),
+            is_step_due: false,
+            images: FrameImages::default(),
             lines: Vec::new(),
-            late: DeferredFrames::default(),
-            patience: WaitBudget::new(patience),
+            deferred: DeferredFrames::default(),
+            budget: WaitBudget::new(wait_limit),
         }
     }
 
-    /// Takes one record.
+    /// Filters one record.
     ///
     /// # Errors
     ///
-    /// What the writer says.
+    /// If writing fails.
     pub(crate) fn take(&mut self, record: &Record<'_>) -> io::Result<()> {
+        // Steps are in the order of the tools, so that this one follows those of the input.
         if !matches!(record, Record::Step(_)) {
             self.write_step()?;
         }
-        self.sites.note(record, &mut self.catalog);
-        self.frames.earlier.note(record);
+        self.images.note(record, &mut self.catalog);
+        self.frames.annotations.note(record);
         match record {
             Record::Frame(_) | Record::Function(_) | Record::File(_) | Record::Location(_) => {
-                return match self.frames.classify(record, &mut self.catalog, &self.sites) {
+                return match self.frames.classify(record, &mut self.catalog, &self.images) {
                     Pass::On | Pass::Hold => self.writer.write(record),
                     Pass::Not => self.keep(record),
                 };
             }
+            // Written again at the end of the segment, with the counts of this run.
             Record::Naming(naming) => {
                 self.catalog.note_reported(naming);
                 return Ok(());
@@ -99,13 +102,13 @@ impl<W: Write> Filter<W> {
         }
         match record {
             Record::Head(_) => {
-                self.tell()?;
+                self.write_naming()?;
                 self.frames.forget();
-                self.step_due = true;
+                self.is_step_due = true;
             }
-            Record::End(_) => self.tell()?,
+            Record::End(_) => self.write_naming()?,
             Record::Epoch(_) => {
-                self.catch_up()?;
+                self.write_deferred()?;
                 self.frames.forget();
             }
             _ => {}
@@ -113,272 +116,271 @@ impl<W: Write> Filter<W> {
         self.writer.write(record)
     }
 
-    /// Passes on what comes next in the input and is nothing to this filter.
+    /// Copies the following records that need no filtering, without decoding them.
     ///
     /// # Errors
     ///
-    /// What the writer says.
+    /// If writing fails.
     pub(crate) fn pass<R: Read>(&mut self, reader: &mut Reader<R>) -> io::Result<()> {
-        let Self { writer, frames, catalog, sites, .. } = self;
+        let Self { writer, frames, catalog, images, .. } = self;
         let pass = frames.pass();
-        let judge = |record: &Record<'_>| frames.classify(record, catalog, sites);
-        let latest = writer.pass(reader, pass, judge)?;
-        sites.advance(latest);
+        let classify = |record: &Record<'_>| frames.classify(record, catalog, images);
+        let latest_ns = writer.pass(reader, pass, classify)?;
+        images.advance(latest_ns);
         Ok(())
     }
 
-    /// Some of the input's segment is lost.
+    /// Notes that a part of the input's segment is lost.
     pub(crate) fn invalidate(&mut self) {
-        self.frames.earlier.invalidate();
+        self.frames.annotations.invalidate();
     }
 
-    /// Makes what was taken so far visible downstream.
+    /// Writes all buffered output.
     ///
     /// # Errors
     ///
-    /// What the writer says.
+    /// If writing fails.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
         self.writer.flush()
     }
 
-    /// Hands on all there is, and second locations as they are found, until more of the input
-    /// `is_ready`.
+    /// Writes all buffered output, and second locations as lookups finish, until input `is_ready`.
     ///
     /// # Errors
     ///
-    /// What the writer says.
+    /// If writing fails.
     pub(crate) fn idle(&mut self, is_ready: impl Fn() -> bool) -> io::Result<()> {
         loop {
-            let mut round = 0..ROUND;
-            while !self.late.is_empty()
-                && round.next().is_some()
-                && self.next_late(Some(Duration::ZERO))?
-            {}
+            for _ in 0..RESULTS_PER_POLL {
+                if self.deferred.is_empty() || !self.write_next_result(Some(Duration::ZERO))? {
+                    break;
+                }
+            }
             if is_ready() {
                 return Ok(());
             }
             self.writer.flush()?;
-            self.patience.renew();
-            // What was looked up in time but not needed is no reason to wake up.
-            if self.late.is_empty() || !self.catalog.is_waiting() {
+            self.budget.renew();
+            // A result that no frame waits for is no reason to wake up.
+            if self.deferred.is_empty() || !self.catalog.is_waiting() {
                 return Ok(());
             }
-            self.next_late(Some(PAUSE))?;
+            self.write_next_result(Some(POLL_INTERVAL))?;
         }
     }
 
-    /// More of the input came, after a time in which there was none.
+    /// Notes that input arrived after a time without any.
     pub(crate) fn resume(&mut self) {
-        if self.late.is_empty() {
-            self.patience.renew();
+        // While frames are deferred, further frames do not wait; see `wait_for`.
+        if self.deferred.is_empty() {
+            self.budget.renew();
         }
     }
 
-    /// Ends the output, and gives back what is known of the images.
+    /// Ends the output; returns the catalog with its statistics.
     ///
     /// # Errors
     ///
-    /// What the writer says.
+    /// If writing fails.
     pub(crate) fn finish(mut self) -> io::Result<ImageCatalog> {
         self.write_step()?;
         self.flush_pending_frames()?;
-        self.tell()?;
+        self.write_naming()?;
         self.writer.finish()?;
         Ok(self.catalog)
     }
 
-    /// Adds this program's step behind those of the programs before it.
+    /// Writes this run's step once per segment.
     pub(super) fn write_step(&mut self) -> io::Result<()> {
-        if std::mem::take(&mut self.step_due) {
+        if std::mem::take(&mut self.is_step_due) {
             self.writer.write(&Record::Step(Box::new(self.step.clone())))?;
         }
         Ok(())
     }
 
-    /// Tells how naming went in the segment, of which all frames have been seen.
-    fn tell(&mut self) -> io::Result<()> {
-        self.catch_up()?;
-        for naming in self.catalog.tell() {
+    /// Writes a `@naming` record per image of the segment, whose frames are all written.
+    fn write_naming(&mut self) -> io::Result<()> {
+        self.write_deferred()?;
+        for naming in self.catalog.end_segment() {
             self.writer.write(&Record::Naming(Box::new(naming)))?;
         }
         Ok(())
     }
 
-    /// Takes note of what the input says of a frame.
+    /// Keeps a location of the input for its frame, if that still waits.
     fn keep(&mut self, record: &Record<'_>) -> io::Result<()> {
         let Record::Location(location) = record else { return Ok(()) };
-        let worth = self.frames.worth(location);
-        let EpochFrames { names, waiting, .. } = &mut self.frames;
-        let Some(answer) = waiting.get_mut(location.frame) else {
+        let reuse = self.frames.reuse(location);
+        let EpochFrames { names, queue, .. } = &mut self.frames;
+        let Some(pending) = queue.get_mut(location.frame) else {
             return self.keep_late(location);
         };
-        let theirs = Some(existing_location(names, location));
-        match answer.site {
-            Some((slot, _)) if self.catalog.can_reuse(slot, worth) => answer.named = theirs,
-            _ => answer.theirs = theirs,
+        let existing = Some(existing_location(names, location));
+        match pending.key {
+            Some(key) if self.catalog.can_reuse(key.image, reuse) => pending.found = existing,
+            _ => pending.existing = existing,
         }
         Ok(())
     }
 
-    /// Takes note of a location that does not stand behind its frame: the last one holds.
+    /// Keeps a location that does not directly follow its frame. Of several, the last one counts.
     fn keep_late(&mut self, location: &Location<'_>) -> io::Result<()> {
         let frame = location.frame;
-        if let Some(site) = self.frames.pending.get(&frame) {
-            let theirs = existing_location(&self.frames.names, location);
-            let waiting = self.late.get_mut(site).into_iter().flatten();
-            waiting
-                .filter(|late| late.frame == frame)
-                .for_each(|late| late.theirs = Some(Rc::clone(&theirs)));
+        if let Some(key) = self.frames.deferred.get(&frame) {
+            let existing = existing_location(&self.frames.names, location);
+            let deferred = self.deferred.get_mut(key).into_iter().flatten();
+            deferred
+                .filter(|deferred| deferred.frame == frame)
+                .for_each(|deferred| deferred.existing = Some(Rc::clone(&existing)));
             return Ok(());
         }
-        let Some(mut located) = self.frames.located.remove(&frame) else {
-            // As in what was a live stream: it stands behind one that was passed on.
-            if self.frames.worth(location) == Reuse::Full {
-                let theirs = existing_location(&self.frames.names, location);
-                self.annotate(frame, &theirs)?;
+        let Some(mut written) = self.frames.written.remove(&frame) else {
+            // The second location of what was a live stream: the first one passed unchanged.
+            if self.frames.reuse(location) == Reuse::Full {
+                let existing = existing_location(&self.frames.names, location);
+                self.annotate(frame, &existing)?;
             }
             return Ok(());
         };
-        if is_existing_better(location.status, &located.ours) {
-            let theirs = existing_location(&self.frames.names, location);
-            if let Some(slot) = located.slot {
-                self.catalog.uncount(slot, located.shown.status);
-                self.catalog.count(slot, theirs.status, theirs.problem.as_ref());
+        if is_existing_better(location.status, &written.found) {
+            let existing = existing_location(&self.frames.names, location);
+            if let Some(image) = written.image {
+                self.catalog.uncount(image, written.shown.status);
+                self.catalog.count(image, existing.status, existing.problem.as_ref());
             }
-            self.annotate(frame, &theirs)?;
-            located.shown = theirs;
+            self.annotate(frame, &existing)?;
+            written.shown = existing;
         }
-        self.frames.located.insert(frame, located);
+        self.frames.written.insert(frame, written);
         Ok(())
     }
 
-    /// A frame has its name, unless the input has a better one.
-    fn note_located(
+    /// Remembers a written location, if the input may have a better one later.
+    fn note_written(
         &mut self,
         frame: FrameId,
-        slot: Option<usize>,
-        ours: Rc<SymbolizedFrame>,
+        image: Option<usize>,
+        found: Rc<SymbolizedFrame>,
         shown: &Rc<SymbolizedFrame>,
     ) {
-        let may_come = self.frames.has_theirs || self.frames.earlier.is_same();
-        if may_come && ours.status != Status::Named {
-            self.frames
-                .located
-                .insert(frame, WrittenLocation { slot, ours, shown: Rc::clone(shown) });
+        let may_follow = self.frames.has_existing || self.frames.annotations.is_same();
+        if may_follow && found.status != Status::Named {
+            let shown = Rc::clone(shown);
+            self.frames.written.insert(frame, WrittenLocation { image, found, shown });
         } else {
-            self.frames.located.remove(&frame);
+            self.frames.written.remove(&frame);
         }
     }
 
-    /// Looks up the frames that came, and writes their locations and what they refer to.
+    /// Looks up the queued frames, and writes their locations with the names they need.
     pub(super) fn flush_pending_frames(&mut self) -> io::Result<()> {
-        let mut answers = std::mem::take(&mut self.frames.waiting);
-        for answer in answers.all_mut().filter(|answer| answer.named.is_none()) {
-            answer.named = answer.site.and_then(|(slot, place)| self.catalog.resolve(slot, place));
+        let mut queue = std::mem::take(&mut self.frames.queue);
+        // All lookups are requested before the first result is awaited.
+        for pending in queue.all_mut().filter(|pending| pending.found.is_none()) {
+            pending.found = pending.key.and_then(|key| self.catalog.resolve(key));
         }
-        for (frame, PendingFrame { site, named, theirs }) in answers.drain() {
-            let named = match (named, site) {
-                (None, Some((slot, place))) => self.wait_for(slot, place)?,
-                (named, _) => named,
+        for (frame, PendingFrame { key, found, existing }) in queue.drain() {
+            let found = match (found, key) {
+                (None, Some(key)) => self.wait_for(key)?,
+                (found, _) => found,
             };
-            let shown = match (named, site) {
-                (Some(ours), _) => {
-                    let shown = prefer_existing(theirs, Rc::clone(&ours));
-                    self.frames.pending.remove(&frame);
-                    self.note_located(frame, site.map(|(slot, _)| slot), ours, &shown);
+            let shown = match (found, key) {
+                (Some(found), _) => {
+                    let shown = prefer_existing(existing, Rc::clone(&found));
+                    self.frames.deferred.remove(&frame);
+                    self.note_written(frame, key.map(|key| key.image), found, &shown);
                     shown
                 }
-                (None, Some((slot, place))) => self.provisional(frame, slot, place, theirs),
+                (None, Some(key)) => self.defer(frame, key, existing),
                 (None, None) => continue,
             };
-            if let Some((slot, _)) = site {
-                self.catalog.count(slot, shown.status, shown.problem.as_ref());
+            if let Some(key) = key {
+                self.catalog.count(key.image, shown.status, shown.problem.as_ref());
             }
             self.annotate(frame, &shown)?;
         }
-        // Its room is used again.
-        self.frames.waiting = answers;
+        // Keeps the memory of the queue.
+        self.frames.queue = queue;
         Ok(())
     }
 
-    /// What a frame is called until its place has been looked up.
-    fn provisional(
+    /// Defers a frame; returns its provisional location.
+    fn defer(
         &mut self,
         frame: FrameId,
-        slot: usize,
-        place: Place,
-        theirs: Option<Rc<SymbolizedFrame>>,
+        key: LookupKey,
+        existing: Option<Rc<SymbolizedFrame>>,
     ) -> Rc<SymbolizedFrame> {
-        let shown = match theirs.as_ref().filter(|theirs| theirs.status == Status::Named) {
-            Some(theirs) => Rc::clone(theirs),
-            None => prefer_existing(theirs.clone(), self.catalog.provisional(slot, place)),
+        let shown = match existing.as_ref().filter(|existing| existing.status == Status::Named) {
+            Some(existing) => Rc::clone(existing),
+            None => prefer_existing(existing.clone(), self.catalog.provisional(key)),
         };
-        let late = DeferredFrame { frame, shown: Rc::clone(&shown), theirs };
-        self.late.entry((slot, place)).or_default().push(late);
-        self.frames.pending.insert(frame, (slot, place));
+        let deferred = DeferredFrame { frame, shown: Rc::clone(&shown), existing };
+        self.deferred.entry(key).or_default().push(deferred);
+        self.frames.deferred.insert(frame, key);
         shown
     }
 
-    /// What a place is called that is being looked up, unless that takes too long: when patience
-    /// has run out, or others have waited in vain.
-    fn wait_for(&mut self, slot: usize, place: Place) -> io::Result<Option<Rc<SymbolizedFrame>>> {
+    /// Waits for a background lookup. None if the wait budget is spent, or other frames have been
+    /// deferred already: waiting for each in turn would exceed the budget many times.
+    fn wait_for(&mut self, key: LookupKey) -> io::Result<Option<Rc<SymbolizedFrame>>> {
         loop {
-            if let Some(named) = self.catalog.known(slot, place) {
-                return Ok(Some(named));
+            if let Some(found) = self.catalog.known(key) {
+                return Ok(Some(found));
             }
-            let patience = self.patience.left().filter(|_| self.late.is_empty());
-            let Some(patience) = patience else { return Ok(None) };
-            if !self.next_late(Some(patience))? && !self.catalog.is_waiting() {
+            let limit = self.budget.left().filter(|_| self.deferred.is_empty());
+            let Some(limit) = limit else { return Ok(None) };
+            if !self.write_next_result(Some(limit))? && !self.catalog.is_waiting() {
                 return Ok(None);
             }
         }
     }
 
-    /// Writes all second locations, however long that takes: behind them ids are forgotten.
-    fn catch_up(&mut self) -> io::Result<()> {
-        if !self.late.is_empty() {
+    /// Writes all second locations, without a time limit: the next record forgets the ids.
+    fn write_deferred(&mut self) -> io::Result<()> {
+        if !self.deferred.is_empty() {
             self.writer.flush()?;
         }
-        while !self.late.is_empty() && self.next_late(None)? {}
-        self.late.clear();
+        while !self.deferred.is_empty() && self.write_next_result(None)? {}
+        self.deferred.clear();
         Ok(())
     }
 
-    /// Takes the next place that was looked up in the background, and writes what the frames are
-    /// called that have waited for it. `false` if it takes longer than `patience`.
-    fn next_late(&mut self, patience: Option<Duration>) -> io::Result<bool> {
-        let Some((slot, place, named)) = self.catalog.next(patience) else { return Ok(false) };
-        for DeferredFrame { frame, shown, theirs } in
-            self.late.remove(&(slot, place)).unwrap_or_default()
+    /// Takes the next result of the background, and writes the second locations of its frames.
+    /// False if there is none within `limit`.
+    fn write_next_result(&mut self, limit: Option<Duration>) -> io::Result<bool> {
+        let Some((key, found)) = self.catalog.next(limit) else { return Ok(false) };
+        for DeferredFrame { frame, shown, existing } in
+            self.deferred.remove(&key).unwrap_or_default()
         {
-            let ours = Rc::clone(&named);
-            let named = prefer_existing(theirs, Rc::clone(&ours));
-            self.catalog.uncount(slot, shown.status);
-            self.catalog.count(slot, named.status, named.problem.as_ref());
-            if self.frames.pending.get(&frame) != Some(&(slot, place)) {
+            let best = prefer_existing(existing, Rc::clone(&found));
+            self.catalog.uncount(key.image, shown.status);
+            self.catalog.count(key.image, best.status, best.problem.as_ref());
+            // The id was defined again, for another lookup.
+            if self.frames.deferred.get(&frame) != Some(&key) {
                 continue;
             }
-            self.frames.pending.remove(&frame);
-            self.note_located(frame, Some(slot), ours, &named);
-            if (named.status, &named.lines) != (shown.status, &shown.lines) {
-                self.annotate(frame, &named)?;
+            self.frames.deferred.remove(&frame);
+            self.note_written(frame, Some(key.image), Rc::clone(&found), &best);
+            if (best.status, &best.lines) != (shown.status, &shown.lines) {
+                self.annotate(frame, &best)?;
             }
         }
         Ok(true)
     }
 
     /// Writes the location of a frame.
-    fn annotate(&mut self, frame: FrameId, named: &SymbolizedFrame) -> io::Result<()> {
-        self.define(named)?;
-        let (status, lines) = (named.status, &self.lines[..]);
+    fn annotate(&mut self, frame: FrameId, found: &SymbolizedFrame) -> io::Result<()> {
+        self.define_names(found)?;
+        let (status, lines) = (found.status, &self.lines[..]);
         let location = Location { frame, status, lines, extras: Extras::NONE };
         self.writer.write(&Record::Location(location))
     }
 
-    /// Takes the lines of a place by this epoch's ids, which are defined where they are new.
-    fn define(&mut self, named: &SymbolizedFrame) -> io::Result<()> {
+    /// Translates lines to this epoch's ids, and defines the new ones.
+    fn define_names(&mut self, found: &SymbolizedFrame) -> io::Result<()> {
         self.lines.clear();
-        for line in &named.lines {
+        for line in &found.lines {
             let function = self.define_function(line.function)?;
             let file = self.define_file(line.file)?;
             self.lines.push(Line { function, file, line: line.line, column: line.column });

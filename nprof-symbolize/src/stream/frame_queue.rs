@@ -1,21 +1,21 @@
-//! Frames that wait for the next record that is no annotation: what the input says of a frame
-//! stands behind it, behind others of its stack as well. Pure.
+//! Frames that wait for the next record that is no annotation: existing annotations of a frame
+//! follow it, possibly after other frames of the same stack. Pure.
 
 use std::collections::VecDeque;
 
 use nprof_stream::FrameId;
 use rustc_hash::FxHashMap;
 
-/// Frames in the order of the stream, and something for each.
+/// Frames in the order of the stream, with a value each.
 #[derive(Debug)]
 pub(crate) struct FrameQueue<T> {
     frames: VecDeque<(FrameId, T)>,
-    /// How many before these were taken.
+    /// The number of frames that were taken from the front.
     taken: usize,
-    /// Which one is expected to be asked for: they come in their order.
+    /// The position that the next request probably wants: requests come in the order of frames.
     next: usize,
-    /// Where the last one with an id is, counted with those taken. Empty as long as ids ascend, so
-    /// that each is there once, and frames are asked for in their order.
+    /// The position of the last frame with an id, counted with those taken. Empty while ids ascend
+    /// and frames are requested in order, which needs no index.
     by_id: FxHashMap<FrameId, usize>,
 }
 
@@ -30,8 +30,8 @@ impl<T> FrameQueue<T> {
         self.frames.is_empty()
     }
 
-    /// Adds a frame behind the others.
-    pub(crate) fn push(&mut self, frame: FrameId, what: T) {
+    /// Adds a frame at the end.
+    pub(crate) fn push(&mut self, frame: FrameId, value: T) {
         let ascends = self.frames.back().is_none_or(|&(last, _)| last < frame);
         if !ascends {
             self.index();
@@ -39,34 +39,35 @@ impl<T> FrameQueue<T> {
         if !self.by_id.is_empty() {
             self.by_id.insert(frame, self.taken + self.frames.len());
         }
-        self.frames.push_back((frame, what));
+        self.frames.push_back((frame, value));
     }
 
-    /// What there is for the first one, if that is the last with this id.
+    /// Returns the value of the first frame. None unless it is the last one with this id.
     pub(crate) fn first(&self, frame: FrameId) -> Option<&T> {
         let is_last = self.by_id.get(&frame).is_none_or(|&at| at == self.taken);
-        self.frames.front().filter(|(id, _)| *id == frame && is_last).map(|(_, what)| what)
+        self.frames.front().filter(|(id, _)| *id == frame && is_last).map(|(_, value)| value)
     }
 
-    /// The first one waits no more.
+    /// Removes the first frame.
     pub(crate) fn take_first(&mut self) {
         self.frames.pop_front();
         self.next = self.next.saturating_sub(1);
         self.taken += 1;
         if self.frames.is_empty() {
-            self.begin_anew();
+            self.reset();
         }
     }
 
-    /// What there is for the last frame with an id.
+    /// Returns the value of the last frame with an id.
     pub(crate) fn get_mut(&mut self, frame: FrameId) -> Option<&mut T> {
         let is_next = self.frames.get(self.next).is_some_and(|(id, _)| *id == frame);
+        // With an index some id may repeat, and the next position may not be the last with its id.
         if !is_next || !self.by_id.is_empty() {
             self.index();
             self.next = self.by_id.get(&frame)?.checked_sub(self.taken)?;
         }
         self.next += 1;
-        self.frames.get_mut(self.next - 1).map(|(_, what)| what)
+        self.frames.get_mut(self.next - 1).map(|(_, value)| value)
     }
 
     fn index(&mut self) {
@@ -76,18 +77,18 @@ impl<T> FrameQueue<T> {
         }
     }
 
-    /// What there is for all of them.
+    /// Returns the values of all frames.
     pub(crate) fn all_mut(&mut self) -> impl Iterator<Item = &mut T> {
-        self.frames.iter_mut().map(|(_, what)| what)
+        self.frames.iter_mut().map(|(_, value)| value)
     }
 
-    /// Nothing waits any more.
+    /// Removes all frames; keeps the memory for the next ones.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = (FrameId, T)> {
-        self.begin_anew();
+        self.reset();
         self.frames.drain(..)
     }
 
-    fn begin_anew(&mut self) {
+    fn reset(&mut self) {
         (self.taken, self.next) = (0, 0);
         if !self.by_id.is_empty() {
             self.by_id = FxHashMap::default();
@@ -99,40 +100,40 @@ impl<T> FrameQueue<T> {
 mod tests {
     use super::*;
 
-    fn waiting(frames: &[(u32, char)]) -> FrameQueue<char> {
-        let mut waiting = FrameQueue::default();
-        frames.iter().for_each(|&(id, what)| waiting.push(FrameId(id), what));
-        waiting
+    fn queue(frames: &[(u32, char)]) -> FrameQueue<char> {
+        let mut queue = FrameQueue::default();
+        frames.iter().for_each(|&(id, value)| queue.push(FrameId(id), value));
+        queue
     }
 
     #[test]
     fn frames_are_found_in_any_order() {
-        let mut waiting = waiting(&[(1, 'a'), (2, 'b'), (3, 'c'), (2, 'd')]);
-        let mut ask = |id| waiting.get_mut(FrameId(id)).copied();
-        assert_eq!((ask(1), ask(2), ask(3)), (Some('a'), Some('d'), Some('c')), "the last one");
-        assert_eq!((ask(1), ask(3), ask(9)), (Some('a'), Some('c'), None));
-        waiting.push(FrameId(9), 'e');
-        assert_eq!(waiting.get_mut(FrameId(9)), Some(&mut 'e'));
-        waiting.all_mut().for_each(char::make_ascii_uppercase);
-        assert!(waiting.drain().map(|(_, what)| what).eq("ABCDE".chars()));
-        assert!(waiting.is_empty() && waiting.get_mut(FrameId(1)).is_none());
+        let mut queue = queue(&[(1, 'a'), (2, 'b'), (3, 'c'), (2, 'd')]);
+        let mut get = |id| queue.get_mut(FrameId(id)).copied();
+        assert_eq!((get(1), get(2), get(3)), (Some('a'), Some('d'), Some('c')), "the last one");
+        assert_eq!((get(1), get(3), get(9)), (Some('a'), Some('c'), None));
+        queue.push(FrameId(9), 'e');
+        assert_eq!(queue.get_mut(FrameId(9)), Some(&mut 'e'));
+        queue.all_mut().for_each(char::make_ascii_uppercase);
+        assert!(queue.drain().map(|(_, value)| value).eq("ABCDE".chars()));
+        assert!(queue.is_empty() && queue.get_mut(FrameId(1)).is_none());
     }
 
     #[test]
-    fn the_first_ones_are_taken() {
-        let mut waiting = waiting(&[(1, 'a'), (2, 'b'), (3, 'c')]);
-        assert_eq!((waiting.first(FrameId(2)), waiting.first(FrameId(1))), (None, Some(&'a')));
-        assert_eq!(waiting.get_mut(FrameId(3)), Some(&mut 'c'));
-        waiting.take_first();
-        assert_eq!(waiting.get_mut(FrameId(1)), None, "it waits no more");
-        assert_eq!(waiting.get_mut(FrameId(2)), Some(&mut 'b'));
-        waiting.take_first();
-        waiting.take_first();
-        assert!(waiting.is_empty());
-        waiting.push(FrameId(1), 'd');
-        assert_eq!(waiting.get_mut(FrameId(1)), Some(&mut 'd'));
-        waiting.push(FrameId(1), 'e');
-        assert_eq!(waiting.first(FrameId(1)), None);
-        assert_eq!(waiting.get_mut(FrameId(1)), Some(&mut 'e'));
+    fn frames_are_taken_from_the_front() {
+        let mut queue = queue(&[(1, 'a'), (2, 'b'), (3, 'c')]);
+        assert_eq!((queue.first(FrameId(2)), queue.first(FrameId(1))), (None, Some(&'a')));
+        assert_eq!(queue.get_mut(FrameId(3)), Some(&mut 'c'));
+        queue.take_first();
+        assert_eq!(queue.get_mut(FrameId(1)), None, "it was taken");
+        assert_eq!(queue.get_mut(FrameId(2)), Some(&mut 'b'));
+        queue.take_first();
+        queue.take_first();
+        assert!(queue.is_empty());
+        queue.push(FrameId(1), 'd');
+        assert_eq!(queue.get_mut(FrameId(1)), Some(&mut 'd'));
+        queue.push(FrameId(1), 'e');
+        assert_eq!(queue.first(FrameId(1)), None);
+        assert_eq!(queue.get_mut(FrameId(1)), Some(&mut 'e'));
     }
 }

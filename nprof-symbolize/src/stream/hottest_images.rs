@@ -1,5 +1,5 @@
-//! Which images a recording has the most samples in: what is fetched first when fetching may take
-//! too long for all.
+//! The images of a recording by their samples: debuginfod fetches those with the most first, since
+//! its time limit may end before all are fetched.
 
 use std::io::Read;
 
@@ -8,38 +8,40 @@ use rustc_hash::FxHashMap;
 
 use crate::find::{LiveProcesses, RecordedImage};
 
-/// The images of the epoch at hand, and the samples of all.
+/// The samples of all images, and the ids of the current epoch.
 #[derive(Default)]
 struct SampleCounts {
     images: Vec<(RecordedImage, u64)>,
     by_recorded: FxHashMap<RecordedImage, usize>,
-    /// By id, the index of the image; of frames and nodes that of the image they are in.
+    /// The indexes of images by image id, and by the ids of the frames and nodes in them.
     by_image: FxHashMap<u32, usize>,
     by_frame: FxHashMap<u32, usize>,
     by_node: FxHashMap<u32, usize>,
 }
 
-/// The ELF images of a stream, those with the most samples at a stack's leaf first. What cannot
-/// be read ends it. The stream's processes are noted as `living`: they may have the images.
+/// Returns the ELF images of a stream up to its first error, those with the most samples at the
+/// leaf of a stack first. Adds the stream's processes to `live_processes`: their files may be the
+/// images.
 pub(crate) fn hottest_first<R: Read>(
     reader: &mut Reader<R>,
-    living: &LiveProcesses,
+    live_processes: &LiveProcesses,
 ) -> Vec<RecordedImage> {
-    let mut heat = SampleCounts::default();
+    let mut counts = SampleCounts::default();
     while let Ok(Some(record)) = reader.next() {
         if let Record::Task(task) = &record
             && task.pid == task.tid
         {
-            living.note_process(task.pid);
+            live_processes.note_process(task.pid);
         }
-        heat.take(&record);
+        counts.take(&record);
     }
-    let mut images = heat.images;
+    let mut images = counts.images;
     images.sort_by_key(|(_, samples)| std::cmp::Reverse(*samples));
     images.into_iter().map(|(recorded, _)| recorded).collect()
 }
 
 impl SampleCounts {
+    /// Notes a record.
     fn take(&mut self, record: &Record<'_>) {
         match record {
             Record::Head(_) | Record::Epoch(_) => {
@@ -47,7 +49,7 @@ impl SampleCounts {
                 self.by_frame.clear();
                 self.by_node.clear();
             }
-            Record::Image(image) if image.kind == ImageKind::Elf => self.image(image),
+            Record::Image(image) if image.kind == ImageKind::Elf => self.add(image),
             Record::Frame(frame) => {
                 if let Some(&image) = self.by_image.get(&frame.image.0) {
                     self.by_frame.insert(frame.id.0, image);
@@ -70,12 +72,13 @@ impl SampleCounts {
         }
     }
 
-    fn image(&mut self, image: &Image<'_>) {
+    /// Adds an image, or finds it among those of earlier epochs.
+    fn add(&mut self, image: &Image<'_>) {
         let recorded = RecordedImage {
             kind: image.kind,
             build_id: image.build_id.into(),
             path: image.path.into(),
-            seen: None,
+            seen_ns: None,
         };
         let next = self.images.len();
         let index = *self.by_recorded.entry(recorded.clone()).or_insert(next);
@@ -91,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_image_with_the_most_samples_comes_first_over_all_epochs() {
+    fn image_with_most_samples_is_first_over_all_epochs() {
         let text = "@nprof\t1.1\trun=0x1\nI\t1\telf\t0a\t/a\nI\t2\telf\t0b\t/b\nI\t3\tkernel\t-\t[kernel]\n\
                     F\t1\t1\t0x1\tu\nF\t2\t2\t0x1\tu\nF\t3\t3\t0x1\tk\nN\t1\t0\t1\t2\nN\t3\t0\t1\nN\t4\t2\t3\n\
                     S\t1\t0\t0\t0\t2\t1\t5\nS\t1\t0\t0\t0\t3\t1\t2\nS\t1\t0\t0\t0\t4\t1\t99\n\

@@ -1,16 +1,15 @@
-//! The filter: selects the frames that need names, orders the annotations and flushes a live stream.
+//! The filter: selects frames that need names, orders the annotations, and flushes a live stream.
 
-pub(crate) mod deferred;
-pub(crate) mod epoch_frames;
-pub(crate) mod epoch_names;
-pub(crate) mod existing_location;
-pub(crate) mod existing_names;
+mod deferred;
+mod epoch_frames;
+mod epoch_names;
+mod existing_annotations;
 pub(crate) mod filter;
-pub(crate) mod frame_queue;
-pub(crate) mod frame_sites;
+mod frame_queue;
+mod frame_targets;
 pub(crate) mod hottest_images;
 pub(crate) mod read_ahead;
-pub(crate) mod wall_clock;
+mod wall_clock;
 
 #[cfg(test)]
 mod tests;

@@ -1,103 +1,108 @@
-//! The places of a recording that is a file: read ahead, and resolved image by image in the order
-//! of their addresses, so that the debug information of each unit is read once however large it is.
+//! The lookups of a recording in a file: collected before the first record is written, and run
+//! image by image in the order of addresses. The debug information of each unit is read once,
+//! however large it is.
 
 use std::io::Read;
 
 use nprof_stream::{Location, Pass, Reader, Record, Step};
 
-use crate::image::opened::Place;
 use crate::lookup::image_catalog::ImageCatalog;
+use crate::lookup::lookup_key::LookupKey;
 use crate::lookup::parallel::LookupThreads;
-use crate::stream::existing_names::ExistingAnnotations;
+use crate::stream::existing_annotations::ExistingAnnotations;
 use crate::stream::frame_queue::FrameQueue;
-use crate::stream::frame_sites::{FrameImages, FrameTarget};
+use crate::stream::frame_targets::{FrameImages, FrameTarget};
 
-/// How much of a recording is read ahead, bytes: what is behind it is resolved as it comes.
-const AHEAD: u64 = 32 << 20;
+/// The bytes of a recording that are read ahead. Later frames are looked up as they come.
+const MAX_BYTES: u64 = 32 << 20;
 
-/// Resolves the places of a recording in `catalog`, which keeps what they are called. Names are
-/// given as `step` says; `crew` is made for the processes that were seen.
+/// Looks up the offsets of a recording, so that `catalog` has their names. `step` describes the
+/// names of this run; `open_threads` gets the processes of the recording.
 pub(crate) fn resolve(
     input: impl Read,
     catalog: &mut ImageCatalog,
     step: &Step,
-    crew: impl FnOnce(Vec<u32>) -> LookupThreads,
+    open_threads: impl FnOnce(Vec<u32>) -> LookupThreads,
 ) {
-    let mut reader = Reader::new(input.take(AHEAD));
-    let places = places(&mut reader, catalog, step);
-    let crew = crew(catalog.finder.living.pids());
-    catalog.resolve_all(&places, &crew);
+    let mut reader = Reader::new(input.take(MAX_BYTES));
+    let keys = lookup_keys(&mut reader, catalog, step);
+    let threads = open_threads(catalog.finder.live_processes.pids());
+    catalog.resolve_all(&keys, &threads);
 }
 
-/// The places of a stream that are to be looked up, by image and address. What cannot be read ends
-/// it.
-fn places<R: Read>(
+/// Returns the lookups of a stream, sorted, up to the first error.
+fn lookup_keys<R: Read>(
     reader: &mut Reader<R>,
     catalog: &mut ImageCatalog,
     step: &Step,
-) -> Vec<(usize, Place)> {
-    let (sites, earlier) = (FrameImages::default(), ExistingAnnotations::new(step.clone()));
-    let (waiting, places) = (FrameQueue::default(), Vec::new());
-    let mut ahead = ReadAhead { catalog, sites, earlier, waiting, places };
+) -> Vec<LookupKey> {
+    let mut ahead = ReadAhead {
+        catalog,
+        images: FrameImages::default(),
+        annotations: ExistingAnnotations::new(step.clone()),
+        queue: FrameQueue::default(),
+        keys: Vec::new(),
+    };
     while let Ok(Some(record)) = reader.next() {
         let pass = ahead.take(&record);
-        let latest = reader.pass_over(pass, |record| ahead.take(record));
-        ahead.sites.advance(latest);
+        let latest_ns = reader.pass_over(pass, |record| ahead.take(record));
+        ahead.images.advance(latest_ns);
     }
-    ahead.flush_pending_frames();
-    let mut places = ahead.places;
-    places.sort_unstable_by_key(|&(slot, place)| (slot, place.offset, place.return_address));
-    places.dedup();
-    places
+    ahead.flush_queue();
+    let mut keys = ahead.keys;
+    keys.sort_unstable();
+    keys.dedup();
+    keys
 }
 
-/// What is read ahead.
+/// The state of reading ahead.
 struct ReadAhead<'a> {
     catalog: &'a mut ImageCatalog,
-    sites: FrameImages,
-    earlier: ExistingAnnotations,
-    /// Frames of which the input may yet say where they are; `None` once it has.
-    waiting: FrameQueue<Option<(usize, Place)>>,
-    /// The places to look up.
-    places: Vec<(usize, Place)>,
+    images: FrameImages,
+    annotations: ExistingAnnotations,
+    /// Frames whose location may follow in the input; None after one that replaces the lookup.
+    queue: FrameQueue<Option<LookupKey>>,
+    keys: Vec<LookupKey>,
 }
 
 impl ReadAhead<'_> {
-    /// Takes note of a record.
+    /// Notes a record; returns which records may be skipped next.
     fn take(&mut self, record: &Record<'_>) -> Pass {
         match record {
             Record::Frame(frame) => {
-                if let Some(FrameTarget::Place(slot, place)) = self.sites.of(frame) {
-                    self.waiting.push(frame.id, Some((slot, place)));
+                if let Some(FrameTarget::Lookup(key)) = self.images.target_of(frame) {
+                    self.queue.push(frame.id, Some(key));
                 }
             }
-            Record::Location(location) => self.locate(location),
+            Record::Location(location) => self.reuse(location),
             record => {
-                self.sites.note(record, self.catalog);
-                self.earlier.note(record);
+                self.images.note(record, self.catalog);
+                self.annotations.note(record);
                 if !record.is_annotation() {
-                    self.flush_pending_frames();
+                    self.flush_queue();
                 }
             }
         }
-        if self.waiting.is_empty() { Pass::On } else { Pass::Hold }
+        if self.queue.is_empty() { Pass::On } else { Pass::Hold }
     }
 
-    fn locate(&mut self, location: &Location<'_>) {
-        let worth = self.earlier.worth(location);
-        if let Some(site) = self.waiting.get_mut(location.frame)
-            && let Some((slot, _)) = *site
-            && self.catalog.can_reuse(slot, worth)
+    /// Drops the lookup of a frame if its location in the input replaces it.
+    fn reuse(&mut self, location: &Location<'_>) {
+        let reuse = self.annotations.reuse(location);
+        if let Some(waiting) = self.queue.get_mut(location.frame)
+            && let Some(key) = *waiting
+            && self.catalog.can_reuse(key.image, reuse)
         {
-            *site = None;
-            if self.waiting.first(location.frame).is_some_and(Option::is_none) {
-                self.waiting.take_first();
+            *waiting = None;
+            if self.queue.first(location.frame).is_some_and(Option::is_none) {
+                self.queue.take_first();
             }
         }
     }
 
-    fn flush_pending_frames(&mut self) {
-        self.places.extend(self.waiting.drain().filter_map(|(_, site)| site));
+    /// Collects the lookups of the queued frames: none of their locations can follow.
+    fn flush_queue(&mut self) {
+        self.keys.extend(self.queue.drain().filter_map(|(_, key)| key));
     }
 }
 
@@ -106,19 +111,21 @@ mod tests {
     use super::*;
     use crate::dwarf::detail::Detail;
     use crate::find::{Finder, SearchPaths};
+    use nprof_object::ImageOffset;
 
     #[test]
-    fn places_come_by_image_and_address_over_all_epochs() {
+    fn lookups_are_sorted_by_image_and_offset_over_all_epochs() {
         let text = "@nprof\t1.1\trun=0x1\nI\t1\telf\t0a\t/a\nI\t2\telf\t0b\t/b\nI\t3\tjit\t-\tf\n\
                     F\t1\t2\t0x9\tu\nF\t2\t1\t0x7\tu\nF\t3\t1\t0x7\tu,ra\nF\t4\t3\t0x1\tu\n\
                     F\t5\t0\t0x0\tu,stack-truncated\n\
                     @epoch\tnumber=1\nI\t1\telf\t0b\t/b\nF\t1\t1\t0x5\tu\nF\t2\t1\t0x9\tu\n";
         let detail = Detail { inlines: true, lines: true, debug: true };
-        let mut catalog = ImageCatalog::new(Finder::new(SearchPaths::default(), detail).into());
-        let places = places(&mut Reader::new(text.as_bytes()), &mut catalog, &Step::default());
-        let place = |slot, offset, return_address| (slot, Place { offset, return_address });
-        let expected =
-            [place(0, 7, false), place(0, 7, true), place(1, 5, false), place(1, 9, false)];
-        assert_eq!(places, expected);
+        let finder = Finder::new(SearchPaths::default(), detail);
+        let mut catalog = ImageCatalog::new(finder.into());
+        let mut reader = Reader::new(text.as_bytes());
+        let keys = lookup_keys(&mut reader, &mut catalog, &Step::default());
+        let key = |image, offset| LookupKey { image, offset: ImageOffset(offset) };
+        // The return address is looked up one byte before it.
+        assert_eq!(keys, [key(0, 6), key(0, 7), key(1, 5), key(1, 9)]);
     }
 }

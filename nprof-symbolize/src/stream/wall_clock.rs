@@ -1,44 +1,54 @@
-//! What time of day it was where the stream is being read. Pure.
+//! The time of day at the current position of the stream. Pure.
 
 use nprof_stream::{Head, Record};
 
-/// The clock of the segment at hand.
+/// The clock of the current segment.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct WallClock {
-    /// A reading of the segment's clock and the time of day at it, ns; `None` if not told.
-    start: Option<(u64, u64)>,
+    /// The time of day when the segment started. None if the stream does not state it.
+    start: Option<ClockReading>,
     /// The latest time of a record, on the segment's clock.
-    now: u64,
+    now_ns: u64,
+}
+
+/// Readings of two clocks at one moment.
+#[derive(Clone, Copy, Debug)]
+struct ClockReading {
+    segment_ns: u64,
+    utc_ns: u64,
 }
 
 impl WallClock {
-    /// Takes note of a record.
+    /// Notes the time of a record.
     pub(crate) fn note(&mut self, record: &Record<'_>) {
-        let time = match record {
-            Record::Head(head) => return *self = Self::of(head),
+        let time_ns = match record {
+            Record::Head(head) => return *self = Self::start_of(head),
             Record::Task(task) => task.time,
             Record::Change(change) => change.time,
             Record::Lost(lost) => lost.time,
             Record::Sample(sample) => sample.time,
             _ => return,
         };
-        self.advance(time);
+        self.advance(time_ns);
     }
 
-    /// Takes note of a record's time.
-    pub(crate) fn advance(&mut self, time: u64) {
-        self.now = self.now.max(time);
+    /// Notes a time. An earlier one is ignored: records of different rings may be out of order.
+    pub(crate) fn advance(&mut self, time_ns: u64) {
+        self.now_ns = self.now_ns.max(time_ns);
     }
 
-    fn of(head: &Head) -> Self {
+    fn start_of(head: &Head) -> Self {
         let start = head.time.zip(head.utc);
-        Self { start, now: head.time.unwrap_or(0) }
+        Self {
+            start: start.map(|(segment_ns, utc_ns)| ClockReading { segment_ns, utc_ns }),
+            now_ns: head.time.unwrap_or(0),
+        }
     }
 
-    /// The time of day, ns since 1970; `None` if the stream does not tell.
-    pub(crate) fn utc(&self) -> Option<u64> {
-        let (time, utc) = self.start?;
-        Some(utc.saturating_add(self.now.saturating_sub(time)))
+    /// Returns the time of day in ns since 1970. None if the stream does not state it.
+    pub(crate) fn utc_ns(&self) -> Option<u64> {
+        let start = self.start?;
+        Some(start.utc_ns.saturating_add(self.now_ns.saturating_sub(start.segment_ns)))
     }
 }
 
@@ -48,22 +58,22 @@ mod tests {
     use nprof_stream::{Cause, EventId, Extras, Lost, TaskId};
 
     #[test]
-    fn the_time_of_day_goes_on_with_the_records() {
+    fn time_of_day_follows_the_latest_record() {
         let lost = |time| {
             let (event, task, extras) = (EventId::NONE, TaskId::NONE, Extras::NONE);
             Record::Lost(Lost { time, event, cpu: 0, task, count: 1, cause: Cause::Ring, extras })
         };
         let mut clock = WallClock::default();
         clock.note(&lost(5));
-        assert_eq!(clock.utc(), None);
+        assert_eq!(clock.utc_ns(), None);
         let head = Head { time: Some(100), utc: Some(5000), ..Head::default() };
         clock.note(&Record::Head(Box::new(head)));
-        assert_eq!(clock.utc(), Some(5000));
+        assert_eq!(clock.utc_ns(), Some(5000));
         for time in [150, 120, 90] {
             clock.note(&lost(time));
-            assert_eq!(clock.utc(), Some(5050));
+            assert_eq!(clock.utc_ns(), Some(5050));
         }
         clock.note(&Record::Head(Box::default()));
-        assert_eq!(clock.utc(), None);
+        assert_eq!(clock.utc_ns(), None);
     }
 }

@@ -1,4 +1,4 @@
-//! A live stream whose debug information takes for ever, and is there in the end.
+//! A live stream whose background lookups finish late.
 
 use std::cell::RefCell;
 use std::io::{self, Write};
@@ -7,18 +7,20 @@ use std::rc::Rc;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
+use nprof_object::ImageOffset;
+use nprof_stream::{Reader, Spelling, Status, Step, Writer};
+
 use crate::dwarf::Call;
 use crate::dwarf::detail::Detail;
 use crate::find::{Finder, SearchPaths};
-use crate::image::opened::Place;
 use crate::image::opened::Symbolized;
 use crate::lookup::background::{BackgroundLookup, LookupResult};
 use crate::lookup::image_cache::ImageCache;
 use crate::lookup::image_catalog::ImageCatalog;
+use crate::lookup::lookup_key::LookupKey;
 use crate::stream::filter::Filter;
-use nprof_stream::{Reader, Spelling, Status, Step, Writer};
 
-/// What was written can be looked at while more is.
+/// Output that can be read while more is written.
 #[derive(Clone, Default)]
 struct Shared(Rc<RefCell<Vec<u8>>>);
 
@@ -33,7 +35,7 @@ impl Write for Shared {
 }
 
 impl Shared {
-    /// The lines written since the last call that begin with one of these words.
+    /// Returns the lines written since the last call that begin with one of these words.
     fn lines(&self, words: &[&str]) -> Vec<String> {
         let text = String::from_utf8(std::mem::take(&mut *self.0.borrow_mut())).unwrap();
         let lines = text.lines().filter(|line| words.contains(&line.split('\t').next().unwrap()));
@@ -41,19 +43,29 @@ impl Shared {
     }
 }
 
-/// A filter that waits for nothing, the sender of what is found, and the place of a function.
-fn filter() -> (Filter<Shared>, Shared, Sender<LookupResult>, String) {
+/// A filter whose background lookups the test answers.
+struct LiveFilter {
+    filter: Filter<Shared>,
+    out: Shared,
+    results: Sender<LookupResult>,
+    /// The path of this program, the image of the frames.
+    exe: String,
+}
+
+/// Creates a filter that never waits.
+fn live_filter() -> LiveFilter {
     let detail = Detail { inlines: true, lines: true, debug: true };
-    let quick = Detail { inlines: false, lines: false, debug: false };
+    let symbols_only = Detail { inlines: false, lines: false, debug: false };
     let finder = |detail| Rc::new(Finder::new(SearchPaths::default(), detail));
-    let (background, found) = BackgroundLookup::by_hand();
+    let (background, results) = BackgroundLookup::by_hand();
     let catalog =
-        ImageCatalog::new(finder(detail)).live(ImageCache::new(finder(quick)), background);
+        ImageCatalog::new(finder(detail)).live(ImageCache::new(finder(symbols_only)), background);
     let out = Shared::default();
     let writer = Writer::new(out.clone(), Spelling::Text);
     let filter = Filter::new(writer, catalog, Step::default(), Duration::ZERO);
     let exe = std::env::current_exe().unwrap();
-    (filter, out, found, String::from_utf8(exe.as_os_str().as_bytes().to_vec()).unwrap())
+    let exe = String::from_utf8(exe.as_os_str().as_bytes().to_vec()).unwrap();
+    LiveFilter { filter, out, results, exe }
 }
 
 fn feed(filter: &mut Filter<Shared>, text: &str) {
@@ -64,21 +76,22 @@ fn feed(filter: &mut Filter<Shared>, text: &str) {
     filter.flush().unwrap();
 }
 
-fn found(offset: u64) -> LookupResult {
+/// A result with two calls.
+fn result(offset: u64) -> LookupResult {
     let call = |function: &str, line| Call {
         function: Some(function.as_bytes().into()),
         file: Some(b"/a.c"[..].into()),
         line,
         column: 0,
     };
-    let place = Place { offset, return_address: false };
+    let key = LookupKey { image: 0, offset: ImageOffset(offset) };
     let calls = vec![call("inner", 3), call("outer", 5)];
     let status = Status::Named;
-    let resolution = Symbolized { status, calls, problem: None, function: None };
-    LookupResult { slot: 0, place, resolution, findings: None }
+    let symbolized = Symbolized { status, calls, problem: None, unnamed: None };
+    LookupResult { key, symbolized, findings: None }
 }
 
-/// Where this program has code, with a name: that of its `main`.
+/// Returns the file offset of this program's `main`.
 fn main_offset(exe: &str) -> u64 {
     use object::{Object, ObjectSegment, ObjectSymbol};
     let data = std::fs::read(exe).unwrap();
@@ -95,38 +108,38 @@ const HEAD: &str = "@nprof\t1.1\trun=0x1\n";
 const NODE: &str = "N\t1\t0\t1\nS\t1\t0\t0\t0\t1\t1\t1\n";
 
 #[test]
-fn a_stream_goes_on_with_names_and_lines_come_when_they_are_there() {
-    let (mut filter, out, sender, exe) = filter();
+fn stream_continues_with_symbols_and_lines_follow() {
+    let LiveFilter { mut filter, out, results, exe } = live_filter();
     let offset = main_offset(&exe);
     let frame = format!("I\t1\telf\t-\t{exe}\nF\t1\t1\t{offset:#x}\tu\n");
     feed(&mut filter, &format!("{HEAD}{frame}{NODE}"));
-    // Nothing was found, and all is handed on.
+    // No lookup has finished, and all records are written.
     assert_eq!(out.lines(&["U", "Y", "S"])[..2], ["U\t1\tmain\t-", "Y\t1\tnamed\t1,0,0,0"]);
     let mut ready = [true, false].into_iter();
     let ready = RefCell::new(move || ready.next().unwrap_or(true));
     filter.idle(|| (ready.borrow_mut())()).unwrap();
     assert_eq!(out.lines(&["Y"]), [] as [&str; 0], "the input comes first");
-    sender.send(found(offset)).unwrap();
+    results.send(result(offset)).unwrap();
     filter.idle(|| (ready.borrow_mut())()).unwrap();
     assert_eq!(out.lines(&["Y"]), ["Y\t1\tnamed\t2,1,3,0\t3,1,5,0"]);
     feed(&mut filter, NODE);
     filter.finish().unwrap();
-    let told = out.lines(&["Y", "S", "@naming"]);
-    assert!(told[1].contains("\tnamed=1\tunnamed=0"), "counted once: {told:?}");
+    let written = out.lines(&["Y", "S", "@naming"]);
+    assert!(written[1].contains("\tnamed=1\tunnamed=0"), "counted once: {written:?}");
 }
 
 #[test]
-fn an_epoch_ends_with_all_its_lines() {
-    let (mut filter, out, sender, exe) = filter();
+fn epoch_ends_after_all_its_lines() {
+    let LiveFilter { mut filter, out, results, exe } = live_filter();
     let offset = main_offset(&exe);
     let frame = format!("I\t1\telf\t-\t{exe}\nF\t1\t1\t{offset:#x}\tu\n");
-    // What the input has is better than what symbols tell, until more is known.
-    let theirs = "U\t9\ttheirs\t-\nY\t1\tnamed\t9,0,0,0\n";
-    feed(&mut filter, &format!("{HEAD}{frame}{theirs}{NODE}"));
-    sender.send(found(offset)).unwrap();
+    // An existing name is preferred to that of a symbol until the lookup is done.
+    let existing = "U\t9\ttheirs\t-\nY\t1\tnamed\t9,0,0,0\n";
+    feed(&mut filter, &format!("{HEAD}{frame}{existing}{NODE}"));
+    results.send(result(offset)).unwrap();
     feed(&mut filter, &format!("@epoch\tnumber=1\n{frame}{NODE}"));
     filter.finish().unwrap();
-    let told = out.lines(&["U", "Y", "@epoch", "@naming"]);
+    let written = out.lines(&["U", "Y", "@epoch", "@naming"]);
     let expected = [
         "U\t1\ttheirs\t-",
         "Y\t1\tnamed\t1,0,0,0",
@@ -138,28 +151,28 @@ fn an_epoch_ends_with_all_its_lines() {
         "U\t2\touter\t-",
         "Y\t1\tnamed\t1,1,3,0\t2,1,5,0",
     ];
-    assert_eq!(told[..9], expected);
-    assert!(told[9].contains("\tnamed=2\tunnamed=0"), "{told:?}");
+    assert_eq!(written[..9], expected);
+    assert!(written[9].contains("\tnamed=2\tunnamed=0"), "{written:?}");
 }
 
 #[test]
-fn a_frame_that_is_defined_anew_has_no_lines_of_the_one_before() {
-    let (mut filter, out, sender, exe) = filter();
+fn redefined_frame_gets_no_lines_of_the_old_one() {
+    let LiveFilter { mut filter, out, results, exe } = live_filter();
     let offset = main_offset(&exe);
     let frame = |offset: u64| format!("F\t1\t1\t{offset:#x}\tu\n");
     feed(&mut filter, &format!("{HEAD}I\t1\telf\t-\t{exe}\n{}{NODE}", frame(offset)));
     feed(&mut filter, &format!("{}{NODE}", frame(offset + 1)));
     assert_eq!(out.lines(&["Y"]).len(), 2);
-    sender.send(found(offset)).unwrap();
+    results.send(result(offset)).unwrap();
     filter.idle(|| true).unwrap();
     assert_eq!(out.lines(&["Y"]), [] as [&str; 0]);
-    sender.send(found(offset + 1)).unwrap();
+    results.send(result(offset + 1)).unwrap();
     filter.finish().unwrap();
     assert_eq!(out.lines(&["Y"]), ["Y\t1\tnamed\t2,1,3,0\t3,1,5,0"]);
 }
 
 #[test]
-fn a_better_location_of_the_input_is_kept_however_late() {
+fn better_existing_location_is_kept_however_late() {
     let finder = Rc::new(Finder::new(
         SearchPaths::default(),
         Detail { inlines: true, lines: true, debug: true },
@@ -172,7 +185,7 @@ fn a_better_location_of_the_input_is_kept_however_late() {
     let again = "U\t9\tf\t-\nY\t1\tnamed\t9,0,0,0\n";
     feed(&mut filter, &format!("{HEAD}{first}{NODE}{again}{NODE}"));
     filter.finish().unwrap();
-    let told = out.lines(&["Y", "@naming"]);
-    assert_eq!(told[..2], ["Y\t1\tno-symbol", "Y\t1\tnamed\t1,0,0,0"]);
-    assert!(told[2].contains("\tnamed=1\tunnamed=0"), "counted once: {told:?}");
+    let written = out.lines(&["Y", "@naming"]);
+    assert_eq!(written[..2], ["Y\t1\tno-symbol", "Y\t1\tnamed\t1,0,0,0"]);
+    assert!(written[2].contains("\tnamed=1\tunnamed=0"), "counted once: {written:?}");
 }

@@ -1,4 +1,4 @@
-//! A stream that was symbolized before: what it says stays, whatever order it says it in.
+//! A stream that was symbolized before: its annotations stay, in any order.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -14,7 +14,7 @@ use proptest::prelude::*;
 const HEAD: &str = "@nprof\t1.1\trun=0x1\n@step\ttool=me\tversion=1\tnaming_options=full\n\
                     I\t1\telf\t-\t/nowhere\n";
 
-/// What a filter makes of a stream, as text, by way of binary or not.
+/// Returns the filtered stream as text; input and output are binary if `is_binary`.
 fn filtered(text: &str, is_binary: bool) -> String {
     let detail = Detail { inlines: true, lines: true, debug: true };
     let catalog = ImageCatalog::new(Rc::new(Finder::new(SearchPaths::default(), detail)));
@@ -43,18 +43,19 @@ fn respelled(stream: &[u8], spelling: Spelling) -> Vec<u8> {
     writer.finish().unwrap()
 }
 
-/// The lines of records that are neither rare nor comments.
+/// Returns the lines of records, without metadata and comments.
 fn lines(text: &str) -> Vec<&str> {
     text.lines().filter(|line| !line.starts_with(['#', '@'])).collect()
 }
 
-/// What each frame is called in the end: its status and, by names as they are known by then, its
-/// lines. `None` if that is not told. The last location holds; of what `may_be_taken`, one that is
-/// taken for what would be found holds until another such one comes.
-fn called(text: &str, may_be_taken: bool) -> HashMap<&str, Option<String>> {
+/// Returns the final location of each frame: its status, and its lines with their names. None if it
+/// has no location. The last location counts; if `may_reuse`, a location that replaces the lookup
+/// counts until another such one follows.
+fn locations(text: &str, may_reuse: bool) -> HashMap<&str, Option<String>> {
     let (mut names, mut frames) = (HashMap::new(), HashMap::new());
-    // These have a file and stand behind their frame.
-    let (mut fresh, mut taken) = (Vec::new(), Vec::new());
+    // Frames of the current stack, and frames whose location is reused: it has a file and follows
+    // its frame.
+    let (mut fresh, mut reused) = (Vec::new(), Vec::new());
     for line in lines(text) {
         let fields: Vec<&str> = line.split('\t').collect();
         let id = fields[1];
@@ -63,13 +64,13 @@ fn called(text: &str, may_be_taken: bool) -> HashMap<&str, Option<String>> {
             "F" => {
                 frames.insert(id, None);
                 fresh.push(id);
-                taken.retain(|&other| other != id);
+                reused.retain(|&other| other != id);
             }
             "Y" => {
                 let has_file = |line: &&str| line.split(',').nth(1) != Some("0");
                 let is_whole = fields[2] == "named" && fields[3..].iter().any(has_file);
-                if is_whole && may_be_taken && fresh.contains(&id) {
-                    taken.push(id);
+                if is_whole && may_reuse && fresh.contains(&id) {
+                    reused.push(id);
                 }
                 let shown = |ids: &str| {
                     let ids: Vec<&str> = ids.split(',').collect();
@@ -79,7 +80,8 @@ fn called(text: &str, may_be_taken: bool) -> HashMap<&str, Option<String>> {
                     };
                     format!("{}, {}, {}", name("U", ids[0]), name("D", ids[1]), ids[2])
                 };
-                if let Some(frame) = frames.get_mut(id).filter(|_| is_whole || !taken.contains(&id))
+                if let Some(frame) =
+                    frames.get_mut(id).filter(|_| is_whole || !reused.contains(&id))
                 {
                     let lines = fields[3..].iter().map(|ids| shown(ids));
                     *frame =
@@ -92,7 +94,7 @@ fn called(text: &str, may_be_taken: bool) -> HashMap<&str, Option<String>> {
     frames
 }
 
-/// A record of a stream in which each function and each file is told of once.
+/// A record of a stream.
 fn record() -> impl Strategy<Value = String> {
     let line =
         (0..7_u32, 0..5_u32, 0..3_u32).prop_map(|(u, d, line)| format!("\t{u},{d},{line},0"));
@@ -107,23 +109,23 @@ fn record() -> impl Strategy<Value = String> {
     ]
 }
 
-/// The records without what is told again, and without references to what is not told of yet.
+/// Returns the records without repeated definitions and without references to undefined names.
 fn in_order(records: Vec<String>) -> Vec<String> {
-    let mut told = vec!["U0".to_owned(), "D0".to_owned()];
+    let mut known = vec!["U0".to_owned(), "D0".to_owned()];
     let mut ordered = Vec::new();
     for record in records {
         let mut fields: Vec<String> = record.split('\t').map(str::to_owned).collect();
-        let defined = format!("{}{}", fields[0], fields[1]);
+        let key = format!("{}{}", fields[0], fields[1]);
         match &*fields[0] {
-            "U" | "D" if told.contains(&defined) => continue,
-            "U" | "D" => told.push(defined),
+            "U" | "D" if known.contains(&key) => continue,
+            "U" | "D" => known.push(key),
             "Y" => {
                 for line in fields.iter_mut().skip(3) {
                     let ids: Vec<&str> = line.split(',').collect();
-                    let is_told = |kind, id| told.contains(&format!("{kind}{id}"));
-                    let known = |kind, id| if is_told(kind, id) { id } else { "0" };
+                    let is_known = |kind, id| known.contains(&format!("{kind}{id}"));
+                    let or_none = |kind, id| if is_known(kind, id) { id } else { "0" };
                     let rest = ids[2..].join(",");
-                    *line = format!("{},{},{rest}", known("U", ids[0]), known("D", ids[1]));
+                    *line = format!("{},{},{rest}", or_none("U", ids[0]), or_none("D", ids[1]));
                 }
             }
             _ => {}
@@ -137,25 +139,25 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
     #[test]
-    fn what_frames_are_called_stays(records in prop::collection::vec(record(), 0..40)) {
+    fn existing_locations_stay(records in prop::collection::vec(record(), 0..40)) {
         let records = in_order(records);
-        // Until there was a location behind its frame, none is awaited elsewhere.
+        // A location that does not follow its frame counts only after one that does.
         let begin = "F\t9\t1\t0x9\tu\nY\t9\tno-symbol\nN\t8\t0\t9\n";
         let text = format!("{HEAD}{begin}{}N\t9\t0\t1\n", records.concat());
-        let expected = called(&text, true);
+        let expected = locations(&text, true);
         for is_binary in [false, true] {
             let output = filtered(&text, is_binary);
-            for (frame, called) in called(&output, false) {
+            for (frame, location) in locations(&output, false) {
                 let expected = expected[frame].clone().unwrap_or("no-image".to_owned());
-                prop_assert_eq!(called, Some(expected), "frame {}: {}", frame, output);
+                prop_assert_eq!(location, Some(expected), "frame {}: {}", frame, output);
             }
         }
     }
 }
 
 #[test]
-fn it_comes_out_as_it_went_in() {
-    // As two epochs of a live stream: names first, and lines when they are there.
+fn fully_symbolized_stream_is_unchanged() {
+    // As two epochs of a live stream: names first, then lines.
     let epoch = "I\t1\telf\t-\t/nowhere\nF\t1\t1\t0x1\tu\nF\t2\t1\t0x2\tu\nU\t1\tf\t-\nD\t1\t/a\n\
                  Y\t1\tnamed\t1,1,3,0\nU\t2\tg\t_Z1gv\nY\t2\tnamed\t1,0,0,0\t2,1,5,0\nN\t1\t0\t1\t2\n\
                  S\t5\t0\t0\t0\t2\t1\t1\nF\t3\t1\t0x3\tu\nY\t3\tno-symbol\nN\t3\t0\t3\n\
@@ -168,7 +170,7 @@ fn it_comes_out_as_it_went_in() {
 }
 
 #[test]
-fn what_comes_late_is_counted() {
+fn late_location_is_counted() {
     let text = format!(
         "{HEAD}F\t1\t1\t0x1\tu\nN\t1\t0\t1\nS\t5\t0\t0\t0\t1\t1\t1\nU\t1\tf\t-\nD\t1\t/a\n\
          Y\t1\tnamed\t1,1,3,0\nN\t2\t1\t1\n@end\treason=exit\tsamples=1\trecords=5\tlost=0\n"
@@ -178,8 +180,8 @@ fn what_comes_late_is_counted() {
 }
 
 #[test]
-fn names_in_between_move_the_ids_behind_them() {
-    // The second frame has no place, and the name that says so comes in between.
+fn new_names_shift_later_ids() {
+    // The second frame is in generated code; its name is defined between those of the input.
     let text = format!(
         "{HEAD}I\t2\tjit\t-\tmade\nU\t1\tf\t-\nD\t1\t/a\nF\t1\t1\t0x1\tu\nY\t1\tnamed\t1,1,3,0\n\
          F\t2\t2\t0x1\tu\nN\t1\t0\t2\nF\t3\t1\t0x3\tu\nU\t2\tg\t-\nY\t3\tnamed\t2,1,3,0\nN\t2\t0\t3\n"

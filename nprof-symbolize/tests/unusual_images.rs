@@ -1,7 +1,7 @@
-//! Odd images: however a program was compiled, linked, stripped or damaged, its places get the
+//! Unusual images: however a program was compiled, linked, stripped or damaged, its addresses get
 //! right names, or the right reason.
 
-#![allow(clippy::unwrap_used)] // what cannot be set up is a failed test
+#![allow(clippy::unwrap_used)] // a failed set-up is a failed test
 
 mod fixture;
 
@@ -13,7 +13,7 @@ use fixture::{Binary, Named, Places, names, run_in, stream, symbolize};
 use nprof_stream::{ImageKind, Spelling, Status};
 use object::{Object, ObjectSymbol, SymbolKind};
 
-/// Functions that call, that have a part split off, and that live in a section of their own.
+/// Functions that call others, have a part split off, and lie in a section of their own.
 const PROGRAM: &str = r#"
 #include <stdio.h>
 #include <stdlib.h>
@@ -54,7 +54,7 @@ fn functions(path: &Path) -> Vec<(String, u64, u64)> {
     functions
 }
 
-/// Whether the first and the last byte of each function have its name and line, in the image at
+/// Asserts that the first and the last byte of each function have its name and line, in the image at
 /// `path`, which has the layout of `reference`.
 fn assert_named(what: &str, args: &[&str], reference: &Path, path: &Path) {
     let binary = Binary::read(reference);
@@ -73,7 +73,7 @@ fn assert_named(what: &str, args: &[&str], reference: &Path, path: &Path) {
     }
 }
 
-/// Builds the program and looks at all its functions.
+/// Builds the program and checks all its functions.
 fn assert_build_is_named(what: &str, flags: &str) {
     let directory = directory();
     let at = directory.path();
@@ -82,7 +82,7 @@ fn assert_build_is_named(what: &str, flags: &str) {
 }
 
 #[test]
-fn the_kind_of_the_program_does_not_matter() {
+fn names_every_kind_of_program() {
     for (what, flags) in [
         ("position independent", "-fPIE -pie"),
         ("fixed", "-no-pie"),
@@ -96,7 +96,7 @@ fn the_kind_of_the_program_does_not_matter() {
 }
 
 #[test]
-fn the_linker_and_its_layout_do_not_matter() {
+fn names_the_layouts_of_all_linkers() {
     for (what, flags) in [
         ("lld", "-fuse-ld=lld"),
         ("lld, headers and code together", "-fuse-ld=lld -Wl,--no-rosegment"),
@@ -120,12 +120,12 @@ fn the_linker_and_its_layout_do_not_matter() {
 }
 
 #[test]
-fn code_may_be_in_several_segments_far_apart() {
+fn names_code_in_distant_segments() {
     for (what, flags) in [
         ("a second segment of code", "-no-pie -Wl,--section-start=.far=0x40000000"),
         ("code below the program", "-no-pie -Wl,--section-start=.far=0x10000"),
         (
-            // As BOLT leaves it: a new hot part, the old text for the rest.
+            // As by BOLT: a new hot part, the old text for the rest.
             "hot and cold parts of a function",
             "-no-pie -fuse-ld=lld -Wl,-z,keep-text-section-prefix \
              -Wl,--section-start=.text.unlikely=0x50000000",
@@ -133,7 +133,7 @@ fn code_may_be_in_several_segments_far_apart() {
     ] {
         assert_build_is_named(what, flags);
     }
-    // The cold part is there, and known for what it is.
+    // The cold part exists, and has a name that shows it.
     let directory = directory();
     run_in(directory.path(), "gcc -O2 -g -o @/prog @/odd.c");
     let names: Vec<String> =
@@ -142,7 +142,7 @@ fn code_may_be_in_several_segments_far_apart() {
 }
 
 #[test]
-fn compressed_sections_are_unpacked() {
+fn reads_compressed_sections() {
     for packing in ["zlib", "zlib-gnu", "zstd"] {
         let directory = directory();
         let at = directory.path();
@@ -153,7 +153,7 @@ fn compressed_sections_are_unpacked() {
 }
 
 #[test]
-fn without_section_headers_the_debug_file_names_everything() {
+fn debug_file_names_image_without_section_headers() {
     let directory = directory();
     let at = directory.path();
     run_in(at, "gcc -O2 -g -Wl,--build-id -o @/prog @/odd.c");
@@ -174,10 +174,10 @@ fn without_section_headers_the_debug_file_names_everything() {
     assert_named("bare", &["--debug-dir", at.to_str().unwrap()], &at.join("prog"), &path);
 }
 
-/// What is written into a file, and where.
+/// Bytes to write into a file, by offset.
 type Lie = Vec<(usize, Vec<u8>)>;
 
-/// What becomes of a place in a file with this content: its status, and what is said of it.
+/// Returns the result for an offset in a file with this content: its status, and the messages.
 fn fate(path: &Path, build_id: &[u8]) -> (Status, String) {
     let places = vec![(0x1000, false)];
     let path = path.as_os_str().as_bytes();
@@ -189,7 +189,7 @@ fn fate(path: &Path, build_id: &[u8]) -> (Status, String) {
 }
 
 #[test]
-fn a_gigantic_file_that_lies_about_its_headers_costs_no_memory() {
+fn false_headers_of_a_huge_file_take_no_memory() {
     let directory = directory();
     let at = directory.path();
     run_in(at, "gcc -O2 -g -Wl,--build-id=none -o @/prog @/odd.c");
@@ -220,7 +220,7 @@ fn a_gigantic_file_that_lies_about_its_headers_costs_no_memory() {
         }
         std::fs::write(&path, bytes).unwrap();
         std::fs::File::options().write(true).open(&path).unwrap().set_len(1 << 41).unwrap();
-        // 2 GB of addresses are enough for whatever is read of a terabyte.
+        // 2 GB of address space suffice for a file of a terabyte.
         let places = vec![(0x1000, false)];
         let name = path.as_os_str().as_bytes();
         let places = Places { kind: ImageKind::Elf, build_id: b"", path: name, places };
@@ -236,7 +236,7 @@ fn a_gigantic_file_that_lies_about_its_headers_costs_no_memory() {
 }
 
 #[test]
-fn a_file_that_was_cut_off_is_a_reason() {
+fn truncated_file_is_reported() {
     let directory = directory();
     let at = directory.path();
     run_in(at, "gcc -O2 -g -Wl,--build-id -o @/prog @/odd.c");
@@ -248,7 +248,7 @@ fn a_file_that_was_cut_off_is_a_reason() {
         assert!(matches!(status, Status::Unreadable | Status::Mismatch), "{length}: {message}");
         assert!(message.contains("cut: "), "{message}");
     }
-    // With segments and the build ID it can still be told where the place is.
+    // With segments and the build ID the offset still maps to an address.
     for part in 1..8 {
         std::fs::write(at.join("cut"), &whole[..whole.len() * part / 8]).unwrap();
         let (status, message) = fate(&at.join("cut"), &id);

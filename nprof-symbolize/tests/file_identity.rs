@@ -1,6 +1,6 @@
-//! Which files are taken for an image and its debug information, and which are refused.
+//! The identity of files: those accepted for an image and its debug information, and those refused.
 
-#![allow(clippy::unwrap_used)] // what cannot be set up is a failed test
+#![allow(clippy::unwrap_used)] // a failed set-up is a failed test
 
 mod fixture;
 
@@ -18,7 +18,7 @@ fn compile(directory: &Path) -> (Binary, u64) {
 }
 
 #[test]
-fn a_debug_file_that_is_linked_by_name_is_found_in_each_place() {
+fn linked_debug_file_is_found_in_every_directory() {
     let directory = sources();
     let at = directory.path();
     let (binary, address) = compile(at);
@@ -43,7 +43,7 @@ fn a_debug_file_that_is_linked_by_name_is_found_in_each_place() {
 }
 
 #[test]
-fn a_debug_file_is_found_by_build_id_also_compressed() {
+fn debug_file_is_found_by_build_id() {
     let directory = sources();
     let at = directory.path();
     for packing in ["none", "zlib", "zlib-gnu", "zlib-gabi"] {
@@ -67,13 +67,13 @@ fn a_debug_file_is_found_by_build_id_also_compressed() {
 }
 
 #[test]
-fn another_build_id_gives_no_names() {
+fn refuses_another_build_id() {
     let directory = sources();
     let at = directory.path();
     let (binary, address) = compile(at);
     run_in(at, "g++ -O1 -g -Wl,--build-id -o @/prog @/a.cc");
     assert_eq!(area(&[], &binary, address), (Status::Mismatch, vec![]));
-    // Nor does a debug file of another build, though the link names it.
+    // A debug file of another build is refused, too, although the link names it.
     let (binary, address) = compile(at);
     run_in(at, "g++ -O1 -g -Wl,--build-id -o @/other @/a.cc");
     run_in(at, "objcopy --only-keep-debug @/other @/prog.debug");
@@ -83,7 +83,7 @@ fn another_build_id_gives_no_names() {
 }
 
 #[test]
-fn without_build_ids_the_checksum_decides() {
+fn checksum_decides_without_build_ids() {
     let directory = sources();
     let at = directory.path();
     run_in(at, "g++ -O2 -g -Wl,--build-id=none -o @/prog @/a.cc");
@@ -101,7 +101,7 @@ fn without_build_ids_the_checksum_decides() {
 }
 
 #[test]
-fn images_are_found_under_another_root() {
+fn images_are_found_under_symfs() {
     let directory = sources();
     let at = directory.path();
     let (mut binary, address) = compile(at);
@@ -115,7 +115,7 @@ fn images_are_found_under_another_root() {
 }
 
 #[test]
-fn a_stripped_program_without_exports_says_so() {
+fn stripped_program_without_exports_has_status_stripped() {
     let directory = sources();
     let at = directory.path();
     run_in(at, "gcc -O2 -static -s -o @/bare @/a.c");
@@ -127,7 +127,7 @@ fn a_stripped_program_without_exports_says_so() {
 }
 
 #[test]
-fn what_is_no_regular_file_is_not_opened() {
+fn does_not_open_pipes_and_devices() {
     let directory = tempfile::tempdir().unwrap();
     let pipe = directory.path().join("pipe");
     run_in(directory.path(), "mkfifo @/pipe");
@@ -149,7 +149,7 @@ fn what_is_no_regular_file_is_not_opened() {
 }
 
 #[test]
-fn explaining_tells_what_was_tried() {
+fn explain_lists_the_files_tried() {
     let directory = sources();
     let at = directory.path();
     let (binary, address) = compile(at);

@@ -1,6 +1,6 @@
-//! nprof-symbolize says what addr2line(1) of binutils says, over whole programs.
+//! nprof-symbolize gives the answers of addr2line(1) of binutils, over whole programs.
 
-#![allow(clippy::unwrap_used)] // what cannot be set up is a failed test
+#![allow(clippy::unwrap_used)] // a failed set-up is a failed test
 
 mod fixture;
 
@@ -13,9 +13,9 @@ use fixture::{Binary, Named, Places, addr2line, names, run_in, sources};
 /// A function without spaces, the name of a file, a line.
 type Key = (String, String, u32);
 
-/// A name without spaces, and with what is spelled in several ways in one of them.
+/// Returns a name without spaces, and with one spelling for parts that have several.
 fn plain(name: &str) -> String {
-    // The standard's short names stand for templates with their usual arguments.
+    // The short names of the standard library are templates with their default arguments.
     let name = name.replace(' ', "");
     let string = "std::basic_string<char,std::char_traits<char>,std::allocator<char>>";
     let name = name.replace(string, "std::string").replace("std::string::basic_", "std::string::");
@@ -25,7 +25,7 @@ fn plain(name: &str) -> String {
         name.replace(&long, &format!("std::{which}"))
     };
     let name = ["istream", "ostream", "iostream"].into_iter().fold(name, stream);
-    // The types of numbers in templates: `(long)1` here, `1l` there.
+    // The types of numbers in templates: `(long)1` or `1l`.
     let casts = ["(long)", "(unsignedlong)", "(unsignedint)"].into_iter();
     let casts = casts.flat_map(|cast| ["<", ","].map(|before| (format!("{before}{cast}"), before)));
     let name = casts.fold(name, |name, (cast, before)| name.replace(&cast, before));
@@ -37,16 +37,16 @@ fn plain(name: &str) -> String {
     })
 }
 
-/// What two answers have in common however they are spelled.
+/// Returns the part of an answer that does not depend on spelling.
 fn key(named: &Named) -> Key {
     let name = plain(named.name.split(" [clone").next().unwrap_or_default());
     let name = name.split(".cold").next().unwrap_or_default().to_owned();
-    // Paths differ in `./` and `..`; the file's name tells enough.
+    // Paths differ in `./` and `..`; the file name suffices.
     let file = named.file.rsplit('/').next().unwrap_or_default().to_owned();
     (name, file, named.line)
 }
 
-/// The addresses of symbols by name, demangled and without spaces; several have some names.
+/// Returns the addresses of symbols by demangled name without spaces; a name may have several.
 fn demangled_symbols(binary: &Binary) -> HashMap<String, HashSet<u64>> {
     let output = Command::new("nm").arg("-C").arg(&binary.path).output().unwrap();
     let mut symbols: HashMap<String, HashSet<u64>> = HashMap::new();
@@ -59,11 +59,11 @@ fn demangled_symbols(binary: &Binary) -> HashMap<String, HashSet<u64>> {
     symbols
 }
 
-/// Whether two names of a function are the same, but for what is known to differ.
+/// True if two names of a function are the same, apart from known differences.
 fn is_same_name(ours: &str, theirs: &str) -> bool {
-    // Conditions on types that the demangler here does not know.
+    // Conditions on types that our demangler does not parse.
     let unknown = ours.strip_suffix("(...)").is_some_and(|name| theirs.contains(name));
-    // The return type of a template around a lambda, which c++filt leaves out.
+    // The return type of a template around a lambda, which c++filt omits.
     let lambda = ours.contains("::{lambda(") && ours.ends_with(theirs);
     ours == theirs
         || unknown
@@ -72,16 +72,16 @@ fn is_same_name(ours: &str, theirs: &str) -> bool {
         || is_qualified(ours, theirs)
 }
 
-/// Whether ours is a constructor made from a template: the demangler here takes the type of the
-/// first parameter for that of a result, and leaves it out.
+/// True if ours is a constructor template: our demangler takes the type of its first parameter for
+/// a result, and omits it.
 fn is_constructor(ours: &str, theirs: &str) -> bool {
     let same = ours.bytes().zip(theirs.bytes()).take_while(|(a, b)| a == b).count();
     let start = ours[..same].rfind(">(").map_or(0, |at| at + 2);
     start > 0 && theirs[start..].ends_with(&ours[start..])
 }
 
-/// Whether theirs is just the own name of a function without a linkage name, and ours the whole
-/// one, with scopes, parameters, and all arguments of templates.
+/// True if theirs is the bare name of a function without a linkage name, and ours the whole one,
+/// with scopes, parameters, and all template arguments.
 fn is_qualified(ours: &str, theirs: &str) -> bool {
     let own = |name: &str| match name.strip_prefix("operator") {
         Some(_) => name.to_owned(),
@@ -96,8 +96,8 @@ fn is_qualified(ours: &str, theirs: &str) -> bool {
         && places.any(|(start, end)| begins(start) && ends(end))
 }
 
-/// Whether two answers are the same, but for what addr2line is known to make up, and for
-/// symbols that begin at one address.
+/// True if two answers are the same, apart from known inventions of addr2line and symbols at one
+/// address.
 fn agree(ours: &[Key], theirs: &[Key], symbols: &HashMap<String, HashSet<u64>>) -> bool {
     let is_alias = |a: &str, b: &str| match (symbols.get(a), symbols.get(b)) {
         (Some(a), Some(b)) => !a.is_disjoint(b),
@@ -107,28 +107,28 @@ fn agree(ours: &[Key], theirs: &[Key], symbols: &HashMap<String, HashSet<u64>>) 
     let outermost = ours.last().map(|last| &last.0);
     let names = ours.iter().zip(theirs).enumerate().all(|(i, (ours, theirs))| {
         let (ours, theirs) = (&ours.0, &theirs.0);
-        // It shows the symbol in place of an inlined function without a linkage name.
+        // addr2line shows the symbol in place of an inlined function without a linkage name.
         let made_up =
             i == 0 && is_inlined && outermost.is_some_and(|last| is_same_name(last, theirs));
         is_same_name(ours, theirs) || made_up || is_alias(ours, theirs)
     });
     let lines = ours.iter().zip(theirs).all(|(ours, theirs)| {
-        // Without debug information it takes the file from the symbol table. Of a function that
-        // came from a header whole it may show the line there, and the file of the unit.
+        // Without debug information addr2line takes the file from the symbol table. For a function
+        // from a header it may show the line there with the file of the unit.
         ours.2 == theirs.2 && (ours.1 == theirs.1 || theirs.1.ends_with(".cc")) || theirs.2 == 0
     });
     ours.len() == theirs.len() && names && lines
 }
 
-/// How many addresses of a whole program are compared.
+/// The number of addresses of a whole program that are compared.
 const ADDRESSES: usize = 10_000;
 
-/// Compares at every `step`th address; gives how many of how many agree.
+/// Compares at every `step`th address; returns the number that agree, and of all.
 fn agreement(binary: &Binary, step: usize) -> (usize, usize) {
     agreement_at(binary, &binary.addresses(step))
 }
 
-/// Addresses all over a program, the same every time.
+/// Returns pseudo-random addresses of a program, the same for every run.
 fn random_addresses(binary: &Binary) -> Vec<u64> {
     let mut number = 1u64;
     let mut next = || {
@@ -138,7 +138,7 @@ fn random_addresses(binary: &Binary) -> Vec<u64> {
     (0..ADDRESSES).map(|_| next()).collect()
 }
 
-/// Compares at some addresses; gives how many of how many agree.
+/// Compares at some addresses; returns the number that agree, and of all.
 fn agreement_at(binary: &Binary, addresses: &[u64]) -> (usize, usize) {
     let ours = names(&[], Places::of(binary, addresses));
     let theirs = addr2line(&binary.path, addresses);
@@ -147,7 +147,7 @@ fn agreement_at(binary: &Binary, addresses: &[u64]) -> (usize, usize) {
     let mut shown = HashSet::new();
     let symbols = demangled_symbols(binary);
     for ((address, (_, ours)), theirs) in addresses.iter().zip(&ours).zip(&theirs) {
-        // Between functions there is no function; addr2line takes the one before.
+        // Between functions there is no function; addr2line takes the previous one.
         if ours.iter().all(|named| named.name.is_empty()) {
             continue;
         }
@@ -166,7 +166,7 @@ fn agreement_at(binary: &Binary, addresses: &[u64]) -> (usize, usize) {
 }
 
 #[test]
-fn compiled_programs_of_every_kind() {
+fn small_programs_match() {
     let directory = sources();
     let at = directory.path();
     for (name, command) in [
@@ -184,14 +184,14 @@ fn compiled_programs_of_every_kind() {
 }
 
 #[test]
-fn a_static_program_with_a_c_library_without_debug_information() {
+fn static_program_matches() {
     let directory = sources();
     run_in(directory.path(), "gcc -O2 -g -static -o @/static @/a.c");
     let (same, all) = agreement(&Binary::read(&directory.path().join("static")), 67);
     assert!(all > 5000 && same * 1000 >= all * 998, "{same} of {all}");
 }
 
-/// Much of the standard library, inlined into each other.
+/// A large part of the standard library, inlined into each other.
 const LARGE_CXX: &str = r#"
 #include <algorithm>
 #include <iostream>
@@ -241,7 +241,7 @@ fn large_c() -> String {
 }
 
 #[test]
-fn a_large_program_in_cxx() {
+fn large_cxx_program_matches() {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("large.cc"), LARGE_CXX).unwrap();
     run_in(directory.path(), "g++ -std=c++17 -O2 -g -o @/large @/large.cc");
@@ -251,7 +251,7 @@ fn a_large_program_in_cxx() {
 }
 
 #[test]
-fn a_large_program_in_c() {
+fn large_c_program_matches() {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("large.c"), large_c()).unwrap();
     run_in(directory.path(), "gcc -O2 -g -o @/large @/large.c");
@@ -261,7 +261,7 @@ fn a_large_program_in_c() {
 }
 
 #[test]
-fn a_rust_program() {
+fn rust_program_matches() {
     let directory = sources();
     run_in(directory.path(), "rustc -O -g -o @/rust @/a.rs");
     let binary = Binary::read(&directory.path().join("rust"));
@@ -270,7 +270,7 @@ fn a_rust_program() {
 }
 
 #[test]
-fn names_are_demangled_as_cxxfilt_does() {
+fn demangled_names_match_cxxfilt() {
     let found = Command::new("g++").arg("-print-file-name=libstdc++.so.6").output().unwrap();
     let path = String::from_utf8(found.stdout).unwrap();
     let binary = Binary::read(&std::fs::canonicalize(path.trim()).unwrap());

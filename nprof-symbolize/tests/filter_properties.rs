@@ -1,6 +1,6 @@
-//! The laws of a filter: nothing is lost, renumbered or reordered, and what is not known passes.
+//! Properties of the filter: no record is lost, renumbered or reordered, and unknown records pass.
 
-#![allow(clippy::unwrap_used)] // what cannot be set up is a failed test
+#![allow(clippy::unwrap_used)] // a failed set-up is a failed test
 
 mod fixture;
 
@@ -10,7 +10,7 @@ use fixture::{
 };
 use nprof_stream::{Reader, Record, Spelling, Status, Writer};
 
-/// The records of a stream that no filter added, in text.
+/// Returns the records that no filter added, as text.
 fn stripped(stream: &[u8]) -> String {
     let mut writer = Writer::new(Vec::new(), Spelling::Text);
     let mut reader = Reader::new(stream);
@@ -28,7 +28,7 @@ fn program(directory: &std::path::Path) -> Binary {
 }
 
 #[test]
-fn without_the_annotations_the_output_is_the_input() {
+fn output_without_annotations_is_the_input() {
     let directory = sources();
     let binary = program(directory.path());
     let input = stream_of_epochs(&[Places::of(&binary, &binary.addresses(3))]);
@@ -38,14 +38,14 @@ fn without_the_annotations_the_output_is_the_input() {
     let text = symbolize(&["--text"], &input);
     assert_eq!(stripped(&text.stdout), stripped(&input));
     assert!(text.stdout.starts_with(b"@nprof"));
-    // Cut in two at any place: what comes out is what went in, up to there.
+    // Cut in two at any offset: the output is the input up to there.
     let (head, _) = input.split_at(input.len() / 2);
     let output = symbolize(&[], head);
     assert_eq!(stripped(&output.stdout), stripped(head));
 }
 
 #[test]
-fn symbolizing_again_changes_nothing_but_the_steps() {
+fn symbolizing_again_changes_only_the_steps() {
     let directory = sources();
     let binary = program(directory.path());
     let input = stream(&[Places::of(&binary, &binary.addresses(7))], Spelling::Binary);
@@ -54,7 +54,7 @@ fn symbolizing_again_changes_nothing_but_the_steps() {
     let direct = symbolize(&["--text"], &input);
     let lines = |output: &[u8]| -> Vec<String> {
         let text = String::from_utf8_lossy(output).into_owned();
-        // The checksum is over the steps as well.
+        // The checksum covers the steps, too.
         let lines = text.lines().filter(|line| !line.starts_with(['#', '@']));
         lines.map(str::to_owned).collect()
     };
@@ -67,16 +67,16 @@ fn symbolizing_again_changes_nothing_but_the_steps() {
 }
 
 #[test]
-fn what_was_looked_up_in_the_same_way_comes_out_as_it_went_in() {
+fn locations_of_the_same_options_pass_unchanged() {
     let directory = sources();
     let binary = program(directory.path());
-    // Places in functions and in none, in an image that is there and in one that is not.
+    // Frames in functions and in none, in an image that exists and in one that does not.
     let places = || Places::of(&binary, &binary.addresses(7));
     let nowhere = Places { path: b"/nowhere", ..Places::of(&binary, &[binary.text.0]) };
     let epoch = stream(&[places(), nowhere], Spelling::Binary);
     let body = |output: &[u8]| -> Vec<String> {
         let text = String::from_utf8_lossy(output).into_owned();
-        // The checksum at the end is over the steps as well.
+        // The checksum at the end covers the steps, too.
         let other = ["@step", "@end", "#"];
         let lines = text.lines().filter(|line| !other.iter().any(|word| line.starts_with(word)));
         lines.map(|line| line.replace("\tcheck=crc32c", "")).collect()
@@ -92,8 +92,8 @@ fn what_was_looked_up_in_the_same_way_comes_out_as_it_went_in() {
             assert_eq!((unlike, body(&thrice).len()), (None, body(&text).len()));
         }
     }
-    // A program that is gone is not missed where all that it tells is known; in another style of
-    // names it is.
+    // A deleted program is not missed if all its frames are reused. With another style of names
+    // it is.
     let whole = Places::of(&binary, &[binary.symbol(AREA) + 4]);
     let once = symbolize(&[], &stream(&[whole], Spelling::Binary)).stdout;
     std::fs::remove_file(&binary.path).unwrap();
@@ -107,13 +107,13 @@ fn what_was_looked_up_in_the_same_way_comes_out_as_it_went_in() {
 }
 
 #[test]
-fn names_that_were_lost_are_looked_up_again() {
+fn lost_names_are_looked_up_again() {
     let directory = sources();
     let binary = program(directory.path());
     let input = stream_of_epochs(&[Places::of(&binary, &binary.addresses(7))]);
     let input = [&input[..], &input].concat();
     let once = symbolize(&[], &input).stdout;
-    // The stream without some functions, and cut out of the middle of the binary one.
+    // The stream without some functions, and a part cut out of the middle of the binary one.
     let text = String::from_utf8(symbolize(&["--text"], &input).stdout).unwrap();
     let is_kept = |line: &&str| !line.starts_with("U\t2\t") && !line.starts_with("D\t1\t");
     let without: String = text
@@ -135,7 +135,7 @@ fn names_that_were_lost_are_looked_up_again() {
         for again in [symbolize, symbolize_piped] {
             let named = again(&["--partial-ok"], &rest).stdout;
             assert_eq!(stripped(&named), direct);
-            // What is named is named as it was.
+            // Named frames have their old names.
             let known = locations(&once);
             let is_known = |location: &_| known.contains(location);
             let named = locations(&named);
@@ -146,7 +146,7 @@ fn names_that_were_lost_are_looked_up_again() {
 }
 
 #[test]
-fn a_line_is_found_later_where_there_was_only_a_function() {
+fn line_is_added_to_an_existing_function() {
     let directory = sources();
     let at = directory.path();
     run_in(at, "g++ -O2 -g -Wl,--build-id -o @/whole @/a.cc");
@@ -172,26 +172,26 @@ fn a_line_is_found_later_where_there_was_only_a_function() {
 }
 
 #[test]
-fn names_of_the_input_stay_where_there_are_none_now() {
+fn existing_names_stay_without_the_image() {
     let directory = sources();
     let binary = program(directory.path());
     let addresses = binary.addresses(13);
     let input = stream(&[Places::of(&binary, &addresses)], Spelling::Text);
     let once = symbolize(&[], &input).stdout;
-    // Elsewhere the program is not to be found.
+    // On another system the program does not exist.
     std::fs::remove_file(&binary.path).unwrap();
     let elsewhere = symbolize(&[], &once);
     assert!(elsewhere.status.success());
     assert_eq!(locations(&elsewhere.stdout), locations(&once));
     assert_eq!(stripped(&elsewhere.stdout), stripped(&input));
     assert!(locations(&once).iter().any(|(status, _)| *status == Status::Named));
-    // Without them, it is told that there are none.
+    // Without annotations there are no names.
     let (status, _) = &locations(&symbolize(&[], &input).stdout)[0];
     assert_eq!(*status, Status::NoImage);
 }
 
 #[test]
-fn a_style_of_names_changes_what_is_shown_and_nothing_else() {
+fn style_of_names_changes_shown_names_only() {
     let directory = sources();
     let binary = program(directory.path());
     let addresses = [binary.symbol("_ZN8geometry4areaERKNS_5PointIiEE")];
@@ -202,15 +202,14 @@ fn a_style_of_names_changes_what_is_shown_and_nothing_else() {
     };
     let (full, linkage, line) = named("full");
     assert_eq!(full, "geometry::area(geometry::Point<int> const&)");
-    for (style, shown) in [("plain", "geometry::area"), ("short", "geometry::area")] {
-        assert_eq!(named(style), (shown.to_owned(), linkage.clone(), line));
+    assert_eq!(named("short"), ("geometry::area".to_owned(), linkage, line));
+    for unknown in ["nice", "plain", "linkage"] {
+        assert_eq!(symbolize(&["--names", unknown], b"").status.code(), Some(2));
     }
-    assert_eq!(named("linkage"), (linkage, String::new(), line));
-    assert_eq!(symbolize(&["--names", "nice"], b"").status.code(), Some(2));
 }
 
 #[test]
-fn a_place_between_exports_is_told_by_them() {
+fn address_between_exports_is_named_by_them() {
     let directory = tempfile::tempdir().unwrap();
     let at = directory.path();
     std::fs::write(
@@ -238,7 +237,7 @@ int last(int n) { return other(n) + 1; }",
 }
 
 #[test]
-fn epochs_and_segments_define_anew() {
+fn epochs_and_segments_define_names_again() {
     let directory = sources();
     let binary = program(directory.path());
     let addresses = binary.addresses(11);
@@ -261,7 +260,7 @@ fn epochs_and_segments_define_anew() {
         }
     }
     assert_eq!(order, ["head", "step", "event", "event"].repeat(2));
-    // A damaged byte costs its block, and says so.
+    // A damaged byte costs its block, which is reported.
     let middle = input.len() / 3;
     input[middle] ^= 0x40;
     let output = symbolize(&[], &input);
@@ -270,7 +269,7 @@ fn epochs_and_segments_define_anew() {
 }
 
 #[test]
-fn a_cut_input_is_passed_as_far_as_it_goes() {
+fn truncated_input_passes_up_to_its_end() {
     let directory = sources();
     let binary = program(directory.path());
     let input = stream(&[Places::of(&binary, &binary.addresses(5))], Spelling::Text);
@@ -285,7 +284,7 @@ fn a_cut_input_is_passed_as_far_as_it_goes() {
 }
 
 #[test]
-fn misuse_writes_nothing() {
+fn usage_error_writes_no_output() {
     for (args, input) in [(&["--no-such"][..], &b""[..]), (&["a", "b"], b""), (&[], b"no stream")] {
         let output = symbolize(args, input);
         assert_eq!(output.status.code(), Some(2), "{args:?}");
@@ -302,7 +301,7 @@ fn misuse_writes_nothing() {
 }
 
 #[test]
-fn less_can_be_asked_for() {
+fn options_omit_inlined_calls_and_lines() {
     let directory = sources();
     let binary = program(directory.path());
     let addresses = binary.addresses(3);
@@ -328,10 +327,10 @@ fn less_can_be_asked_for() {
 }
 
 #[test]
-fn a_return_address_is_the_callers() {
+fn return_address_belongs_to_the_caller() {
     let directory = sources();
     let at = directory.path();
-    // The call is the last instruction of its function; what follows belongs to another.
+    // The call is the last instruction of its function; the next one belongs to another function.
     std::fs::write(
         at.join("n.c"),
         "void stop(void) __attribute__((noreturn));
@@ -353,7 +352,7 @@ int main(void) { second(); first(); }",
 }
 
 #[test]
-fn stubs_of_libraries_are_named_after_where_they_lead() {
+fn plt_stubs_are_named_after_their_target() {
     let directory = sources();
     let at = directory.path();
     for options in ["-fcf-protection=full", "-fcf-protection=none -Wl,-z,lazy", "-Wl,-z,now"] {
@@ -377,7 +376,7 @@ fn stubs_of_libraries_are_named_after_where_they_lead() {
 }
 
 #[test]
-fn generated_code_is_called_what_its_maker_called_it() {
+fn generated_code_keeps_its_recorded_name() {
     use nprof_stream::ImageKind;
     let jit = |path| Places {
         kind: ImageKind::Jit,
@@ -396,7 +395,7 @@ fn generated_code_is_called_what_its_maker_called_it() {
 }
 
 #[test]
-fn an_address_in_no_image_is_anonymous() {
+fn address_in_no_image_is_anonymous() {
     use nprof_stream::ImageKind;
     let places =
         |kind| Places { kind, build_id: b"", path: b"//anon", places: vec![(0x1000, false)] };
@@ -406,7 +405,7 @@ fn an_address_in_no_image_is_anonymous() {
 }
 
 #[test]
-fn a_live_stream_flows() {
+fn live_stream_is_not_delayed() {
     use std::io::{BufRead, BufReader, Write};
     use std::process::{Command, Stdio};
     let mut child = Command::new("timeout")
@@ -418,7 +417,7 @@ fn a_live_stream_flows() {
     let input = String::from_utf8(stream(&[], Spelling::Text)).unwrap();
     let mut stdin = child.stdin.take().unwrap();
     let mut stdout = BufReader::new(child.stdout.take().unwrap());
-    // Each line comes out while the input is still open; where it did not, this would wait.
+    // Each line is written while the input is still open; otherwise the test would block.
     let mut lines = input.lines();
     let mut line = String::new();
     for expected in ["@nprof", "@step", "T\t1"] {
@@ -441,7 +440,7 @@ fn a_live_stream_flows() {
 }
 
 #[test]
-fn a_pipe_and_a_file_come_to_the_same() {
+fn pipe_and_file_give_the_same_names() {
     let directory = sources();
     let binary = program(directory.path());
     let places = [Places::of(&binary, &binary.addresses(3))];
@@ -455,7 +454,7 @@ fn a_pipe_and_a_file_come_to_the_same() {
 }
 
 #[test]
-fn what_came_is_named_before_more_comes() {
+fn frames_are_named_before_the_next_sample_is_read() {
     use std::io::Write;
     use std::process::{Command, Stdio};
     let directory = sources();
@@ -474,8 +473,8 @@ fn what_came_is_named_before_more_comes() {
     let mut stdin = child.stdin.take().unwrap();
     let mut reader = Reader::new(child.stdout.take().unwrap());
     let (mut written, mut located) = (0, 0);
-    // Up to each sample the input is written, and not further before that sample came out: where
-    // it did not, this would wait.
+    // Up to each sample the input is written, and no further before that sample is read:
+    // otherwise the test would block.
     while let Some(line) = lines.get(written).filter(|line| !line.starts_with("@end")) {
         stdin.write_all(line.as_bytes()).unwrap();
         written += 1;
@@ -496,7 +495,7 @@ fn what_came_is_named_before_more_comes() {
 }
 
 #[test]
-fn a_reader_that_goes_away_is_no_error() {
+fn closed_output_is_no_error() {
     use std::process::{Command, Stdio};
     let directory = sources();
     let binary = program(directory.path());
@@ -515,7 +514,7 @@ fn a_reader_that_goes_away_is_no_error() {
 }
 
 #[test]
-fn inlined_functions_without_linkage_names_are_told_apart() {
+fn inlined_functions_without_linkage_names_have_scopes() {
     let directory = sources();
     let at = directory.path();
     let source = r#"
@@ -550,7 +549,7 @@ int main(int argc, char **argv) {
     let pointers = "outer::(anonymous namespace)::hidden(char const*, int (*)(long))";
     assert!(has(pointers), "{inner:?}");
     assert!(has("main::{lambda}::operator()(int) const"), "{inner:?}");
-    // The function around a lambda is named where it is declared, and not where its code is.
+    // The function around a lambda is named by its declaration, not by its instance.
     let symbols = binary.symbols();
     let often =
         symbols.iter().find(|(name, _)| name.starts_with("_Z5oftenIZN5outer5named")).unwrap();
@@ -558,7 +557,7 @@ int main(int argc, char **argv) {
     let lambda = names(&[], Places::of(&binary, &addresses));
     let is_named = |name: &str| name == "outer::named::{lambda}::operator()(int) const";
     assert!(lambda.iter().any(|(_, calls)| is_named(&calls[0].name)), "{lambda:?}");
-    // The outermost keeps the name linkers know, and so does what is declared for C.
+    // The outermost function keeps its linkage name, and so does a function with C linkage.
     assert_eq!(named[0].1.last().unwrap().name, "main");
     assert!(has("plain"), "{inner:?}");
 }

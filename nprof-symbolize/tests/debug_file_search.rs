@@ -1,7 +1,7 @@
-//! Where debug information is found when it is not in the image: shared, split, packed files,
-//! processes that still run.
+//! The search for debug information outside of the image: supplementary, split and compressed
+//! files, and running processes.
 
-#![allow(clippy::unwrap_used)] // what cannot be set up is a failed test
+#![allow(clippy::unwrap_used)] // a failed set-up is a failed test
 
 mod fixture;
 
@@ -14,7 +14,7 @@ use fixture::{
 };
 use nprof_stream::{Spelling, Status};
 
-/// What `--explain` says of an image that is in no stream.
+/// Returns the explanation of an image without a stream.
 fn explain(args: &[&str], image: &str) -> String {
     let output = Command::new(env!("CARGO_BIN_EXE_nprof-symbolize"))
         .args(args)
@@ -28,7 +28,7 @@ fn explain(args: &[&str], image: &str) -> String {
 }
 
 #[test]
-fn debug_information_that_was_split_off_is_found_where_it_was_made_or_beside_the_image() {
+fn split_units_are_found_at_their_path_or_beside_the_image() {
     for version in [4, 5] {
         let directory = sources();
         let at = directory.path();
@@ -37,7 +37,7 @@ fn debug_information_that_was_split_off_is_found_where_it_was_made_or_beside_the
         let binary = Binary::read(&at.join("prog"));
         let address = binary.symbol(AREA) + 4;
         assert!(is_complete(&area(&[], &binary, address)), "DWARF {version}");
-        // Built in one place, kept in another.
+        // Built in one directory, moved to another.
         std::fs::create_dir_all(at.join("kept")).unwrap();
         run_in(at, "mv @/prog @/a.dwo @/kept");
         let kept = Binary::read(&at.join("kept/prog"));
@@ -67,7 +67,7 @@ fn split_units_are_found_in_their_package() {
     run_in(at, "rm @/a.dwo");
     assert!(is_complete(&area(&[], &binary, address)));
     assert!(explain(&[], at.join("prog").to_str().unwrap()).contains("package of split units"));
-    // The package stands where the debug file does.
+    // The package lies beside the debug file.
     run_in(at, "mkdir -p @/far/@");
     let home = at.join(".build-id").join(&binary.id()[..2]);
     std::fs::create_dir_all(&home).unwrap();
@@ -79,7 +79,7 @@ fn split_units_are_found_in_their_package() {
 }
 
 #[test]
-fn what_dwz_moved_to_a_shared_file_is_found_and_no_other_is_taken_for_it() {
+fn supplementary_file_must_have_the_linked_id() {
     for (version, format, id) in [(4, "", "build ID"), (5, "--dwarf-5", "checksum")] {
         check_dwz(version, format, id);
     }
@@ -100,18 +100,18 @@ fn check_dwz(version: u32, format: &str, id: &str) {
     run_in(at, &format!("{dwz} @/prog @/more"));
     let hidden = explain(&[], at.join("prog").to_str().unwrap());
     assert!(hidden.contains("/usr/lib/debug/.dwz/shared: no such file"), "{hidden}");
-    assert!(hidden.contains("the shared file (dwz) was not found"), "{hidden}");
+    assert!(hidden.contains("the supplementary file (dwz) was not found"), "{hidden}");
     let debug = at.join("debug");
     let args = ["--debug-dir", debug.to_str().unwrap()];
     assert_eq!(area(&args, &binary, address), before, "found in .dwz of a debug directory");
-    let told = explain(&args, at.join("prog").to_str().unwrap());
-    assert!(told.contains("debug/.dwz/shared: is the shared file"), "{told}");
-    // The shared file of other programs.
+    let output = explain(&args, at.join("prog").to_str().unwrap());
+    assert!(output.contains("debug/.dwz/shared: is the supplementary file"), "{output}");
+    // The supplementary file of other programs.
     run_in(at, &format!("{} @/fourth @/a.cc", compile("-O2 -DX")));
     run_in(at, &format!("{} @/fifth @/a.cc", compile("-O0 -DX")));
     run_in(at, &format!("{dwz} @/fourth @/fifth"));
-    let told = explain(&args, at.join("prog").to_str().unwrap());
-    assert!(told.contains(&format!("debug/.dwz/shared: another {id}: it has")), "{told}");
+    let output = explain(&args, at.join("prog").to_str().unwrap());
+    assert!(output.contains(&format!("debug/.dwz/shared: another {id}: it has")), "{output}");
     let (status, calls) = area(&args, &binary, address);
     assert_eq!(status, Status::Named);
     assert!(calls.last().unwrap().name.starts_with("geometry::area"), "{calls:?}");
@@ -122,10 +122,10 @@ fn check_dwz(version: u32, format: &str, id: &str) {
 }
 
 #[test]
-fn what_dwz_shares_between_the_units_of_a_file_changes_no_place() {
+fn dwz_partial_units_change_no_location() {
     let directory = tempfile::tempdir().unwrap();
     let at = directory.path();
-    // The first unit has something in common with each other one, and its line table is theirs.
+    // The first unit has a part in common with each other unit, and its line table is theirs.
     let (mut headers, mut units) = (String::new(), "@/u.c".to_owned());
     for number in 0..12 {
         let fields: String =
@@ -148,7 +148,7 @@ fn what_dwz_shares_between_the_units_of_a_file_changes_no_place() {
     std::fs::write(at.join("u.c"), headers).unwrap();
     run_in(at, &format!("gcc -O2 -g -shared -fPIC -Wl,--build-id -o @/l.so {units}"));
     let binary = Binary::read(&at.join("l.so"));
-    // Also places in no function, which make the lines of units be asked that tell no addresses.
+    // Also addresses in no function: they use the line tables of units without ranges.
     let places = [vec![binary.text.0 + 1], binary.addresses(3)].concat();
     let input = stream(&[Places::of(&binary, &places)], Spelling::Binary);
     let before = symbolize(&[], &input).stdout;
@@ -159,14 +159,14 @@ fn what_dwz_shares_between_the_units_of_a_file_changes_no_place() {
 }
 
 #[test]
-fn symbols_that_are_packed_in_the_image_name_its_functions() {
+fn gnu_debugdata_names_functions() {
     let directory = sources();
     let at = directory.path();
     run_in(at, "g++ -O2 -Wl,--build-id -o @/prog @/a.cc");
     let binary = Binary::read(&at.join("prog"));
     let hidden = "_ZN12_GLOBAL__N_16hiddenEi";
     let address = binary.symbols().get(hidden).copied().unwrap_or(binary.symbol(AREA)) + 4;
-    // As rpm's find-debuginfo does it.
+    // As rpm's find-debuginfo does.
     run_in(at, "objcopy --only-keep-debug @/prog @/mini");
     run_in(at, "xz @/mini");
     run_in(at, "strip @/prog");
@@ -175,21 +175,21 @@ fn symbols_that_are_packed_in_the_image_name_its_functions() {
     let (status, calls) = area(&[], &binary, address);
     assert_eq!(status, Status::Named);
     assert!(calls[0].name.contains("hidden") || calls[0].name.contains("area"), "{calls:?}");
-    // A lie is a reason, and no more than that.
-    std::fs::write(at.join("lie"), b"\xfd7zXZ\0\0\x04 not at all").unwrap();
+    // A malformed section is a reason in the log, and no error.
+    std::fs::write(at.join("lie"), b"\xfd7zXZ\0\0\x04 garbage").unwrap();
     run_in(at, "objcopy --update-section .gnu_debugdata=@/lie @/prog");
     assert_eq!(area(&[], &binary, address).0, Status::NoSymbol);
-    let told = explain(&[], at.join("prog").to_str().unwrap());
-    assert!(told.contains("prog(.gnu_debugdata): it is not as xz(1) packs"), "{told}");
+    let output = explain(&[], at.join("prog").to_str().unwrap());
+    assert!(output.contains("prog(.gnu_debugdata): it is not in the format of xz(1)"), "{output}");
 }
 
 #[test]
-fn an_image_is_explained_by_path_and_by_build_id_without_a_stream() {
+fn explains_image_by_path_or_build_id_without_a_stream() {
     let directory = sources();
     let at = directory.path();
     run_in(at, "g++ -O2 -g -Wl,--build-id -gz=zlib -o @/prog @/a.cc");
     let binary = Binary::read(&at.join("prog"));
-    let told = explain(&[], at.join("prog").to_str().unwrap());
+    let output = explain(&[], at.join("prog").to_str().unwrap());
     for part in [
         "is the image: ",
         &*format!("build ID {}", binary.id()),
@@ -201,11 +201,11 @@ fn an_image_is_explained_by_path_and_by_build_id_without_a_stream() {
         "names from .symtab",
         "inlined calls, files and lines from DWARF",
     ] {
-        assert!(told.contains(part), "{part}: {told}");
+        assert!(output.contains(part), "{part}: {output}");
     }
-    let told = explain(&[], &binary.id());
+    let output = explain(&[], &binary.id());
     let missing = format!("/usr/lib/debug/.build-id/{}", &binary.id()[..2]);
-    assert!(told.contains(&missing) && told.contains("no such file"), "{told}");
+    assert!(output.contains(&missing) && output.contains("no such file"), "{output}");
     let nothing = Command::new(env!("CARGO_BIN_EXE_nprof-symbolize"))
         .args(["--explain", "nothing"])
         .stdin(Stdio::null())
@@ -215,7 +215,7 @@ fn an_image_is_explained_by_path_and_by_build_id_without_a_stream() {
     assert!(String::from_utf8_lossy(&nothing.stderr).contains("no ELF file, and no build ID"));
 }
 
-/// A stream of one place, of a process, recorded at a time of day (ns).
+/// A stream with one frame of a process, recorded at a time of day in ns.
 fn text(pid: u32, utc: u64, build_id: &str, path: &Path, offset: u64) -> Vec<u8> {
     let path = path.display();
     let stream = format!(
@@ -228,7 +228,7 @@ fn text(pid: u32, utc: u64, build_id: &str, path: &Path, offset: u64) -> Vec<u8>
 }
 
 #[test]
-fn without_a_build_id_a_file_that_was_changed_since_is_refused() {
+fn refuses_changed_file_without_a_build_id() {
     let directory = sources();
     let at = directory.path();
     run_in(at, "g++ -O2 -g -Wl,--build-id=none -o @/prog @/a.cc");
@@ -246,22 +246,22 @@ fn without_a_build_id_a_file_that_was_changed_since_is_refused() {
     assert!(message.contains("no build ID, and was changed"), "{message}");
     let marked = first(&at_time(&["--allow-mismatch"], now - hour));
     assert!(marked.1.last().unwrap().name.ends_with("[mismatch]"), "{marked:?}");
-    // A copy may keep the time of its bytes; the time it was made tells.
+    // A copy may keep the modification time; the time of the inode shows the change.
     let old = std::fs::File::options().append(true).open(&path).unwrap();
     old.set_modified(std::time::UNIX_EPOCH).unwrap();
     assert_eq!(first(&at_time(&[], now - hour)).0, Status::Mismatch);
-    // Of a copy of another system only the time of its bytes says anything.
+    // For a copy of another system only the modification time counts.
     assert!(is_complete(&first(&at_time(&["--symfs", "/"], now - hour))));
-    let told = at_time(&["--explain", "prog"], now + hour);
-    assert!(String::from_utf8(told.stderr).unwrap().contains("recorded without a build ID"));
+    let output = at_time(&["--explain", "prog"], now + hour);
+    assert!(String::from_utf8(output.stderr).unwrap().contains("recorded without a build ID"));
 }
 
-/// A program that waits for the end of its input, and says so when it does.
+/// A program that reports its start, and runs until the end of its input.
 const WAITS: &str = "#include <stdio.h>\n\
     __attribute__((noinline)) int wait_here(void) { while (getchar() != EOF); return 0; }\n\
     int main(void) { puts(\"ready\"); fflush(stdout); return wait_here(); }\n";
 
-/// Starts a command and waits until the program in it says that it is ready.
+/// Starts a command, and waits until the program in it is ready.
 fn start(command: &mut Command) -> Child {
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
@@ -276,7 +276,7 @@ fn stop(mut child: Child) {
 }
 
 #[test]
-fn a_living_process_lends_the_file_that_was_removed_or_replaced() {
+fn deleted_or_replaced_file_is_read_from_a_live_process() {
     let directory = tempfile::tempdir().unwrap();
     let at = directory.path();
     std::fs::write(at.join("wait.c"), WAITS).unwrap();
@@ -299,7 +299,7 @@ fn a_living_process_lends_the_file_that_was_removed_or_replaced() {
 }
 
 #[test]
-fn the_debug_file_beside_an_image_that_is_now_elsewhere_is_found() {
+fn debug_file_beside_the_recorded_path_is_found() {
     let directory = sources();
     let at = directory.path();
     run_in(at, "g++ -O2 -g -Wl,--build-id -o @/prog @/a.cc");
@@ -315,7 +315,7 @@ fn the_debug_file_beside_an_image_that_is_now_elsewhere_is_found() {
 }
 
 #[test]
-fn a_living_process_lends_the_files_of_its_container() {
+fn files_of_a_container_are_read_from_a_live_process() {
     let directory = tempfile::tempdir().unwrap();
     let at = directory.path();
     std::fs::write(at.join("wait.c"), WAITS).unwrap();
@@ -343,7 +343,7 @@ fn a_living_process_lends_the_files_of_its_container() {
 }
 
 #[test]
-fn each_thing_is_taken_from_the_file_that_has_the_best() {
+fn combines_the_best_part_of_each_debug_file() {
     let directory = sources();
     let at = directory.path();
     run_in(at, "g++ -O2 -g -Wl,--build-id -o @/prog @/a.cc");
@@ -360,7 +360,7 @@ fn each_thing_is_taken_from_the_file_that_has_the_best() {
     run_in(at, "objcopy --add-gnu-debuglink=@/prog.debug @/prog");
     let args = ["--debug-dir", at.to_str().unwrap()];
     assert!(is_complete(&area(&args, &binary, address)));
-    let told = explain(&args, at.join("prog").to_str().unwrap());
-    assert!(told.contains(&format!("{}: names from .symtab", by_id.display())), "{told}");
-    assert!(told.contains("prog.debug: inlined calls, files and lines from DWARF"), "{told}");
+    let output = explain(&args, at.join("prog").to_str().unwrap());
+    assert!(output.contains(&format!("{}: names from .symtab", by_id.display())), "{output}");
+    assert!(output.contains("prog.debug: inlined calls, files and lines from DWARF"), "{output}");
 }

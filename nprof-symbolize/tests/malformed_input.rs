@@ -1,6 +1,6 @@
-//! Files that were made, or damaged, to do harm: each costs its names at most.
+//! Malformed and hostile files cost their own names at most.
 
-#![allow(clippy::unwrap_used)] // what cannot be set up is a failed test
+#![allow(clippy::unwrap_used)] // a failed set-up is a failed test
 
 mod fixture;
 
@@ -53,7 +53,7 @@ fn nested(entries: &str, depth: usize) -> (Status, String, usize) {
 }
 
 #[test]
-fn inlined_calls_that_never_end_to_nest() {
+fn deeply_nested_inlined_calls_are_bounded() {
     let main = || "main".to_owned();
     // Without addresses they cover nothing; with them they cover the function.
     assert_eq!(nested(" .fill DEPTH,1,3", 16_000), (Status::Named, main(), 1));
@@ -65,7 +65,7 @@ fn inlined_calls_that_never_end_to_nest() {
 }
 
 #[test]
-fn damaged_programs() {
+fn damaged_programs_do_not_crash() {
     let directory = sources();
     let at = directory.path();
     run_in(at, "g++ -O2 -g -Wl,--build-id=none -o @/prog @/a.cc");
@@ -108,7 +108,7 @@ fn damaged_programs() {
 }
 
 #[test]
-fn holes_of_any_size() {
+fn sparse_files_take_no_memory() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("hole");
     let mut head = b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x03\0\x3e\0\x01\0\0\0".to_vec();

@@ -1,0 +1,135 @@
+//! The targets of frames: the images of the current epoch by their ids.
+
+use nprof_object::ImageOffset;
+use nprof_stream::{Frame, Image, ImageId, ImageKind, Mark, Record, Status};
+use rustc_hash::FxHashMap;
+
+use crate::find::RecordedImage;
+use crate::lookup::image_catalog::ImageCatalog;
+use crate::lookup::lookup_key::LookupKey;
+use crate::stream::wall_clock::WallClock;
+
+/// The source of a frame's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FrameTarget {
+    /// A lookup.
+    Lookup(LookupKey),
+    /// The function of this number in the catalog's names: the only one of a generated image.
+    Function(u32),
+    /// None: nothing at this address can have a name.
+    Unnamed(Status),
+}
+
+/// The target of all frames in an image.
+#[derive(Clone, Copy, Debug)]
+enum ImageTarget {
+    /// The image of this index in the catalog.
+    Image(usize),
+    Function(u32),
+    Unnamed(Status),
+}
+
+/// The images of the current epoch.
+#[derive(Default)]
+pub(crate) struct FrameImages {
+    clock: WallClock,
+    /// The first time each image without a build ID was seen, in ns since 1970.
+    seen_ns: FxHashMap<Box<[u8]>, u64>,
+    images: FxHashMap<ImageId, ImageTarget>,
+}
+
+impl FrameImages {
+    /// Notes a record.
+    pub(crate) fn note(&mut self, record: &Record<'_>, catalog: &mut ImageCatalog) {
+        self.clock.note(record);
+        match record {
+            Record::Head(_) => {
+                self.images.clear();
+                self.seen_ns.clear();
+            }
+            Record::Epoch(_) => self.images.clear(),
+            Record::Image(image) => self.add(image, catalog),
+            Record::Task(task) if task.pid == task.tid => catalog.note_process(task.pid),
+            _ => {}
+        }
+    }
+
+    /// Notes the time of records that were passed over.
+    pub(crate) fn advance(&mut self, time_ns: u64) {
+        self.clock.advance(time_ns);
+    }
+
+    /// Returns the target of a frame. None for a mark, which represents missing frames.
+    pub(crate) fn target_of(&self, frame: &Frame<'_>) -> Option<FrameTarget> {
+        if frame.mark != Mark::None {
+            return None;
+        }
+        Some(match self.images.get(&frame.image) {
+            Some(&ImageTarget::Image(image)) => {
+                FrameTarget::Lookup(LookupKey { image, offset: lookup_offset(frame) })
+            }
+            Some(&ImageTarget::Function(function)) => FrameTarget::Function(function),
+            Some(&ImageTarget::Unnamed(status)) => FrameTarget::Unnamed(status),
+            None if frame.image.is_none() => FrameTarget::Unnamed(Status::Anonymous),
+            // The record of the image was lost to damage.
+            None => FrameTarget::Unnamed(Status::NoImage),
+        })
+    }
+
+    fn add(&mut self, image: &Image<'_>, catalog: &mut ImageCatalog) {
+        let target = match image.kind {
+            ImageKind::Elf | ImageKind::Kernel | ImageKind::Module | ImageKind::Vdso => {
+                ImageTarget::Image(catalog.index_of(RecordedImage {
+                    kind: image.kind,
+                    build_id: image.build_id.into(),
+                    path: image.path.into(),
+                    seen_ns: self.first_seen_ns(image),
+                }))
+            }
+            // The recorder named the function, since its code is in no file.
+            ImageKind::Jit if !image.path.is_empty() => {
+                ImageTarget::Function(catalog.names.unmangled(image.path))
+            }
+            ImageKind::Anonymous | ImageKind::Jit => ImageTarget::Unnamed(Status::Anonymous),
+            // A kind of a later format version.
+            ImageKind::Other(_) => ImageTarget::Unnamed(Status::NoImage),
+        };
+        self.images.insert(image.id, target);
+    }
+
+    /// Returns the first time an image without a build ID was seen in the segment.
+    fn first_seen_ns(&mut self, image: &Image<'_>) -> Option<u64> {
+        // A build ID identifies the file better than a time.
+        let needs_time = image.kind == ImageKind::Elf && image.build_id.is_empty();
+        let now_ns = self.clock.utc_ns().filter(|_| needs_time)?;
+        Some(*self.seen_ns.entry(image.path.into()).or_insert(now_ns))
+    }
+}
+
+/// Returns the offset to look up for a frame: one byte before a return address. A call may be the
+/// last instruction of its function, and its return address then lies in the next function.
+fn lookup_offset(frame: &Frame<'_>) -> ImageOffset {
+    ImageOffset(frame.offset.saturating_sub(u64::from(frame.return_address)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nprof_stream::{Extras, FrameId};
+
+    #[test]
+    fn return_address_is_looked_up_inside_the_call() {
+        let frame = Frame {
+            id: FrameId(1),
+            image: ImageId(1),
+            offset: 16,
+            return_address: true,
+            mark: Mark::None,
+            kernel: false,
+            extras: Extras::NONE,
+        };
+        assert_eq!(lookup_offset(&frame), ImageOffset(15));
+        assert_eq!(lookup_offset(&Frame { return_address: false, ..frame }), ImageOffset(16));
+        assert_eq!(lookup_offset(&Frame { offset: 0, ..frame }), ImageOffset(0));
+    }
+}
