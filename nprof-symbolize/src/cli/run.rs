@@ -1,7 +1,7 @@
 //! One run: from the options to the outcome.
 
 use std::ffi::OsStr;
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
 use std::path::PathBuf;
@@ -134,6 +134,7 @@ fn debuginfod(_: &Args) -> Option<Rc<Debuginfod>> {
 /// Shows a message to a user at a terminal. In a log it would be noise.
 #[cfg(feature = "debuginfod")]
 fn show_progress(message: &str) {
+    use std::io::IsTerminal;
     if std::io::stderr().is_terminal() {
         stage::warn(TOOL, message);
     }

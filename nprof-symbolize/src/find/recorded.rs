@@ -42,7 +42,7 @@ impl RecordedImage {
 /// Parses hexadecimal digits, two for each byte. None if there are others, or an odd number.
 fn parse_hex(digits: &str) -> Option<Box<[u8]>> {
     // Also excludes a sign, which from_str_radix accepts.
-    if digits.len() % 2 != 0 || !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+    if !digits.len().is_multiple_of(2) || !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return None;
     }
     let byte = |at| u8::from_str_radix(digits.get(at..at + 2)?, 16).ok();
