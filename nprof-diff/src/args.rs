@@ -90,10 +90,12 @@ impl Args {
                 "--base: give the other side with --new, or --noise to compare the runs of the base with each other"
             );
         }
+        // clap has checked that there are two operands, or --base.
         let sides = match &self.operands[..] {
             [base, new] => [std::slice::from_ref(base), std::slice::from_ref(new)],
             _ => [&self.base[..], &self.new[..]],
         };
+        // A second reader of standard input would find its end.
         let is_stdin = |path: &&PathBuf| path.as_path() == Path::new("-");
         if sides.into_iter().flatten().filter(is_stdin).count() > 1 {
             bail!("standard input (-) can be read only once; give files for the other streams");
@@ -106,6 +108,7 @@ impl Args {
         if let Some(bound) = self.fail_on.iter().find(|bound| bound.is_time()) {
             return Some(format!("--fail-on {bound}"));
         }
+        // The value is left out: an EffectSize does not keep its spelling.
         matches!(self.min_effect, Some(EffectSize::TimeNs(_))).then(|| "--min-effect".to_owned())
     }
 
@@ -137,6 +140,7 @@ impl Args {
 
     /// Returns the largest number of rows to print.
     pub(crate) fn row_limit(&self) -> usize {
+        // A program that reads the report needs every row.
         let default = if self.format == StackFormat::Table { TABLE_ROWS } else { 0 };
         match self.rows.unwrap_or(default) {
             0 => usize::MAX,

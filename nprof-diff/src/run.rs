@@ -24,6 +24,7 @@ const TOOL: &str = "nprof-diff";
 pub fn main() -> ExitCode {
     match usage::arguments(TOOL) {
         Ok(args) => stage::run(TOOL, || run(&args)),
+        // Help, version, or a usage error; already printed.
         Err(status) => status,
     }
 }
@@ -51,6 +52,7 @@ fn load_inputs(args: &Args) -> Result<InputSides> {
     if let (Some(event), Some(option)) = (&inputs.event, args.time_option()) {
         preconditions::refuse_time(&inputs.base, &inputs.new, event, &option)?;
     }
+    // Without a gate it is only a warning.
     if !args.fail_on.is_empty() {
         preconditions::refuse_shared(&inputs.base, &inputs.new)?;
     }

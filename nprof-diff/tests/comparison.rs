@@ -222,6 +222,7 @@ fn variance_between_runs_decides_significance() {
     assert_eq!(diff(directory.path(), &sets("noisy")).status, 0);
     // Segments of one file are runs as well; the same run twice is refused.
     let read = |name: &str| fs::read_to_string(directory.path().join(name)).unwrap();
+    // A stream is the concatenation of its segments.
     fs::write(directory.path().join("both"), read("base0") + &read("base1")).unwrap();
     let ended = diff(directory.path(), "--base both --new new0 new1");
     assert!(ended.stdout.contains("2 runs, 2000 samples") && ended.stdout.contains("Welch"));
@@ -234,6 +235,7 @@ fn variance_between_runs_decides_significance() {
 fn rejects_incomplete_input_without_partial_ok() {
     let directory = directory();
     let text = Run::new(2, NEW).text();
+    // Without its end record, a stream is truncated.
     let cut = &text[..text.find("@end").unwrap()];
     fs::write(directory.path().join("cut"), cut).unwrap();
     fs::write(directory.path().join("damaged"), text.replace("S\t5\t1\t0", "S\t5\tx\t0")).unwrap();

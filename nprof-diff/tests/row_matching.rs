@@ -85,6 +85,7 @@ fn paths_and_thread_names_are_rows() {
     assert_eq!(by_path, ["main", "main;parse", "main;solve"]);
     let worker = Run::new(3, &[("parse", 500)]).text();
     let worker = worker.replace("I\t1\t", "T\t1\t0\t7\t8\t0\tworker\nI\t1\t");
+    // The task record counts as a record of the stream.
     let worker = worker.replace("S\t5\t1\t0", "S\t5\t1\t1").replace("records=5", "records=6");
     fs::write(directory.path().join("worker"), worker).unwrap();
     let ended = diff(directory.path(), "--by command --partial-ok --format tsv base worker");

@@ -58,6 +58,7 @@ impl Comparison<'_> {
 
     fn change(&self, base: &Observed<'_>, new: &Observed<'_>, quantity: Quantity) -> Change {
         let alpha = self.criteria.alpha;
+        // A single run has no variance between runs: its counts are all there is.
         let estimate = match self.method {
             Method::Newcombe => {
                 stats::newcombe(base.proportion(quantity), new.proportion(quantity), alpha)
@@ -66,6 +67,7 @@ impl Comparison<'_> {
                 stats::welch(base.spread(quantity), new.spread(quantity), alpha, quantity.max())
             }
         };
+        // `significance` replaces p by the moderated one, and sets q.
         Change { estimate, p: estimate.p, q: 1.0, significant: false }
     }
 }

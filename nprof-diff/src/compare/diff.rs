@@ -52,6 +52,7 @@ pub(crate) fn compare(
     keys: impl Iterator<Item = KeyId>,
     criteria: Criteria,
 ) -> Diff {
+    // A variance between runs needs two of them, on each side.
     let has_repetitions = base.len() >= 2 && new.len() >= 2;
     let method = if has_repetitions { Method::Welch } else { Method::Newcombe };
     let comparison = Comparison { base, new, method, criteria };
@@ -60,6 +61,7 @@ pub(crate) fn compare(
         own: comparison.metric(key, MetricKind::Own),
         total: comparison.metric(key, MetricKind::Total),
     });
+    // The streams may contain other events, with keys that this one has no samples of.
     let mut rows: Vec<Row> = rows.filter(|row| row.total.samples() > 0).collect();
     let family = significance::test_rows(&mut rows, &comparison);
     // The CPU time of a single run is known exactly, but not how much it varies.

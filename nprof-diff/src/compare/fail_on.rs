@@ -69,6 +69,7 @@ impl Bound {
     }
 
     fn state(&self, row: &Row, diff: &Diff) -> BoundState {
+        // `any` has no limit; the row's verdict decides.
         let Some((estimate, limit)) = self.estimate(row) else {
             let exceeded = row.verdict().is_change();
             return if exceeded { BoundState::Exceeded } else { BoundState::Within };
@@ -79,6 +80,8 @@ impl Bound {
         } else {
             metric.share.significant
         };
+        // An interval beyond the limit without significance among all rows is open, too: more runs
+        // may confirm it.
         if !(significant && estimate.low > limit) {
             return if estimate.high > limit { BoundState::Open } else { BoundState::Within };
         }
@@ -137,6 +140,7 @@ impl Bound {
             let (estimate, limit) = self.estimate(row)?;
             runs_needed::more_runs(diff, estimate, limit)
         });
+        // One more run at least: with the present ones the bound is undecided.
         let mut max = 1;
         for runs in needs {
             max = runs?.max(max);
@@ -215,6 +219,7 @@ pub(crate) fn missing(diff: &Diff, bounds: &[Bound]) -> Vec<String> {
             runs_needed::samples_advice(diff),
         )];
     }
+    // More runs are of use only once there are enough samples.
     bounds.iter().filter_map(|bound| bound.missing(diff)).collect()
 }
 

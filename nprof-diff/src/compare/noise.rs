@@ -111,6 +111,7 @@ pub(crate) fn calibrate(
     if runs.len() < 2 {
         return None;
     }
+    // With an odd number of runs, the second half has one more.
     let halves = [runs.len() / 2, runs.len() - runs.len() / 2];
     let splits = splits(runs.len());
     let mut false_alarms = 0;
@@ -118,6 +119,7 @@ pub(crate) fn calibrate(
     let mut rows = Vec::new();
     for split in &splits {
         let diff = compare_halves(runs, split, keys, criteria);
+        // Nothing changed, so every reported change is a false alarm.
         false_alarms += usize::from(diff.rows.iter().any(|row| row.verdict().is_change()));
         differences.resize_with(diff.rows.len(), Default::default);
         for (row, differences) in diff.rows.iter().zip(&mut differences) {

@@ -101,9 +101,11 @@ impl Program {
 
     /// Takes samples at regular times; the duration of each call varies by 2 % from run to run.
     fn regularly(&self, times: &[f64], samples: u64, rng: &mut Rng) -> Vec<u64> {
+        // Calls vary independently of each other, so functions with many calls vary less.
         let lengths: Vec<f64> =
             self.calls.iter().map(|&call| times[call] * (0.02 * normal(rng)).exp()).collect();
         let step = lengths.iter().sum::<f64>() / samples as f64;
+        // The first sample falls at a random time within the first interval.
         let (mut next, mut now) = (rng.f64() * step, 0.0);
         let mut counts = vec![0; times.len()];
         for (&call, length) in self.calls.iter().zip(lengths) {
@@ -165,6 +167,7 @@ fn independently(times: &[f64], samples: u64, rng: &mut Rng) -> Vec<u64> {
     let mut counts = vec![0; times.len()];
     for _ in 0..samples {
         let at = rng.f64() * whole;
+        // Rounding can put `at` beyond the last end.
         counts[ends.partition_point(|end| *end <= at).min(times.len() - 1)] += 1;
     }
     counts
@@ -207,11 +210,13 @@ fn false_alarms(
     runs: (usize, usize),
     rename_candidates: usize,
 ) -> [usize; 2] {
+    // A fixed seed: the test has the same result every time.
     let mut rng = Rng::with_seed(7);
     let keys = keys(functions);
     let mut false_alarms = [0, 0];
     for _ in 0..rename_candidates {
         let program = Program::new(functions, noise, &mut rng);
+        // Both sides are the same program: every change is a false alarm.
         let [base, new] = program.sides(&program, runs, 1500, &mut rng);
         let rows = compared(&base, &new, &keys).rows;
         let significant = |metric: &Metric| metric.time_ns.is_some_and(|time| time.significant);

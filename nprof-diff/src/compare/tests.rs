@@ -104,6 +104,7 @@ fn side() -> impl Strategy<Value = Vec<RunCounts>> {
     vec((vec(0..5000u64, 5), 1..3_000_000u64), 1..4).prop_map(|runs| {
         runs.into_iter()
             .map(|(mut samples, period)| {
+                // Runs without samples are left out before a comparison.
                 samples[0] += 1;
                 run(&samples, period)
             })
@@ -132,6 +133,7 @@ proptest! {
             for (a, b) in [(a.own, b.own), (a.total, b.total)] {
                 let (a, b) = (a.share, b.share);
                 prop_assert_eq!(a.estimate.difference(), -b.estimate.difference());
+                // The sums of squares are added up in another order.
                 prop_assert!((a.estimate.low + b.estimate.high).abs() < 1e-12);
                 prop_assert!((a.q - b.q).abs() <= 1e-9 * a.q.max(b.q), "{} {}", a.q, b.q);
             }

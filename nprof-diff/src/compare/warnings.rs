@@ -33,6 +33,7 @@ pub(crate) fn of_comparison(
     warnings.extend(of_side(base, event));
     warnings.extend(of_side(new, event));
     let mut streams = base.streams.iter().chain(&new.streams);
+    // If only some of the streams are unsymbolized, they were refused already.
     if row_kind.needs_symbols() && streams.all(StreamCounts::is_unsymbolized) {
         warnings.push(
             "not symbolized, so functions have no names; run the streams through nprof-symbolize"
@@ -175,6 +176,7 @@ fn different_commands(base: &Side, new: &Side) -> Option<String> {
 
 fn without_directory(command: &str) -> String {
     let (program, arguments) = command.split_once(' ').unwrap_or((command, ""));
+    // The first word is the program; its arguments may contain slashes that matter.
     let program = program.rsplit('/').next().unwrap_or(program);
     format!("{program} {arguments}").trim_end().to_owned()
 }
@@ -236,6 +238,7 @@ const MIN_IMAGE_SHARE: f64 = 0.1;
 pub(crate) fn of_unmatched_keys(diff: &Diff, keys: &KeyTable, row_kind: RowKind) -> Vec<String> {
     let shares = diff.rows.iter().map(|row| row.own.share.estimate);
     let common: f64 = shares.map(|estimate| estimate.base.min(estimate.new)).sum();
+    // Too few samples have their own warning, and have little in common by chance.
     if common >= MIN_COMMON_SHARE || !diff.has_enough_samples() {
         return Vec::new();
     }

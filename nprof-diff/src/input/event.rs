@@ -59,6 +59,7 @@ pub(crate) fn runs<'a>(side: &'a Side, event: Option<&ComparedEvent>) -> Vec<&'a
     for stream in &side.streams {
         let Some(index) = event.and_then(|event| event.index(&stream.summary)) else { continue };
         let counts = stream.counts.iter().filter(|((_, event), _)| *event == index);
+        // A run without samples has no shares; the report warns about it.
         runs.extend(counts.map(|(_, counts)| counts).filter(|counts| counts.sum.samples > 0));
     }
     runs
@@ -93,6 +94,7 @@ pub(crate) fn choose(base: &Side, new: &Side, name: Option<&str>) -> Result<Opti
     let new_events = sampled(new.summaries(), name);
     for (side, events) in [(base, &base_events), (new, &new_events)] {
         let all = sampled(side.summaries(), None);
+        // A side without any samples is undecided, not an error.
         if let Some(name) = name.filter(|_| events.is_empty() && !all.is_empty()) {
             bail!("{}: no samples of {name}, only of {}", side.name, list(&all));
         }
@@ -144,6 +146,7 @@ fn sampled<'a>(summaries: impl Iterator<Item = &'a Summary>, name: Option<&str>)
     for summary in summaries.flat_map(|summary| &summary.events) {
         let event = &summary.event;
         let is_requested = name.is_none_or(|name| name.as_bytes() == event.name);
+        // Each stream declares its events, so the same one comes once per stream.
         let is_known = events.iter().any(|other| is_same(other, event));
         if summary.sum.samples > 0 && is_requested && !is_known {
             events.push(event);

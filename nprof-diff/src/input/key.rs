@@ -50,6 +50,7 @@ impl KeyTable {
             return id;
         }
         let id = KeyId(self.keys.len() as u32);
+        // Stored twice: looked up by key here, and by id in reports.
         self.keys.push(key.clone());
         self.ids.insert(key, id);
         id
@@ -143,6 +144,7 @@ impl RowKey {
         match row_kind {
             RowKind::File | RowKind::Line => return Self::of_name(label),
             RowKind::Image => return Self::of_name(stable_image(label)),
+            // Rows of threads have no calls; they are never passed here.
             RowKind::Function | RowKind::Path | RowKind::Command => {}
         }
         let function = tables.function(call.line.function).filter(|_| frame.is_named());

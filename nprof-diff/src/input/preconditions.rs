@@ -49,6 +49,7 @@ fn refuse_incomplete(side: &Side, partial_ok: bool) -> Result<()> {
 fn refuse_repeated_runs(side: &Side) -> Result<()> {
     let mut seen = BTreeSet::new();
     for run in side.runs() {
+        // A repetition of a run without id cannot be detected.
         let Some(id) = run_id(run) else { continue };
         if !seen.insert(id) {
             bail!("{}: {}: run {id} was already read; give each run once", side.name, run.input);

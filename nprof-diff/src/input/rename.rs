@@ -36,6 +36,7 @@ impl Renames {
     pub(crate) fn parse(text: &[u8]) -> Result<Self> {
         let mut renames = Self::default();
         for (number, line) in (1..).zip(text.split(|byte| *byte == b'\n')) {
+            // Some editors end lines with CR LF.
             let line = line.strip_suffix(b"\r").unwrap_or(line);
             if line.is_empty() || line.starts_with(b"#") {
                 continue;
@@ -53,6 +54,7 @@ impl Renames {
             _ => bail!("expected OLD<TAB>NEW or image<TAB>OLD<TAB>NEW"),
         };
         let rename = Rename { new: parse_name(new)?.into(), line: number, is_used: false };
+        // The order of the lines must not decide which of two names is used.
         if map.insert(parse_name(old)?, rename).is_some() {
             bail!("{} is renamed twice", escaped(old));
         }

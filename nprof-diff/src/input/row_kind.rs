@@ -51,6 +51,7 @@ impl RowKind {
 
     /// True if rows are named by symbolization.
     pub(crate) fn needs_symbols(self) -> bool {
+        // The recorder knows the names of images and threads.
         !matches!(self, RowKind::Image | RowKind::Command)
     }
 

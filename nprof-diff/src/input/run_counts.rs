@@ -65,6 +65,7 @@ impl StreamCounts {
         keys: &mut KeyTable,
         renames: &mut Renames,
     ) -> Result<Self, Error> {
+        // Threads are kept apart only if they are rows: it multiplies the number of sums.
         let split = Split { task: row_kind == RowKind::Command, ..Split::default() };
         let mut profile = Profile::new(split);
         let mut counter = Counter::new(row_kind, keys, renames);
@@ -164,6 +165,7 @@ impl<'a> Counter<'a> {
             functions.push(self.functions.intern(RowKey::without_stack()));
         }
         let mut caller = None;
+        // Stacks begin at the leaf, paths at the outermost call.
         for (depth, &function) in functions.iter().rev().enumerate() {
             let path = self.path(caller, function);
             self.add_key(counts, path, sum, depth + 1 == functions.len());
@@ -188,6 +190,7 @@ impl<'a> Counter<'a> {
         }
         let key = RowKey::of_call(&mut self.labels, tables, call, self.row_kind);
         let key = self.renames.renamed(key, self.row_kind);
+        // Functions on paths are no rows themselves.
         let is_path = self.row_kind == RowKind::Path;
         let keys = if is_path { &mut self.functions } else { &mut *self.keys };
         let key = keys.intern(key);

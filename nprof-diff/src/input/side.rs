@@ -48,6 +48,7 @@ impl Side {
 
 /// Returns the id of a run. None if it is unknown.
 pub(crate) fn run_id(run: &Run) -> Option<RunId> {
+    // The id 0 means that the recorder knew none.
     run.head.as_ref().map(|head| head.run).filter(|run| run.0 != 0)
 }
 

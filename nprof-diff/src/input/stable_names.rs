@@ -36,6 +36,7 @@ fn without_clone_suffix(name: &[u8]) -> Option<&[u8]> {
     let digits = name.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
     let numbered = name[..name.len() - digits].strip_suffix(b".").filter(|_| digits > 0);
     let stem = numbered.unwrap_or(name);
+    // A number alone is no suffix: it may belong to the name.
     let shorter = CLONE_SUFFIXES.iter().find_map(|suffix| stem.strip_suffix(*suffix));
     shorter.filter(|name| !name.is_empty())
 }
@@ -51,6 +52,7 @@ fn without_rust_hash(name: &[u8]) -> Option<&[u8]> {
 /// while it ran), and without the hash that cargo gives to tests and benchmarks.
 pub(super) fn stable_image(name: &[u8]) -> &[u8] {
     let name = without_deleted(name);
+    // `-` and 16 digits.
     let split = name.len().checked_sub(17).and_then(|at| name.split_at_checked(at));
     match split {
         Some((stem, hash)) if !stem.is_empty() && is_cargo_hash(hash) => stem,

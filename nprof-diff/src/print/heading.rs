@@ -20,6 +20,7 @@ pub(super) fn lines(report: &DiffReport<'_>) -> Vec<String> {
     let mut lines = labelled(base.name, recordings(*event, base, diff.base));
     lines.extend(labelled(new.name, recordings(*event, new, diff.new)));
     let [base_lines, new_lines] = [base, new].map(|side| circumstances(*event, side));
+    // Usually both sides were recorded on one machine: one block instead of two.
     if base_lines == new_lines {
         lines.extend(labelled("both", base_lines));
     } else {
@@ -40,6 +41,7 @@ pub(super) fn lines(report: &DiffReport<'_>) -> Vec<String> {
 /// Puts a label before the first line and indents the others; empty lines are left out.
 pub(super) fn labelled(label: &str, mut lines: Vec<String>) -> Vec<String> {
     lines.retain(|line| !line.is_empty());
+    // Five columns for the label, and a space.
     let lines = lines.iter().flat_map(|line| wrapped(line, WIDTH - 6));
     let labels = std::iter::once(label).chain(std::iter::repeat(""));
     labels.zip(lines).map(|(label, line)| format!("{label:<5} {line}")).collect()
@@ -114,6 +116,8 @@ fn event_lines(event: &ComparedEvent, side: &Side) -> Vec<String> {
             (Some(hertz), _) => (RateKind::Frequency, Some(hertz)),
             (None, period) => (RateKind::Period, period),
         };
+        // Runs at different rates avoid sampling in step with the program (nprof(7)): their rates
+        // are joined into one line.
         rates.entry((capture(summary), kind)).or_default().extend(rate);
     }
     let mut lines = Vec::new();
@@ -139,6 +143,7 @@ fn capture(summary: &EventSummary) -> String {
     if !event.unwind.is_empty() {
         text.push_str(&format!(", stacks by {}", escaped(&event.unwind)));
     }
+    // The recorder falls back to another event if the machine lacks the requested one.
     if !event.fallback.is_empty() {
         let (requested, reason) = (escaped(&event.requested), escaped(&event.fallback));
         text.push_str(&format!(", in place of {requested}: {reason}"));
@@ -154,6 +159,7 @@ fn run_time(report: &DiffReport<'_>) -> String {
         seconds(new),
         signed_seconds(new - base)
     );
+    // Single runs have no interval.
     if let Some(time) = &report.diff.run_time_ns {
         line.push_str(&format!(
             " (interval {} .. {})",

@@ -86,6 +86,7 @@ fn more_runs(report: &DiffReport<'_>) -> Option<usize> {
     let mut max = None;
     for bound in report.bounds {
         if bound.open_rows(report.diff).next().is_some() {
+            // One bound that needs too many runs leaves the whole undecided.
             max = max.max(Some(bound.more_runs(report.diff)?));
         }
     }
@@ -131,6 +132,7 @@ const EVIDENCE: [&str; 6] = ["run_p", "p", "q", "ns_run_p", "ns_p", "ns_q"];
 
 fn columns() -> Vec<String> {
     let mut columns: Vec<String> = NAMES.map(str::to_owned).into();
+    // The order is fixed, since columns are only ever added at the end.
     for names in [&EFFECT[..], &EVIDENCE[..]] {
         for metric in ["self", "total"] {
             columns.extend(names.iter().map(|name| format!("{metric}_{name}")));
@@ -184,6 +186,7 @@ fn effect(metric: &Metric) -> [Value; EFFECT.len()] {
 fn times(change: Option<&Change>) -> [Value; 5] {
     let Some(change) = change else { return [const { Value::Null }; 5] };
     let time = &change.estimate;
+    // Fractions of a nanosecond are noise.
     [time.base, time.new, time.difference(), time.low, time.high].map(|ns| json!(ns.round() as i64))
 }
 

@@ -31,10 +31,12 @@ pub(super) fn print_table(
     let rows = report.sorted_rows();
     for row in rows.iter().take(report.row_limit) {
         writeln!(out, "  {}", row_name(report.keys, row.key, width, 2))?;
+        // A leaf: one line instead of two equal ones.
         if row.own == row.total {
             print_metric("self, total", &row.own, out)?;
             continue;
         }
+        // A row without self only calls others.
         if row.own.samples > 0 {
             print_metric("self", &row.own, out)?;
         }

@@ -64,6 +64,7 @@ impl<'a> DiffReport<'a> {
     /// image.
     pub(super) fn sorted_rows(&self) -> Vec<&'a Row> {
         let ranks = self.keys.ranks();
+        // Ranks instead of names in the comparison: a name would be built for each of them.
         let mut rows: Vec<&Row> = self.diff.rows.iter().collect();
         rows.sort_by(|a, b| {
             let own = share_change(&b.own).total_cmp(&share_change(&a.own));

@@ -79,6 +79,7 @@ impl<'a> Table<'a> {
             if verdict.is_change() {
                 changed.push((Group::Changed(verdict), row));
             } else if exceeding.contains(&row.key) {
+                // A bound on a share is exceeded by changed rows only, so this bound is in time.
                 changed.push((Group::ExceedsInTime, row));
             }
         }
@@ -139,6 +140,7 @@ impl<'a> Table<'a> {
     /// Returns a sentence on the rows that are not in the table.
     fn unchanged(&self, rows: &[&Row], changed: usize) -> String {
         let same = rows.len() - changed;
+        // By total, which is never less than self.
         let rare = rows.iter().filter(|row| !row.total.is_compared()).count();
         let plural = if same == 1 { "" } else { "s" };
         let kind = self.report.row_kind.name();
@@ -177,6 +179,7 @@ impl<'a> Table<'a> {
 
     fn print_row(&self, row: &Row, out: &mut impl Write) -> io::Result<()> {
         writeln!(out, "  {}", self.name(row, 2))?;
+        // A leaf: one line instead of two equal ones.
         if row.own.share == row.total.share && row.own.time_ns == row.total.time_ns {
             return print_metric("self, total", &row.own, out);
         }

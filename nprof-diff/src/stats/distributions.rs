@@ -13,6 +13,7 @@ pub(super) fn normal_quantile(alpha: f64) -> f64 {
 
 /// Returns the probability that a standard normal variable exceeds `z` in absolute value.
 pub(super) fn normal_p(z: f64) -> f64 {
+    // The bisection in `newcombe` ends just below MAX_Z if the interval never reaches zero.
     if z >= MAX_Z - 1e-6 { 0.0 } else { (2.0 * Normal::standard().sf(z)).min(1.0) }
 }
 
@@ -21,6 +22,7 @@ pub(super) fn normal_p(z: f64) -> f64 {
 const MAX_DEGREES_OF_FREEDOM: f64 = 1e5;
 
 fn student(degrees_of_freedom: f64) -> Option<StudentsT> {
+    // Fails for degrees of freedom that are not positive, which no caller has.
     StudentsT::new(0.0, 1.0, degrees_of_freedom)
         .ok()
         .filter(|_| degrees_of_freedom <= MAX_DEGREES_OF_FREEDOM)

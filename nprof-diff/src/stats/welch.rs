@@ -80,6 +80,7 @@ pub(super) struct MeanVariance {
 /// nothing varies.
 fn standard_error(base: MeanVariance, new: MeanVariance) -> Option<(f64, f64)> {
     let variance = base.variance + new.variance;
+    // NaN if nothing varies; the result is dropped then.
     let [base_part, new_part] = [base, new].map(|side| side.variance / variance);
     let degrees_of_freedom = 1.0
         / (base_part.powi(2) / base.degrees_of_freedom + new_part.powi(2) / new.degrees_of_freedom);

@@ -42,6 +42,7 @@ impl Run {
              @event\tid=1\tname={event}\tunit={unit}\tmeasure={measure}\tfrequency={hertz}\tscope=user\tunwind=dwarf\n\
              I\t1\telf\t-\t/opt/demo\n"
         );
+        // @event and image; names and locations do not count as records.
         let mut records = 2;
         let names = std::iter::once("main").chain(self.functions.iter().map(|(name, _)| &name[..]));
         for (frame, name) in (1..).zip(names) {
@@ -51,6 +52,7 @@ impl Run {
                     "U\t{frame}\t{name}\t-\nY\t{frame}\tnamed\t{frame},0,0,0\n"
                 ));
             }
+            // All functions are called from the first node, main.
             let parent = u64::from(frame > 1);
             text.push_str(&format!("N\t{frame}\t{parent}\t{frame}\n"));
             records += 2;
