@@ -50,7 +50,7 @@ fn unwind_rules(bencher: Bencher<'_, '_>) {
         .counter(ItemsCount::new(functions.len()))
         .with_inputs(|| UnwindTables::new(tables.clone()).unwrap())
         .bench_local_values(|mut cfi| {
-            functions.iter().filter(|&&address| cfi.row(ImageAddress(address)).is_some()).count()
+            functions.iter().filter(|&&address| cfi.rule(ImageAddress(address)).is_some()).count()
         });
 }
 

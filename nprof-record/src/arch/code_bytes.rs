@@ -15,7 +15,7 @@ pub(crate) trait CodeBytes {
     /// ends, and nothing where there is none.
     fn code(&mut self, address: ImageAddress) -> Bytes;
     /// The rule of an unwind table that covers an address.
-    fn row(&mut self, address: ImageAddress) -> Option<Rc<UnwindRule>>;
+    fn rule(&mut self, address: ImageAddress) -> Option<Rc<UnwindRule>>;
     /// What has been found of a place before; nothing where it has not been asked for.
     fn known(&self, _address: ImageAddress) -> Option<AnalyzedRule> {
         None

@@ -338,7 +338,7 @@ impl StackResolver {
     fn define_kernel(&mut self, key: ImageKey, part: u32, sink: &mut impl Sink) {
         let mut extras = ExtrasBuilder::new();
         let kernel = self.kernel.get_or_insert_with(RunningKernel::running);
-        let part = kernel.part(part as usize);
+        let part = kernel.image(part as usize);
         if part.base != 0 {
             extras.add("base", format!("{:#x}", part.base).as_bytes());
         }

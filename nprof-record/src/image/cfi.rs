@@ -1,8 +1,7 @@
-//! The unwind tables of an image: for an address, the rule that finds the caller's registers.
+//! The unwind tables of an image: DWARF call frame information (DWARF 5, section 6.4).
 //!
-//! gimli reads DWARF's call frame information; this module keeps the rules it has read. They are
-//! kept by image address, so that all processes that map an image share them, whatever is
-//! mapped or unmapped beside it. An image has few distinct rules, so each is kept once.
+//! gimli evaluates it; this module caches the rules by image address, so that all processes that
+//! map an image share them. An image has few distinct rules: each is stored once.
 
 use std::rc::Rc;
 
@@ -18,29 +17,32 @@ use crate::arch;
 use crate::arch::Plt;
 use crate::arch::rule::{Cfa, Expression, RegisterRule, UnwindRule};
 
-/// Addresses whose rule is remembered, per image; beyond that all are forgotten.
+/// The most addresses with a cached rule per image; the cache is cleared when it is full.
 const MEMO_MAX: usize = 1 << 18;
 
-/// What the working memory of a table's reader takes, and about what a rule does, bytes.
+/// The size of gimli's [`UnwindContext`].
 const CONTEXT_BYTES: usize = 32 << 10;
-const ROW_BYTES: usize = 256;
+
+/// The approximate size of a rule.
+const RULE_BYTES: usize = 256;
 
 type Slice<'a> = EndianSlice<'a, LittleEndian>;
 
 /// A section with an unwind table.
 #[derive(Clone, Debug)]
 pub struct UnwindSection {
-    /// Its image address.
+    /// The image address.
     pub address: u64,
     pub bytes: Rc<[u8]>,
 }
 
 impl UnwindSection {
+    /// Returns the bytes for gimli.
     fn slice(&self) -> Slice<'_> {
         EndianSlice::new(&self.bytes, LittleEndian)
     }
 
-    /// Of `.eh_frame_hdr`: the image address of `.eh_frame`.
+    /// Returns the image address of `.eh_frame`, if this section is `.eh_frame_hdr`.
     pub fn eh_frame_address(&self) -> Option<u64> {
         let bases = BaseAddresses::default().set_eh_frame_hdr(self.address);
         match EhFrameHdr::from(self.slice()).parse(&bases, 8).ok()?.eh_frame_ptr() {
@@ -50,7 +52,7 @@ impl UnwindSection {
     }
 }
 
-/// The sections unwind tables may be in.
+/// The sections of a file for unwinding.
 #[derive(Clone, Debug, Default)]
 pub struct UnwindSections {
     /// The image address of `.text`.
@@ -60,20 +62,20 @@ pub struct UnwindSections {
     pub eh_frame: Option<UnwindSection>,
     pub eh_frame_hdr: Option<UnwindSection>,
     pub debug_frame: Option<UnwindSection>,
-    /// For what no other table covers.
+    /// Procedure linkage tables, for addresses that no table covers.
     pub plts: Vec<Plt>,
 }
 
-/// Where the entry for an address is found.
+/// The index from addresses to frame description entries (FDE).
 #[derive(Debug)]
 enum FdeIndex {
-    /// By the linker's sorted table `.eh_frame_hdr`.
+    /// The linker's sorted table `.eh_frame_hdr`.
     Header(UnwindSection),
-    /// By our own: start, end, and offset in the section, sorted.
+    /// An index built by this module: start, end, and offset in the section, sorted.
     Own(Vec<(u64, u64, usize)>),
 }
 
-/// Which of the two forms of call frame information a section has.
+/// A section by the form of its call frame information.
 #[derive(Debug)]
 enum TableSection {
     Eh(UnwindSection),
@@ -87,14 +89,16 @@ pub struct UnwindTables {
     plts: Vec<Plt>,
     bases: BaseAddresses,
     context: Box<UnwindContext<usize>>,
+    /// The rules by address. None where no table covers it.
     memo: FxHashMap<ImageAddress, Option<Rc<UnwindRule>>>,
-    rows: FxHashMap<Rc<UnwindRule>, ()>,
-    /// What the sections and their indices take, bytes.
-    fixed: usize,
+    /// The distinct rules.
+    rules: FxHashMap<Rc<UnwindRule>, ()>,
+    /// The memory of the sections and their indices.
+    fixed_bytes: usize,
 }
 
 impl UnwindTables {
-    /// Takes the sections of an image; `None` when there is no table in them.
+    /// Creates the tables of an image from its sections. None if they have no table.
     pub fn new(tables: UnwindSections) -> Option<Self> {
         let mut bases = BaseAddresses::default().set_text(tables.text).set_got(tables.got);
         let mut parts = Vec::new();
@@ -117,54 +121,64 @@ impl UnwindTables {
         if parts.is_empty() {
             return None;
         }
-        let bytes = |(section, index): &(TableSection, FdeIndex)| section.bytes() + index.bytes();
-        let fixed = CONTEXT_BYTES + parts.iter().map(bytes).sum::<usize>();
-        let (memo, rows) = (FxHashMap::default(), FxHashMap::default());
-        Some(Self { parts, plts: tables.plts, bases, context: Box::default(), memo, rows, fixed })
+        let sizes = parts.iter().map(|(section, index)| section.bytes() + index.bytes());
+        Some(Self {
+            fixed_bytes: CONTEXT_BYTES + sizes.sum::<usize>(),
+            parts,
+            plts: tables.plts,
+            bases,
+            context: Box::default(),
+            memo: FxHashMap::default(),
+            rules: FxHashMap::default(),
+        })
     }
 
-    /// What it takes, bytes, about: it grows with the rules it has read.
+    /// Returns the approximate memory. It grows with the cached rules.
     pub fn bytes(&self) -> usize {
         let memo = self.memo.capacity() * size_of::<(u64, Option<Rc<UnwindRule>>, u8)>();
-        self.fixed + memo + self.rows.capacity() * ROW_BYTES
+        self.fixed_bytes + memo + self.rules.capacity() * RULE_BYTES
     }
 
-    /// The rule at an image address; `None` when no table covers it.
-    pub fn row(&mut self, address: ImageAddress) -> Option<Rc<UnwindRule>> {
-        if let Some(row) = self.memo.get(&address) {
-            return row.clone();
+    /// Returns the rule at an image address. None if no table covers it.
+    pub fn rule(&mut self, address: ImageAddress) -> Option<Rc<UnwindRule>> {
+        if let Some(rule) = self.memo.get(&address) {
+            return rule.clone();
         }
         if self.memo.len() >= MEMO_MAX {
             self.memo.clear();
-            self.rows.clear();
+            self.rules.clear();
         }
-        let row = self.read(address.0);
-        let row = row.or_else(|| self.plts.iter().find_map(|plt| plt.row(address)));
-        let row = row.map(|row| self.unique(row));
-        self.memo.insert(address, row.clone());
-        row
+        let rule = match self.read(address.0) {
+            Some(rule) => Some(rule),
+            None => self.plts.iter().find_map(|plt| plt.rule(address)),
+        };
+        let rule = rule.map(|rule| self.unique(rule));
+        self.memo.insert(address, rule.clone());
+        rule
     }
 
-    fn unique(&mut self, row: UnwindRule) -> Rc<UnwindRule> {
-        if let Some((row, ())) = self.rows.get_key_value(&row) {
-            return row.clone();
+    /// Returns the stored rule that equals `rule`.
+    fn unique(&mut self, rule: UnwindRule) -> Rc<UnwindRule> {
+        if let Some((rule, ())) = self.rules.get_key_value(&rule) {
+            return rule.clone();
         }
-        let row = Rc::new(row);
-        self.rows.insert(row.clone(), ());
-        row
+        let rule = Rc::new(rule);
+        self.rules.insert(rule.clone(), ());
+        rule
     }
 
+    /// Evaluates the first table that covers an address.
     fn read(&mut self, address: u64) -> Option<UnwindRule> {
         let (bases, context) = (&self.bases, &mut *self.context);
         self.parts.iter().find_map(|(section, index)| match section {
             TableSection::Eh(table) => {
                 let frames = EhFrame::from(table.slice());
                 let at = index.find(address, bases)?;
-                row_of(&frames, at, bases, context, address)
+                rule_of_fde(&frames, at, bases, context, address)
             }
             TableSection::Debug(table) => {
                 let at = index.find(address, bases)?;
-                row_of(&debug_frame(table), at, bases, context, address)
+                rule_of_fde(&debug_frame(table), at, bases, context, address)
             }
         })
     }
@@ -185,7 +199,7 @@ impl FdeIndex {
         }
     }
 
-    /// The offset in the section of the entry that may cover an address.
+    /// Returns the section offset of the entry that may cover an address. None if there is none.
     fn find(&self, address: u64, bases: &BaseAddresses) -> Option<usize> {
         match self {
             Self::Header(table) => {
@@ -195,26 +209,30 @@ impl FdeIndex {
                 Some(search.pointer_to_offset(pointer).ok()?.0)
             }
             Self::Own(entries) => {
-                let behind = entries.partition_point(|&(start, _, _)| start <= address);
-                let &(_, end, offset) = entries.get(behind.checked_sub(1)?)?;
+                let after = entries.partition_point(|&(start, _, _)| start <= address);
+                let &(_, end, offset) = entries.get(after.checked_sub(1)?)?;
                 (address < end).then_some(offset)
             }
         }
     }
 }
 
+/// Returns a `.debug_frame` section for gimli.
 fn debug_frame(table: &UnwindSection) -> DebugFrame<Slice<'_>> {
     let mut frames = DebugFrame::from(table.slice());
+    // Before version 4, entries do not state the size of addresses.
     frames.set_address_size(8);
     frames
 }
 
+/// True if `.eh_frame_hdr` has the sorted table; linkers may omit it.
 fn has_search_table(header: &UnwindSection) -> bool {
     let bases = BaseAddresses::default().set_eh_frame_hdr(header.address);
     EhFrameHdr::from(header.slice()).parse(&bases, 8).is_ok_and(|header| header.table().is_some())
 }
 
-/// How far below the CFA the stack pointer is, bytes; 0 where it is not what the rule goes by.
+/// Returns the distance in bytes from the stack pointer to the CFA; 0 if the rule does not use the
+/// stack pointer.
 fn below_cfa(rule: &CfaRule<usize>) -> i64 {
     match rule {
         CfaRule::RegisterAndOffset { register, offset } if register.0 == arch::SP => *offset,
@@ -222,7 +240,7 @@ fn below_cfa(rule: &CfaRule<usize>) -> i64 {
     }
 }
 
-/// Sorts the entries of a section that has no index.
+/// Builds an index of a section.
 fn index<'a, S: FrameSection<Slice<'a>>>(
     section: &S,
     bases: &BaseAddresses,
@@ -238,13 +256,14 @@ fn index<'a, S: FrameSection<Slice<'a>>>(
     index
 }
 
-/// The rule of an entry at an address.
+/// Returns the rule of an entry at an address. None if the entry does not cover it.
 ///
-/// In an epilogue the registers are popped one by one, but compilers keep saying that they lie on
-/// the stack, which is below the stack pointer by then and not copied. Where the entry had the
-/// stack pointer below such a place before, the register has been taken from there again. (A
-/// function that never moves the stack pointer may have saved it in the red zone, and use it.)
-fn row_of<'a, S: FrameSection<Slice<'a>>>(
+/// In an epilogue the registers are popped one by one, but GCC's and LLVM's tables keep stating
+/// that they are saved on the stack: at places below the stack pointer, which are not copied. If an
+/// earlier row of the entry had the stack pointer below such a place, the register has been
+/// restored from there. (A function that never moves the stack pointer may save a register in the
+/// red zone and still use it.)
+fn rule_of_fde<'a, S: FrameSection<Slice<'a>>>(
     section: &S,
     at: usize,
     bases: &BaseAddresses,
@@ -270,6 +289,7 @@ fn row_of<'a, S: FrameSection<Slice<'a>>>(
         let code = expression.get(section).ok()?;
         Some(Expression { code: code.0.slice().into(), encoding })
     };
+    // gimli's rows borrow the context and are reused, so all parts are copied.
     let cfa = match row.cfa() {
         CfaRule::RegisterAndOffset { register, offset } => Cfa::Register(register.0, *offset),
         CfaRule::Expression(code) => Cfa::Expression(expression(code)?),
@@ -292,6 +312,7 @@ fn row_of<'a, S: FrameSection<Slice<'a>>>(
             _ => RegisterRule::Undefined,
         };
         match register {
+            // The CIE selects the column of the return address: 16 on x86-64.
             &register if register == column => return_address = saved,
             register if usize::from(register.0) < arch::COUNT => {
                 registers.push((register.0, saved));
@@ -307,9 +328,9 @@ fn row_of<'a, S: FrameSection<Slice<'a>>>(
 mod tests {
     use super::*;
 
-    /// A `.debug_frame` of one function at 0x1000, 0x100 bytes, with these instructions. Where it
-    /// begins the CFA is rsp + 8, and the return address below it.
-    fn cfi(instructions: &[u8]) -> UnwindTables {
+    /// Returns a `.debug_frame` of one function at 0x1000 with 0x100 bytes and these instructions.
+    /// At its start the CFA is rsp + 8, with the return address below it.
+    fn tables(instructions: &[u8]) -> UnwindTables {
         let cie = [&[0xff; 4][..], &[1, 0, 1, 0x78, 16, 0x0c, 7, 8, 0x90, 1, 0, 0]].concat();
         let fde = [&[0; 4][..], &0x1000u64.to_le_bytes(), &0x100u64.to_le_bytes(), instructions];
         let mut bytes = Vec::new();
@@ -323,12 +344,13 @@ mod tests {
     }
 
     #[test]
-    fn a_register_that_was_popped_has_its_value_again() {
+    fn popped_register_has_its_value_again() {
         // push %rbp; push %rbx; ...; pop %rbx; pop %rbp; ret
         let code =
             [0x41, 0x0e, 16, 0x86, 2, 0x41, 0x0e, 24, 0x83, 3, 0x48, 0x0e, 16, 0x41, 0x0e, 8];
-        let mut cfi = cfi(&code);
-        let mut at = |address| cfi.row(ImageAddress(address)).expect("a row").registers.to_vec();
+        let mut tables = tables(&code);
+        let mut at =
+            |address| tables.rule(ImageAddress(address)).expect("a rule").registers.to_vec();
         assert_eq!(at(0x1000), []);
         assert_eq!(at(0x1001), [(6, RegisterRule::AtCfaOffset(-16))]);
         assert_eq!(
@@ -340,20 +362,21 @@ mod tests {
     }
 
     #[test]
-    fn leave_gives_back_the_frame_pointer() {
+    fn leave_restores_frame_pointer() {
         // push %rbp; mov %rsp,%rbp; ...; leave; ret
-        let mut cfi = cfi(&[0x41, 0x0e, 16, 0x86, 2, 0x43, 0x0d, 6, 0x48, 0x0c, 7, 8]);
-        let mut at = |address| cfi.row(ImageAddress(address)).expect("a row").registers.to_vec();
+        let mut tables = tables(&[0x41, 0x0e, 16, 0x86, 2, 0x43, 0x0d, 6, 0x48, 0x0c, 7, 8]);
+        let mut at =
+            |address| tables.rule(ImageAddress(address)).expect("a rule").registers.to_vec();
         assert_eq!(at(0x1006), [(6, RegisterRule::AtCfaOffset(-16))]);
         assert_eq!(at(0x100c), [(6, RegisterRule::SameValue)]);
     }
 
     #[test]
-    fn what_was_saved_in_the_red_zone_stays_there() {
+    fn register_saved_in_red_zone_stays_saved() {
         // mov %rbx,-8(%rsp); ...
-        let mut cfi = cfi(&[0x45, 0x83, 2]);
+        let mut tables = tables(&[0x45, 0x83, 2]);
         assert_eq!(
-            cfi.row(ImageAddress(0x1010)).expect("a row").registers[..],
+            tables.rule(ImageAddress(0x1010)).expect("a rule").registers[..],
             [(3, RegisterRule::AtCfaOffset(-16))]
         );
     }

@@ -1,5 +1,6 @@
-//! The code of an image, read from its file page by page where rules are found by following it,
-//! and what was found. What is kept is bounded; a file that is gone or was replaced is not read.
+//! The code of an image for code analysis: reads its file page by page, and caches the results.
+//!
+//! Memory is bounded. A file that was removed or replaced is not read.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -15,123 +16,154 @@ use crate::arch::rule::UnwindRule;
 use crate::image::cfi::UnwindTables;
 use crate::image::elf::Elf;
 
-/// Bytes read at once, and how many such pages are kept; beyond that all are forgotten.
-const PAGE: u64 = 8 << 10;
+/// Bytes read at once.
+const PAGE_BYTES: u64 = 8 << 10;
+
+/// The most cached pages; the cache is cleared when it is full.
 const PAGES_MAX: usize = 128;
 
-/// Places whose rule is remembered; beyond that all are forgotten.
+/// The most cached rules and calls; each cache is cleared when it is full.
 const MEMO_MAX: usize = 1 << 16;
 
-/// What a rule takes, bytes, about.
-const ROW_BYTES: usize = 256;
+/// The approximate size of a rule.
+const RULE_BYTES: usize = 256;
 
-/// The longest call, bytes.
-const CALL_MAX: usize = 8;
+/// The longest call instruction that is recognized.
+const CALL_MAX_BYTES: usize = 8;
 
-/// What is kept of an image's code.
+/// The instruction before an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CallBefore {
+    /// The code cannot be read.
+    Unreadable,
+    /// No call ends at the address.
+    NoCall,
+    /// This call ends at the address.
+    Call(Call),
+}
+
+/// The cached code of an image, and the results of its analysis.
 #[derive(Debug, Default)]
 pub(crate) struct CodeCache {
     /// By file offset.
     pages: FxHashMap<u64, Box<[u8]>>,
-    /// By image address, and whether it is returned to.
-    followed: FxHashMap<(ImageAddress, bool), AnalyzedRule>,
-    /// The calls that end at image addresses; `None` outside where the code cannot be read.
-    calls: FxHashMap<ImageAddress, Option<Option<Call>>>,
+    /// By image address, and true for return addresses.
+    analyzed: FxHashMap<(ImageAddress, bool), AnalyzedRule>,
+    /// By image address.
+    calls: FxHashMap<ImageAddress, CallBefore>,
 }
 
 impl CodeCache {
-    /// What it takes, bytes, about.
+    /// Returns the approximate memory.
     pub(crate) fn bytes(&self) -> usize {
-        let followed = self.followed.capacity() * size_of::<(u64, bool, AnalyzedRule, u8)>();
-        let rows = followed + self.followed.len() * ROW_BYTES;
-        let calls = self.calls.capacity() * size_of::<(u64, Option<Option<Call>>, u8)>();
-        self.pages.len() * PAGE as usize + rows + calls
+        let entries = self.analyzed.capacity() * size_of::<(u64, bool, AnalyzedRule, u8)>();
+        let analyzed = entries + self.analyzed.len() * RULE_BYTES;
+        let calls = self.calls.capacity() * size_of::<(u64, CallBefore, u8)>();
+        self.pages.len() * PAGE_BYTES as usize + analyzed + calls
     }
 
-    /// What the code at an address says of its caller, where no table does.
+    /// Returns the rule that code analysis finds at an address without a table.
     pub(crate) fn analyze(
         &mut self,
         address: ImageAddress,
-        returns: bool,
+        is_return: bool,
         source: &mut CodeSource<'_>,
     ) -> AnalyzedRule {
-        if let Some(followed) = self.followed.get(&(address, returns)) {
-            return followed.clone();
+        if let Some(rule) = self.analyzed.get(&(address, is_return)) {
+            return rule.clone();
         }
-        let is_start = returns && self.call_before(address, source) == Some(Some(Call::Indirect));
+        // Threads start in a function that is called through a pointer and then exit: musl's
+        // `start`, the child side of clone.
+        let may_be_start =
+            is_return && self.call_before(address, source) == CallBefore::Call(Call::Indirect);
         let mut reader = self.reader(source);
-        let followed = if is_start && code_analysis::is_thread_exit(&mut reader, address) {
+        let analyzed = if may_be_start && code_analysis::is_thread_exit(&mut reader, address) {
             AnalyzedRule::ThreadStart
         } else {
-            let row = code_analysis::rule(&mut reader, address, returns);
-            row.map_or(AnalyzedRule::Unknown, |row| AnalyzedRule::Rule(Rc::new(row)))
+            let rule = code_analysis::rule(&mut reader, address, is_return);
+            rule.map_or(AnalyzedRule::Unknown, |rule| AnalyzedRule::Rule(Rc::new(rule)))
         };
-        if self.followed.len() >= MEMO_MAX {
-            self.followed.clear();
+        if self.analyzed.len() >= MEMO_MAX {
+            self.analyzed.clear();
         }
-        self.followed.insert((address, returns), followed.clone());
-        followed
+        self.analyzed.insert((address, is_return), analyzed.clone());
+        analyzed
     }
 
-    /// The call that ends at an address, if one does; `None` outside where the code cannot be read.
+    /// Returns the call that ends at an address.
     pub(crate) fn call_before(
         &mut self,
         address: ImageAddress,
         source: &mut CodeSource<'_>,
-    ) -> Option<Option<Call>> {
-        if let Some(call) = self.calls.get(&address) {
-            return *call;
+    ) -> CallBefore {
+        if let Some(&call) = self.calls.get(&address) {
+            return call;
         }
-        let mut reader = self.reader(source);
-        // Near the start of the code less than the longest stands before it.
-        let call = (2..=CALL_MAX).rev().find_map(|length| {
-            let code = reader.code(ImageAddress(address.0.checked_sub(length as u64)?));
-            let code = code.bytes.get(..code.length)?.get(..length)?;
-            Some(code_analysis::call_before(code))
-        });
-        let is_read = call.is_some() || reader.is_read(address.wrapping_sub(1));
+        let call = self.reader(source).call_before(address);
         if self.calls.len() >= MEMO_MAX {
             self.calls.clear();
         }
-        *self.calls.entry(address).or_insert(is_read.then_some(call.flatten()))
+        self.calls.insert(address, call);
+        call
     }
 
+    /// Returns a reader of the code.
     fn reader<'a, 'b>(&'a mut self, source: &'a mut CodeSource<'b>) -> Reader<'a, 'b> {
-        Reader { pages: &mut self.pages, followed: &self.followed, file: None, source }
+        let file = SourceFile::NotOpened;
+        Reader { pages: &mut self.pages, analyzed: &self.analyzed, file, source }
     }
 }
 
-/// Where the code of an image comes from.
+/// The source of the code of an image.
 pub(crate) struct CodeSource<'a> {
     pub(crate) elf: &'a Elf,
-    /// Opens its file, if it is still there.
+    /// Opens the file. None if it was removed or replaced.
     pub(crate) open: &'a dyn Fn() -> Option<File>,
-    pub(crate) cfi: Option<&'a mut UnwindTables>,
+    pub(crate) tables: Option<&'a mut UnwindTables>,
 }
 
-/// Reads code for one rule.
+/// The file of a [`Reader`]: most rules need only cached pages, so it is opened when it is needed.
+enum SourceFile {
+    NotOpened,
+    Missing,
+    Open(File),
+}
+
+/// Reads the code for one rule.
 struct Reader<'a, 'b> {
     pages: &'a mut FxHashMap<u64, Box<[u8]>>,
-    followed: &'a FxHashMap<(ImageAddress, bool), AnalyzedRule>,
-    /// Opened when it is first needed; `None` inside when it cannot be.
-    file: Option<Option<File>>,
+    analyzed: &'a FxHashMap<(ImageAddress, bool), AnalyzedRule>,
+    file: SourceFile,
     source: &'a mut CodeSource<'b>,
 }
 
 impl Reader<'_, '_> {
-    /// Whether what stands at an address is known, be it no code.
-    fn is_read(&mut self, address: ImageAddress) -> bool {
+    /// Returns the call that ends at an address.
+    fn call_before(&mut self, address: ImageAddress) -> CallBefore {
+        // The longest first. At the start of the code there are fewer bytes before the address.
+        for length in (2..=CALL_MAX_BYTES).rev() {
+            let Some(start) = address.0.checked_sub(length as u64) else { continue };
+            let code = self.code(ImageAddress(start));
+            let Some(code) = code.bytes[..code.length].get(..length) else { continue };
+            return code_analysis::call_before(code).map_or(CallBefore::NoCall, CallBefore::Call);
+        }
+        if self.is_readable(address.wrapping_sub(1)) {
+            CallBefore::NoCall
+        } else {
+            CallBefore::Unreadable
+        }
+    }
+
+    /// True if the byte at an address is readable code, or outside of all code.
+    fn is_readable(&mut self, address: ImageAddress) -> bool {
         self.source.elf.file_offset(address).is_none() || self.code(address).length > 0
     }
 
-    /// What stands at a file offset, up to the end of its page.
+    /// Returns the bytes from a file offset to the end of its page; empty if they cannot be read.
     fn page(&mut self, offset: u64) -> &[u8] {
-        let start = offset / PAGE * PAGE;
+        let start = offset / PAGE_BYTES * PAGE_BYTES;
         if !self.pages.contains_key(&start) {
-            let file = self.file.get_or_insert_with(self.source.open);
-            let Some(page) = file.as_ref().and_then(|file| read_page(file, start)) else {
-                return &[];
-            };
+            let Some(page) = self.read_page(start) else { return &[] };
             if self.pages.len() >= PAGES_MAX {
                 self.pages.clear();
             }
@@ -139,19 +171,24 @@ impl Reader<'_, '_> {
         }
         self.pages.get(&start).and_then(|page| page.get((offset - start) as usize..)).unwrap_or(&[])
     }
-}
 
-fn read_page(file: &File, start: u64) -> Option<Box<[u8]>> {
-    let mut page = vec![0; PAGE as usize];
-    let mut length = 0;
-    while length < page.len() {
-        match file.read_at(&mut page[length..], start.checked_add(length as u64)?).ok()? {
-            0 => break,
-            read => length += read,
+    /// Reads the page that starts at a file offset.
+    fn read_page(&mut self, start: u64) -> Option<Box<[u8]>> {
+        if let SourceFile::NotOpened = self.file {
+            self.file = (self.source.open)().map_or(SourceFile::Missing, SourceFile::Open);
         }
+        let SourceFile::Open(file) = &self.file else { return None };
+        let mut page = vec![0; PAGE_BYTES as usize];
+        let mut length = 0;
+        while length < page.len() {
+            match file.read_at(&mut page[length..], start.checked_add(length as u64)?).ok()? {
+                0 => break,
+                read => length += read,
+            }
+        }
+        page.truncate(length);
+        Some(page.into())
     }
-    page.truncate(length);
-    Some(page.into())
 }
 
 impl CodeBytes for Reader<'_, '_> {
@@ -159,6 +196,7 @@ impl CodeBytes for Reader<'_, '_> {
         let mut code = Bytes::default();
         let Some((mut offset, left)) = self.source.elf.file_offset(address) else { return code };
         let wanted = left.min(INSTRUCTION_MAX as u64) as usize;
+        // An instruction can span two pages.
         while code.length < wanted {
             let page = self.page(offset.0);
             let length = page.len().min(wanted - code.length);
@@ -172,13 +210,13 @@ impl CodeBytes for Reader<'_, '_> {
         code
     }
 
-    fn row(&mut self, address: ImageAddress) -> Option<Rc<UnwindRule>> {
-        self.source.cfi.as_mut()?.row(address)
+    fn rule(&mut self, address: ImageAddress) -> Option<Rc<UnwindRule>> {
+        self.source.tables.as_mut()?.rule(address)
     }
 
     fn known(&self, address: ImageAddress) -> Option<AnalyzedRule> {
-        let followed = |returns| self.followed.get(&(address, returns));
-        followed(false).or_else(|| followed(true)).cloned()
+        let known = |is_return| self.analyzed.get(&(address, is_return));
+        known(false).or_else(|| known(true)).cloned()
     }
 }
 
@@ -191,57 +229,64 @@ mod tests {
     use object::ReadCache;
     use std::cell::Cell;
 
-    /// This program, and the image address of a place in its code that `is` so, given what stands
-    /// before it and from it on.
+    /// Returns this program and an image address near the border of two pages for which `is` holds,
+    /// given the bytes before it and from it on.
     fn own(is: impl Fn(&[u8], &[u8]) -> bool) -> (File, Elf, ImageAddress) {
         let path = std::env::current_exe().expect("a path");
         let bytes = std::fs::read(&path).expect("this program");
         let file = File::open(path).expect("this program");
         let elf = Elf::read(&ReadCache::new(&file)).expect("an ELF file");
-        // Where pages meet.
-        let places = (2 * PAGE as usize..bytes.len() - 16).step_by(PAGE as usize);
+        // Near the borders of pages.
+        let places = (2 * PAGE_BYTES as usize..bytes.len() - 16).step_by(PAGE_BYTES as usize);
         let near = places.flat_map(|at| at - 4..at + 4);
         let found = near.filter_map(|at| Some((at, elf.image_address(FileOffset(at as u64))?)));
         let mut found = found.filter(|(at, _)| is(&bytes[..*at], &bytes[*at..]));
-        let (_, address) = found.next().expect("there is such a place");
+        let (_, address) = found.next().expect("the program has such an address");
         (file, elf, address)
     }
 
     #[test]
-    fn code_is_read_once_and_only_if_the_file_is_there() {
-        let (file, elf, address) = own(|_, behind| behind[0] == 0xc3);
+    fn code_is_read_once_and_only_from_existing_file() {
+        let (file, elf, address) = own(|_, after| after[0] == 0xc3);
         let opened = Cell::new(0);
         let open = || {
             opened.set(opened.get() + 1);
             file.try_clone().ok()
         };
-        let mut text = CodeCache::default();
-        let mut source = CodeSource { elf: &elf, open: &open, cfi: None };
+        let mut code = CodeCache::default();
+        let mut source = CodeSource { elf: &elf, open: &open, tables: None };
         for _ in 0..2 {
-            let followed = text.analyze(address, false, &mut source);
-            let AnalyzedRule::Rule(row) = followed else { panic!("{followed:?}") };
-            assert_eq!(row.cfa, Cfa::Register(arch::SP, 8));
+            let analyzed = code.analyze(address, false, &mut source);
+            let AnalyzedRule::Rule(rule) = analyzed else { panic!("{analyzed:?}") };
+            assert_eq!(rule.cfa, Cfa::Register(arch::SP, 8));
         }
         assert_eq!(opened.get(), 1);
-        assert!(text.bytes() >= PAGE as usize && text.pages.len() <= 2);
-        let mut gone = CodeSource { elf: &elf, open: &|| None, cfi: None };
-        assert_eq!(CodeCache::default().analyze(address, false, &mut gone), AnalyzedRule::Unknown);
-        assert_eq!(CodeCache::default().call_before(address, &mut gone), None);
+        assert!(code.bytes() >= PAGE_BYTES as usize && code.pages.len() <= 2);
+        let mut missing = CodeSource { elf: &elf, open: &|| None, tables: None };
         assert_eq!(
-            text.analyze(ImageAddress(0), true, &mut source),
+            CodeCache::default().analyze(address, false, &mut missing),
+            AnalyzedRule::Unknown
+        );
+        assert_eq!(CodeCache::default().call_before(address, &mut missing), CallBefore::Unreadable);
+        assert_eq!(
+            code.analyze(ImageAddress(0), true, &mut source),
             AnalyzedRule::Unknown,
-            "no code is there"
+            "outside of all code"
         );
     }
 
     #[test]
-    fn a_call_is_seen_across_pages() {
+    fn call_across_pages_is_recognized() {
         let (file, elf, address) = own(|before, _| before[before.len() - 5] == 0xe8);
         let open = || file.try_clone().ok();
-        let mut source = CodeSource { elf: &elf, open: &open, cfi: None };
-        let mut text = CodeCache::default();
-        assert!(text.call_before(address, &mut source).flatten().is_some());
-        assert!(text.call_before(address, &mut source).flatten().is_some());
-        assert_eq!(text.call_before(ImageAddress(0), &mut source), Some(None), "no code is there");
+        let mut source = CodeSource { elf: &elf, open: &open, tables: None };
+        let mut code = CodeCache::default();
+        assert!(matches!(code.call_before(address, &mut source), CallBefore::Call(_)));
+        assert!(matches!(code.call_before(address, &mut source), CallBefore::Call(_)));
+        assert_eq!(
+            code.call_before(ImageAddress(0), &mut source),
+            CallBefore::NoCall,
+            "outside of all code"
+        );
     }
 }

@@ -1,6 +1,7 @@
-//! What the recorder needs of an ELF file: its build ID, where its code stands, and its unwind
-//! tables. Reads only those ranges, never maps the file: whoever truncates it later costs an
-//! unwind table, not the recording.
+//! Reads ELF files: build ID, code segments, entry point, unwind tables.
+//!
+//! Only these ranges are read, and the file is never mapped: a mapped file that is truncated raises
+//! SIGBUS and would end the recording.
 
 use std::cell::Cell;
 use std::io::{Read, Seek};
@@ -15,32 +16,34 @@ use object::{Endianness, FileKind, ReadCache, ReadRef};
 use crate::arch::Plt;
 use crate::image::cfi::{UnwindSection, UnwindSections, UnwindTables};
 
-/// The most bytes of unwind tables read of one file. Those of the largest programs there are
-/// take some tens of MiB; a sparse file can claim any size.
-const TABLES_MAX: u64 = 64 << 20;
+/// The most bytes of unwind tables read from one file. The largest programs have tens of MiB; a
+/// sparse file can claim any size.
+const TABLES_MAX_BYTES: u64 = 64 << 20;
 
-/// The most program headers and section headers a file may have. Linked files have tens.
+/// The most program headers of a file. Linked files have about ten.
 const PROGRAMS_MAX: u32 = 1 << 10;
+
+/// The most section headers of a file. Linked files have tens.
 const SECTIONS_MAX: u32 = 1 << 13;
 
-/// The most bytes of notes read of one file. The build ID is among the first few hundred.
-const NOTES_MAX: u64 = 64 << 10;
+/// The most bytes of notes read from one file. The build ID is in the first few hundred.
+const NOTES_MAX_BYTES: u64 = 64 << 10;
 
-/// How far behind the entry point its function reaches. It is hand-written and short.
-const ENTRY_LENGTH: u64 = 64;
+/// The bytes of the function at the entry point (`_start`): it is short assembly without a size.
+const ENTRY_BYTES: u64 = 64;
 
-/// An ELF file, as far as unwinding and identifying it goes.
+/// The headers of an ELF file, for identification and unwinding.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Elf {
-    /// The GNU build ID; empty when there is none.
+    /// The GNU build ID; empty if there is none.
     pub(crate) build_id: Vec<u8>,
     entry: ImageAddress,
-    /// Executable code.
+    /// The executable segments.
     code: Segments,
 }
 
 impl Elf {
-    /// Reads the headers; `None` when it is no ELF file that makes sense.
+    /// Reads the headers. None if the file is no valid ELF file.
     pub(crate) fn read<R: Read + Seek>(cache: &ReadCache<R>) -> Option<Self> {
         match FileKind::parse(cache).ok()? {
             FileKind::Elf64 => read_headers::<FileHeader64<Endianness>, _>(cache),
@@ -60,16 +63,16 @@ impl Elf {
         self.code.file_offset(address)
     }
 
-    /// The file offset of the entry point.
+    /// Returns the file offset of the entry point.
     #[cfg(test)]
     pub(crate) fn entry_offset(&self) -> Option<FileOffset> {
         self.file_offset(self.entry).map(|(offset, _)| offset)
     }
 
-    /// Whether an image address lies in the function the program starts in.
+    /// True if an image address is in the function at the entry point.
     pub(crate) fn is_entry(&self, address: ImageAddress) -> bool {
         // An object without an entry point, such as most libraries, has 0 there.
-        self.entry.0 != 0 && address.offset_from(self.entry).is_some_and(|at| at < ENTRY_LENGTH)
+        self.entry.0 != 0 && address.offset_from(self.entry).is_some_and(|at| at < ENTRY_BYTES)
     }
 }
 
@@ -81,7 +84,7 @@ where
     let header = H::parse(data).ok()?;
     let endian = header.endian().ok()?;
     let programs = program_headers(header, endian, data, PROGRAMS_MAX)?;
-    let build_id = build_id_of_segments(endian, programs, data, NOTES_MAX);
+    let build_id = build_id_of_segments(endian, programs, data, NOTES_MAX_BYTES);
     Some(Elf {
         build_id: build_id.unwrap_or_default(),
         entry: ImageAddress(header.e_entry(endian).into()),
@@ -89,7 +92,7 @@ where
     })
 }
 
-/// Reads the unwind tables of a 64-bit file; `None` when it has none.
+/// Reads the unwind tables of a 64-bit file. None if it has none.
 pub(crate) fn read_tables<R: Read + Seek>(cache: &ReadCache<R>) -> Option<UnwindTables> {
     let header = FileHeader64::<Endianness>::parse(cache).ok()?;
     let endian = header.endian().ok()?;
@@ -100,7 +103,7 @@ pub(crate) fn read_tables<R: Read + Seek>(cache: &ReadCache<R>) -> Option<Unwind
         return None;
     }
     let sections = header.sections(endian, cache).ok()?;
-    let left = Cell::new(TABLES_MAX);
+    let left = Cell::new(TABLES_MAX_BYTES);
     let section = |name: &[u8]| read_section(&sections, endian, cache, name, &left);
     let mut tables = UnwindSections {
         text: section_address(&sections, endian, b".text"),
@@ -113,6 +116,7 @@ pub(crate) fn read_tables<R: Read + Seek>(cache: &ReadCache<R>) -> Option<Unwind
     if tables.eh_frame.is_none() {
         (tables.eh_frame_hdr, tables.eh_frame) = tables_without_sections(header, endian, cache);
     }
+    // After .eh_frame, which has all functions of usual programs: it gets the budget first.
     tables.debug_frame = section(b".debug_frame");
     for (name, has_header) in Plt::SECTIONS {
         if let Some((_, section)) = sections.section_by_name(endian, name) {
@@ -123,6 +127,7 @@ pub(crate) fn read_tables<R: Read + Seek>(cache: &ReadCache<R>) -> Option<Unwind
     UnwindTables::new(tables)
 }
 
+/// Returns the image address of a section; 0 if there is none.
 fn section_address<'data, R: ReadRef<'data>>(
     sections: &SectionTable<'data, FileHeader64<Endianness>, R>,
     endian: Endianness,
@@ -131,6 +136,7 @@ fn section_address<'data, R: ReadRef<'data>>(
     sections.section_by_name(endian, name).map_or(0, |(_, section)| section.sh_addr(endian))
 }
 
+/// Reads a section, decompressed, if it fits in the remaining bytes `left`.
 fn read_section<'data, R: ReadRef<'data>>(
     sections: &SectionTable<'data, FileHeader64<Endianness>, R>,
     endian: Endianness,
@@ -140,6 +146,7 @@ fn read_section<'data, R: ReadRef<'data>>(
 ) -> Option<UnwindSection> {
     let (_, section) = sections.section_by_name(endian, name)?;
     let size: u64 = section.sh_size(endian);
+    // In files of separate debug information, .eh_frame is empty (SHT_NOBITS).
     if size == 0 {
         return None;
     }
@@ -150,6 +157,7 @@ fn read_section<'data, R: ReadRef<'data>>(
         Some((header, offset, size)) => {
             use object::read::elf::CompressionHeader;
             let uncompressed_size = header.ch_size(endian);
+            // zstd (ELFCOMPRESS_ZSTD) is not supported.
             if header.ch_type(endian) != elf::ELFCOMPRESS_ZLIB {
                 return None;
             }
@@ -163,9 +171,11 @@ fn read_section<'data, R: ReadRef<'data>>(
     Some(UnwindSection { address: section.sh_addr(endian), bytes })
 }
 
-/// `.eh_frame_hdr` and `.eh_frame` of a file without section headers: the first is a segment of
-/// its own, the second is taken to reach to the end of the segment that holds it. Each is read if
-/// it is no larger than all tables of a file may be.
+/// Reads `.eh_frame_hdr` and `.eh_frame` of a file without section headers.
+///
+/// The first is a segment of its own (PT_GNU_EH_FRAME) and has the address of the second. The
+/// length of the second is unknown: it is read to the end of its segment. Each is limited to
+/// [`TABLES_MAX_BYTES`].
 fn tables_without_sections<'data, R: ReadRef<'data>>(
     header: &FileHeader64<Endianness>,
     endian: Endianness,
@@ -175,7 +185,8 @@ fn tables_without_sections<'data, R: ReadRef<'data>>(
         return (None, None);
     };
     let is_index = |program: &&ProgramHeader64<Endianness>| {
-        program.p_type(endian) == elf::PT_GNU_EH_FRAME && program.p_filesz(endian) <= TABLES_MAX
+        program.p_type(endian) == elf::PT_GNU_EH_FRAME
+            && program.p_filesz(endian) <= TABLES_MAX_BYTES
     };
     let Some(index) = programs.iter().find(is_index) else { return (None, None) };
     let Ok(bytes) = index.data(endian, data) else { return (None, None) };
@@ -184,7 +195,7 @@ fn tables_without_sections<'data, R: ReadRef<'data>>(
     let frames = programs.iter().find_map(|program| {
         let (offset, size) = program.file_range(endian);
         let at = address.checked_sub(program.p_vaddr(endian)).filter(|&at| at < size)?;
-        let is_loaded = program.p_type(endian) == elf::PT_LOAD && size - at <= TABLES_MAX;
+        let is_loaded = program.p_type(endian) == elf::PT_LOAD && size - at <= TABLES_MAX_BYTES;
         let offset = offset.checked_add(at).filter(|_| is_loaded)?;
         let bytes = data.read_bytes_at(offset, size - at).ok()?;
         Some(UnwindSection { address, bytes: bytes.into() })
@@ -203,16 +214,16 @@ mod tests {
     }
 
     #[test]
-    fn this_program_has_code_and_tables() {
+    fn own_program_has_code_and_tables() {
         let cache = ReadCache::new(Cursor::new(own()));
         let elf = Elf::read(&cache).expect("an ELF file");
         let &Segment { offset, size, address, .. } = elf.code.iter().next().expect("code");
         assert_eq!(elf.image_address(offset.wrapping_add(5)), Some(address.wrapping_add(5)));
         assert_eq!(elf.image_address(offset.wrapping_add(size)), None);
-        assert!(elf.is_entry(elf.entry) && !elf.is_entry(elf.entry.wrapping_add(ENTRY_LENGTH)));
+        assert!(elf.is_entry(elf.entry) && !elf.is_entry(elf.entry.wrapping_add(ENTRY_BYTES)));
         let mut cfi = read_tables(&cache).expect("tables");
-        assert!(cfi.row(elf.entry.wrapping_add(1)).is_some());
-        assert!(cfi.row(ImageAddress(0)).is_none());
+        assert!(cfi.rule(elf.entry.wrapping_add(1)).is_some());
+        assert!(cfi.rule(ImageAddress(0)).is_none());
     }
 
     #[test]
@@ -233,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn cut_and_wild_files_are_survived() {
+    fn malformed_files_do_not_panic() {
         let whole = own();
         for length in [0, 1, 16, 63, 64, 100, 4096, whole.len() / 2] {
             let cache = ReadCache::new(Cursor::new(whole[..length].to_vec()));
@@ -247,7 +258,7 @@ mod tests {
         }
     }
 
-    /// A sparse file: whoever reads more of it than its first pages fails.
+    /// A sparse file of 1 TiB that fails the test if much of it is read at once.
     struct Sparse(Cursor<Vec<u8>>);
 
     impl Read for Sparse {
@@ -268,8 +279,8 @@ mod tests {
         }
     }
 
-    /// An ELF header that claims so many program headers and sections, followed by `programs`:
-    /// type, offset, size.
+    /// Returns an ELF header that claims these numbers of program headers and sections, followed by
+    /// `programs`: type, offset, size.
     fn claiming(e_phnum: u16, e_shnum: u16, programs: &[(u32, u64, u64)]) -> ReadCache<Sparse> {
         let mut file = b"\x7fELF\x02\x01\x01".to_vec();
         file.resize(16, 0);
@@ -282,7 +293,7 @@ mod tests {
             file.extend([p_type, 4].map(u32::to_le_bytes).concat());
             file.extend([offset, 0, 0, size, size, 4].map(u64::to_le_bytes).concat());
         }
-        // The first section header: sh_size tells the number of sections, sh_info of programs.
+        // The first section header: sh_size has the number of sections, sh_info that of programs.
         file.resize(4096 + 64, 0);
         file[4096 + 32..4096 + 40].copy_from_slice(&(1u64 << 28).to_le_bytes());
         file[4096 + 44..4096 + 48].copy_from_slice(&(1u32 << 28).to_le_bytes());
@@ -290,14 +301,14 @@ mod tests {
     }
 
     #[test]
-    fn what_a_sparse_file_claims_is_not_read() {
+    fn large_claims_of_sparse_file_are_not_read() {
         let (note, huge) = (elf::PT_NOTE.0, 1 << 30);
-        let cache = claiming(2, 0, &[(note, 8192, huge), (note, 8192, NOTES_MAX + 1)]);
+        let cache = claiming(2, 0, &[(note, 8192, huge), (note, 8192, NOTES_MAX_BYTES + 1)]);
         assert_eq!(Elf::read(&cache).map(|elf| elf.build_id), Some(Vec::new()));
         assert!(read_tables(&cache).is_none(), "too many sections");
         assert!(Elf::read(&claiming(0xffff, 0, &[])).is_none(), "too many programs");
         assert!(Elf::read(&claiming(PROGRAMS_MAX as u16 + 1, 0, &[])).is_none());
-        let notes = [(note, 8192, NOTES_MAX); 1000];
+        let notes = [(note, 8192, NOTES_MAX_BYTES); 1000];
         assert!(Elf::read(&claiming(1000, 0, &notes)).is_some());
         let index = [(elf::PT_GNU_EH_FRAME.0, 8192, huge)];
         assert!(read_tables(&claiming(1, 1, &index)).is_none());

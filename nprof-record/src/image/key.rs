@@ -1,18 +1,18 @@
-//! Names of images within the recorder. Pure.
+//! Keys of images within the recorder. Pure.
 
 use std::hash::{Hash, Hasher};
 
-/// Stands for an image of the recorder's table, see [`crate::image::table`].
+/// The index of an image in [`crate::image::table`].
 pub type ImageIndex = u32;
 
-/// What a frame lies in.
+/// The image of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ImageKey {
     /// A file, or memory without one.
     File(ImageIndex),
     /// A part of the kernel: its own text or a module, by its number.
     Kernel(u32),
-    /// A function whose code was generated at run time, by its number among those sampled.
+    /// A function generated at run time, by its number among those sampled.
     Function(u32),
 }
 

@@ -1,7 +1,8 @@
-//! Finds and opens the files code was mapped from. Whoever owns a directory may have put
-//! something else in the place of a file by now, so a file is looked at before it is opened: to
-//! open a device or a pipe may do something, or wait. (To look at a file of a file system in user
-//! space may wait, too: that is not kept from.)
+//! Finds and opens the files of mappings.
+//!
+//! The owner of a directory can replace a file by a device or a FIFO, and opening one can block or
+//! have side effects. So the type is checked before the file is opened. This does not protect
+//! against blocking FUSE file systems.
 
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
@@ -13,34 +14,37 @@ use nprof_object::path::split_deleted;
 
 use crate::perf::record::Mmap;
 
-/// Opens the file behind a mapping, whatever it is.
+/// Opens the regular file of a mapping. None if it cannot be opened.
 pub(crate) fn open(mmap: &Mmap<'_>) -> Option<File> {
     candidates(mmap).iter().find_map(|path| open_same(path, mmap.identity.inode))
 }
 
-/// Where the file behind a mapping may be found: at its path, at its path in the process's root
-/// directory, or as the very thing the process mapped.
+/// Returns the paths at which the file of a mapping may be: its own, that in the root directory of
+/// the process (as in containers), and the link to the mapped file in /proc.
 pub(crate) fn candidates(mmap: &Mmap<'_>) -> Vec<PathBuf> {
-    let (path, deleted) = split_deleted(mmap.path);
+    let (path, is_deleted) = split_deleted(mmap.path);
     let plain = PathBuf::from(std::ffi::OsStr::from_bytes(path));
     let rooted = PathBuf::from(format!("/proc/{}/root", mmap.pid))
         .join(plain.strip_prefix("/").unwrap_or(&plain));
     let start = mmap.start;
     let end = start.wrapping_add(mmap.length);
     let mapped = PathBuf::from(format!("/proc/{}/map_files/{start:x}-{end:x}", mmap.pid));
-    if deleted { vec![mapped] } else { vec![plain, rooted, mapped] }
+    // map_files is last: it needs CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN.
+    if is_deleted { vec![mapped] } else { vec![plain, rooted, mapped] }
 }
 
-/// Opens a file if it is a regular one, and the one the kernel mapped, as far as can be told: by
-/// its inode. The device is not compared, layered file systems report another one.
+/// Opens a file if it is a regular one and has the inode of the mapping.
+///
+/// The device is not compared: overlayfs and btrfs report another one in stat(2) than in mappings.
 pub(crate) fn open_same(path: &Path, inode: u64) -> Option<File> {
+    // O_PATH opens neither devices nor FIFOs themselves (open(2)).
     let flags = libc::O_PATH | libc::O_NOCTTY;
     let place = OpenOptions::new().read(true).custom_flags(flags).open(path).ok()?;
     let metadata = place.metadata().ok()?;
     if !metadata.is_file() || metadata.ino() != inode {
         return None;
     }
-    // The very file that was looked at.
+    // Through the descriptor, so that it is the checked file even if the path is replaced now.
     let path = format!("/proc/self/fd/{}", place.as_raw_fd());
     let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
     OpenOptions::new().read(true).custom_flags(flags).open(path).ok()
@@ -52,7 +56,7 @@ mod tests {
     use std::io::Read;
 
     #[test]
-    fn only_the_regular_file_that_was_mapped_is_opened() {
+    fn opens_only_regular_file_with_inode() {
         let directory = tempfile::tempdir().expect("a directory");
         let at = |name| directory.path().join(name);
         std::fs::write(at("file"), b"text").expect("written");

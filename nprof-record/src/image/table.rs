@@ -1,10 +1,9 @@
-//! The images code was mapped from: what they are called, where their code stands, and their
-//! unwind tables. Each distinct file is opened once, when it is first mapped, so that it can be
-//! read even if it is gone when it is first needed.
+//! The images of all processes: names, code addresses, unwind tables, code analysis.
 //!
-//! What is kept is bounded. Of too many tables, those that were not used for longest are dropped,
-//! and read again when they are needed: if their file is still where it was. And images no
-//! process has mapped any more are forgotten with an epoch.
+//! Each distinct file is opened once, when it is first mapped, so that it can be read even if it is
+//! unlinked before it is needed. Memory is bounded: the least recently used unwind tables are
+//! dropped, and read again if their file still exists. Images that no process maps any more are
+//! dropped with an epoch.
 
 use std::fs::File;
 use std::io::Cursor;
@@ -22,7 +21,7 @@ use crate::arch;
 use crate::arch::rule::AnalyzedRule;
 use crate::arch::rule::UnwindRule;
 use crate::image::cfi::UnwindTables;
-use crate::image::code_bytes::{CodeCache, CodeSource};
+use crate::image::code_bytes::{CallBefore, CodeCache, CodeSource};
 use crate::image::elf::{self, Elf};
 use crate::image::key::ImageIndex;
 use crate::image::mapped_file;
@@ -30,37 +29,37 @@ use crate::os::task_serial::{ProcessId, TaskSerial};
 use crate::perf::record::{Identity, Mmap};
 use crate::unwind::{FrameAddress, UnwindInfo};
 
-/// Files held open at most, besides those whose tables were read.
+/// The most files held open for unwind tables that have not been read.
 const OPEN_MAX: usize = 128;
 
-/// Places looked at for what signal handlers return to, per image; beyond that all are forgotten.
+/// The most addresses per image that are remembered as signal returns or not.
 const MEMO_MAX: usize = 1 << 16;
 
-/// The most that the unwind tables of all images may take, and what is remembered of them, bytes.
-/// Those of one image are kept whatever they take.
-const TABLES_MAX: usize = 256 << 20;
+/// The most memory for the unwind tables of all images and their caches. Those of the image in use
+/// are kept at any size.
+const TABLES_MAX_BYTES: usize = 256 << 20;
 
-/// ImageTable met in an epoch at most, so that those that are not mapped any more do not pile up.
+/// The most new images in an epoch: unmapped ones are dropped only at its end.
 const NEW_MAX: usize = 1 << 16;
 
-/// What tells images apart.
+/// The identity of an image.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum ImageIdentity {
-    /// A file, by its path and what the kernel said of it.
+    /// A file, by its path and its identity in the kernel's record.
     File(Vec<u8>, Identity),
     /// Memory of one process, by its name.
     Anonymous(Vec<u8>, ProcessId),
     Vdso,
 }
 
-/// Where the unwind tables are.
+/// The state of the unwind tables of an image.
 #[derive(Debug)]
 enum TableState {
-    /// In the file, not read yet.
+    /// Not read.
     Closed,
-    /// The same, with the file held open.
+    /// Not read, and the file is held open.
     Open(Box<ReadCache<File>>),
-    /// Read; `None` when there are none.
+    /// Read. None if the file has no tables.
     Read(Option<Box<UnwindTables>>),
 }
 
@@ -68,50 +67,49 @@ enum TableState {
 #[derive(Debug)]
 pub(crate) struct Image {
     pub(crate) kind: ImageKind,
-    /// The path as the process saw it, or a name in brackets.
+    /// The path in the process, or a name in brackets.
     pub(crate) path: Vec<u8>,
-    /// Empty when there is none.
+    /// The build ID; empty if there is none.
     pub(crate) build_id: Vec<u8>,
-    /// The process whose memory it is, for anonymous memory.
+    /// The process of anonymous memory.
     pub(crate) owner: Option<ProcessId>,
-    /// Where its file was found, and its inode.
+    /// The path at which its file was opened, and its inode.
     file: Option<(PathBuf, u64)>,
     elf: Option<Elf>,
     tables: TableState,
-    /// What the tables take, bytes, as far as counted.
+    /// The counted memory of the tables and caches.
     bytes: usize,
-    /// When they were last used: by the number of uses of all tables.
+    /// The last use of the tables, as the number of uses of all tables.
     used: u64,
-    /// By file offset: whether code without a table is what signal handlers return to.
+    /// Whether code without a table is a signal return, by file offset.
     signal_returns: FxHashMap<FileOffset, bool>,
-    /// What its code was found to say where there is no table.
-    text: CodeCache,
+    /// The results of code analysis.
+    code: CodeCache,
 }
 
-/// The images that are known.
+/// The images of all processes.
 #[derive(Debug, Default)]
 pub(crate) struct ImageTable {
     images: Vec<Image>,
-    known: FxHashMap<ImageIdentity, ImageIndex>,
-    /// Places of images that were forgotten.
+    by_identity: FxHashMap<ImageIdentity, ImageIndex>,
+    /// Indices of dropped images, for new ones.
     free: Vec<ImageIndex>,
-    /// ImageTable met in this epoch.
+    /// The number of new images in this epoch.
     new: usize,
-    /// Files held open.
+    /// The number of files held open.
     open: usize,
-    /// What all tables take, bytes.
+    /// The memory of the tables of all images.
     bytes: usize,
     uses: u64,
 }
 
 impl ImageTable {
-    /// The image.
+    /// Returns an image.
     pub(crate) fn get(&self, index: ImageIndex) -> &Image {
         &self.images[index as usize]
     }
 
-    /// Whether the code of an image may have been made by the process that runs it: it is in no
-    /// ELF object.
+    /// True if a process may generate code in this image: it is no ELF file.
     pub(crate) fn may_contain_jit(&self, index: ImageIndex) -> bool {
         let image = self.get(index);
         match image.kind {
@@ -120,7 +118,7 @@ impl ImageTable {
         }
     }
 
-    /// The image a mapping is of, and the image's offset of its first byte.
+    /// Returns the image of a mapping, and the image offset of its first byte.
     pub(crate) fn image_of(
         &mut self,
         mmap: &Mmap<'_>,
@@ -147,7 +145,7 @@ impl ImageTable {
     }
 
     fn intern(&mut self, key: ImageIdentity, make: impl FnOnce() -> Image) -> ImageIndex {
-        if let Some(&index) = self.known.get(&key) {
+        if let Some(&index) = self.by_identity.get(&key) {
             return index;
         }
         let image = make();
@@ -163,35 +161,34 @@ impl ImageTable {
                 (self.images.len() - 1) as ImageIndex
             }
         };
-        self.known.insert(key, index);
+        self.by_identity.insert(key, index);
         index
     }
 
-    /// Whether a new epoch should begin, for there to be fewer.
+    /// True if a new epoch should begin, to drop unmapped images.
     pub(crate) fn is_full(&self) -> bool {
         self.new >= NEW_MAX
     }
 
-    /// An epoch begins: forgets all images but those that are mapped. Their indices will be
-    /// those of others.
+    /// Begins an epoch: drops all images that are not in `mapped`. Their indices are reused.
     pub(crate) fn begin_epoch(&mut self, mapped: impl Iterator<Item = ImageIndex>) {
         let mapped: FxHashSet<_> = mapped.collect();
         self.new = 0;
         let (images, free) = (&mut self.images, &mut self.free);
-        self.known.retain(|_, &mut index| {
-            let stays = mapped.contains(&index);
-            if !stays {
-                let none = Image::without_file(ImageKind::Anonymous, b"", None);
-                let gone = std::mem::replace(&mut images[index as usize], none);
-                self.open -= usize::from(gone.is_open());
-                self.bytes -= gone.bytes;
+        self.by_identity.retain(|_, &mut index| {
+            let is_kept = mapped.contains(&index);
+            if !is_kept {
+                let empty = Image::without_file(ImageKind::Anonymous, b"", None);
+                let dropped = std::mem::replace(&mut images[index as usize], empty);
+                self.open -= usize::from(dropped.is_open());
+                self.bytes -= dropped.bytes;
                 free.push(index);
             }
-            stays
+            is_kept
         });
     }
 
-    /// What is known of the code at an offset of an image.
+    /// Returns the unwind information for an offset in an image.
     pub(crate) fn unwind_info(&mut self, index: ImageIndex, offset: ImageOffset) -> UnwindInfo {
         let image = &mut self.images[index as usize];
         let Some(elf) = &image.elf else { return UnwindInfo::NoTable };
@@ -200,14 +197,10 @@ impl ImageTable {
         let is_entry = elf.is_entry(address);
         self.open -= usize::from(image.is_open());
         image.read_tables();
-        let unwind_info = match &mut image.tables {
-            TableState::Read(Some(cfi)) => cfi.row(address),
-            _ => None,
-        };
-        let unwind_info = match unwind_info {
-            Some(row) => UnwindInfo::Rule(row),
-            None => match image.row_of_system_call(offset, address) {
-                Some(row) => UnwindInfo::Rule(row),
+        let unwind_info = match image.table_rule(address) {
+            Some(rule) => UnwindInfo::Rule(rule),
+            None => match image.rule_after_system_call(offset, address) {
+                Some(rule) => UnwindInfo::Rule(rule),
                 None if is_entry => UnwindInfo::Entry,
                 None if image.is_signal_return(offset) => UnwindInfo::SignalReturn,
                 None => UnwindInfo::NoTable,
@@ -215,60 +208,66 @@ impl ImageTable {
         };
         self.uses += 1;
         image.used = self.uses;
-        let bytes = image.count();
+        let bytes = image.count_bytes();
         self.bytes = self.bytes - std::mem::replace(&mut image.bytes, bytes) + bytes;
-        if self.bytes > TABLES_MAX {
-            self.drop_tables(index, TABLES_MAX / 4 * 3);
+        if self.bytes > TABLES_MAX_BYTES {
+            // A quarter of room, so that the next use of other tables does not drop some again.
+            self.drop_tables(index, TABLES_MAX_BYTES / 4 * 3);
         }
         unwind_info
     }
 
-    /// What the code at an address says of its caller, the offset being of what is inside of it.
+    /// Analyzes the code at a frame's address; `offset` is that of its address for lookup.
     pub(crate) fn analyze(
         &mut self,
         index: ImageIndex,
         offset: ImageOffset,
         address: FrameAddress,
     ) -> AnalyzedRule {
-        let behind = address.value().0.wrapping_sub(address.address_for_lookup().0);
+        let after_lookup = address.value().0.wrapping_sub(address.address_for_lookup().0);
         let image = &mut self.images[index as usize];
-        let Some(inside) = image.image_address(offset) else { return AnalyzedRule::Unknown };
-        let at = inside.wrapping_add(behind);
-        let followed =
-            image.text(|text, source| Some(text.analyze(at, address.is_return(), source)));
-        followed.unwrap_or(AnalyzedRule::Unknown)
+        let Some(lookup) = image.image_address(offset) else { return AnalyzedRule::Unknown };
+        let at = lookup.wrapping_add(after_lookup);
+        let rule = image.with_code(|code, source| code.analyze(at, address.is_return(), source));
+        rule.unwrap_or(AnalyzedRule::Unknown)
     }
 
-    /// Whether a call ends behind the byte at an offset; `None` where there is no file.
+    /// True if a call ends after the byte at an offset. None if the code cannot be read.
     pub(crate) fn is_after_call(&mut self, index: ImageIndex, offset: ImageOffset) -> Option<bool> {
         let image = &mut self.images[index as usize];
         let address = image.image_address(offset)?.wrapping_add(1);
-        image.text(|text, source| Some(text.call_before(address, source)?.is_some()))
+        match image.with_code(|code, source| code.call_before(address, source))? {
+            CallBefore::Unreadable => None,
+            CallBefore::NoCall => Some(false),
+            CallBefore::Call(_) => Some(true),
+        }
     }
 
-    /// Drops the tables that were not used for longest until all take `limit` bytes at most; but
-    /// not those of the image `keep`.
-    fn drop_tables(&mut self, keep: ImageIndex, limit: usize) {
-        let can_drop = |(index, image): &(usize, &Image)| {
-            *index != keep as usize && image.bytes > 0 && image.file.is_some()
-        };
-        let images = self.images.iter().enumerate().filter(can_drop);
-        let mut by_use: Vec<_> = images.map(|(index, image)| (image.used, index)).collect();
+    /// Drops the least recently used tables until all use at most `limit_bytes`. Keeps those of the
+    /// image `keep`, and those that have no file to read again.
+    fn drop_tables(&mut self, keep: ImageIndex, limit_bytes: usize) {
+        let mut by_use = Vec::new();
+        for (index, image) in self.images.iter().enumerate() {
+            if index != keep as usize && image.bytes > 0 && image.file.is_some() {
+                by_use.push((image.used, index));
+            }
+        }
         by_use.sort_unstable();
         for (_, index) in by_use {
-            if self.bytes <= limit {
+            if self.bytes <= limit_bytes {
                 return;
             }
             let image = &mut self.images[index];
             image.tables = TableState::Closed;
             image.signal_returns = FxHashMap::default();
-            image.text = CodeCache::default();
+            image.code = CodeCache::default();
             self.bytes -= std::mem::take(&mut image.bytes);
         }
     }
 }
 
 impl Image {
+    /// Returns an image without a file.
     fn without_file(kind: ImageKind, path: &[u8], owner: Option<ProcessId>) -> Self {
         Self {
             kind,
@@ -281,7 +280,7 @@ impl Image {
             bytes: 0,
             used: 0,
             signal_returns: FxHashMap::default(),
-            text: CodeCache::default(),
+            code: CodeCache::default(),
         }
     }
 
@@ -290,11 +289,12 @@ impl Image {
         self.elf.as_ref()?.image_address(FileOffset(offset.0))
     }
 
+    /// True if the file is held open.
     fn is_open(&self) -> bool {
         matches!(self.tables, TableState::Open(_))
     }
 
-    /// Makes the tables be read.
+    /// Reads the tables unless they were read.
     fn read_tables(&mut self) {
         let cfi = match &self.tables {
             TableState::Read(_) => return,
@@ -307,50 +307,61 @@ impl Image {
         self.tables = TableState::Read(cfi.map(Box::new));
     }
 
-    /// What is kept of the code, and where more of it comes from.
-    fn text<T>(
+    /// Looks up an address in the tables. None if they do not cover it or were not read.
+    fn table_rule(&mut self, address: ImageAddress) -> Option<Rc<UnwindRule>> {
+        match &mut self.tables {
+            TableState::Read(Some(tables)) => tables.rule(address),
+            _ => None,
+        }
+    }
+
+    /// Calls a function with the cache of the code and the source of more. None without ELF
+    /// headers.
+    fn with_code<T>(
         &mut self,
-        ask: impl FnOnce(&mut CodeCache, &mut CodeSource<'_>) -> Option<T>,
+        use_code: impl FnOnce(&mut CodeCache, &mut CodeSource<'_>) -> T,
     ) -> Option<T> {
         let (file, elf) = (self.file.as_ref(), self.elf.as_ref()?);
-        let cfi = match &mut self.tables {
-            TableState::Read(cfi) => cfi.as_deref_mut(),
+        let tables = match &mut self.tables {
+            TableState::Read(tables) => tables.as_deref_mut(),
             _ => None,
         };
         let open = || reopen(file, Some(elf)).map(ReadCache::into_inner);
-        ask(&mut self.text, &mut CodeSource { elf, open: &open, cfi })
+        Some(use_code(&mut self.code, &mut CodeSource { elf, open: &open, tables }))
     }
 
-    /// What the tables take, and what is remembered of them, bytes.
-    fn count(&self) -> usize {
-        let cfi = match &self.tables {
-            TableState::Read(Some(cfi)) => cfi.bytes(),
+    /// Returns the memory of the tables and caches.
+    fn count_bytes(&self) -> usize {
+        let tables = match &self.tables {
+            TableState::Read(Some(tables)) => tables.bytes(),
             _ => 0,
         };
         let signal_returns = self.signal_returns.capacity() * size_of::<(u64, bool, u8)>();
-        cfi + signal_returns + self.text.bytes()
+        tables + signal_returns + self.code.bytes()
     }
 
-    /// The rule behind a system call whose function's table ends just before it: where one makes
-    /// a thread, the new one goes its own way from there (clone and clone3 of glibc). What called
-    /// it is where it was before.
-    fn row_of_system_call(
+    /// Returns the rule after a syscall instruction at which the table of its function ends.
+    ///
+    /// glibc ends the table of clone and clone3 at the syscall, because the new thread continues
+    /// there on another stack. In the parent the frame is unchanged: the rule before the syscall
+    /// still holds.
+    fn rule_after_system_call(
         &mut self,
         offset: FileOffset,
         address: ImageAddress,
     ) -> Option<Rc<UnwindRule>> {
         let length = arch::SYSTEM_CALL.len() as u64;
-        let TableState::Read(Some(cfi)) = &mut self.tables else { return None };
-        let row = cfi.row(ImageAddress(address.0.checked_sub(length + 1)?))?;
+        let rule = self.table_rule(ImageAddress(address.0.checked_sub(length + 1)?))?;
         let mut code = [0; arch::SYSTEM_CALL.len()];
         let (path, inode) = self.file.as_ref()?;
         let file = mapped_file::open_same(path, *inode)?;
         file.read_exact_at(&mut code, offset.0.checked_sub(length)?).ok()?;
-        (code == arch::SYSTEM_CALL).then_some(row)
+        (code == arch::SYSTEM_CALL).then_some(rule)
     }
 
-    /// Whether the code at `offset` is the one signal handlers return to. The offset may be of an
-    /// address inside of the call before it, so the code is looked for at the next byte, too.
+    /// True if signal handlers return to the code at `offset` (`rt_sigreturn`). The offset may be
+    /// one byte before it, the address for lookup of a return address; so the next byte is checked,
+    /// too.
     fn is_signal_return(&mut self, offset: FileOffset) -> bool {
         let Some((path, inode)) = &self.file else { return false };
         if self.signal_returns.len() >= MEMO_MAX {
@@ -365,20 +376,22 @@ impl Image {
     }
 }
 
-/// Opens the file of an image again, if it is still the one it was.
+/// Opens the file of an image again. None if it was replaced or changed.
 fn reopen(file: Option<&(PathBuf, u64)>, elf: Option<&Elf>) -> Option<ReadCache<File>> {
     let (path, inode) = file?;
     let cache = ReadCache::new(mapped_file::open_same(path, *inode)?);
     (Elf::read(&cache).as_ref() == elf).then_some(cache)
 }
 
-/// Whether a mapping's name is that of a file.
+/// True if the name of a mapping is that of a file.
 pub(crate) fn is_file(path: &[u8]) -> bool {
     mapping_kind(path) == ImageKind::Elf
 }
 
-/// What a mapping's name says it is.
+/// Returns the kind of a mapping with this name.
 fn mapping_kind(path: &[u8]) -> ImageKind {
+    // Names of memory without a file: perf's records use "//anon"; "/SYSV" is System V shared
+    // memory; the others are files that the kernel creates internally for shared memory.
     const NO_FILES: [&[u8]; 6] =
         [b"//anon", b"/memfd:", b"/dev/zero", b"/SYSV", b"/anon_hugepage", b"/drm mm object"];
     match path {
@@ -389,27 +402,26 @@ fn mapping_kind(path: &[u8]) -> ImageKind {
     }
 }
 
-/// Opens the file behind a mapping and reads its headers.
+/// Opens the file of a mapping and reads its headers.
 fn open_file(path: &[u8], mmap: &Mmap<'_>, hold: bool) -> Image {
     let mut image = Image::without_file(ImageKind::Elf, path, None);
     let inode = mmap.identity.inode;
-    let open = |path: PathBuf| {
-        let cache = ReadCache::new(mapped_file::open_same(&path, inode)?);
-        let elf = Elf::read(&cache)?;
-        Some((path, cache, elf))
-    };
-    let found = mapped_file::candidates(mmap).into_iter().find_map(open);
-    let Some((path, cache, elf)) = found else { return image };
-    image.build_id.clone_from(&elf.build_id);
-    image.elf = Some(elf);
-    image.file = Some((path, inode));
-    if hold {
-        image.tables = TableState::Open(Box::new(cache));
+    for path in mapped_file::candidates(mmap) {
+        let Some(file) = mapped_file::open_same(&path, inode) else { continue };
+        let cache = ReadCache::new(file);
+        let Some(elf) = Elf::read(&cache) else { continue };
+        image.build_id.clone_from(&elf.build_id);
+        image.elf = Some(elf);
+        image.file = Some((path, inode));
+        if hold {
+            image.tables = TableState::Open(Box::new(cache));
+        }
+        break;
     }
     image
 }
 
-/// The vDSO, read from our own memory: every process has the same.
+/// Reads the vDSO from the memory of this process: it is the same in all processes.
 fn open_vdso() -> Image {
     let mut image = Image::without_file(ImageKind::Vdso, b"[vdso]", None);
     let Some(bytes) = vdso::read_own().ok().flatten() else { return image };

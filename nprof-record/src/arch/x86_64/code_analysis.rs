@@ -160,7 +160,7 @@ impl<T: CodeBytes> PathSearch<'_, T> {
                     // A call of the next instruction is not returned from; and what a table
                     // covers behind one is another function.
                     let is_end = target(&instruction) == Some(next);
-                    if is_end || self.program.row(next).is_some() {
+                    if is_end || self.program.rule(next).is_some() {
                         return;
                     }
                     if is_padding(self.program, next) {
@@ -192,7 +192,7 @@ impl<T: CodeBytes> PathSearch<'_, T> {
 
     /// A path jumps. Where there is a table, it tells the rest.
     fn jump(&mut self, target: ImageAddress, state: SymbolicState) {
-        match self.program.row(target) {
+        match self.program.rule(target) {
             Some(row) => self.end(state.rule_via_table(&row)),
             None if self.pending.len() < PENDING_MAX => self.pending.push_back((target, state)),
             None => {}

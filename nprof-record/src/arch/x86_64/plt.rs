@@ -27,7 +27,7 @@ impl Plt {
         [(b".plt", true), (b".plt.sec", false), (b".plt.got", false), (b".iplt", false)];
 
     /// The rule at an image address; `None` when it is not in here.
-    pub fn row(&self, address: ImageAddress) -> Option<UnwindRule> {
+    pub fn rule(&self, address: ImageAddress) -> Option<UnwindRule> {
         let at = address.offset_from(self.address).filter(|&at| at < self.size)?;
         let pushed = match at {
             // push GOT[1]; jmp *GOT[2]: behind the entry's own push.
@@ -53,7 +53,7 @@ mod tests {
     #[test]
     fn cfa_follows_the_pushes_of_an_entry() {
         let plt = Plt { address: ImageAddress(0x1000), size: 0x40, has_header: true };
-        let words = |plt: &Plt, at| match plt.row(ImageAddress(at))?.cfa {
+        let words = |plt: &Plt, at| match plt.rule(ImageAddress(at))?.cfa {
             Cfa::Register(SP, offset) => Some(offset / 8),
             _ => None,
         };

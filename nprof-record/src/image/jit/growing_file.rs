@@ -1,5 +1,5 @@
-//! OpenFileBudget that are read while they grow. They are held open, for they may be gone before they are
-//! read to their end; but only so many of them.
+//! Reads files while they grow. A limited number is held open, because they may be removed before
+//! they have been read to their end.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -7,24 +7,24 @@ use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::rc::Rc;
 
-/// OpenFileBudget held open at most. What lies beyond that is opened anew for each look, or not read.
+/// The most files held open. Others are opened again for each poll, or not read.
 const FILES_MAX: usize = 64;
 
-/// How much of a file is read at once, bytes.
+/// The bytes of a file read at once.
 pub(crate) const CHUNK_BYTES: usize = 1 << 20;
 
-/// How much of a file is read in one look, bytes; the rest is left for the next.
+/// The most bytes of a file read in one poll; the rest is left for the next.
 const MAX_BYTES_PER_POLL: usize = 8 << 20;
 
-/// How much of all files is read in one round of records, bytes; the rest is left for the next.
+/// The most bytes of all files read in one drain of the rings; the rest is left for the next.
 const MAX_BYTES_PER_DRAIN: usize = 4 * MAX_BYTES_PER_POLL;
 
-/// Counts the files held open, and what is read of all of them.
+/// The limits of all growing files: open files, and bytes read in one drain.
 #[derive(Clone, Debug)]
 pub(crate) struct OpenFileBudget {
     held: Rc<Cell<usize>>,
-    /// What may still be read in this round, bytes.
-    left: Rc<Cell<usize>>,
+    /// The bytes that may still be read in this drain.
+    left_bytes: Rc<Cell<usize>>,
 }
 
 /// A file held open.
@@ -36,16 +36,17 @@ struct Held {
 
 impl Default for OpenFileBudget {
     fn default() -> Self {
-        Self { held: Rc::default(), left: Rc::new(Cell::new(MAX_BYTES_PER_DRAIN)) }
+        Self { held: Rc::default(), left_bytes: Rc::new(Cell::new(MAX_BYTES_PER_DRAIN)) }
     }
 }
 
 impl OpenFileBudget {
-    /// A round of records is over.
+    /// Ends a drain of the rings: the next one has the full budget of bytes.
     pub(crate) fn end_drain(&self) {
-        self.left.set(MAX_BYTES_PER_DRAIN);
+        self.left_bytes.set(MAX_BYTES_PER_DRAIN);
     }
 
+    /// Counts a file as held open until it is dropped. None if there are too many.
     fn hold(&self, file: File) -> Option<Rc<Held>> {
         (self.held.get() < FILES_MAX).then(|| {
             self.held.set(self.held.get() + 1);
@@ -60,7 +61,7 @@ impl Drop for Held {
     }
 }
 
-/// A file that grows, how far it was read, and what its reader has to remember.
+/// A growing file, the position to which it was read, and the state of its reader.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct GrowingFile<T> {
     held: Option<Rc<Held>>,
@@ -70,21 +71,23 @@ pub(crate) struct GrowingFile<T> {
 }
 
 impl<T: Default> GrowingFile<T> {
-    /// A file that is open; `None` when there are too many.
-    pub(crate) fn of(file: File, files: &OpenFileBudget) -> Option<Self> {
+    /// Holds an open file. None if there are too many.
+    pub(crate) fn hold(file: File, files: &OpenFileBudget) -> Option<Self> {
         let inode = file.metadata().ok()?.ino();
         Some(Self { held: Some(files.hold(file)?), inode, ..Self::default() })
     }
 
-    /// The file's inode.
+    /// Returns the inode of the file.
     pub(crate) fn inode(&self) -> u64 {
         self.inode
     }
 
-    /// Reads what is new in the file: in the one that is held, or one opened now, which is held
-    /// if there is room. `take` gets a piece of it, how many bytes there are from its beginning
-    /// on, and the state; it gives how many of them it used up. A file that became another one,
-    /// or shorter, is read from its beginning.
+    /// Reads the new part of the held file, or of one that `open` opens, which is then held if the
+    /// budget permits.
+    ///
+    /// Passes each chunk to `take`, with the number of bytes from its start to the end of the file,
+    /// and the state; `take` returns the number of bytes it has consumed. A file that was replaced
+    /// or truncated is read from its start.
     pub(crate) fn read(
         &mut self,
         files: &OpenFileBudget,
@@ -111,14 +114,15 @@ impl<T: Default> GrowingFile<T> {
             let (held, inode) = (self.held.take(), metadata.ino());
             *self = Self { held, inode, ..Self::default() };
         }
-        let mut left = MAX_BYTES_PER_POLL.min(files.left.get());
+        let mut left = MAX_BYTES_PER_POLL.min(files.left_bytes.get());
         while self.position < size && left > 0 {
             let available = size - self.position;
-            let mut piece =
+            let mut chunk =
                 vec![0; usize::try_from(available).map_or(CHUNK_BYTES, |a| a.min(CHUNK_BYTES))];
-            let Ok(length) = read_at(file, &mut piece, self.position) else { return };
-            files.left.set(files.left.get().saturating_sub(length));
-            let used = take(&piece[..length], available, &mut self.state);
+            let Ok(length) = read_at(file, &mut chunk, self.position) else { return };
+            files.left_bytes.set(files.left_bytes.get().saturating_sub(length));
+            let used = take(&chunk[..length], available, &mut self.state);
+            // An incomplete entry at the end of the file.
             if used == 0 {
                 return;
             }
@@ -128,7 +132,7 @@ impl<T: Default> GrowingFile<T> {
     }
 }
 
-/// Fills a buffer, as far as the file goes.
+/// Fills a buffer, up to the end of the file. Returns the number of bytes read.
 fn read_at(file: &File, buffer: &mut [u8], position: u64) -> io::Result<usize> {
     let mut filled = 0;
     while filled < buffer.len() {
@@ -148,7 +152,7 @@ mod tests {
     use crate::image::jit::perf_map;
     use std::io::Write;
 
-    /// A file of this test's own.
+    /// Creates a temporary file.
     fn scratch(name: &str) -> (std::path::PathBuf, File) {
         let name = format!("nprof-{name}-{}", std::process::id());
         let path = std::env::temp_dir().join(name);
@@ -157,14 +161,14 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_read_as_it_grows_and_anew_when_it_shrinks() {
+    fn reads_growing_file_and_restarts_truncated_one() {
         let (path, mut file) = scratch("grows");
         let mut growing = GrowingFile::<bool>::default();
         let mut read = |file: &File| {
             let mut names = Vec::new();
-            growing.read_new(&OpenFileBudget::default(), file, |piece, available, in_line| {
-                assert_eq!(available, piece.len() as u64);
-                perf_map::read(piece, false, in_line, |_, _, name| names.push(name.to_vec())) as u64
+            growing.read_new(&OpenFileBudget::default(), file, |chunk, available, in_line| {
+                assert_eq!(available, chunk.len() as u64);
+                perf_map::read(chunk, false, in_line, |_, _, name| names.push(name.to_vec())) as u64
             });
             names.concat()
         };
@@ -179,42 +183,42 @@ mod tests {
     }
 
     #[test]
-    fn one_look_at_an_endless_file_ends() {
+    fn one_poll_of_endless_file_is_bounded() {
         let (path, file) = scratch("endless");
         file.set_len(1 << 40).expect("a hole");
         let mut growing = GrowingFile::<bool>::default();
-        for look in 1..=2 {
-            growing.read_new(&OpenFileBudget::default(), &file, |piece, _, in_line| {
-                perf_map::read(piece, true, in_line, |_, _, _| panic!("there is none")) as u64
+        for poll in 1..=2 {
+            growing.read_new(&OpenFileBudget::default(), &file, |chunk, _, in_line| {
+                perf_map::read(chunk, true, in_line, |_, _, _| panic!("no lines")) as u64
             });
-            assert_eq!(growing.position, look * MAX_BYTES_PER_POLL as u64);
+            assert_eq!(growing.position, poll * MAX_BYTES_PER_POLL as u64);
         }
         std::fs::remove_file(path).expect("removed");
     }
 
     #[test]
-    fn one_round_of_looks_at_endless_files_ends() {
+    fn one_drain_of_endless_files_is_bounded() {
         let (path, file) = scratch("many");
         file.set_len(1 << 40).expect("a hole");
         let files = OpenFileBudget::default();
-        let look = || {
+        let poll = || {
             let mut read = 0;
-            GrowingFile::<()>::default().read_new(&files, &file, |piece, _, ()| {
-                read += piece.len();
-                piece.len() as u64
+            GrowingFile::<()>::default().read_new(&files, &file, |chunk, _, ()| {
+                read += chunk.len();
+                chunk.len() as u64
             });
             read
         };
-        assert_eq!((0..10).map(|_| look()).sum::<usize>(), MAX_BYTES_PER_DRAIN);
+        assert_eq!((0..10).map(|_| poll()).sum::<usize>(), MAX_BYTES_PER_DRAIN);
         files.end_drain();
-        assert_eq!(look(), MAX_BYTES_PER_POLL);
+        assert_eq!(poll(), MAX_BYTES_PER_POLL);
         std::fs::remove_file(path).expect("removed");
     }
 
     #[test]
-    fn only_so_many_files_are_held() {
+    fn number_of_held_files_is_bounded() {
         let files = OpenFileBudget::default();
-        let open = || File::open("/dev/null").expect("it is there");
+        let open = || File::open("/dev/null").expect("exists");
         let mut held: Vec<_> = (0..FILES_MAX).map(|_| files.hold(open()).expect("room")).collect();
         assert!(files.hold(open()).is_none());
         held.pop();

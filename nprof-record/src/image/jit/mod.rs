@@ -2,7 +2,6 @@
 
 pub(crate) mod growing_file;
 pub(crate) mod jitdump;
-pub(crate) mod map_file;
 pub(crate) mod perf_map;
 pub(crate) mod process_jit;
 pub(crate) mod runtime_code;

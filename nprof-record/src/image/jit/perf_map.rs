@@ -1,20 +1,82 @@
-//! The map of run-time code a process writes for profilers, `/tmp/perf-PID.map`: a line for each
-//! function, `start size name`, both numbers hexadecimal. It has no times, and is appended to
-//! while we read. Pure over its bytes.
+//! Perf maps, `/tmp/perf-PID.map`: opens the file of a process, and parses its lines.
+//!
+//! Each line has the start and size of a function, both hexadecimal, and its name. The file has no
+//! times, and is read while the process appends to it. It is in a directory that all users can
+//! write: it must be a regular file of the user of the process or of root, and not be left by an
+//! earlier process with the same id.
 
-/// Reads the lines of a piece of a map that ends where the map does for now, or was cut because
-/// there is `more`. Gives how many bytes were used up: what is left is a line that is not whole
-/// yet. A line longer than the whole piece is taken by its front, and the rest of it skipped, for
-/// which `in_line` says that the next piece begins within a line.
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::time::{Duration, SystemTime};
+
+use crate::os::procfs::Stat;
+use crate::sys;
+
+/// The tolerance when the times of a file and of its process are compared: file times have the
+/// resolution of a timer tick.
+const TIME_TOLERANCE: Duration = Duration::from_millis(100);
+
+/// Opens the perf map of a process that started at `start_ns` of the monotonic clock. If that is
+/// None, the process started before the recording, and /proc has its start time.
+pub(crate) fn open(pid: u32, start_ns: Option<u64>) -> Option<File> {
+    let age = match start_ns {
+        Some(start) => Duration::from_nanos(sys::monotonic_ns().saturating_sub(start)),
+        None => age(pid)?,
+    };
+    let status = fs::read_to_string(format!("/proc/{pid}/status"));
+    let (path, user) = match status.ok().and_then(|status| identity(&status)) {
+        Some((user, own_pid)) => (format!("/proc/{pid}/root/tmp/perf-{own_pid}.map"), user),
+        // It has exited. Most likely it was a child of the command, in our namespaces and of our
+        // user.
+        None => (format!("/tmp/perf-{pid}.map"), fs::metadata("/proc/self").ok()?.uid()),
+    };
+    // No symbolic links, and no blocking on FIFOs: all users can write to /tmp.
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path).ok()?;
+    let metadata = file.metadata().ok()?;
+    let is_trusted = metadata.is_file() && [user, 0].contains(&metadata.uid());
+    // Before the epoch of the system clock: any file is newer.
+    let start = SystemTime::now().checked_sub(age + TIME_TOLERANCE);
+    let is_new_enough =
+        start.is_none_or(|start| metadata.modified().is_ok_and(|modified| modified >= start));
+    (is_trusted && is_new_enough).then_some(file)
+}
+
+/// Returns the time since the start of a process, which may have called exec later. None if it has
+/// exited.
+fn age(pid: u32) -> Option<Duration> {
+    let start = Stat::of(pid)?.start_ticks.checked_mul(sys::clock_tick_ns())?;
+    Some(Duration::from_nanos(sys::boot_ns().saturating_sub(start)))
+}
+
+/// Parses /proc/PID/status: the effective user, and the id of the process in its own pid namespace,
+/// which is in the name of its perf map.
+fn identity(status: &str) -> Option<(u32, u32)> {
+    let field = |name| status.lines().find_map(|line| line.strip_prefix(name));
+    let user = field("Uid:")?.split_whitespace().nth(1)?.parse().ok()?;
+    let own_pid = match field("NSpid:") {
+        // The id in each namespace, the innermost last.
+        Some(pids) => pids.split_whitespace().next_back()?,
+        // Before Linux 4.1.
+        None => field("Pid:")?.trim(),
+    };
+    Some((user, own_pid.parse().ok()?))
+}
+
+/// Parses the lines of a chunk. `more` is true if the chunk does not end the file.
+///
+/// Returns the number of consumed bytes; an incomplete line at the end is left for the next read.
+/// Of a line longer than a whole chunk, the front is used and the rest skipped: `in_line` is then
+/// true, and the next chunk begins within a line.
 pub(crate) fn read(
-    piece: &[u8],
+    chunk: &[u8],
     more: bool,
     in_line: &mut bool,
     mut take: impl FnMut(u64, u64, &[u8]),
 ) -> usize {
     let mut used = 0;
-    while let Some(length) = memchr::memchr(b'\n', &piece[used..]) {
-        let line = &piece[used..used + length];
+    while let Some(length) = memchr::memchr(b'\n', &chunk[used..]) {
+        let line = &chunk[used..used + length];
         used += length + 1;
         if !std::mem::take(in_line)
             && let Some((start, size, name)) = entry(line)
@@ -25,15 +87,16 @@ pub(crate) fn read(
     if used > 0 || !more {
         return used;
     }
+    // A chunk without a newline.
     if !std::mem::replace(in_line, true)
-        && let Some((start, size, name)) = entry(piece)
+        && let Some((start, size, name)) = entry(chunk)
     {
         take(start, size, name);
     }
-    piece.len()
+    chunk.len()
 }
 
-/// The start, size and name of a line.
+/// Parses the start, size and name of a line. None if it is malformed.
 fn entry(line: &[u8]) -> Option<(u64, u64, &[u8])> {
     let (start, rest) = word(line)?;
     let (size, name) = word(rest)?;
@@ -41,6 +104,7 @@ fn entry(line: &[u8]) -> Option<(u64, u64, &[u8])> {
     Some((hexadecimal(start)?, hexadecimal(size)?, name))
 }
 
+/// Splits off the text before the first space.
 fn word(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let length = text.iter().position(|&byte| byte == b' ')?;
     Some((&text[..length], &text[length + 1..]))
@@ -48,7 +112,7 @@ fn word(text: &[u8]) -> Option<(&[u8], &[u8])> {
 
 fn hexadecimal(digits: &[u8]) -> Option<u64> {
     let digits = digits.strip_prefix(b"0x").unwrap_or(digits);
-    // A sign is no digit, but from_str_radix() takes one.
+    // `from_str_radix` accepts a sign.
     let is_number = digits.first().is_some_and(u8::is_ascii_hexdigit);
     u64::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok().filter(|_| is_number)
 }
@@ -57,15 +121,59 @@ fn hexadecimal(digits: &[u8]) -> Option<u64> {
 mod tests {
     use super::*;
 
-    fn entries(piece: &[u8], more: bool, in_line: &mut bool) -> (Vec<(u64, u64, Vec<u8>)>, usize) {
+    #[test]
+    fn identity_is_innermost_pid_and_effective_user() {
+        let status = "Name:\tx\nPid:\t77\nNSpid:\t77\t12\t1\nUid:\t1000\t1001\t1002\t1003\n";
+        assert_eq!(identity(status), Some((1001, 1)));
+        assert_eq!(identity("Pid:\t77\nUid:\t0\t0\t0\t0\n"), Some((0, 77)));
+        assert_eq!(identity("Pid:\t77\n"), None);
+        assert_eq!(identity(""), None);
+    }
+
+    #[test]
+    fn opens_only_regular_file_of_process() {
+        let pid = std::process::id();
+        let path = format!("/tmp/perf-{pid}.map");
+        let _ = fs::remove_file(&path);
+        assert!(open(pid, Some(0)).is_none(), "there is none");
+        std::os::unix::fs::symlink("/proc/self/status", &path).expect("a link");
+        assert!(open(pid, Some(0)).is_none(), "a symbolic link may be an attack");
+        fs::remove_file(&path).expect("removed");
+        fs::create_dir(&path).expect("a directory");
+        assert!(open(pid, Some(0)).is_none(), "a directory is no file");
+        fs::remove_dir(&path).expect("removed");
+        let file = File::create(&path).expect("a file");
+        assert!(open(pid, Some(0)).is_some());
+        let before = SystemTime::now() - Duration::from_secs(2);
+        file.set_modified(before).expect("set");
+        assert!(open(pid, Some(sys::monotonic_ns())).is_none(), "an earlier process left it");
+        assert!(
+            open(pid, Some(0)).is_some(),
+            "a process as old as the machine may have written it"
+        );
+        let age = age(pid).expect("we live");
+        let earlier = SystemTime::now() - age - Duration::from_secs(5);
+        file.set_modified(earlier).expect("set");
+        assert!(open(pid, None).is_none(), "older than this process");
+        file.set_modified(SystemTime::now()).expect("set");
+        assert!(open(pid, None).is_some(), "written by this process");
+        assert!(open(u32::MAX, None).is_none(), "no such process");
+        if fs::metadata("/proc/self").expect("it").uid() == 0 {
+            std::os::unix::fs::chown(&path, Some(65534), None).expect("root may");
+            assert!(open(pid, Some(0)).is_none(), "another user's");
+        }
+        fs::remove_file(&path).expect("removed");
+    }
+
+    fn entries(chunk: &[u8], more: bool, in_line: &mut bool) -> (Vec<(u64, u64, Vec<u8>)>, usize) {
         let mut entries = Vec::new();
         let take = |start, size, name: &[u8]| entries.push((start, size, name.to_vec()));
-        let used = read(piece, more, in_line, take);
+        let used = read(chunk, more, in_line, take);
         (entries, used)
     }
 
     #[test]
-    fn names_are_the_rest_of_the_line() {
+    fn name_is_rest_of_line() {
         let map = b"7f00 10 fib\n0x8000 0xff JS:*f g /a b.js:1:2\r\n9000 1 \xff\x1b[0m\0\n";
         let (found, used) = entries(map, false, &mut false);
         let expected: [(u64, u64, &[u8]); 3] = [
@@ -78,13 +186,13 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_are_none_are_passed_over() {
+    fn skips_malformed_lines() {
         let map = b"\n \n10\n10 20\nx 1 f\n+1 2 f\n10 -2 f\n11111111111111111 1 f\n0x 1 f\n \xff 1 f\n1 2 f\n";
         assert_eq!(entries(map, false, &mut false), (vec![(1, 2, b"f".to_vec())], map.len()));
     }
 
     #[test]
-    fn a_line_is_read_when_it_is_whole() {
+    fn reads_only_complete_lines() {
         let map = b"10 1 first\n20 1 sec";
         assert_eq!(entries(map, false, &mut false), (vec![(0x10, 1, b"first".to_vec())], 11));
         assert_eq!(entries(&map[11..], false, &mut false), (vec![], 0));
@@ -92,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_map_reads_the_same_however_it_grows() {
+    fn reads_same_entries_however_file_grows() {
         let map = b"10 1 first\nnone\n20 2 \xff\x00\n\n30 3 third\n40 4 cut";
         let (whole, used) = entries(map, false, &mut false);
         assert_eq!((whole.len(), used), (3, map.len() - 8));
@@ -108,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_longer_than_all_that_is_read_at_once_has_the_front_of_its_name() {
+    fn overlong_line_has_truncated_name() {
         let mut in_line = false;
         assert_eq!(entries(b"10 1 lo", true, &mut in_line), (vec![(0x10, 1, b"lo".to_vec())], 7));
         assert!(in_line);

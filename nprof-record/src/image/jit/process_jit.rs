@@ -1,11 +1,11 @@
-//! The code a process makes while it runs, as it tells of it: in a perf map, in a jitdump, or in
-//! both. They are read as they grow, and what they tell holds from when it was told, so that a
-//! sample finds the function that was there when it was taken.
+//! The code that a process generates at run time, from its perf map and jitdump files.
 //!
-//! A jitdump has times. A perf map has none: what is new in it was told after it was last looked
-//! at, and holds from then on. It is looked at whenever a sample in generated code is younger
-//! than the last look, which is once in each round of records. So where a range of addresses is
-//! used again, samples between two looks may get the later name.
+//! The files are read while they grow. A name is valid from the time it was written, so that a
+//! sample gets the function that existed when it was taken.
+//!
+//! A jitdump has times. A perf map has none: a new entry is valid from the last poll on. The files
+//! are polled when a sample in generated code is newer than the last poll, which is once per drain.
+//! So where addresses are reused, samples between two polls may get the later name.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -14,7 +14,6 @@ use nprof_object::path::without_deleted;
 
 use crate::image::jit::growing_file::{CHUNK_BYTES, GrowingFile, OpenFileBudget};
 use crate::image::jit::jitdump::{self, JitRecord, JitdumpReader};
-use crate::image::jit::map_file;
 use crate::image::jit::perf_map;
 use crate::image::jit::runtime_code::{CodeRegions, RuntimeFunction, RuntimeFunctions};
 use crate::image::mapped_file;
@@ -22,16 +21,16 @@ use crate::os::task_serial::ProcessId;
 use crate::perf::record::Mmap;
 use crate::sys;
 
-/// The most dumps of a process.
+/// The most jitdump files of a process.
 const DUMPS_MAX: usize = 4;
 
-const _: () = assert!(CHUNK_BYTES >= jitdump::FRONT_MAX);
+const _: () = assert!(CHUNK_BYTES >= jitdump::FRONT_MAX_BYTES);
 
-/// What was told, until its time has come.
+/// A change of the generated code, pending until its time.
 #[derive(Debug)]
 enum CodeChange {
-    /// A function and its size.
-    Made(Rc<RuntimeFunction>, u64),
+    /// A function was generated, with this size.
+    Generated(Rc<RuntimeFunction>, u64),
     Moved {
         from: u64,
         to: u64,
@@ -39,39 +38,38 @@ enum CodeChange {
     },
 }
 
-/// What a process told of the code it made.
+/// The generated code of a process.
 #[derive(Debug, Default)]
 pub(crate) struct ProcessJit {
-    /// When the process executed its image or was forked, ns; `None` when that was before the
-    /// recording.
-    began: Option<u64>,
-    /// The state is whether it was read up to the middle of a line.
+    /// The time of its exec or fork. None if that was before the recording.
+    start_ns: Option<u64>,
+    /// The perf map. State: true if the last chunk ended within a line.
     map: GrowingFile<bool>,
     dumps: Vec<GrowingFile<JitdumpReader>>,
-    /// When the files were last looked at, ns.
-    looked: u64,
-    /// By the time it holds from, ns, and in the order it was told.
+    /// The time of the last poll of the files.
+    polled_ns: u64,
+    /// The pending changes, by the time in ns from which they are valid, and their number.
     pending: BTreeMap<(u64, u64), CodeChange>,
-    told: u64,
+    /// The number of changes read.
+    changes: u64,
     regions: Rc<CodeRegions>,
 }
 
 impl ProcessJit {
-    /// Of a process that executed an image at `time`, ns.
-    pub(crate) fn executed(time: u64) -> Self {
-        Self { began: Some(time), ..Self::default() }
+    /// Creates the state of a process that executed a program at `time_ns`.
+    pub(crate) fn executed(time_ns: u64) -> Self {
+        Self { start_ns: Some(time_ns), ..Self::default() }
     }
 
-    /// Of a child that was forked at `time`, ns: it has the code its parent had by then, as far
-    /// as that is known. From then on it has to tell by itself. The two share what they have
-    /// until one of them changes it.
-    pub(crate) fn forked(&mut self, time: u64) -> Self {
-        self.apply_until(time);
-        Self { began: Some(time), regions: self.regions.clone(), ..Self::default() }
+    /// Creates the state of a child forked at `time_ns`: it has the code that its parent has by
+    /// then, as far as known. Later code must be in its own files. Both share the regions until one
+    /// of them changes them.
+    pub(crate) fn forked(&mut self, time_ns: u64) -> Self {
+        self.apply_until(time_ns);
+        Self { start_ns: Some(time_ns), regions: self.regions.clone(), ..Self::default() }
     }
 
-    /// Executable memory was mapped. If that is the mark by which a process shows its dump, the
-    /// dump will be read.
+    /// Handles a mapping of executable memory: a process announces its jitdump by mapping it.
     pub(crate) fn mapped(&mut self, mmap: &Mmap<'_>, files: &OpenFileBudget) {
         let inode = mmap.identity.inode;
         if is_dump(mmap.path)
@@ -79,12 +77,12 @@ impl ProcessJit {
             && self.dumps.iter().all(|dump| dump.inode() != inode)
             && let Some(file) = mapped_file::open(mmap)
         {
-            self.dumps.extend(GrowingFile::of(file, files));
+            self.dumps.extend(GrowingFile::hold(file, files));
         }
     }
 
-    /// Reads what the process `owner` told up to now, unless it was read since `time`; and puts
-    /// the functions where they were at that time, ns, which does not go back.
+    /// Polls the files of the process `owner`, unless they were polled after `time_ns`, and applies
+    /// the changes up to that time, which must not decrease.
     pub(crate) fn read_until(
         &mut self,
         owner: ProcessId,
@@ -92,14 +90,15 @@ impl ProcessJit {
         functions: &RuntimeFunctions,
         files: &OpenFileBudget,
     ) {
-        if self.looked <= time {
+        if self.polled_ns <= time {
             let now = sys::monotonic_ns();
-            self.look(owner, now, functions, files);
-            self.looked = now;
+            self.poll(owner, now, functions, files);
+            self.polled_ns = now;
         }
         self.apply_until(time);
     }
 
+    /// Applies the pending changes up to a time.
     fn apply_until(&mut self, time: u64) {
         while let Some(first) = self.pending.first_entry().filter(|first| first.key().0 <= time) {
             let change = first.remove();
@@ -107,60 +106,63 @@ impl ProcessJit {
         }
     }
 
-    /// The function an address is in, and the offset in it.
+    /// Returns the function at an address, and the offset in it.
     pub(crate) fn find(&self, address: u64) -> Option<(&Rc<RuntimeFunction>, u64)> {
         self.regions.find(address)
     }
 
-    fn look(
+    /// Reads the new parts of all files.
+    fn poll(
         &mut self,
         owner: ProcessId,
         now: u64,
         functions: &RuntimeFunctions,
         files: &OpenFileBudget,
     ) {
-        let before = self.looked;
-        let (pending, told) = (&mut self.pending, &mut self.told);
-        let mut tell = |time: u64, change| {
-            *told += 1;
-            pending.insert((time, *told), change);
+        let before = self.polled_ns;
+        let (pending, changes) = (&mut self.pending, &mut self.changes);
+        let mut add = |time: u64, change| {
+            *changes += 1;
+            pending.insert((time, *changes), change);
         };
-        let make = |start, size, name: &[u8]| {
-            Some(CodeChange::Made(functions.make(name, start, Some(owner))?, size))
+        let generated = |start, size, name: &[u8]| {
+            Some(CodeChange::Generated(functions.create(name, start, Some(owner))?, size))
         };
-        let open = || map_file::open(owner.pid, self.began);
-        self.map.read(files, open, |piece, _, in_line| {
-            let more = piece.len() == CHUNK_BYTES;
-            perf_map::read(piece, more, in_line, |start, size, name| {
-                make(start, size, name).into_iter().for_each(|change| tell(before, change));
+        let open = || perf_map::open(owner.pid, self.start_ns);
+        self.map.read(files, open, |chunk, _, in_line| {
+            let more = chunk.len() == CHUNK_BYTES;
+            perf_map::read(chunk, more, in_line, |start, size, name| {
+                generated(start, size, name).into_iter().for_each(|change| add(before, change));
             }) as u64
         });
         for dump in &mut self.dumps {
             dump.read(
                 files,
                 || None,
-                |piece, available, dump| {
-                    dump.read(piece, available, |time, told| {
-                        let change = match told {
-                            JitRecord::Load { start, size, name } => make(start, size, name),
+                |chunk, available, dump| {
+                    dump.read(chunk, available, |time, record| {
+                        let change = match record {
+                            JitRecord::Load { start, size, name } => generated(start, size, name),
                             JitRecord::Move { from, to, size } => {
                                 Some(CodeChange::Moved { from, to, size })
                             }
                         };
-                        // Nothing can have been written before it happened.
+                        // A record is not later than its read, unless its clock is wrong.
                         let time = time.map_or(before, |time| time.min(now));
-                        change.into_iter().for_each(|change| tell(time, change));
+                        change.into_iter().for_each(|change| add(time, change));
                     })
                 },
             );
         }
     }
 
+    /// Applies a change.
     fn apply(&mut self, change: CodeChange) {
         let regions = CodeRegions::make_mut(&mut self.regions);
         match change {
-            CodeChange::Made(function, size) => regions.insert(function, size),
+            CodeChange::Generated(function, size) => regions.insert(function, size),
             CodeChange::Moved { from, to, size } => {
+                // Only a whole function moves: its start must be at `from`.
                 let Some((function, 0)) = regions.find(from) else { return };
                 let moved = function.moved(to);
                 moved.into_iter().for_each(|moved| regions.insert(moved, size));
@@ -169,7 +171,7 @@ impl ProcessJit {
     }
 }
 
-/// Whether a path is that of a dump: `jit-PID.dump` in any directory.
+/// True if a path is that of a jitdump file: `jit-PID.dump` in any directory.
 fn is_dump(path: &[u8]) -> bool {
     let path = without_deleted(path);
     let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
@@ -184,19 +186,19 @@ mod tests {
 
     const OWNER: ProcessId = ProcessId { pid: u32::MAX, serial: TaskSerial(1) };
 
-    /// What was told at each time: start, size, name.
-    fn told(functions: &RuntimeFunctions, changes: &[(u64, u64, u64, &str)]) -> ProcessJit {
-        let mut jit = ProcessJit { looked: u64::MAX, ..ProcessJit::default() };
+    /// Returns a process with these changes: time, start, size, name (empty: moved by 0x100).
+    fn with_changes(functions: &RuntimeFunctions, changes: &[(u64, u64, u64, &str)]) -> ProcessJit {
+        let mut jit = ProcessJit { polled_ns: u64::MAX, ..ProcessJit::default() };
         for &(time, start, size, name) in changes {
-            jit.told += 1;
+            jit.changes += 1;
             let change = match name {
                 "" => CodeChange::Moved { from: start, to: start + 0x100, size },
-                _ => CodeChange::Made(
-                    functions.make(name.as_bytes(), start, Some(OWNER)).expect("room"),
+                _ => CodeChange::Generated(
+                    functions.create(name.as_bytes(), start, Some(OWNER)).expect("room"),
                     size,
                 ),
             };
-            jit.pending.insert((time, jit.told), change);
+            jit.pending.insert((time, jit.changes), change);
         }
         jit
     }
@@ -213,11 +215,11 @@ mod tests {
     }
 
     #[test]
-    fn what_was_told_holds_from_its_time_on() {
+    fn changes_are_valid_from_their_time_on() {
         let functions = RuntimeFunctions::default();
         let changes =
             [(20, 0x10, 8, "b"), (10, 0x10, 8, "a"), (30, 0x10, 8, ""), (30, 0x99, 8, "")];
-        let mut jit = told(&functions, &changes);
+        let mut jit = with_changes(&functions, &changes);
         let mut at = |time, address| name(&mut jit, &functions, time, address);
         assert_eq!(at(9, 0x10), None);
         assert_eq!(at(10, 0x17).as_deref(), Some("a"));
@@ -228,20 +230,20 @@ mod tests {
     }
 
     #[test]
-    fn a_child_has_what_its_parent_had_when_it_was_forked() {
+    fn forked_child_has_code_of_parent() {
         let functions = RuntimeFunctions::default();
         let changes = [(10, 0x10, 8, "a"), (20, 0x10, 8, "b"), (30, 0x10, 8, "c")];
-        let mut jit = told(&functions, &changes);
+        let mut jit = with_changes(&functions, &changes);
         assert_eq!(name(&mut jit, &functions, 15, 0x10).as_deref(), Some("a"));
-        let mut child = ProcessJit { looked: u64::MAX, ..jit.forked(25) };
+        let mut child = ProcessJit { polled_ns: u64::MAX, ..jit.forked(25) };
         assert!(Rc::ptr_eq(&child.regions, &jit.regions));
         assert_eq!(name(&mut child, &functions, 40, 0x10).as_deref(), Some("b"));
         assert_eq!(name(&mut jit, &functions, 40, 0x10).as_deref(), Some("c"));
-        assert_eq!(child.began, Some(25));
+        assert_eq!(child.start_ns, Some(25));
     }
 
     #[test]
-    fn a_dump_is_known_by_its_name() {
+    fn jitdump_is_recognized_by_name() {
         for (path, is) in [
             (&b"/tmp/jit-123.dump"[..], true),
             (b"jit-1.dump", true),

@@ -1,8 +1,7 @@
-//! RuntimeFunctions whose code was made at run time, by a process or in the kernel: whoever made it told
-//! what it is called and where it lies, and no file does. Pure.
+//! Functions generated at run time, by a process or by the kernel: names and addresses. Pure.
 //!
-//! Each that is sampled becomes an image of its own. They may come and go for ever, so what is
-//! kept of one is given back when nothing refers to it any more, and all together are bounded.
+//! Each sampled function becomes an image of its own. Functions are generated and dropped without
+//! end, so each is freed when nothing refers to it, and their memory is bounded.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -13,31 +12,32 @@ use rustc_hash::FxHashMap;
 
 use crate::os::task_serial::ProcessId;
 
-/// The most that all functions may take, bytes.
+/// The most memory for all functions.
 const BYTES_MAX: usize = 256 << 20;
 
-/// What a function takes besides its name, bytes: this structure, and its place among others.
-const OVERHEAD: usize = 160;
+/// The bytes of a function besides its name: this structure, and its entries in maps.
+const FUNCTION_BYTES: usize = 160;
 
-/// What a region takes in a copy of others, bytes.
-const REGION: usize = 48;
+/// The bytes of a region in a copy of regions.
+const REGION_BYTES: usize = 48;
 
-/// A function, as it was announced.
+/// A generated function.
 #[derive(Debug)]
 pub(crate) struct RuntimeFunction {
-    /// Not empty, and no longer than a string of a stream may be.
+    /// The name: not empty, and no longer than a string of a stream may be.
     pub(crate) name: Box<[u8]>,
-    /// The address its offsets count from.
+    /// The address from which offsets are counted.
     pub(crate) start: u64,
-    /// The process whose memory it is in; `None` for the kernel's.
+    /// The process that has it in memory. None for the kernel.
     pub(crate) owner: Option<ProcessId>,
-    /// Its number among all that were sampled; 0 before.
+    /// Its number among the sampled functions; 0 before its first sample.
     number: Cell<u32>,
+    /// The memory of all functions.
     bytes: Rc<Cell<usize>>,
 }
 
 impl RuntimeFunction {
-    /// The same function at another address; `None` when there are too many.
+    /// Returns the same function at another address. None if there are too many.
     pub(crate) fn moved(&self, start: u64) -> Option<Rc<Self>> {
         Self::new(self.name.clone(), start, self.owner, &self.bytes)
     }
@@ -50,13 +50,13 @@ impl RuntimeFunction {
     ) -> Option<Rc<Self>> {
         let function = Self { name, start, owner, number: Cell::new(0), bytes: bytes.clone() };
         let used = bytes.get() + function.cost();
-        // Counted before it may be dropped again, which takes it off.
+        // Before the check: the drop of a refused function subtracts its bytes again.
         bytes.set(used);
         (used <= BYTES_MAX).then(|| Rc::new(function))
     }
 
     fn cost(&self) -> usize {
-        self.name.len() + OVERHEAD
+        self.name.len() + FUNCTION_BYTES
     }
 }
 
@@ -66,21 +66,22 @@ impl Drop for RuntimeFunction {
     }
 }
 
-/// Makes functions, and gives those that are sampled their numbers.
+/// Creates functions, and numbers those that are sampled.
 #[derive(Debug, Default)]
 pub(crate) struct RuntimeFunctions {
-    /// What all that exist take.
+    /// The memory of all functions.
     bytes: Rc<Cell<usize>>,
-    last: u32,
-    /// Those the epoch at hand has seen, by number.
+    last_number: u32,
+    /// The functions sampled in the current epoch, by number.
     sampled: FxHashMap<u32, Rc<RuntimeFunction>>,
-    /// An epoch has begun: what was sampled before it may go with the next stack.
-    stale: bool,
+    /// True if an epoch has begun: the functions sampled before are dropped at the next stack.
+    is_stale: bool,
 }
 
 impl RuntimeFunctions {
-    /// A function; `None` when it has no name, or there are too many. Too long a name is cut.
-    pub(crate) fn make(
+    /// Creates a function; a too long name is truncated. None if the name is empty, or there are
+    /// too many functions.
+    pub(crate) fn create(
         &self,
         name: &[u8],
         start: u64,
@@ -92,36 +93,36 @@ impl RuntimeFunctions {
         RuntimeFunction::new(clip(name), start, owner, &self.bytes)
     }
 
-    /// A new stack is taken up.
+    /// Begins a new stack.
     pub(crate) fn begin_stack(&mut self) {
-        if std::mem::take(&mut self.stale) {
+        if std::mem::take(&mut self.is_stale) {
             self.sampled.clear();
         }
     }
 
-    /// A new epoch begins with the stack at hand.
+    /// Begins a new epoch, to which the current stack already belongs.
     pub(crate) fn begin_epoch(&mut self) {
-        self.stale = true;
+        self.is_stale = true;
     }
 
-    /// The number of a function that was sampled; `None` when there are no more.
+    /// Returns the number of a sampled function. None if no numbers are left.
     pub(crate) fn number(&mut self, function: &Rc<RuntimeFunction>) -> Option<u32> {
         if function.number.get() == 0 {
-            self.last = self.last.checked_add(1)?;
-            function.number.set(self.last);
+            self.last_number = self.last_number.checked_add(1)?;
+            function.number.set(self.last_number);
         }
         let number = function.number.get();
         self.sampled.entry(number).or_insert_with(|| function.clone());
         Some(number)
     }
 
-    /// A function the stack at hand has, by its number.
+    /// Returns a function of the current stack by its number.
     pub(crate) fn get(&self, number: u32) -> Option<&RuntimeFunction> {
         self.sampled.get(&number).map(|function| &**function)
     }
 }
 
-/// A name no longer than a string may be.
+/// Truncates a name to the longest string of a stream.
 fn clip(name: &[u8]) -> Box<[u8]> {
     const DOTS: &[u8] = b"...";
     match name.get(..limits::STRING - DOTS.len()) {
@@ -130,10 +131,10 @@ fn clip(name: &[u8]) -> Box<[u8]> {
     }
 }
 
-/// A function's memory, or a piece of it.
+/// A range of addresses of a function.
 #[derive(Clone, Debug)]
 struct Region {
-    /// The first address behind it.
+    /// The address after its last byte.
     end: u64,
     function: Rc<RuntimeFunction>,
 }
@@ -142,7 +143,7 @@ struct Region {
 #[derive(Debug, Default)]
 pub(crate) struct CodeRegions {
     by_start: BTreeMap<u64, Region>,
-    /// For a copy, what it added to what all functions take.
+    /// For a copy: its bytes, and the memory of all functions to which they were added.
     copied: Option<(usize, Rc<Cell<usize>>)>,
 }
 
@@ -155,13 +156,13 @@ impl Drop for CodeRegions {
 }
 
 impl CodeRegions {
-    /// CodeRegions to change. Those that are shared are copied, which counts as functions do; if
-    /// that is too much, the copy is empty.
+    /// Returns regions that can be changed. Shared ones are copied; the copy counts as memory of
+    /// functions, and is empty if the limit is exceeded.
     pub(crate) fn make_mut(shared: &mut Rc<Self>) -> &mut Self {
         if Rc::get_mut(shared).is_none() {
             *shared = Rc::new(shared.copy().unwrap_or_default());
         }
-        // It is not shared any more, so nothing is cloned.
+        // Not shared any more: this does not fail.
         Rc::get_mut(shared).unwrap_or_else(|| unreachable!())
     }
 
@@ -170,7 +171,7 @@ impl CodeRegions {
             return Some(Self::default());
         };
         let bytes = first.function.bytes.clone();
-        let cost = self.by_start.len() * REGION;
+        let cost = self.by_start.len() * REGION_BYTES;
         let used = bytes.get() + cost;
         (used <= BYTES_MAX).then(|| {
             bytes.set(used);
@@ -178,8 +179,7 @@ impl CodeRegions {
         })
     }
 
-    /// Puts `size` bytes of a function where it starts. An empty range, or one that is no range,
-    /// puts nothing.
+    /// Inserts a function with `size` bytes from its start. Ignores empty and overflowing ranges.
     pub(crate) fn insert(&mut self, function: Rc<RuntimeFunction>, size: u64) {
         let start = function.start;
         let Some(end) = start.checked_add(size).filter(|_| size > 0) else { return };
@@ -192,6 +192,7 @@ impl CodeRegions {
                 self.by_start.insert(end, rest);
             }
         }
+        // Removes the regions that start inside, except their parts after the end.
         while let Some((&at, covered)) = self.by_start.range(start..end).next() {
             let rest = covered.clone();
             self.by_start.remove(&at);
@@ -202,7 +203,7 @@ impl CodeRegions {
         self.by_start.insert(start, Region { end, function });
     }
 
-    /// Takes away the function that starts at an address, from that address on for `size` bytes.
+    /// Removes the function that starts at an address, in the `size` bytes from there on.
     pub(crate) fn remove(&mut self, start: u64, size: u64) {
         let Some(region) =
             self.by_start.get(&start).filter(|region| region.function.start == start)
@@ -210,7 +211,7 @@ impl CodeRegions {
             return;
         };
         let function = region.function.clone();
-        // Others may cover it in between.
+        // Later functions may have split it into several regions.
         let pieces = self.by_start.range(start..start.saturating_add(size));
         let pieces = pieces.filter(|(_, region)| Rc::ptr_eq(&region.function, &function));
         let starts: Vec<u64> = pieces.map(|(&at, _)| at).collect();
@@ -219,7 +220,7 @@ impl CodeRegions {
         }
     }
 
-    /// The function an address lies in, and the offset in it.
+    /// Returns the function at an address, and the offset in it.
     pub(crate) fn find(&self, address: u64) -> Option<(&Rc<RuntimeFunction>, u64)> {
         let (_, region) = self.by_start.range(..=address).next_back()?;
         let function = &region.function;
@@ -234,7 +235,7 @@ mod tests {
     fn regions(functions: &RuntimeFunctions, ranges: &[(&str, u64, u64)]) -> CodeRegions {
         let mut regions = CodeRegions::default();
         for &(name, start, size) in ranges {
-            let function = functions.make(name.as_bytes(), start, None).expect("room");
+            let function = functions.create(name.as_bytes(), start, None).expect("room");
             regions.insert(function, size);
         }
         regions
@@ -250,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_later_function_covers_what_it_overlaps() {
+    fn later_function_replaces_overlapped_part() {
         let functions = RuntimeFunctions::default();
         let found = regions(&functions, &[("outer", 0x100, 0x100), ("inner", 0x140, 0x10)]);
         assert_eq!(name(&found, 0xff), None);
@@ -266,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn any_ranges_are_where_one_would_paint_them() {
+    fn random_ranges_match_painted_array() {
         const ROOM: u64 = 64;
         let functions = RuntimeFunctions::default();
         let mut random = 1u64;
@@ -280,7 +281,7 @@ mod tests {
             let here = painted[start as usize];
             if next(4) > 0 {
                 let name = number.to_string();
-                regions.insert(functions.make(name.as_bytes(), start, None).expect("room"), size);
+                regions.insert(functions.create(name.as_bytes(), start, None).expect("room"), size);
                 painted.iter_mut().skip(start as usize).take(size as usize).for_each(|at| {
                     *at = Some((number, start));
                 });
@@ -299,17 +300,17 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_range_is_nowhere() {
+    fn ignores_empty_and_overflowing_ranges() {
         let functions = RuntimeFunctions::default();
         let found = regions(&functions, &[("empty", 5, 0), ("around", u64::MAX, 2)]);
         assert!(found.by_start.is_empty());
-        assert!(functions.make(b"", 1, None).is_none());
+        assert!(functions.create(b"", 1, None).is_none());
         let last = regions(&functions, &[("last", u64::MAX - 1, 1)]);
         assert_eq!((name(&last, u64::MAX), name(&last, u64::MAX - 1)), (None, at("last", 0)));
     }
 
     #[test]
-    fn a_function_is_taken_away_with_all_its_pieces_and_no_other() {
+    fn remove_drops_all_parts_of_one_function() {
         let functions = RuntimeFunctions::default();
         let mut found = regions(&functions, &[("outer", 0, 9), ("inner", 3, 3), ("next", 9, 2)]);
         found.remove(4, 9);
@@ -321,37 +322,37 @@ mod tests {
     }
 
     #[test]
-    fn what_is_gone_makes_room_and_there_is_no_more_than_that() {
+    fn memory_is_bounded_and_released() {
         let functions = RuntimeFunctions::default();
         let long = vec![b'x'; 1 << 20];
         let mut kept = Vec::new();
-        while let Some(function) = functions.make(&long, 1, None) {
+        while let Some(function) = functions.create(&long, 1, None) {
             assert_eq!(function.name.len(), limits::STRING);
             assert!(function.name.ends_with(b"x..."));
             kept.push(function);
         }
         assert!(functions.bytes.get() <= BYTES_MAX && kept.len() > 4000);
         kept.pop();
-        assert!(functions.make(&long, 1, None).is_some());
+        assert!(functions.create(&long, 1, None).is_some());
         kept.clear();
         assert_eq!(functions.bytes.get(), 0);
     }
 
     #[test]
-    fn copies_count_and_are_empty_when_there_are_too_many() {
+    fn copies_count_and_are_empty_above_limit() {
         let functions = RuntimeFunctions::default();
         let mut shared = Rc::new(regions(&functions, &[("a", 1, 4), ("b", 7, 2)]));
         let alone = functions.bytes.get();
         CodeRegions::make_mut(&mut shared);
         assert_eq!(functions.bytes.get(), alone, "nobody shares it");
         let mut child = shared.clone();
-        CodeRegions::make_mut(&mut child).insert(functions.make(b"c", 7, None).expect("room"), 2);
+        CodeRegions::make_mut(&mut child).insert(functions.create(b"c", 7, None).expect("room"), 2);
         assert_eq!((name(&child, 7), name(&shared, 7)), (at("c", 0), at("b", 0)));
         assert_eq!(name(&child, 1), at("a", 0));
         drop(child);
         assert_eq!(functions.bytes.get(), alone);
         let long = vec![b'x'; 1 << 20];
-        let _kept: Vec<_> = std::iter::from_fn(|| functions.make(&long, 1, None)).collect();
+        let _kept: Vec<_> = std::iter::from_fn(|| functions.create(&long, 1, None)).collect();
         let left = BYTES_MAX - functions.bytes.get();
         let mut copies = Vec::new();
         while let mut copy = shared.clone()
@@ -359,22 +360,23 @@ mod tests {
         {
             copies.push(copy);
         }
-        assert_eq!(copies.len(), left / (2 * REGION));
+        assert_eq!(copies.len(), left / (2 * REGION_BYTES));
         assert!(functions.bytes.get() <= BYTES_MAX);
         assert_eq!(name(&shared, 1), at("a", 0));
     }
 
     #[test]
-    fn numbers_stay_and_epochs_forget_those_who_had_them() {
+    fn numbers_stay_and_epochs_drop_sampled_functions() {
         let mut functions = RuntimeFunctions::default();
-        let [a, b] = ["a", "b"].map(|name| functions.make(name.as_bytes(), 1, None).expect("room"));
+        let [a, b] =
+            ["a", "b"].map(|name| functions.create(name.as_bytes(), 1, None).expect("room"));
         assert_eq!([&a, &b, &a].map(|f| functions.number(f)), [Some(1), Some(2), Some(1)]);
-        let third = functions.make(b"c", 1, None).expect("room");
-        let last = std::mem::replace(&mut functions.last, u32::MAX);
+        let third = functions.create(b"c", 1, None).expect("room");
+        let last = std::mem::replace(&mut functions.last_number, u32::MAX);
         assert_eq!(functions.number(&third), None);
-        functions.last = last;
+        functions.last_number = last;
         functions.begin_epoch();
-        assert!(functions.get(2).is_some(), "the stack at hand is of the new epoch");
+        assert!(functions.get(2).is_some(), "the current stack belongs to the new epoch");
         functions.begin_stack();
         assert!(functions.get(2).is_none());
         assert_eq!(functions.number(&b), Some(2));

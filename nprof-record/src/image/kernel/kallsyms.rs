@@ -1,29 +1,32 @@
-//! The text of /proc/kallsyms: the kernel's symbols by address, then those of modules, then those
-//! of code made at run time, each with the name of what it belongs to. Pure over its lines.
+//! Reads the end of the kernel's text and the generated code from /proc/kallsyms. Pure over its
+//! lines.
+//!
+//! The file has the kernel's symbols by address, then those of modules, then those of generated
+//! code, each with the name of its module or generator.
 
 use std::io::BufRead;
 use std::ops::ControlFlow;
 
 use nprof_object::kallsyms::visit;
 
-/// The most a piece of code made at run time is taken to have, bytes: the kernel packs BPF
-/// programs into pieces of memory of this size, and tells only where they start.
+/// The largest size of generated code: the kernel packs BPF programs into blocks of this size, and
+/// lists only their starts.
 const SIZE_MAX: u64 = 2 << 20;
 
-/// What of the symbols is of use.
+/// The facts from the symbols.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Symbols {
-    /// Where the kernel's text ends; `None` when it is hidden.
+pub(crate) struct KernelSymbols {
+    /// The end of the kernel's text (`_etext`). None if addresses are hidden.
     pub(crate) text_end: Option<u64>,
-    /// The code made at run time: address, size, name.
-    pub(crate) made: Vec<(u64, u64, Vec<u8>)>,
+    /// The generated code: address, size, name.
+    pub(crate) generated: Vec<(u64, u64, Vec<u8>)>,
 }
 
-impl Symbols {
-    /// Reads to the end, or to where reading fails.
+impl KernelSymbols {
+    /// Reads the symbols, to the end or to a read error.
     pub(crate) fn read(symbols: impl BufRead) -> Self {
         let mut text_end = None;
-        // All that is not the kernel's own: code made at run time may have modules beside it.
+        // KernelSymbols of modules, too: they also end generated code before them.
         let mut others: Vec<(u64, Vec<u8>)> = Vec::new();
         visit(symbols, |symbol| {
             let address = symbol.address.0;
@@ -41,14 +44,14 @@ impl Symbols {
             }
             ControlFlow::Continue(())
         });
-        // The name of two at one address is the last one, as sorted.
+        // Of several symbols at one address, the last in order names it: the others have size 0.
         others.sort_unstable();
         let ends = others.iter().skip(1).map(|(address, _)| *address).chain([u64::MAX]);
         let sized =
             others.iter().zip(ends).filter(|((start, name), end)| !name.is_empty() && end > start);
-        let made =
+        let generated =
             sized.map(|((start, name), end)| (*start, (end - start).min(SIZE_MAX), name.clone()));
-        Self { text_end, made: made.collect() }
+        Self { text_end, generated: generated.collect() }
     }
 }
 
@@ -74,19 +77,25 @@ ffffffffc0300000 t bpf_trampoline_1\t[bpf]
 ";
 
     #[test]
-    fn the_text_has_a_beginning_and_an_end() {
+    fn text_has_start_and_end() {
         assert_eq!(start_of_text(SYMBOLS), Some(RuntimeAddress(0xffff_ffff_8100_0000)));
-        assert_eq!(Symbols::read(SYMBOLS).text_end, Some(0xffff_ffff_8220_9988));
+        assert_eq!(KernelSymbols::read(SYMBOLS).text_end, Some(0xffff_ffff_8220_9988));
         let hidden = &b"0000000000000000 T _stext\n0000000000000000 T _etext\n\
                         0000000000000000 t bpf_prog_1\t[bpf]\n"[..];
-        assert_eq!((start_of_text(hidden), Symbols::read(hidden)), (None, Symbols::default()));
-        assert_eq!((start_of_text(&b""[..]), Symbols::read(&b""[..])), (None, Symbols::default()));
+        assert_eq!(
+            (start_of_text(hidden), KernelSymbols::read(hidden)),
+            (None, KernelSymbols::default())
+        );
+        assert_eq!(
+            (start_of_text(&b""[..]), KernelSymbols::read(&b""[..])),
+            (None, KernelSymbols::default())
+        );
     }
 
     #[test]
-    fn code_made_at_run_time_reaches_to_the_next_symbol() {
-        let made = Symbols::read(SYMBOLS).made;
-        let made: Vec<_> = made
+    fn generated_code_ends_at_next_symbol() {
+        let generated = KernelSymbols::read(SYMBOLS).generated;
+        let generated: Vec<_> = generated
             .iter()
             .map(|(start, size, name)| (start & 0xff_ffff, *size, std::str::from_utf8(name)))
             .collect();
@@ -95,6 +104,6 @@ ffffffffc0300000 t bpf_trampoline_1\t[bpf]
             (0x20_1000, 0xf_f000, Ok("ftrace_trampoline")),
             (0x30_0000, SIZE_MAX, Ok("bpf_trampoline_1")),
         ];
-        assert_eq!(made, expected);
+        assert_eq!(generated, expected);
     }
 }

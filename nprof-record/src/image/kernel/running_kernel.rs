@@ -1,11 +1,11 @@
-//! Addresses in the kernel: which of its parts they lie in, and which code it made while it runs:
-//! BPF programs, trampolines. Where the kernel keeps its addresses to itself, they stay what they
-//! are.
+//! Resolves addresses in the kernel to its own text, a module, or generated code (BPF programs and
+//! trampolines). If the kernel hides its addresses, they are recorded unresolved.
 //!
-//! Nearly all samples lie in the kernel's own text, and the first that does not makes us ask for
-//! the rest: code made before the recording, from /proc/kallsyms, which takes long to read, once;
-//! modules again and again, since the kernel does not tell when one comes or goes. What is made
-//! and unmade during the recording the kernel tells as it happens.
+//! Nearly all samples are in the kernel's own text. The first one elsewhere reads the rest: once
+//! the code generated before the recording, from /proc/kallsyms, which takes long to read; and
+//! repeatedly the modules, because perf events do not report when one is loaded or unloaded.
+//! Generated code that appears or disappears during the recording is reported by
+//! PERF_RECORD_KSYMBOL.
 
 use std::fs;
 use std::io::BufReader;
@@ -18,11 +18,11 @@ use nprof_object::{ImageOffset, RuntimeAddress};
 use nprof_stream::ImageKind;
 
 use crate::image::jit::runtime_code::{CodeRegions, RuntimeFunction, RuntimeFunctions};
-use crate::image::kernel::kallsyms::Symbols;
+use crate::image::kernel::kallsyms::KernelSymbols;
 use crate::perf::record::Ksymbol;
 
-/// How long what was read of the modules holds.
-const MODULES_HOLD: Duration = Duration::from_millis(200);
+/// The shortest time between two reads of /proc/modules.
+const MODULES_POLL: Duration = Duration::from_millis(200);
 
 /// The kernel itself or a module of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,18 +30,18 @@ pub(crate) struct KernelImage {
     pub(crate) kind: ImageKind,
     /// `[kernel]` or `[name]`.
     pub(crate) name: Vec<u8>,
-    /// Empty when it could not be read.
+    /// The build ID; empty if it could not be read.
     pub(crate) build_id: Vec<u8>,
-    /// The address its offsets count from; 0 when the kernel does not tell.
+    /// The address from which offsets are counted; 0 if the kernel hides it.
     pub(crate) base: u64,
-    /// Bytes; 0 for the kernel itself where its end is not known.
+    /// The size in bytes; 0 if the end of the kernel is unknown.
     size: u64,
 }
 
-/// What an address is in.
+/// The location of an address.
 #[derive(Clone, Debug)]
 pub(crate) enum KernelLocation {
-    /// The part of this number.
+    /// In the image of this number.
     Image(usize),
     Function(Rc<RuntimeFunction>),
 }
@@ -49,20 +49,22 @@ pub(crate) enum KernelLocation {
 /// The running kernel.
 #[derive(Debug)]
 pub(crate) struct RunningKernel {
-    /// All parts ever seen; the first is the kernel itself.
-    parts: Vec<KernelImage>,
-    /// The modules that are loaded: their base and number, sorted.
+    /// All images since the start; the first is the kernel itself.
+    images: Vec<KernelImage>,
+    /// The loaded modules: base and number of the image, sorted.
     modules: Vec<(u64, usize)>,
-    /// What they were read from.
+    /// The text of /proc/modules from which they were read.
     modules_text: String,
-    /// The code made at run time.
-    made: CodeRegions,
+    /// The generated code.
+    generated: CodeRegions,
+    /// True if /proc/kallsyms was read for generated code.
     symbols_read: bool,
+    /// The last read of /proc/modules.
     modules_read: Option<Instant>,
 }
 
 impl RunningKernel {
-    /// Asks the running kernel. What cannot be read stays unknown.
+    /// Reads the addresses and build ID of the running kernel. Unreadable ones are unknown.
     pub(crate) fn running() -> Self {
         let symbols = fs::File::open("/proc/kallsyms").ok();
         let base = symbols.and_then(|file| start_of_text(BufReader::new(file)));
@@ -71,138 +73,146 @@ impl RunningKernel {
         Self::new(base.map_or(0, |base| base.0), text_size(&memory).unwrap_or(0), &notes)
     }
 
-    /// With the address of `_stext`, the size of the text from there, and the kernel's notes.
+    /// Creates a kernel from the address of `_stext`, the size of the text from there, and the ELF
+    /// notes.
     fn new(base: u64, size: u64, notes: &[u8]) -> Self {
         let (kind, name) = (ImageKind::Kernel, b"[kernel]".to_vec());
         let kernel = KernelImage { kind, name, build_id: build_id(notes), base, size };
         Self {
-            parts: vec![kernel],
+            images: vec![kernel],
             modules: Vec::new(),
             modules_text: String::new(),
-            made: CodeRegions::default(),
+            generated: CodeRegions::default(),
             symbols_read: false,
             modules_read: None,
         }
     }
 
-    /// What an address lies in, and the offset in it. What is in nothing we know of is the
-    /// kernel's.
+    /// Returns the location of an address, and the offset in it. Unknown addresses are in the
+    /// kernel.
     pub(crate) fn find(
         &mut self,
         RuntimeAddress(address): RuntimeAddress,
         functions: &RuntimeFunctions,
     ) -> (KernelLocation, ImageOffset) {
-        let kernel = &self.parts[0];
+        let kernel = &self.images[0];
         let offset = address.wrapping_sub(kernel.base);
-        let outside = kernel.base == 0 || offset >= kernel.size;
-        let found = outside.then(|| self.outside(address, functions)).flatten();
-        let (place, offset) = found.unwrap_or((KernelLocation::Image(0), offset));
-        (place, ImageOffset(offset))
+        let is_outside = kernel.base == 0 || offset >= kernel.size;
+        let found = if is_outside { self.find_outside(address, functions) } else { None };
+        let (location, offset) = found.unwrap_or((KernelLocation::Image(0), offset));
+        (location, ImageOffset(offset))
     }
 
-    /// What an address is in that is not the kernel's own text.
-    fn outside(
+    /// Returns the location of an address outside of the kernel's own text. None if it is unknown.
+    fn find_outside(
         &mut self,
         address: u64,
         functions: &RuntimeFunctions,
     ) -> Option<(KernelLocation, u64)> {
-        let made = |(function, offset): (&Rc<RuntimeFunction>, u64)| {
-            (KernelLocation::Function(function.clone()), offset)
-        };
-        if let Some(found) = self.made.find(address).map(made) {
+        if let Some(found) = self.find_generated(address) {
             return Some(found);
         }
-        if self.parts[0].base != 0 {
-            self.ask(functions);
+        // With hidden addresses the files have nothing to read.
+        if self.images[0].base != 0 {
+            self.refresh(functions);
         }
-        if let Some(found) = self.made.find(address).map(made) {
+        if let Some(found) = self.find_generated(address) {
             return Some(found);
         }
-        // A module's size is that of all its memory, which need not be in one piece (Linux 6.4);
-        // its base is where its text is.
-        let behind = self.modules.partition_point(|&(base, _)| base <= address);
-        let &(base, number) = self.modules.get(behind.checked_sub(1)?)?;
+        // The size of a module is that of all its memory, which need not be contiguous (Linux 6.4);
+        // its base is that of its text.
+        let after = self.modules.partition_point(|&(base, _)| base <= address);
+        let &(base, number) = self.modules.get(after.checked_sub(1)?)?;
         let offset = address - base;
-        (offset < self.parts[number].size).then_some((KernelLocation::Image(number), offset))
+        (offset < self.images[number].size).then_some((KernelLocation::Image(number), offset))
     }
 
-    /// Reads what may have changed, or was not read yet.
-    fn ask(&mut self, functions: &RuntimeFunctions) {
+    /// Returns the generated function at an address, and the offset in it.
+    fn find_generated(&self, address: u64) -> Option<(KernelLocation, u64)> {
+        let (function, offset) = self.generated.find(address)?;
+        Some((KernelLocation::Function(function.clone()), offset))
+    }
+
+    /// Reads generated code if it was not read, and modules if they may have changed.
+    fn refresh(&mut self, functions: &RuntimeFunctions) {
         if !std::mem::replace(&mut self.symbols_read, true)
             && let Ok(file) = fs::File::open("/proc/kallsyms")
         {
-            self.take_symbols(&Symbols::read(BufReader::new(file)), functions);
+            self.add_symbols(&KernelSymbols::read(BufReader::new(file)), functions);
         }
-        if self.modules_read.is_none_or(|read| read.elapsed() >= MODULES_HOLD) {
+        if self.modules_read.is_none_or(|read| read.elapsed() >= MODULES_POLL) {
             self.modules_read = Some(Instant::now());
             let modules = fs::read_to_string("/proc/modules").unwrap_or_default();
-            self.take_modules(modules, module_build_id);
+            self.set_modules(modules, module_build_id);
         }
     }
 
-    fn take_symbols(&mut self, symbols: &Symbols, functions: &RuntimeFunctions) {
-        let kernel = &mut self.parts[0];
+    /// Adds the generated code of /proc/kallsyms, and the end of the text.
+    fn add_symbols(&mut self, symbols: &KernelSymbols, functions: &RuntimeFunctions) {
+        let kernel = &mut self.images[0];
         let size = symbols.text_end.and_then(|end| end.checked_sub(kernel.base));
         kernel.size = kernel.size.max(size.unwrap_or(0));
-        for (start, size, name) in &symbols.made {
-            // What the kernel told of is known better.
-            if self.made.find(*start).is_none()
-                && let Some(function) = functions.make(name, *start, None)
+        for (start, size, name) in &symbols.generated {
+            // PERF_RECORD_KSYMBOL has exact sizes: it takes precedence.
+            if self.generated.find(*start).is_none()
+                && let Some(function) = functions.create(name, *start, None)
             {
-                self.made.insert(function, *size);
+                self.generated.insert(function, *size);
             }
         }
     }
 
-    /// Takes in the text of /proc/modules. `build_id` is asked for the build IDs of those that
-    /// are new.
-    fn take_modules(&mut self, modules: String, build_id: impl Fn(&str) -> Vec<u8>) {
+    /// Sets the loaded modules from the text of /proc/modules. `build_id` returns the build ID of a
+    /// new one.
+    fn set_modules(&mut self, modules: String, build_id: impl Fn(&str) -> Vec<u8>) {
         if modules == self.modules_text {
             return;
         }
         self.modules.clear();
         let loaded = modules::modules(modules.as_bytes());
-        // The base is 0 where the kernel hides its addresses.
+        // The base is 0 if the kernel hides its addresses.
         for Module { name, base, size } in loaded.filter(|module| module.base.0 != 0) {
             let base = base.0;
             let build_id = build_id(&String::from_utf8_lossy(name));
             let name = [b"[", name, b"]"].concat();
-            let part = KernelImage { kind: ImageKind::Module, name, build_id, base, size };
-            let known = self.parts.iter().position(|known| *known == part);
-            self.modules.push((base, known.unwrap_or(self.parts.len())));
+            let image = KernelImage { kind: ImageKind::Module, name, build_id, base, size };
+            // A module that is loaded again at its old address keeps its number.
+            let known = self.images.iter().position(|known| *known == image);
+            self.modules.push((base, known.unwrap_or(self.images.len())));
             if known.is_none() {
-                self.parts.push(part);
+                self.images.push(image);
             }
         }
         self.modules.sort_unstable();
         self.modules_text = modules;
     }
 
-    /// The kernel made code, or unmade it.
+    /// Handles a record of generated code that was added or removed.
     pub(crate) fn changed(&mut self, symbol: &Ksymbol<'_>, functions: &RuntimeFunctions) {
         if symbol.is_unregistered {
-            self.made.remove(symbol.start.0, symbol.size);
-        } else if let Some(function) = functions.make(symbol.name, symbol.start.0, None) {
-            self.made.insert(function, symbol.size);
+            self.generated.remove(symbol.start.0, symbol.size);
+        } else if let Some(function) = functions.create(symbol.name, symbol.start.0, None) {
+            self.generated.insert(function, symbol.size);
         }
     }
 
-    /// A part, by its number.
-    pub(crate) fn part(&self, number: usize) -> &KernelImage {
-        &self.parts[number]
+    /// Returns an image by its number.
+    pub(crate) fn image(&self, number: usize) -> &KernelImage {
+        &self.images[number]
     }
 }
 
-/// The size of the kernel's text in the text of /proc/iomem; `None` when it is hidden.
+/// Parses the size of the kernel's text from /proc/iomem. None if it is hidden.
 fn text_size(memory: &str) -> Option<u64> {
-    let range =
-        memory.lines().find_map(|line| line.trim().strip_suffix(" : RunningKernel code"))?;
+    let range = memory.lines().find_map(|line| line.trim().strip_suffix(" : Kernel code"))?;
     let (first, last) = range.split_once('-')?;
     let address = |digits| u64::from_str_radix(digits, 16).ok();
     let size = address(last)?.checked_sub(address(first)?)?;
+    // Hidden addresses are all 0. The range includes its last byte.
     (size > 0).then_some(size + 1)
 }
 
+/// Reads the build ID of a loaded module; empty if it cannot be read.
 fn module_build_id(name: &str) -> Vec<u8> {
     let notes = fs::read(format!("/sys/module/{name}/notes/.note.gnu.build-id"));
     build_id(&notes.unwrap_or_default())
@@ -219,25 +229,25 @@ mod tests {
 
     const NOTES: &[u8] = b"\x06\0\0\0\x01\0\0\0\0\x01\0\0Linux\0\0\0\0\0\0\0\x04\0\0\0\x03\0\0\0\x03\0\0\0GNU\0\xab\xcd\xef\0";
     const BASE: u64 = 0xffff_ffff_8100_0000;
-    const MADE: u64 = 0xffff_ffff_c000_0000;
+    const GENERATED: u64 = 0xffff_ffff_c000_0000;
 
-    /// Where an address is: the part's or function's name, and the offset.
-    fn place(
+    /// Returns the name of the image or function at an address, and the offset.
+    fn location(
         kernel: &mut RunningKernel,
         functions: &RuntimeFunctions,
         address: u64,
     ) -> (String, u64) {
-        let (place, offset) = kernel.find(RuntimeAddress(address), functions);
+        let (location, offset) = kernel.find(RuntimeAddress(address), functions);
         let offset = offset.0;
-        let name = match place {
-            KernelLocation::Image(number) => kernel.part(number).name.clone(),
+        let name = match location {
+            KernelLocation::Image(number) => kernel.image(number).name.clone(),
             KernelLocation::Function(function) => function.name.to_vec(),
         };
         (String::from_utf8(name).expect("UTF-8"), offset)
     }
 
-    /// A kernel that has been asked.
-    fn asked(size: u64) -> RunningKernel {
+    /// Returns a kernel whose files have been read.
+    fn refreshed(size: u64) -> RunningKernel {
         let mut kernel = RunningKernel::new(BASE, size, NOTES);
         kernel.symbols_read = true;
         kernel.modules_read = Some(Instant::now() + Duration::from_secs(3600));
@@ -249,88 +259,91 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_in_the_kernel_or_the_nearest_module_before_it() {
-        let (mut kernel, functions) = (asked(0x100_0000), RuntimeFunctions::default());
+    fn address_is_in_kernel_or_nearest_module_before_it() {
+        let (mut kernel, functions) = (refreshed(0x100_0000), RuntimeFunctions::default());
         // The first one's size is that of its data, too, and reaches into the second one's text.
         let modules = format!(
-            "first 65536 2 second, Live {MADE:#x}\n\
+            "first 65536 2 second, Live {GENERATED:#x}\n\
              second 4096 0 - Live {:#x}\n\
              hidden 4096 0 - Live 0x0000000000000000\nbroken\n\n",
-            MADE + 0x2000
+            GENERATED + 0x2000
         );
-        kernel.take_modules(modules, |name| name.as_bytes()[..1].to_vec());
-        assert_eq!(place(&mut kernel, &functions, MADE + 0x1010), at("[first]", 0x1010));
-        assert_eq!(place(&mut kernel, &functions, MADE + 0x2010), at("[second]", 0x10));
-        assert_eq!(place(&mut kernel, &functions, MADE + 0x3000), at("[kernel]", 0x3f00_3000));
-        assert_eq!(place(&mut kernel, &functions, BASE + 0x123), at("[kernel]", 0x123));
-        assert_eq!((kernel.parts.len(), kernel.part(0).build_id.len()), (3, 3));
-        assert_eq!(kernel.part(2).build_id, b"s");
+        kernel.set_modules(modules, |name| name.as_bytes()[..1].to_vec());
+        assert_eq!(location(&mut kernel, &functions, GENERATED + 0x1010), at("[first]", 0x1010));
+        assert_eq!(location(&mut kernel, &functions, GENERATED + 0x2010), at("[second]", 0x10));
+        assert_eq!(
+            location(&mut kernel, &functions, GENERATED + 0x3000),
+            at("[kernel]", 0x3f00_3000)
+        );
+        assert_eq!(location(&mut kernel, &functions, BASE + 0x123), at("[kernel]", 0x123));
+        assert_eq!((kernel.images.len(), kernel.image(0).build_id.len()), (3, 3));
+        assert_eq!(kernel.image(2).build_id, b"s");
     }
 
     #[test]
-    fn modules_that_come_back_are_the_same_and_others_are_new() {
-        let (mut kernel, functions) = (asked(0x100_0000), RuntimeFunctions::default());
-        let line = |name| format!("{name} 4096 0 - Live {MADE:#x}\n");
+    fn reloaded_module_keeps_its_number() {
+        let (mut kernel, functions) = (refreshed(0x100_0000), RuntimeFunctions::default());
+        let line = |name| format!("{name} 4096 0 - Live {GENERATED:#x}\n");
         for name in ["one", "two", "one"] {
-            kernel.take_modules(line(name), |_| Vec::new());
-            assert_eq!(place(&mut kernel, &functions, MADE), at(&format!("[{name}]"), 0));
+            kernel.set_modules(line(name), |_| Vec::new());
+            assert_eq!(location(&mut kernel, &functions, GENERATED), at(&format!("[{name}]"), 0));
         }
-        kernel.take_modules(String::new(), |_| Vec::new());
-        assert_eq!(place(&mut kernel, &functions, MADE).0, "[kernel]");
-        assert_eq!(kernel.parts.len(), 3);
+        kernel.set_modules(String::new(), |_| Vec::new());
+        assert_eq!(location(&mut kernel, &functions, GENERATED).0, "[kernel]");
+        assert_eq!(kernel.images.len(), 3);
     }
 
     #[test]
-    fn code_that_is_made_is_there_until_it_is_unmade() {
-        let (mut kernel, functions) = (asked(0x100_0000), RuntimeFunctions::default());
-        let symbols = Symbols {
+    fn generated_code_exists_until_it_is_removed() {
+        let (mut kernel, functions) = (refreshed(0x100_0000), RuntimeFunctions::default());
+        let symbols = KernelSymbols {
             text_end: Some(BASE + 0x200_0000),
-            made: vec![(MADE, 64, b"bpf_prog_1".to_vec())],
+            generated: vec![(GENERATED, 64, b"bpf_prog_1".to_vec())],
         };
-        kernel.take_symbols(&symbols, &functions);
-        assert_eq!(kernel.part(0).size, 0x200_0000);
-        assert_eq!(place(&mut kernel, &functions, MADE + 63), at("bpf_prog_1", 63));
+        kernel.add_symbols(&symbols, &functions);
+        assert_eq!(kernel.image(0).size, 0x200_0000);
+        assert_eq!(location(&mut kernel, &functions, GENERATED + 63), at("bpf_prog_1", 63));
         let symbol = |is_unregistered| Ksymbol {
-            start: RuntimeAddress(MADE),
+            start: RuntimeAddress(GENERATED),
             size: 32,
             is_unregistered,
             name: b"bpf_prog_2",
         };
         kernel.changed(&symbol(false), &functions);
-        assert_eq!(place(&mut kernel, &functions, MADE + 1), at("bpf_prog_2", 1));
-        kernel.take_symbols(&symbols, &functions);
-        assert_eq!(place(&mut kernel, &functions, MADE + 1), at("bpf_prog_2", 1));
+        assert_eq!(location(&mut kernel, &functions, GENERATED + 1), at("bpf_prog_2", 1));
+        kernel.add_symbols(&symbols, &functions);
+        assert_eq!(location(&mut kernel, &functions, GENERATED + 1), at("bpf_prog_2", 1));
         kernel.changed(&symbol(true), &functions);
-        assert_eq!(place(&mut kernel, &functions, MADE + 1).0, "[kernel]");
+        assert_eq!(location(&mut kernel, &functions, GENERATED + 1).0, "[kernel]");
     }
 
     #[test]
-    fn hidden_addresses_stay_what_they_are() {
+    fn hidden_addresses_stay_unresolved() {
         let (mut kernel, functions) = (RunningKernel::new(0, 0, &[]), RuntimeFunctions::default());
-        assert_eq!(place(&mut kernel, &functions, BASE), at("[kernel]", BASE));
-        assert!(!kernel.symbols_read, "there is nothing to ask for");
+        assert_eq!(location(&mut kernel, &functions, BASE), at("[kernel]", BASE));
+        assert!(!kernel.symbols_read, "hidden addresses are not read");
         let symbol = Ksymbol {
-            start: RuntimeAddress(MADE),
+            start: RuntimeAddress(GENERATED),
             size: 32,
             is_unregistered: false,
             name: b"bpf_prog_1",
         };
         kernel.changed(&symbol, &functions);
-        assert_eq!(place(&mut kernel, &functions, MADE + 1), at("bpf_prog_1", 1));
+        assert_eq!(location(&mut kernel, &functions, GENERATED + 1), at("bpf_prog_1", 1));
     }
 
     #[test]
-    fn the_size_of_the_text_is_that_of_its_memory() {
+    fn parses_text_size_from_iomem() {
         let memory = "00000000-00000fff : Reserved\n00100000-7fffffff : System RAM\n  \
-                      01000000-02209987 : RunningKernel code\n  02400000-02e09fff : RunningKernel rodata\n";
+                      01000000-02209987 : Kernel code\n  02400000-02e09fff : Kernel rodata\n";
         assert_eq!(text_size(memory), Some(0x120_9988));
-        assert_eq!(text_size("00000000-00000000 : RunningKernel code\n"), None);
-        assert_eq!(text_size("2-1 : RunningKernel code\nx"), None);
+        assert_eq!(text_size("00000000-00000000 : Kernel code\n"), None);
+        assert_eq!(text_size("2-1 : Kernel code\nx"), None);
         assert_eq!(text_size(""), None);
     }
 
     #[test]
-    fn wild_notes_have_no_build_id() {
+    fn malformed_notes_have_no_build_id() {
         for length in 0..NOTES.len() - 1 {
             assert!(build_id(&NOTES[..length]).is_empty());
         }

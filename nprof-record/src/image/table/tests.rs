@@ -1,4 +1,4 @@
-//! What is kept of images, and for how long.
+//! Tests of the image table: identities, memory bounds, epochs.
 
 use super::*;
 
@@ -23,7 +23,7 @@ fn mmap<'a>(path: &'a [u8], identity: Identity) -> Mmap<'a> {
 }
 
 #[test]
-fn names_tell_what_a_mapping_is() {
+fn name_gives_kind_of_mapping() {
     for (name, kind) in [
         (&b"/usr/lib/x.so"[..], ImageKind::Elf),
         (b"[vdso]", ImageKind::Vdso),
@@ -38,7 +38,7 @@ fn names_tell_what_a_mapping_is() {
 }
 
 #[test]
-fn a_file_is_opened_once_and_only_if_it_is_the_one() {
+fn file_is_opened_once_and_only_with_its_inode() {
     let mut images = ImageTable::default();
     let path = std::env::current_exe().expect("a path");
     let inode = path.metadata().expect("this program").ino();
@@ -56,7 +56,7 @@ fn a_file_is_opened_once_and_only_if_it_is_the_one() {
 }
 
 #[test]
-fn tables_that_were_dropped_are_read_again_from_the_same_file() {
+fn dropped_tables_are_read_again_from_same_file() {
     let directory = tempfile::tempdir().expect("a directory");
     let own = std::env::current_exe().expect("a path");
     let mut images = ImageTable::default();
@@ -70,45 +70,45 @@ fn tables_that_were_dropped_are_read_again_from_the_same_file() {
     }
     let code = Elf::read(&ReadCache::new(File::open(&own).expect("this program")));
     let offset = code.and_then(|elf| elf.entry_offset()).expect("an entry").0 + 1;
-    let row = |images: &mut ImageTable, at: usize| {
+    let has_rule = |images: &mut ImageTable, at: usize| {
         matches!(images.unwind_info(copies[at].0, ImageOffset(offset)), UnwindInfo::Rule(_))
     };
-    assert!((0..3).all(|at| row(&mut images, at)) && images.open == 0);
+    assert!((0..3).all(|at| has_rule(&mut images, at)) && images.open == 0);
     let each = images.get(copies[0].0).bytes;
     assert!(each > 0 && images.bytes >= 3 * each);
-    assert!(row(&mut images, 0), "b is the one not used for longest");
+    assert!(has_rule(&mut images, 0), "b is the least recently used one");
     images.drop_tables(copies[1].0, 0);
     assert_eq!(images.bytes, images.get(copies[1].0).bytes);
-    assert!(row(&mut images, 0));
+    assert!(has_rule(&mut images, 0));
     images.drop_tables(copies[0].0, images.bytes - 1);
     let is_closed = |at: usize| matches!(images.get(copies[at].0).tables, TableState::Closed);
     assert!(is_closed(1) && is_closed(2) && !is_closed(0));
     std::fs::write(&copies[2].1, b"another file").expect("written");
-    assert!(row(&mut images, 1) && !row(&mut images, 2));
+    assert!(has_rule(&mut images, 1) && !has_rule(&mut images, 2));
     images.begin_epoch([copies[1].0].into_iter());
     assert_eq!(images.bytes, images.get(copies[1].0).bytes);
-    assert_eq!((images.known.len(), images.free.len()), (1, 2));
+    assert_eq!((images.by_identity.len(), images.free.len()), (1, 2));
 }
 
 #[test]
-fn an_epoch_forgets_what_is_not_mapped() {
+fn epoch_drops_unmapped_images() {
     let mut images = ImageTable::default();
     let anon = mmap(b"//anon", Identity::default());
-    let made: Vec<_> =
+    let mapped: Vec<_> =
         (0..NEW_MAX as u64).map(|serial| images.image_of(&anon, TaskSerial(serial)).0).collect();
     assert!(images.is_full());
-    images.begin_epoch([made[5], made[7], made[5]].into_iter());
+    images.begin_epoch([mapped[5], mapped[7], mapped[5]].into_iter());
     assert!(!images.is_full());
-    assert_eq!(images.get(made[7]).owner, Some(own(7)));
-    assert_eq!(images.image_of(&anon, TaskSerial(7)).0, made[7]);
+    assert_eq!(images.get(mapped[7]).owner, Some(own(7)));
+    assert_eq!(images.image_of(&anon, TaskSerial(7)).0, mapped[7]);
     let again = images.image_of(&anon, TaskSerial(8)).0;
-    assert!(again != made[7] && (again as usize) < NEW_MAX, "places are used again");
+    assert!(again != mapped[7] && (again as usize) < NEW_MAX, "indices are reused");
     assert_eq!(images.get(again).owner, Some(own(8)));
     assert_eq!(images.images.len(), NEW_MAX);
 }
 
 #[test]
-fn anonymous_memory_belongs_to_its_process_and_counts_addresses() {
+fn anonymous_memory_has_owner_and_runtime_addresses() {
     let mut images = ImageTable::default();
     let anon = mmap(b"//anon", Identity::default());
     let (first, offset) = images.image_of(&anon, TaskSerial(1));
@@ -121,7 +121,7 @@ fn anonymous_memory_belongs_to_its_process_and_counts_addresses() {
 }
 
 #[test]
-fn the_vdso_can_be_unwound() {
+fn vdso_has_unwind_tables() {
     let mut images = ImageTable::default();
     let (vdso, _) = images.image_of(&mmap(b"[vdso]", Identity::default()), TaskSerial(1));
     let image = images.get(vdso);

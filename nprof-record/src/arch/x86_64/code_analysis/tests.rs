@@ -33,7 +33,7 @@ impl CodeBytes for Written {
         bytes_at(&self.bytes, at)
     }
 
-    fn row(&mut self, address: ImageAddress) -> Option<Rc<UnwindRule>> {
+    fn rule(&mut self, address: ImageAddress) -> Option<Rc<UnwindRule>> {
         let found = self.rows.iter().find(|(at, _)| *at == address);
         found.map(|(_, row)| Rc::new(row.clone()))
     }
@@ -221,8 +221,8 @@ impl CodeBytes for Counted {
         self.inner.code(address)
     }
 
-    fn row(&mut self, address: ImageAddress) -> Option<Rc<UnwindRule>> {
-        self.inner.row(address)
+    fn rule(&mut self, address: ImageAddress) -> Option<Rc<UnwindRule>> {
+        self.inner.rule(address)
     }
 }
 
@@ -353,7 +353,7 @@ impl CodeBytes for Real {
         bytes_at(&self.bytes[self.code.clone()], at)
     }
 
-    fn row(&mut self, _address: ImageAddress) -> Option<Rc<UnwindRule>> {
+    fn rule(&mut self, _address: ImageAddress) -> Option<Rc<UnwindRule>> {
         None
     }
 }
@@ -396,7 +396,7 @@ fn compare(path: &Path, behind_calls: bool, every: usize) -> Counts {
     let mut counts = Counts::default();
     let places = real.places().into_iter().filter(|(_, returns)| *returns == behind_calls);
     for (at, returns) in places.step_by(every) {
-        let table = real.cfi.row(at.wrapping_sub(u64::from(returns)));
+        let table = real.cfi.rule(at.wrapping_sub(u64::from(returns)));
         let Some(table) = table.filter(|table| !table.is_end_of_stack() && !table.signal) else {
             continue;
         };
