@@ -1,5 +1,4 @@
-//! nprof-format: looks into a stream. Checks it, counts what is in it, and converts between its
-//! two spellings.
+//! nprof-format: checks, converts, counts and merges nprof streams.
 //!
 //! ```sh
 //! nprof-record -o - -- ./prog | nprof-format text | grep '^S'

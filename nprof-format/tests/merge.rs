@@ -1,5 +1,5 @@
-//! Merging: the samples of all inputs are there, whatever the order and grouping, and mean what
-//! they meant; reports say the same of the merged stream as of its inputs.
+//! Properties of merging: all samples survive with their meaning, in any order and grouping of the
+//! inputs, and reports on the merged stream equal reports on its inputs.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -25,7 +25,7 @@ fn merged(inputs: &[&[u8]]) -> Vec<u8> {
     try_merge(inputs, Spelling::Binary).unwrap().0
 }
 
-/// What is needed to tell which run a sample is of, and when it was.
+/// The state that determines the run and the time of a sample.
 #[derive(Default)]
 struct Context {
     tables: Tables,
@@ -145,7 +145,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn nothing_is_lost_and_nothing_is_changed([a, b, c] in three()) {
+    fn merge_keeps_every_sample_unchanged([a, b, c] in three()) {
         let stream = merged(&[&a, &b, &c]);
         let mut all = [observations(&a), observations(&b), observations(&c)].concat();
         all.sort();
@@ -154,7 +154,7 @@ proptest! {
     }
 
     #[test]
-    fn neither_order_nor_grouping_matters([a, b, c] in three()) {
+    fn merge_is_commutative_and_associative([a, b, c] in three()) {
         let left = merged(&[&merged(&[&a, &b]), &c]);
         let right = merged(&[&a, &merged(&[&c, &b])]);
         let at_once = merged(&[&b, &c, &a]);
@@ -168,7 +168,7 @@ proptest! {
     }
 
     #[test]
-    fn merging_again_changes_nothing([a, b, _] in three()) {
+    fn merge_is_idempotent([a, b, _] in three()) {
         let once = merged(&[&a, &b]);
         let text = respell(&once, Spelling::Text);
         prop_assert_eq!(read(&respell(&text, Spelling::Binary)), read(&once));
@@ -196,7 +196,7 @@ proptest! {
     }
 
     #[test]
-    fn reports_say_the_same_of_the_merged_stream(recordings in prop::collection::vec(recording(), 1..4)) {
+    fn reports_agree_on_merged_and_separate_streams(recordings in prop::collection::vec(recording(), 1..4)) {
         let streams: Vec<Vec<u8>> =
             (1..).zip(&recordings).map(|(run, recording)| recorded(run, recording)).collect();
         let streams: Vec<&[u8]> = streams.iter().map(Vec::as_slice).collect();
@@ -263,7 +263,7 @@ fn recorded(run: u64, samples: &[Recorded]) -> Vec<u8> {
     text.into_bytes()
 }
 
-/// A report: sums by all there is to tell samples apart, and what its heading is made of.
+/// A report: sums by all properties of samples, and the facts of its heading.
 #[allow(clippy::unwrap_used)]
 fn report(streams: &[&[u8]]) -> (BTreeMap<String, (u64, u64)>, Vec<String>) {
     let mut profile = Profile::new(Split { task: true, cpu: true, ..Split::default() });

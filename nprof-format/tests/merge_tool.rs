@@ -47,7 +47,7 @@ fn streams_become_one_segment() {
 }
 
 #[test]
-fn what_is_not_whole_is_merged_and_told() {
+fn incomplete_inputs_are_merged_and_reported() {
     let one = file("cut-1", ONE);
     let cut = file("cut-2", ONE.replace("run=0x7", "run=0x9").trim_end());
     let output = path("cut");
@@ -61,12 +61,12 @@ fn what_is_not_whole_is_merged_and_told() {
 }
 
 #[test]
-fn what_cannot_be_merged_is_refused_with_the_reason() {
+fn unmergeable_inputs_are_refused_with_the_reason() {
     let one = file("refused-1", ONE);
     let timeless = file("refused-2", &ONE.replace("\tutc=5", ""));
     let cases = [
-        ([&one[..], &timeless], "merge-refused-2: run 0x7 does not tell the time of day"),
-        (["-", "-"], "standard input is one stream"),
+        ([&one[..], &timeless], "merge-refused-2: run 0x7 has no time of day"),
+        (["-", "-"], "standard input can be an operand only once"),
         ([&one, &format!("-o{one}")], "merge-refused-1 is also an input"),
     ];
     for (operands, why) in cases {
@@ -78,7 +78,7 @@ fn what_cannot_be_merged_is_refused_with_the_reason() {
 }
 
 #[test]
-fn a_run_that_comes_twice_is_warned_of() {
+fn repeated_run_gets_a_warning() {
     let one = file("twice", ONE);
     let merged = run(&["merge", &one, &one]);
     assert_eq!(merged.status.code(), Some(0));

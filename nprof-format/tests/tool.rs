@@ -36,7 +36,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn both_spellings_give_each_other_back() {
+fn both_encodings_survive_a_round_trip() {
     let binary = run(&["binary"], TEXT.as_bytes());
     assert_eq!(binary.status.code(), Some(0));
     assert!(binary.stdout.starts_with(b"\x89NPF"));
@@ -45,7 +45,7 @@ fn both_spellings_give_each_other_back() {
 }
 
 #[test]
-fn check_says_yes_or_no_and_where() {
+fn check_reports_verdict_and_place() {
     let whole = run(&["check"], TEXT.as_bytes());
     assert_eq!(whole.status.code(), Some(0));
     let said = text(&whole.stdout);
@@ -65,20 +65,20 @@ fn check_says_yes_or_no_and_where() {
 }
 
 #[test]
-fn a_changed_digit_in_text_is_found() {
+fn changed_digit_in_text_is_damage() {
     let changed = TEXT.replace("S\t2000", "S\t2001");
     let output = run(&["check"], changed.as_bytes());
     assert_eq!(output.status.code(), Some(1));
     let said = text(&output.stdout);
     assert!(said.contains("line 11: a line was changed: the checksum is wrong"), "{said}");
-    // Without the checksum nobody can know.
+    // Only the checksum reveals it.
     let unpromised = changed.replace("\tcheck=crc32c", "");
     let (unchecked, _) = unpromised.split_once("\tcrc=").expect("it has one");
     assert_eq!(run(&["check"], format!("{unchecked}\n").as_bytes()).status.code(), Some(0));
 }
 
 #[test]
-fn converting_what_is_cut_off_gives_what_is_there_and_says_so() {
+fn converting_truncated_input_keeps_its_records_and_warns() {
     let cut = &TEXT.as_bytes()[..TEXT.len() - 5];
     let output = run(&["text"], cut);
     assert_eq!(output.status.code(), Some(3));
@@ -88,7 +88,7 @@ fn converting_what_is_cut_off_gives_what_is_there_and_says_so() {
 }
 
 #[test]
-fn stripping_leaves_the_recording() {
+fn strip_restores_the_recording() {
     let output = run(&["text", "--strip"], TEXT.as_bytes());
     let expected: String =
         TEXT.lines().filter(|l| !l.starts_with(['U', 'Y'])).map(|l| format!("{l}\n")).collect();
@@ -97,7 +97,7 @@ fn stripping_leaves_the_recording() {
 }
 
 #[test]
-fn stat_counts_what_is_promised() {
+fn stat_has_the_documented_numbers() {
     let output = run(&["stat", "--format", "json"], TEXT.as_bytes());
     let stat: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(stat["samples"], 2);
@@ -142,7 +142,7 @@ fn stat(inputs: &[&str]) -> serde_json::Value {
 }
 
 #[test]
-fn stat_tells_every_task_from_the_others() {
+fn stat_separates_tasks_with_reused_pids() {
     let told = stat(&[TASKS])["tasks"].clone();
     let wanted = serde_json::json!([
         {"run": 0, "pid": 10, "tid": 11, "comm": "worker", "samples": 4, "lost": 4, "events": [1, 3]},
@@ -150,7 +150,7 @@ fn stat_tells_every_task_from_the_others() {
         {"run": 0, "pid": 12, "tid": 12, "comm": "idle", "samples": 0, "lost": 0, "events": [0, 0]},
     ]);
     assert_eq!(told, wanted);
-    // What names no task may be of any.
+    // A loss without a task may concern any.
     let told = stat(&[&TASKS.replace("L\t14\t1\t0\t1\t4", "L\t14\t1\t0\t0\t4")])["tasks"].clone();
     assert!((0..3).all(|task| told[task]["lost"].is_null()), "{told}");
     // A pid is used again in the same run, by a task that begins later.
@@ -159,7 +159,7 @@ fn stat_tells_every_task_from_the_others() {
 }
 
 #[test]
-fn stat_does_not_mix_up_the_tasks_of_several_runs() {
+fn stat_separates_tasks_of_several_runs() {
     let other = TASKS.replace("run=0x7", "run=0x8");
     let split = |stat: &serde_json::Value| -> Vec<(u64, u64)> {
         let tasks = stat["tasks"].as_array().expect("a list");
@@ -183,7 +183,7 @@ fn stat_does_not_mix_up_the_tasks_of_several_runs() {
 }
 
 #[test]
-fn stat_shows_people_the_most_sampled_of_many_tasks() {
+fn stat_table_lists_the_most_sampled_tasks() {
     let mut stream = "@nprof\t1.1\trun=0x7\n@event\tid=1\tname=cpu-clock\n".to_owned();
     for task in 1..=10_000 {
         stream += &format!("T\t{task}\t1\t{task}\t{task}\t0\ttask\\x1b{task}\n");
@@ -192,19 +192,19 @@ fn stat_shows_people_the_most_sampled_of_many_tasks() {
     let said = text(&run(&["stat"], stream.as_bytes()).stdout);
     assert!(said.contains("\ntasks              10000\n"), "{said}");
     assert!(said.contains("\n  10000     0  10000  10000  task\\x1b10000\n"), "{said}");
-    assert!(said.contains("\nand 9980 tasks more, with 49805190 samples\n"), "{said}");
+    assert!(said.contains("\n9980 more tasks with 49805190 samples\n"), "{said}");
     assert!(said.lines().count() < 60, "{said}");
 }
 
 #[test]
-fn what_a_producer_did_not_tell_is_not_known() {
+fn missing_totals_are_unknown() {
     let told = |text: &str| stat(&[text])["stitched_percent"].clone();
     assert_eq!(told(TASKS), 20.0);
     assert!(told(&TASKS.replace("\tstitched=1", "")).is_null());
 }
 
 #[test]
-fn an_input_is_not_written_over() {
+fn output_that_is_an_input_is_refused() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("x.nprof");
     std::fs::write(&path, TEXT).expect("a file");
@@ -218,7 +218,7 @@ fn an_input_is_not_written_over() {
 }
 
 #[test]
-fn misuse_prints_nothing_on_standard_output() {
+fn usage_error_prints_nothing_on_standard_output() {
     for args in [&["frobnicate"][..], &["text", "--bogus"], &[]] {
         let output = run(args, b"");
         assert_eq!(output.status.code(), Some(2), "{args:?}");

@@ -3,7 +3,7 @@
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use nprof_cli::args::{Inputs, OutputFile, PartialOk};
 
-/// Looks into nprof streams: checks them, counts what is in them, converts their spelling.
+/// Checks, converts, counts and merges nprof streams.
 #[derive(Debug, Parser)]
 #[command(name = "nprof-format", version)]
 pub(crate) struct Args {
@@ -13,21 +13,21 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Say whether streams are complete, and where they are damaged; exit status 1 if one is not
+    /// Check whether streams are complete, and locate damage; exit status 1 if one is not complete
     Check(Report),
     /// Write streams as text, one record a line
     Text(Convert),
     /// Write streams as binary
     Binary(Convert),
-    /// Write streams as one segment: one order of time, one space of ids
+    /// Merge streams into one segment, ordered by time
     Merge(Merge),
-    /// Count what is in streams: records and bytes by kind, samples, lost, stacks
+    /// Count records and bytes by kind, samples, losses and tasks
     Stat(Report),
 }
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Report {
-    /// How to print the answer
+    /// Output format
     #[arg(long, value_name = "FORMAT", default_value = "table")]
     pub(crate) format: Format,
     #[command(flatten)]
@@ -44,7 +44,7 @@ pub(crate) enum Format {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Convert {
-    /// Leave out what filters added: steps, functions, files, locations, unknown records
+    /// Drop the annotations of filters: steps, functions, files, locations, unknown records
     #[arg(long)]
     pub(crate) strip: bool,
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! `check`: whether a stream is complete, and where it is not.
+//! `check`: decides whether streams are complete, and locates damage.
 
 use std::error::Error;
 use std::io::Write;
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::args::{Format, Report};
 
-/// What was found in one stream.
+/// The findings in one stream.
 struct Finding {
     name: String,
     verdict: Verdict,
@@ -39,7 +39,7 @@ pub(crate) fn run(args: &Report) -> Result<Outcome, Box<dyn Error>> {
         let finding = stage::open(operand).map_err(Into::into).and_then(examine);
         match finding {
             Ok(finding) => findings.push(finding),
-            // The others have their answers all the same.
+            // An unreadable stream must not hide the findings in the others.
             Err(error) => {
                 if let Some(earlier) = failure.replace(error) {
                     stage::warn(super::TOOL, &stage::chain(&*earlier));
@@ -85,7 +85,7 @@ fn examine(input: stage::Input) -> Result<Finding, Box<dyn Error>> {
     })
 }
 
-/// The answer for people: the verdict, then a line for every place of damage.
+/// Returns the findings for people: the verdict, then a line for each place of damage.
 fn lines(finding: &Finding) -> String {
     let Finding { verdict, segments, samples, records, bytes, .. } = finding;
     let name = escaped(finding.name.as_bytes());
@@ -113,16 +113,14 @@ fn lines(finding: &Finding) -> String {
     let order = &finding.order;
     if let Some(first) = &order.first_undefined {
         let count = order.undefined;
-        text.push_str(&format!(
-            "{name}: {count} references to what was not defined, first {first}\n"
-        ));
+        text.push_str(&format!("{name}: {count} references to undefined ids, first {first}\n"));
     }
     if order.disorder > 0 {
-        text.push_str(&format!("{name}: {} samples out of the order of time\n", order.disorder));
+        text.push_str(&format!("{name}: {} samples out of order\n", order.disorder));
     }
     let more = finding.damage_count - finding.damages.len() as u64;
     if more > 0 {
-        text.push_str(&format!("{name}: and {more} places of damage more\n"));
+        text.push_str(&format!("{name}: {more} more places of damage\n"));
     }
     text
 }

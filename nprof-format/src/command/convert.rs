@@ -1,4 +1,4 @@
-//! `text` and `binary`: the same records in the other spelling.
+//! `text` and `binary`: convert streams to the other encoding.
 
 use std::error::Error;
 
@@ -21,7 +21,7 @@ pub(crate) fn run(args: &Convert, spelling: Spelling) -> Result<Outcome, Box<dyn
         let name = input.name().to_owned();
         let mut reader = Reader::new(input);
         let result = copy(&mut reader, &mut writer, args.strip);
-        // What was read before an error is not lost.
+        // Records before an error are written.
         writer.flush()?;
         result.map_err(|error| format!("{name}: {}", stage::chain(&*error)))?;
         if reader.verdict() != Verdict::Complete {

@@ -1,4 +1,4 @@
-//! How naming the frames of each image went, as the programs tell that named them.
+//! Naming results of images, as nprof-symbolize recorded them.
 
 use std::collections::HashMap;
 
@@ -6,7 +6,7 @@ use nprof_stream::Naming;
 use nprof_stream::escape::escaped;
 use serde_json::{Value, json};
 
-/// How many images people are shown.
+/// Most images in the output for people.
 const SHOWN: usize = 20;
 
 /// The images of all streams: one row for each path and build ID. Memory grows with their number.
@@ -16,8 +16,7 @@ pub(super) struct Images {
 }
 
 impl Images {
-    /// Takes in what one segment tells of an image. What the last one says of the frames without
-    /// a name is kept.
+    /// Adds the naming result of an image in one segment. The reasons of the last segment are kept.
     pub(super) fn add(&mut self, naming: &Naming) {
         let key = (naming.image.clone(), naming.build_id.clone());
         let row = self.rows.entry(key).or_default();
@@ -27,7 +26,7 @@ impl Images {
         *row = Naming { named, unnamed, ..last.clone() };
     }
 
-    /// Those with the most frames without a name first.
+    /// Returns the images, those with the most unnamed frames first.
     fn sorted(&self) -> Vec<&Naming> {
         let mut rows: Vec<&Naming> = self.rows.values().collect();
         rows.sort_by(|a, b| {
@@ -37,17 +36,17 @@ impl Images {
         rows
     }
 
-    /// A line for each image, for people, and one for what to do about it.
+    /// Returns a line for each image, and a line for the remedy, for people.
     pub(super) fn lines(&self) -> Vec<String> {
         let rows = self.sorted();
         let mut lines: Vec<String> = rows.iter().take(SHOWN).map(|row| line(row)).collect();
         if rows.len() > SHOWN {
-            lines.push(format!("{:<18} and {} images more", "named", rows.len() - SHOWN));
+            lines.push(format!("{:<18} {} more images", "named", rows.len() - SHOWN));
         }
         lines
     }
 
-    /// An object for each image.
+    /// Returns an object for each image.
     pub(super) fn list(&self) -> Value {
         let object = |row: &&Naming| {
             json!({
@@ -97,7 +96,7 @@ mod tests {
         images.add(&naming("/b", u64::MAX, 1, "mismatch 1"));
         let lines = images.lines();
         let all = u64::MAX;
-        let (first, second) = lines[0].split_once('\n').expect("it says what to do");
+        let (first, second) = lines[0].split_once('\n').expect("a remedy");
         assert_eq!(first, format!("named              /b: {all} of {all} frames; mismatch 1"));
         assert_eq!(second.split_whitespace().collect::<Vec<_>>(), ["remedy", "do", "this"]);
         assert_eq!(lines[1], "named              /a: 5 of 5 frames");
@@ -112,6 +111,6 @@ mod tests {
         }
         let lines = images.lines();
         assert_eq!(lines.len(), SHOWN + 1);
-        assert_eq!(lines[SHOWN], "named              and 10 images more");
+        assert_eq!(lines[SHOWN], "named              10 more images");
     }
 }

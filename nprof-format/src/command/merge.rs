@@ -23,7 +23,7 @@ pub(crate) fn run(args: &Merge) -> Result<Outcome, Box<dyn Error>> {
     let step = step::this_process(super::TOOL);
     let mut writer = Writer::new(output, Spelling::Binary);
     let result = merge(inputs, &step, &mut writer);
-    // What was read before an error is not lost.
+    // Records before an error are written.
     writer.finish()?;
     let merged = result?;
     warn(&merged);
@@ -31,11 +31,11 @@ pub(crate) fn run(args: &Merge) -> Result<Outcome, Box<dyn Error>> {
     Ok(if complete { Outcome::Done } else { Outcome::Incomplete })
 }
 
-/// Refuses what cannot be: standard input as two streams, and an output that is an input.
+/// Refuses standard input as two streams, and an output that is also an input.
 fn check(operands: &[Option<&Path>], output: Option<&Path>) -> Result<(), Box<dyn Error>> {
     let is_stdin = |operand: &Option<&Path>| operand.is_none_or(|path| path.as_os_str() == "-");
     if operands.iter().filter(|operand| is_stdin(operand)).count() > 1 {
-        return Err("-: standard input is one stream and can be merged once".into());
+        return Err("standard input can be an operand only once".into());
     }
     Ok(stage::refuse_same_file(operands.iter().copied(), output)?)
 }
@@ -45,11 +45,15 @@ fn warn(merged: &Merged) {
         stage::warn(super::TOOL, &trouble.to_string());
     }
     for run in &merged.repeated {
-        let what = "is in the input more than once: its samples count as often";
-        stage::warn(super::TOOL, &format!("run {run} {what}"));
+        let message =
+            format!("run {run} is in the input more than once; its samples count as often");
+        stage::warn(super::TOOL, &message);
     }
     if merged.unknown > 0 {
-        let what = "records of later versions or private kinds are left out: nobody can tell which ids they hold";
-        stage::warn(super::TOOL, &format!("{} {what}", merged.unknown));
+        let message = format!(
+            "dropped {} records of unknown kinds, which may contain ids; use a newer nprof",
+            merged.unknown
+        );
+        stage::warn(super::TOOL, &message);
     }
 }

@@ -17,7 +17,7 @@ use nprof_stream::Spelling;
 
 use args::{Args, Command};
 
-/// The tool's name, which begins its messages.
+/// The name of the tool in messages.
 const TOOL: &str = "nprof-format";
 
 /// Runs the tool with the arguments of the process.

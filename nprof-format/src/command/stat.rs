@@ -1,4 +1,4 @@
-//! `stat`: what is in streams, counted.
+//! `stat`: counts records, samples, losses, tasks and images of streams.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -16,14 +16,14 @@ use super::args::{Format, Report};
 use super::images::Images;
 use super::tasks::Tasks;
 
-/// How many records of a kind, and how many bytes they take, block headers included.
+/// Number of records of a kind, and their bytes, block headers included.
 #[derive(Clone, Copy, Debug, Default)]
 struct Share {
     records: u64,
     bytes: u64,
 }
 
-/// What is counted beside what every report counts.
+/// Counts beyond those of every report.
 #[derive(Debug, Default)]
 struct Counts {
     profile: Profile,
@@ -31,7 +31,7 @@ struct Counts {
     tasks: Tasks,
     images: Images,
     bytes: u64,
-    /// The first and the last time of a sample, ns, of each run that has samples.
+    /// Times of the first and the last sample in nanoseconds, by run.
     times: BTreeMap<usize, (u64, u64)>,
 }
 
@@ -92,12 +92,12 @@ impl Counts {
         }
     }
 
-    /// The spans of time between the first and the last sample of each run, ns.
+    /// Returns the sum over runs of the time between first and last sample, in nanoseconds.
     fn span(&self) -> u64 {
         total(self.times.values().map(|(first, last)| last - first))
     }
 
-    /// The numbers whose names are promised to stay, in the order they are printed.
+    /// Returns the numbers with stable names, in their order of output.
     fn numbers(&self) -> Vec<(&'static str, Value)> {
         let summary = &self.profile.summary;
         let samples = summary.samples();
@@ -125,7 +125,7 @@ impl Counts {
         ]
     }
 
-    /// The answer for people, on a terminal of this width.
+    /// Returns the output for people, on a terminal of this width.
     fn lines(&self, width: Option<usize>) -> String {
         let mut lines: Vec<String> = self
             .numbers()
@@ -175,7 +175,7 @@ fn ends(summary: &Summary) -> impl Iterator<Item = &nprof_stream::End> {
     summary.runs.iter().filter_map(|run| run.end.as_ref())
 }
 
-/// Sampled time in per cent of the CPU time the tasks used, over the segments that tell both.
+/// Returns the sampled time in per cent of the CPU time of the tasks, over the segments with both.
 fn coverage(summary: &Summary) -> Option<f64> {
     let known = ends(summary).filter_map(|end| Some((end.sampled_ns?, end.task_ns?)));
     let add = |(a, b): (u64, u64), (c, d)| (a.saturating_add(c), b.saturating_add(d));
@@ -183,11 +183,11 @@ fn coverage(summary: &Summary) -> Option<f64> {
     percent(sampled, task)
 }
 
-/// Samples whose stack was stitched in per cent of all, of the runs whose producer tells.
+/// Returns the share of samples with stitched stacks in per cent, over the runs that count them.
 fn stitched(summary: &Summary) -> Option<f64> {
     let known = || {
-        let told = |run: &'_ Run| Some((run.end.as_ref()?.stitched?, run.samples));
-        summary.runs.iter().filter_map(told)
+        let counts = |run: &'_ Run| Some((run.end.as_ref()?.stitched?, run.samples));
+        summary.runs.iter().filter_map(counts)
     };
     percent(total(known().map(|(stitched, _)| stitched)), total(known().map(|(_, all)| all)))
 }

@@ -1,7 +1,7 @@
-//! The tasks in streams: how often each was sampled, by event, and what it lost.
+//! The tasks in streams, with their samples by event and their losses.
 //!
-//! A task is told by its run, its pid and tid, and the time it began: pids are used again, and
-//! ids are not those of another epoch.
+//! A task is identified by its run, pid, tid and start time: pids are reused, and ids change with
+//! every epoch.
 
 use std::collections::{HashMap, HashSet};
 
@@ -14,27 +14,26 @@ use nprof_stream::tables::{Tables, TaskEntry};
 use nprof_stream::{Extras, Lost, TaskId};
 use serde_json::{Value, json};
 
-/// How many tasks people are shown.
+/// Most tasks in the output for people.
 const SHOWN: usize = 20;
 
-/// What tells a task from all others.
+/// The identity of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Key {
-    /// Index into the summary's runs; `None` where that is not told.
+    /// Index into the runs of the summary. None if unknown.
     run: Option<usize>,
-    /// Its pid, its tid, and when it began; `None` where its record is lost or never was.
+    /// Its pid, tid and start time. None if its record is missing.
     task: Option<(u32, u32, u64)>,
 }
 
-/// What is known of a task.
+/// The counts of a task.
 #[derive(Clone, Debug, Default)]
 struct Row {
     /// Its last name.
     comm: String,
-    /// Its samples of each event of the summary; events it has none of may be missing at the
-    /// end.
+    /// Its samples by event of the summary; trailing events without samples may be missing.
     samples: Vec<u64>,
-    /// Its losses, as far as they name it.
+    /// Its losses, as far as they are attributed to it.
     lost: u64,
 }
 
@@ -48,17 +47,17 @@ impl Row {
 #[derive(Debug, Default)]
 pub(super) struct Tasks {
     rows: HashMap<Key, Row>,
-    /// The runs with losses that name no task.
-    lost_by_whom: HashSet<Option<usize>>,
+    /// The runs with losses that are not attributed to a task.
+    unattributed_losses: HashSet<Option<usize>>,
 }
 
 impl Tasks {
-    /// How many processes and threads there are.
+    /// Returns the number of processes and threads.
     pub(super) fn count(&self) -> usize {
         self.rows.keys().filter(|key| key.task.is_some()).count()
     }
 
-    /// Takes in a sum of samples.
+    /// Adds a sum of samples.
     pub(super) fn add(&mut self, tables: &Tables, cell: &Cell, sum: Sum) {
         let row = self.row(Some(cell.run), tables, cell.task);
         if row.samples.len() <= cell.event {
@@ -67,7 +66,7 @@ impl Tasks {
         row.samples[cell.event] = row.samples[cell.event].saturating_add(sum.samples);
     }
 
-    /// Takes in that a task is there, or has another name.
+    /// Adds a task, or changes its name.
     pub(super) fn name(&mut self, profile: &Profile, task: TaskId) {
         let run = profile.run_of(task, Extras::NONE);
         if run.is_some() && profile.tables().task(task).is_some() {
@@ -75,18 +74,18 @@ impl Tasks {
         }
     }
 
-    /// Takes in a loss.
+    /// Adds a loss.
     pub(super) fn lose(&mut self, profile: &Profile, lost: &Lost<'_>) {
         let run = profile.run_of(lost.task, lost.extras);
         if lost.task.is_none() {
-            self.lost_by_whom.insert(run);
+            self.unattributed_losses.insert(run);
             return;
         }
         let row = self.row(run, profile.tables(), lost.task);
         row.lost = row.lost.saturating_add(lost.count);
     }
 
-    /// What is known of a task, under the name it has now.
+    /// Returns the counts of a task, with its current name.
     fn row(&mut self, run: Option<usize>, tables: &Tables, id: TaskId) -> &mut Row {
         let entry: Option<&TaskEntry> = tables.task(id);
         let task = entry.map(|entry| (entry.pid, entry.tid, entry.time));
@@ -97,20 +96,21 @@ impl Tasks {
         row
     }
 
-    /// What a task lost; `None` where losses of its run may be its own, and none names it.
+    /// Returns the losses of a task. None if it has none but its run has unattributed ones.
     fn lost(&self, key: &Key, row: &Row) -> Option<u64> {
-        let is_told = !self.lost_by_whom.contains(&key.run) && !self.lost_by_whom.contains(&None);
-        (row.lost > 0 || is_told).then_some(row.lost)
+        let is_known = !self.unattributed_losses.contains(&key.run)
+            && !self.unattributed_losses.contains(&None);
+        (row.lost > 0 || is_known).then_some(row.lost)
     }
 
-    /// All tasks, the most sampled first.
+    /// Returns all tasks, the most sampled first.
     fn sorted(&self) -> Vec<(&Key, &Row)> {
         let mut rows: Vec<_> = self.rows.iter().collect();
         rows.sort_by_key(|(key, row)| (std::cmp::Reverse(row.total()), **key));
         rows
     }
 
-    /// All tasks, for programs.
+    /// Returns all tasks for programs.
     pub(super) fn list(&self, summary: &Summary) -> Value {
         let task = |(key, row): (&Key, &Row)| {
             let mut samples = row.samples.clone();
@@ -128,7 +128,7 @@ impl Tasks {
         self.sorted().into_iter().map(task).collect()
     }
 
-    /// The most sampled tasks, for people: a table, and what it leaves out.
+    /// Returns a table of the most sampled tasks for people, and the number of omitted ones.
     pub(super) fn lines(&self, summary: &Summary, width: Option<usize>) -> String {
         let rows = self.sorted();
         let columns = Columns::of(summary);
@@ -151,17 +151,17 @@ impl Tasks {
         if !rest.is_empty() {
             let samples = total(rest.iter().map(|(_, row)| row.total()));
             let count = rest.len();
-            text.push_str(&format!("and {count} tasks more, with {samples} samples\n"));
+            text.push_str(&format!("{count} more tasks with {samples} samples\n"));
         }
         text
     }
 }
 
-/// Which columns the table for people has that are there only where they tell something.
+/// The optional columns of the table for people.
 struct Columns {
-    /// One for each event, where there are several.
+    /// One for each event, if there are several.
     events: usize,
-    /// The run, where there are several.
+    /// The run, if there are several.
     run: bool,
 }
 

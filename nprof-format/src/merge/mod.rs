@@ -1,15 +1,15 @@
-//! Several streams as one: one segment, one space of ids, one order of time.
+//! Merges several streams into one segment with one space of ids and one order of time.
 //!
-//! Every input has a dictionary of its own. What a sample refers to is defined in the output by
-//! what it means, right before it is used for the first time, so that equal images, functions
-//! and stacks of different inputs become one; tasks never do. Memory is bounded by the
-//! dictionaries of the inputs' epochs at hand and of the output's.
+//! Every input has definitions of its own. The output defines the images, functions and frames of
+//! a sample by content, right before their first use, so that equal ones of different inputs
+//! become one; tasks never do. Memory is bounded by the definitions in the current epochs of the
+//! inputs and of the output.
 //!
-//! Times become times of day. The runs keep their identity: the segment tells the head and the
+//! Times become times of day. The runs keep their identity: the segment contains the head and the
 //! end of each ([`Record::Run`](nprof_stream::Record::Run), [`Record::RunEnd`](nprof_stream::Record::RunEnd)), and
-//! tasks tell which run they are of.
+//! tasks name their run.
 
-mod meanings;
+mod definitions;
 mod output;
 mod source;
 #[cfg(test)]
@@ -26,7 +26,7 @@ use output::Output;
 use source::{Item, Source};
 use translate::Translator;
 
-/// Why streams cannot be merged.
+/// The reason why streams cannot be merged.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -35,12 +35,12 @@ pub enum Error {
     Read {
         /// The input, as the user named it.
         input: String,
-        /// Why.
+        /// The cause.
         source: nprof_stream::Error,
     },
     /// The times of a run cannot be compared with those of others.
     #[error(
-        "{input}: run {run} does not tell the time of day (time, utc), by which runs are put in one order: give the streams to the reports side by side instead"
+        "{input}: run {run} has no time of day (time, utc) to order it by; pass the streams to the reports as separate operands instead"
     )]
     NoTimeOfDay {
         /// The input, as the user named it.
@@ -53,30 +53,29 @@ pub enum Error {
     Write(#[from] io::Error),
 }
 
-/// What there is to say of a merged segment.
+/// The findings of a merge.
 #[derive(Debug, Default)]
 pub struct Merged {
-    /// The inputs that were not complete.
+    /// The incomplete inputs.
     pub troubles: Vec<Trouble>,
-    /// Runs that came more than once: so do their samples.
+    /// Runs that the inputs contain more than once; so are their samples.
     pub repeated: Vec<RunId>,
-    /// How many optional records were left out because this version does not know them: nobody
-    /// can tell which ids they hold.
+    /// Number of unknown optional records that were dropped: they may contain ids, which change.
     pub unknown: u64,
 }
 
-/// A new epoch begins when more ids of a kind are in use.
+/// Most ids of a kind in an epoch of the output.
 const EPOCH: usize = 1 << 20;
 
-/// How many steps and runs at an input's beginning are written before all else.
+/// Most steps and runs at the beginning of an input that are written before all other records.
 const PREAMBLE: usize = 1 << 12;
 
-/// Merges streams, each given with what messages call it, into one segment. `step` is what the
-/// segment says of the program that does it. The writer is not flushed at the end.
+/// Merges streams, each with its name in messages, into one segment. `step` describes the merging
+/// program. The writer is not flushed at the end.
 ///
 /// # Errors
 ///
-/// See [`Error`]. What was read before has been written, without an end.
+/// See [`Error`]. Records read before the error have been written, without an end.
 pub fn merge<R: Read, W: Write>(
     inputs: Vec<(String, R)>,
     step: &Step,
@@ -85,7 +84,7 @@ pub fn merge<R: Read, W: Write>(
     merge_within(EPOCH, inputs, step, writer)
 }
 
-/// As [`merge`], with epochs of another size.
+/// Merges like [`merge`], with epochs of `limit` ids.
 fn merge_within<R: Read, W: Write>(
     limit: usize,
     inputs: Vec<(String, R)>,
@@ -103,6 +102,7 @@ fn merge_within<R: Read, W: Write>(
         order.extend(due.as_ref().map(|due| Reverse((due.0, i))));
         next.push(due);
     }
+    // Changing the top of the heap in place costs one sift instead of a pop and a push.
     while let Some(mut top) = order.peek_mut() {
         let Reverse((_, i)) = *top;
         let source = &mut sources[i];
@@ -123,7 +123,7 @@ fn merge_within<R: Read, W: Write>(
     })
 }
 
-/// Writes what is known before the first sample: the head, the steps, the runs.
+/// Writes the head of the output, and the steps and runs at the beginning of the inputs.
 fn begin<R: Read, W: Write>(
     sources: &mut [Source<R>],
     step: &Step,

@@ -1,5 +1,4 @@
-//! The merged segment as it is written: its ids, which mean the same whichever input defines
-//! it, and its totals.
+//! The merged segment: its ids, assigned by content regardless of the input, and its totals.
 
 use std::io::{self, Write};
 
@@ -7,12 +6,12 @@ use nprof_stream::body::push_body;
 use nprof_stream::*;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::meanings::{Body, KINDS, Of, body};
+use super::definitions::{Body, IdKind, KINDS, body};
 
-/// The id that is never defined: what an input lost to damage is lost in the output as well.
+/// The id that is never defined: it replaces ids that an input lost to damage.
 pub(super) const LOST: u32 = limits::ID;
 
-/// How many distinct steps are remembered, so that they are written once.
+/// Most distinct steps that are remembered, to write each once.
 const STEPS: usize = 1 << 12;
 
 /// Writes a merged segment.
@@ -25,9 +24,9 @@ pub(super) struct Output<'a, W> {
     ids: Ids,
     branch: Branch,
     steps: FxHashSet<Body>,
-    /// The runs, with what makes a time of theirs a time of day, if that is known.
+    /// The runs, with the difference between times of day and their times, if known.
     runs: FxHashMap<RunId, Option<u64>>,
-    /// Runs that came again.
+    /// Runs that the inputs contain more than once.
     pub(super) repeated: Vec<RunId>,
     totals: Totals,
     /// The time of the latest sample so far.
@@ -39,13 +38,13 @@ pub(super) struct Output<'a, W> {
 /// The ids of an epoch.
 #[derive(Debug, Default)]
 struct Ids {
-    /// By what they mean. Tasks are only counted: no two are one.
+    /// Ids by content. Tasks are only counted: they are never merged.
     contents: [FxHashMap<Body, u32>; KINDS],
     nodes: FxHashMap<(NodeId, FrameId), NodeId>,
     tasks: usize,
 }
 
-/// Nodes that have ids and have not been written yet, each hanging under the one before it.
+/// New nodes that have not been written yet; each is the parent of the next.
 #[derive(Debug, Default)]
 struct Branch {
     first: NodeId,
@@ -53,10 +52,10 @@ struct Branch {
     frames: Vec<FrameId>,
 }
 
-/// What the end of the merged segment tells.
+/// The totals in the end of the merged segment.
 #[derive(Debug, Default)]
 struct Totals {
-    /// How many runs have ended, and the sum of their ends.
+    /// Number of runs that have ended; `end` is the sum of their ends.
     ended: usize,
     end: End,
     lost: u64,
@@ -90,7 +89,7 @@ impl<'a, W: Write> Output<'a, W> {
     /// Ends the segment.
     pub(super) fn end(&mut self) -> io::Result<()> {
         let Totals { ended, end, lost, late } = std::mem::take(&mut self.totals);
-        // What one run does not tell, nobody knows of all.
+        // A total is known only if all runs have ended.
         let all = ended == self.runs.len() + self.repeated.len();
         let written = self.writer.totals();
         let end = End {
@@ -129,12 +128,12 @@ impl<'a, W: Write> Output<'a, W> {
         self.writer.write(&step)
     }
 
-    /// Writes how naming the frames of an image went in a run.
+    /// Writes the naming result of an image in a run.
     pub(super) fn naming(&mut self, naming: &Naming) -> io::Result<()> {
         self.writer.write(&Record::Naming(Box::new(naming.clone())))
     }
 
-    /// Writes of a run that it is in the segment.
+    /// Declares a run, unless it was declared before.
     pub(super) fn run(&mut self, head: &Head) -> io::Result<()> {
         let offset = head.utc.zip(head.time).map(|(utc, time)| utc.wrapping_sub(time));
         if self.runs.insert(head.run, offset).is_some() {
@@ -144,17 +143,17 @@ impl<'a, W: Write> Output<'a, W> {
         self.writer.write(&Record::Run(Box::new(head.clone())))
     }
 
-    /// Writes how a run ended.
-    pub(super) fn ran(&mut self, ran: &RunEnd) -> io::Result<()> {
-        let offset = self.runs.get(&ran.run).copied().flatten();
-        if let Some((time, offset)) = ran.end.time.zip(offset) {
+    /// Writes the end of a run.
+    pub(super) fn run_end(&mut self, run_end: &RunEnd) -> io::Result<()> {
+        let offset = self.runs.get(&run_end.run).copied().flatten();
+        if let Some((time, offset)) = run_end.end.time.zip(offset) {
             self.now = self.now.max(time.wrapping_add(offset));
         }
-        self.totals.add(&ran.end);
-        self.writer.write(&Record::RunEnd(Box::new(ran.clone())))
+        self.totals.add(&run_end.end);
+        self.writer.write(&Record::RunEnd(Box::new(run_end.clone())))
     }
 
-    /// Writes a sample whose ids are those of the output.
+    /// Writes a sample with ids of the output.
     pub(super) fn sample(&mut self, sample: Sample<'_>) -> io::Result<()> {
         self.totals.late += u64::from(sample.time < self.latest);
         self.latest = self.latest.max(sample.time);
@@ -162,15 +161,15 @@ impl<'a, W: Write> Output<'a, W> {
         self.writer.write(&Record::Sample(sample))
     }
 
-    /// Writes a change whose task is one of the output.
+    /// Writes a change with ids of the output.
     pub(super) fn change(&mut self, change: Change<'_>) -> io::Result<()> {
         self.now = self.now.max(change.time);
         self.writer.write(&Record::Change(change))
     }
 
-    /// Writes a loss whose ids are those of the output.
+    /// Writes a loss with ids of the output.
     pub(super) fn lost(&mut self, lost: Lost<'_>) -> io::Result<()> {
-        // What was lost of no event are records of processes and mappings.
+        // A loss without an event is one of sideband records, not of samples.
         if !lost.event.is_none() || lost.cause == Cause::Damage {
             self.totals.lost = self.totals.lost.saturating_add(lost.count);
         }
@@ -178,7 +177,7 @@ impl<'a, W: Write> Output<'a, W> {
         self.writer.write(&Record::Lost(lost))
     }
 
-    /// Writes that damage was found.
+    /// Writes a loss to damage.
     pub(super) fn damage(&mut self, count: u64, extras: Extras<'_>) -> io::Result<()> {
         self.lost(Lost {
             time: self.now,
@@ -191,16 +190,16 @@ impl<'a, W: Write> Output<'a, W> {
         })
     }
 
-    /// Whether so many more ids of a kind fit into the epoch.
+    /// True if `more` ids of a kind fit into the epoch.
     pub(super) fn has_room(&self, more: usize) -> bool {
         let contents = self.ids.contents.iter().map(FxHashMap::len).max().unwrap_or(0);
         let used = contents.max(self.ids.nodes.len()).max(self.ids.tasks);
         used == 0 || used + more <= self.limit
     }
 
-    /// Whether an event has been defined in this epoch.
+    /// True if an event is defined in this epoch.
     pub(super) fn has_event(&self) -> bool {
-        !self.ids.contents[Of::Event as usize].is_empty()
+        !self.ids.contents[IdKind::Event as usize].is_empty()
     }
 
     /// Forgets all ids.
@@ -210,8 +209,8 @@ impl<'a, W: Write> Output<'a, W> {
         self.writer.write(&Record::Epoch(Epoch { number: self.epoch, more: Vec::new() }))
     }
 
-    /// The id of what a record defines, whose own id is 0. Defines it if that is new.
-    pub(super) fn define(&mut self, of: Of, record: Record<'_>) -> io::Result<u32> {
+    /// Returns the id for the content of a record with id 0; writes its definition if it is new.
+    pub(super) fn define(&mut self, of: IdKind, record: Record<'_>) -> io::Result<u32> {
         let (id, is_new) = self.intern(of, body(&record));
         if is_new {
             self.writer.write(&named(record, id))?;
@@ -219,7 +218,7 @@ impl<'a, W: Write> Output<'a, W> {
         Ok(id)
     }
 
-    /// The id of a frame, whose own id is 0, with its location. Defines them if they are new.
+    /// Returns the id of a frame with id 0 and its location; writes them if they are new.
     pub(super) fn define_frame(
         &mut self,
         frame: Frame<'_>,
@@ -227,11 +226,11 @@ impl<'a, W: Write> Output<'a, W> {
     ) -> io::Result<FrameId> {
         let mut key = body(&Record::Frame(frame)).into_vec();
         if let Some(location) = location {
-            // A frame's extras, which end it, hold no newline.
+            // A newline separates both: the extras that end a frame contain none.
             key.push(b'\n');
             push_body(&mut key, &Record::Location(location));
         }
-        let (id, is_new) = self.intern(Of::Frame, key.into());
+        let (id, is_new) = self.intern(IdKind::Frame, key.into());
         let id = FrameId(id);
         if is_new {
             self.writer.write(&Record::Frame(Frame { id, ..frame }))?;
@@ -242,12 +241,12 @@ impl<'a, W: Write> Output<'a, W> {
         Ok(id)
     }
 
-    /// Writes the location of a frame that has been defined, by ids of the output.
+    /// Writes another location of a frame, with ids of the output.
     pub(super) fn locate(&mut self, location: Location<'_>) -> io::Result<()> {
         self.writer.write(&Record::Location(location))
     }
 
-    /// Defines a task whose parent is one of the output.
+    /// Defines a task; its parent has an id of the output.
     pub(super) fn define_task(&mut self, task: Task<'_>) -> io::Result<TaskId> {
         if self.ids.tasks + 1 >= LOST as usize {
             return Ok(TaskId(LOST));
@@ -258,7 +257,7 @@ impl<'a, W: Write> Output<'a, W> {
         Ok(id)
     }
 
-    fn intern(&mut self, of: Of, content: Body) -> (u32, bool) {
+    fn intern(&mut self, of: IdKind, content: Body) -> (u32, bool) {
         let ids = &mut self.ids.contents[of as usize];
         let next = ids.len() as u32 + 1;
         if let Some(&id) = ids.get(&content) {
@@ -271,8 +270,8 @@ impl<'a, W: Write> Output<'a, W> {
         (next, true)
     }
 
-    /// The id of a node. A new one is written by [`Output::end_branch`] at the latest, which
-    /// must come before anything uses it.
+    /// Returns the id of a node. A new node is written at the latest by [`Output::end_branch`], which the
+    /// caller must call before any use of the id.
     pub(super) fn node(&mut self, parent: NodeId, frame: FrameId) -> io::Result<NodeId> {
         if let Some(&node) = self.ids.nodes.get(&(parent, frame)) {
             return Ok(node);
@@ -292,7 +291,7 @@ impl<'a, W: Write> Output<'a, W> {
         Ok(node)
     }
 
-    /// Writes the nodes that are new.
+    /// Writes the new nodes.
     pub(super) fn end_branch(&mut self) -> io::Result<()> {
         let Branch { first, parent, frames } = &mut self.branch;
         if !frames.is_empty() {
@@ -328,13 +327,13 @@ impl Totals {
     }
 }
 
-/// The head of a segment that begins with these runs. Its identity is made of theirs, whatever
-/// their order; its clock is the time of day, and a fact they share is one of it.
+/// Returns the head of a segment that begins with these runs. Its run id combines theirs regardless
+/// of their order; its clock is the time of day; it has the facts that all runs share.
 fn head(runs: &[Box<Head>]) -> Head {
-    // One that comes again is told once, as it came first.
-    let mut told = FxHashSet::default();
+    // A run that comes twice counts once: the exclusive or would otherwise cancel its id.
+    let mut seen = FxHashSet::default();
     let runs: Vec<&Head> =
-        runs.iter().map(|head| &**head).filter(|head| told.insert(head.run)).collect();
+        runs.iter().map(|head| &**head).filter(|head| seen.insert(head.run)).collect();
     let runs = &runs[..];
     let begin = runs.iter().filter_map(|head| head.utc).min().unwrap_or(0);
     Head {
@@ -353,14 +352,14 @@ fn head(runs: &[Box<Head>]) -> Head {
     }
 }
 
-/// A fact if all runs have it in common, or else none.
+/// Returns a fact if all runs share it, otherwise the default.
 fn shared<T: Clone + Default + PartialEq>(runs: &[&Head], fact: fn(&Head) -> &T) -> T {
     let mut facts = runs.iter().map(|head| fact(head));
     let first = facts.next().cloned().unwrap_or_default();
     if facts.all(|fact| *fact == first) { first } else { T::default() }
 }
 
-/// The record with an id.
+/// Returns the record with an id.
 fn named(record: Record<'_>, id: u32) -> Record<'_> {
     match record {
         Record::Image(image) => Record::Image(Image { id: ImageId(id), ..image }),

@@ -1,4 +1,4 @@
-//! One of the streams that are merged: what comes next of it, with the time of day.
+//! An input of a merge: its next item, with the time of day.
 
 use std::collections::VecDeque;
 use std::io::{self, Read};
@@ -7,38 +7,38 @@ use nprof_stream::*;
 use rustc_hash::FxHashSet;
 
 use super::Error;
-use super::meanings::{Body, Known, Meanings, Of, body};
+use super::definitions::{Body, Definitions, IdKind, IdMap, body};
 
-/// What of an input is to be written.
+/// An item of an input to be written.
 #[derive(Debug)]
 pub(super) enum Item {
     Step(Box<Step>),
     Naming(Box<Naming>),
     Run(Box<Head>),
     RunEnd(Box<RunEnd>),
-    /// What it is, the input's tables tell.
+    /// Defined in the input's definitions.
     Event(EventId),
-    /// As [`Item::Event`].
+    /// Like [`Item::Event`].
     Task(TaskId),
-    /// As [`Item::Event`]: a frame that has been written is located anew.
+    /// Another location of a frame that has been written.
     Location(FrameId),
-    /// Without its extras, which follow in their spelling.
+    /// The sample without its extras, and its encoded extras.
     Sample(Sample<'static>, Body),
     Change(Body),
     Lost(Body),
-    /// Damage was found. How many samples that cost, as far as is known, and of which run.
+    /// Damage: the number of samples it cost, as far as known, and their run.
     Damage(u64, Option<RunId>),
 }
 
-/// An item, and when it is due: its time, or 0 for at once.
+/// An item with its time; 0 for items without a time, which come at once.
 pub(super) type Due = (u64, Item);
 
-/// A stream that is merged.
+/// An input of a merge.
 #[derive(Debug)]
 pub(super) struct Source<R> {
     name: String,
     reader: Reader<R>,
-    /// How many places of damage have been taken notice of.
+    /// Number of places of damage that were counted.
     damages: u64,
     is_over: bool,
     pub(super) intake: Intake,
@@ -50,7 +50,7 @@ impl<R: Read> Source<R> {
         Self { name, reader, damages: 0, is_over: false, intake }
     }
 
-    /// What comes next; `None` when the stream is over. Calls `wait` before it waits for more.
+    /// Returns the next item. None at the end. Calls `wait` before a read that may block.
     pub(super) fn next(
         &mut self,
         mut wait: impl FnMut() -> io::Result<()>,
@@ -75,7 +75,7 @@ impl<R: Read> Source<R> {
         Ok(self.intake.queue.pop_front())
     }
 
-    /// Puts what has just been taken back in its place.
+    /// Puts back the item that was returned last.
     pub(super) fn put_back(&mut self, due: Due) {
         self.intake.queue.push_front(due);
     }
@@ -88,48 +88,48 @@ impl<R: Read> Source<R> {
                 .cost(nprof_stream::number::total(found.filter_map(|damage| damage.samples)));
             self.damages = count;
         }
-        self.intake.tell_cost();
+        self.intake.queue_cost();
     }
 
-    /// What was wrong with the stream, once it is over.
+    /// Returns the defect of the stream after its end. None if it is complete.
     pub(super) fn trouble(&self) -> Option<Trouble> {
         (self.reader.verdict() != Verdict::Complete).then(|| Trouble::of(&self.name, &self.reader))
     }
 }
 
-/// The segment at hand.
+/// The current segment.
 #[derive(Debug)]
 struct Segment {
     head: Box<Head>,
-    /// What makes its times times of day, modulo 2^64.
+    /// The difference between times of day and its times, modulo 2^64.
     offset: u64,
-    /// Whether it has told of runs that were merged into it.
+    /// True if other runs were merged into it.
     is_merged: bool,
-    /// The runs that are known: these, or its own one.
+    /// Its declared runs: the merged ones, or its own.
     runs: FxHashSet<RunId>,
 }
 
-/// Takes in a stream's records: what its ids mean, and what is to be written.
+/// Sorts the records of a stream into definitions and items to be written.
 #[derive(Debug, Default)]
 pub(super) struct Intake {
-    pub(super) meanings: Meanings,
-    pub(super) known: Known,
+    pub(super) definitions: Definitions,
+    pub(super) known: IdMap,
     queue: VecDeque<Due>,
-    /// `None` outside of segments, also where damage took the head.
+    /// None outside of segments, and after damage that hid a head.
     segment: Option<Segment>,
-    /// What damage has cost and has not been told yet.
+    /// Samples lost to damage that have not been queued yet.
     cost: Option<u64>,
-    /// How many records were dropped because nobody knows which ids they hold.
+    /// Number of unknown records that were dropped, since they may contain ids.
     pub(super) unknown: u64,
 }
 
 impl Intake {
-    /// Takes in the next record. Fails with the run whose time of day is not known.
+    /// Processes the next record. Fails with the run that has no time of day.
     fn take(&mut self, record: &Record<'_>) -> Result<(), RunId> {
         match record {
             Record::Head(head) => return self.begin(head),
             Record::Step(step) => self.queue.push_back((0, Item::Step(step.clone()))),
-            // It holds no ids and no time.
+            // Contains neither ids nor times: forwarded unchanged.
             Record::Naming(naming) => self.queue.push_back((0, Item::Naming(naming.clone()))),
             Record::Unknown(_) => self.unknown += 1,
             Record::Run(head) => {
@@ -147,53 +147,53 @@ impl Intake {
         Ok(())
     }
 
-    /// Takes in a record that is not about the segment as a whole.
+    /// Processes a record inside a segment.
     fn take_content(&mut self, record: &Record<'_>) {
         let Some(offset) = self.segment.as_ref().map(|segment| segment.offset) else {
-            // Neither its time nor its run can be told.
+            // Without a head, the time of day and the run of a sample are unknown.
             if let Record::Sample(sample) = record {
                 self.cost(sample.count);
             }
             return;
         };
-        let on_day = |time: u64| time.wrapping_add(offset);
+        let time_of_day = |time: u64| time.wrapping_add(offset);
         match record {
             Record::End(end) => self.end(end),
             Record::Epoch(_) => self.forget(),
-            Record::Sample(sample) => self.sample(sample, on_day(sample.time)),
+            Record::Sample(sample) => self.sample(sample, time_of_day(sample.time)),
             Record::Task(task) => {
                 let run = self.owner(task.extras);
                 let extras = with_run(task.extras, run);
-                let time = on_day(task.time);
+                let time = time_of_day(task.time);
                 let task = Task { time, extras: extras.extras(), ..*task };
-                self.meanings.take(&Record::Task(task), &mut self.known);
+                self.definitions.take(&Record::Task(task), &mut self.known);
                 self.queue.push_back((time, Item::Task(task.id)));
             }
             Record::Event(event) => {
-                self.meanings.take(record, &mut self.known);
+                self.definitions.take(record, &mut self.known);
                 self.queue.push_back((0, Item::Event(event.id)));
             }
             Record::Change(change) => {
                 if matches!(change.kind, ChangeKind::Comm | ChangeKind::Exec) {
-                    self.meanings.rename(change.task, change.value);
+                    self.definitions.rename(change.task, change.value);
                 }
-                let time = on_day(change.time);
+                let time = time_of_day(change.time);
                 let body = body(&Record::Change(Change { time, ..*change }));
                 self.queue.push_back((time, Item::Change(body)));
             }
             Record::Lost(lost) => {
-                let time = on_day(lost.time);
-                let run = self.told(lost.extras).or(self.only_run());
-                let run = run.filter(|_| !self.meanings.has_task(lost.task));
+                let time = time_of_day(lost.time);
+                let run = self.declared_run(lost.extras).or(self.only_run());
+                let run = run.filter(|_| !self.definitions.has_task(lost.task));
                 let extras = run.map(|run| with_run(lost.extras, run));
                 let extras = extras.as_ref().map_or(lost.extras, ExtrasBuilder::extras);
                 let body = body(&Record::Lost(Lost { time, extras, ..*lost }));
                 self.queue.push_back((time, Item::Lost(body)));
             }
             definition => {
-                self.meanings.take(definition, &mut self.known);
+                self.definitions.take(definition, &mut self.known);
                 if let Record::Location(location) = definition
-                    && self.known.get(Of::Frame, location.frame.0).is_some()
+                    && self.known.get(IdKind::Frame, location.frame.0).is_some()
                 {
                     self.queue.push_back((0, Item::Location(location.frame)));
                 }
@@ -218,17 +218,17 @@ impl Intake {
 
     fn end(&mut self, end: &End) {
         let Some(segment) = self.segment.take() else { return };
-        // A segment that others were merged into has told the ends of their runs.
+        // A merged segment already has an end record for each run.
         if !segment.is_merged {
             let mut end = end.clone();
             end.more.retain(|(key, _)| key != "run");
-            let ran = RunEnd { run: segment.head.run, end };
-            self.queue.push_back((0, Item::RunEnd(Box::new(ran))));
+            let run_end = RunEnd { run: segment.head.run, end };
+            self.queue.push_back((0, Item::RunEnd(Box::new(run_end))));
         }
     }
 
     fn sample(&mut self, sample: &Sample<'_>, time: u64) {
-        let extras = (!self.meanings.has_task(sample.task)).then(|| {
+        let extras = (!self.definitions.has_task(sample.task)).then(|| {
             let run = self.owner(sample.extras);
             with_run(sample.extras, run)
         });
@@ -238,9 +238,9 @@ impl Intake {
         self.queue.push_back((time, Item::Sample(sample, spelling)));
     }
 
-    /// The run of a record: the one it tells, or the segment's own one.
+    /// Returns the run of a record: the run in its extras, or else the segment's own.
     fn owner(&mut self, extras: Extras<'_>) -> RunId {
-        if let Some(run) = self.told(extras) {
+        if let Some(run) = self.declared_run(extras) {
             return run;
         }
         let Some(head) = self.segment.as_ref().map(|segment| segment.head.clone()) else {
@@ -250,19 +250,19 @@ impl Intake {
         head.run
     }
 
-    /// The run that extras tell, if the segment has told of it.
-    fn told(&self, extras: Extras<'_>) -> Option<RunId> {
+    /// Returns the run in extras. None if the segment has not declared it.
+    fn declared_run(&self, extras: Extras<'_>) -> Option<RunId> {
         let run = RunId(extras.number("run")?);
         self.segment.as_ref()?.runs.contains(&run).then_some(run)
     }
 
-    /// The segment's own run, if no others were merged into it.
+    /// Returns the segment's own run. None if other runs were merged into the segment.
     fn only_run(&self) -> Option<RunId> {
         let segment = self.segment.as_ref().filter(|segment| !segment.is_merged)?;
         segment.runs.contains(&segment.head.run).then_some(segment.head.run)
     }
 
-    /// The segment's own run is the only one, unless it has told of others.
+    /// Declares the segment's own run, unless runs have been declared.
     fn settle(&mut self) {
         let alone = self.segment.as_ref().filter(|segment| segment.runs.is_empty());
         if let Some(head) = alone.map(|segment| segment.head.clone()) {
@@ -279,24 +279,24 @@ impl Intake {
     }
 
     fn forget(&mut self) {
-        self.meanings.forget();
+        self.definitions.forget();
         self.known.forget();
     }
 
-    /// Damage has cost this many samples at least.
+    /// Adds samples that were lost to damage.
     fn cost(&mut self, samples: u64) {
         self.cost = Some(self.cost.unwrap_or(0).saturating_add(samples));
     }
 
-    /// Lets what damage has cost be written.
-    fn tell_cost(&mut self) {
+    /// Queues the samples that were lost to damage.
+    fn queue_cost(&mut self) {
         if let Some(samples) = self.cost.take() {
             self.queue.push_back((0, Item::Damage(samples, self.only_run())));
         }
     }
 }
 
-/// The extras, with the run they are of.
+/// Returns the extras with their run.
 pub(super) fn with_run(extras: Extras<'_>, run: RunId) -> ExtrasBuilder {
     ExtrasBuilder::replacing(extras, "run", run.to_string().as_bytes())
 }

@@ -44,7 +44,7 @@ fn end(text: &str) -> End {
 }
 
 #[test]
-fn one_order_of_time_and_one_space_of_ids() {
+fn merged_streams_share_ids_and_order() {
     let a = "\
 @event\tid=7\tname=cpu-clock\tunit=ns\tmeasure=cpu-time
 I\t3\telf\taa\t/bin/a
@@ -91,7 +91,7 @@ S\t130\t7\t5\t0\t4\t1\t1
 }
 
 #[test]
-fn what_a_frame_is_called_is_part_of_it() {
+fn frames_with_different_names_stay_apart() {
     let plain = format!("{HEAD}F\t1\t0\t0x10\tu\nN\t1\t0\t1\nS\t1\t0\t0\t0\t1\t1\t1\n");
     let named = plain
         .replace("N\t1", "U\t1\tmain\t-\nY\t1\tnamed\t1,0,3,0\nN\t1")
@@ -110,7 +110,7 @@ fn what_a_frame_is_called_is_part_of_it() {
 }
 
 #[test]
-fn ids_inside_of_extras_are_translated() {
+fn ids_in_extras_are_translated() {
     let a = format!("{HEAD}T\t8\t100\t5\t5\t0\tone\nT\t9\t100\t6\t6\t8\ttwo\n");
     let a = format!(
         "{a}I\t1\tanon\t-\t-\ttask=9\nF\t1\t1\t0x1\tu\nN\t1\t0\t1\nS\t9\t0\t9\t0\t1\t1\t1\n"
@@ -170,7 +170,7 @@ fn sums(text: &str) -> BTreeMap<String, u64> {
 }
 
 #[test]
-fn epochs_bound_the_ids_and_change_nothing() {
+fn epochs_bound_ids_and_keep_samples() {
     let inputs = [long(1), long(2)];
     let inputs: Vec<&str> = inputs.iter().map(String::as_str).collect();
     let (whole, _) = merge_texts(1000, &inputs).unwrap();
@@ -187,12 +187,12 @@ fn epochs_bound_the_ids_and_change_nothing() {
 }
 
 #[test]
-fn a_task_that_is_its_own_forebear_is_nobodys_child() {
+fn cycle_of_parents_is_cut() {
     let a = format!("{HEAD}T\t1\t1\t1\t1\t2\ta\nT\t2\t1\t2\t2\t1\tb\nT\t3\t1\t3\t3\t3\tc\n");
     let (text, _) = merge_texts(100, &[&a]).unwrap();
     let tasks = lines(&text, &["T"]);
     assert_eq!(tasks.len(), 3);
-    // The second was not there yet when the first was told of.
+    // The second was not defined yet when the first was.
     let lost = nprof_stream::limits::ID;
     assert_eq!(tasks[0], format!("T\t1\t5001\t1\t1\t{lost}\ta\trun=0x1"));
     assert!(tasks[1].starts_with("T\t2\t5001\t2\t2\t1\t"), "{text}");
@@ -200,7 +200,7 @@ fn a_task_that_is_its_own_forebear_is_nobodys_child() {
 }
 
 #[test]
-fn ids_that_take_another_meaning_are_followed() {
+fn redefined_id_gets_its_new_meaning() {
     // As where damage took the beginning of an epoch.
     let again = "F\t1\t0\t0x20\tu\nS\t2\t0\t0\t0\t1\t1\t1\n";
     let text = format!("{HEAD}F\t1\t0\t0x10\tu\nN\t1\t0\t1\nS\t1\t0\t0\t0\t1\t1\t1\n{again}");
@@ -217,7 +217,7 @@ fn ids_that_take_another_meaning_are_followed() {
 }
 
 #[test]
-fn a_name_that_comes_late_holds_until_its_frame_is_another() {
+fn late_location_holds_until_its_frame_is_redefined() {
     let sample = "S\t1\t0\t0\t0\t1\t1\t1\n";
     let (text, _) = merge_texts(
         100,
@@ -233,7 +233,7 @@ fn a_name_that_comes_late_holds_until_its_frame_is_another() {
 }
 
 #[test]
-fn damage_is_told_with_its_cost_and_the_rest_is_merged() {
+fn damage_is_counted_and_the_rest_merged() {
     let a = format!(
         "{HEAD}S\t1\t0\t0\t0\t0\t1\t1\n@end\tsamples=4\trecords=4\tlost=0\n\
          S\t5\t0\t0\t0\t0\t1\t9\n{}",
@@ -253,14 +253,14 @@ fn damage_is_told_with_its_cost_and_the_rest_is_merged() {
 }
 
 #[test]
-fn a_run_without_the_time_of_day_is_refused_by_name() {
+fn run_without_time_of_day_is_refused() {
     let other = "@nprof\t1.1\trun=0x5\tclock=monotonic\ttime=1\n";
     let error = merge_texts(100, &[HEAD, other]).unwrap_err();
-    assert!(error.to_string().starts_with("b: run 0x5 does not tell"), "{error}");
+    assert!(error.to_string().starts_with("b: run 0x5 has no time of day"), "{error}");
 }
 
 #[test]
-fn a_run_that_comes_again_is_one_and_is_told() {
+fn repeated_run_is_declared_once_and_reported() {
     let sample = "S\t1\t0\t0\t0\t0\t1\t1\n";
     let input = format!("{HEAD}{sample}");
     let (text, merged) = merge_texts(100, &[&input, &input]).unwrap();
@@ -270,7 +270,7 @@ fn a_run_that_comes_again_is_one_and_is_told() {
 }
 
 #[test]
-fn samples_of_runs_that_overlap_in_one_input_are_late() {
+fn overlapping_runs_in_one_input_count_as_late() {
     let sample = "S\t1\t0\t0\t0\t0\t1\t1\n";
     let input = format!("{HEAD}S\t9\t0\t0\t0\t0\t1\t1\n{}{sample}", HEAD.replace("0x1", "0x2"));
     let (text, _) = merge_texts(100, &[&input]).unwrap();
@@ -278,7 +278,7 @@ fn samples_of_runs_that_overlap_in_one_input_are_late() {
 }
 
 #[test]
-fn a_frame_that_is_located_anew_stays_one() {
+fn relocated_frame_keeps_its_id() {
     let sample = "S\t1\t0\t0\t0\t1\t1\t1\n";
     let first = "F\t1\t0\t0x5\tu\nU\t1\tf\t-\nY\t1\tnamed\t1,0,0,0\nN\t1\t0\t1\n";
     let again = "U\t2\tg\t-\nD\t1\t/a.c\nY\t1\tnamed\t2,1,7,0\t1,1,9,0\n";
@@ -287,14 +287,14 @@ fn a_frame_that_is_located_anew_stays_one() {
     assert_eq!(lines(&text, &["F", "N", "S"]).len(), 4, "{text}");
     let located = ["Y\t1\tnamed\t1,0,0,0", "Y\t1\tnamed\t2,1,7,0\t1,1,9,0"];
     assert_eq!(lines(&text, &["Y"]), located, "{text}");
-    // What was not used yet is located once, as well as is known.
+    // A frame that was not used yet gets only its latest location.
     let unused = format!("{HEAD}{first}{again}{sample}");
     let (text, _) = merge_texts(100, &[&unused]).unwrap();
     assert_eq!(lines(&text, &["Y"]), ["Y\t1\tnamed\t1,1,7,0\t2,1,9,0"], "{text}");
 }
 
 #[test]
-fn what_no_version_of_ours_knows_is_counted() {
+fn unknown_records_are_counted() {
     let (text, merged) = merge_texts(100, &[&format!("{HEAD}waker\t1\n?80\t00\n")]).unwrap();
     assert_eq!(merged.unknown, 2);
     assert!(!text.contains("waker"));

@@ -1,37 +1,37 @@
-//! From the ids of an input to those of the output. What is not yet defined there is, right
-//! before it is used.
+//! Translates the ids of an input to ids of the output; writes missing definitions right before their
+//! first use.
 
 use std::io::{self, Write};
 
 use nprof_stream::body::{Scratch, read_body};
 use nprof_stream::*;
 
-use super::meanings::{Known, Meanings, Of};
+use super::definitions::{Definitions, IdKind, IdMap};
 use super::output::{LOST, Output};
 use super::source::{Intake, Item, with_run};
 
-/// Writes what comes from an input.
+/// Writes the items of an input.
 pub(super) struct Translator<'t, 'w, W> {
     output: &'t mut Output<'w, W>,
-    meanings: &'t Meanings,
-    known: &'t mut Known,
+    definitions: &'t Definitions,
+    known: &'t mut IdMap,
 }
 
 impl<'t, 'w, W: Write> Translator<'t, 'w, W> {
     pub(super) fn new(output: &'t mut Output<'w, W>, intake: &'t mut Intake) -> Self {
-        let Intake { meanings, known, .. } = intake;
+        let Intake { definitions, known, .. } = intake;
         known.follow(output.epoch);
-        Self { output, meanings, known }
+        Self { output, definitions, known }
     }
 
-    /// Writes what is to be written next of the input.
+    /// Writes the next item of the input.
     pub(super) fn write(&mut self, item: &Item) -> io::Result<()> {
         let mut scratch = Scratch::default();
         match item {
             Item::Step(step) => self.output.step(step),
             Item::Naming(naming) => self.output.naming(naming),
             Item::Run(head) => self.output.run(head),
-            Item::RunEnd(ran) => self.output.ran(ran),
+            Item::RunEnd(run_end) => self.output.run_end(run_end),
             Item::Event(id) => self.event(*id).map(drop),
             Item::Task(id) => {
                 if !self.output.has_room(1) {
@@ -62,7 +62,7 @@ impl<'t, 'w, W: Write> Translator<'t, 'w, W> {
     }
 
     fn sample(&mut self, sample: Sample<'_>) -> io::Result<()> {
-        // First, because it may begin an epoch.
+        // The node first: writing it may begin an epoch, which invalidates all other ids.
         let node = self.node(sample.node)?;
         let event = self.event(sample.event)?;
         let task = self.task(sample.task)?;
@@ -81,11 +81,11 @@ impl<'t, 'w, W: Write> Translator<'t, 'w, W> {
         self.output.lost(Lost { event, task, ..lost })
     }
 
-    /// A loss that no event can be blamed for is told with one that is defined: there must be
-    /// one, also at the beginning of an epoch.
+    /// Defines an event if the epoch has none: readers report a loss without an event with the first
+    /// event.
     fn have_event(&mut self) -> io::Result<()> {
         if !self.output.has_event() {
-            self.event(self.meanings.last_event)?;
+            self.event(self.definitions.last_event)?;
         }
         Ok(())
     }
@@ -104,47 +104,47 @@ impl<'t, 'w, W: Write> Translator<'t, 'w, W> {
             node = self.known_above(id, &mut path);
         }
         for &below in path.iter().rev() {
-            let frame = match self.meanings.node(below) {
+            let frame = match self.definitions.node(below) {
                 Some((_, frame)) => self.frame(frame)?,
                 None => FrameId(LOST),
             };
             node = self.output.node(node, frame)?;
-            self.known.set(Of::Node, below.0, node.0);
+            self.known.set(IdKind::Node, below.0, node.0);
         }
         self.output.end_branch()?;
         Ok(node)
     }
 
-    /// The output's id of the closest node above an id, or of itself, that has one, and the
-    /// nodes on the way to it. A parent has a smaller id than its children: the way ends.
+    /// Returns the output's id of the closest ancestor of a node (or itself) that has one; stores the
+    /// nodes in between in `path`. Ends because parents have smaller ids than their children.
     fn known_above(&self, id: NodeId, path: &mut Vec<NodeId>) -> NodeId {
         path.clear();
         let mut next = id;
         while !next.is_none() {
-            if let Some(known) = self.known.get(Of::Node, next.0) {
+            if let Some(known) = self.known.get(IdKind::Node, next.0) {
                 return NodeId(known);
             }
             path.push(next);
-            let parent = self.meanings.node(next).map(|(parent, _)| parent);
+            let parent = self.definitions.node(next).map(|(parent, _)| parent);
             next = parent.filter(|&parent| parent < next).unwrap_or(NodeId::NONE);
         }
         NodeId::NONE
     }
 
     fn frame(&mut self, id: FrameId) -> io::Result<FrameId> {
-        if let Some(known) = self.known.get(Of::Frame, id.0) {
+        if let Some(known) = self.known.get(IdKind::Frame, id.0) {
             return Ok(FrameId(known));
         }
-        let meanings = self.meanings;
+        let definitions = self.definitions;
         let (mut scratch, mut of_location) = (Scratch::default(), Scratch::default());
-        let frame = match meanings.record(Of::Frame, id.0, &mut scratch) {
+        let frame = match definitions.record(IdKind::Frame, id.0, &mut scratch) {
             Some(Record::Frame(frame)) => {
-                let location = meanings.location(id, &mut of_location);
+                let location = definitions.location(id, &mut of_location);
                 self.define_frame(frame, location)?
             }
             _ => FrameId(LOST),
         };
-        self.known.set(Of::Frame, id.0, frame.0);
+        self.known.set(IdKind::Frame, id.0, frame.0);
         Ok(frame)
     }
 
@@ -153,7 +153,7 @@ impl<'t, 'w, W: Write> Translator<'t, 'w, W> {
         frame: Frame<'_>,
         location: Option<Location<'_>>,
     ) -> io::Result<FrameId> {
-        let image = ImageId(self.content(Of::Image, frame.image.0)?);
+        let image = ImageId(self.content(IdKind::Image, frame.image.0)?);
         let frame = Frame { id: FrameId::NONE, image, ..frame };
         let Some(location) = location else {
             return self.output.define_frame(frame, None);
@@ -163,43 +163,43 @@ impl<'t, 'w, W: Write> Translator<'t, 'w, W> {
         self.output.define_frame(frame, Some(location))
     }
 
-    /// Locates a frame anew, unless the output has forgotten it: then that is done when it is
-    /// defined again.
+    /// Writes another location of a frame, if the frame is defined in the current epoch; otherwise its
+    /// next definition includes the location.
     fn relocate(&mut self, id: FrameId) -> io::Result<()> {
-        let known = self.known.get(Of::Frame, id.0).filter(|&known| known != LOST);
-        let (meanings, mut scratch) = (self.meanings, Scratch::default());
-        let location = known.zip(meanings.location(id, &mut scratch));
+        let known = self.known.get(IdKind::Frame, id.0).filter(|&known| known != LOST);
+        let (definitions, mut scratch) = (self.definitions, Scratch::default());
+        let location = known.zip(definitions.location(id, &mut scratch));
         let Some((known, location)) = location else { return Ok(()) };
         let lines = self.lines(&location)?;
         self.output.locate(Location { frame: FrameId(known), lines: &lines, ..location })
     }
 
-    /// The lines of a location, by the output's ids.
+    /// Returns the lines of a location with ids of the output.
     fn lines(&mut self, location: &Location<'_>) -> io::Result<Vec<Line>> {
         let mut lines = Vec::with_capacity(location.lines.len());
         for line in location.lines {
-            let function = FunctionId(self.content(Of::Function, line.function.0)?);
-            let file = FileId(self.content(Of::File, line.file.0)?);
+            let function = FunctionId(self.content(IdKind::Function, line.function.0)?);
+            let file = FileId(self.content(IdKind::File, line.file.0)?);
             lines.push(Line { function, file, ..*line });
         }
         Ok(lines)
     }
 
     fn event(&mut self, id: EventId) -> io::Result<EventId> {
-        self.content(Of::Event, id.0).map(EventId)
+        self.content(IdKind::Event, id.0).map(EventId)
     }
 
-    /// The output's id of an image, event, function or file.
-    fn content(&mut self, of: Of, id: u32) -> io::Result<u32> {
+    /// Returns the output's id of an image, event, function or file; writes its definition if needed.
+    fn content(&mut self, of: IdKind, id: u32) -> io::Result<u32> {
         if id == 0 {
             return Ok(0);
         }
         if let Some(known) = self.known.get(of, id) {
             return Ok(known);
         }
-        let meanings = self.meanings;
+        let definitions = self.definitions;
         let mut scratch = Scratch::default();
-        let known = match meanings.record(of, id, &mut scratch) {
+        let known = match definitions.record(of, id, &mut scratch) {
             Some(Record::Image(image)) => self.image(image)?,
             Some(Record::Event(mut event)) => {
                 event.id = EventId::NONE;
@@ -221,43 +221,46 @@ impl<'t, 'w, W: Write> Translator<'t, 'w, W> {
 
     fn image(&mut self, image: Image<'_>) -> io::Result<u32> {
         let image = Image { id: ImageId::NONE, ..image };
-        // Whose memory it is, which is a task of the input.
+        // The extra `task` is an id, and must be translated.
         let Some(task) = image.extras.number("task") else {
-            return self.output.define(Of::Image, Record::Image(image));
+            return self.output.define(IdKind::Image, Record::Image(image));
         };
         let task = self.task(TaskId(u32::try_from(task).unwrap_or(LOST)))?;
         let extras = ExtrasBuilder::replacing(image.extras, "task", task.to_string().as_bytes());
         let image = Image { extras: extras.extras(), ..image };
-        self.output.define(Of::Image, Record::Image(image))
+        self.output.define(IdKind::Image, Record::Image(image))
     }
 
-    /// The output's id of a task. It is defined behind its parent, that one behind its own.
+    /// Returns the output's id of a task; writes missing definitions, parents first.
     fn task(&mut self, id: TaskId) -> io::Result<TaskId> {
-        let meanings = self.meanings;
+        let definitions = self.definitions;
         let mut chain = Vec::new();
         let mut next = id;
         let mut task = loop {
             if next.is_none() {
                 break TaskId::NONE;
             }
-            if let Some(known) = self.known.get(Of::Task, next.0) {
+            if let Some(known) = self.known.get(IdKind::Task, next.0) {
                 break TaskId(known);
             }
             let mut scratch = Scratch::default();
-            let Some(Record::Task(task)) = meanings.record(Of::Task, next.0, &mut scratch) else {
-                self.known.set(Of::Task, next.0, LOST);
+            let Some(Record::Task(task)) = definitions.record(IdKind::Task, next.0, &mut scratch)
+            else {
+                self.known.set(IdKind::Task, next.0, LOST);
                 break TaskId(LOST);
             };
-            // Until it is defined, so that nobody's forebear is his own.
-            self.known.set(Of::Task, next.0, 0);
+            // Marks the task as visited: a hostile stream may define a cycle of parents.
+            self.known.set(IdKind::Task, next.0, 0);
             chain.push(next);
             next = task.parent;
         };
         for below in chain.into_iter().rev() {
             let mut scratch = Scratch::default();
-            if let Some(Record::Task(meaning)) = meanings.record(Of::Task, below.0, &mut scratch) {
+            if let Some(Record::Task(meaning)) =
+                definitions.record(IdKind::Task, below.0, &mut scratch)
+            {
                 task = self.output.define_task(Task { parent: task, ..meaning })?;
-                self.known.set(Of::Task, below.0, task.0);
+                self.known.set(IdKind::Task, below.0, task.0);
             }
         }
         Ok(task)

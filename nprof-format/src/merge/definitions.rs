@@ -1,11 +1,11 @@
-//! What the ids of an input mean, and which ids of the output mean the same.
+//! The definitions of an input's ids, and the corresponding ids of the output.
 
 use nprof_stream::body::{Scratch, push_body, read_body};
 use nprof_stream::*;
 
-/// The kinds of things that have ids.
+/// The kinds of ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Of {
+pub(super) enum IdKind {
     Image,
     Task,
     Event,
@@ -15,61 +15,60 @@ pub(super) enum Of {
     File,
 }
 
-/// How many of them there are.
+/// Number of kinds of ids.
 pub(super) const KINDS: usize = 7;
 
-impl Of {
-    /// The kind of the record that defines one.
+impl IdKind {
+    /// Returns the kind of the record that defines such an id.
     fn kind(self) -> u8 {
         match self {
-            Of::Image => kind::IMAGE,
-            Of::Task => kind::TASK,
-            Of::Event => kind::EVENT,
-            Of::Frame => kind::FRAME,
-            Of::Node => kind::NODES,
-            Of::Function => kind::FUNCTION,
-            Of::File => kind::FILE,
+            IdKind::Image => kind::IMAGE,
+            IdKind::Task => kind::TASK,
+            IdKind::Event => kind::EVENT,
+            IdKind::Frame => kind::FRAME,
+            IdKind::Node => kind::NODES,
+            IdKind::Function => kind::FUNCTION,
+            IdKind::File => kind::FILE,
         }
     }
 }
 
-/// A record's body in the binary spelling, with times in full.
+/// The body of a record in the binary encoding, with absolute times.
 pub(super) type Body = Box<[u8]>;
 
-/// The body of a record.
+/// Returns the body of a record.
 pub(super) fn body(record: &Record<'_>) -> Body {
     let mut body = Vec::new();
     push_body(&mut body, record);
     body.into()
 }
 
-/// What the ids of an input mean in its epoch at hand: the records that define them.
+/// The records that define the ids of an input in its current epoch.
 #[derive(Debug, Default)]
-pub(super) struct Meanings {
+pub(super) struct Definitions {
     bodies: [IdTable<Body>; KINDS],
-    /// By frame; empty where there is none.
+    /// By frame; empty for a frame without a location.
     locations: IdTable<Body>,
     nodes: IdTable<(NodeId, FrameId)>,
-    /// The event that was defined last.
+    /// The most recently defined event.
     pub(super) last_event: EventId,
 }
 
-impl Meanings {
-    /// Takes in a record that defines something. What `known` knows of an id that is defined
-    /// anew, and so of what is made of it, is forgotten: where damage took the beginning of an
-    /// epoch, ids take other meanings without notice.
-    pub(super) fn take(&mut self, definition: &Record<'_>, known: &mut Known) {
+impl Definitions {
+    /// Adds a definition. If it redefines an id, drops the output ids in `known` of it and of all that
+    /// refers to it: if damage hides the beginning of an epoch, ids change their meaning unannounced.
+    pub(super) fn take(&mut self, definition: &Record<'_>, known: &mut IdMap) {
         let (of, id) = match definition {
-            Record::Image(image) => (Of::Image, image.id.0),
-            Record::Task(task) => (Of::Task, task.id.0),
-            Record::Event(event) => (Of::Event, event.id.0),
-            Record::Frame(frame) => (Of::Frame, frame.id.0),
-            Record::Function(function) => (Of::Function, function.id.0),
-            Record::File(file) => (Of::File, file.id.0),
+            Record::Image(image) => (IdKind::Image, image.id.0),
+            Record::Task(task) => (IdKind::Task, task.id.0),
+            Record::Event(event) => (IdKind::Event, event.id.0),
+            Record::Frame(frame) => (IdKind::Frame, frame.id.0),
+            Record::Function(function) => (IdKind::Function, function.id.0),
+            Record::File(file) => (IdKind::File, file.id.0),
             Record::Nodes(nodes) => return self.take_nodes(nodes, known),
             Record::Location(location) => {
                 let frame = location.frame.0;
-                if self.bodies[Of::Frame as usize].get(frame).is_some() {
+                if self.bodies[IdKind::Frame as usize].get(frame).is_some() {
                     self.locations.insert(frame, body(definition));
                 }
                 return;
@@ -77,7 +76,7 @@ impl Meanings {
             _ => return,
         };
         known.redefined(of, id);
-        if of == Of::Frame && self.locations.get(id).is_some() {
+        if of == IdKind::Frame && self.locations.get(id).is_some() {
             self.locations.insert(id, Body::default());
         }
         if let Record::Event(event) = definition {
@@ -86,21 +85,21 @@ impl Meanings {
         self.bodies[of as usize].insert(id, body(definition));
     }
 
-    fn take_nodes(&mut self, nodes: &Nodes<'_>, known: &mut Known) {
+    fn take_nodes(&mut self, nodes: &Nodes<'_>, known: &mut IdMap) {
         let mut parent = nodes.parent;
         for (id, &frame) in (nodes.first.0..).zip(nodes.frames) {
-            known.redefined(Of::Node, id);
+            known.redefined(IdKind::Node, id);
             self.nodes.insert(id, (parent, frame));
             parent = NodeId(id);
         }
     }
 
-    /// A task has another name from now on.
+    /// Changes the name of a task.
     pub(super) fn rename(&mut self, id: TaskId, comm: &[u8]) {
         let mut scratch = Scratch::default();
-        if let Some(Record::Task(task)) = self.record(Of::Task, id.0, &mut scratch) {
+        if let Some(Record::Task(task)) = self.record(IdKind::Task, id.0, &mut scratch) {
             let renamed = body(&Record::Task(Task { comm, ..task }));
-            self.bodies[Of::Task as usize].insert(id.0, renamed);
+            self.bodies[IdKind::Task as usize].insert(id.0, renamed);
         }
     }
 
@@ -112,22 +111,22 @@ impl Meanings {
         self.last_event = EventId::NONE;
     }
 
-    /// The record that defines an id; `None` for one that was never defined, and for nodes.
+    /// Returns the record that defines an id. None if it is undefined, and for nodes.
     pub(super) fn record<'a>(
         &'a self,
-        of: Of,
+        of: IdKind,
         id: u32,
         scratch: &'a mut Scratch,
     ) -> Option<Record<'a>> {
         read_body(of.kind(), self.bodies[of as usize].get(id)?, scratch)
     }
 
-    /// Whether a task has been defined.
+    /// True if a task is defined.
     pub(super) fn has_task(&self, id: TaskId) -> bool {
-        self.bodies[Of::Task as usize].get(id.0).is_some()
+        self.bodies[IdKind::Task as usize].get(id.0).is_some()
     }
 
-    /// The location of a frame, if it has one.
+    /// Returns the location of a frame. None if it has none.
     pub(super) fn location<'a>(
         &'a self,
         frame: FrameId,
@@ -140,38 +139,38 @@ impl Meanings {
         }
     }
 
-    /// The parent and the frame of a node.
+    /// Returns the parent and the frame of a node.
     pub(super) fn node(&self, id: NodeId) -> Option<(NodeId, FrameId)> {
         self.nodes.get(id.0).copied()
     }
 }
 
-/// Which ids of the output stand for those of an input, as far as that has been found out.
+/// The output ids of an input's ids, as far as they have been assigned.
 #[derive(Debug)]
-pub(super) struct Known {
-    /// By the input's id: the generation in which it was found out, and the output's id.
+pub(super) struct IdMap {
+    /// By the input's id: the generation of the entry, and the output's id.
     tables: [IdTable<(u32, u32)>; KINDS],
-    /// The generation that holds, of every kind.
+    /// The current generation of each kind; older entries are invalid.
     generations: [u32; KINDS],
     /// The output's epoch.
     epoch: u64,
 }
 
-impl Default for Known {
+impl Default for IdMap {
     fn default() -> Self {
         Self { tables: Default::default(), generations: [1; KINDS], epoch: 0 }
     }
 }
 
-impl Known {
-    /// The output's id.
-    pub(super) fn get(&self, of: Of, id: u32) -> Option<u32> {
+impl IdMap {
+    /// Returns the output's id.
+    pub(super) fn get(&self, of: IdKind, id: u32) -> Option<u32> {
         let &(generation, known) = self.tables[of as usize].get(id)?;
         (generation == self.generations[of as usize]).then_some(known)
     }
 
-    /// Remembers the output's id.
-    pub(super) fn set(&mut self, of: Of, id: u32, known: u32) {
+    /// Sets the output's id.
+    pub(super) fn set(&mut self, of: IdKind, id: u32, known: u32) {
         let entry = (self.generations[of as usize], known);
         match self.tables[of as usize].get_mut(id) {
             Some(before) => *before = entry,
@@ -179,21 +178,21 @@ impl Known {
         }
     }
 
-    /// An id of the input is about to take another meaning. Tasks are not made of other things
-    /// and are told apart by more than their content: the others are kept.
-    fn redefined(&mut self, of: Of, id: u32) {
+    /// Invalidates an id that the input redefines, and all ids that may refer to it. Tasks refer to no
+    /// other kind and are never merged by content: other tasks stay valid.
+    fn redefined(&mut self, of: IdKind, id: u32) {
         if self.get(of, id).is_none() {
             return;
         }
         if let Some((generation, _)) = self.tables[of as usize].get_mut(id) {
             *generation = 0;
         }
-        let tasks = self.generations[Of::Task as usize];
+        let tasks = self.generations[IdKind::Task as usize];
         self.begin_generation();
-        self.generations[Of::Task as usize] = tasks;
+        self.generations[IdKind::Task as usize] = tasks;
     }
 
-    /// Forgets all if the output has begun another epoch.
+    /// Invalidates all ids if the output has begun another epoch.
     pub(super) fn follow(&mut self, epoch: u64) {
         if self.epoch != epoch {
             self.epoch = epoch;
@@ -201,7 +200,7 @@ impl Known {
         }
     }
 
-    /// Forgets all, as the input does.
+    /// Forgets all ids at the beginning of an epoch of the input.
     pub(super) fn forget(&mut self) {
         self.tables.iter_mut().for_each(IdTable::clear);
     }
