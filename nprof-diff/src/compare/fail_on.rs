@@ -56,7 +56,8 @@ fn growth(metric: MetricKind, size: &str) -> Option<BoundKind> {
 enum BoundState {
     /// The whole interval lies beyond the bound, and the change is significant.
     Exceeded,
-    /// The interval reaches from below the bound to beyond it: more runs are needed.
+    /// The interval contains the bound, or lies beyond it without significance: more runs are
+    /// needed.
     Open,
     /// The whole interval lies below the bound.
     Within,

@@ -7,7 +7,7 @@ use nprof_report::profile::Sum;
 
 use crate::compare::comparison::Criteria;
 use crate::compare::diff::{Diff, compare};
-use crate::compare::row::{Metric, RowVerdict};
+use crate::compare::row::{Row, RowVerdict};
 use crate::input::key::{KeyId, KeyTable, RowKey};
 use crate::input::run_counts::{KeyCount, RunCounts};
 
@@ -65,7 +65,7 @@ fn normal(rng: &mut Rng) -> f64 {
 }
 
 impl Program {
-    /// Creates a program; the times of its functions have a long tail, as in real programs.
+    /// Creates a program. The times of its functions have a long tail, as in real programs.
     fn new(functions: usize, noise: RunNoise, rng: &mut Rng) -> Self {
         Self::of((1..=functions).map(|rank| (rank as f64).powf(-1.1)).collect(), noise, rng)
     }
@@ -86,6 +86,7 @@ impl Program {
                 RunNoise::Counting | RunNoise::Regular(_) | RunNoise::InStep => *time,
                 RunNoise::Functions => time * (variation * normal(rng)).exp(),
                 RunNoise::Phases(count) if count > 1 => time * phases[i % count],
+                // A single phase has every other function, or it would scale all of them.
                 RunNoise::Phases(_) => time * if i % 2 == 0 { phases[0] } else { 1.0 },
                 RunNoise::States if i % 5 == 0 && rng.bool() => time * 1.4,
                 RunNoise::States => *time,
@@ -122,7 +123,7 @@ impl Program {
     fn sides(
         &self,
         new: &Self,
-        runs: (usize, usize),
+        runs: [usize; 2],
         samples: u64,
         rng: &mut Rng,
     ) -> [Vec<RunCounts>; 2] {
@@ -133,9 +134,9 @@ impl Program {
             counts(&of.run(samples, nth, rng), &keys)
         };
         let mut sides = [Vec::new(), Vec::new()];
-        for nth in 0..runs.0.max(runs.1) {
-            sides[0].extend((nth < runs.0).then(|| run(self, 2 * nth)));
-            sides[1].extend((nth < runs.1).then(|| run(new, 2 * nth + 1)));
+        for nth in 0..runs[0].max(runs[1]) {
+            sides[0].extend((nth < runs[0]).then(|| run(self, 2 * nth)));
+            sides[1].extend((nth < runs[1]).then(|| run(new, 2 * nth + 1)));
         }
         sides
     }
@@ -204,57 +205,57 @@ fn compared(base: &[RunCounts], new: &[RunCounts], keys: &[KeyId]) -> Diff {
 }
 
 /// Returns the number of pairs reported as changed by share, and by CPU time.
-fn false_alarms(
-    noise: RunNoise,
-    functions: usize,
-    runs: (usize, usize),
-    rename_candidates: usize,
-) -> [usize; 2] {
+fn false_alarms(noise: RunNoise, functions: usize, runs: [usize; 2], pairs: usize) -> [usize; 2] {
     // A fixed seed: the test has the same result every time.
     let mut rng = Rng::with_seed(7);
     let keys = keys(functions);
     let mut false_alarms = [0, 0];
-    for _ in 0..rename_candidates {
+    for _ in 0..pairs {
         let program = Program::new(functions, noise, &mut rng);
         // Both sides are the same program: every change is a false alarm.
         let [base, new] = program.sides(&program, runs, 1500, &mut rng);
         let rows = compared(&base, &new, &keys).rows;
-        let significant = |metric: &Metric| metric.time_ns.is_some_and(|time| time.significant);
         false_alarms[0] += usize::from(rows.iter().any(|row| row.verdict() != RowVerdict::Same));
-        false_alarms[1] +=
-            usize::from(rows.iter().any(|row| significant(&row.own) || significant(&row.total)));
+        false_alarms[1] += usize::from(rows.iter().any(has_significant_time));
     }
     false_alarms
 }
 
+fn has_significant_time(row: &Row) -> bool {
+    [row.own, row.total].iter().any(|metric| metric.time_ns.is_some_and(|time| time.significant))
+}
+
 /// Returns the number of alarms that a rate of 5 % exceeds in one of 1000 cases.
-fn most(rename_candidates: usize) -> usize {
-    let rename_candidates = rename_candidates as f64;
-    (0.05 * rename_candidates + 3.09 * (rename_candidates * 0.05 * 0.95).sqrt()).ceil() as usize
+fn max_alarms(pairs: usize) -> usize {
+    let pairs = pairs as f64;
+    // 3.09 is the normal quantile of 0.999.
+    (0.05 * pairs + 3.09 * (pairs * 0.05 * 0.95).sqrt()).ceil() as usize
 }
 
 /// Compares this number of pairs of each kind, prints the results, and fails on too many alarms.
-fn check(rename_candidates: usize) {
-    let (mut all, mut of_all, mut too_many) = ([0, 0], 0, false);
+fn check(pairs: usize) {
+    let (mut alarms, mut all_pairs, mut too_many) = ([0, 0], 0, false);
     for noise in NOISES {
-        for (functions, runs) in [(60, (5, 5)), (60, (3, 3)), (12, (3, 5)), (12, (2, 2))] {
+        for (functions, runs) in [(60, [5, 5]), (60, [3, 3]), (12, [3, 5]), (12, [2, 2])] {
             // A run without a partner cannot be recorded in turn.
-            if noise == RunNoise::Drift && runs.0 != runs.1 {
+            if noise == RunNoise::Drift && runs[0] != runs[1] {
                 continue;
             }
-            let false_alarms = false_alarms(noise, functions, runs, rename_candidates);
+            let false_alarms = false_alarms(noise, functions, runs, pairs);
             println!(
-                "{noise:?}, {functions} functions, {} and {} runs, {rename_candidates} rename_candidates: \
-                 {} false false_alarms by share, {} by CPU time",
-                runs.0, runs.1, false_alarms[0], false_alarms[1]
+                "{noise:?}, {functions} functions, {} and {} runs, {pairs} pairs: \
+                 {} false alarms by share, {} by CPU time",
+                runs[0], runs[1], false_alarms[0], false_alarms[1]
             );
-            too_many |= false_alarms.into_iter().any(|count| count > most(rename_candidates));
-            all = [all[0] + false_alarms[0], all[1] + false_alarms[1]];
-            of_all += rename_candidates;
+            too_many |= false_alarms.into_iter().any(|count| count > max_alarms(pairs));
+            alarms = [alarms[0] + false_alarms[0], alarms[1] + false_alarms[1]];
+            all_pairs += pairs;
         }
     }
-    println!("{of_all} pairs: {} false alarms by share, {} by CPU time", all[0], all[1]);
-    assert!(!too_many && all.into_iter().all(|count| count * 20 <= of_all), "{all:?} of {of_all}");
+    println!("{all_pairs} pairs: {} false alarms by share, {} by CPU time", alarms[0], alarms[1]);
+    // 5 % over all kinds together.
+    let is_below_level = alarms.into_iter().all(|count| count * 20 <= all_pairs);
+    assert!(!too_many && is_below_level, "{alarms:?} of {all_pairs}");
 }
 
 #[test]
@@ -282,20 +283,14 @@ struct Power {
 
 impl Power {
     /// Compares pairs in which one function takes `times` as long.
-    fn of(
-        program: &Program,
-        times: f64,
-        runs: usize,
-        samples: u64,
-        rename_candidates: usize,
-    ) -> Self {
+    fn of(program: &Program, times: f64, runs: usize, samples: u64, pairs: usize) -> Self {
         let mut rng = Rng::with_seed(3);
         let keys = keys(program.functions.len());
         let slower = program.with_slower(SLOWER, times);
         let truth = slower.share(SLOWER) - program.share(SLOWER);
         let mut power = Self::default();
-        for _ in 0..rename_candidates {
-            let [base, new] = program.sides(&slower, (runs, runs), samples, &mut rng);
+        for _ in 0..pairs {
+            let [base, new] = program.sides(&slower, [runs, runs], samples, &mut rng);
             let rows = compared(&base, &new, &keys).rows;
             let share = &rows[SLOWER].own.share.estimate;
             power.found += usize::from(rows[SLOWER].verdict() == RowVerdict::Grown);
@@ -340,17 +335,17 @@ fn finds_ten_per_cent_of_small_function_in_five_runs() {
 #[test]
 #[ignore = "takes a minute"]
 fn power_by_share_slowdown_and_runs() {
-    let rename_candidates = 200;
-    println!("one of ten functions slower, 2000 samples a run, {rename_candidates} pairs each");
+    let pairs = 200;
+    println!("one of ten functions slower, 2000 samples a run, {pairs} pairs each");
     for noise in [RunNoise::Regular(500), RunNoise::Regular(4000), RunNoise::Counting] {
         for share in [0.03, 0.07, 0.10, 0.30] {
             for times in [1.1, 1.2] {
                 for runs in [3, 5, 10] {
-                    let power = Power::of(&ten(share, noise), times, runs, 2000, rename_candidates);
-                    let percent = |count: usize| 100.0 * count as f64 / rename_candidates as f64;
+                    let power = Power::of(&ten(share, noise), times, runs, 2000, pairs);
+                    let percent = |count: usize| 100.0 * count as f64 / pairs as f64;
                     println!(
                         "{noise:?}, {:.0} % slower by {:.0} %, {runs} runs per side: \
-                         found {:.0} %, interval covers the truth {:.0} %, another reported {:.0} %",
+                         found {:.0} %, interval contains the truth {:.0} %, another reported {:.0} %",
                         100.0 * share,
                         100.0 * (times - 1.0),
                         percent(power.found),
