@@ -3,7 +3,7 @@
 
 use std::fs::File;
 
-use nprof_report::profile::{Profile, Split};
+use nprof_report::profile::{GroupBy, Profile};
 use nprof_stream::Mark;
 use nprof_stream::labels::{CallKey, Labels};
 use nprof_stream::tables::{Call, Tables};
@@ -75,7 +75,7 @@ impl Counts {
 }
 
 fn count(stream: &std::path::Path) -> Counts {
-    let mut profile = Profile::new(Split { task: true, ..Split::default() });
+    let mut profile = Profile::new(GroupBy { task: true, ..GroupBy::default() });
     let (mut counts, mut labels) = (Counts::default(), Labels::new());
     let file = File::open(stream).expect("the stream is there");
     profile
@@ -84,7 +84,7 @@ fn count(stream: &std::path::Path) -> Counts {
             counts.add(&mut labels, tables, cell.node, task.pid == task.tid, sum.samples);
         })
         .expect("the stream can be read");
-    assert!(profile.summary.is_complete(), "{:?}", profile.summary.troubles);
+    assert!(profile.summary.is_complete(), "{:?}", profile.summary.incomplete_inputs);
     counts
 }
 

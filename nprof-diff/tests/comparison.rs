@@ -253,7 +253,7 @@ fn rejects_incomplete_input_without_partial_ok() {
     assert_eq!(ended.status, 0, "{}", ended.stderr);
     let report: serde_json::Value = serde_json::from_str(&ended.stdout).unwrap();
     assert_eq!(report["verdict"], "changed");
-    assert_eq!(report["new"]["streams"][0]["troubles"][0]["verdict"], "truncated");
+    assert_eq!(report["new"]["streams"][0]["incomplete_inputs"][0]["verdict"], "truncated");
     assert!(report["warnings"].to_string().contains("new: incomplete input: cut: truncated"));
 }
 

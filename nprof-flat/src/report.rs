@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use nprof_cli::usage;
 use nprof_report::args::TableFormat;
 use nprof_report::machine::{csv, tsv};
-use nprof_report::profile::{Cell, Context, Split, Sum};
+use nprof_report::profile::{Context, GroupBy, GroupKey, Sum};
 use nprof_report::report::{self, Failure, Renderer, Report};
 use nprof_report::summary::Summary;
 
@@ -36,12 +36,12 @@ struct FlatReport<'a> {
 impl Report for FlatReport<'_> {
     type Rows = SelectedRows;
 
-    fn split(&self) -> Split {
-        self.flat.split()
+    fn group_by(&self) -> GroupBy {
+        self.flat.group_by()
     }
 
-    fn add(&mut self, context: &Context<'_>, cell: &Cell, sum: Sum) {
-        self.flat.add(context, cell, sum);
+    fn add(&mut self, context: &Context<'_>, group: &GroupKey, sum: Sum) {
+        self.flat.add(context, group, sum);
     }
 
     fn rows(&self, summary: &Summary) -> Result<SelectedRows, Failure> {

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use nprof_format::merge::{Error, Merged, merge};
-use nprof_report::profile::{Profile, Split};
+use nprof_report::profile::{GroupBy, Profile};
 use nprof_stream::labels::{CallKey, Labels};
 use nprof_stream::order::Order;
 use nprof_stream::tables::Tables;
@@ -189,7 +189,7 @@ proptest! {
             return Ok(());
         };
         let whole = read(&damaged).unwrap().verdict == Verdict::Complete;
-        prop_assert_eq!(merged.troubles.iter().all(|trouble| trouble.input != "input 1"), whole);
+        prop_assert_eq!(merged.incomplete_inputs.iter().all(|incomplete| incomplete.input != "input 1"), whole);
         prop_assert_eq!(read(&stream).unwrap().verdict, Verdict::Complete);
         let there: HashSet<String> = observations(&stream).into_iter().collect();
         prop_assert!(observations(&b).iter().all(|observation| there.contains(observation)));
@@ -266,7 +266,7 @@ fn recorded(run: u64, samples: &[Recorded]) -> Vec<u8> {
 /// A report: sums by all properties of samples, and the facts of its heading.
 #[allow(clippy::unwrap_used)]
 fn report(streams: &[&[u8]]) -> (BTreeMap<String, (u64, u64)>, Vec<String>) {
-    let mut profile = Profile::new(Split { task: true, cpu: true, ..Split::default() });
+    let mut profile = Profile::new(GroupBy { task: true, cpu: true, ..GroupBy::default() });
     let mut labels = Labels::new();
     let mut sums: BTreeMap<String, (u64, u64)> = BTreeMap::new();
     for stream in streams {
@@ -290,7 +290,7 @@ fn report(streams: &[&[u8]]) -> (BTreeMap<String, (u64, u64)>, Vec<String>) {
             .unwrap();
     }
     let summary = &profile.summary;
-    assert!(summary.is_complete(), "{:?}", summary.troubles);
+    assert!(summary.is_complete(), "{:?}", summary.incomplete_inputs);
     let mut facts = summary.heading();
     facts.extend(
         summary.runs.iter().map(|run| format!("{:?} {:?} {}", run.head, run.end, run.samples)),

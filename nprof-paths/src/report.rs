@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use nprof_report::profile::{Cell, Context, ReportedEvent, Split, Sum};
+use nprof_report::profile::{Context, GroupBy, GroupKey, ReportedEvent, Sum};
 use nprof_report::report::{self, Failure, Renderer, Report};
 use nprof_report::summary::Summary;
 
@@ -35,12 +35,12 @@ struct PathsReport<'a> {
 impl Report for PathsReport<'_> {
     type Rows = EventTrees;
 
-    fn split(&self) -> Split {
-        self.aggregator.split()
+    fn group_by(&self) -> GroupBy {
+        self.aggregator.group_by()
     }
 
-    fn add(&mut self, context: &Context<'_>, cell: &Cell, sum: Sum) {
-        self.aggregator.add(context, cell, sum);
+    fn add(&mut self, context: &Context<'_>, group: &GroupKey, sum: Sum) {
+        self.aggregator.add(context, group, sum);
     }
 
     fn rows(&self, summary: &Summary) -> Result<EventTrees, Failure> {

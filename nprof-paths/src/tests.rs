@@ -1,7 +1,7 @@
 //! Compares the views of one stream with each other, with the stream, and with programs that read
 //! them.
 
-use nprof_report::profile::{Cell, Context, Profile, ReportedEvent, Split, Sum};
+use nprof_report::profile::{Context, GroupBy, GroupKey, Profile, ReportedEvent, Sum};
 use std::collections::BTreeMap;
 use std::io::Cursor;
 
@@ -32,11 +32,11 @@ const ALL: RowLimits = RowLimits { min_percent: 0.0, rows: None };
 
 fn aggregate(streams: &[Vec<u8>], by_command: bool, filter: &Filter) -> (Tree, Summary) {
     let mut aggregator = Aggregator::new(by_command, filter.clone());
-    let mut split = filter.split();
-    split.task |= aggregator.split().task;
-    let mut profile = Profile::new(split);
+    let mut group_by = filter.group_by();
+    group_by.task |= aggregator.group_by().task;
+    let mut profile = Profile::new(group_by);
     for stream in streams {
-        profile.read("test", &stream[..], |c, cell, s| aggregator.add(c, cell, s)).unwrap();
+        profile.read("test", &stream[..], |c, group, s| aggregator.add(c, group, s)).unwrap();
     }
     (aggregator.finish(), profile.summary)
 }
@@ -277,10 +277,10 @@ fn edges_have_the_sums_of_their_paths() {
 fn self_by_leaf(streams: &[Vec<u8>]) -> BTreeMap<(usize, String), Sum> {
     let mut sums: BTreeMap<(usize, String), Sum> = BTreeMap::new();
     let mut labels = Labels::new();
-    let mut profile = Profile::new(Split::default());
+    let mut profile = Profile::new(GroupBy::default());
     for stream in streams {
-        let sink = |context: &Context<'_>, cell: &Cell, sum: Sum| {
-            let call = context.stack_calls(cell.node).next();
+        let sink = |context: &Context<'_>, group: &GroupKey, sum: Sum| {
+            let call = context.stack_calls(group.node).next();
             let mut name = |key| {
                 let label = match call {
                     None => labels.no_stack(),
@@ -289,7 +289,7 @@ fn self_by_leaf(streams: &[Vec<u8>]) -> BTreeMap<(usize, String), Sum> {
                 escaped(labels.names.get(label))
             };
             let (function, image) = (name(CallKey::Function), name(CallKey::ImageName));
-            sums.entry((cell.event, format!("{function} {image}"))).or_default().add(sum);
+            sums.entry((group.event, format!("{function} {image}"))).or_default().add(sum);
         };
         profile.read("test", &stream[..], sink).unwrap();
     }

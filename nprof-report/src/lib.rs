@@ -11,6 +11,6 @@ pub mod profile;
 mod render;
 mod tool;
 
-pub use profile::{cell, filter, key, margin, summary, time};
+pub use profile::{filter, group, key, margin, summary, time};
 pub use render::{folded, layout, legend, machine};
 pub use tool::{report, snapshot};

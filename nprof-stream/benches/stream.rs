@@ -4,7 +4,7 @@
 
 use divan::Bencher;
 use divan::counter::ItemsCount;
-use nprof_report::profile::{Profile, Split};
+use nprof_report::profile::{GroupBy, Profile};
 use nprof_stream::*;
 
 const SAMPLES: u64 = 1_000_000;
@@ -111,7 +111,7 @@ fn convert_to(bencher: Bencher<'_, '_>, name: &str) {
 fn profile(bencher: Bencher<'_, '_>) {
     let stream = stream(Spelling::Binary);
     bencher.counter(ItemsCount::new(SAMPLES)).bench(|| {
-        let mut profile = Profile::new(Split::default());
+        let mut profile = Profile::new(GroupBy::default());
         let mut samples = 0;
         profile.read("bench", &stream[..], |_, _, sum| samples += sum.samples).unwrap();
         assert_eq!(samples, SAMPLES);

@@ -18,7 +18,7 @@ mod record;
 
 pub use codec::binary::Pass;
 pub use codec::body;
-pub use io::incomplete::Trouble;
+pub use io::incomplete::IncompleteInput;
 pub use io::reader::Reader;
 pub use io::verdict::{Damage, Verdict};
 pub use io::writer::{Spelling, Totals, Writer};

@@ -53,7 +53,7 @@ pub(crate) fn of_comparison(
 
 /// Returns the warnings about one side.
 pub(crate) fn of_side(side: &Side, event: Option<&ComparedEvent>) -> Vec<String> {
-    let incomplete = side.summaries().flat_map(|summary| &summary.troubles);
+    let incomplete = side.summaries().flat_map(|summary| &summary.incomplete_inputs);
     let mut warnings: Vec<String> =
         incomplete.map(|input| format!("{}: incomplete input: {input}", side.name)).collect();
     warnings.extend(losses(side));

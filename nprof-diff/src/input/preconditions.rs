@@ -38,7 +38,7 @@ fn refuse_incomplete(side: &Side, partial_ok: bool) -> Result<()> {
     if partial_ok {
         return Ok(());
     }
-    match side.summaries().flat_map(|summary| &summary.troubles).next() {
+    match side.summaries().flat_map(|summary| &summary.incomplete_inputs).next() {
         Some(incomplete) => {
             bail!("{}: {incomplete}; --partial-ok compares the rest", side.name)
         }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::io::Read;
 
 use nprof_report::key::{Key, sample_label};
-use nprof_report::profile::{Cell, Context, OncePerStack, Profile, Split, Sum};
+use nprof_report::profile::{Context, GroupBy, GroupKey, OncePerStack, Profile, Sum};
 use nprof_report::summary::Summary;
 use nprof_report::time::TimeSplit;
 use nprof_stream::labels::Labels;
@@ -66,10 +66,10 @@ impl StreamCounts {
         renames: &mut Renames,
     ) -> Result<Self, Error> {
         // Threads are kept apart only if they are rows: it multiplies the number of sums.
-        let split = Split { task: row_kind == RowKind::Command, ..Split::default() };
-        let mut profile = Profile::new(split);
+        let group_by = GroupBy { task: row_kind == RowKind::Command, ..GroupBy::default() };
+        let mut profile = Profile::new(group_by);
         let mut counter = Counter::new(row_kind, keys, renames);
-        profile.read(name, input, |context, cell, sum| counter.add(context, cell, sum))?;
+        profile.read(name, input, |context, group, sum| counter.add(context, group, sum))?;
         Ok(Self { counts: counter.counts, summary: profile.summary })
     }
 
@@ -117,13 +117,13 @@ impl<'a> Counter<'a> {
         }
     }
 
-    fn add(&mut self, context: &Context<'_>, cell: &Cell, sum: Sum) {
+    fn add(&mut self, context: &Context<'_>, group: &GroupKey, sum: Sum) {
         let tables = context.tables;
         self.once.next_stack();
         // Taken out, because the methods below need all of `self`.
-        let mut counts = self.counts.remove(&(cell.run, cell.event)).unwrap_or_default();
+        let mut counts = self.counts.remove(&(group.run, group.event)).unwrap_or_default();
         counts.sum.add(sum);
-        let leaf = tables.stack(cell.node).next().and_then(|frame| tables.frame(frame));
+        let leaf = tables.stack(group.node).next().and_then(|frame| tables.frame(frame));
         match leaf.map(|frame| (frame.status, frame.mark)) {
             Some((Some(_), _)) => counts.symbolized += 1,
             Some((None, Mark::None)) => counts.unsymbolized += 1,
@@ -132,21 +132,21 @@ impl<'a> Counter<'a> {
         }
         match self.row_kind {
             RowKind::Command => {
-                let name = sample_label(context, cell, Key::Command, TimeSplit::default());
+                let name = sample_label(context, group, Key::Command, TimeSplit::default());
                 let key = self.renames.renamed(RowKey::of_name(&name), self.row_kind);
                 let key = self.keys.intern(key);
                 self.add_key(&mut counts, key, sum, true);
             }
-            RowKind::Path => self.add_path(&mut counts, tables, cell, sum),
-            _ => self.add_calls(&mut counts, tables, cell, sum),
+            RowKind::Path => self.add_path(&mut counts, tables, group, sum),
+            _ => self.add_calls(&mut counts, tables, group, sum),
         }
-        self.counts.insert((cell.run, cell.event), counts);
+        self.counts.insert((group.run, group.event), counts);
     }
 
     /// Adds a stack to the keys of its calls, leaf first.
-    fn add_calls(&mut self, counts: &mut RunCounts, tables: &Tables, cell: &Cell, sum: Sum) {
+    fn add_calls(&mut self, counts: &mut RunCounts, tables: &Tables, group: &GroupKey, sum: Sum) {
         let mut is_leaf = true;
-        for call in tables.stack_calls(cell.node) {
+        for call in tables.stack_calls(group.node) {
             let key = self.call_key(tables, call);
             self.add_key(counts, key, sum, is_leaf);
             is_leaf = false;
@@ -158,9 +158,9 @@ impl<'a> Counter<'a> {
     }
 
     /// Adds a stack to every path that begins at its outermost call; the longest one is the leaf's.
-    fn add_path(&mut self, counts: &mut RunCounts, tables: &Tables, cell: &Cell, sum: Sum) {
+    fn add_path(&mut self, counts: &mut RunCounts, tables: &Tables, group: &GroupKey, sum: Sum) {
         let mut functions: Vec<KeyId> =
-            tables.stack_calls(cell.node).map(|call| self.call_key(tables, call)).collect();
+            tables.stack_calls(group.node).map(|call| self.call_key(tables, call)).collect();
         if functions.is_empty() {
             functions.push(self.functions.intern(RowKey::without_stack()));
         }

@@ -10,7 +10,7 @@
 
 use nprof_report::filter::Filter;
 use nprof_report::key::{Key, sample_label};
-use nprof_report::profile::{Cell, Context, OncePerStack, Split, Sum};
+use nprof_report::profile::{Context, GroupBy, GroupKey, OncePerStack, Sum};
 use nprof_report::time::TimeSplit;
 use nprof_stream::escape::escaped;
 use nprof_stream::labels::{CallKey, Labels};
@@ -76,7 +76,7 @@ pub struct Flat {
     counted: Vec<Sum>,
     call_parts: EpochCache<Call, CallPart>,
     /// None for samples that do not count.
-    sample_parts: EpochCache<Cell, Option<PartId>>,
+    sample_parts: EpochCache<GroupKey, Option<PartId>>,
 }
 
 impl Flat {
@@ -112,8 +112,8 @@ impl Flat {
     }
 
     /// Returns the sample properties that the profile must keep apart for these columns.
-    pub fn split(&self) -> Split {
-        Split {
+    pub fn group_by(&self) -> GroupBy {
+        GroupBy {
             task: self.columns.iter().any(|column| column.needs_task()),
             cpu: self.columns.contains(&Key::Cpu),
             time: self.time,
@@ -121,19 +121,19 @@ impl Flat {
     }
 
     /// Adds the samples of one stack.
-    pub fn add(&mut self, context: &Context<'_>, cell: &Cell, sum: Sum) {
+    pub fn add(&mut self, context: &Context<'_>, group: &GroupKey, sum: Sum) {
         let tables = context.tables;
-        let Some(samples) = self.sample_part(context, cell) else {
+        let Some(samples) = self.sample_part(context, group) else {
             return;
         };
         self.once.next_stack();
         let mut is_leaf = true;
         let mut counts = false;
         if self.needs_calls {
-            for call in tables.stack_calls(cell.node) {
+            for call in tables.stack_calls(group.node) {
                 let CallPart { id, is_kept } = self.call_part(tables, call);
                 let key = RowKey { calls: id, samples, is_kept };
-                self.add_to_row(cell.event, key, sum, is_leaf);
+                self.add_to_row(group.event, key, sum, is_leaf);
                 // The first call is the innermost one; self counts only there.
                 is_leaf = false;
                 counts |= is_kept;
@@ -143,14 +143,14 @@ impl Flat {
         if is_leaf {
             let CallPart { id, is_kept } = self.stackless_part(tables);
             let key = RowKey { calls: id, samples, is_kept };
-            self.add_to_row(cell.event, key, sum, true);
+            self.add_to_row(group.event, key, sum, true);
             counts = is_kept;
         }
         if counts {
-            if self.counted.len() <= cell.event {
-                self.counted.resize(cell.event + 1, Sum::default());
+            if self.counted.len() <= group.event {
+                self.counted.resize(group.event + 1, Sum::default());
             }
-            self.counted[cell.event].add(sum);
+            self.counted[group.event].add(sum);
         }
     }
 
@@ -193,17 +193,17 @@ impl Flat {
     }
 
     /// Returns the sample columns. None for a sample that does not count.
-    fn sample_part(&mut self, context: &Context<'_>, cell: &Cell) -> Option<PartId> {
+    fn sample_part(&mut self, context: &Context<'_>, group: &GroupKey) -> Option<PartId> {
         // Sample columns do not depend on the stack, so all stacks of a thread share one entry.
-        let key = Cell { node: NodeId::NONE, ..*cell };
+        let key = GroupKey { node: NodeId::NONE, ..*group };
         if let Some(part) = self.sample_parts.get(context.tables, &key) {
             return part;
         }
-        let part = self.filter.keeps_samples(context, cell).then(|| {
+        let part = self.filter.keeps_samples(context, group).then(|| {
             let columns = self.columns.iter().filter(|column| !matches!(column, Key::Call(_)));
             let labels = &mut self.labels.names;
             let names = columns
-                .map(|&column| labels.intern(&sample_label(context, cell, column, self.time)))
+                .map(|&column| labels.intern(&sample_label(context, group, column, self.time)))
                 .collect();
             self.part(names)
         });

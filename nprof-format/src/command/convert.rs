@@ -3,7 +3,7 @@
 use std::error::Error;
 
 use nprof_cli::stage::{self, Outcome};
-use nprof_stream::Trouble;
+use nprof_stream::IncompleteInput;
 use nprof_stream::{Reader, Spelling, Verdict, Writer};
 
 use super::args::Convert;
@@ -25,7 +25,7 @@ pub(crate) fn run(args: &Convert, spelling: Spelling) -> Result<Outcome, Box<dyn
         writer.flush()?;
         result.map_err(|error| format!("{name}: {}", stage::chain(&*error)))?;
         if reader.verdict() != Verdict::Complete {
-            stage::warn(super::TOOL, &Trouble::of(&name, &reader).to_string());
+            stage::warn(super::TOOL, &IncompleteInput::of(&name, &reader).to_string());
             outcome = if args.tolerance.partial_ok { outcome } else { Outcome::Incomplete };
         }
     }

@@ -27,7 +27,7 @@ pub(crate) fn run(args: &Merge) -> Result<Outcome, Box<dyn Error>> {
     writer.finish()?;
     let merged = result?;
     warn(&merged);
-    let complete = merged.troubles.is_empty() || args.tolerance.partial_ok;
+    let complete = merged.incomplete_inputs.is_empty() || args.tolerance.partial_ok;
     Ok(if complete { Outcome::Done } else { Outcome::Incomplete })
 }
 
@@ -41,8 +41,8 @@ fn check(operands: &[Option<&Path>], output: Option<&Path>) -> Result<(), Box<dy
 }
 
 fn warn(merged: &Merged) {
-    for trouble in &merged.troubles {
-        stage::warn(super::TOOL, &trouble.to_string());
+    for incomplete in &merged.incomplete_inputs {
+        stage::warn(super::TOOL, &incomplete.to_string());
     }
     for run in &merged.repeated {
         let message =

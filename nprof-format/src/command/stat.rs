@@ -5,7 +5,7 @@ use std::error::Error;
 use std::io::Write;
 
 use nprof_cli::stage::{self, Outcome};
-use nprof_report::profile::{Profile, Split};
+use nprof_report::profile::{GroupBy, Profile};
 use nprof_report::summary::{EventSummary, Run, Summary};
 use nprof_stream::escape::escaped;
 use nprof_stream::number::total;
@@ -36,8 +36,8 @@ struct Counts {
 }
 
 pub(crate) fn run(args: &Report) -> Result<Outcome, Box<dyn Error>> {
-    let split = Split { task: true, ..Split::default() };
-    let mut counts = Counts { profile: Profile::new(split), ..Counts::default() };
+    let group_by = GroupBy { task: true, ..GroupBy::default() };
+    let mut counts = Counts { profile: Profile::new(group_by), ..Counts::default() };
     for operand in args.inputs.operands() {
         let input = stage::open(operand)?;
         let name = input.name().to_owned();
@@ -50,8 +50,8 @@ pub(crate) fn run(args: &Report) -> Result<Outcome, Box<dyn Error>> {
     };
     output.write_all(text.as_bytes())?;
     let summary = &counts.profile.summary;
-    for trouble in &summary.troubles {
-        stage::warn(super::TOOL, &trouble.to_string());
+    for incomplete in &summary.incomplete_inputs {
+        stage::warn(super::TOOL, &incomplete.to_string());
     }
     Ok(if summary.is_complete() { Outcome::Done } else { Outcome::Incomplete })
 }
@@ -70,14 +70,14 @@ impl Counts {
             position = reader.position();
         }
         let Self { profile, tasks, .. } = self;
-        profile.end(&reader, &mut |tables, cell, sum| tasks.add(tables, cell, sum));
+        profile.end(&reader, &mut |tables, group, sum| tasks.add(tables, group, sum));
         self.bytes += reader.position();
         Ok(())
     }
 
     fn take(&mut self, record: &Record<'_>) {
         let Self { profile, tasks, .. } = self;
-        profile.take(record, &mut |tables, cell, sum| tasks.add(tables, cell, sum));
+        profile.take(record, &mut |tables, group, sum| tasks.add(tables, group, sum));
         match record {
             Record::Task(task) => tasks.name(profile, task.id),
             Record::Change(change) => tasks.name(profile, change.task),
@@ -107,7 +107,7 @@ impl Counts {
         let per_sample = (samples > 0).then(|| self.bytes as f64 / samples as f64);
         let seconds = self.span() as f64 / 1e9;
         let achieved = (seconds > 0.0).then(|| samples as f64 / seconds);
-        let verdict = summary.troubles.iter().map(|trouble| trouble.verdict).max();
+        let verdict = summary.incomplete_inputs.iter().map(|incomplete| incomplete.verdict).max();
         vec![
             ("verdict", json!(verdict.unwrap_or(Verdict::Complete).to_string())),
             ("segments", json!(summary.runs.len())),

@@ -6,7 +6,7 @@
 use std::collections::{HashMap, HashSet};
 
 use nprof_report::layout;
-use nprof_report::profile::{Cell, Profile, Sum};
+use nprof_report::profile::{GroupKey, Profile, Sum};
 use nprof_report::summary::Summary;
 use nprof_stream::escape::escaped;
 use nprof_stream::number::total;
@@ -58,12 +58,12 @@ impl Tasks {
     }
 
     /// Adds a sum of samples.
-    pub(super) fn add(&mut self, tables: &Tables, cell: &Cell, sum: Sum) {
-        let row = self.row(Some(cell.run), tables, cell.task);
-        if row.samples.len() <= cell.event {
-            row.samples.resize(cell.event + 1, 0);
+    pub(super) fn add(&mut self, tables: &Tables, group: &GroupKey, sum: Sum) {
+        let row = self.row(Some(group.run), tables, group.task);
+        if row.samples.len() <= group.event {
+            row.samples.resize(group.event + 1, 0);
         }
-        row.samples[cell.event] = row.samples[cell.event].saturating_add(sum.samples);
+        row.samples[group.event] = row.samples[group.event].saturating_add(sum.samples);
     }
 
     /// Adds a task, or changes its name.

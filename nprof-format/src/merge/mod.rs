@@ -20,7 +20,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::io::{self, Read, Write};
 
-use nprof_stream::{Head, RunId, Step, Trouble, Writer};
+use nprof_stream::{Head, IncompleteInput, RunId, Step, Writer};
 
 use output::Output;
 use source::{Item, Source};
@@ -57,7 +57,7 @@ pub enum Error {
 #[derive(Debug, Default)]
 pub struct Merged {
     /// The incomplete inputs.
-    pub troubles: Vec<Trouble>,
+    pub incomplete_inputs: Vec<IncompleteInput>,
     /// Runs that the inputs contain more than once; so are their samples.
     pub repeated: Vec<RunId>,
     /// Number of unknown optional records that were dropped: they may contain ids, which change.
@@ -117,7 +117,7 @@ fn merge_within<R: Read, W: Write>(
     }
     output.end()?;
     Ok(Merged {
-        troubles: sources.iter().filter_map(Source::trouble).collect(),
+        incomplete_inputs: sources.iter().filter_map(Source::incomplete_input).collect(),
         repeated: output.repeated,
         unknown: sources.iter().map(|source| source.intake.unknown).sum(),
     })

@@ -92,8 +92,9 @@ impl<R: Read> Source<R> {
     }
 
     /// Returns the defect of the stream after its end. None if it is complete.
-    pub(super) fn trouble(&self) -> Option<Trouble> {
-        (self.reader.verdict() != Verdict::Complete).then(|| Trouble::of(&self.name, &self.reader))
+    pub(super) fn incomplete_input(&self) -> Option<IncompleteInput> {
+        (self.reader.verdict() != Verdict::Complete)
+            .then(|| IncompleteInput::of(&self.name, &self.reader))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use nprof_report::profile::{Profile, Split};
+use nprof_report::profile::{GroupBy, Profile};
 use nprof_stream::labels::{CallKey, Labels};
 use nprof_stream::{End, Reader, Record, Spelling, Verdict};
 
@@ -60,7 +60,7 @@ S\t130\t7\t5\t0\t4\t1\t1
     let b = b.replace("F\t9\t3", "F\t8\t3").replace("N\t4\t0\t9", "N\t4\t0\t8");
     let b = format!("@nprof\t1.1\trun=0x2\ttime=0\tutc=5105\thost=g\n{b}");
     let (text, merged) = merge_texts(100, &[&format!("{HEAD}{a}"), &b]).unwrap();
-    assert!(merged.troubles.is_empty());
+    assert!(merged.incomplete_inputs.is_empty());
     assert_eq!(
         lines(&text, &["S", "F", "N", "I"]),
         [
@@ -148,7 +148,7 @@ fn long(run: u32) -> String {
 }
 
 fn sums(text: &str) -> BTreeMap<String, u64> {
-    let mut profile = Profile::new(Split { task: true, cpu: true, ..Split::default() });
+    let mut profile = Profile::new(GroupBy { task: true, cpu: true, ..GroupBy::default() });
     let (mut labels, mut sums) = (Labels::new(), BTreeMap::new());
     profile
         .read("x", text.as_bytes(), |tables, cell, sum| {
@@ -246,8 +246,8 @@ fn damage_is_counted_and_the_rest_merged() {
     assert!(lost[0].ends_with("\t0\t-\t0\t3\tdamage"), "{text}");
     assert!(lost[1].ends_with("\t0\t-\t0\t9\tdamage"), "{text}");
     assert_eq!(end(&text).lost, 12);
-    assert_eq!(merged.troubles[0].input, "a");
-    assert_eq!(merged.troubles[0].verdict, Verdict::Damaged);
+    assert_eq!(merged.incomplete_inputs[0].input, "a");
+    assert_eq!(merged.incomplete_inputs[0].verdict, Verdict::Damaged);
     assert_eq!(lines(&text, &["@run"]).len(), 2);
     assert_eq!(lines(&text, &["@run_end"]).len(), 1);
 }

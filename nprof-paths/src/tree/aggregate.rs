@@ -4,7 +4,7 @@
 //! each stream node is therefore computed once per epoch, however many stacks contain it.
 
 use nprof_report::filter::Filter;
-use nprof_report::profile::{Cell, Context, Split, Sum};
+use nprof_report::profile::{Context, GroupBy, GroupKey, Sum};
 use nprof_stream::escape::escaped;
 use nprof_stream::labels::{CallKey, Labels, UNKNOWN};
 use nprof_stream::tables::{Call, NameId, Tables};
@@ -55,7 +55,7 @@ pub struct Aggregator {
     builder: TreeBuilder,
     lines: FxHashMap<(NodeIndex, NameId), Sum>,
     /// True for samples that count.
-    samples: EpochCache<Cell, bool>,
+    samples: EpochCache<GroupKey, bool>,
     calls: EpochCache<Call, PathCall>,
     /// Path ends by root and stream node.
     paths: EpochCache<(NodeIndex, NodeId), PathEnd>,
@@ -70,21 +70,21 @@ impl Aggregator {
     }
 
     /// Returns the sample properties that the profile must keep apart for this tree.
-    pub fn split(&self) -> Split {
-        Split { task: self.by_command, ..Split::default() }
+    pub fn group_by(&self) -> GroupBy {
+        GroupBy { task: self.by_command, ..GroupBy::default() }
     }
 
     /// Adds the samples of one stack.
-    pub fn add(&mut self, context: &Context<'_>, cell: &Cell, sum: Sum) {
+    pub fn add(&mut self, context: &Context<'_>, group: &GroupKey, sum: Sum) {
         let tables = context.tables;
-        if !self.counts(context, cell) {
+        if !self.counts(context, group) {
             return;
         }
-        let root = self.root(tables, cell);
-        let (end, leaf) = if cell.node.is_none() {
+        let root = self.root(tables, group);
+        let (end, leaf) = if group.node.is_none() {
             (self.stackless(tables, root), None)
         } else {
-            (self.path(tables, root, cell.node), tables.stack_calls(cell.node).next())
+            (self.path(tables, root, group.node), tables.stack_calls(group.node).next())
         };
         // Any call of a path can satisfy a rule, so the decision is at the leaf.
         if end.rules != self.required {
@@ -97,27 +97,27 @@ impl Aggregator {
     }
 
     /// True if the filter's rules about samples hold.
-    fn counts(&mut self, context: &Context<'_>, cell: &Cell) -> bool {
+    fn counts(&mut self, context: &Context<'_>, group: &GroupKey) -> bool {
         // These rules do not look at the stack, so all stacks of a task share one entry.
-        let sample = Cell { node: NodeId::NONE, ..*cell };
+        let sample = GroupKey { node: NodeId::NONE, ..*group };
         if let Some(counts) = self.samples.get(context.tables, &sample) {
             return counts;
         }
-        let counts = self.filter.keeps_samples(context, cell);
+        let counts = self.filter.keeps_samples(context, group);
         self.samples.insert(sample, counts);
         counts
     }
 
-    fn root(&mut self, tables: &Tables, cell: &Cell) -> NodeIndex {
+    fn root(&mut self, tables: &Tables, group: &GroupKey) -> NodeIndex {
         // One root for all commands has no name, and prints as none.
-        let command = match tables.task(cell.task).map(|_| tables.names.get(cell.comm)) {
+        let command = match tables.task(group.task).map(|_| tables.names.get(group.comm)) {
             _ if !self.by_command => b"",
             None | Some(b"") => UNKNOWN,
             Some(command) => command,
         };
         let name = self.labels.names.intern(command);
         let function = self.function(FunctionKey { name, image: name });
-        self.builder.root(cell.event, function)
+        self.builder.root(group.event, function)
     }
 
     /// Returns the path of a sample without a stack.

@@ -6,9 +6,9 @@ use nprof_stream::labels::{CallKey, Labels};
 use nprof_stream::tables::{Call, Tables};
 use regex::bytes::Regex;
 
-use crate::profile::cell::Cell;
+use crate::profile::group::GroupKey;
 use crate::profile::key::{Key, sample_label};
-use crate::profile::stack_sums::{Context, Split};
+use crate::profile::stack_sums::{Context, GroupBy};
 use crate::profile::time::TimeSplit;
 
 /// One rule: a key, and a regular expression for its name.
@@ -82,23 +82,27 @@ impl Filter {
     }
 
     /// Returns the properties by which the profile must separate samples for the rules.
-    pub fn split(&self) -> Split {
+    pub fn group_by(&self) -> GroupBy {
         let any = |needs: fn(Key) -> bool| self.rules().any(|rule| needs(rule.key));
-        Split { task: any(Key::needs_task), cpu: any(|key| key == Key::Cpu), ..Split::default() }
+        GroupBy {
+            task: any(Key::needs_task),
+            cpu: any(|key| key == Key::Cpu),
+            ..GroupBy::default()
+        }
     }
 
     fn rules(&self) -> impl Iterator<Item = &Rule> {
         self.matching.iter().chain(&self.exclude)
     }
 
-    /// True if the samples of a cell count: they lie within the requested time, and the rules about
+    /// True if the samples of a group count: they lie within the requested time, and the rules about
     /// samples match.
-    pub fn keeps_samples(&self, context: &Context<'_>, cell: &Cell) -> bool {
+    pub fn keeps_samples(&self, context: &Context<'_>, group: &GroupKey) -> bool {
         let holds = |rule: &Rule| {
-            rule.regex.is_match(&sample_label(context, cell, rule.key, TimeSplit::default()))
+            rule.regex.is_match(&sample_label(context, group, rule.key, TimeSplit::default()))
         };
         let of_samples = |rule: &&Rule| !matches!(rule.key, Key::Call(_));
-        cell.slice.is_some()
+        group.slice.is_some()
             && self.matching.iter().filter(of_samples).all(holds)
             && !self.exclude.iter().filter(of_samples).any(holds)
     }
@@ -162,7 +166,7 @@ mod tests {
     #[test]
     fn split_follows_the_keys_of_the_rules() {
         let rule = |text: &str| text.parse::<Rule>().unwrap();
-        let split = |rules: &[Rule]| Filter::new(rules, &[]).split();
+        let split = |rules: &[Rule]| Filter::new(rules, &[]).group_by();
         assert!(split(&[rule("thread=x")]).task && !split(&[rule("thread=x")]).cpu);
         assert!(split(&[rule("cpu=1")]).cpu);
         assert!(!split(&[rule("line=x")]).task);

@@ -12,7 +12,7 @@ use nprof_stream::TaskId;
 use nprof_stream::labels::{CallKey, UNKNOWN};
 use nprof_stream::tables::{NameId, Tables};
 
-use crate::profile::cell::Cell;
+use crate::profile::group::GroupKey;
 use crate::profile::stack_sums::Context;
 use crate::profile::time::TimeSplit;
 
@@ -128,21 +128,21 @@ impl FromStr for By {
 }
 
 /// Returns the label of a sample under a key that is a property of samples; empty for other keys.
-pub fn sample_label(context: &Context<'_>, cell: &Cell, key: Key, time: TimeSplit) -> Vec<u8> {
+pub fn sample_label(context: &Context<'_>, group: &GroupKey, key: Key, time: TimeSplit) -> Vec<u8> {
     let tables = context.tables;
     match key {
         Key::Event => context
             .summary
             .events
-            .get(cell.event)
+            .get(group.event)
             .map_or(UNKNOWN.into(), |event| event.event.name.clone()),
-        Key::Run => run(context, cell.run),
-        Key::Process => process(tables, cell.task),
-        Key::Thread => thread(tables, cell),
-        Key::Command => command(tables, cell),
-        Key::Cpu if cell.cpu == NO_CPU => UNKNOWN.into(),
-        Key::Cpu => cell.cpu.to_string().into_bytes(),
-        Key::Slice => cell.slice.map_or(UNKNOWN.into(), |slice| time.label(slice).into_bytes()),
+        Key::Run => run(context, group.run),
+        Key::Process => process(tables, group.task),
+        Key::Thread => thread(tables, group),
+        Key::Command => command(tables, group),
+        Key::Cpu if group.cpu == NO_CPU => UNKNOWN.into(),
+        Key::Cpu => group.cpu.to_string().into_bytes(),
+        Key::Slice => group.slice.map_or(UNKNOWN.into(), |slice| time.label(slice).into_bytes()),
         Key::Path | Key::Call(_) => Vec::new(),
     }
 }
@@ -161,19 +161,19 @@ fn comm(tables: &Tables, comm: NameId) -> &[u8] {
     }
 }
 
-fn command(tables: &Tables, cell: &Cell) -> Vec<u8> {
-    match tables.task(cell.task) {
+fn command(tables: &Tables, group: &GroupKey) -> Vec<u8> {
+    match tables.task(group.task) {
         None => UNKNOWN.into(),
-        Some(_) => comm(tables, cell.comm).to_vec(),
+        Some(_) => comm(tables, group.comm).to_vec(),
     }
 }
 
-fn thread(tables: &Tables, cell: &Cell) -> Vec<u8> {
-    let Some(task) = tables.task(cell.task) else {
+fn thread(tables: &Tables, group: &GroupKey) -> Vec<u8> {
+    let Some(task) = tables.task(group.task) else {
         return UNKNOWN.into();
     };
     let mut name = format!("{}/{} ", task.pid, task.tid).into_bytes();
-    name.extend_from_slice(comm(tables, cell.comm));
+    name.extend_from_slice(comm(tables, group.comm));
     name
 }
 

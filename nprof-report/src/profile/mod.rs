@@ -1,7 +1,7 @@
 //! Samples to counts: keys, filters, time slices, runs, margins of error.
 
-pub mod cell;
 pub mod filter;
+pub mod group;
 pub mod key;
 pub mod margin;
 mod omitted;
@@ -11,7 +11,7 @@ mod stack_sums;
 pub mod summary;
 pub mod time;
 
-pub use cell::{Cell, Sum};
+pub use group::{GroupKey, Sum};
 pub use omitted::{OmittedRows, ReportedEvent};
 pub use once_per_stack::OncePerStack;
-pub use stack_sums::{Context, Profile, Split};
+pub use stack_sums::{Context, GroupBy, Profile};

@@ -1,6 +1,6 @@
 //! Rows that a report omits.
 
-use crate::profile::cell::Sum;
+use crate::profile::group::Sum;
 
 /// The number of rows omitted for one reason, and their sums.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -137,11 +137,11 @@ fn push(runs: &mut Vec<Run>) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use crate::profile::stack_sums::{Profile, Split};
+    use crate::profile::stack_sums::{GroupBy, Profile};
 
     /// Returns the command, the status and the samples of every run.
     fn runs(stream: &str) -> Vec<(String, Option<u64>, u64)> {
-        let mut profile = Profile::new(Split::default());
+        let mut profile = Profile::new(GroupBy::default());
         profile.read("x", stream.as_bytes(), |_, _, _| {}).unwrap();
         let runs = profile.summary.runs.into_iter().map(|run| {
             let command = run.head.map(|head| head.command).unwrap_or_default();

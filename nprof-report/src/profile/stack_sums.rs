@@ -2,7 +2,7 @@
 //!
 //! Samples are many, stacks are few. A [`Profile`] reads streams and sums the samples that share
 //! run, event and stack (and task or CPU, if the report separates these). It passes each sum to
-//! the report while the ids in it are still valid: at the end of an epoch, or when [`CELLS`] sums
+//! the report while the ids in it are still valid: at the end of an epoch, or when [`MAX_SUMS`] sums
 //! have accumulated. A report that keeps its own sums by name therefore runs in memory that grows
 //! with distinct names, not with the length of the recording.
 
@@ -13,14 +13,14 @@ use nprof_stream::tables::{NameId, Tables};
 use nprof_stream::*;
 use rustc_hash::FxHashMap;
 
-use crate::profile::cell::{Cell, Sum};
+use crate::profile::group::{GroupKey, Sum};
 use crate::profile::runs::Runs;
 use crate::profile::summary::{Run, Summary};
 use crate::profile::time::TimeSplit;
 
 /// The properties that separate samples besides run, event and stack.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Split {
+pub struct GroupBy {
     /// Task and the name it had.
     pub task: bool,
     /// CPU.
@@ -34,7 +34,7 @@ pub struct Split {
 pub struct Context<'a> {
     /// The definitions of ids.
     pub tables: &'a Tables,
-    /// The runs and events that cells name by index. Its sums include the sum that is passed.
+    /// The runs and events that group keys name by index. Its sums include the sum that is passed.
     pub summary: &'a Summary,
 }
 
@@ -48,7 +48,7 @@ impl Deref for Context<'_> {
 
 /// The number of sums after which they are passed to the report: about 50 MB of hash tables
 /// (25 bytes a slot, up to 2^21 slots).
-const CELLS: usize = 1 << 20;
+const MAX_SUMS: usize = 1 << 20;
 
 /// Reads streams and sums their samples.
 #[derive(Debug, Default)]
@@ -56,15 +56,15 @@ pub struct Profile {
     /// A summary of the streams read so far.
     pub summary: Summary,
     tables: Tables,
-    split: Split,
+    group_by: GroupBy,
     /// Sums by stack, in groups that share all other properties.
     groups: Vec<Group>,
-    group_index: FxHashMap<Cell, usize>,
+    group_index: FxHashMap<GroupKey, usize>,
     /// The properties of the last sample and the index of its group in `groups`: successive samples
     /// mostly share it. Cleared by every other record, which may change the meaning of ids.
     last: Option<(EventId, usize, TaskId, u32, Option<u64>, usize)>,
     /// Number of sums in all groups.
-    cells: usize,
+    sums: usize,
     /// Index into `summary.events` of each event of the epoch.
     events: FxHashMap<EventId, usize>,
     /// The runs of the segment.
@@ -77,14 +77,14 @@ pub struct Profile {
 #[derive(Debug)]
 struct Group {
     /// The shared properties; the node is unused.
-    cell: Cell,
+    key: GroupKey,
     sums: FxHashMap<NodeId, Sum>,
 }
 
 impl Profile {
     /// Creates a profile without samples.
-    pub fn new(split: Split) -> Self {
-        Self { split, ..Self::default() }
+    pub fn new(group_by: GroupBy) -> Self {
+        Self { group_by, ..Self::default() }
     }
 
     /// Returns the tables, for the names in them.
@@ -92,7 +92,7 @@ impl Profile {
         &self.tables
     }
 
-    /// Reads a stream to its end and passes every sum to `sink`; the same cell may come several times.
+    /// Reads a stream to its end and passes every sum to `sink`; the same key may come several times.
     /// Messages refer to the stream as `name`.
     ///
     /// # Errors
@@ -102,7 +102,7 @@ impl Profile {
         &mut self,
         name: &str,
         input: impl Read,
-        mut sink: impl FnMut(&Context<'_>, &Cell, Sum),
+        mut sink: impl FnMut(&Context<'_>, &GroupKey, Sum),
     ) -> Result<(), Error> {
         let mut reader = Reader::new(input);
         self.begin(name);
@@ -127,11 +127,15 @@ impl Profile {
     }
 
     /// Processes the next record of the stream.
-    pub fn take(&mut self, record: &Record<'_>, sink: &mut impl FnMut(&Context<'_>, &Cell, Sum)) {
+    pub fn take(
+        &mut self,
+        record: &Record<'_>,
+        sink: &mut impl FnMut(&Context<'_>, &GroupKey, Sum),
+    ) {
         match record {
             Record::Sample(sample) => {
                 self.add(sample);
-                if self.cells >= CELLS {
+                if self.sums >= MAX_SUMS {
                     self.flush_groups(sink);
                 }
                 return;
@@ -163,12 +167,12 @@ impl Profile {
     pub fn end<R: Read>(
         &mut self,
         reader: &Reader<R>,
-        sink: &mut impl FnMut(&Context<'_>, &Cell, Sum),
+        sink: &mut impl FnMut(&Context<'_>, &GroupKey, Sum),
     ) {
         self.flush_groups(sink);
         if reader.verdict() != Verdict::Complete {
             let name = self.summary.runs.last().map_or("", |run| &run.input);
-            self.summary.troubles.push(Trouble::of(name, reader));
+            self.summary.incomplete_inputs.push(IncompleteInput::of(name, reader));
         }
     }
 
@@ -225,8 +229,8 @@ impl Profile {
     }
 
     fn add(&mut self, sample: &Sample<'_>) {
-        let task = if self.split.task { sample.task } else { TaskId::NONE };
-        let cpu = if self.split.cpu { sample.cpu } else { NO_CPU };
+        let task = if self.group_by.task { sample.task } else { TaskId::NONE };
+        let cpu = if self.group_by.cpu { sample.cpu } else { NO_CPU };
         let run = self.runs.of(sample, &self.tables, &mut self.summary.runs);
         self.run = run;
         let slice = self.slice(sample.time);
@@ -243,17 +247,17 @@ impl Profile {
         let before = sums.len();
         let sum = Sum { samples: sample.count, weight: sample.weight };
         sums.entry(sample.node).or_default().add(sum);
-        self.cells += sums.len() - before;
+        self.sums += sums.len() - before;
     }
 
     /// Returns the time slice of a sample of the current run.
     fn slice(&mut self, time: u64) -> Option<u64> {
-        if self.split.time.is_none() {
+        if self.group_by.time.is_none() {
             return Some(0);
         }
         let run = &mut self.summary.runs[self.run];
         let start = *run.start.get_or_insert(time);
-        self.split.time.slice_of(time.saturating_sub(start))
+        self.group_by.time.slice_of(time.saturating_sub(start))
     }
 
     /// Returns the index of the group for an event, run, task, CPU and time slice; adds the group if
@@ -268,12 +272,12 @@ impl Profile {
     ) -> usize {
         let comm = self.tables.task(task).map_or(NameId::default(), |task| task.comm);
         let index = self.event_index(event);
-        let cell = Cell { run, event: index, task, comm, cpu, slice, node: NodeId::NONE };
-        let group = match self.group_index.get(&cell) {
+        let key = GroupKey { run, event: index, task, comm, cpu, slice, node: NodeId::NONE };
+        let group = match self.group_index.get(&key) {
             Some(&group) => group,
             None => {
-                self.groups.push(Group { cell, sums: FxHashMap::default() });
-                self.group_index.insert(cell, self.groups.len() - 1);
+                self.groups.push(Group { key, sums: FxHashMap::default() });
+                self.group_index.insert(key, self.groups.len() - 1);
                 self.groups.len() - 1
             }
         };
@@ -282,29 +286,29 @@ impl Profile {
     }
 
     /// Passes the accumulated sums to the report.
-    fn flush_groups(&mut self, sink: &mut impl FnMut(&Context<'_>, &Cell, Sum)) {
+    fn flush_groups(&mut self, sink: &mut impl FnMut(&Context<'_>, &GroupKey, Sum)) {
         for group in std::mem::take(&mut self.groups) {
             for (node, sum) in group.sums {
-                let cell = Cell { node, ..group.cell };
-                self.summary.count(&cell, sum, self.tables.stack_mark(node));
+                let key = GroupKey { node, ..group.key };
+                self.summary.count(&key, sum, self.tables.stack_mark(node));
                 let context = Context { tables: &self.tables, summary: &self.summary };
-                sink(&context, &cell, sum);
+                sink(&context, &key, sum);
             }
         }
         self.group_index.clear();
         self.last = None;
-        self.cells = 0;
+        self.sums = 0;
     }
 
     /// Returns the summary of a stream that is still being read, and passes the sums that have
     /// accumulated to `sink`. Leaves the profile unchanged.
-    pub fn snapshot(&self, mut sink: impl FnMut(&Context<'_>, &Cell, Sum)) -> Summary {
+    pub fn snapshot(&self, mut sink: impl FnMut(&Context<'_>, &GroupKey, Sum)) -> Summary {
         let mut summary = Summary { live: true, ..self.summary.clone() };
         for group in &self.groups {
             for (&node, &sum) in &group.sums {
-                let cell = Cell { node, ..group.cell };
-                summary.count(&cell, sum, self.tables.stack_mark(node));
-                sink(&Context { tables: &self.tables, summary: &summary }, &cell, sum);
+                let key = GroupKey { node, ..group.key };
+                summary.count(&key, sum, self.tables.stack_mark(node));
+                sink(&Context { tables: &self.tables, summary: &summary }, &key, sum);
             }
         }
         summary

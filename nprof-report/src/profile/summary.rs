@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use nprof_stream::escape::escaped;
 use nprof_stream::number::total;
-use nprof_stream::{Cause, End, Event, Head, Lost, Mark, Step, Trouble};
+use nprof_stream::{Cause, End, Event, Head, IncompleteInput, Lost, Mark, Step};
 
-use crate::profile::cell::{Cell, Sum};
+use crate::profile::group::{GroupKey, Sum};
 
 /// One segment of the input.
 #[derive(Clone, Debug, Default)]
@@ -72,7 +72,7 @@ pub struct Summary {
     /// All distinct events: name, unit, measure and scope. Runs that recorded the same event share one.
     pub events: Vec<EventSummary>,
     /// The incomplete streams.
-    pub troubles: Vec<Trouble>,
+    pub incomplete_inputs: Vec<IncompleteInput>,
     /// True if any frame has a location, with names or with the reason for their absence.
     pub symbolized: bool,
     /// True while the stream is still being read.
@@ -98,11 +98,11 @@ impl Summary {
         self.event(&Event { name: b"[damaged]".to_vec(), ..Event::default() })
     }
 
-    /// Adds the samples of a cell, of which the stacks have this mark.
-    pub(crate) fn count(&mut self, cell: &Cell, sum: Sum, mark: Mark) {
-        let run = &mut self.runs[cell.run];
+    /// Adds the samples of a group, of which the stacks have this mark.
+    pub(crate) fn count(&mut self, group: &GroupKey, sum: Sum, mark: Mark) {
+        let run = &mut self.runs[group.run];
         run.samples = run.samples.saturating_add(sum.samples);
-        let event = &mut self.events[cell.event];
+        let event = &mut self.events[group.event];
         event.sum.add(sum);
         if mark != Mark::None {
             let incomplete = event.incomplete.entry(mark).or_default();
@@ -119,7 +119,7 @@ impl Summary {
 
     /// True if every stream was complete.
     pub fn is_complete(&self) -> bool {
-        self.troubles.is_empty()
+        self.incomplete_inputs.is_empty()
     }
 
     /// Returns the number of samples of all events.
@@ -146,7 +146,11 @@ impl Summary {
                 "no samples: run the program for longer, or sample more often (-F)".to_owned(),
             );
         }
-        lines.extend(self.troubles.iter().map(|trouble| format!("incomplete input: {trouble}")));
+        lines.extend(
+            self.incomplete_inputs
+                .iter()
+                .map(|incomplete| format!("incomplete input: {incomplete}")),
+        );
         lines
     }
 }

@@ -1,14 +1,14 @@
 //! The facts of a report's heading as JSON. Scripts depend on the keys: new ones may be added, none
 //! may change or go.
 
-use nprof_stream::Trouble;
+use nprof_stream::IncompleteInput;
 use nprof_stream::escape::escaped;
 use serde_json::{Map, Value, json};
 
 use crate::profile::summary::{EventSummary, Run, Summary};
 
 impl Summary {
-    /// Returns `complete`, `live`, `symbolized`, `runs`, `events` and `troubles`, in this order. Strings
+    /// Returns `complete`, `live`, `symbolized`, `runs`, `events` and `incomplete_inputs`, in this order. Strings
     /// are escaped as in text streams, shares and margins are in per cent, times in nanoseconds.
     pub fn facts(&self) -> Map<String, Value> {
         let mut facts = Map::new();
@@ -17,7 +17,10 @@ impl Summary {
         facts.insert("symbolized".to_owned(), self.symbolized.into());
         facts.insert("runs".to_owned(), self.runs.iter().map(run).collect());
         facts.insert("events".to_owned(), self.events.iter().map(event).collect());
-        facts.insert("troubles".to_owned(), self.troubles.iter().map(trouble).collect());
+        facts.insert(
+            "incomplete_inputs".to_owned(),
+            self.incomplete_inputs.iter().map(incomplete_input).collect(),
+        );
         facts
     }
 }
@@ -67,24 +70,24 @@ fn event(summary: &EventSummary) -> Value {
     })
 }
 
-fn trouble(trouble: &Trouble) -> Value {
+fn incomplete_input(incomplete: &IncompleteInput) -> Value {
     json!({
-        "input": escaped(trouble.input.as_bytes()),
-        "verdict": trouble.verdict.to_string(),
-        "message": trouble.to_string(),
+        "input": escaped(incomplete.input.as_bytes()),
+        "verdict": incomplete.verdict.to_string(),
+        "message": incomplete.to_string(),
     })
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::profile::{Profile, Split};
+    use crate::profile::{GroupBy, Profile};
 
     #[test]
     fn facts_count_lost_and_incomplete_samples_by_cause() {
         let stream = "@nprof\t1.1\trun=0x1\tcommand=a\\tb\n@event\tid=1\tname=cpu-clock\tunit=ns\tmeasure=cpu-time\n\
                       F\t1\t0\t0x0\tu,stack-truncated\nN\t1\t0\t1\nS\t1\t1\t0\t0\t1\t10\t4\n\
                       L\t2\t1\t-\t0\t3\tring\n";
-        let mut profile = Profile::new(Split::default());
+        let mut profile = Profile::new(GroupBy::default());
         profile.read("in", stream.as_bytes(), |_, _, _| {}).unwrap();
         let facts = profile.summary.facts();
         assert_eq!(facts["complete"], false);
@@ -92,6 +95,6 @@ mod tests {
         assert_eq!(facts["events"][0]["lost"]["ring"], 3);
         assert_eq!(facts["events"][0]["incomplete"]["stack-truncated"], 4);
         assert_eq!(facts["events"][0]["maximum_margin"], 49.0);
-        assert_eq!(facts["troubles"][0]["verdict"], "truncated");
+        assert_eq!(facts["incomplete_inputs"][0]["verdict"], "truncated");
     }
 }

@@ -303,7 +303,7 @@ pub fn csv_field(field: &str) -> Cow<'_, str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profile::cell::Sum;
+    use crate::profile::group::Sum;
     use nprof_stream::Measure;
 
     fn table() -> Vec<Vec<String>> {

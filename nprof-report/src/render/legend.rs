@@ -1,6 +1,6 @@
 //! The lines of a table about its numbers: the counted samples, the meaning of 100 %.
 
-use crate::profile::cell::Sum;
+use crate::profile::group::Sum;
 
 /// The samples of an event that the rules of the command line left.
 #[derive(Clone, Debug)]

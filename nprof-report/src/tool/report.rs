@@ -18,7 +18,7 @@ use crate::profile::filter::{Filter, Rule};
 use crate::profile::margin::Confidence;
 use crate::profile::summary::Summary;
 use crate::profile::time::{Span, TimeSplit};
-use crate::profile::{Cell, Context, Profile, Split, Sum};
+use crate::profile::{Context, GroupBy, GroupKey, Profile, Sum};
 use crate::render::layout::cut_middle;
 use crate::tool::live::TickingReader;
 use crate::tool::snapshot::Snapshot;
@@ -134,10 +134,10 @@ pub trait Report: Clone {
     type Rows;
 
     /// Returns the properties by which the profile must separate samples.
-    fn split(&self) -> Split;
+    fn group_by(&self) -> GroupBy;
 
-    /// Adds the samples of a cell.
-    fn add(&mut self, context: &Context<'_>, cell: &Cell, sum: Sum);
+    /// Adds the samples of a group.
+    fn add(&mut self, context: &Context<'_>, group: &GroupKey, sum: Sum);
 
     /// Returns the rows of all samples added so far.
     ///
@@ -196,20 +196,20 @@ fn work<R: Report>(
     }
     let operands = options.inputs.operands();
     stage::refuse_same_file(operands.iter().copied(), options.output.path())?;
-    let mut split = report.split();
-    let rules = options.filter().split();
-    split.task |= rules.task;
-    split.cpu |= rules.cpu;
-    split.time = TimeSplit { span: options.time, ..split.time };
+    let mut group_by = report.group_by();
+    let rules = options.filter().group_by();
+    group_by.task |= rules.task;
+    group_by.cpu |= rules.cpu;
+    group_by.time = TimeSplit { span: options.time, ..group_by.time };
     let mut printer = Printer::new(options, renderer);
     let (profile, report) = match options.every {
-        None => read(&operands, Profile::new(split), report)?,
-        Some(every) => watch(&operands, Profile::new(split), report, every, &mut printer)?,
+        None => read(&operands, Profile::new(group_by), report)?,
+        Some(every) => watch(&operands, Profile::new(group_by), report, every, &mut printer)?,
     };
     let summary = &profile.summary;
     printer.print(&report, summary)?;
-    for trouble in &summary.troubles {
-        stage::warn(tool, &trouble.to_string());
+    for incomplete in &summary.incomplete_inputs {
+        stage::warn(tool, &incomplete.to_string());
     }
     if !summary.symbolized && summary.samples() > 0 {
         stage::warn(tool, "frames have no names; pipe the stream through nprof-symbolize");
@@ -231,7 +231,7 @@ fn read<R: Report>(
         let input = stage::open(operand)?;
         let name = input.name().to_owned();
         profile
-            .read(&name, input, |context, cell, sum| report.add(context, cell, sum))
+            .read(&name, input, |context, group, sum| report.add(context, group, sum))
             .map_err(|source| Reading { name, source })?;
     }
     Ok((profile, report))
@@ -261,15 +261,15 @@ fn watch<R: Report>(
         let tick = || {
             let (profile, report) = &*state.borrow();
             let mut report = report.clone();
-            let summary = profile.snapshot(|context, cell, sum| report.add(context, cell, sum));
+            let summary = profile.snapshot(|context, group, sum| report.add(context, group, sum));
             printer.print(&report, &summary).map_err(io::Error::other)
         };
         state.borrow_mut().0.begin(&name);
         let mut reader = Reader::new(TickingReader::new(input, every, tick)?);
         let result = take_all(&mut reader, &state);
         let (profile, report) = &mut *state.borrow_mut();
-        profile.end(&reader, &mut |context: &Context<'_>, cell: &Cell, sum| {
-            report.add(context, cell, sum);
+        profile.end(&reader, &mut |context: &Context<'_>, group: &GroupKey, sum| {
+            report.add(context, group, sum);
         });
         result.map_err(|source| Reading { name, source })?;
     }
@@ -282,8 +282,8 @@ fn take_all<R: Report>(
 ) -> Result<(), nprof_stream::Error> {
     while let Some(record) = reader.next()? {
         let (profile, report) = &mut *state.borrow_mut();
-        profile.take(&record, &mut |context: &Context<'_>, cell: &Cell, sum| {
-            report.add(context, cell, sum);
+        profile.take(&record, &mut |context: &Context<'_>, group: &GroupKey, sum| {
+            report.add(context, group, sum);
         });
     }
     Ok(())

@@ -7,7 +7,7 @@ use crate::record::number::total;
 
 /// A stream that was not complete.
 #[derive(Clone, Debug)]
-pub struct Trouble {
+pub struct IncompleteInput {
     /// The stream, as the user named it.
     pub input: String,
     /// What it turned out to be.
@@ -16,7 +16,7 @@ pub struct Trouble {
     pub damages: Vec<Damage>,
 }
 
-impl Trouble {
+impl IncompleteInput {
     /// What a reader has found by now in the stream called `name`.
     pub fn of<R: std::io::Read>(name: &str, reader: &Reader<R>) -> Self {
         Self {
@@ -27,7 +27,7 @@ impl Trouble {
     }
 }
 
-impl std::fmt::Display for Trouble {
+impl std::fmt::Display for IncompleteInput {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}: {}", escaped(self.input.as_bytes()), self.verdict)?;
         let Some(first) = self.damages.first() else {

@@ -13,13 +13,13 @@ fn sums(streams: &[Vec<u8>], keys: &[&str], filter: Filter) -> (Flat, Summary) {
     let by: Vec<By> = keys.iter().map(|key| key.parse().unwrap()).collect();
     let slice = by.iter().find_map(|by| by.slice);
     let time = TimeSplit { slice, span: None };
-    let mut split = filter.split();
+    let mut group_by = filter.group_by();
     let mut flat = Flat::new(columns(&by), time, filter);
-    split.task |= flat.split().task;
-    split.cpu |= flat.split().cpu;
-    let mut profile = Profile::new(Split { time, ..split });
+    group_by.task |= flat.group_by().task;
+    group_by.cpu |= flat.group_by().cpu;
+    let mut profile = Profile::new(GroupBy { time, ..group_by });
     for stream in streams {
-        profile.read("test", &stream[..], |c, cell, s| flat.add(c, cell, s)).unwrap();
+        profile.read("test", &stream[..], |c, group, s| flat.add(c, group, s)).unwrap();
     }
     (flat, profile.summary)
 }

@@ -35,8 +35,8 @@ fn leaves(profile: &mut Profile, stream: &str) -> BTreeMap<String, (u64, u64)> {
     let mut labels = Labels::new();
     let mut leaves: BTreeMap<String, (u64, u64)> = BTreeMap::new();
     profile
-        .read("x", stream.as_bytes(), |tables, cell, sum| {
-            let leaf = tables.stack_calls(cell.node).next();
+        .read("x", stream.as_bytes(), |tables, group, sum| {
+            let leaf = tables.stack_calls(group.node).next();
             let name = leaf
                 .map_or(NameId::default(), |call| labels.label(tables, call, CallKey::Function));
             let name = String::from_utf8_lossy(labels.names.get(name)).into_owned();
@@ -50,12 +50,12 @@ fn leaves(profile: &mut Profile, stream: &str) -> BTreeMap<String, (u64, u64)> {
 
 #[test]
 fn sums_are_right_across_epochs_and_ids_that_change() {
-    let mut profile = Profile::new(Split::default());
+    let mut profile = Profile::new(GroupBy::default());
     let leaves = leaves(&mut profile, TWO_EPOCHS);
     assert_eq!(leaves["a+0x20"], (5, 35));
     assert_eq!(leaves["[incomplete:stack-truncated]"], (1, 10));
     let summary = &profile.summary;
-    assert!(summary.is_complete(), "{:?}", summary.troubles);
+    assert!(summary.is_complete(), "{:?}", summary.incomplete_inputs);
     assert_eq!(summary.events.len(), 1);
     assert_eq!(summary.events[0].sum, Sum { samples: 6, weight: 45 });
     assert_eq!(summary.events[0].incomplete, BTreeMap::from([(Mark::StackTruncated, 2)]));
@@ -65,7 +65,7 @@ fn sums_are_right_across_epochs_and_ids_that_change() {
 
 #[test]
 fn streams_read_one_after_another_are_runs_of_one_profile() {
-    let mut profile = Profile::new(Split { task: true, cpu: true, ..Split::default() });
+    let mut profile = Profile::new(GroupBy { task: true, cpu: true, ..GroupBy::default() });
     leaves(&mut profile, TWO_EPOCHS);
     let twice = [TWO_EPOCHS, TWO_EPOCHS].concat();
     leaves(&mut profile, &twice);
@@ -80,7 +80,7 @@ fn counts_that_cannot_be_stop_at_the_largest_number() {
     let stream = format!(
         "@nprof\t1.1\trun=0x1\nF\t1\t0\t0x0\tu,stack-truncated\nN\t1\t0\t1\n{sample}{sample}{lost}{lost}"
     );
-    let mut profile = Profile::new(Split::default());
+    let mut profile = Profile::new(GroupBy::default());
     profile.read("x", stream.repeat(2).as_bytes(), |_, _, _| {}).unwrap();
     let summary = &profile.summary;
     assert_eq!(summary.samples(), u64::MAX);
@@ -93,9 +93,9 @@ fn counts_that_cannot_be_stop_at_the_largest_number() {
 fn what_damage_took_is_told_and_not_guessed() {
     let stream =
         "@nprof\t1.1\trun=0x1\nN\t5\t4\t8\nS\t1\t3\t9\t0\t5\t7\t1\nS\t1\t3\t9\t0\t77\t7\t1\n";
-    let mut profile = Profile::new(Split { task: true, ..Split::default() });
+    let mut profile = Profile::new(GroupBy { task: true, ..GroupBy::default() });
     let leaves = leaves(&mut profile, stream);
     assert_eq!(leaves["[damaged]"], (2, 14));
     assert_eq!(profile.summary.events[0].event.name, b"[damaged]");
-    assert_eq!(profile.summary.troubles[0].verdict, Verdict::Truncated);
+    assert_eq!(profile.summary.incomplete_inputs[0].verdict, Verdict::Truncated);
 }

@@ -5,16 +5,16 @@ use nprof_stream::{NodeId, TaskId};
 
 /// The properties that the samples of one sum share. Ids are those of the current epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Cell {
+pub struct GroupKey {
     /// Index into [`Summary::runs`](crate::profile::summary::Summary::runs).
     pub run: usize,
     /// Index into [`Summary::events`](crate::profile::summary::Summary::events).
     pub event: usize,
-    /// The task; none unless [`Split::task`](crate::profile::stack_sums::Split::task).
+    /// The task; none unless [`GroupBy::task`](crate::profile::stack_sums::GroupBy::task).
     pub task: TaskId,
-    /// The name the task had; default unless [`Split::task`](crate::profile::stack_sums::Split::task).
+    /// The name the task had; default unless [`GroupBy::task`](crate::profile::stack_sums::GroupBy::task).
     pub comm: NameId,
-    /// The CPU; [`NO_CPU`](nprof_stream::NO_CPU) unless [`Split::cpu`](crate::profile::stack_sums::Split::cpu).
+    /// The CPU; [`NO_CPU`](nprof_stream::NO_CPU) unless [`GroupBy::cpu`](crate::profile::stack_sums::GroupBy::cpu).
     pub cpu: u32,
     /// The number of the time slice, 0 unless
     /// [`TimeSplit::slice`](crate::profile::time::TimeSplit::slice); None for samples outside of
@@ -24,7 +24,7 @@ pub struct Cell {
     pub node: NodeId,
 }
 
-/// The samples of a cell.
+/// The samples of a group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sum {
     /// Number of samples.
