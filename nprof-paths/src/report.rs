@@ -44,8 +44,7 @@ impl Report for PathsReport<'_> {
     }
 
     fn rows(&self, summary: &Summary) -> Result<EventTrees, Failure> {
-        let tree = self.aggregator.finish();
-        let tree = apply_filters(&tree, &self.args.path_filters).unwrap_or(tree);
+        let tree = apply_filters(self.aggregator.finish(), &self.args.path_filters);
         let events = select::events(summary, self.args)?;
         let events = select::reported_events(&tree, &events, summary, self.args);
         Ok(EventTrees { tree, events })

@@ -60,7 +60,7 @@ fn filtered(tree: &Tree, filters: &[(PathFilterKind, &str)]) -> Tree {
         pattern: text.parse().unwrap(),
     };
     let filters: Vec<PathFilter> = filters.iter().map(filter).collect();
-    apply_filters(tree, &filters).unwrap_or_else(|| tree.clone())
+    apply_filters(tree.clone(), &filters)
 }
 
 /// Returns the paths of the first event, folded without commands.

@@ -10,10 +10,10 @@ use crate::print::context::PrintContext;
 use crate::rows::flat::FlatRow;
 use crate::rows::select::Metric;
 
-/// Width that the columns of names get before numbers do, together.
+/// Width reserved for all columns of names together, before numbers are added.
 const NAMES_WIDTH: usize = 54;
 
-/// Width that each column of names gets before numbers do.
+/// Width reserved for each column of names, before numbers are added.
 const NAME_WIDTH: usize = 18;
 
 /// The numbers in a table.
@@ -59,7 +59,7 @@ impl TableColumns<'_> {
     /// Returns the numbers and names that fit into the width of the terminal.
     ///
     /// Numbers are left out in this order: the weight, which a share expresses as well; samples;
-    /// margins of error; the one of self and total that is not sorted by; events.
+    /// margins of error; self or total, if rows are not sorted by it; events.
     pub(crate) fn fit(&self) -> TableCells {
         let mut plans = plans(self.context.selected.events.len());
         // A file or pipe has no width: nothing is left out.

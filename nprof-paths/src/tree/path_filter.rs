@@ -143,14 +143,9 @@ struct NodeState {
     new_node: Option<NodeIndex>,
 }
 
-/// Applies the filters in order. None if there are none.
-pub fn apply_filters(tree: &Tree, filters: &[PathFilter]) -> Option<Tree> {
-    let (first, rest) = filters.split_first()?;
-    let mut filtered = apply_filter(tree, first);
-    for filter in rest {
-        filtered = apply_filter(&filtered, filter);
-    }
-    Some(filtered)
+/// Returns the tree of the paths that the filters leave, applied in order.
+pub fn apply_filters(tree: Tree, filters: &[PathFilter]) -> Tree {
+    filters.iter().fold(tree, |tree, filter| apply_filter(&tree, filter))
 }
 
 fn apply_filter(tree: &Tree, filter: &PathFilter) -> Tree {
