@@ -11,28 +11,28 @@ pub(crate) const INSTRUCTION_MAX: usize = 15;
 
 /// The code of an image.
 pub(crate) trait CodeBytes {
-    /// What stands at an image address, up to [`INSTRUCTION_MAX`] bytes; less where the code
-    /// ends, and nothing where there is none.
+    /// Returns up to [`INSTRUCTION_MAX`] bytes at an image address; less at the end of the code, and
+    /// none outside of it.
     fn code(&mut self, address: ImageAddress) -> Bytes;
-    /// The rule of an unwind table that covers an address.
+    /// Returns the rule of the unwind table that covers an address.
     fn rule(&mut self, address: ImageAddress) -> Option<Rc<UnwindRule>>;
-    /// What has been found of a place before; nothing where it has not been asked for.
+    /// Returns the result of an earlier analysis of an address.
     fn known(&self, _address: ImageAddress) -> Option<AnalyzedRule> {
         None
     }
 }
 
-/// Some bytes of code.
+/// The bytes of an instruction.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Bytes {
     pub(crate) bytes: [u8; INSTRUCTION_MAX],
     pub(crate) length: usize,
 }
 
-/// How a call says where it goes.
+/// How a call states its target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Call {
     Direct,
-    /// By a register or a word in memory.
+    /// In a register or in memory.
     Indirect,
 }

@@ -1,4 +1,4 @@
-//! The rule that finds the registers of a caller, in DWARF's terms.
+//! Unwind rules: how to find the registers of a caller, in the terms of DWARF (section 6.4).
 
 use std::rc::Rc;
 
@@ -7,62 +7,69 @@ use gimli::Encoding;
 /// A DWARF expression.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Expression {
+    /// Its operations.
     pub code: Box<[u8]>,
+    /// The encoding of its operands.
     pub encoding: Encoding,
 }
 
-/// Where the canonical frame address (CFA) is: the stack pointer before the call.
+/// The rule of the canonical frame address (CFA), the stack pointer before the call.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Cfa {
-    /// So many bytes from a register's value.
+    /// The value of a register plus an offset in bytes.
     Register(u16, i64),
-    /// What this gives.
+    /// The value of an expression.
     Expression(Expression),
 }
 
-/// Where the caller's value of a register is.
+/// The rule of a register in the caller.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum RegisterRule {
-    /// Nowhere. For the return address: there is no caller.
+    /// The value is lost. For the return address: there is no caller.
     Undefined,
-    /// Still in the register.
+    /// The register is unchanged.
     SameValue,
-    /// In memory, so many bytes from the CFA.
+    /// In memory, at an offset in bytes from the CFA (DWARF: offset(N)).
     AtCfaOffset(i64),
-    /// It is the CFA plus so many bytes.
+    /// The CFA plus an offset in bytes (DWARF: val_offset(N)).
     CfaPlus(i64),
     /// In another register.
     Register(u16),
-    /// In memory where this points.
+    /// In memory, at the address that an expression yields.
     AtExpression(Expression),
-    /// It is what this gives.
+    /// The value of an expression.
     ValueExpression(Expression),
 }
 
-/// How to find the registers of the caller.
+/// The rules of all registers at an address.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct UnwindRule {
+    /// The rule of the CFA.
     pub cfa: Cfa,
+    /// The rule of the return address.
     pub return_address: RegisterRule,
-    /// By DWARF's numbers; without the return address and registers there is no rule for.
+    /// By DWARF's numbers, without the return address and without registers that have no rule.
     pub registers: Box<[(u16, RegisterRule)]>,
-    /// Whether this is the frame the kernel makes to call a signal handler: what it "returns"
-    /// to was interrupted, not left by a call.
+    /// True if this is the frame that the kernel creates to call a signal handler: its caller was
+    /// interrupted, and has not called anything.
     pub signal: bool,
 }
 
 impl UnwindRule {
-    /// Whether there is no caller.
+    /// True if there is no caller.
     pub fn is_end_of_stack(&self) -> bool {
         self.return_address == RegisterRule::Undefined
     }
 }
 
-/// What code that no unwind table covers says of its caller, see [`crate::arch::code_analysis`].
+/// The result of the analysis of code that no unwind table covers, see
+/// [`crate::arch::code_analysis`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AnalyzedRule {
+    /// The rule that follows from the code.
     Rule(Rc<UnwindRule>),
-    /// There is none: it ends the thread that was made to call what it called.
+    /// The code ends the thread after the call, so there is no caller.
     ThreadStart,
+    /// The code could not be followed to its end.
     Unknown,
 }

@@ -1,4 +1,4 @@
-//! How the events of a plan are described to the kernel: `struct perf_event_attr` of
+//! The attributes of the events of a plan: `struct perf_event_attr` of
 //! include/uapi/linux/perf_event.h. Pure.
 
 use perf_event_open_sys::bindings as perf;
@@ -9,7 +9,7 @@ use crate::event::{CpuMode, PerfEventConfig, SamplingPeriod, StackMode};
 use crate::perf::plan::{CommonAttr, KernelFeatures, OpenMode};
 
 impl CommonAttr {
-    /// What all events have in common, of which `scope` is counted.
+    /// Returns the attributes that all events have in common, for code of the CPU mode `scope`.
     fn base_attr(&self, scope: CpuMode) -> perf_event_attr {
         let mut attr =
             perf_event_attr { size: size_of::<perf_event_attr>() as u32, ..Default::default() };
@@ -36,12 +36,14 @@ impl CommonAttr {
         attr
     }
 
-    /// The event that tells of processes and mappings. It has a ring of its own, so that stacks
-    /// never crowd out what they are understood by. We are woken when `watermark` bytes are in it.
+    /// Returns the attributes of the sideband event (mmap, comm, fork, exit). It has a ring of its
+    /// own, so that samples never displace the mappings needed to resolve them. The kernel wakes us
+    /// when `watermark` bytes are in it.
     ///
-    /// It does not ask for build IDs: `perf_event_mmap_output` (kernel/events/core.c, seen up to
-    /// Linux 6.18) leaves its mark for them on the record for every later listener, and a
-    /// perf(1) beside us that has not asked for them then reads past its buffer and aborts.
+    /// Build IDs are not requested: `perf_event_mmap_output` (kernel/events/core.c, seen up to
+    /// Linux 6.18) leaves the build ID flag set in the record for every later listener, and a
+    /// perf(1) that runs at the same time and has not requested them then reads past its buffer
+    /// and aborts.
     pub(crate) fn sideband_attr(&self, watermark: u32) -> perf_event_attr {
         let mut attr = self.base_attr(self.scope);
         attr.set_enable_on_exec(u64::from(self.open_mode == OpenMode::Task));
@@ -59,7 +61,7 @@ impl CommonAttr {
         attr
     }
 
-    /// The event that writes parts of stacks, into the ring of those that sample.
+    /// Returns the attributes of the event that writes stack chunks into the ring of samples.
     pub(crate) fn chunk_attr(&self, watermark: u32) -> perf_event_attr {
         let mut attr = self.base_attr(self.scope);
         attr.set_disabled(0);
@@ -72,7 +74,8 @@ impl CommonAttr {
         attr
     }
 
-    /// An event that samples. We are woken when `watermark` bytes are in its ring.
+    /// Returns the attributes of a sampling event. The kernel wakes us when `watermark` bytes are in
+    /// its ring.
     pub(crate) fn sample_attr(
         &self,
         encoding: &PerfEventConfig,
@@ -103,7 +106,7 @@ impl CommonAttr {
         }
         if self.has_callchain() {
             attr.sample_type |= u64::from(perf::PERF_SAMPLE_CALLCHAIN);
-            // Asking for the kernel's part takes rights even where the kernel is not sampled.
+            // The kernel's part of a call chain needs rights even if the kernel is not sampled.
             attr.set_exclude_callchain_kernel(u64::from(scope == CpuMode::User));
             attr.set_exclude_callchain_user(u64::from(self.unwind == StackMode::Dwarf));
         }

@@ -21,23 +21,22 @@ use crate::perf::ring_set::{EventBinding, RingSet};
 use crate::perf::time_merge::TimeMerge;
 use crate::sys::{self, EventTarget, Ring};
 
-/// The bytes of a ring for processes and mappings: of all the system's.
+/// Bytes of a sideband ring (mmap, comm, fork, exit) for all tasks.
 const SIDEBAND_RING: usize = 256 << 10;
 
-/// The same, of some tasks only, where locked memory is scarce.
+/// The same for some tasks: unprivileged users may lock little memory.
 const SIDEBAND_RING_TASK: usize = 64 << 10;
 
-/// How full a side ring gets before we are woken, bytes: a file that is mapped may not be there
-/// for long.
+/// Bytes in a sideband ring at which the kernel wakes us. Mapped files may soon be deleted.
 const SIDEBAND_WATERMARK: u32 = 8 << 10;
 
-/// How full a ring gets at most before it is read at once, bytes.
+/// The most bytes in a ring before it is drained at once.
 const WAKEUP_BYTES_MAX: usize = 8 << 20;
 
 /// Opens events for real.
 #[derive(Debug)]
 pub(crate) struct Kernel<'a> {
-    /// The control group's directory, for [`OpenMode::Group`].
+    /// The directory of the control group, for [`OpenMode::Group`].
     pub(crate) group: Option<&'a File>,
 }
 
@@ -49,7 +48,7 @@ impl TryOpen for Kernel<'_> {
         open_mode: OpenMode,
         cpu: u32,
     ) -> Result<(), i32> {
-        // To try it, our own process is as good as the command.
+        // Our own process has the same rights as the command.
         let target = match (open_mode, self.group) {
             (OpenMode::Task, _) => EventTarget::Task(0),
             (OpenMode::Group, Some(group)) => EventTarget::Cgroup(group),
@@ -78,7 +77,7 @@ impl RingSet {
     ///
     /// # Errors
     ///
-    /// What perf_event_open(2) or mmap(2) says, with what to do about it.
+    /// Those of perf_event_open(2) and mmap(2), with a remedy.
     pub(crate) fn open(
         plan: &Plan,
         cpus: &[u32],
@@ -94,22 +93,20 @@ impl RingSet {
         let mut with_bpf_copier = plan.with_bpf_copier();
         let mut wanted = size(&with_bpf_copier);
         loop {
-            let copier = match with_bpf_copier.is_empty() {
-                true => None,
-                false => copier(plan, wanted),
-            };
+            let copier = if with_bpf_copier.is_empty() { None } else { load_copier(plan, wanted) };
             if copier.is_none() && !with_bpf_copier.is_empty() {
                 with_bpf_copier.clear();
                 wanted = size(&with_bpf_copier);
             }
             let copier = copier.map(|copier| (with_bpf_copier.clone(), copier));
-            match (EventOpener::new(plan, cpus, wanted, copier)).open(open_target)? {
+            match EventOpener::new(plan, cpus, wanted, copier).open(open_target) {
                 Ok(rings) => return Ok(rings),
+                Err(OpenFailure::Error(error)) => return Err(error),
                 Err(OpenFailure::NoBpfProgram) => {
                     with_bpf_copier.clear();
                     wanted = size(&with_bpf_copier);
                 }
-                // All rings alike: a command runs on any CPU.
+                // All rings get smaller alike, since a command may run on any CPU.
                 Err(OpenFailure::NoLockedMemory(_)) if wanted / 2 >= least => wanted /= 2,
                 Err(OpenFailure::NoLockedMemory(error)) => {
                     return Err(error).with_context(|| {
@@ -125,40 +122,48 @@ impl RingSet {
     }
 }
 
-/// The bytes of a ring for what a program copies of stacks.
+/// Bytes of a ring for stack chunks.
 const CHUNK_ROOM: u64 = 4 << 20;
 
-/// What copies stacks with rings of `size` bytes, where it can be had.
-fn copier(plan: &Plan, size: usize) -> Option<BpfStackCopier> {
+/// Loads the BPF program that copies stacks into rings of `size` bytes. None if it cannot be
+/// loaded.
+fn load_copier(plan: &Plan, size: usize) -> Option<BpfStackCopier> {
     let last_cpu = *machine::online_cpus().last()?;
     BpfStackCopier::load(plan.common.with_bpf_copier().stack_size, size / 2, last_cpu)
 }
 
-/// Why events cannot be opened this way.
+/// A failure to open the events; all but the last can be avoided by opening them in another way.
 #[derive(Debug)]
 enum OpenFailure {
-    /// There is too little memory to lock.
+    /// The limit of locked memory is reached.
     NoLockedMemory(io::Error),
-    /// The event does not run the program, or nothing writes for it.
+    /// An event cannot run the BPF program, or the program has no event to write to.
     NoBpfProgram,
+    Error(anyhow::Error),
 }
 
-/// Opens everything with rings of one size.
+impl From<anyhow::Error> for OpenFailure {
+    fn from(error: anyhow::Error) -> Self {
+        Self::Error(error)
+    }
+}
+
+/// Opens all events with rings of one size.
 struct EventOpener<'a> {
     plan: &'a Plan,
     cpus: &'a [u32],
     size: usize,
-    /// What copies the stacks of the events of those numbers.
+    /// The BPF program, with the indices of the events that run it.
     copier: Option<(Vec<usize>, BpfStackCopier)>,
-    /// By CPU, and whether of processes and mappings.
+    /// By CPU, and true for the sideband.
     rings: FxHashMap<(u32, bool), CpuRing>,
     bindings: FxHashMap<u64, EventBinding>,
-    /// The tasks that have events of their own, each its own.
+    /// The tasks with events of their own.
     suppliers: FxHashMap<u32, u32>,
 }
 
-/// How often it is looked for threads that were made meanwhile. Those made by threads that have
-/// events already inherit them, so a few times will do.
+/// Passes over /proc/PID/task: each finds threads created during the previous one. Threads that are
+/// created by threads with events inherit them, so a few passes suffice.
 const THREAD_SCANS: usize = 4;
 
 impl<'a> EventOpener<'a> {
@@ -179,28 +184,25 @@ impl<'a> EventOpener<'a> {
         }
     }
 
-    fn open(mut self, open_target: OpenTarget<'_>) -> anyhow::Result<Result<RingSet, OpenFailure>> {
-        let open_event = match open_target {
+    fn open(mut self, open_target: OpenTarget<'_>) -> Result<RingSet, OpenFailure> {
+        match open_target {
             OpenTarget::System => self.open_for(EventTarget::AllTasks, None)?,
             OpenTarget::Cgroup(directory) => self.open_for(EventTarget::Cgroup(directory), None)?,
             OpenTarget::Task(tid) => self.open_for(EventTarget::Task(tid as i32), Some(tid))?,
             OpenTarget::Processes(pids) => self.open_for_threads(pids)?,
-        };
-        if let Err(error) = open_event {
-            return Ok(Err(error));
         }
         let mut rings: Vec<_> = self.rings.into_values().collect();
         rings.sort_unstable_by_key(|ring| (!ring.events[0].event.is_none(), ring.cpu));
         for (number, planned) in self.plan.events.iter().enumerate() {
-            let is_it = |open_event: &OpenEvent| open_event.event.0 as usize == number + 1;
-            let mut open_event = rings.iter().flat_map(|ring| &ring.events);
-            anyhow::ensure!(
-                open_event.any(is_it),
-                "{}: there is no CPU it can be sampled on, or nobody to sample",
-                planned.requested_name
-            );
+            let mut open_events = rings.iter().flat_map(|ring| &ring.events);
+            if !open_events.any(|open_event| open_event.event.0 as usize == number + 1) {
+                return Err(OpenFailure::Error(anyhow::anyhow!(
+                    "{}: no CPU can sample it, or no task is left to sample",
+                    planned.requested_name
+                )));
+            }
         }
-        Ok(Ok(RingSet {
+        Ok(RingSet {
             rings,
             bindings: self.bindings,
             suppliers: self.suppliers,
@@ -209,11 +211,11 @@ impl<'a> EventOpener<'a> {
             counts_lost: self.plan.common.counts_lost(),
             sideband_polled_ns: 0,
             drain_ns: 0,
-        }))
+        })
     }
 
-    /// Threads make threads meanwhile: looks for more until there are none.
-    fn open_for_threads(&mut self, pids: &[u32]) -> anyhow::Result<Result<(), OpenFailure>> {
+    /// Opens events for all threads of processes, until a pass finds no new ones.
+    fn open_for_threads(&mut self, pids: &[u32]) -> Result<(), OpenFailure> {
         for _ in 0..THREAD_SCANS {
             let threads = pids.iter().flat_map(|&pid| procfs::threads(pid));
             let new: Vec<_> = threads.filter(|tid| !self.suppliers.contains_key(tid)).collect();
@@ -222,42 +224,35 @@ impl<'a> EventOpener<'a> {
             }
             for tid in new {
                 self.suppliers.insert(tid, tid);
-                if let Err(error) = self.open_for(EventTarget::Task(tid as i32), Some(tid))? {
-                    return Ok(Err(error));
-                }
+                self.open_for(EventTarget::Task(tid as i32), Some(tid))?;
             }
         }
-        Ok(Ok(()))
+        Ok(())
     }
 
-    /// Whether a program copies the stacks of the event of that number.
+    /// True if the BPF program copies the stacks of an event.
     fn uses_bpf_copier(&self, number: usize) -> bool {
         self.copier.as_ref().is_some_and(|(numbers, _)| numbers.contains(&number))
     }
 
-    /// How full a ring gets before it is read at once, bytes.
+    /// Returns the bytes in a ring at which it is drained at once.
     fn wakeup_bytes(&self) -> u32 {
         (self.size / 4).min(WAKEUP_BYTES_MAX) as u32
     }
 
-    /// After how many bytes written to a ring we are woken each time. It may have been read since,
-    /// and then it is not worth it; and it is not to get much fuller than full.
+    /// Returns the bytes written to a ring after which the kernel wakes us. The kernel counts from
+    /// the last wake-up, not from the last drain, so this is half of [`Self::wakeup_bytes`]: the
+    /// ring is then drained at between one and one and a half times that.
     fn watermark(&self) -> u32 {
         self.wakeup_bytes() / 2
     }
 
-    fn open_for(
-        &mut self,
-        target: EventTarget<'_>,
-        task: Option<u32>,
-    ) -> anyhow::Result<Result<(), OpenFailure>> {
-        // Of processes and mappings we have to know wherever they are made.
+    fn open_for(&mut self, target: EventTarget<'_>, task: Option<u32>) -> Result<(), OpenFailure> {
+        // The sideband is needed from all CPUs, even if only some are sampled.
         for cpu in machine::online_cpus() {
-            if let Err(error) = self.open_on(cpu, target, task)? {
-                return Ok(Err(error));
-            }
+            self.open_on(cpu, target, task)?;
         }
-        Ok(Ok(()))
+        Ok(())
     }
 
     fn open_on(
@@ -265,7 +260,7 @@ impl<'a> EventOpener<'a> {
         cpu: u32,
         target: EventTarget<'_>,
         task: Option<u32>,
-    ) -> anyhow::Result<Result<(), OpenFailure>> {
+    ) -> Result<(), OpenFailure> {
         let plan = self.plan;
         let sideband_size = match target {
             EventTarget::Task(_) => SIDEBAND_RING_TASK,
@@ -275,10 +270,7 @@ impl<'a> EventOpener<'a> {
         let attr = plan.common.sideband_attr(SIDEBAND_WATERMARK);
         let layout = SampleLayout::default();
         let binding = EventBinding { event: EventId::NONE, task, layout, uses_bpf_copier: false };
-        let added = self.add(&attr, cpu, target, binding, sideband_size)?;
-        if let Err(error) = added {
-            return Ok(Err(error));
-        }
+        self.add(&attr, cpu, target, binding, sideband_size)?;
         let is_sampled = self.cpus.contains(&cpu);
         for (number, planned) in plan.events.iter().enumerate().filter(|_| is_sampled) {
             let here = |encoding: &&PerfEventConfig| {
@@ -292,18 +284,16 @@ impl<'a> EventOpener<'a> {
             let event = EventId(number as u32 + 1);
             let layout = plan.common.layout(interval);
             let binding = EventBinding { event, task, layout, uses_bpf_copier };
-            if let Err(error) = self.add(&attr, cpu, target, binding, self.size)? {
-                return Ok(Err(error));
-            }
-            if uses_bpf_copier && self.attach_copier(cpu, event).is_none() {
-                return Ok(Err(OpenFailure::NoBpfProgram));
+            self.add(&attr, cpu, target, binding, self.size)?;
+            if uses_bpf_copier {
+                self.attach_copier(cpu, event).ok_or(OpenFailure::NoBpfProgram)?;
             }
         }
-        Ok(Ok(()))
+        Ok(())
     }
 
-    /// Lets the event that was added last copy more of stacks than the kernel does, if it is that
-    /// one. `None` when it does not.
+    /// Attaches the BPF program to the event that was added last, if it is `event`. None if that
+    /// fails.
     fn attach_copier(&mut self, cpu: u32, event: EventId) -> Option<()> {
         let watermark = self.watermark();
         let (Some((_, copier)), Some(ring)) = (&self.copier, self.rings.get_mut(&(cpu, false)))
@@ -322,7 +312,7 @@ impl<'a> EventOpener<'a> {
         last.is_none_or(|open_event| copier.attach(&open_event.file)).then_some(())
     }
 
-    /// Opens one event on one CPU, with a ring of `size` bytes if there is none to share.
+    /// Opens an event on a CPU, with a ring of `size` bytes unless it can share one.
     fn add(
         &mut self,
         attr: &perf_event_attr,
@@ -330,8 +320,8 @@ impl<'a> EventOpener<'a> {
         target: EventTarget<'_>,
         binding: EventBinding,
         size: usize,
-    ) -> anyhow::Result<Result<(), OpenFailure>> {
-        let Some(file) = open_event(attr, target, cpu)? else { return Ok(Ok(())) };
+    ) -> Result<(), OpenFailure> {
+        let Some(file) = open_event(attr, target, cpu)? else { return Ok(()) };
         let id = sys::event_id(&file).context("cannot tell events apart")?;
         let event = binding.event;
         let key = (cpu, event.is_none());
@@ -342,9 +332,12 @@ impl<'a> EventOpener<'a> {
             let ring = match Ring::map(&file, size) {
                 Ok(ring) => ring,
                 Err(error) if matches!(error.raw_os_error(), Some(libc::EPERM | libc::ENOMEM)) => {
-                    return Ok(Err(OpenFailure::NoLockedMemory(error)));
+                    return Err(OpenFailure::NoLockedMemory(error));
                 }
-                Err(error) => return Err(error).context("cannot map a ring"),
+                Err(error) => {
+                    let error = anyhow::Error::new(error).context("cannot map a ring");
+                    return Err(OpenFailure::Error(error));
+                }
             };
             let wakeup_bytes = if event.is_none() { 0 } else { self.wakeup_bytes() };
             let ring =
@@ -352,11 +345,11 @@ impl<'a> EventOpener<'a> {
             self.rings.insert(key, ring);
         }
         self.bindings.insert(id, binding);
-        Ok(Ok(()))
+        Ok(())
     }
 }
 
-/// Opens an event on a CPU; `None` when the CPU has gone off line or the task has ended.
+/// Opens an event on a CPU. None if the CPU is offline or the task has exited.
 fn open_event(
     attr: &perf_event_attr,
     target: EventTarget<'_>,
@@ -369,8 +362,8 @@ fn open_event(
             Some(libc::EACCES | libc::EPERM) if let EventTarget::Task(tid) = target => Err(error)
                 .with_context(|| {
                     format!(
-                        "may not sample task {tid}: it is another user's; run as root or with \
-                         CAP_PERFMON and CAP_SYS_PTRACE"
+                        "task {tid} belongs to another user; run as root or with CAP_PERFMON and \
+                         CAP_SYS_PTRACE"
                     )
                 }),
             _ => Err(open_error::explained(&format!("cannot open an event on CPU {cpu}"), &error)),

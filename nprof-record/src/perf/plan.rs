@@ -1,15 +1,16 @@
-//! Which events to open, and how: what was asked for, tried from the best to what this kernel
-//! and these rights allow. Pure but for a [`TryOpen`], so that every refusal can be played.
+//! The plan of a recording: which events to open, and how. Tries the request from the best form to
+//! the one that this kernel and these rights allow. Pure except for a [`TryOpen`], so that tests can
+//! refuse every form.
 //!
-//! What all events have in common is found with the CPU clock, which every machine has:
-//! 1. *reach*: all CPUs, filtered by process; else the tasks themselves by inheritance, with
-//!    the kernel's part; else without it. Inherited events lose most of what short-lived tasks
-//!    do: every task waits a full period for its first sample.
-//! 2. *features* of newer kernels, dropped newest first while the kernel says EINVAL or E2BIG.
-//! 3. *stacks*: copied and unwound by tables; else, when the choice is ours, by frame pointers.
+//! The common attributes are found with the CPU clock, which every machine has:
+//! 1. *open mode*: on all CPUs, filtered by process; else on the tasks by inheritance, with the
+//!    kernel; else without it. Inherited events miss most of short-lived tasks, since every task
+//!    waits a full period for its first sample.
+//! 2. *features* of newer kernels, dropped newest first while the kernel returns EINVAL or E2BIG.
+//! 3. *stacks*: copied and unwound by tables; else by frame pointers, unless the user has chosen.
 //!
-//! Then each event is tried: what was named, and nothing else; for the default the cycle
-//! counter, else the CPU clock.
+//! Then each event is tried: a named event has no fallback; the default is the cycle counter, else
+//! the CPU clock.
 
 use nprof_stream::Measure;
 use perf_event_open_sys::bindings::perf_event_attr;
@@ -19,21 +20,22 @@ use crate::event::{self, CpuMode, Event, EventRate, PerfEventConfig, SamplingPer
 use crate::os::open_error::{self, OpenRefusal};
 use crate::perf::record::SampleLayout;
 
-/// One event that was asked for.
+/// A requested event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RequestedEvent {
-    /// As it was named.
+    /// Its name as requested.
     pub(crate) name: String,
-    /// What it may be, the best first. Never empty.
+    /// The events it may stand for, the best first. Never empty.
     pub(crate) candidates: Vec<Event>,
-    /// Events between two samples, if it was given.
+    /// The period, if it was given.
     pub(crate) interval: Option<u64>,
-    /// What is sampled, if it was given for this event.
+    /// The CPU mode, if it was given for this event.
     pub(crate) scope: Option<CpuMode>,
 }
 
 impl RequestedEvent {
-    /// The samples per second its interval makes on a busy CPU, where that is known.
+    /// Returns the samples per second that its period yields on a busy CPU; 0 if unknown. None
+    /// without a period.
     pub(crate) fn rate(&self) -> Option<u64> {
         let interval = self.interval?;
         match self.candidates.first()?.rate {
@@ -45,47 +47,47 @@ impl RequestedEvent {
     }
 }
 
-/// What was asked for.
+/// The events and settings of the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Request {
     /// Never empty.
     pub(crate) events: Vec<RequestedEvent>,
-    /// Samples per second, where no interval is given.
+    /// Samples per second of events without a period.
     pub(crate) frequency: u64,
-    /// None: what works best.
+    /// `None` for the best that works.
     pub(crate) unwind: Option<StackMode>,
-    /// Bytes copied of each stack, a multiple of 8.
+    /// Bytes to copy of each stack, a multiple of 8.
     pub(crate) stack_size: u32,
-    /// What is sampled, where it is not given for an event.
+    /// The CPU mode of events without one of their own.
     pub(crate) scope: CpuMode,
-    /// What may be tried, the best first. Never empty.
+    /// The modes to try, the best first. Never empty.
     pub(crate) open_modes: Vec<OpenMode>,
-    /// Whether sampling begins later than the command.
+    /// True if sampling begins later than the command.
     pub(crate) delayed: bool,
 }
 
-/// Whose samples the kernel is asked for.
+/// The tasks for which events are opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OpenMode {
-    /// Everyone's, on every CPU.
+    /// All tasks, on every CPU.
     System,
-    /// Those of a control group's tasks, on every CPU.
+    /// The tasks of a control group, on every CPU.
     Group,
-    /// Those of some tasks and the tasks they will make.
+    /// Some tasks, and the tasks that they create.
     Task,
 }
 
-/// Features of newer kernels, each level with those before it.
+/// Features of newer kernels; each level includes those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum KernelFeatures {
     /// Linux 4.4: mmap2, comm_exec, clockid.
     Base,
     /// 5.1: ksymbol.
     Ksymbol,
-    /// 6.0: the number of lost records can be read.
+    /// 6.0: the number of lost records can be read (PERF_FORMAT_LOST).
     Lost,
-    /// 6.13: values in inherited samples, which has the side effect that events stay with their
-    /// tasks when two related ones are switched. Only for [`OpenMode::Task`].
+    /// 6.13: PERF_SAMPLE_READ with inherited events. Its side effect is needed: events stay with
+    /// their tasks when the kernel switches between two related ones. Only for [`OpenMode::Task`].
     InheritRead,
 }
 
@@ -93,46 +95,46 @@ impl KernelFeatures {
     const DESCENDING: [Self; 4] = [Self::InheritRead, Self::Lost, Self::Ksymbol, Self::Base];
 }
 
-/// What all events of a recording have in common.
+/// The attributes that all events of a recording have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CommonAttr {
     pub(crate) open_mode: OpenMode,
-    /// What may be sampled at most.
+    /// The widest CPU mode that is allowed.
     pub(crate) scope: CpuMode,
     pub(crate) unwind: StackMode,
-    /// Bytes copied of each stack.
+    /// Bytes to copy of each stack.
     pub(crate) stack_size: u32,
     pub(crate) features: KernelFeatures,
-    /// Whether sampling begins later than the command.
+    /// True if sampling begins later than the command.
     pub(crate) delayed: bool,
 }
 
 /// An event that will be opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PlannedEvent {
-    /// The name that was asked for.
+    /// The requested name.
     pub(crate) requested_name: String,
     pub(crate) event: Event,
-    /// Why it is not the first choice; empty when it is.
+    /// The reason why it is not the first candidate; empty if it is.
     pub(crate) fallback: String,
     pub(crate) interval: SamplingPeriod,
-    /// Samples per second asked for, where the interval follows from it.
+    /// The requested samples per second, if the period follows from them.
     pub(crate) frequency: Option<u64>,
     pub(crate) scope: CpuMode,
 }
 
-/// What will be opened.
+/// The events of a recording, and how they will be opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Plan {
     pub(crate) events: Vec<PlannedEvent>,
     pub(crate) common: CommonAttr,
-    /// Samples per second asked for.
+    /// The requested samples per second.
     pub(crate) frequency: u64,
 }
 
-/// Opens events, and says the errno if it cannot.
+/// Tries to open events.
 pub(crate) trait TryOpen {
-    /// Tries to open an event, on CPU `cpu`, of whom `reach` says.
+    /// Tries to open an event on a CPU, for the tasks of an open mode.
     ///
     /// # Errors
     ///
@@ -146,7 +148,7 @@ pub(crate) trait TryOpen {
     ) -> Result<(), i32>;
 }
 
-/// Finds the best that can be opened, by trying on one CPU.
+/// Finds the best plan that can be opened, by trying on one CPU.
 ///
 /// # Errors
 ///
@@ -160,7 +162,11 @@ pub(crate) fn plan(perf: &impl TryOpen, request: &Request, cpu: u32) -> Result<P
     Ok(Plan { events, common, frequency: request.frequency })
 }
 
-/// Whether an event can be opened in any way: the errno if it cannot.
+/// Tries whether an event can be opened in any way.
+///
+/// # Errors
+///
+/// The errno of perf_event_open(2).
 pub(crate) fn try_open(
     perf: &impl TryOpen,
     encoding: &PerfEventConfig,
@@ -188,7 +194,7 @@ pub(crate) fn try_open(
     plan(perf, &request, cpu).map(drop).map_err(|refusal| refusal.errno)
 }
 
-/// Finds what the CPU clock can be opened with; the last errno if it cannot.
+/// Finds the attributes with which the CPU clock can be opened; the last errno if there are none.
 fn common(perf: &impl TryOpen, request: &Request, cpu: u32) -> Result<CommonAttr, i32> {
     let clock = event::cpu_clock();
     let mut refused = libc::EACCES;
@@ -226,7 +232,7 @@ fn common(perf: &impl TryOpen, request: &Request, cpu: u32) -> Result<CommonAttr
     Err(refused)
 }
 
-/// Finds what of an event's candidates can be opened.
+/// Finds the first candidate of an event that can be opened.
 fn choose(
     perf: &impl TryOpen,
     request: &Request,
@@ -236,7 +242,7 @@ fn choose(
 ) -> Result<PlannedEvent, OpenRefusal> {
     let requested_name = requested.scope.unwrap_or(request.scope);
     let refused = |errno| OpenRefusal { event: requested.name.clone(), errno };
-    // Less may be open to us than was asked for.
+    // Unprivileged users may not sample the kernel.
     let is_less = common.scope != request.widest();
     let scope = match (requested_name, common.scope) {
         (requested_name, _) if !is_less => requested_name,
@@ -278,11 +284,11 @@ fn choose(
     Err(refusal)
 }
 
-/// How often the CPU clock ticks while it is only tried, ns.
+/// The period of the CPU clock, in ns, while it is only tried.
 const TRIAL: u64 = 1_000_000;
 
 impl Request {
-    /// What is to be sampled of any event.
+    /// Returns the union of the CPU modes of all events.
     fn widest(&self) -> CpuMode {
         let mut scopes = self.events.iter().map(|requested| requested.scope.unwrap_or(self.scope));
         let first = scopes.next().unwrap_or(self.scope);
@@ -308,7 +314,7 @@ fn unwinds(requested_name: Option<StackMode>) -> Vec<StackMode> {
 }
 
 impl CommonAttr {
-    /// The fields of the samples of an event.
+    /// Returns the fields of the samples of an event.
     pub(crate) fn layout(&self, interval: SamplingPeriod) -> SampleLayout {
         let lost = usize::from(self.features >= KernelFeatures::Lost);
         SampleLayout {
@@ -319,23 +325,24 @@ impl CommonAttr {
         }
     }
 
-    /// Whether an event, read, tells how many of its records were lost.
+    /// True if an event counts its lost records.
     pub(crate) fn counts_lost(&self) -> bool {
         self.features >= KernelFeatures::Lost
     }
 
-    /// The same where a program copies what the kernel leaves of a stack: few are longer than
-    /// this, and a sample takes as much room as is asked for, whether there is so much or not.
+    /// Returns the attributes for events whose stacks a BPF program copies beyond the kernel's copy.
+    /// Few stacks are longer than this, and a sample takes the requested space in the ring even if
+    /// the stack is shorter.
     pub(crate) fn with_bpf_copier(&self) -> Self {
         Self { stack_size: self.stack_size.min(KERNEL_COPY_BYTES), ..*self }
     }
 
-    /// The largest record, bytes.
+    /// Returns the bytes of the largest record.
     pub(crate) fn largest_record(&self) -> usize {
         (self.stack_size as usize + 4096).min(1 << 16)
     }
 
-    /// Whether samples carry a call chain of the kernel's.
+    /// True if samples have a call chain walked by the kernel.
     pub(crate) fn has_callchain(&self) -> bool {
         match self.unwind {
             StackMode::Dwarf => self.scope != CpuMode::User,
@@ -354,9 +361,9 @@ impl Plan {
             .find(|(_, planned)| planned.event.measure == Measure::CpuTime)
     }
 
-    /// The numbers of the events whose stacks a program copies, where there can be one: the first
-    /// that can run it, and those that never interrupt it. Where an event interrupts another that
-    /// runs a program, the kernel does not run one again, and drops the sample
+    /// Returns the indices of the events whose stacks a BPF program may copy: the first that can
+    /// run it, and those that never interrupt that one. If an event interrupts another that runs a
+    /// program, the kernel does not run it a second time and drops the sample
     /// (`bpf_overflow_handler`, kernel/events/core.c).
     pub(crate) fn with_bpf_copier(&self) -> Vec<usize> {
         let can_be =
@@ -375,9 +382,9 @@ impl Plan {
         numbered.filter(|(_, planned)| is_extended(planned)).map(|(number, _)| number).collect()
     }
 
-    /// How many bytes of records a busy CPU makes per second, at most, if events with an
-    /// interval of their own keep to the rate of the others, and those of which each counts to
-    /// [`EACH`]. A program copies the stacks of the events of the numbers `extended`.
+    /// Returns the most bytes of records that a busy CPU writes per second, assuming that events
+    /// with their own period have the rate of the others, and those with a period of 1 the rate
+    /// [`EACH`]. A BPF program copies the stacks of the events `with_bpf_copier`.
     pub(crate) fn bytes_per_second(&self, with_bpf_copier: &[usize]) -> u64 {
         let bytes = |(number, planned): (usize, &PlannedEvent)| {
             let stack = match self.common.unwind {
@@ -397,28 +404,28 @@ impl Plan {
     }
 }
 
-/// How many samples a second room is made for where every single event is one.
+/// Assumed samples per second of an event with a period of 1.
 const EACH: u64 = 10_000;
 
-/// The bytes of a ring for samples, at most. The kernel clears them all before the command may
-/// start, which takes a millisecond or two for each MiB.
+/// The most bytes of a ring for samples. The kernel clears all of it before the command may start,
+/// which takes a millisecond or two for each MiB.
 const RING_MAX: u64 = 32 << 20;
 
-/// The bytes of all rings for samples together, at most.
+/// The most bytes of all rings for samples together.
 const RINGS_MAX: u64 = 256 << 20;
 
-/// The bytes of a stack that the kernel copies where a program copies the rest.
+/// Bytes of a stack that the kernel copies if a BPF program copies the rest.
 const KERNEL_COPY_BYTES: u32 = 8 << 10;
 
-/// How large the rings for samples are at first, bytes: a quarter of a second's worth per CPU, and
-/// `room` for what programs write.
+/// Returns the bytes of a ring for samples: a quarter of a second of records, and `room` for stack
+/// chunks. May be lowered if too little memory can be locked.
 pub(crate) fn ring_size(bytes_per_second: u64, room: u64, cpus: usize, page: usize) -> usize {
     let share = RINGS_MAX / cpus.max(1) as u64;
     let requested = (bytes_per_second / 4).saturating_add(room);
     let requested = requested.min(share).min(RING_MAX).max(page as u64);
     let size = usize::try_from(requested).unwrap_or(usize::MAX);
-    // A power of two, and not below a page, which is one. Upwards: what is below a quarter of a
-    // second's worth is too little when the recorder has to wait for a CPU.
+    // mmap(2) of a ring takes a power of two pages. Rounded up: less than a quarter of a second is
+    // too little if the recorder has to wait for a CPU.
     match size.checked_next_power_of_two() {
         Some(up) if up as u64 <= share => up,
         _ => 1 << size.ilog2(),

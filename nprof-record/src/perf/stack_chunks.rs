@@ -1,15 +1,15 @@
-//! What a BPF program copied of a stack beyond the kernel's own copy: its parts, put together for
-//! the sample they stand before. Pure.
+//! Stack chunks: the parts of a deep stack that the BPF program copies in addition to the kernel's
+//! own copy, joined for the sample that follows them in the ring. Pure.
 
 use crate::unwind::stack_copy::StackSegment;
 
-/// The bytes of a part before those of the stack.
+/// Bytes of a chunk before those of the stack.
 pub(crate) const CHUNK_HEADER_BYTES: usize = 32;
 
-/// A part of a stack, as the program wrote it.
+/// A part of a stack, as the program writes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StackChunk<'a> {
-    /// The thread's id as the program knows it: that of the outermost pid namespace.
+    /// The id of the thread in the outermost pid namespace, which is the one the program sees.
     pub(crate) thread: u32,
     /// The stack pointer.
     pub(crate) sp: u64,
@@ -19,8 +19,8 @@ pub(crate) struct StackChunk<'a> {
 }
 
 impl<'a> StackChunk<'a> {
-    /// Reads a part: four little-endian words (thread, stack pointer, address, length) and the
-    /// bytes. `None` when it is shorter than it says.
+    /// Reads a chunk: four little-endian words (thread, stack pointer, address, length) and the
+    /// bytes. None if it is shorter than its length.
     pub(crate) fn read(raw: &'a [u8]) -> Option<Self> {
         let (header, bytes) = raw.split_at_checked(CHUNK_HEADER_BYTES)?;
         let word = |at: usize| {
@@ -31,29 +31,29 @@ impl<'a> StackChunk<'a> {
         Some(Self { thread, sp: word(1)?, start: word(2)?, bytes })
     }
 
-    /// How much the program counts it for, bytes.
+    /// Returns the bytes that the program counts for it.
     pub(crate) fn ring_bytes(&self) -> u64 {
         (CHUNK_HEADER_BYTES + self.bytes.len()) as u64
     }
 }
 
-/// What was copied of a stack for a sample beyond the kernel's copy. Borrowed from [`ChunkAssembler`].
+/// The chunks of a stack, joined. Borrowed from [`ChunkAssembler`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ExtraStack<'a> {
-    /// The thread's id as the program knows it; 0 when there is none.
+    /// The id of the thread as the program sees it; 0 if there are no chunks.
     pub(crate) thread: u32,
-    /// Inner first; they do not touch.
+    /// Up to two segments, inner first, with a gap between.
     pub(crate) pieces: [StackSegment<'a>; 2],
 }
 
 impl ExtraStack<'_> {
-    /// The address behind its last byte.
+    /// Returns the address after its last byte.
     pub(crate) fn end(&self) -> u64 {
         self.pieces[0].end().max(self.pieces[1].end())
     }
 }
 
-/// Whose parts they are: they go to the sample of that thread at that place and nowhere else.
+/// The sample that chunks belong to: that of the same thread at the same instruction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SampleKey {
     pub(crate) tid: u32,
@@ -61,21 +61,21 @@ pub(crate) struct SampleKey {
     pub(crate) ip: u64,
 }
 
-/// The parts that came last in a ring. A sample is written right behind its parts: what comes
-/// behind another record is none of its.
+/// Joins the chunks read last from a ring. The sample is written directly after its chunks; if
+/// another record comes between, they are not its own.
 #[derive(Debug, Default)]
 pub(crate) struct ChunkAssembler {
     owner: SampleKey,
     thread: u32,
     sp: u64,
-    /// The pieces, the second of which begins at `split` in `bytes`.
+    /// The addresses of the segments; the second one begins at `split` in `bytes`.
     starts: [u64; 2],
     split: usize,
     bytes: Vec<u8>,
 }
 
 impl ChunkAssembler {
-    /// Takes a part.
+    /// Adds a chunk.
     pub(crate) fn take(&mut self, owner: SampleKey, chunk: &StackChunk<'_>) {
         if self.is_empty() || (self.owner, self.sp) != (owner, chunk.sp) {
             self.bytes.clear();
@@ -88,34 +88,33 @@ impl ChunkAssembler {
             Some(before) => (self.starts[1], before),
             None => (self.starts[0], self.bytes.len()),
         };
-        match start.checked_add(before as u64) == Some(chunk.start) {
-            true => {}
-            false if second.is_none() => {
-                self.starts[1] = chunk.start;
-                self.split = self.bytes.len();
+        if start.checked_add(before as u64) != Some(chunk.start) {
+            // The program leaves out one gap at most.
+            if second.is_some() {
+                return;
             }
-            // There is one hole at most.
-            false => return,
+            self.starts[1] = chunk.start;
+            self.split = self.bytes.len();
         }
         self.bytes.extend_from_slice(chunk.bytes);
     }
 
-    /// Whether there are none.
+    /// True if there are no chunks.
     pub(crate) fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
-    /// Another record came: no sample is theirs any more.
+    /// Drops the chunks, since another record followed them.
     pub(crate) fn clear(&mut self) {
         self.bytes.clear();
     }
 
-    /// Whose they are, as the program knows it.
+    /// Returns the id of their thread as the program sees it.
     pub(crate) fn thread(&self) -> u32 {
         self.thread
     }
 
-    /// What they add to the sample of `owner` with the stack pointer `sp` that comes right behind.
+    /// Returns the joined chunks if they belong to the sample `owner` with the stack pointer `sp`.
     pub(crate) fn extra_stack_for(&self, owner: SampleKey, sp: Option<u64>) -> ExtraStack<'_> {
         if self.is_empty() || self.owner != owner || Some(self.sp) != sp {
             return ExtraStack::default();

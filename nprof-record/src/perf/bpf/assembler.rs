@@ -1,7 +1,6 @@
-//! Puts BPF instructions together: `struct bpf_insn` of include/uapi/linux/bpf.h, as
-//! Documentation/bpf/standardization/instruction-set.rst of Linux describes them. Pure. Only what
-//! the recorder's one program needs is here; whether a program is sound, the kernel's verifier
-//! says.
+//! Assembles BPF instructions: `struct bpf_insn` of include/uapi/linux/bpf.h, described in
+//! Documentation/bpf/standardization/instruction-set.rst of Linux. Pure. It has only the
+//! instructions that the recorder's one program needs; the kernel's verifier checks the program.
 
 /// A register. R1 to R5 carry a call's arguments and are lost by it, R0 its result; R6 to R9
 /// outlive it; R10 is the end of the program's stack, which grows down.
@@ -21,7 +20,7 @@ pub(crate) enum Register {
     R10,
 }
 
-/// What is done with two 64-bit numbers, the first of which becomes the result.
+/// An operation on two 64-bit numbers; its result replaces the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum AluOp {
@@ -34,7 +33,7 @@ pub(crate) enum AluOp {
     Set = 0xb0,
 }
 
-/// When to jump: how the first of two unsigned numbers compares with the second.
+/// The condition of a jump: a comparison of two unsigned numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum JumpIf {
@@ -67,13 +66,13 @@ impl From<i32> for Operand {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Label(usize);
 
-/// A program in the making.
+/// A program under construction.
 #[derive(Debug, Default)]
 pub(crate) struct Assembler {
     code: Vec<u64>,
-    /// Where each label is, once it is known.
+    /// The position of each label; `None` before it is bound.
     labels: Vec<Option<usize>>,
-    /// The jumps, and where they go.
+    /// The jumps, with their labels.
     jumps: Vec<(usize, Label)>,
 }
 
@@ -90,7 +89,7 @@ const EXIT: u8 = 0x95;
 /// Set in the operation code when the second number is in a register.
 const BY_REGISTER: u8 = 0x08;
 
-/// What a map's descriptor is called in the place of a source register.
+/// The number in the place of the source register that marks a map's descriptor.
 const MAP_DESCRIPTOR: u8 = 1;
 
 impl Assembler {
@@ -155,13 +154,13 @@ impl Assembler {
         self.push(EXIT, (0, 0), 0, 0);
     }
 
-    /// A place that is yet to be bound.
+    /// Creates a label, to be bound later.
     pub(crate) fn label(&mut self) -> Label {
         self.labels.push(None);
         Label(self.labels.len() - 1)
     }
 
-    /// The place is here.
+    /// Binds a label to this position.
     pub(crate) fn bind(&mut self, label: Label) {
         self.labels[label.0] = Some(self.code.len());
     }
@@ -172,7 +171,7 @@ impl Assembler {
         self.push(JUMP, (0, 0), 0, 0);
     }
 
-    /// Jumps when two numbers compare so.
+    /// Jumps if the comparison of two numbers holds.
     pub(crate) fn jump_when(
         &mut self,
         first: Register,
@@ -184,7 +183,7 @@ impl Assembler {
         self.push_with(JUMP | when as u8, first, second.into());
     }
 
-    /// The program. A jump to a label that was not bound, or is farther than 32767 instructions,
+    /// Returns the program. A jump to a label that was not bound, or is farther than 32767 instructions,
     /// goes to itself, which the verifier refuses.
     pub(crate) fn finish(mut self) -> Vec<u64> {
         for (at, label) in self.jumps {

@@ -1,10 +1,9 @@
 //! The program that copies more of a stack: BPF, run in the kernel at each overflow of a sampling
 //! event, with interrupts disabled, right before the sample is written. Pure.
 //!
-//! What it writes goes to the ring of the sample, and so stands right before it: records of an
-//! event of their own ([`crate::perf::stack_chunks::Part`] in each). What the kernel copies itself is not
-//! copied again, and nothing is where the recorder has said that it is not needed. The sample is
-//! written in any case.
+//! It writes to the ring of the sample, directly before it, by an event of its own: each record is a
+//! [`crate::perf::stack_chunks::StackChunk`]. It leaves out the part that the kernel copies itself,
+//! and the parts that the hints exclude. The sample is written in any case.
 
 use crate::arch::pt_regs;
 use crate::perf::bpf::assembler::{AluOp, Assembler, JumpIf, Label, Register};
@@ -14,11 +13,11 @@ use crate::perf::stack_chunks::CHUNK_HEADER_BYTES;
 use AluOp::{Add, And, Or, ShiftLeft, ShiftRight, Sub};
 use Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10};
 
-/// The most bytes of one part. They are read into a buffer that stays in the processor's cache,
-/// and from there written to the ring: twice, but the memory is gone through once.
+/// The most bytes of one chunk. They are read into a buffer that stays in the processor's cache and
+/// copied from there to the ring, so that memory is read only once.
 const PART: i32 = 32 << 10;
 
-/// The granularity in which memory can be there or not, bytes.
+/// Bytes of a page, the unit in which memory is mapped.
 const PAGE: i32 = 4 << 10;
 
 /// Helper functions, from include/uapi/linux/bpf.h.
@@ -30,7 +29,8 @@ const PROBE_READ_USER: i32 = 112;
 const GET_CURRENT_TASK_BTF: i32 = 158;
 const TASK_PT_REGS: i32 = 175;
 
-/// Where the program keeps what outlives calls, below the end of its stack. A map's key.
+/// Offsets of variables below the end of the program's stack, which outlive calls. The first is a
+/// map's key.
 const KEY: i16 = -4;
 const THREAD: i16 = -16;
 const POINTER: i16 = -24;
@@ -39,59 +39,58 @@ const ROUNDS: i16 = -40;
 const NEXT: i16 = -48;
 const LAST: i16 = -56;
 
-/// Where the parts that were lost are counted, behind [`WRITTEN`].
+/// The offset of the count of lost chunks from [`WRITTEN`].
 const LOST: i16 = 16;
 
-/// A CPU's buffer: what the loop goes by, and then a part. The verifier takes whatever comes from a
-/// map for any number; of what it knows better it makes a case of its own for every time around,
-/// and loading would take a tenth of a second.
+/// Offsets in a CPU's buffer: the variables of the loop, then a chunk. They lie in a map because the
+/// verifier takes a value from a map for any number. Of a value that it knows it makes a case of its
+/// own in every iteration, and loading would take a tenth of a second.
 const BUFFER_NEXT: i16 = 0;
 const BUFFER_LAST: i16 = 8;
 const BUFFER_UNIT: i16 = 16;
 const BUFFER_PART: i16 = 24;
 
-/// The header of a part, see [`crate::perf::stack_chunks::Part::read`].
+/// The header of a chunk, see [`crate::perf::stack_chunks::StackChunk::read`].
 const PART_THREAD: i16 = BUFFER_PART;
 const PART_POINTER: i16 = BUFFER_PART + 8;
 const PART_START: i16 = BUFFER_PART + 16;
 const PART_SIZE: i16 = BUFFER_PART + 24;
 const PART_BYTES: i32 = BUFFER_PART as i32 + CHUNK_HEADER_BYTES as i32;
 
-/// The size of a buffer, bytes.
+/// Bytes of a buffer.
 pub(super) const BUFFER: u32 = (PART_BYTES + PART) as u32;
 
 /// The bytes of a word.
 const WORD: i32 = 8;
 
-/// How much is copied of stacks that are known to be longer than what may be copied: a sentinel
-/// may be there.
+/// Bytes copied of stacks that are too deep to be copied whole: a frame watch may lie there.
 const NEAR: i32 = 128 << 10;
 
 /// The maps the program uses, as their descriptors.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Maps {
-    /// What is shared with the recorder, see [`crate::perf::bpf::shared_array`].
+    /// The array shared with the recorder, see [`crate::perf::bpf::shared_array`].
     pub(super) words: i32,
     /// A buffer for each CPU.
     pub(super) buffers: i32,
-    /// The events that write parts.
+    /// The events that write chunks.
     pub(super) events: i32,
 }
 
-/// What the program is to do.
+/// The settings of a program.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ProgramConfig {
-    /// How much of a stack the kernel copies, bytes.
+    /// Bytes of a stack that the kernel copies.
     pub(super) copied: i32,
-    /// The most it copies beyond, bytes.
+    /// The most bytes that the program copies beyond.
     pub(super) bound: i32,
-    /// How many bytes of parts may be in a ring, so that there is room for samples.
+    /// The most bytes of chunks in a ring, so that there is room for samples.
     pub(super) room: i32,
-    /// Whether stacks are copied when the kernel runs on top of them, too. Linux 5.15.
+    /// True to copy the user stacks of samples in the kernel, too (Linux 5.15).
     pub(super) kernel: bool,
 }
 
-/// The program's instructions.
+/// Returns the instructions of the program.
 pub(super) fn program(config: ProgramConfig, maps: Maps) -> Vec<u64> {
     let mut code = Assembler::default();
     let out = code.label();
@@ -106,7 +105,7 @@ pub(super) fn program(config: ProgramConfig, maps: Maps) -> Vec<u64> {
     code.finish()
 }
 
-/// R7 becomes the user's stack pointer.
+/// Emits code that sets R7 to the user's stack pointer.
 fn stack_pointer(code: &mut Assembler, kernel: bool, out: Label) {
     let found = code.label();
     let not_user = code.label();
@@ -134,14 +133,13 @@ fn stack_pointer(code: &mut Assembler, kernel: bool, out: Label) {
     code.jump_when(R2, JumpIf::Equal, pt_regs::MODE_COMPAT, out);
 }
 
-/// Looks up a group of words that are shared with the recorder, given its number in R1: R0 its
-/// address.
+/// Emits code that sets R0 to the address of the group of shared words with the number in R1.
 fn group(code: &mut Assembler, maps: Maps, out: Label) {
     code.store_half(R10, KEY, R1);
     lookup(code, maps.words, out);
 }
 
-/// R0 becomes the address of what is in a map at [`KEY`].
+/// Emits code that sets R0 to the address of the value in a map at [`KEY`].
 fn lookup(code: &mut Assembler, map: i32, out: Label) {
     code.load_map(R1, map);
     code.set(R2, R10);
@@ -150,9 +148,9 @@ fn lookup(code: &mut Assembler, map: i32, out: Label) {
     code.jump_when(R0, JumpIf::Equal, 0, out);
 }
 
-/// R7 becomes where to begin and R8 where to end, by what the recorder knows of the thread;
-/// [`NEXT`] where to go on then, or 0, and [`LAST`] where to end for good. The thread's id and the
-/// stack pointer are kept.
+/// Emits code that sets R7 to the first address to copy and R8 to the end, by the hints for the
+/// thread; [`NEXT`] to the address after the gap, or 0, and [`LAST`] to the end of the second part.
+/// Stores the thread id and the stack pointer.
 fn limits(code: &mut Assembler, config: ProgramConfig, maps: Maps, out: Label) {
     let [unknown, whole, near, known] = [(); 4].map(|()| code.label());
     code.store(R10, POINTER, R7);
@@ -168,19 +166,19 @@ fn limits(code: &mut Assembler, config: ProgramConfig, maps: Maps, out: Label) {
     code.store(R10, LAST, R1);
     code.load(R1, R0, 0);
     code.set(R3, R7);
-    // What begins in the kernel's copy and ends beyond it is wanted whole.
+    // One word of overlap: a word that begins in the kernel's copy and ends beyond it.
     code.compute(Add, R3, config.copied - WORD);
     code.set(R2, R1);
     code.compute(And, R2, (1 << THREAD_BITS) - 1);
     code.jump_when(R2, JumpIf::NotEqual, R9, unknown);
     code.compute(ShiftRight, R1, THREAD_BITS as i32);
     code.compute(ShiftLeft, R1, TOP_SHIFT as i32);
-    // Nothing is wanted.
+    // The hint says to copy nothing.
     code.jump_when(R1, JumpIf::Equal, 0, out);
-    // It is on another stack.
+    // The stack pointer is above the top: the thread runs on another stack.
     code.jump_when(R7, JumpIf::NotBelow, R1, unknown);
     code.jump_when(R3, JumpIf::NotBelow, R1, out);
-    // Is there a hole, and does it end between the kernel's copy and the top?
+    // Use the gap only if it ends between the kernel's copy and the top.
     code.load(R4, R0, 8);
     code.load(R5, R0, 16);
     code.jump_when(R3, JumpIf::NotBelow, R5, whole);
@@ -216,8 +214,8 @@ fn limits(code: &mut Assembler, config: ProgramConfig, maps: Maps, out: Label) {
     code.set(R7, R3);
 }
 
-/// R9 becomes the CPU's buffer, if there is room in the ring: [`WRITTEN`] is where is counted
-/// what goes in.
+/// Emits code that sets R9 to the CPU's buffer, if there is room in the ring. [`WRITTEN`] becomes the
+/// address of the count of bytes written.
 fn room(code: &mut Assembler, config: ProgramConfig, maps: Maps, out: Label) {
     code.call(GET_SMP_PROCESSOR_ID);
     code.set(R9, R0);
@@ -243,8 +241,8 @@ fn room(code: &mut Assembler, config: ProgramConfig, maps: Maps, out: Label) {
     code.store(R9, BUFFER_LAST, R1);
 }
 
-/// Reads from R7 on into the buffer, up to a multiple of the unit or to R8. R0 is 0 if all of it
-/// was there, and the part's size how much it is.
+/// Emits code that reads from R7 on into the buffer, up to a multiple of the unit or to R8. R0
+/// becomes 0 on success, and the size of the chunk the bytes to read.
 fn read(code: &mut Assembler, out: Label) {
     let whole = code.label();
     code.load(R1, R9, BUFFER_UNIT);
@@ -256,7 +254,7 @@ fn read(code: &mut Assembler, out: Label) {
     code.bind(whole);
     code.compute(Sub, R2, R7);
     code.store(R9, PART_SIZE, R2);
-    // By way of the map, for the verifier.
+    // Through the map, so that the verifier forgets the exact value.
     code.load(R2, R9, PART_SIZE);
     code.jump_when(R2, JumpIf::Above, PART, out);
     code.set(R1, R9);
@@ -265,7 +263,7 @@ fn read(code: &mut Assembler, out: Label) {
     code.call(PROBE_READ_USER);
 }
 
-/// R0 becomes 0 when the part in the buffer could be written.
+/// Emits code that writes the chunk in the buffer. R0 becomes 0 on success.
 fn write(code: &mut Assembler, maps: Maps, out: Label) {
     code.store(R9, PART_START, R7);
     code.load(R5, R9, PART_SIZE);
@@ -281,10 +279,10 @@ fn write(code: &mut Assembler, maps: Maps, out: Label) {
     code.call(PERF_EVENT_OUTPUT);
 }
 
-/// Writes parts from R7 up to R8, and then from [`BUFFER_NEXT`] on.
+/// Emits the loop that writes chunks from R7 up to R8, and then from [`BUFFER_NEXT`] on.
 fn copy(code: &mut Assembler, config: ProgramConfig, maps: Maps, out: Label) {
     let [piece, next, more, got, again, written] = [(); 6].map(|()| code.label());
-    // The first part of a piece may not be aligned, and its end is read page by page.
+    // The first chunk of a part may be unaligned, and its end is read page by page.
     code.set(R1, config.bound / PART + 2 * (2 + PART / PAGE));
     code.store(R10, ROUNDS, R1);
     code.bind(piece);
@@ -305,7 +303,7 @@ fn copy(code: &mut Assembler, config: ProgramConfig, maps: Maps, out: Label) {
     code.bind(more);
     read(code, out);
     code.jump_when(R0, JumpIf::Equal, 0, got);
-    // The stack's end may be there, or a page that is not in memory.
+    // The end of the stack may lie here, or a page that is not in memory: go on page by page.
     code.load(R1, R9, BUFFER_UNIT);
     code.jump_when(R1, JumpIf::Equal, PAGE - 1, out);
     code.set(R1, PAGE - 1);

@@ -1,42 +1,42 @@
 //! The array shared with the BPF program.
 //!
-//! Words shared with the program, in groups of [`GROUP`]. First one for each thread, that of its
-//! id modulo [`HINT_SLOTS`], which it may lose to another; it tells what is needed of its stack:
-//! 1. up to where, its *top*, without the lowest [`TOP_SHIFT`] bits, above [`THREAD_BITS`] bits of
-//!    the thread's id; 0 when nothing of it is wanted;
-//! 2. from where on, and
-//! 3. up to where nothing is needed, the *hole*: some functions have a frame of half a megabyte.
+//! Its words lie in groups of [`GROUP`]. First come the hints, a group for each thread id modulo
+//! [`HINT_SLOTS`]; another thread may overwrite it. They state the needed part of the stack:
+//! 1. its end, the *top*, without the lowest [`TOP_SHIFT`] bits, above [`THREAD_BITS`] bits of the
+//!    thread id; 0 to copy nothing;
+//! 2. and 3. the first address of the *gap* that is not needed, and the one after its last: some
+//!    functions have a frame of half a megabyte.
 //!
-//! Then one for each CPU: how many bytes of parts the program wrote, how many were read, and how
-//! many parts were lost for want of room.
+//! Then comes a group for each CPU: the bytes of chunks that the program wrote, the bytes that were
+//! read, and the number of chunks that were lost because the ring was full.
 //!
-//! The program reads these words while they change. What it copies tells its address, so that
-//! the worst that can come of that is too little or too much of it.
+//! The program reads these words while they change. Every chunk states its address, so the worst
+//! result is that it copies too little or too much.
 
-/// How many words there are for threads, a power of two.
+/// Groups of hints, a power of two.
 pub(crate) const HINT_SLOTS: usize = 1 << 14;
 
-/// The words of a group.
+/// Words of a group.
 pub(crate) const GROUP: usize = 4;
 
-/// The bits of a thread's id: PID_MAX_LIMIT of include/linux/threads.h.
+/// Bits of a thread id: PID_MAX_LIMIT of include/linux/threads.h.
 pub(crate) const THREAD_BITS: u32 = 22;
 
-/// The lowest bits of a top that are not told. With 64 - 22 above, this reaches 47 bits far: all
-/// of user memory.
+/// The lowest bits of a top that are left out. With the 64 - 22 bits above the thread id, tops of
+/// 47 bits fit: all of user memory.
 pub(crate) const TOP_SHIFT: u32 = 5;
 
-/// How many words are shared, with those of CPUs up to this number.
+/// Returns the number of words, with groups for CPUs up to `last_cpu`.
 pub(crate) fn word_count(last_cpu: u32) -> usize {
     GROUP * (HINT_SLOTS + last_cpu as usize + 1)
 }
 
-/// The word with the bytes of parts that were read of a CPU's.
+/// Returns the index of the word that counts the bytes read of a CPU's chunks.
 pub(crate) fn read_word(cpu: u32) -> usize {
     GROUP * (HINT_SLOTS + cpu as usize) + 1
 }
 
-/// The word with the number of parts of a CPU's that were lost.
+/// Returns the index of the word that counts the lost chunks of a CPU.
 pub(crate) fn lost_word(cpu: u32) -> usize {
     GROUP * (HINT_SLOTS + cpu as usize) + 2
 }

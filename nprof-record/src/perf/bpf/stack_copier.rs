@@ -1,8 +1,8 @@
-//! Copies of stacks beyond what the kernel copies itself, by a BPF program that sampling events
-//! run, where the rights and the kernel allow it. Where they do not, all is as without.
+//! Loads a BPF program that sampling events run, and that copies more of a stack than the kernel
+//! does. Without the rights or on older kernels the kernel's copy is all there is.
 //!
-//! It needs CAP_BPF and CAP_PERFMON (or CAP_SYS_ADMIN), Linux 5.8, and for stacks below kernel
-//! code 5.15 with CONFIG_DEBUG_INFO_BTF.
+//! It needs CAP_BPF and CAP_PERFMON (or CAP_SYS_ADMIN) and Linux 5.8. For samples in the kernel it
+//! needs Linux 5.15 with CONFIG_DEBUG_INFO_BTF.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -12,16 +12,16 @@ use crate::perf::bpf::program::{self, BUFFER, Maps, ProgramConfig};
 use crate::perf::bpf::shared_array::{self, GROUP};
 use crate::sys::{self, MapKind, SharedWords};
 
-/// The most bytes that are copied beyond the kernel's copy. To copy them takes some 100 us, in
-/// which interrupts are disabled; that much is only copied of a thread of which nothing is known.
+/// The most bytes that are copied beyond the kernel's copy. That takes some 100 us with interrupts
+/// disabled, and is only done for a thread without hints.
 const MAX_EXTRA_BYTES: u32 = 1 << 20;
 
 /// Loads programs.
 trait Loader {
-    /// A loaded one.
+    /// A loaded program.
     type Program;
 
-    /// Loads one.
+    /// Loads a program.
     ///
     /// # Errors
     ///
@@ -29,7 +29,7 @@ trait Loader {
     fn load(&self, instructions: &[u64]) -> Result<Self::Program, i32>;
 }
 
-/// The kernel that runs.
+/// The running kernel.
 struct Kernel;
 
 impl Loader for Kernel {
@@ -40,22 +40,21 @@ impl Loader for Kernel {
     }
 }
 
-/// A loaded program, with what it works on.
+/// A loaded program with its maps.
 #[derive(Debug)]
 pub(crate) struct BpfStackCopier {
     program: File,
-    /// The events that write parts; the kernel empties it when it is closed.
+    /// The map of the events that write chunks. Kept open, since the kernel empties it on close.
     events: File,
-    /// What is shared with the program, see [`crate::perf::stack_chunks`].
+    /// The array shared with the program, see [`shared_array`].
     pub(crate) words: Rc<SharedWords>,
-    /// How much of a stack is copied at most, by the kernel and the program, bytes.
+    /// The most bytes of a stack that the kernel and the program copy together.
     pub(crate) max_copy_bytes: u64,
 }
 
 impl BpfStackCopier {
-    /// One for stacks of which the kernel copies `copied` bytes, for rings in which at most `room`
-    /// bytes of parts may be at a time, on CPUs up to number `last_cpu`. `None` where there can be
-    /// none.
+    /// Loads the program for stacks of which the kernel copies `copied` bytes, for rings that may
+    /// hold at most `room` bytes of chunks, on CPUs up to `last_cpu`. None if it cannot be loaded.
     pub(crate) fn load(copied: u32, room: usize, last_cpu: u32) -> Option<Self> {
         let (cpus, count) = (last_cpu + 1, shared_array::word_count(last_cpu));
         let array = MapKind::Array { mapped: true };
@@ -84,33 +83,33 @@ impl BpfStackCopier {
         })
     }
 
-    /// Lets parts be written by this event, which is open on a CPU. Whether it could be done.
+    /// Makes an event that is open on a CPU the one that writes chunks. Returns true if it could.
     pub(crate) fn set_output_event(&self, cpu: u32, event: &File) -> bool {
         sys::bpf_map_event(&self.events, cpu, event).is_ok()
     }
 
-    /// Lets an event run the program, unless it is of a kind that runs others. Whether it does.
+    /// Attaches the program to an event. Returns false if the event cannot run programs.
     pub(crate) fn attach(&self, event: &File) -> bool {
         match sys::attach_program(event, &self.program) {
             Ok(()) => true,
-            // It does already.
+            // It runs the program already.
             Err(error) => error.raw_os_error() == Some(libc::EEXIST),
         }
     }
 
-    /// How many parts of a CPU's were lost, as there was no room for them.
+    /// Returns the number of chunks of a CPU that were lost because the ring was full.
     pub(crate) fn lost_chunks(&self, cpu: u32) -> u64 {
         self.words.get(shared_array::lost_word(cpu))
     }
 
-    /// So many bytes of a CPU's parts were read.
+    /// Notes that bytes of chunks of a CPU were read, which makes room for others.
     pub(crate) fn add_read_bytes(&self, cpu: u32, bytes: u64) {
         self.words.add(shared_array::read_word(cpu), bytes);
     }
 }
 
-/// Loads the program as this kernel takes it: the verifier of an older one refuses (EINVAL,
-/// EACCES) what finds the user's stack below kernel code.
+/// Loads the program in the form that this kernel accepts: the verifier of an older one refuses
+/// (EINVAL, EACCES) the part that finds the user registers of a sample in the kernel.
 fn load<L: Loader>(loader: &L, config: ProgramConfig, maps: Maps) -> Option<L::Program> {
     for kernel in [true, false] {
         match loader.load(&program::program(ProgramConfig { kernel, ..config }, maps)) {
@@ -131,7 +130,7 @@ mod tests {
         ProgramConfig { copied: 8, bound: MAX_EXTRA_BYTES as i32, room: 1 << 20, kernel: true };
     const MAPS: Maps = Maps { words: 3, buffers: 4, events: 5 };
 
-    /// A kernel that answers with these, and keeps how long the programs were.
+    /// A kernel that returns these results, and keeps the lengths of the programs.
     struct Answers(RefCell<Vec<Result<u32, i32>>>, RefCell<Vec<usize>>);
 
     impl Loader for Answers {
@@ -168,7 +167,7 @@ mod tests {
         assert_eq!(loaded(&[Ok(1)]).1.len(), 1);
     }
 
-    /// What the verifier says, where there are rights to ask it.
+    /// Runs the real verifier, if the rights allow it.
     #[test]
     fn kernel_loads_the_program() {
         match BpfStackCopier::load(61440, 1 << 20, 3) {
