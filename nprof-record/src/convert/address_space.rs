@@ -1,6 +1,6 @@
 //! The executable mappings of one process, kept from the kernel's records. Pure.
 //!
-//! A later mapping covers what it overlaps of earlier ones. Perf does not report munmap(2), so memory
+//! A later mapping covers earlier ones where they overlap. Perf does not report munmap(2), so memory
 //! that was unmapped keeps its last mapping.
 
 use nprof_object::{ImageOffset, RuntimeAddress};

@@ -1,5 +1,5 @@
-//! From kernel records to the records of the stream: follows the processes, and writes what happens
-//! to them and their samples. Records that are not to be recorded are dropped first.
+//! From kernel records to the records of the stream: follows the processes, and writes their changes
+//! and samples. Records of other processes are dropped first.
 
 use std::rc::Rc;
 
@@ -35,7 +35,7 @@ pub(crate) struct Converter<S> {
     resolver: StackResolver,
     /// The number of tasks defined in this epoch.
     tasks: u32,
-    /// The exit status of the command, once it is known. The exit record of its first thread
+    /// The exit status of the command, once it has exited. The exit record of its first thread
     /// carries it.
     pub(crate) exit: Option<CommandExit>,
 }
@@ -164,7 +164,7 @@ impl<S: Sink> Converter<S> {
         self.resolver.watches.is_busy()
     }
 
-    /// Drops what is known of the stack of a thread.
+    /// Drops the state of the stack of a thread.
     fn drop_stack_state(&mut self, tid: u32) {
         self.resolver.watches.forget(tid);
         if let Some(copy_hints) = &mut self.resolver.copy_hints {
@@ -266,7 +266,7 @@ impl<S: Sink> Converter<S> {
         );
     }
 
-    /// Writes an exec, with the path of its image if it is known.
+    /// Writes an exec, with the path of its image unless it is empty.
     fn emit_exec(&mut self, exec: PendingExec, path: &[u8]) {
         let comm = self.tree.task(exec.tid).map(|task| task.comm.clone()).unwrap_or_default();
         let mut extras = ExtrasBuilder::new();

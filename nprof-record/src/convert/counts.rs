@@ -17,7 +17,7 @@ pub(crate) struct Sum {
 pub(crate) struct Counts {
     /// Samples with an incomplete stack, by the reason.
     pub(crate) incomplete: BTreeMap<Mark, u64>,
-    /// Samples whose stack was completed with callers read earlier from the process.
+    /// Samples with a stack that was completed by callers read earlier from the process.
     pub(crate) stitched: u64,
     /// Lost samples, by cause; 0 if their number is unknown.
     pub(crate) lost: BTreeMap<Cause, u64>,

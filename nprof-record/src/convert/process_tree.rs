@@ -3,7 +3,7 @@
 //! Samples of tasks outside of the tree are dropped before they are decoded. A task that has exited
 //! stays for one more batch, for records that were stamped before its exit and come after it.
 //!
-//! Processes that exist when recording starts are read from /proc. What /proc says holds for the
+//! Processes that exist when recording starts are read from /proc. The state in /proc holds for the
 //! moment of reading: kernel records with an earlier time are ignored.
 
 use std::rc::Rc;
@@ -36,7 +36,7 @@ pub(crate) struct Task {
     pub(crate) has_exited: bool,
 }
 
-/// An exec whose image is not known yet.
+/// An exec before its image is mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PendingExec {
     pub(crate) tid: u32,
@@ -288,7 +288,7 @@ impl ProcessTree {
     }
 
     /// Notes that a process executed an image. All its other threads exit, and the remaining one
-    /// takes the process's id, whichever thread it was before (de_thread() in fs/exec.c).
+    /// takes the id of the process (de_thread() in fs/exec.c).
     fn execute(&mut self, pid: u32, name: &[u8], sample_id: SampleId) -> Option<CommChange> {
         let time_ns = sample_id.time;
         let ids = TaskIds { pid, parent_pid: 0, tid: pid };

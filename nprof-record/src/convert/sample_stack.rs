@@ -84,7 +84,7 @@ pub(crate) fn take_walked(
         return if input.in_kernel { Mark::None } else { Mark::NoStack };
     };
     // A chain of frame pointers ends in the same way at the end of the stack and in a function
-    // that keeps no frame pointer. The unwind table of the last frame tells them apart.
+    // that keeps no frame pointer. The unwind table of the last frame decides.
     match code.unwind_info(last.address_for_lookup()) {
         UnwindInfo::Entry => Mark::None,
         UnwindInfo::Rule(rule) if rule.is_end_of_stack() => Mark::None,

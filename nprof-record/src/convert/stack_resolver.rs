@@ -29,7 +29,7 @@ use crate::unwind::stack_input::{StackInput, UserStack};
 /// The most nodes, and the most frames, of an epoch.
 const DICTIONARY_MAX: u32 = 1 << 20;
 
-/// The most caller stacks whose nodes are cached; beyond that all are dropped.
+/// The most cached nodes of caller stacks; with more, all are dropped.
 const OUTER_NODES_MAX: usize = 256;
 
 /// The most threads with frame watches.
@@ -374,7 +374,7 @@ impl StackResolver {
     }
 }
 
-/// Adds the task whose memory an image is, if it is still known.
+/// Adds the process that an image of anonymous memory belongs to, unless it was removed.
 fn add_owner(extras: &mut ExtrasBuilder, owner: Option<ProcessId>, tree: &ProcessTree) {
     let id = owner.map(|owner| tree.id_of(owner.pid, owner.serial));
     if let Some(id) = id.filter(|id| !id.is_none()) {

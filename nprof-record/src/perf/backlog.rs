@@ -1,4 +1,4 @@
-//! What a drain leaves in the rings.
+//! The records that a drain leaves in the rings.
 
 /// Records that stay in the rings until the next drain, because older ones may still come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -54,7 +54,11 @@ mod tests {
         fill_rate.update(1010 * MS, 10_000);
         assert_eq!(fill_rate.time_until(5000), Some(Duration::from_millis(5)));
         fill_rate.update(1010 * MS + 1, 20_000);
-        assert_eq!(fill_rate.time_until(5000), Some(Duration::from_millis(5)), "too soon to tell");
+        assert_eq!(
+            fill_rate.time_until(5000),
+            Some(Duration::from_millis(5)),
+            "too short an interval"
+        );
         fill_rate.update(1020 * MS, 20_000);
         assert_eq!(fill_rate.time_until(5000), Some(Duration::from_millis(5)));
     }

@@ -73,7 +73,7 @@ pub(crate) enum OpenTarget<'a> {
 }
 
 impl RingSet {
-    /// Opens the events of a plan on these CPUs, and what tells of processes and mappings on all.
+    /// Opens the events of a plan on these CPUs, and the sideband event on all.
     ///
     /// # Errors
     ///
@@ -322,7 +322,7 @@ impl<'a> EventOpener<'a> {
         size: usize,
     ) -> Result<(), OpenFailure> {
         let Some(file) = open_event(attr, target, cpu)? else { return Ok(()) };
-        let id = sys::event_id(&file).context("cannot tell events apart")?;
+        let id = sys::event_id(&file).context("cannot read the id of an event")?;
         let event = binding.event;
         let key = (cpu, event.is_none());
         if let Some(ring) = self.rings.get_mut(&key) {

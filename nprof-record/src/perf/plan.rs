@@ -25,7 +25,7 @@ use crate::perf::record::SampleLayout;
 pub(crate) struct RequestedEvent {
     /// Its name as requested.
     pub(crate) name: String,
-    /// The events it may stand for, the best first. Never empty.
+    /// The events that the name may mean, the best first. Never empty.
     pub(crate) candidates: Vec<Event>,
     /// The period, if it was given.
     pub(crate) interval: Option<u64>,
@@ -330,7 +330,7 @@ impl CommonAttr {
         self.features >= KernelFeatures::Lost
     }
 
-    /// Returns the attributes for events whose stacks a BPF program copies beyond the kernel's copy.
+    /// Returns the attributes for events with stacks that a BPF program copies beyond the kernel's copy.
     /// Few stacks are longer than this, and a sample takes the requested space in the ring even if
     /// the stack is shorter.
     pub(crate) fn with_bpf_copier(&self) -> Self {
@@ -361,7 +361,7 @@ impl Plan {
             .find(|(_, planned)| planned.event.measure == Measure::CpuTime)
     }
 
-    /// Returns the indices of the events whose stacks a BPF program may copy: the first that can
+    /// Returns the indices of the events that may run the BPF stack copier: the first that can
     /// run it, and those that never interrupt that one. If an event interrupts another that runs a
     /// program, the kernel does not run it a second time and drops the sample
     /// (`bpf_overflow_handler`, kernel/events/core.c).

@@ -130,7 +130,7 @@ impl<'a> Sample<'a> {
         }
     }
 
-    /// Adds what a BPF program copied of the stack.
+    /// Adds the part of the stack that a BPF program copied.
     pub(crate) fn set_extra_stack(&mut self, extra_stack: ExtraStack<'a>) {
         self.extra_stack = Some(extra_stack);
         if let UserStack::Copied(copied) = &mut self.stack.user {

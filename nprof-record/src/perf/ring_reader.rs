@@ -17,7 +17,7 @@ use crate::perf::record::{self, Header, SampleId};
 use crate::perf::stack_chunks::ChunkAssembler;
 use crate::sys::{self, Ring};
 
-/// A record whose time is this much later than the drain that finds it is damaged.
+/// A record is damaged if its time is this much later than the drain that reads it.
 const MAX_CLOCK_SKEW_NS: u64 = 1_000_000_000;
 
 /// Shortest interval between two reads of the events' own counts of lost records. Each read
@@ -143,7 +143,7 @@ impl CpuRing {
     }
 
     /// True if the ring must be drained at once. A wake-up alone does not say so: the kernel counts
-    /// the bytes written since the last wake-up, whether they were read meanwhile or not.
+    /// the bytes written since the last wake-up, also those that were read since.
     pub(super) fn needs_drain(&self) -> bool {
         self.unread() >= self.wakeup_bytes
     }

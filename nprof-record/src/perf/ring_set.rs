@@ -42,7 +42,7 @@ const SETTLING: Duration = Duration::from_millis(2);
 pub(crate) struct RingSet {
     pub(super) rings: Vec<CpuRing>,
     pub(super) bindings: FxHashMap<u64, EventBinding>,
-    /// For per-task events: the task whose events supply the records of each thread. A thread
+    /// For per-task events: by thread, the task with the events that supply its records. A thread
     /// created while we attached may have inherited the events of its creator and have its own.
     pub(super) suppliers: FxHashMap<u32, u32>,
     pub(super) merge: TimeMerge,
@@ -86,7 +86,7 @@ impl RingSet {
     /// Appends the descriptors to poll, one for each ring.
     pub(crate) fn add_poll_fds(&self, fds: &mut Vec<libc::pollfd>) {
         for ring in &self.rings {
-            // poll(2) ignores -1. An event whose tasks have all exited would be ready for ever.
+            // poll(2) ignores -1. An event without live tasks would be ready for ever.
             let fd = ring.events.get(ring.polled).map_or(-1, |event| event.file.as_raw_fd());
             fds.push(libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
         }
@@ -126,7 +126,7 @@ impl RingSet {
         shortest.map_or(Duration::MAX, |sleep| sleep.max(Duration::from_millis(1)))
     }
 
-    /// Starts a drain at the time `now_ns`: it reads what is in the rings by now.
+    /// Starts a drain at the time `now_ns`: it reads the records that are in the rings by now.
     pub(crate) fn begin_drain(&mut self, now_ns: u64, handler: &mut dyn RecordHandler) {
         self.drain_ns = now_ns;
         self.merge.restart();
@@ -201,7 +201,7 @@ impl RingSet {
                             sample.set_extra_stack(extra_stack.unwrap_or_default());
                         }
                         &mut KernelRecord::Lost(count) if !is_sideband => {
-                            // Samples or stack chunks; told apart at the end of the drain.
+                            // Samples or stack chunks; separated at the end of the drain.
                             ring.lost.note(sample_id, count);
                             content = KernelRecord::Other;
                         }

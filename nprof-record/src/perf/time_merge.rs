@@ -1,7 +1,7 @@
 //! Time order across rings: which ring has the oldest record, and which records must wait.
 //!
 //! The kernel takes the time stamp of a record before its place in the ring, so an older record may
-//! still overtake what is in the rings at one moment. Each drain therefore reads the clock first,
+//! still overtake those that are in the rings. Each drain therefore reads the clock first,
 //! then the rings, and hands over only records that are older than the clock by the longest time it
 //! takes to write one. A record that comes even later is not dropped, only counted.
 
@@ -17,7 +17,7 @@ pub(crate) struct TimeMerge {
 }
 
 impl TimeMerge {
-    /// Adds a ring whose oldest record is from `time_ns`.
+    /// Adds a ring; its oldest record is from `time_ns`.
     pub(crate) fn push(&mut self, time_ns: u64, ring: usize) {
         self.waiting.push(Reverse((time_ns, ring)));
     }

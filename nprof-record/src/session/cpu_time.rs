@@ -1,9 +1,8 @@
-//! How much CPU time was really used by what is recorded, counted by the kernel and not by
-//! samples: what coverage is a share of.
+//! The CPU time that the workload used, as the kernel counts it. Coverage is the sampled share of it.
 //!
-//! Processes have a CPU clock, which ends with them; their parent's count of the children it has
-//! waited for goes on. Counting events would see processes nobody waits for, too, but cost each
-//! new process 30 us, which short-lived ones feel.
+//! Each process has a CPU clock, which ends with the process; then its parent counts it among the
+//! children it has waited for. A counting event would also see processes that no parent waits for,
+//! but it costs each new process 30 us, too much for short-lived ones.
 
 use std::fs;
 use std::path::PathBuf;
@@ -14,38 +13,39 @@ use crate::event::CpuMode;
 use crate::os::procfs::{self, Stat};
 use crate::sys::{self, Usage};
 
-/// What is measured.
+/// The scope of a measurement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum CpuTimeScope {
     /// The processes of the tree.
     Processes,
-    /// All that these CPUs do but idle.
+    /// All but the idle time of these CPUs.
     Cpus(Vec<u32>),
     /// The directory of a control group (cgroup v2).
     Cgroup(PathBuf),
 }
 
-/// A process that was there at the beginning.
+/// The CPU time of a process that existed when the measurement began.
 #[derive(Clone, Copy, Debug, Default)]
 struct ProcessBaseline {
-    /// What it had used at the beginning, with the children it had waited for, ns.
+    /// Its CPU time at the beginning in ns, with the children it had waited for.
     before: u64,
-    /// What it had used when it was last asked, ns.
+    /// The same at the last poll.
     last: u64,
-    /// Whether its time becomes that of a followed process which waits for it.
+    /// True if a followed process counts its time after waiting for it.
     inherited: bool,
-    /// Whether it is followed; if not, its parent is.
+    /// True if it is followed; if not, its parent is.
     followed: bool,
 }
 
 impl ProcessBaseline {
-    /// What it adds to what was used since the beginning, ns, when it has used `now`, or is gone.
+    /// Returns its part in the CPU time since the beginning, in ns; `now` is its present CPU time,
+    /// none if it has exited.
     fn part(&self, now: Option<u64>) -> i128 {
         let (before, last) = (i128::from(self.before), i128::from(self.last));
         match now {
             Some(now) if self.followed => i128::from(now) - before,
             Some(_) => 0,
-            // Whoever waited for it has it all.
+            // Its parent has waited for it and counts all of it, also the part before.
             None if !self.followed => -last,
             None if self.inherited => -before,
             None => last - before,
@@ -53,23 +53,23 @@ impl ProcessBaseline {
     }
 }
 
-/// Measures from a moment on.
+/// Measures CPU time from its creation on.
 #[derive(Debug)]
 pub(crate) struct CpuTimeMeter {
     cpu_time_scope: CpuTimeScope,
-    /// Which part of the time counts.
+    /// The CPU mode that counts.
     scope: CpuMode,
-    /// What the group had used at the beginning, ns, or the CPUs been idle.
+    /// At the beginning: the CPU time of the group, or the idle time of the CPUs, in ns.
     before: Option<u64>,
-    /// When it began, ns.
+    /// The time of the beginning, in ns.
     began: u64,
     processes: FxHashMap<u32, ProcessBaseline>,
-    /// What the command used, ns, once it has ended.
+    /// The CPU time of the command in ns, once it has exited.
     ended: i128,
 }
 
 impl CpuTimeMeter {
-    /// Begins now, with the processes there are.
+    /// Begins a measurement, with the live processes.
     pub(crate) fn begin(
         cpu_time_scope: CpuTimeScope,
         scope: CpuMode,
@@ -88,7 +88,7 @@ impl CpuTimeMeter {
             processes: FxHashMap::default(),
             ended: 0,
         };
-        // CPUs and groups are measured as a whole.
+        // CPUs and groups are measured as a whole, without their processes.
         let is_by_process = meter.cpu_time_scope == CpuTimeScope::Processes;
         let followed: Vec<u32> = processes.filter(|_| is_by_process).collect();
         for &pid in &followed {
@@ -106,14 +106,14 @@ impl CpuTimeMeter {
         self.processes.entry(pid).or_insert(baseline).inherited |= !followed;
     }
 
-    /// Asks the processes it began with, so that not much is missed when one ends.
+    /// Reads the CPU time of all processes, so that little is missed when one exits.
     pub(crate) fn poll(&mut self) {
         for (&pid, baseline) in &mut self.processes {
             baseline.last = used_by_process(pid, self.scope).unwrap_or(baseline.last);
         }
     }
 
-    /// The command ended, and used this much with the children it waited for.
+    /// Adds the CPU time of the command, which has exited, with the children it waited for.
     pub(crate) fn ended(&mut self, pid: u32, usage: Usage) {
         let used = match self.scope {
             CpuMode::User => usage.user_ns,
@@ -124,8 +124,8 @@ impl CpuTimeMeter {
         self.ended += i128::from(used) - i128::from(before);
     }
 
-    /// CPU time used since the beginning, ns, given the processes that live; `None` when it
-    /// cannot be told.
+    /// Returns the CPU time since the beginning in ns, given the live processes. None if it cannot
+    /// be read.
     pub(crate) fn read(&self, living: impl Iterator<Item = u32>) -> Option<u64> {
         let elapsed = sys::monotonic_ns().saturating_sub(self.began);
         match &self.cpu_time_scope {
@@ -150,8 +150,8 @@ impl CpuTimeMeter {
     }
 }
 
-/// What a process used by now, with the children it waited for, ns; `None` when it is gone. All
-/// but its own whole time is as coarse as a tick of the clock.
+/// Returns the CPU time of a process in ns, with the children it waited for. None if it has exited.
+/// Only its own time in both modes is exact; the rest has the resolution of a clock tick.
 fn used_by_process(pid: u32, scope: CpuMode) -> Option<u64> {
     let Stat { used_ticks: used, children_ticks: waited, .. } = Stat::of(pid)?;
     let ns = |ticks: u64| ticks.saturating_mul(sys::clock_tick_ns());
@@ -166,7 +166,7 @@ fn used_by_group(path: &std::path::Path, scope: CpuMode) -> Option<u64> {
     usage(&fs::read_to_string(path.join("cpu.stat")).ok()?, scope)
 }
 
-/// The CPU time in the text of cpu.stat, ns.
+/// Returns the CPU time in the text of cpu.stat, in ns.
 fn usage(text: &str, scope: CpuMode) -> Option<u64> {
     let key = match scope {
         CpuMode::Both => "usage_usec ",
@@ -182,8 +182,8 @@ fn idle(cpus: &[u32]) -> Option<u64> {
     Some(ticks.saturating_mul(sys::clock_tick_ns()))
 }
 
-/// The ticks these CPUs were idle, waited for a disk, or were stolen by the hypervisor, in the
-/// text of /proc/stat.
+/// Returns the ticks in the text of /proc/stat that these CPUs were idle, waited for a disk, or were
+/// stolen by the hypervisor.
 fn idle_ticks(text: &str, cpus: &[u32]) -> Option<u64> {
     let of_cpu = |line: &str| {
         let mut fields = line.strip_prefix("cpu")?.split(' ');

@@ -1,5 +1,4 @@
-//! What the stream begins with: what ran where, which program recorded it, and the events as
-//! they were opened.
+//! The start of the stream: the run, the recorder and the events as they were opened.
 
 use anyhow::Context;
 use nprof_cli::shell;
@@ -10,11 +9,11 @@ use crate::os::machine;
 use crate::perf::plan::Plan;
 use crate::sys;
 
-/// The head of a recording of `command`: a command line, `pid N`, `system`.
+/// Returns the head of a recording of `command`: a command line, `pid N` or `system`.
 ///
 /// # Errors
 ///
-/// When there are no random bits to tell runs apart.
+/// If there are no random bits for the id of the run.
 pub(crate) fn head(command: Vec<u8>) -> anyhow::Result<Head> {
     let utc = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     Ok(Head {
@@ -33,7 +32,7 @@ pub(crate) fn head(command: Vec<u8>) -> anyhow::Result<Head> {
     })
 }
 
-/// What this program is and was asked to do.
+/// Returns the step of this program, with its command line.
 pub(crate) fn step() -> Step {
     Step {
         tool: b"nprof-record".to_vec(),
@@ -43,7 +42,7 @@ pub(crate) fn step() -> Step {
     }
 }
 
-/// The events as they were opened; their ids count from 1.
+/// Returns the definitions of the events as they were opened; their ids count from 1.
 pub(crate) fn events(plan: &Plan) -> Vec<Event> {
     let event = |(number, chosen): (usize, &crate::perf::plan::PlannedEvent)| {
         let period = match chosen.interval {

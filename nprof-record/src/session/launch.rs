@@ -1,4 +1,5 @@
-//! The command: started so that nothing of it is missed.
+//! Starts the command in two steps: it is forked, then the events are opened for it, then it
+//! executes. So its first instruction is sampled.
 
 use std::cell::Cell;
 use std::ffi::{CString, OsString};
@@ -24,7 +25,7 @@ impl ForkedCommand {
     ///
     /// # Errors
     ///
-    /// When there can be no pipe or no process, or a word holds a NUL.
+    /// If no pipe or process can be created, or a word contains a NUL.
     pub(crate) fn fork(
         words: &[OsString],
         output_to_error: bool,
@@ -52,11 +53,11 @@ impl ForkedCommand {
         Ok(Self { pid, gate: opener, report })
     }
 
-    /// Lets it execute, and waits until it does.
+    /// Makes it execute, and waits for that.
     ///
     /// # Errors
     ///
-    /// Why the command could not be executed.
+    /// Those of execve(2).
     pub(crate) fn execute(mut self) -> io::Result<Child> {
         self.gate.write_all(&[1])?;
         let mut errno = [0; 4];
@@ -69,7 +70,7 @@ impl ForkedCommand {
         }
     }
 
-    /// Ends it before it executed.
+    /// Ends it without executing.
     pub(crate) fn cancel(self) {
         let Self { pid, gate, report } = self;
         drop((gate, report));
@@ -77,7 +78,7 @@ impl ForkedCommand {
     }
 }
 
-/// The command, running or over.
+/// The command, running or exited.
 #[derive(Debug)]
 pub(crate) struct Child {
     pub(crate) pid: i32,
@@ -85,12 +86,13 @@ pub(crate) struct Child {
 }
 
 impl Child {
-    /// How it ended, and what it and the children it waited for used; `None` while it runs.
+    /// Returns its exit status and resource usage, with the children it waited for. None while it
+    /// runs.
     pub(crate) fn ended(&self) -> Option<(Exit, Usage)> {
         self.ended.get()
     }
 
-    /// Looks whether it ended.
+    /// Reaps it if it has exited.
     pub(crate) fn notice_end(&self) {
         if self.ended().is_none()
             && let Ok(ended @ Some(_)) = sys::reap(self.pid, false)

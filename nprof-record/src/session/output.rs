@@ -1,5 +1,5 @@
-//! Where the stream goes. Trouble with it never is the command's: the first error ends the
-//! recording, not the command.
+//! The output of the stream. Its errors do not affect the command: the first one ends the recording
+//! only.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, IsTerminal, Write};
@@ -17,24 +17,24 @@ use crate::convert::dictionary::Sink;
 use crate::session::workload::Workload;
 use crate::sys::{self, Signals};
 
-/// What can be written to a pipe at once without waiting, once it has any room (PIPE_BUF).
+/// The bytes that a pipe takes without blocking once poll(2) reports it writable (PIPE_BUF).
 const PIPE_ROOM: usize = 4096;
 
-/// Where the stream is to go.
+/// The destination of the stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Destination {
     Stdout,
     File(PathBuf),
-    /// A file named after the command's process.
+    /// A file named after the process id of the command.
     ByPid,
 }
 
 impl Destination {
-    /// Decides by the option `-o`.
+    /// Chooses the destination by the option `-o`.
     ///
     /// # Errors
     ///
-    /// When binary would go to a terminal.
+    /// If binary would go to a terminal.
     pub(crate) fn choose(
         option: Option<&Path>,
         stdout_is_terminal: bool,
@@ -49,7 +49,7 @@ impl Destination {
         }
     }
 
-    /// Decides by the option `-o` and what standard output is.
+    /// Chooses the destination by the option `-o` and the kind of standard output.
     ///
     /// # Errors
     ///
@@ -62,27 +62,27 @@ impl Destination {
         Ok(destination)
     }
 
-    /// The file's name, where it was not the user who chose it.
+    /// Returns the name of the file. None if the user chose it.
     pub(crate) fn chosen_name(&self, pid: u32) -> Option<String> {
         (*self == Self::ByPid).then(|| shown(&by_pid(pid)))
     }
 
-    /// Opens it if it is a pipe in the file system, which waits until it is read.
+    /// Opens it if it is a named pipe, which waits for a reader. None for another kind.
     ///
     /// # Errors
     ///
-    /// When it cannot be written.
+    /// If it cannot be written.
     pub(crate) fn open_early(&self) -> anyhow::Result<Option<OpenOutput>> {
         let Self::File(path) = self else { return Ok(None) };
         let is_pipe = path.metadata().is_ok_and(|metadata| metadata.file_type().is_fifo());
         is_pipe.then(|| self.open(0)).transpose()
     }
 
-    /// Opens it, without touching yet what is in a file.
+    /// Opens it without truncating a file: the command may still fail to start.
     ///
     /// # Errors
     ///
-    /// When the file cannot be written, or is a terminal.
+    /// If the file cannot be written, or is a terminal.
     pub(crate) fn open(&self, pid: u32) -> anyhow::Result<OpenOutput> {
         let path = match self {
             Self::Stdout => {
@@ -104,34 +104,34 @@ fn by_pid(pid: u32) -> PathBuf {
     PathBuf::from(format!("{pid}.nprof"))
 }
 
-/// A path as it may stand on a terminal.
+/// Returns a path with control characters escaped, for a terminal.
 fn shown(path: &Path) -> String {
     escaped(path.as_os_str().as_encoded_bytes())
 }
 
-/// An output that nothing has been written to.
+/// An open output before the first write.
 #[derive(Debug)]
 pub(crate) struct OpenOutput {
     file: File,
-    /// Whether we opened it: what was in it goes.
+    /// True if we opened it, and so truncate it.
     ours: bool,
-    /// The path, if there was no such file before.
+    /// The path, if the file did not exist before.
     created: Option<PathBuf>,
 }
 
 impl OpenOutput {
-    /// Leaves things as they were.
+    /// Removes the file if it did not exist before.
     pub(crate) fn abandon(self) {
         if let Some(path) = self.created {
             let _ = std::fs::remove_file(path);
         }
     }
 
-    /// Begins to write over what was there.
+    /// Truncates the file and begins the stream.
     ///
     /// # Errors
     ///
-    /// When the file cannot be emptied.
+    /// If the file cannot be truncated.
     pub(crate) fn begin(self, workload: Rc<Workload>, signals: Rc<Signals>) -> io::Result<Stream> {
         let kind = self.file.metadata()?.file_type();
         if self.ours && kind.is_file() {
@@ -143,7 +143,7 @@ impl OpenOutput {
     }
 }
 
-/// The output, which attends to signals while it has to wait.
+/// The output, which handles signals while it waits for a reader.
 #[derive(Debug)]
 struct Output {
     file: File,
@@ -185,7 +185,7 @@ impl Write for Output {
     }
 }
 
-/// The stream being written. Once a write has failed, no more are tried.
+/// The stream. After a failed write it drops all records.
 #[derive(Debug)]
 pub(crate) struct Stream {
     writer: Writer<Output>,
@@ -193,28 +193,28 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    /// Makes what was written so far visible.
+    /// Writes out buffered records.
     pub(crate) fn flush(&mut self) {
         if self.error.is_none() {
             self.error = self.writer.flush().err();
         }
     }
 
-    /// Whether a write failed.
+    /// True if a write has failed.
     pub(crate) fn has_failed(&self) -> bool {
         self.error.is_some()
     }
 
-    /// What the segment holds so far.
+    /// Returns the counts of the segment so far.
     pub(crate) fn totals(&self) -> Totals {
         self.writer.totals()
     }
 
-    /// Flushes; the first error there was, if there was one.
+    /// Ends the stream.
     ///
     /// # Errors
     ///
-    /// Why the stream is incomplete.
+    /// The first error of a write, after which the stream is incomplete.
     pub(crate) fn finish(self) -> io::Result<()> {
         match self.error {
             Some(error) => Err(error),

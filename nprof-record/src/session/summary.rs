@@ -1,4 +1,4 @@
-//! What is said about a recording when it is over, in one line and a few remarks. Pure.
+//! The summary of a recording: one line, and warnings. Pure.
 
 use std::collections::BTreeMap;
 
@@ -6,43 +6,43 @@ use nprof_stream::{Cause, Mark};
 
 use crate::convert::counts::Sum;
 
-/// A recording in numbers.
+/// The numbers of a recording.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Summary {
     pub(crate) samples: u64,
-    /// Samples with an incomplete stack, by why it is.
+    /// Samples with an incomplete stack, by the reason.
     pub(crate) incomplete: BTreeMap<Mark, u64>,
-    /// Samples with a stack that was completed by what was known of its thread.
+    /// Samples with a stack that was completed with callers read earlier from the process.
     pub(crate) stitched: u64,
-    /// Samples lost, by why.
+    /// Lost samples, by cause.
     pub(crate) lost: BTreeMap<Cause, u64>,
-    /// Records of processes and mappings lost.
+    /// Lost sideband records (mmap, comm, fork, exit).
     pub(crate) sideband_lost: u64,
     /// Records that came too late to be put in order.
     pub(crate) late: u64,
-    /// CPU time that was really used, ns; `None` when it cannot be told.
+    /// The CPU time that was used, in ns; `None` if it could not be measured.
     pub(crate) task_ns: Option<u64>,
-    /// What the first event that counts time, in ns, brought; `None` when there is none.
+    /// The samples of the first event that measures CPU time; `None` if there is none.
     pub(crate) clock: Option<Sum>,
-    /// CPU time the recorder itself used, ns.
+    /// CPU time of the recorder itself, in ns.
     pub(crate) recorder_ns: u64,
-    /// The recorder's peak memory, bytes.
+    /// Peak memory of the recorder, in bytes.
     pub(crate) recorder_bytes: u64,
-    /// Samples per second that were asked for.
+    /// The requested samples per second.
     pub(crate) frequency: u64,
 }
 
-/// So many samples are expected of a command that something is wrong when there are none.
+/// Expected samples from which on having none is an error.
 const EXPECTED: u64 = 10;
 
-/// Less of the CPU time seen than this share is worth a remark, where enough was expected.
+/// Coverage below which a warning is printed.
 const LOW_COVERAGE: f64 = 0.9;
 
 impl Summary {
-    /// What is worth saying about it, besides the line that is always said.
+    /// Returns the warnings, which are printed even with -q.
     pub(crate) fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
-        // What ends before its first sample is nothing unusual; reports tell.
+        // A command that exits before its first sample is nothing unusual; reports say so.
         let expected = self.task_ns.unwrap_or(0).saturating_mul(self.frequency) / 1_000_000_000;
         if self.samples == 0 && self.clock.is_some() && expected >= EXPECTED {
             let rate = (self.frequency * 10 + 3).min(9973).max(self.frequency);
@@ -67,13 +67,13 @@ impl Summary {
         warnings
     }
 
-    /// The share of the CPU time used that was sampled.
+    /// Returns the sampled share of the CPU time.
     fn coverage(&self) -> Option<f64> {
         let used = self.task_ns.filter(|&used| used > 0)?;
         Some(self.clock?.weight as f64 / used as f64)
     }
 
-    /// The whole recording on one line.
+    /// Returns the recording on one line.
     pub(crate) fn line(&self) -> String {
         let plural = if self.samples == 1 { "" } else { "s" };
         let lost = by_cause(&self.lost, "lost");
@@ -101,7 +101,7 @@ impl Summary {
     }
 }
 
-/// A number and what it is made of: `5 lost (ring 3, throttle)`.
+/// Formats a sum and its parts: `5 lost (ring 3, throttle)`.
 fn by_cause<T: std::fmt::Display>(counts: &BTreeMap<T, u64>, word: &str) -> String {
     let total: u64 = counts.values().sum();
     let part = |(cause, &count): (&T, &u64)| match count {

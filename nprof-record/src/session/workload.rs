@@ -1,5 +1,4 @@
-//! Who is recorded: whether there is anything left to record, and what becomes of the signals we
-//! get meanwhile.
+//! The workload, which is what is recorded: detects its exit, and handles signals to the recorder.
 
 use std::cell::Cell;
 use std::io;
@@ -8,36 +7,37 @@ use crate::os::procfs::Stat;
 use crate::session::launch::Child;
 use crate::sys::{self, Exit, Signals};
 
-/// Who is recorded.
+/// The kind of a workload.
 #[derive(Debug)]
 enum WorkloadKind {
     Command(Child),
-    /// Processes that were there before, each with when it began.
+    /// Processes that existed before, each with its start time, which tells it from a later process
+    /// with the same id.
     Processes(Vec<(u32, u64)>),
     Everyone,
 }
 
-/// Who is recorded, and how often we were told to stop.
+/// The recorded command, processes or system, and the requests to stop.
 #[derive(Debug)]
 pub(crate) struct Workload {
     kind: WorkloadKind,
-    /// How often, and by which signal last.
+    /// The number of signals that request a stop, and the last of them.
     stops: Cell<(u32, i32)>,
 }
 
 impl Workload {
-    /// A command that runs.
+    /// Creates the workload of a running command.
     pub(crate) fn command(child: Child) -> Self {
         Self::new(WorkloadKind::Command(child))
     }
 
-    /// Processes that were there before. Those that are gone by now are over.
+    /// Creates the workload of existing processes. Those that have exited by now are left out.
     pub(crate) fn processes(pids: &[u32]) -> Self {
         let known = |&pid| Stat::of(pid).map(|stat| (pid, stat.start_ticks));
         Self::new(WorkloadKind::Processes(pids.iter().filter_map(known).collect()))
     }
 
-    /// Whoever there is.
+    /// Creates the workload of the whole system.
     pub(crate) fn everyone() -> Self {
         Self::new(WorkloadKind::Everyone)
     }
@@ -46,7 +46,7 @@ impl Workload {
         Self { kind, stops: Cell::default() }
     }
 
-    /// The command, if it is one.
+    /// Returns the command. None for another kind.
     pub(crate) fn child(&self) -> Option<&Child> {
         match &self.kind {
             WorkloadKind::Command(child) => Some(child),
@@ -54,12 +54,12 @@ impl Workload {
         }
     }
 
-    /// Whether it has to be asked whether there is anything left to record.
+    /// True if its exit is only found by polling.
     pub(crate) fn needs_polling(&self) -> bool {
         matches!(self.kind, WorkloadKind::Processes(_))
     }
 
-    /// Whether there is nothing left to record.
+    /// True if nothing is left to record.
     pub(crate) fn has_exited(&self) -> bool {
         match &self.kind {
             WorkloadKind::Command(child) => child.ended().is_some(),
@@ -73,17 +73,19 @@ impl Workload {
         }
     }
 
-    /// Whether we were told to end the recording. A command is told itself, and its end ends it.
+    /// True if a signal requests the end of the recording. A command gets the first signal itself,
+    /// and its exit ends the recording.
     pub(crate) fn stop_requested(&self) -> bool {
         self.stops.get().0 > u32::from(self.child().is_some())
     }
 
-    /// Whether we were told once more than it takes to end the recording: give up.
+    /// True if a second signal came: stop without waiting for the command or for the output.
     pub(crate) fn is_aborted(&self) -> bool {
         self.stops.get().0 > 1
     }
 
-    /// The status to exit with: the command's, or that of the signal that made us leave it.
+    /// Returns the status to exit with: that of the command, or of the signal after which it still
+    /// runs.
     pub(crate) fn status(&self) -> u8 {
         match self.child().map(Child::ended) {
             Some(Some((exit, _))) => exit.code(),
@@ -92,8 +94,8 @@ impl Workload {
         }
     }
 
-    /// Treats the signals that came: notices the command's end, and passes on to it what was
-    /// sent to us. (What the terminal sends it has got itself.)
+    /// Handles pending signals: reaps the command, and forwards signals to it. Signals from the
+    /// terminal are not forwarded, since the command is in the same process group.
     pub(crate) fn handle_signals(&self, signals: &Signals) {
         while let Some(signal) = signals.next() {
             if signal.number == libc::SIGCHLD {
@@ -109,11 +111,11 @@ impl Workload {
         }
     }
 
-    /// Waits for the command's end, or until we were told twice to stop.
+    /// Waits for the exit of the command, or for a second signal.
     ///
     /// # Errors
     ///
-    /// What poll(2) says.
+    /// Those of poll(2).
     pub(crate) fn wait(&self, signals: &Signals) -> io::Result<()> {
         while self.child().is_some() && !self.has_exited() && !self.is_aborted() {
             let mut polled = [libc::pollfd { fd: signals.fd(), events: libc::POLLIN, revents: 0 }];

@@ -5,8 +5,8 @@ use crate::unwind::stack_copy::StackReadRange;
 
 /// Visits the frames of a walk from the leaf outwards.
 pub trait FrameVisitor {
-    /// Visits a frame whose unwind table says that its return address lies in the word below its
-    /// CFA. Returns true to stop the walk.
+    /// Visits a frame that has its return address in the word below its CFA, by its unwind table.
+    /// Returns true to stop the walk.
     ///
     /// `caller` are the registers of its caller: the stack pointer is the CFA, and the instruction
     /// pointer is unknown if the return address lies outside of the copy. `frames` is the number of

@@ -19,7 +19,7 @@ use crate::unwind::step::{Step, step_by_rule};
 /// function at which the program or the thread starts.
 const START_SEARCH_WORDS: u64 = 64;
 
-/// Returns the caller of a frame whose code no unwind table covers.
+/// Returns the caller of a frame that no unwind table covers.
 pub(super) fn step(
     registers: &Registers,
     address: FrameAddress,
@@ -27,7 +27,7 @@ pub(super) fn step(
     code: &mut impl CodeMap,
 ) -> Step {
     match code.analyze(address) {
-        // Where a thread starts, the frame pointer is 0, if it is known.
+        // A thread starts with a frame pointer of 0; a function may have lost it since.
         AnalyzedRule::ThreadStart if registers.get(arch::FP).unwrap_or(0) == 0 => return Ok(None),
         // The analysis is less certain than a table, so its result must follow a call.
         AnalyzedRule::Rule(rule) => match step_by_rule(registers, stack, &rule) {

@@ -1,4 +1,4 @@
-//! The input of the unwinder: a captured stack, whichever source of samples captured it. Pure.
+//! The input of the unwinder: a captured stack, from any source of samples. Pure.
 
 use crate::arch;
 use crate::unwind::stack_copy::StackSegment;

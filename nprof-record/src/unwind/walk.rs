@@ -69,7 +69,7 @@ fn rule_of_call(info: &UnwindInfo) -> Option<&UnwindRule> {
     (!rule.signal && rule.return_address == arch::PUSHED_RETURN_ADDRESS).then_some(rule)
 }
 
-/// Visits a frame whose CFA is known, but whose return address lies outside of the copy.
+/// Visits the last frame of the copy: its CFA is known, its return address lies outside.
 fn visit_last(
     registers: &Registers,
     stack: &StackCopy<'_>,

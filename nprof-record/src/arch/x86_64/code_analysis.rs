@@ -1,15 +1,15 @@
-//! Finds the rule of a place no unwind table covers from the code itself, as csprof and HPCToolkit
-//! do for code without tables: what a function still does to the stack pointer before it returns
-//! tells where its return address is. Pure.
+//! Code analysis: finds an unwind rule from the instructions, for code that no unwind table covers,
+//! as csprof and HPCToolkit do. The changes to the stack pointer before a function returns show the
+//! place of its return address. Pure.
 //!
-//! The code is followed forward from where it will go on, along every jump whose target is known,
-//! to where it returns or jumps into another function. All ends that are found must agree on where
-//! the return address is; a register they do not agree on is lost. Where the code cannot be
-//! followed, as through a table of jumps, a path ends and has no say.
+//! The analysis follows the code forward from the address of the frame, along every jump with a known
+//! target, until it returns or jumps into another function. All ends must agree on the place of the
+//! return address; a register on which they disagree is lost. A path that cannot be followed, such as
+//! a jump table, ends without a result.
 //!
-//! Every call is taken to return. Behind one that never does stands another function, which has
-//! its own return address where the call's was: no function keeps it there, so that such an end is
-//! told from a true one.
+//! Every call is assumed to return. After one that never does comes another function, which has its
+//! own return address in the place of the call's. No function keeps its return address there, so
+//! such an end is recognized and ignored.
 
 use std::collections::VecDeque;
 use std::hash::BuildHasher;
@@ -26,25 +26,25 @@ use crate::arch::x86_64::registers::PRESERVED;
 
 use crate::arch::x86_64::code_state::SymbolicState;
 
-/// The most instructions followed for one rule, and of those behind its first end, which can only
+/// The most instructions followed for one rule, and after its first end: further ends can only
 /// contradict it.
 const BUDGET: u32 = 1024;
 const BUDGET_BEHIND: u32 = 256;
 
-/// The most paths that wait to be followed; beyond that there is no room for more.
+/// The most paths that wait to be followed; more are dropped.
 const PENDING_MAX: usize = 512;
 
-/// Where compilers let functions begin.
+/// The alignment of functions by compilers.
 const FUNCTION_ALIGNMENT: u64 = 16;
 
-/// The most instructions between a thread's return from its function and its end.
+/// The most instructions from the return of a thread's function to the exit system call.
 const EXIT_MAX: u32 = 8;
 
-/// The number of the system call by which a thread ends, of arch/x86/entry/syscalls.
+/// The number of exit(2), which ends a thread (arch/x86/entry/syscalls).
 const SYS_EXIT: u64 = 60;
 
-/// The rule of a place in the code no table covers; `None` when it does not tell. `returns` says
-/// that a function called just before the place is to return to it.
+/// Returns the unwind rule for an address that no table covers. None if the code does not yield one.
+/// With `returns` the address is a return address.
 pub(crate) fn rule(
     program: &mut impl CodeBytes,
     start: ImageAddress,
@@ -73,12 +73,12 @@ pub(crate) fn rule(
     }
 }
 
-/// What the ends that were found say.
+/// The agreement of the ends found so far.
 #[derive(Debug)]
 enum Agreement {
     None,
     Rule(UnwindRule),
-    /// They do not agree.
+    /// The ends disagree.
     Split,
 }
 
@@ -92,7 +92,7 @@ impl Agreement {
     }
 }
 
-/// Two rules with the same CFA as one.
+/// Merges two rules with the same CFA.
 fn common(one: &UnwindRule, other: &UnwindRule) -> UnwindRule {
     let saved = |row: &UnwindRule, register| {
         let found = row.registers.iter().find(|(other, _)| *other == register);
@@ -107,23 +107,23 @@ fn common(one: &UnwindRule, other: &UnwindRule) -> UnwindRule {
     UnwindRule { registers, ..one.clone() }
 }
 
-/// The paths that are followed.
+/// The search along all paths.
 struct PathSearch<'a, T> {
     program: &'a mut T,
     factory: InstructionInfoFactory,
-    /// Where paths go on.
+    /// The addresses and states at which paths continue.
     pending: VecDeque<(ImageAddress, SymbolicState)>,
-    /// The same behind calls that may never return, as padding follows them.
+    /// The same after calls that may never return, since padding follows them.
     doubtful: VecDeque<(ImageAddress, SymbolicState)>,
-    /// Where paths have been, and the hash of what was known there.
+    /// The visited addresses, each with the hash of the state there.
     visited: FxHashSet<(ImageAddress, u64)>,
-    /// Instructions that may still be followed.
+    /// The number of instructions that may still be followed.
     budget: u32,
     agreement: Agreement,
 }
 
 impl<T: CodeBytes> PathSearch<'_, T> {
-    /// Follows all that are pending, those that came first before those they led to.
+    /// Follows all pending paths, breadth first.
     fn follow_all(&mut self) {
         while let Some((at, state)) = self.pending.pop_front()
             && !matches!(self.agreement, Agreement::Split)
@@ -157,8 +157,8 @@ impl<T: CodeBytes> PathSearch<'_, T> {
                 }
                 FlowControl::Call | FlowControl::IndirectCall => {
                     state.call();
-                    // A call of the next instruction is not returned from; and what a table
-                    // covers behind one is another function.
+                    // `call` of the next instruction only reads the instruction pointer. Code
+                    // after the call that a table covers is another function.
                     let is_end = target(&instruction) == Some(next);
                     if is_end || self.program.rule(next).is_some() {
                         return;
@@ -190,7 +190,7 @@ impl<T: CodeBytes> PathSearch<'_, T> {
         }
     }
 
-    /// A path jumps. Where there is a table, it tells the rest.
+    /// Continues a path at a jump target, by its unwind table if it has one.
     fn jump(&mut self, target: ImageAddress, state: SymbolicState) {
         match self.program.rule(target) {
             Some(row) => self.end(state.rule_via_table(&row)),
@@ -215,16 +215,16 @@ fn decode(code: &Bytes, at: ImageAddress) -> Option<Instruction> {
     (!instruction.is_invalid()).then_some(instruction)
 }
 
-/// Whether an indirect jump, where there is this rule, goes to another function, and is not a table
-/// of jumps: by way of a pointer at a fixed place, or after registers were given back.
+/// True if an indirect jump in a place with this rule is a tail call and not a jump table: it goes
+/// through a pointer at a fixed address, or registers were restored before it.
 fn is_tail_call(jump: &Instruction, row: &UnwindRule) -> bool {
     let is_restored =
         |(_, saved): &(u16, RegisterRule)| matches!(saved, RegisterRule::AtCfaOffset(_));
     jump.is_ip_rel_memory_operand() || row.registers.iter().any(is_restored)
 }
 
-/// Whether a function begins at a place and is nothing but a jump to another: it is aligned, and
-/// padding or another's end stands before it.
+/// True if a function starts at an address and is only a jump to another: it is aligned, and padding
+/// or the end of another function precedes it.
 fn is_thunk(program: &mut impl CodeBytes, at: ImageAddress) -> bool {
     let jumps = decode(&program.code(at), at)
         .is_some_and(|instruction| instruction.flow_control() == FlowControl::IndirectBranch);
@@ -239,15 +239,15 @@ fn is_padding(program: &mut impl CodeBytes, at: ImageAddress) -> bool {
         .is_none_or(|padding| matches!(padding.mnemonic(), Mnemonic::Nop | Mnemonic::Int3))
 }
 
-/// Where a jump or a call goes, if the instruction tells.
+/// Returns the target of a direct jump or call.
 fn target(instruction: &Instruction) -> Option<ImageAddress> {
     let is_near = instruction.op_count() > 0 && instruction.op0_kind() == OpKind::NearBranch64;
     is_near.then(|| ImageAddress(instruction.near_branch_target()))
 }
 
-/// The call that ends where these bytes end, if one does.
+/// Returns the call that ends at the end of these bytes.
 pub(crate) fn call_before(bytes: &[u8]) -> Option<Call> {
-    // The shortest is `call *%rax`; prefixes make none longer than 8 bytes.
+    // The shortest is `call *%rax`; with prefixes a call has at most 8 bytes.
     (2..=bytes.len().min(8)).find_map(|length| {
         let code = &bytes[bytes.len() - length..];
         let instruction = Decoder::with_ip(64, code, 0, DecoderOptions::NONE).decode();
@@ -260,8 +260,8 @@ pub(crate) fn call_before(bytes: &[u8]) -> Option<Call> {
     })
 }
 
-/// Whether the code does nothing but end the thread, as where the function a thread was made for
-/// returns to: there is nothing it could return to itself.
+/// True if the code does nothing but end the thread. The start function of a thread returns to such
+/// code, which has no caller.
 pub(crate) fn is_thread_exit(program: &mut impl CodeBytes, mut at: ImageAddress) -> bool {
     let mut rax = None;
     for _ in 0..EXIT_MAX {
@@ -278,7 +278,7 @@ pub(crate) fn is_thread_exit(program: &mut impl CodeBytes, mut at: ImageAddress)
     false
 }
 
-/// What is in rax after an instruction, as far as it is a small number.
+/// Returns the value of rax after an instruction, if it is a small constant.
 fn rax_after(rax: Option<u64>, instruction: &Instruction) -> Option<u64> {
     use iced_x86::Register::{AL, EAX, RAX};
     let to = instruction.op0_register();

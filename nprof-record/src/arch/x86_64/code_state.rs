@@ -1,5 +1,5 @@
-//! What is known of registers and of words on the stack while code is followed: where each comes
-//! from, in terms of the registers' values at the start. Pure.
+//! The symbolic state of a code analysis: the origin of the values in registers and on the stack, in
+//! terms of the registers at the start of the path. Pure.
 
 use iced_x86::{
     Instruction, InstructionInfoFactory, InstructionInfoOptions, Mnemonic, OpAccess, OpKind,
@@ -10,24 +10,24 @@ use crate::arch::rule::{Cfa, RegisterRule, UnwindRule};
 use crate::arch::x86_64::frames::PUSHED_RETURN_ADDRESS;
 use crate::arch::x86_64::registers;
 
-/// General registers, which are numbered as DWARF does.
+/// General registers, by DWARF's numbers.
 const COUNT: usize = 16;
 
-/// Words written to on one path, at most; beyond that the path has no verdict.
+/// The most words written on one path; with more, the path yields no rule.
 const STORED_MAX: usize = 256;
 
 const SP: usize = registers::SP as usize;
 const FP: usize = registers::FP as usize;
 
-/// The registers a called function may change: rax, rdx, rcx, rsi, rdi, r8 to r11.
+/// The registers that a called function may change: rax, rdx, rcx, rsi, rdi, r8 to r11.
 const CLOBBERED: [usize; 9] = [0, 1, 2, 4, 5, 8, 9, 10, 11];
 
-/// Where a value comes from.
+/// The origin of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Value {
-    /// A register's value at the start, plus so much.
+    /// The value of a register at the start, plus an offset.
     RegPlus(usize, i64),
-    /// The word that was in memory at the start, so far from where a register pointed.
+    /// The word in memory at the start, at an offset from the value of a register.
     StackWord(usize, i64),
     Unknown,
 }
@@ -41,19 +41,19 @@ impl Value {
     }
 }
 
-/// The registers and the stack at one place of a path.
+/// The registers and the stack at one address of a path.
 #[derive(Clone, Debug)]
 pub(super) struct SymbolicState {
     registers: [Value; COUNT],
-    /// Words that were written to on the way: where, and what.
+    /// The addresses and values of words written on the way.
     stored: Vec<(Value, Value)>,
-    /// The highest stack pointers of calls on the way.
+    /// The highest stack pointer of the calls on the way, by its base register.
     calls: Vec<(usize, i64)>,
 }
 
 impl SymbolicState {
-    /// At the start of a path. Behind a call (`returns`) only what a function gives back as it
-    /// found it is known.
+    /// Creates the state at the start of a path. After a call (`returns`) only the registers that a
+    /// function preserves are known.
     pub(super) fn new(returns: bool) -> Self {
         let registers = std::array::from_fn(|register| Value::RegPlus(register, 0));
         let mut state = Self { registers, stored: Vec::new(), calls: Vec::new() };
@@ -63,18 +63,18 @@ impl SymbolicState {
         state
     }
 
-    /// What tells apart the states a path can be in at one place.
+    /// Returns the part of the state that distinguishes visits of one address.
     pub(super) fn key(&self) -> impl std::hash::Hash + use<> {
         let kept = registers::PRESERVED.map(|register| self.registers[usize::from(register)]);
         (self.registers[SP], kept)
     }
 
-    /// Whether the path can be followed on.
+    /// True if the state is small enough to go on.
     pub(super) fn is_bounded(&self) -> bool {
         self.stored.len() <= STORED_MAX
     }
 
-    /// A function is called, and has returned.
+    /// Applies a call and its return.
     pub(super) fn call(&mut self) {
         for register in CLOBBERED {
             self.registers[register] = Value::Unknown;
@@ -86,7 +86,7 @@ impl SymbolicState {
         }
     }
 
-    /// An instruction that is neither a jump nor a call is executed.
+    /// Applies an instruction that is neither a jump nor a call.
     pub(super) fn execute(
         &mut self,
         instruction: &Instruction,
@@ -107,8 +107,8 @@ impl SymbolicState {
         }
     }
 
-    /// What is known of every register an instruction writes to is forgotten, but how far it
-    /// moves the stack pointer.
+    /// Makes all registers unknown that an instruction writes, except for the stack pointer if it is
+    /// moved by a constant.
     fn forget_written(&mut self, instruction: &Instruction, factory: &mut InstructionInfoFactory) {
         let moved = match instruction.mnemonic() {
             Mnemonic::Pushfq | Mnemonic::Popfq | Mnemonic::Push | Mnemonic::Pop => {
@@ -218,7 +218,7 @@ impl SymbolicState {
         Some(())
     }
 
-    /// The address of an instruction's operand in memory, if it is a register plus a number.
+    /// Returns the address of a memory operand, if it is a register plus a constant.
     fn address(&self, instruction: &Instruction) -> Option<Value> {
         let is_plain = instruction.memory_index() == Register::None
             && matches!(instruction.segment_prefix(), Register::None);
@@ -243,17 +243,17 @@ impl SymbolicState {
         if !matches!(address, Value::RegPlus(..)) {
             return;
         }
-        // The latest counts.
+        // A later write replaces an earlier one.
         self.stored.retain(|(stored, _)| *stored != address);
         self.stored.push((address, value));
     }
 
-    /// The rule of the start, if the function returns here; `None` where it cannot be that what
-    /// the stack pointer points to is its return address.
+    /// Returns the rule for the start of the path, if the function returns here. None if the stack
+    /// pointer cannot point to its return address.
     pub(super) fn rule_at_return(&self) -> Option<UnwindRule> {
         let Value::RegPlus(base, at) = self.registers[SP] else { return None };
-        // A function that calls another keeps its own return address above that of the call. If
-        // it does not, the call never returns, and what stands behind it is another function.
+        // A function that calls another has its own return address above that of the call. Else
+        // the call never returned, and this is the end of another function.
         let is_above = |call: &(usize, i64)| call.0 != base || at > call.1;
         let is_kept = self.load(self.registers[SP]) == Value::StackWord(base, at);
         if !is_kept || base == SP && at < 0 || !self.calls.iter().all(is_above) {
@@ -270,7 +270,7 @@ impl SymbolicState {
                 Value::StackWord(from, _) if from != base => {
                     registers.push((register, RegisterRule::Undefined));
                 }
-                // A function gives these back. This is not the end of the one begun in.
+                // Functions preserve these registers, so this is the end of another function.
                 _ => return None,
             }
         }
@@ -282,7 +282,8 @@ impl SymbolicState {
         })
     }
 
-    /// The rule of the start, if the function goes on where a table has this one.
+    /// Returns the rule for the start of the path, if it continues at an address with this rule of an
+    /// unwind table.
     pub(super) fn rule_via_table(mut self, row: &UnwindRule) -> Option<UnwindRule> {
         let Cfa::Register(register, distance) = row.cfa else { return None };
         if row.signal || row.return_address != PUSHED_RETURN_ADDRESS {
@@ -304,13 +305,13 @@ impl SymbolicState {
     }
 }
 
-/// Whether how far a register is moved is of interest. Others are counters, and would make each
-/// turn of a loop look new.
+/// True if constants added to a register matter. Others are counters, and would make every iteration
+/// of a loop a new state.
 fn is_frame(register: usize) -> bool {
     register == SP || register == FP
 }
 
-/// DWARF's number of a 64-bit general register.
+/// Returns DWARF's number of a 64-bit general register.
 fn number(register: Register) -> Option<usize> {
     const NUMBERS: [usize; COUNT] = [0, 2, 1, 3, 7, 6, 4, 5, 8, 9, 10, 11, 12, 13, 14, 15];
     register.is_gpr64().then(|| NUMBERS[register.number()])

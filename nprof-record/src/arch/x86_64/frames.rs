@@ -1,4 +1,4 @@
-//! Where frames keep what leads to their callers: return addresses, frame records, signal frames.
+//! The layout of frames: return addresses, frame records, signal frames.
 
 use crate::arch::rule::RegisterRule;
 use crate::arch::x86_64::registers::COUNT;
@@ -25,10 +25,10 @@ pub const FRAME_RECORD: u64 = 16;
 
 /// The instruction that calls the kernel.
 pub const SYSTEM_CALL: [u8; 2] = [0x0f, 0x05];
-/// `mov $15,%rax; syscall`: what a signal handler returns to, in every C library.
+/// `mov $15,%rax; syscall`: the code that signal handlers return to, in every C library.
 pub const SIGNAL_RETURN: [u8; 9] = [0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05];
-/// Where above the stack pointer the kernel saved the registers of what a signal
-/// interrupted, by DWARF's numbers: `struct sigcontext` in `ucontext` (5 words in), of
+/// The offsets above the stack pointer at which the kernel saves the registers of the interrupted
+/// frame, by DWARF's numbers: `struct sigcontext` in `ucontext` (5 words in), of
 /// arch/x86/include/uapi/asm/sigcontext.h.
 pub const SIGNAL_SAVED: [(u16, i64); COUNT] = [
     (8, 40),

@@ -16,6 +16,7 @@ const ENTRY: u64 = 16;
 pub struct Plt {
     /// Its image address.
     pub address: ImageAddress,
+    /// Its bytes.
     pub size: u64,
     /// Whether its first entry is the one the others jump to, to be resolved.
     pub has_header: bool,
@@ -30,7 +31,7 @@ impl Plt {
     pub fn rule(&self, address: ImageAddress) -> Option<UnwindRule> {
         let at = address.offset_from(self.address).filter(|&at| at < self.size)?;
         let pushed = match at {
-            // push GOT[1]; jmp *GOT[2]: behind the entry's own push.
+            // push GOT[1]; jmp *GOT[2]: after the entry's own push.
             0..6 if self.has_header => 1,
             6..ENTRY if self.has_header => 2,
             // jmp *GOT[n]; push n; jmp header, or endbr64; push n; jmp header.

@@ -11,7 +11,7 @@ const COMMAND: u32 = 100;
 const EVENT: EventId = EventId(1);
 const SIDE: EventId = EventId::NONE;
 
-/// Keeps what matters of the records.
+/// Keeps the records as short lines.
 #[derive(Default)]
 struct Kept(Vec<String>);
 

@@ -8,8 +8,8 @@
 //!
 //! 1. The breakpoint is set, then the stack from its word outwards is read from the live process and
 //!    unwound, then the clock is read. From then on the watch is *valid*.
-//! 2. A sample that is taken while the watch is valid, and whose own walk visits a frame with the
-//!    watched CFA, has found the very frame that was watched, if the word was not written since:
+//! 2. If the walk of a sample that is taken while the watch is valid visits a frame with the watched
+//!    CFA, it has found the very frame that was watched, if the word was not written since:
 //!    only a call could have created another. While a frame exists its callers wait, so their return
 //!    addresses and saved registers do not change. The callers that were read are those of this
 //!    sample, if they were unwound with the registers that the sample's walk found.
@@ -312,7 +312,7 @@ fn slot_of(cfa: u64) -> Option<u64> {
 }
 
 /// Stops watching frames that have returned: those in the range of the walk that it did not visit,
-/// and one whose word was written. Reading the state of a word interrupts the thread, so only one is
+/// and one with a written word. Reading the state of a word interrupts the thread, so only one is
 /// read in each batch.
 fn release_stale<T: DebugTarget>(
     target: &mut T,
@@ -333,7 +333,7 @@ fn release_stale<T: DebugTarget>(
     }
 }
 
-/// Returns the index of the watch to move: an unused one, else one whose frame the walk did not
+/// Returns the index of the watch to move: an unused one, else one of a frame that the walk did not
 /// reach. None if all watch frames that were visited.
 fn free_slot<W>(watches: &ThreadWatches<W>, is_free: &[bool; WATCHES]) -> Option<usize> {
     let is_unused = |at: &usize| watches[*at].as_ref().is_none_or(|watch| watch.cfa == 0);

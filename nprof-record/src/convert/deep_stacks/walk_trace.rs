@@ -5,7 +5,7 @@ use crate::arch;
 use crate::unwind::stack_copy::StackReadRange;
 use crate::unwind::{FrameVisitor, Registers};
 
-/// A frame whose return address lies in the word below its CFA.
+/// A frame with its return address in the word below its CFA.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct VisitedFrame {
     /// The number of addresses of the stack up to and including this frame's.

@@ -69,7 +69,7 @@ fn process_stays_until_its_last_thread_exits() {
     assert!(tree.task(COMMAND).is_none() && mapped(&tree, COMMAND));
     assert!(tree.exit(ids(COMMAND, 1, 101)));
     assert!(!tree.exit(ids(COMMAND, 1, 101)), "a task ends once");
-    assert!(tree.task(101).is_some(), "what is late finds it");
+    assert!(tree.task(101).is_some(), "late records find it");
     tree.end_batch();
     tree.end_batch();
     assert!(process(&tree, COMMAND).is_none());
@@ -117,14 +117,14 @@ fn existing_thread_is_added_once() {
     tree.add_existing_thread(50, 50, Some(&found(50, 50, 1)), 900);
     tree.add_existing_thread(50, 51, Some(&found(50, 51, 1)), 900);
     let early = SampleId { time: 800, ..sample_id(50) };
-    assert!(!tree.fork(ids(50, 50, 51), early), "it is known already");
+    assert!(!tree.fork(ids(50, 50, 51), early), "it is in the tree already");
     assert!(tree.fork(ids(60, 50, 60), SampleId { time: 950, ..sample_id(51) }));
     assert_eq!(tree.task(60).map(|task| task.comm.as_slice()), Some(&b"old"[..]));
     assert!(!tree.accepts(7) && tree.needs_maps(50) && tree.needs_maps(60));
     tree.set_maps_known_until(50, 2000);
     assert!(tree.fork(ids(61, 50, 61), SampleId { time: 960, ..sample_id(50) }));
     tree.map(61, 970, mapping(1, 9, 3));
-    assert!(mapped(&tree, 61), "what it maps itself is its own");
+    assert!(mapped(&tree, 61), "its own mappings do not change the parent");
     tree.exit(ids(61, 1, 61));
     tree.exit(ids(50, 1, 50));
     tree.exit(ids(50, 1, 51));
@@ -162,7 +162,7 @@ fn system_tree_accepts_all_but_the_idle_task() {
     assert!(tree.task(9).is_some());
     tree.end_batch();
     tree.end_batch();
-    assert!(tree.task(9).is_none(), "what is gone is forgotten");
+    assert!(tree.task(9).is_none(), "exited tasks are removed");
 }
 
 #[test]

@@ -250,7 +250,7 @@ fn refusal_names_the_least_remedy() {
         (libc::ENOSYS, 2, "CONFIG_PERF_EVENTS"),
         (libc::EACCES, 3, "sysctl kernel.perf_event_paranoid=1"),
         (libc::EPERM, 2, "CAP_PERFMON"),
-        // What is denied though the setting allows it, a container's filter denies.
+        // A denial that the setting does not explain comes from the filter of a container.
         (libc::EPERM, -1, "seccomp profile must allow perf_event_open"),
         (libc::EACCES, 1, "seccomp"),
         (libc::EMFILE, 2, "ulimit -n"),

@@ -6,7 +6,7 @@ use super::*;
 use crate::arch::rule::AnalyzedRule;
 use crate::arch::rule::{Cfa, Expression, RegisterRule};
 
-/// Code whose rules are given by address; everything from 0x1000 to 0x9000 is mapped.
+/// Code with rules by address; everything from 0x1000 to 0x9000 is mapped.
 struct Rules(Vec<(u64, UnwindInfo)>);
 
 impl CodeMap for Rules {
@@ -153,7 +153,7 @@ fn analyzed_rule_must_lead_to_the_end_of_a_call() {
         "no end is found so"
     );
     assert_eq!(walk_bare(&rules, 0, &[0]), (vec![0x1000], Mark::StackTruncated));
-    // The frame pointer is tried behind it.
+    // The frame pointer is tried after it.
     let words = [0, 0x2000, 0, 0x3001];
     assert_eq!(walk_bare(&rules, 0x7000_0010, &words).0, [0x1000, 0x3001]);
 }
@@ -272,7 +272,7 @@ fn caller_of_signal_handler_is_an_interrupted_frame() {
     assert_eq!(addresses[2], FrameAddress::Instruction(RuntimeAddress(0x3000)));
 }
 
-/// Keeps what it is told: CFA, whether the return address is known, and how many frames.
+/// Keeps the CFA, whether the return address is known, and the number of frames of each visit.
 #[derive(Default)]
 struct Told(Vec<(u64, bool, usize)>);
 
@@ -310,7 +310,7 @@ fn frames_are_visited_up_to_the_end_of_the_copy() {
     let expected = [(0x7000_0010, true, 1), (0x7000_0030, false, 2)];
     assert_eq!(told(rules, &[1, 0x2005]), expected);
     let stopped = told(vec![(0x1000, frame(8))], &[0x1005; 9]);
-    assert_eq!(stopped.len(), 3, "the third time it was told to stop");
+    assert_eq!(stopped.len(), 3, "the third visit stops the walk");
 }
 
 #[test]

@@ -18,7 +18,7 @@ impl SharedArray for Kept {
 
 const REACH: u64 = 0x10_0000;
 
-/// What the words of a thread tell: its id, its top, and its hole.
+/// Decodes the words of a thread: its id, its top, and its gap.
 fn published(hints: &CopyHints<Kept>, id: u32) -> (u64, u64, [u64; 2]) {
     let words = hints.words.0.borrow();
     let word = |at: usize| words.get(&(id as usize * GROUP + at)).copied().unwrap_or(0);
@@ -30,7 +30,7 @@ fn read_range(top: u64) -> StackReadRange {
     StackReadRange { end: top, gap: (0, 0) }
 }
 
-/// What was copied up to some bytes above the stack pointer.
+/// Creates a stack that was copied up to some bytes above the stack pointer.
 fn copied(bytes: &[u8]) -> ExtraStack<'_> {
     ExtraStack { thread: 9, pieces: [StackSegment { start: SP, bytes }, StackSegment::default()] }
 }
@@ -40,7 +40,7 @@ fn range_of_last_walk_is_published() {
     let mut hints = CopyHints::new(Kept::default(), REACH);
     let (nothing, bytes) = (ExtraStack::default(), vec![0; 0x8000]);
     hints.update(7, SP, &nothing, Mark::None, read_range(SP + 0x100));
-    assert_eq!(published(&hints, 9), (0, 0, [0, 0]), "nobody asked");
+    assert_eq!(published(&hints, 9), (0, 0, [0, 0]), "the program copied nothing");
     let gap = (SP + 0x200, SP + 0x5000);
     hints.update(7, SP, &copied(&bytes), Mark::None, StackReadRange { end: SP + 0x6001, gap });
     assert_eq!(published(&hints, 9), (9, SP + 0x6020, [SP + 0x200, SP + 0x5000]));
@@ -85,7 +85,7 @@ fn ignored_thread_is_published_and_forgotten() {
     let mut hints = CopyHints::new(Kept::default(), REACH);
     hints.ignore_thread(7, 9);
     assert_eq!(published(&hints, 9), (9, 0, [0, 0]));
-    // From now on it is: it has executed the command.
+    // It has executed the command, and is followed from now on.
     hints.update(7, SP, &ExtraStack::default(), Mark::StackTruncated, read_range(SP + 0x40));
     assert_eq!(published(&hints, 9).0, 0);
     hints.ignore_thread(7, 9);

@@ -99,7 +99,7 @@ impl<'a> Scene<'a> {
         Self { process, watches: FrameWatches::new(process, 1, 100) }
     }
 
-    /// Takes a sample at this time whose walk visits the frame. Returns its mark and its addresses.
+    /// Takes a sample at this time; its walk visits the frame. Returns its mark and its addresses.
     fn sample(&mut self, tid: u32, time: u64, ip: Option<u64>) -> (Mark, Vec<u64>) {
         self.sample_of(tid, time, &[(2, ip)])
     }
