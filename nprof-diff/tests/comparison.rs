@@ -10,7 +10,7 @@ use tempfile::TempDir;
 const BASE: &[(&str, u64)] = &[("parse", 600), ("solve", 300), ("old", 60), ("write", 40)];
 const NEW: &[(&str, u64)] = &[("parse", 580), ("solve", 420), ("fresh", 60), ("write", 44)];
 
-/// A directory with the runs `base` and `new`.
+/// Returns a directory with the runs `base` and `new`.
 fn directory() -> TempDir {
     let directory = TempDir::new().expect("a directory");
     Run::new(1, BASE).save(directory.path(), "base");
@@ -18,7 +18,7 @@ fn directory() -> TempDir {
     directory
 }
 
-/// The value of a column in the row of a function.
+/// Returns the value of a column in the row of a function.
 fn cell(tsv: &str, function: &str, column: &str) -> String {
     let mut rows = tsv.lines().map(|line| line.split('\t').collect::<Vec<_>>());
     let names = rows.next().expect("a header");

@@ -185,18 +185,12 @@ fn without_directory(command: &str) -> String {
 /// changes of the program.
 fn recording_order(base: &Side, new: &Side, diff: &Diff) -> Option<String> {
     let ((base_first, base_last), (new_first, new_last)) =
-        (recording_times(base)?, recording_times(new)?);
+        (base.recording_times_ns()?, new.recording_times_ns()?);
     let is_in_turn = base_last >= new_first && new_last >= base_first;
     // Single runs cannot be interleaved.
     (!is_in_turn && diff.method == Method::Welch).then(|| {
         "all runs of one side were recorded before those of the other, so changes of the machine over time appear as changes of the program; record the sides in turn".to_owned()
     })
-}
-
-/// Returns the times of the first and the last run, in nanoseconds since 1970. None if unknown.
-fn recording_times(side: &Side) -> Option<(u64, u64)> {
-    let times = || side.runs().filter_map(|run| run.head.as_ref()?.utc);
-    Some((times().min()?, times().max()?))
 }
 
 fn different_capture(base: &Side, new: &Side, event: &ComparedEvent) -> Option<String> {

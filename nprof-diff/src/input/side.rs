@@ -41,6 +41,14 @@ impl Side {
         values.filter(|value| !value.is_empty()).map(escaped).collect()
     }
 
+    /// Returns the times at which the first and the last run began, in nanoseconds since 1970 UTC.
+    /// None if no run has one.
+    pub(crate) fn recording_times_ns(&self) -> Option<(u64, u64)> {
+        let mut times: Vec<u64> = self.runs().filter_map(|run| run.head.as_ref()?.utc).collect();
+        times.sort_unstable();
+        Some((*times.first()?, *times.last()?))
+    }
+
     fn run_ids(&self) -> BTreeSet<RunId> {
         self.runs().filter_map(run_id).collect()
     }

@@ -91,14 +91,9 @@ fn inputs(side: &Side) -> String {
 }
 
 fn dates(side: &Side) -> String {
-    let times = || side.runs().filter_map(|run| run.head.as_ref()?.utc);
-    match (times().min(), times().max()) {
-        (Some(first), Some(last)) if utc(first) != utc(last) => {
-            format!("{} to {} UTC", utc(first), utc(last))
-        }
-        (Some(first), _) => format!("{} UTC", utc(first)),
-        _ => String::new(),
-    }
+    let Some((first, last)) = side.recording_times_ns() else { return String::new() };
+    let (first, last) = (utc(first), utc(last));
+    if first == last { format!("{first} UTC") } else { format!("{first} to {last} UTC") }
 }
 
 /// A rate of samples: per second, or in units of the event.

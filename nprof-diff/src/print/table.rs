@@ -97,7 +97,8 @@ impl<'a> Table<'a> {
             "", "base", "new", "change", "q"
         )?;
         // The row limit applies to the changes of all verdicts together, the largest first. Rows
-        // that exceed a bound in time have a limit of their own: their shares are small.
+        // that exceed a bound in time have a limit of their own: their shares did not change, so
+        // they would always come last.
         let (in_time, in_share): (Vec<_>, Vec<_>) =
             changed.iter().partition(|(group, _)| *group == Group::ExceedsInTime);
         let limit = self.report.row_limit;
