@@ -26,8 +26,8 @@ fn linked_debug_file_is_found_in_every_directory() {
     run_in(at, "objcopy --only-keep-debug @/prog @/prog.debug");
     run_in(at, "strip @/prog");
     let bare = area(&[], &binary, address);
-    assert_eq!(bare.0, Status::NoSymbol, "only what is exported has a name");
-    assert_eq!(bare.1.len(), 1, "but the unwind table tells where the function begins");
+    assert_eq!(bare.0, Status::NoSymbol, "only exports have names");
+    assert_eq!(bare.1.len(), 1, "the unwind table has the start of the function");
     assert!(bare.1[0].name.starts_with("prog+0x"), "{bare:?}");
     run_in(at, "objcopy --add-gnu-debuglink=@/prog.debug @/prog");
     assert!(is_complete(&area(&[], &binary, address)));

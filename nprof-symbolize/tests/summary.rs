@@ -1,4 +1,4 @@
-//! Reports about images whose frames have no names: in the stream, and for users.
+//! Reports about images with unnamed frames: in the stream, and for users.
 
 #![allow(clippy::unwrap_used)] // a failed set-up is a failed test
 

@@ -56,34 +56,34 @@ fn functions(path: &Path) -> Vec<(String, u64, u64)> {
 
 /// Asserts that the first and the last byte of each function have its name and line, in the image at
 /// `path`, which has the layout of `reference`.
-fn assert_named(what: &str, args: &[&str], reference: &Path, path: &Path) {
+fn assert_named(case: &str, args: &[&str], reference: &Path, path: &Path) {
     let binary = Binary::read(reference);
     for (name, first, last) in functions(reference) {
         let places =
             Places { path: path.as_os_str().as_bytes(), ..Places::of(&binary, &[first, last]) };
         for (status, calls) in names(args, places) {
-            assert_eq!(status, Status::Named, "{what}: {name}");
+            assert_eq!(status, Status::Named, "{case}: {name}");
             let outermost = calls.last().unwrap();
-            assert_eq!(outermost.name, name, "{what}: {calls:?}");
+            assert_eq!(outermost.name, name, "{case}: {calls:?}");
             let is_in_source = |call: &Named| call.file.ends_with("/odd.c") && call.line > 0;
-            assert!(calls.iter().all(is_in_source), "{what}: {name}: {calls:?}");
+            assert!(calls.iter().all(is_in_source), "{case}: {name}: {calls:?}");
             let inlined = &calls[..calls.len() - 1];
-            assert!(inlined.iter().all(|call| call.name == "inner"), "{what}: {calls:?}");
+            assert!(inlined.iter().all(|call| call.name == "inner"), "{case}: {calls:?}");
         }
     }
 }
 
 /// Builds the program and checks all its functions.
-fn assert_build_is_named(what: &str, flags: &str) {
+fn assert_build_is_named(case: &str, flags: &str) {
     let directory = directory();
     let at = directory.path();
     run_in(at, &format!("gcc -O2 -g -Wl,--build-id {flags} -o @/prog @/odd.c"));
-    assert_named(what, &[], &at.join("prog"), &at.join("prog"));
+    assert_named(case, &[], &at.join("prog"), &at.join("prog"));
 }
 
 #[test]
 fn names_every_kind_of_program() {
-    for (what, flags) in [
+    for (case, flags) in [
         ("position independent", "-fPIE -pie"),
         ("fixed", "-no-pie"),
         ("static", "-static"),
@@ -91,13 +91,13 @@ fn names_every_kind_of_program() {
         ("a library", "-shared -fPIC"),
         ("a library at an address of its own", "-shared -fPIC -Wl,-Ttext-segment=0x3f00000000"),
     ] {
-        assert_build_is_named(what, flags);
+        assert_build_is_named(case, flags);
     }
 }
 
 #[test]
 fn names_the_layouts_of_all_linkers() {
-    for (what, flags) in [
+    for (case, flags) in [
         ("lld", "-fuse-ld=lld"),
         ("lld, headers and code together", "-fuse-ld=lld -Wl,--no-rosegment"),
         ("lld, sections sorted by their names", "-fuse-ld=lld -Wl,-z,keep-text-section-prefix"),
@@ -115,13 +115,13 @@ fn names_the_layouts_of_all_linkers() {
         ("DWARF 3", "-gdwarf-3"),
         ("optimized as a whole", "-flto -fno-ipa-icf"),
     ] {
-        assert_build_is_named(what, flags);
+        assert_build_is_named(case, flags);
     }
 }
 
 #[test]
 fn names_code_in_distant_segments() {
-    for (what, flags) in [
+    for (case, flags) in [
         ("a second segment of code", "-no-pie -Wl,--section-start=.far=0x40000000"),
         ("code below the program", "-no-pie -Wl,--section-start=.far=0x10000"),
         (
@@ -131,7 +131,7 @@ fn names_code_in_distant_segments() {
              -Wl,--section-start=.text.unlikely=0x50000000",
         ),
     ] {
-        assert_build_is_named(what, flags);
+        assert_build_is_named(case, flags);
     }
     // The cold part exists, and has a name that shows it.
     let directory = directory();
@@ -213,7 +213,7 @@ fn false_headers_of_a_huge_file_take_no_memory() {
             (1..20).map(|i| (headers + 64 * i + 32, (1u64 << 40).to_le_bytes().into())).collect(),
         ),
     ];
-    for (what, lie) in lies {
+    for (case, lie) in lies {
         let mut bytes = whole.clone();
         for (at, lie) in lie {
             bytes[at..at + lie.len()].copy_from_slice(&lie);
@@ -231,7 +231,7 @@ fn false_headers_of_a_huge_file_take_no_memory() {
         );
         let script = limited.replace('@', at.to_str().unwrap());
         let output = std::process::Command::new("sh").args(["-c", &script]).output().unwrap();
-        assert!(output.status.success(), "{what}: {output:?}");
+        assert!(output.status.success(), "{case}: {output:?}");
     }
 }
 

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::Parser;
+use nprof_cli::args::{OutputFile, PartialOk};
 
 use crate::names::demangle::NameStyle;
 
@@ -60,13 +61,11 @@ pub(crate) struct Args {
     #[arg(long)]
     pub(crate) text: bool,
 
-    /// Write to FILE instead of standard output
-    #[arg(short, long, value_name = "FILE")]
-    pub(crate) output: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) output: OutputFile,
 
-    /// Exit with 0 even if the input was incomplete
-    #[arg(long)]
-    pub(crate) partial_ok: bool,
+    #[command(flatten)]
+    pub(crate) tolerance: PartialOk,
 
     /// The stream to read; standard input if absent or -
     #[arg(value_name = "FILE")]

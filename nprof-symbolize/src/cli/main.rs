@@ -19,6 +19,7 @@ pub fn main() -> ExitCode {
         let thread = builder.spawn(move || run::run(&args));
         match thread.map(std::thread::JoinHandle::join) {
             Ok(Ok(outcome)) => outcome,
+            // A bug: the process exits with the status of a panic, 101.
             Ok(Err(panic)) => std::panic::resume_unwind(panic),
             Err(error) => Err(anyhow::Error::new(error).context("cannot start a thread")),
         }

@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
-use nprof_cli::shell;
 use nprof_cli::stage::{self, Input, Outcome, Ready};
 use nprof_stream::{Reader, Record, Spelling, Step, Verdict, Writer};
 
@@ -45,6 +44,7 @@ const WAIT_LIMIT: Duration = Duration::from_millis(500);
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     check_features(args)?;
     let mut catalog = ImageCatalog::new(Rc::new(finder(args)));
+    // Names are interned in their shown form, so that the style must be known first.
     catalog.names.style = args.names;
     if is_explain_only(args) {
         for wanted in &args.explain {
@@ -55,28 +55,28 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
         return Ok(Outcome::Done);
     }
     let input = stage::open(args.input.as_deref())?;
-    stage::refuse_same_file([args.input.as_deref()], args.output.as_deref())?;
-    let output = stage::output(args.output.as_deref())?;
+    // Opening the output would truncate the input.
+    stage::refuse_same_file([args.input.as_deref()], args.output.path())?;
+    let output = stage::output(args.output.path())?;
+    // A binary stream would garble a terminal.
     let is_text = args.text || output.is_terminal();
     let spelling = if is_text { Spelling::Text } else { Spelling::Binary };
+    // Before any lookup: the time limit of servers goes to the images with the most samples.
     prefetch(args, &input, &catalog);
-    let step = Step {
-        tool: TOOL.into(),
-        version: env!("CARGO_PKG_VERSION").into(),
-        command: shell::quoted(std::env::args_os()),
-        naming_options: naming_options(args).into(),
-        ..Step::default()
-    };
+    let naming_options = naming_options(args).into();
+    let step = Step { naming_options, ..nprof_cli::step::this_process(TOOL) };
     // A file can be read twice; a pipe is a live stream.
     let is_live = input.ahead().is_none();
     if let Some(file) = input.ahead() {
         read_ahead::resolve(file, &mut catalog, &step, |pids| lookup_threads(args, pids));
     }
+    // Without debug information lookups are fast, and need no second location.
     if is_live && !catalog.finder.detail.is_symbols_only() {
         catalog = live(catalog, args)?;
     }
     let mut filter = Filter::new(Writer::new(output, spelling), catalog, step, WAIT_LIMIT);
     let name = input.name().to_owned();
+    // Only a live stream has an input that can be empty for now.
     let ready = is_live.then(|| input.ready()).flatten();
     let mut reader = Reader::new(input);
     let copied = copy(&mut reader, &mut filter, ready.as_ref()).with_context(|| name.clone());
@@ -85,9 +85,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     copied?;
     args.explain.iter().for_each(|wanted| explain(&mut catalog, wanted));
     if args.verbose {
+        // The summary counts all frames.
         print_lines(&catalog.summary());
     }
-    Ok(outcome(&reader, &name, args.partial_ok))
+    Ok(outcome(&reader, &name, args.tolerance.partial_ok))
 }
 
 /// Refuses options that this build does not support.
@@ -104,6 +105,7 @@ fn check_features(args: &Args) -> anyhow::Result<()> {
 fn naming_options(args: &Args) -> String {
     let style = args.names.to_possible_value();
     let mut words: Vec<&str> = style.iter().map(PossibleValue::get_name).collect();
+    // Two streams with equal words have names that can replace each other.
     words.extend((!args.no_inlines).then_some("inlines"));
     words.extend((!args.no_lines).then_some("lines"));
     words.join(",")
@@ -202,9 +204,11 @@ fn copy<W: Write>(
         }
         filter.take(&record).context("cannot write")?;
         let is_sample = matches!(record, Record::Sample(_));
+        // The record borrows the reader.
         drop(record);
         if reader.damage_count() > damages {
             damages = reader.damage_count();
+            // After damage an id may belong to another record than before.
             filter.invalidate();
         }
         filter.pass(reader).context("cannot write")?;
@@ -217,6 +221,7 @@ fn copy<W: Write>(
         }
         if let Some(ready) = live.filter(|_| is_drained) {
             filter.idle(|| ready.is_ready()).context("cannot write")?;
+            // The next record starts a new wait budget.
             was_idle = true;
         }
     }
@@ -225,6 +230,7 @@ fn copy<W: Write>(
 
 /// Prints the search for the images of the input that match `wanted`, or for that file itself.
 fn explain(catalog: &mut ImageCatalog, wanted: &OsStr) {
+    // The stream has absolute paths; users give relative ones.
     let absolute = std::fs::canonicalize(wanted).map(PathBuf::into_os_string);
     let spellings = [Some(wanted), absolute.as_deref().ok()];
     let matches = |image: &ImageStats| {

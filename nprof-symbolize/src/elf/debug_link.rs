@@ -47,6 +47,7 @@ pub(crate) fn debug_link(endian: Endianness, link: &[u8]) -> Option<DebugLink> {
 /// Parses `.gnu_debugaltlink`: a path, a zero byte, a build ID.
 pub(crate) fn alt_link(link: &[u8]) -> Option<SupplementaryLink> {
     let (path, id) = string(link)?;
+    // A path without an ID could be any file.
     let is_whole = !path.is_empty() && (1..=nprof_stream::limits::BUILD_ID).contains(&id.len());
     is_whole.then(|| SupplementaryLink { path: path.to_vec(), id: id.to_vec() })
 }
@@ -61,7 +62,7 @@ pub(crate) fn debug_sup(endian: Endianness, section: &[u8]) -> Option<DebugSup> 
     };
     let (&is_supplementary, rest) = rest.split_first().filter(|_| version == 5)?;
     let (path, rest) = string(rest)?;
-    // The length is in LEB128; no checksum is so long that it takes more than one byte.
+    // The length is in LEB128; that of every known checksum fits one byte.
     let (&length, id) = rest.split_first()?;
     let id = id.get(..usize::from(length)).filter(|id| (1..=64).contains(&id.len()))?;
     let link = SupplementaryLink { path: path.to_vec(), id: id.to_vec() };

@@ -32,6 +32,7 @@ impl FunctionRanges {
         let mut ranges = Vec::new();
         let mut entries = table.entries(&bases);
         while let Ok(Some(entry)) = entries.next() {
+            // A CIE has no range of its own.
             let CieOrFde::Fde(partial) = entry else { continue };
             let Ok(function) = partial.parse(EhFrame::cie_from_offset) else { continue };
             let start = ImageAddress(function.initial_address());
@@ -41,6 +42,7 @@ impl FunctionRanges {
             }
         }
         ranges.sort_unstable();
+        // One entry for each address: identical functions may have been folded (ICF).
         ranges.dedup_by_key(|range| range.start);
         Self(ranges.into())
     }

@@ -95,6 +95,7 @@ impl Headers {
     /// Returns the first section of a name with bytes in the file, preferably outside of groups: a
     /// `.dwo` file has groups of type units besides its own (`-fdebug-types-section`).
     pub(crate) fn section(&self, name: &[u8]) -> Option<&Section> {
+        // A stripped debug file keeps headers of sections without bytes (SHT_NOBITS).
         let mut named = self.sections.iter().filter(|s| s.name == name && s.offset.is_some());
         let first = named.next()?;
         if !first.grouped { Some(first) } else { named.find(|s| !s.grouped).or(Some(first)) }
@@ -178,6 +179,7 @@ where
         Ok(Some((header, offset, _))) => Compression::Elf {
             kind: header.ch_type(endian).0,
             size: header.ch_size(endian).into(),
+            // `compression` returns the offset in the file.
             skip: offset.saturating_sub(section.sh_offset(endian).into()),
         },
         _ if name.starts_with(b".zdebug_") => Compression::Gnu,

@@ -1,8 +1,8 @@
 //! The procedure linkage table (PLT): stubs that jump to functions of other libraries. They have no
 //! symbols of their own, and are named after their target: `memcpy@plt`. Pure over bytes.
 //!
-//! A stub jumps through a slot of the global offset table, and a relocation names the function
-//! whose address the loader writes there. The stubs are found by their instructions, since linkers
+//! A stub jumps through a slot of the global offset table, and the relocation of the slot names the
+//! function. The stubs are found by their instructions, since linkers
 //! lay them out in several ways (`.plt`, `.plt.sec` with branch tracking, `.plt.got`).
 
 use std::collections::HashMap;
@@ -35,10 +35,12 @@ pub(crate) fn add_stubs<'d, R: ReadRef<'d>>(
     for section in headers.sections.iter().filter(|section| section.name.starts_with(b".plt")) {
         let Some(code) = bytes(section, data) else { continue };
         for stub in find_stubs(code, ImageAddress(section.address), section.entry_size) {
+            // Only slots of stubs are named: a file may have a million relocations.
             slots.insert(stub.slot, Vec::new());
             stubs.push(stub);
         }
     }
+    // Saves reading all relocations.
     if stubs.is_empty() {
         return;
     }

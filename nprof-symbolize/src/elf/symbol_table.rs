@@ -172,6 +172,7 @@ impl SymbolTableBuilder {
             last.map_or(0, |last| last + MAX_NAME_BYTES).min(names.size).min(MAX_NAMES_BYTES);
         let strings = data.read_bytes_at(names.offset?, length).ok()?;
         let base = u32::try_from(self.strings.len()).ok()?;
+        // Offsets of names have 32 bits.
         base.checked_add(u32::try_from(strings.len()).ok()?)?.checked_add(1)?;
         self.strings.extend_from_slice(strings);
         self.strings.push(0);
@@ -197,6 +198,7 @@ impl SymbolTableBuilder {
             // At one address the preferred symbol comes first; `split_ranges` relies on it.
             a.start.cmp(&b.start).then_with(|| preference(b, strings).cmp(&preference(a, strings)))
         });
+        // Aliases of equal size: the preferred one stays.
         self.candidates.dedup_by_key(|candidate| (candidate.start, candidate.size));
         let ranges = split_ranges(&self.candidates).into_boxed_slice();
         SymbolTable { ranges, strings: self.strings.into_boxed_slice(), is_exports: !self.is_full }
@@ -260,6 +262,7 @@ fn split_ranges(symbols: &[Candidate]) -> Vec<Range> {
             0 => next.map_or(symbol.limit, |next| next.min(symbol.limit)),
             size => symbol.start.saturating_add(size),
         };
+        // A size that overflows, or a label at the end of its section.
         if end <= symbol.start {
             continue;
         }
@@ -302,6 +305,7 @@ fn string(strings: &[u8], at: u32) -> &[u8] {
     let end = rest.iter().position(|&byte| byte == 0).unwrap_or(rest.len());
     let name = &rest[..end];
     match name.iter().position(|&byte| byte == b'@') {
+        // The suffix of stubs is ours and no version.
         Some(at) if at > 0 && !name.ends_with(b"@plt") => &name[..at],
         _ => name,
     }

@@ -21,6 +21,7 @@ const MAX_BYTES: u64 = 256 << 20;
 pub(super) fn symbols(files: &[ElfFile], log: &SearchLog) -> SymbolTable {
     let mut symbols = SymbolTableBuilder::default();
     let full = files.iter().find(|file| file.headers.has_symbols());
+    // A full table includes the exports.
     if let Some(source) = full.or(files.first()) {
         let (kind, table) = match full {
             Some(_) => (elf::SHT_SYMTAB, ".symtab"),
@@ -30,6 +31,7 @@ pub(super) fn symbols(files: &[ElfFile], log: &SearchLog) -> SymbolTable {
         log.tried(&source.path, format!("names from {table}"));
     }
     if let Some(image) = files.first() {
+        // Debug files have no code, so that stubs come from the image.
         plt::add_stubs(&mut symbols, &image.headers, &image.data());
     }
     let symbols = symbols.build();
@@ -43,6 +45,7 @@ pub(super) fn function_ranges(files: &[ElfFile], log: &SearchLog) -> FunctionRan
     let Some((file, section)) = section else { return FunctionRanges::default() };
     let little_endian = file.headers.endian == object::Endianness::Little;
     let address_size = if file.headers.is_64 { 8 } else { 4 };
+    // Bounded: a sparse file may claim any size.
     let bytes = file.whole(b".eh_frame", MAX_BYTES);
     let function_ranges =
         FunctionRanges::read(&bytes, ImageAddress(section.address), little_endian, address_size);

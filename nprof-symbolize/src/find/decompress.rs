@@ -40,6 +40,7 @@ pub(crate) fn section(compressed: &[u8], compression: Compression) -> anyhow::Re
         Compression::Gnu => {
             let size = compressed.strip_prefix(b"ZLIB").and_then(|rest| rest.first_chunk::<8>());
             let size = size.context("the header of the compressed section is missing")?;
+            // 4 bytes of `ZLIB`, 8 bytes of the size in big-endian order.
             (CompressionFormat::Zlib, u64::from_be_bytes(*size), 12)
         }
     };

@@ -12,9 +12,9 @@ use object::{Endianness, ReadCache, elf};
 
 use super::decompress;
 use super::failure::Failure;
-use super::hex::hex;
 use crate::dwarf::{DebugFile, Section as Bytes};
 use crate::elf::headers::{Compression, Headers, Section};
+use nprof_stream::number::hex;
 
 /// An ELF file. A clone shares it.
 #[derive(Clone)]
@@ -95,6 +95,7 @@ impl ElfFile {
         use std::os::unix::fs::MetadataExt;
         let Contents::File(file, _) = &self.contents else { return None };
         let metadata = file.metadata().ok()?;
+        // Times before 1970 count as unknown.
         let seconds = u64::try_from(metadata.ctime()).ok()?;
         let since = std::time::Duration::new(seconds, u32::try_from(metadata.ctime_nsec()).ok()?);
         let inode = SystemTime::UNIX_EPOCH + since;
@@ -108,8 +109,10 @@ impl ElfFile {
     /// If it cannot be read.
     pub(crate) fn checksum(&self) -> std::io::Result<u32> {
         let mut from = self.contents.reader();
+        // The file is shared, and parsers move its position.
         from.rewind()?;
         let mut hasher = crc32fast::Hasher::new();
+        // Read in pieces: debug files have gigabytes.
         let mut buffer = vec![0; 64 << 10];
         loop {
             match from.read(&mut buffer)? {
@@ -127,6 +130,7 @@ impl ElfFile {
     /// If they lie outside of the file, or cannot be decompressed.
     pub(crate) fn contents(&self, section: &Section) -> anyhow::Result<Bytes> {
         let start = section.offset.unwrap_or_default();
+        // A hostile header may overflow.
         let end = start.checked_add(section.size).context("it lies outside of the file")?;
         ensure!(end <= self.size(), "it lies outside of the file");
         let bytes = match &self.contents {
@@ -199,6 +203,7 @@ impl Contents {
     }
 
     fn data(&self) -> ReadCache<Box<dyn Seekable + '_>> {
+        // Reads the requested ranges, never the whole file.
         ReadCache::new(self.reader())
     }
 }

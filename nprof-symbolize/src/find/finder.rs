@@ -86,7 +86,7 @@ struct ImageFiles {
 #[derive(Clone)]
 pub(super) struct ReferencePaths {
     pub(super) search_paths: SearchPaths,
-    /// Paths in whose directories they may be: the recorded one, and those of the found files.
+    /// Paths in the directories to search: the recorded one, and those of the found files.
     pub(super) beside: Vec<PathBuf>,
 }
 
@@ -132,6 +132,7 @@ impl Finder {
         let log = SearchLog::default();
         let files = self.files(recorded, &log);
         let executed = files.executed.iter().map(|executed| &executed.file);
+        // The search itself may open fewer files; this lists those that a frame would open.
         let mut all = executed.chain(&files.debug);
         if let Some(main) = all.find(|file| file.headers.has_dwarf()) {
             let split = self.split_files(main, &files.references, &log);
@@ -172,6 +173,7 @@ impl Finder {
                 }
             }
         }
+        // Only after all sources: a file of the right build is always better.
         if let Some(file) = refused.other_build.filter(|_| self.allow_mismatch) {
             log.tried(&file.path, "is used although it is of another build");
             return Ok(ExecutedFile { file, is_other_build: true });
@@ -276,6 +278,7 @@ impl Finder {
         search_paths: &SearchPaths,
         log: &SearchLog,
     ) -> Vec<ElfFile> {
+        // With --allow-mismatch the debug file must match the file in use, not the recorded one.
         let build_id = image.map_or(&*recorded.build_id, |image| &image.headers.build_id);
         let mut files = Vec::new();
         if has_any(image, &files, Headers::has_dwarf)
@@ -291,6 +294,7 @@ impl Finder {
             && let Some(image) = image
             && let Some(link) = &image.headers.debug_link
         {
+            // The link is relative to the installed path, which may differ from where the image was found.
             let beside = beside(recorded, search_paths, [image]);
             for path in beside.iter().flat_map(|image| search_paths.by_link(image, &link.name)) {
                 let checked = |file: &ElfFile| identity::is_linked(file, build_id, link.crc);
@@ -314,6 +318,7 @@ impl Finder {
         let ImageFiles { executed, debug: mut files, references } = files;
         let (headers, is_other_build) = match executed {
             Ok(ExecutedFile { file, is_other_build }) => {
+                // The image is first: its own symbols and DWARF are preferred.
                 files.insert(0, file);
                 (Rc::clone(&files[0].headers), is_other_build)
             }
@@ -357,6 +362,7 @@ impl Finder {
         let mut fault = None;
         for file in files.iter().filter(|file| file.headers.has_dwarf()) {
             let split = self.split_files(file, references, log);
+            // Threads that share an image share the memory bound.
             match Dwarf::load(Box::new(split), ROOM_BYTES / self.sharers) {
                 Ok(dwarf) => {
                     log.tried(&file.path, "inlined calls, files and lines from DWARF");
@@ -364,6 +370,7 @@ impl Finder {
                 }
                 Err(error) => {
                     log.tried(&file.path, format!("DWARF: {error}"));
+                    // The first file is the best candidate, so that its fault is the one to report.
                     fault.get_or_insert(error);
                 }
             }
@@ -413,8 +420,8 @@ fn has_any(image: Option<&ElfFile>, files: &[ElfFile], predicate: fn(&Headers) -
     image.into_iter().chain(files).any(|file| predicate(&file.headers))
 }
 
-/// Returns the paths in whose directories other files of an image may be: those of its files, and
-/// the recorded one.
+/// Returns the paths in the directories to search for other files of an image: those of its files,
+/// and the recorded one.
 fn beside<'f>(
     recorded: &RecordedImage,
     search_paths: &SearchPaths,

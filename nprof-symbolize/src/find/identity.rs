@@ -6,7 +6,7 @@ use nprof_stream::Status;
 
 use super::elf_file::ElfFile;
 use super::failure::Failure;
-use super::hex::hex;
+use nprof_stream::number::hex;
 
 /// The tolerance between the times of files and of recordings: file systems round their times to
 /// the kernel's tick (at most 10 ms), and a program may run as soon as it is linked.

@@ -22,6 +22,7 @@ pub(crate) enum KallsymsError {
 ///
 /// See [`KallsymsError`].
 pub(crate) fn kernel(kallsyms: &[u8]) -> Result<SymbolTable, KallsymsError> {
+    // Frames of the kernel have their distance from _stext.
     let base = find(kallsyms, b"_stext").or_else(|| find(kallsyms, b"_text"));
     match base {
         Some(RuntimeAddress(0)) => Err(KallsymsError::Restricted),
@@ -47,6 +48,7 @@ pub(crate) fn module(
     if module.base.0 == 0 {
         return Err(KallsymsError::Restricted);
     }
+    // The size is that of all sections of the module.
     let end = RuntimeAddress(module.base.0.saturating_add(module.size));
     table(kallsyms, name, module.base, end)
 }
@@ -83,6 +85,7 @@ fn table(
 fn binding(symbol: &Symbol<'_>) -> Option<Binding> {
     match symbol.kind {
         b'T' => Some(Binding::Global),
+        // Weak symbols have either case.
         b'W' | b'w' => Some(Binding::Weak),
         b't' => Some(Binding::Local),
         _ => None,

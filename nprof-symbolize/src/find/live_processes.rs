@@ -12,7 +12,7 @@ use nprof_object::path::without_deleted;
 /// The number of processes that are remembered: the latest ones.
 const MAX_PROCESSES: usize = 4096;
 
-/// The number of running processes whose mappings are read for one image.
+/// The number of running processes that are inspected for one image.
 const MAX_PROCESSES_READ: usize = 64;
 
 /// The number of mappings that are read of one process: the kernel's default limit is 65,530
@@ -82,6 +82,7 @@ impl LiveProcesses {
     pub(crate) fn mapped(&self, recorded: &[u8]) -> Vec<PathBuf> {
         let mut paths = Vec::new();
         let mut processes_read = 0;
+        // The latest processes are the most likely to run.
         let pids: Vec<u32> = self.pids.borrow().iter().rev().copied().collect();
         for pid in pids {
             if processes_read == MAX_PROCESSES_READ {
@@ -90,6 +91,7 @@ impl LiveProcesses {
             match find_mapping(pid, recorded) {
                 MappingSearch::Found(path) => paths.push(path),
                 MappingSearch::NotMapped => {}
+                // Such a process costs little and does not count.
                 MappingSearch::NoAccess => continue,
             }
             processes_read += 1;
@@ -111,6 +113,7 @@ fn find_mapping(pid: u32, recorded: &[u8]) -> MappingSearch {
     let Ok(maps) = std::fs::File::open(format!("/proc/{pid}/maps")) else {
         return MappingSearch::NoAccess;
     };
+    // A path may have any byte, so that lines are bytes.
     let lines = BufReader::new(maps).split(b'\n').map_while(Result::ok).take(MAX_MAPPINGS);
     match lines.into_iter().find_map(|line| map_files_name(&line, recorded)) {
         Some(name) => MappingSearch::Found(Path::new(&format!("/proc/{pid}/map_files")).join(name)),
@@ -121,6 +124,7 @@ fn find_mapping(pid: u32, recorded: &[u8]) -> MappingSearch {
 /// Returns the name in `map_files` of a line of `/proc/PID/maps`, if it is a mapping of the path.
 fn map_files_name(line: &[u8], recorded: &[u8]) -> Option<String> {
     let mapping = Mapping::parse(line)?;
+    // Names in brackets, such as [vdso], have no file.
     let is_file = mapping.path.starts_with(b"/");
     let is_same = without_deleted(mapping.path) == without_deleted(recorded);
     (is_file && is_same).then(|| mapping.map_files_name())

@@ -26,6 +26,7 @@ impl RecordedImage {
     /// `wanted` is neither.
     pub(crate) fn of(wanted: &OsStr) -> Option<Self> {
         let kind = ImageKind::Elf;
+        // A file with a hexadecimal name is a file.
         if let Ok(path) = std::fs::canonicalize(wanted)
             && let Ok(file) = ElfFile::open(&path)
         {

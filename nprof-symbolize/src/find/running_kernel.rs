@@ -11,7 +11,6 @@ use object::elf;
 
 use super::failure::Failure;
 use super::finder::Finder;
-use super::hex::hex;
 use super::kallsyms::{self, KallsymsError};
 use super::recorded::RecordedImage;
 use super::search_log::SearchLog;
@@ -20,6 +19,7 @@ use crate::elf::headers::Headers;
 use crate::elf::plt;
 use crate::elf::symbol_table::{SymbolTable, SymbolTableBuilder};
 use crate::image::opened::{ElfImage, OpenImage};
+use nprof_stream::number::hex;
 
 /// The running kernel.
 #[derive(Debug, Default)]
@@ -44,6 +44,7 @@ impl RunningKernel {
         if recorded.kind == ImageKind::Kernel
             && let Some(image) = finder.vmlinux(recorded, log)
         {
+            // DWARF has lines and inlined calls; kallsyms does not.
             return Ok(image);
         }
         let opened = match recorded.kind {
@@ -53,6 +54,7 @@ impl RunningKernel {
         };
         match &opened {
             Ok(OpenImage::Symbols(symbols)) => {
+                // The log of --explain states the source of names in each case.
                 log.note(format!("/proc/kallsyms: names for {} ranges", symbols.len()));
             }
             Ok(OpenImage::Elf(elf)) => {
@@ -114,6 +116,7 @@ fn open_vdso(recorded: &RecordedImage) -> Result<OpenImage, Failure> {
     check_build_id("the running kernel's vDSO", &headers.build_id, recorded)?;
     let mut symbols = SymbolTableBuilder::default();
     symbols.add_elf(&headers, &bytes[..], elf::SHT_DYNSYM.0);
+    // The vDSO of some kernels has stubs, like any shared library.
     plt::add_stubs(&mut symbols, &headers, &bytes[..]);
     let symbols = symbols.build();
     let function_ranges = FunctionRanges::default();
@@ -122,6 +125,7 @@ fn open_vdso(recorded: &RecordedImage) -> Result<OpenImage, Failure> {
 
 /// Checks that the running kernel is the recorded one: another one would give wrong names.
 fn check_build_id(image: &str, found: &[u8], recorded: &RecordedImage) -> Result<(), Failure> {
+    // Releases are no identity: a rebuilt kernel keeps its release.
     if !recorded.build_id.is_empty() && found == &recorded.build_id[..] {
         return Ok(());
     }

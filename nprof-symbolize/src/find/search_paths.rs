@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use nprof_object::path::without_deleted;
 
-use super::hex::hex;
 use crate::dwarf::SplitUnit;
+use nprof_stream::number::hex;
 
 /// The debug directory of every distribution.
 const DEBUG_DIR: &str = "/usr/lib/debug";
@@ -40,6 +40,7 @@ impl SearchPaths {
     pub(crate) fn directories(&self) -> Vec<PathBuf> {
         let mut directories = self.debug_dirs.clone();
         directories.extend(self.symfs.iter().map(|root| root.join(&DEBUG_DIR[1..])));
+        // With a root the debug files may still be on this system, as for a container.
         directories.push(DEBUG_DIR.into());
         directories
     }
@@ -50,6 +51,7 @@ impl SearchPaths {
         else {
             return Vec::new();
         };
+        // The layout of the GDB manual, section Separate Debug Files.
         let name = format!(".build-id/{first:02x}/{}{suffix}", hex(rest));
         self.directories().iter().map(|directory| directory.join(&name)).collect()
     }
@@ -76,6 +78,7 @@ impl SearchPaths {
             _ => self.rooted(stated),
         }];
         let mut parts = stated.components();
+        // Distributions install dwz files in /usr/lib/debug/.dwz.
         if parts.by_ref().any(|part| part.as_os_str() == ".dwz") {
             let rest = Path::new(".dwz").join(parts.as_path());
             paths.extend(self.directories().iter().map(|debug| debug.join(&rest)));
@@ -115,10 +118,12 @@ impl SearchPaths {
             [&unit.name, &unit.directory].map(|path| Path::new(OsStr::from_bytes(path)));
         let compiled = directory.join(name);
         let mut paths = Vec::new();
+        // A relative directory of the compiler (-fdebug-compilation-dir) has no known base.
         if compiled.is_absolute() {
             paths.push(self.rooted(&compiled));
         }
         for beside in files.iter().filter_map(|file| file.parent()) {
+            // Keeps the directories of a build tree that was moved as a whole.
             if name.is_relative() {
                 paths.push(beside.join(name));
             }

@@ -7,11 +7,11 @@ use std::rc::Rc;
 
 use super::debuginfod::{ArtifactKind, Debuginfod};
 use super::elf_file::ElfFile;
-use super::hex::hex;
 use super::search_log::SearchLog;
 use super::search_paths::SearchPaths;
 use crate::dwarf::{DebugFile, DebugFiles, SplitUnit};
 use crate::elf::debug_link::{self, SupplementaryLink};
+use nprof_stream::number::hex;
 
 /// The largest section with a link to another file.
 const MAX_LINK_BYTES: u64 = 64 << 10;
@@ -23,7 +23,7 @@ const MAX_LOGGED_MISSING: usize = 3;
 pub(crate) struct SplitFiles {
     /// The file with the units, or with their skeletons.
     pub(crate) main: ElfFile,
-    /// Paths in whose directories the others may be: the image, and its files that were found.
+    /// Paths in the directories to search: the image, and its files that were found.
     pub(crate) beside: Vec<PathBuf>,
     /// The directories that are searched.
     pub(crate) search_paths: SearchPaths,
@@ -53,6 +53,7 @@ impl SplitFiles {
         }
         let section = self.main.whole(b".debug_sup", MAX_LINK_BYTES);
         let sup = debug_link::debug_sup(self.main.headers.endian, &section)?;
+        // The supplementary file has the section, too, without a path.
         let is_link = !sup.is_supplementary && !sup.link.path.is_empty();
         is_link.then_some((LinkKind::DebugSup, sup.link))
     }
@@ -143,9 +144,11 @@ impl DebugFiles for SplitFiles {
     }
 
     fn split(&self, wanted: &SplitUnit) -> Option<Box<dyn DebugFile>> {
+        // Logged only for the first missing units: a program may have thousands.
         let mut tried = Vec::new();
         for path in self.search_paths.split(&self.beside, wanted) {
             match ElfFile::open(&path) {
+                // A file of the same name may be something else; the engine compares the unit ID.
                 Ok(file) if file.headers.section(b".debug_info.dwo").is_some() => {
                     self.log.tried(&path, format!("split unit: {}", file.description()));
                     return Some(Box::new(file));

@@ -62,6 +62,7 @@ impl Finder {
             return None;
         }
         let paths = paths(&self.search_paths, build_id, &releases(&self.search_paths));
+        // Installed files first; the servers need time.
         let found = paths.into_iter().find_map(|path| try_kernel_file(&path, build_id, log));
         found.or_else(|| {
             let fetched = self.fetch(build_id, ArtifactKind::DebugInfo, log)?;
@@ -95,6 +96,7 @@ fn try_kernel_file(path: &Path, build_id: &[u8], log: &SearchLog) -> Option<(Elf
 /// these releases.
 fn paths(search_paths: &SearchPaths, build_id: &[u8], releases: &[String]) -> Vec<PathBuf> {
     let mut paths = search_paths.by_build_id(build_id, ".debug");
+    // Some distributions install the whole vmlinux by build ID, without the suffix.
     paths.extend(search_paths.by_build_id(build_id, ""));
     let root = search_paths.symfs.clone().unwrap_or_else(|| PathBuf::from("/"));
     for release in releases {
@@ -118,6 +120,7 @@ fn releases(search_paths: &SearchPaths) -> Vec<String> {
     let installed = std::fs::read_dir(root.join("lib/modules")).into_iter().flatten();
     let names = installed.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     let mut names: Vec<String> = names.take(MAX_KERNELS).collect();
+    // The order of a directory is random; the search must be reproducible.
     names.sort();
     releases.extend(names);
     releases.retain(|release| !release.is_empty());
@@ -141,6 +144,7 @@ fn address_of(file: &ElfFile, name: &[u8]) -> Option<ImageAddress> {
     let mut sections = headers.sections.iter();
     let table = sections.find(|section| section.kind == elf::SHT_SYMTAB.0)?;
     let data = file.data();
+    // Names are compared in place: the kernel has more than 100,000 symbols.
     let (strings_at, strings_bytes) = bounded_range(headers.sections.get(table.link)?)?;
     let strings = (&data).read_bytes_at(strings_at, strings_bytes).ok()?;
     // Kernels of 32 bits have other symbol entries; nprof does not record on them.

@@ -93,6 +93,7 @@ fn resolve_elf(elf: &ElfImage, offset: FileOffset, detail: Detail) -> Symbolized
     };
     let symbol = elf.symbols.find(address);
     let (mut calls, problem) = match &elf.dwarf {
+        // For functions alone the symbol table suffices, and is much faster.
         _ if !detail.reads_debug_info(symbol.is_some()) => (Vec::new(), None),
         Ok(dwarf) => {
             let found = dwarf.calls(address.0, detail);
@@ -101,12 +102,14 @@ fn resolve_elf(elf: &ElfImage, offset: FileOffset, detail: Detail) -> Symbolized
         Err(fault) => (Vec::new(), fault.clone()),
     };
     if !detail.inlines {
+        // The outermost call is the function with code of its own.
         calls.drain(..calls.len().saturating_sub(1));
     }
     if !detail.lines {
         for call in &mut calls {
             *call = Call { function: call.function.take(), ..Call::default() };
         }
+        // Without lines, a call without a name says nothing.
         calls.retain(|call| call.function.is_some());
     }
     match (calls.last_mut(), symbol) {
@@ -118,7 +121,9 @@ fn resolve_elf(elf: &ElfImage, offset: FileOffset, detail: Detail) -> Symbolized
         (Some(_), None) => {}
         (None, None) => {
             let status = match (&elf.dwarf, &problem) {
+                // A missing split unit is no damage; a malformed one is.
                 (_, Some(fault)) if !fault.is_absence() => Status::Unreadable,
+                // PLT stubs and exports count as symbols.
                 (Err(_), _) if elf.symbols.is_empty() => Status::Stripped,
                 _ => Status::NoSymbol,
             };

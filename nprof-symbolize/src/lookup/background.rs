@@ -132,6 +132,7 @@ const MAX_COLLECT_TIME: Duration = Duration::from_secs(2);
 
 /// Serves requests until the sender is dropped.
 fn serve(cache: &mut ImageCache, requested: &Receiver<Request>, sender: &Sender<LookupResult>) {
+    // Sorted by image and offset, not by arrival: a unit is read once for all its lookups.
     let mut queue = WorkQueue::default();
     loop {
         match next_request(requested, &mut queue) {
@@ -143,6 +144,7 @@ fn serve(cache: &mut ImageCache, requested: &Receiver<Request>, sender: &Sender<
                 let Some(key) = queue.next() else { continue };
                 let symbolized = cache.look_up(key.image, key.offset);
                 let findings = cache.take_findings(key.image);
+                // The receiver is dropped at the end of the run.
                 if sender.send(LookupResult { key, symbolized, findings }).is_err() {
                     return;
                 }

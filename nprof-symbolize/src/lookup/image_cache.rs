@@ -64,6 +64,7 @@ pub(crate) struct ImageCache {
 impl ImageCache {
     /// Creates a cache without images, which `finder` will find.
     pub(crate) fn new(finder: Rc<Finder>) -> Self {
+        // Threads share the bound.
         let kept_bytes = KEPT_BYTES / finder.sharers;
         let running_kernel = RunningKernel::default();
         Self { finder, running_kernel, images: Vec::new(), lookups: 0, kept_bytes }
@@ -110,6 +111,7 @@ impl ImageCache {
         let open = match &image.state {
             State::Open(open) => open,
             State::Failed(failure) => return Symbolized::unnamed(failure.status),
+            // Cannot happen: `open` opens or fails.
             State::Closed => return Symbolized::unnamed(Status::NoImage),
         };
         match catch_panics(|| resolve(open, offset, detail)) {
@@ -141,6 +143,7 @@ impl ImageCache {
             }
             return;
         }
+        // A reopened image repeats its search.
         image.log = SearchLog::default();
         let (finder, running_kernel) = (&self.finder, &self.running_kernel);
         let (recorded, log) = (&image.recorded, &image.log);
@@ -208,6 +211,7 @@ impl ImageCache {
         });
         let mut open: Vec<_> = open.collect();
         let mut total: usize = open.iter().map(|(_, _, bytes)| bytes).sum();
+        // By last use, the oldest first.
         open.sort_unstable();
         for (_, other, bytes) in open {
             if total <= self.kept_bytes {

@@ -107,10 +107,12 @@ impl ImageCatalog {
 
     /// Looks up an offset. None if the lookup now runs in the background.
     pub(crate) fn resolve(&mut self, key: LookupKey) -> Option<Rc<SymbolizedFrame>> {
+        // Also for a known result: it came from a lookup of this run.
         self.images[key.image].segment.is_looked_up = true;
         if let Some(frame) = self.symbolized.get(&key) {
             return Some(Rc::clone(frame));
         }
+        // Requested once; the result is stored when it arrives.
         if let Some(background) = &mut self.background {
             background.request(key);
             return None;
@@ -169,6 +171,7 @@ impl ImageCatalog {
         let (symbolized, findings) = threads.look_up(&self.images[first.image].recorded, &offsets);
         let mut findings = Some(findings);
         for (&key, symbolized) in keys.iter().zip(symbolized) {
+            // The findings belong to the image; one result carries them.
             self.store(LookupResult { key, symbolized, findings: findings.take() });
         }
     }
@@ -197,6 +200,7 @@ impl ImageCatalog {
         let lines = symbolized.calls.iter().map(|call| intern_call(&mut self.names, call));
         let mut lines: Box<[InternedLine]> = lines.collect();
         if symbolized.status == Status::Mismatch {
+            // Marked in the name, so that every report shows it.
             lines.iter_mut().for_each(|line| line.function = self.names.mismatched(line.function));
         }
         let problem = symbolized.problem.and_then(|fault| self.images[image].problem(&fault));
@@ -257,6 +261,7 @@ impl ImageCatalog {
             }
             namings.push(naming);
         }
+        // Reasons of another segment may be outdated.
         self.reported_reasons.clear();
         namings
     }

@@ -85,8 +85,10 @@ impl LookupThreads {
         let (mut chunks, mut findings) = (Vec::new(), ImageFindings::default());
         for part in finished {
             chunks.extend(part.chunks);
+            // Each thread opened the image; equal lines are kept once.
             findings.add(part.findings.unwrap_or_default());
         }
+        // Threads finish in any order.
         chunks.sort_unstable_by_key(|&(index, _)| index);
         (chunks.into_iter().flat_map(|(_, symbolized)| symbolized).collect(), findings)
     }

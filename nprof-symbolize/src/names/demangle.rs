@@ -55,6 +55,7 @@ fn demangle_parts(linkage: &[u8], parts: Parts) -> Cow<'_, [u8]> {
     let Some(text) = text else { return linkage.into() };
     let demangled = match text.as_bytes() {
         // The suffix `@plt` is not part of any mangling.
+        // All supported manglings begin with an underscore.
         [b'_', ..] => match text.strip_suffix("@plt") {
             Some(name) => demangle_name(name, parts).map(|name| name + "@plt"),
             None => demangle_name(text, parts),
@@ -87,6 +88,7 @@ pub(crate) fn is_mangled(name: &[u8]) -> bool {
 }
 
 fn demangle_name(name: &str, parts: Parts) -> Option<String> {
+    // Legacy Rust names are valid C++ names, so that they are tried first.
     if name.starts_with("_R") || is_legacy_rust(name) {
         let rust = rustc_demangle::try_demangle(name).ok()?;
         let mut out = Bounded(String::new());
@@ -115,6 +117,7 @@ fn demangle_name(name: &str, parts: Parts) -> Option<String> {
             symbol.structured_demangle(&mut out, &options).ok()?;
             out.write_str(if parts < Parts::NoParameters { "(...)" } else { "" }).ok()?;
         }
+        // Any other tail is no part of a C++ name.
         Some(_) => return None,
     }
     Some(thunk(name, &out.0).unwrap_or(out.0))
@@ -155,6 +158,7 @@ struct Bounded(String);
 
 impl Write for Bounded {
     fn write_str(&mut self, part: &str) -> fmt::Result {
+        // An error ends the demangler; the name is then shown as it is.
         if self.0.len() + part.len() > MAX_BYTES {
             return Err(fmt::Error);
         }

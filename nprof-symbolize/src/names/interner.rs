@@ -50,6 +50,7 @@ impl Interner {
             return number;
         }
         let name = match demangle(linkage, self.style) {
+            // Most C names: stored once.
             Cow::Borrowed(same) => FunctionName { shown: same.into(), linkage: Box::default() },
             Cow::Owned(shown) => FunctionName { shown: shown.into(), linkage: linkage.into() },
         };

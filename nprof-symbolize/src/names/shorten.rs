@@ -9,6 +9,7 @@ pub(crate) fn without_parameters(name: &str) -> &str {
     let mut depth = 0;
     for (at, byte) in end.bytes().enumerate().rev() {
         match byte {
+            // Counted from the end: parameters may have function types with parentheses of their own.
             b')' => depth += 1,
             b'(' => depth -= 1,
             _ => {}
@@ -56,6 +57,7 @@ pub(crate) fn without_arguments(name: &str) -> String {
                 Some(before) => before,
                 None => short.strip_suffix("::").unwrap_or(&short),
             };
+            // A bracket inside of hidden arguments is hidden, too.
             let is_list = hidden > 0
                 || before.ends_with(|c: char| c.is_alphanumeric() || c == '_')
                 || (before.len() < short.len() && is_operator(before));

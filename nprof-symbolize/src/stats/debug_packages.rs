@@ -39,6 +39,7 @@ impl DebugPackages {
                 let quoted = String::from_utf8_lossy(&quoted).into_owned();
                 (file.to_vec(), format!("dnf debuginfo-install \"$(rpm -qf {quoted})\""))
             };
+            // Only packages install below these directories.
             let is_system = |file: &&&[u8]| file.starts_with(b"/usr/") || file.starts_with(b"/lib");
             return files.iter().filter(is_system).map(command).collect();
         }
@@ -55,9 +56,11 @@ impl DebugPackages {
         for path in lists.flatten().map(|entry| entry.path()) {
             let package = path.file_stem().filter(|_| path.extension() == Some("list".as_ref()));
             let Some(package) = package.and_then(OsStr::to_str) else { continue };
+            // The root may be a hostile container.
             let is_small = std::fs::metadata(&path).is_ok_and(|list| list.len() <= MAX_LIST_BYTES);
             let list = if is_small { std::fs::read(&path).unwrap_or_default() } else { continue };
             for line in list.split(|&byte| byte == b'\n').filter(|line| wanted.contains(line)) {
+                // dpkg adds the architecture: libc6:amd64.list.
                 let package = package.split(':').next().unwrap_or(package).to_owned();
                 owners.insert(line.to_vec(), package);
             }

@@ -8,8 +8,9 @@ use std::rc::Rc;
 use nprof_stream::escape::escaped;
 use nprof_stream::{ImageKind, Naming, Status};
 
-use crate::find::{RecordedImage, hex};
+use crate::find::RecordedImage;
 use crate::stats::image_stats::{ImageStats, StatusCounts};
+use nprof_stream::number::hex;
 
 /// The commands that install debug symbols, by the path of the image.
 pub(crate) type Commands = HashMap<Vec<u8>, String>;
@@ -24,6 +25,7 @@ pub(crate) fn naming(
     let recorded = &image.recorded;
     let named = counts.get(&Status::Named).copied().unwrap_or(0);
     let reasons = match image.failure() {
+        // An image that did not open has no other problem.
         Some(failure) => vec![failure.reason.as_str()],
         None => {
             let caveat = identity_caveat(recorded).filter(|_| named > 0);
@@ -52,6 +54,7 @@ pub(crate) fn total(counts: &StatusCounts) -> u64 {
 /// Returns the statuses of frames without a name and their counts, the most frequent first.
 fn unnamed_by_status(counts: &StatusCounts) -> String {
     let mut others: Vec<_> = counts.iter().filter(|(status, _)| !is_named(status)).collect();
+    // The main cause comes first.
     others.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
     let words: Vec<String> =
         others.into_iter().map(|(status, count)| format!("{status} {count}")).collect();
@@ -120,6 +123,7 @@ pub(crate) fn summary(images: &[ImageStats], commands: &Commands) -> String {
         images.iter().filter(|image| !image.totals.is_empty()).collect();
     images.sort_by(|a, b| {
         let order = total(&b.totals).cmp(&total(&a.totals));
+        // Equal counts are ordered by path, so that the output is reproducible.
         order.then_with(|| a.recorded.path.cmp(&b.recorded.path))
     });
     for image in images {
@@ -179,6 +183,7 @@ fn identity_caveat(recorded: &RecordedImage) -> Option<&'static str> {
 pub(crate) fn matches_image(recorded: &RecordedImage, wanted: &[u8]) -> bool {
     let name = recorded.path.rsplit(|&byte| byte == b'/').next();
     let id = hex(&recorded.build_id);
+    // An empty argument must not match images without a build ID.
     let is_id = !id.is_empty() && wanted.eq_ignore_ascii_case(id.as_bytes());
     wanted == &*recorded.path || Some(wanted) == name || is_id
 }

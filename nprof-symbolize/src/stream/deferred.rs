@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 use crate::lookup::lookup_key::LookupKey;
 use crate::names::location::SymbolizedFrame;
 
-/// A frame whose lookup is running.
+/// A frame that waits for its lookup.
 pub(crate) struct DeferredFrame {
     /// Its id.
     pub(crate) frame: FrameId,

@@ -111,8 +111,9 @@ impl EpochFrames {
         }
     }
 
-    /// Queues a frame, whose location in the input may follow.
+    /// Queues a frame. Its location in the input may follow.
     fn enqueue(&mut self, frame: &Frame<'_>, images: &FrameImages) {
+        // A defined id starts over, as in a damaged stream.
         self.deferred.remove(&frame.id);
         self.written.remove(&frame.id);
         let (key, found) = match images.target_of(frame) {
@@ -139,6 +140,7 @@ impl EpochFrames {
         {
             return false;
         }
+        // Counted here, since the frame leaves the queue without a lookup.
         catalog.count(key.image, location.status, None);
         self.queue.take_first();
         true

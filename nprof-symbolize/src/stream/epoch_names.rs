@@ -53,6 +53,7 @@ impl EpochNames {
             }
             _ => return false,
         };
+        // From here on ids of input and output may differ.
         self.has_diverged |= !keeps_id;
         keeps_id
     }
@@ -117,6 +118,7 @@ impl OutputIds {
         if *id != 0 {
             return Some((*id, false));
         }
+        // The frame then has a location without this name.
         if *count >= limits::ID {
             return None;
         }

@@ -198,7 +198,7 @@ impl<W: Write> Filter<W> {
         Ok(())
     }
 
-    /// Writes a `@naming` record per image of the segment, whose frames are all written.
+    /// Writes a `@naming` record per image of the segment, after all its frames.
     fn write_naming(&mut self) -> io::Result<()> {
         self.write_deferred()?;
         for naming in self.catalog.end_segment() {
@@ -235,7 +235,7 @@ impl<W: Write> Filter<W> {
             return Ok(());
         }
         let Some(mut written) = self.frames.written.remove(&frame) else {
-            // The second location of what was a live stream: the first one passed unchanged.
+            // The second location in a recorded live stream: the first one passed unchanged.
             if self.frames.reuse(location) == Reuse::Full {
                 let existing = existing_location(&self.frames.names, location);
                 self.annotate(frame, &existing)?;
@@ -328,6 +328,7 @@ impl<W: Write> Filter<W> {
             if let Some(found) = self.catalog.known(key) {
                 return Ok(Some(found));
             }
+            // The first frame that exceeds the budget defers all that follow.
             let limit = self.budget.left().filter(|_| self.deferred.is_empty());
             let Some(limit) = limit else { return Ok(None) };
             if !self.write_next_result(Some(limit))? && !self.catalog.is_waiting() {
@@ -341,7 +342,9 @@ impl<W: Write> Filter<W> {
         if !self.deferred.is_empty() {
             self.writer.flush()?;
         }
+        // The reader should see everything so far before this long wait.
         while !self.deferred.is_empty() && self.write_next_result(None)? {}
+        // Left only if the thread has exited, which is a bug.
         self.deferred.clear();
         Ok(())
     }
@@ -362,6 +365,7 @@ impl<W: Write> Filter<W> {
             }
             self.frames.deferred.remove(&frame);
             self.note_written(frame, Some(key.image), Rc::clone(&found), &best);
+            // An equal location would only take space.
             if (best.status, &best.lines) != (shown.status, &shown.lines) {
                 self.annotate(frame, &best)?;
             }

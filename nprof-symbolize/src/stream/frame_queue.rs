@@ -32,6 +32,7 @@ impl<T> FrameQueue<T> {
 
     /// Adds a frame at the end.
     pub(crate) fn push(&mut self, frame: FrameId, value: T) {
+        // Frames are numbered in order; an id repeats in a damaged stream.
         let ascends = self.frames.back().is_none_or(|&(last, _)| last < frame);
         if !ascends {
             self.index();

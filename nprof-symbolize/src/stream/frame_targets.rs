@@ -45,6 +45,7 @@ impl FrameImages {
         match record {
             Record::Head(_) => {
                 self.images.clear();
+                // A new segment has its own clock.
                 self.seen_ns.clear();
             }
             Record::Epoch(_) => self.images.clear(),
@@ -102,6 +103,7 @@ impl FrameImages {
         // A build ID identifies the file better than a time.
         let needs_time = image.kind == ImageKind::Elf && image.build_id.is_empty();
         let now_ns = self.clock.utc_ns().filter(|_| needs_time)?;
+        // The image record repeats in every epoch; the first time counts.
         Some(*self.seen_ns.entry(image.path.into()).or_insert(now_ns))
     }
 }

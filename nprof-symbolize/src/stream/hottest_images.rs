@@ -45,6 +45,7 @@ impl SampleCounts {
     fn take(&mut self, record: &Record<'_>) {
         match record {
             Record::Head(_) | Record::Epoch(_) => {
+                // Ids are defined again in each epoch.
                 self.by_image.clear();
                 self.by_frame.clear();
                 self.by_node.clear();
@@ -65,6 +66,7 @@ impl SampleCounts {
             Record::Sample(sample) => {
                 if let Some(&image) = self.by_node.get(&sample.node.0) {
                     let samples = &mut self.images[image].1;
+                    // A hostile stream may have any count.
                     *samples = samples.saturating_add(sample.count);
                 }
             }

@@ -26,6 +26,7 @@ pub(crate) fn resolve(
 ) {
     let mut reader = Reader::new(input.take(MAX_BYTES));
     let keys = lookup_keys(&mut reader, catalog, step);
+    // The processes are known only now.
     let threads = open_threads(catalog.finder.live_processes.pids());
     catalog.resolve_all(&keys, &threads);
 }
@@ -50,6 +51,7 @@ fn lookup_keys<R: Read>(
     }
     ahead.flush_queue();
     let mut keys = ahead.keys;
+    // By image and offset: units are read in order.
     keys.sort_unstable();
     keys.dedup();
     keys
@@ -60,7 +62,7 @@ struct ReadAhead<'a> {
     catalog: &'a mut ImageCatalog,
     images: FrameImages,
     annotations: ExistingAnnotations,
-    /// Frames whose location may follow in the input; None after one that replaces the lookup.
+    /// Frames that may have a location in the input; None after one that replaces the lookup.
     queue: FrameQueue<Option<LookupKey>>,
     keys: Vec<LookupKey>,
 }

@@ -48,6 +48,7 @@ impl WallClock {
     /// Returns the time of day in ns since 1970. None if the stream does not state it.
     pub(crate) fn utc_ns(&self) -> Option<u64> {
         let start = self.start?;
+        // Both clocks run at the same rate within a segment.
         Some(start.utc_ns.saturating_add(self.now_ns.saturating_sub(start.segment_ns)))
     }
 }

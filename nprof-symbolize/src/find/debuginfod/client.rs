@@ -15,9 +15,9 @@ use ureq::tls::{RootCerts, TlsConfig};
 
 use super::artifact::ArtifactKind;
 use crate::find::elf_file::{ElfFile, size};
-use crate::find::hex::hex;
 use crate::find::identity::has_build_id;
 use crate::find::search_log::SearchLog;
+use nprof_stream::number::hex;
 
 /// The longest time without data from a server, unless `DEBUGINFOD_TIMEOUT` is set.
 const SERVER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -59,6 +59,7 @@ impl Settings {
             urls: get("DEBUGINFOD_URLS")
                 .iter()
                 .flat_map(|urls| urls.split_whitespace())
+                // The path of a request begins with a slash.
                 .map(|url| url.trim_end_matches('/').to_owned())
                 .collect(),
             cache: cache
@@ -90,6 +91,7 @@ impl Debuginfod {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let timeout = Some(settings.server_timeout);
         let config = ureq::Agent::config_builder()
+            // 404 is a normal answer and no error.
             .http_status_as_error(false)
             .timeout_resolve(timeout)
             .timeout_connect(timeout)
@@ -188,6 +190,7 @@ impl Debuginfod {
         );
         let begin = Instant::now();
         let result = request(left);
+        // Failed requests take time, too.
         self.left.set(left.saturating_sub(begin.elapsed()));
         result
     }
@@ -202,6 +205,7 @@ impl Debuginfod {
         left: Duration,
     ) -> anyhow::Result<bool> {
         let address = format!("{url}/buildid/{}/{}", hex(build_id), url_name(kind));
+        // The user may wait for seconds, and should know the reason.
         (self.progress)(&format!("fetching {address}"));
         let request = self.agent.get(&address).config().timeout_global(Some(left)).build();
         let mut response = request.call()?;
@@ -225,6 +229,7 @@ impl Debuginfod {
         // A connection that breaks looks like the end of the file.
         ensure!(stated.is_none_or(|stated| stated == count), "the response is truncated");
         file.flush()?;
+        // A server may return an error page, or a file of another build.
         let found = ElfFile::open(file.path()).and_then(|found| has_build_id(&found, build_id));
         if let Err(failure) = found {
             bail!("the server returned a wrong file: {}", failure.reason);
@@ -264,6 +269,7 @@ fn cached(path: &Path, build_id: &[u8]) -> Cached {
         let found = ElfFile::open(path).and_then(|file| has_build_id(&file, build_id));
         return if found.is_ok() { Cached::File } else { Cached::Nothing };
     }
+    // A clock that was set back gives no age; the file is then requested again.
     let age = metadata.modified().ok().and_then(|at| SystemTime::now().duration_since(at).ok());
     if age.is_some_and(|age| age < MISSING_TIME) { Cached::Missing } else { Cached::Nothing }
 }

@@ -1,4 +1,4 @@
-//! A live stream whose background lookups finish late.
+//! A live stream with background lookups that finish late.
 
 use std::cell::RefCell;
 use std::io::{self, Write};
@@ -43,7 +43,7 @@ impl Shared {
     }
 }
 
-/// A filter whose background lookups the test answers.
+/// A filter; the test answers its background lookups.
 struct LiveFilter {
     filter: Filter<Shared>,
     out: Shared,

@@ -53,7 +53,7 @@ fn lines(text: &str) -> Vec<&str> {
 /// counts until another such one follows.
 fn locations(text: &str, may_reuse: bool) -> HashMap<&str, Option<String>> {
     let (mut names, mut frames) = (HashMap::new(), HashMap::new());
-    // Frames of the current stack, and frames whose location is reused: it has a file and follows
+    // Frames of the current stack, and frames with a reused location: it has a file and follows
     // its frame.
     let (mut fresh, mut reused) = (Vec::new(), Vec::new());
     for line in lines(text) {
