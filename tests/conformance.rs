@@ -1,9 +1,9 @@
-//! The vectors of the stream's format, read by nprof-format's library, by its tool, and by a
-//! second reader that shares nothing with them but nprof-format(5): all must come to the
-//! verdict that the vector's directory is named after, and to the same text.
+//! Reads the conformance vectors with the library, with nprof-format, and with a second reader that
+//! was written from nprof-format(5) alone. All must find the verdict that names the vector's
+//! directory, and the same text.
 //!
-//! The second reader also reads what the library makes of each vector, in both spellings. It
-//! is started once for all of that, and the tool once for each directory.
+//! The second reader also reads the copies of each vector that the library writes, in both
+//! spellings. The test starts it once for all vectors, and nprof-format once for each directory.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -16,16 +16,16 @@ use nprof_tests::{Shell, have, repository};
 /// The directories of vectors: one for every verdict, and `refused`.
 const VERDICTS: [&str; 4] = ["complete", "truncated", "damaged", "refused"];
 
-/// A stream, and what a reader must find in it.
+/// A stream with its expected verdict and text.
 struct Vector {
     name: String,
     verdict: &'static str,
     stream: Vec<u8>,
-    /// The canonical text of the records to be read; `None` where the stream is refused.
+    /// The canonical text of the records. None if readers must refuse the stream.
     text: Option<Vec<u8>>,
 }
 
-/// What a reader found.
+/// The verdict and text of a reader.
 #[derive(PartialEq)]
 struct Found {
     verdict: String,
@@ -36,14 +36,14 @@ fn directory() -> PathBuf {
     repository().join("tests/conformance")
 }
 
-/// The text of a vector: in the `.expected` beside it, or else in the `.txt`.
+/// Returns the expected text of a vector: the file `.expected` of the same name, else the `.txt`.
 fn text_of(path: &Path) -> Vec<u8> {
     fs::read(path.with_extension("expected"))
         .or_else(|_| fs::read(path.with_extension("txt")))
         .unwrap_or_else(|error| panic!("the text of {}: {error}", path.display()))
 }
 
-/// The vectors in a verdict's directory, in the order of their names.
+/// Returns the vectors in the directory of a verdict, sorted by name.
 fn paths(verdict: &str) -> Vec<PathBuf> {
     let directory = directory().join("vectors").join(verdict);
     let entries = fs::read_dir(&directory).expect("there is a directory for every verdict");
@@ -56,7 +56,7 @@ fn paths(verdict: &str) -> Vec<PathBuf> {
     paths
 }
 
-/// All vectors: those that are kept, and those that are too large for that.
+/// Returns all vectors: the files, and generated ones that are too large for the repository.
 fn vectors() -> Vec<Vector> {
     let kept = VERDICTS.into_iter().flat_map(|verdict| {
         paths(verdict).into_iter().map(move |path| Vector {
@@ -69,9 +69,9 @@ fn vectors() -> Vec<Vector> {
     kept.chain(limits()).collect()
 }
 
-/// Vectors in text whose one record is as large as it may be, and those where it is larger.
+/// Generates vectors in text with one record of the largest allowed size, and with a larger one.
 fn limits() -> impl Iterator<Item = Vector> {
-    // A body, a string and a line; two bytes of the first line's body are its word and a TAB.
+    // The limits of a body, a string and a line. The word and the TAB of the first record take two bytes.
     let (body, string, line) = ((1 << 20) - 4, 1 << 16, 4 << 20);
     let a = |count| "a".repeat(count);
     let escaped = |count| "\\xff".repeat(count);
@@ -85,7 +85,7 @@ fn limits() -> impl Iterator<Item = Vector> {
         (format!("@step\ttool={}", escaped(string)), format!("@step\ttool={}", a(string + 1))),
         (format!("D\t1\t{}", escaped(string)), format!("D\t1\t{}", a(string + 1))),
         (format!("D\t1\ta\tx={}", escaped(string)), format!("D\t1\ta\tx={}", a(string + 1))),
-        // What follows a line that is no record is read.
+        // Lines after one that is no record are read.
         (format!("Y\t1\tnamed{}", groups(4096)), format!("Y\t1\tnamed{}", groups(4097))),
         (format!("N\t1\t0{}", frames(1 << 16)), format!("N\t1\t0{}", frames((1 << 16) + 1))),
         (format!("D\t1\ta{}", &pairs[..left.min(string)]), format!("D\t1\ta{pairs}{pairs}")),
@@ -108,7 +108,7 @@ fn limits() -> impl Iterator<Item = Vector> {
     })
 }
 
-/// A text without its checksums, which are no part of the records.
+/// Removes the checksums of a text, which are not records.
 fn stripped(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     for line in text.split_inclusive(|&byte| byte == b'\n') {
@@ -129,7 +129,7 @@ fn stripped(text: &[u8]) -> Vec<u8> {
     out
 }
 
-/// What the library reads from a stream, in this spelling.
+/// Reads a stream with the library; returns it in a spelling.
 fn read(stream: &[u8], spelling: Spelling) -> Found {
     let mut reader = Reader::new(stream);
     let mut writer = Writer::new(Vec::new(), spelling);
@@ -144,22 +144,22 @@ fn read(stream: &[u8], spelling: Spelling) -> Found {
     Found { verdict, text: writer.finish().expect("memory can be written to") }
 }
 
-/// What went wrong, by vector.
+/// Failures by vector.
 #[derive(Default)]
 struct Failures(BTreeMap<String, Vec<String>>);
 
 impl Failures {
-    /// Checks what a reader found. `verdict` is `None` where it may be another than the
-    /// vector's: a copy of a damaged stream is not damaged.
-    fn check(&mut self, vector: &Vector, who: &str, found: &Found, verdict: Option<&str>) {
+    /// Checks the result of a reader. `verdict` is None if it may differ from the vector's: a copy of a
+    /// damaged stream is not damaged.
+    fn check(&mut self, vector: &Vector, reader: &str, found: &Found, verdict: Option<&str>) {
         let mut failures = String::new();
         if verdict.is_some_and(|verdict| !found.verdict.starts_with(verdict)) {
-            let _ = write!(failures, "{who}: {}", found.verdict);
+            let _ = write!(failures, "{reader}: {}", found.verdict);
         }
         if vector.text.as_ref().is_some_and(|text| stripped(text) != stripped(&found.text)) {
             let text = String::from_utf8_lossy(&found.text);
             let shown: String = text.chars().take(2000).collect();
-            let _ = write!(failures, "{who}: the text is not the one expected but\n{shown}");
+            let _ = write!(failures, "{reader}: unexpected text:\n{shown}");
         }
         if !failures.is_empty() {
             self.0.entry(vector.name.clone()).or_default().push(failures);
@@ -168,7 +168,7 @@ impl Failures {
 
     /// # Panics
     ///
-    /// When there are any.
+    /// If there are any.
     #[track_caller]
     fn report(self) {
         for (name, failures) in &self.0 {
@@ -181,7 +181,7 @@ impl Failures {
 }
 
 #[test]
-fn the_library_reads_every_vector() {
+fn library_reads_every_vector() {
     let mut failures = Failures::default();
     for vector in &vectors() {
         let text = read(&vector.stream, Spelling::Text);
@@ -189,7 +189,7 @@ fn the_library_reads_every_vector() {
         if vector.text.is_none() {
             continue;
         }
-        // A complete stream stays complete, with its checksums made anew.
+        // A copy of a complete stream is complete, with new checksums.
         let verdict = (vector.verdict == "complete").then_some("complete");
         let again = read(&text.text, Spelling::Text);
         failures.check(vector, "text of the text", &again, verdict);
@@ -201,7 +201,7 @@ fn the_library_reads_every_vector() {
 }
 
 #[test]
-fn the_tool_says_of_every_vector_what_the_library_says() {
+fn tool_agrees_with_library_on_every_vector() {
     let shell = Shell::new();
     let run = |command: &str, paths: &[PathBuf]| {
         let mut tool = shell.command("nprof-format");
@@ -231,19 +231,19 @@ fn the_tool_says_of_every_vector_what_the_library_says() {
 }
 
 #[test]
-fn a_second_reader_reads_every_vector_and_what_the_library_makes_of_it() {
+fn second_reader_agrees_on_every_vector_and_its_copies() {
     if !have(&["python3"]) {
         return;
     }
     let shell = Shell::new();
     let vectors = vectors();
-    // The vectors as they are, and as the library spells what it finds in them.
-    let mut asked: Vec<(&Vector, &str, Option<&str>)> = Vec::new();
+    // The vectors, and their copies by the library in both spellings.
+    let mut requests: Vec<(&Vector, &str, Option<&str>)> = Vec::new();
     let mut files = Vec::new();
     for vector in &vectors {
         let mut ask = |who, verdict, stream: &[u8]| {
-            asked.push((vector, who, verdict));
-            files.push(shell.write(&format!("{}.stream", asked.len()), stream));
+            requests.push((vector, who, verdict));
+            files.push(shell.write(&format!("{}.stream", requests.len()), stream));
         };
         ask("reader.py", Some(vector.verdict), &vector.stream);
         if vector.text.is_some() {
@@ -253,23 +253,23 @@ fn a_second_reader_reads_every_vector_and_what_the_library_makes_of_it() {
         }
     }
     let found = second_reader(&shell, &files);
-    assert_eq!(found.len(), asked.len(), "the second reader stopped");
+    assert_eq!(found.len(), requests.len(), "the second reader stopped");
     let mut failures = Failures::default();
-    for ((vector, who, verdict), found) in asked.into_iter().zip(&found) {
+    for ((vector, who, verdict), found) in requests.into_iter().zip(&found) {
         failures.check(vector, who, found, verdict);
     }
     failures.report();
 }
 
-/// What the second reader finds in these files, in their order.
+/// Reads files with the second reader; returns its results in the same order.
 fn second_reader(shell: &Shell, files: &[PathBuf]) -> Vec<Found> {
     let mut python = shell.command("python3");
-    // Isolated, without site packages, and without writing what it compiled.
+    // -I and -S: no environment, no site packages. -B: no compiled files in the repository.
     python.arg("-ISB").arg(directory().join("reader.py")).args(files);
     let output = python.output().expect("python3 can be started");
     let mut found = Vec::new();
     let mut text = Vec::new();
-    // No record's line begins like the comment behind each text.
+    // No record begins with `# `, as the comment with the verdict after each text does.
     for line in output.stdout.split_inclusive(|&byte| byte == b'\n') {
         match line.strip_prefix(b"# ") {
             None => text.extend_from_slice(line),

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes the vectors that are binary, or that an editor would not keep as they are.
+"""Writes the vectors that are binary, or that an editor would change.
 
 usage: python3 -B make.py
 
@@ -26,7 +26,7 @@ def varint(value):
 
 
 def zigzag(difference):
-    """A time, as the signed difference to the one before."""
+    """Encodes a time as the signed difference to the previous one."""
     return varint(difference << 1 if difference >= 0 else -difference * 2 - 1)
 
 
@@ -40,7 +40,7 @@ def record(kind, *body):
 
 
 def sample(difference, *given, flags=31):
-    """A sample with the fields event, task, cpu + 1, weight, count, or those of flags."""
+    """Encodes a sample with the fields event, task, cpu + 1, weight and count, or those in flags."""
     return record(32, flags, zigzag(difference), 0, *given)
 
 
@@ -54,12 +54,12 @@ def block(number, samples, *records, run=1, time=0, mark=MARK, major=1, minor=1,
 
 
 def flipped(data, at):
-    """One bit of a byte is another."""
+    """Flips one bit of a byte."""
     return data[:at] + bytes([data[at] ^ 0x10]) + data[at + 1:]
 
 
 def write(name, data, lines=None):
-    """Writes a vector and, given lines, the text of it."""
+    """Writes a vector and, given lines, its text."""
     path = VECTORS / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
@@ -69,7 +69,7 @@ def write(name, data, lines=None):
         path.with_suffix(text).write_bytes("".join(line + "\n" for line in lines).encode())
 
 
-# A stream of three blocks, and its lines; most defects are made in it.
+# A stream of three blocks, and its lines; most defective vectors are variants of it.
 
 HEAD = record(1, b"run=0x1")
 EVENT = record(2, b"id=1\tname=cpu-clock")
@@ -96,7 +96,7 @@ def spelled(lines):
 
 
 def checked(lines, every=1024, promise=True):
-    """A segment in text with its checksums."""
+    """Returns a segment in text with its checksums."""
     data, since = b"", b""
     for at, line in enumerate(lines[:-1]):
         line += "\tcheck=crc32c" if promise and at == 0 else ""
@@ -110,7 +110,7 @@ def checked(lines, every=1024, promise=True):
 
 
 def segment(records, *body):
-    """A segment of one block, of which the end tells so many records."""
+    """Returns a segment of one block, with a number of records in its end record."""
     samples = sum(part[0] == 32 for part in body)
     end = record(4, f"samples={samples}\trecords={records}\tlost=0".encode())
     return block(0, 0, HEAD, *body, end)
@@ -174,8 +174,8 @@ def complete():
           + spelled(TEXT) + checked(TEXT, every=2), TEXT + EMPTY_TEXT + TEXT + TEXT)
     write("complete/56-checksums-around-binary.nprof", checked(TEXT) + STREAM + checked(TEXT),
           TEXT * 3)
-    # Before a head's line in another, a name could not be told from a cut. A line that cannot
-    # be one is known by its kind.
+    # A name that ends in @nprof looks like a line that was cut off before the head of another segment,
+    # so text escapes it. Lines of other kinds are recognized by their kind.
     name, note = string(b"a@nprof"), b"x-note@nprof\t1.1\trun=0x1"
     write("complete/58-names-that-end-like-a-head.nprof", segment(
         1, record(65, 1, name, string(b"1.1"), b"run=0x1"), record(9, 1, 0, 1, 1, 0, name),
@@ -233,7 +233,7 @@ def truncated():
     write("truncated/26-lines-then-binary.nprof", spelled(TEXT[:-1]) + EMPTY,
           TEXT[:-1] + EMPTY_TEXT)
     write("truncated/27-in-the-first-word.txt", b"@npr", [])
-    # A mark by itself is no sign of another block; it may stand in a string.
+    # A mark alone does not begin a block: a string may contain it.
     marked = block(1, 1, record(66, 1, string(MARK)), record(66, 2, string(b"abc" * 20)))
     write("truncated/28-mark-in-a-block-that-is-cut-off.nprof", BLOCKS[0] + marked[:-9],
           LINES[0] + ["D\t1\t\\x89NPF\\r\\n\\x1a\\n"])
@@ -248,9 +248,9 @@ def truncated():
 
 
 def joined_to_something():
-    """What was cut off anywhere, and then another stream."""
+    """Writes streams that were cut off anywhere and are followed by another one."""
     first, second, _ = BLOCKS
-    # Another segment's first block ends where the block that was cut off would.
+    # The first block of the other segment ends where the block that was cut off would end.
     block_0 = block(0, 0, HEAD, run=2)
     chance = block(1, 1, sample(10, 1, 1, 0, 5, 1),
                    record(66, 1, string(b"a" * len(block_0))), time=100)
@@ -316,7 +316,7 @@ def damaged():
             ("38-counts-disagree", block(0, 0, HEAD, sample(0, 0, 0, 0, 0, 0), NO_SAMPLES),
              [EMPTY_TEXT[0], "S\t0\t0\t0\t-\t0\t0\t0", EMPTY_TEXT[1]])]:
         write(f"damaged/{name}.nprof", data, lines)
-    # Records that are none. The segment goes on in the next block.
+    # Malformed records. The segment continues in the next block.
     for number, (name, bad) in enumerate([
             ("record-longer-than-its-block", b"\x20\x20\x00"),
             ("field-longer-than-its-record", record(66, 1, 9, b"a.c")),
@@ -341,8 +341,8 @@ def damaged():
             ("pairs-with-a-control-character", record(64, b"tool=a\n"))], 40):
         write(f"damaged/{number}-{name}.nprof", block(0, 0, HEAD, bad) + block(1, 0, NO_SAMPLES),
               EMPTY_TEXT)
-    # The times and what samples leave out count from the record before, so that none behind it
-    # in its block can be relied on.
+    # Times and omitted fields of samples refer to the previous record: no record after the malformed
+    # one in the same block is reliable.
     joined = block(1, 1, record(66, 1, string(EMPTY)))
     longer = block(1, 1, sample(10, 1, 1, 0, 5, 1), size=1 << 19)
     twice = block(0, 0, sample(10, 1, 1, 0, 5, 1), time=100)

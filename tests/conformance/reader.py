@@ -4,22 +4,22 @@
 usage: reader.py [file ...]
 
 Prints the canonical text of a stream's records, without checksums. The last line on standard
-error is the verdict: complete (exit status 0), truncated or damaged (3), or refused (2). Of
-several files the texts come one after another, each followed by a comment with its verdict.
-It is there to be compared with, not to be fast: it holds the whole stream in memory, and takes
-fields from binary as text, which is then checked and made canonical as that of a line is.
+error is the verdict: complete (exit status 0), truncated or damaged (3), or refused (2). For
+several files it prints one text after another, each followed by a comment with its verdict.
+It serves for comparison, not for speed: it keeps the whole stream in memory, and converts
+fields of the binary form to text, which it checks and makes canonical like the text of a line.
 """
 
 import pathlib, re, struct, sys
 
 MARK = b"\x89NPF\r\n\x1a\n"
 HEADER = struct.Struct("<8sBBBBIQIQQI")
-VERDICTS = ["complete", "truncated", "damaged"]  # the better before the worse
+VERDICTS = ["complete", "truncated", "damaged"]  # from best to worst
 LIMIT_ID, LIMIT_STRING, LIMIT_FRAMES, LIMIT_GROUPS = 1 << 26, 1 << 16, 1 << 16, 4096
 LIMIT_PAYLOAD, LIMIT_BODY, LIMIT_LINE = 1 << 20, (1 << 20) - 4, 4 << 20
 
-class Damage(Exception): """What is there is no record."""
-class Refused(Exception): """Not a stream, or one of a version that must not be guessed at."""
+class Damage(Exception): """The bytes are no record."""
+class Refused(Exception): """Not a stream, or one that needs a newer reader."""
 
 def need(found, why):
     if not found:
@@ -35,12 +35,12 @@ def crc32c(data):
     return crc ^ 0xFFFFFFFF
 
 def header_at(data, at):
-    """The fields of the good header at an offset, if there is one."""
+    """Returns the fields of the valid header at an offset, if there is one."""
     fields = HEADER.unpack(data[at:at + HEADER.size].ljust(HEADER.size, b"\0"))
     is_good = fields[0] == MARK and fields[-1] == crc32c(data[at:at + HEADER.size - 4])
     return fields if is_good and fields[5] <= LIMIT_PAYLOAD else None
 def begins(data):
-    """Whether a block, a segment in text or a comment begins here, or the input ends."""
+    """True if a block, a segment in text or a comment begins here, or the input ends."""
     return MARK.startswith(data[:8]) or b"@nprof\t".startswith(data[:7]) or data[:1] in b"#\n"
 CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 LINE = re.compile("[a-z][^\x00-\x08\n-\x1f\x7f-\x9f\udc80-\udcff]*")
@@ -55,13 +55,13 @@ def unescaped(text):
     need(len(raw) <= LIMIT_STRING, "a string that is too long")
     return raw
 def line_of(raw):
-    """The text of a line, or of what a body spells as one."""
+    """Returns the text of a line, or of a body in the form of a line."""
     text = raw.decode("utf-8", "replace")
     need(len(raw) <= LIMIT_LINE and text.encode() == raw, "a line too long, or not UTF-8")
     need(not CONTROL.search(text.replace("\t", "")), "a control character in a line")
     return text
 
-# Checks: what a field must be. They take its text and give its canonical text.
+# Checks of fields: each takes the text of a field and returns its canonical text.
 def pattern(expression):
     return lambda field: need(re.fullmatch(expression, field), f"{field!r}: not {expression}")[0]
 def number(low=0, high=(1 << 64) - 1):
@@ -86,7 +86,7 @@ def pair(field):
     return key + "=" + escaped(unescaped(value))
 
 class Body:
-    """The fields in a part of a payload, and what a block remembers from record to record."""
+    """The fields in a part of a payload, and the state of a block between records."""
     def __init__(self, data, time):
         self.data, self.at, self.end = data, 0, len(data)
         self.last_time, self.last_sample = time, ["0", "0", "-", "0"]
@@ -151,7 +151,7 @@ ID, REF, GIVEN = number(1, LIMIT_ID), number(0, LIMIT_ID), number(0, 31)
 CPU, SHORT, NUMBER = number(0, (1 << 32) - 2), number(0, (1 << 32) - 1), number()
 HEXADECIMAL = pattern("0x(0|[1-9a-f][0-9a-f]{0,15})")
 MARKS = choice("stack-truncated no-unwind-info unwind-failed max-depth unmapped no-stack", 1)
-FIELD = {  # how a body gives a field, and what the field must be
+FIELD = {  # how to take a field from a body, and its check
     "id": (Body.number, ID), "ref": (Body.number, REF),
     "short": (Body.number, SHORT), "number": (Body.number, NUMBER),
     "time": (Body.time, NUMBER),
@@ -193,7 +193,7 @@ def limited(body, width=1):
     need(len(body.encode()) <= LIMIT_BODY * width, "a record that is too long")
     return body
 def ordered(kind, pairs):
-    """The pairs of a record in their order, if they are what they must be."""
+    """Returns the pairs of a record in their order, after checking them."""
     values, known = dict(field.split("=", 1) for field in pairs), []
     need(len(values) == len(pairs), "a key that is given twice")
     for key in KEYS[kind].split():
@@ -205,7 +205,7 @@ def ordered(kind, pairs):
         known += [] if is_default else [key.strip("*#") + "=" + value]
     return known + [key + "=" + value for key, value in values.items()]
 def canonical(fields):
-    """A record's kind and its text, from the fields of either spelling; the word is the first."""
+    """Returns a record's kind and text, from the fields of either spelling; the word is the first."""
     word, *fields = fields
     if re.match("[a-z]", word):
         return TEXT_LINE, limited("\t".join([word] + fields))
@@ -215,7 +215,7 @@ def canonical(fields):
         required(kind)
         need(len(fields) == 1, "a body that is not one field")
         body = limited(pattern("([0-9a-f]{2})*")(fields[0]), 2)
-        known = Body(bytes.fromhex(body), 0).fields(kind)  # kept by a reader that knew it not
+        known = Body(bytes.fromhex(body), 0).fields(kind)  # kept by a reader that did not know the kind
         return (kind, word + "\t" + body) if known[0] == word else canonical(known)
     kind = KINDS[word]
     if kind == HEAD:
@@ -236,7 +236,7 @@ def canonical(fields):
         need(1 <= len(rest) <= LIMIT_FRAMES, "too many frames, or none")
         need(int(fields[1]) < int(fields[0]) <= LIMIT_ID - len(rest) + 1, "nodes that cannot be")
     fields = ordered(kind, fields) if kind in KEYS else fields
-    limited("\t".join(fields[extras:]))  # next to extras and pairs all else in a body is short
+    limited("\t".join(fields[extras:]))  # all fields but extras and pairs are short
     return kind, "\t".join([word] + fields)
 def is_head(raw):
     try:
@@ -245,17 +245,17 @@ def is_head(raw):
         return False
 
 class Stream:
-    """Reads a stream, prints its records and comes to a verdict."""
+    """Reads a stream, prints its records and determines the verdict."""
     BEGINNING = re.compile(re.escape(MARK) + b"|@nprof\t")
     CHECKED = re.compile(b"(?:#crc\t|(@end\t.*)\tcrc=)0x(0|[1-9a-f][0-9a-f]{0,7})")
     PROMISE = b"\tcheck=crc32c"
     def __init__(self, data):
         self.data, self.verdict = data, "complete"
-        self.open = self.begun = self.behind_block = False  # a segment; the first of them
+        self.open = self.begun = self.after_block = False  # a segment; the first of them
         self.run = self.number = self.samples = self.records = 0  # read, or of the next block
         self.lines, self.promised = bytearray(), False  # not checked yet; if the end must
     def note(self, verdict, at, why, after=None):
-        """Says what is wrong at an offset, and gives the one to go on at."""
+        """Reports damage at an offset; returns the offset to continue at."""
         print(f"reader.py: offset {at}: {why}", file=sys.stderr)
         self.verdict = max(self.verdict, verdict, key=VERDICTS.index)
         return after
@@ -273,28 +273,28 @@ class Stream:
                 at = self.block(at)
             elif joined:
                 at = self.note("truncated", at, "a beginning that is cut off", joined)
-            elif self.behind_block and not begins(start):
+            elif self.after_block and not begins(start):
                 at = self.note("damaged", at, "this cannot follow a block", self.beginning(at))
             else:
                 at = self.line(at)
         if self.open or not self.begun:
             self.note("truncated", at, "the input ends before a segment does")
     def find(self, at, end, is_wanted):
-        """Where behind an offset and before another something wanted begins, if anywhere."""
+        """Returns the first match between two offsets, if there is one."""
         starts = (match.start() for match in self.BEGINNING.finditer(self.data, at + 1, end + 7))
         return next((at for at in starts if at < end and is_wanted(at)), None)
     def beginning(self, at):
-        """Where the next mark or segment in text is, or else the end of the input."""
+        """Returns the offset of the next mark or segment in text, or the end of the input."""
         return self.find(at, len(self.data), lambda at: self.data[at] == MARK[0] or
                          self.data[at - 1:at] == b"\n") or len(self.data)
     def segment(self, at, end):
-        """Where a segment begins, if one does: what is before it was cut off."""
+        """Returns the offset of a segment that begins inside a line: the text before it was cut off."""
         def is_segment(at):
             header, line_end = header_at(self.data, at), self.data.find(b"\n", at)
             return header[7] == 0 if header else line_end > 0 and is_head(self.data[at:line_end])
         return self.find(at, end, is_segment)
     def line(self, at):
-        """Reads the line at an offset and gives where to go on."""
+        """Reads the line at an offset; returns the offset to continue at."""
         end = self.data.find(b"\n", at)
         raw, other = self.data[at:end], self.segment(at, end) if end >= 0 else len(self.data)
         if other:
@@ -303,14 +303,14 @@ class Stream:
         try:
             record = self.checked(at, raw)
             if record:
-                self.behind_block = False
+                self.after_block = False
                 self.record(at, *canonical(line_of(record).split("\t")))
             need(not joined, "a comment that was cut off")
         except Damage as error:
             return self.note("damaged", at, error, end - 5 if joined else end + 1)
         return end + 1
     def checked(self, at, raw):
-        """The record in a line, nothing of a comment. The checksums in both are compared."""
+        """Returns the record in a line, or None for a comment. Checks the checksums in both."""
         told, is_head = self.CHECKED.fullmatch(raw), raw.startswith(b"@nprof\t")
         if told and int(told[2], 16) != crc32c(self.lines + (told[1] or b"")):
             self.note("damaged", at, "the checksum of the lines is wrong")
@@ -324,8 +324,8 @@ class Stream:
         self.lines += raw + b"\n"
         return told[1] if told else raw.removesuffix(self.PROMISE) if is_head else raw
     def block(self, at):
-        """Reads the block at an offset and gives where to go on."""
-        self.behind_block = True
+        """Reads the block at an offset; returns the offset to continue at."""
+        self.after_block = True
         header, start, last = header_at(self.data, at), at + HEADER.size, len(self.data)
         if not header:
             other = self.segment(at, start) or (last if start > last else None)

@@ -1,5 +1,4 @@
-//! Streams for tests: arbitrary records, in order and well formed, and an owned copy of what a
-//! reader lends.
+//! Generates arbitrary well-formed segments, writes them, and reads streams into owned values.
 
 #![allow(missing_docs)] // The items mirror the fields of the records.
 
@@ -7,7 +6,7 @@ use nprof_stream::*;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// A segment as data: what [`write`] spells.
+/// A segment as data, for [`write`].
 #[derive(Clone, Debug)]
 pub struct Segment {
     pub run: u64,
@@ -15,7 +14,7 @@ pub struct Segment {
     pub ended: bool,
 }
 
-/// A record that owns its parts.
+/// A record that owns its fields.
 #[derive(Clone, Debug)]
 pub enum Item {
     Image(u32, u8, Vec<u8>, Vec<u8>, Vec<u8>),
@@ -43,7 +42,7 @@ fn bytes() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-/// Small ids are what streams have; large ones must work as well.
+/// Generates ids: mostly small ones as in real streams, some up to the limit.
 fn id() -> impl Strategy<Value = u32> {
     prop_oneof![8 => 1..40u32, 1 => 1..=limits::ID]
 }
@@ -60,6 +59,7 @@ fn cpu() -> impl Strategy<Value = u32> {
     prop_oneof![4 => 0..4u32, 1 => Just(NO_CPU)]
 }
 
+/// Generates records, with frequencies close to those of real streams.
 pub fn item() -> impl Strategy<Value = Item> {
     let sample = (number(), id_or_none(), id_or_none(), cpu(), id_or_none(), number(), number());
     prop_oneof![
@@ -89,6 +89,7 @@ pub fn item() -> impl Strategy<Value = Item> {
     ]
 }
 
+/// Generates segments, of which nine of ten have an end record.
 pub fn segment() -> impl Strategy<Value = Segment> {
     (any::<u64>(), vec(item(), 0..80), prop::bool::weighted(0.9))
         .prop_map(|(run, items, ended)| Segment { run, items, ended })
@@ -122,6 +123,7 @@ fn write_item(writer: &mut Writer<Vec<u8>>, item: &Item) {
     let mut lines = Vec::new();
     let extras = Extras::NONE;
     let record = match item {
+        // Ends the block: block boundaries at any place must not matter.
         Item::Flush => return writer.flush().unwrap(),
         Item::Image(id, kind, build_id, path, extra) => Record::Image(Image {
             id: ImageId(*id),
@@ -224,7 +226,7 @@ fn write_item(writer: &mut Writer<Vec<u8>>, item: &Item) {
     writer.write(&record).unwrap();
 }
 
-/// What reading a stream gives: every record as its line of text, and the verdict.
+/// The content of a stream: each record as its line of text, and the verdict.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reading {
     pub lines: Vec<String>,
@@ -232,12 +234,20 @@ pub struct Reading {
     pub samples: u64,
 }
 
-/// Reads a stream; `Err` is the message.
+/// Reads a stream.
+///
+/// # Errors
+///
+/// The message of the reader, if it refuses the stream.
 pub fn read(stream: &[u8]) -> Result<Reading, String> {
     read_from(stream)
 }
 
-/// Reads a stream from anything.
+/// Reads a stream from any input.
+///
+/// # Errors
+///
+/// The message of the reader, if it refuses the stream.
 pub fn read_from(input: impl std::io::Read) -> Result<Reading, String> {
     let mut reader = Reader::new(input);
     let mut text = Writer::new(Vec::new(), Spelling::Text);
@@ -247,13 +257,13 @@ pub fn read_from(input: impl std::io::Read) -> Result<Reading, String> {
         text.write(&record).map_err(|error| error.to_string())?;
     }
     let text = String::from_utf8(text.finish().unwrap()).expect("text is UTF-8");
-    // The checksums are no part of the records.
+    // Checksums are lines of the text encoding, not records.
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     let lines = lines.map(without_checksum).collect();
     Ok(Reading { lines, verdict: reader.verdict(), samples })
 }
 
-/// The stream in another spelling.
+/// Converts a stream to a spelling.
 pub fn respell(stream: &[u8], spelling: Spelling) -> Vec<u8> {
     let mut reader = Reader::new(stream);
     let mut writer = Writer::new(Vec::new(), spelling);
@@ -263,14 +273,14 @@ pub fn respell(stream: &[u8], spelling: Spelling) -> Vec<u8> {
     writer.finish().unwrap()
 }
 
-/// Where a stream is damaged.
+/// Returns the damages of a stream.
 pub fn damages(stream: &[u8]) -> Vec<nprof_stream::reader::Damage> {
     let mut reader = Reader::new(stream);
     while let Ok(Some(_)) = reader.next() {}
     reader.damages().to_vec()
 }
 
-/// How many references to ids that are not defined there are in a stream of these lines.
+/// Returns the number of references to undefined ids in a stream of these lines.
 pub fn undefined(lines: &[String]) -> u64 {
     let stream: String = lines.iter().map(|line| format!("{line}\n")).collect();
     let mut reader = Reader::new(stream.as_bytes());
@@ -281,7 +291,7 @@ pub fn undefined(lines: &[String]) -> u64 {
     order.undefined
 }
 
-/// A line without what belongs to the checksum of text.
+/// Removes the checksum from a line of text.
 fn without_checksum(line: &str) -> String {
     let line = line.strip_suffix("\tcheck=crc32c").unwrap_or(line);
     match line.rsplit_once("\tcrc=") {
