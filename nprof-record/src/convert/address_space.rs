@@ -30,6 +30,7 @@ impl AddressSpace {
         }
         let from = self.0.partition_point(|old| old.end <= new.start);
         let to = self.0.partition_point(|old| old.start < new.end);
+        // At most the start of the first and the end of the last covered mapping remain.
         let mut parts = Vec::with_capacity(3);
         if let Some(first) = self.0[from..to].first().filter(|old| old.start < new.start) {
             parts.push(Mapping { end: new.start, ..*first });

@@ -141,6 +141,7 @@ impl<S: Sink> Converter<S> {
     /// Adds a thread that existed before the recording, and its process, as /proc describes them
     /// now.
     pub(crate) fn add_existing_thread(&mut self, pid: u32, tid: u32) {
+        // The first thread comes first: others refer to it as their parent.
         for tid in [pid, tid] {
             if self.tree.task(tid).is_none() {
                 let time_ns = sys::monotonic_ns();
@@ -219,6 +220,7 @@ impl<S: Sink> Converter<S> {
     }
 
     fn handle_comm(&mut self, sample_id: SampleId, tid: u32, exec: bool, name: &[u8]) {
+        // The memory with the watched frames is gone, and the other threads, too.
         if exec {
             self.resolver.watches.forget_process(tid);
         }
@@ -252,6 +254,7 @@ impl<S: Sink> Converter<S> {
             self.emit_exec(exec, b"");
         }
         self.drop_stack_state(ids.tid);
+        // It is not in the tree, or its exit was found in /proc before.
         if !self.tree.exit(ids) {
             return;
         }
@@ -289,6 +292,7 @@ impl<S: Sink> Converter<S> {
     }
 
     fn define_task(&mut self, tid: u32) {
+        // Ids count from 1; 0 is no task.
         self.tasks += 1;
         let id = TaskId(self.tasks);
         self.tree.set_id(tid, id);

@@ -112,6 +112,7 @@ impl Dictionary {
 
     /// Returns the id of a frame, and defines it if it is new. Its image must be defined.
     pub fn frame(&mut self, key: FrameKey, sink: &mut impl Sink) -> FrameId {
+        // Ids count from 1; 0 is no frame.
         let next = FrameId(self.frames.len() as u32 + 1);
         let id = *self.frames.entry(key).or_insert(next);
         if id == next {
@@ -142,6 +143,7 @@ impl Dictionary {
         if known == stack.len() {
             return node;
         }
+        // The rest of the stack is new: one record defines a chain of nodes.
         self.branch.clear();
         self.branch.extend_from_slice(&stack[known..]);
         let parent = node;

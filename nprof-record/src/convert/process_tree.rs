@@ -145,6 +145,7 @@ impl ProcessTree {
             (Some(found), _) => found.comm.clone(),
             (None, first) => first.map(|task| task.comm.clone()).unwrap_or_default(),
         };
+        // A thread hangs below the first thread of its process, a process below its parent.
         let above = if tid == pid { ids.parent_pid } else { pid };
         let parent = self.processes.get(&above).map(|process| (above, process.serial));
         let process = self.processes.get_mut(&pid).map(|process| {
@@ -155,6 +156,7 @@ impl ProcessTree {
         if process.is_none() {
             self.processes.insert(pid, Process::new(serial, NEVER_READ, ProcessJit::default()));
         }
+        // It has exited since its record was written.
         if found.is_none() {
             self.exit(ids);
         }
@@ -315,6 +317,7 @@ impl ProcessTree {
         process.not_seen_since_exec = true;
         let had_threads = std::mem::replace(&mut process.threads, 1) > 1;
         let serial = process.serial;
+        // Without this check, an exec would cost a pass over all tasks of the system.
         if had_threads {
             self.tasks.retain(|&tid, task| task.process != serial || tid == pid);
         }

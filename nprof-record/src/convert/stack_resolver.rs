@@ -249,6 +249,7 @@ impl StackResolver {
         let inside = address.address_for_lookup();
         let (index, mapped_offset) = maps.find(inside)?;
         let mut found = None;
+        // The perf map is read only for samples in memory without a file.
         if self.images.may_contain_jit(index) {
             let owner = ProcessId { pid: sample_id.pid, serial: process.serial };
             process.jit.read_until(owner, sample_id.time, &self.functions, &self.files);
@@ -303,6 +304,7 @@ impl StackResolver {
             push(address, returns);
             returns = true;
         }
+        // Without a call chain the instruction pointer is all that is known.
         if !returns {
             push(input.ip, false);
         }

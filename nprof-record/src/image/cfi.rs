@@ -33,6 +33,7 @@ type Slice<'a> = EndianSlice<'a, LittleEndian>;
 pub struct UnwindSection {
     /// The image address.
     pub address: u64,
+    /// Its content.
     pub bytes: Rc<[u8]>,
 }
 
@@ -59,8 +60,11 @@ pub struct UnwindSections {
     pub text: u64,
     /// The image address of `.got`.
     pub got: u64,
+    /// `.eh_frame`.
     pub eh_frame: Option<UnwindSection>,
+    /// `.eh_frame_hdr`.
     pub eh_frame_hdr: Option<UnwindSection>,
+    /// `.debug_frame`.
     pub debug_frame: Option<UnwindSection>,
     /// Procedure linkage tables, for addresses that no table covers.
     pub plts: Vec<Plt>,

@@ -22,6 +22,7 @@ impl CommonAttr {
         attr.clockid = libc::CLOCK_MONOTONIC;
         attr.set_use_clockid(1);
         attr.set_disabled(1);
+        // Adds the sample id to records that are no samples.
         attr.set_sample_id_all(1);
         attr.set_watermark(1);
         attr.set_exclude_kernel(u64::from(scope == CpuMode::User));
@@ -64,6 +65,7 @@ impl CommonAttr {
     /// Returns the attributes of the event that writes stack chunks into the ring of samples.
     pub(crate) fn chunk_attr(&self, watermark: u32) -> perf_event_attr {
         let mut attr = self.base_attr(self.scope);
+        // It belongs to the CPU: the program writes to it on behalf of any task.
         attr.set_disabled(0);
         attr.set_inherit(0);
         attr.type_ = perf::PERF_TYPE_SOFTWARE;
@@ -96,6 +98,7 @@ impl CommonAttr {
             }
         }
         attr.set_enable_on_exec(u64::from(self.open_mode == OpenMode::Task && !self.delayed));
+        // The idle task would fill the profile of an idle CPU.
         attr.set_exclude_idle(1);
         attr.sample_type |= u64::from(perf::PERF_SAMPLE_IP);
         if interval.weight().is_none() {

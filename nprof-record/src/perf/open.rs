@@ -192,6 +192,7 @@ impl<'a> EventOpener<'a> {
             OpenTarget::Processes(pids) => self.open_for_threads(pids)?,
         }
         let mut rings: Vec<_> = self.rings.into_values().collect();
+        // Sideband rings first: with equal times, a mapping comes before its first sample.
         rings.sort_unstable_by_key(|ring| (!ring.events[0].event.is_none(), ring.cpu));
         for (number, planned) in self.plan.events.iter().enumerate() {
             let mut open_events = rings.iter().flat_map(|ring| &ring.events);
@@ -271,6 +272,7 @@ impl<'a> EventOpener<'a> {
         let layout = SampleLayout::default();
         let binding = EventBinding { event: EventId::NONE, task, layout, uses_bpf_copier: false };
         self.add(&attr, cpu, target, binding, sideband_size)?;
+        // -C restricts the samples, not the sideband.
         let is_sampled = self.cpus.contains(&cpu);
         for (number, planned) in plan.events.iter().enumerate().filter(|_| is_sampled) {
             let here = |encoding: &&PerfEventConfig| {

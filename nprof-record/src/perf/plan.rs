@@ -214,6 +214,7 @@ fn common(perf: &impl TryOpen, request: &Request, cpu: u32) -> Result<CommonAttr
                     attrs.iter().map(|attr| perf.try_open(attr, &clock, open_mode, cpu));
                 match attempts.find_map(Result::err) {
                     None => return Ok(common),
+                    // An older kernel: try with fewer features.
                     Some(errno @ (libc::EINVAL | libc::E2BIG)) => refused = errno,
                     Some(errno) => {
                         refused = errno;
@@ -221,10 +222,12 @@ fn common(perf: &impl TryOpen, request: &Request, cpu: u32) -> Result<CommonAttr
                     }
                 }
             }
+            // Another way to capture stacks needs the same rights.
             if open_error::is_denied(refused) {
                 break;
             }
         }
+        // Other tasks or modes only help against missing rights.
         if !open_error::is_denied(refused) {
             break;
         }
@@ -276,6 +279,7 @@ fn choose(
             }
             Some(errno) => refusal.errno = errno,
         }
+        // A held counter or missing rights are no reason to measure something else.
         if !open_error::is_missing(refusal.errno) {
             break;
         }

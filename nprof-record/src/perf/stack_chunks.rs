@@ -77,6 +77,7 @@ pub(crate) struct ChunkAssembler {
 impl ChunkAssembler {
     /// Adds a chunk.
     pub(crate) fn take(&mut self, owner: SampleKey, chunk: &StackChunk<'_>) {
+        // The first chunk of another sample: the earlier ones have lost theirs.
         if self.is_empty() || (self.owner, self.sp) != (owner, chunk.sp) {
             self.bytes.clear();
             (self.owner, self.thread, self.sp) = (owner, chunk.thread, chunk.sp);

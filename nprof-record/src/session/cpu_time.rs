@@ -132,6 +132,7 @@ impl CpuTimeMeter {
             CpuTimeScope::Cgroup(path) => {
                 Some(used_by_group(path, self.scope)?.saturating_sub(self.before?))
             }
+            // Elapsed time without idle time covers both modes.
             CpuTimeScope::Cpus(_) if self.scope != CpuMode::Both => None,
             CpuTimeScope::Cpus(cpus) => {
                 let idle = idle(cpus)?.saturating_sub(self.before?);
@@ -238,7 +239,7 @@ mod tests {
         assert_eq!(baseline(false, true).part(None), 20, "as it was last asked");
         assert_eq!(baseline(true, true).part(None), -10, "its parent has waited for all of it");
         assert_eq!(baseline(true, false).part(Some(50)), 0);
-        assert_eq!(baseline(true, false).part(None), -30, "its parent has what is not followed");
+        assert_eq!(baseline(true, false).part(None), -30, "its parent counts the part before");
     }
 
     #[test]

@@ -157,7 +157,11 @@ impl SourceSet {
             }
             now_ns = sys::monotonic_ns();
             // Every source is asked, since each notes the time.
-            if self.0.iter_mut().fold(false, |is_due, source| source.is_due(now_ns) || is_due) {
+            let mut is_due = false;
+            for source in &mut self.0 {
+                is_due |= source.is_due(now_ns);
+            }
+            if is_due {
                 return Ok(true);
             }
         }

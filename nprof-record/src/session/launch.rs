@@ -38,6 +38,7 @@ impl ForkedCommand {
             .collect::<Result<_, _>>()?;
         let pipe =
             || io::pipe().map_err(|error| open_error::explained("cannot make a pipe", &error));
+        // The child waits for a byte from the gate, and reports the errno of a failed execve(2).
         let (gate, opener) = pipe()?;
         let (report, reporter) = pipe()?;
         let start = sys::CommandStart {
@@ -66,6 +67,7 @@ impl ForkedCommand {
                 let _ = sys::reap(self.pid, true);
                 Err(io::Error::from_raw_os_error(i32::from_ne_bytes(errno)))
             }
+            // execve(2) closed the pipe without a report: it has succeeded.
             Err(_) => Ok(Child { pid: self.pid, ended: Cell::default() }),
         }
     }

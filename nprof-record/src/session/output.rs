@@ -75,6 +75,7 @@ impl Destination {
     pub(crate) fn open_early(&self) -> anyhow::Result<Option<OpenOutput>> {
         let Self::File(path) = self else { return Ok(None) };
         let is_pipe = path.metadata().is_ok_and(|metadata| metadata.file_type().is_fifo());
+        // The process id only names files that we choose ourselves.
         is_pipe.then(|| self.open(0)).transpose()
     }
 
@@ -92,6 +93,7 @@ impl Destination {
             Self::File(path) => path.clone(),
             Self::ByPid => by_pid(pid),
         };
+        // A file that we create is removed again if the command cannot be executed.
         let is_new = !path.exists();
         let opened = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
         let file = opened.with_context(|| format!("cannot write {}", shown(&path)))?;
@@ -134,6 +136,7 @@ impl OpenOutput {
     /// If the file cannot be truncated.
     pub(crate) fn begin(self, workload: Rc<Workload>, signals: Rc<Signals>) -> io::Result<Stream> {
         let kind = self.file.metadata()?.file_type();
+        // Standard output may be a file that the shell appends to.
         if self.ours && kind.is_file() {
             self.file.set_len(0)?;
         }
@@ -165,7 +168,7 @@ impl Output {
             }
             self.workload.handle_signals(&self.signals);
             if self.workload.is_aborted() {
-                return Err(io::Error::other("nobody reads the stream"));
+                return Err(io::Error::other("the reader does not read"));
             }
         }
     }
@@ -173,10 +176,12 @@ impl Output {
 
 impl Write for Output {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        // Only a file that a reader may stall needs the wait; a write to others always completes.
         if !self.may_block {
             return self.file.write(bytes);
         }
         self.wait_for_room()?;
+        // A longer write could block although poll(2) reported the pipe writable.
         self.file.write(&bytes[..bytes.len().min(PIPE_ROOM)])
     }
 

@@ -244,6 +244,7 @@ impl Recording {
     /// Returns the CPU time used since sampling began, of the modes that are sampled.
     fn used_ns(&self, cpu_time: Option<CpuTimeMeter>) -> Option<u64> {
         let mut cpu_time = cpu_time?;
+        // The clock of an exited command is gone; wait4(2) has reported its usage instead.
         let child = self.workload.child().filter(|child| child.ended().is_some());
         let ended = child.map(|child| child.pid as u32);
         if let Some((_, usage)) = child.and_then(Child::ended) {
@@ -269,6 +270,7 @@ impl Recording {
             task_ns,
             clock,
             recorder_ns: own.user_ns + own.kernel_ns,
+            // getrusage(2) reports at least the peak of the process that we were forked from.
             recorder_bytes: procfs::own_peak_bytes().unwrap_or(own.peak_bytes),
             frequency: plan.frequency,
         };

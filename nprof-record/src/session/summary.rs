@@ -45,6 +45,7 @@ impl Summary {
         // A command that exits before its first sample is nothing unusual; reports say so.
         let expected = self.task_ns.unwrap_or(0).saturating_mul(self.frequency) / 1_000_000_000;
         if self.samples == 0 && self.clock.is_some() && expected >= EXPECTED {
+            // Ten times as many, not in step with timers; no more than 9973 per second.
             let rate = (self.frequency * 10 + 3).min(9973).max(self.frequency);
             warnings.push(format!("no samples were taken; try -F {rate}"));
         }
@@ -60,7 +61,7 @@ impl Summary {
         let coverage = self.coverage().filter(|_| self.samples > 0 && expected >= EXPECTED);
         if let Some(coverage) = coverage.filter(|&coverage| coverage < LOW_COVERAGE) {
             warnings.push(format!(
-                "only {:.0} % of the CPU time was sampled: what is missing may be spent elsewhere",
+                "only {:.0} % of the CPU time was sampled: the rest may have been spent elsewhere",
                 coverage * 100.0
             ));
         }

@@ -64,6 +64,7 @@ impl Workload {
         match &self.kind {
             WorkloadKind::Command(child) => child.ended().is_some(),
             WorkloadKind::Processes(processes) => {
+                // Another start time: a later process has the same id.
                 let lives = |&(pid, began): &(u32, u64)| {
                     Stat::of(pid).is_some_and(|stat| stat.start_ticks == began && !stat.is_zombie)
                 };

@@ -46,6 +46,7 @@ impl Registers {
     /// if some are missing.
     pub fn from_sample(values: impl Iterator<Item = u64>) -> Option<Self> {
         let mut registers = Self::default();
+        // The kernel writes the values in the order of their bits in the mask.
         let mut count = 0;
         for (&number, value) in arch::NUMBERS.iter().zip(values) {
             registers.set(number, value);

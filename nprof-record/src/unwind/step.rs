@@ -21,12 +21,14 @@ pub(super) fn step_by_rule(
     stack: &StackCopy<'_>,
     rule: &UnwindRule,
 ) -> Step {
+    // The table marks the outermost function by an undefined return address.
     if rule.is_end_of_stack() {
         return Ok(None);
     }
     let mut caller = caller_by_rule(registers, stack, rule)?;
     let cfa = cfa(registers, stack, rule)?;
     let ip = restore(arch::IP, &rule.return_address, cfa, rule.signal, registers, stack)?;
+    // No function returns to 0: stacks that are set up by hand end so.
     if ip == 0 {
         return Ok(None);
     }

@@ -146,11 +146,13 @@ impl<T: CodeBytes> PathSearch<'_, T> {
             let Some(instruction) = decode(&self.program.code(at), at) else { return };
             let next = ImageAddress(instruction.next_ip());
             at = match instruction.flow_control() {
+                // `hlt` traps in user code; it follows calls that never return.
                 FlowControl::Next if instruction.mnemonic() == Mnemonic::Hlt => return,
                 FlowControl::Next => {
                     state.execute(&instruction, &mut self.factory);
                     next
                 }
+                // The kernel changes only rax, rcx and r11.
                 FlowControl::Call if instruction.mnemonic() == Mnemonic::Syscall => {
                     state.execute(&instruction, &mut self.factory);
                     next

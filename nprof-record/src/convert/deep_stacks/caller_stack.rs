@@ -126,6 +126,7 @@ impl<R: FnMut(u64, &mut [u8]) -> usize> CallerReader<'_, R> {
                 let callers = CallerStack::new(caller, addresses, rest.mark, self.depth);
                 return Some(ReadCallers { callers, joined: Some(joined) });
             }
+            // Less than was asked for is all there is: the walk cannot get further.
             let is_too_short = mark == Mark::StackTruncated && length == size;
             if !is_too_short || size == READ_SIZES[READ_SIZES.len() - 1] {
                 let callers = CallerStack::new(caller, addresses, mark, self.depth);

@@ -195,6 +195,7 @@ impl<T: DebugTarget> FrameWatches<T> {
         };
         thread.latest = Some(trace);
         let Some((frames, callers)) = known else { return (mark, None) };
+        // The rest comes from the watch, even if the copy reached a little further.
         addresses.truncate(frames);
         let room = self.depth.saturating_sub(frames);
         match callers.addresses.get(..room) {
@@ -283,6 +284,7 @@ impl<T: DebugTarget> FrameWatches<T> {
             let Some(at) = free_slot(watches, &is_free) else { break };
             let Some(slot) = slot_of(cfa) else { continue };
             let mut kept = watches.iter().zip(is_free).filter(|(_, is_free)| !is_free);
+            // A watch near the frame proves about as much, so the breakpoint is saved.
             let is_near = |watch: &FrameWatch<_>| watch.cfa.abs_diff(cfa) <= near_bytes;
             if kept.any(|(watch, _)| watch.as_ref().is_some_and(is_near)) {
                 continue;

@@ -171,8 +171,8 @@ mod tests {
     #[test]
     fn kernel_loads_the_program() {
         match BpfStackCopier::load(61440, 1 << 20, 3) {
-            Some(extender) => {
-                assert_eq!(extender.max_copy_bytes, 61432 + u64::from(MAX_EXTRA_BYTES))
+            Some(copier) => {
+                assert_eq!(copier.max_copy_bytes, 61432 + u64::from(MAX_EXTRA_BYTES));
             }
             None => {
                 let denied = sys::bpf_map(MapKind::PerfEvents, 4, 1).map(drop);

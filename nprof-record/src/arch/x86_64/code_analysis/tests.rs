@@ -1,5 +1,4 @@
-//! Code written down instruction by instruction; and the code of whole programs, whose tables say
-//! what is to be found.
+//! Tests with single instructions, and with whole programs, compared with their unwind tables.
 
 use std::io::Cursor;
 use std::os::unix::ffi::OsStrExt;
@@ -68,7 +67,7 @@ fn found(code: &[&[u8]], returns: bool) -> Option<Found> {
     Some(((register, offset), row.registers.to_vec()))
 }
 
-/// The CFA's distance from the stack pointer behind a call.
+/// Returns the distance of the CFA from the stack pointer after a call.
 fn behind(code: &[&[u8]]) -> Option<i64> {
     let ((register, offset), _) = found(code, true)?;
     assert_eq!(register, arch::SP);
@@ -134,7 +133,7 @@ fn function_after_a_noreturn_call_is_ignored() {
     let next = [PUSH_RBX, CALL, POP_RBX, RET];
     let alone: Vec<_> = [CALL].into_iter().chain(next).collect();
     assert_eq!(behind(&alone), None);
-    assert_eq!(behind(&next), None, "right behind the call");
+    assert_eq!(behind(&next), None, "directly after the call");
     let guarded: Vec<_> = [&[0x74, 5], ADD_32, RET].into_iter().chain(alone).collect();
     assert_eq!(behind(&guarded), Some(40));
     // A register that is not given back.
@@ -187,7 +186,7 @@ fn register_jump_is_an_end_after_registers_were_restored() {
     let saved = vec![(3, RegisterRule::AtCfaOffset(-16))];
     assert_eq!(found(&[ADD_32, POP_RBX, jump], true), Some(((arch::SP, 48), saved)));
     assert_eq!(found(&[ADD_32, jump], true), None);
-    assert_eq!(found(&[jump], false), None, "nothing stands before it");
+    assert_eq!(found(&[jump], false), None, "nothing precedes it");
     let at = |before: u8, from| {
         let mut bytes = vec![before; 16];
         bytes.extend(jump);
@@ -239,7 +238,7 @@ fn code_without_end_yields_no_rule() {
     assert_eq!(behind(&[&[0xe8, 0, 0, 0, 0], &[0x58], RET]), None);
     let huge = [0x48, 0x81, 0xc4, 0xff, 0xff, 0xff, 0x7f]; // add $0x7fffffff,%rsp
     assert_eq!(behind(&[&huge[..], &huge, RET]), Some(0xffff_fffe + 8));
-    // An address of its own for what returns: push %rax; ret.
+    // push %rax; ret: it returns to an address of its own.
     assert_eq!(found(&[&[0x50], RET], false), None);
 }
 
@@ -250,7 +249,7 @@ fn arbitrary_bytes_do_not_panic() {
         random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
         (random >> 33) as u8
     };
-    // What moves the stack pointer, and jumps back and forth, more often than it would be.
+    // Bytes of instructions that move the stack pointer or jump are made more frequent.
     const LIKELY: [u8; 16] = [
         0x48, 0x53, 0x5b, 0x55, 0x5d, 0xc9, 0xe8, 0x74, 0xeb, 0xe9, 0x83, 0xec, 0xc4, 0x8b, 0xff,
         0x24,
@@ -308,7 +307,7 @@ fn thread_exit_follows_the_return_of_its_function() {
     assert!(!ends(&[xor, al, &[0x48, 0x89, 0xd0], syscall]), "rax is another register's");
 }
 
-/// A program or library with tables, which are not told of.
+/// A program or library with its tables hidden from the analysis.
 struct Real {
     bytes: Vec<u8>,
     /// The image address of its code, and where it is in the file.
@@ -329,7 +328,7 @@ impl Real {
         Self { bytes, address, code, cfi }
     }
 
-    /// Places behind calls, and others.
+    /// Returns the addresses of all instructions, with true after calls.
     fn places(&mut self) -> Vec<(ImageAddress, bool)> {
         let end = self.address.wrapping_add(self.code.len() as u64);
         let (mut at, mut returns) = (self.address, false);
@@ -367,9 +366,9 @@ struct Counts {
     differ: Vec<ImageAddress>,
 }
 
-/// Whether what is found goes by the same CFA, or by another register and finds a register at the
-/// same distance from it. Of a register that is being saved or restored, tables may say that it is
-/// in the one place or in the other, and it is in both.
+/// True if the found rule has the same CFA, or a CFA from another register with a register saved at
+/// the same distance. While a register is being saved or restored, it is in both places, and tables
+/// may name either.
 fn agrees(row: &UnwindRule, table: &UnwindRule, behind_call: bool) -> bool {
     let saved = |row: &UnwindRule, register| {
         let found = row.registers.iter().find(|(other, _)| *other == register);
@@ -390,7 +389,7 @@ fn agrees(row: &UnwindRule, table: &UnwindRule, behind_call: bool) -> bool {
     same && (row.cfa == table.cfa || base(row) != base(table) && is_proven())
 }
 
-/// Compares at every so many places behind calls, or at others that are executed.
+/// Compares at every `every`-th address after calls, or at the other ones.
 fn compare(path: &Path, behind_calls: bool, every: usize) -> Counts {
     let mut real = Real::open(path);
     let mut counts = Counts::default();
@@ -426,10 +425,10 @@ fn analyzed_rules_agree_with_unwind_tables() {
     for (path, every) in [(own, 67), (mapped("/libc.so"), 29)] {
         let calls = compare(&path, true, every);
         let others = compare(&path, false, every * 20);
-        println!("{}: behind calls {calls:x?}, elsewhere {others:x?}", path.display());
+        println!("{}: after calls {calls:x?}, elsewhere {others:x?}", path.display());
         assert!(calls.agree > 100 && others.agree > 100);
-        // Cold parts of functions stand behind calls that never return; and compilers
-        // forget to say what they popped.
+        // Cold parts of functions follow calls that never return; and tables of compilers
+        // omit some pops.
         assert!(calls.differ.len() * 200 <= calls.agree as usize, "{:x?}", calls.differ);
         assert!(others.differ.len() * 50 <= others.agree as usize, "{:x?}", others.differ);
         assert!(calls.none < calls.agree);
