@@ -37,15 +37,15 @@ enum Answer {
 struct Server {
     url: String,
     /// The paths that were requested.
-    asked: Arc<Mutex<Vec<String>>>,
+    requests: Arc<Mutex<Vec<String>>>,
 }
 
 impl Server {
     fn start(answers: HashMap<String, Answer>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        let asked = Arc::new(Mutex::new(Vec::new()));
-        let log = Arc::clone(&asked);
+        let requests = Arc::new(Mutex::new(Vec::new()));
+        let log = Arc::clone(&requests);
         std::thread::spawn(move || {
             for connection in listener.incoming() {
                 let (log, answers) = (Arc::clone(&log), answers.clone());
@@ -53,11 +53,11 @@ impl Server {
                 std::thread::spawn(move || drop(serve(&connection.unwrap(), &answers, &log)));
             }
         });
-        Self { url, asked }
+        Self { url, requests }
     }
 
     fn requested(&self) -> Vec<String> {
-        std::mem::take(&mut self.asked.lock().unwrap())
+        std::mem::take(&mut self.requests.lock().unwrap())
     }
 }
 
@@ -70,6 +70,7 @@ fn serve(
     let mut to = connection;
     while let Some(request) = lines.next() {
         let path = request?.split(' ').nth(1).unwrap().to_owned();
+        // Skips the headers.
         while lines.next().transpose()?.is_some_and(|line| !line.is_empty()) {}
         log.lock().unwrap().push(path.clone());
         match answers.get(&path).cloned().unwrap_or(Answer::Status(404)) {
@@ -79,6 +80,7 @@ fn serve(
             }
             Answer::CutOff(bytes) => {
                 write!(to, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", bytes.len())?;
+                // Half of the stated length, then the connection closes.
                 return to.write_all(&bytes[..bytes.len() / 2]);
             }
             Answer::Huge => {
@@ -87,6 +89,7 @@ fn serve(
             Answer::Endless => {
                 write!(to, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")?;
                 loop {
+                    // The length of a chunk is in hexadecimal digits.
                     write!(to, "10000\r\n")?;
                     to.write_all(&[0; 0x10000])?;
                     write!(to, "\r\n")?;
@@ -236,7 +239,7 @@ fn missing_file_is_not_requested_again_soon() {
     let then = std::time::SystemTime::now() - std::time::Duration::from_secs(700);
     marker.set_modified(then).unwrap();
     program.request(&urls, &[]);
-    assert_eq!((one.requested().len(), two.requested().len()), (1, 1), "asked again");
+    assert_eq!((one.requested().len(), two.requested().len()), (1, 1), "not requested again");
 }
 
 #[test]

@@ -34,6 +34,7 @@ fn linked_debug_file_is_found_in_every_directory() {
     std::fs::create_dir(at.join(".debug")).unwrap();
     run_in(at, "mv @/prog.debug @/.debug/prog.debug");
     assert!(is_complete(&area(&[], &binary, address)));
+    // A debug directory has the path of the image below it.
     let inside = at.join("far").join(at.strip_prefix("/").unwrap());
     std::fs::create_dir_all(&inside).unwrap();
     std::fs::rename(at.join(".debug/prog.debug"), inside.join("prog.debug")).unwrap();
@@ -95,6 +96,7 @@ fn checksum_decides_without_build_ids() {
     run_in(at, "objcopy --add-gnu-debuglink=@/prog.debug @/prog");
     assert!(is_complete(&area(&[], &binary, address)));
     let mut debug = std::fs::read(at.join("prog.debug")).unwrap();
+    // One byte changes the checksum, and nothing else.
     debug.push(0);
     std::fs::write(at.join("prog.debug"), debug).unwrap();
     assert_eq!(area(&[], &binary, address).0, Status::NoSymbol);

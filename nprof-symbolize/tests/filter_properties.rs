@@ -81,9 +81,11 @@ fn locations_of_the_same_options_pass_unchanged() {
         let lines = text.lines().filter(|line| !other.iter().any(|word| line.starts_with(word)));
         lines.map(|line| line.replace("\tcheck=crc32c", "")).collect()
     };
+    // Several segments and epochs: ids are defined again in each.
     let input = [&epoch[..], &stream_of_epochs(&[places()]), &epoch].concat();
     for style in ["full", "short"] {
         let once = symbolize(&["--names", style], &input).stdout;
+        // A file is read ahead, a pipe is a live stream; both paths must agree.
         for again in [symbolize, symbolize_piped] {
             let twice = again(&["--names", style], &once).stdout;
             let thrice = again(&["--text", "--names", style], &twice).stdout;
@@ -115,21 +117,25 @@ fn lost_names_are_looked_up_again() {
     let once = symbolize(&[], &input).stdout;
     // The stream without some functions, and a part cut out of the middle of the binary one.
     let text = String::from_utf8(symbolize(&["--text"], &input).stdout).unwrap();
+    // Function 2 and file 1 are used by many locations.
     let is_kept = |line: &&str| !line.starts_with("U\t2\t") && !line.starts_with("D\t1\t");
     let without: String = text
         .lines()
         .filter(|line| is_kept(line) && !line.starts_with('#'))
         .map(|line| line.replace("\tcheck=crc32c", ""))
+        // Without checksums, so that the missing lines are the only damage.
         .map(|line| line.split("\tcrc=").next().unwrap().to_owned() + "\n")
         .collect();
     for again in [symbolize, symbolize_piped] {
         let named = again(&["--partial-ok"], without.as_bytes()).stdout;
         assert_eq!(locations(&named), locations(&once));
     }
+    // Each block of a binary stream begins with this magic.
     let blocks: Vec<usize> = memchr::memmem::find_iter(&once, b"\x89NPF").collect();
     assert!(blocks.len() > 2);
     let bounds = [&blocks[..], &[once.len()]].concat();
     for lost in 1..blocks.len() {
+        // Drops one block; the reader continues at the next.
         let rest = [&once[..bounds[lost]], &once[bounds[lost + 1]..]].concat();
         let direct = stripped(&rest);
         for again in [symbolize, symbolize_piped] {
@@ -150,6 +156,7 @@ fn line_is_added_to_an_existing_function() {
     let directory = sources();
     let at = directory.path();
     run_in(at, "g++ -O2 -g -Wl,--build-id -o @/whole @/a.cc");
+    // Symbols only: the first run finds functions without lines.
     run_in(at, "strip -g -o @/prog @/whole");
     let binary = Binary::read(&at.join("prog"));
     let input = stream(&[Places::of(&binary, &binary.addresses(7))], Spelling::Binary);

@@ -84,27 +84,32 @@ fn damaged_programs_do_not_crash() {
         .filter_map(|section| section.file_range())
         .collect();
     let mut numbers = fastrand::Rng::with_seed(7);
-    let mut nameless = 0;
+    let mut unnamed = 0;
     for round in 0..60 {
         let mut damaged = whole.clone();
+        // From one damaged byte to twenty.
         for _ in 0..1 + round % 20 {
             let (start, size) = match numbers.usize(..5) {
+                // The ELF header and the program headers.
                 0 => (0, 64 + 56 * 13),
+                // The section headers are at the end of the file.
                 1 => (whole.len() as u64 - 64 * 40, 64 * 40),
                 _ => sections[numbers.usize(..sections.len())],
             };
             let place = start as usize + numbers.usize(..(size as usize).max(1));
             damaged[place] = [0, 0xff, 0x7f, 0x80, damaged[place] ^ 1][numbers.usize(..5)];
         }
+        // Truncated files have headers that point beyond their end.
         if round % 10 == 0 {
             damaged.truncate(numbers.usize(..whole.len()));
         }
         std::fs::write(&binary.path, damaged).unwrap();
         let named = names(&[], Places::of(&binary, &addresses));
         assert_eq!(named.len(), addresses.len());
-        nameless += named.iter().filter(|(status, _)| *status != Status::Named).count();
+        unnamed += named.iter().filter(|(status, _)| *status != Status::Named).count();
     }
-    assert!(nameless > 0);
+    // Otherwise the damage was never read.
+    assert!(unnamed > 0);
 }
 
 #[test]
@@ -119,6 +124,7 @@ fn sparse_files_take_no_memory() {
     head.resize(128, 0);
     head[64 + 32..64 + 40].copy_from_slice(&(1u64 << 40).to_le_bytes());
     std::fs::write(&path, &head).unwrap();
+    // A sparse file of 64 TiB; file systems with a lower limit leave it short.
     std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(1 << 46).unwrap_or(());
     let path = path.to_str().unwrap().as_bytes();
     let places = vec![(0x10, false)];

@@ -23,14 +23,14 @@ fn rebuilt_program_is_refused_or_marked() {
     let wanted = format!("another build ID: it has {}, want {}", new.id(), old.id());
     assert!(message.contains(&wanted), "{message}");
     // The stream has the reason, too.
-    let told = namings(&output.stdout);
-    assert_eq!(told.len(), 1);
+    let records = namings(&output.stdout);
+    assert_eq!(records.len(), 1);
     assert_eq!(
-        (told[0].named, told[0].unnamed, &told[0].unnamed_by_status[..]),
+        (records[0].named, records[0].unnamed, &records[0].unnamed_by_status[..]),
         (0, 1, &b"mismatch 1"[..])
     );
-    assert!(String::from_utf8_lossy(&told[0].reason).contains(&wanted));
-    assert!(!told[0].remedy.is_empty());
+    assert!(String::from_utf8_lossy(&records[0].reason).contains(&wanted));
+    assert!(!records[0].remedy.is_empty());
     // With --allow-mismatch the present file is used, and its names are marked.
     let output = symbolize(&["--allow-mismatch"], &input);
     let (status, calls) = locations(&output.stdout).remove(0);
@@ -54,9 +54,9 @@ fn naming_records_count_the_frames_of_each_segment() {
     let one = stream(&[places, other], Spelling::Binary);
     let output = symbolize(&[], &[&one[..], &one[..]].concat());
     let all = locations(&output.stdout);
-    let told = namings(&output.stdout);
-    assert_eq!(told.len(), 4, "two images in two segments");
-    for segment in told.chunks(2) {
+    let records = namings(&output.stdout);
+    assert_eq!(records.len(), 4, "two images in two segments");
+    for segment in records.chunks(2) {
         let named = all.iter().filter(|(status, _)| *status == Status::Named).count() / 2;
         assert_eq!(segment[0].named as usize, named);
         assert_eq!((segment[0].named + segment[0].unnamed) as usize, all.len() / 2 - 1);
@@ -65,7 +65,7 @@ fn naming_records_count_the_frames_of_each_segment() {
     }
     // Symbolizing again replaces the records.
     let again = symbolize(&[], &output.stdout);
-    assert_eq!(namings(&again.stdout), told);
+    assert_eq!(namings(&again.stdout), records);
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn problem_is_reported_in_its_segment() {
     // The start code of the program has no debug information, and so no problem with it.
     let quiet = stream(&[Places::of(&binary, &[binary.symbol("_start")])], Spelling::Binary);
     let loud = stream(&[Places::of(&binary, &[binary.symbol("main")])], Spelling::Binary);
-    let told = namings(&symbolize(&[], &[quiet, loud].concat()).stdout);
-    let reasons: Vec<_> = told.iter().map(|naming| naming.reason.is_empty()).collect();
-    assert_eq!(reasons, [true, false], "{told:?}");
+    let records = namings(&symbolize(&[], &[quiet, loud].concat()).stdout);
+    let reasons: Vec<_> = records.iter().map(|naming| naming.reason.is_empty()).collect();
+    assert_eq!(reasons, [true, false], "{records:?}");
 }

@@ -159,11 +159,13 @@ fn debug_file_names_image_without_section_headers() {
     run_in(at, "gcc -O2 -g -Wl,--build-id -o @/prog @/odd.c");
     let binary = Binary::read(&at.join("prog"));
     let id = binary.id();
+    // The layout of a debug directory.
     let home = at.join(".build-id").join(&id[..2]);
     std::fs::create_dir_all(&home).unwrap();
     run_in(at, "cp @/prog @/bare");
     let bare = std::fs::File::options().write(true).open(at.join("bare")).unwrap();
     // e_shoff; e_shentsize, e_shnum and e_shstrndx.
+    // Cleared as by sstrip(1): the program still runs.
     bare.write_all_at(&[0; 8], 0x28).unwrap();
     bare.write_all_at(&[0; 6], 0x3a).unwrap();
     let path = at.join("bare");
