@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use nprof_format::merge::{Error, Merged, merge};
 use nprof_report::profile::{GroupBy, Profile};
+use nprof_stream::Validator;
 use nprof_stream::labels::{CallKey, Labels};
-use nprof_stream::order::Order;
 use nprof_stream::tables::Tables;
 use nprof_stream::*;
 use nprof_tests::segment::{Segment, read, respell, segment, write};
@@ -302,7 +302,7 @@ fn report(streams: &[&[u8]]) -> (BTreeMap<String, (u64, u64)>, Vec<String>) {
 /// How many ids are used and not defined.
 #[allow(clippy::unwrap_used)]
 fn undefined(stream: &[u8]) -> u64 {
-    let (mut reader, mut order) = (Reader::new(stream), Order::new());
+    let (mut reader, mut order) = (Reader::new(stream), Validator::new());
     while let Some(record) = reader.next().unwrap() {
         order.take(&record);
     }

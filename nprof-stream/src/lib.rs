@@ -7,7 +7,7 @@
 //!   whether the stream was complete;
 //! - [`tables`], [`labels`]: the meaning of records together: walking a stack, expanding inlined
 //!   calls, naming calls;
-//! - [`order`]: the order that a stream must have.
+//! - [`Validator`]: the order that a stream must have.
 //!
 //! The specification is the manual page nprof-format(5).
 
@@ -16,7 +16,7 @@ mod io;
 mod model;
 mod record;
 
-pub use codec::binary::Pass;
+pub use codec::binary::Passthrough;
 pub use codec::body;
 pub use io::incomplete::IncompleteInput;
 pub use io::reader::Reader;
@@ -24,8 +24,9 @@ pub use io::verdict::{Damage, Verdict};
 pub use io::writer::{Spelling, Totals, Writer};
 pub use io::{reader, writer};
 pub use model::epoch_cache::EpochCache;
-pub use model::id_table::Table as IdTable;
-pub use model::{labels, order, tables};
+pub use model::id_table::IdTable;
+pub use model::validate::Validator;
+pub use model::{labels, tables};
 pub use record::error::Error;
 pub use record::extras::{Extras, ExtrasBuilder};
 pub use record::measure::Measure;

@@ -2,7 +2,7 @@
 //! flip, cat, strip, future, order, verdict. The law of bound needs an endless stream and whole
 //! tools: it is tested across them, in bound.rs.
 
-use nprof_stream::{Pass, Reader, Record, Spelling, Verdict, Writer};
+use nprof_stream::{Passthrough, Reader, Record, Spelling, Verdict, Writer};
 use nprof_tests::segment::{
     Item, Segment, damages, read, read_from, respell, segment, undefined, write,
 };
@@ -26,11 +26,21 @@ fn copied(stream: &[u8], spelling: Spelling) -> (Vec<u8>, Verdict, u64) {
 /// what it may.
 fn passed(stream: &[u8], spelling: Spelling) -> (Vec<u8>, Verdict, u64) {
     let (mut reader, mut writer) = (Reader::new(stream), Writer::new(Vec::new(), spelling));
-    let mut says = [Pass::On, Pass::Hold, Pass::On, Pass::On, Pass::Not].into_iter().cycle();
+    let mut says = [
+        Passthrough::Forward,
+        Passthrough::ForwardAlone,
+        Passthrough::Forward,
+        Passthrough::Forward,
+        Passthrough::Drop,
+    ]
+    .into_iter()
+    .cycle();
     while let Ok(Some(record)) = reader.next() {
         writer.write(&record).expect("memory takes what is written");
-        let judge = |_: &Record<'_>| says.next().unwrap_or(Pass::Not);
-        writer.pass(&mut reader, Pass::On, judge).expect("memory takes what is written");
+        let judge = |_: &Record<'_>| says.next().unwrap_or(Passthrough::Drop);
+        writer
+            .pass(&mut reader, Passthrough::Forward, judge)
+            .expect("memory takes what is written");
     }
     (
         writer.finish().expect("memory takes what is written"),

@@ -284,7 +284,7 @@ pub fn damages(stream: &[u8]) -> Vec<nprof_stream::reader::Damage> {
 pub fn undefined(lines: &[String]) -> u64 {
     let stream: String = lines.iter().map(|line| format!("{line}\n")).collect();
     let mut reader = Reader::new(stream.as_bytes());
-    let mut order = order::Order::new();
+    let mut order = Validator::new();
     while let Some(record) = reader.next().unwrap() {
         order.take(&record);
     }

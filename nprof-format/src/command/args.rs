@@ -3,6 +3,9 @@
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use nprof_cli::args::{Inputs, OutputFile, PartialOk};
 
+/// The name of the tool in messages.
+pub(crate) const TOOL: &str = "nprof-format";
+
 /// Checks, converts, counts and merges nprof streams.
 #[derive(Debug, Parser)]
 #[command(name = "nprof-format", version)]

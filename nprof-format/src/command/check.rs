@@ -4,8 +4,8 @@ use std::error::Error;
 use std::io::Write;
 
 use nprof_cli::stage::{self, Outcome};
+use nprof_stream::Validator;
 use nprof_stream::escape::escaped;
-use nprof_stream::order::Order;
 use nprof_stream::reader::Damage;
 use nprof_stream::{Reader, Record, Verdict};
 use serde_json::{Value, json};
@@ -22,7 +22,7 @@ struct Finding {
     bytes: u64,
     damages: Vec<Damage>,
     damage_count: u64,
-    order: Order,
+    order: Validator,
 }
 
 impl Finding {
@@ -42,7 +42,7 @@ pub(crate) fn run(args: &Report) -> Result<Outcome, Box<dyn Error>> {
             // An unreadable stream must not hide the findings in the others.
             Err(error) => {
                 if let Some(earlier) = failure.replace(error) {
-                    stage::warn(super::TOOL, &stage::chain(&*earlier));
+                    stage::warn(super::args::TOOL, &stage::chain(&*earlier));
                 }
             }
         }
@@ -63,7 +63,7 @@ fn examine(input: stage::Input) -> Result<Finding, Box<dyn Error>> {
     let name = input.name().to_owned();
     let mut reader = Reader::new(input);
     let (mut segments, mut samples, mut records) = (0, 0, 0);
-    let mut order = Order::new();
+    let mut order = Validator::new();
     loop {
         let record = reader.next().map_err(|error| format!("{name}: {}", stage::chain(&error)))?;
         let Some(record) = record else { break };

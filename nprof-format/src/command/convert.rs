@@ -25,7 +25,7 @@ pub(crate) fn run(args: &Convert, spelling: Spelling) -> Result<Outcome, Box<dyn
         writer.flush()?;
         result.map_err(|error| format!("{name}: {}", stage::chain(&*error)))?;
         if reader.verdict() != Verdict::Complete {
-            stage::warn(super::TOOL, &IncompleteInput::of(&name, &reader).to_string());
+            stage::warn(super::args::TOOL, &IncompleteInput::of(&name, &reader).to_string());
             outcome = if args.tolerance.partial_ok { outcome } else { Outcome::Incomplete };
         }
     }

@@ -20,7 +20,7 @@ pub(crate) fn run(args: &Merge) -> Result<Outcome, Box<dyn Error>> {
     }
     let output = stage::output(args.output.path())?;
     output.refuse_terminal()?;
-    let step = step::this_process(super::TOOL);
+    let step = step::this_process(super::args::TOOL);
     let mut writer = Writer::new(output, Spelling::Binary);
     let result = merge(inputs, &step, &mut writer);
     // Records before an error are written.
@@ -42,18 +42,18 @@ fn check(operands: &[Option<&Path>], output: Option<&Path>) -> Result<(), Box<dy
 
 fn warn(merged: &Merged) {
     for incomplete in &merged.incomplete_inputs {
-        stage::warn(super::TOOL, &incomplete.to_string());
+        stage::warn(super::args::TOOL, &incomplete.to_string());
     }
     for run in &merged.repeated {
         let message =
             format!("run {run} is in the input more than once; its samples count as often");
-        stage::warn(super::TOOL, &message);
+        stage::warn(super::args::TOOL, &message);
     }
     if merged.unknown > 0 {
         let message = format!(
             "dropped {} records of unknown kinds, which may contain ids; use a newer nprof",
             merged.unknown
         );
-        stage::warn(super::TOOL, &message);
+        stage::warn(super::args::TOOL, &message);
     }
 }

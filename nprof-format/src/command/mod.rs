@@ -15,10 +15,7 @@ use nprof_cli::stage::{self, Outcome};
 use nprof_cli::usage;
 use nprof_stream::Spelling;
 
-use args::{Args, Command};
-
-/// The name of the tool in messages.
-const TOOL: &str = "nprof-format";
+use args::{Args, Command, TOOL};
 
 /// Runs the tool with the arguments of the process.
 pub fn main() -> ExitCode {

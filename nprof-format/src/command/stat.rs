@@ -51,7 +51,7 @@ pub(crate) fn run(args: &Report) -> Result<Outcome, Box<dyn Error>> {
     output.write_all(text.as_bytes())?;
     let summary = &counts.profile.summary;
     for incomplete in &summary.incomplete_inputs {
-        stage::warn(super::TOOL, &incomplete.to_string());
+        stage::warn(super::args::TOOL, &incomplete.to_string());
     }
     Ok(if summary.is_complete() { Outcome::Done } else { Outcome::Incomplete })
 }

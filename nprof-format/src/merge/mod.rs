@@ -10,6 +10,7 @@
 //! tasks name their run.
 
 mod definitions;
+mod error;
 mod output;
 mod source;
 #[cfg(test)]
@@ -18,51 +19,14 @@ mod translate;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::io::{self, Read, Write};
+use std::io::{Read, Write};
 
-use nprof_stream::{Head, IncompleteInput, RunId, Step, Writer};
+use nprof_stream::{Head, Step, Writer};
 
+pub use error::{Error, Merged};
 use output::Output;
 use source::{Item, Source};
 use translate::Translator;
-
-/// The reason why streams cannot be merged.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum Error {
-    /// An input cannot be read.
-    #[error("{input}")]
-    Read {
-        /// The input, as the user named it.
-        input: String,
-        /// The cause.
-        source: nprof_stream::Error,
-    },
-    /// The times of a run cannot be compared with those of others.
-    #[error(
-        "{input}: run {run} has no time of day (time, utc) to order it by; pass the streams to the reports as separate operands instead"
-    )]
-    NoTimeOfDay {
-        /// The input, as the user named it.
-        input: String,
-        /// The run.
-        run: RunId,
-    },
-    /// The output cannot be written.
-    #[error("the merged stream")]
-    Write(#[from] io::Error),
-}
-
-/// The findings of a merge.
-#[derive(Debug, Default)]
-pub struct Merged {
-    /// The incomplete inputs.
-    pub incomplete_inputs: Vec<IncompleteInput>,
-    /// Runs that the inputs contain more than once; so are their samples.
-    pub repeated: Vec<RunId>,
-    /// Number of unknown optional records that were dropped: they may contain ids, which change.
-    pub unknown: u64,
-}
 
 /// Most ids of a kind in an epoch of the output.
 const EPOCH: usize = 1 << 20;

@@ -6,8 +6,8 @@ use std::io::{self, Read};
 use nprof_stream::*;
 use rustc_hash::FxHashSet;
 
-use super::Error;
 use super::definitions::{Body, Definitions, IdKind, IdMap, body};
+use super::error::Error;
 
 /// An item of an input to be written.
 #[derive(Debug)]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use nprof_report::profile::{GroupBy, Profile};
 use nprof_stream::labels::{CallKey, Labels};
-use nprof_stream::{End, Reader, Record, Spelling, Verdict};
+use nprof_stream::{End, Reader, Record, RunId, Spelling, Verdict};
 
 use super::*;
 

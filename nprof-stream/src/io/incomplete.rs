@@ -10,14 +10,14 @@ use crate::record::number::total;
 pub struct IncompleteInput {
     /// The stream, as the user named it.
     pub input: String,
-    /// What it turned out to be.
+    /// The verdict on it.
     pub verdict: Verdict,
-    /// Where it is damaged.
+    /// The places of damage.
     pub damages: Vec<Damage>,
 }
 
 impl IncompleteInput {
-    /// What a reader has found by now in the stream called `name`.
+    /// Returns a reader's findings so far, in the stream called `name`.
     pub fn of<R: std::io::Read>(name: &str, reader: &Reader<R>) -> Self {
         Self {
             input: name.to_owned(),

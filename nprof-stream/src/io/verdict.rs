@@ -1,9 +1,9 @@
-//! Whether a stream was complete: keeps the books of a reader.
+//! Tracks losses and damage during reading, and decides whether a stream is complete.
 
 use crate::codec::binary::Header;
 use crate::record::Record;
 
-/// What a stream turned out to be.
+/// The completeness of a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
     /// Every segment has its end and all its records.
@@ -11,7 +11,7 @@ pub enum Verdict {
     Complete,
     /// A segment has no end; nothing before the cut is lost.
     Truncated,
-    /// Something in between is missing or wrong.
+    /// Bytes in between are missing or wrong.
     Damaged,
 }
 
@@ -41,23 +41,23 @@ pub struct Damage {
     pub offset: u64,
     /// In text, the line; 0 in binary.
     pub line: u64,
-    /// What is wrong.
+    /// The problem.
     pub what: String,
-    /// How many samples it cost, when that is known.
+    /// The number of lost samples. None if unknown.
     pub samples: Option<u64>,
-    /// The span of time it may have cost, ns, when that is known.
+    /// The span of time of the loss, ns. None if unknown.
     pub span: Option<u64>,
 }
 
-/// How many places of damage are kept; more are only counted.
+/// The number of places of damage that are kept; further ones are only counted.
 const DAMAGES: usize = 100;
 
-/// What is known of the segment being read.
+/// The state of the segment that is read.
 #[derive(Debug, Default)]
 struct Segment {
-    /// Between a head and its end.
+    /// True between a head and its end.
     open: bool,
-    /// Damage was found in it.
+    /// True if damage was found in it.
     damaged: bool,
     /// Its samples so far, those of missing blocks included.
     samples: u64,
@@ -70,20 +70,20 @@ struct Segment {
     time: u64,
 }
 
-/// What was found of a stream so far.
+/// The findings in a stream so far.
 #[derive(Debug, Default)]
-pub(crate) struct Ledger {
+pub(crate) struct VerdictTracker {
     segment: Segment,
-    /// Whether there was a head at all.
+    /// True if there was a head.
     begun: bool,
     pub(crate) verdict: Verdict,
     /// The first places of damage.
     pub(crate) damages: Vec<Damage>,
-    /// How many there are.
+    /// Their number.
     pub(crate) damage_count: u64,
 }
 
-impl Ledger {
+impl VerdictTracker {
     /// Notes a place of damage.
     pub(crate) fn damage(&mut self, place: Place, what: &str) {
         self.damage_that_cost(place, what, None, None);
@@ -105,11 +105,11 @@ impl Ledger {
         }
     }
 
-    /// Notes a block that is about to be read: whether it is the one that must come.
+    /// Records the header of the next block: checks that it is the expected one.
     pub(crate) fn enter(&mut self, header: &Header, place: Place) {
         let expected = (self.segment.run, self.segment.sequence);
         if header.sequence == 0 {
-            // It holds the head of another segment.
+            // Block 0 holds the head of another segment.
             self.close(false);
         } else if expected != (header.run, header.sequence) {
             self.gap(header, place);
@@ -122,7 +122,7 @@ impl Ledger {
         self.segment.time = header.time;
     }
 
-    /// A block is not the one that must come.
+    /// Records that a block is not the expected one.
     fn gap(&mut self, header: &Header, place: Place) {
         if self.segment.run != header.run {
             self.close(false);
@@ -141,32 +141,32 @@ impl Ledger {
         self.segment.samples = self.segment.samples.max(header.samples);
     }
 
-    /// Whether samples can be counted without further ado.
+    /// True if samples can be counted without further checks.
     pub(crate) fn is_open(&self) -> bool {
         self.segment.open
     }
 
-    /// Notes records in a segment that is open, none of them annotations, of which some are samples.
+    /// Counts records of an open segment, none of them annotations, and the samples among them.
     pub(crate) fn count(&mut self, records: u64, samples: u64) {
         self.segment.records += records;
         self.segment.samples += samples;
     }
 
-    /// Notes what a record means for its segment.
-    pub(crate) fn note(&mut self, place: Place, meaning: Meaning) {
+    /// Records the effect of a record on its segment.
+    pub(crate) fn note(&mut self, place: Place, meaning: RecordEffect) {
         match meaning {
-            Meaning::Head => {
+            RecordEffect::Head => {
                 self.close(false);
                 let Segment { run, sequence, time, .. } = self.segment;
                 self.segment = Segment { open: true, run, sequence, time, ..Segment::default() };
                 self.begun = true;
             }
-            Meaning::End { samples, records } => {
+            RecordEffect::End { samples, records } => {
                 self.check_counts(place, samples, records);
                 self.close(true);
             }
-            Meaning::Annotation => self.must_be_open(place),
-            Meaning::Record { sample } => {
+            RecordEffect::Annotation => self.must_be_open(place),
+            RecordEffect::Record { sample } => {
                 self.must_be_open(place);
                 self.segment.records += 1;
                 self.segment.samples += u64::from(sample);
@@ -174,7 +174,7 @@ impl Ledger {
         }
     }
 
-    /// A record can only stand in a segment; one that does not begins one that lost its head.
+    /// Records outside of a segment are damage; they begin a segment that lost its head.
     fn must_be_open(&mut self, place: Place) {
         if !self.segment.open {
             self.damage(place, "a record outside of a segment");
@@ -182,8 +182,8 @@ impl Ledger {
         }
     }
 
-    /// Whether a segment's end tells the counts that were read. Where damage was found already,
-    /// they cannot agree.
+    /// Compares the counts of a segment's end with those that were read. After damage they cannot
+    /// agree.
     fn check_counts(&mut self, place: Place, samples: u64, records: u64) {
         let Segment { open, damaged, samples: read, records: records_read, .. } = self.segment;
         if !open {
@@ -197,7 +197,7 @@ impl Ledger {
         }
     }
 
-    /// A segment is over, with its end or without.
+    /// Closes a segment, with its end or without.
     fn close(&mut self, ended: bool) {
         if self.segment.open && !ended {
             self.cut();
@@ -205,12 +205,12 @@ impl Ledger {
         self.segment.open = false;
     }
 
-    /// Notes that something was cut off: a segment, a block, a line.
+    /// Records that something was cut off: a segment, a block, a line.
     pub(crate) fn cut(&mut self) {
         self.verdict = self.verdict.max(Verdict::Truncated);
     }
 
-    /// The input is over.
+    /// Records the end of the input.
     pub(crate) fn finish(&mut self) {
         self.close(false);
         if !self.begun {
@@ -219,16 +219,16 @@ impl Ledger {
     }
 }
 
-/// What a record means for its segment.
+/// The effect of a record on its segment.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Meaning {
+pub(crate) enum RecordEffect {
     Head,
     End { samples: u64, records: u64 },
     Annotation,
     Record { sample: bool },
 }
 
-impl Meaning {
+impl RecordEffect {
     pub(crate) fn of(record: &Record<'_>) -> Self {
         match record {
             Record::Head(_) => Self::Head,

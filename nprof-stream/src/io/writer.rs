@@ -1,14 +1,14 @@
-//! From records to bytes: cuts blocks, numbers them, and never looks back.
+//! Encodes records, cuts them into blocks and numbers these. Never seeks.
 
 use std::io::{self, Read, Write};
 
-use crate::codec::binary::{self, Delta, Header, Pass, block_crc, push_record};
+use crate::codec::binary::{self, Delta, Header, Passthrough, block_crc, push_record};
 use crate::codec::text::{Check, push_line};
 use crate::io::reader::Reader;
 use crate::record::Record;
 use crate::record::limits;
 
-/// How a stream is spelled.
+/// The encoding of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spelling {
     /// For pipes and files.
@@ -17,43 +17,43 @@ pub enum Spelling {
     Text,
 }
 
-/// A block is cut when its payload has grown to this many bytes.
+/// A block is cut when its payload has reached this number of bytes.
 const BLOCK: usize = 16 << 10;
 
-/// Text is handed on when this many bytes have gathered.
+/// Text is written when this number of bytes has gathered.
 const TEXT: usize = 64 << 10;
 
-/// What a segment holds so far: what its producer puts into its `@end`.
+/// The counts of a segment so far, for the `@end` of its producer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// How many samples.
+    /// The number of samples.
     pub samples: u64,
-    /// How many records after the head that are not annotations.
+    /// The number of records after the head that are not annotations.
     pub records: u64,
 }
 
-/// Writes records to `out`. Call [`Writer::finish`] at the end: dropping the writer loses what
-/// has not been flushed.
+/// Writes records to `out`. Call [`Writer::finish`] at the end: records that were not flushed are
+/// lost when the writer is dropped.
 #[derive(Debug)]
 pub struct Writer<W> {
     out: W,
     spelling: Spelling,
-    /// The payload of the block being filled, or lines.
+    /// The payload of the present block, or lines.
     payload: Vec<u8>,
     delta: Delta,
     /// The checksum of the lines.
     check: Check,
-    /// The first time in the block being filled, if there is one yet.
+    /// The first time in the present block. None if there is none yet.
     first_time: Option<u64>,
     run: u64,
     sequence: u32,
     totals: Totals,
-    /// The segment's samples before the block being filled.
+    /// The segment's samples before the present block.
     samples_before: u64,
 }
 
 impl<W: Write> Writer<W> {
-    /// Begins to write; the first record should be a [`Record::Head`].
+    /// Creates a writer; the first record should be a [`Record::Head`].
     pub fn new(out: W, spelling: Spelling) -> Self {
         Self {
             out,
@@ -69,11 +69,11 @@ impl<W: Write> Writer<W> {
         }
     }
 
-    /// Writes one record. A head begins a new segment, an end closes it.
+    /// Writes a record. A head begins a new segment, an end closes it.
     ///
     /// # Errors
     ///
-    /// What `out` says, or `InvalidInput` for a record larger than a block may be.
+    /// An error of `out`, or `InvalidInput` for a record larger than a block may be.
     pub fn write(&mut self, record: &Record<'_>) -> io::Result<()> {
         match record {
             Record::Head(head) => {
@@ -105,22 +105,22 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// Passes on the records that come next in `reader`, as they are spelled there, as long as
-    /// neither spelling begins a block: the same records as if each was read and written. These are
-    /// nodes, plain samples, and the frames and annotations that `judge` says; `pass` is what it
-    /// has said last. Gives the latest time of them, 0 when none has one.
+    /// Copies the next records of `reader` without rebuilding them, as long as neither side begins a
+    /// block. The result equals reading and writing each. These are nodes, plain samples, and the
+    /// frames and annotations that `judge` selects; `pass` is its last decision. Returns their latest
+    /// time, 0 if none has one.
     ///
-    /// Samples leave out what they share with the one before, so that there are none unless both
-    /// sides have just had the same one.
+    /// Samples omit the fields that they share with the one before, so that none is copied unless
+    /// both sides have just had the same one.
     ///
     /// # Errors
     ///
-    /// What `out` says.
+    /// An error of `out`.
     pub fn pass<R: Read>(
         &mut self,
         reader: &mut Reader<R>,
-        pass: Pass,
-        judge: impl FnMut(&Record<'_>) -> Pass,
+        pass: Passthrough,
+        judge: impl FnMut(&Record<'_>) -> Passthrough,
     ) -> io::Result<u64> {
         let is_alike = self.first_time.is_some() && self.delta == reader.delta();
         if self.spelling == Spelling::Text || !is_alike {
@@ -175,7 +175,7 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// Hands on what has gathered: in binary as one block.
+    /// Writes the gathered bytes: in binary as one block.
     fn cut(&mut self) -> io::Result<()> {
         if self.payload.is_empty() {
             return Ok(());
@@ -207,33 +207,33 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// Makes all records written so far visible to a reader.
+    /// Writes all records so far, so that a reader sees them.
     ///
     /// # Errors
     ///
-    /// What `out` says.
+    /// An error of `out`.
     pub fn flush(&mut self) -> io::Result<()> {
         self.cut()?;
         self.out.flush()
     }
 
-    /// What the current segment holds so far.
+    /// Returns the counts of the current segment so far.
     pub fn totals(&self) -> Totals {
         self.totals
     }
 
-    /// Flushes, and gives `out` back.
+    /// Flushes, and returns `out`.
     ///
     /// # Errors
     ///
-    /// What `out` says.
+    /// An error of `out`.
     pub fn finish(mut self) -> io::Result<W> {
         self.flush()?;
         Ok(self.out)
     }
 }
 
-/// The time of a record, if its kind has one.
+/// Returns the time of a record. None if its kind has none.
 fn time(record: &Record<'_>) -> Option<u64> {
     match record {
         Record::Sample(sample) => Some(sample.time),

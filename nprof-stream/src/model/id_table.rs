@@ -5,19 +5,19 @@ use rustc_hash::FxHashMap;
 /// A table indexed by id. Dense ids are in a vector; ids far beyond the number of entries are in a
 /// map, so that a hostile stream cannot allocate more than its records justify.
 #[derive(Clone, Debug)]
-pub struct Table<T> {
+pub struct IdTable<T> {
     dense: Vec<Option<T>>,
     sparse: FxHashMap<u32, T>,
     count: usize,
 }
 
-impl<T> Default for Table<T> {
+impl<T> Default for IdTable<T> {
     fn default() -> Self {
         Self { dense: Vec::new(), sparse: FxHashMap::default(), count: 0 }
     }
 }
 
-impl<T> Table<T> {
+impl<T> IdTable<T> {
     /// Returns the entry of an id. None if there is none.
     pub fn get(&self, id: u32) -> Option<&T> {
         match self.dense.get(id as usize) {
@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn ids_come_in_any_order() {
-        let mut table = Table::default();
+        let mut table = IdTable::default();
         for id in [70_000, 3, 1, 5_000, 2, 900] {
             table.insert(id, id);
         }

@@ -4,5 +4,5 @@ pub(crate) mod epoch_cache;
 pub(crate) mod id_table;
 pub mod labels;
 mod names;
-pub mod order;
 pub mod tables;
+pub(crate) mod validate;

@@ -4,7 +4,7 @@
 //! Nothing here fails. An id that was never defined (its record was lost to damage) is looked
 //! up as "not there", a stack that runs into one ends in a call without a frame.
 
-use crate::model::id_table::Table;
+use crate::model::id_table::IdTable;
 use crate::record::limits;
 use crate::record::pairs::Event;
 use crate::record::*;
@@ -90,13 +90,13 @@ pub struct Tables {
     /// Every name the stream used.
     pub names: Names,
     generation: u64,
-    events: Table<Event>,
-    images: Table<ImageEntry>,
-    tasks: Table<TaskEntry>,
-    frames: Table<FrameEntry>,
-    nodes: Table<NodeEntry>,
-    functions: Table<NameId>,
-    files: Table<NameId>,
+    events: IdTable<Event>,
+    images: IdTable<ImageEntry>,
+    tasks: IdTable<TaskEntry>,
+    frames: IdTable<FrameEntry>,
+    nodes: IdTable<NodeEntry>,
+    functions: IdTable<NameId>,
+    files: IdTable<NameId>,
     lines: Vec<Line>,
 }
 

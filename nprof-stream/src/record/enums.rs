@@ -1,22 +1,22 @@
-//! The values that have a word in text and a number in binary.
+//! Enumerations: a word in text, a number in binary.
 
-/// An enumeration whose values have a word in text and a number in binary, and which keeps
-/// numbers a later minor version added (`?N` in text).
+/// Defines an enumeration whose values have a word in text and a number in binary, and which keeps
+/// the numbers of values that a later minor version added (`?N` in text).
 macro_rules! words {
     ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $number:literal $word:literal,)* }) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum $name {
             $($(#[$vdoc])* $variant,)*
-            /// A value added by a later minor version, kept as its number.
+            /// A value that a later minor version added, kept as its number.
             Other(u8),
         }
 
         impl $name {
-            /// Every value this version knows.
+            /// The values that this version knows.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
 
-            /// The number in the binary spelling.
+            /// Returns the number in the binary encoding.
             pub fn number(self) -> u8 {
                 match self {
                     $(Self::$variant => $number,)*
@@ -24,7 +24,7 @@ macro_rules! words {
                 }
             }
 
-            /// The value of a number; never fails.
+            /// Returns the value of a number; never fails.
             pub fn from_number(number: u8) -> Self {
                 match number {
                     $($number => Self::$variant,)*
@@ -32,7 +32,7 @@ macro_rules! words {
                 }
             }
 
-            /// The word in the text spelling; `None` for [`Self::Other`], which is spelled `?N`.
+            /// Returns the word in text. None for [`Self::Other`], which is written as `?N`.
             pub fn word(self) -> Option<&'static str> {
                 match self {
                     $(Self::$variant => Some($word),)*
@@ -40,12 +40,12 @@ macro_rules! words {
                 }
             }
 
-            /// The value of a word or of `?N`.
+            /// Returns the value of a word or of `?N`. None if it is neither.
             pub fn from_word(word: &[u8]) -> Option<Self> {
                 $(if word == $word.as_bytes() {
                     return Some(Self::$variant);
                 })*
-                // An earlier version may have spelled so what this one has a word for.
+                // An earlier version writes `?N` for a value that this version has a word for.
                 let number = crate::record::number::decimal(word.strip_prefix(b"?")?)?;
                 u8::try_from(number).ok().map(Self::from_number)
             }
@@ -63,7 +63,7 @@ macro_rules! words {
 }
 
 words! {
-    /// What an image is.
+    /// The kind of an image.
     ImageKind {
         /// An ELF file.
         Elf = 0 "elf",
@@ -73,7 +73,7 @@ words! {
         Module = 2 "module",
         /// The kernel's shared object in every process; offsets are file offsets in it.
         Vdso = 3 "vdso",
-        /// Executable memory with no file behind it; offsets are the process's addresses.
+        /// Executable memory without a file; offsets are addresses of the process.
         Anonymous = 4 "anon",
         /// One function of code generated at run time; offsets count from its start.
         Jit = 5 "jit",
@@ -81,8 +81,8 @@ words! {
 }
 
 words! {
-    /// Why a stack is incomplete. A frame with a mark stands at the root of such a stack, in
-    /// place of the callers that are missing.
+    /// The reason for an incomplete stack. The frame at its root has a mark, in the place of the
+    /// missing callers.
     Mark {
         /// An ordinary frame.
         None = 0 "none",
@@ -102,33 +102,33 @@ words! {
 }
 
 words! {
-    /// What happened to a task.
+    /// The kind of change of a task.
     ChangeKind {
         /// It took the name in `value`.
         Comm = 0 "comm",
         /// It executed another image and took the name in `value`.
         Exec = 1 "exec",
-        /// It ended; `value` is its exit status or `signal N`, empty when unknown.
+        /// It exited; `value` is its exit status or `signal N`, empty if unknown.
         Exit = 2 "exit",
     }
 }
 
 words! {
-    /// Why observations are missing.
+    /// The cause of lost samples.
     Cause {
         /// The kernel's ring was full: the recorder was too slow.
         Ring = 0 "ring",
-        /// The kernel throttled the event; how many samples that cost is not known.
+        /// The kernel throttled the event; the number of lost samples is unknown.
         Throttle = 1 "throttle",
-        /// The recorder dropped it for want of memory or because it could not be read.
+        /// The recorder dropped it for lack of memory, or because it could not be read.
         Recorder = 2 "recorder",
-        /// A stage found the stream damaged there.
+        /// A reader found the stream damaged there.
         Damage = 3 "damage",
     }
 }
 
 words! {
-    /// How the naming of a frame went.
+    /// The result of naming a frame.
     Status {
         /// Named.
         Named = 0 "named",
@@ -140,9 +140,9 @@ words! {
         NoImage = 3 "no-image",
         /// The file found has another build ID than the recorded one.
         Mismatch = 4 "mismatch",
-        /// The file was found but cannot be read as what it should be.
+        /// The file was found but is not a valid file of its kind.
         Unreadable = 5 "unreadable",
-        /// The kernel does not tell its symbols (kptr_restrict).
+        /// The kernel hides its symbols (kptr_restrict).
         Restricted = 6 "restricted",
         /// There is no image: anonymous memory, or an address in no mapping.
         Anonymous = 7 "anonymous",

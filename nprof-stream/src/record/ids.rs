@@ -1,4 +1,4 @@
-//! The ids by which records name each other: numbers, one type for each kind of thing.
+//! The ids by which records refer to each other: numbers, with one type for each kind of thing.
 
 macro_rules! ids {
     ($($(#[$doc:meta])* $name:ident)*) => {$(
@@ -10,12 +10,12 @@ macro_rules! ids {
             /// No such thing: the id 0, which is never defined.
             pub const NONE: Self = Self(0);
 
-            /// Whether this is the id 0.
+            /// True if this is the id 0.
             pub fn is_none(self) -> bool {
                 self.0 == 0
             }
 
-            /// The id as an index into a table whose entry 0 stands for "none".
+            /// Returns the id as an index into a table whose entry 0 means "none".
             pub fn index(self) -> usize {
                 self.0 as usize
             }
@@ -30,18 +30,18 @@ macro_rules! ids {
 }
 
 ids! {
-    /// Names an [`Image`](super::Image).
+    /// Identifies an [`Image`](super::Image).
     ImageId
-    /// Names a [`Frame`](super::Frame).
+    /// Identifies a [`Frame`](super::Frame).
     FrameId
-    /// Names one node of the calling context tree, see [`Nodes`](super::Nodes).
+    /// Identifies a node of the calling context tree, see [`Nodes`](super::Nodes).
     NodeId
-    /// Names a [`Task`](super::Task).
+    /// Identifies a [`Task`](super::Task).
     TaskId
-    /// Names an [`Event`](crate::Event).
+    /// Identifies an [`Event`](crate::Event).
     EventId
-    /// Names a [`Function`](super::Function).
+    /// Identifies a [`Function`](super::Function).
     FunctionId
-    /// Names a [`SourceFile`](super::SourceFile).
+    /// Identifies a [`SourceFile`](super::SourceFile).
     FileId
 }

@@ -1,19 +1,19 @@
 //! The kinds of record: their numbers in binary, their words in text, their fields.
 //!
-//! Kinds 1 to 63 are the recording: a reader that does not know one must refuse it. Kinds 64 to
-//! 127 are optional: a reader that does not know one passes it on. Of these, 112 to 127 are
-//! for private use and will never get a meaning.
+//! Kinds 1 to 63 are the recording: a reader refuses one that it does not know. Kinds 64 to 127 are
+//! optional: a reader copies one that it does not know. Of these, 112 to 127 are for private use
+//! and will never get a meaning.
 
-/// One kind of record.
+/// A kind of record.
 #[derive(Clone, Copy, Debug)]
 pub struct Kind {
     /// Its number in the binary spelling.
     pub number: u8,
     /// Its first field in the text spelling.
     pub word: &'static str,
-    /// What it is called.
+    /// Its name in messages and in the manual.
     pub name: &'static str,
-    /// Its required fields, in order; "key=value ..." stands for any number of pairs.
+    /// Its required fields, in order; "key=value ..." means any number of pairs.
     pub fields: &'static str,
 }
 
@@ -24,7 +24,7 @@ macro_rules! kinds {
             pub const $constant: u8 = $number;
         )*
 
-        /// Every kind this version knows, by number.
+        /// The kinds that this version knows, by number.
         pub const KINDS: &[Kind] = &[
             $(Kind { number: $number, word: $word, name: $name, fields: $fields },)*
         ];
@@ -55,20 +55,20 @@ kinds! {
 /// The first kind that is optional.
 pub const FIRST_OPTIONAL: u8 = 64;
 
-/// The last kind there can be.
+/// The last valid kind.
 pub const LAST: u8 = 127;
 
-/// The kind with this word.
+/// Returns the kind with this word. None if there is none.
 pub(crate) fn by_word(word: &[u8]) -> Option<&'static Kind> {
     KINDS.iter().find(|kind| kind.word.as_bytes() == word)
 }
 
-/// What the kind with this number is called; `unknown` for one this version does not know.
+/// Returns the name of the kind with this number; `unknown` if this version does not know it.
 pub fn name(number: u8) -> &'static str {
     KINDS.iter().find(|kind| kind.number == number).map_or("unknown", |kind| kind.name)
 }
 
-/// Whether this version knows the kind.
+/// True if this version knows the kind.
 pub(crate) fn is_known(number: u8) -> bool {
     KINDS.iter().any(|kind| kind.number == number)
 }

@@ -1,8 +1,8 @@
 //! The rare records: `@nprof`, `@step`, `@event`, `@epoch`, `@end`, `@run`, `@run_end`, `@naming`.
 //!
-//! Each is a list of `key=value` pairs, spelled the same in text and binary, so that
-//! strings(1) shows them and a key can be added by a minor version. A known key that is absent
-//! has its default; unknown keys are kept, after the known ones, in the order they came.
+//! Each is a list of `key=value` pairs, encoded alike in text and binary, so that strings(1) shows
+//! them and a minor version can add a key. A known key that is absent has its default; unknown
+//! keys are kept, after the known ones, in their order.
 
 use rustc_hash::FxHashSet;
 
@@ -14,16 +14,16 @@ use crate::record::limits::{self, clip};
 use crate::record::measure::Measure;
 use crate::record::number::{decimal, hexadecimal, push_decimal};
 
-/// Pairs of a key and a value that this version has no field for.
+/// Pairs of a key that this version has no field for, and its value.
 pub type Pairs = Vec<(String, Vec<u8>)>;
 
-/// A value in a pair: how it is spelled, and when it may be left out.
+/// The value of a pair: its encoding, and the values that are left out.
 trait Value: Default {
-    /// Whether a record without it is malformed.
+    /// True if a record without it is malformed.
     const IS_REQUIRED: bool = false;
     fn spell(&self, out: &mut Vec<u8>);
     fn read(text: Vec<u8>) -> Option<Self>;
-    /// Whether the pair is left out.
+    /// True if the pair is left out.
     fn is_absent(&self) -> bool;
 }
 
@@ -91,7 +91,7 @@ impl Value for Measure {
     }
 }
 
-/// The identity of a run: 64 random bits, the same in every stream that was filtered from it.
+/// The identity of a run: 64 random bits, equal in every stream that was filtered from it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RunId(pub u64);
 
@@ -120,12 +120,12 @@ macro_rules! meta {
         #[derive(Clone, Debug, Default, PartialEq, Eq)]
         pub struct $name {
             $($(#[$fdoc])* pub $field: $type,)*
-            /// Pairs a later minor version added.
+            /// Pairs that a later minor version added.
             pub more: Pairs,
         }
 
         impl $name {
-            /// Every key this version knows, in the order they are written.
+            /// The keys that this version knows, in the order in which they are written.
             pub const KEYS: &'static [&'static str] = &[$(stringify!($field),)*];
 
             pub(crate) fn spell(&self, out: &mut Vec<u8>) {
@@ -166,7 +166,7 @@ macro_rules! meta {
 }
 
 meta! {
-    /// `@nprof`: a segment begins. What ran, where, on which clock.
+    /// `@nprof`: begins a segment. The workload, the machine, the clock.
     Head {
         /// The identity of the run.
         run: RunId,
@@ -182,13 +182,13 @@ meta! {
         os: Vec<u8>,
         /// The machine's architecture, as uname(2) says.
         arch: Vec<u8>,
-        /// The processor's model.
+        /// The model of the CPU.
         cpu: Vec<u8>,
-        /// How many CPUs are on line.
+        /// The number of CPUs that are online.
         cpus: Option<u64>,
         /// The page size, bytes.
         page: Option<u64>,
-        /// What was profiled: a command line, `pid N`, or `system`.
+        /// The workload: a command line, `pid N`, or `system`.
         command: Vec<u8>,
     }
 
@@ -205,7 +205,7 @@ meta! {
         naming_options: Vec<u8>,
     }
 
-    /// `@naming`: how many frames of an image were named, and why not the others.
+    /// `@naming`: the counts of named and unnamed frames of an image, and the reasons.
     Naming {
         /// The image's path, or its name in brackets.
         image: Vec<u8>,
@@ -213,9 +213,9 @@ meta! {
         kind: Vec<u8>,
         /// Its build ID in hexadecimal digits.
         build_id: Vec<u8>,
-        /// How many of the segment's frames in it have a name.
+        /// The number of the segment's frames in it that have a name.
         named: u64,
-        /// How many have none.
+        /// The number of those that have none.
         unnamed: u64,
         /// The frames without a name by status, such as `stripped 3, mismatch 1`.
         unnamed_by_status: Vec<u8>,
@@ -225,60 +225,60 @@ meta! {
         remedy: Vec<u8>,
     }
 
-    /// `@event`: what is counted, as it was opened.
+    /// `@event`: an event, as it was opened.
     Event {
         /// The event's id.
         id: EventId,
-        /// The name of what was opened.
+        /// The name of the opened event.
         name: Vec<u8>,
         /// The requested name, when it differs.
         requested: Vec<u8>,
         /// The unit of weights: `ns`, `cycles`, `count`, `bytes` or another word.
         unit: Vec<u8>,
-        /// What the weights measure; absent for `count`.
+        /// The measure of the weights; absent for `count`.
         measure: Measure,
         /// Events between two samples, when sampled by period; in the event's unit.
         period: Option<u64>,
-        /// Samples asked of the kernel per second, when sampled by frequency.
+        /// Samples per second requested from the kernel, when sampled by frequency.
         frequency: Option<u64>,
         /// `user`, `kernel` or `user+kernel`.
         scope: Vec<u8>,
-        /// How stacks were captured: `dwarf`, `fp`, `none`.
+        /// The method of stack capture: `dwarf`, `fp`, `none`.
         unwind: Vec<u8>,
-        /// The reason, where another event was opened than requested.
+        /// The reason, if another event was opened than requested.
         fallback: Vec<u8>,
     }
 
-    /// `@epoch`: all ids are forgotten.
+    /// `@epoch`: invalidates all ids.
     Epoch {
         /// The epoch's number in its segment; the first, which has no record, is 0.
         number: u64,
     }
 
-    /// `@end`: the segment is over. Totals, the recorder's own cost, coverage.
+    /// `@end`: ends the segment. Totals, the cost of the recorder, coverage.
     End {
-        /// Why: `exit`, `interrupt`, `duration`, `closed` or `error`.
+        /// The reason: `exit`, `interrupt`, `duration`, `closed` or `error`.
         reason: Vec<u8>,
         /// The command's exit status as a shell would see it (128+N for signal N).
         status: Option<u64>,
-        /// When, on the segment's clock.
+        /// The time of the end, on the segment's clock.
         time: Option<u64>,
-        /// How many `S` records the segment holds.
+        /// The number of `S` records in the segment.
         samples: u64,
-        /// How many records it holds between head and end that are not annotations (kinds 1 to 63).
+        /// The number of records between head and end that are not annotations (kinds 1 to 63).
         records: u64,
-        /// How many observations were lost for a known cause, as far as they are known.
+        /// The number of samples lost for a known cause, as far as it is known.
         lost: u64,
-        /// How many records came too late to be put in order.
+        /// The number of records that came too late to be put in order.
         late: Option<u64>,
-        /// How many samples have an incomplete stack.
+        /// The number of samples with an incomplete stack.
         incomplete: Option<u64>,
-        /// How many samples have a stack whose outer part was taken from an earlier sample of
+        /// The number of samples with a stack whose outer part was taken from an earlier sample of
         /// the same thread; such a stack counts as complete.
         stitched: Option<u64>,
         /// CPU time the profiled tasks used, counted exactly, ns.
         task_ns: Option<u64>,
-        /// CPU time the samples of the first clock event stand for, ns.
+        /// CPU time that the samples of the first event of CPU time represent, ns.
         sampled_ns: Option<u64>,
         /// CPU time the recorder itself used, ns.
         recorder_ns: Option<u64>,
@@ -288,7 +288,7 @@ meta! {
 }
 
 /// `@run_end`: the end of a run that was merged into a segment, as its producer wrote it. Its time
-/// is one of the run's own clock.
+/// is on the run's own clock.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RunEnd {
     /// The run.

@@ -1,11 +1,11 @@
-//! What a record is: plain types, no input, no output, no spelling.
+//! The types of the records: plain data, without input, output and encoding.
 //!
 //! A stream is a sequence of *segments*, one per run of a producer; a segment is
 //! [`Record::Head`] .. [`Record::End`]. Ids are defined before they are used, start at 1 and
 //! live until the next [`Record::Epoch`] or [`Record::Head`]; 0 means "none". Times are
 //! nanoseconds on the segment's clock. Strings are bytes: paths and names need not be UTF-8.
 //!
-//! The manual page nprof-format(5) is the specification of all of this.
+//! The manual page nprof-format(5) is the specification.
 
 use crate::record::enums::*;
 use crate::record::extras::Extras;
@@ -13,20 +13,20 @@ use crate::record::ids::*;
 use crate::record::kind;
 use crate::record::pairs::{End, Epoch, Event, Head, Naming, RunEnd, Step};
 
-/// One record of a stream, borrowed from the reader that spelled it out.
+/// A record of a stream, borrowed from the reader that decoded it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record<'a> {
-    /// `@nprof`: a segment begins.
+    /// `@nprof`: begins a segment.
     Head(Box<Head>),
     /// `@step`: a program that touched the stream.
     Step(Box<Step>),
-    /// `@event`: what is counted, as it was opened.
+    /// `@event`: an event, as it was opened.
     Event(Box<Event>),
-    /// `@epoch`: all ids are forgotten; what is still in use is defined again.
+    /// `@epoch`: invalidates all ids; those still in use are defined again.
     Epoch(Epoch),
-    /// `@end`: the segment is over, with its totals.
+    /// `@end`: ends the segment, with its totals.
     End(Box<End>),
-    /// `@run`: what the head of a run said that was merged into this segment.
+    /// `@run`: the head of a run that was merged into this segment.
     Run(Box<Head>),
     /// `@run_end`: the end of such a run, as its producer wrote it.
     RunEnd(Box<RunEnd>),
@@ -38,26 +38,26 @@ pub enum Record<'a> {
     Frame(Frame<'a>),
     /// `N`: a branch of the calling context tree.
     Nodes(Nodes<'a>),
-    /// `S`: one observation.
+    /// `S`: a sample.
     Sample(Sample<'a>),
     /// `X`: a task took another name, executed another image, or ended.
     Change(Change<'a>),
-    /// `L`: observations that were not made or not kept.
+    /// `L`: samples that were not taken or not kept.
     Lost(Lost<'a>),
     /// `U`: a function.
     Function(Function<'a>),
     /// `D`: a source file.
     File(SourceFile<'a>),
-    /// `Y`: what a frame is called, or why it has no name.
+    /// `Y`: the names of a frame, or the reason for their absence.
     Location(Location<'a>),
-    /// `@naming`: how naming the frames of an image went.
+    /// `@naming`: the counts of named and unnamed frames of an image.
     Naming(Box<Naming>),
     /// An optional record this version does not know.
     Unknown(Unknown<'a>),
 }
 
 impl Record<'_> {
-    /// The number of the record's kind, see [`kind::KINDS`].
+    /// Returns the number of the record's kind, see [`kind::KINDS`].
     pub fn kind(&self) -> u8 {
         match self {
             Record::Head(_) => kind::HEAD,
@@ -82,8 +82,8 @@ impl Record<'_> {
         }
     }
 
-    /// Whether the record is an annotation: added by a filter, removed by stripping, and not
-    /// counted in [`End::records`].
+    /// True if the record is an annotation: added by a filter, removed by stripping, and not counted
+    /// in [`End::records`].
     pub fn is_annotation(&self) -> bool {
         self.kind() >= kind::FIRST_OPTIONAL
     }
@@ -94,53 +94,53 @@ impl Record<'_> {
 pub struct Image<'a> {
     /// The image's id.
     pub id: ImageId,
-    /// What it is, and so what the offsets of its frames count from.
+    /// Its kind, which decides on the origin of the offsets of its frames.
     pub kind: ImageKind,
-    /// The GNU build ID, at most 64 bytes; empty when there is none or it could not be read.
+    /// The GNU build ID, at most 64 bytes; empty if there is none or it could not be read.
     pub build_id: &'a [u8],
     /// The path as the profiled process saw it, or a name in brackets (`[kernel]`, `[vdso]`);
     /// of generated code the function's name, in any bytes.
     pub path: &'a [u8],
-    /// `base=0x..` the runtime address offsets count from (kernel, module, jit);
-    /// `task=N` whose memory it is (anon, jit of a process).
+    /// `base=0x..`: the runtime address that offsets count from (kernel, module, jit);
+    /// `task=N`: the task that owns the memory (anon, jit of a process).
     pub extras: Extras<'a>,
 }
 
-/// A process or thread, from its first record on. Task ids are never reused when pids are.
+/// A process or thread, from its first record on. Task ids are not reused when pids are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Task<'a> {
     /// The task's id.
     pub id: TaskId,
-    /// When it began, or when it was first seen.
+    /// The time of its start, or of its first observation.
     pub time: u64,
     /// The process id, in the recorder's pid namespace.
     pub pid: u32,
     /// The thread id; equal to `pid` for the first thread.
     pub tid: u32,
-    /// For a thread its process's first thread, for a process its parent; none when unknown.
+    /// Of a thread, the first thread of its process; of a process, its parent; none if unknown.
     pub parent: TaskId,
     /// The name at that time (`comm`).
     pub comm: &'a [u8],
-    /// `run=0x..` the run it is of, in a merged segment.
+    /// `run=0x..`: its run, in a merged segment.
     pub extras: Extras<'a>,
 }
 
-/// A place in an image, resolved when it was recorded.
+/// A place in an image, resolved at recording time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame<'a> {
     /// The frame's id.
     pub id: FrameId,
-    /// The image; none when `mark` is set or the address lies in no mapping.
+    /// The image; none if `mark` is set or the address lies in no mapping.
     pub image: ImageId,
-    /// Where in the image, see [`ImageKind`] for what it counts from.
+    /// The offset in the image, see [`ImageKind`] for its origin.
     pub offset: u64,
-    /// Whether it ran in the kernel.
+    /// True for code of the kernel.
     pub kernel: bool,
-    /// Whether `offset` is a return address, so that the call lies just before it.
+    /// True if `offset` is a return address, so that the call lies just before it.
     pub return_address: bool,
-    /// Why the stack ends here, for the explicit mark at the root of an incomplete stack.
+    /// The reason for the end of the stack, of the explicit mark at the root of an incomplete one.
     pub mark: Mark,
-    /// Nothing yet.
+    /// None yet.
     pub extras: Extras<'a>,
 }
 
@@ -153,69 +153,69 @@ pub struct Frame<'a> {
 pub struct Nodes<'a> {
     /// The id of the first new node; greater than `parent`.
     pub first: NodeId,
-    /// The node it hangs under; none for a root.
+    /// The parent of the first new node; none for a root.
     pub parent: NodeId,
     /// At least one frame.
     pub frames: &'a [FrameId],
 }
 
-/// The CPU number of a record that knows none.
+/// The CPU number of a record with an unknown CPU.
 pub const NO_CPU: u32 = u32::MAX;
 
-/// One observation.
+/// A sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample<'a> {
-    /// When.
+    /// The time of the sample.
     pub time: u64,
-    /// What overflowed.
+    /// The event that overflowed.
     pub event: EventId,
-    /// Who ran.
+    /// The task that ran.
     pub task: TaskId,
-    /// Where it ran, [`NO_CPU`] when unknown.
+    /// The CPU, [`NO_CPU`] if unknown.
     pub cpu: u32,
     /// The leaf of its stack; none for a sample without a stack.
     pub node: NodeId,
-    /// What the sample adds to sums, in the event's unit: normally its period.
+    /// The amount that the sample adds to sums, in the event's unit: normally its period.
     pub weight: u64,
-    /// How many observations it stands for, normally 1.
+    /// The number of observations that it represents, normally 1.
     pub count: u64,
-    /// `run=0x..` the run it is of, in a merged segment and where no task tells it;
-    /// `stitched=N` how many of its frames, from the root, were known before it.
+    /// `run=0x..`: its run, in a merged segment if the task does not state it;
+    /// `stitched=N`: the number of its frames, from the root, taken from an earlier sample.
     pub extras: Extras<'a>,
 }
 
 /// A task took another name, executed another image, or ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Change<'a> {
-    /// When.
+    /// The time of the change.
     pub time: u64,
-    /// Whom it happened to.
+    /// The task that changed.
     pub task: TaskId,
-    /// What happened.
+    /// The kind of change.
     pub kind: ChangeKind,
     /// Its name or status, see [`ChangeKind`].
     pub value: &'a [u8],
-    /// `exe=PATH` the image an exec started.
+    /// `exe=PATH`: the image that an exec started.
     pub extras: Extras<'a>,
 }
 
-/// Observations that were not made or not kept.
+/// Samples that were not taken or not kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lost<'a> {
-    /// When the loss was noticed.
+    /// The time at which the loss was noticed.
     pub time: u64,
-    /// Which event lost them; none when it cannot be told.
+    /// The event that lost samples; none if unknown.
     pub event: EventId,
-    /// Where, [`NO_CPU`] when unknown.
+    /// The CPU, [`NO_CPU`] if unknown.
     pub cpu: u32,
-    /// Whose, none when unknown.
+    /// The task, none if unknown.
     pub task: TaskId,
-    /// How many observations; 0 when their number is unknown.
+    /// The number of lost samples; 0 if unknown.
     pub count: u64,
-    /// Why.
+    /// The cause.
     pub cause: Cause,
-    /// `run=0x..` as of a [`Sample`]; `records=N` how many records of processes and mappings
-    /// were lost.
+    /// `run=0x..` as of a [`Sample`]; `records=N`: the number of lost records of processes and
+    /// mappings.
     pub extras: Extras<'a>,
 }
 
@@ -226,9 +226,9 @@ pub struct Function<'a> {
     pub id: FunctionId,
     /// The name to show: demangled, without hash.
     pub name: &'a [u8],
-    /// The name the linker knows; empty when it is the same as `name` or there is none.
+    /// The name that the linker knows; empty if it equals `name` or there is none.
     pub linkage: &'a [u8],
-    /// Nothing yet.
+    /// None yet.
     pub extras: Extras<'a>,
 }
 
@@ -239,43 +239,43 @@ pub struct SourceFile<'a> {
     pub id: FileId,
     /// Its path as the compiler recorded it, made absolute.
     pub path: &'a [u8],
-    /// Nothing yet.
+    /// None yet.
     pub extras: Extras<'a>,
 }
 
-/// One line of a frame: a function, and where in its source.
+/// One call of a frame: a function, and the line in its source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Line {
-    /// The function; none when only the line is known.
+    /// The function; none if only the line is known.
     pub function: FunctionId,
     /// The source file, none when unknown.
     pub file: FileId,
-    /// The line, 0 when unknown. For an inlined function's caller, the line of the call.
+    /// The line, 0 if unknown. For the caller of an inlined function, the line of the call.
     pub line: u32,
     /// The column, 0 when unknown.
     pub column: u32,
 }
 
-/// What a frame is called, or why it has no name.
+/// The names of a frame, or the reason for their absence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Location<'a> {
     /// The frame.
     pub frame: FrameId,
-    /// How the naming went.
+    /// The result of the naming.
     pub status: Status,
-    /// Innermost first: every line but the last is an inlined call. Where there is no name,
-    /// empty, or one function called `image+0xoffset` after where it begins, or
-    /// `before->behind+0xdistance` after the exports around it.
+    /// Innermost first: every call but the last is inlined. Without a name, empty, or one function
+    /// called `image+0xoffset` by its start, or `before->after+0xdistance` by the exports around
+    /// it.
     pub lines: &'a [Line],
-    /// Nothing yet.
+    /// None yet.
     pub extras: Extras<'a>,
 }
 
-/// A record this version does not know and may pass over: kinds 64 to 127.
+/// A record that this version does not know and may skip: kinds 64 to 127.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unknown<'a> {
     /// The kind's number, 64 to 127.
     pub kind: u8,
-    /// Its body, to be passed on byte for byte.
+    /// Its body, which is copied byte by byte.
     pub body: &'a [u8],
 }

@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use nprof_stream::{Frame, FrameId, Location, Pass, Record, Status};
+use nprof_stream::{Frame, FrameId, Location, Passthrough, Record, Status};
 use rustc_hash::FxHashMap;
 
 use crate::lookup::image_catalog::ImageCatalog;
@@ -78,7 +78,7 @@ impl EpochFrames {
         record: &Record<'_>,
         catalog: &mut ImageCatalog,
         images: &FrameImages,
-    ) -> Pass {
+    ) -> Passthrough {
         let passes = match record {
             Record::Frame(frame) => {
                 self.enqueue(frame, images);
@@ -93,12 +93,12 @@ impl EpochFrames {
             }
             _ => false,
         };
-        if passes { self.pass() } else { Pass::Not }
+        if passes { self.pass() } else { Passthrough::Drop }
     }
 
     /// Returns whether nodes and samples may follow: not while a frame waits for its location.
-    pub(crate) fn pass(&self) -> Pass {
-        if self.queue.is_empty() { Pass::On } else { Pass::Hold }
+    pub(crate) fn pass(&self) -> Passthrough {
+        if self.queue.is_empty() { Passthrough::Forward } else { Passthrough::ForwardAlone }
     }
 
     /// Returns how much of a location of the input can be reused: nothing if its names are

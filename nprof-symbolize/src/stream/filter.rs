@@ -14,7 +14,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use nprof_stream::{
-    Extras, FileId, FrameId, Function, FunctionId, Line, Location, Pass, Reader, Record,
+    Extras, FileId, FrameId, Function, FunctionId, Line, Location, Passthrough, Reader, Record,
     SourceFile, Status, Step, Writer,
 };
 
@@ -89,8 +89,8 @@ impl<W: Write> Filter<W> {
         match record {
             Record::Frame(_) | Record::Function(_) | Record::File(_) | Record::Location(_) => {
                 return match self.frames.classify(record, &mut self.catalog, &self.images) {
-                    Pass::On | Pass::Hold => self.writer.write(record),
-                    Pass::Not => self.keep(record),
+                    Passthrough::Forward | Passthrough::ForwardAlone => self.writer.write(record),
+                    Passthrough::Drop => self.keep(record),
                 };
             }
             // Written again at the end of the segment, with the counts of this run.

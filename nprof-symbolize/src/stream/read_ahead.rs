@@ -4,7 +4,7 @@
 
 use std::io::Read;
 
-use nprof_stream::{Location, Pass, Reader, Record, Step};
+use nprof_stream::{Location, Passthrough, Reader, Record, Step};
 
 use crate::lookup::image_catalog::ImageCatalog;
 use crate::lookup::lookup_key::LookupKey;
@@ -46,7 +46,7 @@ fn lookup_keys<R: Read>(
     };
     while let Ok(Some(record)) = reader.next() {
         let pass = ahead.take(&record);
-        let latest_ns = reader.pass_over(pass, |record| ahead.take(record));
+        let latest_ns = reader.skip_records(pass, |record| ahead.take(record));
         ahead.images.advance(latest_ns);
     }
     ahead.flush_queue();
@@ -69,7 +69,7 @@ struct ReadAhead<'a> {
 
 impl ReadAhead<'_> {
     /// Notes a record; returns which records may be skipped next.
-    fn take(&mut self, record: &Record<'_>) -> Pass {
+    fn take(&mut self, record: &Record<'_>) -> Passthrough {
         match record {
             Record::Frame(frame) => {
                 if let Some(FrameTarget::Lookup(key)) = self.images.target_of(frame) {
@@ -85,7 +85,7 @@ impl ReadAhead<'_> {
                 }
             }
         }
-        if self.queue.is_empty() { Pass::On } else { Pass::Hold }
+        if self.queue.is_empty() { Passthrough::Forward } else { Passthrough::ForwardAlone }
     }
 
     /// Drops the lookup of a frame if its location in the input replaces it.

@@ -1,9 +1,9 @@
-//! What is around the records of a block: its header and its checksums.
+//! The frame around the records of a block: its header and its checksums.
 
 use crate::record::limits;
 
-/// The first bytes of every block: no text begins so, and a transfer that strips the eighth
-/// bit or changes line ends breaks it visibly (the idea is PNG's).
+/// The first bytes of every block: no text begins with them, and a transfer that strips the eighth
+/// bit or changes line ends breaks them visibly (the idea is from PNG).
 pub(crate) const MARK: [u8; 8] = *b"\x89NPF\r\n\x1a\n";
 
 /// The length of a block's header.
@@ -17,18 +17,18 @@ pub(crate) const TRAILER: usize = 4;
 pub(crate) struct Header {
     pub(crate) major: u8,
     pub(crate) minor: u8,
-    /// Flags a reader must understand; none is defined yet.
+    /// Flags that a reader must understand; none is defined yet.
     pub(crate) must: u8,
-    /// Flags a reader may ignore; none is defined yet.
+    /// Flags that a reader may ignore; none is defined yet.
     pub(crate) may: u8,
     /// The payload's length.
     pub(crate) length: u32,
     pub(crate) run: u64,
-    /// 0 for a segment's first block, then one more each.
+    /// The number of the block in its segment, from 0.
     pub(crate) sequence: u32,
-    /// How many samples the segment holds before this block.
+    /// The number of samples of the segment before this block.
     pub(crate) samples: u64,
-    /// What the block's first time counts from, ns.
+    /// The origin of the block's first time, ns.
     pub(crate) time: u64,
 }
 
@@ -47,7 +47,7 @@ impl Header {
         bytes
     }
 
-    /// Reads a header; `None` when the mark, the CRC or the length is wrong.
+    /// Parses a header. None if the mark, the CRC or the length is wrong.
     pub(crate) fn from_bytes(bytes: &[u8; HEADER]) -> Option<Self> {
         if bytes[..8] != MARK || crc32c::crc32c(&bytes[..44]) != le32(&bytes[44..48]) {
             return None;
@@ -67,7 +67,7 @@ impl Header {
     }
 }
 
-/// The CRC over header and payload that ends a block.
+/// Returns the CRC over header and payload that ends a block.
 pub(crate) fn block_crc(header: &[u8], payload: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(header), payload)
 }

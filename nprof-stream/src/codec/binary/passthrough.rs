@@ -1,59 +1,61 @@
-//! The records a filter passes on as they are spelled: nodes, samples without extras, which are
-//! nearly all there are, and of frames and annotations those it says. They are read, so that the
-//! next one is understood and damage is found, and not put together.
+//! Forwards records without decoding them into values: nodes, samples without extras (nearly all
+//! records), and the frames and annotations that the filter selects. They are parsed, so that the
+//! next record is understood and damage is found, but not rebuilt.
 
 use super::read::{Bytes, Scratch, read_body, read_nodes};
-use super::{ALL_GIVEN, COUNT_GIVEN, CPU_GIVEN, Delta, EVENT_GIVEN, TASK_GIVEN, WEIGHT_GIVEN};
+use super::write::{
+    ALL_GIVEN, COUNT_GIVEN, CPU_GIVEN, Delta, EVENT_GIVEN, TASK_GIVEN, WEIGHT_GIVEN,
+};
 use crate::record::extras::Extras;
 use crate::record::kind;
 use crate::record::limits;
 use crate::record::number::unzigzag;
 use crate::record::{EventId, NodeId, Record, Sample, TaskId};
 
-/// What becomes of a frame or an annotation that could be passed on as it is spelled.
+/// The treatment of a frame or an annotation that could be copied as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pass {
-    /// It is passed on, and so are nodes and samples behind it.
-    On,
-    /// It is passed on, but what is behind it is not unless it is one of these as well.
-    Hold,
-    /// It is not passed on.
-    Not,
+pub enum Passthrough {
+    /// Copied, and so are the nodes and samples after it.
+    Forward,
+    /// Copied, but the records after it are not, unless they are of this kind, too.
+    ForwardAlone,
+    /// Not copied.
+    Drop,
 }
 
-/// The longest frame or annotation that is passed on, bytes: a block they are put behind others in
-/// stays far from the limit.
+/// The longest frame or annotation that is copied, bytes: the block that they are appended to stays
+/// far from its limit.
 const LONGEST: usize = 16 << 10;
 
-/// Records as they are spelled, one behind the other.
-pub(crate) struct Plain {
-    /// How many bytes they take.
+/// Encoded records, one after the other.
+pub(crate) struct RawRecords {
+    /// Their length in bytes.
     pub(crate) length: usize,
-    /// How many there are that are no annotations, and how many of them are samples.
+    /// The number of those that are not annotations, and of samples.
     pub(crate) records: u64,
     pub(crate) samples: u64,
-    /// The latest time of them, 0 when none has one.
+    /// Their latest time, 0 if none has one.
     pub(crate) latest: u64,
-    /// What the last one leaves for the next one in its block.
+    /// The state that the last one leaves for the next one in its block.
     pub(crate) delta: Delta,
 }
 
-impl Plain {
-    /// Reads what `payload` begins with, up to the record that reaches `room` bytes, as `judge` says
-    /// of frames and annotations, and `pass` of what came before them. What is not plain or not well
-    /// formed is left to others.
+impl RawRecords {
+    /// Reads the first records of `payload`, up to the one that reaches `room` bytes. `judge` decides
+    /// on frames and annotations; `pass` is its decision on the record before. Stops at a record that
+    /// is not plain or malformed.
     pub(crate) fn read(
         payload: &[u8],
         room: usize,
         delta: &mut Delta,
         scratch: &mut Scratch,
-        mut pass: Pass,
-        mut judge: impl FnMut(&Record<'_>) -> Pass,
+        mut pass: Passthrough,
+        mut judge: impl FnMut(&Record<'_>) -> Passthrough,
     ) -> Self {
         let (mut records, mut samples, mut latest) = (0, 0, 0);
         let mut rest = payload;
         while payload.len() - rest.len() < room {
-            if pass == Pass::On
+            if pass == Passthrough::Forward
                 && let Some((sample, behind)) = next_plain_sample(rest, delta)
             {
                 latest = sample.time.max(latest);
@@ -65,7 +67,8 @@ impl Plain {
             let Some((kind, body, behind)) = split(rest) else { break };
             match kind {
                 kind::NODES
-                    if pass == Pass::On && read_nodes(Bytes(body), &mut scratch.frames).is_ok() =>
+                    if pass == Passthrough::Forward
+                        && read_nodes(Bytes(body), &mut scratch.frames).is_ok() =>
                 {
                     records += 1;
                 }
@@ -74,7 +77,7 @@ impl Plain {
                 {
                     let Ok(record) = read_body(kind, body, delta, scratch) else { break };
                     pass = judge(&record);
-                    if pass == Pass::Not {
+                    if pass == Passthrough::Drop {
                         break;
                     }
                     records += u64::from(!record.is_annotation());
@@ -88,8 +91,8 @@ impl Plain {
     }
 }
 
-/// The sample at the front of a payload and what is behind it, if it is plain and not among the
-/// last bytes, see [`read_plain_sample`].
+/// Returns the sample at the front of a payload and the rest, if it is plain and not among the last
+/// bytes, see [`read_plain_sample`].
 #[inline(always)] // see there
 pub(crate) fn next_plain_sample<'a>(
     payload: &'a [u8],
@@ -101,10 +104,10 @@ pub(crate) fn next_plain_sample<'a>(
     Some((sample, &body[length..]))
 }
 
-/// The sample whose body is the first `length` bytes of `rest`, if it is a plain one, without
-/// extras and with no number of more than 8 bytes. Numbers are read as words, so that next to
-/// nothing depends on how long they are. `None` if it has to be read by [`read_body`]: it is not
-/// plain, malformed, or among the last bytes of its block.
+/// Returns the sample whose body is the first `length` bytes of `rest`, if it is plain: without
+/// extras and with no number of more than 8 bytes. Numbers are read as words, so that hardly any
+/// branch depends on their length. None if [`read_body`] has to read it: it is not plain,
+/// malformed, or among the last bytes of its block.
 #[inline(always)] // what a caller does not look at is not put together
 fn read_plain_sample(rest: &[u8], length: usize, delta: &mut Delta) -> Option<Sample<'static>> {
     let mut numbers = Words { bytes: rest.first_chunk()?, at: 1 };
@@ -136,18 +139,18 @@ fn read_plain_sample(rest: &[u8], length: usize, delta: &mut Delta) -> Option<Sa
     Some(Sample { time, event, task, cpu, node, weight, count, extras: Extras::NONE })
 }
 
-/// Numbers one behind the other, with bytes behind them that are not theirs.
+/// Numbers one after the other, followed by bytes that belong to other fields.
 struct Words<'a> {
     bytes: &'a [u8; 24],
     at: usize,
 }
 
 impl Words<'_> {
-    /// The next one, if it takes no more than 8 bytes and is in its shortest form.
+    /// Returns the next one. None if it takes more than 8 bytes or is not in its shortest form.
     #[inline]
     fn next(&mut self) -> Option<u64> {
         let word = u64::from_le_bytes(*self.bytes.get(self.at..)?.first_chunk()?);
-        // The highest bit of its last byte is the first that is not set.
+        // The last byte of a varint is the first one with a clear high bit.
         let last = !word & 0x8080_8080_8080_8080;
         let bytes = word & (last ^ last.wrapping_sub(1));
         let length = (last.trailing_zeros() as usize + 1) / 8;
@@ -155,7 +158,7 @@ impl Words<'_> {
             return None;
         }
         self.at += length;
-        // Seven bits of each byte, then 14 of two, 28 of four, 56 of eight.
+        // Joins seven bits of each byte, then 14 of two, 28 of four, 56 of eight.
         let pairs = bytes & 0x007f_007f_007f_007f | (bytes & 0x7f00_7f00_7f00_7f00) >> 1;
         let fours = pairs & 0x0000_3fff_0000_3fff | (pairs & 0x3fff_0000_3fff_0000) >> 2;
         Some(fours & 0x0fff_ffff | (fours & 0x0fff_ffff_0000_0000) >> 4)
@@ -167,7 +170,7 @@ impl Words<'_> {
     }
 }
 
-/// The kind and the body of the record at the front of a payload, and what is behind it.
+/// Returns the kind and the body of the record at the front of a payload, and the rest.
 fn split(payload: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (&kind, rest) = payload.split_first()?;
     let mut rest = Bytes(rest);
@@ -211,20 +214,20 @@ mod tests {
                 push_record(&mut payload, &sample(time, Extras::NONE), &mut delta);
             }
             let mut scratch = Scratch::default();
-            let none = |_: &Record<'_>| Pass::Not;
-            let (mut delta, on) = (Delta::new(1), Pass::On);
-            let plain = Plain::read(&payload, 4096, &mut delta, &mut scratch, on, none);
+            let none = |_: &Record<'_>| Passthrough::Drop;
+            let (mut delta, on) = (Delta::new(1), Passthrough::Forward);
+            let plain = RawRecords::read(&payload, 4096, &mut delta, &mut scratch, on, none);
             assert_eq!((plain.length, plain.delta), (length, left));
             assert_eq!((plain.records, plain.samples, plain.latest), (3, 2, 9));
-            // Whatever is cut off, nothing but whole records counts.
+            // Only whole records count, wherever the payload is cut.
             let counts = (0..length).map(|end| {
                 let (payload, mut delta) = (&payload[..end], Delta::new(1));
-                let plain = Plain::read(payload, 4096, &mut delta, &mut scratch, on, none);
+                let plain = RawRecords::read(payload, 4096, &mut delta, &mut scratch, on, none);
                 assert!(plain.length <= end);
                 plain.records
             });
             assert!(counts.is_sorted());
-            let one = Plain::read(&payload, 1, &mut Delta::new(1), &mut scratch, on, none);
+            let one = RawRecords::read(&payload, 1, &mut Delta::new(1), &mut scratch, on, none);
             assert_eq!(one.records, 1);
         }
     }
@@ -248,11 +251,12 @@ mod tests {
             lengths.push(payload.len());
         }
         payload.extend_from_slice(&[0; 32]);
-        let read = |first, says: &[Pass]| {
+        let read = |first, says: &[Passthrough]| {
             let mut says = says.iter().copied();
             let mut judge = |_: &Record<'_>| says.next().unwrap();
             let (mut delta, mut scratch) = (Delta::new(1), Scratch::default());
-            let plain = Plain::read(&payload, 4096, &mut delta, &mut scratch, first, &mut judge);
+            let plain =
+                RawRecords::read(&payload, 4096, &mut delta, &mut scratch, first, &mut judge);
             let count = lengths.iter().position(|&length| length == plain.length).unwrap();
             (count, plain.records, plain.samples)
         };
@@ -261,18 +265,23 @@ mod tests {
         let mut payload = Vec::new();
         push_record(&mut payload, &Record::File(file), &mut Delta::new(1));
         let (mut delta, mut scratch) = (Delta::new(1), Scratch::default());
-        let all = |_: &Record<'_>| Pass::On;
-        let plain = Plain::read(&payload, 4096, &mut delta, &mut scratch, Pass::On, all);
+        let all = |_: &Record<'_>| Passthrough::Forward;
+        let plain =
+            RawRecords::read(&payload, 4096, &mut delta, &mut scratch, Passthrough::Forward, all);
         assert_eq!(plain.length, 0, "it is too long");
-        use Pass::{Hold, Not, On};
-        assert_eq!(read(On, &[Not]), (0, 0, 0));
-        assert_eq!(read(On, &[Hold, Not]), (1, 1, 0));
-        assert_eq!(read(On, &[Hold, Hold]), (2, 1, 0), "nodes are held");
-        assert_eq!(read(Hold, &[Hold, On, Hold]), (5, 4, 1), "so is a sample");
-        assert_eq!(read(On, &[Hold, On, On]), (6, 5, 2));
+        use Passthrough::{Drop, Forward, ForwardAlone};
+        assert_eq!(read(Forward, &[Drop]), (0, 0, 0));
+        assert_eq!(read(Forward, &[ForwardAlone, Drop]), (1, 1, 0));
+        assert_eq!(read(Forward, &[ForwardAlone, ForwardAlone]), (2, 1, 0), "nodes are held");
+        assert_eq!(
+            read(ForwardAlone, &[ForwardAlone, Forward, ForwardAlone]),
+            (5, 4, 1),
+            "so is a sample"
+        );
+        assert_eq!(read(Forward, &[ForwardAlone, Forward, Forward]), (6, 5, 2));
     }
 
-    /// Bytes as numbers are spelled with, and others.
+    /// Bytes that encode numbers, and others.
     fn bodies() -> impl Strategy<Value = Vec<u8>> {
         let byte = prop_oneof![Just(0_u8), Just(0x80), 0..0x80_u8, any::<u8>()];
         let flags = prop_oneof![9 => 0..0x20_u8, 1 => any::<u8>()];
@@ -295,7 +304,7 @@ mod tests {
                 Some(sample) => prop_assert_eq!((Some(Ok(sample)), plain), (expected, careful)),
                 None => {
                     prop_assert_eq!(plain, old);
-                    // With what is behind it, nothing but what is rare is left to others.
+                    // With bytes after it, only rare samples are left to the general decoder.
                     let is_left = |sample: &Sample<'_>| {
                         let numbers = bytes[1..length].split_inclusive(|&byte| byte < 0x80);
                         !sample.extras.is_empty() || numbers.into_iter().any(|n| n.len() > 8)

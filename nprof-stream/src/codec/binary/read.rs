@@ -1,6 +1,6 @@
-//! From the body of a record to the record.
+//! Decodes the body of a record.
 
-use super::{
+use super::write::{
     ALL_GIVEN, COUNT_GIVEN, CPU_GIVEN, Delta, EVENT_GIVEN, KERNEL, RETURN_ADDRESS, TASK_GIVEN,
     WEIGHT_GIVEN,
 };
@@ -12,16 +12,16 @@ use crate::record::number::unzigzag;
 use crate::record::pairs::{End, Epoch, Event, Head, Naming, RunEnd, Step};
 use crate::record::*;
 
-/// Room for the lists of the record being read.
+/// Buffers for the lists of the record that is read.
 #[derive(Clone, Debug, Default)]
 pub struct Scratch {
     pub(crate) frames: Vec<FrameId>,
     pub(crate) lines: Vec<Line>,
-    /// How many bytes of the body come behind `lines`.
+    /// The number of bytes of the body after `lines`.
     behind: usize,
 }
 
-/// Reads a record's body.
+/// Decodes a record's body.
 pub(crate) fn read_body<'a>(
     kind: u8,
     body: &'a [u8],
@@ -107,7 +107,7 @@ pub(crate) fn read_body<'a>(
     Ok(record)
 }
 
-/// Reads the body that was read last once more: its list is in the scratch still.
+/// Decodes the body that was decoded last a second time: its list is still in the scratch.
 pub(crate) fn read_again<'a>(
     kind: u8,
     body: &'a [u8],
@@ -183,7 +183,7 @@ pub(crate) fn read_nodes<'a>(
     Ok(Nodes { first: NodeId(first), parent: NodeId(parent), frames })
 }
 
-/// Nodes come after their parent, which makes cycles impossible, and stay within the limit.
+/// Checks that nodes come after their parent, which excludes cycles, and stay within the limit.
 pub(crate) fn check_nodes(first: u32, parent: u32, count: usize) -> Result<(), Malformed> {
     if count == 0 {
         return Err(Malformed::Short);
@@ -230,7 +230,7 @@ impl<'a> Bytes<'a> {
         Ok(byte)
     }
 
-    /// A LEB128 number in its shortest form.
+    /// Reads a LEB128 number in its shortest form.
     #[inline(always)] // as are those below: a result that stays in registers
     pub(crate) fn varint(&mut self) -> Result<u64, Malformed> {
         match *self.0 {
@@ -261,7 +261,7 @@ impl<'a> Bytes<'a> {
     #[inline(always)]
     fn u32(&mut self) -> Result<u32, Malformed> {
         match *self.0 {
-            // As most are.
+            // Most numbers take one byte.
             [first, ref rest @ ..] if first < 0x80 => {
                 self.0 = rest;
                 Ok(u32::from(first))

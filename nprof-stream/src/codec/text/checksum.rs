@@ -1,34 +1,34 @@
-//! The checksums of a segment in text. They are no part of its records.
+//! The checksums of a segment in text. They do not belong to its records.
 
-use super::HEAD_WORD;
+use super::line::HEAD_WORD;
 use crate::record::Record;
 use crate::record::number::{hexadecimal, push_hexadecimal};
 
-/// How many lines of a segment one checksum is for.
+/// The number of lines that one checksum covers.
 const CHECKED_LINES: u32 = 1024;
 
-/// How the line that checks the lines before it begins. To everything else it is a comment.
+/// The start of a line that checks the lines before it. All other readers see a comment.
 const CHECK_WORD: &[u8] = b"#crc\t";
 
-/// The last field of a head that promises checksums up to the end.
+/// The last field of a head that announces checksums up to the end.
 const CHECK_PROMISE: &[u8] = b"\tcheck=crc32c";
 
-/// How the last field of a segment's end begins: the checksum of what no line has checked.
+/// The start of the last field of a segment's end: the checksum of the lines not yet checked.
 const CHECK_FIELD: &[u8] = b"\tcrc=";
 
 /// The running checksum of a segment in text: CRC-32C over its lines, newlines included and
-/// comments left out, since the last checksum. It is no part of any record.
+/// comments left out, since the last checksum. It does not belong to any record.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Check {
     crc: u32,
     lines: u32,
-    /// Whether the head promised a checksum at the end.
+    /// True if the head announced a checksum at the end.
     promised: bool,
 }
 
 impl Check {
-    /// Takes in the line that was appended to `out` at `start`, and appends a checksum after
-    /// every so many lines, and to the line of an end.
+    /// Adds the line that was appended to `out` at `start`; appends a checksum after every
+    /// [`CHECKED_LINES`] lines, and to the line of an end.
     pub(crate) fn push(&mut self, out: &mut Vec<u8>, start: usize, record: &Record<'_>) {
         if matches!(record, Record::Head(_)) {
             *self = Self::default();
@@ -54,8 +54,8 @@ impl Check {
         }
     }
 
-    /// Takes in a line as it was read, without its newline. How long the record in it is, without
-    /// what belongs to the checksum; and whether a checksum in it is right, if there should be one.
+    /// Adds a line as it was read, without its newline. Returns the length of its record, without the
+    /// field of the checksum; and true if a checksum in it is right, None if there need be none.
     pub(crate) fn take(&mut self, line: &[u8]) -> (usize, Option<bool>) {
         let (mut length, mut right) = (line.len(), None);
         if line.starts_with(HEAD_WORD) {
@@ -73,7 +73,7 @@ impl Check {
         (length, right)
     }
 
-    /// Whether a comment is a checksum, and if so whether it is right.
+    /// Returns true if a comment is a right checksum, false if it is a wrong one. None if it is none.
     pub(crate) fn take_comment(&mut self, line: &[u8]) -> Option<bool> {
         let crc = hexadecimal(line.strip_prefix(CHECK_WORD)?)?;
         let right = crc == u64::from(self.crc);
@@ -82,7 +82,7 @@ impl Check {
     }
 }
 
-/// Where the checksum of an end's line begins, and what it is.
+/// Returns the position of the checksum in an end's line, and its value.
 fn end_check(line: &[u8]) -> Option<(usize, u32)> {
     let at = memchr::memrchr(b'\t', line)?;
     let crc = hexadecimal(line[at..].strip_prefix(CHECK_FIELD)?)?;

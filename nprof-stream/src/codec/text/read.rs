@@ -1,6 +1,6 @@
-//! From a line to its record.
+//! Decodes a line.
 
-use super::{HEAD_WORD, LINE, is_plain, is_unknown_line};
+use super::line::{LINE, is_plain, is_unknown_line};
 use crate::codec::binary::{self, Delta, Scratch};
 use crate::record::error::Malformed;
 use crate::record::escape::unescape_field_in_place;
@@ -11,39 +11,14 @@ use crate::record::number::{decimal, hex_bytes_in_place, hexadecimal};
 use crate::record::pairs::{End, Epoch, Event, Head, Naming, RunEnd, Step};
 use crate::record::*;
 
-/// Whether bytes are the beginning of a record's line: of a stream that lost its own beginning.
+/// True if bytes begin with the word of a record: a stream that lost its own beginning.
 pub(crate) fn begins_with_a_record(bytes: &[u8]) -> bool {
     kind::KINDS.iter().any(|kind| {
         bytes.strip_prefix(kind.word.as_bytes()).is_some_and(|rest| rest.first() == Some(&b'\t'))
     })
 }
 
-/// Reads the version that follows the word of a segment's first line.
-pub(crate) fn head_version(line: &[u8]) -> Option<(u8, u8)> {
-    let version = line.strip_prefix(HEAD_WORD)?.split(|&b| b == b'\t').next()?;
-    let at = memchr::memchr(b'.', version)?;
-    let major = u8::try_from(decimal(&version[..at])?).ok()?;
-    let minor = u8::try_from(decimal(&version[at + 1..])?).ok()?;
-    Some((major, minor))
-}
-
-/// Whether a line is that of a head, without its newline.
-pub(crate) fn is_head(line: &[u8]) -> bool {
-    let pairs = line.splitn(3, |&b| b == b'\t').nth(2);
-    let is_ours =
-        head_version(line).is_some_and(|(major, _)| major == crate::record::version::MAJOR);
-    is_ours && pairs.is_some_and(|pairs| Head::read(pairs).is_ok())
-}
-
-/// Where in a line, behind its beginning, the line of a head begins: that of another stream,
-/// joined to this one where it was cut off.
-pub(crate) fn find_head(line: &[u8]) -> Option<usize> {
-    memchr::memchr_iter(b'@', line)
-        .filter(|&at| at > 0 && line[at..].starts_with(HEAD_WORD))
-        .find(|&at| is_head(&line[at..]))
-}
-
-/// Reads one line, without its newline. Strings are unescaped where they stand.
+/// Decodes a line, without its newline. Strings are unescaped in place.
 pub(crate) fn read_line<'a>(
     line: &'a mut [u8],
     scratch: &'a mut Scratch,
@@ -144,7 +119,7 @@ pub(crate) fn read_line<'a>(
     Ok(record)
 }
 
-/// Reads a record by its kind's number. An earlier version may have spelled so what this one
+/// Decodes a record by its kind's number: an earlier version writes `?N` for a kind that this version
 /// knows.
 fn read_unknown<'a>(
     number: &[u8],
@@ -159,7 +134,7 @@ fn read_unknown<'a>(
     binary::read_body(kind, body, &mut Delta::new(0), scratch)
 }
 
-/// The number of a kind that a line is spelled with and that must not be passed over.
+/// Returns the number of the kind of a line, if it must not be skipped.
 pub(crate) fn required_kind(line: &[u8]) -> Option<u64> {
     let word = line.strip_prefix(b"?")?.split(|&b| b == b'\t').next()?;
     let optional = u64::from(kind::FIRST_OPTIONAL)..=u64::from(kind::LAST);
@@ -238,7 +213,7 @@ impl<'a> Fields<'a> {
         Ok(field)
     }
 
-    /// Whether there is another field and it is not `key=value`.
+    /// True if there is another field and it is not `key=value`.
     fn next_is_plain(&self) -> bool {
         self.rest.as_deref().is_some_and(|rest| {
             memchr::memchr2(b'\t', b'=', rest).is_none_or(|at| rest[at] == b'\t')
@@ -306,7 +281,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// What is left, to be read as pairs.
+    /// Returns the remaining fields, to be read as pairs.
     fn rest(&mut self) -> Result<&'a [u8], Malformed> {
         match self.rest.take() {
             None => Ok(&[]),

@@ -1,33 +1,21 @@
-//! Reading blocks: which are good, which were cut off, and the records in them.
+//! Reads blocks: good ones, those that were cut off, and their records.
 
 use std::io::Read;
 
+use super::block::Block;
 use super::resync::{self, begins};
-use super::{Body, Next, Reader};
+use super::stream::{Body, Next, Reader};
 use crate::codec::binary::{self, Bytes, Delta, HEADER, Header, MARK, TRAILER, block_crc};
-use crate::io::verdict::{Meaning, Place};
+use crate::io::verdict::{Place, RecordEffect};
 use crate::record::error::Error;
 use crate::record::kind;
 
-/// A block, by positions in the window's buffer.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Block {
-    /// Where its records end.
-    pub(super) payload_end: usize,
-    /// Where what comes behind it begins.
-    pub(super) end: usize,
-    /// Where a head may be: at the front of a segment's first block.
-    head: Option<usize>,
-    /// Whether it has no checksum, because it was cut off: it ends at what is no record.
-    is_cut: bool,
-}
-
 impl<R: Read> Reader<R> {
-    /// Begins to read the block at hand.
+    /// Begins the next block.
     pub(super) fn begin_block(&mut self) -> Result<Next, Error> {
         self.after_block = true;
-        let has_header = self.window.fill(HEADER)?;
-        let header = self.window.rest().first_chunk().and_then(Header::from_bytes);
+        let has_header = self.input.fill(HEADER)?;
+        let header = self.input.rest().first_chunk().and_then(Header::from_bytes);
         let Some(header) = header else {
             if let Some(at) = self.find_segment(1..HEADER)? {
                 return Ok(self.cut_at(at));
@@ -35,10 +23,10 @@ impl<R: Read> Reader<R> {
             if !has_header {
                 return Ok(self.cut_off());
             }
-            self.damage(self.window.at, "a block whose header is damaged");
+            self.damage(self.input.at, "a block whose header is damaged");
             return self.resynchronize();
         };
-        let offset = self.window.position();
+        let offset = self.input.position();
         if header.major != crate::record::version::MAJOR {
             return Err(Error::Version { offset, major: header.major, minor: header.minor });
         }
@@ -47,124 +35,123 @@ impl<R: Read> Reader<R> {
             return Err(Error::Required { offset, what });
         }
         let length = HEADER + header.length as usize;
-        let is_whole = self.window.fill(length + TRAILER)?;
+        let is_whole = self.input.fill(length + TRAILER)?;
         if is_whole && self.is_good(length) {
-            let end = self.window.at + length + TRAILER;
-            self.enter(&header, self.window.at + length, end, false);
+            let end = self.input.at + length + TRAILER;
+            self.enter(&header, self.input.at + length, end, false);
             return Ok(Next::Again);
         }
         self.begin_bad_block(&header, is_whole)
     }
 
-    /// Whether the checksum behind this many bytes is right.
+    /// True if the checksum after `length` bytes is right.
     fn is_good(&self, length: usize) -> bool {
-        let (block, rest) = self.window.rest().split_at(length);
+        let (block, rest) = self.input.rest().split_at(length);
         block_crc(&block[..HEADER], &block[HEADER..]) == binary::le32(&rest[..TRAILER])
     }
 
-    /// Begins to read a block of which these are the ends.
+    /// Begins the block with these ends.
     fn enter(&mut self, header: &Header, payload_end: usize, end: usize, is_cut: bool) {
-        let place = Place { offset: self.window.position(), line: 0 };
-        self.ledger.enter(header, place);
+        let place = Place { offset: self.input.position(), line: 0 };
+        self.tracker.enter(header, place);
         self.delta = Delta::new(header.time);
-        self.window.at += HEADER;
-        let head = (header.sequence == 0).then_some(self.window.at);
+        self.input.at += HEADER;
+        let head = (header.sequence == 0).then_some(self.input.at);
         self.block = Some(Block { payload_end, end, head, is_cut });
     }
 
-    /// A block whose checksum is wrong, or not there because the input ends before.
+    /// Begins a block whose checksum is wrong, or missing because the input ends before.
     ///
-    /// Where another segment begins in it, it was cut off there; unless it goes on behind it.
+    /// If another segment begins in it, it was cut off there, unless its run continues after it.
     fn begin_bad_block(&mut self, header: &Header, is_whole: bool) -> Result<Next, Error> {
         let length = HEADER + header.length as usize + TRAILER;
         if !(is_whole && self.goes_on(header, length)?) {
-            let extent = length.min(self.window.rest().len());
+            let extent = length.min(self.input.rest().len());
             match self.find_segment(1..extent)? {
-                // By chance the header was right with bytes that are not its own.
+                // The header matched by chance: it is followed by bytes that are not its own.
                 Some(at) if at < HEADER => return Ok(self.cut_at(at)),
                 Some(at) => return Ok(self.enter_cut_block(header, at)),
                 None => {}
             }
         }
         if is_whole {
-            self.damage(self.window.at, "a block whose checksum is wrong");
+            self.damage(self.input.at, "a block whose checksum is wrong");
             return self.pass_over_block(length);
         }
-        let rest = self.window.rest();
+        let rest = self.input.rest();
         if let Some(next) = resync::find_header(rest, 1..rest.len(), |_| true) {
-            self.damage(self.window.at, "a block that is cut off, with another behind it");
-            self.window.at += next;
+            self.damage(self.input.at, "a block that is cut off, with another behind it");
+            self.input.at += next;
             return Ok(Next::Again);
         }
-        Ok(self.enter_cut_block(header, self.window.rest().len()))
+        Ok(self.enter_cut_block(header, self.input.rest().len()))
     }
 
-    /// Whether the block that comes after this one is where this one ends.
+    /// True if the next block of the run begins at the end of this one.
     fn goes_on(&mut self, header: &Header, length: usize) -> Result<bool, Error> {
-        self.window.fill(length + HEADER)?;
-        Ok(resync::header_at(self.window.rest(), length).is_some_and(|next| {
+        self.input.fill(length + HEADER)?;
+        Ok(resync::header_at(self.input.rest(), length).is_some_and(|next| {
             (next.run, next.sequence) == (header.run, header.sequence.wrapping_add(1))
         }))
     }
 
-    /// Begins to read a block of which only so many bytes are there. They are good as far as
-    /// anyone can tell without the checksum.
+    /// Begins a block of which only `length` bytes are there. Without the checksum, they are taken as
+    /// good up to the first malformed record.
     fn enter_cut_block(&mut self, header: &Header, length: usize) -> Next {
-        let end = self.window.at + length;
-        let payload_end = end.min(self.window.at + HEADER + header.length as usize);
+        let end = self.input.at + length;
+        let payload_end = end.min(self.input.at + HEADER + header.length as usize);
         self.enter(header, payload_end, end, true);
-        self.ledger.cut();
+        self.tracker.cut();
         Next::Again
     }
 
-    /// Passes over a block whose checksum is wrong: as a whole, if something begins where it
-    /// ends.
+    /// Skips a block whose checksum is wrong: as a whole, if something valid begins at its end.
     fn pass_over_block(&mut self, length: usize) -> Result<Next, Error> {
-        self.window.fill(length + MARK.len())?;
-        let rest = &self.window.rest()[length..];
+        self.input.fill(length + MARK.len())?;
+        let rest = &self.input.rest()[length..];
         if rest.is_empty() || begins(rest) {
-            self.window.at += length;
+            self.input.at += length;
             return Ok(Next::Again);
         }
         self.resynchronize()
     }
 
-    /// The next record of the block being read.
+    /// Returns the next record of the present block.
     pub(super) fn next_in_block(&mut self) -> Result<Next, Error> {
         let Some(block) = self.block else { return Ok(Next::Again) };
-        let start = self.window.at;
+        let start = self.input.at;
         if start >= block.payload_end {
-            self.window.at = block.end;
+            self.input.at = block.end;
             self.block = None;
             return Ok(Next::Again);
         }
-        let mut bytes = Bytes(self.window.bytes(start + 1..block.payload_end));
+        let mut bytes = Bytes(self.input.bytes(start + 1..block.payload_end));
         let length = bytes.varint().ok().and_then(|length| usize::try_from(length).ok());
         let body_at = block.payload_end - bytes.0.len();
         let Some(length) = length.filter(|&length| length <= bytes.0.len()) else {
             return Ok(self.leave_block(start, "a record that is longer than its block"));
         };
-        let kind = self.window.bytes(start..start + 1)[0];
+        let kind = self.input.bytes(start..start + 1)[0];
         let range = body_at..body_at + length;
         let is_optional = (kind::FIRST_OPTIONAL..=kind::LAST).contains(&kind);
         if !is_optional && !kind::is_known(kind) {
             if block.is_cut {
                 return Ok(self.leave_block(start, ""));
             }
-            let offset = self.window.offset_of(start);
+            let offset = self.input.offset_of(start);
             return Err(Error::Required { offset, what: format!("a record of kind {kind}") });
         }
         if kind == kind::HEAD && block.head != Some(start) {
             return Ok(self.leave_block(start, "a head that is not the first record of block 0"));
         }
         let mut delta = self.delta;
-        let body = self.window.bytes(range.clone());
+        let body = self.input.bytes(range.clone());
         match binary::read_body(kind, body, &mut delta, &mut self.scratch) {
             Ok(record) => {
-                let meaning = Meaning::of(&record);
-                let place = Place { offset: self.window.offset_of(start), line: 0 };
-                self.window.at = range.end;
-                self.ledger.note(place, meaning);
+                let meaning = RecordEffect::of(&record);
+                let place = Place { offset: self.input.offset_of(start), line: 0 };
+                self.input.at = range.end;
+                self.tracker.note(place, meaning);
                 Ok(Next::Record(Body::Buffer(kind, range)))
             }
             Err(malformed) => {
@@ -174,11 +161,11 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// Passes over the rest of a block: the times after a record that cannot be read are not
-    /// known. In a block that was cut off, this is where it was.
+    /// Skips the rest of a block: the times after a malformed record are unknown. A block that was cut
+    /// off ends here.
     fn leave_block(&mut self, start: usize, what: &str) -> Next {
         if let Some(block) = self.block {
-            self.window.at = block.payload_end;
+            self.input.at = block.payload_end;
             if !block.is_cut {
                 self.damage(start, what);
             }

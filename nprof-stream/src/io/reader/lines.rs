@@ -1,42 +1,43 @@
-//! Reading lines of text.
+//! Reads lines of text.
 
 use std::io::Read;
 use std::ops::Range;
 
-use super::{Body, Next, Reader, resync};
+use super::resync;
+use super::stream::{Body, Next, Reader};
 use crate::codec::binary::{self, Delta, HEADER};
 use crate::codec::text;
-use crate::io::verdict::{Meaning, Place};
+use crate::io::verdict::{Place, RecordEffect};
 use crate::record::error::Error;
 use crate::record::limits;
 
-/// What of a block's mark comes before the newline in it.
+/// The part of a block's mark before the newline in it.
 const MARK_LINE: &[u8] = b"\x89NPF\r";
 
 impl<R: Read> Reader<R> {
-    /// The line at hand.
+    /// Reads the next line.
     pub(super) fn next_line(&mut self) -> Result<Next, Error> {
         let Some(length) = self.find_newline()? else {
-            if self.window.is_over {
+            if self.input.is_over {
                 return Ok(self.cut_off());
             }
-            self.damage(self.window.at, "a line that is too long");
+            self.damage(self.input.at, "a line that is too long");
             return self.pass_over_line();
         };
         if let Some(at) = self.find_cut(length)? {
             return Ok(self.cut_at(at));
         }
-        let start = self.window.at;
-        self.window.at = start + length + 1;
+        let start = self.input.at;
+        self.input.at = start + length + 1;
         self.line += 1;
-        let line = self.window.bytes(start..start + length);
+        let line = self.input.bytes(start..start + length);
         let is_joined = mark_in(line).is_some();
         if matches!(line.first(), None | Some(b'#')) {
             if self.check.take_comment(line) == Some(false) {
                 self.damage_line(start, "a line before it was changed: the checksum is wrong");
             }
             if is_joined {
-                self.window.at -= MARK_LINE.len() + 1;
+                self.input.at -= MARK_LINE.len() + 1;
                 self.damage_line(start, "a comment that was cut off");
             }
             return Ok(Next::Again);
@@ -48,13 +49,13 @@ impl<R: Read> Reader<R> {
         }
         match self.respell(start..start + length)? {
             Ok((meaning, kind)) => {
-                let place = Place { offset: self.window.offset_of(start), line: self.line };
-                self.ledger.note(place, meaning);
+                let place = Place { offset: self.input.offset_of(start), line: self.line };
+                self.tracker.note(place, meaning);
                 Ok(Next::Record(Body::Respelled(kind)))
             }
             Err(what) => {
                 if is_joined {
-                    self.window.at -= MARK_LINE.len() + 1;
+                    self.input.at -= MARK_LINE.len() + 1;
                 }
                 self.damage_line(start, &what);
                 Ok(Next::Again)
@@ -62,22 +63,25 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// Where in a line of this length another segment begins: what is before it was cut off.
+    /// Returns the position of another segment in a line of this length: the line was cut off there.
     fn find_cut(&mut self, length: usize) -> Result<Option<usize>, Error> {
-        let line = &self.window.rest()[..length];
+        let line = &self.input.rest()[..length];
         let (head, mark) = (text::find_head(line), mark_in(line));
         if let Some(at) = mark {
-            self.window.fill(at + HEADER)?;
+            self.input.fill(at + HEADER)?;
         }
-        let header = mark.and_then(|at| resync::header_at(self.window.rest(), at));
+        let header = mark.and_then(|at| resync::header_at(self.input.rest(), at));
         Ok(head.or(mark.filter(|_| header.is_some_and(|header| header.sequence == 0))))
     }
 
-    /// Reads a line, and puts its record in binary into `respelled`: what it means and its kind,
-    /// or what is wrong with it.
-    fn respell(&mut self, range: Range<usize>) -> Result<Result<(Meaning, u8), String>, Error> {
-        let offset = self.window.offset_of(range.start);
-        let line = self.window.bytes_mut(range);
+    /// Decodes a line and encodes its record in binary into `respelled`. Returns its effect and its kind,
+    /// or a description of the damage.
+    fn respell(
+        &mut self,
+        range: Range<usize>,
+    ) -> Result<Result<(RecordEffect, u8), String>, Error> {
+        let offset = self.input.offset_of(range.start);
+        let line = self.input.bytes_mut(range);
         if line.starts_with(text::HEAD_WORD) {
             match text::head_version(line) {
                 Some((major, minor)) if major != crate::record::version::MAJOR => {
@@ -100,44 +104,44 @@ impl<R: Read> Reader<R> {
         if self.respelled.len() > limits::BODY {
             return Ok(Err(format!("a record of more than {} bytes", limits::BODY)));
         }
-        Ok(Ok((Meaning::of(&record), record.kind())))
+        Ok(Ok((RecordEffect::of(&record), record.kind())))
     }
 
-    /// The length of the line at hand, without its newline; `None` when there is no newline.
+    /// Returns the length of the next line without its newline. None if there is no newline.
     fn find_newline(&mut self) -> Result<Option<usize>, Error> {
         let mut searched = 0;
         loop {
-            if let Some(at) = memchr::memchr(b'\n', &self.window.rest()[searched..]) {
+            if let Some(at) = memchr::memchr(b'\n', &self.input.rest()[searched..]) {
                 return Ok(Some(searched + at));
             }
-            searched = self.window.rest().len();
-            if searched > limits::LINE || !self.window.fill(searched + 1)? {
+            searched = self.input.rest().len();
+            if searched > limits::LINE || !self.input.fill(searched + 1)? {
                 return Ok(None);
             }
         }
     }
 
-    /// Passes over a line that is not at hand as a whole.
+    /// Skips a line that is longer than the buffer may grow.
     fn pass_over_line(&mut self) -> Result<Next, Error> {
         self.line += 1;
-        while self.window.fill(1)? {
-            if let Some(length) = memchr::memchr(b'\n', self.window.rest()) {
-                self.window.at += length + 1;
+        while self.input.fill(1)? {
+            if let Some(length) = memchr::memchr(b'\n', self.input.rest()) {
+                self.input.at += length + 1;
                 return Ok(Next::Again);
             }
-            self.window.at = self.window.filled;
+            self.input.at = self.input.filled;
         }
         Ok(self.cut_off())
     }
 
-    /// Notes damage in the line that was read last.
+    /// Records damage in the line that was read last.
     fn damage_line(&mut self, start: usize, what: &str) {
-        let place = Place { offset: self.window.offset_of(start), line: self.line };
-        self.ledger.damage(place, what);
+        let place = Place { offset: self.input.offset_of(start), line: self.line };
+        self.tracker.damage(place, what);
     }
 }
 
-/// Where in a line, behind its beginning, there is what of a mark comes before its newline.
+/// Returns the position in a line, past its first byte, of the part of a mark before its newline.
 fn mark_in(line: &[u8]) -> Option<usize> {
     line.strip_suffix(MARK_LINE).map(<[u8]>::len).filter(|&at| at > 0)
 }

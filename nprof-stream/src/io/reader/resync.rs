@@ -1,4 +1,4 @@
-//! Where in bytes a block or a segment begins: questions about what is at hand.
+//! Finds the beginning of blocks and segments in buffered bytes.
 
 use std::ops::Range;
 
@@ -8,42 +8,42 @@ use crate::codec::binary::{Header, MARK};
 use crate::codec::text;
 use crate::record::limits;
 
-/// What a search for the beginning of a segment found.
+/// The result of a search for the beginning of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Start {
-    /// Where it is.
+    /// It is at this position.
     At(usize),
-    /// It may be there, but a line is not at hand to its end.
+    /// It may be here, but the end of the line is not buffered.
     Unfinished,
-    /// It is not there.
+    /// It is not among the bytes.
     None,
 }
 
-/// Whether bytes are the beginning of a block or of a segment in text, or a comment.
+/// True if bytes are the beginning of a block, of a segment in text, or of a comment.
 pub(super) fn begins(bytes: &[u8]) -> bool {
     is_start_of(bytes, &MARK)
         || is_start_of(bytes, text::HEAD_WORD)
         || matches!(bytes, [b'#' | b'\n', ..])
 }
 
-/// Whether bytes are what `whole` begins with, as far as either goes.
+/// True if one of both is the beginning of the other.
 pub(super) fn is_start_of(bytes: &[u8], whole: &[u8]) -> bool {
     let length = bytes.len().min(whole.len());
     bytes[..length] == whole[..length]
 }
 
-/// Where in bytes there is a mark, or a line that begins like one that begins a segment.
+/// Returns the position of a mark, or of a line that begins like the first one of a segment.
 pub(super) fn find_any(bytes: &[u8]) -> Option<usize> {
     let line = memmem::find(bytes, b"\n@nprof\t").map(|at| at + 1);
     memmem::find(bytes, &MARK).into_iter().chain(line).min()
 }
 
-/// The good header at a place in bytes.
+/// Returns the good header at a position.
 pub(super) fn header_at(bytes: &[u8], at: usize) -> Option<Header> {
     bytes.get(at..)?.first_chunk().and_then(Header::from_bytes)
 }
 
-/// Where in bytes a good header is, of those that begin `within` a part and are `wanted`.
+/// Returns the position of a good header among those that begin `within` a part and are `wanted`.
 pub(super) fn find_header(
     bytes: &[u8],
     within: Range<usize>,
@@ -52,20 +52,20 @@ pub(super) fn find_header(
     places_of(&MARK, bytes, within).find(|&at| header_at(bytes, at).is_some_and(|h| wanted(&h)))
 }
 
-/// Where in bytes the first segment begins of those that begin `within` a part: with a good
+/// Returns the position of the first segment among those that begin `within` a part: with a good
 /// header numbered 0, or with the line of a head.
 pub(super) fn find_segment(bytes: &[u8], within: Range<usize>) -> Start {
     let block = find_header(bytes, within.clone(), |header| header.sequence == 0);
     let before = within.start..block.unwrap_or(within.end);
     match (find_head(bytes, before), block) {
         (Start::At(at), _) => Start::At(at),
-        // A mark ends a line, so that nothing before it is unfinished.
+        // A mark ends a line, so that no line before it is unfinished.
         (_, Some(at)) => Start::At(at),
         (head, None) => head,
     }
 }
 
-/// Where in bytes the line of a head begins, of those that begin `within` a part.
+/// Returns the position of the line of a head among those that begin `within` a part.
 fn find_head(bytes: &[u8], within: Range<usize>) -> Start {
     let mut line_end = 0;
     for at in places_of(text::HEAD_WORD, bytes, within) {
@@ -83,7 +83,7 @@ fn find_head(bytes: &[u8], within: Range<usize>) -> Start {
     Start::None
 }
 
-/// Where in bytes a word stands, of the places that are `within` a part.
+/// Returns the position of a word among those `within` a part.
 fn places_of<'a>(
     word: &'a [u8],
     bytes: &'a [u8],

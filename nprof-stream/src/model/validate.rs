@@ -6,7 +6,7 @@ use crate::record::*;
 
 /// Checks the order of a stream's records.
 #[derive(Debug, Default)]
-pub struct Order {
+pub struct Validator {
     tables: Tables,
     /// Number of references to undefined ids.
     pub undefined: u64,
@@ -21,7 +21,7 @@ pub struct Order {
     older: u64,
 }
 
-impl Order {
+impl Validator {
     /// Creates a check before the first record.
     pub fn new() -> Self {
         Self::default()
@@ -109,10 +109,10 @@ mod tests {
     use super::*;
     use crate::io::reader::Reader;
 
-    fn check(lines: &str) -> Order {
+    fn check(lines: &str) -> Validator {
         let text = format!("@nprof\t1.1\trun=0x1\n@event\tid=1\nT\t1\t0\t1\t1\t0\ta\n{lines}");
         let mut reader = Reader::new(text.as_bytes());
-        let mut order = Order::new();
+        let mut order = Validator::new();
         while let Some(record) = reader.next().unwrap() {
             order.take(&record);
         }

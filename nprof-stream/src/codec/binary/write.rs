@@ -1,0 +1,209 @@
+//! Encodes records, and holds the state between the records of a block.
+
+use crate::record::limits::{self, clip};
+use crate::record::number::{push_varint, push_varints, zigzag};
+use crate::record::*;
+
+/// The state that a record leaves for the next one in its block.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Delta {
+    /// The time of the last record that has one; before the first, the block's.
+    pub(crate) time: u64,
+    pub(super) event: EventId,
+    pub(super) task: TaskId,
+    pub(super) cpu: u32,
+    pub(super) weight: u64,
+}
+
+impl Delta {
+    /// Returns the state at the beginning of a block.
+    pub(crate) fn new(time: u64) -> Self {
+        Self { time, cpu: NO_CPU, ..Self::default() }
+    }
+}
+
+pub(super) const EVENT_GIVEN: u8 = 1;
+pub(super) const TASK_GIVEN: u8 = 2;
+pub(super) const CPU_GIVEN: u8 = 4;
+pub(super) const WEIGHT_GIVEN: u8 = 8;
+pub(super) const COUNT_GIVEN: u8 = 16;
+pub(super) const ALL_GIVEN: u8 = 31;
+
+pub(super) const KERNEL: u8 = 1;
+pub(super) const RETURN_ADDRESS: u8 = 2;
+
+/// Appends a record: kind, length, body.
+pub(crate) fn push_record(out: &mut Vec<u8>, record: &Record<'_>, delta: &mut Delta) {
+    let start = out.len();
+    // Nearly every body is shorter than 128 bytes, so that its length takes one byte.
+    out.extend_from_slice(&[record.kind(), 0]);
+    push_body(out, record, delta);
+    let length = out.len() - start - 2;
+    if length < 0x80 {
+        out[start + 1] = length as u8;
+        return;
+    }
+    let mut spelled = Vec::with_capacity(4);
+    push_varint(&mut spelled, length as u64);
+    out.splice(start + 1..start + 2, spelled);
+}
+
+/// Appends a record's body.
+pub(crate) fn push_body(out: &mut Vec<u8>, record: &Record<'_>, delta: &mut Delta) {
+    match record {
+        Record::Sample(sample) => push_sample(out, sample, delta),
+        Record::Nodes(nodes) => {
+            push_varint(out, u64::from(nodes.first.0));
+            push_varint(out, u64::from(nodes.parent.0));
+            for frame in nodes.frames {
+                push_varint(out, u64::from(frame.0));
+            }
+        }
+        Record::Frame(frame) => {
+            push_varint(out, u64::from(frame.id.0));
+            push_varint(out, u64::from(frame.image.0));
+            push_varint(out, frame.offset);
+            out.push(
+                if frame.kernel { KERNEL } else { 0 }
+                    | if frame.return_address { RETURN_ADDRESS } else { 0 },
+            );
+            out.push(frame.mark.number());
+            out.extend_from_slice(frame.extras.spelling());
+        }
+        Record::Task(task) => {
+            push_varint(out, u64::from(task.id.0));
+            push_time(out, task.time, delta);
+            push_varint(out, u64::from(task.pid));
+            push_varint(out, u64::from(task.tid));
+            push_varint(out, u64::from(task.parent.0));
+            push_string(out, task.comm);
+            out.extend_from_slice(task.extras.spelling());
+        }
+        Record::Change(change) => {
+            push_time(out, change.time, delta);
+            push_varint(out, u64::from(change.task.0));
+            out.push(change.kind.number());
+            push_string(out, change.value);
+            out.extend_from_slice(change.extras.spelling());
+        }
+        Record::Lost(lost) => {
+            push_time(out, lost.time, delta);
+            push_varint(out, u64::from(lost.event.0));
+            push_cpu(out, lost.cpu);
+            push_varint(out, u64::from(lost.task.0));
+            push_varint(out, lost.count);
+            out.push(lost.cause.number());
+            out.extend_from_slice(lost.extras.spelling());
+        }
+        Record::Image(image) => {
+            push_varint(out, u64::from(image.id.0));
+            out.push(image.kind.number());
+            push_string(out, &image.build_id[..image.build_id.len().min(limits::BUILD_ID)]);
+            push_string(out, image.path);
+            out.extend_from_slice(image.extras.spelling());
+        }
+        Record::Function(function) => {
+            push_varint(out, u64::from(function.id.0));
+            push_string(out, function.name);
+            push_string(out, function.linkage);
+            out.extend_from_slice(function.extras.spelling());
+        }
+        Record::File(file) => {
+            push_varint(out, u64::from(file.id.0));
+            push_string(out, file.path);
+            out.extend_from_slice(file.extras.spelling());
+        }
+        Record::Location(location) => push_location(out, location),
+        Record::Head(head) | Record::Run(head) => head.spell(out),
+        Record::Step(step) => step.spell(out),
+        Record::Naming(naming) => naming.spell(out),
+        Record::Event(event) => event.spell(out),
+        Record::Epoch(epoch) => epoch.spell(out),
+        Record::End(end) => end.spell(out),
+        Record::RunEnd(end) => end.spell(out),
+        Record::Unknown(unknown) => out.extend_from_slice(unknown.body),
+    }
+}
+
+fn push_sample(out: &mut Vec<u8>, sample: &Sample<'_>, delta: &mut Delta) {
+    let flags = if sample.event != delta.event { EVENT_GIVEN } else { 0 }
+        | if sample.task != delta.task { TASK_GIVEN } else { 0 }
+        | if sample.cpu != delta.cpu { CPU_GIVEN } else { 0 }
+        | if sample.weight != delta.weight { WEIGHT_GIVEN } else { 0 }
+        | if sample.count != 1 { COUNT_GIVEN } else { 0 };
+    out.push(flags);
+    push_time(out, sample.time, delta);
+    push_varint(out, u64::from(sample.node.0));
+    if flags & EVENT_GIVEN != 0 {
+        push_varint(out, u64::from(sample.event.0));
+    }
+    if flags & TASK_GIVEN != 0 {
+        push_varint(out, u64::from(sample.task.0));
+    }
+    if flags & CPU_GIVEN != 0 {
+        push_cpu(out, sample.cpu);
+    }
+    if flags & WEIGHT_GIVEN != 0 {
+        push_varint(out, sample.weight);
+    }
+    if flags & COUNT_GIVEN != 0 {
+        push_varint(out, sample.count);
+    }
+    out.extend_from_slice(sample.extras.spelling());
+    delta.event = sample.event;
+    delta.task = sample.task;
+    delta.cpu = sample.cpu;
+    delta.weight = sample.weight;
+}
+
+fn push_location(out: &mut Vec<u8>, location: &Location<'_>) {
+    push_varint(out, u64::from(location.frame.0));
+    out.push(location.status.number());
+    push_varint(out, location.lines.len() as u64);
+    for line in location.lines {
+        push_varints(out, [line.function.0, line.file.0, line.line, line.column]);
+    }
+    out.extend_from_slice(location.extras.spelling());
+}
+
+fn push_time(out: &mut Vec<u8>, time: u64, delta: &mut Delta) {
+    push_varint(out, zigzag(time.wrapping_sub(delta.time) as i64));
+    delta.time = time;
+}
+
+/// Appends a CPU: its number plus one, so that 0 is "unknown".
+fn push_cpu(out: &mut Vec<u8>, cpu: u32) {
+    push_varint(out, u64::from(cpu.wrapping_add(1)));
+}
+
+fn push_string(out: &mut Vec<u8>, string: &[u8]) {
+    let string = clip(string);
+    push_varint(out, string.len() as u64);
+    out.extend_from_slice(&string);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::extras::Extras;
+
+    #[test]
+    fn a_sample_like_the_one_before_takes_few_bytes() {
+        let sample = Sample {
+            time: 81_230_000_000_000,
+            event: EventId(1),
+            task: TaskId(300),
+            cpu: 1,
+            node: NodeId(70_000),
+            weight: 1_003_009,
+            count: 1,
+            extras: Extras::NONE,
+        };
+        let next = Sample { time: sample.time + 1_003_009, ..sample };
+        let (mut out, mut delta) = (Vec::new(), Delta::new(sample.time));
+        push_record(&mut out, &Record::Sample(sample), &mut delta);
+        let first = out.len();
+        push_record(&mut out, &Record::Sample(next), &mut delta);
+        assert_eq!(out.len() - first, 2 + 1 + 3 + 3);
+    }
+}
