@@ -92,6 +92,7 @@ lint: setup
 	mandoc -Tlint -Wwarning man/*.[157]
 	python3 -B tests/lint/modules.py $(dir $(wildcard nprof-*/Cargo.toml))
 	python3 -B tests/lint/architecture.py
+	python3 -B tests/lint/links.py
 	python3 -B tests/lint/prose.py $(dir $(wildcard nprof-*/Cargo.toml)) tests man/*.[157] *.md docs/*.md
 
 # Fuzzes the readers of streams and of images. RUSTC_BOOTSTRAP lets a stable compiler instrument code.
