@@ -105,16 +105,16 @@ pub fn write(segment: &Segment, spelling: Spelling) -> Vec<u8> {
         utc: Some(1_700_000_000_000_000_000 + segment.run % 3000),
         ..Head::default()
     };
-    writer.write(&Record::Head(Box::new(head))).unwrap();
+    writer.write(&Record::Head(Box::new(head))).expect("a stream in memory can be written");
     for item in &segment.items {
         write_item(&mut writer, item);
     }
     if segment.ended {
         let Totals { samples, records } = writer.totals();
         let end = End { reason: b"exit".to_vec(), samples, records, ..End::default() };
-        writer.write(&Record::End(Box::new(end))).unwrap();
+        writer.write(&Record::End(Box::new(end))).expect("a stream in memory can be written");
     }
-    writer.finish().unwrap()
+    writer.finish().expect("a stream in memory can be written")
 }
 
 fn write_item(writer: &mut Writer<Vec<u8>>, item: &Item) {
@@ -124,7 +124,7 @@ fn write_item(writer: &mut Writer<Vec<u8>>, item: &Item) {
     let extras = Extras::NONE;
     let record = match item {
         // Ends the block: block boundaries at any place must not matter.
-        Item::Flush => return writer.flush().unwrap(),
+        Item::Flush => return writer.flush().expect("a stream in memory can be written"),
         Item::Image(id, kind, build_id, path, extra) => Record::Image(Image {
             id: ImageId(*id),
             kind: ImageKind::from_number(*kind),
@@ -223,7 +223,7 @@ fn write_item(writer: &mut Writer<Vec<u8>>, item: &Item) {
         Item::Epoch(number) => Record::Epoch(Epoch { number: *number, more: Vec::new() }),
         Item::Unknown(kind, body) => Record::Unknown(Unknown { kind: *kind, body }),
     };
-    writer.write(&record).unwrap();
+    writer.write(&record).expect("a stream in memory can be written");
 }
 
 /// The content of a stream: each record as its line of text, and the verdict.
@@ -256,7 +256,8 @@ pub fn read_from(input: impl std::io::Read) -> Result<Reading, String> {
         samples += u64::from(matches!(record, Record::Sample(_)));
         text.write(&record).map_err(|error| error.to_string())?;
     }
-    let text = String::from_utf8(text.finish().unwrap()).expect("text is UTF-8");
+    let text = String::from_utf8(text.finish().expect("a stream in memory can be written"))
+        .expect("text is UTF-8");
     // Checksums are lines of the text encoding, not records.
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     let lines = lines.map(without_checksum).collect();
@@ -267,10 +268,10 @@ pub fn read_from(input: impl std::io::Read) -> Result<Reading, String> {
 pub fn respell(stream: &[u8], spelling: Spelling) -> Vec<u8> {
     let mut reader = Reader::new(stream);
     let mut writer = Writer::new(Vec::new(), spelling);
-    while let Some(record) = reader.next().unwrap() {
-        writer.write(&record).unwrap();
+    while let Some(record) = reader.next().expect("the stream was just written") {
+        writer.write(&record).expect("a stream in memory can be written");
     }
-    writer.finish().unwrap()
+    writer.finish().expect("a stream in memory can be written")
 }
 
 /// Returns the damages of a stream.
@@ -285,7 +286,7 @@ pub fn undefined(lines: &[String]) -> u64 {
     let stream: String = lines.iter().map(|line| format!("{line}\n")).collect();
     let mut reader = Reader::new(stream.as_bytes());
     let mut order = Validator::new();
-    while let Some(record) = reader.next().unwrap() {
+    while let Some(record) = reader.next().expect("the stream was just written") {
         order.take(&record);
     }
     order.undefined

@@ -83,6 +83,7 @@ impl Filter {
 
     /// Returns the properties by which the profile must separate samples for the rules.
     pub fn group_by(&self) -> GroupBy {
+        // Samples of one sum are indistinguishable later, so a rule must see them apart.
         let any = |needs: fn(Key) -> bool| self.rules().any(|rule| needs(rule.key));
         GroupBy {
             task: any(Key::needs_task),
@@ -102,6 +103,7 @@ impl Filter {
             rule.regex.is_match(&sample_label(context, group, rule.key, TimeSplit::default()))
         };
         let of_samples = |rule: &&Rule| !matches!(rule.key, Key::Call(_));
+        // No slice: the sample is outside of --time.
         group.slice.is_some()
             && self.matching.iter().filter(of_samples).all(holds)
             && !self.exclude.iter().filter(of_samples).any(holds)

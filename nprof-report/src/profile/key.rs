@@ -143,6 +143,7 @@ pub fn sample_label(context: &Context<'_>, group: &GroupKey, key: Key, time: Tim
         Key::Cpu if group.cpu == NO_CPU => UNKNOWN.into(),
         Key::Cpu => group.cpu.to_string().into_bytes(),
         Key::Slice => group.slice.map_or(UNKNOWN.into(), |slice| time.label(slice).into_bytes()),
+        // Properties of calls: a sample has many calls.
         Key::Path | Key::Call(_) => Vec::new(),
     }
 }
@@ -182,6 +183,7 @@ fn process(tables: &Tables, id: TaskId) -> Vec<u8> {
     let Some(task) = tables.task(id) else {
         return UNKNOWN.into();
     };
+    // The parent of a thread is the first thread of its process; that of a process is another one.
     let parent = tables.task(task.parent).filter(|parent| parent.pid == task.pid);
     let first = if task.pid == task.tid { task } else { parent.unwrap_or(task) };
     let mut name = format!("{} ", task.pid).into_bytes();

@@ -34,6 +34,7 @@ impl Confidence {
             return 0.5;
         }
         let n = whole as f64;
+        // Saturated sums can make the part exceed the whole.
         let p = (part as f64 / n).min(1.0);
         let z2 = self.z * self.z;
         self.z / (1.0 + z2 / n) * (p * (1.0 - p) / n + z2 / (4.0 * n * n)).sqrt()

@@ -21,6 +21,7 @@ impl OncePerStack {
     /// Counts the current stack on a row. True if it was not counted there before.
     #[inline]
     pub fn is_first(&mut self, row: usize) -> bool {
+        // Rows are numbered as they are found: the next one is beyond the end.
         if self.last.len() <= row {
             self.last.resize(row + 1, 0);
         }

@@ -57,6 +57,7 @@ impl Runs {
     pub(crate) fn task(&mut self, task: &Task<'_>) {
         match self.run_in_extras(task.extras) {
             Some(run) => self.by_task.insert(task.id, run),
+            // A task id can be defined again, without a run.
             None => self.by_task.remove(&task.id),
         };
     }
@@ -101,6 +102,7 @@ impl Runs {
     ) -> Option<usize> {
         match (&self.merged, tables.task(task)) {
             (None, _) => self.own,
+            // The task's definition names its run, so its records need not repeat it.
             (Some(_), Some(_)) => self.by_task.get(&task).copied(),
             (Some(_), None) => self.run_in_extras(extras),
         }
@@ -120,6 +122,7 @@ impl Runs {
 
     /// Notes the end of the segment, which is the end of its own run unless the segment is merged.
     pub(crate) fn end(&self, end: &End, runs: &mut [Run]) {
+        // In a merged segment each run has its own @run_end.
         if self.merged.is_none()
             && let Some(run) = self.own.and_then(|own| runs.get_mut(own))
         {

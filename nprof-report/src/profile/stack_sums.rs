@@ -170,6 +170,7 @@ impl Profile {
         sink: &mut impl FnMut(&Context<'_>, &GroupKey, Sum),
     ) {
         self.flush_groups(sink);
+        // The verdict is final only after the last record.
         if reader.verdict() != Verdict::Complete {
             let name = self.summary.runs.last().map_or("", |run| &run.input);
             self.summary.incomplete_inputs.push(IncompleteInput::of(name, reader));
@@ -244,6 +245,7 @@ impl Profile {
             _ => self.find_group(sample.event, run, task, cpu, slice),
         };
         let sums = &mut self.groups[group].sums;
+        // Counts distinct stacks: only these take memory.
         let before = sums.len();
         let sum = Sum { samples: sample.count, weight: sample.weight };
         sums.entry(sample.node).or_default().add(sum);

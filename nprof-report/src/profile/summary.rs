@@ -86,6 +86,7 @@ impl Summary {
             let Event { name, unit, measure, scope, .. } = &other.event;
             (name, unit, measure, scope) == (&event.name, &event.unit, &event.measure, &event.scope)
         };
+        // Ids differ between streams; runs of one event are merged by its properties.
         if let Some(index) = self.events.iter().position(same) {
             return index;
         }
@@ -168,6 +169,7 @@ fn run_lines(run: &Run, number: &str) -> Vec<String> {
     if end.is_none() {
         facts.push("end unknown".to_owned());
     }
+    // A recorder that was killed wrote no end, so its totals are unknown.
     let task_ns = end.and_then(|end| end.task_ns);
     if let Some(task_ns) = task_ns {
         facts.push(format!("{:.2} s of CPU time", task_ns as f64 / 1e9));
@@ -189,6 +191,7 @@ fn run_lines(run: &Run, number: &str) -> Vec<String> {
 fn event_lines(summary: &EventSummary) -> Vec<String> {
     let event = &summary.event;
     let mut name = escaped(&event.name);
+    // The kernel adjusts the period to reach a frequency, so only one of them is constant.
     if let Some(hertz) = event.frequency {
         name.push_str(&format!(" at {hertz} Hz"));
     } else if let Some(period) = event.period {
@@ -198,6 +201,7 @@ fn event_lines(summary: &EventSummary) -> Vec<String> {
         name.push_str(&format!(", {}", escaped(&event.scope)));
     }
     let mut lines = vec![format!("event:   {name}")];
+    // The recorder opened another event than the user requested, for example in a VM.
     if !event.fallback.is_empty() {
         let (asked, why) = (escaped(&event.requested), escaped(&event.fallback));
         lines.push(format!("         in place of {asked}: {why}"));

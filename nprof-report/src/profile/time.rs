@@ -26,6 +26,7 @@ impl FromStr for Span {
         let ns = |text| duration(text).map(|time| time.as_nanos() as u64);
         let from = if from.is_empty() { 0 } else { ns(from)? };
         let to = if to.is_empty() { u64::MAX } else { ns(to)? };
+        // Likely a mistake: no sample could count.
         if from == to {
             return Err("the span is empty".to_owned());
         }
@@ -74,6 +75,7 @@ impl TimeSplit {
         let length = self.slice.map_or(1, NonZeroU64::get);
         // The product of two 64-bit numbers: a damaged time may lie far in the future.
         let start = u128::from(number) * u128::from(length);
+        // Nanoseconds have nine digits; trailing zeros of the length are zero in every start.
         let mut digits = 9;
         let mut rest = length;
         while digits > 0 && rest.is_multiple_of(10) {

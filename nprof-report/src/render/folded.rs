@@ -15,6 +15,7 @@ pub fn guarded(mut path: String) -> String {
         Some(b'#') => path.replace_range(..1, "\\x23"),
         _ => {}
     }
+    // Digits with a point count as well: readers accept fractions.
     let is_number = |word: &str| word.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
     if let Some(space) = path.rfind(' ').filter(|&space| is_number(&path[space + 1..])) {
         path.replace_range(space..=space, "\\x20");

@@ -44,6 +44,7 @@ pub fn grouped(
             out.push_str(&cell);
             out.push_str(after);
         }
+        // Padding of the last column would wrap on a narrow terminal.
         out.truncate(start + out[start..].trim_end().len());
         out.push('\n');
     }
@@ -61,6 +62,7 @@ fn group_line(
     for (columns, name) in groups {
         let start = end(columns.start) + gap(cells, columns.start);
         let room = end(columns.end).saturating_sub(start);
+        // The columns of a group can be narrower than its name.
         let name = cut_middle(name, room);
         let before = start + (room - name.width().min(room)) / 2;
         out.push_str(&" ".repeat(before.saturating_sub(out.width())));
@@ -76,6 +78,7 @@ fn group_line(
 fn gap(cells: &[Vec<String>], column: usize) -> usize {
     match column {
         0 => 0,
+        // A margin belongs to the share before it.
         _ if cells[0][column] == "±" => 1,
         _ => 2,
     }
@@ -85,6 +88,7 @@ fn widths(cells: &[Vec<String>], numbers: usize, width: Option<usize>) -> Vec<us
     let count = cells.first().map_or(0, Vec::len);
     let widest = |i: usize| cells.iter().map(|line| line[i].width()).max().unwrap_or(0);
     let mut widths: Vec<usize> = (0..count).map(widest).collect();
+    // In a file longer names are complete; they only move the columns of their own line.
     let Some(width) = width else {
         widths[numbers.min(count)..].iter_mut().for_each(|width| *width = PADDED.min(*width));
         return widths;
@@ -170,6 +174,7 @@ fn without_type(name: &str) -> &str {
     // `operator< <...>` and `operator new` have blanks in the name itself.
     let end = name.find("operator").or(parameters).unwrap_or(0);
     let begin = blanks.into_iter().rfind(|&blank| blank < end).map_or(0, |blank| blank + 1);
+    // A path with blanks is not a function with a return type.
     if name.contains('/') { name } else { &name[begin..] }
 }
 
@@ -187,6 +192,7 @@ pub fn cut_middle(text: &str, width: usize) -> String {
         return text.to_owned();
     }
     let room = width.saturating_sub(1);
+    // One column is the ellipsis.
     let head = fitting(text.chars(), room.div_ceil(2));
     let tail = fitting(text.chars().rev(), room / 2);
     let tail: String = tail.chars().rev().collect();
@@ -212,6 +218,7 @@ fn elide(name: &str, open: char, close: char) -> Option<String> {
         } else if character == close && depth > 0 && !before.ends_with('-') {
             depth -= 1;
             if depth == 0 {
+                // Empty parameters and anonymous namespaces are short and distinguish functions.
                 let inside = &name[inside..at];
                 let keep = inside.is_empty() || inside == "anonymous namespace";
                 out.push_str(if keep { inside } else { "…" });
@@ -251,9 +258,10 @@ impl Scale {
     pub fn of(event: &EventSummary) -> Self {
         let unit = escaped(&event.event.unit);
         let is_time = event.event.measure.is_time();
-        let prefixes = match is_time {
-            true => [(1e9, "s"), (1e6, "ms"), (1e3, "µs")],
-            false => [(1e9, "G"), (1e6, "M"), (1e3, "k")],
+        let prefixes = if is_time {
+            [(1e9, "s"), (1e6, "ms"), (1e3, "µs")]
+        } else {
+            [(1e9, "G"), (1e6, "M"), (1e3, "k")]
         };
         let found =
             prefixes.into_iter().find(|(divisor, _)| event.sum.weight as f64 >= 10.0 * divisor);
@@ -294,6 +302,7 @@ pub fn wrapped(text: &str, width: usize) -> Vec<String> {
 /// apostrophe in front (OWASP, CSV injection), a negative number does not.
 pub fn csv_field(field: &str) -> Cow<'_, str> {
     match field.bytes().next() {
+        // A negative number is no formula.
         Some(b'-') if field.parse().is_ok_and(f64::is_finite) => field.into(),
         Some(b'=' | b'+' | b'-' | b'@' | b'\t' | b'\r') => format!("'{field}").into(),
         _ => field.into(),

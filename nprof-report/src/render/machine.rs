@@ -47,6 +47,7 @@ pub fn json(
 ) -> io::Result<Vec<u8>> {
     let mut out = serde_json::to_vec(members)?;
     // Reopen the object: drop its closing brace.
+    // The closing brace: the rows are written as the last member.
     out.pop();
     write!(out, ",\"{name}\":[")?;
     let mut separator = "\n";

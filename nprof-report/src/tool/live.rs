@@ -35,6 +35,7 @@ impl<F: FnMut() -> io::Result<()>> TickingReader<F> {
         every: Duration,
         tick: F,
     ) -> io::Result<Self> {
+        // Bounded: a slow report must slow the recorder's pipe down instead of filling the memory.
         let (sender, chunks) = sync_channel(AHEAD);
         thread::Builder::new().name("reader".to_owned()).spawn(move || pump(input, &sender))?;
         let next = Instant::now() + every;
@@ -56,6 +57,7 @@ fn pump(mut input: impl Read, sender: &SyncSender<io::Result<Vec<u8>>>) {
     loop {
         let mut chunk = vec![0; CHUNK];
         let result = match input.read(&mut chunk) {
+            // A signal handler ran (EINTR); the read can be repeated.
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Ok(0) => return,
             Ok(count) => {
@@ -82,6 +84,7 @@ impl<F: FnMut() -> io::Result<()>> Read for TickingReader<F> {
                     self.at = 0;
                 }
                 Err(RecvTimeoutError::Timeout) => {}
+                // The reading thread ended after its last chunk: end of input.
                 Err(RecvTimeoutError::Disconnected) => return Ok(0),
             }
         }

@@ -195,9 +195,11 @@ fn work<R: Report>(
         .into());
     }
     let operands = options.inputs.operands();
+    // Opening the output would truncate an input before it is read.
     stage::refuse_same_file(operands.iter().copied(), options.output.path())?;
     let mut group_by = report.group_by();
     let rules = options.filter().group_by();
+    // Rules need their properties even if no column shows them.
     group_by.task |= rules.task;
     group_by.cpu |= rules.cpu;
     group_by.time = TimeSplit { span: options.time, ..group_by.time };
@@ -208,9 +210,11 @@ fn work<R: Report>(
     };
     let summary = &profile.summary;
     printer.print(&report, summary)?;
+    // Also on standard error: the heading is lost when the output is piped into another program.
     for incomplete in &summary.incomplete_inputs {
         stage::warn(tool, &incomplete.to_string());
     }
+    // Reports of addresses are valid, but rarely intended.
     if !summary.symbolized && summary.samples() > 0 {
         stage::warn(tool, "frames have no names; pipe the stream through nprof-symbolize");
     }
@@ -260,6 +264,7 @@ fn watch<R: Report>(
         let name = input.name().to_owned();
         let tick = || {
             let (profile, report) = &*state.borrow();
+            // The sums that are still accumulating go into a copy: they will be passed again.
             let mut report = report.clone();
             let summary = profile.snapshot(|context, group, sum| report.add(context, group, sum));
             printer.print(&report, &summary).map_err(io::Error::other)
@@ -304,6 +309,7 @@ struct Printer<'a, T> {
 
 impl<'a, T> Printer<'a, T> {
     fn new(options: &'a Options, renderer: &'a T) -> Self {
+        // `-` is standard output, which cannot be replaced.
         let file = options.output.path().filter(|path| path.as_os_str() != "-");
         let snapshot = file.filter(|_| options.every.is_some()).and_then(Snapshot::of);
         Self { options, renderer, output: None, snapshot }
@@ -324,6 +330,7 @@ impl<'a, T> Printer<'a, T> {
         };
         let mut bytes = self.renderer.render(&rows, summary, output.width())?;
         if let Some(height) = output.height().filter(|_| self.options.every.is_some()) {
+            // The last report stays on the screen and may scroll; the others are overwritten.
             if summary.live {
                 keep_lines(&mut bytes, height.saturating_sub(1));
             }

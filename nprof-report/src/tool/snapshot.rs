@@ -24,6 +24,7 @@ impl Snapshot {
     /// another name of an open file (`/dev/stdout`), which replacing would not reach.
     pub fn of(path: &Path) -> Option<Self> {
         match fs::metadata(path) {
+            // The names of open files: a rename would replace the name, not the open file.
             _ if path.starts_with("/dev") || path.starts_with("/proc") => None,
             Ok(metadata) if metadata.is_file() => {
                 Some(Self { path: fs::canonicalize(path).ok()?, present: Some(metadata) })
@@ -50,6 +51,7 @@ impl Snapshot {
 
     fn replace(&self, bytes: &[u8]) -> io::Result<()> {
         let directory = match self.path.parent() {
+            // A rename is atomic only within a file system, so the temporary file is beside the file.
             Some(directory) if !directory.as_os_str().is_empty() => directory,
             _ => Path::new("."),
         };
@@ -57,6 +59,7 @@ impl Snapshot {
         let mut file =
             Builder::new().prefix(".nprof-").permissions(usual).tempfile_in(directory)?;
         if let Some(present) = &self.present {
+            // A new file would change the owner, and with it the rights of others.
             if !is_of_same_user(present, file.as_file())? {
                 return Err(io::ErrorKind::PermissionDenied.into());
             }

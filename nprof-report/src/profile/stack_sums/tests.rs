@@ -50,6 +50,7 @@ fn leaves(profile: &mut Profile, stream: &str) -> BTreeMap<String, (u64, u64)> {
 
 #[test]
 fn sums_are_right_across_epochs_and_ids_that_change() {
+    // Node 1 is another stack in the second epoch.
     let mut profile = Profile::new(GroupBy::default());
     let leaves = leaves(&mut profile, TWO_EPOCHS);
     assert_eq!(leaves["a+0x20"], (5, 35));
