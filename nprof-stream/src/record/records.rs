@@ -8,9 +8,10 @@
 //! The manual page nprof-format(5) is the specification.
 
 use crate::record::enums::*;
+use crate::record::error::Malformed;
 use crate::record::extras::Extras;
 use crate::record::ids::*;
-use crate::record::kind;
+use crate::record::kind::{self, with_kinds};
 use crate::record::pairs::{End, Epoch, Event, Head, Naming, RunEnd, Step};
 
 /// A record of a stream, borrowed from the reader that decoded it.
@@ -57,37 +58,65 @@ pub enum Record<'a> {
 }
 
 impl Record<'_> {
-    /// Returns the number of the record's kind, see [`kind::KINDS`].
-    pub fn kind(&self) -> u8 {
-        match self {
-            Record::Head(_) => kind::HEAD,
-            Record::Step(_) => kind::STEP,
-            Record::Event(_) => kind::EVENT,
-            Record::Epoch(_) => kind::EPOCH,
-            Record::End(_) => kind::END,
-            Record::Run(_) => kind::RUN,
-            Record::RunEnd(_) => kind::RUN_END,
-            Record::Image(_) => kind::IMAGE,
-            Record::Task(_) => kind::TASK,
-            Record::Frame(_) => kind::FRAME,
-            Record::Nodes(_) => kind::NODES,
-            Record::Sample(_) => kind::SAMPLE,
-            Record::Change(_) => kind::CHANGE,
-            Record::Lost(_) => kind::LOST,
-            Record::Function(_) => kind::FUNCTION,
-            Record::File(_) => kind::FILE,
-            Record::Location(_) => kind::LOCATION,
-            Record::Naming(_) => kind::NAMING,
-            Record::Unknown(unknown) => unknown.kind,
-        }
-    }
-
     /// True if the record is an annotation: added by a filter, removed by stripping, and not counted
     /// in [`End::records`].
     pub fn is_annotation(&self) -> bool {
         self.kind() >= kind::FIRST_OPTIONAL
     }
 }
+
+macro_rules! push_entry {
+    (pairs $record:ident $out:ident) => {
+        $record.spell($out)
+    };
+    (fields $record:ident $out:ident) => {{
+        let _ = $record;
+    }};
+}
+
+macro_rules! read_entry {
+    (pairs $variant:ident $text:ident $type:ident) => {
+        Some($type::read($text).map(|record| Record::$variant(record.into())))
+    };
+    (fields $variant:ident $text:ident) => {
+        None
+    };
+}
+
+macro_rules! dispatch {
+    ($($constant:ident = $number:literal $word:literal $name:literal $fields:literal
+       $encoding:ident $variant:ident $(($type:ident))?)*) => {
+        impl Record<'_> {
+            /// Returns the number of the record's kind, see [`kind::KINDS`].
+            pub fn kind(&self) -> u8 {
+                match self {
+                    $(Record::$variant(_) => kind::$constant,)*
+                    Record::Unknown(unknown) => unknown.kind,
+                }
+            }
+
+            /// Appends the pairs of a record that consists of them; nothing of any other.
+            pub(crate) fn push_pairs(&self, out: &mut Vec<u8>) {
+                match self {
+                    $(Record::$variant(record) => push_entry!($encoding record out),)*
+                    Record::Unknown(_) => {}
+                }
+            }
+        }
+
+        impl Record<'static> {
+            /// Decodes the pairs of a record. None if records of this kind do not consist of pairs.
+            pub(crate) fn read_pairs(number: u8, text: &[u8]) -> Option<Result<Self, Malformed>> {
+                match number {
+                    $(kind::$constant => read_entry!($encoding $variant text $($type)?),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+with_kinds!(dispatch);
 
 /// An ELF object, the kernel, a kernel module, the vDSO, a generated function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

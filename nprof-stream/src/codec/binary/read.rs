@@ -9,7 +9,6 @@ use crate::record::extras::Extras;
 use crate::record::kind;
 use crate::record::limits;
 use crate::record::number::unzigzag;
-use crate::record::pairs::{End, Epoch, Event, Head, Naming, RunEnd, Step};
 use crate::record::*;
 
 /// Buffers for the lists of the record that is read.
@@ -94,15 +93,10 @@ pub(crate) fn read_body<'a>(
             path: from.string(limits::STRING)?,
             extras: from.extras()?,
         }),
-        kind::HEAD => Record::Head(Box::new(Head::read(body)?)),
-        kind::STEP => Record::Step(Box::new(Step::read(body)?)),
-        kind::NAMING => Record::Naming(Box::new(Naming::read(body)?)),
-        kind::EVENT => Record::Event(Box::new(Event::read(body)?)),
-        kind::EPOCH => Record::Epoch(Epoch::read(body)?),
-        kind::END => Record::End(Box::new(End::read(body)?)),
-        kind::RUN => Record::Run(Box::new(Head::read(body)?)),
-        kind::RUN_END => Record::RunEnd(Box::new(RunEnd::read(body)?)),
-        kind => Record::Unknown(Unknown { kind, body }),
+        kind => match Record::read_pairs(kind, body) {
+            Some(record) => record?,
+            None => Record::Unknown(Unknown { kind, body }),
+        },
     };
     Ok(record)
 }

@@ -114,14 +114,9 @@ pub(crate) fn push_body(out: &mut Vec<u8>, record: &Record<'_>, delta: &mut Delt
             out.extend_from_slice(file.extras.spelling());
         }
         Record::Location(location) => push_location(out, location),
-        Record::Head(head) | Record::Run(head) => head.spell(out),
-        Record::Step(step) => step.spell(out),
-        Record::Naming(naming) => naming.spell(out),
-        Record::Event(event) => event.spell(out),
-        Record::Epoch(epoch) => epoch.spell(out),
-        Record::End(end) => end.spell(out),
-        Record::RunEnd(end) => end.spell(out),
         Record::Unknown(unknown) => out.extend_from_slice(unknown.body),
+        // All other kinds consist of pairs.
+        pairs => pairs.push_pairs(out),
     }
 }
 

@@ -8,7 +8,7 @@ use crate::record::extras::Extras;
 use crate::record::kind;
 use crate::record::limits;
 use crate::record::number::{decimal, hex_bytes_in_place, hexadecimal};
-use crate::record::pairs::{End, Epoch, Event, Head, Naming, RunEnd, Step};
+use crate::record::pairs::Head;
 use crate::record::*;
 
 /// True if bytes begin with the word of a record: a stream that lost its own beginning.
@@ -108,13 +108,11 @@ pub(crate) fn read_line<'a>(
             from.field()?;
             Record::Head(Box::new(Head::read(from.rest()?)?))
         }
-        kind::STEP => Record::Step(Box::new(Step::read(from.rest()?)?)),
-        kind::NAMING => Record::Naming(Box::new(Naming::read(from.rest()?)?)),
-        kind::EVENT => Record::Event(Box::new(Event::read(from.rest()?)?)),
-        kind::EPOCH => Record::Epoch(Epoch::read(from.rest()?)?),
-        kind::RUN => Record::Run(Box::new(Head::read(from.rest()?)?)),
-        kind::RUN_END => Record::RunEnd(Box::new(RunEnd::read(from.rest()?)?)),
-        _ => Record::End(Box::new(End::read(from.rest()?)?)),
+        // All other kinds with a word consist of pairs.
+        kind => match Record::read_pairs(kind, from.rest()?) {
+            Some(record) => record?,
+            None => return Err(Malformed::Field("a known kind")),
+        },
     };
     Ok(record)
 }

@@ -3,6 +3,7 @@
 use super::line::{LINE, is_unknown_line};
 use crate::record::escape::push_field;
 use crate::record::extras::Extras;
+use crate::record::kind;
 use crate::record::limits::{self, clip};
 use crate::record::number::{push_decimal, push_hex_bytes, push_hexadecimal};
 use crate::record::*;
@@ -68,27 +69,6 @@ pub(crate) fn push_line(out: &mut Vec<u8>, record: &Record<'_>) {
             ));
             line.pairs(|out| head.spell(out));
         }
-        Record::Step(step) => {
-            line.word("@step").pairs(|out| step.spell(out));
-        }
-        Record::Naming(naming) => {
-            line.word("@naming").pairs(|out| naming.spell(out));
-        }
-        Record::Event(event) => {
-            line.word("@event").pairs(|out| event.spell(out));
-        }
-        Record::Epoch(epoch) => {
-            line.word("@epoch").pairs(|out| epoch.spell(out));
-        }
-        Record::End(end) => {
-            line.word("@end").pairs(|out| end.spell(out));
-        }
-        Record::Run(head) => {
-            line.word("@run").pairs(|out| head.spell(out));
-        }
-        Record::RunEnd(end) => {
-            line.word("@run_end").pairs(|out| end.spell(out));
-        }
         Record::Unknown(unknown) if unknown.kind == LINE && is_unknown_line(unknown.body) => {
             line.out.extend_from_slice(unknown.body);
         }
@@ -97,6 +77,10 @@ pub(crate) fn push_line(out: &mut Vec<u8>, record: &Record<'_>) {
             push_decimal(line.out, u64::from(unknown.kind));
             line.out.push(b'\t');
             push_hex_bytes(line.out, unknown.body);
+        }
+        // All other kinds consist of pairs.
+        pairs => {
+            line.word(kind::word(pairs.kind())).pairs(|out| pairs.push_pairs(out));
         }
     }
     out.push(b'\n');
