@@ -1,5 +1,5 @@
-//! What is done for each sample: rules are looked up in an unwind table, a stack is walked, and
-//! becomes a node.
+//! The work for each sample: rules from an unwind table, the walk of a stack, its node in the
+//! dictionary.
 
 #![allow(missing_docs, clippy::unwrap_used)] // macros make public functions; a bench may panic
 
@@ -25,7 +25,7 @@ fn main() {
     divan::main();
 }
 
-/// The unwind tables of this program, and where its functions begin.
+/// Returns the unwind tables of this program, and the addresses of its functions.
 fn own_tables() -> (UnwindSections, Vec<u64>) {
     let bytes = std::fs::read(std::env::current_exe().unwrap()).unwrap();
     let file = object::File::parse(&bytes[..]).unwrap();
@@ -49,12 +49,13 @@ fn unwind_rules(bencher: Bencher<'_, '_>) {
     bencher
         .counter(ItemsCount::new(functions.len()))
         .with_inputs(|| UnwindTables::new(tables.clone()).unwrap())
-        .bench_local_values(|mut cfi| {
-            functions.iter().filter(|&&address| cfi.rule(ImageAddress(address)).is_some()).count()
+        .bench_local_values(|mut tables| {
+            let rules = functions.iter().map(|&address| tables.rule(ImageAddress(address)));
+            rules.flatten().count()
         });
 }
 
-/// Code that saves its frame pointer and has frames of 32 bytes, whose rules are at hand.
+/// Code that saves its frame pointer and has frames of 32 bytes, with one cached rule.
 struct Frames(Rc<UnwindRule>);
 
 impl CodeMap for Frames {
@@ -63,7 +64,7 @@ impl CodeMap for Frames {
     }
 }
 
-/// Frames of a stack, unwound.
+/// Unwinds a stack.
 #[divan::bench]
 fn unwind_frames(bencher: Bencher<'_, '_>) {
     let row = UnwindRule {
@@ -92,7 +93,7 @@ fn unwind_frames(bencher: Bencher<'_, '_>) {
     });
 }
 
-/// Counts what would be written.
+/// Counts the records instead of writing them.
 struct Count(u64);
 
 impl Sink for Count {
@@ -101,7 +102,7 @@ impl Sink for Count {
     }
 }
 
-/// Stacks that were seen before, from their addresses to their nodes.
+/// Looks up the nodes of known stacks.
 #[divan::bench]
 fn intern_stacks(bencher: Bencher<'_, '_>) {
     const STACKS: u64 = 1000;
@@ -112,7 +113,7 @@ fn intern_stacks(bencher: Bencher<'_, '_>) {
         for stack in 0..STACKS {
             frames.clear();
             for depth in 0..DEPTH {
-                // Half of each stack is that of its neighbours.
+                // Half of each stack is shared by all stacks.
                 let offset = depth * 64 + if depth > DEPTH / 2 { stack * 4096 } else { 0 };
                 let mark = Mark::None;
                 let key = FrameKey {

@@ -195,6 +195,7 @@ impl Invocation<'_> {
         let output_to_error = self.destination == Destination::Stdout;
         let forked =
             ForkedCommand::fork(&self.args.command, output_to_error, &self.signals, descriptors)?;
+        // The child waits: its events are opened before it executes.
         let pid = forked.pid as u32;
         let (rings, output) = match self.prepare(OpenTarget::Task(pid), pid) {
             Ok(prepared) => prepared,
@@ -205,6 +206,7 @@ impl Invocation<'_> {
         };
         let workload = match forked.execute() {
             Ok(child) => Rc::new(Workload::command(child)),
+            // Nothing was recorded: an existing file must stay as it was.
             Err(error) => {
                 output.abandon();
                 return Ok(self.not_executed(&error));

@@ -51,6 +51,7 @@ impl Target {
         if args.all {
             return Ok(Self::System);
         }
+        // A process that is missing or a zombie would end the recording at once: report it.
         let mut pids = Vec::new();
         for &pid in &args.pid {
             let Some(process) = procfs::process_of(pid) else {

@@ -14,7 +14,7 @@ use crate::event::tracepoint::{Mount, Tracepoints};
 use crate::event::{DEFAULT_EVENT, Event, EventRate, EventSpec, PerfEventConfig};
 use crate::sys;
 
-/// PMUs whose events have other names, and no terms.
+/// PMUs with named events only, without terms.
 const WITHOUT_TERMS: [&str; 5] = ["software", "tracepoint", "breakpoint", "uprobe", "kprobe"];
 
 /// The events of a machine.
@@ -42,6 +42,7 @@ impl Catalog {
     /// Returns the catalog of the machine with this root directory.
     pub(super) fn below(root: &Path, mount: Mount) -> Self {
         let devices = root.join("sys/bus/event_source/devices");
+        // In the order of the CPUs: the first kind is that of CPU 0.
         let mut cores: Vec<_> = pmu::all(&devices).into_iter().filter_map(core_type).collect();
         cores.sort_by_key(|core| core.cpus[0]);
         // With one kind of core, generic events need no PMU type.
@@ -72,6 +73,7 @@ impl Catalog {
                 .filter_map(|name| self.builtin(name))
                 .collect());
         }
+        // The forms do not overlap: generic events have no `/` or `:`, and probes a known prefix.
         let event = match self.builtin(name) {
             Some(event) => Ok(event),
             None if probe::is_probe(name) => probe::event(&self.root, &self.devices, name),

@@ -68,6 +68,7 @@ impl<F: Fn(&PerfEventConfig) -> Result<(), i32>> Lister<'_, F> {
 
     /// Lists the default event: the first of its candidates that can be opened.
     fn default_event(&self) -> EventListing {
+        // The same order as for recording, so that the list names the event that would be used.
         let candidates = self.catalog.candidates(&EventSpec::default()).unwrap_or_default();
         let mut listed = counted(EventClass::Default, DEFAULT_EVENT, Err(String::new()));
         for event in candidates {
@@ -97,6 +98,7 @@ impl<F: Fn(&PerfEventConfig) -> Result<(), i32>> Lister<'_, F> {
                 listed.push(self.pmu_event(&format!("{}/{event}/", pmu.name)));
             }
             let terms: Vec<_> = pmu.terms().iter().map(|term| format!("{term}=N")).collect();
+            // An event without terms has number 0: it shows whether the PMU can sample at all.
             if !terms.is_empty() {
                 let tried = self.pmu_event(&format!("{}//", pmu.name));
                 let name = format!("{}/{}/", pmu.name, terms.join(","));

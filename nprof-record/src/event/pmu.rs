@@ -104,6 +104,7 @@ impl Pmu {
     /// If a term is wrong.
     pub(crate) fn encode(&self, terms: &str) -> Result<PerfEventConfig, String> {
         let mut registers = [0; REGISTERS.len()];
+        // Named events first, so that terms given directly override theirs.
         let (named, given): (Vec<_>, Vec<_>) =
             split(terms).partition(|(name, value)| value.is_none() && self.is_event(name));
         for (event, _) in named {
@@ -187,6 +188,7 @@ impl Field {
         for range in ranges.split(',') {
             let (first, last) = range.split_once('-').unwrap_or((range, range));
             let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
+            // A register has 64 bits; a shift by more would overflow.
             if first > last || last > 63 {
                 return None;
             }

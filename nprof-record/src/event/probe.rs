@@ -68,7 +68,7 @@ pub(crate) fn permission_probe(devices: &Path, kind: &str) -> Result<PerfEventCo
     config(devices, kind, text.to_owned(), 0)
 }
 
-/// True if the kernel refuses [`permission_probe`] with this errno to users who may open probes.
+/// True if this errno of [`permission_probe`] means that the user may open probes.
 pub(crate) fn is_permitted(errno: i32) -> bool {
     matches!(errno, libc::ENOENT | libc::EINVAL)
 }
@@ -100,6 +100,7 @@ fn file_location(location: &str) -> Result<(&str, u64), String> {
     if !file.is_file() {
         return Err(format!("cannot probe {path}: not a file"));
     }
+    // The kernel reports such an offset only as EINVAL.
     if offset >= file.len() {
         return Err(format!("cannot probe {path} at {offset:#x}: it has {:#x} bytes", file.len()));
     }

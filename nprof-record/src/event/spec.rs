@@ -99,6 +99,7 @@ fn check(name: &str) -> Result<(), String> {
     if name.is_empty() {
         return Err("expected NAME[:INTERVAL][/u][k]".to_owned());
     }
+    // Names are printed in messages and tables.
     if let Some(character) = name.chars().find(|character| character.is_control()) {
         return Err(format!("{character:?} cannot be in the name of an event"));
     }

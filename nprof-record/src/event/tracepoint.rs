@@ -44,6 +44,7 @@ impl Tracepoints {
         for place in MOUNT_POINTS.map(|place| root.join(place)) {
             match fs::read_dir(&place) {
                 Ok(_) => return Ok(Self { events: place, _mount: None }),
+                // Mounted, but readable only for root: the remedy differs.
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                     denied.get_or_insert(place);
                 }
@@ -52,6 +53,7 @@ impl Tracepoints {
         }
         match mount() {
             Ok(mount) => {
+                // The mount has no path; its files are reached through the descriptor.
                 let events = format!("/proc/self/fd/{}/events", mount.as_raw_fd()).into();
                 Ok(Self { events, _mount: Some(mount) })
             }

@@ -33,7 +33,7 @@ type Slice<'a> = EndianSlice<'a, LittleEndian>;
 pub struct UnwindSection {
     /// The image address.
     pub address: u64,
-    /// Its content.
+    /// The contents.
     pub bytes: Rc<[u8]>,
 }
 
@@ -60,11 +60,11 @@ pub struct UnwindSections {
     pub text: u64,
     /// The image address of `.got`.
     pub got: u64,
-    /// `.eh_frame`.
+    /// `.eh_frame`: call frame information for exceptions.
     pub eh_frame: Option<UnwindSection>,
-    /// `.eh_frame_hdr`.
+    /// `.eh_frame_hdr`: the sorted table of its entries.
     pub eh_frame_hdr: Option<UnwindSection>,
-    /// `.debug_frame`.
+    /// `.debug_frame`: call frame information for debuggers.
     pub debug_frame: Option<UnwindSection>,
     /// Procedure linkage tables, for addresses that no table covers.
     pub plts: Vec<Plt>,

@@ -195,6 +195,7 @@ impl ImageTable {
         let offset = FileOffset(offset.0);
         let Some(address) = elf.image_address(offset) else { return UnwindInfo::NoTable };
         let is_entry = elf.is_entry(address);
+        // Reading the tables closes the file.
         self.open -= usize::from(image.is_open());
         image.read_tables();
         let unwind_info = match image.table_rule(address) {

@@ -15,6 +15,7 @@ use nprof_stream::escape::escaped;
 pub(crate) fn find(name: &str) -> anyhow::Result<PathBuf> {
     let mount = mount()?;
     let path = Path::new(name);
+    // A directory as `ls /sys/fs/cgroup/...` shows it, or a path as in /proc/PID/cgroup.
     let directory = if path.starts_with(&mount) {
         path.to_owned()
     } else {

@@ -31,6 +31,7 @@ pub(crate) fn is_missing(errno: i32) -> bool {
 /// Returns the meaning of an errno of perf_event_open(2).
 pub(crate) fn describe(errno: i32) -> String {
     let meaning = match errno {
+        // The PMU driver rejects the event, no driver knows the type, or the CPU is offline.
         libc::ENOENT | libc::ENODEV | libc::ENXIO => "this machine has no such counter",
         libc::EOPNOTSUPP => "the counter cannot be sampled here",
         libc::EINVAL => "the event cannot be sampled, or not in this form",

@@ -34,6 +34,7 @@ pub(crate) fn threads(pid: u32) -> Vec<u32> {
     let entries = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let mut threads: Vec<u32> =
         entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    // The first thread carries the state of the process: it must be added before the others.
     threads.sort_unstable_by_key(|&tid| (tid != pid, tid));
     threads
 }
@@ -52,6 +53,7 @@ pub(crate) fn children(pid: u32) -> Vec<u32> {
 /// Reads a thread. None if it has exited.
 pub(crate) fn thread_info(pid: u32, tid: u32) -> Option<ThreadInfo> {
     let mut comm = fs::read(format!("/proc/{pid}/task/{tid}/comm")).ok()?;
+    // The file ends with a newline that is not part of the name.
     comm.pop_if(|last| *last == b'\n');
     let stat = fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
     let parent = Stat::parse(&stat).map_or(0, |stat| stat.parent);

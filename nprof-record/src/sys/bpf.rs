@@ -88,8 +88,8 @@ unsafe fn bpf<T>(command: libc::c_int, attr: &mut T) -> io::Result<libc::c_int> 
     check(result as libc::c_int)
 }
 
-/// Returns a pointer as an argument of the kernel, which accesses the memory behind the compiler's
-/// back: its provenance is exposed.
+/// Returns a pointer as an argument of the kernel. Its provenance is exposed, because the kernel
+/// accesses the memory through the number.
 fn address<T>(of: *const T) -> u64 {
     of.expose_provenance() as u64
 }

@@ -1,7 +1,7 @@
 //! Syscalls. The only `unsafe` code of the project.
 //!
-//! All public items are safe to use in any order: owned descriptors, plain numbers, and memory
-//! shared with the kernel behind types that read and advance it.
+//! All public items are safe to use in any order: owned descriptors, plain numbers, and types for
+//! memory shared with the kernel that only read and advance it.
 #![allow(unsafe_code)]
 
 mod bpf;

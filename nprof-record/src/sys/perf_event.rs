@@ -10,7 +10,7 @@ use perf_event_open_sys::bindings::{self, perf_event_attr, perf_event_mmap_page}
 
 use crate::sys::system::{check, page_size};
 
-/// The tasks whose events are counted.
+/// The tasks for which an event counts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum EventTarget<'a> {
     /// All tasks on a CPU.
@@ -32,7 +32,7 @@ pub(crate) fn perf_event_open(
     cpu: i32,
 ) -> io::Result<File> {
     let mut attr = *attr;
-    // Whatever the caller set: the kernel reads this number of bytes.
+    // Not from the caller: the kernel reads this number of bytes.
     attr.size = size_of::<perf_event_attr>() as u32;
     let (pid, flags) = match target {
         EventTarget::AllTasks => (-1, 0),

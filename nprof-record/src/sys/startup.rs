@@ -11,7 +11,7 @@ static IGNORED: AtomicU64 = AtomicU64::new(0);
 /// The standard descriptors closed at start-up, as bits.
 static CLOSED: AtomicU8 = AtomicU8::new(0);
 
-/// Signals whose disposition at start-up is saved.
+/// The signals with a saved disposition.
 const SAVED_SIGNALS: [libc::c_int; 6] =
     [libc::SIGPIPE, libc::SIGCHLD, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP];
 

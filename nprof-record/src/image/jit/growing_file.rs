@@ -110,6 +110,7 @@ impl<T: Default> GrowingFile<T> {
     ) {
         let Ok(metadata) = file.metadata() else { return };
         let size = metadata.len();
+        // The name has another file now, or the file was truncated: start again.
         if metadata.ino() != self.inode || size < self.position {
             let (held, inode) = (self.held.take(), metadata.ino());
             *self = Self { held, inode, ..Self::default() };

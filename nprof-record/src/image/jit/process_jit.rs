@@ -71,6 +71,7 @@ impl ProcessJit {
 
     /// Handles a mapping of executable memory: a process announces its jitdump by mapping it.
     pub(crate) fn mapped(&mut self, mmap: &Mmap<'_>, files: &OpenFileBudget) {
+        // A process may map its file more than once.
         let inode = mmap.identity.inode;
         if is_dump(mmap.path)
             && self.dumps.len() < DUMPS_MAX

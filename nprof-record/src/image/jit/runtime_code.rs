@@ -139,7 +139,7 @@ struct Region {
     function: Rc<RuntimeFunction>,
 }
 
-/// Which function is where. A later one covers what it overlaps of earlier ones.
+/// The functions by address. A later function replaces the overlapped part of earlier ones.
 #[derive(Debug, Default)]
 pub(crate) struct CodeRegions {
     by_start: BTreeMap<u64, Region>,
@@ -167,6 +167,7 @@ impl CodeRegions {
     }
 
     fn copy(&self) -> Option<Self> {
+        // Any function has the counter of the memory of all.
         let Some((_, first)) = self.by_start.first_key_value() else {
             return Some(Self::default());
         };
@@ -183,6 +184,7 @@ impl CodeRegions {
     pub(crate) fn insert(&mut self, function: Rc<RuntimeFunction>, size: u64) {
         let start = function.start;
         let Some(end) = start.checked_add(size).filter(|_| size > 0) else { return };
+        // The region before it may reach into it, and beyond its end.
         if let Some((_, before)) = self.by_start.range_mut(..start).next_back()
             && before.end > start
         {
@@ -344,7 +346,7 @@ mod tests {
         let mut shared = Rc::new(regions(&functions, &[("a", 1, 4), ("b", 7, 2)]));
         let alone = functions.bytes.get();
         CodeRegions::make_mut(&mut shared);
-        assert_eq!(functions.bytes.get(), alone, "nobody shares it");
+        assert_eq!(functions.bytes.get(), alone, "regions that are not shared are not copied");
         let mut child = shared.clone();
         CodeRegions::make_mut(&mut child).insert(functions.create(b"c", 7, None).expect("room"), 2);
         assert_eq!((name(&child, 7), name(&shared, 7)), (at("c", 0), at("b", 0)));

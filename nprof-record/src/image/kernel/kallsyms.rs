@@ -26,7 +26,7 @@ impl KernelSymbols {
     /// Reads the symbols, to the end or to a read error.
     pub(crate) fn read(symbols: impl BufRead) -> Self {
         let mut text_end = None;
-        // KernelSymbols of modules, too: they also end generated code before them.
+        // Symbols of modules, too: they also end generated code before them.
         let mut others: Vec<(u64, Vec<u8>)> = Vec::new();
         visit(symbols, |symbol| {
             let address = symbol.address.0;
@@ -34,6 +34,7 @@ impl KernelSymbols {
             if address == 0 {
                 return ControlFlow::Continue(());
             }
+            // /proc/iomem has the size of the text, too, but only with CAP_SYS_ADMIN.
             if symbol.name == b"_etext" {
                 text_end = Some(address);
             }

@@ -97,6 +97,7 @@ impl RunningKernel {
     ) -> (KernelLocation, ImageOffset) {
         let kernel = &self.images[0];
         let offset = address.wrapping_sub(kernel.base);
+        // The fast path: nearly all addresses are in the kernel's own text.
         let is_outside = kernel.base == 0 || offset >= kernel.size;
         let found = if is_outside { self.find_outside(address, functions) } else { None };
         let (location, offset) = found.unwrap_or((KernelLocation::Image(0), offset));
@@ -109,6 +110,7 @@ impl RunningKernel {
         address: u64,
         functions: &RuntimeFunctions,
     ) -> Option<(KernelLocation, u64)> {
+        // Without a read of the files: BPF programs are sampled again and again.
         if let Some(found) = self.find_generated(address) {
             return Some(found);
         }
@@ -165,6 +167,7 @@ impl RunningKernel {
     /// Sets the loaded modules from the text of /proc/modules. `build_id` returns the build ID of a
     /// new one.
     fn set_modules(&mut self, modules: String, build_id: impl Fn(&str) -> Vec<u8>) {
+        // Reading build IDs of all modules costs more than this comparison.
         if modules == self.modules_text {
             return;
         }
@@ -246,7 +249,7 @@ mod tests {
         (String::from_utf8(name).expect("UTF-8"), offset)
     }
 
-    /// Returns a kernel whose files have been read.
+    /// Returns a kernel that has read its files.
     fn refreshed(size: u64) -> RunningKernel {
         let mut kernel = RunningKernel::new(BASE, size, NOTES);
         kernel.symbols_read = true;
