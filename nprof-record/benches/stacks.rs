@@ -60,6 +60,7 @@ struct Frames(Rc<UnwindRule>);
 
 impl CodeMap for Frames {
     fn unwind_info(&mut self, address: RuntimeAddress) -> UnwindInfo {
+        // The last return address of the stack, 0x800, is in the entry function.
         if address.0 < 0x1000 { UnwindInfo::Entry } else { UnwindInfo::Rule(Rc::clone(&self.0)) }
     }
 }

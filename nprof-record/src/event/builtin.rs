@@ -89,6 +89,7 @@ const HARDWARE: [Row; 10] = [
     ("ref-cycles", None, Measure::Count, perf::PERF_COUNT_HW_REF_CPU_CYCLES),
 ];
 
+// Without PERF_COUNT_SW_DUMMY and PERF_COUNT_SW_BPF_OUTPUT, which count nothing by themselves.
 const SOFTWARE: [Row; 10] = [
     ("cpu-clock", None, Measure::CpuTime, perf::PERF_COUNT_SW_CPU_CLOCK),
     ("task-clock", None, Measure::CpuTime, perf::PERF_COUNT_SW_TASK_CLOCK),
@@ -104,6 +105,7 @@ const SOFTWARE: [Row; 10] = [
 
 /// The caches by number, with the letters of the operations that can be counted: reads, writes,
 /// prefetches.
+// The combinations that perf(1) accepts (`evsel__hw_cache_stat`, tools/perf/util/evsel.c).
 const CACHES: [(&str, &str); 7] = [
     ("L1-dcache", "rwp"),
     ("L1-icache", "rp"),
@@ -181,6 +183,7 @@ impl BuiltinEvent {
         let kind = self.class.kind();
         let configs = if self.class == EventClass::Software || cores.is_empty() {
             vec![PerfEventConfig {
+                // They happen in the scheduler.
                 only_kernel: self.name.ends_with("-switches") || self.name == "cpu-migrations",
                 ..PerfEventConfig::new(kind, self.config)
             }]

@@ -157,6 +157,7 @@ impl PerfEventConfig {
         let text = self.text.as_ref().map(|text| text.as_ptr().expose_provenance() as u64);
         attr.type_ = self.kind;
         attr.config = self.config;
+        // Unions: config1 with the pointer to the text, config2 with the offset of a probe.
         attr.__bindgen_anon_3.config1 = text.unwrap_or(self.config1);
         attr.__bindgen_anon_4.config2 = self.config2;
         attr.config3 = self.config3;

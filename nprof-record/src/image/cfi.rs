@@ -108,6 +108,7 @@ impl UnwindTables {
         let mut parts = Vec::new();
         if let Some(frames) = tables.eh_frame {
             bases = bases.set_eh_frame(frames.address);
+            // Linkers can omit the sorted table: the section is then indexed here.
             let header = tables.eh_frame_hdr.filter(has_search_table);
             let index = match header {
                 Some(header) => {
@@ -208,6 +209,7 @@ impl FdeIndex {
         match self {
             Self::Header(table) => {
                 let header = EhFrameHdr::from(table.slice()).parse(bases, 8).ok()?;
+                // Returns the last entry that starts before the address; the row checks its end.
                 let search = header.table()?;
                 let pointer = search.lookup(address, bases).ok()?;
                 Some(search.pointer_to_offset(pointer).ok()?.0)
@@ -318,6 +320,7 @@ fn rule_of_fde<'a, S: FrameSection<Slice<'a>>>(
         match register {
             // The CIE selects the column of the return address: 16 on x86-64.
             &register if register == column => return_address = saved,
+            // Others (vector registers) are not in samples.
             register if usize::from(register.0) < arch::COUNT => {
                 registers.push((register.0, saved));
             }

@@ -47,6 +47,7 @@ impl Elf {
     pub(crate) fn read<R: Read + Seek>(cache: &ReadCache<R>) -> Option<Self> {
         match FileKind::parse(cache).ok()? {
             FileKind::Elf64 => read_headers::<FileHeader64<Endianness>, _>(cache),
+            // 32-bit programs are identified, but not unwound.
             FileKind::Elf32 => read_headers::<FileHeader32<Endianness>, _>(cache),
             _ => None,
         }
@@ -96,6 +97,7 @@ where
 pub(crate) fn read_tables<R: Read + Seek>(cache: &ReadCache<R>) -> Option<UnwindTables> {
     let header = FileHeader64::<Endianness>::parse(cache).ok()?;
     let endian = header.endian().ok()?;
+    // The stacks of x86-64 are little-endian.
     if endian != Endianness::Little {
         return None;
     }
@@ -161,6 +163,7 @@ fn read_section<'data, R: ReadRef<'data>>(
             if header.ch_type(endian) != elf::ELFCOMPRESS_ZLIB {
                 return None;
             }
+            // The decompressed bytes stay in memory, so they count, too.
             take(uncompressed_size)?;
             let format = object::CompressionFormat::Zlib;
             let data = data.read_bytes_at(offset, size).ok()?;

@@ -131,6 +131,7 @@ impl ImageTable {
             }
             ImageKind::Elf => {
                 let key = ImageIdentity::File(path.to_vec(), mmap.identity);
+                // The file may be removed before its tables are needed.
                 let hold = self.open < OPEN_MAX;
                 (self.intern(key, || open_file(path, mmap, hold)), ImageOffset(mmap.offset.0))
             }
@@ -139,6 +140,7 @@ impl ImageTable {
                 let owner = ProcessId { pid: mmap.pid, serial };
                 let key = ImageIdentity::Anonymous(name.to_vec(), owner);
                 let image = || Image::without_file(ImageKind::Anonymous, name, Some(owner));
+                // Several mappings of the process share this image: their offsets are addresses.
                 (self.intern(key, image), ImageOffset(mmap.start.0))
             }
         }
@@ -407,6 +409,7 @@ fn mapping_kind(path: &[u8]) -> ImageKind {
 fn open_file(path: &[u8], mmap: &Mmap<'_>, hold: bool) -> Image {
     let mut image = Image::without_file(ImageKind::Elf, path, None);
     let inode = mmap.identity.inode;
+    // Another file may be at the first path by now.
     for path in mapped_file::candidates(mmap) {
         let Some(file) = mapped_file::open_same(&path, inode) else { continue };
         let cache = ReadCache::new(file);

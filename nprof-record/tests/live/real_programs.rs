@@ -209,6 +209,7 @@ fn records_dynamic_loader_before_main() {
     let many = program.directory.path("libmany.so");
     let words = [&object, &many, "-Wl,-rpath,$ORIGIN", "-o", &program.program];
     assert!(Command::new("gcc").args(words).status().expect("as before").success());
+    // ld.so resolves 12,000 symbols before main: some milliseconds.
     let stream = program.record(&["-F", "9973"], &[]);
     let loader = stream.samples.iter().filter(|sample| {
         let root = sample.frames.iter().rfind(|(_, kernel)| !kernel);

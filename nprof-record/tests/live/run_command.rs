@@ -18,6 +18,7 @@ fn exit_status_is_that_of_command() {
     }
     let directory = Directory::new("status");
     let file = directory.path("out");
+    // 128 + SIGSEGV (11), 128 + SIGTERM (15).
     for (script, status) in
         [("exit 0", 0), ("echo hi; exit 7", 7), ("kill -SEGV $$", 139), ("kill -TERM $$", 143)]
     {

@@ -199,6 +199,7 @@ fn names_bpf_programs() {
     };
     let file = directory.path("out.nprof");
     let words = ["-o", &file, "--", &program];
+    // Loaded during the recording (PERF_RECORD_KSYMBOL), and before it (/proc/kallsyms).
     let during = recorder(&words);
     let mut before = Command::new(&program);
     before.arg(env!("CARGO_BIN_EXE_nprof-record")).args(words).arg("-");

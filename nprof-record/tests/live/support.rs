@@ -171,6 +171,7 @@ fn frames(tables: &Tables, mut node: NodeId) -> (Frames, Vec<u64>, Mark) {
     let mut frames = Frames::new();
     let mut offsets = Vec::new();
     let mut mark = Mark::None;
+    // From the leaf to the root. An incomplete stack has its mark at the root.
     while let Some((parent, frame)) = tables.node(node) {
         let entry = tables.frame(frame).expect("a frame");
         match entry.mark {

@@ -115,6 +115,7 @@ impl<T: Default> GrowingFile<T> {
             let (held, inode) = (self.held.take(), metadata.ino());
             *self = Self { held, inode, ..Self::default() };
         }
+        // The process may write as fast as this reads, and a sparse file may have any size.
         let mut left = MAX_BYTES_PER_POLL.min(files.left_bytes.get());
         while self.position < size && left > 0 {
             let available = size - self.position;

@@ -109,6 +109,7 @@ impl JitdumpReader {
             *self = Self::Malformed;
             return None;
         }
+        // Times of the processor's clock cannot be compared with those of samples.
         let has_times = long(header, 32)? & ARCH_TIME == 0;
         *self = Self::Records { has_times };
         Some(u64::from(size))
