@@ -157,7 +157,7 @@ fn unprivileged_user_attaches_to_own_process() {
     let words = ["-o", "-", "-d", "0.1", "-p", "1"];
     let output = user(env!("CARGO_BIN_EXE_nprof-record")).args(words).output().expect("it runs");
     assert_eq!(output.status.code(), Some(125));
-    assert!(stderr(&output).contains("another user's"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("belongs to another user"), "{}", stderr(&output));
 }
 
 #[test]
