@@ -164,7 +164,7 @@ fn forked_and_spawned_children_have_complete_stacks() {
         #include <sys/wait.h>
         #include <unistd.h>
         extern char **environ; volatile long c;
-        __attribute__((noinline)) void work(void) { for (int i = 0; i < 20000000; i++) c += i; }
+        __attribute__((noinline)) void work(void) { for (int i = 0; i < 80000000; i++) c += i; }
         __attribute__((noinline)) void child(void) { work(); c++; }
         int main(int count, char **words) {
             if (count > 1) { work(); return 0; }
