@@ -1,11 +1,11 @@
-//! What the fuzz targets have in common: blocks around arbitrary payloads, streams to begin
-//! with, and what must hold of any input.
+//! Shared by the fuzz targets: blocks around arbitrary payloads, seed streams, and properties of any
+//! input.
 
 use std::path::Path;
 
 use nprof_stream::{Reader, Record, Spelling, Verdict, Writer};
 
-/// A block with right checksums around `payload`, so that the fuzzer gets past them.
+/// Returns a block with valid checksums around `payload`, which a fuzzer would never find.
 pub fn block(sequence: u32, payload: &[u8]) -> Vec<u8> {
     let mut block = b"\x89NPF\r\n\x1a\n".to_vec();
     block.extend_from_slice(&[1, 1, 0, 0]);
@@ -22,13 +22,13 @@ pub fn block(sequence: u32, payload: &[u8]) -> Vec<u8> {
     block
 }
 
-/// Reads a stream into another spelling. `None` when it is refused.
+/// Converts a stream to another encoding. None if it is refused.
 pub fn respell(stream: &[u8], spelling: Spelling) -> Option<(Vec<u8>, Verdict)> {
     let mut reader = Reader::new(stream);
     let mut writer = Writer::new(Vec::new(), spelling);
     loop {
         match reader.next() {
-            Ok(Some(record)) => writer.write(&record).expect("what was read can be written"),
+            Ok(Some(record)) => writer.write(&record).expect("records that were read can be written"),
             Ok(None) => break,
             Err(_) => return None,
         }
@@ -37,7 +37,7 @@ pub fn respell(stream: &[u8], spelling: Spelling) -> Option<(Vec<u8>, Verdict)> 
     Some((writer.finish().expect("memory does not fail"), verdict))
 }
 
-/// What was read from `stream` comes back the same from both spellings.
+/// Asserts that the records of `stream` survive both encodings.
 pub fn check(stream: &[u8]) {
     let Some((text, _)) = respell(stream, Spelling::Text) else { return };
     if !text.starts_with(b"@nprof\t") {
@@ -49,15 +49,15 @@ pub fn check(stream: &[u8]) {
     assert_eq!(in_text, in_binary);
 }
 
-/// What is in a stream.
+/// The contents of a stream.
 pub struct Reading {
     /// Its records, each as its line.
     pub lines: Vec<Vec<u8>>,
-    /// Whether it is called complete.
+    /// True if its verdict is complete.
     pub is_complete: bool,
 }
 
-/// Reads a stream. `None` when it is refused.
+/// Reads a stream. None if it is refused.
 pub fn read(stream: &[u8]) -> Option<Reading> {
     let mut reader = Reader::new(stream);
     let mut lines = Vec::new();
@@ -65,7 +65,7 @@ pub fn read(stream: &[u8]) -> Option<Reading> {
         match reader.next() {
             Ok(Some(record)) => {
                 let mut line = Writer::new(Vec::new(), Spelling::Text);
-                line.write(&record).expect("what was read can be written");
+                line.write(&record).expect("records that were read can be written");
                 lines.push(line.finish().expect("memory does not fail"));
             }
             Ok(None) => break,
@@ -75,8 +75,7 @@ pub fn read(stream: &[u8]) -> Option<Reading> {
     Some(Reading { lines, is_complete: reader.verdict() == Verdict::Complete })
 }
 
-/// Whole streams to damage: the example, and the vectors of the format in the order of their
-/// names.
+/// Returns complete streams to damage: the example, and the conformance vectors sorted by name.
 pub fn streams() -> Vec<Vec<u8>> {
     let vectors = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/conformance/vectors");
     let mut paths: Vec<_> = ["complete", "truncated", "damaged"]
@@ -90,7 +89,7 @@ pub fn streams() -> Vec<Vec<u8>> {
     [example()].into_iter().chain(vectors).collect()
 }
 
-/// A whole stream: its records, spelled in binary with a block for every few.
+/// Returns a complete stream in binary with a few records per block.
 pub fn example() -> Vec<u8> {
     let text = include_str!("example.txt");
     let mut reader = Reader::new(text.as_bytes());

@@ -97,7 +97,7 @@ fn the_rare_records_have_their_keys_in_order() {
 #[test]
 fn the_limits_are_the_limits() {
     let page = words(PAGE);
-    let has = |what: String| assert!(page.contains(&what), "the page does not have: {what}");
+    let has = |what: String| assert!(page.contains(&what), "the page lacks: {what}");
     has(format!("Payload of a block {} MiB", limits::PAYLOAD >> 20));
     has(format!("string {} KiB", limits::STRING >> 10));
     has(format!("build ID {} bytes", limits::BUILD_ID));

@@ -1,6 +1,6 @@
-//! The laws of the stream, over arbitrary streams, each a test of its name: round trip, prefix,
+//! The laws of the stream (ARCHITECTURE.md) as properties of arbitrary streams: round trip, prefix,
 //! flip, cat, strip, future, order, verdict. The law of bound needs an endless stream and whole
-//! tools: it is tested across them, in bound.rs.
+//! tools: see tests/memory_bound.rs.
 
 use nprof_stream::{Passthrough, Reader, Record, Spelling, Verdict, Writer};
 use nprof_tests::segment::{
@@ -8,22 +8,18 @@ use nprof_tests::segment::{
 };
 use proptest::prelude::*;
 
-/// A stream as a filter writes it that reads and writes every record, up to an error, and the
-/// verdict on what was read.
+/// Returns the stream that a filter writes which decodes and encodes every record up to an error, and
+/// the verdict of its reader.
 fn copied(stream: &[u8], spelling: Spelling) -> (Vec<u8>, Verdict, u64) {
     let (mut reader, mut writer) = (Reader::new(stream), Writer::new(Vec::new(), spelling));
     while let Ok(Some(record)) = reader.next() {
-        writer.write(&record).expect("memory takes what is written");
+        writer.write(&record).expect("writing to memory");
     }
-    (
-        writer.finish().expect("memory takes what is written"),
-        reader.verdict(),
-        reader.damage_count(),
-    )
+    (writer.finish().expect("writing to memory"), reader.verdict(), reader.damage_count())
 }
 
-/// The same by a filter that passes on what it need not look at, and says one thing and another of
-/// what it may.
+/// Returns the same from a filter that forwards raw records where it can, and answers randomly where
+/// it may choose.
 fn passed(stream: &[u8], spelling: Spelling) -> (Vec<u8>, Verdict, u64) {
     let (mut reader, mut writer) = (Reader::new(stream), Writer::new(Vec::new(), spelling));
     let mut says = [
@@ -36,20 +32,14 @@ fn passed(stream: &[u8], spelling: Spelling) -> (Vec<u8>, Verdict, u64) {
     .into_iter()
     .cycle();
     while let Ok(Some(record)) = reader.next() {
-        writer.write(&record).expect("memory takes what is written");
+        writer.write(&record).expect("writing to memory");
         let judge = |_: &Record<'_>| says.next().unwrap_or(Passthrough::Drop);
-        writer
-            .pass(&mut reader, Passthrough::Forward, judge)
-            .expect("memory takes what is written");
+        writer.pass(&mut reader, Passthrough::Forward, judge).expect("writing to memory");
     }
-    (
-        writer.finish().expect("memory takes what is written"),
-        reader.verdict(),
-        reader.damage_count(),
-    )
+    (writer.finish().expect("writing to memory"), reader.verdict(), reader.damage_count())
 }
 
-/// Gives its bytes one at a time, as a slow pipe may.
+/// A reader that returns one byte at a time, like a slow pipe.
 struct Trickle<'a>(&'a [u8]);
 
 impl std::io::Read for Trickle<'_> {
@@ -121,7 +111,7 @@ proptest! {
         starts.push(stream.len());
         let block = starts.partition_point(|&start| start <= at) - 1;
         let Ok(reading) = read(&flipped) else {
-            // The first block of all is what tells a stream.
+            // Without its first block the input is not recognized as a stream.
             prop_assert_eq!(block, 0);
             return Ok(());
         };
@@ -212,8 +202,8 @@ proptest! {
 
     #[test]
     fn future(segment in segment(), kind in 69..128u8, body in prop::collection::vec(any::<u8>(), 0..40)) {
-        // A record of a later version, by its number or as a line, comes through both spellings
-        // as it is, and where it was.
+        // A record of a later version, with its number or as a line, survives both encodings
+        // unchanged, in its place.
         let mut later = segment.clone();
         let middle = later.items.len() / 2;
         later.items.insert(middle, Item::Unknown(kind, body.clone()));
@@ -262,7 +252,7 @@ proptest! {
             lines.push(format!("S\t{time}\t1\t{task}\t0\t{frame}\t1\t1"));
         }
         prop_assert_eq!(undefined(&lines), 0);
-        // Without any one of the definitions something refers to what is not there.
+        // Without any one of the definitions, some reference is undefined.
         let definitions: Vec<usize> =
             (0..lines.len()).filter(|&at| lines[at].starts_with(['T', 'I', 'F', 'N']) || lines[at].starts_with("@event")).collect();
         lines.remove(definitions[lost.index(definitions.len())]);
@@ -307,7 +297,7 @@ proptest! {
             stream[at] = byte;
         }
         if let Ok(reading) = read(&stream) {
-            // What was understood can be written and read again.
+            // A stream that was read can be written and read again.
             let again = read(reading.lines.iter().map(|l| format!("{l}\n")).collect::<String>().as_bytes());
             if reading.lines.first().is_some_and(|line| line.starts_with("@nprof")) {
                 prop_assert_eq!(again.unwrap().lines, reading.lines);
@@ -316,7 +306,7 @@ proptest! {
     }
 }
 
-/// Where the blocks of a stream begin.
+/// Returns the offsets of the blocks of a stream.
 #[allow(clippy::unwrap_used)]
 fn blocks(stream: &[u8]) -> Vec<usize> {
     let mut starts = Vec::new();
@@ -329,8 +319,8 @@ fn blocks(stream: &[u8]) -> Vec<usize> {
     starts
 }
 
-/// Whether a cut is right before the end of a block, and the bytes that are joined to it begin
-/// with the one that was cut off.
+/// True if a cut is right before the end of a block, and the appended bytes begin with the byte that
+/// was cut off.
 fn completes_a_block(stream: &[u8], cut: usize, joined: &[u8]) -> bool {
     let is_binary = stream.starts_with(b"\x89NPF");
     is_binary && stream[cut] == joined[0] && {

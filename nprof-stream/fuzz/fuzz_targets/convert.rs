@@ -1,4 +1,4 @@
-//! Whole streams, in either spelling or both: what is read from one is the same in the other.
+//! Converts whole streams in any mixture of encodings: records survive.
 #![no_main]
 
 use std::sync::LazyLock;
@@ -10,7 +10,7 @@ static EXAMPLE: LazyLock<Vec<u8>> = LazyLock::new(example);
 
 fuzz_target!(|data: &[u8]| {
     check(data);
-    // Whatever came before, a whole segment behind it is read to its end.
+    // After any damage, an appended complete segment is read to its end.
     let Some(before) = read(data) else { return };
     let Some(both) = read(&[data, &EXAMPLE].concat()) else { return };
     if before.is_complete {

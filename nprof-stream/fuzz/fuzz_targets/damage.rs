@@ -1,5 +1,5 @@
-//! A stream with edits: finding the way again after damage. The first two bytes tell the stream;
-//! an edit is two bytes of place, one of what to do, one of value.
+//! Resynchronizes after edits of a stream. The first two bytes select the stream; an edit is two bytes
+//! of offset, one of operation, one of value.
 #![no_main]
 
 use std::sync::LazyLock;

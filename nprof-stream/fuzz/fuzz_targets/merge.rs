@@ -1,4 +1,4 @@
-//! Two arbitrary streams, one in each spelling, as one segment. The first 0xff divides them.
+//! Merges two arbitrary streams, one in each encoding. The first 0xff divides them.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -20,7 +20,7 @@ fuzz_target!(|data: &[u8]| {
     assert_eq!(read(&again).0, lines);
 });
 
-/// The streams as one; `None` when that is refused.
+/// Returns the merged streams. None if the merge is refused.
 fn merged(inputs: &[&[u8]]) -> Option<Vec<u8>> {
     let inputs = inputs.iter().map(|&input| (String::new(), input)).collect();
     let mut writer = Writer::new(Vec::new(), Spelling::Binary);
@@ -32,7 +32,7 @@ fn merged_again(stream: &[u8]) -> Vec<u8> {
     merged(&[stream]).expect("our own stream is merged")
 }
 
-/// The records of a stream as text, how many samples are in its segments, and the verdict.
+/// Returns the records of a stream as text, the number of its samples, and the verdict.
 fn read(stream: &[u8]) -> (Vec<String>, u64, Verdict) {
     let mut reader = Reader::new(stream);
     let (mut lines, mut samples, mut inside) = (Vec::new(), 0, false);

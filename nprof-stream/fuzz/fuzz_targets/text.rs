@@ -1,4 +1,4 @@
-//! Arbitrary lines: the decoding of text.
+//! Decodes arbitrary lines of text.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

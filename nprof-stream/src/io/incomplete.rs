@@ -31,7 +31,7 @@ impl std::fmt::Display for IncompleteInput {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}: {}", escaped(self.input.as_bytes()), self.verdict)?;
         let Some(first) = self.damages.first() else {
-            return write!(f, ": it has no end; what is there was read");
+            return write!(f, ": it has no end; all records before the cut were read");
         };
         match first.line {
             0 => write!(f, ": byte {}: {}", first.offset, first.what)?,

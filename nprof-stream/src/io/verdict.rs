@@ -114,8 +114,11 @@ impl VerdictTracker {
         } else if expected != (header.run, header.sequence) {
             self.gap(header, place);
         } else if !self.segment.damaged && header.samples != self.segment.samples {
-            let (told, read) = (header.samples, self.segment.samples);
-            self.damage(place, &format!("{told} samples should come before it, {read} were read"));
+            let (announced, read) = (header.samples, self.segment.samples);
+            self.damage(
+                place,
+                &format!("{announced} samples should come before it, {read} were read"),
+            );
         }
         self.segment.run = header.run;
         self.segment.sequence = header.sequence.wrapping_add(1);

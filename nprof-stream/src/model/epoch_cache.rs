@@ -21,7 +21,7 @@ impl<K, V> Default for EpochCache<K, V> {
 }
 
 impl<K: Eq + Hash, V: Copy> EpochCache<K, V> {
-    /// Returns the value of a key. None if it is not known in the current epoch.
+    /// Returns the value of a key. None if the current epoch has none.
     #[inline]
     pub fn get(&mut self, tables: &Tables, key: &K) -> Option<V> {
         // Checked at every access, so that no owner can forget it; it costs one comparison.

@@ -29,7 +29,7 @@ pub struct Labels {
     cache: EpochCache<(CallKey, Call), NameId>,
 }
 
-/// The label of frames whose definition was lost to damage.
+/// The label of frames that damage left undefined.
 const DAMAGED: &str = "[damaged]";
 
 /// The image label of JIT code: each function is an image, and a row for each would say little.

@@ -1,8 +1,8 @@
-//! What the records of an epoch mean together: the tables of what ids stand for, the walk up a
-//! stack, and the calls a frame stands for once inlining is undone.
+//! The definitions of an epoch: tables by id, the walk up a stack, and the calls of a frame with
+//! inlined calls restored.
 //!
-//! Nothing here fails. An id that was never defined (its record was lost to damage) is looked
-//! up as "not there", a stack that runs into one ends in a call without a frame.
+//! Nothing here fails. A lookup of an undefined id (its record was lost to damage) returns None; a
+//! stack with one ends in a call without a frame.
 
 use crate::model::id_table::IdTable;
 use crate::record::limits;
@@ -11,55 +11,55 @@ use crate::record::*;
 
 pub use crate::model::names::{NameId, Names};
 
-/// An image, as the tables keep it.
+/// The entry of an image.
 #[derive(Clone, Debug)]
 pub struct ImageEntry {
-    /// What it is.
+    /// The kind of image.
     pub kind: ImageKind,
-    /// The build ID, empty when there is none.
+    /// The build ID; empty if there is none.
     pub build_id: Box<[u8]>,
     /// The path, or a name in brackets.
     pub path: NameId,
-    /// The path's last component; the whole name for one in brackets, and of generated code.
+    /// The last component of the path; the whole name if it is in brackets or of generated code.
     pub name: NameId,
 }
 
-/// A task, as the tables keep it.
+/// The entry of a task.
 #[derive(Clone, Copy, Debug)]
 pub struct TaskEntry {
     /// The process id.
     pub pid: u32,
     /// The thread id.
     pub tid: u32,
-    /// When it began or was first seen: what it has in common with itself in every epoch.
+    /// Time of its start or first sight: identifies it across epochs, in which its id differs.
     pub time: u64,
     /// The first thread of its process, or the process's parent.
     pub parent: TaskId,
-    /// Its name now.
+    /// Its current name.
     pub comm: NameId,
 }
 
-/// A frame, as the tables keep it.
+/// The entry of a frame.
 #[derive(Clone, Copy, Debug)]
 pub struct FrameEntry {
-    /// The image, none for a mark.
+    /// The image; none for a mark.
     pub image: ImageId,
-    /// Where in the image.
+    /// The offset in the image.
     pub offset: u64,
-    /// Whether it ran in the kernel.
+    /// True if it is kernel code.
     pub kernel: bool,
-    /// Whether `offset` is a return address.
+    /// True if `offset` is a return address.
     pub return_address: bool,
-    /// Why the stack ends here.
+    /// The reason why the stack ends here.
     pub mark: Mark,
-    /// How its naming went; `None` in a stream that was not symbolized.
+    /// The status of its location. None if it has none.
     pub status: Option<Status>,
     lines_at: u32,
     lines: u16,
 }
 
 impl FrameEntry {
-    /// Whether it was given a name, and not only a placeholder for one.
+    /// True if it has a real name, not a placeholder.
     pub fn is_named(&self) -> bool {
         self.status == Some(Status::Named)
     }
@@ -73,21 +73,21 @@ struct NodeEntry {
     mark: Mark,
 }
 
-/// One activation on a stack: a frame, or one of the calls that were inlined into it.
+/// One call on a stack: a frame, or one of the calls inlined into it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Call {
-    /// The frame; none where the stream lost it to damage.
+    /// The frame; none if it was lost to damage.
     pub frame: FrameId,
-    /// The function and line; default where there is no name.
+    /// The function and line; default if there is no name.
     pub line: Line,
-    /// Whether the function was inlined into the call after it (which shares its frame).
+    /// True if the function was inlined into the next call, which shares its frame.
     pub inlined: bool,
 }
 
-/// What ids stand for, in the epoch at hand.
+/// The definitions of the current epoch, by id.
 #[derive(Clone, Debug, Default)]
 pub struct Tables {
-    /// Every name the stream used.
+    /// All names in the stream.
     pub names: Names,
     generation: u64,
     events: IdTable<Event>,
@@ -101,18 +101,18 @@ pub struct Tables {
 }
 
 impl Tables {
-    /// No ids yet.
+    /// Creates empty tables.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Grows with every head and epoch, and when a frame is located anew: what was cached by id is
-    /// stale when it has grown.
+    /// Returns a number that grows with every head and epoch, and when a frame gets another location:
+    /// values cached by id are then stale.
     pub fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// Takes in what a record defines.
+    /// Adds the definitions in a record.
     pub fn apply(&mut self, record: &Record<'_>) {
         match record {
             Record::Head(_) | Record::Epoch(_) => self.forget(),
@@ -163,7 +163,7 @@ impl Tables {
         }
     }
 
-    /// Forgets all ids, as at the beginning of an epoch.
+    /// Forgets all ids, at the beginning of an epoch.
     pub fn forget(&mut self) {
         self.generation += 1;
         self.events.clear();
@@ -179,7 +179,7 @@ impl Tables {
     fn apply_image(&mut self, image: &Image<'_>) {
         let name = match image.path {
             [b'[', ..] => image.path,
-            // A function's name, which may have paths in it.
+            // The name of a JIT function, which may contain slashes.
             path if image.kind == ImageKind::Jit => path,
             path => path.rsplit(|&b| b == b'/').next().unwrap_or(path),
         };
@@ -213,7 +213,7 @@ impl Tables {
             return;
         };
         if frame.status.is_some() {
-            // What was said before is no longer so.
+            // A later location replaces an earlier one (nprof-format(5), location).
             self.generation += 1;
         }
         frame.status = Some(location.status);
@@ -222,48 +222,47 @@ impl Tables {
         self.lines.extend_from_slice(location.lines);
     }
 
-    /// An event, if it was defined.
+    /// Returns an event. None if it is undefined.
     pub fn event(&self, id: EventId) -> Option<&Event> {
         self.events.get(id.0)
     }
 
-    /// An image, if it was defined.
+    /// Returns an image. None if it is undefined.
     pub fn image(&self, id: ImageId) -> Option<&ImageEntry> {
         self.images.get(id.0)
     }
 
-    /// A task, if it was defined.
+    /// Returns a task. None if it is undefined.
     pub fn task(&self, id: TaskId) -> Option<&TaskEntry> {
         self.tasks.get(id.0)
     }
 
-    /// A frame, if it was defined.
+    /// Returns a frame. None if it is undefined.
     pub fn frame(&self, id: FrameId) -> Option<&FrameEntry> {
         self.frames.get(id.0)
     }
 
-    /// A function's shown name, if it was defined.
+    /// Returns the display name of a function. None if it is undefined.
     pub fn function(&self, id: FunctionId) -> Option<NameId> {
         self.functions.get(id.0).copied()
     }
 
-    /// A source file's path, if it was defined.
+    /// Returns the path of a source file. None if it is undefined.
     pub fn file(&self, id: FileId) -> Option<NameId> {
         self.files.get(id.0).copied()
     }
 
-    /// Why the stack of a node is incomplete; [`Mark::None`] when it is complete.
+    /// Returns the reason why a node's stack is incomplete; [`Mark::None`] if it is complete.
     pub fn stack_mark(&self, node: NodeId) -> Mark {
         self.nodes.get(node.0).map_or(Mark::None, |node| node.mark)
     }
 
-    /// One step up a stack: the node it hangs under, and its frame. `None` for a node that was
-    /// never defined.
+    /// Returns the parent and the frame of a node. None if it is undefined.
     pub fn node(&self, id: NodeId) -> Option<(NodeId, FrameId)> {
         self.nodes.get(id.0).map(|node| (node.parent, node.frame))
     }
 
-    /// The frames of a node's stack, leaf first. A frame that was lost to damage is
+    /// Returns the frames of a node's stack, leaf first. A frame that was lost to damage is
     /// [`FrameId::NONE`], and the last.
     pub fn stack(&self, node: NodeId) -> impl Iterator<Item = FrameId> + '_ {
         let mut next = node;
@@ -278,12 +277,12 @@ impl Tables {
             next = node.parent;
             Some(node.frame)
         };
-        // Parents have smaller ids than their children, so that the walk ends; the limit keeps
-        // it short.
+        // Parents have smaller ids than their children, so the walk ends; the limit bounds its
+        // length.
         std::iter::from_fn(walk).take(limits::DEPTH)
     }
 
-    /// The calls a frame stands for, innermost first: what was inlined into it, then itself.
+    /// Returns the calls of a frame, innermost first: inlined calls, then the function itself.
     pub fn calls(&self, frame: FrameId) -> impl Iterator<Item = Call> + '_ {
         let entry = self.frames.get(frame.0);
         let lines = entry.map_or(&[][..], |entry| {
@@ -298,7 +297,7 @@ impl Tables {
         })
     }
 
-    /// The calls of a node's stack, leaf first.
+    /// Returns the calls of a node's stack, leaf first.
     pub fn stack_calls(&self, node: NodeId) -> impl Iterator<Item = Call> + '_ {
         self.stack(node).flat_map(|frame| self.calls(frame))
     }

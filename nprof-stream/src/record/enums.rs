@@ -1,6 +1,6 @@
 //! Enumerations: a word in text, a number in binary.
 
-/// Defines an enumeration whose values have a word in text and a number in binary, and which keeps
+/// Defines an enumeration with a word in text and a number in binary for each value. It keeps
 /// the numbers of values that a later minor version added (`?N` in text).
 macro_rules! words {
     ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $number:literal $word:literal,)* }) => {

@@ -15,7 +15,7 @@ macro_rules! ids {
                 self.0 == 0
             }
 
-            /// Returns the id as an index into a table whose entry 0 means "none".
+            /// Returns the id as an index into a table with "none" as entry 0.
             pub fn index(self) -> usize {
                 self.0 as usize
             }

@@ -1,6 +1,6 @@
-//! The measure of an event: what the weights of its samples add up to.
+//! The measure of an event: the quantity of its samples' weights.
 
-/// What the weight of a sample measures. It decides on the words of a report, and on the unit that
+/// The quantity that the weight of a sample measures. It decides on the words of a report, and on the unit that
 /// it scales weights to; the name of the unit decides on neither.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Measure {

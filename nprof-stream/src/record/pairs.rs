@@ -267,13 +267,13 @@ meta! {
         samples: u64,
         /// The number of records between head and end that are not annotations (kinds 1 to 63).
         records: u64,
-        /// The number of samples lost for a known cause, as far as it is known.
+        /// The number of samples lost for a known cause, as far as known.
         lost: u64,
         /// The number of records that came too late to be put in order.
         late: Option<u64>,
         /// The number of samples with an incomplete stack.
         incomplete: Option<u64>,
-        /// The number of samples with a stack whose outer part was taken from an earlier sample of
+        /// The number of samples with outer frames taken from an earlier sample of
         /// the same thread; such a stack counts as complete.
         stitched: Option<u64>,
         /// CPU time the profiled tasks used, counted exactly, ns.

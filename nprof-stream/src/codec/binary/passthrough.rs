@@ -104,11 +104,11 @@ pub(crate) fn next_plain_sample<'a>(
     Some((sample, &body[length..]))
 }
 
-/// Returns the sample whose body is the first `length` bytes of `rest`, if it is plain: without
+/// Returns the sample in the first `length` bytes of `rest`, if it is plain: without
 /// extras and with no number of more than 8 bytes. Numbers are read as words, so that hardly any
 /// branch depends on their length. None if [`read_body`] has to read it: it is not plain,
 /// malformed, or among the last bytes of its block.
-#[inline(always)] // what a caller does not look at is not put together
+#[inline(always)] // fields that a caller does not use are not decoded
 fn read_plain_sample(rest: &[u8], length: usize, delta: &mut Delta) -> Option<Sample<'static>> {
     let mut numbers = Words { bytes: rest.first_chunk()?, at: 1 };
     let flags = numbers.bytes[0];

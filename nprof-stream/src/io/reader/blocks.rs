@@ -23,7 +23,7 @@ impl<R: Read> Reader<R> {
             if !has_header {
                 return Ok(self.cut_off());
             }
-            self.damage(self.input.at, "a block whose header is damaged");
+            self.damage(self.input.at, "a block with a damaged header");
             return self.resynchronize();
         };
         let offset = self.input.position();
@@ -60,7 +60,7 @@ impl<R: Read> Reader<R> {
         self.block = Some(Block { payload_end, end, head, is_cut });
     }
 
-    /// Begins a block whose checksum is wrong, or missing because the input ends before.
+    /// Begins a block with a wrong checksum, or without one because the input ended.
     ///
     /// If another segment begins in it, it was cut off there, unless its run continues after it.
     fn begin_bad_block(&mut self, header: &Header, is_whole: bool) -> Result<Next, Error> {
@@ -75,12 +75,12 @@ impl<R: Read> Reader<R> {
             }
         }
         if is_whole {
-            self.damage(self.input.at, "a block whose checksum is wrong");
+            self.damage(self.input.at, "a block with a wrong checksum");
             return self.pass_over_block(length);
         }
         let rest = self.input.rest();
         if let Some(next) = resync::find_header(rest, 1..rest.len(), |_| true) {
-            self.damage(self.input.at, "a block that is cut off, with another behind it");
+            self.damage(self.input.at, "a block that is cut off, followed by another");
             self.input.at += next;
             return Ok(Next::Again);
         }
@@ -105,7 +105,7 @@ impl<R: Read> Reader<R> {
         Next::Again
     }
 
-    /// Skips a block whose checksum is wrong: as a whole, if something valid begins at its end.
+    /// Skips a block with a wrong checksum: as a whole, if something valid begins at its end.
     fn pass_over_block(&mut self, length: usize) -> Result<Next, Error> {
         self.input.fill(length + MARK.len())?;
         let rest = &self.input.rest()[length..];
