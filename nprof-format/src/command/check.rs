@@ -53,6 +53,7 @@ pub(crate) fn run(args: &Report) -> Result<Outcome, Box<dyn Error>> {
     };
     let mut output = stage::output(None)?;
     output.write_all(text.as_bytes())?;
+    // After the output: the findings in the other streams are complete.
     if let Some(error) = failure {
         return Err(error);
     }
@@ -65,6 +66,7 @@ fn examine(input: stage::Input) -> Result<Finding, Box<dyn Error>> {
     let (mut segments, mut samples, mut records) = (0, 0, 0);
     let mut order = Validator::new();
     loop {
+        // Damage is no error here: the reader skips it and counts it in its verdict.
         let record = reader.next().map_err(|error| format!("{name}: {}", stage::chain(&error)))?;
         let Some(record) = record else { break };
         order.take(&record);
@@ -99,6 +101,7 @@ fn lines(finding: &Finding) -> String {
     for damage in &finding.damages {
         let place = match damage.line {
             0 => format!("byte {}", damage.offset),
+            // Text streams have lines; an editor finds them faster than an offset.
             line => format!("byte {}, line {line}", damage.offset),
         };
         text.push_str(&format!("{name}: {place}: {}", escaped(damage.what.as_bytes())));
@@ -118,6 +121,7 @@ fn lines(finding: &Finding) -> String {
     if order.disorder > 0 {
         text.push_str(&format!("{name}: {} samples out of order\n", order.disorder));
     }
+    // The reader keeps the first places only, so that damage everywhere needs no memory.
     let more = finding.damage_count - finding.damages.len() as u64;
     if more > 0 {
         text.push_str(&format!("{name}: {more} more places of damage\n"));
@@ -133,6 +137,7 @@ fn object(finding: &Finding) -> Value {
     let damages = finding.damages.iter().map(|damage| {
         json!({
             "offset": damage.offset,
+            // 0 means a binary stream, which has no lines.
             "line": (damage.line > 0).then_some(damage.line),
             "what": damage.what,
             "samples": damage.samples,

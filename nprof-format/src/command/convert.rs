@@ -11,6 +11,7 @@ use super::args::Convert;
 pub(crate) fn run(args: &Convert, spelling: Spelling) -> Result<Outcome, Box<dyn Error>> {
     stage::refuse_same_file(args.inputs.operands(), args.output.path())?;
     let output = stage::output(args.output.path())?;
+    // Control characters in a binary stream can change the state of a terminal.
     if spelling == Spelling::Binary {
         output.refuse_terminal()?;
     }
@@ -39,6 +40,7 @@ fn copy(
     strip: bool,
 ) -> Result<(), Box<dyn Error>> {
     loop {
+        // The next read may block: a live stream must not wait in a buffer.
         if reader.drained() {
             writer.flush()?;
         }

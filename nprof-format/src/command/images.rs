@@ -19,9 +19,11 @@ impl Images {
     /// Adds the naming result of an image in one segment. The reasons of the last segment are kept.
     pub(super) fn add(&mut self, naming: &Naming) {
         let key = (naming.image.clone(), naming.build_id.clone());
+        // Several segments, for example of a CI run, use the same libraries.
         let row = self.rows.entry(key).or_default();
         let named = row.named.saturating_add(naming.named);
         let unnamed = row.unnamed.saturating_add(naming.unnamed);
+        // A segment without unnamed frames has no reasons to report.
         let last = if naming.unnamed > 0 || row.unnamed == 0 { naming } else { &*row };
         *row = Naming { named, unnamed, ..last.clone() };
     }
@@ -71,6 +73,7 @@ fn line(row: &Naming) -> String {
     if row.unnamed > 0 && !row.unnamed_by_status.is_empty() {
         line.push_str(&format!("; {}", escaped(&row.unnamed_by_status)));
     }
+    // Without unnamed frames there is nothing to remedy.
     if row.unnamed > 0 && !row.remedy.is_empty() {
         line.push_str(&format!("\n{:<18} {}", "  remedy", escaped(&row.remedy)));
     }

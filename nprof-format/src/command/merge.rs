@@ -19,7 +19,9 @@ pub(crate) fn run(args: &Merge) -> Result<Outcome, Box<dyn Error>> {
         inputs.push((input.name().to_owned(), input));
     }
     let output = stage::output(args.output.path())?;
+    // A merged stream is binary.
     output.refuse_terminal()?;
+    // A step names the tool, so that a reader of the stream knows that it was merged.
     let step = step::this_process(super::args::TOOL);
     let mut writer = Writer::new(output, Spelling::Binary);
     let result = merge(inputs, &step, &mut writer);

@@ -64,6 +64,7 @@ impl Counts {
         while let Some(record) = reader.next()? {
             let kind = kind::name(record.kind());
             self.take(&record);
+            // Counted after the record was processed: its bytes end at the reader's position.
             let share = self.kinds.entry(kind).or_default();
             share.records += 1;
             share.bytes += reader.position() - position;
@@ -84,6 +85,7 @@ impl Counts {
             Record::Lost(lost) => tasks.lose(profile, lost),
             Record::Naming(naming) => self.images.add(naming),
             Record::Sample(sample) => {
+                // Runs have clocks of their own, so their times are not compared.
                 let run = profile.run();
                 let (first, last) = self.times.entry(run).or_insert((sample.time, sample.time));
                 (*first, *last) = (sample.time.min(*first), sample.time.max(*last));
@@ -104,9 +106,11 @@ impl Counts {
         let sum = |of: fn(&EventSummary) -> u64| total(summary.events.iter().map(of));
         let incomplete = sum(EventSummary::incomplete_samples);
         let late = total(ends(summary).filter_map(|end| end.late));
+        // Unknown instead of a division by zero.
         let per_sample = (samples > 0).then(|| self.bytes as f64 / samples as f64);
         let seconds = self.span() as f64 / 1e9;
         let achieved = (seconds > 0.0).then(|| samples as f64 / seconds);
+        // The worst verdict of all streams.
         let verdict = summary.incomplete_inputs.iter().map(|incomplete| incomplete.verdict).max();
         vec![
             ("verdict", json!(verdict.unwrap_or(Verdict::Complete).to_string())),

@@ -77,6 +77,7 @@ impl Tasks {
     /// Adds a loss.
     pub(super) fn lose(&mut self, profile: &Profile, lost: &Lost<'_>) {
         let run = profile.run_of(lost.task, lost.extras);
+        // A loss of a CPU's ring can concern any task of the run.
         if lost.task.is_none() {
             self.unattributed_losses.insert(run);
             return;

@@ -68,6 +68,7 @@ impl Definitions {
             Record::Nodes(nodes) => return self.take_nodes(nodes, known),
             Record::Location(location) => {
                 let frame = location.frame.0;
+                // A location of an undefined frame could be taken for that of a later frame with the same id.
                 if self.bodies[IdKind::Frame as usize].get(frame).is_some() {
                     self.locations.insert(frame, body(definition));
                 }
@@ -76,6 +77,7 @@ impl Definitions {
             _ => return,
         };
         known.redefined(of, id);
+        // The location belongs to the previous meaning of the id.
         if of == IdKind::Frame && self.locations.get(id).is_some() {
             self.locations.insert(id, Body::default());
         }
@@ -86,6 +88,7 @@ impl Definitions {
     }
 
     fn take_nodes(&mut self, nodes: &Nodes<'_>, known: &mut IdMap) {
+        // The nodes of one record are a chain: each is the parent of the next.
         let mut parent = nodes.parent;
         for (id, &frame) in (nodes.first.0..).zip(nodes.frames) {
             known.redefined(IdKind::Node, id);

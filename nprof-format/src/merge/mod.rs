@@ -55,6 +55,7 @@ fn merge_within<R: Read, W: Write>(
     step: &Step,
     writer: &mut Writer<W>,
 ) -> Result<Merged, Error> {
+    // One item of each source is in the heap: memory does not grow with the length of the inputs.
     let mut sources: Vec<Source<R>> =
         inputs.into_iter().map(|(name, input)| Source::new(name, input)).collect();
     let mut output = Output::new(writer, limit);
@@ -95,10 +96,12 @@ fn begin<R: Read, W: Write>(
 ) -> Result<(), Error> {
     let (mut steps, mut runs): (Vec<Box<Step>>, Vec<Box<Head>>) = Default::default();
     for source in sources {
+        // Bounded, as an input could consist of steps only.
         for _ in 0..PREAMBLE {
             match source.next(|| Ok(()))? {
                 Some((_, Item::Step(step))) => steps.push(step),
                 Some((_, Item::Run(head))) => runs.push(head),
+                // The first other record ends the beginning of the input.
                 Some(other) => {
                     source.put_back(other);
                     break;
@@ -108,6 +111,7 @@ fn begin<R: Read, W: Write>(
         }
     }
     output.begin(&runs)?;
+    // The merge itself is the last step.
     for step in steps.iter().map(|step| &**step).chain([step]) {
         output.step(step)?;
     }

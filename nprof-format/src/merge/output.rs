@@ -119,9 +119,11 @@ impl<'a, W: Write> Output<'a, W> {
     pub(super) fn step(&mut self, step: &Step) -> io::Result<()> {
         let step = Record::Step(Box::new(step.clone()));
         let key = body(&step);
+        // Recordings of one script have equal steps.
         if self.steps.contains(&key) {
             return Ok(());
         }
+        // Beyond this, repeated steps are written again rather than remembered.
         if self.steps.len() < STEPS {
             self.steps.insert(key);
         }
@@ -136,6 +138,7 @@ impl<'a, W: Write> Output<'a, W> {
     /// Declares a run, unless it was declared before.
     pub(super) fn run(&mut self, head: &Head) -> io::Result<()> {
         let offset = head.utc.zip(head.time).map(|(utc, time)| utc.wrapping_sub(time));
+        // The same recording twice: its samples count twice, and the user gets a warning.
         if self.runs.insert(head.run, offset).is_some() {
             self.repeated.push(head.run);
             return Ok(());
@@ -155,6 +158,7 @@ impl<'a, W: Write> Output<'a, W> {
 
     /// Writes a sample with ids of the output.
     pub(super) fn sample(&mut self, sample: Sample<'_>) -> io::Result<()> {
+        // Readers expect samples in order of time, except those counted here.
         self.totals.late += u64::from(sample.time < self.latest);
         self.latest = self.latest.max(sample.time);
         self.now = self.now.max(sample.time);
@@ -194,6 +198,7 @@ impl<'a, W: Write> Output<'a, W> {
     pub(super) fn has_room(&self, more: usize) -> bool {
         let contents = self.ids.contents.iter().map(FxHashMap::len).max().unwrap_or(0);
         let used = contents.max(self.ids.nodes.len()).max(self.ids.tasks);
+        // An epoch takes at least one stack, whatever its depth.
         used == 0 || used + more <= self.limit
     }
 
@@ -212,6 +217,7 @@ impl<'a, W: Write> Output<'a, W> {
     /// Returns the id for the content of a record with id 0; writes its definition if it is new.
     pub(super) fn define(&mut self, of: IdKind, record: Record<'_>) -> io::Result<u32> {
         let (id, is_new) = self.intern(of, body(&record));
+        // Equal contents of several inputs share one definition.
         if is_new {
             self.writer.write(&named(record, id))?;
         }
@@ -248,6 +254,7 @@ impl<'a, W: Write> Output<'a, W> {
 
     /// Defines a task; its parent has an id of the output.
     pub(super) fn define_task(&mut self, task: Task<'_>) -> io::Result<TaskId> {
+        // Ids are 32 bits; LOST is the one that is never defined.
         if self.ids.tasks + 1 >= LOST as usize {
             return Ok(TaskId(LOST));
         }
@@ -281,10 +288,12 @@ impl<'a, W: Write> Output<'a, W> {
             return Ok(parent);
         }
         self.ids.nodes.insert((parent, frame), node);
+        // New nodes are a chain, since each is the child of the one before: one record holds them.
         if self.branch.frames.is_empty() {
             (self.branch.first, self.branch.parent) = (node, parent);
         }
         self.branch.frames.push(frame);
+        // A record has at most this number of frames.
         if self.branch.frames.len() == limits::DEPTH {
             self.end_branch()?;
         }
@@ -311,9 +320,11 @@ impl Totals {
         if self.ended == 0 {
             *end = other.clone();
         } else {
+            // Runs that ended differently have no common reason.
             if end.reason != other.reason {
                 end.reason.clear();
             }
+            // The worst status of all runs.
             end.status = end.status.max(other.status);
             end.incomplete = add(end.incomplete, other.incomplete);
             end.stitched = add(end.stitched, other.stitched);
@@ -321,6 +332,7 @@ impl Totals {
             end.sampled_ns = add(end.sampled_ns, other.sampled_ns);
             end.recorder_ns = add(end.recorder_ns, other.recorder_ns);
             end.recorder_bytes =
+                // A maximum of memory, which cannot be added up.
                 end.recorder_bytes.zip(other.recorder_bytes).map(|(a, b)| a.max(b));
         }
         self.ended += 1;

@@ -56,6 +56,7 @@ impl<R: Read> Source<R> {
         mut wait: impl FnMut() -> io::Result<()>,
     ) -> Result<Option<Due>, Error> {
         while self.intake.queue.is_empty() && !self.is_over {
+            // Other inputs may have items that are due; they must be visible before this read blocks.
             if self.reader.drained() {
                 wait()?;
             }
@@ -83,6 +84,7 @@ impl<R: Read> Source<R> {
     fn note_damage(&mut self) {
         let count = self.reader.damage_count();
         if count > self.damages {
+            // Only places found since the last call.
             let found = self.reader.damages().iter().skip(self.damages as usize);
             self.intake
                 .cost(nprof_stream::number::total(found.filter_map(|damage| damage.samples)));
@@ -132,6 +134,7 @@ impl Intake {
             Record::Step(step) => self.queue.push_back((0, Item::Step(step.clone()))),
             // Contains neither ids nor times: forwarded unchanged.
             Record::Naming(naming) => self.queue.push_back((0, Item::Naming(naming.clone()))),
+            // Its layout is unknown, so ids in it cannot be translated.
             Record::Unknown(_) => self.unknown += 1,
             Record::Run(head) => {
                 if let Some(segment) = &mut self.segment {
@@ -175,6 +178,7 @@ impl Intake {
                 self.queue.push_back((0, Item::Event(event.id)));
             }
             Record::Change(change) => {
+                // The definition must have the current name, if the task is defined again in a later epoch.
                 if matches!(change.kind, ChangeKind::Comm | ChangeKind::Exec) {
                     self.definitions.rename(change.task, change.value);
                 }
@@ -185,6 +189,7 @@ impl Intake {
             Record::Lost(lost) => {
                 let time = time_of_day(lost.time);
                 let run = self.declared_run(lost.extras).or(self.only_run());
+                // A defined task names its run; the extra is needed only without one.
                 let run = run.filter(|_| !self.definitions.has_task(lost.task));
                 let extras = run.map(|run| with_run(lost.extras, run));
                 let extras = extras.as_ref().map_or(lost.extras, ExtrasBuilder::extras);
@@ -205,6 +210,7 @@ impl Intake {
     fn begin(&mut self, head: &Head) -> Result<(), RunId> {
         self.settle();
         self.forget();
+        // Without both, its times cannot be converted to times of day.
         let (Some(time), Some(utc)) = (head.time, head.utc) else {
             return Err(head.run);
         };

@@ -34,6 +34,7 @@ impl<'t, 'w, W: Write> Translator<'t, 'w, W> {
             Item::RunEnd(run_end) => self.output.run_end(run_end),
             Item::Event(id) => self.event(*id).map(drop),
             Item::Task(id) => {
+                // Checked before the definition, which cannot be split over two epochs.
                 if !self.output.has_room(1) {
                     self.begin_epoch()?;
                 }
@@ -101,14 +102,17 @@ impl<'t, 'w, W: Write> Translator<'t, 'w, W> {
         let mut node = self.known_above(id, &mut path);
         if !self.output.has_room(path.len()) {
             self.begin_epoch()?;
+            // The new epoch has forgotten all output ids.
             node = self.known_above(id, &mut path);
         }
         for &below in path.iter().rev() {
             let frame = match self.definitions.node(below) {
                 Some((_, frame)) => self.frame(frame)?,
+                // The node's record was damaged.
                 None => FrameId(LOST),
             };
             node = self.output.node(node, frame)?;
+            // Later stacks share these callers.
             self.known.set(IdKind::Node, below.0, node.0);
         }
         self.output.end_branch()?;
@@ -126,6 +130,7 @@ impl<'t, 'w, W: Write> Translator<'t, 'w, W> {
             }
             path.push(next);
             let parent = self.definitions.node(next).map(|(parent, _)| parent);
+            // A damaged parent could make a cycle.
             next = parent.filter(|&parent| parent < next).unwrap_or(NodeId::NONE);
         }
         NodeId::NONE
@@ -142,6 +147,7 @@ impl<'t, 'w, W: Write> Translator<'t, 'w, W> {
                 let location = definitions.location(id, &mut of_location);
                 self.define_frame(frame, location)?
             }
+            // The frame's record was damaged.
             _ => FrameId(LOST),
         };
         self.known.set(IdKind::Frame, id.0, frame.0);
@@ -153,6 +159,7 @@ impl<'t, 'w, W: Write> Translator<'t, 'w, W> {
         frame: Frame<'_>,
         location: Option<Location<'_>>,
     ) -> io::Result<FrameId> {
+        // A frame refers to its image, so the image is written first.
         let image = ImageId(self.content(IdKind::Image, frame.image.0)?);
         let frame = Frame { id: FrameId::NONE, image, ..frame };
         let Some(location) = location else {
@@ -191,6 +198,7 @@ impl<'t, 'w, W: Write> Translator<'t, 'w, W> {
 
     /// Returns the output's id of an image, event, function or file; writes its definition if needed.
     fn content(&mut self, of: IdKind, id: u32) -> io::Result<u32> {
+        // 0 means none in every kind of id.
         if id == 0 {
             return Ok(0);
         }
@@ -254,6 +262,7 @@ impl<'t, 'w, W: Write> Translator<'t, 'w, W> {
             chain.push(next);
             next = task.parent;
         };
+        // Parents have to be defined before their children.
         for below in chain.into_iter().rev() {
             let mut scratch = Scratch::default();
             if let Some(Record::Task(meaning)) =

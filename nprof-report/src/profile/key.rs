@@ -150,6 +150,7 @@ pub fn sample_label(context: &Context<'_>, group: &GroupKey, key: Key, time: Tim
 
 fn run(context: &Context<'_>, run: usize) -> Vec<u8> {
     let head = context.summary.runs.get(run).and_then(|run| run.head.as_ref());
+    // From 1, as in the heading.
     let mut name = format!("{} ", run + 1).into_bytes();
     name.extend_from_slice(head.map_or(UNKNOWN, |head| &head.command));
     name
@@ -165,6 +166,7 @@ fn comm(tables: &Tables, comm: NameId) -> &[u8] {
 fn command(tables: &Tables, group: &GroupKey) -> Vec<u8> {
     match tables.task(group.task) {
         None => UNKNOWN.into(),
+        // The name at the time of the samples, which exec can change.
         Some(_) => comm(tables, group.comm).to_vec(),
     }
 }

@@ -105,6 +105,7 @@ impl Summary {
         run.samples = run.samples.saturating_add(sum.samples);
         let event = &mut self.events[group.event];
         event.sum.add(sum);
+        // Only incomplete stacks have a mark.
         if mark != Mark::None {
             let incomplete = event.incomplete.entry(mark).or_default();
             *incomplete = incomplete.saturating_add(sum.samples);
