@@ -71,6 +71,7 @@ fn examine(input: stage::Input) -> Result<Finding, Box<dyn Error>> {
         let Some(record) = record else { break };
         order.take(&record);
         records += 1;
+        // Streams can be concatenated, with a head for each.
         segments += u64::from(matches!(record, Record::Head(_)));
         samples += u64::from(matches!(record, Record::Sample(_)));
     }

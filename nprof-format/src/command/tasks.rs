@@ -60,6 +60,7 @@ impl Tasks {
     /// Adds a sum of samples.
     pub(super) fn add(&mut self, tables: &Tables, group: &GroupKey, sum: Sum) {
         let row = self.row(Some(group.run), tables, group.task);
+        // Events of later streams are numbered after those seen so far.
         if row.samples.len() <= group.event {
             row.samples.resize(group.event + 1, 0);
         }

@@ -210,6 +210,7 @@ impl<'a, W: Write> Output<'a, W> {
     /// Forgets all ids.
     pub(super) fn begin_epoch(&mut self) -> io::Result<()> {
         self.epoch += 1;
+        // Definitions of an epoch end with it; the inputs' maps follow by its number.
         self.ids = Ids::default();
         self.writer.write(&Record::Epoch(Epoch { number: self.epoch, more: Vec::new() }))
     }
@@ -270,6 +271,7 @@ impl<'a, W: Write> Output<'a, W> {
         if let Some(&id) = ids.get(&content) {
             return (id, false);
         }
+        // Ids are 32 bits; LOST is the one that is never defined.
         if next >= LOST {
             return (LOST, false);
         }
@@ -284,6 +286,7 @@ impl<'a, W: Write> Output<'a, W> {
             return Ok(node);
         }
         let node = NodeId(self.ids.nodes.len() as u32 + 1);
+        // The path is cut off here rather than lost.
         if node.0 >= LOST {
             return Ok(parent);
         }
@@ -303,6 +306,7 @@ impl<'a, W: Write> Output<'a, W> {
     /// Writes the new nodes.
     pub(super) fn end_branch(&mut self) -> io::Result<()> {
         let Branch { first, parent, frames } = &mut self.branch;
+        // Known nodes need no record.
         if !frames.is_empty() {
             let nodes = Nodes { first: *first, parent: *parent, frames };
             self.writer.write(&Record::Nodes(nodes))?;

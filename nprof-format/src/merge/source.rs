@@ -65,6 +65,7 @@ impl<R: Read> Source<R> {
                     let input = self.name.clone();
                     Error::NoTimeOfDay { input, run }
                 })?,
+                // A segment without @end still owns the losses counted so far.
                 Ok(None) => {
                     self.is_over = true;
                     self.intake.settle();
