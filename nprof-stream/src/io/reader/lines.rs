@@ -14,6 +14,18 @@ use crate::record::limits;
 /// The part of a block's mark before the newline in it.
 const MARK_LINE: &[u8] = b"\x89NPF\r";
 
+/// A line that was decoded.
+enum Line {
+    /// Its record is encoded in binary in `respelled`.
+    Record {
+        /// The effect of the record on its segment.
+        effect: RecordEffect,
+        kind: u8,
+    },
+    /// It is no record; the description of the damage.
+    Damaged(String),
+}
+
 impl<R: Read> Reader<R> {
     /// Reads the next line.
     pub(super) fn next_line(&mut self) -> Result<Next, Error> {
@@ -48,12 +60,12 @@ impl<R: Read> Reader<R> {
             self.damage_line(start, "a line was changed: the checksum is wrong");
         }
         match self.respell(start..start + length)? {
-            Ok((meaning, kind)) => {
+            Line::Record { effect, kind } => {
                 let place = Place { offset: self.input.offset_of(start), line: self.line };
-                self.tracker.note(place, meaning);
+                self.tracker.note(place, effect);
                 Ok(Next::Record(Body::Respelled(kind)))
             }
-            Err(what) => {
+            Line::Damaged(what) => {
                 if is_joined {
                     self.input.at -= MARK_LINE.len() + 1;
                 }
@@ -76,10 +88,7 @@ impl<R: Read> Reader<R> {
 
     /// Decodes a line and encodes its record in binary into `respelled`. Returns its effect and its kind,
     /// or a description of the damage.
-    fn respell(
-        &mut self,
-        range: Range<usize>,
-    ) -> Result<Result<(RecordEffect, u8), String>, Error> {
+    fn respell(&mut self, range: Range<usize>) -> Result<Line, Error> {
         let offset = self.input.offset_of(range.start);
         let line = self.input.bytes_mut(range);
         if line.starts_with(text::HEAD_WORD) {
@@ -88,7 +97,7 @@ impl<R: Read> Reader<R> {
                     return Err(Error::Version { offset, major, minor });
                 }
                 Some(_) => {}
-                None => return Ok(Err("expected a version after @nprof".to_owned())),
+                None => return Ok(Line::Damaged("expected a version after @nprof".to_owned())),
             }
         }
         if let Some(kind) = text::required_kind(line) {
@@ -96,15 +105,17 @@ impl<R: Read> Reader<R> {
         }
         let record = match text::read_line(line, &mut self.line_scratch) {
             Ok(record) => record,
-            Err(malformed) => return Ok(Err(format!("a line that is no record: {malformed}"))),
+            Err(malformed) => {
+                return Ok(Line::Damaged(format!("a line that is no record: {malformed}")));
+            }
         };
         self.respelled.clear();
         self.delta = Delta::new(0);
         binary::push_body(&mut self.respelled, &record, &mut Delta::new(0));
         if self.respelled.len() > limits::BODY {
-            return Ok(Err(format!("a record of more than {} bytes", limits::BODY)));
+            return Ok(Line::Damaged(format!("a record of more than {} bytes", limits::BODY)));
         }
-        Ok(Ok((RecordEffect::of(&record), record.kind())))
+        Ok(Line::Record { effect: RecordEffect::of(&record), kind: record.kind() })
     }
 
     /// Returns the length of the next line without its newline. None if there is no newline.
