@@ -3,7 +3,9 @@
 //!
 //! Reads one stream and writes the same stream, annotated:
 //!
-//!     nprof-record -o - -- ./prog | nprof-symbolize | nprof-flat
+//! ```text
+//! nprof-record -o - -- ./prog | nprof-symbolize | nprof-flat
+//! ```
 
 mod cli;
 mod dwarf;

@@ -1,4 +1,4 @@
-//! Where the parts of other sections begin that belong to a unit.
+//! The offsets at which a unit's parts of other sections begin (DWARF 5, 7.3.2.2 and 7.26 to 7.29).
 
 use gimli::Format;
 
@@ -18,14 +18,15 @@ pub(crate) struct Bases {
 }
 
 impl Bases {
-    /// What counts where the unit's first entry does not say otherwise; a split unit has some
+    /// Returns the bases that hold unless the unit's first entry has others. A split unit has some
     /// from its `skeleton`.
     pub(crate) fn of(data: &DwarfFile, head: UnitHead, skeleton: Option<Self>) -> Self {
+        // DWARF 4 has these tables in GNU's form, without headers.
         let inherited = skeleton.unwrap_or_default();
         if !data.is_split() || head.encoding.version < 5 {
             return Self { str_offsets: 0, rnglists: 0, ..inherited };
         }
-        // Behind the header of the section's only part.
+        // A .dwo file has one table in each section, and its entries begin after the header.
         let (str_offsets, rnglists) = match head.encoding.format {
             Format::Dwarf32 => (8, 12),
             Format::Dwarf64 => (16, 20),

@@ -1,4 +1,4 @@
-//! The debug information of one file: its sections, taken when they are needed, and the list of
+//! The debug information of one file: its sections, read when they are needed, and the list of
 //! its units.
 
 use std::cell::RefCell;
@@ -13,49 +13,56 @@ use rustc_hash::FxHashMap;
 
 use super::error::{DwarfError, Result};
 use super::paged_section::PagedSection;
-use super::section::DebugFile;
+use super::section::{DebugFile, Section};
 
 /// Bytes with their order.
 pub(crate) type Slice<'a> = EndianSlice<'a, RunTimeEndian>;
 
-/// The most units of a file that are listed. The largest browsers have fewer than 100,000.
+/// The largest number of units of a file that are listed. The largest browsers have fewer than
+/// 100,000.
 const UNITS: usize = 1 << 20;
 
-/// The most bytes the abbreviations of one unit take.
+/// The largest size of the abbreviations of one unit in bytes.
 const ABBREVIATIONS: u64 = 16 << 20;
 
-/// How many units' abbreviations are kept.
+/// The number of abbreviation tables that are kept.
 const KEPT: usize = 64;
 
-/// What the header of a unit says.
+/// The memory of a table of abbreviations in bytes, about: some 100 of 200 bytes.
+const ABBREVIATIONS_BYTES: usize = 20 << 10;
+
+/// The largest header of a unit in bytes (DWARF 5, 7.5.1): that of a type unit in 64-bit DWARF.
+pub(crate) const UNIT_HEADER: u64 = 48;
+
+/// The header of a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct UnitHead {
-    /// Where the unit begins in `.debug_info`.
+    /// The offset of the unit in `.debug_info`.
     pub(crate) start: u64,
-    /// Where its first entry is.
+    /// The offset of its first entry.
     pub(crate) entries: u64,
-    /// Where it ends.
+    /// The offset of its end.
     pub(crate) end: u64,
     /// Version, size of addresses and of offsets.
     pub(crate) encoding: Encoding,
-    /// Where its abbreviations are in `.debug_abbrev`.
+    /// The offset of its abbreviations in `.debug_abbrev`.
     pub(crate) abbreviations: u64,
-    /// Whether it has types only.
+    /// True if it has types only.
     pub(crate) is_type: bool,
-    /// What it has in common with its skeleton, or with what was split off; 0 when it does not say.
+    /// The ID that skeleton and split unit share; 0 if the header has none.
     pub(crate) id: u64,
 }
 
 /// A file's sections and units.
 pub(crate) struct DwarfFile {
     file: Box<dyn DebugFile>,
-    /// Whether it is a `.dwo` or `.dwp` file, whose sections have other names.
+    /// True for a `.dwo` or `.dwp` file, with other names of sections.
     is_split: bool,
     endian: RunTimeEndian,
     sections: RefCell<BTreeMap<SectionId, Rc<PagedSection>>>,
     abbreviations: RefCell<FxHashMap<u64, Rc<Abbreviations>>>,
     units: Vec<UnitHead>,
-    /// Why the list of units ends before the section does.
+    /// The reason why the list of units ends before the section does.
     fault: Option<DwarfError>,
 }
 
@@ -64,11 +71,10 @@ impl DwarfFile {
     ///
     /// # Errors
     ///
-    /// When its `.debug_info` cannot be had, or nothing of it can be read.
+    /// When its `.debug_info` is missing or nothing of it can be read.
     pub(crate) fn new(file: Box<dyn DebugFile>, is_split: bool) -> Result<Self> {
-        let endian =
-            if file.is_little_endian() { RunTimeEndian::Little } else { RunTimeEndian::Big };
-        let mut data = Self {
+        let endian = endian(file.is_little_endian());
+        let mut opened = Self {
             file,
             is_split,
             endian,
@@ -77,24 +83,25 @@ impl DwarfFile {
             units: Vec::new(),
             fault: None,
         };
-        data.fault = data.list_units().err();
-        match &data.fault {
-            Some(fault) if data.units.is_empty() => Err(fault.clone()),
-            _ => Ok(data),
+        opened.fault = opened.list_units().err();
+        match &opened.fault {
+            // The units before a malformed header are good.
+            Some(fault) if opened.units.is_empty() => Err(fault.clone()),
+            _ => Ok(opened),
         }
     }
 
-    /// Why some of its units are not in the list.
+    /// Returns the reason why some of its units are not in the list.
     pub(crate) fn fault(&self) -> Option<&DwarfError> {
         self.fault.as_ref()
     }
 
-    /// The units in the order of the file.
+    /// Returns the units in the order of the file.
     pub(crate) fn units(&self) -> &[UnitHead] {
         &self.units
     }
 
-    /// The index of the unit that holds an entry.
+    /// Returns the index of the unit that holds an entry.
     pub(crate) fn unit_of(&self, entry: u64) -> Option<usize> {
         let after = self.units.partition_point(|unit| unit.start <= entry);
         let unit = after.checked_sub(1)?;
@@ -102,17 +109,21 @@ impl DwarfFile {
         (head.entries..head.end).contains(&entry).then_some(unit)
     }
 
-    /// Whether it is a `.dwo` or `.dwp` file.
+    /// True for a `.dwo` or `.dwp` file.
     pub(crate) fn is_split(&self) -> bool {
         self.is_split
     }
 
-    /// Bytes with the order of this file's.
+    /// Wraps bytes with the byte order of this file.
     pub(crate) fn slice<'a>(&self, bytes: &'a [u8]) -> Slice<'a> {
         EndianSlice::new(bytes, self.endian)
     }
 
-    /// A section, empty when there is none.
+    /// Returns a section, empty if there is none.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be read; only at the first call for it.
     pub(crate) fn section(&self, id: SectionId) -> Result<Rc<PagedSection>> {
         if let Some(section) = self.sections.borrow().get(&id) {
             return Ok(Rc::clone(section));
@@ -120,30 +131,47 @@ impl DwarfFile {
         let name = if self.is_split { id.dwo_name() } else { Some(id.name()) };
         let section = match name {
             Some(name) => self.file.section(name),
-            None => Ok(super::Section::default()),
+            None => Ok(Section::default()),
         };
-        // What cannot be had is absent from then on; it is told once.
+        // An unreadable section counts as empty from now on, so that the error is reported once.
         let (section, fault) = match section {
             Ok(section) => (section, None),
             Err(error) => {
                 let why = format!("{}: {error:#}", id.name());
-                (super::Section::default(), Some(DwarfError::Unreadable(why)))
+                (Section::default(), Some(DwarfError::Unreadable(why)))
             }
         };
-        let pages = Rc::new(PagedSection::new(section));
-        self.sections.borrow_mut().insert(id, Rc::clone(&pages));
-        fault.map_or(Ok(pages), Err)
+        let section = Rc::new(PagedSection::new(section));
+        self.sections.borrow_mut().insert(id, Rc::clone(&section));
+        fault.map_or(Ok(section), Err)
     }
 
-    /// How much memory it takes, bytes.
+    /// Returns the memory that it takes in any case, in bytes: the list of units, and sections that
+    /// were decompressed.
     pub(crate) fn bytes(&self) -> usize {
         let sections = self.sections.borrow();
         let sections: usize = sections.values().map(|section| section.bytes()).sum();
-        // An abbreviation takes some 200 bytes, and a unit has a hundred of them.
-        sections + size_of_val(&*self.units) + self.abbreviations.borrow().len() * (20 << 10)
+        sections + self.units.capacity() * size_of::<UnitHead>()
     }
 
-    /// The abbreviations of a unit.
+    /// Returns the memory that [`Self::drop_kept`] frees, in bytes.
+    pub(crate) fn kept_bytes(&self) -> usize {
+        let sections = self.sections.borrow();
+        let sections: usize = sections.values().map(|section| section.kept_bytes()).sum();
+        sections + self.abbreviations.borrow().len() * ABBREVIATIONS_BYTES
+    }
+
+    /// Drops the bytes of sections and the abbreviations that are kept.
+    pub(crate) fn drop_kept(&self) {
+        self.sections.borrow().values().for_each(|section| section.drop_kept());
+        self.abbreviations.borrow_mut().clear();
+    }
+
+    /// Returns the abbreviations of a unit.
+    ///
+    /// # Errors
+    ///
+    /// When they are malformed.
     pub(crate) fn abbreviations(&self, offset: u64) -> Result<Rc<Abbreviations>> {
         if let Some(known) = self.abbreviations.borrow().get(&offset) {
             return Ok(Rc::clone(known));
@@ -157,13 +185,18 @@ impl DwarfFile {
         Ok(known)
     }
 
-    /// The first abbreviation at an offset, which is that of the first entry almost always.
+    /// Reads the first abbreviation at an offset. All compilers give it to the first entry.
+    ///
+    /// # Errors
+    ///
+    /// When it is malformed.
     pub(crate) fn first_abbreviation(&self, offset: u64) -> Result<Abbreviations> {
         self.read_abbreviations(offset, 1)
     }
 
     fn read_abbreviations(&self, offset: u64, count: usize) -> Result<Abbreviations> {
         let section = self.section(SectionId::DebugAbbrev)?;
+        // A table has an end mark, but no length.
         let mut length = if count == 1 { 64 } else { 4 << 10 };
         loop {
             let bytes = section.near(offset, length)?;
@@ -190,7 +223,7 @@ impl DwarfFile {
             if self.units.len() >= UNITS {
                 return Err(DwarfError::Limit("more units than any program has"));
             }
-            let bytes = info.near(at, 48)?;
+            let bytes = info.near(at, UNIT_HEADER)?;
             let Some(unit) = unit_head(self.slice(&bytes), at)? else {
                 return Err(DwarfError::Limit("a unit of an unknown version"));
             };
@@ -201,11 +234,26 @@ impl DwarfFile {
             at = unit.end;
             self.units.push(unit);
         }
+        self.units.shrink_to_fit();
         Ok(())
     }
 }
 
-/// Reads the header of the unit at `start`. `None` for a version that is not known.
+/// Converts the byte order of a file to gimli's.
+pub(crate) fn endian(is_little: bool) -> RunTimeEndian {
+    if is_little { RunTimeEndian::Little } else { RunTimeEndian::Big }
+}
+
+/// True if a section that begins with `bytes` begins with a type unit.
+///
+/// With `-fdebug-types-section`, gcc gives each type unit a `.debug_info.dwo` section of its own,
+/// before the one with the code (DWARF 5, 7.3.2.2).
+pub(crate) fn is_type_unit(bytes: &[u8], is_little: bool) -> bool {
+    let head = unit_head(EndianSlice::new(bytes, endian(is_little)), 0);
+    matches!(head, Ok(Some(head)) if head.is_type)
+}
+
+/// Reads the header of the unit at `start` (DWARF 5, 7.5.1). None for an unknown version.
 fn unit_head(mut input: Slice<'_>, start: u64) -> Result<Option<UnitHead>> {
     let all = input.len();
     let (length, format) = input.read_initial_length()?;
@@ -235,8 +283,8 @@ fn unit_head(mut input: Slice<'_>, start: u64) -> Result<Option<UnitHead>> {
     Ok(Some(UnitHead { start, entries, end, encoding, abbreviations, is_type, id }))
 }
 
-/// Where the abbreviations end, counted in bytes, or the first `count` of them. `None` when they
-/// do not.
+/// Returns the size of the first `count` abbreviations in bytes, or of all. None if they do not
+/// end.
 fn abbreviations_end(input: Slice<'_>, count: usize) -> Option<usize> {
     let mut rest = input;
     for _ in 0..count {
@@ -258,7 +306,7 @@ fn abbreviations_end(input: Slice<'_>, count: usize) -> Option<usize> {
     Some(input.len() - rest.len())
 }
 
-/// How many bytes an offset takes.
+/// Returns the size of an offset in bytes.
 pub(crate) fn word(format: Format) -> u64 {
     format.word_size().into()
 }

@@ -10,29 +10,37 @@ use super::debug_file::DwarfFile;
 use super::detail::Detail;
 use super::error::DwarfError;
 use super::function_name::FunctionNames;
+use super::inlined_calls::{InlinedCall, InlinedCalls, NO_FILE};
 use super::linked_files::LinkedFiles;
 use super::section::DebugFiles;
 use super::unit_cache::{FileKind, UnitCache, UnitTables, target};
 use super::unit_index::UnitIndex;
 
-/// After how many addresses it is looked whether there is room for the tables.
-const ROUND: u32 = 256;
-
-/// How much memory the tables of one image take at most before the oldest go, bytes.
+/// The memory bound of the tables of one image in bytes, for lookups in any order.
 pub(crate) const ROOM_BYTES: usize = 384 << 20;
+
+/// The memory bound for lookups in the order of units: it holds the tables of the largest units of
+/// C++ templates seen, 20 MB, and more would not spare any read.
+const SORTED_ROOM_BYTES: usize = 32 << 20;
 
 /// The debug information of one image.
 pub(crate) struct Dwarf {
     units: UnitCache,
     index: OnceCell<RefCell<UnitIndex>>,
-    naming: FunctionNames,
-    lookups: Cell<u32>,
+    names: FunctionNames,
+    /// The memory bound of its tables in bytes.
+    room: usize,
+    /// True if lookups come in the order of units.
+    is_sorted: Cell<bool>,
+    /// The memory of units and names when it was compared with the bound last, in bytes.
+    checked_bytes: Cell<usize>,
 }
 
-/// A function at an address, and where in its source.
+/// A function at an address, and a position in its source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Call {
-    /// The linkage name if the debug information has it, else the plain name.
+    /// The linkage name if there is one, else the name in the source, with scopes and parameters
+    /// in C++.
     pub(crate) function: Option<Arc<[u8]>>,
     /// The path of the source file, absolute unless the compiler knew no directory.
     pub(crate) file: Option<Arc<[u8]>>,
@@ -42,17 +50,17 @@ pub(crate) struct Call {
     pub(crate) column: u32,
 }
 
-/// What is known of an address.
+/// The calls at an address.
 #[derive(Debug, Default)]
 pub(crate) struct FoundCalls {
     /// The calls, innermost first: every one but the last is inlined. Empty when the debug
     /// information does not cover the address.
     pub(crate) calls: Vec<Call>,
-    /// Why there may be more than that.
+    /// The reason why calls, names or lines may be missing.
     pub(crate) fault: Option<DwarfError>,
 }
 
-/// A place in the source.
+/// A position in the source.
 #[derive(Clone, Default)]
 struct SourceLine {
     file: Option<Arc<[u8]>>,
@@ -60,71 +68,143 @@ struct SourceLine {
     column: u32,
 }
 
+/// A request for the calls at an address.
+#[derive(Clone, Copy)]
+struct Lookup<'a> {
+    address: u64,
+    detail: Detail,
+    /// The linkage name of the function in the symbol table, if there is one.
+    symbol: Option<&'a [u8]>,
+}
+
+/// The calls at an address in one unit.
+#[derive(Default)]
+struct UnitCalls {
+    calls: Vec<Call>,
+    /// True if the unit has a function at the address.
+    has_function: bool,
+}
+
 impl Dwarf {
-    /// Takes the files, and as much memory for tables. Nothing but the list of units is read yet.
+    /// Opens the files and lists the units. `room` is the memory bound of the tables in bytes.
     ///
     /// # Errors
     ///
-    /// When nothing of the units can be read.
+    /// When no unit can be read.
     pub(crate) fn load(files: Box<dyn DebugFiles>, room: usize) -> Result<Self, DwarfError> {
         let linked = Rc::new(DwarfFile::new(files.main(), false)?);
         Ok(Self {
-            units: UnitCache::new(Rc::new(LinkedFiles::new(files)), linked, room),
+            units: UnitCache::new(Rc::new(LinkedFiles::new(files)), linked),
             index: OnceCell::new(),
-            naming: FunctionNames::default(),
-            lookups: Cell::new(0),
+            names: FunctionNames::default(),
+            room,
+            is_sorted: Cell::default(),
+            checked_bytes: Cell::default(),
         })
     }
 
-    /// Whether it is packed in the file, and held unpacked.
-    pub(crate) fn is_packed(&self) -> bool {
+    /// True if it was decompressed, so that all of it is in memory.
+    pub(crate) fn is_in_memory(&self) -> bool {
         let info = self.units.linked.section(SectionId::DebugInfo);
-        info.is_ok_and(|info| info.is_held())
+        info.is_ok_and(|info| info.is_in_memory())
     }
 
-    /// How much memory it takes, bytes.
+    /// Returns the memory it takes, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         let index = self.index.get().map_or(0, |index| index.borrow().bytes());
-        self.units.bytes() + self.naming.bytes() + index
+        let files = self.units.linked.bytes() + self.units.files.bytes();
+        self.tables_bytes() + index + files
     }
 
-    /// The calls at an address, in as much detail as is wanted.
-    pub(crate) fn calls(&self, address: u64, detail: Detail) -> FoundCalls {
-        self.lookups.set(self.lookups.get().wrapping_add(1));
-        if self.lookups.get().is_multiple_of(ROUND) {
-            self.units.make_room();
-        }
-        let index = self
-            .index
-            .get_or_init(|| RefCell::new(UnitIndex::read(&self.units.files, &self.units.linked)));
-        let units = index.borrow().at(address);
-        let found = self.calls_in(&units, address, detail);
-        if !found.calls.is_empty() || !index.borrow().has_units_without_ranges() {
-            let fault = found.fault.or_else(|| index.borrow().fault().cloned());
-            return FoundCalls { calls: found.calls, fault };
-        }
-        index.borrow_mut().read_lines(&self.units.files, &self.units.linked);
-        let units = index.borrow().at(address);
-        self.calls_in(&units, address, detail)
+    /// Returns the memory that the bound limits, in bytes: all but the list and index of units, and
+    /// decompressed sections.
+    pub(crate) fn tables_bytes(&self) -> usize {
+        self.units.bytes() + self.names.bytes() + self.kept_bytes()
     }
 
-    /// The calls at an address in the first of the units that has a function there, else the line
-    /// in the first that has one.
-    fn calls_in(&self, units: &[u32], address: u64, detail: Detail) -> FoundCalls {
+    fn kept_bytes(&self) -> usize {
+        self.units.linked.kept_bytes() + self.units.files.kept_bytes()
+    }
+
+    /// Returns the unit that is searched first for an address. Lookups in the order of units and
+    /// addresses read each unit once: a C++ unit has code in two or three places (`.text`,
+    /// `.text.unlikely`, `.text.startup`).
+    pub(crate) fn unit(&self, address: u64) -> Option<u32> {
+        self.index().borrow().at(address).first().copied()
+    }
+
+    /// Declares that lookups come in the order of units from now on, or no longer: then less memory
+    /// is as fast.
+    pub(crate) fn set_sorted(&self, is_sorted: bool) {
+        self.is_sorted.set(is_sorted);
+    }
+
+    /// Returns the calls at an address, in as much detail as is requested. `symbol` is the mangled
+    /// name of the function in the symbol table, which spares building one.
+    pub(crate) fn calls(&self, address: u64, detail: Detail, symbol: Option<&[u8]>) -> FoundCalls {
+        let lookup = Lookup { address, detail, symbol };
+        let index = self.index();
+        // A copy: reading lines for the index below needs it mutably.
+        let units = index.borrow().at(address);
+        let mut found = self.calls_in(&units, &lookup);
+        if found.calls.is_empty() && index.borrow().has_units_without_ranges() {
+            index.borrow_mut().read_lines(&self.units.files, &self.units.linked);
+            let units = index.borrow().at(address);
+            found = self.calls_in(&units, &lookup);
+        }
+        let fault = found.fault.or_else(|| index.borrow().fault().cloned());
+        self.make_room();
+        FoundCalls { calls: found.calls, fault }
+    }
+
+    fn index(&self) -> &RefCell<UnitIndex> {
+        let read = || RefCell::new(UnitIndex::read(&self.units.files, &self.units.linked));
+        self.index.get_or_init(read)
+    }
+
+    /// Drops tables if they take more memory than the bound, down to three quarters of it: the
+    /// cheapest to read again first.
+    fn make_room(&self) {
+        // Bytes of sections are read only for tables and names.
+        let bytes = self.units.bytes() + self.names.bytes();
+        if self.checked_bytes.replace(bytes) == bytes {
+            return;
+        }
+        let room = if self.is_sorted.get() { self.room.min(SORTED_ROOM_BYTES) } else { self.room };
+        if self.tables_bytes() <= room {
+            return;
+        }
+        let wanted = room / 4 * 3;
+        // Names are built again one by one. Dropping less than a quarter would free little.
+        if self.names.bytes() > room / 4 {
+            self.names.clear();
+        }
+        if self.kept_bytes() > room / 4 {
+            self.units.linked.drop_kept();
+            self.units.files.drop_kept();
+        }
+        let others = self.names.bytes() + self.kept_bytes();
+        self.units.shrink_to(wanted.saturating_sub(others));
+    }
+
+    /// Returns the calls in the first of the units that has a function at the address, else the
+    /// line in the first that has one.
+    fn calls_in(&self, units: &[u32], lookup: &Lookup<'_>) -> FoundCalls {
         let mut best = FoundCalls::default();
         for &unit in units {
             let mut fault = None;
             let mut note = |noted: DwarfError| fault = Some(noted);
-            let calls = self.calls_in_unit(unit, address, detail, &mut note);
-            let calls = calls.unwrap_or_else(|fault| {
+            let found = self.calls_in_unit(unit, lookup, &mut note);
+            let found = found.unwrap_or_else(|fault| {
                 note(fault);
-                Vec::new()
+                UnitCalls::default()
             });
-            let has_function = calls.iter().any(|call| call.function.is_some());
-            if has_function || (best.calls.is_empty() && !calls.is_empty()) {
-                best.calls = calls;
+            let has_function = found.has_function;
+            if has_function || (best.calls.is_empty() && !found.calls.is_empty()) {
+                best.calls = found.calls;
             }
             best.fault = fault.or(best.fault);
+            // Units overlap if the linker folded equal functions (ICF): one is as good as the other.
             if has_function {
                 break;
             }
@@ -135,82 +215,110 @@ impl Dwarf {
     fn calls_in_unit(
         &self,
         unit: u32,
-        address: u64,
-        detail: Detail,
+        lookup: &Lookup<'_>,
         note: &mut dyn FnMut(DwarfError),
-    ) -> Result<Vec<Call>, DwarfError> {
-        let loaded = self.units.get(FileKind::Linked, unit)?;
-        let line = if detail.lines { line(&loaded, address, note) } else { SourceLine::default() };
-        let body = self.units.body(unit);
-        let Ok((place, body)) = body.map_err(&mut *note) else { return Ok(line_only(line)) };
+    ) -> Result<UnitCalls, DwarfError> {
+        let Lookup { address, detail, symbol } = *lookup;
+        let tables = self.units.get(FileKind::Linked, unit)?;
+        let mut line =
+            if detail.lines { line(&tables, address, note) } else { SourceLine::default() };
+        let (file, body) = match self.units.body(unit, &tables) {
+            Ok(body) => body,
+            // The .dwo file is missing; the lines are in the linked file.
+            Err(fault) => {
+                note(fault);
+                self.units.count(&tables);
+                return Ok(UnitCalls { calls: line_only(line), has_function: false });
+            }
+        };
         let (functions, function) = body.function(address);
         let Some(function) = function else {
             if let Some(fault) = functions.fault() {
                 note(fault.clone());
             }
-            return Ok(line_only(line));
+            self.count(&tables, &body);
+            return Ok(UnitCalls { calls: line_only(line), has_function: false });
         };
-        let inlined = match detail.is_symbols_only() {
-            true => Vec::new(),
-            false => match functions.inlined(&body.unit, function) {
-                Ok(inlined) => inlined.at(address),
-                Err(fault) => {
-                    note(fault);
-                    Vec::new()
-                }
-            },
+        let inlined = if detail.is_symbols_only() {
+            Rc::new(InlinedCalls::default())
+        } else {
+            functions.inlined(&body.unit, function).unwrap_or_else(|fault| {
+                note(fault);
+                Rc::default()
+            })
         };
-        let mut nameless = None;
-        let mut name = |(place, entry)| match self.naming.name(&self.units, place, entry) {
-            Ok(name) => Some(name).filter(|name| !name.is_empty()),
-            Err(fault) => {
-                nameless = Some(fault);
-                None
-            }
-        };
-        let mut calls = Vec::with_capacity(inlined.len() + 1);
-        let mut line = line;
-        // More than a stream may hold is more than anyone inlines.
-        for call in inlined.iter().rev().take(nprof_stream::limits::LINES - 1) {
-            let origin = call.origin.map(|origin| target(place, origin));
-            let function = name(origin.unwrap_or((place, call.entry)));
-            let (file, number, column) = (call.file, call.line, call.column);
+        let found = inlined.at(address);
+        let entry = functions.entry(function);
+        let mut calls = Vec::with_capacity(if detail.inlines { found.len() + 1 } else { 1 });
+        // A stream holds no more calls for an address; compilers inline less deep.
+        for call in found.iter().rev().take(nprof_stream::limits::LINES - 1) {
             let outer = if detail.lines {
-                call_line(&loaded, file, number, column)
+                call_line(&tables, address, call)
             } else {
                 SourceLine::default()
             };
-            let SourceLine { file, line, column } = std::mem::replace(&mut line, outer);
-            calls.push(Call { function, file, line, column });
+            let inner = std::mem::replace(&mut line, outer);
+            // Without inlined calls, only the line in the outermost function is written.
+            if detail.inlines {
+                let origin = call.origin.map(|origin| target(file, origin));
+                let origin = origin.unwrap_or((file, inlined.entry(call)));
+                calls.push(inner.in_function(self.name(origin, None, note)));
+            }
         }
-        let SourceLine { file, line, column } = line;
-        let function = name((place, functions.entry(function)));
-        calls.push(Call { function, file, line, column });
-        if let Some(fault) = nameless {
-            note(fault);
+        calls.push(line.in_function(self.name((file, entry), symbol, note)));
+        self.count(&tables, &body);
+        // A function without a name gives way to one of another unit that overlaps.
+        let has_function = calls.iter().any(|call| call.function.is_some());
+        Ok(UnitCalls { calls, has_function })
+    }
+
+    /// Counts the memory of a unit of the linked file and of the unit with its code.
+    fn count(&self, tables: &Rc<UnitTables>, body: &Rc<UnitTables>) {
+        self.units.count(tables);
+        if !Rc::ptr_eq(tables, body) {
+            self.units.count(body);
         }
-        Ok(calls)
+    }
+
+    fn name(
+        &self,
+        entry: (FileKind, u64),
+        symbol: Option<&[u8]>,
+        note: &mut dyn FnMut(DwarfError),
+    ) -> Option<Arc<[u8]>> {
+        match self.names.name(&self.units, entry, symbol) {
+            Ok(name) => Some(name).filter(|name| !name.is_empty()),
+            Err(fault) => {
+                note(fault);
+                None
+            }
+        }
     }
 }
 
-/// What is left of an address that lies in no function.
+impl SourceLine {
+    fn in_function(self, function: Option<Arc<[u8]>>) -> Call {
+        Call { function, file: self.file, line: self.line, column: self.column }
+    }
+}
+
+/// Returns the calls at an address outside of all functions: its line, if it has one.
 fn line_only(line: SourceLine) -> Vec<Call> {
-    let SourceLine { file, line, column } = line;
-    let call = Call { function: None, file, line, column };
+    let call = line.in_function(None);
     if call == Call::default() { Vec::new() } else { vec![call] }
 }
 
-/// The line of an address.
-fn line(loaded: &UnitTables, address: u64, note: &mut dyn FnMut(DwarfError)) -> SourceLine {
-    let found = loaded.lines().and_then(|lines| {
+/// Returns the line of an address.
+fn line(tables: &UnitTables, address: u64, note: &mut dyn FnMut(DwarfError)) -> SourceLine {
+    let found = tables.lines(address).and_then(|lines| {
         let Some(lines) = lines else { return Ok(SourceLine::default()) };
         if let Some(fault) = lines.fault() {
             note(fault.clone());
         }
-        let Some(row) = lines.find(&loaded.unit, address)? else {
+        let Some(row) = lines.find(&tables.unit, address)? else {
             return Ok(SourceLine::default());
         };
-        let file = lines.path(&loaded.unit, row.file.into())?;
+        let file = lines.path(&tables.unit, row.file)?;
         Ok(SourceLine {
             file: Some(file).filter(|file| !file.is_empty()),
             line: row.line,
@@ -223,11 +331,12 @@ fn line(loaded: &UnitTables, address: u64, note: &mut dyn FnMut(DwarfError)) -> 
     })
 }
 
-/// The line of an inlined call.
-fn call_line(loaded: &UnitTables, file: u64, line: u32, column: u32) -> SourceLine {
-    // In the older versions files count from 1.
-    let is_known = file != u64::MAX && (file > 0 || loaded.unit.head.encoding.version >= 5);
-    let lines = loaded.lines().ok().flatten().filter(|_| is_known);
-    let file = lines.and_then(|lines| lines.path(&loaded.unit, file).ok());
-    SourceLine { file: file.filter(|file| !file.is_empty()), line, column }
+/// Returns the line of an inlined call.
+fn call_line(tables: &UnitTables, address: u64, call: &InlinedCall) -> SourceLine {
+    let InlinedCall { file, line, column, .. } = *call;
+    // Before DWARF 5, files count from 1, and 0 is no file (DWARF 4, 6.2.4).
+    let is_known = file != NO_FILE && (file > 0 || tables.unit.head.encoding.version >= 5);
+    let lines = tables.lines(address).ok().flatten().filter(|_| is_known);
+    let path = lines.and_then(|lines| lines.path(&tables.unit, file).ok());
+    SourceLine { file: path.filter(|path| !path.is_empty()), line, column }
 }

@@ -1,25 +1,24 @@
-//! What is wanted of places, and so which parts of a file are read. Pure.
+//! The detail that lookups need, and with it the parts of a file that are read. Pure.
 
-/// How much is asked for.
+/// The detail of lookups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Detail {
     /// Inlined calls, not only the functions they were inlined into.
     pub(crate) inlines: bool,
-    /// LinkedFiles and lines.
+    /// Source files and lines.
     pub(crate) lines: bool,
-    /// Whether debug information is read where symbols do not tell; where inlines or lines are
-    /// asked for, it is.
+    /// True if debug information names functions that no symbol table has. For inlined calls and
+    /// lines it is read in any case.
     pub(crate) debug: bool,
 }
 
 impl Detail {
-    /// Whether a symbol table is enough to answer.
+    /// True if a symbol table has all the detail.
     pub(crate) fn is_symbols_only(self) -> bool {
         !self.inlines && !self.lines
     }
 
-    /// Whether debug information is read, which is not needed for functions alone where there are
-    /// symbols.
+    /// True if debug information is read. A function alone needs none if it has a symbol.
     pub(crate) fn reads_debug_info(self, has_symbols: bool) -> bool {
         !self.is_symbols_only() || (self.debug && !has_symbols)
     }

@@ -1,23 +1,23 @@
-//! Why debug information cannot be used as it should.
+//! The reasons why debug information cannot be used, or only a part of it.
 
 use std::fmt;
 
-/// What is wrong with it.
+/// An error of debug information.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum DwarfError {
-    /// It is not what it should be.
+    /// A value that DWARF does not allow.
     Malformed(gimli::Error),
-    /// More of something than any compiler makes: what is meant to do harm stops here.
+    /// More of something than any compiler makes: a damaged or hostile file.
     Limit(&'static str),
-    /// Its bytes cannot be had.
+    /// Bytes that cannot be read.
     Unreadable(String),
-    /// The file of a unit that was split off was not found, or has no such unit; its name.
+    /// The file of a split unit is missing or has no such unit; its name.
     NoSplit(String),
-    /// The file its parts were moved to, to be shared, was not found.
+    /// The supplementary file is missing.
     NoSupplementary,
 }
 
-/// What reading gives.
+/// The result of reading debug information.
 pub(crate) type Result<T> = std::result::Result<T, DwarfError>;
 
 impl From<gimli::Error> for DwarfError {
@@ -36,7 +36,7 @@ impl fmt::Display for DwarfError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Malformed(error) => write!(f, "malformed DWARF: {error}"),
-            Self::Limit(what) => write!(f, "malformed DWARF: {what}"),
+            Self::Limit(limit) => write!(f, "malformed DWARF: {limit}"),
             Self::Unreadable(why) => write!(f, "unreadable DWARF: {why}"),
             Self::NoSplit(name) => {
                 let why = "which was not found or is of another compilation";
@@ -50,7 +50,7 @@ impl fmt::Display for DwarfError {
 }
 
 impl DwarfError {
-    /// Whether what is needed is absent, and not wrong.
+    /// True if a file is missing, and none is damaged.
     pub(crate) fn is_absence(&self) -> bool {
         matches!(self, Self::NoSplit(_) | Self::NoSupplementary)
     }

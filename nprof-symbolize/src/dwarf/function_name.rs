@@ -1,7 +1,7 @@
-//! What functions are called: the linkage name, or in C++, where a function that exists only
-//! inlined and in its own file has none, the name with its scopes and parameters.
+//! The names of functions: the linkage name; in C++, the name with scopes and parameters for a
+//! function without one, which exists only inlined or in its own file.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -12,83 +12,113 @@ use super::scoped_name::{REFERENCES, scoped_name};
 use super::type_name::parameters;
 use super::unit_cache::{FileKind, UnitCache, UnitTables, target};
 
-/// Names by the files and places of the functions' entries.
+/// The memory of a name beside its bytes: the entry of the hash table, a seventh of which is free,
+/// the reference counts and the allocator's share.
+const NAME: usize = 80;
+
+/// Names by the files and offsets of the functions' entries.
 type Known = FxHashMap<(FileKind, u64), Arc<[u8]>>;
 
-/// The names of functions, each found once.
+/// The names of functions, each built once as long as there is room.
 #[derive(Default)]
-pub(crate) struct FunctionNames(RefCell<Known>);
+pub(crate) struct FunctionNames {
+    known: RefCell<Known>,
+    bytes: Cell<usize>,
+}
 
-/// What an entry and those it refers to say.
+/// A function's entry and the entries it refers to.
 struct Declaration {
-    /// The name linkers know, or just the name.
+    /// The linkage name, else the name in the source.
     name: Vec<u8>,
     is_linkage: bool,
-    /// Whether other files can call it.
+    /// True if other files can call it.
     is_external: bool,
-    /// The last entry of the chain: the one that lies where the function was declared.
+    /// True if any of the entries is in a unit of C++.
+    is_cxx: bool,
+    /// The last entry of the chain, which lies in the scope that the function was declared in.
     file: FileKind,
     entry: u64,
     unit: Rc<UnitTables>,
 }
 
 impl Declaration {
-    /// Whether the name in the source is the one linkers know: such a function can be called from
-    /// elsewhere, has no other name, and is no member of a class.
-    fn has_c_linkage(&self) -> Result<bool> {
-        let Self { entry, unit, .. } = self;
-        let Some(scope) = unit.scopes().around(*entry).next() else { return Ok(self.is_external) };
-        let tag = unit.unit.entry(scope, |tag, _| Ok(tag))?;
+    /// True if the name is the whole one.
+    fn is_whole(&self, units: &UnitCache) -> Result<bool> {
+        let is_whole = self.is_linkage || !self.is_cxx || self.name.is_empty();
+        Ok(is_whole || self.has_c_linkage(units)?)
+    }
+
+    /// True if the name in the source is the one linkers know (`extern "C"`): the function can be
+    /// called from elsewhere, has no linkage name, and is no member of a class.
+    fn has_c_linkage(&self, units: &UnitCache) -> Result<bool> {
+        let around = units.scopes_around(&self.unit, self.entry);
+        let Some(&scope) = around.last() else { return Ok(self.is_external) };
+        let tag = self.unit.unit.entry(scope, |tag, _| Ok(tag))?;
         Ok(self.is_external && tag == gimli::DW_TAG_namespace)
+    }
+
+    /// Puts scopes before the name and parameters after it.
+    fn whole_name(&self, units: &UnitCache) -> Result<Vec<u8>> {
+        let mut name = scoped_name(units, self.file, self.entry, &self.name)?;
+        // Without types in the debug information (-g1), `()` would be an invention.
+        if self.unit.unit.has_types()? {
+            let parameters = parameters(units, self.file, self.entry);
+            name.extend(parameters.as_deref().unwrap_or("(...)").bytes());
+        }
+        Ok(name)
     }
 }
 
 impl FunctionNames {
-    /// The name of the function of an entry, empty when it has none.
+    /// Returns the name of the function of an entry, empty if it has none. `symbol`, the linkage
+    /// name in the symbol table, takes the place of a name that would have to be built.
     ///
     /// # Errors
     ///
-    /// When an entry on the way is malformed, or in a file that was not found.
-    pub(crate) fn name(&self, units: &UnitCache, file: FileKind, entry: u64) -> Result<Arc<[u8]>> {
-        if let Some(name) = self.0.borrow().get(&(file, entry)) {
+    /// When one of the entries is malformed, or in a missing file.
+    pub(crate) fn name(
+        &self,
+        units: &UnitCache,
+        (file, entry): (FileKind, u64),
+        symbol: Option<&[u8]>,
+    ) -> Result<Arc<[u8]>> {
+        if let Some(name) = self.known.borrow().get(&(file, entry)) {
             return Ok(Arc::clone(name));
         }
-        let mut is_cxx = false;
-        let declaration = declaration(units, file, entry, &mut is_cxx)?;
-        let is_whole = declaration.is_linkage || !is_cxx || declaration.name.is_empty();
-        let name = match is_whole || declaration.has_c_linkage()? {
-            true => declaration.name,
-            false => {
-                let Declaration { name, file, entry, .. } = &declaration;
-                let mut name = scoped_name(units, *file, *entry, name)?;
-                let parameters = parameters(units, *file, *entry);
-                name.extend(parameters.as_deref().unwrap_or("(...)").bytes());
-                name
+        let declaration = declaration(units, file, entry)?;
+        let name: Arc<[u8]> = match symbol {
+            // Not kept: a part of the function that was split off has another symbol.
+            Some(symbol) if !declaration.is_linkage && !declaration.name.is_empty() => {
+                return Ok(symbol.into());
             }
+            _ if declaration.is_whole(units)? => declaration.name.into(),
+            _ => declaration.whole_name(units)?.into(),
         };
-        let name: Arc<[u8]> = name.into();
-        self.0.borrow_mut().insert((file, entry), Arc::clone(&name));
+        self.bytes.set(self.bytes.get() + name.len() + NAME);
+        self.known.borrow_mut().insert((file, entry), Arc::clone(&name));
         Ok(name)
     }
 
-    /// How much memory it takes, bytes.
+    /// Returns the memory it takes, in bytes.
     pub(crate) fn bytes(&self) -> usize {
-        self.0.borrow().len() * 128
+        self.bytes.get()
+    }
+
+    /// Drops all names, which are built again when they are needed.
+    pub(crate) fn clear(&self) {
+        *self.known.borrow_mut() = Known::default();
+        self.bytes.set(0);
     }
 }
 
-fn declaration(
-    units: &UnitCache,
-    mut file: FileKind,
-    mut entry: u64,
-    is_cxx: &mut bool,
-) -> Result<Declaration> {
+/// Follows an entry to the first one with a linkage name, else to the last one.
+fn declaration(units: &UnitCache, mut file: FileKind, mut entry: u64) -> Result<Declaration> {
     let mut name = Vec::new();
-    let mut is_external = false;
+    let (mut is_external, mut is_cxx) = (false, false);
     let mut references = 0;
     loop {
         let unit = units.unit_of(file, entry)?;
-        *is_cxx |= unit.unit.is_cxx;
+        is_cxx |= unit.unit.is_cxx;
         let (mut linkage, mut origin, mut specification) = (Vec::new(), None, None);
         unit.unit.entry(entry, |_, attributes| {
             for attribute in attributes {
@@ -106,21 +136,22 @@ fn declaration(
             }
             Ok(())
         })?;
-        if !linkage.is_empty() {
-            return Ok(Declaration {
-                name: linkage,
-                is_linkage: true,
-                is_external,
-                file,
-                entry,
-                unit,
-            });
-        }
+        // The chain of references of a malformed file may be a circle.
+        let is_linkage = !linkage.is_empty();
         references += 1;
-        match origin.or(specification).filter(|_| references < REFERENCES) {
+        match origin.or(specification).filter(|_| references < REFERENCES && !is_linkage) {
             Some(reference) => (file, entry) = target(file, reference),
             None => {
-                return Ok(Declaration { name, is_linkage: false, is_external, file, entry, unit });
+                let name = if is_linkage { linkage } else { name };
+                return Ok(Declaration {
+                    name,
+                    is_linkage,
+                    is_external,
+                    is_cxx,
+                    file,
+                    entry,
+                    unit,
+                });
             }
         }
     }

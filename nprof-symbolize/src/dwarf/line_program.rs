@@ -1,8 +1,9 @@
 //! The line programs of `.debug_line` (DWARF 2 to 5, section 6.2): the header with its files, and
-//! the encoding whose rows are addresses with their lines. Pure over bytes.
+//! the state machine that emits rows: addresses with their lines. Pure.
 //!
-//! gimli's reader of line programs keeps all there is of a header, some of which a file can blow
-//! up, and cannot begin in the middle; this one reads what names a place.
+//! gimli's reader of line programs keeps all fields of a header, any number of them in a hostile
+//! file, and cannot begin in the middle of a program. This one reads the fields that lead to a
+//! file, a line and a column.
 
 use gimli::{
     Abbreviations, AttributeSpecification, AttributeValue, Encoding, EntriesRaw, Reader, UnitOffset,
@@ -11,10 +12,10 @@ use gimli::{
 use super::debug_file::Slice;
 use super::error::{DwarfError, Result};
 
-/// The most files of a unit, and the most directories.
+/// The largest number of files of a unit, and of directories.
 const FILES: u64 = 1 << 20;
 
-/// A string of a header, there or in another section.
+/// A string of a header, inline or in another section.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum StringRef {
     /// In the header.
@@ -23,7 +24,7 @@ pub(crate) enum StringRef {
     LineStr(u64),
     /// In `.debug_str`, at an offset.
     Str(u64),
-    /// In a way line programs do not use.
+    /// In a form that no compiler uses in line programs.
     Unsupported,
 }
 
@@ -43,16 +44,17 @@ pub(crate) struct Header {
     encoding: LineEncoding,
 }
 
-/// How instructions are encoded.
+/// The encoding of instructions.
 #[derive(Clone, Debug)]
 struct LineEncoding {
     address_size: u8,
     minimum_length: u64,
     operations: u64,
-    line_base: i8,
-    line_range: u8,
     opcode_base: u8,
-    /// How many operands the opcodes have whose meaning is not known.
+    /// The advances of address and line by the special opcodes (DWARF 5, 6.2.5.1), computed once:
+    /// most instructions are special, and a division each is 10 % of the time of a program.
+    special: Box<[(u8, i16)]>,
+    /// The number of operands of each standard opcode, so that unknown ones can be skipped.
     lengths: Box<[u8]>,
 }
 
@@ -69,12 +71,12 @@ pub(crate) struct Row {
 }
 
 impl Header {
-    /// Reads the header at the beginning of a program, which is cut where the program ends.
-    /// Second, where in it the instructions begin.
+    /// Reads the header at the beginning of a program. `program` ends where the program does.
+    /// The second value is the offset of the instructions.
     ///
     /// # Errors
     ///
-    /// When it is malformed, or of a version that is not known.
+    /// When it is malformed or of an unknown version.
     pub(crate) fn read(program: Slice<'_>, mut address_size: u8) -> Result<(Self, usize)> {
         let mut input = program;
         let (_, format) = input.read_initial_length()?;
@@ -84,13 +86,16 @@ impl Header {
         }
         if version >= 5 {
             address_size = input.read_address_size()?;
+            // The size of segment selectors, which no flat address space has.
             input.read_u8()?;
         }
         let length = input.read_length(format)?;
         let mut input = input.split(length)?;
         let begin = input.offset_from(program) + input.len();
         let minimum_length = input.read_u8()?.into();
+        // More than one only on VLIW machines; 0 would divide by zero.
         let operations = if version >= 4 { input.read_u8()?.max(1).into() } else { 1 };
+        // default_is_stmt: all rows count here, since samples lie between statements, too.
         input.read_u8()?;
         let (line_base, line_range) = (input.read_i8()?, input.read_u8()?);
         let opcode_base = input.read_u8()?;
@@ -102,9 +107,8 @@ impl Header {
             address_size,
             minimum_length,
             operations,
-            line_base,
-            line_range,
             opcode_base,
+            special: special_opcodes(line_base, line_range, opcode_base),
             lengths,
         };
         let (mut directories, mut files) = (Vec::new(), Vec::new());
@@ -118,7 +122,7 @@ impl Header {
             }
             while let Some(name) = name(&mut input)? {
                 let directory = input.read_uleb128()?;
-                // When it was changed, and its size.
+                // Time of modification and size.
                 input.read_uleb128()?;
                 input.read_uleb128()?;
                 files.push(File { name, directory });
@@ -127,8 +131,23 @@ impl Header {
         Ok((Self { version, directories, files, encoding }, begin))
     }
 
-    /// Runs instructions; gives each row to `take`, with whether it ends a sequence and where the
-    /// instructions behind it begin.
+    /// Returns the memory that its files and directories take, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        let inline = |string: &StringRef| match string {
+            StringRef::Inline(text) => text.len() + 16,
+            _ => 0,
+        };
+        let names = self.files.iter().map(|file| inline(&file.name)).sum::<usize>();
+        let directories = self.directories.iter().map(inline).sum::<usize>();
+        self.files.capacity() * size_of::<File>()
+            + self.directories.capacity() * size_of::<StringRef>()
+            + names
+            + directories
+            + size_of_val(&*self.encoding.special)
+    }
+
+    /// Runs instructions. Passes to `take` each row, whether it ends a sequence, and the offset of
+    /// the instructions after it.
     ///
     /// # Errors
     ///
@@ -140,21 +159,21 @@ impl Header {
     ) -> Result<()> {
         let encoding = &self.encoding;
         let mut input = instructions;
-        let mut state = Registers::new(encoding);
+        let mut state = Registers::new();
         while !input.is_empty() {
             let step = state.step(encoding, &mut input)?;
             if step != Step::None {
                 take(state.row, step == Step::End, instructions.len() - input.len());
             }
             if step == Step::End {
-                state = Registers::new(encoding);
+                state = Registers::new();
             }
         }
         Ok(())
     }
 }
 
-/// What an instruction did.
+/// The effect of an instruction.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Step {
     None,
@@ -162,19 +181,20 @@ enum Step {
     End,
 }
 
-/// The registers of the encoding.
+/// The registers of the state machine (DWARF 5, 6.2.2).
 struct Registers {
     row: Row,
     operation: u64,
 }
 
 impl Registers {
-    fn new(_: &LineEncoding) -> Self {
+    fn new() -> Self {
         Self { row: Row { address: 0, file: 1, line: 1, column: 0 }, operation: 0 }
     }
 
     #[inline]
     fn advance(&mut self, encoding: &LineEncoding, by: u64) {
+        // The division is needed on VLIW machines only.
         let step = if encoding.operations == 1 {
             by
         } else {
@@ -190,10 +210,9 @@ impl Registers {
     fn step(&mut self, encoding: &LineEncoding, input: &mut Slice<'_>) -> Result<Step> {
         let opcode = input.read_u8()?;
         if opcode >= encoding.opcode_base {
-            let special = opcode - encoding.opcode_base;
-            self.advance(encoding, (special / encoding.line_range).into());
-            let lines = i32::from(encoding.line_base) + i32::from(special % encoding.line_range);
-            self.row.line = self.row.line.wrapping_add_signed(lines);
+            let (by, lines) = encoding.special[usize::from(opcode - encoding.opcode_base)];
+            self.advance(encoding, by.into());
+            self.row.line = self.row.line.wrapping_add_signed(lines.into());
             return Ok(Step::Row);
         }
         if opcode == 0 {
@@ -214,8 +233,8 @@ impl Registers {
             gimli::DW_LNS_set_file => self.row.file = small(input.read_uleb128()?),
             gimli::DW_LNS_set_column => self.row.column = small(input.read_uleb128()?),
             gimli::DW_LNS_const_add_pc => {
-                let special = 255 - encoding.opcode_base;
-                self.advance(encoding, (special / encoding.line_range).into());
+                let (by, _) = encoding.special[usize::from(255 - encoding.opcode_base)];
+                self.advance(encoding, by.into());
             }
             gimli::DW_LNS_fixed_advance_pc => {
                 self.row.address = self.row.address.wrapping_add(input.read_u16()?.into());
@@ -239,29 +258,30 @@ impl Registers {
         match gimli::DwLne(input.read_u8()?) {
             gimli::DW_LNE_end_sequence => return Ok(Step::End),
             gimli::DW_LNE_set_address => {
+                // The operand fills the instruction, whatever the header has as size.
                 let size = if input.len() <= 8 { input.len() as u8 } else { encoding.address_size };
                 self.row.address = input.read_address(size)?;
                 self.operation = 0;
             }
-            // Discriminators and what else there may be say nothing of the line.
+            // DW_LNE_set_discriminator, DW_LNE_define_file (gone in DWARF 5) and extensions of vendors.
             _ => {}
         }
         Ok(Step::None)
     }
 }
 
-/// A number that is small in all programs there are.
+/// Clamps a file or column number; compilers write small ones.
 fn small(number: u64) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
-/// A name up to its zero; `None` for the empty one, which ends a table.
+/// Reads a name up to its zero. None for the empty name, which ends a table.
 fn name(input: &mut Slice<'_>) -> Result<Option<StringRef>> {
     let name = input.read_null_terminated_slice()?;
     Ok((!name.is_empty()).then(|| StringRef::Inline(name.slice().into())))
 }
 
-/// A table of version 5: what its entries consist of, how many there are, and the entries.
+/// Reads a table of DWARF 5 (6.2.4.1): the format of its entries, their number, the entries.
 fn table(input: &mut Slice<'_>, encoding: Encoding) -> Result<Vec<File>> {
     let formats = usize::from(input.read_u8()?);
     let mut format = Vec::with_capacity(formats);
@@ -271,7 +291,7 @@ fn table(input: &mut Slice<'_>, encoding: Encoding) -> Result<Vec<File>> {
         format.push((content, AttributeSpecification::new(gimli::DW_AT_name, form, None)));
     }
     let count = input.read_uleb128()?;
-    // An entry takes a byte at least; one of no bytes could be read for ever.
+    // Forms without bytes (DW_FORM_flag_present) would allow 2^63 files in a few bytes.
     if count > FILES.min(input.len() as u64) {
         return Err(DwarfError::Limit("more source files than there is room for"));
     }
@@ -294,6 +314,14 @@ fn table(input: &mut Slice<'_>, encoding: Encoding) -> Result<Vec<File>> {
     }
     input.skip(values.next_offset().0)?;
     Ok(files)
+}
+
+/// Computes the advances of the special opcodes: address, in instructions, and line.
+fn special_opcodes(line_base: i8, line_range: u8, opcode_base: u8) -> Box<[(u8, i16)]> {
+    let advances = |special: u8| {
+        (special / line_range, i16::from(line_base) + i16::from(special % line_range))
+    };
+    (0..=255 - opcode_base).map(advances).collect()
 }
 
 fn text(value: AttributeValue<Slice<'_>>) -> StringRef {
@@ -329,7 +357,7 @@ mod tests {
     const TWO_ROWS: &[u8] = &[0, 9, 2, 0, 0x10, 0, 0, 0, 0, 0, 0, 3, 9, 1, 0x4c, 2, 3, 0, 1, 1];
 
     #[test]
-    fn rows_are_addresses_with_lines() {
+    fn runs_special_and_standard_opcodes() {
         let bytes = program(TWO_ROWS);
         let (header, begin) = Header::read(slice(&bytes), 8).unwrap();
         assert_eq!(header.directories, [StringRef::Inline((*b"/src").into())]);
@@ -342,12 +370,12 @@ mod tests {
         header
             .run(instructions, |row, is_end, _| rows.push((row.address, row.line, is_end)))
             .unwrap();
-        // `4c` is 63 behind the base: 4 bytes and -5 + 7 lines.
+        // `4c` is 63 after the base: 4 bytes and -5 + 7 lines.
         assert_eq!(rows, [(0x1000, 10, false), (0x1004, 12, false), (0x1007, 12, true)]);
     }
 
     #[test]
-    fn what_is_cut_is_malformed() {
+    fn rejects_truncated_programs() {
         let bytes = program(TWO_ROWS);
         let (header, begin) = Header::read(slice(&bytes), 8).unwrap();
         for end in 0..begin {
@@ -357,8 +385,8 @@ mod tests {
     }
 
     #[test]
-    fn a_table_of_nothing_ends() {
-        // So many files, of which each takes no byte: DW_FORM_flag_present. 2^63, 2^20.
+    fn rejects_tables_of_empty_entries() {
+        // 2^63 and 2^20 files of DW_FORM_flag_present, which has no bytes.
         let encoding = Encoding { address_size: 8, format: gimli::Format::Dwarf32, version: 5 };
         for (sevens, last) in [(9, 1), (2, 0x40)] {
             let mut bytes = vec![1, 1, 0x19];

@@ -1,20 +1,20 @@
-//! The files around the one that was linked: what several files share, and the units that were
-//! split off, alone (`.dwo`) or in a package (`.dwp`).
+//! The files beside the linked one: the supplementary file that several files share, and the units
+//! that were split off, each in its own file (`.dwo`) or all in a package (`.dwp`).
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use gimli::{DebugCuIndex, EndianSlice, RunTimeEndian};
+use gimli::{DebugCuIndex, EndianSlice};
 
-use super::debug_file::DwarfFile;
+use super::debug_file::{DwarfFile, endian};
 use super::error::{DwarfError, Result};
 use super::section::{DebugFile, DebugFiles, Section, SplitUnit};
 
-/// The most bytes the index of a package takes.
+/// The largest index of a package in bytes.
 const INDEX: u64 = 256 << 20;
 
-/// The files an image's debug information is spread over, opened when they are needed.
+/// The files beside the linked one, opened when they are needed.
 pub(crate) struct LinkedFiles {
     files: Box<dyn DebugFiles>,
     supplementary: OnceCell<Option<Rc<DwarfFile>>>,
@@ -22,16 +22,16 @@ pub(crate) struct LinkedFiles {
 }
 
 impl LinkedFiles {
-    /// Opens nothing yet.
+    /// Wraps the files; opens none.
     pub(crate) fn new(files: Box<dyn DebugFiles>) -> Self {
         Self { files, supplementary: OnceCell::new(), package: OnceCell::new() }
     }
 
-    /// The file that several files share.
+    /// Returns the supplementary file.
     ///
     /// # Errors
     ///
-    /// When there is none, or it cannot be read.
+    /// When it is missing or cannot be read.
     pub(crate) fn supplementary(&self) -> Result<Rc<DwarfFile>> {
         let open = || DwarfFile::new(self.files.supplementary()?, false).ok().map(Rc::new);
         self.supplementary.get_or_init(open).clone().ok_or(DwarfError::NoSupplementary)
@@ -41,10 +41,11 @@ impl LinkedFiles {
     ///
     /// # Errors
     ///
-    /// When it was not found, or cannot be read.
+    /// When it is missing or cannot be read.
     pub(crate) fn split(&self, wanted: &SplitUnit) -> Result<Rc<DwarfFile>> {
         let package = || self.files.package().and_then(Package::open).map(Rc::new);
         let packed = self.package.get_or_init(package).as_ref();
+        // A package replaces the .dwo files, which are often deleted after that.
         if let Some(part) = packed.and_then(|package| PackagedUnit::find(package, wanted.id)) {
             return DwarfFile::new(Box::new(part), true).map(Rc::new);
         }
@@ -53,7 +54,20 @@ impl LinkedFiles {
         DwarfFile::new(file.ok_or_else(absent)?, true).map(Rc::new)
     }
 
-    /// How much memory it takes, bytes.
+    /// Drops the bytes of the supplementary file that are kept.
+    pub(crate) fn drop_kept(&self) {
+        if let Some(Some(shared)) = self.supplementary.get() {
+            shared.drop_kept();
+        }
+    }
+
+    /// Returns the memory that [`Self::drop_kept`] frees, in bytes.
+    pub(crate) fn kept_bytes(&self) -> usize {
+        let shared = self.supplementary.get().and_then(Option::as_ref);
+        shared.map_or(0, |shared| shared.kept_bytes())
+    }
+
+    /// Returns the memory that the files take in any case, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         let shared = self.supplementary.get().and_then(Option::as_ref);
         let package = self.package.get().and_then(Option::as_ref);
@@ -64,7 +78,7 @@ impl LinkedFiles {
 /// A package of split units.
 struct Package {
     file: Box<dyn DebugFile>,
-    /// Which unit is where.
+    /// `.debug_cu_index`: the parts of the sections that belong to each unit (DWARF 5, 7.3.5).
     index: Vec<u8>,
     sections: RefCell<BTreeMap<String, Section>>,
 }
@@ -91,23 +105,22 @@ impl Package {
     }
 }
 
-/// One unit of a package, which looks as a file of its own.
+/// One unit of a package, presented as a file of its own.
 struct PackagedUnit {
     package: Rc<Package>,
-    /// Where its parts of the sections begin, and how many bytes they have.
-    places: BTreeMap<&'static str, (u64, u64)>,
+    /// The offset and the size of its part of each section.
+    parts: BTreeMap<&'static str, (u64, u64)>,
 }
 
 impl PackagedUnit {
     fn find(package: &Rc<Package>, id: u64) -> Option<Self> {
-        let little = package.file.is_little_endian();
-        let endian = if little { RunTimeEndian::Little } else { RunTimeEndian::Big };
+        let endian = endian(package.file.is_little_endian());
         let index = DebugCuIndex::from(EndianSlice::new(&package.index, endian)).index().ok()?;
         let sections = index.sections(index.find(id)?).ok()?;
-        let places = sections.map(|section| {
+        let parts = sections.map(|section| {
             (section.section.dwo_name(), (u64::from(section.offset), u64::from(section.size)))
         });
-        Some(Self { package: Rc::clone(package), places: places.collect() })
+        Some(Self { package: Rc::clone(package), parts: parts.collect() })
     }
 }
 
@@ -117,9 +130,9 @@ impl DebugFile for PackagedUnit {
     }
 
     fn section(&self, name: &str) -> anyhow::Result<Section> {
-        match self.places.get(name) {
+        match self.parts.get(name) {
             Some(&(offset, size)) => Ok(self.package.section(name)?.part(offset, size)),
-            // Strings are of all units in common.
+            // All units share the strings; the index has no column for them.
             None if name == ".debug_str.dwo" => self.package.section(name),
             None => Ok(Section::default()),
         }

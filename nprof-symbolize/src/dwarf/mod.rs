@@ -1,13 +1,12 @@
-//! DWARF debug information: the function, line and inlined calls at an address.
+//! DWARF debug information within a memory bound: the function, line and inlined calls at an
+//! address.
 //!
-//! The engine reads what an address needs and no more: an index of the units by address from
-//! their first entries, then a unit's table of functions when an address first falls into the
-//! unit, the calls inlined into a function when one falls into that, the rows of a sequence of
-//! lines likewise. Entries are walked over without recursion. Tables are forgotten when they take
-//! too much memory, and made again when they are needed again.
-//!
-//! The files themselves belong to `images`, which hands them over by the traits of `sections`.
+//! The engine is our own, beside the crate addr2line, which is the oracle of its tests: addr2line
+//! reads all units at once and never drops one (127 KiB a C++ unit and thread), needs memory maps,
+//! overflows the stack on hostile files, and confuses the units of dwz in DWARF 2 to 4.
+//! ARCHITECTURE.md has the figures.
 
+mod abbreviation;
 mod bases;
 mod debug_file;
 mod debug_info;
@@ -15,6 +14,7 @@ pub(crate) mod detail;
 mod error;
 mod function_name;
 mod functions;
+mod inlined_calls;
 mod line_program;
 mod line_table;
 mod linked_files;
@@ -30,6 +30,7 @@ mod unit;
 mod unit_cache;
 mod unit_index;
 
+pub(crate) use debug_file::{UNIT_HEADER, is_type_unit};
 pub(crate) use debug_info::{Call, Dwarf, ROOM_BYTES};
 pub(crate) use error::DwarfError;
 pub(crate) use section::{DebugFile, DebugFiles, Section, SplitUnit};

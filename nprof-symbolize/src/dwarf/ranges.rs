@@ -1,8 +1,8 @@
 //! Lists of ranges of addresses: `.debug_ranges` (DWARF 2 to 4) and `.debug_rnglists` (DWARF 5,
-//! section 7.25). Pure over bytes.
+//! section 7.25). Pure.
 //!
-//! A list says where it ends, not how long it is, so that bytes that end before it does are an
-//! error here; gimli takes them for the end.
+//! A list has an end mark and no length, so that bytes without the mark are an error here; gimli
+//! takes their end for the end of the list.
 
 use std::ops::Range;
 
@@ -11,15 +11,16 @@ use gimli::{Encoding, Reader};
 use super::debug_file::Slice;
 use super::error::{DwarfError, Result};
 
-/// The most ranges one entry has.
+/// The largest number of ranges of one entry.
 const RANGES: usize = 1 << 16;
 
-/// Reads the list at the beginning of `input`. Ranges count from `base` where the list does not
-/// say otherwise; `indexed` gives addresses by their index. What was not linked is left out.
+/// Reads the list at the beginning of `input`. Ranges count from `base` until the list sets another
+/// one; `indexed` returns addresses by their index. Ranges of code that was not linked are left
+/// out.
 ///
 /// # Errors
 ///
-/// When the list is malformed or cut, or an address cannot be had.
+/// When the list is malformed or truncated, or an address cannot be read.
 pub(crate) fn read(
     mut input: Slice<'_>,
     encoding: Encoding,
@@ -30,9 +31,10 @@ pub(crate) fn read(
     let highest = u64::MAX >> (64 - 8 * u32::from(size.clamp(1, 8)));
     let mut ranges = Vec::new();
     loop {
-        let next = match encoding.version < 5 {
-            true => pair(&mut input, size, highest, base)?,
-            false => entry(&mut input, size, base, &indexed)?,
+        let next = if encoding.version < 5 {
+            pair(&mut input, size, highest, base)?
+        } else {
+            entry(&mut input, size, base, &indexed)?
         };
         let (begin, end) = match next {
             Next::End => return Ok(ranges),
@@ -42,7 +44,8 @@ pub(crate) fn read(
             }
             Next::Range(begin, end) => (begin & highest, end & highest),
         };
-        // The linker's mark of what was left out is the highest address, or the one before it.
+        // Linkers mark code that they dropped with the highest address (lld: -1, and -2 in
+        // .debug_ranges, where -1 sets the base).
         if begin < end && begin < highest - 1 && base < highest - 1 {
             if ranges.len() >= RANGES {
                 return Err(DwarfError::Limit("ranges without end"));
@@ -114,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_of_entry_counts() {
+    fn reads_all_kinds_of_entries() {
         let list = [
             &[4, 1, 2][..],
             &[1, 3, 4, 5, 6],
@@ -123,7 +126,7 @@ mod tests {
             &[5, 0, 0x20, 0, 0, 4, 1, 2],
             &[6, 0, 0x30, 0, 0, 8, 0x30, 0, 0],
             &[7, 0, 0x40, 0, 0, 2],
-            // What was not linked: an empty one, and one at the highest address.
+            // Code that was not linked: an empty range, and one at the highest address.
             &[7, 0, 0x40, 0, 0, 0, 6, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff],
             &[0],
         ];
@@ -144,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn older_lists_are_pairs() {
+    fn reads_pairs_before_dwarf_5() {
         let words = [1, 2, 0xffff_ffff, 0x2000, 3, 5, 0, 0];
         let list: Vec<u8> = words.iter().flat_map(|word: &u32| word.to_le_bytes()).collect();
         assert_eq!(ranges(&list, 4, 4).unwrap(), [0x1001..0x1002, 0x2003..0x2005]);

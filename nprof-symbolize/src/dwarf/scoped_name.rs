@@ -4,17 +4,17 @@ use super::error::Result;
 use super::unit::Reference;
 use super::unit_cache::{FileKind, UnitCache, UnitTables, target};
 
-/// How many references from entry to entry are followed to the one that has a name.
+/// The number of references that are followed from an entry to one that has a name.
 pub(crate) const REFERENCES: usize = 16;
 
-/// The longest name that is put together, bytes.
+/// The longest name that is built from scopes, in bytes.
 const LONGEST: usize = 4 << 10;
 
-/// A name with the scopes its entry lies in.
+/// Puts the scopes of an entry before its name.
 ///
 /// # Errors
 ///
-/// When one of those is malformed.
+/// When the entry of a scope is malformed.
 pub(crate) fn scoped_name(
     units: &UnitCache,
     file: FileKind,
@@ -23,22 +23,21 @@ pub(crate) fn scoped_name(
 ) -> Result<Vec<u8>> {
     let mut parts = vec![name.to_vec()];
     let mut unit = units.unit_of(file, entry)?;
-    let mut around: Vec<u64> = unit.scopes().around(entry).collect();
+    let mut around = units.scopes_around(&unit, entry);
     let (mut file, mut references) = (file, 0);
-    around.reverse();
     while let Some(scope) = around.pop() {
         let Scope { tag, name: own, declared } = scope_at(&unit, scope)?;
         match (tag, declared) {
             _ if !own.is_empty() => parts.push(own),
             (gimli::DW_TAG_namespace, _) => parts.push(b"(anonymous namespace)".to_vec()),
-            // An instance of a function, which is named, and has its scopes, where it is declared.
+            // A function with code refers to its declaration, which has the name and the scopes
+            // (DWARF 5, 3.3.8.3).
             (gimli::DW_TAG_subprogram, Some(reference)) if references < REFERENCES => {
                 references += 1;
                 let declaration;
                 (file, declaration) = target(file, reference);
                 unit = units.unit_of(file, declaration)?;
-                around = unit.scopes().around(declaration).collect();
-                around.reverse();
+                around = units.scopes_around(&unit, declaration);
                 around.push(declaration);
             }
             (gimli::DW_TAG_subprogram, _) => {}
@@ -54,12 +53,12 @@ pub(crate) fn scoped_name(
     Ok(parts.join(&b"::"[..]))
 }
 
-/// What the entry of a scope says.
+/// The entry of a scope.
 struct Scope {
     tag: gimli::DwTag,
-    /// Empty when it has none.
+    /// Empty if it has none.
     name: Vec<u8>,
-    /// Where it was declared, if elsewhere.
+    /// Its declaration, if that is another entry.
     declared: Option<Reference>,
 }
 

@@ -1,8 +1,8 @@
-//! What the engine takes: the sections of the files an image's debug information is spread over,
-//! read on demand. Finding and opening those files is the work of `images`.
+//! The input of the engine: sections of the files that an image's debug information is spread
+//! over, read on demand. The folder `find` finds and opens those files.
 //!
-//! Nothing is read before it is asked for, and nothing but a packed section is held: a file of a
-//! gigabyte costs the pages of it that name something.
+//! Only compressed sections are held in memory: of a file of a gigabyte, the engine reads the
+//! pages that an address needs.
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -10,32 +10,32 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::rc::Rc;
 
-/// The bytes of one section, wherever they are. A clone shares them.
+/// The bytes of one section. Clones share them.
 #[derive(Clone, Debug)]
 pub(crate) enum Section {
-    /// A part of a file, which is read where it is needed. Whoever makes one has seen that the
-    /// file is that long; should it be cut later, reading fails.
+    /// A part of a file. The caller has checked that the file is that long; if it is truncated
+    /// later, reading fails, where a memory map would end in SIGBUS.
     File {
         /// The file.
         file: Rc<File>,
-        /// Where the section begins in it.
+        /// The offset of the section in the file.
         start: u64,
-        /// How many bytes it has.
+        /// The size of the section in bytes.
         size: u64,
     },
-    /// Bytes in memory: what was packed in the file, unpacked once.
+    /// Bytes in memory: a section that was compressed in the file.
     Memory(Rc<Vec<u8>>),
 }
 
 impl Default for Section {
-    /// A section without bytes, which is as good as none.
+    /// An empty section, in place of an absent one.
     fn default() -> Self {
         Self::Memory(Rc::default())
     }
 }
 
 impl Section {
-    /// How many bytes it has.
+    /// Returns the size of the section in bytes.
     pub(crate) fn len(&self) -> u64 {
         match self {
             Self::File { size, .. } => *size,
@@ -43,11 +43,11 @@ impl Section {
         }
     }
 
-    /// The `length` bytes at `offset`; fewer where the section ends before that.
+    /// Reads `length` bytes at `offset`; fewer where the section ends before that.
     ///
     /// # Errors
     ///
-    /// When the file cannot be read, or was cut since it was opened.
+    /// When the file cannot be read, or was truncated since it was opened.
     pub(crate) fn read(&self, offset: u64, length: u64) -> io::Result<Cow<'_, [u8]>> {
         let begin = offset.min(self.len());
         let end = offset.saturating_add(length).min(self.len());
@@ -61,7 +61,8 @@ impl Section {
         }
     }
 
-    /// The part of it that begins at `offset`; shorter where the section ends before that.
+    /// Returns the part of the section that begins at `offset`; shorter where the section ends
+    /// before it does.
     pub(crate) fn part(&self, offset: u64, length: u64) -> Self {
         let begin = offset.min(self.len());
         let end = offset.saturating_add(length).min(self.len());
@@ -77,7 +78,7 @@ impl Section {
         }
     }
 
-    /// How much memory it holds, bytes.
+    /// Returns the memory that its bytes take.
     pub(crate) fn bytes(&self) -> usize {
         match self {
             Self::File { .. } => 0,
@@ -88,45 +89,49 @@ impl Section {
 
 /// A file that holds debug information.
 pub(crate) trait DebugFile {
-    /// The order of its bytes.
+    /// True if the least significant byte of a number comes first.
     fn is_little_endian(&self) -> bool;
 
-    /// The section of a name, as `.debug_info` or `.debug_info.dwo`; empty when there is none.
-    /// The engine asks for each name once at most, when it first needs it: the place to find the
-    /// older `.zdebug_*` in its stead, and to unpack.
+    /// Returns the section of a name, such as `.debug_info` or `.debug_info.dwo`; empty if there
+    /// is none. The engine requests each name at most once, when it first needs it. The
+    /// implementation falls back to the older `.zdebug_*`, decompresses, and of several
+    /// `.debug_info.dwo` returns the one for which [`is_type_unit`] is false.
     ///
     /// # Errors
     ///
-    /// When the section is there and cannot be had: outside of the file, packed in an unknown
-    /// way, too large.
+    /// When the section exists but cannot be read: it lies outside of the file, is compressed in
+    /// an unknown way, or too large.
+    ///
+    /// [`is_type_unit`]: super::is_type_unit
     fn section(&self, name: &str) -> anyhow::Result<Section>;
 }
 
-/// Where a unit went that was split off when it was compiled: what its skeleton says.
+/// The file of a unit that was split off when it was compiled, as its skeleton names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SplitUnit {
     /// The path of the `.dwo` file, relative to `directory` unless it is absolute.
     pub(crate) name: Vec<u8>,
     /// The directory of the compilation.
     pub(crate) directory: Vec<u8>,
-    /// What skeleton and split unit have in common.
+    /// The ID that skeleton and split unit share.
     pub(crate) id: u64,
 }
 
 /// The files an image's debug information is spread over.
 pub(crate) trait DebugFiles {
-    /// The file with the debug information of the whole image. The engine asks once.
+    /// Opens the file with the debug information of the whole image. Called once.
     fn main(&self) -> Box<dyn DebugFile>;
 
-    /// The file that several files share (`dwz`, `.gnu_debugaltlink`, `.debug_sup`). The engine
-    /// asks once, at the first reference to it. `None` when there is none, or not the right one.
+    /// Opens the supplementary file, which several files share (`dwz`, `.gnu_debugaltlink`,
+    /// `.debug_sup`). Called once, at the first reference to it. None if there is none, or only
+    /// another one.
     fn supplementary(&self) -> Option<Box<dyn DebugFile>>;
 
-    /// The package of all split units (`.dwp`). The engine asks once, at the first skeleton.
+    /// Opens the package of all split units (`.dwp`). Called once, at the first skeleton.
     fn package(&self) -> Option<Box<dyn DebugFile>>;
 
-    /// The file of one split unit (`.dwo`), asked for when it is not in the package. Whether its
-    /// unit is the one that is wanted is seen by the engine, which compares the `id`.
+    /// Opens the file of one split unit (`.dwo`), which is not in the package. The engine itself
+    /// compares the `id` of its unit.
     fn split(&self, wanted: &SplitUnit) -> Option<Box<dyn DebugFile>>;
 }
 
@@ -135,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_section_ends_where_it_ends() {
+    fn reads_stop_at_the_end_of_the_section() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("file");
         std::fs::write(&path, b"0123456789").unwrap();

@@ -1,5 +1,5 @@
-//! What types are called in the parameters of a function: as in the names that are made of
-//! linkage names, so that a function is called the same where it was inlined and where it was not.
+//! The types in the parameters of a function, spelled as demanglers spell them, so that a function
+//! has one name where it was inlined and where it was not.
 
 use std::cell::Cell;
 
@@ -10,27 +10,30 @@ use super::scoped_name::scoped_name;
 use super::unit::Reference;
 use super::unit_cache::{FileKind, UnitCache, target};
 
-/// How deeply types are taken apart: pointers to functions of pointers, and so on.
+/// The depth to which types are read: pointers to functions of pointers, and so on.
 const DEPTH: usize = 16;
 
-/// How many types are read for one list of parameters: a type may be made of itself.
+/// The number of types that are read for one list of parameters: a malformed type may contain
+/// itself.
 const TYPES: usize = 256;
 
-/// The longest list of parameters, and the longest type, bytes.
+/// The longest list of parameters, and the longest type, in bytes.
 const LONGEST: usize = 4 << 10;
 
-/// What is said where a type is too long or cannot be told.
+/// Stands for a type that is too long or not known.
 const UNKNOWN: &str = "...";
 
-/// What an entry says of a type, or of a parameter.
+/// The entry of a type or of a parameter.
 struct Entry {
     tag: gimli::DwTag,
     name: Vec<u8>,
     inner: Option<Reference>,
+    /// True if the inner type is in a type unit (-fdebug-types-section), which is not searched.
+    has_signature: bool,
     is_artificial: bool,
 }
 
-/// The parameters of a function, with parentheses, and what is behind them (`const`).
+/// Returns the parameters of a function with parentheses, and the qualifier after them (`const`).
 ///
 /// # Errors
 ///
@@ -43,11 +46,14 @@ pub(crate) fn parameters(units: &UnitCache, file: FileKind, entry: u64) -> Resul
         let parameter = read(units, file, child)?;
         match parameter.tag {
             gimli::DW_TAG_formal_parameter if parameter.is_artificial => {
-                // `this`, which is a pointer to what the function may change.
+                // `this`: of a const function, a pointer to a const object.
                 let object = parameter.inner.map(|inner| target(file, inner));
                 if object.is_some_and(|at| points_to_const(units, at).unwrap_or(false)) {
                     suffix = " const";
                 }
+            }
+            gimli::DW_TAG_formal_parameter if parameter.has_signature => {
+                list.push(UNKNOWN.to_owned());
             }
             gimli::DW_TAG_formal_parameter => {
                 let at = parameter.inner.map(|inner| target(file, inner));
@@ -62,7 +68,8 @@ pub(crate) fn parameters(units: &UnitCache, file: FileKind, entry: u64) -> Resul
     Ok(format!("({list}){suffix}"))
 }
 
-/// What a type is called; `None` is the type of nothing. So many more types may be read.
+/// Returns the name of a type; None is `void`, which has no entry. `left` is the number of types
+/// that may still be read.
 fn type_name(
     units: &UnitCache,
     at: Option<(FileKind, u64)>,
@@ -85,10 +92,13 @@ fn long_type_name(
 ) -> Result<String> {
     let Some((file, entry)) = at else { return Ok("void".to_owned()) };
     let this = read(units, file, entry)?;
+    if this.has_signature {
+        return Ok(UNKNOWN.to_owned());
+    }
     let inner = this.inner.map(|inner| target(file, inner));
     let derived = |suffix: &str| -> Result<String> {
         let name = type_name(units, inner, depth + 1, left)?;
-        // `void (*)(int)`: what points to a function stands inside of it.
+        // The declarator of a function type is inside of it: `void (*)(int)`.
         Ok(match name.split_once("(*") {
             Some((result, rest)) => format!("{result}(*{suffix}{rest}"),
             None => match name.split_once(" (") {
@@ -106,13 +116,13 @@ fn long_type_name(
         gimli::DW_TAG_const_type => derived(" const"),
         gimli::DW_TAG_volatile_type => derived(" volatile"),
         gimli::DW_TAG_restrict_type => type_name(units, inner, depth + 1, left),
-        // Linkage names know no other names of a type.
+        // Linkage names have the type itself (Itanium C++ ABI, 5.1.5), not its other names.
         gimli::DW_TAG_typedef => type_name(units, inner, depth + 1, left),
         gimli::DW_TAG_array_type => derived(" []"),
         gimli::DW_TAG_subroutine_type => {
             let result = type_name(units, inner, depth + 1, left)?;
             let mut list = Vec::new();
-            // Each costs one, so that no more are looked at.
+            // Each type takes one of `left`, so that more could not be read.
             for child in children(units, file, entry)?.into_iter().take(left.get()) {
                 let parameter = read(units, file, child)?;
                 let at = parameter.inner.map(|inner| target(file, inner));
@@ -139,7 +149,7 @@ fn is_function(units: &UnitCache, at: Option<(FileKind, u64)>) -> bool {
 
 fn points_to_const(units: &UnitCache, (file, entry): (FileKind, u64)) -> Result<bool> {
     let mut at = (file, entry);
-    // The pointer itself is a constant in some.
+    // gcc makes `this` itself const: const pointer to const object.
     for _ in 0..2 {
         let pointer = read(units, at.0, at.1)?;
         let Some(inner) = pointer.inner else { return Ok(false) };
@@ -151,7 +161,7 @@ fn points_to_const(units: &UnitCache, (file, entry): (FileKind, u64)) -> Result<
     Ok(false)
 }
 
-/// The name linkage names have for a base type: `long`, where compilers write `long int`.
+/// Returns the demanglers' name of a base type: `long`, where compilers write `long int`.
 fn base_name(name: &[u8]) -> String {
     let name = match name {
         b"long int" => "long",
@@ -168,11 +178,20 @@ fn base_name(name: &[u8]) -> String {
 fn read(units: &UnitCache, file: FileKind, entry: u64) -> Result<Entry> {
     let unit = units.unit_of(file, entry)?;
     unit.unit.entry(entry, |tag, attributes| {
-        let mut read = Entry { tag, name: Vec::new(), inner: None, is_artificial: false };
+        let mut read = Entry {
+            tag,
+            name: Vec::new(),
+            inner: None,
+            has_signature: false,
+            is_artificial: false,
+        };
         for attribute in attributes {
             match attribute.name() {
                 gimli::DW_AT_name => read.name = unit.unit.string(attribute.value())?,
-                gimli::DW_AT_type => read.inner = unit.unit.reference(attribute.value()),
+                gimli::DW_AT_type => {
+                    read.inner = unit.unit.reference(attribute.value());
+                    read.has_signature = read.inner.is_none();
+                }
                 gimli::DW_AT_artificial => read.is_artificial = true,
                 _ => {}
             }
@@ -181,21 +200,22 @@ fn read(units: &UnitCache, file: FileKind, entry: u64) -> Result<Entry> {
     })
 }
 
-/// The entries directly inside of one, as far as they are parameters, which come first.
+/// Returns the parameters among the children of an entry.
 fn children(units: &UnitCache, file: FileKind, entry: u64) -> Result<Vec<u64>> {
-    /// How many bytes the parameters of a function take at most.
+    /// The bytes that are searched for parameters, which compilers write first.
     const BYTES: u64 = 4 << 10;
     let unit = units.unit_of(file, entry)?;
     let info = unit.unit.data.section(SectionId::DebugInfo)?;
     let bytes = info.near(entry, (unit.unit.head.end - entry).min(BYTES))?;
-    let mut entries = unit.unit.walk(&bytes, unit.unit.abbreviations()?);
+    let abbreviations = unit.unit.abbreviations()?;
+    let mut entries = unit.unit.walk(&bytes, &abbreviations);
     let mut children = Vec::new();
     while !entries.is_empty() {
         let (at, depth) = (entries.next_offset().0 as u64, entries.next_depth());
         let abbreviation = match entries.read_abbreviation() {
             Ok(Some(abbreviation)) => abbreviation,
             Ok(None) if depth > 1 => continue,
-            // The end of the children, or of what was read of them.
+            // The end of the children, or of the bytes that were read.
             Ok(None) | Err(gimli::Error::UnexpectedEof(_)) => break,
             Err(error) => return Err(DwarfError::from(error)),
         };
@@ -207,7 +227,7 @@ fn children(units: &UnitCache, file: FileKind, entry: u64) -> Result<Vec<u64>> {
             children.push(entry + at);
         }
         let is_parent = at == 0 && abbreviation.has_children();
-        // Types and objects of the function itself may stand before its parameters.
+        // Local types and variables may come before the parameters.
         if (at == 0 && !is_parent) || entries.skip_attributes(abbreviation.attributes()).is_err() {
             break;
         }

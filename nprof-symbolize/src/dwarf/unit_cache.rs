@@ -1,4 +1,4 @@
-//! The units that were read, and what was found in them, kept as long as there is room.
+//! The units that were read with their tables, within a memory bound.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
@@ -13,21 +13,22 @@ use super::linked_files::LinkedFiles;
 use super::scopes::Scopes;
 use super::unit::{Reference, Unit};
 
-/// What a unit takes beside its tables, about, bytes: its abbreviations mostly.
-const UNIT: usize = 32 << 10;
+/// The number of units of a `.dwo` file that are searched for the split unit: the others, if any,
+/// have types.
+const SPLIT_UNITS: u32 = 64;
 
-/// Which file a unit or an entry is in.
+/// The file of a unit or an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum FileKind {
-    /// The one that was linked.
+    /// The linked file.
     Linked,
-    /// The one that is shared by several.
+    /// The supplementary file, which several files share.
     Supplementary,
-    /// What was split off the unit of this index of the linked one.
+    /// The file that the unit of this index of the linked file was split off into.
     Split(u32),
 }
 
-/// The file and the offset of the entry that an entry of `file` refers to.
+/// Returns the file and the offset of the entry that an entry of `file` refers to.
 pub(crate) fn target(file: FileKind, reference: Reference) -> (FileKind, u64) {
     match reference {
         Reference::Here(entry) => (file, entry),
@@ -35,25 +36,42 @@ pub(crate) fn target(file: FileKind, reference: Reference) -> (FileKind, u64) {
     }
 }
 
-/// A unit with its tables, each made when it is needed.
+/// A unit with its tables, each read when it is needed.
 pub(crate) struct UnitTables {
     pub(crate) unit: Unit,
     functions: OnceCell<Functions>,
-    /// Once more, with nothing passed over.
+    /// The functions again, with those nested in others.
     all_functions: OnceCell<Functions>,
     lines: OnceCell<Result<Option<LineTable>>>,
-    scopes: OnceCell<Scopes>,
-    /// The file it was split off into.
+    scopes: RefCell<Option<Rc<Scopes>>>,
+    /// The file that the unit was split off into.
     split: OnceCell<Result<Rc<DwarfFile>>>,
+    /// The time of the last use by the clock of the cache.
     used: Cell<u64>,
+    /// The memory it takes as far as the cache has counted it, in bytes.
+    counted_bytes: Cell<usize>,
 }
 
 impl UnitTables {
-    /// The table of its functions that has one at an address, and the number of that; at first
-    /// the table with the functions that are found fast.
+    fn new(unit: Unit) -> Self {
+        Self {
+            unit,
+            functions: OnceCell::new(),
+            all_functions: OnceCell::new(),
+            lines: OnceCell::new(),
+            scopes: RefCell::default(),
+            split: OnceCell::new(),
+            used: Cell::default(),
+            counted_bytes: Cell::default(),
+        }
+    }
+
+    /// Returns the function at an address, by its number in the table returned with it. Reads the
+    /// nested functions only if there is none without them.
     pub(crate) fn function(&self, address: u64) -> (&Functions, Option<u32>) {
         let functions = self.functions.get_or_init(|| Functions::read(&self.unit, false));
         match functions.find(address) {
+            // Also for the padding between functions, but once for each unit.
             None if !functions.is_complete() => {
                 let read = || Functions::read(&self.unit, true);
                 let all = self.all_functions.get_or_init(read);
@@ -63,149 +81,219 @@ impl UnitTables {
         }
     }
 
-    /// Its lines, if it has any.
+    /// Returns the lines of the unit, of which the one at `address` is needed next. None if the
+    /// unit has no lines.
     ///
     /// # Errors
     ///
-    /// When they are malformed from the beginning.
-    pub(crate) fn lines(&self) -> Result<Option<&LineTable>> {
-        let lines = self.lines.get_or_init(|| LineTable::read(&self.unit));
+    /// When the header of the line program is malformed.
+    pub(crate) fn lines(&self, address: u64) -> Result<Option<&LineTable>> {
+        let lines = self.lines.get_or_init(|| LineTable::read(&self.unit, Some(address)));
         lines.as_ref().map(Option::as_ref).map_err(Clone::clone)
-    }
-
-    /// Its scopes.
-    pub(crate) fn scopes(&self) -> &Scopes {
-        self.scopes.get_or_init(|| Scopes::read(&self.unit))
     }
 
     fn bytes(&self) -> usize {
         let lines = self.lines.get().and_then(|lines| lines.as_ref().ok()?.as_ref());
         let split = self.split.get().and_then(|split| split.as_ref().ok());
-        UNIT + split.map_or(0, |data| data.bytes())
+        size_of::<Self>()
+            + self.unit.bytes()
+            + split.map_or(0, |file| file.bytes() + file.kept_bytes())
             + self.functions.get().map_or(0, Functions::bytes)
             + self.all_functions.get().map_or(0, Functions::bytes)
             + lines.map_or(0, LineTable::bytes)
-            + self.scopes.get().map_or(0, Scopes::bytes)
+            + self.scopes.borrow().as_ref().map_or(0, |scopes| scopes.bytes())
+    }
+
+    /// Drops the tables that are read again by function. Those that take a walk over the whole unit
+    /// stay: for a C++ program with 1 GB of debug information, 9 MB of 600.
+    fn drop_details(&self) {
+        for functions in [self.functions.get(), self.all_functions.get()].into_iter().flatten() {
+            functions.drop_inlined();
+        }
+        if let Some(Ok(Some(lines))) = self.lines.get() {
+            lines.drop_rows();
+        }
+        if let Some(Ok(split)) = self.split.get() {
+            split.drop_kept();
+        }
+    }
+
+    /// Drops the tables that each function of the unit needs to be read again, too.
+    fn drop_shared(&self) {
+        self.unit.drop_abbreviations();
+        *self.scopes.borrow_mut() = None;
     }
 }
+
+/// A unit with its key.
+type LastUnit = ((FileKind, u32), Rc<UnitTables>);
 
 /// The units of an image that were read.
 pub(crate) struct UnitCache {
     pub(crate) files: Rc<LinkedFiles>,
     pub(crate) linked: Rc<DwarfFile>,
     loaded: RefCell<FxHashMap<(FileKind, u32), Rc<UnitTables>>>,
+    /// The unit that was used last: most lookups are in the unit of the one before.
+    last: RefCell<Option<LastUnit>>,
     clock: Cell<u64>,
-    /// How much memory they take before the oldest go, bytes.
-    room: usize,
+    /// The memory of all units, in bytes.
+    counted_bytes: Cell<usize>,
 }
 
 impl UnitCache {
-    /// Reads nothing yet.
-    pub(crate) fn new(files: Rc<LinkedFiles>, linked: Rc<DwarfFile>, room: usize) -> Self {
-        Self { files, linked, loaded: RefCell::default(), clock: Cell::default(), room }
+    /// Creates a cache without units.
+    pub(crate) fn new(files: Rc<LinkedFiles>, linked: Rc<DwarfFile>) -> Self {
+        Self {
+            files,
+            linked,
+            loaded: RefCell::default(),
+            last: RefCell::default(),
+            clock: Cell::default(),
+            counted_bytes: Cell::default(),
+        }
     }
 
-    /// The unit of an index.
+    /// Returns the unit of an index.
     ///
     /// # Errors
     ///
-    /// When its first entry is malformed, or its file was not found.
+    /// When its first entry is malformed, or its file is missing.
     pub(crate) fn get(&self, file: FileKind, index: u32) -> Result<Rc<UnitTables>> {
         self.clock.set(self.clock.get() + 1);
+        match &*self.last.borrow() {
+            Some((key, last)) if *key == (file, index) => {
+                last.used.set(self.clock.get());
+                return Ok(Rc::clone(last));
+            }
+            _ => {}
+        }
         if let Some(loaded) = self.loaded.borrow().get(&(file, index)) {
             loaded.used.set(self.clock.get());
+            *self.last.borrow_mut() = Some(((file, index), Rc::clone(loaded)));
             return Ok(Rc::clone(loaded));
         }
+        // A split unit has the addresses of its skeleton.
         let skeleton = match file {
             FileKind::Split(skeleton) => Some(self.get(FileKind::Linked, skeleton)?),
             FileKind::Linked | FileKind::Supplementary => None,
         };
         let data = match &skeleton {
-            Some(skeleton) => self.split_data(skeleton)?,
-            None => self.data(file)?,
+            Some(skeleton) => self.split_file(skeleton)?,
+            None => self.file(file)?,
         };
         let head = *data.units().get(index as usize).ok_or(DwarfError::Limit("no such unit"))?;
         let skeleton = skeleton.as_ref().map(|skeleton| &skeleton.unit);
-        let loaded = Rc::new(UnitTables {
-            unit: Unit::open(&self.files, &data, head, skeleton)?,
-            functions: OnceCell::new(),
-            all_functions: OnceCell::new(),
-            lines: OnceCell::new(),
-            scopes: OnceCell::new(),
-            split: OnceCell::new(),
-            used: Cell::new(self.clock.get()),
-        });
-        self.loaded.borrow_mut().insert((file, index), Rc::clone(&loaded));
-        Ok(loaded)
+        let tables = Rc::new(UnitTables::new(Unit::open(&self.files, &data, head, skeleton)?));
+        tables.used.set(self.clock.get());
+        self.count(&tables);
+        self.loaded.borrow_mut().insert((file, index), Rc::clone(&tables));
+        Ok(tables)
     }
 
-    /// How much memory they take, bytes.
+    /// Counts the memory of a unit again, after it was used.
+    pub(crate) fn count(&self, tables: &UnitTables) {
+        let bytes = tables.bytes();
+        let before = tables.counted_bytes.replace(bytes);
+        self.counted_bytes.set(self.counted_bytes.get() - before + bytes);
+    }
+
+    /// Returns the memory of all units, in bytes.
     pub(crate) fn bytes(&self) -> usize {
-        let loaded: usize = self.loaded.borrow().values().map(|loaded| loaded.bytes()).sum();
-        loaded + self.linked.bytes() + self.files.bytes()
+        self.counted_bytes.get()
     }
 
-    /// Forgets the units that were not used for the longest time, if there is no room for all.
-    pub(crate) fn make_room(&self) {
+    /// Drops tables until the units take at most `bytes`, those of the units used longest ago first:
+    /// at first the tables that are read again by function, then whole units. Of the unit used
+    /// last, the functions stay, since the next lookup is most likely in it.
+    pub(crate) fn shrink_to(&self, bytes: usize) {
+        // It would keep the memory of a unit that is dropped.
+        *self.last.borrow_mut() = None;
         let mut loaded = self.loaded.borrow_mut();
-        let mut bytes: usize = loaded.values().map(|loaded| loaded.bytes()).sum();
-        if bytes <= self.room {
-            return;
-        }
-        let mut oldest: Vec<_> = loaded.iter().map(|(key, unit)| (unit.used.get(), *key)).collect();
-        oldest.sort_unstable_by_key(|(used, _)| *used);
-        for (_, key) in oldest {
-            if bytes <= self.room / 2 {
-                break;
+        let mut by_use: Vec<_> = loaded.iter().map(|(key, unit)| (unit.used.get(), *key)).collect();
+        by_use.sort_unstable_by_key(|(used, _)| *used);
+        for drop_some in [UnitTables::drop_details, UnitTables::drop_shared] {
+            for (_, key) in &by_use {
+                if self.counted_bytes.get() <= bytes {
+                    return;
+                }
+                if let Some(tables) = loaded.get(key) {
+                    drop_some(tables);
+                    self.count(tables);
+                }
             }
-            bytes -= loaded.remove(&key).map_or(0, |unit| unit.bytes());
+        }
+        // The unit used last.
+        by_use.pop();
+        for (_, key) in by_use {
+            if self.counted_bytes.get() <= bytes {
+                return;
+            }
+            let dropped = loaded.remove(&key).map_or(0, |tables| tables.counted_bytes.get());
+            self.counted_bytes.set(self.counted_bytes.get() - dropped);
         }
     }
 
-    /// What was split off a unit; the unit itself where nothing was.
+    /// Returns the unit with the code of a unit of the linked file: the one that was split off from
+    /// this `skeleton`, or the unit itself.
     ///
     /// # Errors
     ///
-    /// When the file it is in was not found, or is not the right one.
-    pub(crate) fn body(&self, index: u32) -> Result<(FileKind, Rc<UnitTables>)> {
-        let skeleton = self.get(FileKind::Linked, index)?;
-        let Some((name, id)) = &skeleton.unit.split else {
-            return Ok((FileKind::Linked, skeleton));
+    /// When the file it is in is missing, or of another compilation.
+    pub(crate) fn body(
+        &self,
+        index: u32,
+        skeleton: &Rc<UnitTables>,
+    ) -> Result<(FileKind, Rc<UnitTables>)> {
+        let Some(wanted) = &skeleton.unit.split else {
+            return Ok((FileKind::Linked, Rc::clone(skeleton)));
         };
         let file = FileKind::Split(index);
-        let count = self.split_data(&skeleton)?.units().len() as u32;
-        let units = (0..count.min(64)).map(|unit| self.get(file, unit));
-        let right = units.flatten().find(|loaded| loaded.unit.head.id == *id);
-        let absent = || DwarfError::NoSplit(String::from_utf8_lossy(name).into_owned());
-        right.map(|loaded| (file, loaded)).ok_or_else(absent)
+        let count = self.split_file(skeleton)?.units().len() as u32;
+        let mut units = (0..count.min(SPLIT_UNITS)).flat_map(|unit| self.get(file, unit));
+        let body = units.find(|tables| tables.unit.head.id == wanted.id);
+        let absent = || DwarfError::NoSplit(String::from_utf8_lossy(&wanted.name).into_owned());
+        body.map(|tables| (file, tables)).ok_or_else(absent)
     }
 
-    /// The unit that holds an entry.
+    /// Returns the unit that holds an entry.
     ///
     /// # Errors
     ///
-    /// When there is none, or its file was not found.
+    /// When there is none, or its file is missing.
     pub(crate) fn unit_of(&self, file: FileKind, entry: u64) -> Result<Rc<UnitTables>> {
         let data = match file {
             FileKind::Split(skeleton) => {
                 let skeleton = self.get(FileKind::Linked, skeleton)?;
-                self.split_data(&skeleton)?
+                self.split_file(&skeleton)?
             }
-            FileKind::Linked | FileKind::Supplementary => self.data(file)?,
+            FileKind::Linked | FileKind::Supplementary => self.file(file)?,
         };
         let unit = data.unit_of(entry).ok_or(DwarfError::Limit("a reference to no entry"))?;
         self.get(file, unit as u32)
     }
 
-    fn split_data(&self, skeleton: &UnitTables) -> Result<Rc<DwarfFile>> {
-        let open = || match skeleton.unit.split_unit() {
-            Some(split) => self.files.split(&split),
+    /// Returns the entries of the scopes around an entry of a unit, the outermost first.
+    pub(crate) fn scopes_around(&self, tables: &UnitTables, entry: u64) -> Vec<u64> {
+        let known = tables.scopes.borrow().clone();
+        let scopes = known.unwrap_or_else(|| {
+            let read = Rc::new(Scopes::read(&tables.unit));
+            *tables.scopes.borrow_mut() = Some(Rc::clone(&read));
+            read
+        });
+        let around = scopes.around(&tables.unit, entry);
+        self.count(tables);
+        around
+    }
+
+    fn split_file(&self, skeleton: &UnitTables) -> Result<Rc<DwarfFile>> {
+        let open = || match &skeleton.unit.split {
+            Some(wanted) => self.files.split(wanted),
             None => Ok(Rc::clone(&skeleton.unit.data)),
         };
         skeleton.split.get_or_init(open).clone()
     }
 
-    fn data(&self, file: FileKind) -> Result<Rc<DwarfFile>> {
+    fn file(&self, file: FileKind) -> Result<Rc<DwarfFile>> {
         match file {
             FileKind::Supplementary => self.files.supplementary(),
             FileKind::Linked | FileKind::Split(_) => Ok(Rc::clone(&self.linked)),

@@ -1,10 +1,10 @@
 //! The units of a file by the addresses of their code.
 //!
-//! What the first entry of each unit says counts: gcc, clang and rustc all write it. The table
-//! made for the purpose (`.debug_aranges`) is not read: clang and rustc leave it out by default,
-//! files linked of both kinds have it for a part, and nothing in it says for which.
+//! The ranges in the first entry of each unit count: gcc, clang and rustc all write them. The table
+//! for the purpose (`.debug_aranges`) is not read: clang and rustc leave it out by default, and a
+//! file linked of both kinds has it for an unknown part of its units.
 
-use std::ops::Range;
+use std::ops::{Deref, Range};
 use std::rc::Rc;
 
 use rustc_hash::FxHashMap;
@@ -15,10 +15,10 @@ use super::line_table::LineTable;
 use super::linked_files::LinkedFiles;
 use super::unit::Unit;
 
-/// The most ranges of all units.
+/// The largest number of ranges of all units.
 const RANGES: usize = 1 << 24;
 
-/// How many units are looked into for one address that lies in several.
+/// The number of units that are searched for an address that lies in several.
 const OVERLAPS: usize = 8;
 
 /// A range of addresses of a unit.
@@ -29,27 +29,50 @@ struct UnitRange {
     unit: u32,
 }
 
-/// Which units have code where.
+/// The units by the addresses of their code.
 #[derive(Debug, Default)]
 pub(crate) struct UnitIndex {
-    /// As the units themselves say.
+    /// The ranges that units declare.
     declared: UnitRanges,
-    /// As the lines say of those that do not: several units may share them, so that these are asked
-    /// after the others.
+    /// The ranges of lines of units without ranges of their own. Several units may share lines, so
+    /// that these units are searched after the others.
     from_lines: UnitRanges,
-    /// UnitCache that do not say, which may have code nevertheless, until their lines were asked.
+    /// Units without ranges in their first entry. Their lines may have addresses nevertheless; they
+    /// are read only for an address that no other unit has.
     without_ranges: Vec<u32>,
-    /// What was wrong with a unit.
+    /// The error of a unit that could not be read.
     fault: Option<DwarfError>,
 }
 
 /// Ranges of units that may overlap.
 #[derive(Debug, Default)]
 struct UnitRanges {
-    /// By where they begin.
+    /// Sorted by their begin.
     ranges: Vec<UnitRange>,
-    /// For each range, the furthest end up to it.
+    /// For each range, the highest end of the ranges up to it.
     furthest: Vec<u64>,
+}
+
+/// The units that may have code at an address.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Candidates {
+    units: [u32; 2 * OVERLAPS],
+    count: usize,
+}
+
+impl Candidates {
+    fn push(&mut self, unit: u32) {
+        self.units[self.count] = unit;
+        self.count += 1;
+    }
+}
+
+impl Deref for Candidates {
+    type Target = [u32];
+
+    fn deref(&self) -> &[u32] {
+        &self.units[..self.count]
+    }
 }
 
 impl UnitIndex {
@@ -58,6 +81,7 @@ impl UnitIndex {
         let mut index = Self { fault: data.fault().cloned(), ..Self::default() };
         for (number, head) in data.units().iter().enumerate().filter(|(_, head)| !head.is_type) {
             match Unit::open(files, data, *head, None) {
+                // dwz leaves the lines of the original in partial units, but no code.
                 Ok(unit) if unit.is_partial => {}
                 Ok(unit) if unit.ranges.is_empty() && unit.lines.is_some() => {
                     index.without_ranges.push(number as u32);
@@ -70,30 +94,30 @@ impl UnitIndex {
         index
     }
 
-    /// Why units may be missing.
+    /// Returns the reason why units may be missing.
     pub(crate) fn fault(&self) -> Option<&DwarfError> {
         self.fault.as_ref()
     }
 
-    /// How much memory it takes, bytes.
+    /// Returns the memory it takes, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.declared.bytes() + self.from_lines.bytes()
     }
 
-    /// Whether there are units left that did not say where their code is.
+    /// True if the addresses of some units are not known yet.
     pub(crate) fn has_units_without_ranges(&self) -> bool {
         !self.without_ranges.is_empty()
     }
 
-    /// Asks the lines of the units that did not say where their code is.
+    /// Reads the lines of the units without ranges in their first entry.
     pub(crate) fn read_lines(&mut self, files: &Rc<LinkedFiles>, data: &Rc<DwarfFile>) {
-        // By where they are: units may share them, by thousands.
+        // Thousands of units may share one program (dwz, LTO): each is read once.
         let mut known: FxHashMap<u64, Vec<Range<u64>>> = FxHashMap::default();
         for number in std::mem::take(&mut self.without_ranges) {
             let Some(head) = data.units().get(number as usize) else { continue };
             let Ok(unit) = Unit::open(files, data, *head, None) else { continue };
             let Some(at) = unit.lines else { continue };
-            let ranges = known.entry(at).or_insert_with(|| match LineTable::read(&unit) {
+            let ranges = known.entry(at).or_insert_with(|| match LineTable::read(&unit, None) {
                 Ok(Some(lines)) => lines.ranges().collect(),
                 Ok(None) | Err(_) => Vec::new(),
             });
@@ -102,11 +126,12 @@ impl UnitIndex {
         self.from_lines.sort();
     }
 
-    /// The units that may have code at an address: those that say so first, and of these the ones
-    /// that begin last.
-    pub(crate) fn at(&self, address: u64) -> Vec<u32> {
-        let mut units = self.declared.at(address);
-        units.extend(self.from_lines.at(address));
+    /// Returns the units that may have code at an address: first those with ranges of their own, and
+    /// of these the ones that begin last.
+    pub(crate) fn at(&self, address: u64) -> Candidates {
+        let mut units = Candidates::default();
+        self.declared.find(address, &mut units);
+        self.from_lines.find(address, &mut units);
         units
     }
 }
@@ -116,27 +141,27 @@ impl UnitRanges {
         size_of_val(&*self.ranges) + size_of_val(&*self.furthest)
     }
 
-    /// The units of the ranges at an address, the ones that begin last first.
-    fn at(&self, address: u64) -> Vec<u32> {
-        let mut units = Vec::new();
+    /// Appends the units of the ranges at an address, the ones that begin last first.
+    fn find(&self, address: u64, units: &mut Candidates) {
+        let known = units.count;
         let mut at = self.ranges.partition_point(|range| range.begin <= address);
-        while at > 0 && units.len() < OVERLAPS && self.furthest[at - 1] > address {
+        while at > 0 && units.count - known < OVERLAPS && self.furthest[at - 1] > address {
             at -= 1;
             let range = self.ranges[at];
-            if address < range.end && !units.contains(&range.unit) {
+            if address < range.end && !units[known..].contains(&range.unit) {
                 units.push(range.unit);
             }
         }
-        units
     }
 
     fn add(&mut self, unit: u32, ranges: impl Iterator<Item = Range<u64>>) {
-        // What was not linked begins at 0.
+        // The linker sets the begin of code that it dropped (--gc-sections) to 0.
         let ranges = ranges.filter(|range| range.start > 0).map(|range| UnitRange {
             begin: range.start,
             end: range.end,
             unit,
         });
+        // A hostile file may have 2^16 ranges in each of 2^20 units.
         let room = RANGES.saturating_sub(self.ranges.len());
         self.ranges.extend(ranges.take(room));
     }
@@ -156,23 +181,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn units_that_overlap_are_all_found() {
+    fn finds_all_units_that_overlap() {
         let mut index = UnitRanges::default();
         index.add(1, [0x1000..0x9000, 0..0x100].into_iter());
         index.add(2, [0x2000..0x3000, 0x4000..0x5000].into_iter());
         index.add(3, std::iter::once(0x2800..0x2900));
         index.sort();
-        assert_eq!(index.at(0x50), [] as [u32; 0]);
-        assert_eq!(index.at(0xfff), [] as [u32; 0]);
-        assert_eq!(index.at(0x1000), [1]);
-        assert_eq!(index.at(0x2880), [3, 2, 1]);
-        assert_eq!(index.at(0x2900), [2, 1]);
-        assert_eq!(index.at(0x8fff), [1]);
-        assert_eq!(index.at(0x9000), [] as [u32; 0]);
+        let at = |address| -> Vec<u32> {
+            let mut units = Candidates::default();
+            index.find(address, &mut units);
+            units.to_vec()
+        };
+        assert_eq!(at(0x50), [] as [u32; 0]);
+        assert_eq!(at(0xfff), [] as [u32; 0]);
+        assert_eq!(at(0x1000), [1]);
+        assert_eq!(at(0x2880), [3, 2, 1]);
+        assert_eq!(at(0x2900), [2, 1]);
+        assert_eq!(at(0x8fff), [1]);
+        assert_eq!(at(0x9000), [] as [u32; 0]);
     }
 
     #[test]
-    fn units_that_say_where_their_code_is_come_first() {
+    fn prefers_units_with_ranges_to_units_with_lines() {
         let mut index = UnitIndex::default();
         index.declared.add(1, std::iter::once(0x1000..0x2000));
         index.declared.sort();

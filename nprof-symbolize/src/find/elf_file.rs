@@ -12,9 +12,12 @@ use object::{Endianness, ReadCache, elf};
 
 use super::decompress;
 use super::failure::Failure;
-use crate::dwarf::{DebugFile, Section as Bytes};
+use crate::dwarf::{DebugFile, Section as Bytes, UNIT_HEADER, is_type_unit};
 use crate::elf::headers::{Compression, Headers, Section};
 use nprof_stream::number::hex;
+
+/// The section with the units of a `.dwo` file.
+const UNITS_OF_DWO: &str = ".debug_info.dwo";
 
 /// An ELF file. A clone shares it.
 #[derive(Clone)]
@@ -208,6 +211,23 @@ impl Contents {
     }
 }
 
+impl ElfFile {
+    /// Returns the first section of a name that does not begin with a type unit.
+    ///
+    /// With `-gdwarf-5 -gsplit-dwarf -fdebug-types-section`, gcc 12 gives each type unit a section
+    /// of its own, before the one with the code; binutils 2.40 mark none as member of a group.
+    fn section_with_code(&self, name: &str) -> Option<&Section> {
+        let mut sections = self.headers.sections.iter();
+        let is_little = self.is_little_endian();
+        sections.find(|section| {
+            let is_named = section.name == name.as_bytes() && section.offset.is_some();
+            let bytes = is_named.then(|| self.contents(section).ok()).flatten();
+            let head = bytes.as_ref().and_then(|bytes| bytes.read(0, UNIT_HEADER).ok());
+            head.is_some_and(|head| !is_type_unit(&head, is_little))
+        })
+    }
+}
+
 impl DebugFile for ElfFile {
     fn is_little_endian(&self) -> bool {
         self.headers.endian == Endianness::Little
@@ -216,7 +236,10 @@ impl DebugFile for ElfFile {
     fn section(&self, name: &str) -> anyhow::Result<Bytes> {
         // The older GNU form of compression has section names of its own.
         let old = name.replacen(".debug_", ".zdebug_", 1);
-        let section = self.headers.section(name.as_bytes());
+        let mut section = self.headers.section(name.as_bytes());
+        if name == UNITS_OF_DWO {
+            section = self.section_with_code(name).or(section);
+        }
         match section.or_else(|| self.headers.section(old.as_bytes())) {
             Some(section) => self.contents(section),
             None => Ok(Bytes::default()),

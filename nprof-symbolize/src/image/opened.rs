@@ -76,6 +76,29 @@ pub(crate) enum Unnamed {
     Between(String),
 }
 
+impl OpenImage {
+    /// Sorts offsets by the unit that has their debug information, then by themselves: lookups in
+    /// this order read each unit once.
+    pub(crate) fn sort_by_unit(&self, offsets: &mut [ImageOffset]) {
+        let Self::Elf(elf) = self else { return };
+        let unit = |offset: &ImageOffset| {
+            let address = elf.headers.segments.image_address(FileOffset(offset.0))?;
+            elf.dwarf.as_ref().ok()?.unit(address.0)
+        };
+        offsets.sort_by_cached_key(|offset| (unit(offset), *offset));
+    }
+
+    /// Declares that lookups come in the order of [`Self::sort_by_unit`], which takes less memory,
+    /// or in any order.
+    pub(crate) fn set_sorted(&self, is_sorted: bool) {
+        if let Self::Elf(elf) = self
+            && let Ok(dwarf) = &elf.dwarf
+        {
+            dwarf.set_sorted(is_sorted);
+        }
+    }
+}
+
 /// Looks up an offset in an image.
 pub(crate) fn resolve(image: &OpenImage, offset: ImageOffset, detail: Detail) -> Symbolized {
     match image {
@@ -96,7 +119,7 @@ fn resolve_elf(elf: &ElfImage, offset: FileOffset, detail: Detail) -> Symbolized
         // For functions alone the symbol table suffices, and is much faster.
         _ if !detail.reads_debug_info(symbol.is_some()) => (Vec::new(), None),
         Ok(dwarf) => {
-            let found = dwarf.calls(address.0, detail);
+            let found = dwarf.calls(address.0, detail, symbol.filter(|name| is_mangled(name)));
             (found.calls, found.fault)
         }
         Err(fault) => (Vec::new(), fault.clone()),

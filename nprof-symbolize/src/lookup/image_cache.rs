@@ -131,6 +131,23 @@ impl ImageCache {
         }
     }
 
+    /// Sorts offsets of an image in the order in which lookups take the least memory.
+    pub(crate) fn sort_by_unit(&mut self, index: usize, offsets: &mut [ImageOffset]) {
+        self.open(index);
+        if let State::Open(open) = &self.images[index].state {
+            // A panic of a parser costs the order here; the lookups report it.
+            let _ = catch_panics(|| open.sort_by_unit(offsets));
+        }
+    }
+
+    /// Declares that lookups in an image come in the order of [`Self::sort_by_unit`], or in any.
+    pub(crate) fn set_sorted(&mut self, index: usize, is_sorted: bool) {
+        self.open(index);
+        if let State::Open(open) = &self.images[index].state {
+            open.set_sorted(is_sorted);
+        }
+    }
+
     /// Opens an image unless it is open or has failed before.
     pub(crate) fn open(&mut self, index: usize) {
         self.lookups += 1;
@@ -169,7 +186,7 @@ impl ImageCache {
     pub(crate) fn is_compressed(&mut self, index: usize) -> bool {
         self.open(index);
         match &self.images[index].state {
-            State::Open(OpenImage::Elf(elf)) => elf.dwarf.as_ref().is_ok_and(Dwarf::is_packed),
+            State::Open(OpenImage::Elf(elf)) => elf.dwarf.as_ref().is_ok_and(Dwarf::is_in_memory),
             _ => false,
         }
     }

@@ -155,23 +155,34 @@ impl ImageCatalog {
                 self.resolve_in_parallel(of_image, threads);
                 continue;
             }
-            for &key in of_image {
+            let Some(&LookupKey { image, .. }) = of_image.first() else { continue };
+            let mut offsets: Vec<ImageOffset> = of_image.iter().map(|key| key.offset).collect();
+            self.cache.with_single_image(|cache| {
+                cache.sort_by_unit(image, &mut offsets);
+                cache.set_sorted(image, true);
+            });
+            for offset in offsets {
                 let (symbolized, findings) = self.cache.with_single_image(|cache| {
-                    (cache.look_up(key.image, key.offset), cache.take_findings(key.image))
+                    (cache.look_up(image, offset), cache.take_findings(image))
                 });
+                let key = LookupKey { image, offset };
                 self.store(LookupResult { key, symbolized, findings });
             }
+            // The image may stay open for later lookups, which come in any order.
+            self.cache.with_single_image(|cache| cache.set_sorted(image, false));
         }
     }
 
     /// Looks up sorted keys of one image on several threads.
     fn resolve_in_parallel(&mut self, keys: &[LookupKey], threads: &LookupThreads) {
         let Some(first) = keys.first() else { return };
+        let image = first.image;
         let offsets: Vec<ImageOffset> = keys.iter().map(|key| key.offset).collect();
-        let (symbolized, findings) = threads.look_up(&self.images[first.image].recorded, &offsets);
+        let (symbolized, findings) = threads.look_up(&self.images[image].recorded, offsets);
         let mut findings = Some(findings);
-        for (&key, symbolized) in keys.iter().zip(symbolized) {
+        for (offset, symbolized) in symbolized {
             // The findings belong to the image; one result carries them.
+            let key = LookupKey { image, offset };
             self.store(LookupResult { key, symbolized, findings: findings.take() });
         }
     }

@@ -38,7 +38,7 @@ pub(crate) struct LookupThreads {
 /// The results of one thread.
 struct Finished {
     /// Symbolized offsets, by the index of their chunk.
-    chunks: Vec<(usize, Vec<Symbolized>)>,
+    chunks: Vec<(usize, Vec<(ImageOffset, Symbolized)>)>,
     findings: Option<ImageFindings>,
 }
 
@@ -59,17 +59,18 @@ impl LookupThreads {
         self.threads > 1 && lookups >= MIN_PARALLEL_LOOKUPS
     }
 
-    /// Looks up sorted offsets of an image; the results have the same order.
+    /// Looks up offsets of an image; the results are in the order of units and offsets.
     pub(crate) fn look_up(
         &self,
         recorded: &RecordedImage,
-        offsets: &[ImageOffset],
-    ) -> (Vec<Symbolized>, ImageFindings) {
+        mut offsets: Vec<ImageOffset>,
+    ) -> (Vec<(ImageOffset, Symbolized)>, ImageFindings) {
+        let mut own_cache = self.cache_of(recorded);
+        own_cache.sort_by_unit(0, &mut offsets);
         let size = offsets.len().div_ceil(self.threads * CHUNKS_PER_THREAD).max(1);
         let chunks: Vec<&[ImageOffset]> = offsets.chunks(size).collect();
         let next = AtomicUsize::new(0);
         let finished = std::thread::scope(|scope| {
-            let mut own_cache = self.cache_of(recorded);
             // Each thread would decompress all of the debug information.
             let others = if own_cache.is_compressed(0) { 0 } else { self.threads - 1 };
             let start = |_| {
@@ -108,12 +109,13 @@ fn look_up_chunks(
     next: &AtomicUsize,
 ) -> Finished {
     let mut finished = Vec::new();
+    cache.set_sorted(0, true);
     loop {
         let index = next.fetch_add(1, Ordering::Relaxed);
         let Some(chunk) = chunks.get(index) else {
             return Finished { chunks: finished, findings: cache.take_findings(0) };
         };
-        let symbolized = chunk.iter().map(|&offset| cache.look_up(0, offset));
+        let symbolized = chunk.iter().map(|&offset| (offset, cache.look_up(0, offset)));
         finished.push((index, symbolized.collect()));
     }
 }
@@ -143,13 +145,14 @@ mod tests {
         // All over the file, of which a part is code.
         let step = std::fs::metadata(&exe).unwrap().len() / 20_000;
         let offsets: Vec<_> = (0..20_000).map(|number| ImageOffset(number * step)).collect();
-        let (together, findings) = threads.look_up(&recorded, &offsets);
+        let (mut together, findings) = threads.look_up(&recorded, offsets.clone());
+        together.sort_unstable_by_key(|&(offset, _)| offset);
         let mut alone = open_cache(1);
         alone.add(recorded);
-        let expected: Vec<Symbolized> =
-            offsets.iter().map(|&offset| alone.look_up(0, offset)).collect();
-        assert!(together == expected, "the same in the same order");
-        assert!(expected.iter().filter(|found| !found.calls.is_empty()).count() > 100);
+        let look_up = |&offset: &ImageOffset| (offset, alone.look_up(0, offset));
+        let expected: Vec<(ImageOffset, Symbolized)> = offsets.iter().map(look_up).collect();
+        assert!(together == expected, "the same for each offset");
+        assert!(expected.iter().filter(|(_, found)| !found.calls.is_empty()).count() > 100);
         assert_eq!(findings.log, alone.take_findings(0).unwrap().log);
     }
 }
