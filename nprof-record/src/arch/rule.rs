@@ -57,6 +57,7 @@ pub struct UnwindRule {
 
 impl UnwindRule {
     /// True if there is no caller.
+    #[inline]
     pub fn is_end_of_stack(&self) -> bool {
         self.return_address == RegisterRule::Undefined
     }

@@ -13,6 +13,7 @@ pub enum FrameAddress {
 
 impl FrameAddress {
     /// Returns the address itself.
+    #[inline]
     pub fn value(self) -> RuntimeAddress {
         match self {
             Self::Instruction(address) | Self::Return(address) => address,
@@ -20,6 +21,7 @@ impl FrameAddress {
     }
 
     /// True if it is a return address.
+    #[inline]
     pub fn is_return(self) -> bool {
         matches!(self, Self::Return(_))
     }
@@ -27,6 +29,7 @@ impl FrameAddress {
     /// Returns the address to look up: for a return address one byte before it, inside the call. A
     /// call may be the last instruction of its function, then the next function starts at the
     /// return address.
+    #[inline]
     pub fn address_for_lookup(self) -> RuntimeAddress {
         match self {
             Self::Instruction(address) => address,

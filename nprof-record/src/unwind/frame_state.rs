@@ -22,6 +22,7 @@ impl FrameState {
     /// # Errors
     ///
     /// [`Mark::UnwindFailed`] if the instruction pointer is unknown.
+    #[inline]
     pub fn interrupted(registers: Registers) -> Result<Self, Mark> {
         let ip = RuntimeAddress(registers.get(arch::IP)?);
         Ok(Self { registers, address: FrameAddress::Instruction(ip) })
@@ -32,6 +33,7 @@ impl FrameState {
     /// # Errors
     ///
     /// [`Mark::UnwindFailed`] if the instruction pointer is unknown.
+    #[inline]
     pub fn calling(registers: Registers) -> Result<Self, Mark> {
         let ip = RuntimeAddress(registers.get(arch::IP)?);
         Ok(Self { registers, address: FrameAddress::Return(ip) })

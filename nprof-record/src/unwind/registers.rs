@@ -18,12 +18,14 @@ impl Registers {
     /// # Errors
     ///
     /// [`Mark::UnwindFailed`] if it is unknown.
+    #[inline]
     pub fn get(&self, register: u16) -> Result<u64, Mark> {
         let known = register < 32 && self.known >> register & 1 != 0;
         self.values.get(usize::from(register)).copied().filter(|_| known).ok_or(Mark::UnwindFailed)
     }
 
     /// Sets the value of a register. A number that the architecture does not have is ignored.
+    #[inline]
     pub fn set(&mut self, register: u16, value: u64) {
         if let Some(slot) = self.values.get_mut(usize::from(register)) {
             *slot = value;
@@ -32,6 +34,7 @@ impl Registers {
     }
 
     /// Makes a register unknown.
+    #[inline]
     pub(super) fn forget(&mut self, register: u16) {
         self.known &= !(1u32.checked_shl(u32::from(register)).unwrap_or(0));
     }

@@ -19,6 +19,7 @@ impl StackSegment<'_> {
         self.start.saturating_add(self.bytes.len() as u64)
     }
 
+    #[inline]
     fn word(&self, address: u64) -> Option<u64> {
         let at = usize::try_from(address.checked_sub(self.start)?).ok()?;
         self.bytes.get(at..)?.first_chunk().map(|&word| u64::from_le_bytes(word))
@@ -41,6 +42,7 @@ const GAP_MIN_BYTES: u64 = 16 << 10;
 
 impl StackReadRange {
     /// Adds a word that was read.
+    #[inline]
     fn note(&mut self, address: u64) {
         // A read inside of the gap ends it there.
         if address < self.gap.1 && address >= self.gap.0 {
@@ -65,12 +67,14 @@ pub struct StackCopy<'a> {
 impl<'a> StackCopy<'a> {
     /// Creates a copy from the bytes at the address `start`, which is the stack pointer, and from
     /// further segments.
+    #[inline]
     pub fn new(start: u64, bytes: &'a [u8], outer: [StackSegment<'a>; 2]) -> Self {
         let read_range = StackReadRange { end: start, gap: (0, 0) };
         Self { inner: StackSegment { start, bytes }, outer, read_range: read_range.into() }
     }
 
     /// Returns the range that was read so far.
+    #[inline]
     pub fn read_range(&self) -> StackReadRange {
         self.read_range.get()
     }
@@ -81,6 +85,7 @@ impl<'a> StackCopy<'a> {
     ///
     /// [`Mark::NoStack`] if nothing was copied, [`Mark::UnwindFailed`] for an address below the stack
     /// pointer, and [`Mark::StackTruncated`] for one that was not copied.
+    #[inline]
     pub fn read(&self, address: u64) -> Result<u64, Mark> {
         if self.inner.bytes.is_empty() {
             return Err(Mark::NoStack);

@@ -1,10 +1,12 @@
 //! One step of a walk: from the registers of a frame to those of its caller.
 
 use gimli::{EndianSlice, Evaluation, EvaluationResult, LittleEndian, Location, Value};
+use nprof_object::RuntimeAddress;
 use nprof_stream::Mark;
 
 use crate::arch;
 use crate::arch::rule::{Cfa, Expression, RegisterRule, UnwindRule};
+use crate::unwind::frame_address::FrameAddress;
 use crate::unwind::frame_state::FrameState;
 use crate::unwind::registers::Registers;
 use crate::unwind::stack_copy::StackCopy;
@@ -34,14 +36,15 @@ pub(super) fn step_by_rule(
     }
     caller.set(arch::IP, ip);
     // The stack of an interrupted program may be anywhere (sigaltstack(2)).
+    let ip = RuntimeAddress(ip);
     if rule.signal {
-        return FrameState::interrupted(caller).map(Some);
+        return Ok(Some(FrameState { registers: caller, address: FrameAddress::Instruction(ip) }));
     }
     // The stack of a caller is above; or in the same place if the return address is in a register
     // (vfork in glibc), but then the code differs. Anything else would loop.
     let (above, here) = (caller.get(arch::SP)?, registers.get(arch::SP)?);
-    if above > here || above == here && ip != registers.get(arch::IP)? {
-        FrameState::calling(caller).map(Some)
+    if above > here || above == here && ip.0 != registers.get(arch::IP)? {
+        Ok(Some(FrameState { registers: caller, address: FrameAddress::Return(ip) }))
     } else {
         Err(Mark::UnwindFailed)
     }
