@@ -184,6 +184,7 @@ fn counted(class: EventClass, name: &str, state: Result<String, String>) -> Even
 /// columns that are aligned within each class.
 pub(crate) fn print(listed: &[EventListing]) -> String {
     let mut text = String::new();
+    // Tracepoints have long names: each class has a width of its own.
     for class in listed.chunk_by(|one, next| one.class == next.class) {
         let lines: Vec<_> =
             class.iter().map(|line| (escaped(line.name.as_bytes()), line)).collect();

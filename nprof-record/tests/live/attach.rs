@@ -236,6 +236,7 @@ fn delay_postpones_sampling() {
     let directory = Directory::new("delay");
     let file = directory.path("out");
     let script = "i=0; while [ $i -lt 50000 ]; do i=$((i+1)); done; sleep 1.5; exec true";
+    // A high frequency: any sample of the first second would be noticed.
     let words = ["--delay", "1", "-F", "9973", "-o", &file, "--", "sh", "-c", script];
     let output = record(&words);
     let stream = Stream::from_file(&file);

@@ -27,6 +27,7 @@ fn records_all_short_processes() {
     if is_privileged(&output) {
         assert!(stream.coverage() >= 0.93, "{}", stderr(&output));
     }
+    // The peak memory after 600 processes, to compare with that after 3,000.
     let few = stream.end.and_then(|end| end.recorder_bytes).expect("known");
     let at_once = ["sh", "-c", "seq 3000 | xargs -P8 -n1 /bin/true"];
     let (output, stream) = recorded(&directory, &[], &at_once);

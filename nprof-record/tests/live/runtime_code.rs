@@ -176,6 +176,7 @@ fn perf_map_names_generated_code() {
     // its parent's names. The last function is not in the map.
     assert!(first > 0.05 && second > 0.4, "{first} {second}");
     assert!(first + second > 0.7 && (0.15..0.35).contains(&unknown), "{first} {second} {unknown}");
+    // The loop keeps a frame pointer: its callers are found through it.
     let through = stream.samples.iter().filter(|sample| {
         let images: Vec<_> = sample.frames.iter().map(|(image, _)| image.as_str()).collect();
         matches!(images[..], ["second", "program", "program", "libc.so.6", ..])

@@ -69,6 +69,7 @@ fn unwinds_optimized_cpp_without_frame_pointers_to_start() {
         let user: Vec<_> = sample.frames.iter().rev().map(|(image, _)| image.as_str()).collect();
         matches!(user[..], ["program", "libc.so.6", "libc.so.6", "program", ..])
     });
+    // The rest: the dynamic loader and the code before main.
     let (rooted, all) = (rooted.count(), stream.samples.len());
     assert!(rooted * 100 >= all * 98, "{rooted} of {all} samples reach main and _start");
     let end = stream.end.expect("an end");
@@ -112,6 +113,7 @@ fn unwinds_through_signal_handlers() {
         sigaction(SIGUSR1, &a, 0); outer(); return 0; }";
     let Some(stream) = recorded("signal", "gcc", source, &["-O2"], &[]) else { return };
     assert!(stream.complete() >= 0.98, "{}", stream.complete());
+    // Only stacks that continue below the signal frame are as deep.
     let through = stream.samples.iter().filter(|sample| sample.frames.len() >= 8).count();
     assert!(
         through * 10 >= stream.samples.len() * 9,
@@ -162,6 +164,7 @@ fn user_only_and_kernel_only_exclude_the_other_mode() {
     };
     assert_eq!(user.event.scope, b"user");
     assert!(user.samples.iter().all(|sample| sample.frames.iter().all(|(_, kernel)| !kernel)));
+    // A command that is mostly in the kernel.
     let directory = Directory::new("kernel");
     let file = directory.path("out.nprof");
     if !record(&["--kernel-only", "-o", &file, "--", "ls", "-R", "/usr/share"]).status.success() {

@@ -233,6 +233,7 @@ fn job_control_stops_and_continues_recording() {
     fs::write(&script, job).expect("written");
     let Some(mut terminal) = Terminal::start(&format!("bash {script}")) else { return };
     terminal.wait_for("ready");
+    // SIGTSTP from the terminal stops recorder and command: 148 is 128 + SIGTSTP (20).
     terminal.press(SUSPEND);
     terminal.wait_for("stopped 148");
     terminal.press("x\n");

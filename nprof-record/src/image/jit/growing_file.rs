@@ -139,6 +139,7 @@ fn read_at(file: &File, buffer: &mut [u8], position: u64) -> io::Result<usize> {
     let mut filled = 0;
     while filled < buffer.len() {
         match file.read_at(&mut buffer[filled..], position + filled as u64) {
+            // The end of the file, for now.
             Ok(0) => break,
             Ok(count) => filled += count,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

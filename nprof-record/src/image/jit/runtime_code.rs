@@ -108,6 +108,7 @@ impl RuntimeFunctions {
     /// Returns the number of a sampled function. None if no numbers are left.
     pub(crate) fn number(&mut self, function: &Rc<RuntimeFunction>) -> Option<u32> {
         if function.number.get() == 0 {
+            // Numbers are never reused: ids in the stream depend on them.
             self.last_number = self.last_number.checked_add(1)?;
             function.number.set(self.last_number);
         }

@@ -48,6 +48,7 @@ fn file_is_opened_once_and_only_with_its_inode() {
     assert_eq!((first, offset), (0, ImageOffset(0x2000)));
     assert_eq!(images.image_of(&right, TaskSerial(2)).0, first);
     assert!(images.get(first).elf.is_some());
+    // The file was replaced after it was mapped.
     let wrong = mmap(path, Identity { inode: inode + 1, ..Identity::default() });
     let (second, _) = images.image_of(&wrong, TaskSerial(1));
     assert!(images.get(second).elf.is_none());
@@ -83,6 +84,7 @@ fn dropped_tables_are_read_again_from_same_file() {
     images.drop_tables(copies[0].0, images.bytes - 1);
     let is_closed = |at: usize| matches!(images.get(copies[at].0).tables, TableState::Closed);
     assert!(is_closed(1) && is_closed(2) && !is_closed(0));
+    // Same inode, other contents: the ELF headers differ.
     std::fs::write(&copies[2].1, b"another file").expect("written");
     assert!(has_rule(&mut images, 1) && !has_rule(&mut images, 2));
     images.begin_epoch([copies[1].0].into_iter());
