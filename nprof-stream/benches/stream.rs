@@ -37,11 +37,13 @@ fn write_to(writer: &mut Writer<impl std::io::Write>) {
             extras: Extras::NONE,
         };
         writer.write(&Record::Frame(frame)).unwrap();
+        // A binary tree: the deepest stacks have 14 frames.
         let nodes = Nodes { first: NodeId(id), parent: NodeId(id / 2), frames: &[FrameId(id)] };
         writer.write(&Record::Nodes(nodes)).unwrap();
     }
     let mut state = 1u64;
     for i in 0..SAMPLES {
+        // A fixed pseudo-random sequence, so that every run measures the same stream.
         state =
             state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let popular = (state >> 33) % u64::from(NODES) * ((state >> 13) % 64) / 64;

@@ -125,6 +125,7 @@ proptest! {
 
     #[test]
     fn a_flip_in_text_is_found(segment in segment(), at in any::<prop::sample::Index>(), bit in 0..8u8) {
+        // A stream without its end is never complete, flipped or not.
         prop_assume!(segment.ended);
         let stream = write(&segment, Spelling::Text);
         let mut flipped = stream.clone();

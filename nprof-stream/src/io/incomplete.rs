@@ -30,10 +30,12 @@ impl IncompleteInput {
 impl std::fmt::Display for IncompleteInput {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}: {}", escaped(self.input.as_bytes()), self.verdict)?;
+        // A cut affects the verdict only; it has no place of damage.
         let Some(first) = self.damages.first() else {
             return write!(f, ": it has no end; all records before the cut were read");
         };
         match first.line {
+            // Binary has no lines.
             0 => write!(f, ": byte {}: {}", first.offset, first.what)?,
             line => write!(f, ": line {line}: {}", first.what)?,
         }
@@ -41,6 +43,7 @@ impl std::fmt::Display for IncompleteInput {
             write!(f, ", and {} more like this", self.damages.len() - 1)?;
         }
         if self.damages.iter().any(|damage| damage.samples.is_some()) {
+            // Damage of unknown size adds nothing: the sum is a lower bound.
             let samples = total(self.damages.iter().filter_map(|damage| damage.samples));
             write!(f, "; {samples} samples are missing")?;
         }

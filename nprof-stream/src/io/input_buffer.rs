@@ -55,13 +55,16 @@ impl<R: Read> InputBuffer<R> {
     /// Buffers at least `wanted` bytes; returns false if the input ends before. Positions in the buffer
     /// change, except relative to `at`.
     pub(crate) fn fill(&mut self, wanted: usize) -> Result<bool, Error> {
+        // Before the move below, which most calls do not need.
         if self.filled - self.at >= wanted {
             return Ok(true);
         }
+        // Moves instead of growing: memory follows the largest block, not the stream.
         self.buffer.copy_within(self.at..self.filled, 0);
         self.offset += self.at as u64;
         self.filled -= self.at;
         self.at = 0;
+        // No further read once the bytes are there: a live producer may pause.
         while self.filled < wanted && !self.is_over {
             if self.buffer.len() < self.filled + CHUNK / 2 {
                 // Grows with the arrived bytes, not with the announcement of a length field.
@@ -70,6 +73,7 @@ impl<R: Read> InputBuffer<R> {
             match self.input.read(&mut self.buffer[self.filled..]) {
                 Ok(0) => self.is_over = true,
                 Ok(count) => self.filled += count,
+                // A signal is not the end of the input.
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(source) => {
                     return Err(Error::Read { offset: self.offset_of(self.filled), source });

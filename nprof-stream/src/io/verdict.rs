@@ -99,6 +99,7 @@ impl VerdictTracker {
         self.verdict = Verdict::Damaged;
         self.segment.damaged = true;
         self.damage_count += 1;
+        // Hostile input may be damaged everywhere: the list is bounded, the count exact.
         if self.damages.len() < DAMAGES {
             let Place { offset, line } = place;
             self.damages.push(Damage { offset, line, what: what.to_owned(), samples, span });
@@ -121,12 +122,14 @@ impl VerdictTracker {
             );
         }
         self.segment.run = header.run;
+        // A header may have any number: the sum must not overflow.
         self.segment.sequence = header.sequence.wrapping_add(1);
         self.segment.time = header.time;
     }
 
     /// Records that a block is not the expected one.
     fn gap(&mut self, header: &Header, place: Place) {
+        // Of another run: that segment lost its beginning, and the one before it its end.
         if self.segment.run != header.run {
             self.close(false);
             self.segment = Segment::default();
@@ -138,9 +141,12 @@ impl VerdictTracker {
             _ => "a block is out of order".to_owned(),
         };
         let samples = header.samples.checked_sub(self.segment.samples);
+        // Without a block before it, the loss has no known beginning.
         let span = header.time.checked_sub(self.segment.time).filter(|_| self.segment.time > 0);
         self.damage_that_cost(place, &what, samples, span);
+        // The gap is the damage: records after a lost head must not count as damage again.
         self.segment.open = true;
+        // With the missing ones, so that the next gap counts only its own.
         self.segment.samples = self.segment.samples.max(header.samples);
     }
 
@@ -160,6 +166,7 @@ impl VerdictTracker {
         match meaning {
             RecordEffect::Head => {
                 self.close(false);
+                // These belong to the block around the head, whose header came first.
                 let Segment { run, sequence, time, .. } = self.segment;
                 self.segment = Segment { open: true, run, sequence, time, ..Segment::default() };
                 self.begun = true;
@@ -216,6 +223,7 @@ impl VerdictTracker {
     /// Records the end of the input.
     pub(crate) fn finish(&mut self) {
         self.close(false);
+        // The input ended before its first head was whole.
         if !self.begun {
             self.cut();
         }

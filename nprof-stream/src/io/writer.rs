@@ -58,6 +58,7 @@ impl<W: Write> Writer<W> {
         Self {
             out,
             spelling,
+            // A cut follows the record that reaches the limit, which may have a long string.
             payload: Vec::with_capacity(TEXT + limits::STRING),
             delta: Delta::new(0),
             check: Check::default(),
@@ -84,6 +85,8 @@ impl<W: Write> Writer<W> {
                 self.samples_before = 0;
                 self.delta = Delta::new(0);
             }
+            // An epoch is the first record of its block, an end the last (nprof-format(5),
+            // BINARY).
             Record::Epoch(_) => self.cut()?,
             _ => {}
         }
@@ -126,6 +129,7 @@ impl<W: Write> Writer<W> {
         if self.spelling == Spelling::Text || !is_alike {
             return Ok(0);
         }
+        // Ends where `write` would cut, so that both ways give the same blocks.
         let room = BLOCK.saturating_sub(self.payload.len());
         let (plain, bytes) = reader.plain_records(room, pass, judge);
         self.payload.extend_from_slice(bytes);
@@ -150,6 +154,7 @@ impl<W: Write> Writer<W> {
     }
 
     fn push_binary(&mut self, record: &Record<'_>) -> io::Result<()> {
+        // The header holds the first time in full: a block is read without those before it.
         if self.first_time.is_none() {
             self.first_time = time(record);
             self.delta = Delta::new(self.first_time.unwrap_or(self.delta.time));
@@ -157,6 +162,7 @@ impl<W: Write> Writer<W> {
         let (before, delta) = (self.payload.len(), self.delta);
         push_record(&mut self.payload, record, &mut self.delta);
         if self.payload.len() > limits::PAYLOAD {
+            // A record never continues in the next block: it is encoded again in a new one.
             self.payload.truncate(before);
             self.delta = delta;
             if before == 0 {
@@ -164,6 +170,7 @@ impl<W: Write> Writer<W> {
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
             }
             let samples = u64::from(matches!(record, Record::Sample(_)));
+            // The new block's header counts the samples before it, without this one.
             self.totals.samples -= samples;
             self.cut()?;
             self.totals.samples += samples;
@@ -177,6 +184,7 @@ impl<W: Write> Writer<W> {
 
     /// Writes the gathered bytes: in binary as one block.
     fn cut(&mut self) -> io::Result<()> {
+        // A flush without records needs no block, though an empty one would be valid.
         if self.payload.is_empty() {
             return Ok(());
         }

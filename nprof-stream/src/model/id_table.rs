@@ -37,6 +37,7 @@ impl<T> IdTable<T> {
     /// Adds or replaces the entry of an id.
     pub fn insert(&mut self, id: u32, value: T) {
         let index = id as usize;
+        // Replaced entries count, too: the bound follows the records that arrived.
         self.count += 1;
         if index >= self.dense.len() {
             // At most half of a long vector is empty; 1024 allows for a stream that starts high.
@@ -44,6 +45,8 @@ impl<T> IdTable<T> {
                 self.sparse.insert(id, value);
                 return;
             }
+            // Entries move out of the map as the vector reaches them, since `get` reads the vector
+            // first.
             for id in self.dense.len() as u32..=id {
                 self.dense.push(if self.sparse.is_empty() {
                     None

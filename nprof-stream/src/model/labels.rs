@@ -88,11 +88,13 @@ fn text(tables: &Tables, frame: &FrameEntry, line: Line, key: CallKey) -> Vec<u8
         CallKey::File | CallKey::Line => match tables.file(line.file) {
             Some(path) => {
                 let mut text = tables.names.get(path).to_vec();
+                // 0 means that the line is unknown.
                 if key == CallKey::Line && line.line > 0 {
                     text.extend_from_slice(format!(":{}", line.line).as_bytes());
                 }
                 text
             }
+            // The name has its brackets already: `[kernel]`, `[vdso]`.
             None if image_name.starts_with(b"[") => image_name.to_vec(),
             None => [b"[", image_name, b"]"].concat(),
         },

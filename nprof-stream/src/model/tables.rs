@@ -124,6 +124,7 @@ impl Tables {
                 self.tasks.insert(task.id.0, TaskEntry { pid, tid, time, parent, comm });
             }
             Record::Change(change) => {
+                // The value of an exit is a status, not a name.
                 let renamed = matches!(change.kind, ChangeKind::Comm | ChangeKind::Exec);
                 if let Some(task) = self.tasks.get_mut(change.task.0).filter(|_| renamed) {
                     task.comm = self.names.intern(change.value);
@@ -194,9 +195,11 @@ impl Tables {
 
     fn apply_nodes(&mut self, nodes: &Nodes<'_>) {
         let mut parent = nodes.parent;
+        // Each node has a copy of its root's mark, so that `stack_mark` need not walk.
         let mut mark = match self.nodes.get(parent.0) {
             Some(above) => Some(above.mark),
             None if parent.is_none() => None,
+            // The parent was lost to damage, and with it the root.
             None => Some(Mark::None),
         };
         for (id, &frame) in (nodes.first.0..).zip(nodes.frames) {
@@ -218,6 +221,7 @@ impl Tables {
         }
         frame.status = Some(location.status);
         frame.lines_at = self.lines.len() as u32;
+        // At most 4096 (`limits::LINES`), so that the cast is exact.
         frame.lines = location.lines.len() as u16;
         self.lines.extend_from_slice(location.lines);
     }
@@ -270,6 +274,7 @@ impl Tables {
             if next.is_none() {
                 return None;
             }
+            // One undefined frame shows the damage; the callers are unknown.
             let Some(node) = self.nodes.get(next.0) else {
                 next = NodeId::NONE;
                 return Some(FrameId::NONE);
@@ -289,6 +294,7 @@ impl Tables {
             let at = entry.lines_at as usize;
             self.lines.get(at..at + usize::from(entry.lines)).unwrap_or(&[])
         });
+        // A frame without a location is one call without a name.
         let count = lines.len().max(1);
         (0..count).map(move |i| Call {
             frame,

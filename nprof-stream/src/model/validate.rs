@@ -30,9 +30,11 @@ impl Validator {
     /// Checks the next record.
     pub fn take(&mut self, record: &Record<'_>) {
         match record {
+            // Each segment has its own clock.
             Record::Head(_) => (self.newest, self.older) = (0, 0),
             Record::Sample(sample) => self.sample(sample),
             Record::End(end) => {
+                // Samples may be late if the end counts them.
                 self.disorder += self.older.saturating_sub(end.late.unwrap_or(0));
                 self.older = 0;
             }
@@ -56,6 +58,7 @@ impl Validator {
             Record::Location(location) => self.location(location),
             _ => {}
         }
+        // After the checks: a record must not define its own references.
         self.tables.apply(record);
     }
 
@@ -96,6 +99,7 @@ impl Validator {
     }
 
     fn refer(&mut self, kind: &str, id: u32, known: bool) {
+        // 0 means none and is never defined.
         if known || id == 0 {
             return;
         }

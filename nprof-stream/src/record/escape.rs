@@ -82,10 +82,12 @@ pub(crate) fn unescape_field_in_place(field: &mut [u8]) -> Option<&[u8]> {
 /// Reverses [`push_escaped`] in place. None for an unknown escape, and for characters that must be
 /// escaped.
 pub(crate) fn unescape_in_place(field: &mut [u8]) -> Option<&[u8]> {
+    // Control characters are valid as escapes only: raw ones may reach a terminal.
     let is_plain = |text: &str| !text.chars().any(char::is_control);
     if !std::str::from_utf8(field).is_ok_and(is_plain) {
         return None;
     }
+    // Few strings have escapes: without one no byte moves.
     let Some(mut from) = memchr::memchr(b'\\', field) else {
         return Some(field);
     };

@@ -31,6 +31,7 @@ impl<'a> Extras<'a> {
     /// Validates the last fields of a text line, and removes needless escapes in place. None if they
     /// are malformed.
     pub(crate) fn from_text(text: &'a mut [u8]) -> Option<Self> {
+        // Only text from other programs has needless escapes: canonical extras are not copied.
         if Extras::from_spelling(text).is_none() {
             let mut spelling = Vec::with_capacity(text.len());
             for field in text.split(|&b| b == b'\t') {

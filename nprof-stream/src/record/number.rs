@@ -78,6 +78,7 @@ pub(crate) fn hex_bytes_in_place(text: &mut [u8]) -> Option<&[u8]> {
     }
     let length = text.len() / 2;
     for i in 0..length {
+        // Each byte is read before it is overwritten: the text is twice as long.
         text[i] = nibble(text[2 * i])? << 4 | nibble(text[2 * i + 1])?;
     }
     Some(&text[..length])

@@ -71,6 +71,7 @@ impl Value for EventId {
     }
     fn read(text: Vec<u8>) -> Option<Self> {
         let id = decimal(&text).and_then(|id| u32::try_from(id).ok());
+        // 0 means none: no record defines it.
         id.filter(|id| (1..=limits::ID).contains(id)).map(Self)
     }
     fn is_absent(&self) -> bool {
@@ -143,8 +144,10 @@ macro_rules! meta {
             pub(crate) fn read(text: &[u8]) -> Result<Self, Malformed> {
                 let mut record = Self::default();
                 let mut seen = FxHashSet::default();
+                // `split` yields one empty field for an empty text, which has none.
                 for field in text.split(|&b| b == b'\t').filter(|_| !text.is_empty()) {
                     let (key, value) = pair(field)?;
+                    // A second value would replace the first without notice.
                     if !seen.insert(key) {
                         return Err(Malformed::Field("a key that is given once"));
                     }
@@ -153,6 +156,7 @@ macro_rules! meta {
                             record.$field = <$type>::read(value)
                                 .ok_or(Malformed::Field(concat!("a value for ", stringify!($field))))?;
                         })*
+                        // A key of a later minor version: a filter must keep it.
                         _ => record.more.push((key.to_owned(), value)),
                     }
                 }
@@ -308,6 +312,7 @@ impl RunEnd {
 
     pub(crate) fn read(text: &[u8]) -> Result<Self, Malformed> {
         let mut end = End::read(text)?;
+        // `End` does not know this key and keeps it with the unknown ones.
         let at = end.more.iter().position(|(key, _)| key == "run");
         let value = at.map(|at| end.more.remove(at).1);
         let run = value.and_then(RunId::read).ok_or(Malformed::Field("a value for run"))?;

@@ -70,6 +70,7 @@ macro_rules! push_entry {
         $record.spell($out)
     };
     (fields $record:ident $out:ident) => {{
+        // Uses the variable, which only the other arm needs.
         let _ = $record;
     }};
 }

@@ -42,6 +42,7 @@ impl Header {
         bytes[24..28].copy_from_slice(&self.sequence.to_le_bytes());
         bytes[28..36].copy_from_slice(&self.samples.to_le_bytes());
         bytes[36..44].copy_from_slice(&self.time.to_le_bytes());
+        // A CRC of its own: with a damaged payload the block can still be skipped by its length.
         let crc = crc32c::crc32c(&bytes[..44]);
         bytes[44..48].copy_from_slice(&crc.to_le_bytes());
         bytes
@@ -49,6 +50,7 @@ impl Header {
 
     /// Parses a header. None if the mark, the CRC or the length is wrong.
     pub(crate) fn from_bytes(bytes: &[u8; HEADER]) -> Option<Self> {
+        // Before any field is used: a payload may contain a mark by chance.
         if bytes[..8] != MARK || crc32c::crc32c(&bytes[..44]) != le32(&bytes[44..48]) {
             return None;
         }
@@ -63,6 +65,7 @@ impl Header {
             samples: le64(&bytes[28..36]),
             time: le64(&bytes[36..44]),
         };
+        // A right CRC does not exclude a hostile length, and a reader buffers whole blocks.
         (header.length as usize <= limits::PAYLOAD).then_some(header)
     }
 }

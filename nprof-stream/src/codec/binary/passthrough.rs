@@ -55,6 +55,7 @@ impl RawRecords {
         let (mut records, mut samples, mut latest) = (0, 0, 0);
         let mut rest = payload;
         while payload.len() - rest.len() < room {
+            // First, since nearly all records are plain samples.
             if pass == Passthrough::Forward
                 && let Some((sample, behind)) = next_plain_sample(rest, delta)
             {
@@ -64,8 +65,10 @@ impl RawRecords {
                 rest = behind;
                 continue;
             }
+            // Damage is left to the reader, which reports it and resynchronizes.
             let Some((kind, body, behind)) = split(rest) else { break };
             match kind {
+                // Parsed although copied: a malformed record must not reach the output.
                 kind::NODES
                     if pass == Passthrough::Forward
                         && read_nodes(Bytes(body), &mut scratch.frames).is_ok() =>
@@ -75,6 +78,7 @@ impl RawRecords {
                 kind::FRAME | kind::FUNCTION | kind::FILE | kind::LOCATION
                     if body.len() <= LONGEST =>
                 {
+                    // These kinds have no time: a failure leaves `delta` unchanged.
                     let Ok(record) = read_body(kind, body, delta, scratch) else { break };
                     pass = judge(&record);
                     if pass == Passthrough::Drop {
@@ -82,6 +86,7 @@ impl RawRecords {
                     }
                     records += u64::from(!record.is_annotation());
                 }
+                // All others pass through the reader: some begin or end segments and epochs.
                 _ => break,
             }
             rest = behind;
@@ -98,6 +103,8 @@ pub(crate) fn next_plain_sample<'a>(
     payload: &'a [u8],
     delta: &mut Delta,
 ) -> Option<(Sample<'static>, &'a [u8])> {
+    // A length of two bytes has the high bit set; it exceeds any plain sample, so that the check
+    // of the length below fails.
     let &[kind::SAMPLE, length, ref body @ ..] = payload else { return None };
     let length = usize::from(length);
     let sample = read_plain_sample(body, length, delta)?;
@@ -115,6 +122,7 @@ fn read_plain_sample(rest: &[u8], length: usize, delta: &mut Delta) -> Option<Sa
     if flags & !ALL_GIVEN != 0 {
         return None;
     }
+    // A copy: `delta` must not change if the sample proves not to be plain.
     let mut next = *delta;
     next.time = next.time.wrapping_add(unzigzag(numbers.next()?) as u64);
     let node = NodeId(numbers.id()?);
@@ -131,6 +139,7 @@ fn read_plain_sample(rest: &[u8], length: usize, delta: &mut Delta) -> Option<Sa
         next.weight = numbers.next()?;
     }
     let count = if flags & COUNT_GIVEN != 0 { numbers.next()? } else { 1 };
+    // Remaining bytes are extras; with too few, a number belongs to the next record.
     if numbers.at != length {
         return None;
     }
@@ -154,6 +163,7 @@ impl Words<'_> {
         let last = !word & 0x8080_8080_8080_8080;
         let bytes = word & (last ^ last.wrapping_sub(1));
         let length = (last.trailing_zeros() as usize + 1) / 8;
+        // No end within 8 bytes, or not the shortest form.
         if last == 0 || length > 1 && bytes >> (8 * length - 8) == 0 {
             return None;
         }
@@ -250,6 +260,7 @@ mod tests {
             push_record(&mut payload, &record, &mut delta);
             lengths.push(payload.len());
         }
+        // A plain sample needs 24 bytes from its start, see `read_plain_sample`.
         payload.extend_from_slice(&[0; 32]);
         let read = |first, says: &[Passthrough]| {
             let mut says = says.iter().copied();
@@ -284,6 +295,7 @@ mod tests {
     /// Bytes that encode numbers, and others.
     fn bodies() -> impl Strategy<Value = Vec<u8>> {
         let byte = prop_oneof![Just(0_u8), Just(0x80), 0..0x80_u8, any::<u8>()];
+        // Mostly defined flags: of all bytes, seven in eight are refused at once.
         let flags = prop_oneof![9 => 0..0x20_u8, 1 => any::<u8>()];
         (flags, prop::collection::vec(byte, 0..40)).prop_map(|(flags, mut bytes)| {
             bytes.insert(0, flags);

@@ -37,6 +37,7 @@ pub(crate) fn read_body<'a>(
             let image = ImageId(from.id_or_none()?);
             let offset = from.varint()?;
             let flags = from.byte()?;
+            // `Frame` has no place for an unknown bit: copying the record would drop it.
             if flags & !(KERNEL | RETURN_ADDRESS) != 0 {
                 return Err(Malformed::Field("known frame flags"));
             }
@@ -93,6 +94,8 @@ pub(crate) fn read_body<'a>(
             path: from.string(limits::STRING)?,
             extras: from.extras()?,
         }),
+        // The reader has refused unknown kinds below 64; the others are copied (nprof-format(5),
+        // VERSIONS).
         kind => match Record::read_pairs(kind, body) {
             Some(record) => record?,
             None => Record::Unknown(Unknown { kind, body }),
@@ -111,12 +114,14 @@ pub(crate) fn read_again<'a>(
     let mut from = Bytes(body);
     match kind {
         kind::NODES => {
+            // The first pass has checked the ids and filled the list.
             let (first, parent) = (NodeId(from.id()?), NodeId(from.id_or_none()?));
             Ok(Record::Nodes(Nodes { first, parent, frames: &scratch.frames }))
         }
         kind::LOCATION => {
             let frame = FrameId(from.id()?);
             let status = Status::from_number(from.byte()?);
+            // Groups have no fixed length: only the first pass knows the start of the extras.
             let behind = body.len().saturating_sub(scratch.behind);
             let extras = Bytes(&body[behind..]).extras()?;
             Ok(Record::Location(Location { frame, status, lines: &scratch.lines, extras }))
@@ -130,11 +135,13 @@ pub(super) fn read_sample<'a>(
     delta: &mut Delta,
 ) -> Result<Sample<'a>, Malformed> {
     let flags = from.byte()?;
+    // An undefined bit may mean another field: the rest could not be parsed.
     if flags & !ALL_GIVEN != 0 {
         return Err(Malformed::Field("known sample flags"));
     }
     let time = from.time(delta)?;
     let node = NodeId(from.id_or_none()?);
+    // An absent field equals that of the sample before (nprof-format(5), BINARY).
     if flags & EVENT_GIVEN != 0 {
         delta.event = EventId(from.id_or_none()?);
     }
@@ -147,6 +154,7 @@ pub(super) fn read_sample<'a>(
     if flags & WEIGHT_GIVEN != 0 {
         delta.weight = from.varint()?;
     }
+    // Not taken from the sample before: a count other than 1 is rare.
     let count = if flags & COUNT_GIVEN != 0 { from.varint()? } else { 1 };
     Ok(Sample {
         time,
@@ -168,6 +176,7 @@ pub(crate) fn read_nodes<'a>(
     let parent = from.id_or_none()?;
     frames.clear();
     while !from.0.is_empty() {
+        // Before the push, so that a hostile body cannot make the list longer.
         if frames.len() == limits::DEPTH {
             return Err(Malformed::Limit(limits::DEPTH));
         }
@@ -196,6 +205,7 @@ fn read_location<'a>(
     let frame = FrameId(from.id()?);
     let status = Status::from_number(from.byte()?);
     let count = from.varint()?;
+    // The count is only a claim: it is checked, and no memory is reserved for it.
     if count > limits::LINES as u64 {
         return Err(Malformed::Limit(limits::LINES));
     }
@@ -232,6 +242,7 @@ impl<'a> Bytes<'a> {
                 self.0 = rest;
                 Ok(u64::from(first))
             }
+            // A function of its own keeps the inlined part small.
             _ => self.long_varint(),
         }
     }
@@ -241,11 +252,14 @@ impl<'a> Bytes<'a> {
         for shift in (7..64).step_by(7) {
             let byte = self.byte()?;
             let bits = u64::from(byte & 0x7f);
+            // The tenth byte has room for one more bit of 64.
             if shift == 63 && bits > 1 {
                 return Err(Malformed::Number);
             }
             value |= bits << shift;
             if byte < 0x80 {
+                // A last byte of 0 is needless; numbers have one form, so that equal records have
+                // equal bytes.
                 return if byte == 0 { Err(Malformed::Number) } else { Ok(value) };
             }
         }
@@ -260,6 +274,7 @@ impl<'a> Bytes<'a> {
                 self.0 = rest;
                 Ok(u32::from(first))
             }
+            // A second byte of 0 is not the shortest form: `long_u32` refuses it.
             [first, second @ 1..0x80, ref rest @ ..] => {
                 self.0 = rest;
                 Ok(u32::from(first & 0x7f) | u32::from(second) << 7)
@@ -275,6 +290,7 @@ impl<'a> Bytes<'a> {
     #[inline(always)]
     fn id_or_none(&mut self) -> Result<u32, Malformed> {
         let id = self.u32()?;
+        // Readers index tables by id: the limit bounds them.
         if id > limits::ID {
             return Err(Malformed::Field("an id within the limit"));
         }
@@ -291,17 +307,20 @@ impl<'a> Bytes<'a> {
 
     #[inline]
     fn cpu(&mut self) -> Result<u32, Malformed> {
+        // 0 means absent, and wraps to `NO_CPU`.
         Ok(self.u32()?.wrapping_sub(1))
     }
 
     #[inline]
     fn time(&mut self, delta: &mut Delta) -> Result<u64, Malformed> {
+        // Wraps like the writer, so that a hostile difference cannot overflow.
         delta.time = delta.time.wrapping_add(unzigzag(self.varint()?) as u64);
         Ok(delta.time)
     }
 
     fn string(&mut self, limit: usize) -> Result<&'a [u8], Malformed> {
         let length = self.varint()?;
+        // Compared as u64: the cast below could wrap a hostile length on a 32-bit machine.
         if length > limit as u64 {
             return Err(Malformed::Limit(limit));
         }

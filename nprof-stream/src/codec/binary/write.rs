@@ -18,6 +18,7 @@ pub(crate) struct Delta {
 impl Delta {
     /// Returns the state at the beginning of a block.
     pub(crate) fn new(time: u64) -> Self {
+        // Before the first sample the fields are 0, 0, absent, 0 (nprof-format(5), BINARY).
         Self { time, cpu: NO_CPU, ..Self::default() }
     }
 }
@@ -43,6 +44,7 @@ pub(crate) fn push_record(out: &mut Vec<u8>, record: &Record<'_>, delta: &mut De
         out[start + 1] = length as u8;
         return;
     }
+    // Moves the body to make room: only long records pay for it.
     let mut spelled = Vec::with_capacity(4);
     push_varint(&mut spelled, length as u64);
     out.splice(start + 1..start + 2, spelled);
@@ -68,6 +70,7 @@ pub(crate) fn push_body(out: &mut Vec<u8>, record: &Record<'_>, delta: &mut Delt
                     | if frame.return_address { RETURN_ADDRESS } else { 0 },
             );
             out.push(frame.mark.number());
+            // Extras have the same bytes in both encodings.
             out.extend_from_slice(frame.extras.spelling());
         }
         Record::Task(task) => {
@@ -98,6 +101,7 @@ pub(crate) fn push_body(out: &mut Vec<u8>, record: &Record<'_>, delta: &mut Delt
         Record::Image(image) => {
             push_varint(out, u64::from(image.id.0));
             out.push(image.kind.number());
+            // A reader refuses a longer one.
             push_string(out, &image.build_id[..image.build_id.len().min(limits::BUILD_ID)]);
             push_string(out, image.path);
             out.extend_from_slice(image.extras.spelling());
@@ -114,6 +118,7 @@ pub(crate) fn push_body(out: &mut Vec<u8>, record: &Record<'_>, delta: &mut Delt
             out.extend_from_slice(file.extras.spelling());
         }
         Record::Location(location) => push_location(out, location),
+        // Optional bodies depend on no other record, so that they are valid in any block.
         Record::Unknown(unknown) => out.extend_from_slice(unknown.body),
         // All other kinds consist of pairs.
         pairs => pairs.push_pairs(out),
@@ -121,6 +126,7 @@ pub(crate) fn push_body(out: &mut Vec<u8>, record: &Record<'_>, delta: &mut Delt
 }
 
 fn push_sample(out: &mut Vec<u8>, sample: &Sample<'_>, delta: &mut Delta) {
+    // Samples in a row mostly share these fields: a cleared bit replaces a varint.
     let flags = if sample.event != delta.event { EVENT_GIVEN } else { 0 }
         | if sample.task != delta.task { TASK_GIVEN } else { 0 }
         | if sample.cpu != delta.cpu { CPU_GIVEN } else { 0 }
@@ -162,6 +168,7 @@ fn push_location(out: &mut Vec<u8>, location: &Location<'_>) {
 }
 
 fn push_time(out: &mut Vec<u8>, time: u64, delta: &mut Delta) {
+    // Late samples have negative differences: zigzag keeps these short, too.
     push_varint(out, zigzag(time.wrapping_sub(delta.time) as i64));
     delta.time = time;
 }

@@ -30,6 +30,7 @@ impl Check {
     /// Adds the line that was appended to `out` at `start`; appends a checksum after every
     /// [`CHECKED_LINES`] lines, and to the line of an end.
     pub(crate) fn push(&mut self, out: &mut Vec<u8>, start: usize, record: &Record<'_>) {
+        // Each segment is checked on its own, so that streams can be concatenated.
         if matches!(record, Record::Head(_)) {
             *self = Self::default();
             out.pop();
@@ -38,6 +39,7 @@ impl Check {
         }
         if matches!(record, Record::End(_)) {
             out.pop();
+            // Covers the line up to before the TAB of its own field (nprof-format(5), TEXT).
             let crc = crc32c::crc32c_append(self.crc, &out[start..]);
             out.extend_from_slice(CHECK_FIELD);
             push_hexadecimal(out, crc.into());
@@ -59,15 +61,18 @@ impl Check {
     pub(crate) fn take(&mut self, line: &[u8]) -> (usize, Option<bool>) {
         let (mut length, mut right) = (line.len(), None);
         if line.starts_with(HEAD_WORD) {
+            // Begins again even if the segment before was cut off.
             *self = Self { promised: line.ends_with(CHECK_PROMISE), ..Self::default() };
             length -= if self.promised { CHECK_PROMISE.len() } else { 0 };
         } else if line.starts_with(b"@end") {
+            // Damage only after a promise: text from awk or an editor has no checksums.
             right = self.promised.then_some(false);
             if let Some((at, crc)) = end_check(line) {
                 length = at;
                 right = Some(crc == crc32c::crc32c_append(self.crc, &line[..at]));
             }
         }
+        // The whole line: the writer's sum covers the promise of a head, too.
         self.crc = crc32c::crc32c_append(self.crc, line);
         self.crc = crc32c::crc32c_append(self.crc, b"\n");
         (length, right)
@@ -77,6 +82,7 @@ impl Check {
     pub(crate) fn take_comment(&mut self, line: &[u8]) -> Option<bool> {
         let crc = hexadecimal(line.strip_prefix(CHECK_WORD)?)?;
         let right = crc == u64::from(self.crc);
+        // Also after a wrong one, so that a changed line is reported once.
         self.crc = 0;
         Some(right)
     }

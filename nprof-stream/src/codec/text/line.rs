@@ -23,6 +23,7 @@ pub(crate) fn head_version(line: &[u8]) -> Option<(u8, u8)> {
 
 /// True if a line, without its newline, is that of a head.
 pub(crate) fn is_head(line: &[u8]) -> bool {
+    // The word alone may be part of damage: only a head that can be read begins a segment.
     let pairs = line.splitn(3, |&b| b == b'\t').nth(2);
     let is_ours = head_version(line).is_some_and(|(major, _)| major == MAJOR);
     is_ours && pairs.is_some_and(|pairs| Head::read(pairs).is_ok())
@@ -32,12 +33,14 @@ pub(crate) fn is_head(line: &[u8]) -> bool {
 /// stream that was joined to this one where it was cut off.
 pub(crate) fn find_head(line: &[u8]) -> Option<usize> {
     memchr::memchr_iter(b'@', line)
+        // At 0 it is the head of this line itself.
         .filter(|&at| at > 0 && line[at..].starts_with(HEAD_WORD))
         .find(|&at| is_head(&line[at..]))
 }
 
 /// True if these bytes are a valid line of a kind that this version does not know.
 pub(super) fn is_unknown_line(line: &[u8]) -> bool {
+    // In binary such a body was never checked as text, and it must be read as the same line again.
     line.first().is_some_and(u8::is_ascii_lowercase)
         && line.len() <= limits::LINE
         && is_plain(line)

@@ -23,6 +23,7 @@ pub(crate) fn read_line<'a>(
     line: &'a mut [u8],
     scratch: &'a mut Scratch,
 ) -> Result<Record<'a>, Malformed> {
+    // Words in lower case belong to later versions or private use (nprof-format(5), TEXT).
     if line.first().is_some_and(u8::is_ascii_lowercase) {
         if !is_unknown_line(line) {
             return Err(Malformed::Field("a line without control characters"));
@@ -51,6 +52,7 @@ pub(crate) fn read_line<'a>(
             let frames = &mut scratch.frames;
             frames.clear();
             while from.rest.is_some() {
+                // A line may have 4 MiB, so that its length does not bound the list.
                 if frames.len() == limits::DEPTH {
                     return Err(Malformed::Limit(limits::DEPTH));
                 }
@@ -105,6 +107,7 @@ pub(crate) fn read_line<'a>(
         }),
         kind::LOCATION => read_location(from, &mut scratch.lines)?,
         kind::HEAD => {
+            // The version: the reader has checked it.
             from.field()?;
             Record::Head(Box::new(Head::read(from.rest()?)?))
         }
@@ -128,6 +131,7 @@ fn read_unknown<'a>(
     let kind = kind.filter(|&kind| (kind::FIRST_OPTIONAL..=kind::LAST).contains(&kind));
     let kind = kind.ok_or(Malformed::Field("the number of an optional kind"))?;
     let body = hex_bytes_in_place(from.field()?).ok_or(Malformed::Field("hexadecimal bytes"))?;
+    // The body includes the extras.
     from.end()?;
     binary::read_body(kind, body, &mut Delta::new(0), scratch)
 }
@@ -136,6 +140,7 @@ fn read_unknown<'a>(
 pub(crate) fn required_kind(line: &[u8]) -> Option<u64> {
     let word = line.strip_prefix(b"?")?.split(|&b| b == b'\t').next()?;
     let optional = u64::from(kind::FIRST_OPTIONAL)..=u64::from(kind::LAST);
+    // A line with control characters is damage, no reason to refuse the stream.
     decimal(word).filter(|number| !optional.contains(number) && is_plain(line))
 }
 
@@ -154,6 +159,7 @@ fn read_frame(mut from: Fields<'_>) -> Result<Record<'_>, Malformed> {
     let mark = match words.next() {
         None => Mark::None,
         Some(word) => Mark::from_word(word)
+            // A frame without a mark has no such word: `none` would be a second form.
             .filter(|&mark| mark != Mark::None)
             .ok_or(Malformed::Field("a mark"))?,
     };
@@ -171,6 +177,7 @@ fn read_location<'a>(
     let frame = FrameId(from.id()?);
     let status = Status::from_word(from.field()?).ok_or(Malformed::Field("a status"))?;
     lines.clear();
+    // Text has no count of groups: they end at the first extra.
     while from.next_is_plain() {
         if lines.len() == limits::LINES {
             return Err(Malformed::Limit(limits::LINES));
@@ -246,6 +253,7 @@ impl<'a> Fields<'a> {
             b"-" => Ok(NO_CPU),
             digits => decimal(digits)
                 .and_then(|cpu| u32::try_from(cpu).ok())
+                // An absent CPU has one form, `-`.
                 .filter(|&cpu| cpu != NO_CPU)
                 .ok_or(Malformed::Number),
         }
@@ -254,6 +262,7 @@ impl<'a> Fields<'a> {
     fn string(&mut self) -> Result<&'a [u8], Malformed> {
         let field = self.field()?;
         let string = unescape_field_in_place(field).ok_or(Malformed::Field("a string"))?;
+        // The limit is one of bytes, not of their escapes, of four characters each.
         if string.len() > limits::STRING {
             return Err(Malformed::Limit(limits::STRING));
         }
@@ -265,6 +274,7 @@ impl<'a> Fields<'a> {
         if field == b"-" {
             return Ok(&[]);
         }
+        // An empty field would be a second form of `-`.
         if field.is_empty() || field.len() > 2 * limits::BUILD_ID {
             return Err(Malformed::Field("a build ID"));
         }
@@ -274,6 +284,7 @@ impl<'a> Fields<'a> {
     fn extras(&mut self) -> Result<Extras<'a>, Malformed> {
         match self.rest.take() {
             None => Ok(Extras::NONE),
+            // The line ends in a TAB: the field after it is empty.
             Some([]) => Err(Malformed::Field("key=value")),
             Some(rest) => Extras::from_text(rest).ok_or(Malformed::Field("key=value")),
         }

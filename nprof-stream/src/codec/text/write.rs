@@ -22,6 +22,7 @@ pub(crate) fn push_line(out: &mut Vec<u8>, record: &Record<'_>) {
         Record::Frame(frame) => {
             line.word("F").id(frame.id.0).id(frame.image.0).hexadecimal(frame.offset);
             line.out.push(b'\t');
+            // The flags have a fixed order, so that equal frames have equal lines.
             line.out.push(if frame.kernel { b'k' } else { b'u' });
             if frame.return_address {
                 line.out.extend_from_slice(b",ra");
@@ -62,6 +63,7 @@ pub(crate) fn push_line(out: &mut Vec<u8>, record: &Record<'_>) {
             line.extras(location.extras);
         }
         Record::Head(head) => {
+            // Its own version, also for a copied head (nprof-format(5), VERSIONS).
             line.word("@nprof").display(format_args!(
                 "{}.{}",
                 crate::record::version::MAJOR,
@@ -69,6 +71,7 @@ pub(crate) fn push_line(out: &mut Vec<u8>, record: &Record<'_>) {
             ));
             line.pairs(|out| head.spell(out));
         }
+        // Any other body of this kind is written as `?111` below.
         Record::Unknown(unknown) if unknown.kind == LINE && is_unknown_line(unknown.body) => {
             line.out.extend_from_slice(unknown.body);
         }
@@ -170,6 +173,7 @@ impl Spelled<'_> {
         let before = self.out.len();
         self.out.push(b'\t');
         spell(self.out);
+        // A TAB without a field after it is malformed.
         if self.out.len() == before + 1 {
             self.out.truncate(before);
         }

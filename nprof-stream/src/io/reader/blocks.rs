@@ -17,6 +17,7 @@ impl<R: Read> Reader<R> {
         let has_header = self.input.fill(HEADER)?;
         let header = self.input.rest().first_chunk().and_then(Header::from_bytes);
         let Some(header) = header else {
+            // Before the check for the end: an appended segment may be shorter than a header.
             if let Some(at) = self.find_segment(1..HEADER)? {
                 return Ok(self.cut_at(at));
             }
@@ -27,6 +28,7 @@ impl<R: Read> Reader<R> {
             return self.resynchronize();
         };
         let offset = self.input.position();
+        // After the header's CRC: a flipped bit is damage, not another version.
         if header.major != crate::record::version::MAJOR {
             return Err(Error::Version { offset, major: header.major, minor: header.minor });
         }
@@ -35,6 +37,7 @@ impl<R: Read> Reader<R> {
             return Err(Error::Required { offset, what });
         }
         let length = HEADER + header.length as usize;
+        // A hostile length buffers at most 1 MiB, see `Header::from_bytes`.
         let is_whole = self.input.fill(length + TRAILER)?;
         if is_whole && self.is_good(length) {
             let end = self.input.at + length + TRAILER;
@@ -65,6 +68,7 @@ impl<R: Read> Reader<R> {
     /// If another segment begins in it, it was cut off there, unless its run continues after it.
     fn begin_bad_block(&mut self, header: &Header, is_whole: bool) -> Result<Next, Error> {
         let length = HEADER + header.length as usize + TRAILER;
+        // A block followed by the next of its run was not cut off: a segment inside it is payload.
         if !(is_whole && self.goes_on(header, length)?) {
             let extent = length.min(self.input.rest().len());
             match self.find_segment(1..extent)? {
@@ -79,6 +83,7 @@ impl<R: Read> Reader<R> {
             return self.pass_over_block(length);
         }
         let rest = self.input.rest();
+        // Another block begins before the announced end: bytes in between are missing.
         if let Some(next) = resync::find_header(rest, 1..rest.len(), |_| true) {
             self.damage(self.input.at, "a block that is cut off, followed by another");
             self.input.at += next;
@@ -99,6 +104,7 @@ impl<R: Read> Reader<R> {
     /// good up to the first malformed record.
     fn enter_cut_block(&mut self, header: &Header, length: usize) -> Next {
         let end = self.input.at + length;
+        // The cut may be inside the CRC after the payload, which is not a record.
         let payload_end = end.min(self.input.at + HEADER + header.length as usize);
         self.enter(header, payload_end, end, true);
         self.tracker.cut();
@@ -128,6 +134,7 @@ impl<R: Read> Reader<R> {
         let mut bytes = Bytes(self.input.bytes(start + 1..block.payload_end));
         let length = bytes.varint().ok().and_then(|length| usize::try_from(length).ok());
         let body_at = block.payload_end - bytes.0.len();
+        // A record never continues in the next block (nprof-format(5), BINARY).
         let Some(length) = length.filter(|&length| length <= bytes.0.len()) else {
             return Ok(self.leave_block(start, "a record that is longer than its block"));
         };
@@ -135,15 +142,18 @@ impl<R: Read> Reader<R> {
         let range = body_at..body_at + length;
         let is_optional = (kind::FIRST_OPTIONAL..=kind::LAST).contains(&kind);
         if !is_optional && !kind::is_known(kind) {
+            // Without a checksum the number may be wrong: an unknown kind is not refused.
             if block.is_cut {
                 return Ok(self.leave_block(start, ""));
             }
             let offset = self.input.offset_of(start);
             return Err(Error::Required { offset, what: format!("a record of kind {kind}") });
         }
+        // Elsewhere, a head would begin a segment without a block 0.
         if kind == kind::HEAD && block.head != Some(start) {
             return Ok(self.leave_block(start, "a head that is not the first record of block 0"));
         }
+        // A copy: `Reader::next` decodes the body again and then advances the time.
         let mut delta = self.delta;
         let body = self.input.bytes(range.clone());
         match binary::read_body(kind, body, &mut delta, &mut self.scratch) {
@@ -166,6 +176,7 @@ impl<R: Read> Reader<R> {
     fn leave_block(&mut self, start: usize, what: &str) -> Next {
         if let Some(block) = self.block {
             self.input.at = block.payload_end;
+            // The cut was recorded at the block's beginning.
             if !block.is_cut {
                 self.damage(start, what);
             }

@@ -36,6 +36,7 @@ impl<R: Read> Reader<R> {
             self.damage(self.input.at, "a line that is too long");
             return self.pass_over_line();
         };
+        // Before the line is used: without an LF of its own it is not a record.
         if let Some(at) = self.find_cut(length)? {
             return Ok(self.cut_at(at));
         }
@@ -43,17 +44,20 @@ impl<R: Read> Reader<R> {
         self.input.at = start + length + 1;
         self.line += 1;
         let line = self.input.bytes(start..start + length);
+        // A mark contains an LF, which ends a line that was cut off before it.
         let is_joined = mark_in(line).is_some();
         if matches!(line.first(), None | Some(b'#')) {
             if self.check.take_comment(line) == Some(false) {
                 self.damage_line(start, "a line before it was changed: the checksum is wrong");
             }
             if is_joined {
+                // Back to the mark: a block begins there.
                 self.input.at -= MARK_LINE.len() + 1;
                 self.damage_line(start, "a comment that was cut off");
             }
             return Ok(Next::Again);
         }
+        // Only a record shows that text goes on: a comment may follow a block.
         self.after_block = false;
         let (length, right) = self.check.take(line);
         if right == Some(false) {
@@ -91,6 +95,7 @@ impl<R: Read> Reader<R> {
     fn respell(&mut self, range: Range<usize>) -> Result<Line, Error> {
         let offset = self.input.offset_of(range.start);
         let line = self.input.bytes_mut(range);
+        // Before the pairs are parsed: another major version may encode them in another way.
         if line.starts_with(text::HEAD_WORD) {
             match text::head_version(line) {
                 Some((major, minor)) if major != crate::record::version::MAJOR => {
@@ -112,6 +117,7 @@ impl<R: Read> Reader<R> {
         self.respelled.clear();
         self.delta = Delta::new(0);
         binary::push_body(&mut self.respelled, &record, &mut Delta::new(0));
+        // A line may be longer than a block: such a record has no binary form.
         if self.respelled.len() > limits::BODY {
             return Ok(Line::Damaged(format!("a record of more than {} bytes", limits::BODY)));
         }
@@ -125,7 +131,9 @@ impl<R: Read> Reader<R> {
             if let Some(at) = memchr::memchr(b'\n', &self.input.rest()[searched..]) {
                 return Ok(Some(searched + at));
             }
+            // No byte is searched twice, however few arrive at a time.
             searched = self.input.rest().len();
+            // Bounds the buffer for input without an LF.
             if searched > limits::LINE || !self.input.fill(searched + 1)? {
                 return Ok(None);
             }
@@ -140,6 +148,7 @@ impl<R: Read> Reader<R> {
                 self.input.at += length + 1;
                 return Ok(Next::Again);
             }
+            // Drops the bytes: the line may be endless.
             self.input.at = self.input.filled;
         }
         Ok(self.cut_off())
@@ -154,5 +163,6 @@ impl<R: Read> Reader<R> {
 
 /// Returns the position in a line, past its first byte, of the part of a mark before its newline.
 fn mark_in(line: &[u8]) -> Option<usize> {
+    // At 0, no line was cut off before the mark.
     line.strip_suffix(MARK_LINE).map(<[u8]>::len).filter(|&at| at > 0)
 }

@@ -34,6 +34,7 @@ pub(super) fn is_start_of(bytes: &[u8], whole: &[u8]) -> bool {
 
 /// Returns the position of a mark, or of a line that begins like the first one of a segment.
 pub(super) fn find_any(bytes: &[u8]) -> Option<usize> {
+    // Only at the start of a line: elsewhere the word may be data.
     let line = memmem::find(bytes, b"\n@nprof\t").map(|at| at + 1);
     memmem::find(bytes, &MARK).into_iter().chain(line).min()
 }
@@ -56,6 +57,7 @@ pub(super) fn find_header(
 /// header numbered 0, or with the line of a head.
 pub(super) fn find_segment(bytes: &[u8], within: Range<usize>) -> Start {
     let block = find_header(bytes, within.clone(), |header| header.sequence == 0);
+    // The first of both begins the segment: a head after the block is not searched.
     let before = within.start..block.unwrap_or(within.end);
     match (find_head(bytes, before), block) {
         (Start::At(at), _) => Start::At(at),
@@ -69,9 +71,11 @@ pub(super) fn find_segment(bytes: &[u8], within: Range<usize>) -> Start {
 fn find_head(bytes: &[u8], within: Range<usize>) -> Start {
     let mut line_end = 0;
     for at in places_of(text::HEAD_WORD, bytes, within) {
+        // One search for the end of each line, not for each word in it.
         if line_end <= at {
             match memchr(b'\n', &bytes[at..]) {
                 Some(length) => line_end = at + length,
+                // A longer line cannot be a head: no more input is buffered for it.
                 None if bytes.len() - at <= limits::LINE => return Start::Unfinished,
                 None => return Start::None,
             }

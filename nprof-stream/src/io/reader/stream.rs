@@ -102,6 +102,7 @@ impl<R: Read> Reader<R> {
                 (kind, binary::read_body(kind, &self.respelled, delta, scratch))
             }
         };
+        // Not expected after the first pass; an error instead of a panic if it occurs.
         record.map(Some).map_err(|malformed| {
             let what = format!("a record of kind {kind}: {malformed}");
             Error::Required { offset, what }
@@ -112,6 +113,7 @@ impl<R: Read> Reader<R> {
     /// path around all checks.
     pub(super) fn next_plain_sample(&mut self) -> Option<Sample<'static>> {
         let payload_end = self.block?.payload_end;
+        // Outside of a segment a sample is damage: the long path reports it.
         if !self.tracker.is_open() {
             return None;
         }
@@ -165,6 +167,7 @@ impl<R: Read> Reader<R> {
         match rest.first() {
             None => true,
             Some(&byte) if byte == MARK[0] => {
+                // Bytes 12 to 15 of a header are the payload's length.
                 let length = rest.get(12..16).map_or(0, binary::le32);
                 rest.len() < HEADER + length as usize + TRAILER
             }
@@ -201,6 +204,7 @@ impl<R: Read> Reader<R> {
     /// Reads the next line of text, or begins the next block.
     pub(super) fn next_outside(&mut self) -> Result<Next, Error> {
         if !self.input.fill(1)? {
+            // An empty input is refused (nprof-format(5), VERDICTS).
             if self.input.position() == 0 {
                 return Err(Error::NotAStream { hint: ": it is empty" });
             }
@@ -212,6 +216,7 @@ impl<R: Read> Reader<R> {
         }
         if self.input.rest()[0] == MARK[0] {
             self.input.fill(MARK.len())?;
+            // Also with less than a mark before the end of the input: its header was cut off.
             if is_start_of(self.input.rest(), &MARK) {
                 return self.begin_block();
             }
@@ -222,6 +227,7 @@ impl<R: Read> Reader<R> {
         if may_be_cut && let Some(at) = self.find_joined()? {
             return Ok(self.cut_at(at));
         }
+        // After a block only a mark, a segment in text or a comment may follow.
         if !is_line {
             self.damage(self.input.at, "neither a block nor a segment in text");
             return self.resynchronize();
@@ -235,6 +241,7 @@ impl<R: Read> Reader<R> {
         let start = self.input.rest();
         let is_comment = matches!(start, [b'#' | b'\n', ..]);
         let is_start = begins(start) || text::begins_with_a_record(start);
+        // Comments may come before any stream: the first line after them decides.
         self.is_stream = !is_comment && (is_start || self.find_joined()?.is_some());
         let start = self.input.rest();
         let hint = match start {
@@ -244,6 +251,7 @@ impl<R: Read> Reader<R> {
             [0xfd, b'7', b'z', b'X', b'Z', ..] => ": it is compressed, pipe it through xzcat",
             [b'P', b'E', b'R', b'F', b'I', b'L', b'E', b'2', ..] => ": it is a perf.data file",
             [0x7f, b'E', b'L', b'F', ..] => ": it is a program; record it with nprof-record",
+            // The mark has CR LF, which a transfer as text turns into LF.
             [0x89, b'N', b'P', b'F', b'\n', ..] => {
                 ": its line ends were changed on the way, transfer it as binary"
             }
@@ -256,6 +264,7 @@ impl<R: Read> Reader<R> {
     pub(super) fn find_segment(&mut self, within: Range<usize>) -> Result<Option<usize>, Error> {
         let known = self.searched.saturating_sub(self.input.position());
         let from = usize::try_from(known).map_or(within.end, |known| known.max(within.start));
+        // A header may begin at the last position of the part.
         self.input.fill(within.end + HEADER)?;
         loop {
             let found = resync::find_segment(self.input.rest(), from..within.end);
@@ -266,6 +275,7 @@ impl<R: Read> Reader<R> {
             if found == Start::Unfinished {
                 self.input.fill(held + MORE)?;
             }
+            // The input is over: an unfinished line stays unfinished.
             if self.input.rest().len() == held {
                 let end = self.input.position() + within.end as u64;
                 self.searched = self.searched.max(end);
@@ -281,6 +291,7 @@ impl<R: Read> Reader<R> {
             return Ok(None);
         }
         let found = self.find_segment(1..MARK.len())?;
+        // Any other bytes before it are damage, not a cut-off beginning.
         Ok(found.filter(|&at| begins(&self.input.rest()[..at])))
     }
 
@@ -298,6 +309,7 @@ impl<R: Read> Reader<R> {
 
     /// Continues at the next bytes that look like the beginning of a block or of a segment in text.
     pub(super) fn resynchronize(&mut self) -> Result<Next, Error> {
+        // Past the first byte, which has failed: the search always advances.
         self.input.at += 1;
         loop {
             let rest = self.input.rest();
