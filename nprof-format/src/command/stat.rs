@@ -135,6 +135,7 @@ impl Counts {
             .numbers()
             .into_iter()
             .map(|(name, value)| match value {
+                // Unknown, such as a rate without samples.
                 Value::Null => format!("{name:<18} -"),
                 Value::String(word) => format!("{name:<18} {word}"),
                 Value::Number(number) if number.is_f64() => {

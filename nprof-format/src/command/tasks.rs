@@ -108,6 +108,7 @@ impl Tasks {
     /// Returns all tasks, the most sampled first.
     fn sorted(&self) -> Vec<(&Key, &Row)> {
         let mut rows: Vec<_> = self.rows.iter().collect();
+        // Then by key: the order of a hash map differs from run to run.
         rows.sort_by_key(|(key, row)| (std::cmp::Reverse(row.total()), **key));
         rows
     }
@@ -116,6 +117,8 @@ impl Tasks {
     pub(super) fn list(&self, summary: &Summary) -> Value {
         let task = |(key, row): (&Key, &Row)| {
             let mut samples = row.samples.clone();
+            // A row ends with the last event that has samples; programs get a number for each
+            // event.
             samples.resize(summary.events.len(), 0);
             json!({
                 "run": key.run,

@@ -82,6 +82,7 @@ impl<'a, W: Write> Output<'a, W> {
     /// Begins the segment, as one of these runs.
     pub(super) fn begin(&mut self, runs: &[Box<Head>]) -> io::Result<()> {
         let head = head(runs);
+        // Damage before the first record with a time is dated to the segment's beginning.
         self.now = head.utc.unwrap_or(0);
         self.writer.write(&Record::Head(Box::new(head)))
     }
@@ -255,7 +256,7 @@ impl<'a, W: Write> Output<'a, W> {
 
     /// Defines a task; its parent has an id of the output.
     pub(super) fn define_task(&mut self, task: Task<'_>) -> io::Result<TaskId> {
-        // Ids are 32 bits; LOST is the one that is never defined.
+        // LOST is the highest id of the format and is never defined: there are no more ids.
         if self.ids.tasks + 1 >= LOST as usize {
             return Ok(TaskId(LOST));
         }
@@ -271,7 +272,7 @@ impl<'a, W: Write> Output<'a, W> {
         if let Some(&id) = ids.get(&content) {
             return (id, false);
         }
-        // Ids are 32 bits; LOST is the one that is never defined.
+        // LOST is the highest id of the format and is never defined: there are no more ids.
         if next >= LOST {
             return (LOST, false);
         }
@@ -385,6 +386,7 @@ fn named(record: Record<'_>, id: u32) -> Record<'_> {
             event.id = EventId(id);
             Record::Event(event)
         }
+        // Frames, tasks and nodes get their ids where they are written.
         other => other,
     }
 }

@@ -164,9 +164,11 @@ impl Intake {
         let time_of_day = |time: u64| time.wrapping_add(offset);
         match record {
             Record::End(end) => self.end(end),
+            // The output has its own epochs: this one only ends the ids of the input.
             Record::Epoch(_) => self.forget(),
             Record::Sample(sample) => self.sample(sample, time_of_day(sample.time)),
             Record::Task(task) => {
+                // Every task of a merged segment names its run (nprof-format(5), Merged segments).
                 let run = self.owner(task.extras);
                 let extras = with_run(task.extras, run);
                 let time = time_of_day(task.time);
@@ -229,6 +231,7 @@ impl Intake {
         // A merged segment already has an end record for each run.
         if !segment.is_merged {
             let mut end = end.clone();
+            // `@run_end` has this key already, and a second one is malformed.
             end.more.retain(|(key, _)| key != "run");
             let run_end = RunEnd { run: segment.head.run, end };
             self.queue.push_back((0, Item::RunEnd(Box::new(run_end))));
@@ -236,6 +239,7 @@ impl Intake {
     }
 
     fn sample(&mut self, sample: &Sample<'_>, time: u64) {
+        // A defined task names the run: only a sample without one needs the extra.
         let extras = (!self.definitions.has_task(sample.task)).then(|| {
             let run = self.owner(sample.extras);
             with_run(sample.extras, run)
