@@ -103,6 +103,7 @@ impl DwarfFile {
 
     /// Returns the index of the unit that holds an entry.
     pub(crate) fn unit_of(&self, entry: u64) -> Option<usize> {
+        // References into headers, between two units, are malformed.
         let after = self.units.partition_point(|unit| unit.start <= entry);
         let unit = after.checked_sub(1)?;
         let head = &self.units[unit];
@@ -262,6 +263,7 @@ fn unit_head(mut input: Slice<'_>, start: u64) -> Result<Option<UnitHead>> {
     if !(2..=5).contains(&version) {
         return Ok(None);
     }
+    // Before DWARF 5, type units are in `.debug_types`, and the header has no kind.
     let kind = if version == 5 { gimli::DwUt(input.read_u8()?) } else { gimli::DW_UT_compile };
     let (address_size, abbreviations);
     if version == 5 {
@@ -298,6 +300,7 @@ fn abbreviations_end(input: Slice<'_>, count: usize) -> Option<usize> {
             if (name, form) == (0, 0) {
                 break;
             }
+            // The only form with its value in the abbreviation.
             if form == u64::from(gimli::DW_FORM_implicit_const.0) {
                 rest.read_sleb128().ok()?;
             }

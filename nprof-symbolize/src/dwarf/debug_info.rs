@@ -261,11 +261,12 @@ impl Dwarf {
             // Without inlined calls, only the line in the outermost function is written.
             if detail.inlines {
                 let origin = call.origin.map(|origin| target(file, origin));
-                let origin = origin.unwrap_or((file, inlined.entry(call)));
-                calls.push(inner.in_function(self.name(origin, None, note)));
+                // Without an origin, the call itself may have a name.
+                let (file, entry) = origin.unwrap_or((file, inlined.entry(call)));
+                calls.push(inner.in_function(self.name(file, entry, None, note)));
             }
         }
-        calls.push(line.in_function(self.name((file, entry), symbol, note)));
+        calls.push(line.in_function(self.name(file, entry, symbol, note)));
         self.count(&tables, &body);
         // A function without a name gives way to one of another unit that overlaps.
         let has_function = calls.iter().any(|call| call.function.is_some());
@@ -282,11 +283,12 @@ impl Dwarf {
 
     fn name(
         &self,
-        entry: (FileKind, u64),
+        file: FileKind,
+        entry: u64,
         symbol: Option<&[u8]>,
         note: &mut dyn FnMut(DwarfError),
     ) -> Option<Arc<[u8]>> {
-        match self.names.name(&self.units, entry, symbol) {
+        match self.names.name(&self.units, file, entry, symbol) {
             Ok(name) => Some(name).filter(|name| !name.is_empty()),
             Err(fault) => {
                 note(fault);

@@ -79,7 +79,8 @@ impl FunctionNames {
     pub(crate) fn name(
         &self,
         units: &UnitCache,
-        (file, entry): (FileKind, u64),
+        file: FileKind,
+        entry: u64,
         symbol: Option<&[u8]>,
     ) -> Result<Arc<[u8]>> {
         if let Some(name) = self.known.borrow().get(&(file, entry)) {

@@ -258,7 +258,7 @@ impl Registers {
         match gimli::DwLne(input.read_u8()?) {
             gimli::DW_LNE_end_sequence => return Ok(Step::End),
             gimli::DW_LNE_set_address => {
-                // The operand fills the instruction, whatever the header has as size.
+                // The operand fills the instruction, even if the header has another size.
                 let size = if input.len() <= 8 { input.len() as u8 } else { encoding.address_size };
                 self.row.address = input.read_address(size)?;
                 self.operation = 0;

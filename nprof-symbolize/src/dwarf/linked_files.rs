@@ -50,6 +50,7 @@ impl LinkedFiles {
             return DwarfFile::new(Box::new(part), true).map(Rc::new);
         }
         let file = self.files.split(wanted);
+        // A missing file is reported for each unit, since others may be found.
         let absent = || DwarfError::NoSplit(String::from_utf8_lossy(&wanted.name).into_owned());
         DwarfFile::new(file.ok_or_else(absent)?, true).map(Rc::new)
     }

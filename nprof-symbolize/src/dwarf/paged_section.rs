@@ -198,6 +198,7 @@ impl PagedSection {
     ///
     /// When it has no end, or the file cannot be read.
     pub(crate) fn string(&self, offset: u64) -> Result<Vec<u8>> {
+        // Most names are shorter; mangled ones of templates have kilobytes.
         let mut length = 128;
         loop {
             let bytes = self.near(offset, length)?;

@@ -42,6 +42,7 @@ pub(crate) fn read(
                 base = address;
                 continue;
             }
+            // Additions may have left the address size.
             Next::Range(begin, end) => (begin & highest, end & highest),
         };
         // Linkers mark code that they dropped with the highest address (lld: -1, and -2 in

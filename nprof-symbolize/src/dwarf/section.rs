@@ -54,6 +54,7 @@ impl Section {
         match self {
             Self::Memory(bytes) => Ok(Cow::Borrowed(&bytes[begin as usize..end as usize])),
             Self::File { file, start, .. } => {
+                // Fails at the end of a file that was truncated, as it must.
                 let mut bytes = vec![0; (end - begin) as usize];
                 file.read_exact_at(&mut bytes, start.saturating_add(begin))?;
                 Ok(Cow::Owned(bytes))

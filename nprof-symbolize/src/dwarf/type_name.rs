@@ -20,7 +20,7 @@ const TYPES: usize = 256;
 /// The longest list of parameters, and the longest type, in bytes.
 const LONGEST: usize = 4 << 10;
 
-/// Stands for a type that is too long or not known.
+/// In place of a type that is too long or not known.
 const UNKNOWN: &str = "...";
 
 /// The entry of a type or of a parameter.
@@ -48,7 +48,8 @@ pub(crate) fn parameters(units: &UnitCache, file: FileKind, entry: u64) -> Resul
             gimli::DW_TAG_formal_parameter if parameter.is_artificial => {
                 // `this`: of a const function, a pointer to a const object.
                 let object = parameter.inner.map(|inner| target(file, inner));
-                if object.is_some_and(|at| points_to_const(units, at).unwrap_or(false)) {
+                let is_const = |(file, entry)| points_to_const(units, file, entry);
+                if object.is_some_and(|at| is_const(at).unwrap_or(false)) {
                     suffix = " const";
                 }
             }
@@ -147,15 +148,14 @@ fn is_function(units: &UnitCache, at: Option<(FileKind, u64)>) -> bool {
     matches!(read, Some(Ok(entry)) if entry.tag == gimli::DW_TAG_subroutine_type)
 }
 
-fn points_to_const(units: &UnitCache, (file, entry): (FileKind, u64)) -> Result<bool> {
-    let mut at = (file, entry);
+fn points_to_const(units: &UnitCache, mut file: FileKind, mut entry: u64) -> Result<bool> {
     // gcc makes `this` itself const: const pointer to const object.
     for _ in 0..2 {
-        let pointer = read(units, at.0, at.1)?;
+        let pointer = read(units, file, entry)?;
         let Some(inner) = pointer.inner else { return Ok(false) };
-        at = target(at.0, inner);
+        (file, entry) = target(file, inner);
         if pointer.tag == gimli::DW_TAG_pointer_type {
-            return Ok(read(units, at.0, at.1)?.tag == gimli::DW_TAG_const_type);
+            return Ok(read(units, file, entry)?.tag == gimli::DW_TAG_const_type);
         }
     }
     Ok(false)

@@ -249,6 +249,7 @@ impl UnitCache {
         };
         let file = FileKind::Split(index);
         let count = self.split_file(skeleton)?.units().len() as u32;
+        // The ID also rejects a file of another compilation.
         let mut units = (0..count.min(SPLIT_UNITS)).flat_map(|unit| self.get(file, unit));
         let body = units.find(|tables| tables.unit.head.id == wanted.id);
         let absent = || DwarfError::NoSplit(String::from_utf8_lossy(&wanted.name).into_owned());
@@ -280,6 +281,7 @@ impl UnitCache {
             *tables.scopes.borrow_mut() = Some(Rc::clone(&read));
             read
         });
+        // Nested scopes are read on the way.
         let around = scopes.around(&tables.unit, entry);
         self.count(tables);
         around
