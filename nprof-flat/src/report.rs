@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use nprof_cli::usage;
 use nprof_report::args::TableFormat;
-use nprof_report::machine::{csv, tsv};
+use nprof_report::machine_formats::{csv, tsv};
 use nprof_report::profile::{Context, GroupBy, GroupKey, Sum};
 use nprof_report::report::{self, Failure, Renderer, Report};
 use nprof_report::summary::Summary;

@@ -3,7 +3,7 @@
 //! - [`profile`]: sums of samples per stack, in memory bounded by distinct stacks;
 //! - [`key`], [`filter`], [`time`]: keys to group and select samples and calls by;
 //! - [`summary`], [`margin`]: the facts above a table, and margins of error;
-//! - [`layout`], [`legend`], [`machine`], [`folded`]: tables, lines for scripts, folded stacks;
+//! - [`layout`], [`legend`], [`machine_formats`], [`folded`]: tables, lines for scripts, folded stacks;
 //! - [`report`]: the options of a report, and its run as a stage of a pipe.
 
 pub mod args;
@@ -12,5 +12,5 @@ mod render;
 mod tool;
 
 pub use profile::{filter, group, key, margin, summary, time};
-pub use render::{folded, layout, legend, machine};
-pub use tool::{report, snapshot};
+pub use render::{folded, layout, legend, machine_formats};
+pub use tool::report;

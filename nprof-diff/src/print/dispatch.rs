@@ -3,10 +3,10 @@
 use std::io::{self, Write};
 
 use nprof_report::args::StackFormat;
-use nprof_report::machine::{csv, tsv};
+use nprof_report::machine_formats::{csv, tsv};
 
 use crate::print::report::{DiffReport, NoiseReport};
-use crate::print::{folded, machine, noise, table};
+use crate::print::{folded, noise, rows, table};
 
 /// Prints a report on two sides. `width` is the width of the terminal; None if the output is not a
 /// terminal.
@@ -22,9 +22,9 @@ pub(crate) fn print_diff(
 ) -> io::Result<()> {
     match format {
         StackFormat::Table => table::print(report, width, &mut out),
-        StackFormat::Tsv => out.write_all(&tsv(&machine::lines(report))),
-        StackFormat::Csv => out.write_all(&csv(&machine::lines(report))?),
-        StackFormat::Json => out.write_all(&machine::json(report)?),
+        StackFormat::Tsv => out.write_all(&tsv(&rows::lines(report))),
+        StackFormat::Csv => out.write_all(&csv(&rows::lines(report))?),
+        StackFormat::Json => out.write_all(&rows::json(report)?),
         StackFormat::Folded => out.write_all(folded::lines(report.diff, report.keys).as_bytes()),
         StackFormat::Flamegraph => folded::draw(report, &mut out),
     }

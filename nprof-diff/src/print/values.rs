@@ -2,7 +2,7 @@
 
 use std::io;
 
-use nprof_report::machine::{self, Lines};
+use nprof_report::machine_formats::{self, Lines};
 use nprof_report::summary::Summary;
 use serde_json::{Map, Value, json};
 
@@ -24,7 +24,7 @@ pub(super) fn json(
     let members = members.as_object().cloned().unwrap_or_default();
     let rows =
         rows.into_iter().map(|row| Value::Object(columns.iter().cloned().zip(row).collect()));
-    machine::json(&members, "rows", rows)
+    machine_formats::json(&members, "rows", rows)
 }
 
 /// Returns a share in per cent, or a difference of shares in points, to six decimals.

@@ -1,7 +1,7 @@
 //! Rows as lines of fields, for TSV and CSV: a line of column names, then a line per row and event
 //! in full precision. New columns are only ever added, at the end.
 
-use nprof_report::machine::Lines;
+use nprof_report::machine_formats::Lines;
 
 use crate::print::context::{NUMBERS, PrintContext};
 

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use nprof_report::machine;
+use nprof_report::machine_formats;
 use nprof_report::profile::ReportedEvent;
 use serde_json::{Map, Value, json};
 
@@ -25,7 +25,11 @@ pub(crate) fn print(context: &PrintContext<'_>) -> io::Result<Vec<u8>> {
     let hidden = selected.dropped.rows + selected.not_shown.rows;
     object.insert("hidden_rows".to_owned(), hidden.into());
     object.insert("uncounted_rows".to_owned(), selected.uncounted.rows.into());
-    machine::json(&object, "rows", context.rows_in_events().map(|found| row(context, found)))
+    machine_formats::json(
+        &object,
+        "rows",
+        context.rows_in_events().map(|found| row(context, found)),
+    )
 }
 
 fn row(context: &PrintContext<'_>, found: RowInEvent<'_>) -> Value {

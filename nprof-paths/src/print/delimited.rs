@@ -2,7 +2,7 @@
 //! per row in full precision. New columns are only ever added, at the end. Names are escaped, so no
 //! field contains a tab or a newline.
 
-use nprof_report::machine::Lines;
+use nprof_report::machine_formats::Lines;
 use nprof_report::profile::{ReportedEvent, Sum};
 
 use crate::print::context::PrintContext;

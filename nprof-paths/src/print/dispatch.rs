@@ -2,7 +2,7 @@
 
 use nprof_report::args::StackFormat;
 use nprof_report::legend::nothing_counted;
-use nprof_report::machine::{csv, tsv};
+use nprof_report::machine_formats::{csv, tsv};
 use nprof_report::report::{Failure, heading};
 
 use crate::args::View;

@@ -5,7 +5,7 @@
 use nprof_report::profile::ReportedEvent;
 use std::io;
 
-use nprof_report::machine;
+use nprof_report::machine_formats;
 use serde_json::{Map, Value, json};
 
 use crate::args::TOOL;
@@ -174,5 +174,5 @@ fn object(
     };
     object.insert("wholes".to_owned(), context.events.iter().map(whole).collect());
     object.insert(format!("hidden_{name}"), hidden.into());
-    machine::json(&object, name, rows)
+    machine_formats::json(&object, name, rows)
 }

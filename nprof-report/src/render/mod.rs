@@ -1,7 +1,7 @@
 //! Text tables, TSV and CSV, folded stacks, the JSON header.
 
-mod facts;
 pub mod folded;
+mod json_header;
 pub mod layout;
 pub mod legend;
-pub mod machine;
+pub mod machine_formats;

@@ -1,5 +1,5 @@
 //! The run of a report: options, input, output, and `--every`.
 
-mod live;
+mod atomic_file;
 pub mod report;
-pub mod snapshot;
+mod ticking_reader;

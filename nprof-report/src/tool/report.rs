@@ -20,8 +20,8 @@ use crate::profile::summary::Summary;
 use crate::profile::time::{Span, TimeSplit};
 use crate::profile::{Context, GroupBy, GroupKey, Profile, Sum};
 use crate::render::layout::cut_middle;
-use crate::tool::live::TickingReader;
-use crate::tool::snapshot::Snapshot;
+use crate::tool::atomic_file::AtomicFile;
+use crate::tool::ticking_reader::TickingReader;
 
 /// The options of every report.
 #[derive(Clone, Debug, Default, Args)]
@@ -304,15 +304,15 @@ struct Printer<'a, T> {
     /// Opened before the first print: an error while reading leaves an existing file unchanged.
     output: Option<Output>,
     /// With `--every`, a file that is replaced atomically.
-    snapshot: Option<Snapshot>,
+    atomic_file: Option<AtomicFile>,
 }
 
 impl<'a, T> Printer<'a, T> {
     fn new(options: &'a Options, renderer: &'a T) -> Self {
         // `-` is standard output, which cannot be replaced.
         let file = options.output.path().filter(|path| path.as_os_str() != "-");
-        let snapshot = file.filter(|_| options.every.is_some()).and_then(Snapshot::of);
-        Self { options, renderer, output: None, snapshot }
+        let atomic_file = file.filter(|_| options.every.is_some()).and_then(AtomicFile::of);
+        Self { options, renderer, output: None, atomic_file }
     }
 
     fn print<R: Report>(&mut self, report: &R, summary: &Summary) -> Result<(), Failure>
@@ -320,9 +320,9 @@ impl<'a, T> Printer<'a, T> {
         T: Renderer<R::Rows>,
     {
         let rows = report.rows(summary)?;
-        if let Some(snapshot) = &self.snapshot {
+        if let Some(file) = &self.atomic_file {
             let bytes = self.renderer.render(&rows, summary, None)?;
-            return Ok(snapshot.write(&bytes).map_err(Writing)?);
+            return Ok(file.write(&bytes).map_err(Writing)?);
         }
         let output = match &mut self.output {
             Some(output) => output,

@@ -12,17 +12,17 @@ const MODE: u32 = 0o666;
 
 /// A regular file that is replaced as a whole.
 #[derive(Debug)]
-pub struct Snapshot {
+pub(crate) struct AtomicFile {
     /// Its path with symbolic links resolved: the link must survive the replacement.
     path: PathBuf,
     /// Its metadata. None if it does not exist yet.
     present: Option<Metadata>,
 }
 
-impl Snapshot {
+impl AtomicFile {
     /// Returns the file of this name, which need not exist. None if it is not a regular file, or is
     /// another name of an open file (`/dev/stdout`), which replacing would not reach.
-    pub fn of(path: &Path) -> Option<Self> {
+    pub(crate) fn of(path: &Path) -> Option<Self> {
         match fs::metadata(path) {
             // The names of open files: a rename would replace the name, not the open file.
             _ if path.starts_with("/dev") || path.starts_with("/proc") => None,
@@ -42,7 +42,7 @@ impl Snapshot {
     /// # Errors
     ///
     /// An I/O error.
-    pub fn write(&self, bytes: &[u8]) -> io::Result<()> {
+    pub(crate) fn write(&self, bytes: &[u8]) -> io::Result<()> {
         match (self.replace(bytes), &self.present) {
             (Err(_), Some(_)) => fs::write(&self.path, bytes),
             (replaced, _) => replaced,
@@ -84,19 +84,19 @@ mod tests {
     fn open_readers_links_and_permissions_survive_a_replacement() {
         let directory = tempfile::tempdir().unwrap();
         let (path, link) = (directory.path().join("out"), directory.path().join("link"));
-        let snapshot = Snapshot::of(&path).unwrap();
-        snapshot.write(b"first").unwrap();
+        let file = AtomicFile::of(&path).unwrap();
+        file.write(b"first").unwrap();
         std::os::unix::fs::symlink("out", &link).unwrap();
         fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
         let open = fs::File::open(&path).unwrap();
-        Snapshot::of(&link).unwrap().write(b"2nd").unwrap();
+        AtomicFile::of(&link).unwrap().write(b"2nd").unwrap();
         assert_eq!(io::read_to_string(open).unwrap(), "first");
         assert_eq!(fs::read(&path).unwrap(), b"2nd");
         assert!(link.is_symlink());
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o640);
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 2);
-        assert!(Snapshot::of(Path::new("/dev/null")).is_none());
-        assert!(Snapshot::of(Path::new("/proc/self/status")).is_none());
-        assert!(Snapshot::of(directory.path()).is_none());
+        assert!(AtomicFile::of(Path::new("/dev/null")).is_none());
+        assert!(AtomicFile::of(Path::new("/proc/self/status")).is_none());
+        assert!(AtomicFile::of(directory.path()).is_none());
     }
 }

@@ -3,7 +3,7 @@
 
 use std::io;
 
-use nprof_report::machine::Lines;
+use nprof_report::machine_formats::Lines;
 use nprof_stream::escape::escaped;
 use serde_json::{Value, json};
 
