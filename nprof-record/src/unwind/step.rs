@@ -18,6 +18,7 @@ const OPERATIONS_MAX: u32 = 1000;
 pub(super) type Step = Result<Option<FrameState>, Mark>;
 
 /// Returns the caller by the rule of an unwind table.
+#[inline]
 pub(super) fn step_by_rule(
     registers: &Registers,
     stack: &StackCopy<'_>,
@@ -50,6 +51,7 @@ pub(super) fn step_by_rule(
     }
 }
 
+#[inline]
 fn cfa(registers: &Registers, stack: &StackCopy<'_>, rule: &UnwindRule) -> Result<u64, Mark> {
     match &rule.cfa {
         Cfa::Register(register, offset) => {
@@ -60,6 +62,7 @@ fn cfa(registers: &Registers, stack: &StackCopy<'_>, rule: &UnwindRule) -> Resul
 }
 
 /// Returns the registers of the caller, except for the instruction pointer.
+#[inline]
 pub(super) fn caller_by_rule(
     registers: &Registers,
     stack: &StackCopy<'_>,
@@ -86,6 +89,7 @@ pub(super) fn caller_by_rule(
 }
 
 /// Returns the value of a register in the caller.
+#[inline]
 fn restore(
     register: u16,
     saved: &RegisterRule,

@@ -64,6 +64,7 @@ pub fn unwind(
 }
 
 /// Returns the rule of a frame that was called: its return address lies in the word below its CFA.
+#[inline]
 fn rule_of_call(info: &UnwindInfo) -> Option<&UnwindRule> {
     let UnwindInfo::Rule(rule) = info else { return None };
     (!rule.signal && rule.return_address == arch::PUSHED_RETURN_ADDRESS).then_some(rule)
@@ -85,6 +86,7 @@ fn visit_last(
     }
 }
 
+#[inline]
 fn step(
     registers: &Registers,
     address: FrameAddress,
