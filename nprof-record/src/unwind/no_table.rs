@@ -10,7 +10,6 @@ use crate::arch;
 use crate::arch::rule::AnalyzedRule;
 use crate::unwind::code_map::{CodeMap, UnwindInfo};
 use crate::unwind::frame_address::FrameAddress;
-use crate::unwind::frame_state::FrameState;
 use crate::unwind::registers::Registers;
 use crate::unwind::stack_copy::StackCopy;
 use crate::unwind::step::{Step, step_by_rule};
@@ -25,25 +24,24 @@ pub(super) fn step(
     address: FrameAddress,
     stack: &StackCopy<'_>,
     code: &mut impl CodeMap,
+    caller: &mut Registers,
 ) -> Step {
     match code.analyze(address) {
         // A thread starts with a frame pointer of 0; a function may have lost it since.
         AnalyzedRule::ThreadStart if registers.get(arch::FP).unwrap_or(0) == 0 => return Ok(None),
         // The analysis is less certain than a table, so its result must follow a call.
-        AnalyzedRule::Rule(rule) => match step_by_rule(registers, stack, &rule) {
-            Ok(Some(caller))
-                if caller.address.is_return() && may_return_to(caller.address.value(), code) =>
-            {
-                return Ok(Some(caller));
+        AnalyzedRule::Rule(rule) => match step_by_rule(registers, stack, &rule, caller) {
+            Ok(Some(address)) if address.is_return() && may_return_to(address.value(), code) => {
+                return Ok(Some(address));
             }
             Err(Mark::StackTruncated) => return Err(Mark::StackTruncated),
             _ => {}
         },
         _ => {}
     }
-    match step_to_start(registers, stack, code) {
+    match step_to_start(registers, stack, code, caller) {
         Some(start) => Ok(Some(start)),
-        None => step_by_frame_pointer(registers, stack, code),
+        None => step_by_frame_pointer(registers, stack, code, caller),
     }
 }
 
@@ -61,23 +59,24 @@ fn step_to_start(
     registers: &Registers,
     stack: &StackCopy<'_>,
     code: &mut impl CodeMap,
-) -> Option<FrameState> {
+    caller: &mut Registers,
+) -> Option<FrameAddress> {
     let sp = registers.get(arch::SP).ok()?;
     for slot in (0..START_SEARCH_WORDS).map(|word| sp.wrapping_add(arch::WORD * word)) {
         let ip = stack.read(slot).ok()?;
         if !may_return_to(RuntimeAddress(ip), code) {
             continue;
         }
-        let mut caller = Registers::default();
-        caller.set(arch::SP, slot.wrapping_add(arch::WORD));
-        caller.set(arch::IP, ip);
-        let caller = FrameState::calling(caller).ok()?;
-        let is_start = match code.unwind_info(caller.address.address_for_lookup()) {
+        let address = FrameAddress::Return(RuntimeAddress(ip));
+        let is_start = match code.unwind_info(address.address_for_lookup()) {
             UnwindInfo::Entry => true,
-            UnwindInfo::NoTable => code.analyze(caller.address) == AnalyzedRule::ThreadStart,
+            UnwindInfo::NoTable => code.analyze(address) == AnalyzedRule::ThreadStart,
             _ => false,
         };
-        return is_start.then_some(caller);
+        *caller = Registers::default();
+        caller.set(arch::SP, slot.wrapping_add(arch::WORD));
+        caller.set(arch::IP, ip);
+        return is_start.then_some(address);
     }
     None
 }
@@ -88,6 +87,7 @@ fn step_by_frame_pointer(
     registers: &Registers,
     stack: &StackCopy<'_>,
     code: &mut impl CodeMap,
+    caller: &mut Registers,
 ) -> Step {
     let fp = registers.get(arch::FP).map_err(|_| Mark::NoUnwindInfo)?;
     if fp < registers.get(arch::SP)? {
@@ -99,9 +99,9 @@ fn step_by_frame_pointer(
     if !may_return_to(RuntimeAddress(ip), code) {
         return Err(Mark::NoUnwindInfo);
     }
-    let mut caller = Registers::default();
+    *caller = Registers::default();
     caller.set(arch::FP, caller_fp);
     caller.set(arch::SP, fp.wrapping_add(arch::FRAME_RECORD));
     caller.set(arch::IP, ip);
-    FrameState::calling(caller).map(Some)
+    Ok(Some(FrameAddress::Return(RuntimeAddress(ip))))
 }

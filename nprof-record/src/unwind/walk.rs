@@ -24,42 +24,42 @@ use crate::unwind::step::{Step, caller_by_rule, step_by_rule, step_from_handler}
 /// Returns the reason why there are no more: [`Mark::None`] if the stack is complete,
 /// [`Mark::StackTruncated`] if the visitor stopped the walk.
 pub fn unwind(
-    mut frame: FrameState,
+    frame: FrameState,
     stack: &StackCopy<'_>,
     code: &mut impl CodeMap,
     depth: usize,
     addresses: &mut Vec<FrameAddress>,
     visitor: &mut impl FrameVisitor,
 ) -> Mark {
+    let FrameState { mut registers, mut address } = frame;
+    let mut caller = Registers::default();
     // Frames after a guess may be wrong, so they are not visited: visitors watch frames.
     let mut is_guessed = false;
     loop {
-        let info = code.unwind_info(frame.address.address_for_lookup());
+        let info = code.unwind_info(address.address_for_lookup());
         if info == UnwindInfo::Unmapped {
             return Mark::Unmapped;
         }
         if addresses.len() >= depth {
             return Mark::MaxDepth;
         }
-        addresses.push(frame.address);
-        let caller = match step(&frame.registers, frame.address, stack, &info, code) {
-            Ok(Some(caller)) => caller,
+        addresses.push(address);
+        let caller_address = match step(&registers, address, stack, &info, code, &mut caller) {
+            Ok(Some(caller_address)) => caller_address,
             Ok(None) => return Mark::None,
             Err(mark) => {
                 if mark == Mark::StackTruncated && !is_guessed {
-                    visit_last(&frame.registers, stack, &info, addresses.len(), visitor);
+                    visit_last(&registers, stack, &info, addresses.len(), visitor);
                 }
                 return mark;
             }
         };
         is_guessed |= info == UnwindInfo::NoTable;
-        if !is_guessed
-            && rule_of_call(&info).is_some()
-            && visitor.visit(&caller.registers, addresses.len())
-        {
+        if !is_guessed && rule_of_call(&info).is_some() && visitor.visit(&caller, addresses.len()) {
             return Mark::StackTruncated;
         }
-        frame = caller;
+        registers = caller;
+        address = caller_address;
     }
 }
 
@@ -78,8 +78,9 @@ fn visit_last(
     frames: usize,
     visitor: &mut impl FrameVisitor,
 ) {
+    let mut caller = Registers::default();
     if let Some(rule) = rule_of_call(info)
-        && let Ok(caller) = caller_by_rule(registers, stack, rule)
+        && caller_by_rule(registers, stack, rule, &mut caller).is_ok()
         && caller.get(arch::SP) > registers.get(arch::SP)
     {
         visitor.visit(&caller, frames);
@@ -93,13 +94,14 @@ fn step(
     stack: &StackCopy<'_>,
     info: &UnwindInfo,
     code: &mut impl CodeMap,
+    caller: &mut Registers,
 ) -> Step {
     match info {
-        UnwindInfo::Rule(rule) => step_by_rule(registers, stack, rule),
+        UnwindInfo::Rule(rule) => step_by_rule(registers, stack, rule, caller),
         UnwindInfo::Entry => Ok(None),
-        UnwindInfo::SignalReturn => step_from_handler(registers, stack),
+        UnwindInfo::SignalReturn => step_from_handler(registers, stack, caller),
         UnwindInfo::NoTable | UnwindInfo::Unmapped => {
-            no_table::step(registers, address, stack, code)
+            no_table::step(registers, address, stack, code, caller)
         }
     }
 }
