@@ -3,14 +3,14 @@
 //! directory, and the same text.
 //!
 //! The second reader also reads the copies of each vector that the library writes, in both
-//! spellings. The test starts it once for all vectors, and nprof-format once for each directory.
+//! encodings. The test starts it once for all vectors, and nprof-format once for each directory.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use nprof_stream::{Reader, Spelling, Writer};
+use nprof_stream::{Encoding, Reader, Writer};
 use nprof_tests::{Shell, have, repository};
 
 /// The directories of vectors: one for every verdict, and `refused`.
@@ -129,10 +129,10 @@ fn stripped(text: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Reads a stream with the library; returns it in a spelling.
-fn read(stream: &[u8], spelling: Spelling) -> Found {
+/// Reads a stream with the library; returns it in a encoding.
+fn read(stream: &[u8], encoding: Encoding) -> Found {
     let mut reader = Reader::new(stream);
-    let mut writer = Writer::new(Vec::new(), spelling);
+    let mut writer = Writer::new(Vec::new(), encoding);
     let refused = loop {
         match reader.next() {
             Ok(Some(record)) => writer.write(&record).expect("a record can be written to memory"),
@@ -184,17 +184,17 @@ impl Failures {
 fn library_reads_every_vector() {
     let mut failures = Failures::default();
     for vector in &vectors() {
-        let text = read(&vector.stream, Spelling::Text);
+        let text = read(&vector.stream, Encoding::Text);
         failures.check(vector, "text", &text, Some(vector.verdict));
         if vector.text.is_none() {
             continue;
         }
         // A copy of a complete stream is complete, with new checksums.
         let verdict = (vector.verdict == "complete").then_some("complete");
-        let again = read(&text.text, Spelling::Text);
+        let again = read(&text.text, Encoding::Text);
         failures.check(vector, "text of the text", &again, verdict);
-        let binary = read(&vector.stream, Spelling::Binary);
-        let again = read(&binary.text, Spelling::Text);
+        let binary = read(&vector.stream, Encoding::Binary);
+        let again = read(&binary.text, Encoding::Text);
         failures.check(vector, "text of the binary", &again, verdict);
     }
     failures.report();
@@ -237,7 +237,7 @@ fn second_reader_agrees_on_every_vector_and_its_copies() {
     }
     let shell = Shell::new();
     let vectors = vectors();
-    // The vectors, and their copies by the library in both spellings.
+    // The vectors, and their copies by the library in both encodings.
     let mut requests: Vec<(&Vector, &str, Option<&str>)> = Vec::new();
     let mut files = Vec::new();
     for vector in &vectors {
@@ -248,8 +248,8 @@ fn second_reader_agrees_on_every_vector_and_its_copies() {
         ask("reader.py", Some(vector.verdict), &vector.stream);
         if vector.text.is_some() {
             let verdict = (vector.verdict == "complete").then_some("complete");
-            ask("reader.py on the text", verdict, &read(&vector.stream, Spelling::Text).text);
-            ask("reader.py on the binary", verdict, &read(&vector.stream, Spelling::Binary).text);
+            ask("reader.py on the text", verdict, &read(&vector.stream, Encoding::Text).text);
+            ask("reader.py on the binary", verdict, &read(&vector.stream, Encoding::Binary).text);
         }
     }
     let found = second_reader(&shell, &files);

@@ -4,8 +4,8 @@ use std::io::{BufWriter, Read, Write};
 use std::process::{Command, Stdio};
 
 use nprof_stream::{
-    End, Epoch, Event, EventId, Extras, Frame, FrameId, Head, Image, ImageId, ImageKind, Mark,
-    NO_CPU, NodeId, Nodes, Record, RunId, Sample, Spelling, TaskId, Totals, Writer,
+    Encoding, End, Epoch, Event, EventId, Extras, Frame, FrameId, Head, Image, ImageId, ImageKind,
+    Mark, NO_CPU, NodeId, Nodes, Record, RunId, Sample, TaskId, Totals, Writer,
 };
 use nprof_tests::tools;
 
@@ -62,7 +62,7 @@ fn define(writer: &mut Writer<impl Write>) {
 /// Writes the stream; returns the number of samples by leaf frame.
 fn generate(out: impl Write, samples: u64) -> Vec<u64> {
     let mut leaves = vec![0; FRAMES as usize + 1];
-    let mut writer = Writer::new(out, Spelling::Binary);
+    let mut writer = Writer::new(out, Encoding::Binary);
     let head = Head { run: RunId(1), clock: b"monotonic".to_vec(), ..Head::default() };
     writer.write(&Record::Head(Box::new(head))).expect("the pipe is open");
     define(&mut writer);

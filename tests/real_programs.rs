@@ -130,7 +130,7 @@ fn real_recording_obeys_stream_laws() {
         .run(&format!("nprof-record -q -o raw.nprof -- perl {} big > out", script.display()))
         .quiet();
     for law in [
-        // Round trip: the same text from both spellings.
+        // Round trip: the same text from both encodings.
         "nprof-format text raw.nprof > a; nprof-format binary a | nprof-format text | cmp - a",
         "nprof-symbolize raw.nprof > x; nprof-format text x > a
          nprof-format binary a | nprof-format text | cmp - a",
@@ -140,7 +140,7 @@ fn real_recording_obeys_stream_laws() {
         // Cat: a concatenation reads as one stream after the other.
         "nprof-format text x > x.txt; nprof-flat --format tsv x x.txt > a
          cat x x.txt | nprof-flat --format tsv | cmp - a",
-        // Reports are the same from both spellings.
+        // Reports are the same from both encodings.
         "nprof-flat --format tsv x > a; nprof-flat --format tsv x.txt | cmp - a",
     ] {
         let run = shell.run(&format!("set -o pipefail\n{law}"));

@@ -9,12 +9,12 @@ use nprof_stream::Validator;
 use nprof_stream::labels::{CallKey, Labels};
 use nprof_stream::tables::Tables;
 use nprof_stream::*;
-use nprof_tests::segment::{Segment, read, respell, segment, write};
+use nprof_tests::segment::{Segment, read, reencode, segment, write};
 use proptest::prelude::*;
 
-fn try_merge(inputs: &[&[u8]], spelling: Spelling) -> Result<(Vec<u8>, Merged), Error> {
+fn try_merge(inputs: &[&[u8]], encoding: Encoding) -> Result<(Vec<u8>, Merged), Error> {
     let inputs = (1..).zip(inputs).map(|(i, &input)| (format!("input {i}"), input)).collect();
-    let mut writer = Writer::new(Vec::new(), spelling);
+    let mut writer = Writer::new(Vec::new(), encoding);
     let step = Step { tool: b"merge".to_vec(), ..Step::default() };
     let merged = merge(inputs, &step, &mut writer)?;
     Ok((writer.finish().expect("memory does not fail"), merged))
@@ -22,7 +22,7 @@ fn try_merge(inputs: &[&[u8]], spelling: Spelling) -> Result<(Vec<u8>, Merged), 
 
 #[allow(clippy::unwrap_used)]
 fn merged(inputs: &[&[u8]]) -> Vec<u8> {
-    try_merge(inputs, Spelling::Binary).unwrap().0
+    try_merge(inputs, Encoding::Binary).unwrap().0
 }
 
 /// The state that determines the run and the time of a sample.
@@ -136,7 +136,7 @@ fn three() -> impl Strategy<Value = [Vec<u8>; 3]> {
             // Runs that are one are another matter.
             run += 1;
             let run = segment.run.wrapping_mul(4) + run;
-            write(&Segment { run, ..segment }, Spelling::Binary)
+            write(&Segment { run, ..segment }, Encoding::Binary)
         })
     })
 }
@@ -170,8 +170,8 @@ proptest! {
     #[test]
     fn merge_is_idempotent([a, b, _] in three()) {
         let once = merged(&[&a, &b]);
-        let text = respell(&once, Spelling::Text);
-        prop_assert_eq!(read(&respell(&text, Spelling::Binary)), read(&once));
+        let text = reencode(&once, Encoding::Text);
+        prop_assert_eq!(read(&reencode(&text, Encoding::Binary)), read(&once));
         prop_assert_eq!(without_steps(&merged(&[&once])), without_steps(&once));
     }
 
@@ -185,7 +185,7 @@ proptest! {
             let at = at.index(damaged.len());
             damaged[at] = byte;
         }
-        let Ok((stream, merged)) = try_merge(&[&damaged, &b], Spelling::Binary) else {
+        let Ok((stream, merged)) = try_merge(&[&damaged, &b], Encoding::Binary) else {
             return Ok(());
         };
         let whole = read(&damaged).unwrap().verdict == Verdict::Complete;
@@ -299,7 +299,7 @@ fn report(streams: &[&[u8]]) -> (BTreeMap<String, (u64, u64)>, Vec<String>) {
     (sums, facts)
 }
 
-/// How many ids are used and not defined.
+/// The number of ids that are used and not defined.
 #[allow(clippy::unwrap_used)]
 fn undefined(stream: &[u8]) -> u64 {
     let (mut reader, mut order) = (Reader::new(stream), Validator::new());

@@ -1,4 +1,4 @@
-//! Which events the command line selects.
+//! Selects events by the command line.
 
 use nprof_report::profile::ReportedEvent;
 use nprof_report::report::Failure;

@@ -1,4 +1,4 @@
-//! How fast the stream is read and written, in samples a second on one core.
+//! The speed of reading and writing a stream, in samples a second on one core.
 
 #![allow(clippy::unwrap_used)] // a bench may fail
 
@@ -15,8 +15,8 @@ fn main() {
 }
 
 /// Samples as a recording has them: two CPUs, some tasks, stacks of uneven popularity.
-fn stream(spelling: Spelling) -> Vec<u8> {
-    let mut writer = Writer::new(Vec::new(), spelling);
+fn stream(encoding: Encoding) -> Vec<u8> {
+    let mut writer = Writer::new(Vec::new(), encoding);
     write_to(&mut writer);
     writer.finish().unwrap()
 }
@@ -66,13 +66,13 @@ fn write_to(writer: &mut Writer<impl std::io::Write>) {
 
 const SPELLINGS: [&str; 2] = ["binary", "text"];
 
-fn spelling(name: &str) -> Spelling {
-    if name == "text" { Spelling::Text } else { Spelling::Binary }
+fn encoding(name: &str) -> Encoding {
+    if name == "text" { Encoding::Text } else { Encoding::Binary }
 }
 
 #[divan::bench(args = SPELLINGS, sample_count = 10)]
 fn read(bencher: Bencher<'_, '_>, name: &str) {
-    let stream = stream(spelling(name));
+    let stream = stream(encoding(name));
     bencher.counter(ItemsCount::new(SAMPLES)).bench(|| {
         let mut reader = Reader::new(&stream[..]);
         let mut weight = 0u64;
@@ -89,7 +89,7 @@ fn read(bencher: Bencher<'_, '_>, name: &str) {
 #[divan::bench(args = SPELLINGS, sample_count = 10)]
 fn write(bencher: Bencher<'_, '_>, name: &str) {
     bencher.counter(ItemsCount::new(SAMPLES)).bench(|| {
-        let mut writer = Writer::new(std::io::sink(), spelling(name));
+        let mut writer = Writer::new(std::io::sink(), encoding(name));
         write_to(&mut writer);
         writer.finish().unwrap()
     });
@@ -97,11 +97,11 @@ fn write(bencher: Bencher<'_, '_>, name: &str) {
 
 #[divan::bench(args = SPELLINGS, sample_count = 10)]
 fn convert_to(bencher: Bencher<'_, '_>, name: &str) {
-    let other = if name == "text" { Spelling::Binary } else { Spelling::Text };
+    let other = if name == "text" { Encoding::Binary } else { Encoding::Text };
     let stream = stream(other);
     bencher.counter(ItemsCount::new(SAMPLES)).bench(|| {
         let mut reader = Reader::new(&stream[..]);
-        let mut writer = Writer::new(std::io::sink(), spelling(name));
+        let mut writer = Writer::new(std::io::sink(), encoding(name));
         while let Some(record) = reader.next().unwrap() {
             writer.write(&record).unwrap();
         }
@@ -111,7 +111,7 @@ fn convert_to(bencher: Bencher<'_, '_>, name: &str) {
 
 #[divan::bench(sample_count = 10)]
 fn profile(bencher: Bencher<'_, '_>) {
-    let stream = stream(Spelling::Binary);
+    let stream = stream(Encoding::Binary);
     bencher.counter(ItemsCount::new(SAMPLES)).bench(|| {
         let mut profile = Profile::new(GroupBy::default());
         let mut samples = 0;

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use nprof_stream::{Reader, Record, Spelling, Verdict, Writer};
+use nprof_stream::{Encoding, Reader, Record, Verdict, Writer};
 
 /// Returns a block with valid checksums around `payload`, which a fuzzer would never find.
 pub fn block(sequence: u32, payload: &[u8]) -> Vec<u8> {
@@ -23,12 +23,14 @@ pub fn block(sequence: u32, payload: &[u8]) -> Vec<u8> {
 }
 
 /// Converts a stream to another encoding. None if it is refused.
-pub fn respell(stream: &[u8], spelling: Spelling) -> Option<(Vec<u8>, Verdict)> {
+pub fn reencode(stream: &[u8], encoding: Encoding) -> Option<(Vec<u8>, Verdict)> {
     let mut reader = Reader::new(stream);
-    let mut writer = Writer::new(Vec::new(), spelling);
+    let mut writer = Writer::new(Vec::new(), encoding);
     loop {
         match reader.next() {
-            Ok(Some(record)) => writer.write(&record).expect("records that were read can be written"),
+            Ok(Some(record)) => {
+                writer.write(&record).expect("records that were read can be written")
+            }
             Ok(None) => break,
             Err(_) => return None,
         }
@@ -39,12 +41,12 @@ pub fn respell(stream: &[u8], spelling: Spelling) -> Option<(Vec<u8>, Verdict)> 
 
 /// Asserts that the records of `stream` survive both encodings.
 pub fn check(stream: &[u8]) {
-    let Some((text, _)) = respell(stream, Spelling::Text) else { return };
+    let Some((text, _)) = reencode(stream, Encoding::Text) else { return };
     if !text.starts_with(b"@nprof\t") {
         return;
     }
-    let (binary, in_text) = respell(&text, Spelling::Binary).expect("our own text is read");
-    let (again, in_binary) = respell(&binary, Spelling::Text).expect("our own binary is read");
+    let (binary, in_text) = reencode(&text, Encoding::Binary).expect("our own text is read");
+    let (again, in_binary) = reencode(&binary, Encoding::Text).expect("our own binary is read");
     assert_eq!(String::from_utf8_lossy(&text), String::from_utf8_lossy(&again));
     assert_eq!(in_text, in_binary);
 }
@@ -64,7 +66,7 @@ pub fn read(stream: &[u8]) -> Option<Reading> {
     loop {
         match reader.next() {
             Ok(Some(record)) => {
-                let mut line = Writer::new(Vec::new(), Spelling::Text);
+                let mut line = Writer::new(Vec::new(), Encoding::Text);
                 line.write(&record).expect("records that were read can be written");
                 lines.push(line.finish().expect("memory does not fail"));
             }
@@ -93,7 +95,7 @@ pub fn streams() -> Vec<Vec<u8>> {
 pub fn example() -> Vec<u8> {
     let text = include_str!("example.txt");
     let mut reader = Reader::new(text.as_bytes());
-    let mut writer = Writer::new(Vec::new(), Spelling::Binary);
+    let mut writer = Writer::new(Vec::new(), Encoding::Binary);
     let mut count = 0;
     while let Ok(Some(record)) = reader.next() {
         writer.write(&record).expect("memory does not fail");

@@ -1,9 +1,9 @@
-//! The nprof stream: its records, their two spellings, and the meaning of a stack.
+//! The nprof stream: its records, their two encodings, and the meaning of a stack.
 //!
 //! nprof's tools exchange a stream of records. This crate is the library of that stream:
 //!
 //! - [`Record`] and its parts: plain types;
-//! - [`Reader`] and [`Writer`]: from and to bytes, in either spelling, with a [`Verdict`] on
+//! - [`Reader`] and [`Writer`]: from and to bytes, in either encoding, with a [`Verdict`] on
 //!   whether the stream was complete;
 //! - [`tables`], [`labels`]: the meaning of records together: walking a stack, expanding inlined
 //!   calls, naming calls;
@@ -21,7 +21,7 @@ pub use codec::body;
 pub use io::incomplete::IncompleteInput;
 pub use io::reader::Reader;
 pub use io::verdict::{Damage, Verdict};
-pub use io::writer::{Spelling, Totals, Writer};
+pub use io::writer::{Encoding, Totals, Writer};
 pub use io::{reader, writer};
 pub use model::epoch_cache::EpochCache;
 pub use model::id_table::IdTable;

@@ -2,16 +2,16 @@
 //! flip, cat, strip, future, order, verdict. The law of bound needs an endless stream and whole
 //! tools: see tests/memory_bound.rs.
 
-use nprof_stream::{Passthrough, Reader, Record, Spelling, Verdict, Writer};
+use nprof_stream::{Encoding, Passthrough, Reader, Record, Verdict, Writer};
 use nprof_tests::segment::{
-    Item, Segment, damages, read, read_from, respell, segment, undefined, write,
+    Item, Segment, damages, read, read_from, reencode, segment, undefined, write,
 };
 use proptest::prelude::*;
 
 /// Returns the stream that a filter writes which decodes and encodes every record up to an error, and
 /// the verdict of its reader.
-fn copied(stream: &[u8], spelling: Spelling) -> (Vec<u8>, Verdict, u64) {
-    let (mut reader, mut writer) = (Reader::new(stream), Writer::new(Vec::new(), spelling));
+fn copied(stream: &[u8], encoding: Encoding) -> (Vec<u8>, Verdict, u64) {
+    let (mut reader, mut writer) = (Reader::new(stream), Writer::new(Vec::new(), encoding));
     while let Ok(Some(record)) = reader.next() {
         writer.write(&record).expect("writing to memory");
     }
@@ -20,8 +20,8 @@ fn copied(stream: &[u8], spelling: Spelling) -> (Vec<u8>, Verdict, u64) {
 
 /// Returns the same from a filter that forwards raw records where it can, and answers randomly where
 /// it may choose.
-fn passed(stream: &[u8], spelling: Spelling) -> (Vec<u8>, Verdict, u64) {
-    let (mut reader, mut writer) = (Reader::new(stream), Writer::new(Vec::new(), spelling));
+fn passed(stream: &[u8], encoding: Encoding) -> (Vec<u8>, Verdict, u64) {
+    let (mut reader, mut writer) = (Reader::new(stream), Writer::new(Vec::new(), encoding));
     let mut says = [
         Passthrough::Forward,
         Passthrough::ForwardAlone,
@@ -33,8 +33,8 @@ fn passed(stream: &[u8], spelling: Spelling) -> (Vec<u8>, Verdict, u64) {
     .cycle();
     while let Ok(Some(record)) = reader.next() {
         writer.write(&record).expect("writing to memory");
-        let judge = |_: &Record<'_>| says.next().unwrap_or(Passthrough::Drop);
-        writer.pass(&mut reader, Passthrough::Forward, judge).expect("writing to memory");
+        let select = |_: &Record<'_>| says.next().unwrap_or(Passthrough::Drop);
+        writer.copy_plain(&mut reader, Passthrough::Forward, select).expect("writing to memory");
     }
     (writer.finish().expect("writing to memory"), reader.verdict(), reader.damage_count())
 }
@@ -62,38 +62,38 @@ proptest! {
 
     #[test]
     fn round_trip(segment in segment()) {
-        let binary = write(&segment, Spelling::Binary);
-        let text = respell(&binary, Spelling::Text);
-        let direct = write(&segment, Spelling::Text);
+        let binary = write(&segment, Encoding::Binary);
+        let text = reencode(&binary, Encoding::Text);
+        let direct = write(&segment, Encoding::Text);
         prop_assert_eq!(String::from_utf8_lossy(&text), String::from_utf8_lossy(&direct));
-        let again = respell(&respell(&text, Spelling::Binary), Spelling::Text);
+        let again = reencode(&reencode(&text, Encoding::Binary), Encoding::Text);
         prop_assert_eq!(String::from_utf8_lossy(&again), String::from_utf8_lossy(&text));
         prop_assert_eq!(read(&binary), read(&text));
     }
 
     #[test]
     fn verdict(segment in segment()) {
-        for spelling in [Spelling::Binary, Spelling::Text] {
-            let reading = read(&write(&segment, spelling)).unwrap();
+        for encoding in [Encoding::Binary, Encoding::Text] {
+            let reading = read(&write(&segment, encoding)).unwrap();
             prop_assert_eq!(reading.verdict, expected(&segment));
         }
     }
 
     #[test]
     fn prefix(segment in segment(), at in any::<prop::sample::Index>()) {
-        for spelling in [Spelling::Binary, Spelling::Text] {
-            let stream = write(&segment, spelling);
+        for encoding in [Encoding::Binary, Encoding::Text] {
+            let stream = write(&segment, encoding);
             let whole = read(&stream).unwrap();
             let cut = 1 + at.index(stream.len() - 1);
             let part = read(&stream[..cut]).unwrap();
-            prop_assert_eq!(part.verdict, Verdict::Truncated, "{:?} cut at {}: {:?}", spelling, cut, damages(&stream[..cut]));
+            prop_assert_eq!(part.verdict, Verdict::Truncated, "{:?} cut at {}: {:?}", encoding, cut, damages(&stream[..cut]));
             prop_assert_eq!(&part.lines[..], &whole.lines[..part.lines.len()]);
         }
     }
 
     #[test]
     fn nothing_before_the_cut_is_lost(segment in segment(), at in any::<prop::sample::Index>()) {
-        let stream = write(&segment, Spelling::Text);
+        let stream = write(&segment, Encoding::Text);
         let cut = 1 + at.index(stream.len() - 1);
         let lines = stream[..cut].iter().filter(|&&byte| byte == b'\n').count();
         prop_assert_eq!(read(&stream[..cut]).unwrap().lines.len(), lines);
@@ -101,12 +101,12 @@ proptest! {
 
     #[test]
     fn flip(segment in segment(), at in any::<prop::sample::Index>(), bit in 0..8u8) {
-        let stream = write(&segment, Spelling::Binary);
+        let stream = write(&segment, Encoding::Binary);
         let at = at.index(stream.len());
         let mut flipped = stream.clone();
         flipped[at] ^= 1 << bit;
         let whole = read(&stream).unwrap();
-        // Every block begins with the mark; the flipped one ends where the next begins.
+        // Every block begins with the magic; the flipped one ends where the next begins.
         let mut starts: Vec<usize> = blocks(&stream);
         starts.push(stream.len());
         let block = starts.partition_point(|&start| start <= at) - 1;
@@ -127,7 +127,7 @@ proptest! {
     fn a_flip_in_text_is_found(segment in segment(), at in any::<prop::sample::Index>(), bit in 0..8u8) {
         // A stream without its end is never complete, flipped or not.
         prop_assume!(segment.ended);
-        let stream = write(&segment, Spelling::Text);
+        let stream = write(&segment, Encoding::Text);
         let mut flipped = stream.clone();
         flipped[at.index(stream.len())] ^= 1 << bit;
         if let Ok(reading) = read(&flipped) {
@@ -136,9 +136,9 @@ proptest! {
     }
 
     #[test]
-    fn cat(a in segment(), b in segment(), spellings in any::<(bool, bool)>()) {
-        let spelling = |binary| if binary { Spelling::Binary } else { Spelling::Text };
-        let (one, two) = (write(&a, spelling(spellings.0)), write(&b, spelling(spellings.1)));
+    fn cat(a in segment(), b in segment(), encodings in any::<(bool, bool)>()) {
+        let encoding = |binary| if binary { Encoding::Binary } else { Encoding::Text };
+        let (one, two) = (write(&a, encoding(encodings.0)), write(&b, encoding(encodings.1)));
         let both = read(&[&one[..], &two[..]].concat()).unwrap();
         let (one, two) = (read(&one).unwrap(), read(&two).unwrap());
         prop_assert_eq!(both.lines, [one.lines, two.lines].concat());
@@ -148,10 +148,10 @@ proptest! {
 
     #[test]
     fn cat_of_a_prefix(
-        a in segment(), b in segment(), spellings in any::<(bool, bool)>(), first in 1..40usize,
+        a in segment(), b in segment(), encodings in any::<(bool, bool)>(), first in 1..40usize,
     ) {
-        let spelling = |binary| if binary { Spelling::Binary } else { Spelling::Text };
-        let (one, two) = (write(&a, spelling(spellings.0)), write(&b, spelling(spellings.1)));
+        let encoding = |binary| if binary { Encoding::Binary } else { Encoding::Text };
+        let (one, two) = (write(&a, encoding(encodings.0)), write(&b, encoding(encodings.1)));
         let whole = read(&two).unwrap();
         for cut in (first..one.len()).step_by(40) {
             if completes_a_block(&one, cut, &two) {
@@ -170,23 +170,23 @@ proptest! {
     fn passing_on_is_reading_and_writing(
         segment in segment(), at in any::<prop::sample::Index>(), bit in 0..8u8,
     ) {
-        let whole = write(&segment, Spelling::Binary);
-        let text = write(&segment, Spelling::Text);
+        let whole = write(&segment, Encoding::Binary);
+        let text = write(&segment, Encoding::Text);
         let cut = whole[..1 + at.index(whole.len())].to_vec();
         let twice = [&whole[..], &text[..], &cut, &whole].concat();
         let mut flipped = twice.clone();
         flipped[at.index(twice.len())] ^= 1 << bit;
         for stream in [whole, text, cut, twice, flipped] {
-            for spelling in [Spelling::Binary, Spelling::Text] {
-                prop_assert_eq!(passed(&stream, spelling), copied(&stream, spelling));
+            for encoding in [Encoding::Binary, Encoding::Text] {
+                prop_assert_eq!(passed(&stream, encoding), copied(&stream, encoding));
             }
         }
     }
 
     #[test]
     fn how_the_bytes_arrive_does_not_matter(segment in segment()) {
-        for spelling in [Spelling::Binary, Spelling::Text] {
-            let stream = write(&segment, spelling);
+        for encoding in [Encoding::Binary, Encoding::Text] {
+            let stream = write(&segment, encoding);
             prop_assert_eq!(read(&stream), read_from(Trickle(&stream)));
         }
     }
@@ -195,8 +195,8 @@ proptest! {
     fn how_the_bytes_of_a_cut_stream_arrive_does_not_matter(
         a in segment(), b in segment(), binary in any::<bool>(), at in any::<prop::sample::Index>(),
     ) {
-        let one = write(&a, Spelling::Binary);
-        let two = write(&b, if binary { Spelling::Binary } else { Spelling::Text });
+        let one = write(&a, Encoding::Binary);
+        let two = write(&b, if binary { Encoding::Binary } else { Encoding::Text });
         let stream = [&one[..1 + at.index(one.len())], &two[..]].concat();
         prop_assert_eq!(read(&stream), read_from(Trickle(&stream)));
     }
@@ -208,8 +208,8 @@ proptest! {
         let mut later = segment.clone();
         let middle = later.items.len() / 2;
         later.items.insert(middle, Item::Unknown(kind, body.clone()));
-        for spelling in [Spelling::Binary, Spelling::Text] {
-            let stream = respell(&respell(&write(&later, Spelling::Binary), spelling), Spelling::Binary);
+        for encoding in [Encoding::Binary, Encoding::Text] {
+            let stream = reencode(&reencode(&write(&later, Encoding::Binary), encoding), Encoding::Binary);
             let mut reader = Reader::new(&stream[..]);
             let mut found = 0;
             while let Some(record) = reader.next().unwrap() {
@@ -223,7 +223,7 @@ proptest! {
         }
         // One that must be known is refused by name.
         later.items[middle] = Item::Unknown(12 + kind % 20, body);
-        let message = read(&write(&later, Spelling::Binary)).unwrap_err();
+        let message = read(&write(&later, Encoding::Binary)).unwrap_err();
         let name = format!("a record of kind {}", 12 + kind % 20);
         prop_assert!(message.contains(&name), "{}", message);
     }
@@ -263,9 +263,9 @@ proptest! {
     #[test]
     fn strip(segment in segment()) {
         // Annotations are not counted: without them the stream is complete as well.
-        let stream = write(&segment, Spelling::Binary);
+        let stream = write(&segment, Encoding::Binary);
         let mut reader = Reader::new(&stream[..]);
-        let mut writer = Writer::new(Vec::new(), Spelling::Binary);
+        let mut writer = Writer::new(Vec::new(), Encoding::Binary);
         while let Some(record) = reader.next().unwrap() {
             if !record.is_annotation() {
                 writer.write(&record).unwrap();
@@ -277,7 +277,7 @@ proptest! {
         bare.items.retain(|item| !matches!(item, Item::Step(_) | Item::Naming(..)
             | Item::Function(..) | Item::File(..)
             | Item::Location(..) | Item::Unknown(..)));
-        prop_assert_eq!(stripped.lines, read(&write(&bare, Spelling::Binary)).unwrap().lines);
+        prop_assert_eq!(stripped.lines, read(&write(&bare, Encoding::Binary)).unwrap().lines);
     }
 
     #[test]
@@ -292,7 +292,7 @@ proptest! {
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..20),
         text in any::<bool>(),
     ) {
-        let mut stream = write(&segment, if text { Spelling::Text } else { Spelling::Binary });
+        let mut stream = write(&segment, if text { Encoding::Text } else { Encoding::Binary });
         for (at, byte) in changes {
             let at = at.index(stream.len());
             stream[at] = byte;
@@ -332,10 +332,10 @@ fn completes_a_block(stream: &[u8], cut: usize, joined: &[u8]) -> bool {
 
 #[test]
 fn an_unknown_required_kind_is_refused_by_name() {
-    let mut stream = write(&Segment { run: 1, items: Vec::new(), ended: false }, Spelling::Binary);
+    let mut stream = write(&Segment { run: 1, items: Vec::new(), ended: false }, Encoding::Binary);
     stream.extend_from_slice(&write(
         &Segment { run: 1, items: vec![Item::Unknown(63, vec![1, 2])], ended: true },
-        Spelling::Binary,
+        Encoding::Binary,
     ));
     let message = read(&stream).unwrap_err();
     assert!(message.contains("a record of kind 63"), "{message}");
@@ -367,8 +367,8 @@ fn another_major_version_is_refused_by_name() {
 #[test]
 fn an_optional_line_of_a_later_version_passes_through_both_spellings() {
     let text = b"@nprof\t1.7\trun=0x1\tclock=monotonic\nwaker\t12\tx=1\n@end\tsamples=0\trecords=0\tlost=0\n";
-    let binary = respell(text, Spelling::Binary);
-    let back = String::from_utf8(respell(&binary, Spelling::Text)).unwrap();
+    let binary = reencode(text, Encoding::Binary);
+    let back = String::from_utf8(reencode(&binary, Encoding::Text)).unwrap();
     assert!(back.contains("\nwaker\t12\tx=1\n"), "{back}");
     assert_eq!(read(&binary).unwrap().verdict, Verdict::Complete);
 }
@@ -381,7 +381,7 @@ fn an_edited_text_is_not_complete() {
             items: vec![Item::Sample(5, 1, 1, 0, 1, 10, 1), Item::Sample(6, 1, 1, 0, 1, 10, 1)],
             ended: true,
         },
-        Spelling::Text,
+        Encoding::Text,
     );
     let text = String::from_utf8(text).unwrap();
     let fewer: String =
@@ -392,7 +392,7 @@ fn an_edited_text_is_not_complete() {
 #[test]
 fn a_long_string_is_cut_and_still_read() {
     let name = vec![b'x'; 100_000];
-    let mut writer = Writer::new(Vec::new(), Spelling::Binary);
+    let mut writer = Writer::new(Vec::new(), Encoding::Binary);
     let function = nprof_stream::Function {
         id: nprof_stream::FunctionId(1),
         name: &name,

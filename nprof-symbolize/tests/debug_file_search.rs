@@ -12,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 use fixture::{
     AREA, Binary, Places, area, is_complete, locations, run_in, sources, stream, symbolize,
 };
-use nprof_stream::{Spelling, Status};
+use nprof_stream::{Encoding, Status};
 
 /// Returns the explanation of an image without a stream.
 fn explain(args: &[&str], image: &str) -> String {
@@ -49,7 +49,7 @@ fn split_units_are_found_at_their_path_or_beside_the_image() {
         assert_eq!((status, calls.len()), (Status::Named, 1), "the symbol table's name");
         assert!(!calls[0].file.ends_with("/a.cc") || calls[0].line > 0);
         run_in(at, "rm @/a.dwo @/kept/a.dwo");
-        let input = stream(&[Places::of(&kept, &[address])], Spelling::Binary);
+        let input = stream(&[Places::of(&kept, &[address])], Encoding::Binary);
         let output = symbolize(&["-v", "--explain", "prog"], &input);
         let message = String::from_utf8(output.stderr).unwrap();
         assert!(message.contains("a.dwo: no such file"), "{message}");
@@ -67,7 +67,7 @@ fn split_units_are_found_in_their_package() {
     run_in(at, "rm @/a.dwo");
     assert!(is_complete(&area(&[], &binary, address)));
     assert!(explain(&[], at.join("prog").to_str().unwrap()).contains("package of split units"));
-    // The package lies beside the debug file.
+    // The package lies next to the debug file.
     run_in(at, "mkdir -p @/far/@");
     let home = at.join(".build-id").join(&binary.id()[..2]);
     std::fs::create_dir_all(&home).unwrap();
@@ -115,7 +115,7 @@ fn check_dwz(version: u32, format: &str, id: &str) {
     let (status, calls) = area(&args, &binary, address);
     assert_eq!(status, Status::Named);
     assert!(calls.last().unwrap().name.starts_with("geometry::area"), "{calls:?}");
-    let output = symbolize(&["-v"], &stream(&[Places::of(&binary, &[address])], Spelling::Binary));
+    let output = symbolize(&["-v"], &stream(&[Places::of(&binary, &[address])], Encoding::Binary));
     let summary = String::from_utf8_lossy(&output.stderr).into_owned();
     let reason = "in a file shared by several, which was not found";
     assert!(summary.contains(reason), "{summary}");
@@ -150,7 +150,7 @@ fn dwz_partial_units_change_no_location() {
     let binary = Binary::read(&at.join("l.so"));
     // Also addresses in no function: they use the line tables of units without ranges.
     let places = [vec![binary.text.0 + 1], binary.addresses(3)].concat();
-    let input = stream(&[Places::of(&binary, &places)], Spelling::Binary);
+    let input = stream(&[Places::of(&binary, &places)], Encoding::Binary);
     let before = symbolize(&[], &input).stdout;
     run_in(at, "dwz @/l.so");
     let after = symbolize(&[], &input).stdout;

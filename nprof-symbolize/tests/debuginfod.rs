@@ -14,7 +14,7 @@ use std::process::Output;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use fixture::{AREA, Binary, Places, locations, run_in, sources, stream, symbolize_with};
-use nprof_stream::{Spelling, Status};
+use nprof_stream::{Encoding, Status};
 
 /// The server's answer for a path.
 #[derive(Clone)]
@@ -145,7 +145,7 @@ fn stripped() -> Stripped {
     let path = directory.path().join("prog");
     std::fs::write(&path, stripped).unwrap();
     let places = Places::of(binary, &[*address]);
-    let input = stream(&[Places { path: path.as_os_str().as_bytes(), ..places }], Spelling::Binary);
+    let input = stream(&[Places { path: path.as_os_str().as_bytes(), ..places }], Encoding::Binary);
     let id = binary.id();
     Stripped { directory, id, debug: debug.clone(), whole: whole.clone(), input }
 }

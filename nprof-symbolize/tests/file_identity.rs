@@ -7,7 +7,7 @@ mod fixture;
 use std::path::Path;
 
 use fixture::{AREA, Binary, Places, area, is_complete, names, run_in, sources, stream, symbolize};
-use nprof_stream::{ImageKind, Spelling, Status};
+use nprof_stream::{Encoding, ImageKind, Status};
 
 /// A compiled program, and an address in `area`.
 fn compile(directory: &Path) -> (Binary, u64) {
@@ -156,7 +156,7 @@ fn explain_lists_the_files_tried() {
     let at = directory.path();
     let (binary, address) = compile(at);
     run_in(at, "strip @/prog");
-    let input = stream(&[Places::of(&binary, &[address])], Spelling::Binary);
+    let input = stream(&[Places::of(&binary, &[address])], Encoding::Binary);
     let output = symbolize(&["--explain", "prog", "-v"], &input);
     let message = String::from_utf8(output.stderr).unwrap();
     let id = binary.id();

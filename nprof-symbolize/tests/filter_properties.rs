@@ -8,11 +8,11 @@ use fixture::{
     AREA, Binary, Places, locations, names, namings, run_in, sources, stream, stream_of_epochs,
     symbolize, symbolize_piped,
 };
-use nprof_stream::{Reader, Record, Spelling, Status, Writer};
+use nprof_stream::{Encoding, Reader, Record, Status, Writer};
 
 /// Returns the records that no filter added, as text.
 fn stripped(stream: &[u8]) -> String {
-    let mut writer = Writer::new(Vec::new(), Spelling::Text);
+    let mut writer = Writer::new(Vec::new(), Encoding::Text);
     let mut reader = Reader::new(stream);
     while let Some(record) = reader.next().unwrap() {
         if !record.is_annotation() {
@@ -48,7 +48,7 @@ fn output_without_annotations_is_the_input() {
 fn symbolizing_again_changes_only_the_steps() {
     let directory = sources();
     let binary = program(directory.path());
-    let input = stream(&[Places::of(&binary, &binary.addresses(7))], Spelling::Binary);
+    let input = stream(&[Places::of(&binary, &binary.addresses(7))], Encoding::Binary);
     let once = symbolize(&["--no-inlines"], &input);
     let twice = symbolize(&["--text"], &once.stdout);
     let direct = symbolize(&["--text"], &input);
@@ -73,7 +73,7 @@ fn locations_of_the_same_options_pass_unchanged() {
     // Frames in functions and in none, in an image that exists and in one that does not.
     let places = || Places::of(&binary, &binary.addresses(7));
     let nowhere = Places { path: b"/nowhere", ..Places::of(&binary, &[binary.text.0]) };
-    let epoch = stream(&[places(), nowhere], Spelling::Binary);
+    let epoch = stream(&[places(), nowhere], Encoding::Binary);
     let body = |output: &[u8]| -> Vec<String> {
         let text = String::from_utf8_lossy(output).into_owned();
         // The checksum at the end covers the steps, too.
@@ -97,7 +97,7 @@ fn locations_of_the_same_options_pass_unchanged() {
     // A deleted program is not missed if all its frames are reused. With another style of names
     // it is.
     let whole = Places::of(&binary, &[binary.symbol(AREA) + 4]);
-    let once = symbolize(&[], &stream(&[whole], Spelling::Binary)).stdout;
+    let once = symbolize(&[], &stream(&[whole], Encoding::Binary)).stdout;
     std::fs::remove_file(&binary.path).unwrap();
     for (style, is_missed) in [("full", false), ("short", true)] {
         let elsewhere = symbolize(&["-v", "--names", style], &once);
@@ -159,7 +159,7 @@ fn line_is_added_to_an_existing_function() {
     // Symbols only: the first run finds functions without lines.
     run_in(at, "strip -g -o @/prog @/whole");
     let binary = Binary::read(&at.join("prog"));
-    let input = stream(&[Places::of(&binary, &binary.addresses(7))], Spelling::Binary);
+    let input = stream(&[Places::of(&binary, &binary.addresses(7))], Encoding::Binary);
     let once = symbolize(&[], &input).stdout;
     assert!(!locations(&once).iter().any(|(_, calls)| calls.iter().any(|call| call.line > 0)));
     let id = binary.id();
@@ -183,7 +183,7 @@ fn existing_names_stay_without_the_image() {
     let directory = sources();
     let binary = program(directory.path());
     let addresses = binary.addresses(13);
-    let input = stream(&[Places::of(&binary, &addresses)], Spelling::Text);
+    let input = stream(&[Places::of(&binary, &addresses)], Encoding::Text);
     let once = symbolize(&[], &input).stdout;
     // On another system the program does not exist.
     std::fs::remove_file(&binary.path).unwrap();
@@ -279,7 +279,7 @@ fn epochs_and_segments_define_names_again() {
 fn truncated_input_passes_up_to_its_end() {
     let directory = sources();
     let binary = program(directory.path());
-    let input = stream(&[Places::of(&binary, &binary.addresses(5))], Spelling::Text);
+    let input = stream(&[Places::of(&binary, &binary.addresses(5))], Encoding::Text);
     let cut = &input[..input.len() * 2 / 3];
     let output = symbolize(&[], cut);
     assert_eq!(output.status.code(), Some(3));
@@ -300,11 +300,11 @@ fn usage_error_writes_no_output() {
     }
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("a.nprof");
-    std::fs::write(&file, stream(&[], Spelling::Binary)).unwrap();
+    std::fs::write(&file, stream(&[], Encoding::Binary)).unwrap();
     let path = file.to_str().unwrap();
     let output = symbolize(&["-o", path, path], b"");
     assert_eq!(output.status.code(), Some(2));
-    assert_eq!(std::fs::read(&file).unwrap(), stream(&[], Spelling::Binary));
+    assert_eq!(std::fs::read(&file).unwrap(), stream(&[], Encoding::Binary));
 }
 
 #[test]
@@ -421,7 +421,7 @@ fn live_stream_is_not_delayed() {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let input = String::from_utf8(stream(&[], Spelling::Text)).unwrap();
+    let input = String::from_utf8(stream(&[], Encoding::Text)).unwrap();
     let mut stdin = child.stdin.take().unwrap();
     let mut stdout = BufReader::new(child.stdout.take().unwrap());
     // Each line is written while the input is still open; otherwise the test would block.
@@ -452,7 +452,7 @@ fn pipe_and_file_give_the_same_names() {
     let binary = program(directory.path());
     let places = [Places::of(&binary, &binary.addresses(3))];
     let mut input = stream_of_epochs(&places);
-    input.extend(stream(&places, Spelling::Text));
+    input.extend(stream(&places, Encoding::Text));
     let (file, pipe) = (symbolize(&[], &input), symbolize_piped(&[], &input));
     assert!(file.status.success() && pipe.status.success());
     assert_eq!(locations(&pipe.stdout), locations(&file.stdout));
@@ -467,7 +467,7 @@ fn frames_are_named_before_the_next_sample_is_read() {
     let directory = sources();
     let binary = program(directory.path());
     let places = binary.addresses(2);
-    let whole = stream(&[Places::of(&binary, &places)], Spelling::Text);
+    let whole = stream(&[Places::of(&binary, &places)], Encoding::Text);
     let text = String::from_utf8(whole).unwrap();
     let lines: Vec<&str> =
         text.split_inclusive('\n').filter(|line| !line.starts_with('#')).collect();
@@ -508,7 +508,7 @@ fn closed_output_is_no_error() {
     let binary = program(directory.path());
     let file = directory.path().join("a.nprof");
     let addresses = binary.addresses(1).repeat(100);
-    std::fs::write(&file, stream(&[Places::of(&binary, &addresses)], Spelling::Binary)).unwrap();
+    std::fs::write(&file, stream(&[Places::of(&binary, &addresses)], Encoding::Binary)).unwrap();
     let mut child = Command::new(env!("CARGO_BIN_EXE_nprof-symbolize"))
         .args(["--text", file.to_str().unwrap()])
         .stdout(Stdio::piped())

@@ -5,7 +5,7 @@
 mod fixture;
 
 use fixture::{AREA, Binary, Places, area, is_complete, names, run_in, sources, stream, symbolize};
-use nprof_stream::{Spelling, Status};
+use nprof_stream::{Encoding, Status};
 
 /// gcc gives each type unit a `.debug_info.dwo` section, before the one with the code.
 #[test]
@@ -33,7 +33,7 @@ fn lines_stay_when_the_shared_file_is_missing() {
         let before = names(&[], Places::of(&binary, &binary.addresses(1)));
         run_in(at, "dwz -m @/shared -M @/shared @/prog @/more");
         std::fs::remove_file(at.join("shared")).unwrap();
-        let input = stream(&[Places::of(&binary, &binary.addresses(1))], Spelling::Binary);
+        let input = stream(&[Places::of(&binary, &binary.addresses(1))], Encoding::Binary);
         let output = symbolize(&[], &input);
         let [naming] = &fixture::namings(&output.stdout)[..] else { panic!("one image") };
         let reason = String::from_utf8_lossy(&naming.reason);

@@ -5,7 +5,7 @@
 mod fixture;
 
 use fixture::{AREA, Binary, Places, locations, namings, run_in, sources, stream, symbolize};
-use nprof_stream::{Spelling, Status};
+use nprof_stream::{Encoding, Status};
 
 #[test]
 fn rebuilt_program_is_refused_or_marked() {
@@ -14,7 +14,7 @@ fn rebuilt_program_is_refused_or_marked() {
     run_in(at, "g++ -O2 -g -Wl,--build-id -o @/prog @/a.cc");
     let old = Binary::read(&at.join("prog"));
     let address = old.symbol(AREA) + 4;
-    let input = stream(&[Places::of(&old, &[address])], Spelling::Binary);
+    let input = stream(&[Places::of(&old, &[address])], Encoding::Binary);
     run_in(at, "g++ -O1 -g -Wl,--build-id -o @/prog @/a.cc");
     let new = Binary::read(&at.join("prog"));
     let output = symbolize(&["-v"], &input);
@@ -51,7 +51,7 @@ fn naming_records_count_the_frames_of_each_segment() {
     let binary = Binary::read(&at.join("prog"));
     let places = Places::of(&binary, &binary.addresses(7));
     let other = Places { path: b"/nowhere", ..Places::of(&binary, &[binary.text.0]) };
-    let one = stream(&[places, other], Spelling::Binary);
+    let one = stream(&[places, other], Encoding::Binary);
     let output = symbolize(&[], &[&one[..], &one[..]].concat());
     let all = locations(&output.stdout);
     let records = namings(&output.stdout);
@@ -93,7 +93,7 @@ fn naming_record_has_the_command_for_debug_symbols() {
         path: path.as_bytes(),
         ..Places::of(binary, &binary.addresses(4))
     });
-    let input = stream(&places.collect::<Vec<_>>(), Spelling::Binary);
+    let input = stream(&places.collect::<Vec<_>>(), Encoding::Binary);
     let root = at.join("root");
     let output = symbolize(&["-v", "--symfs", root.to_str().unwrap()], &input);
     let next: Vec<String> = namings(&output.stdout)
@@ -119,8 +119,8 @@ fn problem_is_reported_in_its_segment() {
     let binary = Binary::read(&at.join("prog"));
     std::fs::remove_file(at.join("one.dwo")).unwrap();
     // The start code of the program has no debug information, and so no problem with it.
-    let quiet = stream(&[Places::of(&binary, &[binary.symbol("_start")])], Spelling::Binary);
-    let loud = stream(&[Places::of(&binary, &[binary.symbol("main")])], Spelling::Binary);
+    let quiet = stream(&[Places::of(&binary, &[binary.symbol("_start")])], Encoding::Binary);
+    let loud = stream(&[Places::of(&binary, &[binary.symbol("main")])], Encoding::Binary);
     let records = namings(&symbolize(&[], &[quiet, loud].concat()).stdout);
     let reasons: Vec<_> = records.iter().map(|naming| naming.reason.is_empty()).collect();
     assert_eq!(reasons, [true, false], "{records:?}");

@@ -10,7 +10,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use fixture::{Binary, Named, Places, names, run_in, stream, symbolize};
-use nprof_stream::{ImageKind, Spelling, Status};
+use nprof_stream::{Encoding, ImageKind, Status};
 use object::{Object, ObjectSymbol, SymbolKind};
 
 /// Functions that call others, have a part split off, and lie in a section of their own.
@@ -184,7 +184,7 @@ fn fate(path: &Path, build_id: &[u8]) -> (Status, String) {
     let places = vec![(0x1000, false)];
     let path = path.as_os_str().as_bytes();
     let places = Places { kind: ImageKind::Elf, build_id, path, places };
-    let output = symbolize(&["-v"], &stream(&[places], Spelling::Binary));
+    let output = symbolize(&["-v"], &stream(&[places], Encoding::Binary));
     assert!(output.status.success(), "{output:?}");
     let (status, _) = fixture::locations(&output.stdout).remove(0);
     (status, String::from_utf8(output.stderr).unwrap())
@@ -226,7 +226,7 @@ fn false_headers_of_a_huge_file_take_no_memory() {
         let places = vec![(0x1000, false)];
         let name = path.as_os_str().as_bytes();
         let places = Places { kind: ImageKind::Elf, build_id: b"", path: name, places };
-        std::fs::write(at.join("in"), stream(&[places], Spelling::Binary)).unwrap();
+        std::fs::write(at.join("in"), stream(&[places], Encoding::Binary)).unwrap();
         let limited = format!(
             "ulimit -v 4000000; exec {} -o @/out @/in",
             env!("CARGO_BIN_EXE_nprof-symbolize")

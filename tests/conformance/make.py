@@ -12,7 +12,7 @@ a vector NN-name.txt that is not the text of its own records has that in NN-name
 import pathlib
 import struct
 
-from reader import MARK, crc32c
+from reader import MAGIC, crc32c
 
 VECTORS = pathlib.Path(__file__).parent / "vectors"
 
@@ -44,10 +44,10 @@ def sample(difference, *given, flags=31):
     return record(32, flags, zigzag(difference), 0, *given)
 
 
-def block(number, samples, *records, run=1, time=0, mark=MARK, major=1, minor=1, must=0, may=0,
+def block(number, samples, *records, run=1, time=0, magic=MAGIC, major=1, minor=1, must=0, may=0,
           size=None):
     payload = b"".join(records)
-    header = mark + struct.pack("<BBBBIQIQQ", major, minor, must, may,
+    header = magic + struct.pack("<BBBBIQIQQ", major, minor, must, may,
                                 len(payload) if size is None else size, run, number, samples, time)
     header += struct.pack("<I", crc32c(header))
     return header + payload + struct.pack("<I", crc32c(header + payload))
@@ -146,7 +146,7 @@ def complete():
           EMPTY_TEXT)
     write("complete/46-mixed-spellings.nprof", STREAM + spelled(EMPTY_TEXT) + EMPTY
           + spelled(TEXT) + STREAM, TEXT + EMPTY_TEXT * 2 + TEXT * 2)
-    write("complete/47-mark-in-a-string.nprof", segment(1, record(66, 1, string(MARK)), record(
+    write("complete/47-mark-in-a-string.nprof", segment(1, record(66, 1, string(MAGIC)), record(
         9, 1, zigzag(0), 0, 0, 0, string(EMPTY))), segment_text(
         1, "D\t1\t\\x89NPF\\r\\n\\x1a\\n", "T\t1\t0\t0\t0\t0\t" + "".join(
             {9: "\\t", 10: "\\n", 13: "\\r"}.get(byte) or (
@@ -233,8 +233,8 @@ def truncated():
     write("truncated/26-lines-then-binary.nprof", spelled(TEXT[:-1]) + EMPTY,
           TEXT[:-1] + EMPTY_TEXT)
     write("truncated/27-in-the-first-word.txt", b"@npr", [])
-    # A mark alone does not begin a block: a string may contain it.
-    marked = block(1, 1, record(66, 1, string(MARK)), record(66, 2, string(b"abc" * 20)))
+    # The magic alone does not begin a block: a string may contain it.
+    marked = block(1, 1, record(66, 1, string(MAGIC)), record(66, 2, string(b"abc" * 20)))
     write("truncated/28-mark-in-a-block-that-is-cut-off.nprof", BLOCKS[0] + marked[:-9],
           LINES[0] + ["D\t1\t\\x89NPF\\r\\n\\x1a\\n"])
     write("truncated/29-required-kind-in-a-block-that-is-cut-off.nprof", BLOCKS[0] + block(

@@ -12,7 +12,7 @@ fields of the binary form to text, which it checks and makes canonical like the 
 
 import pathlib, re, struct, sys
 
-MARK = b"\x89NPF\r\n\x1a\n"
+MAGIC = b"\x89NPF\r\n\x1a\n"
 HEADER = struct.Struct("<8sBBBBIQIQQI")
 VERDICTS = ["complete", "truncated", "damaged"]  # from best to worst
 LIMIT_ID, LIMIT_STRING, LIMIT_FRAMES, LIMIT_GROUPS = 1 << 26, 1 << 16, 1 << 16, 4096
@@ -37,11 +37,11 @@ def crc32c(data):
 def header_at(data, at):
     """Returns the fields of the valid header at an offset, if there is one."""
     fields = HEADER.unpack(data[at:at + HEADER.size].ljust(HEADER.size, b"\0"))
-    is_good = fields[0] == MARK and fields[-1] == crc32c(data[at:at + HEADER.size - 4])
+    is_good = fields[0] == MAGIC and fields[-1] == crc32c(data[at:at + HEADER.size - 4])
     return fields if is_good and fields[5] <= LIMIT_PAYLOAD else None
 def begins(data):
     """True if a block, a segment in text or a comment begins here, or the input ends."""
-    return MARK.startswith(data[:8]) or b"@nprof\t".startswith(data[:7]) or data[:1] in b"#\n"
+    return MAGIC.startswith(data[:8]) or b"@nprof\t".startswith(data[:7]) or data[:1] in b"#\n"
 CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 LINE = re.compile("[a-z][^\x00-\x08\n-\x1f\x7f-\x9f\udc80-\udcff]*")
 def escaped(raw):
@@ -246,7 +246,7 @@ def is_head(raw):
 
 class Stream:
     """Reads a stream, prints its records and determines the verdict."""
-    BEGINNING = re.compile(re.escape(MARK) + b"|@nprof\t")
+    BEGINNING = re.compile(re.escape(MAGIC) + b"|@nprof\t")
     CHECKED = re.compile(b"(?:#crc\t|(@end\t.*)\tcrc=)0x(0|[1-9a-f][0-9a-f]{0,7})")
     PROMISE = b"\tcheck=crc32c"
     def __init__(self, data):
@@ -269,7 +269,7 @@ class Stream:
                 is_stream = begins(start) or start.startswith(words) or joined
                 if not (start and is_stream):
                     raise Refused("not an nprof stream")
-            if MARK.startswith(start):
+            if MAGIC.startswith(start):
                 at = self.block(at)
             elif joined:
                 at = self.note("truncated", at, "a beginning that is cut off", joined)
@@ -284,8 +284,8 @@ class Stream:
         starts = (match.start() for match in self.BEGINNING.finditer(self.data, at + 1, end + 7))
         return next((at for at in starts if at < end and is_wanted(at)), None)
     def beginning(self, at):
-        """Returns the offset of the next mark or segment in text, or the end of the input."""
-        return self.find(at, len(self.data), lambda at: self.data[at] == MARK[0] or
+        """Returns the offset of the next magic or segment in text, or the end of the input."""
+        return self.find(at, len(self.data), lambda at: self.data[at] == MAGIC[0] or
                          self.data[at - 1:at] == b"\n") or len(self.data)
     def segment(self, at, end):
         """Returns the offset of a segment that begins inside a line: the text before it was cut off."""
@@ -299,7 +299,7 @@ class Stream:
         raw, other = self.data[at:end], self.segment(at, end) if end >= 0 else len(self.data)
         if other:
             return self.note("truncated", at, "a line that is cut off", other)
-        joined = raw.endswith(MARK[:5]) and len(raw) > 5
+        joined = raw.endswith(MAGIC[:5]) and len(raw) > 5
         try:
             record = self.checked(at, raw)
             if record:

@@ -96,8 +96,8 @@ pub fn segment() -> impl Strategy<Value = Segment> {
 }
 
 /// Writes a segment.
-pub fn write(segment: &Segment, spelling: Spelling) -> Vec<u8> {
-    let mut writer = Writer::new(Vec::new(), spelling);
+pub fn write(segment: &Segment, encoding: Encoding) -> Vec<u8> {
+    let mut writer = Writer::new(Vec::new(), encoding);
     let head = Head {
         run: RunId(segment.run),
         clock: b"monotonic".to_vec(),
@@ -250,7 +250,7 @@ pub fn read(stream: &[u8]) -> Result<Reading, String> {
 /// The message of the reader, if it refuses the stream.
 pub fn read_from(input: impl std::io::Read) -> Result<Reading, String> {
     let mut reader = Reader::new(input);
-    let mut text = Writer::new(Vec::new(), Spelling::Text);
+    let mut text = Writer::new(Vec::new(), Encoding::Text);
     let mut samples = 0;
     while let Some(record) = reader.next().map_err(|error| error.to_string())? {
         samples += u64::from(matches!(record, Record::Sample(_)));
@@ -264,10 +264,10 @@ pub fn read_from(input: impl std::io::Read) -> Result<Reading, String> {
     Ok(Reading { lines, verdict: reader.verdict(), samples })
 }
 
-/// Converts a stream to a spelling.
-pub fn respell(stream: &[u8], spelling: Spelling) -> Vec<u8> {
+/// Converts a stream to a encoding.
+pub fn reencode(stream: &[u8], encoding: Encoding) -> Vec<u8> {
     let mut reader = Reader::new(stream);
-    let mut writer = Writer::new(Vec::new(), spelling);
+    let mut writer = Writer::new(Vec::new(), encoding);
     while let Some(record) = reader.next().expect("the stream was just written") {
         writer.write(&record).expect("a stream in memory can be written");
     }

@@ -1,4 +1,4 @@
-//! Streams in the text spelling, fixed and generated, for tests of the reports.
+//! Streams in the text encoding, fixed and generated, for tests of the reports.
 
 use proptest::collection::vec;
 use proptest::prelude::*;

@@ -66,7 +66,7 @@ fn examine(input: stage::Input) -> Result<Finding, Box<dyn Error>> {
     let (mut segments, mut samples, mut records) = (0, 0, 0);
     let mut order = Validator::new();
     loop {
-        // Damage is no error here: the reader skips it and counts it in its verdict.
+        // Damage is not an error here: the reader skips it and counts it in its verdict.
         let record = reader.next().map_err(|error| format!("{name}: {}", stage::chain(&error)))?;
         let Some(record) = record else { break };
         order.take(&record);

@@ -4,18 +4,18 @@ use std::error::Error;
 
 use nprof_cli::stage::{self, Outcome};
 use nprof_stream::IncompleteInput;
-use nprof_stream::{Reader, Spelling, Verdict, Writer};
+use nprof_stream::{Encoding, Reader, Verdict, Writer};
 
 use super::args::Convert;
 
-pub(crate) fn run(args: &Convert, spelling: Spelling) -> Result<Outcome, Box<dyn Error>> {
+pub(crate) fn run(args: &Convert, encoding: Encoding) -> Result<Outcome, Box<dyn Error>> {
     stage::refuse_same_file(args.inputs.operands(), args.output.path())?;
     let output = stage::output(args.output.path())?;
     // Control characters in a binary stream can change the state of a terminal.
-    if spelling == Spelling::Binary {
+    if encoding == Encoding::Binary {
         output.refuse_terminal()?;
     }
-    let mut writer = Writer::new(output, spelling);
+    let mut writer = Writer::new(output, encoding);
     let mut outcome = Outcome::Done;
     for operand in args.inputs.operands() {
         let input = stage::open(operand)?;
@@ -41,7 +41,7 @@ fn copy(
 ) -> Result<(), Box<dyn Error>> {
     loop {
         // The next read may block: a live stream must not wait in a buffer.
-        if reader.drained() {
+        if reader.would_block() {
             writer.flush()?;
         }
         let Some(record) = reader.next()? else { return Ok(()) };

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use nprof_cli::stage::{self, Outcome};
 use nprof_cli::step;
-use nprof_stream::{Spelling, Writer};
+use nprof_stream::{Encoding, Writer};
 
 use super::args::Merge;
 use crate::merge::{Merged, merge};
@@ -23,7 +23,7 @@ pub(crate) fn run(args: &Merge) -> Result<Outcome, Box<dyn Error>> {
     output.refuse_terminal()?;
     // A step names the tool, so that a reader of the stream knows that it was merged.
     let step = step::this_process(super::args::TOOL);
-    let mut writer = Writer::new(output, Spelling::Binary);
+    let mut writer = Writer::new(output, Encoding::Binary);
     let result = merge(inputs, &step, &mut writer);
     // Records before an error are written.
     writer.finish()?;

@@ -13,7 +13,7 @@ use std::process::ExitCode;
 
 use nprof_cli::stage::{self, Outcome};
 use nprof_cli::usage;
-use nprof_stream::Spelling;
+use nprof_stream::Encoding;
 
 use args::{Args, Command, TOOL};
 
@@ -29,8 +29,8 @@ pub fn main() -> ExitCode {
 fn run(args: Args) -> Result<Outcome, Box<dyn Error>> {
     match args.command {
         Command::Check(args) => check::run(&args),
-        Command::Text(args) => convert::run(&args, Spelling::Text),
-        Command::Binary(args) => convert::run(&args, Spelling::Binary),
+        Command::Text(args) => convert::run(&args, Encoding::Text),
+        Command::Binary(args) => convert::run(&args, Encoding::Binary),
         Command::Merge(args) => merge::run(&args),
         Command::Stat(args) => stat::run(&args),
     }

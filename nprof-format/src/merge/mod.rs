@@ -72,7 +72,7 @@ fn merge_within<R: Read, W: Write>(
         let Reverse((_, i)) = *top;
         let source = &mut sources[i];
         if let Some((_, item)) = next[i].take() {
-            Translator::new(&mut output, &mut source.intake).write(&item)?;
+            Translator::new(&mut output, &mut source.state).write(&item)?;
         }
         next[i] = source.next(|| output.flush())?;
         match &next[i] {
@@ -84,7 +84,7 @@ fn merge_within<R: Read, W: Write>(
     Ok(Merged {
         incomplete_inputs: sources.iter().filter_map(Source::incomplete_input).collect(),
         repeated: output.repeated,
-        unknown: sources.iter().map(|source| source.intake.unknown).sum(),
+        unknown: sources.iter().map(|source| source.state.unknown).sum(),
     })
 }
 

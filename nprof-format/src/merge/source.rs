@@ -31,7 +31,7 @@ pub(super) enum Item {
 }
 
 /// An item with its time; 0 for items without a time, which come at once.
-pub(super) type Due = (u64, Item);
+pub(super) type TimedItem = (u64, Item);
 
 /// An input of a merge.
 #[derive(Debug)]
@@ -41,45 +41,45 @@ pub(super) struct Source<R> {
     /// Number of places of damage that were counted.
     damages: u64,
     is_over: bool,
-    pub(super) intake: Intake,
+    pub(super) state: InputState,
 }
 
 impl<R: Read> Source<R> {
     pub(super) fn new(name: String, input: R) -> Self {
-        let (reader, intake) = (Reader::new(input), Intake::default());
-        Self { name, reader, damages: 0, is_over: false, intake }
+        let (reader, state) = (Reader::new(input), InputState::default());
+        Self { name, reader, damages: 0, is_over: false, state }
     }
 
     /// Returns the next item. None at the end. Calls `wait` before a read that may block.
     pub(super) fn next(
         &mut self,
         mut wait: impl FnMut() -> io::Result<()>,
-    ) -> Result<Option<Due>, Error> {
-        while self.intake.queue.is_empty() && !self.is_over {
+    ) -> Result<Option<TimedItem>, Error> {
+        while self.state.queue.is_empty() && !self.is_over {
             // Other inputs may have items that are due; they must be visible before this read blocks.
-            if self.reader.drained() {
+            if self.reader.would_block() {
                 wait()?;
             }
             match self.reader.next() {
-                Ok(Some(record)) => self.intake.take(&record).map_err(|run| {
+                Ok(Some(record)) => self.state.process(&record).map_err(|run| {
                     let input = self.name.clone();
                     Error::NoTimeOfDay { input, run }
                 })?,
                 // A segment without @end still owns the losses counted so far.
                 Ok(None) => {
                     self.is_over = true;
-                    self.intake.settle();
+                    self.state.ensure_run_declared();
                 }
                 Err(source) => return Err(Error::Read { input: self.name.clone(), source }),
             }
             self.note_damage();
         }
-        Ok(self.intake.queue.pop_front())
+        Ok(self.state.queue.pop_front())
     }
 
     /// Puts back the item that was returned last.
-    pub(super) fn put_back(&mut self, due: Due) {
-        self.intake.queue.push_front(due);
+    pub(super) fn put_back(&mut self, item: TimedItem) {
+        self.state.queue.push_front(item);
     }
 
     fn note_damage(&mut self) {
@@ -87,11 +87,12 @@ impl<R: Read> Source<R> {
         if count > self.damages {
             // Only places found since the last call.
             let found = self.reader.damages().iter().skip(self.damages as usize);
-            self.intake
-                .cost(nprof_stream::number::total(found.filter_map(|damage| damage.samples)));
+            self.state.add_damage_cost(nprof_stream::number::total(
+                found.filter_map(|damage| damage.samples),
+            ));
             self.damages = count;
         }
-        self.intake.queue_cost();
+        self.state.queue_damage_cost();
     }
 
     /// Returns the defect of the stream after its end. None if it is complete.
@@ -115,21 +116,21 @@ struct Segment {
 
 /// Sorts the records of a stream into definitions and items to be written.
 #[derive(Debug, Default)]
-pub(super) struct Intake {
+pub(super) struct InputState {
     pub(super) definitions: Definitions,
     pub(super) known: IdMap,
-    queue: VecDeque<Due>,
+    queue: VecDeque<TimedItem>,
     /// None outside of segments, and after damage that hid a head.
     segment: Option<Segment>,
     /// Samples lost to damage that have not been queued yet.
-    cost: Option<u64>,
+    damage_cost: Option<u64>,
     /// Number of unknown records that were dropped, since they may contain ids.
     pub(super) unknown: u64,
 }
 
-impl Intake {
+impl InputState {
     /// Processes the next record. Fails with the run that has no time of day.
-    fn take(&mut self, record: &Record<'_>) -> Result<(), RunId> {
+    fn process(&mut self, record: &Record<'_>) -> Result<(), RunId> {
         match record {
             Record::Head(head) => return self.begin(head),
             Record::Step(step) => self.queue.push_back((0, Item::Step(step.clone()))),
@@ -145,19 +146,19 @@ impl Intake {
             }
             Record::RunEnd(ran) => self.queue.push_back((0, Item::RunEnd(ran.clone()))),
             record => {
-                self.settle();
-                self.take_content(record);
+                self.ensure_run_declared();
+                self.process_content(record);
             }
         }
         Ok(())
     }
 
     /// Processes a record inside a segment.
-    fn take_content(&mut self, record: &Record<'_>) {
+    fn process_content(&mut self, record: &Record<'_>) {
         let Some(offset) = self.segment.as_ref().map(|segment| segment.offset) else {
             // Without a head, the time of day and the run of a sample are unknown.
             if let Record::Sample(sample) = record {
-                self.cost(sample.count);
+                self.add_damage_cost(sample.count);
             }
             return;
         };
@@ -211,7 +212,7 @@ impl Intake {
     }
 
     fn begin(&mut self, head: &Head) -> Result<(), RunId> {
-        self.settle();
+        self.ensure_run_declared();
         self.forget();
         // Without both, its times cannot be converted to times of day.
         let (Some(time), Some(utc)) = (head.time, head.utc) else {
@@ -245,9 +246,9 @@ impl Intake {
             with_run(sample.extras, run)
         });
         let extras = extras.as_ref().map_or(sample.extras, ExtrasBuilder::extras);
-        let spelling = extras.spelling().into();
+        let encoding = extras.encoded().into();
         let sample = Sample { time, extras: Extras::NONE, ..*sample };
-        self.queue.push_back((time, Item::Sample(sample, spelling)));
+        self.queue.push_back((time, Item::Sample(sample, encoding)));
     }
 
     /// Returns the run of a record: the run in its extras, or else the segment's own.
@@ -275,7 +276,7 @@ impl Intake {
     }
 
     /// Declares the segment's own run, unless runs have been declared.
-    fn settle(&mut self) {
+    fn ensure_run_declared(&mut self) {
         let alone = self.segment.as_ref().filter(|segment| segment.runs.is_empty());
         if let Some(head) = alone.map(|segment| segment.head.clone()) {
             self.declare(&head);
@@ -296,13 +297,13 @@ impl Intake {
     }
 
     /// Adds samples that were lost to damage.
-    fn cost(&mut self, samples: u64) {
-        self.cost = Some(self.cost.unwrap_or(0).saturating_add(samples));
+    fn add_damage_cost(&mut self, samples: u64) {
+        self.damage_cost = Some(self.damage_cost.unwrap_or(0).saturating_add(samples));
     }
 
     /// Queues the samples that were lost to damage.
-    fn queue_cost(&mut self) {
-        if let Some(samples) = self.cost.take() {
+    fn queue_damage_cost(&mut self) {
+        if let Some(samples) = self.damage_cost.take() {
             self.queue.push_back((0, Item::Damage(samples, self.only_run())));
         }
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use nprof_report::profile::{GroupBy, Profile};
 use nprof_stream::labels::{CallKey, Labels};
-use nprof_stream::{End, Reader, Record, RunId, Spelling, Verdict};
+use nprof_stream::{Encoding, End, Reader, Record, RunId, Verdict};
 
 use super::*;
 
@@ -13,7 +13,7 @@ const HEAD: &str = "@nprof\t1.1\trun=0x1\tclock=monotonic\ttime=100\tutc=5100\th
 fn merge_texts(limit: usize, texts: &[&str]) -> Result<(String, Merged), Error> {
     let inputs = (b'a'..).zip(texts);
     let inputs = inputs.map(|(name, text)| (char::from(name).to_string(), text.as_bytes()));
-    let mut writer = Writer::new(Vec::new(), Spelling::Text);
+    let mut writer = Writer::new(Vec::new(), Encoding::Text);
     let step = Step { tool: b"merge".to_vec(), ..Step::default() };
     let merged = merge_within(limit, inputs.collect(), &step, &mut writer)?;
     let text = String::from_utf8(writer.finish().unwrap()).unwrap();

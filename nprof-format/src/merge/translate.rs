@@ -8,7 +8,7 @@ use nprof_stream::*;
 
 use super::definitions::{Definitions, IdKind, IdMap};
 use super::output::{LOST, Output};
-use super::source::{Intake, Item, with_run};
+use super::source::{InputState, Item, with_run};
 
 /// Writes the items of an input.
 pub(super) struct Translator<'t, 'w, W> {
@@ -18,8 +18,8 @@ pub(super) struct Translator<'t, 'w, W> {
 }
 
 impl<'t, 'w, W: Write> Translator<'t, 'w, W> {
-    pub(super) fn new(output: &'t mut Output<'w, W>, intake: &'t mut Intake) -> Self {
-        let Intake { definitions, known, .. } = intake;
+    pub(super) fn new(output: &'t mut Output<'w, W>, state: &'t mut InputState) -> Self {
+        let InputState { definitions, known, .. } = state;
         known.follow(output.epoch);
         Self { output, definitions, known }
     }
@@ -42,7 +42,7 @@ impl<'t, 'w, W: Write> Translator<'t, 'w, W> {
             }
             Item::Location(id) => self.relocate(*id),
             Item::Sample(sample, extras) => {
-                let extras = Extras::from_spelling(extras).unwrap_or_default();
+                let extras = Extras::from_encoded(extras).unwrap_or_default();
                 self.sample(Sample { extras, ..*sample })
             }
             Item::Change(body) => match read_body(kind::CHANGE, body, &mut scratch) {
@@ -54,7 +54,7 @@ impl<'t, 'w, W: Write> Translator<'t, 'w, W> {
                 _ => Ok(()),
             },
             Item::Damage(count, run) => {
-                self.have_event()?;
+                self.ensure_event()?;
                 let extras = run.map(|run| with_run(Extras::NONE, run));
                 let extras = extras.as_ref().map_or(Extras::NONE, ExtrasBuilder::extras);
                 self.output.damage(*count, extras)
@@ -76,7 +76,7 @@ impl<'t, 'w, W: Write> Translator<'t, 'w, W> {
     }
 
     fn lost(&mut self, lost: Lost<'_>) -> io::Result<()> {
-        self.have_event()?;
+        self.ensure_event()?;
         let event = self.event(lost.event)?;
         let task = self.task(lost.task)?;
         self.output.lost(Lost { event, task, ..lost })
@@ -84,7 +84,7 @@ impl<'t, 'w, W: Write> Translator<'t, 'w, W> {
 
     /// Defines an event if the epoch has none: readers report a loss without an event with the first
     /// event.
-    fn have_event(&mut self) -> io::Result<()> {
+    fn ensure_event(&mut self) -> io::Result<()> {
         if !self.output.has_event() {
             self.event(self.definitions.last_event)?;
         }
@@ -99,11 +99,11 @@ impl<'t, 'w, W: Write> Translator<'t, 'w, W> {
 
     fn node(&mut self, id: NodeId) -> io::Result<NodeId> {
         let mut path = Vec::new();
-        let mut node = self.known_above(id, &mut path);
+        let mut node = self.nearest_known_ancestor(id, &mut path);
         if !self.output.has_room(path.len()) {
             self.begin_epoch()?;
             // The new epoch has forgotten all output ids.
-            node = self.known_above(id, &mut path);
+            node = self.nearest_known_ancestor(id, &mut path);
         }
         for &below in path.iter().rev() {
             let frame = match self.definitions.node(below) {
@@ -121,7 +121,7 @@ impl<'t, 'w, W: Write> Translator<'t, 'w, W> {
 
     /// Returns the output's id of the closest ancestor of a node (or itself) that has one; stores the
     /// nodes in between in `path`. Ends because parents have smaller ids than their children.
-    fn known_above(&self, id: NodeId, path: &mut Vec<NodeId>) -> NodeId {
+    fn nearest_known_ancestor(&self, id: NodeId, path: &mut Vec<NodeId>) -> NodeId {
         path.clear();
         let mut next = id;
         while !next.is_none() {

@@ -11,7 +11,7 @@ use std::rc::Rc;
 use anyhow::Context;
 use nprof_stream::escape::escaped;
 use nprof_stream::writer::Totals;
-use nprof_stream::{Record, Spelling, Writer};
+use nprof_stream::{Encoding, Record, Writer};
 
 use crate::convert::dictionary::Sink;
 use crate::session::workload::Workload;
@@ -142,7 +142,7 @@ impl OpenOutput {
         }
         let may_block = kind.is_fifo() || kind.is_socket() || kind.is_char_device();
         let output = Output { file: self.file, may_block, workload, signals };
-        Ok(Stream { writer: Writer::new(output, Spelling::Binary), error: None })
+        Ok(Stream { writer: Writer::new(output, Encoding::Binary), error: None })
     }
 }
 

@@ -57,8 +57,8 @@ impl EventSummary {
         total(self.lost.values().copied())
     }
 
-    /// Returns the largest margin of error of any share of these samples with 95 % confidence, as a
-    /// fraction: 0.98 / sqrt(n) (nprofile thesis, section on accuracy). 1 without samples.
+    /// Returns the largest margin of error of any share of these samples with 95 % confidence,
+    /// also if `--confidence` differs, as a fraction: 0.98 / sqrt(n) (nprofile thesis, section on accuracy). 1 without samples.
     pub fn maximum_margin(&self) -> f64 {
         if self.sum.samples == 0 { 1.0 } else { (0.98 / (self.sum.samples as f64).sqrt()).min(1.0) }
     }

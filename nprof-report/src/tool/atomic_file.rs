@@ -36,7 +36,7 @@ impl AtomicFile {
         }
     }
 
-    /// Writes a temporary file beside it and renames it. If that is impossible (the directory is
+    /// Writes a temporary file next to it and renames it. If that is impossible (the directory is
     /// read-only, the file belongs to another user), overwrites the file itself, not atomically.
     ///
     /// # Errors
@@ -51,7 +51,7 @@ impl AtomicFile {
 
     fn replace(&self, bytes: &[u8]) -> io::Result<()> {
         let directory = match self.path.parent() {
-            // A rename is atomic only within a file system, so the temporary file is beside the file.
+            // A rename is atomic only within a file system, so the temporary file is in the same directory.
             Some(directory) if !directory.as_os_str().is_empty() => directory,
             _ => Path::new("."),
         };

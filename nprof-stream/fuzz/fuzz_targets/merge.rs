@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use nprof_format::merge::merge;
-use nprof_stream::{Reader, Record, Spelling, Step, Verdict, Writer};
+use nprof_stream::{Encoding, Reader, Record, Step, Verdict, Writer};
 use nprof_stream_fuzz::block;
 
 fuzz_target!(|data: &[u8]| {
@@ -23,7 +23,7 @@ fuzz_target!(|data: &[u8]| {
 /// Returns the merged streams. None if the merge is refused.
 fn merged(inputs: &[&[u8]]) -> Option<Vec<u8>> {
     let inputs = inputs.iter().map(|&input| (String::new(), input)).collect();
-    let mut writer = Writer::new(Vec::new(), Spelling::Binary);
+    let mut writer = Writer::new(Vec::new(), Encoding::Binary);
     merge(inputs, &Step::default(), &mut writer).ok()?;
     Some(writer.finish().expect("memory does not fail"))
 }
@@ -39,7 +39,7 @@ fn read(stream: &[u8]) -> (Vec<String>, u64, Verdict) {
     while let Some(record) = reader.next().expect("it was read before") {
         inside = inside && !matches!(record, Record::End(_)) || matches!(record, Record::Head(_));
         samples += u64::from(inside && matches!(record, Record::Sample(_)));
-        let mut line = Writer::new(Vec::new(), Spelling::Text);
+        let mut line = Writer::new(Vec::new(), Encoding::Text);
         line.write(&record).expect("memory does not fail");
         let line = line.finish().expect("memory does not fail");
         lines.push(String::from_utf8(line).expect("text is UTF-8"));

@@ -1,4 +1,4 @@
-//! The binary and the text spelling of records, in both directions.
+//! The binary and the text encoding of records, in both directions.
 
 pub(crate) mod binary;
 pub mod body;

@@ -2,7 +2,7 @@
 
 use std::io::{self, Read, Write};
 
-use crate::codec::binary::{self, Delta, Header, Passthrough, block_crc, push_record};
+use crate::codec::binary::{self, BlockState, Header, Passthrough, block_crc, push_record};
 use crate::codec::text::{Check, push_line};
 use crate::io::reader::Reader;
 use crate::record::Record;
@@ -10,7 +10,7 @@ use crate::record::limits;
 
 /// The encoding of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Spelling {
+pub enum Encoding {
     /// For pipes and files.
     Binary,
     /// For people, grep and awk.
@@ -37,10 +37,10 @@ pub struct Totals {
 #[derive(Debug)]
 pub struct Writer<W> {
     out: W,
-    spelling: Spelling,
+    encoding: Encoding,
     /// The payload of the present block, or lines.
     payload: Vec<u8>,
-    delta: Delta,
+    block_state: BlockState,
     /// The checksum of the lines.
     check: Check,
     /// The first time in the present block. None if there is none yet.
@@ -54,13 +54,13 @@ pub struct Writer<W> {
 
 impl<W: Write> Writer<W> {
     /// Creates a writer; the first record should be a [`Record::Head`].
-    pub fn new(out: W, spelling: Spelling) -> Self {
+    pub fn new(out: W, encoding: Encoding) -> Self {
         Self {
             out,
-            spelling,
+            encoding,
             // A cut follows the record that reaches the limit, which may have a long string.
             payload: Vec::with_capacity(TEXT + limits::STRING),
-            delta: Delta::new(0),
+            block_state: BlockState::new(0),
             check: Check::default(),
             first_time: None,
             run: 0,
@@ -83,7 +83,7 @@ impl<W: Write> Writer<W> {
                 self.sequence = 0;
                 self.totals = Totals::default();
                 self.samples_before = 0;
-                self.delta = Delta::new(0);
+                self.block_state = BlockState::new(0);
             }
             // An epoch is the first record of its block, an end the last (nprof-format(5),
             // BINARY).
@@ -91,8 +91,8 @@ impl<W: Write> Writer<W> {
             _ => {}
         }
         self.count(record);
-        match self.spelling {
-            Spelling::Text => {
+        match self.encoding {
+            Encoding::Text => {
                 let start = self.payload.len();
                 push_line(&mut self.payload, record);
                 self.check.push(&mut self.payload, start, record);
@@ -100,7 +100,7 @@ impl<W: Write> Writer<W> {
                     self.cut()?;
                 }
             }
-            Spelling::Binary => self.push_binary(record)?,
+            Encoding::Binary => self.push_binary(record)?,
         }
         if matches!(record, Record::End(_)) {
             self.cut()?;
@@ -110,7 +110,7 @@ impl<W: Write> Writer<W> {
 
     /// Copies the next records of `reader` without rebuilding them, as long as neither side begins a
     /// block. The result equals reading and writing each. These are nodes, plain samples, and the
-    /// frames and annotations that `judge` selects; `pass` is its last decision. Returns their latest
+    /// frames and annotations that `select` selects; `pass` is its last decision. Returns their latest
     /// time, 0 if none has one.
     ///
     /// Samples omit the fields that they share with the one before, so that none is copied unless
@@ -119,21 +119,21 @@ impl<W: Write> Writer<W> {
     /// # Errors
     ///
     /// An error of `out`.
-    pub fn pass<R: Read>(
+    pub fn copy_plain<R: Read>(
         &mut self,
         reader: &mut Reader<R>,
         pass: Passthrough,
-        judge: impl FnMut(&Record<'_>) -> Passthrough,
+        select: impl FnMut(&Record<'_>) -> Passthrough,
     ) -> io::Result<u64> {
-        let is_alike = self.first_time.is_some() && self.delta == reader.delta();
-        if self.spelling == Spelling::Text || !is_alike {
+        let is_alike = self.first_time.is_some() && self.block_state == reader.block_state();
+        if self.encoding == Encoding::Text || !is_alike {
             return Ok(0);
         }
         // Ends where `write` would cut, so that both ways give the same blocks.
         let room = BLOCK.saturating_sub(self.payload.len());
-        let (plain, bytes) = reader.plain_records(room, pass, judge);
+        let (plain, bytes) = reader.plain_records(room, pass, select);
         self.payload.extend_from_slice(bytes);
-        self.delta = plain.delta;
+        self.block_state = plain.state;
         self.totals.records += plain.records;
         self.totals.samples += plain.samples;
         let latest = plain.latest;
@@ -157,14 +157,14 @@ impl<W: Write> Writer<W> {
         // The header holds the first time in full: a block is read without those before it.
         if self.first_time.is_none() {
             self.first_time = time(record);
-            self.delta = Delta::new(self.first_time.unwrap_or(self.delta.time));
+            self.block_state = BlockState::new(self.first_time.unwrap_or(self.block_state.time));
         }
-        let (before, delta) = (self.payload.len(), self.delta);
-        push_record(&mut self.payload, record, &mut self.delta);
+        let (before, state) = (self.payload.len(), self.block_state);
+        push_record(&mut self.payload, record, &mut self.block_state);
         if self.payload.len() > limits::PAYLOAD {
             // A record never continues in the next block: it is encoded again in a new one.
             self.payload.truncate(before);
-            self.delta = delta;
+            self.block_state = state;
             if before == 0 {
                 let what = "a record is larger than a block of the stream may be";
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
@@ -188,9 +188,9 @@ impl<W: Write> Writer<W> {
         if self.payload.is_empty() {
             return Ok(());
         }
-        match self.spelling {
-            Spelling::Text => self.out.write_all(&self.payload)?,
-            Spelling::Binary => {
+        match self.encoding {
+            Encoding::Text => self.out.write_all(&self.payload)?,
+            Encoding::Binary => {
                 let header = Header {
                     major: crate::record::version::MAJOR,
                     minor: crate::record::version::MINOR,
@@ -200,7 +200,7 @@ impl<W: Write> Writer<W> {
                     run: self.run,
                     sequence: self.sequence,
                     samples: self.samples_before,
-                    time: self.first_time.unwrap_or(self.delta.time),
+                    time: self.first_time.unwrap_or(self.block_state.time),
                 };
                 let header: [u8; binary::HEADER] = header.to_bytes();
                 self.out.write_all(&header)?;

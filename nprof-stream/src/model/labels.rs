@@ -52,7 +52,7 @@ impl Labels {
         self.names.intern(NO_STACK)
     }
 
-    /// Returns the label of a call. The mark of an incomplete stack is `[incomplete:MARK]` for all keys.
+    /// Returns the label of a call. The mark of an incomplete stack is `[incomplete:MAGIC]` for all keys.
     pub fn label(&mut self, tables: &Tables, call: Call, key: CallKey) -> NameId {
         if let Some(label) = self.cache.get(tables, &(key, call)) {
             return label;

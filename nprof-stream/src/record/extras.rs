@@ -17,38 +17,38 @@ impl<'a> Extras<'a> {
     pub const NONE: Extras<'static> = Extras(&[]);
 
     /// Validates encoded extras. None if they are malformed.
-    pub fn from_spelling(spelling: &'a [u8]) -> Option<Self> {
-        let well_formed = spelling.is_empty()
-            || spelling.split(|&b| b == b'\t').all(|field| {
+    pub fn from_encoded(encoded: &'a [u8]) -> Option<Self> {
+        let well_formed = encoded.is_empty()
+            || encoded.split(|&b| b == b'\t').all(|field| {
                 let Some(at) = memchr::memchr(b'=', field) else {
                     return false;
                 };
                 is_key(&field[..at]) && is_canonical(&field[at + 1..])
             });
-        well_formed.then_some(Self(spelling))
+        well_formed.then_some(Self(encoded))
     }
 
     /// Validates the last fields of a text line, and removes needless escapes in place. None if they
     /// are malformed.
     pub(crate) fn from_text(text: &'a mut [u8]) -> Option<Self> {
         // Only text from other programs has needless escapes: canonical extras are not copied.
-        if Extras::from_spelling(text).is_none() {
-            let mut spelling = Vec::with_capacity(text.len());
+        if Extras::from_encoded(text).is_none() {
+            let mut encoded = Vec::with_capacity(text.len());
             for field in text.split(|&b| b == b'\t') {
                 let (key, value) = field.split_at(memchr::memchr(b'=', field)? + 1);
-                spelling.extend_from_slice(if spelling.is_empty() { b"" } else { b"\t" });
-                spelling.extend_from_slice(key);
-                push_escaped(&mut spelling, unescape_in_place(&mut value.to_vec())?);
+                encoded.extend_from_slice(if encoded.is_empty() { b"" } else { b"\t" });
+                encoded.extend_from_slice(key);
+                push_escaped(&mut encoded, unescape_in_place(&mut value.to_vec())?);
             }
             // Removing needless escapes only shortens the text.
-            text.get_mut(..spelling.len())?.copy_from_slice(&spelling);
-            return Self::from_spelling(&text[..spelling.len()]);
+            text.get_mut(..encoded.len())?.copy_from_slice(&encoded);
+            return Self::from_encoded(&text[..encoded.len()]);
         }
-        Self::from_spelling(text)
+        Self::from_encoded(text)
     }
 
     /// Returns the extras as encoded in the stream.
-    pub fn spelling(self) -> &'a [u8] {
+    pub fn encoded(self) -> &'a [u8] {
         self.0
     }
 
@@ -94,7 +94,7 @@ impl ExtrasBuilder {
         let has_key = |field: &[u8]| {
             field.strip_prefix(key.as_bytes()).is_some_and(|rest| rest.starts_with(b"="))
         };
-        let fields = extras.spelling().split(|&b| b == b'\t');
+        let fields = extras.encoded().split(|&b| b == b'\t');
         let kept: Vec<&[u8]> =
             fields.filter(|field| !field.is_empty() && !has_key(field)).collect();
         let mut builder = Self(kept.join(&b'\t'));
@@ -146,39 +146,39 @@ mod tests {
         let mut builder = ExtrasBuilder::new();
         builder.add("base", b"0xffffffff81000000").add("exe", b"/a\tb").add("task", b"7");
         let extras = builder.extras();
-        assert_eq!(extras.spelling(), b"base=0xffffffff81000000\texe=/a\\tb\ttask=7");
+        assert_eq!(extras.encoded(), b"base=0xffffffff81000000\texe=/a\\tb\ttask=7");
         assert_eq!(extras.number("base"), Some(0xffff_ffff_8100_0000));
         assert_eq!(extras.get("exe").as_deref(), Some(&b"/a\tb"[..]));
         assert_eq!(extras.number("task"), Some(7));
         assert_eq!(extras.get("tas"), None);
-        assert_eq!(Extras::from_spelling(extras.spelling()), Some(extras));
+        assert_eq!(Extras::from_encoded(extras.encoded()), Some(extras));
     }
 
     #[test]
     fn value_is_replaced() {
-        let extras = Extras::from_spelling(b"base=0x1\ttask=7\ttasks=2").unwrap();
+        let extras = Extras::from_encoded(b"base=0x1\ttask=7\ttasks=2").unwrap();
         let builder = ExtrasBuilder::replacing(extras, "task", b"8");
-        assert_eq!(builder.extras().spelling(), b"base=0x1\ttasks=2\ttask=8");
+        assert_eq!(builder.extras().encoded(), b"base=0x1\ttasks=2\ttask=8");
         let builder = ExtrasBuilder::replacing(Extras::NONE, "task", b"8");
-        assert_eq!(builder.extras().spelling(), b"task=8");
+        assert_eq!(builder.extras().encoded(), b"task=8");
     }
 
     #[test]
     fn only_the_canonical_form_is_accepted() {
         for wrong in ["a", "=1", "A=1", "a=1\t", "a=\\x41", "a=\\q", "a=\x1b", "a=1\t\tb=2"] {
-            assert_eq!(Extras::from_spelling(wrong.as_bytes()), None, "{wrong:?}");
+            assert_eq!(Extras::from_encoded(wrong.as_bytes()), None, "{wrong:?}");
         }
-        assert!(Extras::from_spelling(b"a=").is_some());
+        assert!(Extras::from_encoded(b"a=").is_some());
         let long = [b"a=", &[b'x'; limits::STRING + 1][..]].concat();
-        assert_eq!(Extras::from_spelling(&long), None);
-        assert!(Extras::from_spelling(&long[..long.len() - 1]).is_some());
+        assert_eq!(Extras::from_encoded(&long), None);
+        assert!(Extras::from_encoded(&long[..long.len() - 1]).is_some());
     }
 
     #[test]
     fn needless_escapes_are_accepted_in_text() {
         let mut text = *b"a=\\x41\\x0a\\xff\tb=\\x2d";
         let extras = Extras::from_text(&mut text).unwrap();
-        assert_eq!(extras.spelling(), b"a=A\\n\\xff\tb=-");
+        assert_eq!(extras.encoded(), b"a=A\\n\\xff\tb=-");
         for wrong in ["a", "=1", "a=1\t", "a=\\q", "a=\\x4", "a=\x1b", "a=1\t\tb=2"] {
             assert_eq!(Extras::from_text(&mut wrong.as_bytes().to_vec()), None, "{wrong:?}");
         }

@@ -7,9 +7,9 @@
 /// A kind of record.
 #[derive(Clone, Copy, Debug)]
 pub struct Kind {
-    /// Its number in the binary spelling.
+    /// Its number in the binary encoding.
     pub number: u8,
-    /// Its first field in the text spelling.
+    /// Its first field in the text encoding.
     pub word: &'static str,
     /// Its name in messages and in the manual.
     pub name: &'static str,

@@ -21,7 +21,7 @@ pub type Pairs = Vec<(String, Vec<u8>)>;
 trait Value: Default {
     /// True if a record without it is malformed.
     const IS_REQUIRED: bool = false;
-    fn spell(&self, out: &mut Vec<u8>);
+    fn encode(&self, out: &mut Vec<u8>);
     fn read(text: Vec<u8>) -> Option<Self>;
     /// True if the pair is left out.
     fn is_absent(&self) -> bool;
@@ -29,7 +29,7 @@ trait Value: Default {
 
 impl Value for u64 {
     const IS_REQUIRED: bool = true;
-    fn spell(&self, out: &mut Vec<u8>) {
+    fn encode(&self, out: &mut Vec<u8>) {
         push_decimal(out, *self);
     }
     fn read(text: Vec<u8>) -> Option<Self> {
@@ -41,7 +41,7 @@ impl Value for u64 {
 }
 
 impl Value for Option<u64> {
-    fn spell(&self, out: &mut Vec<u8>) {
+    fn encode(&self, out: &mut Vec<u8>) {
         push_decimal(out, self.unwrap_or_default());
     }
     fn read(text: Vec<u8>) -> Option<Self> {
@@ -53,7 +53,7 @@ impl Value for Option<u64> {
 }
 
 impl Value for Vec<u8> {
-    fn spell(&self, out: &mut Vec<u8>) {
+    fn encode(&self, out: &mut Vec<u8>) {
         push_escaped(out, &clip(self));
     }
     fn read(text: Vec<u8>) -> Option<Self> {
@@ -66,7 +66,7 @@ impl Value for Vec<u8> {
 
 impl Value for EventId {
     const IS_REQUIRED: bool = true;
-    fn spell(&self, out: &mut Vec<u8>) {
+    fn encode(&self, out: &mut Vec<u8>) {
         push_decimal(out, u64::from(self.0));
     }
     fn read(text: Vec<u8>) -> Option<Self> {
@@ -80,7 +80,7 @@ impl Value for EventId {
 }
 
 impl Value for Measure {
-    fn spell(&self, out: &mut Vec<u8>) {
+    fn encode(&self, out: &mut Vec<u8>) {
         push_escaped(out, &clip(self.word()));
     }
     fn read(text: Vec<u8>) -> Option<Self> {
@@ -104,7 +104,7 @@ impl std::fmt::Display for RunId {
 
 impl Value for RunId {
     const IS_REQUIRED: bool = true;
-    fn spell(&self, out: &mut Vec<u8>) {
+    fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(self.to_string().as_bytes());
     }
     fn read(text: Vec<u8>) -> Option<Self> {
@@ -129,11 +129,11 @@ macro_rules! meta {
             /// The keys that this version knows, in the order in which they are written.
             pub const KEYS: &'static [&'static str] = &[$(stringify!($field),)*];
 
-            pub(crate) fn spell(&self, out: &mut Vec<u8>) {
+            pub(crate) fn encode(&self, out: &mut Vec<u8>) {
                 let start = out.len();
                 $(if !self.$field.is_absent() {
                     push_key(out, start, stringify!($field));
-                    self.$field.spell(out);
+                    self.$field.encode(out);
                 })*
                 for (key, value) in &self.more {
                     push_key(out, start, key);
@@ -302,12 +302,12 @@ pub struct RunEnd {
 }
 
 impl RunEnd {
-    pub(crate) fn spell(&self, out: &mut Vec<u8>) {
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         push_key(out, out.len(), "run");
-        self.run.spell(out);
+        self.run.encode(out);
         // An end is never without keys.
         out.push(b'\t');
-        self.end.spell(out);
+        self.end.encode(out);
     }
 
     pub(crate) fn read(text: &[u8]) -> Result<Self, Malformed> {

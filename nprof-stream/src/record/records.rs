@@ -67,7 +67,7 @@ impl Record<'_> {
 
 macro_rules! push_entry {
     (pairs $record:ident $out:ident) => {
-        $record.spell($out)
+        $record.encode($out)
     };
     (fields $record:ident $out:ident) => {{
         // Uses the variable, which only the other arm needs.

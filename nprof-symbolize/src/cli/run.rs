@@ -12,7 +12,7 @@ use anyhow::Context;
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
 use nprof_cli::stage::{self, Input, Outcome, Ready};
-use nprof_stream::{Reader, Record, Spelling, Step, Verdict, Writer};
+use nprof_stream::{Encoding, Reader, Record, Step, Verdict, Writer};
 
 use super::args::Args;
 use crate::dwarf::detail::Detail;
@@ -60,7 +60,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let output = stage::output(args.output.path())?;
     // A binary stream would garble a terminal.
     let is_text = args.text || output.is_terminal();
-    let spelling = if is_text { Spelling::Text } else { Spelling::Binary };
+    let encoding = if is_text { Encoding::Text } else { Encoding::Binary };
     // Before any lookup: the time limit of servers goes to the images with the most samples.
     prefetch(args, &input, &catalog);
     let naming_options = naming_options(args).into();
@@ -74,7 +74,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     if is_live && !catalog.finder.detail.is_symbols_only() {
         catalog = live(catalog, args)?;
     }
-    let mut filter = Filter::new(Writer::new(output, spelling), catalog, step, WAIT_LIMIT);
+    let mut filter = Filter::new(Writer::new(output, encoding), catalog, step, WAIT_LIMIT);
     let name = input.name().to_owned();
     // Only a live stream has an input that can be empty for now.
     let ready = is_live.then(|| input.ready()).flatten();
@@ -200,9 +200,9 @@ fn copy<W: Write>(
     let (mut was_idle, mut damages) = (false, 0);
     while let Some(record) = reader.next()? {
         if std::mem::take(&mut was_idle) {
-            filter.resume();
+            filter.note_input();
         }
-        filter.take(&record).context("cannot write")?;
+        filter.process(&record).context("cannot write")?;
         let is_sample = matches!(record, Record::Sample(_));
         // The record borrows the reader.
         drop(record);
@@ -211,16 +211,16 @@ fn copy<W: Write>(
             // After damage an id may belong to another record than before.
             filter.invalidate();
         }
-        filter.pass(reader).context("cannot write")?;
+        filter.copy_plain(reader).context("cannot write")?;
         // The clock decides in live streams only: the output for a file is reproducible.
         let is_late = live.is_some() && !is_sample && flushed.elapsed() > MAX_LATENCY;
-        let is_drained = reader.drained();
+        let is_drained = reader.would_block();
         if is_late || is_drained {
             filter.flush().context("cannot write")?;
             flushed = Instant::now();
         }
         if let Some(ready) = live.filter(|_| is_drained) {
-            filter.idle(|| ready.is_ready()).context("cannot write")?;
+            filter.write_until_ready(|| ready.is_ready()).context("cannot write")?;
             // The next record starts a new wait budget.
             was_idle = true;
         }

@@ -12,7 +12,7 @@ use super::scoped_name::{REFERENCES, scoped_name};
 use super::type_name::parameters;
 use super::unit_cache::{FileKind, UnitCache, UnitTables, target};
 
-/// The memory of a name beside its bytes: the entry of the hash table, a seventh of which is free,
+/// The memory of a name without its bytes: the entry of the hash table, a seventh of which is free,
 /// the reference counts and the allocator's share.
 const NAME: usize = 80;
 

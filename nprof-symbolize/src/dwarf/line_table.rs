@@ -25,7 +25,7 @@ const PATH: usize = nprof_stream::limits::STRING;
 /// The number of sequences that are compared with an address that lies in several of them.
 const OVERLAPS: usize = 8;
 
-/// The memory of rows or a path beside their bytes: reference counts and the allocator's share.
+/// The memory of rows or a path without their bytes: reference counts and the allocator's share.
 const COUNTS: usize = 32;
 
 /// The number of rows from which a sequence is kept at the first run: C without

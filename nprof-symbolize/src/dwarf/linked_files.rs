@@ -1,4 +1,4 @@
-//! The files beside the linked one: the supplementary file that several files share, and the units
+//! The files that belong to the linked one: the supplementary file that several files share, and the units
 //! that were split off, each in its own file (`.dwo`) or all in a package (`.dwp`).
 
 use std::cell::{OnceCell, RefCell};
@@ -14,7 +14,7 @@ use super::section::{DebugFile, DebugFiles, Section, SplitUnit};
 /// The largest index of a package in bytes.
 const INDEX: u64 = 256 << 20;
 
-/// The files beside the linked one, opened when they are needed.
+/// The files that belong to the linked one, opened when they are needed.
 pub(crate) struct LinkedFiles {
     files: Box<dyn DebugFiles>,
     supplementary: OnceCell<Option<Rc<DwarfFile>>>,

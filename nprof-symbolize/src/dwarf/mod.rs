@@ -1,7 +1,7 @@
 //! DWARF debug information within a memory bound: the function, line and inlined calls at an
 //! address.
 //!
-//! The engine is our own, beside the crate addr2line, which is the oracle of its tests: addr2line
+//! The engine is our own, instead of the crate addr2line, which is the oracle of its tests: addr2line
 //! reads all units at once and never drops one (127 KiB a C++ unit and thread), needs memory maps,
 //! overflows the stack on hostile files, and confuses the units of dwz in DWARF 2 to 4.
 //! ARCHITECTURE.md has the figures.

@@ -14,10 +14,10 @@ use super::abbreviation::has_sibling;
 use super::error::Result;
 use super::unit::{Reference, Unit};
 
-/// How often skipped scopes are nested; deeper ones have no names.
+/// The depth of nested scopes that are skipped; deeper ones have no names.
 const DEPTH: usize = 64;
 
-/// The memory of a table of scopes beside the scopes, in bytes, about.
+/// The memory of a table of scopes without the scopes, in bytes, about.
 const TABLE: usize = 64;
 
 /// A namespace, class or function. Offsets count from the first entry of the unit.

@@ -206,7 +206,7 @@ impl Unit {
         Ok(())
     }
 
-    /// Returns the memory it takes beside its place in a table, in bytes.
+    /// Returns the memory it takes in addition to its place in a table, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         let split = self.split.as_ref().map_or(0, |split| split.name.len() + split.directory.len());
         self.directory.capacity()

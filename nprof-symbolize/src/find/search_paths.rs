@@ -56,7 +56,7 @@ impl SearchPaths {
         self.directories().iter().map(|directory| directory.join(&name)).collect()
     }
 
-    /// Returns the paths for the name in a debug link: beside the image, in `.debug` there, and in
+    /// Returns the paths for the name in a debug link: next to the image, in `.debug` there, and in
     /// the debug directories under the image's directory.
     pub(crate) fn by_link(&self, image: &Path, name: &[u8]) -> Vec<PathBuf> {
         let name = OsStr::from_bytes(name);
@@ -95,7 +95,7 @@ impl SearchPaths {
             let mut name = file.as_os_str().to_owned();
             name.push(".dwp");
             paths.push(name.into());
-            // `prog.debug` may lie beside `prog.dwp`.
+            // `prog.debug` may lie next to `prog.dwp`.
             if file.extension().is_some_and(|extension| extension == "debug") {
                 paths.push(file.with_extension("dwp"));
             }
@@ -112,7 +112,7 @@ impl SearchPaths {
     }
 
     /// Returns the paths for a split unit: the one at which the compiler wrote it, and, since a
-    /// program may be moved after it was built, below and beside the image.
+    /// program may be moved after it was built, below and next to the image.
     pub(crate) fn split(&self, files: &[PathBuf], unit: &SplitUnit) -> Vec<PathBuf> {
         let [name, directory] =
             [&unit.name, &unit.directory].map(|path| Path::new(OsStr::from_bytes(path)));

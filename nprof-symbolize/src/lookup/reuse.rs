@@ -1,6 +1,6 @@
-//! How much of an existing annotation can be reused.
+//! The reuse of existing annotations.
 
-/// How much of an annotation of the input can be reused.
+/// The reusable part of an annotation of the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reuse {
     /// All of it: a lookup would give the same.

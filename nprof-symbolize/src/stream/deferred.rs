@@ -39,7 +39,7 @@ impl WaitBudget {
     }
 
     /// Starts again, since all input that had arrived was written.
-    pub(crate) fn renew(&mut self) {
+    pub(crate) fn restart(&mut self) {
         self.since = Instant::now();
     }
 
@@ -57,7 +57,7 @@ mod tests {
     fn wait_budget_ends_at_its_limit() {
         assert!(WaitBudget::new(Duration::ZERO).left().is_none());
         let mut budget = WaitBudget::new(Duration::from_secs(3600));
-        budget.renew();
+        budget.restart();
         assert!(budget.left().is_some_and(|left| left <= Duration::from_secs(3600)));
     }
 }

@@ -79,7 +79,7 @@ impl<W: Write> Filter<W> {
     /// # Errors
     ///
     /// If writing fails.
-    pub(crate) fn take(&mut self, record: &Record<'_>) -> io::Result<()> {
+    pub(crate) fn process(&mut self, record: &Record<'_>) -> io::Result<()> {
         // Steps are in the order of the tools, so that this one follows those of the input.
         if !matches!(record, Record::Step(_)) {
             self.write_step()?;
@@ -90,7 +90,7 @@ impl<W: Write> Filter<W> {
             Record::Frame(_) | Record::Function(_) | Record::File(_) | Record::Location(_) => {
                 return match self.frames.classify(record, &mut self.catalog, &self.images) {
                     Passthrough::Forward | Passthrough::ForwardAlone => self.writer.write(record),
-                    Passthrough::Drop => self.keep(record),
+                    Passthrough::Drop => self.reuse_existing(record),
                 };
             }
             // Written again at the end of the segment, with the counts of this run.
@@ -121,11 +121,11 @@ impl<W: Write> Filter<W> {
     /// # Errors
     ///
     /// If writing fails.
-    pub(crate) fn pass<R: Read>(&mut self, reader: &mut Reader<R>) -> io::Result<()> {
+    pub(crate) fn copy_plain<R: Read>(&mut self, reader: &mut Reader<R>) -> io::Result<()> {
         let Self { writer, frames, catalog, images, .. } = self;
         let pass = frames.pass();
         let classify = |record: &Record<'_>| frames.classify(record, catalog, images);
-        let latest_ns = writer.pass(reader, pass, classify)?;
+        let latest_ns = writer.copy_plain(reader, pass, classify)?;
         images.advance(latest_ns);
         Ok(())
     }
@@ -149,7 +149,7 @@ impl<W: Write> Filter<W> {
     /// # Errors
     ///
     /// If writing fails.
-    pub(crate) fn idle(&mut self, is_ready: impl Fn() -> bool) -> io::Result<()> {
+    pub(crate) fn write_until_ready(&mut self, is_ready: impl Fn() -> bool) -> io::Result<()> {
         loop {
             for _ in 0..RESULTS_PER_POLL {
                 if self.deferred.is_empty() || !self.write_next_result(Some(Duration::ZERO))? {
@@ -160,7 +160,7 @@ impl<W: Write> Filter<W> {
                 return Ok(());
             }
             self.writer.flush()?;
-            self.budget.renew();
+            self.budget.restart();
             // A result that no frame waits for is no reason to wake up.
             if self.deferred.is_empty() || !self.catalog.is_waiting() {
                 return Ok(());
@@ -170,10 +170,10 @@ impl<W: Write> Filter<W> {
     }
 
     /// Notes that input arrived after a time without any.
-    pub(crate) fn resume(&mut self) {
+    pub(crate) fn note_input(&mut self) {
         // While frames are deferred, further frames do not wait; see `wait_for`.
         if self.deferred.is_empty() {
-            self.budget.renew();
+            self.budget.restart();
         }
     }
 
@@ -207,13 +207,13 @@ impl<W: Write> Filter<W> {
         Ok(())
     }
 
-    /// Keeps a location of the input for its frame, if that still waits.
-    fn keep(&mut self, record: &Record<'_>) -> io::Result<()> {
+    /// Uses a location of the input for its frame, if that still waits.
+    fn reuse_existing(&mut self, record: &Record<'_>) -> io::Result<()> {
         let Record::Location(location) = record else { return Ok(()) };
         let reuse = self.frames.reuse(location);
         let EpochFrames { names, queue, .. } = &mut self.frames;
         let Some(pending) = queue.get_mut(location.frame) else {
-            return self.keep_late(location);
+            return self.reuse_late(location);
         };
         let existing = Some(existing_location(names, location));
         match pending.key {
@@ -223,8 +223,8 @@ impl<W: Write> Filter<W> {
         Ok(())
     }
 
-    /// Keeps a location that does not directly follow its frame. Of several, the last one counts.
-    fn keep_late(&mut self, location: &Location<'_>) -> io::Result<()> {
+    /// Uses a location that does not directly follow its frame. Of several, the last one counts.
+    fn reuse_late(&mut self, location: &Location<'_>) -> io::Result<()> {
         let frame = location.frame;
         if let Some(key) = self.frames.deferred.get(&frame) {
             let existing = existing_location(&self.frames.names, location);

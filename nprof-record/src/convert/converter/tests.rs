@@ -39,7 +39,7 @@ impl Sink for Kept {
             Record::Nodes(nodes) => format!("N{} {:?}", nodes.first, nodes.frames),
             Record::Sample(sample) => format!("S{} {}", sample.task, sample.node),
             Record::Lost(lost) => {
-                let extras = String::from_utf8_lossy(lost.extras.spelling());
+                let extras = String::from_utf8_lossy(lost.extras.encoded());
                 let line = format!("L{} {} {} {extras}", lost.event, lost.count, lost.cause);
                 line.trim_end().to_owned()
             }

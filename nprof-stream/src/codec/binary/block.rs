@@ -4,7 +4,7 @@ use crate::record::limits;
 
 /// The first bytes of every block: no text begins with them, and a transfer that strips the eighth
 /// bit or changes line ends breaks them visibly (the idea is from PNG).
-pub(crate) const MARK: [u8; 8] = *b"\x89NPF\r\n\x1a\n";
+pub(crate) const MAGIC: [u8; 8] = *b"\x89NPF\r\n\x1a\n";
 
 /// The length of a block's header.
 pub(crate) const HEADER: usize = 48;
@@ -12,7 +12,7 @@ pub(crate) const HEADER: usize = 48;
 /// The length of the CRC after the payload.
 pub(crate) const TRAILER: usize = 4;
 
-/// A block's header. Little-endian, in this order, between the mark and the header's own CRC.
+/// A block's header. Little-endian, in this order, between the magic and the header's own CRC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) major: u8,
@@ -35,7 +35,7 @@ pub(crate) struct Header {
 impl Header {
     pub(crate) fn to_bytes(self) -> [u8; HEADER] {
         let mut bytes = [0; HEADER];
-        bytes[0..8].copy_from_slice(&MARK);
+        bytes[0..8].copy_from_slice(&MAGIC);
         bytes[8..12].copy_from_slice(&[self.major, self.minor, self.must, self.may]);
         bytes[12..16].copy_from_slice(&self.length.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.run.to_le_bytes());
@@ -48,10 +48,10 @@ impl Header {
         bytes
     }
 
-    /// Parses a header. None if the mark, the CRC or the length is wrong.
+    /// Parses a header. None if the magic, the CRC or the length is wrong.
     pub(crate) fn from_bytes(bytes: &[u8; HEADER]) -> Option<Self> {
-        // Before any field is used: a payload may contain a mark by chance.
-        if bytes[..8] != MARK || crc32c::crc32c(&bytes[..44]) != le32(&bytes[44..48]) {
+        // Before any field is used: a payload may contain the magic by chance.
+        if bytes[..8] != MAGIC || crc32c::crc32c(&bytes[..44]) != le32(&bytes[44..48]) {
             return None;
         }
         let header = Self {

@@ -4,7 +4,7 @@
 
 use super::read::{Bytes, Scratch, read_body, read_nodes};
 use super::write::{
-    ALL_GIVEN, COUNT_GIVEN, CPU_GIVEN, Delta, EVENT_GIVEN, TASK_GIVEN, WEIGHT_GIVEN,
+    ALL_GIVEN, BlockState, COUNT_GIVEN, CPU_GIVEN, EVENT_GIVEN, TASK_GIVEN, WEIGHT_GIVEN,
 };
 use crate::record::extras::Extras;
 use crate::record::kind;
@@ -37,27 +37,27 @@ pub(crate) struct RawRecords {
     /// Their latest time, 0 if none has one.
     pub(crate) latest: u64,
     /// The state that the last one leaves for the next one in its block.
-    pub(crate) delta: Delta,
+    pub(crate) state: BlockState,
 }
 
 impl RawRecords {
-    /// Reads the first records of `payload`, up to the one that reaches `room` bytes. `judge` decides
+    /// Reads the first records of `payload`, up to the one that reaches `room` bytes. `select` decides
     /// on frames and annotations; `pass` is its decision on the record before. Stops at a record that
     /// is not plain or malformed.
     pub(crate) fn read(
         payload: &[u8],
         room: usize,
-        delta: &mut Delta,
+        state: &mut BlockState,
         scratch: &mut Scratch,
         mut pass: Passthrough,
-        mut judge: impl FnMut(&Record<'_>) -> Passthrough,
+        mut select: impl FnMut(&Record<'_>) -> Passthrough,
     ) -> Self {
         let (mut records, mut samples, mut latest) = (0, 0, 0);
         let mut rest = payload;
         while payload.len() - rest.len() < room {
             // First, since nearly all records are plain samples.
             if pass == Passthrough::Forward
-                && let Some((sample, behind)) = next_plain_sample(rest, delta)
+                && let Some((sample, behind)) = next_plain_sample(rest, state)
             {
                 latest = sample.time.max(latest);
                 samples += 1;
@@ -78,9 +78,9 @@ impl RawRecords {
                 kind::FRAME | kind::FUNCTION | kind::FILE | kind::LOCATION
                     if body.len() <= LONGEST =>
                 {
-                    // These kinds have no time: a failure leaves `delta` unchanged.
-                    let Ok(record) = read_body(kind, body, delta, scratch) else { break };
-                    pass = judge(&record);
+                    // These kinds have no time: a failure leaves `state` unchanged.
+                    let Ok(record) = read_body(kind, body, state, scratch) else { break };
+                    pass = select(&record);
                     if pass == Passthrough::Drop {
                         break;
                     }
@@ -92,7 +92,7 @@ impl RawRecords {
             rest = behind;
         }
         let length = payload.len() - rest.len();
-        Self { length, records, samples, latest, delta: *delta }
+        Self { length, records, samples, latest, state: *state }
     }
 }
 
@@ -101,13 +101,13 @@ impl RawRecords {
 #[inline(always)] // see there
 pub(crate) fn next_plain_sample<'a>(
     payload: &'a [u8],
-    delta: &mut Delta,
+    state: &mut BlockState,
 ) -> Option<(Sample<'static>, &'a [u8])> {
     // A length of two bytes has the high bit set; it exceeds any plain sample, so that the check
     // of the length below fails.
     let &[kind::SAMPLE, length, ref body @ ..] = payload else { return None };
     let length = usize::from(length);
-    let sample = read_plain_sample(body, length, delta)?;
+    let sample = read_plain_sample(body, length, state)?;
     Some((sample, &body[length..]))
 }
 
@@ -116,14 +116,18 @@ pub(crate) fn next_plain_sample<'a>(
 /// branch depends on their length. None if [`read_body`] has to read it: it is not plain,
 /// malformed, or among the last bytes of its block.
 #[inline(always)] // fields that a caller does not use are not decoded
-fn read_plain_sample(rest: &[u8], length: usize, delta: &mut Delta) -> Option<Sample<'static>> {
+fn read_plain_sample(
+    rest: &[u8],
+    length: usize,
+    state: &mut BlockState,
+) -> Option<Sample<'static>> {
     let mut numbers = Words { bytes: rest.first_chunk()?, at: 1 };
     let flags = numbers.bytes[0];
     if flags & !ALL_GIVEN != 0 {
         return None;
     }
-    // A copy: `delta` must not change if the sample proves not to be plain.
-    let mut next = *delta;
+    // A copy: `state` must not change if the sample proves not to be plain.
+    let mut next = *state;
     next.time = next.time.wrapping_add(unzigzag(numbers.next()?) as u64);
     let node = NodeId(numbers.id()?);
     if flags & EVENT_GIVEN != 0 {
@@ -143,8 +147,8 @@ fn read_plain_sample(rest: &[u8], length: usize, delta: &mut Delta) -> Option<Sa
     if numbers.at != length {
         return None;
     }
-    *delta = next;
-    let Delta { time, event, task, cpu, weight } = next;
+    *state = next;
+    let BlockState { time, event, task, cpu, weight } = next;
     Some(Sample { time, event, task, cpu, node, weight, count, extras: Extras::NONE })
 }
 
@@ -214,30 +218,31 @@ mod tests {
             Record::Unknown(Unknown { kind: 100, body: b"x" }),
         ];
         for other in others {
-            let (mut payload, mut delta) = (Vec::new(), Delta::new(1));
+            let (mut payload, mut state) = (Vec::new(), BlockState::new(1));
             for record in [sample(5, Extras::NONE), Record::Nodes(nodes), sample(9, Extras::NONE)] {
-                push_record(&mut payload, &record, &mut delta);
+                push_record(&mut payload, &record, &mut state);
             }
-            let (length, left) = (payload.len(), delta);
-            push_record(&mut payload, &other, &mut delta);
+            let (length, left) = (payload.len(), state);
+            push_record(&mut payload, &other, &mut state);
             for time in [11, 12, 13] {
-                push_record(&mut payload, &sample(time, Extras::NONE), &mut delta);
+                push_record(&mut payload, &sample(time, Extras::NONE), &mut state);
             }
             let mut scratch = Scratch::default();
             let none = |_: &Record<'_>| Passthrough::Drop;
-            let (mut delta, on) = (Delta::new(1), Passthrough::Forward);
-            let plain = RawRecords::read(&payload, 4096, &mut delta, &mut scratch, on, none);
-            assert_eq!((plain.length, plain.delta), (length, left));
+            let (mut state, on) = (BlockState::new(1), Passthrough::Forward);
+            let plain = RawRecords::read(&payload, 4096, &mut state, &mut scratch, on, none);
+            assert_eq!((plain.length, plain.state), (length, left));
             assert_eq!((plain.records, plain.samples, plain.latest), (3, 2, 9));
             // Only whole records count, wherever the payload is cut.
             let counts = (0..length).map(|end| {
-                let (payload, mut delta) = (&payload[..end], Delta::new(1));
-                let plain = RawRecords::read(payload, 4096, &mut delta, &mut scratch, on, none);
+                let (payload, mut state) = (&payload[..end], BlockState::new(1));
+                let plain = RawRecords::read(payload, 4096, &mut state, &mut scratch, on, none);
                 assert!(plain.length <= end);
                 plain.records
             });
             assert!(counts.is_sorted());
-            let one = RawRecords::read(&payload, 1, &mut Delta::new(1), &mut scratch, on, none);
+            let one =
+                RawRecords::read(&payload, 1, &mut BlockState::new(1), &mut scratch, on, none);
             assert_eq!(one.records, 1);
         }
     }
@@ -252,33 +257,33 @@ mod tests {
         let file = Record::File(SourceFile { id: FileId(1), path: b"/a", extras: Extras::NONE });
         let nodes =
             Record::Nodes(Nodes { first: NodeId(1), parent: NodeId(0), frames: &[FrameId(1)] });
-        let (mut payload, mut delta) = (Vec::new(), Delta::new(1));
+        let (mut payload, mut state) = (Vec::new(), BlockState::new(1));
         let mut lengths = vec![0];
         for record in
             [frame(1), file, nodes, sample(5, Extras::NONE), frame(2), sample(6, Extras::NONE)]
         {
-            push_record(&mut payload, &record, &mut delta);
+            push_record(&mut payload, &record, &mut state);
             lengths.push(payload.len());
         }
         // A plain sample needs 24 bytes from its start, see `read_plain_sample`.
         payload.extend_from_slice(&[0; 32]);
         let read = |first, says: &[Passthrough]| {
             let mut says = says.iter().copied();
-            let mut judge = |_: &Record<'_>| says.next().unwrap();
-            let (mut delta, mut scratch) = (Delta::new(1), Scratch::default());
+            let mut select = |_: &Record<'_>| says.next().unwrap();
+            let (mut state, mut scratch) = (BlockState::new(1), Scratch::default());
             let plain =
-                RawRecords::read(&payload, 4096, &mut delta, &mut scratch, first, &mut judge);
+                RawRecords::read(&payload, 4096, &mut state, &mut scratch, first, &mut select);
             let count = lengths.iter().position(|&length| length == plain.length).unwrap();
             (count, plain.records, plain.samples)
         };
         let long = vec![b'x'; LONGEST];
         let file = SourceFile { id: FileId(1), path: &long, extras: Extras::NONE };
         let mut payload = Vec::new();
-        push_record(&mut payload, &Record::File(file), &mut Delta::new(1));
-        let (mut delta, mut scratch) = (Delta::new(1), Scratch::default());
+        push_record(&mut payload, &Record::File(file), &mut BlockState::new(1));
+        let (mut state, mut scratch) = (BlockState::new(1), Scratch::default());
         let all = |_: &Record<'_>| Passthrough::Forward;
         let plain =
-            RawRecords::read(&payload, 4096, &mut delta, &mut scratch, Passthrough::Forward, all);
+            RawRecords::read(&payload, 4096, &mut state, &mut scratch, Passthrough::Forward, all);
         assert_eq!(plain.length, 0, "it is too long");
         use Passthrough::{Drop, Forward, ForwardAlone};
         assert_eq!(read(Forward, &[Drop]), (0, 0, 0));
@@ -308,7 +313,7 @@ mod tests {
 
         #[test]
         fn a_plain_sample_is_read_as_any_other(bytes in bodies(), length in 0..24_usize) {
-            let old = Delta { time: 1 << 63, cpu: 3, weight: 5, ..Delta::default() };
+            let old = BlockState { time: 1 << 63, cpu: 3, weight: 5, ..BlockState::default() };
             let (mut plain, mut careful) = (old, old);
             let read = read_plain_sample(&bytes, length, &mut plain);
             let expected = bytes.get(..length).map(|body| read_sample(Bytes(body), &mut careful));

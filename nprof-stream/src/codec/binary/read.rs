@@ -1,7 +1,7 @@
 //! Decodes the body of a record.
 
 use super::write::{
-    ALL_GIVEN, COUNT_GIVEN, CPU_GIVEN, Delta, EVENT_GIVEN, KERNEL, RETURN_ADDRESS, TASK_GIVEN,
+    ALL_GIVEN, BlockState, COUNT_GIVEN, CPU_GIVEN, EVENT_GIVEN, KERNEL, RETURN_ADDRESS, TASK_GIVEN,
     WEIGHT_GIVEN,
 };
 use crate::record::error::Malformed;
@@ -24,12 +24,12 @@ pub struct Scratch {
 pub(crate) fn read_body<'a>(
     kind: u8,
     body: &'a [u8],
-    delta: &mut Delta,
+    state: &mut BlockState,
     scratch: &'a mut Scratch,
 ) -> Result<Record<'a>, Malformed> {
     let mut from = Bytes(body);
     let record = match kind {
-        kind::SAMPLE => return read_sample(from, delta).map(Record::Sample),
+        kind::SAMPLE => return read_sample(from, state).map(Record::Sample),
         kind::NODES => return read_nodes(from, &mut scratch.frames).map(Record::Nodes),
         kind::LOCATION => return read_location(from, scratch).map(Record::Location),
         kind::FRAME => {
@@ -53,7 +53,7 @@ pub(crate) fn read_body<'a>(
         }
         kind::TASK => Record::Task(Task {
             id: TaskId(from.id()?),
-            time: from.time(delta)?,
+            time: from.time(state)?,
             pid: from.u32()?,
             tid: from.u32()?,
             parent: TaskId(from.id_or_none()?),
@@ -61,14 +61,14 @@ pub(crate) fn read_body<'a>(
             extras: from.extras()?,
         }),
         kind::CHANGE => Record::Change(Change {
-            time: from.time(delta)?,
+            time: from.time(state)?,
             task: TaskId(from.id_or_none()?),
             kind: ChangeKind::from_number(from.byte()?),
             value: from.string(limits::STRING)?,
             extras: from.extras()?,
         }),
         kind::LOST => Record::Lost(Lost {
-            time: from.time(delta)?,
+            time: from.time(state)?,
             event: EventId(from.id_or_none()?),
             cpu: from.cpu()?,
             task: TaskId(from.id_or_none()?),
@@ -108,7 +108,7 @@ pub(crate) fn read_body<'a>(
 pub(crate) fn read_again<'a>(
     kind: u8,
     body: &'a [u8],
-    delta: &mut Delta,
+    state: &mut BlockState,
     scratch: &'a mut Scratch,
 ) -> Result<Record<'a>, Malformed> {
     let mut from = Bytes(body);
@@ -126,43 +126,43 @@ pub(crate) fn read_again<'a>(
             let extras = Bytes(&body[behind..]).extras()?;
             Ok(Record::Location(Location { frame, status, lines: &scratch.lines, extras }))
         }
-        _ => read_body(kind, body, delta, scratch),
+        _ => read_body(kind, body, state, scratch),
     }
 }
 
 pub(super) fn read_sample<'a>(
     mut from: Bytes<'a>,
-    delta: &mut Delta,
+    state: &mut BlockState,
 ) -> Result<Sample<'a>, Malformed> {
     let flags = from.byte()?;
     // An undefined bit may mean another field: the rest could not be parsed.
     if flags & !ALL_GIVEN != 0 {
         return Err(Malformed::Field("known sample flags"));
     }
-    let time = from.time(delta)?;
+    let time = from.time(state)?;
     let node = NodeId(from.id_or_none()?);
     // An absent field equals that of the sample before (nprof-format(5), BINARY).
     if flags & EVENT_GIVEN != 0 {
-        delta.event = EventId(from.id_or_none()?);
+        state.event = EventId(from.id_or_none()?);
     }
     if flags & TASK_GIVEN != 0 {
-        delta.task = TaskId(from.id_or_none()?);
+        state.task = TaskId(from.id_or_none()?);
     }
     if flags & CPU_GIVEN != 0 {
-        delta.cpu = from.cpu()?;
+        state.cpu = from.cpu()?;
     }
     if flags & WEIGHT_GIVEN != 0 {
-        delta.weight = from.varint()?;
+        state.weight = from.varint()?;
     }
     // Not taken from the sample before: a count other than 1 is rare.
     let count = if flags & COUNT_GIVEN != 0 { from.varint()? } else { 1 };
     Ok(Sample {
         time,
-        event: delta.event,
-        task: delta.task,
-        cpu: delta.cpu,
+        event: state.event,
+        task: state.task,
+        cpu: state.cpu,
         node,
-        weight: delta.weight,
+        weight: state.weight,
         count,
         extras: from.extras()?,
     })
@@ -312,10 +312,10 @@ impl<'a> Bytes<'a> {
     }
 
     #[inline]
-    fn time(&mut self, delta: &mut Delta) -> Result<u64, Malformed> {
+    fn time(&mut self, state: &mut BlockState) -> Result<u64, Malformed> {
         // Wraps like the writer, so that a hostile difference cannot overflow.
-        delta.time = delta.time.wrapping_add(unzigzag(self.varint()?) as u64);
-        Ok(delta.time)
+        state.time = state.time.wrapping_add(unzigzag(self.varint()?) as u64);
+        Ok(state.time)
     }
 
     fn string(&mut self, limit: usize) -> Result<&'a [u8], Malformed> {
@@ -334,7 +334,7 @@ impl<'a> Bytes<'a> {
         if self.0.is_empty() {
             return Ok(Extras::NONE);
         }
-        Extras::from_spelling(self.0).ok_or(Malformed::Field("extras"))
+        Extras::from_encoded(self.0).ok_or(Malformed::Field("extras"))
     }
 }
 

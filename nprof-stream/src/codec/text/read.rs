@@ -1,7 +1,7 @@
 //! Decodes a line.
 
 use super::line::{LINE, is_plain, is_unknown_line};
-use crate::codec::binary::{self, Delta, Scratch};
+use crate::codec::binary::{self, BlockState, Scratch};
 use crate::record::error::Malformed;
 use crate::record::escape::unescape_field_in_place;
 use crate::record::extras::Extras;
@@ -133,7 +133,7 @@ fn read_unknown<'a>(
     let body = hex_bytes_in_place(from.field()?).ok_or(Malformed::Field("hexadecimal bytes"))?;
     // The body includes the extras.
     from.end()?;
-    binary::read_body(kind, body, &mut Delta::new(0), scratch)
+    binary::read_body(kind, body, &mut BlockState::new(0), scratch)
 }
 
 /// Returns the number of the kind of a line, if it must not be skipped.

@@ -69,7 +69,7 @@ pub(crate) fn push_line(out: &mut Vec<u8>, record: &Record<'_>) {
                 crate::record::version::MAJOR,
                 crate::record::version::MINOR
             ));
-            line.pairs(|out| head.spell(out));
+            line.pairs(|out| head.encode(out));
         }
         // Any other body of this kind is written as `?111` below.
         Record::Unknown(unknown) if unknown.kind == LINE && is_unknown_line(unknown.body) => {
@@ -165,14 +165,14 @@ impl Spelled<'_> {
     fn extras(&mut self, extras: Extras<'_>) {
         if !extras.is_empty() {
             self.out.push(b'\t');
-            self.out.extend_from_slice(extras.spelling());
+            self.out.extend_from_slice(extras.encoded());
         }
     }
 
-    fn pairs(&mut self, spell: impl FnOnce(&mut Vec<u8>)) {
+    fn pairs(&mut self, encode: impl FnOnce(&mut Vec<u8>)) {
         let before = self.out.len();
         self.out.push(b'\t');
-        spell(self.out);
+        encode(self.out);
         // A TAB without a field after it is malformed.
         if self.out.len() == before + 1 {
             self.out.truncate(before);

@@ -5,7 +5,7 @@ use std::io::Read;
 use super::block::Block;
 use super::resync::{self, begins};
 use super::stream::{Body, Next, Reader};
-use crate::codec::binary::{self, Bytes, Delta, HEADER, Header, MARK, TRAILER, block_crc};
+use crate::codec::binary::{self, BlockState, Bytes, HEADER, Header, MAGIC, TRAILER, block_crc};
 use crate::io::verdict::{Place, RecordEffect};
 use crate::record::error::Error;
 use crate::record::kind;
@@ -57,7 +57,7 @@ impl<R: Read> Reader<R> {
     fn enter(&mut self, header: &Header, payload_end: usize, end: usize, is_cut: bool) {
         let place = Place { offset: self.input.position(), line: 0 };
         self.tracker.enter(header, place);
-        self.delta = Delta::new(header.time);
+        self.block_state = BlockState::new(header.time);
         self.input.at += HEADER;
         let head = (header.sequence == 0).then_some(self.input.at);
         self.block = Some(Block { payload_end, end, head, is_cut });
@@ -113,7 +113,7 @@ impl<R: Read> Reader<R> {
 
     /// Skips a block with a wrong checksum: as a whole, if something valid begins at its end.
     fn pass_over_block(&mut self, length: usize) -> Result<Next, Error> {
-        self.input.fill(length + MARK.len())?;
+        self.input.fill(length + MAGIC.len())?;
         let rest = &self.input.rest()[length..];
         if rest.is_empty() || begins(rest) {
             self.input.at += length;
@@ -154,9 +154,9 @@ impl<R: Read> Reader<R> {
             return Ok(self.leave_block(start, "a head that is not the first record of block 0"));
         }
         // A copy: `Reader::next` decodes the body again and then advances the time.
-        let mut delta = self.delta;
+        let mut state = self.block_state;
         let body = self.input.bytes(range.clone());
-        match binary::read_body(kind, body, &mut delta, &mut self.scratch) {
+        match binary::read_body(kind, body, &mut state, &mut self.scratch) {
             Ok(record) => {
                 let meaning = RecordEffect::of(&record);
                 let place = Place { offset: self.input.offset_of(start), line: 0 };

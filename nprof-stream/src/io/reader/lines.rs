@@ -5,18 +5,18 @@ use std::ops::Range;
 
 use super::resync;
 use super::stream::{Body, Next, Reader};
-use crate::codec::binary::{self, Delta, HEADER};
+use crate::codec::binary::{self, BlockState, HEADER};
 use crate::codec::text;
 use crate::io::verdict::{Place, RecordEffect};
 use crate::record::error::Error;
 use crate::record::limits;
 
-/// The part of a block's mark before the newline in it.
+/// The part of a block's magic before the newline in it.
 const MARK_LINE: &[u8] = b"\x89NPF\r";
 
 /// A line that was decoded.
 enum Line {
-    /// Its record is encoded in binary in `respelled`.
+    /// Its record is encoded in binary in `reencoded`.
     Record {
         /// The effect of the record on its segment.
         effect: RecordEffect,
@@ -44,14 +44,14 @@ impl<R: Read> Reader<R> {
         self.input.at = start + length + 1;
         self.line += 1;
         let line = self.input.bytes(start..start + length);
-        // A mark contains an LF, which ends a line that was cut off before it.
-        let is_joined = mark_in(line).is_some();
+        // The magic contains an LF, which ends a line that was cut off before it.
+        let is_joined = magic_in(line).is_some();
         if matches!(line.first(), None | Some(b'#')) {
             if self.check.take_comment(line) == Some(false) {
                 self.damage_line(start, "a line before it was changed: the checksum is wrong");
             }
             if is_joined {
-                // Back to the mark: a block begins there.
+                // Back to the magic: a block begins there.
                 self.input.at -= MARK_LINE.len() + 1;
                 self.damage_line(start, "a comment that was cut off");
             }
@@ -63,11 +63,11 @@ impl<R: Read> Reader<R> {
         if right == Some(false) {
             self.damage_line(start, "a line was changed: the checksum is wrong");
         }
-        match self.respell(start..start + length)? {
+        match self.reencode(start..start + length)? {
             Line::Record { effect, kind } => {
                 let place = Place { offset: self.input.offset_of(start), line: self.line };
                 self.tracker.note(place, effect);
-                Ok(Next::Record(Body::Respelled(kind)))
+                Ok(Next::Record(Body::Reencoded(kind)))
             }
             Line::Damaged(what) => {
                 if is_joined {
@@ -82,17 +82,17 @@ impl<R: Read> Reader<R> {
     /// Returns the position of another segment in a line of this length: the line was cut off there.
     fn find_cut(&mut self, length: usize) -> Result<Option<usize>, Error> {
         let line = &self.input.rest()[..length];
-        let (head, mark) = (text::find_head(line), mark_in(line));
-        if let Some(at) = mark {
+        let (head, magic) = (text::find_head(line), magic_in(line));
+        if let Some(at) = magic {
             self.input.fill(at + HEADER)?;
         }
-        let header = mark.and_then(|at| resync::header_at(self.input.rest(), at));
-        Ok(head.or(mark.filter(|_| header.is_some_and(|header| header.sequence == 0))))
+        let header = magic.and_then(|at| resync::header_at(self.input.rest(), at));
+        Ok(head.or(magic.filter(|_| header.is_some_and(|header| header.sequence == 0))))
     }
 
-    /// Decodes a line and encodes its record in binary into `respelled`. Returns its effect and its kind,
+    /// Decodes a line and encodes its record in binary into `reencoded`. Returns its effect and its kind,
     /// or a description of the damage.
-    fn respell(&mut self, range: Range<usize>) -> Result<Line, Error> {
+    fn reencode(&mut self, range: Range<usize>) -> Result<Line, Error> {
         let offset = self.input.offset_of(range.start);
         let line = self.input.bytes_mut(range);
         // Before the pairs are parsed: another major version may encode them in another way.
@@ -114,11 +114,11 @@ impl<R: Read> Reader<R> {
                 return Ok(Line::Damaged(format!("a line that is no record: {malformed}")));
             }
         };
-        self.respelled.clear();
-        self.delta = Delta::new(0);
-        binary::push_body(&mut self.respelled, &record, &mut Delta::new(0));
+        self.reencoded.clear();
+        self.block_state = BlockState::new(0);
+        binary::push_body(&mut self.reencoded, &record, &mut BlockState::new(0));
         // A line may be longer than a block: such a record has no binary form.
-        if self.respelled.len() > limits::BODY {
+        if self.reencoded.len() > limits::BODY {
             return Ok(Line::Damaged(format!("a record of more than {} bytes", limits::BODY)));
         }
         Ok(Line::Record { effect: RecordEffect::of(&record), kind: record.kind() })
@@ -161,8 +161,8 @@ impl<R: Read> Reader<R> {
     }
 }
 
-/// Returns the position in a line, past its first byte, of the part of a mark before its newline.
-fn mark_in(line: &[u8]) -> Option<usize> {
-    // At 0, no line was cut off before the mark.
+/// Returns the position in a line, past its first byte, of the part of the magic before its newline.
+fn magic_in(line: &[u8]) -> Option<usize> {
+    // At 0, no line was cut off before the magic.
     line.strip_suffix(MARK_LINE).map(<[u8]>::len).filter(|&at| at > 0)
 }

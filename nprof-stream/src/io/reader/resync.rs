@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use memchr::{memchr, memmem};
 
-use crate::codec::binary::{Header, MARK};
+use crate::codec::binary::{Header, MAGIC};
 use crate::codec::text;
 use crate::record::limits;
 
@@ -21,7 +21,7 @@ pub(super) enum Start {
 
 /// True if bytes are the beginning of a block, of a segment in text, or of a comment.
 pub(super) fn begins(bytes: &[u8]) -> bool {
-    is_start_of(bytes, &MARK)
+    is_start_of(bytes, &MAGIC)
         || is_start_of(bytes, text::HEAD_WORD)
         || matches!(bytes, [b'#' | b'\n', ..])
 }
@@ -32,11 +32,11 @@ pub(super) fn is_start_of(bytes: &[u8], whole: &[u8]) -> bool {
     bytes[..length] == whole[..length]
 }
 
-/// Returns the position of a mark, or of a line that begins like the first one of a segment.
+/// Returns the position of the magic, or of a line that begins like the first one of a segment.
 pub(super) fn find_any(bytes: &[u8]) -> Option<usize> {
     // Only at the start of a line: elsewhere the word may be data.
     let line = memmem::find(bytes, b"\n@nprof\t").map(|at| at + 1);
-    memmem::find(bytes, &MARK).into_iter().chain(line).min()
+    memmem::find(bytes, &MAGIC).into_iter().chain(line).min()
 }
 
 /// Returns the good header at a position.
@@ -50,7 +50,7 @@ pub(super) fn find_header(
     within: Range<usize>,
     wanted: impl Fn(&Header) -> bool,
 ) -> Option<usize> {
-    places_of(&MARK, bytes, within).find(|&at| header_at(bytes, at).is_some_and(|h| wanted(&h)))
+    places_of(&MAGIC, bytes, within).find(|&at| header_at(bytes, at).is_some_and(|h| wanted(&h)))
 }
 
 /// Returns the position of the first segment among those that begin `within` a part: with a good
@@ -61,7 +61,7 @@ pub(super) fn find_segment(bytes: &[u8], within: Range<usize>) -> Start {
     let before = within.start..block.unwrap_or(within.end);
     match (find_head(bytes, before), block) {
         (Start::At(at), _) => Start::At(at),
-        // A mark ends a line, so that no line before it is unfinished.
+        // The magic ends a line, so that no line before it is unfinished.
         (_, Some(at)) => Start::At(at),
         (head, None) => head,
     }

@@ -5,7 +5,9 @@ use std::ops::Range;
 
 use super::block::Block;
 use super::resync::{self, Start, begins, is_start_of};
-use crate::codec::binary::{self, Delta, HEADER, MARK, Passthrough, RawRecords, Scratch, TRAILER};
+use crate::codec::binary::{
+    self, BlockState, HEADER, MAGIC, Passthrough, RawRecords, Scratch, TRAILER,
+};
 use crate::codec::text::{self, Check};
 use crate::io::input_buffer::InputBuffer;
 use crate::io::verdict::{Damage, Place, Verdict, VerdictTracker};
@@ -14,7 +16,7 @@ use crate::record::{Record, Sample};
 /// The least number of bytes that are read to get a head's line to its end.
 const MORE: usize = 64 << 10;
 
-/// Reads records from `input`, in either spelling and across segments.
+/// Reads records from `input`, in either encoding and across segments.
 #[derive(Debug)]
 pub struct Reader<R> {
     pub(super) input: InputBuffer<R>,
@@ -26,12 +28,12 @@ pub struct Reader<R> {
     pub(super) after_block: bool,
     /// True if the input was found to begin like a stream.
     pub(super) is_stream: bool,
-    pub(super) delta: Delta,
+    pub(super) block_state: BlockState,
     pub(super) scratch: Scratch,
     /// The checksum of the lines.
     pub(super) check: Check,
     /// A line of text, encoded in binary: both encodings are decoded in one way.
-    pub(super) respelled: Vec<u8>,
+    pub(super) reencoded: Vec<u8>,
     pub(super) line_scratch: Scratch,
     pub(super) tracker: VerdictTracker,
     /// No segment begins before this byte of the input: no byte is searched twice.
@@ -42,7 +44,7 @@ pub struct Reader<R> {
 #[derive(Debug)]
 pub(super) enum Body {
     Buffer(u8, Range<usize>),
-    Respelled(u8),
+    Reencoded(u8),
 }
 
 /// The result of an attempt to read on.
@@ -61,10 +63,10 @@ impl<R: Read> Reader<R> {
             block: None,
             after_block: false,
             is_stream: false,
-            delta: Delta::new(0),
+            block_state: BlockState::new(0),
             scratch: Scratch::default(),
             check: Check::default(),
-            respelled: Vec::new(),
+            reencoded: Vec::new(),
             line_scratch: Scratch::default(),
             tracker: VerdictTracker::default(),
             searched: 0,
@@ -92,14 +94,14 @@ impl<R: Read> Reader<R> {
             }
         };
         let offset = self.input.position();
-        let (delta, scratch) = (&mut self.delta, &mut self.scratch);
+        let (state, scratch) = (&mut self.block_state, &mut self.scratch);
         let (kind, record) = match body {
             // It has been decoded once before, so that damage could be skipped.
             Body::Buffer(kind, range) => {
-                (kind, binary::read_again(kind, self.input.bytes(range), delta, scratch))
+                (kind, binary::read_again(kind, self.input.bytes(range), state, scratch))
             }
-            Body::Respelled(kind) => {
-                (kind, binary::read_body(kind, &self.respelled, delta, scratch))
+            Body::Reencoded(kind) => {
+                (kind, binary::read_body(kind, &self.reencoded, state, scratch))
             }
         };
         // Not expected after the first pass; an error instead of a panic if it occurs.
@@ -118,46 +120,47 @@ impl<R: Read> Reader<R> {
             return None;
         }
         let rest = self.input.bytes(self.input.at..payload_end.max(self.input.at));
-        let (sample, behind) = binary::next_plain_sample(rest, &mut self.delta)?;
+        let (sample, behind) = binary::next_plain_sample(rest, &mut self.block_state)?;
         self.input.at = payload_end - behind.len();
         self.tracker.count(1, 1);
         Some(sample)
     }
 
-    /// Takes the next records in the block as long as they are plain, up to the one that reaches
-    /// `room` bytes, as [`RawRecords::read`] does. Second, their bytes.
+    /// Reads plain records of the block until they reach `room` bytes, or one is not plain (see
+    /// [`RawRecords::read`]). Returns them and their bytes.
     pub(crate) fn plain_records(
         &mut self,
         room: usize,
         pass: Passthrough,
-        judge: impl FnMut(&Record<'_>) -> Passthrough,
+        select: impl FnMut(&Record<'_>) -> Passthrough,
     ) -> (RawRecords, &[u8]) {
         let start = self.input.at;
         let end = self.block.filter(|_| self.tracker.is_open()).map_or(start, |b| b.payload_end);
         let rest = self.input.bytes(start..end.max(start));
-        let plain = RawRecords::read(rest, room, &mut self.delta, &mut self.scratch, pass, judge);
+        let plain =
+            RawRecords::read(rest, room, &mut self.block_state, &mut self.scratch, pass, select);
         self.input.at += plain.length;
         self.tracker.count(plain.records, plain.samples);
         (plain, self.input.bytes(start..self.input.at))
     }
 
-    /// Skips the next records in a block: see [`crate::io::writer::Writer::pass`].
+    /// Skips the next records in a block: see [`crate::io::writer::Writer::copy_plain`].
     pub fn skip_records(
         &mut self,
         pass: Passthrough,
-        judge: impl FnMut(&Record<'_>) -> Passthrough,
+        select: impl FnMut(&Record<'_>) -> Passthrough,
     ) -> u64 {
-        self.plain_records(usize::MAX, pass, judge).0.latest
+        self.plain_records(usize::MAX, pass, select).0.latest
     }
 
     /// Returns the state that the last record left for the next one in its block.
-    pub(crate) fn delta(&self) -> Delta {
-        self.delta
+    pub(crate) fn block_state(&self) -> BlockState {
+        self.block_state
     }
 
-    /// True if the next record can only be had by reading from the input. A filter flushes its output
-    /// before it waits.
-    pub fn drained(&self) -> bool {
+    /// True if the next record is not buffered, so that the reader must read from the input, which
+    /// may block. A filter flushes its output before it waits.
+    pub fn would_block(&self) -> bool {
         let next = match self.block {
             Some(block) if self.input.at < block.payload_end => return false,
             Some(block) => block.end,
@@ -166,7 +169,7 @@ impl<R: Read> Reader<R> {
         let rest = self.input.bytes(next..self.input.filled);
         match rest.first() {
             None => true,
-            Some(&byte) if byte == MARK[0] => {
+            Some(&byte) if byte == MAGIC[0] => {
                 // Bytes 12 to 15 of a header are the payload's length.
                 let length = rest.get(12..16).map_or(0, binary::le32);
                 rest.len() < HEADER + length as usize + TRAILER
@@ -214,20 +217,20 @@ impl<R: Read> Reader<R> {
         if !self.is_stream {
             self.check_beginning()?;
         }
-        if self.input.rest()[0] == MARK[0] {
-            self.input.fill(MARK.len())?;
-            // Also with less than a mark before the end of the input: its header was cut off.
-            if is_start_of(self.input.rest(), &MARK) {
+        if self.input.rest()[0] == MAGIC[0] {
+            self.input.fill(MAGIC.len())?;
+            // Also with less than the magic before the end of the input: its header was cut off.
+            if is_start_of(self.input.rest(), &MAGIC) {
                 return self.begin_block();
             }
         }
         self.input.fill(text::HEAD_WORD.len())?;
         let is_line = begins(self.input.rest()) || !self.after_block;
-        let may_be_cut = !is_line || self.input.rest()[0] == MARK[0];
+        let may_be_cut = !is_line || self.input.rest()[0] == MAGIC[0];
         if may_be_cut && let Some(at) = self.find_joined()? {
             return Ok(self.cut_at(at));
         }
-        // After a block only a mark, a segment in text or a comment may follow.
+        // After a block only the magic, a segment in text or a comment may follow.
         if !is_line {
             self.damage(self.input.at, "neither a block nor a segment in text");
             return self.resynchronize();
@@ -237,7 +240,7 @@ impl<R: Read> Reader<R> {
 
     /// Refuses an input that does not begin like a stream, after comments, with a hint if there is one.
     pub(super) fn check_beginning(&mut self) -> Result<(), Error> {
-        self.input.fill(MARK.len())?;
+        self.input.fill(MAGIC.len())?;
         let start = self.input.rest();
         let is_comment = matches!(start, [b'#' | b'\n', ..]);
         let is_start = begins(start) || text::begins_with_a_record(start);
@@ -251,7 +254,7 @@ impl<R: Read> Reader<R> {
             [0xfd, b'7', b'z', b'X', b'Z', ..] => ": it is compressed, pipe it through xzcat",
             [b'P', b'E', b'R', b'F', b'I', b'L', b'E', b'2', ..] => ": it is a perf.data file",
             [0x7f, b'E', b'L', b'F', ..] => ": it is a program; record it with nprof-record",
-            // The mark has CR LF, which a transfer as text turns into LF.
+            // The magic has CR LF, which a transfer as text turns into LF.
             [0x89, b'N', b'P', b'F', b'\n', ..] => {
                 ": its line ends were changed on the way, transfer it as binary"
             }
@@ -284,13 +287,13 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// Returns the position of a segment that is joined to only the first bytes of another's mark or
+    /// Returns the position of a segment that is joined to only the first bytes of another's magic or
     /// word.
     pub(super) fn find_joined(&mut self) -> Result<Option<usize>, Error> {
-        if ![MARK[0], text::HEAD_WORD[0]].contains(&self.input.rest()[0]) {
+        if ![MAGIC[0], text::HEAD_WORD[0]].contains(&self.input.rest()[0]) {
             return Ok(None);
         }
-        let found = self.find_segment(1..MARK.len())?;
+        let found = self.find_segment(1..MAGIC.len())?;
         // Any other bytes before it are damage, not a cut-off beginning.
         Ok(found.filter(|&at| begins(&self.input.rest()[..at])))
     }
@@ -318,7 +321,7 @@ impl<R: Read> Reader<R> {
                 return Ok(Next::Again);
             }
             // The remaining bytes may be the beginning of either.
-            self.input.at += rest.len().saturating_sub(MARK.len());
+            self.input.at += rest.len().saturating_sub(MAGIC.len());
             let left = self.input.rest().len();
             if !self.input.fill(left + 1)? {
                 self.input.at = self.input.filled;

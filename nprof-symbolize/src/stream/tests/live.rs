@@ -8,7 +8,7 @@ use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use nprof_object::ImageOffset;
-use nprof_stream::{Reader, Spelling, Status, Step, Writer};
+use nprof_stream::{Encoding, Reader, Status, Step, Writer};
 
 use crate::dwarf::Call;
 use crate::dwarf::detail::Detail;
@@ -61,7 +61,7 @@ fn live_filter() -> LiveFilter {
     let catalog =
         ImageCatalog::new(finder(detail)).live(ImageCache::new(finder(symbols_only)), background);
     let out = Shared::default();
-    let writer = Writer::new(out.clone(), Spelling::Text);
+    let writer = Writer::new(out.clone(), Encoding::Text);
     let filter = Filter::new(writer, catalog, Step::default(), Duration::ZERO);
     let exe = std::env::current_exe().unwrap();
     let exe = String::from_utf8(exe.as_os_str().as_bytes().to_vec()).unwrap();
@@ -71,7 +71,7 @@ fn live_filter() -> LiveFilter {
 fn feed(filter: &mut Filter<Shared>, text: &str) {
     let mut reader = Reader::new(text.as_bytes());
     while let Some(record) = reader.next().unwrap() {
-        filter.take(&record).unwrap();
+        filter.process(&record).unwrap();
     }
     filter.flush().unwrap();
 }
@@ -117,10 +117,10 @@ fn stream_continues_with_symbols_and_lines_follow() {
     assert_eq!(out.lines(&["U", "Y", "S"])[..2], ["U\t1\tmain\t-", "Y\t1\tnamed\t1,0,0,0"]);
     let mut ready = [true, false].into_iter();
     let ready = RefCell::new(move || ready.next().unwrap_or(true));
-    filter.idle(|| (ready.borrow_mut())()).unwrap();
+    filter.write_until_ready(|| (ready.borrow_mut())()).unwrap();
     assert_eq!(out.lines(&["Y"]), [] as [&str; 0], "the input comes first");
     results.send(result(offset)).unwrap();
-    filter.idle(|| (ready.borrow_mut())()).unwrap();
+    filter.write_until_ready(|| (ready.borrow_mut())()).unwrap();
     assert_eq!(out.lines(&["Y"]), ["Y\t1\tnamed\t2,1,3,0\t3,1,5,0"]);
     feed(&mut filter, NODE);
     filter.finish().unwrap();
@@ -164,7 +164,7 @@ fn redefined_frame_gets_no_lines_of_the_old_one() {
     feed(&mut filter, &format!("{}{NODE}", frame(offset + 1)));
     assert_eq!(out.lines(&["Y"]).len(), 2);
     results.send(result(offset)).unwrap();
-    filter.idle(|| true).unwrap();
+    filter.write_until_ready(|| true).unwrap();
     assert_eq!(out.lines(&["Y"]), [] as [&str; 0]);
     results.send(result(offset + 1)).unwrap();
     filter.finish().unwrap();
@@ -178,7 +178,7 @@ fn better_existing_location_is_kept_however_late() {
         Detail { inlines: true, lines: true, debug: true },
     ));
     let out = Shared::default();
-    let writer = Writer::new(out.clone(), Spelling::Text);
+    let writer = Writer::new(out.clone(), Encoding::Text);
     let mut filter =
         Filter::new(writer, ImageCatalog::new(finder), Step::default(), Duration::ZERO);
     let first = "I\t1\telf\t-\t/nowhere\nF\t1\t1\t0x5\tu\nY\t1\tno-symbol\n";

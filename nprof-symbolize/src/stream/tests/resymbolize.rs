@@ -8,7 +8,7 @@ use crate::dwarf::detail::Detail;
 use crate::find::{Finder, SearchPaths};
 use crate::lookup::image_catalog::ImageCatalog;
 use crate::stream::filter::Filter;
-use nprof_stream::{Reader, Spelling, Step, Writer};
+use nprof_stream::{Encoding, Reader, Step, Writer};
 use proptest::prelude::*;
 
 const HEAD: &str = "@nprof\t1.1\trun=0x1\n@step\ttool=me\tversion=1\tnaming_options=full\n\
@@ -20,23 +20,23 @@ fn filtered(text: &str, is_binary: bool) -> String {
     let catalog = ImageCatalog::new(Rc::new(Finder::new(SearchPaths::default(), detail)));
     let [tool, version, naming_options] = ["me", "1", "full"].map(|word| word.as_bytes().to_vec());
     let step = Step { tool, version, naming_options, ..Step::default() };
-    let spelling = if is_binary { Spelling::Binary } else { Spelling::Text };
-    let writer = Writer::new(Vec::new(), spelling);
+    let encoding = if is_binary { Encoding::Binary } else { Encoding::Text };
+    let writer = Writer::new(Vec::new(), encoding);
     let mut filter = Filter::new(writer, catalog, step, Duration::ZERO);
-    let input = respelled(text.as_bytes(), spelling);
+    let input = reencoded(text.as_bytes(), encoding);
     let mut reader = Reader::new(&input[..]);
     while let Some(record) = reader.next().unwrap() {
-        filter.take(&record).unwrap();
+        filter.process(&record).unwrap();
         drop(record);
-        filter.pass(&mut reader).unwrap();
+        filter.copy_plain(&mut reader).unwrap();
     }
     filter.write_step().and_then(|()| filter.flush_pending_frames()).unwrap();
     let written = filter.writer.finish().unwrap();
-    String::from_utf8(respelled(&written, Spelling::Text)).unwrap()
+    String::from_utf8(reencoded(&written, Encoding::Text)).unwrap()
 }
 
-fn respelled(stream: &[u8], spelling: Spelling) -> Vec<u8> {
-    let (mut reader, mut writer) = (Reader::new(stream), Writer::new(Vec::new(), spelling));
+fn reencoded(stream: &[u8], encoding: Encoding) -> Vec<u8> {
+    let (mut reader, mut writer) = (Reader::new(stream), Writer::new(Vec::new(), encoding));
     while let Some(record) = reader.next().unwrap() {
         writer.write(&record).unwrap();
     }
