@@ -16,9 +16,10 @@ use crate::convert::dictionary::Sink;
 use crate::convert::process_tree::{CommChange, PendingExec, ProcessTree};
 use crate::convert::stack_resolver::StackResolver;
 use crate::image::table;
+use crate::os::code_mapping::Mmap;
 use crate::os::procfs;
 use crate::perf::handler::RecordHandler;
-use crate::perf::record::{self, KernelRecord, Mmap, SampleId, TaskIds};
+use crate::perf::record::{self, KernelRecord, SampleId, TaskIds};
 use crate::perf::synthesize;
 use crate::sys::{self, SharedWords};
 
@@ -40,7 +41,7 @@ pub(crate) struct Converter<S> {
     pub(crate) exit: Option<CommandExit>,
 }
 
-/// How the command ended.
+/// The end of the command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CommandExit {
     pub(crate) pid: u32,

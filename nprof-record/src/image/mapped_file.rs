@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use nprof_object::path::split_deleted;
 
-use crate::perf::record::Mmap;
+use crate::os::code_mapping::Mmap;
 
 /// Opens the regular file of a mapping. None if it cannot be opened.
 pub(crate) fn open(mmap: &Mmap<'_>) -> Option<File> {

@@ -25,8 +25,8 @@ use crate::image::code_bytes::{CallBefore, CodeCache, CodeSource};
 use crate::image::elf::{self, Elf};
 use crate::image::key::ImageIndex;
 use crate::image::mapped_file;
+use crate::os::code_mapping::{Identity, Mmap};
 use crate::os::task_serial::{ProcessId, TaskSerial};
-use crate::perf::record::{Identity, Mmap};
 use crate::unwind::{FrameAddress, UnwindInfo};
 
 /// The most files held open for unwind tables that have not been read.
@@ -81,7 +81,7 @@ pub(crate) struct Image {
     bytes: usize,
     /// The last use of the tables, as the number of uses of all tables.
     used: u64,
-    /// Whether code without a table is a signal return, by file offset.
+    /// True if code without a table is a signal return, by file offset.
     signal_returns: FxHashMap<FileOffset, bool>,
     /// The results of code analysis.
     code: CodeCache,

@@ -1,6 +1,7 @@
 //! Reads procfs, sysfs and cgroupfs; explains why an event cannot be opened.
 
 pub(crate) mod cgroup;
+pub(crate) mod code_mapping;
 pub(crate) mod machine;
 pub(crate) mod open_error;
 pub(crate) mod procfs;

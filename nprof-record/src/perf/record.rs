@@ -5,6 +5,7 @@ use nprof_object::{FileOffset, RuntimeAddress};
 use nprof_stream::NO_CPU;
 use perf_event_open_sys::bindings as perf;
 
+use crate::os::code_mapping::{Identity, Ksymbol, Mmap};
 use crate::perf::stack_chunks::{ExtraStack, SampleKey, StackChunk};
 use crate::unwind::stack_input::{CopiedStack, StackInput, UserStack, Words};
 
@@ -69,29 +70,6 @@ impl SampleId {
     }
 }
 
-/// A mapping of executable memory.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Mmap<'a> {
-    pub(crate) pid: u32,
-    pub(crate) start: RuntimeAddress,
-    pub(crate) length: u64,
-    /// The file offset of the byte at `start`.
-    pub(crate) offset: FileOffset,
-    pub(crate) identity: Identity,
-    /// The path as the process sees it; ends in ` (deleted)` if the file was unlinked.
-    pub(crate) path: &'a [u8],
-}
-
-/// The identity of a mapped file.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Identity {
-    /// The major and minor number of the device.
-    pub(crate) device: (u32, u32),
-    pub(crate) inode: u64,
-    /// The generation of the inode, since file systems reuse inode numbers.
-    pub(crate) generation: u64,
-}
-
 /// The ids of a task that was created or has exited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TaskIds {
@@ -99,16 +77,6 @@ pub(crate) struct TaskIds {
     /// For a fork the process that forked, which is `pid` itself for a new thread.
     pub(crate) parent_pid: u32,
     pub(crate) tid: u32,
-}
-
-/// Code that the kernel generated at run time, or released: a BPF program, a trampoline.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Ksymbol<'a> {
-    pub(crate) start: RuntimeAddress,
-    pub(crate) size: u64,
-    /// True if the code was released.
-    pub(crate) is_unregistered: bool,
-    pub(crate) name: &'a [u8],
 }
 
 /// A sample. Borrows from the ring.

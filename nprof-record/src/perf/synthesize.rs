@@ -3,7 +3,7 @@
 
 use nprof_object::maps::{Mapping, mappings};
 
-use crate::perf::record::{Identity, Mmap};
+use crate::os::code_mapping::{Identity, Mmap};
 
 /// Returns the executable mappings in the text of /proc/PID/maps.
 pub(crate) fn executable(text: &[u8], pid: u32) -> impl Iterator<Item = Mmap<'_>> {

@@ -4,7 +4,8 @@ use nprof_object::FileOffset;
 
 use super::*;
 use crate::convert::dictionary::Dictionary;
-use crate::perf::record::{Identity, TaskIds};
+use crate::os::code_mapping::Identity;
+use crate::perf::record::TaskIds;
 use crate::unwind::stack_input::{StackInput, UserStack, Words};
 
 const COMMAND: u32 = 100;

@@ -85,15 +85,18 @@ impl JitdumpReader {
         take: &mut impl FnMut(Option<u64>, JitRecord<'_>),
     ) -> Option<u64> {
         let size = u64::from(word(bytes, 4)?);
+        // The program is still writing this record.
         if size > left {
             return None;
         }
+        // A long function has its code at the end, which is not needed.
         let record = bytes.get(..size.min(FRONT_MAX_BYTES as u64) as usize)?;
         if record.len() < PREFIX_BYTES {
             // Shorter than its own prefix: the next record cannot be found.
             *self = Self::Malformed;
             return None;
         }
+        // Other kinds (lines, unwind tables, end) are skipped by their size.
         if let Some(parsed) = parse(record) {
             take(long(record, 8).filter(|_| has_times), parsed);
         }
@@ -104,6 +107,7 @@ impl JitdumpReader {
     /// malformed.
     fn read_header(&mut self, bytes: &[u8]) -> Option<u64> {
         let header = bytes.get(..HEADER_BYTES)?;
+        // The header may be longer than specified: it states its own size.
         let size = word(header, 8)?;
         if word(header, 0) != Some(MAGIC) || (size as usize) < HEADER_BYTES {
             *self = Self::Malformed;

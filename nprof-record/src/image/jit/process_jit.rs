@@ -17,8 +17,8 @@ use crate::image::jit::jitdump::{self, JitRecord, JitdumpReader};
 use crate::image::jit::perf_map;
 use crate::image::jit::runtime_code::{CodeRegions, RuntimeFunction, RuntimeFunctions};
 use crate::image::mapped_file;
+use crate::os::code_mapping::Mmap;
 use crate::os::task_serial::ProcessId;
-use crate::perf::record::Mmap;
 use crate::sys;
 
 /// The most jitdump files of a process.

@@ -19,7 +19,7 @@ use nprof_stream::ImageKind;
 
 use crate::image::jit::runtime_code::{CodeRegions, RuntimeFunction, RuntimeFunctions};
 use crate::image::kernel::kallsyms::KernelSymbols;
-use crate::perf::record::Ksymbol;
+use crate::os::code_mapping::Ksymbol;
 
 /// The shortest time between two reads of /proc/modules.
 const MODULES_POLL: Duration = Duration::from_millis(200);
