@@ -29,7 +29,7 @@ pub(crate) struct Bytes {
     pub(crate) length: usize,
 }
 
-/// How a call states its target.
+/// The form of a call's target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Call {
     Direct,

@@ -16,6 +16,10 @@ use crate::session::recording::Times;
 /// a 16-bit number (`perf_copy_attr`, kernel/events/core.c).
 const STACK_MAX: u32 = 65528;
 
+/// The default of `--stack-size`: 60 KiB. A record is smaller than 64 KiB, and the rest of it has
+/// room for the registers and the kernel's call chain.
+const STACK_BYTES: u32 = 61440;
+
 /// Run a command and sample it with all its children, or sample running processes.
 ///
 /// Writes an nprof stream to FILE. Without -o, writes to standard output if that is not a terminal
@@ -90,7 +94,7 @@ pub(crate) struct Args {
     depth: u32,
 
     /// Bytes of user stack to copy per sample: more reaches deeper and costs more
-    #[arg(long, value_name = "BYTES", default_value_t = 61440, value_parser = stack_size)]
+    #[arg(long, value_name = "BYTES", default_value_t = STACK_BYTES, value_parser = stack_size)]
     pub(crate) stack_size: u32,
 
     /// Sample only user code

@@ -80,12 +80,14 @@ impl Dictionary {
     /// One stack always fits.
     pub fn is_full(&self, depth: usize) -> bool {
         let used = self.nodes.len().max(self.frames.len());
+        // An empty dictionary is never full, or a very deep stack would begin epochs without end.
         used > 0 && used + depth > self.limit as usize
     }
 
     /// Drops all ids and writes the start of an epoch.
     pub fn begin_epoch(&mut self, sink: &mut impl Sink) {
         self.epoch += 1;
+        // Cleared maps keep their memory: the next epoch will be about as large.
         self.images.clear();
         self.frames.clear();
         self.nodes.clear();
@@ -136,6 +138,7 @@ impl Dictionary {
         let mut node = parent;
         let mut known = 0;
         for &frame in stack {
+            // Below an unknown node all others are unknown too.
             let Some(&below) = self.nodes.get(&(node, frame)) else { break };
             node = below;
             known += 1;

@@ -29,7 +29,7 @@ pub(crate) struct Task {
     /// For a thread the first thread of its process, for a process that of its parent.
     parent: Option<(u32, TaskSerial)>,
     pub(crate) comm: Vec<u8>,
-    /// When it started.
+    /// The time at which it started.
     pub(crate) time_ns: u64,
     /// Its id in the stream's current epoch.
     pub(crate) id: TaskId,

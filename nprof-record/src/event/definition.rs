@@ -16,7 +16,7 @@ pub(crate) const DEFAULT_EVENT: &str = "nprof.clk_unhalted";
 pub(crate) struct Event {
     /// The name in the stream.
     pub(crate) name: String,
-    /// What its weights measure.
+    /// The quantity that its weights measure.
     pub(crate) measure: Measure,
     pub(crate) rate: EventRate,
     /// The descriptions to open. On hybrid machines there is one for each kind of core, which

@@ -1,4 +1,4 @@
-//! Where records go that come from a source of them.
+//! The receiver of the records of all sources.
 
 use std::rc::Rc;
 

@@ -50,6 +50,7 @@ impl OpenEvent {
     /// Reads the number of records lost since the last call.
     fn newly_lost(&self) -> u64 {
         let Some(lost) = self.lost() else { return 0 };
+        // The kernel counts from the opening of the event, and reports are of differences.
         lost.saturating_sub(self.reported_lost.replace(lost))
     }
 }
@@ -69,9 +70,11 @@ impl RingCursor {
     pub(super) fn front(&mut self) -> Option<(Header, &[u8])> {
         let (first, second) = self.ring.bytes(self.head);
         let header = Header::read(first)?;
+        // Nearly all records lie in one piece and are decoded in place.
         if header.size <= first.len() {
             return Some((header, &self.ring.bytes(self.head).0[..header.size]));
         }
+        // None for a size that leads past the head, which only a damaged record has.
         let rest = second.get(..header.size - first.len())?;
         self.wrapped.clear();
         self.wrapped.extend_from_slice(first);
@@ -192,6 +195,7 @@ impl CpuRing {
         let damaged = self.records.remaining_bytes();
         if damaged > 0 {
             self.report_damage(handler);
+            // The start of the next record is unknown, as it follows from the size of this one.
             self.records.ring.advance(usize::try_from(damaged).unwrap_or(0));
         }
         None
@@ -205,6 +209,7 @@ impl CpuRing {
         if !header.is_sample() || record::event_id(header, bytes) != Some(chunks.id) {
             return false;
         }
+        // A damaged chunk only leaves its sample with the copy of the kernel.
         if let Some((key, chunk)) = record::read_chunk(bytes) {
             chunks.pending.take(key, &chunk);
             copier.add_read_bytes(self.cpu, chunk.ring_bytes());
@@ -216,6 +221,7 @@ impl CpuRing {
     /// Reports a record that cannot be decoded as lost.
     pub(super) fn report_damage(&self, handler: &mut dyn RecordHandler) {
         if self.is_sideband() {
+            // A lost mapping or task makes later frames wrong; a lost sample does not.
             handler.on_sideband_lost(self.now(), 1);
         } else {
             handler.on_lost(self.now(), 1, self.events[0].event, Cause::Recorder);
@@ -248,6 +254,7 @@ impl CpuRing {
         if counts_lost {
             return self.report_lost_by_event(sample_id, handler);
         }
+        // The kernel counts lost chunks like samples, so they are subtracted.
         let chunks = copier.map_or(0, |copier| copier.lost_chunks(self.cpu));
         let samples = self.lost.samples(count, chunks);
         if samples > 0 {
@@ -256,6 +263,7 @@ impl CpuRing {
     }
 
     fn report_lost_by_event(&self, sample_id: SampleId, handler: &mut dyn RecordHandler) {
+        // An event of the stream may be several perf events of this ring, such as one per thread.
         let mut lost = BTreeMap::<EventId, u64>::new();
         for open_event in &self.events {
             *lost.entry(open_event.event).or_default() += open_event.newly_lost();

@@ -82,8 +82,10 @@ impl ChunkAssembler {
             self.bytes.clear();
             (self.owner, self.thread, self.sp) = (owner, chunk.thread, chunk.sp);
             self.starts = [chunk.start, 0];
+            // No gap yet: no length reaches this position.
             self.split = usize::MAX;
         }
+        // None while all bytes are in the first segment.
         let second = self.bytes.len().checked_sub(self.split);
         let (start, before) = match second {
             Some(before) => (self.starts[1], before),

@@ -94,6 +94,8 @@ impl CpuTimeMeter {
         for &pid in &followed {
             meter.note(pid, true);
         }
+        // A child that exits later adds its whole time to its parent, also that before the
+        // beginning.
         for child in followed.into_iter().flat_map(procfs::children) {
             meter.note(child, false);
         }
@@ -103,12 +105,14 @@ impl CpuTimeMeter {
     fn note(&mut self, pid: u32, followed: bool) {
         let Some(used) = used_by_process(pid, self.scope) else { return };
         let baseline = ProcessBaseline { before: used, last: used, inherited: !followed, followed };
+        // A process can be both followed itself and the child of a followed one.
         self.processes.entry(pid).or_insert(baseline).inherited |= !followed;
     }
 
     /// Reads the CPU time of all processes, so that little is missed when one exits.
     pub(crate) fn poll(&mut self) {
         for (&pid, baseline) in &mut self.processes {
+            // A process that has exited keeps the last value that could be read.
             baseline.last = used_by_process(pid, self.scope).unwrap_or(baseline.last);
         }
     }
@@ -120,6 +124,7 @@ impl CpuTimeMeter {
             CpuMode::Kernel => usage.kernel_ns,
             CpuMode::Both => usage.user_ns + usage.kernel_ns,
         };
+        // Removed, or `read` would count the command a second time.
         let before = self.processes.remove(&pid).unwrap_or_default().before;
         self.ended += i128::from(used) - i128::from(before);
     }
@@ -144,6 +149,8 @@ impl CpuTimeMeter {
                     self.processes.iter().map(|(&pid, baseline)| baseline.part(used(pid)));
                 let new = living.filter(|pid| !self.processes.contains_key(pid));
                 let new = new.filter_map(used).map(i128::from);
+                // Parts may be negative: an exited child can take back time that its parent
+                // counts.
                 let total = self.ended + baseline.sum::<i128>() + new.sum::<i128>();
                 Some(u64::try_from(total.max(0)).unwrap_or(u64::MAX))
             }
@@ -190,12 +197,14 @@ fn idle_ticks(text: &str, cpus: &[u32]) -> Option<u64> {
         let mut fields = line.strip_prefix("cpu")?.split(' ');
         let cpu: u32 = fields.next()?.parse().ok()?;
         let fields: Vec<u64> = fields.map_while(|field| field.parse().ok()).collect();
+        // The line `cpu ` of all CPUs has no number and fails above.
         let [_user, _nice, _system, idle, disk, _irq, _softirq, stolen, ..] = fields[..] else {
             return None;
         };
         cpus.contains(&cpu).then_some(idle + disk + stolen)
     };
     let found: Vec<_> = text.lines().filter_map(of_cpu).collect();
+    // A CPU that went offline has no line: its idle time is unknown.
     (found.len() == cpus.len()).then(|| found.into_iter().sum())
 }
 

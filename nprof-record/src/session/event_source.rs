@@ -151,6 +151,7 @@ impl SourceSet {
         let interval_ns = interval.map_or(u64::MAX, sys::duration_ns);
         let mut now_ns = sys::monotonic_ns();
         while now_ns < until_ns {
+            // Rounded up: poll(2) with 0 ms would spin until the time comes.
             let timeout_ms = (until_ns - now_ns).min(interval_ns).div_ceil(1_000_000);
             if self.poll(signals, i32::try_from(timeout_ms).unwrap_or(i32::MAX))? {
                 return Ok(true);
@@ -169,6 +170,7 @@ impl SourceSet {
     }
 
     fn poll(&mut self, signals: &Signals, timeout_ms: i32) -> io::Result<bool> {
+        // The descriptors change when tasks exit, so the list is built for each poll.
         let mut fds = vec![libc::pollfd { fd: signals.fd(), events: libc::POLLIN, revents: 0 }];
         let mut ends = Vec::with_capacity(self.0.len());
         for source in &self.0 {
@@ -198,6 +200,8 @@ impl SourceSet {
             source.begin_drain(now_ns, handler);
         }
         let settled_ns = self.0.iter().map(|source| source.settled_ns()).min();
+        // A source that is less far could still deliver an older record, so the slowest one
+        // decides.
         let limit_ns = if is_last { u64::MAX } else { settled_ns.unwrap_or(u64::MAX) };
         while let Some((number, until_ns)) = self.next_batch(limit_ns) {
             self.0[number].drain(until_ns, handler);
@@ -218,6 +222,7 @@ impl SourceSet {
             .collect();
         times.sort_unstable();
         let &(_, number) = times.first()?;
+        // Up to the next source's oldest record it needs no further comparison.
         Some((number, times.get(1).map_or(limit_ns, |(time, _)| *time)))
     }
 

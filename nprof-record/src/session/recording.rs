@@ -71,7 +71,7 @@ pub(crate) struct Outcome {
     pub(crate) summary: Summary,
 }
 
-/// When sampling begins and ends.
+/// The times at which sampling begins and ends.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Times {
     /// The delay before sampling begins.

@@ -1,6 +1,6 @@
 //! Steps from code that no unwind table covers, in this order: by the analysis of the code itself;
-//! to the end of the stack, if no return address lies between; along the frame pointer, which code
-//! generated at run time may keep. Frames after such a step are guesses: good enough to be shown,
+//! to the function at which the thread starts, if the first return address on the stack leads there;
+//! along the frame pointer, which code generated at run time may keep. Frames after such a step are guesses: good enough to be shown,
 //! but no frame is watched or completed by them.
 
 use nprof_object::RuntimeAddress;

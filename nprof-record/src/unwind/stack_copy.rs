@@ -97,6 +97,7 @@ impl<'a> StackCopy<'a> {
         let outer = || self.outer.iter().find_map(|segment| segment.word(address));
         let word = self.inner.word(address).or_else(outer).ok_or(Mark::StackTruncated)?;
         let mut read_range = self.read_range.get();
+        // Only successful reads: the range is a hint for the next copy of this stack.
         read_range.note(address);
         self.read_range.set(read_range);
         Ok(word)

@@ -102,7 +102,7 @@ fn write_error_does_not_affect_command() {
         .stderr(Stdio::piped())
         .spawn()
         .expect("it runs");
-    // A closed pipe is no error to report: the reader of the stream has chosen to stop.
+    // A closed pipe is not an error to report: the reader of the stream has chosen to stop.
     drop(child.stdout.take());
     let mut messages = String::new();
     child.stderr.take().expect("piped").read_to_string(&mut messages).expect("UTF-8");

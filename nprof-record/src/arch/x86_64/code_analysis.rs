@@ -7,9 +7,9 @@
 //! return address; a register on which they disagree is lost. A path that cannot be followed, such as
 //! a jump table, ends without a result.
 //!
-//! Every call is assumed to return. After one that never does comes another function, which has its
-//! own return address in the place of the call's. No function keeps its return address there, so
-//! such an end is recognized and ignored.
+//! Every call is assumed to return. If a call never returns, the bytes after it are another function.
+//! That function's return seems to pop the return address from the wrong place, one where no function
+//! has it; the analysis discards such an end.
 
 use std::collections::VecDeque;
 use std::hash::BuildHasher;
@@ -29,7 +29,7 @@ use crate::arch::x86_64::code_state::SymbolicState;
 /// The most instructions followed for one rule, and after its first end: further ends can only
 /// contradict it.
 const BUDGET: u32 = 1024;
-const BUDGET_BEHIND: u32 = 256;
+const BUDGET_AFTER_END: u32 = 256;
 
 /// The most paths that wait to be followed; more are dropped.
 const PENDING_MAX: usize = 512;
@@ -204,7 +204,7 @@ impl<T: CodeBytes> PathSearch<'_, T> {
     fn end(&mut self, row: Option<UnwindRule>) {
         if let Some(row) = row {
             if matches!(self.agreement, Agreement::None) {
-                self.budget = self.budget.min(BUDGET_BEHIND);
+                self.budget = self.budget.min(BUDGET_AFTER_END);
             }
             self.agreement.add(row);
         }

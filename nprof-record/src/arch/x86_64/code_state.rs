@@ -140,6 +140,7 @@ impl SymbolicState {
         if is_moved {
             self.registers[SP] = moved;
         }
+        // The kernel returns its result in rax, which the decoder does not list.
         if instruction.mnemonic() == Mnemonic::Syscall {
             self.registers[0] = Value::Unknown;
         }
@@ -151,6 +152,7 @@ impl SymbolicState {
         }
         let value = match instruction.op0_kind() {
             OpKind::Register => self.registers[number(instruction.op0_register())?],
+            // A constant or a word in memory: no register can be restored from it.
             _ => Value::Unknown,
         };
         self.registers[SP] = self.registers[SP].plus(-8);
@@ -170,6 +172,7 @@ impl SymbolicState {
     }
 
     fn leave(&mut self, instruction: &Instruction) -> Option<()> {
+        // The 16-bit form pops only a part of the frame pointer.
         if instruction.code() != iced_x86::Code::Leaveq {
             return None;
         }
@@ -234,6 +237,7 @@ impl SymbolicState {
         };
         match self.stored.iter().rev().find(overlaps) {
             Some((stored, value)) if *stored == address => *value,
+            // A part of the word was overwritten.
             Some(_) => Value::Unknown,
             None => Value::StackWord(base, at),
         }

@@ -18,7 +18,7 @@ pub struct Plt {
     pub address: ImageAddress,
     /// Its bytes.
     pub size: u64,
-    /// Whether its first entry is the one the others jump to, to be resolved.
+    /// True if its first entry is the one the others jump to, to be resolved.
     pub has_header: bool,
 }
 

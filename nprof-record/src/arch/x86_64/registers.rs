@@ -1,6 +1,6 @@
 //! The registers of a frame, by DWARF's numbers (System V ABI AMD64, figure 3.36).
 
-/// How many registers DWARF's numbers name, the return address column included.
+/// The number of DWARF registers, the return address column included.
 pub const COUNT: usize = 17;
 /// DWARF's number of the frame pointer (rbp).
 pub const FP: u16 = 6;

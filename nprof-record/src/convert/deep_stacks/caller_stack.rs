@@ -101,6 +101,8 @@ impl<R: FnMut(u64, &mut [u8]) -> usize> CallerReader<'_, R> {
         let start = arch::return_address_slot(caller.get(arch::SP).ok()?)?;
         let mut addresses = Vec::new();
         for size in READ_SIZES {
+            // The buffer is shared by all reads and never shrinks: most reads need the smallest
+            // size.
             if self.buffer.len() < size {
                 self.buffer.resize(size, 0);
             }
@@ -111,6 +113,7 @@ impl<R: FnMut(u64, &mut [u8]) -> usize> CallerReader<'_, R> {
             if caller.get(arch::IP).is_ok_and(|expected| expected != ip) {
                 return None;
             }
+            // The kernel wrote this frame, and no breakpoint sees that, so it cannot be watched.
             if is_signal_return(RuntimeAddress(ip), code) {
                 return None;
             }

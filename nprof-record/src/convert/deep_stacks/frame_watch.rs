@@ -1,4 +1,4 @@
-//! Frame watches: the callers of a thread's outer frames, and the proof that they still are.
+//! Frame watches: the callers of watched frames, and the proof that they have not changed.
 //!
 //! The callers of a frame as they were at an earlier time are of no use by themselves: a function
 //! may have returned, and another one with a frame of the same size may have called the same
@@ -13,9 +13,10 @@
 //!    only a call could have created another. While a frame exists its callers wait, so their return
 //!    addresses and saved registers do not change. The callers that were read are those of this
 //!    sample, if they were unwound with the registers that the sample's walk found.
-//! 3. Words *inside* of the watched word are never reused: the frame itself goes on running.
-//! 4. The innermost frame of a sample proves nothing: its call may be the write that is still being
-//!    reported.
+//! 3. Frames *inside* of the watched frame are taken from the sample, never from the watch: they
+//!    change.
+//! 4. A watch on the innermost frame is ignored: the call that created it may be the write that is
+//!    still being reported.
 //! 5. The kernel writes the frame of a signal handler, unseen by a breakpoint that may only watch
 //!    user code. So frames that return from a signal are not watched; and since the return address
 //!    is among the registers that must agree, none of them matches a watched frame.

@@ -94,6 +94,7 @@ const MAP_DESCRIPTOR: u8 = 1;
 
 impl Assembler {
     fn push(&mut self, code: u8, registers: (u8, u8), offset: i16, constant: i32) {
+        // The bit fields of `struct bpf_insn`: dst_reg is in the lower half of its byte.
         let [code, registers] = [u64::from(code), u64::from(registers.0 | registers.1 << 4)];
         let offset = u64::from(offset as u16) << 16;
         self.code.push(code | registers << 8 | offset | u64::from(constant as u32) << 32);
@@ -141,6 +142,7 @@ impl Assembler {
     /// Loads the address of a map, given its descriptor.
     pub(crate) fn load_map(&mut self, to: Register, descriptor: i32) {
         self.push(LOAD_MAP, (to as u8, MAP_DESCRIPTOR), 0, descriptor);
+        // A 64-bit constant takes two slots; the second has its upper half, 0 for a descriptor.
         self.push(0, (0, 0), 0, 0);
     }
 
@@ -167,6 +169,7 @@ impl Assembler {
 
     /// Jumps.
     pub(crate) fn jump(&mut self, to: Label) {
+        // The distance is filled in by `finish`, when all labels are bound.
         self.jumps.push((self.code.len(), to));
         self.push(JUMP, (0, 0), 0, 0);
     }
@@ -188,6 +191,7 @@ impl Assembler {
     pub(crate) fn finish(mut self) -> Vec<u64> {
         for (at, label) in self.jumps {
             let to = self.labels[label.0].and_then(|to| i64::try_from(to).ok());
+            // A distance counts from the instruction after the jump.
             let distance = to.and_then(|to| i16::try_from(to - at as i64 - 1).ok()).unwrap_or(-1);
             self.code[at] |= u64::from(distance as u16) << 16;
         }

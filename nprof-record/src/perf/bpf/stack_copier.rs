@@ -115,6 +115,7 @@ fn load<L: Loader>(loader: &L, config: ProgramConfig, maps: Maps) -> Option<L::P
         match loader.load(&program::program(ProgramConfig { kernel, ..config }, maps)) {
             Ok(program) => return Some(program),
             Err(libc::EINVAL | libc::EACCES) => {}
+            // Missing rights or memory: a shorter program would fail as well.
             Err(_) => return None,
         }
     }

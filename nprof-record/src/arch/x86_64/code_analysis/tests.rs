@@ -16,7 +16,7 @@ use crate::arch::rule::Cfa;
 use crate::image::cfi::UnwindTables;
 use crate::image::elf;
 
-/// Where code that is written down begins.
+/// The address of code that is written down.
 const START: ImageAddress = ImageAddress(0x1000);
 
 /// Code, and the places tables cover.
@@ -357,12 +357,12 @@ impl CodeBytes for Real {
     }
 }
 
-/// How rules found in the code compare with those of tables.
+/// The comparison of rules found in the code with those of tables.
 #[derive(Debug, Default)]
 struct Counts {
     agree: u32,
     none: u32,
-    /// Where they do not agree.
+    /// The places at which they do not agree.
     differ: Vec<ImageAddress>,
 }
 
