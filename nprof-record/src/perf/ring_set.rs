@@ -97,6 +97,7 @@ impl RingSet {
     pub(crate) fn handle_poll(&mut self, polled: &[libc::pollfd]) -> bool {
         let mut is_due = false;
         for (ring, polled) in self.rings.iter_mut().zip(polled) {
+            // All tasks of this event have exited; the next event of the ring is polled.
             let has_ended = polled.revents & (libc::POLLHUP | libc::POLLERR) != 0;
             ring.polled += usize::from(has_ended);
             is_due |= has_ended || polled.revents != 0 && ring.needs_drain();

@@ -141,6 +141,7 @@ impl CpuTimeMeter {
             CpuTimeScope::Cpus(_) if self.scope != CpuMode::Both => None,
             CpuTimeScope::Cpus(cpus) => {
                 let idle = idle(cpus)?.saturating_sub(self.before?);
+                // Idle time counts in clock ticks, so it may exceed a short elapsed time.
                 Some((elapsed * cpus.len() as u64).saturating_sub(idle))
             }
             CpuTimeScope::Processes => {

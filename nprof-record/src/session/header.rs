@@ -50,6 +50,7 @@ pub(crate) fn events(plan: &Plan) -> Vec<Event> {
             SamplingPeriod::Adaptive(_) => None,
         };
         let name = &chosen.event.name;
+        // Stated only if it differs from the name of the event.
         let requested = if chosen.requested_name == *name { "" } else { &chosen.requested_name };
         Event {
             id: EventId(number as u32 + 1),

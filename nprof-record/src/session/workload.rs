@@ -90,6 +90,7 @@ impl Workload {
     pub(crate) fn status(&self) -> u8 {
         match self.child().map(Child::ended) {
             Some(Some((exit, _))) => exit.code(),
+            // It still runs: a second signal has stopped us.
             Some(None) => Exit::Signal(self.stops.get().1 as u8).code(),
             None => 0,
         }
