@@ -88,6 +88,7 @@ bench: peers $(DEMO)/demo
 lint: setup
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	$(CARGO) clippy --package nprof-symbolize --no-default-features --locked -- -D warnings
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps --locked --quiet
 	mandoc -Tlint -Wwarning man/*.[157]
 	python3 -B tests/lint/modules.py $(dir $(wildcard nprof-*/Cargo.toml))
