@@ -6,7 +6,7 @@ use nprof_stream::*;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// A segment as data, for [`write`].
+/// A segment as data, for [`write()`].
 #[derive(Clone, Debug)]
 pub struct Segment {
     pub run: u64,

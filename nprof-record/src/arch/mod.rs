@@ -2,7 +2,7 @@
 //! linkage tables, saved registers of the kernel, and the analysis of machine code. Nothing outside
 //! of this folder names a register or an instruction.
 //!
-//! A second architecture is a folder next to [`x86_64`]; its root exports the same names.
+//! A second architecture is a folder next to `x86_64`; its root exports the same names.
 
 pub(crate) mod code_bytes;
 pub mod rule;

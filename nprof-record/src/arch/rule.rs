@@ -64,7 +64,7 @@ impl UnwindRule {
 }
 
 /// The result of the analysis of code that no unwind table covers, see
-/// [`crate::arch::code_analysis`].
+/// `arch::code_analysis`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AnalyzedRule {
     /// The rule that follows from the code.

@@ -2,7 +2,7 @@
 
 use std::hash::{Hash, Hasher};
 
-/// The index of an image in [`crate::image::table`].
+/// The index of an image in `image::table`.
 pub type ImageIndex = u32;
 
 /// The image of a frame.
