@@ -78,10 +78,13 @@ fn libraries_loaded_at_same_address_are_distinguished() {
     for sample in &stream.samples {
         let images: Vec<_> = sample.frames.iter().map(|(image, _)| image.as_str()).collect();
         for (at, own) in [&one, &two].into_iter().enumerate() {
-            if images[0] == own.rsplit('/').next().expect("a name") {
+            let name = own.rsplit('/').next().expect("a name");
+            let own_frames = images.iter().take_while(|&&image| image == name).count();
+            if own_frames > 0 {
+                // A sample may be in `work` itself, between two calls of `inner`.
+                assert!(own_frames <= 2, "inner and work: {images:?}");
                 let rest = ["program", "libc.so.6", "libc.so.6", "program"];
-                assert_eq!(images[2..], rest, "inner, work, and their callers");
-                assert_eq!(images[0], images[1]);
+                assert_eq!(images[own_frames..], rest, "the callers of work");
                 seen[at] += 1;
             }
         }
