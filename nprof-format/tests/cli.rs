@@ -143,16 +143,16 @@ fn stat(inputs: &[&str]) -> serde_json::Value {
 
 #[test]
 fn stat_separates_tasks_with_reused_pids() {
-    let told = stat(&[TASKS])["tasks"].clone();
+    let tasks = stat(&[TASKS])["tasks"].clone();
     let wanted = serde_json::json!([
         {"run": 0, "pid": 10, "tid": 11, "comm": "worker", "samples": 4, "lost": 4, "events": [1, 3]},
         {"run": 0, "pid": 10, "tid": 10, "comm": "prog", "samples": 1, "lost": 0, "events": [1, 0]},
         {"run": 0, "pid": 12, "tid": 12, "comm": "idle", "samples": 0, "lost": 0, "events": [0, 0]},
     ]);
-    assert_eq!(told, wanted);
+    assert_eq!(tasks, wanted);
     // A loss without a task may concern any.
-    let told = stat(&[&TASKS.replace("L\t14\t1\t0\t1\t4", "L\t14\t1\t0\t0\t4")])["tasks"].clone();
-    assert!((0..3).all(|task| told[task]["lost"].is_null()), "{told}");
+    let tasks = stat(&[&TASKS.replace("L\t14\t1\t0\t1\t4", "L\t14\t1\t0\t0\t4")])["tasks"].clone();
+    assert!((0..3).all(|task| tasks[task]["lost"].is_null()), "{tasks}");
     // A pid is used again in the same run, by a task that begins later.
     let again = TASKS.replace("T\t1\t6\t10\t11\t0\tworker", "T\t1\t9\t10\t11\t0\tother");
     assert_eq!(stat(&[&again])["tasks"].as_array().map(Vec::len), Some(4));
@@ -198,9 +198,9 @@ fn stat_table_lists_the_most_sampled_tasks() {
 
 #[test]
 fn missing_totals_are_unknown() {
-    let told = |text: &str| stat(&[text])["stitched_percent"].clone();
-    assert_eq!(told(TASKS), 20.0);
-    assert!(told(&TASKS.replace("\tstitched=1", "")).is_null());
+    let stitched_percent = |text: &str| stat(&[text])["stitched_percent"].clone();
+    assert_eq!(stitched_percent(TASKS), 20.0);
+    assert!(stitched_percent(&TASKS.replace("\tstitched=1", "")).is_null());
 }
 
 #[test]

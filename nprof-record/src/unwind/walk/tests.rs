@@ -274,9 +274,9 @@ fn caller_of_signal_handler_is_an_interrupted_frame() {
 
 /// Keeps the CFA, whether the return address is known, and the number of frames of each visit.
 #[derive(Default)]
-struct Told(Vec<(u64, bool, usize)>);
+struct Visits(Vec<(u64, bool, usize)>);
 
-impl FrameVisitor for Told {
+impl FrameVisitor for Visits {
     fn visit(&mut self, caller: &Registers, frames: usize) -> bool {
         let cfa = caller.get(arch::SP).unwrap_or(0);
         self.0.push((cfa, caller.get(arch::IP).is_ok(), frames));
@@ -284,42 +284,42 @@ impl FrameVisitor for Told {
     }
 }
 
-fn told(rules: Vec<(u64, UnwindInfo)>, words: &[u64]) -> Vec<(u64, bool, usize)> {
+fn visits(rules: Vec<(u64, UnwindInfo)>, words: &[u64]) -> Vec<(u64, bool, usize)> {
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
     let mut registers = Registers::default();
     registers.set(arch::IP, 0x1000);
     registers.set(arch::SP, 0x7000_0000);
     registers.set(arch::FP, 0x7000_0008);
     let stack = StackCopy::new(0x7000_0000, &bytes, Default::default());
-    let mut told = Told::default();
+    let mut visited = Visits::default();
     let mark = unwind(
         FrameState::interrupted(registers).expect("an address"),
         &stack,
         &mut Rules(rules),
         10,
         &mut Vec::new(),
-        &mut told,
+        &mut visited,
     );
     assert_eq!(mark, Mark::StackTruncated);
-    told.0
+    visited.0
 }
 
 #[test]
 fn frames_are_visited_up_to_the_end_of_the_copy() {
     let rules = vec![(0x1000, frame(16)), (0x2000, frame(32))];
     let expected = [(0x7000_0010, true, 1), (0x7000_0030, false, 2)];
-    assert_eq!(told(rules, &[1, 0x2005]), expected);
-    let stopped = told(vec![(0x1000, frame(8))], &[0x1005; 9]);
+    assert_eq!(visits(rules, &[1, 0x2005]), expected);
+    let stopped = visits(vec![(0x1000, frame(8))], &[0x1005; 9]);
     assert_eq!(stopped.len(), 3, "the third visit stops the walk");
 }
 
 #[test]
 fn guessed_and_interrupted_frames_are_not_visited() {
     let rules = vec![(0x1000, UnwindInfo::NoTable), (0x2000, frame(16))];
-    assert_eq!(told(rules, &[0, 9, 0x2005, 0, 0x2005]), []);
+    assert_eq!(visits(rules, &[0, 9, 0x2005, 0, 0x2005]), []);
     let signal = row(Cfa::Register(arch::SP, 16), RegisterRule::AtCfaOffset(-8), &[], true);
     let expected = [(0x7000_0020, true, 2)];
     let rules = vec![(0x1000, signal), (0x2000, frame(16))];
-    let all = told(rules, &[0, 0x2005, 0, 0x2005]);
+    let all = visits(rules, &[0, 0x2005, 0, 0x2005]);
     assert_eq!(all[..1], expected);
 }
