@@ -27,19 +27,24 @@ fn records_all_short_processes() {
     if is_privileged(&output) {
         assert!(stream.coverage() >= 0.93, "{}", stderr(&output));
     }
-    // The peak memory after 600 processes, to compare with that after 3,000.
+    let at_once = |processes: u32| {
+        let script = format!("seq {processes} | xargs -P8 -n1 /bin/true");
+        recorded(&directory, &[], &["sh", "-c", &script])
+    };
+    // The peak memory of 500 processes, to compare with that of 3,000 that run as many at once.
+    let (_, stream) = at_once(500);
     let few = stream.end.and_then(|end| end.recorder_bytes).expect("known");
-    let at_once = ["sh", "-c", "seq 3000 | xargs -P8 -n1 /bin/true"];
-    let (output, stream) = recorded(&directory, &[], &at_once);
+    let (output, stream) = at_once(3000);
     assert_eq!(stream.executed.iter().filter(|name| *name == "true").count(), 3000);
     assert_eq!((stream.tasks, stream.exits.len()), (3003, 3003));
     assert!(!stderr(&output).contains("were lost"), "{}", stderr(&output));
     if is_privileged(&output) {
         assert!(stream.coverage() >= 0.93, "{}", stderr(&output));
     }
-    // State of exited processes is dropped: memory does not grow with their number.
+    // State of exited processes is dropped: memory does not grow with their number. On a busy machine
+    // a longer backlog takes 1 to 3 MiB.
     let many = stream.end.and_then(|end| end.recorder_bytes).expect("known");
-    assert!(many < few + (2 << 20), "{few} bytes for 600 processes, {many} for 3000");
+    assert!(many < few + (5 << 20), "{few} bytes for 500 processes, {many} for 3000");
 }
 
 #[test]
