@@ -362,6 +362,26 @@ fn warns_about_different_hosts() {
 }
 
 #[test]
+fn counts_lost_samples_of_the_recorded_processes() {
+    let directory = directory();
+    let losses = "L\t5\t1\t-\t0\t4\tring\tothers=9000\nL\t5\t0\t-\t0\t0\tring\trecords=60\n@end";
+    let text = fs::read_to_string(directory.path().join("new")).unwrap();
+    let records = text.split("\trecords=").nth(1).unwrap().split('\t').next().unwrap();
+    // The two records of losses.
+    let more = records.parse::<u64>().unwrap() + 2;
+    let text = text.replace(&format!("records={records}"), &format!("records={more}"));
+    let text = text.replace("@end", losses);
+    fs::write(directory.path().join("losses"), text).unwrap();
+    let printed = diff(directory.path(), "base losses").stdout;
+    let printed = printed.split_whitespace().collect::<Vec<_>>().join(" ");
+    let lost = "1104 samples, lost 4 (estimated; without 9000 of other processes), with";
+    assert!(printed.contains(lost), "{printed}");
+    let records = "warning: new: 60 records of processes and mappings were lost, so frames may be";
+    assert!(printed.contains(records), "{printed}");
+    assert!(!printed.contains("samples were lost"), "4 of 1104 are little: {printed}");
+}
+
+#[test]
 fn warns_about_different_commands_order_and_failures() {
     let directory = TempDir::new().unwrap();
     for i in 0..2 {

@@ -153,6 +153,11 @@ fn stat_separates_tasks_with_reused_pids() {
     // A loss without a task may concern any.
     let tasks = stat(&[&TASKS.replace("L\t14\t1\t0\t1\t4", "L\t14\t1\t0\t0\t4")])["tasks"].clone();
     assert!((0..3).all(|task| tasks[task]["lost"].is_null()), "{tasks}");
+    // Records of processes and mappings are no samples of any.
+    let records = TASKS.replace("L\t14\t1\t0\t1\t4\tring", "L\t14\t0\t0\t0\t0\tring\trecords=9");
+    let counted = stat(&[&records]);
+    assert_eq!((&counted["lost"], &counted["lost_records"]), (&0.into(), &9.into()));
+    assert_eq!(counted["tasks"][0]["lost"], 0);
     // A pid is used again in the same run, by a task that begins later.
     let again = TASKS.replace("T\t1\t6\t10\t11\t0\tworker", "T\t1\t9\t10\t11\t0\tother");
     assert_eq!(stat(&[&again])["tasks"].as_array().map(Vec::len), Some(4));

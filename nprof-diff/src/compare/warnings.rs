@@ -57,6 +57,7 @@ pub(crate) fn of_side(side: &Side, event: Option<&ComparedEvent>) -> Vec<String>
     let mut warnings: Vec<String> =
         incomplete.map(|input| format!("{}: incomplete input: {input}", side.name)).collect();
     warnings.extend(losses(side));
+    warnings.extend(lost_records(side));
     warnings.extend(event.into_iter().flat_map(|event| empty_runs(side, event)));
     warnings.extend(several_commands(side));
     warnings.extend(failed_runs(side));
@@ -91,6 +92,19 @@ fn losses(side: &Side) -> Option<String> {
     let samples = total(events.map(|event| event.sum.samples));
     (lost > 0 && lost.saturating_mul(100) >= samples)
         .then(|| format!("{}: {lost} samples were lost, {samples} recorded", side.name))
+}
+
+/// Warns if records of processes and mappings were lost: a side may lack processes that the other
+/// has, whatever the number of lost samples.
+fn lost_records(side: &Side) -> Option<String> {
+    let lost = side.lost_records();
+    (lost > 0).then(|| {
+        format!(
+            "{}: {lost} records of processes and mappings were lost, so frames may be wrong and \
+             processes missing",
+            side.name
+        )
+    })
 }
 
 fn empty_runs(side: &Side, event: &ComparedEvent) -> Vec<String> {

@@ -35,6 +35,16 @@ impl Side {
         total(events.map(EventSummary::lost_samples))
     }
 
+    /// Returns the number of lost samples of processes that were not recorded.
+    pub(crate) fn lost_others(&self) -> u64 {
+        total(self.summaries().flat_map(|summary| &summary.events).map(|event| event.lost_others))
+    }
+
+    /// Returns the number of lost records of processes and mappings.
+    pub(crate) fn lost_records(&self) -> u64 {
+        total(self.summaries().map(|summary| summary.lost_records))
+    }
+
     /// Returns the distinct values of a fact over the runs, without unknown ones, escaped.
     pub(crate) fn facts(&self, fact: fn(&Head) -> &[u8]) -> BTreeSet<String> {
         let values = self.runs().filter_map(|run| run.head.as_ref()).map(fact);

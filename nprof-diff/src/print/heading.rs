@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use nprof_report::layout::wrapped;
-use nprof_report::summary::EventSummary;
+use nprof_report::summary::{EventSummary, lost_text};
 use nprof_stream::escape::escaped;
 
 use crate::compare::comparison::Method;
@@ -58,7 +58,7 @@ pub(super) fn recordings(
         "{} {runs}, {} samples, lost {}, with incomplete stack {}",
         totals.runs,
         totals.sum.samples,
-        side.lost_samples(),
+        lost_text(side.lost_samples(), side.lost_others()),
         incomplete_stacks(side, event)
     );
     vec![inputs(side), join(&side.facts(|head| &head.command), "; "), dates(side), counts]

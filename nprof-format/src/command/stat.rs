@@ -6,7 +6,7 @@ use std::io::Write;
 
 use nprof_cli::stage::{self, Outcome};
 use nprof_report::profile::{GroupBy, Profile};
-use nprof_report::summary::{EventSummary, Run, Summary};
+use nprof_report::summary::{EventSummary, Run, Summary, lost_text};
 use nprof_stream::escape::escaped;
 use nprof_stream::number::total;
 use nprof_stream::{Reader, Record, Verdict, kind};
@@ -118,6 +118,8 @@ impl Counts {
             ("bytes", json!(self.bytes)),
             ("samples", json!(samples)),
             ("lost", json!(sum(EventSummary::lost_samples))),
+            ("lost_others", json!(sum(|event| event.lost_others))),
+            ("lost_records", json!(summary.lost_records)),
             ("late", json!(late)),
             ("bytes_per_sample", json!(per_sample)),
             ("complete_percent", json!(percent(samples.saturating_sub(incomplete), samples))),
@@ -210,7 +212,7 @@ fn event_line(summary: &EventSummary) -> String {
         summary.sum.samples,
         summary.sum.weight,
         escaped(&event.unit),
-        summary.lost_samples()
+        lost_text(summary.lost_samples(), summary.lost_others)
     );
     for (mark, samples) in &summary.incomplete {
         line.push_str(&format!("\n{:<18} {samples} {mark}", "  incomplete"));

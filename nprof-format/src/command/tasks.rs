@@ -77,6 +77,10 @@ impl Tasks {
 
     /// Adds a loss.
     pub(super) fn lose(&mut self, profile: &Profile, lost: &Lost<'_>) {
+        // Records of processes and mappings are no samples.
+        if lost.count == 0 && lost.records() > 0 {
+            return;
+        }
         let run = profile.run_of(lost.task, lost.extras);
         // A loss of a CPU's ring can concern any task of the run.
         if lost.task.is_none() {

@@ -59,6 +59,8 @@ struct Totals {
     ended: usize,
     end: End,
     lost: u64,
+    lost_others: u64,
+    lost_records: u64,
     late: u64,
 }
 
@@ -89,7 +91,8 @@ impl<'a, W: Write> Output<'a, W> {
 
     /// Ends the segment.
     pub(super) fn end(&mut self) -> io::Result<()> {
-        let Totals { ended, end, lost, late } = std::mem::take(&mut self.totals);
+        let Totals { ended, end, lost, lost_others, lost_records, late } =
+            std::mem::take(&mut self.totals);
         // A total is known only if all runs have ended.
         let all = ended == self.runs.len() + self.repeated.len();
         let written = self.writer.totals();
@@ -100,6 +103,8 @@ impl<'a, W: Write> Output<'a, W> {
             samples: written.samples,
             records: written.records,
             lost,
+            lost_others: Some(lost_others),
+            lost_records: Some(lost_records),
             late: Some(late),
             incomplete: end.incomplete.filter(|_| all),
             stitched: end.stitched.filter(|_| all),
@@ -178,6 +183,8 @@ impl<'a, W: Write> Output<'a, W> {
         if !lost.event.is_none() || lost.cause == Cause::Damage {
             self.totals.lost = self.totals.lost.saturating_add(lost.count);
         }
+        self.totals.lost_others = self.totals.lost_others.saturating_add(lost.others());
+        self.totals.lost_records = self.totals.lost_records.saturating_add(lost.records());
         self.now = self.now.max(lost.time);
         self.writer.write(&Record::Lost(lost))
     }

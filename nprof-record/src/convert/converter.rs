@@ -19,6 +19,7 @@ use crate::image::table;
 use crate::os::code_mapping::Mmap;
 use crate::os::procfs;
 use crate::perf::handler::RecordHandler;
+use crate::perf::lost::LostSamples;
 use crate::perf::record::{self, KernelRecord, SampleId, TaskIds};
 use crate::perf::synthesize;
 use crate::sys::{self, SharedWords};
@@ -68,17 +69,27 @@ impl<S: Sink> RecordHandler for Converter<S> {
                 self.on_sideband_lost(sample_id, count);
             }
             &KernelRecord::Lost(count) | &KernelRecord::LostSamples(count) => {
-                self.on_lost(sample_id, count, event, Cause::Ring);
+                self.on_lost(sample_id, LostSamples::own(count), event, Cause::Ring);
             }
             // The kernel does not report how many samples it suppressed.
-            KernelRecord::Throttle => self.on_lost(sample_id, 0, event, Cause::Throttle),
+            KernelRecord::Throttle => {
+                self.on_lost(sample_id, LostSamples::default(), event, Cause::Throttle);
+            }
             KernelRecord::Other => {}
         }
     }
 
-    fn on_lost(&mut self, sample_id: SampleId, count: u64, event: EventId, cause: Cause) {
-        *self.counts.lost.entry(cause).or_default() += count;
-        self.emit_lost(sample_id, count, event, cause, Extras::NONE);
+    fn on_lost(&mut self, sample_id: SampleId, lost: LostSamples, event: EventId, cause: Cause) {
+        self.counts.lost_others += lost.others;
+        // A loss of others alone has no part in the causes.
+        if lost.own > 0 || lost.others == 0 {
+            *self.counts.lost.entry(cause).or_default() += lost.own;
+        }
+        let mut extras = ExtrasBuilder::new();
+        if lost.others > 0 {
+            extras.add("others", lost.others.to_string().as_bytes());
+        }
+        self.emit_lost(sample_id, lost.own, event, cause, extras.extras());
     }
 
     fn on_sideband_lost(&mut self, sample_id: SampleId, count: u64) {

@@ -19,8 +19,10 @@ pub(crate) struct Counts {
     pub(crate) incomplete: BTreeMap<Mark, u64>,
     /// Samples with a stack that was completed by callers read earlier from the process.
     pub(crate) stitched: u64,
-    /// Lost samples, by cause; 0 if their number is unknown.
+    /// Lost samples of the recorded processes, by cause; 0 if their number is unknown.
     pub(crate) lost: BTreeMap<Cause, u64>,
+    /// Lost samples of other processes. If there are any, `lost` is an estimate.
+    pub(crate) lost_others: u64,
     /// Lost sideband records (mmap, comm, fork, exit).
     pub(crate) sideband_lost: u64,
 }

@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use nprof_stream::{Cause, EventId};
 
+use crate::perf::lost::LostSamples;
 use crate::perf::record::{KernelRecord, SampleId};
 use crate::sys::SharedWords;
 
@@ -15,8 +16,8 @@ pub(crate) trait RecordHandler {
     /// Takes one record of an event; none is the event that reports processes and mappings.
     fn handle_record(&mut self, sample_id: SampleId, body: &KernelRecord<'_>, event: EventId);
 
-    /// Takes note that `count` samples of an event were lost; 0 if their number is unknown.
-    fn on_lost(&mut self, sample_id: SampleId, count: u64, event: EventId, cause: Cause);
+    /// Takes note that samples of an event were lost; none if their number is unknown.
+    fn on_lost(&mut self, sample_id: SampleId, lost: LostSamples, event: EventId, cause: Cause);
 
     /// Takes note that `count` records of processes and mappings were lost. The number of samples
     /// lost with them is unknown.

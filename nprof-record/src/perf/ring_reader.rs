@@ -12,7 +12,7 @@ use crate::perf::backlog::Backlog;
 use crate::perf::bpf::stack_copier::BpfStackCopier;
 use crate::perf::drain_interval::FillRate;
 use crate::perf::handler::RecordHandler;
-use crate::perf::lost::LostTracker;
+use crate::perf::lost::{LostSamples, LostTracker};
 use crate::perf::record::{self, Header, SampleId};
 use crate::perf::stack_chunks::ChunkAssembler;
 use crate::sys::{self, Ring};
@@ -224,7 +224,8 @@ impl CpuRing {
             // A lost mapping or task makes later frames wrong; a lost sample does not.
             handler.on_sideband_lost(self.now(), 1);
         } else {
-            handler.on_lost(self.now(), 1, self.events[0].event, Cause::Recorder);
+            let lost = LostSamples::own(1);
+            handler.on_lost(self.now(), lost, self.events[0].event, Cause::Recorder);
         }
     }
 
@@ -258,7 +259,8 @@ impl CpuRing {
         let chunks = copier.map_or(0, |copier| copier.lost_chunks(self.cpu));
         let samples = self.lost.samples(count, chunks);
         if samples > 0 {
-            handler.on_lost(sample_id, samples, self.events[0].event, Cause::Ring);
+            let lost = self.lost.kept.divide(samples);
+            handler.on_lost(sample_id, lost, self.events[0].event, Cause::Ring);
         }
     }
 
@@ -269,12 +271,21 @@ impl CpuRing {
             *lost.entry(open_event.event).or_default() += open_event.newly_lost();
         }
         for (event, count) in lost.into_iter().filter(|(_, count)| *count > 0) {
-            handler.on_lost(sample_id, count, event, Cause::Ring);
+            handler.on_lost(sample_id, self.lost.kept.divide(count), event, Cause::Ring);
         }
     }
 
     /// Reports losses that no record reported, because none followed them.
     pub(super) fn report_remaining_lost(&self, handler: &mut dyn RecordHandler) {
+        if self.is_sideband() {
+            // Records report their sum, not the event: an event's own count would count them twice.
+            let total = self.events.iter().filter_map(OpenEvent::lost).sum();
+            let lost = self.lost.remaining_sideband(total);
+            if lost > 0 {
+                handler.on_sideband_lost(self.now(), lost);
+            }
+            return;
+        }
         self.report_lost_by_event(self.now(), handler);
     }
 }

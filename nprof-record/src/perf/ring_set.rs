@@ -185,6 +185,9 @@ impl RingSet {
         let supplier = binding.task.map(|task| *self.suppliers.entry(tid).or_insert(task));
         let is_duplicate = supplier != binding.task;
         let is_filtered = header.is_sample() && !handler.accepts(tid);
+        if header.is_sample() && !is_duplicate {
+            ring.lost.kept.note(!is_filtered);
+        }
         let pending = ring.chunks.as_ref().map(|chunks| &chunks.pending);
         let pending = pending.filter(|pending| !pending.is_empty());
         if is_filtered && let Some(pending) = pending {
@@ -201,7 +204,10 @@ impl RingSet {
                                 pending.map(|pending| pending.extra_stack_for(key, sp));
                             sample.set_extra_stack(extra_stack.unwrap_or_default());
                         }
-                        &mut KernelRecord::Lost(count) if !is_sideband => {
+                        &mut KernelRecord::Lost(count) if is_sideband => {
+                            ring.lost.note_sideband(count);
+                        }
+                        &mut KernelRecord::Lost(count) => {
                             // Samples or stack chunks; separated at the end of the drain.
                             ring.lost.note(sample_id, count);
                             content = KernelRecord::Other;

@@ -246,6 +246,7 @@ mod tests {
 
     use nprof_stream::{Cause, EventId};
 
+    use crate::perf::lost::LostSamples;
     use crate::perf::record::{KernelRecord, SampleId};
     use crate::sys::SharedWords;
 
@@ -323,7 +324,7 @@ mod tests {
             self.0.push(id.time);
         }
 
-        fn on_lost(&mut self, _id: SampleId, _count: u64, _event: EventId, _cause: Cause) {}
+        fn on_lost(&mut self, _id: SampleId, _lost: LostSamples, _event: EventId, _cause: Cause) {}
 
         fn on_sideband_lost(&mut self, _id: SampleId, _count: u64) {}
 

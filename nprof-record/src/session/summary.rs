@@ -14,8 +14,10 @@ pub(crate) struct Summary {
     pub(crate) incomplete: BTreeMap<Mark, u64>,
     /// Samples with a stack that was completed with callers read earlier from the process.
     pub(crate) stitched: u64,
-    /// Lost samples, by cause.
+    /// Lost samples of the recorded processes, by cause.
     pub(crate) lost: BTreeMap<Cause, u64>,
+    /// Lost samples of other processes. If there are any, `lost` is an estimate.
+    pub(crate) lost_others: u64,
     /// Lost sideband records (mmap, comm, fork, exit).
     pub(crate) sideband_lost: u64,
     /// Records that came too late to be put in order.
@@ -77,7 +79,10 @@ impl Summary {
     /// Returns the recording on one line.
     pub(crate) fn line(&self) -> String {
         let plural = if self.samples == 1 { "" } else { "s" };
-        let lost = by_cause(&self.lost, "lost");
+        let mut lost = by_cause(&self.lost, "lost");
+        if self.lost_others > 0 {
+            lost = format!("about {lost}, without {} of other processes", self.lost_others);
+        }
         let incomplete = by_cause(&self.incomplete, "incomplete");
         let mut line = format!("{} sample{plural}, {lost}, {incomplete}", self.samples);
         if self.stitched > 0 {
@@ -147,6 +152,11 @@ mod tests {
         assert_eq!(summary.line(), line);
         assert!(summary.warnings().is_empty());
         summary.incomplete = BTreeMap::from([(Mark::StackTruncated, 4), (Mark::NoUnwindInfo, 1)]);
+        summary.lost_others = 325;
+        summary.lost = BTreeMap::from([(Cause::Ring, 36)]);
+        let start = "90 samples, about 36 lost (ring 36), without 325 of other processes, 5 inc";
+        assert!(summary.line().starts_with(start), "{}", summary.line());
+        summary.lost_others = 0;
         summary.lost = BTreeMap::from([(Cause::Throttle, 0)]);
         (summary.stitched, summary.late) = (7, 2);
         let start = "90 samples, 0 lost (throttle), 5 incomplete (stack-truncated 4, \

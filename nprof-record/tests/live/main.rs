@@ -15,6 +15,8 @@ mod no_unwind_tables;
 mod real_programs;
 // Running a command: exit status, output, descriptors, signals, unprivileged use.
 mod run_command;
+// Losses: lost samples and lost records of mappings, told apart.
+mod losses;
 // Names of code generated at run time: perf maps, jitdumps, BPF programs.
 mod runtime_code;
 // Complete stacks and the reasons of incomplete ones; the ways to capture stacks; CPU modes.

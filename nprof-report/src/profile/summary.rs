@@ -42,6 +42,8 @@ pub struct EventSummary {
     pub sum: Sum,
     /// Lost samples by cause.
     pub lost: BTreeMap<Cause, u64>,
+    /// Lost samples of processes that were not recorded; if there are any, `lost` is an estimate.
+    pub lost_others: u64,
     /// Samples with an incomplete stack, by mark.
     pub incomplete: BTreeMap<Mark, u64>,
 }
@@ -71,6 +73,9 @@ pub struct Summary {
     pub runs: Vec<Run>,
     /// All distinct events: name, unit, measure and scope. Runs that recorded the same event share one.
     pub events: Vec<EventSummary>,
+    /// Lost records of processes and mappings. They are no samples, but explain wrong frames and
+    /// missing processes.
+    pub lost_records: u64,
     /// The incomplete streams.
     pub incomplete_inputs: Vec<IncompleteInput>,
     /// True if any frame has a location, with names or with the reason for their absence.
@@ -112,10 +117,17 @@ impl Summary {
         }
     }
 
+    /// Adds a loss. `event` is the index of the event that lost samples.
     pub(crate) fn note_lost(&mut self, event: usize, lost: &Lost<'_>) {
+        self.lost_records = self.lost_records.saturating_add(lost.records());
+        // Without a number of samples, only a loss of samples counts as a cause.
+        if lost.count == 0 && lost.others() == 0 && lost.records() > 0 {
+            return;
+        }
         if let Some(event) = self.events.get_mut(event) {
             let count = event.lost.entry(lost.cause).or_default();
             *count = count.saturating_add(lost.count);
+            event.lost_others = event.lost_others.saturating_add(lost.others());
         }
     }
 
@@ -127,6 +139,17 @@ impl Summary {
     /// Returns the number of samples of all events.
     pub fn samples(&self) -> u64 {
         total(self.events.iter().map(|event| event.sum.samples))
+    }
+
+    /// Returns a sentence on lost records of processes and mappings. None if there are none.
+    pub fn lost_records_text(&self) -> Option<String> {
+        (self.lost_records > 0).then(|| {
+            format!(
+                "{} of processes and mappings were lost, so frames may be wrong and processes \
+                 missing",
+                self.lost_records
+            )
+        })
     }
 
     /// Returns the heading of a report for people, one fact per line, escaped for a terminal.
@@ -141,6 +164,7 @@ impl Summary {
         for event in self.events.iter().filter(|event| event.sum.samples > 0) {
             lines.extend(event_lines(event));
         }
+        lines.extend(self.lost_records_text().map(|text| format!("records: {text}")));
         if self.live {
             lines.push("so far:  the stream is still being written".to_owned());
         } else if self.samples() == 0 && self.is_complete() {
@@ -210,12 +234,21 @@ fn event_lines(summary: &EventSummary) -> Vec<String> {
     let samples = summary.sum.samples;
     lines.push(format!(
         "samples: {samples}, lost {}, with incomplete stack {}",
-        summary.lost_samples(),
+        lost_text(summary.lost_samples(), summary.lost_others),
         by_cause(summary.incomplete_samples(), &summary.incomplete),
     ));
     let margin = 100.0 * summary.maximum_margin();
     lines.push(format!("margin:  a share is at most {margin:.2} points off, with 95 % confidence"));
     lines
+}
+
+/// Returns a number of lost samples for people. `others` are lost samples of processes that were not
+/// recorded: the kernel reports only the sum of both, so the recorder has estimated the parts.
+pub fn lost_text(lost: u64, others: u64) -> String {
+    if others == 0 {
+        return lost.to_string();
+    }
+    format!("{lost} (estimated; without {others} of other processes)")
 }
 
 /// Returns a total with its parts by mark in parentheses.

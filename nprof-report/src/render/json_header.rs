@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use crate::profile::summary::{EventSummary, Run, Summary};
 
 impl Summary {
-    /// Returns `complete`, `live`, `symbolized`, `runs`, `events` and `incomplete_inputs`, in this order. Strings
+    /// Returns `complete`, `live`, `symbolized`, `runs`, `events`, `lost_records` and `incomplete_inputs`, in this order. Strings
     /// are escaped as in text streams, shares and margins are in per cent, times in nanoseconds.
     pub fn facts(&self) -> Map<String, Value> {
         let mut facts = Map::new();
@@ -17,6 +17,7 @@ impl Summary {
         facts.insert("symbolized".to_owned(), self.symbolized.into());
         facts.insert("runs".to_owned(), self.runs.iter().map(run).collect());
         facts.insert("events".to_owned(), self.events.iter().map(event).collect());
+        facts.insert("lost_records".to_owned(), self.lost_records.into());
         facts.insert(
             "incomplete_inputs".to_owned(),
             self.incomplete_inputs.iter().map(incomplete_input).collect(),
@@ -65,6 +66,7 @@ fn event(summary: &EventSummary) -> Value {
         "samples": summary.sum.samples,
         "weight": summary.sum.weight,
         "lost": lost,
+        "lost_others": summary.lost_others,
         "incomplete": incomplete,
         "maximum_margin": 100.0 * summary.maximum_margin(),
     })
@@ -86,13 +88,15 @@ mod tests {
     fn facts_count_lost_and_incomplete_samples_by_cause() {
         let stream = "@nprof\t1.1\trun=0x1\tcommand=a\\tb\n@event\tid=1\tname=cpu-clock\tunit=ns\tmeasure=cpu-time\n\
                       F\t1\t0\t0x0\tu,stack-truncated\nN\t1\t0\t1\nS\t1\t1\t0\t0\t1\t10\t4\n\
-                      L\t2\t1\t-\t0\t3\tring\n";
+                      L\t2\t1\t-\t0\t3\tring\tothers=4\nL\t2\t0\t-\t0\t0\tring\trecords=5\n";
         let mut profile = Profile::new(GroupBy::default());
         profile.read("in", stream.as_bytes(), |_, _, _| {}).unwrap();
         let facts = profile.summary.facts();
         assert_eq!(facts["complete"], false);
         assert_eq!(facts["runs"][0]["command"], "a\\tb");
         assert_eq!(facts["events"][0]["lost"]["ring"], 3);
+        assert_eq!(facts["events"][0]["lost_others"], 4);
+        assert_eq!(facts["lost_records"], 5);
         assert_eq!(facts["events"][0]["incomplete"]["stack-truncated"], 4);
         assert_eq!(facts["events"][0]["maximum_margin"], 49.0);
         assert_eq!(facts["incomplete_inputs"][0]["verdict"], "truncated");

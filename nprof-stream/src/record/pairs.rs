@@ -273,6 +273,10 @@ meta! {
         records: u64,
         /// The number of samples lost for a known cause, as far as known.
         lost: u64,
+        /// The number of lost samples of processes that are not recorded, estimated.
+        lost_others: Option<u64>,
+        /// The number of lost records of processes and mappings.
+        lost_records: Option<u64>,
         /// The number of records that came too late to be put in order.
         late: Option<u64>,
         /// The number of samples with an incomplete stack.

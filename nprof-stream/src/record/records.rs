@@ -240,13 +240,26 @@ pub struct Lost<'a> {
     pub cpu: u32,
     /// The task, none if unknown.
     pub task: TaskId,
-    /// The number of lost samples; 0 if unknown.
+    /// The number of lost samples; 0 if unknown. Estimated if `others` is among the extras.
     pub count: u64,
     /// The cause.
     pub cause: Cause,
-    /// `run=0x..` as of a [`Sample`]; `records=N`: the number of lost records of processes and
-    /// mappings.
+    /// `run=0x..` as of a [`Sample`]; [`others=N`](Self::others); [`records=N`](Self::records).
     pub extras: Extras<'a>,
+}
+
+impl Lost<'_> {
+    /// Returns the number of samples of processes that are not recorded, lost at the same time.
+    /// The kernel reports only the sum with `count`, so both are estimates.
+    pub fn others(&self) -> u64 {
+        self.extras.number("others").unwrap_or(0)
+    }
+
+    /// Returns the number of lost records of processes and mappings. They are no samples, and
+    /// `count` does not include them.
+    pub fn records(&self) -> u64 {
+        self.extras.number("records").unwrap_or(0)
+    }
 }
 
 /// A function, as its symbol table or debug information names it.

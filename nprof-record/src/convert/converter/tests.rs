@@ -5,6 +5,7 @@ use nprof_object::FileOffset;
 use super::*;
 use crate::convert::dictionary::Dictionary;
 use crate::os::code_mapping::Identity;
+use crate::perf::lost::LostSamples;
 use crate::perf::record::TaskIds;
 use crate::unwind::stack_input::{StackInput, UserStack, Words};
 
@@ -203,7 +204,12 @@ fn lost_samples_and_lost_sideband_records_differ() {
     converter.handle_record(sample_id(0), &KernelRecord::Lost(3), EVENT);
     converter.handle_record(sample_id(0), &KernelRecord::Lost(2), SIDE);
     converter.handle_record(sample_id(0), &KernelRecord::Throttle, EVENT);
-    assert_eq!(converter.sink.0, ["L1 3 ring", "L0 0 ring records=2", "L1 0 throttle"]);
+    converter.on_lost(sample_id(0), LostSamples { own: 0, others: 7 }, EVENT, Cause::Recorder);
+    assert_eq!(
+        converter.sink.0,
+        ["L1 3 ring", "L0 0 ring records=2", "L1 0 throttle", "L1 0 recorder others=7"]
+    );
+    assert_eq!(converter.counts.lost_others, 7);
     let causes = BTreeMap::from([(Cause::Ring, 3), (Cause::Throttle, 0)]);
     assert_eq!((converter.counts.lost, converter.counts.sideband_lost), (causes, 2));
 }

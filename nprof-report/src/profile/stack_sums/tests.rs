@@ -75,6 +75,26 @@ fn streams_read_one_after_another_are_runs_of_one_profile() {
 }
 
 #[test]
+fn lost_records_and_samples_of_others_are_no_lost_samples() {
+    let stream = TWO_EPOCHS.replacen(
+        "\n@epoch",
+        "\nL\t9\t0\t-\t0\t0\tring\trecords=156047\n\
+        L\t9\t1\t-\t0\t2\tring\tothers=9452\n@epoch",
+        1,
+    );
+    let mut profile = Profile::new(GroupBy::default());
+    leaves(&mut profile, &stream);
+    let summary = &profile.summary;
+    assert_eq!(summary.events[0].lost, BTreeMap::from([(Cause::Ring, 5)]));
+    assert_eq!((summary.events[0].lost_others, summary.lost_records), (9452, 156_047));
+    let heading = summary.heading().join("\n");
+    let lost = "lost 5 (estimated; without 9452 of other processes), with";
+    assert!(heading.contains(lost), "{heading}");
+    let records = "\nrecords: 156047 of processes and mappings were lost, so frames may be wrong";
+    assert!(heading.contains(records), "{heading}");
+}
+
+#[test]
 fn counts_that_cannot_be_stop_at_the_largest_number() {
     let sample = format!("S\t1\t1\t0\t0\t1\t{0}\t{0}\n", u64::MAX);
     let lost = format!("L\t1\t1\t-\t0\t{}\tring\n", u64::MAX);
