@@ -11,6 +11,7 @@ mod cli;
 mod dwarf;
 mod elf;
 mod find;
+mod go;
 mod image;
 mod lookup;
 mod names;

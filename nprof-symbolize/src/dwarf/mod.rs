@@ -24,7 +24,7 @@ mod scoped_name;
 mod scopes;
 mod section;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod type_name;
 mod unit;
 mod unit_cache;
@@ -33,4 +33,5 @@ mod unit_index;
 pub(crate) use debug_file::{UNIT_HEADER, is_type_unit};
 pub(crate) use debug_info::{Call, Dwarf, ROOM_BYTES};
 pub(crate) use error::DwarfError;
+pub(crate) use paged_section::PagedSection;
 pub(crate) use section::{DebugFile, DebugFiles, Section, SplitUnit};

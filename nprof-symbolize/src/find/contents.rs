@@ -13,6 +13,7 @@ use super::search_log::SearchLog;
 use crate::elf::function_ranges::FunctionRanges;
 use crate::elf::plt;
 use crate::elf::symbol_table::{SymbolTable, SymbolTableBuilder};
+use crate::go::GoTable;
 
 /// The largest unwind table and the largest `.gnu_debugdata` that are read.
 const MAX_BYTES: u64 = 256 << 20;
@@ -51,6 +52,18 @@ pub(super) fn function_ranges(files: &[ElfFile], log: &SearchLog) -> FunctionRan
         FunctionRanges::read(&bytes, ImageAddress(section.address), little_endian, address_size);
     log.tried(&file.path, format!("{} functions in .eh_frame", function_ranges.len()));
     function_ranges
+}
+
+/// Reads the table of functions that every Go program keeps, stripped or not.
+pub(super) fn go_table(image: &ElfFile, log: &SearchLog) -> Option<GoTable> {
+    let table = GoTable::read(&image.bytes(), &image.headers)?;
+    let inlined = if table.has_inlined_calls() { "inlined calls and " } else { "" };
+    let count = table.len();
+    log.tried(
+        &image.path,
+        format!("names, {inlined}lines of {count} Go functions from .gopclntab"),
+    );
+    Some(table)
 }
 
 /// Opens the ELF file inside of stripped images of some distributions (MiniDebugInfo): symbols,

@@ -125,6 +125,16 @@ impl ElfFile {
         }
     }
 
+    /// Returns all of its bytes, read on demand.
+    pub(crate) fn bytes(&self) -> Bytes {
+        match &self.contents {
+            Contents::File(file, size) => {
+                Bytes::File { file: Rc::clone(file), start: 0, size: *size }
+            }
+            Contents::Memory(bytes) => Bytes::Memory(bytes.to_vec().into()),
+        }
+    }
+
     /// Returns the bytes of a section: decompressed in memory if they are compressed, else read on
     /// demand.
     ///

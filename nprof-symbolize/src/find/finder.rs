@@ -344,7 +344,15 @@ impl Finder {
         } else {
             contents::function_ranges(&files, log)
         };
-        let image = ElfImage { headers: (*headers).clone(), symbols, dwarf, function_ranges };
+        // The symbol table suffices for functions.
+        let is_go_of_use = dwarf.is_err() && !(has_symbols && self.detail.is_symbols_only());
+        let go = files.first().filter(|_| is_go_of_use);
+        let go = go.and_then(|file| contents::go_table(file, log));
+        if dwarf.is_err() && go.is_none() {
+            log.note("no DWARF: no inlined calls, no lines");
+        }
+        let headers = (*headers).clone();
+        let image = ElfImage { headers, symbols, dwarf, function_ranges, go };
         Ok(OpenedImage { image: OpenImage::Elf(Box::new(image)), is_other_build })
     }
 
@@ -375,7 +383,6 @@ impl Finder {
                 }
             }
         }
-        log.note("no DWARF: no inlined calls, no lines");
         Err(fault)
     }
 

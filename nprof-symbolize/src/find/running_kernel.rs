@@ -120,7 +120,8 @@ fn open_vdso(recorded: &RecordedImage) -> Result<OpenImage, Failure> {
     plt::add_stubs(&mut symbols, &headers, &bytes[..]);
     let symbols = symbols.build();
     let function_ranges = FunctionRanges::default();
-    Ok(OpenImage::Elf(Box::new(ElfImage { headers, symbols, dwarf: Err(None), function_ranges })))
+    let image = ElfImage { headers, symbols, dwarf: Err(None), function_ranges, go: None };
+    Ok(OpenImage::Elf(Box::new(image)))
 }
 
 /// Checks that the running kernel is the recorded one: another one would give wrong names.

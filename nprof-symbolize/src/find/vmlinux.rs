@@ -42,12 +42,17 @@ impl Finder {
         let search_paths = self.search_paths.clone();
         let references = ReferencePaths { search_paths, beside: vec![file.path.clone()] };
         let dwarf = if self.detail.reads_debug_info(true) {
-            self.dwarf(&[file], &references, log)
+            let dwarf = self.dwarf(&[file], &references, log);
+            if dwarf.is_err() {
+                log.note("no DWARF: no inlined calls, no lines");
+            }
+            dwarf
         } else {
             Err(None)
         };
         let (symbols, function_ranges) = (symbols.build(), FunctionRanges::default());
-        Some(OpenImage::Elf(Box::new(ElfImage { headers, symbols, dwarf, function_ranges })))
+        let image = ElfImage { headers, symbols, dwarf, function_ranges, go: None };
+        Some(OpenImage::Elf(Box::new(image)))
     }
 
     /// True if there is such a file.

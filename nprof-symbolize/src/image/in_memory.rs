@@ -12,6 +12,7 @@ use crate::elf::function_ranges::FunctionRanges;
 use crate::elf::headers::{Compression, Headers};
 use crate::elf::plt;
 use crate::elf::symbol_table::SymbolTableBuilder;
+use crate::go::GoTable;
 use crate::names::demangle::{NameStyle, demangle};
 
 /// The number of offsets of each executable segment that a fuzz target looks up.
@@ -94,6 +95,7 @@ impl MemoryImage {
                 8,
             ))
         });
+        let go = GoTable::read(&Section::Memory(bytes.to_vec().into()), &headers);
         let file = MemoryFile { bytes: bytes.into(), headers: Rc::new(headers.clone()) };
         let code = headers.segments.iter().filter(|part| part.executable).copied().collect();
         let image = OpenImage::Elf(Box::new(ElfImage {
@@ -101,6 +103,7 @@ impl MemoryImage {
             symbols: symbols.build(),
             dwarf: Dwarf::load(Box::new(file), usize::MAX).map_err(Some),
             function_ranges: unwind.unwrap_or_default(),
+            go,
         }));
         Some(Self { image, code })
     }

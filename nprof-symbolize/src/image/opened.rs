@@ -10,6 +10,7 @@ use crate::dwarf::{Call, Dwarf, DwarfError};
 use crate::elf::function_ranges::FunctionRanges;
 use crate::elf::headers::Headers;
 use crate::elf::symbol_table::SymbolTable;
+use crate::go::GoTable;
 use crate::names::demangle::{demangle_plain, is_mangled};
 
 /// An image with the names that were found for it.
@@ -31,6 +32,8 @@ pub(crate) struct ElfImage {
     pub(crate) dwarf: Result<Dwarf, Option<DwarfError>>,
     /// The ranges of its functions, if there is no full symbol table.
     pub(crate) function_ranges: FunctionRanges,
+    /// The functions of a Go program, if there is no debug information.
+    pub(crate) go: Option<GoTable>,
 }
 
 impl OpenImage {
@@ -39,7 +42,8 @@ impl OpenImage {
         match self {
             Self::Elf(elf) => {
                 let dwarf = elf.dwarf.as_ref().map_or(0, Dwarf::bytes);
-                elf.symbols.bytes() + elf.function_ranges.bytes() + dwarf
+                let go = elf.go.as_ref().map_or(0, GoTable::bytes);
+                elf.symbols.bytes() + elf.function_ranges.bytes() + dwarf + go
             }
             Self::Symbols(symbols) => symbols.bytes(),
         }
@@ -124,6 +128,10 @@ fn resolve_elf(elf: &ElfImage, offset: FileOffset, detail: Detail) -> Symbolized
         }
         Err(fault) => (Vec::new(), fault.clone()),
     };
+    let is_symbol_enough = symbol.is_some() && detail.is_symbols_only();
+    if let Some(go) = elf.go.as_ref().filter(|_| calls.is_empty() && !is_symbol_enough) {
+        calls = go.calls(address);
+    }
     if !detail.inlines {
         // The outermost call is the function with code of its own.
         calls.drain(..calls.len().saturating_sub(1));
@@ -183,10 +191,12 @@ fn export_name(name: &[u8]) -> String {
 /// Debug information has the name in the source. The symbol table has the result of compilation: a
 /// part that was split off (`f.cold`), a clone, or the linkage name if the debug information has
 /// the plain name only. Otherwise they are aliases, and the name in the source is preferred.
+///
+/// Go's linker adds `.abi0` to functions in assembly, which Go's own tools never show.
 fn out_of_line_name(in_source: Option<Arc<[u8]>>, symbol: &[u8]) -> Arc<[u8]> {
     let Some(in_source) = in_source else { return symbol.into() };
     let suffix = symbol.strip_prefix(&in_source[..]);
-    let is_clone = suffix.is_some_and(|suffix| suffix.starts_with(b"."));
+    let is_clone = suffix.is_some_and(|suffix| suffix.starts_with(b".") && suffix != b".abi0");
     if is_clone || (is_mangled(symbol) && !is_mangled(&in_source)) {
         symbol.into()
     } else {
@@ -237,6 +247,7 @@ mod tests {
         assert_eq!(name("f", "_ZN1a1fEv"), "_ZN1a1fEv");
         assert_eq!(name("_ZN1AC4Ev", "_ZN1AC2Ev"), "_ZN1AC4Ev");
         assert_eq!(name("write", "__libc_write"), "write");
+        assert_eq!(name("runtime.memmove", "runtime.memmove.abi0"), "runtime.memmove");
         assert_eq!(&*out_of_line_name(None, b"memcpy"), b"memcpy");
     }
 }

@@ -5,4 +5,4 @@
 mod damaged;
 mod matches_addr2line;
 mod memory_bound;
-mod program;
+pub(crate) mod program;
