@@ -112,6 +112,7 @@ impl<S: Sink> RecordHandler for Converter<S> {
 
     fn end_batch(&mut self) {
         self.resolver.end_batch(&mut self.tree);
+        self.resolver.write_late_names(&mut self.sink);
         self.tree.end_batch();
     }
 }
@@ -234,6 +235,7 @@ impl<S: Sink> Converter<S> {
     fn handle_comm(&mut self, sample_id: SampleId, tid: u32, exec: bool, name: &[u8]) {
         // The memory with the watched frames is gone, and the other threads, too.
         if exec {
+            self.read_names_to_end(tid, u64::MAX);
             self.resolver.watches.forget_process(tid);
         }
         match self.tree.rename(tid, exec, name, sample_id) {
@@ -266,6 +268,9 @@ impl<S: Sink> Converter<S> {
             self.emit_exec(exec, b"");
         }
         self.drop_stack_state(ids.tid);
+        // Runtimes complete their files before the first thread of the process exits, and the files
+        // may be removed soon.
+        self.read_names_to_end(ids.pid, u64::MAX);
         // It is not in the tree, or its exit was found in /proc before.
         if !self.tree.exit(ids) {
             return;
@@ -279,6 +284,28 @@ impl<S: Sink> Converter<S> {
             status.as_bytes(),
             Extras::NONE,
         );
+    }
+
+    /// Reads the files that name the generated code of a process to their end; entries up to `time_ns`
+    /// also name the frames that were written before.
+    fn read_names_to_end(&mut self, pid: u32, time_ns: u64) {
+        if let Some(process) = self.tree.process_mut(pid) {
+            self.resolver.read_names_to_end(pid, process, time_ns);
+        }
+    }
+
+    /// Names the frames in generated code as far as the files of all processes allow by now.
+    fn name_all_frames(&mut self, time_ns: u64) {
+        let pids: Vec<u32> = self.tree.processes().collect();
+        for pid in pids {
+            self.read_names_to_end(pid, time_ns);
+        }
+        self.resolver.write_late_names(&mut self.sink);
+    }
+
+    /// Ends the recording: writes the names that have come since the last batch.
+    pub(crate) fn finish(&mut self) {
+        self.name_all_frames(u64::MAX);
     }
 
     /// Writes an exec, with the path of its image unless it is empty.
@@ -340,6 +367,8 @@ impl<S: Sink> Converter<S> {
         }
         // Ids must not change between the frames of a stack and its sample.
         if self.resolver.is_full() {
+            // The last chance: a location must be in the epoch of its frame.
+            self.name_all_frames(sample_id.time);
             self.begin_epoch();
         }
         let node = self.resolver.node(&self.tree, &mut self.sink);

@@ -2,12 +2,16 @@
 //! before its first use. A full dictionary is dropped, and a new epoch begins. Pure: records go to a
 //! [`Sink`].
 
+use std::rc::Rc;
+
 use nprof_object::ImageOffset;
 use nprof_stream::{
-    Epoch, Extras, Frame, FrameId, Image, ImageId, ImageKind, Mark, NodeId, Nodes, Record,
+    Epoch, Extras, Frame, FrameId, Function, FunctionId, Image, ImageId, ImageKind, Mark, NodeId,
+    Nodes, Record,
 };
 use rustc_hash::FxHashMap;
 
+use crate::image::jit::runtime_code::RuntimeFunction;
 use crate::image::key::ImageKey;
 
 /// A receiver of records. It keeps write errors for the end of the recording.
@@ -60,6 +64,9 @@ pub struct Dictionary {
     images: FxHashMap<ImageKey, ImageId>,
     frames: FxHashMap<FrameKey, FrameId>,
     nodes: FxHashMap<(NodeId, FrameId), NodeId>,
+    /// Functions of locations, by their address in our memory. The reference keeps the address from
+    /// being used again.
+    functions: FxHashMap<*const RuntimeFunction, (FunctionId, Rc<RuntimeFunction>)>,
     branch: Vec<FrameId>,
 }
 
@@ -72,6 +79,7 @@ impl Dictionary {
             images: FxHashMap::default(),
             frames: FxHashMap::default(),
             nodes: FxHashMap::default(),
+            functions: FxHashMap::default(),
             branch: Vec::new(),
         }
     }
@@ -91,7 +99,13 @@ impl Dictionary {
         self.images.clear();
         self.frames.clear();
         self.nodes.clear();
+        self.functions.clear();
         sink.take(&Record::Epoch(Epoch { number: self.epoch, ..Epoch::default() }));
+    }
+
+    /// Returns the highest id of a frame.
+    pub fn last_frame(&self) -> FrameId {
+        FrameId(self.frames.len() as u32)
     }
 
     /// True if an image is not defined yet.
@@ -130,6 +144,23 @@ impl Dictionary {
             }));
         }
         id
+    }
+
+    /// Returns the id of a function generated at run time, for locations, and defines it if it is new.
+    pub(crate) fn function(
+        &mut self,
+        function: &Rc<RuntimeFunction>,
+        sink: &mut impl Sink,
+    ) -> FunctionId {
+        let next = FunctionId(self.functions.len() as u32 + 1);
+        let entry = self.functions.entry(Rc::as_ptr(function));
+        let (id, _) = entry.or_insert_with(|| (next, function.clone()));
+        if *id == next {
+            let (name, linkage) = (&*function.name, &b""[..]);
+            let extras = Extras::NONE;
+            sink.take(&Record::Function(Function { id: next, name, linkage, extras }));
+        }
+        *id
     }
 
     /// Returns the node of the frames `stack`, root first, below the node `parent` (none for a whole

@@ -4,7 +4,9 @@
 use std::rc::Rc;
 
 use nprof_object::{ImageOffset, RuntimeAddress};
-use nprof_stream::{ExtrasBuilder, FrameId, ImageKind, Mark, NodeId};
+use nprof_stream::{
+    Extras, ExtrasBuilder, FrameId, ImageKind, Line, Location, Mark, NodeId, Record, Status,
+};
 use rustc_hash::FxHashMap;
 
 use crate::convert::address_space::AddressSpace;
@@ -17,6 +19,7 @@ use crate::convert::process_tree::{Process, ProcessTree};
 use crate::convert::sample_stack;
 use crate::image::jit::growing_file::OpenFileBudget;
 use crate::image::jit::runtime_code::RuntimeFunctions;
+use crate::image::jit::unnamed_frames::UnnamedFrames;
 use crate::image::kernel::running_kernel::{KernelLocation, RunningKernel};
 use crate::image::key::{ImageIndex, ImageKey};
 use crate::image::table::ImageTable;
@@ -53,6 +56,7 @@ pub(crate) struct StackResolver {
     /// Read at the first sample in the kernel.
     kernel: Option<RunningKernel>,
     functions: RuntimeFunctions,
+    unnamed: UnnamedFrames,
     pub(crate) files: OpenFileBudget,
     pub(crate) dictionary: Dictionary,
     /// Completes stacks that are deeper than their copy.
@@ -80,6 +84,7 @@ impl StackResolver {
             images: ImageTable::default(),
             kernel: None,
             functions: RuntimeFunctions::default(),
+            unnamed: UnnamedFrames::default(),
             files: OpenFileBudget::default(),
             dictionary: Dictionary::new(DICTIONARY_MAX),
             watches: FrameWatches::new(HwBreakpoints::default(), max_watched_threads(), depth),
@@ -107,6 +112,7 @@ impl StackResolver {
         self.keys.clear();
         self.outer = None;
         self.functions.begin_stack();
+        self.unnamed.begin_stack();
         if sample.stack.in_kernel {
             self.kernel_part(&sample.stack);
         }
@@ -131,6 +137,7 @@ impl StackResolver {
     /// Drops all ids; the current stack stays.
     pub(crate) fn begin_epoch(&mut self, sink: &mut impl Sink) {
         self.functions.begin_epoch();
+        self.unnamed.begin_epoch();
         self.outer_nodes.clear();
         self.dictionary.begin_epoch(sink);
     }
@@ -174,7 +181,12 @@ impl StackResolver {
             if let Some(image) = key.image.filter(|&image| self.dictionary.needs_image(image)) {
                 self.define_image(image, tree, sink);
             }
-            self.frames.push(self.dictionary.frame(key, sink));
+            let last = self.dictionary.last_frame();
+            let id = self.dictionary.frame(key, sink);
+            if id > last {
+                self.note_unnamed(key, id);
+            }
+            self.frames.push(id);
         }
         self.dictionary.node(parent, &self.frames, sink)
     }
@@ -249,17 +261,11 @@ impl StackResolver {
     ) -> Option<FrameKey> {
         let inside = address.address_for_lookup();
         let (index, mapped_offset) = maps.find(inside)?;
-        let mut found = None;
-        // The perf map is read only for samples in memory without a file.
-        if self.images.may_contain_jit(index) {
-            let owner = ProcessId { pid: sample_id.pid, serial: process.serial };
-            process.jit.read_until(owner, sample_id.time, &self.functions, &self.files);
-            if let Some((function, offset)) = process.jit.find(inside.0) {
-                let number = self.functions.number(function);
-                found = number.map(|number| (ImageKey::Function(number), ImageOffset(offset)));
-            }
-        }
-        let (image, offset) = found.unwrap_or((ImageKey::File(index), mapped_offset));
+        let (image, offset) = if self.images.may_contain_jit(index) {
+            self.runtime_code_key(process, sample_id, inside, index, mapped_offset)
+        } else {
+            (ImageKey::File(index), mapped_offset)
+        };
         // Frames hold the return address itself; only the lookup is one byte before it.
         let after_lookup = address.value().0.wrapping_sub(inside.0);
         Some(FrameKey {
@@ -269,6 +275,78 @@ impl StackResolver {
             return_address: address.is_return(),
             mark: Mark::None,
         })
+    }
+
+    /// Returns the image of an address in the image `index`, which may contain code generated at run
+    /// time, and the offset.
+    fn runtime_code_key(
+        &mut self,
+        process: &mut Process,
+        sample_id: SampleId,
+        address: RuntimeAddress,
+        index: ImageIndex,
+        mapped_offset: ImageOffset,
+    ) -> (ImageKey, ImageOffset) {
+        let owner = ProcessId { pid: sample_id.pid, serial: process.serial };
+        // The perf map is read only for samples in such images.
+        process.jit.read_until(owner, sample_id.time, &self.functions, &self.files);
+        self.name_earlier_frames(process);
+        if let Some((function, offset)) = process.jit.find(address.0)
+            && let Some(number) = self.functions.number(function)
+        {
+            return (ImageKey::Function(number), ImageOffset(offset));
+        }
+        let is_anonymous = self.images.get(index).kind == ImageKind::Anonymous;
+        let generation = if is_anonymous && process.jit.has_times() {
+            self.unnamed.generation_at(index, sample_id.time)
+        } else {
+            None
+        };
+        (generation.map_or(ImageKey::File(index), ImageKey::Unnamed), mapped_offset)
+    }
+
+    /// Finds the frames of earlier samples that have a name by now.
+    fn name_earlier_frames(&mut self, process: &mut Process) {
+        for applied in process.jit.take_applied() {
+            let start = RuntimeAddress(applied.function.start);
+            if let Some((index, _)) = process.maps.find(start) {
+                self.unnamed.name(index, &applied);
+            }
+        }
+    }
+
+    /// Reads the files that name the code of a process to their end, and names its earlier frames by
+    /// the entries up to `time_ns`.
+    pub(crate) fn read_names_to_end(&mut self, pid: u32, process: &mut Process, time_ns: u64) {
+        if self.unnamed.is_empty() {
+            return;
+        }
+        let owner = ProcessId { pid, serial: process.serial };
+        process.jit.read_to_end(owner, time_ns, &self.functions, &self.files);
+        self.name_earlier_frames(process);
+    }
+
+    /// Writes the locations of frames that were written before their names were found.
+    pub(crate) fn write_late_names(&mut self, sink: &mut impl Sink) {
+        for (frame, function) in self.unnamed.take_found() {
+            let id = self.dictionary.function(&function, sink);
+            let line = Line { function: id, ..Line::default() };
+            let (status, lines, extras) = (Status::Named, &[line][..], Extras::NONE);
+            sink.take(&Record::Location(Location { frame, status, lines, extras }));
+        }
+    }
+
+    /// Remembers a new frame of anonymous memory: its name may come later.
+    fn note_unnamed(&mut self, key: FrameKey, id: FrameId) {
+        let address = key.offset.0.wrapping_sub(u64::from(key.return_address));
+        match key.image {
+            // Offsets in anonymous memory are addresses.
+            Some(ImageKey::File(index)) if self.images.get(index).kind == ImageKind::Anonymous => {
+                self.unnamed.add(index, address, id);
+            }
+            Some(ImageKey::Unnamed(number)) => self.unnamed.add_in(number, address, id),
+            _ => {}
+        }
     }
 
     /// Ends a batch of samples: sets the frame watches for the next.
@@ -313,7 +391,13 @@ impl StackResolver {
 
     fn define_image(&mut self, key: ImageKey, tree: &ProcessTree, sink: &mut impl Sink) {
         match key {
-            ImageKey::File(index) => self.define_mapped(key, index, tree, sink),
+            ImageKey::File(index) => self.define_mapped(key, index, None, tree, sink),
+            ImageKey::Unnamed(number) => {
+                if let Some(generation) = self.unnamed.generation(number) {
+                    let since = Some(generation.first_ns);
+                    self.define_mapped(key, generation.image, since, tree, sink);
+                }
+            }
             ImageKey::Kernel(part) => self.define_kernel(key, part, sink),
             ImageKey::Function(number) => self.define_function(key, number, tree, sink),
         }
@@ -323,12 +407,16 @@ impl StackResolver {
         &mut self,
         key: ImageKey,
         index: ImageIndex,
+        since_ns: Option<u64>,
         tree: &ProcessTree,
         sink: &mut impl Sink,
     ) {
         let mut extras = ExtrasBuilder::new();
         let image = self.images.get(index);
         add_owner(&mut extras, image.owner, tree);
+        if let Some(since_ns) = since_ns {
+            extras.add("since", since_ns.to_string().as_bytes());
+        }
         let facts = ImageFacts {
             kind: image.kind,
             path: &image.path,

@@ -14,6 +14,8 @@ pub enum ImageKey {
     Kernel(u32),
     /// A function generated at run time, by its number among those sampled.
     Function(u32),
+    /// Code without a name, by the number of its generation.
+    Unnamed(u32),
 }
 
 impl Hash for ImageKey {
@@ -24,6 +26,7 @@ impl Hash for ImageKey {
             Self::File(number) => (0, number),
             Self::Kernel(number) => (1, number),
             Self::Function(number) => (2, number),
+            Self::Unnamed(number) => (3, number),
         };
         state.write_u64(variant << 32 | u64::from(number));
     }

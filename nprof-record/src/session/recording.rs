@@ -134,6 +134,7 @@ impl Recording {
             exited.map(|(pid, exit)| CommandExit { pid: pid as u32, status: exit_text(exit) });
         self.sources.drain(&mut self.converter, true);
         self.sources.report_remaining_lost(&mut self.converter);
+        self.converter.finish();
         Ok(self.end(reason, used_ns))
     }
 

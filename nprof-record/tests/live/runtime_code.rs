@@ -3,15 +3,22 @@
 //! The programs measure their own CPU time, so the expected share of each function is known. The
 //! tests assert shares, not times.
 
-use std::process::Command;
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::thread;
 
 use crate::support::{Directory, StackSample, Stream, can_record, record, recorder, stderr};
-use nprof_stream::{Mark, Verdict};
+use nprof_stream::labels::{CallKey, Labels};
+use nprof_stream::tables::Tables;
+use nprof_stream::{Mark, Reader, Record, Verdict};
 
 /// The common part of the programs: maps executable memory, copies a loop there, runs it.
 const MAKER: &str = r#"
 #include <fcntl.h>
 #include <linux/bpf.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -62,9 +69,60 @@ int main(void) {
 }
 "#;
 
+/// A map that is written after the code ran: at the exit. With the argument "-" the program runs
+/// until SIGUSR1, writes the map, reports that, and waits for the end of its standard input.
+const LATE_PERF_MAP: &str = r#"
+static volatile int stopped;
+static void stop(int signal) { stopped = 1; }
+
+int main(int count, char **words) {
+    char *code = room(), path[64], end;
+    int waits = !strcmp(words[1], "-");
+    signal(SIGUSR1, stop);
+    do {
+        run(code);
+        run(code + 4096);
+        run(code + 4096);
+    } while (waits && !stopped);
+    snprintf(path, sizeof path, "/tmp/perf-%d.map", getpid());
+    int map = open(path, O_CREAT | O_TRUNC | O_WRONLY, 0600);
+    dprintf(map, "%lx 1000 first\n%lx 1000 second\n", (long)code, (long)code + 4096);
+    close(map);
+    return waits && (write(1, "done\n", 5) != 5 || read(0, &end, 1) < 0);
+}
+"#;
+
+/// A map that is removed and written again, with other names.
+const NEW_PERF_MAP: &str = r#"
+int main(void) {
+    char *code = room(), path[64];
+    snprintf(path, sizeof path, "/tmp/perf-%d.map", getpid());
+    for (int i = 0; i < 2; i++) {
+        int map = open(path, O_CREAT | O_EXCL | O_WRONLY, 0600);
+        dprintf(map, "%lx 1000 %s\n", (long)code + 4096 * i, i ? "second" : "first");
+        close(map);
+        run(code + 4096 * i);
+        unlink(path);
+    }
+    return 0;
+}
+"#;
+
 const JITDUMP: &str = r#"
+static char *buffer;
+static size_t buffered;
 static int dump;
 struct record { uint32_t kind, size; uint64_t time; };
+
+/* Writes at once, or into a buffer that is written at the exit. */
+static void put(const void *bytes, size_t size) {
+    if (buffer) {
+        memcpy(buffer + buffered, bytes, size);
+        buffered += size;
+    } else if (write(dump, bytes, size) != size) {
+        abort();
+    }
+}
 
 static void load(char *code, const char *name) {
     uint64_t fields[5] = { (uint64_t)getpid() << 32 | getpid(), (uint64_t)code, (uint64_t)code, sizeof loop, 1 };
@@ -75,17 +133,19 @@ static void load(char *code, const char *name) {
     memcpy(bytes + sizeof record, fields, sizeof fields);
     memcpy(bytes + sizeof record + sizeof fields, name, length);
     memcpy(bytes + sizeof record + sizeof fields + length, loop, sizeof loop);
-    if (write(dump, bytes, record.size) != record.size) abort();
+    put(bytes, record.size);
 }
 
 static void moved(char *from, char *to) {
     uint64_t fields[6] = { getpid(), (uint64_t)to, (uint64_t)from, (uint64_t)to, sizeof loop, 1 };
     struct record record = { 1, sizeof record + sizeof fields, now(CLOCK_MONOTONIC) };
-    if (write(dump, &record, sizeof record) + write(dump, fields, sizeof fields) != record.size) abort();
+    put(&record, sizeof record);
+    put(fields, sizeof fields);
 }
 
 int main(int count, char **words) {
     char *code = room(), path[4096];
+    if (LATE) buffer = malloc(4096);
     snprintf(path, sizeof path, "%s/jit-%d.dump", words[1], getpid());
     dump = open(path, O_CREAT | O_TRUNC | O_RDWR, 0600);
     uint32_t header[10] = { 0x4a695444, 1, sizeof header, 62, 0, getpid() };
@@ -97,6 +157,7 @@ int main(int count, char **words) {
     run(code);
     moved(code, code + 4096);
     run(code + 4096);
+    if (buffer && write(dump, buffer, buffered) != buffered) abort();
     return unlink(path);
 }
 "#;
@@ -148,16 +209,54 @@ int main(int count, char **words) {
 /// Compiles and records a program; `None` where that cannot be done here.
 fn recorded(name: &str, source: &str) -> Option<Stream> {
     let directory = Directory::new(name);
-    let program = directory.compile("gcc", &format!("{MAKER}{source}"), &["-O1", "-w"])?;
+    let argument = directory.path("");
+    let stream = Stream::read(&recorded_bytes(&directory, source, &argument)?);
+    assert_eq!(stream.verdict, Verdict::Complete);
+    Some(stream)
+}
+
+/// Compiles a program and records it with one argument.
+fn recorded_bytes(directory: &Directory, source: &str, argument: &str) -> Option<Vec<u8>> {
+    let program =
+        directory.compile("gcc", &format!("{MAKER}{source}"), &["-O1", "-w", "-DLATE=0"])?;
     if !can_record() {
         return None;
     }
     let file = directory.path("out.nprof");
-    let output = record(&["-o", &file, "--", &program, &directory.path("")]);
+    let output = record(&["-o", &file, "--", &program, argument]);
     assert!(output.status.success(), "{}", stderr(&output));
-    let stream = Stream::from_file(&file);
-    assert_eq!(stream.verdict, Verdict::Complete);
-    Some(stream)
+    Some(fs::read(file).expect("a file"))
+}
+
+/// Returns the share of each innermost function, or image where it has no name. Locations count at
+/// the end of the stream, of which the program needs one epoch.
+fn shares(bytes: &[u8]) -> BTreeMap<String, f64> {
+    let (mut tables, mut nodes) = (Tables::new(), Vec::new());
+    let mut reader = Reader::new(bytes);
+    while let Some(record) = reader.next().expect("a stream") {
+        tables.apply(&record);
+        if let Record::Sample(sample) = record {
+            nodes.push(sample.node);
+        }
+    }
+    assert_eq!(reader.verdict(), Verdict::Complete);
+    let mut labels = Labels::new();
+    let mut shares = BTreeMap::new();
+    for &node in &nodes {
+        let call = tables.stack_calls(node).next().expect("a stack");
+        let is_named = tables.function(call.line.function).is_some();
+        let key = if is_named { CallKey::Function } else { CallKey::ImageName };
+        let label = labels.label(&tables, call, key);
+        let name = String::from_utf8_lossy(labels.names.get(label)).into_owned();
+        *shares.entry(name).or_insert(0.0) += 1.0 / nodes.len() as f64;
+    }
+    shares
+}
+
+/// Fails unless a function has about this share.
+fn assert_share(shares: &BTreeMap<String, f64>, name: &str, expected: f64) {
+    let share = shares.get(name).copied().unwrap_or(0.0);
+    assert!((share - expected).abs() < 0.1, "{name}: {share} in {shares:?}");
 }
 
 /// Returns the share of samples with the innermost frame in this image.
@@ -183,6 +282,70 @@ fn perf_map_names_generated_code() {
     });
     let complete = through.clone().filter(|sample| sample.mark == Mark::None).count();
     assert!(complete * 10 > through.count() * 9 && complete > 100, "{complete}");
+}
+
+#[test]
+fn perf_map_written_at_exit_names_code_that_ran_before() {
+    let directory = Directory::new("late-map");
+    let Some(bytes) = recorded_bytes(&directory, LATE_PERF_MAP, "") else { return };
+    let shares = shares(&bytes);
+    assert_share(&shares, "first", 0.33);
+    assert_share(&shares, "second", 0.67);
+}
+
+#[test]
+fn perf_map_of_live_process_is_read_at_end_of_recording() {
+    let directory = Directory::new("end-map");
+    let source = format!("{MAKER}{LATE_PERF_MAP}");
+    let Some(program) = directory.compile("gcc", &source, &["-O1", "-w"]) else { return };
+    if !can_record() {
+        return;
+    }
+    let file = directory.path("out.nprof");
+    let mut program = Command::new(program);
+    program.arg("-").stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut running = program.spawn().expect("it runs");
+    let pid = running.id().to_string();
+    let mut recording = recorder(&["-o", &file, "-p", &pid]).spawn().expect("it runs");
+    // Samples are in the file: the recorder has polled the names.
+    while fs::metadata(&file).map_or(0, |file| file.len()) < 4096 {
+        assert!(recording.try_wait().expect("a status").is_none(), "it ended");
+        thread::yield_now();
+    }
+    kill("-USR1", &pid);
+    let mut line = String::new();
+    BufReader::new(running.stdout.take().expect("piped")).read_line(&mut line).expect("UTF-8");
+    assert_eq!(line, "done\n");
+    kill("-INT", &recording.id().to_string());
+    assert!(recording.wait().expect("a status").success());
+    drop(running.stdin.take());
+    running.wait().expect("a status");
+    let shares = shares(&fs::read(file).expect("a file"));
+    assert!(!shares.contains_key("[anon]"), "{shares:?}");
+    assert!(shares["first"] > 0.1 && shares["second"] > 0.3, "{shares:?}");
+}
+
+fn kill(signal: &str, pid: &str) {
+    assert!(Command::new("kill").args([signal, pid]).status().expect("kill").success());
+}
+
+#[test]
+fn perf_map_that_was_removed_and_written_again_is_read_again() {
+    let Some(stream) = recorded("new-map", NEW_PERF_MAP) else { return };
+    let [first, second] = ["first", "second"].map(|name| share(&stream, name));
+    assert!((0.35..0.65).contains(&first) && (0.35..0.65).contains(&second), "{first} {second}");
+}
+
+#[test]
+fn jitdump_written_at_exit_names_code_by_time() {
+    let directory = Directory::new("late-dump");
+    let source = format!("#undef LATE\n#define LATE 1\n{JITDUMP}");
+    let argument = directory.path("");
+    let Some(bytes) = recorded_bytes(&directory, &source, &argument) else { return };
+    // Three equal times, of which the last two are in the same function at two addresses.
+    let shares = shares(&bytes);
+    assert_share(&shares, "first", 0.33);
+    assert_share(&shares, "second", 0.67);
 }
 
 #[test]

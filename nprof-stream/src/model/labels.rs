@@ -73,7 +73,12 @@ impl Labels {
 fn text(tables: &Tables, frame: &FrameEntry, line: Line, key: CallKey) -> Vec<u8> {
     let image = tables.image(frame.image);
     let image_name = image.map_or(UNKNOWN, |image| tables.names.get(image.name));
-    let is_jit = image.is_some_and(|image| image.kind == ImageKind::Jit);
+    // Code in anonymous memory has a name only if the process generated it; the recorder found the
+    // name after it had written the frame.
+    let is_jit = image.is_some_and(|image| match image.kind {
+        ImageKind::Anonymous => frame.is_named(),
+        kind => kind == ImageKind::Jit,
+    });
     match key {
         CallKey::Image | CallKey::ImageName | CallKey::File | CallKey::Line if is_jit => {
             GENERATED.to_vec()

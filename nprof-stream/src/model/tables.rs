@@ -98,6 +98,9 @@ pub struct Tables {
     functions: IdTable<NameId>,
     files: IdTable<NameId>,
     lines: Vec<Line>,
+    /// The highest id of a frame, and of the frames that a node may have used.
+    last_frame: FrameId,
+    last_used_frame: FrameId,
 }
 
 impl Tables {
@@ -106,8 +109,8 @@ impl Tables {
         Self::default()
     }
 
-    /// Returns a number that grows with every head and epoch, and when a frame gets another location:
-    /// values cached by id are then stale.
+    /// Returns a number that grows with every head and epoch, and when a frame gets a location after
+    /// it was used, or another location: values cached by id are then stale.
     pub fn generation(&self) -> u64 {
         self.generation
     }
@@ -142,6 +145,7 @@ impl Tables {
                     lines: 0,
                 };
                 self.frames.insert(frame.id.0, entry);
+                self.last_frame = self.last_frame.max(frame.id);
             }
             Record::Nodes(nodes) => self.apply_nodes(nodes),
             Record::Function(function) => {
@@ -175,6 +179,8 @@ impl Tables {
         self.functions.clear();
         self.files.clear();
         self.lines.clear();
+        self.last_frame = FrameId::NONE;
+        self.last_used_frame = FrameId::NONE;
     }
 
     fn apply_image(&mut self, image: &Image<'_>) {
@@ -194,6 +200,7 @@ impl Tables {
     }
 
     fn apply_nodes(&mut self, nodes: &Nodes<'_>) {
+        self.last_used_frame = self.last_frame;
         let mut parent = nodes.parent;
         // Each node has a copy of its root's mark, so that `stack_mark` need not walk.
         let mut mark = match self.nodes.get(parent.0) {
@@ -215,8 +222,8 @@ impl Tables {
         let Some(frame) = self.frames.get_mut(location.frame.0) else {
             return;
         };
-        if frame.status.is_some() {
-            // A later location replaces an earlier one (nprof-format(5), location).
+        // A later location replaces an earlier one (nprof-format(5), location).
+        if frame.status.is_some() || location.frame <= self.last_used_frame {
             self.generation += 1;
         }
         frame.status = Some(location.status);
@@ -360,19 +367,31 @@ mod tests {
     #[test]
     fn the_last_location_of_a_frame_holds_and_what_was_cached_is_stale() {
         let mut tables = Tables::new();
-        tables.apply(&frame(1, Mark::None));
-        let frames = [FrameId(1)];
-        let nodes = Nodes { first: NodeId(1), parent: NodeId::NONE, frames: &frames };
-        tables.apply(&Record::Nodes(nodes));
         let mut seen = Vec::new();
-        for lines in [&[line(1)][..], &[line(2), line(1)]] {
+        tables.apply(&frame(1, Mark::None));
+        for lines in [&[][..], &[line(1)], &[line(2), line(1)]] {
             let status = Status::Named;
             let location = Location { frame: FrameId(1), status, lines, extras: Extras::NONE };
             tables.apply(&Record::Location(location));
-            let functions = tables.stack_calls(NodeId(1)).map(|call| call.line.function.0);
+            let functions = tables.calls(FrameId(1)).map(|call| call.line.function.0);
             seen.push((functions.collect::<Vec<_>>(), tables.generation()));
         }
-        assert_eq!(seen, [(vec![1], 0), (vec![2, 1], 1)]);
+        assert_eq!(seen, [(vec![0], 0), (vec![1], 1), (vec![2, 1], 2)]);
+    }
+
+    #[test]
+    fn first_location_after_use_of_its_frame_makes_cached_values_stale() {
+        let mut tables = Tables::new();
+        tables.apply(&frame(1, Mark::None));
+        let (frames, parent) = ([FrameId(1)], NodeId::NONE);
+        tables.apply(&Record::Nodes(Nodes { first: NodeId(1), parent, frames: &frames }));
+        tables.apply(&frame(2, Mark::None));
+        let (status, lines, extras) = (Status::Named, &[line(1)][..], Extras::NONE);
+        for (id, generation) in [(2, 0), (1, 1)] {
+            let frame = FrameId(id);
+            tables.apply(&Record::Location(Location { frame, status, lines, extras }));
+            assert_eq!(tables.generation(), generation, "{id}");
+        }
     }
 
     #[test]

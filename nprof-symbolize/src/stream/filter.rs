@@ -255,7 +255,8 @@ impl<W: Write> Filter<W> {
         Ok(())
     }
 
-    /// Remembers a written location, if the input may have a better one later.
+    /// Remembers a written location, if the input may have a better one later: from an earlier run, or
+    /// from the recorder, for code generated at run time.
     fn note_written(
         &mut self,
         frame: FrameId,
@@ -263,7 +264,9 @@ impl<W: Write> Filter<W> {
         found: Rc<SymbolizedFrame>,
         shown: &Rc<SymbolizedFrame>,
     ) {
-        let may_follow = self.frames.has_existing || self.frames.annotations.is_same();
+        let may_follow = found.status == Status::Anonymous
+            || self.frames.has_existing
+            || self.frames.annotations.is_same();
         if may_follow && found.status != Status::Named {
             let shown = Rc::clone(shown);
             self.frames.written.insert(frame, WrittenLocation { image, found, shown });

@@ -29,8 +29,8 @@ pub(crate) struct OpenFileBudget {
 
 /// A file held open.
 #[derive(Debug)]
-struct Held {
-    file: File,
+pub(crate) struct Held {
+    pub(crate) file: File,
     files: OpenFileBudget,
 }
 
@@ -47,7 +47,7 @@ impl OpenFileBudget {
     }
 
     /// Counts a file as held open until it is dropped. None if there are too many.
-    fn hold(&self, file: File) -> Option<Rc<Held>> {
+    pub(crate) fn hold(&self, file: File) -> Option<Rc<Held>> {
         (self.held.get() < FILES_MAX).then(|| {
             self.held.set(self.held.get() + 1);
             Rc::new(Held { file, files: self.clone() })
@@ -82,8 +82,14 @@ impl<T: Default> GrowingFile<T> {
         self.inode
     }
 
+    /// Returns the position to which it was read.
+    pub(crate) fn position(&self) -> u64 {
+        self.position
+    }
+
     /// Reads the new part of the held file, or of one that `open` opens, which is then held if the
-    /// budget permits.
+    /// budget permits. `open` gets the inode of the held file, and returns another file that has its
+    /// name now; the rest of the held file is read before that.
     ///
     /// Passes each chunk to `take`, with the number of bytes from its start to the end of the file,
     /// and the state; `take` returns the number of bytes it has consumed. A file that was replaced
@@ -91,13 +97,17 @@ impl<T: Default> GrowingFile<T> {
     pub(crate) fn read(
         &mut self,
         files: &OpenFileBudget,
-        open: impl FnOnce() -> Option<File>,
-        take: impl FnMut(&[u8], u64, &mut T) -> u64,
+        open: impl FnOnce(Option<u64>) -> Option<File>,
+        mut take: impl FnMut(&[u8], u64, &mut T) -> u64,
     ) {
-        if let Some(held) = self.held.clone() {
-            return self.read_new(files, &held.file, take);
+        let held = self.held.clone();
+        let opened = open(held.as_ref().map(|_| self.inode));
+        if let Some(held) = held {
+            self.read_new(files, &held.file, &mut take);
         }
-        let Some(file) = open() else { return };
+        let Some(file) = opened else { return };
+        // Before the new file is held, since it takes the place of the old one.
+        self.held = None;
         self.read_new(files, &file, take);
         self.held = files.hold(file);
     }
@@ -183,6 +193,35 @@ mod tests {
         file.set_len(6).expect("cut");
         assert_eq!(read(&file), b"a");
         std::fs::remove_file(path).expect("removed");
+    }
+
+    #[test]
+    fn reads_rest_of_held_file_and_then_file_that_replaced_it() {
+        let (path, mut old) = scratch("old");
+        let (new_path, mut new) = scratch("new");
+        old.write_all(b"1 1 a\n").expect("written");
+        let (mut growing, files) = (GrowingFile::<bool>::default(), OpenFileBudget::default());
+        let mut read = |opened: Option<&File>| {
+            let mut names = Vec::new();
+            let inode = old.metadata().expect("it").ino();
+            let open = |held: Option<u64>| {
+                assert!(held.is_none_or(|held| held == inode));
+                opened.map(|file| file.try_clone().expect("a copy"))
+            };
+            growing.read(&files, open, |chunk, _, in_line| {
+                perf_map::read(chunk, false, in_line, |_, _, name| names.push(name.to_vec())) as u64
+            });
+            names.concat()
+        };
+        assert_eq!(read(Some(&old)), b"a");
+        assert_eq!(read(None), b"");
+        (&old).write_all(b"2 1 b\n").expect("written");
+        new.write_all(b"3 1 c\n").expect("written");
+        assert_eq!(read(Some(&new)), b"bc");
+        assert_eq!(files.held.get(), 1);
+        for path in [path, new_path] {
+            std::fs::remove_file(path).expect("removed");
+        }
     }
 
     #[test]

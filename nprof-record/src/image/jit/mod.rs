@@ -5,3 +5,4 @@ pub(crate) mod jitdump;
 pub(crate) mod perf_map;
 pub(crate) mod process_jit;
 pub(crate) mod runtime_code;
+pub(crate) mod unnamed_frames;

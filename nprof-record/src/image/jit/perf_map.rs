@@ -6,9 +6,12 @@
 //! earlier process with the same id.
 
 use std::fs::{self, File, OpenOptions};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::rc::Rc;
 use std::time::{Duration, SystemTime};
 
+use crate::image::jit::growing_file::{Held, OpenFileBudget};
 use crate::os::procfs::Stat;
 use crate::sys;
 
@@ -16,30 +19,124 @@ use crate::sys;
 /// resolution of a timer tick.
 const TIME_TOLERANCE: Duration = Duration::from_millis(100);
 
-/// Opens the perf map of a process that started at `start_ns` of the monotonic clock. If that is
-/// None, the process started before the recording, and /proc has its start time.
-pub(crate) fn open(pid: u32, start_ns: Option<u64>) -> Option<File> {
-    let age = match start_ns {
-        Some(start) => Duration::from_nanos(sys::monotonic_ns().saturating_sub(start)),
-        None => age(pid)?,
-    };
-    let status = fs::read_to_string(format!("/proc/{pid}/status"));
-    let (path, user) = match status.ok().and_then(|status| identity(&status)) {
-        Some((user, own_pid)) => (format!("/proc/{pid}/root/tmp/perf-{own_pid}.map"), user),
-        // It has exited. Most likely it was a child of the command, in our namespaces and of our
-        // user.
-        None => (format!("/tmp/perf-{pid}.map"), fs::metadata("/proc/self").ok()?.uid()),
-    };
-    // No symbolic links, and no blocking on FIFOs: all users can write to /tmp.
-    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
-    let file = OpenOptions::new().read(true).custom_flags(flags).open(path).ok()?;
-    let metadata = file.metadata().ok()?;
-    let is_trusted = metadata.is_file() && [user, 0].contains(&metadata.uid());
-    // Before the epoch of the system clock: any file is newer.
-    let start = SystemTime::now().checked_sub(age + TIME_TOLERANCE);
-    let is_new_enough =
-        start.is_none_or(|start| metadata.modified().is_ok_and(|modified| modified >= start));
-    (is_trusted && is_new_enough).then_some(file)
+/// The place of the perf map of a process. It is kept, because a process that has exited has no root
+/// directory any more, but may have written its map at its end.
+#[derive(Debug)]
+pub(crate) struct MapPlace {
+    /// The `/tmp` of the process, unless it is ours.
+    directory: Option<Rc<Held>>,
+    /// Its effective user.
+    user: u32,
+    /// Its id in its own pid namespace.
+    own_pid: u32,
+    /// The time of its start, less the tolerance. None if that was before 1970: any file is newer.
+    start: Option<SystemTime>,
+}
+
+impl MapPlace {
+    /// Opens the perf map of a process that started at `start_ns` of the monotonic clock. If that is
+    /// None, the process started before the recording, and /proc has its start time. Reads the place
+    /// again, unless the process has exited.
+    ///
+    /// None if there is no map, or if it is the file with the inode `held`.
+    pub(crate) fn open(
+        place: &mut Option<Self>,
+        pid: u32,
+        start_ns: Option<u64>,
+        held: Option<u64>,
+        files: &OpenFileBudget,
+    ) -> Option<File> {
+        // A held file needs only one stat(2), so that polls are cheap.
+        if let Some(place) = place.as_ref().filter(|_| held.is_some()) {
+            let named = fs::symlink_metadata(place.path(place.held_directory()));
+            if named.map_or(true, |named| Some(named.ino()) == held) {
+                return None;
+            }
+        }
+        if let Some((found, directory)) = Self::read(pid, start_ns) {
+            let file = found.open_file(directory.as_ref());
+            *place = match directory {
+                None => Some(found),
+                Some(directory) => {
+                    let held = files.hold(directory);
+                    held.map(|held| Self { directory: Some(held), ..found })
+                }
+            };
+            return file;
+        }
+        if let Some(place) = place {
+            return place.open_file(place.held_directory());
+        }
+        // The process exited before its first poll. Most likely it was a child of the command, in our
+        // namespaces and of our user.
+        let user = fs::metadata("/proc/self").ok()?.uid();
+        let start = earliest(start_ns.map(age_since)?);
+        Self { directory: None, user, own_pid: pid, start }.open_file(None)
+    }
+
+    /// Reads the place of the map of a process, and opens the `/tmp` of the process unless it is
+    /// ours. None if the process has exited.
+    fn read(pid: u32, start_ns: Option<u64>) -> Option<(Self, Option<File>)> {
+        let age = match start_ns {
+            Some(start) => age_since(start),
+            None => age(pid)?,
+        };
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        let (user, own_pid) = identity(&status)?;
+        // Not readable once the process has exited, even while its parent has not waited for it.
+        let directory = open_directory(&format!("/proc/{pid}/root/tmp"))?;
+        let own = open_directory("/tmp");
+        let is_ours = own.is_some_and(|own| device_and_inode(&own) == device_and_inode(&directory));
+        let place = Self { directory: None, user, own_pid, start: earliest(age) };
+        Some((place, (!is_ours).then_some(directory)))
+    }
+
+    fn held_directory(&self) -> Option<&File> {
+        self.directory.as_ref().map(|held| &held.file)
+    }
+
+    /// Returns the path of the map in a directory, by default in our `/tmp`.
+    fn path(&self, directory: Option<&File>) -> String {
+        let name = format!("perf-{}.map", self.own_pid);
+        match directory {
+            Some(directory) => format!("/proc/self/fd/{}/{name}", directory.as_raw_fd()),
+            None => format!("/tmp/{name}"),
+        }
+    }
+
+    /// Opens the map in a directory, if it is a trusted one.
+    fn open_file(&self, directory: Option<&File>) -> Option<File> {
+        // No symbolic links, and no blocking on FIFOs: all users can write to /tmp.
+        let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
+        let mut options = OpenOptions::new();
+        let file = options.read(true).custom_flags(flags).open(self.path(directory)).ok()?;
+        let metadata = file.metadata().ok()?;
+        let is_trusted = metadata.is_file() && [self.user, 0].contains(&metadata.uid());
+        let is_new_enough = self
+            .start
+            .is_none_or(|start| metadata.modified().is_ok_and(|modified| modified >= start));
+        (is_trusted && is_new_enough).then_some(file)
+    }
+}
+
+/// Returns the earliest time of a file of a process with this age. None if any file is newer.
+fn earliest(age: Duration) -> Option<SystemTime> {
+    SystemTime::now().checked_sub(age + TIME_TOLERANCE)
+}
+
+/// Returns the time since a reading of the monotonic clock.
+fn age_since(start_ns: u64) -> Duration {
+    Duration::from_nanos(sys::monotonic_ns().saturating_sub(start_ns))
+}
+
+/// Opens a directory, only as a place for paths.
+fn open_directory(path: &str) -> Option<File> {
+    let flags = libc::O_PATH | libc::O_DIRECTORY;
+    OpenOptions::new().read(true).custom_flags(flags).open(path).ok()
+}
+
+fn device_and_inode(file: &File) -> Option<(u64, u64)> {
+    file.metadata().ok().map(|metadata| (metadata.dev(), metadata.ino()))
 }
 
 /// Returns the time since the start of a process, which may have called exec later. None if it has
@@ -128,6 +225,37 @@ mod tests {
         assert_eq!(identity("Pid:\t77\nUid:\t0\t0\t0\t0\n"), Some((0, 77)));
         assert_eq!(identity("Pid:\t77\n"), None);
         assert_eq!(identity(""), None);
+    }
+
+    /// Opens the map of a process at its first poll.
+    fn open(pid: u32, start_ns: Option<u64>) -> Option<File> {
+        MapPlace::open(&mut None, pid, start_ns, None, &OpenFileBudget::default())
+    }
+
+    #[test]
+    fn opens_map_that_exited_process_wrote_at_its_end() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("a process");
+        let (pid, start) = (child.id(), Some(sys::monotonic_ns()));
+        let (mut place, files) = (None, OpenFileBudget::default());
+        assert!(MapPlace::open(&mut place, pid, start, None, &files).is_none(), "there is none");
+        let path = format!("/tmp/perf-{pid}.map");
+        let first = File::create(&path).expect("a file").metadata().expect("it").ino();
+        child.kill().expect("it runs");
+        // Now it has exited, and we have not waited for it: /proc/PID/root cannot be read.
+        let has_exited = || Stat::of(pid).is_none_or(|stat| stat.is_zombie);
+        while !has_exited() {
+            std::thread::yield_now();
+        }
+        let mut open = |held| MapPlace::open(&mut place, pid, start, held, &files);
+        assert!(open(None).is_some());
+        assert!(open(Some(first)).is_none(), "the same file");
+        let second = format!("{path}.new");
+        File::create(&second).expect("a file");
+        fs::rename(second, &path).expect("renamed");
+        assert!(open(Some(first)).is_some(), "another file with the same name");
+        fs::remove_file(path).expect("removed");
+        assert!(open(Some(first)).is_none());
+        child.wait().expect("its status");
     }
 
     #[test]

@@ -6,6 +6,9 @@
 //! A jitdump has times. A perf map has none: a new entry is valid from the last poll on. The files
 //! are polled when a sample in generated code is newer than the last poll, which is once per drain.
 //! So where addresses are reused, samples between two polls may get the later name.
+//!
+//! Entries may come late: runtimes buffer their files, and some write them at their end. Each applied
+//! entry is therefore passed on, for the frames that were written without a name.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -14,7 +17,7 @@ use nprof_object::path::without_deleted;
 
 use crate::image::jit::growing_file::{CHUNK_BYTES, GrowingFile, OpenFileBudget};
 use crate::image::jit::jitdump::{self, JitRecord, JitdumpReader};
-use crate::image::jit::perf_map;
+use crate::image::jit::perf_map::{self, MapPlace};
 use crate::image::jit::runtime_code::{CodeRegions, RuntimeFunction, RuntimeFunctions};
 use crate::image::mapped_file;
 use crate::os::code_mapping::Mmap;
@@ -23,6 +26,10 @@ use crate::sys;
 
 /// The most jitdump files of a process.
 const DUMPS_MAX: usize = 4;
+
+/// The most polls of the files at the end of a process. At 8 MiB a file, the recorder reads the last
+/// ones in less time than the rings take to fill.
+const FINAL_POLLS_MAX: usize = 8;
 
 const _: () = assert!(CHUNK_BYTES >= jitdump::FRONT_MAX_BYTES);
 
@@ -38,20 +45,47 @@ enum CodeChange {
     },
 }
 
+/// An entry of a file that is pending until its time.
+#[derive(Debug)]
+struct PendingEntry {
+    change: CodeChange,
+    /// True if the file states the time.
+    has_time: bool,
+    /// The number of the poll that read it.
+    poll: u64,
+}
+
+/// The name that an entry gave to a range of addresses.
+#[derive(Debug)]
+pub(crate) struct AppliedName {
+    pub(crate) function: Rc<RuntimeFunction>,
+    pub(crate) size: u64,
+    /// The time from which the name is valid. None if the file has no times.
+    pub(crate) time_ns: Option<u64>,
+    /// The number of the poll that read it.
+    pub(crate) poll: u64,
+}
+
 /// The generated code of a process.
 #[derive(Debug, Default)]
 pub(crate) struct ProcessJit {
     /// The time of its exec or fork. None if that was before the recording.
     start_ns: Option<u64>,
+    /// The place of the perf map, once it is known.
+    place: Option<MapPlace>,
     /// The perf map. State: true if the last chunk ended within a line.
     map: GrowingFile<bool>,
     dumps: Vec<GrowingFile<JitdumpReader>>,
     /// The time of the last poll of the files.
     polled_ns: u64,
-    /// The pending changes, by the time in ns from which they are valid, and their number.
-    pending: BTreeMap<(u64, u64), CodeChange>,
-    /// The number of changes read.
-    changes: u64,
+    /// The number of polls.
+    polls: u64,
+    /// The pending entries, by the time in ns from which they are valid, and their number.
+    pending: BTreeMap<(u64, u64), PendingEntry>,
+    /// The number of entries read.
+    entries: u64,
+    /// The applied names since they were last taken.
+    applied: Vec<AppliedName>,
     regions: Rc<CodeRegions>,
 }
 
@@ -99,11 +133,53 @@ impl ProcessJit {
         self.apply_until(time);
     }
 
-    /// Applies the pending changes up to a time.
+    /// Polls the files of the process `owner` to their end, and applies the entries up to `time_ns`.
+    /// Does nothing if no sample was in generated code.
+    pub(crate) fn read_to_end(
+        &mut self,
+        owner: ProcessId,
+        time_ns: u64,
+        functions: &RuntimeFunctions,
+        files: &OpenFileBudget,
+    ) {
+        if self.polled_ns == 0 {
+            return;
+        }
+        for _ in 0..FINAL_POLLS_MAX {
+            let before = self.positions();
+            files.end_drain();
+            let now = sys::monotonic_ns();
+            self.poll(owner, now, functions, files);
+            self.polled_ns = now;
+            if self.positions() == before {
+                break;
+            }
+        }
+        files.end_drain();
+        self.apply_until(time_ns);
+    }
+
+    /// True if its files may state times.
+    pub(crate) fn has_times(&self) -> bool {
+        !self.dumps.is_empty()
+    }
+
+    /// Takes the names applied since the last call.
+    pub(crate) fn take_applied(&mut self) -> Vec<AppliedName> {
+        std::mem::take(&mut self.applied)
+    }
+
+    /// Returns the sum of the positions in all files.
+    fn positions(&self) -> u64 {
+        self.dumps.iter().map(GrowingFile::position).sum::<u64>() + self.map.position()
+    }
+
+    /// Applies the pending entries up to a time.
     fn apply_until(&mut self, time: u64) {
         while let Some(first) = self.pending.first_entry().filter(|first| first.key().0 <= time) {
-            let change = first.remove();
-            self.apply(change);
+            let (time_ns, _) = *first.key();
+            let entry = first.remove();
+            self.apply(entry, time_ns);
         }
     }
 
@@ -121,25 +197,29 @@ impl ProcessJit {
         files: &OpenFileBudget,
     ) {
         let before = self.polled_ns;
-        let (pending, changes) = (&mut self.pending, &mut self.changes);
-        let mut add = |time: u64, change| {
-            *changes += 1;
-            pending.insert((time, *changes), change);
+        self.polls += 1;
+        let (pending, entries, poll) = (&mut self.pending, &mut self.entries, self.polls);
+        let mut add = |time: Option<u64>, change| {
+            *entries += 1;
+            let entry = PendingEntry { change, has_time: time.is_some(), poll };
+            // An entry is not later than its read, unless its clock is wrong.
+            pending.insert((time.map_or(before, |time| time.min(now)), *entries), entry);
         };
         let generated = |start, size, name: &[u8]| {
             Some(CodeChange::Generated(functions.create(name, start, Some(owner))?, size))
         };
-        let open = || perf_map::open(owner.pid, self.start_ns);
+        let (place, start_ns) = (&mut self.place, self.start_ns);
+        let open = |held| MapPlace::open(place, owner.pid, start_ns, held, files);
         self.map.read(files, open, |chunk, _, in_line| {
             let more = chunk.len() == CHUNK_BYTES;
             perf_map::read(chunk, more, in_line, |start, size, name| {
-                generated(start, size, name).into_iter().for_each(|change| add(before, change));
+                generated(start, size, name).into_iter().for_each(|change| add(None, change));
             }) as u64
         });
         for dump in &mut self.dumps {
             dump.read(
                 files,
-                || None,
+                |_| None,
                 |chunk, available, dump| {
                     dump.read(chunk, available, |time, record| {
                         let change = match record {
@@ -148,8 +228,6 @@ impl ProcessJit {
                                 Some(CodeChange::Moved { from, to, size })
                             }
                         };
-                        // A record is not later than its read, unless its clock is wrong.
-                        let time = time.map_or(before, |time| time.min(now));
                         change.into_iter().for_each(|change| add(time, change));
                     })
                 },
@@ -157,18 +235,21 @@ impl ProcessJit {
         }
     }
 
-    /// Applies a change.
-    fn apply(&mut self, change: CodeChange) {
+    /// Applies an entry.
+    fn apply(&mut self, entry: PendingEntry, time_ns: u64) {
         let regions = CodeRegions::make_mut(&mut self.regions);
-        match change {
-            CodeChange::Generated(function, size) => regions.insert(function, size),
+        let (function, size) = match entry.change {
+            CodeChange::Generated(function, size) => (function, size),
             CodeChange::Moved { from, to, size } => {
                 // Only a whole function moves: its start must be at `from`.
                 let Some((function, 0)) = regions.find(from) else { return };
-                let moved = function.moved(to);
-                moved.into_iter().for_each(|moved| regions.insert(moved, size));
+                let Some(moved) = function.moved(to) else { return };
+                (moved, size)
             }
-        }
+        };
+        regions.insert(function.clone(), size);
+        let time_ns = entry.has_time.then_some(time_ns);
+        self.applied.push(AppliedName { function, size, time_ns, poll: entry.poll });
     }
 }
 
@@ -191,7 +272,7 @@ mod tests {
     fn with_changes(functions: &RuntimeFunctions, changes: &[(u64, u64, u64, &str)]) -> ProcessJit {
         let mut jit = ProcessJit { polled_ns: u64::MAX, ..ProcessJit::default() };
         for &(time, start, size, name) in changes {
-            jit.changes += 1;
+            jit.entries += 1;
             let change = match name {
                 "" => CodeChange::Moved { from: start, to: start + 0x100, size },
                 _ => CodeChange::Generated(
@@ -199,7 +280,8 @@ mod tests {
                     size,
                 ),
             };
-            jit.pending.insert((time, jit.changes), change);
+            let entry = PendingEntry { change, has_time: true, poll: 1 };
+            jit.pending.insert((time, jit.entries), entry);
         }
         jit
     }

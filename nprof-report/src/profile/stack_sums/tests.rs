@@ -30,15 +30,19 @@ L\t9\t2\t0\t0\t3\tring
 @end\tsamples=5\trecords=19\tlost=3
 ";
 
-/// Samples and weight by the label of the leaf.
+/// Samples and weight by the function of the leaf.
 fn leaves(profile: &mut Profile, stream: &str) -> BTreeMap<String, (u64, u64)> {
+    leaves_by(CallKey::Function, profile, stream)
+}
+
+/// Samples and weight by a label of the leaf.
+fn leaves_by(key: CallKey, profile: &mut Profile, stream: &str) -> BTreeMap<String, (u64, u64)> {
     let mut labels = Labels::new();
     let mut leaves: BTreeMap<String, (u64, u64)> = BTreeMap::new();
     profile
         .read("x", stream.as_bytes(), |tables, group, sum| {
             let leaf = tables.stack_calls(group.node).next();
-            let name = leaf
-                .map_or(NameId::default(), |call| labels.label(tables, call, CallKey::Function));
+            let name = leaf.map_or(NameId::default(), |call| labels.label(tables, call, key));
             let name = String::from_utf8_lossy(labels.names.get(name)).into_owned();
             let entry = leaves.entry(name).or_default();
             entry.0 += sum.samples;
@@ -119,4 +123,27 @@ fn what_damage_took_is_told_and_not_guessed() {
     assert_eq!(leaves["[damaged]"], (2, 14));
     assert_eq!(profile.summary.events[0].event.name, b"[damaged]");
     assert_eq!(profile.summary.incomplete_inputs[0].verdict, Verdict::Truncated);
+}
+
+#[test]
+fn names_that_recorder_found_late_hold_for_earlier_samples() {
+    let stream = "\
+@nprof\t1.1\trun=0x1\n@event\tid=1\tname=cpu-clock\tunit=ns\tmeasure=cpu-time\n\
+I\t1\tanon\t-\t[anon]\nI\t2\tjit\t-\tf\nI\t3\tanon\t-\t[anon]\tsince=5\n\
+F\t1\t1\t0x10\tu\nF\t2\t2\t0x0\tu\nF\t3\t3\t0x10\tu\nF\t4\t1\t0x20\tu\n\
+N\t1\t0\t1\nN\t2\t0\t2\nN\t3\t0\t3\nN\t4\t0\t4\n\
+S\t6\t1\t0\t0\t1\t10\t1\nS\t7\t1\t0\t0\t2\t10\t1\nS\t8\t1\t0\t0\t3\t10\t1\nS\t9\t1\t0\t0\t4\t10\t1\n\
+U\t1\tf\t-\nU\t2\tg\t-\nY\t1\tnamed\t1,0,0,0\nY\t3\tnamed\t2,0,0,0\n\
+@end\tsamples=4\trecords=16\tlost=0\n";
+    for (key, expected) in [
+        (CallKey::Function, &[("[anon]+0x20", 1), ("f", 1), ("f+0x0", 1), ("g", 1)][..]),
+        (CallKey::ImageName, &[("[anon]", 1), ("[jit]", 3)]),
+    ] {
+        let mut profile = Profile::new(GroupBy::default());
+        let leaves = leaves_by(key, &mut profile, stream);
+        let counts: Vec<_> = leaves.iter().map(|(name, sums)| (name.as_str(), sums.0)).collect();
+        assert_eq!(counts, expected);
+        assert!(!profile.summary.symbolized, "nprof-symbolize has not run");
+        assert!(profile.summary.is_complete(), "{:?}", profile.summary.incomplete_inputs);
+    }
 }

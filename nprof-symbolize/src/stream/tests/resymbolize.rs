@@ -190,3 +190,22 @@ fn new_names_shift_later_ids() {
     assert!(output.contains("U\t2\tmade\t-\nY\t2\tnamed\t2,0,0,0\n"), "{output}");
     assert!(output.contains("U\t3\tg\t-\nY\t3\tnamed\t3,1,3,0\n"), "{output}");
 }
+
+#[test]
+fn names_that_recorder_found_late_overrule_anonymous_locations() {
+    let text = format!(
+        "{HEAD}I\t2\tanon\t-\t[anon]\nF\t1\t2\t0x1\tu\nF\t2\t1\t0x2\tu\nN\t1\t0\t1\t2\n\
+         S\t5\t0\t0\t0\t1\t1\t1\nU\t1\tmade\t-\nY\t1\tnamed\t1,0,0,0\nN\t3\t0\t1\n"
+    );
+    for is_binary in [false, true] {
+        let once = filtered(&text, is_binary);
+        assert!(once.contains("Y\t1\tanonymous\n"), "{once}");
+        assert!(
+            once.contains("S\t5\t0\t0\t0\t1\t1\t1\nU\t1\tmade\t-\nY\t1\tnamed\t1,0,0,0\nN"),
+            "{once}"
+        );
+        // Another run keeps them.
+        let twice = filtered(&once, is_binary);
+        assert_eq!(locations(&twice, false)["1"], locations(&once, false)["1"], "{twice}");
+    }
+}
