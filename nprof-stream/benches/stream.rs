@@ -1,4 +1,4 @@
-//! The speed of reading and writing a stream, in samples a second on one core.
+//! The speed of reading and writing a stream, in records a second on one core.
 
 #![allow(clippy::unwrap_used)] // a bench may fail
 
@@ -9,6 +9,7 @@ use nprof_stream::*;
 
 const SAMPLES: u64 = 1_000_000;
 const NODES: u32 = 10_000;
+const DEFINITIONS: u32 = 100_000;
 
 fn main() {
     divan::main();
@@ -62,6 +63,66 @@ fn write_to(writer: &mut Writer<impl std::io::Write>) {
     let Totals { samples, records } = writer.totals();
     let end = End { samples, records, ..End::default() };
     writer.write(&Record::End(Box::new(end))).unwrap();
+}
+
+/// Definitions as a symbolized recording has them, each kind in turn.
+fn definitions(encoding: Encoding) -> Vec<u8> {
+    let mut writer = Writer::new(Vec::new(), encoding);
+    let head = Head { run: RunId(1), clock: b"monotonic".to_vec(), ..Head::default() };
+    writer.write(&Record::Head(Box::new(head))).unwrap();
+    let extras = Extras::NONE;
+    for id in 1..=DEFINITIONS {
+        let time = 81_230_000_000_000 + u64::from(id) * 501_505;
+        let frame = Frame {
+            id: FrameId(id),
+            image: ImageId(1 + id % 40),
+            offset: u64::from(id) * 48,
+            kernel: id % 5 == 0,
+            return_address: id % 3 != 0,
+            mark: Mark::None,
+            extras,
+        };
+        writer.write(&Record::Frame(frame)).unwrap();
+        let path = format!("/usr/lib/x86_64-linux-gnu/libexample-{}.so.1", id % 40);
+        let function = format!("example::container<unsigned long>::insert_{id}(unsigned long)");
+        let function =
+            Function { id: FunctionId(id), name: function.as_bytes(), linkage: b"", extras };
+        writer.write(&Record::Function(function)).unwrap();
+        let line = Line { function: FunctionId(id), file: FileId(1), line: id % 999, column: 9 };
+        let location = Location {
+            frame: FrameId(id),
+            status: Status::Named,
+            lines: &[line, Line { line: 7, ..line }],
+            extras,
+        };
+        writer.write(&Record::Location(location)).unwrap();
+        let (pid, parent, comm) = (4_000 + id, TaskId(id / 2), &b"worker"[..]);
+        let task = Task { id: TaskId(id), time, pid, tid: pid, parent, comm, extras };
+        writer.write(&Record::Task(task)).unwrap();
+        let kind = ChangeKind::Exit;
+        let change = Change { time, task: TaskId(id), kind, value: b"0", extras };
+        writer.write(&Record::Change(change)).unwrap();
+        if id % 100 == 0 {
+            let (id, kind, build_id) = (ImageId(id / 100), ImageKind::Elf, &[7; 20]);
+            let image = Image { id, kind, build_id, path: path.as_bytes(), extras };
+            writer.write(&Record::Image(image)).unwrap();
+        }
+    }
+    writer.finish().unwrap()
+}
+
+/// Reads and writes definitions in one encoding.
+#[divan::bench(args = SPELLINGS, sample_count = 20)]
+fn copy_definitions(bencher: Bencher<'_, '_>, name: &str) {
+    let stream = definitions(encoding(name));
+    bencher.counter(ItemsCount::new(5 * DEFINITIONS)).bench(|| {
+        let mut reader = Reader::new(&stream[..]);
+        let mut writer = Writer::new(std::io::sink(), encoding(name));
+        while let Some(record) = reader.next().unwrap() {
+            writer.write(&record).unwrap();
+        }
+        writer.finish().unwrap()
+    });
 }
 
 const SPELLINGS: [&str; 2] = ["binary", "text"];
