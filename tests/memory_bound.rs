@@ -70,7 +70,7 @@ fn generate(out: impl Write, samples: u64) -> Vec<u64> {
     for time in 0..samples {
         if next + BRANCH > NODES {
             epoch += 1;
-            let record = Record::Epoch(Epoch { number: epoch, more: Vec::new() });
+            let record = Record::Epoch(Box::new(Epoch { number: epoch, more: Vec::new() }));
             writer.write(&record).expect("the pipe is open");
             define(&mut writer);
             next = 1;

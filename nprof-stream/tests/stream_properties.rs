@@ -2,7 +2,10 @@
 //! flip, cat, strip, future, order, verdict. The law of bound needs an endless stream and whole
 //! tools: see tests/memory_bound.rs.
 
-use nprof_stream::{Encoding, Passthrough, Reader, Record, Verdict, Writer};
+use nprof_stream::{
+    Encoding, EventId, Extras, NodeId, Passthrough, Reader, Record, Sample, TaskId, Verdict, Writer,
+};
+use nprof_tests::arbitrary::unknown_kind;
 use nprof_tests::segment::{
     Item, Segment, damages, read, read_from, reencode, segment, undefined, write,
 };
@@ -202,12 +205,12 @@ proptest! {
     }
 
     #[test]
-    fn future(segment in segment(), kind in 69..128u8, body in prop::collection::vec(any::<u8>(), 0..40)) {
+    fn future(segment in segment(), kind in unknown_kind(), body in prop::collection::vec(any::<u8>(), 0..40)) {
         // A record of a later version, with its number or as a line, survives both encodings
         // unchanged, in its place.
         let mut later = segment.clone();
         let middle = later.items.len() / 2;
-        later.items.insert(middle, Item::Unknown(kind, body.clone()));
+        later.items.insert(middle, Item::unknown(kind, &body));
         for encoding in [Encoding::Binary, Encoding::Text] {
             let stream = reencode(&reencode(&write(&later, Encoding::Binary), encoding), Encoding::Binary);
             let mut reader = Reader::new(&stream[..]);
@@ -217,12 +220,11 @@ proptest! {
                     found += usize::from((unknown.kind, unknown.body) == (kind, &body[..]));
                 }
             }
-            let same = |item: &&Item| matches!(item,
-                Item::Unknown(other, bytes) if (*other, bytes) == (kind, &body));
-            prop_assert_eq!(found, later.items.iter().filter(same).count());
+            let same = Item::unknown(kind, &body);
+            prop_assert_eq!(found, later.items.iter().filter(|&item| *item == same).count());
         }
         // One that must be known is refused by name.
-        later.items[middle] = Item::Unknown(12 + kind % 20, body);
+        later.items[middle] = Item::unknown(12 + kind % 20, &body);
         let message = read(&write(&later, Encoding::Binary)).unwrap_err();
         let name = format!("a record of kind {}", 12 + kind % 20);
         prop_assert!(message.contains(&name), "{}", message);
@@ -274,9 +276,7 @@ proptest! {
         let stripped = read(&writer.finish().unwrap()).unwrap();
         prop_assert_eq!(stripped.verdict, expected(&segment));
         let mut bare = segment.clone();
-        bare.items.retain(|item| !matches!(item, Item::Step(_) | Item::Naming(..)
-            | Item::Function(..) | Item::File(..)
-            | Item::Location(..) | Item::Unknown(..)));
+        bare.items.retain(|item| !matches!(item, Item::Record(record) if record.is_annotation()));
         prop_assert_eq!(stripped.lines, read(&write(&bare, Encoding::Binary)).unwrap().lines);
     }
 
@@ -334,7 +334,7 @@ fn completes_a_block(stream: &[u8], cut: usize, joined: &[u8]) -> bool {
 fn an_unknown_required_kind_is_refused_by_name() {
     let mut stream = write(&Segment { run: 1, items: Vec::new(), ended: false }, Encoding::Binary);
     stream.extend_from_slice(&write(
-        &Segment { run: 1, items: vec![Item::Unknown(63, vec![1, 2])], ended: true },
+        &Segment { run: 1, items: vec![Item::unknown(63, &[1, 2])], ended: true },
         Encoding::Binary,
     ));
     let message = read(&stream).unwrap_err();
@@ -375,14 +375,13 @@ fn an_optional_line_of_a_later_version_passes_through_both_spellings() {
 
 #[test]
 fn an_edited_text_is_not_complete() {
-    let text = write(
-        &Segment {
-            run: 7,
-            items: vec![Item::Sample(5, 1, 1, 0, 1, 10, 1), Item::Sample(6, 1, 1, 0, 1, 10, 1)],
-            ended: true,
-        },
-        Encoding::Text,
-    );
+    let sample = |time| {
+        let (event, task, node, extras) = (EventId(1), TaskId(1), NodeId(1), Extras::NONE);
+        let sample = Sample { time, event, task, cpu: 0, node, weight: 10, count: 1, extras };
+        Item::Record(Record::Sample(sample))
+    };
+    let segment = Segment { run: 7, items: vec![sample(5), sample(6)], ended: true };
+    let text = write(&segment, Encoding::Text);
     let text = String::from_utf8(text).unwrap();
     let fewer: String =
         text.lines().filter(|line| !line.starts_with("S\t6")).map(|l| format!("{l}\n")).collect();

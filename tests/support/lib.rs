@@ -4,6 +4,7 @@
 //! Tests write pipes as a user types them. Bash runs them in a scratch directory with the tools
 //! first in its `PATH`.
 
+pub mod arbitrary;
 mod golden;
 mod help;
 mod programs;

@@ -1,7 +1,8 @@
 //! Generates arbitrary well-formed segments, writes them, and reads streams into owned values.
 
-#![allow(missing_docs)] // The items mirror the fields of the records.
+#![allow(missing_docs)] // The fields explain themselves.
 
+use crate::arbitrary::record;
 use nprof_stream::*;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -14,79 +15,23 @@ pub struct Segment {
     pub ended: bool,
 }
 
-/// A record that owns its fields.
-#[derive(Clone, Debug)]
+/// A part of a segment.
+#[derive(Clone, Debug, PartialEq)]
 pub enum Item {
-    Image(u32, u8, Vec<u8>, Vec<u8>, Vec<u8>),
-    Task(u32, u64, u32, Vec<u8>),
-    Frame(u32, u32, u64, bool, bool, u8),
-    Nodes(u32, u32, Vec<u32>),
-    Sample(u64, u32, u32, u32, u32, u64, u64),
-    Change(u64, u32, u8, Vec<u8>),
-    Lost(u64, u32, u64, u8),
-    Function(u32, Vec<u8>, Vec<u8>),
-    File(u32, Vec<u8>),
-    Location(u32, u8, Vec<(u32, u32, u32, u32)>),
-    Step(Vec<u8>),
-    Naming(Vec<u8>, u64, u64, Vec<u8>),
-    Event(u32, Vec<u8>, Option<u64>, Vec<u8>),
-    Epoch(u64),
-    Unknown(u8, Vec<u8>),
+    Record(Record<'static>),
+    /// Ends the block: block boundaries at any place must not matter.
     Flush,
 }
 
-fn bytes() -> impl Strategy<Value = Vec<u8>> {
-    prop_oneof![
-        vec(any::<u8>(), 0..12),
-        "[a-z/;,<&\"\t\n\r\u{1b}\u{9b}\\\\ -]{0,12}".prop_map(String::into_bytes),
-    ]
+impl Item {
+    /// Returns an optional record that this version does not know.
+    pub fn unknown(kind: u8, body: &[u8]) -> Self {
+        Self::Record(Record::Unknown(Unknown { kind, body: body.to_vec().leak() }))
+    }
 }
 
-/// Generates ids: mostly small ones as in real streams, some up to the limit.
-fn id() -> impl Strategy<Value = u32> {
-    prop_oneof![8 => 1..40u32, 1 => 1..=limits::ID]
-}
-
-fn id_or_none() -> impl Strategy<Value = u32> {
-    prop_oneof![1 => Just(0u32), 8 => id()]
-}
-
-fn number() -> impl Strategy<Value = u64> {
-    prop_oneof![4 => 0..2_000_000u64, 1 => any::<u64>()]
-}
-
-fn cpu() -> impl Strategy<Value = u32> {
-    prop_oneof![4 => 0..4u32, 1 => Just(NO_CPU)]
-}
-
-/// Generates records, with frequencies close to those of real streams.
-pub fn item() -> impl Strategy<Value = Item> {
-    let sample = (number(), id_or_none(), id_or_none(), cpu(), id_or_none(), number(), number());
-    prop_oneof![
-        12 => sample.prop_map(|(t, e, k, c, n, w, o)| Item::Sample(t, e, k, c, n, w, o)),
-        3 => (1..=limits::ID - 70, id_or_none(), vec(id(), 1..60))
-            .prop_map(|(first, parent, frames)| Item::Nodes(first, parent.min(first - 1), frames)),
-        3 => (id(), id_or_none(), number(), any::<bool>(), any::<bool>(), any::<u8>())
-            .prop_map(|(i, m, o, k, r, w)| Item::Frame(i, m, o, k, r, w)),
-        1 => (id(), any::<u8>(), vec(any::<u8>(), 0..21), bytes(), bytes())
-            .prop_map(|(i, k, b, p, e)| Item::Image(i, k, b, p, e)),
-        1 => (id(), number(), any::<u32>(), bytes()).prop_map(|(i, t, p, c)| Item::Task(i, t, p, c)),
-        1 => (number(), id(), any::<u8>(), bytes()).prop_map(|(t, k, c, v)| Item::Change(t, k, c, v)),
-        1 => (number(), id_or_none(), number(), any::<u8>())
-            .prop_map(|(t, e, n, c)| Item::Lost(t, e, n, c)),
-        1 => (id(), bytes(), bytes()).prop_map(|(i, n, l)| Item::Function(i, n, l)),
-        1 => (id(), bytes()).prop_map(|(i, p)| Item::File(i, p)),
-        1 => (id(), any::<u8>(), vec((id_or_none(), id_or_none(), any::<u32>(), any::<u32>()), 0..4))
-            .prop_map(|(f, s, l)| Item::Location(f, s, l)),
-        1 => bytes().prop_map(Item::Step),
-        1 => (bytes(), number(), number(), bytes())
-            .prop_map(|(i, n, u, w)| Item::Naming(i, n, u, w)),
-        1 => (id(), bytes(), proptest::option::of(number()), bytes())
-            .prop_map(|(i, n, p, m)| Item::Event(i, n, p, m)),
-        1 => number().prop_map(Item::Epoch),
-        1 => (69..128u8, bytes()).prop_map(|(k, b)| Item::Unknown(k, b)),
-        2 => Just(Item::Flush),
-    ]
+fn item() -> impl Strategy<Value = Item> {
+    prop_oneof![14 => record().prop_map(Item::Record), 1 => Just(Item::Flush)]
 }
 
 /// Generates segments, of which nine of ten have an end record.
@@ -107,7 +52,11 @@ pub fn write(segment: &Segment, encoding: Encoding) -> Vec<u8> {
     };
     writer.write(&Record::Head(Box::new(head))).expect("a stream in memory can be written");
     for item in &segment.items {
-        write_item(&mut writer, item);
+        match item {
+            Item::Record(record) => writer.write(record),
+            Item::Flush => writer.flush(),
+        }
+        .expect("a stream in memory can be written");
     }
     if segment.ended {
         let Totals { samples, records } = writer.totals();
@@ -115,115 +64,6 @@ pub fn write(segment: &Segment, encoding: Encoding) -> Vec<u8> {
         writer.write(&Record::End(Box::new(end))).expect("a stream in memory can be written");
     }
     writer.finish().expect("a stream in memory can be written")
-}
-
-fn write_item(writer: &mut Writer<Vec<u8>>, item: &Item) {
-    let mut builder = ExtrasBuilder::new();
-    let mut frame_ids = Vec::new();
-    let mut lines = Vec::new();
-    let extras = Extras::NONE;
-    let record = match item {
-        // Ends the block: block boundaries at any place must not matter.
-        Item::Flush => return writer.flush().expect("a stream in memory can be written"),
-        Item::Image(id, kind, build_id, path, extra) => Record::Image(Image {
-            id: ImageId(*id),
-            kind: ImageKind::from_number(*kind),
-            build_id,
-            path,
-            extras: builder.add("note", extra).extras(),
-        }),
-        Item::Task(id, time, pid, comm) => Record::Task(Task {
-            id: TaskId(*id),
-            time: *time,
-            pid: *pid,
-            tid: *pid,
-            parent: TaskId::NONE,
-            comm,
-            extras,
-        }),
-        Item::Frame(id, image, offset, kernel, return_address, mark) => Record::Frame(Frame {
-            id: FrameId(*id),
-            image: ImageId(*image),
-            offset: *offset,
-            kernel: *kernel,
-            return_address: *return_address,
-            mark: Mark::from_number(*mark),
-            extras,
-        }),
-        Item::Nodes(first, parent, frames) => {
-            frame_ids.extend(frames.iter().map(|&frame| FrameId(frame)));
-            Record::Nodes(Nodes {
-                first: NodeId(*first),
-                parent: NodeId(*parent),
-                frames: &frame_ids,
-            })
-        }
-        Item::Sample(time, event, task, cpu, node, weight, count) => Record::Sample(Sample {
-            time: *time,
-            event: EventId(*event),
-            task: TaskId(*task),
-            cpu: *cpu,
-            node: NodeId(*node),
-            weight: *weight,
-            count: *count,
-            extras,
-        }),
-        Item::Change(time, task, kind, value) => Record::Change(Change {
-            time: *time,
-            task: TaskId(*task),
-            kind: ChangeKind::from_number(*kind),
-            value,
-            extras,
-        }),
-        Item::Lost(time, event, count, cause) => Record::Lost(Lost {
-            time: *time,
-            event: EventId(*event),
-            cpu: NO_CPU,
-            task: TaskId::NONE,
-            count: *count,
-            cause: Cause::from_number(*cause),
-            extras,
-        }),
-        Item::Function(id, name, linkage) => {
-            Record::Function(Function { id: FunctionId(*id), name, linkage, extras })
-        }
-        Item::File(id, path) => Record::File(SourceFile { id: FileId(*id), path, extras }),
-        Item::Location(frame, status, groups) => {
-            lines.extend(groups.iter().map(|&(function, file, line, column)| Line {
-                function: FunctionId(function),
-                file: FileId(file),
-                line,
-                column,
-            }));
-            Record::Location(Location {
-                frame: FrameId(*frame),
-                status: Status::from_number(*status),
-                lines: &lines,
-                extras,
-            })
-        }
-        Item::Step(command) => {
-            let step = Step { tool: b"test".to_vec(), command: command.clone(), ..Step::default() };
-            Record::Step(Box::new(step))
-        }
-        Item::Naming(image, named, unnamed, why) => Record::Naming(Box::new(Naming {
-            image: image.clone(),
-            named: *named,
-            unnamed: *unnamed,
-            unnamed_by_status: why.clone(),
-            ..Naming::default()
-        })),
-        Item::Event(id, name, period, value) => Record::Event(Box::new(Event {
-            id: EventId(*id),
-            name: name.clone(),
-            period: *period,
-            more: vec![("later".to_owned(), value.clone())],
-            ..Event::default()
-        })),
-        Item::Epoch(number) => Record::Epoch(Epoch { number: *number, more: Vec::new() }),
-        Item::Unknown(kind, body) => Record::Unknown(Unknown { kind: *kind, body }),
-    };
-    writer.write(&record).expect("a stream in memory can be written");
 }
 
 /// The content of a stream: each record as its line of text, and the verdict.

@@ -220,7 +220,7 @@ impl<'a, W: Write> Output<'a, W> {
         self.epoch += 1;
         // Definitions of an epoch end with it; the inputs' maps follow by its number.
         self.ids = Ids::default();
-        self.writer.write(&Record::Epoch(Epoch { number: self.epoch, more: Vec::new() }))
+        self.writer.write(&Record::Epoch(Box::new(Epoch { number: self.epoch, more: Vec::new() })))
     }
 
     /// Returns the id for the content of a record with id 0; writes its definition if it is new.

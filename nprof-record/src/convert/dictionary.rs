@@ -100,7 +100,7 @@ impl Dictionary {
         self.frames.clear();
         self.nodes.clear();
         self.functions.clear();
-        sink.take(&Record::Epoch(Epoch { number: self.epoch, ..Epoch::default() }));
+        sink.take(&Record::Epoch(Box::new(Epoch { number: self.epoch, ..Epoch::default() })));
     }
 
     /// Returns the highest id of a frame.

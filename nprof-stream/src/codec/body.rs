@@ -1,9 +1,10 @@
 //! Encodes and decodes single record bodies outside of a stream: for programs that keep records.
 
-use crate::codec::binary::{self, BlockState};
+use crate::codec::binary;
+use crate::codec::field::binary::BlockState;
 use crate::record::Record;
 
-pub use crate::codec::binary::Scratch;
+pub use crate::codec::kinds::encoded::Scratch;
 
 /// Appends a record's body in the binary encoding, with its time in full.
 pub fn push_body(out: &mut Vec<u8>, record: &Record<'_>) {

@@ -2,4 +2,6 @@
 
 pub(crate) mod binary;
 pub mod body;
+pub(crate) mod field;
+pub(crate) mod kinds;
 pub(crate) mod text;

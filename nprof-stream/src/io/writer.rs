@@ -2,7 +2,8 @@
 
 use std::io::{self, Read, Write};
 
-use crate::codec::binary::{self, BlockState, Header, Passthrough, block_crc, push_record};
+use crate::codec::binary::{self, Header, Passthrough, block_crc, push_record};
+use crate::codec::field::binary::BlockState;
 use crate::codec::text::{Check, push_line};
 use crate::io::reader::Reader;
 use crate::record::Record;
@@ -156,7 +157,7 @@ impl<W: Write> Writer<W> {
     fn push_binary(&mut self, record: &Record<'_>) -> io::Result<()> {
         // The header holds the first time in full: a block is read without those before it.
         if self.first_time.is_none() {
-            self.first_time = time(record);
+            self.first_time = record.time();
             self.block_state = BlockState::new(self.first_time.unwrap_or(self.block_state.time));
         }
         let (before, state) = (self.payload.len(), self.block_state);
@@ -238,16 +239,5 @@ impl<W: Write> Writer<W> {
     pub fn finish(mut self) -> io::Result<W> {
         self.flush()?;
         Ok(self.out)
-    }
-}
-
-/// Returns the time of a record. None if its kind has none.
-fn time(record: &Record<'_>) -> Option<u64> {
-    match record {
-        Record::Sample(sample) => Some(sample.time),
-        Record::Task(task) => Some(task.time),
-        Record::Change(change) => Some(change.time),
-        Record::Lost(lost) => Some(lost.time),
-        _ => None,
     }
 }

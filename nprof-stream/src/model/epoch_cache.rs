@@ -42,7 +42,7 @@ impl<K: Eq + Hash, V: Copy> EpochCache<K, V> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{Record, pairs::Epoch};
+    use crate::record::Record;
 
     #[test]
     fn values_are_dropped_with_their_epoch() {
@@ -51,7 +51,7 @@ mod tests {
         assert_eq!(cache.get(&tables, &1), None);
         cache.insert(1, 'a');
         assert_eq!(cache.get(&tables, &1), Some('a'));
-        tables.apply(&Record::Epoch(Epoch::default()));
+        tables.apply(&Record::Epoch(Box::default()));
         assert_eq!(cache.get(&tables, &1), None);
     }
 }

@@ -1,9 +1,21 @@
 //! Enumerations: a word in text, a number in binary.
 
+/// An enumeration as a field of a record.
+pub(crate) trait Enumeration: Copy + From<u8> + std::fmt::Display {
+    /// The noun that an error message expects in its place.
+    const EXPECTED: &'static str;
+
+    /// Returns the number in the binary encoding.
+    fn number(self) -> u8;
+
+    /// Returns the value of a word or of `?N`. None if it is neither.
+    fn from_word(word: &[u8]) -> Option<Self>;
+}
+
 /// Defines an enumeration with a word in text and a number in binary for each value. It keeps
 /// the numbers of values that a later minor version added (`?N` in text).
 macro_rules! words {
-    ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $number:literal $word:literal,)* }) => {
+    ($(#[$doc:meta])* $name:ident $expected:literal { $($(#[$vdoc:meta])* $variant:ident = $number:literal $word:literal,)* }) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum $name {
@@ -51,6 +63,24 @@ macro_rules! words {
             }
         }
 
+        impl From<u8> for $name {
+            fn from(number: u8) -> Self {
+                Self::from_number(number)
+            }
+        }
+
+        impl Enumeration for $name {
+            const EXPECTED: &'static str = $expected;
+
+            fn number(self) -> u8 {
+                self.number()
+            }
+
+            fn from_word(word: &[u8]) -> Option<Self> {
+                Self::from_word(word)
+            }
+        }
+
         impl std::fmt::Display for $name {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 match self.word() {
@@ -64,7 +94,7 @@ macro_rules! words {
 
 words! {
     /// The kind of an image.
-    ImageKind {
+    ImageKind "a kind of image" {
         /// An ELF file.
         Elf = 0 "elf",
         /// The kernel; offsets count from its `_stext`.
@@ -83,7 +113,7 @@ words! {
 words! {
     /// The reason for an incomplete stack. The frame at its root has a mark, in the place of the
     /// missing callers.
-    Mark {
+    Mark "a mark" {
         /// An ordinary frame.
         None = 0 "none",
         /// The copy of the stack ended before the stack did.
@@ -103,7 +133,7 @@ words! {
 
 words! {
     /// The kind of change of a task.
-    ChangeKind {
+    ChangeKind "a change" {
         /// It took the name in `value`.
         Comm = 0 "comm",
         /// It executed another image and took the name in `value`.
@@ -115,7 +145,7 @@ words! {
 
 words! {
     /// The cause of lost samples.
-    Cause {
+    Cause "a cause" {
         /// The kernel's ring was full: the recorder was too slow.
         Ring = 0 "ring",
         /// The kernel throttled the event; the number of lost samples is unknown.
@@ -129,7 +159,7 @@ words! {
 
 words! {
     /// The result of naming a frame.
-    Status {
+    Status "a status" {
         /// Named.
         Named = 0 "named",
         /// The image has symbols, but none covers this place.

@@ -21,6 +21,18 @@ macro_rules! ids {
             }
         }
 
+        impl From<u32> for $name {
+            fn from(id: u32) -> Self {
+                Self(id)
+            }
+        }
+
+        impl From<$name> for u32 {
+            fn from(id: $name) -> Self {
+                id.0
+            }
+        }
+
         impl std::fmt::Display for $name {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 self.0.fmt(f)

@@ -19,39 +19,102 @@ pub struct Kind {
 
 /// Passes the table of kinds to a macro: the one place that lists them.
 ///
-/// An entry is the constant, number, word, name and fields, then the variant of
-/// [`Record`](crate::Record): `pairs` with the type whose pairs it consists of, or `fields` with an
-/// encoding of its own. Dispatch and the codecs of pairs are generated from it: a new kind of pairs
-/// is an entry here, a type in `pairs.rs`, and a variant.
+/// An entry is the documentation, constant, number, word and name of a kind, its encoding, the variant
+/// of [`Record`](crate::Record) with its type, and the required fields. The encodings are
+///
+/// - `pairs`: a type of `pairs.rs`, which consists of `key=value` pairs;
+/// - `fields`: a struct of `records.rs`. Each field has a format of `codec/field/formats.rs`, which reads and
+///   writes it in both encodings. A format may cover several members, `a|b: Format`. Optional pairs
+///   follow in `extras`;
+/// - `own`: a struct with an implementation of its own in `codec/kinds`, for lists and for speed.
+///
+/// The table generates the variants of `Record`, the codecs of pairs and fields, the dispatch, and in
+/// tests the arbitrary records.
+#[doc(hidden)]
+#[macro_export]
 macro_rules! with_kinds {
     ($callback:ident) => {
         $callback! {
-            HEAD = 1 "@nprof" "head" "version key=value ..." pairs Head(Head)
-            EVENT = 2 "@event" "event" "key=value ..." pairs Event(Event)
-            EPOCH = 3 "@epoch" "epoch" "key=value ..." pairs Epoch(Epoch)
-            END = 4 "@end" "end" "key=value ..." pairs End(End)
-            RUN = 5 "@run" "run" "key=value ..." pairs Run(Head)
-            RUN_END = 6 "@run_end" "run_end" "key=value ..." pairs RunEnd(RunEnd)
-            IMAGE = 8 "I" "image" "id kind build_id path" fields Image
-            TASK = 9 "T" "task" "id time pid tid parent comm" fields Task
-            FRAME = 10 "F" "frame" "id image offset flags" fields Frame
-            NODES = 11 "N" "nodes" "first parent frame ..." fields Nodes
-            SAMPLE = 32 "S" "sample" "time event task cpu node weight count" fields Sample
-            CHANGE = 33 "X" "change" "time task kind value" fields Change
-            LOST = 34 "L" "lost" "time event cpu task count cause" fields Lost
-            STEP = 64 "@step" "step" "key=value ..." pairs Step(Step)
-            FUNCTION = 65 "U" "function" "id name linkage" fields Function
-            FILE = 66 "D" "file" "id path" fields File
-            LOCATION = 67 "Y" "location" "frame status function,file,line,column ..." fields Location
-            NAMING = 68 "@naming" "naming" "key=value ..." pairs Naming(Naming)
+            /// `@nprof`: begins a segment.
+            HEAD = 1 "@nprof" "head" pairs Head(Head) "version key=value ..."
+            /// `@event`: an event, as it was opened.
+            EVENT = 2 "@event" "event" pairs Event(Event) "key=value ..."
+            /// `@epoch`: invalidates all ids; those still in use are defined again.
+            EPOCH = 3 "@epoch" "epoch" pairs Epoch(Epoch) "key=value ..."
+            /// `@end`: ends the segment, with its totals.
+            END = 4 "@end" "end" pairs End(End) "key=value ..."
+            /// `@run`: the head of a run that was merged into this segment.
+            RUN = 5 "@run" "run" pairs Run(Head) "key=value ..."
+            /// `@run_end`: the end of such a run, as its producer wrote it.
+            RUN_END = 6 "@run_end" "run_end" pairs RunEnd(RunEnd) "key=value ..."
+            /// `I`: an ELF object, the kernel, a module, the vDSO, a generated function.
+            IMAGE = 8 "I" "image" fields Image(Image) {
+                id: Id, kind: Enumeration, build_id: BuildId, path: ByteString
+            }
+            /// `T`: a process or thread.
+            TASK = 9 "T" "task" fields Task(Task) {
+                id: Id, time: Time, pid: Number, tid: Number, parent: IdOrNone, comm: ByteString
+            }
+            /// `F`: a place in an image.
+            FRAME = 10 "F" "frame" fields Frame(Frame) {
+                id: Id, image: IdOrNone, offset: Offset, kernel|return_address|mark: FrameFlags
+            }
+            /// `N`: a branch of the calling context tree.
+            NODES = 11 "N" "nodes" own Nodes(Nodes) "first parent frame ..."
+            /// `S`: a sample.
+            SAMPLE = 32 "S" "sample" own Sample(Sample) "time event task cpu node weight count"
+            /// `X`: a task took another name, executed another image, or ended.
+            CHANGE = 33 "X" "change" fields Change(Change) {
+                time: Time, task: IdOrNone, kind: Enumeration, value: ByteString
+            }
+            /// `L`: samples that were not taken or not kept.
+            LOST = 34 "L" "lost" fields Lost(Lost) {
+                time: Time, event: IdOrNone, cpu: Cpu, task: IdOrNone, count: Number,
+                cause: Enumeration
+            }
+            /// `@step`: a program that touched the stream.
+            STEP = 64 "@step" "step" pairs Step(Step) "key=value ..."
+            /// `U`: a function.
+            FUNCTION = 65 "U" "function" fields Function(Function) {
+                id: Id, name: ByteString, linkage: ByteString
+            }
+            /// `D`: a source file.
+            FILE = 66 "D" "file" fields File(SourceFile) { id: Id, path: ByteString }
+            /// `Y`: the names of a frame, or the reason for their absence.
+            LOCATION = 67 "Y" "location" own Location(Location)
+                "frame status function,file,line,column ..."
+            /// `@naming`: the counts of named and unnamed frames of an image.
+            NAMING = 68 "@naming" "naming" pairs Naming(Naming) "key=value ..."
         }
     };
 }
 pub(crate) use with_kinds;
 
+macro_rules! field_name {
+    // The members share one field.
+    (FrameFlags $($member:ident)+) => {
+        "flags"
+    };
+    ($format:ident $member:ident) => {
+        stringify!($member)
+    };
+}
+
+macro_rules! field_names {
+    ($names:literal) => {
+        $names
+    };
+    ({ $($first:ident)|+ : $format:ident $(, $($member:ident)|+ : $formats:ident)* }) => {
+        concat!(
+            field_name!($format $($first)+)
+            $(, " ", field_name!($formats $($member)+))*
+        )
+    };
+}
+
 macro_rules! kinds {
-    ($($constant:ident = $number:literal $word:literal $name:literal $fields:literal
-       $encoding:ident $variant:ident $(($type:ident))?)*) => {
+    ($($(#[$doc:meta])* $constant:ident = $number:literal $word:literal $name:literal
+       $encoding:ident $variant:ident($type:ident) $fields:tt)*) => {
         $(
             #[doc = concat!("The number of the kind \"", $name, "\".")]
             pub const $constant: u8 = $number;
@@ -59,7 +122,7 @@ macro_rules! kinds {
 
         /// The kinds that this version knows, by number.
         pub const KINDS: &[Kind] = &[
-            $(Kind { number: $number, word: $word, name: $name, fields: $fields },)*
+            $(Kind { number: $number, word: $word, name: $name, fields: field_names!($fields) },)*
         ];
     };
 }
@@ -75,11 +138,6 @@ pub const LAST: u8 = 127;
 /// Returns the kind with this word. None if there is none.
 pub(crate) fn by_word(word: &[u8]) -> Option<&'static Kind> {
     KINDS.iter().find(|kind| kind.word.as_bytes() == word)
-}
-
-/// Returns the word of the kind with this number; empty if this version does not know it.
-pub(crate) fn word(number: u8) -> &'static str {
-    KINDS.iter().find(|kind| kind.number == number).map_or("", |kind| kind.word)
 }
 
 /// Returns the name of the kind with this number; `unknown` if this version does not know it.

@@ -17,6 +17,15 @@ use crate::record::number::{decimal, hexadecimal, push_decimal};
 /// Pairs of a key that this version has no field for, and its value.
 pub type Pairs = Vec<(String, Vec<u8>)>;
 
+/// A record that consists of pairs.
+pub(crate) trait PairRecord: Sized {
+    /// Appends the pairs.
+    fn encode(&self, out: &mut Vec<u8>);
+
+    /// Decodes all pairs of a record.
+    fn read(text: &[u8]) -> Result<Self, Malformed>;
+}
+
 /// The value of a pair: its encoding, and the values that are left out.
 trait Value: Default {
     /// True if a record without it is malformed.
@@ -115,7 +124,7 @@ impl Value for RunId {
     }
 }
 
-macro_rules! meta {
+macro_rules! records {
     ($($(#[$doc:meta])* $name:ident { $($(#[$fdoc:meta])* $field:ident: $type:ty,)* })*) => {$(
         $(#[$doc])*
         #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -128,8 +137,10 @@ macro_rules! meta {
         impl $name {
             /// The keys that this version knows, in the order in which they are written.
             pub const KEYS: &'static [&'static str] = &[$(stringify!($field),)*];
+        }
 
-            pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        impl PairRecord for $name {
+            fn encode(&self, out: &mut Vec<u8>) {
                 let start = out.len();
                 $(if !self.$field.is_absent() {
                     push_key(out, start, stringify!($field));
@@ -141,7 +152,7 @@ macro_rules! meta {
                 }
             }
 
-            pub(crate) fn read(text: &[u8]) -> Result<Self, Malformed> {
+            fn read(text: &[u8]) -> Result<Self, Malformed> {
                 let mut record = Self::default();
                 let mut seen = FxHashSet::default();
                 // `split` yields one empty field for an empty text, which has none.
@@ -169,131 +180,141 @@ macro_rules! meta {
     )*};
 }
 
-meta! {
-    /// `@nprof`: begins a segment. The workload, the machine, the clock.
-    Head {
-        /// The identity of the run.
-        run: RunId,
-        /// The clock of all times in the segment, as clock_gettime(2) names it in lower case.
-        clock: Vec<u8>,
-        /// A reading of that clock, ns.
-        time: Option<u64>,
-        /// The time of day at that reading, ns since 1970-01-01 UTC.
-        utc: Option<u64>,
-        /// The host's name.
-        host: Vec<u8>,
-        /// The operating system and its release.
-        os: Vec<u8>,
-        /// The machine's architecture, as uname(2) says.
-        arch: Vec<u8>,
-        /// The model of the CPU.
-        cpu: Vec<u8>,
-        /// The number of CPUs that are online.
-        cpus: Option<u64>,
-        /// The page size, bytes.
-        page: Option<u64>,
-        /// The workload: a command line, `pid N`, or `system`.
-        command: Vec<u8>,
-    }
+/// Passes the records of pairs to a macro, each as a struct with a field for every key: the one place
+/// that lists them.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! with_pairs {
+    ($callback:ident) => {
+        $callback! {
+            /// `@nprof`: begins a segment. The workload, the machine, the clock.
+            Head {
+                /// The identity of the run.
+                run: RunId,
+                /// The clock of all times in the segment, as clock_gettime(2) names it in lower case.
+                clock: Vec<u8>,
+                /// A reading of that clock, ns.
+                time: Option<u64>,
+                /// The time of day at that reading, ns since 1970-01-01 UTC.
+                utc: Option<u64>,
+                /// The host's name.
+                host: Vec<u8>,
+                /// The operating system and its release.
+                os: Vec<u8>,
+                /// The machine's architecture, as uname(2) says.
+                arch: Vec<u8>,
+                /// The model of the CPU.
+                cpu: Vec<u8>,
+                /// The number of CPUs that are online.
+                cpus: Option<u64>,
+                /// The page size, bytes.
+                page: Option<u64>,
+                /// The workload: a command line, `pid N`, or `system`.
+                command: Vec<u8>,
+            }
 
-    /// `@step`: a program that touched the stream.
-    Step {
-        /// Its name.
-        tool: Vec<u8>,
-        /// Its version.
-        version: Vec<u8>,
-        /// Its command line, words quoted for the shell.
-        command: Vec<u8>,
-        /// The options that decide on the names it gave, in words of its own: two programs of one
-        /// name and version with equal options give a place the same name.
-        naming_options: Vec<u8>,
-    }
+            /// `@step`: a program that touched the stream.
+            Step {
+                /// Its name.
+                tool: Vec<u8>,
+                /// Its version.
+                version: Vec<u8>,
+                /// Its command line, words quoted for the shell.
+                command: Vec<u8>,
+                /// The options that decide on the names it gave, in words of its own: two programs of one
+                /// name and version with equal options give a place the same name.
+                naming_options: Vec<u8>,
+            }
 
-    /// `@naming`: the counts of named and unnamed frames of an image, and the reasons.
-    Naming {
-        /// The image's path, or its name in brackets.
-        image: Vec<u8>,
-        /// The word of its kind.
-        kind: Vec<u8>,
-        /// Its build ID in hexadecimal digits.
-        build_id: Vec<u8>,
-        /// The number of the segment's frames in it that have a name.
-        named: u64,
-        /// The number of those that have none.
-        unnamed: u64,
-        /// The frames without a name by status, such as `stripped 3, mismatch 1`.
-        unnamed_by_status: Vec<u8>,
-        /// The reason, for people.
-        reason: Vec<u8>,
-        /// The remedy for the user: a command where there is one.
-        remedy: Vec<u8>,
-    }
+            /// `@naming`: the counts of named and unnamed frames of an image, and the reasons.
+            Naming {
+                /// The image's path, or its name in brackets.
+                image: Vec<u8>,
+                /// The word of its kind.
+                kind: Vec<u8>,
+                /// Its build ID in hexadecimal digits.
+                build_id: Vec<u8>,
+                /// The number of the segment's frames in it that have a name.
+                named: u64,
+                /// The number of those that have none.
+                unnamed: u64,
+                /// The frames without a name by status, such as `stripped 3, mismatch 1`.
+                unnamed_by_status: Vec<u8>,
+                /// The reason, for people.
+                reason: Vec<u8>,
+                /// The remedy for the user: a command where there is one.
+                remedy: Vec<u8>,
+            }
 
-    /// `@event`: an event, as it was opened.
-    Event {
-        /// The event's id.
-        id: EventId,
-        /// The name of the opened event.
-        name: Vec<u8>,
-        /// The requested name, when it differs.
-        requested: Vec<u8>,
-        /// The unit of weights: `ns`, `cycles`, `count`, `bytes` or another word.
-        unit: Vec<u8>,
-        /// The measure of the weights; absent for `count`.
-        measure: Measure,
-        /// Events between two samples, when sampled by period; in the event's unit.
-        period: Option<u64>,
-        /// Samples per second requested from the kernel, when sampled by frequency.
-        frequency: Option<u64>,
-        /// `user`, `kernel` or `user+kernel`.
-        scope: Vec<u8>,
-        /// The method of stack capture: `dwarf`, `fp`, `none`.
-        unwind: Vec<u8>,
-        /// The reason, if another event was opened than requested.
-        fallback: Vec<u8>,
-    }
+            /// `@event`: an event, as it was opened.
+            Event {
+                /// The event's id.
+                id: EventId,
+                /// The name of the opened event.
+                name: Vec<u8>,
+                /// The requested name, when it differs.
+                requested: Vec<u8>,
+                /// The unit of weights: `ns`, `cycles`, `count`, `bytes` or another word.
+                unit: Vec<u8>,
+                /// The measure of the weights; absent for `count`.
+                measure: Measure,
+                /// Events between two samples, when sampled by period; in the event's unit.
+                period: Option<u64>,
+                /// Samples per second requested from the kernel, when sampled by frequency.
+                frequency: Option<u64>,
+                /// `user`, `kernel` or `user+kernel`.
+                scope: Vec<u8>,
+                /// The method of stack capture: `dwarf`, `fp`, `none`.
+                unwind: Vec<u8>,
+                /// The reason, if another event was opened than requested.
+                fallback: Vec<u8>,
+            }
 
-    /// `@epoch`: invalidates all ids.
-    Epoch {
-        /// The epoch's number in its segment; the first, which has no record, is 0.
-        number: u64,
-    }
+            /// `@epoch`: invalidates all ids.
+            Epoch {
+                /// The epoch's number in its segment; the first, which has no record, is 0.
+                number: u64,
+            }
 
-    /// `@end`: ends the segment. Totals, the cost of the recorder, coverage.
-    End {
-        /// The reason: `exit`, `interrupt`, `duration`, `closed` or `error`.
-        reason: Vec<u8>,
-        /// The command's exit status as a shell would see it (128+N for signal N).
-        status: Option<u64>,
-        /// The time of the end, on the segment's clock.
-        time: Option<u64>,
-        /// The number of `S` records in the segment.
-        samples: u64,
-        /// The number of records between head and end that are not annotations (kinds 1 to 63).
-        records: u64,
-        /// The number of samples lost for a known cause, as far as known.
-        lost: u64,
-        /// The number of lost samples of processes that are not recorded, estimated.
-        lost_others: Option<u64>,
-        /// The number of lost records of processes and mappings.
-        lost_records: Option<u64>,
-        /// The number of records that came too late to be put in order.
-        late: Option<u64>,
-        /// The number of samples with an incomplete stack.
-        incomplete: Option<u64>,
-        /// The number of samples with outer frames taken from an earlier sample of
-        /// the same thread; such a stack counts as complete.
-        stitched: Option<u64>,
-        /// CPU time the profiled tasks used, counted exactly, ns.
-        task_ns: Option<u64>,
-        /// CPU time that the samples of the first event of CPU time represent, ns.
-        sampled_ns: Option<u64>,
-        /// CPU time the recorder itself used, ns.
-        recorder_ns: Option<u64>,
-        /// The recorder's peak memory, bytes.
-        recorder_bytes: Option<u64>,
-    }
+            /// `@end`: ends the segment. Totals, the cost of the recorder, coverage.
+            End {
+                /// The reason: `exit`, `interrupt`, `duration`, `closed` or `error`.
+                reason: Vec<u8>,
+                /// The command's exit status as a shell would see it (128+N for signal N).
+                status: Option<u64>,
+                /// The time of the end, on the segment's clock.
+                time: Option<u64>,
+                /// The number of `S` records in the segment.
+                samples: u64,
+                /// The number of records between head and end that are not annotations (kinds 1 to 63).
+                records: u64,
+                /// The number of samples lost for a known cause, as far as known.
+                lost: u64,
+                /// The number of lost samples of processes that are not recorded, estimated.
+                lost_others: Option<u64>,
+                /// The number of lost records of processes and mappings.
+                lost_records: Option<u64>,
+                /// The number of records that came too late to be put in order.
+                late: Option<u64>,
+                /// The number of samples with an incomplete stack.
+                incomplete: Option<u64>,
+                /// The number of samples with outer frames taken from an earlier sample of
+                /// the same thread; such a stack counts as complete.
+                stitched: Option<u64>,
+                /// CPU time the profiled tasks used, counted exactly, ns.
+                task_ns: Option<u64>,
+                /// CPU time that the samples of the first event of CPU time represent, ns.
+                sampled_ns: Option<u64>,
+                /// CPU time the recorder itself used, ns.
+                recorder_ns: Option<u64>,
+                /// The recorder's peak memory, bytes.
+                recorder_bytes: Option<u64>,
+            }
+        }
+    };
 }
+
+with_pairs!(records);
 
 /// `@run_end`: the end of a run that was merged into a segment, as its producer wrote it. Its time
 /// is on the run's own clock.
@@ -305,8 +326,8 @@ pub struct RunEnd {
     pub end: End,
 }
 
-impl RunEnd {
-    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+impl PairRecord for RunEnd {
+    fn encode(&self, out: &mut Vec<u8>) {
         push_key(out, out.len(), "run");
         self.run.encode(out);
         // An end is never without keys.
@@ -314,7 +335,7 @@ impl RunEnd {
         self.end.encode(out);
     }
 
-    pub(crate) fn read(text: &[u8]) -> Result<Self, Malformed> {
+    fn read(text: &[u8]) -> Result<Self, Malformed> {
         let mut end = End::read(text)?;
         // `End` does not know this key and keeps it with the unknown ones.
         let at = end.more.iter().position(|(key, _)| key == "run");

@@ -8,85 +8,32 @@
 //! The manual page nprof-format(5) is the specification.
 
 use crate::record::enums::*;
-use crate::record::error::Malformed;
 use crate::record::extras::Extras;
 use crate::record::ids::*;
 use crate::record::kind::{self, with_kinds};
 use crate::record::pairs::{End, Epoch, Event, Head, Naming, RunEnd, Step};
 
-/// A record of a stream, borrowed from the reader that decoded it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Record<'a> {
-    /// `@nprof`: begins a segment.
-    Head(Box<Head>),
-    /// `@step`: a program that touched the stream.
-    Step(Box<Step>),
-    /// `@event`: an event, as it was opened.
-    Event(Box<Event>),
-    /// `@epoch`: invalidates all ids; those still in use are defined again.
-    Epoch(Epoch),
-    /// `@end`: ends the segment, with its totals.
-    End(Box<End>),
-    /// `@run`: the head of a run that was merged into this segment.
-    Run(Box<Head>),
-    /// `@run_end`: the end of such a run, as its producer wrote it.
-    RunEnd(Box<RunEnd>),
-    /// `I`: an ELF object, the kernel, a module, the vDSO, a generated function.
-    Image(Image<'a>),
-    /// `T`: a process or thread.
-    Task(Task<'a>),
-    /// `F`: a place in an image.
-    Frame(Frame<'a>),
-    /// `N`: a branch of the calling context tree.
-    Nodes(Nodes<'a>),
-    /// `S`: a sample.
-    Sample(Sample<'a>),
-    /// `X`: a task took another name, executed another image, or ended.
-    Change(Change<'a>),
-    /// `L`: samples that were not taken or not kept.
-    Lost(Lost<'a>),
-    /// `U`: a function.
-    Function(Function<'a>),
-    /// `D`: a source file.
-    File(SourceFile<'a>),
-    /// `Y`: the names of a frame, or the reason for their absence.
-    Location(Location<'a>),
-    /// `@naming`: the counts of named and unnamed frames of an image.
-    Naming(Box<Naming>),
-    /// An optional record this version does not know.
-    Unknown(Unknown<'a>),
-}
-
-impl Record<'_> {
-    /// True if the record is an annotation: added by a filter, removed by stripping, and not counted
-    /// in [`End::records`].
-    pub fn is_annotation(&self) -> bool {
-        self.kind() >= kind::FIRST_OPTIONAL
-    }
-}
-
-macro_rules! push_entry {
-    (pairs $record:ident $out:ident) => {
-        $record.encode($out)
+macro_rules! content {
+    (pairs $type:ident $a:lifetime) => {
+        // Boxed: these records are large and rare.
+        Box<$type>
     };
-    (fields $record:ident $out:ident) => {{
-        // Uses the variable, which only the other arm needs.
-        let _ = $record;
-    }};
-}
-
-macro_rules! read_entry {
-    (pairs $variant:ident $text:ident $type:ident) => {
-        Some($type::read($text).map(|record| Record::$variant(record.into())))
-    };
-    (fields $variant:ident $text:ident) => {
-        None
+    ($encoding:ident $type:ident $a:lifetime) => {
+        $type<$a>
     };
 }
 
-macro_rules! dispatch {
-    ($($constant:ident = $number:literal $word:literal $name:literal $fields:literal
-       $encoding:ident $variant:ident $(($type:ident))?)*) => {
+macro_rules! record {
+    ($($(#[$doc:meta])* $constant:ident = $number:literal $word:literal $name:literal
+       $encoding:ident $variant:ident($type:ident) $fields:tt)*) => {
+        /// A record of a stream, borrowed from the reader that decoded it.
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub enum Record<'a> {
+            $($(#[$doc])* $variant(content!($encoding $type 'a)),)*
+            /// An optional record this version does not know.
+            Unknown(Unknown<'a>),
+        }
+
         impl Record<'_> {
             /// Returns the number of the record's kind, see [`kind::KINDS`].
             pub fn kind(&self) -> u8 {
@@ -95,29 +42,19 @@ macro_rules! dispatch {
                     Record::Unknown(unknown) => unknown.kind,
                 }
             }
-
-            /// Appends the pairs of a record that consists of them; nothing of any other.
-            pub(crate) fn push_pairs(&self, out: &mut Vec<u8>) {
-                match self {
-                    $(Record::$variant(record) => push_entry!($encoding record out),)*
-                    Record::Unknown(_) => {}
-                }
-            }
-        }
-
-        impl Record<'static> {
-            /// Decodes the pairs of a record. None if records of this kind do not consist of pairs.
-            pub(crate) fn read_pairs(number: u8, text: &[u8]) -> Option<Result<Self, Malformed>> {
-                match number {
-                    $(kind::$constant => read_entry!($encoding $variant text $($type)?),)*
-                    _ => None,
-                }
-            }
         }
     };
 }
 
-with_kinds!(dispatch);
+with_kinds!(record);
+
+impl Record<'_> {
+    /// True if the record is an annotation: added by a filter, removed by stripping, and not counted
+    /// in [`End::records`].
+    pub fn is_annotation(&self) -> bool {
+        self.kind() >= kind::FIRST_OPTIONAL
+    }
+}
 
 /// An ELF object, the kernel, a kernel module, the vDSO, a generated function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -21,15 +21,11 @@ struct ClockReading {
 impl WallClock {
     /// Notes the time of a record.
     pub(crate) fn note(&mut self, record: &Record<'_>) {
-        let time_ns = match record {
-            Record::Head(head) => return *self = Self::start_of(head),
-            Record::Task(task) => task.time,
-            Record::Change(change) => change.time,
-            Record::Lost(lost) => lost.time,
-            Record::Sample(sample) => sample.time,
-            _ => return,
-        };
-        self.advance(time_ns);
+        if let Record::Head(head) = record {
+            *self = Self::start_of(head);
+        } else if let Some(time_ns) = record.time() {
+            self.advance(time_ns);
+        }
     }
 
     /// Notes a time. An earlier one is ignored: records of different rings may be out of order.

@@ -8,12 +8,9 @@
 
 mod block;
 mod passthrough;
-mod read;
-mod write;
+mod records;
 
 pub(crate) use block::{HEADER, Header, MAGIC, TRAILER, block_crc, le32};
 pub use passthrough::Passthrough;
 pub(crate) use passthrough::{RawRecords, next_plain_sample};
-pub use read::Scratch;
-pub(crate) use read::{Bytes, check_nodes, read_again, read_body};
-pub(crate) use write::{BlockState, push_body, push_record};
+pub(crate) use records::{push_body, push_record, read_again, read_body};

@@ -2,9 +2,12 @@
 //! records), and the frames and annotations that the filter selects. They are parsed, so that the
 //! next record is understood and damage is found, but not rebuilt.
 
-use super::read::{Bytes, Scratch, read_body, read_nodes};
-use super::write::{
-    ALL_GIVEN, BlockState, COUNT_GIVEN, CPU_GIVEN, EVENT_GIVEN, TASK_GIVEN, WEIGHT_GIVEN,
+use super::records::read_body;
+use crate::codec::field::binary::{BlockState, Bytes};
+use crate::codec::kinds::encoded::Scratch;
+use crate::codec::kinds::nodes::read_nodes;
+use crate::codec::kinds::sample::{
+    ALL_GIVEN, COUNT_GIVEN, CPU_GIVEN, EVENT_GIVEN, TASK_GIVEN, WEIGHT_GIVEN,
 };
 use crate::record::extras::Extras;
 use crate::record::kind;
@@ -197,7 +200,7 @@ fn split(payload: &[u8]) -> Option<(u8, &[u8], &[u8])> {
 mod tests {
     use super::*;
     use crate::codec::binary::push_record;
-    use crate::codec::binary::read::read_sample;
+    use crate::codec::kinds::sample::read_sample;
     use crate::record::extras::ExtrasBuilder;
     use crate::record::*;
     use proptest::prelude::*;
@@ -214,7 +217,7 @@ mod tests {
         let nodes = Nodes { first: NodeId(3), parent: NodeId(2), frames: &[FrameId(9); 100] };
         let others = [
             sample(8, builder.extras()),
-            Record::Epoch(crate::Epoch::default()),
+            Record::Epoch(Box::default()),
             Record::Unknown(Unknown { kind: 100, body: b"x" }),
         ];
         for other in others {

@@ -2,7 +2,7 @@
 
 use crate::record::limits;
 use crate::record::number::decimal;
-use crate::record::pairs::Head;
+use crate::record::pairs::{Head, PairRecord};
 use crate::record::version::MAJOR;
 
 /// The start of the first line of a segment.

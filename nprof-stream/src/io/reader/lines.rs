@@ -5,7 +5,8 @@ use std::ops::Range;
 
 use super::resync;
 use super::stream::{Body, Next, Reader};
-use crate::codec::binary::{self, BlockState, HEADER};
+use crate::codec::binary::{self, HEADER};
+use crate::codec::field::binary::BlockState;
 use crate::codec::text;
 use crate::io::verdict::{Place, RecordEffect};
 use crate::record::error::Error;

@@ -5,9 +5,9 @@ use std::ops::Range;
 
 use super::block::Block;
 use super::resync::{self, Start, begins, is_start_of};
-use crate::codec::binary::{
-    self, BlockState, HEADER, MAGIC, Passthrough, RawRecords, Scratch, TRAILER,
-};
+use crate::codec::binary::{self, HEADER, MAGIC, Passthrough, RawRecords, TRAILER};
+use crate::codec::field::binary::BlockState;
+use crate::codec::kinds::encoded::Scratch;
 use crate::codec::text::{self, Check};
 use crate::io::input_buffer::InputBuffer;
 use crate::io::verdict::{Damage, Place, Verdict, VerdictTracker};

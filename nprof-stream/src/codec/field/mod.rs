@@ -1,0 +1,5 @@
+//! The fields of records: numbers, ids, times, strings, and their two encodings.
+
+pub(crate) mod binary;
+pub(crate) mod formats;
+pub(crate) mod text;
