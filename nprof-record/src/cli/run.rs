@@ -16,6 +16,7 @@ use crate::convert::converter::Converter;
 use crate::convert::dictionary::Sink;
 use crate::convert::process_tree::ProcessTree;
 use crate::event::{self, Catalog, CpuMode, EventRate, PerfEventConfig};
+use crate::image::kernel::running_kernel::RunningKernel;
 use crate::os::machine;
 use crate::os::procfs;
 use crate::perf::open::{Kernel, OpenTarget};
@@ -78,7 +79,10 @@ fn run(args: &Args) -> anyhow::Result<u8> {
     let opened = destination.open_early()?;
     let signals = Rc::new(Signals::block().context("cannot receive signals")?);
     let opened = opened.into();
-    let invocation = Invocation { args, destination, opened, target, cpus, group, plan, signals };
+    let samples_kernel = plan.common.scope != CpuMode::User;
+    let kernel = Cell::new(samples_kernel.then(RunningKernel::before_sampling));
+    let invocation =
+        Invocation { args, destination, opened, target, cpus, group, plan, kernel, signals };
     match &invocation.target {
         Target::Command(_) => invocation.launch(),
         _ => invocation.attach(),
@@ -185,6 +189,8 @@ struct Invocation<'a> {
     /// The directory of the control group.
     group: Option<std::fs::File>,
     plan: Plan,
+    /// The kernel as it was before sampling. None if it is not sampled.
+    kernel: Cell<Option<RunningKernel>>,
     signals: Rc<Signals>,
 }
 
@@ -284,6 +290,9 @@ impl Invocation<'_> {
         stream.take(&Record::Step(Box::new(header::step())));
         let mut converter =
             Converter::new(stream, header::events(&self.plan), self.args.depth(), tree);
+        if let Some(kernel) = self.kernel.take() {
+            converter.set_kernel(kernel);
+        }
         rings.enable_stack_copies(&mut converter);
         if let Target::Processes(pids) = &self.target {
             for &pid in pids {

@@ -15,6 +15,7 @@ use crate::convert::deep_stacks::copy_hints::CopyHints;
 use crate::convert::dictionary::Sink;
 use crate::convert::process_tree::{CommChange, PendingExec, ProcessTree};
 use crate::convert::stack_resolver::StackResolver;
+use crate::image::kernel::running_kernel::RunningKernel;
 use crate::image::table;
 use crate::os::code_mapping::Mmap;
 use crate::os::procfs;
@@ -138,6 +139,11 @@ impl<S: Sink> Converter<S> {
         };
         converter.define_events();
         converter
+    }
+
+    /// Takes the kernel as it was read before sampling began.
+    pub(crate) fn set_kernel(&mut self, kernel: RunningKernel) {
+        self.resolver.set_kernel(kernel);
     }
 
     fn define_events(&mut self) {

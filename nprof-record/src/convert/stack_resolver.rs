@@ -53,7 +53,7 @@ fn max_watched_threads() -> usize {
 pub(crate) struct StackResolver {
     depth: usize,
     pub(crate) images: ImageTable,
-    /// Read at the first sample in the kernel.
+    /// Read at the first sample in the kernel, unless it was before sampling began.
     kernel: Option<RunningKernel>,
     functions: RuntimeFunctions,
     unnamed: UnnamedFrames,
@@ -95,6 +95,11 @@ impl StackResolver {
             keys: Vec::new(),
             frames: Vec::new(),
         }
+    }
+
+    /// Takes the kernel as it was read before sampling began.
+    pub(crate) fn set_kernel(&mut self, kernel: RunningKernel) {
+        self.kernel = Some(kernel);
     }
 
     /// Notes that the kernel generated code, or released it.

@@ -2,8 +2,12 @@
 //! trampolines). If the kernel hides its addresses, they are recorded unresolved.
 //!
 //! Nearly all samples are in the kernel's own text. The first one elsewhere reads the rest: once
-//! the code generated before the recording, from /proc/kallsyms, which takes long to read; and
-//! repeatedly the modules, because perf events do not report when one is loaded or unloaded.
+//! the code generated before the recording, from /proc/kallsyms; and repeatedly the modules, because
+//! perf events do not report when one is loaded or unloaded.
+//!
+//! Reading /proc/kallsyms takes some 40 ms of CPU time, and on a busy machine a multiple of that:
+//! rings overflow in this time. If the first sample in the kernel will need it, because only root may
+//! read the size of the text in /proc/iomem, it is read before sampling begins.
 //! Generated code that appears or disappears during the recording is reported by
 //! PERF_RECORD_KSYMBOL.
 
@@ -46,6 +50,16 @@ pub(crate) enum KernelLocation {
     Function(Rc<RuntimeFunction>),
 }
 
+/// The progress of /proc/kallsyms.
+#[derive(Debug, Default)]
+enum SymbolsState {
+    #[default]
+    Unread,
+    /// Read before sampling began; the generated code is added when a sample needs it.
+    Read(KernelSymbols),
+    Added,
+}
+
 /// The running kernel.
 #[derive(Debug)]
 pub(crate) struct RunningKernel {
@@ -57,8 +71,7 @@ pub(crate) struct RunningKernel {
     modules_text: String,
     /// The generated code.
     generated: CodeRegions,
-    /// True if /proc/kallsyms was read for generated code.
-    symbols_read: bool,
+    symbols: SymbolsState,
     /// The last read of /proc/modules.
     modules_read: Option<Instant>,
 }
@@ -73,6 +86,30 @@ impl RunningKernel {
         Self::new(base.map_or(0, |base| base.0), text_size(&memory).unwrap_or(0), &notes)
     }
 
+    /// Reads the running kernel before sampling begins, with the symbols if its first sample will
+    /// need them.
+    pub(crate) fn before_sampling() -> Self {
+        let mut kernel = Self::running();
+        if kernel.needs_symbols()
+            && let Ok(file) = fs::File::open("/proc/kallsyms")
+        {
+            kernel.read_ahead(KernelSymbols::read(BufReader::new(file)));
+        }
+        kernel
+    }
+
+    /// True if the first sample in the kernel needs the symbols: the size of the text is unknown,
+    /// and its address is not hidden.
+    fn needs_symbols(&self) -> bool {
+        self.images[0].base != 0 && self.images[0].size == 0
+    }
+
+    /// Takes the symbols as they were before sampling.
+    fn read_ahead(&mut self, symbols: KernelSymbols) {
+        self.set_text_end(&symbols);
+        self.symbols = SymbolsState::Read(symbols);
+    }
+
     /// Creates a kernel from the address of `_stext`, the size of the text from there, and the ELF
     /// notes.
     fn new(base: u64, size: u64, notes: &[u8]) -> Self {
@@ -83,7 +120,7 @@ impl RunningKernel {
             modules: Vec::new(),
             modules_text: String::new(),
             generated: CodeRegions::default(),
-            symbols_read: false,
+            symbols: SymbolsState::default(),
             modules_read: None,
         }
     }
@@ -137,10 +174,14 @@ impl RunningKernel {
 
     /// Reads generated code if it was not read, and modules if they may have changed.
     fn refresh(&mut self, functions: &RuntimeFunctions) {
-        if !std::mem::replace(&mut self.symbols_read, true)
-            && let Ok(file) = fs::File::open("/proc/kallsyms")
-        {
-            self.add_symbols(&KernelSymbols::read(BufReader::new(file)), functions);
+        match std::mem::replace(&mut self.symbols, SymbolsState::Added) {
+            SymbolsState::Unread => {
+                if let Ok(file) = fs::File::open("/proc/kallsyms") {
+                    self.add_symbols(&KernelSymbols::read(BufReader::new(file)), functions);
+                }
+            }
+            SymbolsState::Read(symbols) => self.add_symbols(&symbols, functions),
+            SymbolsState::Added => {}
         }
         if self.modules_read.is_none_or(|read| read.elapsed() >= MODULES_POLL) {
             self.modules_read = Some(Instant::now());
@@ -149,11 +190,16 @@ impl RunningKernel {
         }
     }
 
-    /// Adds the generated code of /proc/kallsyms, and the end of the text.
-    fn add_symbols(&mut self, symbols: &KernelSymbols, functions: &RuntimeFunctions) {
+    /// Sets the end of the text as /proc/kallsyms has it.
+    fn set_text_end(&mut self, symbols: &KernelSymbols) {
         let kernel = &mut self.images[0];
         let size = symbols.text_end.and_then(|end| end.checked_sub(kernel.base));
         kernel.size = kernel.size.max(size.unwrap_or(0));
+    }
+
+    /// Adds the generated code of /proc/kallsyms, and the end of the text.
+    fn add_symbols(&mut self, symbols: &KernelSymbols, functions: &RuntimeFunctions) {
+        self.set_text_end(symbols);
         for (start, size, name) in &symbols.generated {
             // PERF_RECORD_KSYMBOL has exact sizes: it takes precedence.
             if self.generated.find(*start).is_none()
@@ -252,7 +298,7 @@ mod tests {
     /// Returns a kernel that has read its files.
     fn refreshed(size: u64) -> RunningKernel {
         let mut kernel = RunningKernel::new(BASE, size, NOTES);
-        kernel.symbols_read = true;
+        kernel.symbols = SymbolsState::Added;
         kernel.modules_read = Some(Instant::now() + Duration::from_secs(3600));
         kernel
     }
@@ -321,10 +367,27 @@ mod tests {
     }
 
     #[test]
+    fn symbols_are_read_before_sampling_if_text_size_is_hidden() {
+        let (mut kernel, functions) =
+            (RunningKernel::new(BASE, 0, NOTES), RuntimeFunctions::default());
+        assert!(kernel.needs_symbols(), "only root reads the size");
+        assert!(!RunningKernel::new(BASE, 1, NOTES).needs_symbols());
+        assert!(!RunningKernel::new(0, 0, NOTES).needs_symbols(), "hidden addresses");
+        kernel.modules_read = Some(Instant::now() + Duration::from_secs(3600));
+        kernel.read_ahead(KernelSymbols {
+            text_end: Some(BASE + 0x200_0000),
+            generated: vec![(GENERATED, 64, b"bpf_prog_1".to_vec())],
+        });
+        assert_eq!(location(&mut kernel, &functions, BASE + 0x123), at("[kernel]", 0x123));
+        assert!(matches!(kernel.symbols, SymbolsState::Read(_)), "the sample needed no file");
+        assert_eq!(location(&mut kernel, &functions, GENERATED + 63), at("bpf_prog_1", 63));
+    }
+
+    #[test]
     fn hidden_addresses_stay_unresolved() {
         let (mut kernel, functions) = (RunningKernel::new(0, 0, &[]), RuntimeFunctions::default());
         assert_eq!(location(&mut kernel, &functions, BASE), at("[kernel]", BASE));
-        assert!(!kernel.symbols_read, "hidden addresses are not read");
+        assert!(matches!(kernel.symbols, SymbolsState::Unread), "hidden addresses are not read");
         let symbol = Ksymbol {
             start: RuntimeAddress(GENERATED),
             size: 32,
