@@ -28,7 +28,7 @@ use crate::session::launch::ForkedCommand;
 use crate::session::output::{Destination, OpenOutput};
 use crate::session::recording::{Outcome, Recording};
 use crate::session::workload::Workload;
-use crate::sys::{self, Signals};
+use crate::sys::{self, Priority, Signals};
 
 /// The name of the tool in messages.
 const TOOL: &str = "nprof-record";
@@ -81,8 +81,18 @@ fn run(args: &Args) -> anyhow::Result<u8> {
     let opened = opened.into();
     let samples_kernel = plan.common.scope != CpuMode::User;
     let kernel = Cell::new(samples_kernel.then(RunningKernel::before_sampling));
-    let invocation =
-        Invocation { args, destination, opened, target, cpus, group, plan, kernel, signals };
+    let invocation = Invocation {
+        args,
+        destination,
+        opened,
+        target,
+        cpus,
+        group,
+        plan,
+        kernel,
+        signals,
+        priority: Cell::new(Priority::Ordinary),
+    };
     match &invocation.target {
         Target::Command(_) => invocation.launch(),
         _ => invocation.attach(),
@@ -192,6 +202,8 @@ struct Invocation<'a> {
     /// The kernel as it was before sampling. None if it is not sampled.
     kernel: Cell<Option<RunningKernel>>,
     signals: Rc<Signals>,
+    /// The priority of this process.
+    priority: Cell<Priority>,
 }
 
 impl Invocation<'_> {
@@ -266,6 +278,8 @@ impl Invocation<'_> {
             Some(opened) => opened,
             None => self.destination.open(pid)?,
         };
+        // The command is forked by now, so it does not inherit the priority.
+        self.priority.set(sys::raise_priority());
         // Inherited events of a command start at its exec (`attr.enable_on_exec`).
         if open_mode != OpenMode::Task || !matches!(self.target, Target::Command(_)) {
             // Processes must be known before their samples. Reading thousands of threads takes long

@@ -20,6 +20,34 @@ int main(void) {
 }
 "#;
 
+/// Prints its own scheduling policy and niceness, and the policy of its parent, the recorder.
+const POLICIES: &str = r#"
+#include <sched.h>
+#include <stdio.h>
+#include <sys/resource.h>
+#include <unistd.h>
+int main(void) {
+    printf("%d %d %d\n", sched_getscheduler(0), getpriority(PRIO_PROCESS, 0),
+           sched_getscheduler(getppid()));
+}
+"#;
+
+#[test]
+fn only_the_recorder_has_a_real_time_priority() {
+    let directory = Directory::new("priority");
+    if !can_record() {
+        return;
+    }
+    let Some(program) = directory.compile("gcc", POLICIES, &["-D_GNU_SOURCE"]) else { return };
+    let output = record(&["-o", &directory.path("stream"), "--", &program]);
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(printed.starts_with("0 0 "), "the command is an ordinary program: {printed}");
+    // SCHED_RR with SCHED_RESET_ON_FORK.
+    if !printed.ends_with(" 1073741826\n") {
+        eprintln!("SKIPPED: no right to a real-time priority: {printed}");
+    }
+}
+
 #[test]
 fn lost_records_of_mappings_are_no_lost_samples() {
     let directory = Directory::new("mapping-storm");
