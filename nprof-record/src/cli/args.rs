@@ -57,6 +57,10 @@ pub(crate) struct Args {
     #[arg(short, value_name = "PID", group = "target", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) pid: Vec<u32>,
 
+    /// With -p: sample the existing children of the processes, too, and the children of these
+    #[arg(long, conflicts_with_all = ["command", "all", "cgroup", "list"])]
+    pub(crate) descendants: bool,
+
     /// Sample the whole system
     #[arg(short, group = "target")]
     pub(crate) all: bool,
@@ -283,6 +287,8 @@ mod tests {
             assert!(parse(&[words, &["ls"]].concat()).is_err(), "{words:?}");
         }
         assert_eq!(parse(&["-p", "7,8"]).expect("valid").pid, [7, 8]);
+        assert!(parse(&["-p", "7", "--descendants"]).expect("valid").descendants);
+        assert!(parse(&["--descendants", "ls"]).is_err(), "a command has no existing children");
         assert!(parse(&["-p", "0"]).is_err() && parse(&["-p", "x"]).is_err());
         assert!(parse(&["-C", "99999", "x"]).is_err() && parse(&["-C", "", "x"]).is_err());
         assert!(parse(&["-C", "0,x", "x"]).is_err() && parse(&["-C", "1-0", "x"]).is_err());

@@ -11,10 +11,10 @@ use nprof_stream::Record;
 use nprof_stream::escape::escaped;
 
 use crate::cli::args::Args;
-use crate::cli::target::Target;
+use crate::cli::target::{RunningProcesses, Target};
 use crate::convert::converter::Converter;
 use crate::convert::dictionary::Sink;
-use crate::convert::process_tree::ProcessTree;
+use crate::convert::process_tree::{Membership, ProcessTree};
 use crate::event::{self, Catalog, CpuMode, EventRate, PerfEventConfig};
 use crate::image::kernel::running_kernel::RunningKernel;
 use crate::os::machine;
@@ -25,7 +25,7 @@ use crate::perf::ring_set::RingSet;
 use crate::session::event_source::SourceSet;
 use crate::session::header;
 use crate::session::launch::ForkedCommand;
-use crate::session::output::{Destination, OpenOutput};
+use crate::session::output::{Destination, OpenOutput, Stream};
 use crate::session::recording::{Outcome, Recording};
 use crate::session::workload::Workload;
 use crate::sys::{self, Priority, Signals};
@@ -72,6 +72,9 @@ fn run(args: &Args) -> anyhow::Result<u8> {
     };
     let target = Target::find(args)?;
     let cpus = args.cpus.as_ref().map_or_else(machine::online_cpus, |cpus| cpus.0.clone());
+    if let Target::Processes(running) = &target {
+        print_excluded(running.excluded().len());
+    }
     let group = target.group()?;
     let plan = plan(args, &target, &Kernel { group: group.as_ref() }, cpus[0])?;
     // Opening a FIFO blocks until it has a reader. Ctrl-C must still end us then, so signals are
@@ -96,6 +99,17 @@ fn run(args: &Args) -> anyhow::Result<u8> {
     match &invocation.target {
         Target::Command(_) => invocation.launch(),
         _ => invocation.attach(),
+    }
+}
+
+/// Prints the number of descendants that are not recorded, if there are any.
+fn print_excluded(descendants: usize) {
+    match descendants {
+        0 => {}
+        1 => print_message("1 existing descendant is not recorded; --descendants records it"),
+        _ => print_message(&format!(
+            "{descendants} existing descendants are not recorded; --descendants records them"
+        )),
     }
 }
 
@@ -188,6 +202,22 @@ fn check_rate(request: &Request) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Adds running processes to the converter. Their sideband events are enabled already.
+fn add_running(converter: &mut Converter<Stream>, running: &RunningProcesses) {
+    let recorded = running.recorded();
+    for &pid in &recorded {
+        converter.add_existing_process(pid);
+        converter.read_maps(pid);
+    }
+    for &pid in running.excluded() {
+        converter.exclude(pid);
+    }
+    // Children that were forked after `Target::find` and before the sideband was enabled.
+    for pid in procfs::descendants(&recorded) {
+        converter.add_new_descendant(pid);
+    }
+}
+
 /// One invocation of the tool, ready to record.
 struct Invocation<'a> {
     args: &'a Args,
@@ -230,7 +260,8 @@ impl Invocation<'_> {
                 return Ok(self.not_executed(&error));
             }
         };
-        let recorded = self.record(rings, output, &workload, ProcessTree::for_command(pid));
+        let tree = ProcessTree::for_command(pid, self.membership());
+        let recorded = self.record(rings, output, &workload, tree);
         workload.wait(&self.signals).context("cannot wait for the command")?;
         Ok(self.finish(&workload, recorded, pid))
     }
@@ -239,19 +270,32 @@ impl Invocation<'_> {
     fn attach(self) -> anyhow::Result<u8> {
         sys::raise_descriptor_limit();
         let (workload, tree, open_target) = match &self.target {
-            Target::Processes(pids) => {
-                (Workload::processes(pids), ProcessTree::default(), OpenTarget::Processes(pids))
+            Target::Processes(running) => {
+                let tree = ProcessTree::for_processes(self.membership());
+                let open_target = OpenTarget::Processes {
+                    pids: &running.pids,
+                    with_descendants: running.with_descendants,
+                };
+                (Workload::processes(&running.recorded()), tree, open_target)
             }
             _ => (Workload::everyone(), ProcessTree::for_system(), OpenTarget::System),
         };
         let pid = match &self.target {
-            Target::Processes(pids) => pids[0],
+            Target::Processes(running) => running.pids[0],
             _ => std::process::id(),
         };
         let (rings, output) = self.prepare(open_target, pid)?;
         let workload = Rc::new(workload);
         let recorded = self.record(rings, output, &workload, tree);
         Ok(self.finish(&workload, recorded, pid))
+    }
+
+    /// Returns the unknown tasks that belong to the target.
+    fn membership(&self) -> Membership {
+        match self.plan.common.open_mode {
+            OpenMode::System => Membership::Descendants,
+            OpenMode::Group | OpenMode::Task => Membership::AllWithRecords,
+        }
     }
 
     fn is_delayed(&self) -> bool {
@@ -308,13 +352,8 @@ impl Invocation<'_> {
             converter.set_kernel(kernel);
         }
         rings.enable_stack_copies(&mut converter);
-        if let Target::Processes(pids) = &self.target {
-            for &pid in pids {
-                procfs::threads(pid)
-                    .into_iter()
-                    .for_each(|tid| converter.add_existing_thread(pid, tid));
-                converter.read_maps(pid);
-            }
+        if let Target::Processes(running) = &self.target {
+            add_running(&mut converter, running);
             if !self.is_delayed() {
                 rings.enable(true).context("cannot enable an event")?;
             }
@@ -327,6 +366,10 @@ impl Invocation<'_> {
             signals: self.signals.clone(),
             times: self.args.times(),
             cpu_time_scope: self.target.cpu_time_scope(&self.cpus),
+            existing_descendants: match &self.target {
+                Target::Processes(running) => Some(running.excluded().len()),
+                _ => None,
+            },
         };
         recording.run().context("cannot wait for events")
     }

@@ -10,7 +10,7 @@ use nprof_cli::shell;
 use crate::cli::args::{Args, FollowArg};
 use crate::os::cgroup;
 use crate::os::machine;
-use crate::os::procfs::{self, Stat};
+use crate::os::procfs;
 use crate::perf::plan::OpenMode;
 use crate::session::cpu_time::CpuTimeScope;
 
@@ -19,12 +19,35 @@ use crate::session::cpu_time::CpuTimeScope;
 pub(crate) enum Target {
     /// A command to start, and its children; with the control group created for it, if any.
     Command(Option<Rc<cgroup::OwnCgroup>>),
-    /// Running processes, and their new children. Never empty.
-    Processes(Vec<u32>),
+    Processes(RunningProcesses),
     /// All processes.
     System,
     /// The tasks of a control group.
     Group(PathBuf),
+}
+
+/// Running processes to record.
+#[derive(Clone, Debug)]
+pub(crate) struct RunningProcesses {
+    /// Those of the command line. Never empty.
+    pub(crate) pids: Vec<u32>,
+    /// The descendants they already have.
+    pub(crate) descendants: Vec<u32>,
+    /// True if these are recorded, too.
+    pub(crate) with_descendants: bool,
+}
+
+impl RunningProcesses {
+    /// Returns the processes that are recorded from the beginning.
+    pub(crate) fn recorded(&self) -> Vec<u32> {
+        let descendants = if self.with_descendants { &self.descendants[..] } else { &[] };
+        [&self.pids[..], descendants].concat()
+    }
+
+    /// Returns the descendants that are not recorded.
+    pub(crate) fn excluded(&self) -> &[u32] {
+        if self.with_descendants { &[] } else { &self.descendants }
+    }
 }
 
 impl Target {
@@ -57,7 +80,7 @@ impl Target {
             let Some(process) = procfs::process_of(pid) else {
                 bail!("process {pid} does not exist (in this pid namespace)");
             };
-            if Stat::of(process).is_some_and(|stat| stat.is_zombie) {
+            if procfs::living_thread(process).is_none() {
                 bail!(
                     "process {pid} is a zombie (it has exited, its parent has not waited for it)"
                 );
@@ -67,7 +90,15 @@ impl Target {
                 pids.push(process);
             }
         }
-        Ok(Self::Processes(pids))
+        let mut descendants = procfs::descendants(&pids);
+        // The recorder may be a child of a recorded shell.
+        descendants
+            .retain(|&pid| pid != std::process::id() && procfs::living_thread(pid).is_some());
+        Ok(Self::Processes(RunningProcesses {
+            pids,
+            descendants,
+            with_descendants: args.descendants,
+        }))
     }
 
     /// Returns the ways to open events for this target, the best first.
@@ -113,9 +144,10 @@ impl Target {
     pub(crate) fn described(&self, args: &Args) -> Vec<u8> {
         match self {
             Self::Command(_) => shell::quoted(&args.command),
-            Self::Processes(pids) => {
+            Self::Processes(RunningProcesses { pids, with_descendants, .. }) => {
                 let pids: Vec<_> = pids.iter().map(u32::to_string).collect();
-                format!("pid {}", pids.join(",")).into()
+                let descendants = if *with_descendants { " with descendants" } else { "" };
+                format!("pid {}{descendants}", pids.join(",")).into()
             }
             Self::System => b"system".to_vec(),
             Self::Group(directory) => {

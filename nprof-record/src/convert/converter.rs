@@ -2,6 +2,7 @@
 //! and samples. Records of other processes are dropped first.
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use nprof_object::RuntimeAddress;
 use nprof_stream::{
@@ -13,17 +14,21 @@ use crate::convert::address_space::Mapping;
 use crate::convert::counts::{Counts, Sum};
 use crate::convert::deep_stacks::copy_hints::CopyHints;
 use crate::convert::dictionary::Sink;
-use crate::convert::process_tree::{CommChange, PendingExec, ProcessTree};
+use crate::convert::process_tree::{CommChange, DoubtfulExit, PendingExec, ProcessTree};
 use crate::convert::stack_resolver::StackResolver;
 use crate::image::kernel::running_kernel::RunningKernel;
 use crate::image::table;
 use crate::os::code_mapping::Mmap;
-use crate::os::procfs;
+use crate::os::procfs::{self, Stat};
 use crate::perf::handler::RecordHandler;
 use crate::perf::lost::LostSamples;
 use crate::perf::record::{self, KernelRecord, SampleId, TaskIds};
 use crate::perf::synthesize;
 use crate::sys::{self, SharedWords};
+
+/// Shortest time between two comparisons of the tasks with /proc, while sideband records are lost
+/// again and again: each reads a file for each task.
+const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Converts kernel records to records of the stream.
 #[derive(Debug)]
@@ -38,6 +43,10 @@ pub(crate) struct Converter<S> {
     resolver: StackResolver,
     /// The number of tasks defined in this epoch.
     tasks: u32,
+    /// True if sideband records may have been lost since the tasks were last compared with /proc.
+    has_new_gap: bool,
+    /// The time of that comparison.
+    checked_ns: u64,
     /// The exit status of the command, once it has exited. The exit record of its first thread
     /// carries it.
     pub(crate) exit: Option<CommandExit>,
@@ -95,9 +104,18 @@ impl<S: Sink> RecordHandler for Converter<S> {
 
     fn on_sideband_lost(&mut self, sample_id: SampleId, count: u64) {
         self.counts.sideband_lost += count;
+        self.on_sideband_full();
         let mut extras = ExtrasBuilder::new();
         extras.add("records", count.to_string().as_bytes());
         self.emit_lost(sample_id, 0, EventId::NONE, Cause::Ring, extras.extras());
+    }
+
+    fn on_sideband_full(&mut self) {
+        self.has_new_gap = true;
+        // The samples of this batch may be of tasks with a lost fork record.
+        if self.is_check_due() {
+            self.tree.note_gap();
+        }
     }
 
     fn reject_stack_chunks(&mut self, tid: u32, thread: u32) {
@@ -114,7 +132,11 @@ impl<S: Sink> RecordHandler for Converter<S> {
     fn end_batch(&mut self) {
         self.resolver.end_batch(&mut self.tree);
         self.resolver.write_late_names(&mut self.sink);
-        self.tree.end_batch();
+        let doubtful = self.tree.end_batch();
+        self.decide_exits(doubtful);
+        if self.has_new_gap && self.is_check_due() {
+            self.check_tasks();
+        }
     }
 }
 
@@ -135,9 +157,13 @@ impl<S: Sink> Converter<S> {
             tree,
             resolver: StackResolver::new(depth),
             tasks: 0,
+            has_new_gap: false,
+            checked_ns: 0,
             exit: None,
         };
         converter.define_events();
+        // The recorder may be a child of a recorded process.
+        converter.tree.exclude(std::process::id());
         converter
     }
 
@@ -157,6 +183,25 @@ impl<S: Sink> Converter<S> {
         self.tree.processes()
     }
 
+    /// Adds a process that existed before the recording, with all its threads.
+    pub(crate) fn add_existing_process(&mut self, pid: u32) {
+        procfs::threads(pid).into_iter().for_each(|tid| self.add_existing_thread(pid, tid));
+    }
+
+    /// Notes that an existing process is not recorded, even if its parent is.
+    pub(crate) fn exclude(&mut self, pid: u32) {
+        self.tree.exclude(pid);
+    }
+
+    /// Adds a process that was created while the recording began, unless it descends from an
+    /// excluded one.
+    pub(crate) fn add_new_descendant(&mut self, pid: u32) {
+        self.look_up(pid, pid);
+        if self.tree.task(pid).is_some() {
+            self.add_existing_process(pid);
+        }
+    }
+
     /// Adds a thread that existed before the recording, and its process, as /proc describes them
     /// now.
     pub(crate) fn add_existing_thread(&mut self, pid: u32, tid: u32) {
@@ -171,10 +216,82 @@ impl<S: Sink> Converter<S> {
         }
     }
 
-    /// Adds a thread at its first record, if the whole system is followed.
+    /// Adds a thread at its first record, if it belongs to the tree.
     fn add_if_new(&mut self, pid: u32, tid: u32) {
-        if self.tree.is_open() && self.tree.accepts(tid) && self.tree.accepts(pid) {
+        if self.tree.takes_unknown(tid) && self.tree.takes_unknown(pid) {
             self.add_existing_thread(pid, tid);
+        } else if self.tree.may_miss(tid) {
+            self.look_up(pid, tid);
+        }
+    }
+
+    /// Adds a thread of which the fork record may have been lost, and the missing processes above
+    /// it, if /proc shows that it belongs to the tree.
+    fn look_up(&mut self, pid: u32, tid: u32) {
+        let parent_of = |pid| Stat::of(pid).map(|stat| stat.parent);
+        let Some(lineage) = self.tree.missing_lineage(pid, parent_of) else {
+            return self.tree.note_stranger(tid);
+        };
+        for above in lineage {
+            self.add_existing_thread(above, above);
+        }
+        self.add_existing_thread(pid, tid);
+    }
+
+    /// True if lost sideband records may have hidden processes.
+    pub(crate) fn may_miss_processes(&self) -> bool {
+        self.tree.is_filtered()
+    }
+
+    fn is_check_due(&self) -> bool {
+        sys::monotonic_ns().saturating_sub(self.checked_ns) >= sys::duration_ns(CHECK_INTERVAL)
+    }
+
+    /// Looks for tasks that have exited without a record, and forgets the results of earlier looks.
+    fn check_tasks(&mut self) {
+        self.has_new_gap = false;
+        self.checked_ns = sys::monotonic_ns();
+        self.tree.note_gap();
+        for tid in self.tree.living() {
+            let since_ns = self.tree.task(tid).map_or(0, |task| task.time_ns);
+            if !procfs::lives_since(tid, since_ns) {
+                // If its record is only late, the record decides.
+                self.tree.doubt(tid, self.checked_ns);
+            }
+        }
+    }
+
+    fn decide_exits(&mut self, doubtful: Vec<DoubtfulExit>) {
+        for exit in doubtful {
+            // Events of the task itself have ended with it: no record follows.
+            self.counts.ended_by_exec += u64::from(exit.follows_exec);
+            if procfs::lives_since(exit.tid, exit.known_since_ns) {
+                self.note_life(exit.tid, u64::MAX);
+                self.write_pending_exec(exit.pid);
+            } else {
+                self.tree.confirm_exit(exit);
+                self.write_exit(exit.pid, exit.tid, exit.time_ns);
+            }
+        }
+    }
+
+    /// Decides which tasks have exited, after the last batch.
+    fn decide_last_exits(&mut self) {
+        let doubtful = self.tree.remaining_doubts();
+        self.decide_exits(doubtful);
+        // The exit record of the command was lost, or its events had ended before.
+        if let Some(CommandExit { pid, .. }) = self.exit
+            && self.tree.lives(pid)
+        {
+            self.write_exit(pid, pid, sys::monotonic_ns());
+        }
+    }
+
+    /// Notes that a task lives at `time_ns`.
+    fn note_life(&mut self, tid: u32, time_ns: u64) {
+        // Its exit is in the stream already: it goes on as a new task.
+        if self.tree.note_life(tid, time_ns) {
+            self.define_task(tid);
         }
     }
 
@@ -223,8 +340,12 @@ impl<S: Sink> Converter<S> {
     }
 
     fn handle_mmap(&mut self, sample_id: SampleId, mmap: &Mmap<'_>) {
+        self.note_life(sample_id.tid, sample_id.time);
         let Some(process) = self.tree.process_mut(mmap.pid) else { return };
         let serial = process.serial;
+        if let Some(exec) = &mut process.exec {
+            exec.has_mappings = true;
+        }
         process.jit.mapped(mmap, &self.resolver.files);
         // The first file that is mapped after an exec is the executed image.
         if table::is_file(mmap.path)
@@ -239,6 +360,8 @@ impl<S: Sink> Converter<S> {
     }
 
     fn handle_comm(&mut self, sample_id: SampleId, tid: u32, exec: bool, name: &[u8]) {
+        // Another thread of the process may name one that has exited.
+        self.note_life(sample_id.tid, sample_id.time);
         // The memory with the watched frames is gone, and the other threads, too.
         if exec {
             self.read_names_to_end(tid, u64::MAX);
@@ -255,6 +378,7 @@ impl<S: Sink> Converter<S> {
     }
 
     fn handle_fork(&mut self, sample_id: SampleId, ids: TaskIds) {
+        self.note_life(sample_id.tid, sample_id.time);
         self.add_if_new(sample_id.pid, sample_id.tid);
         if self.tree.needs_maps(ids.parent_pid) {
             // The child inherits these mappings, and may have others by its first sample.
@@ -268,28 +392,30 @@ impl<S: Sink> Converter<S> {
     }
 
     fn handle_exit(&mut self, sample_id: SampleId, ids: TaskIds) {
-        let pending = self.tree.process_mut(ids.pid).and_then(|process| process.exec.take());
-        if let Some(exec) = pending {
-            // Its image was never mapped: a script, or an exec that was killed.
-            self.emit_exec(exec, b"");
-        }
         self.drop_stack_state(ids.tid);
         // Runtimes complete their files before the first thread of the process exits, and the files
         // may be removed soon.
         self.read_names_to_end(ids.pid, u64::MAX);
-        // It is not in the tree, or its exit was found in /proc before.
-        if !self.tree.exit(ids) {
-            return;
+        // If not: it is not in the tree, its exit was found in /proc before, or it may live on.
+        if self.tree.exit(ids, sample_id.time) {
+            self.write_exit(ids.pid, ids.tid, sample_id.time);
         }
-        let exit = self.exit.as_ref().filter(|exit| exit.pid == ids.tid);
+    }
+
+    /// Writes the exit of a task.
+    fn write_exit(&mut self, pid: u32, tid: u32, time_ns: u64) {
+        self.write_pending_exec(pid);
+        let exit = self.exit.as_ref().filter(|exit| exit.pid == tid);
         let status = exit.map(|exit| exit.status.clone()).unwrap_or_default();
-        self.emit_change(
-            sample_id.time,
-            ids.tid,
-            ChangeKind::Exit,
-            status.as_bytes(),
-            Extras::NONE,
-        );
+        self.emit_change(time_ns, tid, ChangeKind::Exit, status.as_bytes(), Extras::NONE);
+    }
+
+    /// Writes an exec of which no mapping was reported: the exec was killed, or records were lost.
+    fn write_pending_exec(&mut self, pid: u32) {
+        let pending = self.tree.process_mut(pid).and_then(|process| process.exec.take());
+        if let Some(exec) = pending {
+            self.emit_exec(exec, b"");
+        }
     }
 
     /// Reads the files that name the generated code of a process to their end; entries up to `time_ns`
@@ -309,9 +435,11 @@ impl<S: Sink> Converter<S> {
         self.resolver.write_late_names(&mut self.sink);
     }
 
-    /// Ends the recording: writes the names that have come since the last batch.
+    /// Ends the recording: writes the names that have come since the last batch, and exits that no
+    /// later record has refuted.
     pub(crate) fn finish(&mut self) {
         self.name_all_frames(u64::MAX);
+        self.decide_last_exits();
     }
 
     /// Writes an exec, with the path of its image unless it is empty.
@@ -356,6 +484,10 @@ impl<S: Sink> Converter<S> {
 
     fn handle_sample(&mut self, sample_id: SampleId, sample: &record::Sample<'_>, event: EventId) {
         self.add_if_new(sample_id.pid, sample_id.tid);
+        // A task that exits still runs in the kernel.
+        if !sample.stack.in_kernel {
+            self.note_life(sample_id.tid, sample_id.time);
+        }
         let Some(pid) = self.tree.task(sample_id.tid).map(|task| task.pid) else { return };
         if self.tree.needs_maps(pid) {
             self.read_maps(pid);

@@ -25,4 +25,6 @@ pub(crate) struct Counts {
     pub(crate) lost_others: u64,
     /// Lost sideband records (mmap, comm, fork, exit).
     pub(crate) sideband_lost: u64,
+    /// Tasks whose own events the kernel ended when they executed a set-user-ID program.
+    pub(crate) ended_by_exec: u64,
 }

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use nprof_object::path::split_deleted;
 
 use crate::os::code_mapping::Mmap;
+use crate::os::procfs;
 
 /// Opens the regular file of a mapping. None if it cannot be opened.
 pub(crate) fn open(mmap: &Mmap<'_>) -> Option<File> {
@@ -24,11 +25,12 @@ pub(crate) fn open(mmap: &Mmap<'_>) -> Option<File> {
 pub(crate) fn candidates(mmap: &Mmap<'_>) -> Vec<PathBuf> {
     let (path, is_deleted) = split_deleted(mmap.path);
     let plain = PathBuf::from(std::ffi::OsStr::from_bytes(path));
-    let rooted = PathBuf::from(format!("/proc/{}/root", mmap.pid))
-        .join(plain.strip_prefix("/").unwrap_or(&plain));
+    let task = procfs::living_thread(mmap.pid).unwrap_or(mmap.pid);
+    let rooted =
+        PathBuf::from(format!("/proc/{task}/root")).join(plain.strip_prefix("/").unwrap_or(&plain));
     let start = mmap.start;
     let end = start.wrapping_add(mmap.length);
-    let mapped = PathBuf::from(format!("/proc/{}/map_files/{start:x}-{end:x}", mmap.pid));
+    let mapped = PathBuf::from(format!("/proc/{task}/map_files/{start:x}-{end:x}"));
     // map_files is last: it needs CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN.
     if is_deleted { vec![mapped] } else { vec![plain, rooted, mapped] }
 }

@@ -4,6 +4,8 @@
 use std::fs;
 use std::io::Read;
 
+use crate::sys;
+
 /// An existing thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ThreadInfo {
@@ -12,6 +14,8 @@ pub(crate) struct ThreadInfo {
     /// The parent process; 0 if there is none or it is unknown.
     pub(crate) parent: u32,
     pub(crate) comm: Vec<u8>,
+    /// True if it has exited, and is kept as the first thread of its process.
+    pub(crate) is_zombie: bool,
 }
 
 /// Returns the process of a thread. None if there is no such thread.
@@ -55,9 +59,55 @@ pub(crate) fn thread_info(pid: u32, tid: u32) -> Option<ThreadInfo> {
     let mut comm = fs::read(format!("/proc/{pid}/task/{tid}/comm")).ok()?;
     // The file ends with a newline that is not part of the name.
     comm.pop_if(|last| *last == b'\n');
-    let stat = fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let parent = Stat::parse(&stat).map_or(0, |stat| stat.parent);
-    Some(ThreadInfo { pid, tid, parent, comm })
+    let stat = Stat::of(tid);
+    let parent = stat.map_or(0, |stat| stat.parent);
+    Some(ThreadInfo { pid, tid, parent, comm, is_zombie: stat.is_some_and(|stat| stat.is_zombie) })
+}
+
+/// Returns the id of a thread of a process that has not exited: the first thread, if possible. None
+/// if the process has exited.
+///
+/// /proc/PID shows the first thread: after it has exited, neither its memory nor its files, although
+/// the other threads have both.
+pub(crate) fn living_thread(pid: u32) -> Option<u32> {
+    let lives = |&tid: &u32| Stat::of(tid).is_some_and(|stat| !stat.is_zombie);
+    Some(pid).filter(lives).or_else(|| threads(pid).into_iter().skip(1).find(lives))
+}
+
+/// True if a task that was known at `time_ns` lives. A later task with the same id is younger.
+pub(crate) fn lives_since(tid: u32, time_ns: u64) -> bool {
+    let Some(stat) = Stat::of(tid).filter(|stat| !stat.is_zombie) else { return false };
+    let start_ns = stat.start_ticks.saturating_mul(sys::clock_tick_ns());
+    let age_ns = sys::boot_ns().saturating_sub(start_ns);
+    // The clocks are read one after the other; ids are not reused within a tick.
+    let known_ns = sys::monotonic_ns().saturating_sub(time_ns);
+    known_ns <= age_ns.saturating_add(sys::clock_tick_ns())
+}
+
+/// Returns the living descendants of some processes, without these processes.
+pub(crate) fn descendants(pids: &[u32]) -> Vec<u32> {
+    let names = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let processes = names.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let parents: Vec<(u32, u32)> =
+        processes.filter_map(|pid| Some((pid, Stat::of(pid)?.parent))).collect();
+    descendants_among(&parents, pids)
+}
+
+/// Returns the descendants of some processes, without these, given each process with its parent.
+fn descendants_among(parents: &[(u32, u32)], pids: &[u32]) -> Vec<u32> {
+    let mut family = pids.to_vec();
+    let mut known = 0;
+    // Each pass adds the children of those that the pass before added.
+    while known < family.len() {
+        let above = family.split_off(known);
+        let is_new = |pid: &u32| !pids.contains(pid) && !family.contains(pid);
+        let children = parents.iter().filter(|(_, parent)| above.contains(parent));
+        let children: Vec<u32> = children.map(|&(pid, _)| pid).filter(is_new).collect();
+        known += above.len();
+        family.extend(above);
+        family.extend(children);
+    }
+    family.split_off(pids.len())
 }
 
 /// Parses the number on the line with this key.
@@ -113,7 +163,10 @@ impl Stat {
 
 /// Reads /proc/PID/maps. None if the process has exited or may not be read.
 pub(crate) fn maps(pid: u32) -> Option<Vec<u8>> {
-    fs::read(format!("/proc/{pid}/maps")).ok()
+    let of_task = |tid| fs::read(format!("/proc/{tid}/maps")).ok();
+    // Kernel threads and first threads that have exited have no mappings.
+    let of_first = of_task(pid).filter(|text| !text.is_empty());
+    of_first.or_else(|| of_task(living_thread(pid)?))
 }
 
 #[cfg(test)]
@@ -136,6 +189,20 @@ mod tests {
     }
 
     #[test]
+    fn descendants_are_found_at_all_depths() {
+        let parents = [(1, 0), (20, 1), (30, 20), (31, 20), (5, 31), (40, 2), (2, 0)];
+        let found = |pids: &[u32]| {
+            let mut found = descendants_among(&parents, pids);
+            found.sort_unstable();
+            found
+        };
+        assert_eq!(found(&[20]), [5, 30, 31]);
+        assert_eq!(found(&[20, 31]), [5, 30], "without those that are given");
+        assert_eq!(found(&[1, 2]), [5, 20, 30, 31, 40]);
+        assert_eq!(found(&[7]), [] as [u32; 0]);
+    }
+
+    #[test]
     fn reads_own_process() {
         let pid = std::process::id();
         assert_eq!(process_of(pid), Some(pid));
@@ -143,6 +210,12 @@ mod tests {
         assert!(thread_info(pid, pid).is_some_and(|it| !it.comm.is_empty() && it.parent > 0));
         assert!(maps(pid).is_some_and(|text| !text.is_empty()));
         assert_eq!(process_of(u32::MAX), None);
+        assert_eq!((living_thread(pid), living_thread(u32::MAX)), (Some(pid), None));
+        assert!(lives_since(pid, sys::monotonic_ns()));
+        assert!(
+            !lives_since(pid, 0) || sys::boot_ns() < 1_000_000_000,
+            "it is younger than the machine"
+        );
         assert!(own_peak_bytes().is_some_and(|bytes| bytes > 100_000));
     }
 }

@@ -23,6 +23,10 @@ pub(crate) trait RecordHandler {
     /// lost with them is unknown.
     fn on_sideband_lost(&mut self, sample_id: SampleId, count: u64);
 
+    /// Takes note that records of processes and mappings may have been lost, before the first sample
+    /// after them.
+    fn on_sideband_full(&mut self);
+
     /// Discards the stack chunks of a sample that was filtered out. `thread` is the id of its
     /// thread as the BPF program knows it.
     fn reject_stack_chunks(&mut self, tid: u32, thread: u32);

@@ -69,7 +69,11 @@ pub(crate) enum OpenTarget<'a> {
     /// One task, and tasks that it creates later.
     Task(u32),
     /// All threads of some processes, and tasks that they create later.
-    Processes(&'a [u32]),
+    Processes {
+        pids: &'a [u32],
+        /// True if the processes include their existing descendants.
+        with_descendants: bool,
+    },
 }
 
 impl RingSet {
@@ -189,7 +193,9 @@ impl<'a> EventOpener<'a> {
             OpenTarget::System => self.open_for(EventTarget::AllTasks, None)?,
             OpenTarget::Cgroup(directory) => self.open_for(EventTarget::Cgroup(directory), None)?,
             OpenTarget::Task(tid) => self.open_for(EventTarget::Task(tid as i32), Some(tid))?,
-            OpenTarget::Processes(pids) => self.open_for_threads(pids)?,
+            OpenTarget::Processes { pids, with_descendants } => {
+                self.open_for_threads(pids, with_descendants)?;
+            }
         }
         let mut rings: Vec<_> = self.rings.into_values().collect();
         // Sideband rings first: with equal times, a mapping comes before its first sample.
@@ -216,9 +222,15 @@ impl<'a> EventOpener<'a> {
     }
 
     /// Opens events for all threads of processes, until a pass finds no new ones.
-    fn open_for_threads(&mut self, pids: &[u32]) -> Result<(), OpenFailure> {
+    fn open_for_threads(
+        &mut self,
+        pids: &[u32],
+        with_descendants: bool,
+    ) -> Result<(), OpenFailure> {
         for _ in 0..THREAD_SCANS {
-            let threads = pids.iter().flat_map(|&pid| procfs::threads(pid));
+            let descendants = if with_descendants { procfs::descendants(pids) } else { Vec::new() };
+            let others = descendants.into_iter().filter(|&pid| pid != std::process::id());
+            let threads = pids.iter().copied().chain(others).flat_map(procfs::threads);
             let new: Vec<_> = threads.filter(|tid| !self.suppliers.contains_key(tid)).collect();
             if new.is_empty() {
                 break;

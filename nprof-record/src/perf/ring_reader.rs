@@ -20,6 +20,9 @@ use crate::sys::{self, Ring};
 /// A record is damaged if its time is this much later than the drain that reads it.
 const MAX_CLOCK_SKEW_NS: u64 = 1_000_000_000;
 
+/// No sideband record is longer: a mapping with a path of PATH_MAX bytes, and its numbers.
+const SIDEBAND_RECORD_MAX: u64 = 4096 + 256;
+
 /// Shortest interval between two reads of the events' own counts of lost records. Each read
 /// interrupts the CPU of the event, and there may be thousands of events.
 const LOST_POLL_NS: u64 = 1_000_000_000;
@@ -154,6 +157,12 @@ impl CpuRing {
     /// Returns the number of unread bytes, including those that came after the drain began.
     pub(super) fn unread(&self) -> u64 {
         self.records.ring.head().saturating_sub(self.records.ring.tail())
+    }
+
+    /// True if the ring has no room for the largest sideband record, so that some may have been
+    /// lost.
+    pub(super) fn is_full(&self) -> bool {
+        (self.records.ring.size() as u64).saturating_sub(self.unread()) < SIDEBAND_RECORD_MAX
     }
 
     /// Returns the time until the ring is half as full as would wake us. None if nothing comes, or

@@ -133,6 +133,10 @@ impl RingSet {
         self.merge.restart();
         for (number, ring) in self.rings.iter_mut().enumerate() {
             ring.begin_drain(now_ns);
+            // The record that reports the loss only comes with the next record that fits.
+            if ring.is_sideband() && ring.is_full() {
+                handler.on_sideband_full();
+            }
             if let Some(time) = ring.next_timestamp(now_ns, self.copier.as_ref(), handler) {
                 self.merge.push(time, number);
             }

@@ -66,7 +66,13 @@ pub(crate) struct CpuTimeMeter {
     processes: FxHashMap<u32, ProcessBaseline>,
     /// The CPU time of the command in ns, once it has exited.
     ended: i128,
+    /// The CPU time that the command used outside of its control group, in ns.
+    outside_ns: u64,
 }
+
+/// CPU time outside of the control group below which a command counts as inside: it is forked
+/// before it enters the group.
+const OUTSIDE_MIN_NS: u64 = 10_000_000;
 
 impl CpuTimeMeter {
     /// Begins a measurement, with the live processes.
@@ -87,6 +93,7 @@ impl CpuTimeMeter {
             began: sys::monotonic_ns(),
             processes: FxHashMap::default(),
             ended: 0,
+            outside_ns: 0,
         };
         // CPUs and groups are measured as a whole, without their processes.
         let is_by_process = meter.cpu_time_scope == CpuTimeScope::Processes;
@@ -127,6 +134,18 @@ impl CpuTimeMeter {
         // Removed, or `read` would count the command a second time.
         let before = self.processes.remove(&pid).unwrap_or_default().before;
         self.ended += i128::from(used) - i128::from(before);
+        // The group was created for the command: it counts all of its time, from before the
+        // beginning, too.
+        if let CpuTimeScope::Cgroup(path) = &self.cpu_time_scope {
+            let inside = used_by_group(path, self.scope).unwrap_or(u64::MAX);
+            self.outside_ns = outside(used, inside);
+        }
+    }
+
+    /// Returns the CPU time that the exited command, and the children it waited for, used outside
+    /// of its control group, in ns.
+    pub(crate) fn outside_ns(&self) -> u64 {
+        self.outside_ns
     }
 
     /// Returns the CPU time since the beginning in ns, given the live processes. None if it cannot
@@ -135,7 +154,8 @@ impl CpuTimeMeter {
         let elapsed = sys::monotonic_ns().saturating_sub(self.began);
         match &self.cpu_time_scope {
             CpuTimeScope::Cgroup(path) => {
-                Some(used_by_group(path, self.scope)?.saturating_sub(self.before?))
+                let inside = used_by_group(path, self.scope)?.saturating_sub(self.before?);
+                Some(inside.saturating_add(self.outside_ns))
             }
             // Elapsed time without idle time covers both modes.
             CpuTimeScope::Cpus(_) if self.scope != CpuMode::Both => None,
@@ -169,6 +189,13 @@ fn used_by_process(pid: u32, scope: CpuMode) -> Option<u64> {
         CpuMode::User => ns(used[0] + waited[0]),
         CpuMode::Kernel => ns(used[1] + waited[1]),
     })
+}
+
+/// Returns the part of the CPU time of a command that its control group has not counted; 0 if the
+/// difference may come from the accounting.
+fn outside(used: u64, inside: u64) -> u64 {
+    let outside = used.saturating_sub(inside);
+    if outside >= OUTSIDE_MIN_NS && outside > used / 100 { outside } else { 0 }
 }
 
 fn used_by_group(path: &std::path::Path, scope: CpuMode) -> Option<u64> {
@@ -250,6 +277,15 @@ mod tests {
         assert_eq!(baseline(true, true).part(None), -10, "its parent has waited for all of it");
         assert_eq!(baseline(true, false).part(Some(50)), 0);
         assert_eq!(baseline(true, false).part(None), -30, "its parent counts the part before");
+    }
+
+    #[test]
+    fn time_outside_of_the_group_is_noticed() {
+        assert_eq!(outside(400_000_000, 3_000_000), 397_000_000);
+        assert_eq!(outside(8_000_000, 0), 0, "it may have been used before it entered");
+        assert_eq!(outside(5_000_000_000, 4_960_000_000), 0, "less than 1 %");
+        assert_eq!(outside(400_000_000, 900_000_000), 0, "a child it did not wait for");
+        assert_eq!(outside(400_000_000, u64::MAX), 0, "unknown");
     }
 
     #[test]

@@ -328,6 +328,8 @@ mod tests {
 
         fn on_sideband_lost(&mut self, _id: SampleId, _count: u64) {}
 
+        fn on_sideband_full(&mut self) {}
+
         fn reject_stack_chunks(&mut self, _tid: u32, _thread: u32) {}
 
         fn enable_stack_copies(&mut self, _words: Rc<SharedWords>, _max_copy_bytes: u64) {}

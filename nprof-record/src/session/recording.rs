@@ -11,7 +11,7 @@ use crate::convert::converter::{CommandExit, Converter};
 use crate::convert::dictionary::Sink;
 use crate::os::procfs;
 use crate::perf::backlog::Backlog;
-use crate::perf::plan::Plan;
+use crate::perf::plan::{OpenMode, Plan};
 use crate::session::cpu_time::{CpuTimeMeter, CpuTimeScope};
 use crate::session::event_source::SourceSet;
 use crate::session::launch::Child;
@@ -91,6 +91,9 @@ pub(crate) struct Recording {
     pub(crate) times: Times,
     /// The CPU time that coverage is a share of; `None` if it cannot be measured.
     pub(crate) cpu_time_scope: Option<CpuTimeScope>,
+    /// The number of existing descendants of attached processes that are not recorded; `None` for
+    /// another target.
+    pub(crate) existing_descendants: Option<usize>,
 }
 
 /// The state of the main loop. Times are those of the monotonic clock.
@@ -128,14 +131,14 @@ impl Recording {
         let reason = self.record(&mut progress)?;
         self.sources.disable();
         // Measured before the last drain, which takes time itself.
-        let used_ns = self.used_ns(progress.cpu_time);
+        let (used_ns, outside_ns) = self.used_ns(progress.cpu_time);
         let exited = self.workload.child().and_then(|child| Some((child.pid, child.ended()?.0)));
         self.converter.exit =
             exited.map(|(pid, exit)| CommandExit { pid: pid as u32, status: exit_text(exit) });
         self.sources.drain(&mut self.converter, true);
         self.sources.report_remaining_lost(&mut self.converter);
         self.converter.finish();
-        Ok(self.end(reason, used_ns))
+        Ok(self.end(reason, used_ns, outside_ns))
     }
 
     fn begin(&self) -> Progress {
@@ -242,20 +245,24 @@ impl Recording {
         (sys::monotonic_ns() >= progress.end_ns).then_some(Reason::Duration)
     }
 
-    /// Returns the CPU time used since sampling began, of the modes that are sampled.
-    fn used_ns(&self, cpu_time: Option<CpuTimeMeter>) -> Option<u64> {
-        let mut cpu_time = cpu_time?;
+    /// Returns the CPU time used since sampling began, of the modes that are sampled, and its part
+    /// outside of the command's control group.
+    fn used_ns(&self, cpu_time: Option<CpuTimeMeter>) -> (Option<u64>, u64) {
+        let Some(mut cpu_time) = cpu_time else { return (None, 0) };
         // The clock of an exited command is gone; wait4(2) has reported its usage instead.
         let child = self.workload.child().filter(|child| child.ended().is_some());
         let ended = child.map(|child| child.pid as u32);
         if let Some((_, usage)) = child.and_then(Child::ended) {
             cpu_time.ended(ended.unwrap_or_default(), usage);
         }
-        cpu_time.read(self.converter.processes().filter(|&pid| Some(pid) != ended))
+        let living = self.converter.processes().filter(|&pid| Some(pid) != ended);
+        (cpu_time.read(living), cpu_time.outside_ns())
     }
 
-    fn end(self, reason: Reason, task_ns: Option<u64>) -> Outcome {
-        let Self { plan, sources, converter, workload, .. } = self;
+    fn end(self, reason: Reason, task_ns: Option<u64>, outside_ns: u64) -> Outcome {
+        let Self { plan, sources, converter, workload, existing_descendants, .. } = self;
+        let may_miss_processes = converter.may_miss_processes();
+        let is_by_task = plan.common.open_mode == OpenMode::Task;
         let (counts, sums) = (converter.counts, converter.sums);
         let mut stream = converter.sink;
         let totals = stream.totals();
@@ -268,6 +275,11 @@ impl Recording {
             lost: counts.lost,
             lost_others: counts.lost_others,
             sideband_lost: counts.sideband_lost,
+            may_miss_processes,
+            // Events of CPUs and groups stay.
+            ended_by_exec: if is_by_task { counts.ended_by_exec } else { 0 },
+            outside_ns,
+            existing_descendants,
             late: sources.late(),
             task_ns,
             clock,

@@ -20,6 +20,15 @@ pub(crate) struct Summary {
     pub(crate) lost_others: u64,
     /// Lost sideband records (mmap, comm, fork, exit).
     pub(crate) sideband_lost: u64,
+    /// True if lost sideband records may have hidden processes.
+    pub(crate) may_miss_processes: bool,
+    /// Tasks whose events the kernel ended when they executed a set-user-ID program.
+    pub(crate) ended_by_exec: u64,
+    /// The CPU time that the command used outside of its control group, in ns.
+    pub(crate) outside_ns: u64,
+    /// The number of existing descendants of attached processes that are not recorded; `None` for
+    /// another target.
+    pub(crate) existing_descendants: Option<usize>,
     /// Records that came too late to be put in order.
     pub(crate) late: u64,
     /// The CPU time that was used, in ns; `None` if it could not be measured.
@@ -45,8 +54,10 @@ impl Summary {
     pub(crate) fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         // A command that exits before its first sample is nothing unusual; reports say so.
-        let expected = self.task_ns.unwrap_or(0).saturating_mul(self.frequency) / 1_000_000_000;
-        if self.samples == 0 && self.clock.is_some() && expected >= EXPECTED {
+        let expected = self.expected();
+        if let Some(reason) = self.missing_processes() {
+            warnings.push(reason);
+        } else if self.samples == 0 && self.clock.is_some() && expected >= EXPECTED {
             // Ten times as many, not in step with timers; no more than 9973 per second.
             let rate = (self.frequency * 10 + 3).min(9973).max(self.frequency);
             warnings.push(format!("no samples were taken; try -F {rate}"));
@@ -56,11 +67,19 @@ impl Summary {
         }
         if self.sideband_lost > 0 {
             let count = self.sideband_lost;
+            let processes = if self.may_miss_processes {
+                "processes that ended soon after may be missing, and "
+            } else {
+                ""
+            };
             warnings.push(format!(
-                "{count} records of processes and mappings were lost: some frames may be wrong"
+                "{count} records of processes and mappings were lost: {processes}some frames may \
+                 be wrong"
             ));
         }
+        let is_explained = self.missing_processes().is_some();
         let coverage = self.coverage().filter(|_| self.samples > 0 && expected >= EXPECTED);
+        let coverage = coverage.filter(|_| !is_explained);
         if let Some(coverage) = coverage.filter(|&coverage| coverage < LOW_COVERAGE) {
             warnings.push(format!(
                 "only {:.0} % of the CPU time was sampled: the rest may have been spent elsewhere",
@@ -68,6 +87,38 @@ impl Summary {
             ));
         }
         warnings
+    }
+
+    /// Returns the processes that could not be recorded, and the remedy. None if there are none.
+    fn missing_processes(&self) -> Option<String> {
+        if self.ended_by_exec > 0 {
+            let count = self.ended_by_exec;
+            let tasks = if count == 1 { "a task".to_owned() } else { format!("{count} tasks") };
+            return Some(format!(
+                "the kernel ended the sampling of {tasks} that executed a set-user-ID program, and \
+                 of later children; record as root with --follow system"
+            ));
+        }
+        if self.outside_ns > 0 {
+            return Some(format!(
+                "the command used {} of CPU time outside of its control group, where it is not \
+                 sampled; record it with --follow system",
+                duration(self.outside_ns)
+            ));
+        }
+        let used_ns = self.task_ns.filter(|_| self.samples == 0 && self.expected() < EXPECTED)?;
+        let descendants = match self.existing_descendants? {
+            0 => String::new(),
+            1 => "; 1 existing descendant is not recorded, see --descendants".to_owned(),
+            count => format!("; {count} existing descendants are not recorded, see --descendants"),
+        };
+        let used = duration(used_ns);
+        Some(format!("no samples: the processes used {used} of CPU time{descendants}"))
+    }
+
+    /// Returns the number of samples that the used CPU time should yield.
+    fn expected(&self) -> u64 {
+        self.task_ns.unwrap_or(0).saturating_mul(self.frequency) / 1_000_000_000
     }
 
     /// Returns the sampled share of the CPU time.
@@ -178,8 +229,30 @@ mod tests {
         assert!(short.warnings().is_empty(), "it was too short for one");
         let little = Summary { clock: Some(Sum { samples: 2, weight: 2_000_000 }), ..summary() };
         assert!(little.warnings()[0].starts_with("only 2 % of the CPU time"));
+        let idle =
+            Summary { samples: 0, task_ns: Some(0), existing_descendants: Some(3), ..summary() };
+        let message = "no samples: the processes used 0.0 ms of CPU time; 3 existing descendants \
+                       are not recorded, see --descendants";
+        assert_eq!(idle.warnings(), [message]);
         let lost = BTreeMap::from([(Cause::Ring, 3)]);
         let full = Summary { lost, sideband_lost: 1, ..summary() };
         assert_eq!(full.warnings().len(), 2);
+        assert!(full.warnings()[1].ends_with("were lost: some frames may be wrong"));
+        let hidden = Summary { may_miss_processes: true, ..full };
+        assert!(hidden.warnings()[1].contains("lost: processes that ended soon after may be"));
+    }
+
+    #[test]
+    fn missing_processes_explain_low_coverage() {
+        let little = Summary { clock: Some(Sum { samples: 2, weight: 2_000_000 }), ..summary() };
+        let ended = Summary { ended_by_exec: 1, ..little.clone() };
+        assert_eq!(ended.warnings().len(), 1);
+        assert!(ended.warnings()[0].contains("of a task that executed a set-user-ID program"));
+        let several = Summary { ended_by_exec: 2, samples: 0, ..little.clone() };
+        assert_eq!(several.warnings().len(), 1);
+        assert!(several.warnings()[0].contains("of 2 tasks"));
+        let left = Summary { outside_ns: 98_000_000, ..little };
+        assert_eq!(left.warnings().len(), 1);
+        assert!(left.warnings()[0].contains("98 ms of CPU time outside of its control group"));
     }
 }

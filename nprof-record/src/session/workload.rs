@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::io;
 
-use crate::os::procfs::Stat;
+use crate::os::procfs::{self, Stat};
 use crate::session::launch::Child;
 use crate::sys::{self, Exit, Signals};
 
@@ -64,9 +64,11 @@ impl Workload {
         match &self.kind {
             WorkloadKind::Command(child) => child.ended().is_some(),
             WorkloadKind::Processes(processes) => {
-                // Another start time: a later process has the same id.
+                // Another start time: a later process has the same id. A process outlives its first
+                // thread.
                 let lives = |&(pid, began): &(u32, u64)| {
-                    Stat::of(pid).is_some_and(|stat| stat.start_ticks == began && !stat.is_zombie)
+                    Stat::of(pid).is_some_and(|stat| stat.start_ticks == began)
+                        && procfs::living_thread(pid).is_some()
                 };
                 !processes.iter().any(lives)
             }

@@ -134,7 +134,7 @@ impl Ring {
     }
 
     /// Returns the bytes of the ring without the control page.
-    fn size(&self) -> usize {
+    pub(crate) fn size(&self) -> usize {
         self.length - self.page
     }
 

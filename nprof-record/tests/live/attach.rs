@@ -37,11 +37,11 @@ int main(void) {
 "#;
 
 /// A program that is ended on drop, by closing its standard input.
-struct Running(Child);
+pub(crate) struct Running(Child);
 
 impl Running {
     /// Starts the program and waits until it prints "ready".
-    fn start(command: &mut Command) -> Self {
+    pub(crate) fn start(command: &mut Command) -> Self {
         let spawned = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
         let mut child = spawned.expect("it runs");
         let mut line = String::new();
@@ -51,7 +51,7 @@ impl Running {
         Self(child)
     }
 
-    fn pid(&self) -> String {
+    pub(crate) fn pid(&self) -> String {
         self.0.id().to_string()
     }
 }

@@ -11,6 +11,8 @@ mod events;
 mod fork_storms;
 // Code without unwind tables: musl, and `main` of Rust programs that abort on panic.
 mod no_unwind_tables;
+// Processes that the kernel's records alone do not show.
+mod process_life;
 // Programs of many kinds: dlopen and dlclose, threads, children, the loader, Rust, odd segments.
 mod real_programs;
 // Running a command: exit status, output, descriptors, signals, unprivileged use.

@@ -1,9 +1,12 @@
 use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
 
 use nprof_object::FileOffset;
 
 use super::*;
 use crate::convert::dictionary::Dictionary;
+use crate::convert::process_tree::Membership;
 use crate::os::code_mapping::Identity;
 use crate::perf::lost::LostSamples;
 use crate::perf::record::TaskIds;
@@ -61,7 +64,7 @@ fn ids(pid: u32, parent_pid: u32, tid: u32) -> TaskIds {
 
 fn converter() -> Converter<Kept> {
     let events = vec![nprof_stream::Event::default()];
-    let tree = ProcessTree::for_command(COMMAND);
+    let tree = ProcessTree::for_command(COMMAND, Membership::Descendants);
     let mut converter = Converter::new(Kept::default(), events, 10, tree);
     let exec = KernelRecord::Comm { pid: COMMAND, tid: COMMAND, exec: true, name: b"cmd" };
     converter.handle_record(sample_id(COMMAND), &exec, SIDE);
@@ -171,6 +174,110 @@ fn exec_without_image_is_written_at_exit() {
         SIDE,
     );
     assert_eq!(converter.sink.0, ["X1 exec cmd ", "X1 exit signal 9 "]);
+}
+
+/// The file of a mapping, of a process that does not exist.
+fn file(pid: u32) -> KernelRecord<'static> {
+    let identity = Identity::default();
+    let start = RuntimeAddress(0);
+    let mmap = Mmap { pid, start, length: 1, offset: FileOffset(0), identity, path: b"/no/such" };
+    KernelRecord::Mmap(mmap)
+}
+
+/// A process id above those of all kernels (PID_MAX_LIMIT).
+const NO_PROCESS: u32 = 1 << 23;
+
+/// Forks a process that executes a set-user-ID program: the kernel writes an exec, then an exit.
+fn execute_set_user_id(converter: &mut Converter<Kept>) {
+    let fork = KernelRecord::Fork(ids(NO_PROCESS, COMMAND, NO_PROCESS));
+    converter.handle_record(sample_id(COMMAND), &fork, SIDE);
+    let comm = |name| KernelRecord::Comm { pid: NO_PROCESS, tid: NO_PROCESS, exec: true, name };
+    let later = |time| SampleId { time, ..sample_id(NO_PROCESS) };
+    converter.handle_record(later(10), &comm(b"su"), SIDE);
+    let exit = KernelRecord::Exit(ids(NO_PROCESS, COMMAND, NO_PROCESS));
+    converter.handle_record(later(11), &exit, SIDE);
+}
+
+#[test]
+fn set_user_id_program_and_its_children_are_recorded() {
+    let mut converter = converter();
+    execute_set_user_id(&mut converter);
+    let later = SampleId { time: 12, ..sample_id(NO_PROCESS) };
+    converter.handle_record(later, &file(NO_PROCESS), SIDE);
+    (0..4).for_each(|_| converter.end_batch());
+    let child = NO_PROCESS + 1;
+    converter.handle_record(later, &KernelRecord::Fork(ids(child, NO_PROCESS, child)), SIDE);
+    assert!(converter.accepts(NO_PROCESS) && converter.accepts(child));
+    let exit = KernelRecord::Exit(ids(NO_PROCESS, COMMAND, NO_PROCESS));
+    converter.handle_record(SampleId { time: 13, ..later }, &exit, SIDE);
+    let (pid, command) = (NO_PROCESS, COMMAND);
+    let expected = [
+        format!("T2 {pid} {pid} of 1"),
+        "X2 exec su /no/such".to_owned(),
+        format!("T3 {child} {child} of 2"),
+        "X2 exit  ".to_owned(),
+    ];
+    assert_eq!(converter.sink.0, expected, "{command} has no other records");
+    assert_eq!(converter.counts.ended_by_exec, 0);
+}
+
+#[test]
+fn exit_after_exec_is_written_if_the_task_is_gone() {
+    let mut converter = converter();
+    execute_set_user_id(&mut converter);
+    assert_eq!(converter.sink.0.len(), 1, "it is in doubt");
+    converter.end_batch();
+    converter.finish();
+    assert_eq!(converter.sink.0[1..], ["X2 exec su ", "X2 exit  "]);
+    assert_eq!(converter.counts.ended_by_exec, 1, "no record has followed");
+}
+
+#[test]
+fn task_goes_on_as_new_one_after_wrong_exit() {
+    let mut converter = converter();
+    let exit = KernelRecord::Exit(ids(COMMAND, 1, COMMAND));
+    converter.handle_record(sample_id(COMMAND), &exit, SIDE);
+    let later = SampleId { time: 6, ..sample_id(COMMAND) };
+    converter.handle_record(later, &leaf(0x1234), EVENT);
+    let exit_and_task = ["X1 exec cmd ", "X1 exit  ", "T2 100 100 of 0"];
+    assert_eq!(converter.sink.0[..3], exit_and_task);
+    assert_eq!(converter.sink.0.last().map(String::as_str), Some("S2 1"));
+}
+
+#[test]
+fn process_with_lost_fork_record_is_found_in_proc() {
+    // The command is the shell; its fork of the other process was lost.
+    let mut shell = Command::new("sh")
+        .args(["-c", "sleep 1000 & echo $!; read line; kill $!"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("it runs");
+    let mut line = String::new();
+    let output = shell.stdout.as_mut().expect("piped");
+    BufReader::new(output).read_line(&mut line).expect("UTF-8");
+    let child: u32 = line.trim().parse().expect("a process id");
+    let command = shell.id();
+    let tree = ProcessTree::for_command(command, Membership::Descendants);
+    let mut converter = Converter::new(Kept::default(), Vec::new(), 10, tree);
+    let exec = KernelRecord::Comm { pid: command, tid: command, exec: true, name: b"sh" };
+    converter.handle_record(sample_id(command), &exec, SIDE);
+    assert!(!converter.accepts(child));
+    converter.on_sideband_full();
+    for tid in [child, 1] {
+        assert!(converter.accepts(tid));
+        converter.handle_record(sample_id(tid), &leaf(0x1234), EVENT);
+    }
+    assert!(!converter.accepts(1), "process 1 is no child of the shell");
+    let samples = converter.sink.0.iter().filter(|line| line.starts_with('S'));
+    assert_eq!(samples.collect::<Vec<_>>(), ["S2 1"]);
+    assert!(
+        converter.sink.0.contains(&format!("T2 {child} {child} of 1")),
+        "{:?}",
+        converter.sink.0
+    );
+    drop(shell.stdin.take());
+    shell.wait().expect("it ends");
 }
 
 #[test]

@@ -1,0 +1,291 @@
+//! Processes that the kernel's records alone do not show: set-user-ID programs, lost forks, exited
+//! first threads, existing descendants, commands that leave their control group.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Child, Command, Stdio};
+use std::{fs, os};
+
+use nprof_stream::{Reader, Record};
+
+use crate::attach::Running;
+use crate::support::{Directory, Stream, can_record, record, recorder, stderr};
+
+/// Functions of the programs: `burn` uses CPU time, `burn_to_end` does so until standard input is
+/// closed.
+const BURN: &str = "
+#define _GNU_SOURCE\n#include <poll.h>\n#include <pthread.h>\n#include <sched.h>\n#include <stdio.h>
+#include <stdlib.h>\n#include <string.h>\n#include <sys/mman.h>\n#include <sys/prctl.h>\n#include <sys/wait.h>
+#include <time.h>\n#include <unistd.h>
+static volatile long work;
+static double used(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return t.tv_sec * 1e3 + t.tv_nsec * 1e-6;
+}
+__attribute__((unused)) static void burn(double ms) {
+    for (double end = used() + ms; used() < end;) for (int i = 0; i < 1000; i++) work += i;
+}
+__attribute__((unused)) static void burn_to_end(void) {
+    struct pollfd input = { 0, POLLIN, 0 };
+    while (poll(&input, 1, 0) == 0) burn(1);
+}
+";
+
+fn compile(directory: &Directory, main: &str) -> Option<String> {
+    directory.compile("gcc", &format!("{BURN}{main}"), &["-O1", "-pthread"])
+}
+
+/// Sleeps for 300 ms, then a child executes the arguments as root, as sudo(8) and su(1) do; without
+/// arguments burns 300 ms itself.
+const SET_USER_ID: &str = "int main(int count, char **words) {
+    if (count == 1) { burn(300); return 0; }
+    usleep(300000);
+    if (!fork()) { setreuid(0, 0); execv(words[1], words + 1); _exit(9); }
+    wait(0); return 0;
+}";
+
+#[test]
+fn records_set_user_id_programs_and_their_children() {
+    let directory = Directory::new("suid");
+    let Some(program) = compile(&directory, SET_USER_ID) else { return };
+    let is_set = os::unix::fs::chown(&program, Some(0), None).is_ok()
+        && fs::set_permissions(&program, fs::Permissions::from_mode(0o4755)).is_ok();
+    let user = ["setpriv", "--reuid=65534", "--clear-groups", "--inh-caps=-all"];
+    let as_user = [&user[..], &["sh", "-c", "true"]].concat();
+    if !is_set || !Command::new(as_user[0]).args(&as_user[1..]).status().is_ok_and(|s| s.success())
+    {
+        return eprintln!("SKIPPED: not root, or there is no setpriv");
+    }
+    let file = directory.path("out");
+    for words in [&[&program[..]][..], &[&program, &program]] {
+        for follow in ["system", "cgroup", "inherit"] {
+            let options = ["--follow", follow, "-o", &file, "--"];
+            let output = record(&[&options[..], &user, words].concat());
+            let message = stderr(&output);
+            if message.contains("control group") && !output.status.success() {
+                eprintln!("SKIPPED: {message}");
+                continue;
+            }
+            assert_eq!(output.status.code(), Some(0), "{message}");
+            let stream = Stream::from_file(&file);
+            if follow == "inherit" {
+                assert!(message.contains("executed a set-user-ID program"), "{message}");
+                continue;
+            }
+            if stream.coverage() < 0.05 && stream.executed.len() < words.len() + 1 {
+                return eprintln!("SKIPPED: mounted with nosuid");
+            }
+            assert!(stream.coverage() > 0.8, "{follow} {words:?}: {message}");
+            assert_eq!(stream.exits.len(), stream.tasks, "each task exits once");
+            assert_eq!(stream.exits.last().map(String::as_str), Some("0"));
+        }
+    }
+}
+
+/// Fills the ring of records of processes and mappings of one CPU, which nothing reads, then forks a
+/// child that works once the ring is read again.
+const LOST_FORK: &str = "int main(void) {
+    char byte;
+    cpu_set_t one; CPU_ZERO(&one); CPU_SET(sched_getcpu(), &one); sched_setaffinity(0, sizeof one, &one);
+    puts(\"ready\"); fflush(stdout); read(0, &byte, 1);
+    for (int i = 0; i < 6000; i++) munmap(mmap(0, 4096, 5, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), 4096);
+    if (!fork()) {
+        if (!fork()) { read(0, &byte, 1); prctl(PR_SET_NAME, \"grandchild\"); burn(300); _exit(0); }
+        wait(0); _exit(0);
+    }
+    puts(\"forked\"); fflush(stdout); wait(0); return 0;
+}";
+
+fn signal(signal: &str, process: &Child) {
+    let sent = Command::new("kill").args([signal, &process.id().to_string()]).status();
+    assert!(sent.expect("kill runs").success());
+}
+
+#[test]
+fn process_is_recorded_although_its_fork_record_was_lost() {
+    if !can_record() {
+        return;
+    }
+    let directory = Directory::new("lost-fork");
+    let Some(program) = compile(&directory, LOST_FORK) else { return };
+    let file = directory.path("out");
+    for follow in ["system", "cgroup", "inherit"] {
+        let mut recording = recorder(&["--follow", follow, "-o", &file, "--", &program])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("it runs");
+        let mut lines = BufReader::new(recording.stdout.take().expect("piped")).lines();
+        let Some(line) = lines.next() else {
+            let output = recording.wait_with_output().expect("it ends");
+            eprintln!("SKIPPED: {follow}: {}", stderr(&output));
+            continue;
+        };
+        assert_eq!(line.expect("UTF-8"), "ready");
+        let mut input = recording.stdin.take().expect("piped");
+        signal("-STOP", &recording);
+        input.write_all(b"x").expect("it reads");
+        assert_eq!(lines.next().expect("a line").expect("UTF-8"), "forked");
+        signal("-CONT", &recording);
+        input.write_all(b"x").expect("it reads");
+        let output = recording.wait_with_output().expect("it ends");
+        let message = stderr(&output);
+        assert!(message.contains("records of processes and mappings were lost"), "{message}");
+        assert_eq!(message.contains("may be missing"), follow == "system", "{message}");
+        let stream = Stream::from_file(&file);
+        // It works for 300 ms at 997 Hz.
+        let found = stream.samples.iter().filter(|sample| sample.comm == "grandchild").count();
+        assert!(found > 200, "{follow}: {found} samples; {message}");
+    }
+}
+
+/// The first thread exits; the other one then burns CPU time until standard input is closed.
+const FIRST_EXITS: &str = "static void *thread(void *none) {
+    char name[64], line[256]; int state = 0;
+    snprintf(name, sizeof name, \"/proc/%d/stat\", getpid());
+    while (state != 'Z') {
+        FILE *stat = fopen(name, \"r\");
+        if (fgets(line, sizeof line, stat)) state = strrchr(line, ')')[2];
+        fclose(stat);
+    }
+    puts(\"ready\"); fflush(stdout);
+    burn_to_end();
+    return none;
+}
+int main(void) { pthread_t t; pthread_create(&t, 0, thread, 0); pthread_exit(0); }";
+
+#[test]
+fn attached_process_lives_without_its_first_thread() {
+    if !can_record() {
+        return;
+    }
+    let directory = Directory::new("first-exits");
+    let Some(program) = compile(&directory, FIRST_EXITS) else { return };
+    let file = directory.path("out");
+    let running = Running::start(&mut Command::new(&program));
+    let threads = fs::read_dir(format!("/proc/{}/task", running.pid())).expect("it runs");
+    let threads = threads.map(|entry| entry.expect("an entry").file_name().into_string());
+    let second = threads.map(|tid| tid.expect("digits")).max().expect("a thread");
+    for id in [running.pid(), second] {
+        let output = record(&["-o", &file, "-d", "0.5", "-p", &id]);
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        let stream = Stream::from_file(&file);
+        assert_eq!(stream.end.as_ref().expect("an end").reason, b"duration");
+        assert!(stream.samples.len() > 10, "{}", stderr(&output));
+        assert!(stream.complete() > 0.9, "{}", stderr(&output));
+    }
+    fs::remove_file(&file).expect("removed");
+    let mut recording = recorder(&["-q", "-o", &file, "-p", &running.pid()]).spawn().expect("it");
+    // A file with a header shows that recording has begun.
+    while fs::metadata(&file).map_or(0, |metadata| metadata.len()) == 0 {
+        std::thread::yield_now();
+    }
+    drop(running);
+    assert_eq!(recording.wait().expect("it ends").code(), Some(0));
+}
+
+/// A thread executes the program again, after the first thread has exited.
+const THREAD_EXECUTES: &str = "static void *thread(void *program) {
+    usleep(300000);
+    execl(program, program, \"again\", (char *)0);
+    return 0;
+}
+int main(int count, char **words) {
+    pthread_t t;
+    if (count > 1) { burn(50); return 0; }
+    pthread_create(&t, 0, thread, words[0]); pthread_exit(0);
+}";
+
+#[test]
+fn thread_that_executes_keeps_the_parent_of_its_process() {
+    if !can_record() {
+        return;
+    }
+    let directory = Directory::new("thread-executes");
+    let Some(program) = compile(&directory, THREAD_EXECUTES) else { return };
+    let file = directory.path("out");
+    let script = format!("{program}; true");
+    let output = record(&["-o", &file, "--", "sh", "-c", &script]);
+    let bytes = fs::read(&file).expect("a file");
+    let mut reader = Reader::new(&bytes[..]);
+    let (mut tasks, mut roots) = (0, 0);
+    while let Some(record) = reader.next().expect("a stream") {
+        if let Record::Task(task) = record {
+            tasks += 1;
+            roots += u32::from(task.parent.is_none());
+        }
+    }
+    // The shell, the first thread, the second one, and that under the id of the first.
+    assert_eq!((tasks, roots), (4, 1), "{}", stderr(&output));
+}
+
+/// Two children burn CPU time until standard input is closed; their parent waits.
+const MASTER: &str = "int main(void) {
+    for (int i = 0; i < 2; i++) if (!fork()) { burn_to_end(); _exit(0); }
+    puts(\"ready\"); fflush(stdout);
+    while (wait(0) > 0); return 0;
+}";
+
+#[test]
+fn existing_descendants_are_recorded_on_request() {
+    if !can_record() {
+        return;
+    }
+    let directory = Directory::new("master");
+    let Some(program) = compile(&directory, MASTER) else { return };
+    let file = directory.path("out");
+    let root: &[&str] = &[];
+    for user in [root, &["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]] {
+        let command = |words: &[&str]| {
+            let words = [user, words].concat();
+            let mut command = Command::new(words[0]);
+            command.args(&words[1..]);
+            command
+        };
+        if !command(&["true"]).status().is_ok_and(|status| status.success()) {
+            eprintln!("SKIPPED: cannot become another user");
+            continue;
+        }
+        let running = Running::start(&mut command(&[&program]));
+        let attach = |options: &[&str]| {
+            let recorder = [env!("CARGO_BIN_EXE_nprof-record"), "-o", "-", "-d", "0.5", "-p"];
+            let output = command(&[&recorder[..], &[&running.pid()], options].concat()).output();
+            let output = output.expect("it runs");
+            (Stream::read(&output.stdout), stderr(&output))
+        };
+        let (stream, message) = attach(&[]);
+        assert!(message.contains("2 existing descendants are not recorded"), "{message}");
+        assert!(message.contains("no samples: the processes used 0"), "{message}");
+        assert_eq!((stream.tasks, stream.samples.len()), (1, 0));
+        let (stream, message) = attach(&["--descendants"]);
+        assert!(!message.contains("existing descendants"), "{message}");
+        assert_eq!(stream.tasks, 3, "{message}");
+        assert!(stream.samples.len() > 10, "{message}");
+    }
+    fs::remove_file(&file).ok();
+}
+
+#[test]
+fn command_that_leaves_its_control_group_is_noticed() {
+    let directory = Directory::new("leaver");
+    let Some(program) = compile(&directory, "int main(void) { burn(200); return 0; }") else {
+        return;
+    };
+    let file = directory.path("out");
+    let script = format!(
+        "mount=$(awk '/ - cgroup2 / {{ print $5; exit }}' /proc/self/mountinfo); \
+         group=$(sed -n 's/^0:://p' /proc/self/cgroup); \
+         echo $$ > \"$mount${{group%/*}}/cgroup.procs\" && exec {program}"
+    );
+    let output = record(&["--follow", "cgroup", "-o", &file, "--", "sh", "-c", &script]);
+    let message = stderr(&output);
+    if !output.status.success() {
+        return eprintln!("SKIPPED: {message}");
+    }
+    assert!(message.contains("of CPU time outside of its control group"), "{message}");
+    assert!(Stream::from_file(&file).coverage() < 0.5, "{message}");
+    let output = record(&["--follow", "cgroup", "-o", &file, "--", &program]);
+    assert!(!stderr(&output).contains("outside of its"), "{}", stderr(&output));
+}
