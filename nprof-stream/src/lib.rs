@@ -23,6 +23,7 @@ pub use io::reader::Reader;
 pub use io::verdict::{Damage, Verdict};
 pub use io::writer::{Encoding, Totals, Writer};
 pub use io::{reader, writer};
+pub use model::assigned_ids::{self, Assigned, AssignedIds, AssignedNodes};
 pub use model::epoch_cache::EpochCache;
 pub use model::id_table::IdTable;
 pub use model::validate::Validator;

@@ -22,7 +22,6 @@ pub(super) struct Output<'a, W> {
     limit: usize,
     pub(super) epoch: u64,
     ids: Ids,
-    branch: Branch,
     steps: FxHashSet<Body>,
     /// The runs, with the difference between times of day and their times, if known.
     runs: FxHashMap<RunId, Option<u64>>,
@@ -39,17 +38,9 @@ pub(super) struct Output<'a, W> {
 #[derive(Debug, Default)]
 struct Ids {
     /// Ids by content. Tasks are only counted: they are never merged.
-    contents: [FxHashMap<Body, u32>; KINDS],
-    nodes: FxHashMap<(NodeId, FrameId), NodeId>,
+    contents: [AssignedIds<Body>; KINDS],
+    nodes: AssignedNodes,
     tasks: usize,
-}
-
-/// New nodes that have not been written yet; each is the parent of the next.
-#[derive(Debug, Default)]
-struct Branch {
-    first: NodeId,
-    parent: NodeId,
-    frames: Vec<FrameId>,
 }
 
 /// The totals in the end of the merged segment.
@@ -71,7 +62,6 @@ impl<'a, W: Write> Output<'a, W> {
             limit,
             epoch: 0,
             ids: Ids::default(),
-            branch: Branch::default(),
             steps: FxHashSet::default(),
             runs: FxHashMap::default(),
             repeated: Vec::new(),
@@ -204,10 +194,9 @@ impl<'a, W: Write> Output<'a, W> {
 
     /// True if `more` ids of a kind fit into the epoch.
     pub(super) fn has_room(&self, more: usize) -> bool {
-        let contents = self.ids.contents.iter().map(FxHashMap::len).max().unwrap_or(0);
+        let contents = self.ids.contents.iter().map(AssignedIds::len).max().unwrap_or(0);
         let used = contents.max(self.ids.nodes.len()).max(self.ids.tasks);
-        // An epoch takes at least one stack, whatever its depth.
-        used == 0 || used + more <= self.limit
+        assigned_ids::has_room(used, more, self.limit)
     }
 
     /// True if an event is defined in this epoch.
@@ -274,38 +263,19 @@ impl<'a, W: Write> Output<'a, W> {
     }
 
     fn intern(&mut self, of: IdKind, content: Body) -> (u32, bool) {
-        let ids = &mut self.ids.contents[of as usize];
-        let next = ids.len() as u32 + 1;
-        if let Some(&id) = ids.get(&content) {
-            return (id, false);
+        match self.ids.contents[of as usize].assign(content) {
+            Assigned::Known(id) => (id, false),
+            Assigned::New(id) => (id, true),
+            Assigned::Exhausted => (LOST, false),
         }
-        // LOST is the highest id of the format and is never defined: there are no more ids.
-        if next >= LOST {
-            return (LOST, false);
-        }
-        ids.insert(content, next);
-        (next, true)
     }
 
     /// Returns the id of a node. A new node is written at the latest by [`Output::end_branch`], which the
     /// caller must call before any use of the id.
     pub(super) fn node(&mut self, parent: NodeId, frame: FrameId) -> io::Result<NodeId> {
-        if let Some(&node) = self.ids.nodes.get(&(parent, frame)) {
-            return Ok(node);
-        }
-        let node = NodeId(self.ids.nodes.len() as u32 + 1);
-        // The path is cut off here rather than lost.
-        if node.0 >= LOST {
-            return Ok(parent);
-        }
-        self.ids.nodes.insert((parent, frame), node);
-        // New nodes are a chain, since each is the child of the one before: one record holds them.
-        if self.branch.frames.is_empty() {
-            (self.branch.first, self.branch.parent) = (node, parent);
-        }
-        self.branch.frames.push(frame);
-        // A record has at most this number of frames.
-        if self.branch.frames.len() == limits::DEPTH {
+        // Without more ids, the path is cut off here rather than lost.
+        let Some(node) = self.ids.nodes.assign(parent, frame) else { return Ok(parent) };
+        if self.ids.nodes.branch_is_full() {
             self.end_branch()?;
         }
         Ok(node)
@@ -313,12 +283,9 @@ impl<'a, W: Write> Output<'a, W> {
 
     /// Writes the new nodes.
     pub(super) fn end_branch(&mut self) -> io::Result<()> {
-        let Branch { first, parent, frames } = &mut self.branch;
-        // Known nodes need no record.
-        if !frames.is_empty() {
-            let nodes = Nodes { first: *first, parent: *parent, frames };
+        if let Some(nodes) = self.ids.nodes.branch() {
             self.writer.write(&Record::Nodes(nodes))?;
-            frames.clear();
+            self.ids.nodes.end_branch();
         }
         Ok(())
     }

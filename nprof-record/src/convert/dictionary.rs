@@ -6,8 +6,8 @@ use std::rc::Rc;
 
 use nprof_object::ImageOffset;
 use nprof_stream::{
-    Epoch, Extras, Frame, FrameId, Function, FunctionId, Image, ImageId, ImageKind, Mark, NodeId,
-    Nodes, Record,
+    Assigned, AssignedIds, AssignedNodes, Epoch, Extras, Frame, FrameId, Function, FunctionId,
+    Image, ImageId, ImageKind, Mark, NodeId, Record, assigned_ids,
 };
 use rustc_hash::FxHashMap;
 
@@ -61,13 +61,12 @@ pub struct Dictionary {
     /// The most nodes, and the most frames, of an epoch.
     limit: u32,
     epoch: u64,
-    images: FxHashMap<ImageKey, ImageId>,
-    frames: FxHashMap<FrameKey, FrameId>,
-    nodes: FxHashMap<(NodeId, FrameId), NodeId>,
+    images: AssignedIds<ImageKey>,
+    frames: AssignedIds<FrameKey>,
+    nodes: AssignedNodes,
     /// Functions of locations, by their address in our memory. The reference keeps the address from
     /// being used again.
     functions: FxHashMap<*const RuntimeFunction, (FunctionId, Rc<RuntimeFunction>)>,
-    branch: Vec<FrameId>,
 }
 
 impl Dictionary {
@@ -76,11 +75,10 @@ impl Dictionary {
         Self {
             limit,
             epoch: 0,
-            images: FxHashMap::default(),
-            frames: FxHashMap::default(),
-            nodes: FxHashMap::default(),
+            images: AssignedIds::default(),
+            frames: AssignedIds::default(),
+            nodes: AssignedNodes::default(),
             functions: FxHashMap::default(),
-            branch: Vec::new(),
         }
     }
 
@@ -88,8 +86,7 @@ impl Dictionary {
     /// One stack always fits.
     pub fn is_full(&self, depth: usize) -> bool {
         let used = self.nodes.len().max(self.frames.len());
-        // An empty dictionary is never full, or a very deep stack would begin epochs without end.
-        used > 0 && used + depth > self.limit as usize
+        !assigned_ids::has_room(used, depth, self.limit as usize)
     }
 
     /// Drops all ids and writes the start of an epoch.
@@ -110,15 +107,14 @@ impl Dictionary {
 
     /// True if an image is not defined yet.
     pub fn needs_image(&self, image: ImageKey) -> bool {
-        !self.images.contains_key(&image)
+        self.images.get(&image).is_none()
     }
 
     /// Defines an image.
     pub fn define_image(&mut self, image: ImageKey, facts: &ImageFacts<'_>, sink: &mut impl Sink) {
-        let id = ImageId(self.images.len() as u32 + 1);
-        self.images.insert(image, id);
+        let Assigned::New(id) = self.images.assign(image) else { return };
         sink.take(&Record::Image(Image {
-            id,
+            id: ImageId(id),
             kind: facts.kind,
             build_id: facts.build_id,
             path: facts.path,
@@ -128,21 +124,22 @@ impl Dictionary {
 
     /// Returns the id of a frame, and defines it if it is new. Its image must be defined.
     pub fn frame(&mut self, key: FrameKey, sink: &mut impl Sink) -> FrameId {
-        // Ids count from 1; 0 is no frame.
-        let next = FrameId(self.frames.len() as u32 + 1);
-        let id = *self.frames.entry(key).or_insert(next);
-        if id == next {
-            let image = key.image.and_then(|image| self.images.get(&image)).copied();
-            sink.take(&Record::Frame(Frame {
-                id,
-                image: image.unwrap_or(ImageId::NONE),
-                offset: key.offset.0,
-                kernel: key.kernel,
-                return_address: key.return_address,
-                mark: key.mark,
-                extras: Extras::NONE,
-            }));
-        }
+        let id = match self.frames.assign(key) {
+            Assigned::Known(id) => return FrameId(id),
+            Assigned::New(id) => FrameId(id),
+            // Unreachable: `limit` begins an epoch long before.
+            Assigned::Exhausted => return FrameId::NONE,
+        };
+        let image = key.image.and_then(|image| self.images.get(&image));
+        sink.take(&Record::Frame(Frame {
+            id,
+            image: image.map_or(ImageId::NONE, ImageId),
+            offset: key.offset.0,
+            kernel: key.kernel,
+            return_address: key.return_address,
+            mark: key.mark,
+            extras: Extras::NONE,
+        }));
         id
     }
 
@@ -167,27 +164,15 @@ impl Dictionary {
     /// stack). New nodes are defined as one branch.
     pub fn node(&mut self, parent: NodeId, stack: &[FrameId], sink: &mut impl Sink) -> NodeId {
         let mut node = parent;
-        let mut known = 0;
         for &frame in stack {
-            // Below an unknown node all others are unknown too.
-            let Some(&below) = self.nodes.get(&(node, frame)) else { break };
-            node = below;
-            known += 1;
-        }
-        if known == stack.len() {
-            return node;
-        }
-        // The rest of the stack is new: one record defines a chain of nodes.
-        self.branch.clear();
-        self.branch.extend_from_slice(&stack[known..]);
-        let parent = node;
-        let first = NodeId(self.nodes.len() as u32 + 1);
-        for &frame in &self.branch {
-            let below = NodeId(self.nodes.len() as u32 + 1);
-            self.nodes.insert((node, frame), below);
+            // Without more ids, which `limit` prevents, the stack would end here.
+            let Some(below) = self.nodes.assign(node, frame) else { break };
             node = below;
         }
-        sink.take(&Record::Nodes(Nodes { first, parent, frames: &self.branch }));
+        if let Some(nodes) = self.nodes.branch() {
+            sink.take(&Record::Nodes(nodes));
+            self.nodes.end_branch();
+        }
         node
     }
 }
