@@ -77,7 +77,7 @@ pub(crate) struct Args {
     #[arg(short = 'C', value_name = "CPUS", value_parser = cpus)]
     pub(crate) cpus: Option<Cpus>,
 
-    /// How the command and its children are followed
+    /// How the command or processes and their children are followed
     #[arg(long, value_name = "HOW", value_enum, default_value_t = FollowArg::Auto)]
     pub(crate) follow: FollowArg,
 
@@ -133,13 +133,13 @@ pub(crate) struct Cpus(pub(crate) Vec<u32>);
 /// The values of `--follow`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum FollowArg {
-    /// system if the privileges suffice, otherwise inherit
+    /// system if the privileges suffice and no samples are lost by it, otherwise inherit
     Auto,
     /// Sample all CPUs and drop the samples of other processes
     System,
     /// Run the command in a new control group and sample that
     Cgroup,
-    /// Child tasks inherit the events of the command
+    /// Child tasks inherit the events of the command or processes
     Inherit,
 }
 

@@ -17,6 +17,7 @@ use crate::convert::dictionary::Sink;
 use crate::convert::process_tree::{Membership, ProcessTree};
 use crate::event::{self, Catalog, CpuMode, EventRate, PerfEventConfig};
 use crate::image::kernel::running_kernel::RunningKernel;
+use crate::os::load;
 use crate::os::machine;
 use crate::os::procfs;
 use crate::perf::open::{Kernel, OpenTarget};
@@ -131,12 +132,22 @@ fn list() -> anyhow::Result<u8> {
 
 /// Plans the events of the command line, and prints warnings about the plan.
 fn plan(args: &Args, target: &Target, kernel: &Kernel<'_>, cpu: u32) -> anyhow::Result<Plan> {
-    let request = request(args, target)?;
+    let mut request = request(args, target)?;
     check_rate(&request)?;
-    let plan = plan::plan(kernel, &request, cpu).map_err(|refusal| {
-        let paranoid = machine::sysctl("kernel/perf_event_paranoid").parse().ok();
-        anyhow::anyhow!(refusal.explain(paranoid, !request.open_modes.contains(&OpenMode::Task)))
-    })?;
+    let mut plan = open_plan(&request, kernel, cpu)?;
+    // Rings of all CPUs then overflow by the samples of other programs.
+    let is_choice = request.open_modes.contains(&OpenMode::Task);
+    if plan.common.open_mode == OpenMode::System
+        && is_choice
+        && load::must_wait_for_cpu(machine::online_cpus().len())
+    {
+        request.open_modes = vec![OpenMode::Task];
+        plan = open_plan(&request, kernel, cpu)?;
+        print_message(
+            "busy machine: most of the work of short-lived processes and threads will be missing; \
+             run as root or with CAP_SYS_NICE to record it, or select --follow system",
+        );
+    }
     let is_without_frequency = |(wanted, chosen): (&RequestedEvent, &PlannedEvent)| {
         wanted.interval.is_some() || chosen.event.rate == EventRate::EveryEvent
     };
@@ -153,6 +164,13 @@ fn plan(args: &Args, target: &Target, kernel: &Kernel<'_>, cpu: u32) -> anyhow::
         ));
     }
     Ok(plan)
+}
+
+fn open_plan(request: &Request, kernel: &Kernel<'_>, cpu: u32) -> anyhow::Result<Plan> {
+    plan::plan(kernel, request, cpu).map_err(|refusal| {
+        let paranoid = machine::sysctl("kernel/perf_event_paranoid").parse().ok();
+        anyhow::anyhow!(refusal.explain(paranoid, !request.open_modes.contains(&OpenMode::Task)))
+    })
 }
 
 /// Looks up the events of the command line, and collects the options for them.

@@ -65,8 +65,14 @@ impl Target {
             };
             return Ok(Self::Command(own.map(Rc::new)));
         }
-        if args.follow != FollowArg::Auto {
-            bail!("--follow applies to a command, and none is given");
+        let is_attached = !args.pid.is_empty();
+        match args.follow {
+            FollowArg::Auto => {}
+            FollowArg::System | FollowArg::Inherit if is_attached => {}
+            FollowArg::Cgroup if is_attached => {
+                bail!("--follow cgroup needs a command: a process keeps its control group");
+            }
+            _ => bail!("--follow applies to a command or to -p, and none is given"),
         }
         if let Some(name) = &args.cgroup {
             return Ok(Self::Group(cgroup::find(name)?));

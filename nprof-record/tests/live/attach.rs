@@ -71,6 +71,25 @@ fn relay(name: &str) -> Option<(Directory, Running)> {
 }
 
 #[test]
+fn attaches_by_inheritance() {
+    if !can_record() {
+        return;
+    }
+    let Some((directory, running)) = relay("inherit") else { return };
+    let file = directory.path("out");
+    let pid = running.pid();
+    let output = record(&["--follow", "inherit", "-o", &file, "-d", "0.5", "-p", &pid]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let stream = Stream::from_file(&file);
+    assert_eq!(stream.verdict, Verdict::Complete);
+    assert!(stream.tasks > 1 && !stream.samples.is_empty(), "{}", stderr(&output));
+    assert_eq!(stream.end.expect("an end").lost_others, Some(0), "no ring has samples of others");
+    let output = record(&["--follow", "cgroup", "-o", &file, "-p", &pid]);
+    assert_eq!(output.status.code(), Some(125));
+    assert!(stderr(&output).contains("--follow cgroup needs a command"), "{}", stderr(&output));
+}
+
+#[test]
 fn records_short_lived_threads_after_attaching() {
     if !can_record() {
         return;
