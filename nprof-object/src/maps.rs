@@ -1,9 +1,11 @@
 //! The text of `/proc/PID/maps` (proc(5)): a line is `START-END PERMISSIONS OFFSET DEVICE INODE   PATH`.
 
+use std::borrow::Cow;
+
 use crate::address::{FileOffset, RuntimeAddress};
 
 /// A mapping of a process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mapping<'a> {
     /// The address of its first byte.
     pub start: RuntimeAddress,
@@ -17,9 +19,9 @@ pub struct Mapping<'a> {
     pub device: (u32, u32),
     /// The inode of the file; 0 if there is none.
     pub inode: u64,
-    /// The path as the process sees it, newlines escaped, ` (deleted)` at the end of an unlinked
-    /// file's; a name in brackets, such as `[vdso]`; or empty for anonymous memory.
-    pub path: &'a [u8],
+    /// The path as the process sees it, ` (deleted)` at the end of an unlinked file's; a name in
+    /// brackets, such as `[vdso]`; or empty for anonymous memory.
+    pub path: Cow<'a, [u8]>,
 }
 
 impl<'a> Mapping<'a> {
@@ -37,7 +39,7 @@ impl<'a> Mapping<'a> {
         let (start, end) = (RuntimeAddress(start), RuntimeAddress(end));
         // No mapping ends before it begins: such a line is not from the kernel.
         end.offset_from(start)?;
-        Some(Self { start, end, permissions, offset, device, inode, path: rest })
+        Some(Self { start, end, permissions, offset, device, inode, path: unescaped(rest) })
     }
 
     /// Returns its size in bytes.
@@ -59,6 +61,27 @@ impl<'a> Mapping<'a> {
 /// Returns the mappings of a text. Malformed lines are left out.
 pub fn mappings(text: &[u8]) -> impl Iterator<Item = Mapping<'_>> {
     text.split(|&byte| byte == b'\n').filter_map(Mapping::parse)
+}
+
+/// Returns a path with its newlines, which the kernel writes as `\012`. It escapes nothing else
+/// (show_map_vma() in fs/proc/task_mmu.c), so a path with these four characters is changed, too.
+fn unescaped(path: &[u8]) -> Cow<'_, [u8]> {
+    const NEWLINE: &[u8] = b"\\012";
+    if !path.contains(&b'\\') {
+        return Cow::Borrowed(path);
+    }
+    let mut found = Vec::with_capacity(path.len());
+    let mut rest = path;
+    while let Some((&first, after)) = rest.split_first() {
+        if let Some(after) = rest.strip_prefix(NEWLINE) {
+            found.push(b'\n');
+            rest = after;
+        } else {
+            found.push(first);
+            rest = after;
+        }
+    }
+    Cow::Owned(found)
 }
 
 /// Takes the next field and the blanks after it.
@@ -87,12 +110,22 @@ mod tests {
     #[test]
     fn mappings_are_parsed_and_malformed_lines_left_out() {
         let found: Vec<_> = mappings(TEXT).collect();
-        let paths: Vec<_> = found.iter().map(|mapping| mapping.path).collect();
+        let paths: Vec<_> = found.iter().map(|mapping| &*mapping.path).collect();
         assert_eq!(paths, [&b"/bin/x"[..], b"/bin/a b (deleted)", b"", b"[vdso]"]);
-        let second = found[1];
+        let second = &found[1];
         assert_eq!((second.start.0, second.size(), second.offset.0), (0x55e0, 0x10, 0x1000));
         assert_eq!((second.device, second.inode), ((0xfe, 1), 99));
         assert!(second.is_executable() && !found[0].is_executable());
+    }
+
+    #[test]
+    fn escaped_newline_in_path_is_decoded() {
+        let path = |text: &[u8]| {
+            let line = [b"55e0-55f0 r-xp 0 fe:01 99   ", text].concat();
+            Mapping::parse(&line).expect("a mapping").path.into_owned()
+        };
+        assert_eq!(path(b"/a\\012b\\012"), b"/a\nb\n");
+        assert_eq!(path(b"/a\\040\\\\01"), b"/a\\040\\\\01", "no other escapes exist");
     }
 
     #[test]
@@ -106,6 +139,6 @@ mod tests {
         let text = std::fs::read("/proc/self/maps").expect("maps");
         let exe = std::env::current_exe().expect("a path");
         let path = exe.as_os_str().as_encoded_bytes();
-        assert!(mappings(&text).any(|mapping| mapping.path == path && mapping.is_executable()));
+        assert!(mappings(&text).any(|mapping| *mapping.path == *path && mapping.is_executable()));
     }
 }

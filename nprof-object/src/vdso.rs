@@ -16,7 +16,7 @@ const MAX_BYTES: u64 = 16 << 20;
 /// If `/proc/self/maps` or `/proc/self/mem` cannot be read.
 pub fn read_own() -> io::Result<Option<Vec<u8>>> {
     let maps = fs::read("/proc/self/maps")?;
-    let Some(vdso) = mappings(&maps).find(|mapping| mapping.path == b"[vdso]") else {
+    let Some(vdso) = mappings(&maps).find(|mapping| *mapping.path == *b"[vdso]") else {
         return Ok(None);
     };
     // Guards the allocation below.

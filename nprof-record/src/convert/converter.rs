@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use nprof_object::RuntimeAddress;
 use nprof_stream::{
-    Cause, Change, ChangeKind, EventId, Extras, ExtrasBuilder, Lost, Mark, Record, Sample, Task,
-    TaskId,
+    Cause, Change, ChangeKind, EventId, Extras, ExtrasBuilder, ImageKind, Lost, Mark, Record,
+    Sample, Task, TaskId,
 };
 
 use crate::convert::address_space::Mapping;
@@ -17,7 +17,6 @@ use crate::convert::dictionary::Sink;
 use crate::convert::process_tree::{CommChange, DoubtfulExit, PendingExec, ProcessTree};
 use crate::convert::stack_resolver::StackResolver;
 use crate::image::kernel::running_kernel::RunningKernel;
-use crate::image::table;
 use crate::os::code_mapping::Mmap;
 use crate::os::procfs::{self, Stat};
 use crate::perf::handler::RecordHandler;
@@ -347,13 +346,13 @@ impl<S: Sink> Converter<S> {
             exec.has_mappings = true;
         }
         process.jit.mapped(mmap, &self.resolver.files);
+        let (image, offset) = self.resolver.images.image_of(mmap, serial);
         // The first file that is mapped after an exec is the executed image.
-        if table::is_file(mmap.path)
+        if self.resolver.images.get(image).kind == ImageKind::Elf
             && let Some(exec) = process.exec.take()
         {
-            self.emit_exec(exec, mmap.path);
+            self.emit_exec(exec, &mmap.path);
         }
-        let (image, offset) = self.resolver.images.image_of(mmap, serial);
         let end = RuntimeAddress(mmap.start.0.saturating_add(mmap.length));
         let mapping = Mapping { start: mmap.start, end, offset, image };
         self.tree.map(mmap.pid, sample_id.time, mapping);

@@ -15,24 +15,43 @@ use nprof_object::path::split_deleted;
 use crate::os::code_mapping::Mmap;
 use crate::os::procfs;
 
+/// The most descriptors of a process that are searched for the file of a mapping.
+const DESCRIPTORS_MAX: usize = 256;
+
 /// Opens the regular file of a mapping. None if it cannot be opened.
 pub(crate) fn open(mmap: &Mmap<'_>) -> Option<File> {
-    candidates(mmap).iter().find_map(|path| open_same(path, mmap.identity.inode))
+    candidates(mmap).find_map(|path| open_same(&path, mmap.identity.inode))
 }
 
 /// Returns the paths at which the file of a mapping may be: its own, that in the root directory of
-/// the process (as in containers), and the link to the mapped file in /proc.
-pub(crate) fn candidates(mmap: &Mmap<'_>) -> Vec<PathBuf> {
-    let (path, is_deleted) = split_deleted(mmap.path);
-    let plain = PathBuf::from(std::ffi::OsStr::from_bytes(path));
-    let task = procfs::living_thread(mmap.pid).unwrap_or(mmap.pid);
-    let rooted =
-        PathBuf::from(format!("/proc/{task}/root")).join(plain.strip_prefix("/").unwrap_or(&plain));
-    let start = mmap.start;
+/// the process (as in containers), and links in /proc to the executed file, to the mapped file and
+/// to open files.
+pub(crate) fn candidates(mmap: &Mmap<'_>) -> impl Iterator<Item = PathBuf> {
+    let (path, is_deleted) = split_deleted(&mmap.path);
+    let plain = (!is_deleted).then(|| PathBuf::from(std::ffi::OsStr::from_bytes(path)));
+    let named = plain.clone();
+    let (pid, start) = (mmap.pid, mmap.start);
     let end = start.wrapping_add(mmap.length);
-    let mapped = PathBuf::from(format!("/proc/{task}/map_files/{start:x}-{end:x}"));
-    // map_files is last: it needs CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN.
-    if is_deleted { vec![mapped] } else { vec![plain, rooted, mapped] }
+    // Only if the file is not at its own path: files are mapped often.
+    let in_proc = std::iter::once_with(move || {
+        let task = procfs::living_thread(pid).unwrap_or(pid);
+        let root = PathBuf::from(format!("/proc/{task}/root"));
+        let rooted = named.map(|path| root.join(path.strip_prefix("/").unwrap_or(&path)));
+        // The link to the executed file needs the same user, map_files CAP_CHECKPOINT_RESTORE or
+        // CAP_SYS_ADMIN.
+        let links = ["exe".to_owned(), format!("map_files/{start:x}-{end:x}")];
+        let links = links.map(|name| PathBuf::from(format!("/proc/{task}/{name}")));
+        // The last resort: a program that loads a library from memory mostly keeps it open.
+        let open = std::iter::once_with(move || descriptors(task)).flatten();
+        rooted.into_iter().chain(links).chain(open.filter(move |_| is_deleted))
+    });
+    plain.into_iter().chain(in_proc.flatten())
+}
+
+/// Returns the links to the open files of a process.
+fn descriptors(task: u32) -> impl Iterator<Item = PathBuf> {
+    let entries = std::fs::read_dir(format!("/proc/{task}/fd")).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).take(DESCRIPTORS_MAX)
 }
 
 /// Opens a file if it is a regular one and has the inode of the mapping.
@@ -55,7 +74,34 @@ pub(crate) fn open_same(path: &Path, inode: u64) -> Option<File> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::os::code_mapping::Identity;
+    use nprof_object::{FileOffset, RuntimeAddress};
     use std::io::Read;
+
+    #[test]
+    fn unlinked_file_is_found_among_open_files() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("file");
+        std::fs::write(&path, b"text").expect("written");
+        let held = File::open(&path).expect("it");
+        std::fs::remove_file(&path).expect("removed");
+        let inode = held.metadata().expect("it").ino();
+        let mut mmap = Mmap {
+            pid: std::process::id(),
+            start: RuntimeAddress(0),
+            length: 1,
+            offset: FileOffset(0),
+            identity: Identity { inode, ..Identity::default() },
+            path: [path.as_os_str().as_bytes(), b" (deleted)"].concat().into(),
+        };
+        assert!(open(&mmap).is_some());
+        mmap.identity.inode =
+            std::env::current_exe().and_then(|it| it.metadata()).expect("it").ino();
+        assert!(open(&mmap).is_some(), "the executed file");
+        drop(held);
+        mmap.identity.inode = inode;
+        assert!(open(&mmap).is_none());
+    }
 
     #[test]
     fn opens_only_regular_file_with_inode() {

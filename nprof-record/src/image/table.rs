@@ -124,26 +124,29 @@ impl ImageTable {
         mmap: &Mmap<'_>,
         serial: TaskSerial,
     ) -> (ImageIndex, ImageOffset) {
-        let (path, _) = split_deleted(mmap.path);
-        match mapping_kind(path) {
-            ImageKind::Vdso => {
-                (self.intern(ImageIdentity::Vdso, open_vdso), ImageOffset(mmap.offset.0))
+        let (path, _) = split_deleted(&mmap.path);
+        match Backing::of(mmap) {
+            Backing::Vdso => {
+                return (self.intern(ImageIdentity::Vdso, open_vdso), ImageOffset(mmap.offset.0));
             }
-            ImageKind::Elf => {
+            backing @ (Backing::File | Backing::SharedMemory) => {
                 let key = ImageIdentity::File(path.to_vec(), mmap.identity);
                 // The file may be removed before its tables are needed.
                 let hold = self.open < OPEN_MAX;
-                (self.intern(key, || open_file(path, mmap, hold)), ImageOffset(mmap.offset.0))
+                let index = self.intern(key, || open_file(path, mmap, hold));
+                // Shared memory can hold a program (fexecve(3) of a memfd), or generated code.
+                if backing == Backing::File || self.get(index).elf.is_some() {
+                    return (index, ImageOffset(mmap.offset.0));
+                }
             }
-            _ => {
-                let name = if path == b"//anon" { b"[anon]" } else { path };
-                let owner = ProcessId { pid: mmap.pid, serial };
-                let key = ImageIdentity::Anonymous(name.to_vec(), owner);
-                let image = || Image::without_file(ImageKind::Anonymous, name, Some(owner));
-                // Several mappings of the process share this image: their offsets are addresses.
-                (self.intern(key, image), ImageOffset(mmap.start.0))
-            }
+            Backing::Anonymous => {}
         }
+        let name = if path == b"//anon" { b"[anon]" } else { path };
+        let owner = ProcessId { pid: mmap.pid, serial };
+        let key = ImageIdentity::Anonymous(name.to_vec(), owner);
+        let image = || Image::without_file(ImageKind::Anonymous, name, Some(owner));
+        // Several mappings of the process share this image: their offsets are addresses.
+        (self.intern(key, image), ImageOffset(mmap.start.0))
     }
 
     fn intern(&mut self, key: ImageIdentity, make: impl FnOnce() -> Image) -> ImageIndex {
@@ -386,22 +389,36 @@ fn reopen(file: Option<&(PathBuf, u64)>, elf: Option<&Elf>) -> Option<ReadCache<
     (Elf::read(&cache).as_ref() == elf).then_some(cache)
 }
 
-/// True if the name of a mapping is that of a file.
-pub(crate) fn is_file(path: &[u8]) -> bool {
-    mapping_kind(path) == ImageKind::Elf
+/// The memory of a mapping, by its name and device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Backing {
+    /// A file in a file system.
+    File,
+    /// A file without a place in any file system: a memfd, System V shared memory.
+    SharedMemory,
+    Vdso,
+    /// No file.
+    Anonymous,
 }
 
-/// Returns the kind of a mapping with this name.
-fn mapping_kind(path: &[u8]) -> ImageKind {
-    // Names of memory without a file: perf's records use "//anon"; "/SYSV" is System V shared
-    // memory; the others are files that the kernel creates internally for shared memory.
-    const NO_FILES: [&[u8]; 6] =
-        [b"//anon", b"/memfd:", b"/dev/zero", b"/SYSV", b"/anon_hugepage", b"/drm mm object"];
-    match path {
-        b"[vdso]" => ImageKind::Vdso,
-        _ if NO_FILES.iter().any(|name| path.starts_with(name)) => ImageKind::Anonymous,
-        [b'/', ..] => ImageKind::Elf,
-        _ => ImageKind::Anonymous,
+impl Backing {
+    fn of(mmap: &Mmap<'_>) -> Self {
+        // Names of files that the kernel creates internally for shared memory. It calls all of them
+        // deleted (simple_dname() in fs/d_path.c), and their device has the major number 0. A file
+        // in a directory `/memfd:x` has not both, unless it was deleted from tmpfs.
+        const INTERNAL: [&[u8]; 4] = [b"/memfd:", b"/SYSV", b"/anon_hugepage", b"/drm mm object"];
+        let (path, is_deleted) = split_deleted(&mmap.path);
+        let is_internal = is_deleted && mmap.identity.device.0 == 0;
+        match path {
+            b"[vdso]" => Self::Vdso,
+            // perf's name of anonymous memory; a private mapping of this device is anonymous, too.
+            b"//anon" | b"/dev/zero" => Self::Anonymous,
+            _ if is_internal && INTERNAL.iter().any(|name| path.starts_with(name)) => {
+                Self::SharedMemory
+            }
+            [b'/', ..] => Self::File,
+            _ => Self::Anonymous,
+        }
     }
 }
 

@@ -1,6 +1,8 @@
 //! Executable memory as the kernel reports it, in records and in procfs. Plain data, so that images
 //! do not depend on the decoder of records.
 
+use std::borrow::Cow;
+
 use nprof_object::{FileOffset, RuntimeAddress};
 
 /// A mapping of executable memory.
@@ -13,7 +15,7 @@ pub(crate) struct Mmap<'a> {
     pub(crate) offset: FileOffset,
     pub(crate) identity: Identity,
     /// The path as the process sees it; ends in ` (deleted)` if the file was unlinked.
-    pub(crate) path: &'a [u8],
+    pub(crate) path: Cow<'a, [u8]>,
 }
 
 /// The identity of a mapped file.

@@ -238,7 +238,7 @@ fn read_mmap(mut fields: ByteCursor<'_>) -> Option<Mmap<'_>> {
         generation: fields.u64()?,
     };
     let (_protection, _flags) = (fields.u32()?, fields.u32()?);
-    Some(Mmap { pid, start, length, offset, identity, path: fields.string() })
+    Some(Mmap { pid, start, length, offset, identity, path: fields.string().into() })
 }
 
 fn read_ksymbol(mut fields: ByteCursor<'_>) -> Option<Ksymbol<'_>> {

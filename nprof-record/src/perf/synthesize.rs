@@ -20,7 +20,7 @@ fn mmap(mapping: Mapping<'_>, pid: u32) -> Mmap<'_> {
         // /proc does not state the generation of the inode.
         identity: Identity { device: mapping.device, inode: mapping.inode, generation: 0 },
         // Records name anonymous memory so, /proc/PID/maps leaves the field empty.
-        path: if mapping.path.is_empty() { b"//anon" } else { mapping.path },
+        path: if mapping.path.is_empty() { b"//anon"[..].into() } else { mapping.path },
     }
 }
 
@@ -37,7 +37,7 @@ mod tests {
             7ffd-7fff r-xp 00000000 00:00 0          [vdso]\n\
             wild\n55e0-5 r-xp 0 0:0 0\n";
         let found: Vec<_> = executable(text, 5).collect();
-        let names: Vec<_> = found.iter().map(|mmap| mmap.path).collect();
+        let names: Vec<_> = found.iter().map(|mmap| &*mmap.path).collect();
         assert_eq!(names, [&b"/bin/a b (deleted)"[..], b"//anon", b"[vdso]"]);
         let identity = Identity { device: (0xfe, 1), inode: 99, generation: 0 };
         let first = &found[0];

@@ -90,6 +90,27 @@ fn attaches_by_inheritance() {
 }
 
 #[test]
+fn attached_program_with_newline_in_its_path_is_found() {
+    if !can_record() {
+        return;
+    }
+    let Some((directory, running)) = relay("newline") else { return };
+    drop(running);
+    // Procfs escapes the newline, records of the kernel do not.
+    let program = directory.path("a\nprogram");
+    fs::rename(directory.path("program"), &program).expect("renamed");
+    let running = Running::start(&mut Command::new(program));
+    let file = directory.path("out");
+    let output = record(&["-o", &file, "-d", "0.5", "-p", &running.pid()]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let stream = Stream::from_file(&file);
+    let images = stream.samples.iter().flat_map(|sample| &sample.frames);
+    assert!(images.clone().any(|(image, _)| image == "a\nprogram"));
+    assert!(!images.clone().any(|(image, _)| image.contains("012")));
+    assert!(stream.complete() > 0.9, "{}", stderr(&output));
+}
+
+#[test]
 fn records_short_lived_threads_after_attaching() {
     if !can_record() {
         return;

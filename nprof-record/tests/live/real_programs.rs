@@ -94,6 +94,49 @@ fn libraries_loaded_at_same_address_are_distinguished() {
 }
 
 #[test]
+fn programs_and_libraries_in_memory_files_are_images_with_tables() {
+    let source = r#"
+        #define _GNU_SOURCE
+        #include <dlfcn.h>
+        #include <fcntl.h>
+        #include <stdio.h>
+        #include <sys/mman.h>
+        #include <sys/sendfile.h>
+        #include <unistd.h>
+        extern char **environ;
+        static int copy(const char *path, const char *name) {
+            int from = open(path, O_RDONLY), to = memfd_create(name, 0);
+            while (sendfile(to, from, 0, 1 << 20) > 0);
+            return to;
+        }
+        __attribute__((noinline)) static int call(void (*work)(void)) { work(); return 0; }
+        int main(int count, char **words) {
+            char path[64], *again[] = { "packed", words[1], "again", 0 };
+            if (count == 2) return fexecve(copy("/proc/self/exe", "packed"), again, environ);
+            snprintf(path, sizeof path, "/proc/self/fd/%d", copy(words[1], "a/library"));
+            void *library = dlopen(path, RTLD_NOW);
+            return library ? call((void (*)(void))dlsym(library, "work")) : 1;
+        }"#;
+    let options = ["-O2", "-fomit-frame-pointer", "-fno-optimize-sibling-calls", "-ldl"];
+    let Some(program) = Program::compile("memfd", source, &options) else { return };
+    let library = "volatile long s; __attribute__((noinline)) void inner(void) { for (long i = 0; i < 1000000000; i++) s += i; } \
+                   void work(void) { inner(); s++; }";
+    program.library("work.so", library);
+    let path = program.directory.path("work.so");
+    let stream = program.record(&[], &[&path]);
+    let size = fs::metadata(&path).expect("it").len();
+    let in_library = stream.samples.iter().filter(|sample| {
+        let images: Vec<_> = sample.frames.iter().map(|(image, _)| image.as_str()).collect();
+        // From the leaf: inner, work, call, main.
+        let expected = ["library", "library", "memfd:packed", "memfd:packed", "libc.so.6"];
+        sample.mark == Mark::None && images.starts_with(&expected) && sample.offsets[0] < size
+    });
+    let (count, all) = (in_library.count(), stream.samples.len());
+    assert!(all > 100 && count * 10 > all * 9, "{count} of {all}");
+    assert!(stream.complete() > 0.97, "{}", stream.complete());
+}
+
+#[test]
 fn small_thread_stacks_include_kernel_frames() {
     let source = r#"
         #include <fcntl.h>

@@ -4,6 +4,7 @@
 use std::cell::RefCell;
 use std::collections::{HashSet, VecDeque};
 use std::io::{BufRead, BufReader};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use nprof_object::maps::Mapping;
@@ -77,7 +78,7 @@ impl LiveProcesses {
         roots
     }
 
-    /// Returns the files that processes have mapped under a recorded path, as
+    /// Returns the files that processes have mapped under a recorded path, as `/proc/PID/exe` and
     /// `/proc/PID/map_files/START-END`: the files they execute, even if the path now has another.
     pub(crate) fn mapped(&self, recorded: &[u8]) -> Vec<PathBuf> {
         let mut paths = Vec::new();
@@ -88,6 +89,8 @@ impl LiveProcesses {
             if processes_read == MAX_PROCESSES_READ {
                 break;
             }
+            // Unlike map_files, this link needs no capability for processes of the same user.
+            paths.extend(executed(pid, recorded));
             match find_mapping(pid, recorded) {
                 MappingSearch::Found(path) => paths.push(path),
                 MappingSearch::NotMapped => {}
@@ -108,6 +111,14 @@ impl View {
     }
 }
 
+/// Returns the link to the executed file of a process, if it has the recorded path.
+fn executed(pid: u32, recorded: &[u8]) -> Option<PathBuf> {
+    let link = PathBuf::from(format!("/proc/{pid}/exe"));
+    let path = std::fs::read_link(&link).ok()?;
+    let path = without_deleted(path.as_os_str().as_bytes());
+    (path == without_deleted(recorded)).then_some(link)
+}
+
 /// Finds the first mapping of a path in a process.
 fn find_mapping(pid: u32, recorded: &[u8]) -> MappingSearch {
     let Ok(maps) = std::fs::File::open(format!("/proc/{pid}/maps")) else {
@@ -126,14 +137,13 @@ fn map_files_name(line: &[u8], recorded: &[u8]) -> Option<String> {
     let mapping = Mapping::parse(line)?;
     // Names in brackets, such as [vdso], have no file.
     let is_file = mapping.path.starts_with(b"/");
-    let is_same = without_deleted(mapping.path) == without_deleted(recorded);
+    let is_same = without_deleted(&mapping.path) == without_deleted(recorded);
     (is_file && is_same).then(|| mapping.map_files_name())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::ffi::OsStrExt;
 
     #[test]
     fn mapping_is_found_by_path_after_the_file_was_deleted() {
@@ -156,7 +166,8 @@ mod tests {
         assert_eq!(processes.roots(), Vec::<PathBuf>::new());
         let exe = std::env::current_exe().unwrap();
         let mapped = processes.mapped(exe.as_os_str().as_bytes());
-        assert_eq!(mapped.len(), 1, "{mapped:?}");
+        assert_eq!(mapped.len(), 2, "{mapped:?}");
+        assert_eq!(mapped[0], Path::new(&format!("/proc/{}/exe", std::process::id())));
         assert!(processes.mapped(b"/no/such/file").is_empty());
     }
 

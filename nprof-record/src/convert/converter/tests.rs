@@ -81,7 +81,7 @@ fn anonymous(start: u64) -> KernelRecord<'static> {
         length: 0x1000,
         offset: FileOffset(0),
         identity,
-        path: b"//anon",
+        path: b"//anon"[..].into(),
     })
 }
 
@@ -157,7 +157,7 @@ fn exec_is_written_with_its_image() {
         length: 1,
         offset: FileOffset(0),
         identity,
-        path: b"/no/such",
+        path: b"/no/such"[..].into(),
     };
     converter.handle_record(sample_id(101), &KernelRecord::Mmap(mmap), SIDE);
     converter.handle_record(sample_id(101), &KernelRecord::Exit(ids(101, COMMAND, 101)), SIDE);
@@ -180,7 +180,14 @@ fn exec_without_image_is_written_at_exit() {
 fn file(pid: u32) -> KernelRecord<'static> {
     let identity = Identity::default();
     let start = RuntimeAddress(0);
-    let mmap = Mmap { pid, start, length: 1, offset: FileOffset(0), identity, path: b"/no/such" };
+    let mmap = Mmap {
+        pid,
+        start,
+        length: 1,
+        offset: FileOffset(0),
+        identity,
+        path: b"/no/such"[..].into(),
+    };
     KernelRecord::Mmap(mmap)
 }
 

@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::time::{Duration, SystemTime};
 
 use crate::image::jit::growing_file::{Held, OpenFileBudget};
-use crate::os::procfs::Stat;
+use crate::os::procfs::{self, Stat};
 use crate::sys;
 
 /// The tolerance when the times of a file and of its process are compared: file times have the
@@ -84,7 +84,8 @@ impl MapPlace {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
         let (user, own_pid) = identity(&status)?;
         // Not readable once the process has exited, even while its parent has not waited for it.
-        let directory = open_directory(&format!("/proc/{pid}/root/tmp"))?;
+        let task = procfs::living_thread(pid).unwrap_or(pid);
+        let directory = open_directory(&format!("/proc/{task}/root/tmp"))?;
         let own = open_directory("/tmp");
         let is_ours = own.is_some_and(|own| device_and_inode(&own) == device_and_inode(&directory));
         let place = Self { directory: None, user, own_pid, start: earliest(age) };

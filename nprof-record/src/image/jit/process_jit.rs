@@ -107,7 +107,7 @@ impl ProcessJit {
     pub(crate) fn mapped(&mut self, mmap: &Mmap<'_>, files: &OpenFileBudget) {
         // A process may map its file more than once.
         let inode = mmap.identity.inode;
-        if is_dump(mmap.path)
+        if is_dump(&mmap.path)
             && self.dumps.len() < DUMPS_MAX
             && self.dumps.iter().all(|dump| dump.inode() != inode)
             && let Some(file) = mapped_file::open(mmap)

@@ -18,23 +18,56 @@ fn mmap<'a>(path: &'a [u8], identity: Identity) -> Mmap<'a> {
         length: 0x1000,
         offset: FileOffset(0x2000),
         identity,
-        path,
+        path: path.into(),
     }
 }
 
 #[test]
-fn name_gives_kind_of_mapping() {
-    for (name, kind) in [
-        (&b"/usr/lib/x.so"[..], ImageKind::Elf),
-        (b"[vdso]", ImageKind::Vdso),
-        (b"[heap]", ImageKind::Anonymous),
-        (b"//anon", ImageKind::Anonymous),
-        (b"/memfd:jit", ImageKind::Anonymous),
-        (b"anon_inode:[x]", ImageKind::Anonymous),
-        (b"", ImageKind::Anonymous),
+fn name_and_device_give_backing_of_mapping() {
+    let disk = Identity { device: (8, 1), inode: 5, generation: 0 };
+    let internal = Identity { device: (0, 1), ..disk };
+    for (name, identity, backing) in [
+        (&b"/usr/lib/x.so"[..], disk, Backing::File),
+        (b"[vdso]", internal, Backing::Vdso),
+        (b"[heap]", internal, Backing::Anonymous),
+        (b"//anon", internal, Backing::Anonymous),
+        (b"/dev/zero", internal, Backing::Anonymous),
+        (b"/dev/zero (deleted)", internal, Backing::Anonymous),
+        (b"/memfd:jit (deleted)", internal, Backing::SharedMemory),
+        (b"/SYSV00000000 (deleted)", internal, Backing::SharedMemory),
+        (b"/memfd:dir/prog", internal, Backing::File),
+        (b"/SYSVdir/prog (deleted)", disk, Backing::File),
+        (b"anon_inode:[x]", internal, Backing::Anonymous),
+        (b"", internal, Backing::Anonymous),
     ] {
-        assert_eq!(mapping_kind(name), kind);
+        assert_eq!(Backing::of(&mmap(name, identity)), backing);
     }
+}
+
+#[test]
+fn shared_memory_with_program_is_file_and_else_memory_of_process() {
+    let mut images = ImageTable::default();
+    let path = std::env::current_exe().expect("a path");
+    let inode = path.metadata().expect("this program").ino();
+    // A link in /proc leads to the program, as to a memfd.
+    let program = Identity { inode, ..Identity::default() };
+    let mapped = mmap(b"/memfd:packed (deleted)", program);
+    let (index, offset) = images.image_of(&mapped, TaskSerial(1));
+    let image = images.get(index);
+    assert_eq!(
+        (image.kind, &*image.path, offset),
+        (ImageKind::Elf, &b"/memfd:packed"[..], ImageOffset(0x2000))
+    );
+    assert!(image.elf.is_some() && !images.may_contain_jit(index));
+    let other = Identity { inode: 0, ..Identity::default() };
+    let mapped = mmap(b"/memfd:jit (deleted)", other);
+    let (index, offset) = images.image_of(&mapped, TaskSerial(1));
+    let image = images.get(index);
+    assert_eq!(
+        (image.kind, image.owner, offset),
+        (ImageKind::Anonymous, Some(own(1)), ImageOffset(0x4000))
+    );
+    assert!(images.may_contain_jit(index));
 }
 
 #[test]

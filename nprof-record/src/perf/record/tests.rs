@@ -102,7 +102,7 @@ fn mapping_has_inode_despite_build_id_flag() {
         assert_eq!((sample_id.time, sample_id.cpu), (500, 1));
         assert_eq!((mmap.start.0, mmap.length, mmap.offset.0), (0x1000, 0x2000, 0x3000));
         let identity = Identity { device: (8, 1), inode: 99, generation: 2 };
-        assert_eq!((mmap.identity, mmap.path), (identity, &b"/a"[..]));
+        assert_eq!((mmap.identity, &*mmap.path), (identity, &b"/a"[..]));
     }
 }
 

@@ -415,7 +415,7 @@ fn compare(path: &Path, behind_calls: bool, every: usize) -> Counts {
 fn mapped(name: &str) -> PathBuf {
     let maps = std::fs::read("/proc/self/maps").expect("maps");
     let mut paths = nprof_object::maps::mappings(&maps)
-        .map(|mapping| PathBuf::from(std::ffi::OsStr::from_bytes(mapping.path)));
+        .map(|mapping| PathBuf::from(std::ffi::OsStr::from_bytes(&mapping.path)));
     paths.find(|path| path.to_string_lossy().contains(name)).expect("it is mapped")
 }
 
