@@ -88,7 +88,7 @@ fn unwind_frames(bencher: Bencher<'_, '_>) {
     let mut addresses = Vec::new();
     bencher.counter(ItemsCount::new(DEPTH)).bench_local(|| {
         addresses.clear();
-        let stack = StackCopy::new(0x7000_0000, &bytes, Default::default());
+        let stack = StackCopy::new(0x7000_0000, &bytes);
         let mark = unwind(frame, &stack, &mut code, 1000, &mut addresses, &mut ());
         assert_eq!((mark, addresses.len() as u64), (Mark::None, DEPTH));
     });

@@ -50,9 +50,9 @@ pub(crate) fn unwind_copy(
         addresses.push(frame.address);
         return Mark::NoUnwindInfo;
     }
-    let stack = StackCopy::new(sp, copied.bytes, copied.segments);
+    let stack = StackCopy::with_segments(sp, copied.bytes, copied.requested_bytes, copied.segments);
     let mark = unwind::unwind(frame, &stack, code, depth, addresses, visitor);
-    visitor.end(stack.read_range());
+    visitor.end(stack.read_range(), stack.absent());
     mark
 }
 

@@ -10,6 +10,7 @@ use nprof_stream::{
 use rustc_hash::FxHashMap;
 
 use crate::convert::address_space::AddressSpace;
+use crate::convert::deep_stacks::absent_pages::PageReader;
 use crate::convert::deep_stacks::copy_hints::CopyHints;
 use crate::convert::deep_stacks::frame_watch::FrameWatches;
 use crate::convert::deep_stacks::watchpoints::HwBreakpoints;
@@ -61,6 +62,8 @@ pub(crate) struct StackResolver {
     pub(crate) dictionary: Dictionary,
     /// Completes stacks that are deeper than their copy.
     pub(crate) watches: FrameWatches<HwBreakpoints>,
+    /// Makes absent pages of stacks present where no BPF program skips them.
+    page_reader: PageReader,
     /// The part of each stack that the BPF program should copy; `None` without the program.
     pub(crate) copy_hints: Option<CopyHints<Rc<SharedWords>>>,
     /// The callers that complete the stack, if it is deeper than its copy, with their frames unless
@@ -88,6 +91,7 @@ impl StackResolver {
             files: OpenFileBudget::default(),
             dictionary: Dictionary::new(DICTIONARY_MAX),
             watches: FrameWatches::new(HwBreakpoints::default(), max_watched_threads(), depth),
+            page_reader: PageReader::default(),
             copy_hints: None,
             outer: None,
             outer_nodes: FxHashMap::default(),
@@ -213,12 +217,19 @@ impl StackResolver {
             UserStack::Copied(copied) => {
                 let (tid, sp) = (sample_id.tid, copied.stack_pointer().unwrap_or(0));
                 let extra_stack = sample.extra_stack.unwrap_or_default();
-                let end = extra_stack.end().saturating_sub(sp);
+                let end = extra_stack.segments.end().saturating_sub(sp);
                 let copied_bytes = end.max(copied.bytes.len() as u64);
                 let mut trace = self.watches.trace(tid, sp, copied_bytes);
                 let mark = sample_stack::unwind_copy(
                     not_seen, input, copied, &mut code, depth, addresses, &mut trace,
                 );
+                // The BPF program needs no help: it copies the pages beyond.
+                if let (Mark::PageAbsent, Some(absent), None) =
+                    (mark, trace.absent, sample.extra_stack)
+                {
+                    let copied_end = sp.saturating_add(copied.bytes.len() as u64);
+                    self.page_reader.make_present(sample_id.pid, copied_end, absent);
+                }
                 let is_reported = sample.extra_stack.is_some() && trace.read_range.end > sp;
                 if let Some(copy_hints) = self.copy_hints.as_mut().filter(|_| is_reported) {
                     copy_hints.update(tid, sp, &extra_stack, mark, trace.read_range);

@@ -102,7 +102,7 @@ impl<'a> Sample<'a> {
     pub(crate) fn set_extra_stack(&mut self, extra_stack: ExtraStack<'a>) {
         self.extra_stack = Some(extra_stack);
         if let UserStack::Copied(copied) = &mut self.stack.user {
-            copied.segments = extra_stack.pieces;
+            copied.segments = extra_stack.segments;
         }
     }
 }
@@ -302,6 +302,7 @@ fn read_copied_stack<'a>(
     // The size of the copy that was filled follows the copy, but only if there is one.
     if size > 0 {
         let copy = fields.take(size)?;
+        copied.requested_bytes = size;
         let filled = usize::try_from(fields.u64()?).ok()?;
         copied.bytes = copy.get(..filled)?;
     }

@@ -1,10 +1,14 @@
 //! Stack chunks: the parts of a deep stack that the BPF program copies in addition to the kernel's
 //! own copy, joined for the sample that follows them in the ring. Pure.
 
-use crate::unwind::stack_copy::StackSegment;
+use crate::unwind::stack_copy::{SegmentStart, StackSegments};
 
 /// Bytes of a chunk before those of the stack.
 pub(crate) const CHUNK_HEADER_BYTES: usize = 32;
+
+/// Set in the word with the thread id if the chunk lies beyond the gap that the hints exclude. A
+/// thread id has 22 bits.
+pub(crate) const AFTER_GAP: u32 = 1 << 30;
 
 /// A part of a stack, as the program writes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +19,8 @@ pub(crate) struct StackChunk<'a> {
     pub(crate) sp: u64,
     /// The address of the first byte.
     pub(crate) start: u64,
+    /// True if it lies beyond the gap that the hints exclude.
+    pub(crate) is_after_gap: bool,
     pub(crate) bytes: &'a [u8],
 }
 
@@ -27,8 +33,10 @@ impl<'a> StackChunk<'a> {
             header.get(at * 8..).and_then(<[u8]>::first_chunk).map(|&word| u64::from_le_bytes(word))
         };
         let thread = u32::try_from(word(0)?).ok()?;
+        let is_after_gap = thread & AFTER_GAP != 0;
+        let thread = thread & !AFTER_GAP;
         let bytes = bytes.get(..usize::try_from(word(3)?).ok()?)?;
-        Some(Self { thread, sp: word(1)?, start: word(2)?, bytes })
+        Some(Self { thread, sp: word(1)?, start: word(2)?, is_after_gap, bytes })
     }
 
     /// Returns the bytes that the program counts for it.
@@ -42,15 +50,7 @@ impl<'a> StackChunk<'a> {
 pub(crate) struct ExtraStack<'a> {
     /// The id of the thread as the program sees it; 0 if there are no chunks.
     pub(crate) thread: u32,
-    /// Up to two segments, inner first, with a gap between.
-    pub(crate) pieces: [StackSegment<'a>; 2],
-}
-
-impl ExtraStack<'_> {
-    /// Returns the address after its last byte.
-    pub(crate) fn end(&self) -> u64 {
-        self.pieces[0].end().max(self.pieces[1].end())
-    }
+    pub(crate) segments: StackSegments<'a>,
 }
 
 /// The sample that chunks belong to: that of the same thread at the same instruction.
@@ -68,9 +68,9 @@ pub(crate) struct ChunkAssembler {
     owner: SampleKey,
     thread: u32,
     sp: u64,
-    /// The addresses of the segments; the second one begins at `split` in `bytes`.
-    starts: [u64; 2],
-    split: usize,
+    /// See [`StackSegments`].
+    starts: Vec<SegmentStart>,
+    gap: (u64, u64),
     bytes: Vec<u8>,
 }
 
@@ -80,26 +80,27 @@ impl ChunkAssembler {
         // The first chunk of another sample: the earlier ones have lost theirs.
         if self.is_empty() || (self.owner, self.sp) != (owner, chunk.sp) {
             self.bytes.clear();
+            self.starts.clear();
+            self.gap = (0, 0);
             (self.owner, self.thread, self.sp) = (owner, chunk.thread, chunk.sp);
-            self.starts = [chunk.start, 0];
-            // No gap yet: no length reaches this position.
-            self.split = usize::MAX;
         }
-        // None while all bytes are in the first segment.
-        let second = self.bytes.len().checked_sub(self.split);
-        let (start, before) = match second {
-            Some(before) => (self.starts[1], before),
-            None => (self.starts[0], self.bytes.len()),
-        };
-        if start.checked_add(before as u64) != Some(chunk.start) {
-            // The program leaves out one gap at most.
-            if second.is_some() {
-                return;
+        let end = self.segments().end();
+        // The program copies outwards.
+        if chunk.start < end {
+            return;
+        }
+        if chunk.start > end {
+            let position = self.bytes.len();
+            if chunk.is_after_gap && position > 0 && self.gap.1 == 0 {
+                self.gap = (end, chunk.start);
             }
-            self.starts[1] = chunk.start;
-            self.split = self.bytes.len();
+            self.starts.push(SegmentStart { address: chunk.start, position });
         }
         self.bytes.extend_from_slice(chunk.bytes);
+    }
+
+    fn segments(&self) -> StackSegments<'_> {
+        StackSegments { bytes: &self.bytes, starts: &self.starts, gap: self.gap }
     }
 
     /// True if there are no chunks.
@@ -122,9 +123,7 @@ impl ChunkAssembler {
         if self.is_empty() || self.owner != owner || Some(self.sp) != sp {
             return ExtraStack::default();
         }
-        let (first, second) = self.bytes.split_at(self.split.min(self.bytes.len()));
-        let piece = |at: usize, bytes| StackSegment { start: self.starts[at], bytes };
-        ExtraStack { thread: self.thread, pieces: [piece(0, first), piece(1, second)] }
+        ExtraStack { thread: self.thread, segments: self.segments() }
     }
 }
 

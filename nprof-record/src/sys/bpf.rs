@@ -34,6 +34,8 @@ pub(crate) enum MapKind {
     Array { mapped: bool },
     /// An array of perf events that programs write to (BPF_MAP_TYPE_PERF_EVENT_ARRAY).
     PerfEvents,
+    /// An array of programs that programs go on with (BPF_MAP_TYPE_PROG_ARRAY).
+    Programs,
 }
 
 /// The part of `union bpf_attr` for [`MAP_CREATE`], up to the name.
@@ -104,6 +106,7 @@ pub(crate) fn bpf_map(kind: MapKind, size: u32, entries: u32) -> io::Result<File
     let (map_type, map_flags) = match kind {
         MapKind::Array { mapped } => (2, if mapped { F_MMAPABLE } else { 0 }),
         MapKind::PerfEvents => (4, 0),
+        MapKind::Programs => (3, 0),
     };
     let mut attr = MapCreate {
         map_type,
@@ -120,14 +123,14 @@ pub(crate) fn bpf_map(kind: MapKind, size: u32, entries: u32) -> io::Result<File
     Ok(unsafe { File::from_raw_fd(fd) })
 }
 
-/// Stores an event that is open on a CPU in a map of perf events, at the number of that CPU.
+/// Stores a descriptor in a map: an event that is open on a CPU at the number of that CPU, or a program.
 ///
 /// # Errors
 ///
 /// bpf(2): E2BIG if the map has no such number.
-pub(crate) fn bpf_map_event(map: &File, cpu: u32, event: &File) -> io::Result<()> {
-    let value = event.as_raw_fd();
-    let (key, value) = (address(&raw const cpu), address(&raw const value));
+pub(crate) fn bpf_map_set(map: &File, number: u32, file: &File) -> io::Result<()> {
+    let value = file.as_raw_fd();
+    let (key, value) = (address(&raw const number), address(&raw const value));
     let mut attr = MapUpdate { map_fd: map.as_raw_fd() as u32, padding: 0, key, value, flags: 0 };
     // SAFETY: key and value point to live numbers of four bytes, the sizes with which the map was
     // created; the kernel only reads them.

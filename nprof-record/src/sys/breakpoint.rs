@@ -175,7 +175,13 @@ fn address_of(word: &AtomicU64) -> u64 {
 /// programs that handle their own faults, not against one that races with us.
 pub(crate) fn read_memory(pid: u32, address: u64, bytes: &mut [u8]) -> usize {
     let length = present(pid, address, bytes.len()).unwrap_or(0);
-    let bytes = &mut bytes[..length];
+    read_absent_memory(pid, address, &mut bytes[..length])
+}
+
+/// Reads the memory of another process from `address`, as far as it is mapped and `bytes` reaches.
+/// Returns the number of bytes read; 0 if the process may not be read. Makes absent pages present,
+/// and may block forever, see [`read_memory`].
+pub(crate) fn read_absent_memory(pid: u32, address: u64, bytes: &mut [u8]) -> usize {
     let (Ok(pid), Ok(start)) = (i32::try_from(pid), usize::try_from(address)) else { return 0 };
     if bytes.is_empty() {
         return 0;

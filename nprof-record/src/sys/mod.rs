@@ -14,8 +14,10 @@ mod signals;
 mod startup;
 mod system;
 
-pub(crate) use bpf::{MapKind, SharedWords, attach_program, bpf_map, bpf_map_event, bpf_program};
-pub(crate) use breakpoint::{Breakpoint, Observed, breakpoints_work, read_memory};
+pub(crate) use bpf::{MapKind, SharedWords, attach_program, bpf_map, bpf_map_set, bpf_program};
+pub(crate) use breakpoint::{
+    Breakpoint, Observed, breakpoints_work, read_absent_memory, read_memory,
+};
 pub(crate) use mount::detached_tracefs;
 pub(crate) use perf_event::{
     EventTarget, Ring, disable, enable, event_id, perf_event_open, share_ring,

@@ -13,8 +13,9 @@ pub trait FrameVisitor {
     /// addresses found so far.
     fn visit(&mut self, caller: &Registers, frames: usize) -> bool;
 
-    /// Ends the walk, which read this range of the stack.
-    fn end(&mut self, _read_range: StackReadRange) {}
+    /// Ends the walk, which read this range of the stack. `absent` is the address of the last word that
+    /// was not read because its page was not in memory.
+    fn end(&mut self, _read_range: StackReadRange, _absent: Option<u64>) {}
 }
 
 /// A visitor that ignores all frames.

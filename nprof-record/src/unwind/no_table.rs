@@ -11,7 +11,7 @@ use crate::arch::rule::AnalyzedRule;
 use crate::unwind::code_map::{CodeMap, UnwindInfo};
 use crate::unwind::frame_address::FrameAddress;
 use crate::unwind::registers::Registers;
-use crate::unwind::stack_copy::StackCopy;
+use crate::unwind::stack_copy::{StackCopy, is_outside_copy};
 use crate::unwind::step::{Step, step_by_rule};
 
 /// The most words above the stack pointer that are searched for the return address into the
@@ -34,7 +34,7 @@ pub(super) fn step(
             Ok(Some(address)) if address.is_return() && may_return_to(address.value(), code) => {
                 return Ok(Some(address));
             }
-            Err(Mark::StackTruncated) => return Err(Mark::StackTruncated),
+            Err(mark) if is_outside_copy(mark) => return Err(mark),
             _ => {}
         },
         _ => {}

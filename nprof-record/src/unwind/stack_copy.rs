@@ -4,26 +4,52 @@ use std::cell::Cell;
 
 use nprof_stream::Mark;
 
-/// A contiguous part of a stack.
+/// The place of a segment of a stack: a part without holes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct StackSegment<'a> {
+pub struct SegmentStart {
     /// The address of the first byte.
-    pub start: u64,
-    /// Its content.
-    pub bytes: &'a [u8],
+    pub address: u64,
+    /// The position of that byte among those of all segments.
+    pub position: usize,
 }
 
-impl StackSegment<'_> {
-    /// Returns the address after the last byte.
+/// Segments of a stack, one after the other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StackSegments<'a> {
+    /// The content of all segments.
+    pub bytes: &'a [u8],
+    /// Inner first.
+    pub starts: &'a [SegmentStart],
+    /// The part that was left out because no walk needed it, from its first address to the one after
+    /// its last; empty if there is none. Between other segments memory could not be read.
+    pub gap: (u64, u64),
+}
+
+impl StackSegments<'_> {
+    /// Returns the address after the last byte; 0 without segments.
     pub fn end(&self) -> u64 {
-        self.start.saturating_add(self.bytes.len() as u64)
+        self.starts.last().map_or(0, |start| {
+            start.address.saturating_add((self.bytes.len() - start.position) as u64)
+        })
     }
 
-    #[inline]
     fn word(&self, address: u64) -> Option<u64> {
-        let at = usize::try_from(address.checked_sub(self.start)?).ok()?;
-        self.bytes.get(at..)?.first_chunk().map(|&word| u64::from_le_bytes(word))
+        let next = self.starts.partition_point(|start| start.address <= address);
+        let start = self.starts[..next].last()?;
+        let end = self.starts.get(next).map_or(self.bytes.len(), |next| next.position);
+        let at = start.position.checked_add(usize::try_from(address - start.address).ok()?)?;
+        word_at(self.bytes.get(..end)?, at)
     }
+}
+
+#[inline]
+fn word_at(bytes: &[u8], at: usize) -> Option<u64> {
+    bytes.get(at..)?.first_chunk().map(|&word| u64::from_le_bytes(word))
+}
+
+/// True if a walk ended at a word that its copy of the stack lacks.
+pub(crate) fn is_outside_copy(mark: Mark) -> bool {
+    matches!(mark, Mark::StackTruncated | Mark::PageAbsent)
 }
 
 /// The range of a stack that a walk read.
@@ -55,22 +81,41 @@ impl StackReadRange {
     }
 }
 
-/// The copied part of a user stack: its inner end without gaps, and up to two further segments,
-/// all copied at the same instant.
+/// The copied part of a user stack: its inner end without holes, and further segments, all copied at
+/// the same instant.
 #[derive(Clone, Debug)]
 pub struct StackCopy<'a> {
-    inner: StackSegment<'a>,
-    outer: [StackSegment<'a>; 2],
+    /// The stack pointer.
+    start: u64,
+    inner: &'a [u8],
+    /// The address up to which the inner end was requested. It is shorter if a page of it was not in
+    /// memory.
+    requested_end: u64,
+    outer: StackSegments<'a>,
     read_range: Cell<StackReadRange>,
+    absent: Cell<Option<u64>>,
 }
 
 impl<'a> StackCopy<'a> {
-    /// Creates a copy from the bytes at the address `start`, which is the stack pointer, and from
-    /// further segments.
+    /// Creates a copy from the bytes at the address `start`, which is the stack pointer.
     #[inline]
-    pub fn new(start: u64, bytes: &'a [u8], outer: [StackSegment<'a>; 2]) -> Self {
+    pub fn new(start: u64, inner: &'a [u8]) -> Self {
+        Self::with_segments(start, inner, inner.len(), StackSegments::default())
+    }
+
+    /// Creates a copy from the bytes at the address `start`, which is the stack pointer, of which
+    /// `requested_bytes` were requested, and from further segments.
+    #[inline]
+    pub fn with_segments(
+        start: u64,
+        inner: &'a [u8],
+        requested_bytes: usize,
+        outer: StackSegments<'a>,
+    ) -> Self {
+        let requested_end = start.saturating_add(requested_bytes as u64);
         let read_range = StackReadRange { end: start, gap: (0, 0) };
-        Self { inner: StackSegment { start, bytes }, outer, read_range: read_range.into() }
+        let absent = None.into();
+        Self { start, inner, requested_end, outer, read_range: read_range.into(), absent }
     }
 
     /// Returns the range that was read so far.
@@ -79,28 +124,57 @@ impl<'a> StackCopy<'a> {
         self.read_range.get()
     }
 
+    /// Returns the address of the last word that was not read because its page was not in memory.
+    pub fn absent(&self) -> Option<u64> {
+        self.absent.get()
+    }
+
     /// Reads the word at an address.
     ///
     /// # Errors
     ///
     /// [`Mark::NoStack`] if nothing was copied, [`Mark::UnwindFailed`] for an address below the stack
-    /// pointer, and [`Mark::StackTruncated`] for one that was not copied.
+    /// pointer, [`Mark::PageAbsent`] for one that could not be copied, and [`Mark::StackTruncated`]
+    /// for one that was not requested.
     #[inline]
     pub fn read(&self, address: u64) -> Result<u64, Mark> {
-        if self.inner.bytes.is_empty() {
-            return Err(Mark::NoStack);
-        }
         // Nothing below the stack pointer outlives a call, so no rule may lead there.
-        if address < self.inner.start {
-            return Err(Mark::UnwindFailed);
-        }
-        let outer = || self.outer.iter().find_map(|segment| segment.word(address));
-        let word = self.inner.word(address).or_else(outer).ok_or(Mark::StackTruncated)?;
+        let Some(at) = address.checked_sub(self.start) else {
+            let is_empty = self.inner.is_empty();
+            return Err(if is_empty { Mark::NoStack } else { Mark::UnwindFailed });
+        };
+        let inner = usize::try_from(at).ok().and_then(|at| word_at(self.inner, at));
+        let word = match inner {
+            Some(word) => word,
+            None => self.read_outer(address)?,
+        };
         let mut read_range = self.read_range.get();
         // Only successful reads: the range is a hint for the next copy of this stack.
         read_range.note(address);
         self.read_range.set(read_range);
         Ok(word)
+    }
+
+    /// Reads a word beyond the inner end.
+    fn read_outer(&self, address: u64) -> Result<u64, Mark> {
+        if self.inner.is_empty() {
+            return Err(Mark::NoStack);
+        }
+        if let Some(word) = self.outer.word(address) {
+            return Ok(word);
+        }
+        let (gap_start, gap_end) = self.outer.gap;
+        let is_in_gap = address >= gap_start && address < gap_end;
+        if is_in_gap || address >= self.outer.end().max(self.requested_end) {
+            return Err(Mark::StackTruncated);
+        }
+        // A word may begin in the last bytes of the copy if it is not aligned.
+        let copied_end = self.start.saturating_add(self.inner.len() as u64);
+        if self.outer.starts.is_empty() && copied_end >= self.requested_end {
+            return Err(Mark::StackTruncated);
+        }
+        self.absent.set(Some(address));
+        Err(Mark::PageAbsent)
     }
 }
 
@@ -108,24 +182,50 @@ impl<'a> StackCopy<'a> {
 mod tests {
     use super::*;
 
+    fn starts(places: [(u64, usize); 2]) -> [SegmentStart; 2] {
+        places.map(|(address, position)| SegmentStart { address, position })
+    }
+
     #[test]
     fn segments_are_read_as_one_stack_and_the_gap_is_noted() {
-        let (inner, near, far) = ([1u8; 12], [2u8; 16], [3u8; 16]);
-        let pieces = [
-            StackSegment { start: 0x1004, bytes: &near },
-            StackSegment { start: 0x9000, bytes: &far },
-        ];
-        let stack = StackCopy::new(0x1000, &inner, pieces);
+        let inner = [1u8; 12];
+        let outer = [[2u8; 16], [3u8; 16]].concat();
+        let starts = starts([(0x1004, 0), (0x9000, 16)]);
+        let outer = StackSegments { bytes: &outer, starts: &starts, gap: (0x1014, 0x9000) };
+        let stack = StackCopy::with_segments(0x1000, &inner, 12, outer);
         assert_eq!(stack.read(0x1000), Ok(u64::from_le_bytes([1; 8])));
         assert_eq!(stack.read(0x1008), Ok(u64::from_le_bytes([2; 8])), "it ends in the next piece");
         assert_eq!(stack.read(0x100c), Ok(u64::from_le_bytes([2; 8])));
         assert_eq!(stack.read_range(), StackReadRange { end: 0x1014, gap: (0, 0) });
-        assert_eq!(stack.read(0x1010), Err(Mark::StackTruncated));
+        assert_eq!(stack.read(0x1014), Err(Mark::StackTruncated), "left out");
         assert_eq!(stack.read(0xff8), Err(Mark::UnwindFailed));
         assert_eq!(stack.read(u64::MAX - 3), Err(Mark::StackTruncated));
         assert_eq!(stack.read(0x9008), Ok(u64::from_le_bytes([3; 8])));
         assert_eq!(stack.read_range(), StackReadRange { end: 0x9010, gap: (0x1014, 0x9008) });
         assert_eq!(stack.read(0x9000), Ok(u64::from_le_bytes([3; 8])));
         assert_eq!(stack.read_range(), StackReadRange { end: 0x9010, gap: (0x1014, 0x9000) });
+    }
+
+    #[test]
+    fn words_of_absent_pages_are_told_from_those_beyond_the_copy() {
+        let inner = [1u8; 0x10];
+        // 0x3000 bytes were requested of the kernel, and its copy ended at the first absent page.
+        let stack = StackCopy::with_segments(0x1ff0, &inner, 0x3000, StackSegments::default());
+        assert_eq!(stack.read(0x1ff8), Ok(u64::from_le_bytes([1; 8])));
+        assert_eq!(stack.absent(), None);
+        assert_eq!(stack.read(0x2000), Err(Mark::PageAbsent));
+        assert_eq!(stack.read(0x4fe8), Err(Mark::PageAbsent));
+        assert_eq!(stack.absent(), Some(0x4fe8));
+        assert_eq!(stack.read(0x4ff0), Err(Mark::StackTruncated), "not requested");
+        // The program has copied the pages around a hole.
+        let outer = [2u8; 0x20];
+        let starts = starts([(0x3000, 0), (0x5000, 0x10)]);
+        let outer = StackSegments { bytes: &outer, starts: &starts, gap: (0, 0) };
+        let stack = StackCopy::with_segments(0x1ff0, &inner, 0x1000, outer);
+        assert_eq!(stack.read(0x3008), Ok(u64::from_le_bytes([2; 8])));
+        assert_eq!(stack.read(0x5008), Ok(u64::from_le_bytes([2; 8])));
+        assert_eq!(stack.read(0x300c), Err(Mark::PageAbsent), "it would end in another segment");
+        assert_eq!(stack.read(0x2000), Err(Mark::PageAbsent));
+        assert_eq!(stack.read(0x5010), Err(Mark::StackTruncated));
     }
 }

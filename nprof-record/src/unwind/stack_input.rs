@@ -1,7 +1,7 @@
 //! The input of the unwinder: a captured stack, from any source of samples. Pure.
 
 use crate::arch;
-use crate::unwind::stack_copy::StackSegment;
+use crate::unwind::stack_copy::StackSegments;
 
 /// Little-endian words in a buffer that need not be aligned, such as a ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -48,8 +48,10 @@ pub struct CopiedStack<'a> {
     pub is_compat: bool,
     /// The stack from the stack pointer up.
     pub bytes: &'a [u8],
-    /// Further segments of the stack, inner first.
-    pub segments: [StackSegment<'a>; 2],
+    /// The number of bytes that were requested: more than were copied if a page was not in memory.
+    pub requested_bytes: usize,
+    /// Further segments of the stack.
+    pub segments: StackSegments<'a>,
 }
 
 impl CopiedStack<'_> {

@@ -16,7 +16,7 @@ use crate::unwind::frame_state::FrameState;
 use crate::unwind::frame_visitor::FrameVisitor;
 use crate::unwind::no_table;
 use crate::unwind::registers::Registers;
-use crate::unwind::stack_copy::StackCopy;
+use crate::unwind::stack_copy::{StackCopy, is_outside_copy};
 use crate::unwind::step::{Step, caller_by_rule, step_by_rule, step_from_handler};
 
 /// Walks a stack outwards from a frame and appends the addresses found, at most `depth` of them.
@@ -48,7 +48,7 @@ pub fn unwind(
             Ok(Some(caller_address)) => caller_address,
             Ok(None) => return Mark::None,
             Err(mark) => {
-                if mark == Mark::StackTruncated && !is_guessed {
+                if is_outside_copy(mark) && !is_guessed {
                     visit_last(&registers, stack, &info, addresses.len(), visitor);
                 }
                 return mark;

@@ -14,10 +14,10 @@ use object::{Object, ObjectSegment, ObjectSymbol};
 use crate::support::{Directory, StackSample, Stream, can_record, record, stderr};
 
 /// The functions of a program: size and name by the file offset of their start.
-struct Functions(BTreeMap<u64, (u64, String)>);
+pub(crate) struct Functions(BTreeMap<u64, (u64, String)>);
 
 impl Functions {
-    fn from_file(program: &str) -> Self {
+    pub(crate) fn from_file(program: &str) -> Self {
         let bytes = std::fs::read(program).expect("a program");
         let file = object::File::parse(&*bytes).expect("an ELF file");
         let offset = |address: u64| {
@@ -33,7 +33,7 @@ impl Functions {
     }
 
     /// Returns the functions on a sample's stack, leaf first.
-    fn on_stack<'a>(&'a self, sample: &StackSample) -> Vec<&'a str> {
+    pub(crate) fn on_stack<'a>(&'a self, sample: &StackSample) -> Vec<&'a str> {
         let program = |(image, _): &(String, bool)| image.ends_with("program");
         let own = sample.frames.iter().zip(&sample.offsets).filter(|(frame, _)| program(frame));
         own.filter_map(|(_, &offset)| self.at(offset)).collect()
@@ -81,7 +81,7 @@ fn without_bpf() -> Option<Command> {
 
 /// True if we can load BPF programs for perf events: the kernel has BTF, and we have CAP_BPF and
 /// CAP_PERFMON, or CAP_SYS_ADMIN.
-fn can_load_bpf() -> bool {
+pub(crate) fn can_load_bpf() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:\t"));
     let effective = effective.and_then(|set| u64::from_str_radix(set, 16).ok()).unwrap_or(0);

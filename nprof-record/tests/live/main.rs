@@ -1,6 +1,8 @@
 //! Runs the recorder for real. Tests that lack a right, a compiler or a tool print SKIPPED and
 //! pass.
 
+// Stacks with pages that are not in memory, with BPF and without.
+mod absent_pages;
 // Recording processes, the system and cgroups that run already; several events, delay, CPUs.
 mod attach;
 // Stacks deeper than the kernel's copy, with BPF and with hardware breakpoints.

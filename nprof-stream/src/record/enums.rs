@@ -128,6 +128,8 @@ words! {
         Unmapped = 5 "unmapped",
         /// The stack could not be copied at all.
         NoStack = 6 "no-stack",
+        /// A page of the stack was not in memory when it was copied.
+        PageAbsent = 7 "page-absent",
     }
 }
 

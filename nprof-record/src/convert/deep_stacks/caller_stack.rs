@@ -118,7 +118,7 @@ impl<R: FnMut(u64, &mut [u8]) -> usize> CallerReader<'_, R> {
                 return None;
             }
             caller.set(arch::IP, ip);
-            let stack = StackCopy::new(start, bytes, Default::default());
+            let stack = StackCopy::new(start, bytes);
             let mut visitor = KnownCallers { callers: known, found: None };
             addresses.clear();
             let from = FrameState::calling(caller).ok()?;

@@ -8,13 +8,17 @@ use rustc_hash::FxHashMap;
 use crate::perf::bpf::shared_array::{GROUP, HINT_SLOTS, THREAD_BITS, TOP_SHIFT};
 use crate::perf::stack_chunks::ExtraStack;
 use crate::sys::SharedWords;
-use crate::unwind::stack_copy::StackReadRange;
+use crate::unwind::stack_copy::{StackReadRange, is_outside_copy};
 
 /// The most threads with hints; with more, all are dropped.
 const THREADS_MAX: usize = 1 << 16;
 
 /// Samples of a stack deeper than is ever copied, until it is tried again whether it still is.
 const RETRY_SAMPLES: u32 = 1000;
+
+/// Samples with all that can be copied, until a stack counts as deeper than that. More than one,
+/// since the ring may have had no room for all of it.
+const EVERYTHING_SAMPLES: u32 = 8;
 
 /// The array of words that the program reads.
 pub(crate) trait SharedArray {
@@ -31,8 +35,10 @@ impl SharedArray for Rc<SharedWords> {
 /// The part of a thread's stack that is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CopyNeed {
-    /// The program copies as much as it can.
+    /// The program copies as much as it can, up to a number of absent pages in a row.
     Unknown,
+    /// It copies as much as it can. Another need is tried after this number of samples.
+    Everything(u32),
     Range(StackReadRange),
     /// The stack is deeper than is ever copied, so all of it is useless; tried again after this
     /// number of samples.
@@ -54,14 +60,15 @@ struct Thread {
 
 impl Thread {
     /// Returns the index of its first word, and its words.
-    fn words(self) -> (usize, [u64; 3]) {
+    fn words(self) -> (usize, [u64; GROUP]) {
         let id = u64::from(self.id);
         let top = |end: u64| end.min(ABOVE_ALL_STACKS).div_ceil(1 << TOP_SHIFT) << THREAD_BITS | id;
         let words = match self.need {
-            CopyNeed::Unknown => [0; 3],
-            CopyNeed::Range(StackReadRange { end, gap }) => [top(end), gap.0, gap.1],
-            CopyNeed::TooMuch(_) => [top(ABOVE_ALL_STACKS), 0, 0],
-            CopyNeed::Nothing => [id, 0, 0],
+            CopyNeed::Unknown => [0; GROUP],
+            CopyNeed::Everything(_) => [top(ABOVE_ALL_STACKS), 0, 0, 1],
+            CopyNeed::Range(StackReadRange { end, gap }) => [top(end), gap.0, gap.1, 0],
+            CopyNeed::TooMuch(_) => [top(ABOVE_ALL_STACKS), 0, 0, 0],
+            CopyNeed::Nothing => [id, 0, 0, 0],
         };
         (self.id as usize % HINT_SLOTS * GROUP, words)
     }
@@ -99,15 +106,20 @@ impl<W: SharedArray> CopyHints<W> {
             return;
         }
         let before = self.entry(tid, id).need;
-        let end = extra_stack.end();
-        let need = match (mark, before) {
-            (Mark::StackTruncated, _) if end >= sp.saturating_add(self.max_copy_bytes) => {
+        let end = extra_stack.segments.end();
+        let need = match (is_outside_copy(mark), before) {
+            (true, _) if end >= sp.saturating_add(self.max_copy_bytes) => {
                 CopyNeed::TooMuch(RETRY_SAMPLES)
             }
-            (Mark::StackTruncated, CopyNeed::TooMuch(left @ 1..)) => CopyNeed::TooMuch(left - 1),
-            (Mark::StackTruncated, _) => CopyNeed::Unknown,
+            (true, CopyNeed::TooMuch(left @ 1..)) => CopyNeed::TooMuch(left - 1),
+            // Nothing was copied: the ring had no room, which proves nothing.
+            (true, CopyNeed::Unknown | CopyNeed::Everything(_)) if id == 0 => before,
+            (true, CopyNeed::Unknown) => CopyNeed::Everything(EVERYTHING_SAMPLES),
+            (true, CopyNeed::Everything(left @ 1..)) => CopyNeed::Everything(left - 1),
+            (true, CopyNeed::Everything(0)) => CopyNeed::TooMuch(RETRY_SAMPLES),
+            (true, _) => CopyNeed::Unknown,
             // A walk that failed for another reason may get further the next time.
-            (mark, CopyNeed::Range(known)) if mark != Mark::None && known.end > read_range.end => {
+            (false, CopyNeed::Range(known)) if mark != Mark::None && known.end > read_range.end => {
                 before
             }
             _ => CopyNeed::Range(read_range),

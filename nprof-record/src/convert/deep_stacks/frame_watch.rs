@@ -33,7 +33,7 @@ use crate::arch;
 use crate::convert::deep_stacks::caller_stack::{CallerReader, CallerStack, ReadCallers};
 use crate::convert::deep_stacks::walk_trace::{VisitedFrame, WalkTrace};
 use crate::perf::record::SampleId;
-use crate::unwind::stack_copy::StackReadRange;
+use crate::unwind::stack_copy::{StackReadRange, is_outside_copy};
 use crate::unwind::{CodeMap, FrameAddress, Registers};
 
 /// Watches of a thread, at most: one hardware breakpoint is left to debuggers.
@@ -165,6 +165,7 @@ impl<T: DebugTarget> FrameWatches<T> {
             outermost_cfa: sp,
             copied_bytes,
             read_range: StackReadRange::default(),
+            absent: None,
             keeps_frames,
             frames,
         }
@@ -184,12 +185,12 @@ impl<T: DebugTarget> FrameWatches<T> {
         let length = trace.outermost_cfa.saturating_sub(trace.sp);
         let is_long = length > self.longest_copy_bytes / 2;
         // A long stack may soon be too deep: watch it while its outer frames are in the copy.
-        let is_deep = mark == Mark::StackTruncated || is_long && !self.copies_suffice;
+        let is_deep = is_outside_copy(mark) || is_long && !self.copies_suffice;
         let is_watched = if is_deep { self.admit(pid, tid) } else { self.keeps_watches(tid) };
         let Some(thread) = self.threads.get_mut(&tid).filter(|_| is_watched) else {
             return (mark, None);
         };
-        let known = if mark == Mark::StackTruncated {
+        let known = if is_outside_copy(mark) {
             find_matching_watch(&mut self.target, &thread.watches, time, &trace)
         } else {
             None

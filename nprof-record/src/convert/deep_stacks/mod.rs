@@ -2,6 +2,7 @@
 //! breakpoints, and reuses the callers that they prove unchanged; hints the BPF program at the part
 //! of a stack to copy.
 
+pub(crate) mod absent_pages;
 pub(crate) mod caller_stack;
 pub(crate) mod copy_hints;
 pub(crate) mod frame_watch;

@@ -26,6 +26,8 @@ pub(crate) struct WalkTrace {
     pub(crate) copied_bytes: u64,
     /// The range of the stack that the walk read.
     pub(crate) read_range: StackReadRange,
+    /// The address of the last word that was not read because its page was not in memory.
+    pub(crate) absent: Option<u64>,
     /// True if `frames` is filled.
     pub(crate) keeps_frames: bool,
     /// Innermost first.
@@ -50,7 +52,8 @@ impl FrameVisitor for WalkTrace {
         false
     }
 
-    fn end(&mut self, read_range: StackReadRange) {
+    fn end(&mut self, read_range: StackReadRange, absent: Option<u64>) {
         self.read_range = read_range;
+        self.absent = absent;
     }
 }

@@ -3,12 +3,13 @@
 //!
 //! It writes to the ring of the sample, directly before it, by an event of its own: each record is a
 //! [`crate::perf::stack_chunks::StackChunk`]. It leaves out the part that the kernel copies itself,
-//! and the parts that the hints exclude. The sample is written in any case.
+//! the parts that the hints exclude, and pages that are not in memory, at which the kernel's own copy
+//! ends: a local array that was never used is such a page. The sample is written in any case.
 
 use crate::arch::pt_regs;
 use crate::perf::bpf::assembler::{AluOp, Assembler, JumpIf, Label, Register};
 use crate::perf::bpf::shared_array::{HINT_SLOTS, THREAD_BITS, TOP_SHIFT};
-use crate::perf::stack_chunks::CHUNK_HEADER_BYTES;
+use crate::perf::stack_chunks::{AFTER_GAP, CHUNK_HEADER_BYTES};
 
 use AluOp::{Add, And, Or, ShiftLeft, ShiftRight, Sub};
 use Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10};
@@ -25,6 +26,7 @@ const MAP_LOOKUP_ELEM: i32 = 1;
 const GET_SMP_PROCESSOR_ID: i32 = 8;
 const GET_CURRENT_PID_TGID: i32 = 14;
 const PERF_EVENT_OUTPUT: i32 = 25;
+const TAIL_CALL: i32 = 12;
 const PROBE_READ_USER: i32 = 112;
 const GET_CURRENT_TASK_BTF: i32 = 158;
 const TASK_PT_REGS: i32 = 175;
@@ -38,6 +40,9 @@ const WRITTEN: i16 = -32;
 const ROUNDS: i16 = -40;
 const NEXT: i16 = -48;
 const LAST: i16 = -56;
+const ABSENT_MAX: i16 = -64;
+const HINT: i16 = -72;
+const WORD_READ: i16 = -80;
 
 /// The offset of the count of lost chunks from [`WRITTEN`].
 const LOST: i16 = 16;
@@ -48,7 +53,11 @@ const LOST: i16 = 16;
 const BUFFER_NEXT: i16 = 0;
 const BUFFER_LAST: i16 = 8;
 const BUFFER_UNIT: i16 = 16;
-const BUFFER_PART: i16 = 24;
+const BUFFER_ABSENT_LEFT: i16 = 24;
+const BUFFER_ABSENT_MAX: i16 = 32;
+const BUFFER_AT: i16 = 40;
+const BUFFER_END: i16 = 48;
+const BUFFER_PART: i16 = 56;
 
 /// The header of a chunk, see [`crate::perf::stack_chunks::StackChunk::read`].
 const PART_THREAD: i16 = BUFFER_PART;
@@ -66,6 +75,20 @@ const WORD: i32 = 8;
 /// Bytes copied of stacks that are too deep to be copied whole: a frame watch may lie there.
 const NEAR: i32 = 128 << 10;
 
+/// Bytes copied of a stack with absent pages of which the top is unknown.
+const NEAR_UNKNOWN: i32 = 64 << 10;
+
+/// Absent pages in a row after which the stack is taken to have ended, if its top is unknown. Each
+/// costs a page fault, about half a microsecond.
+const ABSENT_MAX_UNKNOWN: i32 = 16;
+
+/// The same if the recorder has requested this part of the stack: more pages than are ever copied.
+const ABSENT_MAX_REQUESTED: i32 = 1 << 16;
+
+/// Iterations of the loop in one run of a program. The verifier follows each: 20 take 3 ms, 330 in
+/// one program 150 ms.
+const ROUNDS_PER_RUN: i32 = 20;
+
 /// The maps the program uses, as their descriptors.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Maps {
@@ -75,6 +98,8 @@ pub(super) struct Maps {
     pub(super) buffers: i32,
     /// The events that write chunks.
     pub(super) events: i32,
+    /// The program that goes on after the first [`ROUNDS_PER_RUN`]. The kernel allows 32 such calls.
+    pub(super) programs: i32,
 }
 
 /// The settings of a program.
@@ -98,7 +123,24 @@ pub(super) fn program(config: ProgramConfig, maps: Maps) -> Vec<u64> {
     stack_pointer(&mut code, config.kernel, out);
     limits(&mut code, config, maps, out);
     room(&mut code, config, maps, out);
-    copy(&mut code, config, maps, out);
+    copy(&mut code, maps, out);
+    code.bind(out);
+    code.set(R0, 1);
+    code.exit();
+    code.finish()
+}
+
+/// Returns the instructions of the program that goes on where another run has stopped, by the
+/// variables in the buffer.
+pub(super) fn continuation(maps: Maps) -> Vec<u64> {
+    let mut code = Assembler::default();
+    let out = code.label();
+    code.set(R6, R1);
+    code.call(GET_SMP_PROCESSOR_ID);
+    code.set(R9, R0);
+    written_group(&mut code, maps, out);
+    buffer(&mut code, maps, out);
+    copy(&mut code, maps, out);
     code.bind(out);
     code.set(R0, 1);
     code.exit();
@@ -150,9 +192,9 @@ fn lookup(code: &mut Assembler, map: i32, out: Label) {
 
 /// Emits code that sets R7 to the first address to copy and R8 to the end, by the hints for the
 /// thread; [`NEXT`] to the address after the gap, or 0, and [`LAST`] to the end of the second part.
-/// Stores the thread id and the stack pointer.
+/// Stores the thread id, the stack pointer, and the number of absent pages in a row to skip.
 fn limits(code: &mut Assembler, config: ProgramConfig, maps: Maps, out: Label) {
-    let [unknown, whole, near, known] = [(); 4].map(|()| code.label());
+    let [unknown, everything, whole, near, near_only, known] = [(); 6].map(|()| code.label());
     code.store(R10, POINTER, R7);
     code.call(GET_CURRENT_PID_TGID);
     code.set(R9, R0);
@@ -161,22 +203,26 @@ fn limits(code: &mut Assembler, config: ProgramConfig, maps: Maps, out: Label) {
     code.set(R1, R9);
     code.compute(And, R1, HINT_SLOTS as i32 - 1);
     group(code, maps, out);
+    code.store(R10, HINT, R0);
     code.set(R1, 0);
     code.store(R10, NEXT, R1);
     code.store(R10, LAST, R1);
-    code.load(R1, R0, 0);
-    code.set(R3, R7);
-    // One word of overlap: a word that begins in the kernel's copy and ends beyond it.
-    code.compute(Add, R3, config.copied - WORD);
-    code.set(R2, R1);
+    code.load(R8, R0, 0);
+    code.set(R2, R8);
     code.compute(And, R2, (1 << THREAD_BITS) - 1);
     code.jump_when(R2, JumpIf::NotEqual, R9, unknown);
-    code.compute(ShiftRight, R1, THREAD_BITS as i32);
-    code.compute(ShiftLeft, R1, TOP_SHIFT as i32);
+    code.set(R1, ABSENT_MAX_REQUESTED);
+    code.store(R10, ABSENT_MAX, R1);
+    code.compute(ShiftRight, R8, THREAD_BITS as i32);
+    code.compute(ShiftLeft, R8, TOP_SHIFT as i32);
     // The hint says to copy nothing.
-    code.jump_when(R1, JumpIf::Equal, 0, out);
+    code.jump_when(R8, JumpIf::Equal, 0, out);
     // The stack pointer is above the top: the thread runs on another stack.
-    code.jump_when(R7, JumpIf::NotBelow, R1, unknown);
+    code.jump_when(R7, JumpIf::NotBelow, R8, unknown);
+    end_of_kernel_copy(code, config);
+    code.load(R0, R10, HINT);
+    code.set(R3, R9);
+    code.set(R1, R8);
     code.jump_when(R3, JumpIf::NotBelow, R1, out);
     // Use the gap only if it ends between the kernel's copy and the top.
     code.load(R4, R0, 8);
@@ -204,14 +250,54 @@ fn limits(code: &mut Assembler, config: ProgramConfig, maps: Maps, out: Label) {
     code.jump_when(R2, JumpIf::Above, config.bound, near);
     code.jump(known);
     code.bind(near);
+    code.load(R2, R0, 24);
+    code.jump_when(R2, JumpIf::Equal, 0, near_only);
+    code.jump(everything);
+    code.bind(near_only);
+    code.set(R1, ABSENT_MAX_UNKNOWN);
+    code.store(R10, ABSENT_MAX, R1);
     code.set(R8, R3);
     code.compute(Add, R8, NEAR);
     code.jump(known);
     code.bind(unknown);
-    code.set(R8, R3);
-    code.compute(Add, R8, config.bound);
+    code.set(R1, ABSENT_MAX_UNKNOWN);
+    code.store(R10, ABSENT_MAX, R1);
+    code.bind(everything);
+    // From the stack pointer on, so that there is always a chunk, which names the thread.
+    code.set(R3, R7);
+    code.set(R8, R7);
+    code.compute(Add, R8, config.copied - WORD + config.bound);
     code.bind(known);
     code.set(R7, R3);
+}
+
+/// Emits code that sets R9 to the address at which the kernel's copy of the stack from R7 to R8 will
+/// end: at its first page that is not in memory, if there is one.
+fn end_of_kernel_copy(code: &mut Assembler, config: ProgramConfig) {
+    let [found, complete] = [(); 2].map(|()| code.label());
+    code.set(R9, R7);
+    code.compute(Or, R9, PAGE - 1);
+    code.compute(Add, R9, 1);
+    // The page of the stack pointer is not tested: the thread has just used it. A word of each other
+    // page, about 40 ns.
+    for _ in 0..config.copied / PAGE + 1 {
+        code.set(R1, R7);
+        code.compute(Add, R1, config.copied);
+        code.jump_when(R9, JumpIf::NotBelow, R1, complete);
+        code.jump_when(R9, JumpIf::NotBelow, R8, complete);
+        code.set(R1, R10);
+        code.compute(Add, R1, i32::from(WORD_READ));
+        code.set(R2, WORD);
+        code.set(R3, R9);
+        code.call(PROBE_READ_USER);
+        code.jump_when(R0, JumpIf::NotEqual, 0, found);
+        code.compute(Add, R9, PAGE);
+    }
+    code.bind(complete);
+    code.set(R9, R7);
+    // One word of overlap: a word that begins in the kernel's copy and ends beyond it.
+    code.compute(Add, R9, config.copied - WORD);
+    code.bind(found);
 }
 
 /// Emits code that sets R9 to the CPU's buffer, if there is room in the ring. [`WRITTEN`] becomes the
@@ -219,17 +305,12 @@ fn limits(code: &mut Assembler, config: ProgramConfig, maps: Maps, out: Label) {
 fn room(code: &mut Assembler, config: ProgramConfig, maps: Maps, out: Label) {
     code.call(GET_SMP_PROCESSOR_ID);
     code.set(R9, R0);
-    code.set(R1, R0);
-    code.compute(Add, R1, HINT_SLOTS as i32);
-    group(code, maps, out);
-    code.store(R10, WRITTEN, R0);
+    written_group(code, maps, out);
     code.load(R1, R0, 0);
     code.load(R2, R0, 8);
     code.compute(Sub, R1, R2);
     code.jump_when(R1, JumpIf::Above, config.room, out);
-    code.store_half(R10, KEY, R9);
-    lookup(code, maps.buffers, out);
-    code.set(R9, R0);
+    buffer(code, maps, out);
     // The thread and the stack pointer are the same in all parts.
     code.load(R1, R10, THREAD);
     code.store(R9, PART_THREAD, R1);
@@ -239,6 +320,28 @@ fn room(code: &mut Assembler, config: ProgramConfig, maps: Maps, out: Label) {
     code.store(R9, BUFFER_NEXT, R1);
     code.load(R1, R10, LAST);
     code.store(R9, BUFFER_LAST, R1);
+    code.load(R1, R10, ABSENT_MAX);
+    code.store(R9, BUFFER_ABSENT_MAX, R1);
+    code.store(R9, BUFFER_ABSENT_LEFT, R1);
+    code.store(R9, BUFFER_AT, R7);
+    code.store(R9, BUFFER_END, R8);
+    code.set(R1, PART - 1);
+    code.store(R9, BUFFER_UNIT, R1);
+}
+
+/// Emits code that sets [`WRITTEN`] and R0 to the shared words of the CPU in R9.
+fn written_group(code: &mut Assembler, maps: Maps, out: Label) {
+    code.set(R1, R9);
+    code.compute(Add, R1, HINT_SLOTS as i32);
+    group(code, maps, out);
+    code.store(R10, WRITTEN, R0);
+}
+
+/// Emits code that sets R9 from the number of the CPU to its buffer.
+fn buffer(code: &mut Assembler, maps: Maps, out: Label) {
+    code.store_half(R10, KEY, R9);
+    lookup(code, maps.buffers, out);
+    code.set(R9, R0);
 }
 
 /// Emits code that reads from R7 on into the buffer, up to a multiple of the unit or to R8. R0
@@ -279,36 +382,69 @@ fn write(code: &mut Assembler, maps: Maps, out: Label) {
     code.call(PERF_EVENT_OUTPUT);
 }
 
-/// Emits the loop that writes chunks from R7 up to R8, and then from [`BUFFER_NEXT`] on.
-fn copy(code: &mut Assembler, config: ProgramConfig, maps: Maps, out: Label) {
-    let [piece, next, more, got, again, written] = [(); 6].map(|()| code.label());
-    // The first chunk of a part may be unaligned, and its end is read page by page.
-    code.set(R1, config.bound / PART + 2 * (2 + PART / PAGE));
+/// Emits the loop that writes chunks from [`BUFFER_AT`] up to [`BUFFER_END`], and then from
+/// [`BUFFER_NEXT`] on. An iteration reads a part, or a page of a part in which some are absent.
+fn copy(code: &mut Assembler, maps: Maps, out: Label) {
+    let [piece, next, go_on, more, got] = [(); 5].map(|()| code.label());
+    let [absent, requested, advanced, written] = [(); 4].map(|()| code.label());
+    code.set(R1, ROUNDS_PER_RUN);
     code.store(R10, ROUNDS, R1);
+    code.jump(next);
+    code.bind(go_on);
+    code.set(R1, R6);
+    code.load_map(R2, maps.programs);
+    code.set(R3, 0);
+    // Returns only if it fails.
+    code.call(TAIL_CALL);
+    code.jump(out);
     code.bind(piece);
     code.set(R1, PART - 1);
     code.store(R9, BUFFER_UNIT, R1);
     code.bind(next);
     code.load(R1, R10, ROUNDS);
-    code.jump_when(R1, JumpIf::Equal, 0, out);
+    code.jump_when(R1, JumpIf::Equal, 0, go_on);
     code.compute(Sub, R1, 1);
     code.store(R10, ROUNDS, R1);
+    code.load(R7, R9, BUFFER_AT);
+    code.load(R8, R9, BUFFER_END);
     code.jump_when(R8, JumpIf::Above, R7, more);
-    code.load(R7, R9, BUFFER_NEXT);
-    code.load(R8, R9, BUFFER_LAST);
-    code.jump_when(R7, JumpIf::Equal, 0, out);
+    code.load(R1, R9, BUFFER_NEXT);
+    code.jump_when(R1, JumpIf::Equal, 0, out);
+    code.store(R9, BUFFER_AT, R1);
+    code.load(R1, R9, BUFFER_LAST);
+    code.store(R9, BUFFER_END, R1);
     code.set(R1, 0);
     code.store(R9, BUFFER_NEXT, R1);
+    code.load(R1, R9, PART_THREAD);
+    code.compute(Or, R1, AFTER_GAP as i32);
+    code.store(R9, PART_THREAD, R1);
     code.jump(piece);
     code.bind(more);
     read(code, out);
     code.jump_when(R0, JumpIf::Equal, 0, got);
-    // The end of the stack may lie here, or a page that is not in memory: go on page by page.
+    // The end of the stack lies here, or a page that is not in memory: go on page by page.
     code.load(R1, R9, BUFFER_UNIT);
-    code.jump_when(R1, JumpIf::Equal, PAGE - 1, out);
+    code.jump_when(R1, JumpIf::Equal, PAGE - 1, absent);
     code.set(R1, PAGE - 1);
     code.store(R9, BUFFER_UNIT, R1);
-    code.jump(again);
+    code.jump(next);
+    code.bind(absent);
+    code.load(R1, R9, BUFFER_ABSENT_LEFT);
+    code.jump_when(R1, JumpIf::Equal, 0, out);
+    code.compute(Sub, R1, 1);
+    code.store(R9, BUFFER_ABSENT_LEFT, R1);
+    // Libraries often lie above the stack of a thread. Of a thread without hints they would fill the
+    // ring.
+    code.load(R1, R9, BUFFER_ABSENT_MAX);
+    code.jump_when(R1, JumpIf::NotEqual, ABSENT_MAX_UNKNOWN, requested);
+    code.load(R1, R9, PART_POINTER);
+    code.compute(Add, R1, NEAR_UNKNOWN);
+    code.jump_when(R1, JumpIf::NotBelow, R8, requested);
+    code.store(R9, BUFFER_END, R1);
+    code.bind(requested);
+    code.compute(Or, R7, PAGE - 1);
+    code.compute(Add, R7, 1);
+    code.jump(advanced);
     code.bind(got);
     write(code, maps, out);
     code.load(R1, R10, WRITTEN);
@@ -324,6 +460,13 @@ fn copy(code: &mut Assembler, config: ProgramConfig, maps: Maps, out: Label) {
     code.compute(Add, R3, R2);
     code.compute(Add, R3, CHUNK_HEADER_BYTES as i32);
     code.store(R1, 0, R3);
-    code.bind(again);
+    code.load(R1, R9, BUFFER_ABSENT_MAX);
+    code.store(R9, BUFFER_ABSENT_LEFT, R1);
+    code.bind(advanced);
+    code.store(R9, BUFFER_AT, R7);
+    // Whole parts again where one begins.
+    code.set(R1, R7);
+    code.compute(And, R1, PART - 1);
+    code.jump_when(R1, JumpIf::Equal, 0, piece);
     code.jump(next);
 }

@@ -5,7 +5,8 @@
 //! 1. its end, the *top*, without the lowest [`TOP_SHIFT`] bits, above [`THREAD_BITS`] bits of the
 //!    thread id; 0 to copy nothing;
 //! 2. and 3. the first address of the *gap* that is not needed, and the one after its last: some
-//!    functions have a frame of half a megabyte.
+//!    functions have a frame of half a megabyte;
+//! 4. not 0 to copy as much as is ever copied, across absent pages, of a stack with a top too far away.
 //!
 //! Then comes a group for each CPU: the bytes of chunks that the program wrote, the bytes that were
 //! read, and the number of chunks that were lost because the ring was full.

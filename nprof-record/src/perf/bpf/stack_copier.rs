@@ -46,6 +46,8 @@ pub(crate) struct BpfStackCopier {
     program: File,
     /// The map of the events that write chunks. Kept open, since the kernel empties it on close.
     events: File,
+    /// The map of the program that the first one goes on with, also emptied on close.
+    _programs: File,
     /// The array shared with the program, see [`shared_array`].
     pub(crate) words: Rc<SharedWords>,
     /// The most bytes of a stack that the kernel and the program copy together.
@@ -62,10 +64,12 @@ impl BpfStackCopier {
         let words = sys::bpf_map(array, (GROUP * size_of::<u64>()) as u32, groups).ok()?;
         let buffers = sys::bpf_map(MapKind::Array { mapped: false }, BUFFER, cpus).ok()?;
         let events = sys::bpf_map(MapKind::PerfEvents, size_of::<u32>() as u32, cpus).ok()?;
+        let programs = sys::bpf_map(MapKind::Programs, size_of::<u32>() as u32, 1).ok()?;
         let maps = Maps {
             words: words.as_raw_fd(),
             buffers: buffers.as_raw_fd(),
             events: events.as_raw_fd(),
+            programs: programs.as_raw_fd(),
         };
         let config = ProgramConfig {
             copied: copied as i32,
@@ -74,10 +78,13 @@ impl BpfStackCopier {
             kernel: true,
         };
         let program = load(&Kernel, config, maps)?;
+        let continuation = Kernel.load(&program::continuation(maps)).ok()?;
+        sys::bpf_map_set(&programs, 0, &continuation).ok()?;
         let words = Rc::new(SharedWords::map(&words, count).ok()?);
         Some(Self {
             program,
             events,
+            _programs: programs,
             words,
             max_copy_bytes: u64::from(copied + MAX_EXTRA_BYTES - 8),
         })
@@ -85,7 +92,7 @@ impl BpfStackCopier {
 
     /// Makes an event that is open on a CPU the one that writes chunks. Returns true if it could.
     pub(crate) fn set_output_event(&self, cpu: u32, event: &File) -> bool {
-        sys::bpf_map_event(&self.events, cpu, event).is_ok()
+        sys::bpf_map_set(&self.events, cpu, event).is_ok()
     }
 
     /// Attaches the program to an event. Returns false if the event cannot run programs.
@@ -129,7 +136,7 @@ mod tests {
 
     const CONFIG: ProgramConfig =
         ProgramConfig { copied: 8, bound: MAX_EXTRA_BYTES as i32, room: 1 << 20, kernel: true };
-    const MAPS: Maps = Maps { words: 3, buffers: 4, events: 5 };
+    const MAPS: Maps = Maps { words: 3, buffers: 4, events: 5, programs: 6 };
 
     /// A kernel that returns these results, and keeps the lengths of the programs.
     struct Answers(RefCell<Vec<Result<u32, i32>>>, RefCell<Vec<usize>>);
@@ -174,6 +181,7 @@ mod tests {
         match BpfStackCopier::load(61440, 1 << 20, 3) {
             Some(copier) => {
                 assert_eq!(copier.max_copy_bytes, 61432 + u64::from(MAX_EXTRA_BYTES));
+                assert!(BpfStackCopier::load(1024, 1 << 20, 3).is_some(), "less than a page");
             }
             None => {
                 let denied = sys::bpf_map(MapKind::PerfEvents, 4, 1).map(drop);

@@ -52,7 +52,7 @@ fn walk_in(code: &mut impl CodeMap, fp: u64, words: &[u64]) -> (Vec<u64>, Mark) 
     registers.set(arch::IP, 0x1000);
     registers.set(arch::SP, 0x7000_0000);
     registers.set(arch::FP, fp);
-    let stack = StackCopy::new(0x7000_0000, &bytes, Default::default());
+    let stack = StackCopy::new(0x7000_0000, &bytes);
     let mut addresses = Vec::new();
     let mark = unwind(
         FrameState::interrupted(registers).expect("an address"),
@@ -217,7 +217,7 @@ fn return_address_in_a_register_is_found() {
     registers.set(arch::IP, 0x1000);
     registers.set(arch::SP, 0x7000_0000);
     registers.set(5, 0x3005);
-    let stack = StackCopy::new(0x7000_0000, &[0; 8], Default::default());
+    let stack = StackCopy::new(0x7000_0000, &[0; 8]);
     let mut addresses = Vec::new();
     let mut rules = Rules(vec![(0x1000, first), (0x3000, root())]);
     let mark = unwind(
@@ -259,7 +259,7 @@ fn caller_of_signal_handler_is_an_interrupted_frame() {
     let mut registers = Registers::default();
     registers.set(arch::IP, 0x1000);
     registers.set(arch::SP, 0x7000_0000);
-    let stack = StackCopy::new(0x7000_0000, &bytes, Default::default());
+    let stack = StackCopy::new(0x7000_0000, &bytes);
     let mark = unwind(
         FrameState::interrupted(registers).expect("an address"),
         &stack,
@@ -290,7 +290,7 @@ fn visits(rules: Vec<(u64, UnwindInfo)>, words: &[u64]) -> Vec<(u64, bool, usize
     registers.set(arch::IP, 0x1000);
     registers.set(arch::SP, 0x7000_0000);
     registers.set(arch::FP, 0x7000_0008);
-    let stack = StackCopy::new(0x7000_0000, &bytes, Default::default());
+    let stack = StackCopy::new(0x7000_0000, &bytes);
     let mut visited = Visits::default();
     let mark = unwind(
         FrameState::interrupted(registers).expect("an address"),

@@ -2,7 +2,7 @@ use super::*;
 use std::cell::RefCell;
 
 use crate::perf::bpf::shared_array::{read_word, word_count};
-use crate::unwind::stack_copy::StackSegment;
+use crate::unwind::stack_copy::{SegmentStart, StackSegments};
 
 const SP: u64 = 0x7000_0000;
 
@@ -30,9 +30,11 @@ fn read_range(top: u64) -> StackReadRange {
     StackReadRange { end: top, gap: (0, 0) }
 }
 
+const STARTS: [SegmentStart; 1] = [SegmentStart { address: SP, position: 0 }];
+
 /// Creates a stack that was copied up to some bytes above the stack pointer.
 fn copied(bytes: &[u8]) -> ExtraStack<'_> {
-    ExtraStack { thread: 9, pieces: [StackSegment { start: SP, bytes }, StackSegment::default()] }
+    ExtraStack { thread: 9, segments: StackSegments { bytes, starts: &STARTS, gap: (0, 0) } }
 }
 
 #[test]
@@ -50,6 +52,37 @@ fn range_of_last_walk_is_published() {
     assert_eq!(published(&hints, 9), (9, SP + 0x7000, [0, 0]));
     hints.update(7, SP, &nothing, Mark::StackTruncated, read_range(SP + 0x7000));
     assert_eq!(published(&hints, 9).0, 0, "it was not enough");
+}
+
+/// Updates the hints after an incomplete sample of which `bytes` were copied.
+fn incomplete(hints: &mut CopyHints<Kept>, extra_stack: &ExtraStack<'_>) {
+    hints.update(7, SP, extra_stack, Mark::PageAbsent, read_range(SP + 0x40));
+}
+
+#[test]
+fn absent_pages_are_crossed_some_times_before_giving_up() {
+    let mut hints = CopyHints::new(Kept::default(), REACH);
+    let (nothing, bytes) = (ExtraStack::default(), vec![0; 0x2000]);
+    incomplete(&mut hints, &copied(&bytes));
+    let everything = |hints: &CopyHints<Kept>| {
+        let words = hints.words.0.borrow();
+        words.get(&(9 * GROUP + 3)).copied() == Some(1)
+    };
+    assert!(everything(&hints), "more absent pages in a row than are skipped for unknown threads");
+    assert_eq!(published(&hints, 9), (9, ABOVE_ALL_STACKS, [0, 0]));
+    for _ in 0..EVERYTHING_SAMPLES {
+        incomplete(&mut hints, &copied(&bytes));
+        incomplete(&mut hints, &nothing);
+    }
+    assert!(everything(&hints), "samples without room in the ring do not count");
+    incomplete(&mut hints, &copied(&bytes));
+    assert!(!everything(&hints));
+    assert_eq!(published(&hints, 9).1, ABOVE_ALL_STACKS, "only the near part from now on");
+    // A stack with a known top is copied across all absent pages.
+    hints.update(7, SP, &copied(&bytes), Mark::None, read_range(SP + 0x6000));
+    assert_eq!(published(&hints, 9), (9, SP + 0x6000, [0, 0]));
+    incomplete(&mut hints, &copied(&bytes));
+    assert_eq!(published(&hints, 9).0, 0, "a page of it was absent");
 }
 
 #[test]

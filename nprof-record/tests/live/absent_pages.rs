@@ -1,0 +1,82 @@
+//! Stacks with pages that were never touched, and so are not in memory: large local arrays that are
+//! used sparsely. The functions on the stack return within microseconds, so no breakpoint helps.
+
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+
+use nprof_stream::{Mark, Verdict};
+
+use crate::deep_stacks::{Functions, can_load_bpf};
+use crate::support::{Directory, Stream, can_record, record, stderr};
+
+/// Arrays of 16 and 20 KB, of which only the first byte is used: one in the kernel's copy of 8 KiB,
+/// one beyond.
+const SPARSE: &str = "
+    #include <pthread.h>
+    volatile long sink;
+    __attribute__((noinline)) long leaf(long n) { for (long i = 0; i < n; i++) sink += i; return 0; }
+    __attribute__((noinline)) long inner(void) { volatile char a[16384]; a[0] = 1; leaf(1000); return a[0]; }
+    __attribute__((noinline)) long outer(void) { volatile char a[20480]; a[0] = 1; return inner() + a[0]; }
+    void *work(void *p) { for (int i = 0; i < 600000; i++) sink += outer(); return p; }
+    int main() { pthread_t t; pthread_create(&t, 0, work, 0); pthread_join(t, 0); return 0; }";
+
+/// Checks the callers of all complete stacks. Returns the share of samples in `leaf` that are
+/// complete.
+fn complete_share(program: &str, stream: &Stream) -> f64 {
+    assert_eq!(stream.verdict, Verdict::Complete);
+    let functions = Functions::from_file(program);
+    let (mut all, mut complete) = (0, 0);
+    for sample in &stream.samples {
+        let stack = functions.on_stack(sample);
+        if stack.first() != Some(&"leaf") {
+            continue;
+        }
+        all += 1;
+        if sample.mark == Mark::None {
+            complete += 1;
+            assert_eq!(stack, ["leaf", "inner", "outer", "work"]);
+        }
+    }
+    assert!(all > 100, "{all} samples");
+    f64::from(complete) / f64::from(all)
+}
+
+#[test]
+fn bpf_copies_pages_beyond_absent_ones() {
+    let directory = Directory::new("absent");
+    let Some(program) = directory.compile("gcc", SPARSE, &["-O2", "-pthread"]) else { return };
+    if !can_record() || !can_load_bpf() {
+        eprintln!("SKIPPED: no right to load BPF programs");
+        return;
+    }
+    let file = directory.path("out.nprof");
+    let output = record(&["-o", &file, "--", &program]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    // Other programs may fill the rings while the recorder waits for a CPU.
+    let share = complete_share(&program, &Stream::from_file(&file));
+    assert!(share >= 0.8, "{share}: {}", stderr(&output));
+}
+
+#[test]
+fn absent_pages_are_in_later_copies_unprivileged() {
+    let directory = Directory::new("absent-ordinary");
+    let Some(program) = directory.compile("gcc", SPARSE, &["-O2", "-pthread"]) else { return };
+    let (file, recorder) = (directory.path("out.nprof"), directory.path("nprof-record"));
+    std::fs::copy(env!("CARGO_BIN_EXE_nprof-record"), &recorder).expect("copied");
+    // The other user executes the recorder here and writes the stream.
+    let everyone = std::fs::Permissions::from_mode(0o777);
+    std::fs::set_permissions(directory.path(""), everyone).expect("open to all");
+    let user = ["--reuid=65534", "--regid=65534", "--clear-groups", "--"];
+    let how = [&recorder, "-o", &file, "--", &program];
+    let output = match Command::new("setpriv").args(user).args(how).output() {
+        Ok(output) if output.status.success() => output,
+        Ok(output) => return eprintln!("SKIPPED: {}", stderr(&output)),
+        Err(error) => return eprintln!("SKIPPED: setpriv: {error}"),
+    };
+    let stream = Stream::from_file(&file);
+    let share = complete_share(&program, &stream);
+    // The first samples show the absent pages to the recorder.
+    assert!(share >= 0.5, "{share}: {}", stderr(&output));
+    let mark = stream.samples.iter().map(|sample| sample.mark).find(|&mark| mark != Mark::None);
+    assert!(mark.is_none_or(|mark| mark == Mark::PageAbsent), "{mark:?}");
+}
