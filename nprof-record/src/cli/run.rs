@@ -29,7 +29,7 @@ use crate::session::launch::ForkedCommand;
 use crate::session::output::{Destination, OpenOutput, Stream};
 use crate::session::recording::{Outcome, Recording};
 use crate::session::workload::Workload;
-use crate::sys::{self, Priority, Signals};
+use crate::sys::{self, EventTarget, Priority, Signals};
 
 /// The name of the tool in messages.
 const TOOL: &str = "nprof-record";
@@ -263,13 +263,14 @@ impl Invocation<'_> {
             ForkedCommand::fork(&self.args.command, output_to_error, &self.signals, descriptors)?;
         // The child waits: its events are opened before it executes.
         let pid = forked.pid as u32;
-        let (rings, output) = match self.prepare(OpenTarget::Task(pid), pid) {
-            Ok(prepared) => prepared,
-            Err(error) => {
-                forked.cancel();
-                return Err(error);
-            }
-        };
+        let (rings, output) =
+            match self.prepare(OpenTarget::Single(EventTarget::Task(pid as i32)), pid) {
+                Ok(prepared) => prepared,
+                Err(error) => {
+                    forked.cancel();
+                    return Err(error);
+                }
+            };
         let workload = match forked.execute() {
             Ok(child) => Rc::new(Workload::command(child)),
             // Nothing was recorded: an existing file must stay as it was.
@@ -296,7 +297,10 @@ impl Invocation<'_> {
                 };
                 (Workload::processes(&running.recorded()), tree, open_target)
             }
-            _ => (Workload::everyone(), ProcessTree::for_system(), OpenTarget::System),
+            _ => {
+                let open_target = OpenTarget::Single(EventTarget::AllTasks);
+                (Workload::everyone(), ProcessTree::for_system(), open_target)
+            }
         };
         let pid = match &self.target {
             Target::Processes(running) => running.pids[0],
@@ -328,8 +332,8 @@ impl Invocation<'_> {
     ) -> anyhow::Result<(RingSet, OpenOutput)> {
         let open_mode = self.plan.common.open_mode;
         let open_target = match (open_mode, &self.group) {
-            (OpenMode::System, _) => OpenTarget::System,
-            (OpenMode::Group, Some(group)) => OpenTarget::Cgroup(group),
+            (OpenMode::System, _) => OpenTarget::Single(EventTarget::AllTasks),
+            (OpenMode::Group, Some(group)) => OpenTarget::Single(EventTarget::Cgroup(group)),
             _ => open_target,
         };
         if let Target::Command(Some(own)) = &self.target {

@@ -62,12 +62,8 @@ impl TryOpen for Kernel<'_> {
 /// The tasks for which the events of a recording are opened.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum OpenTarget<'a> {
-    /// All tasks.
-    System,
-    /// The tasks of a control group, given its open directory.
-    Cgroup(&'a File),
-    /// One task, and tasks that it creates later.
-    Task(u32),
+    /// One target of perf_event_open(2), with tasks that it creates later.
+    Single(EventTarget<'a>),
     /// All threads of some processes, and tasks that they create later.
     Processes {
         pids: &'a [u32],
@@ -190,9 +186,7 @@ impl<'a> EventOpener<'a> {
 
     fn open(mut self, open_target: OpenTarget<'_>) -> Result<RingSet, OpenFailure> {
         match open_target {
-            OpenTarget::System => self.open_for(EventTarget::AllTasks, None)?,
-            OpenTarget::Cgroup(directory) => self.open_for(EventTarget::Cgroup(directory), None)?,
-            OpenTarget::Task(tid) => self.open_for(EventTarget::Task(tid as i32), Some(tid))?,
+            OpenTarget::Single(target) => self.open_for(target)?,
             OpenTarget::Processes { pids, with_descendants } => {
                 self.open_for_threads(pids, with_descendants)?;
             }
@@ -237,7 +231,7 @@ impl<'a> EventOpener<'a> {
             }
             for tid in new {
                 self.suppliers.insert(tid, tid);
-                self.open_for(EventTarget::Task(tid as i32), Some(tid))?;
+                self.open_for(EventTarget::Task(tid as i32))?;
             }
         }
         Ok(())
@@ -260,7 +254,11 @@ impl<'a> EventOpener<'a> {
         self.wakeup_bytes() / 2
     }
 
-    fn open_for(&mut self, target: EventTarget<'_>, task: Option<u32>) -> Result<(), OpenFailure> {
+    fn open_for(&mut self, target: EventTarget<'_>) -> Result<(), OpenFailure> {
+        let task = match target {
+            EventTarget::Task(tid) => Some(tid as u32),
+            EventTarget::AllTasks | EventTarget::Cgroup(_) => None,
+        };
         // The sideband is needed from all CPUs, even if only some are sampled.
         for cpu in machine::online_cpus() {
             self.open_on(cpu, target, task)?;
