@@ -72,9 +72,9 @@ fn changes(shell: &Shell, function: &str, increase: f64) -> (Vec<String>, bool) 
     assert_eq!(report.status, 0, "{report:?}");
     let rows = rows(&report.out);
     // A displaced row only moved because another row changed: it is no change of its own.
-    let is_change = |verdict: &str| !["same", "displaced"].contains(&verdict);
-    let changed = rows.iter().filter(|row| is_change(row.text("verdict")));
-    let changed = changed.map(|row| format!("{} {}", row.text("verdict"), row.text("name")));
+    let is_change = |change: &str| !["same", "displaced"].contains(&change);
+    let changed = rows.iter().filter(|row| is_change(row.text("change")));
+    let changed = changed.map(|row| format!("{} {}", row.text("change"), row.text("name")));
     let row = rows.iter().find(|row| row.text("name").starts_with(function));
     let covers = row
         .is_some_and(|row| row.number("self_low") < increase && increase < row.number("self_high"));

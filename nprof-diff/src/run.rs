@@ -11,7 +11,7 @@ use nprof_report::args::StackFormat;
 use crate::args::Args;
 use crate::compare::comparison::Criteria;
 use crate::compare::diff::{self, Diff};
-use crate::compare::fail_on::{self, Bound, DiffVerdict};
+use crate::compare::fail_on::{self, Bound, DiffResult};
 use crate::compare::{noise, rename_candidates, warnings};
 use crate::input::event::{self, ComparedEvent};
 use crate::input::load::{InputSides, Sources};
@@ -127,7 +127,7 @@ fn write_report(
     let width = output.width();
     let mut out = BufWriter::new(output);
     match print(width, &mut out).and_then(|()| out.flush()) {
-        // A closed pipe (`| head`) does not change the verdict.
+        // A closed pipe (`| head`) does not change the result.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         result => result.context("writing the report"),
     }
@@ -135,14 +135,14 @@ fn write_report(
 
 /// Returns the exit status, and prints its reason on standard error.
 fn outcome(diff: &Diff, bounds: &[Bound]) -> Outcome {
-    match fail_on::verdict(diff, bounds) {
-        DiffVerdict::Same | DiffVerdict::Changed => Outcome::Done,
-        DiffVerdict::Failed => {
+    match fail_on::result(diff, bounds) {
+        DiffResult::Same | DiffResult::Changed => Outcome::Done,
+        DiffResult::Failed => {
             let bounds: Vec<String> = bounds.iter().map(Bound::to_string).collect();
             stage::warn(TOOL, &format!("changed beyond {}", bounds.join(" or ")));
             Outcome::No
         }
-        DiffVerdict::Undecided => {
+        DiffResult::Undecided => {
             fail_on::missing(diff, bounds).iter().for_each(|line| stage::warn(TOOL, line));
             Outcome::Undecided
         }

@@ -76,7 +76,7 @@ possible renames: same image, similar share (--rename FILE joins them):
 2 functions without significant change
 ";
     assert_eq!(ended.stdout, expected);
-    // The row limit keeps the largest change, not the first of each verdict.
+    // The row limit keeps the largest change, not the first of each group.
     let short = diff(directory.path(), "-n 1 base new").stdout;
     assert!(short.contains("3 more with smaller changes (-n 0 prints all)"), "{short}");
     assert!(short.contains("\n  solve  (demo)\n") && short.contains("\nadded (1)\nremoved (1)\n"));
@@ -156,7 +156,7 @@ fn undecided_bound_reports_runs_needed() {
     );
     let json = diff(directory.path(), "--format json --fail-on self>+6% base new").stdout;
     let report: serde_json::Value = serde_json::from_str(&json).unwrap();
-    assert_eq!((&report["verdict"], &report["more_runs"]), (&"undecided".into(), &7.into()));
+    assert_eq!((&report["result"], &report["more_runs"]), (&"undecided".into(), &7.into()));
 }
 
 #[test]
@@ -252,7 +252,7 @@ fn rejects_incomplete_input_without_partial_ok() {
     let ended = diff(directory.path(), "--partial-ok --format json base cut");
     assert_eq!(ended.status, 0, "{}", ended.stderr);
     let report: serde_json::Value = serde_json::from_str(&ended.stdout).unwrap();
-    assert_eq!(report["verdict"], "changed");
+    assert_eq!(report["result"], "changed");
     assert_eq!(report["new"]["streams"][0]["incomplete_inputs"][0]["verdict"], "truncated");
     assert!(report["warnings"].to_string().contains("new: incomplete input: cut: truncated"));
 }
@@ -300,7 +300,7 @@ fn too_few_samples_are_undecided() {
         assert!(ended.stdout.contains("at least 100 are needed"), "{}", ended.stdout);
     }
     let ended = diff(directory.path(), "--format json base none");
-    assert!(ended.stdout.contains("\"verdict\":\"undecided\""));
+    assert!(ended.stdout.contains("\"result\":\"undecided\""));
 }
 
 #[test]
@@ -311,8 +311,8 @@ fn tsv_csv_and_json_contain_every_row() {
     let json = diff(directory.path(), "--format json base new").stdout;
     assert_eq!(tsv.lines().count(), 7);
     assert_eq!(tsv.replace('\t', ",").replace('\n', "\r\n"), csv);
-    assert_eq!(cell(&tsv, "solve", "verdict"), "grown");
-    assert_eq!(cell(&tsv, "write", "verdict"), "same");
+    assert_eq!(cell(&tsv, "solve", "change"), "grown");
+    assert_eq!(cell(&tsv, "write", "change"), "same");
     assert_eq!(cell(&tsv, "main", "self_base_samples"), "0");
     assert_eq!(cell(&tsv, "main", "total_new"), "100.0");
     assert_eq!(cell(&tsv, "fresh", "self_new_ns"), "60000000");

@@ -54,7 +54,7 @@ fn renames_are_proposed_but_not_applied() {
         .collect();
     // 5 % and 15 % are too different; of two rows with 15 %, the more similar name is proposed.
     assert_eq!(pairs, [("solve_fast", "solve_quick"), ("old_write", "new_write")]);
-    assert!(json.contains("\"verdict\":\"removed\"") && json.contains("\"verdict\":\"added\""));
+    assert!(json.contains("\"change\":\"removed\"") && json.contains("\"change\":\"added\""));
     let names = "solve_fast\tsolve_quick\nold_write\tnew_write\n";
     fs::write(directory.path().join("names"), names).unwrap();
     let table = diff(directory.path(), "--rename names base new").stdout;

@@ -1,4 +1,4 @@
-//! The comparison of two sides: rows, their differences and verdicts. Pure.
+//! The comparison of two sides: rows, their differences and changes. Pure.
 //!
 //! Every key is compared by self and by total; if the event measures CPU time, also by CPU time.
 //! All shares form one family of comparisons, all CPU times another; each family is corrected for

@@ -1,4 +1,4 @@
-//! `--fail-on`: bounds that a comparison must not exceed, and the verdict on a comparison. Pure.
+//! `--fail-on`: bounds that a comparison must not exceed, and the result of a comparison. Pure.
 
 use std::fmt;
 use std::str::FromStr;
@@ -70,9 +70,9 @@ impl Bound {
     }
 
     fn state(&self, row: &Row, diff: &Diff) -> BoundState {
-        // `any` has no limit; the row's verdict decides.
+        // `any` has no limit; the row's change decides.
         let Some((estimate, limit)) = self.estimate(row) else {
-            let exceeded = row.verdict().is_change();
+            let exceeded = row.change().is_change();
             return if exceeded { BoundState::Exceeded } else { BoundState::Within };
         };
         let metric = self.metric(row);
@@ -169,9 +169,9 @@ impl Bound {
     }
 }
 
-/// The verdict on a comparison.
+/// The result of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum DiffVerdict {
+pub(crate) enum DiffResult {
     /// A side has too few samples, or a bound is undecided for a row.
     Undecided,
     /// A row exceeds a bound.
@@ -182,31 +182,31 @@ pub(crate) enum DiffVerdict {
     Same,
 }
 
-impl DiffVerdict {
+impl DiffResult {
     /// Returns the word that reports use.
     pub(crate) fn word(self) -> &'static str {
         match self {
-            DiffVerdict::Undecided => "undecided",
-            DiffVerdict::Failed => "failed",
-            DiffVerdict::Changed => "changed",
-            DiffVerdict::Same => "same",
+            DiffResult::Undecided => "undecided",
+            DiffResult::Failed => "failed",
+            DiffResult::Changed => "changed",
+            DiffResult::Same => "same",
         }
     }
 }
 
-/// Returns the verdict on a comparison with these bounds.
-pub(crate) fn verdict(diff: &Diff, bounds: &[Bound]) -> DiffVerdict {
+/// Returns the result of a comparison with these bounds.
+pub(crate) fn result(diff: &Diff, bounds: &[Bound]) -> DiffResult {
     if !diff.has_enough_samples() {
-        DiffVerdict::Undecided
+        DiffResult::Undecided
     } else if bounds.iter().any(|bound| bound.exceeding_rows(diff).next().is_some()) {
         // One row beyond a bound decides, however many are open.
-        DiffVerdict::Failed
+        DiffResult::Failed
     } else if bounds.iter().any(|bound| bound.open_rows(diff).next().is_some()) {
-        DiffVerdict::Undecided
-    } else if diff.rows.iter().any(|row| row.verdict().is_change()) {
-        DiffVerdict::Changed
+        DiffResult::Undecided
+    } else if diff.rows.iter().any(|row| row.change().is_change()) {
+        DiffResult::Changed
     } else {
-        DiffVerdict::Same
+        DiffResult::Same
     }
 }
 

@@ -2,7 +2,7 @@
 //! share. They are only proposed, never applied. Pure.
 
 use crate::compare::diff::Diff;
-use crate::compare::row::{Metric, Row, RowVerdict};
+use crate::compare::row::{Metric, Row, RowChange};
 use crate::input::key::{KeyId, KeyTable};
 use crate::input::row_kind::RowKind;
 
@@ -37,8 +37,8 @@ pub(crate) fn propose<'a>(
     if matches!(row_kind, RowKind::Line | RowKind::Path) {
         return Vec::new();
     }
-    let removed = largest(diff, keys, RowVerdict::Removed, |row| row.total.share.estimate.base);
-    let added = largest(diff, keys, RowVerdict::Added, |row| row.total.share.estimate.new);
+    let removed = largest(diff, keys, RowChange::Removed, |row| row.total.share.estimate.base);
+    let added = largest(diff, keys, RowChange::Added, |row| row.total.share.estimate.new);
     let mut fitting = Vec::new();
     for old in &removed {
         for new in added.iter().filter(|new| fits(old, new, keys)) {
@@ -63,14 +63,14 @@ pub(crate) fn propose<'a>(
     candidates
 }
 
-/// Returns the named rows with this verdict and the largest shares.
+/// Returns the named rows with this change and the largest shares.
 fn largest<'a>(
     diff: &'a Diff,
     keys: &KeyTable,
-    verdict: RowVerdict,
+    change: RowChange,
     share: fn(&Row) -> f64,
 ) -> Vec<&'a Row> {
-    let rows = diff.rows.iter().filter(|row| row.verdict() == verdict);
+    let rows = diff.rows.iter().filter(|row| row.change() == change);
     let mut rows: Vec<&Row> = rows.filter(|row| !keys.get(row.key).is_placeholder()).collect();
     rows.sort_by(|a, b| share(b).total_cmp(&share(a)).then(a.key.cmp(&b.key)));
     rows.truncate(MAX_ROWS);

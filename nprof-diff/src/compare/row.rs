@@ -1,4 +1,4 @@
-//! A row of a comparison: a key with its differences and verdict, as data. Pure.
+//! A row of a comparison: a key with its differences and its change, as data. Pure.
 
 use crate::compare::effect_size::EffectSize;
 use crate::compare::quantity::{MetricKind, Quantity};
@@ -73,9 +73,9 @@ impl Metric {
     }
 }
 
-/// The verdict on a row.
+/// The change of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum RowVerdict {
+pub(crate) enum RowChange {
     /// It has samples on the new side only.
     Added,
     /// It has samples on the base only.
@@ -90,11 +90,11 @@ pub(crate) enum RowVerdict {
     Same,
 }
 
-impl RowVerdict {
-    /// The verdicts that are reported as changes, in the order of printing.
+impl RowChange {
+    /// The values that are reported as changes, in the order of printing.
     pub(crate) const CHANGES: [Self; 4] = [Self::Added, Self::Removed, Self::Grown, Self::Shrunk];
 
-    /// True if the verdict is reported as a change.
+    /// True if it is reported as a change.
     pub(crate) fn is_change(self) -> bool {
         Self::CHANGES.contains(&self)
     }
@@ -102,12 +102,12 @@ impl RowVerdict {
     /// Returns the word that reports use.
     pub(crate) fn word(self) -> &'static str {
         match self {
-            RowVerdict::Added => "added",
-            RowVerdict::Removed => "removed",
-            RowVerdict::Grown => "grown",
-            RowVerdict::Shrunk => "shrunk",
-            RowVerdict::Displaced => "displaced",
-            RowVerdict::Same => "same",
+            RowChange::Added => "added",
+            RowChange::Removed => "removed",
+            RowChange::Grown => "grown",
+            RowChange::Shrunk => "shrunk",
+            RowChange::Displaced => "displaced",
+            RowChange::Same => "same",
         }
     }
 }
@@ -140,27 +140,27 @@ impl Row {
         }
     }
 
-    /// Returns the verdict: by self if that changed, else by total.
-    pub(crate) fn verdict(&self) -> RowVerdict {
+    /// Returns the change: by self if that changed, else by total.
+    pub(crate) fn change(&self) -> RowChange {
         let metric = if self.own.changed {
             &self.own
         } else if self.total.changed {
             &self.total
         } else if self.own.displaced || self.total.displaced {
-            return RowVerdict::Displaced;
+            return RowChange::Displaced;
         } else {
-            return RowVerdict::Same;
+            return RowChange::Same;
         };
         // Total decides on presence: a function without self on one side can still be there as a
         // caller.
         if self.total.base_samples == 0 {
-            RowVerdict::Added
+            RowChange::Added
         } else if self.total.new_samples == 0 {
-            RowVerdict::Removed
+            RowChange::Removed
         } else if metric.share.estimate.difference() > 0.0 {
-            RowVerdict::Grown
+            RowChange::Grown
         } else {
-            RowVerdict::Shrunk
+            RowChange::Shrunk
         }
     }
 }

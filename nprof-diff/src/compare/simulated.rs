@@ -7,7 +7,7 @@ use nprof_report::profile::Sum;
 
 use crate::compare::comparison::Criteria;
 use crate::compare::diff::{Diff, compare};
-use crate::compare::row::{Row, RowVerdict};
+use crate::compare::row::{Row, RowChange};
 use crate::input::key::{KeyId, KeyTable, RowKey};
 use crate::input::run_counts::{KeyCount, RunCounts};
 
@@ -215,7 +215,7 @@ fn false_alarms(noise: RunNoise, functions: usize, runs: [usize; 2], pairs: usiz
         // Both sides are the same program: every change is a false alarm.
         let [base, new] = program.sides(&program, runs, 1500, &mut rng);
         let rows = compared(&base, &new, &keys).rows;
-        false_alarms[0] += usize::from(rows.iter().any(|row| row.verdict() != RowVerdict::Same));
+        false_alarms[0] += usize::from(rows.iter().any(|row| row.change() != RowChange::Same));
         false_alarms[1] += usize::from(rows.iter().any(has_significant_time));
     }
     false_alarms
@@ -293,12 +293,12 @@ impl Power {
             let [base, new] = program.sides(&slower, [runs, runs], samples, &mut rng);
             let rows = compared(&base, &new, &keys).rows;
             let share = &rows[SLOWER].own.share.estimate;
-            power.found += usize::from(rows[SLOWER].verdict() == RowVerdict::Grown);
+            power.found += usize::from(rows[SLOWER].change() == RowChange::Grown);
             power.covered += usize::from(share.low <= truth && truth <= share.high);
             // The first function calls it, so its total grew too.
             let others = rows[1..].iter().enumerate().filter(|(i, _)| i + 1 != SLOWER);
             power.others +=
-                usize::from(others.into_iter().any(|(_, row)| row.verdict().is_change()));
+                usize::from(others.into_iter().any(|(_, row)| row.change().is_change()));
         }
         power
     }

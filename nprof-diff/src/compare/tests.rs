@@ -2,7 +2,7 @@
 
 use crate::compare::comparison::{Criteria, Method};
 use crate::compare::diff::{Diff, compare};
-use crate::compare::row::RowVerdict;
+use crate::compare::row::RowChange;
 use crate::input::key::{KeyId, KeyTable, RowKey};
 use crate::input::run_counts::{KeyCount, RunCounts};
 use crate::stats::Estimate;
@@ -41,16 +41,16 @@ fn diff(base: &[RunCounts], new: &[RunCounts], keys: usize) -> Diff {
     compare(&base, &new, ids(keys), CRITERIA)
 }
 
-fn verdicts(diff: &Diff) -> Vec<&'static str> {
-    diff.rows.iter().map(|row| row.verdict().word()).collect()
+fn changes(diff: &Diff) -> Vec<&'static str> {
+    diff.rows.iter().map(|row| row.change().word()).collect()
 }
 
 #[test]
-fn verdicts_follow_from_shares() {
+fn changes_follow_from_shares() {
     let base = run(&[1000, 500, 0, 300, 50], 1);
     let new = run(&[1010, 800, 200, 0, 40], 1);
     let diff = diff(&[base], &[new], 5);
-    assert_eq!(verdicts(&diff), ["shrunk", "grown", "added", "removed", "same"]);
+    assert_eq!(changes(&diff), ["shrunk", "grown", "added", "removed", "same"]);
     assert_eq!(diff.comparisons, 10);
     assert_eq!(diff.method, Method::Newcombe);
 }
@@ -60,7 +60,7 @@ fn does_not_compare_rare_rows() {
     let diff = diff(&[run(&[1000, 0, 0], 1)], &[run(&[1000, 9, 10], 1)], 3);
     // Self and total of the first and the third row.
     assert_eq!(diff.comparisons, 4);
-    assert_eq!(verdicts(&diff), ["shrunk", "same", "added"]);
+    assert_eq!(changes(&diff), ["shrunk", "same", "added"]);
     assert_eq!(diff.rows[1].own.share.q, 1.0);
 }
 
@@ -69,7 +69,7 @@ fn shares_ignore_sampling_rate_and_run_length() {
     let base = run(&[1000, 500, 20], 1_000_000);
     let new = run(&[6000, 3000, 120], 2_000_000);
     let diff = diff(&[base], &[new], 3);
-    assert_eq!(verdicts(&diff), ["same"; 3]);
+    assert_eq!(changes(&diff), ["same"; 3]);
     // But the CPU time grew by a factor of twelve.
     let time = diff.rows[1].own.time_ns.unwrap();
     assert_eq!((time.estimate.base, time.estimate.new), (5e8, 6e9));
@@ -83,20 +83,20 @@ fn variance_between_runs_is_no_change() {
     let new = noisy([200, 350, 260, 180, 310]);
     let over_runs = diff(&base, &new, 2);
     assert_eq!(over_runs.method, Method::Welch);
-    assert_eq!(verdicts(&over_runs), ["same"; 2]);
+    assert_eq!(changes(&over_runs), ["same"; 2]);
     let steady = diff(&noisy([200, 205, 195, 202, 198]), &noisy([260, 262, 255, 258, 265]), 2);
-    assert_eq!(verdicts(&steady), ["shrunk", "grown"]);
+    assert_eq!(changes(&steady), ["shrunk", "grown"]);
     // With a single run on one side, the runs of the other are added up: the noise appears as a change.
     let pooled = diff(&base[..1], &new, 2);
     assert_eq!(pooled.method, Method::Newcombe);
-    assert_eq!(verdicts(&pooled), ["shrunk", "grown"]);
+    assert_eq!(changes(&pooled), ["shrunk", "grown"]);
 }
 
 #[test]
 fn side_without_samples_is_undecided() {
     let diff = diff(&[], &[run(&[5, 5], 1)], 2);
     assert!(!diff.has_enough_samples());
-    assert_eq!(verdicts(&diff), ["same"; 2]);
+    assert_eq!(changes(&diff), ["same"; 2]);
     assert_eq!(diff.rows[0].own.share.estimate.base, 0.0);
 }
 
@@ -121,7 +121,7 @@ proptest! {
                 prop_assert_eq!(metric.share.estimate.p, 1.0);
                 prop_assert_eq!(metric.time_ns.unwrap().estimate.difference(), 0.0);
             }
-            prop_assert_eq!(row.verdict(), RowVerdict::Same);
+            prop_assert_eq!(row.change(), RowChange::Same);
         }
     }
 

@@ -41,7 +41,7 @@ pub(super) fn json(report: &DiffReport<'_>) -> io::Result<Vec<u8>> {
         },
         "confidence": confidence(diff.criteria.alpha),
         "comparisons": diff.comparisons,
-        "verdict": fail_on::verdict(report.diff, report.bounds).word(),
+        "result": fail_on::result(report.diff, report.bounds).word(),
         "failures": failures(report),
         "missing": fail_on::missing(report.diff, report.bounds),
         "more_runs": more_runs(report),
@@ -106,8 +106,8 @@ fn rename_candidates(report: &DiffReport<'_>) -> Vec<Value> {
         .collect()
 }
 
-/// The columns of verdict and name.
-const NAMES: [&str; 4] = ["verdict", "changed", "name", "image"];
+/// The columns of change and name.
+const NAMES: [&str; 4] = ["change", "changed", "name", "image"];
 
 /// The columns of the differences, for self and again for total: shares in per cent, differences
 /// in points, CPU time per run.
@@ -150,7 +150,7 @@ fn cells(report: &DiffReport<'_>, row: &Row) -> Vec<Value> {
         (false, false) => "none",
     };
     let names: [Value; NAMES.len()] = [
-        row.verdict().word().into(),
+        row.change().word().into(),
         changed.into(),
         report.keys.name(row.key).into(),
         escaped(&report.keys.get(row.key).image).into(),

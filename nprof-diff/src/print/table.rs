@@ -10,7 +10,7 @@ use rustc_hash::FxHashSet;
 
 use crate::compare::effect_size::EffectSize;
 use crate::compare::fail_on::Bound;
-use crate::compare::row::{Change, MIN_SAMPLES_TO_COMPARE, Metric, Row, RowVerdict};
+use crate::compare::row::{Change, MIN_SAMPLES_TO_COMPARE, Metric, Row, RowChange};
 use crate::input::key::KeyId;
 use crate::print::heading;
 use crate::print::report::DiffReport;
@@ -36,8 +36,8 @@ struct Table<'a> {
 /// The group of a row in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Group {
-    /// Rows with a verdict that is a change.
-    Changed(RowVerdict),
+    /// Rows with a change that is reported.
+    Changed(RowChange),
     /// Rows that exceed a bound in CPU time, though their share did not change.
     ExceedsInTime,
 }
@@ -45,7 +45,7 @@ enum Group {
 impl Group {
     fn title(self) -> &'static str {
         match self {
-            Group::Changed(verdict) => verdict.word(),
+            Group::Changed(change) => change.word(),
             Group::ExceedsInTime => "grown in time only, beyond a bound",
         }
     }
@@ -75,9 +75,9 @@ impl<'a> Table<'a> {
             .collect();
         let mut changed = Vec::new();
         for &row in rows {
-            let verdict = row.verdict();
-            if verdict.is_change() {
-                changed.push((Group::Changed(verdict), row));
+            let change = row.change();
+            if change.is_change() {
+                changed.push((Group::Changed(change), row));
             } else if exceeding.contains(&row.key) {
                 // A bound on a share is exceeded by changed rows only, so this bound is in time.
                 changed.push((Group::ExceedsInTime, row));
@@ -96,7 +96,7 @@ impl<'a> Table<'a> {
             "\n{:14}{:>10} {:>10} {:>10} {interval:>23} {:>8}",
             "", "base", "new", "change", "q"
         )?;
-        // The row limit applies to the changes of all verdicts together, the largest first. Rows
+        // The row limit applies to the changes of all groups together, the largest first. Rows
         // that exceed a bound in time have a limit of their own: their shares did not change, so
         // they would always come last.
         let (in_time, in_share): (Vec<_>, Vec<_>) =
@@ -104,7 +104,7 @@ impl<'a> Table<'a> {
         let limit = self.report.row_limit;
         let printed: Vec<(Group, &Row)> =
             in_share.into_iter().take(limit).chain(in_time.into_iter().take(limit)).collect();
-        let groups = RowVerdict::CHANGES.map(Group::Changed);
+        let groups = RowChange::CHANGES.map(Group::Changed);
         for group in groups.into_iter().chain([Group::ExceedsInTime]) {
             let count = changed.iter().filter(|(other, _)| *other == group).count();
             if count > 0 {
@@ -213,7 +213,7 @@ impl<'a> Table<'a> {
 }
 
 fn is_displaced(row: &Row) -> bool {
-    row.verdict() == RowVerdict::Displaced
+    row.change() == RowChange::Displaced
 }
 
 fn print_wrapped(text: &str, out: &mut impl Write) -> io::Result<()> {
