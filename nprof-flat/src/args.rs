@@ -45,7 +45,7 @@ impl Args {
     /// Returns the order of rows. Time slices are in the order of time.
     pub(crate) fn sort(&self) -> Sort {
         // Sorted by share, a series of slices would be out of order.
-        self.sort.unwrap_or(if self.is_by_time() { Sort::Name } else { Sort::Own })
+        self.sort.unwrap_or(if self.is_by_time() { Sort::Name } else { Sort::Self_ })
     }
 
     fn is_by_time(&self) -> bool {

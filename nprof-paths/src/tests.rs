@@ -218,7 +218,7 @@ fn inverted_tree_begins_with_leaves() {
 fn entries(graph: &Graph, tree: &Tree) -> Vec<(String, u64, u64)> {
     let entry = |at: usize| {
         let sums = &graph.entries[at].sums;
-        (graph.name(at, &tree.functions), sums.own.samples, sums.total.samples)
+        (graph.name(at, &tree.functions), sums.self_.samples, sums.total.samples)
     };
     (0..graph.entries.len()).map(entry).collect()
 }
@@ -261,13 +261,13 @@ fn edges_have_the_sums_of_their_paths() {
         let edge = |edge: &Edge| {
             let sums = &edge.sums;
             let name = graph.name(edge.other, &tree.functions);
-            (name, sums.own.samples, sums.total.samples, sums.paths)
+            (name, sums.self_.samples, sums.total.samples, sums.paths)
         };
         edges.iter().map(edge).collect()
     };
-    let of = |name: &str, own, total, paths| (name.to_owned(), own, total, paths);
+    let of = |name: &str, self_, total, paths| (name.to_owned(), self_, total, paths);
     let entry = &graph.entries[c];
-    assert_eq!((entry.sums.own.samples, entry.sums.total.samples), (12, 16));
+    assert_eq!((entry.sums.self_.samples, entry.sums.total.samples), (12, 16));
     assert_eq!(entry.sums.paths, 5);
     assert_eq!(edges(&entry.callers), [of("b", 5, 8, 2), of("a", 5, 6, 2), of("m", 2, 2, 1)]);
     assert_eq!(edges(&entry.callees), [of("d", 4, 4, 2)]);
@@ -309,9 +309,9 @@ fn by_function(tree: &Tree, parts: impl Iterator<Item = (usize, Sum)>) -> BTreeM
 /// Returns the self samples by function in a graph.
 fn self_of_graph(tree: &Tree, graph: &Graph) -> BTreeMap<String, Sum> {
     let parts = graph.entries.iter().flat_map(|entry| match &entry.vertex {
-        Vertex::Function(function) => vec![(*function, entry.sums.own)],
+        Vertex::Function(function) => vec![(*function, entry.sums.self_)],
         Vertex::Cycle(_) => {
-            entry.members.iter().map(|member| (member.function, member.own)).collect()
+            entry.members.iter().map(|member| (member.function, member.self_)).collect()
         }
     });
     by_function(tree, parts)
@@ -330,12 +330,12 @@ proptest! {
                 .filter(|((event, _), sum)| *event == i && sum.samples > 0)
                 .map(|((_, name), sum)| (name.clone(), *sum))
                 .collect();
-            let node = |&at: &usize| (tree.nodes[at].function, tree.nodes[at].own);
+            let node = |&at: &usize| (tree.nodes[at].function, tree.nodes[at].self_);
             let paths = path_rows(&tree, &[shown], &ALL);
             prop_assert_eq!(&by_function(&tree, paths[0].paths.iter().map(node)), &flat);
             for leaf in &paths[0].paths {
                 let on_lines: u64 = tree.lines.get(leaf).into_iter().flatten().map(|line| line.sum.samples).sum();
-                prop_assert!(on_lines == 0 || on_lines == tree.nodes[*leaf].own.samples);
+                prop_assert!(on_lines == 0 || on_lines == tree.nodes[*leaf].self_.samples);
             }
             // Callers: the outermost functions of the inverted tree are the leaves.
             let callers = inverted(&tree, &[shown], &ALL);
@@ -351,11 +351,11 @@ proptest! {
                 let total = entry.sums.total.samples;
                 prop_assert!(total <= event.sum.samples);
                 prop_assert!(sum(&entry.callers) <= total);
-                prop_assert_eq!(sum(&entry.callees) + entry.sums.own.samples, total);
-                let own: u64 = entry.callers.iter().map(|edge| edge.sums.own.samples).sum();
-                prop_assert!(own <= entry.sums.own.samples);
-                let members: u64 = entry.members.iter().map(|member| member.own.samples).sum();
-                prop_assert!(entry.members.is_empty() || members == entry.sums.own.samples);
+                prop_assert_eq!(sum(&entry.callees) + entry.sums.self_.samples, total);
+                let self_: u64 = entry.callers.iter().map(|edge| edge.sums.self_.samples).sum();
+                prop_assert!(self_ <= entry.sums.self_.samples);
+                let members: u64 = entry.members.iter().map(|member| member.self_.samples).sum();
+                prop_assert!(entry.members.is_empty() || members == entry.sums.self_.samples);
             }
             // Folded stacks, and the rows of the tree.
             let text = folded(&streams, i);

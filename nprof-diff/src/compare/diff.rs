@@ -58,7 +58,7 @@ pub(crate) fn compare(
     let comparison = Comparison { base, new, method, criteria };
     let rows = keys.map(|key| Row {
         key,
-        own: comparison.metric(key, MetricKind::Own),
+        self_: comparison.metric(key, MetricKind::Self_),
         total: comparison.metric(key, MetricKind::Total),
     });
     // The streams may contain other events, with keys that this one has no samples of.

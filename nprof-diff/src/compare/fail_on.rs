@@ -38,7 +38,7 @@ impl FromStr for Bound {
         const EXPECTED: &str = "expected any, self>+P%, total>+P%, self>+Nms or total>+Nms";
         let kind = match text.split_once('>') {
             None if text == "any" => BoundKind::Any,
-            Some(("self", size)) => growth(MetricKind::Own, size).ok_or(EXPECTED)?,
+            Some(("self", size)) => growth(MetricKind::Self_, size).ok_or(EXPECTED)?,
             Some(("total", size)) => growth(MetricKind::Total, size).ok_or(EXPECTED)?,
             _ => return Err(EXPECTED),
         };
@@ -98,7 +98,7 @@ impl Bound {
     fn metric<'a>(&self, row: &'a Row) -> &'a Metric {
         match self.kind {
             BoundKind::Growth { metric, .. } => row.metric(metric),
-            BoundKind::Any => &row.own,
+            BoundKind::Any => &row.self_,
         }
     }
 
@@ -239,9 +239,9 @@ mod tests {
     #[test]
     fn parses_bounds_with_metric_sign_and_unit() {
         assert_eq!(kind("any"), BoundKind::Any);
-        assert_eq!(kind("self>+2%"), growth(MetricKind::Own, EffectSize::Share(0.02)));
+        assert_eq!(kind("self>+2%"), growth(MetricKind::Self_, EffectSize::Share(0.02)));
         assert_eq!(kind("total>+1.5ms"), growth(MetricKind::Total, EffectSize::TimeNs(1.5e6)));
-        assert_eq!(kind("self>+2s"), growth(MetricKind::Own, EffectSize::TimeNs(2e9)));
+        assert_eq!(kind("self>+2s"), growth(MetricKind::Self_, EffectSize::TimeNs(2e9)));
         for wrong in [
             "",
             "self",

@@ -43,7 +43,7 @@ pub(crate) struct RowNoise {
     /// The key.
     pub(crate) key: KeyId,
     /// The noise of self.
-    pub(crate) own: MetricNoise,
+    pub(crate) self_: MetricNoise,
     /// The noise of total.
     pub(crate) total: MetricNoise,
 }
@@ -76,7 +76,7 @@ pub(crate) struct NoiseLevel {
 /// The differences between the halves of a key, one per split.
 #[derive(Clone, Debug, Default)]
 struct RowDifferences {
-    own: MetricDifferences,
+    self_: MetricDifferences,
     total: MetricDifferences,
 }
 
@@ -88,7 +88,7 @@ struct MetricDifferences {
 
 impl RowDifferences {
     fn add(&mut self, row: &Row) {
-        self.own.add(&row.own);
+        self.self_.add(&row.self_);
         self.total.add(&row.total);
     }
 }
@@ -130,7 +130,7 @@ pub(crate) fn calibrate(
     }
     let rows = rows.iter().zip(differences).map(|(row, differences)| RowNoise {
         key: row.key,
-        own: noise(runs, row.key, MetricKind::Own, criteria, differences.own),
+        self_: noise(runs, row.key, MetricKind::Self_, criteria, differences.self_),
         total: noise(runs, row.key, MetricKind::Total, criteria, differences.total),
     });
     let rows = rows.collect();
@@ -242,11 +242,11 @@ mod tests {
     }
 
     /// A run of 1000 samples, `own` of them on the second key.
-    fn run(keys: &[KeyId], own: u64) -> RunCounts {
+    fn run(keys: &[KeyId], self_: u64) -> RunCounts {
         let sum = |samples| Sum { samples, weight: samples * 1000 };
         let mut counts = RunCounts { sum: sum(1000), ..RunCounts::default() };
-        for (&key, samples) in keys.iter().zip([1000 - own, own]) {
-            counts.keys.insert(key, KeyCount { own: sum(samples), total: sum(samples) });
+        for (&key, samples) in keys.iter().zip([1000 - self_, self_]) {
+            counts.keys.insert(key, KeyCount { self_: sum(samples), total: sum(samples) });
         }
         counts
     }
@@ -255,17 +255,17 @@ mod tests {
     fn calibration_measures_differences_of_halves() {
         let mut keys = KeyTable::default();
         let ids = ["a", "b"].map(|name| keys.intern(RowKey::of_name(name.as_bytes())));
-        let runs = [100, 140, 120, 160].map(|own| run(&ids, own));
+        let runs = [100, 140, 120, 160].map(|self_| run(&ids, self_));
         let criteria = Criteria { alpha: 0.05, has_cpu_time: true, min_effect: None };
         let calibration = calibrate(&runs.each_ref(), &keys, criteria).unwrap();
         assert_eq!((calibration.splits, calibration.halves), (3, [2, 2]));
-        let own = calibration.rows[1].own;
-        assert!((own.share.mean - 0.13).abs() < 1e-12);
+        let self_ = calibration.rows[1].self_;
+        assert!((self_.share.mean - 0.13).abs() < 1e-12);
         // {100, 120} against {140, 160}.
-        assert!((own.share.floor - 0.04).abs() < 1e-12);
-        assert!((own.time_ns.unwrap().floor - 40_000.0).abs() < 1e-6);
-        assert!((own.share.deviation - 0.025_819_888_974_716).abs() < 1e-12);
-        assert!(own.share.dispersion > 5.0);
+        assert!((self_.share.floor - 0.04).abs() < 1e-12);
+        assert!((self_.time_ns.unwrap().floor - 40_000.0).abs() < 1e-6);
+        assert!((self_.share.deviation - 0.025_819_888_974_716).abs() < 1e-12);
+        assert!(self_.share.dispersion > 5.0);
         assert!(calibrate(&[&runs[0]], &keys, criteria).is_none());
     }
 }

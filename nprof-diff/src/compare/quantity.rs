@@ -8,7 +8,7 @@ use crate::input::run_counts::KeyCount;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MetricKind {
     /// Samples with the row's key as leaf.
-    Own,
+    Self_,
     /// Samples with the row's key anywhere on the stack.
     Total,
 }
@@ -17,7 +17,7 @@ impl MetricKind {
     /// Returns the samples of this metric.
     pub(crate) fn of(self, count: KeyCount) -> Sum {
         match self {
-            MetricKind::Own => count.own,
+            MetricKind::Self_ => count.self_,
             MetricKind::Total => count.total,
         }
     }

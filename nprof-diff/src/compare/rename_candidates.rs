@@ -79,7 +79,7 @@ fn largest<'a>(
 
 fn fits(old: &Row, new: &Row, keys: &KeyTable) -> bool {
     keys.get(old.key).image == keys.get(new.key).image
-        && has_about_same_share(&old.own, &new.own)
+        && has_about_same_share(&old.self_, &new.self_)
         && has_about_same_share(&old.total, &new.total)
 }
 

@@ -118,7 +118,7 @@ pub(crate) struct Row {
     /// The key.
     pub(crate) key: KeyId,
     /// Self.
-    pub(crate) own: Metric,
+    pub(crate) self_: Metric,
     /// Self and everything called from it.
     pub(crate) total: Metric,
 }
@@ -127,7 +127,7 @@ impl Row {
     /// Returns one of the metrics.
     pub(crate) fn metric(&self, kind: MetricKind) -> &Metric {
         match kind {
-            MetricKind::Own => &self.own,
+            MetricKind::Self_ => &self.self_,
             MetricKind::Total => &self.total,
         }
     }
@@ -135,18 +135,18 @@ impl Row {
     /// Returns one of the metrics, to be changed.
     pub(crate) fn metric_mut(&mut self, kind: MetricKind) -> &mut Metric {
         match kind {
-            MetricKind::Own => &mut self.own,
+            MetricKind::Self_ => &mut self.self_,
             MetricKind::Total => &mut self.total,
         }
     }
 
     /// Returns the change: by self if that changed, else by total.
     pub(crate) fn change(&self) -> RowChange {
-        let metric = if self.own.changed {
-            &self.own
+        let metric = if self.self_.changed {
+            &self.self_
         } else if self.total.changed {
             &self.total
-        } else if self.own.displaced || self.total.displaced {
+        } else if self.self_.displaced || self.total.displaced {
             return RowChange::Displaced;
         } else {
             return RowChange::Same;

@@ -61,7 +61,7 @@ impl Hypothesis<'_> {
 fn hypotheses<'a>(rows: &[Row], comparison: &'a Comparison<'_>) -> Vec<Hypothesis<'a>> {
     let mut hypotheses = Vec::new();
     for (index, row) in rows.iter().enumerate() {
-        for kind in [MetricKind::Own, MetricKind::Total] {
+        for kind in [MetricKind::Self_, MetricKind::Total] {
             if row.metric(kind).is_compared() {
                 let observed = comparison.observed(row.key, kind);
                 hypotheses.push(Hypothesis { row: index, kind, observed });
@@ -108,9 +108,9 @@ fn test_quantity(
 /// Fits the prior to the self of all informative keys. Totals are left out: they repeat the
 /// samples of the functions they call.
 fn fit_prior(hypotheses: &[Hypothesis<'_>], quantity: Quantity) -> Prior {
-    let own = hypotheses.iter().filter(|hypothesis| hypothesis.kind == MetricKind::Own);
+    let self_ = hypotheses.iter().filter(|hypothesis| hypothesis.kind == MetricKind::Self_);
     let informative =
-        own.flat_map(|hypothesis| &hypothesis.observed).filter(|side| side.is_informative());
+        self_.flat_map(|hypothesis| &hypothesis.observed).filter(|side| side.is_informative());
     Prior::fit(&informative.map(|side| side.spread(quantity)).collect::<Vec<_>>())
 }
 
@@ -203,9 +203,9 @@ fn test_against_median(
 fn median_ratio(rows: &[Row]) -> Option<f64> {
     let frequent = rows
         .iter()
-        .filter(|row| row.own.base_samples.min(row.own.new_samples) >= MIN_SAMPLES_FOR_RATIO);
+        .filter(|row| row.self_.base_samples.min(row.self_.new_samples) >= MIN_SAMPLES_FOR_RATIO);
     let mut ratios: Vec<f64> =
-        frequent.map(|row| row.own.share.estimate.new / row.own.share.estimate.base).collect();
+        frequent.map(|row| row.self_.share.estimate.new / row.self_.share.estimate.base).collect();
     ratios.sort_by(f64::total_cmp);
     let count = ratios.len();
     (count >= MIN_FUNCTIONS_FOR_MEDIAN)

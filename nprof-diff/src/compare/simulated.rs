@@ -185,10 +185,10 @@ fn in_step(times: &[f64], samples: u64, rng: &mut Rng) -> Vec<u64> {
 fn counts(samples: &[u64], keys: &[KeyId]) -> RunCounts {
     let sum = |samples: u64| Sum { samples, weight: samples * 1_000_000 };
     let mut counts = RunCounts { sum: sum(samples.iter().sum()), ..RunCounts::default() };
-    for (i, (&key, &own)) in keys.iter().zip(samples).enumerate() {
+    for (i, (&key, &self_)) in keys.iter().zip(samples).enumerate() {
         let called = samples.iter().skip(i + 1).take(if i % 10 == 0 { 9 } else { 0 });
-        let total = if i == 0 { counts.sum } else { sum(own + called.sum::<u64>()) };
-        counts.keys.insert(key, KeyCount { own: sum(own), total });
+        let total = if i == 0 { counts.sum } else { sum(self_ + called.sum::<u64>()) };
+        counts.keys.insert(key, KeyCount { self_: sum(self_), total });
     }
     counts
 }
@@ -222,7 +222,7 @@ fn false_alarms(noise: RunNoise, functions: usize, runs: [usize; 2], pairs: usiz
 }
 
 fn has_significant_time(row: &Row) -> bool {
-    [row.own, row.total].iter().any(|metric| metric.time_ns.is_some_and(|time| time.significant))
+    [row.self_, row.total].iter().any(|metric| metric.time_ns.is_some_and(|time| time.significant))
 }
 
 /// Returns the number of alarms that a rate of 5 % exceeds in one of 1000 cases.
@@ -292,7 +292,7 @@ impl Power {
         for _ in 0..pairs {
             let [base, new] = program.sides(&slower, [runs, runs], samples, &mut rng);
             let rows = compared(&base, &new, &keys).rows;
-            let share = &rows[SLOWER].own.share.estimate;
+            let share = &rows[SLOWER].self_.share.estimate;
             power.found += usize::from(rows[SLOWER].change() == RowChange::Grown);
             power.covered += usize::from(share.low <= truth && truth <= share.high);
             // The first function calls it, so its total grew too.

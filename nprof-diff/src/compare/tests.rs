@@ -19,10 +19,10 @@ fn run(samples: &[u64], period: u64) -> RunCounts {
     let whole = sum(samples.iter().sum());
     let mut counts = RunCounts { sum: whole, ..RunCounts::default() };
     for (i, (key, &samples)) in ids(samples.len()).zip(samples).enumerate() {
-        let own = sum(samples);
-        let total = if i == 0 { whole } else { own };
+        let self_ = sum(samples);
+        let total = if i == 0 { whole } else { self_ };
         if total.samples > 0 {
-            counts.keys.insert(key, KeyCount { own, total });
+            counts.keys.insert(key, KeyCount { self_, total });
         }
     }
     counts
@@ -61,7 +61,7 @@ fn does_not_compare_rare_rows() {
     // Self and total of the first and the third row.
     assert_eq!(diff.comparisons, 4);
     assert_eq!(changes(&diff), ["shrunk", "same", "added"]);
-    assert_eq!(diff.rows[1].own.share.q, 1.0);
+    assert_eq!(diff.rows[1].self_.share.q, 1.0);
 }
 
 #[test]
@@ -71,14 +71,14 @@ fn shares_ignore_sampling_rate_and_run_length() {
     let diff = diff(&[base], &[new], 3);
     assert_eq!(changes(&diff), ["same"; 3]);
     // But the CPU time grew by a factor of twelve.
-    let time = diff.rows[1].own.time_ns.unwrap();
+    let time = diff.rows[1].self_.time_ns.unwrap();
     assert_eq!((time.estimate.base, time.estimate.new), (5e8, 6e9));
     assert!(time.estimate.low > 5e9 && time.q < 1e-9);
 }
 
 #[test]
 fn variance_between_runs_is_no_change() {
-    let noisy = |own: [u64; 5]| own.map(|own| run(&[1000 - own, own], 1));
+    let noisy = |self_: [u64; 5]| self_.map(|self_| run(&[1000 - self_, self_], 1));
     let base = noisy([100, 300, 200, 250, 150]);
     let new = noisy([200, 350, 260, 180, 310]);
     let over_runs = diff(&base, &new, 2);
@@ -97,7 +97,7 @@ fn side_without_samples_is_undecided() {
     let diff = diff(&[], &[run(&[5, 5], 1)], 2);
     assert!(!diff.has_enough_samples());
     assert_eq!(changes(&diff), ["same"; 2]);
-    assert_eq!(diff.rows[0].own.share.estimate.base, 0.0);
+    assert_eq!(diff.rows[0].self_.share.estimate.base, 0.0);
 }
 
 fn side() -> impl Strategy<Value = Vec<RunCounts>> {
@@ -116,7 +116,7 @@ proptest! {
     #[test]
     fn side_compared_with_itself_has_no_difference(side in side()) {
         for row in diff(&side, &side, 5).rows {
-            for metric in [row.own, row.total] {
+            for metric in [row.self_, row.total] {
                 prop_assert_eq!(metric.share.estimate.difference(), 0.0);
                 prop_assert_eq!(metric.share.estimate.p, 1.0);
                 prop_assert_eq!(metric.time_ns.unwrap().estimate.difference(), 0.0);
@@ -130,7 +130,7 @@ proptest! {
         let (there, back) = (diff(&base, &new, 5), diff(&new, &base, 5));
         prop_assert_eq!(there.rows.len(), back.rows.len());
         for (a, b) in there.rows.iter().zip(&back.rows) {
-            for (a, b) in [(a.own, b.own), (a.total, b.total)] {
+            for (a, b) in [(a.self_, b.self_), (a.total, b.total)] {
                 let (a, b) = (a.share, b.share);
                 prop_assert_eq!(a.estimate.difference(), -b.estimate.difference());
                 // The sums of squares are added up in another order.
@@ -144,12 +144,12 @@ proptest! {
     fn shares_of_self_sum_to_one(base in side(), new in side()) {
         let rows = diff(&base, &new, 5).rows;
         let sum = |value: fn(&Estimate) -> f64| {
-            rows.iter().map(|row| value(&row.own.share.estimate)).sum::<f64>()
+            rows.iter().map(|row| value(&row.self_.share.estimate)).sum::<f64>()
         };
         prop_assert!((sum(|estimate| estimate.base) - 1.0).abs() < 1e-9);
         prop_assert!((sum(|estimate| estimate.new) - 1.0).abs() < 1e-9);
         for row in &rows {
-            prop_assert!(row.own.share.estimate.new <= row.total.share.estimate.new + 1e-12);
+            prop_assert!(row.self_.share.estimate.new <= row.total.share.estimate.new + 1e-12);
         }
     }
 }

@@ -244,7 +244,7 @@ const MIN_IMAGE_SHARE: f64 = 0.1;
 /// Returns warnings if the sides have few keys in common, with the images that may have been
 /// renamed.
 pub(crate) fn of_unmatched_keys(diff: &Diff, keys: &KeyTable, row_kind: RowKind) -> Vec<String> {
-    let shares = diff.rows.iter().map(|row| row.own.share.estimate);
+    let shares = diff.rows.iter().map(|row| row.self_.share.estimate);
     let common: f64 = shares.map(|estimate| estimate.base.min(estimate.new)).sum();
     // Too few samples have their own warning, and have little in common by chance.
     if common >= MIN_COMMON_SHARE || !diff.has_enough_samples() {

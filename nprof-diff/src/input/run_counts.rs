@@ -24,7 +24,7 @@ use crate::input::row_kind::RowKind;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct KeyCount {
     /// Self: stacks with the key as leaf.
-    pub(crate) own: Sum,
+    pub(crate) self_: Sum,
     /// Stacks with the key anywhere.
     pub(crate) total: Sum,
 }
@@ -206,7 +206,7 @@ impl<'a> Counter<'a> {
         let count = counts.keys.entry(key).or_default();
         count.total.add(sum);
         if is_leaf {
-            count.own.add(sum);
+            count.self_.add(sum);
         }
     }
 }
@@ -249,7 +249,7 @@ mod tests {
             .map(|id| {
                 let count = counts.keys[&id];
                 let (name, image) = (keys.name(id), String::from_utf8_lossy(&keys.get(id).image));
-                format!("{name}|{image} {} {}", count.own.samples, count.total.samples)
+                format!("{name}|{image} {} {}", count.self_.samples, count.total.samples)
             })
             .collect();
         rows.sort();
@@ -313,8 +313,8 @@ mod tests {
             &mut Renames::default(),
         );
         let counts = &recording.unwrap().counts[&(0, 0)];
-        let own = |id| counts.keys[&id].own.samples;
-        let rows: Vec<_> = keys.ids().map(|id| (keys.name(id), own(id))).collect();
+        let self_ = |id| counts.keys[&id].self_.samples;
+        let rows: Vec<_> = keys.ids().map(|id| (keys.name(id), self_(id))).collect();
         assert_eq!(rows.len(), 2, "{rows:?}");
         assert!(rows.contains(&("worker".to_owned(), 1)), "{rows:?}");
         assert!(rows.contains(&("[unknown]".to_owned(), 3)), "{rows:?}");

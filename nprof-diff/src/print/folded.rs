@@ -18,9 +18,9 @@ pub(super) fn lines(diff: &Diff, keys: &KeyTable) -> String {
     let [base_sum, new_sum] = [diff.base.sum.samples, diff.new.sum.samples];
     let larger = base_sum.max(new_sum);
     let mut lines = Vec::new();
-    for row in diff.rows.iter().filter(|row| row.own.samples() > 0) {
-        let base = scaled(row.own.base_samples, base_sum, larger);
-        let new = scaled(row.own.new_samples, new_sum, larger);
+    for row in diff.rows.iter().filter(|row| row.self_.samples() > 0) {
+        let base = scaled(row.self_.base_samples, base_sum, larger);
+        let new = scaled(row.self_.new_samples, new_sum, larger);
         lines.push(format!("{} {base} {new}\n", stack(keys, row)));
     }
     lines.sort();

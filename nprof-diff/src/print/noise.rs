@@ -32,13 +32,13 @@ pub(super) fn print_table(
     for row in rows.iter().take(report.row_limit) {
         writeln!(out, "  {}", row_name(report.keys, row.key, width, 2))?;
         // A leaf: one line instead of two equal ones.
-        if row.own == row.total {
-            print_metric("self, total", &row.own, out)?;
+        if row.self_ == row.total {
+            print_metric("self, total", &row.self_, out)?;
             continue;
         }
         // A row without self only calls others.
-        if row.own.samples > 0 {
-            print_metric("self", &row.own, out)?;
+        if row.self_.samples > 0 {
+            print_metric("self", &row.self_, out)?;
         }
         print_metric("total", &row.total, out)?;
     }
@@ -135,7 +135,7 @@ fn rows(report: &NoiseReport<'_>) -> Vec<Vec<Value>> {
     for row in report.sorted_rows().into_iter().take(report.row_limit) {
         let image = escaped(&report.keys.get(row.key).image);
         let mut cells: Vec<Value> = vec![report.keys.name(row.key).into(), image.into()];
-        cells.extend(metric_cells(&row.own));
+        cells.extend(metric_cells(&row.self_));
         cells.extend(metric_cells(&row.total));
         rows.push(cells);
     }

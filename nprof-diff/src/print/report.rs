@@ -67,11 +67,11 @@ impl<'a> DiffReport<'a> {
         // Ranks instead of names in the comparison: a name would be built for each of them.
         let mut rows: Vec<&Row> = self.diff.rows.iter().collect();
         rows.sort_by(|a, b| {
-            let own = share_change(&b.own).total_cmp(&share_change(&a.own));
+            let self_ = share_change(&b.self_).total_cmp(&share_change(&a.self_));
             let total = share_change(&b.total).total_cmp(&share_change(&a.total));
             let difference = match self.sort {
-                Sort::Own => own.then(total),
-                Sort::Total => total.then(own),
+                Sort::Self_ => self_.then(total),
+                Sort::Total => total.then(self_),
                 Sort::Name => Ordering::Equal,
             };
             difference.then_with(|| ranks[a.key.index()].cmp(&ranks[b.key.index()]))
@@ -98,5 +98,5 @@ impl<'a> NoiseReport<'a> {
 }
 
 fn share_floor(row: &RowNoise) -> f64 {
-    row.own.share.floor.max(row.total.share.floor)
+    row.self_.share.floor.max(row.total.share.floor)
 }

@@ -143,7 +143,7 @@ fn columns() -> Vec<String> {
 
 /// Returns the cells of a row; null if there is no value.
 fn cells(report: &DiffReport<'_>, row: &Row) -> Vec<Value> {
-    let changed = match (row.own.changed, row.total.changed) {
+    let changed = match (row.self_.changed, row.total.changed) {
         (true, true) => "both",
         (true, false) => "self",
         (false, true) => "total",
@@ -156,9 +156,9 @@ fn cells(report: &DiffReport<'_>, row: &Row) -> Vec<Value> {
         escaped(&report.keys.get(row.key).image).into(),
     ];
     let mut cells: Vec<Value> = names.into();
-    cells.extend(effect(&row.own));
+    cells.extend(effect(&row.self_));
     cells.extend(effect(&row.total));
-    cells.extend(evidence(&row.own));
+    cells.extend(evidence(&row.self_));
     cells.extend(evidence(&row.total));
     cells
 }

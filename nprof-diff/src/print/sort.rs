@@ -7,7 +7,7 @@ use clap::ValueEnum;
 pub(crate) enum Sort {
     /// The largest difference in self first
     #[value(name = "self")]
-    Own,
+    Self_,
     /// The largest difference in total first
     Total,
     /// Name, then image

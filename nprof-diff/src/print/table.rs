@@ -181,11 +181,11 @@ impl<'a> Table<'a> {
     fn print_row(&self, row: &Row, out: &mut impl Write) -> io::Result<()> {
         writeln!(out, "  {}", self.name(row, 2))?;
         // A leaf: one line instead of two equal ones.
-        if row.own.share == row.total.share && row.own.time_ns == row.total.time_ns {
-            return print_metric("self, total", &row.own, out);
+        if row.self_.share == row.total.share && row.self_.time_ns == row.total.time_ns {
+            return print_metric("self, total", &row.self_, out);
         }
-        if row.own.samples() > 0 {
-            print_metric("self", &row.own, out)?;
+        if row.self_.samples() > 0 {
+            print_metric("self", &row.self_, out)?;
         }
         print_metric("total", &row.total, out)
     }

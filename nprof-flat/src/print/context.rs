@@ -64,17 +64,17 @@ impl<'a> PrintContext<'a> {
 
     /// Returns the numbers of a row in the order of [`NUMBERS`].
     pub(crate) fn numbers(&self, found: RowInEvent<'_>) -> [Value; 8] {
-        let (own, total, whole) = (found.tally.own, found.tally.total, found.event.whole);
+        let (self_, total, whole) = (found.tally.self_, found.tally.total, found.event.whole);
         let confidence = self.args.options.confidence();
         // Confidence::margin returns a fraction, machine formats have percentage points.
         let margin = |samples| 100.0 * confidence.margin(samples, whole.samples);
         [
-            own.samples.into(),
+            self_.samples.into(),
             total.samples.into(),
-            own.weight.into(),
+            self_.weight.into(),
             total.weight.into(),
-            own.percent_of(whole).into(),
-            margin(own.samples).into(),
+            self_.percent_of(whole).into(),
+            margin(self_.samples).into(),
             total.percent_of(whole).into(),
             margin(total.samples).into(),
         ]

@@ -123,10 +123,10 @@ impl TableColumns<'_> {
     fn shares(&self, plan: ColumnPlan) -> Vec<ShareColumn> {
         let has_one_event = self.context.selected.events.len() == 1;
         let mut shares = Vec::new();
-        for metric in [Metric::Own, Metric::Total] {
+        for metric in [Metric::Self_, Metric::Total] {
             if plan.both_metrics || metric == self.sort_metric() {
                 // With several events there is room for one margin each.
-                let is_first = !plan.both_metrics || metric == Metric::Own;
+                let is_first = !plan.both_metrics || metric == Metric::Self_;
                 let has_margin = plan.margins && (has_one_event || is_first);
                 shares.push(ShareColumn { metric, has_margin });
             }
@@ -177,7 +177,7 @@ impl TableColumns<'_> {
     /// expresses it as well.
     fn left_out(&self, plan: ColumnPlan) -> Vec<String> {
         let other = match self.sort_metric() {
-            Metric::Own => "total %",
+            Metric::Self_ => "total %",
             Metric::Total => "self %",
         };
         // A metric that is shown has its margin and its samples, so only the other can be missing.

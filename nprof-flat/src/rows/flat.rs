@@ -22,7 +22,7 @@ use rustc_hash::FxHashMap;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Samples in the row itself.
-    pub own: Sum,
+    pub self_: Sum,
     /// Samples in the row or in its callees.
     pub total: Sum,
 }
@@ -163,7 +163,7 @@ impl Flat {
         }
         let tally = &mut self.tallies[id];
         if is_leaf {
-            tally.own.add(sum);
+            tally.self_.add(sum);
         }
         // A recursive function is on the stack several times.
         if self.once.is_first(id) {

@@ -13,7 +13,7 @@ use crate::rows::flat::{Flat, FlatRow, Tally};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Metric {
     /// Samples in the row itself.
-    Own,
+    Self_,
     /// Samples in the row or in its callees.
     Total,
 }
@@ -22,7 +22,7 @@ impl Metric {
     /// Returns the name in column headings.
     pub fn name(self) -> &'static str {
         match self {
-            Metric::Own => "self",
+            Metric::Self_ => "self",
             Metric::Total => "total",
         }
     }
@@ -30,7 +30,7 @@ impl Metric {
     /// Returns the sum of a tally.
     pub fn of(self, tally: &Tally) -> Sum {
         match self {
-            Metric::Own => tally.own,
+            Metric::Self_ => tally.self_,
             Metric::Total => tally.total,
         }
     }
@@ -41,7 +41,7 @@ impl Metric {
 pub enum Sort {
     /// Largest self first; of several events, the mean of the shares
     #[value(name = "self")]
-    Own,
+    Self_,
     /// Largest total first; of several events, the mean of the shares
     Total,
     /// By name
@@ -52,7 +52,7 @@ impl Sort {
     /// Returns the metric that decides on the order, and on which rows are too small.
     pub fn sort_metric(self) -> Metric {
         match self {
-            Sort::Own | Sort::Name => Metric::Own,
+            Sort::Self_ | Sort::Name => Metric::Self_,
             Sort::Total => Metric::Total,
         }
     }
@@ -115,7 +115,7 @@ pub fn select(
 /// Adds the self of a row to the omitted rows.
 fn omit(omitted: &mut OmittedRows, row: &FlatRow) {
     // Totals of several rows overlap, so only their self can be added up.
-    omitted.add(row.tallies.iter().map(|tally| tally.own));
+    omitted.add(row.tallies.iter().map(|tally| tally.self_));
 }
 
 /// Sorts the rows that the filter keeps, and omits those beyond the limits.
@@ -136,7 +136,7 @@ fn select_kept(selected: &mut SelectedRows, rows: Vec<FlatRow>, sort: Sort, limi
     }
     kept.sort_by(|(a_share, a), (b_share, b)| match sort {
         Sort::Name => by_names(a, b),
-        Sort::Own | Sort::Total => b_share
+        Sort::Self_ | Sort::Total => b_share
             .total_cmp(a_share)
             // Equal means can have different sums in each event.
             .then_with(|| by_sums(a, b, metric))
@@ -159,7 +159,7 @@ fn mean_share(events: &[ReportedEvent], row: &FlatRow, metric: Metric) -> f64 {
 
 /// Orders rows by their sums, the larger first: by `metric`, then by self, then by total.
 fn by_sums(a: &FlatRow, b: &FlatRow, metric: Metric) -> Ordering {
-    [metric, Metric::Own, Metric::Total]
+    [metric, Metric::Self_, Metric::Total]
         .into_iter()
         .map(|metric| sizes(b, metric).cmp(sizes(a, metric)))
         .find(|order| order.is_ne())
@@ -204,8 +204,8 @@ mod tests {
         Sum { samples, weight: samples * 10 }
     }
 
-    fn row(name: &str, own: u64, total: u64) -> FlatRow {
-        let tally = Tally { own: sum(own), total: sum(total) };
+    fn row(name: &str, self_: u64, total: u64) -> FlatRow {
+        let tally = Tally { self_: sum(self_), total: sum(total) };
         FlatRow { names: vec![name.to_owned()], tallies: vec![tally] }
     }
 
@@ -235,7 +235,7 @@ mod tests {
 
     #[test]
     fn equal_rows_are_in_the_order_of_names_and_numbers() {
-        assert_eq!(names(Sort::Own, ALL), ["a", "b", "main", "9", "10"]);
+        assert_eq!(names(Sort::Self_, ALL), ["a", "b", "main", "9", "10"]);
         assert_eq!(names(Sort::Name, ALL), ["9", "10", "a", "b", "main"]);
         assert_eq!(names(Sort::Total, ALL), ["main", "a", "b", "9", "10"]);
         assert!(name_order("9.50") < name_order("10.25"));
@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn omitted_rows_are_counted() {
-        let selected = selected(Sort::Own, RowLimits { min_percent: 10.0, rows: Some(1) });
+        let selected = selected(Sort::Self_, RowLimits { min_percent: 10.0, rows: Some(1) });
         assert_eq!(selected.rows.len(), 1);
         assert_eq!(selected.rows[0].names, ["a"]);
         assert_eq!(selected.dropped.rows, 3);
@@ -254,7 +254,7 @@ mod tests {
     #[test]
     fn minimum_share_applies_to_the_sort_metric() {
         assert_eq!(names(Sort::Total, RowLimits { min_percent: 60.0, ..ALL }), ["main"]);
-        assert_eq!(names(Sort::Own, RowLimits { min_percent: 50.0, ..ALL }), ["a", "b"]);
+        assert_eq!(names(Sort::Self_, RowLimits { min_percent: 50.0, ..ALL }), ["a", "b"]);
     }
 
     /// The example of uProfiler, section 8.1: 13 % of one event and 24 % of the other are a
@@ -262,9 +262,9 @@ mod tests {
     #[test]
     fn weight_is_the_mean_of_the_total_shares() {
         let mut foo = row("foo", 0, 13);
-        foo.tallies.push(Tally { own: sum(48), total: sum(48) });
+        foo.tallies.push(Tally { self_: sum(48), total: sum(48) });
         let mut bar = row("bar", 17, 17);
-        bar.tallies.push(Tally { own: sum(30), total: sum(30) });
+        bar.tallies.push(Tally { self_: sum(30), total: sum(30) });
         let events = vec![reported(0, 100), reported(1, 200)];
         let mut selected = SelectedRows { events, ..SelectedRows::default() };
         select_kept(&mut selected, vec![bar, foo], Sort::Total, &ALL);

@@ -24,14 +24,14 @@ pub(crate) fn paths(context: &PrintContext<'_>, events: &[PathRows]) -> Lines {
     for rows in events {
         let whole = rows.event.whole;
         for &leaf in &rows.paths {
-            let own = tree.nodes[leaf].own;
-            let margin = context.args.options.confidence().margin(own.samples, whole.samples);
+            let self_ = tree.nodes[leaf].self_;
+            let margin = context.args.options.confidence().margin(self_.samples, whole.samples);
             let function = tree.function(leaf);
             lines.push(vec![
                 context.event_name(&rows.event),
-                own.samples.to_string(),
-                own.weight.to_string(),
-                own.percent_of(whole).to_string(),
+                self_.samples.to_string(),
+                self_.weight.to_string(),
+                self_.percent_of(whole).to_string(),
                 (100.0 * margin).to_string(),
                 // Without the root, which is not a call.
                 tree.stack(leaf).count().to_string(),
@@ -45,13 +45,13 @@ pub(crate) fn paths(context: &PrintContext<'_>, events: &[PathRows]) -> Lines {
 }
 
 /// Returns samples, weights and shares of self and total.
-fn numbers(own: Sum, total: Sum, event: &ReportedEvent) -> [String; 6] {
+fn numbers(self_: Sum, total: Sum, event: &ReportedEvent) -> [String; 6] {
     [
-        own.samples.to_string(),
+        self_.samples.to_string(),
         total.samples.to_string(),
-        own.weight.to_string(),
+        self_.weight.to_string(),
         total.weight.to_string(),
-        own.percent_of(event.whole).to_string(),
+        self_.percent_of(event.whole).to_string(),
         total.percent_of(event.whole).to_string(),
     ]
 }
@@ -73,7 +73,7 @@ pub(crate) fn tree(context: &PrintContext<'_>, events: &[TreeRows]) -> Lines {
                 row.parent.map_or(0, |parent| parent + 1).to_string(),
                 row.depth.to_string(),
             ];
-            line.extend(numbers(node.own, node.total, &rows.event));
+            line.extend(numbers(node.self_, node.total, &rows.event));
             line.extend([function.name.clone(), function.image.clone()]);
             lines.push(line);
         }
@@ -99,7 +99,7 @@ pub(crate) fn graph(context: &PrintContext<'_>, events: &[GraphRows]) -> Lines {
             }
             // The functions of a cycle have no entry of their own to refer to.
             for member in &entry.members {
-                let sums = EdgeSums { own: member.own, total: member.own, paths: 0 };
+                let sums = EdgeSums { self_: member.self_, total: member.self_, paths: 0 };
                 let mut line = printer.sums(index, index, "member", &sums);
                 let function = &context.tree.functions[member.function];
                 line.extend([function.name.clone(), function.image.clone()]);
@@ -130,7 +130,7 @@ impl GraphPrinter<'_> {
         let event = self.context.event_name(&self.rows.event);
         let mut line = vec![event, (index + 1).to_string(), kind.to_owned()];
         line.push((other + 1).to_string());
-        line.extend(numbers(sums.own, sums.total, &self.rows.event));
+        line.extend(numbers(sums.self_, sums.total, &self.rows.event));
         line.push(sums.paths.to_string());
         line
     }

@@ -24,7 +24,7 @@ pub(crate) fn print(tree: &Tree, events: &[PathRows], order: PathOrder) -> Strin
     // Sorted, so that the output is reproducible and two files can be compared.
     let mut counts: BTreeMap<String, u64> = BTreeMap::new();
     for &leaf in events.iter().flat_map(|rows| &rows.paths) {
-        *counts.entry(stack(tree, leaf, order)).or_default() += tree.nodes[leaf].own.samples;
+        *counts.entry(stack(tree, leaf, order)).or_default() += tree.nodes[leaf].self_.samples;
     }
     let mut out = String::new();
     for (stack, samples) in counts {

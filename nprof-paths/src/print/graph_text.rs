@@ -29,7 +29,7 @@ pub(crate) fn print(context: &PrintContext<'_>, events: &[GraphRows]) -> Vec<u8>
             width: context.width,
             paths_width: paths_width(&rows.graph),
         };
-        let columns = Columns { index: "index", total: "total %", via: "via %", own: "self %" };
+        let columns = Columns { index: "index", total: "total %", via: "via %", self_: "self %" };
         out.push_str(&printer.cells(&columns, "paths"));
         out.push_str("function\n");
         for entry in 0..rows.reported {
@@ -52,7 +52,7 @@ struct Columns<'a> {
     index: &'a str,
     total: &'a str,
     via: &'a str,
-    own: &'a str,
+    self_: &'a str,
 }
 
 /// Edges that are too small for a line each.
@@ -73,9 +73,9 @@ struct Printer<'a> {
 impl Printer<'_> {
     /// Returns the text of a line before the name.
     fn cells(&self, columns: &Columns<'_>, paths: &str) -> String {
-        let Columns { index, total, via, own } = columns;
+        let Columns { index, total, via, self_ } = columns;
         let width = self.paths_width;
-        format!("{index:<7} {total:>7} {via:>7} {own:>7}  {paths:>width$}  ")
+        format!("{index:<7} {total:>7} {via:>7} {self_:>7}  {paths:>width$}  ")
     }
 
     fn share(&self, sum: Sum) -> String {
@@ -90,14 +90,14 @@ impl Printer<'_> {
         let image = self.rows.graph.image(index, self.functions);
         // Reversed, so that the largest caller is next to its function.
         callers.iter().rev().for_each(|edge| self.edge(out, edge, image));
-        let (total, own) = (self.share(entry.sums.total), self.share(entry.sums.own));
+        let (total, self_) = (self.share(entry.sums.total), self.share(entry.sums.self_));
         let columns =
-            Columns { index: &format!("[{}]", index + 1), total: &total, via: "", own: &own };
+            Columns { index: &format!("[{}]", index + 1), total: &total, via: "", self_: &self_ };
         out.push_str(&self.cells(&columns, &entry.sums.paths.to_string()));
         self.entry_name(out, index, "", "");
         for member in &entry.members {
             // A member has no total: paths through several members would count several times.
-            let columns = Columns { own: &self.share(member.own), ..Columns::default() };
+            let columns = Columns { self_: &self.share(member.self_), ..Columns::default() };
             out.push_str(&self.cells(&columns, ""));
             out.push_str("  ");
             push_name(out, &self.functions[member.function].name, "", self.width);
@@ -130,7 +130,7 @@ impl Printer<'_> {
             index: "",
             total: &self.share(other.total),
             via: &self.share(edge.sums.total),
-            own: &self.share(edge.sums.own),
+            self_: &self.share(edge.sums.self_),
         };
         out.push_str(&self.cells(&columns, &format!("{}/{}", edge.sums.paths, other.paths)));
         out.push_str(INDENT);

@@ -28,17 +28,17 @@ pub(crate) fn paths(context: &PrintContext<'_>, events: &[PathRows]) -> io::Resu
 
 fn path(context: &PrintContext<'_>, event: &ReportedEvent, leaf: NodeIndex) -> Value {
     let tree = context.tree;
-    let own = tree.nodes[leaf].own;
-    let margin = context.args.options.confidence().margin(own.samples, event.whole.samples);
+    let self_ = tree.nodes[leaf].self_;
+    let margin = context.args.options.confidence().margin(self_.samples, event.whole.samples);
     let mut stack: Vec<_> = tree.stack(leaf).map(|node| tree.function(node)).collect();
     // Outermost function first, as in folded stacks.
     stack.reverse();
     let lines = tree.lines.get(&leaf).into_iter().flatten();
     json!({
         "event": context.event_name(event),
-        "samples": own.samples,
-        "weight": own.weight,
-        "percent": own.percent_of(event.whole),
+        "samples": self_.samples,
+        "weight": self_.weight,
+        "percent": self_.percent_of(event.whole),
         "margin": 100.0 * margin,
         "path": stack.iter().map(|function| &function.name[..]).collect::<Vec<_>>(),
         "images": stack.iter().map(|function| &function.image[..]).collect::<Vec<_>>(),
@@ -77,11 +77,11 @@ fn node(
         "node": index + 1,
         "parent": row.parent.map_or(0, |parent| parent + 1),
         "depth": row.depth,
-        "self_samples": node.own.samples,
+        "self_samples": node.self_.samples,
         "total_samples": node.total.samples,
-        "self": node.own.weight,
+        "self": node.self_.weight,
         "total": node.total.weight,
-        "self_percent": node.own.percent_of(rows.event.whole),
+        "self_percent": node.self_.percent_of(rows.event.whole),
         "total_percent": node.total.percent_of(rows.event.whole),
         "function": function.name,
         "image": function.image,
@@ -107,9 +107,9 @@ fn function(context: &PrintContext<'_>, rows: &GraphRows, index: usize) -> Value
         json!({
             "function": function.name,
             "image": function.image,
-            "self_samples": member.own.samples,
-            "self": member.own.weight,
-            "self_percent": member.own.percent_of(rows.event.whole),
+            "self_samples": member.self_.samples,
+            "self": member.self_.weight,
+            "self_percent": member.self_.percent_of(rows.event.whole),
         })
     };
     let cycle = match entry.vertex {
@@ -137,11 +137,11 @@ fn vertex(
         ("index", (index + 1).into()),
         ("function", rows.graph.name(index, functions).into()),
         ("image", rows.graph.image(index, functions).into()),
-        ("self_samples", sums.own.samples.into()),
+        ("self_samples", sums.self_.samples.into()),
         ("total_samples", sums.total.samples.into()),
-        ("self", sums.own.weight.into()),
+        ("self", sums.self_.weight.into()),
         ("total", sums.total.weight.into()),
-        ("self_percent", sums.own.percent_of(whole).into()),
+        ("self_percent", sums.self_.percent_of(whole).into()),
         ("total_percent", sums.total.percent_of(whole).into()),
         ("paths", sums.paths.into()),
     ];

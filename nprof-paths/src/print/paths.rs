@@ -53,15 +53,15 @@ struct Printer<'a> {
 
 impl Printer<'_> {
     fn path(&self, out: &mut String, leaf: NodeIndex) {
-        let own = self.tree.nodes[leaf].own;
-        let margin = self.confidence.margin(own.samples, self.event.whole.samples);
+        let self_ = self.tree.nodes[leaf].self_;
+        let margin = self.confidence.margin(self_.samples, self.event.whole.samples);
         out.push_str(&format!(
             "\n{:.2} % ± {:.2}, {} sample{}, {} {}\n",
-            own.percent_of(self.event.whole),
+            self_.percent_of(self.event.whole),
             100.0 * margin,
-            own.samples,
-            if own.samples == 1 { "" } else { "s" },
-            self.scale.print(own.weight),
+            self_.samples,
+            if self_.samples == 1 { "" } else { "s" },
+            self.scale.print(self_.weight),
             self.scale.unit,
         ));
         let stack: Vec<usize> =

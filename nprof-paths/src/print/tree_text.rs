@@ -54,7 +54,7 @@ fn footer(omitted: usize, limits: &RowLimits) -> String {
 struct Line {
     total: Sum,
     /// None for a line of small subtrees.
-    own: Option<Sum>,
+    self_: Option<Sum>,
     /// The branch lines before the name.
     guides: String,
     name: String,
@@ -65,8 +65,9 @@ impl Line {
     fn print(&self, out: &mut String, whole: Sum, is_inverted: bool, width: Option<usize>) {
         out.push_str(&format!("{:>7.2}  ", self.total.percent_of(whole)));
         if !is_inverted {
-            let own = self.own.map_or(String::new(), |own| format!("{:.2}", own.percent_of(whole)));
-            out.push_str(&format!("{own:>6}  "));
+            let self_ =
+                self.self_.map_or(String::new(), |self_| format!("{:.2}", self_.percent_of(whole)));
+            out.push_str(&format!("{self_:>6}  "));
         }
         out.push_str(&self.guides);
         push_name(out, &self.name, &self.suffix, width);
@@ -75,7 +76,7 @@ impl Line {
     /// Creates the line of subtrees that are too small for a line each.
     fn of_small(omitted: SmallSubtrees, guides: String) -> Self {
         let name = format!("({} smaller)", omitted.count);
-        Self { total: omitted.total, own: None, guides, name, suffix: String::new() }
+        Self { total: omitted.total, self_: None, guides, name, suffix: String::new() }
     }
 }
 
@@ -166,14 +167,14 @@ impl<'a> Outline<'a> {
         let node = rows[chain[repetition.start + nth]].node;
         let function = tree.function(node);
         // Own samples of the occurrences are disjoint, so they add up.
-        let mut own = Sum::default();
+        let mut self_ = Sum::default();
         for index in repetition.occurrences(nth) {
-            own.add(tree.nodes[rows[chain[index]].node].own);
+            self_.add(tree.nodes[rows[chain[index]].node].self_);
         }
         let image = if function.image == caller_image { "" } else { &function.image };
         self.lines.push(Line {
             total: tree.nodes[node].total,
-            own: Some(own),
+            self_: Some(self_),
             guides: format!("{guides}{}", bracket(repetition, nth)),
             name: function.name.clone(),
             suffix: suffix(printed_count(repetition, nth), image, &function.name),

@@ -42,10 +42,10 @@ fn rows_of_event(graph: Graph, event: ReportedEvent, limits: &RowLimits) -> Grap
     let reported = limits.rows.map_or(large, |rows| rows.min(large));
     let (mut dropped, mut not_shown) = (OmittedRows::default(), OmittedRows::default());
     for entry in &graph.entries[large..] {
-        dropped.add_row(event.event, entry.sums.own);
+        dropped.add_row(event.event, entry.sums.self_);
     }
     for entry in &graph.entries[reported..large] {
-        not_shown.add_row(event.event, entry.sums.own);
+        not_shown.add_row(event.event, entry.sums.self_);
     }
     GraphRows { event, graph, reported, dropped, not_shown }
 }

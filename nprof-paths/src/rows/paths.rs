@@ -27,19 +27,19 @@ fn rows_of_event(tree: &Tree, event: ReportedEvent, limits: &RowLimits) -> PathR
     let mut dropped = OmittedRows::default();
     let mut paths = tree.leaves(event.event);
     paths.retain(|&leaf| {
-        let own = tree.nodes[leaf].own;
-        let is_small = limits.is_small(own, event.whole);
+        let self_ = tree.nodes[leaf].self_;
+        let is_small = limits.is_small(self_, event.whole);
         if is_small {
-            dropped.add_row(event.event, own);
+            dropped.add_row(event.event, self_);
         }
         !is_small
     });
     // The sort is stable and leaves come in the order of names.
-    paths.sort_by(|&a, &b| largest_first(tree.nodes[a].own, tree.nodes[b].own));
+    paths.sort_by(|&a, &b| largest_first(tree.nodes[a].self_, tree.nodes[b].self_));
     let mut not_shown = OmittedRows::default();
     if let Some(count) = limits.rows.filter(|&count| count < paths.len()) {
         for leaf in paths.drain(count..) {
-            not_shown.add_row(event.event, tree.nodes[leaf].own);
+            not_shown.add_row(event.event, tree.nodes[leaf].self_);
         }
     }
     PathRows { event, paths, dropped, not_shown }

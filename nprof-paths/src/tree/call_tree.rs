@@ -28,7 +28,7 @@ pub struct Node {
     /// Index into [`Tree::functions`].
     pub function: usize,
     /// The samples with a stack that ends here.
-    pub own: Sum,
+    pub self_: Sum,
     /// The samples with a stack that goes through this node.
     pub total: Sum,
     /// The nodes that this one is the parent of, by function.
@@ -113,7 +113,7 @@ impl Tree {
     /// Returns the leaves of an event's paths in depth-first order: the nodes at which stacks end.
     pub fn leaves(&self, event: usize) -> Vec<NodeIndex> {
         let mut leaves = self.depth_first(event);
-        leaves.retain(|&node| self.nodes[node].own.samples > 0);
+        leaves.retain(|&node| self.nodes[node].self_.samples > 0);
         leaves
     }
 }
@@ -137,7 +137,7 @@ pub struct TreeBuilder {
 struct NewNode {
     parent: Option<NodeIndex>,
     function: usize,
-    own: Sum,
+    self_: Sum,
 }
 
 impl TreeBuilder {
@@ -162,13 +162,13 @@ impl TreeBuilder {
     }
 
     fn push(&mut self, parent: Option<NodeIndex>, function: usize) -> NodeIndex {
-        self.nodes.push(NewNode { parent, function, own: Sum::default() });
+        self.nodes.push(NewNode { parent, function, self_: Sum::default() });
         self.nodes.len() - 1
     }
 
     /// Adds samples with a stack that ends at `node`.
     pub fn add(&mut self, node: NodeIndex, sum: Sum) {
-        self.nodes[node].own.add(sum);
+        self.nodes[node].self_.add(sum);
     }
 
     /// Returns the tree with its totals, sorted by name, without nodes that have no samples.
@@ -203,7 +203,7 @@ impl TreeBuilder {
     fn finish_nodes(&self, new_number: &[usize]) -> (Vec<Node>, Vec<Option<NodeIndex>>) {
         // Children have higher indices than their parents, so going backwards every total is
         // complete before it is added to the parent's.
-        let mut totals: Vec<Sum> = self.nodes.iter().map(|node| node.own).collect();
+        let mut totals: Vec<Sum> = self.nodes.iter().map(|node| node.self_).collect();
         for node in (0..totals.len()).rev() {
             if let Some(parent) = self.nodes[node].parent {
                 let total = totals[node];
@@ -223,8 +223,8 @@ impl TreeBuilder {
             if let Some(parent) = parent {
                 nodes[parent].children.push(index);
             }
-            let (function, own) = (new_number[old.function], old.own);
-            nodes.push(Node { parent, function, own, total, children: Vec::new() });
+            let (function, self_) = (new_number[old.function], old.self_);
+            nodes.push(Node { parent, function, self_, total, children: Vec::new() });
             new_index.push(Some(index));
         }
         // A copy, as the nodes are borrowed mutably below.

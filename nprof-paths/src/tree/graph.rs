@@ -12,7 +12,7 @@ use crate::tree::cycles::{Vertex, vertices};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EdgeSums {
     /// Samples on paths that end at the vertex; of two, at the callee.
-    pub own: Sum,
+    pub self_: Sum,
     /// Samples on all these paths.
     pub total: Sum,
     /// Number of distinct paths.
@@ -24,7 +24,7 @@ impl EdgeSums {
         self.total.add(sum);
         self.paths += 1;
         if is_last {
-            self.own.add(sum);
+            self.self_.add(sum);
         }
     }
 }
@@ -44,7 +44,7 @@ pub struct Member {
     /// Index into [`Tree::functions`].
     pub function: usize,
     /// Samples on paths that end in this function, within this cycle.
-    pub own: Sum,
+    pub self_: Sum,
 }
 
 /// A vertex of the graph with its neighbours.
@@ -143,7 +143,7 @@ impl GraphBuilder {
         order.sort_by(|&a, &b| {
             let (a, b) = (&self.vertices[a], &self.vertices[b]);
             largest_first(a.sums.total, b.sums.total)
-                .then_with(|| largest_first(a.sums.own, b.sums.own))
+                .then_with(|| largest_first(a.sums.self_, b.sums.self_))
                 // Function numbers are in the order of names.
                 .then_with(|| a.vertex.cmp(&b.vertex))
         });
@@ -158,8 +158,8 @@ impl GraphBuilder {
             Vertex::Cycle(functions) => functions,
         };
         let members = functions.iter().map(|&function| {
-            let own = self.members.get(&(id, function)).copied().unwrap_or_default();
-            Member { function, own }
+            let self_ = self.members.get(&(id, function)).copied().unwrap_or_default();
+            Member { function, self_ }
         });
         Entry {
             vertex: vertex.clone(),
@@ -181,7 +181,7 @@ impl Graph {
             path.extend(tree.stack(leaf).map(|node| tree.nodes[node].function));
             // Tree::stack is leaf first; a cycle is entered from its callers.
             path.reverse();
-            builder.add(&path, tree.nodes[leaf].own);
+            builder.add(&path, tree.nodes[leaf].self_);
         }
         builder.finish()
     }

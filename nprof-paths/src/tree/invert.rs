@@ -45,7 +45,8 @@ impl<'a> Inverter<'a> {
         };
         let root = self.builder.root(event, self.tree.nodes[root].function);
         let leaves = self.tree.leaves(event).into_iter();
-        let cursors = leaves.map(|node| Cursor { node, sum: self.tree.nodes[node].own }).collect();
+        let cursors =
+            leaves.map(|node| Cursor { node, sum: self.tree.nodes[node].self_ }).collect();
         add_callers(self.tree, &mut self.builder, root, cursors, is_small);
     }
 

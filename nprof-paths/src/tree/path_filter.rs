@@ -186,7 +186,7 @@ fn apply_filter(tree: &Tree, filter: &PathFilter) -> Tree {
         let Some(new_node) = new_node.filter(|_| matched || kind != PathFilterKind::Through) else {
             continue;
         };
-        builder.add(new_node, node.own);
+        builder.add(new_node, node.self_);
         // Samples of calls that were cut off are on no line of the function at the cut.
         if kind != PathFilterKind::Until || !matched {
             merge_lines(&mut lines, new_node, tree.lines.get(&index));

@@ -43,8 +43,8 @@ fn lines(streams: &[Vec<u8>], keys: &[&str], matching: &[&str], kept: bool) -> V
         for row in rows(&flat, &summary, kept) {
             let (names, tally) = (row.names.join(" "), row.tallies[event]);
             if tally.total.samples > 0 {
-                let (own, total) = (tally.own.samples, tally.total.samples);
-                lines.push(format!("{event} {names} {own}/{total}"));
+                let (self_, total) = (tally.self_.samples, tally.total.samples);
+                lines.push(format!("{event} {names} {self_}/{total}"));
             }
         }
     }
@@ -143,15 +143,15 @@ proptest! {
         let (flat, summary) = sums(&streams, &by, Filter::default());
         let rows = rows(&flat, &summary, true);
         for (i, event) in summary.events.iter().enumerate() {
-            let mut own = Sum::default();
+            let mut self_ = Sum::default();
             for tally in rows.iter().map(|row| row.tallies[i]) {
-                own.add(tally.own);
-                prop_assert!(tally.own.samples <= tally.total.samples);
-                prop_assert!(tally.own.weight <= tally.total.weight);
+                self_.add(tally.self_);
+                prop_assert!(tally.self_.samples <= tally.total.samples);
+                prop_assert!(tally.self_.weight <= tally.total.weight);
                 prop_assert!(tally.total.samples <= event.sum.samples);
                 prop_assert!(tally.total.weight <= event.sum.weight);
             }
-            prop_assert_eq!(own, event.sum);
+            prop_assert_eq!(self_, event.sum);
             prop_assert_eq!(flat.counted(i), event.sum);
         }
         for rows in rows.windows(2) {
@@ -172,16 +172,16 @@ proptest! {
         let (all, _) = sums(&streams, &["function"], Filter::default());
         let of_calls = with.filter.is_about_calls();
         for i in 0..summary.events.len() {
-            let own = |flat: &Flat, kept| {
-                let mut own = Sum::default();
-                rows(flat, &summary, kept).iter().for_each(|row| own.add(row.tallies[i].own));
-                own
+            let self_ = |flat: &Flat, kept| {
+                let mut self_ = Sum::default();
+                rows(flat, &summary, kept).iter().for_each(|row| self_.add(row.tallies[i].self_));
+                self_
             };
-            let mut sum = own(&with, true);
-            sum.add(own(&without, true));
+            let mut sum = self_(&with, true);
+            sum.add(self_(&without, true));
             prop_assert_eq!(sum, summary.events[i].sum);
             if of_calls {
-                prop_assert_eq!(own(&with, false), own(&without, true));
+                prop_assert_eq!(self_(&with, false), self_(&without, true));
             }
         }
         if of_calls {

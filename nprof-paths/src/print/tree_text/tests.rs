@@ -18,7 +18,7 @@ fn tree(calls: &[(usize, &str, u64)]) -> Tree {
     let node = |parent, name: &str, samples| Node {
         parent,
         function: names.iter().position(|&other| other == name).unwrap(),
-        own: Sum { samples, weight: samples },
+        self_: Sum { samples, weight: samples },
         total: Sum { samples, weight: samples },
         children: Vec::new(),
     };
@@ -101,8 +101,9 @@ fn mutual_recursion_is_bracketed_with_the_sum_of_all_occurrences() {
     let rows = rows(&tree, &ONE_PERCENT);
     let mut outline = Outline::new(&tree, &rows, &ONE_PERCENT);
     outline.add_all();
-    let own: Vec<u64> = outline.lines.iter().filter_map(|line| Some(line.own?.samples)).collect();
-    assert_eq!(own, [0, 2, 2, 1]);
+    let self_: Vec<u64> =
+        outline.lines.iter().filter_map(|line| Some(line.self_?.samples)).collect();
+    assert_eq!(self_, [0, 2, 2, 1]);
 }
 
 #[test]
