@@ -34,7 +34,7 @@ fn events_are_side_by_side() {
     let table = stdout(&["-n", "1"]);
     let lines: Vec<&str> = table.lines().collect();
     assert!(lines[0].starts_with("command: prog\\n</title>"));
-    let head = lines.iter().position(|line| line.starts_with("weight")).unwrap();
+    let head = lines.iter().position(|line| line.starts_with("mean %")).unwrap();
     assert!(lines[head - 1].contains("cpu-clock") && lines[head - 1].contains("faults"));
     // In the mean of both events g has more: a third and all.
     let cells: Vec<&str> = lines[head + 1].split_whitespace().collect();
@@ -112,7 +112,7 @@ fn json_has_the_facts_of_the_heading() {
     assert_eq!(object["rows"].as_array().unwrap().len(), 3);
     assert_eq!(object["rows"][0]["function"], ODD_NAME);
     assert_eq!(object["rows"][0]["self"], 2_000_000);
-    assert_eq!(object["rows"][1]["weight"], 100.0);
+    assert_eq!(object["rows"][1]["mean_total_percent"], 100.0);
 }
 
 #[test]

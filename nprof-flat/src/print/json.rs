@@ -41,7 +41,8 @@ fn row(context: &PrintContext<'_>, found: RowInEvent<'_>) -> Value {
     for (name, number) in NUMBERS.into_iter().zip(context.numbers(found)) {
         object.insert(name.to_owned(), number);
     }
-    object.insert("weight".to_owned(), context.selected.weight(found.row).into());
+    let mean = context.selected.mean_total_percent(found.row);
+    object.insert("mean_total_percent".to_owned(), mean.into());
     Value::Object(object)
 }
 

@@ -86,9 +86,9 @@ impl TableColumns<'_> {
         let events = &selected.events[..plan.events];
         let has_one_event = selected.events.len() == 1;
         let (mut header, mut groups) = (Vec::new(), Vec::new());
-        // The weight is the only number that compares rows over several events.
+        // The mean is the only number that compares rows over several events.
         if !has_one_event {
-            header.push("weight".to_owned());
+            header.push("mean %".to_owned());
         }
         for event in events {
             let start = header.len();
@@ -100,7 +100,7 @@ impl TableColumns<'_> {
         for row in &selected.rows {
             let mut line = Vec::with_capacity(numbers);
             if !has_one_event {
-                line.push(format!("{:.2}", selected.weight(row)));
+                line.push(format!("{:.2}", selected.mean_total_percent(row)));
             }
             events.iter().for_each(|event| line.extend(self.numbers(plan, event, row)));
             cells.push(line);

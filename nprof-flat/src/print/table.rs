@@ -40,7 +40,7 @@ pub(crate) fn print(context: &PrintContext<'_>) -> Vec<u8> {
     out.into_bytes()
 }
 
-/// Returns the lines above a table: counted samples, the meaning of 100 %, `±` and `weight`.
+/// Returns the lines above a table: counted samples, the meaning of 100 %, `±` and `mean %`.
 fn legend(context: &PrintContext<'_>) -> Vec<String> {
     let args = context.args;
     let counted = |event: &ReportedEvent| Counted {
@@ -58,7 +58,7 @@ fn legend(context: &PrintContext<'_>) -> Vec<String> {
     let text = match &context.selected.events[..] {
         [] => String::new(),
         [_] => format!("{whole};{separator}± is the margin of error at {confidence} % confidence"),
-        _ => format!("{whole};{separator}weight is the mean of a row's total shares"),
+        _ => format!("{whole};{separator}mean % is the mean of a row's total shares"),
     };
     lines.extend(text.lines().map(str::to_owned));
     lines

@@ -76,9 +76,9 @@ pub struct SelectedRows {
 }
 
 impl SelectedRows {
-    /// Returns uProfiler's weight of a row: the mean of its total shares in all events, in per
-    /// cent.
-    pub fn weight(&self, row: &FlatRow) -> f64 {
+    /// Returns the mean of a row's total shares in all events, in per cent: uProfiler calls it
+    /// weight.
+    pub fn mean_total_percent(&self, row: &FlatRow) -> f64 {
         mean_share(&self.events, row, Metric::Total)
     }
 }
@@ -258,9 +258,9 @@ mod tests {
     }
 
     /// The example of uProfiler, section 8.1: 13 % of one event and 24 % of the other are a
-    /// weight of 18.5.
+    /// mean of 18.5.
     #[test]
-    fn weight_is_the_mean_of_the_total_shares() {
+    fn mean_covers_the_total_shares_of_all_events() {
         let mut foo = row("foo", 0, 13);
         foo.tallies.push(Tally { self_: sum(48), total: sum(48) });
         let mut bar = row("bar", 17, 17);
@@ -269,7 +269,7 @@ mod tests {
         let mut selected = SelectedRows { events, ..SelectedRows::default() };
         select_kept(&mut selected, vec![bar, foo], Sort::Total, &ALL);
         assert_eq!(selected.rows[0].names, ["foo"]);
-        assert!((selected.weight(&selected.rows[0]) - 18.5).abs() < 1e-12);
-        assert!((selected.weight(&selected.rows[1]) - 16.0).abs() < 1e-12);
+        assert!((selected.mean_total_percent(&selected.rows[0]) - 18.5).abs() < 1e-12);
+        assert!((selected.mean_total_percent(&selected.rows[1]) - 16.0).abs() < 1e-12);
     }
 }
