@@ -8,7 +8,7 @@ use clap::{ArgGroup, Parser, ValueEnum};
 
 use nprof_cli::time;
 
-use crate::event::{self, CpuMode, EventSpec, INTERVAL_MAX, StackMode};
+use crate::event::{self, CpuMode, EventSpec, PERIOD_MAX, StackMode};
 use crate::os::machine;
 use crate::session::recording::Times;
 
@@ -44,13 +44,13 @@ pub(crate) struct Args {
     #[arg(short = 'F', value_name = "HZ", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) frequency: Option<u64>,
 
-    /// Interval of events that have none in -e: events from one sample to the next
-    #[arg(short = 'c', value_name = "N", conflicts_with = "frequency", value_parser = clap::value_parser!(u64).range(1..=INTERVAL_MAX))]
+    /// Period of events that have none in -e: events from one sample to the next
+    #[arg(short = 'c', value_name = "N", conflicts_with = "frequency", value_parser = clap::value_parser!(u64).range(1..=PERIOD_MAX))]
     pub(crate) count: Option<u64>,
 
     /// Sample by this event, see -l; can be repeated. The default is cycles if the machine counts
     /// them, otherwise cpu-clock
-    #[arg(short, value_name = "NAME[:INTERVAL][/u][k]", default_value = event::DEFAULT_EVENT, value_parser = EventSpec::parse)]
+    #[arg(short, value_name = "NAME[:PERIOD][/u][k]", default_value = event::DEFAULT_EVENT, value_parser = EventSpec::parse)]
     pub(crate) event: Vec<EventSpec>,
 
     /// Sample these processes, all their threads and new children
@@ -183,7 +183,7 @@ impl Args {
         Times { delay: self.delay, duration: self.duration }
     }
 
-    /// Returns the samples per second of events without an interval.
+    /// Returns the samples per second of events without a period.
     pub(crate) fn frequency(&self) -> u64 {
         // A prime, so that sampling is not synchronous with timers of 100 Hz or 1000 Hz.
         self.frequency.unwrap_or(997)

@@ -149,11 +149,11 @@ fn plan(args: &Args, target: &Target, kernel: &Kernel<'_>, cpu: u32) -> anyhow::
         );
     }
     let is_without_frequency = |(wanted, chosen): (&RequestedEvent, &PlannedEvent)| {
-        wanted.interval.is_some() || chosen.event.rate == EventRate::EveryEvent
+        wanted.period.is_some() || chosen.event.rate == EventRate::EveryEvent
     };
     if args.frequency.is_some() && request.events.iter().zip(&plan.events).all(is_without_frequency)
     {
-        print_message("-F is not used: each event has an interval of its own");
+        print_message("-F is not used: each event has a period of its own");
     }
     if plan.common.open_mode == OpenMode::Task && request.open_modes.contains(&OpenMode::System) {
         let loses_kernel = request.scope == CpuMode::Both && plan.common.scope == CpuMode::User;
@@ -180,11 +180,11 @@ fn request(args: &Args, target: &Target) -> anyhow::Result<Request> {
     for spec in &args.event {
         let candidates =
             catalog.candidates(spec).map_err(|reason| anyhow::anyhow!("-e: {reason}"))?;
-        let interval = spec.interval.or(args.count);
+        let period = spec.period.or(args.count);
         events.push(RequestedEvent {
             name: spec.name.clone(),
             candidates,
-            interval,
+            period,
             scope: spec.mode,
         });
     }
@@ -203,7 +203,7 @@ fn request(args: &Args, target: &Target) -> anyhow::Result<Request> {
 ///
 /// # Errors
 ///
-/// If an event exceeds it. The kernel refuses such a frequency, and throttles such an interval.
+/// If an event exceeds it. The kernel refuses such a frequency, and throttles such a period.
 fn check_rate(request: &Request) -> anyhow::Result<()> {
     let setting = machine::sysctl("kernel/perf_event_max_sample_rate");
     let Ok(highest) = setting.parse::<u64>() else { return Ok(()) };

@@ -1,4 +1,4 @@
-//! The clock rate of the CPUs, which converts a frequency to an interval in cycles.
+//! The clock rate of the CPUs, which converts a frequency to a period in cycles.
 
 use std::fs;
 use std::path::Path;

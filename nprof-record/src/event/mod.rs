@@ -1,6 +1,6 @@
 //! Resolves event names to the arguments of perf_event_open(2).
 //!
-//! [`spec`] parses a name with its interval and modifiers. [`catalog`] looks it up in the generic
+//! [`spec`] parses a name with its period and modifiers. [`catalog`] looks it up in the generic
 //! events of the kernel ([`builtin`]) and in the files of the machine ([`pmu`], [`tracepoint`],
 //! [`probe`]). [`mod@list`] opens all events to find the available ones.
 
@@ -22,4 +22,4 @@ pub(crate) use definition::{
     CpuMode, DEFAULT_EVENT, Event, EventRate, PerfEventConfig, SamplingPeriod, StackMode,
 };
 pub(crate) use list::{list, print};
-pub(crate) use spec::{EventSpec, INTERVAL_MAX};
+pub(crate) use spec::{EventSpec, PERIOD_MAX};

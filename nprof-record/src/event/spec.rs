@@ -1,4 +1,4 @@
-//! Parses the value of `-e`: `NAME[:INTERVAL][/u][k]`. Pure.
+//! Parses the value of `-e`: `NAME[:PERIOD][/u][k]`. Pure.
 //!
 //! Names may contain colons and slashes, so the text is parsed from its end:
 //!
@@ -9,28 +9,28 @@
 //! | `pmu/terms/`                | `cpu/event=0x3c,umask=0x1/u`  |
 //! | `uprobe:path:0xoffset`      | `uprobe:/bin/sh:0x1234:10/u`  |
 //!
-//! The modifiers of a PMU's event follow its closing slash, or the slash after its interval.
+//! The modifiers of a PMU's event follow its closing slash, or the slash after its period.
 
 use crate::event::probe;
 use crate::event::{CpuMode, DEFAULT_EVENT};
 
-/// The longest interval: the kernel rejects larger ones (`perf_event_open`, kernel/events/core.c).
-pub(crate) const INTERVAL_MAX: u64 = i64::MAX as u64;
+/// The longest period: the kernel rejects larger ones (`perf_event_open`, kernel/events/core.c).
+pub(crate) const PERIOD_MAX: u64 = i64::MAX as u64;
 
 /// One requested event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct EventSpec {
     /// The name as typed.
     pub(crate) name: String,
-    /// The interval between samples, in the unit of the event: 1 to [`INTERVAL_MAX`].
-    pub(crate) interval: Option<u64>,
+    /// The period between samples, in the unit of the event: 1 to [`PERIOD_MAX`].
+    pub(crate) period: Option<u64>,
     /// The CPU modes of the modifiers.
     pub(crate) mode: Option<CpuMode>,
 }
 
 impl Default for EventSpec {
     fn default() -> Self {
-        Self { name: DEFAULT_EVENT.to_owned(), interval: None, mode: None }
+        Self { name: DEFAULT_EVENT.to_owned(), period: None, mode: None }
     }
 }
 
@@ -42,9 +42,9 @@ impl EventSpec {
     /// If the form is wrong, with the right form.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let (rest, mode) = modifiers(text)?;
-        let (name, interval) = interval(rest)?;
+        let (name, period) = period(rest)?;
         check(name)?;
-        Ok(Self { name: name.to_owned(), interval, mode })
+        Ok(Self { name: name.to_owned(), period, mode })
     }
 }
 
@@ -70,7 +70,7 @@ fn modifiers(text: &str) -> Result<(&str, Option<CpuMode>), String> {
         }
     };
     // `pmu/terms/u`: the slash closes the terms. `pmu/terms/:7/u`, `cycles/u`: it does not.
-    let closes = !probe::is_probe(head) && head.contains('/') && interval(head)?.1.is_none();
+    let closes = !probe::is_probe(head) && head.contains('/') && period(head)?.1.is_none();
     let name = if closes { &text[..=head.len()] } else { head };
     Ok((name, Some(mode)))
 }
@@ -79,25 +79,25 @@ fn is_word(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphabetic())
 }
 
-/// Splits off the interval.
-fn interval(text: &str) -> Result<(&str, Option<u64>), String> {
+/// Splits off the period.
+fn period(text: &str) -> Result<(&str, Option<u64>), String> {
     // The part after a colon may also belong to the name: `sched:sched_switch`,
     // `uprobe:/bin/sh:0x10`.
     let Some((name, digits)) = text.rsplit_once(':') else { return Ok((text, None)) };
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return Ok((text, None));
     }
-    let interval = digits.parse().ok().filter(|&interval| (1..=INTERVAL_MAX).contains(&interval));
-    match interval {
-        Some(interval) => Ok((name, Some(interval))),
-        None => Err(format!("the interval {digits} is not between 1 and {INTERVAL_MAX}")),
+    let period = digits.parse().ok().filter(|&period| (1..=PERIOD_MAX).contains(&period));
+    match period {
+        Some(period) => Ok((name, Some(period))),
+        None => Err(format!("the period {digits} is not between 1 and {PERIOD_MAX}")),
     }
 }
 
 /// Checks the form of a name.
 fn check(name: &str) -> Result<(), String> {
     if name.is_empty() {
-        return Err("expected NAME[:INTERVAL][/u][k]".to_owned());
+        return Err("expected NAME[:PERIOD][/u][k]".to_owned());
     }
     // Names are printed in messages and tables.
     if let Some(character) = name.chars().find(|character| character.is_control()) {
@@ -112,7 +112,7 @@ fn check(name: &str) -> Result<(), String> {
     }
     if !probe::is_probe(name) && slashes > 0 && (slashes != 2 || !name.ends_with('/')) {
         return Err(format!(
-            "{name}: expected NAME[:INTERVAL][/u][k], or PMU/TERMS/ for an event of a PMU"
+            "{name}: expected NAME[:PERIOD][/u][k], or PMU/TERMS/ for an event of a PMU"
         ));
     }
     // perf: -e EVENT:u.
@@ -131,11 +131,11 @@ mod tests {
     type Parts<'a> = (&'a str, Option<u64>, Option<CpuMode>);
 
     fn parts(spec: &EventSpec) -> Parts<'_> {
-        (&spec.name, spec.interval, spec.mode)
+        (&spec.name, spec.period, spec.mode)
     }
 
     #[test]
-    fn parses_names_intervals_and_modifiers() {
+    fn parses_names_periods_and_modifiers() {
         let cases: [(&str, Parts<'_>); 23] = [
             ("cycles", ("cycles", None, None)),
             ("cycles:1000000", ("cycles", Some(1_000_000), None)),
@@ -176,14 +176,14 @@ mod tests {
             ("", "expected NAME"),
             (":5", "expected NAME"),
             ("/u", "expected NAME"),
-            ("cycles:0", "the interval 0 is not between 1 and 9223372036854775807"),
+            ("cycles:0", "the period 0 is not between 1 and 9223372036854775807"),
             ("cycles:9223372036854775808", "is not between"),
             ("cycles:99999999999999999999999", "is not between"),
             ("cycles/x", "unknown modifier /x in cycles/x: write /u, /k or /uk"),
             ("cycles/uu", "unknown modifier /uu"),
             ("cpu/event=1/ux", "unknown modifier ux in cpu/event=1/ux: write u, k or uk"),
             ("cpu/event=1", "PMU/TERMS/"),
-            ("cycles/u:1000", "cycles/u: expected NAME[:INTERVAL][/u][k]"),
+            ("cycles/u:1000", "cycles/u: expected NAME[:PERIOD][/u][k]"),
             ("cycles:u,faults", "one -e for each event: -e cycles:u -e faults"),
             ("cycles:u", "write modifiers after a slash: cycles/u"),
             ("cpu/a/b/", "PMU/TERMS/"),

@@ -81,7 +81,7 @@ impl CommonAttr {
     pub(crate) fn sample_attr(
         &self,
         encoding: &PerfEventConfig,
-        interval: SamplingPeriod,
+        period: SamplingPeriod,
         scope: CpuMode,
         watermark: u32,
     ) -> perf_event_attr {
@@ -90,7 +90,7 @@ impl CommonAttr {
         if encoding.only_kernel {
             attr.set_exclude_kernel(0);
         }
-        match interval {
+        match period {
             SamplingPeriod::Fixed(events) => attr.__bindgen_anon_1.sample_period = events,
             SamplingPeriod::Adaptive(hertz) => {
                 attr.set_freq(1);
@@ -101,7 +101,7 @@ impl CommonAttr {
         // The idle task would fill the profile of an idle CPU.
         attr.set_exclude_idle(1);
         attr.sample_type |= u64::from(perf::PERF_SAMPLE_IP);
-        if interval.weight().is_none() {
+        if period.weight().is_none() {
             attr.sample_type |= u64::from(perf::PERF_SAMPLE_PERIOD);
         }
         if self.features == KernelFeatures::InheritRead {

@@ -289,12 +289,12 @@ impl<'a> EventOpener<'a> {
                 encoding.cpus.as_ref().is_none_or(|cpus| cpus.contains(&cpu))
             };
             let Some(encoding) = planned.event.configs.iter().find(here) else { continue };
-            let (interval, scope) = (planned.interval, planned.scope);
+            let (period, scope) = (planned.period, planned.scope);
             let uses_bpf_copier = self.uses_bpf_copier(number);
             let common = if uses_bpf_copier { plan.common.with_bpf_copier() } else { plan.common };
-            let attr = common.sample_attr(encoding, interval, scope, self.watermark());
+            let attr = common.sample_attr(encoding, period, scope, self.watermark());
             let event = EventId(number as u32 + 1);
-            let layout = plan.common.layout(interval);
+            let layout = plan.common.layout(period);
             let binding = EventBinding { event, task, layout, uses_bpf_copier };
             self.add(&attr, cpu, target, binding, self.size)?;
             if uses_bpf_copier {

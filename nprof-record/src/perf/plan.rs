@@ -28,7 +28,7 @@ pub(crate) struct RequestedEvent {
     /// The events that the name may mean, the best first. Never empty.
     pub(crate) candidates: Vec<Event>,
     /// The period, if it was given.
-    pub(crate) interval: Option<u64>,
+    pub(crate) period: Option<u64>,
     /// The CPU mode, if it was given for this event.
     pub(crate) scope: Option<CpuMode>,
 }
@@ -37,11 +37,9 @@ impl RequestedEvent {
     /// Returns the samples per second that its period yields on a busy CPU; 0 if unknown. None
     /// without a period.
     pub(crate) fn rate(&self) -> Option<u64> {
-        let interval = self.interval?;
+        let period = self.period?;
         match self.candidates.first()?.rate {
-            EventRate::PerCpuSecond(rate) | EventRate::Typical(rate) => {
-                Some(rate / interval.max(1))
-            }
+            EventRate::PerCpuSecond(rate) | EventRate::Typical(rate) => Some(rate / period.max(1)),
             EventRate::Unknown | EventRate::EveryEvent => Some(0),
         }
     }
@@ -117,7 +115,7 @@ pub(crate) struct PlannedEvent {
     pub(crate) event: Event,
     /// The reason why it is not the first candidate; empty if it is.
     pub(crate) fallback: String,
-    pub(crate) interval: SamplingPeriod,
+    pub(crate) period: SamplingPeriod,
     /// The requested samples per second, if the period follows from them.
     pub(crate) frequency: Option<u64>,
     pub(crate) scope: CpuMode,
@@ -181,7 +179,7 @@ pub(crate) fn try_open(
     };
     let name = String::new();
     let requested =
-        RequestedEvent { name, candidates: vec![event], interval: Some(1 << 20), scope: None };
+        RequestedEvent { name, candidates: vec![event], period: Some(1 << 20), scope: None };
     let request = Request {
         events: vec![requested],
         frequency: 1,
@@ -256,13 +254,13 @@ fn choose(
     let mut fallback = String::new();
     let mut refusal = refused(libc::ENOENT);
     for event in &requested.candidates {
-        let interval = event.sampling_period(requested.interval, request.frequency);
+        let period = event.sampling_period(requested.period, request.frequency);
         let has_rate = matches!(event.rate, EventRate::PerCpuSecond(_) | EventRate::Unknown);
-        let by_frequency = requested.interval.is_none() && has_rate;
+        let by_frequency = requested.period.is_none() && has_rate;
         let frequency = by_frequency.then_some(request.frequency);
         let try_open = |encoding: &PerfEventConfig| {
             let cpu = encoding.cpus.as_ref().and_then(|cpus| cpus.first()).copied().unwrap_or(cpu);
-            let attr = common.sample_attr(encoding, interval, scope, 0);
+            let attr = common.sample_attr(encoding, period, scope, 0);
             perf.try_open(&attr, encoding, common.open_mode, cpu)
         };
         match event.configs.iter().find_map(|encoding| try_open(encoding).err()) {
@@ -272,7 +270,7 @@ fn choose(
                     requested_name,
                     event,
                     fallback,
-                    interval,
+                    period,
                     frequency,
                     scope,
                 });
@@ -319,10 +317,10 @@ fn unwinds(requested_name: Option<StackMode>) -> Vec<StackMode> {
 
 impl CommonAttr {
     /// Returns the fields of the samples of an event.
-    pub(crate) fn layout(&self, interval: SamplingPeriod) -> SampleLayout {
+    pub(crate) fn layout(&self, period: SamplingPeriod) -> SampleLayout {
         let lost = usize::from(self.features >= KernelFeatures::Lost);
         SampleLayout {
-            weight: interval.weight(),
+            weight: period.weight(),
             read: if self.features == KernelFeatures::InheritRead { 1 + lost } else { 0 },
             callchain: self.has_callchain(),
             registers: if self.unwind == StackMode::Dwarf { arch::COUNT } else { 0 },
@@ -398,7 +396,7 @@ impl Plan {
                 StackMode::Dwarf => self.common.stack_size,
                 _ => 0,
             };
-            let rate = match planned.interval {
+            let rate = match planned.period {
                 SamplingPeriod::Fixed(1) => EACH,
                 _ => self.frequency,
             };

@@ -45,7 +45,7 @@ pub(crate) fn step() -> Step {
 /// Returns the definitions of the events as they were opened; their ids count from 1.
 pub(crate) fn events(plan: &Plan) -> Vec<Event> {
     let event = |(number, chosen): (usize, &crate::perf::plan::PlannedEvent)| {
-        let period = match chosen.interval {
+        let period = match chosen.period {
             SamplingPeriod::Fixed(events) => Some(events),
             SamplingPeriod::Adaptive(_) => None,
         };

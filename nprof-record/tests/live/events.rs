@@ -1,4 +1,4 @@
-//! Event names: `-l` agrees with `-e`, intervals hold, counts are exact, losses have their event.
+//! Event names: `-l` agrees with `-e`, periods hold, counts are exact, losses have their event.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -50,7 +50,7 @@ fn reports_unused_options() {
     }
     let directory = Directory::new("of-no-use");
     let file = directory.path("out");
-    // An event with an interval of its own does not use the frequency.
+    // An event with a period of its own does not use the frequency.
     for (event, is_reported) in [("cpu-clock:1000000", true), ("cpu-clock", false)] {
         let output = record(&["-e", event, "-F", "99", "-o", &file, "--", "true"]);
         assert_eq!(stderr(&output).contains("-F is not used"), is_reported, "{event}");
@@ -123,7 +123,7 @@ fn list_write_error_fails_but_closed_pipe_does_not() {
 fn rejects_unknown_event_with_alternatives() {
     for (event, reason) in [
         ("cylces", "did you mean cycles"),
-        ("cpu-clock:0", "the interval 0 is not between"),
+        ("cpu-clock:0", "the period 0 is not between"),
         ("cpu-clock/x", "unknown modifier /x in cpu-clock/x: write /u, /k or /uk"),
         ("no-such-pmu/event=1/", "this machine has no PMU \"no-such-pmu\""),
         ("uprobe:/no/such/file:0x10", "No such file"),
@@ -137,11 +137,11 @@ fn rejects_unknown_event_with_alternatives() {
 }
 
 #[test]
-fn weights_equal_requested_interval() {
+fn weights_equal_requested_period() {
     if !can_record() {
         return;
     }
-    let directory = Directory::new("interval");
+    let directory = Directory::new("period");
     let file = directory.path("out");
     // 50 processes touch 2,000 pages or more, for any page size.
     let script = "i=0; while [ $i -lt 50 ]; do /bin/true; i=$((i+1)); done";
@@ -203,7 +203,7 @@ fn lost_samples_are_counted_for_their_event() {
 }
 
 #[test]
-fn count_option_sets_interval_of_events_without_one() {
+fn count_option_sets_period_of_events_without_one() {
     if !can_record() {
         return;
     }

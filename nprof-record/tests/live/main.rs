@@ -7,7 +7,7 @@ mod absent_pages;
 mod attach;
 // Stacks deeper than the kernel's copy, with BPF and with hardware breakpoints.
 mod deep_stacks;
-// Event names: the list of `-l`, intervals, exact counts, tracepoints, probes, losses by event.
+// Event names: the list of `-l`, periods, exact counts, tracepoints, probes, losses by event.
 mod events;
 // Many processes, threads and recorders at once: all of them are recorded, limits are named.
 mod fork_storms;

@@ -47,7 +47,7 @@ fn clock() -> Event {
 }
 
 fn requested(name: &str, candidates: Vec<Event>) -> RequestedEvent {
-    RequestedEvent { name: name.to_owned(), candidates, interval: None, scope: None }
+    RequestedEvent { name: name.to_owned(), candidates, period: None, scope: None }
 }
 
 fn request(events: Vec<RequestedEvent>) -> Request {
@@ -80,7 +80,7 @@ fn samples(attr: &perf_event_attr) -> bool {
 
 fn attr(plan: &Plan) -> perf_event_attr {
     let planned = &plan.events[0];
-    plan.common.sample_attr(&planned.event.configs[0], planned.interval, planned.scope, 0)
+    plan.common.sample_attr(&planned.event.configs[0], planned.period, planned.scope, 0)
 }
 
 #[test]
@@ -120,15 +120,15 @@ fn busy_counter_does_not_fall_back() {
 #[test]
 fn several_events_keep_their_own_settings() {
     let mut kernel = requested("cpu-clock", vec![clock()]);
-    kernel.interval = Some(50_000);
+    kernel.period = Some(50_000);
     kernel.scope = Some(CpuMode::Kernel);
     let requested_name = request(vec![requested("cycles", vec![cycles()]), kernel]);
     let plan = planned(&requested_name, |_, _| 0).expect("a plan");
     let [first, second] = &plan.events[..] else { panic!("{plan:?}") };
     assert_eq!((first.scope, second.scope), (CpuMode::Both, CpuMode::Kernel));
-    assert_eq!(second.interval, SamplingPeriod::Fixed(50_000));
+    assert_eq!(second.period, SamplingPeriod::Fixed(50_000));
     let encoding = &second.event.configs[0];
-    let attr = plan.common.sample_attr(encoding, second.interval, second.scope, 0);
+    let attr = plan.common.sample_attr(encoding, second.period, second.scope, 0);
     assert_eq!((attr.exclude_user(), attr.freq()), (1, 0));
     let none = |attr: &perf_event_attr, _| if is_hardware(attr) { libc::ENOENT } else { 0 };
     assert_eq!(planned(&requested_name, none).expect_err("one is missing").event, "cycles");
