@@ -231,8 +231,8 @@ fn add_running(converter: &mut Converter<Stream>, running: &RunningProcesses) {
         converter.exclude(pid);
     }
     // Children that were forked after `Target::find` and before the sideband was enabled.
-    for pid in procfs::descendants(&recorded) {
-        converter.add_new_descendant(pid);
+    for pid in procfs::descendants(&recorded, running.excluded()) {
+        converter.add_existing_process(pid);
     }
 }
 
@@ -291,10 +291,8 @@ impl Invocation<'_> {
         let (workload, tree, open_target) = match &self.target {
             Target::Processes(running) => {
                 let tree = ProcessTree::for_processes(self.membership());
-                let open_target = OpenTarget::Processes {
-                    pids: &running.pids,
-                    with_descendants: running.with_descendants,
-                };
+                let open_target =
+                    OpenTarget::Processes { pids: &running.pids, except: running.excluded() };
                 (Workload::processes(&running.recorded()), tree, open_target)
             }
             _ => {

@@ -96,10 +96,8 @@ impl Target {
                 pids.push(process);
             }
         }
-        let mut descendants = procfs::descendants(&pids);
-        // The recorder may be a child of a recorded shell.
-        descendants
-            .retain(|&pid| pid != std::process::id() && procfs::living_thread(pid).is_some());
+        let mut descendants = procfs::descendants(&pids, &[]);
+        descendants.retain(|&pid| procfs::living_thread(pid).is_some());
         Ok(Self::Processes(RunningProcesses {
             pids,
             descendants,

@@ -192,15 +192,6 @@ impl<S: Sink> Converter<S> {
         self.tree.exclude(pid);
     }
 
-    /// Adds a process that was created while the recording began, unless it descends from an
-    /// excluded one.
-    pub(crate) fn add_new_descendant(&mut self, pid: u32) {
-        self.look_up(pid, pid);
-        if self.tree.task(pid).is_some() {
-            self.add_existing_process(pid);
-        }
-    }
-
     /// Adds a thread that existed before the recording, and its process, as /proc describes them
     /// now.
     pub(crate) fn add_existing_thread(&mut self, pid: u32, tid: u32) {
@@ -366,7 +357,13 @@ impl<S: Sink> Converter<S> {
             self.read_names_to_end(tid, u64::MAX);
             self.resolver.watches.forget_process(tid);
         }
-        match self.tree.rename(tid, exec, name, sample_id) {
+        let change = self.tree.rename(tid, exec, name, sample_id);
+        for task in self.tree.take_replaced() {
+            let (kind, extras) = (ChangeKind::Exit, Extras::NONE);
+            let time = sample_id.time;
+            self.sink.take(&Record::Change(Change { time, task, kind, value: b"", extras }));
+        }
+        match change {
             Some(CommChange::Started) => self.define_task(tid),
             Some(CommChange::Renamed) => {
                 self.emit_change(sample_id.time, tid, ChangeKind::Comm, name, Extras::NONE);

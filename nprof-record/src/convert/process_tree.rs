@@ -162,6 +162,8 @@ pub(crate) struct ProcessTree {
     tasks: FxHashMap<u32, Task>,
     processes: FxHashMap<u32, Process>,
     serials: TaskSerial,
+    /// The ids of the threads that the last exec ended, in the stream.
+    replaced: Vec<TaskId>,
     /// Tasks that exited or may have exited in this batch, and in the one before.
     exited: [Vec<(u32, TaskSerial)>; 2],
 }
@@ -506,7 +508,10 @@ impl ProcessTree {
         // thread has exited and was removed, the one that executes had an id of its own, which is
         // free now.
         if had_threads || !self.tasks.contains_key(&pid) {
-            self.tasks.retain(|&tid, task| task.process != serial || tid == pid);
+            let is_replaced = |&tid: &u32, task: &mut Task| task.process == serial && tid != pid;
+            let replaced = self.tasks.extract_if(is_replaced).map(|(_, task)| task);
+            self.replaced =
+                replaced.filter(|task| !task.has_exited()).map(|task| task.id).collect();
         }
         if let Some(task) = self.tasks.get_mut(&pid).filter(|task| !task.has_exited()) {
             task.comm = name.to_vec();
@@ -519,6 +524,13 @@ impl ProcessTree {
             task.serial = serial;
         }
         Some(CommChange::Started)
+    }
+
+    /// Returns the ids of the threads that an exec ended without an exit record, in the stream.
+    pub(crate) fn take_replaced(&mut self) -> Vec<TaskId> {
+        let mut replaced = std::mem::take(&mut self.replaced);
+        replaced.sort_unstable();
+        replaced
     }
 
     /// Adds a mapping to a process of the tree, unless /proc was read later.

@@ -228,7 +228,7 @@ impl StackResolver {
                     (mark, trace.absent, sample.extra_stack)
                 {
                     let copied_end = sp.saturating_add(copied.bytes.len() as u64);
-                    self.page_reader.make_present(sample_id.pid, copied_end, absent);
+                    self.page_reader.make_present(sample_id.tid, copied_end, absent);
                 }
                 let is_reported = sample.extra_stack.is_some() && trace.read_range.end > sp;
                 if let Some(copy_hints) = self.copy_hints.as_mut().filter(|_| is_reported) {

@@ -84,12 +84,15 @@ pub(crate) fn lives_since(tid: u32, time_ns: u64) -> bool {
     known_ns <= age_ns.saturating_add(sys::clock_tick_ns())
 }
 
-/// Returns the living descendants of some processes, without these processes.
-pub(crate) fn descendants(pids: &[u32]) -> Vec<u32> {
+/// Returns the living descendants of some processes, without these processes, without this process,
+/// and without those in `except` and their descendants.
+pub(crate) fn descendants(pids: &[u32], except: &[u32]) -> Vec<u32> {
     let names = fs::read_dir("/proc").into_iter().flatten().flatten();
     let processes = names.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    // The recorder may be a child of a recorded shell.
+    let others = processes.filter(|pid| *pid != std::process::id() && !except.contains(pid));
     let parents: Vec<(u32, u32)> =
-        processes.filter_map(|pid| Some((pid, Stat::of(pid)?.parent))).collect();
+        others.filter_map(|pid| Some((pid, Stat::of(pid)?.parent))).collect();
     descendants_among(&parents, pids)
 }
 

@@ -67,8 +67,8 @@ pub(crate) enum OpenTarget<'a> {
     /// All threads of some processes, and tasks that they create later.
     Processes {
         pids: &'a [u32],
-        /// True if the processes include their existing descendants.
-        with_descendants: bool,
+        /// The descendants that are not recorded. All others are.
+        except: &'a [u32],
     },
 }
 
@@ -187,9 +187,7 @@ impl<'a> EventOpener<'a> {
     fn open(mut self, open_target: OpenTarget<'_>) -> Result<RingSet, OpenFailure> {
         match open_target {
             OpenTarget::Single(target) => self.open_for(target)?,
-            OpenTarget::Processes { pids, with_descendants } => {
-                self.open_for_threads(pids, with_descendants)?;
-            }
+            OpenTarget::Processes { pids, except } => self.open_for_threads(pids, except)?,
         }
         let mut rings: Vec<_> = self.rings.into_values().collect();
         // Sideband rings first: with equal times, a mapping comes before its first sample.
@@ -215,16 +213,12 @@ impl<'a> EventOpener<'a> {
         })
     }
 
-    /// Opens events for all threads of processes, until a pass finds no new ones.
-    fn open_for_threads(
-        &mut self,
-        pids: &[u32],
-        with_descendants: bool,
-    ) -> Result<(), OpenFailure> {
+    /// Opens events for all threads of processes and of their descendants, until a pass finds no
+    /// new ones.
+    fn open_for_threads(&mut self, pids: &[u32], except: &[u32]) -> Result<(), OpenFailure> {
         for _ in 0..THREAD_SCANS {
-            let descendants = if with_descendants { procfs::descendants(pids) } else { Vec::new() };
-            let others = descendants.into_iter().filter(|&pid| pid != std::process::id());
-            let threads = pids.iter().copied().chain(others).flat_map(procfs::threads);
+            let descendants = procfs::descendants(pids, except);
+            let threads = pids.iter().copied().chain(descendants).flat_map(procfs::threads);
             let new: Vec<_> = threads.filter(|tid| !self.suppliers.contains_key(tid)).collect();
             if new.is_empty() {
                 break;

@@ -95,8 +95,8 @@ impl Summary {
             let count = self.ended_by_exec;
             let tasks = if count == 1 { "a task".to_owned() } else { format!("{count} tasks") };
             return Some(format!(
-                "the kernel ended the sampling of {tasks} that executed a set-user-ID program, and \
-                 of later children; record as root with --follow system"
+                "the kernel ended the sampling of {tasks} that executed a set-user-ID or unreadable \
+                 program, and of later children; record as root with --follow system"
             ));
         }
         if self.outside_ns > 0 {
@@ -247,7 +247,7 @@ mod tests {
         let little = Summary { clock: Some(Sum { samples: 2, weight: 2_000_000 }), ..summary() };
         let ended = Summary { ended_by_exec: 1, ..little.clone() };
         assert_eq!(ended.warnings().len(), 1);
-        assert!(ended.warnings()[0].contains("of a task that executed a set-user-ID program"));
+        assert!(ended.warnings()[0].contains("of a task that executed a set-user-ID or"));
         let several = Summary { ended_by_exec: 2, samples: 0, ..little.clone() };
         assert_eq!(several.warnings().len(), 1);
         assert!(several.warnings()[0].contains("of 2 tasks"));

@@ -68,9 +68,9 @@ pub(crate) trait DebugTarget {
     /// Returns the state of the word since it was set. Interrupts the thread.
     fn state_of(&mut self, watch: &Self::Watch) -> WatchState;
 
-    /// Reads the memory of a process. Returns the number of bytes read, up to the first that is not
+    /// Reads the memory of a thread. Returns the number of bytes read, up to the first that is not
     /// mapped.
-    fn read(&mut self, pid: u32, address: u64, bytes: &mut [u8]) -> usize;
+    fn read(&mut self, tid: u32, address: u64, bytes: &mut [u8]) -> usize;
 
     /// Returns the time on the clock of the samples.
     fn now_ns(&mut self) -> u64;
@@ -264,8 +264,7 @@ impl<T: DebugTarget> FrameWatches<T> {
         let Some(thread) = self.threads.get_mut(&tid) else { return };
         let Some(trace) = thread.latest.take() else { return };
         let (target, watches) = (&mut self.target, &mut thread.watches);
-        let mut stack =
-            ProcessStack { pid: thread.pid, depth: self.depth, buffer: &mut self.buffer };
+        let mut stack = ThreadStack { tid, depth: self.depth, buffer: &mut self.buffer };
         release_stale(target, watches, &trace, self.batch);
         let mut is_free = [true; WATCHES];
         for at in 0..WATCHES {
@@ -367,13 +366,15 @@ fn find_matching_watch<'a, T: DebugTarget>(
 }
 
 /// The stack of a thread in the memory of its process.
-struct ProcessStack<'a> {
-    pid: u32,
+struct ThreadStack<'a> {
+    /// The memory is that of its process. The kernel does not give it by the process id once the
+    /// first thread has exited.
+    tid: u32,
     depth: usize,
     buffer: &'a mut Vec<u8>,
 }
 
-impl ProcessStack<'_> {
+impl ThreadStack<'_> {
     /// Reads the callers of a watched frame, and makes the watch valid from now on.
     fn refresh<T: DebugTarget>(
         &mut self,
@@ -412,8 +413,8 @@ impl ProcessStack<'_> {
         known: &[(u64, &CallerStack)],
         code: &mut impl CodeMap,
     ) -> Option<ReadCallers> {
-        let pid = self.pid;
-        let read = |address, bytes: &mut [u8]| target.read(pid, address, bytes);
+        let tid = self.tid;
+        let read = |address, bytes: &mut [u8]| target.read(tid, address, bytes);
         let mut reader = CallerReader { read, buffer: self.buffer, depth: self.depth };
         reader.read_callers(caller, known, code)
     }

@@ -64,8 +64,8 @@ impl DebugTarget for HwBreakpoints {
         }
     }
 
-    fn read(&mut self, pid: u32, address: u64, bytes: &mut [u8]) -> usize {
-        sys::read_memory(pid, address, bytes)
+    fn read(&mut self, tid: u32, address: u64, bytes: &mut [u8]) -> usize {
+        sys::read_memory(tid, address, bytes)
     }
 
     fn now_ns(&mut self) -> u64 {

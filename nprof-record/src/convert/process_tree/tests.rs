@@ -120,12 +120,14 @@ fn old_id_of_executing_thread_leaves_the_tree() {
     tree.fork(ids(200, COMMAND, 200), sample_id(COMMAND));
     tree.fork(ids(200, 200, 201), sample_id(200));
     tree.set_id(COMMAND, TaskId(1));
+    tree.set_id(201, TaskId(7));
     exit(&mut tree, ids(200, COMMAND, 200));
     settle(&mut tree);
     assert!(tree.fork(ids(210, 200, 210), sample_id(201)));
     // Only thread 201 is left, and executes.
     assert_eq!(tree.rename(200, true, b"new", sample_id(200)), Some(CommChange::Started));
     assert!(tree.accepts(200) && !tree.accepts(201), "the kernel has freed its id");
+    assert_eq!(tree.take_replaced(), [TaskId(7)], "no exit record comes");
     tree.set_id(200, TaskId(2));
     assert_eq!(tree.parent_id(tree.task(200).expect("it")), TaskId(1));
     assert_eq!(tree.parent_id(tree.task(210).expect("it")), TaskId(2), "it is the same process");

@@ -42,7 +42,7 @@ impl DebugTarget for &SimulatedProcess {
         }
     }
 
-    fn read(&mut self, _pid: u32, address: u64, bytes: &mut [u8]) -> usize {
+    fn read(&mut self, _tid: u32, address: u64, bytes: &mut [u8]) -> usize {
         let words = self.words.borrow();
         let all: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         let Some(rest) = all.get((address - BASE) as usize..) else { return 0 };
