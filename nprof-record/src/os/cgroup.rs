@@ -1,7 +1,8 @@
 //! Finds a control group by name, and creates one for a command, in the cgroup v2 hierarchy
 //! (cgroups(7), Documentation/admin-guide/cgroup-v2.rst).
 
-use std::fs;
+use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
@@ -28,10 +29,16 @@ pub(crate) fn find(name: &str) -> anyhow::Result<PathBuf> {
     Ok(directory)
 }
 
+/// The start of the names of groups created for commands; the id of the recorder follows.
+const NAME: &str = "nprof-";
+
 /// A control group created for a command. Removed on drop, unless processes still run in it.
 #[derive(Debug)]
 pub(crate) struct OwnCgroup {
     pub(crate) directory: PathBuf,
+    /// The directory, open and locked: other recorders remove groups without a lock. The kernel
+    /// releases it if this process is killed.
+    _lock: File,
 }
 
 impl OwnCgroup {
@@ -45,10 +52,11 @@ impl OwnCgroup {
         let ours =
             own_group(&groups).context("this process is in no control group of version 2")?;
         let parent = mount()?.join(ours.trim_start_matches('/'));
-        let directory = parent.join(format!("nprof-{}", std::process::id()));
-        fs::create_dir(&directory)
+        remove_abandoned(&parent);
+        let directory = parent.join(format!("{NAME}{}", std::process::id()));
+        let lock = create_locked(&directory)
             .with_context(|| format!("cannot create the control group {}", directory.display()))?;
-        Ok(Self { directory })
+        Ok(Self { directory, _lock: lock })
     }
 
     /// Moves a process into the group.
@@ -66,6 +74,28 @@ impl Drop for OwnCgroup {
     fn drop(&mut self) {
         // EBUSY if processes still run in it: it stays.
         let _ = fs::remove_dir(&self.directory);
+    }
+}
+
+/// Creates a directory and locks it.
+fn create_locked(directory: &Path) -> io::Result<File> {
+    fs::create_dir(directory)?;
+    let lock = File::open(directory)?;
+    lock.lock()?;
+    Ok(lock)
+}
+
+/// Removes the groups of recorders that were killed, unless processes still run in them. A pid would
+/// not show that they were: another recorder may run in another pid namespace.
+fn remove_abandoned(parent: &Path) {
+    for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let id = name.to_str().and_then(|name| name.strip_prefix(NAME));
+        let is_ours = id.is_some_and(|id| id.parse::<u32>().is_ok());
+        if is_ours && File::open(entry.path()).is_ok_and(|group| group.try_lock().is_ok()) {
+            // EBUSY if processes still run in it: it stays.
+            let _ = fs::remove_dir(entry.path());
+        }
     }
 }
 
@@ -91,6 +121,26 @@ fn own_group(text: &str) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_groups_without_a_recorder_are_removed() {
+        let parent = std::env::temp_dir().join(format!("nprof-groups-{}", std::process::id()));
+        fs::create_dir_all(&parent).expect("created");
+        let used = create_locked(&parent.join("nprof-1")).expect("created");
+        for name in ["nprof-2", "nprof-other", "nprof-3"] {
+            fs::create_dir(parent.join(name)).expect("created");
+        }
+        // A directory with a file stands for a group with a process: it cannot be removed.
+        fs::write(parent.join("nprof-3/file"), "").expect("written");
+        remove_abandoned(&parent);
+        let left =
+            ["nprof-1", "nprof-2", "nprof-other", "nprof-3"].map(|name| parent.join(name).exists());
+        assert_eq!(left, [true, false, true, true]);
+        drop(used);
+        remove_abandoned(&parent);
+        assert!(!parent.join("nprof-1").exists());
+        fs::remove_dir_all(&parent).expect("removed");
+    }
 
     #[test]
     fn finds_version_2_among_other_hierarchies() {
