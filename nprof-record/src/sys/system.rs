@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 /// Converts the result of a call that returns -1 on errors.
@@ -26,9 +27,33 @@ pub(crate) fn poll(polled: &mut [libc::pollfd], timeout_ms: i32) -> io::Result<u
     }
 }
 
-/// Returns the monotonic clock in ns.
+/// Returns the monotonic clock of the kernel in ns: that of samples, in every time namespace.
 pub(crate) fn monotonic_ns() -> u64 {
-    clock_ns(libc::CLOCK_MONOTONIC)
+    static OFFSET_NS: OnceLock<i64> = OnceLock::new();
+    let offset_ns = *OFFSET_NS.get_or_init(own_offset_ns);
+    clock_ns(libc::CLOCK_MONOTONIC).saturating_add_signed(offset_ns.saturating_neg())
+}
+
+/// Returns the offset of the monotonic clock in the time namespace of this process
+/// (time_namespaces(7)).
+fn own_offset_ns() -> i64 {
+    // The offsets are those of the namespace for children. If that is another one, this process has
+    // just created it, and its own has no offset, unless namespaces are nested.
+    let namespace = |name: &str| std::fs::read_link(format!("/proc/self/ns/{name}")).ok();
+    if namespace("time") != namespace("time_for_children") {
+        return 0;
+    }
+    let offsets = std::fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default();
+    monotonic_offset_ns(&offsets).unwrap_or(0)
+}
+
+/// Parses the offset of the monotonic clock in /proc/PID/timens_offsets. The nanoseconds are positive
+/// if the seconds are negative, too.
+fn monotonic_offset_ns(offsets: &str) -> Option<i64> {
+    let line = offsets.lines().find_map(|line| line.strip_prefix("monotonic"))?;
+    let mut numbers = line.split_ascii_whitespace().map(str::parse::<i64>);
+    let (seconds, nanoseconds) = (numbers.next()?.ok()?, numbers.next()?.ok()?);
+    seconds.checked_mul(1_000_000_000)?.checked_add(nanoseconds)
 }
 
 /// Returns the time since boot in ns, with the time the system was suspended.
@@ -81,4 +106,19 @@ pub(crate) fn standard_output() -> io::Result<File> {
     // SAFETY: this process never closes descriptor 1, so it is open as long as it is borrowed.
     let stdout = unsafe { BorrowedFd::borrow_raw(1) };
     stdout.try_clone_to_owned().map(|fd: OwnedFd| File::from(fd))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn offset_of_time_namespace_is_parsed() {
+        let offsets = |first: &str| format!("{first}\nboottime           7         0\n");
+        let parsed = |first: &str| monotonic_offset_ns(&offsets(first));
+        assert_eq!(parsed("monotonic       86400         5"), Some(86_400_000_000_005));
+        assert_eq!(parsed("monotonic       -1000         0"), Some(-1_000_000_000_000));
+        assert_eq!(parsed("monotonic          -1 500000000"), Some(-500_000_000));
+        assert_eq!(monotonic_offset_ns(""), None, "before Linux 5.6");
+    }
 }
