@@ -368,6 +368,8 @@ impl Invocation<'_> {
         stream.take(&Record::Step(Box::new(header::step())));
         let mut converter =
             Converter::new(stream, header::events(&self.plan), self.args.depth(), tree);
+        // A recorder that is killed early leaves a stream that names its command.
+        converter.sink.flush();
         if let Some(kernel) = self.kernel.take() {
             converter.set_kernel(kernel);
         }

@@ -24,6 +24,21 @@ pub(crate) fn process_of(tid: u32) -> Option<u32> {
     number_after(&status, b"Tgid:")
 }
 
+/// True if a process ignores a signal.
+pub(crate) fn ignores_signal(pid: u32, signal: i32) -> bool {
+    fs::read(format!("/proc/{pid}/status")).is_ok_and(|status| ignored_in(&status, signal))
+}
+
+/// True if a signal is in the mask of ignored signals of /proc/PID/status.
+fn ignored_in(status: &[u8], signal: i32) -> bool {
+    let mut lines = status.split(|&byte| byte == b'\n');
+    let mask = lines.find_map(|line| line.strip_prefix(b"SigIgn:"));
+    let mask = mask.and_then(|mask| std::str::from_utf8(mask).ok());
+    // Bit 0 is signal 1.
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .is_some_and(|mask| mask >> (signal - 1) & 1 != 0)
+}
+
 /// Returns the peak resident memory of this process.
 pub(crate) fn own_peak_bytes() -> Option<u64> {
     // ru_maxrss of getrusage(2) is inherited over fork and exec: it is at least that of our parent.
@@ -175,6 +190,13 @@ pub(crate) fn maps(pid: u32) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ignored_signals_are_read_from_status() {
+        let status = b"Name:\tcat\nSigBlk:\t0000000000000004\nSigIgn:\t0000000000000002\n";
+        assert!(ignored_in(status, 2) && !ignored_in(status, 3) && !ignored_in(status, 1));
+        assert!(!ignored_in(b"", 2));
+    }
 
     #[test]
     fn stat_fields_are_counted_after_name() {

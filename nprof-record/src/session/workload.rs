@@ -21,7 +21,8 @@ enum WorkloadKind {
 #[derive(Debug)]
 pub(crate) struct Workload {
     kind: WorkloadKind,
-    /// The number of signals that request a stop, and the last of them.
+    /// The number of signals that request a stop, and the last of them. One that the command ignores
+    /// counts twice: its end would not come.
     stops: Cell<(u32, i32)>,
 }
 
@@ -106,12 +107,16 @@ impl Workload {
                 self.child().into_iter().for_each(Child::notice_end);
                 continue;
             }
-            self.stops.set((self.stops.get().0 + 1, signal.number));
+            let mut weight = 1;
             if let Some(child) = self.child().filter(|child| child.ended().is_none())
                 && signal.sent
             {
+                if procfs::ignores_signal(child.pid as u32, signal.number) {
+                    weight = 2;
+                }
                 sys::kill(child.pid, signal.number);
             }
+            self.stops.set((self.stops.get().0 + weight, signal.number));
         }
     }
 

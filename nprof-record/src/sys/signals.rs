@@ -32,6 +32,7 @@ pub(crate) struct Signal {
 
 impl Signals {
     /// Blocks SIGCHLD, SIGINT, SIGQUIT, SIGTERM and SIGHUP, and opens the descriptor to read them.
+    /// Ignores SIGXFSZ.
     ///
     /// # Errors
     ///
@@ -50,6 +51,9 @@ impl Signals {
             }
             // If it were ignored, children would be reaped without their status (wait(2)).
             libc::signal(libc::SIGCHLD, libc::SIG_DFL);
+            // A write beyond the limit of file sizes then fails (EFBIG) instead of ending us, and the
+            // command runs on as with a full disk.
+            libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
             check(libc::sigprocmask(libc::SIG_BLOCK, &raw const set, &raw mut before))?;
             let flags = libc::SFD_CLOEXEC | libc::SFD_NONBLOCK;
             let fd = check(libc::signalfd(-1, &raw const set, flags))?;

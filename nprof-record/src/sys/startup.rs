@@ -1,7 +1,7 @@
 //! Saves the state with which this process was started, and restores it for the command.
 //!
 //! Before `main`, Rust ignores SIGPIPE and opens closed standard descriptors; later the recorder
-//! resets SIGCHLD. The command must see the original state.
+//! resets SIGCHLD and ignores SIGXFSZ. The command must see the original state.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
@@ -12,8 +12,15 @@ static IGNORED: AtomicU64 = AtomicU64::new(0);
 static CLOSED: AtomicU8 = AtomicU8::new(0);
 
 /// The signals with a saved disposition.
-const SAVED_SIGNALS: [libc::c_int; 6] =
-    [libc::SIGPIPE, libc::SIGCHLD, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP];
+const SAVED_SIGNALS: [libc::c_int; 7] = [
+    libc::SIGPIPE,
+    libc::SIGCHLD,
+    libc::SIGXFSZ,
+    libc::SIGINT,
+    libc::SIGQUIT,
+    libc::SIGTERM,
+    libc::SIGHUP,
+];
 
 /// Makes the loader call [`save`] before Rust's runtime changes the state.
 // SAFETY: .init_array consists of pointers to C functions, which the loader calls once each with
@@ -53,7 +60,7 @@ pub(crate) fn was_closed(fd: libc::c_int) -> bool {
 /// Restores the state in a child that is about to execute the command, and redirects its standard
 /// output if requested. Only makes syscalls: it runs after fork(2).
 pub(super) fn restore(output_to_error: bool) {
-    for signal in [libc::SIGPIPE, libc::SIGCHLD] {
+    for signal in [libc::SIGPIPE, libc::SIGCHLD, libc::SIGXFSZ] {
         let action = if was_ignored(signal) { libc::SIG_IGN } else { libc::SIG_DFL };
         // SAFETY: sets a predefined disposition, no handler.
         unsafe { libc::signal(signal, action) };

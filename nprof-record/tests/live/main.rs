@@ -15,6 +15,8 @@ mod fork_storms;
 mod no_unwind_tables;
 // Processes that the kernel's records alone do not show.
 mod process_life;
+// File size limits, time namespaces, a recorder killed at once, commands that ignore interrupts.
+mod odd_environments;
 // Programs of many kinds: dlopen and dlclose, threads, children, the loader, Rust, odd segments.
 mod real_programs;
 // Running a command: exit status, output, descriptors, signals, unprivileged use.

@@ -252,14 +252,14 @@ pub(crate) fn recorded(directory: &Directory, how: &[&str], command: &[&str]) ->
     (output, stream)
 }
 
-fn send(signal: &str, pid: u32) {
+pub(crate) fn send(signal: &str, pid: u32) {
     let sent = Command::new("kill").args([signal, &pid.to_string()]).status();
     assert!(sent.expect("kill runs").success());
 }
 
 /// Records a shell script, and waits until it prints "ready". Returns the recorder and the pid of
 /// the script.
-fn started(file: &str, before: &str, script: &str) -> (Child, String) {
+pub(crate) fn started(file: &str, before: &str, script: &str) -> (Child, String) {
     let script = format!("echo ready $$; {script}");
     let how = format!("{before}; exec \"$0\" -q -o {file} -- sh -c \"$1\"");
     let mut child = Command::new("sh")
