@@ -1,10 +1,18 @@
 //! The code of one process, for the unwinder.
 
+use std::rc::Rc;
+
 use nprof_object::RuntimeAddress;
 
-use crate::arch::rule::AnalyzedRule;
+use crate::arch::rule::{AnalyzedRule, UnwindRule};
 use crate::convert::address_space::AddressSpace;
+use crate::image::jit::growing_file::OpenFileBudget;
+use crate::image::jit::process_jit::ProcessJit;
+use crate::image::jit::runtime_code::RuntimeFunctions;
+use crate::image::jit::runtime_unwinding::RuntimeRules;
+use crate::image::key::ImageIndex;
 use crate::image::table::ImageTable;
+use crate::os::task_serial::ProcessId;
 use crate::unwind::{CodeMap, FrameAddress, UnwindInfo};
 
 /// The code of one process: its mappings, and the images they map.
@@ -12,12 +20,47 @@ use crate::unwind::{CodeMap, FrameAddress, UnwindInfo};
 pub(crate) struct ProcessCode<'a> {
     pub(crate) maps: &'a AddressSpace,
     pub(crate) images: &'a mut ImageTable,
+    /// The code that it generated at run time; None where only frames of files matter.
+    pub(crate) runtime: Option<RuntimeCode<'a>>,
+}
+
+/// The code that a process generated at run time, as it was at the time of a sample.
+#[derive(Debug)]
+pub(crate) struct RuntimeCode<'a> {
+    pub(crate) owner: ProcessId,
+    pub(crate) time_ns: u64,
+    pub(crate) jit: &'a mut ProcessJit,
+    pub(crate) rules: &'a mut RuntimeRules,
+    pub(crate) functions: &'a RuntimeFunctions,
+    pub(crate) files: &'a OpenFileBudget,
+}
+
+impl RuntimeCode<'_> {
+    /// Returns the rule at an address. None if its function has no unwind table, or none that was
+    /// read by now.
+    fn rule(&mut self, address: RuntimeAddress) -> Option<Rc<UnwindRule>> {
+        self.jit.read_until(self.owner, self.time_ns, self.functions, self.files);
+        let (function, offset) = self.jit.find(address.0)?;
+        self.rules.rule(function.unwinding.as_ref()?, offset)
+    }
+}
+
+impl ProcessCode<'_> {
+    /// Returns the unwind information for the code at an address of an image without a table there.
+    fn runtime_info(&mut self, image: ImageIndex, address: RuntimeAddress) -> UnwindInfo {
+        let runtime = self.runtime.as_mut().filter(|_| self.images.may_contain_jit(image));
+        let rule = runtime.and_then(|runtime| runtime.rule(address));
+        rule.map_or(UnwindInfo::NoTable, UnwindInfo::Rule)
+    }
 }
 
 impl CodeMap for ProcessCode<'_> {
     fn unwind_info(&mut self, address: RuntimeAddress) -> UnwindInfo {
         match self.maps.find(address) {
-            Some((image, offset)) => self.images.unwind_info(image, offset),
+            Some((image, offset)) => match self.images.unwind_info(image, offset) {
+                UnwindInfo::NoTable => self.runtime_info(image, address),
+                info => info,
+            },
             None => UnwindInfo::Unmapped,
         }
     }

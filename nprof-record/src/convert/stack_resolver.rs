@@ -15,11 +15,12 @@ use crate::convert::deep_stacks::copy_hints::CopyHints;
 use crate::convert::deep_stacks::frame_watch::FrameWatches;
 use crate::convert::deep_stacks::watchpoints::HwBreakpoints;
 use crate::convert::dictionary::{Dictionary, FrameKey, ImageFacts, Sink};
-use crate::convert::process_code::ProcessCode;
+use crate::convert::process_code::{ProcessCode, RuntimeCode};
 use crate::convert::process_tree::{Process, ProcessTree};
 use crate::convert::sample_stack;
 use crate::image::jit::growing_file::OpenFileBudget;
 use crate::image::jit::runtime_code::RuntimeFunctions;
+use crate::image::jit::runtime_unwinding::RuntimeRules;
 use crate::image::jit::unnamed_frames::UnnamedFrames;
 use crate::image::kernel::running_kernel::{KernelLocation, RunningKernel};
 use crate::image::key::{ImageIndex, ImageKey};
@@ -58,6 +59,7 @@ pub(crate) struct StackResolver {
     kernel: Option<RunningKernel>,
     functions: RuntimeFunctions,
     unnamed: UnnamedFrames,
+    runtime_rules: RuntimeRules,
     pub(crate) files: OpenFileBudget,
     pub(crate) dictionary: Dictionary,
     /// Completes stacks that are deeper than their copy.
@@ -88,6 +90,7 @@ impl StackResolver {
             kernel: None,
             functions: RuntimeFunctions::default(),
             unnamed: UnnamedFrames::default(),
+            runtime_rules: RuntimeRules::default(),
             files: OpenFileBudget::default(),
             dictionary: Dictionary::new(DICTIONARY_MAX),
             watches: FrameWatches::new(HwBreakpoints::default(), max_watched_threads(), depth),
@@ -209,7 +212,16 @@ impl StackResolver {
     ) -> Mark {
         self.addresses.clear();
         let maps = process.maps.clone();
-        let mut code = ProcessCode { maps: &maps, images: &mut self.images };
+        let runtime = RuntimeCode {
+            owner: ProcessId { pid: sample_id.pid, serial: process.serial },
+            time_ns: sample_id.time,
+            jit: &mut process.jit,
+            rules: &mut self.runtime_rules,
+            functions: &self.functions,
+            files: &self.files,
+        };
+        let runtime = Some(runtime);
+        let mut code = ProcessCode { maps: &maps, images: &mut self.images, runtime };
         let input = &sample.stack;
         let not_seen = &mut process.not_seen_since_exec;
         let (depth, addresses) = (self.depth, &mut self.addresses);
@@ -370,7 +382,8 @@ impl StackResolver {
         self.files.end_drain();
         for (pid, tid) in self.watches.end_batch() {
             let Some(process) = tree.process_mut(pid) else { continue };
-            let mut code = ProcessCode { maps: &process.maps, images: &mut self.images };
+            let mut code =
+                ProcessCode { maps: &process.maps, images: &mut self.images, runtime: None };
             self.watches.adjust(tid, &mut code);
         }
     }

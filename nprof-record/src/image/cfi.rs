@@ -3,6 +3,7 @@
 //! gimli evaluates it; this module caches the rules by image address, so that all processes that
 //! map an image share them. An image has few distinct rules: each is stored once.
 
+use std::ops::Range;
 use std::rc::Rc;
 
 use gimli::{
@@ -260,6 +261,27 @@ fn index<'a, S: FrameSection<Slice<'a>>>(
     }
     index.sort_unstable();
     index
+}
+
+/// Returns the rule at an address of the function in `range`, from a section with its entry alone.
+/// None if the section does not cover it.
+pub(crate) fn rule_in_section(
+    section: &UnwindSection,
+    context: &mut UnwindContext<usize>,
+    range: &Range<u64>,
+    address: u64,
+) -> Option<UnwindRule> {
+    let frames = EhFrame::from(section.slice());
+    let bases = BaseAddresses::default().set_eh_frame(section.address);
+    let entries = index(&frames, &bases);
+    let covers = |&&(start, end, _): &&(u64, u64, usize)| (start..end).contains(&address);
+    if let Some(&(_, _, at)) = entries.iter().find(covers) {
+        return rule_of_fde(&frames, at, &bases, context, address);
+    }
+    // A generator may have assumed another distance between the function and the section.
+    let &[(start, _, at)] = &entries[..] else { return None };
+    let address = address.checked_sub(range.start)?.checked_add(start)?;
+    rule_of_fde(&frames, at, &bases, context, address)
 }
 
 /// Returns the rule of an entry at an address. None if the entry does not cover it.

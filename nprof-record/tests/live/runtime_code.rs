@@ -108,7 +108,8 @@ int main(void) {
 }
 "#;
 
-const JITDUMP: &str = r#"
+/// Writes a jitdump.
+const DUMP_WRITER: &str = r#"
 static char *buffer;
 static size_t buffered;
 static int dump;
@@ -143,22 +144,60 @@ static void moved(char *from, char *to) {
     put(fields, sizeof fields);
 }
 
-int main(int count, char **words) {
-    char *code = room(), path[4096];
-    if (LATE) buffer = malloc(4096);
-    snprintf(path, sizeof path, "%s/jit-%d.dump", words[1], getpid());
+static void begin(const char *directory) {
+    char path[4096];
+    snprintf(path, sizeof path, "%s/jit-%d.dump", directory, getpid());
     dump = open(path, O_CREAT | O_TRUNC | O_RDWR, 0600);
     uint32_t header[10] = { 0x4a695444, 1, sizeof header, 62, 0, getpid() };
     if (write(dump, header, sizeof header) != sizeof header) abort();
     mmap(0, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE, dump, 0);
+    unlink(path);
+}
+"#;
+
+/// Three equal times: the last two in one function, at two addresses.
+const JITDUMP: &str = r#"
+int main(int count, char **words) {
+    char *code = room();
+    begin(words[1]);
+    if (LATE) buffer = malloc(4096);
     load(code, "first");
     run(code);
     load(code, "second");
     run(code);
     moved(code, code + 4096);
     run(code + 4096);
-    if (buffer && write(dump, buffer, buffered) != buffered) abort();
-    return unlink(path);
+    return buffer && write(dump, buffer, buffered) != buffered;
+}
+"#;
+
+/// A function that uses the frame pointer for something else: only its unwind table leads to its
+/// caller.
+const UNWINDING: &str = r#"
+/* push rbp; mov ebp, 1; 1: dec rdi; jnz 1b; pop rbp; ret */
+static const unsigned char code[] =
+    { 0x55, 0xbd, 1, 0, 0, 0, 0x48, 0xff, 0xcf, 0x75, 0xfb, 0x5d, 0xc3 };
+
+/* .eh_frame: the CFA is rsp + 8; rsp + 16 after the push; rsp + 8 after the pop. It is 16 bytes after
+   the start of the code, to which the entry refers from offset 32. An .eh_frame_hdr of 12 bytes. */
+static const unsigned char tables[] = {
+    20, 0, 0, 0, 0, 0, 0, 0, 1, 'z', 'R', 0, 1, 0x78, 16, 1, 0x1b, 0x0c, 7, 8, 0x90, 1, 0, 0,
+    20, 0, 0, 0, 28, 0, 0, 0, 0xd0, 0xff, 0xff, 0xff, 13, 0, 0, 0, 0, 0x41, 0x0e, 16, 0x86, 2, 0x4b, 0x0e,
+    8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
+};
+
+int main(int count, char **words) {
+    char *memory = room();
+    memcpy(memory, code, sizeof code);
+    begin(words[1]);
+    uint64_t sizes[3] = { sizeof tables, 12, 0 };
+    struct record record = { 4, sizeof record + sizeof sizes + sizeof tables, now(CLOCK_MONOTONIC) };
+    put(&record, sizeof record);
+    put(sizes, sizeof sizes);
+    put(tables, sizeof tables);
+    load(memory, "made");
+    run(memory);
+    return 0;
 }
 "#;
 
@@ -339,7 +378,7 @@ fn perf_map_that_was_removed_and_written_again_is_read_again() {
 #[test]
 fn jitdump_written_at_exit_names_code_by_time() {
     let directory = Directory::new("late-dump");
-    let source = format!("#undef LATE\n#define LATE 1\n{JITDUMP}");
+    let source = format!("#undef LATE\n#define LATE 1\n{DUMP_WRITER}{JITDUMP}");
     let argument = directory.path("");
     let Some(bytes) = recorded_bytes(&directory, &source, &argument) else { return };
     // Three equal times, of which the last two are in the same function at two addresses.
@@ -350,9 +389,22 @@ fn jitdump_written_at_exit_names_code_by_time() {
 
 #[test]
 fn jitdump_names_code_by_time() {
-    let Some(stream) = recorded("jitdump", JITDUMP) else { return };
+    let source = format!("{DUMP_WRITER}{JITDUMP}");
+    let Some(stream) = recorded("jitdump", &source) else { return };
     let [first, second] = ["first", "second"].map(|name| share(&stream, name));
     assert!((0.25..0.42).contains(&first) && (0.55..0.75).contains(&second), "{first} {second}");
+}
+
+#[test]
+fn unwind_table_of_jitdump_leads_to_callers() {
+    let source = format!("{DUMP_WRITER}{UNWINDING}");
+    let Some(stream) = recorded("dump-table", &source) else { return };
+    let through = stream.samples.iter().filter(|sample| {
+        let images: Vec<_> = sample.frames.iter().map(|(image, _)| image.as_str()).collect();
+        sample.mark == Mark::None && images.starts_with(&["made", "program", "program"])
+    });
+    let (count, all) = (through.count(), stream.samples.len());
+    assert!(count > 100 && count * 10 > all * 9, "{count} of {all}");
 }
 
 #[test]

@@ -1,7 +1,10 @@
 //! Reads jitdump files, `jit-PID.dump` (tools/perf/Documentation/jitdump-specification.txt in the
 //! kernel's source): a header, then records with times. Pure over its bytes.
 //!
-//! Records of loaded and moved code are read; machine code, lines and unwind tables are skipped.
+//! Records of loaded and moved code and their unwind tables are read; machine code and lines are
+//! skipped.
+
+use std::rc::Rc;
 
 /// The bytes of the header that are read.
 const HEADER_BYTES: usize = 40;
@@ -15,7 +18,10 @@ const LOAD_BYTES: usize = PREFIX_BYTES + 40;
 /// The bytes of a record of moved code.
 const MOVE_BYTES: usize = PREFIX_BYTES + 48;
 
-/// The most bytes of a record that are read, with its name. Chunks that do not end the file must be
+/// The bytes of a record of unwind tables before the tables.
+const UNWINDING_BYTES: usize = PREFIX_BYTES + 24;
+
+/// The most bytes of a record that are read, with its name or its tables. Chunks that do not end the file must be
 /// at least this long.
 pub(crate) const FRONT_MAX_BYTES: usize = 1 << 17;
 
@@ -27,24 +33,26 @@ const ARCH_TIME: u64 = 1;
 
 const CODE_LOAD: u32 = 0;
 const CODE_MOVE: u32 = 1;
+const CODE_UNWINDING: u32 = 4;
 
 /// A record of a jitdump file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum JitRecord<'a> {
-    /// A function was generated (JIT_CODE_LOAD).
-    Load { start: u64, size: u64, name: &'a [u8] },
+    /// A function was generated (JIT_CODE_LOAD). `eh_frame` is its unwind table, if it has one.
+    Load { start: u64, size: u64, name: &'a [u8], eh_frame: Option<Rc<[u8]>> },
     /// A function was moved (JIT_CODE_MOVE).
     Move { from: u64, to: u64, size: u64 },
 }
 
 /// The state of reading a jitdump file.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum JitdumpReader {
     /// Before the header.
     #[default]
     Header,
-    /// Among the records. `has_times`: their times are those of the monotonic clock.
-    Records { has_times: bool },
+    /// Among the records. `has_times`: their times are those of the monotonic clock. `eh_frame`: the
+    /// unwind table of the function that follows.
+    Records { has_times: bool, eh_frame: Option<Rc<[u8]>> },
     /// The file is malformed and not read any more.
     Malformed,
 }
@@ -64,9 +72,9 @@ impl JitdumpReader {
         let mut used = 0;
         while let Some(rest) = usize::try_from(used).ok().and_then(|used| chunk.get(used..)) {
             let left = available - used;
-            let size = match *self {
+            let size = match self {
                 Self::Header => self.read_header(rest),
-                Self::Records { has_times } => self.read_record(rest, left, has_times, &mut take),
+                Self::Records { .. } => self.read_record(rest, left, &mut take),
                 Self::Malformed => None,
             };
             let Some(size) = size.filter(|&size| size <= left) else { break };
@@ -81,7 +89,6 @@ impl JitdumpReader {
         &mut self,
         bytes: &[u8],
         left: u64,
-        has_times: bool,
         take: &mut impl FnMut(Option<u64>, JitRecord<'_>),
     ) -> Option<u64> {
         let size = u64::from(word(bytes, 4)?);
@@ -96,9 +103,16 @@ impl JitdumpReader {
             *self = Self::Malformed;
             return None;
         }
-        // Other kinds (lines, unwind tables, end) are skipped by their size.
-        if let Some(parsed) = parse(record) {
-            take(long(record, 8).filter(|_| has_times), parsed);
+        // Other kinds (lines, end) are skipped by their size.
+        if let Self::Records { has_times, eh_frame } = self {
+            match word(record, 0)? {
+                CODE_UNWINDING => *eh_frame = parse_eh_frame(record),
+                kind => {
+                    if let Some(parsed) = parse(kind, record, eh_frame) {
+                        take(long(record, 8).filter(|_| *has_times), parsed);
+                    }
+                }
+            }
         }
         Some(size)
     }
@@ -115,21 +129,27 @@ impl JitdumpReader {
         }
         // Times of the processor's clock cannot be compared with those of samples.
         let has_times = long(header, 32)? & ARCH_TIME == 0;
-        *self = Self::Records { has_times };
+        *self = Self::Records { has_times, eh_frame: None };
         Some(u64::from(size))
     }
 }
 
-/// Parses a record. None if it is of another kind, or too short.
-fn parse(record: &[u8]) -> Option<JitRecord<'_>> {
-    match word(record, 0)? {
+/// Parses a record of this kind. None if it is of another kind, or too short. A function takes the
+/// unwind table that came before it.
+fn parse<'a>(
+    kind: u32,
+    record: &'a [u8],
+    eh_frame: &mut Option<Rc<[u8]>>,
+) -> Option<JitRecord<'a>> {
+    match kind {
         CODE_LOAD => {
             let name = record.get(LOAD_BYTES..)?;
             // The machine code follows the name and its NUL.
             let length = memchr::memchr(0, name).unwrap_or(name.len());
             let (start, size) =
                 (long(record, PREFIX_BYTES + 16)?, long(record, PREFIX_BYTES + 24)?);
-            Some(JitRecord::Load { start, size, name: &name[..length] })
+            let eh_frame = eh_frame.take();
+            Some(JitRecord::Load { start, size, name: &name[..length], eh_frame })
         }
         CODE_MOVE => {
             let fields = record.get(..MOVE_BYTES)?;
@@ -138,6 +158,16 @@ fn parse(record: &[u8]) -> Option<JitRecord<'_>> {
         }
         _ => None,
     }
+}
+
+/// Returns the `.eh_frame` of a record of unwind tables (JIT_CODE_UNWINDING_INFO), which ends with
+/// an `.eh_frame_hdr`. None if it is malformed or empty: V8 writes an empty one for functions without
+/// a table.
+fn parse_eh_frame(record: &[u8]) -> Option<Rc<[u8]>> {
+    let (size, header_size) = (long(record, PREFIX_BYTES)?, long(record, PREFIX_BYTES + 8)?);
+    let size = usize::try_from(size.checked_sub(header_size)?).ok()?;
+    let tables = record.get(UNWINDING_BYTES..)?.get(..size)?;
+    (!tables.is_empty()).then(|| tables.into())
 }
 
 fn word(bytes: &[u8], at: usize) -> Option<u32> {
@@ -184,8 +214,10 @@ mod tests {
             if let Some(chunk) = file.get(at..end) {
                 let used = dump.read(chunk, chunk.len() as u64, |time, item| {
                     records.push(match item {
-                        JitRecord::Load { start, size, name } => {
-                            format!("{time:?} {start:x} {size} {}", String::from_utf8_lossy(name))
+                        JitRecord::Load { start, size, name, eh_frame } => {
+                            let name = String::from_utf8_lossy(name);
+                            let table = eh_frame.map(|table| format!(" {table:?}"));
+                            format!("{time:?} {start:x} {size} {name}{}", table.unwrap_or_default())
                         }
                         JitRecord::Move { from, to, size } => {
                             format!("{time:?} {from:x} {to:x} {size}")
@@ -205,7 +237,25 @@ mod tests {
         for step in [1, 7, 64, file.len()] {
             let (records, dump) = all(&file, step);
             assert_eq!(records, ["Some(10) 1000 4 f", "Some(20) 1000 2000 4"]);
-            assert_eq!(dump, JitdumpReader::Records { has_times: true });
+            assert_eq!(dump, JitdumpReader::Records { has_times: true, eh_frame: None });
+        }
+    }
+
+    #[test]
+    fn function_has_unwind_table_of_record_before_it() {
+        // The sizes of both tables and of .eh_frame_hdr, then the tables.
+        let tables = |sizes: [u64; 2]| {
+            record(CODE_UNWINDING, 9, &[sizes[0], sizes[1], 0], &[1, 2, 3, 4, 5, 6, 7, 8])
+        };
+        let two = [load(10, 0x1000, "f", 4), load(11, 0x2000, "g", 4)].concat();
+        for (sizes, table) in
+            [([8, 3], " [1, 2, 3, 4, 5]"), ([8, 9], ""), ([9, 0], ""), ([4, 4], "")]
+        {
+            let file = [header(MAGIC, 0), tables(sizes), two.clone()].concat();
+            for step in [7, file.len()] {
+                let expected = [format!("Some(10) 1000 4 f{table}"), "Some(11) 2000 4 g".into()];
+                assert_eq!(all(&file, step).0, expected, "{sizes:?}");
+            }
         }
     }
 

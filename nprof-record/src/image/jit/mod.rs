@@ -5,4 +5,5 @@ pub(crate) mod jitdump;
 pub(crate) mod perf_map;
 pub(crate) mod process_jit;
 pub(crate) mod runtime_code;
+pub(crate) mod runtime_unwinding;
 pub(crate) mod unnamed_frames;

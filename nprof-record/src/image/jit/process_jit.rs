@@ -19,6 +19,7 @@ use crate::image::jit::growing_file::{CHUNK_BYTES, GrowingFile, OpenFileBudget};
 use crate::image::jit::jitdump::{self, JitRecord, JitdumpReader};
 use crate::image::jit::perf_map::{self, MapPlace};
 use crate::image::jit::runtime_code::{CodeRegions, RuntimeFunction, RuntimeFunctions};
+use crate::image::jit::runtime_unwinding::RuntimeUnwinding;
 use crate::image::mapped_file;
 use crate::os::code_mapping::Mmap;
 use crate::os::task_serial::ProcessId;
@@ -205,15 +206,19 @@ impl ProcessJit {
             // An entry is not later than its read, unless its clock is wrong.
             pending.insert((time.map_or(before, |time| time.min(now)), *entries), entry);
         };
-        let generated = |start, size, name: &[u8]| {
-            Some(CodeChange::Generated(functions.create(name, start, Some(owner))?, size))
+        let generated = |start, size, name: &[u8], eh_frame| {
+            let unwinding = RuntimeUnwinding::new(eh_frame, size);
+            let owner = Some(owner);
+            let function = functions.create_with_unwinding(name, start, owner, unwinding)?;
+            Some(CodeChange::Generated(function, size))
         };
         let (place, start_ns) = (&mut self.place, self.start_ns);
         let open = |held| MapPlace::open(place, owner.pid, start_ns, held, files);
         self.map.read(files, open, |chunk, _, in_line| {
             let more = chunk.len() == CHUNK_BYTES;
             perf_map::read(chunk, more, in_line, |start, size, name| {
-                generated(start, size, name).into_iter().for_each(|change| add(None, change));
+                let change = generated(start, size, name, None);
+                change.into_iter().for_each(|change| add(None, change));
             }) as u64
         });
         for dump in &mut self.dumps {
@@ -223,7 +228,9 @@ impl ProcessJit {
                 |chunk, available, dump| {
                     dump.read(chunk, available, |time, record| {
                         let change = match record {
-                            JitRecord::Load { start, size, name } => generated(start, size, name),
+                            JitRecord::Load { start, size, name, eh_frame } => {
+                                generated(start, size, name, eh_frame)
+                            }
                             JitRecord::Move { from, to, size } => {
                                 Some(CodeChange::Moved { from, to, size })
                             }

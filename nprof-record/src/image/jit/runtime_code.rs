@@ -10,6 +10,7 @@ use std::rc::Rc;
 use nprof_stream::limits;
 use rustc_hash::FxHashMap;
 
+use crate::image::jit::runtime_unwinding::RuntimeUnwinding;
 use crate::os::task_serial::ProcessId;
 
 /// The most memory for all functions.
@@ -30,6 +31,8 @@ pub(crate) struct RuntimeFunction {
     pub(crate) start: u64,
     /// The process that has it in memory. None for the kernel.
     pub(crate) owner: Option<ProcessId>,
+    /// The unwind table that its generator wrote for it.
+    pub(crate) unwinding: Option<Rc<RuntimeUnwinding>>,
     /// Its number among the sampled functions; 0 before its first sample.
     number: Cell<u32>,
     /// The memory of all functions.
@@ -39,16 +42,18 @@ pub(crate) struct RuntimeFunction {
 impl RuntimeFunction {
     /// Returns the same function at another address. None if there are too many.
     pub(crate) fn moved(&self, start: u64) -> Option<Rc<Self>> {
-        Self::new(self.name.clone(), start, self.owner, &self.bytes)
+        Self::new(self.name.clone(), start, self.owner, self.unwinding.clone(), &self.bytes)
     }
 
     fn new(
         name: Box<[u8]>,
         start: u64,
         owner: Option<ProcessId>,
+        unwinding: Option<Rc<RuntimeUnwinding>>,
         bytes: &Rc<Cell<usize>>,
     ) -> Option<Rc<Self>> {
-        let function = Self { name, start, owner, number: Cell::new(0), bytes: bytes.clone() };
+        let number = Cell::new(0);
+        let function = Self { name, start, owner, unwinding, number, bytes: bytes.clone() };
         let used = bytes.get() + function.cost();
         // Before the check: the drop of a refused function subtracts its bytes again.
         bytes.set(used);
@@ -56,7 +61,8 @@ impl RuntimeFunction {
     }
 
     fn cost(&self) -> usize {
-        self.name.len() + FUNCTION_BYTES
+        let unwinding = self.unwinding.as_ref().map_or(0, |unwinding| unwinding.bytes());
+        self.name.len() + unwinding + FUNCTION_BYTES
     }
 }
 
@@ -87,10 +93,21 @@ impl RuntimeFunctions {
         start: u64,
         owner: Option<ProcessId>,
     ) -> Option<Rc<RuntimeFunction>> {
+        self.create_with_unwinding(name, start, owner, None)
+    }
+
+    /// Creates a function with an unwind table, as [`RuntimeFunctions::create`] does.
+    pub(crate) fn create_with_unwinding(
+        &self,
+        name: &[u8],
+        start: u64,
+        owner: Option<ProcessId>,
+        unwinding: Option<RuntimeUnwinding>,
+    ) -> Option<Rc<RuntimeFunction>> {
         if name.is_empty() {
             return None;
         }
-        RuntimeFunction::new(clip(name), start, owner, &self.bytes)
+        RuntimeFunction::new(clip(name), start, owner, unwinding.map(Rc::new), &self.bytes)
     }
 
     /// Begins a new stack.
