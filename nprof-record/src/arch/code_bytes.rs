@@ -16,6 +16,10 @@ pub(crate) trait CodeBytes {
     fn code(&mut self, address: ImageAddress) -> Bytes;
     /// Returns the rule of the unwind table that covers an address.
     fn rule(&mut self, address: ImageAddress) -> Option<Rc<UnwindRule>>;
+    /// True if the code was compiled by Go, of which functions preserve only the frame pointer.
+    fn is_go(&self) -> bool {
+        false
+    }
     /// Returns the result of an earlier analysis of an address.
     fn known(&self, _address: ImageAddress) -> Option<AnalyzedRule> {
         None

@@ -71,6 +71,9 @@ pub enum AnalyzedRule {
     Rule(Rc<UnwindRule>),
     /// The code ends the thread after the call, so there is no caller.
     ThreadStart,
+    /// No call precedes the code, and it never returns: its address was put at the end of a new
+    /// stack, by makecontext(3) or for a goroutine, so there is no caller.
+    StackBottom,
     /// The code could not be followed to its end.
     Unknown,
 }

@@ -72,6 +72,29 @@ impl CodeMap for ProcessCode<'_> {
         }
     }
 
+    fn rule_since_call(
+        &mut self,
+        call_end: RuntimeAddress,
+        address: FrameAddress,
+    ) -> Option<Rc<UnwindRule>> {
+        let (image, offset) = self.maps.find(address.address_for_lookup())?;
+        let (caller_image, call) = self.maps.find(call_end.wrapping_sub(1))?;
+        // The target of a call into another image is in a table that the dynamic linker fills in.
+        (image == caller_image)
+            .then(|| self.images.rule_since_call(image, call, offset, address))?
+    }
+
+    fn rules_since_prologues(&mut self, address: FrameAddress) -> Rc<[UnwindRule]> {
+        match self.maps.find(address.address_for_lookup()) {
+            Some((image, offset)) => self.images.rules_since_prologues(image, offset, address),
+            None => Rc::default(),
+        }
+    }
+
+    fn is_generated(&self, address: RuntimeAddress) -> bool {
+        self.maps.find(address).is_some_and(|(image, _)| self.images.may_contain_jit(image))
+    }
+
     fn is_after_call(&mut self, address: RuntimeAddress) -> Option<bool> {
         let (image, offset) = self.maps.find(address.wrapping_sub(1))?;
         self.images.is_after_call(image, offset)

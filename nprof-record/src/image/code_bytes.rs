@@ -51,6 +51,10 @@ pub(crate) struct CodeCache {
     analyzed: FxHashMap<(ImageAddress, bool), AnalyzedRule>,
     /// By image address.
     calls: FxHashMap<ImageAddress, CallBefore>,
+    /// By the image addresses of the start of a function and of a place in it.
+    since_entry: FxHashMap<(ImageAddress, ImageAddress), Option<Rc<UnwindRule>>>,
+    /// By image address.
+    since_prologues: FxHashMap<ImageAddress, Rc<[UnwindRule]>>,
 }
 
 impl CodeCache {
@@ -59,7 +63,10 @@ impl CodeCache {
         let entries = self.analyzed.capacity() * size_of::<(u64, bool, AnalyzedRule, u8)>();
         let analyzed = entries + self.analyzed.len() * RULE_BYTES;
         let calls = self.calls.capacity() * size_of::<(u64, CallBefore, u8)>();
-        self.pages.len() * PAGE_BYTES as usize + analyzed + calls
+        let since_entry = self.since_entry.capacity() * size_of::<(u64, u64, usize, u8)>();
+        let rules = self.since_entry.len() + self.since_prologues.len();
+        let since_entry = since_entry + rules * RULE_BYTES;
+        self.pages.len() * PAGE_BYTES as usize + analyzed + calls + since_entry
     }
 
     /// Returns the rule that code analysis finds at an address without a table.
@@ -74,20 +81,68 @@ impl CodeCache {
         }
         // Threads start in a function that is called through a pointer and then exit: musl's
         // `start`, the child side of clone.
-        let may_be_start =
-            is_return && self.call_before(address, source) == CallBefore::Call(Call::Indirect);
-        let mut reader = self.reader(source);
-        let analyzed = if may_be_start && code_analysis::is_thread_exit(&mut reader, address) {
-            AnalyzedRule::ThreadStart
-        } else {
-            let rule = code_analysis::rule(&mut reader, address, is_return);
-            rule.map_or(AnalyzedRule::Unknown, |rule| AnalyzedRule::Rule(Rc::new(rule)))
+        let before = is_return.then(|| self.call_before(address, source));
+        let reader = &mut self.reader(source);
+        let analyzed = match before {
+            Some(CallBefore::Call(Call::Indirect))
+                if code_analysis::is_thread_exit(reader, address) =>
+            {
+                AnalyzedRule::ThreadStart
+            }
+            Some(CallBefore::NoCall) if code_analysis::never_returns(reader, address) => {
+                AnalyzedRule::StackBottom
+            }
+            _ => {
+                let rule = code_analysis::rule(reader, address, is_return);
+                rule.map_or(AnalyzedRule::Unknown, |rule| AnalyzedRule::Rule(Rc::new(rule)))
+            }
         };
         if self.analyzed.len() >= MEMO_MAX {
             self.analyzed.clear();
         }
         self.analyzed.insert((address, is_return), analyzed.clone());
         analyzed
+    }
+
+    /// Returns the rule at an address, if the call that ends at `call_end` is of its function.
+    pub(crate) fn rule_since_call(
+        &mut self,
+        call_end: ImageAddress,
+        address: ImageAddress,
+        source: &mut CodeSource<'_>,
+    ) -> Option<Rc<UnwindRule>> {
+        let mut reader = self.reader(source);
+        let entry = code_analysis::call_target(&mut reader, call_end)?;
+        let key = (entry, address);
+        if let Some(rule) = self.since_entry.get(&key) {
+            return rule.clone();
+        }
+        let mut reader = self.reader(source);
+        let rule = code_analysis::rule_since_entry(&mut reader, entry, address).map(Rc::new);
+        if self.since_entry.len() >= MEMO_MAX {
+            self.since_entry.clear();
+        }
+        self.since_entry.insert(key, rule.clone());
+        rule
+    }
+
+    /// Returns the rules at an address by the code before it, see
+    /// [`code_analysis::rules_since_prologues`].
+    pub(crate) fn rules_since_prologues(
+        &mut self,
+        address: ImageAddress,
+        source: &mut CodeSource<'_>,
+    ) -> Rc<[UnwindRule]> {
+        if let Some(rules) = self.since_prologues.get(&address) {
+            return rules.clone();
+        }
+        let rules = code_analysis::rules_since_prologues(&mut self.reader(source), address);
+        let rules: Rc<[UnwindRule]> = rules.into();
+        if self.since_prologues.len() >= MEMO_MAX {
+            self.since_prologues.clear();
+        }
+        self.since_prologues.insert(address, rules.clone());
+        rules
     }
 
     /// Returns the call that ends at an address.
@@ -212,6 +267,10 @@ impl CodeBytes for Reader<'_, '_> {
 
     fn rule(&mut self, address: ImageAddress) -> Option<Rc<UnwindRule>> {
         self.source.tables.as_mut()?.rule(address)
+    }
+
+    fn is_go(&self) -> bool {
+        self.source.elf.is_go
     }
 
     fn known(&self, address: ImageAddress) -> Option<AnalyzedRule> {

@@ -29,6 +29,9 @@ const SECTIONS_MAX: u32 = 1 << 13;
 /// The most bytes of notes read from one file. The build ID is in the first few hundred.
 const NOTES_MAX_BYTES: u64 = 64 << 10;
 
+/// The most segments of notes that are searched for that of Go. Linked files have two.
+const NOTES_MAX: usize = 4;
+
 /// The bytes of the function at the entry point (`_start`): it is short assembly without a size.
 const ENTRY_BYTES: u64 = 64;
 
@@ -37,6 +40,8 @@ const ENTRY_BYTES: u64 = 64;
 pub(crate) struct Elf {
     /// The GNU build ID; empty if there is none.
     pub(crate) build_id: Vec<u8>,
+    /// True if Go linked the file: its functions preserve other registers.
+    pub(crate) is_go: bool,
     entry: ImageAddress,
     /// The executable segments.
     code: Segments,
@@ -88,8 +93,29 @@ where
     let build_id = build_id_of_segments(endian, programs, data, NOTES_MAX_BYTES);
     Some(Elf {
         build_id: build_id.unwrap_or_default(),
+        is_go: has_go_note(endian, programs, data),
         entry: ImageAddress(header.e_entry(endian).into()),
         code: segments(endian, programs).executable(),
+    })
+}
+
+/// True if a file has the note in which Go's linker stores its build ID (`.note.go.buildid`).
+fn has_go_note<'data, P, R>(endian: Endianness, programs: &[P], data: R) -> bool
+where
+    P: ProgramHeader<Endian = Endianness>,
+    R: ReadRef<'data>,
+{
+    let is_note = |program: &&P| {
+        program.p_type(endian) == elf::PT_NOTE && program.p_filesz(endian).into() <= NOTES_MAX_BYTES
+    };
+    programs.iter().filter(is_note).take(NOTES_MAX).any(|program| {
+        let Ok(Some(mut notes)) = program.notes(endian, data) else { return false };
+        while let Ok(Some(note)) = notes.next() {
+            if note.name() == b"Go" {
+                return true;
+            }
+        }
+        false
     })
 }
 

@@ -238,6 +238,38 @@ impl ImageTable {
         rule.unwrap_or(AnalyzedRule::Unknown)
     }
 
+    /// Returns the rule at a frame's address, if the call that ends after the byte at `call` is of
+    /// its function; `offset` is that of its address for lookup.
+    pub(crate) fn rule_since_call(
+        &mut self,
+        index: ImageIndex,
+        call: ImageOffset,
+        offset: ImageOffset,
+        address: FrameAddress,
+    ) -> Option<Rc<UnwindRule>> {
+        let after_lookup = address.value().0.wrapping_sub(address.address_for_lookup().0);
+        let image = &mut self.images[index as usize];
+        let call_end = image.image_address(call)?.wrapping_add(1);
+        let at = image.image_address(offset)?.wrapping_add(after_lookup);
+        image.with_code(|code, source| code.rule_since_call(call_end, at, source))?
+    }
+
+    /// Returns the rules at a frame's address by the code before it; `offset` is that of its address
+    /// for lookup.
+    pub(crate) fn rules_since_prologues(
+        &mut self,
+        index: ImageIndex,
+        offset: ImageOffset,
+        address: FrameAddress,
+    ) -> Rc<[UnwindRule]> {
+        let after_lookup = address.value().0.wrapping_sub(address.address_for_lookup().0);
+        let image = &mut self.images[index as usize];
+        let Some(lookup) = image.image_address(offset) else { return Rc::default() };
+        let at = lookup.wrapping_add(after_lookup);
+        let rules = image.with_code(|code, source| code.rules_since_prologues(at, source));
+        rules.unwrap_or_default()
+    }
+
     /// True if a call ends after the byte at an offset. None if the code cannot be read.
     pub(crate) fn is_after_call(&mut self, index: ImageIndex, offset: ImageOffset) -> Option<bool> {
         let image = &mut self.images[index as usize];

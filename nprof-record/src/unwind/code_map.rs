@@ -32,6 +32,27 @@ pub trait CodeMap {
         AnalyzedRule::Unknown
     }
 
+    /// Returns the rule at the address of a frame, if the call that ends at `call_end` is of its
+    /// function: it follows from the code from the function's start to the address.
+    fn rule_since_call(
+        &mut self,
+        _call_end: RuntimeAddress,
+        _address: FrameAddress,
+    ) -> Option<Rc<UnwindRule>> {
+        None
+    }
+
+    /// Returns the rules at the address of a frame that follow from the code before it: one for each
+    /// place at which its function may begin.
+    fn rules_since_prologues(&mut self, _address: FrameAddress) -> Rc<[UnwindRule]> {
+        Rc::default()
+    }
+
+    /// True if an address is in code generated at run time.
+    fn is_generated(&self, _address: RuntimeAddress) -> bool {
+        false
+    }
+
     /// True if the instruction that ends at an address is a call. None if the code cannot be read.
     fn is_after_call(&mut self, _address: RuntimeAddress) -> Option<bool> {
         None

@@ -1,6 +1,7 @@
 //! The unwinder: from the registers and the stack of a sample to its return addresses. Knows no files
 //! and no kernel.
 
+mod certainty;
 mod code_map;
 mod frame_address;
 mod frame_state;

@@ -1,48 +1,164 @@
-//! Steps from code that no unwind table covers, in this order: by the analysis of the code itself;
-//! to the function at which the thread starts, if the first return address on the stack leads there;
-//! along the frame pointer, which code generated at run time may keep. Frames after such a step are guesses: good enough to be shown,
-//! but no frame is watched or completed by them.
+//! Steps from code that no unwind table covers, in this order: by the analysis of the code up to its
+//! return; by a call on the stack of which the function leads to the address of the frame; by the code
+//! from a place before the address at which its function may begin; to the function at which the thread starts, if the first return address on the stack leads there; along the
+//! frame pointer, which code generated at run time may keep. No frame is watched or completed by such
+//! a step.
 
 use nprof_object::RuntimeAddress;
 use nprof_stream::Mark;
 
 use crate::arch;
 use crate::arch::rule::AnalyzedRule;
+use crate::unwind::certainty::Certainty;
 use crate::unwind::code_map::{CodeMap, UnwindInfo};
 use crate::unwind::frame_address::FrameAddress;
 use crate::unwind::registers::Registers;
 use crate::unwind::stack_copy::{StackCopy, is_outside_copy};
-use crate::unwind::step::{Step, step_by_rule};
+use crate::unwind::step::{Caller, Step, caller_by_rule, step_by_rule};
 
 /// The most words above the stack pointer that are searched for the return address into the
 /// function at which the program or the thread starts.
 const START_SEARCH_WORDS: u64 = 64;
 
-/// Returns the caller of a frame that no unwind table covers.
+/// The most words above the stack pointer that are searched for the call of a function.
+const CALL_SEARCH_WORDS: u64 = 1024;
+
+/// The most calls on the stack that are compared with the code of a function: each may take the
+/// analysis of thousands of instructions.
+const CALLS_MAX: usize = 16;
+
+/// Returns the caller of a frame that no unwind table covers, and lowers the certainty of the walk.
 pub(super) fn step(
     registers: &Registers,
     address: FrameAddress,
     stack: &StackCopy<'_>,
     code: &mut impl CodeMap,
     caller: &mut Registers,
+    certainty: &mut Certainty,
 ) -> Step {
+    *certainty = (*certainty).min(Certainty::Analyzed);
     match code.analyze(address) {
         // A thread starts with a frame pointer of 0; a function may have lost it since.
-        AnalyzedRule::ThreadStart if registers.get(arch::FP).unwrap_or(0) == 0 => return Ok(None),
+        AnalyzedRule::ThreadStart if registers.get(arch::FP).unwrap_or(0) == 0 => {
+            return Ok(Caller::None);
+        }
+        AnalyzedRule::StackBottom => return Ok(Caller::Bottom),
         // The analysis is less certain than a table, so its result must follow a call.
         AnalyzedRule::Rule(rule) => match step_by_rule(registers, stack, &rule, caller) {
-            Ok(Some(address)) if address.is_return() && may_return_to(address.value(), code) => {
-                return Ok(Some(address));
+            Ok(Caller::At(address)) if address.is_return() && is_caller(address, code) => {
+                return Ok(Caller::At(address));
             }
             Err(mark) if is_outside_copy(mark) => return Err(mark),
             _ => {}
         },
         _ => {}
     }
-    match step_to_start(registers, stack, code, caller) {
-        Some(start) => Ok(Some(start)),
-        None => step_by_frame_pointer(registers, stack, code, caller),
+    let is_generated = code.is_generated(address.address_for_lookup());
+    if !is_generated && let Some(found) = step_to_call(registers, address, stack, code, caller) {
+        return Ok(Caller::At(found));
     }
+    if !is_generated && let Some(found) = step_by_prologue(registers, address, stack, code, caller)
+    {
+        return Ok(Caller::At(found));
+    }
+    if let Some(start) = step_to_start(registers, stack, code, caller) {
+        return Ok(Caller::At(start));
+    }
+    let step = step_by_frame_pointer(registers, stack, code, caller)?;
+    // Compilers omit the frame pointer. A function that does not keep it is left out, and its
+    // return address is below; code generated at run time leaves others there.
+    if !is_generated && has_return_address_below(caller, registers, stack, code) {
+        *certainty = Certainty::Guessed;
+    }
+    Ok(step)
+}
+
+/// True if an address follows a call, or code that is reached by a return without one.
+fn is_caller(address: FrameAddress, code: &mut impl CodeMap) -> bool {
+    if may_return_to(address.value(), code) {
+        return true;
+    }
+    match code.unwind_info(address.address_for_lookup()) {
+        UnwindInfo::Rule(rule) => rule.signal,
+        UnwindInfo::SignalReturn => true,
+        UnwindInfo::NoTable => code.analyze(address) == AnalyzedRule::StackBottom,
+        UnwindInfo::Unmapped | UnwindInfo::Entry => false,
+    }
+}
+
+/// Returns the caller of a function by a call on the stack: the code of the function that it calls
+/// leads to the address of the frame, and there the return address is in that place. Finds the
+/// callers of functions that cannot be followed to a return.
+fn step_to_call(
+    registers: &Registers,
+    address: FrameAddress,
+    stack: &StackCopy<'_>,
+    code: &mut impl CodeMap,
+    caller: &mut Registers,
+) -> Option<FrameAddress> {
+    let sp = registers.get(arch::SP).ok()?;
+    let mut calls = 0;
+    for slot in (0..CALL_SEARCH_WORDS).map(|word| sp.wrapping_add(arch::WORD * word)) {
+        let ip = stack.read(slot).ok()?;
+        if !may_return_to(RuntimeAddress(ip), code) {
+            continue;
+        }
+        calls += 1;
+        if let Some(rule) = code.rule_since_call(RuntimeAddress(ip), address)
+            && caller_by_rule(registers, stack, &rule, caller)
+                .ok()
+                .and_then(arch::return_address_slot)
+                == Some(slot)
+        {
+            caller.set(arch::IP, ip);
+            return Some(FrameAddress::Return(RuntimeAddress(ip)));
+        }
+        if calls == CALLS_MAX {
+            return None;
+        }
+    }
+    None
+}
+
+/// Returns the caller by the code before the address of a frame: where that leads from the start of a
+/// function to the address, its return address follows a call. Finds the callers of functions that
+/// never return and are called through pointers.
+fn step_by_prologue(
+    registers: &Registers,
+    address: FrameAddress,
+    stack: &StackCopy<'_>,
+    code: &mut impl CodeMap,
+    caller: &mut Registers,
+) -> Option<FrameAddress> {
+    for rule in code.rules_since_prologues(address).iter() {
+        if let Ok(Caller::At(found)) = step_by_rule(registers, stack, rule, caller)
+            && is_caller(found, code)
+        {
+            return Some(found);
+        }
+    }
+    None
+}
+
+/// True if a word between the stack pointers of a frame and of its caller, except for the return
+/// address itself, may be a return address.
+fn has_return_address_below(
+    caller: &Registers,
+    registers: &Registers,
+    stack: &StackCopy<'_>,
+    code: &mut impl CodeMap,
+) -> bool {
+    let (Ok(here), Ok(above)) = (registers.get(arch::SP), caller.get(arch::SP)) else {
+        return true;
+    };
+    let words = above.saturating_sub(here) / arch::WORD;
+    if words > CALL_SEARCH_WORDS {
+        return true;
+    }
+    (0..words.saturating_sub(1)).any(|word| {
+        let ip = stack.read(here.wrapping_add(arch::WORD * word));
+        ip.is_ok_and(|ip| may_return_to(RuntimeAddress(ip), code))
+    })
 }
 
 /// True if a function may return to an address: code is mapped before it, and a call ends there as
@@ -103,5 +219,5 @@ fn step_by_frame_pointer(
     caller.set(arch::FP, caller_fp);
     caller.set(arch::SP, fp.wrapping_add(arch::FRAME_RECORD));
     caller.set(arch::IP, ip);
-    Ok(Some(FrameAddress::Return(RuntimeAddress(ip))))
+    Ok(Caller::At(FrameAddress::Return(RuntimeAddress(ip))))
 }

@@ -13,10 +13,24 @@ use crate::unwind::stack_copy::StackCopy;
 /// The most operations of one DWARF expression: a loop in a damaged table must end.
 const OPERATIONS_MAX: u32 = 1000;
 
-/// The address of the caller, or none at the end of the stack. Steps write the registers of the
-/// caller to a parameter: returned by value they are copied several times, which takes a third of
-/// the time of a walk.
-pub(super) type Step = Result<Option<FrameAddress>, Mark>;
+/// The caller of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Caller {
+    /// It was executing this address.
+    At(FrameAddress),
+    /// There is none: the frame is that of the function at which the program or a thread starts.
+    None,
+    /// There is none, and no call led to the frame: its address was put at the end of a new stack.
+    Bottom,
+    /// The return address is 0. Stacks that are set up by hand end so, but a walk that went wrong
+    /// finds zeros, too.
+    Zero,
+}
+
+/// The caller, or the reason why it was not found. Steps write the registers of the caller to a
+/// parameter: returned by value they are copied several times, which takes a third of the time of a
+/// walk.
+pub(super) type Step = Result<Caller, Mark>;
 
 /// Finds the caller by the rule of an unwind table.
 #[inline]
@@ -28,24 +42,23 @@ pub(super) fn step_by_rule(
 ) -> Step {
     // The table marks the outermost function by an undefined return address.
     if rule.is_end_of_stack() {
-        return Ok(None);
+        return Ok(Caller::None);
     }
     let cfa = caller_by_rule(registers, stack, rule, caller)?;
     let ip = restore(arch::IP, &rule.return_address, cfa, rule.signal, registers, stack)?;
-    // No function returns to 0: stacks that are set up by hand end so.
     if ip == 0 {
-        return Ok(None);
+        return Ok(Caller::Zero);
     }
     caller.set(arch::IP, ip);
     // The stack of an interrupted program may be anywhere (sigaltstack(2)).
     if rule.signal {
-        return Ok(Some(FrameAddress::Instruction(RuntimeAddress(ip))));
+        return Ok(Caller::At(FrameAddress::Instruction(RuntimeAddress(ip))));
     }
     // The stack of a caller is above; or in the same place if the return address is in a register
     // (vfork in glibc), but then the code differs. Anything else would loop.
     let (above, here) = (caller.get(arch::SP)?, registers.get(arch::SP)?);
     if above > here || above == here && ip != registers.get(arch::IP)? {
-        Ok(Some(FrameAddress::Return(RuntimeAddress(ip))))
+        Ok(Caller::At(FrameAddress::Return(RuntimeAddress(ip))))
     } else {
         Err(Mark::UnwindFailed)
     }
@@ -165,5 +178,5 @@ pub(super) fn step_from_handler(
     for (register, offset) in arch::SIGNAL_SAVED {
         caller.set(register, stack.read(sp.wrapping_add_signed(offset))?);
     }
-    Ok(Some(FrameAddress::Instruction(RuntimeAddress(caller.get(arch::IP)?))))
+    Ok(Caller::At(FrameAddress::Instruction(RuntimeAddress(caller.get(arch::IP)?))))
 }

@@ -2,14 +2,15 @@
 //! unwind information comes from a [`CodeMap`].
 //!
 //! Every step that fails gives its reason, because a stack that was cut short must never pass for a
-//! complete one. A stack is complete if its last frame has no caller: its unwind table says so, its
-//! return address is 0, or it is the function at which the program starts. Addresses that no table
-//! covers are handled by [`crate::unwind::no_table`].
+//! complete one. A stack is complete if its last frame has no caller: its unwind table says so, or it
+//! is a function at which the program or a thread starts, or its return address is 0 and tables
+//! alone lead there. Addresses that no table covers are handled by [`crate::unwind::no_table`].
 
 use nprof_stream::Mark;
 
 use crate::arch;
 use crate::arch::rule::UnwindRule;
+use crate::unwind::certainty::Certainty;
 use crate::unwind::code_map::{CodeMap, UnwindInfo};
 use crate::unwind::frame_address::FrameAddress;
 use crate::unwind::frame_state::FrameState;
@@ -17,7 +18,7 @@ use crate::unwind::frame_visitor::FrameVisitor;
 use crate::unwind::no_table;
 use crate::unwind::registers::Registers;
 use crate::unwind::stack_copy::{StackCopy, is_outside_copy};
-use crate::unwind::step::{Step, caller_by_rule, step_by_rule, step_from_handler};
+use crate::unwind::step::{Caller, Step, caller_by_rule, step_by_rule, step_from_handler};
 
 /// Walks a stack outwards from a frame and appends the addresses found, at most `depth` of them.
 ///
@@ -33,8 +34,7 @@ pub fn unwind(
 ) -> Mark {
     let FrameState { mut registers, mut address } = frame;
     let mut caller = Registers::default();
-    // Frames after a guess may be wrong, so they are not visited: visitors watch frames.
-    let mut is_guessed = false;
+    let mut certainty = Certainty::Tables;
     loop {
         let info = code.unwind_info(address.address_for_lookup());
         if info == UnwindInfo::Unmapped {
@@ -43,23 +43,53 @@ pub fn unwind(
         if addresses.len() >= depth {
             return Mark::MaxDepth;
         }
+        // No call precedes the code that signal handlers return to.
+        if is_signal_return(&info) {
+            address = FrameAddress::Instruction(address.value());
+        }
         addresses.push(address);
-        let caller_address = match step(&registers, address, stack, &info, code, &mut caller) {
-            Ok(Some(caller_address)) => caller_address,
-            Ok(None) => return Mark::None,
+        let step = step(&registers, address, stack, &info, code, &mut caller, &mut certainty);
+        let caller_address = match step {
+            Ok(Caller::At(caller_address)) => caller_address,
+            Ok(Caller::None | Caller::Bottom) => {
+                if step == Ok(Caller::Bottom)
+                    && let Some(last) = addresses.last_mut()
+                {
+                    *last = FrameAddress::Instruction(address.value());
+                }
+                return if certainty == Certainty::Guessed {
+                    Mark::NoUnwindInfo
+                } else {
+                    Mark::None
+                };
+            }
+            Ok(Caller::Zero) if certainty == Certainty::Tables => return Mark::None,
+            Ok(_) => return Mark::NoUnwindInfo,
             Err(mark) => {
-                if is_outside_copy(mark) && !is_guessed {
+                if is_outside_copy(mark) && certainty == Certainty::Tables {
                     visit_last(&registers, stack, &info, addresses.len(), visitor);
                 }
                 return mark;
             }
         };
-        is_guessed |= info == UnwindInfo::NoTable;
-        if !is_guessed && rule_of_call(&info).is_some() && visitor.visit(&caller, addresses.len()) {
+        // Other frames may be wrong, so they are not visited: visitors watch frames.
+        if certainty == Certainty::Tables
+            && rule_of_call(&info).is_some()
+            && visitor.visit(&caller, addresses.len())
+        {
             return Mark::StackTruncated;
         }
         registers = caller;
         address = caller_address;
+    }
+}
+
+/// True if signal handlers return to this code.
+#[inline]
+fn is_signal_return(info: &UnwindInfo) -> bool {
+    match info {
+        UnwindInfo::Rule(rule) => rule.signal,
+        info => *info == UnwindInfo::SignalReturn,
     }
 }
 
@@ -95,13 +125,14 @@ fn step(
     info: &UnwindInfo,
     code: &mut impl CodeMap,
     caller: &mut Registers,
+    certainty: &mut Certainty,
 ) -> Step {
     match info {
         UnwindInfo::Rule(rule) => step_by_rule(registers, stack, rule, caller),
-        UnwindInfo::Entry => Ok(None),
+        UnwindInfo::Entry => Ok(Caller::None),
         UnwindInfo::SignalReturn => step_from_handler(registers, stack, caller),
         UnwindInfo::NoTable | UnwindInfo::Unmapped => {
-            no_table::step(registers, address, stack, code, caller)
+            no_table::step(registers, address, stack, code, caller, certainty)
         }
     }
 }

@@ -11,6 +11,8 @@ mod deep_stacks;
 mod events;
 // Many processes, threads and recorders at once: all of them are recorded, limits are named.
 mod fork_storms;
+// Every caller of generated programs without unwind tables is right, by compilers and options.
+mod generated_programs;
 // Code without unwind tables: musl, and `main` of Rust programs that abort on panic.
 mod no_unwind_tables;
 // Processes that the kernel's records alone do not show.

@@ -31,8 +31,22 @@ use crate::arch::x86_64::code_state::SymbolicState;
 const BUDGET: u32 = 1024;
 const BUDGET_AFTER_END: u32 = 256;
 
+/// The most instructions followed from the start of a function to a place in it.
+const BUDGET_SINCE_ENTRY: u32 = 8192;
+
+/// The code before an address that is searched for the start of its function, and the most starts
+/// that are tried.
+const PROLOGUE_SEARCH_BYTES: u64 = 4096;
+const PROLOGUES_MAX: usize = 32;
+
+/// The most instructions of code that may never return.
+const NO_RETURN_MAX: u32 = 64;
+
 /// The most paths that wait to be followed; more are dropped.
 const PENDING_MAX: usize = 512;
+
+/// Bytes of a direct call (`e8`).
+const CALL_BYTES: u64 = 5;
 
 /// The alignment of functions by compilers.
 const FUNCTION_ALIGNMENT: u64 = 16;
@@ -50,14 +64,16 @@ pub(crate) fn rule(
     start: ImageAddress,
     returns: bool,
 ) -> Option<UnwindRule> {
+    let state = SymbolicState::new(returns, program.is_go());
     let mut paths = PathSearch {
         program,
         factory: InstructionInfoFactory::new(),
-        pending: VecDeque::from([(start, SymbolicState::new(returns))]),
+        pending: VecDeque::from([(start, state)]),
         visited: FxHashSet::default(),
         doubtful: VecDeque::new(),
         budget: BUDGET,
         agreement: Agreement::None,
+        goal: None,
     };
     paths.follow_all();
     if matches!(paths.agreement, Agreement::None) {
@@ -67,9 +83,86 @@ pub(crate) fn rule(
     match paths.agreement {
         Agreement::Rule(row) => Some(row),
         Agreement::None if !returns && is_thunk(program, start) => {
-            SymbolicState::new(false).rule_at_return()
+            SymbolicState::new(false, false).rule_at_return()
         }
         _ => None,
+    }
+}
+
+/// Returns the unwind rule at an address, by the code from the start of its function to there. None
+/// if that code does not lead there.
+pub(crate) fn rule_since_entry(
+    program: &mut impl CodeBytes,
+    entry: ImageAddress,
+    at: ImageAddress,
+) -> Option<UnwindRule> {
+    let state = SymbolicState::new(false, program.is_go());
+    let mut paths = PathSearch {
+        program,
+        factory: InstructionInfoFactory::new(),
+        pending: VecDeque::from([(entry, state)]),
+        visited: FxHashSet::default(),
+        doubtful: VecDeque::new(),
+        budget: BUDGET_SINCE_ENTRY,
+        agreement: Agreement::None,
+        goal: Some(at),
+    };
+    paths.follow_all();
+    match paths.agreement {
+        Agreement::Rule(row) => Some(row),
+        _ => None,
+    }
+}
+
+/// Returns the unwind rules at an address by the code before it: one for each place that may be the
+/// start of its function, nearest first.
+pub(crate) fn rules_since_prologues(
+    program: &mut impl CodeBytes,
+    at: ImageAddress,
+) -> Vec<UnwindRule> {
+    let mut starts = Vec::new();
+    let mut next = at.wrapping_sub(PROLOGUE_SEARCH_BYTES.min(at.0));
+    let mut is_end = true;
+    while next < at {
+        let code = program.code(next);
+        // Linkers fill the space between two sections with zeros.
+        if is_end && code.length > 0 && code.bytes[0] == 0 {
+            next = next.wrapping_add(1);
+            continue;
+        }
+        // Decoding that begins inside of an instruction meets the true instructions soon.
+        let Some(instruction) = decode(&code, next) else {
+            next = next.wrapping_add(1);
+            continue;
+        };
+        let is_padding =
+            matches!(instruction.mnemonic(), Mnemonic::Nop | Mnemonic::Int3 | Mnemonic::Hlt);
+        let is_aligned = next.0.is_multiple_of(FUNCTION_ALIGNMENT);
+        if is_end && !is_padding && (is_aligned || is_prologue(&instruction)) {
+            starts.push(next);
+        }
+        is_end = is_padding && is_end
+            || !matches!(
+                instruction.flow_control(),
+                FlowControl::Next | FlowControl::ConditionalBranch
+            );
+        next = ImageAddress(instruction.next_ip());
+    }
+    let mut rules = Vec::new();
+    for start in starts.into_iter().rev().take(PROLOGUES_MAX) {
+        rules.extend(rule_since_entry(program, start, at));
+    }
+    rules
+}
+
+/// True if a function that is not aligned may begin with this instruction.
+fn is_prologue(instruction: &Instruction) -> bool {
+    use iced_x86::Register::RSP;
+    match instruction.mnemonic() {
+        Mnemonic::Push | Mnemonic::Endbr64 => true,
+        Mnemonic::Sub => instruction.op0_register() == RSP,
+        Mnemonic::Lea => instruction.memory_base() == RSP,
+        _ => false,
     }
 }
 
@@ -120,6 +213,8 @@ struct PathSearch<'a, T> {
     /// The number of instructions that may still be followed.
     budget: u32,
     agreement: Agreement,
+    /// The place to which paths lead from the start of a function. None if they lead to its end.
+    goal: Option<ImageAddress>,
 }
 
 impl<T: CodeBytes> PathSearch<'_, T> {
@@ -136,12 +231,17 @@ impl<T: CodeBytes> PathSearch<'_, T> {
     fn analyze(&mut self, mut at: ImageAddress, mut state: SymbolicState) {
         while self.budget > 0 && state.is_bounded() {
             self.budget -= 1;
+            if self.goal == Some(at) {
+                return self.end(state.rule_since_entry());
+            }
             if !self.visited.insert((at, FxBuildHasher.hash_one(state.key()))) {
                 return;
             }
-            if let Some(known) = self.program.known(at) {
+            if let Some(known) = self.program.known(at).filter(|_| self.goal.is_none()) {
                 let AnalyzedRule::Rule(row) = known else { return };
-                return self.end(state.rule_via_table(&row));
+                if state.can_end_by(&row) {
+                    return self.end(state.rule_via_table(&row));
+                }
             }
             let Some(instruction) = decode(&self.program.code(at), at) else { return };
             let next = ImageAddress(instruction.next_ip());
@@ -165,14 +265,18 @@ impl<T: CodeBytes> PathSearch<'_, T> {
                     if is_end || self.program.rule(next).is_some() {
                         return;
                     }
-                    if is_padding(self.program, next) {
+                    if self.goal != Some(next) && is_padding(self.program, next) {
                         return self.doubtful.push_back((next, state));
                     }
                     next
                 }
                 FlowControl::ConditionalBranch => {
-                    if let Some(target) = target(&instruction) {
+                    let is_taken = state.is_taken(&instruction);
+                    if let Some(target) = target(&instruction).filter(|_| is_taken != Some(false)) {
                         self.jump(target, state.clone());
+                    }
+                    if is_taken == Some(true) {
+                        return;
                     }
                     next
                 }
@@ -180,6 +284,7 @@ impl<T: CodeBytes> PathSearch<'_, T> {
                     let Some(target) = target(&instruction) else { return };
                     return self.jump(target, state);
                 }
+                _ if self.goal.is_some() => return,
                 FlowControl::Return if instruction.code() == iced_x86::Code::Retnq => {
                     return self.end(state.rule_at_return());
                 }
@@ -195,12 +300,14 @@ impl<T: CodeBytes> PathSearch<'_, T> {
     /// Continues a path at a jump target, by its unwind table if it has one.
     fn jump(&mut self, target: ImageAddress, state: SymbolicState) {
         match self.program.rule(target) {
+            Some(_) if self.goal.is_some() => {}
             Some(row) => self.end(state.rule_via_table(&row)),
             None if self.pending.len() < PENDING_MAX => self.pending.push_back((target, state)),
             None => {}
         }
     }
 
+    /// Adds the rule that follows from the end of a path.
     fn end(&mut self, row: Option<UnwindRule>) {
         if let Some(row) = row {
             if matches!(self.agreement, Agreement::None) {
@@ -220,8 +327,9 @@ fn decode(code: &Bytes, at: ImageAddress) -> Option<Instruction> {
 /// True if an indirect jump in a place with this rule is a tail call and not a jump table: it goes
 /// through a pointer at a fixed address, or registers were restored before it.
 fn is_tail_call(jump: &Instruction, row: &UnwindRule) -> bool {
-    let is_restored =
-        |(_, saved): &(u16, RegisterRule)| matches!(saved, RegisterRule::AtCfaOffset(_));
+    let is_restored = |(_, saved): &(u16, RegisterRule)| {
+        matches!(saved, RegisterRule::AtCfaOffset(_) | RegisterRule::AtExpression(_))
+    };
     jump.is_ip_rel_memory_operand() || row.registers.iter().any(is_restored)
 }
 
@@ -245,6 +353,56 @@ fn is_padding(program: &mut impl CodeBytes, at: ImageAddress) -> bool {
 fn target(instruction: &Instruction) -> Option<ImageAddress> {
     let is_near = instruction.op_count() > 0 && instruction.op0_kind() == OpKind::NearBranch64;
     is_near.then(|| ImageAddress(instruction.near_branch_target()))
+}
+
+/// Returns the target of the direct call that ends at an address. None if there is none.
+pub(crate) fn call_target(
+    program: &mut impl CodeBytes,
+    call_end: ImageAddress,
+) -> Option<ImageAddress> {
+    let at = call_end.wrapping_sub(CALL_BYTES);
+    let call = decode(&program.code(at), at)?;
+    let is_call = call.flow_control() == FlowControl::Call && call.next_ip() == call_end.0;
+    target(&call).filter(|_| is_call)
+}
+
+/// True if all paths from an address end in a call that never returns: padding or a trap follows it.
+pub(crate) fn never_returns(program: &mut impl CodeBytes, at: ImageAddress) -> bool {
+    let mut pending = vec![at];
+    let mut visited = FxHashSet::default();
+    while let Some(at) = pending.pop() {
+        if !visited.insert(at) {
+            continue;
+        }
+        let Some(instruction) = decode(&program.code(at), at) else { return false };
+        let next = ImageAddress(instruction.next_ip());
+        let is_call =
+            matches!(instruction.flow_control(), FlowControl::Call | FlowControl::IndirectCall);
+        match instruction.flow_control() {
+            _ if visited.len() > NO_RETURN_MAX as usize => return false,
+            FlowControl::Next => pending.push(next),
+            _ if instruction.mnemonic() == Mnemonic::Syscall => pending.push(next),
+            _ if is_call && is_trap_or_padding(program, next) => {}
+            _ if is_call => pending.push(next),
+            FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch => {
+                let Some(target) = target(&instruction) else { return false };
+                pending.push(target);
+                if instruction.flow_control() == FlowControl::ConditionalBranch {
+                    pending.push(next);
+                }
+            }
+            _ => return false,
+        }
+    }
+    true
+}
+
+/// True if the code after a call shows that the call never returns.
+fn is_trap_or_padding(program: &mut impl CodeBytes, at: ImageAddress) -> bool {
+    is_padding(program, at)
+        || decode(&program.code(at), at).is_some_and(|instruction| {
+            matches!(instruction.mnemonic(), Mnemonic::Hlt | Mnemonic::Ud2)
+        })
 }
 
 /// Returns the call that ends at the end of these bytes.

@@ -2,11 +2,14 @@
 //! terms of the registers at the start of the path. Pure.
 
 use iced_x86::{
-    Instruction, InstructionInfoFactory, InstructionInfoOptions, Mnemonic, OpAccess, OpKind,
-    Register,
+    ConditionCode, Instruction, InstructionInfoFactory, InstructionInfoOptions, Mnemonic, OpAccess,
+    OpKind, Register,
 };
 
-use crate::arch::rule::{Cfa, RegisterRule, UnwindRule};
+use gimli::constants::{DW_OP_breg0, DW_OP_consts, DW_OP_deref, DW_OP_plus};
+use gimli::leb128;
+
+use crate::arch::rule::{Cfa, Expression, RegisterRule, UnwindRule};
 use crate::arch::x86_64::frames::PUSHED_RETURN_ADDRESS;
 use crate::arch::x86_64::registers;
 
@@ -19,23 +22,29 @@ const STORED_MAX: usize = 256;
 const SP: usize = registers::SP as usize;
 const FP: usize = registers::FP as usize;
 
-/// The registers that a called function may change: rax, rdx, rcx, rsi, rdi, r8 to r11.
-const CLOBBERED: [usize; 9] = [0, 1, 2, 4, 5, 8, 9, 10, 11];
+/// The base of addresses in a frame that the path realigned: the stack pointer after
+/// `and $-64,%rsp`. Its distance from the registers at the start is not known.
+const REALIGNED: usize = COUNT;
 
-/// The origin of a value.
+/// The origin of a value. A base is a register at the start, by DWARF's number, or [`REALIGNED`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Value {
-    /// The value of a register at the start, plus an offset.
+    /// The value of a base, plus an offset.
     RegPlus(usize, i64),
-    /// The word in memory at the start, at an offset from the value of a register.
-    StackWord(usize, i64),
+    /// The word in memory at the start, at an offset from a base, plus a distance. A function of
+    /// gcc that realigns its stack keeps the address of its arguments in a register (DRAP, dynamic
+    /// realign argument pointer), saves it in its frame, and restores the stack pointer from there.
+    WordPlus(usize, i64, i64),
+    /// The word in memory at such a sum.
+    WordAt(usize, i64, i64),
     Unknown,
 }
 
 impl Value {
     fn plus(self, distance: i64) -> Self {
         match self {
-            Self::RegPlus(register, at) => Self::RegPlus(register, at.wrapping_add(distance)),
+            Self::RegPlus(base, at) => Self::RegPlus(base, at.wrapping_add(distance)),
+            Self::WordPlus(base, at, plus) => Self::WordPlus(base, at, plus.wrapping_add(distance)),
             _ => Self::Unknown,
         }
     }
@@ -47,16 +56,29 @@ pub(super) struct SymbolicState {
     registers: [Value; COUNT],
     /// The addresses and values of words written on the way.
     stored: Vec<(Value, Value)>,
-    /// The highest stack pointer of the calls on the way, by its base register.
+    /// The highest stack pointer of the calls on the way, by its base.
     calls: Vec<(usize, i64)>,
+    /// The registers that functions preserve, the stack pointer aside.
+    preserved: &'static [u16],
+    /// True if the path has realigned the stack.
+    is_realigned: bool,
+    /// True if the last comparison was of equal values; None if that is not known.
+    is_equal: Option<bool>,
 }
 
 impl SymbolicState {
     /// Creates the state at the start of a path. After a call (`returns`) only the registers that a
     /// function preserves are known.
-    pub(super) fn new(returns: bool) -> Self {
+    pub(super) fn new(returns: bool, is_go: bool) -> Self {
         let registers = std::array::from_fn(|register| Value::RegPlus(register, 0));
-        let mut state = Self { registers, stored: Vec::new(), calls: Vec::new() };
+        let mut state = Self {
+            registers,
+            stored: Vec::new(),
+            calls: Vec::new(),
+            preserved: if is_go { &registers::PRESERVED_BY_GO } else { &registers::PRESERVED },
+            is_realigned: false,
+            is_equal: None,
+        };
         if returns {
             state.call();
         }
@@ -76,14 +98,21 @@ impl SymbolicState {
 
     /// Applies a call and its return.
     pub(super) fn call(&mut self) {
-        for register in CLOBBERED {
-            self.registers[register] = Value::Unknown;
+        for register in 0..COUNT {
+            if register != SP && !self.is_preserved(register) {
+                self.registers[register] = Value::Unknown;
+            }
         }
         let Value::RegPlus(base, at) = self.registers[SP] else { return };
         match self.calls.iter_mut().find(|call| call.0 == base) {
             Some(call) => call.1 = call.1.max(at),
             None => self.calls.push((base, at)),
         }
+    }
+
+    /// True if functions preserve a register.
+    fn is_preserved(&self, register: usize) -> bool {
+        self.preserved.iter().any(|&preserved| usize::from(preserved) == register)
     }
 
     /// Applies an instruction that is neither a jump nor a call.
@@ -100,6 +129,11 @@ impl SymbolicState {
             Mnemonic::Lea => self.load_address(instruction),
             Mnemonic::Add => self.add(instruction, 1),
             Mnemonic::Sub => self.add(instruction, -1),
+            Mnemonic::And => self.realign(instruction),
+            _ => None,
+        };
+        self.is_equal = match instruction.mnemonic() {
+            Mnemonic::Cmp => self.compare(instruction),
             _ => None,
         };
         if known.is_none() {
@@ -221,6 +255,44 @@ impl SymbolicState {
         Some(())
     }
 
+    /// True if a comparison is of equal addresses in a frame. None if they are not known. Functions
+    /// that touch each page of a large frame (`-fstack-clash-protection`) compare the stack pointer
+    /// with its last value.
+    fn compare(&self, instruction: &Instruction) -> Option<bool> {
+        if instruction.op1_kind() != OpKind::Register {
+            return None;
+        }
+        let one = self.registers[number(instruction.op0_register())?];
+        let other = self.registers[number(instruction.op1_register())?];
+        match (one, other) {
+            (Value::RegPlus(base, at), Value::RegPlus(other, there)) if base == other => {
+                Some(at == there)
+            }
+            _ => None,
+        }
+    }
+
+    /// True if a conditional jump is taken. None if that is not known.
+    pub(super) fn is_taken(&self, jump: &Instruction) -> Option<bool> {
+        match jump.condition_code() {
+            ConditionCode::e => self.is_equal,
+            ConditionCode::ne => self.is_equal.map(|is_equal| !is_equal),
+            _ => None,
+        }
+    }
+
+    /// Applies the realignment of the stack pointer.
+    fn realign(&mut self, instruction: &Instruction) -> Option<()> {
+        let is_mask =
+            matches!(instruction.op1_kind(), OpKind::Immediate8to64 | OpKind::Immediate32to64);
+        if instruction.op0_register() != Register::RSP || !is_mask || self.is_realigned {
+            return None;
+        }
+        self.is_realigned = true;
+        self.registers[SP] = Value::RegPlus(REALIGNED, 0);
+        Some(())
+    }
+
     /// Returns the address of a memory operand, if it is a register plus a constant.
     fn address(&self, instruction: &Instruction) -> Option<Value> {
         let is_plain = instruction.memory_index() == Register::None
@@ -230,7 +302,11 @@ impl SymbolicState {
     }
 
     fn load(&self, address: Value) -> Value {
-        let Value::RegPlus(base, at) = address else { return Value::Unknown };
+        let (base, at) = match address {
+            Value::RegPlus(base, at) => (base, at),
+            Value::WordPlus(base, at, plus) => return Value::WordAt(base, at, plus),
+            _ => return Value::Unknown,
+        };
         let overlaps = |(stored, _): &&(Value, Value)| match stored {
             Value::RegPlus(other, there) => *other == base && there.abs_diff(at) < 8,
             _ => false,
@@ -239,7 +315,7 @@ impl SymbolicState {
             Some((stored, value)) if *stored == address => *value,
             // A part of the word was overwritten.
             Some(_) => Value::Unknown,
-            None => Value::StackWord(base, at),
+            None => Value::WordPlus(base, at, 0),
         }
     }
 
@@ -255,35 +331,138 @@ impl SymbolicState {
     /// Returns the rule for the start of the path, if the function returns here. None if the stack
     /// pointer cannot point to its return address.
     pub(super) fn rule_at_return(&self) -> Option<UnwindRule> {
-        let Value::RegPlus(base, at) = self.registers[SP] else { return None };
-        // A function that calls another has its own return address above that of the call. Else
-        // the call never returned, and this is the end of another function.
-        let is_above = |call: &(usize, i64)| call.0 != base || at > call.1;
-        let is_kept = self.load(self.registers[SP]) == Value::StackWord(base, at);
-        if !is_kept || base == SP && at < 0 || !self.calls.iter().all(is_above) {
+        let top = self.registers[SP];
+        let cfa = match top {
+            Value::RegPlus(base, at) => {
+                // A function that calls another has its own return address above that of the call.
+                // Else the call never returned, and this is the end of another function.
+                let is_above = |call: &(usize, i64)| call.0 != base || at > call.1;
+                let is_below = base == SP && at < 0;
+                if base == REALIGNED || is_below || !self.calls.iter().all(is_above) {
+                    return None;
+                }
+                Cfa::Register(base as u16, at.checked_add(8)?)
+            }
+            // A frame holds the address of the caller's. Other code that loads the stack pointer
+            // switches stacks.
+            Value::WordPlus(base, at, plus) if is_frame(base) => {
+                Cfa::Expression(word_plus(base, at, plus.checked_add(8)?)?)
+            }
+            _ => return None,
+        };
+        // The path must not have written to the return address.
+        let is_kept = match (self.load(top), top) {
+            (Value::WordPlus(base, at, 0), top) => top == Value::RegPlus(base, at),
+            (Value::WordAt(..), _) => true,
+            _ => false,
+        };
+        if !is_kept {
             return None;
         }
-        let cfa = at.checked_add(8)?;
         let mut registers = Vec::new();
         for register in registers::PRESERVED {
-            match self.registers[usize::from(register)] {
-                Value::RegPlus(same, 0) if same == usize::from(register) => {}
-                Value::StackWord(from, slot) if from == base && slot < at => {
-                    registers.push((register, RegisterRule::AtCfaOffset(slot.checked_sub(cfa)?)));
-                }
-                Value::StackWord(from, _) if from != base => {
-                    registers.push((register, RegisterRule::Undefined));
-                }
-                // Functions preserve these registers, so this is the end of another function.
-                _ => return None,
+            if let Some(saved) = self.saved(usize::from(register), top)? {
+                registers.push((register, saved));
             }
         }
         Some(UnwindRule {
-            cfa: Cfa::Register(base as u16, cfa),
+            cfa,
             return_address: PUSHED_RETURN_ADDRESS,
             registers: registers.into(),
             signal: false,
         })
+    }
+
+    /// Returns the rule for the end of the path, if it began at the start of a function. None if no
+    /// register leads to the caller's frame.
+    pub(super) fn rule_since_entry(&self) -> Option<UnwindRule> {
+        // The CFA is 8 bytes above the stack pointer at the start.
+        let distance = |value: Value| match value {
+            Value::RegPlus(SP, at) => 8_i64.checked_sub(at),
+            _ => None,
+        };
+        let order = [SP, FP].into_iter().chain((0..COUNT).filter(|&other| !is_frame(other)));
+        let mut bases = order.map(|register| (register, distance(self.registers[register])));
+        let direct = bases.find_map(|(register, distance)| Some((register, distance?)));
+        // In a realigned frame, a word holds an address of the caller's.
+        let realigned = [FP, SP].into_iter().find_map(|register| match self.registers[register] {
+            Value::RegPlus(REALIGNED, at) => Some((register, at)),
+            _ => None,
+        });
+        let slot = |address: Value| match (address, realigned) {
+            (Value::RegPlus(REALIGNED, at), Some((register, base))) => {
+                Some((register, at.checked_sub(base)?))
+            }
+            _ => None,
+        };
+        let cfa = match direct {
+            Some((register, distance)) => Cfa::Register(register as u16, distance),
+            None => self.stored.iter().find_map(|&(address, value)| {
+                let (register, offset) = slot(address)?;
+                Some(Cfa::Expression(word_plus(register, offset, distance(value)?)?))
+            })?,
+        };
+        let saved = |register: usize| {
+            let value = Value::RegPlus(register, 0);
+            if self.registers[register] == value {
+                return RegisterRule::SameValue;
+            }
+            if !self.is_preserved(register) {
+                return RegisterRule::Undefined;
+            }
+            let rule = |&(address, stored): &(Value, Value)| match address {
+                _ if stored != value => None,
+                Value::RegPlus(SP, at) => Some(RegisterRule::AtCfaOffset(at.checked_sub(8)?)),
+                _ => {
+                    let (register, offset) = slot(address)?;
+                    Some(RegisterRule::AtExpression(sum(register, offset)?))
+                }
+            };
+            self.stored.iter().find_map(rule).unwrap_or(RegisterRule::Undefined)
+        };
+        let rules = registers::PRESERVED.map(|register| (register, saved(usize::from(register))));
+        let rules = rules.into_iter().filter(|(_, saved)| *saved != RegisterRule::SameValue);
+        Some(UnwindRule {
+            cfa,
+            return_address: PUSHED_RETURN_ADDRESS,
+            registers: rules.collect(),
+            signal: false,
+        })
+    }
+
+    /// Returns the rule of a preserved register, if the function returns here with the stack pointer
+    /// `top`: none if it is unchanged. None if no function returns with such a value.
+    fn saved(&self, register: usize, top: Value) -> Option<Option<RegisterRule>> {
+        let saved = match (self.registers[register], top) {
+            (Value::RegPlus(same, 0), _) if same == register => return Some(None),
+            _ if !self.is_preserved(register) => RegisterRule::Undefined,
+            (Value::WordPlus(from, slot, 0), Value::RegPlus(base, at)) if from == base => {
+                if slot >= at {
+                    return None;
+                }
+                RegisterRule::AtCfaOffset(slot.checked_sub(at.checked_add(8)?)?)
+            }
+            (Value::WordAt(from, word, slot), Value::WordPlus(base, at, plus)) => {
+                if (from, word) != (base, at) || slot >= plus {
+                    return None;
+                }
+                RegisterRule::AtCfaOffset(slot.checked_sub(plus.checked_add(8)?)?)
+            }
+            (Value::WordPlus(from, slot, 0), _) if is_frame(from) => {
+                RegisterRule::AtExpression(sum(from, slot)?)
+            }
+            (Value::WordPlus(..), _) => RegisterRule::Undefined,
+            // Functions preserve these registers, so this is the end of another function.
+            _ => return None,
+        };
+        Some(Some(saved))
+    }
+
+    /// True if [`Self::rule_via_table`] can use a rule: it has no expressions.
+    pub(super) fn can_end_by(&self, row: &UnwindRule) -> bool {
+        let is_expression = |saved: &RegisterRule| matches!(saved, RegisterRule::AtExpression(_));
+        matches!(row.cfa, Cfa::Register(..))
+            && !row.registers.iter().any(|(_, saved)| is_expression(saved))
     }
 
     /// Returns the rule for the start of the path, if it continues at an address with this rule of an
@@ -307,6 +486,28 @@ impl SymbolicState {
         self.registers[SP] = cfa.plus(-8);
         self.rule_at_return()
     }
+}
+
+/// Returns the expression of a register plus an offset.
+fn sum(register: usize, offset: i64) -> Option<Expression> {
+    expression(register, offset, &[])
+}
+
+/// Returns the expression of the word at an offset from a register, plus a distance.
+fn word_plus(register: usize, offset: i64, plus: i64) -> Option<Expression> {
+    let mut operations = vec![DW_OP_deref.0, DW_OP_consts.0];
+    leb128::write::signed(&mut operations, plus).ok()?;
+    operations.push(DW_OP_plus.0);
+    expression(register, offset, &operations)
+}
+
+/// Returns an expression that applies operations to a register plus an offset.
+fn expression(register: usize, offset: i64, operations: &[u8]) -> Option<Expression> {
+    let mut code = vec![DW_OP_breg0.0 + u8::try_from(register).ok()?];
+    leb128::write::signed(&mut code, offset).ok()?;
+    code.extend(operations);
+    let encoding = gimli::Encoding { address_size: 8, format: gimli::Format::Dwarf32, version: 4 };
+    Some(Expression { code: code.into(), encoding })
 }
 
 /// True if constants added to a register matter. Others are counters, and would make every iteration

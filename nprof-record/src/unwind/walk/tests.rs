@@ -1,8 +1,10 @@
 use std::rc::Rc;
 
-use nprof_object::RuntimeAddress;
+use nprof_object::{ImageAddress, RuntimeAddress};
 
 use super::*;
+use crate::arch::code_analysis;
+use crate::arch::code_bytes::{Bytes, CodeBytes, INSTRUCTION_MAX};
 use crate::arch::rule::AnalyzedRule;
 use crate::arch::rule::{Cfa, Expression, RegisterRule};
 
@@ -269,7 +271,161 @@ fn caller_of_signal_handler_is_an_interrupted_frame() {
         &mut (),
     );
     assert_eq!(mark, Mark::None);
+    let no_call = FrameAddress::Instruction(RuntimeAddress(0x2001));
+    assert_eq!(addresses[1], no_call, "nothing called the code that the handler returns to");
     assert_eq!(addresses[2], FrameAddress::Instruction(RuntimeAddress(0x3000)));
+}
+
+#[test]
+fn zero_return_address_after_a_guess_leaves_the_stack_incomplete() {
+    let rules = vec![(0x1000, UnwindInfo::NoTable), (0x3000, frame(8))];
+    let words = [7, 0x7000_0000, 0x3005, 0];
+    assert_eq!(walk(rules, 0x7000_0008, &words), (vec![0x1000, 0x3005], Mark::NoUnwindInfo));
+}
+
+#[test]
+fn frame_pointer_that_skips_a_return_address_leaves_the_stack_incomplete() {
+    // The word at 0x70000008 may be the return address of a function without frame pointer.
+    let words = [7, 0x2001, 0x7000_0020, 0x8011, 5];
+    assert_eq!(walk_bare(&[], 0x7000_0010, &words), (vec![0x1000, 0x8011], Mark::NoUnwindInfo));
+    let words = [7, 0x2000, 0x7000_0020, 0x8011, 5];
+    assert_eq!(walk_bare(&[], 0x7000_0010, &words), (vec![0x1000, 0x8011], Mark::None));
+}
+
+#[test]
+fn address_that_no_call_precedes_is_the_bottom_of_a_stack() {
+    let rules = [(0x1000, followed(16)), (0x2000, AnalyzedRule::StackBottom)];
+    let bytes: Vec<u8> = [0u64, 0x2000, 5].iter().flat_map(|word| word.to_le_bytes()).collect();
+    let mut registers = Registers::default();
+    registers.set(arch::IP, 0x1000);
+    registers.set(arch::SP, 0x7000_0000);
+    let stack = StackCopy::new(0x7000_0000, &bytes);
+    let frame = FrameState::interrupted(registers).expect("an address");
+    let mut addresses = Vec::new();
+    let mark = unwind(frame, &stack, &mut Bare(rules.to_vec()), 9, &mut addresses, &mut ());
+    assert_eq!(mark, Mark::None);
+    assert_eq!(addresses[1..], [FrameAddress::Instruction(RuntimeAddress(0x2000))]);
+}
+
+/// Code at 0x1000 without tables, called by the function at which the program starts, at 0x8000.
+struct Written(Vec<u8>);
+
+impl CodeBytes for Written {
+    fn code(&mut self, address: ImageAddress) -> Bytes {
+        let at = address.0.checked_sub(0x1000).map_or(self.0.len(), |at| at as usize);
+        let found = self.0.get(at..).unwrap_or_default();
+        let length = found.len().min(INSTRUCTION_MAX);
+        let mut code = Bytes { length, ..Bytes::default() };
+        code.bytes[..length].copy_from_slice(&found[..length]);
+        // `call` of the code.
+        if address.0 == 0x8000 {
+            code.bytes[..5].copy_from_slice(&[0xe8, 0xfb, 0x8f, 0xff, 0xff]);
+            code.length = 5;
+        }
+        code
+    }
+
+    fn rule(&mut self, _address: ImageAddress) -> Option<Rc<UnwindRule>> {
+        None
+    }
+}
+
+/// The same, analyzed from an address to its return (`true`), or from its start to the address.
+struct WrittenMap(Written, bool);
+
+impl CodeMap for WrittenMap {
+    fn unwind_info(&mut self, RuntimeAddress(address): RuntimeAddress) -> UnwindInfo {
+        match address {
+            0x1000..0x2000 => UnwindInfo::NoTable,
+            0x8000..0x8010 => UnwindInfo::Entry,
+            _ => UnwindInfo::Unmapped,
+        }
+    }
+
+    fn analyze(&mut self, address: FrameAddress) -> AnalyzedRule {
+        let at = ImageAddress(address.value().0);
+        match code_analysis::rule(&mut self.0, at, address.is_return()) {
+            Some(rule) if self.1 => AnalyzedRule::Rule(Rc::new(rule)),
+            _ => AnalyzedRule::Unknown,
+        }
+    }
+
+    fn rule_since_call(
+        &mut self,
+        call_end: RuntimeAddress,
+        address: FrameAddress,
+    ) -> Option<Rc<UnwindRule>> {
+        let start = code_analysis::call_target(&mut self.0, ImageAddress(call_end.0))?;
+        let at = ImageAddress(address.value().0);
+        code_analysis::rule_since_entry(&mut self.0, start, at).map(Rc::new)
+    }
+
+    fn is_after_call(&mut self, address: RuntimeAddress) -> Option<bool> {
+        Some(address.0 == 0x8005)
+    }
+}
+
+/// The stack pointer at the start of a function that realigns its stack.
+const START_SP: u64 = 0x7000_0128;
+
+/// A function of gcc that realigns its stack. Each instruction with the values before it of the stack
+/// pointer, the frame pointer and r10.
+fn realigned() -> Vec<(&'static [u8], u64, u64, u64)> {
+    let (sp, fp, drap) = (START_SP, 0x7000_0100 - 16, START_SP + 8);
+    vec![
+        (&[0x4c, 0x8d, 0x54, 0x24, 0x08], sp, 1, 2), // lea 8(%rsp),%r10
+        (&[0x48, 0x83, 0xe4, 0xc0], sp, 1, drap),    // and $-64,%rsp
+        (&[0x41, 0xff, 0x72, 0xf8], fp + 16, 1, drap), // push -8(%r10)
+        (&[0x55], fp + 8, 1, drap),                  // push %rbp
+        (&[0x48, 0x89, 0xe5], fp, 1, drap),          // mov %rsp,%rbp
+        (&[0x41, 0x52], fp, fp, drap),               // push %r10
+        (&[0x53], fp - 8, fp, drap),                 // push %rbx
+        (&[0x48, 0x83, 0xec, 0x30], fp - 16, fp, drap), // sub $48,%rsp
+        (&[0xe8, 0, 1, 0, 0], fp - 64, fp, 2),       // call
+        (&[0x48, 0x8d, 0x65, 0xf0], fp - 64, fp, 2), // lea -16(%rbp),%rsp
+        (&[0x5b], fp - 16, fp, 2),                   // pop %rbx
+        (&[0x41, 0x5a], fp - 8, fp, 2),              // pop %r10
+        (&[0x5d], fp, fp, drap),                     // pop %rbp
+        (&[0x49, 0x8d, 0x62, 0xf8], fp + 8, 1, drap), // lea -8(%r10),%rsp
+        (&[0xc3], sp, 1, drap),                      // ret
+    ]
+}
+
+#[test]
+fn realigned_frame_is_followed_from_each_instruction() {
+    let code: Vec<u8> = realigned().iter().flat_map(|(bytes, ..)| bytes.to_vec()).collect();
+    for to_return in [true, false] {
+        let mut at = 0x1000;
+        for (bytes, sp, fp, r10) in realigned() {
+            let mut stack = vec![0u64; 0x140 / 8];
+            let mut write = |address: u64, value| {
+                stack[(address - 0x7000_0000) as usize / 8] = value;
+            };
+            write(START_SP, 0x8005);
+            let frame = 0x7000_0100 - 16;
+            for (address, value) in
+                [(frame + 8, 0x8005), (frame, 1), (frame - 8, START_SP + 8), (frame - 16, 5)]
+            {
+                // As far as it was pushed; what is below is left over from other calls.
+                write(address, if address >= sp { value } else { 0x8005 });
+            }
+            let bytes_of_stack: Vec<u8> =
+                stack.iter().flat_map(|word| word.to_le_bytes()).collect();
+            let from = (sp - 0x7000_0000) as usize;
+            let copy = StackCopy::new(sp, &bytes_of_stack[from..]);
+            let mut registers = Registers::default();
+            for (register, value) in [(arch::IP, at), (arch::SP, sp), (arch::FP, fp), (10, r10)] {
+                registers.set(register, value);
+            }
+            let frame = FrameState::interrupted(registers).expect("an address");
+            let mut addresses = Vec::new();
+            let mut map = WrittenMap(Written(code.clone()), to_return);
+            let mark = unwind(frame, &copy, &mut map, 9, &mut addresses, &mut ());
+            let found: Vec<u64> = addresses.iter().map(|address| address.value().0).collect();
+            assert_eq!((found, mark), (vec![at, 0x8005], Mark::None), "{at:#x} {to_return}");
+            at += bytes.len() as u64;
+        }
+    }
 }
 
 /// Keeps the CFA, whether the return address is known, and the number of frames of each visit.

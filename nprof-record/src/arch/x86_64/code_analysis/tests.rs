@@ -307,6 +307,89 @@ fn thread_exit_follows_the_return_of_its_function() {
     assert!(!ends(&[xor, al, &[0x48, 0x89, 0xd0], syscall]), "rax is another register's");
 }
 
+#[test]
+fn code_never_returns_if_padding_or_a_trap_follows_its_calls() {
+    let ends = |code: &[&[u8]]| {
+        never_returns(&mut Written { bytes: code.concat(), rows: Vec::new() }, START)
+    };
+    assert!(ends(&[CALL, &[0x90]]), "Go's goexit");
+    // mov %rbx,%rsp; test %rdi,%rdi; je; call; mov %rax,%rdi; call; hlt
+    let start_context = [
+        &[0x48, 0x89, 0xdc][..],
+        &[0x48, 0x85, 0xff],
+        &[0x74, 8],
+        CALL,
+        &[0x48, 0x89, 0xc7],
+        CALL,
+        HLT,
+    ];
+    assert!(ends(&start_context), "glibc's __start_context");
+    assert!(!ends(&[CALL, RET]));
+    assert!(!ends(&[&[0x74, 1], RET, CALL, HLT]), "one path returns");
+    assert!(!ends(&[&[0xff, 0xe0]]), "the target of a jump is not known");
+    assert!(ends(&[&[0xeb, 0xfe]]), "an endless loop");
+}
+
+#[test]
+fn go_function_preserves_only_the_frame_pointer() {
+    // mov %rax,%rbx; mov 24(%rsp),%rbp; add $32,%rsp; ret
+    let code = [&[0x48, 0x89, 0xc3][..], &[0x48, 0x8b, 0x6c, 0x24, 24], ADD_32, RET];
+    assert_eq!(found(&code, true), None);
+    let mut state = SymbolicState::new(true, true);
+    let mut at = START;
+    let mut written = Written { bytes: code.concat(), rows: Vec::new() };
+    let mut factory = InstructionInfoFactory::new();
+    while let Some(instruction) = decode(&written.code(at), at)
+        && instruction.flow_control() == FlowControl::Next
+    {
+        state.execute(&instruction, &mut factory);
+        at = ImageAddress(instruction.next_ip());
+    }
+    let rule = state.rule_at_return().expect("a rule");
+    assert_eq!(rule.cfa, Cfa::Register(arch::SP, 40));
+    let saved = |register| rule.registers.iter().find(|(other, _)| *other == register);
+    assert_eq!(saved(arch::FP), Some(&(arch::FP, RegisterRule::AtCfaOffset(-16))));
+    assert_eq!(saved(3), Some(&(3, RegisterRule::Undefined)));
+}
+
+#[test]
+fn pages_of_a_large_frame_are_touched_in_a_loop() {
+    // lea -0x3000(%rsp),%r11; 1: sub $0x1000,%rsp; orq $0,(%rsp); cmp %r11,%rsp; jne 1b
+    let probes = [
+        &[0x4c, 0x8d, 0x9c, 0x24, 0, 0xd0, 0xff, 0xff][..],
+        &[0x48, 0x81, 0xec, 0, 0x10, 0, 0],
+        &[0x48, 0x83, 0x0c, 0x24, 0],
+        &[0x4c, 0x39, 0xdc],
+        &[0x75, 0xef],
+        CALL,
+        &[0x48, 0x81, 0xc4, 0, 0x30, 0, 0],
+        RET,
+    ];
+    assert_eq!(found(&probes, false), Some(((arch::SP, 8), Vec::new())));
+}
+
+#[test]
+fn function_that_never_returns_is_followed_from_its_start() {
+    // ret; push %rbx; sub $32,%rsp; call; hlt
+    let mut written =
+        Written { bytes: [RET, PUSH_RBX, SUB_32, CALL, HLT].concat(), rows: Vec::new() };
+    let at = START.wrapping_add(11);
+    assert_eq!(rule(&mut written, at, true), None);
+    let rules = rules_since_prologues(&mut written, at);
+    let rule = rules.first().expect("a rule");
+    assert_eq!(rule.cfa, Cfa::Register(arch::SP, 48));
+    assert_eq!(*rule.registers, [], "the pushed register still has its value");
+    let from_start = rule_since_entry(&mut written, START.wrapping_add(1), at);
+    assert_eq!(from_start.as_ref(), Some(rule));
+    assert_eq!(rule_since_entry(&mut written, START, at), None, "another function");
+    // After the zeros between two sections: mov %edi,%eax; sub $32,%rsp; call; hlt
+    let mut zeros = [0; 16];
+    zeros[0] = RET[0];
+    written.bytes = [&[0x90; 16][..], &zeros, &[0x89, 0xf8], SUB_32, CALL, HLT].concat();
+    let rules = rules_since_prologues(&mut written, START.wrapping_add(43));
+    assert_eq!(rules.first().map(|rule| &rule.cfa), Some(&Cfa::Register(arch::SP, 40)));
+}
+
 /// A program or library with its tables hidden from the analysis.
 struct Real {
     bytes: Vec<u8>,
