@@ -26,7 +26,7 @@ pub(crate) fn draw(
     // The library fails on empty input, and its picture of the error gives no reason.
     if folded.is_empty() {
         let reason = match rules {
-            [] => "no samples: run it for longer, or sample more often (-F)".to_owned(),
+            [] => "no samples: run it for longer".to_owned(),
             _ => format!("no samples are left by {}", escaped(rules.join(" ").as_bytes())),
         };
         return Ok(empty(&title, &reason).into_bytes());

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::io::{self, Write};
+use std::path::Path;
 use std::process::ExitCode;
 use std::rc::Rc;
 
@@ -72,6 +73,12 @@ fn run(args: &Args) -> anyhow::Result<u8> {
         Err(usage) => bail!(usage),
     };
     let target = Target::find(args)?;
+    if !Path::new("/proc/self/maps").exists() {
+        print_message(
+            "/proc is not mounted: programs cannot be read through it, so stacks will be \
+             incomplete; mount it",
+        );
+    }
     let cpus = args.cpus.as_ref().map_or_else(machine::online_cpus, |cpus| cpus.0.clone());
     if let Target::Processes(running) = &target {
         print_excluded(running.excluded().len());
@@ -388,6 +395,7 @@ impl Invocation<'_> {
             signals: self.signals.clone(),
             times: self.args.times(),
             cpu_time_scope: self.target.cpu_time_scope(&self.cpus),
+            has_priority: self.priority.get() == Priority::Realtime,
             existing_descendants: match &self.target {
                 Target::Processes(running) => Some(running.excluded().len()),
                 _ => None,
@@ -430,6 +438,9 @@ impl Invocation<'_> {
             print_message(&line);
         }
         if !self.args.quiet {
+            for line in outcome.summary.remarks() {
+                print_message(&line);
+            }
             let name = self.destination.chosen_name(pid);
             let into = name.map_or_else(String::new, |name| format!("; wrote {name}"));
             print_message(&format!("{}{into}", outcome.summary.line()));

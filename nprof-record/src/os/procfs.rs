@@ -39,6 +39,13 @@ fn ignored_in(status: &[u8], signal: i32) -> bool {
         .is_some_and(|mask| mask >> (signal - 1) & 1 != 0)
 }
 
+/// True if this process is in another pid namespace than the initial one: it sees only processes of
+/// its own and of nested ones.
+pub(crate) fn is_in_pid_namespace() -> bool {
+    // PROC_PID_INIT_INO (include/linux/proc_ns.h).
+    fs::read_link("/proc/self/ns/pid").is_ok_and(|name| name.as_os_str() != "pid:[4026531836]")
+}
+
 /// Returns the peak resident memory of this process.
 pub(crate) fn own_peak_bytes() -> Option<u64> {
     // ru_maxrss of getrusage(2) is inherited over fork and exec: it is at least that of our parent.

@@ -66,6 +66,8 @@ pub(super) struct LostTracker {
     chunks_reported: u64,
     /// Lost sideband records that records have reported.
     sideband: u64,
+    /// All lost records of the ring that records have reported.
+    total: u64,
     /// The samples that the ring kept.
     pub(super) kept: OwnShare,
 }
@@ -75,11 +77,18 @@ impl LostTracker {
     pub(super) fn note(&mut self, sample_id: SampleId, count: u64) {
         let before = self.noted.map_or(0, |(_, count)| count);
         self.noted = Some((sample_id, count.saturating_add(before)));
+        self.total = self.total.saturating_add(count);
     }
 
     /// Adds lost sideband records that a record reported.
     pub(super) fn note_sideband(&mut self, count: u64) {
         self.sideband = self.sideband.saturating_add(count);
+        self.total = self.total.saturating_add(count);
+    }
+
+    /// Returns the number of lost records of any kind that records have reported.
+    pub(super) fn total(&self) -> u64 {
+        self.total
     }
 
     /// Returns the number of lost sideband records that no record reported, of `total`.
@@ -124,6 +133,7 @@ mod tests {
         assert_eq!(tracker.remaining_sideband(9), 2, "records have reported 7");
         assert_eq!(tracker.remaining_sideband(7), 0);
         assert_eq!(tracker.take(), None, "they are no samples");
+        assert_eq!(tracker.total(), 7);
     }
 
     #[test]

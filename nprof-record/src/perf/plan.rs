@@ -65,9 +65,10 @@ pub(crate) struct Request {
 }
 
 /// The tasks for which events are opened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum OpenMode {
     /// All tasks, on every CPU.
+    #[default]
     System,
     /// The tasks of a control group, on every CPU.
     Group,

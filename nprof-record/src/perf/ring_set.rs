@@ -83,6 +83,11 @@ impl RingSet {
         self.merge.late()
     }
 
+    /// Returns the number of lost records of any kind that records have reported so far.
+    pub(crate) fn lost_records(&self) -> u64 {
+        self.rings.iter().map(|ring| ring.lost.total()).sum()
+    }
+
     /// Appends the descriptors to poll, one for each ring.
     pub(crate) fn add_poll_fds(&self, fds: &mut Vec<libc::pollfd>) {
         for ring in &self.rings {

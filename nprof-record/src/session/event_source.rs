@@ -61,6 +61,9 @@ pub(crate) trait EventSource: Debug {
 
     /// Returns the number of records that came too late to be put in order.
     fn late(&self) -> u64;
+
+    /// Returns the number of lost records of any kind that are known so far.
+    fn lost_records(&self) -> u64;
 }
 
 impl EventSource for RingSet {
@@ -118,6 +121,10 @@ impl EventSource for RingSet {
 
     fn late(&self) -> u64 {
         RingSet::late(self)
+    }
+
+    fn lost_records(&self) -> u64 {
+        RingSet::lost_records(self)
     }
 }
 
@@ -235,6 +242,11 @@ impl SourceSet {
     pub(crate) fn late(&self) -> u64 {
         self.0.iter().map(|source| source.late()).sum()
     }
+
+    /// Returns the number of lost records of any kind that are known so far.
+    pub(crate) fn lost_records(&self) -> u64 {
+        self.0.iter().map(|source| source.lost_records()).sum()
+    }
 }
 
 #[cfg(test)]
@@ -308,6 +320,10 @@ mod tests {
 
         fn late(&self) -> u64 {
             1
+        }
+
+        fn lost_records(&self) -> u64 {
+            0
         }
     }
 

@@ -1,6 +1,7 @@
 //! The output of the stream. Its errors do not affect the command: the first one ends the recording
 //! only.
 
+use std::cell::Cell;
 use std::fs::{File, OpenOptions};
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsRawFd;
@@ -141,8 +142,15 @@ impl OpenOutput {
             self.file.set_len(0)?;
         }
         let may_block = kind.is_fifo() || kind.is_socket() || kind.is_char_device();
-        let output = Output { file: self.file, may_block, workload, signals };
-        Ok(Stream { writer: Writer::new(output, Encoding::Binary), error: None })
+        let written_ns = Rc::new(Cell::new(0));
+        let output = Output {
+            file: self.file,
+            may_block,
+            workload,
+            signals,
+            written_ns: written_ns.clone(),
+        };
+        Ok(Stream { writer: Writer::new(output, Encoding::Binary), error: None, written_ns })
     }
 }
 
@@ -153,6 +161,8 @@ struct Output {
     may_block: bool,
     workload: Rc<Workload>,
     signals: Rc<Signals>,
+    /// The time that writes took.
+    written_ns: Rc<Cell<u64>>,
 }
 
 impl Output {
@@ -176,6 +186,21 @@ impl Output {
 
 impl Write for Output {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let begin_ns = sys::monotonic_ns();
+        let written = self.write_once(bytes);
+        let taken_ns = sys::monotonic_ns().saturating_sub(begin_ns);
+        self.written_ns.set(self.written_ns.get().saturating_add(taken_ns));
+        written
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Output {
+    /// Writes the beginning of `bytes`, and returns its length.
+    fn write_once(&mut self, bytes: &[u8]) -> io::Result<usize> {
         // Only a file that a reader may stall needs the wait; a write to others always completes.
         if !self.may_block {
             return self.file.write(bytes);
@@ -184,10 +209,6 @@ impl Write for Output {
         // A longer write could block although poll(2) reported the pipe writable.
         self.file.write(&bytes[..bytes.len().min(PIPE_ROOM)])
     }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }
 
 /// The stream. After a failed write it drops all records.
@@ -195,9 +216,15 @@ impl Write for Output {
 pub(crate) struct Stream {
     writer: Writer<Output>,
     error: Option<io::Error>,
+    written_ns: Rc<Cell<u64>>,
 }
 
 impl Stream {
+    /// Returns the time that writes have taken so far, in ns.
+    pub(crate) fn written_ns(&self) -> u64 {
+        self.written_ns.get()
+    }
+
     /// Writes out buffered records.
     pub(crate) fn flush(&mut self) {
         if self.error.is_none() {

@@ -13,6 +13,7 @@ use crate::os::procfs;
 use crate::perf::backlog::Backlog;
 use crate::perf::plan::{OpenMode, Plan};
 use crate::session::cpu_time::{CpuTimeMeter, CpuTimeScope};
+use crate::session::delays::{Delay, DelayHistory, Interval};
 use crate::session::event_source::SourceSet;
 use crate::session::launch::Child;
 use crate::session::output::Stream;
@@ -94,6 +95,8 @@ pub(crate) struct Recording {
     /// The number of existing descendants of attached processes that are not recorded; `None` for
     /// another target.
     pub(crate) existing_descendants: Option<usize>,
+    /// True if the recorder runs before ordinary programs.
+    pub(crate) has_priority: bool,
 }
 
 /// The state of the main loop. Times are those of the monotonic clock.
@@ -109,6 +112,18 @@ struct Progress {
     polled_ns: u64,
     /// True if the workload had exited at the last poll.
     has_exited: bool,
+    delays: DelayHistory,
+    /// The time since the last drain, with the values of its clocks then.
+    interval: Interval,
+    clocks: Clocks,
+}
+
+/// The clocks that [`Interval`] is a difference of.
+#[derive(Clone, Copy, Debug, Default)]
+struct Clocks {
+    now_ns: u64,
+    output_ns: u64,
+    cpu_ns: u64,
 }
 
 impl Progress {
@@ -118,6 +133,17 @@ impl Progress {
         let (shortest, longest) = POLL_INTERVALS;
         (sampled_ns / POLL_SHARE).clamp(duration_ns(shortest), duration_ns(longest))
     }
+}
+
+/// Quantities that were measured at the end of sampling, in ns.
+#[derive(Clone, Copy, Debug)]
+struct Measured {
+    used_ns: Option<u64>,
+    /// The CPU time that the command used outside of its control group.
+    outside_ns: u64,
+    /// The length of sampling.
+    sampled_ns: u64,
+    delay: Option<Delay>,
 }
 
 impl Recording {
@@ -131,14 +157,26 @@ impl Recording {
         let reason = self.record(&mut progress)?;
         self.sources.disable();
         // Measured before the last drain, which takes time itself.
-        let (used_ns, outside_ns) = self.used_ns(progress.cpu_time);
+        let (used_ns, outside_ns) = self.used_ns(progress.cpu_time.take());
+        let sampled_ns = sys::monotonic_ns().saturating_sub(progress.begin_ns);
         let exited = self.workload.child().and_then(|child| Some((child.pid, child.ended()?.0)));
         self.converter.exit =
             exited.map(|(pid, exit)| CommandExit { pid: pid as u32, status: exit_text(exit) });
         self.sources.drain(&mut self.converter, true);
+        let reported = self.lost_so_far();
         self.sources.report_remaining_lost(&mut self.converter);
+        let unreported = self.lost_so_far().saturating_sub(reported);
+        self.note_interval(&mut progress, unreported);
         self.converter.finish();
-        Ok(self.end(reason, used_ns, outside_ns))
+        let measured =
+            Measured { used_ns, outside_ns, sampled_ns, delay: progress.delays.main_cause() };
+        Ok(self.end(reason, measured))
+    }
+
+    /// Returns the number of lost records of any kind that the stream has so far.
+    fn lost_so_far(&self) -> u64 {
+        let counts = &self.converter.counts;
+        counts.lost.values().sum::<u64>() + counts.lost_others + counts.sideband_lost
     }
 
     fn begin(&self) -> Progress {
@@ -153,6 +191,9 @@ impl Recording {
             flushed_ns: now_ns,
             polled_ns: now_ns,
             has_exited: false,
+            delays: DelayHistory::default(),
+            interval: Interval::default(),
+            clocks: self.clocks(),
         };
         if self.times.delay.is_none() {
             // A command has used no CPU time before. Attached processes have, which is subtracted.
@@ -168,7 +209,10 @@ impl Recording {
         let mut next_drain_ns = sys::monotonic_ns();
         loop {
             let until_ns = next_drain_ns.min(self.next_poll_ns(progress));
+            let asleep_ns = sys::monotonic_ns();
             let is_due = self.sources.wait(&self.signals, until_ns)?;
+            let awake_ns = sys::monotonic_ns().min(until_ns);
+            progress.interval.asleep_ns += awake_ns.saturating_sub(asleep_ns);
             self.workload.handle_signals(&self.signals);
             self.poll(progress)?;
             if let Some(reason) = self.reason_to_stop(progress) {
@@ -183,6 +227,7 @@ impl Recording {
                 Backlog::Sideband => DRAIN_TIMEOUT_SIDEBAND,
                 Backlog::Samples => DRAIN_TIMEOUT,
             };
+            self.note_interval(progress, 0);
             let now_ns = sys::monotonic_ns();
             let sleep = timeout.min(self.sources.max_sleep());
             next_drain_ns = now_ns.saturating_add(duration_ns(sleep));
@@ -191,6 +236,32 @@ impl Recording {
                 progress.flushed_ns = now_ns;
             }
         }
+    }
+
+    fn clocks(&self) -> Clocks {
+        let own = sys::own_usage();
+        Clocks {
+            now_ns: sys::monotonic_ns(),
+            output_ns: self.converter.sink.written_ns(),
+            cpu_ns: own.user_ns + own.kernel_ns,
+        }
+    }
+
+    /// Ends the interval since the last drain. `unreported` is the number of lost records that no
+    /// record has reported.
+    fn note_interval(&self, progress: &mut Progress, unreported: u64) {
+        let (before, now) = (progress.clocks, self.clocks());
+        progress.clocks = now;
+        let interval = Interval {
+            total_ns: now.now_ns.saturating_sub(before.now_ns),
+            output_ns: now.output_ns.saturating_sub(before.output_ns),
+            cpu_ns: now.cpu_ns.saturating_sub(before.cpu_ns),
+            was_stopped: self.workload.take_continued(),
+            ..progress.interval
+        };
+        progress.interval = Interval::default();
+        let lost = self.sources.lost_records().saturating_add(unreported);
+        progress.delays.note(interval, lost);
     }
 
     /// Returns the time at which the loop must run even if no drain is due.
@@ -259,8 +330,10 @@ impl Recording {
         (cpu_time.read(living), cpu_time.outside_ns())
     }
 
-    fn end(self, reason: Reason, task_ns: Option<u64>, outside_ns: u64) -> Outcome {
-        let Self { plan, sources, converter, workload, existing_descendants, .. } = self;
+    fn end(self, reason: Reason, measured: Measured) -> Outcome {
+        let Measured { used_ns: task_ns, outside_ns, sampled_ns, delay } = measured;
+        let Self { plan, sources, converter, workload, existing_descendants, has_priority, .. } =
+            self;
         let may_miss_processes = converter.may_miss_processes();
         let is_by_task = plan.common.open_mode == OpenMode::Task;
         let (counts, sums) = (converter.counts, converter.sums);
@@ -287,6 +360,12 @@ impl Recording {
             // getrusage(2) reports at least the peak of the process that we were forked from.
             recorder_bytes: procfs::own_peak_bytes().unwrap_or(own.peak_bytes),
             frequency: plan.frequency,
+            elapsed_ns: sampled_ns,
+            delay,
+            open_mode: plan.common.open_mode,
+            has_priority,
+            subject: workload.subject(),
+            is_in_namespace: procfs::is_in_pid_namespace(),
         };
         let ended = workload.child().and_then(Child::ended);
         stream.take(&Record::End(Box::new(End {

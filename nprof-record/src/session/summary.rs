@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use nprof_stream::{Cause, Mark};
 
 use crate::convert::counts::Sum;
+use crate::perf::plan::OpenMode;
+use crate::session::delays::{Delay, DelayCause};
 
 /// The numbers of a recording.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -41,29 +43,40 @@ pub(crate) struct Summary {
     pub(crate) recorder_bytes: u64,
     /// The requested samples per second.
     pub(crate) frequency: u64,
+    /// The length of sampling, in ns.
+    pub(crate) elapsed_ns: u64,
+    /// The cause of most losses in rings; `None` if there were none.
+    pub(crate) delay: Option<Delay>,
+    pub(crate) open_mode: OpenMode,
+    /// True if the recorder ran before ordinary programs.
+    pub(crate) has_priority: bool,
+    /// The recorded processes in messages; `None` for the system and for control groups.
+    pub(crate) subject: Option<&'static str>,
+    /// True if processes of other pid namespaces cannot be recorded.
+    pub(crate) is_in_namespace: bool,
 }
-
-/// Expected samples from which on having none is an error.
-const EXPECTED: u64 = 10;
 
 /// Coverage below which a warning is printed.
 const LOW_COVERAGE: f64 = 0.9;
+
+/// The share of time spent waiting from which on it is stated, and the shortest time.
+const WAITED: f64 = 0.9;
+const WAITED_MIN_NS: u64 = 100_000_000;
+
+/// Delays below this fill no ring by themselves: rings for samples last a quarter of a second, or a
+/// few times this where little memory can be locked.
+const SHORT_DELAY_NS: u64 = 20_000_000;
 
 impl Summary {
     /// Returns the warnings, which are printed even with -q.
     pub(crate) fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
-        // A command that exits before its first sample is nothing unusual; reports say so.
-        let expected = self.expected();
-        if let Some(reason) = self.missing_processes() {
-            warnings.push(reason);
-        } else if self.samples == 0 && self.clock.is_some() && expected >= EXPECTED {
-            // Ten times as many, not in step with timers; no more than 9973 per second.
-            let rate = (self.frequency * 10 + 3).min(9973).max(self.frequency);
-            warnings.push(format!("no samples were taken; try -F {rate}"));
-        }
-        if self.lost.get(&Cause::Ring).is_some_and(|&count| count > 0) {
-            warnings.push("the rings were full: try a lower -F or --stack-size".to_owned());
+        let explanation = self.missing_processes();
+        let is_explained = explanation.is_some();
+        warnings.extend(explanation.or_else(|| self.no_samples()));
+        let lost = self.lost.get(&Cause::Ring).copied().unwrap_or(0);
+        if lost > 0 {
+            warnings.push(format!("the rings were full: {}", self.cause_of_losses()));
         }
         if self.sideband_lost > 0 {
             let count = self.sideband_lost;
@@ -72,21 +85,122 @@ impl Summary {
             } else {
                 ""
             };
+            // The same cause as above, if there is one.
+            let cause =
+                if lost > 0 { String::new() } else { format!(": {}", self.cause_of_losses()) };
             warnings.push(format!(
-                "{count} records of processes and mappings were lost: {processes}some frames may \
-                 be wrong"
+                "{count} records of processes and mappings were lost, so {processes}some frames \
+                 may be wrong{cause}"
             ));
         }
-        let is_explained = self.missing_processes().is_some();
-        let coverage = self.coverage().filter(|_| self.samples > 0 && expected >= EXPECTED);
-        let coverage = coverage.filter(|_| !is_explained);
-        if let Some(coverage) = coverage.filter(|&coverage| coverage < LOW_COVERAGE) {
-            warnings.push(format!(
-                "only {:.0} % of the CPU time was sampled: the rest may have been spent elsewhere",
-                coverage * 100.0
-            ));
+        if !is_explained {
+            warnings.extend(self.low_coverage(lost));
         }
         warnings
+    }
+
+    /// Returns remarks, which are not printed with -q.
+    pub(crate) fn remarks(&self) -> Vec<String> {
+        let waited = self.waited().filter(|&waited| waited >= WAITED && self.samples > 0);
+        let text = waited.zip(self.subject).map(|(waited, subject)| {
+            // Rounded down: 100 % would contradict the samples.
+            let percent = (waited * 100.0).floor();
+            format!("{subject} waited {percent:.0} % of the time, which is not sampled")
+        });
+        text.into_iter().collect()
+    }
+
+    /// Returns the cause of losses in rings, and the remedy.
+    fn cause_of_losses(&self) -> String {
+        // A ring of all CPUs has the records of all processes.
+        let is_shared = self.open_mode == OpenMode::System && self.subject.is_some();
+        let Some(Delay { cause, longest_ns }) = self.delay else {
+            return "lower -F or --stack-size".to_owned();
+        };
+        let time = duration(longest_ns);
+        match cause {
+            _ if longest_ns < SHORT_DELAY_NS => "records came in a burst; lower --stack-size, or \
+                 sample less often with -F or -c"
+                .to_owned(),
+            DelayCause::Output => format!(
+                "nprof-record waited {time} for the reader of its output; write to a file with -o, \
+                 and read it later"
+            ),
+            DelayCause::Stopped => {
+                format!("nprof-record was stopped for {time}; let it run while it records")
+            }
+            DelayCause::NoCpu => {
+                let remedy = match (self.has_priority, is_shared) {
+                    (false, false) => "run it as root or with CAP_SYS_NICE",
+                    (false, true) => {
+                        "run it as root or with CAP_SYS_NICE, or select --follow inherit"
+                    }
+                    (true, true) => "select --follow cgroup, which omits other processes",
+                    (true, false) => "lower --stack-size or -F",
+                };
+                format!("nprof-record waited {time} for a CPU; {remedy}")
+            }
+            DelayCause::Work if self.sideband_lost > 0 => {
+                let remedy = if is_shared { "; --follow cgroup omits other processes" } else { "" };
+                format!(
+                    "processes start or map memory faster than nprof-record reads \
+                     ({time} at a time){remedy}"
+                )
+            }
+            DelayCause::Work => {
+                format!("nprof-record worked {time} at a time; lower -F or --stack-size")
+            }
+        }
+    }
+
+    /// Returns the reason why there are no samples. None if there are some, or a command was too
+    /// short for one: reports state that.
+    fn no_samples(&self) -> Option<String> {
+        self.clock.filter(|_| self.samples == 0)?;
+        let used_ns = self.task_ns?;
+        let used = duration(used_ns);
+        if self.is_in_namespace && self.subject.is_none() {
+            return Some(format!("no samples in {used} of CPU time: {NAMESPACE}"));
+        }
+        if is_fewer(0, self.expected()) {
+            return Some(format!(
+                "no samples in {used} of CPU time: the event does not count here; select another, \
+                 such as -e task-clock"
+            ));
+        }
+        let subject = self.subject.filter(|_| self.elapsed_ns >= WAITED_MIN_NS)?;
+        let elapsed = duration(self.elapsed_ns);
+        Some(format!(
+            "no samples: {subject} used {used} of CPU time in {elapsed}; waiting is not sampled"
+        ))
+    }
+
+    /// Returns a warning if less of the CPU time was sampled than chance explains. `lost` is the
+    /// number of lost samples.
+    fn low_coverage(&self, lost: u64) -> Option<String> {
+        let coverage = self.coverage().filter(|_| self.samples > 0)?;
+        let expected = self.expected();
+        let is_low = coverage < LOW_COVERAGE && is_fewer(self.clock?.samples, expected);
+        // The losses are reported already.
+        let missing = (expected - self.samples as f64).max(0.0);
+        if !is_low || lost as f64 >= missing / 2.0 {
+            return None;
+        }
+        let reason = if self.is_in_namespace && self.subject.is_none() {
+            NAMESPACE
+        } else if self.open_mode == OpenMode::Task {
+            "inherited events miss most of the work of short-lived tasks; record as root"
+        } else {
+            "see the reasons in nprof-record(1), NOTES"
+        };
+        let percent = coverage * 100.0;
+        Some(format!("only {percent:.0} % of the CPU time was sampled: {reason}"))
+    }
+
+    /// Returns the share of the time in which no recorded task ran. None if it is unknown.
+    fn waited(&self) -> Option<f64> {
+        let used_ns = self.task_ns.filter(|_| self.elapsed_ns >= WAITED_MIN_NS)?;
+        Some(1.0 - used_ns as f64 / self.elapsed_ns as f64)
     }
 
     /// Returns the processes that could not be recorded, and the remedy. None if there are none.
@@ -106,9 +220,10 @@ impl Summary {
                 duration(self.outside_ns)
             ));
         }
-        let used_ns = self.task_ns.filter(|_| self.samples == 0 && self.expected() < EXPECTED)?;
+        let is_idle = self.samples == 0 && !is_fewer(0, self.expected());
+        let used_ns = self.task_ns.filter(|_| is_idle)?;
         let descendants = match self.existing_descendants? {
-            0 => String::new(),
+            0 => return None,
             1 => "; 1 existing descendant is not recorded, see --descendants".to_owned(),
             count => format!("; {count} existing descendants are not recorded, see --descendants"),
         };
@@ -117,8 +232,13 @@ impl Summary {
     }
 
     /// Returns the number of samples that the used CPU time should yield.
-    fn expected(&self) -> u64 {
-        self.task_ns.unwrap_or(0).saturating_mul(self.frequency) / 1_000_000_000
+    fn expected(&self) -> f64 {
+        let used_ns = self.task_ns.unwrap_or(0) as f64;
+        // The period is that of the samples, if there are any: events may have one of their own.
+        match self.clock.filter(|sum| sum.samples > 0 && sum.weight > 0) {
+            Some(sum) => used_ns * sum.samples as f64 / sum.weight as f64,
+            None => used_ns * self.frequency as f64 / 1e9,
+        }
     }
 
     /// Returns the sampled share of the CPU time.
@@ -156,6 +276,16 @@ impl Summary {
         );
         line
     }
+}
+
+/// The reason of missing samples of the whole system in a container.
+const NAMESPACE: &str = "processes of other pid namespaces cannot be recorded from this one; run \
+                         nprof-record in the initial namespace";
+
+/// True if a Poisson variable with this mean has so low a value in less than 1 % of all cases. The
+/// difference of the square roots is normal, with a standard deviation of one half (Anscombe).
+fn is_fewer(samples: u64, expected: f64) -> bool {
+    2.0 * (expected.sqrt() - (samples as f64 + 0.375).sqrt()) > 2.33
 }
 
 /// Formats a sum and its parts: `5 lost (ring 3, throttle)`.
@@ -221,12 +351,109 @@ mod tests {
         assert!(summary.line().contains("incomplete; recorder"), "{}", summary.line());
     }
 
+    /// A summary without samples, of a command that ran for 2 s.
+    fn none(used_ns: u64) -> Summary {
+        Summary {
+            samples: 0,
+            clock: Some(Sum::default()),
+            task_ns: Some(used_ns),
+            elapsed_ns: 2_000_000_000,
+            subject: Some("the command"),
+            ..summary()
+        }
+    }
+
+    #[test]
+    fn missing_samples_are_explained_by_the_cpu_time() {
+        let waited = "no samples: the command used 0.8 ms of CPU time in 2.00 s; waiting is not \
+                      sampled";
+        assert_eq!(none(800_000).warnings(), [waited]);
+        let short = Summary { elapsed_ns: 3_000_000, ..none(800_000) };
+        assert!(short.warnings().is_empty(), "too short for a sample");
+        let warnings = none(969_000_000).warnings();
+        assert_eq!(warnings.len(), 1);
+        assert!(warnings[0].starts_with("no samples in 969 ms of CPU time: the event does not"));
+        assert!(!warnings[0].contains("-F"), "no rate helps");
+        let system = Summary { subject: None, is_in_namespace: true, ..none(969_000_000) };
+        assert!(system.warnings()[0].contains("of other pid namespaces"));
+    }
+
+    #[test]
+    fn low_coverage_is_more_than_chance() {
+        // 11 samples at 997 Hz where 13.8 are expected.
+        let clock = Some(Sum { samples: 11, weight: 11_033_000 });
+        let few = Summary { samples: 11, task_ns: Some(13_800_000), clock, ..summary() };
+        assert!((few.coverage().expect("known") - 0.8).abs() < 0.01);
+        assert!(few.warnings().is_empty(), "{:?}", few.warnings());
+        let clock = Some(Sum { samples: 1100, weight: 1_103_300_000 });
+        let many = Summary { samples: 1100, task_ns: Some(1_380_000_000), clock, ..summary() };
+        let notes = "only 80 % of the CPU time was sampled: see the reasons in nprof-record(1), \
+                     NOTES";
+        assert_eq!(many.warnings(), [notes]);
+        let inherited = Summary { open_mode: OpenMode::Task, ..many.clone() };
+        assert!(inherited.warnings()[0].contains("inherited events miss"));
+        let container = Summary { is_in_namespace: true, ..many.clone() };
+        assert!(container.warnings()[0].contains("of other pid namespaces"));
+        let lost = Summary { lost: BTreeMap::from([(Cause::Ring, 280)]), ..many };
+        assert_eq!(lost.warnings().len(), 1, "the losses explain it");
+        assert!(lost.warnings()[0].starts_with("the rings were full"));
+    }
+
+    #[test]
+    fn waiting_is_stated() {
+        let clock = Some(Sum { samples: 11, weight: 11_033_000 });
+        let waiting = Summary {
+            samples: 11,
+            task_ns: Some(11_000_000),
+            elapsed_ns: 1_270_000_000,
+            subject: Some("the command"),
+            clock,
+            ..summary()
+        };
+        assert_eq!(
+            waiting.remarks(),
+            ["the command waited 99 % of the time, which is not sampled"]
+        );
+        let system = Summary { subject: None, ..waiting.clone() };
+        assert!(system.remarks().is_empty(), "an idle machine");
+        let busy = Summary { task_ns: Some(1_000_000_000), ..waiting };
+        assert!(busy.remarks().is_empty());
+    }
+
+    #[test]
+    fn full_rings_name_their_cause_and_its_remedy() {
+        let warning = |cause, has_priority, open_mode| {
+            let delay = Some(Delay { cause, longest_ns: 600_000_000 });
+            let lost = BTreeMap::from([(Cause::Ring, 3)]);
+            let subject = Some("the command");
+            let summary = Summary { lost, delay, has_priority, open_mode, subject, ..summary() };
+            summary.warnings().remove(0)
+        };
+        let system = OpenMode::System;
+        assert_eq!(
+            warning(DelayCause::Output, true, system),
+            "the rings were full: nprof-record waited 600 ms for the reader of its output; write \
+             to a file with -o, and read it later"
+        );
+        assert!(warning(DelayCause::Stopped, true, system).contains("was stopped for 600 ms; let"));
+        let no_cpu = warning(DelayCause::NoCpu, false, system);
+        assert!(no_cpu.ends_with("CAP_SYS_NICE, or select --follow inherit"), "{no_cpu}");
+        let no_cpu = warning(DelayCause::NoCpu, false, OpenMode::Task);
+        assert!(no_cpu.ends_with("run it as root or with CAP_SYS_NICE"), "{no_cpu}");
+        assert!(warning(DelayCause::NoCpu, true, system).contains("--follow cgroup"));
+        let work = warning(DelayCause::Work, true, system);
+        assert!(work.ends_with("lower -F or --stack-size"), "{work}");
+        let delay = Some(Delay { cause: DelayCause::Work, longest_ns: 1_000_000 });
+        let burst = Summary { lost: BTreeMap::from([(Cause::Ring, 3)]), delay, ..summary() };
+        assert!(burst.warnings()[0].contains("records came in a burst"));
+        let delay = Some(Delay { cause: DelayCause::Work, longest_ns: 60_000_000 });
+        let storm = Summary { sideband_lost: 9, delay, ..summary() };
+        assert_eq!(storm.warnings().len(), 1);
+        assert!(storm.warnings()[0].contains("map memory faster than nprof-record reads (60 ms"));
+    }
+
     #[test]
     fn warnings_state_a_remedy() {
-        let none = Summary { samples: 0, clock: Some(Sum::default()), ..summary() };
-        assert_eq!(none.warnings(), ["no samples were taken; try -F 9973"]);
-        let short = Summary { task_ns: Some(4_200_000), ..none };
-        assert!(short.warnings().is_empty(), "it was too short for one");
         let little = Summary { clock: Some(Sum { samples: 2, weight: 2_000_000 }), ..summary() };
         assert!(little.warnings()[0].starts_with("only 2 % of the CPU time"));
         let idle =
@@ -237,9 +464,9 @@ mod tests {
         let lost = BTreeMap::from([(Cause::Ring, 3)]);
         let full = Summary { lost, sideband_lost: 1, ..summary() };
         assert_eq!(full.warnings().len(), 2);
-        assert!(full.warnings()[1].ends_with("were lost: some frames may be wrong"));
+        assert!(full.warnings()[1].ends_with("were lost, so some frames may be wrong"));
         let hidden = Summary { may_miss_processes: true, ..full };
-        assert!(hidden.warnings()[1].contains("lost: processes that ended soon after may be"));
+        assert!(hidden.warnings()[1].contains("lost, so processes that ended soon after may be"));
     }
 
     #[test]

@@ -24,6 +24,8 @@ pub(crate) struct Workload {
     /// The number of signals that request a stop, and the last of them. One that the command ignores
     /// counts twice: its end would not come.
     stops: Cell<(u32, i32)>,
+    /// True if SIGCONT came since the last [`Self::take_continued`].
+    continued: Cell<bool>,
 }
 
 impl Workload {
@@ -44,7 +46,7 @@ impl Workload {
     }
 
     fn new(kind: WorkloadKind) -> Self {
-        Self { kind, stops: Cell::default() }
+        Self { kind, stops: Cell::default(), continued: Cell::default() }
     }
 
     /// Returns the command. None for another kind.
@@ -52,6 +54,15 @@ impl Workload {
         match &self.kind {
             WorkloadKind::Command(child) => Some(child),
             _ => None,
+        }
+    }
+
+    /// Returns its name in messages. None for the whole system and for control groups.
+    pub(crate) fn subject(&self) -> Option<&'static str> {
+        match &self.kind {
+            WorkloadKind::Command(_) => Some("the command"),
+            WorkloadKind::Processes(_) => Some("the processes"),
+            WorkloadKind::Everyone => None,
         }
     }
 
@@ -83,6 +94,11 @@ impl Workload {
         self.stops.get().0 > u32::from(self.child().is_some())
     }
 
+    /// Returns true if the recorder was stopped and continued since the last call.
+    pub(crate) fn take_continued(&self) -> bool {
+        self.continued.take()
+    }
+
     /// True if a second signal came: stop without waiting for the command or for the output.
     pub(crate) fn is_aborted(&self) -> bool {
         self.stops.get().0 > 1
@@ -105,6 +121,11 @@ impl Workload {
         while let Some(signal) = signals.next() {
             if signal.number == libc::SIGCHLD {
                 self.child().into_iter().for_each(Child::notice_end);
+                continue;
+            }
+            // It continues the recorder alone, after a stop.
+            if signal.number == libc::SIGCONT {
+                self.continued.set(true);
                 continue;
             }
             let mut weight = 1;

@@ -31,8 +31,8 @@ pub(crate) struct Signal {
 }
 
 impl Signals {
-    /// Blocks SIGCHLD, SIGINT, SIGQUIT, SIGTERM and SIGHUP, and opens the descriptor to read them.
-    /// Ignores SIGXFSZ.
+    /// Blocks SIGCHLD, SIGCONT, SIGINT, SIGQUIT, SIGTERM and SIGHUP, and opens the descriptor to read
+    /// them. Ignores SIGXFSZ.
     ///
     /// # Errors
     ///
@@ -45,8 +45,15 @@ impl Signals {
             let mut set: libc::sigset_t = std::mem::zeroed();
             let mut before: libc::sigset_t = std::mem::zeroed();
             libc::sigemptyset(&raw mut set);
-            for signal in [libc::SIGCHLD, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP]
-            {
+            // A blocked SIGCONT continues a stopped process all the same (signal(7)).
+            for signal in [
+                libc::SIGCHLD,
+                libc::SIGCONT,
+                libc::SIGINT,
+                libc::SIGQUIT,
+                libc::SIGTERM,
+                libc::SIGHUP,
+            ] {
                 libc::sigaddset(&raw mut set, signal);
             }
             // If it were ignored, children would be reaped without their status (wait(2)).

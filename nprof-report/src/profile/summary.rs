@@ -141,6 +141,29 @@ impl Summary {
         total(self.events.iter().map(|event| event.sum.samples))
     }
 
+    /// Returns a sentence on the absence of samples, by the CPU time that the runs used.
+    fn no_samples(&self) -> String {
+        let ends = self.runs.iter().map(|run| run.end.as_ref().and_then(|end| end.task_ns));
+        let used_ns = ends.fold(Some(0), |sum: Option<u64>, ns| Some(sum?.saturating_add(ns?)));
+        let hertz = self.events.iter().find_map(|event| event.event.frequency);
+        match (used_ns, hertz) {
+            (Some(used_ns), Some(hertz)) => {
+                let used = used_ns as f64 / 1e9;
+                // The probability of none is below 1 % from 4.6 expected samples on.
+                if used * hertz as f64 > 4.6 {
+                    format!(
+                        "no samples in {used:.2} s of CPU time: see the messages of nprof-record"
+                    )
+                } else {
+                    format!(
+                        "no samples: the runs used {used:.4} s of CPU time, waiting is not sampled"
+                    )
+                }
+            }
+            _ => "no samples: run the program for longer".to_owned(),
+        }
+    }
+
     /// Returns a sentence on lost records of processes and mappings. None if there are none.
     pub fn lost_records_text(&self) -> Option<String> {
         (self.lost_records > 0).then(|| {
@@ -168,9 +191,7 @@ impl Summary {
         if self.live {
             lines.push("so far:  the stream is still being written".to_owned());
         } else if self.samples() == 0 && self.is_complete() {
-            lines.push(
-                "no samples: run the program for longer, or sample more often (-F)".to_owned(),
-            );
+            lines.push(self.no_samples());
         }
         lines.extend(
             self.incomplete_inputs

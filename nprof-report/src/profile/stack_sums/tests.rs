@@ -99,6 +99,24 @@ fn lost_records_and_samples_of_others_are_no_lost_samples() {
 }
 
 #[test]
+fn absence_of_samples_is_explained_by_the_cpu_time() {
+    let heading = |task_ns: &str| {
+        let stream = format!(
+            "@nprof\t1.1\trun=0x1\n@event\tid=1\tname=cpu-clock\tfrequency=997\n\
+             @end\tsamples=0\trecords=1\tlost=0{task_ns}\n"
+        );
+        let mut profile = Profile::new(GroupBy::default());
+        profile.read("x", stream.as_bytes(), |_, _, _| {}).unwrap();
+        profile.summary.heading().pop().unwrap_or_default()
+    };
+    let idle = "no samples: the runs used 0.0006 s of CPU time, waiting is not sampled";
+    assert_eq!(heading("\ttask_ns=600000"), idle);
+    let unseen = "no samples in 0.97 s of CPU time: see the messages of nprof-record";
+    assert_eq!(heading("\ttask_ns=969000000"), unseen);
+    assert_eq!(heading(""), "no samples: run the program for longer");
+}
+
+#[test]
 fn counts_that_cannot_be_stop_at_the_largest_number() {
     let sample = format!("S\t1\t1\t0\t0\t1\t{0}\t{0}\n", u64::MAX);
     let lost = format!("L\t1\t1\t-\t0\t{}\tring\n", u64::MAX);
