@@ -237,7 +237,8 @@ impl<S: Sink> Converter<S> {
         sys::monotonic_ns().saturating_sub(self.checked_ns) >= sys::duration_ns(CHECK_INTERVAL)
     }
 
-    /// Looks for tasks that have exited without a record, and forgets the results of earlier looks.
+    /// Looks for tasks that have exited and processes that have executed another image without a
+    /// record, and forgets the results of earlier looks.
     fn check_tasks(&mut self) {
         self.has_new_gap = false;
         self.checked_ns = sys::monotonic_ns();
@@ -247,7 +248,20 @@ impl<S: Sink> Converter<S> {
             if !procfs::lives_since(tid, since_ns) {
                 // If its record is only late, the record decides.
                 self.tree.doubt(tid, self.checked_ns);
+            } else if self.tree.task(tid).is_some_and(|task| task.pid == tid) {
+                self.check_name(tid);
             }
+        }
+    }
+
+    /// Compares the name of a process with that in /proc, which shows most lost execs.
+    fn check_name(&mut self, pid: u32) {
+        let Some(found) = procfs::thread_info(pid, pid) else { return };
+        if self.tree.task(pid).is_some_and(|task| task.comm != found.comm) {
+            self.resolver.watches.forget_process(pid);
+            let kind = ChangeKind::Comm;
+            self.emit_change(self.checked_ns, pid, kind, &found.comm, Extras::NONE);
+            self.tree.set_found_name(pid, found.comm);
         }
     }
 

@@ -238,7 +238,7 @@ impl ProcessTree {
     }
 
     /// Returns the processes from below the tree down to `pid`, given the parents in /proc. None if
-    /// `pid` does not belong to the tree; it is then not looked up again until the next gap.
+    /// `pid` does not belong to the tree; [`Self::may_miss`] then returns false until the next gap.
     pub(crate) fn missing_lineage(
         &mut self,
         pid: u32,
@@ -310,6 +310,19 @@ impl ProcessTree {
     /// True if the mappings of a process are still to be read from /proc.
     pub(crate) fn needs_maps(&self, pid: u32) -> bool {
         self.processes.get(&pid).is_some_and(|process| process.maps_known_until_ns == NEVER_READ)
+    }
+
+    /// Gives a process the name in /proc, because the record of it was lost. The process may have
+    /// executed another image: its mappings are to be read again.
+    pub(crate) fn set_found_name(&mut self, pid: u32, name: Vec<u8>) {
+        if let Some(task) = self.tasks.get_mut(&pid)
+            && let Some(process) = self.processes.get_mut(&pid)
+        {
+            task.comm = name;
+            process.maps = Rc::default();
+            process.maps_known_until_ns = NEVER_READ;
+            process.jit = ProcessJit::default();
+        }
     }
 
     /// Notes that the mappings of a process are about to be read, and hold at `time_ns`.

@@ -267,10 +267,16 @@ fn process_with_lost_fork_record_is_found_in_proc() {
     let command = shell.id();
     let tree = ProcessTree::for_command(command, Membership::Descendants);
     let mut converter = Converter::new(Kept::default(), Vec::new(), 10, tree);
-    let exec = KernelRecord::Comm { pid: command, tid: command, exec: true, name: b"sh" };
-    converter.handle_record(sample_id(command), &exec, SIDE);
+    let exec = KernelRecord::Comm { pid: command, tid: command, exec: true, name: b"old" };
+    let now = SampleId { time: sys::monotonic_ns(), ..sample_id(command) };
+    converter.handle_record(now, &exec, SIDE);
     assert!(!converter.accepts(child));
     converter.on_sideband_full();
+    // In the tree the shell has another name and none of its mappings.
+    converter.end_batch();
+    assert_eq!(converter.sink.0.pop().as_deref(), Some("X1 comm sh "));
+    assert!(converter.tree.needs_maps(command));
+    converter.end_batch();
     for tid in [child, 1] {
         assert!(converter.accepts(tid));
         converter.handle_record(sample_id(tid), &leaf(0x1234), EVENT);
