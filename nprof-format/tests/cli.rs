@@ -97,6 +97,27 @@ fn strip_restores_the_recording() {
 }
 
 #[test]
+fn images_are_listed_once_and_their_paths_for_tar() {
+    let records = [
+        "I\t1\telf\tabcd\t/usr/lib/b.so",
+        "I\t2\telf\t-\t/opt/a b",
+        "I\t3\telf\t0102\t/usr/lib/b.so",
+        "I\t4\tkernel\t-\t[kernel]",
+        "I\t5\tjit\t-\tfunction",
+    ];
+    let epoch = "@epoch\tnumber=1\nI\t1\telf\tabcd\t/usr/lib/b.so\n";
+    let stream =
+        format!("@nprof\t1.1\trun=0x7\n{}\n{epoch}@end\treason=exit\n", records.join("\n"));
+    let output = run(&["images"], stream.as_bytes());
+    let lines = text(&output.stdout);
+    let expected = "elf\t-\t/opt/a b\nelf\t0102\t/usr/lib/b.so\nelf\tabcd\t/usr/lib/b.so\n\
+                    kernel\t-\t[kernel]\n";
+    assert_eq!(lines, expected, "{}", text(&output.stderr));
+    let paths = run(&["images", "-0"], stream.as_bytes()).stdout;
+    assert_eq!(text(&paths), "/opt/a b\0/usr/lib/b.so\0");
+}
+
+#[test]
 fn stat_has_the_documented_numbers() {
     let output = run(&["stat", "--format", "json"], TEXT.as_bytes());
     let stat: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");

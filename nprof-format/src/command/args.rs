@@ -26,6 +26,8 @@ pub(crate) enum Command {
     Merge(Merge),
     /// Count records and bytes by kind, samples, losses and tasks
     Stat(Report),
+    /// List the images of streams: kind, build ID and path
+    Images(Images),
 }
 
 #[derive(Debug, ClapArgs)]
@@ -52,6 +54,17 @@ pub(crate) struct Convert {
     pub(crate) strip: bool,
     #[command(flatten)]
     pub(crate) output: OutputFile,
+    #[command(flatten)]
+    pub(crate) tolerance: PartialOk,
+    #[command(flatten)]
+    pub(crate) inputs: Inputs,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Images {
+    /// Print only the paths of files, each ended by a zero byte, for tar --null -T - and xargs -0
+    #[arg(short = '0', long)]
+    pub(crate) null: bool,
     #[command(flatten)]
     pub(crate) tolerance: PartialOk,
     #[command(flatten)]

@@ -3,6 +3,7 @@
 mod args;
 mod check;
 mod convert;
+mod image_list;
 mod images;
 mod merge;
 mod stat;
@@ -33,5 +34,6 @@ fn run(args: Args) -> Result<Outcome, Box<dyn Error>> {
         Command::Binary(args) => convert::run(&args, Encoding::Binary),
         Command::Merge(args) => merge::run(&args),
         Command::Stat(args) => stat::run(&args),
+        Command::Images(args) => image_list::run(&args),
     }
 }

@@ -17,6 +17,7 @@ use crate::convert::converter::Converter;
 use crate::convert::dictionary::Sink;
 use crate::convert::process_tree::{Membership, ProcessTree};
 use crate::event::{self, Catalog, CpuMode, EventRate, PerfEventConfig};
+use crate::image::kept_images::{KeptImages, KeptSummary};
 use crate::image::kernel::running_kernel::RunningKernel;
 use crate::os::load;
 use crate::os::machine;
@@ -85,11 +86,19 @@ fn run(args: &Args) -> anyhow::Result<u8> {
     }
     let group = target.group()?;
     let plan = plan(args, &target, &Kernel { group: group.as_ref() }, cpus[0])?;
+    let kept = match &args.keep_images {
+        Some(directory) => Some(
+            KeptImages::create(directory)
+                .with_context(|| format!("--keep-images: cannot create {}", directory.display()))?,
+        ),
+        None => None,
+    };
     // Opening a FIFO blocks until it has a reader. Ctrl-C must still end us then, so signals are
     // blocked afterwards.
     let opened = destination.open_early()?;
     let signals = Rc::new(Signals::block().context("cannot receive signals")?);
     let opened = opened.into();
+    let kept = kept.into();
     let samples_kernel = plan.common.scope != CpuMode::User;
     let kernel = Cell::new(samples_kernel.then(RunningKernel::before_sampling));
     let invocation = Invocation {
@@ -102,6 +111,7 @@ fn run(args: &Args) -> anyhow::Result<u8> {
         plan,
         kernel,
         signals,
+        kept,
         priority: Cell::new(Priority::Ordinary),
     };
     match &invocation.target {
@@ -259,6 +269,8 @@ struct Invocation<'a> {
     signals: Rc<Signals>,
     /// The priority of this process.
     priority: Cell<Priority>,
+    /// The directory of copied images.
+    kept: Cell<Option<KeptImages>>,
 }
 
 impl Invocation<'_> {
@@ -380,6 +392,7 @@ impl Invocation<'_> {
         if let Some(kernel) = self.kernel.take() {
             converter.set_kernel(kernel);
         }
+        converter.keep_images(self.kept.take());
         rings.enable_stack_copies(&mut converter);
         if let Target::Processes(running) = &self.target {
             add_running(&mut converter, running);
@@ -434,7 +447,8 @@ impl Invocation<'_> {
                 false
             }
         };
-        for line in outcome.summary.warnings() {
+        let kept = outcome.kept.iter().flat_map(KeptSummary::warnings);
+        for line in outcome.summary.warnings().into_iter().chain(kept) {
             print_message(&line);
         }
         if !self.args.quiet {
@@ -442,7 +456,10 @@ impl Invocation<'_> {
                 print_message(&line);
             }
             let name = self.destination.chosen_name(pid);
-            let into = name.map_or_else(String::new, |name| format!("; wrote {name}"));
+            let mut into = name.map_or_else(String::new, |name| format!("; wrote {name}"));
+            if let Some(kept) = &outcome.kept {
+                into = format!("{into}; {}", kept.line());
+            }
             print_message(&format!("{}{into}", outcome.summary.line()));
         }
         if was_written { status } else { failed }

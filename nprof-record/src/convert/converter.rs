@@ -16,6 +16,7 @@ use crate::convert::deep_stacks::copy_hints::CopyHints;
 use crate::convert::dictionary::Sink;
 use crate::convert::process_tree::{CommChange, DoubtfulExit, PendingExec, ProcessTree};
 use crate::convert::stack_resolver::StackResolver;
+use crate::image::kept_images::KeptImages;
 use crate::image::kernel::running_kernel::RunningKernel;
 use crate::os::code_mapping::Mmap;
 use crate::os::procfs::{self, Stat};
@@ -169,6 +170,16 @@ impl<S: Sink> Converter<S> {
     /// Takes the kernel as it was read before sampling began.
     pub(crate) fn set_kernel(&mut self, kernel: RunningKernel) {
         self.resolver.set_kernel(kernel);
+    }
+
+    /// Keeps copies of the images that have frames, from now on.
+    pub(crate) fn keep_images(&mut self, kept: Option<KeptImages>) {
+        self.resolver.images.kept = kept;
+    }
+
+    /// Returns the copies that were kept.
+    pub(crate) fn kept_images(&mut self) -> Option<KeptImages> {
+        self.resolver.images.kept.take()
     }
 
     fn define_events(&mut self) {

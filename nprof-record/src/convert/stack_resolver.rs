@@ -4,6 +4,7 @@
 use std::rc::Rc;
 
 use nprof_object::{ImageOffset, RuntimeAddress};
+use nprof_stream::number::hex;
 use nprof_stream::{
     Extras, ExtrasBuilder, FrameId, ImageKind, Line, Location, Mark, NodeId, Record, Status,
 };
@@ -22,6 +23,7 @@ use crate::image::jit::growing_file::OpenFileBudget;
 use crate::image::jit::runtime_code::RuntimeFunctions;
 use crate::image::jit::runtime_unwinding::RuntimeRules;
 use crate::image::jit::unnamed_frames::UnnamedFrames;
+use crate::image::kept_images::CopyKey;
 use crate::image::kernel::running_kernel::{KernelLocation, RunningKernel};
 use crate::image::key::{ImageIndex, ImageKey};
 use crate::image::table::ImageTable;
@@ -441,6 +443,10 @@ impl StackResolver {
         sink: &mut impl Sink,
     ) {
         let mut extras = ExtrasBuilder::new();
+        // A build ID is the key of its copy.
+        if let Some(CopyKey::File(id)) = self.images.keep(index) {
+            extras.add("file", hex(&id.to_be_bytes()).as_bytes());
+        }
         let image = self.images.get(index);
         add_owner(&mut extras, image.owner, tree);
         if let Some(since_ns) = since_ns {
@@ -459,6 +465,9 @@ impl StackResolver {
         let mut extras = ExtrasBuilder::new();
         let kernel = self.kernel.get_or_insert_with(RunningKernel::running);
         let part = kernel.image(part as usize);
+        if part.kind == ImageKind::Kernel && !part.build_id.is_empty() {
+            self.images.keep_kernel(&part.build_id);
+        }
         if part.base != 0 {
             extras.add("base", format!("{:#x}", part.base).as_bytes());
         }

@@ -4,6 +4,7 @@ pub mod cfi;
 pub(crate) mod code_bytes;
 pub(crate) mod elf;
 pub(crate) mod jit;
+pub(crate) mod kept_images;
 pub(crate) mod kernel;
 pub mod key;
 pub(crate) mod mapped_file;

@@ -23,6 +23,7 @@ use crate::arch::rule::UnwindRule;
 use crate::image::cfi::UnwindTables;
 use crate::image::code_bytes::{CallBefore, CodeCache, CodeSource};
 use crate::image::elf::{self, Elf};
+use crate::image::kept_images::{CopyKey, KeptImages};
 use crate::image::key::ImageIndex;
 use crate::image::mapped_file;
 use crate::os::code_mapping::{Identity, Mmap};
@@ -31,6 +32,9 @@ use crate::unwind::{FrameAddress, UnwindInfo};
 
 /// The most files held open for unwind tables that have not been read.
 const OPEN_MAX: usize = 128;
+
+/// The most files held open to be copied.
+const TO_COPY_MAX: usize = 256;
 
 /// The most addresses per image that are remembered as signal returns or not.
 const MEMO_MAX: usize = 1 << 16;
@@ -76,6 +80,10 @@ pub(crate) struct Image {
     /// The path at which its file was opened, and its inode.
     file: Option<(PathBuf, u64)>,
     elf: Option<Elf>,
+    /// The file, held open until the first frame in the image, if copies are kept.
+    to_copy: Option<File>,
+    /// The key of the copy, once there is a frame in the image.
+    copy: Option<CopyKey>,
     tables: TableState,
     /// The counted memory of the tables and caches.
     bytes: usize,
@@ -98,6 +106,12 @@ pub(crate) struct ImageTable {
     new: usize,
     /// The number of files held open.
     open: usize,
+    /// The copies of images with frames, if they are kept.
+    pub(crate) kept: Option<KeptImages>,
+    /// True if the symbols of the kernel were passed to `kept`.
+    is_kernel_kept: bool,
+    /// The number of files held open to be copied.
+    to_copy: usize,
     /// The memory of the tables of all images.
     bytes: usize,
     uses: u64,
@@ -133,7 +147,8 @@ impl ImageTable {
                 let key = ImageIdentity::File(path.to_vec(), mmap.identity);
                 // The file may be removed before its tables are needed.
                 let hold = self.open < OPEN_MAX;
-                let index = self.intern(key, || open_file(path, mmap, hold));
+                let keep = self.kept.is_some() && self.to_copy < TO_COPY_MAX;
+                let index = self.intern(key, || open_file(path, mmap, hold, keep));
                 // Shared memory can hold a program (fexecve(3) of a memfd), or generated code.
                 if backing == Backing::File || self.get(index).elf.is_some() {
                     return (index, ImageOffset(mmap.offset.0));
@@ -156,6 +171,7 @@ impl ImageTable {
         let image = make();
         self.new += 1;
         self.open += usize::from(image.is_open());
+        self.to_copy += usize::from(image.to_copy.is_some());
         let index = match self.free.pop() {
             Some(index) => {
                 self.images[index as usize] = image;
@@ -186,11 +202,38 @@ impl ImageTable {
                 let empty = Image::without_file(ImageKind::Anonymous, b"", None);
                 let dropped = std::mem::replace(&mut images[index as usize], empty);
                 self.open -= usize::from(dropped.is_open());
+                self.to_copy -= usize::from(dropped.to_copy.is_some());
                 self.bytes -= dropped.bytes;
                 free.push(index);
             }
             is_kept
         });
+    }
+
+    /// Keeps a copy of an image with a frame, if it is a file and copies are kept. Returns the key
+    /// of the copy.
+    pub(crate) fn keep(&mut self, index: ImageIndex) -> Option<CopyKey> {
+        let kept = self.kept.as_mut()?;
+        let image = &mut self.images[index as usize];
+        // Every epoch defines the image again.
+        if image.copy.is_some() || image.kind != ImageKind::Elf {
+            return image.copy.clone();
+        }
+        self.to_copy -= usize::from(image.to_copy.is_some());
+        let reopened = || reopen(image.file.as_ref(), image.elf.as_ref());
+        let file = image.to_copy.take().or_else(|| reopened().map(ReadCache::into_inner));
+        image.copy = CopyKey::new(&image.build_id, &image.path, file.as_ref());
+        kept.keep(file, image.copy.clone(), &image.path);
+        image.copy.clone()
+    }
+
+    /// Keeps the symbols of the running kernel, if copies are kept.
+    pub(crate) fn keep_kernel(&mut self, build_id: &[u8]) {
+        if !std::mem::replace(&mut self.is_kernel_kept, true)
+            && let Some(kept) = &mut self.kept
+        {
+            kept.keep_kernel(build_id);
+        }
     }
 
     /// Returns the unwind information for an offset in an image.
@@ -314,6 +357,8 @@ impl Image {
             owner,
             file: None,
             elf: None,
+            to_copy: None,
+            copy: None,
             tables: TableState::Closed,
             bytes: 0,
             used: 0,
@@ -454,8 +499,9 @@ impl Backing {
     }
 }
 
-/// Opens the file of a mapping and reads its headers.
-fn open_file(path: &[u8], mmap: &Mmap<'_>, hold: bool) -> Image {
+/// Opens the file of a mapping and reads its headers. With `hold` it stays open for the tables, with
+/// `keep` for a copy.
+fn open_file(path: &[u8], mmap: &Mmap<'_>, hold: bool, keep: bool) -> Image {
     let mut image = Image::without_file(ImageKind::Elf, path, None);
     let inode = mmap.identity.inode;
     // Another file may be at the first path by now.
@@ -465,6 +511,8 @@ fn open_file(path: &[u8], mmap: &Mmap<'_>, hold: bool) -> Image {
         let Some(elf) = Elf::read(&cache) else { continue };
         image.build_id.clone_from(&elf.build_id);
         image.elf = Some(elf);
+        // Opened again: descriptors of one opening share their position.
+        image.to_copy = keep.then(|| mapped_file::open_same(&path, inode)).flatten();
         image.file = Some((path, inode));
         if hold {
             image.tables = TableState::Open(Box::new(cache));

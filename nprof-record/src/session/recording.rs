@@ -9,6 +9,7 @@ use nprof_stream::{End, Record};
 
 use crate::convert::converter::{CommandExit, Converter};
 use crate::convert::dictionary::Sink;
+use crate::image::kept_images::{KeptImages, KeptSummary};
 use crate::os::procfs;
 use crate::perf::backlog::Backlog;
 use crate::perf::plan::{OpenMode, Plan};
@@ -70,6 +71,8 @@ pub(crate) struct Outcome {
     /// The error that cut the stream short, if one did.
     pub(crate) error: Option<io::Error>,
     pub(crate) summary: Summary,
+    /// The copied images. None if they are not kept.
+    pub(crate) kept: Option<KeptSummary>,
 }
 
 /// The times at which sampling begins and ends.
@@ -332,10 +335,12 @@ impl Recording {
 
     fn end(self, reason: Reason, measured: Measured) -> Outcome {
         let Measured { used_ns: task_ns, outside_ns, sampled_ns, delay } = measured;
-        let Self { plan, sources, converter, workload, existing_descendants, has_priority, .. } =
-            self;
+        let Self {
+            plan, sources, mut converter, workload, existing_descendants, has_priority, ..
+        } = self;
         let may_miss_processes = converter.may_miss_processes();
         let is_by_task = plan.common.open_mode == OpenMode::Task;
+        let kept = converter.kept_images();
         let (counts, sums) = (converter.counts, converter.sums);
         let mut stream = converter.sink;
         let totals = stream.totals();
@@ -386,7 +391,9 @@ impl Recording {
             stitched: Some(summary.stitched),
             ..End::default()
         })));
-        Outcome { error: stream.finish().err(), summary }
+        // The stream ends first: its reader need not wait for copies.
+        let error = stream.finish().err();
+        Outcome { error, summary, kept: kept.map(KeptImages::finish) }
     }
 }
 

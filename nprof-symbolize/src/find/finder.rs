@@ -22,7 +22,8 @@ use crate::elf::headers::Headers;
 use crate::image::opened::{ElfImage, OpenImage};
 
 /// The steps of the search for an image's own file, in order.
-const IMAGE_SOURCES: [ImageSource; 4] = [
+const IMAGE_SOURCES: [ImageSource; 5] = [
+    ImageSource::Copy,
     ImageSource::RecordedPath,
     ImageSource::LiveProcesses,
     ImageSource::BuildIdDirectories,
@@ -32,6 +33,8 @@ const IMAGE_SOURCES: [ImageSource; 4] = [
 /// A step of the search for an image's own file.
 #[derive(Clone, Copy, Debug)]
 enum ImageSource {
+    /// The copy that the recorder kept of a file without a build ID.
+    Copy,
     /// The path in the recording, under the root of the system.
     RecordedPath,
     /// The running processes of the recording.
@@ -168,7 +171,7 @@ impl Finder {
         let mut refused = Refused::default();
         for source in IMAGE_SOURCES {
             for path in self.image_paths(source, recorded, log) {
-                if let Some(file) = self.try_executed(&path, recorded, log, &mut refused) {
+                if let Some(file) = self.try_executed(source, &path, recorded, log, &mut refused) {
                     return Ok(ExecutedFile { file, is_other_build: false });
                 }
             }
@@ -190,12 +193,15 @@ impl Finder {
         log: &SearchLog,
     ) -> Vec<PathBuf> {
         match source {
+            ImageSource::Copy => self.search_paths.by_copy_key(&recorded.copy_key),
             ImageSource::RecordedPath => {
                 self.search_paths.recorded(&recorded.path).into_iter().collect()
             }
             ImageSource::LiveProcesses => self.paths_in_processes(recorded),
             ImageSource::BuildIdDirectories => {
-                self.search_paths.by_build_id(&recorded.build_id, "")
+                let mut paths = self.search_paths.by_build_id(&recorded.build_id, "");
+                paths.extend(self.search_paths.copies(&recorded.build_id, "elf"));
+                paths
             }
             ImageSource::Debuginfod => {
                 let fetched = self.fetch(&recorded.build_id, ArtifactKind::Executable, log);
@@ -207,6 +213,7 @@ impl Finder {
     /// Opens a file if it is the image; otherwise notes the reason in `refused`.
     fn try_executed(
         &self,
+        source: ImageSource,
         path: &Path,
         recorded: &RecordedImage,
         log: &SearchLog,
@@ -222,6 +229,8 @@ impl Finder {
         };
         let is_copy = self.search_paths.symfs.is_some();
         let checked = match &*recorded.build_id {
+            // Its key identifies it.
+            [] if matches!(source, ImageSource::Copy) => Ok(()),
             [] => identity::is_unchanged(&file, recorded.seen_ns, is_copy),
             build_id => identity::has_build_id(&file, build_id),
         };

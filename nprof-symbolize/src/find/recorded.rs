@@ -3,9 +3,12 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-use nprof_stream::{ImageKind, limits};
+use nprof_stream::{Image, ImageKind, limits};
 
 use super::elf_file::ElfFile;
+
+/// The size of the key of a copy (nprof-format(5), key `file` of an image).
+const COPY_KEY_BYTES: usize = 8;
 
 /// An image as the stream describes it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -16,6 +19,9 @@ pub(crate) struct RecordedImage {
     pub(crate) build_id: Box<[u8]>,
     /// Its path, or a name in brackets.
     pub(crate) path: Box<[u8]>,
+    /// The key of its copy, if it has no build ID and the recorder kept one (`--keep-images`); else
+    /// empty.
+    pub(crate) copy_key: Box<[u8]>,
     /// The first time it was seen, in ns since 1970. None if it has a build ID, or the stream does
     /// not state the time of day.
     pub(crate) seen_ns: Option<u64>,
@@ -32,11 +38,31 @@ impl RecordedImage {
         {
             let build_id = file.headers.build_id[..].into();
             let path = path.as_os_str().as_bytes().into();
-            return Some(Self { kind, build_id, path, seen_ns: None });
+            return Some(Self { build_id, path, ..Self::new(kind) });
         }
         let build_id = parse_hex(wanted.to_str()?)?;
         let is_build_id = (2..=limits::BUILD_ID).contains(&build_id.len());
-        is_build_id.then(|| Self { kind, build_id, path: Box::default(), seen_ns: None })
+        is_build_id.then(|| Self { build_id, ..Self::new(kind) })
+    }
+
+    /// Describes the image of a record; `seen_ns` is the first time it was seen.
+    pub(crate) fn of_record(image: &Image<'_>, seen_ns: Option<u64>) -> Self {
+        let copy_key = image.extras.get("file");
+        // Checked, since it becomes a path.
+        let copy_key = copy_key.and_then(|key| parse_hex(std::str::from_utf8(&key).ok()?));
+        Self {
+            build_id: image.build_id.into(),
+            path: image.path.into(),
+            copy_key: copy_key.filter(|key| key.len() == COPY_KEY_BYTES).unwrap_or_default(),
+            seen_ns,
+            ..Self::new(image.kind)
+        }
+    }
+
+    /// Describes an image about which nothing is known but its kind.
+    pub(crate) fn new(kind: ImageKind) -> Self {
+        let (build_id, path, copy_key) = Default::default();
+        Self { kind, build_id, path, copy_key, seen_ns: None }
     }
 }
 

@@ -4,6 +4,8 @@
 //! symbols are read for each run, since they change with every boot (KASLR).
 
 use std::cell::OnceCell;
+use std::fs::File;
+use std::io::Read;
 
 use nprof_object::{build_id, vdso};
 use nprof_stream::{ImageKind, Status};
@@ -20,6 +22,9 @@ use crate::elf::plt;
 use crate::elf::symbol_table::{SymbolTable, SymbolTableBuilder};
 use crate::image::opened::{ElfImage, OpenImage};
 use nprof_stream::number::hex;
+
+/// The most bytes that are read of kept symbols of a kernel: with all modules they have some 15 MiB.
+const COPY_MAX_BYTES: u64 = 256 << 20;
 
 /// The running kernel.
 #[derive(Debug, Default)]
@@ -50,12 +55,15 @@ impl RunningKernel {
         let opened = match recorded.kind {
             ImageKind::Vdso => open_vdso(recorded),
             ImageKind::Module => self.open_module(recorded).map(OpenImage::Symbols),
-            _ => self.open_kernel(recorded).map(OpenImage::Symbols),
+            _ => self.open_kernel(recorded).map(OpenImage::Symbols).or_else(|failure| {
+                // Another kernel runs here, or this one hides its symbols.
+                open_copy(recorded, finder, log).map(OpenImage::Symbols).ok_or(failure)
+            }),
         };
         match &opened {
             Ok(OpenImage::Symbols(symbols)) => {
                 // The log of --explain states the source of names in each case.
-                log.note(format!("/proc/kallsyms: names for {} ranges", symbols.len()));
+                log.note(format!("kallsyms: names for {} ranges", symbols.len()));
             }
             Ok(OpenImage::Elf(elf)) => {
                 log.note(format!("own memory: .dynsym, names for {} ranges", elf.symbols.len()));
@@ -100,6 +108,20 @@ impl RunningKernel {
         }
         Ok(self.kallsyms.get().map_or(&[], Vec::as_slice))
     }
+}
+
+/// Opens the symbols of the kernel that the recorder kept, if they are in a directory of the user.
+fn open_copy(recorded: &RecordedImage, finder: &Finder, log: &SearchLog) -> Option<SymbolTable> {
+    finder.search_paths.copies(&recorded.build_id, "kallsyms").iter().find_map(|path| {
+        let mut text = Vec::new();
+        let read =
+            File::open(path).and_then(|file| file.take(COPY_MAX_BYTES).read_to_end(&mut text));
+        match read {
+            Ok(_) => log.tried(path, "the symbols of the recorded kernel"),
+            Err(error) => log.tried(path, error.to_string()),
+        }
+        kallsyms::kernel(&text).ok()
+    })
 }
 
 /// Opens the vDSO of this process: the kernel maps the same one into every process.

@@ -56,6 +56,26 @@ impl SearchPaths {
         self.directories().iter().map(|directory| directory.join(&name)).collect()
     }
 
+    /// Returns the paths of copies with a build ID, as perf's cache and `nprof-record --keep-images`
+    /// file them: `.build-id/xx/yyyy/elf`, or another name for other files. Only directories of the
+    /// command line have them.
+    pub(crate) fn copies(&self, build_id: &[u8], name: &str) -> Vec<PathBuf> {
+        self.filed(".build-id", build_id, name)
+    }
+
+    /// Returns the paths of the copy of a file without a build ID: `.file-id/xx/yyyy/elf`.
+    pub(crate) fn by_copy_key(&self, key: &[u8]) -> Vec<PathBuf> {
+        self.filed(".file-id", key, "elf")
+    }
+
+    fn filed(&self, kind: &str, key: &[u8], name: &str) -> Vec<PathBuf> {
+        let Some((first, rest)) = key.split_first().filter(|(_, rest)| !rest.is_empty()) else {
+            return Vec::new();
+        };
+        let name = format!("{kind}/{first:02x}/{}/{name}", hex(rest));
+        self.debug_dirs.iter().map(|directory| directory.join(&name)).collect()
+    }
+
     /// Returns the paths for the name in a debug link: next to the image, in `.debug` there, and in
     /// the debug directories under the image's directory.
     pub(crate) fn by_link(&self, image: &Path, name: &[u8]) -> Vec<PathBuf> {
@@ -190,6 +210,8 @@ mod tests {
             ]
         );
         assert!(paths_of.by_build_id(&[1], "").is_empty(), "one byte has no second part");
+        assert_eq!(words(&paths_of.copies(&[0xab, 0xcd, 1], "elf")), ["/d/.build-id/ab/cd01/elf"]);
+        assert_eq!(words(&paths_of.by_copy_key(&[1, 2])), ["/d/.file-id/01/02/elf"]);
         let paths = paths_of.by_link(Path::new("/r/bin/a"), b"a.debug");
         assert_eq!(
             words(&paths),

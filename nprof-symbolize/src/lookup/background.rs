@@ -231,7 +231,7 @@ mod tests {
 
     fn nowhere() -> RecordedImage {
         let path = b"/nowhere"[..].into();
-        RecordedImage { kind: ImageKind::Elf, build_id: Box::default(), path, seen_ns: None }
+        RecordedImage { path, ..RecordedImage::new(ImageKind::Elf) }
     }
 
     fn key(image: usize, offset: u64) -> LookupKey {

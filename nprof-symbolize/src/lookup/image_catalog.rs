@@ -354,7 +354,7 @@ mod tests {
 
     fn recorded(path: &std::path::Path) -> RecordedImage {
         let path = path.as_os_str().as_bytes().into();
-        RecordedImage { kind: ImageKind::Elf, build_id: Box::default(), path, seen_ns: None }
+        RecordedImage { path, ..RecordedImage::new(ImageKind::Elf) }
     }
 
     fn finder() -> Rc<Finder> {

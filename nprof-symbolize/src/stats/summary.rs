@@ -171,6 +171,10 @@ pub(crate) fn explanation(
 fn identity_caveat(recorded: &RecordedImage) -> Option<&'static str> {
     let has_no_id = recorded.kind == ImageKind::Elf && recorded.build_id.is_empty();
     has_no_id.then_some(match recorded.seen_ns {
+        _ if !recorded.copy_key.is_empty() => {
+            "recorded without a build ID: only its copy (--keep-images), or the time of its last \
+             change, shows whether it is the recorded file"
+        }
         Some(_) => {
             "recorded without a build ID: only the time of its last change shows whether it is the \
              recorded file"

@@ -80,12 +80,8 @@ impl FrameImages {
     fn add(&mut self, image: &Image<'_>, catalog: &mut ImageCatalog) {
         let target = match image.kind {
             ImageKind::Elf | ImageKind::Kernel | ImageKind::Module | ImageKind::Vdso => {
-                ImageTarget::Image(catalog.index_of(RecordedImage {
-                    kind: image.kind,
-                    build_id: image.build_id.into(),
-                    path: image.path.into(),
-                    seen_ns: self.first_seen_ns(image),
-                }))
+                let recorded = RecordedImage::of_record(image, self.first_seen_ns(image));
+                ImageTarget::Image(catalog.index_of(recorded))
             }
             // The recorder named the function, since its code is in no file.
             ImageKind::Jit if !image.path.is_empty() => {

@@ -76,12 +76,7 @@ impl SampleCounts {
 
     /// Adds an image, or finds it among those of earlier epochs.
     fn add(&mut self, image: &Image<'_>) {
-        let recorded = RecordedImage {
-            kind: image.kind,
-            build_id: image.build_id.into(),
-            path: image.path.into(),
-            seen_ns: None,
-        };
+        let recorded = RecordedImage::of_record(image, None);
         let next = self.images.len();
         let index = *self.by_recorded.entry(recorded.clone()).or_insert(next);
         if index == next {
