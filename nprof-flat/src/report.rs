@@ -6,7 +6,7 @@ use nprof_cli::usage;
 use nprof_report::args::TableFormat;
 use nprof_report::machine_formats::{csv, tsv};
 use nprof_report::profile::{Context, GroupBy, GroupKey, Sum};
-use nprof_report::report::{self, Failure, Renderer, Report};
+use nprof_report::report::{self, Failure, Report};
 use nprof_report::summary::Summary;
 
 use crate::args::{Args, TOOL};
@@ -23,7 +23,9 @@ pub fn run() -> ExitCode {
     };
     let flat = Flat::new(args.columns(), args.time(), args.options.filter());
     let report = FlatReport { flat, args: &args };
-    report::run(TOOL, &args.options, report, &FlatRenderer { args: &args })
+    report::run(TOOL, &args.options, report, &|rows: &_, summary: &_, width| {
+        render(&args, rows, summary, width)
+    })
 }
 
 /// The samples by row, and the options that select rows.
@@ -52,25 +54,18 @@ impl Report for FlatReport<'_> {
 }
 
 /// Prints the rows in the format of the command line.
-struct FlatRenderer<'a> {
-    args: &'a Args,
-}
-
-impl Renderer<SelectedRows> for FlatRenderer<'_> {
-    fn render(
-        &self,
-        selected: &SelectedRows,
-        summary: &Summary,
-        width: Option<usize>,
-    ) -> Result<Vec<u8>, Failure> {
-        let args = self.args;
-        let columns = &args.columns()[..];
-        let context = PrintContext { columns, selected, summary, args, width };
-        Ok(match args.format {
-            TableFormat::Table => table::print(&context),
-            TableFormat::Tsv => tsv(&delimited::lines(&context)),
-            TableFormat::Csv => csv(&delimited::lines(&context))?,
-            TableFormat::Json => json::print(&context)?,
-        })
-    }
+fn render(
+    args: &Args,
+    selected: &SelectedRows,
+    summary: &Summary,
+    width: Option<usize>,
+) -> Result<Vec<u8>, Failure> {
+    let columns = &args.columns()[..];
+    let context = PrintContext { columns, selected, summary, args, width };
+    Ok(match args.format {
+        TableFormat::Table => table::print(&context),
+        TableFormat::Tsv => tsv(&delimited::lines(&context)),
+        TableFormat::Csv => csv(&delimited::lines(&context))?,
+        TableFormat::Json => json::print(&context)?,
+    })
 }

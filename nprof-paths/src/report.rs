@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use nprof_report::profile::{Context, GroupBy, GroupKey, ReportedEvent, Sum};
-use nprof_report::report::{self, Failure, Renderer, Report};
+use nprof_report::report::{self, Failure, Report};
 use nprof_report::summary::Summary;
 
 use crate::args::{Args, TOOL};
@@ -22,7 +22,10 @@ pub fn run() -> ExitCode {
     };
     let aggregator = Aggregator::new(args.format.is_stacks(), args.options.filter());
     let report = PathsReport { aggregator, args: &args };
-    report::run(TOOL, &args.options, report, &PathsRenderer { args: &args })
+    report::run(TOOL, &args.options, report, &|trees: &EventTrees, summary: &_, width| {
+        let EventTrees { tree, events } = trees;
+        dispatch::report(&PrintContext { tree, events, summary, args: &args, width })
+    })
 }
 
 /// The samples by path, and the options that select paths.
@@ -59,20 +62,4 @@ impl Report for PathsReport<'_> {
 struct EventTrees {
     tree: Tree,
     events: Vec<ReportedEvent>,
-}
-
-/// Prints the view of the command line.
-struct PathsRenderer<'a> {
-    args: &'a Args,
-}
-
-impl Renderer<EventTrees> for PathsRenderer<'_> {
-    fn render(
-        &self,
-        EventTrees { tree, events }: &EventTrees,
-        summary: &Summary,
-        width: Option<usize>,
-    ) -> Result<Vec<u8>, Failure> {
-        dispatch::report(&PrintContext { tree, events, summary, args: self.args, width })
-    }
 }

@@ -3,7 +3,6 @@
 use nprof_report::profile::ReportedEvent;
 use nprof_report::report::Failure;
 use nprof_report::summary::Summary;
-use nprof_stream::escape::escaped;
 
 use crate::args::Args;
 use crate::tree::call_tree::Tree;
@@ -19,7 +18,7 @@ pub(crate) fn events(summary: &Summary, args: &Args) -> Result<Vec<usize>, Failu
     // A live stream may define the event in a later record.
     if let Some(name) = args.event.as_ref().filter(|_| named.is_empty() && !summary.live) {
         let names: Vec<String> =
-            (0..summary.events.len()).map(|event| event_name(summary, event)).collect();
+            (0..summary.events.len()).map(|event| summary.event_name(event)).collect();
         return Err(format!("no event {name:?} in the input; it has {}", names.join(", ")).into());
     }
     // An event that never fired would be an empty table.
@@ -33,17 +32,13 @@ pub(crate) fn events(summary: &Summary, args: &Args) -> Result<Vec<usize>, Failu
 /// Returns the events with the name on the command line, or all.
 fn named_events(summary: &Summary, args: &Args) -> Vec<usize> {
     let is_named =
-        |&event: &usize| args.event.as_ref().is_none_or(|name| *name == event_name(summary, event));
+        |&event: &usize| args.event.as_ref().is_none_or(|name| *name == summary.event_name(event));
     (0..summary.events.len()).filter(is_named).collect()
 }
 
 fn with_samples(summary: &Summary, mut events: Vec<usize>) -> Vec<usize> {
     events.retain(|&event| summary.events[event].sum.samples > 0);
     events
-}
-
-fn event_name(summary: &Summary, event: usize) -> String {
-    escaped(&summary.events[event].event.name)
 }
 
 /// Returns a message that lists the events for which the format has no room. None if there are
@@ -55,8 +50,8 @@ pub(crate) fn note(summary: &Summary, args: &Args) -> Option<String> {
     let events = with_samples(summary, named_events(summary, args));
     // No message if nothing is left out.
     let (&first, others) = events.split_first().filter(|(_, others)| !others.is_empty())?;
-    let others: Vec<String> = others.iter().map(|&event| event_name(summary, event)).collect();
-    let (first, others) = (event_name(summary, first), others.join(", "));
+    let others: Vec<String> = others.iter().map(|&event| summary.event_name(event)).collect();
+    let (first, others) = (summary.event_name(first), others.join(", "));
     Some(format!("only event {first} is shown; --event NAME selects one of {others}"))
 }
 

@@ -8,7 +8,6 @@ use nprof_stream::escape::escaped;
 use serde_json::{Value, json};
 
 use crate::compare::noise::{MetricNoise, NoiseLevel};
-use crate::input::event::ComparedEvent;
 use crate::print::heading;
 use crate::print::report::NoiseReport;
 use crate::print::text::{WIDTH, confidence, percent, row_name, seconds};
@@ -170,12 +169,7 @@ fn metric_cells(noise: &MetricNoise) -> [Value; NOISE.len()] {
 /// Returns the report as one JSON object.
 pub(super) fn json(report: &NoiseReport<'_>) -> io::Result<Vec<u8>> {
     let calibration = report.calibration;
-    let object = json!({
-        "report": "nprof-diff --noise",
-        "version": env!("CARGO_PKG_VERSION"),
-        "by": report.row_kind.name(),
-        "event": report.event.map(ComparedEvent::name),
-        "unit": report.event.map(ComparedEvent::unit),
+    let members = json!({
         "confidence": confidence(calibration.criteria.alpha),
         "halves": calibration.halves,
         "splits": calibration.splits,
@@ -183,5 +177,6 @@ pub(super) fn json(report: &NoiseReport<'_>) -> io::Result<Vec<u8>> {
         "warnings": report.warnings,
         "base": values::side(report.base, calibration.totals),
     });
-    values::json(&object, &columns(), rows(report))
+    let name = "nprof-diff --noise";
+    values::json(name, report.row_kind, report.event, members, &columns(), rows(report))
 }

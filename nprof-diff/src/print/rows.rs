@@ -10,7 +10,6 @@ use serde_json::{Value, json};
 use crate::compare::comparison::Method;
 use crate::compare::fail_on;
 use crate::compare::row::{Change, Metric, Row};
-use crate::input::event::ComparedEvent;
 use crate::print::report::DiffReport;
 use crate::print::text::confidence;
 use crate::print::values::{self, points, significant};
@@ -29,12 +28,7 @@ fn rows(report: &DiffReport<'_>) -> Vec<Vec<Value>> {
 /// Returns the report as one JSON object.
 pub(super) fn json(report: &DiffReport<'_>) -> io::Result<Vec<u8>> {
     let diff = report.diff;
-    let object = json!({
-        "report": "nprof-diff",
-        "version": env!("CARGO_PKG_VERSION"),
-        "by": report.row_kind.name(),
-        "event": report.event.map(ComparedEvent::name),
-        "unit": report.event.map(ComparedEvent::unit),
+    let members = json!({
         "method": match diff.method {
             Method::Welch => "welch",
             Method::Newcombe => "newcombe",
@@ -52,7 +46,7 @@ pub(super) fn json(report: &DiffReport<'_>) -> io::Result<Vec<u8>> {
         "median_ratio": significant(diff.median_ratio),
         "rename_candidates": rename_candidates(report),
     });
-    values::json(&object, &columns(), rows(report))
+    values::json("nprof-diff", report.row_kind, report.event, members, &columns(), rows(report))
 }
 
 fn run_time(time: &Estimate) -> Value {

@@ -7,6 +7,8 @@ use nprof_report::summary::Summary;
 use serde_json::{Map, Value, json};
 
 use crate::compare::observed::SideTotals;
+use crate::input::event::ComparedEvent;
+use crate::input::row_kind::RowKind;
 use crate::input::side::Side;
 
 /// Returns the names of the columns, then one line per row.
@@ -15,16 +17,28 @@ pub(super) fn lines(columns: Vec<String>, rows: Vec<Vec<Value>>) -> Lines {
     std::iter::once(columns).chain(rows).collect()
 }
 
-/// Returns an object of these members, with one object per row under `rows`.
+/// Returns the object of a report: the members that all reports begin with, then `members`, then one
+/// object per row under `rows`.
 pub(super) fn json(
-    members: &Value,
+    report: &str,
+    row_kind: RowKind,
+    event: Option<&ComparedEvent>,
+    members: Value,
     columns: &[String],
     rows: Vec<Vec<Value>>,
 ) -> io::Result<Vec<u8>> {
-    let members = members.as_object().cloned().unwrap_or_default();
+    let mut object = Map::new();
+    object.insert("report".to_owned(), report.into());
+    object.insert("version".to_owned(), env!("CARGO_PKG_VERSION").into());
+    object.insert("by".to_owned(), row_kind.name().into());
+    object.insert("event".to_owned(), event.map(ComparedEvent::name).into());
+    object.insert("unit".to_owned(), event.map(ComparedEvent::unit).into());
+    if let Value::Object(members) = members {
+        object.extend(members);
+    }
     let rows =
         rows.into_iter().map(|row| Value::Object(columns.iter().cloned().zip(row).collect()));
-    machine_formats::json(&members, "rows", rows)
+    machine_formats::json(&object, "rows", rows)
 }
 
 /// Returns a share in per cent, or a difference of shares in points, to six decimals.

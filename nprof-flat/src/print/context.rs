@@ -3,7 +3,6 @@
 use nprof_report::key::Key;
 use nprof_report::profile::ReportedEvent;
 use nprof_report::summary::Summary;
-use nprof_stream::escape::escaped;
 use serde_json::Value;
 
 use crate::args::Args;
@@ -45,7 +44,7 @@ pub(crate) struct RowInEvent<'a> {
 impl<'a> PrintContext<'a> {
     /// Returns the name of an event, escaped.
     pub(crate) fn event_name(&self, event: &ReportedEvent) -> String {
-        escaped(&self.summary.events[event.event].event.name)
+        self.summary.event_name(event.event)
     }
 
     /// Returns each row once for every event in which it has samples.

@@ -2,8 +2,8 @@
 
 use nprof_report::key::Key;
 use nprof_report::layout;
-use nprof_report::legend::{self, Counted};
-use nprof_report::profile::{OmittedRows, ReportedEvent};
+use nprof_report::legend;
+use nprof_report::profile::OmittedRows;
 use nprof_report::report::heading;
 use nprof_stream::labels::CallKey;
 
@@ -43,24 +43,16 @@ pub(crate) fn print(context: &PrintContext<'_>) -> Vec<u8> {
 /// Returns the lines above a table: counted samples, the meaning of 100 %, `±` and `mean %`.
 fn legend(context: &PrintContext<'_>) -> Vec<String> {
     let args = context.args;
-    let counted = |event: &ReportedEvent| Counted {
-        event: context.event_name(event),
-        counted: event.counted,
-        all: context.summary.events[event.event].sum,
-    };
-    let events: Vec<Counted> = context.selected.all_events.iter().map(counted).collect();
     // Only rules about samples: the effect of rules about calls is a line below the table.
-    let mut lines = legend::counted(&events, &args.options.sample_rules());
-    let whole = legend::whole(args.options.rebase);
-    // With --rebase the first line is too long to be continued.
-    let separator = if args.options.rebase { "\n" } else { " " };
+    let rules = args.options.sample_rules();
+    let mut lines = legend::counted(&context.selected.all_events, context.summary, &rules);
     let confidence = args.options.confidence().percent();
-    let text = match &context.selected.events[..] {
-        [] => String::new(),
-        [_] => format!("{whole};{separator}± is the margin of error at {confidence} % confidence"),
-        _ => format!("{whole};{separator}mean % is the mean of a row's total shares"),
+    let rest = match &context.selected.events[..] {
+        [] => return lines,
+        [_] => format!("± is the margin of error at {confidence} % confidence"),
+        _ => "mean % is the mean of a row's total shares".to_owned(),
     };
-    lines.extend(text.lines().map(str::to_owned));
+    lines.extend(legend::whole(args.options.rebase, &rest));
     lines
 }
 
@@ -105,14 +97,11 @@ fn omitted(
     reason: &str,
     has_share: bool,
 ) -> String {
-    if omitted.rows == 0 {
-        return String::new();
+    let mut shares = Vec::new();
+    for event in &context.selected.events {
+        let share = omitted.sum(event.event).percent_of(event.whole);
+        shares.push(format!("{share:.2} %"));
     }
-    let share = |event: &ReportedEvent| {
-        format!("{:.2} %", omitted.sum(event.event).percent_of(event.whole))
-    };
-    let shares: Vec<String> = context.selected.events.iter().map(share).collect();
     let shares = if has_share { format!(", {} of self", shares.join(", ")) } else { String::new() };
-    let s = if omitted.rows == 1 { "" } else { "s" };
-    format!("{} row{s} {verb}{shares} ({reason})\n", omitted.rows)
+    legend::omitted(omitted, "row", verb, &shares, reason)
 }

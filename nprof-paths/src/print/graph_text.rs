@@ -1,6 +1,7 @@
 //! The view `graph` as a table: an entry per function, its callers above it and its callees below,
 //! as gprof and IgProf print it.
 
+use nprof_report::legend;
 use nprof_report::profile::{OmittedRows, Sum};
 use nprof_report::report::RowLimits;
 
@@ -163,16 +164,13 @@ impl Printer<'_> {
 
 /// Returns the lines below a graph: the omitted functions.
 fn footer(rows: &GraphRows, context: &PrintContext<'_>) -> String {
-    let mut out = String::new();
-    let mut line = |omitted: &OmittedRows, verb: &str, reason: &str| {
-        if omitted.rows > 0 {
-            let (s, count) = (if omitted.rows == 1 { "" } else { "s" }, omitted.rows);
-            // Totals of several functions overlap, so only their self can be added up.
-            let share = omitted.sum(rows.event.event).percent_of(rows.event.whole);
-            out.push_str(&format!("{count} function{s} {verb}, {share:.2} % of self ({reason})\n"));
-        }
-    };
-    line(&rows.dropped, "dropped", &context.args.row_limits().spelled());
-    line(&rows.not_shown, "not shown", "-n 0 prints all");
-    out
+    let limits = context.args.row_limits().spelled();
+    omitted(rows, &rows.dropped, "dropped", &limits)
+        + &omitted(rows, &rows.not_shown, "not shown", "-n 0 prints all")
+}
+
+fn omitted(rows: &GraphRows, omitted: &OmittedRows, verb: &str, reason: &str) -> String {
+    // Totals of several functions overlap, so only their self can be added up.
+    let share = omitted.sum(rows.event.event).percent_of(rows.event.whole);
+    legend::omitted(omitted, "function", verb, &format!(", {share:.2} % of self"), reason)
 }

@@ -102,26 +102,28 @@ fn function(context: &PrintContext<'_>, rows: &GraphRows, index: usize) -> Value
     let entry = &rows.graph.entries[index];
     let mut value = vertex(context, rows, index, &entry.sums);
     value.insert("event".to_owned(), context.event_name(&rows.event).into());
-    let member = |member: &Member| {
-        let function = &context.tree.functions[member.function];
-        json!({
-            "function": function.name,
-            "image": function.image,
-            "self_samples": member.self_.samples,
-            "self": member.self_.weight,
-            "self_percent": member.self_.percent_of(rows.event.whole),
-        })
-    };
     let cycle = match entry.vertex {
         // Every function has the member, so that readers need no test for it.
         Vertex::Function(_) => Value::Null,
-        Vertex::Cycle(_) => entry.members.iter().map(member).collect(),
+        Vertex::Cycle(_) => entry.members.iter().map(|of| member(context, rows, of)).collect(),
     };
     value.insert("cycle".to_owned(), cycle);
     let edge = |edge: &Edge| Value::Object(vertex(context, rows, edge.other, &edge.sums));
     value.insert("callers".to_owned(), entry.callers.iter().map(edge).collect());
     value.insert("callees".to_owned(), entry.callees.iter().map(edge).collect());
     Value::Object(value)
+}
+
+/// Returns a function of a cycle.
+fn member(context: &PrintContext<'_>, rows: &GraphRows, member: &Member) -> Value {
+    let function = &context.tree.functions[member.function];
+    json!({
+        "function": function.name,
+        "image": function.image,
+        "self_samples": member.self_.samples,
+        "self": member.self_.weight,
+        "self_percent": member.self_.percent_of(rows.event.whole),
+    })
 }
 
 /// Returns the members that entries, callers and callees have in common.
@@ -159,20 +161,7 @@ fn object(
     let mut object = Map::new();
     object.insert("tool".to_owned(), TOOL.into());
     object.insert("view".to_owned(), args.view.name().into());
-    object.insert("confidence".to_owned(), args.options.confidence().percent().into());
-    object.extend(context.summary.facts());
-    object.insert("filters".to_owned(), args.rules().into());
-    object.insert("rebase".to_owned(), args.options.rebase.into());
-    let whole = |event: &ReportedEvent| {
-        let all = context.summary.events[event.event].sum;
-        json!({
-            "event": context.event_name(event),
-            "samples": event.whole.samples,
-            "weight": event.whole.weight,
-            "uncounted_samples": event.counted.rest_of(all).samples,
-        })
-    };
-    object.insert("wholes".to_owned(), context.events.iter().map(whole).collect());
+    object.extend(args.options.facts(args.rules(), context.summary, context.events));
     object.insert(format!("hidden_{name}"), hidden.into());
     machine_formats::json(&object, name, rows)
 }

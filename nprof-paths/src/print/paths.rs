@@ -2,6 +2,7 @@
 //! backtrace, and below the leaf its source lines.
 
 use nprof_report::layout::Scale;
+use nprof_report::legend;
 use nprof_report::margin::Confidence;
 use nprof_report::profile::{OmittedRows, ReportedEvent};
 use nprof_report::report::RowLimits;
@@ -105,18 +106,12 @@ impl Printer<'_> {
 
 /// Returns the lines below the paths of an event: the omitted paths.
 fn footer(rows: &PathRows, limits: &RowLimits) -> String {
-    let line = |omitted: &OmittedRows, verb: &str, reason: &str| {
-        let s = if omitted.rows == 1 { "" } else { "s" };
-        let (paths, share) =
-            (omitted.rows, omitted.sum(rows.event.event).percent_of(rows.event.whole));
-        format!("{paths} path{s} {verb}, {share:.2} % ({reason})\n")
-    };
-    let mut out = String::new();
-    if rows.dropped.rows > 0 {
-        out.push_str(&line(&rows.dropped, "dropped", &limits.spelled()));
-    }
-    if rows.not_shown.rows > 0 {
-        out.push_str(&line(&rows.not_shown, "not shown", "-n 0 prints all"));
-    }
+    let out = omitted(rows, &rows.dropped, "dropped", &limits.spelled())
+        + &omitted(rows, &rows.not_shown, "not shown", "-n 0 prints all");
     if out.is_empty() { out } else { format!("\n{out}") }
+}
+
+fn omitted(rows: &PathRows, omitted: &OmittedRows, verb: &str, reason: &str) -> String {
+    let share = omitted.sum(rows.event.event).percent_of(rows.event.whole);
+    legend::omitted(omitted, "path", verb, &format!(", {share:.2} %"), reason)
 }

@@ -5,6 +5,7 @@ use nprof_stream::IncompleteInput;
 use nprof_stream::escape::escaped;
 use serde_json::{Map, Value, json};
 
+use crate::profile::ReportedEvent;
 use crate::profile::summary::{EventSummary, Run, Summary};
 
 impl Summary {
@@ -23,6 +24,22 @@ impl Summary {
             self.incomplete_inputs.iter().map(incomplete_input).collect(),
         );
         facts
+    }
+
+    /// Returns the name of an event, escaped.
+    pub fn event_name(&self, event: usize) -> String {
+        escaped(&self.events[event].event.name)
+    }
+
+    /// Returns the object of an event with the samples that are 100 %.
+    pub fn whole(&self, event: &ReportedEvent) -> Value {
+        let all = self.events[event.event].sum;
+        json!({
+            "event": self.event_name(event.event),
+            "samples": event.whole.samples,
+            "weight": event.whole.weight,
+            "uncounted_samples": event.counted.rest_of(all).samples,
+        })
     }
 }
 

@@ -1,43 +1,49 @@
 //! The lines of a table about its numbers: the counted samples, the meaning of 100 %.
 
-use crate::profile::group::Sum;
-
-/// The samples of an event that the rules of the command line left.
-#[derive(Clone, Debug)]
-pub struct Counted {
-    /// The event's name, safe for a terminal.
-    pub event: String,
-    /// The samples that count.
-    pub counted: Sum,
-    /// All its samples.
-    pub all: Sum,
-}
+use crate::profile::summary::Summary;
+use crate::profile::{OmittedRows, ReportedEvent};
 
 /// Returns a line for each event with its counted samples; none without rules, since then all
 /// count. `rules` are the options as the user spelled them. A single event is not named.
-pub fn counted(events: &[Counted], rules: &[String]) -> Vec<String> {
+pub fn counted(events: &[ReportedEvent], summary: &Summary, rules: &[String]) -> Vec<String> {
     if rules.is_empty() {
         return Vec::new();
     }
     let rules = rules.join(" ");
-    let line = |event: &Counted| {
+    let mut lines = Vec::new();
+    for event in events {
         let name = match events {
             [_] => String::new(),
-            _ => format!(" of {}", event.event),
+            _ => format!(" of {}", summary.event_name(event.event)),
         };
-        let (some, all) = (event.counted.samples, event.all.samples);
-        let share = event.counted.percent_of(event.all);
-        format!("counted: {some} of {all} samples{name}, {share:.2} % ({rules})")
-    };
-    events.iter().map(line).collect()
+        let whole = summary.events[event.event].sum;
+        let (some, all) = (event.counted.samples, whole.samples);
+        let share = event.counted.percent_of(whole);
+        lines.push(format!("counted: {some} of {all} samples{name}, {share:.2} % ({rules})"));
+    }
+    lines
 }
 
-/// Returns the meaning of 100 %: without `--rebase` or with it.
-pub fn whole(rebase: bool) -> &'static str {
-    if rebase {
-        "100 % is the samples of the event that are counted (--rebase)"
+/// Returns the meaning of 100 %, without `--rebase` or with it, then the rest of the legend.
+pub fn whole(rebase: bool, rest: &str) -> Vec<String> {
+    let (whole, separator) = if rebase {
+        // This line is too long to be continued.
+        ("100 % is the samples of the event that are counted (--rebase)", "\n")
     } else {
-        "100 % is all samples of the event"
+        ("100 % is all samples of the event", " ")
+    };
+    let text =
+        if rest.is_empty() { whole.to_owned() } else { format!("{whole};{separator}{rest}") };
+    text.lines().map(|line| line.trim_end().to_owned()).collect()
+}
+
+/// Returns the line about rows that were omitted for one reason: their number, `verb`, and `share`,
+/// which begins with a comma. Empty if there are none. `noun` is a row in the words of the report.
+pub fn omitted(rows: &OmittedRows, noun: &str, verb: &str, share: &str, reason: &str) -> String {
+    match rows.rows {
+        0 => String::new(),
+        1 => format!("1 {noun} {verb}{share} ({reason})\n"),
+        count => format!("{count} {noun}s {verb}{share} ({reason})\n"),
     }
 }
 
@@ -49,21 +55,37 @@ pub fn nothing_counted(rules: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::profile::group::Sum;
+    use crate::profile::summary::EventSummary;
 
     #[test]
     fn counted_samples_name_the_event_only_if_there_are_several() {
-        let event = |name: &str, samples| Counted {
-            event: name.to_owned(),
-            counted: Sum { samples, weight: samples },
-            all: Sum { samples: 8, weight: 8 },
-        };
+        let sum = |samples| Sum { samples, weight: samples };
+        let mut summary = Summary::default();
+        for name in ["cycles", "faults"] {
+            let mut event = EventSummary { sum: sum(8), ..EventSummary::default() };
+            event.event.name = name.into();
+            summary.events.push(event);
+        }
+        let event = |event, samples| ReportedEvent { event, whole: sum(8), counted: sum(samples) };
         let rules = ["--match cpu=1".to_owned()];
         assert_eq!(
-            counted(&[event("cycles", 2)], &rules),
+            counted(&[event(0, 2)], &summary, &rules),
             ["counted: 2 of 8 samples, 25.00 % (--match cpu=1)"]
         );
-        let two = counted(&[event("cycles", 2), event("faults", 8)], &rules);
+        let two = counted(&[event(0, 2), event(1, 8)], &summary, &rules);
         assert_eq!(two[1], "counted: 8 of 8 samples of faults, 100.00 % (--match cpu=1)");
-        assert!(counted(&[event("cycles", 2)], &[]).is_empty());
+        assert!(counted(&[event(0, 2)], &summary, &[]).is_empty());
+    }
+
+    #[test]
+    fn omitted_rows_have_one_line_or_none() {
+        let rows = |rows| OmittedRows { rows, sums: Vec::new() };
+        assert_eq!(omitted(&rows(0), "row", "dropped", ", 2 %", "why"), "");
+        assert_eq!(
+            omitted(&rows(1), "row", "dropped", ", 2 %", "why"),
+            "1 row dropped, 2 % (why)\n"
+        );
+        assert_eq!(omitted(&rows(2), "path", "not shown", "", "why"), "2 paths not shown (why)\n");
     }
 }

@@ -13,12 +13,13 @@ use nprof_cli::args::{Inputs, OutputFile, PartialOk};
 use nprof_cli::stage::{self, Outcome, Output};
 use nprof_cli::time::interval;
 use nprof_stream::reader::Reader;
+use serde_json::{Map, Value};
 
 use crate::profile::filter::{Filter, Rule};
 use crate::profile::margin::Confidence;
 use crate::profile::summary::Summary;
 use crate::profile::time::{Span, TimeSplit};
-use crate::profile::{Context, GroupBy, GroupKey, Profile, Sum};
+use crate::profile::{Context, GroupBy, GroupKey, Profile, ReportedEvent, Sum};
 use crate::render::layout::cut_middle;
 use crate::tool::atomic_file::AtomicFile;
 use crate::tool::ticking_reader::TickingReader;
@@ -98,6 +99,24 @@ impl Options {
             rows: Some(self.rows.unwrap_or(usual_rows)).filter(|&rows| rows > 0),
         }
     }
+
+    /// Returns `confidence`, the facts of the streams, `filters`, `rebase`, and as `wholes` the samples
+    /// that are 100 % of each event. `rules` are the filters as the user spelled them.
+    pub fn facts(
+        &self,
+        rules: Vec<String>,
+        summary: &Summary,
+        events: &[ReportedEvent],
+    ) -> Map<String, Value> {
+        let mut facts = Map::new();
+        facts.insert("confidence".to_owned(), self.confidence().percent().into());
+        facts.extend(summary.facts());
+        facts.insert("filters".to_owned(), rules.into());
+        facts.insert("rebase".to_owned(), self.rebase.into());
+        let wholes = events.iter().map(|event| summary.whole(event)).collect();
+        facts.insert("wholes".to_owned(), wholes);
+        facts
+    }
 }
 
 /// The rows that are printed.
@@ -128,7 +147,7 @@ impl RowLimits {
 /// The error of a report.
 pub type Failure = Box<dyn StdError + Send + Sync>;
 
-/// A report: sums samples and returns rows. Rows are data; a [`Renderer`] prints them.
+/// A report: sums samples and returns rows. Rows are data; a [`Render`] function prints them.
 pub trait Report: Clone {
     /// The rows.
     type Rows;
@@ -152,19 +171,13 @@ pub trait Report: Clone {
     }
 }
 
-/// Prints the rows of a report.
-pub trait Renderer<Rows> {
-    /// Returns the printed report. `width` is the terminal's columns. None if it goes elsewhere.
-    ///
-    /// # Errors
-    ///
-    /// If the format cannot hold the rows.
-    fn render(
-        &self,
-        rows: &Rows,
-        summary: &Summary,
-        width: Option<usize>,
-    ) -> Result<Vec<u8>, Failure>;
+/// A function that prints the rows of a report, with the columns of the terminal; None if the output is
+/// none. It fails if the format cannot hold the rows.
+pub trait Render<Rows>: Fn(&Rows, &Summary, Option<usize>) -> Result<Vec<u8>, Failure> {}
+
+impl<Rows, F> Render<Rows> for F where
+    F: Fn(&Rows, &Summary, Option<usize>) -> Result<Vec<u8>, Failure>
+{
 }
 
 /// Most `--match` rules: reports keep a bit for each in a u64.
@@ -175,10 +188,10 @@ pub fn run<R: Report>(
     tool: &str,
     options: &Options,
     report: R,
-    renderer: &impl Renderer<R::Rows>,
+    render: &impl Render<R::Rows>,
 ) -> ExitCode {
     stage::run(tool, || {
-        work(tool, options, report, renderer).map_err(|failure| -> Box<dyn StdError> { failure })
+        work(tool, options, report, render).map_err(|failure| -> Box<dyn StdError> { failure })
     })
 }
 
@@ -186,7 +199,7 @@ fn work<R: Report>(
     tool: &str,
     options: &Options,
     report: R,
-    renderer: &impl Renderer<R::Rows>,
+    render: &impl Render<R::Rows>,
 ) -> Result<Outcome, Failure> {
     if options.matching.len() > RULES {
         return Err(format!(
@@ -203,7 +216,7 @@ fn work<R: Report>(
     group_by.task |= rules.task;
     group_by.cpu |= rules.cpu;
     group_by.time = TimeSplit { span: options.time, ..group_by.time };
-    let mut printer = Printer::new(options, renderer);
+    let mut printer = Printer::new(options, render);
     let (profile, report) = match options.every {
         None => read(&operands, Profile::new(group_by), report)?,
         Some(every) => watch(&operands, Profile::new(group_by), report, every, &mut printer)?,
@@ -255,7 +268,7 @@ fn watch<R: Report>(
     profile: Profile,
     report: R,
     every: Duration,
-    printer: &mut Printer<'_, impl Renderer<R::Rows>>,
+    printer: &mut Printer<'_, impl Render<R::Rows>>,
 ) -> Result<(Profile, R), Failure> {
     // Ticks come from within `Reader::next`, between two records, when nothing is borrowed.
     let state = RefCell::new((profile, report));
@@ -300,7 +313,7 @@ const HOME_AND_CLEAR: &[u8] = b"\x1b[H\x1b[J";
 /// The output of a report that may be printed several times.
 struct Printer<'a, T> {
     options: &'a Options,
-    renderer: &'a T,
+    render: &'a T,
     /// Opened before the first print: an error while reading leaves an existing file unchanged.
     output: Option<Output>,
     /// With `--every`, a file that is replaced atomically.
@@ -308,27 +321,27 @@ struct Printer<'a, T> {
 }
 
 impl<'a, T> Printer<'a, T> {
-    fn new(options: &'a Options, renderer: &'a T) -> Self {
+    fn new(options: &'a Options, render: &'a T) -> Self {
         // `-` is standard output, which cannot be replaced.
         let file = options.output.path().filter(|path| path.as_os_str() != "-");
         let atomic_file = file.filter(|_| options.every.is_some()).and_then(AtomicFile::of);
-        Self { options, renderer, output: None, atomic_file }
+        Self { options, render, output: None, atomic_file }
     }
 
     fn print<R: Report>(&mut self, report: &R, summary: &Summary) -> Result<(), Failure>
     where
-        T: Renderer<R::Rows>,
+        T: Render<R::Rows>,
     {
         let rows = report.rows(summary)?;
         if let Some(file) = &self.atomic_file {
-            let bytes = self.renderer.render(&rows, summary, None)?;
+            let bytes = (self.render)(&rows, summary, None)?;
             return Ok(file.write(&bytes).map_err(Writing)?);
         }
         let output = match &mut self.output {
             Some(output) => output,
             none => none.insert(stage::output(self.options.output.path())?),
         };
-        let mut bytes = self.renderer.render(&rows, summary, output.width())?;
+        let mut bytes = (self.render)(&rows, summary, output.width())?;
         if let Some(height) = output.height().filter(|_| self.options.every.is_some()) {
             // The last report stays on the screen and may scroll; the others are overwritten.
             if summary.live {
