@@ -283,6 +283,10 @@ impl<S: Sink> Converter<S> {
             if procfs::lives_since(exit.tid, exit.known_since_ns) {
                 self.note_life(exit.tid, u64::MAX);
                 self.write_pending_exec(exit.pid);
+                // Without events of its own the task has no exit record either.
+                if !self.tree.is_filtered() {
+                    self.tree.doubt(exit.tid, sys::monotonic_ns());
+                }
             } else {
                 self.tree.confirm_exit(exit);
                 self.write_exit(exit.pid, exit.tid, exit.time_ns);

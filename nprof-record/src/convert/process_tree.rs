@@ -134,6 +134,10 @@ const RELEASED: u32 = u32::MAX;
 /// /proc is read could form a cycle.
 const LINEAGE_MAX: usize = 1024;
 
+/// The most strangers that are kept. They are looked up again after that: a machine can have millions
+/// of tasks in the course of a recording.
+const STRANGERS_MAX: usize = 1 << 16;
+
 /// The tasks that belong to a tree, besides those found when it was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Membership {
@@ -258,13 +262,18 @@ impl ProcessTree {
             lineage.push(process);
             above = parent_of(process);
         }
-        self.strangers.insert(pid);
-        self.strangers.extend(lineage);
+        for stranger in lineage {
+            self.note_stranger(stranger);
+        }
+        self.note_stranger(pid);
         None
     }
 
     /// Notes that an unknown thread does not belong to the tree.
     pub(crate) fn note_stranger(&mut self, tid: u32) {
+        if self.strangers.len() >= STRANGERS_MAX {
+            self.strangers.clear();
+        }
         self.strangers.insert(tid);
     }
 
@@ -392,7 +401,7 @@ impl ProcessTree {
         self.forget_reused(ids.tid);
         let Some(parent) = self.processes.get_mut(&ids.parent_pid) else {
             if self.has_gaps {
-                self.strangers.insert(ids.tid);
+                self.note_stranger(ids.tid);
             }
             return false;
         };

@@ -240,6 +240,27 @@ fn exit_after_exec_is_written_if_the_task_is_gone() {
 }
 
 #[test]
+fn exit_of_task_without_events_is_found_in_proc() {
+    let mut program = Command::new("cat").stdin(Stdio::piped()).spawn().expect("it runs");
+    let pid = program.id();
+    let tree = ProcessTree::for_command(pid, Membership::AllWithRecords);
+    let mut converter = Converter::new(Kept::default(), Vec::new(), 10, tree);
+    let exec = KernelRecord::Comm { pid, tid: pid, exec: true, name: b"su" };
+    let now = SampleId { time: sys::monotonic_ns(), ..sample_id(pid) };
+    converter.handle_record(now, &exec, SIDE);
+    // The events end with the exec of the set-user-ID program.
+    converter.handle_record(now, &KernelRecord::Exit(ids(pid, 1, pid)), SIDE);
+    (0..5).for_each(|_| converter.end_batch());
+    let started = [format!("T1 {pid} {pid} of 0"), "X1 exec su ".to_owned()];
+    assert_eq!(converter.sink.0, started, "it lives");
+    drop(program.stdin.take());
+    program.wait().expect("it ends");
+    (0..5).for_each(|_| converter.end_batch());
+    assert_eq!(converter.sink.0[2..], ["X1 exit  "]);
+    assert_eq!(converter.counts.ended_by_exec, 1, "counted once");
+}
+
+#[test]
 fn task_goes_on_as_new_one_after_wrong_exit() {
     let mut converter = converter();
     let exit = KernelRecord::Exit(ids(COMMAND, 1, COMMAND));

@@ -233,6 +233,10 @@ fn unknown_task_belongs_to_tree_after_gap_if_an_ancestor_does() {
     assert!(!tree.fork(ids(9, 8, 9), sample_id(8)) && !tree.accepts(9), "nor are their children");
     // Their ids are used again.
     assert!(tree.fork(ids(9, COMMAND, 9), sample_id(COMMAND)) && tree.accepts(9));
+    for tid in 0..STRANGERS_MAX as u32 * 3 {
+        tree.note_stranger(1000 + tid);
+    }
+    assert!(tree.strangers.len() <= STRANGERS_MAX);
     tree.exclude(102);
     assert_eq!(tree.missing_lineage(103, parent_of), None);
     tree.note_gap();
