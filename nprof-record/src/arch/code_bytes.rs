@@ -16,6 +16,11 @@ pub(crate) trait CodeBytes {
     fn code(&mut self, address: ImageAddress) -> Bytes;
     /// Returns the rule of the unwind table that covers an address.
     fn rule(&mut self, address: ImageAddress) -> Option<Rc<UnwindRule>>;
+    /// True if the code was generated at run time: stubs are short, and other code keeps the frame
+    /// pointer, so that long searches do not pay.
+    fn is_generated(&self) -> bool {
+        false
+    }
     /// True if the code was compiled by Go, of which functions preserve only the frame pointer.
     fn is_go(&self) -> bool {
         false

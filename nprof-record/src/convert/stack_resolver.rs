@@ -382,6 +382,7 @@ impl StackResolver {
     /// Ends a batch of samples: sets the frame watches for the next.
     pub(crate) fn end_batch(&mut self, tree: &mut ProcessTree) {
         self.files.end_drain();
+        self.images.end_batch();
         for (pid, tid) in self.watches.end_batch() {
             let Some(process) = tree.process_mut(pid) else { continue };
             let mut code =

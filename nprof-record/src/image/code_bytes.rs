@@ -1,13 +1,16 @@
-//! The code of an image for code analysis: reads its file page by page, and caches the results.
+//! The code of an image for code analysis: reads its file, or the memory of its process, page by
+//! page, and caches the results.
 //!
-//! Memory is bounded. A file that was removed or replaced is not read.
+//! Memory is bounded. A file that was removed or replaced is not read. A process can change code
+//! in its memory, so pages of it are compared from time to time.
 
 use std::fs::File;
+use std::hash::BuildHasher;
 use std::os::unix::fs::FileExt;
 use std::rc::Rc;
 
 use nprof_object::ImageAddress;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxBuildHasher, FxHashMap};
 
 use crate::arch::code_analysis;
 use crate::arch::code_bytes::{Bytes, Call, CodeBytes, INSTRUCTION_MAX};
@@ -18,6 +21,13 @@ use crate::image::elf::Elf;
 
 /// Bytes read at once.
 const PAGE_BYTES: u64 = 8 << 10;
+
+/// Bytes of memory read at once: the next page may not be mapped.
+const MEMORY_PAGE_BYTES: u64 = 4 << 10;
+
+/// Batches of samples after which a page of memory is read again. There are ten batches a second or
+/// fewer, and reading a page takes some 10 microseconds.
+const MEMORY_BATCHES: u64 = 10;
 
 /// The most cached pages; the cache is cleared when it is full.
 const PAGES_MAX: usize = 128;
@@ -45,8 +55,10 @@ pub(crate) enum CallBefore {
 /// The cached code of an image, and the results of its analysis.
 #[derive(Debug, Default)]
 pub(crate) struct CodeCache {
-    /// By file offset.
+    /// By file offset, or by address in memory.
     pages: FxHashMap<u64, Box<[u8]>>,
+    /// The batch in which a page of memory was compared last, and the hash of its bytes.
+    compared: FxHashMap<u64, (u64, u64)>,
     /// By image address, and true for return addresses.
     analyzed: FxHashMap<(ImageAddress, bool), AnalyzedRule>,
     /// By image address.
@@ -62,7 +74,8 @@ impl CodeCache {
     pub(crate) fn bytes(&self) -> usize {
         let entries = self.analyzed.capacity() * size_of::<(u64, bool, AnalyzedRule, u8)>();
         let analyzed = entries + self.analyzed.len() * RULE_BYTES;
-        let calls = self.calls.capacity() * size_of::<(u64, CallBefore, u8)>();
+        let calls = self.calls.capacity() * size_of::<(u64, CallBefore, u8)>()
+            + self.compared.capacity() * size_of::<(u64, (u64, u64), u8)>();
         let since_entry = self.since_entry.capacity() * size_of::<(u64, u64, usize, u8)>();
         let rules = self.since_entry.len() + self.since_prologues.len();
         let since_entry = since_entry + rules * RULE_BYTES;
@@ -76,6 +89,7 @@ impl CodeCache {
         is_return: bool,
         source: &mut CodeSource<'_>,
     ) -> AnalyzedRule {
+        self.compare_memory(address, source);
         if let Some(rule) = self.analyzed.get(&(address, is_return)) {
             return rule.clone();
         }
@@ -151,6 +165,7 @@ impl CodeCache {
         address: ImageAddress,
         source: &mut CodeSource<'_>,
     ) -> CallBefore {
+        self.compare_memory(address, source);
         if let Some(&call) = self.calls.get(&address) {
             return call;
         }
@@ -162,6 +177,28 @@ impl CodeCache {
         call
     }
 
+    /// Reads the page of memory at an address again, if it was not read for some time, and drops all
+    /// that is cached if it has changed.
+    fn compare_memory(&mut self, address: ImageAddress, source: &CodeSource<'_>) {
+        let &CodeSource::Memory { read, batch } = source else { return };
+        let start = address.0 / MEMORY_PAGE_BYTES * MEMORY_PAGE_BYTES;
+        let last = self.compared.get(&start).copied();
+        if last.is_some_and(|(compared, _)| compared + MEMORY_BATCHES > batch) {
+            return;
+        }
+        // A process that has ended leaves the results of its time.
+        let Some(page) = read_memory_page(read, start) else { return };
+        let hash = FxBuildHasher.hash_one(&page);
+        if last.is_some_and(|(_, old)| old != hash) || self.compared.len() >= MEMO_MAX {
+            *self = Self::default();
+        }
+        if self.pages.len() >= PAGES_MAX {
+            self.pages.clear();
+        }
+        self.pages.insert(start, page);
+        self.compared.insert(start, (batch, hash));
+    }
+
     /// Returns a reader of the code.
     fn reader<'a, 'b>(&'a mut self, source: &'a mut CodeSource<'b>) -> Reader<'a, 'b> {
         let file = SourceFile::NotOpened;
@@ -170,11 +207,41 @@ impl CodeCache {
 }
 
 /// The source of the code of an image.
-pub(crate) struct CodeSource<'a> {
-    pub(crate) elf: &'a Elf,
-    /// Opens the file. None if it was removed or replaced.
-    pub(crate) open: &'a dyn Fn() -> Option<File>,
-    pub(crate) tables: Option<&'a mut UnwindTables>,
+pub(crate) enum CodeSource<'a> {
+    File {
+        elf: &'a Elf,
+        /// Opens the file. None if it was removed or replaced.
+        open: &'a dyn Fn() -> Option<File>,
+        tables: Option<&'a mut UnwindTables>,
+    },
+    /// The memory of a process: image addresses are its addresses.
+    Memory {
+        /// Reads bytes at an address and returns their number.
+        read: &'a dyn Fn(u64, &mut [u8]) -> usize,
+        /// The current batch of samples.
+        batch: u64,
+    },
+}
+
+impl CodeSource<'_> {
+    /// Returns the file offset or address in memory of an image address, and the bytes of code from
+    /// there on. None if it is no executable code.
+    fn place(&self, address: ImageAddress) -> Option<(u64, u64)> {
+        match self {
+            Self::File { elf, .. } => {
+                elf.file_offset(address).map(|(offset, left)| (offset.0, left))
+            }
+            Self::Memory { .. } => Some((address.0, u64::MAX - address.0)),
+        }
+    }
+
+    /// Returns the number of bytes read at once.
+    fn page_bytes(&self) -> u64 {
+        match self {
+            Self::File { .. } => PAGE_BYTES,
+            Self::Memory { .. } => MEMORY_PAGE_BYTES,
+        }
+    }
 }
 
 /// The file of a [`Reader`]: most rules need only cached pages, so it is opened when it is needed.
@@ -211,12 +278,13 @@ impl Reader<'_, '_> {
 
     /// True if the byte at an address is readable code, or outside of all code.
     fn is_readable(&mut self, address: ImageAddress) -> bool {
-        self.source.elf.file_offset(address).is_none() || self.code(address).length > 0
+        self.source.place(address).is_none() || self.code(address).length > 0
     }
 
     /// Returns the bytes from a file offset to the end of its page; empty if they cannot be read.
     fn page(&mut self, offset: u64) -> &[u8] {
-        let start = offset / PAGE_BYTES * PAGE_BYTES;
+        let page_bytes = self.source.page_bytes();
+        let start = offset / page_bytes * page_bytes;
         if !self.pages.contains_key(&start) {
             let Some(page) = self.read_page(start) else { return &[] };
             if self.pages.len() >= PAGES_MAX {
@@ -229,8 +297,12 @@ impl Reader<'_, '_> {
 
     /// Reads the page that starts at a file offset.
     fn read_page(&mut self, start: u64) -> Option<Box<[u8]>> {
+        let open = match &self.source {
+            CodeSource::File { open, .. } => open,
+            CodeSource::Memory { read, .. } => return read_memory_page(*read, start),
+        };
         if let SourceFile::NotOpened = self.file {
-            self.file = (self.source.open)().map_or(SourceFile::Missing, SourceFile::Open);
+            self.file = open().map_or(SourceFile::Missing, SourceFile::Open);
         }
         let SourceFile::Open(file) = &self.file else { return None };
         let mut page = vec![0; PAGE_BYTES as usize];
@@ -246,31 +318,46 @@ impl Reader<'_, '_> {
     }
 }
 
+/// Reads a page of memory. None if it is not present, or may not be read.
+fn read_memory_page(read: &dyn Fn(u64, &mut [u8]) -> usize, start: u64) -> Option<Box<[u8]>> {
+    let mut page = vec![0; MEMORY_PAGE_BYTES as usize];
+    let length = read(start, &mut page);
+    page.truncate(length);
+    (length > 0).then(|| page.into())
+}
+
 impl CodeBytes for Reader<'_, '_> {
     fn code(&mut self, address: ImageAddress) -> Bytes {
         let mut code = Bytes::default();
-        let Some((mut offset, left)) = self.source.elf.file_offset(address) else { return code };
+        let Some((mut offset, left)) = self.source.place(address) else { return code };
         let wanted = left.min(INSTRUCTION_MAX as u64) as usize;
         // An instruction can span two pages.
         while code.length < wanted {
-            let page = self.page(offset.0);
+            let page = self.page(offset);
             let length = page.len().min(wanted - code.length);
             if length == 0 {
                 break;
             }
             code.bytes[code.length..code.length + length].copy_from_slice(&page[..length]);
             code.length += length;
-            offset = offset.wrapping_add(length as u64);
+            offset = offset.saturating_add(length as u64);
         }
         code
     }
 
     fn rule(&mut self, address: ImageAddress) -> Option<Rc<UnwindRule>> {
-        self.source.tables.as_mut()?.rule(address)
+        match &mut self.source {
+            CodeSource::File { tables, .. } => tables.as_mut()?.rule(address),
+            CodeSource::Memory { .. } => None,
+        }
     }
 
     fn is_go(&self) -> bool {
-        self.source.elf.is_go
+        matches!(&self.source, CodeSource::File { elf, .. } if elf.is_go)
+    }
+
+    fn is_generated(&self) -> bool {
+        matches!(self.source, CodeSource::Memory { .. })
     }
 
     fn known(&self, address: ImageAddress) -> Option<AnalyzedRule> {
@@ -313,7 +400,7 @@ mod tests {
             file.try_clone().ok()
         };
         let mut code = CodeCache::default();
-        let mut source = CodeSource { elf: &elf, open: &open, tables: None };
+        let mut source = CodeSource::File { elf: &elf, open: &open, tables: None };
         for _ in 0..2 {
             let analyzed = code.analyze(address, false, &mut source);
             let AnalyzedRule::Rule(rule) = analyzed else { panic!("{analyzed:?}") };
@@ -321,7 +408,7 @@ mod tests {
         }
         assert_eq!(opened.get(), 1);
         assert!(code.bytes() >= PAGE_BYTES as usize && code.pages.len() <= 2);
-        let mut missing = CodeSource { elf: &elf, open: &|| None, tables: None };
+        let mut missing = CodeSource::File { elf: &elf, open: &|| None, tables: None };
         assert_eq!(
             CodeCache::default().analyze(address, false, &mut missing),
             AnalyzedRule::Unknown
@@ -334,11 +421,40 @@ mod tests {
         );
     }
 
+    /// sub $8,%rsp; call *%rcx; add $8,%rsp; ret: the trampoline of CPython for perf.
+    const TRAMPOLINE: [u8; 11] = [0x48, 0x83, 0xec, 8, 0xff, 0xd1, 0x48, 0x83, 0xc4, 8, 0xc3];
+
+    #[test]
+    fn stub_in_memory_is_analyzed_again_after_a_change() {
+        let memory = Cell::new((16, 1));
+        let read = |address: u64, bytes: &mut [u8]| {
+            let (size, present) = memory.get();
+            let mut stub = TRAMPOLINE;
+            (stub[3], stub[9]) = (size, size);
+            bytes[..stub.len()].copy_from_slice(&stub);
+            if address == 0x7000 { present * bytes.len() } else { 0 }
+        };
+        let mut code = CodeCache::default();
+        let mut at = |batch| {
+            let mut source = CodeSource::Memory { read: &read, batch };
+            match code.analyze(ImageAddress(0x7006), true, &mut source) {
+                AnalyzedRule::Rule(rule) => Some(rule.cfa.clone()),
+                _ => None,
+            }
+        };
+        assert_eq!(at(0), Some(Cfa::Register(arch::SP, 24)));
+        memory.set((32, 1));
+        assert_eq!(at(1), Some(Cfa::Register(arch::SP, 24)), "not read again yet");
+        assert_eq!(at(MEMORY_BATCHES), Some(Cfa::Register(arch::SP, 40)));
+        memory.set((48, 0));
+        assert_eq!(at(5 * MEMORY_BATCHES), Some(Cfa::Register(arch::SP, 40)), "it has ended");
+    }
+
     #[test]
     fn call_across_pages_is_recognized() {
         let (file, elf, address) = own(|before, _| before[before.len() - 5] == 0xe8);
         let open = || file.try_clone().ok();
-        let mut source = CodeSource { elf: &elf, open: &open, tables: None };
+        let mut source = CodeSource::File { elf: &elf, open: &open, tables: None };
         let mut code = CodeCache::default();
         assert!(matches!(code.call_before(address, &mut source), CallBefore::Call(_)));
         assert!(matches!(code.call_before(address, &mut source), CallBefore::Call(_)));

@@ -28,6 +28,7 @@ use crate::image::key::ImageIndex;
 use crate::image::mapped_file;
 use crate::os::code_mapping::{Identity, Mmap};
 use crate::os::task_serial::{ProcessId, TaskSerial};
+use crate::sys;
 use crate::unwind::{FrameAddress, UnwindInfo};
 
 /// The most files held open for unwind tables that have not been read.
@@ -115,9 +116,16 @@ pub(crate) struct ImageTable {
     /// The memory of the tables of all images.
     bytes: usize,
     uses: u64,
+    /// The number of ended batches of samples.
+    batch: u64,
 }
 
 impl ImageTable {
+    /// Ends a batch of samples.
+    pub(crate) fn end_batch(&mut self) {
+        self.batch += 1;
+    }
+
     /// Returns an image.
     pub(crate) fn get(&self, index: ImageIndex) -> &Image {
         &self.images[index as usize]
@@ -255,6 +263,14 @@ impl ImageTable {
                 None => UnwindInfo::NoTable,
             },
         };
+        self.count(index);
+        unwind_info
+    }
+
+    /// Counts a use and the memory of an image's tables and caches, and drops others if it is too
+    /// much.
+    fn count(&mut self, index: ImageIndex) {
+        let image = &mut self.images[index as usize];
         self.uses += 1;
         image.used = self.uses;
         let bytes = image.count_bytes();
@@ -263,7 +279,6 @@ impl ImageTable {
             // A quarter of room, so that the next use of other tables does not drop some again.
             self.drop_tables(index, TABLES_MAX_BYTES / 4 * 3);
         }
-        unwind_info
     }
 
     /// Analyzes the code at a frame's address; `offset` is that of its address for lookup.
@@ -277,7 +292,11 @@ impl ImageTable {
         let image = &mut self.images[index as usize];
         let Some(lookup) = image.image_address(offset) else { return AnalyzedRule::Unknown };
         let at = lookup.wrapping_add(after_lookup);
-        let rule = image.with_code(|code, source| code.analyze(at, address.is_return(), source));
+        let rule = image
+            .with_code(self.batch, |code, source| code.analyze(at, address.is_return(), source));
+        if image.memory_of().is_some() {
+            self.count(index);
+        }
         rule.unwrap_or(AnalyzedRule::Unknown)
     }
 
@@ -294,7 +313,7 @@ impl ImageTable {
         let image = &mut self.images[index as usize];
         let call_end = image.image_address(call)?.wrapping_add(1);
         let at = image.image_address(offset)?.wrapping_add(after_lookup);
-        image.with_code(|code, source| code.rule_since_call(call_end, at, source))?
+        image.with_code(self.batch, |code, source| code.rule_since_call(call_end, at, source))?
     }
 
     /// Returns the rules at a frame's address by the code before it; `offset` is that of its address
@@ -309,7 +328,8 @@ impl ImageTable {
         let image = &mut self.images[index as usize];
         let Some(lookup) = image.image_address(offset) else { return Rc::default() };
         let at = lookup.wrapping_add(after_lookup);
-        let rules = image.with_code(|code, source| code.rules_since_prologues(at, source));
+        let rules =
+            image.with_code(self.batch, |code, source| code.rules_since_prologues(at, source));
         rules.unwrap_or_default()
     }
 
@@ -317,7 +337,7 @@ impl ImageTable {
     pub(crate) fn is_after_call(&mut self, index: ImageIndex, offset: ImageOffset) -> Option<bool> {
         let image = &mut self.images[index as usize];
         let address = image.image_address(offset)?.wrapping_add(1);
-        match image.with_code(|code, source| code.call_before(address, source))? {
+        match image.with_code(self.batch, |code, source| code.call_before(address, source))? {
             CallBefore::Unreadable => None,
             CallBefore::NoCall => Some(false),
             CallBefore::Call(_) => Some(true),
@@ -329,7 +349,8 @@ impl ImageTable {
     fn drop_tables(&mut self, keep: ImageIndex, limit_bytes: usize) {
         let mut by_use = Vec::new();
         for (index, image) in self.images.iter().enumerate() {
-            if index != keep as usize && image.bytes > 0 && image.file.is_some() {
+            let is_read_again = image.file.is_some() || image.memory_of().is_some();
+            if index != keep as usize && image.bytes > 0 && is_read_again {
                 by_use.push((image.used, index));
             }
         }
@@ -367,9 +388,18 @@ impl Image {
         }
     }
 
-    /// Returns the image address of an offset, which is a file offset if the image is a file.
+    /// Returns the image address of an offset, which is a file offset if the image is a file, and
+    /// an address if it is memory of a process.
     fn image_address(&self, offset: ImageOffset) -> Option<ImageAddress> {
+        if self.memory_of().is_some() {
+            return Some(ImageAddress(offset.0));
+        }
         self.elf.as_ref()?.image_address(FileOffset(offset.0))
+    }
+
+    /// Returns the process of which the memory holds the code. None if a file does.
+    fn memory_of(&self) -> Option<u32> {
+        self.owner.filter(|_| self.kind == ImageKind::Anonymous).map(|owner| owner.pid)
     }
 
     /// True if the file is held open.
@@ -398,19 +428,24 @@ impl Image {
         }
     }
 
-    /// Calls a function with the cache of the code and the source of more. None without ELF
-    /// headers.
+    /// Calls a function with the cache of the code and the source of more, in a batch of samples.
+    /// None without ELF headers.
     fn with_code<T>(
         &mut self,
+        batch: u64,
         use_code: impl FnOnce(&mut CodeCache, &mut CodeSource<'_>) -> T,
     ) -> Option<T> {
+        if let Some(pid) = self.memory_of() {
+            let read = |address: u64, bytes: &mut [u8]| sys::read_memory(pid, address, bytes);
+            return Some(use_code(&mut self.code, &mut CodeSource::Memory { read: &read, batch }));
+        }
         let (file, elf) = (self.file.as_ref(), self.elf.as_ref()?);
         let tables = match &mut self.tables {
             TableState::Read(tables) => tables.as_deref_mut(),
             _ => None,
         };
         let open = || reopen(file, Some(elf)).map(ReadCache::into_inner);
-        Some(use_code(&mut self.code, &mut CodeSource { elf, open: &open, tables }))
+        Some(use_code(&mut self.code, &mut CodeSource::File { elf, open: &open, tables }))
     }
 
     /// Returns the memory of the tables and caches.

@@ -212,7 +212,8 @@ fn step_by_frame_pointer(
     let read = |address| stack.read(address).map_err(|_| Mark::NoUnwindInfo);
     let caller_fp = read(fp)?;
     let ip = read(fp.wrapping_add(arch::FRAME_RECORD_RETURN_ADDRESS))?;
-    if !may_return_to(RuntimeAddress(ip), code) {
+    let ip_address = RuntimeAddress(ip);
+    if !may_return_to(ip_address, code) && !code.is_generated(ip_address.wrapping_sub(1)) {
         return Err(Mark::NoUnwindInfo);
     }
     *caller = Registers::default();

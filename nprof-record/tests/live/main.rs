@@ -13,6 +13,8 @@ mod events;
 mod fork_storms;
 // Every caller of generated programs without unwind tables is right, by compilers and options.
 mod generated_programs;
+// Frames that no compiler made: stubs generated at run time, signal handlers, coroutines.
+mod hand_made_frames;
 // Code without unwind tables: musl, and `main` of Rust programs that abort on panic.
 mod no_unwind_tables;
 // Processes that the kernel's records alone do not show.

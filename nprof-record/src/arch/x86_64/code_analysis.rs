@@ -30,6 +30,8 @@ use crate::arch::x86_64::code_state::SymbolicState;
 /// contradict it.
 const BUDGET: u32 = 1024;
 const BUDGET_AFTER_END: u32 = 256;
+/// The same for code generated at run time.
+const BUDGET_GENERATED: u32 = 128;
 
 /// The most instructions followed from the start of a function to a place in it.
 const BUDGET_SINCE_ENTRY: u32 = 8192;
@@ -65,13 +67,14 @@ pub(crate) fn rule(
     returns: bool,
 ) -> Option<UnwindRule> {
     let state = SymbolicState::new(returns, program.is_go());
+    let budget = if program.is_generated() { BUDGET_GENERATED } else { BUDGET };
     let mut paths = PathSearch {
         program,
         factory: InstructionInfoFactory::new(),
         pending: VecDeque::from([(start, state)]),
         visited: FxHashSet::default(),
         doubtful: VecDeque::new(),
-        budget: BUDGET,
+        budget,
         agreement: Agreement::None,
         goal: None,
     };
