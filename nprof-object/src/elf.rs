@@ -33,14 +33,15 @@ where
 {
     // Only these are in memory: other segments describe parts of them, or have no bytes.
     let loaded = programs.iter().filter(|program| program.p_type(endian) == elf::PT_LOAD);
-    let segment = |program: &P| Segment {
-        offset: FileOffset(program.p_offset(endian).into()),
-        // p_memsz would include .bss, which has no bytes in the file.
-        size: program.p_filesz(endian).into(),
-        address: ImageAddress(program.p_vaddr(endian).into()),
-        executable: program.p_flags(endian).0 & elf::PF_X.0 != 0,
-    };
-    loaded.map(segment).collect()
+    loaded
+        .map(|program| Segment {
+            offset: FileOffset(program.p_offset(endian).into()),
+            // p_memsz would include .bss, which has no bytes in the file.
+            size: program.p_filesz(endian).into(),
+            address: ImageAddress(program.p_vaddr(endian).into()),
+            executable: program.p_flags(endian).0 & elf::PF_X.0 != 0,
+        })
+        .collect()
 }
 
 /// Returns the build ID in the segments of notes (`PT_NOTE`). None if there is none. Reads at most

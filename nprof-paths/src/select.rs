@@ -62,12 +62,13 @@ pub(crate) fn reported_events(
     summary: &Summary,
     args: &Args,
 ) -> Vec<ReportedEvent> {
-    let reported = |&event: &usize| {
+    let mut reported = Vec::with_capacity(events.len());
+    for &event in events {
         let counted = tree.total(event);
         let whole = if args.options.rebase { counted } else { summary.events[event].sum };
-        ReportedEvent { event, whole, counted }
-    };
-    events.iter().map(reported).collect()
+        reported.push(ReportedEvent { event, whole, counted });
+    }
+    reported
 }
 
 #[cfg(test)]

@@ -67,14 +67,15 @@ pub(crate) fn newcombe(base: Proportion, new: Proportion, alpha: f64) -> Estimat
     Estimate { base: base.value(), new: new.value(), low, high, p: p_value(base, new) }
 }
 
+/// True if the interval of this width does not contain zero.
+fn excludes_zero(base: Proportion, new: Proportion, z: f64) -> bool {
+    let (low, high) = limits(base, new, z);
+    if new.value() > base.value() { low > 0.0 } else { high < 0.0 }
+}
+
 /// Returns the p-value at which the interval just reaches zero.
 fn p_value(base: Proportion, new: Proportion) -> f64 {
-    let difference = new.value() - base.value();
-    let excludes_zero = |z| {
-        let (low, high) = limits(base, new, z);
-        if difference > 0.0 { low > 0.0 } else { high < 0.0 }
-    };
-    if !excludes_zero(0.0) {
+    if !excludes_zero(base, new, 0.0) {
         return 1.0;
     }
     // The interval grows with z: bisection finds the z at which it reaches zero. 48 halvings of
@@ -82,7 +83,7 @@ fn p_value(base: Proportion, new: Proportion) -> f64 {
     let (mut excluded, mut reached) = (0.0, MAX_Z);
     for _ in 0..48 {
         let z = f64::midpoint(excluded, reached);
-        if excludes_zero(z) {
+        if excludes_zero(base, new, z) {
             excluded = z;
         } else {
             reached = z;

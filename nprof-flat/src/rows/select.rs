@@ -124,11 +124,7 @@ fn select_kept(selected: &mut SelectedRows, rows: Vec<FlatRow>, sort: Sort, limi
     let metric = sort.sort_metric();
     let mut kept: Vec<(f64, FlatRow)> = Vec::with_capacity(rows.len());
     for row in rows {
-        // A row is small only if it is small in every event.
-        let is_small = |event: &ReportedEvent| {
-            limits.is_small(metric.of(&row.tallies[event.event]), event.whole)
-        };
-        if events.iter().all(is_small) {
+        if is_small(events, &row, metric, limits) {
             omit(&mut selected.dropped, &row);
         } else {
             kept.push((mean_share(events, &row, metric), row));
@@ -149,12 +145,19 @@ fn select_kept(selected: &mut SelectedRows, rows: Vec<FlatRow>, sort: Sort, limi
     selected.rows = kept.into_iter().map(|(_, row)| row).collect();
 }
 
+/// True if a row is too small to be printed in every event.
+fn is_small(events: &[ReportedEvent], row: &FlatRow, metric: Metric, limits: &RowLimits) -> bool {
+    events.iter().all(|event| limits.is_small(metric.of(&row.tallies[event.event]), event.whole))
+}
+
 /// Returns the mean of a row's shares in all events, in per cent.
 fn mean_share(events: &[ReportedEvent], row: &FlatRow, metric: Metric) -> f64 {
-    let share =
-        |event: &ReportedEvent| metric.of(&row.tallies[event.event]).percent_of(event.whole);
+    let mut sum = 0.0;
+    for event in events {
+        sum += metric.of(&row.tallies[event.event]).percent_of(event.whole);
+    }
     // No events: 0 instead of NaN, which would have no place in the order.
-    events.iter().map(share).sum::<f64>() / events.len().max(1) as f64
+    sum / events.len().max(1) as f64
 }
 
 /// Orders rows by their sums, the larger first: by `metric`, then by self, then by total.

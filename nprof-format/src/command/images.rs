@@ -50,20 +50,21 @@ impl Images {
 
     /// Returns an object for each image.
     pub(super) fn list(&self) -> Value {
-        let object = |row: &&Naming| {
-            json!({
-                "image": escaped(&row.image),
-                "kind": escaped(&row.kind),
-                "build_id": escaped(&row.build_id),
-                "named": row.named,
-                "unnamed": row.unnamed,
-                "unnamed_by_status": escaped(&row.unnamed_by_status),
-                "reason": escaped(&row.reason),
-                "remedy": escaped(&row.remedy),
-            })
-        };
-        self.sorted().iter().map(object).collect()
+        self.sorted().into_iter().map(object).collect()
     }
+}
+
+fn object(row: &Naming) -> Value {
+    json!({
+        "image": escaped(&row.image),
+        "kind": escaped(&row.kind),
+        "build_id": escaped(&row.build_id),
+        "named": row.named,
+        "unnamed": row.unnamed,
+        "unnamed_by_status": escaped(&row.unnamed_by_status),
+        "reason": escaped(&row.reason),
+        "remedy": escaped(&row.remedy),
+    })
 }
 
 fn line(row: &Naming) -> String {

@@ -119,22 +119,24 @@ impl Tasks {
 
     /// Returns all tasks for programs.
     pub(super) fn list(&self, summary: &Summary) -> Value {
-        let task = |(key, row): (&Key, &Row)| {
-            let mut samples = row.samples.clone();
-            // A row ends with the last event that has samples; programs get a number for each
-            // event.
-            samples.resize(summary.events.len(), 0);
-            json!({
-                "run": key.run,
-                "pid": key.task.map(|(pid, _, _)| pid),
-                "tid": key.task.map(|(_, tid, _)| tid),
-                "comm": key.task.map(|_| &row.comm),
-                "samples": row.total(),
-                "lost": self.lost(key, row),
-                "events": samples,
-            })
-        };
-        self.sorted().into_iter().map(task).collect()
+        let rows = self.sorted().into_iter();
+        rows.map(|(key, row)| self.object(key, row, summary.events.len())).collect()
+    }
+
+    /// Returns a task for programs.
+    fn object(&self, key: &Key, row: &Row, events: usize) -> Value {
+        let mut samples = row.samples.clone();
+        // A row ends with the last event that has samples; programs get a number for each event.
+        samples.resize(events, 0);
+        json!({
+            "run": key.run,
+            "pid": key.task.map(|(pid, _, _)| pid),
+            "tid": key.task.map(|(_, tid, _)| tid),
+            "comm": key.task.map(|_| &row.comm),
+            "samples": row.total(),
+            "lost": self.lost(key, row),
+            "events": samples,
+        })
     }
 
     /// Returns a table of the most sampled tasks for people, and the number of omitted ones.

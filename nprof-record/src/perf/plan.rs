@@ -389,7 +389,8 @@ impl Plan {
     /// with their own period have the rate of the others, and those with a period of 1 the rate
     /// [`EACH`]. A BPF program copies the stacks of the events `with_bpf_copier`.
     pub(crate) fn bytes_per_second(&self, with_bpf_copier: &[usize]) -> u64 {
-        let bytes = |(number, planned): (usize, &PlannedEvent)| {
+        let mut all = 0_u64;
+        for (number, planned) in self.events.iter().enumerate() {
             let stack = match self.common.unwind {
                 StackMode::Dwarf if with_bpf_copier.contains(&number) => {
                     self.common.with_bpf_copier().stack_size
@@ -401,9 +402,9 @@ impl Plan {
                 SamplingPeriod::Fixed(1) => EACH,
                 _ => self.frequency,
             };
-            rate.saturating_mul(u64::from(stack) + 1024)
-        };
-        self.events.iter().enumerate().map(bytes).fold(0, u64::saturating_add)
+            all = all.saturating_add(rate.saturating_mul(u64::from(stack) + 1024));
+        }
+        all
     }
 }
 

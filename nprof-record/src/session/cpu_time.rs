@@ -221,19 +221,22 @@ fn idle(cpus: &[u32]) -> Option<u64> {
 /// Returns the ticks in the text of /proc/stat that these CPUs were idle, waited for a disk, or were
 /// stolen by the hypervisor.
 fn idle_ticks(text: &str, cpus: &[u32]) -> Option<u64> {
-    let of_cpu = |line: &str| {
-        let mut fields = line.strip_prefix("cpu")?.split(' ');
-        let cpu: u32 = fields.next()?.parse().ok()?;
-        let fields: Vec<u64> = fields.map_while(|field| field.parse().ok()).collect();
-        // The line `cpu ` of all CPUs has no number and fails above.
-        let [_user, _nice, _system, idle, disk, _irq, _softirq, stolen, ..] = fields[..] else {
-            return None;
-        };
-        cpus.contains(&cpu).then_some(idle + disk + stolen)
-    };
-    let found: Vec<_> = text.lines().filter_map(of_cpu).collect();
+    let all = text.lines().filter_map(idle_ticks_of_line);
+    let found: Vec<_> = all.filter(|(cpu, _)| cpus.contains(cpu)).collect();
     // A CPU that went offline has no line: its idle time is unknown.
-    (found.len() == cpus.len()).then(|| found.into_iter().sum())
+    (found.len() == cpus.len()).then(|| found.into_iter().map(|(_, ticks)| ticks).sum())
+}
+
+/// Returns the CPU of a line and its ticks, see [`idle_ticks`].
+fn idle_ticks_of_line(line: &str) -> Option<(u32, u64)> {
+    let mut fields = line.strip_prefix("cpu")?.split(' ');
+    // The line `cpu ` of all CPUs has no number.
+    let cpu = fields.next()?.parse().ok()?;
+    let fields: Vec<u64> = fields.map_while(|field| field.parse().ok()).collect();
+    let [_user, _nice, _system, idle, disk, _irq, _softirq, stolen, ..] = fields[..] else {
+        return None;
+    };
+    Some((cpu, idle + disk + stolen))
 }
 
 #[cfg(test)]

@@ -4,9 +4,9 @@ use anyhow::Context;
 use nprof_cli::shell;
 use nprof_stream::{Event, EventId, Head, RunId, Step};
 
-use crate::event::SamplingPeriod;
+use crate::event::{SamplingPeriod, StackMode};
 use crate::os::machine;
-use crate::perf::plan::Plan;
+use crate::perf::plan::{Plan, PlannedEvent};
 use crate::sys;
 
 /// Returns the head of a recording of `command`: a command line, `pid N` or `system`.
@@ -44,27 +44,29 @@ pub(crate) fn step() -> Step {
 
 /// Returns the definitions of the events as they were opened; their ids count from 1.
 pub(crate) fn events(plan: &Plan) -> Vec<Event> {
-    let event = |(number, chosen): (usize, &crate::perf::plan::PlannedEvent)| {
-        let period = match chosen.period {
-            SamplingPeriod::Fixed(events) => Some(events),
-            SamplingPeriod::Adaptive(_) => None,
-        };
-        let name = &chosen.event.name;
-        // Stated only if it differs from the name of the event.
-        let requested = if chosen.requested_name == *name { "" } else { &chosen.requested_name };
-        Event {
-            id: EventId(number as u32 + 1),
-            name: name.clone().into(),
-            requested: requested.into(),
-            unit: chosen.event.measure.unit().into(),
-            measure: chosen.event.measure.clone(),
-            period,
-            frequency: chosen.frequency,
-            scope: chosen.scope.word().into(),
-            unwind: plan.common.unwind.word().into(),
-            fallback: chosen.fallback.clone().into(),
-            more: Vec::new(),
-        }
+    let numbered = (1..).zip(&plan.events);
+    numbered.map(|(id, planned)| event(EventId(id), planned, plan.common.unwind)).collect()
+}
+
+fn event(id: EventId, planned: &PlannedEvent, stack_mode: StackMode) -> Event {
+    let period = match planned.period {
+        SamplingPeriod::Fixed(events) => Some(events),
+        SamplingPeriod::Adaptive(_) => None,
     };
-    plan.events.iter().enumerate().map(event).collect()
+    let name = &planned.event.name;
+    // Stated only if it differs from the name of the event.
+    let requested = if planned.requested_name == *name { "" } else { &planned.requested_name };
+    Event {
+        id,
+        name: name.clone().into(),
+        requested: requested.into(),
+        unit: planned.event.measure.unit().into(),
+        measure: planned.event.measure.clone(),
+        period,
+        frequency: planned.frequency,
+        scope: planned.scope.word().into(),
+        unwind: stack_mode.word().into(),
+        fallback: planned.fallback.clone().into(),
+        more: Vec::new(),
+    }
 }
