@@ -11,7 +11,8 @@ const MAPPING_STORM: &str = r#"
 #include <unistd.h>
 int main(void) {
     kill(getppid(), SIGSTOP);
-    for (int i = 0; i < 10000; i++) {
+    clock_t end = clock() + CLOCKS_PER_SEC / 10;
+    for (int i = 0; i < 10000 || clock() < end; i++) {
         void *at = mmap(0, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         munmap(at, 4096);
     }
@@ -63,6 +64,9 @@ fn lost_records_of_mappings_are_no_lost_samples() {
     let end = stream.end.expect("an end");
     // 112 bytes each, in rings of at most 256 KiB.
     let lost = end.lost_records.expect("known");
-    assert!((1..10_000).contains(&lost), "{lost} lost records");
+    assert!(lost > 0, "{}", stderr(&output));
     assert_eq!(end.lost, 0, "{}", stderr(&output));
+    let message = stderr(&output);
+    assert!(message.contains(": nprof-record was stopped for "), "{message}");
+    assert!(!message.contains("-F"), "no rate helps: {message}");
 }

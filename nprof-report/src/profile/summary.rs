@@ -144,7 +144,8 @@ impl Summary {
     /// Returns a sentence on the absence of samples, by the CPU time that the runs used.
     fn no_samples(&self) -> String {
         let ends = self.runs.iter().map(|run| run.end.as_ref().and_then(|end| end.task_ns));
-        let used_ns = ends.fold(Some(0), |sum: Option<u64>, ns| Some(sum?.saturating_add(ns?)));
+        let used_ns: Option<Vec<u64>> = ends.collect();
+        let used_ns = used_ns.map(|used_ns| total(used_ns.into_iter()));
         let hertz = self.events.iter().find_map(|event| event.event.frequency);
         match (used_ns, hertz) {
             (Some(used_ns), Some(hertz)) => {
