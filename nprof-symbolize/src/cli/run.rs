@@ -22,6 +22,7 @@ use crate::lookup::image_cache::ImageCache;
 use crate::lookup::image_catalog::ImageCatalog;
 use crate::lookup::parallel::{LookupThreads, STACK_BYTES};
 use crate::stats::image_stats::ImageStats;
+use crate::stats::self_samples::SelfSamples;
 use crate::stats::summary;
 use crate::stream::filter::Filter;
 use crate::stream::{hottest_images, read_ahead};
@@ -65,6 +66,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     prefetch(args, &input, &catalog);
     let naming_options = naming_options(args).into();
     let step = Step { naming_options, ..nprof_cli::step::this_process(TOOL) };
+    // The samples of a pipe pass undecoded.
+    let ahead = input.ahead().filter(|_| args.verbose);
+    let self_samples = ahead.map(|file| SelfSamples::read(&mut Reader::new(file)));
     // A file can be read twice; a pipe is a live stream.
     let is_live = input.ahead().is_none();
     if let Some(file) = input.ahead() {
@@ -86,7 +90,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     args.explain.iter().for_each(|wanted| explain(&mut catalog, wanted));
     if args.verbose {
         // The summary counts all frames.
-        print_lines(&catalog.summary());
+        print_lines(&catalog.summary(self_samples.as_ref()));
     }
     Ok(outcome(&reader, &name, args.tolerance.partial_ok))
 }

@@ -22,6 +22,7 @@ use crate::names::interner::Interner;
 use crate::names::location::{InternedLine, SymbolizedFrame};
 use crate::stats::debug_packages::DebugPackages;
 use crate::stats::image_stats::{ImageStats, SegmentStats};
+use crate::stats::self_samples::SelfSamples;
 use crate::stats::summary::{self, Commands};
 
 /// All images of the input.
@@ -289,8 +290,8 @@ impl ImageCatalog {
     }
 
     /// Returns the lines of `--verbose` about all images.
-    pub(crate) fn summary(&self) -> String {
-        summary::summary(&self.images, &self.commands)
+    pub(crate) fn summary(&self, self_samples: Option<&SelfSamples>) -> String {
+        summary::summary(&self.images, &self.commands, self_samples)
     }
 
     /// Returns the lines of `--explain` about an image: the one at `index`, or one that is not in

@@ -3,4 +3,5 @@
 pub(crate) mod debug_packages;
 pub(crate) mod image_findings;
 pub(crate) mod image_stats;
+pub(crate) mod self_samples;
 pub(crate) mod summary;

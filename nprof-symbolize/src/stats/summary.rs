@@ -10,10 +10,19 @@ use nprof_stream::{ImageKind, Naming, Status};
 
 use crate::find::RecordedImage;
 use crate::stats::image_stats::{ImageStats, StatusCounts};
+use crate::stats::self_samples::SelfSamples;
 use nprof_stream::number::hex;
 
 /// The commands that install debug symbols, by the path of the image.
 pub(crate) type Commands = HashMap<Vec<u8>, String>;
+
+/// The least share of self in memory without a file that the summary reports, in per cent.
+const LEAST_PERCENT: f64 = 0.1;
+
+/// The remedy for code generated at run time.
+const ANONYMOUS_REMEDY: &str = "code generated at run time; record again with names from its \
+    runtime: java -XX:+PreserveFramePointer and jcmd PID Compiler.perfmap, node --perf-basic-prof, \
+    python3 -X perf; see \"Code generated at run time\" in nprof-record(1)";
 
 /// Returns the `@naming` record of an image with these frames and problems.
 pub(crate) fn naming(
@@ -116,8 +125,13 @@ fn symbols_remedy(recorded: &RecordedImage) -> String {
 }
 
 /// Returns the lines of `--verbose`: for each image the number of named frames, the statuses of the
-/// others, and the remedy. The image with the most frames comes first.
-pub(crate) fn summary(images: &[ImageStats], commands: &Commands) -> String {
+/// others, and the remedy. The image with the most frames comes first; before it, memory without a
+/// file, if it has samples without names.
+pub(crate) fn summary(
+    images: &[ImageStats],
+    commands: &Commands,
+    self_samples: Option<&SelfSamples>,
+) -> String {
     let mut out = String::new();
     let mut images: Vec<&ImageStats> =
         images.iter().filter(|image| !image.totals.is_empty()).collect();
@@ -126,10 +140,19 @@ pub(crate) fn summary(images: &[ImageStats], commands: &Commands) -> String {
         // Equal counts are ordered by path, so that the output is reproducible.
         order.then_with(|| a.recorded.path.cmp(&b.recorded.path))
     });
+    let anonymous = self_samples.map_or(0.0, SelfSamples::anonymous_percent);
+    if anonymous >= LEAST_PERCENT {
+        let _ = writeln!(out, "[anon]: {anonymous:.1} % of self without names, anonymous");
+        let _ = writeln!(out, "  {ANONYMOUS_REMEDY}");
+    }
     for image in images {
         let naming = naming(image, &image.totals, &image.problems, commands);
         let all = total(&image.totals);
         let _ = write!(out, "{}: {} of {all} frames named", escaped(&naming.image), naming.named);
+        // A share shows whether the missing names matter.
+        if let Some(samples) = self_samples.filter(|_| naming.unnamed > 0) {
+            let _ = write!(out, " ({:.1} % of self)", samples.percent(&image.recorded));
+        }
         if !naming.unnamed_by_status.is_empty() {
             let _ = write!(out, ", {}", escaped(&naming.unnamed_by_status));
         }
