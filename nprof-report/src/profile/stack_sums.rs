@@ -211,15 +211,13 @@ impl Profile {
             Record::RunEnd(ran) => self.runs.ran(ran, runs),
             Record::End(end) => self.runs.end(end, runs),
             Record::Task(task) => self.runs.task(task),
-            Record::Location(location) => {
+            Record::Location(location) if !self.summary.symbolized => {
                 // The recorder itself names code that was generated at run time.
-                if !self.summary.symbolized {
-                    let frame = self.tables.frame(location.frame);
-                    let image = frame.and_then(|frame| self.tables.image(frame.image));
-                    let is_runtime_code = location.status == Status::Named
-                        && image.is_some_and(|image| image.kind == ImageKind::Anonymous);
-                    self.summary.symbolized = !is_runtime_code;
-                }
+                let frame = self.tables.frame(location.frame);
+                let image = frame.and_then(|frame| self.tables.image(frame.image));
+                let is_runtime_code = location.status == Status::Named
+                    && image.is_some_and(|image| image.kind == ImageKind::Anonymous);
+                self.summary.symbolized = !is_runtime_code;
             }
             Record::Event(event) => {
                 let index = self.summary.event(event);
