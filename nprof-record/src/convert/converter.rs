@@ -522,6 +522,9 @@ impl<S: Sink> Converter<S> {
         if mark != Mark::None {
             *self.counts.incomplete.entry(mark).or_default() += 1;
         }
+        if mark == Mark::NoUnwindInfo && sample.stack.is_compat() {
+            self.note_compat(sample_id.tid);
+        }
         let mut extras = ExtrasBuilder::new();
         let stitched = self.resolver.stitched();
         if stitched > 0 {
@@ -550,6 +553,15 @@ impl<S: Sink> Converter<S> {
             count: 1,
             extras: extras.extras(),
         }));
+    }
+
+    /// Counts a sample of a 32-bit program.
+    fn note_compat(&mut self, tid: u32) {
+        let compat = &mut self.counts.compat;
+        if compat.samples == 0 {
+            compat.comm = self.tree.task(tid).map(|task| task.comm.clone()).unwrap_or_default();
+        }
+        compat.samples += 1;
     }
 
     /// Drops all ids, and defines the events and the live tasks again.

@@ -12,6 +12,14 @@ pub(crate) struct Sum {
     pub(crate) weight: u64,
 }
 
+/// The samples of 32-bit programs, which are not unwound.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct CompatSamples {
+    pub(crate) samples: u64,
+    /// The name of the task of the first.
+    pub(crate) comm: Vec<u8>,
+}
+
 /// Counts over all events.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
@@ -27,4 +35,5 @@ pub(crate) struct Counts {
     pub(crate) sideband_lost: u64,
     /// Tasks whose own events the kernel ended when they executed a set-user-ID program.
     pub(crate) ended_by_exec: u64,
+    pub(crate) compat: CompatSamples,
 }

@@ -356,6 +356,7 @@ impl Recording {
             may_miss_processes,
             // Events of CPUs and groups stay.
             ended_by_exec: if is_by_task { counts.ended_by_exec } else { 0 },
+            compat: counts.compat,
             outside_ns,
             existing_descendants,
             late: sources.late(),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use nprof_stream::{Cause, Mark};
 
-use crate::convert::counts::Sum;
+use crate::convert::counts::{CompatSamples, Sum};
 use crate::perf::plan::OpenMode;
 use crate::session::delays::{Delay, DelayCause};
 
@@ -26,6 +26,8 @@ pub(crate) struct Summary {
     pub(crate) may_miss_processes: bool,
     /// Tasks whose events the kernel ended when they executed a set-user-ID program.
     pub(crate) ended_by_exec: u64,
+    /// Samples of 32-bit programs.
+    pub(crate) compat: CompatSamples,
     /// The CPU time that the command used outside of its control group, in ns.
     pub(crate) outside_ns: u64,
     /// The number of existing descendants of attached processes that are not recorded; `None` for
@@ -95,6 +97,15 @@ impl Summary {
         }
         if !is_explained {
             warnings.extend(self.low_coverage(lost));
+        }
+        let CompatSamples { samples, comm } = &self.compat;
+        if *samples > 0 {
+            let name = String::from_utf8_lossy(comm);
+            warnings.push(format!(
+                "32-bit programs are named, but not unwound: {samples} samples without callers, \
+                 the first of {}",
+                name.escape_debug()
+            ));
         }
         warnings
     }
@@ -323,6 +334,15 @@ mod tests {
             frequency: 997,
             ..Summary::default()
         }
+    }
+
+    #[test]
+    fn program_that_is_not_unwound_since_it_is_32_bit_is_named() {
+        let mut summary = summary();
+        summary.compat = CompatSamples { samples: 42, comm: b"old\n".to_vec() };
+        let warning = "32-bit programs are named, but not unwound: 42 samples without callers, the \
+                       first of old\\n";
+        assert_eq!(summary.warnings(), [warning]);
     }
 
     #[test]

@@ -5,12 +5,13 @@ use std::process::{Command, Stdio};
 use nprof_object::FileOffset;
 
 use super::*;
+use crate::arch;
 use crate::convert::dictionary::Dictionary;
 use crate::convert::process_tree::Membership;
 use crate::os::code_mapping::Identity;
 use crate::perf::lost::LostSamples;
 use crate::perf::record::TaskIds;
-use crate::unwind::stack_input::{StackInput, UserStack, Words};
+use crate::unwind::stack_input::{CopiedStack, StackInput, UserStack, Words};
 
 const COMMAND: u32 = 100;
 const EVENT: EventId = EventId(1);
@@ -142,6 +143,21 @@ fn kernel_frames_follow_user_frames_and_the_mark_is_the_root() {
     assert_eq!(order[1..3], ["2 1+0x1020 u none", "3 1+0x1010 u none"]);
     assert!(order[3].ends_with("k none") && order[4].ends_with("k none"), "{kept:?}");
     assert_eq!(converter.counts.incomplete, BTreeMap::from([(Mark::UnwindFailed, 1)]));
+}
+
+#[test]
+fn samples_of_32_bit_programs_are_counted() {
+    let mut converter = converter();
+    let registers: Vec<u8> =
+        [0x1010_u64; arch::COUNT].iter().flat_map(|word| word.to_le_bytes()).collect();
+    for is_compat in [true, false, true] {
+        let copied =
+            CopiedStack { registers: Words(&registers), is_compat, ..CopiedStack::default() };
+        let user = UserStack::Copied(copied);
+        let stack = StackInput { ip: 0x1010, user, ..StackInput::default() };
+        converter.handle_record(sample_id(COMMAND), &sample(stack), EVENT);
+    }
+    assert_eq!(converter.counts.compat.samples, 2, "the 64-bit one is not counted");
 }
 
 #[test]
