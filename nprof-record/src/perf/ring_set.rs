@@ -33,6 +33,13 @@ pub(super) struct EventBinding {
 /// [`crate::perf::open`]'s watermark is reached.
 const SIDEBAND_POLL: Duration = Duration::from_millis(25);
 
+/// The same after a second without such records, to save wake-ups; as long as the longest time
+/// between two drains.
+const SIDEBAND_POLL_QUIET: Duration = Duration::from_millis(100);
+
+/// The time without sideband records after which they are polled less.
+const SIDEBAND_QUIET: Duration = Duration::from_secs(1);
+
 /// Longest time from the time stamp of a record to its place in the ring: the kernel copies the
 /// stack in between.
 const SETTLING: Duration = Duration::from_millis(2);
@@ -52,6 +59,8 @@ pub(crate) struct RingSet {
     pub(super) counts_lost: bool,
     /// Time of the last poll for sideband records.
     pub(super) sideband_polled_ns: u64,
+    /// Time of the last drain with sideband records.
+    pub(super) sideband_drained_ns: u64,
     /// Time of the drain in progress.
     pub(super) drain_ns: u64,
 }
@@ -112,12 +121,18 @@ impl RingSet {
 
     /// Returns the longest time between two calls of [`Self::is_due`].
     pub(crate) fn poll_interval(&self) -> Duration {
-        SIDEBAND_POLL
+        let quiet_ns = self.drain_ns.saturating_sub(self.sideband_drained_ns);
+        if quiet_ns > sys::duration_ns(SIDEBAND_QUIET) {
+            SIDEBAND_POLL_QUIET
+        } else {
+            SIDEBAND_POLL
+        }
     }
 
     /// True if sideband records wait that no poll(2) has reported.
     pub(crate) fn is_due(&mut self, now_ns: u64) -> bool {
-        if now_ns.saturating_sub(self.sideband_polled_ns) < sys::duration_ns(SIDEBAND_POLL) {
+        let poll_interval = sys::duration_ns(self.poll_interval());
+        if now_ns.saturating_sub(self.sideband_polled_ns) < poll_interval {
             return false;
         }
         self.sideband_polled_ns = now_ns;
@@ -135,6 +150,9 @@ impl RingSet {
     /// Starts a drain at the time `now_ns`: it reads the records that are in the rings by now.
     pub(crate) fn begin_drain(&mut self, now_ns: u64, handler: &mut dyn RecordHandler) {
         self.drain_ns = now_ns;
+        if self.rings.iter().any(|ring| ring.is_sideband() && ring.unread() > 0) {
+            self.sideband_drained_ns = now_ns;
+        }
         self.merge.restart();
         for (number, ring) in self.rings.iter_mut().enumerate() {
             ring.begin_drain(now_ns);

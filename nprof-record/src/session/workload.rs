@@ -5,16 +5,44 @@ use std::io;
 
 use crate::os::procfs::{self, Stat};
 use crate::session::launch::Child;
-use crate::sys::{self, Exit, Signals};
+use crate::sys::{self, Exit, ProcessFd, Signals};
 
 /// The kind of a workload.
 #[derive(Debug)]
 enum WorkloadKind {
     Command(Child),
-    /// Processes that existed before, each with its start time, which tells it from a later process
-    /// with the same id.
-    Processes(Vec<(u32, u64)>),
+    /// Processes that existed before.
+    Processes(Vec<Attached>),
     Everyone,
+}
+
+/// A process that existed before.
+#[derive(Debug)]
+enum Attached {
+    Descriptor(ProcessFd),
+    /// Its id and its start time, which tells it from a later process with the same id.
+    Started(u32, u64),
+}
+
+impl Attached {
+    /// Returns a process. None if it has exited by now.
+    fn new(pid: u32) -> Option<Self> {
+        let stat = Stat::of(pid)?;
+        // Polling a descriptor takes one call, reading /proc five.
+        Some(ProcessFd::open(pid).map_or(Self::Started(pid, stat.start_ticks), Self::Descriptor))
+    }
+
+    fn lives(&self) -> bool {
+        match self {
+            Self::Descriptor(process) => !process.has_exited(),
+            // Another start time: a later process has the same id. A process outlives its first
+            // thread.
+            &Self::Started(pid, began) => {
+                Stat::of(pid).is_some_and(|stat| stat.start_ticks == began)
+                    && procfs::living_thread(pid).is_some()
+            }
+        }
+    }
 }
 
 /// The recorded command, processes or system, and the requests to stop.
@@ -36,8 +64,8 @@ impl Workload {
 
     /// Creates the workload of existing processes. Those that have exited by now are left out.
     pub(crate) fn processes(pids: &[u32]) -> Self {
-        let known = |&pid| Stat::of(pid).map(|stat| (pid, stat.start_ticks));
-        Self::new(WorkloadKind::Processes(pids.iter().filter_map(known).collect()))
+        let known = pids.iter().filter_map(|&pid| Attached::new(pid));
+        Self::new(WorkloadKind::Processes(known.collect()))
     }
 
     /// Creates the workload of the whole system.
@@ -75,15 +103,7 @@ impl Workload {
     pub(crate) fn has_exited(&self) -> bool {
         match &self.kind {
             WorkloadKind::Command(child) => child.ended().is_some(),
-            WorkloadKind::Processes(processes) => {
-                // Another start time: a later process has the same id. A process outlives its first
-                // thread.
-                let lives = |&(pid, began): &(u32, u64)| {
-                    Stat::of(pid).is_some_and(|stat| stat.start_ticks == began)
-                        && procfs::living_thread(pid).is_some()
-                };
-                !processes.iter().any(lives)
-            }
+            WorkloadKind::Processes(processes) => !processes.iter().any(Attached::lives),
             WorkloadKind::Everyone => false,
         }
     }

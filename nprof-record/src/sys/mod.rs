@@ -8,6 +8,7 @@ mod bpf;
 mod breakpoint;
 mod mount;
 mod perf_event;
+mod pidfd;
 mod priority;
 mod process;
 mod signals;
@@ -22,6 +23,7 @@ pub(crate) use mount::detached_tracefs;
 pub(crate) use perf_event::{
     EventTarget, Ring, disable, enable, event_id, perf_event_open, share_ring,
 };
+pub(crate) use pidfd::ProcessFd;
 pub(crate) use priority::{Priority, raise_priority};
 pub(crate) use process::{
     CommandStart, Exit, Usage, clock_tick_ns, cpu_time_ns, descriptor_limit, fork_at_gate,
