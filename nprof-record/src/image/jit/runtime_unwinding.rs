@@ -84,9 +84,9 @@ mod tests {
     use crate::arch;
     use crate::arch::rule::Cfa;
 
-    /// Returns the .eh_frame of a function of 16 bytes: push %rbp; mov %rsp,%rbp; ...; the CFA is rsp
-    /// + 8 at its start, rsp + 16 from 1 on, and rbp + 16 from 4 on. `start` is the reference to the
-    /// function.
+    /// Returns the .eh_frame of a function of 16 bytes: push %rbp; mov %rsp,%rbp; ...; the CFA is
+    /// rsp + 8 at its start, rsp + 16 from 1 on, and rbp + 16 from 4 on. `start` is the reference to
+    /// the function.
     fn eh_frame(start: i32) -> Vec<u8> {
         // Version 1, "zR", code alignment 1, data alignment -8, return address 16, pointers relative
         // and signed (DW_EH_PE_pcrel | DW_EH_PE_sdata4); def_cfa rsp + 8; return address at -8.
