@@ -15,15 +15,18 @@ pub(crate) struct SelfSamples {
     total: u64,
     /// Those in memory without a file that have no name.
     anonymous: u64,
-    /// Those in images, by path and build ID.
-    by_image: FxHashMap<(Box<[u8]>, Box<[u8]>), u64>,
+    /// Those in images.
+    by_image: FxHashMap<ImageKey, u64>,
     epoch: Epoch,
 }
 
+/// The path and the build ID of an image.
+type ImageKey = (Box<[u8]>, Box<[u8]>);
+
 /// The image of a frame.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 enum Place {
-    Image(Box<[u8]>, Box<[u8]>),
+    Image(ImageKey),
     Anonymous,
 }
 
@@ -31,7 +34,9 @@ enum Place {
 #[derive(Debug, Default)]
 struct Epoch {
     images: FxHashMap<u32, Place>,
-    frames: FxHashMap<u32, Place>,
+    /// The images of frames.
+    frames: FxHashMap<u32, u32>,
+    /// The frames of nodes.
     leaves: FxHashMap<u32, u32>,
     samples: FxHashMap<u32, u64>,
     named: FxHashSet<u32>,
@@ -72,14 +77,12 @@ impl SelfSamples {
             Record::Image(image) => {
                 let place = match image.kind {
                     ImageKind::Anonymous => Place::Anonymous,
-                    _ => Place::Image(image.path.into(), image.build_id.into()),
+                    _ => Place::Image((image.path.into(), image.build_id.into())),
                 };
                 epoch.images.insert(image.id.0, place);
             }
             Record::Frame(frame) => {
-                if let Some(place) = epoch.images.get(&frame.image.0) {
-                    epoch.frames.insert(frame.id.0, place.clone());
-                }
+                epoch.frames.insert(frame.id.0, frame.image.0);
             }
             Record::Nodes(nodes) => {
                 let nodes = (nodes.first.0..).zip(nodes.frames);
@@ -104,10 +107,9 @@ impl SelfSamples {
     fn end_epoch(&mut self) {
         let epoch = std::mem::take(&mut self.epoch);
         for (frame, count) in epoch.samples {
-            let samples = match epoch.frames.get(&frame) {
-                Some(Place::Image(path, build_id)) => {
-                    self.by_image.entry((path.clone(), build_id.clone())).or_default()
-                }
+            let image = epoch.frames.get(&frame).and_then(|image| epoch.images.get(image));
+            let samples = match image {
+                Some(Place::Image(key)) => self.by_image.entry(key.clone()).or_default(),
                 Some(Place::Anonymous) if !epoch.named.contains(&frame) => &mut self.anonymous,
                 Some(Place::Anonymous) | None => continue,
             };
