@@ -306,7 +306,7 @@ impl ImageCatalog {
         };
         if let Some(index) = index {
             let findings = &mut self.images[index].findings;
-            if findings.log.is_empty() {
+            if findings.log.is_empty() && recorded.kind != ImageKind::Anonymous {
                 // None of its frames was looked up, so that it was never opened.
                 self.cache.open(index);
                 *findings = self.cache.take_findings(index).unwrap_or_default();

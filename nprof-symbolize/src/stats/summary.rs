@@ -107,6 +107,7 @@ fn remedy(image: &ImageStats, counts: &StatusCounts, commands: &Commands) -> Opt
              debug symbols"
                 .to_owned()
         }
+        (Status::Anonymous, ImageKind::Anonymous) => ANONYMOUS_REMEDY.to_owned(),
         (Status::Restricted, _) => "run as root, or: sysctl kernel.kptr_restrict=0".to_owned(),
         _ => return None,
     };
@@ -133,8 +134,12 @@ pub(crate) fn summary(
     self_samples: Option<&SelfSamples>,
 ) -> String {
     let mut out = String::new();
-    let mut images: Vec<&ImageStats> =
-        images.iter().filter(|image| !image.totals.is_empty()).collect();
+    // The share of self says more about memory without a file than its frames.
+    let is_shown = |image: &&ImageStats| {
+        let has_share = self_samples.is_some() && image.recorded.kind == ImageKind::Anonymous;
+        !image.totals.is_empty() && !has_share
+    };
+    let mut images: Vec<&ImageStats> = images.iter().filter(is_shown).collect();
     images.sort_by(|a, b| {
         let order = total(&b.totals).cmp(&total(&a.totals));
         // Equal counts are ordered by path, so that the output is reproducible.
@@ -180,6 +185,9 @@ pub(crate) fn explanation(
     let lines = lines.iter().map(String::as_str);
     for line in lines.chain(problems.iter().map(|problem| &**problem)) {
         let _ = writeln!(out, "  {}", escaped(line.as_bytes()));
+    }
+    if recorded.kind == ImageKind::Anonymous {
+        let _ = writeln!(out, "  {ANONYMOUS_REMEDY}");
     }
     if let Some(caveat) = identity_caveat(recorded) {
         let _ = writeln!(out, "  {caveat}");

@@ -19,6 +19,8 @@ use crate::stream::frame_targets::{FrameImages, FrameTarget};
 pub(crate) struct PendingFrame {
     /// Its lookup. None if it needs none.
     pub(crate) key: Option<LookupKey>,
+    /// Its image's index in the catalog. None if it has no statistics.
+    pub(crate) image: Option<usize>,
     /// Its location. None until the lookup.
     pub(crate) found: Option<Rc<SymbolizedFrame>>,
     /// Its location in the input, unless that replaced the lookup.
@@ -116,17 +118,25 @@ impl EpochFrames {
         // A defined id starts over, as in a damaged stream.
         self.deferred.remove(&frame.id);
         self.written.remove(&frame.id);
-        let (key, found) = match images.target_of(frame) {
+        let (mut key, mut image) = (None, None);
+        let found = match images.target_of(frame) {
             // A mark represents missing frames and has no location.
             None => return,
-            Some(FrameTarget::Lookup(key)) => (Some(key), None),
+            Some(FrameTarget::Lookup(lookup)) => {
+                (key, image) = (Some(lookup), Some(lookup.image));
+                None
+            }
             Some(FrameTarget::Function(function)) => {
                 let line = InternedLine { function, file: 0, line: 0, column: 0 };
-                (None, without_lookup(Status::Named, Box::new([line])))
+                without_lookup(Status::Named, Box::new([line]))
             }
-            Some(FrameTarget::Unnamed(status)) => (None, without_lookup(status, Box::default())),
+            Some(FrameTarget::Unnamed(status)) => without_lookup(status, Box::default()),
+            Some(FrameTarget::Anonymous(anonymous)) => {
+                image = Some(anonymous);
+                without_lookup(Status::Anonymous, Box::default())
+            }
         };
-        self.queue.push(frame.id, PendingFrame { key, found, existing: None });
+        self.queue.push(frame.id, PendingFrame { key, image, found, existing: None });
     }
 
     /// True if a location passes unchanged: a lookup would give the same, its ids mean the same in

@@ -282,7 +282,7 @@ impl<W: Write> Filter<W> {
         for pending in queue.all_mut().filter(|pending| pending.found.is_none()) {
             pending.found = pending.key.and_then(|key| self.catalog.resolve(key));
         }
-        for (frame, PendingFrame { key, found, existing }) in queue.drain() {
+        for (frame, PendingFrame { key, image, found, existing }) in queue.drain() {
             let found = match (found, key) {
                 (None, Some(key)) => self.wait_for(key)?,
                 (found, _) => found,
@@ -291,14 +291,14 @@ impl<W: Write> Filter<W> {
                 (Some(found), _) => {
                     let shown = prefer_existing(existing, Rc::clone(&found));
                     self.frames.deferred.remove(&frame);
-                    self.note_written(frame, key.map(|key| key.image), found, &shown);
+                    self.note_written(frame, image, found, &shown);
                     shown
                 }
                 (None, Some(key)) => self.defer(frame, key, existing),
                 (None, None) => continue,
             };
-            if let Some(key) = key {
-                self.catalog.count(key.image, shown.status, shown.problem.as_ref());
+            if let Some(image) = image {
+                self.catalog.count(image, shown.status, shown.problem.as_ref());
             }
             self.annotate(frame, &shown)?;
         }

@@ -18,6 +18,8 @@ pub(crate) enum FrameTarget {
     Function(u32),
     /// None: nothing at this address can have a name.
     Unnamed(Status),
+    /// None: memory without a file, of the image of this index in the catalog.
+    Anonymous(usize),
 }
 
 /// The target of all frames in an image.
@@ -27,6 +29,7 @@ enum ImageTarget {
     Image(usize),
     Function(u32),
     Unnamed(Status),
+    Anonymous(usize),
 }
 
 /// The images of the current epoch.
@@ -71,6 +74,7 @@ impl FrameImages {
             }
             Some(&ImageTarget::Function(function)) => FrameTarget::Function(function),
             Some(&ImageTarget::Unnamed(status)) => FrameTarget::Unnamed(status),
+            Some(&ImageTarget::Anonymous(image)) => FrameTarget::Anonymous(image),
             None if frame.image.is_none() => FrameTarget::Unnamed(Status::Anonymous),
             // The record of the image was lost to damage.
             None => FrameTarget::Unnamed(Status::NoImage),
@@ -87,7 +91,12 @@ impl FrameImages {
             ImageKind::Jit if !image.path.is_empty() => {
                 ImageTarget::Function(catalog.names.unmangled(image.path))
             }
-            ImageKind::Anonymous | ImageKind::Jit => ImageTarget::Unnamed(Status::Anonymous),
+            // The images of all processes and times are one in the statistics.
+            ImageKind::Anonymous => ImageTarget::Anonymous(catalog.index_of(RecordedImage {
+                path: image.path.into(),
+                ..RecordedImage::new(ImageKind::Anonymous)
+            })),
+            ImageKind::Jit => ImageTarget::Unnamed(Status::Anonymous),
             // A kind of a later format version.
             ImageKind::Other(_) => ImageTarget::Unnamed(Status::NoImage),
         };

@@ -209,3 +209,17 @@ fn names_that_recorder_found_late_overrule_anonymous_locations() {
         assert_eq!(locations(&twice, false)["1"], locations(&once, false)["1"], "{twice}");
     }
 }
+
+#[test]
+fn anonymous_memory_is_counted_with_remedy() {
+    let end = "@end\treason=exit\tsamples=0\trecords=6\tlost=0\n";
+    let text = format!(
+        "{HEAD}I\t2\tanon\t-\t[anon]\nI\t3\tanon\t-\t[anon]\tsince=5\nF\t1\t2\t0x1\tu\n\
+         F\t2\t3\t0x1\tu\nN\t1\t0\t1\t2\nU\t1\tmade\t-\nY\t2\tnamed\t1,0,0,0\n{end}"
+    );
+    let output = filtered(&text, false);
+    let naming = output.lines().find(|line| line.contains("image=[anon]")).expect("a record");
+    let counts = "kind=anon\tnamed=1\tunnamed=1\tunnamed_by_status=anonymous 1";
+    assert!(naming.contains(counts), "{naming}");
+    assert!(naming.contains("node --perf-basic-prof"), "{naming}");
+}
