@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::error::Result;
 use super::scoped_name::{REFERENCES, scoped_name};
@@ -16,6 +16,9 @@ use super::unit_cache::{FileKind, UnitCache, UnitTables, target};
 /// the reference counts and the allocator's share.
 const NAME: usize = 80;
 
+/// The memory of an entry without a name, in bytes: that of the hash table, a seventh of which is free.
+const ENTRY: usize = 32;
+
 /// Names by the files and offsets of the functions' entries.
 type Known = FxHashMap<(FileKind, u64), Arc<[u8]>>;
 
@@ -23,6 +26,9 @@ type Known = FxHashMap<(FileKind, u64), Arc<[u8]>>;
 #[derive(Default)]
 pub(crate) struct FunctionNames {
     known: RefCell<Known>,
+    /// The functions that have their name from the symbol table: each of their addresses would
+    /// read their entries again.
+    from_symbols: RefCell<FxHashSet<(FileKind, u64)>>,
     bytes: Cell<usize>,
 }
 
@@ -86,10 +92,17 @@ impl FunctionNames {
         if let Some(name) = self.known.borrow().get(&(file, entry)) {
             return Ok(Arc::clone(name));
         }
+        if let Some(symbol) = symbol
+            && self.from_symbols.borrow().contains(&(file, entry))
+        {
+            return Ok(symbol.into());
+        }
         let declaration = declaration(units, file, entry)?;
         let name: Arc<[u8]> = match symbol {
-            // Not kept: a part of the function that was split off has another symbol.
+            // The name is not kept: a part of the function that was split off has another symbol.
             Some(symbol) if !declaration.is_linkage && !declaration.name.is_empty() => {
+                self.bytes.set(self.bytes.get() + ENTRY);
+                self.from_symbols.borrow_mut().insert((file, entry));
                 return Ok(symbol.into());
             }
             _ if declaration.is_whole(units)? => declaration.name.into(),
@@ -108,6 +121,7 @@ impl FunctionNames {
     /// Drops all names, which are built again when they are needed.
     pub(crate) fn clear(&self) {
         *self.known.borrow_mut() = Known::default();
+        *self.from_symbols.borrow_mut() = FxHashSet::default();
         self.bytes.set(0);
     }
 }
