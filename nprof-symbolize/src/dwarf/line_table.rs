@@ -28,6 +28,9 @@ const OVERLAPS: usize = 8;
 /// The memory of rows or a path without their bytes: reference counts and the allocator's share.
 const COUNTS: usize = 32;
 
+/// The number of rows after that of the latest lookup that are compared before a binary search.
+const NEAR: usize = 16;
+
 /// The number of rows from which a sequence is kept at the first run: C without
 /// `-ffunction-sections` has one sequence of all functions, and to run it again takes as long.
 const LONG_SEQUENCE: usize = 256;
@@ -74,6 +77,8 @@ pub(crate) struct LineTable {
     rows: RefCell<Slots<Rc<[SequenceRow]>>>,
     /// By file number; empty until the first is read.
     paths: RefCell<Slots<Arc<[u8]>>>,
+    /// The sequence and the row of the latest lookup.
+    last: Cell<(usize, usize)>,
     header_bytes: usize,
     row_bytes: Cell<usize>,
     path_bytes: Cell<usize>,
@@ -132,6 +137,7 @@ impl LineTable {
             sequences: sequences.into(),
             rows: RefCell::default(),
             paths: RefCell::default(),
+            last: Cell::default(),
             header_bytes,
             row_bytes: Cell::default(),
             path_bytes: Cell::default(),
@@ -187,8 +193,15 @@ impl LineTable {
         let rows = self.rows(unit, index)?;
         let sequence = &self.sequences[index];
         let distance = address - sequence.begin;
-        let after = rows.partition_point(|row| u64::from(row.distance) <= distance);
+        let is_before = |row: &SequenceRow| u64::from(row.distance) <= distance;
+        // Sorted lookups find the row at or shortly after that of the one before.
+        let (last_index, last) = self.last.get();
+        let start = rows.get(last).filter(|row| last_index == index && is_before(row));
+        let start = start.map_or(0, |_| last);
+        let near = rows[start..].iter().take(NEAR).position(|row| !is_before(row));
+        let after = near.unwrap_or_else(|| rows[start..].partition_point(is_before)) + start;
         let row = after.checked_sub(1).map(|at| rows[at]);
+        self.last.set((index, after.saturating_sub(1)));
         Ok(row.map(|SequenceRow { file, line, column, .. }| Position { file, line, column }))
     }
 
