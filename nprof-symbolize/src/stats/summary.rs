@@ -154,12 +154,12 @@ pub(crate) fn summary(
         let naming = naming(image, &image.totals, &image.problems, commands);
         let all = total(&image.totals);
         let _ = write!(out, "{}: {} of {all} frames named", escaped(&naming.image), naming.named);
-        // A share shows whether the missing names matter.
-        if let Some(samples) = self_samples.filter(|_| naming.unnamed > 0) {
-            let _ = write!(out, " ({:.1} % of self)", samples.percent(&image.recorded));
-        }
         if !naming.unnamed_by_status.is_empty() {
             let _ = write!(out, ", {}", escaped(&naming.unnamed_by_status));
+        }
+        // A share shows whether the missing names matter.
+        if let Some(samples) = self_samples.filter(|_| naming.unnamed > 0) {
+            let _ = write!(out, "; image has {:.1} % of self", samples.percent(&image.recorded));
         }
         out.push('\n');
         for line in [&naming.reason, &naming.remedy].into_iter().filter(|line| !line.is_empty()) {
