@@ -1,8 +1,9 @@
 //! Steps from code that no unwind table covers, in this order: by the analysis of the code up to its
-//! return; by a call on the stack of which the function leads to the address of the frame; by the code
-//! from a place before the address at which its function may begin; to the function at which the thread starts, if the first return address on the stack leads there; along the
-//! frame pointer, which code generated at run time may keep. No frame is watched or completed by such
-//! a step.
+//! return; along the frame pointer, if no other word can be the return address; by a call on the stack
+//! of which the function leads to the address of the frame; by the code from a place before the address
+//! at which its function may begin; to the function at which the thread starts, if the first return
+//! address on the stack leads there; along the frame pointer, which code generated at run time may
+//! keep. No frame is watched or completed by such a step.
 
 use nprof_object::RuntimeAddress;
 use nprof_stream::Mark;
@@ -26,6 +27,12 @@ const CALL_SEARCH_WORDS: u64 = 1024;
 /// The most calls on the stack that are compared with the code of a function: each may take the
 /// analysis of thousands of instructions.
 const CALLS_MAX: usize = 16;
+
+/// The largest alignment of a stack that is expected: a page.
+const ALIGNMENT_MAX: u64 = 4096;
+
+/// The alignment of the largest vectors, bytes.
+const ALIGNMENT_OF_VECTORS: u64 = 64;
 
 /// Returns the caller of a frame that no unwind table covers, and lowers the certainty of the walk.
 pub(super) fn step(
@@ -54,6 +61,13 @@ pub(super) fn step(
         _ => {}
     }
     let is_generated = code.is_generated(address.address_for_lookup());
+    // The searches below take hundreds of times as long: they look up each word of the stack.
+    if !is_generated
+        && let Ok(found) = step_by_frame_pointer(registers, stack, code, caller)
+        && is_only_return_address(caller, registers, stack, code)
+    {
+        return Ok(found);
+    }
     if !is_generated && let Some(found) = step_to_call(registers, address, stack, code, caller) {
         return Ok(Caller::At(found));
     }
@@ -140,6 +154,52 @@ fn step_by_prologue(
     None
 }
 
+/// True if the return address found by the frame pointer is the only one up to it, and no copy of
+/// another.
+fn is_only_return_address(
+    caller: &Registers,
+    registers: &Registers,
+    stack: &StackCopy<'_>,
+    code: &mut impl CodeMap,
+) -> bool {
+    let (Ok(ip), Ok(above)) = (caller.get(arch::IP), caller.get(arch::SP)) else { return false };
+    // Generated code keeps the frame pointer, and may be too new to be read.
+    (code.is_after_call(RuntimeAddress(ip)) == Some(true)
+        || code.is_generated(RuntimeAddress(ip.wrapping_sub(1))))
+        && is_outer_record(caller)
+        && !has_return_address_below(caller, registers, stack, code)
+        && !is_copied(ip, above, registers, stack)
+}
+
+/// True if the frame pointer of a caller leads to an outer frame, or to none. A register that serves
+/// another purpose rarely points to such a word.
+fn is_outer_record(caller: &Registers) -> bool {
+    let (Ok(fp), Ok(sp)) = (caller.get(arch::FP), caller.get(arch::SP)) else { return false };
+    fp == 0 || fp >= sp
+}
+
+/// True if a return address may be a copy of the true one further above. Functions of gcc that realign
+/// their stack push a copy of their return address to the aligned stack, and the frame pointer after
+/// it; then they push the address after the true one. `above` is the address after the copy.
+fn is_copied(ip: u64, above: u64, registers: &Registers, stack: &StackCopy<'_>) -> bool {
+    let alignment = 1_u64 << above.trailing_zeros().min(ALIGNMENT_MAX.trailing_zeros());
+    let slots = (0..alignment / arch::WORD).map(|word| above.wrapping_add(arch::WORD * word));
+    let is_same = |slot: &u64| stack.read(*slot).is_ok_and(|word| word == ip);
+    // A recursive function without such an address has the same word in each frame.
+    slots.filter(is_same).any(|slot| {
+        slot < above.wrapping_add(ALIGNMENT_OF_VECTORS)
+            || is_in_frame(slot.wrapping_add(arch::WORD), above, registers, stack)
+    })
+}
+
+/// True if a register that functions preserve has a value, or a word from the stack pointer up to an
+/// address.
+fn is_in_frame(value: u64, end: u64, registers: &Registers, stack: &StackCopy<'_>) -> bool {
+    let Ok(sp) = registers.get(arch::SP) else { return true };
+    arch::PRESERVED.iter().any(|&register| registers.get(register) == Ok(value))
+        || (sp..end).step_by(arch::WORD as usize).any(|slot| stack.read(slot) == Ok(value))
+}
+
 /// True if a word between the stack pointers of a frame and of its caller, except for the return
 /// address itself, may be a return address.
 fn has_return_address_below(
@@ -164,8 +224,11 @@ fn has_return_address_below(
 /// True if a function may return to an address: code is mapped before it, and a call ends there as
 /// far as the code can be read.
 fn may_return_to(ip: RuntimeAddress, code: &mut impl CodeMap) -> bool {
-    code.unwind_info(ip.wrapping_sub(1)) != UnwindInfo::Unmapped
-        && code.is_after_call(ip) != Some(false)
+    // The call first: it is cached, and few words follow one.
+    match code.is_after_call(ip) {
+        Some(is_after_call) => is_after_call,
+        None => code.unwind_info(ip.wrapping_sub(1)) != UnwindInfo::Unmapped,
+    }
 }
 
 /// Returns the frame of the function at which the process or the thread starts, if it called this

@@ -128,7 +128,8 @@ impl CodeMap for Bare {
     }
 
     fn is_after_call(&mut self, RuntimeAddress(address): RuntimeAddress) -> Option<bool> {
-        (!(0x7000..0x8000).contains(&address)).then_some(address % 2 == 1)
+        let is_readable = matches!(address, 0x1001..0x7000 | 0x8000..=0x8100);
+        is_readable.then_some(address % 2 == 1)
     }
 }
 
@@ -290,6 +291,41 @@ fn frame_pointer_that_skips_a_return_address_leaves_the_stack_incomplete() {
     assert_eq!(walk_bare(&[], 0x7000_0010, &words), (vec![0x1000, 0x8011], Mark::NoUnwindInfo));
     let words = [7, 0x2000, 0x7000_0020, 0x8011, 5];
     assert_eq!(walk_bare(&[], 0x7000_0010, &words), (vec![0x1000, 0x8011], Mark::None));
+}
+
+/// Code that shows nothing, and must not be searched if the frame pointer is enough.
+struct FramePointers {
+    searches: usize,
+}
+
+impl CodeMap for FramePointers {
+    fn unwind_info(&mut self, address: RuntimeAddress) -> UnwindInfo {
+        Bare(Vec::new()).unwind_info(address)
+    }
+
+    fn is_after_call(&mut self, address: RuntimeAddress) -> Option<bool> {
+        Bare(Vec::new()).is_after_call(address)
+    }
+
+    fn rules_since_prologues(&mut self, _address: FrameAddress) -> Rc<[UnwindRule]> {
+        self.searches += 1;
+        Rc::default()
+    }
+}
+
+#[test]
+fn frame_pointer_to_the_only_return_address_saves_searches() {
+    let searches = |fp: u64, words: &[u64]| {
+        let mut code = FramePointers { searches: 0 };
+        let (addresses, _) = walk_in(&mut code, fp, words);
+        assert_eq!(addresses, [0x1000, 0x8011]);
+        code.searches
+    };
+    assert_eq!(searches(0x7000_0010, &[7, 7, 0x7000_0040, 0x8011, 5, 7]), 0);
+    assert_eq!(searches(0x7000_0010, &[7, 0x2001, 0x7000_0040, 0x8011, 5, 7]), 1, "another call");
+    assert_eq!(searches(0x7000_0010, &[7, 7, 0x7000_0008, 0x8011, 5, 7]), 1, "an inner frame");
+    // The frame pointer leads to the copy of a return address on a stack that is aligned to 32 bytes.
+    assert_eq!(searches(0x7000_0010, &[7, 7, 0x7000_0040, 0x8011, 5, 0x8011]), 1, "a copy");
 }
 
 #[test]
