@@ -38,7 +38,7 @@ const BUDGET_SINCE_ENTRY: u32 = 8192;
 
 /// The code before an address that is searched for the start of its function, and the most starts
 /// that are tried.
-const PROLOGUE_SEARCH_BYTES: u64 = 4096;
+const PROLOGUE_SEARCH_BYTES: u64 = 8192;
 const PROLOGUES_MAX: usize = 32;
 
 /// The most instructions of code that may never return.
@@ -118,13 +118,17 @@ pub(crate) fn rule_since_entry(
 }
 
 /// Returns the unwind rules at an address by the code before it: one for each place that may be the
-/// start of its function, nearest first.
+/// start of its function, the last one after int3 first, then the nearest.
 pub(crate) fn rules_since_prologues(
     program: &mut impl CodeBytes,
     at: ImageAddress,
 ) -> Vec<UnwindRule> {
     let mut starts = Vec::new();
     let mut next = at.wrapping_sub(PROLOGUE_SEARCH_BYTES.min(at.0));
+    // Some compilers fill the space between functions with int3, and no other space: V8 for its
+    // builtins, Go. The last start after it is the most certain one.
+    let mut after_int3 = None;
+    let mut is_int3 = false;
     let mut is_end = true;
     while next < at {
         let code = program.code(next);
@@ -143,7 +147,9 @@ pub(crate) fn rules_since_prologues(
         let is_aligned = next.0.is_multiple_of(FUNCTION_ALIGNMENT);
         if is_end && !is_padding && (is_aligned || is_prologue(&instruction)) {
             starts.push(next);
+            after_int3 = if is_int3 { Some(next) } else { after_int3 };
         }
+        is_int3 = instruction.mnemonic() == Mnemonic::Int3;
         is_end = is_padding && is_end
             || !matches!(
                 instruction.flow_control(),
@@ -152,7 +158,8 @@ pub(crate) fn rules_since_prologues(
         next = ImageAddress(instruction.next_ip());
     }
     let mut rules = Vec::new();
-    for start in starts.into_iter().rev().take(PROLOGUES_MAX) {
+    let nearest = starts.into_iter().rev().filter(|&start| Some(start) != after_int3);
+    for start in after_int3.into_iter().chain(nearest.take(PROLOGUES_MAX)) {
         rules.extend(rule_since_entry(program, start, at));
     }
     rules

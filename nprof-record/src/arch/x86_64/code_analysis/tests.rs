@@ -390,6 +390,18 @@ fn function_that_never_returns_is_followed_from_its_start() {
     assert_eq!(rules.first().map(|rule| &rule.cfa), Some(&Cfa::Register(arch::SP, 40)));
 }
 
+#[test]
+fn start_after_int3_is_tried_before_nearer_ones() {
+    // A jump over `push %rbp`, with which a function might begin.
+    let over_push = [&[0xeb, 1], PUSH_RBP].concat();
+    let ends = [RET, &[0xcc; 15]].concat();
+    let bytes = [&ends, PUSH_RBX, SUB_32, &over_push, CALL, HLT].concat();
+    let mut written = Written { bytes, rows: Vec::new() };
+    let rules = rules_since_prologues(&mut written, START.wrapping_add(29));
+    let places: Vec<_> = rules.iter().map(|rule| rule.cfa.clone()).collect();
+    assert_eq!(places, [Cfa::Register(arch::SP, 48), Cfa::Register(arch::SP, 16)]);
+}
+
 /// A program or library with its tables hidden from the analysis.
 struct Real {
     bytes: Vec<u8>,
