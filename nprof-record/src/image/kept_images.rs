@@ -180,7 +180,8 @@ fn copy_all(directory: PathBuf, files: &Receiver<Copying>) -> KeptSummary {
             summary.note_failure(path, "it could not be opened".to_owned());
             continue;
         };
-        let left = TOTAL_MAX_BYTES - summary.bytes;
+        // The symbols of the kernel may exceed the limit.
+        let left = TOTAL_MAX_BYTES.saturating_sub(summary.bytes);
         let directory = key.path(&summary.directory);
         let copied = match source {
             Source::File(file) => copy(&file, &directory.join("elf"), left),
@@ -241,8 +242,10 @@ fn write<T>(
     let parent = target.parent().unwrap_or(target);
     create_directory(parent)?;
     let temporary = target.with_extension(std::process::id().to_string());
-    let mut options = OpenOptions::new();
-    let to = options.write(true).create(true).truncate(true).mode(mode).open(&temporary);
+    // A recorder that was killed may have left one. A new file, since others may have put a link in
+    // its place.
+    let _ = std::fs::remove_file(&temporary);
+    let to = OpenOptions::new().write(true).create_new(true).mode(mode).open(&temporary);
     let copied = to.and_then(|mut to| contents(&mut to));
     let result = copied.and_then(|_| std::fs::rename(&temporary, target));
     if result.is_err() {
