@@ -124,13 +124,15 @@ pub(crate) fn rules_since_prologues(
     at: ImageAddress,
 ) -> Vec<UnwindRule> {
     let mut starts = Vec::new();
-    let mut next = at.wrapping_sub(PROLOGUE_SEARCH_BYTES.min(at.0));
+    let first = at.wrapping_sub(PROLOGUE_SEARCH_BYTES.min(at.0));
+    let mut next = first;
     // Some compilers fill the space between functions with int3, and no other space: V8 for its
-    // builtins, Go. The last start after it is the most certain one.
+    // builtins. The last start after it is the most certain one.
     let mut after_int3 = None;
     let mut is_int3 = false;
     let mut is_end = true;
-    while next < at {
+    // An instruction at the end of the address space leads to its start.
+    while (first..at).contains(&next) {
         let code = program.code(next);
         // Linkers fill the space between two sections with zeros.
         if is_end && code.length > 0 && code.bytes[0] == 0 {
