@@ -29,6 +29,9 @@ pub(crate) fn find(name: &str) -> anyhow::Result<PathBuf> {
     Ok(directory)
 }
 
+/// The most creations of a group that other recorders remove before it is locked.
+const CREATIONS_MAX: usize = 16;
+
 /// The start of the names of groups created for commands; the id of the recorder follows.
 const NAME: &str = "nprof-";
 
@@ -79,10 +82,20 @@ impl Drop for OwnCgroup {
 
 /// Creates a directory and locks it.
 fn create_locked(directory: &Path) -> io::Result<File> {
-    fs::create_dir(directory)?;
-    let lock = File::open(directory)?;
-    lock.lock()?;
-    Ok(lock)
+    for _ in 0..CREATIONS_MAX {
+        fs::create_dir(directory)?;
+        let lock = match File::open(directory) {
+            Ok(lock) => lock,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(error),
+        };
+        lock.lock()?;
+        // Another recorder may have removed it while it had no lock.
+        if directory.exists() {
+            return Ok(lock);
+        }
+    }
+    Err(io::Error::other("another process removes it"))
 }
 
 /// Removes the groups of recorders that were killed, unless processes still run in them. A pid would
@@ -92,8 +105,12 @@ fn remove_abandoned(parent: &Path) {
         let name = entry.file_name();
         let id = name.to_str().and_then(|name| name.strip_prefix(NAME));
         let is_ours = id.is_some_and(|id| id.parse::<u32>().is_ok());
-        if is_ours && File::open(entry.path()).is_ok_and(|group| group.try_lock().is_ok()) {
-            // EBUSY if processes still run in it: it stays.
+        if is_ours
+            && let Ok(group) = File::open(entry.path())
+            && group.try_lock().is_ok()
+        {
+            // Locked until it is gone: its recorder may be about to lock it. EBUSY if processes
+            // still run in it: it stays.
             let _ = fs::remove_dir(entry.path());
         }
     }
