@@ -419,8 +419,10 @@ impl<S: Sink> Converter<S> {
     fn handle_exit(&mut self, sample_id: SampleId, ids: TaskIds) {
         self.drop_stack_state(ids.tid);
         // Runtimes complete their files before the first thread of the process exits, and the files
-        // may be removed soon.
-        self.read_names_to_end(ids.pid, u64::MAX);
+        // may be removed soon. Some programs end many threads a second before that.
+        if ids.tid == ids.pid || !self.tree.lives(ids.pid) {
+            self.read_names_to_end(ids.pid, u64::MAX);
+        }
         // If not: it is not in the tree, its exit was found in /proc before, or it may live on.
         if self.tree.exit(ids, sample_id.time) {
             self.write_exit(ids.pid, ids.tid, sample_id.time);
