@@ -127,15 +127,15 @@ impl Header {
         while at < end {
             // Chunks overlap by a magic.
             let chunk = file.read(at, (end - at).min(CHUNK_BYTES + 8)).ok()?;
-            let headers = finder.find_iter(&chunk).filter_map(|found| {
+            let first = finder.find_iter(&chunk).find_map(|found| {
                 let header = at + (found as u64).checked_sub(1)?;
                 // A header has at most 2^63 bytes after it: `Header::read` checks the parts.
                 let is_aligned = header.is_multiple_of(8);
                 (is_aligned && Self::read(&file.part(header, end - header)).is_some())
                     .then_some(header)
             });
-            if let Some(found) = headers.min() {
-                return Some(found);
+            if first.is_some() {
+                return first;
             }
             at += CHUNK_BYTES;
         }

@@ -34,6 +34,10 @@ const RELOCATION_BYTES: u64 = 24;
 /// The most bytes of relocations that are read.
 const MAX_RELOCATIONS_BYTES: u64 = 256 << 20;
 
+/// The most relocations to the table that are compared with the module data. A linked program has
+/// one or two.
+const MAX_PLACES: usize = 16;
+
 impl ModuleData {
     /// Finds the module data that refers to a table at `table`. None if there is none.
     pub(super) fn find(
@@ -99,7 +103,7 @@ fn find_in_relocations(
 ) -> Option<ModuleData> {
     let mut places = Vec::new();
     each_relocation(file, headers, |place, value| {
-        if value == table.0 {
+        if value == table.0 && places.len() < MAX_PLACES {
             places.push(place);
         }
     });
@@ -123,9 +127,11 @@ fn each_relocation(file: &Section, headers: &Headers, mut each: impl FnMut(u64, 
     // R_X86_64_RELATIVE and R_AARCH64_RELATIVE.
     let relative = if headers.machine == object::elf::EM_AARCH64.0 { 1027 } else { 8 };
     let tables = headers.sections.iter().filter(|s| s.kind == object::elf::SHT_RELA.0);
+    let mut left = MAX_RELOCATIONS_BYTES;
     for table in tables.filter(|table| table.address != 0) {
         let Some(offset) = table.offset else { continue };
-        let bytes = table.size.min(MAX_RELOCATIONS_BYTES);
+        let bytes = table.size.min(left);
+        left -= bytes;
         let mut done = 0;
         while done < bytes {
             let length = (bytes - done).min(CHUNK_BYTES / RELOCATION_BYTES * RELOCATION_BYTES);

@@ -21,6 +21,9 @@ const SECTIONS: [&[u8]; 2] = [b".gopclntab", b".data.rel.ro.gopclntab"];
 /// language merged it into `.data.rel.ro` (cgo, PIE).
 const GO_SECTIONS: [&[u8]; 2] = [b".go.buildinfo", b".note.go.buildid"];
 
+/// The most headers of tables in a segment that are tried. Each may take a search of the whole file.
+const MAX_HEADERS: usize = 16;
+
 /// The most bytes that the list of functions may take in the file.
 const MAX_LIST_BYTES: u64 = 64 << 20;
 
@@ -140,7 +143,8 @@ impl GoTable {
             let mut start = segment.offset.0;
             let end = start.saturating_add(segment.size).min(file.len());
             // Code and data may have the bytes of a header by chance, or in a program like this one.
-            while let Some(found) = Header::find(file, start, end) {
+            for _ in 0..MAX_HEADERS {
+                let found = Header::find(file, start, end)?;
                 let table = Self::at(file, headers, found, end);
                 if table.is_some() {
                     return table;
