@@ -27,8 +27,12 @@ use crate::perf::synthesize;
 use crate::sys::{self, SharedWords};
 
 /// Shortest time between two comparisons of the tasks with /proc, while sideband records are lost
-/// again and again: each reads a file for each task.
+/// again and again: each reads files for each task.
 const CHECK_INTERVAL: Duration = Duration::from_millis(250);
+
+/// The interval is at least this multiple of the time that the comparison took: that of thousands of
+/// tasks would else let the rings fill again.
+const CHECK_TIMES: u64 = 10;
 
 /// Converts kernel records to records of the stream.
 #[derive(Debug)]
@@ -47,6 +51,8 @@ pub(crate) struct Converter<S> {
     has_new_gap: bool,
     /// The time of that comparison.
     checked_ns: u64,
+    /// The shortest time from it to the next.
+    check_interval_ns: u64,
     /// The exit status of the command, once it has exited. The exit record of its first thread
     /// carries it.
     pub(crate) exit: Option<CommandExit>,
@@ -159,6 +165,7 @@ impl<S: Sink> Converter<S> {
             tasks: 0,
             has_new_gap: false,
             checked_ns: 0,
+            check_interval_ns: 0,
             exit: None,
         };
         converter.define_events();
@@ -245,7 +252,7 @@ impl<S: Sink> Converter<S> {
     }
 
     fn is_check_due(&self) -> bool {
-        sys::monotonic_ns().saturating_sub(self.checked_ns) >= sys::duration_ns(CHECK_INTERVAL)
+        sys::monotonic_ns().saturating_sub(self.checked_ns) >= self.check_interval_ns
     }
 
     /// Looks for tasks that have exited and processes that have executed another image without a
@@ -263,6 +270,9 @@ impl<S: Sink> Converter<S> {
                 self.check_name(tid);
             }
         }
+        let taken_ns = sys::monotonic_ns().saturating_sub(self.checked_ns);
+        let interval_ns = taken_ns.saturating_mul(CHECK_TIMES);
+        self.check_interval_ns = interval_ns.max(sys::duration_ns(CHECK_INTERVAL));
     }
 
     /// Compares the name of a process with that in /proc, which shows most lost execs.
