@@ -4,6 +4,8 @@
 use std::fs;
 use std::io::Read;
 
+use rustc_hash::{FxHashMap, FxHashSet};
+
 use crate::sys;
 
 /// An existing thread.
@@ -109,6 +111,7 @@ pub(crate) fn lives_since(tid: u32, time_ns: u64) -> bool {
 /// Returns the living descendants of some processes, without these processes, without this process,
 /// and without those in `except` and their descendants.
 pub(crate) fn descendants(pids: &[u32], except: &[u32]) -> Vec<u32> {
+    let except: FxHashSet<u32> = except.iter().copied().collect();
     let names = fs::read_dir("/proc").into_iter().flatten().flatten();
     let processes = names.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     // The recorder may be a child of a recorded shell.
@@ -120,17 +123,18 @@ pub(crate) fn descendants(pids: &[u32], except: &[u32]) -> Vec<u32> {
 
 /// Returns the descendants of some processes, without these, given each process with its parent.
 fn descendants_among(parents: &[(u32, u32)], pids: &[u32]) -> Vec<u32> {
+    let mut children: FxHashMap<u32, Vec<u32>> = FxHashMap::default();
+    for &(pid, parent) in parents {
+        children.entry(parent).or_default().push(pid);
+    }
     let mut family = pids.to_vec();
-    let mut known = 0;
-    // Each pass adds the children of those that the pass before added.
-    while known < family.len() {
-        let above = family.split_off(known);
-        let is_new = |pid: &u32| !pids.contains(pid) && !family.contains(pid);
-        let children = parents.iter().filter(|(_, parent)| above.contains(parent));
-        let children: Vec<u32> = children.map(|&(pid, _)| pid).filter(is_new).collect();
-        known += above.len();
-        family.extend(above);
-        family.extend(children);
+    // Ids that are reused while /proc is read could form a cycle.
+    let mut known: FxHashSet<u32> = pids.iter().copied().collect();
+    let mut next = 0;
+    while let Some(&pid) = family.get(next) {
+        let children = children.get(&pid).into_iter().flatten().copied();
+        family.extend(children.filter(|&child| known.insert(child)));
+        next += 1;
     }
     family.split_off(pids.len())
 }
