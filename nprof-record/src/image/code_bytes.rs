@@ -14,8 +14,7 @@ use rustc_hash::{FxBuildHasher, FxHashMap};
 
 use crate::arch::code_analysis;
 use crate::arch::code_bytes::{Bytes, Call, CodeBytes, INSTRUCTION_MAX};
-use crate::arch::rule::AnalyzedRule;
-use crate::arch::rule::UnwindRule;
+use crate::arch::rule::{AnalyzedRule, UnwindRule};
 use crate::image::cfi::UnwindTables;
 use crate::image::elf::Elf;
 

@@ -102,7 +102,7 @@ pub(crate) struct KeptSummary {
 pub(crate) struct KeptImages {
     directory: PathBuf,
     thread: Option<(Sender<Copying>, JoinHandle<KeptSummary>)>,
-    /// The failures to start the thread.
+    /// The images that were not copied because the thread could not be started, with the reason.
     not_started: Vec<(Vec<u8>, String)>,
 }
 

@@ -1,9 +1,13 @@
-//! Steps from code that no unwind table covers, in this order: by the analysis of the code up to its
-//! return; along the frame pointer, if no other word can be the return address; by a call on the stack
-//! of which the function leads to the address of the frame; by the code from a place before the address
-//! at which its function may begin; to the function at which the thread starts, if the first return
-//! address on the stack leads there; along the frame pointer, which code generated at run time may
-//! keep. No frame is watched or completed by such a step.
+//! Steps from code that no unwind table covers. They are tried in this order:
+//!
+//! 1. by the analysis of the code up to its return;
+//! 2. along the frame pointer, if no other word can be the return address;
+//! 3. by a call on the stack, if the code of the called function leads to the address of the frame;
+//! 4. by the code before the address, from a place at which its function may begin;
+//! 5. to the function at which the thread starts, if the first return address on the stack leads there;
+//! 6. along the frame pointer, which code generated at run time may keep.
+//!
+//! No frame is watched or completed by such a step.
 
 use nprof_object::RuntimeAddress;
 use nprof_stream::Mark;

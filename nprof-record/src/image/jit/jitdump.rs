@@ -21,8 +21,8 @@ const MOVE_BYTES: usize = PREFIX_BYTES + 48;
 /// The bytes of a record of unwind tables before the tables.
 const UNWINDING_BYTES: usize = PREFIX_BYTES + 24;
 
-/// The most bytes of a record that are read, with its name or its tables. Chunks that do not end the file must be
-/// at least this long.
+/// The most bytes of a record that are read, with its name or its tables. Chunks that do not end the
+/// file must be at least this long.
 pub(crate) const FRONT_MAX_BYTES: usize = 1 << 17;
 
 /// `JiTD`, in the byte order of the machine.

@@ -7,7 +7,8 @@
 //!
 //! Reading /proc/kallsyms takes some 40 ms of CPU time, and on a busy machine a multiple of that:
 //! rings overflow in this time. If the first sample in the kernel will need it, because only root may
-//! read the size of the text in /proc/iomem, it is read before sampling begins.
+//! read the size of the text in /proc/iomem, the recorder reads it before sampling begins.
+//!
 //! Generated code that appears or disappears during the recording is reported by
 //! PERF_RECORD_KSYMBOL.
 
