@@ -11,6 +11,10 @@ use crate::image::cfi::{UnwindSection, rule_in_section};
 /// The most cached rules; the cache is cleared when it is full.
 const MEMO_MAX: usize = 1 << 14;
 
+/// The most bytes of tables that cached rules refer to: they stay in memory after their function, so
+/// that the limit of functions does not count them. Most tables have less than a kilobyte.
+const MEMO_MAX_BYTES: usize = 32 << 20;
+
 /// The address at which functions are assumed: tables are relative to themselves.
 const ASSUMED_START: u64 = 1 << 20;
 
@@ -47,6 +51,8 @@ pub(crate) struct RuntimeRules {
     /// The rules by the address of the table in our memory, and the offset in the function. None
     /// where no table covers it. The reference keeps the address from being used again.
     memo: FxHashMap<(*const RuntimeUnwinding, u64), CachedRule>,
+    /// The bytes of their tables, once for each rule.
+    memo_bytes: usize,
 }
 
 #[derive(Debug)]
@@ -70,9 +76,11 @@ impl RuntimeRules {
         let address = ASSUMED_START.saturating_add(offset);
         let rule = rule_in_section(&unwinding.eh_frame, &mut self.context, &range, address);
         let rule = rule.map(Rc::new);
-        if self.memo.len() >= MEMO_MAX {
+        if self.memo.len() >= MEMO_MAX || self.memo_bytes >= MEMO_MAX_BYTES {
             self.memo.clear();
+            self.memo_bytes = 0;
         }
+        self.memo_bytes += unwinding.bytes();
         self.memo.insert(key, CachedRule { _unwinding: unwinding.clone(), rule: rule.clone() });
         rule
     }
