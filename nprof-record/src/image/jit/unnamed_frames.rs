@@ -18,6 +18,10 @@ use crate::image::key::ImageIndex;
 /// samples get the name of the other one; each generation repeats the definitions of its stacks.
 const GENERATION_SAMPLES: u32 = 16;
 
+/// The most frames that are compared with names from one call of [`UnnamedFrames::take_found`] to the
+/// next. Each takes some 50 ns, and a hostile file may have a million names for all addresses.
+const COMPARISONS_MAX: usize = 1 << 22;
+
 /// A generation of the frames in an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Generation {
@@ -61,6 +65,8 @@ pub(crate) struct UnnamedFrames {
     current: FxHashMap<ImageIndex, u32>,
     /// The names found since they were last taken.
     found: BTreeMap<FrameId, Rc<RuntimeFunction>>,
+    /// The number of frames that were compared since then.
+    compared: usize,
     /// True if an epoch has begun: its first stack may still use earlier generations.
     is_stale: bool,
 }
@@ -138,10 +144,14 @@ impl UnnamedFrames {
     /// which they were applied.
     pub(crate) fn name(&mut self, image: ImageIndex, applied: &AppliedName) {
         let Some(frames) = self.by_image.get_mut(&image) else { return };
+        if self.compared >= COMPARISONS_MAX {
+            return;
+        }
         let start = applied.function.start;
         let end = start.saturating_add(applied.size);
         for (&(_, frame), unnamed) in frames.range_mut((start, FrameId::NONE)..(end, FrameId::NONE))
         {
+            self.compared += 1;
             let last_ns = match self.generations.get(&unnamed.generation) {
                 Some(generation) => generation.last_ns,
                 // Without generations there are no times: any name may be the right one.
@@ -171,6 +181,7 @@ impl UnnamedFrames {
 
     /// Takes the names found since the last call, by frame.
     pub(crate) fn take_found(&mut self) -> BTreeMap<FrameId, Rc<RuntimeFunction>> {
+        self.compared = 0;
         std::mem::take(&mut self.found)
     }
 }
