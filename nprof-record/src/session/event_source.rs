@@ -164,7 +164,7 @@ impl SourceSet {
                 return Ok(true);
             }
             now_ns = sys::monotonic_ns();
-            // Every source is asked, since each notes the time.
+            // Calls each source, since each notes the time.
             let mut is_due = false;
             for source in &mut self.0 {
                 is_due |= source.is_due(now_ns);

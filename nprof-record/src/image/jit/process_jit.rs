@@ -72,7 +72,7 @@ pub(crate) struct AppliedName {
 pub(crate) struct ProcessJit {
     /// The time of its exec or fork. None if that was before the recording.
     start_ns: Option<u64>,
-    /// The place of the perf map, once it is known.
+    /// The place of the perf map; None until it was found.
     place: Option<MapPlace>,
     /// The perf map. State: true if the last chunk ended within a line.
     map: GrowingFile<bool>,
