@@ -1,13 +1,10 @@
 //! Stacks with pages that were never touched, and so are not in memory: large local arrays that are
 //! used sparsely. The functions on the stack return within microseconds, so no breakpoint helps.
 
-use std::os::unix::fs::PermissionsExt;
-use std::process::Command;
-
 use nprof_stream::{Mark, Verdict};
 
 use crate::deep_stacks::{Functions, can_load_bpf};
-use crate::support::{Directory, Stream, can_record, record, stderr};
+use crate::support::{Directory, Stream, can_record, record, record_as_other_user, stderr};
 
 /// Arrays of 16 and 20 KB, of which only the first byte is used: one in the kernel's copy of 8 KiB,
 /// one beyond.
@@ -61,14 +58,8 @@ fn bpf_copies_pages_beyond_absent_ones() {
 fn absent_pages_are_in_later_copies_unprivileged() {
     let directory = Directory::new("absent-ordinary");
     let Some(program) = directory.compile("gcc", SPARSE, &["-O2", "-pthread"]) else { return };
-    let (file, recorder) = (directory.path("out.nprof"), directory.path("nprof-record"));
-    std::fs::copy(env!("CARGO_BIN_EXE_nprof-record"), &recorder).expect("copied");
-    // The other user executes the recorder here and writes the stream.
-    let everyone = std::fs::Permissions::from_mode(0o777);
-    std::fs::set_permissions(directory.path(""), everyone).expect("open to all");
-    let user = ["--reuid=65534", "--regid=65534", "--clear-groups", "--"];
-    let how = [&recorder, "-o", &file, "--", &program];
-    let output = match Command::new("setpriv").args(user).args(how).output() {
+    let file = directory.path("out.nprof");
+    let output = match record_as_other_user(&directory, &file, &program) {
         Ok(output) if output.status.success() => output,
         Ok(output) => return eprintln!("SKIPPED: {}", stderr(&output)),
         Err(error) => return eprintln!("SKIPPED: setpriv: {error}"),

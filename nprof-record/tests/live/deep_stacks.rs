@@ -5,13 +5,14 @@
 //! has no free breakpoint, they stay incomplete, and the tests print SKIPPED.
 
 use std::collections::BTreeMap;
-use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 use nprof_stream::{Mark, Verdict};
 use object::{Object, ObjectSegment, ObjectSymbol};
 
-use crate::support::{Directory, StackSample, Stream, can_record, record, stderr};
+use crate::support::{
+    Directory, StackSample, Stream, can_record, record, record_as_other_user, stderr,
+};
 
 /// The functions of a program: size and name by the file offset of their start.
 pub(crate) struct Functions(BTreeMap<u64, (u64, String)>);
@@ -235,14 +236,8 @@ fn bpf_copies_stack_beyond_kernel_copy() {
 fn five_thousand_frames_reach_main_unprivileged() {
     let directory = Directory::new("ordinary");
     let Some(program) = directory.compile("gcc", RECURSION, &PLAIN) else { return };
-    let (file, recorder) = (directory.path("out.nprof"), directory.path("nprof-record"));
-    std::fs::copy(env!("CARGO_BIN_EXE_nprof-record"), &recorder).expect("copied");
-    // The other user executes the recorder here and writes the stream.
-    let everyone = std::fs::Permissions::from_mode(0o777);
-    std::fs::set_permissions(directory.path(""), everyone).expect("open to all");
-    let user = ["--reuid=65534", "--regid=65534", "--clear-groups", "--"];
-    let how = [&recorder, "-o", &file, "--", &program];
-    let output = Command::new("setpriv").args(user).args(how).output();
+    let file = directory.path("out.nprof");
+    let output = record_as_other_user(&directory, &file, &program);
     match output {
         Ok(output) if output.status.success() => reaches_main(&program, &Stream::from_file(&file)),
         Ok(output) => eprintln!("SKIPPED: {}", stderr(&output)),

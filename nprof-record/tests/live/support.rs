@@ -1,6 +1,9 @@
 //! Runs the recorder and reads its stream.
 
 use std::ffi::OsStr;
+use std::fs::{self, Permissions};
+use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -17,6 +20,21 @@ pub(crate) fn recorder<S: AsRef<OsStr>>(words: &[S]) -> Command {
 /// Runs the recorder to its end.
 pub(crate) fn record(words: &[&str]) -> Output {
     recorder(words).output().expect("the recorder runs")
+}
+
+/// Records a program as a user without privileges, into a file of the directory. An error if setpriv
+/// cannot be executed.
+pub(crate) fn record_as_other_user(
+    directory: &Directory,
+    file: &str,
+    program: &str,
+) -> io::Result<Output> {
+    let recorder = directory.path("nprof-record");
+    fs::copy(env!("CARGO_BIN_EXE_nprof-record"), &recorder).expect("copied");
+    // The other user executes the recorder here and writes the stream.
+    fs::set_permissions(directory.path(""), Permissions::from_mode(0o777)).expect("open to all");
+    let user = ["--reuid=65534", "--regid=65534", "--clear-groups", "--"];
+    Command::new("setpriv").args(user).args([&recorder, "-o", file, "--", program]).output()
 }
 
 /// Returns the standard error as text.
