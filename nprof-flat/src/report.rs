@@ -1,5 +1,6 @@
 //! Runs the tool: from the command line to the printed report.
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use nprof_cli::usage;
@@ -23,8 +24,8 @@ pub fn run() -> ExitCode {
     };
     let flat = Flat::new(args.columns(), args.time(), args.options.filter());
     let report = FlatReport { flat, args: &args };
-    report::run(TOOL, &args.options, report, &|rows: &_, summary: &_, width| {
-        render(&args, rows, summary, width)
+    report::run(TOOL, &args.options, report, &|rows: &_, summary: &_, width, out: &mut _| {
+        render(&args, rows, summary, width, out)
     })
 }
 
@@ -59,13 +60,15 @@ fn render(
     selected: &SelectedRows,
     summary: &Summary,
     width: Option<usize>,
-) -> Result<Vec<u8>, Failure> {
+    out: &mut dyn Write,
+) -> Result<(), Failure> {
     let columns = &args.columns()[..];
     let context = PrintContext { columns, selected, summary, args, width };
-    Ok(match args.format {
-        TableFormat::Table => table::print(&context),
-        TableFormat::Tsv => tsv(&delimited::lines(&context)),
-        TableFormat::Csv => csv(&delimited::lines(&context))?,
-        TableFormat::Json => json::print(&context)?,
-    })
+    match args.format {
+        TableFormat::Table => out.write_all(&table::print(&context))?,
+        TableFormat::Tsv => tsv(delimited::lines(&context), out)?,
+        TableFormat::Csv => csv(delimited::lines(&context), out)?,
+        TableFormat::Json => json::print(&context, out)?,
+    }
+    Ok(())
 }

@@ -22,10 +22,15 @@ pub fn run() -> ExitCode {
     };
     let aggregator = Aggregator::new(args.format.is_stacks(), args.options.filter());
     let report = PathsReport { aggregator, args: &args };
-    report::run(TOOL, &args.options, report, &|trees: &EventTrees, summary: &_, width| {
-        let EventTrees { tree, events } = trees;
-        dispatch::report(&PrintContext { tree, events, summary, args: &args, width })
-    })
+    report::run(
+        TOOL,
+        &args.options,
+        report,
+        &|trees: &EventTrees, summary: &_, width, out: &mut _| {
+            let EventTrees { tree, events } = trees;
+            dispatch::report(&PrintContext { tree, events, summary, args: &args, width }, out)
+        },
+    )
 }
 
 /// The samples by path, and the options that select paths.

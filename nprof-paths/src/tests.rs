@@ -169,7 +169,9 @@ fn stack_of_20000_frames_is_one_path_in_every_view() {
             args: &args,
             width: Some(80),
         };
-        let text = String::from_utf8(report(&input).unwrap()).unwrap();
+        let mut text = Vec::new();
+        report(&input, &mut text).unwrap();
+        let text = String::from_utf8(text).unwrap();
         assert!(text.contains("×40000"), "{text}");
     }
     // main, and one entry for the recursive function.

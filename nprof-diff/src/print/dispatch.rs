@@ -22,9 +22,9 @@ pub(crate) fn print_diff(
 ) -> io::Result<()> {
     match format {
         StackFormat::Table => table::print(report, width, &mut out),
-        StackFormat::Tsv => out.write_all(&tsv(&rows::lines(report))),
-        StackFormat::Csv => out.write_all(&csv(&rows::lines(report))?),
-        StackFormat::Json => out.write_all(&rows::json(report)?),
+        StackFormat::Tsv => tsv(rows::lines(report), out),
+        StackFormat::Csv => csv(rows::lines(report), out),
+        StackFormat::Json => rows::json(report, out),
         StackFormat::Folded => out.write_all(folded::lines(report.diff, report.keys).as_bytes()),
         StackFormat::Flamegraph => folded::draw(report, &mut out),
     }
@@ -43,9 +43,9 @@ pub(crate) fn print_noise(
 ) -> io::Result<()> {
     match format {
         StackFormat::Table => noise::print_table(report, width, &mut out),
-        StackFormat::Tsv => out.write_all(&tsv(&noise::lines(report))),
-        StackFormat::Csv => out.write_all(&csv(&noise::lines(report))?),
-        StackFormat::Json => out.write_all(&noise::json(report)?),
+        StackFormat::Tsv => tsv(noise::lines(report), out),
+        StackFormat::Csv => csv(noise::lines(report), out),
+        StackFormat::Json => noise::json(report, out),
         // Two counts of a stack have no meaning here; Args refuses the combination.
         StackFormat::Folded | StackFormat::Flamegraph => Err(io::ErrorKind::Unsupported.into()),
     }

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use nprof_report::layout::wrapped;
-use nprof_report::machine_formats::Lines;
+use nprof_report::machine_formats::Line;
 use nprof_stream::escape::escaped;
 use serde_json::{Value, json};
 
@@ -116,7 +116,7 @@ const NOISE: [&str; 9] = [
 ];
 
 /// Returns the names of the columns, then one line per row.
-pub(super) fn lines(report: &NoiseReport<'_>) -> Lines {
+pub(super) fn lines(report: &NoiseReport<'_>) -> impl Iterator<Item = Line> {
     values::lines(columns(), rows(report))
 }
 
@@ -129,16 +129,15 @@ fn columns() -> Vec<String> {
 }
 
 /// Returns the cells of the rows; null if there is no value.
-fn rows(report: &NoiseReport<'_>) -> Vec<Vec<Value>> {
-    let mut rows = Vec::new();
-    for row in report.sorted_rows().into_iter().take(report.row_limit) {
+fn rows(report: &NoiseReport<'_>) -> impl Iterator<Item = Vec<Value>> {
+    let rows = report.sorted_rows().into_iter().take(report.row_limit);
+    rows.map(|row| {
         let image = escaped(&report.keys.get(row.key).image);
         let mut cells: Vec<Value> = vec![report.keys.name(row.key).into(), image.into()];
         cells.extend(metric_cells(&row.self_));
         cells.extend(metric_cells(&row.total));
-        rows.push(cells);
-    }
-    rows
+        cells
+    })
 }
 
 fn metric_cells(noise: &MetricNoise) -> [Value; NOISE.len()] {
@@ -166,8 +165,8 @@ fn metric_cells(noise: &MetricNoise) -> [Value; NOISE.len()] {
     ]
 }
 
-/// Returns the report as one JSON object.
-pub(super) fn json(report: &NoiseReport<'_>) -> io::Result<Vec<u8>> {
+/// Writes the report as one JSON object.
+pub(super) fn json(report: &NoiseReport<'_>, out: &mut dyn Write) -> io::Result<()> {
     let calibration = report.calibration;
     let members = json!({
         "confidence": confidence(calibration.criteria.alpha),
@@ -178,5 +177,5 @@ pub(super) fn json(report: &NoiseReport<'_>) -> io::Result<Vec<u8>> {
         "base": values::side(report.base, calibration.totals),
     });
     let name = "nprof-diff --noise";
-    values::json(name, report.row_kind, report.event, members, &columns(), rows(report))
+    values::json(name, report.row_kind, report.event, members, &columns(), rows(report), out)
 }

@@ -1,9 +1,9 @@
 //! The report for programs: every row, in tsv, csv or JSON, with the same columns in all three.
 //! Columns are only ever added.
 
-use std::io;
+use std::io::{self, Write};
 
-use nprof_report::machine_formats::Lines;
+use nprof_report::machine_formats::Line;
 use nprof_stream::escape::escaped;
 use serde_json::{Value, json};
 
@@ -16,17 +16,17 @@ use crate::print::values::{self, points, significant};
 use crate::stats::Estimate;
 
 /// Returns the names of the columns, then one line per row.
-pub(super) fn lines(report: &DiffReport<'_>) -> Lines {
+pub(super) fn lines(report: &DiffReport<'_>) -> impl Iterator<Item = Line> {
     values::lines(columns(), rows(report))
 }
 
-fn rows(report: &DiffReport<'_>) -> Vec<Vec<Value>> {
+fn rows(report: &DiffReport<'_>) -> impl Iterator<Item = Vec<Value>> {
     let rows = report.sorted_rows().into_iter().take(report.row_limit);
-    rows.map(|row| cells(report, row)).collect()
+    rows.map(|row| cells(report, row))
 }
 
-/// Returns the report as one JSON object.
-pub(super) fn json(report: &DiffReport<'_>) -> io::Result<Vec<u8>> {
+/// Writes the report as one JSON object.
+pub(super) fn json(report: &DiffReport<'_>, out: &mut dyn Write) -> io::Result<()> {
     let diff = report.diff;
     let members = json!({
         "method": match diff.method {
@@ -46,7 +46,8 @@ pub(super) fn json(report: &DiffReport<'_>) -> io::Result<Vec<u8>> {
         "median_ratio": significant(diff.median_ratio),
         "rename_candidates": rename_candidates(report),
     });
-    values::json("nprof-diff", report.row_kind, report.event, members, &columns(), rows(report))
+    let rows = rows(report);
+    values::json("nprof-diff", report.row_kind, report.event, members, &columns(), rows, out)
 }
 
 fn run_time(time: &Estimate) -> Value {

@@ -1,8 +1,8 @@
 //! Values for programs: cells of tsv and csv, members of JSON objects.
 
-use std::io;
+use std::io::{self, Write};
 
-use nprof_report::machine_formats::{self, Lines};
+use nprof_report::machine_formats::{self, Line};
 use nprof_report::summary::Summary;
 use serde_json::{Map, Value, json};
 
@@ -12,12 +12,15 @@ use crate::input::row_kind::RowKind;
 use crate::input::side::Side;
 
 /// Returns the names of the columns, then one line per row.
-pub(super) fn lines(columns: Vec<String>, rows: Vec<Vec<Value>>) -> Lines {
-    let rows = rows.into_iter().map(|row| row.iter().map(text).collect());
-    std::iter::once(columns).chain(rows).collect()
+pub(super) fn lines(
+    columns: Vec<String>,
+    rows: impl Iterator<Item = Vec<Value>>,
+) -> impl Iterator<Item = Line> {
+    let rows = rows.map(|row| row.iter().map(text).collect());
+    std::iter::once(columns).chain(rows)
 }
 
-/// Returns the object of a report: the members that all reports begin with, then `members`, then one
+/// Writes the object of a report: the members that all reports begin with, then `members`, then one
 /// object per row under `rows`.
 pub(super) fn json(
     report: &str,
@@ -25,8 +28,9 @@ pub(super) fn json(
     event: Option<&ComparedEvent>,
     members: Value,
     columns: &[String],
-    rows: Vec<Vec<Value>>,
-) -> io::Result<Vec<u8>> {
+    rows: impl Iterator<Item = Vec<Value>>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
     let mut object = Map::new();
     object.insert("report".to_owned(), report.into());
     object.insert("version".to_owned(), env!("CARGO_PKG_VERSION").into());
@@ -36,9 +40,8 @@ pub(super) fn json(
     if let Value::Object(members) = members {
         object.extend(members);
     }
-    let rows =
-        rows.into_iter().map(|row| Value::Object(columns.iter().cloned().zip(row).collect()));
-    machine_formats::json(&object, "rows", rows)
+    let rows = rows.map(|row| Value::Object(columns.iter().cloned().zip(row).collect()));
+    machine_formats::json(&object, "rows", rows, out)
 }
 
 /// Returns a share in per cent, or a difference of shares in points, to six decimals.

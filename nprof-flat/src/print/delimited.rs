@@ -1,20 +1,19 @@
 //! Rows as lines of fields, for TSV and CSV: a line of column names, then a line per row and event
 //! in full precision. New columns are only ever added, at the end.
 
-use nprof_report::machine_formats::Lines;
+use nprof_report::machine_formats::Line;
 
 use crate::print::context::{NUMBERS, PrintContext};
 
 /// Returns a line per row and event.
-pub(crate) fn lines(context: &PrintContext<'_>) -> Lines {
+pub(crate) fn lines(context: &PrintContext<'_>) -> impl Iterator<Item = Line> {
     let names = context.columns.iter().map(|column| column.name());
     let header = ["event"].into_iter().chain(names).chain(NUMBERS);
-    let mut lines = vec![header.map(str::to_owned).collect()];
-    for found in context.rows_in_events() {
+    let rows = context.rows_in_events().map(|found| {
         let mut line = vec![context.event_name(found.event)];
         line.extend(found.row.names.iter().cloned());
         line.extend(context.numbers(found).map(|number| number.to_string()));
-        lines.push(line);
-    }
-    lines
+        line
+    });
+    std::iter::once(header.map(str::to_owned).collect()).chain(rows)
 }

@@ -1,6 +1,6 @@
 //! Rows as one JSON object: the facts of a table's heading, then one row per line.
 
-use std::io;
+use std::io::{self, Write};
 
 use nprof_report::machine_formats;
 use serde_json::{Map, Value};
@@ -9,7 +9,7 @@ use crate::args::TOOL;
 use crate::print::context::{NUMBERS, PrintContext, RowInEvent};
 
 /// Prints the object that nprof-flat(1) describes.
-pub(crate) fn print(context: &PrintContext<'_>) -> io::Result<Vec<u8>> {
+pub(crate) fn print(context: &PrintContext<'_>, out: &mut dyn Write) -> io::Result<()> {
     let (args, selected) = (context.args, context.selected);
     let mut object = Map::new();
     object.insert("tool".to_owned(), TOOL.into());
@@ -23,6 +23,7 @@ pub(crate) fn print(context: &PrintContext<'_>) -> io::Result<Vec<u8>> {
         &object,
         "rows",
         context.rows_in_events().map(|found| row(context, found)),
+        out,
     )
 }
 

@@ -2,46 +2,50 @@
 //! per row in full precision. New columns are only ever added, at the end. Names are escaped, so no
 //! field contains a tab or a newline.
 
-use nprof_report::machine_formats::Lines;
+use nprof_report::machine_formats::Line;
 use nprof_report::profile::{ReportedEvent, Sum};
 
 use crate::print::context::PrintContext;
 use crate::print::folded::{self, PathOrder};
 use crate::rows::graph::GraphRows;
 use crate::rows::paths::PathRows;
-use crate::rows::tree::TreeRows;
-use crate::tree::graph::EdgeSums;
+use crate::rows::tree::{TreeRow, TreeRows};
+use crate::tree::call_tree::NodeIndex;
+use crate::tree::graph::{EdgeSums, Entry};
 
 /// Returns the line of column names.
-fn header(columns: &str) -> Lines {
-    vec![columns.split_whitespace().map(str::to_owned).collect()]
+fn header(columns: &str) -> std::iter::Once<Line> {
+    std::iter::once(columns.split_whitespace().map(str::to_owned).collect())
 }
 
 /// Returns a line per path.
-pub(crate) fn paths(context: &PrintContext<'_>, events: &[PathRows]) -> Lines {
-    let tree = context.tree;
-    let mut lines = header("event samples weight percent margin depth leaf image path");
-    for rows in events {
-        let whole = rows.event.whole;
-        for &leaf in &rows.paths {
-            let self_ = tree.nodes[leaf].self_;
-            let margin = context.args.options.confidence().margin(self_.samples, whole.samples);
-            let function = tree.function(leaf);
-            lines.push(vec![
-                context.event_name(&rows.event),
-                self_.samples.to_string(),
-                self_.weight.to_string(),
-                self_.percent_of(whole).to_string(),
-                (100.0 * margin).to_string(),
-                // Without the root, which is not a call.
-                tree.stack(leaf).count().to_string(),
-                function.name.clone(),
-                function.image.clone(),
-                folded::stack(tree, leaf, PathOrder::RootFirst),
-            ]);
-        }
-    }
-    lines
+pub(crate) fn paths<'a>(
+    context: &'a PrintContext<'_>,
+    events: &'a [PathRows],
+) -> impl Iterator<Item = Line> + 'a {
+    let header = header("event samples weight percent margin depth leaf image path");
+    let of_event =
+        move |rows: &'a PathRows| rows.paths.iter().map(move |&leaf| path(context, rows, leaf));
+    header.chain(events.iter().flat_map(of_event))
+}
+
+fn path(context: &PrintContext<'_>, rows: &PathRows, leaf: NodeIndex) -> Line {
+    let (tree, whole) = (context.tree, rows.event.whole);
+    let self_ = tree.nodes[leaf].self_;
+    let margin = context.args.options.confidence().margin(self_.samples, whole.samples);
+    let function = tree.function(leaf);
+    vec![
+        context.event_name(&rows.event),
+        self_.samples.to_string(),
+        self_.weight.to_string(),
+        self_.percent_of(whole).to_string(),
+        (100.0 * margin).to_string(),
+        // Without the root, which is not a call.
+        tree.stack(leaf).count().to_string(),
+        function.name.clone(),
+        function.image.clone(),
+        folded::stack(tree, leaf, PathOrder::RootFirst),
+    ]
 }
 
 /// Returns samples, weights and shares of self and total.
@@ -58,64 +62,77 @@ fn numbers(self_: Sum, total: Sum, event: &ReportedEvent) -> [String; 6] {
 
 /// Returns a line per node, parents before their children. Nodes are numbered from 1; the parent of
 /// an outermost function is 0.
-pub(crate) fn tree(context: &PrintContext<'_>, events: &[TreeRows]) -> Lines {
-    let mut lines = header(
+pub(crate) fn tree<'a>(
+    context: &'a PrintContext<'_>,
+    events: &'a [TreeRows],
+) -> impl Iterator<Item = Line> + 'a {
+    let header = header(
         "event node parent depth self_samples total_samples self total self_percent \
          total_percent function image",
     );
-    for rows in events {
-        for (index, row) in rows.rows.iter().enumerate() {
-            let node = &context.tree.nodes[row.node];
-            let function = context.tree.function(row.node);
-            let mut line = vec![
-                context.event_name(&rows.event),
-                (index + 1).to_string(),
-                row.parent.map_or(0, |parent| parent + 1).to_string(),
-                row.depth.to_string(),
-            ];
-            line.extend(numbers(node.self_, node.total, &rows.event));
-            line.extend([function.name.clone(), function.image.clone()]);
-            lines.push(line);
-        }
-    }
-    lines
+    let of_event = move |rows: &'a TreeRows| {
+        rows.rows.iter().enumerate().map(move |(index, row)| node(context, rows, index, row))
+    };
+    header.chain(events.iter().flat_map(of_event))
+}
+
+fn node(context: &PrintContext<'_>, rows: &TreeRows, index: usize, row: &TreeRow) -> Line {
+    let node = &context.tree.nodes[row.node];
+    let function = context.tree.function(row.node);
+    let mut line = vec![
+        context.event_name(&rows.event),
+        (index + 1).to_string(),
+        row.parent.map_or(0, |parent| parent + 1).to_string(),
+        row.depth.to_string(),
+    ];
+    line.extend(numbers(node.self_, node.total, &rows.event));
+    line.extend([function.name.clone(), function.image.clone()]);
+    line
 }
 
 /// Returns for each function a line, then one for each caller, callee and function of a cycle.
-pub(crate) fn graph(context: &PrintContext<'_>, events: &[GraphRows]) -> Lines {
-    let mut lines = header(
+pub(crate) fn graph<'a>(
+    context: &'a PrintContext<'_>,
+    events: &'a [GraphRows],
+) -> impl Iterator<Item = Line> + 'a {
+    let header = header(
         "event index kind other self_samples total_samples self total self_percent \
          total_percent paths function image",
     );
-    for rows in events {
+    let of_event = |rows: &'a GraphRows| {
         let printer = GraphPrinter { context, rows };
-        for (index, entry) in rows.entries().iter().enumerate() {
-            lines.push(printer.entry(index, index, "function", &entry.sums));
-            for edge in &entry.callers {
-                lines.push(printer.entry(index, edge.other, "caller", &edge.sums));
-            }
-            for edge in &entry.callees {
-                lines.push(printer.entry(index, edge.other, "callee", &edge.sums));
-            }
-            // The functions of a cycle have no entry of their own to refer to.
-            for member in &entry.members {
-                let sums = EdgeSums { self_: member.self_, total: member.self_, paths: 0 };
-                let mut line = printer.sums(index, index, "member", &sums);
-                let function = &context.tree.functions[member.function];
-                line.extend([function.name.clone(), function.image.clone()]);
-                lines.push(line);
-            }
-        }
-    }
-    lines
+        rows.entries().iter().enumerate().flat_map(move |(index, entry)| printer.all(index, entry))
+    };
+    header.chain(events.iter().flat_map(of_event))
 }
 
+#[derive(Clone, Copy)]
 struct GraphPrinter<'a> {
     context: &'a PrintContext<'a>,
     rows: &'a GraphRows,
 }
 
 impl GraphPrinter<'_> {
+    /// Returns the lines of an entry.
+    fn all(&self, index: usize, entry: &Entry) -> Vec<Line> {
+        let mut lines = vec![self.entry(index, index, "function", &entry.sums)];
+        for edge in &entry.callers {
+            lines.push(self.entry(index, edge.other, "caller", &edge.sums));
+        }
+        for edge in &entry.callees {
+            lines.push(self.entry(index, edge.other, "callee", &edge.sums));
+        }
+        // The functions of a cycle have no entry of their own to refer to.
+        for member in &entry.members {
+            let sums = EdgeSums { self_: member.self_, total: member.self_, paths: 0 };
+            let mut line = self.sums(index, index, "member", &sums);
+            let function = &self.context.tree.functions[member.function];
+            line.extend([function.name.clone(), function.image.clone()]);
+            lines.push(line);
+        }
+        lines
+    }
+
     /// Returns a line about the entry `other`, as part of the entry `index`.
     fn entry(&self, index: usize, other: usize, kind: &str, sums: &EdgeSums) -> Vec<String> {
         let functions = &self.context.tree.functions;

@@ -1,5 +1,7 @@
 //! Prints a report with the printer of its view and format.
 
+use std::io::Write;
+
 use nprof_report::args::StackFormat;
 use nprof_report::legend::nothing_counted;
 use nprof_report::machine_formats::{csv, tsv};
@@ -17,21 +19,21 @@ use crate::rows::tree::{inverted, tree_rows};
 ///
 /// # Errors
 ///
-/// Fails if a row cannot be represented in the format.
-pub(crate) fn report(context: &PrintContext<'_>) -> Result<Vec<u8>, Failure> {
+/// Fails if the output does, or if a row cannot be represented in the format.
+pub(crate) fn report(context: &PrintContext<'_>, out: &mut dyn Write) -> Result<(), Failure> {
     let is_empty = context.events.iter().all(|event| event.counted.samples == 0);
     // With no events at all the heading says that there are no samples.
     if context.args.format == StackFormat::Table && is_empty && !context.events.is_empty() {
-        return Ok(nothing(context).into_bytes());
+        return Ok(out.write_all(nothing(context).as_bytes())?);
     }
     match context.args.view {
-        View::Paths => print_paths(context, PathOrder::RootFirst),
+        View::Paths => print_paths(context, PathOrder::RootFirst, out),
         View::Callers if context.args.format.is_stacks() => {
-            print_paths(context, PathOrder::LeafFirst)
+            print_paths(context, PathOrder::LeafFirst, out)
         }
-        View::Tree => print_tree(context),
-        View::Callers => print_inverted_tree(context),
-        View::Graph => print_graph(context),
+        View::Tree => print_tree(context, out),
+        View::Callers => print_inverted_tree(context, out),
+        View::Graph => print_graph(context, out),
     }
 }
 
@@ -41,48 +43,62 @@ fn nothing(context: &PrintContext<'_>) -> String {
     heading + &nothing_counted(&context.args.rules())
 }
 
-fn print_paths(context: &PrintContext<'_>, order: PathOrder) -> Result<Vec<u8>, Failure> {
+fn print_paths(
+    context: &PrintContext<'_>,
+    order: PathOrder,
+    out: &mut dyn Write,
+) -> Result<(), Failure> {
     let events = path_rows(context.tree, context.events, &context.args.row_limits());
-    Ok(match context.args.format {
-        StackFormat::Table => paths::print(context, &events),
-        StackFormat::Folded => folded::print(context.tree, &events, order).into_bytes(),
+    match context.args.format {
+        StackFormat::Table => paths::print(context, &events, out)?,
+        StackFormat::Folded => {
+            out.write_all(folded::print(context.tree, &events, order).as_bytes())?;
+        }
         StackFormat::Flamegraph => {
             let folded = folded::print(context.tree, &events, order);
-            flamegraph::draw(&folded, context.summary, &context.args.rules(), order)?
+            out.write_all(&flamegraph::draw(
+                &folded,
+                context.summary,
+                &context.args.rules(),
+                order,
+            )?)?;
         }
-        StackFormat::Tsv => tsv(&delimited::paths(context, &events)),
-        StackFormat::Csv => csv(&delimited::paths(context, &events))?,
-        StackFormat::Json => json::paths(context, &events)?,
-    })
+        StackFormat::Tsv => tsv(delimited::paths(context, &events), out)?,
+        StackFormat::Csv => csv(delimited::paths(context, &events), out)?,
+        StackFormat::Json => json::paths(context, &events, out)?,
+    }
+    Ok(())
 }
 
-fn print_inverted_tree(context: &PrintContext<'_>) -> Result<Vec<u8>, Failure> {
+fn print_inverted_tree(context: &PrintContext<'_>, out: &mut dyn Write) -> Result<(), Failure> {
     let inverted = inverted(context.tree, context.events, &context.args.row_limits());
-    print_tree(&PrintContext { tree: &inverted, ..*context })
+    print_tree(&PrintContext { tree: &inverted, ..*context }, out)
 }
 
-fn print_tree(context: &PrintContext<'_>) -> Result<Vec<u8>, Failure> {
+fn print_tree(context: &PrintContext<'_>, out: &mut dyn Write) -> Result<(), Failure> {
     let events = tree_rows(context.tree, context.events, &context.args.row_limits());
-    Ok(match context.args.format {
-        StackFormat::Tsv => tsv(&delimited::tree(context, &events)),
-        StackFormat::Csv => csv(&delimited::tree(context, &events))?,
-        StackFormat::Json => json::tree(context, &events)?,
+    match context.args.format {
+        StackFormat::Tsv => tsv(delimited::tree(context, &events), out)?,
+        StackFormat::Csv => csv(delimited::tree(context, &events), out)?,
+        StackFormat::Json => json::tree(context, &events, out)?,
         // The command line refuses folded stacks and flame graphs of a tree.
         StackFormat::Table | StackFormat::Folded | StackFormat::Flamegraph => {
-            tree_text::print(context, &events)
+            tree_text::print(context, &events, out)?;
         }
-    })
+    }
+    Ok(())
 }
 
-fn print_graph(context: &PrintContext<'_>) -> Result<Vec<u8>, Failure> {
+fn print_graph(context: &PrintContext<'_>, out: &mut dyn Write) -> Result<(), Failure> {
     let events = graph_rows(context.tree, context.events, &context.args.row_limits());
-    Ok(match context.args.format {
-        StackFormat::Tsv => tsv(&delimited::graph(context, &events)),
-        StackFormat::Csv => csv(&delimited::graph(context, &events))?,
-        StackFormat::Json => json::graph(context, &events)?,
+    match context.args.format {
+        StackFormat::Tsv => tsv(delimited::graph(context, &events), out)?,
+        StackFormat::Csv => csv(delimited::graph(context, &events), out)?,
+        StackFormat::Json => json::graph(context, &events, out)?,
         // The command line refuses folded stacks and flame graphs of a graph.
         StackFormat::Table | StackFormat::Folded | StackFormat::Flamegraph => {
-            graph_text::print(context, &events)
+            graph_text::print(context, &events, out)?;
         }
-    })
+    }
+    Ok(())
 }

@@ -1,6 +1,8 @@
 //! The view `graph` as a table: an entry per function, its callers above it and its callees below,
 //! as gprof and IgProf print it.
 
+use std::io::{self, Write};
+
 use nprof_report::legend;
 use nprof_report::profile::{OmittedRows, Sum};
 use nprof_report::report::RowLimits;
@@ -19,7 +21,11 @@ through both, self the part of it that ends in the callee, paths their number";
 const INDENT: &str = "    ";
 
 /// Prints the graphs of all events.
-pub(crate) fn print(context: &PrintContext<'_>, events: &[GraphRows]) -> Vec<u8> {
+pub(crate) fn print(
+    context: &PrintContext<'_>,
+    events: &[GraphRows],
+    to: &mut dyn Write,
+) -> io::Result<()> {
     let mut out = context.heading(LEGEND);
     for rows in events {
         out.push_str(&context.title(&rows.event));
@@ -35,10 +41,12 @@ pub(crate) fn print(context: &PrintContext<'_>, events: &[GraphRows]) -> Vec<u8>
         out.push_str("function\n");
         for entry in 0..rows.reported {
             printer.entry(&mut out, entry);
+            to.write_all(out.as_bytes())?;
+            out.clear();
         }
         out.push_str(&footer(rows, context));
     }
-    out.into_bytes()
+    to.write_all(out.as_bytes())
 }
 
 /// Returns the width of the column `paths`: room for two numbers and a slash.

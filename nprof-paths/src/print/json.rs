@@ -3,7 +3,7 @@
 //! nested JSON allow.
 
 use nprof_report::profile::ReportedEvent;
-use std::io;
+use std::io::{self, Write};
 
 use nprof_report::machine_formats;
 use serde_json::{Map, Value, json};
@@ -18,12 +18,16 @@ use crate::tree::cycles::Vertex;
 use crate::tree::graph::{Edge, EdgeSums, Member};
 
 /// Prints the paths of all events, as `paths`.
-pub(crate) fn paths(context: &PrintContext<'_>, events: &[PathRows]) -> io::Result<Vec<u8>> {
+pub(crate) fn paths(
+    context: &PrintContext<'_>,
+    events: &[PathRows],
+    out: &mut dyn Write,
+) -> io::Result<()> {
     let hidden: usize = events.iter().map(|rows| rows.dropped.rows + rows.not_shown.rows).sum();
     let rows = events
         .iter()
         .flat_map(|rows| rows.paths.iter().map(|&leaf| path(context, &rows.event, leaf)));
-    object(context, "paths", hidden, rows)
+    object(context, "paths", hidden, rows, out)
 }
 
 fn path(context: &PrintContext<'_>, event: &ReportedEvent, leaf: NodeIndex) -> Value {
@@ -51,7 +55,11 @@ fn line(line: &LineSum) -> Value {
 }
 
 /// Prints the nodes of all events, as `nodes`.
-pub(crate) fn tree(context: &PrintContext<'_>, events: &[TreeRows]) -> io::Result<Vec<u8>> {
+pub(crate) fn tree(
+    context: &PrintContext<'_>,
+    events: &[TreeRows],
+    out: &mut dyn Write,
+) -> io::Result<()> {
     let hidden =
         |rows: &TreeRows| context.tree.depth_first(rows.event.event).len() - rows.rows.len();
     let hidden = events.iter().map(hidden).sum();
@@ -60,7 +68,7 @@ pub(crate) fn tree(context: &PrintContext<'_>, events: &[TreeRows]) -> io::Resul
         let nodes = rows.rows.iter().enumerate();
         nodes.map(move |(index, row)| node(context, rows, &name, index, row))
     });
-    object(context, "nodes", hidden, rows)
+    object(context, "nodes", hidden, rows, out)
 }
 
 fn node(
@@ -89,12 +97,16 @@ fn node(
 }
 
 /// Prints the functions of all events, as `functions`.
-pub(crate) fn graph(context: &PrintContext<'_>, events: &[GraphRows]) -> io::Result<Vec<u8>> {
+pub(crate) fn graph(
+    context: &PrintContext<'_>,
+    events: &[GraphRows],
+    out: &mut dyn Write,
+) -> io::Result<()> {
     let hidden: usize = events.iter().map(|rows| rows.dropped.rows + rows.not_shown.rows).sum();
     let rows = events
         .iter()
         .flat_map(|rows| (0..rows.reported).map(move |index| function(context, rows, index)));
-    object(context, "functions", hidden, rows)
+    object(context, "functions", hidden, rows, out)
 }
 
 /// Returns an entry of the graph with its callers and callees.
@@ -156,12 +168,13 @@ fn object(
     name: &str,
     hidden: usize,
     rows: impl Iterator<Item = Value>,
-) -> io::Result<Vec<u8>> {
+    out: &mut dyn Write,
+) -> io::Result<()> {
     let args = context.args;
     let mut object = Map::new();
     object.insert("tool".to_owned(), TOOL.into());
     object.insert("view".to_owned(), args.view.name().into());
     object.extend(args.options.facts(args.rules(), context.summary, context.events));
     object.insert(format!("hidden_{name}"), hidden.into());
-    machine_formats::json(&object, name, rows)
+    machine_formats::json(&object, name, rows, out)
 }

@@ -1,6 +1,8 @@
 //! The view `paths` as a table: every distinct call path with its share, leaf first as in a
 //! backtrace, and below the leaf its source lines.
 
+use std::io::{self, Write};
+
 use nprof_report::layout::Scale;
 use nprof_report::legend;
 use nprof_report::margin::Confidence;
@@ -20,7 +22,11 @@ const MAX_LINES: usize = 8;
 const INDENT: &str = "    ";
 
 /// Prints the paths of all events.
-pub(crate) fn print(context: &PrintContext<'_>, events: &[PathRows]) -> Vec<u8> {
+pub(crate) fn print(
+    context: &PrintContext<'_>,
+    events: &[PathRows],
+    to: &mut dyn Write,
+) -> io::Result<()> {
     let confidence = context.args.options.confidence();
     let legend = format!(
         "± is the margin of error at {} % confidence;\n\
@@ -38,10 +44,18 @@ pub(crate) fn print(context: &PrintContext<'_>, events: &[PathRows]) -> Vec<u8> 
         let printer = Printer { tree, event, scale: Scale::of(summary), confidence, width };
         for &leaf in &rows.paths {
             printer.path(&mut out, leaf);
+            flush(&mut out, to)?;
         }
         out.push_str(&footer(rows, &context.args.row_limits()));
     }
-    out.into_bytes()
+    to.write_all(out.as_bytes())
+}
+
+/// Writes the lines that have accumulated: all paths together can be far larger than the tree.
+fn flush(lines: &mut String, out: &mut dyn Write) -> io::Result<()> {
+    out.write_all(lines.as_bytes())?;
+    lines.clear();
+    Ok(())
 }
 
 struct Printer<'a> {

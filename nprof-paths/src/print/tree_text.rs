@@ -4,6 +4,8 @@
 //! function without more indentation. Only branches are indented, so deep stacks fit on the
 //! screen. A function that calls only itself takes one line.
 
+use std::io::{self, Write};
+
 use nprof_report::profile::Sum;
 use nprof_report::report::RowLimits;
 
@@ -18,7 +20,11 @@ use crate::tree::recursion::{Repetition, repetitions};
 const MAX_GUIDES: usize = 32;
 
 /// Prints the trees of all events.
-pub(crate) fn print(context: &PrintContext<'_>, events: &[TreeRows]) -> Vec<u8> {
+pub(crate) fn print(
+    context: &PrintContext<'_>,
+    events: &[TreeRows],
+    to: &mut dyn Write,
+) -> io::Result<()> {
     let is_inverted = context.args.view == View::Callers;
     let (legend, head) = if is_inverted {
         ("the callers of a function are below it", "share %  function\n")
@@ -34,10 +40,12 @@ pub(crate) fn print(context: &PrintContext<'_>, events: &[TreeRows]) -> Vec<u8> 
         outline.add_all();
         for line in &outline.lines {
             line.print(&mut out, rows.event.whole, is_inverted, context.width);
+            to.write_all(out.as_bytes())?;
+            out.clear();
         }
         out.push_str(&footer(rows.omitted_subtrees(), &limits));
     }
-    out.into_bytes()
+    to.write_all(out.as_bytes())
 }
 
 /// Returns the line below a tree: the omitted subtrees.

@@ -1,4 +1,7 @@
 //! Reports for scripts: lines of fields, and a JSON object with the list of rows as its last member.
+//!
+//! Rows are written one by one as an iterator returns them: the rows of a report with their names
+//! repeated can be many times larger than the report's own tables.
 
 use std::io::{self, Write};
 
@@ -7,57 +10,60 @@ use serde_json::{Map, Value};
 
 use crate::render::layout::csv_field;
 
-/// Lines of fields, the first one the names of the columns.
-pub type Lines = Vec<Vec<String>>;
+/// A line of fields.
+pub type Line = Vec<String>;
 
-/// Returns tab-separated values. Fields must not contain tabs or newlines; names are escaped.
-pub fn tsv(lines: &Lines) -> Vec<u8> {
-    let mut out = String::new();
+/// Writes tab-separated values; the first line has the names of the columns. Fields must not contain
+/// tabs or newlines; names are escaped.
+///
+/// # Errors
+///
+/// The error of the writer.
+pub fn tsv(lines: impl Iterator<Item = Line>, out: &mut dyn Write) -> io::Result<()> {
     for line in lines {
-        out.push_str(&line.join("\t"));
-        out.push('\n');
+        writeln!(out, "{}", line.join("\t"))?;
     }
-    out.into_bytes()
+    Ok(())
 }
 
-/// Returns comma-separated values by RFC 4180, with its line ends (CR LF). Fields that a spreadsheet
+/// Writes comma-separated values by RFC 4180, with its line ends (CR LF). Fields that a spreadsheet
 /// would execute begin with an apostrophe.
 ///
 /// # Errors
 ///
-/// If the lines differ in the number of fields.
-pub fn csv(lines: &Lines) -> io::Result<Vec<u8>> {
-    let mut writer = WriterBuilder::new().terminator(Terminator::CRLF).from_writer(Vec::new());
+/// The error of the writer, or if the lines differ in the number of fields.
+pub fn csv(lines: impl Iterator<Item = Line>, out: &mut dyn Write) -> io::Result<()> {
+    let mut writer = WriterBuilder::new().terminator(Terminator::CRLF).from_writer(out);
     for line in lines {
         writer.write_record(line.iter().map(|field| csv_field(field).into_owned()))?;
     }
-    writer.into_inner().map_err(|error| io::Error::other(error.to_string()))
+    writer.flush()
 }
 
-/// Returns one object: `members`, then the rows under `name`, each on its own line. Rows are written
-/// one by one, so that a million of them are never in memory as JSON values.
+/// Writes one object: `members`, then the rows under `name`, each on its own line.
 ///
 /// # Errors
 ///
-/// If a value cannot be serialized.
+/// The error of the writer, or if a value cannot be serialized.
 pub fn json(
     members: &Map<String, Value>,
     name: &str,
     rows: impl Iterator<Item = Value>,
-) -> io::Result<Vec<u8>> {
-    let mut out = serde_json::to_vec(members)?;
+    mut out: &mut dyn Write,
+) -> io::Result<()> {
+    let mut members = serde_json::to_vec(members)?;
     // Reopen the object: drop its closing brace.
     // The closing brace: the rows are written as the last member.
-    out.pop();
+    members.pop();
+    out.write_all(&members)?;
     write!(out, ",\"{name}\":[")?;
     let mut separator = "\n";
     for row in rows {
-        out.extend_from_slice(separator.as_bytes());
+        out.write_all(separator.as_bytes())?;
         serde_json::to_writer(&mut out, &row)?;
         separator = ",\n";
     }
-    out.extend_from_slice(b"\n]}\n");
-    Ok(out)
+    out.write_all(b"\n]}\n")
 }
 
 #[cfg(test)]
@@ -70,15 +76,18 @@ mod tests {
             vec!["a,b".to_owned(), "=1".to_owned()],
             vec!["\"".to_owned(), "-1.5e-3".to_owned()],
         ];
-        assert_eq!(csv(&lines).unwrap(), b"\"a,b\",'=1\r\n\"\"\"\",-1.5e-3\r\n");
-        assert!(csv(&vec![vec![], vec![String::new()]]).is_err());
+        let mut out = Vec::new();
+        csv(lines.into_iter(), &mut out).unwrap();
+        assert_eq!(out, b"\"a,b\",'=1\r\n\"\"\"\",-1.5e-3\r\n");
+        assert!(csv([vec![], vec![String::new()]].into_iter(), &mut out).is_err());
     }
 
     #[test]
     fn json_rows_are_the_last_member() {
         let members = Map::from_iter([("n".to_owned(), 1.into())]);
         let rows = [1, 2].map(Value::from);
-        let text = json(&members, "rows", rows.into_iter()).unwrap();
+        let mut text = Vec::new();
+        json(&members, "rows", rows.into_iter(), &mut text).unwrap();
         let object: Value = serde_json::from_slice(&text).unwrap();
         assert_eq!(object, serde_json::json!({"n": 1, "rows": [1, 2]}));
         assert_eq!(text, b"{\"n\":1,\"rows\":[\n1,\n2\n]}\n");

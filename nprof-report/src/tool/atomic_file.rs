@@ -1,11 +1,13 @@
 //! Replaces a file atomically: a reader sees the previous or the new content, never a part.
 
 use std::fs::{self, File, Metadata, Permissions};
-use std::io::{self, Write};
+use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use tempfile::Builder;
+use tempfile::{Builder, NamedTempFile};
+
+use crate::tool::report::Failure;
 
 /// The mode of a new file before the umask, as open(2) callers usually pass it.
 const MODE: u32 = 0o666;
@@ -36,28 +38,36 @@ impl AtomicFile {
         }
     }
 
-    /// Writes a temporary file next to it and renames it. If that is impossible (the directory is
+    /// Prints to a temporary file next to it and renames that. If there can be none (the directory is
     /// read-only, the file belongs to another user), overwrites the file itself, not atomically.
     ///
     /// # Errors
     ///
-    /// An I/O error.
-    pub(crate) fn write(&self, bytes: &[u8]) -> io::Result<()> {
-        match (self.replace(bytes), &self.present) {
-            (Err(_), Some(_)) => fs::write(&self.path, bytes),
-            (replaced, _) => replaced,
-        }
+    /// An I/O error, or the error of `print`.
+    pub(crate) fn write(
+        &self,
+        print: impl FnOnce(&mut dyn Write) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let temporary = match self.temporary() {
+            Err(_) if self.present.is_some() => {
+                return print_to(File::create(&self.path)?, print);
+            }
+            temporary => temporary?,
+        };
+        print_to(temporary.as_file(), print)?;
+        temporary.persist(&self.path).map_err(|error| error.error)?;
+        Ok(())
     }
 
-    fn replace(&self, bytes: &[u8]) -> io::Result<()> {
+    /// Creates the temporary file, with the permissions of the file that it replaces.
+    fn temporary(&self) -> io::Result<NamedTempFile> {
         let directory = match self.path.parent() {
             // A rename is atomic only within a file system, so the temporary file is in the same directory.
             Some(directory) if !directory.as_os_str().is_empty() => directory,
             _ => Path::new("."),
         };
         let usual = Permissions::from_mode(MODE);
-        let mut file =
-            Builder::new().prefix(".nprof-").permissions(usual).tempfile_in(directory)?;
+        let file = Builder::new().prefix(".nprof-").permissions(usual).tempfile_in(directory)?;
         if let Some(present) = &self.present {
             // A new file would change the owner, and with it the rights of others.
             if !is_of_same_user(present, file.as_file())? {
@@ -65,10 +75,17 @@ impl AtomicFile {
             }
             file.as_file().set_permissions(present.permissions())?;
         }
-        file.write_all(bytes)?;
-        file.persist(&self.path).map_err(|error| error.error)?;
-        Ok(())
+        Ok(file)
     }
+}
+
+fn print_to(
+    file: impl Write,
+    print: impl FnOnce(&mut dyn Write) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let mut out = BufWriter::new(file);
+    print(&mut out)?;
+    Ok(out.flush()?)
 }
 
 fn is_of_same_user(present: &Metadata, file: &File) -> io::Result<bool> {
@@ -85,11 +102,11 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let (path, link) = (directory.path().join("out"), directory.path().join("link"));
         let file = AtomicFile::of(&path).unwrap();
-        file.write(b"first").unwrap();
+        file.write(|out| Ok(out.write_all(b"first")?)).unwrap();
         std::os::unix::fs::symlink("out", &link).unwrap();
         fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
         let open = fs::File::open(&path).unwrap();
-        AtomicFile::of(&link).unwrap().write(b"2nd").unwrap();
+        AtomicFile::of(&link).unwrap().write(|out| Ok(out.write_all(b"2nd")?)).unwrap();
         assert_eq!(io::read_to_string(open).unwrap(), "first");
         assert_eq!(fs::read(&path).unwrap(), b"2nd");
         assert!(link.is_symlink());

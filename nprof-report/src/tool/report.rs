@@ -3,7 +3,7 @@
 
 use std::cell::RefCell;
 use std::error::Error as StdError;
-use std::io::{self, Read, Write};
+use std::io::{self, BufWriter, Read, Write};
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -171,12 +171,15 @@ pub trait Report: Clone {
     }
 }
 
-/// A function that prints the rows of a report, with the columns of the terminal; None if the output is
-/// none. It fails if the format cannot hold the rows.
-pub trait Render<Rows>: Fn(&Rows, &Summary, Option<usize>) -> Result<Vec<u8>, Failure> {}
+/// A function that writes the rows of a report, with the columns of the terminal; None if the output is
+/// none. It fails if the output does, or if the format cannot hold the rows.
+pub trait Render<Rows>:
+    Fn(&Rows, &Summary, Option<usize>, &mut dyn Write) -> Result<(), Failure>
+{
+}
 
 impl<Rows, F> Render<Rows> for F where
-    F: Fn(&Rows, &Summary, Option<usize>) -> Result<Vec<u8>, Failure>
+    F: Fn(&Rows, &Summary, Option<usize>, &mut dyn Write) -> Result<(), Failure>
 {
 }
 
@@ -334,23 +337,24 @@ impl<'a, T> Printer<'a, T> {
     {
         let rows = report.rows(summary)?;
         if let Some(file) = &self.atomic_file {
-            let bytes = (self.render)(&rows, summary, None)?;
-            return Ok(file.write(&bytes).map_err(Writing)?);
+            let written = file.write(|out| (self.render)(&rows, summary, None, out));
+            return written.map_err(Writing::caused_by);
         }
         let output = match &mut self.output {
             Some(output) => output,
             none => none.insert(stage::output(self.options.output.path())?),
         };
-        let mut bytes = (self.render)(&rows, summary, output.width())?;
-        if let Some(height) = output.height().filter(|_| self.options.every.is_some()) {
+        let (width, height) = (output.width(), output.height());
+        let mut out = FirstLines { out: BufWriter::new(output), left: usize::MAX };
+        if let Some(height) = height.filter(|_| self.options.every.is_some()) {
+            out.write_all(HOME_AND_CLEAR).map_err(Writing)?;
             // The last report stays on the screen and may scroll; the others are overwritten.
             if summary.live {
-                keep_lines(&mut bytes, height.saturating_sub(1));
+                out.left = height.saturating_sub(1);
             }
-            bytes.splice(0..0, HOME_AND_CLEAR.iter().copied());
         }
-        output.write_all(&bytes).map_err(Writing)?;
-        Ok(())
+        let written = (self.render)(&rows, summary, width, &mut out);
+        written.and_then(|()| Ok(out.flush()?)).map_err(Writing::caused_by)
     }
 }
 
@@ -359,11 +363,42 @@ impl<'a, T> Printer<'a, T> {
 #[error("writing the report")]
 struct Writing(#[source] io::Error);
 
-/// Keeps the first `count` lines, so that a terminal does not scroll.
-fn keep_lines(bytes: &mut Vec<u8>, count: usize) {
-    let ends = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'\n');
-    if let Some((end, _)) = ends.take(count).last() {
-        bytes.truncate(end + 1);
+impl Writing {
+    /// Adds to an I/O error that it came while writing; returns other failures as they are.
+    fn caused_by(failure: Failure) -> Failure {
+        match failure.downcast::<io::Error>() {
+            Ok(error) => Writing(*error).into(),
+            Err(failure) => failure,
+        }
+    }
+}
+
+/// A writer of the first lines only, so that a terminal does not scroll.
+struct FirstLines<W> {
+    out: W,
+    /// The number of lines that are still written.
+    left: usize,
+}
+
+impl<W: Write> Write for FirstLines<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.left == usize::MAX {
+            return self.out.write(bytes);
+        }
+        let mut end = 0;
+        for line in bytes.split_inclusive(|&byte| byte == b'\n') {
+            if self.left == 0 {
+                break;
+            }
+            end += line.len();
+            self.left -= usize::from(line.ends_with(b"\n"));
+        }
+        self.out.write_all(&bytes[..end])?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
     }
 }
 
@@ -387,13 +422,14 @@ mod tests {
 
     #[test]
     fn lines_beyond_the_screen_are_dropped() {
-        let kept = |text: &str, count| {
-            let mut bytes = text.as_bytes().to_vec();
-            keep_lines(&mut bytes, count);
-            String::from_utf8(bytes).unwrap()
+        let kept = |parts: &[&str], left| {
+            let mut out = FirstLines { out: Vec::new(), left };
+            parts.iter().for_each(|part| out.write_all(part.as_bytes()).unwrap());
+            String::from_utf8(out.out).unwrap()
         };
-        assert_eq!(kept("a\nb\nc\n", 2), "a\nb\n");
-        assert_eq!(kept("a\nb\n", 5), "a\nb\n");
+        assert_eq!(kept(&["a\nb\nc\n"], 2), "a\nb\n");
+        assert_eq!(kept(&["a", "\nb", "\nc\n"], 2), "a\nb\n");
+        assert_eq!(kept(&["a\nb\n"], 5), "a\nb\n");
     }
 
     #[test]
