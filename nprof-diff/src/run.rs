@@ -76,6 +76,7 @@ fn compare(args: &Args, inputs: &InputSides, criteria: Criteria) -> Result<Outco
         event,
         diff: &diff,
         keys,
+        moved_directories: &inputs.moved_directories,
         warnings: &warnings,
         bounds: &args.fail_on,
         sort: args.sort,

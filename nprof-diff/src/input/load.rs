@@ -7,6 +7,7 @@ use nprof_cli::stage;
 
 use crate::input::event::{self, ComparedEvent};
 use crate::input::key::KeyTable;
+use crate::input::moved_files::{MovedDirectory, join_moved_files};
 use crate::input::preconditions;
 use crate::input::rename::Renames;
 use crate::input::row_kind::RowKind;
@@ -41,6 +42,8 @@ pub(crate) struct InputSides {
     pub(crate) keys: KeyTable,
     /// The event to compare by. None without samples.
     pub(crate) event: Option<ComparedEvent>,
+    /// Directories of source files that have another path on the new side; their rows are joined.
+    pub(crate) moved_directories: Vec<MovedDirectory>,
     /// Warnings about the options.
     pub(crate) warnings: Vec<String>,
 }
@@ -57,13 +60,14 @@ pub(crate) fn load(sources: &Sources<'_>) -> Result<InputSides> {
     };
     let mut keys = KeyTable::default();
     let row_kind = sources.row_kind;
-    let base = load_side("base", sources.base, row_kind, &mut keys, &mut renames)?;
+    let mut base = load_side("base", sources.base, row_kind, &mut keys, &mut renames)?;
     // Names of the base are replaced by those of the new side, which stay as they are.
     let new = load_side("new", sources.new, row_kind, &mut keys, &mut Renames::default())?;
     preconditions::refuse(&base, &new, row_kind, sources.partial_ok)?;
     let event = event::choose(&base, &new, sources.event)?;
+    let moved_directories = join_moved_files(&mut base, &new, &mut keys, row_kind);
     let warnings = unused_renames(sources.renames, &renames);
-    Ok(InputSides { base, new, keys, event, warnings })
+    Ok(InputSides { base, new, keys, event, moved_directories, warnings })
 }
 
 fn read_renames(path: &Path) -> Result<Renames> {

@@ -3,6 +3,7 @@
 pub(crate) mod event;
 pub(crate) mod key;
 pub(crate) mod load;
+pub(crate) mod moved_files;
 pub(crate) mod preconditions;
 pub(crate) mod rename;
 pub(crate) mod row_kind;

@@ -9,6 +9,7 @@ use nprof_stream::escape::escaped;
 use crate::compare::comparison::Method;
 use crate::compare::observed::SideTotals;
 use crate::input::event::{ComparedEvent, incomplete_stacks};
+use crate::input::moved_files::MovedDirectory;
 use crate::input::side::Side;
 use crate::print::date::utc;
 use crate::print::report::DiffReport;
@@ -30,6 +31,8 @@ pub(super) fn lines(report: &DiffReport<'_>) -> Vec<String> {
     if event.is_some_and(ComparedEvent::measures_cpu_time) {
         lines.extend(wrapped(&run_time(report), WIDTH));
     }
+    let moves = report.moved_directories.iter();
+    lines.extend(labelled("files", moves.map(moved_directory).collect()));
     for warning in report.warnings {
         lines.extend(wrapped(&format!("warning: {warning}"), WIDTH));
     }
@@ -144,6 +147,19 @@ fn capture(summary: &EventSummary) -> String {
         text.push_str(&format!(", in place of {requested}: {reason}"));
     }
     text
+}
+
+/// Returns a line on a directory of source files that has another path on the new side.
+fn moved_directory(moved: &MovedDirectory) -> String {
+    let name =
+        |path: &[u8]| if path.is_empty() { "relative paths".to_owned() } else { escaped(path) };
+    let plural = if moved.files == 1 { "" } else { "s" };
+    format!(
+        "{} of base is compared with {} of new ({} file{plural})",
+        name(&moved.base),
+        name(&moved.new),
+        moved.files
+    )
 }
 
 fn run_time(report: &DiffReport<'_>) -> String {

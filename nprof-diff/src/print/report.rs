@@ -9,6 +9,7 @@ use crate::compare::rename_candidates::RenameCandidate;
 use crate::compare::row::{Metric, Row};
 use crate::input::event::ComparedEvent;
 use crate::input::key::KeyTable;
+use crate::input::moved_files::MovedDirectory;
 use crate::input::row_kind::RowKind;
 use crate::input::side::Side;
 use crate::print::sort::Sort;
@@ -28,6 +29,8 @@ pub(crate) struct DiffReport<'a> {
     pub(crate) diff: &'a Diff,
     /// The keys of its rows.
     pub(crate) keys: &'a KeyTable,
+    /// Directories of source files that have another path on the new side.
+    pub(crate) moved_directories: &'a [MovedDirectory],
     /// The warnings.
     pub(crate) warnings: &'a [String],
     /// The bounds of `--fail-on`.

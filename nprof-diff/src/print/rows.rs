@@ -45,6 +45,7 @@ pub(super) fn json(report: &DiffReport<'_>, out: &mut dyn Write) -> io::Result<(
         "run_time": diff.run_time_ns.as_ref().map(run_time),
         "median_ratio": significant(diff.median_ratio),
         "rename_candidates": rename_candidates(report),
+        "moved_directories": moved_directories(report),
     });
     let rows = rows(report);
     values::json("nprof-diff", report.row_kind, report.event, members, &columns(), rows, out)
@@ -96,6 +97,19 @@ fn rename_candidates(report: &DiffReport<'_>) -> Vec<Value> {
                 "old": report.keys.name(pair.old.key),
                 "new": report.keys.name(pair.new.key),
                 "image": escaped(&report.keys.get(pair.old.key).image),
+            })
+        })
+        .collect()
+}
+
+fn moved_directories(report: &DiffReport<'_>) -> Vec<Value> {
+    let moves = report.moved_directories.iter();
+    moves
+        .map(|moved| {
+            json!({
+                "base": escaped(&moved.base),
+                "new": escaped(&moved.new),
+                "files": moved.files,
             })
         })
         .collect()
