@@ -6,8 +6,11 @@ use clap::error::ErrorKind;
 use clap::{ArgMatches, CommandFactory, Parser, ValueEnum};
 use nprof_cli::usage;
 use nprof_report::args::StackFormat;
+use nprof_report::legend;
+use nprof_report::profile::Sum;
 use nprof_report::report::{Options, RowLimits};
 
+use crate::tree::call_tree::FoldedSums;
 use crate::tree::path_filter::{PathFilter, PathFilterKind, PathPattern};
 
 /// The tool's name, which begins its messages.
@@ -127,6 +130,17 @@ impl Args {
             _ => (0.0, 0),
         };
         self.options.row_limits(percent, rows)
+    }
+
+    /// Returns the line about the calls of an event that were folded to bound memory.
+    pub(crate) fn folded_line(&self, event: &str, sums: FoldedSums, whole: Sum) -> String {
+        let other = sums.other.percent_of(whole);
+        let (rows, bound) = match self.view {
+            View::Paths | View::Tree => ("call paths", sums.bound.percent_of(whole).min(other)),
+            // The calls of one function are on many paths, and all of them may be folded.
+            View::Callers | View::Graph => ("call paths; by function", other),
+        };
+        legend::folded(event, other, rows, bound)
     }
 
     /// Returns all options that filter samples or paths, as the user spelled them.

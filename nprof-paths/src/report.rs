@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use nprof_report::args::StackFormat;
 use nprof_report::profile::{Context, GroupBy, GroupKey, ReportedEvent, Sum};
 use nprof_report::report::{self, Failure, Report};
 use nprof_report::summary::Summary;
@@ -11,7 +12,7 @@ use crate::print::context::PrintContext;
 use crate::print::dispatch;
 use crate::select;
 use crate::tree::aggregate::Aggregator;
-use crate::tree::call_tree::Tree;
+use crate::tree::call_tree::{FoldedSums, Tree};
 use crate::tree::path_filter::apply_filters;
 
 /// Runs nprof-paths with the arguments of the process; returns its exit status.
@@ -27,8 +28,11 @@ pub fn run() -> ExitCode {
         &args.options,
         report,
         &|trees: &EventTrees, summary: &_, width, out: &mut _| {
-            let EventTrees { tree, events } = trees;
-            dispatch::report(&PrintContext { tree, events, summary, args: &args, width }, out)
+            let EventTrees { tree, events, folded } = trees;
+            dispatch::report(
+                &PrintContext { tree, events, folded, summary, args: &args, width },
+                out,
+            )
         },
     )
 }
@@ -55,11 +59,21 @@ impl Report for PathsReport<'_> {
         let tree = apply_filters(self.aggregator.finish(), &self.args.path_filters);
         let events = select::events(summary, self.args)?;
         let events = select::reported_events(&tree, &events, summary, self.args);
-        Ok(EventTrees { tree, events })
+        let folded = events.iter().map(|event| tree.folded(event.event)).collect();
+        Ok(EventTrees { tree, events, folded })
     }
 
     fn notes(&self, summary: &Summary) -> Vec<String> {
-        select::note(summary, self.args).into_iter().collect()
+        let note = select::note(summary, self.args);
+        // A table has it in its heading.
+        let is_table = self.args.format == StackFormat::Table;
+        let events = select::events(summary, self.args).unwrap_or_default().into_iter();
+        let folded = events.filter(|_| !is_table).filter_map(|event| {
+            let sums = self.aggregator.folded(event)?;
+            let whole = summary.events[event].sum;
+            Some(self.args.folded_line(&summary.event_name(event), sums, whole))
+        });
+        note.into_iter().chain(folded).collect()
     }
 }
 
@@ -67,4 +81,6 @@ impl Report for PathsReport<'_> {
 struct EventTrees {
     tree: Tree,
     events: Vec<ReportedEvent>,
+    /// By reported event, the samples in calls that were folded to bound memory.
+    folded: Vec<Option<FoldedSums>>,
 }

@@ -21,7 +21,7 @@ use crate::print::folded::PathOrder;
 use crate::print::{flamegraph, folded};
 use crate::rows::paths::path_rows;
 use crate::rows::tree::{inverted, tree_rows};
-use crate::tree::aggregate::Aggregator;
+use crate::tree::aggregate::{Aggregator, Budget};
 use crate::tree::call_tree::Tree;
 use crate::tree::cycles::Vertex;
 use crate::tree::graph::{Edge, Graph};
@@ -31,7 +31,17 @@ use crate::tree::path_filter::{PathFilter, PathFilterKind, PathPattern, apply_fi
 const ALL: RowLimits = RowLimits { min_percent: 0.0, rows: None };
 
 fn aggregate(streams: &[Vec<u8>], by_command: bool, filter: &Filter) -> (Tree, Summary) {
+    aggregate_within(Budget::default(), streams, by_command, filter)
+}
+
+fn aggregate_within(
+    budget: Budget,
+    streams: &[Vec<u8>],
+    by_command: bool,
+    filter: &Filter,
+) -> (Tree, Summary) {
     let mut aggregator = Aggregator::new(by_command, filter.clone());
+    aggregator.budget = budget;
     let mut group_by = filter.group_by();
     group_by.task |= aggregator.group_by().task;
     let mut profile = Profile::new(group_by);
@@ -147,8 +157,9 @@ fn merges_calls_from_different_addresses_of_a_function() {
         )
     );
     let (tree, _) = aggregate(&streams, false, &Filter::default());
-    let (_, lines) = tree.lines.iter().find(|(_, lines)| lines[0].sum.samples == 5).unwrap();
-    assert_eq!(lines[0].line, "/src/p.c:20");
+    let leaves = tree.leaves(0).into_iter().map(|leaf| tree.lines(leaf));
+    let line = leaves.flatten().find(|line| line.sum.samples == 5).unwrap();
+    assert_eq!(&*line.line, "/src/p.c:20");
 }
 
 #[test]
@@ -165,6 +176,7 @@ fn stack_of_20000_frames_is_one_path_in_every_view() {
         let input = PrintContext {
             tree: &tree,
             events: &shown,
+            folded: &[],
             summary: &summary,
             args: &args,
             width: Some(80),
@@ -319,7 +331,58 @@ fn self_of_graph(tree: &Tree, graph: &Graph) -> BTreeMap<String, Sum> {
     by_function(tree, parts)
 }
 
+/// Sums of self and total by path of functions, for paths without `(other)`.
+fn sums_by_path(tree: &Tree, event: usize) -> BTreeMap<Vec<String>, (Sum, Sum)> {
+    let mut sums = BTreeMap::new();
+    for node in tree.depth_first(event) {
+        let name = |node| format!("{} {}", tree.function(node).name, tree.function(node).image);
+        let mut path: Vec<String> = tree.stack(node).map(name).collect();
+        path.reverse();
+        if !tree.function(node).is_other() {
+            sums.insert(path, (tree.nodes[node].self_, tree.nodes[node].total));
+        }
+    }
+    sums
+}
+
+const SMALL: Budget =
+    Budget { nodes: 9, kept_nodes: 3, lines: 4, name_bytes: 2_000, path_calls: 15 };
+
 proptest! {
+    #[test]
+    fn folded_tree_keeps_totals_and_bounds_every_path(
+        streams in proptest::collection::vec(any_stream(), 1..6),
+        nodes in 2..30usize,
+        name_bytes in 0..2_000usize,
+        path_calls in 0..60usize,
+    ) {
+        let budget = Budget { nodes, kept_nodes: nodes / 4, name_bytes, path_calls, ..SMALL };
+        let (tree, summary) = aggregate(&streams, false, &Filter::default());
+        let small = aggregate_within(budget, &streams, false, &Filter::default()).0;
+        prop_assert!(small.nodes.len() <= tree.nodes.len() + 2 * summary.events.len());
+        for event in 0..summary.events.len() {
+            prop_assert_eq!(small.total(event), tree.total(event));
+            let bound = small.folded(event).map_or(Sum::default(), |sums| sums.bound);
+            let shown = sums_by_path(&small, event);
+            let exact = sums_by_path(&tree, event);
+            prop_assert!(shown.keys().all(|path| exact.contains_key(path)));
+            for (path, &(self_, total)) in &exact {
+                let (shown_self, shown_total) = shown.get(path).copied().unwrap_or_default();
+                for (shown, exact) in [(shown_self, self_), (shown_total, total)] {
+                    // Also: a path with more samples than the bound is shown.
+                    prop_assert!(shown.samples <= exact.samples);
+                    prop_assert!(exact.samples <= shown.samples + bound.samples);
+                    prop_assert!(exact.weight <= shown.weight + bound.weight);
+                }
+            }
+            let event = reported(&small, &summary, event);
+            let inverted = inverted(&small, &[event], &ALL);
+            prop_assert_eq!(inverted.total(event.event), tree.total(event.event));
+        }
+        let again = aggregate_within(budget, &streams, false, &Filter::default()).0;
+        prop_assert_eq!(paths(&small), paths(&again));
+    }
+
     #[test]
     fn every_view_has_the_sums_of_the_stream(streams in proptest::collection::vec(any_stream(), 1..3)) {
         let (tree, summary) = aggregate(&streams, false, &Filter::default());
@@ -336,14 +399,14 @@ proptest! {
             let paths = path_rows(&tree, &[shown], &ALL);
             prop_assert_eq!(&by_function(&tree, paths[0].paths.iter().map(node)), &flat);
             for leaf in &paths[0].paths {
-                let on_lines: u64 = tree.lines.get(leaf).into_iter().flatten().map(|line| line.sum.samples).sum();
+                let on_lines: u64 = tree.lines(*leaf).iter().map(|line| line.sum.samples).sum();
                 prop_assert!(on_lines == 0 || on_lines == tree.nodes[*leaf].self_.samples);
             }
             // Callers: the outermost functions of the inverted tree are the leaves.
             let callers = inverted(&tree, &[shown], &ALL);
             let roots = callers.roots.iter().filter(|root| root.event == i);
-            let roots = roots.flat_map(|root| &callers.nodes[root.node].children);
-            let root = |&at: &usize| (callers.nodes[at].function, callers.nodes[at].total);
+            let roots = roots.flat_map(|root| callers.children(root.node));
+            let root = |at: usize| (callers.nodes[at].function, callers.nodes[at].total);
             prop_assert_eq!(&by_function(&callers, roots.map(root)), &flat);
             // Graph: self samples of functions, alone and in cycles; edges.
             let graph = Graph::from_tree(&tree, i);

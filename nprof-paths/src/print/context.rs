@@ -6,13 +6,15 @@ use nprof_report::report::heading;
 use nprof_report::summary::Summary;
 
 use crate::args::Args;
-use crate::tree::call_tree::Tree;
+use crate::tree::call_tree::{FoldedSums, Tree};
 
 /// The input of a printer.
 #[derive(Clone, Copy)]
 pub(crate) struct PrintContext<'a> {
     pub(crate) tree: &'a Tree,
     pub(crate) events: &'a [ReportedEvent],
+    /// By event, the samples in calls that were folded to bound memory.
+    pub(crate) folded: &'a [Option<FoldedSums>],
     pub(crate) summary: &'a Summary,
     pub(crate) args: &'a Args,
     /// The terminal's width; None if the report goes to a file or pipe.
@@ -45,6 +47,11 @@ impl PrintContext<'_> {
         let mut lines = self.counted();
         if !self.events.is_empty() {
             lines.extend(legend::whole(self.args.options.rebase, legend));
+        }
+        for (event, sums) in self.events.iter().zip(self.folded) {
+            // A single event is named in the heading.
+            let name = if self.events.len() > 1 { self.event_name(event) } else { String::new() };
+            lines.extend(sums.map(|sums| self.args.folded_line(&name, sums, event.whole)));
         }
         heading(self.summary, &lines, self.width)
     }

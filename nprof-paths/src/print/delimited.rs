@@ -43,7 +43,7 @@ fn path(context: &PrintContext<'_>, rows: &PathRows, leaf: NodeIndex) -> Line {
         // Without the root, which is not a call.
         tree.stack(leaf).count().to_string(),
         function.name.clone(),
-        function.image.clone(),
+        function.image.to_string(),
         folded::stack(tree, leaf, PathOrder::RootFirst),
     ]
 }
@@ -86,7 +86,7 @@ fn node(context: &PrintContext<'_>, rows: &TreeRows, index: usize, row: &TreeRow
         row.depth.to_string(),
     ];
     line.extend(numbers(node.self_, node.total, &rows.event));
-    line.extend([function.name.clone(), function.image.clone()]);
+    line.extend([function.name.clone(), function.image.to_string()]);
     line
 }
 
@@ -127,7 +127,7 @@ impl GraphPrinter<'_> {
             let sums = EdgeSums { self_: member.self_, total: member.self_, paths: 0 };
             let mut line = self.sums(index, index, "member", &sums);
             let function = &self.context.tree.functions[member.function];
-            line.extend([function.name.clone(), function.image.clone()]);
+            line.extend([function.name.clone(), function.image.to_string()]);
             lines.push(line);
         }
         lines

@@ -37,7 +37,7 @@ pub(crate) fn print(tree: &Tree, events: &[PathRows], order: PathOrder) -> Strin
 /// root per command.
 pub(crate) fn stack(tree: &Tree, leaf: NodeIndex, order: PathOrder) -> String {
     let mut nodes: Vec<NodeIndex> =
-        std::iter::successors(Some(leaf), |&node| tree.nodes[node].parent).collect();
+        std::iter::successors(Some(leaf), |&node| tree.parent(node)).collect();
     // A root without a command is not part of the path.
     if nodes.last().is_some_and(|&root| tree.function(root).name.is_empty()) {
         nodes.pop();

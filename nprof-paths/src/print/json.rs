@@ -37,7 +37,7 @@ fn path(context: &PrintContext<'_>, event: &ReportedEvent, leaf: NodeIndex) -> V
     let mut stack: Vec<_> = tree.stack(leaf).map(|node| tree.function(node)).collect();
     // Outermost function first, as in folded stacks.
     stack.reverse();
-    let lines = tree.lines.get(&leaf).into_iter().flatten();
+    let lines = tree.lines(leaf).iter();
     json!({
         "event": context.event_name(event),
         "samples": self_.samples,
@@ -45,13 +45,13 @@ fn path(context: &PrintContext<'_>, event: &ReportedEvent, leaf: NodeIndex) -> V
         "percent": self_.percent_of(event.whole),
         "margin": 100.0 * margin,
         "path": stack.iter().map(|function| &function.name[..]).collect::<Vec<_>>(),
-        "images": stack.iter().map(|function| &function.image[..]).collect::<Vec<_>>(),
+        "images": stack.iter().map(|function| &*function.image).collect::<Vec<_>>(),
         "lines": lines.map(line).collect::<Vec<_>>(),
     })
 }
 
 fn line(line: &LineSum) -> Value {
-    json!({ "line": line.line, "samples": line.sum.samples, "weight": line.sum.weight })
+    json!({ "line": &*line.line, "samples": line.sum.samples, "weight": line.sum.weight })
 }
 
 /// Prints the nodes of all events, as `nodes`.
@@ -92,7 +92,7 @@ fn node(
         "self_percent": node.self_.percent_of(rows.event.whole),
         "total_percent": node.total.percent_of(rows.event.whole),
         "function": function.name,
-        "image": function.image,
+        "image": &*function.image,
     })
 }
 
@@ -131,7 +131,7 @@ fn member(context: &PrintContext<'_>, rows: &GraphRows, member: &Member) -> Valu
     let function = &context.tree.functions[member.function];
     json!({
         "function": function.name,
-        "image": function.image,
+        "image": &*function.image,
         "self_samples": member.self_.samples,
         "self": member.self_.weight,
         "self_percent": member.self_.percent_of(rows.event.whole),
@@ -162,6 +162,22 @@ fn vertex(
     members.map(|(name, value): (&str, Value)| (name.to_owned(), value)).into_iter().collect()
 }
 
+/// Returns the samples in calls that were folded to bound memory, by event.
+fn folded(context: &PrintContext<'_>) -> Value {
+    let events = context.events.iter().zip(context.folded);
+    let folded = events.filter_map(|(event, sums)| {
+        let sums = (*sums)?;
+        Some(json!({
+            "event": context.event_name(event),
+            "samples": sums.other.samples,
+            "weight": sums.other.weight,
+            "bound_samples": sums.bound.samples,
+            "bound_weight": sums.bound.weight,
+        }))
+    });
+    folded.collect()
+}
+
 /// Prints the object: the facts of the streams, the options, and the rows as member `name`.
 fn object(
     context: &PrintContext<'_>,
@@ -176,5 +192,8 @@ fn object(
     object.insert("view".to_owned(), args.view.name().into());
     object.extend(args.options.facts(args.rules(), context.summary, context.events));
     object.insert(format!("hidden_{name}"), hidden.into());
+    if context.folded.iter().any(Option::is_some) {
+        object.insert("folded".to_owned(), folded(context));
+    }
     machine_formats::json(&object, name, rows, out)
 }

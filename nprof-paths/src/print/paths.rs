@@ -86,7 +86,7 @@ impl Printer<'_> {
         for repetition in repetitions(&stack) {
             for nth in 0..repetition.period {
                 let function = &self.tree.functions[stack[repetition.start + nth]];
-                let new_image = if function.image == image { "" } else { &function.image };
+                let new_image = if *function.image == *image { "" } else { &function.image };
                 let suffix = suffix(printed_count(repetition, nth), new_image, &function.name);
                 out.push_str(INDENT);
                 let name = format!("{}{}", bracket(repetition, nth), function.name);
@@ -101,12 +101,12 @@ impl Printer<'_> {
 
     /// Prints the source lines of a leaf.
     fn lines(&self, out: &mut String, leaf: NodeIndex) {
-        let lines = self.tree.lines.get(&leaf).map_or(&[][..], |lines| lines);
+        let lines = self.tree.lines(leaf);
         // A mark or an address without a symbol is its own only line.
-        if matches!(lines, [only] if only.line == self.tree.function(leaf).name) {
+        if matches!(lines, [only] if *only.line == self.tree.function(leaf).name) {
             return;
         }
-        for LineSum { line, sum } in lines.iter().take(MAX_LINES) {
+        for LineSum { line, sum, .. } in lines.iter().take(MAX_LINES) {
             out.push_str(&format!("{INDENT}{:>8}  ", sum.samples));
             push_name(out, line, "", self.width);
         }

@@ -179,7 +179,7 @@ impl<'a> Outline<'a> {
         for index in repetition.occurrences(nth) {
             self_.add(tree.nodes[rows[chain[index]].node].self_);
         }
-        let image = if function.image == caller_image { "" } else { &function.image };
+        let image = if *function.image == *caller_image { "" } else { &function.image };
         self.lines.push(Line {
             total: tree.nodes[node].total,
             self_: Some(self_),

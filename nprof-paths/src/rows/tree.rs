@@ -124,7 +124,7 @@ fn split_children(
 ) -> (Vec<NodeIndex>, SmallSubtrees) {
     let mut omitted = SmallSubtrees::default();
     let mut children = Vec::new();
-    for &child in &tree.nodes[node].children {
+    for child in tree.children(node) {
         // A subtree has at most its root's total, so nothing below a small node is large.
         let total = tree.nodes[child].total;
         if limits.is_small(total, event.whole) {

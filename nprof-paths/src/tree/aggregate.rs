@@ -2,16 +2,39 @@
 //!
 //! Stacks share their callers, and the stream's nodes already form a tree of frames. The path of
 //! each stream node is therefore computed once per epoch, however many stacks contain it.
+//!
+//! Memory is bounded: when there are [`MAX_NODES`] nodes, [`MAX_LINES`] source lines or
+//! [`MAX_NAME_BYTES`] of names, the tree is folded (see [`TreeBuilder::fold`]) to a part of it.
 
 use nprof_report::filter::Filter;
 use nprof_report::profile::{Context, GroupBy, GroupKey, Sum};
 use nprof_stream::escape::escaped;
-use nprof_stream::labels::{CallKey, Labels, UNKNOWN};
+use nprof_stream::labels::{CallKey, Labels, OTHER, UNKNOWN};
 use nprof_stream::tables::{Call, NameId, Tables};
 use nprof_stream::{EpochCache, FrameId, NodeId};
 use rustc_hash::FxHashMap;
+use std::sync::Arc;
 
-use crate::tree::call_tree::{Function, LeafLines, LineSum, NodeIndex, Tree, TreeBuilder};
+use crate::tree::builder::TreeBuilder;
+use crate::tree::call_tree::{FoldedSums, Function, LineSum, NodeIndex, Tree, largest_first};
+
+/// The number of nodes above which the tree is folded: 35 MB here, and 50 MB in each finished [`Tree`].
+const MAX_NODES: usize = 1 << 19;
+
+/// The number of nodes that a folding keeps, besides nodes of the samples that it folds.
+const KEPT_NODES: usize = MAX_NODES / 4;
+
+/// The number of source lines of leaves above which the rarest are dropped: 20 MB here, 15 MB in a
+/// [`Tree`].
+const MAX_LINES: usize = 1 << 18;
+
+/// The memory of names above which the tree is folded. A [`Tree`] has an escaped copy of each
+/// function's name, which can be four times as long.
+const MAX_NAME_BYTES: usize = 16 << 20;
+
+/// The number of calls on all paths together above which the finished tree is folded: reports that
+/// print whole paths would be longer than 300 MB. 10,000 paths of 1,600 calls are below.
+const MAX_PATH_CALLS: usize = 1 << 24;
 
 /// The name and the image of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -41,9 +64,32 @@ struct PathCall {
     rules: RuleBits,
 }
 
+/// The sizes above which an [`Aggregator`] folds its tree.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Budget {
+    pub(crate) nodes: usize,
+    pub(crate) kept_nodes: usize,
+    pub(crate) lines: usize,
+    pub(crate) name_bytes: usize,
+    pub(crate) path_calls: usize,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self {
+            nodes: MAX_NODES,
+            kept_nodes: KEPT_NODES,
+            lines: MAX_LINES,
+            name_bytes: MAX_NAME_BYTES,
+            path_calls: MAX_PATH_CALLS,
+        }
+    }
+}
+
 /// Adds up samples per call path.
 #[derive(Clone, Debug, Default)]
 pub struct Aggregator {
+    pub(crate) budget: Budget,
     /// True if there is one root per command.
     by_command: bool,
     filter: Filter,
@@ -53,7 +99,10 @@ pub struct Aggregator {
     functions: Vec<FunctionKey>,
     function_ids: FxHashMap<FunctionKey, usize>,
     builder: TreeBuilder,
-    lines: FxHashMap<(NodeIndex, NameId), Sum>,
+    /// The source lines of leaves, by node.
+    lines: FxHashMap<(u32, NameId), Sum>,
+    /// By event, the samples that a path may lack because its calls were folded.
+    bounds: Vec<Sum>,
     /// True for samples that count.
     samples: EpochCache<GroupKey, bool>,
     calls: EpochCache<Call, PathCall>,
@@ -92,8 +141,98 @@ impl Aggregator {
         }
         self.builder.add(end.node, sum);
         if let Some(line) = leaf.and_then(|call| self.line(tables, call)) {
-            self.lines.entry((end.node, line)).or_default().add(sum);
+            self.lines.entry((end.node as u32, line)).or_default().add(sum);
         }
+        let Budget { nodes, lines, name_bytes, .. } = self.budget;
+        if self.builder.len() > nodes || self.labels.names.bytes() > name_bytes {
+            self.fold();
+        } else if self.lines.len() > lines {
+            self.drop_rare_lines();
+        }
+    }
+
+    /// Returns the function that stands for folded calls.
+    fn other(&mut self) -> usize {
+        let [name, image] = [OTHER, b""].map(|name| self.labels.names.intern(name));
+        self.function(FunctionKey { name, image })
+    }
+
+    /// Folds the tree until at most half of the budget is used.
+    fn fold(&mut self) {
+        let mut count = self.budget.kept_nodes;
+        loop {
+            let other = self.other();
+            let folding = self.builder.fold(count, other);
+            self.add_bounds(&folding.bounds);
+            let lines = std::mem::take(&mut self.lines).into_iter();
+            // The lines of folded leaves are dropped: `(other)` is code of many functions.
+            self.lines = lines
+                .filter_map(|((node, line), sum)| {
+                    Some(((folding.places[node as usize]?, line), sum))
+                })
+                .collect();
+            self.drop_rare_lines();
+            self.forget_unused_names();
+            if self.labels.names.bytes() <= self.budget.name_bytes / 2 || count == 0 {
+                break;
+            }
+            // A few long names can take more memory than all nodes.
+            count /= 4;
+        }
+        // They hold indices of nodes, functions and names.
+        self.samples = EpochCache::default();
+        self.calls = EpochCache::default();
+        self.paths = EpochCache::default();
+    }
+
+    fn add_bounds(&mut self, bounds: &[Sum]) {
+        self.bounds.resize(self.bounds.len().max(bounds.len()), Sum::default());
+        for (bound, more) in self.bounds.iter_mut().zip(bounds) {
+            bound.add(*more);
+        }
+    }
+
+    /// Drops the lightest source lines if there are more than half of the budget.
+    fn drop_rare_lines(&mut self) {
+        let count = self.budget.lines / 2;
+        if self.lines.len() <= count {
+            return;
+        }
+        let mut lines: Vec<((u32, NameId), Sum)> =
+            std::mem::take(&mut self.lines).into_iter().collect();
+        lines.select_nth_unstable_by(count, |(a, a_sum), (b, b_sum)| {
+            largest_first(*a_sum, *b_sum).then(a.cmp(b))
+        });
+        lines.truncate(count);
+        self.lines = lines.into_iter().collect();
+    }
+
+    /// Removes the functions and names that neither nodes nor lines have.
+    fn forget_unused_names(&mut self) {
+        let old = std::mem::take(&mut self.labels).names;
+        let functions = std::mem::take(&mut self.functions);
+        self.function_ids.clear();
+        let mut names: Vec<Option<NameId>> = Vec::new();
+        let mut numbers: Vec<usize> = vec![usize::MAX; functions.len()];
+        let mut new_names = nprof_stream::tables::Names::default();
+        let mut renamed = |name: NameId| {
+            let index = name.0 as usize;
+            names.resize(names.len().max(index + 1), None);
+            *names[index].get_or_insert_with(|| new_names.intern(old.get(name)))
+        };
+        for function in self.builder.functions() {
+            if numbers[function] == usize::MAX {
+                numbers[function] = self.functions.len();
+                let FunctionKey { name, image } = functions[function];
+                let key = FunctionKey { name: renamed(name), image: renamed(image) };
+                self.function_ids.insert(key, self.functions.len());
+                self.functions.push(key);
+            }
+        }
+        let lines = std::mem::take(&mut self.lines).into_iter();
+        self.lines = lines.map(|((node, line), sum)| ((node, renamed(line)), sum)).collect();
+        self.builder.renumber(|function| numbers[function]);
+        self.labels.names = new_names;
     }
 
     /// True if the filter's rules about samples hold.
@@ -152,6 +291,11 @@ impl Aggregator {
             // A frame's calls are innermost first; inlined calls are further from the root.
             for &call in calls.iter().rev() {
                 let call = self.call(tables, call);
+                // One stack can have 2^28 inlined calls: the rest of it is folded.
+                if self.builder.len() > 2 * self.budget.nodes {
+                    let other = self.other();
+                    return PathEnd { node: self.builder.child(end.node, other), ..end };
+                }
                 end.node = self.builder.child(end.node, call.function);
                 end.rules |= call.rules;
             }
@@ -203,18 +347,46 @@ impl Aggregator {
 
     /// Returns the tree of the samples added so far.
     pub fn finish(&self) -> Tree {
-        let names = &self.labels.names;
-        let functions = self.functions.iter().map(|key| Function {
-            name: escaped(names.get(key.name)),
-            image: escaped(names.get(key.image)),
-            raw_name: names.get(key.name).into(),
-        });
-        let mut lines = LeafLines::default();
-        for (&(node, line), &sum) in &self.lines {
-            let line = escaped(names.get(line));
-            lines.entry(node).or_default().push(LineSum { line, sum });
+        let calls = self.builder.path_calls();
+        if calls <= self.budget.path_calls {
+            return self.finish_all();
         }
-        self.builder.finish(functions.collect(), lines)
+        let mut folded = self.clone();
+        let mut count = folded.builder.len();
+        while folded.builder.path_calls() > self.budget.path_calls && count > 0 {
+            count /= 2;
+            folded.budget.kept_nodes = count;
+            folded.fold();
+        }
+        folded.finish_all()
+    }
+
+    /// Returns the samples of an event in calls that [`Aggregator::finish`] folds. None if there are none.
+    pub fn folded(&self, event: usize) -> Option<FoldedSums> {
+        let is_folded =
+            !self.bounds.is_empty() || self.builder.path_calls() > self.budget.path_calls;
+        if is_folded { self.finish().folded(event) } else { None }
+    }
+
+    fn finish_all(&self) -> Tree {
+        let names = &self.labels.names;
+        let mut shared: FxHashMap<NameId, Arc<str>> = FxHashMap::default();
+        let mut share = |name: NameId| {
+            Arc::clone(shared.entry(name).or_insert_with(|| escaped(names.get(name)).into()))
+        };
+        let function = |key: &FunctionKey| Function {
+            name: escaped(names.get(key.name)),
+            image: share(key.image),
+            raw_name: names.get(key.name).into(),
+        };
+        let functions = self.functions.iter().map(function).collect();
+        let line = |(&(leaf, line), &sum): (&(u32, NameId), &Sum)| LineSum {
+            leaf: leaf as NodeIndex,
+            line: share(line),
+            sum,
+        };
+        let lines = self.lines.iter().map(line).collect();
+        self.builder.finish(functions, lines, self.bounds.clone())
     }
 }
 

@@ -2,37 +2,55 @@
 //! Every view is computed from this tree, so all views agree.
 
 use std::cmp::Ordering;
+use std::sync::Arc;
 
 use nprof_report::profile::Sum;
-use rustc_hash::FxHashMap;
+use nprof_stream::labels::OTHER;
 
 /// A function: two functions are the same if their names and their images are the same.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Function {
     /// The shown name, escaped.
     pub name: String,
-    /// The base name of the image, escaped.
-    pub image: String,
+    /// The base name of the image, escaped. Shared: functions are many, images are few.
+    pub image: Arc<str>,
     /// The shown name as in the stream, for regular expressions.
     pub raw_name: Box<[u8]>,
+}
+
+impl Function {
+    /// Returns the function that stands for calls folded to bound memory.
+    pub fn other() -> Self {
+        let name = String::from_utf8_lossy(OTHER).into_owned();
+        Self { name, image: "".into(), raw_name: OTHER.into() }
+    }
+
+    /// True if it stands for calls folded to bound memory. Functions of programs have an image.
+    pub fn is_other(&self) -> bool {
+        self.image.is_empty() && *self.raw_name == *OTHER
+    }
 }
 
 /// Index into [`Tree::nodes`].
 pub type NodeIndex = usize;
 
+/// Stands for the parent of a root's node.
+pub(super) const NO_PARENT: u32 = u32::MAX;
+
 /// A function, called along the path of the nodes above it.
 #[derive(Clone, Debug)]
 pub struct Node {
-    /// The caller's node; None for the node of a [`Root`].
-    pub parent: Option<NodeIndex>,
+    /// The caller's node, or [`NO_PARENT`].
+    pub(super) parent: u32,
+    /// The range of the node's children in [`Tree::children`].
+    pub(super) first_child: u32,
+    pub(super) end_of_children: u32,
     /// Index into [`Tree::functions`].
     pub function: usize,
     /// The samples with a stack that ends here.
     pub self_: Sum,
     /// The samples with a stack that goes through this node.
     pub total: Sum,
-    /// The nodes that this one is the parent of, by function.
-    pub children: Vec<NodeIndex>,
 }
 
 /// The root of an event's call paths. Its node is not a call: the outermost functions are its
@@ -49,14 +67,13 @@ pub struct Root {
 /// The samples on one source line of a leaf, or at one address if the line is unknown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LineSum {
-    /// The line, or the address, escaped.
-    pub line: String,
+    /// The leaf's node.
+    pub leaf: NodeIndex,
+    /// The line, or the address, escaped. Shared: a line is on many paths.
+    pub line: Arc<str>,
     /// Its samples.
     pub sum: Sum,
 }
-
-/// The source lines of each leaf.
-pub type LeafLines = FxHashMap<NodeIndex, Vec<LineSum>>;
 
 /// The call tree of all events.
 #[derive(Clone, Debug, Default)]
@@ -67,14 +84,39 @@ pub struct Tree {
     pub nodes: Vec<Node>,
     /// The roots, by event and command.
     pub roots: Vec<Root>,
-    /// The source lines of each leaf, the largest sum first.
-    pub lines: LeafLines,
+    /// The children of all nodes, each node's by function.
+    pub(super) children: Vec<u32>,
+    /// The source lines by leaf, the largest sum of each leaf first.
+    pub(super) lines: Vec<LineSum>,
+    /// By event, the most samples, and the most weight, that a path may lack because its calls were
+    /// folded to bound memory. Absent for events without folded calls.
+    pub(super) bounds: Vec<Sum>,
 }
 
 impl Tree {
     /// Returns the function of a node.
     pub fn function(&self, node: NodeIndex) -> &Function {
         &self.functions[self.nodes[node].function]
+    }
+
+    /// Returns the caller's node. None for the node of a [`Root`].
+    pub fn parent(&self, node: NodeIndex) -> Option<NodeIndex> {
+        let parent = self.nodes[node].parent;
+        (parent != NO_PARENT).then_some(parent as NodeIndex)
+    }
+
+    /// Returns the nodes that this one is the parent of, by function.
+    pub fn children(&self, node: NodeIndex) -> impl DoubleEndedIterator<Item = NodeIndex> + '_ {
+        let Node { first_child, end_of_children, .. } = self.nodes[node];
+        let children = &self.children[first_child as usize..end_of_children as usize];
+        children.iter().map(|&child| child as NodeIndex)
+    }
+
+    /// Returns the source lines of a leaf, the largest sum first.
+    pub fn lines(&self, leaf: NodeIndex) -> &[LineSum] {
+        let start = self.lines.partition_point(|line| line.leaf < leaf);
+        let count = self.lines[start..].partition_point(|line| line.leaf == leaf);
+        &self.lines[start..start + count]
     }
 
     /// Returns the nodes of an event's roots.
@@ -91,8 +133,8 @@ impl Tree {
 
     /// Returns the nodes of a path, leaf first, without the root.
     pub fn stack(&self, leaf: NodeIndex) -> impl Iterator<Item = NodeIndex> + '_ {
-        std::iter::successors(Some(leaf), |&node| self.nodes[node].parent)
-            .take_while(|&node| self.nodes[node].parent.is_some())
+        std::iter::successors(Some(leaf), |&node| self.parent(node))
+            .take_while(|&node| self.nodes[node].parent != NO_PARENT)
     }
 
     /// Returns all nodes below an event's roots in depth-first order, siblings by function.
@@ -101,10 +143,10 @@ impl Tree {
         // A stack of its own: paths are too deep for recursion (20,000 frames are tested).
         let mut pending = Vec::new();
         for root in self.roots_of(event) {
-            pending.extend(self.nodes[root].children.iter().rev().copied());
+            pending.extend(self.children(root).rev());
             while let Some(node) = pending.pop() {
                 order.push(node);
-                pending.extend(self.nodes[node].children.iter().rev().copied());
+                pending.extend(self.children(node).rev());
             }
         }
         order
@@ -116,122 +158,31 @@ impl Tree {
         leaves.retain(|&node| self.nodes[node].self_.samples > 0);
         leaves
     }
+
+    /// Returns the samples of an event in calls that were folded to bound memory, with the most
+    /// that any one path lacks. None if no calls were.
+    pub fn folded(&self, event: usize) -> Option<FoldedSums> {
+        let bound = *self.bounds.get(event).filter(|bound| bound.samples > 0)?;
+        let mut other = Sum::default();
+        for node in self.depth_first(event) {
+            if self.function(node).is_other() {
+                other.add(self.nodes[node].self_);
+            }
+        }
+        Some(FoldedSums { other, bound })
+    }
+}
+
+/// The samples of calls that were folded to bound memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FoldedSums {
+    /// All samples that are in `(other)`.
+    pub other: Sum,
+    /// The most samples, and the most weight, that any one path lacks.
+    pub bound: Sum,
 }
 
 /// Orders sums by weight, then by samples, the larger first.
 pub fn largest_first(a: Sum, b: Sum) -> Ordering {
     (b.weight, b.samples).cmp(&(a.weight, a.samples))
-}
-
-/// Builds a [`Tree`] path by path. Functions are numbers that the caller chooses.
-#[derive(Clone, Debug, Default)]
-pub struct TreeBuilder {
-    nodes: Vec<NewNode>,
-    /// Nodes by parent and function.
-    children: FxHashMap<(NodeIndex, usize), NodeIndex>,
-    /// Nodes by event and function.
-    roots: FxHashMap<(usize, usize), NodeIndex>,
-}
-
-#[derive(Clone, Debug)]
-struct NewNode {
-    parent: Option<NodeIndex>,
-    function: usize,
-    self_: Sum,
-}
-
-impl TreeBuilder {
-    /// Returns the root of an event with this function; adds it if it is new.
-    pub fn root(&mut self, event: usize, function: usize) -> NodeIndex {
-        if let Some(&root) = self.roots.get(&(event, function)) {
-            return root;
-        }
-        let root = self.push(None, function);
-        self.roots.insert((event, function), root);
-        root
-    }
-
-    /// Returns the node of a function called from `parent`; adds it if it is new.
-    pub fn child(&mut self, parent: NodeIndex, function: usize) -> NodeIndex {
-        if let Some(&child) = self.children.get(&(parent, function)) {
-            return child;
-        }
-        let child = self.push(Some(parent), function);
-        self.children.insert((parent, function), child);
-        child
-    }
-
-    fn push(&mut self, parent: Option<NodeIndex>, function: usize) -> NodeIndex {
-        self.nodes.push(NewNode { parent, function, self_: Sum::default() });
-        self.nodes.len() - 1
-    }
-
-    /// Adds samples with a stack that ends at `node`.
-    pub fn add(&mut self, node: NodeIndex, sum: Sum) {
-        self.nodes[node].self_.add(sum);
-    }
-
-    /// Returns the tree with its totals, sorted by name, without nodes that have no samples.
-    ///
-    /// `functions` are the functions by their numbers, `lines` the source lines by node.
-    pub fn finish(&self, functions: Vec<Function>, lines: LeafLines) -> Tree {
-        // Functions are numbered by name, so that sorting by number sorts by name.
-        let mut by_name: Vec<(Function, usize)> = functions.into_iter().zip(0..).collect();
-        by_name.sort();
-        let mut new_number = vec![0; by_name.len()];
-        for (new, (_, old)) in by_name.iter().enumerate() {
-            new_number[*old] = new;
-        }
-        let (nodes, new_index) = self.finish_nodes(&new_number);
-        let mut roots = Vec::with_capacity(self.roots.len());
-        for (&(event, _), &root) in &self.roots {
-            roots.extend(new_index[root].map(|node| Root { event, node }));
-        }
-        roots.sort_by_key(|root| (root.event, nodes[root.node].function));
-        let mut leaf_lines = LeafLines::default();
-        for (leaf, mut lines) in lines {
-            // Lines of a dropped node have no samples.
-            let Some(leaf) = new_index[leaf] else { continue };
-            lines.sort_by(|a, b| largest_first(a.sum, b.sum).then_with(|| a.line.cmp(&b.line)));
-            leaf_lines.insert(leaf, lines);
-        }
-        let functions = by_name.into_iter().map(|(function, _)| function).collect();
-        Tree { functions, nodes, roots, lines: leaf_lines }
-    }
-
-    /// Returns the nodes that have samples, and the new index of every node, None if dropped.
-    fn finish_nodes(&self, new_number: &[usize]) -> (Vec<Node>, Vec<Option<NodeIndex>>) {
-        // Children have higher indices than their parents, so going backwards every total is
-        // complete before it is added to the parent's.
-        let mut totals: Vec<Sum> = self.nodes.iter().map(|node| node.self_).collect();
-        for node in (0..totals.len()).rev() {
-            if let Some(parent) = self.nodes[node].parent {
-                let total = totals[node];
-                totals[parent].add(total);
-            }
-        }
-        let mut new_index: Vec<Option<NodeIndex>> = Vec::with_capacity(totals.len());
-        let mut nodes: Vec<Node> = Vec::new();
-        for (old, total) in self.nodes.iter().zip(totals) {
-            // Filters leave nodes without samples; roots stay, so that an event keeps its place.
-            if total.samples == 0 && old.parent.is_some() {
-                new_index.push(None);
-                continue;
-            }
-            let parent = old.parent.and_then(|parent| new_index[parent]);
-            let index = nodes.len();
-            if let Some(parent) = parent {
-                nodes[parent].children.push(index);
-            }
-            let (function, self_) = (new_number[old.function], old.self_);
-            nodes.push(Node { parent, function, self_, total, children: Vec::new() });
-            new_index.push(Some(index));
-        }
-        // A copy, as the nodes are borrowed mutably below.
-        let functions: Vec<usize> = nodes.iter().map(|node| node.function).collect();
-        for node in &mut nodes {
-            node.children.sort_by_key(|&child| functions[child]);
-        }
-        (nodes, new_index)
-    }
 }

@@ -2,11 +2,24 @@
 //!
 //! A node is a function together with the calls below it, down to the leaf. Its total counts the
 //! samples on paths that end in these calls; its own sum counts the paths that also begin there.
+//!
+//! The complete inverted tree can be far larger than the call tree: paths that share their callers
+//! share nothing here. Callers are therefore added to the heaviest node first, until there are
+//! [`MAX_NODES`] nodes or [`MAX_STEPS`] steps were taken; other callers are one node `(other)`.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 
 use nprof_report::profile::Sum;
-use rustc_hash::FxHashMap;
 
-use crate::tree::call_tree::{LeafLines, NodeIndex, Tree, TreeBuilder};
+use crate::tree::builder::TreeBuilder;
+use crate::tree::call_tree::{Function, NodeIndex, Tree};
+
+/// The largest number of nodes of the inverted tree, without those of other callers.
+const MAX_NODES: usize = 1 << 18;
+
+/// The largest number of steps from callee to caller over all paths: a few seconds.
+const MAX_STEPS: usize = 1 << 24;
 
 /// The position on a path while walking from its leaf up to its root.
 #[derive(Clone, Copy, Debug)]
@@ -19,26 +32,62 @@ struct Cursor {
 /// A node of the inverted tree without its callers.
 struct PendingNode {
     node: NodeIndex,
+    total: Sum,
     /// The paths that end in the calls of this node.
     cursors: Vec<Cursor>,
+}
+
+impl PendingNode {
+    /// Returns the order in which nodes get callers: the heaviest first, equal ones as they were added.
+    fn rank(&self) -> (u64, u64, Reverse<NodeIndex>) {
+        (self.total.weight, self.total.samples, Reverse(self.node))
+    }
+}
+
+impl PartialEq for PendingNode {
+    fn eq(&self, other: &Self) -> bool {
+        self.rank() == other.rank()
+    }
+}
+
+impl Eq for PendingNode {}
+
+impl PartialOrd for PendingNode {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for PendingNode {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.rank().cmp(&other.rank())
+    }
 }
 
 /// Inverts a call tree event by event.
 pub struct Inverter<'a> {
     tree: &'a Tree,
     builder: TreeBuilder,
+    /// The number of the function that stands for callers without nodes of their own.
+    other: usize,
+    /// The nodes and steps that are left.
+    nodes: usize,
+    steps: usize,
 }
 
 impl<'a> Inverter<'a> {
     /// Creates an inverter of `tree`.
     pub fn new(tree: &'a Tree) -> Self {
-        Self { tree, builder: TreeBuilder::default() }
+        // A tree that was folded has the function already: it must not have two numbers.
+        let other = tree.functions.iter().position(Function::is_other);
+        let other = other.unwrap_or(tree.functions.len());
+        let builder = TreeBuilder::default();
+        Self { tree, builder, other, nodes: MAX_NODES, steps: MAX_STEPS }
     }
 
     /// Adds the paths of an event.
     ///
-    /// Nodes with a small total get no callers: the complete inverted tree can be far larger
-    /// than the call tree.
+    /// Nodes with a small total get no callers.
     pub fn add_event(&mut self, event: usize, is_small: impl Fn(Sum) -> bool) {
         let Some(root) = self.tree.roots_of(event).next() else {
             return;
@@ -47,61 +96,74 @@ impl<'a> Inverter<'a> {
         let leaves = self.tree.leaves(event).into_iter();
         let cursors =
             leaves.map(|node| Cursor { node, sum: self.tree.nodes[node].self_ }).collect();
-        add_callers(self.tree, &mut self.builder, root, cursors, is_small);
+        self.add_callers(root, cursors, is_small);
     }
 
     /// Returns the inverted tree. It has no source lines.
     pub fn finish(self) -> Tree {
-        self.builder.finish(self.tree.functions.clone(), LeafLines::default())
-    }
-}
-
-/// Adds the callers of all paths below `root`, leaf by leaf.
-fn add_callers(
-    tree: &Tree,
-    builder: &mut TreeBuilder,
-    root: NodeIndex,
-    leaves: Vec<Cursor>,
-    is_small: impl Fn(Sum) -> bool,
-) {
-    let mut pending = Vec::new();
-    push_groups(tree, builder, root, leaves, &mut pending);
-    while let Some(PendingNode { node, cursors }) = pending.pop() {
-        let mut total = Sum::default();
-        cursors.iter().for_each(|cursor| total.add(cursor.sum));
-        // The node keeps its samples as its own, so that totals above it stay complete.
-        if is_small(total) {
-            builder.add(node, total);
-            continue;
+        let mut functions = self.tree.functions.clone();
+        if self.other == functions.len() {
+            functions.push(Function::other());
         }
-        let mut callers = Vec::new();
-        for Cursor { node: callee, sum } in cursors {
-            // The node of a root is not a call: its children have no caller.
-            let caller = tree.nodes[callee].parent.filter(|&at| tree.nodes[at].parent.is_some());
-            match caller {
-                Some(caller) => callers.push(Cursor { node: caller, sum }),
-                None => builder.add(node, sum),
+        self.builder.finish(functions, Vec::new(), self.tree.bounds.clone())
+    }
+
+    /// Adds the callers of all paths below `root`, the heaviest node first.
+    fn add_callers(
+        &mut self,
+        root: NodeIndex,
+        leaves: Vec<Cursor>,
+        is_small: impl Fn(Sum) -> bool,
+    ) {
+        let mut pending = BinaryHeap::new();
+        self.push_groups(root, leaves, &mut pending);
+        while let Some(PendingNode { node, total, cursors }) = pending.pop() {
+            // The node keeps its samples as its own, so that totals above it stay complete.
+            if is_small(total) {
+                self.builder.add(node, total);
+                continue;
             }
+            if cursors.len() > self.steps || self.builder.len() > self.nodes {
+                let other = self.builder.child(node, self.other);
+                self.builder.add(other, total);
+                continue;
+            }
+            self.steps -= cursors.len();
+            let mut callers = Vec::with_capacity(cursors.len());
+            for Cursor { node: callee, sum } in cursors {
+                // The node of a root is not a call: its children have no caller.
+                let caller = self.tree.parent(callee).filter(|&at| self.tree.parent(at).is_some());
+                match caller {
+                    Some(caller) => callers.push(Cursor { node: caller, sum }),
+                    None => self.builder.add(node, sum),
+                }
+            }
+            self.push_groups(node, callers, &mut pending);
         }
-        push_groups(tree, builder, node, callers, &mut pending);
     }
-}
 
-/// Groups cursors by function, and makes each function a child of `parent`.
-fn push_groups(
-    tree: &Tree,
-    builder: &mut TreeBuilder,
-    parent: NodeIndex,
-    cursors: Vec<Cursor>,
-    pending: &mut Vec<PendingNode>,
-) {
-    // Several paths can be at the same node; one cursor is enough for them.
-    let mut groups: FxHashMap<usize, FxHashMap<NodeIndex, Sum>> = FxHashMap::default();
-    for Cursor { node, sum } in cursors {
-        groups.entry(tree.nodes[node].function).or_default().entry(node).or_default().add(sum);
-    }
-    for (function, sums) in groups {
-        let cursors = sums.into_iter().map(|(node, sum)| Cursor { node, sum }).collect();
-        pending.push(PendingNode { node: builder.child(parent, function), cursors });
+    /// Groups cursors by function, and makes each function a child of `parent`.
+    fn push_groups(
+        &mut self,
+        parent: NodeIndex,
+        mut cursors: Vec<Cursor>,
+        pending: &mut BinaryHeap<PendingNode>,
+    ) {
+        let nodes = &self.tree.nodes;
+        cursors.sort_by_key(|cursor| (nodes[cursor.node].function, cursor.node));
+        // Several paths can be at the same node; one cursor is enough for them.
+        cursors.dedup_by(|next, cursor| {
+            let is_same = next.node == cursor.node;
+            if is_same {
+                cursor.sum.add(next.sum);
+            }
+            is_same
+        });
+        for group in cursors.chunk_by(|a, b| nodes[a.node].function == nodes[b.node].function) {
+            let mut total = Sum::default();
+            group.iter().for_each(|cursor| total.add(cursor.sum));
+            let node = self.builder.child(parent, nodes[group[0].node].function);
+            pending.push(PendingNode { node, total, cursors: group.to_vec() });
+        }
     }
 }

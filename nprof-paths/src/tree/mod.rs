@@ -1,6 +1,7 @@
 //! The call tree of the samples, and the trees and graphs computed from it. Nothing here prints.
 
 pub mod aggregate;
+pub mod builder;
 pub mod call_tree;
 pub mod cycles;
 pub mod graph;

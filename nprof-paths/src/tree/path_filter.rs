@@ -7,7 +7,8 @@ use std::str::FromStr;
 use nprof_report::filter::pattern_of;
 use regex::bytes::Regex;
 
-use crate::tree::call_tree::{LeafLines, LineSum, NodeIndex, Tree, TreeBuilder};
+use crate::tree::builder::TreeBuilder;
+use crate::tree::call_tree::{LineSum, NodeIndex, Tree};
 
 /// The effect of a filter on the paths that match its pattern, and on the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -152,13 +153,13 @@ fn apply_filter(tree: &Tree, filter: &PathFilter) -> Tree {
     let matcher = PatternMatcher::new(&filter.pattern, tree);
     let kind = filter.kind;
     let mut builder = TreeBuilder::default();
-    let mut lines = LeafLines::default();
+    let mut lines: Vec<LineSum> = Vec::new();
     let mut states: Vec<NodeState> = Vec::with_capacity(tree.nodes.len());
     let mut events = vec![0; tree.nodes.len()];
     tree.roots.iter().for_each(|root| events[root.node] = root.event);
     // Parents come before their children, so a parent's state is always known.
     for (index, node) in tree.nodes.iter().enumerate() {
-        let Some(parent) = node.parent else {
+        let Some(parent) = tree.parent(index) else {
             let root = builder.root(events[index], node.function);
             states.push(NodeState {
                 ready: 1,
@@ -189,21 +190,9 @@ fn apply_filter(tree: &Tree, filter: &PathFilter) -> Tree {
         builder.add(new_node, node.self_);
         // Samples of calls that were cut off are on no line of the function at the cut.
         if kind != PathFilterKind::Until || !matched {
-            merge_lines(&mut lines, new_node, tree.lines.get(&index));
+            let old = tree.lines(index).iter();
+            lines.extend(old.map(|line| LineSum { leaf: new_node, ..line.clone() }));
         }
     }
-    builder.finish(tree.functions.clone(), lines)
-}
-
-fn merge_lines(lines: &mut LeafLines, leaf: NodeIndex, more: Option<&Vec<LineSum>>) {
-    let Some(more) = more else {
-        return;
-    };
-    let lines = lines.entry(leaf).or_default();
-    for line in more {
-        match lines.iter_mut().find(|other| other.line == line.line) {
-            Some(other) => other.sum.add(line.sum),
-            None => lines.push(line.clone()),
-        }
-    }
+    builder.finish(tree.functions.clone(), lines, tree.bounds.clone())
 }

@@ -46,9 +46,13 @@ impl Deref for Context<'_> {
     }
 }
 
-/// The number of sums after which they are passed to the report: about 50 MB of hash tables
-/// (25 bytes a slot, up to 2^21 slots).
-const MAX_SUMS: usize = 1 << 20;
+/// The number of sums after which they are passed to the report: about 40 MB of hash tables
+/// (41 bytes a slot, up to 2^20 slots).
+const MAX_SUMS: usize = 1 << 19;
+
+/// A group takes as much memory as this number of sums: its key twice, a hash table of its own and
+/// its slot in the index are about 500 bytes. With short time slices every sample has its own group.
+const SUMS_OF_GROUP: usize = 12;
 
 /// Reads streams and sums their samples.
 #[derive(Debug, Default)]
@@ -63,7 +67,7 @@ pub struct Profile {
     /// The properties of the last sample and the index of its group in `groups`: successive samples
     /// mostly share it. Cleared by every other record, which may change the meaning of ids.
     last: Option<(EventId, usize, TaskId, u32, Option<u64>, usize)>,
-    /// Number of sums in all groups.
+    /// Number of sums in all groups, and those that take as much memory as the groups.
     sums: usize,
     /// Index into `summary.events` of each event of the epoch.
     events: FxHashMap<EventId, usize>,
@@ -286,6 +290,7 @@ impl Profile {
             Some(&group) => group,
             None => {
                 self.groups.push(Group { key, sums: FxHashMap::default() });
+                self.sums += SUMS_OF_GROUP;
                 self.group_index.insert(key, self.groups.len() - 1);
                 self.groups.len() - 1
             }

@@ -37,6 +37,15 @@ pub fn whole(rebase: bool, rest: &str) -> Vec<String> {
     text.lines().map(|line| line.trim_end().to_owned()).collect()
 }
 
+/// Returns the line about calls or rows that were folded to bound memory. `other` are their samples,
+/// `bound` those that any one row lacks at most, both in per cent; `rows` is the plural of a row.
+pub fn folded(name: &str, other: f64, rows: &str, bound: f64) -> String {
+    let of = if name.is_empty() { String::new() } else { format!(" of {name}") };
+    format!(
+        "folded:  {other:.2} %{of} is in (other): too many {rows}; any one lacks at most {bound:.2} %"
+    )
+}
+
 /// Returns the line about rows that were omitted for one reason: their number, `verb`, and `share`,
 /// which begins with a comma. Empty if there are none. `noun` is a row in the words of the report.
 pub fn omitted(rows: &OmittedRows, noun: &str, verb: &str, share: &str, reason: &str) -> String {

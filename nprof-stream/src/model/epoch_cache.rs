@@ -6,8 +6,12 @@ use rustc_hash::FxHashMap;
 
 use crate::model::tables::Tables;
 
-/// Values by key, dropped when the ids in the keys change their meaning: see
-/// [`Tables::generation`].
+/// The largest number of values: 8 MiB with keys and values of 32 bytes together. A stack of the
+/// longest allowed depth fits twice.
+const MAX_VALUES: usize = 1 << 17;
+
+/// Values by key, dropped when the ids in the keys change their meaning (see
+/// [`Tables::generation`]), or when there are [`MAX_VALUES`] of them.
 #[derive(Clone, Debug)]
 pub struct EpochCache<K, V> {
     generation: u64,
@@ -35,6 +39,10 @@ impl<K: Eq + Hash, V: Copy> EpochCache<K, V> {
     /// Adds a value for the epoch of the last [`EpochCache::get`].
     #[inline]
     pub fn insert(&mut self, key: K, value: V) {
+        // Starting over is simpler than dropping the oldest, and an epoch of the recorder rarely has more.
+        if self.values.len() >= MAX_VALUES {
+            self.values.clear();
+        }
         self.values.insert(key, value);
     }
 }

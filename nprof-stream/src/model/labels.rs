@@ -38,6 +38,9 @@ const GENERATED: &[u8] = b"[jit]";
 /// The label of a sample without a stack.
 const NO_STACK: &[u8] = b"[no stack]";
 
+/// The label of samples that a report folded, to bound its memory or because they are too few.
+pub const OTHER: &[u8] = b"(other)";
+
 /// The label of code outside of all images, and of undefined tasks and events.
 pub const UNKNOWN: &[u8] = b"[unknown]";
 

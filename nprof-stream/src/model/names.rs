@@ -1,17 +1,24 @@
 //! Interned names.
 
+use std::sync::Arc;
+
 use rustc_hash::FxHashMap;
 
 /// The id of a name in [`Names`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NameId(pub u32);
 
-/// All distinct names. They stay valid across epochs, so that reports can keep sums by name.
+/// Distinct names.
 #[derive(Clone, Debug, Default)]
 pub struct Names {
-    ids: FxHashMap<Box<[u8]>, NameId>,
-    names: Vec<Box<[u8]>>,
+    ids: FxHashMap<Arc<[u8]>, NameId>,
+    names: Vec<Arc<[u8]>>,
+    bytes: usize,
 }
+
+/// Memory that a name takes besides its bytes: the counts of the [`Arc`] (16 bytes), two pointers to it
+/// (32), its id, and the empty part of both tables.
+const OVERHEAD_BYTES: usize = 64;
 
 impl Names {
     /// Returns the id of a name; equal names have equal ids.
@@ -20,9 +27,21 @@ impl Names {
             return id;
         }
         let id = NameId(self.names.len() as u32);
-        self.names.push(name.into());
-        self.ids.insert(name.into(), id);
+        let name: Arc<[u8]> = name.into();
+        self.bytes += name.len() + OVERHEAD_BYTES;
+        self.names.push(Arc::clone(&name));
+        self.ids.insert(name, id);
         id
+    }
+
+    /// Returns the memory that the names take.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Removes all names.
+    pub fn clear(&mut self) {
+        *self = Self::default();
     }
 
     /// Returns the name of an id; empty for an id of another set.

@@ -87,7 +87,7 @@ pub struct Call {
 /// The definitions of the current epoch, by id.
 #[derive(Clone, Debug, Default)]
 pub struct Tables {
-    /// All names in the stream.
+    /// All names in the epoch.
     pub names: Names,
     generation: u64,
     events: IdTable<Event>,
@@ -171,6 +171,7 @@ impl Tables {
     /// Forgets all ids, at the beginning of an epoch.
     pub fn forget(&mut self) {
         self.generation += 1;
+        self.names.clear();
         self.events.clear();
         self.images.clear();
         self.tasks.clear();

@@ -4,7 +4,8 @@ use super::*;
 use unicode_width::UnicodeWidthStr;
 
 use crate::rows::tree::{TreeRow, tree_rows};
-use crate::tree::call_tree::{Function, Node, Root};
+use crate::tree::builder::TreeBuilder;
+use crate::tree::call_tree::Function;
 use nprof_report::profile::ReportedEvent;
 
 const ONE_PERCENT: RowLimits = RowLimits { min_percent: 1.0, rows: None };
@@ -15,27 +16,20 @@ fn tree(calls: &[(usize, &str, u64)]) -> Tree {
     let mut names: Vec<&str> = calls.iter().map(|call| call.1).chain([""]).collect();
     names.sort_unstable();
     names.dedup();
-    let node = |parent, name: &str, samples| Node {
-        parent,
-        function: names.iter().position(|&other| other == name).unwrap(),
-        self_: Sum { samples, weight: samples },
-        total: Sum { samples, weight: samples },
-        children: Vec::new(),
-    };
-    let mut nodes = vec![node(None, "", 0)];
-    nodes.extend(calls.iter().map(|&(parent, name, samples)| node(Some(parent), name, samples)));
-    for child in (1..nodes.len()).rev() {
-        let (parent, total) = (calls[child - 1].0, nodes[child].total);
-        nodes[parent].total.add(total);
-        nodes[parent].children.insert(0, child);
+    let number = |name: &str| names.iter().position(|&other| other == name).unwrap();
+    let mut builder = TreeBuilder::default();
+    let mut nodes = vec![builder.root(0, number(""))];
+    for &(parent, name, samples) in calls {
+        let node = builder.child(nodes[parent], number(name));
+        builder.add(node, Sum { samples, weight: samples });
+        nodes.push(node);
     }
     let function = |name: &&str| Function {
         name: (*name).to_owned(),
-        image: "p".to_owned(),
+        image: "p".into(),
         raw_name: Box::default(),
     };
-    let functions = names.iter().map(function).collect();
-    Tree { functions, nodes, roots: vec![Root { event: 0, node: 0 }], ..Tree::default() }
+    builder.finish(names.iter().map(function).collect(), Vec::new(), Vec::new())
 }
 
 fn rows(tree: &Tree, limits: &RowLimits) -> TreeRows {
@@ -85,7 +79,7 @@ fn recursion_is_one_line_and_deep_branches_keep_their_width() {
     let mut calls = Vec::new();
     for level in 0..100 {
         let caller = if level == 0 { 0 } else { 2 * level - 1 };
-        calls.extend([(caller, "f", 0), (caller, "g", 1)]);
+        calls.extend([(caller, "f", 1), (caller, "g", 1)]);
     }
     let all = RowLimits { min_percent: 0.0, ..ONE_PERCENT };
     let lines = printed(&tree(&calls), &all);
