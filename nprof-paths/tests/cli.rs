@@ -52,7 +52,7 @@ fn names_the_wrong_option() {
 fn prints_paths_leaf_first() {
     let table = stdout(&["--event", "cpu-clock"]);
     let expected = format!(
-        "66.67 % ± 36.54, 2 samples, 2000.00 µs\n    {ODD_NAME}  (prog)\n           2  prog+0x20\n    main\n"
+        "66.67 % ± 45.90, 2 samples, 2000.00 µs\n    {ODD_NAME}  (prog)\n           2  prog+0x20\n    main\n"
     );
     assert!(table.contains(&expected), "{table}");
 }

@@ -1,6 +1,7 @@
 //! Recordings of the papers' programs, call graph rows, and comparison within margins of error.
 
 use nprof_report::margin::Confidence;
+use nprof_report::profile::Sum;
 use nprof_tests::{Row, Shell, compile, repository};
 
 /// Compiles and records a program of tests/experiments/programs; returns a shell with the
@@ -28,10 +29,11 @@ impl Part {
         self.part / self.whole
     }
 
-    /// Returns half the width of the interval that contains the true share in 999 of 1,000 runs.
+    /// Returns the distance to the farther end of the interval that contains the true share in 999 of 1,000 runs.
     pub(crate) fn margin(self) -> f64 {
         let confidence = Confidence::from_percent(99.9).expect("99.9 is a valid level");
-        confidence.margin(self.part as u64, self.whole as u64)
+        let sum = |samples: f64| Sum::of(samples as u64, samples as u64);
+        confidence.margin(sum(self.part), sum(self.whole))
     }
 }
 

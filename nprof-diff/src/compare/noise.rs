@@ -243,7 +243,7 @@ mod tests {
 
     /// A run of 1000 samples, `own` of them on the second key.
     fn run(keys: &[KeyId], self_: u64) -> RunCounts {
-        let sum = |samples| Sum { samples, weight: samples * 1000 };
+        let sum = |samples| Sum::of(samples, samples * 1000);
         let mut counts = RunCounts { sum: sum(1000), ..RunCounts::default() };
         for (&key, samples) in keys.iter().zip([1000 - self_, self_]) {
             counts.keys.insert(key, KeyCount { self_: sum(samples), total: sum(samples) });

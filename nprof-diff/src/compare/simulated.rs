@@ -183,7 +183,7 @@ fn in_step(times: &[f64], samples: u64, rng: &mut Rng) -> Vec<u64> {
 
 /// Returns the counts of a run: every tenth function calls the nine after it, the first calls all.
 fn counts(samples: &[u64], keys: &[KeyId]) -> RunCounts {
-    let sum = |samples: u64| Sum { samples, weight: samples * 1_000_000 };
+    let sum = |samples: u64| Sum::of(samples, samples * 1_000_000);
     let mut counts = RunCounts { sum: sum(samples.iter().sum()), ..RunCounts::default() };
     for (i, (&key, &self_)) in keys.iter().zip(samples).enumerate() {
         let called = samples.iter().skip(i + 1).take(if i % 10 == 0 { 9 } else { 0 });

@@ -15,7 +15,7 @@ const CRITERIA: Criteria = Criteria { alpha: 0.05, has_cpu_time: true, min_effec
 /// A run in which key `i` has `samples[i]` of self and all keys are called from key 0; a sample
 /// has the weight `period`, in nanoseconds.
 fn run(samples: &[u64], period: u64) -> RunCounts {
-    let sum = |samples| Sum { samples, weight: samples * period };
+    let sum = |samples| Sum::of(samples, samples * period);
     let whole = sum(samples.iter().sum());
     let mut counts = RunCounts { sum: whole, ..RunCounts::default() };
     for (i, (key, &samples)) in ids(samples.len()).zip(samples).enumerate() {

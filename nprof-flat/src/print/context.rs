@@ -66,16 +66,16 @@ impl<'a> PrintContext<'a> {
         let (self_, total, whole) = (found.tally.self_, found.tally.total, found.event.whole);
         let confidence = self.args.options.confidence();
         // Confidence::margin returns a fraction, machine formats have percentage points.
-        let margin = |samples| 100.0 * confidence.margin(samples, whole.samples);
+        let margin = |sum| 100.0 * confidence.margin(sum, whole);
         [
             self_.samples.into(),
             total.samples.into(),
             self_.weight.into(),
             total.weight.into(),
             self_.percent_of(whole).into(),
-            margin(self_.samples).into(),
+            margin(self_).into(),
             total.percent_of(whole).into(),
-            margin(total.samples).into(),
+            margin(total).into(),
         ]
     }
 }

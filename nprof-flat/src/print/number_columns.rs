@@ -166,7 +166,7 @@ impl TableColumns<'_> {
     /// Returns the margin of error of a share, in percentage points.
     fn margin(&self, sum: Sum, event: &ReportedEvent) -> String {
         let confidence = self.context.args.options.confidence();
-        format!("{:.2}", 100.0 * confidence.margin(sum.samples, event.whole.samples))
+        format!("{:.2}", 100.0 * confidence.margin(sum, event.whole))
     }
 
     fn scale(&self, event: &ReportedEvent) -> Scale {

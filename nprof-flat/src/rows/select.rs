@@ -204,7 +204,7 @@ mod tests {
     use super::*;
 
     fn sum(samples: u64) -> Sum {
-        Sum { samples, weight: samples * 10 }
+        Sum::of(samples, samples * 10)
     }
 
     fn row(name: &str, self_: u64, total: u64) -> FlatRow {

@@ -32,7 +32,7 @@ pub(crate) fn paths<'a>(
 fn path(context: &PrintContext<'_>, rows: &PathRows, leaf: NodeIndex) -> Line {
     let (tree, whole) = (context.tree, rows.event.whole);
     let self_ = tree.nodes[leaf].self_;
-    let margin = context.args.options.confidence().margin(self_.samples, whole.samples);
+    let margin = context.args.options.confidence().margin(self_, whole);
     let function = tree.function(leaf);
     vec![
         context.event_name(&rows.event),

@@ -33,7 +33,7 @@ pub(crate) fn paths(
 fn path(context: &PrintContext<'_>, event: &ReportedEvent, leaf: NodeIndex) -> Value {
     let tree = context.tree;
     let self_ = tree.nodes[leaf].self_;
-    let margin = context.args.options.confidence().margin(self_.samples, event.whole.samples);
+    let margin = context.args.options.confidence().margin(self_, event.whole);
     let mut stack: Vec<_> = tree.stack(leaf).map(|node| tree.function(node)).collect();
     // Outermost function first, as in folded stacks.
     stack.reverse();

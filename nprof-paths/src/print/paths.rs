@@ -69,7 +69,7 @@ struct Printer<'a> {
 impl Printer<'_> {
     fn path(&self, out: &mut String, leaf: NodeIndex) {
         let self_ = self.tree.nodes[leaf].self_;
-        let margin = self.confidence.margin(self_.samples, self.event.whole.samples);
+        let margin = self.confidence.margin(self_, self.event.whole);
         out.push_str(&format!(
             "\n{:.2} % ± {:.2}, {} sample{}, {} {}\n",
             self_.percent_of(self.event.whole),

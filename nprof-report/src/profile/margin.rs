@@ -1,4 +1,19 @@
-//! Margins of error of shares that are estimated from samples.
+//! Margins of error of shares that are estimated from samples. Pure.
+//!
+//! All reports follow one law. A share is a part of the weight. A record that represents `count`
+//! observations is `count` samples, each with its part of the record's weight. A margin is the
+//! distance to the share that a complete recording of the same runs would have shown; it depends on
+//! the squared weights, because one sample of weight 1000 says less than 1000 samples of weight 1.
+//!
+//! The law also holds for a source that records a quantity of at least one period exactly, as one
+//! record of this weight and a count of about weight / period, and a smaller quantity as one period,
+//! with the probability quantity / period. An exactly recorded quantity has no sampling error, but a
+//! reader cannot distinguish its record from one that stands for `count` samples. It counts as
+//! `count` observations: the margin is then at most too large, and the number of samples of such an
+//! event is its weight in periods. It does not count as one observation: that would be the error of
+//! a forecast for another run, which only several runs can show (nprof-diff).
+
+use crate::profile::group::Sum;
 
 /// The confidence of a margin of error: the probability that the interval contains the true share.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -26,18 +41,22 @@ impl Confidence {
         self.percent
     }
 
-    /// Returns the margin of error of the share `part` of `whole` samples, as a fraction from 0 to
-    /// 0.5: half the width of the Wilson score interval. Unlike the textbook (Wald) margin it is not
-    /// 0 for a function seen in all samples or in none. 0.5 without samples.
-    pub fn margin(self, part: u64, whole: u64) -> f64 {
-        if whole == 0 {
-            return 0.5;
+    /// Returns the margin of error of the share of `part` in `whole`, as a fraction from 0 to 1: the
+    /// distance from the share to the farther end of its Wilson score interval. Unlike the textbook
+    /// (Wald) margin it is not 0 for a function seen in all samples or in none. 1 without samples.
+    ///
+    /// The farther end, because reports print share ± margin: the interval is not centred on the share,
+    /// and half its width around the share would miss 14 % of shares of two samples, at 95 %.
+    pub fn margin(self, part: Sum, whole: Sum) -> f64 {
+        let n = part.effective_samples(whole);
+        if n == 0.0 {
+            return 1.0;
         }
-        let n = whole as f64;
-        // Saturated sums can make the part exceed the whole.
-        let p = (part as f64 / n).min(1.0);
+        let p = part.share_of(whole);
         let z2 = self.z * self.z;
-        self.z / (1.0 + z2 / n) * (p * (1.0 - p) / n + z2 / (4.0 * n * n)).sqrt()
+        let center = (p + z2 / (2.0 * n)) / (1.0 + z2 / n);
+        let half = self.z / (1.0 + z2 / n) * (p * (1.0 - p) / n + z2 / (4.0 * n * n)).sqrt();
+        (center - p).abs() + half
     }
 }
 
@@ -91,20 +110,29 @@ mod tests {
         }
     }
 
+    /// Returns the sum of samples of one weight.
+    fn equal(samples: u64) -> Sum {
+        Sum::of(samples, 7 * samples)
+    }
+
     #[test]
-    fn margin_matches_published_wilson_interval() {
+    fn margin_reaches_the_far_end_of_the_published_wilson_interval() {
         // Wilson interval of 10 in 100 at 95 %: 0.0552 to 0.1744.
-        let margin = Confidence::default().margin(10, 100);
-        assert!((margin - (0.174_367 - 0.055_229) / 2.0).abs() < 1e-6, "{margin}");
+        let margin = Confidence::default().margin(equal(10), equal(100));
+        assert!((margin - (0.174_366 - 0.1)).abs() < 1e-6, "{margin}");
+        // Of 0 in 10: 0 to 0.2775.
+        let margin = Confidence::default().margin(equal(0), equal(10));
+        assert!((margin - 0.277_533).abs() < 1e-6, "{margin}");
     }
 
     proptest! {
         #[test]
-        fn margin_is_at_most_nprofiles_maximum(part in 0..100_000u64, more in 0..100_000u64) {
+        fn margin_is_at_most_nprofiles_maximum(part in 0..1000u64, more in 0..1000u64) {
             let whole = part + more;
-            let margin = Confidence::default().margin(part, whole);
-            prop_assert!(margin > 0.0 && margin <= 0.5);
+            let margin = Confidence::default().margin(equal(part), equal(whole));
+            prop_assert!(margin > 0.0 && margin <= 1.0);
             if whole > 0 {
+                // 0.98 is half of z, rounded up.
                 prop_assert!(margin <= 0.98 / (whole as f64).sqrt());
             }
         }

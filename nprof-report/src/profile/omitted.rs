@@ -55,7 +55,7 @@ mod tests {
 
     #[test]
     fn omitted_rows_are_summed_by_event() {
-        let sum = |samples| Sum { samples, weight: samples };
+        let sum = |samples| Sum::of(samples, samples);
         let mut omitted = OmittedRows::default();
         omitted.add([sum(1)]);
         omitted.add([sum(2), sum(5)]);

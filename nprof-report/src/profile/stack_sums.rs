@@ -258,7 +258,7 @@ impl Profile {
         let sums = &mut self.groups[group].sums;
         // Counts distinct stacks: only these take memory.
         let before = sums.len();
-        let sum = Sum { samples: sample.count, weight: sample.weight };
+        let sum = Sum::of(sample.count, sample.weight);
         sums.entry(sample.node).or_default().add(sum);
         self.sums += sums.len() - before;
     }

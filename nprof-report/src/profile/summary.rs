@@ -59,10 +59,26 @@ impl EventSummary {
         total(self.lost.values().copied())
     }
 
+    /// Returns the number of a stack in folded stacks and flame graphs: samples if all samples of the
+    /// event weigh the same, else their weight. Readers of such files take widths from this number, so
+    /// it must be proportional to the share.
+    pub fn stack_number(&self, sum: Sum) -> u64 {
+        if self.sum.is_uniform() { sum.samples } else { sum.weight }
+    }
+
+    /// Returns the unit of [`Self::stack_number`].
+    pub fn stack_unit(&self) -> String {
+        if self.sum.is_uniform() { "samples".to_owned() } else { escaped(&self.event.unit) }
+    }
+
     /// Returns the largest margin of error of any share of these samples with 95 % confidence,
-    /// also if `--confidence` differs, as a fraction: 0.98 / sqrt(n) (nprofile thesis, section on accuracy). 1 without samples.
+    /// also if `--confidence` differs, as a fraction: 0.98 / sqrt(n) (nprofile thesis, section on accuracy).
+    /// For samples of unequal weight, the margin of a share of 50 %. 1 without samples.
     pub fn maximum_margin(&self) -> f64 {
-        if self.sum.samples == 0 { 1.0 } else { (0.98 / (self.sum.samples as f64).sqrt()).min(1.0) }
+        // A share of 50 % has this margin with any weights. A smaller share of heavier samples can have
+        // a larger one, since only few samples may make it up.
+        let samples = self.sum.samples_of_equal_weight();
+        if samples == 0.0 { 1.0 } else { (0.98 / samples.sqrt()).min(1.0) }
     }
 }
 
@@ -260,7 +276,19 @@ fn event_lines(summary: &EventSummary) -> Vec<String> {
         by_cause(summary.incomplete_samples(), &summary.incomplete),
     ));
     let margin = 100.0 * summary.maximum_margin();
-    lines.push(format!("margin:  a share is at most {margin:.2} points off, with 95 % confidence"));
+    if summary.sum.is_uniform() {
+        lines.push(format!(
+            "margin:  a share is at most {margin:.2} points off, with 95 % confidence"
+        ));
+    } else {
+        lines.push(format!(
+            "margin:  a share of 50 % is at most {margin:.2} points off, with 95 % confidence"
+        ));
+        lines.push(format!(
+            "         (samples weigh differently; they say as much as {:.0} of equal weight)",
+            summary.sum.samples_of_equal_weight()
+        ));
+    }
     lines
 }
 

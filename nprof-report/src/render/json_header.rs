@@ -86,6 +86,7 @@ fn event(summary: &EventSummary) -> Value {
         "lost_others": summary.lost_others,
         "incomplete": incomplete,
         "maximum_margin": 100.0 * summary.maximum_margin(),
+        "effective_samples": summary.sum.samples_of_equal_weight(),
     })
 }
 

@@ -395,7 +395,7 @@ mod tests {
     }
 
     fn scale(measure: Measure, weight: u64) -> (String, String) {
-        let mut event = EventSummary { sum: Sum { samples: 1, weight }, ..EventSummary::default() };
+        let mut event = EventSummary { sum: Sum::of(1, weight), ..EventSummary::default() };
         event.event.unit = measure.unit().into();
         event.event.measure = measure;
         let scale = Scale::of(&event);

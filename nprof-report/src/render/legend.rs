@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn counted_samples_name_the_event_only_if_there_are_several() {
-        let sum = |samples| Sum { samples, weight: samples };
+        let sum = |samples| Sum::of(samples, samples);
         let mut summary = Summary::default();
         for name in ["cycles", "faults"] {
             let mut event = EventSummary { sum: sum(8), ..EventSummary::default() };

@@ -434,7 +434,7 @@ mod tests {
 
     #[test]
     fn rows_below_the_smallest_share_are_omitted() {
-        let sum = |samples| Sum { samples, weight: samples * 10 };
+        let sum = |samples| Sum::of(samples, samples * 10);
         let limits = RowLimits { min_percent: 5.0, rows: None };
         assert!(limits.is_small(sum(4), sum(100)) && !limits.is_small(sum(5), sum(100)));
         assert_eq!(limits.spelled(), "--min-percent 5");

@@ -21,7 +21,7 @@ fn tree(calls: &[(usize, &str, u64)]) -> Tree {
     let mut nodes = vec![builder.root(0, number(""))];
     for &(parent, name, samples) in calls {
         let node = builder.child(nodes[parent], number(name));
-        builder.add(node, Sum { samples, weight: samples });
+        builder.add(node, Sum::of(samples, samples));
         nodes.push(node);
     }
     let function = |name: &&str| Function {

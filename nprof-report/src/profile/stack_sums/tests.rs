@@ -62,7 +62,8 @@ fn sums_are_right_across_epochs_and_ids_that_change() {
     let summary = &profile.summary;
     assert!(summary.is_complete(), "{:?}", summary.incomplete_inputs);
     assert_eq!(summary.events.len(), 1);
-    assert_eq!(summary.events[0].sum, Sum { samples: 6, weight: 45 });
+    let sum = summary.events[0].sum;
+    assert_eq!((sum.samples, sum.weight), (6, 45));
     assert_eq!(summary.events[0].incomplete, BTreeMap::from([(Mark::StackTruncated, 2)]));
     assert_eq!(summary.events[0].lost_samples(), 3);
     assert_eq!(summary.runs[0].samples, 6);
