@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use nprof_cli::usage;
 use nprof_report::args::TableFormat;
+use nprof_report::legend;
 use nprof_report::machine_formats::{csv, tsv};
 use nprof_report::profile::{Context, GroupBy, GroupKey, Sum};
 use nprof_report::report::{self, Failure, Report};
@@ -51,6 +52,19 @@ impl Report for FlatReport<'_> {
         let args = self.args;
         let (sort, limits) = (args.sort(), args.row_limits());
         Ok(select(&self.flat, summary, sort, &limits, args.options.rebase))
+    }
+
+    fn notes(&self, summary: &Summary) -> Vec<String> {
+        // A table has it in its heading.
+        let is_table = self.args.format == TableFormat::Table;
+        let events = (0..summary.events.len()).filter(|_| !is_table);
+        let note = |event: usize| {
+            let sums = self.flat.folded(event)?;
+            let whole = summary.events[event].sum;
+            let [other, bound] = [sums.other, sums.bound].map(|sum| sum.percent_of(whole));
+            Some(legend::folded(&summary.event_name(event), other, "rows", bound))
+        };
+        events.filter_map(note).collect()
     }
 }
 

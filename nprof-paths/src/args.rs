@@ -7,10 +7,9 @@ use clap::{ArgMatches, CommandFactory, Parser, ValueEnum};
 use nprof_cli::usage;
 use nprof_report::args::StackFormat;
 use nprof_report::legend;
-use nprof_report::profile::Sum;
+use nprof_report::profile::{FoldedSums, Sum};
 use nprof_report::report::{Options, RowLimits};
 
-use crate::tree::call_tree::FoldedSums;
 use crate::tree::path_filter::{PathFilter, PathFilterKind, PathPattern};
 
 /// The tool's name, which begins its messages.

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use nprof_report::args::StackFormat;
-use nprof_report::profile::{Context, GroupBy, GroupKey, ReportedEvent, Sum};
+use nprof_report::profile::{Context, FoldedSums, GroupBy, GroupKey, ReportedEvent, Sum};
 use nprof_report::report::{self, Failure, Report};
 use nprof_report::summary::Summary;
 
@@ -12,7 +12,7 @@ use crate::print::context::PrintContext;
 use crate::print::dispatch;
 use crate::select;
 use crate::tree::aggregate::Aggregator;
-use crate::tree::call_tree::{FoldedSums, Tree};
+use crate::tree::call_tree::Tree;
 use crate::tree::path_filter::apply_filters;
 
 /// Runs nprof-paths with the arguments of the process; returns its exit status.

@@ -1,13 +1,14 @@
 //! The input of every printer.
 
 use nprof_report::key::Key;
+use nprof_report::legend;
 use nprof_report::profile::ReportedEvent;
 use nprof_report::summary::Summary;
 use serde_json::Value;
 
 use crate::args::Args;
 use crate::rows::flat::{FlatRow, Tally};
-use crate::rows::select::SelectedRows;
+use crate::rows::select::{SelectedRows, in_events};
 
 /// The numbers of a row in machine formats.
 pub(crate) const NUMBERS: [&str; 8] = [
@@ -47,18 +48,30 @@ impl<'a> PrintContext<'a> {
         self.summary.event_name(event.event)
     }
 
+    /// Returns a line for each event with rows that were folded to bound memory.
+    pub(crate) fn folded_lines(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        let selected = self.selected;
+        for (event, sums) in selected.events.iter().zip(&selected.folded) {
+            let Some(sums) = sums else { continue };
+            // A single event is named in the heading.
+            let name =
+                if selected.events.len() > 1 { self.event_name(event) } else { String::new() };
+            let other = sums.other.percent_of(event.whole);
+            let bound = sums.bound.percent_of(event.whole);
+            lines.push(legend::folded(&name, other, "rows", bound));
+        }
+        lines
+    }
+
     /// Returns each row once for every event in which it has samples.
     pub(crate) fn rows_in_events(&self) -> impl Iterator<Item = RowInEvent<'a>> {
         let selected = self.selected;
-        selected.rows.iter().flat_map(|row| {
-            // A row has a tally for every event; an empty one would be a line of zeros.
-            let in_event = move |event: &'a ReportedEvent| RowInEvent {
-                row,
-                event,
-                tally: &row.tallies[event.event],
-            };
-            selected.events.iter().map(in_event).filter(|found| found.tally.total.samples > 0)
-        })
+        let of_row = |row: &'a FlatRow| {
+            let found = in_events(&selected.events, row);
+            found.map(move |(event, tally)| RowInEvent { row, event, tally })
+        };
+        selected.rows.iter().flat_map(of_row).filter(|found| found.tally.total.samples > 0)
     }
 
     /// Returns the numbers of a row in the order of [`NUMBERS`].

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use nprof_report::machine_formats;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::args::TOOL;
 use crate::print::context::{NUMBERS, PrintContext, RowInEvent};
@@ -18,6 +18,9 @@ pub(crate) fn print(context: &PrintContext<'_>, out: &mut dyn Write) -> io::Resu
     object.extend(args.options.facts(args.rules(), context.summary, &selected.all_events));
     let hidden = selected.dropped.rows + selected.not_shown.rows;
     object.insert("hidden_rows".to_owned(), hidden.into());
+    if selected.folded.iter().any(Option::is_some) {
+        object.insert("folded".to_owned(), folded(context));
+    }
     object.insert("uncounted_rows".to_owned(), selected.uncounted.rows.into());
     machine_formats::json(
         &object,
@@ -27,11 +30,27 @@ pub(crate) fn print(context: &PrintContext<'_>, out: &mut dyn Write) -> io::Resu
     )
 }
 
+/// Returns the samples in rows that were folded to bound memory, by event.
+fn folded(context: &PrintContext<'_>) -> Value {
+    let events = context.selected.events.iter().zip(&context.selected.folded);
+    let folded = events.filter_map(|(event, sums)| {
+        let sums = (*sums)?;
+        Some(json!({
+            "event": context.event_name(event),
+            "samples": sums.other.samples,
+            "weight": sums.other.weight,
+            "bound_samples": sums.bound.samples,
+            "bound_weight": sums.bound.weight,
+        }))
+    });
+    folded.collect()
+}
+
 fn row(context: &PrintContext<'_>, found: RowInEvent<'_>) -> Value {
     let mut object = Map::new();
     object.insert("event".to_owned(), context.event_name(found.event).into());
     for (column, name) in context.columns.iter().zip(&found.row.names) {
-        object.insert(column.name().to_owned(), name.clone().into());
+        object.insert(column.name().to_owned(), name.to_string().into());
     }
     for (name, number) in NUMBERS.into_iter().zip(context.numbers(found)) {
         object.insert(name.to_owned(), number);

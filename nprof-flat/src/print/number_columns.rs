@@ -16,6 +16,12 @@ const NAMES_WIDTH: usize = 54;
 /// Width reserved for each column of names, before numbers are added.
 const NAME_WIDTH: usize = 18;
 
+/// The largest number of cells of a table with several events: 60 bytes each.
+const MAX_CELLS: usize = 1 << 18;
+
+/// The largest number of columns that an event takes.
+const COLUMNS_OF_EVENT: usize = 6;
+
 /// The numbers in a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct ColumnPlan {
@@ -62,9 +68,12 @@ impl TableColumns<'_> {
     /// margins of error; self or total, if rows are not sorted by it; events.
     pub(crate) fn fit(&self) -> TableCells {
         let mut plans = plans(self.context.selected.events.len());
-        // A file or pipe has no width: nothing is left out.
+        // A file or pipe has no width: only the numbers for which there is no memory are left out.
         let Some(width) = self.context.width else {
-            return self.cells(plans[0]);
+            let rows = self.names.len();
+            let fits = |plan: &ColumnPlan| plan.events * COLUMNS_OF_EVENT * rows <= MAX_CELLS;
+            let plan = plans.iter().find(|plan| fits(plan)).or(plans.last());
+            return self.cells(*plan.expect("every table has a plan"));
         };
         // The smallest plan is used even if it does not fit: the layout then shortens the names.
         let smallest = plans.pop().expect("every table has a plan");
@@ -150,7 +159,7 @@ impl TableColumns<'_> {
 
     /// Returns the numbers of a row in an event.
     fn numbers(&self, plan: ColumnPlan, event: &ReportedEvent, row: &FlatRow) -> Vec<String> {
-        let tally = &row.tallies[event.event];
+        let tally = &row.tally(event.event);
         let mut numbers = Vec::new();
         for share in self.shares(plan) {
             let sum = share.metric.of(tally);

@@ -53,13 +53,20 @@ fn legend(context: &PrintContext<'_>) -> Vec<String> {
         _ => "mean % is the mean of a row's total shares".to_owned(),
     };
     lines.extend(legend::whole(args.options.rebase, &rest));
+    lines.extend(context.folded_lines());
     lines
 }
 
 /// Returns the names of the columns, then those of each row.
 fn names(context: &PrintContext<'_>) -> Vec<Vec<String>> {
     let mut names = vec![context.columns.iter().map(|column| column.name().to_owned()).collect()];
-    names.extend(context.selected.rows.iter().map(|row| row.names.clone()));
+    names.extend(
+        context
+            .selected
+            .rows
+            .iter()
+            .map(|row| row.names.iter().map(|name| name.to_string()).collect()),
+    );
     // Files and pipes get complete names.
     if context.width.is_some() {
         shorten_images(&mut names, context.columns);

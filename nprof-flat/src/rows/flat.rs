@@ -5,15 +5,25 @@
 //! a row counts once per stack, however often it is on it. Columns that are properties of the
 //! sample (thread, CPU, ...) are the same for the whole stack.
 //!
+//! Memory is bounded: when there are [`MAX_ROWS`] rows or [`MAX_NAME_BYTES`] of names, the lightest rows
+//! are folded into a row `(other)` (lossy counting, as in nprof-paths). Sums of self stay; totals
+//! of folded rows overlap, so the total of `(other)` is its self. A row lacks at most the heaviest
+//! row of each folding.
+//!
 //! Filter rules about samples decide which samples count. Rules about calls decide which calls
 //! make rows; the other calls make rows, too, which are only counted and not reported.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use nprof_report::filter::Filter;
 use nprof_report::key::{Key, sample_label};
-use nprof_report::profile::{Context, GroupBy, GroupKey, OncePerStack, Sum};
+use nprof_report::profile::{
+    Context, FoldedSums, GroupBy, GroupKey, OncePerStack, Sum, add_bounds, raise_bound,
+};
 use nprof_report::time::TimeSplit;
 use nprof_stream::escape::escaped;
-use nprof_stream::labels::{CallKey, Labels};
+use nprof_stream::labels::{CallKey, Labels, OTHER};
 use nprof_stream::tables::{Call, NameId, Tables};
 use nprof_stream::{EpochCache, NodeId};
 use rustc_hash::FxHashMap;
@@ -27,13 +37,29 @@ pub struct Tally {
     pub total: Sum,
 }
 
+/// The number of rows above which the lightest are folded; rows of different events count apart. A row
+/// takes about 150 bytes while samples are added, and 250 in a report.
+const MAX_ROWS: usize = 1 << 18;
+
+/// The memory of names above which the lightest rows are folded. Escaped, names can be four times as
+/// long.
+const MAX_NAME_BYTES: usize = 16 << 20;
+
 /// A row of the report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlatRow {
-    /// One name per column, escaped.
-    pub names: Vec<String>,
-    /// The sums by event, in the order of the summary's events.
-    pub tallies: Vec<Tally>,
+    /// One name per column, escaped. Shared: a name of one column is in many rows.
+    pub names: Vec<Arc<str>>,
+    /// The sums by event, for events with samples in this row, in the order of the summary's events.
+    pub tallies: Vec<(usize, Tally)>,
+}
+
+impl FlatRow {
+    /// Returns the sums in an event.
+    pub fn tally(&self, event: usize) -> Tally {
+        let found = self.tallies.binary_search_by_key(&event, |(event, _)| *event);
+        found.map_or(Tally::default(), |index| self.tallies[index].1)
+    }
 }
 
 /// Id of the names in a row's call columns, or in its sample columns. Equal names have equal ids.
@@ -56,9 +82,19 @@ struct CallPart {
     is_kept: bool,
 }
 
+/// The sizes above which rows are folded.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Budget {
+    pub(crate) rows: usize,
+    pub(crate) name_bytes: usize,
+}
+
 /// Adds up samples per row.
 #[derive(Clone, Debug)]
 pub struct Flat {
+    pub(crate) budget: Budget,
+    /// By event, the samples that a row may lack because it was folded.
+    bounds: Vec<Sum>,
     columns: Vec<Key>,
     call_keys: Vec<CallKey>,
     time: TimeSplit,
@@ -89,6 +125,8 @@ impl Flat {
             }
         }
         Self {
+            budget: Budget { rows: MAX_ROWS, name_bytes: MAX_NAME_BYTES },
+            bounds: Vec::new(),
             needs_calls: !call_keys.is_empty() || filter.is_about_calls(),
             columns,
             call_keys,
@@ -152,6 +190,120 @@ impl Flat {
             }
             self.counted[group.event].add(sum);
         }
+        let Budget { rows, name_bytes } = self.budget;
+        if self.row_ids.len() > rows || self.labels.names.bytes() > name_bytes {
+            self.fold();
+        }
+    }
+
+    /// Folds rows until at most half of the budget is used.
+    fn fold(&mut self) {
+        let mut count = self.budget.rows / 2;
+        loop {
+            self.fold_to(count);
+            if self.labels.names.bytes() <= self.budget.name_bytes / 2 || count == 0 {
+                break;
+            }
+            // A few long names can take more memory than all rows.
+            count /= 4;
+        }
+        // They hold ids of parts and names.
+        self.call_parts = EpochCache::default();
+        self.sample_parts = EpochCache::default();
+        self.once = OncePerStack::default();
+    }
+
+    /// Keeps the `count` rows with the largest total shares of their events; equal ones by age.
+    fn fold_to(&mut self, count: usize) {
+        let mut wholes: Vec<Sum> = Vec::new();
+        let mut rows: Vec<((usize, RowKey), usize)> = self.row_ids.drain().collect();
+        rows.sort_unstable_by_key(|&(_, id)| id);
+        for &((event, _), id) in &rows {
+            wholes.resize(wholes.len().max(event + 1), Sum::default());
+            // Self adds up to all samples of the event.
+            wholes[event].add(self.tallies[id].self_);
+        }
+        let share = |((event, _), id): &((usize, RowKey), usize)| {
+            let (total, whole) = (self.tallies[*id].total, wholes[*event]);
+            match whole.weight {
+                // Of an event that weighs nothing, samples are all there is.
+                0 => total.samples as f64 / whole.samples.max(1) as f64,
+                weight => total.weight as f64 / weight as f64,
+            }
+        };
+        if count < rows.len() {
+            rows.select_nth_unstable_by(count, |a, b| {
+                share(b).total_cmp(&share(a)).then(a.1.cmp(&b.1))
+            });
+        }
+        let light = rows.split_off(count.min(rows.len()));
+        rows.sort_unstable_by_key(|&(_, id)| id);
+        let mut bounds = Vec::new();
+        let mut others: BTreeMap<(usize, bool), Sum> = BTreeMap::new();
+        for ((event, key), id) in light {
+            if !self.is_other(key) {
+                raise_bound(&mut bounds, event, self.tallies[id].total);
+            }
+            others.entry((event, key.is_kept)).or_default().add(self.tallies[id].self_);
+        }
+        add_bounds(&mut self.bounds, &bounds);
+        self.keep(&rows);
+        let [calls, samples] = self.other_parts();
+        for ((event, is_kept), sum) in others {
+            let key = RowKey { calls, samples, is_kept };
+            let next = self.tallies.len();
+            let id = *self.row_ids.entry((event, key)).or_insert(next);
+            if id == next {
+                self.tallies.push(Tally::default());
+            }
+            self.tallies[id].self_.add(sum);
+            self.tallies[id].total.add(sum);
+        }
+    }
+
+    /// Keeps these rows alone, with their names.
+    fn keep(&mut self, rows: &[((usize, RowKey), usize)]) {
+        let names = std::mem::take(&mut self.labels).names;
+        let parts = std::mem::take(&mut self.parts);
+        let tallies = std::mem::take(&mut self.tallies);
+        self.part_ids.clear();
+        self.row_ids.clear();
+        for &((event, key), id) in rows {
+            let mut renewed = |part: PartId| {
+                let part = parts[part as usize].iter();
+                let part = part.map(|&name| self.labels.names.intern(names.get(name))).collect();
+                self.part(part)
+            };
+            let (calls, samples) = (renewed(key.calls), renewed(key.samples));
+            self.row_ids.insert((event, RowKey { calls, samples, ..key }), self.tallies.len());
+            self.tallies.push(tallies[id]);
+        }
+    }
+
+    /// Returns the parts of the row `(other)`.
+    fn other_parts(&mut self) -> [PartId; 2] {
+        let other = self.labels.names.intern(OTHER);
+        [self.call_keys.len(), self.columns.len() - self.call_keys.len()]
+            .map(|count| self.part(vec![other; count]))
+    }
+
+    /// True if the row has the samples of folded rows.
+    fn is_other(&self, key: RowKey) -> bool {
+        let names = [key.calls, key.samples].map(|part| self.parts[part as usize].iter());
+        let [calls, samples] = names;
+        calls.chain(samples).all(|&name| self.labels.names.get(name) == OTHER)
+    }
+
+    /// Returns the samples of an event in rows that were folded. None if there are none.
+    pub fn folded(&self, event: usize) -> Option<FoldedSums> {
+        let bound = *self.bounds.get(event).filter(|bound| bound.samples > 0)?;
+        let mut other = Sum::default();
+        for (&(of, key), &id) in &self.row_ids {
+            if of == event && self.is_other(key) {
+                other.add(self.tallies[id].self_);
+            }
+        }
+        Some(FoldedSums { other, bound })
     }
 
     fn add_to_row(&mut self, event: usize, key: RowKey, sum: Sum, is_leaf: bool) {
@@ -223,23 +375,24 @@ impl Flat {
         id
     }
 
-    /// Returns all rows that the filter keeps, or all others, in no order. Each has a tally for
-    /// `events` events.
-    pub fn rows(&self, events: usize, kept: bool) -> Vec<FlatRow> {
+    /// Returns all rows that the filter keeps, or all others, in no order.
+    pub fn rows(&self, kept: bool) -> Vec<FlatRow> {
         // The sums of a row are kept apart by event; here they become one row again.
-        let mut rows: FxHashMap<RowKey, Vec<Tally>> = FxHashMap::default();
+        let mut rows: FxHashMap<RowKey, Vec<(usize, Tally)>> = FxHashMap::default();
         for (&(event, key), &id) in self.row_ids.iter().filter(|((_, key), _)| key.is_kept == kept)
         {
-            let tallies = rows.entry(key).or_insert_with(|| vec![Tally::default(); events]);
-            if let Some(tally) = tallies.get_mut(event) {
-                *tally = self.tallies[id];
-            }
+            rows.entry(key).or_default().push((event, self.tallies[id]));
         }
-        rows.into_iter().map(|(key, tallies)| FlatRow { names: self.names(key), tallies }).collect()
+        let mut shared = FxHashMap::default();
+        let row = |(key, mut tallies): (RowKey, Vec<(usize, Tally)>)| {
+            tallies.sort_unstable_by_key(|(event, _)| *event);
+            FlatRow { names: self.names(key, &mut shared), tallies }
+        };
+        rows.into_iter().map(row).collect()
     }
 
-    /// Returns the names of a row in the order of its columns.
-    fn names(&self, key: RowKey) -> Vec<String> {
+    /// Returns the names of a row in the order of its columns. Equal names are shared.
+    fn names(&self, key: RowKey, shared: &mut FxHashMap<NameId, Arc<str>>) -> Vec<Arc<str>> {
         // The two parts hold the names of call and sample columns, each in the order of columns.
         let mut calls = self.parts[key.calls as usize].iter();
         let mut samples = self.parts[key.samples as usize].iter();
@@ -249,7 +402,10 @@ impl Flat {
                 Key::Call(_) => calls.next(),
                 _ => samples.next(),
             };
-            names.push(escaped(self.labels.names.get(id.copied().unwrap_or_default())));
+            let id = id.copied().unwrap_or_default();
+            let name =
+                shared.entry(id).or_insert_with(|| escaped(self.labels.names.get(id)).into());
+            names.push(Arc::clone(name));
         }
         names
     }

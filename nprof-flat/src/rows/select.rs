@@ -1,9 +1,9 @@
 //! Selects and sorts the rows of a report.
 
-use std::cmp::Ordering;
+use std::cmp::{Ordering, Reverse};
 
 use clap::ValueEnum;
-use nprof_report::profile::{OmittedRows, ReportedEvent, Sum};
+use nprof_report::profile::{FoldedSums, OmittedRows, ReportedEvent, Sum};
 use nprof_report::report::RowLimits;
 use nprof_report::summary::Summary;
 
@@ -65,6 +65,8 @@ pub struct SelectedRows {
     pub all_events: Vec<ReportedEvent>,
     /// The events that have samples that count.
     pub events: Vec<ReportedEvent>,
+    /// By event of `events`, the samples of rows that were folded to bound memory.
+    pub folded: Vec<Option<FoldedSums>>,
     /// The reported rows in order.
     pub rows: Vec<FlatRow>,
     /// Rows of calls that the filter excludes.
@@ -103,19 +105,24 @@ pub fn select(
     // A filter can leave an event without samples: it gets no columns.
     let mut events = all_events.clone();
     events.retain(|event| event.counted.samples > 0);
-    let mut selected = SelectedRows { all_events, events, ..SelectedRows::default() };
-    let count = summary.events.len();
-    for row in flat.rows(count, false) {
+    let folded = events.iter().map(|event| flat.folded(event.event)).collect();
+    let mut selected = SelectedRows { all_events, events, folded, ..SelectedRows::default() };
+    for row in flat.rows(false) {
         omit(&mut selected.uncounted, &row);
     }
-    select_kept(&mut selected, flat.rows(count, true), sort, limits);
+    select_kept(&mut selected, flat.rows(true), sort, limits);
     selected
 }
 
 /// Adds the self of a row to the omitted rows.
 fn omit(omitted: &mut OmittedRows, row: &FlatRow) {
     // Totals of several rows overlap, so only their self can be added up.
-    omitted.add(row.tallies.iter().map(|tally| tally.self_));
+    let rows = omitted.rows + 1;
+    for (event, tally) in &row.tallies {
+        omitted.add_row(*event, tally.self_);
+    }
+    // One row, of however many events.
+    omitted.rows = rows;
 }
 
 /// Sorts the rows that the filter keeps, and omits those beyond the limits.
@@ -147,17 +154,32 @@ fn select_kept(selected: &mut SelectedRows, rows: Vec<FlatRow>, sort: Sort, limi
 
 /// True if a row is too small to be printed in every event.
 fn is_small(events: &[ReportedEvent], row: &FlatRow, metric: Metric, limits: &RowLimits) -> bool {
-    events.iter().all(|event| limits.is_small(metric.of(&row.tallies[event.event]), event.whole))
+    // Of most events a row has no samples: only the others are looked up.
+    let is_small =
+        |(event, tally): (&ReportedEvent, &Tally)| limits.is_small(metric.of(tally), event.whole);
+    let nothing_is_small = limits.min_percent == 0.0 && !events.is_empty();
+    !nothing_is_small && in_events(events, row).all(is_small)
 }
 
 /// Returns the mean of a row's shares in all events, in per cent.
 fn mean_share(events: &[ReportedEvent], row: &FlatRow, metric: Metric) -> f64 {
     let mut sum = 0.0;
-    for event in events {
-        sum += metric.of(&row.tallies[event.event]).percent_of(event.whole);
+    for (event, tally) in in_events(events, row) {
+        sum += metric.of(tally).percent_of(event.whole);
     }
     // No events: 0 instead of NaN, which would have no place in the order.
     sum / events.len().max(1) as f64
+}
+
+/// Returns the sums of a row in those of the events that it has samples of.
+pub(crate) fn in_events<'a>(
+    events: &'a [ReportedEvent],
+    row: &'a FlatRow,
+) -> impl Iterator<Item = (&'a ReportedEvent, &'a Tally)> {
+    row.tallies.iter().filter_map(move |(event, tally)| {
+        let found = events.binary_search_by_key(event, |event| event.event).ok()?;
+        Some((&events[found], tally))
+    })
 }
 
 /// Orders rows by their sums, the larger first: by `metric`, then by self, then by total.
@@ -169,11 +191,12 @@ fn by_sums(a: &FlatRow, b: &FlatRow, metric: Metric) -> Ordering {
         .unwrap_or(Ordering::Equal)
 }
 
-/// Returns weight and samples of a row by event.
-fn sizes(row: &FlatRow, metric: Metric) -> impl Iterator<Item = (u64, u64)> + '_ {
-    row.tallies.iter().map(move |tally| {
+/// Returns weight and samples of a row by event. Sums of an earlier event are the larger ones: a row
+/// without it has none.
+fn sizes(row: &FlatRow, metric: Metric) -> impl Iterator<Item = (Reverse<usize>, u64, u64)> + '_ {
+    row.tallies.iter().filter_map(move |(event, tally)| {
         let sum = metric.of(tally);
-        (sum.weight, sum.samples)
+        (sum != Sum::default()).then_some((Reverse(*event), sum.weight, sum.samples))
     })
 }
 
@@ -209,7 +232,7 @@ mod tests {
 
     fn row(name: &str, self_: u64, total: u64) -> FlatRow {
         let tally = Tally { self_: sum(self_), total: sum(total) };
-        FlatRow { names: vec![name.to_owned()], tallies: vec![tally] }
+        FlatRow { names: vec![name.into()], tallies: vec![(0, tally)] }
     }
 
     fn reported(event: usize, samples: u64) -> ReportedEvent {
@@ -231,7 +254,8 @@ mod tests {
     }
 
     fn names(sort: Sort, limits: RowLimits) -> Vec<String> {
-        selected(sort, limits).rows.into_iter().flat_map(|row| row.names).collect()
+        let names = selected(sort, limits).rows.into_iter().flat_map(|row| row.names);
+        names.map(|name| name.to_string()).collect()
     }
 
     const ALL: RowLimits = RowLimits { min_percent: 0.0, rows: None };
@@ -249,7 +273,7 @@ mod tests {
     fn omitted_rows_are_counted() {
         let selected = selected(Sort::Self_, RowLimits { min_percent: 10.0, rows: Some(1) });
         assert_eq!(selected.rows.len(), 1);
-        assert_eq!(selected.rows[0].names, ["a"]);
+        assert_eq!(selected.rows[0].names, ["a".into()]);
         assert_eq!(selected.dropped.rows, 3);
         assert_eq!(selected.not_shown, OmittedRows { rows: 1, sums: vec![sum(5)] });
     }
@@ -265,13 +289,13 @@ mod tests {
     #[test]
     fn mean_covers_the_total_shares_of_all_events() {
         let mut foo = row("foo", 0, 13);
-        foo.tallies.push(Tally { self_: sum(48), total: sum(48) });
+        foo.tallies.push((1, Tally { self_: sum(48), total: sum(48) }));
         let mut bar = row("bar", 17, 17);
-        bar.tallies.push(Tally { self_: sum(30), total: sum(30) });
+        bar.tallies.push((1, Tally { self_: sum(30), total: sum(30) }));
         let events = vec![reported(0, 100), reported(1, 200)];
         let mut selected = SelectedRows { events, ..SelectedRows::default() };
         select_kept(&mut selected, vec![bar, foo], Sort::Total, &ALL);
-        assert_eq!(selected.rows[0].names, ["foo"]);
+        assert_eq!(selected.rows[0].names, ["foo".into()]);
         assert!((selected.mean_total_percent(&selected.rows[0]) - 18.5).abs() < 1e-12);
         assert!((selected.mean_total_percent(&selected.rows[1]) - 16.0).abs() < 1e-12);
     }

@@ -1,12 +1,12 @@
 //! The input of every printer, and the lines above a table.
 
 use nprof_report::legend;
-use nprof_report::profile::ReportedEvent;
+use nprof_report::profile::{FoldedSums, ReportedEvent};
 use nprof_report::report::heading;
 use nprof_report::summary::Summary;
 
 use crate::args::Args;
-use crate::tree::call_tree::{FoldedSums, Tree};
+use crate::tree::call_tree::Tree;
 
 /// The input of a printer.
 #[derive(Clone, Copy)]

@@ -7,7 +7,7 @@
 //! [`MAX_NAME_BYTES`] of names, the tree is folded (see [`TreeBuilder::fold`]) to a part of it.
 
 use nprof_report::filter::Filter;
-use nprof_report::profile::{Context, GroupBy, GroupKey, Sum};
+use nprof_report::profile::{Context, FoldedSums, GroupBy, GroupKey, Sum, add_bounds};
 use nprof_stream::escape::escaped;
 use nprof_stream::labels::{CallKey, Labels, OTHER, UNKNOWN};
 use nprof_stream::tables::{Call, NameId, Tables};
@@ -16,7 +16,7 @@ use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
 use crate::tree::builder::TreeBuilder;
-use crate::tree::call_tree::{FoldedSums, Function, LineSum, NodeIndex, Tree, largest_first};
+use crate::tree::call_tree::{Function, LineSum, NodeIndex, Tree, largest_first};
 
 /// The number of nodes above which the tree is folded: 35 MB here, and 50 MB in each finished [`Tree`].
 const MAX_NODES: usize = 1 << 19;
@@ -151,7 +151,7 @@ impl Aggregator {
         }
     }
 
-    /// Returns the function that stands for folded calls.
+    /// Returns the function of folded calls.
     fn other(&mut self) -> usize {
         let [name, image] = [OTHER, b""].map(|name| self.labels.names.intern(name));
         self.function(FunctionKey { name, image })
@@ -163,7 +163,7 @@ impl Aggregator {
         loop {
             let other = self.other();
             let folding = self.builder.fold(count, other);
-            self.add_bounds(&folding.bounds);
+            add_bounds(&mut self.bounds, &folding.bounds);
             let lines = std::mem::take(&mut self.lines).into_iter();
             // The lines of folded leaves are dropped: `(other)` is code of many functions.
             self.lines = lines
@@ -183,13 +183,6 @@ impl Aggregator {
         self.samples = EpochCache::default();
         self.calls = EpochCache::default();
         self.paths = EpochCache::default();
-    }
-
-    fn add_bounds(&mut self, bounds: &[Sum]) {
-        self.bounds.resize(self.bounds.len().max(bounds.len()), Sum::default());
-        for (bound, more) in self.bounds.iter_mut().zip(bounds) {
-            bound.add(*more);
-        }
     }
 
     /// Drops the lightest source lines if there are more than half of the budget.
@@ -351,6 +344,7 @@ impl Aggregator {
         if calls <= self.budget.path_calls {
             return self.finish_all();
         }
+        // A report may still add samples, so that the tree itself stays.
         let mut folded = self.clone();
         let mut count = folded.builder.len();
         while folded.builder.path_calls() > self.budget.path_calls && count > 0 {

@@ -8,7 +8,7 @@
 //! folding takes a path once at most. Which nodes are folded depends on the order of the input
 //! alone.
 
-use nprof_report::profile::Sum;
+use nprof_report::profile::{Sum, raise_bound};
 use rustc_hash::FxHashMap;
 
 use crate::tree::call_tree::{
@@ -121,7 +121,7 @@ impl TreeBuilder {
                     let above = above.unwrap_or_else(|| folded.root(event, other));
                     // An earlier folding has counted the samples of its own `(other)`.
                     if is_root || node.function != other as u32 {
-                        raise(&mut bounds, event, totals[index]);
+                        raise_bound(&mut bounds, event, totals[index]);
                     }
                     folded.child(above, other)
                 }
@@ -130,12 +130,13 @@ impl TreeBuilder {
             places.push(place as u32);
         }
         *self = folded;
+        // Lines of `(other)` would be lines of many functions.
         let place = |place: u32| (!self.is_folded(place as NodeIndex, other)).then_some(place);
         Folding { places: places.into_iter().map(place).collect(), bounds }
     }
 
-    /// True if a node stands for folded calls. A root of this name stands for folded commands: only
-    /// the node below it has samples.
+    /// True if a node has the samples of folded calls. A root of this name is the place of folded
+    /// commands: only the node below it has samples.
     fn is_folded(&self, node: NodeIndex, other: usize) -> bool {
         let node = &self.nodes[node];
         node.function == other as u32 && node.parent != NO_PARENT
@@ -171,6 +172,7 @@ impl TreeBuilder {
             });
             order.truncate(count);
         }
+        // Looked up for each node while the tree is copied.
         let mut is_kept = vec![false; self.nodes.len()];
         order.into_iter().for_each(|node| is_kept[node as usize] = true);
         is_kept
@@ -217,6 +219,7 @@ impl TreeBuilder {
         }
         let roots = std::mem::take(&mut self.roots).into_iter();
         self.roots = roots.map(|((event, old), node)| ((event, number(old)), node)).collect();
+        // The keys have functions, too.
         self.children.clear();
         for (node, index) in self.nodes.iter().zip(0..).filter(|(node, _)| node.parent != NO_PARENT)
         {
@@ -274,14 +277,6 @@ impl TreeBuilder {
         }
         (nodes, new_index)
     }
-}
-
-/// Raises the bound of an event to this sum.
-fn raise(bounds: &mut Vec<Sum>, event: usize, sum: Sum) {
-    bounds.resize(bounds.len().max(event + 1), Sum::default());
-    let bound = &mut bounds[event];
-    bound.samples = bound.samples.max(sum.samples);
-    bound.weight = bound.weight.max(sum.weight);
 }
 
 /// Returns the lines under the new indices of their leaves, each line of a leaf once, sorted by leaf,

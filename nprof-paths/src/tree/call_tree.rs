@@ -4,7 +4,7 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use nprof_report::profile::Sum;
+use nprof_report::profile::{FoldedSums, Sum};
 use nprof_stream::labels::OTHER;
 
 /// A function: two functions are the same if their names and their images are the same.
@@ -19,13 +19,13 @@ pub struct Function {
 }
 
 impl Function {
-    /// Returns the function that stands for calls folded to bound memory.
+    /// Returns the function of calls that were folded to bound memory.
     pub fn other() -> Self {
         let name = String::from_utf8_lossy(OTHER).into_owned();
         Self { name, image: "".into(), raw_name: OTHER.into() }
     }
 
-    /// True if it stands for calls folded to bound memory. Functions of programs have an image.
+    /// True if it is the function of calls that were folded to bound memory. Functions of programs have an image.
     pub fn is_other(&self) -> bool {
         self.image.is_empty() && *self.raw_name == *OTHER
     }
@@ -34,7 +34,7 @@ impl Function {
 /// Index into [`Tree::nodes`].
 pub type NodeIndex = usize;
 
-/// Stands for the parent of a root's node.
+/// The parent of a root's node, which has none.
 pub(super) const NO_PARENT: u32 = u32::MAX;
 
 /// A function, called along the path of the nodes above it.
@@ -171,15 +171,6 @@ impl Tree {
         }
         Some(FoldedSums { other, bound })
     }
-}
-
-/// The samples of calls that were folded to bound memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FoldedSums {
-    /// All samples that are in `(other)`.
-    pub other: Sum,
-    /// The most samples, and the most weight, that any one path lacks.
-    pub bound: Sum,
 }
 
 /// Orders sums by weight, then by samples, the larger first.

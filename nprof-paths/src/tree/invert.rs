@@ -68,7 +68,7 @@ impl Ord for PendingNode {
 pub struct Inverter<'a> {
     tree: &'a Tree,
     builder: TreeBuilder,
-    /// The number of the function that stands for callers without nodes of their own.
+    /// The number of the function of callers without nodes of their own.
     other: usize,
     /// The nodes and steps that are left.
     nodes: usize,
@@ -162,6 +162,7 @@ impl<'a> Inverter<'a> {
         for group in cursors.chunk_by(|a, b| nodes[a.node].function == nodes[b.node].function) {
             let mut total = Sum::default();
             group.iter().for_each(|cursor| total.add(cursor.sum));
+            // The heaviest node is next, wherever it is in the tree.
             let node = self.builder.child(parent, nodes[group[0].node].function);
             pending.push(PendingNode { node, total, cursors: group.to_vec() });
         }

@@ -12,6 +12,6 @@ pub mod summary;
 pub mod time;
 
 pub use group::{GroupKey, Sum};
-pub use omitted::{OmittedRows, ReportedEvent};
+pub use omitted::{FoldedSums, OmittedRows, ReportedEvent, add_bounds, raise_bound};
 pub use once_per_stack::OncePerStack;
 pub use stack_sums::{Context, GroupBy, Profile};

@@ -38,6 +38,31 @@ impl OmittedRows {
     }
 }
 
+/// The samples that a report folded to bound its memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FoldedSums {
+    /// All samples in the row or in the calls `(other)`.
+    pub other: Sum,
+    /// The most samples, and the most weight, that any one other row lacks.
+    pub bound: Sum,
+}
+
+/// Raises the bound of an event to the samples and the weight of a row that is folded.
+pub fn raise_bound(bounds: &mut Vec<Sum>, event: usize, sum: Sum) {
+    bounds.resize(bounds.len().max(event + 1), Sum::default());
+    let bound = &mut bounds[event];
+    bound.samples = bound.samples.max(sum.samples);
+    bound.weight = bound.weight.max(sum.weight);
+}
+
+/// Adds the bounds of one folding, by event: every folding can take a row once.
+pub fn add_bounds(bounds: &mut Vec<Sum>, more: &[Sum]) {
+    bounds.resize(bounds.len().max(more.len()), Sum::default());
+    for (bound, more) in bounds.iter_mut().zip(more) {
+        bound.add(*more);
+    }
+}
+
 /// An event that is reported on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReportedEvent {

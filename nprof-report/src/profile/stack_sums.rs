@@ -50,6 +50,10 @@ impl Deref for Context<'_> {
 /// (41 bytes a slot, up to 2^20 slots).
 const MAX_SUMS: usize = 1 << 19;
 
+/// The memory of the names of an epoch. A million names of 32 bytes are below; a stream may have
+/// many of 64 KiB.
+const MAX_NAME_BYTES: usize = 96 << 20;
+
 /// A group takes as much memory as this number of sums: its key twice, a hash table of its own and
 /// its slot in the index are about 500 bytes. With short time slices every sample has its own group.
 const SUMS_OF_GROUP: usize = 12;
@@ -88,7 +92,8 @@ struct Group {
 impl Profile {
     /// Creates a profile without samples.
     pub fn new(group_by: GroupBy) -> Self {
-        Self { group_by, ..Self::default() }
+        let tables = Tables::with_names_within(MAX_NAME_BYTES);
+        Self { group_by, tables, ..Self::default() }
     }
 
     /// Returns the tables, for the names in them.

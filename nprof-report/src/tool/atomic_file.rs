@@ -7,8 +7,6 @@ use std::path::{Path, PathBuf};
 
 use tempfile::{Builder, NamedTempFile};
 
-use crate::tool::report::Failure;
-
 /// The mode of a new file before the umask, as open(2) callers usually pass it.
 const MODE: u32 = 0o666;
 
@@ -44,10 +42,10 @@ impl AtomicFile {
     /// # Errors
     ///
     /// An I/O error, or the error of `print`.
-    pub(crate) fn write(
+    pub(crate) fn write<E: From<io::Error>>(
         &self,
-        print: impl FnOnce(&mut dyn Write) -> Result<(), Failure>,
-    ) -> Result<(), Failure> {
+        print: impl FnOnce(&mut dyn Write) -> Result<(), E>,
+    ) -> Result<(), E> {
         let temporary = match self.temporary() {
             Err(_) if self.present.is_some() => {
                 return print_to(File::create(&self.path)?, print);
@@ -55,6 +53,7 @@ impl AtomicFile {
             temporary => temporary?,
         };
         print_to(temporary.as_file(), print)?;
+        // Only now: an error while printing leaves the file as it is.
         temporary.persist(&self.path).map_err(|error| error.error)?;
         Ok(())
     }
@@ -79,10 +78,11 @@ impl AtomicFile {
     }
 }
 
-fn print_to(
+fn print_to<E: From<io::Error>>(
     file: impl Write,
-    print: impl FnOnce(&mut dyn Write) -> Result<(), Failure>,
-) -> Result<(), Failure> {
+    print: impl FnOnce(&mut dyn Write) -> Result<(), E>,
+) -> Result<(), E> {
+    // Printers write line by line.
     let mut out = BufWriter::new(file);
     print(&mut out)?;
     Ok(out.flush()?)
@@ -102,11 +102,11 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let (path, link) = (directory.path().join("out"), directory.path().join("link"));
         let file = AtomicFile::of(&path).unwrap();
-        file.write(|out| Ok(out.write_all(b"first")?)).unwrap();
+        file.write(|out| out.write_all(b"first")).unwrap();
         std::os::unix::fs::symlink("out", &link).unwrap();
         fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
         let open = fs::File::open(&path).unwrap();
-        AtomicFile::of(&link).unwrap().write(|out| Ok(out.write_all(b"2nd")?)).unwrap();
+        AtomicFile::of(&link).unwrap().write(|out| out.write_all(b"2nd")).unwrap();
         assert_eq!(io::read_to_string(open).unwrap(), "first");
         assert_eq!(fs::read(&path).unwrap(), b"2nd");
         assert!(link.is_symlink());

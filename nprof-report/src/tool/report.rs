@@ -382,6 +382,7 @@ struct FirstLines<W> {
 
 impl<W: Write> Write for FirstLines<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        // Most output is not cut: no need to look for its lines.
         if self.left == usize::MAX {
             return self.out.write(bytes);
         }
@@ -394,6 +395,7 @@ impl<W: Write> Write for FirstLines<W> {
             self.left -= usize::from(line.ends_with(b"\n"));
         }
         self.out.write_all(&bytes[..end])?;
+        // Dropped bytes count as written, or the printer would fail.
         Ok(bytes.len())
     }
 

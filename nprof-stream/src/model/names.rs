@@ -34,6 +34,11 @@ impl Names {
         id
     }
 
+    /// True if a name has an id.
+    pub fn contains(&self, name: &[u8]) -> bool {
+        self.ids.contains_key(name)
+    }
+
     /// Returns the memory that the names take.
     pub fn bytes(&self) -> usize {
         self.bytes

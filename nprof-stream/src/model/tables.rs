@@ -5,6 +5,7 @@
 //! stack with one ends in a call without a frame.
 
 use crate::model::id_table::IdTable;
+use crate::model::labels::OTHER;
 use crate::record::limits;
 use crate::record::pairs::Event;
 use crate::record::*;
@@ -89,6 +90,8 @@ pub struct Call {
 pub struct Tables {
     /// All names in the epoch.
     pub names: Names,
+    /// The memory of names beyond which new ones are [`OTHER`]. None for no limit.
+    max_name_bytes: Option<usize>,
     generation: u64,
     events: IdTable<Event>,
     images: IdTable<ImageEntry>,
@@ -109,6 +112,18 @@ impl Tables {
         Self::default()
     }
 
+    /// Creates empty tables for reports: if the names of an epoch exceed this memory, later ones
+    /// become [`OTHER`].
+    pub fn with_names_within(max_name_bytes: usize) -> Self {
+        Self { max_name_bytes: Some(max_name_bytes), ..Self::default() }
+    }
+
+    fn name(&mut self, name: &[u8]) -> NameId {
+        let is_full = self.max_name_bytes.is_some_and(|max| self.names.bytes() > max);
+        let name = if is_full && !self.names.contains(name) { OTHER } else { name };
+        self.names.intern(name)
+    }
+
     /// Returns a number that grows with every head and epoch, and when a frame gets a location after
     /// it was used, or another location: values cached by id are then stale.
     pub fn generation(&self) -> u64 {
@@ -122,15 +137,17 @@ impl Tables {
             Record::Event(event) => self.events.insert(event.id.0, (**event).clone()),
             Record::Image(image) => self.apply_image(image),
             Record::Task(task) => {
-                let comm = self.names.intern(task.comm);
+                let comm = self.name(task.comm);
                 let &Task { pid, tid, time, parent, .. } = task;
                 self.tasks.insert(task.id.0, TaskEntry { pid, tid, time, parent, comm });
             }
-            Record::Change(change) => {
-                // The value of an exit is a status, not a name.
-                let renamed = matches!(change.kind, ChangeKind::Comm | ChangeKind::Exec);
-                if let Some(task) = self.tasks.get_mut(change.task.0).filter(|_| renamed) {
-                    task.comm = self.names.intern(change.value);
+            // The value of an exit is a status, not a name.
+            Record::Change(change)
+                if matches!(change.kind, ChangeKind::Comm | ChangeKind::Exec) =>
+            {
+                let comm = self.name(change.value);
+                if let Some(task) = self.tasks.get_mut(change.task.0) {
+                    task.comm = comm;
                 }
             }
             Record::Frame(frame) => {
@@ -149,15 +166,16 @@ impl Tables {
             }
             Record::Nodes(nodes) => self.apply_nodes(nodes),
             Record::Function(function) => {
-                let name = self.names.intern(function.name);
+                let name = self.name(function.name);
                 self.functions.insert(function.id.0, name);
             }
             Record::File(file) => {
-                let path = self.names.intern(file.path);
+                let path = self.name(file.path);
                 self.files.insert(file.id.0, path);
             }
             Record::Location(location) => self.apply_location(location),
-            Record::Step(_)
+            Record::Change(_)
+            | Record::Step(_)
             | Record::Naming(_)
             | Record::End(_)
             | Record::Run(_)
@@ -194,8 +212,8 @@ impl Tables {
         let entry = ImageEntry {
             kind: image.kind,
             build_id: image.build_id.into(),
-            path: self.names.intern(image.path),
-            name: self.names.intern(name),
+            path: self.name(image.path),
+            name: self.name(name),
         };
         self.images.insert(image.id.0, entry);
     }

@@ -8,13 +8,24 @@ use nprof_report::profile::Profile;
 use nprof_report::summary::Summary;
 use nprof_tests::{any_stream, stream};
 use proptest::prelude::*;
+use std::collections::BTreeMap;
 
 fn sums(streams: &[Vec<u8>], keys: &[&str], filter: Filter) -> (Flat, Summary) {
+    sums_within(None, streams, keys, filter)
+}
+
+fn sums_within(
+    budget: Option<Budget>,
+    streams: &[Vec<u8>],
+    keys: &[&str],
+    filter: Filter,
+) -> (Flat, Summary) {
     let by: Vec<By> = keys.iter().map(|key| key.parse().unwrap()).collect();
     let slice = by.iter().find_map(|by| by.slice);
     let time = TimeSplit { slice, span: None };
     let mut group_by = filter.group_by();
     let mut flat = Flat::new(columns(&by), time, filter);
+    flat.budget = budget.unwrap_or(flat.budget);
     group_by.task |= flat.group_by().task;
     group_by.cpu |= flat.group_by().cpu;
     let mut profile = Profile::new(GroupBy { time, ..group_by });
@@ -24,8 +35,8 @@ fn sums(streams: &[Vec<u8>], keys: &[&str], filter: Filter) -> (Flat, Summary) {
     (flat, profile.summary)
 }
 
-fn rows(flat: &Flat, summary: &Summary, kept: bool) -> Vec<FlatRow> {
-    let mut rows = flat.rows(summary.events.len(), kept);
+fn rows(flat: &Flat, kept: bool) -> Vec<FlatRow> {
+    let mut rows = flat.rows(kept);
     rows.sort_by(|a, b| a.names.cmp(&b.names));
     rows
 }
@@ -40,8 +51,8 @@ fn lines(streams: &[Vec<u8>], keys: &[&str], matching: &[&str], kept: bool) -> V
     let (flat, summary) = sums(streams, keys, Filter::new(&rules, &[]));
     let mut lines = Vec::new();
     for event in 0..summary.events.len() {
-        for row in rows(&flat, &summary, kept) {
-            let (names, tally) = (row.names.join(" "), row.tallies[event]);
+        for row in rows(&flat, kept) {
+            let (names, tally) = (row.names.join(" "), row.tally(event));
             if tally.total.samples > 0 {
                 let (self_, total) = (tally.self_.samples, tally.total.samples);
                 lines.push(format!("{event} {names} {self_}/{total}"));
@@ -133,6 +144,43 @@ fn merges_streams_by_name_and_separates_events() {
 
 proptest! {
     #[test]
+    fn folded_rows_keep_sums_and_bound_every_row(
+        streams in proptest::collection::vec(any_stream(), 1..6),
+        rows in 2..20usize,
+        name_bytes in 100..2_000usize,
+        keys in proptest::sample::select(vec![vec!["function"], vec!["cpu", "address"], vec!["thread"]]),
+    ) {
+        let exact = sums(&streams, &keys, Filter::default()).0;
+        let budget = Budget { rows, name_bytes };
+        let (small, summary) = sums_within(Some(budget), &streams, &keys, Filter::default());
+        let tallies = |flat: &Flat, event| -> BTreeMap<Vec<Arc<str>>, Tally> {
+            let rows = flat.rows(true).into_iter();
+            rows.map(|row| (row.names.clone(), row.tally(event))).collect()
+        };
+        for event in 0..summary.events.len() {
+            let (exact, mut shown) = (tallies(&exact, event), tallies(&small, event));
+            let self_ = |tallies: &BTreeMap<_, Tally>| tallies.values().map(|tally| tally.self_.weight).sum::<u64>();
+            prop_assert_eq!(self_(&shown), self_(&exact));
+            let folded = small.folded(event);
+            let is_other = |names: &&Vec<Arc<str>>| names.iter().all(|name| **name == *"(other)");
+            let other = shown.keys().find(is_other).cloned();
+            let other = other.and_then(|names| shown.remove(&names)).unwrap_or_default();
+            prop_assert_eq!(folded.map_or(Sum::default(), |sums| sums.other), other.self_);
+            let bound = folded.map_or(Sum::default(), |sums| sums.bound);
+            prop_assert!(shown.keys().all(|names| exact.contains_key(names)));
+            for (names, exact) in exact {
+                let shown = shown.get(&names).copied().unwrap_or_default();
+                for (shown, exact) in [(shown.self_, exact.self_), (shown.total, exact.total)] {
+                    // Also: a row with more samples than the bound is there.
+                    prop_assert!(shown.samples <= exact.samples);
+                    prop_assert!(exact.samples <= shown.samples + bound.samples);
+                    prop_assert!(exact.weight <= shown.weight + bound.weight);
+                }
+            }
+        }
+    }
+
+    #[test]
     fn self_sums_to_all_samples_and_total_is_at_most_that(
         streams in proptest::collection::vec(any_stream(), 1..3),
         by in proptest::sample::select(vec![
@@ -141,10 +189,10 @@ proptest! {
         ]),
     ) {
         let (flat, summary) = sums(&streams, &by, Filter::default());
-        let rows = rows(&flat, &summary, true);
+        let rows = rows(&flat, true);
         for (i, event) in summary.events.iter().enumerate() {
             let mut self_ = Sum::default();
-            for tally in rows.iter().map(|row| row.tallies[i]) {
+            for tally in rows.iter().map(|row| row.tally(i)) {
                 self_.add(tally.self_);
                 prop_assert!(tally.self_.samples <= tally.total.samples);
                 prop_assert!(tally.self_.weight <= tally.total.weight);
@@ -174,7 +222,7 @@ proptest! {
         for i in 0..summary.events.len() {
             let self_ = |flat: &Flat, kept| {
                 let mut self_ = Sum::default();
-                rows(flat, &summary, kept).iter().for_each(|row| self_.add(row.tallies[i].self_));
+                rows(flat, kept).iter().for_each(|row| self_.add(row.tally(i).self_));
                 self_
             };
             let mut sum = self_(&with, true);
@@ -186,8 +234,8 @@ proptest! {
         }
         if of_calls {
             // Rules about calls remove rows and do not change the others.
-            let kept = rows(&with, &summary, true);
-            let all = rows(&all, &summary, true);
+            let kept = rows(&with, true);
+            let all = rows(&all, true);
             prop_assert!(kept.iter().all(|row| all.contains(row)));
         }
     }
