@@ -11,6 +11,8 @@ use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{Builder, JoinHandle};
 
@@ -18,6 +20,8 @@ use nprof_object::kallsyms;
 use nprof_stream::escape::escaped;
 use nprof_stream::number::hex;
 use rustc_hash::FxHasher;
+
+use crate::image::mapped_file;
 
 /// The largest file that is copied. Programs with debug information have a few GiB at most; a
 /// sparse file may claim any size.
@@ -28,6 +32,13 @@ const TOTAL_MAX_BYTES: u64 = 16 << 30;
 
 /// The most bytes of `/proc/kallsyms`: with all modules it has some 15 MiB.
 const KALLSYMS_MAX_BYTES: u64 = 256 << 20;
+
+/// The most files held open that wait for the thread. It opens the others itself: images may come
+/// faster than their files are copied, and descriptors are limited.
+const WAITING_MAX: usize = 128;
+
+/// The reason of an image without a file.
+const NOT_OPENED: &str = "it could not be opened";
 
 /// The most failures that are kept for messages.
 const FAILURES_MAX: usize = 8;
@@ -79,6 +90,8 @@ struct Copying {
 /// The source of a copy.
 enum Source {
     File(File),
+    /// A path with the inode of the file.
+    Path(PathBuf, u64),
     /// The symbols of the running kernel.
     Kallsyms,
 }
@@ -102,6 +115,8 @@ pub(crate) struct KeptSummary {
 pub(crate) struct KeptImages {
     directory: PathBuf,
     thread: Option<(Sender<Copying>, JoinHandle<KeptSummary>)>,
+    /// The number of open files that wait for the thread.
+    waiting: Arc<AtomicUsize>,
     /// The images that were not copied because the thread could not be started, with the reason.
     not_started: Vec<(Vec<u8>, String)>,
 }
@@ -115,12 +130,33 @@ impl KeptImages {
     pub(crate) fn create(directory: &Path) -> io::Result<Self> {
         create_directory(&directory.join(".build-id"))?;
         // The command may change the current directory of nothing but itself.
-        Ok(Self { directory: directory.canonicalize()?, thread: None, not_started: Vec::new() })
+        Ok(Self {
+            directory: directory.canonicalize()?,
+            thread: None,
+            waiting: Arc::default(),
+            not_started: Vec::new(),
+        })
     }
 
-    /// Copies a file in the background. Without `file` it could not be opened.
-    pub(crate) fn keep(&mut self, file: Option<File>, key: Option<CopyKey>, path: &[u8]) {
-        self.send(Copying { source: file.map(Source::File), key, path: path.to_vec() });
+    /// Copies a file in the background, which was opened at a path and has this inode. Without `file`
+    /// it could not be opened.
+    pub(crate) fn keep(
+        &mut self,
+        file: Option<File>,
+        opened_at: Option<&(PathBuf, u64)>,
+        key: Option<CopyKey>,
+        path: &[u8],
+    ) {
+        let source = match (file, opened_at) {
+            (Some(_), Some((path, inode))) if self.waiting.load(Relaxed) >= WAITING_MAX => {
+                Some(Source::Path(path.clone(), *inode))
+            }
+            (file, _) => file.map(Source::File),
+        };
+        if let Some(Source::File(_)) = source {
+            self.waiting.fetch_add(1, Relaxed);
+        }
+        self.send(Copying { source, key, path: path.to_vec() });
     }
 
     /// Copies the symbols of the running kernel in the background.
@@ -134,8 +170,8 @@ impl KeptImages {
         if self.thread.is_none() {
             // Not before the first image: the command is forked from a process without threads.
             let (sender, receiver) = channel();
-            let directory = self.directory.clone();
-            let copy = move || copy_all(directory, &receiver);
+            let (directory, waiting) = (self.directory.clone(), self.waiting.clone());
+            let copy = move || copy_all(directory, &receiver, &waiting);
             match Builder::new().name("nprof-keep".to_owned()).spawn(copy) {
                 Ok(thread) => self.thread = Some((sender, thread)),
                 Err(error) => self.not_started.push((copying.path.clone(), error.to_string())),
@@ -149,7 +185,7 @@ impl KeptImages {
 
     /// Waits for the last copy.
     pub(crate) fn finish(self) -> KeptSummary {
-        let Self { directory, thread, not_started } = self;
+        let Self { directory, thread, not_started, .. } = self;
         let summary = thread.and_then(|(sender, thread)| {
             drop(sender);
             thread.join().ok()
@@ -172,12 +208,15 @@ impl KeptSummary {
     }
 }
 
-/// Copies files until the channel is closed.
-fn copy_all(directory: PathBuf, files: &Receiver<Copying>) -> KeptSummary {
+/// Copies files until the channel is closed. `waiting` is the number of open files in the channel.
+fn copy_all(directory: PathBuf, files: &Receiver<Copying>, waiting: &AtomicUsize) -> KeptSummary {
     let mut summary = KeptSummary { directory, ..KeptSummary::default() };
     while let Ok(Copying { source, key, path }) = files.recv() {
+        if let Some(Source::File(_)) = source {
+            waiting.fetch_sub(1, Relaxed);
+        }
         let Some((source, key)) = source.zip(key) else {
-            summary.note_failure(path, "it could not be opened".to_owned());
+            summary.note_failure(path, NOT_OPENED.to_owned());
             continue;
         };
         // The symbols of the kernel may exceed the limit.
@@ -185,6 +224,10 @@ fn copy_all(directory: PathBuf, files: &Receiver<Copying>) -> KeptSummary {
         let directory = key.path(&summary.directory);
         let copied = match source {
             Source::File(file) => copy(&file, &directory.join("elf"), left),
+            Source::Path(path, inode) => match mapped_file::open_same(&path, inode) {
+                Some(file) => copy(&file, &directory.join("elf"), left),
+                None => Err(io::Error::other(NOT_OPENED)),
+            },
             Source::Kallsyms => copy_kallsyms(&directory.join("kallsyms")),
         };
         match copied {
@@ -293,7 +336,8 @@ mod tests {
             let file = File::open(path).ok();
             let name = path.as_os_str().as_bytes();
             let key = CopyKey::new(build_id, name, file.as_ref());
-            kept.keep(file, key, name);
+            let inode = file.as_ref().map_or(0, |file| file.metadata().expect("known").ino());
+            kept.keep(file, Some(&(path.to_path_buf(), inode)), key, name);
         }
         kept.finish()
     }
@@ -342,6 +386,39 @@ mod tests {
         assert!(fs::exists(at("kept").join(".build-id/03/03/elf")).expect("known"));
         // No unfinished copy remains.
         assert!(!fs::exists(at("kept").join(".build-id/02/02")).expect("known"));
+    }
+
+    #[test]
+    fn waiting_files_need_few_descriptors() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let at = |name: &str| directory.path().join(name);
+        let mut kept = KeptImages::create(&at("kept")).expect("a directory");
+        // A thread that copies only after all files are in the channel.
+        let (sender, receiver) = channel();
+        let (begin, begun) = channel::<()>();
+        let (to, waiting) = (kept.directory.clone(), kept.waiting.clone());
+        let thread = std::thread::spawn(move || {
+            begun.recv().expect("a message");
+            copy_all(to, &receiver, &waiting)
+        });
+        kept.thread = Some((sender, thread));
+        for number in 0..WAITING_MAX * 4 {
+            let path = at(&number.to_string());
+            fs::write(&path, number.to_string()).expect("written");
+            let file = File::open(&path).expect("opened");
+            let inode = file.metadata().expect("known").ino();
+            let key = Some(CopyKey::File(number as u64));
+            kept.keep(Some(file), Some(&(path, inode)), key, b"image");
+        }
+        let links = fs::read_dir("/proc/self/fd").expect("descriptors").flatten();
+        let links = links.filter_map(|entry| fs::read_link(entry.path()).ok());
+        let open = links.filter(|link| link.starts_with(directory.path())).count();
+        assert_eq!(open, WAITING_MAX);
+        begin.send(()).expect("it runs");
+        let waiting = kept.waiting.clone();
+        let summary = kept.finish();
+        assert_eq!((summary.images, summary.failed), (WAITING_MAX as u64 * 4, 0));
+        assert_eq!(waiting.load(Relaxed), 0);
     }
 
     #[test]

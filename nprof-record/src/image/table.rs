@@ -231,7 +231,7 @@ impl ImageTable {
         let reopened = || reopen(image.file.as_ref(), image.elf.as_ref());
         let file = image.to_copy.take().or_else(|| reopened().map(ReadCache::into_inner));
         image.copy = CopyKey::new(&image.build_id, &image.path, file.as_ref());
-        kept.keep(file, image.copy.clone(), &image.path);
+        kept.keep(file, image.file.as_ref(), image.copy.clone(), &image.path);
         image.copy.clone()
     }
 
