@@ -2,22 +2,22 @@
 
 use std::fs;
 
-/// The number of CAP_SYS_NICE (include/uapi/linux/capability.h), which permits a real-time priority.
-const CAP_SYS_NICE: u32 = 23;
+use crate::sys::{self, Priority};
 
-/// True if the recorder will have to wait for a CPU: others keep this number busy, and it has no right
-/// to a real-time priority.
+/// True if the recorder will have to wait for a CPU: others keep this number busy, and it may not have
+/// a real-time priority.
 pub(crate) fn must_wait_for_cpu(cpus: usize) -> bool {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    !has_capability(&status, CAP_SYS_NICE) && is_busy(&load, cpus)
+    is_busy(&load, cpus) && !may_have_realtime_priority()
 }
 
-/// True if the text of /proc/self/status has a capability among the effective ones.
-fn has_capability(status: &str, number: u32) -> bool {
-    let set = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-    let set = set.and_then(|set| u64::from_str_radix(set.trim(), 16).ok());
-    set.is_some_and(|set| set >> number & 1 != 0)
+/// True if the recorder may have a real-time priority. A capability does not show it: in a user
+/// namespace it gives no such right, and RLIMIT_RTPRIO gives the right without it. So a thread that
+/// ends at once tries.
+fn may_have_realtime_priority() -> bool {
+    let tried = std::thread::Builder::new().spawn(sys::raise_priority);
+    let priority = tried.ok().and_then(|thread| thread.join().ok());
+    priority == Some(Priority::Realtime)
 }
 
 /// True if the text of /proc/loadavg has a task for each CPU, now and on average: the number of now
@@ -44,9 +44,16 @@ mod tests {
     }
 
     #[test]
-    fn capability_is_a_bit_of_the_effective_set() {
-        let status = "CapPrm:\t000001ffffffffff\nCapEff:\t0000000000800000\n";
-        assert!(has_capability(status, CAP_SYS_NICE) && !has_capability(status, 22));
-        assert!(!has_capability("", CAP_SYS_NICE));
+    fn trying_a_priority_does_not_change_this_thread() {
+        let policy = || {
+            let stat = fs::read_to_string("/proc/thread-self/stat").expect("its own");
+            let after_name = stat.rsplit_once(") ").expect("a name").1;
+            // Fields by number as in proc(5): the state is 3, the policy 41.
+            after_name.split(' ').nth(38).map(str::to_owned)
+        };
+        let before = policy();
+        may_have_realtime_priority();
+        assert!(before.is_some());
+        assert_eq!(policy(), before);
     }
 }
