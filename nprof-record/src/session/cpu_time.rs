@@ -1,16 +1,15 @@
 //! The CPU time that the workload used, as the kernel counts it. Coverage is the sampled share of it.
 //!
-//! Each process has a CPU clock, which ends with the process; then its parent counts it among the
-//! children it has waited for. A counting event would also see processes that no parent waits for,
-//! but it costs each new process 30 us, too much for short-lived ones.
+//! Each process has a CPU clock, which ends with the process, see [`ProcessTimes`]. A counting event
+//! would also see processes that live too short to be read and that no parent waits for, but it costs
+//! each new process 30 us, too much for short-lived ones.
 
 use std::fs;
 use std::path::PathBuf;
 
-use rustc_hash::FxHashMap;
-
 use crate::event::CpuMode;
 use crate::os::procfs::{self, Stat};
+use crate::session::process_times::{ProcessTimes, Reading};
 use crate::sys::{self, Usage};
 
 /// The scope of a measurement.
@@ -24,35 +23,6 @@ pub(crate) enum CpuTimeScope {
     Cgroup(PathBuf),
 }
 
-/// The CPU time of a process that existed when the measurement began.
-#[derive(Clone, Copy, Debug, Default)]
-struct ProcessBaseline {
-    /// Its CPU time at the beginning in ns, with the children it had waited for.
-    before: u64,
-    /// The same at the last poll.
-    last: u64,
-    /// True if a followed process counts its time after waiting for it.
-    inherited: bool,
-    /// True if it is followed; if not, its parent is.
-    followed: bool,
-}
-
-impl ProcessBaseline {
-    /// Returns its part in the CPU time since the beginning, in ns; `now` is its present CPU time,
-    /// none if it has exited.
-    fn part(&self, now: Option<u64>) -> i128 {
-        let (before, last) = (i128::from(self.before), i128::from(self.last));
-        match now {
-            Some(now) if self.followed => i128::from(now) - before,
-            Some(_) => 0,
-            // Its parent has waited for it and counts all of it, also the part before.
-            None if !self.followed => -last,
-            None if self.inherited => -before,
-            None => last - before,
-        }
-    }
-}
-
 /// Measures CPU time from its creation on.
 #[derive(Debug)]
 pub(crate) struct CpuTimeMeter {
@@ -63,12 +33,25 @@ pub(crate) struct CpuTimeMeter {
     before: Option<u64>,
     /// The time of the beginning, in ns.
     began: u64,
-    processes: FxHashMap<u32, ProcessBaseline>,
-    /// The CPU time of the command in ns, once it has exited.
-    ended: i128,
+    processes: ProcessTimes,
+    /// The command, once it has exited.
+    ended: Option<u32>,
+    /// The time of the last reading of all processes, and how long that took.
+    polled: Poll,
     /// The CPU time that the command used outside of its control group, in ns.
     outside_ns: u64,
 }
+
+/// A reading of all processes, in ns.
+#[derive(Clone, Copy, Debug, Default)]
+struct Poll {
+    at: u64,
+    took: u64,
+}
+
+/// The time from one reading of all processes to the next is at least this multiple of the time that
+/// it takes: there may be thousands.
+const POLL_TIMES: u64 = 50;
 
 /// CPU time outside of the control group below which a command counts as inside: it is forked
 /// before it enters the group.
@@ -86,13 +69,15 @@ impl CpuTimeMeter {
             CpuTimeScope::Cpus(cpus) => idle(cpus),
             CpuTimeScope::Cgroup(path) => used_by_group(path, scope),
         };
+        let began = sys::monotonic_ns();
         let mut meter = Self {
             cpu_time_scope,
             scope,
             before,
-            began: sys::monotonic_ns(),
-            processes: FxHashMap::default(),
-            ended: 0,
+            began,
+            processes: ProcessTimes::new(began),
+            ended: None,
+            polled: Poll::default(),
             outside_ns: 0,
         };
         // CPUs and groups are measured as a whole, without their processes.
@@ -110,18 +95,28 @@ impl CpuTimeMeter {
     }
 
     fn note(&mut self, pid: u32, followed: bool) {
-        let Some(used) = used_by_process(pid, self.scope) else { return };
-        let baseline = ProcessBaseline { before: used, last: used, inherited: !followed, followed };
-        // A process can be both followed itself and the child of a followed one.
-        self.processes.entry(pid).or_insert(baseline).inherited |= !followed;
+        if let Some(reading) = read_process(pid, self.scope) {
+            self.processes.add_existing(pid, reading, followed);
+        }
     }
 
-    /// Reads the CPU time of all processes, so that little is missed when one exits.
-    pub(crate) fn poll(&mut self) {
-        for (&pid, baseline) in &mut self.processes {
-            // A process that has exited keeps the last value that could be read.
-            baseline.last = used_by_process(pid, self.scope).unwrap_or(baseline.last);
+    /// Reads the CPU time of the followed processes, so that little is missed when one exits.
+    pub(crate) fn poll(&mut self, living: impl Iterator<Item = u32>) {
+        let now = sys::monotonic_ns();
+        if self.cpu_time_scope == CpuTimeScope::Processes
+            && now.saturating_sub(self.polled.at) >= self.polled.took.saturating_mul(POLL_TIMES)
+        {
+            self.read_processes(now, living);
         }
+    }
+
+    fn read_processes(&mut self, now: u64, living: impl Iterator<Item = u32>) {
+        let (scope, ended) = (self.scope, self.ended);
+        let of_command = ended.and_then(|pid| self.processes.last(pid));
+        // Nothing is in /proc of a command that was waited for.
+        let read = |pid| if Some(pid) == ended { of_command } else { read_process(pid, scope) };
+        self.processes.read(now, living, read);
+        self.polled = Poll { at: now, took: sys::monotonic_ns().saturating_sub(now) };
     }
 
     /// Adds the CPU time of the command, which has exited, with the children it waited for.
@@ -131,9 +126,8 @@ impl CpuTimeMeter {
             CpuMode::Kernel => usage.kernel_ns,
             CpuMode::Both => usage.user_ns + usage.kernel_ns,
         };
-        // Removed, or `read` would count the command a second time.
-        let before = self.processes.remove(&pid).unwrap_or_default().before;
-        self.ended += i128::from(used) - i128::from(before);
+        self.processes.end_command(pid, used);
+        self.ended = Some(pid);
         // The group was created for the command: it counts all of its time, from before the
         // beginning, too.
         if let CpuTimeScope::Cgroup(path) = &self.cpu_time_scope {
@@ -150,7 +144,7 @@ impl CpuTimeMeter {
 
     /// Returns the CPU time since the beginning in ns, given the live processes. None if it cannot
     /// be read.
-    pub(crate) fn read(&self, living: impl Iterator<Item = u32>) -> Option<u64> {
+    pub(crate) fn read(&mut self, living: impl Iterator<Item = u32>) -> Option<u64> {
         let elapsed = sys::monotonic_ns().saturating_sub(self.began);
         match &self.cpu_time_scope {
             CpuTimeScope::Cgroup(path) => {
@@ -165,30 +159,30 @@ impl CpuTimeMeter {
                 Some((elapsed * cpus.len() as u64).saturating_sub(idle))
             }
             CpuTimeScope::Processes => {
-                let used = |pid| used_by_process(pid, self.scope);
-                let baseline =
-                    self.processes.iter().map(|(&pid, baseline)| baseline.part(used(pid)));
-                let new = living.filter(|pid| !self.processes.contains_key(pid));
-                let new = new.filter_map(used).map(i128::from);
-                // Parts may be negative: an exited child can take back time that its parent
-                // counts.
-                let total = self.ended + baseline.sum::<i128>() + new.sum::<i128>();
-                Some(u64::try_from(total.max(0)).unwrap_or(u64::MAX))
+                let living: Vec<u32> = living.collect();
+                self.read_processes(sys::monotonic_ns(), living.iter().copied());
+                // There may be more than are read again and again.
+                let others = living.into_iter().filter(|&pid| !self.processes.has(pid));
+                let others = others.filter_map(|pid| read_process(pid, self.scope));
+                self.processes.sum_ns(others.map(|reading| reading.total_ns))
             }
         }
     }
 }
 
-/// Returns the CPU time of a process in ns, with the children it waited for. None if it has exited.
-/// Only its own time in both modes is exact; the rest has the resolution of a clock tick.
-fn used_by_process(pid: u32, scope: CpuMode) -> Option<u64> {
-    let Stat { used_ticks: used, children_ticks: waited, .. } = Stat::of(pid)?;
+/// Reads the CPU time of a process. None if it has exited. Only its own time in both modes is exact;
+/// the rest has the resolution of a clock tick.
+fn read_process(pid: u32, scope: CpuMode) -> Option<Reading> {
+    let stat = Stat::of(pid)?;
+    let (used, waited) = (stat.used_ticks, stat.children_ticks);
     let ns = |ticks: u64| ticks.saturating_mul(sys::clock_tick_ns());
-    Some(match scope {
-        CpuMode::Both => sys::cpu_time_ns(pid)?.saturating_add(ns(waited[0] + waited[1])),
-        CpuMode::User => ns(used[0] + waited[0]),
-        CpuMode::Kernel => ns(used[1] + waited[1]),
-    })
+    let (own_ns, children_ns) = match scope {
+        CpuMode::Both => (sys::cpu_time_ns(pid)?, ns(waited[0] + waited[1])),
+        CpuMode::User => (ns(used[0]), ns(waited[0])),
+        CpuMode::Kernel => (ns(used[1]), ns(waited[1])),
+    };
+    let total_ns = own_ns.saturating_add(children_ns);
+    Some(Reading { parent: stat.parent, start_ticks: stat.start_ticks, total_ns, children_ns })
 }
 
 /// Returns the part of the CPU time of a command that its control group has not counted; 0 if the
@@ -262,24 +256,14 @@ mod tests {
     #[test]
     fn own_cpu_time_is_measured() {
         let pid = std::process::id();
-        let meter = CpuTimeMeter::begin(CpuTimeScope::Processes, CpuMode::Both, [pid].into_iter());
+        let mut meter =
+            CpuTimeMeter::begin(CpuTimeScope::Processes, CpuMode::Both, [pid].into_iter());
         let before = sys::own_usage();
         while sys::own_usage().user_ns < before.user_ns + 5_000_000 {
             std::hint::black_box(0);
         }
         let used = meter.read([pid].into_iter()).expect("ours");
         assert!(used >= 4_000_000, "{used}");
-    }
-
-    #[test]
-    fn cpu_time_of_waited_child_counts_once() {
-        let baseline =
-            |inherited, followed| ProcessBaseline { before: 10, last: 30, inherited, followed };
-        assert_eq!(baseline(false, true).part(Some(50)), 40);
-        assert_eq!(baseline(false, true).part(None), 20, "as it was last asked");
-        assert_eq!(baseline(true, true).part(None), -10, "its parent has waited for all of it");
-        assert_eq!(baseline(true, false).part(Some(50)), 0);
-        assert_eq!(baseline(true, false).part(None), -30, "its parent counts the part before");
     }
 
     #[test]
@@ -295,8 +279,8 @@ mod tests {
     fn command_counts_from_sampling_start() {
         let mut meter =
             CpuTimeMeter::begin(CpuTimeScope::Processes, CpuMode::Both, std::iter::empty());
-        let baseline = ProcessBaseline { before: 10, last: 30, inherited: false, followed: true };
-        meter.processes.insert(u32::MAX, baseline);
+        let before = Reading { total_ns: 10, ..Reading::default() };
+        meter.processes.add_existing(u32::MAX, before, true);
         meter.ended(u32::MAX, Usage { user_ns: 30, kernel_ns: 20, peak_bytes: 0 });
         assert_eq!(meter.read(std::iter::empty()), Some(40));
     }

@@ -297,10 +297,11 @@ impl Recording {
         if is_due || self.workload.child().is_some() {
             progress.has_exited = self.workload.has_exited();
         }
-        if is_due {
+        // A command that was waited for is not in /proc any more.
+        if is_due && !progress.has_exited {
             progress.polled_ns = now_ns;
             if let Some(cpu_time) = &mut progress.cpu_time {
-                cpu_time.poll();
+                cpu_time.poll(self.converter.processes());
             }
         }
         Ok(())

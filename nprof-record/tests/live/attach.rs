@@ -1,7 +1,7 @@
 //! Recording processes, the system and cgroups that run already; several events, delay, CPUs.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
 
 use crate::support::{Directory, Stream, can_record, record, recorder, stderr};
@@ -53,6 +53,11 @@ impl Running {
 
     pub(crate) fn pid(&self) -> String {
         self.0.id().to_string()
+    }
+
+    /// Writes to its standard input.
+    pub(crate) fn send(&mut self, bytes: &[u8]) {
+        self.0.stdin.as_mut().expect("piped").write_all(bytes).expect("it reads");
     }
 }
 

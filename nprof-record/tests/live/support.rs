@@ -179,6 +179,21 @@ impl Stream {
         end.sampled_ns.expect("a clock") as f64 / end.task_ns.expect("known").max(1) as f64
     }
 
+    /// Returns the share of the used CPU time that samples cover, with the lost ones.
+    pub(crate) fn accounted(&self) -> f64 {
+        let end = self.end.as_ref().expect("an end");
+        let (kept, lost) = (self.samples.len() as f64, end.lost as f64);
+        self.coverage() * (kept + lost) / kept.max(1.0)
+    }
+
+    /// Returns the reason why a condition on all samples need not hold: the recorder had to wait so
+    /// long for a CPU that samples were lost. None if none were.
+    pub(crate) fn overload(&self) -> Option<String> {
+        let end = self.end.as_ref().expect("an end");
+        let lost = end.lost + end.lost_others.unwrap_or(0);
+        (lost > 0).then(|| format!("the machine is busy: {lost} samples were lost"))
+    }
+
     /// Returns the share of samples with a complete stack.
     pub(crate) fn complete(&self) -> f64 {
         let complete = self.samples.iter().filter(|sample| sample.mark == Mark::None).count();

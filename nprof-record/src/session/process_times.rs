@@ -1,0 +1,321 @@
+//! The CPU time of followed processes, summed over those that have exited by now. Pure.
+//!
+//! The CPU time of a process can be read until its parent waits for it; then the parent has it among
+//! the children it has waited for. The times of some processes are in no parent: of daemons, for which
+//! no followed process waits, and of children of a process that ignores SIGCHLD. So processes are read
+//! again and again, and the time that one used until its last reading counts, unless its parent has it.
+
+use std::cmp::Reverse;
+
+use rustc_hash::FxHashMap;
+
+/// A time that a parent lacks of its children counts from this length on: /proc states the times of
+/// children in clock ticks, for user code and the kernel apart.
+const MISSING_MIN_NS: u64 = 20_000_000;
+
+/// A process that was not read for longer than this before it exited makes the sum unknown, if that
+/// is a part of the time that matters, see [`UNREAD_SHARE`].
+const UNREAD_MAX_NS: u64 = 1_000_000_000;
+
+/// The part of the time that a process may be unread before its exit, as a divisor.
+const UNREAD_SHARE: u64 = 20;
+
+/// The most processes that are read besides those that existed at the beginning.
+const NEW_MAX: usize = 256;
+
+/// The CPU times of a process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Reading {
+    pub(crate) parent: u32,
+    /// Its start time, which tells it from a later process with the same id.
+    pub(crate) start_ticks: u64,
+    /// Its own CPU time and that of the children it has waited for, in ns.
+    pub(crate) total_ns: u64,
+    /// That of the children alone.
+    pub(crate) children_ns: u64,
+}
+
+/// A process that was read.
+#[derive(Clone, Copy, Debug, Default)]
+struct Known {
+    /// True if it is followed; if not, its parent is.
+    is_followed: bool,
+    /// The times at the beginning. Those of a process that began later are 0.
+    before: Reading,
+    last: Reading,
+    /// The time of the last reading.
+    read_ns: u64,
+    /// The CPU time of its children that have exited, as last read.
+    exited_children_ns: u64,
+}
+
+impl Known {
+    /// Returns the CPU time of its exited children that it does not have: it has not waited for them.
+    fn missing_ns(&self) -> u64 {
+        let waited = self.last.children_ns.saturating_sub(self.before.children_ns);
+        let missing = self.exited_children_ns.saturating_sub(waited);
+        if missing >= MISSING_MIN_NS { missing } else { 0 }
+    }
+
+    /// Returns its part in the sum while it lives.
+    fn part(&self) -> i128 {
+        let used = i128::from(self.last.total_ns) - i128::from(self.before.total_ns);
+        if self.is_followed { used + i128::from(self.missing_ns()) } else { 0 }
+    }
+}
+
+/// The CPU times of followed processes.
+#[derive(Debug, Default)]
+pub(crate) struct ProcessTimes {
+    processes: FxHashMap<u32, Known>,
+    /// The number of processes that existed at the beginning.
+    existing: usize,
+    /// The time of the beginning.
+    began_ns: u64,
+    /// The part of the processes that have exited, in ns.
+    exited: i128,
+    /// True if a process exited that was not read for long.
+    is_unknown: bool,
+}
+
+impl ProcessTimes {
+    pub(crate) fn new(began_ns: u64) -> Self {
+        Self { began_ns, ..Self::default() }
+    }
+
+    /// Adds a process that exists at the beginning. One that is not followed is the child of one that
+    /// is, which will have all of its time after waiting for it.
+    pub(crate) fn add_existing(&mut self, pid: u32, reading: Reading, is_followed: bool) {
+        let read_ns = self.began_ns;
+        let known =
+            Known { is_followed, before: reading, last: reading, read_ns, ..Known::default() };
+        // A process can be both followed and the child of one.
+        self.processes.entry(pid).or_insert(known);
+        self.existing = self.processes.len();
+    }
+
+    /// Reads the known processes at `now_ns`, and those in `living`, of which new ones began since the
+    /// beginning.
+    pub(crate) fn read(
+        &mut self,
+        now_ns: u64,
+        living: impl Iterator<Item = u32>,
+        read: impl Fn(u32) -> Option<Reading>,
+    ) {
+        let mut exited = Vec::new();
+        for (&pid, known) in &mut self.processes {
+            match read(pid).filter(|now| now.start_ticks == known.last.start_ticks) {
+                Some(now) => (known.last, known.read_ns) = (now, now_ns),
+                None => exited.push((Reverse(known.last.start_ticks), Reverse(pid))),
+            }
+        }
+        // Children before their parents.
+        exited.sort_unstable();
+        for (_, Reverse(pid)) in exited {
+            self.note_exit(pid, now_ns);
+        }
+        for pid in living {
+            if self.processes.len() >= self.existing + NEW_MAX {
+                break;
+            }
+            if !self.processes.contains_key(&pid)
+                && let Some(last) = read(pid)
+            {
+                let start_ticks = last.start_ticks;
+                let before = Reading { start_ticks, ..Reading::default() };
+                let known =
+                    Known { is_followed: true, before, last, read_ns: now_ns, ..Known::default() };
+                self.processes.insert(pid, known);
+            }
+        }
+    }
+
+    /// Moves the time of an exited process to its parent, or to the sum.
+    fn note_exit(&mut self, pid: u32, now_ns: u64) {
+        let Some(known) = self.processes.remove(&pid) else { return };
+        let total_ns = known.last.total_ns.saturating_add(known.missing_ns());
+        // What a parent has may include the part before the beginning, and that of a process that is
+        // not followed.
+        let outside = if known.is_followed { known.before.total_ns } else { total_ns };
+        self.exited -= i128::from(outside);
+        let parent = self.processes.get_mut(&known.last.parent);
+        if let Some(parent) = parent.filter(|parent| parent.is_followed) {
+            parent.exited_children_ns = parent.exited_children_ns.saturating_add(total_ns);
+            return;
+        }
+        self.exited += i128::from(total_ns);
+        let unread_ns = now_ns.saturating_sub(known.read_ns);
+        let elapsed_ns = now_ns.saturating_sub(self.began_ns);
+        self.is_unknown |= unread_ns > UNREAD_MAX_NS && unread_ns > elapsed_ns / UNREAD_SHARE;
+    }
+
+    /// Replaces the times of the command, which has exited: `total_ns` has the children that it
+    /// waited for, too.
+    pub(crate) fn end_command(&mut self, pid: u32, total_ns: u64) {
+        let known = self.processes.entry(pid).or_default();
+        known.is_followed = true;
+        let own_ns = known.last.total_ns.saturating_sub(known.last.children_ns);
+        known.last.total_ns = total_ns;
+        known.last.children_ns = total_ns.saturating_sub(own_ns);
+    }
+
+    /// Returns the times of a process as last read. None if it was never read.
+    pub(crate) fn last(&self, pid: u32) -> Option<Reading> {
+        self.processes.get(&pid).map(|known| known.last)
+    }
+
+    /// Returns the CPU time since the beginning in ns, with that of the processes in `others`. None if
+    /// it is unknown.
+    pub(crate) fn sum_ns(&self, others: impl Iterator<Item = u64>) -> Option<u64> {
+        let parts = self.processes.values().map(Known::part);
+        let sum = self.exited + parts.sum::<i128>() + others.map(i128::from).sum::<i128>();
+        (!self.is_unknown).then(|| u64::try_from(sum.max(0)).unwrap_or(u64::MAX))
+    }
+
+    /// True if the times of a process are part of the sum.
+    pub(crate) fn has(&self, pid: u32) -> bool {
+        self.processes.contains_key(&pid)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use std::collections::BTreeMap;
+
+    const MS: u64 = 1_000_000;
+
+    /// The processes of a machine: parent, and times in ms with those of the children.
+    #[derive(Default)]
+    struct Machine(BTreeMap<u32, Reading>);
+
+    impl Machine {
+        fn set(&mut self, pid: u32, parent: u32, total: u64, children: u64) {
+            let (total_ns, children_ns) = (total * MS, children * MS);
+            let start_ticks = u64::from(pid);
+            self.0.insert(pid, Reading { parent, start_ticks, total_ns, children_ns });
+        }
+
+        fn read(&self, times: &mut ProcessTimes, now_ms: u64) -> Option<u64> {
+            let living: Vec<u32> = self.0.keys().copied().filter(|&pid| pid >= 10).collect();
+            times.read(now_ms * MS, living.into_iter(), |pid| self.0.get(&pid).copied());
+            times.sum_ns(std::iter::empty()).map(|ns| ns / MS)
+        }
+    }
+
+    /// Returns the times of an attached process 10, which has used 1000 ms before.
+    fn attached() -> (Machine, ProcessTimes) {
+        let mut machine = Machine::default();
+        machine.set(10, 1, 1000, 300);
+        let mut times = ProcessTimes::new(0);
+        times.add_existing(10, machine.0[&10], true);
+        (machine, times)
+    }
+
+    #[test]
+    fn time_of_child_counts_once_before_and_after_its_parent_has_waited() {
+        let (mut machine, mut times) = attached();
+        machine.set(10, 1, 1020, 300);
+        machine.set(11, 10, 500, 0);
+        assert_eq!(machine.read(&mut times, 100), Some(520));
+        machine.0.remove(&11);
+        machine.set(10, 1, 1530, 810);
+        assert_eq!(machine.read(&mut times, 200), Some(530), "it has used 10 ms since it was read");
+    }
+
+    #[test]
+    fn time_of_child_counts_if_its_parent_exits_right_after_waiting() {
+        let (mut machine, mut times) = attached();
+        machine.set(11, 10, 500, 0);
+        machine.read(&mut times, 100);
+        machine.0.clear();
+        assert_eq!(machine.read(&mut times, 200), Some(500));
+    }
+
+    #[test]
+    fn time_of_process_that_no_followed_one_waits_for_counts() {
+        let (mut machine, mut times) = attached();
+        machine.set(11, 10, 100, 0);
+        machine.set(12, 11, 70, 0);
+        machine.read(&mut times, 100);
+        // A daemon: its parent has exited.
+        machine.0.remove(&11);
+        machine.set(10, 1, 1100, 400);
+        machine.set(12, 1, 90, 0);
+        assert_eq!(machine.read(&mut times, 200), Some(190));
+        machine.0.remove(&12);
+        assert_eq!(machine.read(&mut times, 300), Some(190));
+    }
+
+    #[test]
+    fn time_of_children_of_a_process_that_ignores_their_ends_counts() {
+        let (mut machine, mut times) = attached();
+        machine.set(11, 10, 200, 0);
+        machine.set(12, 10, 300, 0);
+        machine.read(&mut times, 100);
+        machine.0.remove(&11);
+        assert_eq!(machine.read(&mut times, 200), Some(500));
+        machine.0.remove(&12);
+        machine.set(10, 1, 1005, 300);
+        assert_eq!(machine.read(&mut times, 300), Some(505));
+    }
+
+    #[test]
+    fn time_before_the_beginning_does_not_count() {
+        let mut machine = Machine::default();
+        machine.set(10, 1, 1000, 300);
+        machine.set(11, 10, 700, 0);
+        machine.set(9, 10, 400, 0);
+        let mut times = ProcessTimes::new(0);
+        times.add_existing(10, machine.0[&10], true);
+        times.add_existing(11, machine.0[&11], true);
+        // A child of a followed process that is not followed itself.
+        times.add_existing(9, machine.0[&9], false);
+        machine.set(9, 10, 450, 0);
+        machine.set(11, 10, 730, 0);
+        assert_eq!(machine.read(&mut times, 100), Some(30));
+        machine.0.remove(&9);
+        machine.0.remove(&11);
+        machine.set(10, 1, 1000 + 450 + 730, 300 + 450 + 730);
+        assert_eq!(machine.read(&mut times, 200), Some(30));
+    }
+
+    #[test]
+    fn later_process_with_the_id_is_another_one() {
+        let (mut machine, mut times) = attached();
+        machine.set(11, 1, 200, 0);
+        machine.read(&mut times, 100);
+        machine.set(11, 1, 50, 0);
+        machine.0.entry(11).and_modify(|reading| reading.start_ticks += 1);
+        assert_eq!(machine.read(&mut times, 200), Some(250));
+    }
+
+    #[test]
+    fn sum_is_unknown_if_process_exits_long_after_it_was_read() {
+        let (mut machine, mut times) = attached();
+        machine.read(&mut times, 100);
+        machine.0.clear();
+        assert_eq!(machine.read(&mut times, 4100), None, "the recorder was stopped");
+        let (mut machine, mut times) = attached();
+        machine.read(&mut times, 60_000);
+        machine.0.clear();
+        assert_eq!(machine.read(&mut times, 61_500), Some(0), "a small part of a minute");
+    }
+
+    #[test]
+    fn command_counts_by_its_usage_and_with_children_it_did_not_wait_for() {
+        let mut machine = Machine::default();
+        let mut times = ProcessTimes::new(0);
+        times.end_command(10, 40 * MS);
+        assert_eq!(times.sum_ns(std::iter::once(7 * MS)), Some(47 * MS), "never read");
+        let mut times = ProcessTimes::new(0);
+        machine.set(10, 1, 20, 0);
+        machine.set(11, 10, 500, 0);
+        machine.read(&mut times, 100);
+        times.end_command(10, 530 * MS);
+        machine.set(10, 1, 530, 510);
+        machine.0.remove(&11);
+        assert_eq!(machine.read(&mut times, 200), Some(530));
+    }
+}
