@@ -275,7 +275,8 @@ impl<S: Sink> Converter<S> {
         self.check_interval_ns = interval_ns.max(sys::duration_ns(CHECK_INTERVAL));
     }
 
-    /// Compares the name of a process with that in /proc, which shows most lost execs.
+    /// Compares the name of a process with that in /proc, which shows most lost execs: the mappings
+    /// of the image before are then dropped.
     fn check_name(&mut self, pid: u32) {
         let Some(found) = procfs::thread_info(pid, pid) else { return };
         if self.tree.task(pid).is_some_and(|task| task.comm != found.comm) {
@@ -368,6 +369,27 @@ impl<S: Sink> Converter<S> {
         }
     }
 
+    /// Adds the mappings of a process that are in /proc, because records of some may have been lost.
+    fn read_lost_maps(&mut self, pid: u32) {
+        let time = sys::monotonic_ns();
+        let text = procfs::maps(pid).unwrap_or_default();
+        for mmap in synthesize::executable(&text, pid) {
+            let Some(process) = self.tree.process_mut(pid) else { return };
+            // /proc lacks a part of the identity in records: a known file would become two images.
+            let known = process.maps.find(mmap.start);
+            let is_known = known.is_some_and(|(image, offset)| {
+                self.resolver.images.is_mapping_of(&mmap, image, offset)
+            });
+            if !is_known {
+                self.handle_mmap(SampleId { time, ..SampleId::default() }, &mmap);
+            }
+        }
+        // While records are lost again and again, the time for this is bounded, too.
+        let taken_ns = sys::monotonic_ns().saturating_sub(time);
+        let interval_ns = taken_ns.saturating_mul(CHECK_TIMES);
+        self.check_interval_ns = self.check_interval_ns.saturating_add(interval_ns);
+    }
+
     fn handle_mmap(&mut self, sample_id: SampleId, mmap: &Mmap<'_>) {
         self.note_life(sample_id.tid, sample_id.time);
         let Some(process) = self.tree.process_mut(mmap.pid) else { return };
@@ -397,11 +419,7 @@ impl<S: Sink> Converter<S> {
             self.resolver.watches.forget_process(tid);
         }
         let change = self.tree.rename(tid, exec, name, sample_id);
-        for task in self.tree.take_replaced() {
-            let (kind, extras) = (ChangeKind::Exit, Extras::NONE);
-            let time = sample_id.time;
-            self.sink.take(&Record::Change(Change { time, task, kind, value: b"", extras }));
-        }
+        self.write_replaced(sample_id.time);
         match change {
             Some(CommChange::Started) => self.define_task(tid),
             Some(CommChange::Renamed) => {
@@ -409,6 +427,14 @@ impl<S: Sink> Converter<S> {
             }
             // Written when its image is mapped: that record comes next and has the path.
             Some(CommChange::Executed) | None => {}
+        }
+    }
+
+    /// Writes the exits of tasks that have exited without an exit record.
+    fn write_replaced(&mut self, time: u64) {
+        for task in self.tree.take_replaced() {
+            let (kind, extras) = (ChangeKind::Exit, Extras::NONE);
+            self.sink.take(&Record::Change(Change { time, task, kind, value: b"", extras }));
         }
     }
 
@@ -421,7 +447,10 @@ impl<S: Sink> Converter<S> {
         }
         // The id may have been that of an exited thread.
         self.drop_stack_state(ids.tid);
-        if self.tree.fork(ids, sample_id) {
+        let is_ours = self.tree.fork(ids, sample_id);
+        // Those that had this id.
+        self.write_replaced(sample_id.time);
+        if is_ours {
             self.define_task(ids.tid);
         }
     }
@@ -528,6 +557,8 @@ impl<S: Sink> Converter<S> {
         let Some(pid) = self.tree.task(sample_id.tid).map(|task| task.pid) else { return };
         if self.tree.needs_maps(pid) {
             self.read_maps(pid);
+        } else if self.tree.take_lost_maps(pid) {
+            self.read_lost_maps(pid);
         }
         let Some(process) = self.tree.process_mut(pid) else { return };
         let mark = self.resolver.resolve(process, sample_id, sample);

@@ -172,6 +172,19 @@ impl ImageTable {
         (self.intern(key, image), ImageOffset(mmap.start.0))
     }
 
+    /// True if a mapping in /proc is of the file of this image, and begins at this offset.
+    pub(crate) fn is_mapping_of(
+        &self,
+        mmap: &Mmap<'_>,
+        index: ImageIndex,
+        offset: ImageOffset,
+    ) -> bool {
+        let image = self.get(index);
+        let (path, _) = split_deleted(&mmap.path);
+        let is_same = |(_, inode): &(PathBuf, u64)| *inode == mmap.identity.inode;
+        image.path == path && image.file.as_ref().is_none_or(is_same) && offset.0 == mmap.offset.0
+    }
+
     fn intern(&mut self, key: ImageIdentity, make: impl FnOnce() -> Image) -> ImageIndex {
         if let Some(&index) = self.by_identity.get(&key) {
             return index;

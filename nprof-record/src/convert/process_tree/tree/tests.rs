@@ -1,6 +1,8 @@
 use nprof_object::{ImageOffset, RuntimeAddress};
 
 use super::*;
+use crate::convert::process_tree::exits::DoubtfulExit;
+use crate::convert::process_tree::membership::{RELEASED, STRANGERS_MAX};
 
 const COMMAND: u32 = 100;
 
@@ -93,6 +95,7 @@ fn reused_pid_is_another_task() {
     exit(&mut tree, ids(101, COMMAND, 101));
     exit(&mut tree, ids(101, COMMAND, 102));
     tree.fork(ids(101, COMMAND, 101), sample_id(COMMAND));
+    assert_eq!(tree.take_replaced(), [], "they have exit records");
     settle(&mut tree);
     assert_ne!(tree.task(101).expect("the new one").serial, first);
     assert!(mapped(&tree, 101) && tree.task(102).is_none());
@@ -143,11 +146,16 @@ fn reused_id_of_other_process_leaves_the_tree() {
     tree.fork(ids(101, COMMAND, 101), sample_id(COMMAND));
     tree.fork(ids(101, 101, 102), sample_id(101));
     tree.fork(ids(COMMAND, COMMAND, 103), sample_id(COMMAND));
+    for tid in 101..=103 {
+        tree.set_id(tid, TaskId(tid));
+    }
     // The exit records of all three were lost.
     assert!(!tree.fork(ids(101, 7, 101), SampleId { time: 900, ..sample_id(7) }));
     assert!(!tree.accepts(101) && !tree.accepts(102) && process(&tree, 101).is_none());
+    assert_eq!(tree.take_replaced(), [TaskId(101), TaskId(102)], "the stream has no exit of them");
     assert!(!tree.fork(ids(8, 8, 103), SampleId { time: 900, ..sample_id(8) }));
     assert!(!tree.accepts(103));
+    assert_eq!(tree.take_replaced(), [TaskId(103)]);
     exit(&mut tree, ids(COMMAND, 1, COMMAND));
     settle(&mut tree);
     assert!(process(&tree, COMMAND).is_none(), "103 is no thread of it any more");
@@ -236,7 +244,7 @@ fn unknown_task_belongs_to_tree_after_gap_if_an_ancestor_does() {
     for tid in 0..STRANGERS_MAX as u32 * 3 {
         tree.note_stranger(1000 + tid);
     }
-    assert!(tree.strangers.len() <= STRANGERS_MAX);
+    assert!(tree.unknown.strangers() <= STRANGERS_MAX);
     tree.exclude(102);
     assert_eq!(tree.missing_lineage(103, parent_of), None);
     tree.note_gap();
@@ -301,7 +309,7 @@ fn records_older_than_the_mappings_of_proc_are_ignored() {
 #[test]
 fn system_tree_accepts_all_but_the_idle_task() {
     let mut tree = ProcessTree::for_system();
-    assert!(tree.accepts(9) && !tree.accepts(0));
+    assert!(tree.accepts(9) && !tree.accepts(0) && !tree.accepts(RELEASED));
     tree.add_existing_thread(9, 9, None, 5);
     assert!(tree.task(9).is_some());
     settle(&mut tree);
@@ -319,6 +327,18 @@ fn process_lives_without_its_first_thread() {
     exit(&mut tree, ids(50, 1, 51));
     settle(&mut tree);
     assert!(process(&tree, 50).is_none());
+}
+
+#[test]
+fn mappings_may_be_lost_with_a_gap_once_per_process() {
+    let mut tree = tree();
+    assert!(!tree.take_lost_maps(COMMAND));
+    tree.note_gap();
+    tree.fork(ids(101, COMMAND, 101), sample_id(COMMAND));
+    assert!(tree.take_lost_maps(COMMAND) && !tree.take_lost_maps(COMMAND));
+    assert!(tree.take_lost_maps(101), "it has the mappings that its parent had");
+    tree.fork(ids(102, COMMAND, 102), sample_id(COMMAND));
+    assert!(!tree.take_lost_maps(102) && !tree.take_lost_maps(7));
 }
 
 #[test]

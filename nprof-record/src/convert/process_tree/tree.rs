@@ -1,14 +1,6 @@
 //! The tree of the processes and threads that are followed, kept from the kernel's records. Pure.
 //!
-//! Samples of tasks outside of the tree are dropped before they are decoded. A task that has exited
-//! stays for one more batch, for records that were stamped before its exit and come after it.
-//!
-//! Not every exit record is an exit: the kernel also writes one for a task that executes a
-//! set-user-ID program, between the exec and the first mapping of the program (`begin_new_exec` in
-//! fs/exec.c calls `perf_event_exit_task`). The records that follow decide.
-//!
-//! After fork records were lost, unknown tasks are looked up in /proc once: those below a process of
-//! the tree belong to it.
+//! Samples of tasks outside of the tree are dropped before they are decoded.
 //!
 //! Processes that exist when recording starts are read from /proc. The state in /proc holds for the
 //! moment of reading: kernel records with an earlier time are ignored.
@@ -16,160 +8,34 @@
 use std::rc::Rc;
 
 use nprof_stream::TaskId;
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
-use crate::convert::address_space::{AddressSpace, Mapping};
+use crate::convert::address_space::Mapping;
+use crate::convert::process_tree::membership::{Membership, UnknownTasks};
+use crate::convert::process_tree::task::{Life, NEVER_READ, PendingExec, Process, Task};
 use crate::image::jit::process_jit::ProcessJit;
 use crate::image::key::ImageIndex;
 use crate::os::procfs::ThreadInfo;
 use crate::os::task_serial::TaskSerial;
 use crate::perf::record::{SampleId, TaskIds};
 
-/// A process or thread that is followed.
-#[derive(Clone, Debug)]
-pub(crate) struct Task {
-    pub(crate) serial: TaskSerial,
-    pub(crate) pid: u32,
-    pub(crate) tid: u32,
-    /// The serial of its process, which is that of the first thread.
-    process: TaskSerial,
-    /// For a thread the first thread of its process, for a process that of its parent.
-    parent: Option<(u32, TaskSerial)>,
-    pub(crate) comm: Vec<u8>,
-    /// The time at which it started.
-    pub(crate) time_ns: u64,
-    /// Its id in the stream's current epoch.
-    pub(crate) id: TaskId,
-    life: Life,
-}
-
-/// The state of a task.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Life {
-    Lives,
-    /// A sign of its exit, from this time, that later records may refute.
-    InDoubt(u64),
-    /// It exited at this time.
-    Exited(u64),
-}
-
-impl Task {
-    /// True if it has certainly exited.
-    fn has_exited(&self) -> bool {
-        matches!(self.life, Life::Exited(_))
-    }
-}
-
-/// A task that may have exited.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct DoubtfulExit {
-    pub(crate) pid: u32,
-    pub(crate) tid: u32,
-    /// The time of the sign.
-    pub(crate) time_ns: u64,
-    /// The time from which on the task is known.
-    pub(crate) known_since_ns: u64,
-    /// True if the sign was an exit record right after an exec.
-    pub(crate) follows_exec: bool,
-}
-
-/// An exec before its image is mapped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct PendingExec {
-    pub(crate) tid: u32,
-    pub(crate) time_ns: u64,
-    /// True once anything is mapped.
-    pub(crate) has_mappings: bool,
-}
-
-/// The state that the threads of a process share.
-#[derive(Debug)]
-pub(crate) struct Process {
-    /// The serial of its first thread.
-    pub(crate) serial: TaskSerial,
-    /// Its parent process, with its serial.
-    parent: Option<(u32, TaskSerial)>,
-    pub(crate) maps: Rc<AddressSpace>,
-    /// The time until which its mappings are known from /proc; [`NEVER_READ`] before they were
-    /// read.
-    maps_known_until_ns: u64,
-    /// True from an exec until a sample with registers of the new image. Registers that are not of
-    /// this image are left over from the one before.
-    pub(crate) not_seen_since_exec: bool,
-    pub(crate) exec: Option<PendingExec>,
-    /// The code it generated at run time.
-    pub(crate) jit: ProcessJit,
-    threads: usize,
-}
-
-impl Process {
-    /// Creates a process with one thread.
-    fn new(
-        serial: TaskSerial,
-        parent: Option<(u32, TaskSerial)>,
-        maps_known_until_ns: u64,
-        jit: ProcessJit,
-    ) -> Self {
-        Self {
-            serial,
-            parent,
-            maps: Rc::default(),
-            maps_known_until_ns,
-            not_seen_since_exec: false,
-            exec: None,
-            jit,
-            threads: 1,
-        }
-    }
-}
-
-/// The end of time: no record of a mapping is later, so all are ignored until /proc was read.
-const NEVER_READ: u64 = u64::MAX;
-
-/// The thread id in records of a task that was released already: its ids are gone
-/// (`perf_event_pid_type`, kernel/events/core.c).
-const RELEASED: u32 = u32::MAX;
-
 /// The most processes between a process and its ancestor in the tree. Ids that are reused while
 /// /proc is read could form a cycle.
 const LINEAGE_MAX: usize = 1024;
-
-/// The most strangers that are kept. They are looked up again after that: a machine can have millions
-/// of tasks in the course of a recording.
-const STRANGERS_MAX: usize = 1 << 16;
-
-/// The tasks that belong to a tree, besides those found when it was created.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Membership {
-    /// Those that its tasks create.
-    #[default]
-    Descendants,
-    /// All that records come from, because no others have events: those of a control group, or of
-    /// inherited events.
-    AllWithRecords,
-    /// All tasks of the system.
-    System,
-}
 
 /// The processes and threads that are followed.
 #[derive(Debug, Default)]
 pub(crate) struct ProcessTree {
     /// The process of the command, until it executes.
     pending_command: Option<u32>,
-    membership: Membership,
-    /// True once fork records may have been lost.
-    has_gaps: bool,
-    /// Tasks that do not belong to the tree, by a look into /proc since the last gap.
-    strangers: FxHashSet<u32>,
-    /// Processes that never belong to the tree, though their parent may.
-    excluded: FxHashSet<u32>,
-    tasks: FxHashMap<u32, Task>,
-    processes: FxHashMap<u32, Process>,
+    unknown: UnknownTasks,
+    pub(super) tasks: FxHashMap<u32, Task>,
+    pub(super) processes: FxHashMap<u32, Process>,
     serials: TaskSerial,
-    /// The ids of the threads that the last exec ended, in the stream.
+    /// The ids in the stream of tasks that have exited without an exit record.
     replaced: Vec<TaskId>,
     /// Tasks that exited or may have exited in this batch, and in the one before.
-    exited: [Vec<(u32, TaskSerial)>; 2],
+    pub(super) exited: [Vec<(u32, TaskSerial)>; 2],
 }
 
 /// The meaning of a new name.
@@ -186,17 +52,18 @@ pub(crate) enum CommChange {
 impl ProcessTree {
     /// Creates a tree that begins when process `pid` executes the command.
     pub(crate) fn for_command(pid: u32, membership: Membership) -> Self {
-        Self { pending_command: Some(pid), membership, ..Self::default() }
+        let unknown = UnknownTasks::new(membership);
+        Self { pending_command: Some(pid), unknown, ..Self::default() }
     }
 
     /// Creates a tree of existing processes, still empty.
     pub(crate) fn for_processes(membership: Membership) -> Self {
-        Self { membership, ..Self::default() }
+        Self { unknown: UnknownTasks::new(membership), ..Self::default() }
     }
 
     /// Creates a tree of all tasks of the system, except for the idle task.
     pub(crate) fn for_system() -> Self {
-        Self { membership: Membership::System, ..Self::default() }
+        Self::for_processes(Membership::System)
     }
 
     /// True if samples of a thread are recorded, or may be: if the thread is not known yet.
@@ -206,39 +73,33 @@ impl ProcessTree {
 
     /// True if an unknown thread belongs to the tree.
     pub(crate) fn takes_unknown(&self, tid: u32) -> bool {
-        match self.membership {
-            Membership::Descendants => false,
-            Membership::AllWithRecords => {
-                self.pending_command.is_none() && tid != 0 && tid != RELEASED
-            }
-            Membership::System => tid != 0,
-        }
+        self.pending_command.is_none() && self.unknown.are_taken(tid)
     }
 
     /// True if a thread is unknown, but its fork record may have been lost.
     pub(crate) fn may_miss(&self, tid: u32) -> bool {
-        self.has_gaps
-            && !self.strangers.contains(&tid)
+        self.pending_command.is_none()
+            && self.unknown.may_belong(tid)
             && !self.tasks.contains_key(&tid)
-            && tid != 0
-            && tid != RELEASED
-            && self.pending_command.is_none()
     }
 
     /// True if tasks of other processes also have records.
     pub(crate) fn is_filtered(&self) -> bool {
-        self.membership == Membership::Descendants
+        self.unknown.membership == Membership::Descendants
     }
 
-    /// Notes that fork records may have been lost: unknown threads may belong to the tree.
+    /// Notes that records may have been lost: unknown threads may belong to the tree, and processes
+    /// may have mappings that are not known.
     pub(crate) fn note_gap(&mut self) {
-        self.has_gaps = true;
-        self.strangers.clear();
+        self.unknown.note_gap();
+        for process in self.processes.values_mut() {
+            process.may_lack_maps = true;
+        }
     }
 
     /// Notes that an existing process does not belong to the tree, though its parent may.
     pub(crate) fn exclude(&mut self, pid: u32) {
-        self.excluded.insert(pid);
+        self.unknown.exclude(pid);
     }
 
     /// Returns the processes from below the tree down to `pid`, given the parents in /proc. None if
@@ -252,8 +113,7 @@ impl ProcessTree {
         let mut above = Some(pid);
         while let Some(process) = above
             && lineage.len() < LINEAGE_MAX
-            && !self.strangers.contains(&process)
-            && !self.excluded.contains(&process)
+            && !self.unknown.is_outside(process)
         {
             if self.processes.contains_key(&process) {
                 lineage.reverse();
@@ -263,18 +123,15 @@ impl ProcessTree {
             above = parent_of(process);
         }
         for stranger in lineage {
-            self.note_stranger(stranger);
+            self.unknown.note_stranger(stranger);
         }
-        self.note_stranger(pid);
+        self.unknown.note_stranger(pid);
         None
     }
 
     /// Notes that an unknown thread does not belong to the tree.
     pub(crate) fn note_stranger(&mut self, tid: u32) {
-        if self.strangers.len() >= STRANGERS_MAX {
-            self.strangers.clear();
-        }
-        self.strangers.insert(tid);
+        self.unknown.note_stranger(tid);
     }
 
     /// Adds a thread found in /proc at `time_ns`. The first thread of a process must be added before
@@ -319,6 +176,12 @@ impl ProcessTree {
     /// True if the mappings of a process are still to be read from /proc.
     pub(crate) fn needs_maps(&self, pid: u32) -> bool {
         self.processes.get(&pid).is_some_and(|process| process.maps_known_until_ns == NEVER_READ)
+    }
+
+    /// Returns true if records of mappings of a process may have been lost since the last call.
+    pub(crate) fn take_lost_maps(&mut self, pid: u32) -> bool {
+        let process = self.processes.get_mut(&pid);
+        process.is_some_and(|process| std::mem::take(&mut process.may_lack_maps))
     }
 
     /// Gives a process the name in /proc, because the record of it was lost. The process may have
@@ -400,9 +263,7 @@ impl ProcessTree {
         }
         self.forget_reused(ids.tid);
         let Some(parent) = self.processes.get_mut(&ids.parent_pid) else {
-            if self.has_gaps {
-                self.note_stranger(ids.tid);
-            }
+            self.unknown.note_stranger(ids.tid);
             return false;
         };
         let above = Some((ids.parent_pid, parent.serial));
@@ -424,6 +285,7 @@ impl ProcessTree {
             parent.jit.forked(sample_id.time),
         );
         child.maps = parent.maps.clone();
+        child.may_lack_maps = parent.may_lack_maps;
         child.not_seen_since_exec = parent.not_seen_since_exec;
         child.serial = self.add(ids, None, above, comm, sample_id.time);
         self.processes.insert(ids.pid, child);
@@ -433,19 +295,26 @@ impl ProcessTree {
     /// Removes the tasks that had an id before, because the kernel has given it to a new task: they
     /// have exited, even if their exit records were lost.
     fn forget_reused(&mut self, tid: u32) {
-        if self.has_gaps {
-            self.strangers.remove(&tid);
-        }
-        self.excluded.remove(&tid);
+        self.unknown.note_reused(tid);
+        let reused = self.tasks.get(&tid).filter(|task| !task.has_exited());
+        self.replaced.extend(reused.map(|task| task.id));
         self.remove(tid);
         // The id of a process is free only after all of its threads are gone.
         if let Some(process) = self.processes.remove(&tid) {
-            self.tasks.retain(|_, task| task.process != process.serial);
+            self.replace(process.serial, None);
         }
     }
 
+    /// Removes the tasks of a process, except for one: they have exited without a record.
+    fn replace(&mut self, process: TaskSerial, except: Option<u32>) {
+        let is_replaced =
+            |&tid: &u32, task: &mut Task| task.process == process && Some(tid) != except;
+        let replaced = self.tasks.extract_if(is_replaced).map(|(_, task)| task);
+        self.replaced.extend(replaced.filter(|task| !task.has_exited()).map(|task| task.id));
+    }
+
     /// Removes a task, and its process if it was the last thread.
-    fn remove(&mut self, tid: u32) {
+    pub(super) fn remove(&mut self, tid: u32) {
         let Some(task) = self.tasks.remove(&tid) else { return };
         let process = self.processes.get_mut(&task.pid);
         let Some(process) = process.filter(|process| process.serial == task.process) else {
@@ -530,10 +399,7 @@ impl ProcessTree {
         // thread has exited and was removed, the one that executes had an id of its own, which is
         // free now.
         if had_threads || !self.tasks.contains_key(&pid) {
-            let is_replaced = |&tid: &u32, task: &mut Task| task.process == serial && tid != pid;
-            let replaced = self.tasks.extract_if(is_replaced).map(|(_, task)| task);
-            self.replaced =
-                replaced.filter(|task| !task.has_exited()).map(|task| task.id).collect();
+            self.replace(serial, Some(pid));
         }
         if let Some(task) = self.tasks.get_mut(&pid).filter(|task| !task.has_exited()) {
             task.comm = name.to_vec();
@@ -548,7 +414,8 @@ impl ProcessTree {
         Some(CommChange::Started)
     }
 
-    /// Returns the ids of the threads that an exec ended without an exit record, in the stream.
+    /// Returns the ids in the stream of tasks that have exited without an exit record: an exec ended
+    /// them, or another task has their id.
     pub(crate) fn take_replaced(&mut self) -> Vec<TaskId> {
         let mut replaced = std::mem::take(&mut self.replaced);
         replaced.sort_unstable();
@@ -562,90 +429,6 @@ impl ProcessTree {
         {
             Rc::make_mut(&mut process.maps).map(mapping);
         }
-    }
-
-    /// Takes an exit record. Returns true if a task of the tree has exited, and false if it is not
-    /// in the tree or [`Self::end_batch`] will return it as doubtful.
-    pub(crate) fn exit(&mut self, ids: TaskIds, time_ns: u64) -> bool {
-        // The kernel writes this record for set-user-ID programs before it maps them.
-        let in_doubt = self.has_just_executed(ids.pid, ids.tid);
-        let life = if in_doubt { Life::InDoubt(time_ns) } else { Life::Exited(time_ns) };
-        self.note_exit(ids.tid, life) && !in_doubt
-    }
-
-    /// True if a thread has executed an image that is not mapped yet.
-    fn has_just_executed(&self, pid: u32, tid: u32) -> bool {
-        let exec = self.processes.get(&pid).and_then(|process| process.exec);
-        exec.is_some_and(|exec| exec.tid == tid && !exec.has_mappings)
-    }
-
-    /// Notes that a task seems to have exited, although its exit record has not come.
-    pub(crate) fn doubt(&mut self, tid: u32, time_ns: u64) {
-        if self.tasks.get(&tid).is_some_and(|task| task.life == Life::Lives) {
-            self.note_exit(tid, Life::InDoubt(time_ns));
-        }
-    }
-
-    /// Notes that a doubtful exit is one.
-    pub(crate) fn confirm_exit(&mut self, exit: DoubtfulExit) {
-        self.note_exit(exit.tid, Life::Exited(exit.time_ns));
-    }
-
-    /// Returns true if a task was in the tree and had not exited before.
-    fn note_exit(&mut self, tid: u32, life: Life) -> bool {
-        let Some(task) = self.tasks.get_mut(&tid).filter(|task| !task.has_exited()) else {
-            return false;
-        };
-        task.life = life;
-        self.exited[0].push((tid, task.serial));
-        true
-    }
-
-    /// Notes that a task did something at `time_ns` that only living tasks do. Returns true if it
-    /// counted as exited.
-    pub(crate) fn note_life(&mut self, tid: u32, time_ns: u64) -> bool {
-        let Some(task) = self.tasks.get_mut(&tid) else { return false };
-        let is_refuted = match task.life {
-            Life::Lives => false,
-            Life::InDoubt(exit_ns) | Life::Exited(exit_ns) => exit_ns < time_ns,
-        };
-        let had_exited = task.has_exited();
-        if is_refuted {
-            task.life = Life::Lives;
-        }
-        is_refuted && had_exited
-    }
-
-    /// Ends a batch of records: removes the tasks that exited in the one before. Returns those for
-    /// which no record has shown whether they exited.
-    pub(crate) fn end_batch(&mut self) -> Vec<DoubtfulExit> {
-        let mut doubtful = Vec::new();
-        let now = std::mem::take(&mut self.exited[0]);
-        for (tid, serial) in std::mem::replace(&mut self.exited[1], now) {
-            // The id may belong to another task by now.
-            let Some(task) = self.tasks.get(&tid).filter(|task| task.serial == serial) else {
-                continue;
-            };
-            match task.life {
-                Life::Lives => {}
-                Life::InDoubt(time_ns) => {
-                    doubtful.push(DoubtfulExit {
-                        pid: task.pid,
-                        tid,
-                        time_ns,
-                        known_since_ns: task.time_ns,
-                        follows_exec: self.has_just_executed(task.pid, tid),
-                    });
-                }
-                Life::Exited(_) => self.remove(tid),
-            }
-        }
-        doubtful
-    }
-
-    /// Returns the doubtful exits of the last batches.
-    pub(crate) fn remaining_doubts(&mut self) -> Vec<DoubtfulExit> {
-        [self.end_batch(), self.end_batch()].concat()
     }
 }
 

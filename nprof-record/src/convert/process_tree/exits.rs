@@ -1,0 +1,109 @@
+//! Exits of tasks. A task that has exited stays for one more batch, for records that were stamped
+//! before its exit and come after it. Pure.
+//!
+//! Not every exit record is an exit: the kernel also writes one for a task that executes a
+//! set-user-ID program, between the exec and the first mapping of the program (`begin_new_exec` in
+//! fs/exec.c calls `perf_event_exit_task`). The records that follow decide.
+
+use crate::convert::process_tree::task::Life;
+use crate::convert::process_tree::tree::ProcessTree;
+use crate::perf::record::TaskIds;
+
+/// A task that may have exited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DoubtfulExit {
+    pub(crate) pid: u32,
+    pub(crate) tid: u32,
+    /// The time of the sign.
+    pub(crate) time_ns: u64,
+    /// The time from which on the task is known.
+    pub(crate) known_since_ns: u64,
+    /// True if the sign was an exit record right after an exec.
+    pub(crate) follows_exec: bool,
+}
+
+impl ProcessTree {
+    /// Takes an exit record. Returns true if a task of the tree has exited, and false if it is not
+    /// in the tree or [`Self::end_batch`] will return it as doubtful.
+    pub(crate) fn exit(&mut self, ids: TaskIds, time_ns: u64) -> bool {
+        // The kernel writes this record for set-user-ID programs before it maps them.
+        let in_doubt = self.has_just_executed(ids.pid, ids.tid);
+        let life = if in_doubt { Life::InDoubt(time_ns) } else { Life::Exited(time_ns) };
+        self.note_exit(ids.tid, life) && !in_doubt
+    }
+
+    /// True if a thread has executed an image that is not mapped yet.
+    fn has_just_executed(&self, pid: u32, tid: u32) -> bool {
+        let exec = self.processes.get(&pid).and_then(|process| process.exec);
+        exec.is_some_and(|exec| exec.tid == tid && !exec.has_mappings)
+    }
+
+    /// Notes that a task seems to have exited, although its exit record has not come.
+    pub(crate) fn doubt(&mut self, tid: u32, time_ns: u64) {
+        if self.tasks.get(&tid).is_some_and(|task| task.life == Life::Lives) {
+            self.note_exit(tid, Life::InDoubt(time_ns));
+        }
+    }
+
+    /// Notes that a doubtful exit is one.
+    pub(crate) fn confirm_exit(&mut self, exit: DoubtfulExit) {
+        self.note_exit(exit.tid, Life::Exited(exit.time_ns));
+    }
+
+    /// Returns true if a task was in the tree and had not exited before.
+    pub(super) fn note_exit(&mut self, tid: u32, life: Life) -> bool {
+        let Some(task) = self.tasks.get_mut(&tid).filter(|task| !task.has_exited()) else {
+            return false;
+        };
+        task.life = life;
+        self.exited[0].push((tid, task.serial));
+        true
+    }
+
+    /// Notes that a task did something at `time_ns` that only living tasks do. Returns true if it
+    /// counted as exited.
+    pub(crate) fn note_life(&mut self, tid: u32, time_ns: u64) -> bool {
+        let Some(task) = self.tasks.get_mut(&tid) else { return false };
+        let is_refuted = match task.life {
+            Life::Lives => false,
+            Life::InDoubt(exit_ns) | Life::Exited(exit_ns) => exit_ns < time_ns,
+        };
+        let had_exited = task.has_exited();
+        if is_refuted {
+            task.life = Life::Lives;
+        }
+        is_refuted && had_exited
+    }
+
+    /// Ends a batch of records: removes the tasks that exited in the one before. Returns those for
+    /// which no record has shown whether they exited.
+    pub(crate) fn end_batch(&mut self) -> Vec<DoubtfulExit> {
+        let mut doubtful = Vec::new();
+        let now = std::mem::take(&mut self.exited[0]);
+        for (tid, serial) in std::mem::replace(&mut self.exited[1], now) {
+            // The id may belong to another task by now.
+            let Some(task) = self.tasks.get(&tid).filter(|task| task.serial == serial) else {
+                continue;
+            };
+            match task.life {
+                Life::Lives => {}
+                Life::InDoubt(time_ns) => {
+                    doubtful.push(DoubtfulExit {
+                        pid: task.pid,
+                        tid,
+                        time_ns,
+                        known_since_ns: task.time_ns,
+                        follows_exec: self.has_just_executed(task.pid, tid),
+                    });
+                }
+                Life::Exited(_) => self.remove(tid),
+            }
+        }
+        doubtful
+    }
+
+    /// Returns the doubtful exits of the last batches.
+    pub(crate) fn remaining_doubts(&mut self) -> Vec<DoubtfulExit> {
+        [self.end_batch(), self.end_batch()].concat()
+    }
+}
