@@ -300,6 +300,40 @@ fn deleted_or_replaced_file_is_read_from_a_live_process() {
 }
 
 #[test]
+fn deleted_or_replaced_library_is_read_from_a_live_process() {
+    // Its links need CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN.
+    let own = std::fs::read_dir("/proc/self/map_files").into_iter().flatten().flatten();
+    if own.map(|entry| std::fs::File::open(entry.path())).all(|file| file.is_err()) {
+        return eprintln!("SKIPPED: no right to read map_files");
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    let (library, main) = WAITS.split_once("int main").unwrap();
+    std::fs::write(at.join("wait.c"), library).unwrap();
+    let main = format!("#include <stdio.h>\nint wait_here(void);\nint main{main}");
+    std::fs::write(at.join("main.c"), main).unwrap();
+    let build = "gcc -shared -fPIC -Wl,--build-id -o @/libwait.so @/wait.c";
+    run_in(at, &format!("{build} -O1 -g"));
+    run_in(at, "gcc -o @/prog @/main.c @/libwait.so");
+    let binary = Binary::read(&at.join("libwait.so"));
+    let offset = binary.offset(binary.symbol("wait_here") + 4);
+    let child = start(&mut Command::new(at.join("prog")));
+    run_in(at, "rm @/libwait.so");
+    run_in(at, &format!("{build} -O0"));
+    let input = text(child.id(), 0, &binary.id(), &binary.path, offset);
+    let output = symbolize(&["--explain", "libwait.so"], &input);
+    let (status, calls) = locations(&output.stdout).remove(0);
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(status, Status::Named, "{message}");
+    assert_eq!(calls.last().unwrap().name, "wait_here");
+    let found = message.lines().find(|line| line.contains("is the image")).unwrap_or_default();
+    assert!(found.contains("/map_files/"), "{message}");
+    stop(child);
+    let after = symbolize(&[], &input);
+    assert_eq!(locations(&after.stdout), [(Status::Mismatch, vec![])]);
+}
+
+#[test]
 fn debug_file_beside_the_recorded_path_is_found() {
     let directory = sources();
     let at = directory.path();
