@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use nprof_report::summary::Run;
+use nprof_report::summary::{LOST_RECORDS, Run};
 use nprof_stream::escape::escaped;
 use nprof_stream::number::total;
 
@@ -98,13 +98,7 @@ fn losses(side: &Side) -> Option<String> {
 /// has, whatever the number of lost samples.
 fn lost_records(side: &Side) -> Option<String> {
     let lost = side.lost_records();
-    (lost > 0).then(|| {
-        format!(
-            "{}: {lost} records of processes and mappings were lost, so frames may be wrong and \
-             processes missing",
-            side.name
-        )
-    })
+    (lost > 0).then(|| format!("{}: {lost} records {LOST_RECORDS}", side.name))
 }
 
 fn empty_runs(side: &Side, event: &ComparedEvent) -> Vec<String> {

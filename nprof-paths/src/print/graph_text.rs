@@ -3,12 +3,12 @@
 
 use std::io::{self, Write};
 
-use nprof_report::legend;
-use nprof_report::profile::{OmittedRows, Sum};
+use nprof_report::profile::Sum;
 use nprof_report::report::RowLimits;
 
 use crate::print::context::PrintContext;
 use crate::print::function_name::{push_name, suffix};
+use crate::print::omitted::Omitted;
 use crate::rows::graph::GraphRows;
 use crate::tree::call_tree::Function;
 use crate::tree::graph::{Edge, Graph};
@@ -172,13 +172,9 @@ impl Printer<'_> {
 
 /// Returns the lines below a graph: the omitted functions.
 fn footer(rows: &GraphRows, context: &PrintContext<'_>) -> String {
-    let limits = context.args.row_limits().spelled();
-    omitted(rows, &rows.dropped, "dropped", &limits)
-        + &omitted(rows, &rows.not_shown, "not shown", "-n 0 prints all")
-}
-
-fn omitted(rows: &GraphRows, omitted: &OmittedRows, verb: &str, reason: &str) -> String {
+    let (dropped, not_shown) = (&rows.dropped, &rows.not_shown);
     // Totals of several functions overlap, so only their self can be added up.
-    let share = omitted.sum(rows.event.event).percent_of(rows.event.whole);
-    legend::omitted(omitted, "function", verb, &format!(", {share:.2} % of self"), reason)
+    let of = " of self";
+    let omitted = Omitted { event: &rows.event, noun: "function", of, dropped, not_shown };
+    omitted.lines(&context.args.row_limits())
 }

@@ -8,5 +8,6 @@ pub(crate) mod folded;
 mod function_name;
 mod graph_text;
 mod json;
+mod omitted;
 mod paths;
 mod tree_text;

@@ -4,13 +4,13 @@
 use std::io::{self, Write};
 
 use nprof_report::layout::Scale;
-use nprof_report::legend;
 use nprof_report::margin::Confidence;
-use nprof_report::profile::{OmittedRows, ReportedEvent};
+use nprof_report::profile::ReportedEvent;
 use nprof_report::report::RowLimits;
 
 use crate::print::context::PrintContext;
 use crate::print::function_name::{bracket, printed_count, push_name, suffix};
+use crate::print::omitted::Omitted;
 use crate::rows::paths::PathRows;
 use crate::tree::call_tree::{LineSum, NodeIndex, Tree};
 use crate::tree::recursion::repetitions;
@@ -120,12 +120,8 @@ impl Printer<'_> {
 
 /// Returns the lines below the paths of an event: the omitted paths.
 fn footer(rows: &PathRows, limits: &RowLimits) -> String {
-    let out = omitted(rows, &rows.dropped, "dropped", &limits.spelled())
-        + &omitted(rows, &rows.not_shown, "not shown", "-n 0 prints all");
+    let (dropped, not_shown) = (&rows.dropped, &rows.not_shown);
+    let omitted = Omitted { event: &rows.event, noun: "path", of: "", dropped, not_shown };
+    let out = omitted.lines(limits);
     if out.is_empty() { out } else { format!("\n{out}") }
-}
-
-fn omitted(rows: &PathRows, omitted: &OmittedRows, verb: &str, reason: &str) -> String {
-    let share = omitted.sum(rows.event.event).percent_of(rows.event.whole);
-    legend::omitted(omitted, "path", verb, &format!(", {share:.2} %"), reason)
 }

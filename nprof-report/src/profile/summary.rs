@@ -8,6 +8,10 @@ use nprof_stream::{Cause, End, Event, Head, IncompleteInput, Lost, Mark, Step};
 
 use crate::profile::group::{GroupKey, Sum};
 
+/// The message about lost records of processes and mappings, after their number.
+pub const LOST_RECORDS: &str =
+    "of processes and mappings were lost, so frames may be wrong and processes missing";
+
 /// One segment of the input.
 #[derive(Clone, Debug, Default)]
 pub struct Run {
@@ -183,13 +187,8 @@ impl Summary {
 
     /// Returns a sentence on lost records of processes and mappings. None if there are none.
     pub fn lost_records_text(&self) -> Option<String> {
-        (self.lost_records > 0).then(|| {
-            format!(
-                "{} of processes and mappings were lost, so frames may be wrong and processes \
-                 missing",
-                self.lost_records
-            )
-        })
+        let count = self.lost_records;
+        (count > 0).then(|| format!("{count} {LOST_RECORDS}"))
     }
 
     /// Returns the heading of a report for people, one fact per line, escaped for a terminal.
