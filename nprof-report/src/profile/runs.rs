@@ -53,6 +53,11 @@ impl Runs {
         self.by_id.insert(head.run, index);
     }
 
+    /// True if the segment is merged: the run of a sample depends on its task.
+    pub(crate) fn are_merged(&self) -> bool {
+        self.merged.is_some()
+    }
+
     /// Notes the run of a task.
     pub(crate) fn task(&mut self, task: &Task<'_>) {
         match self.run_in_extras(task.extras) {

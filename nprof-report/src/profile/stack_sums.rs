@@ -15,6 +15,7 @@ use rustc_hash::FxHashMap;
 
 use crate::profile::group::{GroupKey, Sum};
 use crate::profile::runs::Runs;
+use crate::profile::stack_sums::equal_samples::{Added, EqualSamples};
 use crate::profile::summary::{Run, Summary};
 use crate::profile::time::TimeSplit;
 
@@ -67,10 +68,15 @@ pub struct Profile {
     group_by: GroupBy,
     /// Sums by stack, in groups that share all other properties.
     groups: Vec<Group>,
+    /// Further samples of one of the groups.
+    equal: EqualSamples,
     group_index: FxHashMap<GroupKey, usize>,
     /// The properties of the last sample and the index of its group in `groups`: successive samples
     /// mostly share it. Cleared by every other record, which may change the meaning of ids.
     last: Option<(EventId, usize, TaskId, u32, Option<u64>, usize)>,
+    /// The last sample, if the next one with its properties is counted in `equal`: cleared with `last`,
+    /// and absent if the group of a sample depends on more than event, task and CPU.
+    repeated: Option<Repeated>,
     /// Number of sums in all groups, and those that take as much memory as the groups.
     sums: usize,
     /// Index into `summary.events` of each event of the epoch.
@@ -79,6 +85,15 @@ pub struct Profile {
     runs: Runs,
     /// Index into `summary.runs` of the last sample's run.
     run: usize,
+}
+
+/// The properties of a sample that was counted in `equal`.
+#[derive(Clone, Copy, Debug)]
+struct Repeated {
+    event: EventId,
+    task: TaskId,
+    cpu: u32,
+    weight: u64,
 }
 
 /// Sums that share all properties but the stack.
@@ -116,6 +131,16 @@ impl Profile {
         let mut reader = Reader::new(input);
         self.begin(name);
         let result = loop {
+            // Nearly all records are taken here; the others, and samples in text, below.
+            reader.plain_samples(|sample| {
+                if !self.add_repeated(sample) {
+                    self.add(sample);
+                }
+                self.sums < MAX_SUMS
+            });
+            if self.sums >= MAX_SUMS {
+                self.flush_groups(&mut sink);
+            }
             match reader.next() {
                 Ok(Some(record)) => self.take(&record, &mut sink),
                 Ok(None) => break Ok(()),
@@ -157,6 +182,7 @@ impl Profile {
             _ => {}
         }
         self.last = None;
+        self.repeated = None;
         self.tables.apply(record);
         self.note(record);
     }
@@ -245,6 +271,21 @@ impl Profile {
         index
     }
 
+    /// Adds a sample that repeats the properties of the last one and is not the first of its stack. False
+    /// if it is another.
+    #[inline(always)] // the fields of the sample stay in registers
+    fn add_repeated(&mut self, sample: &Sample<'_>) -> bool {
+        let Some(last) = self.repeated else { return false };
+        let GroupBy { task, cpu, .. } = self.group_by;
+        sample.event == last.event
+            && (!task || sample.task == last.task)
+            && (!cpu || sample.cpu == last.cpu)
+            && sample.weight == last.weight
+            && sample.count == 1
+            && self.equal.add_again(sample.node)
+    }
+
+    #[inline(never)]
     fn add(&mut self, sample: &Sample<'_>) {
         let task = if self.group_by.task { sample.task } else { TaskId::NONE };
         let cpu = if self.group_by.cpu { sample.cpu } else { NO_CPU };
@@ -260,11 +301,43 @@ impl Profile {
             }
             _ => self.find_group(sample.event, run, task, cpu, slice),
         };
+        if sample.count == 1 {
+            match self.equal.add(group, sample.weight, sample.node) {
+                // Counts distinct stacks: only these take memory.
+                Added::First => self.sums += 1,
+                Added::Again => {}
+                Added::Not => return self.add_unequal(group, sample),
+            }
+            let &Sample { event, task, cpu, weight, .. } = sample;
+            let repeated = Repeated { event, task, cpu, weight };
+            let is_in_group = self.group_by.time.is_none() && !self.runs.are_merged();
+            self.repeated = is_in_group.then_some(repeated);
+        } else {
+            self.add_unequal(group, sample);
+        }
+    }
+
+    /// Adds a sample that is not counted with those of equal weight.
+    fn add_unequal(&mut self, group: usize, sample: &Sample<'_>) {
+        self.add_to_group(group, sample.node, Sum::of(sample.count, sample.weight));
+        if sample.count == 1 && self.equal.should_move(group, sample.weight) {
+            self.repeated = None;
+            let mut equal = std::mem::take(&mut self.equal);
+            if let Some(group) = equal.group() {
+                self.sums -= equal.nodes().len();
+                for &node in equal.nodes() {
+                    self.add_to_group(group, node, equal.sum(node));
+                }
+            }
+            equal.move_to(group, sample.weight);
+            self.equal = equal;
+        }
+    }
+
+    fn add_to_group(&mut self, group: usize, node: NodeId, sum: Sum) {
         let sums = &mut self.groups[group].sums;
-        // Counts distinct stacks: only these take memory.
         let before = sums.len();
-        let sum = Sum::of(sample.count, sample.weight);
-        sums.entry(sample.node).or_default().add(sum);
+        sums.entry(node).or_default().add(sum);
         self.sums += sums.len() - before;
     }
 
@@ -306,16 +379,17 @@ impl Profile {
 
     /// Passes the accumulated sums to the report.
     fn flush_groups(&mut self, sink: &mut impl FnMut(&Context<'_>, &GroupKey, Sum)) {
-        for group in std::mem::take(&mut self.groups) {
-            for (node, sum) in group.sums {
-                let key = GroupKey { node, ..group.key };
-                self.summary.count(&key, sum, self.tables.stack_mark(node));
+        for (index, group) in std::mem::take(&mut self.groups).iter().enumerate() {
+            for (key, sum) in sums_of(index, group, &self.equal) {
+                self.summary.count(&key, sum, self.tables.stack_mark(key.node));
                 let context = Context { tables: &self.tables, summary: &self.summary };
                 sink(&context, &key, sum);
             }
         }
+        self.equal.clear();
         self.group_index.clear();
         self.last = None;
+        self.repeated = None;
         self.sums = 0;
     }
 
@@ -323,10 +397,9 @@ impl Profile {
     /// accumulated to `sink`. Leaves the profile unchanged.
     pub fn snapshot(&self, mut sink: impl FnMut(&Context<'_>, &GroupKey, Sum)) -> Summary {
         let mut summary = Summary { live: true, ..self.summary.clone() };
-        for group in &self.groups {
-            for (&node, &sum) in &group.sums {
-                let key = GroupKey { node, ..group.key };
-                summary.count(&key, sum, self.tables.stack_mark(node));
+        for (index, group) in self.groups.iter().enumerate() {
+            for (key, sum) in sums_of(index, group, &self.equal) {
+                summary.count(&key, sum, self.tables.stack_mark(key.node));
                 sink(&Context { tables: &self.tables, summary: &summary }, &key, sum);
             }
         }
@@ -334,5 +407,26 @@ impl Profile {
     }
 }
 
+/// Returns the sums of the group with this index.
+fn sums_of<'a>(
+    index: usize,
+    group: &'a Group,
+    equal: &'a EqualSamples,
+) -> impl Iterator<Item = (GroupKey, Sum)> + 'a {
+    let equal = (equal.group() == Some(index)).then_some(equal);
+    let with_equal = move |(&node, &sum): (&NodeId, &Sum)| {
+        let mut sum = sum;
+        equal.iter().for_each(|equal| sum.add(equal.sum(node)));
+        (node, sum)
+    };
+    let only_equal = equal.into_iter().flat_map(|equal| {
+        let nodes = equal.nodes().iter().filter(|node| !group.sums.contains_key(*node));
+        nodes.map(|&node| (node, equal.sum(node)))
+    });
+    let sums = group.sums.iter().map(with_equal).chain(only_equal);
+    sums.map(|(node, sum)| (GroupKey { node, ..group.key }, sum))
+}
+
+mod equal_samples;
 #[cfg(test)]
 mod tests;

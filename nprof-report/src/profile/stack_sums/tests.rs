@@ -1,8 +1,11 @@
 //! Sums across epochs, streams and damage.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU64;
 
 use nprof_stream::labels::{CallKey, Labels};
+use nprof_stream::writer::{Encoding, Writer};
+use proptest::prelude::*;
 
 use super::*;
 
@@ -164,5 +167,83 @@ U\t1\tf\t-\nU\t2\tg\t-\nY\t1\tnamed\t1,0,0,0\nY\t3\tnamed\t2,0,0,0\n\
         assert_eq!(counts, expected);
         assert!(!profile.summary.symbolized, "nprof-symbolize has not run");
         assert!(profile.summary.is_complete(), "{:?}", profile.summary.incomplete_inputs);
+    }
+}
+
+/// The properties of a sample: event, task, CPU, node, weight, count.
+type Properties = (u32, u32, u32, u32, u64, u64);
+
+/// Samples of which many in a row have the same properties.
+fn samples() -> impl Strategy<Value = Vec<Properties>> {
+    // Small enough that no sum saturates.
+    let weight = prop_oneof![6 => Just(10), 1 => Just(11), 1 => 0..1_u64 << 40];
+    let count = prop_oneof![9 => Just(1), 1 => 0..4_u64];
+    let properties = (1..3_u32, 1..3_u32, 0..2_u32, 0..40_u32, weight, count);
+    let repeated = (properties, 1..30_usize);
+    prop::collection::vec(repeated, 0..20).prop_map(|runs| {
+        let mut samples = Vec::new();
+        for ((event, task, cpu, node, weight, count), times) in runs {
+            // Successive samples differ in their stacks.
+            samples
+                .extend((0..times as u32).map(|i| (event, task, cpu, node + i % 5, weight, count)));
+        }
+        samples
+    })
+}
+
+/// Returns a stream of these samples in text.
+fn text_of(samples: &[Properties]) -> String {
+    let mut text = "@nprof\t1.1\trun=0x1\n@event\tid=1\tname=a\n@event\tid=2\tname=b\n\
+                    T\t1\t5\t10\t10\t0\ta\nT\t2\t5\t10\t11\t0\tb\n"
+        .to_owned();
+    for (time, (event, task, cpu, node, weight, count)) in samples.iter().enumerate() {
+        text.push_str(&format!("S\t{time}\t{event}\t{task}\t{cpu}\t{node}\t{weight}\t{count}\n"));
+    }
+    text
+}
+
+fn binary_of(text: &str) -> Vec<u8> {
+    let mut reader = Reader::new(text.as_bytes());
+    let mut writer = Writer::new(Vec::new(), Encoding::Binary);
+    while let Some(record) = reader.next().unwrap() {
+        writer.write(&record).unwrap();
+    }
+    writer.finish().unwrap()
+}
+
+proptest! {
+    #[test]
+    fn sums_are_those_of_adding_each_sample(
+        samples in samples(),
+        task in any::<bool>(),
+        cpu in any::<bool>(),
+        slice in prop_oneof![Just(None), Just(NonZeroU64::new(50))],
+    ) {
+        let mut expected: BTreeMap<(usize, u32, u32, Option<u64>, u32), Sum> = BTreeMap::new();
+        for (time, &(event, of_task, on_cpu, node, weight, count)) in samples.iter().enumerate() {
+            // The first sample, at time 0, begins the run.
+            let slice = slice.map_or(0, |slice| time as u64 / slice);
+            let key = (
+                event as usize - 1,
+                if task { of_task } else { 0 },
+                if cpu { on_cpu } else { NO_CPU },
+                Some(slice),
+                node,
+            );
+            expected.entry(key).or_default().add(Sum::of(count, weight));
+        }
+        let text = text_of(&samples);
+        for stream in [text.as_bytes(), &binary_of(&text)] {
+            let time = TimeSplit { slice, span: None };
+            let mut profile = Profile::new(GroupBy { task, cpu, time });
+            let mut sums: BTreeMap<(usize, u32, u32, Option<u64>, u32), Sum> = BTreeMap::new();
+            profile
+                .read("x", stream, |_, group, sum| {
+                    let GroupKey { event, task, cpu, slice, node, .. } = *group;
+                    sums.entry((event, task.0, cpu, slice, node.0)).or_default().add(sum);
+                })
+                .unwrap();
+            prop_assert_eq!(&sums, &expected);
+        }
     }
 }

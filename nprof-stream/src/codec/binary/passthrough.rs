@@ -129,6 +129,26 @@ fn read_plain_sample(
     if flags & !ALL_GIVEN != 0 {
         return None;
     }
+    // Most samples share all fields with the one before: no need to copy the state.
+    if flags == 0 {
+        let time = state.time.wrapping_add(unzigzag(numbers.next()?) as u64);
+        let node = NodeId(numbers.id()?);
+        if numbers.at != length {
+            return None;
+        }
+        state.time = time;
+        let BlockState { event, task, cpu, weight, .. } = *state;
+        return Some(Sample {
+            time,
+            event,
+            task,
+            cpu,
+            node,
+            weight,
+            count: 1,
+            extras: Extras::NONE,
+        });
+    }
     // A copy: `state` must not change if the sample proves not to be plain.
     let mut next = *state;
     next.time = next.time.wrapping_add(unzigzag(numbers.next()?) as u64);
@@ -169,12 +189,12 @@ impl Words<'_> {
         // The last byte of a varint is the first one with a clear high bit.
         let last = !word & 0x8080_8080_8080_8080;
         let bytes = word & (last ^ last.wrapping_sub(1));
-        let length = (last.trailing_zeros() as usize + 1) / 8;
-        // No end within 8 bytes, or not the shortest form.
-        if last == 0 || length > 1 && bytes >> (8 * length - 8) == 0 {
+        let high_bit = last & last.wrapping_neg();
+        // No end within 8 bytes, or not the shortest form: the last of several bytes is 0.
+        if last == 0 || bytes < high_bit >> 7 && high_bit != 0x80 {
             return None;
         }
-        self.at += length;
+        self.at += (high_bit.trailing_zeros() as usize + 1) / 8;
         // Joins seven bits of each byte, then 14 of two, 28 of four, 56 of eight.
         let pairs = bytes & 0x007f_007f_007f_007f | (bytes & 0x7f00_7f00_7f00_7f00) >> 1;
         let fours = pairs & 0x0000_3fff_0000_3fff | (pairs & 0x3fff_0000_3fff_0000) >> 2;

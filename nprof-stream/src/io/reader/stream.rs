@@ -126,6 +126,26 @@ impl<R: Read> Reader<R> {
         Some(sample)
     }
 
+    /// Passes the next records to `sink` while they are plain samples of the present block, as nearly all
+    /// records are, and `sink` returns true. [`Reader::next`] returns the record after them.
+    pub fn plain_samples(&mut self, mut sink: impl FnMut(&Sample<'static>) -> bool) {
+        let Some(block) = self.block.filter(|_| self.tracker.is_open()) else { return };
+        let mut rest = self.input.bytes(self.input.at..block.payload_end.max(self.input.at));
+        // Written back once: in the loop, the state stays in registers.
+        let mut state = self.block_state;
+        let (before, mut samples) = (rest.len(), 0);
+        while let Some((sample, behind)) = binary::next_plain_sample(rest, &mut state) {
+            rest = behind;
+            samples += 1;
+            if !sink(&sample) {
+                break;
+            }
+        }
+        self.input.at += before - rest.len();
+        self.block_state = state;
+        self.tracker.count(samples, samples);
+    }
+
     /// Reads plain records of the block until they reach `room` bytes, or one is not plain (see
     /// [`RawRecords::read`]). Returns them and their bytes.
     pub(crate) fn plain_records(
