@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 /// The units of time in options, and their nanoseconds.
-const UNITS: [(&str, u64); 5] = [
+const UNITS: [(&str, u64); 6] = [
     // Units that end in `s` come before `s`: the first suffix that matches is used.
     ("ns", 1),
     ("us", 1_000),
     ("ms", 1_000_000),
     ("s", 1_000_000_000),
     ("m", 60_000_000_000),
+    ("h", 3_600_000_000_000),
 ];
 
 /// Returns the number and its unit in nanoseconds of a time with a unit, such as `1.5ms`. None if
@@ -35,7 +36,7 @@ pub fn rounded(time: Duration) -> String {
     }
 }
 
-/// Parses a time such as `2s`, `0.5s`, `100ms`, `10us`, `1m`; a number alone is seconds.
+/// Parses a time such as `2s`, `0.5s`, `100ms`, `10us`, `1m`, `1h`; a number alone is seconds.
 ///
 /// # Errors
 ///
@@ -47,7 +48,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     let ns = time.map(|(number, unit_ns)| (number * unit_ns as f64).round());
     match ns.filter(|&ns| ns <= i64::MAX as f64) {
         Some(ns) => Ok(Duration::from_nanos(ns as u64)),
-        None => Err("expected a time such as 2s, 0.5s, 100ms or 10us".to_owned()),
+        None => Err("expected a time such as 2s, 0.5s, 100ms, 10us, 5m or 1h".to_owned()),
     }
 }
 
@@ -75,12 +76,13 @@ mod tests {
             ("7us", 7_000),
             ("3ns", 3),
             ("1m", 60_000_000_000),
+            ("1.5h", 5_400_000_000_000),
             ("0", 0),
         ] {
             assert_eq!(duration(text), Ok(Duration::from_nanos(ns)), "{text}");
         }
         for wrong in
-            ["", "s", "1h", "-1s", "1e3s", "inf", "nan", "1 s", "1..2", "1e400", "99999999999999s"]
+            ["", "s", "1d", "-1s", "1e3s", "inf", "nan", "1 s", "1..2", "1e400", "99999999999999s"]
         {
             assert!(duration(wrong).is_err(), "{wrong}");
         }
@@ -90,7 +92,7 @@ mod tests {
     #[test]
     fn number_without_unit_is_refused() {
         assert_eq!(number_and_unit("1.5ms"), Some((1.5, 1_000_000)));
-        for wrong in ["2", "ms", "-2s", "2h", "1e9s"] {
+        for wrong in ["2", "ms", "-2s", "2d", "1e9s"] {
             assert_eq!(number_and_unit(wrong), None, "{wrong}");
         }
     }
