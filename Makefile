@@ -18,7 +18,7 @@ DEMOFLAGS = -std=c++17 -O2 -g -fomit-frame-pointer -Wall -Wextra -pthread
 # COMMAND:PACKAGE for each command that the demo, the tests, `lint` or `bench` run.
 NEEDS = g++:g++ objcopy:binutils gprof:binutils bzip2:bzip2 setpriv:util-linux mandoc:mandoc \
         perf:linux-perf strace:strace dwz:dwz xz:xz-utils zstd:zstd ld.lld:lld mold:mold \
-        python3:python3 script:bsdutils zsh:zsh fish:fish musl-gcc:musl-tools
+        python3:python3 script:bsdutils zsh:zsh fish:fish musl-gcc:musl-tools chromium:chromium
 # The same for the other profilers and programs that `papers` and `bench` run.
 PEERS = valgrind:valgrind link-parser:link-grammar
 

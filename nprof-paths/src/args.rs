@@ -6,6 +6,7 @@ use clap::error::ErrorKind;
 use clap::{ArgMatches, CommandFactory, Parser, ValueEnum};
 use nprof_cli::usage;
 use nprof_report::args::StackFormat;
+use nprof_report::flamegraph::MIN_PERCENT;
 use nprof_report::legend;
 use nprof_report::profile::{FoldedSums, Sum};
 use nprof_report::report::{Options, RowLimits};
@@ -25,10 +26,10 @@ pub(crate) struct Args {
     /// View of the call paths
     #[arg(long, value_name = "VIEW", default_value = "paths")]
     pub(crate) view: View,
-    /// Output format; folded and flamegraph print whole paths (--view paths or callers)
+    /// Output format; folded, flamegraph and icicle print whole paths (--view paths or callers)
     #[arg(long, value_name = "FORMAT", default_value = "table")]
     pub(crate) format: StackFormat,
-    /// Report only this event [default: all; the first one in folded and flamegraph]
+    /// Report only this event [default: all; the first one in folded, flamegraph and icicle]
     #[arg(long, value_name = "NAME")]
     pub(crate) event: Option<String>,
     /// Keep only paths that match, from the match on. PATH is regular expressions, callers first,
@@ -126,6 +127,8 @@ impl Args {
             (StackFormat::Table, View::Paths) => (0.0, TABLE_PATHS),
             (StackFormat::Table, View::Graph) => (TREE_PERCENT, TABLE_FUNCTIONS),
             (StackFormat::Table, View::Tree | View::Callers) => (TREE_PERCENT, 0),
+            // Narrower frames are below the resolution of a screen.
+            (StackFormat::Flamegraph | StackFormat::Icicle, _) => (MIN_PERCENT, 0),
             _ => (0.0, 0),
         };
         self.options.row_limits(percent, rows)

@@ -17,9 +17,9 @@ use proptest::prelude::*;
 use crate::args::Args;
 use crate::print::context::PrintContext;
 use crate::print::dispatch::report;
-use crate::print::folded::PathOrder;
-use crate::print::{flamegraph, folded};
+use crate::print::folded;
 use crate::rows::paths::path_rows;
+use crate::rows::stacks::stack_rows;
 use crate::rows::tree::{inverted, tree_rows};
 use crate::tree::aggregate::{Aggregator, Budget};
 use crate::tree::call_tree::Tree;
@@ -57,11 +57,7 @@ fn reported(tree: &Tree, summary: &Summary, event: usize) -> ReportedEvent {
 
 fn folded(streams: &[Vec<u8>], event: usize) -> String {
     let (tree, summary) = aggregate(streams, true, &Filter::default());
-    folded::print(
-        &tree,
-        &path_rows(&tree, &[reported(&tree, &summary, event)], &ALL),
-        PathOrder::RootFirst,
-    )
+    folded::print(&tree, &stack_rows(&tree, &[reported(&tree, &summary, event)], &ALL))
 }
 
 fn filtered(tree: &Tree, filters: &[(PathFilterKind, &str)]) -> Tree {
@@ -75,9 +71,14 @@ fn filtered(tree: &Tree, filters: &[(PathFilterKind, &str)]) -> Tree {
 
 /// Returns the paths of the first event, folded without commands.
 fn paths(tree: &Tree) -> Vec<String> {
+    paths_within(tree, &ALL)
+}
+
+/// Like [`paths`], with limits.
+fn paths_within(tree: &Tree, limits: &RowLimits) -> Vec<String> {
     let counted = tree.total(0);
     let shown = ReportedEvent { event: 0, whole: counted, counted };
-    let text = folded::print(tree, &path_rows(tree, &[shown], &ALL), PathOrder::RootFirst);
+    let text = folded::print(tree, &stack_rows(tree, &[shown], limits));
     text.lines().map(str::to_owned).collect()
 }
 
@@ -226,6 +227,35 @@ fn inverted_tree_begins_with_leaves() {
     assert_eq!(paths(&inverted(&until, &[shown], &ALL)), ["c;a;m 5", "c;b;m 2"]);
     let few = RowLimits { min_percent: 20.0, ..ALL };
     assert_eq!(paths(&inverted(&tree, &[shown], &few)), ["c;a;m 4", "c;b;m 2", "d 1"]);
+}
+
+/// A picture of a part must not pass for the whole.
+#[test]
+fn limits_merge_small_calls_and_keep_the_samples_of_all_others() {
+    let tree = tree_of(&["m;a;c 40", "m;a;x 1", "m;a;y;z 2", "m;b 7", "n 50"]);
+    let within = |min_percent: f64, rows: usize| {
+        paths_within(&tree, &RowLimits { min_percent, rows: Some(rows).filter(|&rows| rows > 0) })
+    };
+    assert_eq!(within(5.0, 0), ["m;a;(other) 3", "m;a;c 40", "m;b 7", "n 50"]);
+    assert_eq!(within(45.0, 0), ["m;(other) 50", "n 50"]);
+    assert_eq!(within(0.0, 2), ["m;(other) 7", "m;a;(other) 3", "m;a;c 40", "n 50"]);
+    assert_eq!(within(0.0, 1), ["(other) 50", "n 50"]);
+    assert_eq!(within(60.0, 1), ["(other) 100"]);
+}
+
+#[test]
+fn callers_of_folded_stacks_end_in_the_command() {
+    let streams = [stacks(&["m;a;c 4", "m;b;c 2", "m;d 1"])];
+    let (tree, summary) = aggregate(&streams, true, &Filter::default());
+    let shown = [reported(&tree, &summary, 0)];
+    let command = &tree.functions[tree.nodes[tree.roots[0].node].function].name;
+    let lines = |limits: &RowLimits| {
+        let callers = inverted(&tree, &shown, limits);
+        folded::print(&callers, &stack_rows(&callers, &shown, limits)).replace(command, "COMMAND")
+    };
+    assert_eq!(lines(&ALL), "c;a;m;COMMAND 4\nc;b;m;COMMAND 2\nd;m;COMMAND 1\n");
+    let large = RowLimits { min_percent: 30.0, ..ALL };
+    assert_eq!(lines(&large), "(other) 1\nc;(other) 2\nc;a;m;COMMAND 4\n");
 }
 
 /// Returns the name, self samples and total samples of each entry.
@@ -427,6 +457,11 @@ proptest! {
             let count = |line: &str| line.rsplit(' ').next().and_then(|n| n.parse::<u64>().ok());
             let counted: u64 = text.lines().filter_map(count).sum();
             prop_assert_eq!(counted, event.sum.samples);
+            for limits in [RowLimits { min_percent: 20.0, ..ALL }, RowLimits { rows: Some(1), ..ALL }] {
+                let rows = stack_rows(&tree, &[shown], &limits);
+                let counted: u64 = rows[0].stacks.iter().map(|row| row.sum.samples).sum();
+                prop_assert_eq!(counted, event.sum.samples);
+            }
             prop_assert_eq!(tree_rows(&tree, &[shown], &ALL)[0].rows.len(), tree.depth_first(i).len());
         }
     }
@@ -469,9 +504,12 @@ proptest! {
     fn inferno_draws_every_folded_stack(streams in proptest::collection::vec(any_stream(), 1..3)) {
         let text = folded(&streams, 0);
         prop_assume!(!text.is_empty());
-        let (_, summary) = aggregate(&streams, true, &Filter::default());
-        let svg = flamegraph::draw(&text, &summary, &[], PathOrder::RootFirst).unwrap();
-        let svg = String::from_utf8(svg).unwrap();
+        let (tree, summary) = aggregate(&streams, true, &Filter::default());
+        let args = Args::try_parse_from(["nprof-paths", "--format", "flamegraph"]).unwrap();
+        let events = [reported(&tree, &summary, 0)];
+        let context =
+            PrintContext { tree: &tree, events: &events, summary: &summary, args: &args, width: None };
+        let svg = String::from_utf8(report(&context).unwrap()).unwrap();
         let samples: u64 = summary.events[0].sum.samples;
         // The outermost box of the picture has the sum of all lines that were parsed.
         let all = format!("all ({samples} sample");

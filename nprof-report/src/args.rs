@@ -26,6 +26,8 @@ pub enum StackFormat {
     Folded,
     /// A flame graph, SVG
     Flamegraph,
+    /// A flame graph with the roots at the top
+    Icicle,
     /// A row a line, fields separated by tabs, after a line of column names
     Tsv,
     /// As tsv, in CSV (RFC 4180)
@@ -41,6 +43,7 @@ impl StackFormat {
             StackFormat::Table => "table",
             StackFormat::Folded => "folded",
             StackFormat::Flamegraph => "flamegraph",
+            StackFormat::Icicle => "icicle",
             StackFormat::Tsv => "tsv",
             StackFormat::Csv => "csv",
             StackFormat::Json => "json",
@@ -49,6 +52,6 @@ impl StackFormat {
 
     /// True if it draws stacks: paths begin with the command, and there is room for one event.
     pub fn is_stacks(self) -> bool {
-        matches!(self, StackFormat::Folded | StackFormat::Flamegraph)
+        matches!(self, StackFormat::Folded | StackFormat::Flamegraph | StackFormat::Icicle)
     }
 }

@@ -26,7 +26,9 @@ pub(crate) fn print_diff(
         StackFormat::Csv => csv(rows::lines(report), out),
         StackFormat::Json => rows::json(report, out),
         StackFormat::Folded => out.write_all(folded::lines(report.diff, report.keys).as_bytes()),
-        StackFormat::Flamegraph => folded::draw(report, &mut out),
+        StackFormat::Flamegraph | StackFormat::Icicle => {
+            out.write_all(&folded::draw(report, format == StackFormat::Icicle)?)
+        }
     }
 }
 
@@ -47,6 +49,8 @@ pub(crate) fn print_noise(
         StackFormat::Csv => csv(noise::lines(report), out),
         StackFormat::Json => noise::json(report, out),
         // Two counts of a stack have no meaning here; Args refuses the combination.
-        StackFormat::Folded | StackFormat::Flamegraph => Err(io::ErrorKind::Unsupported.into()),
+        StackFormat::Folded | StackFormat::Flamegraph | StackFormat::Icicle => {
+            Err(io::ErrorKind::Unsupported.into())
+        }
     }
 }

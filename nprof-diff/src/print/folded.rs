@@ -3,10 +3,10 @@
 //!
 //! The counts of the side with fewer samples are scaled up, so that both columns have the same sum.
 
-use std::io::{self, Write};
+use std::io;
 
-use inferno::flamegraph::{self, Options};
-use nprof_report::folded::{drawable, guarded};
+use nprof_report::flamegraph::{self, MIN_PERCENT, Picture};
+use nprof_report::folded::guarded;
 
 use crate::compare::diff::Diff;
 use crate::compare::row::Row;
@@ -41,18 +41,15 @@ fn stack(keys: &KeyTable, row: &Row) -> String {
 }
 
 /// Draws the flame graph: grown functions red, shrunk ones blue, widths of the new side.
-pub(super) fn draw(report: &DiffReport<'_>, out: &mut impl Write) -> io::Result<()> {
-    let mut options = Options::default();
-    options.title = "nprof: base and new".to_owned();
-    options.subtitle = Some("red: grown, blue: shrunk, relative to all samples".to_owned());
-    options.count_name = "samples".to_owned();
-    options.name_type = "Function:".to_owned();
-    // Colours by name and not at random: the same input gives the same picture.
-    options.deterministic = true;
-    let lines = drawable(&lines(report.diff, report.keys));
-    match flamegraph::from_lines(&mut options, lines.lines(), &mut *out) {
-        // inferno has drawn a picture with the message that there are no samples.
-        Err(_) if report.diff.new.sum.samples == 0 => Ok(()),
-        result => result,
+pub(super) fn draw(report: &DiffReport<'_>, icicle: bool) -> io::Result<Vec<u8>> {
+    let title = "nprof: base and new".to_owned();
+    // The library fails on a picture without samples.
+    if report.diff.new.sum.samples == 0 {
+        return Ok(flamegraph::empty(&title, "no samples on the new side"));
     }
+    let subtitle = format!(
+        "red: grown, blue: shrunk, relative to all samples; frames below {MIN_PERCENT} % are not drawn"
+    );
+    let picture = Picture { title, subtitle, icicle, min_percent: MIN_PERCENT };
+    flamegraph::draw(&picture, &lines(report.diff, report.keys))
 }

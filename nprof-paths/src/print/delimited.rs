@@ -6,7 +6,7 @@ use nprof_report::machine_formats::Line;
 use nprof_report::profile::{ReportedEvent, Sum};
 
 use crate::print::context::PrintContext;
-use crate::print::folded::{self, PathOrder};
+use crate::print::folded;
 use crate::rows::graph::GraphRows;
 use crate::rows::paths::PathRows;
 use crate::rows::tree::{TreeRow, TreeRows};
@@ -44,7 +44,7 @@ fn path(context: &PrintContext<'_>, rows: &PathRows, leaf: NodeIndex) -> Line {
         tree.stack(leaf).count().to_string(),
         function.name.clone(),
         function.image.to_string(),
-        folded::stack(tree, leaf, PathOrder::RootFirst),
+        folded::stack(tree, leaf),
     ]
 }
 

@@ -9,10 +9,10 @@ use nprof_report::report::{Failure, heading};
 
 use crate::args::View;
 use crate::print::context::PrintContext;
-use crate::print::folded::PathOrder;
 use crate::print::{delimited, flamegraph, folded, graph_text, json, paths, tree_text};
 use crate::rows::graph::graph_rows;
 use crate::rows::paths::path_rows;
+use crate::rows::stacks::stack_rows;
 use crate::rows::tree::{inverted, tree_rows};
 
 /// Prints the report of the command line's view, in its format.
@@ -26,11 +26,11 @@ pub(crate) fn report(context: &PrintContext<'_>, out: &mut dyn Write) -> Result<
     if context.args.format == StackFormat::Table && is_empty && !context.events.is_empty() {
         return Ok(out.write_all(nothing(context).as_bytes())?);
     }
+    if context.args.format.is_stacks() {
+        return print_stacks(context, out);
+    }
     match context.args.view {
-        View::Paths => print_paths(context, PathOrder::RootFirst, out),
-        View::Callers if context.args.format.is_stacks() => {
-            print_paths(context, PathOrder::LeafFirst, out)
-        }
+        View::Paths => print_paths(context, out),
         View::Tree => print_tree(context, out),
         View::Callers => print_inverted_tree(context, out),
         View::Graph => print_graph(context, out),
@@ -43,29 +43,27 @@ fn nothing(context: &PrintContext<'_>) -> String {
     heading + &nothing_counted(&context.args.rules())
 }
 
-fn print_paths(
-    context: &PrintContext<'_>,
-    order: PathOrder,
-    out: &mut dyn Write,
-) -> Result<(), Failure> {
+fn print_stacks(context: &PrintContext<'_>, out: &mut dyn Write) -> Result<(), Failure> {
+    let limits = context.args.row_limits();
+    let inverted = (context.args.view == View::Callers)
+        .then(|| inverted(context.tree, context.events, &limits));
+    let tree = inverted.as_ref().unwrap_or(context.tree);
+    let events = stack_rows(tree, context.events, &limits);
+    let bytes = match context.args.format {
+        StackFormat::Folded => folded::print(tree, &events).into_bytes(),
+        _ => flamegraph::draw(context, tree, &events)?,
+    };
+    Ok(out.write_all(&bytes)?)
+}
+
+fn print_paths(context: &PrintContext<'_>, out: &mut dyn Write) -> Result<(), Failure> {
     let events = path_rows(context.tree, context.events, &context.args.row_limits());
     match context.args.format {
-        StackFormat::Table => paths::print(context, &events, out)?,
-        StackFormat::Folded => {
-            out.write_all(folded::print(context.tree, &events, order).as_bytes())?;
-        }
-        StackFormat::Flamegraph => {
-            let folded = folded::print(context.tree, &events, order);
-            out.write_all(&flamegraph::draw(
-                &folded,
-                context.summary,
-                &context.args.rules(),
-                order,
-            )?)?;
-        }
         StackFormat::Tsv => tsv(delimited::paths(context, &events), out)?,
         StackFormat::Csv => csv(delimited::paths(context, &events), out)?,
         StackFormat::Json => json::paths(context, &events, out)?,
+        // Folded stacks and flame graphs are printed by print_stacks.
+        _ => paths::print(context, &events, out)?,
     }
     Ok(())
 }
@@ -82,9 +80,7 @@ fn print_tree(context: &PrintContext<'_>, out: &mut dyn Write) -> Result<(), Fai
         StackFormat::Csv => csv(delimited::tree(context, &events), out)?,
         StackFormat::Json => json::tree(context, &events, out)?,
         // The command line refuses folded stacks and flame graphs of a tree.
-        StackFormat::Table | StackFormat::Folded | StackFormat::Flamegraph => {
-            tree_text::print(context, &events, out)?;
-        }
+        _ => tree_text::print(context, &events, out)?,
     }
     Ok(())
 }
@@ -96,9 +92,7 @@ fn print_graph(context: &PrintContext<'_>, out: &mut dyn Write) -> Result<(), Fa
         StackFormat::Csv => csv(delimited::graph(context, &events), out)?,
         StackFormat::Json => json::graph(context, &events, out)?,
         // The command line refuses folded stacks and flame graphs of a graph.
-        StackFormat::Table | StackFormat::Folded | StackFormat::Flamegraph => {
-            graph_text::print(context, &events, out)?;
-        }
+        _ => graph_text::print(context, &events, out)?,
     }
     Ok(())
 }

@@ -1,110 +1,91 @@
-//! Flame graphs: SVG, drawn by inferno's library.
+//! Flame graphs of the samples' stacks.
 
 use std::io;
 
-use inferno::flamegraph::{self, Options};
-use nprof_report::folded::drawable;
-use nprof_report::summary::Summary;
+use nprof_report::args::StackFormat;
+use nprof_report::flamegraph::{self, Picture};
 use nprof_stream::escape::escaped;
 
-use crate::print::folded::PathOrder;
+use crate::args::View;
+use crate::print::context::PrintContext;
+use crate::print::folded;
+use crate::rows::stacks::StackRows;
+use crate::tree::call_tree::Tree;
 
-/// Draws folded stacks. `rules` are the options that filter samples, for the subtitle.
+/// Draws the stacks of `tree`, which is inverted if the view is `callers`.
 ///
 /// # Errors
 ///
 /// Fails if the library cannot parse a line.
 pub(crate) fn draw(
-    folded: &str,
-    summary: &Summary,
-    rules: &[String],
-    order: PathOrder,
+    context: &PrintContext<'_>,
+    tree: &Tree,
+    events: &[StackRows],
 ) -> io::Result<Vec<u8>> {
-    let heads = summary.runs.iter().filter_map(|run| run.head.as_ref());
+    let args = context.args;
+    let heads = context.summary.runs.iter().filter_map(|run| run.head.as_ref());
     let commands: Vec<String> = heads.map(|head| escaped(&head.command)).collect();
     let title = format!("nprof: {}", commands.join(", "));
-    // The library fails on empty input, and its picture of the error gives no reason.
+    let folded = folded::print(tree, events);
     if folded.is_empty() {
-        let reason = match rules {
+        let reason = match &args.rules()[..] {
             [] => "no samples: run it for longer".to_owned(),
-            _ => format!("no samples are left by {}", escaped(rules.join(" ").as_bytes())),
+            rules => format!("no samples are left by {}", escaped(rules.join(" ").as_bytes())),
         };
-        return Ok(empty(&title, &reason).into_bytes());
+        return Ok(flamegraph::empty(&title, &reason));
     }
-    let mut options = Options::default();
-    options.title = drawable(&title);
-    options.subtitle = subtitle(rules, order);
-    options.count_name = "samples".to_owned();
-    options.name_type = "Function:".to_owned();
-    // The same input must give the same bytes.
-    options.deterministic = true;
-    // XML 1.0, section 2.2 does not allow U+FFFE and U+FFFF, not even as references.
-    let folded = drawable(folded);
-    let mut svg = Vec::new();
-    flamegraph::from_lines(&mut options, folded.lines(), &mut svg)?;
-    Ok(svg)
+    let picture = Picture {
+        title,
+        subtitle: subtitle(context, events),
+        icicle: args.format == StackFormat::Icicle,
+        min_percent: args.row_limits().min_percent,
+    };
+    flamegraph::draw(&picture, &folded)
 }
 
-/// Returns the subtitle: the filters, and the order of the functions if it is not the usual one.
-fn subtitle(rules: &[String], order: PathOrder) -> Option<String> {
-    let mut parts: Vec<String> =
-        rules.iter().map(|rule| drawable(&escaped(rule.as_bytes()))).collect();
-    if order == PathOrder::LeafFirst {
-        parts.push("leaves below, callers above".to_owned());
+/// Returns the subtitle: the filters, the order of the functions if it is not the usual one, and the
+/// samples that are not drawn apart.
+fn subtitle(context: &PrintContext<'_>, events: &[StackRows]) -> String {
+    let args = context.args;
+    let mut parts = Vec::new();
+    let rules = args.rules();
+    if !rules.is_empty() {
+        parts.push(escaped(rules.join(" ").as_bytes()));
     }
-    (!parts.is_empty()).then(|| parts.join(" "))
-}
-
-/// Returns a picture that gives the reason why there are no samples.
-fn empty(title: &str, reason: &str) -> String {
-    let (title, reason) = (markup(title), markup(reason));
-    format!(
-        "<?xml version=\"1.0\" standalone=\"no\"?>\n\
-         <svg version=\"1.1\" width=\"1200\" height=\"80\" viewBox=\"0 0 1200 80\" \
-         xmlns=\"http://www.w3.org/2000/svg\" font-family=\"monospace\" font-size=\"12\">\n\
-         <rect width=\"100%\" height=\"100%\" fill=\"#eeeeee\"/>\n\
-         <text x=\"50%\" y=\"24\" text-anchor=\"middle\" font-size=\"17\">{title}</text>\n\
-         <text x=\"50%\" y=\"56\" text-anchor=\"middle\">{reason}</text>\n</svg>\n"
-    )
-}
-
-/// Escapes text for XML.
-fn markup(text: &str) -> String {
-    drawable(text).replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+    if args.view == View::Callers {
+        let below = if args.format == StackFormat::Icicle { "below" } else { "above" };
+        parts.push(format!("callers are {below} their callees"));
+    }
+    let other: u64 = events.iter().map(|rows| rows.other.samples).sum();
+    if other > 0 {
+        let limits = args.row_limits().spelled_all();
+        parts.push(format!("(other) is {other} samples of smaller calls ({limits})"));
+    }
+    parts.join("; ")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nprof_report::summary::Run;
-    use nprof_stream::Head;
-
-    fn drawn(folded: &str, rules: &[String]) -> String {
-        let command = "prog </title> \u{ffff}".as_bytes().to_vec();
-        let head = Some(Head { command, ..Head::default() });
-        let summary = Summary { runs: vec![Run { head, ..Run::default() }], ..Summary::default() };
-        String::from_utf8(draw(folded, &summary, rules, PathOrder::LeafFirst).unwrap()).unwrap()
-    }
+    use crate::args::Args;
+    use clap::Parser;
+    use nprof_report::summary::Summary;
 
     #[test]
-    fn escapes_names_and_is_reproducible() {
-        let folded = "a<b&\"c\";main;f\u{fffe} 3\nb;g'<!-- 2\n";
-        let rules = ["--focus a<b>\u{1b}\u{fffe}".to_owned()];
-        let text = drawn(folded, &rules);
-        assert!(text.contains("a&lt;b&amp;&quot;c&quot;"), "{text}");
-        assert!(!text.contains("prog </title>"));
-        assert!(!text.contains(['\u{fffe}', '\u{ffff}', '\u{1b}']));
-        assert_eq!(text, drawn(folded, &rules));
-    }
-
-    #[test]
-    fn empty_input_gives_the_reason() {
-        let text = drawn("", &[]);
-        assert!(
-            text.contains("no samples: run it for longer") && !text.contains("ERROR"),
-            "{text}"
-        );
-        assert!(!text.contains("prog </title>"));
-        assert!(drawn("", &["--focus <x>".to_owned()]).contains("left by --focus &lt;x&gt;"));
+    fn picture_without_samples_gives_the_reason() {
+        let drawn = |args: &[&str]| {
+            let args = Args::try_parse_from(["nprof-paths"].iter().chain(args)).unwrap();
+            let (tree, summary) = (Tree::default(), Summary::default());
+            let context = PrintContext {
+                tree: &tree,
+                events: &[],
+                summary: &summary,
+                args: &args,
+                width: None,
+            };
+            String::from_utf8(draw(&context, &tree, &[]).unwrap()).unwrap()
+        };
+        assert!(drawn(&[]).contains("no samples: run it for longer"));
+        assert!(drawn(&["--match", "function=<x>"]).contains("left by --match function=&lt;x&gt;"));
     }
 }

@@ -7,24 +7,18 @@ use std::collections::BTreeMap;
 
 use nprof_report::folded::{guarded, part};
 
-use crate::rows::paths::PathRows;
+use crate::rows::stacks::{StackRow, StackRows};
 use crate::tree::call_tree::{NodeIndex, Tree};
 
-/// The order of the functions on a line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PathOrder {
-    /// The command, then the outermost function.
-    RootFirst,
-    /// The leaf first, the command last.
-    LeafFirst,
-}
+/// The name of calls that are too small to be shown.
+const OTHER: &str = "(other)";
 
-/// Prints the paths as sorted lines. Paths that differ only in images share a line.
-pub(crate) fn print(tree: &Tree, events: &[PathRows], order: PathOrder) -> String {
+/// Prints the stacks as sorted lines. Stacks that differ only in images share a line.
+pub(crate) fn print(tree: &Tree, events: &[StackRows]) -> String {
     // Sorted, so that the output is reproducible and two files can be compared.
     let mut counts: BTreeMap<String, u64> = BTreeMap::new();
-    for &leaf in events.iter().flat_map(|rows| &rows.paths) {
-        *counts.entry(stack(tree, leaf, order)).or_default() += tree.nodes[leaf].self_.samples;
+    for row in events.iter().flat_map(|rows| &rows.stacks) {
+        *counts.entry(line(tree, row)).or_default() += row.sum.samples;
     }
     let mut out = String::new();
     for (stack, samples) in counts {
@@ -33,24 +27,25 @@ pub(crate) fn print(tree: &Tree, events: &[PathRows], order: PathOrder) -> Strin
     out
 }
 
+fn line(tree: &Tree, row: &StackRow) -> String {
+    let mut parts = row.node.map_or(Vec::new(), |node| parts(tree, node));
+    if row.is_other {
+        parts.push(OTHER.to_owned());
+    }
+    guarded(parts.join(";"))
+}
+
 /// Returns the functions of a path, joined by `;`. The command is part of it if the tree has one
 /// root per command.
-pub(crate) fn stack(tree: &Tree, leaf: NodeIndex, order: PathOrder) -> String {
-    let mut nodes: Vec<NodeIndex> =
-        std::iter::successors(Some(leaf), |&node| tree.parent(node)).collect();
+pub(crate) fn stack(tree: &Tree, leaf: NodeIndex) -> String {
+    guarded(parts(tree, leaf).join(";"))
+}
+
+fn parts(tree: &Tree, leaf: NodeIndex) -> Vec<String> {
+    let nodes = std::iter::successors(Some(leaf), |&node| tree.parent(node));
+    let mut parts: Vec<String> = nodes.map(|node| part(&tree.function(node).name)).collect();
     // A root without a command is not part of the path.
-    if nodes.last().is_some_and(|&root| tree.function(root).name.is_empty()) {
-        nodes.pop();
-    }
-    if order == PathOrder::RootFirst {
-        nodes.reverse();
-    }
-    let mut out = String::new();
-    for (i, &node) in nodes.iter().enumerate() {
-        if i > 0 {
-            out.push(';');
-        }
-        out.push_str(&part(&tree.function(node).name));
-    }
-    guarded(out)
+    parts.pop_if(|root| root.is_empty());
+    parts.reverse();
+    parts
 }

@@ -5,4 +5,5 @@
 
 pub mod graph;
 pub mod paths;
+pub mod stacks;
 pub mod tree;

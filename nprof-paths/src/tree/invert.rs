@@ -64,12 +64,24 @@ impl Ord for PendingNode {
     }
 }
 
+/// Returns the number of a function; adds it if it is new.
+fn number(functions: &mut Vec<Function>, function: Function) -> usize {
+    let found = functions.iter().position(|other| *other == function);
+    found.unwrap_or_else(|| {
+        functions.push(function);
+        functions.len() - 1
+    })
+}
+
 /// Inverts a call tree event by event.
 pub struct Inverter<'a> {
     tree: &'a Tree,
     builder: TreeBuilder,
+    functions: Vec<Function>,
     /// The number of the function of callers without nodes of their own.
     other: usize,
+    /// The number of the function of all roots, without a command.
+    no_command: usize,
     /// The nodes and steps that are left.
     nodes: usize,
     steps: usize,
@@ -78,21 +90,22 @@ pub struct Inverter<'a> {
 impl<'a> Inverter<'a> {
     /// Creates an inverter of `tree`.
     pub fn new(tree: &'a Tree) -> Self {
-        // A tree that was folded has the function already: it must not have two numbers.
-        let other = tree.functions.iter().position(Function::is_other);
-        let other = other.unwrap_or(tree.functions.len());
+        // The tree may have the functions already: they must not have two numbers.
+        let mut functions = tree.functions.clone();
+        let other = number(&mut functions, Function::other());
+        let no_command = number(&mut functions, Function::default());
         let builder = TreeBuilder::default();
-        Self { tree, builder, other, nodes: MAX_NODES, steps: MAX_STEPS }
+        Self { tree, builder, functions, other, no_command, nodes: MAX_NODES, steps: MAX_STEPS }
     }
 
     /// Adds the paths of an event.
     ///
     /// Nodes with a small total get no callers.
     pub fn add_event(&mut self, event: usize, is_small: impl Fn(Sum) -> bool) {
-        let Some(root) = self.tree.roots_of(event).next() else {
+        if self.tree.roots_of(event).next().is_none() {
             return;
-        };
-        let root = self.builder.root(event, self.tree.nodes[root].function);
+        }
+        let root = self.builder.root(event, self.no_command);
         let leaves = self.tree.leaves(event).into_iter();
         let cursors =
             leaves.map(|node| Cursor { node, sum: self.tree.nodes[node].self_ }).collect();
@@ -101,11 +114,7 @@ impl<'a> Inverter<'a> {
 
     /// Returns the inverted tree. It has no source lines.
     pub fn finish(self) -> Tree {
-        let mut functions = self.tree.functions.clone();
-        if self.other == functions.len() {
-            functions.push(Function::other());
-        }
-        self.builder.finish(functions, Vec::new(), self.tree.bounds.clone())
+        self.builder.finish(self.functions, Vec::new(), self.tree.bounds.clone())
     }
 
     /// Adds the callers of all paths below `root`, the heaviest node first.
@@ -131,8 +140,9 @@ impl<'a> Inverter<'a> {
             self.steps -= cursors.len();
             let mut callers = Vec::with_capacity(cursors.len());
             for Cursor { node: callee, sum } in cursors {
-                // The node of a root is not a call: its children have no caller.
-                let caller = self.tree.parent(callee).filter(|&at| self.tree.parent(at).is_some());
+                // A root without a command is not a call: its children have no caller.
+                let caller = self.tree.parent(callee);
+                let caller = caller.filter(|&at| !self.tree.function(at).name.is_empty());
                 match caller {
                     Some(caller) => callers.push(Cursor { node: caller, sum }),
                     None => self.builder.add(node, sum),

@@ -155,7 +155,7 @@ fn between(name: &str) -> Option<(&str, &str)> {
 
 /// Returns the name of a function without its return type, which the Itanium C++ ABI encodes for
 /// instances of templates (5.1.5.3).
-fn without_type(name: &str) -> &str {
+pub(crate) fn without_type(name: &str) -> &str {
     let mut depth = 0;
     let mut parameters = None;
     let mut blanks = Vec::new();
@@ -200,8 +200,9 @@ pub fn cut_middle(text: &str, width: usize) -> String {
     format!("{}…{}", head.trim_end_matches('…'), tail.trim_start_matches('…'))
 }
 
-/// Replaces the text between the outermost brackets of a kind by `…`. None if they do not pair.
-fn elide(name: &str, open: char, close: char) -> Option<String> {
+/// Replaces the text between the outermost brackets of a kind by `…`. None if they do not pair. The
+/// brackets of Rust's `<T as Trait>::f` stay.
+pub(crate) fn elide(name: &str, open: char, close: char) -> Option<String> {
     let mut out = String::new();
     let mut depth = 0;
     let mut inside = 0;
@@ -209,7 +210,12 @@ fn elide(name: &str, open: char, close: char) -> Option<String> {
         let before = &name[..at];
         // The brackets of operator<, operator<< and operator() are part of the name.
         let is_operator = before.ends_with("operator") || before.ends_with("operator<");
-        if character == open && !is_operator {
+        // A list of arguments follows a name: `f<`, `f::<`, `operator< <`.
+        let is_list = depth > 0
+            || character != '<'
+            || before.ends_with(|last: char| last.is_alphanumeric() || matches!(last, '_' | ':'))
+            || before.ends_with(' ') && before.contains("operator");
+        if character == open && !is_operator && is_list {
             if depth == 0 {
                 inside = at + open.len_utf8();
                 out.push(open);
@@ -375,6 +381,7 @@ mod tests {
         let name = "(anonymous namespace)::f::operator()(int, int, int, int)";
         assert_eq!(cut(name, 44), "(anonymous namespace)::f::operator()(…)");
         assert_eq!(cut("a<b::operator->(x, y, z)", 20), "a<b::operator->(…)");
+        assert_eq!(cut("<a::B<u8> as c::D<u16>>::e::<f::G>", 30), "<a::B<…> as c::D<…>>::e::<…>");
         let name = "decltype(auto) std::__do_visit<A, B>(A&&, B const&) const [clone .cold]";
         assert_eq!(cut(name, 45), "std::__do_visit<…>(…) const [clone .cold]");
         assert_eq!(cut("bool std::operator< <int>(int, int)", 23), "std::operator< <…>(…)");

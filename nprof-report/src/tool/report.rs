@@ -134,6 +134,14 @@ impl RowLimits {
         sum.percent_of(whole) < self.min_percent
     }
 
+    /// Returns the options that limit the rows as the user would spell them; empty if none do.
+    pub fn spelled_all(&self) -> String {
+        let rows = self.rows.map_or(String::new(), |rows| format!("-n {rows}"));
+        let mut options = vec![self.spelled(), rows];
+        options.retain(|option| !option.is_empty());
+        options.join(" ")
+    }
+
     /// Returns the option that omits small rows as the user would spell it; empty if none does.
     pub fn spelled(&self) -> String {
         if self.min_percent > 0.0 {
