@@ -168,7 +168,7 @@ fn shows_as_many_events_as_fit_terminal() {
     ] {
         let text =
             assert_fits(&shell, &format!("nprof-flat --by {keys} -n 20"), "cols 80 rows 0", 80);
-        let head = text.lines().find(|line| line.starts_with("mean %")).expect("a head");
+        let head = text.lines().find(|line| line.starts_with("self %")).expect("a head");
         let said = text.split("no room for ").nth(1).expect("a line about events without room");
         let left_out = events.iter().filter(|event| said.contains(*event)).count();
         // Each event has columns in the table or is named in the line below it.

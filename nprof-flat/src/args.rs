@@ -6,8 +6,8 @@ use nprof_report::key::{By, Key};
 use nprof_report::report::{Options, RowLimits};
 use nprof_report::time::TimeSplit;
 
-use crate::rows::columns::columns;
-use crate::rows::select::Sort;
+use crate::rows::columns::{columns, group_columns};
+use crate::rows::select::{Groups, Sort};
 
 /// The tool's name, which begins its messages.
 pub(crate) const TOOL: &str = "nprof-flat";
@@ -23,7 +23,7 @@ pub(crate) struct Args {
     /// image, function, file, line, address
     #[arg(long, value_name = "KEY", value_delimiter = ',', default_value = "function")]
     by: Vec<By>,
-    /// Order of rows; equal ones by name [default: self; name if the first key is slice]
+    /// Order of rows; equal ones by name [default: self; name for slices alone]
     #[arg(long, value_name = "ORDER")]
     sort: Option<Sort>,
     /// Output format
@@ -36,20 +36,34 @@ pub(crate) struct Args {
 /// Default number of rows in a table.
 const TABLE_ROWS: usize = 40;
 
+/// Default number of rows in each group of a table.
+const GROUP_ROWS: usize = 10;
+
 impl Args {
     /// Returns the columns that name a row.
     pub(crate) fn columns(&self) -> Vec<Key> {
         columns(&self.by)
     }
 
-    /// Returns the order of rows. Time slices are in the order of time.
+    /// Returns the order of rows.
     pub(crate) fn sort(&self) -> Sort {
         // Sorted by share, a series of slices would be out of order.
-        self.sort.unwrap_or(if self.is_by_time() { Sort::Name } else { Sort::Self_ })
+        self.sort.unwrap_or(if self.is_time_series() { Sort::Name } else { Sort::Self_ })
     }
 
-    fn is_by_time(&self) -> bool {
-        self.by.first().is_some_and(|by| by.slice.is_some())
+    /// Returns the groups of rows.
+    pub(crate) fn groups(&self) -> Groups {
+        let columns = self.columns();
+        Groups {
+            columns: group_columns(&columns),
+            in_time: columns.first() == Some(&Key::Slice),
+            per_event: self.by.iter().any(|by| by.key == Key::Event),
+        }
+    }
+
+    /// True if the rows are time slices alone.
+    fn is_time_series(&self) -> bool {
+        self.columns() == [Key::Slice]
     }
 
     /// Returns the time slices; of several lengths the last one holds.
@@ -61,9 +75,14 @@ impl Args {
 
     /// Returns the limits of the report's rows.
     pub(crate) fn row_limits(&self) -> RowLimits {
-        // Rows of time slices are a time series, which has no gaps in a table either.
-        let is_limited = self.format == TableFormat::Table && !self.is_by_time();
-        self.options.row_limits(0.0, if is_limited { TABLE_ROWS } else { 0 })
+        let rows = match self.format {
+            // A time series has no gaps in a table either.
+            TableFormat::Table if self.is_time_series() => 0,
+            TableFormat::Table if self.groups().columns > 0 => GROUP_ROWS,
+            TableFormat::Table => TABLE_ROWS,
+            _ => 0,
+        };
+        self.options.row_limits(0.0, rows)
     }
 
     /// Returns all options that filter samples or calls, as the user spelled them.

@@ -15,7 +15,7 @@ use crate::args::{Args, TOOL};
 use crate::print::context::PrintContext;
 use crate::print::{delimited, json, table};
 use crate::rows::flat::Flat;
-use crate::rows::select::{SelectedRows, select};
+use crate::rows::select::{Order, SelectedRows, select};
 
 /// Runs nprof-flat with the arguments of the process; returns its exit status.
 pub fn run() -> ExitCode {
@@ -50,8 +50,8 @@ impl Report for FlatReport<'_> {
 
     fn rows(&self, summary: &Summary) -> Result<SelectedRows, Failure> {
         let args = self.args;
-        let (sort, limits) = (args.sort(), args.row_limits());
-        Ok(select(&self.flat, summary, sort, &limits, args.options.rebase))
+        let order = Order { sort: args.sort(), groups: args.groups() };
+        Ok(select(&self.flat, summary, order, &args.row_limits(), args.options.rebase))
     }
 
     fn notes(&self, summary: &Summary) -> Vec<String> {
@@ -64,7 +64,7 @@ impl Report for FlatReport<'_> {
             let [other, bound] = [sums.other, sums.bound].map(|sum| sum.percent_of(whole));
             Some(legend::folded(&summary.event_name(event), other, "rows", bound))
         };
-        events.filter_map(note).collect()
+        self.flat.notes().into_iter().chain(events.filter_map(note)).collect()
     }
 }
 

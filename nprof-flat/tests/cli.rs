@@ -34,17 +34,19 @@ fn events_are_side_by_side() {
     let table = stdout(&["-n", "1"]);
     let lines: Vec<&str> = table.lines().collect();
     assert!(lines[0].starts_with("command: prog\\n</title>"));
-    let head = lines.iter().position(|line| line.starts_with("mean %")).unwrap();
+    let head = lines.iter().position(|line| line.starts_with("self %")).unwrap();
     assert!(lines[head - 1].contains("cpu-clock") && lines[head - 1].contains("faults"));
-    // In the mean of both events g has more: a third and all.
-    let cells: Vec<&str> = lines[head + 1].split_whitespace().collect();
-    assert_eq!(cells[..2], ["66.67", "33.33"]);
-    assert_eq!(cells[cells.len() - 2..], ["g", "prog"]);
-    // Of cpu-clock, the rows not shown have two of three samples; the only fault is in g.
-    let last = "2 rows not shown, 66.67 %, 0.00 % of self (-n 0 prints all)";
+    // In the first event g has less: a third.
+    assert!(lines[head + 1].starts_with(" 66.67") && lines[head + 1].contains(ODD_NAME), "{table}");
+    // Of cpu-clock, the rows not shown have one of three samples; the only fault is in g.
+    let last = "2 rows not shown, 33.33 %, 100.00 % of self (-n 0 prints all)";
     assert_eq!(lines.last(), Some(&last), "{table}");
+    // The largest row of each event.
+    let each = stdout(&["--by", "event,function", "-n", "1"]);
+    assert!(each.contains(" g  ") && each.contains(ODD_NAME) && !each.contains("main"), "{each}");
     let by_total = stdout(&["--sort", "total", "-n", "1"]);
-    assert!(by_total.contains("100.00    0.00"), "{by_total}");
+    let row = by_total.lines().find(|line| line.contains(" main ")).expect(&by_total);
+    assert!(row.starts_with("  0.00 ") && row.contains(" 100.00 "), "{by_total}");
 }
 
 #[test]
@@ -75,10 +77,10 @@ fn tsv_has_the_documented_columns() {
     let clock = "cpu-clock";
     assert_eq!(
         names,
-        [[clock, "g"], ["faults", "g"], [clock, ODD_NAME], [clock, "main"], ["faults", "main"]]
+        [[clock, ODD_NAME], [clock, "g"], ["faults", "g"], [clock, "main"], ["faults", "main"]]
     );
     // Two samples of 1 ms each, in the function itself.
-    assert_eq!(rows[2][3..7], ["2", "2", "2000000", "2000000"]);
+    assert_eq!(rows[0][3..7], ["2", "2", "2000000", "2000000"]);
     let of_clock = rows.iter().filter(|row| row[0] == clock);
     let shares: f64 = of_clock.map(|row| row[7].parse::<f64>().unwrap()).sum();
     assert!((shares - 100.0).abs() < 1e-9);
@@ -87,12 +89,12 @@ fn tsv_has_the_documented_columns() {
 #[test]
 fn python_reads_csv_and_json() {
     let csv = stdout(&["--format", "csv"]);
-    let program = "import csv,sys; print(list(csv.DictReader(sys.stdin))[2]['function'], end='')";
+    let program = "import csv,sys; print(list(csv.DictReader(sys.stdin))[0]['function'], end='')";
     if let Some(name) = python(program, csv.as_bytes()) {
         assert_eq!(name, format!("'{ODD_NAME}"));
     }
     let json = stdout(&["--format", "json"]);
-    let program = "import json,sys; print(json.load(sys.stdin)['rows'][2]['function'], end='')";
+    let program = "import json,sys; print(json.load(sys.stdin)['rows'][0]['function'], end='')";
     if let Some(name) = python(program, json.as_bytes()) {
         assert_eq!(name, ODD_NAME);
     }
@@ -129,6 +131,16 @@ fn merges_files_and_standard_input() {
     let runs = flat().stdout(&["--format", "tsv", "--by", "run"], &cat);
     assert!(runs.contains("cpu-clock\t1 prog\\n</title>\t3\t3\t3000000"), "{runs}");
     assert!(runs.contains("cpu-clock\t2 prog\\n</title>\t3\t3\t3000000"), "{runs}");
+}
+
+#[test]
+fn match_without_result_lists_similar_names() {
+    let run = flat().run(&["--match", "function=^mian$"], &odd_names());
+    let message = String::from_utf8(run.stderr).unwrap();
+    assert_eq!(
+        message,
+        "nprof-flat: --match function=^mian$ matches nothing; similar names: main\n"
+    );
 }
 
 #[test]

@@ -73,7 +73,8 @@ impl Report for PathsReport<'_> {
             let whole = summary.events[event].sum;
             Some(self.args.folded_line(&summary.event_name(event), sums, whole))
         });
-        note.into_iter().chain(folded).collect()
+        let unmatched = self.aggregator.notes(&self.args.path_filters);
+        note.into_iter().chain(folded).chain(unmatched).collect()
     }
 }
 

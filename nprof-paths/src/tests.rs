@@ -217,6 +217,17 @@ fn path_filters_select_and_cut_paths() {
 }
 
 #[test]
+fn pattern_without_match_lists_similar_names() {
+    let filter = |text: &str| PathFilter { kind: Through, pattern: text.parse().unwrap() };
+    let names = ["main", "__libc_malloc", "free"].map(str::as_bytes);
+    assert_eq!(filter("main;...;malloc").note(names.into_iter()), None);
+    assert_eq!(
+        filter("main;...;^malloc$").note(names.into_iter()).unwrap(),
+        "--through ^malloc$ matches nothing; similar names: __libc_malloc"
+    );
+}
+
+#[test]
 fn inverted_tree_begins_with_leaves() {
     let tree = tree_of(&["m;a;c 4", "m;a;c;d 1", "m;b;c 2"]);
     let shown = ReportedEvent { event: 0, whole: tree.total(0), counted: tree.total(0) };
@@ -508,8 +519,10 @@ proptest! {
         let args = Args::try_parse_from(["nprof-paths", "--format", "flamegraph"]).unwrap();
         let events = [reported(&tree, &summary, 0)];
         let context =
-            PrintContext { tree: &tree, events: &events, summary: &summary, args: &args, width: None };
-        let svg = String::from_utf8(report(&context).unwrap()).unwrap();
+            PrintContext { tree: &tree, events: &events, folded: &[], summary: &summary, args: &args, width: None };
+        let mut svg = Vec::new();
+        report(&context, &mut svg).unwrap();
+        let svg = String::from_utf8(svg).unwrap();
         let samples: u64 = summary.events[0].sum.samples;
         // The outermost box of the picture has the sum of all lines that were parsed.
         let all = format!("all ({samples} sample");

@@ -122,7 +122,7 @@ fn flame_graph_is_xml() {
     let parse = "import sys, xml.dom.minidom; xml.dom.minidom.parse(sys.stdin.buffer)";
     for (more, text) in [
         (&[][..], "2 samples"),
-        (&["--view", "callers"], "leaves below"),
+        (&["--view", "callers"], "callers are above their callees"),
         (&["--match", "function=<&"], "--match function=&lt;&amp;"),
         (&["--focus", "no such<"], "no samples are left by --focus no such&lt;"),
     ] {

@@ -252,7 +252,7 @@ mod tests {
             "self>-2%",
             "self<+2%",
             "both>+2%",
-            "self>+2h",
+            "self>+2d",
             "self>++2%",
         ] {
             assert!(wrong.parse::<Bound>().is_err(), "{wrong:?}");

@@ -95,10 +95,6 @@ impl TableColumns<'_> {
         let events = &selected.events[..plan.events];
         let has_one_event = selected.events.len() == 1;
         let (mut header, mut groups) = (Vec::new(), Vec::new());
-        // The mean is the only number that compares rows over several events.
-        if !has_one_event {
-            header.push("mean %".to_owned());
-        }
         for event in events {
             let start = header.len();
             header.extend(self.header(plan, event));
@@ -108,9 +104,6 @@ impl TableColumns<'_> {
         let mut cells = vec![header];
         for row in &selected.rows {
             let mut line = Vec::with_capacity(numbers);
-            if !has_one_event {
-                line.push(format!("{:.2}", selected.mean_total_percent(row)));
-            }
             events.iter().for_each(|event| line.extend(self.numbers(plan, event, row)));
             cells.push(line);
         }

@@ -40,7 +40,7 @@ pub(crate) fn print(context: &PrintContext<'_>) -> Vec<u8> {
     out.into_bytes()
 }
 
-/// Returns the lines above a table: counted samples, the meaning of 100 %, `±` and `mean %`.
+/// Returns the lines above a table: counted samples, the meaning of 100 % and of `±`.
 fn legend(context: &PrintContext<'_>) -> Vec<String> {
     let args = context.args;
     // Only rules about samples: the effect of rules about calls is a line below the table.
@@ -49,8 +49,7 @@ fn legend(context: &PrintContext<'_>) -> Vec<String> {
     let confidence = args.options.confidence().percent();
     let rest = match &context.selected.events[..] {
         [] => return lines,
-        [_] => format!("± is the margin of error at {confidence} % confidence"),
-        _ => "mean % is the mean of a row's total shares".to_owned(),
+        _ => format!("± is the margin of error at {confidence} % confidence"),
     };
     lines.extend(legend::whole(args.options.rebase, &rest));
     lines.extend(context.folded_lines());
@@ -59,7 +58,7 @@ fn legend(context: &PrintContext<'_>) -> Vec<String> {
 
 /// Returns the names of the columns, then those of each row.
 fn names(context: &PrintContext<'_>) -> Vec<Vec<String>> {
-    let mut names = vec![context.columns.iter().map(|column| column.name().to_owned()).collect()];
+    let mut names = vec![context.columns.iter().map(|&column| heading_of(column)).collect()];
     names.extend(
         context
             .selected
@@ -72,6 +71,14 @@ fn names(context: &PrintContext<'_>) -> Vec<Vec<String>> {
         shorten_images(&mut names, context.columns);
     }
     names
+}
+
+/// Returns the head of a column of names, with its unit.
+fn heading_of(column: Key) -> String {
+    match column {
+        Key::Slice => format!("{} s", column.name()),
+        _ => column.name().to_owned(),
+    }
 }
 
 fn shorten_images(names: &mut [Vec<String>], columns: &[Key]) {

@@ -25,6 +25,15 @@ pub fn columns(keys: &[By]) -> Vec<Key> {
     columns
 }
 
+/// Returns the number of leading columns that divide the rows into groups: properties of samples, each
+/// with rows of its own below it. `thread, function` has a group for each thread.
+pub fn group_columns(columns: &[Key]) -> usize {
+    let is_of_samples = |column: &&Key| !matches!(column, Key::Call(_));
+    let leading = columns.iter().take_while(is_of_samples).count();
+    // The last column names the rows of a group.
+    leading.min(columns.len().saturating_sub(1))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -43,5 +52,20 @@ mod tests {
             ["image", "thread", "slice", "function", "run"]
         );
         assert_eq!(names(&["event"]), [""; 0]);
+    }
+
+    #[test]
+    fn leading_properties_of_samples_are_groups() {
+        let groups = |keys: &[&str]| {
+            let keys: Vec<By> = keys.iter().map(|key| key.parse().unwrap()).collect();
+            group_columns(&columns(&keys))
+        };
+        assert_eq!(groups(&["slice=1s", "function"]), 1);
+        assert_eq!(groups(&["slice=1s", "thread", "function"]), 2);
+        assert_eq!(groups(&["slice=1s", "thread"]), 1);
+        assert_eq!(groups(&["event", "thread", "line"]), 1);
+        for keys in [&["thread"][..], &["function", "thread"], &["event", "function"], &["event"]] {
+            assert_eq!(groups(keys), 0, "{keys:?}");
+        }
     }
 }

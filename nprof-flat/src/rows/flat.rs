@@ -149,6 +149,11 @@ impl Flat {
         self.counted.get(event).copied().unwrap_or_default()
     }
 
+    /// Returns messages about rules of the filter that match nothing.
+    pub fn notes(&self) -> Vec<String> {
+        self.filter.notes()
+    }
+
     /// Returns the sample properties that the profile must keep apart for these columns.
     pub fn group_by(&self) -> GroupBy {
         GroupBy {

@@ -1,11 +1,13 @@
 //! Selects and sorts the rows of a report.
 
 use std::cmp::{Ordering, Reverse};
+use std::sync::Arc;
 
 use clap::ValueEnum;
 use nprof_report::profile::{FoldedSums, OmittedRows, ReportedEvent, Sum};
 use nprof_report::report::RowLimits;
 use nprof_report::summary::Summary;
+use rustc_hash::FxHashMap;
 
 use crate::rows::flat::{Flat, FlatRow, Tally};
 
@@ -39,10 +41,10 @@ impl Metric {
 /// The order of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Sort {
-    /// Largest self first; of several events, the mean of the shares
+    /// Largest self first; of several events, by the first one
     #[value(name = "self")]
     Self_,
-    /// Largest total first; of several events, the mean of the shares
+    /// Largest total first; of several events, by the first one
     Total,
     /// By name
     Name,
@@ -56,6 +58,27 @@ impl Sort {
             Sort::Total => Metric::Total,
         }
     }
+}
+
+/// The groups of rows that are sorted and limited by themselves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Groups {
+    /// Number of leading columns that are equal in a group; 0 if all rows are one group.
+    pub columns: usize,
+    /// True if groups are in the order of their names, as time slices are. Others are in the order
+    /// of their self, the largest first.
+    pub in_time: bool,
+    /// True if the largest rows of each event are reported, not only those of the first one.
+    pub per_event: bool,
+}
+
+/// The order of rows, and the groups that it holds in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Order {
+    /// The order within a group.
+    pub sort: Sort,
+    /// The groups.
+    pub groups: Groups,
 }
 
 /// The rows of a report, and the sums of omitted rows.
@@ -81,7 +104,12 @@ impl SelectedRows {
     /// Returns the mean of a row's total shares in all events, in per cent: uProfiler calls it
     /// weight.
     pub fn mean_total_percent(&self, row: &FlatRow) -> f64 {
-        mean_share(&self.events, row, Metric::Total)
+        let mut sum = 0.0;
+        for (event, tally) in in_events(&self.events, row) {
+            sum += tally.total.percent_of(event.whole);
+        }
+        // No events: 0 instead of NaN.
+        sum / self.events.len().max(1) as f64
     }
 }
 
@@ -90,7 +118,7 @@ impl SelectedRows {
 pub fn select(
     flat: &Flat,
     summary: &Summary,
-    sort: Sort,
+    order: Order,
     limits: &RowLimits,
     rebase: bool,
 ) -> SelectedRows {
@@ -110,7 +138,7 @@ pub fn select(
     for row in flat.rows(false) {
         omit(&mut selected.uncounted, &row);
     }
-    select_kept(&mut selected, flat.rows(true), sort, limits);
+    select_kept(&mut selected, flat.rows(true), order, limits);
     selected
 }
 
@@ -126,30 +154,70 @@ fn omit(omitted: &mut OmittedRows, row: &FlatRow) {
 }
 
 /// Sorts the rows that the filter keeps, and omits those beyond the limits.
-fn select_kept(selected: &mut SelectedRows, rows: Vec<FlatRow>, sort: Sort, limits: &RowLimits) {
-    let events = &selected.events;
+fn select_kept(
+    selected: &mut SelectedRows,
+    mut rows: Vec<FlatRow>,
+    order: Order,
+    limits: &RowLimits,
+) {
+    let Order { sort, groups } = order;
+    let events: Vec<usize> = selected.events.iter().map(|event| event.event).collect();
     let metric = sort.sort_metric();
-    let mut kept: Vec<(f64, FlatRow)> = Vec::with_capacity(rows.len());
-    for row in rows {
-        if is_small(events, &row, metric, limits) {
-            omit(&mut selected.dropped, &row);
-        } else {
-            kept.push((mean_share(events, &row, metric), row));
+    rows.retain(|row| {
+        let is_small = is_small(&selected.events, row, metric, limits);
+        if is_small {
+            omit(&mut selected.dropped, row);
+        }
+        !is_small
+    });
+    // Groups are sorted by the self of the first event.
+    let mut sums: FxHashMap<Vec<Arc<str>>, u64> = FxHashMap::default();
+    let first = events.first().filter(|_| groups.columns > 0 && !groups.in_time);
+    if let Some(&event) = first.filter(|_| sort != Sort::Name) {
+        for row in &rows {
+            let sum = sums.entry(row.names[..groups.columns].to_vec()).or_default();
+            *sum = sum.saturating_add(row.tally(event).self_.weight);
         }
     }
-    kept.sort_by(|(a_share, a), (b_share, b)| match sort {
-        Sort::Name => by_names(a, b),
-        Sort::Self_ | Sort::Total => b_share
-            .total_cmp(a_share)
-            // Equal means can have different sums in each event.
-            .then_with(|| by_sums(a, b, metric))
-            .then_with(|| by_names(a, b)),
+    let group = |row: &FlatRow| sums.get(&row.names[..groups.columns]);
+    rows.sort_by(|a, b| {
+        let of_groups = group(b)
+            .cmp(&group(a))
+            .then_with(|| by_names(&a.names[..groups.columns], &b.names[..groups.columns]));
+        of_groups.then_with(|| in_group(a, b, sort))
     });
-    let reported = limits.rows.unwrap_or(kept.len()).min(kept.len());
-    for (_, row) in kept.drain(reported..) {
-        omit(&mut selected.not_shown, &row);
+    let Some(count) = limits.rows else {
+        selected.rows = rows;
+        return;
+    };
+    for group in rows.chunk_by(|a, b| a.names[..groups.columns] == b.names[..groups.columns]) {
+        let mut is_reported: Vec<bool> = (0..group.len()).map(|i| i < count).collect();
+        if groups.per_event && sort != Sort::Name {
+            for &event in &events {
+                let mut largest: Vec<usize> = (0..group.len()).collect();
+                largest.retain(|&i| group[i].tally(event).total.samples > 0);
+                // The sort is stable: equal rows stay in the order of the first event.
+                largest.sort_by_key(|&i| Reverse(size(metric.of(&group[i].tally(event)))));
+                largest.into_iter().take(count).for_each(|i| is_reported[i] = true);
+            }
+        }
+        for (row, is_reported) in group.iter().zip(is_reported) {
+            if is_reported {
+                selected.rows.push(row.clone());
+            } else {
+                omit(&mut selected.not_shown, row);
+            }
+        }
     }
-    selected.rows = kept.into_iter().map(|(_, row)| row).collect();
+}
+
+/// Orders the rows of a group.
+fn in_group(a: &FlatRow, b: &FlatRow, sort: Sort) -> Ordering {
+    let names = || by_names(&a.names, &b.names);
+    match sort {
+        Sort::Name => names(),
+        Sort::Self_ | Sort::Total => by_sums(a, b, sort.sort_metric()).then_with(names),
+    }
 }
 
 /// True if a row is too small to be printed in every event.
@@ -159,16 +227,6 @@ fn is_small(events: &[ReportedEvent], row: &FlatRow, metric: Metric, limits: &Ro
         |(event, tally): (&ReportedEvent, &Tally)| limits.is_small(metric.of(tally), event.whole);
     let nothing_is_small = limits.min_percent == 0.0 && !events.is_empty();
     !nothing_is_small && in_events(events, row).all(is_small)
-}
-
-/// Returns the mean of a row's shares in all events, in per cent.
-fn mean_share(events: &[ReportedEvent], row: &FlatRow, metric: Metric) -> f64 {
-    let mut sum = 0.0;
-    for (event, tally) in in_events(events, row) {
-        sum += metric.of(tally).percent_of(event.whole);
-    }
-    // No events: 0 instead of NaN, which would have no place in the order.
-    sum / events.len().max(1) as f64
 }
 
 /// Returns the sums of a row in those of the events that it has samples of.
@@ -200,8 +258,13 @@ fn sizes(row: &FlatRow, metric: Metric) -> impl Iterator<Item = (Reverse<usize>,
     })
 }
 
-fn by_names(a: &FlatRow, b: &FlatRow) -> Ordering {
-    a.names.iter().map(|name| name_order(name)).cmp(b.names.iter().map(|name| name_order(name)))
+/// Returns weight and samples.
+fn size(sum: Sum) -> (u64, u64) {
+    (sum.weight, sum.samples)
+}
+
+fn by_names(a: &[Arc<str>], b: &[Arc<str>]) -> Ordering {
+    a.iter().map(|name| name_order(name)).cmp(b.iter().map(|name| name_order(name)))
 }
 
 /// Returns a key by which names are sorted: numbers first, by value, then other names by their
@@ -249,7 +312,7 @@ mod tests {
         ];
         let events = vec![reported(0, 10)];
         let mut selected = SelectedRows { events, ..SelectedRows::default() };
-        select_kept(&mut selected, rows, sort, &limits);
+        select_kept(&mut selected, rows, Order { sort, groups: Groups::default() }, &limits);
         selected
     }
 
@@ -287,16 +350,59 @@ mod tests {
     /// The example of uProfiler, section 8.1: 13 % of one event and 24 % of the other are a
     /// mean of 18.5.
     #[test]
-    fn mean_covers_the_total_shares_of_all_events() {
+    fn first_event_decides_on_the_order() {
         let mut foo = row("foo", 0, 13);
         foo.tallies.push((1, Tally { self_: sum(48), total: sum(48) }));
         let mut bar = row("bar", 17, 17);
         bar.tallies.push((1, Tally { self_: sum(30), total: sum(30) }));
         let events = vec![reported(0, 100), reported(1, 200)];
         let mut selected = SelectedRows { events, ..SelectedRows::default() };
-        select_kept(&mut selected, vec![bar, foo], Sort::Total, &ALL);
-        assert_eq!(selected.rows[0].names, ["foo".into()]);
-        assert!((selected.mean_total_percent(&selected.rows[0]) - 18.5).abs() < 1e-12);
-        assert!((selected.mean_total_percent(&selected.rows[1]) - 16.0).abs() < 1e-12);
+        let order = Order { sort: Sort::Total, groups: Groups::default() };
+        select_kept(&mut selected, vec![foo.clone(), bar.clone()], order, &ALL);
+        assert_eq!(selected.rows[0].names, ["bar".into()]);
+        assert!((selected.mean_total_percent(&selected.rows[1]) - 18.5).abs() < 1e-12);
+        assert!((selected.mean_total_percent(&selected.rows[0]) - 16.0).abs() < 1e-12);
+
+        // The largest row of each event.
+        let one = RowLimits { rows: Some(1), ..ALL };
+        let names = |per_event| {
+            let mut part = SelectedRows { events: selected.events.clone(), ..Default::default() };
+            let groups = Groups { per_event, ..Groups::default() };
+            let order = Order { groups, ..order };
+            select_kept(&mut part, vec![foo.clone(), bar.clone(), row("none", 0, 0)], order, &one);
+            part.rows.iter().map(|row| row.names[0].to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(names(false), ["bar"]);
+        assert_eq!(names(true), ["bar", "foo"]);
+    }
+
+    #[test]
+    fn each_group_has_its_largest_rows() {
+        let row = |group: &str, name: &str, samples| {
+            let mut row = row(name, samples, samples);
+            row.names.insert(0, group.into());
+            row
+        };
+        let rows = vec![row("10", "a", 1), row("10", "b", 7), row("10", "c", 9), row("9", "a", 3)];
+        let selected = |groups, sort, count| {
+            let mut selected =
+                SelectedRows { events: vec![reported(0, 20)], ..SelectedRows::default() };
+            let limits = RowLimits { rows: count, ..ALL };
+            select_kept(&mut selected, rows.clone(), Order { sort, groups }, &limits);
+            selected
+        };
+        let names = |groups, sort, count| {
+            let rows = selected(groups, sort, count).rows;
+            rows.into_iter().map(|row| row.names.join(" ")).collect::<Vec<_>>()
+        };
+        let slices = Groups { columns: 1, in_time: true, per_event: false };
+        assert_eq!(names(slices, Sort::Self_, Some(2)), ["9 a", "10 c", "10 b"]);
+        assert_eq!(selected(slices, Sort::Self_, Some(2)).not_shown.rows, 1);
+        assert_eq!(names(slices, Sort::Name, Some(1)), ["9 a", "10 a"]);
+        // Of threads, the one with most samples comes first.
+        let threads = Groups { in_time: false, ..slices };
+        assert_eq!(names(threads, Sort::Self_, Some(1)), ["10 c", "9 a"]);
+        assert_eq!(names(threads, Sort::Self_, None), ["10 c", "10 b", "10 a", "9 a"]);
+        assert_eq!(names(Groups::default(), Sort::Self_, Some(2)), ["10 c", "10 b"]);
     }
 }

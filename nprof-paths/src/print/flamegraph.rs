@@ -79,6 +79,7 @@ mod tests {
             let context = PrintContext {
                 tree: &tree,
                 events: &[],
+                folded: &[],
                 summary: &summary,
                 args: &args,
                 width: None,

@@ -54,6 +54,7 @@ fn rows_of_event(tree: &Tree, event: ReportedEvent, limits: &RowLimits) -> Stack
     let mut sums: BTreeMap<(Option<NodeIndex>, bool), Sum> = BTreeMap::new();
     let mut other = Sum::default();
     for leaf in leaves {
+        // A total is never larger than that of the caller: the calls above this one are shown, too.
         let node = with_callers(tree, leaf).find(|&node| is_shown(node));
         let sum = tree.nodes[leaf].self_;
         let is_other = node != Some(leaf);

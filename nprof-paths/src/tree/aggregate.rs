@@ -17,6 +17,7 @@ use std::sync::Arc;
 
 use crate::tree::builder::TreeBuilder;
 use crate::tree::call_tree::{Function, LineSum, NodeIndex, Tree, largest_first};
+use crate::tree::path_filter::PathFilter;
 
 /// The number of nodes above which the tree is folded: 35 MB here, and 50 MB in each finished [`Tree`].
 const MAX_NODES: usize = 1 << 19;
@@ -336,6 +337,14 @@ impl Aggregator {
             self.functions.push(key);
         }
         id
+    }
+
+    /// Returns messages about filters that match none of the functions seen so far.
+    pub fn notes(&self, path_filters: &[PathFilter]) -> Vec<String> {
+        let mut notes = self.filter.notes();
+        let names = self.functions.iter().map(|key| self.labels.names.get(key.name));
+        notes.extend(path_filters.iter().filter_map(|filter| filter.note(names.clone())));
+        notes
     }
 
     /// Returns the tree of the samples added so far.

@@ -4,7 +4,8 @@
 
 use std::str::FromStr;
 
-use nprof_report::filter::pattern_of;
+use nprof_report::filter::{no_match, pattern_of};
+use nprof_report::near_names::NearNames;
 use regex::bytes::Regex;
 
 use crate::tree::builder::TreeBuilder;
@@ -42,6 +43,7 @@ pub struct PathPattern {
 #[derive(Clone, Debug)]
 struct PatternStep {
     regex: Regex,
+    text: String,
     /// True if other calls may come between the previous step and this one.
     after_gap: bool,
 }
@@ -64,7 +66,7 @@ impl FromStr for PathPattern {
                 after_gap = true;
                 continue;
             }
-            steps.push(PatternStep { regex: pattern_of(part)?, after_gap });
+            steps.push(PatternStep { regex: pattern_of(part)?, text: part.to_owned(), after_gap });
             after_gap = false;
         }
         // A filter cuts paths at the last call of its pattern, so there must be one.
@@ -91,6 +93,17 @@ impl PathFilter {
     /// Returns the option as the user spelled it.
     pub fn spelled(&self) -> String {
         format!("--{} {}", self.kind.option(), self.pattern.text)
+    }
+
+    /// Returns a message with similar names if one of the expressions matches none of the names of
+    /// functions. None if each matches one, or if no name is similar.
+    pub fn note<'a>(&self, mut names: impl Iterator<Item = &'a [u8]> + Clone) -> Option<String> {
+        let is_unmatched =
+            |step: &&PatternStep| !names.clone().any(|name| step.regex.is_match(name));
+        let step = self.pattern.steps.iter().find(is_unmatched)?;
+        let mut near = NearNames::new(&step.text);
+        names.by_ref().for_each(|name| near.see(name));
+        no_match(&format!("--{} {}", self.kind.option(), step.text), &near)
     }
 }
 

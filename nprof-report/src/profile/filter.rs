@@ -2,12 +2,14 @@
 
 use std::str::FromStr;
 
+use nprof_stream::escape::escaped;
 use nprof_stream::labels::{CallKey, Labels};
 use nprof_stream::tables::{Call, Tables};
 use regex::bytes::Regex;
 
 use crate::profile::group::GroupKey;
 use crate::profile::key::{Key, sample_label};
+use crate::profile::near_names::NearNames;
 use crate::profile::stack_sums::{Context, GroupBy};
 use crate::profile::time::TimeSplit;
 
@@ -17,6 +19,24 @@ pub struct Rule {
     key: Key,
     regex: Regex,
     text: String,
+    /// The names that the rule has not matched. None after its first match.
+    near: Option<NearNames>,
+    /// True if the rule has been applied to a name.
+    applied: bool,
+}
+
+impl Rule {
+    /// Applies the rule to the name or names of one thing.
+    fn is_match<'a>(&mut self, names: impl Iterator<Item = &'a [u8]> + Clone) -> bool {
+        self.applied = true;
+        let matches = names.clone().any(|name| self.regex.is_match(name));
+        if matches {
+            self.near = None;
+        } else if let Some(near) = &mut self.near {
+            names.for_each(|name| near.see(name));
+        }
+        matches
+    }
 }
 
 impl FromStr for Rule {
@@ -30,7 +50,9 @@ impl FromStr for Rule {
             Key::Slice => return Err("slices are chosen by --time FROM..TO".to_owned()),
             key => key,
         };
-        Ok(Self { key, regex: pattern_of(pattern)?, text: text.to_owned() })
+        let near = Some(NearNames::new(pattern));
+        let regex = pattern_of(pattern)?;
+        Ok(Self { key, regex, text: text.to_owned(), near, applied: false })
     }
 }
 
@@ -71,6 +93,14 @@ impl Filter {
         matching.chain(self.exclude.iter().filter(wanted).map(spell("--exclude"))).collect()
     }
 
+    /// Returns a message for each `--match` rule that has matched nothing, if there are similar names.
+    pub fn notes(&self) -> Vec<String> {
+        let rules = self.matching.iter().filter(|rule| rule.applied);
+        let unmatched = rules.filter_map(|rule| Some((rule, rule.near.as_ref()?)));
+        let note = |(rule, near): (&Rule, &_)| no_match(&format!("--match {}", rule.text), near);
+        unmatched.filter_map(note).collect()
+    }
+
     /// True if there are rules about calls.
     pub fn is_about_calls(&self) -> bool {
         self.rules().any(|rule| matches!(rule.key, Key::Call(_)))
@@ -98,42 +128,53 @@ impl Filter {
 
     /// True if the samples of a group count: they lie within the requested time, and the rules about
     /// samples match.
-    pub fn keeps_samples(&self, context: &Context<'_>, group: &GroupKey) -> bool {
-        let holds = |rule: &Rule| {
-            rule.regex.is_match(&sample_label(context, group, rule.key, TimeSplit::default()))
+    pub fn keeps_samples(&mut self, context: &Context<'_>, group: &GroupKey) -> bool {
+        let holds = |rule: &mut Rule| {
+            let label = sample_label(context, group, rule.key, TimeSplit::default());
+            rule.is_match(std::iter::once(&label[..]))
         };
-        let of_samples = |rule: &&Rule| !matches!(rule.key, Key::Call(_));
+        let of_samples = |rule: &&mut Rule| !matches!(rule.key, Key::Call(_));
         // No slice: the sample is outside of --time.
         group.slice.is_some()
-            && self.matching.iter().filter(of_samples).all(holds)
-            && !self.exclude.iter().filter(of_samples).any(holds)
+            && self.matching.iter_mut().filter(of_samples).all(holds)
+            && !self.exclude.iter_mut().filter(of_samples).any(holds)
     }
 
     /// True if the rules about calls match a call. `call` is None for a sample without a stack.
-    pub fn keeps_call(&self, labels: &mut Labels, tables: &Tables, call: Option<Call>) -> bool {
+    pub fn keeps_call(&mut self, labels: &mut Labels, tables: &Tables, call: Option<Call>) -> bool {
         self.matches_of(labels, tables, call).into_iter().all(|holds| holds)
             && !self.excludes_call(labels, tables, call)
     }
 
     /// Returns for each `--match` rule about calls whether it matches a call.
     pub fn matches_of(
-        &self,
+        &mut self,
         labels: &mut Labels,
         tables: &Tables,
         call: Option<Call>,
     ) -> Vec<bool> {
-        let rules = self.matching.iter();
+        let rules = self.matching.iter_mut();
         rules.filter_map(|rule| holds(rule, labels, tables, call)).collect()
     }
 
     /// True if an `--exclude` rule about calls matches a call.
-    pub fn excludes_call(&self, labels: &mut Labels, tables: &Tables, call: Option<Call>) -> bool {
-        self.exclude.iter().any(|rule| holds(rule, labels, tables, call) == Some(true))
+    pub fn excludes_call(
+        &mut self,
+        labels: &mut Labels,
+        tables: &Tables,
+        call: Option<Call>,
+    ) -> bool {
+        self.exclude.iter_mut().any(|rule| holds(rule, labels, tables, call) == Some(true))
     }
 }
 
 /// Returns whether a rule about calls matches a call. None for a rule about samples.
-fn holds(rule: &Rule, labels: &mut Labels, tables: &Tables, call: Option<Call>) -> Option<bool> {
+fn holds(
+    rule: &mut Rule,
+    labels: &mut Labels,
+    tables: &Tables,
+    call: Option<Call>,
+) -> Option<bool> {
     let Key::Call(key) = rule.key else {
         return None;
     };
@@ -146,7 +187,16 @@ fn holds(rule: &Rule, labels: &mut Labels, tables: &Tables, call: Option<Call>) 
         CallKey::Image => vec![name(CallKey::Image), name(CallKey::ImageName)],
         key => vec![name(key)],
     };
-    Some(ids.into_iter().any(|id| rule.regex.is_match(labels.names.get(id))))
+    Some(rule.is_match(ids.iter().map(|&id| labels.names.get(id))))
+}
+
+/// Returns the message that an option matches nothing. None without similar names: the report says
+/// that nothing is counted.
+pub fn no_match(option: &str, near: &NearNames) -> Option<String> {
+    let names: Vec<String> = near.names().map(escaped).collect();
+    let option = escaped(option.as_bytes());
+    (!names.is_empty())
+        .then(|| format!("{option} matches nothing; similar names: {}", names.join(", ")))
 }
 
 #[cfg(test)]
@@ -163,6 +213,19 @@ mod tests {
         }
         let error = "function=a(".parse::<Rule>().unwrap_err();
         assert!(!error.contains('\n') && error.contains("unclosed group"), "{error}");
+    }
+
+    #[test]
+    fn rule_without_match_lists_similar_names() {
+        let mut rule: Rule = "function=^malloc$".parse().unwrap();
+        let notes = |rule: &Rule| Filter::new(std::slice::from_ref(rule), &[]).notes();
+        assert!(notes(&rule).is_empty());
+        assert!(!rule.is_match([&b"__libc_malloc"[..], b"fr\x1bee"].into_iter()));
+        assert_eq!(
+            notes(&rule),
+            ["--match function=^malloc$ matches nothing; similar names: __libc_malloc"]
+        );
+        assert!(rule.is_match(std::iter::once(&b"malloc"[..])) && notes(&rule).is_empty());
     }
 
     #[test]

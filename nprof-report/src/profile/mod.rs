@@ -4,6 +4,7 @@ pub mod filter;
 pub mod group;
 pub mod key;
 pub mod margin;
+pub mod near_names;
 mod omitted;
 mod once_per_stack;
 mod runs;
