@@ -190,7 +190,7 @@ fn summary(samples: &[(u64, u64)]) -> Summary {
         stream.push_str(&format!("S\t1\t1\t0\t0\t0\t{weight}\t{count}\n"));
     }
     let mut profile = Profile::new(GroupBy::default());
-    profile.read("x", stream.as_bytes(), |_, _, _| {}).unwrap();
+    profile.read("x", stream.as_bytes(), |_, _, _| {}).expect("the stream is valid");
     profile.summary
 }
 

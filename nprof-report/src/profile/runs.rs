@@ -53,6 +53,12 @@ impl Runs {
         self.by_id.insert(head.run, index);
     }
 
+    /// Adds a number to all indices: other runs now come before these.
+    pub(crate) fn renumber(&mut self, added: usize) {
+        let maps = self.by_id.values_mut().chain(self.by_task.values_mut());
+        maps.chain(&mut self.own).for_each(|run| *run += added);
+    }
+
     /// True if the segment is merged: the run of a sample depends on its task.
     pub(crate) fn are_merged(&self) -> bool {
         self.merged.is_some()

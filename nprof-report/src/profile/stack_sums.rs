@@ -131,16 +131,7 @@ impl Profile {
         let mut reader = Reader::new(input);
         self.begin(name);
         let result = loop {
-            // Nearly all records are taken here; the others, and samples in text, below.
-            reader.plain_samples(|sample| {
-                if !self.add_repeated(sample) {
-                    self.add(sample);
-                }
-                self.sums < MAX_SUMS
-            });
-            if self.sums >= MAX_SUMS {
-                self.flush_groups(&mut sink);
-            }
+            self.take_samples(&mut reader, MAX_SUMS, &mut sink);
             match reader.next() {
                 Ok(Some(record)) => self.take(&record, &mut sink),
                 Ok(None) => break Ok(()),
@@ -149,6 +140,60 @@ impl Profile {
         };
         self.end(&reader, &mut sink);
         result
+    }
+
+    /// Processes the samples that the reader can return next without any other record, as nearly all
+    /// records of a binary stream are; stops when there are `max_sums` sums. The caller passes the
+    /// record after them to [`Profile::take`].
+    pub fn take_samples<R: Read>(
+        &mut self,
+        reader: &mut Reader<R>,
+        max_sums: usize,
+        sink: &mut impl FnMut(&Context<'_>, &GroupKey, Sum),
+    ) {
+        let max_sums = max_sums.min(MAX_SUMS);
+        reader.plain_samples(|sample| {
+            if !self.add_repeated(sample) {
+                self.add(sample);
+            }
+            self.sums < max_sums
+        });
+        if self.sums >= MAX_SUMS {
+            self.flush_groups(sink);
+        }
+    }
+
+    /// Returns the number of sums that have accumulated.
+    pub(crate) fn sums(&self) -> usize {
+        self.sums
+    }
+
+    /// True if [`Profile::take`] passes the accumulated sums on when it gets this record.
+    pub(crate) fn must_pass_sums_before(&self, record: &Record<'_>) -> bool {
+        !self.groups.is_empty() && matches!(record, Record::Head(_) | Record::Epoch(_))
+    }
+
+    /// Continues the summary of earlier streams, in which this stream's runs and events come last.
+    /// Afterwards, the tables' generation is greater than `generation`. To be called before any
+    /// sum was passed on.
+    pub(crate) fn follow(&mut self, earlier: Summary, generation: u64) {
+        self.tables.follow(generation);
+        let own = std::mem::replace(&mut self.summary, earlier);
+        let first_run = self.summary.runs.len();
+        let events = self.summary.append(own);
+        self.run += first_run;
+        self.runs.renumber(first_run);
+        for index in self.events.values_mut() {
+            *index = events[*index];
+        }
+        self.group_index.clear();
+        for (index, group) in self.groups.iter_mut().enumerate() {
+            group.key.run += first_run;
+            group.key.event = events[group.key.event];
+            self.group_index.insert(group.key, index);
+        }
+        self.last = None;
+        self.repeated = None;
     }
 
     /// Begins a stream that the caller reads. Messages refer to it as `name`.

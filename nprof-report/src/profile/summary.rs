@@ -53,6 +53,20 @@ pub struct EventSummary {
 }
 
 impl EventSummary {
+    /// Adds the samples of another run.
+    fn add(&mut self, other: &EventSummary) {
+        self.sum.add(other.sum);
+        for (&cause, &lost) in &other.lost {
+            let sum = self.lost.entry(cause).or_default();
+            *sum = sum.saturating_add(lost);
+        }
+        self.lost_others = self.lost_others.saturating_add(other.lost_others);
+        for (&mark, &samples) in &other.incomplete {
+            let sum = self.incomplete.entry(mark).or_default();
+            *sum = sum.saturating_add(samples);
+        }
+    }
+
     /// Returns the number of samples with an incomplete stack.
     pub fn incomplete_samples(&self) -> u64 {
         total(self.incomplete.values().copied())
@@ -105,6 +119,21 @@ pub struct Summary {
 }
 
 impl Summary {
+    /// Appends the runs of another summary, and adds its events. Returns their indices in `events`.
+    pub(crate) fn append(&mut self, other: Summary) -> Vec<usize> {
+        self.runs.extend(other.runs);
+        self.lost_records = self.lost_records.saturating_add(other.lost_records);
+        self.incomplete_inputs.extend(other.incomplete_inputs);
+        self.symbolized |= other.symbolized;
+        let mut indices = Vec::with_capacity(other.events.len());
+        for event in other.events {
+            let index = self.event(&event.event);
+            self.events[index].add(&event);
+            indices.push(index);
+        }
+        indices
+    }
+
     /// Returns the index in `events` of an event, which is added if no earlier run recorded it.
     pub(crate) fn event(&mut self, event: &Event) -> usize {
         let same = |other: &EventSummary| {

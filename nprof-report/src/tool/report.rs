@@ -22,6 +22,7 @@ use crate::profile::time::{Span, TimeSplit};
 use crate::profile::{Context, GroupBy, GroupKey, Profile, ReportedEvent, Sum};
 use crate::render::layout::cut_middle;
 use crate::tool::atomic_file::AtomicFile;
+use crate::tool::ordered_inputs::{self, InputError};
 use crate::tool::ticking_reader::TickingReader;
 
 /// The options of every report.
@@ -156,7 +157,7 @@ impl RowLimits {
 pub type Failure = Box<dyn StdError + Send + Sync>;
 
 /// A report: sums samples and returns rows. Rows are data; a [`Render`] function prints them.
-pub trait Report: Clone {
+pub trait Report: Clone + Send {
     /// The rows.
     type Rows;
 
@@ -228,11 +229,14 @@ fn work<R: Report>(
     group_by.cpu |= rules.cpu;
     group_by.time = TimeSplit { span: options.time, ..group_by.time };
     let mut printer = Printer::new(options, render);
-    let (profile, report) = match options.every {
-        None => read(&operands, Profile::new(group_by), report)?,
+    let (summary, report) = match options.every {
+        None => {
+            let threads = ordered_inputs::threads_for(operands.len());
+            ordered_inputs::read(&operands, group_by, report, threads, R::add)?
+        }
         Some(every) => watch(&operands, Profile::new(group_by), report, every, &mut printer)?,
     };
-    let summary = &profile.summary;
+    let summary = &summary;
     printer.print(&report, summary)?;
     // Also on standard error: the heading is lost when the output is piped into another program.
     for incomplete in &summary.incomplete_inputs {
@@ -249,30 +253,6 @@ fn work<R: Report>(
     Ok(if whole { Outcome::Done } else { Outcome::Incomplete })
 }
 
-/// Reads all streams to their ends.
-fn read<R: Report>(
-    operands: &[Option<&Path>],
-    mut profile: Profile,
-    mut report: R,
-) -> Result<(Profile, R), Failure> {
-    for &operand in operands {
-        let input = stage::open(operand)?;
-        let name = input.name().to_owned();
-        profile
-            .read(&name, input, |context, group, sum| report.add(context, group, sum))
-            .map_err(|source| Reading { name, source })?;
-    }
-    Ok((profile, report))
-}
-
-/// An error while reading a stream.
-#[derive(Debug, thiserror::Error)]
-#[error("{name}")]
-struct Reading {
-    name: String,
-    source: nprof_stream::Error,
-}
-
 /// Reads all streams to their ends, and prints the report so far at an interval.
 fn watch<R: Report>(
     operands: &[Option<&Path>],
@@ -280,7 +260,7 @@ fn watch<R: Report>(
     report: R,
     every: Duration,
     printer: &mut Printer<'_, impl Render<R::Rows>>,
-) -> Result<(Profile, R), Failure> {
+) -> Result<(Summary, R), Failure> {
     // Ticks come from within `Reader::next`, between two records, when nothing is borrowed.
     let state = RefCell::new((profile, report));
     for &operand in operands {
@@ -300,9 +280,10 @@ fn watch<R: Report>(
         profile.end(&reader, &mut |context: &Context<'_>, group: &GroupKey, sum| {
             report.add(context, group, sum);
         });
-        result.map_err(|source| Reading { name, source })?;
+        result.map_err(|source| InputError::Read { name, source })?;
     }
-    Ok(state.into_inner())
+    let (profile, report) = state.into_inner();
+    Ok((profile.summary, report))
 }
 
 fn take_all<R: Report>(

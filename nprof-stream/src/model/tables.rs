@@ -130,6 +130,11 @@ impl Tables {
         self.generation
     }
 
+    /// Makes the generation greater than that of other tables: values cached for those are stale.
+    pub fn follow(&mut self, generation: u64) {
+        self.generation += generation + 1;
+    }
+
     /// Adds the definitions in a record.
     pub fn apply(&mut self, record: &Record<'_>) {
         match record {
