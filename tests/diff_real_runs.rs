@@ -145,9 +145,10 @@ fn compare_with_itself(shell: &Shell, comparisons: usize, most: usize, commands:
         let command = commands[comparison % commands.len()];
         record(shell, 3, command, command);
         let report = shell.run(&format!("{COMPARE} --fail-on any"));
-        // 1 is a false alarm, which is counted; any other status is a failure.
-        assert!([0, 1].contains(&report.status), "{report:?}");
-        println!("{command}: {}", if report.status == 0 { "same" } else { "changed" });
+        // 1 is a false alarm, which is counted; 4 means that the runs differ too much to exclude a
+        // change of two points.
+        assert!([0, 1, 4].contains(&report.status), "{report:?}");
+        println!("{command}: {}", if report.status == 1 { "changed" } else { "same" });
         if report.status == 1 {
             alarms.push(report.out);
         }
@@ -180,8 +181,9 @@ fn assert_rate_and_length_are_no_change(base: usize, new: usize) {
         record(&shell, 3, &run(997, base), &run(499, new));
         let several = shell.run(&format!("{COMPARE} --fail-on any"));
         let single = shell.run("nprof-diff --fail-on any base-1.nprof new-1.nprof");
+        // 4 means that a small change cannot be excluded.
         match (several.status, single.status) {
-            (0, 0) => Ok(()),
+            (0 | 4, 0 | 4) => Ok(()),
             statuses => Err(format!("{statuses:?}\n{}{}", several.out, single.out)),
         }
     });

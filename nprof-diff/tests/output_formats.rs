@@ -124,7 +124,9 @@ fn slower_function_displaces_others() {
         ended.stdout
     );
     assert!(
-        ended.stdout.contains("\n5 of them are displaced: their share changed"),
+        ended
+            .stdout
+            .contains("\n5 of them have other shares only because others take more or less"),
         "{}",
         ended.stdout
     );

@@ -25,14 +25,15 @@ fn renamed_images_are_reported_and_can_be_joined() {
     assert!(printed.contains("warning: only on base: demo; only on new: demo-2;"), "{printed}");
     assert!(printed.contains("the line image<TAB>demo<TAB>demo-2\n"), "{printed}");
     fs::write(directory.path().join("names"), "image\tdemo\tdemo-2\nabsent\tx\n").unwrap();
-    let ended = diff(directory.path(), "--fail-on any --rename names base new");
+    let ended = diff(directory.path(), "--fail-on any --min-effect 10% --rename names base new");
     assert_eq!(ended.status, 0, "{}", ended.stdout);
     assert!(!ended.stdout.contains("little in common"));
     assert!(ended.stdout.contains("warning: names: line 2: base has no absent\n"));
     // With --by image, the name of a row is the name of an image.
     assert_eq!(diff(directory.path(), "--by image --fail-on any base new").status, 1);
     assert_eq!(
-        diff(directory.path(), "--by image --fail-on any --rename names base new").status,
+        diff(directory.path(), "--by image --fail-on any --min-effect 10% --rename names base new")
+            .status,
         0
     );
 }

@@ -20,10 +20,12 @@ pub(crate) enum Method {
 /// The criteria of a change, from the command line and the event.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Criteria {
-    /// Intervals have confidence 1 - alpha, and the false discovery rate is at most alpha.
+    /// Intervals have confidence 1 - alpha, and the probability of any false alarm is at most alpha.
     pub(crate) alpha: f64,
     /// True if the weights of samples are CPU time in nanoseconds.
     pub(crate) has_cpu_time: bool,
+    /// True if the sides were recorded in turn on one machine, so that times are comparable.
+    pub(crate) is_in_turn: bool,
     /// Smaller differences are not reported as changes.
     pub(crate) min_effect: Option<EffectSize>,
 }
@@ -46,10 +48,13 @@ impl Comparison<'_> {
     /// all keys.
     pub(crate) fn metric(&self, key: KeyId, kind: MetricKind) -> Metric {
         let [base, new] = self.observed(key, kind);
+        let share = self.change(&base, &new, Quantity::Share);
         Metric {
             base_samples: base.samples(),
             new_samples: new.samples(),
-            share: self.change(&base, &new, Quantity::Share),
+            share,
+            // `significance` corrects it.
+            corrected: share,
             time_ns: self.criteria.has_cpu_time.then(|| self.change(&base, &new, Quantity::TimeNs)),
             changed: false,
             displaced: false,
@@ -64,7 +69,8 @@ impl Comparison<'_> {
                 stats::newcombe(base.proportion(quantity), new.proportion(quantity), alpha)
             }
             Method::Welch => {
-                stats::welch(base.spread(quantity), new.spread(quantity), alpha, quantity.max())
+                let [base, new] = [base, new].map(|side| side.spread(&side.scales(quantity)));
+                stats::welch(base, new, alpha, quantity.max())
             }
         };
         // `significance` replaces p by the moderated one, and sets q.

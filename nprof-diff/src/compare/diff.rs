@@ -1,8 +1,8 @@
 //! The comparison of two sides: rows, their differences and changes. Pure.
 //!
-//! Every key is compared by self and by total; if the event measures CPU time, also by CPU time.
-//! All shares form one family of comparisons, all CPU times another; each family is corrected for
-//! its size.
+//! Every key is compared by self and by total: by share, by CPU time if the event measures it, and by
+//! its corrected part of a run, which decides on changes. Each of the three is a family of
+//! comparisons and corrected for its size.
 
 use crate::compare::comparison::{Comparison, Criteria, Method};
 use crate::compare::observed::SideTotals;
@@ -29,11 +29,11 @@ pub(crate) struct Diff {
     pub(crate) new: SideTotals,
     /// CPU time of a whole run, in nanoseconds. None with a single run on either side.
     pub(crate) run_time_ns: Option<Estimate>,
-    /// The number of shares compared: the size of the family.
+    /// The number of comparisons: the size of the family.
     pub(crate) comparisons: usize,
-    /// The median over functions of new share by base share. If it is not 1, shares moved because
-    /// other functions take more or less.
-    pub(crate) median_ratio: f64,
+    /// The part of the variation of whole runs that is removed from the rows: 1 compares shares, 0
+    /// compares times.
+    pub(crate) common_part: f64,
     /// One row per key with samples, in the order of the keys.
     pub(crate) rows: Vec<Row>,
 }
@@ -80,7 +80,7 @@ pub(crate) fn compare(
         new: SideTotals::of(new),
         run_time_ns,
         comparisons: family.comparisons,
-        median_ratio: family.median_ratio,
+        common_part: family.common_part,
         rows,
     }
 }

@@ -1,5 +1,6 @@
 //! The size of a difference as the command line spells it: points of share, or CPU time. Pure.
 
+use std::fmt;
 use std::str::FromStr;
 
 use nprof_cli::time::number_and_unit;
@@ -13,12 +14,26 @@ pub(crate) enum EffectSize {
     TimeNs(f64),
 }
 
+impl fmt::Display for EffectSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            EffectSize::Share(share) => write!(f, "{} points of a run", rounded(100.0 * share)),
+            EffectSize::TimeNs(ns) => write!(f, "{} ms", rounded(ns / 1e6)),
+        }
+    }
+}
+
 impl FromStr for EffectSize {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         parse(text).ok_or("expected P% (points of share) or a time: Nns, Nus, Nms, Ns")
     }
+}
+
+/// Returns a number to three decimals, without those that are 0.
+fn rounded(number: f64) -> f64 {
+    (number * 1e3).round() / 1e3
 }
 
 /// Parses a size with its unit. None without a plain decimal number or a known unit.

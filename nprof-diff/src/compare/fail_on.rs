@@ -10,6 +10,9 @@ use crate::compare::row::{Metric, Row};
 use crate::compare::runs_needed;
 use crate::stats::Estimate;
 
+/// The smallest change that `any` must not miss, without `--min-effect`: points of a run.
+const SMALLEST_CHANGE: EffectSize = EffectSize::Share(0.02);
+
 /// A bound on changes; the comparison fails if a row exceeds it.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Bound {
@@ -57,7 +60,7 @@ enum BoundState {
     /// The whole interval lies beyond the bound, and the change is significant.
     Exceeded,
     /// The interval contains the bound, or lies beyond it without significance: more runs are
-    /// needed.
+    /// needed. Of `any`: a change that matters may have been missed.
     Open,
     /// The whole interval lies below the bound.
     Within,
@@ -70,25 +73,25 @@ impl Bound {
     }
 
     fn state(&self, row: &Row, diff: &Diff) -> BoundState {
-        // `any` has no limit; the row's change decides.
         let Some((estimate, limit)) = self.estimate(row) else {
-            let exceeded = row.change().is_change();
-            return if exceeded { BoundState::Exceeded } else { BoundState::Within };
+            return if row.change().is_change() {
+                BoundState::Exceeded
+            } else if unseen_change(row, diff).is_some() {
+                BoundState::Open
+            } else {
+                BoundState::Within
+            };
         };
         let metric = self.metric(row);
-        let significant = if self.is_time() {
-            metric.time_ns.is_some_and(|time| time.significant)
-        } else {
-            metric.share.significant
-        };
+        // Where every row takes longer by one factor, only the time of a row shows it.
+        let significant = metric.corrected.significant
+            || self.is_time() && metric.time_ns.is_some_and(|time| time.significant);
         // An interval beyond the limit without significance among all rows is open, too: more runs
         // may confirm it.
         if !(significant && estimate.low > limit) {
             return if estimate.high > limit { BoundState::Open } else { BoundState::Within };
         }
-        // A displaced share grew because other functions take less; CPU time is not affected.
-        let is_displaced = metric.displaced && !self.is_time();
-        if metric.is_at_least(diff.criteria.min_effect) && !is_displaced {
+        if metric.is_at_least(diff.criteria.min_effect) {
             BoundState::Exceeded
         } else {
             BoundState::Within
@@ -138,7 +141,7 @@ impl Bound {
     /// like the present ones. None if that is more than [`runs_needed::MAX_MORE_RUNS`].
     pub(crate) fn more_runs(&self, diff: &Diff) -> Option<usize> {
         let needs = self.open_rows(diff).map(|row| {
-            let (estimate, limit) = self.estimate(row)?;
+            let (estimate, limit) = self.estimate(row).or_else(|| unseen_change(row, diff))?;
             runs_needed::more_runs(diff, estimate, limit)
         });
         // One more run at least: with the present ones the bound is undecided.
@@ -165,7 +168,36 @@ impl Bound {
                 runs_needed::MAX_MORE_RUNS
             ),
         };
-        Some(format!("not enough runs to decide: {rows} may exceed {self}; {need}"))
+        let cause = match self.kind {
+            BoundKind::Any => {
+                format!("{rows} may have changed by {} or more", smallest_change(diff))
+            }
+            BoundKind::Growth { .. } => format!("{rows} may exceed {self}"),
+        };
+        Some(format!("not enough runs to decide: {cause}; {need}"))
+    }
+}
+
+/// Returns the smallest change that `any` must not miss.
+fn smallest_change(diff: &Diff) -> EffectSize {
+    diff.criteria.min_effect.unwrap_or(SMALLEST_CHANGE)
+}
+
+/// Returns the difference of a row of which the interval reaches beyond the smallest change that
+/// `any` must not miss, and that change; in the direction of growth. None if the row certainly did
+/// not change that much. Total is not considered: it is a sum of other rows' self.
+fn unseen_change(row: &Row, diff: &Diff) -> Option<(Estimate, f64)> {
+    let (estimate, limit) = match smallest_change(diff) {
+        EffectSize::Share(limit) => (row.self_.corrected.estimate, limit),
+        EffectSize::TimeNs(limit) => (row.self_.time_ns?.estimate, limit),
+    };
+    if estimate.high > limit {
+        Some((estimate, limit))
+    } else if estimate.low < -limit {
+        let Estimate { base, new, low, high, p } = estimate;
+        Some((Estimate { base: new, new: base, low: -high, high: -low, p }, limit))
+    } else {
+        None
     }
 }
 

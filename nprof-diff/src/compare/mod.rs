@@ -1,6 +1,7 @@
 //! Compares the counts of both sides: differences, their significance, and bounds on them. Pure.
 
 pub(crate) mod comparison;
+mod correction;
 pub(crate) mod diff;
 pub(crate) mod effect_size;
 pub(crate) mod fail_on;

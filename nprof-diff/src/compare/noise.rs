@@ -174,7 +174,7 @@ fn level(
     mut differences: Vec<f64>,
     alpha: f64,
 ) -> NoiseLevel {
-    let spread = observed.spread(quantity);
+    let spread = observed.spread(&observed.scales(quantity));
     let sampling = spread.sampling_variance;
     NoiseLevel {
         mean: spread.mean,
@@ -256,7 +256,8 @@ mod tests {
         let mut keys = KeyTable::default();
         let ids = ["a", "b"].map(|name| keys.intern(RowKey::of_name(name.as_bytes())));
         let runs = [100, 140, 120, 160].map(|self_| run(&ids, self_));
-        let criteria = Criteria { alpha: 0.05, has_cpu_time: true, min_effect: None };
+        let criteria =
+            Criteria { alpha: 0.05, has_cpu_time: true, is_in_turn: true, min_effect: None };
         let calibration = calibrate(&runs.each_ref(), &keys, criteria).unwrap();
         assert_eq!((calibration.splits, calibration.halves), (3, [2, 2]));
         let self_ = calibration.rows[1].self_;

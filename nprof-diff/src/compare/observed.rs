@@ -76,44 +76,70 @@ impl<'a> Observed<'a> {
         self.sum.samples >= MIN_INFORMATIVE_SAMPLES.saturating_mul(self.runs.len() as u64)
     }
 
+    /// Returns the number of samples of the run with the fewest.
+    pub(crate) fn min_samples(&self) -> u64 {
+        self.per_run.iter().map(|sum| sum.samples).min().unwrap_or_default()
+    }
+
+    /// Returns the weights of whole runs.
+    pub(crate) fn run_weights(&self) -> impl Iterator<Item = f64> {
+        self.runs.iter().map(|run| run.sum.weight as f64)
+    }
+
+    /// Returns the weight of all runs.
+    pub(crate) fn whole_weight(&self) -> f64 {
+        self.side_sum.weight as f64
+    }
+
+    /// Returns the weights in each run.
+    pub(crate) fn weights(&self) -> impl Iterator<Item = f64> {
+        self.per_run.iter().map(|sum| sum.weight as f64)
+    }
+
+    /// True if both have the same samples in each run.
+    pub(crate) fn has_same_samples(&self, other: &Self) -> bool {
+        self.per_run == other.per_run
+    }
+
+    /// Returns the value of a unit of weight in each run.
+    pub(crate) fn scales(&self, quantity: Quantity) -> Vec<f64> {
+        let scale = |run: &&RunCounts| match quantity {
+            // A run of samples without weight has no shares.
+            Quantity::Share => (run.sum.weight as f64).recip().min(1.0),
+            Quantity::TimeNs => 1.0,
+        };
+        self.runs.iter().map(scale).collect()
+    }
+
     /// Returns the proportion over all runs of the side, scaled to the quantity (CPU time: per
     /// run).
     pub(crate) fn proportion(&self, quantity: Quantity) -> Proportion {
-        let hits = self.sum.samples.min(self.side_sum.samples);
-        let share = hits as f64 / self.side_sum.samples as f64;
+        let trials = self.sum.effective_samples(self.side_sum);
+        let hits = self.sum.share_of(self.side_sum) * trials;
         let scale = match quantity {
             Quantity::Share => 1.0,
-            // Makes the value of the proportion the weight, even if weights differ from sample to
-            // sample.
-            Quantity::TimeNs if hits > 0 => self.sum.weight as f64 / share / self.runs.len() as f64,
             Quantity::TimeNs => self.side_sum.weight as f64 / self.runs.len().max(1) as f64,
         };
-        Proportion { hits, trials: self.side_sum.samples, scale }
+        Proportion { hits, trials, scale }
     }
 
-    /// Returns the value in each run.
-    pub(crate) fn values(&self, quantity: Quantity) -> Vec<f64> {
-        let runs = self.runs.iter().zip(&self.per_run);
-        runs.map(|(run, sum)| match quantity {
-            Quantity::Share => sum.samples as f64 / run.sum.samples as f64,
-            Quantity::TimeNs => sum.weight as f64,
-        })
-        .collect()
+    /// Returns the value in each run, for these values of a unit of weight.
+    pub(crate) fn values(&self, scales: &[f64]) -> Vec<f64> {
+        self.weights().zip(scales).map(|(weight, scale)| weight * scale).collect()
     }
 
-    /// Returns mean and variance over the runs.
-    pub(crate) fn spread(&self, quantity: Quantity) -> Spread {
+    /// Returns mean and variance over the runs, for these values of a unit of weight.
+    pub(crate) fn spread(&self, scales: &[f64]) -> Spread {
         let runs = self.runs.len() as f64;
-        let per_sample =
-            stats::sampling_variance(self.sum.samples as f64, self.side_sum.samples as f64);
+        let trials = self.sum.effective_samples(self.side_sum);
+        let hits = self.sum.share_of(self.side_sum) * trials;
+        let per_sample = stats::sampling_variance(hits, trials);
         let (mut sampling_variance, mut count_variance) = (0.0, 0.0);
         // Runs differ in length: the variance of one run is the mean over the runs.
-        for run in self.runs {
-            let samples = run.sum.samples as f64;
-            let value_per_sample = match quantity {
-                Quantity::Share => 1.0 / samples,
-                Quantity::TimeNs => run.sum.weight as f64 / samples,
-            };
+        for ((run, sum), scale) in self.runs.iter().zip(&self.per_run).zip(scales) {
+            // A run of samples without weight has no effective sample.
+            let samples = sum.effective_samples(run.sum).max(1.0);
+            let value_per_sample = scale * run.sum.weight as f64 / samples;
             let square = value_per_sample * value_per_sample / runs;
             sampling_variance += per_sample * samples * square;
             count_variance += MIN_COUNT_VARIANCE * square;
@@ -123,6 +149,6 @@ impl<'a> Observed<'a> {
         } else {
             sampling_variance.min(count_variance)
         };
-        Spread { sampling_variance, min_variance, ..Spread::of(&self.values(quantity)) }
+        Spread { sampling_variance, min_variance, ..Spread::of(&self.values(scales)) }
     }
 }

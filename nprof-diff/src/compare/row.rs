@@ -1,7 +1,7 @@
 //! A row of a comparison: a key with its differences and its change, as data. Pure.
 
 use crate::compare::effect_size::EffectSize;
-use crate::compare::quantity::{MetricKind, Quantity};
+use crate::compare::quantity::MetricKind;
 use crate::input::key::KeyId;
 use crate::stats::Estimate;
 
@@ -18,7 +18,8 @@ pub(crate) struct Change {
     pub(crate) estimate: Estimate,
     /// The probability of such a difference by chance, with the variance moderated over all keys.
     pub(crate) p: f64,
-    /// The smallest false discovery rate at which it is a discovery; 1 if it was not compared.
+    /// The smallest probability of any false alarm among all keys at which it is significant; 1 if
+    /// it was not compared.
     pub(crate) q: f64,
     /// True if it is significant both by its own runs and among all keys.
     pub(crate) significant: bool,
@@ -35,10 +36,12 @@ pub(crate) struct Metric {
     pub(crate) share: Change,
     /// CPU time per run, in nanoseconds. None unless the event measures CPU time.
     pub(crate) time_ns: Option<Change>,
-    /// True if the share changed significantly, and by at least the minimum effect.
+    /// Its part of a run, corrected for the speed of the machine and for the rows that changed:
+    /// this decides.
+    pub(crate) corrected: Change,
+    /// True if the corrected part changed significantly, and by at least the minimum effect.
     pub(crate) changed: bool,
-    /// True if the share changed only as that of most functions did, because another function
-    /// takes more or less.
+    /// True if the share changed significantly, but only because other rows take more or less.
     pub(crate) displaced: bool,
 }
 
@@ -51,14 +54,6 @@ impl Metric {
     /// True if it belongs to the family of comparisons.
     pub(crate) fn is_compared(&self) -> bool {
         self.samples() >= MIN_SAMPLES_TO_COMPARE
-    }
-
-    /// Returns the change of a quantity. None for CPU time unless the event measures it.
-    pub(crate) fn change_mut(&mut self, quantity: Quantity) -> Option<&mut Change> {
-        match quantity {
-            Quantity::Share => Some(&mut self.share),
-            Quantity::TimeNs => self.time_ns.as_mut(),
-        }
     }
 
     /// True if the difference has at least this size, or no size is given.
@@ -80,11 +75,11 @@ pub(crate) enum RowChange {
     Added,
     /// It has samples on the base only.
     Removed,
-    /// Its share grew.
+    /// It takes more.
     Grown,
-    /// Its share shrank.
+    /// It takes less.
     Shrunk,
-    /// Its share changed only as that of most functions did.
+    /// Its share changed only because other rows take more or less.
     Displaced,
     /// It has no significant change.
     Same,
@@ -157,7 +152,7 @@ impl Row {
             RowChange::Added
         } else if self.total.new_samples == 0 {
             RowChange::Removed
-        } else if metric.share.estimate.difference() > 0.0 {
+        } else if metric.corrected.estimate.difference() > 0.0 {
             RowChange::Grown
         } else {
             RowChange::Shrunk

@@ -1,43 +1,76 @@
 //! Decides which differences are significant, over all keys together. Pure.
 //!
 //! A difference is significant if it passes two tests: the interval from its own runs excludes
-//! zero, and its moderated p-value is a discovery among all keys (Benjamini and Hochberg). If a
-//! key has enough runs for it, a permutation test must confirm the result of Welch's test.
+//! zero, and its moderated p-value is significant in the family of all keys (Holm, weighted by
+//! samples). If a key has enough runs for it, a permutation test must confirm the result of Welch's
+//! test.
+//!
+//! Rows that changed are left out of the whole runs that the others are compared with, the most
+//! significant first: otherwise the share of a function shrinks because another one grew.
 
 use crate::compare::comparison::{Comparison, Method};
+use crate::compare::correction::Correction;
 use crate::compare::observed::Observed;
 use crate::compare::quantity::{MetricKind, Quantity};
-use crate::compare::row::{Metric, Row};
-use crate::stats::{self, Prior};
+use crate::compare::row::{Change, Row};
+use crate::stats::{self, Prior, Proportion, Spread, WeightedP};
 
-/// The smallest number of functions, seen on both sides, that a median ratio is computed from.
-const MIN_FUNCTIONS_FOR_MEDIAN: usize = 5;
+/// The part of the level for self; the rest is for total. The totals of callers repeat each other's
+/// samples, and most changes of totals are changes of a self.
+const LEVEL_OF_SELF: f64 = 0.9;
 
-/// The smallest number of samples, on each side, of a function that enters the median ratio.
-const MIN_SAMPLES_FOR_RATIO: u64 = 30;
+/// The smallest number of runs of a side from which large rows have a larger part of the level. The
+/// variance of two runs may be far too small, by chance, so that a large part raises false alarms.
+const MIN_RUNS_FOR_WEIGHTS: usize = 3;
+
+/// The share of total from which a row is the whole run, such as `main`: it is no change that such a
+/// row takes more because a function in it does.
+const WHOLE: f64 = 0.99;
+
+/// The largest number of rows that are left out of the whole runs.
+const MAX_LEFT_OUT: usize = 16;
+
+/// The smallest number of frequent functions from which rows are left out. Among fewer, those that
+/// changed cannot be distinguished from the others.
+const MIN_FUNCTIONS: usize = 5;
+
+/// The smallest number of samples, on each side, of a frequent function.
+const MIN_SAMPLES_PER_SIDE: u64 = 30;
 
 /// Results that hold for all rows together.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct FamilyResult {
-    /// The number of shares compared.
+    /// The number of comparisons.
     pub(crate) comparisons: usize,
-    /// The median over functions of new share by base share; 1 if no share is significant.
-    pub(crate) median_ratio: f64,
+    /// The power of the correction for the speed of the machine.
+    pub(crate) common_part: f64,
 }
 
-/// Tests the rows by share and by CPU time.
+/// Tests the rows by share, by CPU time, and by their corrected part of a run, which decides.
 pub(crate) fn test_rows(rows: &mut [Row], comparison: &Comparison<'_>) -> FamilyResult {
     let hypotheses = hypotheses(rows, comparison);
-    let prior = test_quantity(Quantity::Share, rows, &hypotheses, comparison);
-    test_quantity(Quantity::TimeNs, rows, &hypotheses, comparison);
-    let median_ratio = mark_displaced(rows, &hypotheses, comparison, prior);
+    let shares = test_quantity(Quantity::Share, &hypotheses, comparison);
+    let times = test_quantity(Quantity::TimeNs, &hypotheses, comparison);
+    let (corrected, common_part) = test_corrected(&hypotheses, comparison);
     let min_effect = comparison.criteria.min_effect;
-    for hypothesis in &hypotheses {
-        let metric = hypothesis.metric_mut(rows);
-        metric.changed =
-            metric.share.significant && !metric.displaced && metric.is_at_least(min_effect);
+    for (index, hypothesis) in hypotheses.iter().enumerate() {
+        let metric = rows[hypothesis.row].metric_mut(hypothesis.kind);
+        metric.share = shares[index];
+        metric.time_ns = metric.time_ns.map(|_| times[index]);
+        metric.corrected = corrected[index];
+        // The time of a whole run is in the heading of the report.
+        let share = metric.share.estimate;
+        if hypothesis.kind == MetricKind::Total && share.base.min(share.new) >= WHOLE {
+            metric.corrected.significant = false;
+        }
+        metric.displaced = metric.share.significant && !metric.corrected.significant;
+        metric.changed = metric.corrected.significant && metric.is_at_least(min_effect);
+        if hypothesis.is_leaf {
+            // The samples are the same, and so are all results.
+            rows[hypothesis.row].total = rows[hypothesis.row].self_;
+        }
     }
-    FamilyResult { comparisons: hypotheses.len(), median_ratio }
+    FamilyResult { comparisons: hypotheses.len(), common_part }
 }
 
 /// One member of the family: a metric of a row.
@@ -45,169 +78,204 @@ struct Hypothesis<'a> {
     row: usize,
     kind: MetricKind,
     observed: [Observed<'a>; 2],
-}
-
-impl Hypothesis<'_> {
-    fn metric<'r>(&self, rows: &'r [Row]) -> &'r Metric {
-        rows[self.row].metric(self.kind)
-    }
-
-    fn metric_mut<'r>(&self, rows: &'r mut [Row]) -> &'r mut Metric {
-        rows[self.row].metric_mut(self.kind)
-    }
+    /// True for the self of a row that calls nothing: its total is no comparison of its own.
+    is_leaf: bool,
 }
 
 /// Returns the family: self and total of every row, except rare ones.
 fn hypotheses<'a>(rows: &[Row], comparison: &'a Comparison<'_>) -> Vec<Hypothesis<'a>> {
     let mut hypotheses = Vec::new();
     for (index, row) in rows.iter().enumerate() {
-        for kind in [MetricKind::Self_, MetricKind::Total] {
-            if row.metric(kind).is_compared() {
-                let observed = comparison.observed(row.key, kind);
-                hypotheses.push(Hypothesis { row: index, kind, observed });
+        let self_ = comparison.observed(row.key, MetricKind::Self_);
+        let total = comparison.observed(row.key, MetricKind::Total);
+        let is_leaf = self_.iter().zip(&total).all(|(self_, total)| self_.has_same_samples(total));
+        for (kind, observed) in [(MetricKind::Self_, self_), (MetricKind::Total, total)] {
+            let is_repeated = is_leaf && kind == MetricKind::Total;
+            if row.metric(kind).is_compared() && !is_repeated {
+                hypotheses.push(Hypothesis { row: index, kind, observed, is_leaf });
             }
         }
     }
     hypotheses
 }
 
-/// Sets p- and q-value of every hypothesis. Returns the prior of the variances; None without
-/// repeated runs, or if the event has no such quantity.
+/// The values of a hypothesis on both sides, in the form that its method takes.
+enum Sides {
+    Runs { values: [Vec<f64>; 2], spreads: [Spread; 2], max: f64 },
+    Counts([Proportion; 2]),
+}
+
+impl Sides {
+    fn of_runs(observed: &[Observed<'_>; 2], scales: &[Vec<f64>; 2], max: f64) -> Self {
+        let [base, new] = observed;
+        let values = [base.values(&scales[0]), new.values(&scales[1])];
+        let spreads = [base.spread(&scales[0]), new.spread(&scales[1])];
+        Self::Runs { values, spreads, max }
+    }
+}
+
+/// Tests one quantity of all hypotheses.
 fn test_quantity(
     quantity: Quantity,
-    rows: &mut [Row],
     hypotheses: &[Hypothesis<'_>],
     comparison: &Comparison<'_>,
-) -> Option<Prior> {
-    let prior = (comparison.method == Method::Welch).then(|| fit_prior(hypotheses, quantity));
-    let mut p = Vec::with_capacity(hypotheses.len());
-    for hypothesis in hypotheses {
-        let change = hypothesis.metric_mut(rows).change_mut(quantity)?;
-        if let Some(prior) = prior {
-            let [base, new] = &hypothesis.observed;
-            change.p = prior.p_value(base.spread(quantity), new.spread(quantity));
+) -> Vec<Change> {
+    let sides = hypotheses.iter().map(|hypothesis| {
+        let observed = &hypothesis.observed;
+        match comparison.method {
+            Method::Welch => {
+                let scales = observed.each_ref().map(|side| side.scales(quantity));
+                Sides::of_runs(observed, &scales, quantity.max())
+            }
+            Method::Newcombe => {
+                Sides::Counts(observed.each_ref().map(|side| side.proportion(quantity)))
+            }
         }
-        p.push(change.p);
+    });
+    test_family(hypotheses, &sides.collect::<Vec<_>>(), comparison)
+}
+
+/// Tests the corrected parts of a run. Returns the power of the correction, too.
+fn test_corrected(
+    hypotheses: &[Hypothesis<'_>],
+    comparison: &Comparison<'_>,
+) -> (Vec<Change>, f64) {
+    let selfs = hypotheses.iter().filter(|hypothesis| hypothesis.kind == MetricKind::Self_);
+    let mut correction = Correction::new(comparison, selfs.map(|hypothesis| &hypothesis.observed));
+    let is_frequent = |hypothesis: &&Hypothesis<'_>| {
+        hypothesis.kind == MetricKind::Self_
+            && hypothesis.observed.iter().all(|side| side.samples() >= MIN_SAMPLES_PER_SIDE)
+    };
+    let has_others = hypotheses.iter().filter(is_frequent).count() >= MIN_FUNCTIONS;
+    let mut left_out: Vec<usize> = Vec::new();
+    loop {
+        let sides = hypotheses.iter().enumerate().map(|(index, hypothesis)| {
+            let own = left_out.contains(&index).then_some(&hypothesis.observed);
+            corrected_sides(hypothesis, &correction.scales(own), comparison)
+        });
+        let changes = test_family(hypotheses, &sides.collect::<Vec<_>>(), comparison);
+        let changed = (0..hypotheses.len()).filter(|index| {
+            hypotheses[*index].kind == MetricKind::Self_
+                && changes[*index].significant
+                && !left_out.contains(index)
+        });
+        let most = changed.min_by(|a, b| changes[*a].p.total_cmp(&changes[*b].p));
+        let is_new = most.filter(|_| has_others).is_some_and(|index| {
+            left_out.push(index);
+            left_out.len() <= MAX_LEFT_OUT && correction.leave_out(&hypotheses[index].observed)
+        });
+        if !is_new {
+            return (changes, correction.power());
+        }
     }
+}
+
+fn corrected_sides(
+    hypothesis: &Hypothesis<'_>,
+    scales: &[Vec<f64>; 2],
+    comparison: &Comparison<'_>,
+) -> Sides {
+    let observed = &hypothesis.observed;
+    match comparison.method {
+        Method::Welch => Sides::of_runs(observed, scales, f64::INFINITY),
+        Method::Newcombe => {
+            // The mean over the runs, each with its weight: the scale of the whole side.
+            let [base, new] = [0, 1].map(|side| {
+                let mut counts = observed[side].proportion(Quantity::Share);
+                let whole = observed[side].whole_weight();
+                let scaled: f64 =
+                    observed[side].run_weights().zip(&scales[side]).map(|(w, s)| w * w * s).sum();
+                counts.scale = if whole > 0.0 { scaled / whole } else { 1.0 };
+                counts
+            });
+            Sides::Counts([base, new])
+        }
+    }
+}
+
+/// Tests a family of comparisons: one result for each hypothesis.
+fn test_family(
+    hypotheses: &[Hypothesis<'_>],
+    sides: &[Sides],
+    comparison: &Comparison<'_>,
+) -> Vec<Change> {
     let alpha = comparison.criteria.alpha;
+    let prior = fit_prior(hypotheses, sides);
+    let mut changes: Vec<Change> = hypotheses
+        .iter()
+        .zip(sides)
+        .map(|(hypothesis, sides)| {
+            let (estimate, p) = match sides {
+                Sides::Counts([base, new]) => {
+                    let estimate = stats::newcombe(*base, *new, alpha);
+                    (estimate, estimate.p)
+                }
+                Sides::Runs { spreads: [base, new], max, .. } => {
+                    let estimate = stats::welch(*base, *new, alpha, *max);
+                    let moderated = prior.p_value(*base, *new);
+                    // The prior is fitted to self: totals share more of the variation of whole runs.
+                    let is_total = hypothesis.kind == MetricKind::Total;
+                    (estimate, if is_total { moderated.max(estimate.p) } else { moderated })
+                }
+            };
+            Change { estimate, p, q: 1.0, significant: false }
+        })
+        .collect();
+    let weights = weights(hypotheses, comparison);
+    let family: Vec<WeightedP> = changes
+        .iter()
+        .zip(weights)
+        .map(|(change, weight)| WeightedP { p: change.p, weight })
+        .collect();
     // With fewer runs even the most extreme split of all has a p-value above alpha.
-    let can_confirm =
-        prior.is_some() && stats::smallest_p(comparison.base.len(), comparison.new.len()) <= alpha;
-    for (hypothesis, q) in hypotheses.iter().zip(stats::benjamini_hochberg(&p)) {
-        let Some(change) = hypothesis.metric_mut(rows).change_mut(quantity) else { continue };
+    let can_confirm = stats::smallest_p(comparison.base.len(), comparison.new.len()) <= alpha;
+    for ((change, sides), q) in changes.iter_mut().zip(sides).zip(stats::holm(&family)) {
         change.q = q;
         change.significant = q <= alpha && change.estimate.p <= alpha;
-        if change.significant && can_confirm {
-            change.estimate.p = change.estimate.p.max(permutation_p(hypothesis, quantity));
+        if let Sides::Runs { values: [base, new], spreads, .. } = sides
+            && change.significant
+            && can_confirm
+        {
+            let min_variance = spreads[0].min_variance.max(spreads[1].min_variance);
+            let p = stats::permutation_p(base, new, min_variance);
+            change.estimate.p = change.estimate.p.max(p);
             change.significant = change.estimate.p <= alpha;
         }
     }
-    prior
+    changes
+}
+
+/// Returns the parts of the level: in proportion to the samples of both sides together, which say
+/// nothing about the difference of the sides.
+fn weights(hypotheses: &[Hypothesis<'_>], comparison: &Comparison<'_>) -> Vec<f64> {
+    let is_repeated = comparison.method == Method::Welch;
+    if is_repeated && comparison.base.len().min(comparison.new.len()) < MIN_RUNS_FOR_WEIGHTS {
+        return vec![1.0; hypotheses.len()];
+    }
+    let samples = |hypothesis: &Hypothesis<'_>| {
+        hypothesis.observed.iter().map(|side| side.samples() as f64).sum::<f64>()
+    };
+    let sum =
+        |kind| -> f64 { hypotheses.iter().filter(|other| other.kind == kind).map(samples).sum() };
+    let [selfs, totals] = [MetricKind::Self_, MetricKind::Total].map(sum);
+    let weight = |hypothesis: &Hypothesis<'_>| match hypothesis.kind {
+        MetricKind::Self_ => LEVEL_OF_SELF * samples(hypothesis) / selfs,
+        MetricKind::Total => (1.0 - LEVEL_OF_SELF) * samples(hypothesis) / totals,
+    };
+    hypotheses.iter().map(weight).collect()
 }
 
 /// Fits the prior to the self of all informative keys. Totals are left out: they repeat the
 /// samples of the functions they call.
-fn fit_prior(hypotheses: &[Hypothesis<'_>], quantity: Quantity) -> Prior {
-    let self_ = hypotheses.iter().filter(|hypothesis| hypothesis.kind == MetricKind::Self_);
-    let informative =
-        self_.flat_map(|hypothesis| &hypothesis.observed).filter(|side| side.is_informative());
-    Prior::fit(&informative.map(|side| side.spread(quantity)).collect::<Vec<_>>())
-}
-
-fn permutation_p(hypothesis: &Hypothesis<'_>, quantity: Quantity) -> f64 {
-    let [base, new] = &hypothesis.observed;
-    let min_variance = base.spread(quantity).min_variance.max(new.spread(quantity).min_variance);
-    stats::permutation_p(&base.values(quantity), &new.values(quantity), min_variance)
-}
-
-/// Marks the rows whose share changed only as that of most functions did, and returns that change:
-/// the median over functions of new share by base share.
-///
-/// Shares sum to 1: if one function takes more, all others have a smaller share. The median of
-/// ratios brings sequencing counts to one scale in the same way (S. Anders and W. Huber, Genome
-/// Biology 11:R106, 2010). A row is not displaced if it is a discovery also against the base's
-/// shares times the median; these tests are a family of comparisons of their own.
-fn mark_displaced(
-    rows: &mut [Row],
-    hypotheses: &[Hypothesis<'_>],
-    comparison: &Comparison<'_>,
-    prior: Option<Prior>,
-) -> f64 {
-    // Without a significant share no row can be displaced.
-    if !hypotheses.iter().any(|hypothesis| hypothesis.metric(rows).share.significant) {
-        return 1.0;
-    }
-    let Some(ratio) = median_ratio(rows) else { return 1.0 };
-    let adjusted: Vec<AdjustedTest> = hypotheses
-        .iter()
-        .map(|hypothesis| {
-            test_against_median(hypothesis, hypothesis.metric(rows), ratio, comparison, prior)
-        })
-        .collect();
-    let p: Vec<f64> = adjusted.iter().map(|test| test.p).collect();
-    let alpha = comparison.criteria.alpha;
-    for ((hypothesis, test), q) in
-        hypotheses.iter().zip(adjusted).zip(stats::benjamini_hochberg(&p))
-    {
-        let metric = hypothesis.metric_mut(rows);
-        // Relative to the median it moved in the other direction than its share did: a report of
-        // growth would contradict the printed shares.
-        let is_opposite = test.difference.signum() != metric.share.estimate.difference().signum();
-        let changed = q <= alpha && test.own_p <= alpha && !is_opposite;
-        metric.displaced = metric.share.significant && !changed;
-    }
-    ratio
-}
-
-/// The test of a row against the base's share times the median ratio.
-struct AdjustedTest {
-    difference: f64,
-    /// The p-value by the row's own runs.
-    own_p: f64,
-    /// The p-value with the moderated variance.
-    p: f64,
-}
-
-fn test_against_median(
-    hypothesis: &Hypothesis<'_>,
-    metric: &Metric,
-    ratio: f64,
-    comparison: &Comparison<'_>,
-    prior: Option<Prior>,
-) -> AdjustedTest {
-    let [base, new] = &hypothesis.observed;
-    let (share, alpha) = (metric.share, comparison.criteria.alpha);
-    let difference = share.estimate.new - share.estimate.base * ratio;
-    // An added or removed row has no share to scale: it is added or removed in any case.
-    if metric.base_samples == 0 || metric.new_samples == 0 {
-        return AdjustedTest { difference, own_p: share.estimate.p, p: share.p };
-    }
-    match prior {
-        Some(prior) => {
-            let [base, new] = [base, new].map(|side| side.spread(Quantity::Share));
-            let base = base.scaled(ratio);
-            let own_p = stats::welch(base, new, alpha, Quantity::Share.max()).p;
-            AdjustedTest { difference, own_p, p: prior.p_value(base, new) }
-        }
-        None => {
-            let mut base = base.proportion(Quantity::Share);
-            base.scale = ratio;
-            let p = stats::newcombe(base, new.proportion(Quantity::Share), alpha).p;
-            AdjustedTest { difference, own_p: p, p }
+fn fit_prior(hypotheses: &[Hypothesis<'_>], sides: &[Sides]) -> Prior {
+    let mut informative = Vec::new();
+    for (hypothesis, sides) in hypotheses.iter().zip(sides) {
+        let Sides::Runs { spreads, .. } = sides else { continue };
+        if hypothesis.kind == MetricKind::Self_ {
+            let pairs = hypothesis.observed.iter().zip(spreads);
+            informative
+                .extend(pairs.filter(|(side, _)| side.is_informative()).map(|(_, spread)| *spread));
         }
     }
-}
-
-/// Returns the median over functions of new share by base share. None if too few functions have
-/// enough samples on both sides.
-fn median_ratio(rows: &[Row]) -> Option<f64> {
-    let frequent = rows
-        .iter()
-        .filter(|row| row.self_.base_samples.min(row.self_.new_samples) >= MIN_SAMPLES_FOR_RATIO);
-    let mut ratios: Vec<f64> =
-        frequent.map(|row| row.self_.share.estimate.new / row.self_.share.estimate.base).collect();
-    ratios.sort_by(f64::total_cmp);
-    let count = ratios.len();
-    (count >= MIN_FUNCTIONS_FOR_MEDIAN)
-        .then(|| f64::midpoint(ratios[(count - 1) / 2], ratios[count / 2]))
+    Prior::fit(&informative)
 }

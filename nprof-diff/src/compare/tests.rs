@@ -2,6 +2,8 @@
 
 use crate::compare::comparison::{Criteria, Method};
 use crate::compare::diff::{Diff, compare};
+use crate::compare::effect_size::EffectSize;
+use crate::compare::fail_on::{self, Bound};
 use crate::compare::row::RowChange;
 use crate::input::key::{KeyId, KeyTable, RowKey};
 use crate::input::run_counts::{KeyCount, RunCounts};
@@ -10,7 +12,8 @@ use nprof_report::profile::Sum;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-const CRITERIA: Criteria = Criteria { alpha: 0.05, has_cpu_time: true, min_effect: None };
+const CRITERIA: Criteria =
+    Criteria { alpha: 0.05, has_cpu_time: true, is_in_turn: true, min_effect: None };
 
 /// A run in which key `i` has `samples[i]` of self and all keys are called from key 0; a sample
 /// has the weight `period`, in nanoseconds.
@@ -51,15 +54,16 @@ fn changes_follow_from_shares() {
     let new = run(&[1010, 800, 200, 0, 40], 1);
     let diff = diff(&[base], &[new], 5);
     assert_eq!(changes(&diff), ["shrunk", "grown", "added", "removed", "same"]);
-    assert_eq!(diff.comparisons, 10);
+    // Self and total of the first row; the others call nothing.
+    assert_eq!(diff.comparisons, 6);
     assert_eq!(diff.method, Method::Newcombe);
 }
 
 #[test]
 fn does_not_compare_rare_rows() {
-    let diff = diff(&[run(&[1000, 0, 0], 1)], &[run(&[1000, 9, 10], 1)], 3);
-    // Self and total of the first and the third row.
-    assert_eq!(diff.comparisons, 4);
+    let diff = diff(&[run(&[1000, 0, 0], 1)], &[run(&[1000, 9, 40], 1)], 3);
+    // Self and total of the first row, and self of the third.
+    assert_eq!(diff.comparisons, 3);
     assert_eq!(changes(&diff), ["shrunk", "same", "added"]);
     assert_eq!(diff.rows[1].self_.share.q, 1.0);
 }
@@ -72,8 +76,30 @@ fn shares_ignore_sampling_rate_and_run_length() {
     assert_eq!(changes(&diff), ["same"; 3]);
     // But the CPU time grew by a factor of twelve.
     let time = diff.rows[1].self_.time_ns.unwrap();
-    assert_eq!((time.estimate.base, time.estimate.new), (5e8, 6e9));
+    assert!((time.estimate.base - 5e8).abs() < 1.0 && (time.estimate.new - 6e9).abs() < 1.0);
     assert!(time.estimate.low > 5e9 && time.q < 1e-9);
+}
+
+#[test]
+fn shares_and_intervals_follow_weights() {
+    // Key 1 has 10 samples of weight 100 on the base and 30 on the new side, key 0 has 3000 of
+    // weight 1. By count it would be 0.3 % against 1.0 %.
+    let side = |heavy: u64| {
+        let sums = [Sum::of(3000, 3000), Sum::of(heavy, 100 * heavy)];
+        let mut counts = RunCounts::default();
+        for (key, self_) in ids(2).zip(sums) {
+            counts.sum.add(self_);
+            counts.keys.insert(key, KeyCount { self_, total: self_ });
+        }
+        counts
+    };
+    let heavy = diff(&[side(10)], &[side(30)], 2).rows[1].self_;
+    assert!((heavy.share.estimate.base - 0.25).abs() < 1e-12);
+    assert!((heavy.share.estimate.new - 0.5).abs() < 1e-12);
+    // 10 and 30 observations decide, and not 4000 and 6000 units of weight.
+    let width = heavy.share.estimate.high - heavy.share.estimate.low;
+    assert!((0.2..0.5).contains(&width), "{width}");
+    assert!(heavy.share.estimate.p > 0.001, "{}", heavy.share.estimate.p);
 }
 
 #[test]
@@ -90,6 +116,33 @@ fn variance_between_runs_is_no_change() {
     let pooled = diff(&base[..1], &new, 2);
     assert_eq!(pooled.method, Method::Newcombe);
     assert_eq!(changes(&pooled), ["shrunk", "grown"]);
+}
+
+/// The result of `--fail-on any`, and the sentences on the missing evidence.
+fn any(diff: &Diff) -> (&'static str, Vec<String>) {
+    let bounds = ["any".parse::<Bound>().unwrap()];
+    (fail_on::result(diff, &bounds).word(), fail_on::missing(diff, &bounds))
+}
+
+#[test]
+fn any_is_undecided_if_a_change_of_two_points_could_be_missed() {
+    let runs = |selfs: [u64; 5]| selfs.map(|self_| run(&[2000 - self_, self_], 1));
+    let steady = diff(&runs([200, 202, 199, 201, 198]), &runs([201, 198, 200, 202, 199]), 2);
+    assert_eq!(any(&steady), ("same", Vec::new()));
+    // The same means, but the runs differ by several points.
+    let noisy = diff(&runs([100, 300, 200, 250, 150]), &runs([140, 280, 190, 260, 130]), 2);
+    let (result, missing) = any(&noisy);
+    assert_eq!(result, "undecided");
+    assert!(
+        missing[0].contains("2 rows may have changed by 2 points of a run or more; about"),
+        "{missing:?}"
+    );
+    let grown = diff(&runs([200, 202, 199, 201, 198]), &runs([301, 298, 300, 302, 299]), 2);
+    assert_eq!(any(&grown).0, "failed");
+    // A larger change that matters is excluded by the same runs.
+    let criteria = Criteria { min_effect: Some(EffectSize::Share(0.2)), ..CRITERIA };
+    let tolerant = Diff { criteria, ..noisy };
+    assert_eq!(any(&tolerant), ("same", Vec::new()));
 }
 
 #[test]

@@ -13,7 +13,7 @@ use crate::input::event::{ComparedEvent, incomplete_stacks};
 use crate::input::key::KeyTable;
 use crate::input::row_kind::RowKind;
 use crate::input::run_counts::StreamCounts;
-use crate::input::side::{Side, difference_between, shared_run};
+use crate::input::side::{Side, difference_between, recorded_in_turn, shared_run};
 use crate::stats::Estimate;
 
 /// Returns the warnings about a comparison, most important first.
@@ -192,9 +192,7 @@ fn without_directory(command: &str) -> String {
 /// Warns if one side was recorded before the other: slow changes of the machine would appear as
 /// changes of the program.
 fn recording_order(base: &Side, new: &Side, diff: &Diff) -> Option<String> {
-    let ((base_first, base_last), (new_first, new_last)) =
-        (base.recording_times_ns()?, new.recording_times_ns()?);
-    let is_in_turn = base_last >= new_first && new_last >= base_first;
+    let is_in_turn = recorded_in_turn(base, new)?;
     // Single runs cannot be interleaved.
     (!is_in_turn && diff.method == Method::Welch).then(|| {
         "all runs of one side were recorded before those of the other, so changes of the machine over time appear as changes of the program; record the sides in turn".to_owned()

@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 use crate::input::event::ComparedEvent;
 use crate::input::row_kind::RowKind;
 use crate::input::run_counts::StreamCounts;
-use crate::input::side::{Side, difference_between, run_id, shared_run};
+use crate::input::side::{Side, difference_between, recorded_in_turn, run_id, shared_run};
 
 /// Refuses sides with incomplete streams, repeated runs, or names on some streams only.
 ///
@@ -80,6 +80,13 @@ pub(crate) fn refuse_time(
         }
         None => Ok(()),
     }
+}
+
+/// True if the sides were recorded in turn and on equal processors: the machine then had the same
+/// speed for both.
+pub(crate) fn times_are_comparable(base: &Side, new: &Side) -> bool {
+    let [base_cpus, new_cpus] = [base, new].map(|side| side.facts(|head| &head.cpu));
+    recorded_in_turn(base, new) == Some(true) && base_cpus == new_cpus
 }
 
 /// Refuses a gate on a run that is on both sides: it would never find a difference.

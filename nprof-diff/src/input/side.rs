@@ -75,6 +75,14 @@ pub(crate) fn shared_run(base: &Side, new: &Side) -> Option<RunId> {
     base.run_ids().intersection(&new.run_ids()).next().copied()
 }
 
+/// True if the sides were recorded in turn, false if one was recorded before the other. None if the
+/// times are unknown.
+pub(crate) fn recorded_in_turn(base: &Side, new: &Side) -> Option<bool> {
+    let ((base_first, base_last), (new_first, new_last)) =
+        (base.recording_times_ns()?, new.recording_times_ns()?);
+    Some(base_last >= new_first && new_last >= base_first)
+}
+
 /// Returns a sentence on a fact that differs between the sides. None if it is equal, or unknown on
 /// a side.
 pub(crate) fn difference_between(

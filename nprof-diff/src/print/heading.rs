@@ -184,8 +184,8 @@ fn run_time(report: &DiffReport<'_>) -> String {
 fn method(report: &DiffReport<'_>) -> String {
     let diff = report.diff;
     let (interval, tests) = match diff.method {
-        Method::Welch => ("Welch's over runs", "moderated, Benjamini-Hochberg"),
-        Method::Newcombe => ("Newcombe's, from counts", "Benjamini-Hochberg"),
+        Method::Welch => ("Welch's over runs", "moderated, Holm"),
+        Method::Newcombe => ("Newcombe's, from counts", "Holm"),
     };
     format!(
         "{} comparisons, by self and by total; {} % intervals ({interval}); changed: q <= {} ({tests})",

@@ -43,7 +43,7 @@ pub(super) fn json(report: &DiffReport<'_>, out: &mut dyn Write) -> io::Result<(
         "base": values::side(report.base, diff.base),
         "new": values::side(report.new, diff.new),
         "run_time": diff.run_time_ns.as_ref().map(run_time),
-        "median_ratio": significant(diff.median_ratio),
+        "common_part": significant(diff.common_part),
         "rename_candidates": rename_candidates(report),
         "moved_directories": moved_directories(report),
     });
@@ -139,10 +139,20 @@ const EFFECT: [&str; 12] = [
 /// time.
 const EVIDENCE: [&str; 6] = ["run_p", "p", "q", "ns_run_p", "ns_p", "ns_q"];
 
+/// The columns of the corrected part of a run, which decides, for self and again for total.
+const CORRECTED: [&str; 6] = [
+    "corrected_diff",
+    "corrected_low",
+    "corrected_high",
+    "corrected_run_p",
+    "corrected_p",
+    "corrected_q",
+];
+
 fn columns() -> Vec<String> {
     let mut columns: Vec<String> = NAMES.map(str::to_owned).into();
     // The order is fixed, since columns are only ever added at the end.
-    for names in [&EFFECT[..], &EVIDENCE[..]] {
+    for names in [&EFFECT[..], &EVIDENCE[..], &CORRECTED[..]] {
         for metric in ["self", "total"] {
             columns.extend(names.iter().map(|name| format!("{metric}_{name}")));
         }
@@ -169,6 +179,8 @@ fn cells(report: &DiffReport<'_>, row: &Row) -> Vec<Value> {
     cells.extend(effect(&row.total));
     cells.extend(evidence(&row.self_));
     cells.extend(evidence(&row.total));
+    cells.extend(corrected(&row.self_.corrected));
+    cells.extend(corrected(&row.total.corrected));
     cells
 }
 
@@ -203,6 +215,12 @@ fn evidence(metric: &Metric) -> [Value; EVIDENCE.len()] {
     let [run_p, p, q] = p_values(Some(&metric.share));
     let [ns_run_p, ns_p, ns_q] = p_values(metric.time_ns.as_ref());
     [run_p, p, q, ns_run_p, ns_p, ns_q]
+}
+
+fn corrected(change: &Change) -> [Value; CORRECTED.len()] {
+    let [run_p, p, q] = p_values(Some(change));
+    let part = &change.estimate;
+    [points(part.difference()), points(part.low), points(part.high), run_p, p, q]
 }
 
 /// Returns p by the row's own runs, moderated p, and q; nulls without a change.

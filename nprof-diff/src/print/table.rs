@@ -166,15 +166,15 @@ impl<'a> Table<'a> {
     ) -> io::Result<()> {
         let all = rows.iter().filter(|row| is_displaced(row)).count();
         let printed = changed.iter().filter(|(_, row)| is_displaced(row)).count();
-        let subject = match all - printed {
+        let line = match all - printed {
             0 => return Ok(()),
-            1 => "1 of them is displaced: its share".to_owned(),
-            displaced => format!("{displaced} of them are displaced: their share"),
+            1 => "1 of them has another share only because others take more or less".to_owned(),
+            displaced => {
+                format!(
+                    "{displaced} of them have other shares only because others take more or less"
+                )
+            }
         };
-        let line = format!(
-            "{subject} changed only as that of most did, by the factor {:.3}, because others take more or less",
-            self.report.diff.median_ratio
-        );
         print_wrapped(&line, out)
     }
 
@@ -221,9 +221,10 @@ fn print_wrapped(text: &str, out: &mut impl Write) -> io::Result<()> {
 }
 
 fn print_metric(label: &str, metric: &Metric, out: &mut impl Write) -> io::Result<()> {
-    print_change(label, &metric.share, percent, points, out)?;
+    let q = q_value(metric.corrected.q);
+    print_change(label, &metric.share, &q, percent, points, out)?;
     match &metric.time_ns {
-        Some(time) => print_change("", time, seconds, signed_seconds, out),
+        Some(time) => print_change("", time, "", seconds, signed_seconds, out),
         None => Ok(()),
     }
 }
@@ -231,20 +232,20 @@ fn print_metric(label: &str, metric: &Metric, out: &mut impl Write) -> io::Resul
 fn print_change(
     label: &str,
     change: &Change,
+    q: &str,
     value: fn(f64) -> String,
     difference: fn(f64) -> String,
     out: &mut impl Write,
 ) -> io::Result<()> {
     let estimate = &change.estimate;
     let interval = format!("{} .. {}", difference(estimate.low), difference(estimate.high));
-    writeln!(
-        out,
-        "    {label:<11}{:>9} {:>10} {:>10} {interval:>23} {:>8}",
+    let line = format!(
+        "    {label:<11}{:>9} {:>10} {:>10} {interval:>23} {q:>8}",
         value(estimate.base),
         value(estimate.new),
         difference(estimate.difference()),
-        q_value(change.q),
-    )
+    );
+    writeln!(out, "{}", line.trim_end())
 }
 
 /// Returns the lower end of a row's growth, as the end of a line. Empty for the bound `any`.

@@ -3,7 +3,7 @@
 
 mod distributions;
 mod estimate;
-mod false_discovery;
+mod family;
 mod moderation;
 mod newcombe;
 mod permutation;
@@ -13,7 +13,7 @@ mod welch;
 
 pub(crate) use distributions::student_quantile;
 pub(crate) use estimate::Estimate;
-pub(crate) use false_discovery::benjamini_hochberg;
+pub(crate) use family::{WeightedP, holm};
 pub(crate) use moderation::Prior;
 pub(crate) use newcombe::{Proportion, newcombe};
 pub(crate) use permutation::{permutation_p, smallest_p};

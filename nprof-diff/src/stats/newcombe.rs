@@ -11,17 +11,17 @@ use crate::stats::distributions::{MAX_Z, normal_p, normal_quantile};
 /// A counted share with the value `scale * hits / trials`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Proportion {
-    /// Samples of the key; at most `trials`.
-    pub(crate) hits: u64,
+    /// Samples of the key; at most `trials`. Samples of unequal weights count as fewer.
+    pub(crate) hits: f64,
     /// All samples.
-    pub(crate) trials: u64,
+    pub(crate) trials: f64,
     /// The value of a share of 1; 1 for the share itself.
     pub(crate) scale: f64,
 }
 
 impl Proportion {
     fn value(self) -> f64 {
-        if self.trials == 0 { 0.0 } else { self.scale * self.hits as f64 / self.trials as f64 }
+        if self.trials == 0.0 { 0.0 } else { self.scale * self.hits / self.trials }
     }
 
     /// Returns the distances from the value down and up to the Wilson limits for the normal
@@ -34,17 +34,17 @@ impl Proportion {
 }
 
 /// Returns the Wilson score limits of `hits` of `trials`, for the normal quantile `z`.
-fn wilson(hits: u64, trials: u64, z: f64) -> (f64, f64) {
-    if trials == 0 {
+fn wilson(hits: f64, trials: f64, z: f64) -> (f64, f64) {
+    if trials == 0.0 {
         return (0.0, 1.0);
     }
-    let n = trials as f64;
-    let p = hits as f64 / n;
+    let n = trials;
+    let p = hits / n;
     let z2 = z * z;
     let centre = p + z2 / (2.0 * n);
     let half = z * (p * (1.0 - p) / n + z2 / (4.0 * n * n)).sqrt();
     // At the ends of the scale the limits are exactly 0 and 1; the formula only comes close.
-    let low = if hits == 0 { 0.0 } else { (centre - half) / (1.0 + z2 / n) };
+    let low = if hits == 0.0 { 0.0 } else { (centre - half) / (1.0 + z2 / n) };
     let high = if hits == trials { 1.0 } else { (centre + half) / (1.0 + z2 / n) };
     (low.clamp(0.0, p), high.clamp(p, 1.0))
 }
@@ -99,19 +99,19 @@ mod tests {
     use proptest::prelude::*;
 
     fn counted(hits: u64, trials: u64) -> Proportion {
-        Proportion { hits, trials, scale: 1.0 }
+        Proportion { hits: hits as f64, trials: trials as f64, scale: 1.0 }
     }
 
     #[test]
     fn wilson_limits_match_statsmodels() {
         for case in reference_cases("wilson") {
             let [hits, trials, alpha] = case.numbers("in");
-            let (low, high) = wilson(hits as u64, trials as u64, normal_quantile(alpha));
+            let (low, high) = wilson(hits, trials, normal_quantile(alpha));
             let [expected_low, expected_high] = case.numbers("out");
             assert_close(low, expected_low);
             assert_close(high, expected_high);
         }
-        assert_eq!(wilson(0, 0, 1.96), (0.0, 1.0));
+        assert_eq!(wilson(0.0, 0.0, 1.96), (0.0, 1.0));
     }
 
     fn proportions(case: &ReferenceCase) -> (Proportion, Proportion, f64) {
@@ -139,8 +139,9 @@ mod tests {
     fn proportion() -> impl Strategy<Value = Proportion> {
         (any::<u64>(), 1..u64::MAX, 0u32..60, 1e-3..1e12).prop_map(
             |(hits, trials, shift, scale)| {
-                let trials = (trials >> shift).max(1);
-                Proportion { hits: hits % (trials + 1), trials, scale }
+                // Whole numbers that a double holds exactly.
+                let trials = (trials >> shift.max(12)).max(1);
+                Proportion { scale, ..counted(hits % (trials + 1), trials) }
             },
         )
     }

@@ -39,18 +39,6 @@ impl Spread {
         (self.runs as f64 - 1.0).max(1.0)
     }
 
-    /// Returns the spread of the values multiplied by a factor.
-    pub(crate) fn scaled(self, factor: f64) -> Self {
-        let square = factor * factor;
-        Self {
-            runs: self.runs,
-            mean: self.mean * factor,
-            variance: self.variance * square,
-            sampling_variance: self.sampling_variance * square,
-            min_variance: self.min_variance * square,
-        }
-    }
-
     /// Returns the variance of the mean, from these runs alone.
     fn mean_variance(self) -> MeanVariance {
         MeanVariance {
