@@ -31,7 +31,8 @@ pub(crate) struct Interval {
     pub(crate) asleep_ns: u64,
     /// The part in which writes of the output waited for its reader.
     pub(crate) output_ns: u64,
-    /// The CPU time of the recorder.
+    /// The CPU time of the thread that reads the rings. Other threads, which copy images, do not
+    /// keep it from reading.
     pub(crate) cpu_ns: u64,
     /// True if the recorder was continued after a stop.
     pub(crate) was_stopped: bool,

@@ -246,7 +246,7 @@ impl Recording {
         Clocks {
             now_ns: sys::monotonic_ns(),
             output_ns: self.converter.sink.written_ns(),
-            cpu_ns: own.user_ns + own.kernel_ns,
+            cpu_ns: sys::thread_cpu_ns(),
         }
     }
 

@@ -63,7 +63,7 @@ fn empty_usage() -> libc::rusage {
     unsafe { std::mem::zeroed() }
 }
 
-/// Returns the resources this process has used.
+/// Returns the resources this process has used, all of its threads together.
 pub(crate) fn own_usage() -> Usage {
     let mut usage = empty_usage();
     // SAFETY: the kernel writes one rusage to a live variable.

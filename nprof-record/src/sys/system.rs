@@ -61,9 +61,14 @@ pub(crate) fn boot_ns() -> u64 {
     clock_ns(libc::CLOCK_BOOTTIME)
 }
 
+/// Returns the CPU time of the calling thread in ns.
+pub(crate) fn thread_cpu_ns() -> u64 {
+    clock_ns(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
 fn clock_ns(clock: libc::clockid_t) -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // Cannot fail: both clocks exist on all kernels with perf events.
+    // Cannot fail: these clocks exist on all kernels with perf events.
     // SAFETY: the kernel writes one timespec to a live variable.
     unsafe { libc::clock_gettime(clock, &raw mut time) };
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
@@ -111,6 +116,19 @@ pub(crate) fn standard_output() -> io::Result<File> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn time_of_thread_excludes_other_threads() {
+        let before = (thread_cpu_ns(), crate::sys::own_usage());
+        let used_ns = 20_000_000;
+        let busy = std::thread::spawn(move || while thread_cpu_ns() < used_ns {});
+        busy.join().expect("it ends");
+        let process = crate::sys::own_usage();
+        let of_process =
+            process.user_ns + process.kernel_ns - before.1.user_ns - before.1.kernel_ns;
+        assert!(of_process >= used_ns / 2, "{of_process}");
+        assert!(thread_cpu_ns() - before.0 < used_ns / 2, "it only waited");
+    }
 
     #[test]
     fn offset_of_time_namespace_is_parsed() {
