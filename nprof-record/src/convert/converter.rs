@@ -120,24 +120,33 @@ impl<S: Sink> RecordHandler for Converter<S> {
         self.has_new_gap = true;
         // The samples of this batch may be of tasks with a lost fork record.
         if self.is_check_due() {
-            self.tree.note_gap();
+            self.note_gap();
         }
     }
 
-    fn reject_stack_chunks(&mut self, tid: u32, thread: u32) {
-        if let Some(copy_hints) = &mut self.resolver.copy_hints {
+    fn reject_thread(&mut self, tid: u32, thread: u32) {
+        let is_command = self.tree.is_pending_command(tid);
+        let Some(copy_hints) = &mut self.resolver.copy_hints else { return };
+        if is_command {
+            // Its samples are needed from its exec on, before the record of it is read.
             copy_hints.ignore_thread(tid, thread);
+        } else {
+            copy_hints.reject_thread(tid, thread);
         }
     }
 
     fn enable_stack_copies(&mut self, words: Rc<SharedWords>, max_copy_bytes: u64) {
-        self.resolver.copy_hints = Some(CopyHints::new(words, max_copy_bytes));
+        let has_global_ids = !procfs::is_in_pid_namespace();
+        self.resolver.copy_hints = Some(CopyHints::new(words, max_copy_bytes, has_global_ids));
         self.resolver.watches.rely_on_copies();
     }
 
     fn end_batch(&mut self) {
         self.resolver.end_batch(&mut self.tree);
         self.resolver.write_late_names(&mut self.sink);
+        if let Some(copy_hints) = &mut self.resolver.copy_hints {
+            copy_hints.renew(sys::monotonic_ns());
+        }
         let doubtful = self.tree.end_batch();
         self.decide_exits(doubtful);
         if self.has_new_gap && self.is_check_due() {
@@ -255,12 +264,20 @@ impl<S: Sink> Converter<S> {
         sys::monotonic_ns().saturating_sub(self.checked_ns) >= self.check_interval_ns
     }
 
+    /// Notes that unknown threads may belong to the tree.
+    fn note_gap(&mut self) {
+        self.tree.note_gap();
+        if let Some(copy_hints) = &mut self.resolver.copy_hints {
+            copy_hints.accept_all();
+        }
+    }
+
     /// Looks for tasks that have exited and processes that have executed another image without a
     /// record, and forgets the results of earlier looks.
     fn check_tasks(&mut self) {
         self.has_new_gap = false;
         self.checked_ns = sys::monotonic_ns();
-        self.tree.note_gap();
+        self.note_gap();
         for tid in self.tree.living() {
             let since_ns = self.tree.task(tid).map_or(0, |task| task.time_ns);
             if !procfs::lives_since(tid, since_ns) {
@@ -535,6 +552,9 @@ impl<S: Sink> Converter<S> {
         self.tasks += 1;
         let id = TaskId(self.tasks);
         self.tree.set_id(tid, id);
+        if let Some(copy_hints) = &mut self.resolver.copy_hints {
+            copy_hints.accept_thread(tid);
+        }
         let Some(task) = self.tree.task(tid) else { return };
         let record = Task {
             id,

@@ -27,9 +27,9 @@ pub(crate) trait RecordHandler {
     /// after them.
     fn on_sideband_full(&mut self);
 
-    /// Discards the stack chunks of a sample that was filtered out. `thread` is the id of its
-    /// thread as the BPF program knows it.
-    fn reject_stack_chunks(&mut self, tid: u32, thread: u32);
+    /// Takes note that a sample of an event with a BPF program was filtered out. `thread` is the id
+    /// of its thread as the program knows it; 0 if the program copied nothing.
+    fn reject_thread(&mut self, tid: u32, thread: u32);
 
     /// Announces that a BPF program copies up to `max_copy_bytes` of each stack, as these words
     /// ask it to.

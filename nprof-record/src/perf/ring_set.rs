@@ -12,7 +12,7 @@ use crate::perf::bpf::stack_copier::BpfStackCopier;
 use crate::perf::handler::RecordHandler;
 use crate::perf::record::{self, KernelRecord, SampleLayout};
 use crate::perf::ring_reader::CpuRing;
-use crate::perf::stack_chunks::SampleKey;
+use crate::perf::stack_chunks::{ChunkAssembler, SampleKey};
 use crate::perf::time_merge::TimeMerge;
 use crate::sys;
 use crate::unwind::stack_input::CopiedStack;
@@ -217,8 +217,8 @@ impl RingSet {
         }
         let pending = ring.chunks.as_ref().map(|chunks| &chunks.pending);
         let pending = pending.filter(|pending| !pending.is_empty());
-        if is_filtered && let Some(pending) = pending {
-            handler.reject_stack_chunks(tid, pending.thread());
+        if is_filtered && binding.uses_bpf_copier {
+            handler.reject_thread(tid, pending.map_or(0, ChunkAssembler::thread));
         }
         if !is_duplicate && !is_filtered {
             match record::read(binding.layout, bytes) {

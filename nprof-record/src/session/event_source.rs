@@ -346,7 +346,7 @@ mod tests {
 
         fn on_sideband_full(&mut self) {}
 
-        fn reject_stack_chunks(&mut self, _tid: u32, _thread: u32) {}
+        fn reject_thread(&mut self, _tid: u32, _thread: u32) {}
 
         fn enable_stack_copies(&mut self, _words: Rc<SharedWords>, _max_copy_bytes: u64) {}
 

@@ -20,6 +20,10 @@ const RETRY_SAMPLES: u32 = 1000;
 /// since the ring may have had no room for all of it.
 const EVERYTHING_SAMPLES: u32 = 8;
 
+/// The time after which rejected threads are accepted again. A sample after the exit record of a
+/// thread rejects an id that another thread may get; ids are not used again within this time.
+const REJECTION_NS: u64 = 1_000_000_000;
+
 /// The array of words that the program reads.
 pub(crate) trait SharedArray {
     /// Sets a word.
@@ -45,6 +49,8 @@ enum CopyNeed {
     TooMuch(u32),
     /// The samples of the thread are filtered out.
     Nothing,
+    /// So are they, and the kernel need not write them.
+    NoSample,
 }
 
 /// An address above all stacks.
@@ -69,6 +75,7 @@ impl Thread {
             CopyNeed::Range(StackReadRange { end, gap }) => [top(end), gap.0, gap.1, 0],
             CopyNeed::TooMuch(_) => [top(ABOVE_ALL_STACKS), 0, 0, 0],
             CopyNeed::Nothing => [id, 0, 0, 0],
+            CopyNeed::NoSample => [id, 0, 0, 1],
         };
         (self.id as usize % HINT_SLOTS * GROUP, words)
     }
@@ -80,14 +87,20 @@ pub(crate) struct CopyHints<W> {
     words: W,
     /// The most bytes of a stack that are copied.
     max_copy_bytes: u64,
+    /// True if the program knows threads by the ids in records: both are those of the initial pid
+    /// namespace.
+    has_global_ids: bool,
     /// By thread id.
     threads: FxHashMap<u32, Thread>,
+    /// The time at which all threads were accepted.
+    accepted_ns: u64,
 }
 
 impl<W: SharedArray> CopyHints<W> {
     /// Creates hints without threads.
-    pub(crate) fn new(words: W, max_copy_bytes: u64) -> Self {
-        Self { words, max_copy_bytes, threads: FxHashMap::default() }
+    pub(crate) fn new(words: W, max_copy_bytes: u64, has_global_ids: bool) -> Self {
+        let threads = FxHashMap::default();
+        Self { words, max_copy_bytes, has_global_ids, threads, accepted_ns: 0 }
     }
 
     /// Updates the hints for a thread after a walk over its stack from `sp` up, which ended with
@@ -130,9 +143,48 @@ impl<W: SharedArray> CopyHints<W> {
         self.publish(tid, id, need, is_overwritten);
     }
 
-    /// Makes the program copy nothing of a thread.
+    /// Makes the program copy nothing of a thread with the id `id`; 0 if nothing was copied.
     pub(crate) fn ignore_thread(&mut self, tid: u32, id: u32) {
-        self.publish(tid, id, CopyNeed::Nothing, true);
+        if id != 0 {
+            self.publish(tid, id, CopyNeed::Nothing, true);
+        }
+    }
+
+    /// Makes the kernel drop the samples of a thread, if its id is certain, or the program copy
+    /// nothing of it.
+    pub(crate) fn reject_thread(&mut self, tid: u32, id: u32) {
+        if self.has_global_ids && (1..1 << THREAD_BITS).contains(&tid) {
+            self.publish(tid, tid, CopyNeed::NoSample, true);
+        } else {
+            self.ignore_thread(tid, id);
+        }
+    }
+
+    /// Accepts the samples of a thread again, if they were rejected.
+    pub(crate) fn accept_thread(&mut self, tid: u32) {
+        if self.threads.get(&tid).is_some_and(|thread| thread.need == CopyNeed::NoSample) {
+            self.forget(tid);
+        }
+    }
+
+    /// Accepts the samples of all threads if that was long ago.
+    pub(crate) fn renew(&mut self, now_ns: u64) {
+        if now_ns.saturating_sub(self.accepted_ns) >= REJECTION_NS {
+            self.accepted_ns = now_ns;
+            self.accept_all();
+        }
+    }
+
+    /// Accepts the samples of all threads.
+    pub(crate) fn accept_all(&mut self) {
+        let words = &self.words;
+        self.threads.retain(|_, thread| {
+            let is_rejected = thread.need == CopyNeed::NoSample;
+            if is_rejected {
+                words.set(thread.words().0, 0);
+            }
+            !is_rejected
+        });
     }
 
     /// Removes a thread, which has exited or executed another image.
@@ -150,8 +202,9 @@ impl<W: SharedArray> CopyHints<W> {
         let (_, old) = Thread { need: before, ..*thread }.words();
         let (first, words) = thread.words();
         if is_overwritten || words != old {
-            for (index, word) in (first..).zip(words) {
-                self.words.set(index, word);
+            // The fourth word comes first, see `shared_array`.
+            for (at, word) in words.into_iter().enumerate().rev() {
+                self.words.set(first + at, word);
             }
         }
     }

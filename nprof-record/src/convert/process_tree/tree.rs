@@ -76,6 +76,11 @@ impl ProcessTree {
         self.pending_command.is_none() && self.unknown.are_taken(tid)
     }
 
+    /// True if a process will be that of the command, once it executes.
+    pub(crate) fn is_pending_command(&self, pid: u32) -> bool {
+        self.pending_command == Some(pid)
+    }
+
     /// True if a thread is unknown, but its fork record may have been lost.
     pub(crate) fn may_miss(&self, tid: u32) -> bool {
         self.pending_command.is_none()

@@ -4,7 +4,8 @@
 //! It writes to the ring of the sample, directly before it, by an event of its own: each record is a
 //! [`crate::perf::stack_chunks::StackChunk`]. It leaves out the part that the kernel copies itself,
 //! the parts that the hints exclude, and pages that are not in memory, at which the kernel's own copy
-//! ends: a local array that was never used is such a page. The sample is written in any case.
+//! ends: a local array that was never used is such a page. The sample is written in any case, unless
+//! the recorder has rejected its thread.
 
 use crate::arch::pt_regs;
 use crate::perf::bpf::assembler::{AluOp, Assembler, JumpIf, Label, Register};
@@ -118,14 +119,18 @@ pub(super) struct ProgramConfig {
 /// Returns the instructions of the program.
 pub(super) fn program(config: ProgramConfig, maps: Maps) -> Vec<u64> {
     let mut code = Assembler::default();
-    let out = code.label();
+    let [out, rejected] = [(); 2].map(|()| code.label());
     code.set(R6, R1);
+    hint(&mut code, maps, out, rejected);
     stack_pointer(&mut code, config.kernel, out);
-    limits(&mut code, config, maps, out);
+    limits(&mut code, config, out);
     room(&mut code, config, maps, out);
     copy(&mut code, maps, out);
     code.bind(out);
     code.set(R0, 1);
+    code.exit();
+    code.bind(rejected);
+    code.set(R0, 0);
     code.exit();
     code.finish()
 }
@@ -145,6 +150,25 @@ pub(super) fn continuation(maps: Maps) -> Vec<u64> {
     code.set(R0, 1);
     code.exit();
     code.finish()
+}
+
+/// Emits code that stores the thread id and the address of its hint, and jumps to `rejected` if the
+/// recorder drops the samples of the thread.
+fn hint(code: &mut Assembler, maps: Maps, out: Label, rejected: Label) {
+    let accepted = code.label();
+    code.call(GET_CURRENT_PID_TGID);
+    code.set(R9, R0);
+    code.compute(And, R9, (1 << THREAD_BITS) - 1);
+    code.store(R10, THREAD, R9);
+    code.set(R1, R9);
+    code.compute(And, R1, HINT_SLOTS as i32 - 1);
+    group(code, maps, out);
+    code.store(R10, HINT, R0);
+    code.load(R1, R0, 0);
+    code.jump_when(R1, JumpIf::NotEqual, R9, accepted);
+    code.load(R1, R0, 24);
+    code.jump_when(R1, JumpIf::NotEqual, 0, rejected);
+    code.bind(accepted);
 }
 
 /// Emits code that sets R7 to the user's stack pointer.
@@ -192,18 +216,12 @@ fn lookup(code: &mut Assembler, map: i32, out: Label) {
 
 /// Emits code that sets R7 to the first address to copy and R8 to the end, by the hints for the
 /// thread; [`NEXT`] to the address after the gap, or 0, and [`LAST`] to the end of the second part.
-/// Stores the thread id, the stack pointer, and the number of absent pages in a row to skip.
-fn limits(code: &mut Assembler, config: ProgramConfig, maps: Maps, out: Label) {
+/// Stores the stack pointer, and the number of absent pages in a row to skip.
+fn limits(code: &mut Assembler, config: ProgramConfig, out: Label) {
     let [unknown, everything, whole, near, near_only, known] = [(); 6].map(|()| code.label());
     code.store(R10, POINTER, R7);
-    code.call(GET_CURRENT_PID_TGID);
-    code.set(R9, R0);
-    code.compute(And, R9, (1 << THREAD_BITS) - 1);
-    code.store(R10, THREAD, R9);
-    code.set(R1, R9);
-    code.compute(And, R1, HINT_SLOTS as i32 - 1);
-    group(code, maps, out);
-    code.store(R10, HINT, R0);
+    code.load(R9, R10, THREAD);
+    code.load(R0, R10, HINT);
     code.set(R1, 0);
     code.store(R10, NEXT, R1);
     code.store(R10, LAST, R1);

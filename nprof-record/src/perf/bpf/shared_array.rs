@@ -6,13 +6,15 @@
 //!    thread id; 0 to copy nothing;
 //! 2. and 3. the first address of the *gap* that is not needed, and the one after its last: some
 //!    functions have a frame of half a megabyte;
-//! 4. not 0 to copy as much as is ever copied, across absent pages, of a stack with a top too far away.
+//! 4. not 0 to copy as much as is ever copied, across absent pages, of a stack with a top too far away;
+//!    if the top is 0, to write no samples of the thread either.
 //!
 //! Then comes a group for each CPU: the bytes of chunks that the program wrote, the bytes that were
 //! read, and the number of chunks that were lost because the ring was full.
 //!
 //! The program reads these words while they change. Every chunk states its address, so the worst
-//! result is that it copies too little or too much.
+//! result is that it copies too little or too much. The fourth word is written before the first,
+//! so that no sample of another thread with the same group is dropped.
 
 /// Groups of hints, a power of two.
 pub(crate) const HINT_SLOTS: usize = 1 << 14;

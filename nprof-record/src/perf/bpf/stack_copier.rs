@@ -134,6 +134,12 @@ mod tests {
     use super::*;
     use std::cell::RefCell;
 
+    use perf_event_open_sys::bindings::{self, perf_event_attr};
+
+    use crate::os::procfs;
+    use crate::perf::bpf::shared_array::HINT_SLOTS;
+    use crate::sys::{EventTarget, Ring};
+
     const CONFIG: ProgramConfig =
         ProgramConfig { copied: 8, bound: MAX_EXTRA_BYTES as i32, room: 1 << 20, kernel: true };
     const MAPS: Maps = Maps { words: 3, buffers: 4, events: 5, programs: 6 };
@@ -173,6 +179,38 @@ mod tests {
             assert_eq!((program, lengths.len()), (None, 1));
         }
         assert_eq!(loaded(&[Ok(1)]).1.len(), 1);
+    }
+
+    #[test]
+    fn kernel_drops_the_samples_of_a_rejected_thread() {
+        let copier = BpfStackCopier::load(8192, 1 << 20, 3);
+        let Some(copier) = copier.filter(|_| !procfs::is_in_pid_namespace()) else {
+            return eprintln!("SKIPPED: no BPF here, or thread ids of a namespace");
+        };
+        let mut attr = perf_event_attr {
+            type_: bindings::PERF_TYPE_SOFTWARE,
+            config: u64::from(bindings::PERF_COUNT_SW_CPU_CLOCK),
+            ..perf_event_attr::default()
+        };
+        attr.__bindgen_anon_1.sample_period = 1_000_000;
+        let event = sys::perf_event_open(&attr, EventTarget::Task(0), -1).expect("of this thread");
+        let ring = Ring::map(&event, 8 * sys::page_size()).expect("it is small");
+        assert!(copier.attach(&event));
+        let newly_written = || {
+            let (before, until_ns) = (ring.head(), sys::thread_cpu_ns() + 20_000_000);
+            while sys::thread_cpu_ns() < until_ns {}
+            ring.head() - before
+        };
+        assert!(newly_written() > 0);
+        let own = std::fs::read_link("/proc/thread-self").expect("of this thread");
+        let tid = own.file_name().and_then(|name| name.to_str()?.parse::<u64>().ok());
+        let tid = tid.expect("a number");
+        let first = tid as usize % HINT_SLOTS * GROUP;
+        copier.words.set(first + 3, 1);
+        copier.words.set(first, tid);
+        assert_eq!(newly_written(), 0);
+        copier.words.set(first, 0);
+        assert!(newly_written() > 0);
     }
 
     /// Runs the real verifier, if the rights allow it.

@@ -39,7 +39,7 @@ fn copied(bytes: &[u8]) -> ExtraStack<'_> {
 
 #[test]
 fn range_of_last_walk_is_published() {
-    let mut hints = CopyHints::new(Kept::default(), REACH);
+    let mut hints = CopyHints::new(Kept::default(), REACH, true);
     let (nothing, bytes) = (ExtraStack::default(), vec![0; 0x8000]);
     hints.update(7, SP, &nothing, Mark::None, read_range(SP + 0x100));
     assert_eq!(published(&hints, 9), (0, 0, [0, 0]), "the program copied nothing");
@@ -61,7 +61,7 @@ fn incomplete(hints: &mut CopyHints<Kept>, extra_stack: &ExtraStack<'_>) {
 
 #[test]
 fn absent_pages_are_crossed_some_times_before_giving_up() {
-    let mut hints = CopyHints::new(Kept::default(), REACH);
+    let mut hints = CopyHints::new(Kept::default(), REACH, true);
     let (nothing, bytes) = (ExtraStack::default(), vec![0; 0x2000]);
     incomplete(&mut hints, &copied(&bytes));
     let everything = |hints: &CopyHints<Kept>| {
@@ -87,7 +87,7 @@ fn absent_pages_are_crossed_some_times_before_giving_up() {
 
 #[test]
 fn words_taken_by_another_thread_are_set_again() {
-    let mut hints = CopyHints::new(Kept::default(), REACH);
+    let mut hints = CopyHints::new(Kept::default(), REACH, true);
     let (short, long) = (vec![0; 0x40], vec![0; 0x8000]);
     hints.update(7, SP, &copied(&long), Mark::None, read_range(SP + 0x40));
     hints.words.set(9 * GROUP, 0);
@@ -99,7 +99,7 @@ fn words_taken_by_another_thread_are_set_again() {
 
 #[test]
 fn stack_beyond_the_limit_is_retried_after_many_samples() {
-    let mut hints = CopyHints::new(Kept::default(), REACH);
+    let mut hints = CopyHints::new(Kept::default(), REACH, true);
     let (all, near) = (vec![0; REACH as usize], vec![0; 0x8000]);
     hints.update(7, SP, &copied(&all), Mark::StackTruncated, read_range(SP + REACH));
     assert_eq!(published(&hints, 9), (9, ABOVE_ALL_STACKS, [0, 0]));
@@ -115,7 +115,7 @@ fn stack_beyond_the_limit_is_retried_after_many_samples() {
 
 #[test]
 fn ignored_thread_is_published_and_forgotten() {
-    let mut hints = CopyHints::new(Kept::default(), REACH);
+    let mut hints = CopyHints::new(Kept::default(), REACH, true);
     hints.ignore_thread(7, 9);
     assert_eq!(published(&hints, 9), (9, 0, [0, 0]));
     // It has executed the command, and is followed from now on.
@@ -129,7 +129,7 @@ fn ignored_thread_is_published_and_forgotten() {
 
 #[test]
 fn dropped_threads_are_unpublished() {
-    let mut hints = CopyHints::new(Kept::default(), REACH);
+    let mut hints = CopyHints::new(Kept::default(), REACH, true);
     for tid in 0..=THREADS_MAX as u32 {
         hints.ignore_thread(tid + 1, tid + 1);
     }
@@ -137,4 +137,48 @@ fn dropped_threads_are_unpublished() {
     let published: Vec<_> = words.iter().filter(|(_, word)| **word != 0).collect();
     let last = THREADS_MAX as u64 + 1;
     assert_eq!(published, [(&(last as usize % HINT_SLOTS * GROUP), &last)], "of the last one only");
+}
+
+#[test]
+fn samples_of_rejected_threads_are_dropped_until_they_are_accepted() {
+    let mut hints = CopyHints::new(Kept::default(), REACH, true);
+    let is_dropped = |hints: &CopyHints<Kept>, id: u32| {
+        let words = hints.words.0.borrow();
+        let first = id as usize % HINT_SLOTS * GROUP;
+        let word = |at| words.get(&(first + at)).copied().unwrap_or(0);
+        word(0) == u64::from(id) && word(3) != 0
+    };
+    for tid in [7, 8] {
+        hints.reject_thread(tid, 0);
+        assert!(is_dropped(&hints, tid));
+    }
+    hints.accept_thread(7);
+    assert!(!is_dropped(&hints, 7) && is_dropped(&hints, 8));
+    hints.reject_thread(7, 0);
+    hints.forget(7);
+    assert!(!is_dropped(&hints, 7), "another thread may get its id");
+    hints.reject_thread(7, 0);
+    hints.accept_all();
+    assert!(!is_dropped(&hints, 7) && !is_dropped(&hints, 8));
+    hints.renew(5 * REJECTION_NS);
+    hints.reject_thread(7, 0);
+    hints.renew(6 * REJECTION_NS - 1);
+    assert!(is_dropped(&hints, 7));
+    hints.renew(6 * REJECTION_NS);
+    assert!(!is_dropped(&hints, 7), "the thread may have exited before its last sample");
+    // The id of a released task, and that of tasks in other namespaces.
+    for tid in [u32::MAX, 0] {
+        hints.reject_thread(tid, 0);
+        assert!(!is_dropped(&hints, tid & ((1 << THREAD_BITS) - 1)));
+    }
+}
+
+#[test]
+fn no_sample_is_dropped_by_an_id_of_another_namespace() {
+    let mut hints = CopyHints::new(Kept::default(), REACH, false);
+    hints.reject_thread(7, 0);
+    assert!(hints.words.0.borrow().is_empty(), "the id 7 is that of another thread");
+    hints.reject_thread(7, 9);
+    assert_eq!(published(&hints, 9), (9, 0, [0, 0]));
+    assert_eq!(hints.words.0.borrow().get(&(9 * GROUP + 3)), Some(&0));
 }
