@@ -248,7 +248,7 @@ fn add_running(converter: &mut Converter<Stream>, running: &RunningProcesses) {
         converter.exclude(pid);
     }
     // Children that were forked after `Target::find` and before the sideband was enabled.
-    for pid in procfs::descendants(&recorded, running.excluded()) {
+    for pid in procfs::descendants(&recorded, &running.known()) {
         converter.add_existing_process(pid);
     }
 }

@@ -31,6 +31,8 @@ pub(crate) enum Target {
 pub(crate) struct RunningProcesses {
     /// Those of the command line. Never empty.
     pub(crate) pids: Vec<u32>,
+    /// All processes that existed before the descendants were listed.
+    pub(crate) existing: Vec<u32>,
     /// The descendants they already have.
     pub(crate) descendants: Vec<u32>,
     /// True if these are recorded, too.
@@ -42,6 +44,11 @@ impl RunningProcesses {
     pub(crate) fn recorded(&self) -> Vec<u32> {
         let descendants = if self.with_descendants { &self.descendants[..] } else { &[] };
         [&self.pids[..], descendants].concat()
+    }
+
+    /// Returns the processes that are no new descendants: all that existed before.
+    pub(crate) fn known(&self) -> Vec<u32> {
+        [&self.existing[..], self.excluded()].concat()
     }
 
     /// Returns the descendants that are not recorded.
@@ -96,10 +103,12 @@ impl Target {
                 pids.push(process);
             }
         }
+        let existing = procfs::processes();
         let mut descendants = procfs::descendants(&pids, &[]);
         descendants.retain(|&pid| procfs::living_thread(pid).is_some());
         Ok(Self::Processes(RunningProcesses {
             pids,
+            existing,
             descendants,
             with_descendants: args.descendants,
         }))

@@ -108,16 +108,23 @@ pub(crate) fn lives_since(tid: u32, time_ns: u64) -> bool {
     known_ns <= age_ns.saturating_add(sys::clock_tick_ns())
 }
 
+/// Returns the ids of the existing processes.
+pub(crate) fn processes() -> Vec<u32> {
+    let names = fs::read_dir("/proc").into_iter().flatten().flatten();
+    names.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
 /// Returns the living descendants of some processes, without these processes, without this process,
 /// and without those in `except` and their descendants.
 pub(crate) fn descendants(pids: &[u32], except: &[u32]) -> Vec<u32> {
     let except: FxHashSet<u32> = except.iter().copied().collect();
-    let names = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let processes = names.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     // The recorder may be a child of a recorded shell.
-    let others = processes.filter(|pid| *pid != std::process::id() && !except.contains(pid));
-    let parents: Vec<(u32, u32)> =
-        others.filter_map(|pid| Some((pid, Stat::of(pid)?.parent))).collect();
+    let is_other = |pid: &u32| *pid != std::process::id() && !except.contains(pid);
+    let parents: Vec<(u32, u32)> = processes()
+        .into_iter()
+        .filter(is_other)
+        .filter_map(|pid| Some((pid, Stat::of(pid)?.parent)))
+        .collect();
     descendants_among(&parents, pids)
 }
 

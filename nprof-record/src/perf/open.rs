@@ -209,7 +209,7 @@ impl<'a> EventOpener<'a> {
             copier: self.copier.map(|(_, copier)| copier),
             counts_lost: self.plan.common.counts_lost(),
             sideband_polled_ns: 0,
-            sideband_drained_ns: 0,
+            sideband_drained_ns: sys::monotonic_ns(),
             drain_ns: 0,
         })
     }

@@ -172,11 +172,12 @@ impl CpuRing {
         self.fill_rate.time_until(limit.saturating_sub(self.records.remaining_bytes()))
     }
 
-    /// Returns the records that this drain leaves in the ring.
-    pub(super) fn backlog(&self) -> Backlog {
+    /// Returns the records that this drain leaves in the ring. Sideband records are not urgent if
+    /// recorded tasks have had none for a while.
+    pub(super) fn backlog(&self, is_quiet: bool) -> Backlog {
         if self.records.remaining_bytes() == 0 {
             Backlog::Nothing
-        } else if self.is_sideband() {
+        } else if self.is_sideband() && !is_quiet {
             Backlog::Sideband
         } else {
             Backlog::Samples

@@ -33,8 +33,8 @@ pub(super) struct EventBinding {
 /// [`crate::perf::open`]'s watermark is reached.
 const SIDEBAND_POLL: Duration = Duration::from_millis(25);
 
-/// The same after a second without such records, to save wake-ups; as long as the longest time
-/// between two drains.
+/// The same after a second without such records of recorded tasks, to save wake-ups; as long as the
+/// longest time between two drains. Other programs may start processes all the time.
 const SIDEBAND_POLL_QUIET: Duration = Duration::from_millis(100);
 
 /// The time without sideband records after which they are polled less.
@@ -59,7 +59,7 @@ pub(crate) struct RingSet {
     pub(super) counts_lost: bool,
     /// Time of the last poll for sideband records.
     pub(super) sideband_polled_ns: u64,
-    /// Time of the last drain with sideband records.
+    /// Time of the last drain with sideband records of recorded tasks.
     pub(super) sideband_drained_ns: u64,
     /// Time of the drain in progress.
     pub(super) drain_ns: u64,
@@ -121,12 +121,13 @@ impl RingSet {
 
     /// Returns the longest time between two calls of [`Self::is_due`].
     pub(crate) fn poll_interval(&self) -> Duration {
+        if self.is_quiet() { SIDEBAND_POLL_QUIET } else { SIDEBAND_POLL }
+    }
+
+    /// True if recorded tasks have had no sideband records for a while.
+    fn is_quiet(&self) -> bool {
         let quiet_ns = self.drain_ns.saturating_sub(self.sideband_drained_ns);
-        if quiet_ns > sys::duration_ns(SIDEBAND_QUIET) {
-            SIDEBAND_POLL_QUIET
-        } else {
-            SIDEBAND_POLL
-        }
+        quiet_ns > sys::duration_ns(SIDEBAND_QUIET)
     }
 
     /// True if sideband records wait that no poll(2) has reported.
@@ -150,9 +151,6 @@ impl RingSet {
     /// Starts a drain at the time `now_ns`: it reads the records that are in the rings by now.
     pub(crate) fn begin_drain(&mut self, now_ns: u64, handler: &mut dyn RecordHandler) {
         self.drain_ns = now_ns;
-        if self.rings.iter().any(|ring| ring.is_sideband() && ring.unread() > 0) {
-            self.sideband_drained_ns = now_ns;
-        }
         self.merge.restart();
         for (number, ring) in self.rings.iter_mut().enumerate() {
             ring.begin_drain(now_ns);
@@ -194,7 +192,8 @@ impl RingSet {
         for ring in &mut self.rings {
             ring.report_lost(self.drain_ns, self.counts_lost, self.copier.as_ref(), handler);
         }
-        let backlogs = self.rings.iter().map(CpuRing::backlog);
+        let is_quiet = self.is_quiet();
+        let backlogs = self.rings.iter().map(|ring| ring.backlog(is_quiet));
         backlogs.max().unwrap_or(Backlog::Nothing)
     }
 
@@ -211,7 +210,11 @@ impl RingSet {
         // inherited and own events does not count twice.
         let supplier = binding.task.map(|task| *self.suppliers.entry(tid).or_insert(task));
         let is_duplicate = supplier != binding.task;
-        let is_filtered = header.is_sample() && !handler.accepts(tid);
+        let is_accepted = (header.is_sample() || is_sideband) && handler.accepts(tid);
+        let is_filtered = header.is_sample() && !is_accepted;
+        if is_sideband && is_accepted {
+            self.sideband_drained_ns = self.drain_ns;
+        }
         if header.is_sample() && !is_duplicate {
             ring.lost.kept.note(!is_filtered);
         }

@@ -242,7 +242,6 @@ impl Recording {
     }
 
     fn clocks(&self) -> Clocks {
-        let own = sys::own_usage();
         Clocks {
             now_ns: sys::monotonic_ns(),
             output_ns: self.converter.sink.written_ns(),
@@ -273,8 +272,10 @@ impl Recording {
         if !progress.has_begun {
             next_ns = next_ns.min(progress.begin_ns);
         }
-        if self.workload.needs_polling() {
-            next_ns = next_ns.min(progress.polled_ns + progress.poll_interval_ns());
+        // A longer interval needs no wake-ups of its own: the drains come more often.
+        let interval_ns = progress.poll_interval_ns();
+        if self.workload.needs_polling() && interval_ns < duration_ns(DRAIN_TIMEOUT) {
+            next_ns = next_ns.min(progress.polled_ns + interval_ns);
         }
         next_ns
     }
