@@ -21,8 +21,9 @@ pub(crate) trait CodeBytes {
     fn is_generated(&self) -> bool {
         false
     }
-    /// True if the code was compiled by Go, of which functions preserve only the frame pointer.
-    fn is_go(&self) -> bool {
+    /// True if functions may preserve only the frame pointer and the stack pointer, as those of Go, and
+    /// of HotSpot and V8 at run time, do.
+    fn keeps_frame_pointer_only(&self) -> bool {
         false
     }
     /// Returns the result of an earlier analysis of an address.

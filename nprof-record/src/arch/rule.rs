@@ -63,6 +63,17 @@ impl UnwindRule {
     }
 }
 
+/// The frames of code generated at run time, see `arch::generated_code`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GeneratedFrame {
+    /// Its functions set the frame pointer.
+    FramePointer,
+    /// It is the interpreter of HotSpot.
+    Interpreter,
+    /// Its functions may use the frame pointer for something else.
+    Unknown,
+}
+
 /// The result of the analysis of code that no unwind table covers, see
 /// `arch::code_analysis`.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use nprof_object::RuntimeAddress;
 
-use crate::arch::rule::{AnalyzedRule, UnwindRule};
+use crate::arch::rule::{AnalyzedRule, GeneratedFrame, UnwindRule};
 use crate::convert::address_space::AddressSpace;
 use crate::image::jit::growing_file::OpenFileBudget;
 use crate::image::jit::process_jit::ProcessJit;
@@ -93,6 +93,13 @@ impl CodeMap for ProcessCode<'_> {
 
     fn is_generated(&self, address: RuntimeAddress) -> bool {
         self.maps.find(address).is_some_and(|(image, _)| self.images.may_contain_jit(image))
+    }
+
+    fn generated_frame(&mut self, address: RuntimeAddress) -> GeneratedFrame {
+        match self.maps.find(address) {
+            Some((image, offset)) => self.images.generated_frame(image, offset),
+            None => GeneratedFrame::Unknown,
+        }
     }
 
     fn is_after_call(&mut self, address: RuntimeAddress) -> Option<bool> {

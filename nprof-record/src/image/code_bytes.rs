@@ -14,7 +14,8 @@ use rustc_hash::{FxBuildHasher, FxHashMap};
 
 use crate::arch::code_analysis;
 use crate::arch::code_bytes::{Bytes, Call, CodeBytes, INSTRUCTION_MAX};
-use crate::arch::rule::{AnalyzedRule, UnwindRule};
+use crate::arch::generated_code;
+use crate::arch::rule::{AnalyzedRule, GeneratedFrame, UnwindRule};
 use crate::image::cfi::UnwindTables;
 use crate::image::elf::Elf;
 
@@ -62,6 +63,8 @@ pub(crate) struct CodeCache {
     analyzed: FxHashMap<(ImageAddress, bool), AnalyzedRule>,
     /// By image address.
     calls: FxHashMap<ImageAddress, CallBefore>,
+    /// The frames of generated code, by image address.
+    frames: FxHashMap<ImageAddress, GeneratedFrame>,
     /// By the image addresses of the start of a function and of a place in it.
     since_entry: FxHashMap<(ImageAddress, ImageAddress), Option<Rc<UnwindRule>>>,
     /// By image address.
@@ -74,6 +77,7 @@ impl CodeCache {
         let entries = self.analyzed.capacity() * size_of::<(u64, bool, AnalyzedRule, u8)>();
         let analyzed = entries + self.analyzed.len() * RULE_BYTES;
         let calls = self.calls.capacity() * size_of::<(u64, CallBefore, u8)>()
+            + self.frames.capacity() * size_of::<(u64, GeneratedFrame, u8)>()
             + self.compared.capacity() * size_of::<(u64, (u64, u64), u8)>();
         let since_entry = self.since_entry.capacity() * size_of::<(u64, u64, usize, u8)>();
         let rules = self.since_entry.len() + self.since_prologues.len();
@@ -176,6 +180,31 @@ impl CodeCache {
         call
     }
 
+    /// Returns the kind of the frames of generated code at an address; of V8 also in its file.
+    pub(crate) fn generated_frame(
+        &mut self,
+        address: ImageAddress,
+        source: &mut CodeSource<'_>,
+    ) -> GeneratedFrame {
+        self.compare_memory(address, source);
+        if let Some(&frame) = self.frames.get(&address) {
+            return frame;
+        }
+        let reader = &mut self.reader(source);
+        let frame = if reader.is_generated() {
+            generated_code::generated_frame(reader, address)
+        } else if generated_code::is_in_v8_builtin(reader, address) {
+            GeneratedFrame::FramePointer
+        } else {
+            GeneratedFrame::Unknown
+        };
+        if self.frames.len() >= MEMO_MAX {
+            self.frames.clear();
+        }
+        self.frames.insert(address, frame);
+        frame
+    }
+
     /// Reads the page of memory at an address again, if it was not read for some time, and drops all
     /// that is cached if it has changed.
     fn compare_memory(&mut self, address: ImageAddress, source: &CodeSource<'_>) {
@@ -266,13 +295,26 @@ impl Reader<'_, '_> {
             let Some(start) = address.0.checked_sub(length as u64) else { continue };
             let code = self.code(ImageAddress(start));
             let Some(code) = code.bytes[..code.length].get(..length) else { continue };
-            return code_analysis::call_before(code).map_or(CallBefore::NoCall, CallBefore::Call);
+            let call = code_analysis::call_before(code);
+            return match call {
+                Some(call) => CallBefore::Call(call),
+                None if self.is_generated() && self.is_interpreter_return(address) => {
+                    CallBefore::Call(Call::Indirect)
+                }
+                None => CallBefore::NoCall,
+            };
         }
         if self.is_readable(address.wrapping_sub(1)) {
             CallBefore::NoCall
         } else {
             CallBefore::Unreadable
         }
+    }
+
+    /// True if methods return to an address of the interpreter without a call before it.
+    fn is_interpreter_return(&mut self, address: ImageAddress) -> bool {
+        let code = self.code(address);
+        generated_code::is_interpreter_return(&code.bytes[..code.length])
     }
 
     /// True if the byte at an address is readable code, or outside of all code.
@@ -351,8 +393,11 @@ impl CodeBytes for Reader<'_, '_> {
         }
     }
 
-    fn is_go(&self) -> bool {
-        matches!(&self.source, CodeSource::File { elf, .. } if elf.is_go)
+    fn keeps_frame_pointer_only(&self) -> bool {
+        match &self.source {
+            CodeSource::File { elf, .. } => elf.is_go,
+            CodeSource::Memory { .. } => true,
+        }
     }
 
     fn is_generated(&self) -> bool {

@@ -18,8 +18,7 @@ use object::ReadCache;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::arch;
-use crate::arch::rule::AnalyzedRule;
-use crate::arch::rule::UnwindRule;
+use crate::arch::rule::{AnalyzedRule, GeneratedFrame, UnwindRule};
 use crate::image::cfi::UnwindTables;
 use crate::image::code_bytes::{CallBefore, CodeCache, CodeSource};
 use crate::image::elf::{self, Elf};
@@ -344,6 +343,21 @@ impl ImageTable {
         let rules =
             image.with_code(self.batch, |code, source| code.rules_since_prologues(at, source));
         rules.unwrap_or_default()
+    }
+
+    /// Returns the kind of the frames of generated code at an offset.
+    pub(crate) fn generated_frame(
+        &mut self,
+        index: ImageIndex,
+        offset: ImageOffset,
+    ) -> GeneratedFrame {
+        let image = &mut self.images[index as usize];
+        let frame = image.image_address(offset).and_then(|address| {
+            image.with_code(self.batch, |code, source| code.generated_frame(address, source))
+        });
+        // Code generated in a mapped file is not read. The runtime that does so, .NET, keeps the
+        // frame pointer.
+        frame.unwrap_or(GeneratedFrame::FramePointer)
     }
 
     /// True if a call ends after the byte at an offset. None if the code cannot be read.

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use nprof_object::RuntimeAddress;
 
-use crate::arch::rule::{AnalyzedRule, UnwindRule};
+use crate::arch::rule::{AnalyzedRule, GeneratedFrame, UnwindRule};
 use crate::unwind::frame_address::FrameAddress;
 
 /// The unwind information for the code at an address.
@@ -51,6 +51,11 @@ pub trait CodeMap {
     /// True if an address is in code generated at run time.
     fn is_generated(&self, _address: RuntimeAddress) -> bool {
         false
+    }
+
+    /// Returns the kind of the frames of generated code at an address.
+    fn generated_frame(&mut self, _address: RuntimeAddress) -> GeneratedFrame {
+        GeneratedFrame::Unknown
     }
 
     /// True if the instruction that ends at an address is a call. None if the code cannot be read.

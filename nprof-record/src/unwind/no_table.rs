@@ -1,11 +1,11 @@
 //! Steps from code that no unwind table covers. They are tried in this order:
 //!
 //! 1. by the analysis of the code up to its return;
-//! 2. along the frame pointer, if no other word can be the return address;
+//! 2. along the frame pointer, if no other word can be the return address, or in a builtin of V8;
 //! 3. by a call on the stack, if the code of the called function leads to the address of the frame;
 //! 4. by the code before the address, from a place at which its function may begin;
 //! 5. to the function at which the thread starts, if the first return address on the stack leads there;
-//! 6. along the frame pointer, which code generated at run time may keep.
+//! 6. along the frame pointer. Code generated at run time must show that it keeps it.
 //!
 //! No frame is watched or completed by such a step.
 
@@ -13,7 +13,7 @@ use nprof_object::RuntimeAddress;
 use nprof_stream::Mark;
 
 use crate::arch;
-use crate::arch::rule::AnalyzedRule;
+use crate::arch::rule::{AnalyzedRule, GeneratedFrame};
 use crate::unwind::certainty::Certainty;
 use crate::unwind::code_map::{CodeMap, UnwindInfo};
 use crate::unwind::frame_address::FrameAddress;
@@ -56,7 +56,9 @@ pub(super) fn step(
         AnalyzedRule::StackBottom => return Ok(Caller::Bottom),
         // The analysis is less certain than a table, so its result must follow a call.
         AnalyzedRule::Rule(rule) => match step_by_rule(registers, stack, &rule, caller) {
-            Ok(Caller::At(address)) if address.is_return() && is_caller(address, code) => {
+            Ok(Caller::At(address))
+                if address.is_return() && is_in_copy(caller, stack) && is_caller(address, code) =>
+            {
                 return Ok(Caller::At(address));
             }
             Err(mark) if is_outside_copy(mark) => return Err(mark),
@@ -68,7 +70,8 @@ pub(super) fn step(
     // The searches below take hundreds of times as long: they look up each word of the stack.
     if !is_generated
         && let Ok(found) = step_by_frame_pointer(registers, stack, code, caller)
-        && is_only_return_address(caller, registers, stack, code)
+        && (code.generated_frame(address.value()) == GeneratedFrame::FramePointer
+            || is_only_return_address(caller, registers, stack, code))
     {
         return Ok(found);
     }
@@ -83,12 +86,49 @@ pub(super) fn step(
         return Ok(Caller::At(start));
     }
     let step = step_by_frame_pointer(registers, stack, code, caller)?;
-    // Compilers omit the frame pointer. A function that does not keep it is left out, and its
-    // return address is below; code generated at run time leaves others there.
-    if !is_generated && has_return_address_below(caller, registers, stack, code) {
+    let is_certain = if is_generated {
+        is_frame_of_generated_code(registers, address, stack, code, caller)
+    } else {
+        // Compilers omit the frame pointer. A function that does not keep it is left out, and its
+        // return address is below; code generated at run time leaves others there.
+        !has_return_address_below(caller, registers, stack, code)
+    };
+    if !is_certain {
         *certainty = Certainty::Guessed;
     }
     Ok(step)
+}
+
+/// True if the code of a generated function shows that its caller was found by the frame pointer.
+/// Corrects the stack pointer of the caller of HotSpot's interpreter.
+fn is_frame_of_generated_code(
+    registers: &Registers,
+    address: FrameAddress,
+    stack: &StackCopy<'_>,
+    code: &mut impl CodeMap,
+    caller: &mut Registers,
+) -> bool {
+    match code.generated_frame(address.value()) {
+        GeneratedFrame::FramePointer => true,
+        GeneratedFrame::Unknown => false,
+        GeneratedFrame::Interpreter => {
+            let (Ok(fp), Ok(sp)) = (registers.get(arch::FP), registers.get(arch::SP)) else {
+                return false;
+            };
+            let cfa = arch::interpreter_cfa(fp, sp, |slot| stack.read(slot).ok());
+            if let Some(cfa) = cfa {
+                caller.set(arch::SP, cfa);
+            }
+            cfa.is_some()
+        }
+    }
+}
+
+/// True if the word below the stack pointer of a caller was copied. A rule may take the return address
+/// from elsewhere.
+fn is_in_copy(caller: &Registers, stack: &StackCopy<'_>) -> bool {
+    let slot = caller.get(arch::SP).ok().and_then(arch::return_address_slot);
+    slot.is_some_and(|slot| stack.read(slot).is_ok())
 }
 
 /// True if an address follows a call, or code that is reached by a return without one.

@@ -25,6 +25,8 @@ mod odd_environments;
 mod real_programs;
 // Running a command: exit status, output, descriptors, signals, unprivileged use.
 mod run_command;
+// Java without frame pointers: callers are right in the interpreter and in compiled code.
+mod java;
 // Losses: lost samples and lost records of mappings, told apart.
 mod losses;
 // Names of code generated at run time: perf maps, jitdumps, BPF programs.

@@ -20,11 +20,12 @@ use iced_x86::{
 use nprof_object::ImageAddress;
 use rustc_hash::{FxBuildHasher, FxHashSet};
 
-use crate::arch::code_bytes::{Bytes, Call, CodeBytes};
+use crate::arch::code_bytes::{Call, CodeBytes};
 use crate::arch::rule::{AnalyzedRule, RegisterRule, UnwindRule};
 use crate::arch::x86_64::registers::PRESERVED;
 
-use crate::arch::x86_64::code_state::SymbolicState;
+use crate::arch::x86_64::code_state::{SymbolicState, decode};
+use crate::arch::x86_64::generated_code::{rule_in_prologue, rule_of_fixed_frame};
 
 /// The most instructions followed for one rule, and after its first end: further ends can only
 /// contradict it.
@@ -32,6 +33,10 @@ const BUDGET: u32 = 1024;
 const BUDGET_AFTER_END: u32 = 256;
 /// The same for code generated at run time.
 const BUDGET_GENERATED: u32 = 128;
+
+/// Jumps that are longer lead from code generated at run time to stubs: those of HotSpot take the frame
+/// of their caller apart in their own way.
+const FUNCTION_MAX_BYTES_GENERATED: u64 = 64 << 10;
 
 /// The most instructions followed from the start of a function to a place in it.
 const BUDGET_SINCE_ENTRY: u32 = 8192;
@@ -66,7 +71,7 @@ pub(crate) fn rule(
     start: ImageAddress,
     returns: bool,
 ) -> Option<UnwindRule> {
-    let state = SymbolicState::new(returns, program.is_go());
+    let state = SymbolicState::new(returns, program.keeps_frame_pointer_only());
     let budget = if program.is_generated() { BUDGET_GENERATED } else { BUDGET };
     let mut paths = PathSearch {
         program,
@@ -83,10 +88,15 @@ pub(crate) fn rule(
         paths.pending = std::mem::take(&mut paths.doubtful);
         paths.follow_all();
     }
-    match paths.agreement {
+    let agreement = paths.agreement;
+    match agreement {
         Agreement::Rule(row) => Some(row),
         Agreement::None if !returns && is_thunk(program, start) => {
             SymbolicState::new(false, false).rule_at_return()
+        }
+        _ if program.is_generated() => {
+            let in_prologue = if returns { None } else { rule_in_prologue(program, start) };
+            in_prologue.or_else(|| rule_of_fixed_frame(program, start))
         }
         _ => None,
     }
@@ -99,7 +109,7 @@ pub(crate) fn rule_since_entry(
     entry: ImageAddress,
     at: ImageAddress,
 ) -> Option<UnwindRule> {
-    let state = SymbolicState::new(false, program.is_go());
+    let state = SymbolicState::new(false, program.keeps_frame_pointer_only());
     let mut paths = PathSearch {
         program,
         factory: InstructionInfoFactory::new(),
@@ -285,7 +295,7 @@ impl<T: CodeBytes> PathSearch<'_, T> {
                 FlowControl::ConditionalBranch => {
                     let is_taken = state.is_taken(&instruction);
                     if let Some(target) = target(&instruction).filter(|_| is_taken != Some(false)) {
-                        self.jump(target, state.clone());
+                        self.jump(target, at, state.clone());
                     }
                     if is_taken == Some(true) {
                         return;
@@ -294,15 +304,21 @@ impl<T: CodeBytes> PathSearch<'_, T> {
                 }
                 FlowControl::UnconditionalBranch => {
                     let Some(target) = target(&instruction) else { return };
-                    return self.jump(target, state);
+                    return self.jump(target, at, state);
                 }
                 _ if self.goal.is_some() => return,
                 FlowControl::Return if instruction.code() == iced_x86::Code::Retnq => {
                     return self.end(state.rule_at_return());
                 }
                 FlowControl::IndirectBranch => {
+                    let returns = state.rule_at_jump(&instruction);
+                    if returns.is_some() && self.program.is_generated() {
+                        return self.end(returns);
+                    }
                     let end = state.rule_at_return();
-                    return self.end(end.filter(|row| is_tail_call(&instruction, row)));
+                    let is_generated = self.program.is_generated();
+                    let is_end = |row: &UnwindRule| is_tail_call(&instruction, row, is_generated);
+                    return self.end(end.filter(is_end));
                 }
                 _ => return,
             };
@@ -310,7 +326,11 @@ impl<T: CodeBytes> PathSearch<'_, T> {
     }
 
     /// Continues a path at a jump target, by its unwind table if it has one.
-    fn jump(&mut self, target: ImageAddress, state: SymbolicState) {
+    fn jump(&mut self, target: ImageAddress, from: ImageAddress, state: SymbolicState) {
+        let distance = target.0.abs_diff(from.0);
+        if self.program.is_generated() && distance > FUNCTION_MAX_BYTES_GENERATED {
+            return;
+        }
         match self.program.rule(target) {
             Some(_) if self.goal.is_some() => {}
             Some(row) => self.end(state.rule_via_table(&row)),
@@ -330,19 +350,18 @@ impl<T: CodeBytes> PathSearch<'_, T> {
     }
 }
 
-fn decode(code: &Bytes, at: ImageAddress) -> Option<Instruction> {
-    let bytes = code.bytes.get(..code.length)?;
-    let instruction = Decoder::with_ip(64, bytes, at.0, DecoderOptions::NONE).decode();
-    (!instruction.is_invalid()).then_some(instruction)
-}
-
 /// True if an indirect jump in a place with this rule is a tail call and not a jump table: it goes
-/// through a pointer at a fixed address, or registers were restored before it.
-fn is_tail_call(jump: &Instruction, row: &UnwindRule) -> bool {
+/// through a pointer at a fixed address, or registers were restored before it. Stubs generated at run
+/// time for virtual calls jump through a pointer in an object; tables have an index.
+fn is_tail_call(jump: &Instruction, row: &UnwindRule, is_generated: bool) -> bool {
     let is_restored = |(_, saved): &(u16, RegisterRule)| {
         matches!(saved, RegisterRule::AtCfaOffset(_) | RegisterRule::AtExpression(_))
     };
-    jump.is_ip_rel_memory_operand() || row.registers.iter().any(is_restored)
+    let is_virtual = is_generated
+        && jump.op0_kind() == OpKind::Memory
+        && jump.memory_base() != iced_x86::Register::None
+        && jump.memory_index() == iced_x86::Register::None;
+    jump.is_ip_rel_memory_operand() || is_virtual || row.registers.iter().any(is_restored)
 }
 
 /// True if a function starts at an address and is only a jump to another: it is aligned, and padding

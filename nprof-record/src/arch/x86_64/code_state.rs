@@ -2,13 +2,16 @@
 //! terms of the registers at the start of the path. Pure.
 
 use iced_x86::{
-    ConditionCode, Instruction, InstructionInfoFactory, InstructionInfoOptions, Mnemonic, OpAccess,
-    OpKind, Register,
+    ConditionCode, Decoder, DecoderOptions, Instruction, InstructionInfoFactory,
+    InstructionInfoOptions, Mnemonic, OpAccess, OpKind, Register,
 };
 
 use gimli::constants::{DW_OP_breg0, DW_OP_consts, DW_OP_deref, DW_OP_plus};
 use gimli::leb128;
 
+use nprof_object::ImageAddress;
+
+use crate::arch::code_bytes::Bytes;
 use crate::arch::rule::{Cfa, Expression, RegisterRule, UnwindRule};
 use crate::arch::x86_64::frames::PUSHED_RETURN_ADDRESS;
 use crate::arch::x86_64::registers;
@@ -69,13 +72,17 @@ pub(super) struct SymbolicState {
 impl SymbolicState {
     /// Creates the state at the start of a path. After a call (`returns`) only the registers that a
     /// function preserves are known.
-    pub(super) fn new(returns: bool, is_go: bool) -> Self {
+    pub(super) fn new(returns: bool, keeps_frame_pointer_only: bool) -> Self {
         let registers = std::array::from_fn(|register| Value::RegPlus(register, 0));
         let mut state = Self {
             registers,
             stored: Vec::new(),
             calls: Vec::new(),
-            preserved: if is_go { &registers::PRESERVED_BY_GO } else { &registers::PRESERVED },
+            preserved: if keeps_frame_pointer_only {
+                &registers::FRAME_POINTER_ONLY
+            } else {
+                &registers::PRESERVED
+            },
             is_realigned: false,
             is_equal: None,
         };
@@ -108,6 +115,11 @@ impl SymbolicState {
             Some(call) => call.1 = call.1.max(at),
             None => self.calls.push((base, at)),
         }
+    }
+
+    /// True if the stack pointer and the frame pointer have their values of the start.
+    pub(super) fn is_as_at_start(&self) -> bool {
+        [SP, FP].iter().all(|&register| self.registers[register] == Value::RegPlus(register, 0))
     }
 
     /// True if functions preserve a register.
@@ -373,6 +385,48 @@ impl SymbolicState {
         })
     }
 
+    /// Returns the rule for the start of the path, if the function returns by this jump: to its return
+    /// address, which it has popped to a register. HotSpot's interpreter does so, and leaves the stack
+    /// pointer of its caller.
+    pub(super) fn rule_at_jump(&self, jump: &Instruction) -> Option<UnwindRule> {
+        if jump.op0_kind() != OpKind::Register {
+            return None;
+        }
+        let Value::WordPlus(from, slot, 0) = self.registers[number(jump.op0_register())?] else {
+            return None;
+        };
+        let cfa = match self.registers[SP] {
+            Value::RegPlus(REALIGNED, _) => return None,
+            // The register was loaded from a frame that is still there.
+            Value::RegPlus(base, at) if base == from && slot >= at => return None,
+            Value::RegPlus(base, at) => Cfa::Register(base as u16, at),
+            Value::WordPlus(base, at, plus) if is_frame(base) => {
+                Cfa::Expression(word_plus(base, at, plus)?)
+            }
+            _ => return None,
+        };
+        let frame_pointer = match self.registers[FP] {
+            Value::RegPlus(FP, 0) => RegisterRule::SameValue,
+            Value::WordPlus(base, at, 0) if is_frame(base) => {
+                RegisterRule::AtExpression(sum(base, at)?)
+            }
+            _ => return None,
+        };
+        let saved = |register| {
+            if usize::from(register) == FP {
+                frame_pointer.clone()
+            } else {
+                RegisterRule::Undefined
+            }
+        };
+        Some(UnwindRule {
+            cfa,
+            return_address: RegisterRule::AtExpression(sum(from, slot)?),
+            registers: registers::PRESERVED.map(|register| (register, saved(register))).into(),
+            signal: false,
+        })
+    }
+
     /// Returns the rule for the end of the path, if it began at the start of a function. None if no
     /// register leads to the caller's frame.
     pub(super) fn rule_since_entry(&self) -> Option<UnwindRule> {
@@ -486,6 +540,13 @@ impl SymbolicState {
         self.registers[SP] = cfa.plus(-8);
         self.rule_at_return()
     }
+}
+
+/// Returns the instruction at the start of some code. None if there is none.
+pub(super) fn decode(code: &Bytes, at: ImageAddress) -> Option<Instruction> {
+    let bytes = code.bytes.get(..code.length)?;
+    let instruction = Decoder::with_ip(64, bytes, at.0, DecoderOptions::NONE).decode();
+    (!instruction.is_invalid()).then_some(instruction)
 }
 
 /// Returns the expression of a register plus an offset.

@@ -11,8 +11,8 @@ pub const IP: u16 = 16;
 /// The registers a function gives back as it found them: rbx, rbp, r12 to r15.
 pub const PRESERVED: [u16; 6] = [3, 6, 12, 13, 14, 15];
 /// The registers that a function of Go gives back as it found them, but for the stack pointer
-/// (cmd/compile/abi-internal.md of Go): rbp.
-pub(super) const PRESERVED_BY_GO: [u16; 1] = [6];
+/// (cmd/compile/abi-internal.md of Go): rbp. HotSpot and V8 promise no more at run time.
+pub(super) const FRAME_POINTER_ONLY: [u16; 1] = [6];
 
 /// The registers asked of the kernel, PERF_REG_X86_* of arch/x86/include/uapi/asm/perf_regs.h:
 /// ax, bx, cx, dx, si, di, bp, sp, ip and r8 to r15.

@@ -5,7 +5,7 @@ use nprof_object::{ImageAddress, RuntimeAddress};
 use super::*;
 use crate::arch::code_analysis;
 use crate::arch::code_bytes::{Bytes, CodeBytes, INSTRUCTION_MAX};
-use crate::arch::rule::AnalyzedRule;
+use crate::arch::rule::{AnalyzedRule, GeneratedFrame};
 use crate::arch::rule::{Cfa, Expression, RegisterRule};
 
 /// Code with rules by address; everything from 0x1000 to 0x9000 is mapped.
@@ -191,6 +191,42 @@ fn thread_start_requires_zero_frame_pointer() {
     let words = [0x2001, 0, 0, 0];
     assert_eq!(walk_bare(&rules, 0, &words), (vec![0x1000, 0x2001], Mark::None));
     assert_eq!(walk_bare(&rules, 5, &words), (vec![0x1000, 0x2001], Mark::NoUnwindInfo));
+}
+
+/// Generated code from 0x1000 on, with frames of a kind; 0x3000 is the end of the stack.
+struct Generated(GeneratedFrame);
+
+impl CodeMap for Generated {
+    fn unwind_info(&mut self, RuntimeAddress(address): RuntimeAddress) -> UnwindInfo {
+        match address {
+            0x1000..0x3000 => UnwindInfo::NoTable,
+            0x3000..0x4000 => root(),
+            _ => UnwindInfo::Unmapped,
+        }
+    }
+
+    fn is_generated(&self, RuntimeAddress(address): RuntimeAddress) -> bool {
+        address < 0x3000
+    }
+
+    fn generated_frame(&mut self, _address: RuntimeAddress) -> GeneratedFrame {
+        self.0
+    }
+
+    fn is_after_call(&mut self, RuntimeAddress(address): RuntimeAddress) -> Option<bool> {
+        Some(address % 2 == 1)
+    }
+}
+
+#[test]
+fn frame_pointer_of_generated_code_is_a_guess_unless_the_code_sets_it() {
+    let words = [7, 0x7000_0020, 0x2001, 8, 0, 0x3001];
+    let mark = |frame| walk_in(&mut Generated(frame), 0x7000_0008, &words);
+    let expected = vec![0x1000, 0x2001, 0x3001];
+    assert_eq!(mark(GeneratedFrame::FramePointer), (expected.clone(), Mark::None));
+    assert_eq!(mark(GeneratedFrame::Unknown), (expected.clone(), Mark::NoUnwindInfo));
+    // The words below the frame pointer are not those of an interpreter.
+    assert_eq!(mark(GeneratedFrame::Interpreter), (expected, Mark::NoUnwindInfo));
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::rc::Rc;
 
 use super::*;
 use crate::arch;
-use crate::arch::code_bytes::INSTRUCTION_MAX;
+use crate::arch::code_bytes::{Bytes, INSTRUCTION_MAX};
 use crate::arch::rule::Cfa;
 use crate::image::cfi::UnwindTables;
 use crate::image::elf;
@@ -23,6 +23,7 @@ const START: ImageAddress = ImageAddress(0x1000);
 #[derive(Default)]
 struct Written {
     bytes: Vec<u8>,
+    is_generated: bool,
     rows: Vec<(ImageAddress, UnwindRule)>,
 }
 
@@ -35,6 +36,14 @@ impl CodeBytes for Written {
     fn rule(&mut self, address: ImageAddress) -> Option<Rc<UnwindRule>> {
         let found = self.rows.iter().find(|(at, _)| *at == address);
         found.map(|(_, row)| Rc::new(row.clone()))
+    }
+
+    fn is_generated(&self) -> bool {
+        self.is_generated
+    }
+
+    fn keeps_frame_pointer_only(&self) -> bool {
+        self.is_generated
     }
 }
 
@@ -60,7 +69,7 @@ type Found = ((u16, i64), Vec<(u16, RegisterRule)>);
 
 /// The rule at the beginning of some code: its CFA, and the registers that are not the same.
 fn found(code: &[&[u8]], returns: bool) -> Option<Found> {
-    let mut written = Written { bytes: code.concat(), rows: Vec::new() };
+    let mut written = Written { bytes: code.concat(), rows: Vec::new(), ..Written::default() };
     let row = rule(&mut written, START, returns)?;
     assert_eq!((&row.return_address, row.signal), (&RegisterRule::AtCfaOffset(-8), false));
     let Cfa::Register(register, offset) = row.cfa else { panic!("{row:?}") };
@@ -72,6 +81,57 @@ fn behind(code: &[&[u8]]) -> Option<i64> {
     let ((register, offset), _) = found(code, true)?;
     assert_eq!(register, arch::SP);
     Some(offset)
+}
+
+/// The rule at the beginning of code generated at run time.
+fn generated(code: &[&[u8]], returns: bool) -> Option<UnwindRule> {
+    let mut written = Written { bytes: code.concat(), is_generated: true, rows: Vec::new() };
+    rule(&mut written, START, returns)
+}
+
+#[test]
+fn generated_code_preserves_only_the_frame_pointer() {
+    let row = generated(&[&[0x31, 0xdb], ADD_32, &[0x5d], RET], true).expect("a rule"); // xor %ebx,%ebx
+    assert_eq!(row.cfa, Cfa::Register(arch::SP, 48));
+    assert_eq!(
+        row.registers[..2],
+        [(3, RegisterRule::Undefined), (arch::FP, RegisterRule::AtCfaOffset(-16))]
+    );
+    assert_eq!(found(&[&[0x31, 0xdb], ADD_32, &[0x5d], RET], true), None);
+}
+
+#[test]
+fn interpreter_returns_by_a_jump() {
+    // pop %rax; mov %r13,%rsp; jmp *%rax
+    let row = generated(&[&[0x58, 0x49, 0x8b, 0xe5, 0xff, 0xe0]], false).expect("a rule");
+    assert_eq!(row.cfa, Cfa::Register(13, 0));
+    assert!(matches!(row.return_address, RegisterRule::AtExpression(_)), "{row:?}");
+    // mov (%rsp),%rax; mov %r13,%rsp; jmp *%rax
+    let loaded = generated(&[&[0x48, 0x8b, 0x04, 0x24, 0x49, 0x8b, 0xe5, 0xff, 0xe0]], false);
+    assert!(loaded.is_some());
+    // mov 8(%rsp),%rax; jmp *%rax: the word is still in the frame.
+    assert_eq!(generated(&[&[0x48, 0x8b, 0x44, 0x24, 8, 0xff, 0xe0]], false), None);
+    assert_eq!(found(&[&[0x58, 0x49, 0x8b, 0xe5, 0xff, 0xe0]], false), None, "of a compiler");
+}
+
+#[test]
+fn stub_of_virtual_call_has_the_return_address_of_its_caller() {
+    let stub: &[u8] = &[0xff, 0x63, 0x50]; // jmp *0x50(%rbx)
+    assert_eq!(generated(&[stub], false).map(|row| row.cfa), Some(Cfa::Register(arch::SP, 8)));
+    let table: &[u8] = &[0xff, 0x24, 0xc3]; // jmp *(%rbx,%rax,8)
+    assert_eq!(generated(&[table], false), None);
+    assert_eq!(found(&[stub], false), None);
+}
+
+#[test]
+fn long_jump_of_generated_code_is_not_followed() {
+    // je to a stub with another frame, after 64 KiB; add $32,%rsp; pop %rbp; ret
+    let far = (FUNCTION_MAX_BYTES_GENERATED as u32 + 64).to_le_bytes();
+    let jump = [&[0x0f, 0x84][..], &far].concat();
+    let rest = vec![0x90; FUNCTION_MAX_BYTES_GENERATED as usize + 64 - 6];
+    let code = [&jump[..], ADD_32, &[0x5d], RET, &rest, ADD_32, ADD_32, RET];
+    assert_eq!(generated(&code, true).map(|row| row.cfa), Some(Cfa::Register(arch::SP, 48)));
+    assert_eq!(found(&code, true), None, "the ends disagree");
 }
 
 #[test]
@@ -144,6 +204,7 @@ fn function_after_a_noreturn_call_is_ignored() {
     let covered = Written {
         bytes: [CALL, ADD_32, RET].concat(),
         rows: vec![(START.wrapping_add(5), entry_row())],
+        ..Written::default()
     };
     assert_eq!(rule(&mut { covered }, START, true), None);
 }
@@ -164,7 +225,8 @@ fn jump_to_another_function_is_an_end() {
     let to = START.wrapping_add(4 + 2 + 0x10);
     let bytes = [ADD_32, jump].concat();
     let at = |row| {
-        let mut written = Written { bytes: bytes.clone(), rows: vec![(to, row)] };
+        let mut written =
+            Written { bytes: bytes.clone(), rows: vec![(to, row)], ..Written::default() };
         rule(&mut written, START, true).map(|row| (row.cfa, row.registers.to_vec()))
     };
     assert_eq!(at(entry_row()), Some((Cfa::Register(arch::SP, 40), Vec::new())));
@@ -190,7 +252,8 @@ fn register_jump_is_an_end_after_registers_were_restored() {
     let at = |before: u8, from| {
         let mut bytes = vec![before; 16];
         bytes.extend(jump);
-        let mut written = Written { bytes: bytes[from..].to_vec(), rows: Vec::new() };
+        let mut written =
+            Written { bytes: bytes[from..].to_vec(), rows: Vec::new(), ..Written::default() };
         rule(&mut written, START.wrapping_add(16 - from as u64), false).map(|row| row.cfa)
     };
     assert_eq!(at(0x90, 0), Some(Cfa::Register(arch::SP, 8)), "a function of one jump");
@@ -203,7 +266,7 @@ fn counter_does_not_keep_a_loop_going() {
     // add $4,%rbx; lea 1(%rsi),%rsi; jne back; then the end.
     let back = &[&[0x48, 0x83, 0xc3, 4, 0x48, 0x8d, 0x76, 1][..], &[0x75, 0xf6]];
     let bytes = [back.concat(), ADD_32.to_vec(), POP_RBX.to_vec(), RET.to_vec()].concat();
-    let mut written = Counted { inner: Written { bytes, rows: Vec::new() }, read: 0 };
+    let mut written = Counted { inner: Written { bytes, ..Written::default() }, read: 0 };
     assert!(rule(&mut written, START, true).is_some());
     assert!(written.read < 20, "{}", written.read);
 }
@@ -258,7 +321,7 @@ fn arbitrary_bytes_do_not_panic() {
         let bytes: Vec<u8> = (0..2048)
             .map(|_| if next() % 2 == 0 { LIKELY[usize::from(next() % 16)] } else { next() })
             .collect();
-        let mut written = Written { bytes, rows: Vec::new() };
+        let mut written = Written { bytes, ..Written::default() };
         let Some(row) = rule(&mut written, START.wrapping_add(round), round % 2 == 0) else {
             continue;
         };
@@ -293,7 +356,10 @@ fn call_is_recognized_by_its_last_bytes() {
 #[test]
 fn thread_exit_follows_the_return_of_its_function() {
     let ends = |code: &[&[u8]]| {
-        is_thread_exit(&mut Written { bytes: code.concat(), rows: Vec::new() }, START)
+        is_thread_exit(
+            &mut Written { bytes: code.concat(), rows: Vec::new(), ..Written::default() },
+            START,
+        )
     };
     let to_edi = &[0x89, 0xc7][..];
     let (xor, al, syscall) = (&[0x31, 0xc0][..], &[0xb0, 60][..], &[0x0f, 0x05][..]);
@@ -310,7 +376,10 @@ fn thread_exit_follows_the_return_of_its_function() {
 #[test]
 fn code_never_returns_if_padding_or_a_trap_follows_its_calls() {
     let ends = |code: &[&[u8]]| {
-        never_returns(&mut Written { bytes: code.concat(), rows: Vec::new() }, START)
+        never_returns(
+            &mut Written { bytes: code.concat(), rows: Vec::new(), ..Written::default() },
+            START,
+        )
     };
     assert!(ends(&[CALL, &[0x90]]), "Go's goexit");
     // mov %rbx,%rsp; test %rdi,%rdi; je; call; mov %rax,%rdi; call; hlt
@@ -337,7 +406,7 @@ fn go_function_preserves_only_the_frame_pointer() {
     assert_eq!(found(&code, true), None);
     let mut state = SymbolicState::new(true, true);
     let mut at = START;
-    let mut written = Written { bytes: code.concat(), rows: Vec::new() };
+    let mut written = Written { bytes: code.concat(), rows: Vec::new(), ..Written::default() };
     let mut factory = InstructionInfoFactory::new();
     while let Some(instruction) = decode(&written.code(at), at)
         && instruction.flow_control() == FlowControl::Next
@@ -371,8 +440,11 @@ fn pages_of_a_large_frame_are_touched_in_a_loop() {
 #[test]
 fn function_that_never_returns_is_followed_from_its_start() {
     // ret; push %rbx; sub $32,%rsp; call; hlt
-    let mut written =
-        Written { bytes: [RET, PUSH_RBX, SUB_32, CALL, HLT].concat(), rows: Vec::new() };
+    let mut written = Written {
+        bytes: [RET, PUSH_RBX, SUB_32, CALL, HLT].concat(),
+        rows: Vec::new(),
+        ..Written::default()
+    };
     let at = START.wrapping_add(11);
     assert_eq!(rule(&mut written, at, true), None);
     let rules = rules_since_prologues(&mut written, at);
@@ -396,7 +468,7 @@ fn start_after_int3_is_tried_before_nearer_ones() {
     let over_push = [&[0xeb, 1], PUSH_RBP].concat();
     let ends = [RET, &[0xcc; 15]].concat();
     let bytes = [&ends, PUSH_RBX, SUB_32, &over_push, CALL, HLT].concat();
-    let mut written = Written { bytes, rows: Vec::new() };
+    let mut written = Written { bytes, ..Written::default() };
     let rules = rules_since_prologues(&mut written, START.wrapping_add(29));
     let places: Vec<_> = rules.iter().map(|rule| rule.cfa.clone()).collect();
     assert_eq!(places, [Cfa::Register(arch::SP, 48), Cfa::Register(arch::SP, 16)]);
