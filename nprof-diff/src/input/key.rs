@@ -3,10 +3,13 @@
 //! A key never contains an address, since addresses change with every build. Names lose the parts
 //! that a compiler appends, and all unnamed code of an image is one key.
 
+use std::sync::Arc;
+
 use nprof_report::folded::part;
+use nprof_report::profile::Sum;
 use nprof_stream::Mark;
 use nprof_stream::escape::escaped;
-use nprof_stream::labels::{CallKey, Labels, UNKNOWN};
+use nprof_stream::labels::{CallKey, Labels, OTHER, UNKNOWN};
 use nprof_stream::tables::{Call, Tables};
 use rustc_hash::FxHashMap;
 
@@ -19,10 +22,10 @@ pub(crate) struct RowKey {
     /// Of a call path, the path without its last function.
     pub(crate) caller: Option<KeyId>,
     /// Function, file, line, image or thread name, as bytes from the stream.
-    pub(crate) name: Box<[u8]>,
+    pub(crate) name: Arc<[u8]>,
     /// The base name of a function's image; empty for other kinds of rows, and for a function
     /// without image.
-    pub(crate) image: Box<[u8]>,
+    pub(crate) image: Arc<[u8]>,
 }
 
 /// Identifies a [`RowKey`] in a [`KeyTable`].
@@ -41,6 +44,11 @@ impl KeyId {
 pub(crate) struct KeyTable {
     ids: FxHashMap<RowKey, KeyId>,
     keys: Vec<RowKey>,
+    /// By key, the most samples that it lacks because it was folded before.
+    lost: Vec<u64>,
+    /// The most samples that a key lacks that is not in the table.
+    bound: u64,
+    name_bytes: usize,
 }
 
 impl KeyTable {
@@ -50,10 +58,52 @@ impl KeyTable {
             return id;
         }
         let id = KeyId(self.keys.len() as u32);
-        // Stored twice: looked up by key here, and by id in reports.
+        self.lost.push(self.bound);
+        self.name_bytes += key.name.len() + key.image.len();
+        // Stored twice: looked up by key here, and by id in reports. The names are shared.
         self.keys.push(key.clone());
         self.ids.insert(key, id);
         id
+    }
+
+    /// Returns the number of keys.
+    pub(crate) fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// Returns the memory of all names, as if none were shared.
+    pub(crate) fn name_bytes(&self) -> usize {
+        self.name_bytes
+    }
+
+    /// Returns the most samples that a key lacks because it was folded before.
+    pub(crate) fn lost(&self, id: KeyId) -> u64 {
+        self.lost[id.index()]
+    }
+
+    /// Sets the most samples that a key lacks.
+    pub(crate) fn set_lost(&mut self, id: KeyId, lost: u64) {
+        self.lost[id.index()] = lost;
+    }
+
+    /// Returns the most samples that a key lacks that is not in the table.
+    pub(crate) fn bound(&self) -> u64 {
+        self.bound
+    }
+
+    /// Sets the most samples that a key lacks that is not in the table.
+    pub(crate) fn set_bound(&mut self, bound: u64) {
+        self.bound = bound;
+    }
+
+    /// Returns the number of functions in the names of all keys together.
+    pub(crate) fn path_calls(&self) -> usize {
+        let mut depths: Vec<usize> = Vec::with_capacity(self.keys.len());
+        for key in &self.keys {
+            // A caller has a smaller id than the path that it extends.
+            depths.push(key.caller.map_or(1, |caller| depths[caller.index()] + 1));
+        }
+        depths.iter().sum()
     }
 
     /// Returns the name of a row, safe for a terminal. The functions of a path are joined by `;`;
@@ -105,15 +155,48 @@ impl KeyTable {
     }
 
     /// Returns the ids of all keys.
-    pub(crate) fn ids(&self) -> impl Iterator<Item = KeyId> + use<> {
+    pub(crate) fn ids(&self) -> impl DoubleEndedIterator<Item = KeyId> + ExactSizeIterator + use<> {
         (0..self.keys.len() as u32).map(KeyId)
     }
+}
+
+/// The samples of a key in one run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct KeyCount {
+    /// Self: stacks with the key as leaf.
+    pub(crate) self_: Sum,
+    /// Stacks with the key anywhere.
+    pub(crate) total: Sum,
+}
+
+/// The samples of one event in one run.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RunCounts {
+    /// All samples.
+    pub(crate) sum: Sum,
+    /// The samples of each key; keys without samples are absent.
+    pub(crate) keys: FxHashMap<KeyId, KeyCount>,
+    /// The number of distinct stacks with a symbolized leaf: it has a name, or a reason for having
+    /// none.
+    pub(crate) symbolized: u64,
+    /// The number of distinct stacks with a leaf that was not symbolized.
+    pub(crate) unsymbolized: u64,
 }
 
 impl RowKey {
     /// Creates the key of a row that is not a function.
     pub(crate) fn of_name(name: &[u8]) -> Self {
-        Self { caller: None, name: name.into(), image: Box::default() }
+        Self { caller: None, name: name.into(), image: Arc::default() }
+    }
+
+    /// Creates the key of the samples of folded keys.
+    pub(crate) fn other() -> Self {
+        Self::of_name(OTHER)
+    }
+
+    /// True if it is the key of folded keys, or a path that ends in them.
+    pub(crate) fn is_other(&self) -> bool {
+        self.image.is_empty() && *self.name == *OTHER
     }
 
     /// Creates the key of a sample without a stack.
@@ -151,9 +234,9 @@ impl RowKey {
         let name = function.map(|_| stable_function(label).into());
         let Some(image) = tables.image(frame.image) else {
             let name = name.unwrap_or_else(|| UNKNOWN.into());
-            return Self { caller: None, name, image: Box::default() };
+            return Self { caller: None, name, image: Arc::default() };
         };
-        let image: Box<[u8]> = stable_image(tables.names.get(image.name)).into();
+        let image: Arc<[u8]> = stable_image(tables.names.get(image.name)).into();
         // The label of an unnamed frame holds its offset, which changes with every build.
         let name = name.unwrap_or_else(|| [b"[unnamed in ", &image[..], b"]"].concat().into());
         Self { caller: None, name, image }

@@ -6,12 +6,13 @@ use anyhow::{Context, Result};
 use nprof_cli::stage;
 
 use crate::input::event::{self, ComparedEvent};
+use crate::input::fold::{self, Budget};
 use crate::input::key::KeyTable;
 use crate::input::moved_files::{MovedDirectory, join_moved_files};
 use crate::input::preconditions;
 use crate::input::rename::Renames;
 use crate::input::row_kind::RowKind;
-use crate::input::run_counts::StreamCounts;
+use crate::input::run_counts::{RunCounts, StreamCounts};
 use crate::input::side::Side;
 
 /// The streams to read, and how to count their samples.
@@ -60,13 +61,19 @@ pub(crate) fn load(sources: &Sources<'_>) -> Result<InputSides> {
     };
     let mut keys = KeyTable::default();
     let row_kind = sources.row_kind;
-    let mut base = load_side("base", sources.base, row_kind, &mut keys, &mut renames)?;
+    let mut base = load_side("base", sources.base, row_kind, &mut keys, &mut renames, &mut [])?;
     // Names of the base are replaced by those of the new side, which stay as they are.
-    let new = load_side("new", sources.new, row_kind, &mut keys, &mut Renames::default())?;
+    let renamed = &mut Renames::default();
+    let earlier = &mut base.streams[..];
+    let mut new = load_side("new", sources.new, row_kind, &mut keys, renamed, earlier)?;
+    let mut runs = runs_of(&mut base.streams, &mut new.streams);
+    fold::fold_doubtful(&mut keys, &mut runs, Budget::default());
+    let folded = fold::warning(&keys, &runs);
     preconditions::refuse(&base, &new, row_kind, sources.partial_ok)?;
     let event = event::choose(&base, &new, sources.event)?;
     let moved_directories = join_moved_files(&mut base, &new, &mut keys, row_kind);
-    let warnings = unused_renames(sources.renames, &renames);
+    let mut warnings = unused_renames(sources.renames, &renames);
+    warnings.extend(folded);
     Ok(InputSides { base, new, keys, event, moved_directories, warnings })
 }
 
@@ -89,13 +96,24 @@ fn load_side(
     row_kind: RowKind,
     keys: &mut KeyTable,
     renames: &mut Renames,
+    earlier: &mut [StreamCounts],
 ) -> Result<Side> {
-    let mut streams = Vec::new();
+    let mut streams: Vec<StreamCounts> = Vec::new();
     for path in paths {
         let input = stage::open(Some(path))?;
         let input_name = input.name().to_owned();
         let stream = StreamCounts::read(&input_name, input, row_kind, keys, renames);
         streams.push(stream.with_context(|| format!("{name}: {input_name}"))?);
+        fold::fold(keys, &mut runs_of(earlier, &mut streams), Budget::default());
     }
     Ok(Side { name, streams })
+}
+
+/// Returns the counts of all runs of all events.
+fn runs_of<'a>(
+    earlier: &'a mut [StreamCounts],
+    streams: &'a mut [StreamCounts],
+) -> Vec<&'a mut RunCounts> {
+    let streams = earlier.iter_mut().chain(streams);
+    streams.flat_map(|stream| stream.counts.values_mut()).collect()
 }

@@ -1,6 +1,7 @@
 //! Reads the streams of both sides and counts the samples of each row key per run.
 
 pub(crate) mod event;
+pub(crate) mod fold;
 pub(crate) mod key;
 pub(crate) mod load;
 pub(crate) mod moved_files;

@@ -4,6 +4,8 @@
 //! names of two images, spelled as reports print them. Empty lines and lines that begin with `#`
 //! are ignored.
 
+use std::sync::Arc;
+
 use anyhow::{Context, Result, bail};
 use nprof_stream::escape::{escaped, unescaped};
 use rustc_hash::FxHashMap;
@@ -22,7 +24,7 @@ type RenameMap = FxHashMap<Vec<u8>, Rename>;
 
 #[derive(Clone, Debug)]
 struct Rename {
-    new: Box<[u8]>,
+    new: Arc<[u8]>,
     line: usize,
     is_used: bool,
 }
@@ -85,7 +87,7 @@ fn parse_name(field: &[u8]) -> Result<Vec<u8>> {
     name.with_context(|| format!("{}: not an escaped name as reports print it", escaped(field)))
 }
 
-fn replace(name: &mut Box<[u8]>, map: &mut RenameMap) {
+fn replace(name: &mut Arc<[u8]>, map: &mut RenameMap) {
     if let Some(rename) = map.get_mut(&name[..]) {
         rename.is_used = true;
         *name = rename.new.clone();

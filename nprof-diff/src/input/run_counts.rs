@@ -13,35 +13,14 @@ use nprof_report::summary::Summary;
 use nprof_report::time::TimeSplit;
 use nprof_stream::labels::Labels;
 use nprof_stream::tables::{Call, Tables};
-use nprof_stream::{EpochCache, Error, Mark};
-use rustc_hash::FxHashMap;
+use nprof_stream::{EpochCache, Error, FrameId, Mark, NodeId};
 
+use crate::input::fold::{self, Budget};
 use crate::input::key::{KeyId, KeyTable, RowKey};
 use crate::input::rename::Renames;
 use crate::input::row_kind::RowKind;
 
-/// The samples of a key in one run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct KeyCount {
-    /// Self: stacks with the key as leaf.
-    pub(crate) self_: Sum,
-    /// Stacks with the key anywhere.
-    pub(crate) total: Sum,
-}
-
-/// The samples of one event in one run.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct RunCounts {
-    /// All samples.
-    pub(crate) sum: Sum,
-    /// The samples of each key; keys without samples are absent.
-    pub(crate) keys: FxHashMap<KeyId, KeyCount>,
-    /// The number of distinct stacks with a symbolized leaf: it has a name, or a reason for having
-    /// none.
-    pub(crate) symbolized: u64,
-    /// The number of distinct stacks with a leaf that was not symbolized.
-    pub(crate) unsymbolized: u64,
-}
+pub(crate) use crate::input::key::{KeyCount, RunCounts};
 
 /// The counts of one stream.
 #[derive(Debug, Default)]
@@ -65,12 +44,27 @@ impl StreamCounts {
         keys: &mut KeyTable,
         renames: &mut Renames,
     ) -> Result<Self, Error> {
+        Self::read_within(Budget::default(), name, input, row_kind, keys, renames)
+    }
+
+    /// Reads a stream like [`StreamCounts::read`], with at most these many keys and counts in memory.
+    pub(crate) fn read_within(
+        budget: Budget,
+        name: &str,
+        input: impl Read,
+        row_kind: RowKind,
+        keys: &mut KeyTable,
+        renames: &mut Renames,
+    ) -> Result<Self, Error> {
         // Threads are kept apart only if they are rows: it multiplies the number of sums.
         let group_by = GroupBy { task: row_kind == RowKind::Command, ..GroupBy::default() };
         let mut profile = Profile::new(group_by);
-        let mut counter = Counter::new(row_kind, keys, renames);
+        let mut counter = Counter::new(budget, row_kind, renames);
         profile.read(name, input, |context, group, sum| counter.add(context, group, sum))?;
-        Ok(Self { counts: counter.counts, summary: profile.summary })
+        counter.set_path_totals();
+        let mut counts = counter.counts;
+        fold::merge(keys, &counter.keys, &mut counts);
+        Ok(Self { counts, summary: profile.summary })
     }
 
     /// Returns the stream's name in messages.
@@ -88,13 +82,17 @@ impl StreamCounts {
 /// Adds up the samples of one stream.
 #[derive(Debug)]
 struct Counter<'a> {
+    budget: Budget,
     row_kind: RowKind,
-    keys: &'a mut KeyTable,
+    /// The keys of this stream, which can be folded without the other streams.
+    keys: KeyTable,
+    /// The number of counts in `counts`.
+    count: usize,
     renames: &'a mut Renames,
     /// The functions on paths.
     functions: KeyTable,
-    /// Paths by the path of the caller and the last function.
-    paths: FxHashMap<(Option<KeyId>, KeyId), KeyId>,
+    /// Paths by stream node.
+    paths: EpochCache<NodeId, KeyId>,
     counts: BTreeMap<(usize, usize), RunCounts>,
     labels: Labels,
     /// Keys of calls; of paths, in `functions`.
@@ -103,13 +101,15 @@ struct Counter<'a> {
 }
 
 impl<'a> Counter<'a> {
-    fn new(row_kind: RowKind, keys: &'a mut KeyTable, renames: &'a mut Renames) -> Self {
+    fn new(budget: Budget, row_kind: RowKind, renames: &'a mut Renames) -> Self {
         Self {
+            budget,
             row_kind,
-            keys,
+            keys: KeyTable::default(),
+            count: 0,
             renames,
             functions: KeyTable::default(),
-            paths: FxHashMap::default(),
+            paths: EpochCache::default(),
             counts: BTreeMap::new(),
             labels: Labels::new(),
             calls: EpochCache::default(),
@@ -141,6 +141,49 @@ impl<'a> Counter<'a> {
             _ => self.add_calls(&mut counts, tables, group, sum),
         }
         self.counts.insert((group.run, group.event), counts);
+        let Budget { keys, counts, name_bytes, .. } = self.budget;
+        if self.keys.len() > keys || self.keys.name_bytes() > name_bytes || self.count > counts {
+            self.set_path_totals();
+            let mut runs: Vec<&mut RunCounts> = self.counts.values_mut().collect();
+            fold::fold(&mut self.keys, &mut runs, self.budget);
+            self.count = runs.iter().map(|run| run.keys.len()).sum();
+            self.forget_ids();
+            self.once = OncePerStack::default();
+        } else if self.functions.name_bytes() + self.labels.names.bytes() > name_bytes {
+            self.forget_ids();
+        }
+    }
+
+    /// Sets the totals of paths from the self of the paths that extend them: every stack of depth 65,000
+    /// would otherwise be added 65,000 times.
+    fn set_path_totals(&mut self) {
+        if self.row_kind != RowKind::Path {
+            return;
+        }
+        for run in self.counts.values_mut() {
+            let mut totals = vec![Sum::default(); self.keys.len()];
+            for (id, count) in &run.keys {
+                totals[id.index()] = count.self_;
+            }
+            // A caller has a smaller id than the path that extends it.
+            for id in self.keys.ids().rev() {
+                if let Some(caller) = self.keys.get(id).caller {
+                    let total = totals[id.index()];
+                    totals[caller.index()].add(total);
+                }
+            }
+            for (id, total) in self.keys.ids().zip(totals).filter(|(_, total)| total.samples > 0) {
+                run.keys.entry(id).or_default().total = total;
+            }
+        }
+    }
+
+    /// Empties the caches by names and ids: keys are found by their names again.
+    fn forget_ids(&mut self) {
+        self.functions = KeyTable::default();
+        self.paths = EpochCache::default();
+        self.labels = Labels::new();
+        self.calls = EpochCache::default();
     }
 
     /// Adds a stack to the keys of its calls, leaf first.
@@ -157,29 +200,44 @@ impl<'a> Counter<'a> {
         }
     }
 
-    /// Adds a stack to every path that begins at its outermost call; the longest one is the leaf's.
+    /// Adds a stack to its path. The paths that it extends get their totals in [`set_path_totals`].
     fn add_path(&mut self, counts: &mut RunCounts, tables: &Tables, group: &GroupKey, sum: Sum) {
-        let mut functions: Vec<KeyId> =
-            tables.stack_calls(group.node).map(|call| self.call_key(tables, call)).collect();
-        if functions.is_empty() {
-            functions.push(self.functions.intern(RowKey::without_stack()));
-        }
-        let mut caller = None;
-        // Stacks begin at the leaf, paths at the outermost call.
-        for (depth, &function) in functions.iter().rev().enumerate() {
-            let path = self.path(caller, function);
-            self.add_key(counts, path, sum, depth + 1 == functions.len());
-            caller = Some(path);
-        }
+        let path = match self.path(tables, group.node) {
+            Some(path) => path,
+            None => self.keys.intern(RowKey::without_stack()),
+        };
+        self.add_key(counts, path, sum, true);
     }
 
-    /// Returns the key of a caller's path extended by a function.
-    fn path(&mut self, caller: Option<KeyId>, function: KeyId) -> KeyId {
-        if let Some(&path) = self.paths.get(&(caller, function)) {
-            return path;
+    /// Returns the path of a stream node; None for no stack. Stacks share their callers: each node is
+    /// looked up once per epoch.
+    fn path(&mut self, tables: &Tables, leaf: NodeId) -> Option<KeyId> {
+        let mut pending = Vec::new();
+        let mut next = leaf;
+        let mut path = loop {
+            if next.is_none() {
+                break None;
+            }
+            if let Some(path) = self.paths.get(tables, &next) {
+                break Some(path);
+            }
+            // The record of this node was damaged: the path begins with a call without a frame.
+            let (parent, frame) = tables.node(next).unwrap_or((NodeId::NONE, FrameId::NONE));
+            pending.push((next, frame));
+            next = parent;
+        };
+        let mut calls = Vec::new();
+        for (node, frame) in pending.into_iter().rev() {
+            calls.clear();
+            calls.extend(tables.calls(frame));
+            // A frame's calls are innermost first; inlined calls are further from the root.
+            for &call in calls.iter().rev() {
+                let function = self.call_key(tables, call);
+                let function = self.functions.get(function).clone();
+                path = Some(self.keys.intern(RowKey { caller: path, ..function }));
+            }
+            self.paths.insert(node, path?);
         }
-        let path = self.keys.intern(RowKey { caller, ..self.functions.get(function).clone() });
-        self.paths.insert((caller, function), path);
         path
     }
 
@@ -192,7 +250,7 @@ impl<'a> Counter<'a> {
         let key = self.renames.renamed(key, self.row_kind);
         // Functions on paths are no rows themselves.
         let is_path = self.row_kind == RowKind::Path;
-        let keys = if is_path { &mut self.functions } else { &mut *self.keys };
+        let keys = if is_path { &mut self.functions } else { &mut self.keys };
         let key = keys.intern(key);
         self.calls.insert(call, key);
         key
@@ -203,11 +261,13 @@ impl<'a> Counter<'a> {
         if !self.once.is_first(key.index()) {
             return;
         }
+        let known = counts.keys.len();
         let count = counts.keys.entry(key).or_default();
         count.total.add(sum);
         if is_leaf {
             count.self_.add(sum);
         }
+        self.count += counts.keys.len() - known;
     }
 }
 

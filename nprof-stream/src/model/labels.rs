@@ -2,6 +2,8 @@
 
 use crate::model::epoch_cache::EpochCache;
 use crate::model::tables::{Call, FrameEntry, NameId, Names, Tables};
+
+pub use crate::model::names::OTHER;
 use crate::record::{ImageKind, Line, Mark};
 
 /// A property of a call by which reports group.
@@ -37,9 +39,6 @@ const GENERATED: &[u8] = b"[jit]";
 
 /// The label of a sample without a stack.
 const NO_STACK: &[u8] = b"[no stack]";
-
-/// The label of samples that a report folded, to bound its memory or because they are too few.
-pub const OTHER: &[u8] = b"(other)";
 
 /// The label of code outside of all images, and of undefined tasks and events.
 pub const UNKNOWN: &[u8] = b"[unknown]";

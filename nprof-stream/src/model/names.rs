@@ -8,6 +8,9 @@ use rustc_hash::FxHashMap;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NameId(pub u32);
 
+/// The name of samples that a report folded, to bound its memory or because they are too few.
+pub const OTHER: &[u8] = b"(other)";
+
 /// Distinct names.
 #[derive(Clone, Debug, Default)]
 pub struct Names {

@@ -5,7 +5,7 @@
 //! stack with one ends in a call without a frame.
 
 use crate::model::id_table::IdTable;
-use crate::model::labels::OTHER;
+use crate::model::names::OTHER;
 use crate::record::limits;
 use crate::record::pairs::Event;
 use crate::record::*;
