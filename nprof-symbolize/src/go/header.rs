@@ -13,8 +13,33 @@ const HEADER_BYTES: u64 = 72;
 /// The bytes of a file that are searched at once.
 const CHUNK_BYTES: u64 = 1 << 20;
 
+/// The bytes of a search that the check of one candidate counts as: it reads the file twice.
+const CANDIDATE_BYTES: u64 = 4096;
+
 /// The most functions of one table. Large programs have 200,000.
 const MAX_FUNCTIONS: u64 = 1 << 22;
+
+/// The bytes that the searches in one file may still read. A file may claim any size, and hold any
+/// number of headers.
+#[derive(Debug)]
+pub(super) struct SearchRoom(u64);
+
+impl SearchRoom {
+    /// The bytes for one file. The largest Go programs have some hundred megabytes, which a search for
+    /// the table and one for the module data read once each.
+    const BYTES: u64 = 2 << 30;
+
+    /// Creates the room of one file.
+    pub(super) fn new() -> Self {
+        Self(Self::BYTES)
+    }
+
+    /// Takes bytes. None if there are not enough.
+    pub(super) fn take(&mut self, bytes: u64) -> Option<()> {
+        self.0 = self.0.checked_sub(bytes)?;
+        Some(())
+    }
+}
 
 /// The layout of a table, by the first Go that has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -119,23 +144,26 @@ impl Header {
     }
 
     /// Returns the offset of the first header in `file` at or after `start` and before `end`, among
-    /// those with an alignment of 8 bytes.
-    pub(super) fn find(file: &Section, start: u64, end: u64) -> Option<u64> {
+    /// those with an alignment of 8 bytes. None also if the search would exceed `room`.
+    pub(super) fn find(file: &Section, start: u64, end: u64, room: &mut SearchRoom) -> Option<u64> {
         // The part of the magic that all versions share, with the zeros after it.
         let finder = memmem::Finder::new(&[0xff, 0xff, 0xff, 0, 0]);
         let mut at = start;
         while at < end {
             // Chunks overlap by a magic.
-            let chunk = file.read(at, (end - at).min(CHUNK_BYTES + 8)).ok()?;
-            let first = finder.find_iter(&chunk).find_map(|found| {
-                let header = at + (found as u64).checked_sub(1)?;
+            let length = (end - at).min(CHUNK_BYTES + 8);
+            room.take(length)?;
+            let chunk = file.read(at, length).ok()?;
+            for found in finder.find_iter(&chunk) {
+                let Some(header) = (at + found as u64).checked_sub(1) else { continue };
+                if !header.is_multiple_of(8) {
+                    continue;
+                }
+                room.take(CANDIDATE_BYTES)?;
                 // A header has at most 2^63 bytes after it: `Header::read` checks the parts.
-                let is_aligned = header.is_multiple_of(8);
-                (is_aligned && Self::read(&file.part(header, end - header)).is_some())
-                    .then_some(header)
-            });
-            if first.is_some() {
-                return first;
+                if Self::read(&file.part(header, end - header)).is_some() {
+                    return Some(header);
+                }
             }
             at += CHUNK_BYTES;
         }

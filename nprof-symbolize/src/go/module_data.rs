@@ -7,7 +7,7 @@
 use memchr::memmem;
 use nprof_object::{ImageAddress, Segments};
 
-use super::header::Header;
+use super::header::{Header, SearchRoom};
 use crate::dwarf::Section;
 use crate::elf::headers::Headers;
 
@@ -45,10 +45,11 @@ impl ModuleData {
         headers: &Headers,
         header: &Header,
         table: ImageAddress,
+        room: &mut SearchRoom,
     ) -> Option<Self> {
         let names = table.checked_add(header.names)?;
-        let in_place = find_in_place(file, &headers.segments, table, names);
-        in_place.or_else(|| find_in_relocations(file, headers, table, names))
+        let in_place = find_in_place(file, &headers.segments, table, names, room);
+        in_place.or_else(|| find_in_relocations(file, headers, table, names, room))
     }
 
     /// Returns the address of the text.
@@ -63,6 +64,7 @@ fn find_in_place(
     segments: &Segments,
     table: ImageAddress,
     names: ImageAddress,
+    room: &mut SearchRoom,
 ) -> Option<ModuleData> {
     let start = table.0.to_le_bytes();
     let finder = memmem::Finder::new(&start);
@@ -71,7 +73,9 @@ fn find_in_place(
         let end = segment.offset.0.saturating_add(segment.size).min(file.len());
         let mut at = segment.offset.0;
         while at < end {
-            let chunk = file.read(at, (end - at).min(CHUNK_BYTES + 8)).ok()?;
+            let length = (end - at).min(CHUNK_BYTES + 8);
+            room.take(length)?;
+            let chunk = file.read(at, length).ok()?;
             for found in finder.find_iter(&chunk) {
                 let place = at + found as u64;
                 let words = read_words(file, place, end);
@@ -100,16 +104,17 @@ fn find_in_relocations(
     headers: &Headers,
     table: ImageAddress,
     names: ImageAddress,
+    room: &mut SearchRoom,
 ) -> Option<ModuleData> {
     let mut places = Vec::new();
-    each_relocation(file, headers, |place, value| {
+    each_relocation(file, headers, room, |place, value| {
         if value == table.0 && places.len() < MAX_PLACES {
             places.push(place);
         }
     });
     for start in places {
         let mut words = [0; WORDS];
-        each_relocation(file, headers, |place, value| {
+        each_relocation(file, headers, room, |place, value| {
             let at = place.wrapping_sub(start) / 8;
             if let Some(word) = usize::try_from(at).ok().and_then(|at| words.get_mut(at)) {
                 *word = value;
@@ -122,8 +127,14 @@ fn find_in_relocations(
     None
 }
 
-/// Calls `each` with the place and the value of every relocation that adds the load address only.
-fn each_relocation(file: &Section, headers: &Headers, mut each: impl FnMut(u64, u64)) {
+/// Calls `each` with the place and the value of every relocation that adds the load address only, as
+/// long as there is room.
+fn each_relocation(
+    file: &Section,
+    headers: &Headers,
+    room: &mut SearchRoom,
+    mut each: impl FnMut(u64, u64),
+) {
     // R_X86_64_RELATIVE and R_AARCH64_RELATIVE.
     let relative = if headers.machine == object::elf::EM_AARCH64.0 { 1027 } else { 8 };
     let tables = headers.sections.iter().filter(|s| s.kind == object::elf::SHT_RELA.0);
@@ -135,6 +146,9 @@ fn each_relocation(file: &Section, headers: &Headers, mut each: impl FnMut(u64, 
         let mut done = 0;
         while done < bytes {
             let length = (bytes - done).min(CHUNK_BYTES / RELOCATION_BYTES * RELOCATION_BYTES);
+            if room.take(length).is_none() {
+                return;
+            }
             let Ok(chunk) = file.read(offset.saturating_add(done), length) else { break };
             let (words, _) = chunk.as_chunks::<8>();
             for entry in words.chunks_exact(3) {

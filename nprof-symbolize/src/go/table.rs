@@ -8,7 +8,7 @@ use nprof_object::{ImageAddress, Segments};
 use object::Endianness;
 use rustc_hash::FxHashMap;
 
-use super::header::{Header, Version};
+use super::header::{Header, SearchRoom, Version};
 use super::module_data::ModuleData;
 use super::pc_values::{self, PcValues};
 use crate::dwarf::{Call, PagedSection, Section};
@@ -130,10 +130,11 @@ impl GoTable {
             return None;
         }
         let section = |name: &&[u8]| headers.section(name);
+        let mut room = SearchRoom::new();
         if let Some(table) = SECTIONS.iter().find_map(section) {
             let start = table.offset?;
             let end = start.saturating_add(table.size).min(file.len());
-            return Self::at(file, headers, start, end);
+            return Self::at(file, headers, start, end, &mut room);
         }
         // Without section headers, every file may be of Go.
         if !headers.sections.is_empty() && GO_SECTIONS.iter().find_map(section).is_none() {
@@ -144,8 +145,8 @@ impl GoTable {
             let end = start.saturating_add(segment.size).min(file.len());
             // Code and data may have the bytes of a header by chance, or in a program like this one.
             for _ in 0..MAX_HEADERS {
-                let found = Header::find(file, start, end)?;
-                let table = Self::at(file, headers, found, end);
+                let found = Header::find(file, start, end, &mut room)?;
+                let table = Self::at(file, headers, found, end, &mut room);
                 if table.is_some() {
                     return table;
                 }
@@ -156,12 +157,18 @@ impl GoTable {
     }
 
     /// Reads the table at a file offset; its parts end before `end`.
-    fn at(file: &Section, headers: &Headers, start: u64, end: u64) -> Option<Self> {
+    fn at(
+        file: &Section,
+        headers: &Headers,
+        start: u64,
+        end: u64,
+        room: &mut SearchRoom,
+    ) -> Option<Self> {
         let header = Header::read(&file.part(start, end.saturating_sub(start)))?;
         let place = nprof_object::FileOffset(start);
         let address = headers.segments.image_address(place)?;
         let module = (header.version >= Version::Go1_18)
-            .then(|| ModuleData::find(file, headers, &header, address))
+            .then(|| ModuleData::find(file, headers, &header, address, room))
             .flatten();
         let text = match header.version {
             // The list has addresses.

@@ -411,3 +411,47 @@ fn stripped_program_has_the_names_and_lines_of_its_dwarf() {
         assert!(functions.contains(name), "{name}: {functions:?}");
     }
 }
+
+/// A search without a bound would take half an hour.
+#[test]
+fn search_in_a_huge_file_ends() {
+    let directory = tempfile::tempdir().unwrap();
+    let huge = std::fs::File::create_new(directory.path().join("huge")).unwrap();
+    huge.set_len(1 << 41).unwrap();
+    drop(huge);
+    let huge = std::fs::File::open(directory.path().join("huge")).unwrap();
+    let file = Section::File { file: Rc::new(huge), start: 0, size: 1 << 41 };
+    let program = GoProgram::new(Version::Go1_20);
+    let part = Segment {
+        address: ImageAddress(BASE),
+        offset: FileOffset(0),
+        size: 1 << 41,
+        executable: false,
+    };
+    // Without sections, any segment may have the table.
+    let headers = Headers { segments: [part].into_iter().collect(), ..program.headers() };
+    assert!(GoTable::read(&file, &headers).is_none());
+}
+
+/// Each of them is read from the file, and copies the bytes after it if they are in memory.
+#[test]
+fn search_among_false_headers_ends() {
+    let magic = [0xf1, 0xff, 0xff, 0xff, 0, 0, 1, 8];
+    let bytes = magic.repeat(4 << 20);
+    let part = Segment {
+        address: ImageAddress(BASE),
+        offset: FileOffset(0),
+        size: bytes.len() as u64,
+        executable: false,
+    };
+    let program = GoProgram::new(Version::Go1_20);
+    // Segments that overlap: each would be searched.
+    let headers =
+        Headers { segments: std::iter::repeat_n(part, 1000).collect(), ..program.headers() };
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("false");
+    std::fs::write(&path, &bytes).unwrap();
+    let file = Rc::new(std::fs::File::open(&path).unwrap());
+    let file = Section::File { file, start: 0, size: bytes.len() as u64 };
+    assert!(GoTable::read(&file, &headers).is_none());
+}
