@@ -120,6 +120,30 @@ fn agree(ours: &[Key], theirs: &[Key], symbols: &HashMap<String, HashSet<u64>>) 
     ours.len() == theirs.len() && names && lines
 }
 
+/// Returns the calls of addr2line without those that `ours` does not have and that are only the place
+/// where a part of a function was inlined into it: the declaration, a line with the name that is no
+/// statement.
+fn joined_parts<'c>(ours: &[Named], calls: &'c [Named]) -> Vec<&'c Named> {
+    let mut sources: HashMap<&str, String> = HashMap::new();
+    let mut joined: Vec<&Named> = Vec::new();
+    for call in calls {
+        let is_next = ours.get(joined.len()).is_some_and(|next| next.line == call.line);
+        let is_repeated = !is_next && joined.last().is_some_and(|inner| inner.name == call.name);
+        let own = call.name.split(['(', '<']).next().unwrap_or_default();
+        let own = own.rsplit("::").next().unwrap_or_default();
+        let is_declaration = is_repeated && {
+            let read = || std::fs::read_to_string(&call.file).unwrap_or_default();
+            let source = sources.entry(&call.file).or_insert_with(read);
+            let line = source.lines().nth((call.line as usize).wrapping_sub(1)).unwrap_or_default();
+            line.contains(own) && !line.trim_end().ends_with(';')
+        };
+        if !is_declaration {
+            joined.push(call);
+        }
+    }
+    joined
+}
+
 /// The number of addresses of a whole program that are compared.
 const ADDRESSES: usize = 10_000;
 
@@ -152,8 +176,9 @@ fn agreement_at(binary: &Binary, addresses: &[u64]) -> (usize, usize) {
             continue;
         }
         compared += 1;
+        let theirs = joined_parts(ours, theirs);
         let (ours, theirs): (Vec<_>, Vec<_>) =
-            (ours.iter().map(key).collect(), theirs.iter().map(key).collect());
+            (ours.iter().map(key).collect(), theirs.into_iter().map(key).collect());
         if agree(&ours, &theirs, &symbols) {
             same += 1;
         } else if shown.insert((ours.clone(), theirs.clone())) {

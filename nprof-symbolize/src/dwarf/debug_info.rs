@@ -9,7 +9,7 @@ use gimli::SectionId;
 use super::debug_file::DwarfFile;
 use super::detail::Detail;
 use super::error::DwarfError;
-use super::function_name::FunctionNames;
+use super::function_name::{FunctionNames, InlinedAt};
 use super::inlined_calls::{InlinedCall, InlinedCalls, NO_FILE};
 use super::linked_files::LinkedFiles;
 use super::section::DebugFiles;
@@ -250,6 +250,8 @@ impl Dwarf {
         let found = inlined.at(address);
         let entry = functions.entry(function);
         let mut calls = Vec::with_capacity(if detail.inlines { found.len() + 1 } else { 1 });
+        // The inlined call that was pushed last.
+        let mut last = None;
         // A stream holds no more calls for an address; compilers inline less deep.
         for call in found.iter().rev().take(nprof_stream::limits::LINES - 1) {
             let outer = if detail.lines {
@@ -263,14 +265,27 @@ impl Dwarf {
                 let origin = call.origin.map(|origin| target(file, origin));
                 // Without an origin, the call itself may have a name.
                 let (file, entry) = origin.unwrap_or((file, inlined.entry(call)));
-                calls.push(inner.in_function(self.name(file, entry, None, note)));
+                let inner = inner.in_function(self.name(file, entry, None, note));
+                self.push_call(&mut calls, inner, last);
+                last = Some(InlinedAt { file, entry, line: call.line, column: call.column });
             }
         }
-        calls.push(line.in_function(self.name(file, entry, symbol, note)));
+        let outermost = line.in_function(self.name(file, entry, symbol, note));
+        self.push_call(&mut calls, outermost, last);
         self.count(&tables, &body);
         // A function without a name gives way to one of another unit that overlaps.
         let has_function = calls.iter().any(|call| call.function.is_some());
         Ok(UnitCalls { calls, has_function })
+    }
+
+    /// Adds the caller of the last call, unless the last call is only a part of the caller. It would look
+    /// like a recursion.
+    fn push_call(&self, calls: &mut Vec<Call>, caller: Call, last: Option<InlinedAt>) {
+        let is_same = |inner: &Call| inner.function.is_some() && inner.function == caller.function;
+        let is_part = |last: &InlinedAt| self.names.is_part(&self.units, last);
+        if !(calls.last().is_some_and(is_same) && last.as_ref().is_some_and(is_part)) {
+            calls.push(caller);
+        }
     }
 
     /// Counts the memory of a unit of the linked file and of the unit with its code.

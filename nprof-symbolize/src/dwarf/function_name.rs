@@ -29,7 +29,18 @@ pub(crate) struct FunctionNames {
     /// The functions that have their name from the symbol table: each of their addresses would
     /// read their entries again.
     from_symbols: RefCell<FxHashSet<(FileKind, u64)>>,
+    /// The lines and columns at which functions are declared that were inlined into themselves.
+    declared_at: RefCell<FxHashMap<(FileKind, u64), (u32, u32)>>,
     bytes: Cell<usize>,
+}
+
+/// An inlined call: the file and the entry of its function, and its place in the source.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct InlinedAt {
+    pub(crate) file: FileKind,
+    pub(crate) entry: u64,
+    pub(crate) line: u32,
+    pub(crate) column: u32,
 }
 
 /// A function's entry and the entries it refers to.
@@ -113,6 +124,22 @@ impl FunctionNames {
         Ok(name)
     }
 
+    /// True if an inlined call is a part of its function that the compiler split off and inlined again
+    /// (GCC's partial inlining). The place of such a call is that of the function's declaration, where
+    /// no source has a call.
+    pub(crate) fn is_part(&self, units: &UnitCache, call: &InlinedAt) -> bool {
+        let InlinedAt { file, entry, line, column } = *call;
+        // Without columns, a function of one line may call itself there.
+        if line == 0 || column == 0 {
+            return false;
+        }
+        let place = *self.declared_at.borrow_mut().entry((file, entry)).or_insert_with(|| {
+            self.bytes.set(self.bytes.get() + ENTRY);
+            declared_at(units, file, entry).unwrap_or_default()
+        });
+        place == (line, column)
+    }
+
     /// Returns the memory it takes, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes.get()
@@ -122,8 +149,40 @@ impl FunctionNames {
     pub(crate) fn clear(&self) {
         *self.known.borrow_mut() = Known::default();
         *self.from_symbols.borrow_mut() = FxHashSet::default();
+        *self.declared_at.borrow_mut() = FxHashMap::default();
         self.bytes.set(0);
     }
+}
+
+/// Returns the line and the column at which a function is declared, 0 when unknown. An entry refers to
+/// another one for those that are the same there.
+fn declared_at(units: &UnitCache, mut file: FileKind, mut entry: u64) -> Result<(u32, u32)> {
+    let (mut line, mut column) = (0, 0);
+    // The chain of references of a malformed file may be a circle.
+    for _ in 0..REFERENCES {
+        let unit = units.unit_of(file, entry)?;
+        let mut reference = None;
+        unit.unit.entry(entry, |_, attributes| {
+            for attribute in attributes {
+                let value = attribute.value();
+                let number = || value.udata_value().and_then(|number| u32::try_from(number).ok());
+                match attribute.name() {
+                    gimli::DW_AT_decl_line if line == 0 => line = number().unwrap_or(0),
+                    gimli::DW_AT_decl_column if column == 0 => column = number().unwrap_or(0),
+                    gimli::DW_AT_abstract_origin | gimli::DW_AT_specification => {
+                        reference = unit.unit.reference(value);
+                    }
+                    _ => {}
+                }
+            }
+            Ok(())
+        })?;
+        match reference.filter(|_| line == 0 || column == 0) {
+            Some(reference) => (file, entry) = target(file, reference),
+            None => break,
+        }
+    }
+    Ok((line, column))
 }
 
 /// Follows an entry to the first one with a linkage name, else to the last one.

@@ -4,6 +4,7 @@
 //! - a C++ function without linkage name has its scopes and parameters here, and only its own name
 //!   in addr2line (gimli-rs/addr2line#181);
 //! - addr2line has no column where the line is 0;
+//! - a part of a function that was split off and inlined into it is a call of its own in addr2line;
 //! - units that dwz made partial are confused by addr2line before DWARF 5, which has no type for
 //!   them; the frames of the program before dwz are the oracle there;
 //! - addr2line counts code that `--gc-sections` dropped from address 0, which no address of
@@ -14,7 +15,8 @@ use std::sync::Arc;
 use gimli::{EndianSlice, RunTimeEndian};
 
 use super::program::{ALL, C, CXX, Program, RUST, Sections, run};
-use crate::dwarf::{Dwarf, ROOM_BYTES};
+use crate::dwarf::{Call, Dwarf, ROOM_BYTES};
+use crate::names::demangle::{NameStyle, demangle};
 
 type Slice = EndianSlice<'static, RunTimeEndian>;
 
@@ -99,11 +101,43 @@ impl<'a> Oracle<'a> {
     }
 }
 
+/// Leaves out a frame that `ours` does not have if it is only the place of a part that was inlined into
+/// its own function: the declaration, a line with the name that is no statement.
+fn joined_parts<'f>(ours: &[Frame], theirs: &'f [Frame]) -> Vec<&'f Frame> {
+    let mut joined: Vec<&Frame> = Vec::new();
+    for frame in theirs {
+        let next = ours.get(joined.len()).map(|next| (next.line, next.column));
+        let is_next = next == Some((frame.line, frame.column));
+        let inner = joined.last().and_then(|inner| inner.function.as_ref());
+        let is_repeated = inner.is_some() && inner == frame.function.as_ref();
+        if is_next || !is_repeated || !is_declaration(frame) {
+            joined.push(frame);
+        }
+    }
+    joined
+}
+
+/// True if the line of a frame declares its function.
+fn is_declaration(frame: &Frame) -> bool {
+    let linkage = frame.function.clone().unwrap_or_default();
+    let name = demangle(linkage.as_bytes(), NameStyle::Short);
+    let name = String::from_utf8_lossy(&name).into_owned();
+    let own = name.rsplit("::").next().unwrap_or_default();
+    let source = std::fs::read_to_string(frame.file.as_deref().unwrap_or_default());
+    let source = source.unwrap_or_default();
+    let line = source.lines().nth((frame.line as usize).wrapping_sub(1)).unwrap_or_default();
+    line.contains(own) && !line.trim_end().ends_with(';')
+}
+
 fn frames(dwarf: &Dwarf, address: u64) -> Vec<Frame> {
     let found = dwarf.calls(address, ALL, None);
     assert_eq!(found.fault, None, "{address:#x}");
+    frames_of(&found.calls)
+}
+
+fn frames_of(calls: &[Call]) -> Vec<Frame> {
     let text = |bytes: &Arc<[u8]>| String::from_utf8_lossy(bytes).into_owned();
-    let frames = found.calls.iter().map(|call| Frame {
+    let frames = calls.iter().map(|call| Frame {
         function: call.function.as_ref().map(text),
         file: call.file.as_ref().map(text),
         line: call.line,
@@ -132,7 +166,8 @@ fn assert_same(what: &str, address: u64, ours: &[Frame], theirs: &[Frame]) {
         is_same_name
             && (&ours.file, ours.line, ours.column) == (&theirs.file, theirs.line, theirs.column)
     };
-    let are_same = ours.len() == theirs.len() && ours.iter().zip(theirs).all(is_same);
+    let joined = joined_parts(ours, theirs);
+    let are_same = ours.len() == joined.len() && ours.iter().zip(joined).all(is_same);
     assert!(are_same, "{what}, {address:#x}: {ours:#?}, addr2line: {theirs:#?}");
 }
 
@@ -246,9 +281,10 @@ fn keeps_lines_without_the_shared_file(program: &Program, oracle: &Oracle<'_>) {
     for address in program.addresses() {
         let found = dwarf.calls(address, ALL, None);
         let theirs = oracle.frames(address);
+        let theirs = joined_parts(&frames_of(&found.calls), &theirs);
         assert_eq!(found.calls.len(), theirs.len(), "{address:#x}");
         let mut is_nameless = false;
-        for (ours, theirs) in found.calls.iter().zip(&theirs) {
+        for (ours, theirs) in found.calls.iter().zip(theirs) {
             assert_eq!(ours.line, theirs.line, "{address:#x}");
             is_nameless |= ours.function.is_none() && theirs.function.is_some();
             lines += usize::from(ours.line > 0 && ours.file.is_some());
