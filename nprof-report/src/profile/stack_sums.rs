@@ -291,6 +291,7 @@ impl Profile {
             Record::RunEnd(ran) => self.runs.ran(ran, runs),
             Record::End(end) => self.runs.end(end, runs),
             Record::Task(task) => self.runs.task(task),
+            Record::Naming(naming) => self.summary.remedies.note(naming),
             Record::Location(location) if !self.summary.symbolized => {
                 // The recorder itself names code that was generated at run time.
                 let frame = self.tables.frame(location.frame);
@@ -427,6 +428,7 @@ impl Profile {
         for (index, group) in std::mem::take(&mut self.groups).iter().enumerate() {
             for (key, sum) in sums_of(index, group, &self.equal) {
                 self.summary.count(&key, sum, self.tables.stack_mark(key.node));
+                self.summary.events[key.event].unnamed.add(&self.tables, key.node, sum);
                 let context = Context { tables: &self.tables, summary: &self.summary };
                 sink(&context, &key, sum);
             }
@@ -445,6 +447,7 @@ impl Profile {
         for (index, group) in self.groups.iter().enumerate() {
             for (key, sum) in sums_of(index, group, &self.equal) {
                 summary.count(&key, sum, self.tables.stack_mark(key.node));
+                summary.events[key.event].unnamed.add(&self.tables, key.node, sum);
                 sink(&Context { tables: &self.tables, summary: &summary }, &key, sum);
             }
         }

@@ -7,6 +7,7 @@ use nprof_stream::number::total;
 use nprof_stream::{Cause, End, Event, Head, IncompleteInput, Lost, Mark, Step};
 
 use crate::profile::group::{GroupKey, Sum};
+use crate::profile::unnamed::{self, Remedies, Unnamed};
 
 /// The message about lost records of processes and mappings, after their number.
 pub const LOST_RECORDS: &str =
@@ -50,6 +51,8 @@ pub struct EventSummary {
     pub lost_others: u64,
     /// Samples with an incomplete stack, by mark.
     pub incomplete: BTreeMap<Mark, u64>,
+    /// Its samples in code without names.
+    pub unnamed: Unnamed,
 }
 
 impl EventSummary {
@@ -65,6 +68,7 @@ impl EventSummary {
             let sum = self.incomplete.entry(mark).or_default();
             *sum = sum.saturating_add(samples);
         }
+        self.unnamed.append(&other.unnamed);
     }
 
     /// Returns the number of samples with an incomplete stack.
@@ -114,6 +118,8 @@ pub struct Summary {
     pub incomplete_inputs: Vec<IncompleteInput>,
     /// True if any frame has a location, with names or with the reason for their absence.
     pub symbolized: bool,
+    /// The steps that name code without names.
+    pub remedies: Remedies,
     /// True while the stream is still being read.
     pub live: bool,
 }
@@ -125,6 +131,7 @@ impl Summary {
         self.lost_records = self.lost_records.saturating_add(other.lost_records);
         self.incomplete_inputs.extend(other.incomplete_inputs);
         self.symbolized |= other.symbolized;
+        self.remedies.append(other.remedies);
         let mut indices = Vec::with_capacity(other.events.len());
         for event in other.events {
             let index = self.event(&event.event);
@@ -231,6 +238,10 @@ impl Summary {
         }
         for event in self.events.iter().filter(|event| event.sum.samples > 0) {
             lines.extend(event_lines(event));
+            // The message about a stream that was not symbolized says it for all of its frames.
+            if self.symbolized {
+                lines.extend(unnamed::lines(&event.unnamed, event.sum, &self.remedies));
+            }
         }
         lines.extend(self.lost_records_text().map(|text| format!("records: {text}")));
         if self.live {

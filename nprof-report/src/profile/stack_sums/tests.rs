@@ -247,3 +247,50 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn heading_states_the_share_without_names_and_the_remedy_of_the_first_image() {
+    let stream = "@nprof\t1.1\trun=0x1\tclock=monotonic\tcommand=./a
+@event\tid=1\tname=cpu-clock\tunit=ns\tmeasure=cpu-time
+I\t1\telf\t-\t/usr/bin/a
+I\t2\telf\t-\t/usr/lib/libx.so
+I\t3\tanon\t-\t[anon]
+F\t1\t1\t0x10\tu
+F\t2\t2\t0x20\tu
+F\t3\t3\t0x30\tu
+F\t4\t2\t0x40\tu
+N\t1\t0\t1\t2
+N\t3\t1\t3
+N\t4\t2\t1
+U\t1\tmain\t-
+U\t2\tlibx.so+0x20 (after f)\t-
+Y\t1\tnamed\t1,0,0,0
+Y\t2\tno-symbol\t2,0,0,0
+Y\t3\tanonymous
+S\t6\t1\t0\t0\t1\t10\t1
+S\t7\t1\t0\t0\t2\t10\t1
+S\t8\t1\t0\t0\t2\t10\t1
+S\t9\t1\t0\t0\t3\t10\t1
+S\t9\t1\t0\t0\t4\t60\t1
+@naming\timage=/usr/lib/libx.so\tkind=elf\tnamed=0\tunnamed=1\tremedy=apt install x\\t-dbg
+@naming\timage=[anon]\tkind=anon\tnamed=0\tunnamed=1\tremedy=java
+@end\tsamples=5\trecords=22\tlost=0
+";
+    let mut profile = Profile::new(GroupBy::default());
+    leaves(&mut profile, stream);
+    let heading = profile.summary.heading();
+    let at = heading.iter().position(|line| line.starts_with("names:")).expect("a line");
+    assert_eq!(
+        heading[at..at + 2],
+        [
+            "names:   30.0 % of self is in code without names: libx.so 20.0 %, [anon] 10.0 %",
+            "         libx.so: apt install x\\t-dbg",
+        ]
+    );
+    // All of them have names.
+    let named = stream.replace("no-symbol", "named").replace("anonymous", "named\t1,0,0,0");
+    let mut profile = Profile::new(GroupBy::default());
+    leaves(&mut profile, &named);
+    let heading = profile.summary.heading();
+    assert!(!heading.iter().any(|line| line.starts_with("names:")), "{heading:?}");
+}

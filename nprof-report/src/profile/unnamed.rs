@@ -1,0 +1,111 @@
+//! The part of self in code without names, by image, and the step that would name it. Pure.
+
+use std::collections::BTreeMap;
+
+use nprof_stream::Naming;
+use nprof_stream::escape::escaped;
+use nprof_stream::labels::UNKNOWN;
+use nprof_stream::tables::Tables;
+use nprof_stream::{Mark, NodeId, Status};
+
+use crate::profile::group::Sum;
+
+/// The most images that are counted apart, and the most remedies that are kept: a hostile stream may
+/// define any number.
+const MAX_IMAGES: usize = 1024;
+
+/// The most images in the heading.
+const SHOWN: usize = 3;
+
+/// The least share that the heading reports, in per cent.
+const LEAST_PERCENT: f64 = 1.0;
+
+/// The samples of an event in code without names.
+#[derive(Clone, Debug, Default)]
+pub struct Unnamed {
+    /// All of them.
+    sum: Sum,
+    /// Those in each image, by its path.
+    by_image: BTreeMap<Box<[u8]>, Sum>,
+}
+
+/// The steps that name the code of images, by path, as nprof-symbolize has written them.
+#[derive(Clone, Debug, Default)]
+pub struct Remedies(BTreeMap<Box<[u8]>, String>);
+
+impl Unnamed {
+    /// Adds samples if the leaf of their stack has no name.
+    pub(crate) fn add(&mut self, tables: &Tables, node: NodeId, sum: Sum) {
+        let Some(frame) = tables.node(node).and_then(|(_, frame)| tables.frame(frame)) else {
+            return;
+        };
+        // Names of another build than the recorded one are marked in the name itself.
+        let is_named = matches!(frame.status, Some(Status::Named | Status::Mismatch));
+        if frame.mark != Mark::None || is_named {
+            return;
+        }
+        self.sum.add(sum);
+        let image = tables.image(frame.image).map(|image| tables.names.get(image.path));
+        self.add_to(image.unwrap_or(UNKNOWN), sum);
+    }
+
+    /// Adds the samples of another run.
+    pub(crate) fn append(&mut self, other: &Self) {
+        self.sum.add(other.sum);
+        other.by_image.iter().for_each(|(image, &sum)| self.add_to(image, sum));
+    }
+
+    fn add_to(&mut self, image: &[u8], sum: Sum) {
+        if let Some(known) = self.by_image.get_mut(image) {
+            known.add(sum);
+        } else if self.by_image.len() < MAX_IMAGES {
+            self.by_image.insert(image.into(), sum);
+        }
+    }
+}
+
+impl Remedies {
+    /// Adds the remedies of another stream; the later one of an image stays.
+    pub(crate) fn append(&mut self, other: Self) {
+        for (image, remedy) in other.0 {
+            if self.0.len() < MAX_IMAGES {
+                self.0.insert(image, remedy);
+            }
+        }
+    }
+
+    /// Keeps the remedy of an image.
+    pub(crate) fn note(&mut self, naming: &Naming) {
+        if !naming.remedy.is_empty() && self.0.len() < MAX_IMAGES {
+            self.0.insert(naming.image.as_slice().into(), escaped(&naming.remedy));
+        }
+    }
+}
+
+/// Returns the lines of a heading about code without names, of the samples `all`, and the remedy for
+/// the image with the most of it. None if there is little.
+pub(crate) fn lines(unnamed: &Unnamed, all: Sum, remedies: &Remedies) -> Vec<String> {
+    let Unnamed { sum, by_image } = unnamed;
+    let percent = |sum: &Sum| sum.percent_of(all);
+    if percent(sum) < LEAST_PERCENT {
+        return Vec::new();
+    }
+    let mut images: Vec<_> = by_image.iter().map(|(path, sum)| (percent(sum), path)).collect();
+    // Equal shares are ordered by path, so that the output is reproducible.
+    images.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.cmp(b.1)));
+    let name = |path: &[u8]| escaped(path.rsplit(|&byte| byte == b'/').next().unwrap_or(path));
+    let words = images.iter().take(SHOWN).map(|(percent, path)| match &images[..] {
+        [_] => name(path),
+        _ => format!("{} {percent:.1} %", name(path)),
+    });
+    let mut words: Vec<String> = words.collect();
+    if images.len() > SHOWN {
+        words.push("...".to_owned());
+    }
+    let (words, share) = (words.join(", "), percent(sum));
+    let mut lines =
+        vec![format!("names:   {share:.1} % of self is in code without names: {words}")];
+    let first = images.iter().find_map(|(_, path)| Some((path, remedies.0.get(&***path)?)));
+    lines.extend(first.map(|(path, remedy)| format!("         {}: {remedy}", name(path))));
+    lines
+}
