@@ -216,34 +216,6 @@ fn style_of_names_changes_shown_names_only() {
 }
 
 #[test]
-fn address_between_exports_is_named_by_them() {
-    let directory = tempfile::tempdir().unwrap();
-    let at = directory.path();
-    std::fs::write(
-        at.join("l.c"),
-        "int first(int n) { return n * 3; }
-__attribute__((noinline)) static int hidden(int n) { return first(n) ^ n; }
-__attribute__((noinline)) static int other(int n) { return hidden(n) - n; }
-int last(int n) { return other(n) + 1; }",
-    )
-    .unwrap();
-    run_in(
-        at,
-        "gcc -O2 -shared -fPIC -fno-toplevel-reorder -fno-ipa-cp -fno-ipa-sra -o @/l.so @/l.c",
-    );
-    let whole = Binary::read(&at.join("l.so"));
-    let places = ["hidden", "other"].map(|name| whole.symbol(name) + 2);
-    let start = whole.symbol("first");
-    run_in(at, "strip @/l.so");
-    let binary = Binary::read(&at.join("l.so"));
-    let named = names(&[], Places::of(&binary, &places));
-    for ((status, calls), place) in named.iter().zip(places) {
-        let shown = format!("first->last+{:#x}", place - 2 - start);
-        assert_eq!((*status, calls[0].name.as_str()), (Status::NoSymbol, shown.as_str()));
-    }
-}
-
-#[test]
 fn epochs_and_segments_define_names_again() {
     let directory = sources();
     let binary = program(directory.path());

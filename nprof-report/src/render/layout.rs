@@ -120,17 +120,19 @@ pub fn least_width(cells: &[Vec<String>], numbers: usize, roomy: usize) -> usize
 
 /// Shortens a name to fit. In C++ and Rust names the template arguments are replaced first, then the
 /// parameters, then the return type; a name that is still too long is cut in the middle, because
-/// both its beginning and its end carry information. In `before->after+0x20` both names are cut.
+/// both its beginning and its end carry information. In `image+0x20 (after name)`, code without a name,
+/// the function before it is cut, then left out.
 pub fn cut(name: &str, width: usize) -> String {
     if name.width() <= width {
         return name.to_owned();
     }
-    if let Some((before, after)) = between(name).filter(|_| width >= NARROWEST) {
-        // The arrow must survive: without it the name would pass for that of the function.
-        let room = width.saturating_sub(2);
-        let before = cut(before, (room / 2).max(room.saturating_sub(after.width())));
-        let after = cut_middle(after, room.saturating_sub(before.width()));
-        return format!("{before}->{after}");
+    if let Some((address, before)) = unnamed(name) {
+        const WORDS: usize = " (after )".len();
+        let room = width.saturating_sub(address.width() + WORDS);
+        if room < NARROWEST {
+            return cut_middle(address, width);
+        }
+        return format!("{address} (after {})", cut_middle(before, room));
     }
     let plain = elide(name, '<', '>').unwrap_or_else(|| name.to_owned());
     if plain.width() <= width {
@@ -143,14 +145,13 @@ pub fn cut(name: &str, width: usize) -> String {
     cut_middle(without_type(&plain), width)
 }
 
-/// Splits the name of an address between two known functions, `before->after+0x20`, at the arrow.
-/// None for other names.
-fn between(name: &str) -> Option<(&str, &str)> {
-    let (_, offset) = name.rsplit_once("+0x")?;
+/// Splits the name of code without a name, `image+0x20 (after name)`, into its address and the name of
+/// the function before it. None for other names.
+fn unnamed(name: &str) -> Option<(&str, &str)> {
+    let (address, before) = name.strip_suffix(')')?.split_once(" (after ")?;
+    let (_, offset) = address.rsplit_once("+0x")?;
     let is_offset = !offset.is_empty() && offset.bytes().all(|byte| byte.is_ascii_hexdigit());
-    let mut arrows = name.match_indices("->").map(|(at, _)| at);
-    let at = arrows.find(|&at| is_offset && !name[..at].ends_with("operator"))?;
-    Some((&name[..at], &name[at + 2..]))
+    is_offset.then_some((address, before))
 }
 
 /// Returns the name of a function without its return type, which the Itanium C++ ABI encodes for
@@ -387,9 +388,20 @@ mod tests {
         assert_eq!(cut("bool std::operator< <int>(int, int)", 23), "std::operator< <…>(…)");
         assert_eq!(cut("a::operator unsigned long() const", 20), "a::operato…g() const");
         assert_eq!(cut("/usr/a b/file(1).c", 12), "/usr/a…(…).c");
-        assert_eq!(cut("lzma_mf_is_supported->lzma_preset+0x850", 24), "lzma_…orted->lzma_…0x850");
-        assert_eq!(cut("recv->recvfrom_and_what_more+0x20", 20), "recv->recvfro…e+0x20");
-        assert_eq!(cut("A::operator->()->b+0x20", 20), "A::ope…r->()->b+0x20");
+    }
+
+    #[test]
+    fn address_of_code_without_a_name_is_kept() {
+        let name = "libc.so.6+0x3d1f0 (after std::locale::classic)";
+        assert_eq!(cut(name, 46), name);
+        assert_eq!(cut(name, 40), "libc.so.6+0x3d1f0 (after std::lo…lassic)");
+        assert_eq!(cut(name, 30), "libc.so.6+0x3d1f0");
+        assert_eq!(
+            cut("libc.so.6+0x3d1f0 (after a::operator())", 36),
+            "libc.so.6+0x3d1f0 (after a::op…or())"
+        );
+        // A function of this name does not exist; it is cut as any other.
+        assert_eq!(cut("f+0xg (after recv and recvfrom)", 14), "f+0xg (…)");
     }
 
     #[test]

@@ -10,10 +10,11 @@ pub(crate) struct FunctionRanges(Box<[FunctionRange]>);
 
 /// The range of one function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct FunctionRange {
-    start: ImageAddress,
+pub(crate) struct FunctionRange {
+    /// The address of its first byte.
+    pub(crate) start: ImageAddress,
     /// The address after its last byte.
-    end: ImageAddress,
+    pub(crate) end: ImageAddress,
 }
 
 impl FunctionRanges {
@@ -47,11 +48,29 @@ impl FunctionRanges {
         Self(ranges.into())
     }
 
-    /// Returns the start of the function that covers an address.
-    pub(crate) fn start(&self, address: ImageAddress) -> Option<ImageAddress> {
+    /// Returns the function that covers an address.
+    pub(crate) fn at(&self, address: ImageAddress) -> Option<FunctionRange> {
+        self.last_before(address).filter(|range| address < range.end)
+    }
+
+    /// Returns the function with the greatest start up to an address.
+    pub(crate) fn last_before(&self, address: ImageAddress) -> Option<FunctionRange> {
         let after = self.0.partition_point(|range| range.start <= address);
-        let range = self.0.get(after.checked_sub(1)?)?;
-        (address < range.end).then_some(range.start)
+        self.0.get(after.checked_sub(1)?).copied()
+    }
+
+    /// Returns the start of the first function after an address.
+    pub(crate) fn next_start(&self, address: ImageAddress) -> Option<ImageAddress> {
+        let after = self.0.partition_point(|range| range.start <= address);
+        self.0.get(after).map(|range| range.start)
+    }
+
+    /// Creates a table of functions, each from its start to its end, by address.
+    #[cfg(test)]
+    pub(crate) fn of(ranges: &[(u64, u64)]) -> Self {
+        let range =
+            |&(start, end)| FunctionRange { start: ImageAddress(start), end: ImageAddress(end) };
+        Self(ranges.iter().map(range).collect())
     }
 
     /// Returns the number of functions.
@@ -98,11 +117,8 @@ mod tests {
             (0x200f, Some(0x2000)),
             (0x3000, None),
         ] {
-            assert_eq!(
-                function_ranges.start(ImageAddress(address)),
-                start.map(ImageAddress),
-                "{address:#x}"
-            );
+            let found = function_ranges.at(ImageAddress(address)).map(|range| range.start);
+            assert_eq!(found, start.map(ImageAddress), "{address:#x}");
         }
     }
 

@@ -10,6 +10,7 @@ use object::elf::{self, Sym32, Sym64};
 use object::read::elf::Sym;
 use object::{Endianness, ReadRef};
 
+use crate::elf::function_ranges::FunctionRanges;
 use crate::elf::headers::{Headers, Section};
 
 /// The most symbols of one table: a sparse file may claim any number. The largest browsers have three
@@ -22,6 +23,11 @@ const MAX_NAMES_BYTES: u64 = 512 << 20;
 /// The longest name.
 const MAX_NAME_BYTES: u64 = nprof_stream::limits::STRING as u64;
 
+/// The most bytes that an export without a size names, if the unwind table does not have it: one page,
+/// since the code after a function in assembly may be anything. Of ten such exports of x264, nine have
+/// at most 1.1 KB, and the last one is followed by 225 KB of other functions.
+const MAX_UNSIZED: u64 = 4096;
+
 /// A range of addresses and its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Range {
@@ -29,6 +35,7 @@ struct Range {
     end: u64,
     /// The offset of the name.
     name: u32,
+    is_exported: bool,
 }
 
 /// A symbol before the table is built.
@@ -41,6 +48,8 @@ struct Candidate {
     limit: u64,
     name: u32,
     binding: Binding,
+    /// True if it is in `.dynsym`, which stripped files have, too.
+    is_exported: bool,
 }
 
 /// The visibility of a symbol to the linker. The greater it is, the more likely users know the name.
@@ -55,12 +64,14 @@ pub(crate) enum Binding {
 }
 
 /// Collects symbols for a [`SymbolTable`].
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct SymbolTableBuilder {
     candidates: Vec<Candidate>,
     strings: Vec<u8>,
     /// True if a full table is among the sources.
     is_full: bool,
+    /// True if a table of exports is among them.
+    has_exports: bool,
 }
 
 /// Names of ranges of addresses.
@@ -73,35 +84,40 @@ pub(crate) struct SymbolTable {
     is_exports: bool,
 }
 
-/// The exports around an address without a name.
+/// A symbol that covers an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Bracket<'a> {
-    /// The export before it.
-    pub(crate) before: &'a [u8],
-    /// The address of that export.
+pub(crate) struct Found<'a> {
+    /// Its name.
+    pub(crate) name: &'a [u8],
+    /// True if the file exports it: then the file has this name without debug information, too.
+    pub(crate) is_exported: bool,
+}
+
+/// Code between two symbols.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Gap<'a> {
+    /// The end of the symbol before it.
     pub(crate) start: ImageAddress,
-    /// The export after it.
-    pub(crate) after: &'a [u8],
+    /// The function before it. None if there are only PLT stubs, which lie in another section.
+    pub(crate) after: Option<&'a [u8]>,
 }
 
 impl SymbolTable {
-    /// Returns the name of the symbol that covers an address.
-    pub(crate) fn find(&self, address: ImageAddress) -> Option<&[u8]> {
+    /// Returns the symbol that covers an address.
+    pub(crate) fn find(&self, address: ImageAddress) -> Option<Found<'_>> {
         let after = self.ranges.partition_point(|range| range.start <= address.0);
         let range = self.ranges.get(after.checked_sub(1)?)?;
-        (address.0 < range.end).then(|| string(&self.strings, range.name))
+        let Range { end, name, is_exported, .. } = *range;
+        (address.0 < end).then(|| Found { name: string(&self.strings, name), is_exported })
     }
 
-    /// Returns the exports around an address that no symbol covers. None if the table is not one of
-    /// exports. PLT stubs are skipped, since they lie in another section.
-    pub(crate) fn around(&self, address: ImageAddress) -> Option<Bracket<'_>> {
+    /// Returns the gap with an address that no symbol covers. None if no symbol lies before it.
+    pub(crate) fn gap(&self, address: ImageAddress) -> Option<Gap<'_>> {
         let after = self.ranges.partition_point(|range| range.start <= address.0);
-        let name = |range: &Range| string(&self.strings, range.name);
-        let is_export = |range: &&Range| !name(range).ends_with(b"@plt");
-        let before = self.ranges[..after].iter().rfind(is_export).filter(|_| self.is_exports)?;
-        let next = self.ranges[after..].iter().find(is_export)?;
-        let start = ImageAddress(before.start);
-        Some(Bracket { before: name(before), start, after: name(next) })
+        let before = &self.ranges[..after];
+        let start = ImageAddress(before.last()?.end);
+        let mut names = before.iter().rev().map(|range| string(&self.strings, range.name));
+        Some(Gap { start, after: names.find(|name| !name.ends_with(b"@plt")) })
     }
 
     /// True if its names are more than exports.
@@ -140,7 +156,8 @@ impl SymbolTableBuilder {
         self.strings.extend_from_slice(name);
         self.strings.push(0);
         let (start, limit) = (start.0, limit.0);
-        self.candidates.push(Candidate { start, size, limit, name: at, binding });
+        let is_exported = false;
+        self.candidates.push(Candidate { start, size, limit, name: at, binding, is_exported });
     }
 
     /// Adds the functions of the symbol tables of one kind (`SHT_SYMTAB`, `SHT_DYNSYM`) of an
@@ -153,6 +170,7 @@ impl SymbolTableBuilder {
             } else {
                 self.add_table::<Sym32<Endianness>, R>(headers, data, table)
             };
+            self.has_exports |= added.is_some() && kind == elf::SHT_DYNSYM.0;
             self.is_full |= added.is_some() && kind == elf::SHT_SYMTAB.0;
         }
     }
@@ -185,14 +203,19 @@ impl SymbolTableBuilder {
                     limit,
                     name: base + name,
                     binding: binding(symbol),
+                    is_exported: table.kind == elf::SHT_DYNSYM.0,
                 });
             }
         }
         Some(())
     }
 
-    /// Builds the table.
-    pub(crate) fn build(mut self) -> SymbolTable {
+    /// Builds the table. `functions`, from the unwind table, end symbols without a size.
+    pub(crate) fn build(mut self, functions: &FunctionRanges) -> SymbolTable {
+        let is_exports = self.has_exports && !self.is_full;
+        for symbol in self.candidates.iter_mut().filter(|symbol| symbol.size == 0) {
+            symbol.limit = symbol.limit.min(unsized_end(symbol.start, functions, is_exports));
+        }
         let strings = &self.strings;
         self.candidates.sort_unstable_by(|a, b| {
             // At one address the preferred symbol comes first; `split_ranges` relies on it.
@@ -201,7 +224,19 @@ impl SymbolTableBuilder {
         // Aliases of equal size: the preferred one stays.
         self.candidates.dedup_by_key(|candidate| (candidate.start, candidate.size));
         let ranges = split_ranges(&self.candidates).into_boxed_slice();
-        SymbolTable { ranges, strings: self.strings.into_boxed_slice(), is_exports: !self.is_full }
+        SymbolTable { ranges, strings: self.strings.into_boxed_slice(), is_exports }
+    }
+}
+
+/// Returns the end of the function of a symbol without a size.
+fn unsized_end(start: u64, functions: &FunctionRanges, is_exports: bool) -> u64 {
+    let address = ImageAddress(start);
+    let next = functions.next_start(address).map_or(u64::MAX, |next| next.0);
+    match functions.at(address) {
+        Some(function) => function.end.0,
+        // A full table has the next function, too.
+        None if is_exports => next.min(start.saturating_add(MAX_UNSIZED)),
+        None => next,
     }
 }
 
@@ -238,12 +273,18 @@ fn binding<S: Sym<Endian = Endianness>>(symbol: &S) -> Binding {
     }
 }
 
-/// Returns the rank of a symbol among those at one address. The greatest names it: with a size, more
-/// visible, with fewer leading underscores, longer, first in the alphabet.
+/// Returns the rank of a symbol among those at one address. The greatest names it: with a size, then
+/// an export, since it does not depend on installed debug files. Among exports, the name with the fewest
+/// leading underscores, the shortest and the first in the alphabet: `write`, not `__write`. Among
+/// others, the more visible, with fewer leading underscores, longer, first in the alphabet.
 fn preference<'s>(symbol: &Candidate, strings: &'s [u8]) -> impl Ord + use<'s> {
     let name = string(strings, symbol.name);
-    let underscores = name.iter().take_while(|&&byte| byte == b'_').count();
-    (symbol.size > 0, symbol.binding, Reverse(underscores), name.len(), Reverse(name))
+    let underscores = Reverse(name.iter().take_while(|&&byte| byte == b'_').count());
+    let among = match symbol.is_exported {
+        true => (Binding::Global, underscores, Reverse(name.len())),
+        false => (symbol.binding, underscores, Reverse(usize::MAX - name.len())),
+    };
+    (symbol.size > 0, symbol.is_exported, among, Reverse(name))
 }
 
 /// Splits symbols into ranges that do not overlap: an address belongs to the symbol with the nearest
@@ -266,7 +307,8 @@ fn split_ranges(symbols: &[Candidate]) -> Vec<Range> {
         if end <= symbol.start {
             continue;
         }
-        let range = Range { start: symbol.start, end, name: symbol.name };
+        let Candidate { start, name, is_exported, .. } = *symbol;
+        let range = Range { start, end, name, is_exported };
         match open.last_mut().filter(|last| last.start == symbol.start) {
             // A longer alias names the bytes after the preferred one.
             Some(last) if last.end < end => open.insert(open.len() - 1, range),
@@ -321,11 +363,12 @@ mod tests {
         for &(name, start, size, binding) in symbols {
             builder.add(name.as_bytes(), ImageAddress(start), size, ImageAddress(1000), binding);
         }
-        builder.build()
+        builder.build(&FunctionRanges::default())
     }
 
     fn name(table: &SymbolTable, address: u64) -> &str {
-        table.find(ImageAddress(address)).map_or("", |name| std::str::from_utf8(name).unwrap())
+        let found = table.find(ImageAddress(address));
+        found.map_or("", |found| std::str::from_utf8(found.name).unwrap())
     }
 
     #[test]
@@ -336,14 +379,55 @@ mod tests {
     }
 
     #[test]
-    fn address_between_exports_is_bracketed() {
-        let symbols = [("recv", 10, 5), ("f@plt", 30, 5), ("recvfrom", 40, 5)];
+    fn gap_begins_after_a_symbol_and_has_the_function_before_it() {
+        let symbols = [("f@plt", 1, 5), ("recv", 10, 5), ("g@plt", 30, 5), ("recvfrom", 40, 5)];
         let table = table(&symbols.map(|(name, start, size)| (name, start, size, Binding::Global)));
-        let bracket = Bracket { before: b"recv", start: ImageAddress(10), after: b"recvfrom" };
-        assert_eq!(
-            [9, 15, 36, 45].map(|address| table.around(ImageAddress(address))),
-            [None, Some(bracket), Some(bracket), None]
-        );
+        let gap = |address| table.gap(ImageAddress(address));
+        let starts_after = |start, after: &'static str| {
+            Some(Gap { start: ImageAddress(start), after: Some(after.as_bytes()) })
+        };
+        assert_eq!(gap(0), None);
+        assert_eq!(gap(9), Some(Gap { start: ImageAddress(6), after: None }));
+        assert_eq!(gap(15), starts_after(15, "recv"));
+        assert_eq!(gap(29), starts_after(15, "recv"));
+        assert_eq!(gap(36), starts_after(35, "recv"));
+        assert_eq!(gap(99), starts_after(45, "recvfrom"));
+    }
+
+    #[test]
+    fn export_without_a_size_ends_with_its_function_or_after_a_page() {
+        let functions = FunctionRanges::of(&[(0x1000, 0x1100), (0x1200, 0x9000)]);
+        let end = |start, is_exports| unsized_end(start, &functions, is_exports);
+        // In the unwind table; before a function that is; after all of them.
+        assert_eq!([0x1000, 0x1100, 0x1200].map(|at| end(at, true)), [0x1100, 0x1200, 0x9000]);
+        assert_eq!(end(0x9000, true), 0x9000 + MAX_UNSIZED);
+        assert_eq!(end(0x9000, false), u64::MAX, "a full table ends it");
+    }
+
+    #[test]
+    fn exported_alias_is_preferred_to_all_others() {
+        let exported = |name: &str, aliases: &[&str]| {
+            let mut builder = SymbolTableBuilder::default();
+            for alias in aliases {
+                builder.add(alias.as_bytes(), ImageAddress(8), 4, ImageAddress(99), Binding::Weak);
+                builder.candidates.last_mut().unwrap().is_exported = true;
+            }
+            // The same with and without a full table.
+            for full in [false, true] {
+                let mut builder = builder.clone();
+                for local in ["__GI_x", "a", "x_impl"].iter().filter(|_| full) {
+                    let (at, end) = (ImageAddress(8), ImageAddress(99));
+                    builder.add(local.as_bytes(), at, 4, end, Binding::Global);
+                }
+                let table = builder.build(&FunctionRanges::default());
+                let found = table.find(ImageAddress(9));
+                assert_eq!(found, Some(Found { name: name.as_bytes(), is_exported: true }));
+            }
+        };
+        exported("write", &["__write", "write"]);
+        exported("puts", &["_IO_puts", "puts"]);
+        exported("pread", &["pread64", "pread", "__pread64"]);
+        exported("_ZN1AC1Ev", &["_ZN1AC2Ev", "_ZN1AC1Ev"]);
     }
 
     #[test]
@@ -402,8 +486,8 @@ mod tests {
             for address in 0..90 {
                 let covers = |&(start, size): &(u64, u64)| (start..start + size).contains(&address);
                 let nearest = symbols.iter().filter(|s| covers(s)).map(|s| s.0).max();
-                let found = table.find(ImageAddress(address)).map(|name| {
-                    let i: usize = std::str::from_utf8(&name[1..]).unwrap().parse().unwrap();
+                let found = table.find(ImageAddress(address)).map(|found| {
+                    let i: usize = std::str::from_utf8(&found.name[1..]).unwrap().parse().unwrap();
                     prop_assert!(covers(&symbols[i]));
                     Ok(symbols[i].0)
                 }).transpose()?;

@@ -18,24 +18,30 @@ use crate::go::GoTable;
 /// The largest unwind table and the largest `.gnu_debugdata` that are read.
 const MAX_BYTES: u64 = 256 << 20;
 
-/// Reads the first full symbol table, else the exports of the first file; adds its PLT stubs.
-pub(super) fn symbols(files: &[ElfFile], log: &SearchLog) -> SymbolTable {
+/// Reads the first full symbol table, and the exports and PLT stubs of the first file. `functions` are
+/// those of its unwind table.
+pub(super) fn symbols(
+    files: &[ElfFile],
+    functions: &FunctionRanges,
+    log: &SearchLog,
+) -> SymbolTable {
     let mut symbols = SymbolTableBuilder::default();
     let full = files.iter().find(|file| file.headers.has_symbols());
-    // A full table includes the exports.
-    if let Some(source) = full.or(files.first()) {
-        let (kind, table) = match full {
-            Some(_) => (elf::SHT_SYMTAB, ".symtab"),
-            None => (elf::SHT_DYNSYM, ".dynsym"),
-        };
-        symbols.add_elf(&source.headers, &source.data(), kind.0);
-        log.tried(&source.path, format!("names from {table}"));
+    if let Some(source) = full {
+        symbols.add_elf(&source.headers, &source.data(), elf::SHT_SYMTAB.0);
+        log.tried(&source.path, "names from .symtab");
     }
     if let Some(image) = files.first() {
+        // Also with a full table: exports are the names that do not depend on debug files, and
+        // MiniDebugInfo leaves them out.
+        symbols.add_elf(&image.headers, &image.data(), elf::SHT_DYNSYM.0);
+        if full.is_none() {
+            log.tried(&image.path, "names from .dynsym");
+        }
         // Debug files have no code, so that stubs come from the image.
         plt::add_stubs(&mut symbols, &image.headers, &image.data());
     }
-    let symbols = symbols.build();
+    let symbols = symbols.build(functions);
     log.note(format!("symbols: names for {} ranges", symbols.len()));
     symbols
 }

@@ -340,7 +340,6 @@ impl Finder {
                 (Rc::clone(&file.headers), false)
             }
         };
-        let symbols = contents::symbols(&files, log);
         let has_symbols = files.iter().any(|file| file.headers.has_symbols());
         let dwarf = if self.detail.reads_debug_info(has_symbols) {
             self.dwarf(&files, &references, log)
@@ -353,6 +352,7 @@ impl Finder {
         } else {
             contents::function_ranges(&files, log)
         };
+        let symbols = contents::symbols(&files, &function_ranges, log);
         // The symbol table suffices for functions.
         let is_go_of_use = dwarf.is_err() && !(has_symbols && self.detail.is_symbols_only());
         let go = files.first().filter(|_| is_go_of_use);

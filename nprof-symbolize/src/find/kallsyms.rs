@@ -5,6 +5,7 @@ use nprof_object::kallsyms::{Symbol, find, is_hidden, symbols};
 use nprof_object::modules::modules;
 use nprof_object::{ImageAddress, RuntimeAddress};
 
+use crate::elf::function_ranges::FunctionRanges;
 use crate::elf::symbol_table::{Binding, SymbolTable, SymbolTableBuilder};
 
 /// The reason kernel symbols cannot be used.
@@ -77,7 +78,7 @@ fn table(
             builder.add(symbol.name, ImageAddress(distance), 0, limit, binding);
         }
     }
-    let symbols = builder.build();
+    let symbols = builder.build(&FunctionRanges::default());
     if symbols.is_empty() { Err(KallsymsError::Absent) } else { Ok(symbols) }
 }
 
@@ -115,7 +116,7 @@ garbage
     const MODULES: &[u8] = b"ext4 4096 1 - Live 0xffffffffc0200000\next42 1 0 - Live 0x1\n";
 
     fn name(table: &SymbolTable, offset: u64) -> Option<&str> {
-        table.find(ImageAddress(offset)).map(|name| std::str::from_utf8(name).unwrap())
+        table.find(ImageAddress(offset)).map(|found| std::str::from_utf8(found.name).unwrap())
     }
 
     #[test]

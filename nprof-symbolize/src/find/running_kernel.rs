@@ -140,7 +140,7 @@ fn open_vdso(recorded: &RecordedImage) -> Result<OpenImage, Failure> {
     symbols.add_elf(&headers, &bytes[..], elf::SHT_DYNSYM.0);
     // The vDSO of some kernels has stubs, like any shared library.
     plt::add_stubs(&mut symbols, &headers, &bytes[..]);
-    let symbols = symbols.build();
+    let symbols = symbols.build(&FunctionRanges::default());
     let function_ranges = FunctionRanges::default();
     let image = ElfImage { headers, symbols, dwarf: Err(None), function_ranges, go: None };
     Ok(OpenImage::Elf(Box::new(image)))

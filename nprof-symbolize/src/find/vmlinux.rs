@@ -50,7 +50,8 @@ impl Finder {
         } else {
             Err(None)
         };
-        let (symbols, function_ranges) = (symbols.build(), FunctionRanges::default());
+        let function_ranges = FunctionRanges::default();
+        let symbols = symbols.build(&function_ranges);
         let image = ElfImage { headers, symbols, dwarf, function_ranges, go: None };
         Some(OpenImage::Elf(Box::new(image)))
     }

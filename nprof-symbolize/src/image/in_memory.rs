@@ -95,14 +95,15 @@ impl MemoryImage {
                 8,
             ))
         });
+        let function_ranges = unwind.unwrap_or_default();
         let go = GoTable::read(&Section::Memory(bytes.to_vec().into()), &headers);
         let file = MemoryFile { bytes: bytes.into(), headers: Rc::new(headers.clone()) };
         let code = headers.segments.iter().filter(|part| part.executable).copied().collect();
         let image = OpenImage::Elf(Box::new(ElfImage {
             headers,
-            symbols: symbols.build(),
+            symbols: symbols.build(&function_ranges),
             dwarf: Dwarf::load(Box::new(file), usize::MAX).map_err(Some),
-            function_ranges: unwind.unwrap_or_default(),
+            function_ranges,
             go,
         }));
         Some(Self { image, code })

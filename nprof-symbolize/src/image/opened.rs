@@ -9,9 +9,9 @@ use crate::dwarf::detail::Detail;
 use crate::dwarf::{Call, Dwarf, DwarfError};
 use crate::elf::function_ranges::FunctionRanges;
 use crate::elf::headers::Headers;
-use crate::elf::symbol_table::SymbolTable;
+use crate::elf::symbol_table::{Found, SymbolTable};
 use crate::go::GoTable;
-use crate::names::demangle::{demangle_plain, is_mangled};
+use crate::names::demangle::{NameStyle, demangle, is_mangled};
 
 /// An image with the names that were found for it.
 pub(crate) enum OpenImage {
@@ -72,12 +72,11 @@ impl Symbolized {
 
 /// A function without a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Unnamed {
-    /// It starts at this offset of the image.
-    At(ImageOffset),
-    /// It lies between two exports: `recv->recvfrom`, followed by the distance of its start from
-    /// the first one, if that is known.
-    Between(String),
+pub(crate) struct Unnamed {
+    /// The offset of its start in the image.
+    pub(crate) start: ImageOffset,
+    /// The shown name of the function before it.
+    pub(crate) after: Option<String>,
 }
 
 impl OpenImage {
@@ -108,7 +107,7 @@ pub(crate) fn resolve(image: &OpenImage, offset: ImageOffset, detail: Detail) ->
     match image {
         OpenImage::Elf(elf) => resolve_elf(elf, FileOffset(offset.0), detail),
         OpenImage::Symbols(symbols) => match symbols.find(ImageAddress(offset.0)) {
-            Some(name) => named(vec![call_of_symbol(name)], None),
+            Some(found) => named(vec![call_of_symbol(found.name)], None),
             None => Symbolized::unnamed(Status::NoSymbol),
         },
     }
@@ -123,7 +122,8 @@ fn resolve_elf(elf: &ElfImage, offset: FileOffset, detail: Detail) -> Symbolized
         // For functions alone the symbol table suffices, and is much faster.
         _ if !detail.reads_debug_info(symbol.is_some()) => (Vec::new(), None),
         Ok(dwarf) => {
-            let found = dwarf.calls(address.0, detail, symbol.filter(|name| is_mangled(name)));
+            let mangled = symbol.map(|found| found.name).filter(|name| is_mangled(name));
+            let found = dwarf.calls(address.0, detail, mangled);
             (found.calls, found.fault)
         }
         Err(fault) => (Vec::new(), fault.clone()),
@@ -148,7 +148,7 @@ fn resolve_elf(elf: &ElfImage, offset: FileOffset, detail: Detail) -> Symbolized
             let name = out_of_line_name(outermost.function.take(), symbol);
             outermost.function = Some(name);
         }
-        (None, Some(symbol)) => calls.push(call_of_symbol(symbol)),
+        (None, Some(symbol)) => calls.push(call_of_symbol(symbol.name)),
         (Some(_), None) => {}
         (None, None) => {
             let status = match (&elf.dwarf, &problem) {
@@ -165,39 +165,49 @@ fn resolve_elf(elf: &ElfImage, offset: FileOffset, detail: Detail) -> Symbolized
     named(calls, problem)
 }
 
-/// Describes the function without a name at an address.
+/// Describes the function without a name at an address: by its start, so that all of its addresses
+/// have one name, and by the symbol before it, as Prospect did (Tsariounov 2002).
 ///
-/// As Prospect did (Tsariounov 2002), the name shows the exports around it. Since many functions
-/// lie between two exports, the start of the function is added if the unwind table has it.
+/// Code that the unwind table does not have either counts as one function from the end of the symbol
+/// or function before it.
 fn describe_unnamed(elf: &ElfImage, address: ImageAddress) -> Option<Unnamed> {
-    let start = elf.function_ranges.start(address);
-    let Some(bracket) = elf.symbols.around(start.unwrap_or(address)) else {
-        let (offset, _) = elf.headers.segments.file_offset(start?)?;
-        return Some(Unnamed::At(ImageOffset(offset.0)));
-    };
-    let distance =
-        start.map(|start| format!("+{:#x}", start.offset_from(bracket.start).unwrap_or(0)));
-    let (before, after) = (export_name(bracket.before), export_name(bracket.after));
-    Some(Unnamed::Between(format!("{before}->{after}{}", distance.unwrap_or_default())))
-}
-
-/// Returns the demangled name of an export, without parameters.
-fn export_name(name: &[u8]) -> String {
-    String::from_utf8_lossy(&demangle_plain(name)).into_owned()
+    // A full table leaves out padding only.
+    if elf.symbols.is_whole() {
+        return None;
+    }
+    let start = elf.function_ranges.at(address).map(|function| function.start).or_else(|| {
+        let covers =
+            |start: u64, size: u64| address.0.checked_sub(start).is_some_and(|at| at < size);
+        let mut sections = elf.headers.sections.iter();
+        let section = sections.find(|section| covers(section.address, section.size))?;
+        let function = elf.function_ranges.last_before(address).map(|function| function.end);
+        let symbol = elf.symbols.gap(address).map(|gap| gap.start);
+        let ends = [symbol, function, Some(ImageAddress(section.address))];
+        ends.into_iter().flatten().max()
+    })?;
+    let (offset, _) = elf.headers.segments.file_offset(start)?;
+    let after = elf.symbols.gap(start).and_then(|gap| gap.after).map(|name| {
+        // The names of templates would hide the offset.
+        String::from_utf8_lossy(&demangle(name, NameStyle::Short)).into_owned()
+    });
+    Some(Unnamed { start: ImageOffset(offset.0), after })
 }
 
 /// Chooses the linkage name of a function between debug information and symbol table.
 ///
-/// Debug information has the name in the source. The symbol table has the result of compilation: a
-/// part that was split off (`f.cold`), a clone, or the linkage name if the debug information has
-/// the plain name only. Otherwise they are aliases, and the name in the source is preferred.
+/// An exported symbol names the function with and without debug information, so that two machines
+/// compare. Otherwise, debug information has the name in the source. The symbol table has the result
+/// of compilation: a part that was split off (`f.cold`), a clone, or the linkage name if the debug
+/// information has the plain name only. Otherwise they are aliases, and the name in the source is
+/// preferred.
 ///
 /// Go's linker adds `.abi0` to functions in assembly, which Go's own tools never show.
-fn out_of_line_name(in_source: Option<Arc<[u8]>>, symbol: &[u8]) -> Arc<[u8]> {
+fn out_of_line_name(in_source: Option<Arc<[u8]>>, symbol: Found<'_>) -> Arc<[u8]> {
+    let Found { name: symbol, is_exported } = symbol;
     let Some(in_source) = in_source else { return symbol.into() };
     let suffix = symbol.strip_prefix(&in_source[..]);
     let is_clone = suffix.is_some_and(|suffix| suffix.starts_with(b".") && suffix != b".abi0");
-    if is_clone || (is_mangled(symbol) && !is_mangled(&in_source)) {
+    if is_exported || is_clone || (is_mangled(symbol) && !is_mangled(&in_source)) {
         symbol.into()
     } else {
         in_source
@@ -225,7 +235,7 @@ mod tests {
         let (first, second) = (ImageAddress(0), ImageAddress(16));
         builder.add(b"caller", first, 16, first, Binding::Global);
         builder.add(b"next", second, 16, first, Binding::Global);
-        let image = OpenImage::Symbols(builder.build());
+        let image = OpenImage::Symbols(builder.build(&FunctionRanges::default()));
         let name = |offset| {
             let calls = resolve(&image, ImageOffset(offset), ALL).calls;
             calls.first().and_then(|call| call.function.clone()).unwrap_or_default().to_vec()
@@ -240,7 +250,8 @@ mod tests {
     #[test]
     fn symbol_names_clones_and_adds_linkage_names() {
         let name = |in_source: &str, symbol: &str| {
-            let name = out_of_line_name(Some(in_source.as_bytes().into()), symbol.as_bytes());
+            let symbol = Found { name: symbol.as_bytes(), is_exported: false };
+            let name = out_of_line_name(Some(in_source.as_bytes().into()), symbol);
             String::from_utf8(name.to_vec()).unwrap()
         };
         assert_eq!(name("f", "f.cold"), "f.cold");
@@ -248,6 +259,9 @@ mod tests {
         assert_eq!(name("_ZN1AC4Ev", "_ZN1AC2Ev"), "_ZN1AC4Ev");
         assert_eq!(name("write", "__libc_write"), "write");
         assert_eq!(name("runtime.memmove", "runtime.memmove.abi0"), "runtime.memmove");
-        assert_eq!(&*out_of_line_name(None, b"memcpy"), b"memcpy");
+        let exported = Found { name: b"malloc", is_exported: true };
+        let in_source = Some(b"__GI___libc_malloc"[..].into());
+        assert_eq!(&*out_of_line_name(in_source, exported), b"malloc");
+        assert_eq!(&*out_of_line_name(None, exported), b"malloc");
     }
 }

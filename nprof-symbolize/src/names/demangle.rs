@@ -24,56 +24,34 @@ pub(crate) enum NameStyle {
     Short,
 }
 
-/// The parts of a name that are shown, each with less than the one before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Parts {
-    All,
-    /// Without parameters and result.
-    NoParameters,
-    /// Also without the arguments of templates and generics.
-    NoArguments,
-}
-
 /// Returns the name to show for a linkage name; the name itself if it is not mangled or too large.
 ///
 /// Debug information also has readable names, of C++ functions without a linkage name. They have
 /// parameters, too, and are shortened in the same way.
 pub(crate) fn demangle(linkage: &[u8], style: NameStyle) -> Cow<'_, [u8]> {
-    match style {
-        NameStyle::Full => demangle_parts(linkage, Parts::All),
-        NameStyle::Short => demangle_parts(linkage, Parts::NoArguments),
-    }
-}
-
-/// Returns the name without parameters and result, but with template arguments.
-pub(crate) fn demangle_plain(linkage: &[u8]) -> Cow<'_, [u8]> {
-    demangle_parts(linkage, Parts::NoParameters)
-}
-
-fn demangle_parts(linkage: &[u8], parts: Parts) -> Cow<'_, [u8]> {
     let text = std::str::from_utf8(linkage).ok().filter(|text| text.len() <= MAX_BYTES);
     let Some(text) = text else { return linkage.into() };
     let demangled = match text.as_bytes() {
         // The suffix `@plt` is not part of any mangling.
         // All supported manglings begin with an underscore.
         [b'_', ..] => match text.strip_suffix("@plt") {
-            Some(name) => demangle_name(name, parts).map(|name| name + "@plt"),
-            None => demangle_name(text, parts),
+            Some(name) => demangle_name(name, style).map(|name| name + "@plt"),
+            None => demangle_name(text, style),
         },
         _ => None,
     };
     let shown = match demangled {
         Some(mut name) => {
-            if parts >= Parts::NoParameters {
+            if style == NameStyle::Short {
                 name.truncate(shorten::without_qualifiers(&name).len());
             }
             Cow::Owned(name)
         }
         // A readable name of the debug information.
-        None if parts >= Parts::NoParameters => Cow::Borrowed(shorten::without_parameters(text)),
+        None if style == NameStyle::Short => Cow::Borrowed(shorten::without_parameters(text)),
         None => Cow::Borrowed(text),
     };
-    if parts == Parts::NoArguments && shown.contains(['<', '>']) {
+    if style == NameStyle::Short && shown.contains(['<', '>']) {
         return Cow::Owned(shorten::without_arguments(&shown).into_bytes());
     }
     match shown {
@@ -87,7 +65,7 @@ pub(crate) fn is_mangled(name: &[u8]) -> bool {
     name.starts_with(b"_Z") || name.starts_with(b"_R")
 }
 
-fn demangle_name(name: &str, parts: Parts) -> Option<String> {
+fn demangle_name(name: &str, style: NameStyle) -> Option<String> {
     // Legacy Rust names are valid C++ names, so that they are tried first.
     if name.starts_with("_R") || is_legacy_rust(name) {
         let rust = rustc_demangle::try_demangle(name).ok()?;
@@ -101,7 +79,7 @@ fn demangle_name(name: &str, parts: Parts) -> Option<String> {
     }
     let parse = cpp_demangle::ParseOptions::default().recursion_limit(MAX_DEPTH);
     let mut options = cpp_demangle::DemangleOptions::new().recursion_limit(MAX_DEPTH);
-    if parts >= Parts::NoParameters {
+    if style == NameStyle::Short {
         options = options.no_params().no_return_type();
     }
     let symbol = cpp_demangle::BorrowedSymbol::with_tail_and_options(name.as_bytes(), &parse);
@@ -115,7 +93,7 @@ fn demangle_name(name: &str, parts: Parts) -> Option<String> {
         Some(byte) if byte.is_ascii_alphanumeric() => {
             let options = options.no_params().no_return_type();
             symbol.structured_demangle(&mut out, &options).ok()?;
-            out.write_str(if parts < Parts::NoParameters { "(...)" } else { "" }).ok()?;
+            out.write_str(if style == NameStyle::Full { "(...)" } else { "" }).ok()?;
         }
         // Any other tail is no part of a C++ name.
         Some(_) => return None,
@@ -196,13 +174,12 @@ mod tests {
             shown(NameStyle::Full),
             "void std::vector<int, std::allocator<int> >::get<long>(std::allocator<int> const&, int)"
         );
-        assert_eq!(&*demangle_plain(name), b"std::vector<int, std::allocator<int> >::get<long>");
         assert_eq!(shown(NameStyle::Short), "std::vector::get");
-        let own = demangle_plain(b"a::(anonymous namespace)::f<int>(int) const");
-        assert_eq!(&*own, b"a::(anonymous namespace)::f<int>");
+        let own = demangle(b"a::(anonymous namespace)::f<int>(int) const", NameStyle::Short);
+        assert_eq!(&*own, b"a::(anonymous namespace)::f");
         assert_eq!(&*demangle(b"main", NameStyle::Short), b"main");
         for name in ["_ZNKR1A1fEv", "_ZNVO1A1fEi", "A::f(int) volatile &"] {
-            assert_eq!(&*demangle_plain(name.as_bytes()), b"A::f", "{name}");
+            assert_eq!(&*demangle(name.as_bytes(), NameStyle::Short), b"A::f", "{name}");
         }
     }
 
