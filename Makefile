@@ -1,5 +1,9 @@
-# `make demo` and `make test` need a Rust toolchain and Debian's package registry: `setup` installs the
-# missing packages, and prints nothing if all are installed.
+# `make` builds as any user with a Rust toolchain; `make install` then copies, and needs no toolchain:
+#
+#     make && sudo make install
+#
+# The other targets need packages: they install the missing ones on Debian, as root, and print nothing
+# if all are installed.
 
 PREFIX  = /usr/local
 DESTDIR =
@@ -15,7 +19,9 @@ TOOLS     = nprof-record nprof-symbolize nprof-flat nprof-paths nprof-diff nprof
 CXX       = g++
 DEMOFLAGS = -std=c++17 -O2 -g -fomit-frame-pointer -Wall -Wextra -pthread
 
-# COMMAND:PACKAGE for each command that the demo, the tests, `lint` or `bench` run.
+# COMMAND:PACKAGE for each command that the demo runs.
+DEMO_NEEDS = g++:g++ perl:perl
+# The same for the tests, `lint` and `bench`.
 NEEDS = g++:g++ objcopy:binutils gprof:binutils bzip2:bzip2 setpriv:util-linux mandoc:mandoc \
         perf:linux-perf strace:strace dwz:dwz xz:xz-utils zstd:zstd ld.lld:lld mold:mold \
         python3:python3 script:bsdutils zsh:zsh fish:fish musl-gcc:musl-tools chromium:chromium
@@ -26,12 +32,21 @@ PEERS = valgrind:valgrind link-parser:link-grammar
 PEERS_ROOT  = $(abspath $(TARGET))/peers
 COMPLETIONS = $(TARGET)/completions
 
+# Written by `build`, and the files it depends on: `install` needs cargo only if one of them is newer.
+BUILT   = $(BIN)/.nprof-built
+SOURCES = $(shell find Cargo.toml Cargo.lock nprof-*/Cargo.toml nprof-*/src tests/Cargo.toml \
+                       tests/support tests/completions -type f)
+# The profile of the program that writes completions.
+PROFILE = release
+
 # Installs the packages of the missing commands in a list COMMAND:PACKAGE...
 define install_missing
 	@missing=; for need in $(1); do \
 	    command -v $${need%%:*} >/dev/null || missing="$$missing $${need#*:}"; \
 	done; \
-	[ -z "$$missing" ] || { set -x; apt-get -qq update && \
+	[ -z "$$missing" ] || { \
+	    [ $$(id -u) = 0 ] || { echo "missing packages; as root: apt-get install$$missing"; exit 1; }; \
+	    set -x; apt-get -qq update && \
 	    DEBIAN_FRONTEND=noninteractive apt-get -qq install --no-install-recommends $$missing; }
 endef
 
@@ -50,18 +65,32 @@ peers: setup build
 	@[ -x $(PEERS_ROOT)/bin/samply ] || ! $(BIN)/nprof-record -q -e cycles -o /dev/null true || \
 	    $(CARGO) install --quiet --locked --root $(PEERS_ROOT) samply
 
-build:
+build: $(BUILT)
+
+$(BUILT): $(SOURCES)
+	@command -v $(CARGO) >/dev/null || { \
+	    echo "$(CARGO): not found; first run make as the user who has the Rust toolchain"; exit 1; }
 	$(CARGO) build --release --workspace --bins --locked
+	@$(MAKE) --no-print-directory completions
+	@touch $@
+
+# Writes the completions of the tools in BIN, from their --help.
+completions:
+	$(CARGO) run --profile $(PROFILE) --locked --package nprof-tests --example completions -- \
+	    $(BIN) $(COMPLETIONS)
 
 # Profiles the demo program, then perl, which every Debian has.
-demo: build $(DEMO)/demo
+demo: demo-setup build $(DEMO)/demo
 	@PATH="$(BIN):$$PATH" demo/show $(DEMO) demo $(DEMO)/demo
 	@PATH="$(BIN):$$PATH" demo/show $(DEMO) perl perl demo/words.pl /usr/include
 
-$(DEMO)/demo: demo/main.cpp demo/index.cpp $(DEMO)/libquery.so demo/index.hpp demo/query.hpp | setup
+demo-setup:
+	$(call install_missing,$(DEMO_NEEDS))
+
+$(DEMO)/demo: demo/main.cpp demo/index.cpp $(DEMO)/libquery.so demo/index.hpp demo/query.hpp | demo-setup
 	$(CXX) $(DEMOFLAGS) -o $@ demo/main.cpp demo/index.cpp -L$(DEMO) -lquery -Wl,-rpath,'$$ORIGIN'
 
-$(DEMO)/libquery.so: demo/query.cpp demo/index.hpp demo/query.hpp | setup
+$(DEMO)/libquery.so: demo/query.cpp demo/index.hpp demo/query.hpp | demo-setup
 	@mkdir -p $(DEMO)
 	$(CXX) $(DEMOFLAGS) -fPIC -shared -o $@ demo/query.cpp
 
@@ -116,27 +145,30 @@ html: setup
 
 install: build install-files
 
-# Installs built files under DESTDIR. Tests install the tools of their profile with another BIN.
+# Installs built files below DESTDIR. Tests install the tools of their profile with another BIN.
 install-files:
-	$(CARGO) run --quiet --locked --package nprof-tests --example completions -- \
-	    $(BIN) $(COMPLETIONS)
-	install -d $(DESTDIR)$(PREFIX)/bin
-	install $(addprefix $(BIN)/,$(TOOLS)) $(DESTDIR)$(PREFIX)/bin
-	for section in 1 5 7; do \
+	@install -d $(DESTDIR)$(PREFIX)/bin
+	@install $(addprefix $(BIN)/,$(TOOLS)) $(DESTDIR)$(PREFIX)/bin
+	@for section in 1 5 7; do \
 	    install -d $(SHARE)/man/man$$section && \
 	    install -m 644 man/*.$$section $(SHARE)/man/man$$section || exit; \
 	done
-	install -d $(SHARE)/bash-completion/completions $(SHARE)/zsh/site-functions \
+	@install -d $(SHARE)/bash-completion/completions $(SHARE)/zsh/site-functions \
 	    $(SHARE)/fish/vendor_completions.d
-	for tool in $(TOOLS); do \
+	@for tool in $(TOOLS); do \
 	    install -m 644 $(COMPLETIONS)/bash/$$tool.bash \
 	        $(SHARE)/bash-completion/completions/$$tool || exit; \
 	done
-	install -m 644 $(COMPLETIONS)/zsh/_* $(SHARE)/zsh/site-functions
-	install -m 644 $(COMPLETIONS)/fish/* $(SHARE)/fish/vendor_completions.d
+	@install -m 644 $(COMPLETIONS)/zsh/_* $(SHARE)/zsh/site-functions
+	@install -m 644 $(COMPLETIONS)/fish/* $(SHARE)/fish/vendor_completions.d
+	@echo "Installed in $(DESTDIR)$(PREFIX):"
+	@echo "    bin                           $(TOOLS)"
+	@echo "    share/man/man1, man5, man7    their manual pages, nprof-format(5) and nprof(7)"
+	@echo "    share/bash-completion/completions, share/zsh/site-functions,"
+	@echo "    share/fish/vendor_completions.d    completions of each tool"
 
 clean:
 	$(CARGO) clean
 	rm -rf nprof-stream/fuzz/target nprof-symbolize/fuzz/target
 
-.PHONY: all setup peers build demo test calibrate papers bench lint fuzz html install install-files clean
+.PHONY: all setup peers build completions demo demo-setup test calibrate papers bench lint fuzz html install install-files clean

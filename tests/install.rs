@@ -3,14 +3,59 @@
 
 use nprof_tests::{Help, Shell, TOOLS, have, repository, tools};
 
-/// Installs the tools that were built for the tests, into `root` in the shell's directory.
-fn install(shell: &Shell) {
-    let run = shell.run(&format!(
-        "make -s -C {} install-files DESTDIR=$PWD/root PREFIX=/usr BIN={} COMPLETIONS=$PWD/completions",
+/// Returns the variables of make for the tools that were built for the tests, and writes their
+/// completions. Everything is in the shell's directory.
+fn variables(shell: &Shell) -> String {
+    let variables = format!(
+        "-C {} BIN={} COMPLETIONS=$PWD/completions PROFILE=dev BUILT=$PWD/built \
+         DESTDIR=$PWD/root PREFIX=/usr",
         repository().display(),
         tools().display()
-    ));
+    );
+    let run = shell.run(&format!("make -s {variables} completions"));
     assert_eq!(run.status, 0, "{run:#?}");
+    variables
+}
+
+/// Installs the tools that were built for the tests, into `root`. Returns the output.
+fn install(shell: &Shell) -> String {
+    let run = shell.run(&format!("make -s {} install-files", variables(shell)));
+    assert_eq!(run.status, 0, "{run:#?}");
+    run.out
+}
+
+#[test]
+fn installs_without_cargo_unless_a_source_is_newer() {
+    if !have(&["make"]) {
+        return;
+    }
+    let shell = Shell::new();
+    let variables = variables(&shell);
+    // As sudo(8) runs it: neither the variables nor the PATH of the user.
+    let install = format!("env -i PATH=/usr/bin:/bin make {variables} CARGO=absent-cargo install");
+    shell.write("built", "");
+    let run = shell.run(&install);
+    assert_eq!((run.status, run.err.as_str()), (0, ""), "{run:#?}");
+    shell.run("root/usr/bin/nprof-flat --version").quiet();
+    shell.run("touch -d 2020-01-01 built").quiet();
+    let run = shell.run(&install);
+    assert_eq!(run.status, 2, "{run:#?}");
+    let advice = "absent-cargo: not found; first run make as the user who has the Rust toolchain";
+    assert!(run.out.contains(advice), "{run:#?}");
+}
+
+#[test]
+fn demo_installs_no_packages_of_the_tests() {
+    if !have(&["make"]) {
+        return;
+    }
+    let shell = Shell::new();
+    let demo = format!("make -n -C {} BUILT=$PWD/built demo", repository().display());
+    let commands = shell.run(&demo).out;
+    assert!(commands.contains("g++:g++") && commands.contains("demo/show"), "{commands}");
+    for package in ["zsh", "fish", "dwz", "mold", "musl", "linux-perf", "rustup"] {
+        assert!(!commands.contains(package), "{package}: {commands}");
+    }
 }
 
 #[test]
@@ -19,8 +64,10 @@ fn installs_tools_pages_and_completions() {
         return;
     }
     let shell = Shell::new();
-    install(&shell);
+    let output = install(&shell);
+    assert!(output.contains("root/usr:\n    bin "), "{output}");
     for tool in TOOLS {
+        assert!(output.contains(tool), "{output}");
         shell.run(&format!("root/usr/bin/{tool} --version")).quiet();
         for file in [
             format!("man/man1/{tool}.1"),
