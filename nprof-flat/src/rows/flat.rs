@@ -16,6 +16,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use std::ops::Range;
+
 use nprof_report::filter::Filter;
 use nprof_report::key::{Key, sample_label};
 use nprof_report::profile::{
@@ -25,8 +27,10 @@ use nprof_report::time::TimeSplit;
 use nprof_stream::escape::escaped;
 use nprof_stream::labels::{CallKey, Labels, OTHER};
 use nprof_stream::tables::{Call, NameId, Tables};
-use nprof_stream::{EpochCache, NodeId};
+use nprof_stream::{EpochCache, FrameId, NodeId};
 use rustc_hash::FxHashMap;
+
+use crate::rows::flat::call_rows::{CallRow, CallRows, RowsOf};
 
 /// The sums of a row in one event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -110,7 +114,7 @@ pub struct Flat {
     once: OncePerStack,
     /// Samples with at least one kept row, by event.
     counted: Vec<Sum>,
-    call_parts: EpochCache<Call, CallPart>,
+    calls: CallRows,
     /// None for samples that do not count.
     sample_parts: EpochCache<GroupKey, Option<PartId>>,
 }
@@ -139,7 +143,7 @@ impl Flat {
             row_ids: FxHashMap::default(),
             once: OncePerStack::default(),
             counted: Vec::new(),
-            call_parts: EpochCache::default(),
+            calls: CallRows::default(),
             sample_parts: EpochCache::default(),
         }
     }
@@ -173,20 +177,27 @@ impl Flat {
         let mut is_leaf = true;
         let mut counts = false;
         if self.needs_calls {
-            for call in tables.stack_calls(group.node) {
-                let CallPart { id, is_kept } = self.call_part(tables, call);
-                let key = RowKey { calls: id, samples, is_kept };
-                self.add_to_row(group.event, key, sum, is_leaf);
-                // The first call is the innermost one; self counts only there.
-                is_leaf = false;
-                counts |= is_kept;
+            let (generation, event) = (tables.generation(), group.event);
+            self.calls.begin(RowsOf { generation, event, samples });
+            for frame in tables.stack(group.node) {
+                let rows = match self.calls.range(frame) {
+                    Some(rows) => rows,
+                    None => self.frame_rows(tables, frame, event, samples),
+                };
+                for index in rows {
+                    let CallRow { row, is_kept } = self.calls.row(index);
+                    self.add_to_row(row as usize, sum, is_leaf);
+                    // The first call is the innermost one; self counts only there.
+                    is_leaf = false;
+                    counts |= is_kept;
+                }
             }
         }
         // The sample has no stack, or the columns do not depend on it.
         if is_leaf {
             let CallPart { id, is_kept } = self.stackless_part(tables);
-            let key = RowKey { calls: id, samples, is_kept };
-            self.add_to_row(group.event, key, sum, true);
+            let row = self.row(group.event, RowKey { calls: id, samples, is_kept });
+            self.add_to_row(row, sum, true);
             counts = is_kept;
         }
         if counts {
@@ -213,7 +224,7 @@ impl Flat {
             count /= 4;
         }
         // They hold ids of parts and names.
-        self.call_parts = EpochCache::default();
+        self.calls = CallRows::default();
         self.sample_parts = EpochCache::default();
         self.once = OncePerStack::default();
     }
@@ -311,32 +322,54 @@ impl Flat {
         Some(FoldedSums { other, bound })
     }
 
-    fn add_to_row(&mut self, event: usize, key: RowKey, sum: Sum, is_leaf: bool) {
-        // One lookup for known and new rows: this runs for every call of every stack.
-        let next = self.tallies.len();
-        let id = *self.row_ids.entry((event, key)).or_insert(next);
-        if id == next {
-            self.tallies.push(Tally::default());
-        }
-        let tally = &mut self.tallies[id];
+    #[inline]
+    fn add_to_row(&mut self, row: usize, sum: Sum, is_leaf: bool) {
+        let tally = &mut self.tallies[row];
         if is_leaf {
             tally.self_.add(sum);
         }
         // A recursive function is on the stack several times.
-        if self.once.is_first(id) {
+        if self.once.is_first(row) {
             tally.total.add(sum);
         }
     }
 
+    /// Returns the index of a row in `tallies`; adds the row if there is none.
+    fn row(&mut self, event: usize, key: RowKey) -> usize {
+        let next = self.tallies.len();
+        let row = *self.row_ids.entry((event, key)).or_insert(next);
+        if row == next {
+            self.tallies.push(Tally::default());
+        }
+        row
+    }
+
+    /// Looks up the rows of a frame's calls, and caches them.
+    fn frame_rows(
+        &mut self,
+        tables: &Tables,
+        frame: FrameId,
+        event: usize,
+        samples: PartId,
+    ) -> Range<u32> {
+        let mut rows = Vec::new();
+        for call in tables.calls(frame) {
+            let CallPart { id, is_kept } = self.call_part(tables, call);
+            let row = self.row(event, RowKey { calls: id, samples, is_kept });
+            rows.push(CallRow { row: row as u32, is_kept });
+        }
+        self.calls.insert(frame, rows.into_iter())
+    }
+
     fn call_part(&mut self, tables: &Tables, call: Call) -> CallPart {
-        if let Some(part) = self.call_parts.get(tables, &call) {
+        if let Some(part) = self.calls.parts.get(tables, &call) {
             return part;
         }
         let labels = &mut self.labels;
         let names = self.call_keys.iter().map(|&key| labels.label(tables, call, key)).collect();
         let is_kept = self.filter.keeps_call(labels, tables, Some(call));
         let part = CallPart { id: self.part(names), is_kept };
-        self.call_parts.insert(call, part);
+        self.calls.parts.insert(call, part);
         part
     }
 
@@ -416,5 +449,6 @@ impl Flat {
     }
 }
 
+mod call_rows;
 #[cfg(test)]
 mod tests;
