@@ -98,10 +98,11 @@ $(DEMO)/libquery.so: demo/query.cpp demo/index.hpp demo/query.hpp | demo-setup
 test: setup
 	$(CARGO) test --workspace --locked --no-fail-fast
 
-# Measures the rates of false alarms and of missed changes of nprof-diff: 25 comparisons of real
-# programs with themselves, comparisons with other rates and lengths and with one slower function, and
-# 15,600 comparisons of simulated programs.
-calibrate: setup
+# Measures the rates of false alarms and of missed changes of nprof-diff: three real programs with slower
+# functions, 25 comparisons of real programs with themselves, comparisons with other rates and lengths,
+# and 15,600 comparisons of simulated programs.
+calibrate: setup build
+	PATH="$(BIN):$$PATH" bench/power
 	$(CARGO) test --package nprof-diff --locked -- --ignored --nocapture simulated
 	$(CARGO) test --package nprof-tests --test diff_real_runs --locked -- --ignored --nocapture --test-threads=1
 

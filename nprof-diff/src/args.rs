@@ -53,6 +53,9 @@ pub(crate) struct Args {
     /// Print at most N rows, 0 for all [default: 40 in a table, else all]
     #[arg(short = 'n', long, value_name = "N")]
     rows: Option<usize>,
+    /// Print all facts about both sides above a table
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
     /// Format of the report
     #[arg(long, value_name = "FORMAT", default_value = "table")]
     pub(crate) format: StackFormat,

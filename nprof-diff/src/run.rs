@@ -84,6 +84,7 @@ fn compare(args: &Args, inputs: &InputSides, criteria: Criteria) -> Result<Outco
         bounds: &args.fail_on,
         sort: args.sort,
         row_limit: args.row_limit(),
+        is_verbose: args.verbose,
         rename_candidates: &rename_candidates,
     };
     write_report(args, &warnings, |width, out| {

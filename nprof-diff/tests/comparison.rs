@@ -32,23 +32,12 @@ fn table_shows_changes() {
     let ended = diff(directory.path(), "base new");
     assert_eq!((ended.status, &ended.stderr[..]), (0, ""));
     let expected = "\
-base  base
-      ./demo 7
-      2026-11-21 09:44:05 UTC
-      1 run, 1000 samples, lost 0, with incomplete stack 0
-new   new
-      ./demo 7
-      2026-11-21 09:44:05 UTC
-      1 run, 1104 samples, lost 0, with incomplete stack 0
-both  vm1, Linux 6.18
-      cpu-clock (user) at 1000 Hz, stacks by dwarf
-CPU time of a run: base 1.00 s, new 1.10 s, difference +104 ms
+base  1 run of ./demo 7: 1000 samples, 1.00 s of CPU time a run
+new   1 run of ./demo 7: 1104 samples, 1.10 s, +104 ms
 warning: single runs: the intervals assume independent samples and ignore
   differences between runs, so they are too narrow; give several runs per side
   (--base FILE... --new FILE...)
-
-6 comparisons, by self and by total; 95 % intervals (Newcombe's, from counts);
-  changed: q <= 0.05 (Holm)
+6 comparisons; changed: q, the chance of any false alarm, at most 0.05
 
                     base        new     change           95 % interval        q
 added (1)
@@ -76,6 +65,21 @@ possible renames: same image, similar share (--rename FILE joins them):
 2 functions without significant change
 ";
     assert_eq!(ended.stdout, expected);
+    let verbose = diff(directory.path(), "-v base new").stdout;
+    let expected = "\
+base  base
+      ./demo 7
+      2026-11-21 09:44:05 UTC
+      1 run, 1000 samples, lost 0, with incomplete stack 0
+new   new
+      ./demo 7
+      2026-11-21 09:44:05 UTC
+      1 run, 1104 samples, lost 0, with incomplete stack 0
+both  vm1, Linux 6.18
+      cpu-clock (user) at 1000 Hz, stacks by dwarf
+CPU time of a run: base 1.00 s, new 1.10 s, difference +104 ms
+warning: single runs";
+    assert!(verbose.starts_with(expected), "{verbose}");
     // The row limit keeps the largest change, not the first of each group.
     let short = diff(directory.path(), "-n 1 base new").stdout;
     assert!(short.contains("3 more with smaller changes (-n 0 prints all)"), "{short}");
@@ -138,7 +142,7 @@ fn heading_joins_rates_of_one_event() {
         let run = Run { hertz, ..Run::new(id, BASE) };
         run.save(directory.path(), &format!("at-{hertz}"));
     }
-    let table = diff(directory.path(), "--base at-997 at-1011 at-1004 --new new").stdout;
+    let table = diff(directory.path(), "-v --base at-997 at-1011 at-1004 --new new").stdout;
     assert!(table.contains("cpu-clock (user) at 997 to 1011 Hz, stacks by dwarf\n"), "{table}");
     assert!(table.contains("cpu-clock (user) at 1000 Hz, stacks by dwarf\n"), "{table}");
 }
@@ -195,7 +199,7 @@ fn different_rate_and_length_is_no_change() {
     let mut long = Run::new(3, &BASE.iter().map(|(f, n)| (*f, 6 * n)).collect::<Vec<_>>());
     long.hertz = 499;
     long.save(directory.path(), "long");
-    let ended = diff(directory.path(), "--fail-on any --min-effect 10% base long");
+    let ended = diff(directory.path(), "-v --fail-on any --min-effect 10% base long");
     assert_eq!(ended.status, 0, "{}", ended.stdout);
     assert!(ended.stdout.contains("at 1000 Hz") && ended.stdout.contains("at 499 Hz"));
 }
@@ -213,7 +217,7 @@ fn variance_between_runs_decides_significance() {
     }
     let sets = |new: &str| {
         let names = |side: &str| (0..5).map(|i| format!("{side}{i} ")).collect::<String>();
-        format!("--fail-on any --base {} --new {}", names("base"), names(new))
+        format!("-v --fail-on any --base {} --new {}", names("base"), names(new))
     };
     let ended = diff(directory.path(), &sets("new"));
     assert_eq!(ended.status, 1, "{}", ended.stdout);
@@ -233,7 +237,7 @@ fn variance_between_runs_decides_significance() {
     let read = |name: &str| fs::read_to_string(directory.path().join(name)).unwrap();
     // A stream is the concatenation of its segments.
     fs::write(directory.path().join("both"), read("base0") + &read("base1")).unwrap();
-    let ended = diff(directory.path(), "--base both --new new0 new1");
+    let ended = diff(directory.path(), "-v --base both --new new0 new1");
     assert!(ended.stdout.contains("2 runs, 2000 samples") && ended.stdout.contains("Welch"));
     let ended = diff(directory.path(), "--base base0 base0 --new new0 new1");
     assert_eq!((ended.status, &ended.stdout[..]), (2, ""));
@@ -381,7 +385,7 @@ fn counts_lost_samples_of_the_recorded_processes() {
     let text = text.replace(&format!("records={records}"), &format!("records={more}"));
     let text = text.replace("@end", losses);
     fs::write(directory.path().join("losses"), text).unwrap();
-    let printed = diff(directory.path(), "base losses").stdout;
+    let printed = diff(directory.path(), "-v base losses").stdout;
     let printed = printed.split_whitespace().collect::<Vec<_>>().join(" ");
     let lost = "1104 samples, lost 4 (estimated; without 9000 of other processes), with";
     assert!(printed.contains(lost), "{printed}");

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use nprof_report::layout::wrapped;
+use nprof_report::layout::{fit, wrapped};
 use nprof_report::summary::{EventSummary, lost_text};
 use nprof_stream::escape::escaped;
 
@@ -15,8 +15,64 @@ use crate::print::date::utc;
 use crate::print::report::DiffReport;
 use crate::print::text::{WIDTH, confidence, seconds, signed_seconds};
 
-/// Returns the lines of the heading.
+/// Returns the lines of the heading: what a reader needs to judge the table, or with `--verbose` all
+/// facts about both sides.
 pub(super) fn lines(report: &DiffReport<'_>) -> Vec<String> {
+    let mut lines = if report.is_verbose { facts(report) } else { brief(report) };
+    let moves = report.moved_directories.iter();
+    lines.extend(labelled("files", moves.map(moved_directory).collect()));
+    for warning in report.warnings {
+        lines.extend(wrapped(&format!("warning: {warning}"), WIDTH));
+    }
+    if report.is_verbose {
+        lines.push(String::new());
+        lines.extend(wrapped(&method(report), WIDTH));
+    } else {
+        lines.extend(wrapped(&brief_method(report), WIDTH));
+    }
+    lines
+}
+
+/// Returns a line on each side.
+fn brief(report: &DiffReport<'_>) -> Vec<String> {
+    let DiffReport { base, new, diff, event, .. } = report;
+    let has_time = event.is_some_and(ComparedEvent::measures_cpu_time);
+    let [base_ns, new_ns] = [diff.base, diff.new].map(SideTotals::mean_weight);
+    let (mut base_time, mut new_time) = (String::new(), String::new());
+    if has_time {
+        base_time = format!(", {} of CPU time a run", seconds(base_ns));
+        new_time = format!(", {}, {}", seconds(new_ns), signed_seconds(new_ns - base_ns));
+    }
+    // Single runs have no interval.
+    if let Some(time) = diff.run_time_ns.as_ref().filter(|_| has_time) {
+        let (low, high) = (signed_seconds(time.low), signed_seconds(time.high));
+        new_time.push_str(&format!(" ({low} .. {high})"));
+    }
+    let line = |side: &Side, totals: SideTotals, time: &str| {
+        let plural = if totals.runs == 1 { "" } else { "s" };
+        let counts = format!(": {} samples{time}", totals.sum.samples);
+        let begin = format!("{:<5} {} run{plural} of ", side.name, totals.runs);
+        let command = join(&side.facts(|head| &head.command), "; ");
+        let command = if command.is_empty() { inputs(side) } else { command };
+        let room = WIDTH.saturating_sub(begin.len() + counts.len()).max(MIN_COMMAND);
+        begin + &fit(&command, "", room) + &counts
+    };
+    vec![line(base, diff.base, &base_time), line(new, diff.new, &new_time)]
+}
+
+/// The smallest width of a command in a brief heading.
+const MIN_COMMAND: usize = 12;
+
+fn brief_method(report: &DiffReport<'_>) -> String {
+    let diff = report.diff;
+    format!(
+        "{} comparisons; changed: q, the chance of any false alarm, at most {}",
+        diff.comparisons, diff.criteria.alpha,
+    )
+}
+
+/// Returns lines on both sides and their circumstances.
+fn facts(report: &DiffReport<'_>) -> Vec<String> {
     let DiffReport { base, new, diff, event, .. } = report;
     let mut lines = labelled(base.name, recordings(*event, base, diff.base));
     lines.extend(labelled(new.name, recordings(*event, new, diff.new)));
@@ -31,13 +87,6 @@ pub(super) fn lines(report: &DiffReport<'_>) -> Vec<String> {
     if event.is_some_and(ComparedEvent::measures_cpu_time) {
         lines.extend(wrapped(&run_time(report), WIDTH));
     }
-    let moves = report.moved_directories.iter();
-    lines.extend(labelled("files", moves.map(moved_directory).collect()));
-    for warning in report.warnings {
-        lines.extend(wrapped(&format!("warning: {warning}"), WIDTH));
-    }
-    lines.push(String::new());
-    lines.extend(wrapped(&method(report), WIDTH));
     lines
 }
 

@@ -39,6 +39,8 @@ pub(crate) struct DiffReport<'a> {
     pub(crate) sort: Sort,
     /// The largest number of rows to print.
     pub(crate) row_limit: usize,
+    /// True if the heading of a table has all facts about both sides.
+    pub(crate) is_verbose: bool,
     /// Possible renames.
     pub(crate) rename_candidates: &'a [RenameCandidate<'a>],
 }

@@ -1,0 +1,24 @@
+/* SLOW(units) burns time in the function that contains it: $SLOW is a list of NAME:STEPS, separated by
+ * commas, with sixteenths of a step for each unit. Included before each source file. */
+#ifndef SLOW
+#include <stdlib.h>
+#include <string.h>
+
+static __attribute__((noinline, unused, cold)) long slow_steps(const char *name) {
+    size_t length = strlen(name);
+    for (const char *all = getenv("SLOW"); all && *all; all = strchr(all, ',') ? strchr(all, ',') + 1 : "")
+        if (!strncmp(all, name, length) && all[length] == ':') return atol(all + length + 1);
+    return 0;
+}
+
+static unsigned long slow_value __attribute__((unused)) = 1;
+
+/* Each step uses the result of the one before, so that the compiler cannot remove it. */
+#define SLOW(units) do { \
+    static long slow = -1, due; \
+    if (__builtin_expect(slow < 0, 0)) slow = slow_steps(__func__); \
+    unsigned long value = slow_value; \
+    for (due += slow * (units); due >= 16; due -= 16) value = (value ^ (value >> 29)) * 0xbf58476d1ce4e5b9ul; \
+    slow_value = value; \
+} while (0)
+#endif
