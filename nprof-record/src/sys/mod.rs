@@ -32,5 +32,6 @@ pub(crate) use process::{
 pub(crate) use signals::{Signals, kill};
 pub(crate) use startup::was_closed;
 pub(crate) use system::{
-    boot_ns, duration_ns, monotonic_ns, page_size, poll, random, standard_output, thread_cpu_ns,
+    boot_ns, duration_ns, monotonic_ns, monotonic_offset_ns_of, page_size, poll, random,
+    standard_output, thread_cpu_ns,
 };

@@ -30,21 +30,21 @@ pub(crate) fn poll(polled: &mut [libc::pollfd], timeout_ms: i32) -> io::Result<u
 /// Returns the monotonic clock of the kernel in ns: that of samples, in every time namespace.
 pub(crate) fn monotonic_ns() -> u64 {
     static OFFSET_NS: OnceLock<i64> = OnceLock::new();
-    let offset_ns = *OFFSET_NS.get_or_init(own_offset_ns);
+    let offset_ns = *OFFSET_NS.get_or_init(|| monotonic_offset_ns_of(std::process::id()));
     clock_ns(libc::CLOCK_MONOTONIC).saturating_add_signed(offset_ns.saturating_neg())
 }
 
-/// Returns the offset of the monotonic clock in the time namespace of this process
-/// (time_namespaces(7)).
-fn own_offset_ns() -> i64 {
-    // The offsets are those of the namespace for children. If that is another one, this process has
+/// Returns the offset of the monotonic clock in the time namespace of a process
+/// (time_namespaces(7)); 0 if it cannot be read.
+pub(crate) fn monotonic_offset_ns_of(pid: u32) -> i64 {
+    // The offsets are those of the namespace for children. If that is another one, the process has
     // just created it, and its own has no offset, unless namespaces are nested.
-    let namespace = |name: &str| std::fs::read_link(format!("/proc/self/ns/{name}")).ok();
+    let namespace = |name: &str| std::fs::read_link(format!("/proc/{pid}/ns/{name}")).ok();
     if namespace("time") != namespace("time_for_children") {
         return 0;
     }
-    let offsets = std::fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default();
-    monotonic_offset_ns(&offsets).unwrap_or(0)
+    let offsets = std::fs::read_to_string(format!("/proc/{pid}/timens_offsets"));
+    monotonic_offset_ns(&offsets.unwrap_or_default()).unwrap_or(0)
 }
 
 /// Parses the offset of the monotonic clock in /proc/PID/timens_offsets. The nanoseconds are positive

@@ -256,13 +256,24 @@ fn recorded(name: &str, source: &str) -> Option<Stream> {
 
 /// Compiles a program and records it with one argument.
 fn recorded_bytes(directory: &Directory, source: &str, argument: &str) -> Option<Vec<u8>> {
+    recorded_through(directory, &[], source, argument)
+}
+
+/// Compiles a program and records it with one argument, started by the words `through`.
+fn recorded_through(
+    directory: &Directory,
+    through: &[&str],
+    source: &str,
+    argument: &str,
+) -> Option<Vec<u8>> {
     let program =
         directory.compile("gcc", &format!("{MAKER}{source}"), &["-O1", "-w", "-DLATE=0"])?;
     if !can_record() {
         return None;
     }
     let file = directory.path("out.nprof");
-    let output = record(&["-o", &file, "--", &program, argument]);
+    let words = [&["-o", &file, "--"], through, &[&program, argument]].concat();
+    let output = record(&words);
     assert!(output.status.success(), "{}", stderr(&output));
     Some(fs::read(file).expect("a file"))
 }
@@ -382,6 +393,23 @@ fn jitdump_written_at_exit_names_code_by_time() {
     let argument = directory.path("");
     let Some(bytes) = recorded_bytes(&directory, &source, &argument) else { return };
     // Three equal times, of which the last two are in the same function at two addresses.
+    let shares = shares(&bytes);
+    assert_share(&shares, "first", 0.33);
+    assert_share(&shares, "second", 0.67);
+}
+
+#[test]
+fn jitdump_of_process_in_time_namespace_names_code_by_time() {
+    // Two days later than the clock of samples.
+    let through = ["unshare", "-T", "--monotonic", "172800"];
+    let tried = Command::new(through[0]).args(&through[1..]).arg("true").output();
+    if !tried.is_ok_and(|output| output.status.success()) {
+        return eprintln!("SKIPPED: no time namespace");
+    }
+    let directory = Directory::new("dump-timens");
+    let source = format!("#undef LATE\n#define LATE 1\n{DUMP_WRITER}{JITDUMP}");
+    let argument = directory.path("");
+    let Some(bytes) = recorded_through(&directory, &through, &source, &argument) else { return };
     let shares = shares(&bytes);
     assert_share(&shares, "first", 0.33);
     assert_share(&shares, "second", 0.67);

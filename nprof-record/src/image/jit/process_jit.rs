@@ -77,6 +77,8 @@ pub(crate) struct ProcessJit {
     /// The perf map. State: true if the last chunk ended within a line.
     map: GrowingFile<bool>,
     dumps: Vec<GrowingFile<JitdumpReader>>,
+    /// The offset of the clock of the jitdumps, which is that of the process's time namespace.
+    clock_offset_ns: i64,
     /// The time of the last poll of the files.
     polled_ns: u64,
     /// The number of polls.
@@ -113,6 +115,7 @@ impl ProcessJit {
             && self.dumps.iter().all(|dump| dump.inode() != inode)
             && let Some(file) = mapped_file::open(mmap)
         {
+            self.clock_offset_ns = sys::monotonic_offset_ns_of(mmap.pid);
             self.dumps.extend(GrowingFile::hold(file, files));
         }
     }
@@ -213,6 +216,7 @@ impl ProcessJit {
             Some(CodeChange::Generated(function, size))
         };
         let (place, start_ns) = (&mut self.place, self.start_ns);
+        let offset_ns = self.clock_offset_ns.saturating_neg();
         let open = |held| MapPlace::open(place, owner.pid, start_ns, held, files);
         self.map.read(files, open, |chunk, _, in_line| {
             let more = chunk.len() == CHUNK_BYTES;
@@ -227,6 +231,7 @@ impl ProcessJit {
                 |_| None,
                 |chunk, available, dump| {
                     dump.read(chunk, available, |time, record| {
+                        let time = time.map(|time: u64| time.saturating_add_signed(offset_ns));
                         let change = match record {
                             JitRecord::Load { start, size, name, eh_frame } => {
                                 generated(start, size, name, eh_frame)
