@@ -381,6 +381,9 @@ impl<S: Sink> Converter<S> {
         let text = procfs::maps(pid);
         // If the process has exited, its records are all there will ever be: accept all of them.
         self.tree.set_maps_known_until(pid, if text.is_some() { time } else { 0 });
+        if let Some(process) = self.tree.process_mut(pid) {
+            process.is_unreadable = text.is_none() && procfs::are_maps_refused(pid);
+        }
         for mmap in synthesize::executable(text.as_deref().unwrap_or_default(), pid) {
             self.handle_mmap(SampleId { time, ..SampleId::default() }, &mmap);
         }
@@ -581,7 +584,9 @@ impl<S: Sink> Converter<S> {
             self.read_lost_maps(pid);
         }
         let Some(process) = self.tree.process_mut(pid) else { return };
+        let is_unreadable = process.is_unreadable;
         let mark = self.resolver.resolve(process, sample_id, sample);
+        self.counts.unreadable += u64::from(is_unreadable && mark == Mark::Unmapped);
         if mark != Mark::None {
             *self.counts.incomplete.entry(mark).or_default() += 1;
         }

@@ -36,4 +36,6 @@ pub(crate) struct Counts {
     /// Tasks whose own events the kernel ended when they executed a set-user-ID program.
     pub(crate) ended_by_exec: u64,
     pub(crate) compat: CompatSamples,
+    /// Samples without callers in processes of which the mappings may not be read.
+    pub(crate) unreadable: u64,
 }

@@ -2,7 +2,7 @@
 //! that have exited are omitted.
 
 use std::fs;
-use std::io::Read;
+use std::io::{self, Read};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -203,6 +203,12 @@ pub(crate) fn maps(pid: u32) -> Option<Vec<u8>> {
     // Kernel threads and first threads that have exited have no mappings.
     let of_first = of_task(pid).filter(|text| !text.is_empty());
     of_first.or_else(|| of_task(living_thread(pid)?))
+}
+
+/// True if this process has no right to read the mappings of a process.
+pub(crate) fn are_maps_refused(pid: u32) -> bool {
+    let opened = fs::File::open(format!("/proc/{pid}/maps"));
+    opened.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
 }
 
 #[cfg(test)]

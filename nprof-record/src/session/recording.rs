@@ -359,6 +359,7 @@ impl Recording {
             // Events of CPUs and groups stay.
             ended_by_exec: if is_by_task { counts.ended_by_exec } else { 0 },
             compat: counts.compat,
+            unreadable: counts.unreadable,
             outside_ns,
             existing_descendants,
             late: sources.late(),

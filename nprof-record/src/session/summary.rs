@@ -28,6 +28,8 @@ pub(crate) struct Summary {
     pub(crate) ended_by_exec: u64,
     /// Samples of 32-bit programs.
     pub(crate) compat: CompatSamples,
+    /// Samples without callers in processes of which the mappings may not be read.
+    pub(crate) unreadable: u64,
     /// The CPU time that the command used outside of its control group, in ns.
     pub(crate) outside_ns: u64,
     /// The number of existing descendants of attached processes that are not recorded; `None` for
@@ -97,6 +99,13 @@ impl Summary {
         }
         if !is_explained {
             warnings.extend(self.low_coverage(lost));
+        }
+        if self.unreadable > 0 {
+            warnings.push(format!(
+                "{} samples of other users' processes have no callers: their mappings may not be \
+                 read; run as root",
+                self.unreadable
+            ));
         }
         let CompatSamples { samples, comm } = &self.compat;
         if *samples > 0 {
@@ -334,6 +343,15 @@ mod tests {
             frequency: 997,
             ..Summary::default()
         }
+    }
+
+    #[test]
+    fn missing_callers_of_other_users_processes_are_explained() {
+        let mut summary = summary();
+        summary.unreadable = 995;
+        let warning = "995 samples of other users' processes have no callers: their mappings may \
+                       not be read; run as root";
+        assert_eq!(summary.warnings(), [warning]);
     }
 
     #[test]

@@ -65,6 +65,8 @@ pub(crate) struct Process {
     pub(super) maps_known_until_ns: u64,
     /// True if records of mappings may have been lost since /proc was read.
     pub(super) may_lack_maps: bool,
+    /// True if /proc refused to show its mappings.
+    pub(crate) is_unreadable: bool,
     /// True from an exec until a sample with registers of the new image. Registers that are not of
     /// this image are left over from the one before.
     pub(crate) not_seen_since_exec: bool,
@@ -91,6 +93,7 @@ impl Process {
             maps: Rc::default(),
             maps_known_until_ns,
             may_lack_maps: false,
+            is_unreadable: false,
             not_seen_since_exec: false,
             exec: None,
             jit,

@@ -291,6 +291,7 @@ impl ProcessTree {
         );
         child.maps = parent.maps.clone();
         child.may_lack_maps = parent.may_lack_maps;
+        child.is_unreadable = parent.is_unreadable;
         child.not_seen_since_exec = parent.not_seen_since_exec;
         child.serial = self.add(ids, None, above, comm, sample_id.time);
         self.processes.insert(ids.pid, child);
