@@ -162,7 +162,9 @@ impl<W: SharedArray> CopyHints<W> {
 
     /// Accepts the samples of a thread again, if they were rejected.
     pub(crate) fn accept_thread(&mut self, tid: u32) {
-        if self.threads.get(&tid).is_some_and(|thread| thread.need == CopyNeed::NoSample) {
+        let is_rejected =
+            |thread: &Thread| matches!(thread.need, CopyNeed::NoSample | CopyNeed::Nothing);
+        if self.threads.get(&tid).is_some_and(is_rejected) {
             self.forget(tid);
         }
     }
@@ -177,14 +179,12 @@ impl<W: SharedArray> CopyHints<W> {
 
     /// Accepts the samples of all threads.
     pub(crate) fn accept_all(&mut self) {
-        let words = &self.words;
-        self.threads.retain(|_, thread| {
-            let is_rejected = thread.need == CopyNeed::NoSample;
-            if is_rejected {
-                words.set(thread.words().0, 0);
-            }
-            !is_rejected
-        });
+        let rejected = self.threads.values_mut().filter(|thread| thread.need == CopyNeed::NoSample);
+        for thread in rejected {
+            // Without the hint, all of the stack would be copied of a thread that is rejected again.
+            thread.need = CopyNeed::Nothing;
+            self.words.set(thread.words().0 + 3, 0);
+        }
     }
 
     /// Removes a thread, which has exited or executed another image.

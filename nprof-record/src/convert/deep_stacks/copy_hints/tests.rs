@@ -166,6 +166,9 @@ fn samples_of_rejected_threads_are_dropped_until_they_are_accepted() {
     assert!(is_dropped(&hints, 7));
     hints.renew(6 * REJECTION_NS);
     assert!(!is_dropped(&hints, 7), "the thread may have exited before its last sample");
+    assert_eq!(published(&hints, 7), (7, 0, [0, 0]), "nothing is copied of it");
+    hints.accept_thread(7);
+    assert_eq!(published(&hints, 7).0, 0);
     // The id of a released task, and that of tasks in other namespaces.
     for tid in [u32::MAX, 0] {
         hints.reject_thread(tid, 0);
