@@ -69,6 +69,8 @@ pub(crate) struct CodeCache {
     since_entry: FxHashMap<(ImageAddress, ImageAddress), Option<Rc<UnwindRule>>>,
     /// By image address.
     since_prologues: FxHashMap<ImageAddress, Rc<[UnwindRule]>>,
+    /// The number of rules in it: an address may have dozens.
+    prologue_rules: usize,
 }
 
 impl CodeCache {
@@ -80,9 +82,11 @@ impl CodeCache {
             + self.frames.capacity() * size_of::<(u64, GeneratedFrame, u8)>()
             + self.compared.capacity() * size_of::<(u64, (u64, u64), u8)>();
         let since_entry = self.since_entry.capacity() * size_of::<(u64, u64, usize, u8)>();
-        let rules = self.since_entry.len() + self.since_prologues.len();
+        let since_prologues = self.since_prologues.capacity() * size_of::<(u64, Rc<[u8]>, u8)>();
+        let rules = self.since_entry.len() + self.prologue_rules;
         let since_entry = since_entry + rules * RULE_BYTES;
-        self.pages.len() * PAGE_BYTES as usize + analyzed + calls + since_entry
+        let pages = self.pages.len() * PAGE_BYTES as usize;
+        pages + analyzed + calls + since_entry + since_prologues
     }
 
     /// Returns the rule that code analysis finds at an address without a table.
@@ -155,9 +159,11 @@ impl CodeCache {
         }
         let rules = code_analysis::rules_since_prologues(&mut self.reader(source), address);
         let rules: Rc<[UnwindRule]> = rules.into();
-        if self.since_prologues.len() >= MEMO_MAX {
+        if self.since_prologues.len() + self.prologue_rules >= MEMO_MAX {
             self.since_prologues.clear();
+            self.prologue_rules = 0;
         }
+        self.prologue_rules += rules.len();
         self.since_prologues.insert(address, rules.clone());
         rules
     }
@@ -492,6 +498,32 @@ mod tests {
         assert_eq!(at(MEMORY_BATCHES), Some(Cfa::Register(arch::SP, 40)));
         memory.set((48, 0));
         assert_eq!(at(5 * MEMORY_BATCHES), Some(Cfa::Register(arch::SP, 40)), "it has ended");
+    }
+
+    #[test]
+    fn each_rule_of_an_address_counts_as_memory() {
+        const START: u64 = 0x7000;
+        let goal = START + 8 * 16;
+        let read = |address: u64, bytes: &mut [u8]| {
+            if address != START {
+                return 0;
+            }
+            bytes.fill(0xcc);
+            for block in 0..8 {
+                // push %rax; jmp goal
+                let at = block * 16;
+                let distance = (goal - (START + at as u64 + 6)) as u32;
+                bytes[at..at + 2].copy_from_slice(&[0x50, 0xe9]);
+                bytes[at + 2..at + 6].copy_from_slice(&distance.to_le_bytes());
+            }
+            bytes.len()
+        };
+        let mut code = CodeCache::default();
+        let mut source = CodeSource::Memory { read: &read, batch: 0 };
+        let rules = code.rules_since_prologues(ImageAddress(goal), &mut source);
+        assert_eq!(rules.len(), 8);
+        let pages = code.pages.len() * PAGE_BYTES as usize;
+        assert!(code.bytes() >= pages + rules.len() * RULE_BYTES, "{}", code.bytes());
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! dropped, and read again if their file still exists. Images that no process maps any more are
 //! dropped with an epoch.
 
+use std::cell::Cell;
 use std::fs::File;
 use std::io::Cursor;
 use std::os::unix::fs::FileExt;
@@ -26,6 +27,7 @@ use crate::image::kept_images::{CopyKey, KeptImages};
 use crate::image::key::ImageIndex;
 use crate::image::mapped_file;
 use crate::os::code_mapping::{Identity, Mmap};
+use crate::os::procfs;
 use crate::os::task_serial::{ProcessId, TaskSerial};
 use crate::sys;
 use crate::unwind::{FrameAddress, UnwindInfo};
@@ -93,6 +95,32 @@ pub(crate) struct Image {
     signal_returns: FxHashMap<FileOffset, bool>,
     /// The results of code analysis.
     code: CodeCache,
+    /// Reads memory of a process.
+    memory_reader: MemoryReader,
+}
+
+/// Reads the memory of a process through a thread that lives: the first one may end before others, and
+/// takes /proc/PID/pagemap and process_vm_readv(2) with it.
+#[derive(Debug, Default)]
+struct MemoryReader {
+    /// A thread, and the batch of samples in which it was found.
+    thread: Cell<Option<(u32, u64)>>,
+}
+
+impl MemoryReader {
+    /// Reads bytes at an address of the process and returns their number.
+    fn read(&self, pid: u32, batch: u64, address: u64, bytes: &mut [u8]) -> usize {
+        let thread = self.thread.get();
+        let tid = thread.map_or(pid, |(tid, _)| tid);
+        let length = sys::read_memory(tid, address, bytes);
+        // Pages may also be absent, so threads are searched once for a batch.
+        if length > 0 || thread.is_some_and(|(_, found)| found == batch) {
+            return length;
+        }
+        let found = procfs::living_thread(pid).unwrap_or(pid);
+        self.thread.set(Some((found, batch)));
+        if found == tid { 0 } else { sys::read_memory(found, address, bytes) }
+    }
 }
 
 /// The images of all processes.
@@ -412,6 +440,7 @@ impl Image {
             used: 0,
             signal_returns: FxHashMap::default(),
             code: CodeCache::default(),
+            memory_reader: MemoryReader::default(),
         }
     }
 
@@ -463,7 +492,8 @@ impl Image {
         use_code: impl FnOnce(&mut CodeCache, &mut CodeSource<'_>) -> T,
     ) -> Option<T> {
         if let Some(pid) = self.memory_of() {
-            let read = |address: u64, bytes: &mut [u8]| sys::read_memory(pid, address, bytes);
+            let reader = &self.memory_reader;
+            let read = |address: u64, bytes: &mut [u8]| reader.read(pid, batch, address, bytes);
             return Some(use_code(&mut self.code, &mut CodeSource::Memory { read: &read, batch }));
         }
         let (file, elf) = (self.file.as_ref(), self.elf.as_ref()?);

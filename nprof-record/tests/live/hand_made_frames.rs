@@ -40,6 +40,16 @@ const STUBS: &str = r#"
         return 0;
     }"#;
 
+/// Calls `first` in a thread that outlives the first one.
+const THREAD: &str = r#"
+    #include <pthread.h>
+    static void *body(void *unused) { first(); return unused; }
+    int main(void) {
+        pthread_t thread;
+        pthread_create(&thread, 0, body, 0);
+        pthread_exit(0);
+    }"#;
+
 /// Works in a signal handler.
 const HANDLER: &str = r#"
     #include <signal.h>
@@ -111,14 +121,25 @@ fn through(stream: &Stream, symbols: &Symbols, callers: &[&str]) -> (usize, usiz
     (all, right)
 }
 
+/// The callers of `work` up to the outermost `through`.
+const STUB_CALLERS: [&str; 16] = [
+    "through", "e", "[anon]", "through", "d", "[anon]", "through", "c", "[anon]", "through", "b",
+    "[anon]", "through", "a", "[anon]", "through",
+];
+
 #[test]
 fn stubs_in_anonymous_memory_are_unwound() {
     let Some((stream, symbols)) = run("stubs", STUBS) else { return };
-    let callers = ["through", "e", "[anon]", "through", "d", "[anon]", "through", "c", "[anon]"];
-    let callers = [&callers[..], &["through", "b", "[anon]", "through", "a", "[anon]", "through"]];
-    let callers = [&callers.concat()[..], &["main"]].concat();
+    let callers = [&STUB_CALLERS[..], &["main"]].concat();
     // Samples of the last batch are resolved after the process has ended, by earlier results.
     assert_right(&stream, through(&stream, &symbols, &callers), 95);
+}
+
+#[test]
+fn stubs_are_unwound_after_the_first_thread_has_ended() {
+    let source = format!("#define main first\n{STUBS}\n#undef main\n{THREAD}");
+    let Some((stream, symbols)) = run("stubs-thread", &source) else { return };
+    assert_right(&stream, through(&stream, &symbols, &STUB_CALLERS), 90);
 }
 
 /// Returns the offset in libc of the frame that called a function of the program.

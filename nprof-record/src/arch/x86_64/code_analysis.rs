@@ -136,8 +136,9 @@ pub(crate) fn rules_since_prologues(
     let mut starts = Vec::new();
     let first = at.wrapping_sub(PROLOGUE_SEARCH_BYTES.min(at.0));
     let mut next = first;
-    // Some compilers fill the space between functions with int3, and no other space: V8 for its
-    // builtins. The last start after it is the most certain one.
+    // V8 fills the space between its builtins with int3, and aligns targets of jumps inside of them
+    // without it. So the last start directly after int3 is that of the builtin; nearer starts are inside.
+    // Linkers fill with int3, too, and the other starts are tried after it.
     let mut after_int3 = None;
     let mut is_int3 = false;
     let mut is_end = true;
