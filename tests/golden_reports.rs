@@ -112,6 +112,7 @@ fn assert_outputs(commands: &[(&str, &str)]) {
 fn flat_prints_expected_reports() {
     assert_outputs(&[
         ("flat.txt", "nprof-flat base-1"),
+        ("flat-verbose.txt", "nprof-flat -v base-1"),
         ("flat.tsv", "nprof-flat --format tsv base-1"),
         ("flat.csv", "nprof-flat --format csv base-1"),
         ("flat.json", "nprof-flat --format json base-1"),

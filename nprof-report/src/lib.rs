@@ -3,7 +3,7 @@
 //! - [`profile`]: sums of samples per stack, in memory bounded by distinct stacks;
 //! - [`key`], [`filter`], [`time`]: keys to group and select samples and calls by;
 //! - [`summary`], [`margin`]: the facts above a table, and margins of error;
-//! - [`layout`], [`legend`], [`machine_formats`]: tables, lines for scripts;
+//! - [`heading`], [`layout`], [`legend`], [`machine_formats`]: tables, lines for scripts;
 //! - [`folded`], [`flamegraph`]: folded stacks and the pictures drawn from them;
 //! - [`report`]: the options of a report, and its run as a stage of a pipe.
 
@@ -13,5 +13,5 @@ mod render;
 mod tool;
 
 pub use profile::{filter, group, key, margin, near_names, summary, time};
-pub use render::{flamegraph, folded, layout, legend, machine_formats};
+pub use render::{flamegraph, folded, heading, layout, legend, machine_formats};
 pub use tool::report;

@@ -11,7 +11,7 @@ pub(crate) fn lines(context: &PrintContext<'_>) -> impl Iterator<Item = Line> {
     let header = ["event"].into_iter().chain(names).chain(NUMBERS);
     let rows = context.rows_in_events().map(|found| {
         let mut line = vec![context.event_name(found.event)];
-        line.extend(found.row.names.iter().map(|name| name.to_string()));
+        line.extend(found.row.names.iter().map(ToString::to_string));
         line.extend(context.numbers(found).map(|number| number.to_string()));
         line
     });

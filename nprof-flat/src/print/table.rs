@@ -1,10 +1,10 @@
 //! The report as a table: heading, one table, and below it the omitted rows.
 
+use nprof_report::heading::{heading, marks};
 use nprof_report::key::Key;
 use nprof_report::layout;
 use nprof_report::legend;
 use nprof_report::profile::OmittedRows;
-use nprof_report::report::heading;
 use nprof_stream::labels::CallKey;
 
 use crate::print::context::PrintContext;
@@ -16,7 +16,7 @@ const IMAGE_WIDTH: usize = 14;
 /// Prints the table with its heading.
 pub(crate) fn print(context: &PrintContext<'_>) -> Vec<u8> {
     let PrintContext { selected, summary, args, width, .. } = *context;
-    let mut out = heading(summary, &legend(context), width);
+    let mut out = heading(summary, args.options.verbose, &legend(context), width);
     if selected.events.is_empty() {
         // With no samples at all the heading says so.
         if !selected.all_events.is_empty() {
@@ -32,6 +32,9 @@ pub(crate) fn print(context: &PrintContext<'_>) -> Vec<u8> {
     if !table.left_out.is_empty() {
         let left_out = table.left_out.join(", ");
         below.push_str(&format!("no room for {left_out}: use a wider terminal, or -o FILE\n"));
+    }
+    for line in marks(summary, selected.events.iter().map(|event| event.event)) {
+        below.push_str(&(line + "\n"));
     }
     // A terminal would break long lines in the middle of a word.
     for line in below.lines().flat_map(|line| layout::wrapped(line, width.unwrap_or(usize::MAX))) {
@@ -51,7 +54,7 @@ fn legend(context: &PrintContext<'_>) -> Vec<String> {
         [] => return lines,
         _ => format!("± is the margin of error at {confidence} % confidence"),
     };
-    lines.extend(legend::whole(args.options.rebase, &rest));
+    lines.extend(legend::whole(args.options.rebase, args.options.verbose, &rest));
     lines.extend(context.folded_lines());
     lines
 }
@@ -60,11 +63,7 @@ fn legend(context: &PrintContext<'_>) -> Vec<String> {
 fn names(context: &PrintContext<'_>) -> Vec<Vec<String>> {
     let mut names = vec![context.columns.iter().map(|&column| heading_of(column)).collect()];
     names.extend(
-        context
-            .selected
-            .rows
-            .iter()
-            .map(|row| row.names.iter().map(|name| name.to_string()).collect()),
+        context.selected.rows.iter().map(|row| row.names.iter().map(ToString::to_string).collect()),
     );
     // Files and pipes get complete names.
     if context.width.is_some() {

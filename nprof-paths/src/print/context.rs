@@ -1,8 +1,8 @@
 //! The input of every printer, and the lines above a table.
 
+use nprof_report::heading::heading;
 use nprof_report::legend;
 use nprof_report::profile::{FoldedSums, ReportedEvent};
-use nprof_report::report::heading;
 use nprof_report::summary::Summary;
 
 use crate::args::Args;
@@ -46,13 +46,17 @@ impl PrintContext<'_> {
     pub(crate) fn heading(&self, legend: &str) -> String {
         let mut lines = self.counted();
         if !self.events.is_empty() {
-            lines.extend(legend::whole(self.args.options.rebase, legend));
+            lines.extend(legend::whole(
+                self.args.options.rebase,
+                self.args.options.verbose,
+                legend,
+            ));
         }
         for (event, sums) in self.events.iter().zip(self.folded) {
             // A single event is named in the heading.
             let name = if self.events.len() > 1 { self.event_name(event) } else { String::new() };
             lines.extend(sums.map(|sums| self.args.folded_line(&name, sums, event.whole)));
         }
-        heading(self.summary, &lines, self.width)
+        heading(self.summary, self.args.options.verbose, &lines, self.width)
     }
 }

@@ -3,9 +3,11 @@
 use std::io::Write;
 
 use nprof_report::args::StackFormat;
+use nprof_report::heading::{heading, marks};
+use nprof_report::layout::wrapped;
 use nprof_report::legend::nothing_counted;
 use nprof_report::machine_formats::{csv, tsv};
-use nprof_report::report::{Failure, heading};
+use nprof_report::report::Failure;
 
 use crate::args::View;
 use crate::print::context::PrintContext;
@@ -34,12 +36,30 @@ pub(crate) fn report(context: &PrintContext<'_>, out: &mut dyn Write) -> Result<
         View::Tree => print_tree(context, out),
         View::Callers => print_inverted_tree(context, out),
         View::Graph => print_graph(context, out),
+    }?;
+    if context.args.format == StackFormat::Table {
+        print_marks(context, out)?;
     }
+    Ok(())
+}
+
+/// Prints the meaning of the marks that are on paths.
+fn print_marks(context: &PrintContext<'_>, out: &mut dyn Write) -> Result<(), Failure> {
+    let marks = marks(context.summary, context.events.iter().map(|event| event.event));
+    // An entry of the graph ends in an empty line.
+    if !marks.is_empty() && context.args.view != View::Graph {
+        writeln!(out)?;
+    }
+    for line in marks.iter().flat_map(|line| wrapped(line, context.width.unwrap_or(usize::MAX))) {
+        writeln!(out, "{line}")?;
+    }
+    Ok(())
 }
 
 /// Returns the text that replaces a table if no sample counts.
 fn nothing(context: &PrintContext<'_>) -> String {
-    let heading = heading(context.summary, &context.counted(), context.width);
+    let is_verbose = context.args.options.verbose;
+    let heading = heading(context.summary, is_verbose, &context.counted(), context.width);
     heading + &nothing_counted(&context.args.rules())
 }
 

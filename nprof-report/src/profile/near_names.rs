@@ -59,7 +59,7 @@ impl NearNames {
             return None;
         }
         let distance = osa_distance(plain, &self.literal);
-        // Names that contain the expression come first, whatever their length.
+        // Names that contain the expression come first, long ones, too.
         (distance <= self.literal.len() / 3).then_some((1 << 16) + distance)
     }
 }

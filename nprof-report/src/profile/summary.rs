@@ -1,6 +1,7 @@
 //! The heading of a report: the recorded runs, their samples, and their losses.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use nprof_stream::escape::escaped;
 use nprof_stream::number::total;
@@ -122,6 +123,8 @@ pub struct Summary {
     pub remedies: Remedies,
     /// True while the stream is still being read.
     pub live: bool,
+    /// The time since the report began to read a live stream.
+    pub watched: Option<Duration>,
 }
 
 impl Summary {
@@ -234,19 +237,35 @@ impl Summary {
         let has_begun = |run: &Run| !self.live || run.head.is_some() || run.samples > 0;
         for (i, run) in self.runs.iter().enumerate().filter(|(_, run)| has_begun(run)) {
             let number = if self.runs.len() > 1 { format!(" {}", i + 1) } else { String::new() };
-            lines.extend(run_lines(run, &number));
+            lines.extend(run_lines(run, &number, self.live));
         }
         for event in self.events.iter().filter(|event| event.sum.samples > 0) {
             lines.extend(event_lines(event));
-            // The message about a stream that was not symbolized says it for all of its frames.
-            if self.symbolized {
-                lines.extend(unnamed::lines(&event.unnamed, event.sum, &self.remedies));
-            }
+            lines.extend(self.unnamed_lines(event));
         }
-        lines.extend(self.lost_records_text().map(|text| format!("records: {text}")));
         if self.live {
-            lines.push("so far:  the stream is still being written".to_owned());
-        } else if self.samples() == 0 && self.is_complete() {
+            let watched = self.watched.map(|time| format!(", for {:.1} s", time.as_secs_f64()));
+            let watched = watched.unwrap_or_default();
+            lines.push(format!("so far:  the stream is still being written{watched}"));
+        }
+        lines.extend(self.problems());
+        lines
+    }
+
+    /// Returns lines on the samples of an event in code without names; none if all have names.
+    pub(crate) fn unnamed_lines(&self, event: &EventSummary) -> Vec<String> {
+        // The message about a stream that was not symbolized says it for all of its frames.
+        if !self.symbolized {
+            return Vec::new();
+        }
+        unnamed::lines(&event.unnamed, event.sum, &self.remedies)
+    }
+
+    /// Returns lines on facts without which a reader may misjudge the report.
+    pub fn problems(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        lines.extend(self.lost_records_text().map(|text| format!("records: {text}")));
+        if !self.live && self.samples() == 0 && self.is_complete() {
             lines.push(self.no_samples());
         }
         lines.extend(
@@ -259,7 +278,7 @@ impl Summary {
 }
 
 /// Returns the lines about one run. `number` identifies it as `--by run` does.
-fn run_lines(run: &Run, number: &str) -> Vec<String> {
+fn run_lines(run: &Run, number: &str, live: bool) -> Vec<String> {
     let Some(head) = &run.head else {
         return vec![format!("{}: the head of the stream is lost", escaped(run.input.as_bytes()))];
     };
@@ -268,7 +287,7 @@ fn run_lines(run: &Run, number: &str) -> Vec<String> {
     if let (Some(from), Some(to)) = (head.time, end.and_then(|end| end.time)) {
         facts.push(format!("{:.2} s", to.saturating_sub(from) as f64 / 1e9));
     }
-    if end.is_none() {
+    if end.is_none() && !live {
         facts.push("end unknown".to_owned());
     }
     // A recorder that was killed wrote no end, so its totals are unknown.
@@ -303,10 +322,10 @@ fn event_lines(summary: &EventSummary) -> Vec<String> {
         name.push_str(&format!(", {}", escaped(&event.scope)));
     }
     let mut lines = vec![format!("event:   {name}")];
-    // The recorder opened another event than the user requested, for example in a VM.
+    // Only the default event, CPU cycles, has a replacement: virtual machines often have no counter.
     if !event.fallback.is_empty() {
-        let (asked, why) = (escaped(&event.requested), escaped(&event.fallback));
-        lines.push(format!("         in place of {asked}: {why}"));
+        let why = escaped(&event.fallback);
+        lines.push(format!("         in place of the default, CPU cycles ({why})"));
     }
     let samples = summary.sum.samples;
     lines.push(format!(

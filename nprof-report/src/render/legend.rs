@@ -24,17 +24,22 @@ pub fn counted(events: &[ReportedEvent], summary: &Summary, rules: &[String]) ->
     lines
 }
 
-/// Returns the meaning of 100 %, without `--rebase` or with it, then the rest of the legend.
-pub fn whole(rebase: bool, rest: &str) -> Vec<String> {
-    let (whole, separator) = if rebase {
-        // This line is too long to be continued.
-        ("100 % is the samples of the event that are counted (--rebase)", "\n")
+/// Returns the meaning of 100 % if it is not the usual one, or with `--verbose`; then also `rest`, the
+/// rest of the legend.
+pub fn whole(rebase: bool, is_verbose: bool, rest: &str) -> Vec<String> {
+    let whole = if rebase {
+        "100 % is the samples of the event that are counted (--rebase)"
     } else {
-        ("100 % is all samples of the event", " ")
+        "100 % is all samples of the event"
     };
-    let text =
-        if rest.is_empty() { whole.to_owned() } else { format!("{whole};{separator}{rest}") };
-    text.lines().map(|line| line.trim_end().to_owned()).collect()
+    let mut lines = Vec::new();
+    if rebase || is_verbose {
+        lines.push(whole.to_owned());
+    }
+    if is_verbose {
+        lines.extend(rest.lines().filter(|line| !line.is_empty()).map(str::to_owned));
+    }
+    lines
 }
 
 /// Returns the line about calls or rows that were folded to bound memory. `other` are their samples,

@@ -1,7 +1,8 @@
-//! Text tables, TSV and CSV, folded stacks, flame graphs, the JSON header.
+//! Headings, text tables, TSV and CSV, folded stacks, flame graphs, the JSON header.
 
 pub mod flamegraph;
 pub mod folded;
+pub mod heading;
 mod json_header;
 pub mod layout;
 pub mod legend;

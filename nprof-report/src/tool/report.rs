@@ -6,7 +6,7 @@ use std::error::Error as StdError;
 use std::io::{self, BufWriter, Read, Write};
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use nprof_cli::args::{Inputs, OutputFile, PartialOk};
@@ -20,7 +20,6 @@ use crate::profile::margin::Confidence;
 use crate::profile::summary::Summary;
 use crate::profile::time::{Span, TimeSplit};
 use crate::profile::{Context, GroupBy, GroupKey, Profile, ReportedEvent, Sum};
-use crate::render::layout::cut_middle;
 use crate::tool::atomic_file::AtomicFile;
 use crate::tool::ordered_inputs::{self, InputError};
 use crate::tool::ticking_reader::TickingReader;
@@ -52,6 +51,9 @@ pub struct Options {
     /// Print again at this interval (2s, 500ms) while the stream is still being written
     #[arg(long, value_name = "TIME", value_parser = interval)]
     every: Option<Duration>,
+    /// Print all facts on the recording above a table
+    #[arg(short, long)]
+    pub verbose: bool,
     #[command(flatten)]
     tolerance: PartialOk,
     #[command(flatten)]
@@ -263,6 +265,7 @@ fn watch<R: Report>(
 ) -> Result<(Summary, R), Failure> {
     // Ticks come from within `Reader::next`, between two records, when nothing is borrowed.
     let state = RefCell::new((profile, report));
+    let start = Instant::now();
     for &operand in operands {
         let input = stage::open(operand)?;
         let name = input.name().to_owned();
@@ -270,7 +273,9 @@ fn watch<R: Report>(
             let (profile, report) = &*state.borrow();
             // The sums that are still accumulating go into a copy: they will be passed again.
             let mut report = report.clone();
-            let summary = profile.snapshot(|context, group, sum| report.add(context, group, sum));
+            let mut summary =
+                profile.snapshot(|context, group, sum| report.add(context, group, sum));
+            summary.watched = Some(start.elapsed());
             printer.print(&report, &summary).map_err(io::Error::other)
         };
         state.borrow_mut().0.begin(&name);
@@ -391,20 +396,6 @@ impl<W: Write> Write for FirstLines<W> {
     fn flush(&mut self) -> io::Result<()> {
         self.out.flush()
     }
-}
-
-/// Returns the lines above a table: the facts of the streams, then the legend. Commands are cut to
-/// the width of the terminal.
-pub fn heading(summary: &Summary, legend: &[String], width: Option<usize>) -> String {
-    let mut out = String::new();
-    for line in summary.heading().iter().chain(legend) {
-        match width.filter(|_| line.starts_with("command")) {
-            Some(width) => out.push_str(&cut_middle(line, width)),
-            None => out.push_str(line),
-        }
-        out.push('\n');
-    }
-    out
 }
 
 #[cfg(test)]

@@ -50,11 +50,35 @@ pub fn push_escaped(out: &mut Vec<u8>, bytes: &[u8]) {
     }
 }
 
-/// Returns `bytes`, escaped as by [`push_escaped`].
+/// Returns `bytes` for people: escaped as by [`push_escaped`], and so are the characters that change
+/// the direction or the end of a line. In a stream these are ordinary characters.
 pub fn escaped(bytes: &[u8]) -> String {
     let mut out = Vec::with_capacity(bytes.len());
     push_escaped(&mut out, bytes);
-    String::from_utf8_lossy(&out).into_owned()
+    let text = String::from_utf8_lossy(&out);
+    if !text.contains(is_invisible) {
+        return text.into_owned();
+    }
+    let mut plain = Vec::with_capacity(out.len());
+    for character in text.chars() {
+        let mut buffer = [0; 4];
+        let bytes = character.encode_utf8(&mut buffer).as_bytes();
+        if is_invisible(character) {
+            push_hex(&mut plain, bytes);
+        } else {
+            plain.extend_from_slice(bytes);
+        }
+    }
+    String::from_utf8_lossy(&plain).into_owned()
+}
+
+/// True for characters that change the order of the text around them (UAX 9, section 2: marks,
+/// embeddings, overrides and isolates), and for line and paragraph separators.
+fn is_invisible(character: char) -> bool {
+    matches!(
+        character,
+        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+    )
 }
 
 /// Reverses [`escaped`]. None for an unknown escape, and for characters that must be escaped.
@@ -125,6 +149,19 @@ mod tests {
         assert_eq!(escaped(b"a b\xc3\xa9"), "a b\u{e9}");
         assert_eq!(escaped(b"\\\t\n\r\x1b[31m"), "\\\\\\t\\n\\r\\x1b[31m");
         assert_eq!(escaped(b"\x7f\xc2\x9b\xff\xc3"), "\\x7f\\xc2\\x9b\\xff\\xc3");
+    }
+
+    #[test]
+    fn direction_marks_are_escaped_for_people_only() {
+        let name = "f\u{202e}x\u{2028}\u{2069}\u{200f}é";
+        assert_eq!(
+            escaped(name.as_bytes()),
+            "f\\xe2\\x80\\xaex\\xe2\\x80\\xa8\\xe2\\x81\\xa9\\xe2\\x80\\x8fé"
+        );
+        assert_eq!(unescaped(escaped(name.as_bytes()).as_bytes()), Some(name.into()));
+        let mut stream = Vec::new();
+        push_escaped(&mut stream, name.as_bytes());
+        assert_eq!(stream, name.as_bytes());
     }
 
     #[test]

@@ -1,0 +1,236 @@
+//! The lines above a table: the facts needed to judge it, or with `--verbose` all facts on the
+//! recording. Pure.
+
+use std::time::Duration;
+
+use nprof_stream::escape::escaped;
+use nprof_stream::number::total;
+use nprof_stream::{Mark, Measure};
+
+use crate::profile::summary::{EventSummary, Run, Summary, lost_text};
+use crate::render::layout::cut_middle;
+
+/// The most commands that are listed.
+const COMMANDS: usize = 2;
+
+/// Coverage in per cent that needs no line: it varies by a few per cent.
+const USUAL_COVERAGE: std::ops::RangeInclusive<f64> = 90.0..=110.0;
+
+/// Returns the lines above a table: the facts of the streams, then the legend. Commands are cut to
+/// the width of the terminal.
+pub fn heading(
+    summary: &Summary,
+    is_verbose: bool,
+    legend: &[String],
+    width: Option<usize>,
+) -> String {
+    let facts = if is_verbose { summary.heading() } else { brief(summary) };
+    let mut out = String::new();
+    for line in facts.iter().chain(legend) {
+        match width.filter(|_| line.starts_with("command")) {
+            Some(width) => out.push_str(&cut_middle(line, width)),
+            None => out.push_str(line),
+        }
+        out.push('\n');
+    }
+    out
+}
+
+/// Returns the commands, the samples of each event, and the problems of the recording.
+fn brief(summary: &Summary) -> Vec<String> {
+    let mut lines = commands(summary);
+    for event in summary.events.iter().filter(|event| event.sum.samples > 0) {
+        lines.push(samples(event));
+        lines.extend(summary.unnamed_lines(event));
+    }
+    lines.extend(coverage(summary));
+    lines.extend(summary.problems());
+    lines
+}
+
+/// Returns a line for each command, with the time of its runs.
+fn commands(summary: &Summary) -> Vec<String> {
+    // A live run without a record has not lost its head: it has not arrived yet.
+    let has_begun = |run: &&Run| !summary.live || run.head.is_some() || run.samples > 0;
+    let mut commands: Vec<(Option<String>, Vec<&Run>)> = Vec::new();
+    for run in summary.runs.iter().filter(has_begun) {
+        let command = run.head.as_ref().map(|head| escaped(&head.command));
+        match commands.iter_mut().find(|(other, _)| *other == command) {
+            Some((_, runs)) => runs.push(run),
+            None => commands.push((command, vec![run])),
+        }
+    }
+    let mut lines = Vec::new();
+    for (command, runs) in commands.iter().take(COMMANDS) {
+        let Some(command) = command else {
+            let input = escaped(runs[0].input.as_bytes());
+            lines.push(format!("{input}: the head of the stream is lost"));
+            continue;
+        };
+        lines.push(format!("command: {command}{}", times(runs, summary.watched)));
+    }
+    if commands.len() > COMMANDS {
+        let others = commands.len() - COMMANDS;
+        let s = if others == 1 { "" } else { "s" };
+        lines.push(format!("         and {others} other command{s} (-v)"));
+    }
+    lines
+}
+
+/// Returns the number of runs, their time and their CPU time, as the end of a line. `watched` is the
+/// time since the report began to read, if the streams are still being written.
+fn times(runs: &[&Run], watched: Option<Duration>) -> String {
+    let mut facts = Vec::new();
+    let elapsed_ns =
+        |run: &Run| Some(run.end.as_ref()?.time?.saturating_sub(run.head.as_ref()?.time?));
+    match runs {
+        [run] => match (elapsed_ns(run), watched) {
+            (Some(ns), _) => facts.push(format!("{:.2} s", ns as f64 / 1e9)),
+            (None, Some(watched)) => facts.push(format!("{:.1} s so far", watched.as_secs_f64())),
+            (None, None) => {}
+        },
+        _ => facts.push(format!("{} runs", runs.len())),
+    }
+    // A recorder that was killed wrote no end, so its totals are unknown.
+    let task_ns: Option<Vec<u64>> = runs.iter().map(|run| run.end.as_ref()?.task_ns).collect();
+    if let Some(task_ns) = task_ns {
+        facts.push(format!("{:.2} s of CPU time", total(task_ns.into_iter()) as f64 / 1e9));
+    }
+    if facts.is_empty() { String::new() } else { format!("  ({})", facts.join(", ")) }
+}
+
+/// Returns the line on the samples of an event.
+fn samples(event: &EventSummary) -> String {
+    let rate = match (event.event.frequency, event.event.period) {
+        (Some(hertz), _) => format!(" at {hertz} Hz"),
+        (None, Some(period)) if event.event.measure == Measure::Count => {
+            format!(" every {period}")
+        }
+        (None, Some(period)) => format!(" every {period} {}", escaped(&event.event.unit)),
+        (None, None) => String::new(),
+    };
+    let number = event.sum.samples;
+    let mut line = format!("samples: {number} of {}{rate}", escaped(&event.event.name));
+    if event.lost_samples() > 0 {
+        let lost = lost_text(event.lost_samples(), event.lost_others);
+        line.push_str(&format!(", {lost} lost"));
+    }
+    let incomplete = event.incomplete_samples();
+    if incomplete > 0 {
+        line.push_str(&format!(", {incomplete} with unknown callers"));
+    }
+    line
+}
+
+/// Returns a line on an unusual coverage.
+fn coverage(summary: &Summary) -> Option<String> {
+    let ends = || summary.runs.iter().filter_map(|run| run.end.as_ref());
+    let task_ns = total(ends().filter_map(|end| end.task_ns));
+    let sampled_ns = total(ends().filter_map(|end| end.sampled_ns));
+    let percent = 100.0 * sampled_ns as f64 / task_ns as f64;
+    let is_unusual = task_ns > 0 && sampled_ns > 0 && !USUAL_COVERAGE.contains(&percent);
+    is_unusual.then(|| {
+        format!("coverage: the samples represent {percent:.1} % of the CPU time; see nprof(7)")
+    })
+}
+
+/// Returns the lines below a table on the marks of incomplete stacks: the meaning, and the remedy.
+pub fn marks(summary: &Summary, events: impl Iterator<Item = usize>) -> Vec<String> {
+    let mut found: Vec<Mark> = Vec::new();
+    for event in events {
+        found.extend(summary.events[event].incomplete.keys());
+    }
+    found.sort_unstable();
+    found.dedup();
+    let lines = found.into_iter().filter_map(|mark| Some((mark, meaning(mark)?)));
+    lines.map(|(mark, meaning)| format!("[incomplete:{mark}]: {meaning}")).collect()
+}
+
+/// Returns the meaning of a mark and the remedy. None for ordinary frames.
+fn meaning(mark: Mark) -> Option<&'static str> {
+    Some(match mark {
+        Mark::None | Mark::Other(_) => return None,
+        Mark::StackTruncated => {
+            "the stack is deeper than its copy; record as root or with a larger --stack-size"
+        }
+        Mark::NoUnwindInfo => {
+            "the code has no unwind table; compile it with -fasynchronous-unwind-tables"
+        }
+        Mark::UnwindFailed => "the unwind table of the code led to no valid caller",
+        Mark::MaxDepth => "the stack has too many frames; record with a larger --depth",
+        Mark::Unmapped => {
+            "the caller is in no mapping; its library was unloaded, or the stack overwritten"
+        }
+        Mark::NoStack => "the kernel could not copy the stack",
+        Mark::PageAbsent => "a page of the stack was not in memory; record as root",
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::{GroupBy, Profile};
+
+    fn summary(stream: &str) -> Summary {
+        let mut profile = Profile::new(GroupBy::default());
+        profile.read("in", stream.replace(" | ", "\t").as_bytes(), |_, _, _| {}).unwrap();
+        profile.summary
+    }
+
+    fn run(command: &str, sampled_ns: u64) -> String {
+        format!(
+            "@nprof | 1.1 | run=0x1 | time=5000000000 | clock=monotonic | command={command}\n\
+             @event | id=1 | name=cpu-clock | unit=ns | measure=cpu-time | frequency=997\n\
+             F | 1 | 0 | 0x0 | u,stack-truncated\nN | 1 | 0 | 1\nS | 1 | 1 | 0 | 0 | 1 | 10 | 4\n\
+             L | 2 | 1 | - | 0 | 3 | ring\n\
+             @end | time=7000000000 | samples=1 | records=5 | lost=3 | task_ns=1000000000 | \
+             sampled_ns={sampled_ns}\n"
+        )
+    }
+
+    #[test]
+    fn brief_heading_has_commands_samples_and_problems() {
+        let one = summary(&run("prog", 990_000_000));
+        assert_eq!(
+            heading(&one, false, &[], None),
+            "command: prog  (2.00 s, 1.00 s of CPU time)\n\
+             samples: 4 of cpu-clock at 997 Hz, 3 lost, 4 with unknown callers\n"
+        );
+        let verbose = heading(&one, true, &["legend".to_owned()], None);
+        assert!(
+            verbose.contains("coverage 99.0 %") && verbose.ends_with("\nlegend\n"),
+            "{verbose}"
+        );
+        // The times survive on a narrow terminal.
+        let long = summary(&run(&"x".repeat(200), 100_000_000));
+        let text = heading(&long, false, &[], Some(60));
+        assert!(text.lines().next().unwrap().ends_with("1.00 s of CPU time)"), "{text}");
+        assert!(text.contains("coverage: the samples represent 10.0 % of the CPU time"), "{text}");
+        let runs = ["a", "b", "a", "c"].map(|command| run(command, 990_000_000)).concat();
+        let text = heading(&summary(&runs), false, &[], None);
+        assert!(
+            text.starts_with(
+                "command: a  (2 runs, 2.00 s of CPU time)\ncommand: b  (2.00 s, 1.00 s of CPU \
+                 time)\n         and 1 other command (-v)\n"
+            ),
+            "{text}"
+        );
+        // A run without end is truncated, or still being written.
+        let mut live = summary(run("prog", 1).split("L | ").next().unwrap());
+        assert!(heading(&live, false, &[], None).contains("incomplete input: in"));
+        (live.live, live.watched) = (true, Some(Duration::from_millis(4200)));
+        live.incomplete_inputs.clear();
+        assert!(heading(&live, false, &[], None).starts_with("command: prog  (4.2 s so far)\n"));
+    }
+
+    #[test]
+    fn marks_have_a_meaning_and_a_remedy() {
+        let lines = marks(&summary(&run("prog", 1)), std::iter::once(0));
+        assert_eq!(lines.len(), 1);
+        assert!(
+            lines[0].starts_with("[incomplete:stack-truncated]: the stack is deeper"),
+            "{lines:?}"
+        );
+        assert!(lines[0].contains("--stack-size"), "{lines:?}");
+    }
+}
