@@ -15,13 +15,26 @@ use crate::tree::aggregate::Aggregator;
 use crate::tree::call_tree::Tree;
 use crate::tree::path_filter::apply_filters;
 
+/// The length of all folded stacks, which are sorted in memory.
+const MAX_FOLDED_BYTES: usize = 64 << 20;
+
+/// The length of folded stacks that are drawn: a picture takes up to twenty times as much memory.
+const MAX_DRAWN_BYTES: usize = 8 << 20;
+
 /// Runs nprof-paths with the arguments of the process; returns its exit status.
 pub fn run() -> ExitCode {
     let args = match Args::get(TOOL) {
         Ok(args) => args,
         Err(status) => return status,
     };
-    let aggregator = Aggregator::new(args.format.is_stacks(), args.options.filter());
+    let path_bytes = match args.format {
+        StackFormat::Folded => MAX_FOLDED_BYTES,
+        StackFormat::Flamegraph | StackFormat::Icicle => MAX_DRAWN_BYTES,
+        // These formats are written path by path.
+        _ => usize::MAX,
+    };
+    let aggregator =
+        Aggregator::new(args.format.is_stacks(), args.options.filter()).with_path_bytes(path_bytes);
     let report = PathsReport { aggregator, args: &args };
     report::run(
         TOOL,

@@ -387,7 +387,7 @@ fn sums_by_path(tree: &Tree, event: usize) -> BTreeMap<Vec<String>, (Sum, Sum)> 
 }
 
 const SMALL: Budget =
-    Budget { nodes: 9, kept_nodes: 3, lines: 4, name_bytes: 2_000, path_calls: 15 };
+    Budget { nodes: 9, kept_nodes: 3, lines: 4, name_bytes: 2_000, path_calls: 15, path_bytes: 90 };
 
 proptest! {
     #[test]

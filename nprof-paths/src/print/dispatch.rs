@@ -69,11 +69,11 @@ fn print_stacks(context: &PrintContext<'_>, out: &mut dyn Write) -> Result<(), F
         .then(|| inverted(context.tree, context.events, &limits));
     let tree = inverted.as_ref().unwrap_or(context.tree);
     let events = stack_rows(tree, context.events, &limits);
-    let bytes = match context.args.format {
-        StackFormat::Folded => folded::print(tree, &events).into_bytes(),
-        _ => flamegraph::draw(context, tree, &events)?,
-    };
-    Ok(out.write_all(&bytes)?)
+    match context.args.format {
+        StackFormat::Folded => folded::write(tree, &events, out)?,
+        _ => out.write_all(&flamegraph::draw(context, tree, &events)?)?,
+    }
+    Ok(())
 }
 
 fn print_paths(context: &PrintContext<'_>, out: &mut dyn Write) -> Result<(), Failure> {

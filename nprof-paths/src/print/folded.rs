@@ -4,6 +4,7 @@
 //! text streams, and further where readers of folded stacks would misread them.
 
 use std::collections::BTreeMap;
+use std::io::{self, Write};
 
 use nprof_report::folded::{guarded, part};
 
@@ -13,18 +14,25 @@ use crate::tree::call_tree::{NodeIndex, Tree};
 /// The name of calls that are too small to be shown.
 const OTHER: &str = "(other)";
 
-/// Prints the stacks as sorted lines. Stacks that differ only in images share a line.
-pub(crate) fn print(tree: &Tree, events: &[StackRows]) -> String {
+/// Writes the stacks as sorted lines. Stacks that differ only in images share a line.
+pub(crate) fn write(tree: &Tree, events: &[StackRows], out: &mut dyn Write) -> io::Result<()> {
     // Sorted, so that the output is reproducible and two files can be compared.
     let mut counts: BTreeMap<String, u64> = BTreeMap::new();
     for row in events.iter().flat_map(|rows| &rows.stacks) {
         *counts.entry(line(tree, row)).or_default() += row.sum.samples;
     }
-    let mut out = String::new();
     for (stack, samples) in counts {
-        out.push_str(&format!("{stack} {samples}\n"));
+        writeln!(out, "{stack} {samples}")?;
     }
-    out
+    Ok(())
+}
+
+/// Returns the lines that [`write`] writes.
+pub(crate) fn print(tree: &Tree, events: &[StackRows]) -> String {
+    let mut out = Vec::new();
+    // A vector takes everything, and names are escaped.
+    let _ = write(tree, events, &mut out);
+    String::from_utf8_lossy(&out).into_owned()
 }
 
 fn line(tree: &Tree, row: &StackRow) -> String {

@@ -73,6 +73,7 @@ pub(crate) struct Budget {
     pub(crate) lines: usize,
     pub(crate) name_bytes: usize,
     pub(crate) path_calls: usize,
+    pub(crate) path_bytes: usize,
 }
 
 impl Default for Budget {
@@ -83,6 +84,7 @@ impl Default for Budget {
             lines: MAX_LINES,
             name_bytes: MAX_NAME_BYTES,
             path_calls: MAX_PATH_CALLS,
+            path_bytes: usize::MAX,
         }
     }
 }
@@ -117,6 +119,13 @@ impl Aggregator {
     pub fn new(by_command: bool, filter: Filter) -> Self {
         let required = rule_bits((0..filter.matches_wanted()).map(|_| true));
         Self { by_command, required, filter, ..Self::default() }
+    }
+
+    /// Folds the finished tree if the names on all paths together are longer: for formats that have
+    /// all paths in memory.
+    pub fn with_path_bytes(mut self, bytes: usize) -> Self {
+        self.budget.path_bytes = bytes;
+        self
     }
 
     /// Returns the sample properties that the profile must keep apart for this tree.
@@ -349,14 +358,13 @@ impl Aggregator {
 
     /// Returns the tree of the samples added so far.
     pub fn finish(&self) -> Tree {
-        let calls = self.builder.path_calls();
-        if calls <= self.budget.path_calls {
+        if !self.has_long_paths() {
             return self.finish_all();
         }
         // A report may still add samples, so that the tree itself stays.
         let mut folded = self.clone();
         let mut count = folded.builder.len();
-        while folded.builder.path_calls() > self.budget.path_calls && count > 0 {
+        while folded.has_long_paths() && count > 0 {
             count /= 2;
             folded.budget.kept_nodes = count;
             folded.fold();
@@ -366,9 +374,23 @@ impl Aggregator {
 
     /// Returns the samples of an event in calls that [`Aggregator::finish`] folds. None if there are none.
     pub fn folded(&self, event: usize) -> Option<FoldedSums> {
-        let is_folded =
-            !self.bounds.is_empty() || self.builder.path_calls() > self.budget.path_calls;
+        let is_folded = !self.bounds.is_empty() || self.has_long_paths();
         if is_folded { self.finish().folded(event) } else { None }
+    }
+
+    /// True if all paths together are longer than the budget.
+    fn has_long_paths(&self) -> bool {
+        let Budget { path_calls, path_bytes, .. } = self.budget;
+        if self.builder.path_size(|_| 1) > path_calls {
+            return true;
+        }
+        let names = &self.labels.names;
+        let length = |key: &FunctionKey| escaped(names.get(key.name)).len() + 1;
+        let lengths: Vec<usize> = match path_bytes {
+            usize::MAX => return false,
+            _ => self.functions.iter().map(length).collect(),
+        };
+        self.builder.path_size(|function| lengths[function]) > path_bytes
     }
 
     fn finish_all(&self) -> Tree {

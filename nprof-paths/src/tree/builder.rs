@@ -84,19 +84,20 @@ impl TreeBuilder {
         self.nodes.is_empty()
     }
 
-    /// Returns the number of calls on all paths together: the length of a report that prints each
-    /// path.
-    pub fn path_calls(&self) -> usize {
-        let mut depths: Vec<u32> = Vec::with_capacity(self.nodes.len());
-        let mut calls = 0usize;
+    /// Returns the size of all paths together, the sizes of their calls added up: the length of a
+    /// report that prints each path.
+    pub fn path_size(&self, size: impl Fn(usize) -> usize) -> usize {
+        let mut depths: Vec<usize> = Vec::with_capacity(self.nodes.len());
+        let mut sum = 0usize;
         for node in &self.nodes {
-            let depth = if node.parent == NO_PARENT { 0 } else { depths[node.parent as usize] + 1 };
+            let above = if node.parent == NO_PARENT { 0 } else { depths[node.parent as usize] };
+            let depth = above.saturating_add(size(node.function as usize));
             depths.push(depth);
             if node.self_.samples > 0 {
-                calls = calls.saturating_add(depth as usize);
+                sum = sum.saturating_add(depth);
             }
         }
-        calls
+        sum
     }
 
     /// Keeps the `count` nodes with the largest shares of their events. All other samples move to a
