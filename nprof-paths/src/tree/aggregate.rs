@@ -19,8 +19,9 @@ use crate::tree::builder::TreeBuilder;
 use crate::tree::call_tree::{Function, LineSum, NodeIndex, Tree, largest_first};
 use crate::tree::path_filter::PathFilter;
 
-/// The number of nodes above which the tree is folded: 35 MB here, and 50 MB in each finished [`Tree`].
-const MAX_NODES: usize = 1 << 19;
+/// The number of nodes above which the tree is folded. The graph of 490,000 nodes with as many edges
+/// took 305 MiB in all.
+const MAX_NODES: usize = 5 << 16;
 
 /// The number of nodes that a folding keeps, besides nodes of the samples that it folds.
 const KEPT_NODES: usize = MAX_NODES / 4;
