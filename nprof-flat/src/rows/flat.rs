@@ -30,7 +30,7 @@ use nprof_stream::tables::{Call, NameId, Tables};
 use nprof_stream::{EpochCache, FrameId, NodeId};
 use rustc_hash::FxHashMap;
 
-use crate::rows::flat::call_rows::{CallRow, CallRows, RowsOf};
+use crate::rows::flat::call_rows::{CallPart, CallRow, CallRows, PartId, RowsOf};
 
 /// The sums of a row in one event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -66,22 +66,11 @@ impl FlatRow {
     }
 }
 
-/// Id of the names in a row's call columns, or in its sample columns. Equal names have equal ids.
-type PartId = u32;
-
 /// The identity of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct RowKey {
     calls: PartId,
     samples: PartId,
-    /// True if the filter's rules about calls hold.
-    is_kept: bool,
-}
-
-/// The call columns of a row.
-#[derive(Clone, Copy, Debug)]
-struct CallPart {
-    id: PartId,
     /// True if the filter's rules about calls hold.
     is_kept: bool,
 }

@@ -6,13 +6,22 @@
 use nprof_stream::tables::Call;
 use nprof_stream::{EpochCache, FrameId};
 
-use crate::rows::flat::{CallPart, PartId};
-
 /// Frames with higher ids are not cached: 6 MiB.
 const MAX_FRAMES: usize = 1 << 19;
 
 /// The number of rows of frames after which they are dropped: 4 MiB.
 const MAX_ROWS: usize = 1 << 19;
+
+/// Id of the names in a row's call columns, or in its sample columns. Equal names have equal ids.
+pub(super) type PartId = u32;
+
+/// The call columns of a row.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CallPart {
+    pub(super) id: PartId,
+    /// True if the filter's rules about calls hold.
+    pub(super) is_kept: bool,
+}
 
 /// The row of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
