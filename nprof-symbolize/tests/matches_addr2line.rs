@@ -129,7 +129,15 @@ fn joined_parts<'c>(ours: &[Named], calls: &'c [Named]) -> Vec<&'c Named> {
     for call in calls {
         let is_next = ours.get(joined.len()).is_some_and(|next| next.line == call.line);
         let is_repeated = !is_next && joined.last().is_some_and(|inner| inner.name == call.name);
-        let own = call.name.split(['(', '<']).next().unwrap_or_default();
+        let mut depth = 0;
+        let is_shown = |character: &char| {
+            depth += i32::from(*character == '<');
+            depth -= i32::from(*character == '>');
+            depth == 0 && *character != '>'
+        };
+        // Without template arguments and parameters.
+        let own: String = call.name.chars().filter(is_shown).collect();
+        let own = own.split('(').next().unwrap_or_default();
         let own = own.rsplit("::").next().unwrap_or_default();
         let is_declaration = is_repeated && {
             let read = || std::fs::read_to_string(&call.file).unwrap_or_default();
