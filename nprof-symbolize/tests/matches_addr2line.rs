@@ -143,7 +143,9 @@ fn joined_parts<'c>(ours: &[Named], calls: &'c [Named]) -> Vec<&'c Named> {
             let read = || std::fs::read_to_string(&call.file).unwrap_or_default();
             let source = sources.entry(&call.file).or_insert_with(read);
             let line = source.lines().nth((call.line as usize).wrapping_sub(1)).unwrap_or_default();
-            line.contains(own) && !line.trim_end().ends_with(';')
+            let line = line.trim_end();
+            // `_Compiler<_TraitsT>::` is on a line of its own, and the place of the declaration.
+            (line.contains(own) || line.ends_with("::")) && !line.ends_with(';')
         };
         if !is_declaration {
             joined.push(call);
