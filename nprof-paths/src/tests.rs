@@ -147,14 +147,15 @@ fn merges_calls_from_different_addresses_of_a_function() {
                    S | 1 | 1 | 1 | 0 | 5 | 9 | 1\nS | 1 | 1 | 0 | 0 | 0 | 9 | 1\n";
     let streams = [stream(&format!("{PROGRAM}{samples}"))];
     let f = "f\\x3b\\n\\x1b,";
+    // Samples weigh differently, so that the lines have weights.
     assert_eq!(
         folded(&streams, 0),
         format!(
-            "[unknown];[no stack] 1\n\
-             a\\x3bb (c) [d] 1;[incomplete:max-depth] 1\n\
-             a\\x3bb (c) [d] 1;[incomplete:max-depth];main 1\n\
-             a\\x3bb (c) [d] 1;main;{f} 1;{f}\\x201 5\n\
-             a\\x3bb (c) [d] 1;main;{f}\\x201 1\n"
+            "[unknown];[no stack] 9\n\
+             a\\x3bb (c) [d] 1;[incomplete:max-depth] 9\n\
+             a\\x3bb (c) [d] 1;[incomplete:max-depth];main 9\n\
+             a\\x3bb (c) [d] 1;main;{f} 1;{f}\\x201 18\n\
+             a\\x3bb (c) [d] 1;main;{f}\\x201 9\n"
         )
     );
     let (tree, _) = aggregate(&streams, false, &Filter::default());
@@ -467,7 +468,7 @@ proptest! {
             let text = folded(&streams, i);
             let count = |line: &str| line.rsplit(' ').next().and_then(|n| n.parse::<u64>().ok());
             let counted: u64 = text.lines().filter_map(count).sum();
-            prop_assert_eq!(counted, event.sum.samples);
+            prop_assert_eq!(counted, shown.stack_number(event.sum));
             for limits in [RowLimits { min_percent: 20.0, ..ALL }, RowLimits { rows: Some(1), ..ALL }] {
                 let rows = stack_rows(&tree, &[shown], &limits);
                 let counted: u64 = rows[0].stacks.iter().map(|row| row.sum.samples).sum();
@@ -523,10 +524,11 @@ proptest! {
         let mut svg = Vec::new();
         report(&context, &mut svg).unwrap();
         let svg = String::from_utf8(svg).unwrap();
-        let samples: u64 = summary.events[0].sum.samples;
+        let count = events[0].stack_number(summary.events[0].sum);
         // The outermost box of the picture has the sum of all lines that were parsed.
-        let all = format!("all ({samples} sample");
-        prop_assert!(svg.contains(&all), "{} not in {}", all, svg);
+        let all = format!("all ({count} {}", events[0].stack_unit(&summary));
+        // The picture separates thousands.
+        prop_assert!(svg.replace(',', "").contains(&all), "{} not in {}", all, svg);
     }
 
     /// inferno parses every line of two files of folded stacks for a differential flame graph.

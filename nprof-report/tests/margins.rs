@@ -2,7 +2,7 @@
 
 use fastrand::Rng;
 use nprof_report::margin::Confidence;
-use nprof_report::profile::{GroupBy, Profile, Sum};
+use nprof_report::profile::{GroupBy, Profile, ReportedEvent, Sum};
 use nprof_report::summary::Summary;
 
 /// Simulated recordings for each distribution, share and number of samples.
@@ -120,7 +120,7 @@ fn interval_covers_shares_of_light_rows_and_is_narrower_than_that_of_average_row
     let all = Sum::of(samples as u64, (samples * 1e6) as u64);
     let margin = Confidence::default().margin(light, whole);
     let margin_of_average = Confidence::default().margin(average, all);
-    assert!(margin < 0.6 * margin_of_average, "{margin}, {margin_of_average}");
+    assert!(margin < 0.75 * margin_of_average, "{margin}, {margin_of_average}");
 }
 
 /// Quantities in periods, and whether they belong to the row. What is at least a period is recorded
@@ -196,13 +196,14 @@ fn summary(samples: &[(u64, u64)]) -> Summary {
 
 #[test]
 fn stacks_have_samples_if_all_weigh_the_same_and_weights_otherwise() {
-    let equal = &summary(&[(10, 1), (30, 3)]).events[0];
-    assert_eq!((equal.stack_unit(), equal.stack_number(equal.sum)), ("samples".to_owned(), 4));
-    let unequal = &summary(&[(10, 1), (11, 1)]).events[0];
-    assert_eq!(
-        (unequal.stack_unit(), unequal.stack_number(unequal.sum)),
-        ("cycles".to_owned(), 21)
-    );
+    let stack = |samples: &[(u64, u64)]| {
+        let summary = summary(samples);
+        let whole = summary.events[0].sum;
+        let event = ReportedEvent { event: 0, whole, counted: whole };
+        (event.stack_unit(&summary), event.stack_number(whole))
+    };
+    assert_eq!(stack(&[(10, 1), (30, 3)]), ("samples".to_owned(), 4));
+    assert_eq!(stack(&[(10, 1), (11, 1)]), ("cycles".to_owned(), 21));
 }
 
 #[test]

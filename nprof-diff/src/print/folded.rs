@@ -50,6 +50,8 @@ pub(super) fn draw(report: &DiffReport<'_>, icicle: bool) -> io::Result<Vec<u8>>
     let subtitle = format!(
         "red: grown, blue: shrunk, relative to all samples; frames below {MIN_PERCENT} % are not drawn"
     );
-    let picture = Picture { title, subtitle, icicle, min_percent: MIN_PERCENT };
+    // Of two runs, shares are compared: their counts are scaled to one sum.
+    let unit = String::new();
+    let picture = Picture { title, subtitle, icicle, min_percent: MIN_PERCENT, unit };
     flamegraph::draw(&picture, &lines(report.diff, report.keys))
 }

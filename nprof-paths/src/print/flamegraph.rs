@@ -39,6 +39,9 @@ pub(crate) fn draw(
         subtitle: subtitle(context, events),
         icicle: args.format == StackFormat::Icicle,
         min_percent: args.row_limits().min_percent,
+        unit: events
+            .first()
+            .map_or_else(String::new, |rows| rows.event.stack_unit(context.summary)),
     };
     flamegraph::draw(&picture, &folded)
 }

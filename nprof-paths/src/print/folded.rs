@@ -1,7 +1,8 @@
 //! Folded stacks: the text that FlameGraph, inferno and speedscope read.
 //!
-//! A line is `command;root;...;leaf N`, where N is the number of samples. Names are escaped as in
-//! text streams, and further where readers of folded stacks would misread them.
+//! A line is `command;root;...;leaf N`, where N is the number of samples, or their weight if samples
+//! of the event weigh differently. Names are escaped as in text streams, and further where readers
+//! of folded stacks would misread them.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -18,11 +19,14 @@ const OTHER: &str = "(other)";
 pub(crate) fn write(tree: &Tree, events: &[StackRows], out: &mut dyn Write) -> io::Result<()> {
     // Sorted, so that the output is reproducible and two files can be compared.
     let mut counts: BTreeMap<String, u64> = BTreeMap::new();
-    for row in events.iter().flat_map(|rows| &rows.stacks) {
-        *counts.entry(line(tree, row)).or_default() += row.sum.samples;
+    for rows in events {
+        for row in &rows.stacks {
+            let count = counts.entry(line(tree, row)).or_default();
+            *count = count.saturating_add(rows.event.stack_number(row.sum));
+        }
     }
-    for (stack, samples) in counts {
-        writeln!(out, "{stack} {samples}")?;
+    for (stack, count) in counts {
+        writeln!(out, "{stack} {count}")?;
     }
     Ok(())
 }

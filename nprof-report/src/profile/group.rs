@@ -86,7 +86,7 @@ impl Sum {
     pub fn is_uniform(self) -> bool {
         // By Cauchy and Schwarz, the ratio is 1 for equal weights only. A double has 53 bits, and a
         // weight that differs by a part in 10,000 in one of 10,000 samples changes 1 in 10^12.
-        self.samples_of_equal_weight() >= self.samples as f64 * (1.0 - 1e-13)
+        self.weight == 0 || self.samples_of_equal_weight() >= self.samples as f64 * (1.0 - 1e-13)
     }
 
     /// Returns the effective sample size of these samples together (Kish): the number of samples of

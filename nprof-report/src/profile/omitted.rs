@@ -1,6 +1,9 @@
 //! Rows that a report omits.
 
+use nprof_stream::escape::escaped;
+
 use crate::profile::group::Sum;
+use crate::profile::summary::Summary;
 
 /// The number of rows omitted for one reason, and their sums.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -72,6 +75,28 @@ pub struct ReportedEvent {
     pub whole: Sum,
     /// The sum of the samples that count.
     pub counted: Sum,
+}
+
+impl ReportedEvent {
+    /// Returns the number of a stack in folded stacks and flame graphs: samples if all samples weigh the
+    /// same, else their weight. Readers of such files take widths from this number, so it must be
+    /// proportional to the share.
+    pub fn stack_number(&self, sum: Sum) -> u64 {
+        if self.has_stacks_of_samples() { sum.samples } else { sum.weight }
+    }
+
+    fn has_stacks_of_samples(&self) -> bool {
+        // Weights whose sum saturates are wrong anyway, and would overflow in programs that add them.
+        self.whole.is_uniform() || self.whole.weight == u64::MAX
+    }
+
+    /// Returns the unit of [`Self::stack_number`], escaped.
+    pub fn stack_unit(&self, summary: &Summary) -> String {
+        match summary.events.get(self.event).filter(|_| !self.has_stacks_of_samples()) {
+            Some(event) => escaped(&event.event.unit),
+            None => "samples".to_owned(),
+        }
+    }
 }
 
 #[cfg(test)]

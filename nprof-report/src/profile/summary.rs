@@ -82,18 +82,6 @@ impl EventSummary {
         total(self.lost.values().copied())
     }
 
-    /// Returns the number of a stack in folded stacks and flame graphs: samples if all samples of the
-    /// event weigh the same, else their weight. Readers of such files take widths from this number, so
-    /// it must be proportional to the share.
-    pub fn stack_number(&self, sum: Sum) -> u64 {
-        if self.sum.is_uniform() { sum.samples } else { sum.weight }
-    }
-
-    /// Returns the unit of [`Self::stack_number`].
-    pub fn stack_unit(&self) -> String {
-        if self.sum.is_uniform() { "samples".to_owned() } else { escaped(&self.event.unit) }
-    }
-
     /// Returns the largest margin of error of any share of these samples with 95 % confidence,
     /// also if `--confidence` differs, as a fraction: 0.98 / sqrt(n) (nprofile thesis, section on accuracy).
     /// For samples of unequal weight, the margin of a share of 50 %. 1 without samples.

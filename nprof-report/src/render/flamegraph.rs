@@ -19,6 +19,8 @@ pub struct Picture {
     pub icicle: bool,
     /// Frames with a smaller share, in per cent, are not drawn; their place stays empty.
     pub min_percent: f64,
+    /// The unit of the counts; empty for samples.
+    pub unit: String,
 }
 
 /// The usual [`Picture::min_percent`]: half a pixel on a screen of 1,000 pixels.
@@ -38,7 +40,10 @@ pub fn draw(picture: &Picture, folded: &str) -> io::Result<Vec<u8>> {
     let mut options = Options::default();
     options.title = drawable(&picture.title);
     options.subtitle = Some(drawable(&picture.subtitle)).filter(|text| !text.is_empty());
-    options.count_name = "samples".to_owned();
+    options.count_name = match picture.unit.as_str() {
+        "" => "samples".to_owned(),
+        unit => drawable(unit),
+    };
     options.name_type = "Function:".to_owned();
     // The same input must give the same bytes.
     options.deterministic = true;
