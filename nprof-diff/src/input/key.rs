@@ -96,6 +96,12 @@ impl KeyTable {
         self.bound = bound;
     }
 
+    /// Notes that any key may lack these samples.
+    pub(crate) fn lose(&mut self, samples: u64) {
+        self.lost.iter_mut().for_each(|lost| *lost = lost.saturating_add(samples));
+        self.bound = self.bound.saturating_add(samples);
+    }
+
     /// Returns the number of functions in the names of all keys together.
     pub(crate) fn path_calls(&self) -> usize {
         let mut depths: Vec<usize> = Vec::with_capacity(self.keys.len());

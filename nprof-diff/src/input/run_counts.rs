@@ -202,16 +202,16 @@ impl<'a> Counter<'a> {
 
     /// Adds a stack to its path. The paths that it extends get their totals in [`set_path_totals`].
     fn add_path(&mut self, counts: &mut RunCounts, tables: &Tables, group: &GroupKey, sum: Sum) {
-        let path = match self.path(tables, group.node) {
+        let path = match self.path(tables, group.node, sum) {
             Some(path) => path,
             None => self.keys.intern(RowKey::without_stack()),
         };
         self.add_key(counts, path, sum, true);
     }
 
-    /// Returns the path of a stream node; None for no stack. Stacks share their callers: each node is
-    /// looked up once per epoch.
-    fn path(&mut self, tables: &Tables, leaf: NodeId) -> Option<KeyId> {
+    /// Returns the path of a stream node with these samples; None for no stack. Stacks share their
+    /// callers: each node is looked up once per epoch.
+    fn path(&mut self, tables: &Tables, leaf: NodeId, sum: Sum) -> Option<KeyId> {
         let mut pending = Vec::new();
         let mut next = leaf;
         let mut path = loop {
@@ -232,6 +232,11 @@ impl<'a> Counter<'a> {
             calls.extend(tables.calls(frame));
             // A frame's calls are innermost first; inlined calls are further from the root.
             for &call in calls.iter().rev() {
+                // One stack can have 2^28 inlined calls: the rest of it is folded.
+                if self.keys.len() > self.budget.keys.saturating_mul(2) {
+                    self.keys.lose(sum.samples);
+                    return Some(self.keys.intern(RowKey { caller: path, ..RowKey::other() }));
+                }
                 let function = self.call_key(tables, call);
                 let function = self.functions.get(function).clone();
                 path = Some(self.keys.intern(RowKey { caller: path, ..function }));
@@ -358,6 +363,30 @@ mod tests {
             "main|demo 0 2",
         ];
         assert_eq!(rows(RowKind::Path), expected);
+    }
+
+    #[test]
+    fn path_of_one_stack_is_folded_within_the_budget() {
+        let budget = Budget { keys: 20, ..Budget::default() };
+        let depth = 1000;
+        let stack: String = (0..depth).map(|i| format!("N\t{}\t{i}\t1\n", i + 1)).collect();
+        let stream = format!(
+            "@nprof\t1.1\trun=0x1\n@event\tid=1\tname=e\nI\t1\telf\t-\t/x\n\
+             F\t1\t1\t0x10\tu\n{stack}S\t1\t1\t0\t0\t{depth}\t7\t1\n"
+        );
+        let (tables, mut renames) = (&mut Tables::new(), Renames::default());
+        let mut counter = Counter::new(budget, RowKind::Path, &mut renames);
+        let mut reader = nprof_stream::reader::Reader::new(stream.as_bytes());
+        while let Some(record) = reader.next().unwrap() {
+            tables.apply(&record);
+        }
+        let path = counter.path(tables, NodeId(depth), Sum::of(3, 21)).unwrap();
+        assert!(counter.keys.get(path).is_other());
+        // The limit, the key beyond it, and `(other)`.
+        assert_eq!(counter.keys.len(), 2 * budget.keys + 2);
+        // The calls below may lack the samples.
+        assert!(counter.keys.ids().take(2 * budget.keys).all(|id| counter.keys.lost(id) == 3));
+        assert_eq!(counter.keys.bound(), 3);
     }
 
     #[test]
