@@ -4,6 +4,7 @@ use std::io;
 
 use nprof_report::args::StackFormat;
 use nprof_report::flamegraph::{self, Picture};
+use nprof_report::summary::Summary;
 use nprof_stream::escape::escaped;
 
 use crate::args::View;
@@ -11,6 +12,9 @@ use crate::print::context::PrintContext;
 use crate::print::folded;
 use crate::rows::stacks::StackRows;
 use crate::tree::call_tree::Tree;
+
+/// The most commands in the title.
+const COMMANDS: usize = 3;
 
 /// Draws the stacks of `tree`, which is inverted if the view is `callers`.
 ///
@@ -23,9 +27,7 @@ pub(crate) fn draw(
     events: &[StackRows],
 ) -> io::Result<Vec<u8>> {
     let args = context.args;
-    let heads = context.summary.runs.iter().filter_map(|run| run.head.as_ref());
-    let commands: Vec<String> = heads.map(|head| escaped(&head.command)).collect();
-    let title = format!("nprof: {}", commands.join(", "));
+    let title = title(context.summary);
     let folded = folded::print(tree, events);
     if folded.is_empty() {
         let reason = match &args.rules()[..] {
@@ -44,6 +46,23 @@ pub(crate) fn draw(
             .map_or_else(String::new, |rows| rows.event.stack_unit(context.summary)),
     };
     flamegraph::draw(&picture, &folded)
+}
+
+/// Returns the title: the commands, each once.
+fn title(summary: &Summary) -> String {
+    let mut commands: Vec<String> = Vec::new();
+    for head in summary.runs.iter().filter_map(|run| run.head.as_ref()) {
+        let command = escaped(&head.command);
+        if commands.contains(&command) {
+            continue;
+        }
+        if commands.len() == COMMANDS {
+            commands.push("...".to_owned());
+            break;
+        }
+        commands.push(command);
+    }
+    format!("nprof: {}", commands.join(", "))
 }
 
 /// Returns the subtitle: the filters, the order of the functions if it is not the usual one, and the
@@ -72,7 +91,23 @@ mod tests {
     use super::*;
     use crate::args::Args;
     use clap::Parser;
-    use nprof_report::summary::Summary;
+    use nprof_report::summary::Run;
+    use nprof_stream::Head;
+
+    #[test]
+    fn title_has_each_command_once() {
+        let mut summary = Summary::default();
+        for command in ["a", "b", "a"] {
+            let head = Head { command: command.into(), ..Head::default() };
+            summary.runs.push(Run { head: Some(head), ..Run::default() });
+        }
+        assert_eq!(title(&summary), "nprof: a, b");
+        for command in ["c", "d", "e"] {
+            let head = Head { command: command.into(), ..Head::default() };
+            summary.runs.push(Run { head: Some(head), ..Run::default() });
+        }
+        assert_eq!(title(&summary), "nprof: a, b, c, ...");
+    }
 
     #[test]
     fn picture_without_samples_gives_the_reason() {
