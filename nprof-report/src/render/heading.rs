@@ -6,6 +6,7 @@ use std::time::Duration;
 use nprof_stream::escape::escaped;
 use nprof_stream::number::total;
 use nprof_stream::{Mark, Measure};
+use rustc_hash::FxHashMap;
 
 use crate::profile::summary::{EventSummary, Run, Summary, lost_text};
 use crate::render::layout::cut_middle;
@@ -53,12 +54,15 @@ fn commands(summary: &Summary) -> Vec<String> {
     // A live run without a record has not lost its head: it has not arrived yet.
     let has_begun = |run: &&Run| !summary.live || run.head.is_some() || run.samples > 0;
     let mut commands: Vec<(Option<String>, Vec<&Run>)> = Vec::new();
+    // A stream may have any number of runs with different commands.
+    let mut places: FxHashMap<Option<&[u8]>, usize> = FxHashMap::default();
     for run in summary.runs.iter().filter(has_begun) {
-        let command = run.head.as_ref().map(|head| escaped(&head.command));
-        match commands.iter_mut().find(|(other, _)| *other == command) {
-            Some((_, runs)) => runs.push(run),
-            None => commands.push((command, vec![run])),
+        let command = run.head.as_ref().map(|head| &head.command[..]);
+        let place = *places.entry(command).or_insert(commands.len());
+        if place == commands.len() {
+            commands.push((command.map(escaped), Vec::new()));
         }
+        commands[place].1.push(run);
     }
     let mut lines = Vec::new();
     for (command, runs) in commands.iter().take(COMMANDS) {
