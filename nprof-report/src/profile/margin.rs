@@ -8,7 +8,7 @@
 //! The law also holds for a source that records a quantity of at least one period exactly, as one
 //! record of this weight and a count of about weight / period, and a smaller quantity as one period,
 //! with the probability quantity / period. An exactly recorded quantity has no sampling error, but a
-//! reader cannot distinguish its record from one that stands for `count` samples. It counts as
+//! reader cannot distinguish its record from one that represents `count` samples. It counts as
 //! `count` observations: the margin is then at most too large, and the number of samples of such an
 //! event is its weight in periods. It does not count as one observation: that would be the error of
 //! a forecast for another run, which only several runs can show (nprof-diff).

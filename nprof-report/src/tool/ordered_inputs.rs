@@ -64,7 +64,7 @@ struct Ahead {
     sums: usize,
 }
 
-/// Returns the number of threads that read so many streams on this machine.
+/// Returns the number of threads that read this number of streams on this machine.
 pub(super) fn threads_for(streams: usize) -> usize {
     let cores = thread::available_parallelism().map_or(1, usize::from);
     cores.min(streams).clamp(1, MAX_THREADS)
