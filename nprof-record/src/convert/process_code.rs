@@ -92,7 +92,7 @@ impl CodeMap for ProcessCode<'_> {
     }
 
     fn is_generated(&self, address: RuntimeAddress) -> bool {
-        self.maps.find(address).is_some_and(|(image, _)| self.images.may_contain_jit(image))
+        self.maps.find(address).is_some_and(|(image, _)| self.images.is_generated(image))
     }
 
     fn generated_frame(&mut self, address: RuntimeAddress) -> GeneratedFrame {

@@ -81,6 +81,8 @@ pub(crate) struct Image {
     pub(crate) owner: Option<ProcessId>,
     /// The path at which its file was opened, and its inode.
     file: Option<(PathBuf, u64)>,
+    /// True if it is a file that could not be opened.
+    is_unread: bool,
     elf: Option<Elf>,
     /// The file, held open until the first frame in the image, if copies are kept.
     to_copy: Option<File>,
@@ -165,6 +167,12 @@ impl ImageTable {
             ImageKind::Elf => image.elf.is_none(),
             kind => kind == ImageKind::Anonymous,
         }
+    }
+
+    /// True if code in this image was generated at run time. A file that cannot be read more likely
+    /// holds compiled code, which may use the frame pointer for something else.
+    pub(crate) fn is_generated(&self, index: ImageIndex) -> bool {
+        self.may_contain_jit(index) && !self.get(index).is_unread
     }
 
     /// Returns the image of a mapping, and the image offset of its first byte.
@@ -379,13 +387,17 @@ impl ImageTable {
         index: ImageIndex,
         offset: ImageOffset,
     ) -> GeneratedFrame {
+        // Code generated in a mapped file is not read. The runtime that does so, .NET, keeps the
+        // frame pointer.
+        let of_file = match self.is_generated(index) {
+            true => GeneratedFrame::FramePointer,
+            false => GeneratedFrame::Unknown,
+        };
         let image = &mut self.images[index as usize];
         let frame = image.image_address(offset).and_then(|address| {
             image.with_code(self.batch, |code, source| code.generated_frame(address, source))
         });
-        // Code generated in a mapped file is not read. The runtime that does so, .NET, keeps the
-        // frame pointer.
-        frame.unwrap_or(GeneratedFrame::FramePointer)
+        frame.unwrap_or(of_file)
     }
 
     /// True if a call ends after the byte at an offset. None if the code cannot be read.
@@ -432,6 +444,7 @@ impl Image {
             build_id: Vec::new(),
             owner,
             file: None,
+            is_unread: false,
             elf: None,
             to_copy: None,
             copy: None,
@@ -596,9 +609,11 @@ impl Backing {
 fn open_file(path: &[u8], mmap: &Mmap<'_>, hold: bool, keep: bool) -> Image {
     let mut image = Image::without_file(ImageKind::Elf, path, None);
     let inode = mmap.identity.inode;
+    image.is_unread = true;
     // Another file may be at the first path by now.
     for path in mapped_file::candidates(mmap) {
         let Some(file) = mapped_file::open_same(&path, inode) else { continue };
+        image.is_unread = false;
         let cache = ReadCache::new(file);
         let Some(elf) = Elf::read(&cache) else { continue };
         image.build_id.clone_from(&elf.build_id);

@@ -90,6 +90,22 @@ fn file_is_opened_once_and_only_with_its_inode() {
 }
 
 #[test]
+fn file_that_cannot_be_opened_is_not_taken_for_generated_code() {
+    let mut images = ImageTable::default();
+    let data = tempfile::NamedTempFile::new().expect("a file");
+    let path = data.path().as_os_str().as_bytes();
+    let inode = data.path().metadata().expect("it exists").ino();
+    let mut kind = |path: &[u8], inode| {
+        let mapped = mmap(path, Identity { inode, ..Identity::default() });
+        let (index, offset) = images.image_of(&mapped, TaskSerial(1));
+        assert!(images.may_contain_jit(index), "for names");
+        (images.is_generated(index), images.generated_frame(index, offset))
+    };
+    assert_eq!(kind(path, inode), (true, GeneratedFrame::FramePointer));
+    assert_eq!(kind(b"/absent/program", inode + 1), (false, GeneratedFrame::Unknown));
+}
+
+#[test]
 fn dropped_tables_are_read_again_from_same_file() {
     let directory = tempfile::tempdir().expect("a directory");
     let own = std::env::current_exe().expect("a path");
