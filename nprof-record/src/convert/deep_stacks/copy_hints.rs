@@ -28,11 +28,17 @@ const REJECTION_NS: u64 = 1_000_000_000;
 pub(crate) trait SharedArray {
     /// Sets a word.
     fn set(&self, index: usize, value: u64);
+    /// Returns a word.
+    fn get(&self, index: usize) -> u64;
 }
 
 impl SharedArray for Rc<SharedWords> {
     fn set(&self, index: usize, value: u64) {
         SharedWords::set(self, index, value);
+    }
+
+    fn get(&self, index: usize) -> u64 {
+        SharedWords::get(self, index)
     }
 }
 
@@ -181,9 +187,13 @@ impl<W: SharedArray> CopyHints<W> {
     pub(crate) fn accept_all(&mut self) {
         let rejected = self.threads.values_mut().filter(|thread| thread.need == CopyNeed::NoSample);
         for thread in rejected {
+            let (first, words) = thread.words();
             // Without the hint, all of the stack would be copied of a thread that is rejected again.
             thread.need = CopyNeed::Nothing;
-            self.words.set(thread.words().0 + 3, 0);
+            // Another thread may have overwritten the words.
+            if self.words.get(first) == words[0] {
+                self.words.set(first + 3, 0);
+            }
         }
     }
 

@@ -14,6 +14,10 @@ impl SharedArray for Kept {
     fn set(&self, index: usize, value: u64) {
         self.0.borrow_mut().insert(index, value);
     }
+
+    fn get(&self, index: usize) -> u64 {
+        self.0.borrow().get(&index).copied().unwrap_or(0)
+    }
 }
 
 const REACH: u64 = 0x10_0000;
@@ -95,6 +99,17 @@ fn words_taken_by_another_thread_are_set_again() {
     assert_eq!(published(&hints, 9).0, 0, "no more was copied than it takes");
     hints.update(7, SP, &copied(&long), Mark::None, read_range(SP + 0x40));
     assert_eq!(published(&hints, 9), (9, SP + 0x40, [0, 0]));
+}
+
+#[test]
+fn accepting_a_thread_keeps_the_words_of_another_one() {
+    let mut hints = CopyHints::new(Kept::default(), REACH, true);
+    let bytes = vec![0; 0x2000];
+    hints.reject_thread(9 + HINT_SLOTS as u32, 0);
+    incomplete(&mut hints, &copied(&bytes));
+    assert_eq!(hints.words.get(9 * GROUP + 3), 1, "across absent pages");
+    hints.accept_all();
+    assert_eq!(hints.words.get(9 * GROUP + 3), 1);
 }
 
 #[test]
