@@ -112,11 +112,12 @@ struct MemoryReader {
 impl MemoryReader {
     /// Reads bytes at an address of the process and returns their number.
     fn read(&self, pid: u32, batch: u64, address: u64, bytes: &mut [u8]) -> usize {
-        let thread = self.thread.get();
+        // An ended thread may have given its id to another process since.
+        let thread = self.thread.get().filter(|&(_, found)| found == batch);
         let tid = thread.map_or(pid, |(tid, _)| tid);
         let length = sys::read_memory(tid, address, bytes);
         // Pages may also be absent, so threads are searched once for a batch.
-        if length > 0 || thread.is_some_and(|(_, found)| found == batch) {
+        if length > 0 || thread.is_some() {
             return length;
         }
         let found = procfs::living_thread(pid).unwrap_or(pid);

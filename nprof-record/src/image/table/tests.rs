@@ -106,6 +106,25 @@ fn file_that_cannot_be_opened_is_not_taken_for_generated_code() {
 }
 
 #[test]
+fn memory_is_not_read_through_a_thread_of_an_earlier_batch() {
+    let words = Box::new([0x5a_u8; 64]);
+    let address = words.as_ptr() as u64;
+    let mut child = std::process::Command::new("cat")
+        .stdin(std::process::Stdio::piped())
+        .spawn()
+        .expect("it runs");
+    // The id of a thread that has ended is that of another process now: of this one.
+    let reader = MemoryReader { thread: Cell::new(Some((std::process::id(), 1))) };
+    let mut bytes = [0; 64];
+    reader.read(child.id(), 2, address, &mut bytes);
+    assert_ne!(bytes, *words);
+    assert_eq!(reader.read(std::process::id(), 3, address, &mut bytes), 64);
+    assert_eq!(bytes, *words);
+    drop(child.stdin.take());
+    child.wait().expect("it ends");
+}
+
+#[test]
 fn dropped_tables_are_read_again_from_same_file() {
     let directory = tempfile::tempdir().expect("a directory");
     let own = std::env::current_exe().expect("a path");
