@@ -304,6 +304,7 @@ impl Flat {
         let bound = *self.bounds.get(event).filter(|bound| bound.samples > 0)?;
         let mut other = Sum::default();
         for (&(of, key), &id) in &self.row_ids {
+            // Two rows can be: folded calls that a filter excludes stay apart from the others.
             if of == event && self.is_other(key) {
                 other.add(self.tallies[id].self_);
             }
