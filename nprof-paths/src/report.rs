@@ -80,11 +80,11 @@ impl Report for PathsReport<'_> {
         let note = select::note(summary, self.args);
         // A table has it in its heading.
         let is_table = self.args.format == StackFormat::Table;
-        let events = select::events(summary, self.args).unwrap_or_default().into_iter();
-        let folded = events.filter(|_| !is_table).filter_map(|event| {
-            let sums = self.aggregator.folded(event)?;
+        let mut events = select::events(summary, self.args).unwrap_or_default();
+        events.retain(|_| !is_table);
+        let folded = self.aggregator.folded(&events).into_iter().map(|(event, sums)| {
             let whole = summary.events[event].sum;
-            Some(self.args.folded_line(&summary.event_name(event), sums, whole))
+            self.args.folded_line(&summary.event_name(event), sums, whole)
         });
         let unmatched = self.aggregator.notes(&self.args.path_filters);
         note.into_iter().chain(folded).chain(unmatched).collect()

@@ -373,10 +373,15 @@ impl Aggregator {
         folded.finish_all()
     }
 
-    /// Returns the samples of an event in calls that [`Aggregator::finish`] folds. None if there are none.
-    pub fn folded(&self, event: usize) -> Option<FoldedSums> {
-        let is_folded = !self.bounds.is_empty() || self.has_long_paths();
-        if is_folded { self.finish().folded(event) } else { None }
+    /// Returns the samples of the events in calls that [`Aggregator::finish`] folds; none for an event
+    /// without such calls.
+    pub fn folded(&self, events: &[usize]) -> Vec<(usize, FoldedSums)> {
+        if events.is_empty() || self.bounds.is_empty() && !self.has_long_paths() {
+            return Vec::new();
+        }
+        // One tree for all events: a stream can have thousands of them.
+        let tree = self.finish();
+        events.iter().filter_map(|&event| Some((event, tree.folded(event)?))).collect()
     }
 
     /// True if all paths together are longer than the budget.
