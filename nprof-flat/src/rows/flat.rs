@@ -5,7 +5,7 @@
 //! a row counts once per stack, however often it is on it. Columns that are properties of the
 //! sample (thread, CPU, ...) are the same for the whole stack.
 //!
-//! Memory is bounded: when there are [`MAX_ROWS`] rows or [`MAX_NAME_BYTES`] of names, the lightest rows
+//! Memory is bounded: when there are `MAX_ROWS` rows or `MAX_NAME_BYTES` of names, the lightest rows
 //! are folded into a row `(other)` (lossy counting, as in nprof-paths). Sums of self stay; totals
 //! of folded rows overlap, so the total of `(other)` is its self. A row lacks at most the heaviest
 //! row of each folding.

@@ -3,8 +3,8 @@
 //! Stacks share their callers, and the stream's nodes already form a tree of frames. The path of
 //! each stream node is therefore computed once per epoch, however many stacks contain it.
 //!
-//! Memory is bounded: when there are [`MAX_NODES`] nodes, [`MAX_LINES`] source lines or
-//! [`MAX_NAME_BYTES`] of names, the tree is folded (see [`TreeBuilder::fold`]) to a part of it.
+//! Memory is bounded: when there are `MAX_NODES` nodes, `MAX_LINES` source lines or
+//! `MAX_NAME_BYTES` of names, the tree is folded (see [`TreeBuilder::fold`]) to a part of it.
 
 use nprof_report::filter::Filter;
 use nprof_report::profile::{Context, FoldedSums, GroupBy, GroupKey, Sum, add_bounds};

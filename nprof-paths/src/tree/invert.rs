@@ -5,7 +5,7 @@
 //!
 //! The complete inverted tree can be far larger than the call tree: paths that share their callers
 //! share nothing here. Callers are therefore added to the heaviest node first, until there are
-//! [`MAX_NODES`] nodes or [`MAX_STEPS`] steps were taken; other callers are one node `(other)`.
+//! `MAX_NODES` nodes or `MAX_STEPS` steps were taken; other callers are one node `(other)`.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

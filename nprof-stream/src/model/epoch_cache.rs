@@ -11,7 +11,7 @@ use crate::model::tables::Tables;
 const MAX_VALUES: usize = 1 << 17;
 
 /// Values by key, dropped when the ids in the keys change their meaning (see
-/// [`Tables::generation`]), or when there are [`MAX_VALUES`] of them.
+/// [`Tables::generation`]), or when there are `MAX_VALUES` of them.
 #[derive(Clone, Debug)]
 pub struct EpochCache<K, V> {
     generation: u64,
