@@ -1,13 +1,16 @@
-//! An endless stream passes every stage in bounded memory, and sums stay correct across epochs.
+//! An endless stream passes every stage in bounded memory, and sums stay correct across epochs. Every
+//! report stays within its limit for streams of which the rows would take more.
 
+use std::fs::File;
 use std::io::{BufWriter, Read, Write};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use nprof_stream::{
     Encoding, End, Epoch, Event, EventId, Extras, Frame, FrameId, Head, Image, ImageId, ImageKind,
     Mark, NO_CPU, NodeId, Nodes, Record, RunId, Sample, TaskId, Totals, Writer,
 };
-use nprof_tests::tools;
+use nprof_tests::{have, skipped, tool, tools};
 
 /// The number of samples, each with a new stack. The variable `NPROF_BOUND_SAMPLES` overrides it.
 const SAMPLES: u64 = 3_000_000;
@@ -143,4 +146,208 @@ fn stays_within_memory_bound_when_every_stack_is_new() {
         rows += 1;
     }
     assert_eq!(rows, FRAMES as usize);
+}
+
+/// Peak resident memory of a report in MiB, for any stream.
+const LIMIT_MIB: u64 = 256;
+
+/// Runs a command and prints its peak resident memory in KiB on standard error.
+const MEASURE: &str = "import resource, subprocess, sys
+status = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL).returncode
+print('peak', resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, file=sys.stderr)
+sys.exit(status)";
+
+/// A text stream under construction.
+struct Text {
+    out: BufWriter<File>,
+    samples: u64,
+    records: u64,
+}
+
+impl Text {
+    /// Begins a stream of `events` events, with a frame for each of these functions.
+    fn create(path: &Path, events: usize, functions: &[String]) -> Self {
+        let out = BufWriter::new(File::create(path).expect("a new file"));
+        let mut text = Self { out, samples: 0, records: 0 };
+        writeln!(text.out, "@nprof\t1.1\trun=0x{}", path.as_os_str().len()).expect("written");
+        text.define(events, functions);
+        text
+    }
+
+    fn define(&mut self, events: usize, functions: &[String]) {
+        for id in 1..=events {
+            self.record(format_args!("@event\tid={id}\tname=e{id}\tunit=ns\tmeasure=cpu-time"));
+        }
+        self.record(format_args!("I\t1\telf\t-\t/bin/p"));
+        for (function, id) in functions.iter().zip(1..) {
+            self.record(format_args!("F\t{id}\t1\t{id:#x}\tu"));
+            writeln!(self.out, "U\t{id}\t{function}\t-\nY\t{id}\tnamed\t{id},0,0,0")
+                .expect("written");
+        }
+    }
+
+    /// Writes a record that the end counts: all but annotations and the head.
+    fn record(&mut self, line: std::fmt::Arguments<'_>) {
+        self.records += 1;
+        writeln!(self.out, "{line}").expect("written");
+    }
+
+    /// Writes nodes from `first` on, one below the other.
+    fn nodes(&mut self, first: usize, frames: impl Iterator<Item = usize>) {
+        let frames: Vec<String> = frames.map(|frame| frame.to_string()).collect();
+        self.record(format_args!("N\t{first}\t0\t{}", frames.join("\t")));
+    }
+
+    fn sample(&mut self, event: usize, node: usize) {
+        self.samples += 1;
+        let time = self.samples * 1000;
+        self.record(format_args!("S\t{time}\t{event}\t0\t0\t{node}\t1000\t1"));
+    }
+
+    fn end(mut self) {
+        let (samples, records) = (self.samples, self.records);
+        writeln!(self.out, "@end\tsamples={samples}\trecords={records}\tlost=0").expect("written");
+        self.out.flush().expect("written");
+    }
+}
+
+fn names(count: usize, length: usize) -> Vec<String> {
+    (0..count).map(|i| format!("f{i}{}", "x".repeat(length))).collect()
+}
+
+/// Random recursion: all stacks are 1000 calls deep, and differ after the first few.
+fn random_recursion(path: &Path) {
+    let functions = names(10, 0);
+    let mut text = Text::create(path, 1, &functions);
+    let (mut next, mut state) = (1, 1u64);
+    for sample in 0..2000 {
+        // As the recorder does, before there are 2^20 nodes.
+        if next > 1_000_000 {
+            text.record(format_args!("@epoch\tnumber={sample}"));
+            text.define(1, &functions);
+            next = 1;
+        }
+        let random = std::iter::repeat_with(|| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            1 + (state >> 33) as usize % 10
+        });
+        text.nodes(next, random.take(1000));
+        text.sample(1, next + 999);
+        next += 1000;
+    }
+    text.end();
+}
+
+/// One chain of 65,000 calls, with 2000 samples at different depths.
+fn chain(path: &Path) {
+    let mut text = Text::create(path, 1, &names(100, 0));
+    text.nodes(1, (0..65_000).map(|i| 1 + i % 100));
+    (0..2000).for_each(|i| text.sample(1, 1 + i * 65_000 / 2000));
+    text.end();
+}
+
+/// 3000 events, each with a sample in a time slice of its own.
+fn many_events(path: &Path) {
+    let mut text = Text::create(path, 3000, &names(1, 0));
+    text.nodes(1, std::iter::once(1));
+    (1..=3000).for_each(|event| text.sample(event, 1));
+    text.end();
+}
+
+/// 6000 functions with names of 20 kB.
+fn long_names(path: &Path) {
+    let mut text = Text::create(path, 1, &names(6000, 20_000));
+    for i in 1..=6000 {
+        text.nodes(2 * i - 1, [1, i].into_iter());
+        text.sample(1, 2 * i);
+    }
+    text.end();
+}
+
+/// 500 functions that each call 500 others.
+fn many_edges(path: &Path) {
+    let mut text = Text::create(path, 1, &names(1000, 0));
+    for i in 0..250_000 {
+        text.nodes(2 * i + 1, [1 + i / 500, 501 + i % 500].into_iter());
+        text.sample(1, 2 * i + 2);
+    }
+    text.end();
+}
+
+/// Asserts the memory of every view in every format.
+fn assert_memory(write: fn(&Path)) {
+    if !have(&["python3"]) {
+        return skipped("no python3");
+    }
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let [one, other] = ["one", "other"].map(|name| directory.path().join(name));
+    write(&one);
+    write(&other);
+    let mut reports: Vec<String> = Vec::new();
+    // CSV has the printer of TSV.
+    for format in ["table -n 0", "tsv", "json"] {
+        reports.push(format!("nprof-flat --by slice=1us,function --format {format}"));
+        for view in ["paths", "graph"] {
+            reports.push(format!("nprof-paths --view {view} --format {format}"));
+        }
+        let format = format.replace("-n 0", "--min-percent 0");
+        for view in ["tree", "callers"] {
+            reports.push(format!("nprof-paths --view {view} --format {format}"));
+        }
+    }
+    for format in ["folded", "flamegraph", "icicle"] {
+        reports.push(format!("nprof-paths --format {format}"));
+        reports.push(format!("nprof-paths --view callers --format {format}"));
+    }
+    reports.push("nprof-paths --view tree --format tsv --focus f1".to_owned());
+    let mut operands = vec![vec![one.as_os_str()]; reports.len()];
+    for format in ["table", "tsv", "json", "folded", "flamegraph"] {
+        reports.push(format!("nprof-diff --by path --event e1 --format {format}"));
+        operands.push(vec![one.as_os_str(), other.as_os_str()]);
+    }
+    reports.push("nprof-diff --by function --event e1 --format json".to_owned());
+    operands.push(vec![one.as_os_str(), other.as_os_str()]);
+    for (report, operands) in reports.iter().zip(operands) {
+        let mut words = report.split(' ');
+        let program = tool(words.next().expect("a program"));
+        let run = Command::new("python3")
+            .args(["-c", MEASURE])
+            .arg(program)
+            .args(words)
+            .args(operands)
+            .output()
+            .expect("python3 can be started");
+        let messages = String::from_utf8_lossy(&run.stderr);
+        // 4: nprof-diff has too few samples to decide.
+        assert!(matches!(run.status.code(), Some(0 | 4)), "{report}: {messages}");
+        let peak = messages.lines().find_map(|line| line.strip_prefix("peak "));
+        let peak: u64 = peak.and_then(|peak| peak.parse().ok()).expect("the peak");
+        eprintln!("{} MiB: {report}", peak >> 10);
+        assert!(peak >> 10 <= LIMIT_MIB, "{report}: {} MiB", peak >> 10);
+    }
+}
+
+#[test]
+fn reports_are_within_limit_for_random_recursion() {
+    assert_memory(random_recursion);
+}
+
+#[test]
+fn reports_are_within_limit_for_a_chain_of_65000_calls() {
+    assert_memory(chain);
+}
+
+#[test]
+fn reports_are_within_limit_for_3000_events() {
+    assert_memory(many_events);
+}
+
+#[test]
+fn reports_are_within_limit_for_long_names() {
+    assert_memory(long_names);
+}
+
+#[test]
+fn reports_are_within_limit_for_250000_edges() {
+    assert_memory(many_edges);
 }

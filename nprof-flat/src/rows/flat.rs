@@ -43,7 +43,7 @@ pub struct Tally {
 
 /// The number of rows above which the lightest are folded; rows of different events count apart. A row
 /// takes about 150 bytes while samples are added, and 250 in a report.
-const MAX_ROWS: usize = 1 << 18;
+const MAX_ROWS: usize = 3 << 16;
 
 /// The memory of names above which the lightest rows are folded. Escaped, names can be four times as
 /// long.
