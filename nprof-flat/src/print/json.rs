@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use nprof_report::machine_formats;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use crate::args::TOOL;
 use crate::print::context::{NUMBERS, PrintContext, RowInEvent};
@@ -18,8 +18,8 @@ pub(crate) fn print(context: &PrintContext<'_>, out: &mut dyn Write) -> io::Resu
     object.extend(args.options.facts(args.rules(), context.summary, &selected.all_events));
     let hidden = selected.dropped.rows + selected.not_shown.rows;
     object.insert("hidden_rows".to_owned(), hidden.into());
-    if selected.folded.iter().any(Option::is_some) {
-        object.insert("folded".to_owned(), folded(context));
+    if let Some(folded) = context.summary.folded(&selected.events, &selected.folded) {
+        object.insert("folded".to_owned(), folded);
     }
     object.insert("uncounted_rows".to_owned(), selected.uncounted.rows.into());
     machine_formats::json(
@@ -28,22 +28,6 @@ pub(crate) fn print(context: &PrintContext<'_>, out: &mut dyn Write) -> io::Resu
         context.rows_in_events().map(|found| row(context, found)),
         out,
     )
-}
-
-/// Returns the samples in rows that were folded to bound memory, by event.
-fn folded(context: &PrintContext<'_>) -> Value {
-    let events = context.selected.events.iter().zip(&context.selected.folded);
-    let folded = events.filter_map(|(event, sums)| {
-        let sums = (*sums)?;
-        Some(json!({
-            "event": context.event_name(event),
-            "samples": sums.other.samples,
-            "weight": sums.other.weight,
-            "bound_samples": sums.bound.samples,
-            "bound_weight": sums.bound.weight,
-        }))
-    });
-    folded.collect()
 }
 
 fn row(context: &PrintContext<'_>, found: RowInEvent<'_>) -> Value {

@@ -162,22 +162,6 @@ fn vertex(
     members.map(|(name, value): (&str, Value)| (name.to_owned(), value)).into_iter().collect()
 }
 
-/// Returns the samples in calls that were folded to bound memory, by event.
-fn folded(context: &PrintContext<'_>) -> Value {
-    let events = context.events.iter().zip(context.folded);
-    let folded = events.filter_map(|(event, sums)| {
-        let sums = (*sums)?;
-        Some(json!({
-            "event": context.event_name(event),
-            "samples": sums.other.samples,
-            "weight": sums.other.weight,
-            "bound_samples": sums.bound.samples,
-            "bound_weight": sums.bound.weight,
-        }))
-    });
-    folded.collect()
-}
-
 /// Prints the object: the facts of the streams, the options, and the rows as member `name`.
 fn object(
     context: &PrintContext<'_>,
@@ -192,8 +176,8 @@ fn object(
     object.insert("view".to_owned(), args.view.name().into());
     object.extend(args.options.facts(args.rules(), context.summary, context.events));
     object.insert(format!("hidden_{name}"), hidden.into());
-    if context.folded.iter().any(Option::is_some) {
-        object.insert("folded".to_owned(), folded(context));
+    if let Some(folded) = context.summary.folded(context.events, context.folded) {
+        object.insert("folded".to_owned(), folded);
     }
     machine_formats::json(&object, name, rows, out)
 }

@@ -5,8 +5,8 @@ use nprof_stream::IncompleteInput;
 use nprof_stream::escape::escaped;
 use serde_json::{Map, Value, json};
 
-use crate::profile::ReportedEvent;
 use crate::profile::summary::{EventSummary, Run, Summary};
+use crate::profile::{FoldedSums, ReportedEvent};
 
 impl Summary {
     /// Returns `complete`, `live`, `symbolized`, `runs`, `events`, `lost_records` and `incomplete_inputs`, in this order. Strings
@@ -40,6 +40,23 @@ impl Summary {
             "weight": event.whole.weight,
             "uncounted_samples": event.counted.rest_of(all).samples,
         })
+    }
+
+    /// Returns the array of events with samples that were folded to bound memory, given those of each
+    /// event. None if nothing was folded.
+    pub fn folded(&self, events: &[ReportedEvent], folded: &[Option<FoldedSums>]) -> Option<Value> {
+        let object = |(event, sums): (&ReportedEvent, &Option<FoldedSums>)| {
+            let sums = (*sums)?;
+            Some(json!({
+                "event": self.event_name(event.event),
+                "samples": sums.other.samples,
+                "weight": sums.other.weight,
+                "bound_samples": sums.bound.samples,
+                "bound_weight": sums.bound.weight,
+            }))
+        };
+        let events: Vec<Value> = events.iter().zip(folded).filter_map(object).collect();
+        (!events.is_empty()).then_some(Value::Array(events))
     }
 }
 
