@@ -213,6 +213,13 @@ def complete():
         record(4, b"samples=0\trecords=2\tlost=3\tlost_others=7\tlost_records=9\tlate=0")),
         [EMPTY_TEXT[0], "L\t5\t0\t-\t0\t3\tring\tothers=7", "L\t5\t0\t-\t0\t0\tring\trecords=9",
          "@end\tsamples=0\trecords=2\tlost=3\tlost_others=7\tlost_records=9\tlate=0"])
+    times = b"wall=9\tcpu=2\trunnable=3\tblocked=4"
+    ends = "\ttask_ns=2\twall_ns=9\trunnable_ns=3\tblocked_ns=4"
+    write("complete/67-times-of-a-task.nprof", block(0, 0, HEAD, TASK, record(
+        33, zigzag(9), 1, 3, 0, times), record(
+            4, b"samples=0\trecords=2\tlost=0" + ends.encode())), [
+                EMPTY_TEXT[0], LINES[0][2], "X\t109\t1\ttimes\t-\t" + times.decode(),
+                "@end\tsamples=0\trecords=2\tlost=0" + ends])
 
 
 def truncated():

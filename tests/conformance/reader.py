@@ -164,7 +164,7 @@ FIELD = {  # how to take a field from a body, and its check
     "build": (lambda body: body.take(body.varint()).hex() or "-", pattern("-|([0-9a-f]{2}){1,64}")),
     "image": (lambda body: f"?{body.byte()}", choice("elf kernel module vdso anon jit")),
     "flags": (Body.flags, frame_flags),
-    "change": (lambda body: f"?{body.byte()}", choice("comm exec exit")),
+    "change": (lambda body: f"?{body.byte()}", choice("comm exec exit times")),
     "cause": (lambda body: f"?{body.byte()}", choice("ring throttle recorder damage")),
     "status": (lambda body: f"?{body.byte()}", choice(
         "named no-symbol stripped no-image mismatch unreadable restricted anonymous")),
@@ -183,7 +183,7 @@ KEYS = {
     HEAD: "run* clock time# utc# host os arch cpu cpus# page# command",
     2: "id* name requested unit measure period# frequency# scope unwind fallback", 3: "number*",
     END: "reason status# time# samples* records* lost* lost_others# lost_records# late# incomplete#"
-       " stitched# task_ns# sampled_ns# recorder_ns# recorder_bytes#", 64: "tool version command naming_options",
+       " stitched# task_ns# sampled_ns# wall_ns# runnable_ns# blocked_ns# recorder_ns# recorder_bytes#", 64: "tool version command naming_options",
     68: "image kind build_id named* unnamed* unnamed_by_status reason remedy"}
 KEYS |= {5: KEYS[HEAD], 6: "run* " + KEYS[END]}
 

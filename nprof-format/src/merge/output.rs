@@ -100,6 +100,9 @@ impl<'a, W: Write> Output<'a, W> {
             stitched: end.stitched.filter(|_| all),
             task_ns: end.task_ns.filter(|_| all),
             sampled_ns: end.sampled_ns.filter(|_| all),
+            wall_ns: end.wall_ns.filter(|_| all),
+            runnable_ns: end.runnable_ns.filter(|_| all),
+            blocked_ns: end.blocked_ns.filter(|_| all),
             recorder_ns: end.recorder_ns.filter(|_| all),
             recorder_bytes: end.recorder_bytes.filter(|_| all),
             more: Vec::new(),
@@ -309,6 +312,9 @@ impl Totals {
             end.stitched = add(end.stitched, other.stitched);
             end.task_ns = add(end.task_ns, other.task_ns);
             end.sampled_ns = add(end.sampled_ns, other.sampled_ns);
+            end.wall_ns = add(end.wall_ns, other.wall_ns);
+            end.runnable_ns = add(end.runnable_ns, other.runnable_ns);
+            end.blocked_ns = add(end.blocked_ns, other.blocked_ns);
             end.recorder_ns = add(end.recorder_ns, other.recorder_ns);
             end.recorder_bytes =
                 // A maximum of memory, which cannot be added up.

@@ -53,7 +53,7 @@ F\t9\t3\t0x10\tu
 N\t4\t0\t9
 S\t110\t7\t5\t0\t4\t1\t1
 S\t130\t7\t5\t0\t4\t1\t1
-@end\treason=exit\tstatus=1\ttime=140\tsamples=2\trecords=7\tlost=0\tstitched=3\ttask_ns=5
+@end\treason=exit\tstatus=1\ttime=140\tsamples=2\trecords=7\tlost=0\tstitched=3\ttask_ns=5\twall_ns=9
 ";
     let b = a.replace("\t110\t", "\t15\t").replace("\t130\t", "\t16\t");
     let b = b.replace("T\t5\t100\t", "T\t5\t10\t").replace("one", "two");
@@ -86,6 +86,7 @@ S\t130\t7\t5\t0\t4\t1\t1
     let end = end(&text);
     assert_eq!((end.status, end.task_ns, end.late), (Some(1), Some(10), Some(0)));
     assert_eq!((end.stitched, end.incomplete), (Some(6), None));
+    assert_eq!((end.wall_ns, end.blocked_ns), (Some(18), None));
     assert_eq!(end.time, Some(5245));
     assert!(text.contains("@run_end\trun=0x2\treason=exit\tstatus=1\ttime=140\tsamples=2\t"));
 }

@@ -142,6 +142,8 @@ words! {
         Exec = 1 "exec",
         /// It exited; `value` is its exit status or `signal N`, empty if unknown.
         Exit = 2 "exit",
+        /// The exact times of the part of its life that was recorded, in the extras; `value` is empty.
+        Times = 3 "times",
     }
 }
 

@@ -305,6 +305,12 @@ macro_rules! with_pairs {
                 task_ns: Option<u64>,
                 /// CPU time that the samples of the first event of CPU time represent, ns.
                 sampled_ns: Option<u64>,
+                /// The recorded part of the lives of all tasks, ns: the sum over their `times`.
+                wall_ns: Option<u64>,
+                /// The time that the tasks waited for a CPU, counted exactly, ns.
+                runnable_ns: Option<u64>,
+                /// The time that the tasks waited for anything else, counted exactly, ns.
+                blocked_ns: Option<u64>,
                 /// CPU time the recorder itself used, ns.
                 recorder_ns: Option<u64>,
                 /// The recorder's peak memory, bytes.

@@ -148,10 +148,12 @@ pub struct Sample<'a> {
     pub count: u64,
     /// `run=0x..`: its run, in a merged segment if the task does not state it;
     /// `stitched=N`: the number of its frames, from the root, taken from an earlier sample.
+    /// Of a wait: `lasted=N`, its length in ns; `call`, `on` and `state`, its cause; `pair=N`, the same
+    /// number as on the sample of the waker.
     pub extras: Extras<'a>,
 }
 
-/// A task took another name, executed another image, or ended.
+/// A task took another name, executed another image, or ended; or the exact times of its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Change<'a> {
     /// The time of the change.
@@ -162,7 +164,8 @@ pub struct Change<'a> {
     pub kind: ChangeKind,
     /// Its name or status, see [`ChangeKind`].
     pub value: &'a [u8],
-    /// `exe=PATH`: the image that an exec started.
+    /// `exe=PATH`: the image that an exec started; `wall`, `cpu`, `runnable`, `blocked`: times in ns,
+    /// see [`ChangeKind::Times`].
     pub extras: Extras<'a>,
 }
 
