@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 use clap::Parser;
 use nprof_report::args::{OutputFile, PartialOk, StackFormat};
+use nprof_report::join::Join;
 
 use crate::compare::effect_size::EffectSize;
 use crate::compare::fail_on::Bound;
@@ -33,6 +34,9 @@ pub(crate) struct Args {
     /// Event to compare by, if several were recorded
     #[arg(long, value_name = "NAME")]
     pub(crate) event: Option<String>,
+    /// Add events of one unit into one, such as cpu-clock,runnable,blocked=wall; repeatable
+    #[arg(long, value_name = "EVENT,EVENT,..[=NAME]")]
+    pub(crate) join: Vec<Join>,
     /// Confidence of the intervals, per cent; at most 100 - P per cent of the reported changes are
     /// noise
     #[arg(long, value_name = "P", default_value = "95", value_parser = confidence)]

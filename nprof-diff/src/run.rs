@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use nprof_cli::stage::{self, Outcome};
 use nprof_cli::usage;
 use nprof_report::args::StackFormat;
+use nprof_report::join::Joins;
 
 use crate::args::Args;
 use crate::compare::comparison::Criteria;
@@ -50,6 +51,7 @@ fn load_inputs(args: &Args) -> Result<InputSides> {
         renames: args.rename.as_deref(),
         row_kind: args.row_kind()?,
         event: args.event.as_deref(),
+        joins: Joins::new(&args.join).map_err(anyhow::Error::msg)?,
         partial_ok: args.tolerance.partial_ok,
     })?;
     if let (Some(event), Some(option)) = (&inputs.event, args.time_option()) {

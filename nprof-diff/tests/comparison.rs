@@ -452,3 +452,33 @@ fn usage_error_prints_nothing_on_standard_output() {
     assert_eq!((ended.status, &ended.stdout[..]), (0, ""));
     assert!(fs::read_to_string(directory.path().join("out")).unwrap().starts_with('{'));
 }
+
+#[test]
+fn joined_events_are_compared_as_one() {
+    let directory = TempDir::new().expect("a directory");
+    let save = |name: &str, run: u64, blocked_ms: u64| {
+        let stream = String::from_utf8(nprof_tests::waits()).expect("text");
+        let stream = stream.replace("run=0x2", &format!("run={run:#x}"));
+        // Each of 20 waits on the first futex.
+        let weight = format!("\t{}\t{}\tlasted=20000000", blocked_ms * 1_000_000, blocked_ms);
+        let stream = stream.replace("\t20000000\t20\tlasted=20000000", &weight);
+        fs::write(directory.path().join(name), stream).expect("a stream is written");
+    };
+    save("base", 1, 200);
+    save("new", 2, 600);
+    let wall = "--join cpu-clock,runnable,blocked=wall --event wall";
+    let tsv = diff(directory.path(), &format!("{wall} --format tsv base new"));
+    assert_eq!(tsv.status, 0, "{}", tsv.stderr);
+    // 236 and 636 ms of both threads.
+    assert_eq!(cell(&tsv.stdout, "crc", "self_base_samples"), "5");
+    assert_eq!(cell(&tsv.stdout, "handle", "total_new_samples"), "608");
+    let absent = diff(directory.path(), "--join cpu-clock,idle base new");
+    assert_eq!(absent.status, 2);
+    assert!(
+        absent
+            .stderr
+            .contains("base: base: --join: no event \"idle\" in the input; it has cpu-clock"),
+        "{}",
+        absent.stderr
+    );
+}

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use nprof_tests::{ODD_NAME, Report, odd_names, python};
+use nprof_tests::{ODD_NAME, Report, odd_names, python, waits};
 
 fn flat() -> Report {
     Report::new("nprof-flat", env!("CARGO_BIN_EXE_nprof-flat"))
@@ -176,4 +176,55 @@ fn omitted_rows_are_counted_below_the_table() {
         let table = stdout(&["--match", rule]);
         assert!(table.ends_with(&format!("\nnothing is counted (--match {rule})\n")), "{table}");
     }
+}
+
+/// Returns the value of a column in the row of this event and first key.
+fn cell<'a>(tsv: &'a str, event: &str, key: &str, column: &str) -> &'a str {
+    let mut rows = tsv.lines().map(|line| line.split('\t').collect::<Vec<_>>());
+    let names = rows.next().expect("a header");
+    let at = names.iter().position(|name| *name == column).expect("the column");
+    rows.find(|row| row[0] == event && row[1] == key).expect(tsv)[at]
+}
+
+const WALL: &str = "cpu-clock,runnable,blocked=wall";
+
+#[test]
+fn joined_events_are_one() {
+    let run = |args: &[&str]| flat().stdout(&[&["--join", WALL][..], args].concat(), &waits());
+    let functions = run(&["--format", "tsv"]);
+    // 4 ms on a CPU and 1 ms without one, of 56 ms.
+    assert_eq!(cell(&functions, "wall", "crc", "self"), "5000000");
+    assert_eq!(cell(&functions, "wall", "handle", "total"), "28000000");
+    assert_eq!(cell(&functions, "wall", "handle", "total_percent"), "50.0");
+    assert!(!functions.contains("blocked") && functions.contains("calls\thandle"));
+    let threads = run(&["--by", "thread", "--format", "tsv"]);
+    assert_eq!(cell(&threads, "wall", "7/7 worker", "self"), "28000000");
+    assert_eq!(cell(&threads, "wall", "7/8 idle", "self"), "28000000");
+    // Each millisecond is a sample of equal weight: the margin is that of 28 of 56.
+    let margin: f64 = cell(&threads, "wall", "7/8 idle", "self_margin").parse().unwrap();
+    assert!((margin - 12.67).abs() < 0.01, "{margin}");
+    let table = run(&["--exclude", "function=^(loop|epoll_wait|ep_poll)$", "--rebase"]);
+    assert!(
+        table.contains("samples: 56 of wall = cpu-clock + runnable + blocked every 1000000 ns"),
+        "{table}"
+    );
+    assert!(table.lines().any(|line| line.starts_with(" 75.00") && line.contains("futex_do_wait")));
+    let json = run(&["--format", "json"]);
+    assert!(json.contains(r#""joined":["cpu-clock","runnable","blocked"]"#), "{json}");
+}
+
+#[test]
+fn join_needs_recorded_events_of_one_unit() {
+    let refusal = |args: &[&str]| flat().refusal(args, &waits());
+    let absent = refusal(&["--join", "cpu-clock,idle"]);
+    assert!(
+        absent.contains("no event \"idle\" in the input; it has cpu-clock, runnable"),
+        "{absent}"
+    );
+    let units = refusal(&["--join", "blocked,calls"]);
+    assert!(units.contains("blocked and calls cannot be added: their units are ns and count"));
+    assert!(refusal(&["--join", "cpu-clock,blocked=calls"]).contains("another name"));
+    assert!(refusal(&["--join", "blocked"]).contains("expected two or more events"));
+    let twice = refusal(&["--join", "cpu-clock,blocked", "--join", "blocked,runnable"]);
+    assert!(twice.contains("blocked is in cpu-clock+blocked and in"), "{twice}");
 }

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use nprof_tests::{ODD_NAME, Report, odd_names, python};
+use nprof_tests::{ODD_NAME, Report, odd_names, python, waits};
 
 fn report() -> Report {
     Report::new("nprof-paths", env!("CARGO_BIN_EXE_nprof-paths"))
@@ -215,4 +215,25 @@ fn merges_files_and_standard_input() {
     std::fs::write(&one, odd_names()).unwrap();
     let args = ["--format", "folded", "--event", "cpu-clock", one.to_str().unwrap(), "-"];
     assert!(stdout(&args).ends_with(";main;g 2\n"));
+}
+
+#[test]
+fn joined_events_are_one() {
+    let run = |args: &[&str]| {
+        let join = ["--join", "cpu-clock,runnable,blocked=wall", "--event", "wall"];
+        report().stdout(&[&join[..], args].concat(), &waits())
+    };
+    // Each sample of the parts stands for a millisecond.
+    assert_eq!(
+        run(&["--format", "folded"]),
+        "idle;loop;epoll_wait;ep_poll 28\n\
+         worker;main;handle 2\n\
+         worker;main;handle;crc 5\n\
+         worker;main;handle;lock;futex_do_wait 21\n"
+    );
+    assert!(run(&["--format", "flamegraph"]).contains("futex_do_wait (21 samples, 37.50%)"));
+    let tree = run(&["--view", "tree"]);
+    assert!(tree.contains("samples: 56 of wall = cpu-clock + runnable + blocked"), "{tree}");
+    let absent = report().refusal(&["--join", "cpu-clock,idle"], &waits());
+    assert!(absent.contains("no event \"idle\" in the input"), "{absent}");
 }

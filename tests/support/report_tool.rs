@@ -42,6 +42,63 @@ pub fn odd_names() -> Vec<u8> {
     STREAM.replace(" | ", "\t").into_bytes()
 }
 
+/// The stream of [`waits`], with ` | ` between fields.
+const WAITS: &str = "\
+@nprof | 1.1 | run=0x2 | command=server
+@event | id=1 | name=cpu-clock | unit=ns | measure=cpu-time | period=1000000
+@event | id=2 | name=runnable | unit=ns | measure=wait-time | period=1000000
+@event | id=3 | name=blocked | unit=ns | measure=wait-time | period=1000000
+@event | id=4 | name=calls | unit=count | measure=calls | period=1
+I | 1 | elf | - | /bin/server
+I | 2 | kernel | - | [kernel]
+T | 1 | 0 | 7 | 7 | 0 | worker
+T | 2 | 1 | 7 | 8 | 0 | idle
+F | 1 | 1 | 0x10 | u,ra
+F | 2 | 1 | 0x20 | u,ra
+F | 3 | 1 | 0x30 | u
+F | 4 | 1 | 0x40 | u,ra
+F | 5 | 2 | 0x50 | k
+F | 6 | 1 | 0x60 | u,ra
+F | 7 | 1 | 0x70 | u,ra
+F | 8 | 2 | 0x80 | k
+N | 1 | 0 | 1 | 2 | 3
+N | 4 | 2 | 4 | 5
+N | 6 | 0 | 6 | 7 | 8
+S | 1 | 1 | 1 | 0 | 3 | 4000000 | 4
+S | 2 | 1 | 1 | 0 | 2 | 2000000 | 2
+S | 3 | 2 | 1 | 0 | 3 | 1000000 | 1 | lasted=1000000 | call=preempted
+S | 4 | 3 | 1 | 0 | 5 | 20000000 | 20 | lasted=20000000 | call=futex | on=futex:0x7f00 | state=S
+S | 5 | 3 | 1 | 0 | 5 | 1000000 | 1 | lasted=300000 | call=futex | on=futex:0x7f08 | state=S
+S | 6 | 3 | 2 | 0 | 8 | 28000000 | 28 | lasted=28000000 | call=epoll_wait | on=fd:5=a\\tb | state=S
+S | 7 | 4 | 1 | 0 | 2 | 10 | 10
+S | 8 | 4 | 1 | 0 | 3 | 5 | 5
+U | 1 | main | -
+U | 2 | handle | -
+U | 3 | crc | -
+U | 4 | lock | -
+U | 5 | futex_do_wait | -
+U | 6 | loop | -
+U | 7 | epoll_wait | -
+U | 8 | ep_poll | -
+Y | 1 | named | 1,0,0,0
+Y | 2 | named | 2,0,0,0
+Y | 3 | named | 3,0,0,0
+Y | 4 | named | 4,0,0,0
+Y | 5 | named | 5,0,0,0
+Y | 6 | named | 6,0,0,0
+Y | 7 | named | 7,0,0,0
+Y | 8 | named | 8,0,0,0
+@end | reason=exit | samples=8 | records=27 | lost=0
+";
+
+/// Returns a complete stream of two threads of 28 ms each. `worker` is in `main;handle`: 4 ms on a CPU
+/// in `crc` and 2 ms in `handle` itself, 1 ms runnable in `crc`, and blocked in `lock;futex_do_wait`
+/// for 20 ms on one futex and 1 ms on another. `idle` is blocked in `loop;epoll_wait;ep_poll` for
+/// 28 ms. `handle` was called 10 times, and `crc` 5 times.
+pub fn waits() -> Vec<u8> {
+    WAITS.replace(" | ", "\t").into_bytes()
+}
+
 /// The executable of a report.
 #[derive(Debug)]
 pub struct Report {

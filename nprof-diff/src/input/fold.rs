@@ -209,6 +209,7 @@ mod tests {
     use crate::input::rename::Renames;
     use crate::input::row_kind::RowKind;
     use crate::input::run_counts::StreamCounts;
+    use nprof_report::join::Joins;
     use nprof_report::profile::Sum;
     use nprof_tests::any_stream;
     use proptest::prelude::*;
@@ -226,8 +227,15 @@ mod tests {
         let mut read: Vec<StreamCounts> = Vec::new();
         for stream in streams {
             let renames = &mut Renames::default();
-            let counts =
-                StreamCounts::read_within(budget, "x", &stream[..], kind, &mut keys, renames);
+            let counts = StreamCounts::read_within(
+                budget,
+                "x",
+                &stream[..],
+                kind,
+                Joins::default(),
+                &mut keys,
+                renames,
+            );
             read.push(counts.unwrap());
             fold(&mut keys, &mut runs(&mut read), budget);
         }

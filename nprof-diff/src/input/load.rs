@@ -2,8 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use nprof_cli::stage;
+use nprof_report::join::Joins;
 
 use crate::input::event::{self, ComparedEvent};
 use crate::input::fold::{self, Budget};
@@ -28,6 +29,8 @@ pub(crate) struct Sources<'a> {
     pub(crate) row_kind: RowKind,
     /// The name of the event to compare by.
     pub(crate) event: Option<&'a str>,
+    /// The events that are added into others.
+    pub(crate) joins: Joins,
     /// True if truncated and damaged streams are accepted.
     pub(crate) partial_ok: bool,
 }
@@ -61,11 +64,11 @@ pub(crate) fn load(sources: &Sources<'_>) -> Result<InputSides> {
     };
     let mut keys = KeyTable::default();
     let row_kind = sources.row_kind;
-    let mut base = load_side("base", sources.base, row_kind, &mut keys, &mut renames, &mut [])?;
+    let mut base = load_side("base", sources.base, sources, &mut keys, &mut renames, &mut [])?;
     // Names of the base are replaced by those of the new side, which stay as they are.
     let renamed = &mut Renames::default();
     let earlier = &mut base.streams[..];
-    let mut new = load_side("new", sources.new, row_kind, &mut keys, renamed, earlier)?;
+    let mut new = load_side("new", sources.new, sources, &mut keys, renamed, earlier)?;
     let mut runs = runs_of(&mut base.streams, &mut new.streams);
     fold::fold_doubtful(&mut keys, &mut runs, Budget::default());
     let folded = fold::warning(&keys, &runs);
@@ -93,7 +96,7 @@ fn unused_renames(path: Option<&Path>, renames: &Renames) -> Vec<String> {
 fn load_side(
     name: &'static str,
     paths: &[PathBuf],
-    row_kind: RowKind,
+    sources: &Sources<'_>,
     keys: &mut KeyTable,
     renames: &mut Renames,
     earlier: &mut [StreamCounts],
@@ -102,8 +105,14 @@ fn load_side(
     for path in paths {
         let input = stage::open(Some(path))?;
         let input_name = input.name().to_owned();
-        let stream = StreamCounts::read(&input_name, input, row_kind, keys, renames);
-        streams.push(stream.with_context(|| format!("{name}: {input_name}"))?);
+        let joins = sources.joins.clone();
+        let stream = StreamCounts::read(&input_name, input, sources.row_kind, joins, keys, renames)
+            .with_context(|| format!("{name}: {input_name}"))?;
+        // Each run needs all parts: a sum without one of them is another quantity.
+        if let Err(message) = sources.joins.check(&stream.summary) {
+            bail!("{name}: {input_name}: {message}");
+        }
+        streams.push(stream);
         fold::fold(keys, &mut runs_of(earlier, &mut streams), Budget::default());
     }
     Ok(Side { name, streams })

@@ -178,6 +178,7 @@ mod tests {
     use super::*;
     use crate::input::rename::Renames;
     use crate::input::run_counts::StreamCounts;
+    use nprof_report::join::Joins;
 
     fn moves(base: &[&str], new: &[&str]) -> Vec<String> {
         let [base, new] =
@@ -232,7 +233,14 @@ mod tests {
              S\t1\t1\t0\t0\t2\t100\t1\n@end\tsamples=1\trecords=0\tlost=0\n"
         );
         let renames = &mut Renames::default();
-        let stream = StreamCounts::read(name, stream.as_bytes(), RowKind::Line, keys, renames);
+        let stream = StreamCounts::read(
+            name,
+            stream.as_bytes(),
+            RowKind::Line,
+            Joins::default(),
+            keys,
+            renames,
+        );
         Side { name, streams: vec![stream.unwrap()] }
     }
 

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::io::Read;
 
+use nprof_report::join::Joins;
 use nprof_report::key::{Key, sample_label};
 use nprof_report::profile::{Context, GroupBy, GroupKey, OncePerStack, Profile, Sum};
 use nprof_report::summary::Summary;
@@ -41,10 +42,11 @@ impl StreamCounts {
         name: &str,
         input: impl Read,
         row_kind: RowKind,
+        joins: Joins,
         keys: &mut KeyTable,
         renames: &mut Renames,
     ) -> Result<Self, Error> {
-        Self::read_within(Budget::default(), name, input, row_kind, keys, renames)
+        Self::read_within(Budget::default(), name, input, row_kind, joins, keys, renames)
     }
 
     /// Reads a stream like [`StreamCounts::read`], with at most these many keys and counts in memory.
@@ -53,12 +55,13 @@ impl StreamCounts {
         name: &str,
         input: impl Read,
         row_kind: RowKind,
+        joins: Joins,
         keys: &mut KeyTable,
         renames: &mut Renames,
     ) -> Result<Self, Error> {
         // Threads are kept apart only if they are rows: it multiplies the number of sums.
         let group_by = GroupBy { task: row_kind == RowKind::Command, ..GroupBy::default() };
-        let mut profile = Profile::new(group_by);
+        let mut profile = Profile::new(group_by).joining(joins);
         let mut counter = Counter::new(budget, row_kind, renames);
         profile.read(name, input, |context, group, sum| counter.add(context, group, sum))?;
         counter.set_path_totals();
@@ -303,6 +306,7 @@ mod tests {
             "x",
             STREAM.as_bytes(),
             row_kind,
+            Joins::default(),
             &mut keys,
             &mut Renames::default(),
         );
@@ -398,6 +402,7 @@ mod tests {
             "x",
             stream.as_bytes(),
             RowKind::Command,
+            Joins::default(),
             &mut keys,
             &mut Renames::default(),
         );
@@ -417,6 +422,7 @@ mod tests {
             "x",
             twice.as_bytes(),
             RowKind::Function,
+            Joins::default(),
             &mut keys,
             &mut Renames::default(),
         )

@@ -2,6 +2,7 @@
 
 pub mod filter;
 pub mod group;
+pub mod join;
 pub mod key;
 pub mod margin;
 pub mod near_names;

@@ -14,6 +14,7 @@ use nprof_stream::*;
 use rustc_hash::FxHashMap;
 
 use crate::profile::group::{GroupKey, Sum};
+use crate::profile::join::Joins;
 use crate::profile::runs::Runs;
 use crate::profile::stack_sums::equal_samples::{Added, EqualSamples};
 use crate::profile::summary::{Run, Summary};
@@ -66,6 +67,7 @@ pub struct Profile {
     pub summary: Summary,
     tables: Tables,
     group_by: GroupBy,
+    joins: Joins,
     /// Sums by stack, in groups that share all other properties.
     groups: Vec<Group>,
     /// Further samples of one of the groups.
@@ -109,6 +111,13 @@ impl Profile {
     pub fn new(group_by: GroupBy) -> Self {
         let tables = Tables::with_names_within(MAX_NAME_BYTES);
         Self { group_by, tables, ..Self::default() }
+    }
+
+    /// Adds the samples of some events into others, from the next record on.
+    #[must_use]
+    pub fn joining(mut self, joins: Joins) -> Self {
+        self.joins = joins;
+        self
     }
 
     /// Returns the tables, for the names in them.
@@ -301,7 +310,12 @@ impl Profile {
                 self.summary.symbolized = !is_runtime_code;
             }
             Record::Event(event) => {
-                let index = self.summary.event(event);
+                let index = match self.joins.of(event) {
+                    None => self.summary.event(event),
+                    Some(join) => {
+                        self.summary.joined_event(join.name(), std::slice::from_ref(event))
+                    }
+                };
                 self.events.insert(event.id, index);
             }
             _ => {}

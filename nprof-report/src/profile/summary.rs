@@ -8,6 +8,7 @@ use nprof_stream::number::total;
 use nprof_stream::{Cause, End, Event, Head, IncompleteInput, Lost, Mark, Step};
 
 use crate::profile::group::{GroupKey, Sum};
+use crate::profile::join;
 use crate::profile::unnamed::{self, Remedies, Unnamed};
 
 /// The message about lost records of processes and mappings, after their number.
@@ -44,6 +45,8 @@ impl Run {
 pub struct EventSummary {
     /// The event, as the first run with it opened it.
     pub event: Event,
+    /// The recorded events that were added into this one. Empty if it was recorded itself.
+    pub parts: Vec<Event>,
     /// Its samples.
     pub sum: Sum,
     /// Lost samples by cause.
@@ -72,6 +75,19 @@ impl EventSummary {
         self.unnamed.append(&other.unnamed);
     }
 
+    /// Returns its name for people, with the events that were added into it: `wall = cpu-clock +
+    /// blocked`. Escaped.
+    pub fn definition(&self) -> String {
+        let mut parts: Vec<String> = Vec::new();
+        for part in self.parts.iter().map(|part| escaped(&part.name)) {
+            if !parts.contains(&part) {
+                parts.push(part);
+            }
+        }
+        let name = escaped(&self.event.name);
+        if parts.is_empty() { name } else { format!("{name} = {}", parts.join(" + ")) }
+    }
+
     /// Returns the number of samples with an incomplete stack.
     pub fn incomplete_samples(&self) -> u64 {
         total(self.incomplete.values().copied())
@@ -91,6 +107,12 @@ impl EventSummary {
         let samples = self.sum.samples_of_equal_weight();
         if samples == 0.0 { 1.0 } else { (0.98 / samples.sqrt()).min(1.0) }
     }
+}
+
+/// True if both are one event, recorded in different runs.
+fn is_same(one: &Event, other: &Event) -> bool {
+    (&one.name, &one.unit, &one.measure, &one.scope)
+        == (&other.name, &other.unit, &other.measure, &other.scope)
 }
 
 /// A summary of the streams that a report was computed from.
@@ -125,7 +147,10 @@ impl Summary {
         self.remedies.append(other.remedies);
         let mut indices = Vec::with_capacity(other.events.len());
         for event in other.events {
-            let index = self.event(&event.event);
+            let index = match &event.parts[..] {
+                [] => self.event(&event.event),
+                parts => self.joined_event(&event.event.name, parts),
+            };
             self.events[index].add(&event);
             indices.push(index);
         }
@@ -134,16 +159,48 @@ impl Summary {
 
     /// Returns the index in `events` of an event, which is added if no earlier run recorded it.
     pub(crate) fn event(&mut self, event: &Event) -> usize {
-        let same = |other: &EventSummary| {
-            let Event { name, unit, measure, scope, .. } = &other.event;
-            (name, unit, measure, scope) == (&event.name, &event.unit, &event.measure, &event.scope)
-        };
+        let same = |other: &EventSummary| other.parts.is_empty() && is_same(&other.event, event);
         // Ids differ between streams; runs of one event are merged by its properties.
         if let Some(index) = self.events.iter().position(same) {
             return index;
         }
         self.events.push(EventSummary { event: event.clone(), ..EventSummary::default() });
         self.events.len() - 1
+    }
+
+    /// Returns the index in `events` of the sum of events, to which these parts are added.
+    pub(crate) fn joined_event(&mut self, name: &[u8], parts: &[Event]) -> usize {
+        let is_named = |other: &EventSummary| !other.parts.is_empty() && other.event.name == name;
+        let index = self.events.iter().position(is_named).unwrap_or_else(|| {
+            self.events.push(EventSummary::default());
+            self.events.len() - 1
+        });
+        let joined = &mut self.events[index];
+        for part in parts {
+            if !joined.parts.iter().any(|other| is_same(other, part)) {
+                joined.parts.push(part.clone());
+            }
+        }
+        joined.event = join::sum_of(name, &joined.parts);
+        index
+    }
+
+    /// Returns the names of all recorded events, each once, escaped.
+    pub fn recorded_events(&self) -> Vec<String> {
+        let mut names: Vec<String> = Vec::new();
+        for event in &self.events {
+            let recorded = if event.parts.is_empty() {
+                std::slice::from_ref(&event.event)
+            } else {
+                &event.parts[..]
+            };
+            for name in recorded.iter().map(|event| escaped(&event.name)) {
+                if !names.contains(&name) {
+                    names.push(name);
+                }
+            }
+        }
+        names
     }
 
     /// Returns the index in `events` of the stand-in for events that damage destroyed.
@@ -299,7 +356,7 @@ fn run_lines(run: &Run, number: &str, live: bool) -> Vec<String> {
 
 fn event_lines(summary: &EventSummary) -> Vec<String> {
     let event = &summary.event;
-    let mut name = escaped(&event.name);
+    let mut name = summary.definition();
     // The kernel adjusts the period to reach a frequency, so only one of them is constant.
     if let Some(hertz) = event.frequency {
         name.push_str(&format!(" at {hertz} Hz"));

@@ -104,6 +104,7 @@ fn event(summary: &EventSummary) -> Value {
         "incomplete": incomplete,
         "maximum_margin": 100.0 * summary.maximum_margin(),
         "effective_samples": summary.sum.samples_of_equal_weight(),
+        "joined": summary.parts.iter().map(|part| escaped(&part.name)).collect::<Vec<_>>(),
     })
 }
 

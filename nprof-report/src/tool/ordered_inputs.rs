@@ -14,7 +14,7 @@ use nprof_cli::stage;
 use nprof_stream::reader::Reader;
 
 use crate::profile::summary::Summary;
-use crate::profile::{Context, GroupBy, GroupKey, Profile, Sum};
+use crate::profile::{Context, GroupKey, Profile, Sum};
 
 /// The length of records other than samples, in bytes, that all threads together read before their turn.
 /// Tables of ids take up to 25 times as much memory.
@@ -70,14 +70,15 @@ pub(super) fn threads_for(streams: usize) -> usize {
     cores.min(streams).clamp(1, MAX_THREADS)
 }
 
-/// Reads all streams to their ends with this number of threads. `add` adds a sum to the report.
+/// Reads all streams to their ends with this number of threads, each into a profile of its own. `add` adds
+/// a sum to the report.
 ///
 /// # Errors
 ///
 /// Returns the error of the first stream that has one.
 pub(super) fn read<R: Send>(
     operands: &[Option<&Path>],
-    group_by: GroupBy,
+    new_profile: impl Fn() -> Profile + Sync,
     report: R,
     threads: usize,
     add: impl Fn(&mut R, &Context<'_>, &GroupKey, Sum) + Sync,
@@ -101,7 +102,7 @@ pub(super) fn read<R: Send>(
             // The lock is released before the work.
             let job = jobs.lock().unwrap_or_else(PoisonError::into_inner).next();
             let Some(job) = job.filter(|_| !has_failed.load(Ordering::Relaxed)) else { return };
-            if let Err(error) = read_one(job, group_by, ahead, &has_failed, &add) {
+            if let Err(error) = read_one(job, new_profile(), ahead, &has_failed, &add) {
                 has_failed.store(true, Ordering::Relaxed);
                 *failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
             }
@@ -124,13 +125,12 @@ pub(super) fn read<R: Send>(
 /// Reads a stream. Fails only in its turn, so that the first stream with an error is reported.
 fn read_one<R>(
     job: Job<'_, R>,
-    group_by: GroupBy,
+    profile: Profile,
     ahead: Ahead,
     has_failed: &AtomicBool,
     add: &impl Fn(&mut R, &Context<'_>, &GroupKey, Sum),
 ) -> Result<(), InputError> {
-    let mut stream =
-        Stream { profile: Profile::new(group_by), turn: job.turn, report: None, add, has_failed };
+    let mut stream = Stream { profile, turn: job.turn, report: None, add, has_failed };
     // Two operands can name one pipe, or standard input: only files are opened before their turn.
     if !job.operand.is_some_and(Path::is_file) && !stream.wait() {
         return Ok(());
@@ -222,6 +222,7 @@ fn sum_taker<R>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::profile::GroupBy;
     use crate::profile::summary::EventSummary;
     use std::path::PathBuf;
 
@@ -268,7 +269,8 @@ mod tests {
             assert_eq!(context.summary.events[group.event].sum.samples > 0, sum.samples > 0);
             calls.push((group.run, group.event, group.node.0, sum.weight, path));
         };
-        let read = read(&paths(files), GroupBy::default(), Calls::new(), threads, add);
+        let read =
+            read(&paths(files), || Profile::new(GroupBy::default()), Calls::new(), threads, add);
         let (summary, calls) = read.expect("all streams are valid");
         // Reports cache by generation: no two streams may share one.
         let generations = generations.get_mut().expect("no thread panics");
@@ -313,7 +315,8 @@ mod tests {
         for threads in 1..5 {
             let failed = |files: &[PathBuf]| {
                 let add = |_: &mut (), _: &Context<'_>, _: &GroupKey, _| {};
-                let read = read(&paths(files), GroupBy::default(), (), threads, add);
+                let read =
+                    read(&paths(files), || Profile::new(GroupBy::default()), (), threads, add);
                 read.expect_err("an input is no stream").to_string()
             };
             assert_eq!(failed(&files), files[4].display().to_string());

@@ -16,6 +16,7 @@ use nprof_stream::reader::Reader;
 use serde_json::{Map, Value};
 
 use crate::profile::filter::{Filter, Rule};
+use crate::profile::join::{Join, Joins};
 use crate::profile::margin::Confidence;
 use crate::profile::summary::Summary;
 use crate::profile::time::{Span, TimeSplit};
@@ -36,6 +37,9 @@ pub struct Options {
     /// Count only samples of this time since the start of their run, such as 1s..2.5s
     #[arg(long, value_name = "FROM..TO")]
     pub time: Option<Span>,
+    /// Add events of one unit into one, such as cpu-clock,runnable,blocked=wall; repeatable
+    #[arg(long, value_name = "EVENT,EVENT,..[=NAME]")]
+    join: Vec<Join>,
     /// Percentages are relative to the counted samples instead of all samples
     #[arg(long)]
     pub rebase: bool,
@@ -230,13 +234,15 @@ fn work<R: Report>(
     group_by.task |= rules.task;
     group_by.cpu |= rules.cpu;
     group_by.time = TimeSplit { span: options.time, ..group_by.time };
-    let mut printer = Printer::new(options, render);
+    let joins = Joins::new(&options.join)?;
+    let mut printer = Printer::new(options, joins.clone(), render);
+    let new_profile = || Profile::new(group_by).joining(joins.clone());
     let (summary, report) = match options.every {
         None => {
             let threads = ordered_inputs::threads_for(operands.len());
-            ordered_inputs::read(&operands, group_by, report, threads, R::add)?
+            ordered_inputs::read(&operands, new_profile, report, threads, R::add)?
         }
-        Some(every) => watch(&operands, Profile::new(group_by), report, every, &mut printer)?,
+        Some(every) => watch(&operands, new_profile(), report, every, &mut printer)?,
     };
     let summary = &summary;
     printer.print(&report, summary)?;
@@ -310,6 +316,7 @@ const HOME_AND_CLEAR: &[u8] = b"\x1b[H\x1b[J";
 /// The output of a report that may be printed several times.
 struct Printer<'a, T> {
     options: &'a Options,
+    joins: Joins,
     render: &'a T,
     /// Opened before the first print: an error while reading leaves an existing file unchanged.
     output: Option<Output>,
@@ -318,17 +325,18 @@ struct Printer<'a, T> {
 }
 
 impl<'a, T> Printer<'a, T> {
-    fn new(options: &'a Options, render: &'a T) -> Self {
+    fn new(options: &'a Options, joins: Joins, render: &'a T) -> Self {
         // `-` is standard output, which cannot be replaced.
         let file = options.output.path().filter(|path| path.as_os_str() != "-");
         let atomic_file = file.filter(|_| options.every.is_some()).and_then(AtomicFile::of);
-        Self { options, render, output: None, atomic_file }
+        Self { options, joins, render, output: None, atomic_file }
     }
 
     fn print<R: Report>(&mut self, report: &R, summary: &Summary) -> Result<(), Failure>
     where
         T: Render<R::Rows>,
     {
+        self.joins.check(summary)?;
         let rows = report.rows(summary)?;
         if let Some(file) = &self.atomic_file {
             let written = file.write(|out| (self.render)(&rows, summary, None, out));
