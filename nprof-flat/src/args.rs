@@ -20,7 +20,7 @@ pub(crate) const TOOL: &str = "nprof-flat";
 #[command(name = "nprof-flat", version)]
 pub(crate) struct Args {
     /// Keys of a row, several combine: event, run, process, thread, command, cpu, slice=TIME,
-    /// image, function, file, line, address
+    /// call, state, on, image, function, file, line, address
     #[arg(long, value_name = "KEY", value_delimiter = ',', default_value = "function")]
     by: Vec<By>,
     /// Order of rows; equal ones by name [default: self; name for slices alone]

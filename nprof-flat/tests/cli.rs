@@ -228,3 +228,22 @@ fn join_needs_recorded_events_of_one_unit() {
     let twice = refusal(&["--join", "cpu-clock,blocked", "--join", "blocked,runnable"]);
     assert!(twice.contains("blocked is in cpu-clock+blocked and in"), "{twice}");
 }
+
+#[test]
+fn waits_are_grouped_by_system_call_and_object() {
+    let run = |args: &[&str]| {
+        flat().stdout(&[args, &["--match", "event=blocked", "--format", "tsv"]].concat(), &waits())
+    };
+    let calls = run(&["--by", "call"]);
+    assert_eq!(cell(&calls, "blocked", "futex", "self"), "21000000");
+    assert_eq!(cell(&calls, "blocked", "epoll_wait", "self"), "28000000");
+    let objects = run(&["--by", "on,call", "--match", "call=futex"]);
+    assert_eq!(cell(&objects, "blocked", "futex:0x7f00", "self"), "20000000");
+    assert_eq!(cell(&objects, "blocked", "futex:0x7f08", "self"), "1000000");
+    assert!(!objects.contains("epoll_wait"), "{objects}");
+    // A name of the stream is escaped like others.
+    assert!(run(&["--by", "on"]).contains("blocked\tfd:5=a\\tb\t"));
+    let all = flat().stdout(&["--by", "state", "--format", "tsv"], &waits());
+    assert_eq!(cell(&all, "blocked", "S", "self_samples"), "49");
+    assert_eq!(cell(&all, "cpu-clock", "-", "self_samples"), "6");
+}

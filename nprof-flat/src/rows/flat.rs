@@ -149,11 +149,9 @@ impl Flat {
 
     /// Returns the sample properties that the profile must keep apart for these columns.
     pub fn group_by(&self) -> GroupBy {
-        GroupBy {
-            task: self.columns.iter().any(|column| column.needs_task()),
-            cpu: self.columns.contains(&Key::Cpu),
-            time: self.time,
-        }
+        let mut group_by = GroupBy { time: self.time, ..GroupBy::default() };
+        self.columns.iter().for_each(|&column| group_by.add_key(column));
+        group_by
     }
 
     /// Adds the samples of one stack.

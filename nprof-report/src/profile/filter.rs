@@ -114,12 +114,9 @@ impl Filter {
     /// Returns the properties by which the profile must separate samples for the rules.
     pub fn group_by(&self) -> GroupBy {
         // Samples of one sum are indistinguishable later, so a rule must see them apart.
-        let any = |needs: fn(Key) -> bool| self.rules().any(|rule| needs(rule.key));
-        GroupBy {
-            task: any(Key::needs_task),
-            cpu: any(|key| key == Key::Cpu),
-            ..GroupBy::default()
-        }
+        let mut group_by = GroupBy::default();
+        self.rules().for_each(|rule| group_by.add_key(rule.key));
+        group_by
     }
 
     fn rules(&self) -> impl Iterator<Item = &Rule> {
@@ -234,6 +231,7 @@ mod tests {
         let split = |rules: &[Rule]| Filter::new(rules, &[]).group_by();
         assert!(split(&[rule("thread=x")]).task && !split(&[rule("thread=x")]).cpu);
         assert!(split(&[rule("cpu=1")]).cpu);
+        assert_eq!(split(&[rule("on=x"), rule("call=y")]).extras, [true, false, true]);
         assert!(!split(&[rule("line=x")]).task);
         let filter = Filter::new(&[rule("cpu=1")], &[rule("line=x")]);
         assert_eq!(filter.spelled(true), ["--exclude line=x"]);

@@ -16,6 +16,9 @@ pub struct GroupKey {
     pub comm: NameId,
     /// The CPU; [`NO_CPU`](nprof_stream::NO_CPU) unless [`GroupBy::cpu`](crate::profile::stack_sums::GroupBy::cpu).
     pub cpu: u32,
+    /// The extras that [`GroupBy::extras`](crate::profile::stack_sums::GroupBy::extras) names, as
+    /// encoded in the stream. None without any.
+    pub extras: Option<NameId>,
     /// The number of the time slice, 0 unless
     /// [`TimeSplit::slice`](crate::profile::time::TimeSplit::slice); None for samples outside of
     /// [`TimeSplit::span`](crate::profile::time::TimeSplit::span).

@@ -3,14 +3,14 @@
 //! Some keys are properties of a sample, and so the same for its whole stack (event, run, process,
 //! thread, command, CPU, time slice); the others are properties of a call on the stack.
 
+use std::borrow::Cow;
 use std::num::NonZeroU64;
 use std::str::FromStr;
 
 use nprof_cli::time::interval;
-use nprof_stream::NO_CPU;
-use nprof_stream::TaskId;
-use nprof_stream::labels::{CallKey, UNKNOWN};
+use nprof_stream::labels::{CallKey, OTHER, UNKNOWN};
 use nprof_stream::tables::{NameId, Tables};
+use nprof_stream::{Extras, NO_CPU, TaskId};
 
 use crate::profile::group::GroupKey;
 use crate::profile::stack_sums::Context;
@@ -33,14 +33,49 @@ pub enum Key {
     Cpu,
     /// The time slice, by its beginning in seconds since the beginning of the run.
     Slice,
+    /// An extra of the sample.
+    Extra(SampleExtra),
     /// The call path: functions, outermost first.
     Path,
     /// A property of a call.
     Call(CallKey),
 }
 
+/// An extra of samples that reports group by; of samples of waiting, the cause.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SampleExtra {
+    /// The system call, or another reason for which the thread left the CPU.
+    Call,
+    /// The state of the waiting thread, a letter as in ps(1).
+    State,
+    /// The object waited for: a descriptor with its file or peer, or a futex.
+    On,
+}
+
+impl SampleExtra {
+    /// All of them, by their indices.
+    pub const ALL: [Self; 3] = [Self::Call, Self::State, Self::On];
+
+    /// Returns its index in [`SampleExtra::ALL`].
+    pub fn index(self) -> usize {
+        self as usize
+    }
+
+    /// Returns its key in the stream, which is also its name in options.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Call => "call",
+            Self::State => "state",
+            Self::On => "on",
+        }
+    }
+}
+
+/// The label of a sample without the extra.
+const ABSENT: &[u8] = b"-";
+
 /// The keys by their names in options.
-const NAMED: [(&str, Key); 13] = [
+const NAMED: [(&str, Key); 16] = [
     ("event", Key::Event),
     ("run", Key::Run),
     ("process", Key::Process),
@@ -48,6 +83,9 @@ const NAMED: [(&str, Key); 13] = [
     ("command", Key::Command),
     ("cpu", Key::Cpu),
     ("slice", Key::Slice),
+    ("call", Key::Extra(SampleExtra::Call)),
+    ("state", Key::Extra(SampleExtra::State)),
+    ("on", Key::Extra(SampleExtra::On)),
     ("path", Key::Path),
     ("image", Key::Call(CallKey::Image)),
     ("function", Key::Call(CallKey::Function)),
@@ -89,11 +127,6 @@ impl Key {
                     && other == Key::Call(CallKey::Image)
         };
         NAMED.iter().find(|(_, key)| same(*key)).map_or("", |(name, _)| name)
-    }
-
-    /// True if the profile must separate samples by task for this key.
-    pub fn needs_task(self) -> bool {
-        matches!(self, Key::Process | Key::Thread | Key::Command)
     }
 }
 
@@ -142,9 +175,21 @@ pub fn sample_label(context: &Context<'_>, group: &GroupKey, key: Key, time: Tim
         Key::Command => command(tables, group),
         Key::Cpu if group.cpu == NO_CPU => UNKNOWN.into(),
         Key::Cpu => group.cpu.to_string().into_bytes(),
+        Key::Extra(extra) => extra_of(tables, group, extra),
         Key::Slice => group.slice.map_or(UNKNOWN.into(), |slice| time.label(slice).into_bytes()),
         // Properties of calls: a sample has many calls.
         Key::Path | Key::Call(_) => Vec::new(),
+    }
+}
+
+fn extra_of(tables: &Tables, group: &GroupKey, extra: SampleExtra) -> Vec<u8> {
+    let Some(id) = group.extras else {
+        return ABSENT.into();
+    };
+    match Extras::from_encoded(tables.names.get(id)) {
+        Some(extras) => extras.get(extra.name()).map_or(ABSENT.into(), Cow::into_owned),
+        // There were too many different extras.
+        None => OTHER.into(),
     }
 }
 

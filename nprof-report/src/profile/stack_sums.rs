@@ -15,6 +15,7 @@ use rustc_hash::FxHashMap;
 
 use crate::profile::group::{GroupKey, Sum};
 use crate::profile::join::Joins;
+use crate::profile::key::{Key, SampleExtra};
 use crate::profile::runs::Runs;
 use crate::profile::stack_sums::equal_samples::{Added, EqualSamples};
 use crate::profile::summary::{Run, Summary};
@@ -27,8 +28,36 @@ pub struct GroupBy {
     pub task: bool,
     /// CPU.
     pub cpu: bool,
+    /// Extras, by [`SampleExtra::index`].
+    pub extras: [bool; SampleExtra::ALL.len()],
     /// Time within the run.
     pub time: TimeSplit,
+}
+
+impl GroupBy {
+    /// True if samples are separated by this extra.
+    pub fn has(&self, extra: SampleExtra) -> bool {
+        self.extras[extra.index()]
+    }
+
+    /// Separates samples by every property of `other`, too, except time.
+    pub fn add(&mut self, other: Self) {
+        self.task |= other.task;
+        self.cpu |= other.cpu;
+        for (own, other) in self.extras.iter_mut().zip(other.extras) {
+            *own |= other;
+        }
+    }
+
+    /// Separates samples by the property of a key, if it is one of samples.
+    pub fn add_key(&mut self, key: Key) {
+        match key {
+            Key::Process | Key::Thread | Key::Command => self.task = true,
+            Key::Cpu => self.cpu = true,
+            Key::Extra(extra) => self.extras[extra.index()] = true,
+            Key::Event | Key::Run | Key::Slice | Key::Path | Key::Call(_) => {}
+        }
+    }
 }
 
 /// The definitions of the ids in a sum, valid while the sum is passed to the report.
@@ -75,6 +104,7 @@ pub struct Profile {
     group_index: FxHashMap<GroupKey, usize>,
     /// The properties of the last sample and the index of its group in `groups`: successive samples
     /// mostly share it. Cleared by every other record, which may change the meaning of ids.
+    /// Absent if groups depend on extras.
     last: Option<(EventId, usize, TaskId, u32, Option<u64>, usize)>,
     /// The last sample, if the next one with its properties is counted in `equal`: cleared with `last`,
     /// and absent if the group of a sample depends on more than event, task and CPU.
@@ -359,7 +389,10 @@ impl Profile {
             {
                 group
             }
-            _ => self.find_group(sample.event, run, task, cpu, slice),
+            _ => {
+                let extras = self.extras(sample.extras);
+                self.find_group(sample.event, run, task, cpu, extras, slice)
+            }
         };
         if sample.count == 1 {
             match self.equal.add(group, sample.weight, sample.node) {
@@ -370,7 +403,8 @@ impl Profile {
             }
             let &Sample { event, task, cpu, weight, .. } = sample;
             let repeated = Repeated { event, task, cpu, weight };
-            let is_in_group = self.group_by.time.is_none() && !self.runs.are_merged();
+            let is_in_group =
+                self.group_by.time.is_none() && !self.groups_by_extras() && !self.runs.are_merged();
             self.repeated = is_in_group.then_some(repeated);
         } else {
             self.add_unequal(group, sample);
@@ -411,19 +445,40 @@ impl Profile {
         self.group_by.time.slice_of(time.saturating_sub(start))
     }
 
-    /// Returns the index of the group for an event, run, task, CPU and time slice; adds the group if
-    /// there is none.
+    fn groups_by_extras(&self) -> bool {
+        self.group_by.extras.contains(&true)
+    }
+
+    /// Returns the extras that separate samples. None without any.
+    fn extras(&mut self, extras: Extras<'_>) -> Option<NameId> {
+        if extras.is_empty() || !self.groups_by_extras() {
+            return None;
+        }
+        let mut kept = ExtrasBuilder::new();
+        for extra in SampleExtra::ALL {
+            if let Some(value) = extras.get(extra.name()).filter(|_| self.group_by.has(extra)) {
+                kept.add(extra.name(), &value);
+            }
+        }
+        let kept = kept.extras();
+        (!kept.is_empty()).then(|| self.tables.name(kept.encoded()))
+    }
+
+    /// Returns the index of the group for an event, run, task, CPU, extras and time slice; adds the
+    /// group if there is none.
     fn find_group(
         &mut self,
         event: EventId,
         run: usize,
         task: TaskId,
         cpu: u32,
+        extras: Option<NameId>,
         slice: Option<u64>,
     ) -> usize {
         let comm = self.tables.task(task).map_or(NameId::default(), |task| task.comm);
         let index = self.event_index(event);
-        let key = GroupKey { run, event: index, task, comm, cpu, slice, node: NodeId::NONE };
+        let key =
+            GroupKey { run, event: index, task, comm, cpu, extras, slice, node: NodeId::NONE };
         let group = match self.group_index.get(&key) {
             Some(&group) => group,
             None => {
@@ -433,7 +488,9 @@ impl Profile {
                 self.groups.len() - 1
             }
         };
-        self.last = Some((event, run, task, cpu, slice, group));
+        if !self.groups_by_extras() {
+            self.last = Some((event, run, task, cpu, slice, group));
+        }
         group
     }
 

@@ -229,10 +229,8 @@ fn work<R: Report>(
     // Opening the output would truncate an input before it is read.
     stage::refuse_same_file(operands.iter().copied(), options.output.path())?;
     let mut group_by = report.group_by();
-    let rules = options.filter().group_by();
     // Rules need their properties even if no column shows them.
-    group_by.task |= rules.task;
-    group_by.cpu |= rules.cpu;
+    group_by.add(options.filter().group_by());
     group_by.time = TimeSplit { span: options.time, ..group_by.time };
     let joins = Joins::new(&options.join)?;
     let mut printer = Printer::new(options, joins.clone(), render);

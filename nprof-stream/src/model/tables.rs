@@ -118,7 +118,8 @@ impl Tables {
         Self { max_name_bytes: Some(max_name_bytes), ..Self::default() }
     }
 
-    fn name(&mut self, name: &[u8]) -> NameId {
+    /// Returns the id of a name in the epoch; that of [`OTHER`] for a new one beyond the limit.
+    pub fn name(&mut self, name: &[u8]) -> NameId {
         let is_full = self.max_name_bytes.is_some_and(|max| self.names.bytes() > max);
         let name = if is_full && !self.names.contains(name) { OTHER } else { name };
         self.names.intern(name)

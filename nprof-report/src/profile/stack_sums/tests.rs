@@ -8,6 +8,7 @@ use nprof_stream::writer::{Encoding, Writer};
 use proptest::prelude::*;
 
 use super::*;
+use crate::profile::key::sample_label;
 
 const TWO_EPOCHS: &str = "\
 @nprof\t1.1\trun=0x1\tclock=monotonic\tcommand=./a
@@ -235,7 +236,7 @@ proptest! {
         let text = text_of(&samples);
         for stream in [text.as_bytes(), &binary_of(&text)] {
             let time = TimeSplit { slice, span: None };
-            let mut profile = Profile::new(GroupBy { task, cpu, time });
+            let mut profile = Profile::new(GroupBy { task, cpu, time, ..GroupBy::default() });
             let mut sums: BTreeMap<(usize, u32, u32, Option<u64>, u32), Sum> = BTreeMap::new();
             profile
                 .read("x", stream, |_, group, sum| {
@@ -293,4 +294,37 @@ S\t9\t1\t0\t0\t4\t60\t1
     leaves(&mut profile, &named);
     let heading = profile.summary.heading();
     assert!(!heading.iter().any(|line| line.starts_with("names:")), "{heading:?}");
+}
+
+#[test]
+fn samples_are_separated_by_the_extras_that_a_report_groups_by() {
+    let stream = "@nprof\t1.1\trun=0x1\n@event\tid=1\tname=blocked\tunit=ns\n\
+        S\t1\t1\t0\t0\t0\t10\t1\tcall=read\ton=fd:3=a\\tb\tlasted=10\n\
+        S\t2\t1\t0\t0\t0\t10\t1\n\
+        S\t3\t1\t0\t0\t0\t10\t1\tcall=read\ton=fd:4=c\n\
+        S\t4\t1\t0\t0\t0\t10\t1\tstate=D\n";
+    let labels = |keys: &[SampleExtra]| {
+        let (time, mut group_by) = (TimeSplit::default(), GroupBy::default());
+        keys.iter().for_each(|&key| group_by.add_key(Key::Extra(key)));
+        let mut sums: BTreeMap<String, u64> = BTreeMap::new();
+        for input in [stream.as_bytes(), &binary_of(stream)] {
+            let mut profile = Profile::new(group_by);
+            profile
+                .read("x", input, |context, group, sum| {
+                    let label = |&key| sample_label(context, group, Key::Extra(key), time);
+                    let label: Vec<Vec<u8>> = keys.iter().map(label).collect();
+                    let label = label.join(&b' ').escape_ascii().to_string();
+                    *sums.entry(label).or_default() += sum.weight;
+                })
+                .unwrap();
+        }
+        sums
+    };
+    let expected = |rows: &[(&str, u64)]| -> BTreeMap<String, u64> {
+        rows.iter().map(|&(label, weight)| (label.to_owned(), 2 * weight)).collect()
+    };
+    assert_eq!(labels(&[SampleExtra::Call]), expected(&[("read", 20), ("-", 20)]));
+    let objects = [("read fd:3=a\\tb", 10), ("read fd:4=c", 10), ("- -", 20)];
+    assert_eq!(labels(&[SampleExtra::Call, SampleExtra::On]), expected(&objects));
+    assert_eq!(labels(&[SampleExtra::State]), expected(&[("D", 10), ("-", 30)]));
 }
