@@ -127,6 +127,8 @@ pub(crate) struct PlannedEvent {
 pub(crate) struct Plan {
     pub(crate) events: Vec<PlannedEvent>,
     pub(crate) common: CommonAttr,
+    /// True if events could be opened for all tasks.
+    pub(crate) may_open_system: bool,
     /// The requested samples per second.
     pub(crate) frequency: u64,
 }
@@ -158,7 +160,17 @@ pub(crate) fn plan(perf: &impl TryOpen, request: &Request, cpu: u32) -> Result<P
         .map_err(|errno| OpenRefusal { event: first.name.clone(), errno })?;
     let planned = |requested| choose(perf, request, &common, requested, cpu);
     let events = request.events.iter().map(planned).collect::<Result<_, _>>()?;
-    Ok(Plan { events, common, frequency: request.frequency })
+    let may_open_system = match common.open_mode {
+        // Events of a group are events of CPUs, too, and need the same rights.
+        OpenMode::System | OpenMode::Group => true,
+        // It was tried first.
+        OpenMode::Task if request.open_modes.contains(&OpenMode::System) => false,
+        OpenMode::Task => {
+            let system = Request { open_modes: vec![OpenMode::System], ..request.clone() };
+            self::common(perf, &system, cpu).is_ok()
+        }
+    };
+    Ok(Plan { events, common, may_open_system, frequency: request.frequency })
 }
 
 /// Tries whether an event can be opened in any way.

@@ -372,6 +372,7 @@ impl Recording {
             elapsed_ns: sampled_ns,
             delay,
             open_mode: plan.common.open_mode,
+            may_open_system: plan.may_open_system,
             has_priority,
             subject: workload.subject(),
             is_in_namespace: procfs::is_in_pid_namespace(),

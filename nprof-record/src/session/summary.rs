@@ -52,6 +52,8 @@ pub(crate) struct Summary {
     /// The cause of most losses in rings; `None` if there were none.
     pub(crate) delay: Option<Delay>,
     pub(crate) open_mode: OpenMode,
+    /// True if events could be opened for all tasks.
+    pub(crate) may_open_system: bool,
     /// True if the recorder ran before ordinary programs.
     pub(crate) has_priority: bool,
     /// The recorded processes in messages; `None` for the system and for control groups.
@@ -207,11 +209,12 @@ impl Summary {
             return None;
         }
         let reason = if self.is_in_namespace && self.subject.is_none() {
-            NAMESPACE
+            NAMESPACE.to_owned()
         } else if self.open_mode == OpenMode::Task {
-            "inherited events miss most of the work of short-lived tasks; record as root"
+            let remedy = self.how_to_record_system();
+            format!("inherited events miss most of the work of short-lived tasks; {remedy}")
         } else {
-            "see the reasons in nprof-record(1), NOTES"
+            "see the reasons in nprof-record(1), NOTES".to_owned()
         };
         let percent = coverage * 100.0;
         Some(format!("only {percent:.0} % of the CPU time was sampled: {reason}"))
@@ -223,6 +226,15 @@ impl Summary {
         Some(1.0 - used_ns as f64 / self.elapsed_ns as f64)
     }
 
+    /// Returns the remedy for tasks that their own events miss.
+    fn how_to_record_system(&self) -> &'static str {
+        if self.may_open_system {
+            "select --follow system"
+        } else {
+            "record as root with --follow system"
+        }
+    }
+
     /// Returns the processes that could not be recorded, and the remedy. None if there are none.
     fn missing_processes(&self) -> Option<String> {
         if self.ended_by_exec > 0 {
@@ -230,7 +242,8 @@ impl Summary {
             let tasks = if count == 1 { "a task".to_owned() } else { format!("{count} tasks") };
             return Some(format!(
                 "the kernel ended the sampling of {tasks} that executed a set-user-ID or unreadable \
-                 program, and of later children; record as root with --follow system"
+                 program, and of later children; {}",
+                self.how_to_record_system()
             ));
         }
         if self.outside_ns > 0 {
@@ -430,6 +443,9 @@ mod tests {
         assert_eq!(many.warnings(), [notes]);
         let inherited = Summary { open_mode: OpenMode::Task, ..many.clone() };
         assert!(inherited.warnings()[0].contains("inherited events miss"));
+        assert!(inherited.warnings()[0].ends_with("record as root with --follow system"));
+        let by_root = Summary { may_open_system: true, ..inherited };
+        assert!(by_root.warnings()[0].ends_with("tasks; select --follow system"));
         let container = Summary { is_in_namespace: true, ..many.clone() };
         assert!(container.warnings()[0].contains("of other pid namespaces"));
         let lost = Summary { lost: BTreeMap::from([(Cause::Ring, 280)]), ..many };
@@ -513,6 +529,9 @@ mod tests {
         let ended = Summary { ended_by_exec: 1, ..little.clone() };
         assert_eq!(ended.warnings().len(), 1);
         assert!(ended.warnings()[0].contains("of a task that executed a set-user-ID or"));
+        assert!(ended.warnings()[0].ends_with("children; record as root with --follow system"));
+        let as_root = Summary { may_open_system: true, ..ended };
+        assert!(as_root.warnings()[0].ends_with("of later children; select --follow system"));
         let several = Summary { ended_by_exec: 2, samples: 0, ..little.clone() };
         assert_eq!(several.warnings().len(), 1);
         assert!(several.warnings()[0].contains("of 2 tasks"));

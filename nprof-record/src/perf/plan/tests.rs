@@ -168,6 +168,20 @@ fn requested_open_mode_is_not_widened() {
 }
 
 #[test]
+fn rights_to_sample_all_tasks_are_known_in_each_open_mode() {
+    let may_open_system = |open_modes: &[OpenMode], rule: fn(&perf_event_attr, OpenMode) -> i32| {
+        let request = Request { open_modes: open_modes.to_vec(), ..clock_request() };
+        planned(&request, rule).expect("a plan").may_open_system
+    };
+    let tasks =
+        |_: &perf_event_attr, open_mode| if open_mode == OpenMode::Task { 0 } else { libc::EACCES };
+    for open_modes in [&[OpenMode::Task][..], &[OpenMode::System, OpenMode::Task]] {
+        assert!(may_open_system(open_modes, |_, _| 0), "{open_modes:?}");
+        assert!(!may_open_system(open_modes, tasks), "{open_modes:?}");
+    }
+}
+
+#[test]
 fn cpu_mode_is_never_widened() {
     let no_kernel =
         |attr: &perf_event_attr, _| if attr.exclude_kernel() == 1 { 0 } else { libc::EACCES };
