@@ -590,7 +590,7 @@ impl<S: Sink> Converter<S> {
         if mark != Mark::None {
             *self.counts.incomplete.entry(mark).or_default() += 1;
         }
-        if mark == Mark::NoUnwindInfo && sample.stack.is_compat() {
+        if mark == Mark::Bits32 {
             self.note_compat(sample_id.tid);
         }
         let mut extras = ExtrasBuilder::new();

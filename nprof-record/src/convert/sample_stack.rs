@@ -48,7 +48,7 @@ pub(crate) fn unwind_copy(
     if copied.is_compat {
         // The tables of 32-bit images number other registers.
         addresses.push(frame.address);
-        return Mark::NoUnwindInfo;
+        return Mark::Bits32;
     }
     let stack = StackCopy::with_segments(sp, copied.bytes, copied.requested_bytes, copied.segments);
     let mark = unwind::unwind(frame, &stack, code, depth, addresses, visitor);

@@ -114,7 +114,7 @@ impl Summary {
             let name = String::from_utf8_lossy(comm);
             warnings.push(format!(
                 "32-bit programs are named, but not unwound: {samples} samples without callers, \
-                 the first of {}",
+                 the first of {}; record programs with frame pointers with --unwind fp",
                 name.escape_debug()
             ));
         }
@@ -372,7 +372,7 @@ mod tests {
         let mut summary = summary();
         summary.compat = CompatSamples { samples: 42, comm: b"old\n".to_vec() };
         let warning = "32-bit programs are named, but not unwound: 42 samples without callers, the \
-                       first of old\\n";
+                       first of old\\n; record programs with frame pointers with --unwind fp";
         assert_eq!(summary.warnings(), [warning]);
     }
 

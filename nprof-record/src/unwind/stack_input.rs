@@ -27,13 +27,6 @@ pub struct StackInput<'a> {
     pub user: UserStack<'a>,
 }
 
-impl StackInput<'_> {
-    /// True if the user part is that of a 32-bit process, copied.
-    pub fn is_compat(&self) -> bool {
-        matches!(self.user, UserStack::Copied(CopiedStack { is_compat: true, .. }))
-    }
-}
-
 /// The user part of a stack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum UserStack<'a> {

@@ -2,7 +2,9 @@
 //!
 //! The tests assert the shapes of stacks, not times.
 
-use crate::support::{Directory, Stream, can_record, record, stderr};
+use std::process::Command;
+
+use crate::support::{Directory, StackSample, Stream, can_record, record, stderr};
 use nprof_stream::{Mark, Verdict};
 
 const CPP: &str = r#"
@@ -151,6 +153,60 @@ fn unwind_option_selects_stack_capture() {
             "none" => assert_eq!(depth, Some(1)),
             _ => assert!(depth >= Some(3)),
         }
+    }
+}
+
+/// A program for the 32-bit mode of the processor. It needs no C library, of which compilers have
+/// none for this mode by default.
+const BITS_32: &str = "
+    static volatile long sum;
+    __attribute__((noinline)) static void work(void) {
+        // On the stack: without a local variable, the function keeps no frame pointer.
+        volatile long i = 0;
+        while (i < 100000000) i++;
+    }
+    __attribute__((noinline)) static void middle(void) { work(); sum++; }
+    __attribute__((used)) static void run(void) {
+        middle();
+        __asm__ volatile(\"int $0x80\" :: \"a\"(1), \"b\"(0));
+    }
+    __asm__(\".globl _start\\n_start: xor %ebp, %ebp\\n call run\");";
+
+#[test]
+fn stacks_of_32_bit_program_are_marked_unless_by_frame_pointers() {
+    let directory = Directory::new("bits-32");
+    let options = ["-m32", "-O1", "-fno-omit-frame-pointer", "-nostdlib", "-static"];
+    let Some(program) = directory.compile("gcc", BITS_32, &options) else { return };
+    if !can_record() {
+        return;
+    }
+    if Command::new(&program).status().is_err() {
+        return eprintln!("SKIPPED: the kernel executes no 32-bit programs");
+    }
+    let file = directory.path("out");
+    for how in ["dwarf", "fp"] {
+        let output = record(&["--unwind", how, "-o", &file, "--", &program]);
+        assert!(output.status.success(), "{}", stderr(&output));
+        let stream = Stream::from_file(&file);
+        let user = |sample: &StackSample| {
+            let user = sample.frames.iter().filter(|(_, kernel)| !kernel);
+            user.map(|(image, _)| image.clone()).collect::<Vec<_>>()
+        };
+        let count = |mark: Mark, depth: usize| {
+            let is = |sample: &&StackSample| {
+                sample.mark == mark && user(sample) == vec!["program"; depth]
+            };
+            stream.samples.iter().filter(is).count()
+        };
+        let (marked, complete) = (count(Mark::Bits32, 1), count(Mark::None, 4));
+        // The first samples may be in execve(2), before the program has user registers.
+        let almost_all = stream.samples.len() * 9 / 10;
+        assert!(almost_all > 20, "{}", stderr(&output));
+        match how {
+            "fp" => assert!(complete > almost_all, "{complete} complete: {}", stderr(&output)),
+            _ => assert!(marked > almost_all, "{marked} marked: {}", stderr(&output)),
+        }
+        assert_eq!(stderr(&output).contains("32-bit programs are named"), how == "dwarf");
     }
 }
 

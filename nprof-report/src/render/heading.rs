@@ -167,6 +167,10 @@ fn meaning(mark: Mark) -> Option<&'static str> {
         }
         Mark::NoStack => "the kernel could not copy the stack",
         Mark::PageAbsent => "a page of the stack was not in memory; record as root",
+        Mark::Bits32 => {
+            "32-bit programs are not unwound; compile with -fno-omit-frame-pointer, record with \
+             --unwind fp"
+        }
     })
 }
 

@@ -130,6 +130,8 @@ words! {
         NoStack = 6 "no-stack",
         /// A page of the stack was not in memory when it was copied.
         PageAbsent = 7 "page-absent",
+        /// The program is a 32-bit one, of which the recorder unwinds no stacks.
+        Bits32 = 8 "32-bit",
     }
 }
 

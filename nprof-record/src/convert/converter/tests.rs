@@ -158,6 +158,10 @@ fn samples_of_32_bit_programs_are_counted() {
         converter.handle_record(sample_id(COMMAND), &sample(stack), EVENT);
     }
     assert_eq!(converter.counts.compat.samples, 2, "the 64-bit one is not counted");
+    let marks = &converter.counts.incomplete;
+    assert_eq!(marks.get(&Mark::Bits32), Some(&2), "{marks:?}");
+    let lines = &converter.sink.0;
+    assert!(lines.iter().any(|line| line.ends_with("u 32-bit")), "{lines:?}");
 }
 
 #[test]
