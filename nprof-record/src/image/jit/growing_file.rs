@@ -19,12 +19,18 @@ const MAX_BYTES_PER_POLL: usize = 8 << 20;
 /// The most bytes of all files read in one drain of the rings; the rest is left for the next.
 const MAX_BYTES_PER_DRAIN: usize = 4 * MAX_BYTES_PER_POLL;
 
+/// The most bytes of the files of all ended processes read in one drain. No later drain reads the rest:
+/// the files may be removed by then. The names of all processes have the same limit.
+const MAX_BYTES_AT_ENDS: usize = 256 << 20;
+
 /// The limits of all growing files: open files, and bytes read in one drain.
 #[derive(Clone, Debug)]
 pub(crate) struct OpenFileBudget {
     held: Rc<Cell<usize>>,
     /// The bytes that may still be read in this drain.
     left_bytes: Rc<Cell<usize>>,
+    /// The same for files of processes that end.
+    left_bytes_at_ends: Rc<Cell<usize>>,
 }
 
 /// A file held open.
@@ -36,7 +42,11 @@ pub(crate) struct Held {
 
 impl Default for OpenFileBudget {
     fn default() -> Self {
-        Self { held: Rc::default(), left_bytes: Rc::new(Cell::new(MAX_BYTES_PER_DRAIN)) }
+        Self {
+            held: Rc::default(),
+            left_bytes: Rc::new(Cell::new(MAX_BYTES_PER_DRAIN)),
+            left_bytes_at_ends: Rc::new(Cell::new(MAX_BYTES_AT_ENDS)),
+        }
     }
 }
 
@@ -44,6 +54,12 @@ impl OpenFileBudget {
     /// Ends a drain of the rings: the next one has the full budget of bytes.
     pub(crate) fn end_drain(&self) {
         self.left_bytes.set(MAX_BYTES_PER_DRAIN);
+        self.left_bytes_at_ends.set(MAX_BYTES_AT_ENDS);
+    }
+
+    /// Returns the budget for the files of a process that ends.
+    pub(crate) fn at_end(&self) -> Self {
+        Self { left_bytes: self.left_bytes_at_ends.clone(), ..self.clone() }
     }
 
     /// Counts a file as held open until it is dropped. None if there are too many.
@@ -243,17 +259,21 @@ mod tests {
         let (path, file) = scratch("many");
         file.set_len(1 << 40).expect("a hole");
         let files = OpenFileBudget::default();
-        let poll = || {
+        let poll = |files: &OpenFileBudget| {
             let mut read = 0;
-            GrowingFile::<()>::default().read_new(&files, &file, |chunk, _, ()| {
+            GrowingFile::<()>::default().read_new(files, &file, |chunk, _, ()| {
                 read += chunk.len();
                 chunk.len() as u64
             });
             read
         };
-        assert_eq!((0..10).map(|_| poll()).sum::<usize>(), MAX_BYTES_PER_DRAIN);
+        assert_eq!((0..10).map(|_| poll(&files)).sum::<usize>(), MAX_BYTES_PER_DRAIN);
+        assert_eq!(poll(&files.at_end()), MAX_BYTES_PER_POLL);
         files.end_drain();
-        assert_eq!(poll(), MAX_BYTES_PER_POLL);
+        assert_eq!(poll(&files), MAX_BYTES_PER_POLL);
+        let ends = files.at_end();
+        assert_eq!((0..100).map(|_| poll(&ends)).sum::<usize>(), MAX_BYTES_AT_ENDS);
+        assert_eq!((poll(&files.at_end()), poll(&files)), (0, MAX_BYTES_PER_POLL));
         std::fs::remove_file(path).expect("removed");
     }
 

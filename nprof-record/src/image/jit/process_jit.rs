@@ -28,8 +28,8 @@ use crate::sys;
 /// The most jitdump files of a process.
 const DUMPS_MAX: usize = 4;
 
-/// The most polls of the files at the end of a process. At 8 MiB a file, the recorder reads the last
-/// ones in less time than the rings take to fill.
+/// The most polls of the files at the end of a process, of 8 MiB of each file. The files of all
+/// processes that end have a budget besides.
 const FINAL_POLLS_MAX: usize = 8;
 
 const _: () = assert!(CHUNK_BYTES >= jitdump::FRONT_MAX_BYTES);
@@ -149,17 +149,16 @@ impl ProcessJit {
         if self.polled_ns == 0 {
             return;
         }
+        let files = files.at_end();
         for _ in 0..FINAL_POLLS_MAX {
             let before = self.positions();
-            files.end_drain();
             let now = sys::monotonic_ns();
-            self.poll(owner, now, functions, files);
+            self.poll(owner, now, functions, &files);
             self.polled_ns = now;
             if self.positions() == before {
                 break;
             }
         }
-        files.end_drain();
         self.apply_until(time_ns);
     }
 
