@@ -86,7 +86,9 @@ pub(crate) struct Image {
     elf: Option<Elf>,
     /// The file, held open until the first frame in the image, if copies are kept.
     to_copy: Option<File>,
-    /// The key of the copy, once there is a frame in the image.
+    /// True if a copy was requested: there is a frame in the image.
+    is_copied: bool,
+    /// The key of the copy. None if the file could not be opened.
     copy: Option<CopyKey>,
     tables: TableState,
     /// The counted memory of the tables and caches.
@@ -273,7 +275,7 @@ impl ImageTable {
         let kept = self.kept.as_mut()?;
         let image = &mut self.images[index as usize];
         // Every epoch defines the image again.
-        if image.copy.is_some() || image.kind != ImageKind::Elf {
+        if image.kind != ImageKind::Elf || std::mem::replace(&mut image.is_copied, true) {
             return image.copy.clone();
         }
         self.to_copy -= usize::from(image.to_copy.is_some());
@@ -448,6 +450,7 @@ impl Image {
             is_unread: false,
             elf: None,
             to_copy: None,
+            is_copied: false,
             copy: None,
             tables: TableState::Closed,
             bytes: 0,

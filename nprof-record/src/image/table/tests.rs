@@ -178,6 +178,21 @@ fn epoch_drops_unmapped_images() {
 }
 
 #[test]
+fn image_without_a_file_is_tried_once_for_all_epochs() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let kept = Some(KeptImages::create(directory.path()).expect("a directory"));
+    let mut images = ImageTable { kept, ..ImageTable::default() };
+    let gone = mmap(b"/absent/program", Identity { inode: 1, ..Identity::default() });
+    let (index, _) = images.image_of(&gone, TaskSerial(1));
+    for _ in 0..3 {
+        assert_eq!(images.keep(index), None);
+        images.begin_epoch([index].into_iter());
+    }
+    let summary = images.kept.take().expect("kept").finish();
+    assert_eq!((summary.images, summary.failed), (0, 1), "{:?}", summary.failures);
+}
+
+#[test]
 fn anonymous_memory_has_owner_and_runtime_addresses() {
     let mut images = ImageTable::default();
     let anon = mmap(b"//anon", Identity::default());
