@@ -127,12 +127,17 @@ fn records_short_lived_threads_after_attaching() {
     let stream = Stream::from_file(&file);
     assert_eq!(stream.verdict, Verdict::Complete);
     assert_eq!(stream.end.as_ref().expect("an end").reason, b"duration");
+    // On a busy machine the threads get a small part of the CPUs. A sample per ms and CPU hits them
+    // at random: in 1 of 15,000 runs by more than 4 standard deviations.
+    let used_ms = stream.end.as_ref().and_then(|end| end.task_ns).expect("known") as f64 * 1e-6;
     // Inherited events miss up to a period (1 ms) of each thread on each CPU: much of 3 ms.
     if !stderr(&output).contains("not privileged") {
-        assert!((0.9..1.1).contains(&stream.coverage()), "{}", stderr(&output));
+        let error = (stream.accounted() - 1.0).abs();
+        assert!(error < 0.1 + 4.0 / used_ms.sqrt(), "{error}: {}", stderr(&output));
     }
-    assert!(stream.tasks > 50, "{} tasks", stream.tasks);
-    assert!(stream.complete() > 0.9, "{}", stderr(&output));
+    // Each has 3 ms, and the time that it takes to start the next and to exit.
+    assert!(stream.tasks as f64 > used_ms / 9.0, "{} tasks in {used_ms} ms", stream.tasks);
+    assert!(stream.samples.len() < 50 || stream.complete() > 0.9, "{}", stderr(&output));
     let program = stream.samples.iter().flat_map(|sample| &sample.frames);
     assert!(program.into_iter().any(|(image, _)| image == "program"));
 }
