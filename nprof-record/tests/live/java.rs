@@ -5,10 +5,9 @@ use std::fmt::Write as _;
 use std::fs;
 use std::process::Command;
 
-use crate::support::{Directory, Stream, can_record, record, stderr};
-use nprof_stream::labels::{CallKey, Labels};
-use nprof_stream::tables::Tables;
-use nprof_stream::{Mark, Reader, Record};
+use nprof_stream::Mark;
+
+use crate::support::{Directory, can_record, named_stacks, record, stderr};
 
 /// The depth of the tree of methods, and the children of each.
 const DEPTH: usize = 6;
@@ -89,30 +88,10 @@ fn caller(name: &str) -> Option<String> {
     }
 }
 
-/// Returns the names of the methods on each stack of a stream, leaf first, and its mark. Names that
-/// arrived later count, too.
-fn methods(bytes: &[u8]) -> Vec<(Vec<String>, Mark)> {
-    let (mut tables, mut nodes) = (Tables::new(), Vec::new());
-    let mut reader = Reader::new(bytes);
-    while let Some(record) = reader.next().expect("a stream") {
-        tables.apply(&record);
-        if let Record::Sample(sample) = record {
-            nodes.push(sample.node);
-        }
-    }
-    let mut labels = Labels::new();
-    let mut name = |call| {
-        let label = labels.label(&tables, call, CallKey::Function);
-        let name = String::from_utf8_lossy(labels.names.get(label)).into_owned();
-        // "int T.f_1(int)"
-        name.split_once(" T.").and_then(|(_, name)| Some(name.split_once('(')?.0.to_owned()))
-    };
-    let stacks = nodes.iter().map(|&node| {
-        let calls: Vec<_> = tables.stack_calls(node).collect();
-        calls.into_iter().map(|call| name(call).unwrap_or_default()).collect()
-    });
-    let marks = Stream::read(bytes).samples.into_iter().map(|sample| sample.mark);
-    stacks.zip(marks).collect()
+/// Returns the name of a method in a label such as `int T.f_1(int)`, empty for other labels.
+fn method(label: &str) -> &str {
+    let name = label.split_once(" T.").and_then(|(_, name)| name.split_once('('));
+    name.map_or("", |(name, _)| name)
 }
 
 /// Records the program with options of Java. Returns all samples with a method, those with a wrong
@@ -129,14 +108,15 @@ fn run(directory: &Directory, options: &[&str]) -> Option<[usize; 4]> {
         return None;
     }
     let [mut all, mut wrong, mut wrong_unmarked, mut marked] = [0; 4];
-    for (names, mark) in methods(&fs::read(&file).expect("a file")) {
-        if names.iter().all(String::is_empty) {
+    for stack in named_stacks(&fs::read(&file).expect("a file")) {
+        let names: Vec<&str> = stack.names.iter().map(|label| method(label)).collect();
+        if names.iter().all(|name| name.is_empty()) {
             continue;
         }
-        let is_marked = mark != Mark::None;
+        let is_marked = stack.mark != Mark::None;
         let is_wrong = names.windows(2).any(|pair| {
             // Frames of the interpreter and of stubs have no name.
-            let caller = caller(&pair[0]);
+            let caller = caller(pair[0]);
             caller.is_some_and(|caller| caller != pair[1] && !pair[1].is_empty())
         });
         all += 1;

@@ -19,7 +19,7 @@ mod hand_made_frames;
 mod no_unwind_tables;
 // Processes that the kernel's records alone do not show.
 mod process_life;
-// File size limits, time namespaces, a recorder killed at once, commands that ignore interrupts.
+// File size limits, namespaces, a recorder killed at once, commands that ignore interrupts, no /proc.
 mod odd_environments;
 // Programs of many kinds: dlopen and dlclose, threads, children, the loader, Rust, odd segments.
 mod real_programs;
@@ -31,6 +31,8 @@ mod java;
 mod losses;
 // Names of code generated at run time: perf maps, jitdumps, BPF programs.
 mod runtime_code;
+// Node.js and Python: generated code is named, and its stacks are complete and right.
+mod runtimes;
 // Complete stacks and the reasons of incomplete ones; the ways to capture stacks; CPU modes.
 mod stack_capture;
 // Runs the recorder and reads its stream.

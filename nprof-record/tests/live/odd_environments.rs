@@ -1,8 +1,8 @@
 //! File size limits, time namespaces, a recorder that is killed at once, commands that ignore
-//! interrupts.
+//! interrupts, other pid namespaces, a missing /proc.
 
 use std::fs;
-use std::process::Command;
+use std::process::{Command, Output};
 
 use nprof_stream::{Reader, Record, Verdict};
 
@@ -117,4 +117,45 @@ fn sent_interrupt_ends_recording_of_command_that_ignores_it() {
     assert_eq!(stream.end.expect("an end").reason, b"interrupt");
     assert!(fs::exists(format!("/proc/{pid}")).expect("known"), "the command runs on");
     drop(input);
+}
+
+/// Runs the recorder through another program. None if that fails, which is printed.
+fn recorded_through(through: &[&str], words: &[&str]) -> Option<Output> {
+    let words = [&through[1..], &[RECORDER], words].concat();
+    let output = Command::new(through[0]).args(words).output();
+    let output = output.ok().filter(|output| output.status.success());
+    if output.is_none() {
+        eprintln!("SKIPPED: {through:?} is not permitted");
+    }
+    output
+}
+
+#[test]
+fn processes_of_other_pid_namespaces_are_reported_as_missing() {
+    let directory = Directory::new("pidns");
+    let file = directory.path("out");
+    let mut busy = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().expect("it runs");
+    let through = ["unshare", "-p", "-f", "--mount-proc"];
+    let output = recorded_through(&through, &["-a", "-d", "0.5", "-o", &file]);
+    busy.kill().expect("killed");
+    busy.wait().expect("it ends");
+    let Some(output) = output else { return };
+    let message = stderr(&output);
+    assert!(message.contains("processes of other pid namespaces cannot be recorded"), "{message}");
+    assert!(!message.contains("-F"), "no rate helps: {message}");
+}
+
+#[test]
+fn missing_proc_is_reported_as_the_reason_of_incomplete_stacks() {
+    let directory = Directory::new("no-proc");
+    let file = directory.path("out");
+    let through = ["unshare", "-m", "sh", "-c", "umount -l /proc && exec \"$@\"", "sh"];
+    let work = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done";
+    let output = recorded_through(&through, &["-o", &file, "--", "sh", "-c", work]);
+    let Some(output) = output else { return };
+    let message = stderr(&output);
+    assert!(message.contains("/proc is not mounted"), "{message}");
+    let stream = Stream::from_file(&file);
+    assert_eq!(stream.verdict, Verdict::Complete);
+    assert!(!stream.samples.is_empty(), "{message}");
 }

@@ -7,6 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use nprof_stream::labels::{CallKey, Labels};
 use nprof_stream::tables::Tables;
 use nprof_stream::{End, Event, Mark, NodeId, Reader, Record, Verdict};
 
@@ -93,6 +94,35 @@ pub(crate) struct StackSample {
     pub(crate) frames: Frames,
     /// The image offset of each frame; for return addresses minus one, so that it is in the call.
     pub(crate) offsets: Vec<u64>,
+}
+
+/// The names on a stack, leaf first.
+pub(crate) struct NamedStack {
+    pub(crate) names: Vec<String>,
+    pub(crate) mark: Mark,
+}
+
+/// Returns the stacks of all samples of a stream, of one epoch. Names that arrived later count, too.
+pub(crate) fn named_stacks(bytes: &[u8]) -> Vec<NamedStack> {
+    let (mut tables, mut nodes) = (Tables::new(), Vec::new());
+    let mut reader = Reader::new(bytes);
+    while let Some(record) = reader.next().expect("a stream") {
+        tables.apply(&record);
+        if let Record::Sample(sample) = record {
+            nodes.push(sample.node);
+        }
+    }
+    let mut labels = Labels::new();
+    let stacks = nodes.into_iter().map(|node| {
+        let calls: Vec<_> = tables.stack_calls(node).collect();
+        let mut name = |call| {
+            let label = labels.label(&tables, call, CallKey::Function);
+            String::from_utf8_lossy(labels.names.get(label)).into_owned()
+        };
+        let names = calls.into_iter().map(&mut name).collect();
+        NamedStack { names, mark: frames(&tables, node).2 }
+    });
+    stacks.collect()
 }
 
 /// The parts of a stream that the tests check.
