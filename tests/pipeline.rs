@@ -82,6 +82,7 @@ fn usage_error_prints_message_and_no_output() {
     for (tool, status) in [
         ("nprof-record", 125),
         ("nprof-symbolize", 2),
+        ("nprof-blame", 2),
         ("nprof-flat", 2),
         ("nprof-paths", 2),
         ("nprof-diff", 2),
@@ -102,7 +103,8 @@ fn usage_error_prints_message_and_no_output() {
 fn rejects_file_that_is_no_stream() {
     let shell = Shell::new();
     shell.write("perf.data", b"PERFILE2 and more");
-    for tool in ["nprof-symbolize", "nprof-flat", "nprof-paths", "nprof-format text"] {
+    for tool in ["nprof-symbolize", "nprof-blame", "nprof-flat", "nprof-paths", "nprof-format text"]
+    {
         let run = shell.run(&format!("{tool} perf.data"));
         assert_eq!(run.status, 2, "{tool}: {run:?}");
         assert!(run.err.contains("perf.data"), "{tool}: {}", run.err);

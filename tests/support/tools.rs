@@ -5,8 +5,15 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 /// The names of all tools.
-pub const TOOLS: [&str; 6] =
-    ["nprof-record", "nprof-symbolize", "nprof-flat", "nprof-paths", "nprof-diff", "nprof-format"];
+pub const TOOLS: [&str; 7] = [
+    "nprof-record",
+    "nprof-symbolize",
+    "nprof-blame",
+    "nprof-flat",
+    "nprof-paths",
+    "nprof-diff",
+    "nprof-format",
+];
 
 /// Returns the directory of the built tools.
 ///

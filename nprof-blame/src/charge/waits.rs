@@ -1,0 +1,138 @@
+//! Waits of which the end is not known yet. Pure.
+
+use std::cell::Cell;
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+
+use nprof_stream::TaskId;
+use rustc_hash::FxHashMap;
+
+use super::activity::{Pair, SharedEnd, Wait, WaitEnd};
+
+/// The greatest gap between two parts of one wait, in ns. The recorder writes parts without gaps;
+/// the time between two waits of a thread is longer, since it runs in between.
+const PART_GAP_NS: u64 = 1_000;
+
+/// A wait, or a part of one, and its end.
+#[derive(Debug)]
+pub(super) struct OpenWait {
+    pub(super) wait: Wait,
+    pub(super) end: SharedEnd,
+}
+
+/// Parts that have one end.
+#[derive(Debug)]
+struct Parts {
+    numbers: VecDeque<u64>,
+    /// The end of the last part.
+    until: u64,
+    end: SharedEnd,
+}
+
+/// The open waits: parts of waits in progress, and waits that ended before their wake-up came
+/// in the stream.
+#[derive(Debug, Default)]
+pub(super) struct OpenWaits {
+    /// The number of the next wait.
+    next: u64,
+    /// Waits in the order of their arrival.
+    open: BTreeMap<u64, OpenWait>,
+    in_progress: FxHashMap<TaskId, Parts>,
+    ended: FxHashMap<Pair, Parts>,
+    /// Wake-ups that came before their wait, and their times.
+    wakes: FxHashMap<Pair, WaitEnd>,
+    wake_times: VecDeque<(u64, Pair)>,
+}
+
+impl OpenWaits {
+    /// Adds a wait. Returns its end, and the waits that have an end now.
+    pub(super) fn add(&mut self, wait: Wait) -> (SharedEnd, Vec<OpenWait>) {
+        let mut decided = Vec::new();
+        let earlier = self.in_progress.remove(&wait.task);
+        let mut parts = match earlier {
+            Some(parts) if wait.start.abs_diff(parts.until) <= PART_GAP_NS => parts,
+            earlier => {
+                // The wait before this one ended without a record of it.
+                decided.extend(earlier.into_iter().flat_map(|p| self.end(&p, WaitEnd::Unknown)));
+                let end = Rc::new(Cell::new(WaitEnd::Open));
+                Parts { numbers: VecDeque::new(), until: 0, end }
+            }
+        };
+        let end = Rc::clone(&parts.end);
+        self.open.insert(self.next, OpenWait { wait, end: Rc::clone(&end) });
+        // Parts that the window has left need no number: a wait can last for hours.
+        while parts.numbers.front().is_some_and(|number| !self.open.contains_key(number)) {
+            parts.numbers.pop_front();
+        }
+        parts.numbers.push_back(self.next);
+        parts.until = wait.end;
+        self.next += 1;
+        match wait.pair {
+            None => {
+                self.in_progress.insert(wait.task, parts);
+            }
+            Some(pair) => match self.wakes.remove(&pair) {
+                Some(known) => decided.extend(self.end(&parts, known)),
+                None => {
+                    self.ended.insert(pair, parts);
+                }
+            },
+        }
+        (end, decided)
+    }
+
+    /// Notes the wake-up of a pair. Returns the waits that it ended.
+    pub(super) fn wake(&mut self, pair: Pair, end: WaitEnd, time: u64) -> Vec<OpenWait> {
+        // The recorder may write the two samples of a pair in either order.
+        if let Some(parts) = self.ended.remove(&pair) {
+            return self.end(&parts, end);
+        }
+        self.wakes.insert(pair, end);
+        self.wake_times.push_back((time, pair));
+        Vec::new()
+    }
+
+    /// Notes that a thread does something else from `start` on. Returns the waits that had therefore
+    /// ended.
+    pub(super) fn goes_on(&mut self, task: TaskId, start: u64) -> Vec<OpenWait> {
+        let ended = |parts: &Parts| start >= parts.until;
+        if !self.in_progress.get(&task).is_some_and(ended) {
+            return Vec::new();
+        }
+        let parts = self.in_progress.remove(&task);
+        parts.map(|parts| self.end(&parts, WaitEnd::Unknown)).unwrap_or_default()
+    }
+
+    /// Removes the waits that ended before `time`, and wake-ups before it.
+    pub(super) fn expire(&mut self, time: u64) -> Vec<OpenWait> {
+        let mut expired = Vec::new();
+        while let Some(first) = self.open.first_entry().filter(|e| e.get().wait.end < time) {
+            expired.push(first.remove());
+        }
+        while let Some(&(_, pair)) = self.wake_times.front().filter(|(at, _)| *at < time) {
+            self.wakes.remove(&pair);
+            self.wake_times.pop_front();
+        }
+        // Later parts of these waits begin a new list of parts.
+        self.in_progress.retain(|_, parts| parts.until >= time);
+        self.ended.retain(|_, parts| parts.until >= time);
+        expired
+    }
+
+    /// Removes all waits and wake-ups.
+    pub(super) fn take_all(&mut self) -> Vec<OpenWait> {
+        let waits = std::mem::take(self);
+        waits.open.into_values().collect()
+    }
+
+    /// Returns the number of wake-ups that wait for their wait.
+    pub(super) fn wakes(&self) -> usize {
+        self.wakes.len()
+    }
+
+    /// Sets the end of parts, and returns those that are still open.
+    fn end(&mut self, parts: &Parts, end: WaitEnd) -> Vec<OpenWait> {
+        parts.end.set(end);
+        parts.numbers.iter().filter_map(|number| self.open.remove(number)).collect()
+    }
+}

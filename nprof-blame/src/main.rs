@@ -1,0 +1,7 @@
+//! nprof-blame: see the library of the same name.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    nprof_blame::main()
+}
