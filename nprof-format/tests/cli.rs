@@ -258,3 +258,31 @@ fn usage_error_prints_nothing_on_standard_output() {
         "nprof-format: /nonexistent/a.nprof: No such file or directory (os error 2)\n"
     );
 }
+
+#[test]
+fn check_compares_the_times_of_threads() {
+    let stream = nprof_tests::waits();
+    let good = run(&["check"], &stream);
+    assert_eq!(good.status.code(), Some(0), "{}", text(&good.stdout));
+    assert!(text(&good.stdout).ends_with(
+        "standard input: 2 threads: wall 0.056 s = cpu 0.006 s + runnable 0.001 s + blocked 0.049 s, \
+         remainder 0.000 s\n"
+    ));
+    // The idle thread was not seen for 20 ms.
+    let bad = text(&stream).replace("blocked=28000000", "blocked=8000000");
+    let bad = run(&["check"], bad.as_bytes());
+    assert_eq!(bad.status.code(), Some(1));
+    let lines = text(&bad.stdout);
+    assert!(
+        lines.contains("standard input: 7/8 idle: 0.020 s of 0.028 s unaccounted for: cpu 0.000 s"),
+        "{lines}"
+    );
+    assert!(
+        lines.contains("all threads: blocked is 0.049 s in the end record, and 0.029 s"),
+        "{lines}"
+    );
+    let json = run(&["check", "--format", "json"], &stream);
+    let json: serde_json::Value = serde_json::from_slice(&json.stdout).expect("JSON");
+    assert_eq!(json[0]["times"]["wall_ns"], 56_000_000);
+    assert_eq!(json[0]["times"]["remainder_ns"], 0);
+}

@@ -72,6 +72,8 @@ S | 5 | 3 | 1 | 0 | 5 | 1000000 | 1 | lasted=300000 | call=futex | on=futex:0x7f
 S | 6 | 3 | 2 | 0 | 8 | 28000000 | 28 | lasted=28000000 | call=epoll_wait | on=fd:5=a\\tb | state=S
 S | 7 | 4 | 1 | 0 | 2 | 10 | 10
 S | 8 | 4 | 1 | 0 | 3 | 5 | 5
+X | 9 | 1 | times | - | wall=28000000 | cpu=6000000 | runnable=1000000 | blocked=21000000
+X | 9 | 2 | times | - | wall=28000000 | cpu=0 | runnable=0 | blocked=28000000
 U | 1 | main | -
 U | 2 | handle | -
 U | 3 | crc | -
@@ -88,7 +90,7 @@ Y | 5 | named | 5,0,0,0
 Y | 6 | named | 6,0,0,0
 Y | 7 | named | 7,0,0,0
 Y | 8 | named | 8,0,0,0
-@end | reason=exit | samples=8 | records=27 | lost=0
+@end | reason=exit | samples=8 | records=29 | lost=0 | task_ns=6000000 | sampled_ns=6000000 | wall_ns=56000000 | runnable_ns=1000000 | blocked_ns=49000000
 ";
 
 /// Returns a complete stream of two threads of 28 ms each. `worker` is in `main;handle`: 4 ms on a CPU

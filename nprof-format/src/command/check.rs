@@ -1,4 +1,4 @@
-//! `check`: decides whether streams are complete, and locates damage.
+//! `check`: decides whether streams are complete, locates damage, and compares the times in them.
 
 use std::error::Error;
 use std::io::Write;
@@ -11,6 +11,7 @@ use nprof_stream::{Reader, Record, Verdict};
 use serde_json::{Value, json};
 
 use super::args::{Format, Report};
+use super::books::Books;
 
 /// The findings in one stream.
 struct Finding {
@@ -23,12 +24,13 @@ struct Finding {
     damages: Vec<Damage>,
     damage_count: u64,
     order: Validator,
+    books: Books,
 }
 
 impl Finding {
     fn is_good(&self) -> bool {
         let in_order = self.order.undefined == 0 && self.order.disorder == 0;
-        self.verdict == Verdict::Complete && in_order
+        self.verdict == Verdict::Complete && in_order && self.books.is_good()
     }
 }
 
@@ -64,17 +66,19 @@ fn examine(input: stage::Input) -> Result<Finding, Box<dyn Error>> {
     let name = input.name().to_owned();
     let mut reader = Reader::new(input);
     let (mut segments, mut samples, mut records) = (0, 0, 0);
-    let mut order = Validator::new();
+    let (mut order, mut books) = (Validator::new(), Books::default());
     loop {
         // Damage is not an error here: the reader skips it and counts it in its verdict.
         let record = reader.next().map_err(|error| format!("{name}: {}", stage::chain(&error)))?;
         let Some(record) = record else { break };
         order.take(&record);
+        books.take(&record);
         records += 1;
         // Streams can be concatenated, with a head for each.
         segments += u64::from(matches!(record, Record::Head(_)));
         samples += u64::from(matches!(record, Record::Sample(_)));
     }
+    books.finish();
     Ok(Finding {
         verdict: reader.verdict(),
         segments,
@@ -84,6 +88,7 @@ fn examine(input: stage::Input) -> Result<Finding, Box<dyn Error>> {
         damages: reader.damages().to_vec(),
         damage_count: reader.damage_count(),
         order,
+        books,
         name,
     })
 }
@@ -122,6 +127,9 @@ fn lines(finding: &Finding) -> String {
     if order.disorder > 0 {
         text.push_str(&format!("{name}: {} samples out of order\n", order.disorder));
     }
+    for line in finding.books.lines() {
+        text.push_str(&format!("{name}: {line}\n"));
+    }
     // The reader keeps the first places only, so that damage everywhere needs no memory.
     let more = finding.damage_count - finding.damages.len() as u64;
     if more > 0 {
@@ -156,5 +164,6 @@ fn object(finding: &Finding) -> Value {
         "damages": damages.collect::<Vec<_>>(),
         "undefined": finding.order.undefined,
         "disorder": finding.order.disorder,
+        "times": finding.books.object(),
     })
 }

@@ -1,6 +1,7 @@
 //! The sub-commands of nprof-format.
 
 mod args;
+mod books;
 mod check;
 mod convert;
 mod image_list;
