@@ -44,6 +44,32 @@ fn folded_stacks_have_two_columns_with_equal_sums() {
 }
 
 #[test]
+fn folded_stacks_of_unequal_samples_have_weights() {
+    let directory = TempDir::new().unwrap();
+    // Samples of parse weigh three times as much as those of idle. Both sides have equal shares.
+    for (id, name, scale) in [(1, "a", 1), (2, "b", 2)] {
+        let mut run = Run::new(id, &[("parse", 100 * scale), ("idle", 100 * scale)]);
+        run.weights = vec![3_000_000, 1_000_000];
+        run.save(directory.path(), name);
+    }
+    let folded = diff(directory.path(), "--format folded a b");
+    let expected = "main;idle 200000000 200000000\nmain;parse 600000000 600000000\n";
+    assert_eq!((folded.status, &folded.stdout[..]), (0, expected));
+    let svg = diff(directory.path(), "--format flamegraph a b").stdout;
+    assert!(svg.contains("parse (600,000,000 ns, 75.00%"), "{svg}");
+    // Runs at two rates have samples of two weights, too; each side alone is at one rate.
+    let mut slow = Run::new(3, &[("parse", 100), ("idle", 50)]);
+    slow.hertz = 500;
+    slow.save(directory.path(), "slow");
+    Run::new(4, &[("parse", 100), ("idle", 300)]).save(directory.path(), "fast");
+    let folded = diff(directory.path(), "--format folded --base slow --new fast").stdout;
+    assert_eq!(folded, "main;idle 133 300\nmain;parse 267 100\n");
+    let folded = diff(directory.path(), "--format folded --base slow fast --new a").stdout;
+    // Of 0.7 s, 0.4 s are idle; of 0.4 s on the new side, 0.1 s.
+    assert_eq!(folded, "main;idle 400000000 175000000\nmain;parse 300000000 525000000\n");
+}
+
+#[test]
 fn noise_compares_runs_of_one_side() {
     let directory = directory();
     let table = diff(directory.path(), "--noise --base base0 base1 new0 new1");

@@ -50,8 +50,8 @@ impl Comparison<'_> {
         let [base, new] = self.observed(key, kind);
         let share = self.change(&base, &new, Quantity::Share);
         Metric {
-            base_samples: base.samples(),
-            new_samples: new.samples(),
+            base: base.sum(),
+            new: new.sum(),
             share,
             // `significance` corrects it.
             corrected: share,

@@ -66,7 +66,12 @@ impl<'a> Observed<'a> {
         Self { runs, per_run, sum, side_sum: SideTotals::of(runs).sum }
     }
 
-    /// Returns the samples in all runs.
+    /// Returns the samples in all runs, with their weight.
+    pub(crate) fn sum(&self) -> Sum {
+        self.sum
+    }
+
+    /// Returns the number of samples in all runs.
     pub(crate) fn samples(&self) -> u64 {
         self.sum.samples
     }

@@ -1,5 +1,7 @@
 //! A row of a comparison: a key with its differences and its change, as data. Pure.
 
+use nprof_report::profile::Sum;
+
 use crate::compare::effect_size::EffectSize;
 use crate::compare::quantity::MetricKind;
 use crate::input::key::KeyId;
@@ -29,9 +31,9 @@ pub(crate) struct Change {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Metric {
     /// Samples of all runs of the base.
-    pub(crate) base_samples: u64,
+    pub(crate) base: Sum,
     /// Samples of all runs of the new side.
-    pub(crate) new_samples: u64,
+    pub(crate) new: Sum,
     /// Shares of the samples, as fractions.
     pub(crate) share: Change,
     /// CPU time per run, in nanoseconds. None unless the event measures CPU time.
@@ -48,7 +50,7 @@ pub(crate) struct Metric {
 impl Metric {
     /// Returns the samples of all runs of both sides.
     pub(crate) fn samples(&self) -> u64 {
-        self.base_samples.saturating_add(self.new_samples)
+        self.base.samples.saturating_add(self.new.samples)
     }
 
     /// True if it belongs to the family of comparisons.
@@ -148,9 +150,9 @@ impl Row {
         };
         // Total decides on presence: a function without self on one side can still be there as a
         // caller.
-        if self.total.base_samples == 0 {
+        if self.total.base.samples == 0 {
             RowChange::Added
-        } else if self.total.new_samples == 0 {
+        } else if self.total.new.samples == 0 {
             RowChange::Removed
         } else if metric.corrected.estimate.difference() > 0.0 {
             RowChange::Grown

@@ -1,12 +1,14 @@
-//! Call paths with the samples of both sides: folded stacks with two counts, as difffolded.pl and
+//! Call paths with the samples of both sides: folded stacks with two numbers, as difffolded.pl and
 //! inferno-diff-folded write them, and the differential flame graph drawn from them.
 //!
-//! The counts of the side with fewer samples are scaled up, so that both columns have the same sum.
+//! The numbers are samples, or weights if samples of a side weigh differently, so that widths are
+//! shares. Those of the smaller side are scaled up, so that both columns have the same sum.
 
 use std::io;
 
 use nprof_report::flamegraph::{self, MIN_PERCENT, Picture};
 use nprof_report::folded::guarded;
+use nprof_report::profile::Sum;
 
 use crate::compare::diff::Diff;
 use crate::compare::row::Row;
@@ -15,21 +17,28 @@ use crate::print::report::DiffReport;
 
 /// Returns the lines, sorted.
 pub(super) fn lines(diff: &Diff, keys: &KeyTable) -> String {
-    let [base_sum, new_sum] = [diff.base.sum.samples, diff.new.sum.samples];
+    let counts_samples = counts_samples(diff);
+    let number = |sum: Sum| if counts_samples { sum.samples } else { sum.weight };
+    let [base_sum, new_sum] = [diff.base.sum, diff.new.sum].map(number);
     let larger = base_sum.max(new_sum);
     let mut lines = Vec::new();
     for row in diff.rows.iter().filter(|row| row.self_.samples() > 0) {
-        let base = scaled(row.self_.base_samples, base_sum, larger);
-        let new = scaled(row.self_.new_samples, new_sum, larger);
+        let base = scaled(number(row.self_.base), base_sum, larger);
+        let new = scaled(number(row.self_.new), new_sum, larger);
         lines.push(format!("{} {base} {new}\n", stack(keys, row)));
     }
     lines.sort();
     lines.concat()
 }
 
-/// Scales samples from a side with this sum to the larger sum.
-fn scaled(samples: u64, sum: u64, larger: u64) -> u64 {
-    if sum == 0 { 0 } else { (samples as f64 * (larger as f64 / sum as f64)).round() as u64 }
+/// True if the numbers are samples, false if they are weights.
+fn counts_samples(diff: &Diff) -> bool {
+    diff.base.sum.has_stacks_of_samples() && diff.new.sum.has_stacks_of_samples()
+}
+
+/// Scales the number of a side with this sum to the larger sum.
+fn scaled(number: u64, sum: u64, larger: u64) -> u64 {
+    if sum == 0 { 0 } else { (number as f64 * (larger as f64 / sum as f64)).round() as u64 }
 }
 
 fn stack(keys: &KeyTable, row: &Row) -> String {
@@ -50,8 +59,10 @@ pub(super) fn draw(report: &DiffReport<'_>, icicle: bool) -> io::Result<Vec<u8>>
     let subtitle = format!(
         "red: grown, blue: shrunk, relative to all samples; frames below {MIN_PERCENT} % are not drawn"
     );
-    // Of two runs, shares are compared: their counts are scaled to one sum.
-    let unit = String::new();
+    let unit = match report.event.filter(|_| !counts_samples(report.diff)) {
+        Some(event) => event.unit(),
+        None => String::new(),
+    };
     let picture = Picture { title, subtitle, icicle, min_percent: MIN_PERCENT, unit };
     flamegraph::draw(&picture, &lines(report.diff, report.keys))
 }

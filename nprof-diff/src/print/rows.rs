@@ -198,8 +198,8 @@ fn effect(metric: &Metric) -> [Value; EFFECT.len()] {
         diff_ns,
         low_ns,
         high_ns,
-        metric.base_samples.into(),
-        metric.new_samples.into(),
+        metric.base.samples.into(),
+        metric.new.samples.into(),
     ]
 }
 

@@ -17,6 +17,10 @@ pub(crate) struct Run {
     pub(crate) symbolized: bool,
     /// The functions that `main` of the image `demo` calls, with their samples.
     pub(crate) functions: Vec<(String, u64)>,
+    /// The weight of a sample of each function; empty for the period of the rate.
+    pub(crate) weights: Vec<u64>,
+    /// The samples of `main` with unknown callers.
+    pub(crate) truncated: u64,
 }
 
 impl Run {
@@ -31,6 +35,8 @@ impl Run {
             host: "vm1",
             symbolized: true,
             functions: functions.collect(),
+            weights: Vec::new(),
+            truncated: 0,
         }
     }
 
@@ -58,9 +64,21 @@ impl Run {
             records += 2;
         }
         let mut samples = 0;
-        for (node, (_, count)) in (2..).zip(&self.functions) {
-            let weight = count * (1_000_000_000 / hertz);
+        for (index, (_, count)) in self.functions.iter().enumerate() {
+            let node = index + 2;
+            let period = 1_000_000_000 / hertz;
+            let weight = count * self.weights.get(index).unwrap_or(&period);
             text.push_str(&format!("S\t5\t1\t0\t0\t{node}\t{weight}\t{count}\n"));
+            samples += 1;
+        }
+        if self.truncated > 0 {
+            let weight = self.truncated * (1_000_000_000 / hertz);
+            text.push_str(&format!(
+                "F\t1000\t0\t0x0\tu,stack-truncated\nN\t1000\t0\t1000\t1\n\
+                 S\t6\t1\t0\t0\t1001\t{weight}\t{}\n",
+                self.truncated
+            ));
+            records += 2;
             samples += 1;
         }
         records += samples;

@@ -92,6 +92,13 @@ impl Sum {
         self.weight == 0 || self.samples_of_equal_weight() >= self.samples as f64 * (1.0 - 1e-13)
     }
 
+    /// True if folded stacks of these samples have numbers of samples: all weigh the same. Otherwise they
+    /// have weights, so that widths are shares.
+    pub fn has_stacks_of_samples(self) -> bool {
+        // Weights whose sum saturates are wrong anyway, and would overflow in programs that add them.
+        self.is_uniform() || self.weight == u64::MAX
+    }
+
     /// Returns the effective sample size of these samples together (Kish): the number of samples of
     /// equal weight with the same sampling error. At most their number; 0 without weight.
     pub fn samples_of_equal_weight(self) -> f64 {

@@ -82,17 +82,12 @@ impl ReportedEvent {
     /// same, else their weight. Readers of such files take widths from this number, so it must be
     /// proportional to the share.
     pub fn stack_number(&self, sum: Sum) -> u64 {
-        if self.has_stacks_of_samples() { sum.samples } else { sum.weight }
-    }
-
-    fn has_stacks_of_samples(&self) -> bool {
-        // Weights whose sum saturates are wrong anyway, and would overflow in programs that add them.
-        self.whole.is_uniform() || self.whole.weight == u64::MAX
+        if self.whole.has_stacks_of_samples() { sum.samples } else { sum.weight }
     }
 
     /// Returns the unit of [`Self::stack_number`], escaped.
     pub fn stack_unit(&self, summary: &Summary) -> String {
-        match summary.events.get(self.event).filter(|_| !self.has_stacks_of_samples()) {
+        match summary.events.get(self.event).filter(|_| !self.whole.has_stacks_of_samples()) {
             Some(event) => escaped(&event.event.unit),
             None => "samples".to_owned(),
         }
