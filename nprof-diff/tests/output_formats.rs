@@ -70,6 +70,23 @@ fn folded_stacks_of_unequal_samples_have_weights() {
 }
 
 #[test]
+fn table_explains_the_marks_of_its_rows() {
+    let directory = TempDir::new().unwrap();
+    for (id, name, truncated) in [(1, "none", 0), (2, "some", 600), (3, "same", 600)] {
+        let run = Run { truncated, ..Run::new(id, &[("parse", 500), ("solve", 500)]) };
+        run.save(directory.path(), name);
+    }
+    let line =
+        "\n[incomplete:stack-truncated]: the stack is deeper than its copy; record as root\n";
+    for by in ["function", "path"] {
+        let table = diff(directory.path(), &format!("--by {by} none some")).stdout;
+        assert!(table.contains("added") && table.contains(line), "{table}");
+        let table = diff(directory.path(), &format!("--by {by} same some")).stdout;
+        assert!(!table.contains(line), "{table}");
+    }
+}
+
+#[test]
 fn noise_compares_runs_of_one_side() {
     let directory = directory();
     let table = diff(directory.path(), "--noise --base base0 base1 new0 new1");

@@ -124,6 +124,12 @@ impl KeyTable {
         names.join(";")
     }
 
+    /// Returns the name of a row, or of the outermost function of a path, safe for a terminal.
+    pub(crate) fn outermost_name(&self, id: KeyId) -> String {
+        let callers = std::iter::successors(Some(id), |&id| self.get(id).caller);
+        callers.last().map_or_else(String::new, |id| escaped(&self.get(id).name))
+    }
+
     /// Returns the name of a function as a part of a path.
     pub(crate) fn path_part(&self, id: KeyId) -> String {
         part(&escaped(&self.get(id).name))

@@ -5,6 +5,7 @@
 
 use std::io::{self, Write};
 
+use nprof_report::heading::marks;
 use nprof_report::layout::wrapped;
 use rustc_hash::FxHashSet;
 
@@ -63,6 +64,7 @@ impl<'a> Table<'a> {
         writeln!(out)?;
         print_wrapped(&self.unchanged(&rows, changed.len()), out)?;
         self.print_displaced(&rows, &changed, out)?;
+        self.print_marks(&changed, out)?;
         self.print_exceeding(out)
     }
 
@@ -176,6 +178,20 @@ impl<'a> Table<'a> {
             }
         };
         print_wrapped(&line, out)
+    }
+
+    /// Prints the meaning of the marks of incomplete stacks that are rows of the table, or begin paths in
+    /// it.
+    fn print_marks(&self, changed: &[(Group, &Row)], out: &mut impl Write) -> io::Result<()> {
+        let DiffReport { base, new, event, keys, .. } = self.report;
+        let sides = [base, new].into_iter();
+        let events =
+            event.iter().flat_map(|event| sides.clone().flat_map(|side| event.summaries(side)));
+        let outermost: FxHashSet<String> =
+            changed.iter().map(|(_, row)| format!("{}: ", keys.outermost_name(row.key))).collect();
+        let mut lines = marks(events);
+        lines.retain(|line| outermost.iter().any(|name| line.starts_with(name)));
+        lines.iter().try_for_each(|line| print_wrapped(line, out))
     }
 
     fn print_row(&self, row: &Row, out: &mut impl Write) -> io::Result<()> {

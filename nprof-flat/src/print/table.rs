@@ -33,7 +33,7 @@ pub(crate) fn print(context: &PrintContext<'_>) -> Vec<u8> {
         let left_out = table.left_out.join(", ");
         below.push_str(&format!("no room for {left_out}: use a wider terminal, or -o FILE\n"));
     }
-    for line in marks(summary, selected.events.iter().map(|event| event.event)) {
+    for line in marks(selected.events.iter().map(|event| &summary.events[event.event])) {
         below.push_str(&(line + "\n"));
     }
     // A terminal would break long lines in the middle of a word.

@@ -45,7 +45,8 @@ pub(crate) fn report(context: &PrintContext<'_>, out: &mut dyn Write) -> Result<
 
 /// Prints the meaning of the marks that are on paths.
 fn print_marks(context: &PrintContext<'_>, out: &mut dyn Write) -> Result<(), Failure> {
-    let marks = marks(context.summary, context.events.iter().map(|event| event.event));
+    let events = &context.summary.events;
+    let marks = marks(context.events.iter().map(|event| &events[event.event]));
     // An entry of the graph ends in an empty line.
     if !marks.is_empty() && context.args.view != View::Graph {
         writeln!(out)?;

@@ -139,10 +139,10 @@ fn coverage(summary: &Summary) -> Option<String> {
 }
 
 /// Returns the lines below a table on the marks of incomplete stacks: the meaning, and the remedy.
-pub fn marks(summary: &Summary, events: impl Iterator<Item = usize>) -> Vec<String> {
+pub fn marks<'a>(events: impl Iterator<Item = &'a EventSummary>) -> Vec<String> {
     let mut found: Vec<Mark> = Vec::new();
     for event in events {
-        found.extend(summary.events[event].incomplete.keys());
+        found.extend(event.incomplete.keys());
     }
     found.sort_unstable();
     found.dedup();
@@ -233,7 +233,7 @@ mod tests {
 
     #[test]
     fn marks_have_a_meaning_and_a_remedy() {
-        let lines = marks(&summary(&run("prog", 1)), std::iter::once(0));
+        let lines = marks(summary(&run("prog", 1)).events.iter());
         assert_eq!(lines.len(), 1);
         assert!(
             lines[0].starts_with("[incomplete:stack-truncated]: the stack is deeper"),
