@@ -290,10 +290,10 @@ impl Summary {
         let incomplete = by_cause(&self.incomplete, "incomplete");
         let mut line = format!("{} sample{plural}, {lost}, {incomplete}", self.samples);
         if self.stitched > 0 {
-            line += &format!(", {} stitched", self.stitched);
+            line += &format!(", {} completed from earlier stacks", self.stitched);
         }
         if self.late > 0 {
-            line += &format!(", {} late", self.late);
+            line += &format!(", {} records out of order", self.late);
         }
         if let Some(used) = self.task_ns.filter(|&used| used > 0) {
             line += &format!("; {} CPU", duration(used));
@@ -392,7 +392,7 @@ mod tests {
         summary.lost = BTreeMap::from([(Cause::Throttle, 0)]);
         (summary.stitched, summary.late) = (7, 2);
         let start = "90 samples, 0 lost (throttle), 5 incomplete (stack-truncated 4, \
-                     no-unwind-info 1), 7 stitched, 2 late; 100";
+                     no-unwind-info 1), 7 completed from earlier stacks, 2 records out of order; 100";
         assert!(summary.line().starts_with(start), "{}", summary.line());
     }
 
