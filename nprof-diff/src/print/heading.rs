@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use nprof_report::layout::{fit, wrapped};
-use nprof_report::summary::{EventSummary, lost_text};
+use nprof_report::summary::{EventSummary, lost_text, unnamed_sentences};
 use nprof_stream::escape::escaped;
 
 use crate::compare::comparison::Method;
@@ -19,6 +19,7 @@ use crate::print::text::{WIDTH, confidence, seconds, signed_seconds};
 /// facts about both sides.
 pub(super) fn lines(report: &DiffReport<'_>) -> Vec<String> {
     let mut lines = if report.is_verbose { facts(report) } else { brief(report) };
+    lines.extend(labelled("names", unnamed(report.event, &[report.base, report.new])));
     let moves = report.moved_directories.iter();
     lines.extend(labelled("files", moves.map(moved_directory).collect()));
     for warning in report.warnings {
@@ -29,6 +30,20 @@ pub(super) fn lines(report: &DiffReport<'_>) -> Vec<String> {
         lines.extend(wrapped(&method(report), WIDTH));
     } else {
         lines.extend(wrapped(&brief_method(report), WIDTH));
+    }
+    lines
+}
+
+/// Returns lines on the samples of each side in code without names, and the remedies.
+pub(super) fn unnamed(event: Option<&ComparedEvent>, sides: &[&Side]) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for side in sides {
+        let streams =
+            side.summaries().filter_map(|summary| Some((summary, event?.summary(summary)?)));
+        let mut sentences = unnamed_sentences(streams).into_iter();
+        lines.extend(sentences.next().map(|share| format!("{}: {share}", side.name)));
+        // Mostly both sides need the same step.
+        lines.extend(sentences.filter(|remedy| !lines.contains(remedy)).collect::<Vec<_>>());
     }
     lines
 }

@@ -52,6 +52,7 @@ fn heading_lines(report: &NoiseReport<'_>) -> Vec<String> {
     let mut lines = heading::recordings(report.event, report.base, calibration.totals);
     lines.extend(heading::circumstances(report.event, report.base));
     let mut lines = heading::labelled(report.base.name, lines);
+    lines.extend(heading::labelled("names", heading::unnamed(report.event, &[report.base])));
     for warning in report.warnings {
         lines.extend(wrapped(&format!("warning: {warning}"), WIDTH));
     }

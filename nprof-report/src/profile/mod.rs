@@ -12,7 +12,7 @@ mod runs;
 mod stack_sums;
 pub mod summary;
 pub mod time;
-mod unnamed;
+pub(crate) mod unnamed;
 
 pub use group::{GroupKey, Sum};
 pub use omitted::{FoldedSums, OmittedRows, ReportedEvent, add_bounds, raise_bound};

@@ -299,11 +299,9 @@ impl Summary {
 
     /// Returns lines on the samples of an event in code without names; none if all have names.
     pub(crate) fn unnamed_lines(&self, event: &EventSummary) -> Vec<String> {
-        // The message about a stream that was not symbolized says it for all of its frames.
-        if !self.symbolized {
-            return Vec::new();
-        }
-        unnamed::lines(&event.unnamed, event.sum, &self.remedies)
+        let sentences = unnamed_sentences(std::iter::once((self, event))).into_iter();
+        let labels = std::iter::once("names:   ").chain(std::iter::repeat("         "));
+        labels.zip(sentences).map(|(label, sentence)| format!("{label}{sentence}")).collect()
     }
 
     /// Returns lines on facts without which a reader may misjudge the report.
@@ -320,6 +318,21 @@ impl Summary {
         );
         lines
     }
+}
+
+/// Returns sentences on the samples of one event in code without names, over all of these streams: their
+/// share with the images, then the remedy for the image with the most of it. Empty if there are few.
+pub fn unnamed_sentences<'a>(
+    streams: impl Iterator<Item = (&'a Summary, &'a EventSummary)>,
+) -> Vec<String> {
+    let (mut unnamed, mut all, mut remedies) = <(Unnamed, Sum, Remedies)>::default();
+    // The message about a stream that was not symbolized says it for all of its frames.
+    for (summary, event) in streams.filter(|(summary, _)| summary.symbolized) {
+        unnamed.append(&event.unnamed);
+        all.add(event.sum);
+        remedies.append(summary.remedies.clone());
+    }
+    unnamed::sentences(&unnamed, all, &remedies)
 }
 
 /// Returns the lines about one run. `number` identifies it as `--by run` does.

@@ -55,6 +55,19 @@ impl Unnamed {
         other.by_image.iter().for_each(|(image, &sum)| self.add_to(image, sum));
     }
 
+    /// Returns all of the samples.
+    pub(crate) fn sum(&self) -> Sum {
+        self.sum
+    }
+
+    /// Returns the images by path, those with the largest weight first.
+    pub(crate) fn images(&self) -> Vec<(&[u8], Sum)> {
+        let mut images: Vec<_> = self.by_image.iter().map(|(path, &sum)| (&**path, sum)).collect();
+        // The sort is stable: images of equal weight stay in the order of their paths.
+        images.sort_by_key(|(_, sum)| std::cmp::Reverse(sum.weight));
+        images
+    }
+
     fn add_to(&mut self, image: &[u8], sum: Sum) {
         if let Some(known) = self.by_image.get_mut(image) {
             known.add(sum);
@@ -74,6 +87,11 @@ impl Remedies {
         }
     }
 
+    /// Returns the remedy of an image, escaped. None if there is none.
+    pub(crate) fn of(&self, image: &[u8]) -> Option<&str> {
+        self.0.get(image).map(String::as_str)
+    }
+
     /// Keeps the remedy of an image.
     pub(crate) fn note(&mut self, naming: &Naming) {
         if !naming.remedy.is_empty() && self.0.len() < MAX_IMAGES {
@@ -82,30 +100,29 @@ impl Remedies {
     }
 }
 
-/// Returns the lines of a heading about code without names, of the samples `all`, and the remedy for
-/// the image with the most of it. None if there is little.
-pub(crate) fn lines(unnamed: &Unnamed, all: Sum, remedies: &Remedies) -> Vec<String> {
-    let Unnamed { sum, by_image } = unnamed;
-    let percent = |sum: &Sum| sum.percent_of(all);
-    if percent(sum) < LEAST_PERCENT {
+/// Returns sentences for a heading: the share of code without names in the samples `all`, then the remedy
+/// for the image with the most of it. Empty if there is little.
+pub(crate) fn sentences(unnamed: &Unnamed, all: Sum, remedies: &Remedies) -> Vec<String> {
+    let share = unnamed.sum.percent_of(all);
+    if share < LEAST_PERCENT {
         return Vec::new();
     }
-    let mut images: Vec<_> = by_image.iter().map(|(path, sum)| (percent(sum), path)).collect();
-    // Equal shares are ordered by path, so that the output is reproducible.
-    images.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.cmp(b.1)));
-    let name = |path: &[u8]| escaped(path.rsplit(|&byte| byte == b'/').next().unwrap_or(path));
-    let words = images.iter().take(SHOWN).map(|(percent, path)| match &images[..] {
-        [_] => name(path),
-        _ => format!("{} {percent:.1} %", name(path)),
+    let images = unnamed.images();
+    let words = images.iter().take(SHOWN).map(|(path, sum)| match &images[..] {
+        [_] => base_name(path),
+        _ => format!("{} {:.1} %", base_name(path), sum.percent_of(all)),
     });
     let mut words: Vec<String> = words.collect();
     if images.len() > SHOWN {
         words.push("...".to_owned());
     }
-    let (words, share) = (words.join(", "), percent(sum));
-    let mut lines =
-        vec![format!("names:   {share:.1} % of self is in code without names: {words}")];
-    let first = images.iter().find_map(|(_, path)| Some((path, remedies.0.get(&***path)?)));
-    lines.extend(first.map(|(path, remedy)| format!("         {}: {remedy}", name(path))));
-    lines
+    let words = words.join(", ");
+    let mut sentences = vec![format!("{share:.1} % of self is in code without names: {words}")];
+    let first = images.iter().find_map(|(path, _)| Some((path, remedies.of(path)?)));
+    sentences.extend(first.map(|(path, remedy)| format!("{}: {remedy}", base_name(path))));
+    sentences
+}
+
+fn base_name(path: &[u8]) -> String {
+    escaped(path.rsplit(|&byte| byte == b'/').next().unwrap_or(path))
 }

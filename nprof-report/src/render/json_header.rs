@@ -6,7 +6,8 @@ use nprof_stream::escape::escaped;
 use serde_json::{Map, Value, json};
 
 use crate::profile::summary::{EventSummary, Run, Summary};
-use crate::profile::{FoldedSums, ReportedEvent};
+use crate::profile::unnamed::Remedies;
+use crate::profile::{FoldedSums, ReportedEvent, Sum};
 
 impl Summary {
     /// Returns `complete`, `live`, `symbolized`, `runs`, `events`, `lost_records` and `incomplete_inputs`, in this order. Strings
@@ -17,12 +18,23 @@ impl Summary {
         facts.insert("live".to_owned(), self.live.into());
         facts.insert("symbolized".to_owned(), self.symbolized.into());
         facts.insert("runs".to_owned(), self.runs.iter().map(run).collect());
-        facts.insert("events".to_owned(), self.events.iter().map(event).collect());
+        facts.insert(
+            "events".to_owned(),
+            self.events.iter().map(|event| self.event_facts(event)).collect(),
+        );
         facts.insert("lost_records".to_owned(), self.lost_records.into());
         facts.insert(
             "incomplete_inputs".to_owned(),
             self.incomplete_inputs.iter().map(incomplete_input).collect(),
         );
+        facts
+    }
+
+    fn event_facts(&self, summary: &EventSummary) -> Value {
+        let mut facts = event(summary);
+        // Without symbols no frame has a name, which `symbolized` states.
+        facts["unnamed"] =
+            if self.symbolized { unnamed(summary, &self.remedies) } else { Value::Null };
         facts
     }
 
@@ -105,6 +117,31 @@ fn event(summary: &EventSummary) -> Value {
         "maximum_margin": 100.0 * summary.maximum_margin(),
         "effective_samples": summary.sum.samples_of_equal_weight(),
         "joined": summary.parts.iter().map(|part| escaped(&part.name)).collect::<Vec<_>>(),
+    })
+}
+
+/// The most images without names that an event lists: a hostile stream may have 1024 in each of thousands
+/// of events.
+const UNNAMED_IMAGES: usize = 16;
+
+/// Returns the object of the samples in code without names.
+fn unnamed(summary: &EventSummary, remedies: &Remedies) -> Value {
+    let sum = summary.unnamed.sum();
+    let images = summary.unnamed.images().into_iter().take(UNNAMED_IMAGES);
+    let image = |(path, sum): (&[u8], Sum)| {
+        json!({
+            "image": escaped(path),
+            "samples": sum.samples,
+            "weight": sum.weight,
+            "percent": sum.percent_of(summary.sum),
+            "remedy": remedies.of(path),
+        })
+    };
+    json!({
+        "samples": sum.samples,
+        "weight": sum.weight,
+        "percent": sum.percent_of(summary.sum),
+        "images": images.map(image).collect::<Vec<Value>>(),
     })
 }
 

@@ -288,6 +288,18 @@ S\t9\t1\t0\t0\t4\t60\t1
             "         libx.so: apt install x\\t-dbg",
         ]
     );
+    let facts = &profile.summary.facts()["events"][0]["unnamed"];
+    assert_eq!((&facts["samples"], &facts["percent"]), (&3.into(), &30.0.into()));
+    assert_eq!(
+        facts["images"][0],
+        serde_json::json!({
+            "image": "/usr/lib/libx.so", "samples": 2, "weight": 20, "percent": 20.0,
+            "remedy": "apt install x\\t-dbg",
+        })
+    );
+    // Without symbols the share says nothing.
+    profile.summary.symbolized = false;
+    assert!(profile.summary.facts()["events"][0]["unnamed"].is_null());
     // All of them have names.
     let named = stream.replace("no-symbol", "named").replace("anonymous", "named\t1,0,0,0");
     let mut profile = Profile::new(GroupBy::default());
