@@ -102,10 +102,6 @@ impl Args {
     /// Returns the message for options that exclude each other. None if there are none.
     fn conflict(&self) -> Option<String> {
         let (view, format) = (self.view.name(), self.format.name());
-        // The first N nodes of a tree would be an arbitrary part of it.
-        if self.has_tree() && self.options.rows().is_some() {
-            return Some(format!("-n does not limit --view {view}; use --min-percent"));
-        }
         if self.format.is_stacks() && matches!(self.view, View::Tree | View::Graph) {
             return Some(format!(
                 "--format {format} prints whole paths, not --view {view}; use --view paths or \
@@ -113,11 +109,6 @@ impl Args {
             ));
         }
         None
-    }
-
-    /// True if the report is a tree.
-    fn has_tree(&self) -> bool {
-        matches!(self.view, View::Tree | View::Callers) && !self.format.is_stacks()
     }
 
     /// Returns the limits of the report's rows.

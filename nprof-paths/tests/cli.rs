@@ -24,7 +24,6 @@ fn names_the_wrong_option() {
             &["--view", "callers-of"][..],
             "invalid value 'callers-of' for '--view <VIEW>' [possible values: paths, tree",
         ),
-        (&["--view", "tree", "-n", "3"], "-n does not limit --view tree"),
         (&["--event", "cycles"], "no event \"cycles\" in the input; it has cpu-clock, faults"),
         (
             &["--focus", "a;("],

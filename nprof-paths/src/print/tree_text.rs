@@ -1,4 +1,4 @@
-//! The views `tree` and `callers` as a table, with small subtrees folded into one line.
+//! The views `tree` and `callers` as a table, with omitted subtrees folded into one line.
 //!
 //! If only one child of a function is large enough to be printed, it is printed directly below the
 //! function without more indentation. Only branches are indented, so deep stacks fit on the
@@ -12,7 +12,7 @@ use nprof_report::report::RowLimits;
 use crate::args::View;
 use crate::print::context::PrintContext;
 use crate::print::function_name::{bracket, printed_count, push_name, suffix};
-use crate::rows::tree::{SmallSubtrees, TreeRows};
+use crate::rows::tree::{OmittedSubtrees, TreeRows};
 use crate::tree::call_tree::Tree;
 use crate::tree::recursion::{Repetition, repetitions};
 
@@ -54,14 +54,21 @@ fn footer(omitted: usize, limits: &RowLimits) -> String {
         return String::new();
     }
     let s = if omitted == 1 { "" } else { "s" };
-    format!("\n{omitted} smaller call{s} omitted, with their callees ({})\n", limits.spelled())
+    let (kind, options) = (kind_of_omitted(limits), limits.spelled_all());
+    format!("\n{omitted} {kind} call{s} omitted, with their callees ({options})\n")
+}
+
+/// Returns the adjective of omitted subtrees. A subtree of many paths can be larger than one that is on
+/// the heaviest paths.
+fn kind_of_omitted(limits: &RowLimits) -> &'static str {
+    if limits.rows.is_some() { "other" } else { "smaller" }
 }
 
 /// A line of the tree.
 #[derive(Debug, PartialEq, Eq)]
 struct Line {
     total: Sum,
-    /// None for a line of small subtrees.
+    /// None for a line of omitted subtrees.
     self_: Option<Sum>,
     /// The branch lines before the name.
     guides: String,
@@ -81,9 +88,9 @@ impl Line {
         push_name(out, &self.name, &self.suffix, width);
     }
 
-    /// Creates the line of subtrees that are too small for a line each.
-    fn of_small(omitted: SmallSubtrees, guides: String) -> Self {
-        let name = format!("({} smaller)", omitted.count);
+    /// Creates the line of omitted subtrees.
+    fn of_omitted(omitted: OmittedSubtrees, limits: &RowLimits, guides: String) -> Self {
+        let name = format!("({} {})", omitted.count, kind_of_omitted(limits));
         Self { total: omitted.total, self_: None, guides, name, suffix: String::new() }
     }
 }
@@ -98,7 +105,7 @@ enum Pending<'a> {
         below: String,
         caller_image: &'a str,
     },
-    Small(SmallSubtrees, String),
+    Omitted(OmittedSubtrees, String),
 }
 
 /// Turns the rows of a tree into lines.
@@ -124,8 +131,8 @@ impl<'a> Outline<'a> {
                 Pending::Call { row, guides, below, caller_image } => {
                     self.chain(row, &guides, &below, caller_image);
                 }
-                Pending::Small(omitted, guides) => {
-                    self.lines.push(Line::of_small(omitted, guides));
+                Pending::Omitted(omitted, guides) => {
+                    self.lines.push(Line::of_omitted(omitted, self.limits, guides));
                 }
             }
         }
@@ -151,10 +158,10 @@ impl<'a> Outline<'a> {
                 image = self.call(&chain, repetition, nth, left, image);
             }
             let end = repetition.end();
-            let mut omitted = SmallSubtrees::default();
+            let mut omitted = OmittedSubtrees::default();
             chain[repetition.start..end].iter().for_each(|&row| omitted.merge(rows[row].omitted));
             if end < chain.len() {
-                self.small_before_child(omitted, below);
+                self.omitted_before_child(omitted, below);
             } else {
                 self.branch(&last.children, omitted, below, image);
             }
@@ -190,23 +197,29 @@ impl<'a> Outline<'a> {
         &function.image
     }
 
-    /// True if small subtrees together are large enough for a line.
-    fn has_line(&self, omitted: SmallSubtrees) -> bool {
+    /// True if omitted subtrees together are large enough for a line.
+    fn has_line(&self, omitted: OmittedSubtrees) -> bool {
         omitted.count > 0 && !self.limits.is_small(omitted.total, self.rows.event.whole)
     }
 
-    /// Adds a line for small siblings of an only child. It comes before the child: the
+    /// Adds a line for omitted siblings of an only child. It comes before the child: the
     /// subtree of the child can be long.
-    fn small_before_child(&mut self, omitted: SmallSubtrees, below: &str) {
+    fn omitted_before_child(&mut self, omitted: OmittedSubtrees, below: &str) {
         if self.has_line(omitted) {
-            self.lines.push(Line::of_small(omitted, below.to_owned()));
+            self.lines.push(Line::of_omitted(omitted, self.limits, below.to_owned()));
         }
     }
 
     /// Schedules the children of a call.
-    fn branch(&mut self, children: &[usize], omitted: SmallSubtrees, below: &str, image: &'a str) {
+    fn branch(
+        &mut self,
+        children: &[usize],
+        omitted: OmittedSubtrees,
+        below: &str,
+        image: &'a str,
+    ) {
         if let [] | [_] = children {
-            self.small_before_child(omitted, below);
+            self.omitted_before_child(omitted, below);
             self.pending.extend(children.iter().map(|&row| Pending::Call {
                 row,
                 guides: below.to_owned(),
@@ -216,10 +229,10 @@ impl<'a> Outline<'a> {
             return;
         }
         // Parts are pushed in reverse: the last one pushed is added first.
-        // The line of small subtrees is the last branch.
+        // The line of omitted subtrees is the last branch.
         let has_line = self.has_line(omitted);
         if has_line {
-            self.pending.push(Pending::Small(omitted, deeper(below, "└ ")));
+            self.pending.push(Pending::Omitted(omitted, deeper(below, "└ ")));
         }
         for (i, &row) in children.iter().enumerate().rev() {
             let is_last = i + 1 == children.len() && !has_line;

@@ -5,5 +5,6 @@
 
 pub mod graph;
 pub mod paths;
+mod shown_calls;
 pub mod stacks;
 pub mod tree;

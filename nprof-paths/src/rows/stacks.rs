@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use nprof_report::profile::{ReportedEvent, Sum};
 use nprof_report::report::RowLimits;
 
-use crate::tree::call_tree::{NodeIndex, Tree, largest_first};
+use crate::rows::shown_calls::{ShownCalls, with_callers};
+use crate::tree::call_tree::{NodeIndex, Tree};
 
 /// The stacks of one event.
 #[derive(Debug)]
@@ -38,24 +39,13 @@ pub fn stack_rows(tree: &Tree, events: &[ReportedEvent], limits: &RowLimits) -> 
 }
 
 fn rows_of_event(tree: &Tree, event: ReportedEvent, limits: &RowLimits) -> StackRows {
-    let leaves = tree.leaves(event.event);
-    let mut is_shown = vec![limits.rows.is_none(); tree.nodes.len()];
-    if let Some(count) = limits.rows {
-        let mut largest = leaves.clone();
-        // The sort is stable and leaves come in the order of names.
-        largest.sort_by(|&a, &b| largest_first(tree.nodes[a].self_, tree.nodes[b].self_));
-        for node in largest.into_iter().take(count).flat_map(|leaf| with_callers(tree, leaf)) {
-            is_shown[node] = true;
-        }
-    }
-    let is_shown =
-        |node: NodeIndex| is_shown[node] && !limits.is_small(tree.nodes[node].total, event.whole);
+    let shown = ShownCalls::of(tree, event, limits);
     // Sorted by node, so that the order is defined.
     let mut sums: BTreeMap<(Option<NodeIndex>, bool), Sum> = BTreeMap::new();
     let mut other = Sum::default();
-    for leaf in leaves {
+    for leaf in tree.leaves(event.event) {
         // A total is never larger than that of the caller: the calls above this one are shown, too.
-        let node = with_callers(tree, leaf).find(|&node| is_shown(node));
+        let node = with_callers(tree, leaf).find(|&node| shown.contains(node));
         let sum = tree.nodes[leaf].self_;
         let is_other = node != Some(leaf);
         if is_other {
@@ -65,9 +55,4 @@ fn rows_of_event(tree: &Tree, event: ReportedEvent, limits: &RowLimits) -> Stack
     }
     let row = |((node, is_other), sum)| StackRow { node, is_other, sum };
     StackRows { event, stacks: sums.into_iter().map(row).collect(), other }
-}
-
-/// Returns a node and all nodes above it, the root included.
-fn with_callers(tree: &Tree, node: NodeIndex) -> impl Iterator<Item = NodeIndex> + '_ {
-    std::iter::successors(Some(node), |&node| tree.parent(node))
 }

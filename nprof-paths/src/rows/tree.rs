@@ -1,23 +1,25 @@
-//! Rows of the views `tree` and `callers`: one per node of a call tree, without small subtrees.
+//! Rows of the views `tree` and `callers`: one per node of a call tree. Subtrees beyond the limits are
+//! omitted, but stay in the totals of their callers.
 
 use nprof_report::profile::{ReportedEvent, Sum};
 use nprof_report::report::RowLimits;
 
+use crate::rows::shown_calls::ShownCalls;
 use crate::tree::call_tree::{NodeIndex, Tree, largest_first};
 use crate::tree::invert::Inverter;
 
-/// Subtrees that are too small to be reported.
+/// Subtrees that are not reported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SmallSubtrees {
+pub struct OmittedSubtrees {
     /// Number of subtrees.
     pub count: usize,
     /// Their totals.
     pub total: Sum,
 }
 
-impl SmallSubtrees {
+impl OmittedSubtrees {
     /// Adds the subtrees of `other`.
-    pub fn merge(&mut self, other: SmallSubtrees) {
+    pub fn merge(&mut self, other: OmittedSubtrees) {
         self.count += other.count;
         self.total.add(other.total);
     }
@@ -34,8 +36,8 @@ pub struct TreeRow {
     pub depth: usize,
     /// Indices of the children's rows, the largest total first.
     pub children: Vec<usize>,
-    /// Children that are omitted, as their subtrees are too small.
-    pub omitted: SmallSubtrees,
+    /// Children that are omitted with their subtrees.
+    pub omitted: OmittedSubtrees,
 }
 
 /// The nodes of one event.
@@ -47,8 +49,8 @@ pub struct TreeRows {
     pub rows: Vec<TreeRow>,
     /// Indices of the rows of outermost functions, the largest total first.
     pub outermost: Vec<usize>,
-    /// Outermost functions that are omitted, as their subtrees are too small.
-    pub omitted: SmallSubtrees,
+    /// Outermost functions that are omitted with their subtrees.
+    pub omitted: OmittedSubtrees,
 }
 
 impl TreeRows {
@@ -58,8 +60,8 @@ impl TreeRows {
     }
 }
 
-/// Returns the nodes of each event, without subtrees below the minimum share. The maximum number
-/// of rows has no effect: nprof-paths refuses it for trees.
+/// Returns the nodes of each event on its heaviest paths, as many as the limits allow, without subtrees
+/// below the minimum share.
 pub fn tree_rows(tree: &Tree, events: &[ReportedEvent], limits: &RowLimits) -> Vec<TreeRows> {
     events.iter().map(|&event| rows_of_event(tree, event, limits)).collect()
 }
@@ -84,11 +86,12 @@ fn rows_of_event(tree: &Tree, event: ReportedEvent, limits: &RowLimits) -> TreeR
         event,
         rows: Vec::new(),
         outermost: Vec::new(),
-        omitted: SmallSubtrees::default(),
+        omitted: OmittedSubtrees::default(),
     };
+    let shown = ShownCalls::of(tree, event, limits);
     let mut pending = Vec::new();
     for root in tree.roots_of(event.event) {
-        let (children, omitted) = split_children(tree, root, event, limits);
+        let (children, omitted) = split_children(tree, root, &shown);
         found.omitted.merge(omitted);
         pending.extend(children.into_iter().map(|node| PendingRow { node, parent: None }));
     }
@@ -107,7 +110,7 @@ fn rows_of_event(tree: &Tree, event: ReportedEvent, limits: &RowLimits) -> TreeR
                 0
             }
         };
-        let (children, omitted) = split_children(tree, node, event, limits);
+        let (children, omitted) = split_children(tree, node, &shown);
         let below = children.into_iter().rev();
         pending.extend(below.map(|node| PendingRow { node, parent: Some(row) }));
         found.rows.push(TreeRow { node, parent, depth, children: Vec::new(), omitted });
@@ -119,18 +122,15 @@ fn rows_of_event(tree: &Tree, event: ReportedEvent, limits: &RowLimits) -> TreeR
 fn split_children(
     tree: &Tree,
     node: NodeIndex,
-    event: ReportedEvent,
-    limits: &RowLimits,
-) -> (Vec<NodeIndex>, SmallSubtrees) {
-    let mut omitted = SmallSubtrees::default();
+    shown: &ShownCalls<'_>,
+) -> (Vec<NodeIndex>, OmittedSubtrees) {
+    let mut omitted = OmittedSubtrees::default();
     let mut children = Vec::new();
     for child in tree.children(node) {
-        // A subtree has at most its root's total, so nothing below a small node is large.
-        let total = tree.nodes[child].total;
-        if limits.is_small(total, event.whole) {
-            omitted.merge(SmallSubtrees { count: 1, total });
-        } else {
+        if shown.contains(child) {
             children.push(child);
+        } else {
+            omitted.merge(OmittedSubtrees { count: 1, total: tree.nodes[child].total });
         }
     }
     children.sort_by(|&a, &b| largest_first(tree.nodes[a].total, tree.nodes[b].total));

@@ -94,11 +94,6 @@ impl Options {
         self.confidence.unwrap_or_default()
     }
 
-    /// Returns the number of rows that the user asked for, 0 for all. None if the option is absent.
-    pub fn rows(&self) -> Option<usize> {
-        self.rows
-    }
-
     /// Returns the limits of the user, or else `usual_percent` and `usual_rows` (0 for all).
     pub fn row_limits(&self, usual_percent: f64, usual_rows: usize) -> RowLimits {
         RowLimits {

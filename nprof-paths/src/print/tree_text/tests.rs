@@ -73,6 +73,36 @@ fn folds_small_subtrees_into_one_line_if_large_together() {
 }
 
 #[test]
+fn number_of_rows_keeps_the_heaviest_paths_and_all_totals() {
+    let calls = [
+        (0, "main", 0),
+        (1, "a", 0),
+        (2, "x", 40),
+        // Two paths of 45 samples together, each lighter than x.
+        (1, "b", 0),
+        (4, "y", 20),
+        (4, "z", 25),
+        (1, "c", 15),
+    ];
+    let tree = tree(&calls);
+    let two = RowLimits { min_percent: 0.0, rows: Some(2) };
+    assert_eq!(
+        printed(&tree, &two),
+        ["main  (p)", "├ b", "│ (1 other)", "│ z", "├ a", "│ x", "└ (1 other)"]
+    );
+    let rows_of_two = rows(&tree, &two);
+    assert_eq!(tree.nodes[rows_of_two.rows[0].node].total.samples, 100);
+    assert_eq!(rows_of_two.omitted_subtrees(), 2);
+    assert_eq!(rows_of_two.rows[0].omitted.total.samples, 15);
+    let one = RowLimits { min_percent: 0.0, rows: Some(1) };
+    assert_eq!(printed(&tree, &one), ["main  (p)", "(2 other)", "a", "x"]);
+    assert_eq!(
+        footer(2, &RowLimits { min_percent: 1.0, rows: Some(1) }),
+        "\n2 other calls omitted, with their callees (--min-percent 1 -n 1)\n"
+    );
+}
+
+#[test]
 fn recursion_is_one_line_and_deep_branches_keep_their_width() {
     let calls = [(0, "f", 1), (1, "f", 1), (2, "f", 1), (3, "g", 1), (4, "f", 1)];
     assert_eq!(printed(&tree(&calls), &ONE_PERCENT), ["f  ×3  (p)", "g", "f"]);
