@@ -6,15 +6,18 @@
 
 use std::collections::BTreeMap;
 use std::io::Read;
+use std::ops::ControlFlow;
 
 use nprof_report::join::Joins;
 use nprof_report::key::{Key, sample_label};
-use nprof_report::profile::{Context, GroupBy, GroupKey, OncePerStack, Profile, Sum};
+use nprof_report::profile::{
+    Context, GroupBy, GroupKey, OncePerStack, PathBuilder, Profile, Sum, path_of,
+};
 use nprof_report::summary::Summary;
 use nprof_report::time::TimeSplit;
 use nprof_stream::labels::Labels;
 use nprof_stream::tables::{Call, Tables};
-use nprof_stream::{EpochCache, Error, FrameId, Mark, NodeId};
+use nprof_stream::{EpochCache, Error, Mark, NodeId};
 
 use crate::input::fold::{self, Budget};
 use crate::input::key::{KeyId, KeyTable, RowKey};
@@ -212,41 +215,9 @@ impl<'a> Counter<'a> {
         self.add_key(counts, path, sum, true);
     }
 
-    /// Returns the path of a stream node with these samples; None for no stack. Stacks share their
-    /// callers: each node is looked up once per epoch.
+    /// Returns the path of a stream node with these samples; None for no stack.
     fn path(&mut self, tables: &Tables, leaf: NodeId, sum: Sum) -> Option<KeyId> {
-        let mut pending = Vec::new();
-        let mut next = leaf;
-        let mut path = loop {
-            if next.is_none() {
-                break None;
-            }
-            if let Some(path) = self.paths.get(tables, &next) {
-                break Some(path);
-            }
-            // The record of this node was damaged: the path begins with a call without a frame.
-            let (parent, frame) = tables.node(next).unwrap_or((NodeId::NONE, FrameId::NONE));
-            pending.push((next, frame));
-            next = parent;
-        };
-        let mut calls = Vec::new();
-        for (node, frame) in pending.into_iter().rev() {
-            calls.clear();
-            calls.extend(tables.calls(frame));
-            // A frame's calls are innermost first; inlined calls are further from the root.
-            for &call in calls.iter().rev() {
-                // One stack can have 2^28 inlined calls: the rest of it is folded.
-                if self.keys.len() > self.budget.keys.saturating_mul(2) {
-                    self.keys.lose(sum.samples);
-                    return Some(self.keys.intern(RowKey { caller: path, ..RowKey::other() }));
-                }
-                let function = self.call_key(tables, call);
-                let function = self.functions.get(function).clone();
-                path = Some(self.keys.intern(RowKey { caller: path, ..function }));
-            }
-            self.paths.insert(node, path?);
-        }
-        path
+        path_of(&mut SamplePaths { counter: self, samples: sum.samples }, tables, None, leaf)
     }
 
     /// Returns the key of a call, with its name on the new side.
@@ -276,6 +247,45 @@ impl<'a> Counter<'a> {
             count.self_.add(sum);
         }
         self.count += counts.keys.len() - known;
+    }
+}
+
+/// The paths of a stack with these samples.
+struct SamplePaths<'a, 'b> {
+    counter: &'a mut Counter<'b>,
+    samples: u64,
+}
+
+impl PathBuilder for SamplePaths<'_, '_> {
+    /// None for the path without a call.
+    type End = Option<KeyId>;
+
+    fn known(&mut self, tables: &Tables, node: NodeId) -> Option<Self::End> {
+        self.counter.paths.get(tables, &node).map(Some)
+    }
+
+    fn extend(
+        &mut self,
+        tables: &Tables,
+        caller: Self::End,
+        call: Call,
+    ) -> ControlFlow<Self::End, Self::End> {
+        let counter = &mut *self.counter;
+        // One stack can have 2^28 inlined calls: the rest of it is folded.
+        if counter.keys.len() > counter.budget.keys.saturating_mul(2) {
+            counter.keys.lose(self.samples);
+            let other = RowKey { caller, ..RowKey::other() };
+            return ControlFlow::Break(Some(counter.keys.intern(other)));
+        }
+        let function = counter.call_key(tables, call);
+        let function = counter.functions.get(function).clone();
+        ControlFlow::Continue(Some(counter.keys.intern(RowKey { caller, ..function })))
+    }
+
+    fn remember(&mut self, node: NodeId, path: Self::End) {
+        if let Some(path) = path {
+            self.counter.paths.insert(node, path);
+        }
     }
 }
 

@@ -1,18 +1,18 @@
 //! Builds the call tree from sums of samples per stack.
 //!
-//! Stacks share their callers, and the stream's nodes already form a tree of frames. The path of
-//! each stream node is therefore computed once per epoch, however many stacks contain it.
-//!
 //! Memory is bounded: when there are `MAX_NODES` nodes, `MAX_LINES` source lines or
 //! `MAX_NAME_BYTES` of names, the tree is folded (see [`TreeBuilder::fold`]) to a part of it.
 
 use nprof_report::filter::Filter;
-use nprof_report::profile::{Context, FoldedSums, GroupBy, GroupKey, Sum, add_bounds};
+use nprof_report::profile::{
+    Context, FoldedSums, GroupBy, GroupKey, PathBuilder, Sum, add_bounds, path_of,
+};
 use nprof_stream::escape::escaped;
 use nprof_stream::labels::{CallKey, Labels, OTHER, UNKNOWN};
 use nprof_stream::tables::{Call, NameId, Tables};
-use nprof_stream::{EpochCache, FrameId, NodeId};
+use nprof_stream::{EpochCache, NodeId};
 use rustc_hash::FxHashMap;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use crate::tree::builder::TreeBuilder;
@@ -144,7 +144,15 @@ impl Aggregator {
         let (end, leaf) = if group.node.is_none() {
             (self.stackless(tables, root), None)
         } else {
-            (self.path(tables, root, group.node), tables.stack_calls(group.node).next())
+            (
+                path_of(
+                    &mut RootPaths { aggregator: self, root },
+                    tables,
+                    PathEnd { node: root, rules: 0 },
+                    group.node,
+                ),
+                tables.stack_calls(group.node).next(),
+            )
         };
         // Any call of a path can satisfy a rule, so the decision is at the leaf.
         if end.rules != self.required {
@@ -270,44 +278,6 @@ impl Aggregator {
         PathEnd { node: self.builder.child(root, function), rules: self.rules(tables, None) }
     }
 
-    /// Returns the path of a stream node.
-    fn path(&mut self, tables: &Tables, root: NodeIndex, leaf: NodeId) -> PathEnd {
-        // Up to the first node with a known path, then down again.
-        let mut pending = Vec::new();
-        let mut next = leaf;
-        let mut end = loop {
-            if next.is_none() {
-                break PathEnd { node: root, rules: 0 };
-            }
-            if let Some(end) = self.paths.get(tables, &(root, next)) {
-                break end;
-            }
-            // The record of this node was damaged: the path begins with a call without a frame.
-            let (parent, frame) = tables.node(next).unwrap_or((NodeId::NONE, FrameId::NONE));
-            pending.push((next, frame));
-            next = parent;
-        };
-        // One buffer for the inlined calls of all frames.
-        let mut calls = Vec::new();
-        for (node, frame) in pending.into_iter().rev() {
-            calls.clear();
-            calls.extend(tables.calls(frame));
-            // A frame's calls are innermost first; inlined calls are further from the root.
-            for &call in calls.iter().rev() {
-                let call = self.call(tables, call);
-                // One stack can have 2^28 inlined calls: the rest of it is folded.
-                if self.builder.len() > 2 * self.budget.nodes {
-                    let other = self.other();
-                    return PathEnd { node: self.builder.child(end.node, other), ..end };
-                }
-                end.node = self.builder.child(end.node, call.function);
-                end.rules |= call.rules;
-            }
-            self.paths.insert((root, node), end);
-        }
-        end
-    }
-
     fn call(&mut self, tables: &Tables, call: Call) -> PathCall {
         if let Some(known) = self.calls.get(tables, &call) {
             return known;
@@ -418,6 +388,41 @@ impl Aggregator {
         };
         let lines = self.lines.iter().map(line).collect();
         self.builder.finish(functions, lines, self.bounds.clone())
+    }
+}
+
+/// The paths below one root.
+struct RootPaths<'a> {
+    aggregator: &'a mut Aggregator,
+    root: NodeIndex,
+}
+
+impl PathBuilder for RootPaths<'_> {
+    type End = PathEnd;
+
+    fn known(&mut self, tables: &Tables, node: NodeId) -> Option<PathEnd> {
+        self.aggregator.paths.get(tables, &(self.root, node))
+    }
+
+    fn extend(
+        &mut self,
+        tables: &Tables,
+        path: PathEnd,
+        call: Call,
+    ) -> ControlFlow<PathEnd, PathEnd> {
+        let PathCall { function, rules } = self.aggregator.call(tables, call);
+        // One stack can have 2^28 inlined calls: the rest of it is folded.
+        if self.aggregator.builder.len() > 2 * self.aggregator.budget.nodes {
+            let other = self.aggregator.other();
+            let node = self.aggregator.builder.child(path.node, other);
+            return ControlFlow::Break(PathEnd { node, ..path });
+        }
+        let node = self.aggregator.builder.child(path.node, function);
+        ControlFlow::Continue(PathEnd { node, rules: path.rules | rules })
+    }
+
+    fn remember(&mut self, node: NodeId, path: PathEnd) {
+        self.aggregator.paths.insert((self.root, node), path);
     }
 }
 
