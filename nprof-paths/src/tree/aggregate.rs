@@ -191,8 +191,12 @@ impl Aggregator {
                 })
                 .collect();
             self.drop_rare_lines();
-            self.forget_unused_names();
-            if self.labels.names.bytes() <= self.budget.name_bytes / 2 || count == 0 {
+            let max_bytes = self.budget.name_bytes / 2;
+            // Most programs have few names, and renumbering visits all nodes.
+            if self.labels.names.bytes() > max_bytes || self.functions.len() > count {
+                self.forget_unused_names();
+            }
+            if self.labels.names.bytes() <= max_bytes || count == 0 {
                 break;
             }
             // A few long names can take more memory than all nodes.

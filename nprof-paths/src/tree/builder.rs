@@ -55,12 +55,13 @@ impl TreeBuilder {
 
     /// Returns the node of a function called from `parent`; adds it if it is new.
     pub fn child(&mut self, parent: NodeIndex, function: usize) -> NodeIndex {
-        let key = (parent as u32, function as u32);
-        if let Some(&child) = self.children.get(&key) {
-            return child as NodeIndex;
+        let (parent, function) = (parent as u32, function as u32);
+        let next = self.nodes.len() as u32;
+        // One lookup for known and new nodes.
+        let child = *self.children.entry((parent, function)).or_insert(next);
+        if child == next {
+            self.push(parent, function);
         }
-        let child = self.push(key.0, key.1);
-        self.children.insert(key, child);
         child as NodeIndex
     }
 
