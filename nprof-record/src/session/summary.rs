@@ -140,7 +140,13 @@ impl Summary {
             return "lower -F or --stack-size".to_owned();
         };
         let time = duration(longest_ns);
+        let remedy = if is_shared { "; --follow cgroup omits other processes" } else { "" };
         match cause {
+            // The records of processes and mappings have rings of their own, which no option for
+            // samples relieves.
+            _ if longest_ns < SHORT_DELAY_NS && !self.lost.contains_key(&Cause::Ring) => {
+                format!("processes started or mapped memory in a burst{remedy}")
+            }
             _ if longest_ns < SHORT_DELAY_NS => "records came in a burst; lower --stack-size, or \
                  sample less often with -F or -c"
                 .to_owned(),
@@ -163,7 +169,6 @@ impl Summary {
                 format!("nprof-record waited {time} for a CPU; {remedy}")
             }
             DelayCause::Work if self.sideband_lost > 0 => {
-                let remedy = if is_shared { "; --follow cgroup omits other processes" } else { "" };
                 format!(
                     "processes start or map memory faster than nprof-record reads \
                      ({time} at a time){remedy}"
@@ -500,6 +505,13 @@ mod tests {
         let delay = Some(Delay { cause: DelayCause::Work, longest_ns: 1_000_000 });
         let burst = Summary { lost: BTreeMap::from([(Cause::Ring, 3)]), delay, ..summary() };
         assert!(burst.warnings()[0].contains("records came in a burst"));
+        let forks = Summary { sideband_lost: 49, delay, ..summary() };
+        let warnings = forks.warnings();
+        assert!(warnings[0].ends_with("wrong: processes started or mapped memory in a burst"));
+        let subject = Some("the command");
+        let others = Summary { subject, open_mode: OpenMode::System, ..forks };
+        let warnings = others.warnings();
+        assert!(warnings[0].ends_with("in a burst; --follow cgroup omits other processes"));
         let delay = Some(Delay { cause: DelayCause::Work, longest_ns: 60_000_000 });
         let storm = Summary { sideband_lost: 9, delay, ..summary() };
         assert_eq!(storm.warnings().len(), 1);
