@@ -6,6 +6,7 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use crate::event::CpuMode;
 use crate::os::procfs::{self, Stat};
@@ -38,6 +39,8 @@ pub(crate) struct CpuTimeMeter {
     ended: Option<u32>,
     /// The time of the last reading of all processes, and how long that took.
     polled: Poll,
+    /// The time of the last reading in /proc of all processes, in ns.
+    listed_ns: u64,
     /// The CPU time that the command used outside of its control group, in ns.
     outside_ns: u64,
 }
@@ -52,6 +55,10 @@ struct Poll {
 /// The time from one reading of all processes to the next is at least this multiple of the time that
 /// it takes: there may be thousands.
 const POLL_TIMES: u64 = 50;
+
+/// The time from one reading in /proc to the next of a process that has had no children. Between them
+/// its clock is read, which takes two system calls instead of a file with 52 fields.
+const LIST_INTERVAL: Duration = Duration::from_millis(250);
 
 /// CPU time outside of the control group below which a command counts as inside: it is forked
 /// before it enters the group.
@@ -78,6 +85,7 @@ impl CpuTimeMeter {
             processes: ProcessTimes::new(began),
             ended: None,
             polled: Poll::default(),
+            listed_ns: began,
             outside_ns: 0,
         };
         // CPUs and groups are measured as a whole, without their processes.
@@ -106,16 +114,27 @@ impl CpuTimeMeter {
         if self.cpu_time_scope == CpuTimeScope::Processes
             && now.saturating_sub(self.polled.at) >= self.polled.took.saturating_mul(POLL_TIMES)
         {
-            self.read_processes(now, living);
+            let is_listed = now.saturating_sub(self.listed_ns) >= sys::duration_ns(LIST_INTERVAL);
+            self.read_processes(now, living, is_listed);
         }
     }
 
-    fn read_processes(&mut self, now: u64, living: impl Iterator<Item = u32>) {
+    /// Reads all processes, with `is_listed` all of them in /proc.
+    fn read_processes(&mut self, now: u64, living: impl Iterator<Item = u32>, is_listed: bool) {
         let (scope, ended) = (self.scope, self.ended);
         let of_command = ended.and_then(|pid| self.processes.last(pid));
         // Nothing is in /proc of a command that was waited for.
-        let read = |pid| if Some(pid) == ended { of_command } else { read_process(pid, scope) };
+        let read = |pid, before: Option<Reading>| match before {
+            _ if Some(pid) == ended => of_command,
+            Some(before) if !is_listed && scope == CpuMode::Both => {
+                read_clock(pid, before).or_else(|| read_process(pid, scope))
+            }
+            _ => read_process(pid, scope),
+        };
         self.processes.read(now, living, read);
+        if is_listed {
+            self.listed_ns = now;
+        }
         self.polled = Poll { at: now, took: sys::monotonic_ns().saturating_sub(now) };
     }
 
@@ -160,7 +179,7 @@ impl CpuTimeMeter {
             }
             CpuTimeScope::Processes => {
                 let living: Vec<u32> = living.collect();
-                self.read_processes(sys::monotonic_ns(), living.iter().copied());
+                self.read_processes(sys::monotonic_ns(), living.iter().copied(), true);
                 // There may be more than are read again and again.
                 let others = living.into_iter().filter(|&pid| !self.processes.has(pid));
                 let others = others.filter_map(|pid| read_process(pid, self.scope));
@@ -183,6 +202,17 @@ fn read_process(pid: u32, scope: CpuMode) -> Option<Reading> {
     };
     let total_ns = own_ns.saturating_add(children_ns);
     Some(Reading { parent: stat.parent, start_ticks: stat.start_ticks, total_ns, children_ns })
+}
+
+/// Reads the CPU time of a process again, by its clock. None if that does not suffice: the process may
+/// have waited for children since, has exited, or another one has its id.
+fn read_clock(pid: u32, before: Reading) -> Option<Reading> {
+    if before.children_ns > 0 {
+        return None;
+    }
+    // A later process with the same id begins at 0.
+    let total_ns = sys::cpu_time_ns(pid).filter(|&now_ns| now_ns >= before.total_ns)?;
+    Some(Reading { total_ns, ..before })
 }
 
 /// Returns the part of the CPU time of a command that its control group has not counted; 0 if the
@@ -264,6 +294,19 @@ mod tests {
         }
         let used = meter.read([pid].into_iter()).expect("ours");
         assert!(used >= 4_000_000, "{used}");
+    }
+
+    #[test]
+    fn clock_suffices_only_for_the_same_process_without_children() {
+        let pid = std::process::id();
+        let before = Reading { parent: 7, start_ticks: 9, total_ns: 1, children_ns: 0 };
+        let read = read_clock(pid, before).expect("it runs");
+        assert!(read.total_ns > 1, "{read:?}");
+        assert_eq!(Reading { total_ns: 1, ..read }, before);
+        assert_eq!(read_clock(pid, Reading { total_ns: u64::MAX, ..before }), None, "another one");
+        assert_eq!(read_clock(pid, Reading { children_ns: 1, ..before }), None);
+        // Above the largest id of a process (PID_MAX_LIMIT), and within the bits that a clock has for it.
+        assert_eq!(read_clock(1 << 28, before), None, "it has exited");
     }
 
     #[test]

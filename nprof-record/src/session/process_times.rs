@@ -95,16 +95,18 @@ impl ProcessTimes {
     }
 
     /// Reads the known processes at `now_ns`, and those in `living`, of which new ones began since the
-    /// beginning.
+    /// beginning. `read` gets the reading before; `None` of a new process.
     pub(crate) fn read(
         &mut self,
         now_ns: u64,
         living: impl Iterator<Item = u32>,
-        read: impl Fn(u32) -> Option<Reading>,
+        read: impl Fn(u32, Option<Reading>) -> Option<Reading>,
     ) {
         let mut exited = Vec::new();
         for (&pid, known) in &mut self.processes {
-            match read(pid).filter(|now| now.start_ticks == known.last.start_ticks) {
+            match read(pid, Some(known.last))
+                .filter(|now| now.start_ticks == known.last.start_ticks)
+            {
                 Some(now) => (known.last, known.read_ns) = (now, now_ns),
                 None => exited.push((Reverse(known.last.start_ticks), Reverse(pid))),
             }
@@ -119,7 +121,7 @@ impl ProcessTimes {
                 break;
             }
             if !self.processes.contains_key(&pid)
-                && let Some(last) = read(pid)
+                && let Some(last) = read(pid, None)
             {
                 let start_ticks = last.start_ticks;
                 let before = Reading { start_ticks, ..Reading::default() };
@@ -199,7 +201,7 @@ mod tests {
 
         fn read(&self, times: &mut ProcessTimes, now_ms: u64) -> Option<u64> {
             let living: Vec<u32> = self.0.keys().copied().filter(|&pid| pid >= 10).collect();
-            times.read(now_ms * MS, living.into_iter(), |pid| self.0.get(&pid).copied());
+            times.read(now_ms * MS, living.into_iter(), |pid, _| self.0.get(&pid).copied());
             times.sum_ns(std::iter::empty()).map(|ns| ns / MS)
         }
     }
