@@ -128,6 +128,15 @@ impl EventSource for RingSet {
     }
 }
 
+/// The end of a wait for sources.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Wake {
+    /// True if the sources must be drained now or a signal has come.
+    pub(crate) is_due: bool,
+    /// True if signals may be pending.
+    pub(crate) has_signals: bool,
+}
+
 /// All sources of a recording.
 #[derive(Debug)]
 pub(crate) struct SourceSet(pub(crate) Vec<Box<dyn EventSource>>);
@@ -147,21 +156,23 @@ impl SourceSet {
         self.0.iter().for_each(|source| source.disable());
     }
 
-    /// Waits for a source, a signal, or the time `until_ns`. Returns true if the sources must be
-    /// drained now or a signal has come.
+    /// Waits for a source, a signal, or the time `until_ns`.
     ///
     /// # Errors
     ///
     /// Those of poll(2).
-    pub(crate) fn wait(&mut self, signals: &Signals, until_ns: u64) -> io::Result<bool> {
+    pub(crate) fn wait(&mut self, signals: &Signals, until_ns: u64) -> io::Result<Wake> {
         let interval = self.0.iter().map(|source| source.poll_interval()).min();
         let interval_ns = interval.map_or(u64::MAX, sys::duration_ns);
         let mut now_ns = sys::monotonic_ns();
+        // Without a poll nothing is known about signals.
+        let has_signals = now_ns >= until_ns;
         while now_ns < until_ns {
             // Rounded up: poll(2) with 0 ms would spin until the time comes.
             let timeout_ms = (until_ns - now_ns).min(interval_ns).div_ceil(1_000_000);
-            if self.poll(signals, i32::try_from(timeout_ms).unwrap_or(i32::MAX))? {
-                return Ok(true);
+            let wake = self.poll(signals, i32::try_from(timeout_ms).unwrap_or(i32::MAX))?;
+            if wake.is_due {
+                return Ok(wake);
             }
             now_ns = sys::monotonic_ns();
             // Calls each source, since each notes the time.
@@ -170,13 +181,13 @@ impl SourceSet {
                 is_due |= source.is_due(now_ns);
             }
             if is_due {
-                return Ok(true);
+                return Ok(Wake { is_due, has_signals });
             }
         }
-        Ok(false)
+        Ok(Wake { is_due: false, has_signals })
     }
 
-    fn poll(&mut self, signals: &Signals, timeout_ms: i32) -> io::Result<bool> {
+    fn poll(&mut self, signals: &Signals, timeout_ms: i32) -> io::Result<Wake> {
         // The descriptors change when tasks exit, so the list is built for each poll.
         let mut fds = vec![libc::pollfd { fd: signals.fd(), events: libc::POLLIN, revents: 0 }];
         let mut ends = Vec::with_capacity(self.0.len());
@@ -185,13 +196,14 @@ impl SourceSet {
             ends.push(fds.len());
         }
         sys::poll(&mut fds, timeout_ms)?;
-        let mut is_due = fds[0].revents != 0;
+        let has_signals = fds[0].revents != 0;
+        let mut is_due = has_signals;
         let mut start = 1;
         for (source, end) in self.0.iter_mut().zip(ends) {
             is_due |= source.handle_poll(&fds[start..end]);
             start = end;
         }
-        Ok(is_due)
+        Ok(Wake { is_due, has_signals })
     }
 
     /// Returns the longest time until the next drain.

@@ -213,15 +213,17 @@ impl Recording {
         loop {
             let until_ns = next_drain_ns.min(self.next_poll_ns(progress));
             let asleep_ns = sys::monotonic_ns();
-            let is_due = self.sources.wait(&self.signals, until_ns)?;
+            let wake = self.sources.wait(&self.signals, until_ns)?;
             let awake_ns = sys::monotonic_ns().min(until_ns);
             progress.interval.asleep_ns += awake_ns.saturating_sub(asleep_ns);
-            self.workload.handle_signals(&self.signals);
+            if wake.has_signals {
+                self.workload.handle_signals(&self.signals);
+            }
             self.poll(progress)?;
             if let Some(reason) = self.reason_to_stop(progress) {
                 return Ok(reason);
             }
-            if !is_due && sys::monotonic_ns() < next_drain_ns {
+            if !wake.is_due && sys::monotonic_ns() < next_drain_ns {
                 continue;
             }
             let timeout = match self.sources.drain(&mut self.converter, false) {

@@ -161,9 +161,10 @@ impl Ring {
     pub(crate) fn bytes(&self, head: u64) -> (&[u8], &[u8]) {
         let size = self.size();
         let length = usize::try_from(head.saturating_sub(self.tail)).unwrap_or(0).min(size);
-        let start = (self.tail % size as u64) as usize;
+        // The remainder: the kernel only maps rings of a power of two pages (perf_event_open(2)).
+        let start = self.tail as usize & (size - 1);
         let first = length.min(size - start);
-        // SAFETY: both parts are inside the mapping: start < size, first <= size - start, and
+        // SAFETY: both parts are inside the mapping: start <= size - 1, first <= size - start, and
         // length - first <= start. The kernel does not write between tail and head, because the
         // mapping is writable and the ring therefore not in overwrite mode. The tail moves only by
         // `advance`, which needs `&mut self`.
