@@ -109,7 +109,7 @@ fn intern_stacks(bencher: Bencher<'_, '_>) {
     const STACKS: u64 = 1000;
     let mut dictionary = Dictionary::new(1 << 20);
     let mut sink = Count(0);
-    let mut frames = Vec::new();
+    let (mut frames, mut nodes) = (Vec::new(), Vec::new());
     let mut intern = move || {
         for stack in 0..STACKS {
             frames.clear();
@@ -126,7 +126,8 @@ fn intern_stacks(bencher: Bencher<'_, '_>) {
                 };
                 frames.push(dictionary.frame(key, &mut sink));
             }
-            dictionary.node(NodeId::NONE, &frames, &mut sink);
+            nodes.clear();
+            dictionary.node(NodeId::NONE, &frames, &mut nodes, &mut sink);
         }
     };
     intern();

@@ -161,13 +161,20 @@ impl Dictionary {
     }
 
     /// Returns the node of the frames `stack`, root first, below the node `parent` (none for a whole
-    /// stack). New nodes are defined as one branch.
-    pub fn node(&mut self, parent: NodeId, stack: &[FrameId], sink: &mut impl Sink) -> NodeId {
+    /// stack), and appends that of each frame to `nodes`. New nodes are defined as one branch.
+    pub fn node(
+        &mut self,
+        parent: NodeId,
+        stack: &[FrameId],
+        nodes: &mut Vec<NodeId>,
+        sink: &mut impl Sink,
+    ) -> NodeId {
         let mut node = parent;
         for &frame in stack {
             // Without more ids, which `limit` prevents, the stack would end here.
             let Some(below) = self.nodes.assign(node, frame) else { break };
             node = below;
+            nodes.push(node);
         }
         if let Some(nodes) = self.nodes.branch() {
             sink.take(&Record::Nodes(nodes));
@@ -225,7 +232,7 @@ mod tests {
             dictionary.define_image(IMAGE, &facts, sink);
         }
         let frames: Vec<_> = offsets.iter().map(|&at| dictionary.frame(key(at), sink)).collect();
-        dictionary.node(NodeId::NONE, &frames, sink)
+        dictionary.node(NodeId::NONE, &frames, &mut Vec::new(), sink)
     }
 
     #[test]
@@ -265,7 +272,7 @@ mod tests {
     #[test]
     fn no_stack_is_no_node() {
         let (mut dictionary, mut sink) = (Dictionary::new(4), Kept::default());
-        assert_eq!(dictionary.node(NodeId::NONE, &[], &mut sink), NodeId::NONE);
+        assert_eq!(dictionary.node(NodeId::NONE, &[], &mut Vec::new(), &mut sink), NodeId::NONE);
         assert!(sink.0.is_empty());
     }
 }

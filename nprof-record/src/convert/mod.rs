@@ -8,4 +8,5 @@ pub mod dictionary;
 pub(crate) mod process_code;
 pub(crate) mod process_tree;
 pub(crate) mod sample_stack;
+pub(crate) mod stack_cache;
 pub(crate) mod stack_resolver;

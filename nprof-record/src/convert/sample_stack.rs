@@ -57,7 +57,8 @@ pub(crate) fn unwind_copy(
 }
 
 /// Appends the addresses of a stack that the source walked along frame pointers, at most `depth` of
-/// them. Returns the reason why the stack is incomplete.
+/// them. Returns the reason why the stack is incomplete; `mark_of_end` returns it for an address at
+/// which an earlier stack ended.
 pub(crate) fn take_walked(
     not_seen_since_exec: &mut bool,
     input: &StackInput<'_>,
@@ -65,6 +66,7 @@ pub(crate) fn take_walked(
     code: &mut impl CodeMap,
     depth: usize,
     addresses: &mut Vec<FrameAddress>,
+    mark_of_end: impl FnOnce(FrameAddress) -> Option<Mark>,
 ) -> Mark {
     let leaf = walked.iter().next().map(RuntimeAddress);
     if leaf.is_some_and(|ip| is_from_before_exec(not_seen_since_exec, ip, input, code)) {
@@ -83,6 +85,9 @@ pub(crate) fn take_walked(
     let Some(last) = addresses.last() else {
         return if input.in_kernel { Mark::None } else { Mark::NoStack };
     };
+    if let Some(mark) = mark_of_end(*last) {
+        return mark;
+    }
     // A chain of frame pointers ends in the same way at the end of the stack and in a function
     // that keeps no frame pointer. The unwind table of the last frame decides.
     match code.unwind_info(last.address_for_lookup()) {
@@ -151,6 +156,7 @@ mod tests {
             &mut Program,
             depth,
             &mut addresses,
+            |_| None,
         );
         (addresses.len(), mark)
     }

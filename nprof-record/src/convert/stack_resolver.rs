@@ -19,6 +19,7 @@ use crate::convert::dictionary::{Dictionary, FrameKey, ImageFacts, Sink};
 use crate::convert::process_code::{ProcessCode, RuntimeCode};
 use crate::convert::process_tree::{Process, ProcessTree};
 use crate::convert::sample_stack;
+use crate::convert::stack_cache::{KnownPart, StackCache};
 use crate::image::jit::growing_file::OpenFileBudget;
 use crate::image::jit::runtime_code::RuntimeFunctions;
 use crate::image::jit::runtime_unwinding::RuntimeRules;
@@ -76,11 +77,16 @@ pub(crate) struct StackResolver {
     /// The nodes of such callers in this epoch, by their address in our memory. The reference keeps
     /// the address from being used again.
     outer_nodes: FxHashMap<*const FrameAddress, (Rc<[FrameAddress]>, NodeId)>,
-    /// The current stack: the addresses of its user part, all frames leaf first, their ids root
-    /// first.
+    /// The latest stacks, whose callers most samples share.
+    latest: StackCache,
+    /// The part of the current stack that the latest stack of its thread has, too.
+    known: Option<KnownPart>,
+    /// The current stack: the addresses of its user part, all frames leaf first but for the known
+    /// part, their ids and nodes root first.
     addresses: Vec<FrameAddress>,
     keys: Vec<FrameKey>,
     frames: Vec<FrameId>,
+    nodes: Vec<NodeId>,
 }
 
 impl StackResolver {
@@ -100,9 +106,12 @@ impl StackResolver {
             copy_hints: None,
             outer: None,
             outer_nodes: FxHashMap::default(),
+            latest: StackCache::default(),
+            known: None,
             addresses: Vec::new(),
             keys: Vec::new(),
             frames: Vec::new(),
+            nodes: Vec::new(),
         }
     }
 
@@ -125,13 +134,15 @@ impl StackResolver {
     ) -> Mark {
         self.keys.clear();
         self.outer = None;
+        self.known = None;
         self.functions.begin_stack();
         self.unnamed.begin_stack();
         if sample.stack.in_kernel {
             self.kernel_part(&sample.stack);
         }
         let mark = self.user_part(process, sample_id, sample);
-        if mark != Mark::None {
+        let is_known = self.known.as_ref().is_some_and(|known| known.addresses > 0);
+        if mark != Mark::None && !is_known {
             self.keys.push(FrameKey::mark(mark));
         }
         mark
@@ -153,15 +164,22 @@ impl StackResolver {
         self.functions.begin_epoch();
         self.unnamed.begin_epoch();
         self.outer_nodes.clear();
+        self.latest.drop_nodes();
         self.dictionary.begin_epoch(sink);
     }
 
     /// Returns the node of the current stack, after defining all that it needs.
     pub(crate) fn node(&mut self, tree: &ProcessTree, sink: &mut impl Sink) -> NodeId {
         let outer = self.outer_node(tree, sink);
+        let known = self.known.take();
+        let parent =
+            known.as_ref().filter(|known| known.addresses > 0).map_or(outer, |known| known.node);
         let keys = std::mem::take(&mut self.keys);
-        let node = self.node_below(outer, &keys, tree, sink);
+        let node = self.node_below(parent, &keys, tree, sink);
         self.keys = keys;
+        if let Some(known) = known {
+            self.latest.update(&known, &self.addresses, &self.nodes);
+        }
         node
     }
 
@@ -191,6 +209,7 @@ impl StackResolver {
         sink: &mut impl Sink,
     ) -> NodeId {
         self.frames.clear();
+        self.nodes.clear();
         for &key in keys.iter().rev() {
             if let Some(image) = key.image.filter(|&image| self.dictionary.needs_image(image)) {
                 self.define_image(image, tree, sink);
@@ -202,7 +221,7 @@ impl StackResolver {
             }
             self.frames.push(id);
         }
-        self.dictionary.node(parent, &self.frames, sink)
+        self.dictionary.node(parent, &self.frames, &mut self.nodes, sink)
     }
 
     /// Appends the user frames to `keys`, leaf first. Returns the reason why they are incomplete.
@@ -253,7 +272,18 @@ impl StackResolver {
                 mark
             }
             UserStack::Walked(walked) => {
-                sample_stack::take_walked(not_seen, input, *walked, &mut code, depth, addresses)
+                let latest = self.latest.of(sample_id.tid, &maps);
+                let mark_of_end = |root| latest.mark_of_end(root);
+                let walked = *walked;
+                sample_stack::take_walked(
+                    not_seen,
+                    input,
+                    walked,
+                    &mut code,
+                    depth,
+                    addresses,
+                    mark_of_end,
+                )
             }
             UserStack::NotCaptured if input.in_kernel => Mark::None,
             UserStack::NotCaptured => {
@@ -272,13 +302,38 @@ impl StackResolver {
             }
             self.outer = Some((addresses, keys));
         }
-        for at in 0..self.addresses.len() {
+        let mut known = self.known_part(sample_id.tid, maps.clone(), mark);
+        for at in 0..self.addresses.len() - known.addresses {
             match self.user_key(process, &maps, sample_id, self.addresses[at]) {
-                Some(key) => self.keys.push(key),
+                Some(key) => {
+                    known.is_kept &= self.is_permanent(&key);
+                    self.keys.push(key);
+                }
                 None => return Mark::Unmapped,
             }
         }
+        self.known = Some(known);
         mark
+    }
+
+    /// Returns the part of the user stack that the latest stack of the thread has, too.
+    fn known_part(&mut self, tid: u32, maps: Rc<AddressSpace>, mark: Mark) -> KnownPart {
+        // All frames are needed if a new epoch may drop the nodes first.
+        let depth = self.keys.len() + self.addresses.len() + 1;
+        let is_whole = self.outer.is_none();
+        if is_whole && !self.dictionary.is_full(depth) && !self.images.is_full() {
+            self.latest.known_part(tid, maps, mark, &self.addresses)
+        } else {
+            KnownPart::none(tid, maps, mark, is_whole)
+        }
+    }
+
+    /// True if the frame of an address never changes.
+    fn is_permanent(&self, key: &FrameKey) -> bool {
+        match key.image {
+            Some(ImageKey::File(index)) => !self.images.may_contain_jit(index),
+            _ => false,
+        }
     }
 
     /// Returns the user frame at an address. None if nothing is mapped there.
