@@ -12,6 +12,7 @@ mod path_walk;
 mod runs;
 mod stack_sums;
 pub mod summary;
+mod thread_time;
 pub mod time;
 pub(crate) mod unnamed;
 
@@ -20,3 +21,4 @@ pub use omitted::{FoldedSums, OmittedRows, ReportedEvent, add_bounds, raise_boun
 pub use once_per_stack::OncePerStack;
 pub use path_walk::{PathBuilder, path_of};
 pub use stack_sums::{Context, GroupBy, Profile};
+pub use thread_time::ThreadTime;

@@ -9,6 +9,7 @@ use nprof_stream::{Cause, End, Event, Head, IncompleteInput, Lost, Mark, Step};
 
 use crate::profile::group::{GroupKey, Sum};
 use crate::profile::join;
+use crate::profile::thread_time::ThreadTime;
 use crate::profile::unnamed::{self, Remedies, Unnamed};
 
 /// The message about lost records of processes and mappings, after their number.
@@ -288,6 +289,7 @@ impl Summary {
             lines.extend(event_lines(event));
             lines.extend(self.unnamed_lines(event));
         }
+        lines.extend(ThreadTime::of(self).map(|time| time.line()));
         if self.live {
             let watched = self.watched.map(|time| format!(", for {:.1} s", time.as_secs_f64()));
             let watched = watched.unwrap_or_default();

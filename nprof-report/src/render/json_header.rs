@@ -5,6 +5,7 @@ use nprof_stream::IncompleteInput;
 use nprof_stream::escape::escaped;
 use serde_json::{Map, Value, json};
 
+use crate::profile::ThreadTime;
 use crate::profile::summary::{EventSummary, Run, Summary};
 use crate::profile::unnamed::Remedies;
 use crate::profile::{FoldedSums, ReportedEvent, Sum};
@@ -22,6 +23,9 @@ impl Summary {
             "events".to_owned(),
             self.events.iter().map(|event| self.event_facts(event)).collect(),
         );
+        if let Some(time) = ThreadTime::of(self) {
+            facts.insert("threads".to_owned(), time.object());
+        }
         facts.insert("lost_records".to_owned(), self.lost_records.into());
         facts.insert(
             "incomplete_inputs".to_owned(),

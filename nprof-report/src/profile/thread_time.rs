@@ -1,0 +1,166 @@
+//! The exact times of all threads, and the part of them that samples represent. Pure.
+
+use nprof_stream::number::total;
+use nprof_stream::{End, Measure};
+use serde_json::{Value, json};
+
+use crate::profile::summary::{EventSummary, Summary};
+
+/// The part of the time that may be in no kind of time without a note: reading several counters takes
+/// a moment.
+const USUAL_REMAINDER: f64 = 0.001;
+
+/// The time of all threads, as the recorders counted it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ThreadTime {
+    /// The time that threads were observed, in nanoseconds.
+    pub wall_ns: u64,
+    /// Its parts.
+    pub parts: [TimePart; 3],
+}
+
+/// A part of the time of all threads.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TimePart {
+    /// Its name: `cpu`, `runnable` or `blocked`.
+    pub name: &'static str,
+    /// The time in nanoseconds.
+    pub ns: u64,
+    /// The part of it that samples represent, in per cent. None if it was not sampled.
+    pub coverage: Option<f64>,
+}
+
+impl ThreadTime {
+    /// Returns the time of the threads of all runs. None if a run did not count it.
+    pub fn of(summary: &Summary) -> Option<Self> {
+        let sum = |of: fn(&End) -> Option<u64>| {
+            let times: Option<Vec<u64>> =
+                summary.runs.iter().map(|run| of(run.end.as_ref()?)).collect();
+            times.filter(|times| !times.is_empty()).map(|times| total(times.into_iter()))
+        };
+        let wall_ns = sum(|end| end.wall_ns)?;
+        let part = |name, ns: u64, sampled: Option<u64>| {
+            let sampled = sampled.filter(|_| ns > 0);
+            let coverage = sampled.map(|sampled| 100.0 * sampled as f64 / ns as f64);
+            TimePart { name, ns, coverage }
+        };
+        let parts = [
+            part("cpu", sum(|end| end.task_ns)?, sum(|end| end.sampled_ns)),
+            part("runnable", sum(|end| end.runnable_ns)?, waited(summary, b"runnable")),
+            part("blocked", sum(|end| end.blocked_ns)?, waited(summary, b"blocked")),
+        ];
+        Some(Self { wall_ns, parts })
+    }
+
+    /// Returns the time that is in no part; negative if some is in two.
+    fn remainder_ns(&self) -> i128 {
+        let parts: i128 = self.parts.iter().map(|part| i128::from(part.ns)).sum();
+        i128::from(self.wall_ns) - parts
+    }
+
+    /// Returns the line of a heading: `threads: wall 84.20 s = cpu 11.90 + runnable 0.80 + ...`.
+    pub fn line(&self) -> String {
+        // A short run would be zeros.
+        let digits = if self.wall_ns < 10_000_000_000 { 3 } else { 2 };
+        let seconds = |ns: f64| format!("{:.digits$}", ns / 1e9);
+        let terms: Vec<String> = self
+            .parts
+            .iter()
+            .map(|part| format!("{} {}", part.name, seconds(part.ns as f64)))
+            .collect();
+        let mut line =
+            format!("threads: wall {} s = {}", seconds(self.wall_ns as f64), terms.join(" + "));
+        let remainder = self.remainder_ns() as f64;
+        if remainder.abs() > USUAL_REMAINDER * self.wall_ns as f64 {
+            let sign = if remainder < 0.0 { "-" } else { "+" };
+            line.push_str(&format!(" {sign} {} unaccounted for", seconds(remainder.abs())));
+        }
+        let sampled: Vec<String> = self
+            .parts
+            .iter()
+            .filter_map(|part| Some(format!("{} {:.1} %", part.name, part.coverage?)))
+            .collect();
+        if !sampled.is_empty() {
+            line.push_str(&format!("; coverage: {}", sampled.join(", ")));
+        }
+        line
+    }
+
+    /// Returns the times and coverages as JSON.
+    pub fn object(&self) -> Value {
+        let [cpu, runnable, blocked] = self.parts;
+        json!({
+            "wall_ns": self.wall_ns,
+            "cpu_ns": cpu.ns,
+            "runnable_ns": runnable.ns,
+            "blocked_ns": blocked.ns,
+            "remainder_ns": self.remainder_ns() as i64,
+            "cpu_coverage": cpu.coverage,
+            "runnable_coverage": runnable.coverage,
+            "blocked_coverage": blocked.coverage,
+        })
+    }
+}
+
+/// Returns the weight of the samples of an event of waiting. None if it was not recorded, or added into
+/// another event.
+fn waited(summary: &Summary, name: &[u8]) -> Option<u64> {
+    let is_named = |event: &&EventSummary| {
+        event.parts.is_empty()
+            && event.event.name == name
+            && event.event.measure == Measure::WaitTime
+    };
+    let mut found = summary.events.iter().filter(is_named).peekable();
+    found.peek()?;
+    Some(total(found.map(|event| event.sum.weight)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::{GroupBy, Profile};
+
+    fn summary(ends: &[&str]) -> Summary {
+        let mut text = String::new();
+        for (end, run) in ends.iter().zip(1..) {
+            text += &format!(
+                "@nprof\t1.1\trun={run:#x}\n@event\tid=1\tname=blocked\tunit=ns\tmeasure=wait-time\n\
+                 S\t1\t1\t0\t0\t0\t3000000000\t3\n@end\tsamples=1\trecords=2\tlost=0\t{end}\n"
+            );
+        }
+        let mut profile = Profile::new(GroupBy::default());
+        profile.read("in", text.as_bytes(), |_, _, _| {}).unwrap();
+        profile.summary
+    }
+
+    const END: &str = "task_ns=1000000000\tsampled_ns=900000000\twall_ns=7000000000\t\
+                       runnable_ns=2000000000\tblocked_ns=4000000000";
+
+    #[test]
+    fn line_has_the_parts_and_their_coverage() {
+        let time = ThreadTime::of(&summary(&[END])).unwrap();
+        assert_eq!(
+            time.line(),
+            "threads: wall 7.000 s = cpu 1.000 + runnable 2.000 + blocked 4.000; \
+             coverage: cpu 90.0 %, blocked 75.0 %"
+        );
+        assert_eq!(time.object()["blocked_coverage"], 75.0);
+        assert_eq!(time.object()["runnable_coverage"], Value::Null);
+        let lines = summary(&[END]).heading();
+        assert!(lines.contains(&time.line()), "{lines:?}");
+    }
+
+    #[test]
+    fn remainder_is_stated_and_runs_without_times_have_none() {
+        let late = END.replace("blocked_ns=4", "blocked_ns=3");
+        let line = ThreadTime::of(&summary(&[END, &late])).unwrap().line();
+        assert!(
+            line.contains(
+                "wall 14.00 s = cpu 2.00 + runnable 4.00 + blocked 7.00 + 1.00 unaccounted for"
+            ),
+            "{line}"
+        );
+        assert_eq!(ThreadTime::of(&summary(&[END, "task_ns=1"])), None);
+        assert_eq!(ThreadTime::of(&Summary::default()), None);
+    }
+}
