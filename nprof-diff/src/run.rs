@@ -32,11 +32,11 @@ pub fn main() -> ExitCode {
 
 fn run(args: &Args) -> Result<Outcome> {
     let inputs = load_inputs(args)?;
-    let has_cpu_time = inputs.event.as_ref().is_some_and(ComparedEvent::measures_cpu_time);
+    let has_time = inputs.event.as_ref().is_some_and(ComparedEvent::measures_time);
     // The runs of one side that are compared with each other are in no other order than all runs.
     let is_in_turn = args.noise || preconditions::times_are_comparable(&inputs.base, &inputs.new);
     let criteria =
-        Criteria { alpha: args.alpha(), has_cpu_time, is_in_turn, min_effect: args.min_effect };
+        Criteria { alpha: args.alpha(), has_time, is_in_turn, min_effect: args.min_effect };
     if args.noise { calibrate(args, &inputs, criteria) } else { compare(args, &inputs, criteria) }
 }
 

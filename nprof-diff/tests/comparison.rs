@@ -285,7 +285,7 @@ fn rejects_incomparable_streams_by_name() {
         ("--event page-faults base new", "base: no samples of page-faults, only of cpu-clock"),
         (
             "--fail-on self>+5ms cycles cycles",
-            "--fail-on self>+5ms: the event cycles (user) does not measure CPU time",
+            "--fail-on self>+5ms: the event cycles (user) does not measure time",
         ),
         ("- -", "standard input (-) can be read only once"),
     ] {
@@ -431,7 +431,7 @@ fn rejects_time_bounds_on_different_processors() {
     for option in ["--fail-on self>+5ms", "--min-effect 5ms"] {
         let ended = diff(directory.path(), &format!("{option} base new"));
         assert_eq!((ended.status, &ended.stdout[..]), (2, ""));
-        let printed = ": processors differ: base AMD; new Intel; CPU times are not comparable";
+        let printed = ": processors differ: base AMD; new Intel; CPU time is not comparable";
         assert!(ended.stderr.contains(printed), "{}", ended.stderr);
     }
     let ended = diff(directory.path(), "--fail-on self>+3% base new");
@@ -481,4 +481,28 @@ fn joined_events_are_compared_as_one() {
         "{}",
         absent.stderr
     );
+}
+
+#[test]
+fn bounds_hold_for_waiting() {
+    let directory = TempDir::new().expect("a directory");
+    let mut line = [String::new(), String::new()];
+    for run in 1..=6 {
+        // Both sides compute the same; the new one waits longer in `lock`.
+        let (side, lock) = if run <= 3 { ("base", 300) } else { ("new", 900) };
+        let mut waits = Run::new(run, &[("parse", 600 + run), ("lock", lock + run)]);
+        (waits.event, waits.measure) = ("blocked", "wait-time");
+        waits.save(directory.path(), &format!("{side}{run}"));
+        line[usize::from(run > 3)].push_str(&format!(" {side}{run}"));
+    }
+    let run = |options: &str| {
+        let [base, new] = &line;
+        diff(directory.path(), &format!("--event blocked {options} --base{base} --new{new}"))
+    };
+    let share = run("--fail-on total>+5%");
+    assert_eq!(share.status, 1, "{}{}", share.stdout, share.stderr);
+    assert!(share.stdout.contains("s of waiting a run"), "{}", share.stdout);
+    assert!(run("--fail-on self>+100ms").stderr.contains("changed beyond self>+100ms"));
+    assert_eq!(run("--fail-on self>+900ms").status, 0);
+    assert!(run("-v").stdout.contains("waiting of a run: base 904 ms, new 1.51 s"));
 }

@@ -51,7 +51,7 @@ impl Correction {
         let mean = unchanged.iter().flatten().sum::<f64>() / runs;
         let rows: Vec<Row> = selfs.filter_map(|sides| Row::of(sides, mean)).collect();
         let is_comparable = comparison.method == Method::Welch
-            && comparison.criteria.has_cpu_time
+            && comparison.criteria.has_time
             && comparison.criteria.is_in_turn
             && comparison.base.len().min(comparison.new.len()) >= MIN_RUNS_FOR_TIMES
             && rows.len() >= MIN_ROWS

@@ -65,7 +65,7 @@ pub(crate) fn compare(
     let mut rows: Vec<Row> = rows.filter(|row| row.total.samples() > 0).collect();
     let family = significance::test_rows(&mut rows, &comparison);
     // The CPU time of a single run is known exactly, but not how much it varies.
-    let run_time_ns = (criteria.has_cpu_time && has_repetitions).then(|| {
+    let run_time_ns = (criteria.has_time && has_repetitions).then(|| {
         stats::welch(
             run_time_spread(base),
             run_time_spread(new),

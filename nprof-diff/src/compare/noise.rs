@@ -164,7 +164,7 @@ fn noise(
     MetricNoise {
         samples: observed.samples(),
         share: level(&observed, Quantity::Share, share, alpha),
-        time_ns: criteria.has_cpu_time.then(|| level(&observed, Quantity::TimeNs, time_ns, alpha)),
+        time_ns: criteria.has_time.then(|| level(&observed, Quantity::TimeNs, time_ns, alpha)),
     }
 }
 
@@ -256,8 +256,7 @@ mod tests {
         let mut keys = KeyTable::default();
         let ids = ["a", "b"].map(|name| keys.intern(RowKey::of_name(name.as_bytes())));
         let runs = [100, 140, 120, 160].map(|self_| run(&ids, self_));
-        let criteria =
-            Criteria { alpha: 0.05, has_cpu_time: true, is_in_turn: true, min_effect: None };
+        let criteria = Criteria { alpha: 0.05, has_time: true, is_in_turn: true, min_effect: None };
         let calibration = calibrate(&runs.each_ref(), &keys, criteria).unwrap();
         assert_eq!((calibration.splits, calibration.halves), (3, [2, 2]));
         let self_ = calibration.rows[1].self_;

@@ -60,12 +60,7 @@ mod tests {
         let totals = SideTotals { runs, ..SideTotals::default() };
         Diff {
             method,
-            criteria: Criteria {
-                alpha: 0.05,
-                has_cpu_time: true,
-                is_in_turn: true,
-                min_effect: None,
-            },
+            criteria: Criteria { alpha: 0.05, has_time: true, is_in_turn: true, min_effect: None },
             base: totals,
             new: totals,
             run_time_ns: None,

@@ -199,7 +199,7 @@ fn keys(count: usize) -> Vec<KeyId> {
 }
 
 fn compared(base: &[RunCounts], new: &[RunCounts], keys: &[KeyId]) -> Diff {
-    let criteria = Criteria { alpha: 0.05, has_cpu_time: true, is_in_turn: true, min_effect: None };
+    let criteria = Criteria { alpha: 0.05, has_time: true, is_in_turn: true, min_effect: None };
     let (base, new): (Vec<_>, Vec<_>) = (base.iter().collect(), new.iter().collect());
     compare(&base, &new, keys.iter().copied(), criteria)
 }

@@ -13,7 +13,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 const CRITERIA: Criteria =
-    Criteria { alpha: 0.05, has_cpu_time: true, is_in_turn: true, min_effect: None };
+    Criteria { alpha: 0.05, has_time: true, is_in_turn: true, min_effect: None };
 
 /// A run in which key `i` has `samples[i]` of self and all keys are called from key 0; a sample
 /// has the weight `period`, in nanoseconds.

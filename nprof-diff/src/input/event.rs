@@ -17,9 +17,19 @@ use crate::input::side::Side;
 pub(crate) struct ComparedEvent(Event);
 
 impl ComparedEvent {
-    /// True if its weights are CPU time, in nanoseconds.
-    pub(crate) fn measures_cpu_time(&self) -> bool {
-        self.0.measure == Measure::CpuTime
+    /// True if its weights are times, in nanoseconds.
+    pub(crate) fn measures_time(&self) -> bool {
+        self.0.measure.is_time()
+    }
+
+    /// Returns the quantity of its weights, for people.
+    pub(crate) fn quantity(&self) -> String {
+        match &self.0.measure {
+            Measure::CpuTime => "CPU time".to_owned(),
+            Measure::WaitTime => "waiting".to_owned(),
+            Measure::WallTime => "wall time".to_owned(),
+            _ => self.unit(),
+        }
     }
 
     /// Returns its name, as opened, with its scope.

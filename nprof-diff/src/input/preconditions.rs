@@ -58,11 +58,11 @@ fn refuse_repeated_runs(side: &Side) -> Result<()> {
     Ok(())
 }
 
-/// Refuses an option in CPU time if CPU times cannot be compared. `option` is its spelling.
+/// Refuses an option in time if times cannot be compared. `option` is its spelling.
 ///
 /// # Errors
 ///
-/// If the event does not measure CPU time, or the processors differ: the same work takes different
+/// If the event does not measure time, or the processors differ: the same work takes different
 /// times on them.
 pub(crate) fn refuse_time(
     base: &Side,
@@ -70,13 +70,16 @@ pub(crate) fn refuse_time(
     event: &ComparedEvent,
     option: &str,
 ) -> Result<()> {
-    if !event.measures_cpu_time() {
-        bail!("{option}: the event {} does not measure CPU time; give a share (P%)", event.label());
+    if !event.measures_time() {
+        bail!("{option}: the event {} does not measure time; give a share (P%)", event.label());
     }
     let [base, new] = [base, new].map(|side| side.facts(|head| &head.cpu));
     match difference_between("processors differ", &base, &new) {
         Some(difference) => {
-            bail!("{option}: {difference}; CPU times are not comparable, give a share (P%)")
+            bail!(
+                "{option}: {difference}; {} is not comparable, give a share (P%)",
+                event.quantity()
+            )
         }
         None => Ok(()),
     }

@@ -51,11 +51,12 @@ pub(super) fn unnamed(event: Option<&ComparedEvent>, sides: &[&Side]) -> Vec<Str
 /// Returns a line on each side.
 fn brief(report: &DiffReport<'_>) -> Vec<String> {
     let DiffReport { base, new, diff, event, .. } = report;
-    let has_time = event.is_some_and(ComparedEvent::measures_cpu_time);
+    let has_time = event.is_some_and(ComparedEvent::measures_time);
     let [base_ns, new_ns] = [diff.base, diff.new].map(SideTotals::mean_weight);
     let (mut base_time, mut new_time) = (String::new(), String::new());
     if has_time {
-        base_time = format!(", {} of CPU time a run", seconds(base_ns));
+        let quantity = event.map(ComparedEvent::quantity).unwrap_or_default();
+        base_time = format!(", {} of {quantity} a run", seconds(base_ns));
         new_time = format!(", {}, {}", seconds(new_ns), signed_seconds(new_ns - base_ns));
     }
     // Single runs have no interval.
@@ -99,7 +100,7 @@ fn facts(report: &DiffReport<'_>) -> Vec<String> {
         lines.extend(labelled(base.name, base_lines));
         lines.extend(labelled(new.name, new_lines));
     }
-    if event.is_some_and(ComparedEvent::measures_cpu_time) {
+    if event.is_some_and(ComparedEvent::measures_time) {
         lines.extend(wrapped(&run_time(report), WIDTH));
     }
     lines
@@ -229,7 +230,8 @@ fn moved_directory(moved: &MovedDirectory) -> String {
 fn run_time(report: &DiffReport<'_>) -> String {
     let (base, new) = (report.diff.base.mean_weight(), report.diff.new.mean_weight());
     let mut line = format!(
-        "CPU time of a run: base {}, new {}, difference {}",
+        "{} of a run: base {}, new {}, difference {}",
+        report.event.map(ComparedEvent::quantity).unwrap_or_default(),
         seconds(base),
         seconds(new),
         signed_seconds(new - base)
