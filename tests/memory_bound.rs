@@ -274,15 +274,34 @@ fn many_edges(path: &Path) {
     text.end();
 }
 
+/// An epoch of 12 million nodes, of which the recorder writes a million at most.
+fn large_epoch(path: &Path) {
+    let mut text = Text::create(path, 1, &names(10, 0));
+    for sample in 0..12_000 {
+        // The stacks differ after a few calls.
+        let calls = (0..1000).map(|call| 1 + (sample >> (3 * (call % 5))) % 10);
+        text.nodes(1 + 1000 * sample, calls);
+        text.sample(1, 1000 * (sample + 1));
+    }
+    text.end();
+}
+
+/// Three million tasks with names of their own.
+fn many_tasks(path: &Path) {
+    let mut text = Text::create(path, 1, &names(1, 0));
+    text.nodes(1, std::iter::once(1));
+    for task in 1..=3_000_000 {
+        text.record(format_args!("T\t{task}\t{task}\t{task}\t{task}\t0\tthread-{task}"));
+        if task % 100 == 0 {
+            text.samples += 1;
+            text.record(format_args!("S\t{task}\t1\t{task}\t0\t1\t1000\t1"));
+        }
+    }
+    text.end();
+}
+
 /// Asserts the memory of every view in every format.
 fn assert_memory(write: fn(&Path)) {
-    if !have(&["python3"]) {
-        return skipped("no python3");
-    }
-    let directory = tempfile::tempdir().expect("a temporary directory");
-    let [one, other] = ["one", "other"].map(|name| directory.path().join(name));
-    write(&one);
-    write(&other);
     let mut reports: Vec<String> = Vec::new();
     // CSV has the printer of TSV.
     for format in ["table -n 0", "tsv", "json"] {
@@ -300,16 +319,30 @@ fn assert_memory(write: fn(&Path)) {
         reports.push(format!("nprof-paths --view callers --format {format}"));
     }
     reports.push("nprof-paths --view tree --format tsv --focus f1".to_owned());
-    let mut operands = vec![vec![one.as_os_str()]; reports.len()];
+    // A copy of the report is printed while the stream is read.
+    reports.push("nprof-flat --by slice=1us,function --format tsv --every 200ms".to_owned());
+    reports.push("nprof-paths --format tsv --every 200ms".to_owned());
     for format in ["table", "tsv", "json", "folded", "flamegraph"] {
         reports.push(format!("nprof-diff --by path --event e1 --format {format}"));
-        operands.push(vec![one.as_os_str(), other.as_os_str()]);
     }
     reports.push("nprof-diff --by function --event e1 --format json".to_owned());
-    operands.push(vec![one.as_os_str(), other.as_os_str()]);
-    for (report, operands) in reports.iter().zip(operands) {
+    assert_memory_of(&reports, write);
+}
+
+/// Asserts the memory of these reports.
+fn assert_memory_of<S: AsRef<str>>(reports: &[S], write: fn(&Path)) {
+    if !have(&["python3"]) {
+        return skipped("no python3");
+    }
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let [one, other] = ["one", "other"].map(|name| directory.path().join(name));
+    write(&one);
+    write(&other);
+    for report in reports.iter().map(AsRef::as_ref) {
         let mut words = report.split(' ');
-        let program = tool(words.next().expect("a program"));
+        let name = words.next().expect("a program");
+        let operands = if name == "nprof-diff" { vec![&one, &other] } else { vec![&one] };
+        let program = tool(name);
         let run = Command::new("python3")
             .args(["-c", MEASURE])
             .arg(program)
@@ -335,6 +368,33 @@ fn reports_are_within_limit_for_random_recursion() {
 #[test]
 fn reports_are_within_limit_for_a_chain_of_65000_calls() {
     assert_memory(chain);
+}
+
+#[test]
+fn reports_are_within_limit_for_an_epoch_of_12_million_nodes() {
+    assert_memory_of(
+        &[
+            "nprof-flat --format json",
+            "nprof-paths --format json",
+            "nprof-paths --view callers --format flamegraph",
+            "nprof-paths --view tree --format tsv --every 200ms",
+            "nprof-diff --by path --format json",
+        ],
+        large_epoch,
+    );
+}
+
+#[test]
+fn reports_are_within_limit_for_3_million_tasks() {
+    assert_memory_of(
+        &[
+            "nprof-flat --by thread --format json",
+            "nprof-paths --format folded",
+            "nprof-paths --format flamegraph --every 200ms",
+            "nprof-diff --by command --format json",
+        ],
+        many_tasks,
+    );
 }
 
 #[test]

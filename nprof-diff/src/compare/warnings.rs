@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use nprof_report::summary::{LOST_RECORDS, Run};
+use nprof_report::summary::{LOST_RECORDS, OMISSIONS, Run};
 use nprof_stream::escape::escaped;
 use nprof_stream::number::total;
 
@@ -58,6 +58,9 @@ pub(crate) fn of_side(side: &Side, event: Option<&ComparedEvent>) -> Vec<String>
         incomplete.map(|input| format!("{}: incomplete input: {input}", side.name)).collect();
     warnings.extend(losses(side));
     warnings.extend(lost_records(side));
+    if side.summaries().any(|summary| summary.has_omissions) {
+        warnings.push(format!("{}: {OMISSIONS}", side.name));
+    }
     warnings.extend(event.into_iter().flat_map(|event| empty_runs(side, event)));
     warnings.extend(several_commands(side));
     warnings.extend(failed_runs(side));

@@ -267,6 +267,7 @@ impl Aggregator {
         // One root for all commands has no name, and prints as none.
         let command = match tables.task(group.task).map(|_| tables.names.get(group.comm)) {
             _ if !self.by_command => b"",
+            None if tables.has_omissions() => OTHER,
             None | Some(b"") => UNKNOWN,
             Some(command) => command,
         };
@@ -288,7 +289,11 @@ impl Aggregator {
         }
         let name = self.labels.label(tables, call, CallKey::Function);
         let image = self.labels.label(tables, call, CallKey::ImageName);
-        let function = self.function(FunctionKey { name, image });
+        let is_omitted = tables.has_omissions() && tables.frame(call.frame).is_none();
+        let function = match is_omitted {
+            true => self.other(),
+            false => self.function(FunctionKey { name, image }),
+        };
         let path_call = PathCall { function, rules: self.rules(tables, Some(call)) };
         self.calls.insert(call, path_call);
         path_call

@@ -208,9 +208,14 @@ fn comm(tables: &Tables, comm: NameId) -> &[u8] {
     }
 }
 
+/// Returns the label of an undefined task: it is lost, or beyond the memory of the tables.
+fn undefined(tables: &Tables) -> Vec<u8> {
+    if tables.has_omissions() { OTHER.into() } else { UNKNOWN.into() }
+}
+
 fn command(tables: &Tables, group: &GroupKey) -> Vec<u8> {
     match tables.task(group.task) {
-        None => UNKNOWN.into(),
+        None => undefined(tables),
         // The name at the time of the samples, which exec can change.
         Some(_) => comm(tables, group.comm).to_vec(),
     }
@@ -218,7 +223,7 @@ fn command(tables: &Tables, group: &GroupKey) -> Vec<u8> {
 
 fn thread(tables: &Tables, group: &GroupKey) -> Vec<u8> {
     let Some(task) = tables.task(group.task) else {
-        return UNKNOWN.into();
+        return undefined(tables);
     };
     let mut name = format!("{}/{} ", task.pid, task.tid).into_bytes();
     name.extend_from_slice(comm(tables, group.comm));
@@ -228,7 +233,7 @@ fn thread(tables: &Tables, group: &GroupKey) -> Vec<u8> {
 /// Returns pid and name of a process: the latest name of its first thread, as ps(1) shows it.
 fn process(tables: &Tables, id: TaskId) -> Vec<u8> {
     let Some(task) = tables.task(id) else {
-        return UNKNOWN.into();
+        return undefined(tables);
     };
     // The parent of a thread is the first thread of its process; that of a process is another one.
     let parent = tables.task(task.parent).filter(|parent| parent.pid == task.pid);

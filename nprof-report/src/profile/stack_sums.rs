@@ -81,9 +81,9 @@ impl Deref for Context<'_> {
 /// (41 bytes a slot, up to 2^20 slots).
 const MAX_SUMS: usize = 1 << 19;
 
-/// The memory of the names of an epoch. A million names of 32 bytes are below; a stream may have
-/// many of 64 KiB.
-const MAX_NAME_BYTES: usize = 96 << 20;
+/// The memory of the definitions of an epoch. A million nodes (12 MB) and 700,000 names of 32 bytes are below;
+/// a stream may have many names of 64 KiB, or 67 million nodes.
+const MAX_TABLE_BYTES: usize = 96 << 20;
 
 /// A group takes as much memory as this number of sums: its key twice, a hash table of its own and
 /// its slot in the index are about 500 bytes. With short time slices every sample has its own group.
@@ -139,7 +139,7 @@ struct Group {
 impl Profile {
     /// Creates a profile without samples.
     pub fn new(group_by: GroupBy) -> Self {
-        let tables = Tables::with_names_within(MAX_NAME_BYTES);
+        let tables = Tables::within(MAX_TABLE_BYTES);
         Self { group_by, tables, ..Self::default() }
     }
 
@@ -268,6 +268,7 @@ impl Profile {
         self.last = None;
         self.repeated = None;
         self.tables.apply(record);
+        self.summary.has_omissions |= self.tables.has_omissions();
         self.note(record);
     }
 

@@ -16,6 +16,10 @@ use crate::profile::unnamed::{self, Remedies, Unnamed};
 pub const LOST_RECORDS: &str =
     "of processes and mappings were lost, so frames may be wrong and processes missing";
 
+/// The message about epochs with too many definitions.
+pub const OMISSIONS: &str = "the stream defines more stacks, names or tasks at once than a report keeps \
+                             in memory; the later ones are (other)";
+
 /// One segment of the input.
 #[derive(Clone, Debug, Default)]
 pub struct Run {
@@ -126,6 +130,8 @@ pub struct Summary {
     /// Lost records of processes and mappings. They are no samples, but explain wrong frames and
     /// missing processes.
     pub lost_records: u64,
+    /// True if an epoch has more definitions than fit into memory: their samples are in `(other)`.
+    pub has_omissions: bool,
     /// The incomplete streams.
     pub incomplete_inputs: Vec<IncompleteInput>,
     /// True if any frame has a location, with names or with the reason for their absence.
@@ -145,6 +151,7 @@ impl Summary {
         self.lost_records = self.lost_records.saturating_add(other.lost_records);
         self.incomplete_inputs.extend(other.incomplete_inputs);
         self.symbolized |= other.symbolized;
+        self.has_omissions |= other.has_omissions;
         self.remedies.append(other.remedies);
         let mut indices = Vec::with_capacity(other.events.len());
         for event in other.events {
@@ -310,6 +317,9 @@ impl Summary {
     pub fn problems(&self) -> Vec<String> {
         let mut lines = Vec::new();
         lines.extend(self.lost_records_text().map(|text| format!("records: {text}")));
+        if self.has_omissions {
+            lines.push(format!("omitted: {OMISSIONS}"));
+        }
         if !self.live && self.samples() == 0 && self.is_complete() {
             lines.push(self.no_samples());
         }

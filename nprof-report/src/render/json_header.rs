@@ -11,7 +11,7 @@ use crate::profile::unnamed::Remedies;
 use crate::profile::{FoldedSums, ReportedEvent, Sum};
 
 impl Summary {
-    /// Returns `complete`, `live`, `symbolized`, `runs`, `events`, `lost_records` and `incomplete_inputs`, in this order. Strings
+    /// Returns `complete`, `live`, `symbolized`, `runs`, `events`, `lost_records`, `has_omissions` and `incomplete_inputs`, in this order. Strings
     /// are escaped as in text streams, shares and margins are in per cent, times in nanoseconds.
     pub fn facts(&self) -> Map<String, Value> {
         let mut facts = Map::new();
@@ -27,6 +27,7 @@ impl Summary {
             facts.insert("threads".to_owned(), time.object());
         }
         facts.insert("lost_records".to_owned(), self.lost_records.into());
+        facts.insert("has_omissions".to_owned(), self.has_omissions.into());
         facts.insert(
             "incomplete_inputs".to_owned(),
             self.incomplete_inputs.iter().map(incomplete_input).collect(),

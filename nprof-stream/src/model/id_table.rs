@@ -34,14 +34,32 @@ impl<T> IdTable<T> {
         }
     }
 
+    /// Returns the number of bytes that [`IdTable::insert`] adds to the table for an id.
+    pub fn growth(&self, id: u32) -> usize {
+        let index = id as usize;
+        if index < self.dense.len() {
+            0
+        } else if self.is_sparse(index, self.count + 1) {
+            // A map with its control bytes is at least seven sixteenths full.
+            3 * size_of::<(u32, T)>()
+        } else {
+            (index + 1 - self.dense.len()) * size_of::<Option<T>>()
+        }
+    }
+
+    /// True if an index is far beyond this number of entries. At most half of a long vector is empty; 1024
+    /// allows for a stream that starts high.
+    fn is_sparse(&self, index: usize, count: usize) -> bool {
+        index > 2 * count + 1024
+    }
+
     /// Adds or replaces the entry of an id.
     pub fn insert(&mut self, id: u32, value: T) {
         let index = id as usize;
         // Replaced entries count, too: the bound follows the records that arrived.
         self.count += 1;
         if index >= self.dense.len() {
-            // At most half of a long vector is empty; 1024 allows for a stream that starts high.
-            if index > 2 * self.count + 1024 {
+            if self.is_sparse(index, self.count) {
                 self.sparse.insert(id, value);
                 return;
             }
@@ -82,6 +100,10 @@ mod tests {
         assert_eq!(table.get(4), None);
         assert_eq!(table.get(u32::MAX), None);
         assert!(table.dense.len() < 5_000, "memory is proportional to the entries");
+        // The vector has the ids up to 1,024, and 5,000 is in the map.
+        assert_eq!(table.growth(3), 0);
+        assert_eq!(table.growth(80_000), 3 * size_of::<(u32, u32)>());
+        assert_eq!(table.growth(901), size_of::<Option<u32>>());
         for id in 1..=5_001 {
             table.insert(id, id);
         }

@@ -60,6 +60,7 @@ impl Labels {
             return label;
         }
         let text = match tables.frame(call.frame) {
+            None if tables.has_omissions() => OTHER.to_vec(),
             None => DAMAGED.as_bytes().to_vec(),
             Some(frame) if frame.mark != Mark::None => {
                 format!("[incomplete:{}]", frame.mark).into_bytes()

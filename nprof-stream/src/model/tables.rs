@@ -1,8 +1,8 @@
 //! The definitions of an epoch: tables by id, the walk up a stack, and the calls of a frame with
 //! inlined calls restored.
 //!
-//! Nothing here fails. A lookup of an undefined id (its record was lost to damage) returns None; a
-//! stack with one ends in a call without a frame.
+//! Nothing here fails. A lookup of an undefined id (its record was lost to damage, or is beyond the memory of
+//! the tables) returns None; a stack with one ends in a call without a frame.
 
 use crate::model::id_table::IdTable;
 use crate::model::names::OTHER;
@@ -90,8 +90,13 @@ pub struct Call {
 pub struct Tables {
     /// All names in the epoch.
     pub names: Names,
-    /// The memory of names beyond which new ones are [`OTHER`]. None for no limit.
-    max_name_bytes: Option<usize>,
+    /// The memory beyond which new names are [`OTHER`], and other definitions are left out. None for no
+    /// limit.
+    max_bytes: Option<usize>,
+    /// The memory of all definitions but names.
+    bytes: usize,
+    /// True if a definition was left out.
+    has_omissions: bool,
     generation: u64,
     events: IdTable<Event>,
     images: IdTable<ImageEntry>,
@@ -112,16 +117,44 @@ impl Tables {
         Self::default()
     }
 
-    /// Creates empty tables for reports: if the names of an epoch exceed this memory, later ones
-    /// become [`OTHER`].
-    pub fn with_names_within(max_name_bytes: usize) -> Self {
-        Self { max_name_bytes: Some(max_name_bytes), ..Self::default() }
+    /// Creates empty tables for reports: if the definitions of an epoch exceed this memory, later names
+    /// become [`OTHER`], and other definitions are left out. Events are not counted.
+    pub fn within(max_bytes: usize) -> Self {
+        Self { max_bytes: Some(max_bytes), ..Self::default() }
+    }
+
+    /// True if definitions of the epoch were left out for lack of memory.
+    pub fn has_omissions(&self) -> bool {
+        self.has_omissions
+    }
+
+    /// True if there is memory for a definition of this size, which then counts.
+    fn admits(&mut self, size: usize) -> bool {
+        let Some(max) = self.max_bytes else { return true };
+        let bytes = self.bytes + size;
+        if size > 0 && self.names.bytes() + bytes > max {
+            self.omit();
+            return false;
+        }
+        self.bytes = bytes;
+        true
+    }
+
+    /// Notes that a definition is left out. Undefined ids have another label from now on.
+    fn omit(&mut self) {
+        if !self.has_omissions {
+            self.has_omissions = true;
+            self.generation += 1;
+        }
     }
 
     /// Returns the id of a name in the epoch; that of [`OTHER`] for a new one beyond the limit.
     pub fn name(&mut self, name: &[u8]) -> NameId {
-        let is_full = self.max_name_bytes.is_some_and(|max| self.names.bytes() > max);
-        let name = if is_full && !self.names.contains(name) { OTHER } else { name };
+        let is_full = self.max_bytes.is_some_and(|max| self.names.bytes() + self.bytes > max);
+        if is_full && !self.names.contains(name) {
+            self.omit();
+            return self.names.intern(OTHER);
+        }
         self.names.intern(name)
     }
 
@@ -145,7 +178,9 @@ impl Tables {
             Record::Task(task) => {
                 let comm = self.name(task.comm);
                 let &Task { pid, tid, time, parent, .. } = task;
-                self.tasks.insert(task.id.0, TaskEntry { pid, tid, time, parent, comm });
+                if self.admits(self.tasks.growth(task.id.0)) {
+                    self.tasks.insert(task.id.0, TaskEntry { pid, tid, time, parent, comm });
+                }
             }
             // The value of an exit is a status, not a name.
             Record::Change(change)
@@ -167,17 +202,23 @@ impl Tables {
                     lines_at: 0,
                     lines: 0,
                 };
-                self.frames.insert(frame.id.0, entry);
-                self.last_frame = self.last_frame.max(frame.id);
+                if self.admits(self.frames.growth(frame.id.0)) {
+                    self.frames.insert(frame.id.0, entry);
+                    self.last_frame = self.last_frame.max(frame.id);
+                }
             }
             Record::Nodes(nodes) => self.apply_nodes(nodes),
             Record::Function(function) => {
                 let name = self.name(function.name);
-                self.functions.insert(function.id.0, name);
+                if self.admits(self.functions.growth(function.id.0)) {
+                    self.functions.insert(function.id.0, name);
+                }
             }
             Record::File(file) => {
                 let path = self.name(file.path);
-                self.files.insert(file.id.0, path);
+                if self.admits(self.files.growth(file.id.0)) {
+                    self.files.insert(file.id.0, path);
+                }
             }
             Record::Location(location) => self.apply_location(location),
             Record::Change(_)
@@ -194,7 +235,13 @@ impl Tables {
 
     /// Forgets all ids, at the beginning of an epoch.
     pub fn forget(&mut self) {
+        if self.max_bytes.is_some_and(|max| self.bytes > max / 4) {
+            // The tables keep their memory when they are cleared, and the next epoch may need others.
+            *self =
+                Self { max_bytes: self.max_bytes, generation: self.generation, ..Self::default() };
+        }
         self.generation += 1;
+        (self.bytes, self.has_omissions) = (0, false);
         self.names.clear();
         self.events.clear();
         self.images.clear();
@@ -221,7 +268,9 @@ impl Tables {
             path: self.name(image.path),
             name: self.name(name),
         };
-        self.images.insert(image.id.0, entry);
+        if self.admits(self.images.growth(image.id.0) + entry.build_id.len()) {
+            self.images.insert(image.id.0, entry);
+        }
     }
 
     fn apply_nodes(&mut self, nodes: &Nodes<'_>) {
@@ -238,12 +287,18 @@ impl Tables {
             let root = *mark.get_or_insert_with(|| {
                 self.frames.get(frame.0).map_or(Mark::None, |frame| frame.mark)
             });
+            if !self.admits(self.nodes.growth(id)) {
+                return;
+            }
             self.nodes.insert(id, NodeEntry { parent, frame, mark: root });
             parent = NodeId(id);
         }
     }
 
     fn apply_location(&mut self, location: &Location<'_>) {
+        if !self.admits(size_of_val(location.lines)) {
+            return;
+        }
         let Some(frame) = self.frames.get_mut(location.frame.0) else {
             return;
         };
@@ -417,6 +472,31 @@ mod tests {
             tables.apply(&Record::Location(Location { frame, status, lines, extras }));
             assert_eq!(tables.generation(), generation, "{id}");
         }
+    }
+
+    #[test]
+    fn definitions_beyond_the_memory_are_left_out_until_the_next_epoch() {
+        let mut tables = Tables::within(size_of::<Option<NodeEntry>>() * 100);
+        let names = |tables: &Tables, node| {
+            let mut labels = crate::labels::Labels::new();
+            let call = tables.stack_calls(NodeId(node)).next().unwrap();
+            let label = labels.label(tables, call, crate::labels::CallKey::Function);
+            String::from_utf8_lossy(labels.names.get(label)).into_owned()
+        };
+        let frames = [FrameId::NONE; 1000];
+        let nodes = Nodes { first: NodeId(1), parent: NodeId::NONE, frames: &frames };
+        assert_eq!(names(&tables, 1000), "[damaged]");
+        tables.apply(&Record::Nodes(nodes));
+        // Vectors begin with id 0.
+        assert!(tables.node(NodeId(99)).is_some() && tables.node(NodeId(100)).is_none());
+        assert!(tables.has_omissions() && tables.generation() == 1);
+        assert_eq!(names(&tables, 1000), "(other)");
+        tables.apply(&Record::Epoch(Box::default()));
+        assert!(!tables.has_omissions());
+        // A far id takes more memory, and a small table still fits.
+        tables.apply(&frame(60_000, Mark::None));
+        tables.apply(&frame(1, Mark::None));
+        assert!(tables.frame(FrameId(60_000)).is_some() && tables.frame(FrameId(1)).is_some());
     }
 
     #[test]
