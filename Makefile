@@ -34,7 +34,7 @@ COMPLETIONS = $(TARGET)/completions
 
 # Written by `build`, and the files it depends on: `install` needs cargo only if one of them is newer.
 BUILT   = $(BIN)/.nprof-built
-SOURCES = $(shell find Cargo.toml Cargo.lock nprof-*/Cargo.toml nprof-*/src tests/Cargo.toml \
+SOURCES = $(shell find Cargo.toml Cargo.lock nprof-*/Cargo.toml nprof-*/src nprof-record/bpf tests/Cargo.toml \
                        tests/support tests/completions -type f)
 # The profile of the program that writes completions.
 PROFILE = release
@@ -73,6 +73,12 @@ $(BUILT): $(SOURCES)
 	$(CARGO) build --release --workspace --bins --locked
 	@$(MAKE) --no-print-directory completions
 	@touch $@
+
+# Users build without clang: the object is part of the repository.
+BPF = nprof-record/bpf
+bpf:
+	cd $(BPF) && clang -target bpf -mcpu=v3 -O2 -g -ffile-prefix-map=$$PWD=. -Wall -Wextra \
+	    -c waits.bpf.c -o waits.bpf.o && llvm-strip -g waits.bpf.o
 
 # Writes the completions of the tools in BIN, from their --help.
 completions:
@@ -172,4 +178,4 @@ clean:
 	$(CARGO) clean
 	rm -rf nprof-stream/fuzz/target nprof-symbolize/fuzz/target
 
-.PHONY: all setup peers build completions demo demo-setup test calibrate papers bench lint fuzz html install install-files clean
+.PHONY: all setup peers build bpf completions demo demo-setup test calibrate papers bench lint fuzz html install install-files clean

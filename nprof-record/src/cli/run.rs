@@ -1,7 +1,8 @@
 //! One run of the tool: starts the parts in order, prints messages, returns the exit status.
 
 use std::cell::Cell;
-use std::io::{self, Write};
+use std::fs;
+use std::io::{self, BufReader, Write};
 use std::path::Path;
 use std::process::ExitCode;
 use std::rc::Rc;
@@ -16,8 +17,10 @@ use crate::cli::target::{RunningProcesses, Target};
 use crate::convert::converter::Converter;
 use crate::convert::dictionary::Sink;
 use crate::convert::process_tree::{Membership, ProcessTree};
-use crate::event::{self, Catalog, CpuMode, EventRate, PerfEventConfig};
+use crate::convert::waits::{Random, WaitEvent, WaitState};
+use crate::event::{self, Catalog, CpuMode, EventRate, EventSpec, PerfEventConfig, Waiting};
 use crate::image::kept_images::{KeptImages, KeptSummary};
+use crate::image::kernel::kallsyms;
 use crate::image::kernel::running_kernel::RunningKernel;
 use crate::os::load;
 use crate::os::machine;
@@ -38,6 +41,9 @@ const TOOL: &str = "nprof-record";
 
 /// The exit status of failures of the recorder itself, as with env(1).
 const FAILURE: u8 = 125;
+
+/// Passes over the threads of running processes of which the waiting is measured.
+const THREAD_SCANS: usize = 2;
 
 /// Runs the command line and returns the exit status.
 pub fn main() -> ExitCode {
@@ -101,6 +107,7 @@ fn run(args: &Args) -> anyhow::Result<u8> {
     let kept = kept.into();
     let samples_kernel = plan.common.scope != CpuMode::User;
     let kernel = Cell::new(samples_kernel.then(RunningKernel::before_sampling));
+    let waiting = Cell::new(wait_state(&plan)?);
     let invocation = Invocation {
         args,
         destination,
@@ -112,12 +119,30 @@ fn run(args: &Args) -> anyhow::Result<u8> {
         kernel,
         signals,
         kept,
+        waiting,
         priority: Cell::new(Priority::Ordinary),
     };
     match &invocation.target {
         Target::Command(_) => invocation.launch(),
         _ => invocation.attach(),
     }
+}
+
+/// Returns the state of the events that measure waiting. None without them.
+///
+/// # Errors
+///
+/// If there are no random bits.
+fn wait_state(plan: &Plan) -> anyhow::Result<Option<WaitState>> {
+    let event = |kind| plan.waiting(kind).map(|(event, period)| WaitEvent { event, period });
+    let (blocked, runnable) = (event(Waiting::Blocked), event(Waiting::Runnable));
+    if blocked.or(runnable).is_none() {
+        return Ok(None);
+    }
+    let random = Random::new(sys::random().context("cannot get random bits")?);
+    let symbols = fs::File::open("/proc/kallsyms").map(BufReader::new);
+    let scheduler = symbols.map_or(0..0, kallsyms::scheduler);
+    Ok(Some(WaitState::new(blocked, runnable, random, scheduler)))
 }
 
 /// Prints the number of descendants that are not recorded, if there are any.
@@ -194,9 +219,9 @@ fn open_plan(request: &Request, kernel: &Kernel<'_>, cpu: u32) -> anyhow::Result
 fn request(args: &Args, target: &Target) -> anyhow::Result<Request> {
     let catalog = Catalog::of_this_machine();
     let mut events = Vec::new();
-    for spec in &args.event {
+    for spec in args.event.iter().flat_map(EventSpec::expanded) {
         let candidates =
-            catalog.candidates(spec).map_err(|reason| anyhow::anyhow!("-e: {reason}"))?;
+            catalog.candidates(&spec).map_err(|reason| anyhow::anyhow!("-e: {reason}"))?;
         let period = spec.period.or(args.count);
         events.push(RequestedEvent {
             name: spec.name.clone(),
@@ -257,6 +282,7 @@ fn add_running(converter: &mut Converter<Stream>, running: &RunningProcesses) {
 struct Invocation<'a> {
     args: &'a Args,
     destination: Destination,
+    waiting: Cell<Option<WaitState>>,
     /// The output. None if its name contains the pid of the command, which does not run yet.
     opened: Cell<Option<OpenOutput>>,
     target: Target,
@@ -361,6 +387,9 @@ impl Invocation<'_> {
             Some(opened) => opened,
             None => self.destination.open(pid)?,
         };
+        if !self.is_delayed() {
+            self.start_waits(&rings, pid)?;
+        }
         // The command is forked by now, so it does not inherit the priority.
         self.priority.set(sys::raise_priority());
         // Inherited events of a command start at its exec (`attr.enable_on_exec`).
@@ -371,6 +400,20 @@ impl Invocation<'_> {
             rings.enable(samples).context("cannot enable an event")?;
         }
         Ok((rings, output))
+    }
+
+    /// Starts to measure the waiting of the target, if an event needs it.
+    fn start_waits(&self, rings: &RingSet, pid: u32) -> anyhow::Result<()> {
+        let Some(waits) = &rings.waits else { return Ok(()) };
+        waits.start()?;
+        if let Target::Command(_) = &self.target {
+            return waits.follow_command(pid);
+        }
+        // Each pass finds threads that were created by others before these were followed.
+        for _ in 0..THREAD_SCANS {
+            waits.follow(self.target.threads())?;
+        }
+        Ok(())
     }
 
     /// Records until the end of the target.
@@ -394,6 +437,9 @@ impl Invocation<'_> {
         }
         converter.keep_images(self.kept.take());
         rings.enable_stack_copies(&mut converter);
+        if let Some(state) = self.waiting.take() {
+            converter.set_waiting(state);
+        }
         if let Target::Processes(running) = &self.target {
             add_running(&mut converter, running);
             if !self.is_delayed() {
@@ -402,6 +448,7 @@ impl Invocation<'_> {
         }
         let recording = Recording {
             plan: self.plan.clone(),
+            waits: rings.waits.clone(),
             sources: SourceSet(vec![Box::new(rings)]),
             converter,
             workload: workload.clone(),

@@ -125,6 +125,22 @@ impl Target {
         }
     }
 
+    /// Returns the threads that it has now, without those of this process.
+    pub(crate) fn threads(&self) -> Vec<u32> {
+        let own = std::process::id();
+        let processes = match self {
+            Self::Command(_) => Vec::new(),
+            Self::Processes(running) => {
+                let later = procfs::descendants(&running.recorded(), &running.known());
+                [running.recorded(), later].concat()
+            }
+            Self::System => procfs::processes(),
+            Self::Group(directory) => return cgroup::threads(directory),
+        };
+        let others = processes.into_iter().filter(|&pid| pid != own);
+        others.flat_map(procfs::threads).collect()
+    }
+
     /// Opens the directory of the control group. None if the target has no control group.
     ///
     /// # Errors

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use nprof_object::RuntimeAddress;
 use nprof_stream::{
-    Cause, Change, ChangeKind, EventId, Extras, ExtrasBuilder, ImageKind, Lost, Mark, Record,
-    Sample, Task, TaskId,
+    Cause, Change, ChangeKind, EventId, Extras, ExtrasBuilder, ImageKind, Lost, Mark, NodeId,
+    Record, Sample, Task, TaskId,
 };
 
 use crate::convert::address_space::Mapping;
@@ -16,6 +16,7 @@ use crate::convert::deep_stacks::copy_hints::CopyHints;
 use crate::convert::dictionary::Sink;
 use crate::convert::process_tree::{CommChange, DoubtfulExit, PendingExec, ProcessTree};
 use crate::convert::stack_resolver::StackResolver;
+use crate::convert::waits::{TimeSums, WaitState};
 use crate::image::kept_images::KeptImages;
 use crate::image::kernel::running_kernel::RunningKernel;
 use crate::os::code_mapping::Mmap;
@@ -45,6 +46,10 @@ pub(crate) struct Converter<S> {
     events: Vec<nprof_stream::Event>,
     tree: ProcessTree,
     resolver: StackResolver,
+    /// The state of the events that measure waiting; `None` without them.
+    waiting: Option<WaitState>,
+    /// The number of frames of the last stack that an earlier sample supplied.
+    stitched: usize,
     /// The number of tasks defined in this epoch.
     tasks: u32,
     /// True if sideband records may have been lost since the tasks were last compared with /proc.
@@ -72,7 +77,11 @@ impl<S: Sink> RecordHandler for Converter<S> {
 
     fn handle_record(&mut self, sample_id: SampleId, record: &KernelRecord<'_>, event: EventId) {
         match record {
-            KernelRecord::Sample(sample) => self.handle_sample(sample_id, sample, event),
+            KernelRecord::Sample(sample) => match &sample.wait {
+                Some(wait) => self.handle_wait(sample_id, sample, wait),
+                None => self.handle_sample(sample_id, sample, event),
+            },
+            KernelRecord::Note(note) => self.handle_note(sample_id, note),
             KernelRecord::Mmap(mmap) => self.handle_mmap(sample_id, mmap),
             &KernelRecord::Comm { pid, tid, exec, name } => {
                 self.add_if_new(pid, tid);
@@ -171,6 +180,8 @@ impl<S: Sink> Converter<S> {
             events,
             tree,
             resolver: StackResolver::new(depth),
+            waiting: None,
+            stitched: 0,
             tasks: 0,
             has_new_gap: false,
             checked_ns: 0,
@@ -202,6 +213,16 @@ impl<S: Sink> Converter<S> {
         for event in &self.events {
             self.sink.take(&Record::Event(Box::new(event.clone())));
         }
+    }
+
+    /// Returns the ids of the live threads that are followed.
+    pub(crate) fn threads(&mut self) -> Vec<u32> {
+        self.tree.living()
+    }
+
+    /// Returns the sums of the times of all threads. None if they are not measured.
+    pub(crate) fn time_sums(&self) -> Option<TimeSums> {
+        self.waiting.as_ref().map(|state| state.sums)
     }
 
     /// Returns the ids of the live processes that are followed.
@@ -494,6 +515,7 @@ impl<S: Sink> Converter<S> {
         let exit = self.exit.as_ref().filter(|exit| exit.pid == tid);
         let status = exit.map(|exit| exit.status.clone()).unwrap_or_default();
         self.emit_change(time_ns, tid, ChangeKind::Exit, status.as_bytes(), Extras::NONE);
+        self.note_exited(tid);
     }
 
     /// Writes an exec of which no mapping was reported: the exec was killed, or records were lost.
@@ -572,45 +594,15 @@ impl<S: Sink> Converter<S> {
     }
 
     fn handle_sample(&mut self, sample_id: SampleId, sample: &record::Sample<'_>, event: EventId) {
-        self.add_if_new(sample_id.pid, sample_id.tid);
-        // A task that exits still runs in the kernel.
-        if !sample.stack.in_kernel {
-            self.note_life(sample_id.tid, sample_id.time);
-        }
-        let Some(pid) = self.tree.task(sample_id.tid).map(|task| task.pid) else { return };
-        if self.tree.needs_maps(pid) {
-            self.read_maps(pid);
-        } else if self.tree.take_lost_maps(pid) {
-            self.read_lost_maps(pid);
-        }
-        let Some(process) = self.tree.process_mut(pid) else { return };
-        let is_unreadable = process.is_unreadable;
-        let mark = self.resolver.resolve(process, sample_id, sample);
-        self.counts.unreadable += u64::from(is_unreadable && mark == Mark::Unmapped);
-        if mark != Mark::None {
-            *self.counts.incomplete.entry(mark).or_default() += 1;
-        }
-        if mark == Mark::Bits32 {
-            self.note_compat(sample_id.tid);
-        }
+        let Some((task, node)) = self.locate(sample_id, sample) else { return };
         let mut extras = ExtrasBuilder::new();
-        let stitched = self.resolver.stitched();
-        if stitched > 0 {
-            self.counts.stitched += 1;
-            extras.add("stitched", stitched.to_string().as_bytes());
+        if self.stitched > 0 {
+            extras.add("stitched", self.stitched.to_string().as_bytes());
         }
-        // Ids must not change between the frames of a stack and its sample.
-        if self.resolver.is_full() {
-            // The last chance: a location must be in the epoch of its frame.
-            self.name_all_frames(sample_id.time);
-            self.begin_epoch();
-        }
-        let node = self.resolver.node(&self.tree, &mut self.sink);
         if let Some(sum) = self.sums.get_mut((event.0 as usize).wrapping_sub(1)) {
             sum.samples += 1;
             sum.weight = sum.weight.saturating_add(sample.weight);
         }
-        let task = self.tree.task(sample_id.tid).map_or(TaskId::NONE, |task| task.id);
         self.sink.take(&Record::Sample(Sample {
             time: sample_id.time,
             event,
@@ -621,6 +613,47 @@ impl<S: Sink> Converter<S> {
             count: 1,
             extras: extras.extras(),
         }));
+    }
+
+    /// Returns the task and the node of a sample, after defining all that they need. None if it is not
+    /// of a task of the tree.
+    fn locate(
+        &mut self,
+        sample_id: SampleId,
+        sample: &record::Sample<'_>,
+    ) -> Option<(TaskId, NodeId)> {
+        self.add_if_new(sample_id.pid, sample_id.tid);
+        // A task that exits still runs in the kernel.
+        if !sample.stack.in_kernel {
+            self.note_life(sample_id.tid, sample_id.time);
+        }
+        let pid = self.tree.task(sample_id.tid)?.pid;
+        if self.tree.needs_maps(pid) {
+            self.read_maps(pid);
+        } else if self.tree.take_lost_maps(pid) {
+            self.read_lost_maps(pid);
+        }
+        let process = self.tree.process_mut(pid)?;
+        let is_unreadable = process.is_unreadable;
+        let mark = self.resolver.resolve(process, sample_id, sample);
+        self.counts.unreadable += u64::from(is_unreadable && mark == Mark::Unmapped);
+        if mark != Mark::None {
+            *self.counts.incomplete.entry(mark).or_default() += 1;
+        }
+        if mark == Mark::Bits32 {
+            self.note_compat(sample_id.tid);
+        }
+        self.stitched = self.resolver.stitched();
+        self.counts.stitched += u64::from(self.stitched > 0);
+        // Ids must not change between the frames of a stack and its sample.
+        if self.resolver.is_full() {
+            // The last chance: a location must be in the epoch of its frame.
+            self.name_all_frames(sample_id.time);
+            self.begin_epoch();
+        }
+        let node = self.resolver.node(&self.tree, &mut self.sink);
+        let task = self.tree.task(sample_id.tid).map_or(TaskId::NONE, |task| task.id);
+        Some((task, node))
     }
 
     /// Counts a sample of a 32-bit program.
@@ -637,12 +670,17 @@ impl<S: Sink> Converter<S> {
         self.resolver.begin_epoch(&mut self.sink);
         self.resolver.images.begin_epoch(self.tree.images());
         self.define_events();
+        if let Some(state) = &mut self.waiting {
+            state.begin_epoch();
+        }
         self.tasks = 0;
         for tid in self.tree.living() {
             self.define_task(tid);
         }
     }
 }
+
+mod waiting;
 
 #[cfg(test)]
 mod tests;

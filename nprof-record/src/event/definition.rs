@@ -24,6 +24,15 @@ pub(crate) struct Event {
     pub(crate) configs: Vec<PerfEventConfig>,
 }
 
+/// A kind of waiting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Waiting {
+    /// For anything but a CPU.
+    Blocked,
+    /// For a CPU.
+    Runnable,
+}
+
 /// The frequency of an event, from which its sampling period is derived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EventRate {
@@ -103,6 +112,15 @@ pub(crate) enum CpuMode {
 const CLOCK_PERIOD_MIN_NS: u64 = 10_000;
 
 impl Event {
+    /// Returns the kind of waiting that the event measures. None for other events.
+    pub(crate) fn waiting(&self) -> Option<Waiting> {
+        match (&self.measure, self.name.as_str()) {
+            (Measure::WaitTime, "blocked") => Some(Waiting::Blocked),
+            (Measure::WaitTime, "runnable") => Some(Waiting::Runnable),
+            _ => None,
+        }
+    }
+
     /// Returns the period: `requested`, in the unit of the event, otherwise the one that gives
     /// `frequency` samples per second.
     pub(crate) fn sampling_period(&self, requested: Option<u64>, frequency: u64) -> SamplingPeriod {

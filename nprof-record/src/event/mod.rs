@@ -19,7 +19,7 @@ mod tracepoint;
 pub(crate) use builtin::cpu_clock;
 pub(crate) use catalog::Catalog;
 pub(crate) use definition::{
-    CpuMode, DEFAULT_EVENT, Event, EventRate, PerfEventConfig, SamplingPeriod, StackMode,
+    CpuMode, DEFAULT_EVENT, Event, EventRate, PerfEventConfig, SamplingPeriod, StackMode, Waiting,
 };
 pub(crate) use list::{list, print};
 pub(crate) use spec::{EventSpec, PERIOD_MAX};

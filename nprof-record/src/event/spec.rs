@@ -35,6 +35,17 @@ impl Default for EventSpec {
 }
 
 impl EventSpec {
+    /// Returns the events that the name stands for: `wait` and `wall` are several, with the same
+    /// period and modes.
+    pub(crate) fn expanded(&self) -> Vec<Self> {
+        let names: &[&str] = match self.name.as_str() {
+            "wait" => &["blocked", "runnable"],
+            "wall" => &["cpu-clock", "blocked", "runnable"],
+            name => &[name],
+        };
+        names.iter().map(|&name| Self { name: name.to_owned(), ..self.clone() }).collect()
+    }
+
     /// Parses the value of `-e`.
     ///
     /// # Errors

@@ -29,6 +29,17 @@ pub(crate) fn find(name: &str) -> anyhow::Result<PathBuf> {
     Ok(directory)
 }
 
+/// Returns the threads of a control group and those below it.
+pub(crate) fn threads(directory: &Path) -> Vec<u32> {
+    let list = fs::read_to_string(directory.join("cgroup.threads")).unwrap_or_default();
+    let mut threads: Vec<u32> = list.lines().filter_map(|tid| tid.parse().ok()).collect();
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    for entry in entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
+        threads.extend(self::threads(&entry.path()));
+    }
+    threads
+}
+
 /// The most creations of a group that other recorders remove before it is locked.
 const CREATIONS_MAX: usize = 16;
 

@@ -197,6 +197,19 @@ impl Stat {
     }
 }
 
+/// Returns the letter of a thread's state, and the time that it has waited for a CPU in its life, in
+/// ns. None if it has exited.
+pub(crate) fn scheduling(tid: u32) -> Option<(u8, u64)> {
+    let stat = fs::read(format!("/proc/{tid}/stat")).ok()?;
+    // The name may contain spaces and parentheses: count from its end.
+    let after = stat.iter().rposition(|&byte| byte == b')')? + 2;
+    let letter = *stat.get(after)?;
+    // The time on a CPU, that of waiting for one, the number of times it ran.
+    let text = fs::read_to_string(format!("/proc/{tid}/schedstat")).ok()?;
+    let run_delay_ns = text.split_ascii_whitespace().nth(1)?.parse().ok()?;
+    (!matches!(letter, b'Z' | b'X')).then_some((letter, run_delay_ns))
+}
+
 /// Reads /proc/PID/maps. None if the process has exited or may not be read.
 pub(crate) fn maps(pid: u32) -> Option<Vec<u8>> {
     let of_task = |tid| fs::read(format!("/proc/{tid}/maps")).ok();

@@ -76,6 +76,30 @@ impl CommonAttr {
         attr
     }
 
+    /// Returns the attributes of the event that writes samples of waits, with the stacks of threads
+    /// that are switched in.
+    pub(crate) fn wait_attr(&self, scope: CpuMode, watermark: u32) -> perf_event_attr {
+        let mut attr = self.chunk_attr(watermark);
+        self.with_bpf_copier().set_stack(&mut attr, scope);
+        attr
+    }
+
+    /// Sets the fields that capture stacks.
+    fn set_stack(&self, attr: &mut perf_event_attr, scope: CpuMode) {
+        if self.has_callchain() {
+            attr.sample_type |= u64::from(perf::PERF_SAMPLE_CALLCHAIN);
+            // The kernel's part of a call chain needs rights even if the kernel is not sampled.
+            attr.set_exclude_callchain_kernel(u64::from(scope == CpuMode::User));
+            attr.set_exclude_callchain_user(u64::from(self.unwind == StackMode::Dwarf));
+        }
+        if self.unwind == StackMode::Dwarf {
+            attr.sample_type |=
+                u64::from(perf::PERF_SAMPLE_REGS_USER | perf::PERF_SAMPLE_STACK_USER);
+            attr.sample_regs_user = arch::MASK;
+            attr.sample_stack_user = self.stack_size;
+        }
+    }
+
     /// Returns the attributes of a sampling event. The kernel wakes us when `watermark` bytes are in
     /// its ring.
     pub(crate) fn sample_attr(
@@ -107,18 +131,7 @@ impl CommonAttr {
         if self.features == KernelFeatures::InheritRead {
             attr.sample_type |= u64::from(perf::PERF_SAMPLE_READ);
         }
-        if self.has_callchain() {
-            attr.sample_type |= u64::from(perf::PERF_SAMPLE_CALLCHAIN);
-            // The kernel's part of a call chain needs rights even if the kernel is not sampled.
-            attr.set_exclude_callchain_kernel(u64::from(scope == CpuMode::User));
-            attr.set_exclude_callchain_user(u64::from(self.unwind == StackMode::Dwarf));
-        }
-        if self.unwind == StackMode::Dwarf {
-            attr.sample_type |=
-                u64::from(perf::PERF_SAMPLE_REGS_USER | perf::PERF_SAMPLE_STACK_USER);
-            attr.sample_regs_user = arch::MASK;
-            attr.sample_stack_user = self.stack_size;
-        }
+        self.set_stack(&mut attr, scope);
         attr.__bindgen_anon_2.wakeup_watermark = watermark;
         attr
     }

@@ -15,3 +15,4 @@ pub(crate) mod ring_set;
 pub(crate) mod stack_chunks;
 pub(crate) mod synthesize;
 pub(crate) mod time_merge;
+pub(crate) mod waits;

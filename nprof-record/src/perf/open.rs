@@ -3,22 +3,24 @@
 
 use std::fs::File;
 use std::io;
+use std::rc::Rc;
 
 use anyhow::Context;
 use nprof_stream::EventId;
 use perf_event_open_sys::bindings::perf_event_attr;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::event::PerfEventConfig;
+use crate::event::{CpuMode, PerfEventConfig};
 use crate::os::machine;
 use crate::os::open_error;
 use crate::os::procfs;
 use crate::perf::bpf::stack_copier::BpfStackCopier;
 use crate::perf::plan::{self, OpenMode, Plan, TryOpen};
-use crate::perf::record::SampleLayout;
+use crate::perf::record::{RawData, SampleLayout};
 use crate::perf::ring_reader::{ChunkEvent, CpuRing, OpenEvent};
 use crate::perf::ring_set::{EventBinding, RingSet};
 use crate::perf::time_merge::TimeMerge;
+use crate::perf::waits::tracer::{WaitConfig, WaitTracer};
 use crate::sys::{self, EventTarget, Ring};
 
 /// Bytes of a sideband ring (mmap, comm, fork, exit) for all tasks.
@@ -90,6 +92,7 @@ impl RingSet {
             let bytes = plan.bytes_per_second(with_bpf_copier);
             plan::ring_size(bytes, room, cpus.len(), page).max(least)
         };
+        let waits = plan.wait_config().map(load_tracer).transpose()?;
         let mut with_bpf_copier = plan.with_bpf_copier();
         let mut wanted = size(&with_bpf_copier);
         loop {
@@ -99,7 +102,8 @@ impl RingSet {
                 wanted = size(&with_bpf_copier);
             }
             let copier = copier.map(|copier| (with_bpf_copier.clone(), copier));
-            match EventOpener::new(plan, cpus, wanted, copier).open(open_target) {
+            let opener = EventOpener::new(plan, cpus, wanted, copier, waits.clone());
+            match opener.open(open_target) {
                 Ok(rings) => return Ok(rings),
                 Err(OpenFailure::Error(error)) => return Err(error),
                 Err(OpenFailure::NoBpfProgram) => {
@@ -132,6 +136,12 @@ fn load_copier(plan: &Plan, size: usize) -> Option<BpfStackCopier> {
     BpfStackCopier::load(plan.common.with_bpf_copier().stack_size, size / 2, last_cpu)
 }
 
+/// Loads the BPF programs that measure waiting.
+fn load_tracer(config: WaitConfig) -> anyhow::Result<Rc<WaitTracer>> {
+    let last_cpu = machine::online_cpus().last().copied().unwrap_or(0);
+    WaitTracer::load(config, last_cpu).map(Rc::new)
+}
+
 /// A failure to open the events; all but the last can be avoided by opening them in another way.
 #[derive(Debug)]
 enum OpenFailure {
@@ -155,6 +165,10 @@ struct EventOpener<'a> {
     size: usize,
     /// The BPF program, with the indices of the events that run it.
     copier: Option<(Vec<usize>, BpfStackCopier)>,
+    /// The programs that measure waiting, if an event needs them, and the CPUs that have their
+    /// events.
+    waits: Option<Rc<WaitTracer>>,
+    wait_cpus: FxHashSet<u32>,
     /// By CPU, and true for the sideband.
     rings: FxHashMap<(u32, bool), CpuRing>,
     bindings: FxHashMap<u64, EventBinding>,
@@ -172,12 +186,15 @@ impl<'a> EventOpener<'a> {
         cpus: &'a [u32],
         size: usize,
         copier: Option<(Vec<usize>, BpfStackCopier)>,
+        waits: Option<Rc<WaitTracer>>,
     ) -> Self {
         Self {
             plan,
             cpus,
             size,
             copier,
+            waits,
+            wait_cpus: FxHashSet::default(),
             rings: FxHashMap::default(),
             bindings: FxHashMap::default(),
             suppliers: FxHashMap::default(),
@@ -193,6 +210,10 @@ impl<'a> EventOpener<'a> {
         // Sideband rings first: with equal times, a mapping comes before its first sample.
         rings.sort_unstable_by_key(|ring| (!ring.events[0].event.is_none(), ring.cpu));
         for (number, planned) in self.plan.events.iter().enumerate() {
+            // One event writes the samples of all kinds of waiting.
+            if planned.event.waiting().is_some() && !self.wait_cpus.is_empty() {
+                continue;
+            }
             let mut open_events = rings.iter().flat_map(|ring| &ring.events);
             if !open_events.any(|open_event| open_event.event.0 as usize == number + 1) {
                 return Err(OpenFailure::Error(anyhow::anyhow!(
@@ -207,6 +228,7 @@ impl<'a> EventOpener<'a> {
             suppliers: self.suppliers,
             merge: TimeMerge::default(),
             copier: self.copier.map(|(_, copier)| copier),
+            waits: self.waits,
             counts_lost: self.plan.common.counts_lost(),
             sideband_polled_ns: 0,
             sideband_drained_ns: sys::monotonic_ns(),
@@ -280,6 +302,12 @@ impl<'a> EventOpener<'a> {
         // -C restricts the samples, not the sideband.
         let is_sampled = self.cpus.contains(&cpu);
         for (number, planned) in plan.events.iter().enumerate().filter(|_| is_sampled) {
+            if planned.event.waiting().is_some() {
+                if self.wait_cpus.insert(cpu) {
+                    self.open_wait_events(cpu, EventId(number as u32 + 1), planned.scope)?;
+                }
+                continue;
+            }
             let here = |encoding: &&PerfEventConfig| {
                 encoding.cpus.as_ref().is_none_or(|cpus| cpus.contains(&cpu))
             };
@@ -295,6 +323,34 @@ impl<'a> EventOpener<'a> {
             if uses_bpf_copier {
                 self.attach_copier(cpu, event).ok_or(OpenFailure::NoBpfProgram)?;
             }
+        }
+        Ok(())
+    }
+
+    /// Opens the events that the programs for waiting write to on a CPU; `event` is the first of
+    /// them in the plan. They belong to the CPU, since the programs select the threads.
+    fn open_wait_events(
+        &mut self,
+        cpu: u32,
+        event: EventId,
+        scope: CpuMode,
+    ) -> Result<(), OpenFailure> {
+        let (common, watermark) = (&self.plan.common, self.watermark());
+        let layout = common.wait_layout();
+        let note_layout =
+            SampleLayout { weight: Some(0), raw: RawData::Note, ..Default::default() };
+        for (attr, layout) in [
+            (common.wait_attr(scope, watermark), layout),
+            (common.chunk_attr(watermark), note_layout),
+        ] {
+            let binding = EventBinding { event, task: None, layout, uses_bpf_copier: false };
+            self.add(&attr, cpu, EventTarget::AllTasks, binding, self.size)?;
+        }
+        if let (Some(waits), Some(ring)) = (&self.waits, self.rings.get(&(cpu, false)))
+            && let [.., samples, notes] = &ring.events[..]
+        {
+            let set = waits.set_output_events(cpu, &samples.file, &notes.file);
+            set.context("cannot connect a BPF program with an event")?;
         }
         Ok(())
     }

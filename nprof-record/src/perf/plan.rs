@@ -12,13 +12,16 @@
 //! Then each event is tried: a named event has no fallback; the default is the cycle counter, else
 //! the CPU clock.
 
-use nprof_stream::Measure;
+use nprof_stream::{EventId, Measure};
 use perf_event_open_sys::bindings::perf_event_attr;
 
 use crate::arch;
-use crate::event::{self, CpuMode, Event, EventRate, PerfEventConfig, SamplingPeriod, StackMode};
+use crate::event::{
+    self, CpuMode, Event, EventRate, PerfEventConfig, SamplingPeriod, StackMode, Waiting,
+};
 use crate::os::open_error::{self, OpenRefusal};
-use crate::perf::record::SampleLayout;
+use crate::perf::record::{RawData, SampleLayout};
+use crate::perf::waits::tracer::WaitConfig;
 
 /// A requested event.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -337,7 +340,14 @@ impl CommonAttr {
             read: if self.features == KernelFeatures::InheritRead { 1 + lost } else { 0 },
             callchain: self.has_callchain(),
             registers: if self.unwind == StackMode::Dwarf { arch::COUNT } else { 0 },
+            raw: RawData::None,
         }
+    }
+
+    /// Returns the fields of the samples of waits.
+    pub(crate) fn wait_layout(&self) -> SampleLayout {
+        let layout = self.layout(SamplingPeriod::Fixed(2));
+        SampleLayout { read: 0, raw: RawData::Wait, ..layout }
     }
 
     /// True if an event counts its lost records.
@@ -376,13 +386,32 @@ impl Plan {
             .find(|(_, planned)| planned.event.measure == Measure::CpuTime)
     }
 
+    /// Returns the number of the event of a kind of waiting, and its interval in ns. None if it is not
+    /// recorded.
+    pub(crate) fn waiting(&self, waiting: Waiting) -> Option<(EventId, u64)> {
+        let number = self.events.iter().position(|it| it.event.waiting() == Some(waiting))?;
+        let SamplingPeriod::Fixed(period) = self.events[number].period else { return None };
+        Some((EventId(number as u32 + 1), period))
+    }
+
+    /// Returns the settings of the programs that measure waiting. None if no event needs them.
+    pub(crate) fn wait_config(&self) -> Option<WaitConfig> {
+        let periods = [Waiting::Blocked, Waiting::Runnable].map(|kind| self.waiting(kind));
+        let [blocked_period, runnable_period] =
+            periods.map(|it| it.map_or(0, |(_, period)| period));
+        let is_needed = periods.iter().any(Option::is_some);
+        is_needed.then_some(WaitConfig { blocked_period, runnable_period })
+    }
+
     /// Returns the indices of the events that may run the BPF stack copier: the first that can
     /// run it, and those that never interrupt that one. If an event interrupts another that runs a
     /// program, the kernel does not run it a second time and drops the sample
     /// (`bpf_overflow_handler`, kernel/events/core.c).
     pub(crate) fn with_bpf_copier(&self) -> Vec<usize> {
-        let can_be =
-            |planned: &&PlannedEvent| !planned.event.configs.iter().any(PerfEventConfig::is_traced);
+        let can_be = |planned: &&PlannedEvent| {
+            let is_traced = planned.event.configs.iter().any(PerfEventConfig::is_traced);
+            !is_traced && planned.event.waiting().is_none()
+        };
         let dwarf = self.common.unwind == StackMode::Dwarf;
         let Some(first) = self.events.iter().filter(|_| dwarf).find(can_be) else {
             return Vec::new();
@@ -404,7 +433,9 @@ impl Plan {
         let mut all = 0_u64;
         for (number, planned) in self.events.iter().enumerate() {
             let stack = match self.common.unwind {
-                StackMode::Dwarf if with_bpf_copier.contains(&number) => {
+                StackMode::Dwarf
+                    if with_bpf_copier.contains(&number) || planned.event.waiting().is_some() =>
+                {
                     self.common.with_bpf_copier().stack_size
                 }
                 StackMode::Dwarf => self.common.stack_size,

@@ -7,6 +7,7 @@ use perf_event_open_sys::bindings as perf;
 
 use crate::os::code_mapping::{Identity, Ksymbol, Mmap};
 use crate::perf::stack_chunks::{ExtraStack, SampleKey, StackChunk};
+use crate::perf::waits::data::{ThreadNote, Wait};
 use crate::unwind::stack_input::{CopiedStack, StackInput, UserStack, Words};
 
 /// Bytes of the header of a record.
@@ -26,6 +27,18 @@ pub(crate) struct SampleLayout {
     pub(crate) callchain: bool,
     /// Number of user registers; 0 without PERF_SAMPLE_REGS_USER and PERF_SAMPLE_STACK_USER.
     pub(crate) registers: usize,
+    pub(crate) raw: RawData,
+}
+
+/// The meaning of PERF_SAMPLE_RAW, which BPF programs write.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum RawData {
+    #[default]
+    None,
+    /// A wait that has ended; the sample has its stack.
+    Wait,
+    /// A note on a thread.
+    Note,
 }
 
 /// The header of a record.
@@ -87,6 +100,8 @@ pub(crate) struct Sample<'a> {
     /// The part of the stack that a BPF program copied; it is not in the record itself. `None` if
     /// the event runs no program.
     pub(crate) extra_stack: Option<ExtraStack<'a>>,
+    /// The wait at the end of which it was taken; `None` for samples of other events.
+    pub(crate) wait: Option<Wait>,
 }
 
 impl<'a> Sample<'a> {
@@ -111,6 +126,8 @@ impl<'a> Sample<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum KernelRecord<'a> {
     Sample(Sample<'a>),
+    /// A note on the thread by the programs that measure waiting.
+    Note(ThreadNote),
     Mmap(Mmap<'a>),
     /// A task changed its name, by execve(2) or prctl(2).
     Comm {
@@ -269,6 +286,16 @@ fn read_sample(
     } else {
         &[]
     };
+    let mut wait = None;
+    if layout.raw != RawData::None {
+        let size = usize::try_from(fields.u32()?).ok()?;
+        let raw = fields.take(size)?;
+        let sample_id = SampleId { pid, tid, time, cpu };
+        match layout.raw {
+            RawData::Note => return Some((sample_id, KernelRecord::Note(ThreadNote::read(raw)?))),
+            _ => wait = Some(Wait::read(raw)?),
+        }
+    }
     // The user part is either copied or walked by the kernel, see `CommonAttr::sample_attr`.
     let user = if layout.registers > 0 {
         UserStack::Copied(read_copied_stack(layout, &mut fields)?)
@@ -284,7 +311,7 @@ fn read_sample(
         kernel: part_of_chain(chain, perf::PERF_CONTEXT_KERNEL),
         user,
     };
-    let sample = Sample { weight, stack, extra_stack: None };
+    let sample = Sample { weight, stack, extra_stack: None, wait };
     Some((SampleId { pid, tid, time, cpu }, KernelRecord::Sample(sample)))
 }
 

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::AsRawFd;
+use std::rc::Rc;
 use std::time::Duration;
 
 use nprof_stream::EventId;
@@ -10,10 +11,11 @@ use rustc_hash::FxHashMap;
 use crate::perf::backlog::Backlog;
 use crate::perf::bpf::stack_copier::BpfStackCopier;
 use crate::perf::handler::RecordHandler;
-use crate::perf::record::{self, KernelRecord, SampleLayout};
+use crate::perf::record::{self, KernelRecord, RawData, SampleLayout};
 use crate::perf::ring_reader::CpuRing;
 use crate::perf::stack_chunks::{ChunkAssembler, SampleKey};
 use crate::perf::time_merge::TimeMerge;
+use crate::perf::waits::tracer::WaitTracer;
 use crate::sys;
 use crate::unwind::stack_input::CopiedStack;
 
@@ -55,6 +57,8 @@ pub(crate) struct RingSet {
     pub(super) merge: TimeMerge,
     /// Copies more of stacks than the kernel does; `None` if the rights or the kernel forbid it.
     pub(super) copier: Option<BpfStackCopier>,
+    /// The programs that measure waiting; `None` if no event needs them.
+    pub(crate) waits: Option<Rc<WaitTracer>>,
     /// True if events count their lost records themselves (PERF_FORMAT_LOST).
     pub(super) counts_lost: bool,
     /// Time of the last poll for sideband records.
@@ -210,7 +214,9 @@ impl RingSet {
         // inherited and own events does not count twice.
         let supplier = binding.task.map(|task| *self.suppliers.entry(tid).or_insert(task));
         let is_duplicate = supplier != binding.task;
-        let is_accepted = (header.is_sample() || is_sideband) && handler.accepts(tid);
+        let is_note = binding.layout.raw == RawData::Note;
+        // The last note on a thread may come after its exit record.
+        let is_accepted = (header.is_sample() || is_sideband) && (is_note || handler.accepts(tid));
         let is_filtered = header.is_sample() && !is_accepted;
         if is_sideband && is_accepted {
             self.sideband_drained_ns = self.drain_ns;

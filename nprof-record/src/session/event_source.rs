@@ -250,6 +250,11 @@ impl SourceSet {
         self.0.iter_mut().for_each(|source| source.report_remaining_lost(handler));
     }
 
+    /// Returns the time up to which the last drain has handed over all records. None without sources.
+    pub(crate) fn settled_ns(&self) -> Option<u64> {
+        self.0.iter().map(|source| source.settled_ns()).min()
+    }
+
     /// Returns the number of records that came too late to be put in order.
     pub(crate) fn late(&self) -> u64 {
         self.0.iter().map(|source| source.late()).sum()

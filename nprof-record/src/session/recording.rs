@@ -13,6 +13,8 @@ use crate::image::kept_images::{KeptImages, KeptSummary};
 use crate::os::procfs;
 use crate::perf::backlog::Backlog;
 use crate::perf::plan::{OpenMode, Plan};
+use crate::perf::waits::data::Progress as ThreadProgress;
+use crate::perf::waits::tracer::WaitTracer;
 use crate::session::cpu_time::{CpuTimeMeter, CpuTimeScope};
 use crate::session::delays::{Delay, DelayHistory, Interval};
 use crate::session::event_source::SourceSet;
@@ -39,6 +41,9 @@ const POLL_INTERVALS: (Duration, Duration) =
 /// The poll interval grows to this share of the time sampled so far: the CPU time that a process
 /// uses between the last poll and its exit is missed.
 const POLL_SHARE: u64 = 50;
+
+/// The time between two parts of a wait that goes on.
+const ONGOING_INTERVAL_NS: u64 = 1_000_000_000;
 
 /// Longest time between two flushes of the stream.
 const FLUSH_INTERVAL: Duration = Duration::from_millis(500);
@@ -89,6 +94,8 @@ pub(crate) struct Times {
 pub(crate) struct Recording {
     pub(crate) plan: Plan,
     pub(crate) sources: SourceSet,
+    /// The programs that measure waiting; `None` if no event needs them.
+    pub(crate) waits: Option<Rc<WaitTracer>>,
     pub(crate) converter: Converter<Stream>,
     pub(crate) workload: Rc<Workload>,
     pub(crate) signals: Rc<Signals>,
@@ -113,6 +120,8 @@ struct Progress {
     end_ns: u64,
     flushed_ns: u64,
     polled_ns: u64,
+    /// The time at which the parts of waits that go on were written.
+    waits_ns: u64,
     /// True if the workload had exited at the last poll.
     has_exited: bool,
     delays: DelayHistory,
@@ -159,6 +168,7 @@ impl Recording {
         let mut progress = self.begin();
         let reason = self.record(&mut progress)?;
         self.sources.disable();
+        let waiting = self.stop_waits();
         // Measured before the last drain, which takes time itself.
         let (used_ns, outside_ns) = self.used_ns(progress.cpu_time.take());
         let sampled_ns = sys::monotonic_ns().saturating_sub(progress.begin_ns);
@@ -166,6 +176,10 @@ impl Recording {
         self.converter.exit =
             exited.map(|(pid, exit)| CommandExit { pid: pid as u32, status: exit_text(exit) });
         self.sources.drain(&mut self.converter, true);
+        if let Some((threads, end_ns)) = waiting {
+            self.converter.write_ongoing(&threads, end_ns, true);
+            self.converter.write_last_times(&threads);
+        }
         let reported = self.lost_so_far();
         self.sources.report_remaining_lost(&mut self.converter);
         let unreported = self.lost_so_far().saturating_sub(reported);
@@ -174,6 +188,31 @@ impl Recording {
         let measured =
             Measured { used_ns, outside_ns, sampled_ns, delay: progress.delays.main_cause() };
         Ok(self.end(reason, measured))
+    }
+
+    /// Stops measuring waiting. Returns the state of each thread, and the time. None if it is not
+    /// measured, or the threads cannot be read.
+    fn stop_waits(&self) -> Option<(Vec<ThreadProgress>, u64)> {
+        let waits = self.waits.as_ref()?;
+        waits.stop();
+        waits.capture_from(0).ok()?;
+        let threads = waits.progress().ok()?;
+        Some((threads, sys::monotonic_ns()))
+    }
+
+    /// Writes the parts of waits that go on, once a second. All records up to the last drain less the
+    /// time that the kernel takes to write one are written already.
+    fn write_ongoing(&mut self, progress: &mut Progress) {
+        let now_ns = sys::monotonic_ns();
+        let Some(waits) = &self.waits else { return };
+        if now_ns.saturating_sub(progress.waits_ns) < ONGOING_INTERVAL_NS {
+            return;
+        }
+        progress.waits_ns = now_ns;
+        // An error now is one at the end, too, where the books are then missing.
+        if let (Ok(threads), Some(until_ns)) = (waits.progress(), self.sources.settled_ns()) {
+            self.converter.write_ongoing(&threads, until_ns, false);
+        }
     }
 
     /// Returns the number of lost records of any kind that the stream has so far.
@@ -193,6 +232,7 @@ impl Recording {
             end_ns: begin_ns.saturating_add(duration_ns),
             flushed_ns: now_ns,
             polled_ns: now_ns,
+            waits_ns: now_ns,
             has_exited: false,
             delays: DelayHistory::default(),
             interval: Interval::default(),
@@ -232,6 +272,7 @@ impl Recording {
                 Backlog::Sideband => DRAIN_TIMEOUT_SIDEBAND,
                 Backlog::Samples => DRAIN_TIMEOUT,
             };
+            self.write_ongoing(progress);
             self.note_interval(progress, 0);
             let now_ns = sys::monotonic_ns();
             let sleep = timeout.min(self.sources.max_sleep());
@@ -292,6 +333,10 @@ impl Recording {
         let now_ns = sys::monotonic_ns();
         if !progress.has_begun && now_ns >= progress.begin_ns {
             self.sources.enable()?;
+            if let Some(waits) = &self.waits {
+                let started = waits.start().and_then(|()| waits.follow(self.converter.threads()));
+                started.map_err(io::Error::other)?;
+            }
             progress.cpu_time = self.cpu_time(self.converter.processes());
             progress.has_begun = true;
         }
@@ -340,11 +385,20 @@ impl Recording {
     fn end(self, reason: Reason, measured: Measured) -> Outcome {
         let Measured { used_ns: task_ns, outside_ns, sampled_ns, delay } = measured;
         let Self {
-            plan, sources, mut converter, workload, existing_descendants, has_priority, ..
+            plan,
+            sources,
+            mut converter,
+            workload,
+            existing_descendants,
+            has_priority,
+            waits,
+            ..
         } = self;
         let may_miss_processes = converter.may_miss_processes();
         let is_by_task = plan.common.open_mode == OpenMode::Task;
         let kept = converter.kept_images();
+        let times = converter.time_sums();
+        let unmeasured = waits.map_or(0, |waits| waits.missed());
         let (counts, sums) = (converter.counts, converter.sums);
         let mut stream = converter.sink;
         let totals = stream.totals();
@@ -372,6 +426,8 @@ impl Recording {
             recorder_bytes: procfs::own_peak_bytes().unwrap_or(own.peak_bytes),
             frequency: plan.frequency,
             elapsed_ns: sampled_ns,
+            times,
+            unmeasured,
             delay,
             open_mode: plan.common.open_mode,
             may_open_system: plan.may_open_system,
@@ -393,6 +449,9 @@ impl Recording {
             incomplete: Some(summary.incomplete.values().sum()),
             task_ns,
             sampled_ns: clock.map(|sum| sum.weight),
+            wall_ns: times.map(|times| times.wall_ns),
+            runnable_ns: times.map(|times| times.runnable_ns),
+            blocked_ns: times.map(|times| times.blocked_ns),
             recorder_ns: Some(summary.recorder_ns),
             recorder_bytes: Some(summary.recorder_bytes),
             stitched: Some(summary.stitched),

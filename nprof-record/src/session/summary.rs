@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use nprof_stream::{Cause, Mark};
 
 use crate::convert::counts::{CompatSamples, Sum};
+use crate::convert::waits::TimeSums;
 use crate::perf::plan::OpenMode;
 use crate::session::delays::{Delay, DelayCause};
 
@@ -49,6 +50,10 @@ pub(crate) struct Summary {
     pub(crate) frequency: u64,
     /// The length of sampling, in ns.
     pub(crate) elapsed_ns: u64,
+    /// The exact times of all threads; `None` if waiting is not measured.
+    pub(crate) times: Option<TimeSums>,
+    /// Threads of which waiting was not measured, because there are too many.
+    pub(crate) unmeasured: u64,
     /// The cause of most losses in rings; `None` if there were none.
     pub(crate) delay: Option<Delay>,
     pub(crate) open_mode: OpenMode,
@@ -109,6 +114,12 @@ impl Summary {
                 self.unreadable
             ));
         }
+        if self.unmeasured > 0 {
+            warnings.push(format!(
+                "{} threads were not measured: more than 131072 at a time; record fewer processes",
+                self.unmeasured
+            ));
+        }
         let CompatSamples { samples, comm } = &self.compat;
         if *samples > 0 {
             let name = String::from_utf8_lossy(comm);
@@ -123,7 +134,8 @@ impl Summary {
 
     /// Returns remarks, which are not printed with -q.
     pub(crate) fn remarks(&self) -> Vec<String> {
-        let waited = self.waited().filter(|&waited| waited >= WAITED && self.samples > 0);
+        let waited = self.waited().filter(|_| self.times.is_none());
+        let waited = waited.filter(|&waited| waited >= WAITED && self.samples > 0);
         let text = waited.zip(self.subject).map(|(waited, subject)| {
             // Rounded down: 100 % would contradict the samples.
             let percent = (waited * 100.0).floor();
@@ -306,6 +318,11 @@ impl Summary {
                 let hertz = clock.samples as f64 * 1e9 / used as f64;
                 line += &format!(" at {hertz:.0} Hz, coverage {:.1} %", coverage * 100.0);
             }
+        }
+        if let Some(TimeSums { wall_ns, cpu_ns, runnable_ns, blocked_ns }) = self.times {
+            let [wall, cpu, runnable, blocked] =
+                [wall_ns, cpu_ns, runnable_ns, blocked_ns].map(duration);
+            line += &format!("; wall {wall} = cpu {cpu} + runnable {runnable} + blocked {blocked}");
         }
         line += &format!(
             "; recorder {} CPU, {:.1} MiB",

@@ -39,6 +39,8 @@ mod stack_capture;
 mod support;
 // Function names of a recorded program.
 mod symbols;
+// Waiting: lengths, causes, threads that wait all the time, exact times of each thread.
+mod waits;
 // Signals, job control, terminals and inherited state are the same with and without the recorder.
 mod transparency;
 // Every stack of generated programs is right, by all optimization levels and linkers.

@@ -30,12 +30,27 @@ pub(crate) fn record_as_other_user(
     file: &str,
     program: &str,
 ) -> io::Result<Output> {
+    record_as_other_user_with(directory, file, program, &[])
+}
+
+/// The same with options.
+pub(crate) fn record_as_other_user_with(
+    directory: &Directory,
+    file: &str,
+    program: &str,
+    options: &[&str],
+) -> io::Result<Output> {
     let recorder = directory.path("nprof-record");
     fs::copy(env!("CARGO_BIN_EXE_nprof-record"), &recorder).expect("copied");
     // The other user executes the recorder here and writes the stream.
     fs::set_permissions(directory.path(""), Permissions::from_mode(0o777)).expect("open to all");
     let user = ["--reuid=65534", "--regid=65534", "--clear-groups", "--"];
-    Command::new("setpriv").args(user).args([&recorder, "-o", file, "--", program]).output()
+    Command::new("setpriv")
+        .args(user)
+        .args([&recorder, "-o", file])
+        .args(options)
+        .args(["--", program])
+        .output()
 }
 
 /// Returns the standard error as text.

@@ -87,7 +87,7 @@ fn anonymous(start: u64) -> KernelRecord<'static> {
 }
 
 fn sample(stack: StackInput<'_>) -> KernelRecord<'_> {
-    KernelRecord::Sample(record::Sample { weight: 7, stack, extra_stack: None })
+    KernelRecord::Sample(record::Sample { weight: 7, stack, extra_stack: None, wait: None })
 }
 
 /// A sample of which only the instruction pointer is known.

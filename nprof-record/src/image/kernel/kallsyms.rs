@@ -5,7 +5,7 @@
 //! code, each with the name of its module or generator.
 
 use std::io::BufRead;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 
 use nprof_object::kallsyms::visit;
 
@@ -54,6 +54,24 @@ impl KernelSymbols {
             sized.map(|((start, name), end)| (*start, (end - start).min(SIZE_MAX), name.clone()));
         Self { text_end, generated: generated.collect() }
     }
+}
+
+/// Returns the addresses of the scheduler's functions, by which the kernel chooses the function of
+/// /proc/PID/wchan. Empty if addresses are hidden.
+pub(crate) fn scheduler(symbols: impl BufRead) -> Range<u64> {
+    let mut range = 0..0;
+    visit(symbols, |symbol| {
+        match symbol.name {
+            b"__sched_text_start" => range.start = symbol.address.0,
+            b"__sched_text_end" => {
+                range.end = symbol.address.0;
+                return ControlFlow::Break(());
+            }
+            _ => {}
+        }
+        ControlFlow::Continue(())
+    });
+    range
 }
 
 #[cfg(test)]

@@ -1,0 +1,394 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+//
+// The programs that measure waiting: exact times of each followed thread, and a full perf sample of
+// a thread at the end of each wait that is chosen.
+//
+// `make bpf` compiles this file to waits.bpf.o, which is part of the repository: a build of nprof
+// needs no clang. Types of the kernel are declared only as far as they are used; the loader adapts
+// the offsets of their fields to the running kernel (CO-RE), by /sys/kernel/btf/vmlinux.
+
+typedef unsigned int u32;
+typedef unsigned long long u64;
+
+#define SEC(name) __attribute__((section(name), used))
+#define HIDDEN __attribute__((preserve_access_index))
+#define INLINE static inline __attribute__((always_inline))
+
+// A map in the form of BTF: see "BTF-style maps" in Documentation/bpf/btf.rst of Linux.
+#define UINT(name, value) int(*name)[value]
+#define TYPE(name, type) type *name
+
+// include/uapi/linux/bpf.h.
+enum { MAP_HASH = 1, MAP_ARRAY = 2, MAP_PERF_EVENT_ARRAY = 4, MAP_PERCPU_ARRAY = 6 };
+enum { NO_PREALLOC = 1 };
+enum { ANY = 0, NOEXIST = 1 };
+static const u64 CURRENT_CPU = 0xffffffff;
+
+static void *(*map_lookup)(void *map, const void *key) = (void *)1;
+static long (*map_update)(void *map, const void *key, const void *value, u64 flags) = (void *)2;
+static long (*map_delete)(void *map, const void *key) = (void *)3;
+static u64 (*ktime_get_ns)(void) = (void *)5;
+static u32 (*get_prandom_u32)(void) = (void *)7;
+static u64 (*get_current_pid_tgid)(void) = (void *)14;
+static long (*perf_event_output)(void *ctx, void *map, u64 flags, void *data, u64 size) = (void *)25;
+static long (*probe_read_kernel)(void *to, u32 size, const void *from) = (void *)113;
+static long (*seq_write)(void *seq, const void *data, u32 size) = (void *)127;
+static long (*get_task_stack)(void *task, void *to, u32 size, u64 flags) = (void *)141;
+static struct task_struct *(*get_current_task_btf)(void) = (void *)158;
+static struct pt_regs *(*task_pt_regs)(struct task_struct *task) = (void *)175;
+
+struct sched_info {
+	u64 run_delay;
+} HIDDEN;
+
+struct task_struct {
+	int pid;
+	int tgid;
+	u32 __state;
+	struct sched_info sched_info;
+} HIDDEN;
+
+struct seq_file;
+
+struct bpf_iter_meta {
+	struct seq_file *seq;
+} HIDDEN;
+
+struct bpf_iter__task {
+	struct bpf_iter_meta *meta;
+	struct task_struct *task;
+} HIDDEN;
+
+// Set by the loader.
+const volatile u64 blocked_period = 0;  // 0: the event is not recorded
+const volatile u64 runnable_period = 0;
+// The offsets of the number of the system call and of its first argument in the saved registers, and
+// their size.
+const volatile u32 call_offset = 0;
+const volatile u32 argument_offset = 0;
+
+// The state of a thread between two switches.
+enum phase {
+	ATTACHED,  // followed since a moment of its life; not switched since
+	RUNS,
+	WAITS,
+	CREATED,  // has never been switched out
+	PENDING,  // the process of the command before its exec: not measured
+};
+
+struct thread {
+	u64 begin;  // the time from which on it is measured
+	u64 since;  // the time of the last switch
+	u64 run_delay;  // of the kernel's own account, at the last switch
+	u64 cpu;
+	u64 runnable;
+	u64 blocked;
+	u64 captured;  // the start of the wait of which `progress` has reported the stack
+	u32 phase;
+	u32 state;  // the task's state when it was switched out; 0 if it was preempted
+};
+
+struct {
+	UINT(type, MAP_HASH);
+	UINT(map_flags, NO_PREALLOC);
+	UINT(max_entries, 1);  // set by the loader
+	TYPE(key, u32);
+	TYPE(value, struct thread);
+} threads SEC(".maps");
+
+// The number of threads that did not fit into `threads`.
+struct {
+	UINT(type, MAP_ARRAY);
+	UINT(max_entries, 1);
+	TYPE(key, u32);
+	TYPE(value, u64);
+} missed SEC(".maps");
+
+// The events of each CPU: of full samples, and of notes without a stack.
+struct {
+	UINT(type, MAP_PERF_EVENT_ARRAY);
+	UINT(max_entries, 1);
+	UINT(key_size, 4);
+	UINT(value_size, 4);
+} samples SEC(".maps");
+
+struct {
+	UINT(type, MAP_PERF_EVENT_ARRAY);
+	UINT(max_entries, 1);
+	UINT(key_size, 4);
+	UINT(value_size, 4);
+} notes SEC(".maps");
+
+// The wait that a sample reports. The layout is that of `Wait::read` in src/perf/waits/record.rs.
+struct wait {
+	u64 since;
+	u64 until;
+	u64 runnable;  // its last part, in which the thread waited for a CPU
+	u32 state;
+	u32 chosen;
+	u64 call;
+	u64 argument;
+};
+
+enum { CHOSEN_BLOCKED = 1, CHOSEN_RUNNABLE = 2 };
+
+// The end of a thread, and the wait for its first CPU, which has no stack.
+struct note {
+	u32 kind;
+	u32 tid;  // the record has none if the thread was released before its last switch
+	u64 begin;
+	u64 end;
+	u64 cpu;
+	u64 runnable;
+	u64 blocked;
+};
+
+enum { NOTE_TIMES = 1, NOTE_FIRST_RUN = 2 };
+
+INLINE struct thread *current_thread(u32 *tid)
+{
+	*tid = get_current_pid_tgid();
+	return map_lookup(&threads, tid);
+}
+
+INLINE void add_thread(u32 tid, const struct thread *thread)
+{
+	u32 first = 0;
+	u64 *count;
+
+	if (map_update(&threads, &tid, thread, ANY) == 0)
+		return;
+	count = map_lookup(&missed, &first);
+	if (count)
+		__sync_fetch_and_add(count, 1);
+}
+
+// Chooses a part of a wait with the probability size / period, always from one period on.
+INLINE int is_chosen(u64 size, u64 period)
+{
+	if (size == 0 || period == 0)
+		return 0;
+	if (size >= period)
+		return 1;
+	// Both below 2^32, so that the product fits.
+	if (period >> 32) {
+		size >>= 24;
+		period >>= 24;
+	}
+	return get_prandom_u32() * period < size << 32;
+}
+
+INLINE u64 min(u64 a, u64 b)
+{
+	return a < b ? a : b;
+}
+
+// Current is the thread that is switched out.
+SEC("raw_tp/sched_switch")
+int on_switch(u64 *ctx)
+{
+	u32 preempted = (u32)ctx[0] & 1, state = ctx[3], tid;
+	struct thread *thread = current_thread(&tid);
+	u64 now, run_delay, total, waited;
+
+	if (!thread || thread->phase == PENDING)
+		return 0;
+	now = ktime_get_ns();
+	run_delay = get_current_task_btf()->sched_info.run_delay;
+	total = now - thread->since;
+	waited = 0;
+	if (thread->phase != RUNS) {
+		// The first part of its life, or of the recording, of which no switch was seen.
+		waited = min(run_delay - thread->run_delay, total);
+		if (thread->phase == CREATED && is_chosen(waited, runnable_period)) {
+			struct note note = { .kind = NOTE_FIRST_RUN, .tid = tid, .begin = thread->since,
+					     .end = thread->since + waited, .runnable = waited };
+			perf_event_output(ctx, &notes, CURRENT_CPU, &note, sizeof(note));
+		}
+	}
+	thread->runnable += waited;
+	thread->cpu += total - waited;
+	thread->since = now;
+	thread->run_delay = run_delay;
+	thread->state = preempted ? 0 : state;
+	thread->phase = WAITS;
+	if (state & 0x80) {  // TASK_DEAD: it is never switched in again
+		struct note note = { .kind = NOTE_TIMES, .tid = tid, .begin = thread->begin, .end = now,
+				     .cpu = thread->cpu, .runnable = thread->runnable,
+				     .blocked = thread->blocked };
+		perf_event_output(ctx, &notes, CURRENT_CPU, &note, sizeof(note));
+		map_delete(&threads, &tid);
+	}
+	return 0;
+}
+
+// Current is the thread that was switched in; interrupts are enabled, and its memory can be read.
+SEC("raw_tp/sched_exit_tp")
+int on_switched_in(u64 *ctx)
+{
+	struct thread *thread;
+	struct task_struct *task;
+	struct wait wait;
+	u64 total, blocked, run_delay;
+	u32 tid;
+	void *regs;
+
+	if (!(ctx[0] & 1))
+		return 0;
+	thread = current_thread(&tid);
+	if (!thread || (thread->phase != WAITS && thread->phase != ATTACHED))
+		return 0;
+	task = get_current_task_btf();
+	wait.until = ktime_get_ns();
+	wait.since = thread->since;
+	wait.state = thread->state;
+	total = wait.until - thread->since;
+	// The kernel's own account of the time from its wake-up on.
+	run_delay = task->sched_info.run_delay;
+	wait.runnable = thread->state ? min(run_delay - thread->run_delay, total) : total;
+	blocked = total - wait.runnable;
+	thread->runnable += wait.runnable;
+	thread->blocked += blocked;
+	thread->since = wait.until;
+	thread->run_delay = run_delay;
+	thread->phase = RUNS;
+	wait.chosen = is_chosen(blocked, blocked_period) ? CHOSEN_BLOCKED : 0;
+	wait.chosen |= is_chosen(wait.runnable, runnable_period) ? CHOSEN_RUNNABLE : 0;
+	if (!wait.chosen)
+		return 0;
+	wait.call = -1;
+	wait.argument = 0;
+	regs = task_pt_regs(task);
+	probe_read_kernel(&wait.call, sizeof(wait.call), regs + call_offset);
+	probe_read_kernel(&wait.argument, sizeof(wait.argument), regs + argument_offset);
+	perf_event_output(ctx, &samples, CURRENT_CPU, &wait, sizeof(wait));
+	return 0;
+}
+
+// Current is the parent; the child does not run yet.
+SEC("raw_tp/sched_process_fork")
+int on_fork(u64 *ctx)
+{
+	struct task_struct *child = (void *)ctx[1];
+	struct thread new = { .phase = CREATED };
+	u32 parent;
+	int tid = 0;
+	struct thread *thread = current_thread(&parent);
+
+	if (!thread || thread->phase == PENDING)
+		return 0;
+	probe_read_kernel(&tid, sizeof(tid), __builtin_preserve_access_index(&child->pid));
+	new.begin = new.since = ktime_get_ns();
+	add_thread(tid, &new);
+	return 0;
+}
+
+// Current has executed another image.
+SEC("raw_tp/sched_process_exec")
+int on_exec(u64 *ctx)
+{
+	u32 tid, before = ctx[1];
+	struct thread *thread = current_thread(&tid), *old;
+	struct thread moved;
+
+	if (before != tid) {
+		// It was not the first thread of its process, and has taken its id.
+		old = map_lookup(&threads, &before);
+		if (!old)
+			return 0;
+		moved = *old;
+		map_delete(&threads, &before);
+		add_thread(tid, &moved);
+		return 0;
+	}
+	if (!thread || thread->phase != PENDING)
+		return 0;
+	thread->begin = thread->since = ktime_get_ns();
+	thread->run_delay = get_current_task_btf()->sched_info.run_delay;
+	thread->phase = RUNS;
+	return 0;
+}
+
+// A followed thread as the recorder reads it, see `Progress::read` in src/perf/waits/record.rs.
+// Registers and kernel stack follow once for each wait.
+struct progress {
+	u32 tid;
+	u32 tgid;
+	u32 state;
+	u32 has_stack;
+	u64 now;
+	u64 run_delay;
+	struct thread thread;
+};
+
+#define REGISTER_BYTES 168  // struct pt_regs
+#define KERNEL_FRAMES 64
+
+struct capture {
+	struct progress progress;
+	unsigned char registers[REGISTER_BYTES];
+	u64 kernel_bytes;
+	u64 kernel[KERNEL_FRAMES];
+};
+
+struct {
+	UINT(type, MAP_PERCPU_ARRAY);
+	UINT(max_entries, 1);
+	TYPE(key, u32);
+	TYPE(value, struct capture);
+} captures SEC(".maps");
+
+// The shortest wait of which the stack is reported before its end.
+struct {
+	UINT(type, MAP_ARRAY);
+	UINT(max_entries, 1);
+	TYPE(key, u32);
+	TYPE(value, u64);
+} capture_after SEC(".maps");
+
+SEC("iter/task")
+int on_task(struct bpf_iter__task *ctx)
+{
+	struct seq_file *seq = ctx->meta->seq;
+	struct task_struct *task = ctx->task;
+	struct thread *thread;
+	struct capture *capture;
+	u64 *shortest;
+	u32 tid, first = 0, is_waiting;
+	long bytes;
+
+	if (!task)
+		return 0;
+	tid = task->pid;
+	thread = map_lookup(&threads, &tid);
+	if (!thread || thread->phase == PENDING)
+		return 0;
+	capture = map_lookup(&captures, &first);
+	shortest = map_lookup(&capture_after, &first);
+	if (!capture || !shortest)
+		return 0;
+	capture->progress.tid = tid;
+	capture->progress.tgid = task->tgid;
+	capture->progress.state = task->__state;
+	capture->progress.run_delay = task->sched_info.run_delay;
+	probe_read_kernel(&capture->progress.thread, sizeof(struct thread), thread);
+	capture->progress.now = ktime_get_ns();
+	is_waiting = capture->progress.thread.phase == WAITS
+		     || (capture->progress.thread.phase == ATTACHED && capture->progress.state != 0);
+	capture->progress.has_stack = is_waiting
+		&& capture->progress.thread.captured != capture->progress.thread.since
+		&& capture->progress.now - capture->progress.thread.since >= *shortest;
+	if (!capture->progress.has_stack) {
+		seq_write(seq, &capture->progress, sizeof(capture->progress));
+		return 0;
+	}
+	probe_read_kernel(capture->registers, REGISTER_BYTES, task_pt_regs(task));
+	bytes = get_task_stack(task, capture->kernel, sizeof(capture->kernel), 0);
+	capture->kernel_bytes = bytes > 0 ? bytes : 0;
+	// Full: the kernel calls again for this thread, with an empty buffer.
+	if (seq_write(seq, capture, sizeof(*capture)) == 0)
+		thread->captured = capture->progress.thread.since;
+	return 0;
+}
+
+char licence[] SEC("license") = "Dual MIT/GPL";

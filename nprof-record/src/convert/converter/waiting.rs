@@ -1,0 +1,264 @@
+//! Writes waits: those that have ended, the parts of those that go on, and the times of threads.
+
+use nprof_stream::{Change, ChangeKind, ExtrasBuilder, NodeId, Record, Sample, TaskId};
+use std::os::unix::ffi::OsStrExt;
+
+use crate::arch::pt_regs;
+use crate::convert::converter::Converter;
+use crate::convert::dictionary::Sink;
+use crate::convert::waits::{self, OngoingWait, WaitEvent, WaitObject, WaitState, Weight};
+use crate::perf::record::{self, SampleId};
+use crate::perf::waits::data::{
+    Capture, NoteContent, Progress, ThreadNote, ThreadTimes, Wait, WaitPlace,
+};
+use crate::sys;
+use crate::unwind::stack_input::{CopiedStack, StackInput, UserStack, Words};
+
+/// Bytes of the stack of a thread that waits which are read.
+const STACK_BYTES: usize = 64 << 10;
+
+/// The shortest wait that is written before its end, in ns; a little less than the second between two
+/// parts.
+const ONGOING_MIN_NS: u64 = 900_000_000;
+
+/// The most exited threads of which the times are awaited.
+const EXITED_MAX: usize = 1 << 16;
+
+/// A part of a wait, as it is written.
+struct WaitSample<'a> {
+    time_ns: u64,
+    cpu: u32,
+    task: TaskId,
+    node: NodeId,
+    place: WaitPlace,
+    object: &'a [u8],
+}
+
+impl<S: Sink> Converter<S> {
+    /// Takes the events that measure waiting.
+    pub(crate) fn set_waiting(&mut self, state: WaitState) {
+        self.waiting = Some(state);
+    }
+
+    /// Writes a wait that has ended.
+    pub(super) fn handle_wait(&mut self, id: SampleId, sample: &record::Sample<'_>, wait: &Wait) {
+        let Some(state) = &mut self.waiting else { return };
+        let ongoing = state.ongoing.remove(&id.tid);
+        let written = ongoing.filter(|ongoing| ongoing.since_ns == wait.since_ns);
+        let mut written_ns = written.map_or(0, |it| it.until_ns.saturating_sub(it.since_ns));
+        let mut sample = sample.clone();
+        sample.stack.kernel = state.cause_of(sample.stack.kernel);
+        sample.stack.in_kernel = sample.stack.kernel.iter().next().is_some();
+        let Some((task, node)) = self.locate(id, &sample) else { return };
+        let object = object(id.pid, wait.place);
+        let Some(state) = &mut self.waiting else { return };
+        let parts = [
+            (state.blocked, wait.blocked_ns(), wait.is_blocked_chosen),
+            (state.runnable, wait.runnable_ns, wait.is_runnable_chosen),
+        ];
+        for (event, size_ns, is_chosen) in parts {
+            let rest_ns = size_ns.saturating_sub(written_ns);
+            written_ns = written_ns.saturating_sub(size_ns);
+            let (Some(event), Some(state)) = (event, &mut self.waiting) else { continue };
+            let weight = if rest_ns < size_ns {
+                event.choose(rest_ns, &mut state.random)
+            } else {
+                is_chosen.then(|| event.weight(size_ns, &mut state.random))
+            };
+            let (time_ns, cpu, place) = (id.time, id.cpu, wait.place);
+            let written = WaitSample { time_ns, cpu, task, node, place, object: &object };
+            self.write_wait(event, rest_ns, weight, &written);
+        }
+    }
+
+    /// Writes a sample of `lasted_ns`, if it was chosen.
+    fn write_wait(
+        &mut self,
+        event: WaitEvent,
+        lasted_ns: u64,
+        weight: Option<Weight>,
+        wait: &WaitSample<'_>,
+    ) {
+        let Some((weight, count)) = weight else { return };
+        let mut extras = ExtrasBuilder::new();
+        extras.add("lasted", lasted_ns.to_string().as_bytes());
+        extras.add("call", waits::call_name(wait.place).as_bytes());
+        if !wait.object.is_empty() {
+            extras.add("on", wait.object);
+        }
+        extras.add("state", wait.place.state.letter().to_string().as_bytes());
+        if let Some(sum) = self.sums.get_mut((event.event.0 as usize).wrapping_sub(1)) {
+            sum.samples += 1;
+            sum.weight = sum.weight.saturating_add(weight);
+        }
+        let WaitSample { time_ns, cpu, task, node, .. } = *wait;
+        self.sink.take(&Record::Sample(Sample {
+            time: time_ns,
+            event: event.event,
+            task,
+            cpu,
+            node,
+            weight,
+            count,
+            extras: extras.extras(),
+        }));
+    }
+
+    /// Writes a note of the programs that measure waiting.
+    pub(super) fn handle_note(&mut self, id: SampleId, note: &ThreadNote) {
+        match &note.content {
+            NoteContent::Ended(times) => self.write_times(note.tid, times),
+            &NoteContent::FirstRun(begin_ns, end_ns) => {
+                let Some(task) = self.tree.task(note.tid).map(|task| task.id) else { return };
+                let Some(state) = &mut self.waiting else { return };
+                let Some(event) = state.runnable else { return };
+                let lasted_ns = end_ns.saturating_sub(begin_ns);
+                let weight = event.weight(lasted_ns, &mut state.random);
+                // It has run no instruction yet.
+                let (node, place) = (NodeId::NONE, WaitPlace::default());
+                let (time_ns, cpu) = (id.time, id.cpu);
+                let wait = WaitSample { time_ns, cpu, task, node, place, object: b"" };
+                self.write_wait(event, lasted_ns, Some(weight), &wait);
+            }
+        }
+    }
+
+    /// Writes the times of a thread that has ended, or of one that lives at the end of the recording.
+    fn write_times(&mut self, tid: u32, times: &ThreadTimes) {
+        let Some(state) = &mut self.waiting else { return };
+        state.ongoing.remove(&tid);
+        let exited = state.exited.remove(&tid);
+        // The id may belong to a later thread by now.
+        let living = self.tree.task(tid).filter(|task| task.time_ns <= times.end_ns);
+        let Some(task) = living.map(|task| task.id).or(exited) else { return };
+        state.sums.add(times);
+        let wall_ns = times.end_ns.saturating_sub(times.begin_ns);
+        let pairs = [
+            ("wall", wall_ns),
+            ("cpu", times.cpu_ns),
+            ("runnable", times.runnable_ns),
+            ("blocked", times.blocked_ns),
+        ];
+        let mut extras = ExtrasBuilder::new();
+        for (key, ns) in pairs {
+            extras.add(key, ns.to_string().as_bytes());
+        }
+        self.sink.take(&Record::Change(Change {
+            time: times.end_ns,
+            task,
+            kind: ChangeKind::Times,
+            value: b"",
+            extras: extras.extras(),
+        }));
+    }
+
+    /// Keeps the id of a thread that has exited: its times come after its exit.
+    pub(super) fn note_exited(&mut self, tid: u32) {
+        let Some(task) = self.tree.task(tid).map(|task| task.id) else { return };
+        if let Some(state) = &mut self.waiting {
+            if state.exited.len() >= EXITED_MAX {
+                state.exited.clear();
+            }
+            state.exited.insert(tid, task);
+        }
+    }
+
+    /// Writes the parts, up to `until_ns`, of the waits that go on.
+    pub(crate) fn write_ongoing(&mut self, threads: &[Progress], until_ns: u64, is_last: bool) {
+        for thread in threads {
+            let shortest_ns = if is_last { 0 } else { ONGOING_MIN_NS };
+            if let Some((since_ns, _)) = thread.wait()
+                && until_ns.saturating_sub(since_ns) > shortest_ns
+            {
+                self.write_part(thread, since_ns, until_ns);
+            }
+        }
+    }
+
+    /// Writes the times of the threads that live at the end of the recording.
+    pub(crate) fn write_last_times(&mut self, threads: &[Progress]) {
+        threads.iter().for_each(|thread| self.write_times(thread.tid, &thread.times()));
+    }
+
+    fn write_part(&mut self, thread: &Progress, since_ns: u64, until_ns: u64) {
+        let id = SampleId { pid: thread.pid, tid: thread.tid, ..SampleId::at(until_ns, None) };
+        if let Some(capture) = &thread.capture {
+            let (node, place) = self.locate_capture(id, thread, capture);
+            let object = object(id.pid, place);
+            let wait = OngoingWait { since_ns, until_ns: since_ns, node, place, object };
+            if let Some(state) = &mut self.waiting {
+                state.ongoing.insert(id.tid, wait);
+            }
+        }
+        let Some(task) = self.tree.task(id.tid).map(|task| task.id) else { return };
+        let Some(state) = &mut self.waiting else { return };
+        let ongoing = state.ongoing.get_mut(&id.tid);
+        let Some(ongoing) = ongoing.filter(|ongoing| ongoing.since_ns == since_ns) else { return };
+        let lasted_ns = until_ns.saturating_sub(ongoing.until_ns);
+        ongoing.until_ns = until_ns;
+        let ongoing = ongoing.clone();
+        let is_preempted = ongoing.place.state.is_preempted();
+        let event = if is_preempted { state.runnable } else { state.blocked };
+        let Some(event) = event else { return };
+        let weight = event.choose(lasted_ns, &mut state.random);
+        let OngoingWait { node, place, object, .. } = ongoing;
+        let (time_ns, cpu) = (until_ns, id.cpu);
+        let wait = WaitSample { time_ns, cpu, task, node, place, object: &object };
+        self.write_wait(event, lasted_ns, weight, &wait);
+    }
+
+    /// Returns the node and the place of a thread that waits, from its captured registers and its
+    /// memory.
+    fn locate_capture(
+        &mut self,
+        id: SampleId,
+        thread: &Progress,
+        capture: &Capture,
+    ) -> (NodeId, WaitPlace) {
+        let state = thread.wait().map(|(_, state)| state).unwrap_or_default();
+        let registers = pt_regs::sampled(&capture.registers);
+        let word = |at: u32| {
+            let word = capture.registers.get(at as usize..).and_then(<[u8]>::first_chunk);
+            word.filter(|_| !registers.is_empty())
+                .map_or(u64::MAX, |word| u64::from_le_bytes(*word))
+        };
+        let place = WaitPlace::new(state, word(pt_regs::CALL), word(pt_regs::ARGUMENT));
+        let mut copied = CopiedStack { registers: Words(&registers), ..CopiedStack::default() };
+        let mut bytes = vec![0; STACK_BYTES];
+        let sp = copied.stack_pointer().unwrap_or(0);
+        let length = if sp == 0 { 0 } else { sys::read_memory(id.tid, sp, &mut bytes) };
+        copied.bytes = &bytes[..length];
+        copied.requested_bytes = STACK_BYTES;
+        let kernel = match &self.waiting {
+            Some(state) => state.cause_of(Words(&capture.kernel)),
+            None => Words::default(),
+        };
+        let ip = kernel.iter().next();
+        let stack = StackInput {
+            ip: ip.unwrap_or(0),
+            in_kernel: ip.is_some(),
+            kernel,
+            user: UserStack::Copied(copied),
+        };
+        let sample = record::Sample { stack, ..record::Sample::default() };
+        let node = self.locate(id, &sample).map_or(NodeId::NONE, |(_, node)| node);
+        (node, place)
+    }
+}
+
+/// Returns the object that a thread of a process waits for, as it is written. Empty if it is unknown.
+fn object(pid: u32, place: WaitPlace) -> Vec<u8> {
+    match waits::object(place) {
+        Some(WaitObject::Futex(address)) => format!("futex:{address:#x}").into(),
+        Some(WaitObject::Descriptor(descriptor)) => {
+            let mut text = format!("fd:{descriptor}").into_bytes();
+            // It may be closed by now.
+            if let Ok(link) = std::fs::read_link(format!("/proc/{pid}/fd/{descriptor}")) {
+                text.push(b'=');
+                text.extend_from_slice(link.as_os_str().as_bytes());
+            }
+            text
+        }
+        None => Vec::new(),
+    }
+}

@@ -1,0 +1,388 @@
+//! The data of the programs in `bpf/waits.bpf.c`, in the layout of its structures. Pure.
+
+use crate::arch::pt_regs;
+
+/// The bytes of `struct pt_regs` in a capture.
+const REGISTER_BYTES: usize = pt_regs::BYTES;
+
+/// The most frames of a kernel stack in a capture.
+const KERNEL_FRAMES: usize = 64;
+
+/// Bytes of `struct progress`, and of `struct capture`, which begins with it.
+const PROGRESS_BYTES: usize = 96;
+const CAPTURE_BYTES: usize = PROGRESS_BYTES + REGISTER_BYTES + 8 + 8 * KERNEL_FRAMES;
+
+/// The state of a task that waits in the kernel: TASK_INTERRUPTIBLE, TASK_UNINTERRUPTIBLE,
+/// __TASK_STOPPED, __TASK_TRACED and TASK_PARKED of include/linux/sched.h, with the letters of ps(1).
+const STATES: [(u32, char); 5] = [(0x02, 'D'), (0x04, 'T'), (0x08, 't'), (0x40, 'P'), (0x01, 'S')];
+
+/// TASK_IDLE: uninterruptible and without load.
+const IDLE: u32 = 0x402;
+
+/// The state of a thread in which it waits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct WaitState(pub(crate) u32);
+
+impl WaitState {
+    /// True if the thread was preempted: it waits for nothing but a CPU.
+    pub(crate) fn is_preempted(self) -> bool {
+        self.0 == 0
+    }
+
+    /// True if a signal or a debugger has stopped the thread.
+    pub(crate) fn is_stopped(self) -> bool {
+        self.0 & 0xc != 0
+    }
+
+    /// Returns the letter of ps(1).
+    pub(crate) fn letter(self) -> char {
+        if self.0 & IDLE == IDLE {
+            return 'I';
+        }
+        STATES.iter().find(|(bit, _)| self.0 & bit != 0).map_or('R', |(_, letter)| *letter)
+    }
+
+    /// Returns the state for a letter in /proc/PID/stat; preempted if the thread is runnable.
+    pub(crate) fn of_letter(letter: u8) -> Self {
+        let state = STATES.iter().find(|(_, known)| *known == char::from(letter));
+        Self(state.map_or(if letter == b'I' { IDLE } else { 0 }, |(bit, _)| *bit))
+    }
+}
+
+/// The place in the program at which a thread waits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct WaitPlace {
+    pub(crate) state: WaitState,
+    /// The number of the system call, with its first argument. None if the thread is in none.
+    pub(crate) call: Option<(u32, u64)>,
+}
+
+impl WaitPlace {
+    /// Creates the place of a thread in a state, with the number and the first argument of its system
+    /// call as its saved registers have them.
+    pub(crate) fn new(state: WaitState, call: u64, argument: u64) -> Self {
+        // -1 for interrupts and exceptions: `struct pt_regs`, orig_ax.
+        let call = i32::try_from(call as i64).ok().and_then(|call| u32::try_from(call).ok());
+        Self { state, call: call.map(|call| (call, argument)) }
+    }
+}
+
+/// A wait that has ended, and was chosen for at least one of its parts. Times are those of the
+/// monotonic clock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Wait {
+    pub(crate) since_ns: u64,
+    pub(crate) until_ns: u64,
+    /// The last part, in which the thread waited for a CPU.
+    pub(crate) runnable_ns: u64,
+    pub(crate) is_blocked_chosen: bool,
+    pub(crate) is_runnable_chosen: bool,
+    pub(crate) place: WaitPlace,
+}
+
+impl Wait {
+    /// Reads `struct wait`. None if it is too short.
+    pub(crate) fn read(raw: &[u8]) -> Option<Self> {
+        let mut words = words(raw);
+        let [since_ns, until_ns, runnable_ns] = [words.next()?, words.next()?, words.next()?];
+        let (state, chosen) = halves(words.next()?);
+        let (call, argument) = (words.next()?, words.next()?);
+        Some(Self {
+            since_ns,
+            until_ns,
+            runnable_ns,
+            is_blocked_chosen: chosen & 1 != 0,
+            is_runnable_chosen: chosen & 2 != 0,
+            place: WaitPlace::new(WaitState(state), call, argument),
+        })
+    }
+
+    /// Returns the first part, in which the thread was blocked.
+    pub(crate) fn blocked_ns(&self) -> u64 {
+        self.until_ns.saturating_sub(self.since_ns).saturating_sub(self.runnable_ns)
+    }
+}
+
+/// The exact times of a thread, from `begin_ns` to `end_ns`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ThreadTimes {
+    pub(crate) begin_ns: u64,
+    pub(crate) end_ns: u64,
+    pub(crate) cpu_ns: u64,
+    pub(crate) runnable_ns: u64,
+    pub(crate) blocked_ns: u64,
+}
+
+/// A note of the programs, without a stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ThreadNote {
+    /// The thread. The record has no id if the thread was released before its last switch.
+    pub(crate) tid: u32,
+    pub(crate) content: NoteContent,
+}
+
+/// The content of a note.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NoteContent {
+    /// The thread has ended.
+    Ended(ThreadTimes),
+    /// The wait of a new thread for its first CPU, from and to a time: it was chosen.
+    FirstRun(u64, u64),
+}
+
+impl ThreadNote {
+    /// Reads `struct note`. None if it is too short or of another kind.
+    pub(crate) fn read(raw: &[u8]) -> Option<Self> {
+        let mut words = words(raw);
+        let (kind, tid) = halves(words.next()?);
+        let (begin_ns, end_ns) = (words.next()?, words.next()?);
+        let [cpu_ns, runnable_ns, blocked_ns] = [words.next()?, words.next()?, words.next()?];
+        let times = ThreadTimes { begin_ns, end_ns, cpu_ns, runnable_ns, blocked_ns };
+        let content = match kind {
+            1 => NoteContent::Ended(times),
+            2 => NoteContent::FirstRun(begin_ns, end_ns),
+            _ => return None,
+        };
+        Some(Self { tid, content })
+    }
+}
+
+/// The state of a thread between two switches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// It is measured since a moment of its life, and was not switched since.
+    #[default]
+    Attached,
+    Runs,
+    Waits,
+    /// It was never switched out.
+    Created,
+    /// The process of the command before its exec: not measured.
+    Pending,
+}
+
+/// A thread as the programs measure it: `struct thread`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct MeasuredThread {
+    pub(crate) begin_ns: u64,
+    /// The time of the last switch.
+    pub(crate) since_ns: u64,
+    /// The kernel's account of its waits for a CPU, at the last switch.
+    pub(crate) run_delay_ns: u64,
+    pub(crate) cpu_ns: u64,
+    pub(crate) runnable_ns: u64,
+    pub(crate) blocked_ns: u64,
+    pub(crate) phase: Phase,
+    pub(crate) state: WaitState,
+}
+
+impl MeasuredThread {
+    /// Returns the words of `struct thread`.
+    pub(crate) fn words(&self) -> [u64; 8] {
+        let last = self.phase as u64 | u64::from(self.state.0) << 32;
+        let Self { begin_ns, since_ns, run_delay_ns, cpu_ns, runnable_ns, blocked_ns, .. } = *self;
+        [begin_ns, since_ns, run_delay_ns, cpu_ns, runnable_ns, blocked_ns, 0, last]
+    }
+
+    fn read(mut words: impl Iterator<Item = u64>) -> Option<Self> {
+        let mut next = || words.next();
+        let (begin_ns, since_ns, run_delay_ns) = (next()?, next()?, next()?);
+        let (cpu_ns, runnable_ns, blocked_ns) = (next()?, next()?, next()?);
+        let _captured = next()?;
+        let (phase, state) = halves(next()?);
+        let phase = match phase {
+            0 => Phase::Attached,
+            1 => Phase::Runs,
+            2 => Phase::Waits,
+            3 => Phase::Created,
+            _ => Phase::Pending,
+        };
+        let state = WaitState(state);
+        Some(Self {
+            begin_ns,
+            since_ns,
+            run_delay_ns,
+            cpu_ns,
+            runnable_ns,
+            blocked_ns,
+            phase,
+            state,
+        })
+    }
+}
+
+/// A followed thread at a moment of the recording.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Progress {
+    pub(crate) tid: u32,
+    pub(crate) pid: u32,
+    pub(crate) now_ns: u64,
+    /// The kernel's account of its waits for a CPU.
+    run_delay_ns: u64,
+    thread: MeasuredThread,
+    /// Its state now.
+    state: WaitState,
+    /// Its stack, once for each wait.
+    pub(crate) capture: Option<Capture>,
+}
+
+/// The registers and the kernel stack of a thread that waits.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Capture {
+    /// `struct pt_regs`.
+    pub(crate) registers: Vec<u8>,
+    /// The addresses of the kernel's frames, leaf first.
+    pub(crate) kernel: Vec<u8>,
+}
+
+impl Progress {
+    /// Reads one thread from the start of `bytes`, and removes it from them. None if they are too
+    /// short.
+    pub(crate) fn read(bytes: &mut &[u8]) -> Option<Self> {
+        let mut fields = words(bytes.get(..PROGRESS_BYTES)?);
+        let (tid, pid) = halves(fields.next()?);
+        let (state, has_stack) = halves(fields.next()?);
+        let (now_ns, run_delay_ns) = (fields.next()?, fields.next()?);
+        let thread = MeasuredThread::read(fields)?;
+        let size = if has_stack == 0 { PROGRESS_BYTES } else { CAPTURE_BYTES };
+        let (own, rest) = bytes.split_at_checked(size)?;
+        let capture = match own[PROGRESS_BYTES..].split_at_checked(REGISTER_BYTES) {
+            Some((registers, stack)) => {
+                let (length, frames) = stack.split_at_checked(8)?;
+                let length = usize::try_from(words(length).next()?).ok()?;
+                let kernel = frames.get(..length.min(frames.len()))?.to_vec();
+                Some(Capture { registers: registers.to_vec(), kernel })
+            }
+            None => None,
+        };
+        *bytes = rest;
+        let state = WaitState(state);
+        Some(Self { tid, pid, now_ns, run_delay_ns, thread, state, capture })
+    }
+
+    /// Returns the start and the state of the wait of the thread. None if it runs.
+    pub(crate) fn wait(&self) -> Option<(u64, WaitState)> {
+        let MeasuredThread { phase, since_ns, state, .. } = self.thread;
+        match phase {
+            Phase::Waits => Some((since_ns, state)),
+            // It was not switched since: it has run or waited all the time.
+            Phase::Attached if !self.state.is_preempted() => Some((since_ns, self.state)),
+            _ => None,
+        }
+    }
+
+    /// Returns its times up to now.
+    pub(crate) fn times(&self) -> ThreadTimes {
+        let MeasuredThread { begin_ns, since_ns, .. } = self.thread;
+        let MeasuredThread { mut cpu_ns, mut runnable_ns, mut blocked_ns, .. } = self.thread;
+        let end_ns = self.now_ns.max(since_ns);
+        let rest_ns = end_ns - since_ns;
+        match self.wait() {
+            Some((_, state)) if state.is_preempted() => runnable_ns += rest_ns,
+            Some(_) => blocked_ns += rest_ns,
+            None => {
+                let delay_ns = self.run_delay_ns.saturating_sub(self.thread.run_delay_ns);
+                // Once it runs, the kernel's account is that of the last switch.
+                let waited_ns = delay_ns.min(rest_ns);
+                runnable_ns += waited_ns;
+                cpu_ns += rest_ns - waited_ns;
+            }
+        }
+        ThreadTimes { begin_ns, end_ns, cpu_ns, runnable_ns, blocked_ns }
+    }
+}
+
+fn words(bytes: &[u8]) -> impl Iterator<Item = u64> + use<'_> {
+    bytes.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().unwrap_or_default()))
+}
+
+/// Returns the first and the second 32-bit field of a word.
+fn halves(word: u64) -> (u32, u32) {
+    (word as u32, (word >> 32) as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes(words: &[u64]) -> Vec<u8> {
+        words.iter().flat_map(|word| word.to_ne_bytes()).collect()
+    }
+
+    fn progress(phase: Phase, state: u32, since_ns: u64) -> Progress {
+        let thread = MeasuredThread { begin_ns: 10, since_ns, phase, ..MeasuredThread::default() };
+        let mut words = vec![7 | 5 << 32, u64::from(state), 100, 30];
+        words.extend(MeasuredThread { state: WaitState(state), ..thread }.words());
+        Progress::read(&mut &bytes(&words)[..]).expect("it is complete")
+    }
+
+    #[test]
+    fn wait_is_read_in_the_layout_of_the_program() {
+        let raw = bytes(&[100, 350, 50, 2 | 3 << 32, 202, 9]);
+        let wait = Wait::read(&raw).expect("it is complete");
+        assert_eq!((wait.blocked_ns(), wait.runnable_ns), (200, 50));
+        assert!(wait.is_blocked_chosen && wait.is_runnable_chosen);
+        assert_eq!((wait.place.state.letter(), wait.place.call), ('D', Some((202, 9))));
+        assert_eq!(Wait::read(&raw[..40]), None);
+        let fault = Wait::read(&bytes(&[0, 1, 0, 0, u64::MAX, 0])).expect("it is complete");
+        assert_eq!((fault.place.call, fault.place.state.is_preempted()), (None, true));
+    }
+
+    #[test]
+    fn notes_are_read_by_kind() {
+        let times =
+            ThreadTimes { begin_ns: 1, end_ns: 9, cpu_ns: 2, runnable_ns: 3, blocked_ns: 3 };
+        let read = |words: &[u64]| ThreadNote::read(&bytes(words));
+        let ended = ThreadNote { tid: 8, content: NoteContent::Ended(times) };
+        assert_eq!(read(&[1 | 8 << 32, 1, 9, 2, 3, 3]), Some(ended));
+        let first = ThreadNote { tid: 8, content: NoteContent::FirstRun(4, 6) };
+        assert_eq!(read(&[2 | 8 << 32, 4, 6, 0, 2, 0]), Some(first));
+        assert_eq!(ThreadNote::read(&bytes(&[3, 4, 6, 0, 2, 0])), None);
+    }
+
+    #[test]
+    fn letters_and_states_are_those_of_ps() {
+        let letter = |state| WaitState(state).letter();
+        assert_eq!(
+            [0, 1, 2, 0x102, 0x104, 8, 0x402].map(letter),
+            ['R', 'S', 'D', 'D', 'T', 't', 'I']
+        );
+        for known in *b"SDTtIR" {
+            assert_eq!(WaitState::of_letter(known).letter(), char::from(known));
+        }
+    }
+
+    #[test]
+    fn time_of_a_thread_that_waits_is_that_of_its_wait() {
+        let times = |phase, state| {
+            let ThreadTimes { cpu_ns, runnable_ns, blocked_ns, .. } =
+                progress(phase, state, 40).times();
+            (cpu_ns, runnable_ns, blocked_ns)
+        };
+        assert_eq!(times(Phase::Waits, 1), (0, 0, 60));
+        assert_eq!(times(Phase::Waits, 0), (0, 60, 0));
+        assert_eq!(times(Phase::Attached, 2), (0, 0, 60));
+        assert_eq!(times(Phase::Attached, 0), (30, 30, 0), "the delay is that of the kernel");
+        assert_eq!(times(Phase::Created, 0), (30, 30, 0));
+        assert_eq!(progress(Phase::Waits, 1, 40).wait(), Some((40, WaitState(1))));
+        assert_eq!(progress(Phase::Runs, 0, 40).wait(), None);
+    }
+
+    #[test]
+    fn captures_follow_each_other() {
+        let mut words = vec![7 | 5 << 32, 1 | 1 << 32, 100, 30, 0, 0, 0, 0, 0, 0, 0, 2];
+        words.extend([0; REGISTER_BYTES / 8]);
+        words.push(16);
+        words.extend([0xffff_8000; KERNEL_FRAMES]);
+        words.extend([8, 0, 100, 30, 0, 0, 0, 0, 0, 0, 0, 1]);
+        let all = bytes(&words);
+        let mut rest = &all[..];
+        let first = Progress::read(&mut rest).expect("the first");
+        let capture = first.capture.expect("a stack");
+        assert_eq!((first.tid, first.pid), (7, 5));
+        assert_eq!((capture.kernel.len(), capture.registers.len()), (16, REGISTER_BYTES));
+        let second = Progress::read(&mut rest).expect("the second");
+        assert_eq!((second.tid, second.capture, rest.len()), (8, None, 0));
+        assert_eq!(Progress::read(&mut &all[..300]), None, "cut off");
+    }
+}

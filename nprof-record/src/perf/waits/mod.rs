@@ -1,0 +1,4 @@
+//! Waiting: the BPF programs of `bpf/waits.bpf.c`, and the data that they report.
+
+pub(crate) mod data;
+pub(crate) mod tracer;

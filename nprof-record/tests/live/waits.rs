@@ -1,0 +1,228 @@
+//! Waiting: the sums of programs that time themselves, causes, and threads that wait all the time.
+
+use std::fs;
+use std::process::{Command, Output};
+
+use nprof_stream::{ChangeKind, Reader, Record};
+
+use crate::support::{Directory, record, record_as_other_user_with, stderr};
+
+/// The interval of the events, in ns.
+const PERIOD_NS: u64 = 1_003_010;
+
+/// A sample of a wait.
+struct Wait {
+    event: String,
+    weight: u64,
+    count: u64,
+    lasted_ns: u64,
+    call: String,
+    on: String,
+    state: String,
+    has_stack: bool,
+}
+
+/// The exact times of a thread.
+struct Times {
+    wall: u64,
+    cpu: u64,
+    runnable: u64,
+    blocked: u64,
+}
+
+/// The waits of a stream.
+#[derive(Default)]
+struct Waits {
+    waits: Vec<Wait>,
+    times: Vec<Times>,
+}
+
+impl Waits {
+    fn from_file(path: &str) -> Self {
+        let bytes = fs::read(path).expect("a file");
+        let mut reader = Reader::new(&bytes[..]);
+        let (mut all, mut events) = (Self::default(), Vec::new());
+        while let Some(record) = reader.next().expect("a stream") {
+            match record {
+                Record::Event(event) => events.push(String::from_utf8_lossy(&event.name).into()),
+                Record::Sample(sample) if sample.extras.get("lasted").is_some() => {
+                    let word = |key| match sample.extras.get(key) {
+                        Some(value) => String::from_utf8_lossy(&value).into_owned(),
+                        None => String::new(),
+                    };
+                    let event: &String = &events[sample.event.0 as usize - 1];
+                    all.waits.push(Wait {
+                        event: event.clone(),
+                        weight: sample.weight,
+                        count: sample.count,
+                        lasted_ns: sample.extras.number("lasted").expect("a number"),
+                        call: word("call"),
+                        on: word("on"),
+                        state: word("state"),
+                        has_stack: !sample.node.is_none(),
+                    });
+                }
+                Record::Change(change) if change.kind == ChangeKind::Times => {
+                    let ns = |key| change.extras.number(key).expect("a number");
+                    all.times.push(Times {
+                        wall: ns("wall"),
+                        cpu: ns("cpu"),
+                        runnable: ns("runnable"),
+                        blocked: ns("blocked"),
+                    });
+                }
+                _ => {}
+            }
+        }
+        all
+    }
+
+    /// Returns the sum of the weights of waits in a system call.
+    fn weight_in(&self, call: &str) -> u64 {
+        self.waits.iter().filter(|wait| wait.call == call).map(|wait| wait.weight).sum()
+    }
+}
+
+/// Returns the waits of a recording. None if they cannot be measured here, which is printed.
+fn measured(output: &Output, file: &str) -> Option<Waits> {
+    let message = stderr(output);
+    if message.contains("waiting cannot be measured") {
+        eprintln!("SKIPPED: {message}");
+        return None;
+    }
+    assert!(output.status.success(), "{message}");
+    Some(Waits::from_file(file))
+}
+
+/// Eight threads that sleep in two lengths, and print the time that they slept in ns.
+const SLEEPER: &str = r#"
+#include <pthread.h>
+#include <stdio.h>
+#include <time.h>
+static long long now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * 1000000000LL + t.tv_nsec;
+}
+static long long nap(long ns) {
+    long long start = now();
+    struct timespec t = {0, ns};
+    nanosleep(&t, 0);
+    return now() - start;
+}
+static void *work(void *sum) {
+    for (int i = 0; i < 40; i++) *(long long *)sum += nap(10000000);
+    for (int i = 0; i < 100; i++) {
+        *(long long *)sum += nap(1000000);
+        for (long long end = now() + 100000; now() < end;) {}
+    }
+    return 0;
+}
+int main(void) {
+    pthread_t threads[8];
+    long long sums[8] = {0}, sum = 0;
+    for (int i = 0; i < 8; i++) pthread_create(threads + i, 0, work, sums + i);
+    for (int i = 0; i < 8; i++) pthread_join(threads[i], 0), sum += sums[i];
+    printf("%lld\n", sum);
+}
+"#;
+
+#[test]
+fn weights_are_the_time_that_a_program_slept() {
+    let directory = Directory::new("waits-sleeper");
+    let file = directory.path("out");
+    let Some(program) = directory.compile("gcc", SLEEPER, &["-O1", "-pthread"]) else { return };
+    let output = record(&["-e", "wall", "-o", &file, "--", &program]);
+    let Some(waits) = measured(&output, &file) else { return };
+    let text = String::from_utf8(output.stdout).expect("UTF-8");
+    let slept: f64 = text.trim().parse().expect("a number");
+    // Each sleep is at least an interval and recorded exactly. The rest is the time from the end of
+    // the system call to the clock, and short waits for a CPU, which are sampled.
+    let ratio = waits.weight_in("clock_nanosleep") as f64 / slept;
+    assert!((0.97..1.03).contains(&ratio), "{ratio}");
+    assert_eq!(waits.times.len(), 9, "one for each thread");
+    for Times { wall, cpu, runnable, blocked } in waits.times {
+        let sum = cpu + runnable + blocked;
+        assert!(wall.abs_diff(sum) <= wall / 1000 + PERIOD_NS, "{wall} {sum}");
+        assert!(blocked > wall / 4, "{wall} {blocked}");
+    }
+    for wait in &waits.waits {
+        let is_exact = wait.weight == wait.lasted_ns && wait.weight >= PERIOD_NS;
+        assert!(is_exact || (wait.weight, wait.count) == (PERIOD_NS, 1), "{}", wait.weight);
+    }
+}
+
+#[test]
+fn thread_that_waits_all_the_time_is_recorded_in_parts() {
+    let directory = Directory::new("waits-hung");
+    let file = directory.path("out");
+    let mut hung = Command::new("sleep").arg("60").spawn().expect("it is installed");
+    let pid = hung.id().to_string();
+    let output = record(&["-e", "wait", "-p", &pid, "-d", "2.5", "-o", &file]);
+    hung.kill().and_then(|()| hung.wait()).expect("it was started");
+    let Some(waits) = measured(&output, &file) else { return };
+    let [times] = &waits.times[..] else { panic!("{} threads", waits.times.len()) };
+    assert_eq!((times.cpu, times.runnable, times.blocked), (0, 0, times.wall));
+    assert!(times.wall >= 2_400_000_000, "{}", times.wall);
+    assert!(waits.waits.len() >= 3, "one each second, and one at the end");
+    let weight = waits.weight_in("clock_nanosleep");
+    // The last part ends a moment after the times were read.
+    assert!(weight.abs_diff(times.blocked) < 50_000_000, "{weight} {}", times.blocked);
+    let is_complete = |wait: &Wait| wait.has_stack && wait.state == "S" && wait.event == "blocked";
+    assert!(waits.waits.iter().all(is_complete));
+}
+
+/// A shell that reads from a slow pipe, and lives on until its descriptor is looked up.
+const READER: &str = "sleep 0.3 | { read line; sleep 0.4; }";
+
+#[test]
+fn reader_of_a_pipe_waits_in_read_on_it() {
+    let directory = Directory::new("waits-pipe");
+    let file = directory.path("out");
+    let output = record(&["-e", "blocked", "-o", &file, "--", "sh", "-c", READER]);
+    let Some(waits) = measured(&output, &file) else { return };
+    let longest = waits.waits.iter().filter(|wait| wait.call == "read");
+    let longest = longest.max_by_key(|wait| wait.lasted_ns).expect("the shell reads");
+    assert!(longest.lasted_ns > 200_000_000, "{}", longest.lasted_ns);
+    assert!(longest.on.starts_with("fd:0=pipe:["), "{}", longest.on);
+    assert!(waits.weight_in("clock_nanosleep") > 250_000_000, "sleep sleeps");
+}
+
+/// The compiler of the object in the repository. Others produce other code from the same source.
+const COMPILER: &str = "clang version 14.0.6";
+
+#[test]
+fn object_is_compiled_from_its_source() {
+    let version = Command::new("clang").arg("--version").output();
+    let is_same = version.is_ok_and(|it| String::from_utf8_lossy(&it.stdout).contains(COMPILER));
+    if !is_same {
+        return eprintln!("SKIPPED: no {COMPILER}");
+    }
+    let directory = Directory::new("waits-object");
+    let own = concat!(env!("CARGO_MANIFEST_DIR"), "/bpf");
+    fs::copy(format!("{own}/waits.bpf.c"), directory.path("waits.bpf.c")).expect("a source");
+    let variable = format!("BPF={}", directory.path(""));
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+    let made = Command::new("make").args(["-s", "-C", root, "bpf", &variable]).output();
+    let made = made.expect("make runs");
+    assert!(made.status.success(), "{}", stderr(&made));
+    let compiled = fs::read(directory.path("waits.bpf.o")).expect("an object");
+    let kept = fs::read(format!("{own}/waits.bpf.o")).expect("an object");
+    assert!(compiled == kept, "the object is not that of its source; run make bpf");
+}
+
+#[test]
+fn missing_rights_are_explained() {
+    if fs::read_to_string("/proc/self/status").is_ok_and(|status| !status.contains("Uid:\t0\t")) {
+        return eprintln!("SKIPPED: only root can become another user");
+    }
+    let directory = Directory::new("waits-rights");
+    let file = directory.path("out");
+    let words = ["-e", "wait"];
+    let Ok(output) = record_as_other_user_with(&directory, &file, "true", &words) else {
+        return eprintln!("SKIPPED: there is no setpriv");
+    };
+    assert_eq!(output.status.code(), Some(125));
+    let message = stderr(&output);
+    assert!(message.contains("waiting cannot be measured; run as root"), "{message}");
+}
