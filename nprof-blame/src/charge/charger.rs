@@ -13,6 +13,14 @@ use super::waits::{OpenWait, OpenWaits};
 /// shares of its wakers within a percent.
 const DRAWS: u64 = 128;
 
+/// The draws that each observation adds to the credit. If 10,000 threads wait for one that has thousands
+/// of stacks, 128 draws of each part make the output 45 times as large as the input; with the credit,
+/// all draws together are at most four times the input's observations, and one for each wait.
+const DRAWS_PER_OBSERVATION: u64 = 4;
+
+/// The most credit: 128 waits have all their draws at once, as at the end of a busy second.
+const MAX_CREDIT: u64 = 128 * DRAWS;
+
 /// The bounds of the charger.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
@@ -39,6 +47,8 @@ pub(crate) struct Charger {
     cleaned: u64,
     /// The shortest window that the bound on observations has caused, in ns.
     shortest_window_ns: u64,
+    /// The draws that may be made beyond one for each wait.
+    credit: u64,
     /// Charges that the caller has not taken.
     charges: Vec<Charge>,
 }
@@ -55,6 +65,7 @@ impl Charger {
             now: 0,
             cleaned: 0,
             shortest_window_ns: limits.window_ns,
+            credit: MAX_CREDIT,
             charges: Vec::new(),
         }
     }
@@ -103,6 +114,7 @@ impl Charger {
         self.tasks.clear();
         self.donors.clear();
         (self.kept, self.now, self.cleaned) = (0, 0, 0);
+        self.credit = MAX_CREDIT;
     }
 
     /// Returns the charges since the last call.
@@ -120,6 +132,7 @@ impl Charger {
         let end = activity.end;
         self.tasks.entry(task).or_default().add(activity);
         self.kept += 1;
+        self.credit = MAX_CREDIT.min(self.credit + DRAWS_PER_OBSERVATION);
         self.advance(end);
     }
 
@@ -159,17 +172,21 @@ impl Charger {
     }
 
     fn charge_all(&mut self, waits: Vec<OpenWait>) {
+        let mut left = waits.len() as u64;
         for open in waits {
-            self.charge(&open);
+            // The parts of one wait share the credit evenly.
+            let draws = open.wait.count.clamp(1, DRAWS.min(1 + self.credit / left));
+            self.charge(&open, draws);
+            self.credit -= draws - 1;
+            left -= 1;
         }
     }
 
     /// Charges a wait. The counts of its charges sum to its own, and so do the weights, each in
     /// proportion to its count: squares of weights by count, and with them the effective sample size,
     /// stay the same.
-    fn charge(&mut self, open: &OpenWait) {
+    fn charge(&mut self, open: &OpenWait, draws: u64) {
         let (wait, end) = (&open.wait, open.end.get());
-        let draws = wait.count.clamp(1, DRAWS);
         let lasted = wait.end - wait.start;
         let phase = random(wait.start, wait.end);
         let Self { tasks, donors, limits, .. } = self;

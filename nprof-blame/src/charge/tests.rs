@@ -237,6 +237,24 @@ fn short_waits_are_charged_like_those_that_contain_a_sample() {
 }
 
 #[test]
+fn output_stays_in_proportion_to_the_input() {
+    let mut schedule = Schedule::new(LIMITS);
+    // Thousands of threads wait for one, which is never twice in the same stack.
+    for time in 0..1000 {
+        schedule.charger.running(TaskId(2), time * MS, NodeId(10 + time as u32), PERIOD);
+    }
+    for waiter in 0..5000 {
+        schedule.waits(3 + waiter, 0, 1000 * MS, Some(2));
+    }
+    let charges = schedule.finish();
+    // Four for each of the 6000 observations, one for each wait, and the credit at the beginning.
+    let most = 4 * 6000 + 5000 + 128 * 128;
+    assert!((5000..=most).contains(&charges.len()), "{}", charges.len());
+    let counts: u64 = charges.iter().map(|charge| charge.count).sum();
+    assert_eq!(counts, 5000 * 1000);
+}
+
+#[test]
 fn cycle_of_waits_ends() {
     let mut schedule = Schedule::new(LIMITS);
     // No schedule has it, but a stream may.
