@@ -2,6 +2,7 @@
 
 use clap::Parser;
 use nprof_report::args::TableFormat;
+use nprof_report::filter::Filter;
 use nprof_report::key::{By, Key};
 use nprof_report::report::{Options, RowLimits};
 use nprof_report::time::TimeSplit;
@@ -23,9 +24,12 @@ pub(crate) struct Args {
     /// call, state, on, image, function, file, line, address
     #[arg(long, value_name = "KEY", value_delimiter = ',', default_value = "function")]
     by: Vec<By>,
-    /// Order of rows; equal ones by name [default: self; name for slices alone]
+    /// Order of rows; equal ones by name [default: self; total with --per; name for slices alone]
     #[arg(long, value_name = "ORDER")]
     sort: Option<Sort>,
+    /// Divide the other events by this one, such as waiting by calls
+    #[arg(long, value_name = "EVENT")]
+    pub(crate) per: Option<String>,
     /// Output format
     #[arg(long, value_name = "FORMAT", default_value = "table")]
     pub(crate) format: TableFormat,
@@ -45,10 +49,20 @@ impl Args {
         columns(&self.by)
     }
 
+    /// Returns the filter; the divisor has no row that it could hide.
+    pub(crate) fn filter(&self) -> Filter {
+        self.options.filter().with_event(self.per.as_deref())
+    }
+
     /// Returns the order of rows.
     pub(crate) fn sort(&self) -> Sort {
         // Sorted by share, a series of slices would be out of order.
-        self.sort.unwrap_or(if self.is_time_series() { Sort::Name } else { Sort::Self_ })
+        self.sort.unwrap_or(match self.per {
+            _ if self.is_time_series() => Sort::Name,
+            // The cost of a call includes its callees.
+            Some(_) => Sort::Total,
+            None => Sort::Self_,
+        })
     }
 
     /// Returns the groups of rows.

@@ -8,6 +8,7 @@ use nprof_report::args::TableFormat;
 use nprof_report::legend;
 use nprof_report::machine_formats::{csv, tsv};
 use nprof_report::profile::{Context, GroupBy, GroupKey, Sum};
+use nprof_report::ratio::Per;
 use nprof_report::report::{self, Failure, Report};
 use nprof_report::summary::Summary;
 
@@ -23,7 +24,7 @@ pub fn run() -> ExitCode {
         Ok(args) => args,
         Err(status) => return status,
     };
-    let flat = Flat::new(args.columns(), args.time(), args.options.filter());
+    let flat = Flat::new(args.columns(), args.time(), args.filter());
     let report = FlatReport { flat, args: &args };
     report::run(TOOL, &args.options, report, &|rows: &_, summary: &_, width, out: &mut _| {
         render(&args, rows, summary, width, out)
@@ -51,7 +52,11 @@ impl Report for FlatReport<'_> {
     fn rows(&self, summary: &Summary) -> Result<SelectedRows, Failure> {
         let args = self.args;
         let order = Order { sort: args.sort(), groups: args.groups() };
-        Ok(select(&self.flat, summary, order, &args.row_limits(), args.options.rebase))
+        let per = match args.per.as_deref() {
+            Some(name) => Per::named(summary, name)?,
+            None => None,
+        };
+        Ok(select(&self.flat, summary, order, &args.row_limits(), args.options.rebase, per))
     }
 
     fn notes(&self, summary: &Summary) -> Vec<String> {

@@ -254,3 +254,37 @@ fn waits_are_grouped_by_system_call_and_object() {
     assert_eq!(cell(&all, "blocked", "S", "self_samples"), "49");
     assert_eq!(cell(&all, "cpu-clock", "-", "self_samples"), "6");
 }
+
+#[test]
+fn events_are_divided_by_another_one() {
+    let run = |args: &[&str]| {
+        let per = ["--join", WALL, "--per", "calls", "--match", "event=wall"];
+        flat().stdout(&[&per[..], args].concat(), &waits())
+    };
+    let tsv = run(&["--format", "tsv"]);
+    // 28 ms of handle and its callees in 10 calls, 5 ms of crc in 5.
+    assert_eq!(cell(&tsv, "wall", "handle", "total_per"), "10");
+    assert_eq!(cell(&tsv, "wall", "handle", "total_ratio"), "2800000.0");
+    assert_eq!(cell(&tsv, "wall", "handle", "self_ratio"), "200000.0");
+    assert_eq!(cell(&tsv, "wall", "crc", "total_ratio"), "1000000.0");
+    // 28 samples and 10 calls: exp(1.96 sqrt(1/28 + 1/10)) - 1.
+    let margin: f64 = cell(&tsv, "wall", "handle", "total_ratio_margin").parse().unwrap();
+    assert!((margin / 2_800_000.0 - 1.0590).abs() < 0.001, "{margin}");
+    // No call of ep_poll was counted, and calls are no row of their own.
+    assert_eq!(cell(&tsv, "wall", "ep_poll", "total_ratio"), "");
+    assert!(!tsv.contains("\ncalls\t"), "{tsv}");
+    let table = run(&[]);
+    assert!(table.contains("total is divided by the calls of the row (--per calls)"), "{table}");
+    let row = table.lines().find(|line| line.contains(" handle ")).unwrap();
+    let numbers: Vec<&str> = row.split_whitespace().collect();
+    assert_eq!(numbers[..4], ["28.00", "10", "2.800", "2.964"], "{table}");
+    // Time is divided by total time: waiting per CPU second.
+    let per_cpu = ["--per", "cpu-clock", "--match", "event=blocked", "--format", "tsv"];
+    let per_cpu = flat().stdout(&per_cpu, &waits());
+    assert_eq!(cell(&per_cpu, "blocked", "main", "total_ratio"), "3.5");
+    let refusal = flat().refusal(&["--per", "bytes"], &waits());
+    assert!(
+        refusal.contains("--per: no event \"bytes\" in the input; it has cpu-clock"),
+        "{refusal}"
+    );
+}

@@ -2,7 +2,7 @@
 //!
 //! - [`profile`]: sums of samples per stack, in memory bounded by distinct stacks;
 //! - [`key`], [`filter`], [`time`]: keys to group and select samples and calls by;
-//! - [`join`]: events that are added into one;
+//! - [`join`], [`ratio`]: events that are added into one, and divided by another;
 //! - [`summary`], [`margin`]: the facts above a table, and margins of error;
 //! - [`heading`], [`layout`], [`legend`], [`machine_formats`]: tables, lines for scripts;
 //! - [`folded`], [`flamegraph`]: folded stacks and the pictures drawn from them;
@@ -13,6 +13,6 @@ pub mod profile;
 mod render;
 mod tool;
 
-pub use profile::{filter, group, join, key, margin, near_names, summary, time};
-pub use render::{flamegraph, folded, heading, layout, legend, machine_formats};
+pub use profile::{filter, group, join, key, margin, near_names, ratio, summary, time};
+pub use render::{flamegraph, folded, heading, layout, legend, machine_formats, ratio_scale};
 pub use tool::report;

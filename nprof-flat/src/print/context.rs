@@ -8,10 +8,10 @@ use serde_json::Value;
 
 use crate::args::Args;
 use crate::rows::flat::{FlatRow, Tally};
-use crate::rows::select::{SelectedRows, in_events};
+use crate::rows::select::{Metric, SelectedRows, in_events, per_ratio};
 
 /// The numbers of a row in machine formats.
-pub(crate) const NUMBERS: [&str; 8] = [
+const NUMBERS: [&str; 8] = [
     "self_samples",
     "total_samples",
     "self",
@@ -20,6 +20,16 @@ pub(crate) const NUMBERS: [&str; 8] = [
     "self_margin",
     "total_percent",
     "total_margin",
+];
+
+/// The further numbers of a row with `--per`.
+const RATIOS: [&str; 6] = [
+    "self_per",
+    "total_per",
+    "self_ratio",
+    "self_ratio_margin",
+    "total_ratio",
+    "total_ratio_margin",
 ];
 
 /// The input of a printer.
@@ -74,8 +84,28 @@ impl<'a> PrintContext<'a> {
         selected.rows.iter().flat_map(of_row).filter(|found| found.tally.total.samples > 0)
     }
 
-    /// Returns the numbers of a row in the order of [`NUMBERS`].
-    pub(crate) fn numbers(&self, found: RowInEvent<'_>) -> [Value; 8] {
+    /// Returns the names of a row's numbers.
+    pub(crate) fn number_names(&self) -> Vec<&'static str> {
+        let ratios = self.selected.per.map_or(&[][..], |_| &RATIOS);
+        [&NUMBERS[..], ratios].concat()
+    }
+
+    /// Returns the numbers of a row in the order of [`PrintContext::number_names`].
+    pub(crate) fn numbers(&self, found: RowInEvent<'_>) -> Vec<Value> {
+        let mut numbers = self.shares(found).to_vec();
+        if let Some(per) = self.selected.per {
+            let ratios = [Metric::Self_, Metric::Total]
+                .map(|metric| per_ratio(found.row, found.event.event, per, metric));
+            numbers.extend(ratios.map(|ratio| ratio.denominator.weight.into()));
+            let confidence = self.args.options.confidence();
+            for ratio in ratios {
+                numbers.extend([ratio.value().into(), ratio.margin(confidence).into()]);
+            }
+        }
+        numbers
+    }
+
+    fn shares(&self, found: RowInEvent<'_>) -> [Value; 8] {
         let (self_, total, whole) = (found.tally.self_, found.tally.total, found.event.whole);
         let confidence = self.args.options.confidence();
         // Confidence::margin returns a fraction, machine formats have percentage points.

@@ -4,4 +4,5 @@ pub(crate) mod context;
 pub(crate) mod delimited;
 pub(crate) mod json;
 mod number_columns;
+pub(crate) mod ratio_columns;
 pub(crate) mod table;

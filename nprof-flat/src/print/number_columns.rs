@@ -7,6 +7,7 @@ use nprof_report::layout::{self, Scale};
 use nprof_report::profile::{ReportedEvent, Sum};
 
 use crate::print::context::PrintContext;
+use crate::print::ratio_columns;
 use crate::rows::flat::FlatRow;
 use crate::rows::select::Metric;
 
@@ -14,7 +15,7 @@ use crate::rows::select::Metric;
 const NAMES_WIDTH: usize = 54;
 
 /// Width reserved for each column of names, before numbers are added.
-const NAME_WIDTH: usize = 18;
+pub(super) const NAME_WIDTH: usize = 18;
 
 /// The largest number of cells of a table with several events: 60 bytes each.
 const MAX_CELLS: usize = 1 << 18;
@@ -67,6 +68,9 @@ impl TableColumns<'_> {
     /// Numbers are left out in this order: the weight, which a share expresses as well; samples;
     /// margins of error; self or total, if rows are not sorted by it; events.
     pub(crate) fn fit(&self) -> TableCells {
+        if let Some(per) = self.context.selected.per {
+            return ratio_columns::fit(self.context, self.names, per);
+        }
         let mut plans = plans(self.context.selected.events.len());
         // A file or pipe has no width: only the numbers for which there is no memory are left out.
         let Some(width) = self.context.width else {

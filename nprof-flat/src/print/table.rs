@@ -9,6 +9,7 @@ use nprof_stream::labels::CallKey;
 
 use crate::print::context::PrintContext;
 use crate::print::number_columns::TableColumns;
+use crate::print::ratio_columns;
 
 /// Maximum width of an image's base name on a terminal: functions need the room.
 const IMAGE_WIDTH: usize = 14;
@@ -54,6 +55,9 @@ fn legend(context: &PrintContext<'_>) -> Vec<String> {
         [] => return lines,
         _ => format!("± is the margin of error at {confidence} % confidence"),
     };
+    if let Some(per) = context.selected.per {
+        lines.push(ratio_columns::legend(context, per));
+    }
     lines.extend(legend::whole(args.options.rebase, args.options.verbose, &rest));
     lines.extend(context.folded_lines());
     lines

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use clap::ValueEnum;
 use nprof_report::profile::{FoldedSums, OmittedRows, ReportedEvent, Sum};
+use nprof_report::ratio::{Per, Ratio};
 use nprof_report::report::RowLimits;
 use nprof_report::summary::Summary;
 use rustc_hash::FxHashMap;
@@ -90,6 +91,8 @@ pub struct SelectedRows {
     pub events: Vec<ReportedEvent>,
     /// By event of `events`, the samples of rows that were folded to bound memory.
     pub folded: Vec<Option<FoldedSums>>,
+    /// The event that the others are divided by. It is not among `events`.
+    pub per: Option<Per>,
     /// The reported rows in order.
     pub rows: Vec<FlatRow>,
     /// Rows of calls that the filter excludes.
@@ -121,6 +124,7 @@ pub fn select(
     order: Order,
     limits: &RowLimits,
     rebase: bool,
+    per: Option<Per>,
 ) -> SelectedRows {
     let mut all_events = Vec::new();
     for (event, all) in summary.events.iter().enumerate() {
@@ -132,14 +136,25 @@ pub fn select(
     }
     // A filter can leave an event without samples: it gets no columns.
     let mut events = all_events.clone();
-    events.retain(|event| event.counted.samples > 0);
+    let is_divisor = |event: usize| per.is_some_and(|per| per.event == event);
+    events.retain(|event| event.counted.samples > 0 && !is_divisor(event.event));
     let folded = events.iter().map(|event| flat.folded(event.event)).collect();
-    let mut selected = SelectedRows { all_events, events, folded, ..SelectedRows::default() };
+    let mut selected = SelectedRows { all_events, events, folded, per, ..SelectedRows::default() };
     for row in flat.rows(false) {
         omit(&mut selected.uncounted, &row);
     }
-    select_kept(&mut selected, flat.rows(true), order, limits);
+    let mut rows = flat.rows(true);
+    // A row without samples of the others has nothing to divide.
+    rows.retain(|row| row.tallies.iter().any(|(event, _)| !is_divisor(*event)));
+    select_kept(&mut selected, rows, order, limits);
     selected
+}
+
+/// Returns a sum of a row in an event, and the sum of `per` that it is divided by.
+pub(crate) fn per_ratio(row: &FlatRow, event: usize, per: Per, metric: Metric) -> Ratio {
+    let divisor = row.tally(per.event);
+    let denominator = per.of(divisor.self_, divisor.total, metric == Metric::Total);
+    Ratio { numerator: metric.of(&row.tally(event)), denominator }
 }
 
 /// Adds the self of a row to the omitted rows.

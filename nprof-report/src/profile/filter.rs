@@ -76,13 +76,22 @@ pub fn pattern_of(pattern: &str) -> Result<Regex, String> {
 pub struct Filter {
     matching: Vec<Rule>,
     exclude: Vec<Rule>,
+    /// The event that rules about events keep.
+    event: Option<Vec<u8>>,
 }
 
 impl Filter {
     /// Creates a filter that keeps samples and calls that all rules of `matching` and no rule of
     /// `exclude` match.
     pub fn new(matching: &[Rule], exclude: &[Rule]) -> Self {
-        Self { matching: matching.to_vec(), exclude: exclude.to_vec() }
+        Self { matching: matching.to_vec(), exclude: exclude.to_vec(), event: None }
+    }
+
+    /// Keeps the samples of this event whatever the rules about events: others are divided by it.
+    #[must_use]
+    pub fn with_event(mut self, name: Option<&str>) -> Self {
+        self.event = name.map(|name| name.as_bytes().to_vec());
+        self
     }
 
     /// Returns the rules as the user spelled them: those about calls, or those about samples.
@@ -126,11 +135,18 @@ impl Filter {
     /// True if the samples of a group count: they lie within the requested time, and the rules about
     /// samples match.
     pub fn keeps_samples(&mut self, context: &Context<'_>, group: &GroupKey) -> bool {
+        let events = &context.summary.events;
+        let event = events.get(group.event).map(|event| &event.event.name);
+        let is_divisor = self.event.is_some() && self.event.as_ref() == event;
         let holds = |rule: &mut Rule| {
             let label = sample_label(context, group, rule.key, TimeSplit::default());
             rule.is_match(std::iter::once(&label[..]))
         };
-        let of_samples = |rule: &&mut Rule| !matches!(rule.key, Key::Call(_));
+        let of_samples = |rule: &&mut Rule| match rule.key {
+            Key::Call(_) => false,
+            Key::Event => !is_divisor,
+            _ => true,
+        };
         // No slice: the sample is outside of --time.
         group.slice.is_some()
             && self.matching.iter_mut().filter(of_samples).all(holds)

@@ -41,6 +41,11 @@ impl Confidence {
         self.percent
     }
 
+    /// Returns the number of standard deviations on either side that contain the true value.
+    pub fn z(self) -> f64 {
+        self.z
+    }
+
     /// Returns the margin of error of the share of `part` in `whole`, as a fraction from 0 to 1: the
     /// distance from the share to the farther end of its Wilson score interval. Unlike the textbook
     /// (Wald) margin it is not 0 for a function seen in all samples or in none. 1 without samples.

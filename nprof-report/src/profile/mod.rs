@@ -9,6 +9,7 @@ pub mod near_names;
 mod omitted;
 mod once_per_stack;
 mod path_walk;
+pub mod ratio;
 mod runs;
 mod stack_sums;
 pub mod summary;

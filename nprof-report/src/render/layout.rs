@@ -265,13 +265,9 @@ impl Scale {
     pub fn of(event: &EventSummary) -> Self {
         let unit = escaped(&event.event.unit);
         let is_time = event.event.measure.is_time();
-        let prefixes = if is_time {
-            [(1e9, "s"), (1e6, "ms"), (1e3, "µs")]
-        } else {
-            [(1e9, "G"), (1e6, "M"), (1e3, "k")]
-        };
-        let found =
-            prefixes.into_iter().find(|(divisor, _)| event.sum.weight as f64 >= 10.0 * divisor);
+        let found = prefixes(is_time)
+            .into_iter()
+            .find(|(divisor, _)| event.sum.weight as f64 >= 10.0 * divisor);
         match found {
             None => Self { unit, divisor: 1.0 },
             Some((divisor, prefix)) if is_time => Self { unit: prefix.to_owned(), divisor },
@@ -286,6 +282,15 @@ impl Scale {
         } else {
             weight.to_string()
         }
+    }
+}
+
+/// Returns the units of a time in nanoseconds, or the prefixes of another unit, the largest first.
+pub(super) fn prefixes(is_time: bool) -> [(f64, &'static str); 3] {
+    if is_time {
+        [(1e9, "s"), (1e6, "ms"), (1e3, "µs")]
+    } else {
+        [(1e9, "G"), (1e6, "M"), (1e3, "k")]
     }
 }
 

@@ -7,4 +7,5 @@ mod json_header;
 pub mod layout;
 pub mod legend;
 pub mod machine_formats;
+pub mod ratio_scale;
 mod short_name;

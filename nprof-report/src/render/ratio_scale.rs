@@ -1,0 +1,89 @@
+//! The unit in which the ratio of two events is printed. Pure.
+
+use nprof_stream::escape::escaped;
+
+use crate::profile::margin::Confidence;
+use crate::profile::ratio::Ratio;
+use crate::profile::summary::EventSummary;
+use crate::render::layout::prefixes;
+
+/// The unit in which ratios of two events are printed.
+#[derive(Clone, Debug)]
+pub struct RatioScale {
+    /// Its name: `µs/calls`, `ms/s`.
+    pub unit: String,
+    factor: f64,
+}
+
+impl RatioScale {
+    /// Returns the largest unit of which the ratio of both events in total is at least one. Per time
+    /// is per second.
+    pub fn of(numerator: &EventSummary, denominator: &EventSummary) -> Self {
+        let per_time = denominator.event.measure.is_time();
+        let (per, of_per) =
+            if per_time { ("s".to_owned(), 1e9) } else { (escaped(&denominator.event.name), 1.0) };
+        let whole = Ratio { numerator: numerator.sum, denominator: denominator.sum };
+        let whole = whole.value().unwrap_or_default() * of_per;
+        let is_time = numerator.event.measure.is_time();
+        let unit = escaped(&numerator.event.unit);
+        let prefix = prefixes(is_time).into_iter().find(|(divisor, _)| whole >= *divisor);
+        let (divisor, unit) = match prefix {
+            None => (1.0, unit),
+            Some((divisor, prefix)) if is_time => (divisor, prefix.to_owned()),
+            Some((divisor, prefix)) => (divisor, format!("{prefix}{unit}")),
+        };
+        Self { unit: format!("{unit}/{per}"), factor: of_per / divisor }
+    }
+
+    /// Returns a ratio and its margin in this unit, with four significant digits of the ratio; `-` for
+    /// an unknown one.
+    pub fn print(&self, ratio: &Ratio, confidence: Confidence) -> [String; 2] {
+        let value = ratio.value().map(|value| value * self.factor);
+        let digits = value.filter(|&value| value > 0.0).map_or(2, |value| {
+            // The first digit of 0.05 is the second decimal.
+            (3 - value.log10().floor() as i32).clamp(0, 9) as usize
+        });
+        let margin = ratio.margin(confidence).map(|margin| margin * self.factor);
+        [value, margin].map(|number| match number {
+            Some(number) => format!("{number:.digits$}"),
+            None => "-".to_owned(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::Sum;
+    use nprof_stream::{Event, Measure};
+
+    fn event(measure: Measure, weight: u64) -> EventSummary {
+        let unit = measure.unit().into();
+        let event = Event { name: b"calls".to_vec(), unit, measure, ..Event::default() };
+        EventSummary { event, sum: Sum::of(100, weight), ..EventSummary::default() }
+    }
+
+    #[test]
+    fn ratio_is_printed_in_a_readable_unit() {
+        let cases = [
+            (Measure::WaitTime, Measure::Count, 2_800_000, "ns/calls", "28.00"),
+            (Measure::WaitTime, Measure::Count, 50_000, "ns/calls", "0.5000"),
+            (Measure::WaitTime, Measure::CpuTime, 50_000, "ms/s", "500.0"),
+            (Measure::Bytes, Measure::Count, 1_234_567_890, "kbytes/calls", "12.35"),
+        ];
+        for (of, per, weight, unit, number) in cases {
+            let (of, per) = (event(of, weight), event(per, 100_000));
+            let scale = RatioScale::of(&of, &per);
+            let ratio = Ratio { numerator: of.sum, denominator: per.sum };
+            let [printed, margin] = scale.print(&ratio, Confidence::default());
+            assert_eq!((&scale.unit[..], &printed[..]), (unit, number));
+            assert_eq!(
+                margin.split('.').nth(1).map(str::len),
+                number.split('.').nth(1).map(str::len)
+            );
+        }
+        let none = Ratio { numerator: Sum::default(), denominator: Sum::default() };
+        let scale = RatioScale::of(&event(Measure::Count, 1), &event(Measure::Count, 1));
+        assert_eq!(scale.print(&none, Confidence::default()), ["-", "-"]);
+    }
+}
