@@ -4,7 +4,7 @@
 //! A comparison is right with the probability it states, so tests that can fail by chance try
 //! several times. The long forms are ignored here; `make calibrate` runs them.
 
-use nprof_tests::{Shell, compile, compile_demo, have, repository, rows, words};
+use nprof_tests::{Row, Shell, compile, compile_demo, have, repository, rows, words};
 
 /// Returns a shell with ten_functions.cpp compiled as base/ten and, with its fifth function a tenth slower, as
 /// new/ten.
@@ -230,6 +230,27 @@ fn recipe(name: &str) -> String {
         .collect()
 }
 
+/// Asserts that source lines of base/ten.cpp and of ten.cpp are one row.
+fn assert_sources_of_both_trees_are_joined(shell: &Shell) {
+    let table = shell.run(&format!("{COMPARE} --by line")).quiet();
+    assert!(table.contains("of base is compared with") && table.contains("(1 file)"), "{table}");
+    assert!(!table.contains("little in common"), "{table}");
+    let report = shell.run(&format!("{COMPARE} --by line --format tsv")).quiet();
+    let directory = shell.path("").display().to_string();
+    let rows = rows(&report);
+    let of = |tree: &str| {
+        let file = format!("{directory}{tree}ten.cpp:");
+        rows.iter().filter(move |row| row.text("name").starts_with(&file)).collect::<Vec<_>>()
+    };
+    assert!(of("base/").is_empty(), "{report}");
+    // A line with many samples on one side has some on the other.
+    let is_joined = |row: &Row| {
+        let [base, new] = ["total_base_samples", "total_new_samples"].map(|name| row.number(name));
+        base.min(new) > 0.0 || base.max(new) < 20.0
+    };
+    assert!(of("").len() > 5 && of("").into_iter().all(is_joined), "{report}");
+}
+
 #[test]
 fn recipe_of_manual_fails_on_regression() {
     if !have(&["make", "git"]) {
@@ -255,6 +276,7 @@ fn recipe_of_manual_fails_on_regression() {
     let slower = shell.run("bash ci-step");
     assert_eq!(slower.status, 1, "{slower:?}");
     assert!(slower.out.contains("five(unsigned long)"), "{slower:?}");
+    assert_sources_of_both_trees_are_joined(&shell);
     // Against itself it passes. Five short runs cannot decide on the default bound of 3 %.
     let same =
         shell.run("git update-ref refs/remotes/origin/main HEAD; BOUND='self>+25%' bash ci-step");
