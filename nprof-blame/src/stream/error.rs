@@ -9,12 +9,15 @@ pub(crate) enum Error {
     #[error("cannot write")]
     Write(#[from] io::Error),
     /// There is nothing to charge.
-    #[error("the stream has no event blocked; record with nprof-record -e wall -e wakes")]
+    #[error(
+        "the stream has no event blocked; record with nprof-record -e wall -e wakes, by a version \
+         that has these events"
+    )]
     NoWaits,
     /// The wakers of the waits are not recorded.
     #[error(
         "the stream has waits but no event wakes, which names their wakers; record with \
-         nprof-record -e wall -e wakes"
+         nprof-record -e wall -e wakes, by a version that has this event"
     )]
     NoWakes,
     /// The filter has run before.
