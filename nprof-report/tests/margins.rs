@@ -3,6 +3,7 @@
 use fastrand::Rng;
 use nprof_report::margin::Confidence;
 use nprof_report::profile::{GroupBy, Profile, ReportedEvent, Sum};
+use nprof_report::ratio::Ratio;
 use nprof_report::summary::Summary;
 
 /// Simulated recordings for each distribution, share and number of samples.
@@ -215,4 +216,35 @@ fn heading_states_the_effective_number_of_samples_of_unequal_weight() {
     let unequal = summary(&weights).heading().join("\n");
     assert!(unequal.contains("a share of 50 % is at most 60.09 points off"), "{unequal}");
     assert!(unequal.contains("as much as 3 of equal weight"), "{unequal}");
+}
+
+/// Returns the number of events of a Poisson process with this mean, by its exponential distances.
+fn poisson(rng: &mut Rng, mean: f64) -> u64 {
+    let (mut time, mut count) = (exponential(rng), 0);
+    while time < mean {
+        time += exponential(rng);
+        count += 1;
+    }
+    count
+}
+
+#[test]
+fn interval_covers_ratios_of_independent_events() {
+    let mut rng = Rng::with_seed(13);
+    for (above, below) in [(5.0, 5.0), (10.0, 400.0), (400.0, 10.0), (100.0, 100.0)] {
+        let (mut seen, mut hits) = (0u32, 0u32);
+        for _ in 0..RECORDINGS {
+            let [numerator, denominator] = [above, below].map(|mean| {
+                let samples = poisson(&mut rng, mean);
+                Sum::of(samples, 1000 * samples)
+            });
+            let ratio = Ratio { numerator, denominator };
+            // A ratio without samples on one side has no margin.
+            let Some(margin) = ratio.margin(Confidence::default()) else { continue };
+            seen += 1;
+            hits += u32::from((ratio.value().unwrap() - above / below).abs() <= margin);
+        }
+        let covered = f64::from(hits) / f64::from(seen);
+        assert!(covered >= ACCEPTED, "{covered} of intervals contain {above} / {below}");
+    }
 }
