@@ -78,7 +78,7 @@ mod tests {
     use nprof_stream::Reader;
     use std::collections::BTreeMap;
 
-    /// Paths as text; counts the calls it was asked to add.
+    /// Paths as text, and the number of calls that were added.
     #[derive(Default)]
     struct Texts {
         texts: Vec<String>,
