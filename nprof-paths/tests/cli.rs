@@ -222,7 +222,7 @@ fn joined_events_are_one() {
         let join = ["--join", "cpu-clock,runnable,blocked=wall", "--event", "wall"];
         report().stdout(&[&join[..], args].concat(), &waits())
     };
-    // Each sample of the parts stands for a millisecond.
+    // Each sample of the parts represents a millisecond.
     assert_eq!(
         run(&["--format", "folded"]),
         "idle;loop;epoll_wait;ep_poll 28\n\

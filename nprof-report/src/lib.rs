@@ -13,6 +13,8 @@ pub mod profile;
 mod render;
 mod tool;
 
-pub use profile::{filter, group, join, key, margin, near_names, ratio, summary, time};
+pub use profile::{
+    filter, group, join, key, margin, near_names, ratio, sample_label, summary, time,
+};
 pub use render::{flamegraph, folded, heading, layout, legend, machine_formats, ratio_scale};
 pub use tool::report;

@@ -9,10 +9,11 @@ use std::io::Read;
 use std::ops::ControlFlow;
 
 use nprof_report::join::Joins;
-use nprof_report::key::{Key, sample_label};
+use nprof_report::key::Key;
 use nprof_report::profile::{
     Context, GroupBy, GroupKey, OncePerStack, PathBuilder, Profile, Sum, path_of,
 };
+use nprof_report::sample_label::sample_label;
 use nprof_report::summary::Summary;
 use nprof_report::time::TimeSplit;
 use nprof_stream::labels::Labels;

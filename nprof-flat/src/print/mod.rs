@@ -6,3 +6,4 @@ pub(crate) mod json;
 mod number_columns;
 pub(crate) mod ratio_columns;
 pub(crate) mod table;
+mod table_cells;

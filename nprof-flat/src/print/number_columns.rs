@@ -1,21 +1,17 @@
 //! The columns of a table, and which numbers fit on a terminal. Several events are side by side.
 //! Pure.
 
-use std::ops::Range;
-
 use nprof_report::layout::{self, Scale};
 use nprof_report::profile::{ReportedEvent, Sum};
 
 use crate::print::context::PrintContext;
 use crate::print::ratio_columns;
+use crate::print::table_cells::{NAME_WIDTH, TableCells};
 use crate::rows::flat::FlatRow;
 use crate::rows::select::Metric;
 
 /// Width reserved for all columns of names together, before numbers are added.
 const NAMES_WIDTH: usize = 54;
-
-/// Width reserved for each column of names, before numbers are added.
-pub(super) const NAME_WIDTH: usize = 18;
 
 /// The largest number of cells of a table with several events: 60 bytes each.
 const MAX_CELLS: usize = 1 << 18;
@@ -34,19 +30,6 @@ struct ColumnPlan {
     both_metrics: bool,
     /// Number of events.
     events: usize,
-}
-
-/// The cells of a table, and the numbers for which there was no room.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct TableCells {
-    /// Lines of cells; the first one has the names of the columns.
-    pub(crate) cells: Vec<Vec<String>>,
-    /// Number of cells at the beginning of a line that are numbers.
-    pub(crate) numbers: usize,
-    /// Groups of columns with their names.
-    pub(crate) groups: Vec<(Range<usize>, String)>,
-    /// Names of the numbers that were left out.
-    pub(crate) left_out: Vec<String>,
 }
 
 /// A share of a row: self or total, with or without its margin of error.

@@ -6,7 +6,7 @@ use nprof_report::ratio::{Per, Ratio};
 use nprof_report::ratio_scale::RatioScale;
 
 use crate::print::context::PrintContext;
-use crate::print::number_columns::{NAME_WIDTH, TableCells};
+use crate::print::table_cells::{NAME_WIDTH, TableCells};
 use crate::rows::select::per_ratio;
 
 /// The numbers in a table of ratios.

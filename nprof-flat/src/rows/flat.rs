@@ -19,10 +19,11 @@ use std::sync::Arc;
 use std::ops::Range;
 
 use nprof_report::filter::Filter;
-use nprof_report::key::{Key, sample_label};
+use nprof_report::key::Key;
 use nprof_report::profile::{
     Context, FoldedSums, GroupBy, GroupKey, OncePerStack, Sum, add_bounds, raise_bound,
 };
+use nprof_report::sample_label::sample_label;
 use nprof_report::time::TimeSplit;
 use nprof_stream::escape::escaped;
 use nprof_stream::labels::{CallKey, Labels, OTHER};

@@ -3,7 +3,7 @@
 //!
 //! A recorder of waits writes for each thread how long it was observed, on a CPU, runnable and
 //! blocked, counted by the kernel. The first must be the sum of the others, and the samples of each
-//! kind must stand for about the counted time.
+//! kind must represent about the counted time.
 
 use std::collections::BTreeMap;
 
@@ -360,7 +360,7 @@ impl Books {
     }
 }
 
-/// Returns the reason and the difference if samples of an event stand for another time than the
+/// Returns the reason and the difference if samples of an event represent another time than the
 /// counted one. None within the statistical error.
 fn disagreement(event: &TimeEvent, counted: u64, sampled: u64) -> Option<(String, i128)> {
     let period = event.period as f64;
@@ -380,7 +380,7 @@ fn disagreement(event: &TimeEvent, counted: u64, sampled: u64) -> Option<(String
         lost => format!("; {lost} samples of all threads were lost"),
     };
     let reason = format!(
-        "samples of {} stand for {}, counted are {} {}{lost}",
+        "samples of {} represent {}, counted are {} {}{lost}",
         escaped(&event.name),
         seconds(sampled),
         seconds(counted),
@@ -473,7 +473,7 @@ mod tests {
         ));
         assert_eq!(
             found.lines()[1..],
-            ["7/8 id\\nle: samples of blocked stand for 0.028 s, counted are 0.228 s blocked; \
+            ["7/8 id\\nle: samples of blocked represent 0.028 s, counted are 0.228 s blocked; \
               9 samples of all threads were lost"]
         );
         let no_times = stream(WORKER, IDLE, SAMPLES, "");

@@ -8,8 +8,9 @@ use nprof_stream::tables::{Call, Tables};
 use regex::bytes::Regex;
 
 use crate::profile::group::GroupKey;
-use crate::profile::key::{Key, sample_label};
+use crate::profile::key::Key;
 use crate::profile::near_names::NearNames;
+use crate::profile::sample_label::sample_label;
 use crate::profile::stack_sums::{Context, GroupBy};
 use crate::profile::time::TimeSplit;
 
@@ -87,7 +88,7 @@ impl Filter {
         Self { matching: matching.to_vec(), exclude: exclude.to_vec(), event: None }
     }
 
-    /// Keeps the samples of this event whatever the rules about events: others are divided by it.
+    /// Keeps the samples of this event in spite of rules about events: others are divided by it.
     #[must_use]
     pub fn with_event(mut self, name: Option<&str>) -> Self {
         self.event = name.map(|name| name.as_bytes().to_vec());

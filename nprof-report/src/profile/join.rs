@@ -8,16 +8,13 @@
 use std::str::FromStr;
 use std::sync::Arc;
 
-use nprof_stream::escape::escaped;
 use nprof_stream::{Event, Measure};
-
-use crate::profile::summary::Summary;
 
 /// Events that are added into one, from the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Join {
-    parts: Vec<String>,
-    name: String,
+    pub(super) parts: Vec<String>,
+    pub(super) name: String,
 }
 
 impl FromStr for Join {
@@ -53,7 +50,7 @@ impl FromStr for Join {
 
 /// Every `--join` of a report.
 #[derive(Clone, Debug, Default)]
-pub struct Joins(Arc<[Join]>);
+pub struct Joins(pub(super) Arc<[Join]>);
 
 impl Joins {
     /// Creates the joins of a command line.
@@ -82,61 +79,12 @@ impl Joins {
     pub(crate) fn of(&self, event: &Event) -> Option<&Join> {
         self.0.iter().find(|join| join.parts.iter().any(|part| part.as_bytes() == event.name))
     }
-
-    /// Refuses streams that do not have every part in one unit.
-    ///
-    /// # Errors
-    ///
-    /// A message on the first part that is absent or has another unit. A live stream may define an
-    /// event later, and a stream without any event has nothing to add.
-    pub fn check(&self, summary: &Summary) -> Result<(), String> {
-        for join in self.0.iter() {
-            join.check(summary)?;
-        }
-        Ok(())
-    }
 }
 
 impl Join {
     /// Returns the name of the sum.
     pub(crate) fn name(&self) -> &[u8] {
         self.name.as_bytes()
-    }
-
-    fn check(&self, summary: &Summary) -> Result<(), String> {
-        let Self { parts, name } = self;
-        let mut named = summary.events.iter().filter(|event| event.event.name == name.as_bytes());
-        let joined = named.clone().find(|event| !event.parts.is_empty());
-        if let Some(recorded) =
-            named.find(|event| event.parts.is_empty()).filter(|_| joined.is_some())
-        {
-            return Err(format!(
-                "--join: an event {} was recorded; give the sum another name",
-                escaped(&recorded.event.name)
-            ));
-        }
-        let found = joined.map_or(&[][..], |event| &event.parts);
-        if let [first, others @ ..] = found
-            && let Some(other) = others.iter().find(|other| !has_same_unit(first, other))
-        {
-            return Err(format!(
-                "--join: {} and {} cannot be added: their units are {} and {}",
-                escaped(&first.name),
-                escaped(&other.name),
-                unit(first),
-                unit(other)
-            ));
-        }
-        if summary.live || summary.events.is_empty() {
-            return Ok(());
-        }
-        match parts.iter().find(|part| !found.iter().any(|event| part.as_bytes() == event.name)) {
-            None => Ok(()),
-            Some(absent) => Err(format!(
-                "--join: no event {absent:?} in the input; it has {}",
-                summary.recorded_events().join(", ")
-            )),
-        }
     }
 }
 
@@ -165,18 +113,10 @@ pub(crate) fn sum_of(name: &[u8], parts: &[Event]) -> Event {
     }
 }
 
-/// True if weights of both events can be added.
-fn has_same_unit(one: &Event, other: &Event) -> bool {
-    one.unit == other.unit && one.measure.is_time() == other.measure.is_time()
-}
-
-fn unit(event: &Event) -> String {
-    if event.unit.is_empty() { "unknown".to_owned() } else { escaped(&event.unit) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::profile::summary::Summary;
     use crate::profile::{GroupBy, Profile, Sum};
 
     fn joins(texts: &[&str]) -> Result<Joins, String> {

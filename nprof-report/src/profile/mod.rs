@@ -3,6 +3,7 @@
 pub mod filter;
 pub mod group;
 pub mod join;
+mod join_check;
 pub mod key;
 pub mod margin;
 pub mod near_names;
@@ -11,6 +12,7 @@ mod once_per_stack;
 mod path_walk;
 pub mod ratio;
 mod runs;
+pub mod sample_label;
 mod stack_sums;
 pub mod summary;
 mod thread_time;

@@ -17,7 +17,7 @@ pub trait PathBuilder {
     /// The end of a path.
     type End: Copy;
 
-    /// Returns the path of a node. None if it is not known yet.
+    /// Returns the path of a node. None if it is new.
     fn known(&mut self, tables: &Tables, node: NodeId) -> Option<Self::End>;
 
     /// Extends a path by a call. `Break` if the path ends there and the rest of the stack is left out.
@@ -55,6 +55,7 @@ pub fn path_of<B: PathBuilder>(
     };
     // One buffer for the inlined calls of all frames.
     let mut calls: Vec<Call> = Vec::new();
+    // From the known caller down to the leaf.
     for ((node, frame), number) in pending.into_iter().rev().zip(1..) {
         calls.clear();
         calls.extend(tables.calls(frame));

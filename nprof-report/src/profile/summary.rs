@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use nprof_stream::escape::escaped;
 use nprof_stream::number::total;
-use nprof_stream::{Cause, End, Event, Head, IncompleteInput, Lost, Mark, Step};
+use nprof_stream::{Cause, End, Event, Head, IncompleteInput, Lost, Mark, Measure, Step};
 
 use crate::profile::group::{GroupKey, Sum};
 use crate::profile::join;
@@ -296,7 +296,7 @@ impl Summary {
             lines.extend(event_lines(event));
             lines.extend(self.unnamed_lines(event));
         }
-        lines.extend(ThreadTime::of(self).map(|time| time.line()));
+        lines.extend(self.thread_time().map(|time| time.line()));
         if self.live {
             let watched = self.watched.map(|time| format!(", for {:.1} s", time.as_secs_f64()));
             let watched = watched.unwrap_or_default();
@@ -304,6 +304,13 @@ impl Summary {
         }
         lines.extend(self.problems());
         lines
+    }
+
+    /// Returns the exact times of all threads. None if a run did not count them.
+    pub fn thread_time(&self) -> Option<ThreadTime> {
+        let waited = |name| waited(&self.events, name);
+        let ends: Vec<Option<&End>> = self.runs.iter().map(|run| run.end.as_ref()).collect();
+        ThreadTime::new(&ends, waited(b"runnable"), waited(b"blocked"))
     }
 
     /// Returns lines on the samples of an event in code without names; none if all have names.
@@ -345,6 +352,19 @@ pub fn unnamed_sentences<'a>(
         remedies.append(summary.remedies.clone());
     }
     unnamed::sentences(&unnamed, all, &remedies)
+}
+
+/// Returns the weight of the samples of an event of waiting. None if it was not recorded, or added into
+/// another event.
+fn waited(events: &[EventSummary], name: &[u8]) -> Option<u64> {
+    let is_named = |event: &&EventSummary| {
+        event.parts.is_empty()
+            && event.event.name == name
+            && event.event.measure == Measure::WaitTime
+    };
+    let mut found = events.iter().filter(is_named).peekable();
+    found.peek()?;
+    Some(total(found.map(|event| event.sum.weight)))
 }
 
 /// Returns the lines about one run. `number` identifies it as `--by run` does.

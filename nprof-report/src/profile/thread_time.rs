@@ -1,10 +1,8 @@
 //! The exact times of all threads, and the part of them that samples represent. Pure.
 
+use nprof_stream::End;
 use nprof_stream::number::total;
-use nprof_stream::{End, Measure};
 use serde_json::{Value, json};
-
-use crate::profile::summary::{EventSummary, Summary};
 
 /// The part of the time that may be in no kind of time without a note: reading several counters takes
 /// a moment.
@@ -31,23 +29,28 @@ pub struct TimePart {
 }
 
 impl ThreadTime {
-    /// Returns the time of the threads of all runs. None if a run did not count it.
-    pub fn of(summary: &Summary) -> Option<Self> {
+    /// Returns the time of the threads of all runs from the ends of these, with the weights of the
+    /// samples of waiting. None if a run did not count the time.
+    pub(crate) fn new(
+        ends: &[Option<&End>],
+        runnable: Option<u64>,
+        blocked: Option<u64>,
+    ) -> Option<Self> {
         let sum = |of: fn(&End) -> Option<u64>| {
-            let times: Option<Vec<u64>> =
-                summary.runs.iter().map(|run| of(run.end.as_ref()?)).collect();
+            let times: Option<Vec<u64>> = ends.iter().map(|end| of((*end)?)).collect();
             times.filter(|times| !times.is_empty()).map(|times| total(times.into_iter()))
         };
         let wall_ns = sum(|end| end.wall_ns)?;
         let part = |name, ns: u64, sampled: Option<u64>| {
+            // A part without time has nothing that samples could represent.
             let sampled = sampled.filter(|_| ns > 0);
             let coverage = sampled.map(|sampled| 100.0 * sampled as f64 / ns as f64);
             TimePart { name, ns, coverage }
         };
         let parts = [
             part("cpu", sum(|end| end.task_ns)?, sum(|end| end.sampled_ns)),
-            part("runnable", sum(|end| end.runnable_ns)?, waited(summary, b"runnable")),
-            part("blocked", sum(|end| end.blocked_ns)?, waited(summary, b"blocked")),
+            part("runnable", sum(|end| end.runnable_ns)?, runnable),
+            part("blocked", sum(|end| end.blocked_ns)?, blocked),
         ];
         Some(Self { wall_ns, parts })
     }
@@ -102,22 +105,10 @@ impl ThreadTime {
     }
 }
 
-/// Returns the weight of the samples of an event of waiting. None if it was not recorded, or added into
-/// another event.
-fn waited(summary: &Summary, name: &[u8]) -> Option<u64> {
-    let is_named = |event: &&EventSummary| {
-        event.parts.is_empty()
-            && event.event.name == name
-            && event.event.measure == Measure::WaitTime
-    };
-    let mut found = summary.events.iter().filter(is_named).peekable();
-    found.peek()?;
-    Some(total(found.map(|event| event.sum.weight)))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::profile::summary::Summary;
     use crate::profile::{GroupBy, Profile};
 
     fn summary(ends: &[&str]) -> Summary {
@@ -138,7 +129,7 @@ mod tests {
 
     #[test]
     fn line_has_the_parts_and_their_coverage() {
-        let time = ThreadTime::of(&summary(&[END])).unwrap();
+        let time = summary(&[END]).thread_time().unwrap();
         assert_eq!(
             time.line(),
             "threads: wall 7.000 s = cpu 1.000 + runnable 2.000 + blocked 4.000; \
@@ -153,14 +144,14 @@ mod tests {
     #[test]
     fn remainder_is_stated_and_runs_without_times_have_none() {
         let late = END.replace("blocked_ns=4", "blocked_ns=3");
-        let line = ThreadTime::of(&summary(&[END, &late])).unwrap().line();
+        let line = summary(&[END, &late]).thread_time().unwrap().line();
         assert!(
             line.contains(
                 "wall 14.00 s = cpu 2.00 + runnable 4.00 + blocked 7.00 + 1.00 unaccounted for"
             ),
             "{line}"
         );
-        assert_eq!(ThreadTime::of(&summary(&[END, "task_ns=1"])), None);
-        assert_eq!(ThreadTime::of(&Summary::default()), None);
+        assert_eq!(summary(&[END, "task_ns=1"]).thread_time(), None);
+        assert_eq!(Summary::default().thread_time(), None);
     }
 }

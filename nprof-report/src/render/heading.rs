@@ -8,7 +8,6 @@ use nprof_stream::number::total;
 use nprof_stream::{Mark, Measure};
 use rustc_hash::FxHashMap;
 
-use crate::profile::ThreadTime;
 use crate::profile::summary::{EventSummary, Run, Summary, lost_text};
 use crate::render::layout::cut_middle;
 
@@ -45,7 +44,7 @@ fn brief(summary: &Summary) -> Vec<String> {
         lines.push(samples(event));
         lines.extend(summary.unnamed_lines(event));
     }
-    lines.extend(ThreadTime::of(summary).map(|time| time.line()));
+    lines.extend(summary.thread_time().map(|time| time.line()));
     lines.extend(coverage(summary));
     lines.extend(summary.problems());
     lines

@@ -5,7 +5,6 @@ use nprof_stream::IncompleteInput;
 use nprof_stream::escape::escaped;
 use serde_json::{Map, Value, json};
 
-use crate::profile::ThreadTime;
 use crate::profile::summary::{EventSummary, Run, Summary};
 use crate::profile::unnamed::Remedies;
 use crate::profile::{FoldedSums, ReportedEvent, Sum};
@@ -23,7 +22,7 @@ impl Summary {
             "events".to_owned(),
             self.events.iter().map(|event| self.event_facts(event)).collect(),
         );
-        if let Some(time) = ThreadTime::of(self) {
+        if let Some(time) = self.thread_time() {
             facts.insert("threads".to_owned(), time.object());
         }
         facts.insert("lost_records".to_owned(), self.lost_records.into());

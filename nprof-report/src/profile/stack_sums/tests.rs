@@ -8,7 +8,7 @@ use nprof_stream::writer::{Encoding, Writer};
 use proptest::prelude::*;
 
 use super::*;
-use crate::profile::key::sample_label;
+use crate::profile::sample_label::sample_label;
 
 const TWO_EPOCHS: &str = "\
 @nprof\t1.1\trun=0x1\tclock=monotonic\tcommand=./a
