@@ -205,9 +205,9 @@ fn read_process(pid: u32, scope: CpuMode) -> Option<Reading> {
 }
 
 /// Reads the CPU time of a process again, by its clock. None if that does not suffice: the process may
-/// have waited for children since, has exited, or another one has its id.
+/// have waited for children since, its parent or itself has exited, or another one has its id.
 fn read_clock(pid: u32, before: Reading) -> Option<Reading> {
-    if before.children_ns > 0 {
+    if !before.needs_only_clock() {
         return None;
     }
     // A later process with the same id begins at 0.
@@ -305,6 +305,7 @@ mod tests {
         assert_eq!(Reading { total_ns: 1, ..read }, before);
         assert_eq!(read_clock(pid, Reading { total_ns: u64::MAX, ..before }), None, "another one");
         assert_eq!(read_clock(pid, Reading { children_ns: 1, ..before }), None);
+        assert_eq!(read_clock(pid, Reading { parent: 0, ..before }), None, "an orphan");
         // Above the largest id of a process (PID_MAX_LIMIT), and within the bits that a clock has for it.
         assert_eq!(read_clock(1 << 28, before), None, "it has exited");
     }

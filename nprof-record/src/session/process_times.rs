@@ -7,7 +7,7 @@
 
 use std::cmp::Reverse;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// A time that a parent lacks of its children counts from this length on: /proc states the times of
 /// children in clock ticks, for user code and the kernel apart.
@@ -23,6 +23,9 @@ const UNREAD_SHARE: u64 = 20;
 /// The most processes that are read besides those that existed at the beginning.
 const NEW_MAX: usize = 256;
 
+/// The parent of a process whose parent has exited, until it is read again: another process adopts it.
+const NO_PARENT: u32 = 0;
+
 /// The CPU times of a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Reading {
@@ -33,6 +36,14 @@ pub(crate) struct Reading {
     pub(crate) total_ns: u64,
     /// That of the children alone.
     pub(crate) children_ns: u64,
+}
+
+impl Reading {
+    /// True if the clock of the process suffices to read it again: it has not waited for children, and
+    /// its parent is known.
+    pub(crate) fn needs_only_clock(&self) -> bool {
+        self.children_ns == 0 && self.parent != NO_PARENT
+    }
 }
 
 /// A process that was read.
@@ -113,9 +124,10 @@ impl ProcessTimes {
         }
         // Children before their parents.
         exited.sort_unstable();
-        for (_, Reverse(pid)) in exited {
+        for &(_, Reverse(pid)) in &exited {
             self.note_exit(pid, now_ns);
         }
+        self.note_orphans(&exited.into_iter().map(|(_, Reverse(pid))| pid).collect());
         for pid in living {
             if self.processes.len() >= self.existing + NEW_MAX {
                 break;
@@ -128,6 +140,18 @@ impl ProcessTimes {
                 let known =
                     Known { is_followed: true, before, last, read_ns: now_ns, ..Known::default() };
                 self.processes.insert(pid, known);
+            }
+        }
+    }
+
+    /// Notes that the parents of processes have exited.
+    fn note_orphans(&mut self, exited: &FxHashSet<u32>) {
+        if exited.is_empty() {
+            return;
+        }
+        for known in self.processes.values_mut() {
+            if exited.contains(&known.last.parent) {
+                known.last.parent = NO_PARENT;
             }
         }
     }
@@ -204,6 +228,16 @@ mod tests {
             times.read(now_ms * MS, living.into_iter(), |pid, _| self.0.get(&pid).copied());
             times.sum_ns(std::iter::empty()).map(|ns| ns / MS)
         }
+
+        /// Reads as [`Machine::read`], where it suffices by clocks.
+        fn read_clocks(&self, times: &mut ProcessTimes, now_ms: u64) -> Option<u64> {
+            times.read(now_ms * MS, std::iter::empty(), |pid, before| {
+                let now = *self.0.get(&pid)?;
+                let before = before.filter(Reading::needs_only_clock);
+                Some(before.map_or(now, |before| Reading { total_ns: now.total_ns, ..before }))
+            });
+            times.sum_ns(std::iter::empty()).map(|ns| ns / MS)
+        }
     }
 
     /// Returns the times of an attached process 10, which has used 1000 ms before.
@@ -248,6 +282,24 @@ mod tests {
         assert_eq!(machine.read(&mut times, 200), Some(190));
         machine.0.remove(&12);
         assert_eq!(machine.read(&mut times, 300), Some(190));
+    }
+
+    #[test]
+    fn time_of_orphan_counts_once_if_its_next_parent_waits_for_it() {
+        let (mut machine, mut times) = attached();
+        machine.set(11, 10, 0, 0);
+        machine.set(12, 11, 70, 0);
+        machine.read(&mut times, 100);
+        // 10 adopts the children of its children (PR_SET_CHILD_SUBREAPER).
+        machine.0.remove(&11);
+        machine.set(12, 10, 80, 0);
+        machine.read_clocks(&mut times, 200);
+        machine.set(12, 10, 90, 0);
+        assert_eq!(machine.read_clocks(&mut times, 300), Some(90));
+        machine.0.remove(&12);
+        machine.set(10, 1, 1090, 390);
+        machine.read_clocks(&mut times, 400);
+        assert_eq!(machine.read(&mut times, 500), Some(90));
     }
 
     #[test]
