@@ -52,7 +52,7 @@ extern "C" fn save() {
 }
 
 /// The kernel's `struct sigaction` (include/linux/signal_types.h), with room to spare. Its first word is
-/// the handler on all architectures.
+/// the handler, except on MIPS.
 #[derive(Default)]
 struct KernelAction([usize; 8]);
 
