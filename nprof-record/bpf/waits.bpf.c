@@ -183,6 +183,12 @@ INLINE u64 min(u64 a, u64 b)
 	return a < b ? a : b;
 }
 
+// Clocks of CPUs may differ by some ns.
+INLINE u64 difference(u64 later, u64 earlier)
+{
+	return later > earlier ? later - earlier : 0;
+}
+
 // Current is the thread that is switched out.
 SEC("raw_tp/sched_switch")
 int on_switch(u64 *ctx)
@@ -195,19 +201,28 @@ int on_switch(u64 *ctx)
 		return 0;
 	now = ktime_get_ns();
 	run_delay = get_current_task_btf()->sched_info.run_delay;
-	total = now - thread->since;
+	total = difference(now, thread->since);
 	waited = 0;
 	if (thread->phase != RUNS) {
 		// The first part of its life, or of the recording, of which no switch was seen.
-		waited = min(run_delay - thread->run_delay, total);
+		waited = min(difference(run_delay, thread->run_delay), total);
 		if (thread->phase == CREATED && is_chosen(waited, runnable_period)) {
 			struct note note = { .kind = NOTE_FIRST_RUN, .tid = tid, .begin = thread->since,
 					     .end = thread->since + waited, .runnable = waited };
 			perf_event_output(ctx, &notes, CURRENT_CPU, &note, sizeof(note));
 		}
 	}
-	thread->runnable += waited;
-	thread->cpu += total - waited;
+	if (thread->phase == WAITS) {
+		// The end of its wait was not seen: `on_switched_in` is detached before this program. The
+		// wait goes on in the books, for the short time until all programs are detached.
+		if (!(state & 0x80))
+			return 0;
+		thread->runnable += waited;
+		thread->blocked += total - waited;
+	} else {
+		thread->runnable += waited;
+		thread->cpu += total - waited;
+	}
 	thread->since = now;
 	thread->run_delay = run_delay;
 	thread->state = preempted ? 0 : state;
@@ -242,10 +257,13 @@ int on_switched_in(u64 *ctx)
 	wait.until = ktime_get_ns();
 	wait.since = thread->since;
 	wait.state = thread->state;
-	total = wait.until - thread->since;
+	total = difference(wait.until, thread->since);
 	// The kernel's own account of the time from its wake-up on.
 	run_delay = task->sched_info.run_delay;
-	wait.runnable = thread->state ? min(run_delay - thread->run_delay, total) : total;
+	wait.runnable = min(difference(run_delay, thread->run_delay), total);
+	// The state of an attached thread is older than its last switch: it may have blocked since.
+	if (!thread->state && thread->phase == WAITS)
+		wait.runnable = total;
 	blocked = total - wait.runnable;
 	thread->runnable += wait.runnable;
 	thread->blocked += blocked;

@@ -167,8 +167,12 @@ impl Recording {
     pub(crate) fn run(mut self) -> io::Result<Outcome> {
         let mut progress = self.begin();
         let reason = self.record(&mut progress)?;
+        // First, so that a wait that has ended by then still has its sample.
+        if let Some(waits) = &self.waits {
+            waits.stop();
+        }
         self.sources.disable();
-        let waiting = self.stop_waits();
+        let waiting = self.last_waits();
         // Measured before the last drain, which takes time itself.
         let (used_ns, outside_ns) = self.used_ns(progress.cpu_time.take());
         let sampled_ns = sys::monotonic_ns().saturating_sub(progress.begin_ns);
@@ -190,11 +194,10 @@ impl Recording {
         Ok(self.end(reason, measured))
     }
 
-    /// Stops measuring waiting. Returns the state of each thread, and the time. None if it is not
-    /// measured, or the threads cannot be read.
-    fn stop_waits(&self) -> Option<(Vec<ThreadProgress>, u64)> {
+    /// Returns the state of each thread at the end, and the time. None if waiting is not measured, or
+    /// the threads cannot be read.
+    fn last_waits(&self) -> Option<(Vec<ThreadProgress>, u64)> {
         let waits = self.waits.as_ref()?;
-        waits.stop();
         waits.capture_from(0).ok()?;
         let threads = waits.progress().ok()?;
         Some((threads, sys::monotonic_ns()))
