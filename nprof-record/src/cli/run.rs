@@ -18,7 +18,9 @@ use crate::convert::converter::Converter;
 use crate::convert::dictionary::Sink;
 use crate::convert::process_tree::{Membership, ProcessTree};
 use crate::convert::waits::{Random, WaitEvent, WaitState};
-use crate::event::{self, Catalog, CpuMode, EventRate, EventSpec, PerfEventConfig, Waiting};
+use crate::event::{
+    self, Catalog, CpuMode, EventRate, EventSpec, PerfEventConfig, StackMode, Waiting,
+};
 use crate::image::kept_images::{KeptImages, KeptSummary};
 use crate::image::kernel::kallsyms;
 use crate::image::kernel::running_kernel::RunningKernel;
@@ -28,6 +30,7 @@ use crate::os::procfs;
 use crate::perf::open::{Kernel, OpenTarget};
 use crate::perf::plan::{self, OpenMode, Plan, PlannedEvent, Request, RequestedEvent};
 use crate::perf::ring_set::RingSet;
+use crate::perf::waits::tracer::WaitTracer;
 use crate::session::event_source::SourceSet;
 use crate::session::header;
 use crate::session::launch::ForkedCommand;
@@ -142,7 +145,9 @@ fn wait_state(plan: &Plan) -> anyhow::Result<Option<WaitState>> {
     let random = Random::new(sys::random().context("cannot get random bits")?);
     let symbols = fs::File::open("/proc/kallsyms").map(BufReader::new);
     let scheduler = symbols.map_or(0..0, kallsyms::scheduler);
-    Ok(Some(WaitState::new(blocked, runnable, random, scheduler)))
+    let mut state = WaitState::new(blocked, runnable, random, scheduler);
+    state.leaf_only = plan.common.unwind == StackMode::None;
+    Ok(Some(state))
 }
 
 /// Prints the number of descendants that are not recorded, if there are any.
@@ -162,7 +167,13 @@ fn list() -> anyhow::Result<u8> {
     let kernel = Kernel { group: None };
     let cpus = machine::online_cpus();
     let try_open = |config: &PerfEventConfig| plan::try_open(&kernel, config, cpus[0]);
-    let listed = event::list(&Catalog::of_this_machine(), try_open, paranoid);
+    let mut listed = event::list(&Catalog::of_this_machine(), try_open, paranoid);
+    // The event that the programs write to can be opened without these.
+    if let Err(error) = WaitTracer::check() {
+        for line in listed.iter_mut().filter(|line| line.is_available_wait()) {
+            line.state = Err(format!("{error:#}"));
+        }
+    }
     // A closed pipe (`nprof-record -l | head`) is no failure.
     match io::stdout().write_all(event::print(&listed).as_bytes()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {

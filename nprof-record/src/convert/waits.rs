@@ -6,7 +6,7 @@ use std::ops::Range;
 use nprof_stream::{EventId, NodeId, TaskId};
 use rustc_hash::FxHashMap;
 
-use crate::perf::waits::data::{ThreadTimes, WaitPlace};
+use crate::perf::waits::data::{Capture, ThreadTimes, WaitPlace};
 use crate::unwind::stack_input::Words;
 
 /// The weight and the count of a sample.
@@ -30,6 +30,24 @@ impl WaitEvent {
             return (period, 1);
         }
         (size, size / period + u64::from(random.is_below(size % period, period)))
+    }
+
+    /// Returns the weight of the last part of a chosen wait, of which the rest was written before it
+    /// ended. None if the part is not chosen.
+    pub(crate) fn weight_of_part(
+        self,
+        part: u64,
+        whole: u64,
+        random: &mut Random,
+    ) -> Option<Weight> {
+        if part >= whole {
+            return Some(self.weight(whole, random));
+        }
+        if whole >= self.period {
+            return self.choose(part, random);
+        }
+        // The wait was chosen with the probability whole / period.
+        random.is_below(part, whole).then(|| self.weight(part, random))
     }
 
     /// Chooses a wait and returns its weight. None if it was not chosen.
@@ -70,8 +88,9 @@ pub(crate) struct OngoingWait {
     pub(crate) since_ns: u64,
     /// The end of its last part.
     pub(crate) until_ns: u64,
-    /// The leaf of its stack.
-    pub(crate) node: NodeId,
+    /// The leaf of its stack. None after a new epoch, until its next part.
+    pub(crate) node: Option<NodeId>,
+    pub(crate) capture: Capture,
     pub(crate) place: WaitPlace,
     /// The object it waits for.
     pub(crate) object: Vec<u8>,
@@ -102,6 +121,8 @@ pub(crate) struct WaitState {
     pub(crate) blocked: Option<WaitEvent>,
     pub(crate) runnable: Option<WaitEvent>,
     pub(crate) random: Random,
+    /// True if samples have only the leaf of their stack.
+    pub(crate) leaf_only: bool,
     /// The addresses of the scheduler's functions. Empty if they are unknown.
     scheduler: Range<u64>,
     /// By thread id.
@@ -123,6 +144,7 @@ impl WaitState {
             blocked,
             runnable,
             random,
+            leaf_only: false,
             scheduler,
             ongoing: FxHashMap::default(),
             exited: FxHashMap::default(),
@@ -130,10 +152,10 @@ impl WaitState {
         }
     }
 
-    /// Drops the ids of the epoch before. Waits that go on are written without a stack until they end.
+    /// Drops the ids of the epoch before.
     pub(crate) fn begin_epoch(&mut self) {
         self.exited.clear();
-        self.ongoing.values_mut().for_each(|ongoing| ongoing.node = NodeId::NONE);
+        self.ongoing.values_mut().for_each(|ongoing| ongoing.node = None);
     }
 
     /// Returns the frames of a kernel stack without those of the scheduler and of the BPF program at
@@ -141,10 +163,15 @@ impl WaitState {
     pub(crate) fn cause_of<'a>(&self, kernel: Words<'a>) -> Words<'a> {
         let is_scheduler = |address: &u64| self.scheduler.contains(address);
         let Some(first) = kernel.iter().position(|address| is_scheduler(&address)) else {
-            return kernel;
+            return self.shown(kernel.0);
         };
         let inside = kernel.iter().skip(first).take_while(is_scheduler).count();
-        Words(kernel.0.get((first + inside) * 8..).unwrap_or_default())
+        self.shown(kernel.0.get((first + inside) * 8..).unwrap_or_default())
+    }
+
+    fn shown<'a>(&self, kernel: &'a [u8]) -> Words<'a> {
+        let bytes = if self.leaf_only { kernel.len().min(8) } else { kernel.len() };
+        Words(&kernel[..bytes])
     }
 }
 
@@ -275,6 +302,36 @@ mod tests {
         assert_eq!(cause(&[7, 100, 199, 300, 150, 400]), [300, 150, 400]);
         assert_eq!(cause(&[300, 400]), [300, 400], "not in the scheduler");
         assert_eq!(cause(&[100]), [] as [u64; 0]);
+    }
+
+    #[test]
+    fn only_the_cause_is_left_without_stacks() {
+        let mut state = WaitState::new(None, None, Random::new(0), 100..200);
+        state.leaf_only = true;
+        let bytes: Vec<u8> =
+            [7_u64, 100, 300, 400].iter().flat_map(|it| it.to_le_bytes()).collect();
+        assert_eq!(state.cause_of(Words(&bytes)).iter().collect::<Vec<_>>(), [300]);
+        assert_eq!(state.cause_of(Words(&[])).iter().count(), 0);
+    }
+
+    #[test]
+    fn last_part_of_a_wait_is_unbiased() {
+        // The program has chosen the wait with the probability whole / period.
+        let mut random = Random::new(5);
+        for (part, whole) in [(200, 600), (1, 999), (400, 400), (300, 1500), (1200, 2500)] {
+            let (mut weight, mut count) = (0, 0);
+            for _ in 0..100_000 {
+                if whole < 1000 && !random.is_below(whole, 1000) {
+                    continue;
+                }
+                let chosen = EVENT.weight_of_part(part, whole, &mut random).unwrap_or_default();
+                (weight, count) = (weight + chosen.0, count + chosen.1);
+            }
+            let expected = part as f64 / 1000.0;
+            let mean = |sum: u64| sum as f64 / 100_000.0;
+            assert!((mean(count) - expected).abs() < 0.008, "{part} of {whole}: {}", mean(count));
+            assert!((mean(weight) / 1000.0 - expected).abs() < 0.008, "{part} of {whole}");
+        }
     }
 
     #[test]

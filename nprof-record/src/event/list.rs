@@ -22,6 +22,13 @@ pub(crate) struct EventListing {
     pub(crate) state: Result<String, String>,
 }
 
+impl EventListing {
+    /// True if it is an event of waiting that the kernel can open.
+    pub(crate) fn is_available_wait(&self) -> bool {
+        matches!(&self.name[..], "blocked" | "runnable") && self.state.is_ok()
+    }
+}
+
 /// Tries all events.
 ///
 /// `try_open` opens and closes an event, and returns the errno of perf_event_open(2). `paranoid` is

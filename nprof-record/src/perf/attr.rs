@@ -81,6 +81,11 @@ impl CommonAttr {
     pub(crate) fn wait_attr(&self, scope: CpuMode, watermark: u32) -> perf_event_attr {
         let mut attr = self.chunk_attr(watermark);
         self.with_bpf_copier().set_stack(&mut attr, scope);
+        if self.needs_chain_for_leaf() {
+            attr.sample_type |= u64::from(perf::PERF_SAMPLE_CALLCHAIN);
+            attr.set_exclude_callchain_kernel(u64::from(scope == CpuMode::User));
+            attr.set_exclude_callchain_user(1);
+        }
         attr
     }
 

@@ -347,7 +347,14 @@ impl CommonAttr {
     /// Returns the fields of the samples of waits.
     pub(crate) fn wait_layout(&self) -> SampleLayout {
         let layout = self.layout(SamplingPeriod::Fixed(2));
-        SampleLayout { read: 0, raw: RawData::Wait, ..layout }
+        let callchain = layout.callchain || self.needs_chain_for_leaf();
+        SampleLayout { read: 0, raw: RawData::Wait, callchain, ..layout }
+    }
+
+    /// True if samples of waits have a call chain although stacks are not captured: their instruction
+    /// pointer is in the program that measures them, and the cause is among its callers.
+    pub(crate) fn needs_chain_for_leaf(&self) -> bool {
+        self.unwind == StackMode::None && self.scope != CpuMode::User
     }
 
     /// True if an event counts its lost records.

@@ -188,6 +188,120 @@ fn reader_of_a_pipe_waits_in_read_on_it() {
     assert!(waits.weight_in("clock_nanosleep") > 250_000_000, "sleep sleeps");
 }
 
+/// Two processes that use one CPU for a second of its time.
+const SPINNERS: &str = r#"
+#define _GNU_SOURCE
+#include <sched.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+int main(void) {
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(0, &one);
+    sched_setaffinity(0, sizeof one, &one);
+    for (int i = 0; i < 2; i++) {
+        if (fork()) continue;
+        struct timespec t;
+        do clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t); while (t.tv_nsec < 500000000);
+        _exit(0);
+    }
+    while (wait(0) > 0) {}
+}
+"#;
+
+#[test]
+fn spinners_on_one_cpu_are_runnable_and_never_blocked() {
+    let directory = Directory::new("waits-spinners");
+    let file = directory.path("out");
+    let Some(program) = directory.compile("gcc", SPINNERS, &["-O1"]) else { return };
+    let output = record(&["-e", "wait", "-o", &file, "--", &program]);
+    let Some(waits) = measured(&output, &file) else { return };
+    let mut spinners = waits.times.iter().filter(|times| times.cpu > 400_000_000);
+    let (Some(first), Some(second)) = (spinners.next(), spinners.next()) else {
+        panic!("{} threads", waits.times.len())
+    };
+    for Times { wall, cpu, runnable, blocked } in [first, second] {
+        // The end of a process may wait for a lock of the kernel.
+        assert!(*blocked < wall / 100, "{blocked} of {wall}");
+        assert!(wall.abs_diff(cpu + runnable) <= wall / 100, "{wall} {cpu} {runnable}");
+    }
+    // Other programs may use the CPU, too: each then waits longer.
+    let runnable = first.runnable.max(second.runnable);
+    assert!(runnable >= 480_000_000, "{runnable}: it waited while the other ran");
+    let weight: u64 =
+        waits.waits.iter().filter(|it| it.event == "runnable").map(|it| it.weight).sum();
+    let exact: u64 = waits.times.iter().map(|times| times.runnable).sum();
+    let ratio = weight as f64 / exact as f64;
+    assert!((0.9..1.1).contains(&ratio), "{ratio}");
+}
+
+/// A loop of waits for a descriptor, which prints how many ended before their time.
+const EPOLL: &str = r#"
+#include <stdio.h>
+#include <sys/epoll.h>
+int main(void) {
+    int early = 0, queue = epoll_create1(0);
+    struct epoll_event event;
+    for (int i = 0; i < 300; i++) early += epoll_wait(queue, &event, 1, 4) != 0;
+    printf("%d\n", early);
+}
+"#;
+
+#[test]
+fn recorder_ends_no_wait_of_an_epoll_loop() {
+    let directory = Directory::new("waits-epoll");
+    let file = directory.path("out");
+    let Some(program) = directory.compile("gcc", EPOLL, &["-O1"]) else { return };
+    let output = record(&["-e", "wall", "-o", &file, "--", &program]);
+    let Some(waits) = measured(&output, &file) else { return };
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "0\n");
+    assert!(waits.weight_in("epoll_wait") >= 300 * 3_900_000, "each wait is recorded");
+}
+
+#[test]
+fn leaf_names_the_cause_without_stacks() {
+    let directory = Directory::new("waits-leaf");
+    let file = directory.path("out");
+    let sleep = ["--unwind", "none", "--", "sleep", "0.2"];
+    let output = record(&[&["-e", "blocked", "-o", &file], &sleep[..]].concat());
+    if measured(&output, &file).is_none() {
+        return;
+    }
+    let bytes = fs::read(&file).expect("a file");
+    let mut reader = Reader::new(&bytes[..]);
+    let (mut images, mut frames) = (Vec::new(), 0);
+    while let Some(record) = reader.next().expect("a stream") {
+        match record {
+            Record::Image(image) => images.push(String::from_utf8_lossy(image.path).into_owned()),
+            Record::Event(event) => {
+                assert_eq!(event.more, [("capture".to_owned(), b"bpf".to_vec())]);
+            }
+            Record::Frame(_) => frames += 1,
+            _ => {}
+        }
+    }
+    assert!(frames > 0, "waits have a leaf");
+    assert!(images.iter().all(|image| !image.contains("bpf_prog")), "{images:?}");
+}
+
+#[test]
+fn list_explains_why_waiting_is_missing() {
+    let is_root = fs::read_to_string("/proc/self/status").is_ok_and(|it| it.contains("Uid:\t0\t"));
+    if !is_root {
+        return eprintln!("SKIPPED: only root can become another user");
+    }
+    // From another pid namespace the kernel can open the event, but the programs find no thread.
+    let mut listing = Command::new("unshare");
+    listing.args(["--pid", "--fork", "--mount-proc", env!("CARGO_BIN_EXE_nprof-record"), "-l"]);
+    let Ok(output) = listing.output() else { return eprintln!("SKIPPED: there is no unshare") };
+    let text = String::from_utf8_lossy(&output.stdout);
+    let Some(line) = text.lines().find(|line| line.contains("runnable")) else {
+        return eprintln!("SKIPPED: {}", stderr(&output));
+    };
+    assert!(line.contains("waiting cannot be measured"), "{line}");
+}
+
 /// The compiler of the object in the repository. Others produce other code from the same source.
 const COMPILER: &str = "clang version 14.0.6";
 

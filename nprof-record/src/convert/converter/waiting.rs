@@ -49,6 +49,10 @@ impl<S: Sink> Converter<S> {
         let mut sample = sample.clone();
         sample.stack.kernel = state.cause_of(sample.stack.kernel);
         sample.stack.in_kernel = sample.stack.kernel.iter().next().is_some();
+        // Its instruction pointer is not one of the thread.
+        if sample.stack.user == UserStack::NotCaptured {
+            sample.stack.user = UserStack::Walked(Words::default());
+        }
         let Some((task, node)) = self.locate(id, &sample) else { return };
         let object = object(id.pid, wait.place);
         let Some(state) = &mut self.waiting else { return };
@@ -60,10 +64,9 @@ impl<S: Sink> Converter<S> {
             let rest_ns = size_ns.saturating_sub(written_ns);
             written_ns = written_ns.saturating_sub(size_ns);
             let (Some(event), Some(state)) = (event, &mut self.waiting) else { continue };
-            let weight = if rest_ns < size_ns {
-                event.choose(rest_ns, &mut state.random)
-            } else {
-                is_chosen.then(|| event.weight(size_ns, &mut state.random))
+            let weight = match is_chosen {
+                true => event.weight_of_part(rest_ns, size_ns, &mut state.random),
+                false => None,
             };
             let (time_ns, cpu, place) = (id.time, id.cpu, wait.place);
             let written = WaitSample { time_ns, cpu, task, node, place, object: &object };
@@ -185,15 +188,18 @@ impl<S: Sink> Converter<S> {
         if let Some(capture) = &thread.capture {
             let (node, place) = self.locate_capture(id, thread, capture);
             let object = object(id.pid, place);
-            let wait = OngoingWait { since_ns, until_ns: since_ns, node, place, object };
+            let (node, capture) = (Some(node), capture.clone());
+            let wait = OngoingWait { since_ns, until_ns: since_ns, node, capture, place, object };
             if let Some(state) = &mut self.waiting {
                 state.ongoing.insert(id.tid, wait);
             }
         }
+        self.locate_again(id, thread, since_ns);
         let Some(task) = self.tree.task(id.tid).map(|task| task.id) else { return };
         let Some(state) = &mut self.waiting else { return };
         let ongoing = state.ongoing.get_mut(&id.tid);
         let Some(ongoing) = ongoing.filter(|ongoing| ongoing.since_ns == since_ns) else { return };
+        let node = ongoing.node.unwrap_or(NodeId::NONE);
         let lasted_ns = until_ns.saturating_sub(ongoing.until_ns);
         ongoing.until_ns = until_ns;
         let ongoing = ongoing.clone();
@@ -201,10 +207,26 @@ impl<S: Sink> Converter<S> {
         let event = if is_preempted { state.runnable } else { state.blocked };
         let Some(event) = event else { return };
         let weight = event.choose(lasted_ns, &mut state.random);
-        let OngoingWait { node, place, object, .. } = ongoing;
+        let OngoingWait { place, object, .. } = ongoing;
         let (time_ns, cpu) = (until_ns, id.cpu);
         let wait = WaitSample { time_ns, cpu, task, node, place, object: &object };
         self.write_wait(event, lasted_ns, weight, &wait);
+    }
+
+    /// Defines the stack of a wait that goes on in this epoch. The thread still waits, so that its
+    /// registers and its memory are those of the capture.
+    fn locate_again(&mut self, id: SampleId, thread: &Progress, since_ns: u64) {
+        let Some(state) = &self.waiting else { return };
+        let Some(ongoing) = state.ongoing.get(&id.tid) else { return };
+        if ongoing.since_ns != since_ns || ongoing.node.is_some() {
+            return;
+        }
+        let capture = ongoing.capture.clone();
+        let (node, _) = self.locate_capture(id, thread, &capture);
+        let ongoing = self.waiting.as_mut().and_then(|state| state.ongoing.get_mut(&id.tid));
+        if let Some(ongoing) = ongoing {
+            ongoing.node = Some(node);
+        }
     }
 
     /// Returns the node and the place of a thread that waits, from its captured registers and its
@@ -234,12 +256,12 @@ impl<S: Sink> Converter<S> {
             None => Words::default(),
         };
         let ip = kernel.iter().next();
-        let stack = StackInput {
-            ip: ip.unwrap_or(0),
-            in_kernel: ip.is_some(),
-            kernel,
-            user: UserStack::Copied(copied),
+        let leaf_only = self.waiting.as_ref().is_some_and(|state| state.leaf_only);
+        let user = match leaf_only {
+            true => UserStack::Walked(Words::default()),
+            false => UserStack::Copied(copied),
         };
+        let stack = StackInput { ip: ip.unwrap_or(0), in_kernel: ip.is_some(), kernel, user };
         let sample = record::Sample { stack, ..record::Sample::default() };
         let node = self.locate(id, &sample).map_or(NodeId::NONE, |(_, node)| node);
         (node, place)

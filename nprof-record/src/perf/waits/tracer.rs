@@ -98,6 +98,15 @@ impl WaitTracer {
         Ok(tracer)
     }
 
+    /// Checks that waiting can be measured.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Self::load`] and [`Self::start`].
+    pub(crate) fn check() -> anyhow::Result<()> {
+        Self::load(WaitConfig::default(), 0)?.start()
+    }
+
     /// Reports the stacks of waits that are at least as long as this, in ns.
     ///
     /// # Errors
