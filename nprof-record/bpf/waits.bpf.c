@@ -86,6 +86,8 @@ struct thread {
 	u64 captured;  // the start of the wait of which `progress` has reported the stack
 	u32 phase;
 	u32 state;  // the task's state when it was switched out; 0 if it was preempted
+	u64 woken;  // the time of the wake-up in this wait; 0 if none was seen
+	u64 wake_chosen;  // true if `on_waking` has chosen the wait
 };
 
 struct {
@@ -104,7 +106,7 @@ struct {
 	TYPE(value, u64);
 } missed SEC(".maps");
 
-// The events of each CPU: of full samples, and of notes without a stack.
+// The events of each CPU: of full samples, of notes without a stack, and of samples of wakers.
 struct {
 	UINT(type, MAP_PERF_EVENT_ARRAY);
 	UINT(max_entries, 1);
@@ -119,6 +121,13 @@ struct {
 	UINT(value_size, 4);
 } notes SEC(".maps");
 
+struct {
+	UINT(type, MAP_PERF_EVENT_ARRAY);
+	UINT(max_entries, 1);
+	UINT(key_size, 4);
+	UINT(value_size, 4);
+} wakes SEC(".maps");
+
 // The wait that a sample reports. The layout is that of `Wait::read` in src/perf/waits/record.rs.
 struct wait {
 	u64 since;
@@ -131,6 +140,14 @@ struct wait {
 };
 
 enum { CHOSEN_BLOCKED = 1, CHOSEN_RUNNABLE = 2 };
+
+// The wake-up that a sample reports: see `Wake::read`.
+struct wake {
+	u64 since;
+	u64 until;
+	u32 tid;
+	u32 tgid;
+};
 
 // The end of a thread, and the wait for its first CPU, which has no stack.
 struct note {
@@ -226,6 +243,9 @@ int on_switch(u64 *ctx)
 	thread->since = now;
 	thread->run_delay = run_delay;
 	thread->state = preempted ? 0 : state;
+	thread->woken = 0;
+	// Another CPU may wake it from now on. The compiler must not move the phase before the rest.
+	__asm__ volatile("" ::: "memory");
 	thread->phase = WAITS;
 	if (state & 0x80) {  // TASK_DEAD: it is never switched in again
 		struct note note = { .kind = NOTE_TIMES, .tid = tid, .begin = thread->begin, .end = now,
@@ -237,6 +257,32 @@ int on_switch(u64 *ctx)
 	return 0;
 }
 
+// Current is the waker, or the thread that an interrupt has stopped.
+SEC("raw_tp/sched_waking")
+int on_waking(u64 *ctx)
+{
+	struct task_struct *task = (void *)ctx[0];
+	struct wake wake = {};
+	struct thread *thread;
+
+	probe_read_kernel(&wake.tid, sizeof(wake.tid), __builtin_preserve_access_index(&task->pid));
+	thread = map_lookup(&threads, &wake.tid);
+	if (!thread || (thread->phase != WAITS && thread->phase != ATTACHED))
+		return 0;
+	// Once it is woken, it waits for a CPU.
+	if (!thread->state || thread->woken)
+		return 0;
+	wake.since = thread->since;
+	wake.until = ktime_get_ns();
+	thread->woken = wake.until;
+	thread->wake_chosen = is_chosen(difference(wake.until, wake.since), blocked_period);
+	if (!thread->wake_chosen)
+		return 0;
+	probe_read_kernel(&wake.tgid, sizeof(wake.tgid), __builtin_preserve_access_index(&task->tgid));
+	perf_event_output(ctx, &wakes, CURRENT_CPU, &wake, sizeof(wake));
+	return 0;
+}
+
 // Current is the thread that was switched in; interrupts are enabled, and its memory can be read.
 SEC("raw_tp/sched_exit_tp")
 int on_switched_in(u64 *ctx)
@@ -245,7 +291,7 @@ int on_switched_in(u64 *ctx)
 	struct task_struct *task;
 	struct wait wait;
 	u64 total, blocked, run_delay;
-	u32 tid;
+	u32 tid, is_blocked_chosen;
 	void *regs;
 
 	if (!(ctx[0] & 1))
@@ -264,13 +310,17 @@ int on_switched_in(u64 *ctx)
 	// The state of an attached thread is older than its last switch: it may have blocked since.
 	if (!thread->state && thread->phase == WAITS)
 		wait.runnable = total;
+	// The wait and its wake-up have one length and one draw.
+	if (thread->woken)
+		wait.runnable = total - min(difference(thread->woken, thread->since), total);
 	blocked = total - wait.runnable;
+	is_blocked_chosen = thread->woken ? thread->wake_chosen : is_chosen(blocked, blocked_period);
 	thread->runnable += wait.runnable;
 	thread->blocked += blocked;
 	thread->since = wait.until;
 	thread->run_delay = run_delay;
 	thread->phase = RUNS;
-	wait.chosen = is_chosen(blocked, blocked_period) ? CHOSEN_BLOCKED : 0;
+	wait.chosen = is_blocked_chosen ? CHOSEN_BLOCKED : 0;
 	wait.chosen |= is_chosen(wait.runnable, runnable_period) ? CHOSEN_RUNNABLE : 0;
 	if (!wait.chosen)
 		return 0;

@@ -9,8 +9,8 @@ use std::rc::Rc;
 
 use anyhow::{Context, bail};
 use nprof_cli::usage;
-use nprof_stream::Record;
 use nprof_stream::escape::escaped;
+use nprof_stream::{EventId, Record};
 
 use crate::cli::args::Args;
 use crate::cli::target::{RunningProcesses, Target};
@@ -22,7 +22,7 @@ use crate::event::{
     self, Catalog, CpuMode, EventRate, EventSpec, PerfEventConfig, StackMode, Waiting,
 };
 use crate::image::kept_images::{KeptImages, KeptSummary};
-use crate::image::kernel::kallsyms;
+use crate::image::kernel::kallsyms::WaitSymbols;
 use crate::image::kernel::running_kernel::RunningKernel;
 use crate::os::load;
 use crate::os::machine;
@@ -135,17 +135,34 @@ fn run(args: &Args) -> anyhow::Result<u8> {
 ///
 /// # Errors
 ///
-/// If there are no random bits.
+/// If there are no random bits, or wake-ups cannot be told from interrupts.
 fn wait_state(plan: &Plan) -> anyhow::Result<Option<WaitState>> {
     let event = |kind| plan.waiting(kind).map(|(event, period)| WaitEvent { event, period });
     let (blocked, runnable) = (event(Waiting::Blocked), event(Waiting::Runnable));
     if blocked.or(runnable).is_none() {
         return Ok(None);
     }
+    let wakes = event(Waiting::Wakes);
+    let is_without_kernel = |(event, _): (EventId, u64)| {
+        let scope = plan.events[event.0 as usize - 1].scope;
+        scope == CpuMode::User || !plan.common.has_callchain()
+    };
+    if plan.waiting(Waiting::Wakes).is_some_and(is_without_kernel) {
+        bail!(
+            "-e wakes: wake-ups by interrupts are recognized by the kernel's part of stacks; leave out \
+             /u, --user-only and --unwind none"
+        );
+    }
     let random = Random::new(sys::random().context("cannot get random bits")?);
     let symbols = fs::File::open("/proc/kallsyms").map(BufReader::new);
-    let scheduler = symbols.map_or(0..0, kallsyms::scheduler);
-    let mut state = WaitState::new(blocked, runnable, random, scheduler);
+    let symbols = symbols.map(WaitSymbols::read).unwrap_or_default();
+    if wakes.is_some() && symbols.interrupts.is_empty() {
+        bail!(
+            "-e wakes: the kernel hides its addresses, so that wake-ups by interrupts are not \
+             recognized; run as root, with sysctl kernel.kptr_restrict below 2"
+        );
+    }
+    let mut state = WaitState::new(blocked, runnable, wakes, random, symbols);
     state.leaf_only = plan.common.unwind == StackMode::None;
     Ok(Some(state))
 }
@@ -230,7 +247,9 @@ fn open_plan(request: &Request, kernel: &Kernel<'_>, cpu: u32) -> anyhow::Result
 fn request(args: &Args, target: &Target) -> anyhow::Result<Request> {
     let catalog = Catalog::of_this_machine();
     let mut events = Vec::new();
-    for spec in args.event.iter().flat_map(EventSpec::expanded) {
+    for spec in
+        EventSpec::expanded_all(&args.event).map_err(|reason| anyhow::anyhow!("-e: {reason}"))?
+    {
         let candidates =
             catalog.candidates(&spec).map_err(|reason| anyhow::anyhow!("-e: {reason}"))?;
         let period = spec.period.or(args.count);

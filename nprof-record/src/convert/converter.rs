@@ -81,6 +81,7 @@ impl<S: Sink> RecordHandler for Converter<S> {
                 Some(wait) => self.handle_wait(sample_id, sample, wait),
                 None => self.handle_sample(sample_id, sample, event),
             },
+            KernelRecord::Wake(sample, wake) => self.handle_wake(sample_id, sample, wake),
             KernelRecord::Note(note) => self.handle_note(sample_id, note),
             KernelRecord::Mmap(mmap) => self.handle_mmap(sample_id, mmap),
             &KernelRecord::Comm { pid, tid, exec, name } => {

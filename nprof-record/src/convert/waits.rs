@@ -1,11 +1,10 @@
 //! The weights of waits, their causes, the parts of waits that go on, and the sums over all threads.
 //! Pure.
 
-use std::ops::Range;
-
 use nprof_stream::{EventId, NodeId, TaskId};
 use rustc_hash::FxHashMap;
 
+use crate::image::kernel::kallsyms::WaitSymbols;
 use crate::perf::waits::data::{Capture, ThreadTimes, WaitPlace};
 use crate::unwind::stack_input::Words;
 
@@ -29,7 +28,14 @@ impl WaitEvent {
         if size < period {
             return (period, 1);
         }
-        (size, size / period + u64::from(random.is_below(size % period, period)))
+        self.exact(size, random)
+    }
+
+    /// Returns the weight of a wait of `size` ns that is recorded whatever its length: its size.
+    pub(crate) fn exact(self, size: u64, random: &mut Random) -> Weight {
+        let period = self.period.max(1);
+        let count = size / period + u64::from(random.is_below(size % period, period));
+        (size, count.max(1))
     }
 
     /// Returns the weight of the last part of a chosen wait, of which the rest was written before it
@@ -96,6 +102,19 @@ pub(crate) struct OngoingWait {
     pub(crate) object: Vec<u8>,
 }
 
+/// A wake-up that was written, until the sample of the wait that it ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct WrittenWake {
+    /// The start of the wait.
+    pub(crate) since_ns: u64,
+    /// The length of the wait without the parts written before.
+    pub(crate) lasted_ns: u64,
+    /// None if this part was not chosen.
+    pub(crate) weight: Option<Weight>,
+    /// The number that both samples have.
+    pub(crate) pair: u64,
+}
+
 /// The exact times of all threads that were written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TimeSums {
@@ -120,13 +139,17 @@ impl TimeSums {
 pub(crate) struct WaitState {
     pub(crate) blocked: Option<WaitEvent>,
     pub(crate) runnable: Option<WaitEvent>,
+    pub(crate) wakes: Option<WaitEvent>,
     pub(crate) random: Random,
     /// True if samples have only the leaf of their stack.
     pub(crate) leaf_only: bool,
-    /// The addresses of the scheduler's functions. Empty if they are unknown.
-    scheduler: Range<u64>,
+    symbols: WaitSymbols,
     /// By thread id.
     pub(crate) ongoing: FxHashMap<u32, OngoingWait>,
+    /// By the id of the thread that was woken.
+    pub(crate) woken: FxHashMap<u32, WrittenWake>,
+    /// The number of pairs so far.
+    pub(crate) pairs: u64,
     /// The ids in the stream of threads that have exited, until their times come.
     pub(crate) exited: FxHashMap<u32, TaskId>,
     pub(crate) sums: TimeSums,
@@ -137,16 +160,20 @@ impl WaitState {
     pub(crate) fn new(
         blocked: Option<WaitEvent>,
         runnable: Option<WaitEvent>,
+        wakes: Option<WaitEvent>,
         random: Random,
-        scheduler: Range<u64>,
+        symbols: WaitSymbols,
     ) -> Self {
         Self {
             blocked,
             runnable,
+            wakes,
             random,
             leaf_only: false,
-            scheduler,
+            symbols,
             ongoing: FxHashMap::default(),
+            woken: FxHashMap::default(),
+            pairs: 0,
             exited: FxHashMap::default(),
             sums: TimeSums::default(),
         }
@@ -161,7 +188,7 @@ impl WaitState {
     /// Returns the frames of a kernel stack without those of the scheduler and of the BPF program at
     /// its leaf, as the kernel does for /proc/PID/wchan: the first frame names the cause.
     pub(crate) fn cause_of<'a>(&self, kernel: Words<'a>) -> Words<'a> {
-        let is_scheduler = |address: &u64| self.scheduler.contains(address);
+        let is_scheduler = |address: &u64| self.symbols.scheduler.contains(address);
         let Some(first) = kernel.iter().position(|address| is_scheduler(&address)) else {
             return self.shown(kernel.0);
         };
@@ -172,6 +199,19 @@ impl WaitState {
     fn shown<'a>(&self, kernel: &'a [u8]) -> Words<'a> {
         let bytes = if self.leaf_only { kernel.len().min(8) } else { kernel.len() };
         Words(&kernel[..bytes])
+    }
+
+    /// Returns the frames of a waker's kernel stack without the function that wakes a task and its
+    /// callees, and true if an interrupt is the waker: the frames are then those of the interrupt, not
+    /// those of the thread that it has stopped.
+    pub(crate) fn waker_of<'a>(&self, kernel: Words<'a>) -> (Words<'a>, bool) {
+        let is_waking = |address| self.symbols.waking.contains(&address);
+        let first = kernel.iter().position(is_waking).map_or(0, |callee| callee + 1);
+        let is_entry =
+            |address| self.symbols.interrupts.iter().any(|function| function.contains(&address));
+        let entry = kernel.iter().position(is_entry);
+        let end = entry.map_or(kernel.0.len(), |entry| (entry + 1) * 8);
+        (Words(kernel.0.get(first * 8..end).unwrap_or_default()), entry.is_some())
     }
 }
 
@@ -293,7 +333,8 @@ mod tests {
 
     #[test]
     fn frames_of_the_scheduler_are_dropped_from_the_leaf() {
-        let state = WaitState::new(None, None, Random::new(0), 100..200);
+        let symbols = WaitSymbols { scheduler: 100..200, ..WaitSymbols::default() };
+        let state = WaitState::new(None, None, None, Random::new(0), symbols);
         let bytes = |words: &[u64]| words.iter().flat_map(|word| word.to_le_bytes()).collect();
         let cause = |words: &[u64]| -> Vec<u64> {
             let bytes: Vec<u8> = bytes(words);
@@ -306,7 +347,8 @@ mod tests {
 
     #[test]
     fn only_the_cause_is_left_without_stacks() {
-        let mut state = WaitState::new(None, None, Random::new(0), 100..200);
+        let symbols = WaitSymbols { scheduler: 100..200, ..WaitSymbols::default() };
+        let mut state = WaitState::new(None, None, None, Random::new(0), symbols);
         state.leaf_only = true;
         let bytes: Vec<u8> =
             [7_u64, 100, 300, 400].iter().flat_map(|it| it.to_le_bytes()).collect();
@@ -332,6 +374,29 @@ mod tests {
             assert!((mean(count) - expected).abs() < 0.008, "{part} of {whole}: {}", mean(count));
             assert!((mean(weight) / 1000.0 - expected).abs() < 0.008, "{part} of {whole}");
         }
+    }
+
+    #[test]
+    fn waker_is_what_called_the_wake_up_or_an_interrupt() {
+        let symbols =
+            WaitSymbols { waking: 50..60, interrupts: vec![80..90, 95..99], scheduler: 100..200 };
+        let state = WaitState::new(None, None, None, Random::new(0), symbols);
+        let waker = |words: &[u64]| -> (Vec<u64>, bool) {
+            let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+            let (frames, is_interrupt) = state.waker_of(Words(&bytes));
+            (frames.iter().collect(), is_interrupt)
+        };
+        assert_eq!(waker(&[7, 55, 300, 400]), (vec![300, 400], false));
+        assert_eq!(waker(&[7, 55, 300, 98, 150, 85]), (vec![300, 98], true));
+        assert_eq!(waker(&[300, 400]), (vec![300, 400], false), "cut off or unknown");
+        assert_eq!(waker(&[]), (vec![], false));
+    }
+
+    #[test]
+    fn last_part_of_a_wait_has_its_length_as_weight() {
+        let mut random = Random::new(3);
+        assert_eq!(EVENT.exact(10, &mut random), (10, 1));
+        assert_eq!(EVENT.exact(3000, &mut random), (3000, 3));
     }
 
     #[test]

@@ -90,11 +90,12 @@ const HARDWARE: [Row; 10] = [
 ];
 
 // Without PERF_COUNT_SW_DUMMY, which counts nothing. BPF programs write the samples of waiting.
-const SOFTWARE: [Row; 12] = [
+const SOFTWARE: [Row; 13] = [
     ("cpu-clock", None, Measure::CpuTime, perf::PERF_COUNT_SW_CPU_CLOCK),
     ("task-clock", None, Measure::CpuTime, perf::PERF_COUNT_SW_TASK_CLOCK),
     ("blocked", None, Measure::WaitTime, perf::PERF_COUNT_SW_BPF_OUTPUT),
     ("runnable", None, Measure::WaitTime, perf::PERF_COUNT_SW_BPF_OUTPUT),
+    ("wakes", None, Measure::WaitTime, perf::PERF_COUNT_SW_BPF_OUTPUT),
     ("page-faults", Some("faults"), Measure::Count, perf::PERF_COUNT_SW_PAGE_FAULTS),
     ("minor-faults", None, Measure::Count, perf::PERF_COUNT_SW_PAGE_FAULTS_MIN),
     ("major-faults", None, Measure::Count, perf::PERF_COUNT_SW_PAGE_FAULTS_MAJ),
@@ -198,7 +199,7 @@ impl BuiltinEvent {
     /// Returns the rate of the event.
     fn rate(&self, clock_hz: Option<u64>) -> EventRate {
         match (self.class, self.name.as_str(), clock_hz) {
-            (_, "cpu-clock" | "task-clock" | "blocked" | "runnable", _) => {
+            (_, "cpu-clock" | "task-clock" | "blocked" | "runnable" | "wakes", _) => {
                 EventRate::PerCpuSecond(1_000_000_000)
             }
             (_, "page-faults" | "minor-faults", _) => EventRate::Typical(FAULTS_PER_SECOND),

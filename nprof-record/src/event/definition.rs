@@ -31,6 +31,8 @@ pub(crate) enum Waiting {
     Blocked,
     /// For a CPU.
     Runnable,
+    /// The waiting that others have ended.
+    Wakes,
 }
 
 /// The frequency of an event, from which its sampling period is derived.
@@ -117,6 +119,7 @@ impl Event {
         match (&self.measure, self.name.as_str()) {
             (Measure::WaitTime, "blocked") => Some(Waiting::Blocked),
             (Measure::WaitTime, "runnable") => Some(Waiting::Runnable),
+            (Measure::WaitTime, "wakes") => Some(Waiting::Wakes),
             _ => None,
         }
     }

@@ -46,6 +46,29 @@ impl EventSpec {
         names.iter().map(|&name| Self { name: name.to_owned(), ..self.clone() }).collect()
     }
 
+    /// Returns all events that were requested. `wakes` has the period and the modes of `blocked`, of
+    /// which it has the weights.
+    ///
+    /// # Errors
+    ///
+    /// If `wakes` is without `blocked`, or has a period or modes of its own; with the remedy.
+    pub(crate) fn expanded_all(requested: &[Self]) -> Result<Vec<Self>, String> {
+        let mut specs: Vec<_> = requested.iter().flat_map(Self::expanded).collect();
+        let blocked = specs.iter().find(|spec| spec.name == "blocked").cloned();
+        for spec in specs.iter_mut().filter(|spec| spec.name == "wakes") {
+            let Some(blocked) = &blocked else {
+                return Err("wakes needs the event blocked; add -e blocked or -e wall".to_owned());
+            };
+            if spec.period.is_some() || spec.mode.is_some() {
+                return Err(
+                    "wakes has the period and modifiers of blocked; leave out its own".to_owned()
+                );
+            }
+            (spec.period, spec.mode) = (blocked.period, blocked.mode);
+        }
+        Ok(specs)
+    }
+
     /// Parses the value of `-e`.
     ///
     /// # Errors
@@ -203,6 +226,22 @@ mod tests {
             let error = EventSpec::parse(text).expect_err(text);
             assert!(error.contains(reason), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn wakes_has_period_and_modes_of_blocked() {
+        let expanded = |texts: &[&str]| {
+            let specs = texts.iter().map(|text| EventSpec::parse(text).expect(text));
+            EventSpec::expanded_all(&specs.collect::<Vec<_>>())
+        };
+        let specs = expanded(&["wakes", "wait:5000/k"]).expect("valid");
+        let all = [("wakes", 5000), ("blocked", 5000), ("runnable", 5000)];
+        let all = all.map(|(name, period)| (name, Some(period), Some(CpuMode::Kernel)));
+        assert_eq!(specs.iter().map(parts).collect::<Vec<_>>(), all);
+        let error = |texts: &[&str]| expanded(texts).expect_err("it is refused");
+        assert!(error(&["wakes", "cpu-clock"]).contains("add -e blocked"));
+        assert!(error(&["wakes:7", "wall"]).contains("leave out its own"));
+        assert!(error(&["wakes/u", "wall"]).contains("leave out its own"));
     }
 
     #[test]

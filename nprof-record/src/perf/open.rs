@@ -10,7 +10,7 @@ use nprof_stream::EventId;
 use perf_event_open_sys::bindings::perf_event_attr;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::event::{CpuMode, PerfEventConfig};
+use crate::event::{CpuMode, PerfEventConfig, Waiting};
 use crate::os::machine;
 use crate::os::open_error;
 use crate::os::procfs;
@@ -302,6 +302,9 @@ impl<'a> EventOpener<'a> {
         // -C restricts the samples, not the sideband.
         let is_sampled = self.cpus.contains(&cpu);
         for (number, planned) in plan.events.iter().enumerate().filter(|_| is_sampled) {
+            if planned.event.waiting() == Some(Waiting::Wakes) {
+                continue;
+            }
             if planned.event.waiting().is_some() {
                 if self.wait_cpus.insert(cpu) {
                     self.open_wait_events(cpu, EventId(number as u32 + 1), planned.scope)?;
@@ -335,21 +338,28 @@ impl<'a> EventOpener<'a> {
         event: EventId,
         scope: CpuMode,
     ) -> Result<(), OpenFailure> {
-        let (common, watermark) = (&self.plan.common, self.watermark());
+        let (plan, watermark) = (self.plan, self.watermark());
+        let common = &plan.common;
         let layout = common.wait_layout();
         let note_layout =
             SampleLayout { weight: Some(0), raw: RawData::Note, ..Default::default() };
-        for (attr, layout) in [
-            (common.wait_attr(scope, watermark), layout),
-            (common.chunk_attr(watermark), note_layout),
-        ] {
+        let wakes = plan.waiting(Waiting::Wakes).map(|(event, _)| {
+            let layout = SampleLayout { raw: RawData::Wake, ..layout };
+            (event, common.wait_attr(scope, watermark), layout)
+        });
+        let outputs = [
+            (event, common.wait_attr(scope, watermark), layout),
+            (event, common.chunk_attr(watermark), note_layout),
+        ];
+        for (event, attr, layout) in outputs.into_iter().chain(wakes) {
             let binding = EventBinding { event, task: None, layout, uses_bpf_copier: false };
             self.add(&attr, cpu, EventTarget::AllTasks, binding, self.size)?;
         }
-        if let (Some(waits), Some(ring)) = (&self.waits, self.rings.get(&(cpu, false)))
-            && let [.., samples, notes] = &ring.events[..]
-        {
-            let set = waits.set_output_events(cpu, &samples.file, &notes.file);
+        if let (Some(waits), Some(ring)) = (&self.waits, self.rings.get(&(cpu, false))) {
+            let first = ring.events.len() - outputs.len() - usize::from(wakes.is_some());
+            let [samples, notes, wakes @ ..] = &ring.events[first..] else { return Ok(()) };
+            let wakes = wakes.first().map(|wakes| &wakes.file);
+            let set = waits.set_output_events(cpu, &samples.file, &notes.file, wakes);
             set.context("cannot connect a BPF program with an event")?;
         }
         Ok(())

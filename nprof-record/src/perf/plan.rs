@@ -407,7 +407,8 @@ impl Plan {
         let [blocked_period, runnable_period] =
             periods.map(|it| it.map_or(0, |(_, period)| period));
         let is_needed = periods.iter().any(Option::is_some);
-        is_needed.then_some(WaitConfig { blocked_period, runnable_period })
+        let has_wakes = self.waiting(Waiting::Wakes).is_some();
+        is_needed.then_some(WaitConfig { blocked_period, runnable_period, has_wakes })
     }
 
     /// Returns the indices of the events that may run the BPF stack copier: the first that can

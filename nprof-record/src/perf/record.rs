@@ -7,7 +7,7 @@ use perf_event_open_sys::bindings as perf;
 
 use crate::os::code_mapping::{Identity, Ksymbol, Mmap};
 use crate::perf::stack_chunks::{ExtraStack, SampleKey, StackChunk};
-use crate::perf::waits::data::{ThreadNote, Wait};
+use crate::perf::waits::data::{ThreadNote, Wait, Wake};
 use crate::unwind::stack_input::{CopiedStack, StackInput, UserStack, Words};
 
 /// Bytes of the header of a record.
@@ -39,6 +39,8 @@ pub(crate) enum RawData {
     Wait,
     /// A note on a thread.
     Note,
+    /// A wake-up; the sample has the stack of the waker.
+    Wake,
 }
 
 /// The header of a record.
@@ -126,6 +128,8 @@ impl<'a> Sample<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum KernelRecord<'a> {
     Sample(Sample<'a>),
+    /// A wake-up, with a sample of the waker.
+    Wake(Sample<'a>, Wake),
     /// A note on the thread by the programs that measure waiting.
     Note(ThreadNote),
     Mmap(Mmap<'a>),
@@ -286,13 +290,14 @@ fn read_sample(
     } else {
         &[]
     };
-    let mut wait = None;
+    let (mut wait, mut wake) = (None, None);
     if layout.raw != RawData::None {
         let size = usize::try_from(fields.u32()?).ok()?;
         let raw = fields.take(size)?;
         let sample_id = SampleId { pid, tid, time, cpu };
         match layout.raw {
             RawData::Note => return Some((sample_id, KernelRecord::Note(ThreadNote::read(raw)?))),
+            RawData::Wake => wake = Some(Wake::read(raw)?),
             _ => wait = Some(Wait::read(raw)?),
         }
     }
@@ -312,7 +317,11 @@ fn read_sample(
         user,
     };
     let sample = Sample { weight, stack, extra_stack: None, wait };
-    Some((SampleId { pid, tid, time, cpu }, KernelRecord::Sample(sample)))
+    let record = match wake {
+        Some(wake) => KernelRecord::Wake(sample, wake),
+        None => KernelRecord::Sample(sample),
+    };
+    Some((SampleId { pid, tid, time, cpu }, record))
 }
 
 fn read_copied_stack<'a>(

@@ -214,9 +214,10 @@ impl RingSet {
         // inherited and own events does not count twice.
         let supplier = binding.task.map(|task| *self.suppliers.entry(tid).or_insert(task));
         let is_duplicate = supplier != binding.task;
-        let is_note = binding.layout.raw == RawData::Note;
-        // The last note on a thread may come after its exit record.
-        let is_accepted = (header.is_sample() || is_sideband) && (is_note || handler.accepts(tid));
+        // The last note on a thread may come after its exit record, and wakers may be interrupts.
+        let is_of_any = matches!(binding.layout.raw, RawData::Note | RawData::Wake);
+        let is_accepted =
+            (header.is_sample() || is_sideband) && (is_of_any || handler.accepts(tid));
         let is_filtered = header.is_sample() && !is_accepted;
         if is_sideband && is_accepted {
             self.sideband_drained_ns = self.drain_ns;

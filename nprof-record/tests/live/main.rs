@@ -41,6 +41,8 @@ mod support;
 mod symbols;
 // Waiting: lengths, causes, threads that wait all the time, exact times of each thread.
 mod waits;
+// Wake-ups: pairs of waits and wakers, interrupts.
+mod wakes;
 // Signals, job control, terminals and inherited state are the same with and without the recorder.
 mod transparency;
 // Every stack of generated programs is right, by all optimization levels and linkers.

@@ -6,10 +6,12 @@ use std::os::unix::ffi::OsStrExt;
 use crate::arch::pt_regs;
 use crate::convert::converter::Converter;
 use crate::convert::dictionary::Sink;
-use crate::convert::waits::{self, OngoingWait, WaitEvent, WaitObject, WaitState, Weight};
+use crate::convert::waits::{
+    self, OngoingWait, WaitEvent, WaitObject, WaitState, Weight, WrittenWake,
+};
 use crate::perf::record::{self, SampleId};
 use crate::perf::waits::data::{
-    Capture, NoteContent, Progress, ThreadNote, ThreadTimes, Wait, WaitPlace,
+    Capture, NoteContent, Progress, ThreadNote, ThreadTimes, Wait, WaitPlace, Wake,
 };
 use crate::sys;
 use crate::unwind::stack_input::{CopiedStack, StackInput, UserStack, Words};
@@ -32,6 +34,8 @@ struct WaitSample<'a> {
     node: NodeId,
     place: WaitPlace,
     object: &'a [u8],
+    /// The number that the sample of its waker has, too.
+    pair: Option<u64>,
 }
 
 impl<S: Sink> Converter<S> {
@@ -44,6 +48,7 @@ impl<S: Sink> Converter<S> {
     pub(super) fn handle_wait(&mut self, id: SampleId, sample: &record::Sample<'_>, wait: &Wait) {
         let Some(state) = &mut self.waiting else { return };
         let ongoing = state.ongoing.remove(&id.tid);
+        let wake = state.woken.remove(&id.tid).filter(|wake| wake.since_ns == wait.since_ns);
         let written = ongoing.filter(|ongoing| ongoing.since_ns == wait.since_ns);
         let mut written_ns = written.map_or(0, |it| it.until_ns.saturating_sub(it.since_ns));
         let mut sample = sample.clone();
@@ -57,19 +62,21 @@ impl<S: Sink> Converter<S> {
         let object = object(id.pid, wait.place);
         let Some(state) = &mut self.waiting else { return };
         let parts = [
-            (state.blocked, wait.blocked_ns(), wait.is_blocked_chosen),
-            (state.runnable, wait.runnable_ns, wait.is_runnable_chosen),
+            (state.blocked, wait.blocked_ns(), wait.is_blocked_chosen, wake),
+            (state.runnable, wait.runnable_ns, wait.is_runnable_chosen, None),
         ];
-        for (event, size_ns, is_chosen) in parts {
+        for (event, size_ns, is_chosen, wake) in parts {
             let rest_ns = size_ns.saturating_sub(written_ns);
             written_ns = written_ns.saturating_sub(size_ns);
             let (Some(event), Some(state)) = (event, &mut self.waiting) else { continue };
-            let weight = match is_chosen {
-                true => event.weight_of_part(rest_ns, size_ns, &mut state.random),
-                false => None,
+            let weight = match (wake, is_chosen) {
+                (Some(wake), _) => wake.weight,
+                (None, true) => event.weight_of_part(rest_ns, size_ns, &mut state.random),
+                (None, false) => None,
             };
             let (time_ns, cpu, place) = (id.time, id.cpu, wait.place);
-            let written = WaitSample { time_ns, cpu, task, node, place, object: &object };
+            let pair = wake.map(|wake| wake.pair);
+            let written = WaitSample { time_ns, cpu, task, node, place, object: &object, pair };
             self.write_wait(event, rest_ns, weight, &written);
         }
     }
@@ -90,6 +97,9 @@ impl<S: Sink> Converter<S> {
             extras.add("on", wait.object);
         }
         extras.add("state", wait.place.state.letter().to_string().as_bytes());
+        if let Some(pair) = wait.pair {
+            extras.add("pair", pair.to_string().as_bytes());
+        }
         if let Some(sum) = self.sums.get_mut((event.event.0 as usize).wrapping_sub(1)) {
             sum.samples += 1;
             sum.weight = sum.weight.saturating_add(weight);
@@ -107,6 +117,63 @@ impl<S: Sink> Converter<S> {
         }));
     }
 
+    /// Writes a wake-up. Those by threads that are not recorded are left out, with their pair.
+    pub(super) fn handle_wake(&mut self, id: SampleId, sample: &record::Sample<'_>, wake: &Wake) {
+        let Some(state) = &self.waiting else { return };
+        let (Some(event), Some(blocked)) = (state.wakes, state.blocked) else { return };
+        let mut sample = sample.clone();
+        let (kernel, is_interrupt) = state.waker_of(sample.stack.kernel);
+        sample.stack.kernel = kernel;
+        sample.stack.in_kernel = kernel.iter().next().is_some();
+        // The idle task has the id 0.
+        let is_interrupt = is_interrupt || id.tid == 0;
+        let located = if is_interrupt {
+            sample.stack.user = UserStack::NotCaptured;
+            // The kernel's frames are the same in each process.
+            self.locate(SampleId { pid: wake.pid, tid: wake.tid, ..id }, &sample)
+        } else if self.tree.accepts(id.tid) {
+            self.locate(id, &sample)
+        } else {
+            None
+        };
+        let (Some((task, node)), Some(state)) = (located, &mut self.waiting) else { return };
+        let task = if is_interrupt { TaskId::NONE } else { task };
+        let size_ns = wake.until_ns.saturating_sub(wake.since_ns);
+        let ongoing = state.ongoing.get(&wake.tid).filter(|it| it.since_ns == wake.since_ns);
+        let written_ns = ongoing.map_or(0, |it| it.until_ns.saturating_sub(it.since_ns));
+        let lasted_ns = size_ns.saturating_sub(written_ns);
+        if lasted_ns == 0 {
+            return;
+        }
+        // The parts before have their waker from the last one, which is therefore always written.
+        let weight = if written_ns > 0 && size_ns >= blocked.period {
+            Some(blocked.exact(lasted_ns, &mut state.random))
+        } else {
+            blocked.weight_of_part(lasted_ns, size_ns, &mut state.random)
+        };
+        state.pairs += 1;
+        let (since_ns, pair) = (wake.since_ns, state.pairs);
+        state.woken.insert(wake.tid, WrittenWake { since_ns, lasted_ns, weight, pair });
+        let Some(weight) = weight else { return };
+        let mut extras = ExtrasBuilder::new();
+        extras.add("lasted", lasted_ns.to_string().as_bytes());
+        extras.add("pair", pair.to_string().as_bytes());
+        if let Some(sum) = self.sums.get_mut((event.event.0 as usize).wrapping_sub(1)) {
+            sum.samples += 1;
+            sum.weight = sum.weight.saturating_add(weight.0);
+        }
+        self.sink.take(&Record::Sample(Sample {
+            time: id.time,
+            event: event.event,
+            task,
+            cpu: id.cpu,
+            node,
+            weight: weight.0,
+            count: weight.1,
+            extras: extras.extras(),
+        }));
+    }
+
     /// Writes a note of the programs that measure waiting.
     pub(super) fn handle_note(&mut self, id: SampleId, note: &ThreadNote) {
         match &note.content {
@@ -120,7 +187,8 @@ impl<S: Sink> Converter<S> {
                 // It has run no instruction yet.
                 let (node, place) = (NodeId::NONE, WaitPlace::default());
                 let (time_ns, cpu) = (id.time, id.cpu);
-                let wait = WaitSample { time_ns, cpu, task, node, place, object: b"" };
+                let (object, pair) = (&b""[..], None);
+                let wait = WaitSample { time_ns, cpu, task, node, place, object, pair };
                 self.write_wait(event, lasted_ns, Some(weight), &wait);
             }
         }
@@ -130,6 +198,7 @@ impl<S: Sink> Converter<S> {
     fn write_times(&mut self, tid: u32, times: &ThreadTimes) {
         let Some(state) = &mut self.waiting else { return };
         state.ongoing.remove(&tid);
+        state.woken.remove(&tid);
         let exited = state.exited.remove(&tid);
         // The id may belong to a later thread by now.
         let living = self.tree.task(tid).filter(|task| task.time_ns <= times.end_ns);
@@ -173,7 +242,7 @@ impl<S: Sink> Converter<S> {
             if let Some((since_ns, _)) = thread.wait()
                 && until_ns.saturating_sub(since_ns) > shortest_ns
             {
-                self.write_part(thread, since_ns, until_ns);
+                self.write_part(thread, since_ns, until_ns, is_last);
             }
         }
     }
@@ -183,7 +252,7 @@ impl<S: Sink> Converter<S> {
         threads.iter().for_each(|thread| self.write_times(thread.tid, &thread.times()));
     }
 
-    fn write_part(&mut self, thread: &Progress, since_ns: u64, until_ns: u64) {
+    fn write_part(&mut self, thread: &Progress, since_ns: u64, until_ns: u64, is_last: bool) {
         let id = SampleId { pid: thread.pid, tid: thread.tid, ..SampleId::at(until_ns, None) };
         if let Some(capture) = &thread.capture {
             let (node, place) = self.locate_capture(id, thread, capture);
@@ -200,16 +269,28 @@ impl<S: Sink> Converter<S> {
         let ongoing = state.ongoing.get_mut(&id.tid);
         let Some(ongoing) = ongoing.filter(|ongoing| ongoing.since_ns == since_ns) else { return };
         let node = ongoing.node.unwrap_or(NodeId::NONE);
-        let lasted_ns = until_ns.saturating_sub(ongoing.until_ns);
+        let mut lasted_ns = until_ns.saturating_sub(ongoing.until_ns);
+        let wake = state.woken.get(&id.tid).filter(|wake| wake.since_ns == since_ns).copied();
+        // It was woken, and is written when it runs, or when the recording ends before.
+        if wake.is_some() && !is_last {
+            return;
+        }
         ongoing.until_ns = until_ns;
         let ongoing = ongoing.clone();
         let is_preempted = ongoing.place.state.is_preempted();
         let event = if is_preempted { state.runnable } else { state.blocked };
         let Some(event) = event else { return };
-        let weight = event.choose(lasted_ns, &mut state.random);
+        let weight = match wake {
+            Some(wake) => {
+                lasted_ns = wake.lasted_ns;
+                wake.weight
+            }
+            None => event.choose(lasted_ns, &mut state.random),
+        };
+        let pair = wake.map(|wake| wake.pair);
         let OngoingWait { place, object, .. } = ongoing;
         let (time_ns, cpu) = (until_ns, id.cpu);
-        let wait = WaitSample { time_ns, cpu, task, node, place, object: &object };
+        let wait = WaitSample { time_ns, cpu, task, node, place, object: &object, pair };
         self.write_wait(event, lasted_ns, weight, &wait);
     }
 

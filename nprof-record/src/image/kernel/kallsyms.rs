@@ -56,22 +56,51 @@ impl KernelSymbols {
     }
 }
 
-/// Returns the addresses of the scheduler's functions, by which the kernel chooses the function of
-/// /proc/PID/wchan. Empty if addresses are hidden.
-pub(crate) fn scheduler(symbols: impl BufRead) -> Range<u64> {
-    let mut range = 0..0;
-    visit(symbols, |symbol| {
-        match symbol.name {
-            b"__sched_text_start" => range.start = symbol.address.0,
-            b"__sched_text_end" => {
-                range.end = symbol.address.0;
-                return ControlFlow::Break(());
+/// The addresses of functions by which stacks of waits and wake-ups are cut. Empty if addresses are
+/// hidden.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct WaitSymbols {
+    /// The scheduler's functions, by which the kernel chooses the function of /proc/PID/wchan.
+    pub(crate) scheduler: Range<u64>,
+    /// The function that wakes a task.
+    pub(crate) waking: Range<u64>,
+    /// The functions that handle interrupts, the outermost of each.
+    pub(crate) interrupts: Vec<Range<u64>>,
+}
+
+impl WaitSymbols {
+    /// Reads the symbols, to the end of the kernel's text or to a read error.
+    pub(crate) fn read(symbols: impl BufRead) -> Self {
+        let mut found = Self::default();
+        visit(symbols, |symbol| {
+            let address = symbol.address.0;
+            // A function ends where the next one begins.
+            let waking = Some(&mut found.waking);
+            for range in found.interrupts.last_mut().into_iter().chain(waking) {
+                if range.is_empty() && range.start != 0 && address > range.start {
+                    range.end = address;
+                }
             }
-            _ => {}
-        }
-        ControlFlow::Continue(())
-    });
-    range
+            match symbol.name {
+                _ if address == 0 => {}
+                b"__sched_text_start" => found.scheduler.start = address,
+                b"__sched_text_end" => found.scheduler.end = address,
+                b"try_to_wake_up" => found.waking = address..address,
+                b"_etext" => return ControlFlow::Break(()),
+                name if is_interrupt(name) => found.interrupts.push(address..address),
+                _ => {}
+            }
+            ControlFlow::Continue(())
+        });
+        found
+    }
+}
+
+/// True if a function is the outermost one of an interrupt: arch/x86/include/asm/idtentry.h, and
+/// arch/x86/entry/entry_fred.c for processors with FRED.
+fn is_interrupt(name: &[u8]) -> bool {
+    const NAMES: [&[u8]; 3] = [b"asm_common_interrupt", b"asm_spurious_interrupt", b"fred_extint"];
+    name.starts_with(b"asm_sysvec_") || NAMES.contains(&name)
 }
 
 #[cfg(test)]
@@ -94,6 +123,32 @@ ffffffffc0201000 t ftrace_trampoline\t[__builtin__ftrace]
 ffffffffc0100040 t bpf_prog_6deef7357e7b4530_drop\t[bpf]
 ffffffffc0300000 t bpf_trampoline_1\t[bpf]
 ";
+
+    #[test]
+    fn functions_of_wake_ups_end_at_the_next_ones() {
+        let symbols = &b"ffffffff81000d40 T asm_common_interrupt
+ffffffff81000d60 T asm_exc_nmi
+ffffffff81000df0 T asm_sysvec_apic_timer_interrupt
+ffffffff81000e10 T asm_sysvec_x86_platform_ipi
+ffffffff81000e30 T other
+ffffffff813aa620 T try_to_wake_up
+ffffffff813aa620 T alias
+ffffffff813aa900 t next
+ffffffff82000000 T __sched_text_start
+ffffffff82001000 T __sched_text_end
+ffffffff82209988 T _etext
+ffffffff83000000 T asm_sysvec_after_the_text
+"[..];
+        let found = WaitSymbols::read(symbols);
+        let base = 0xffff_ffff_8100_0000;
+        let interrupts = [0xd40..0xd60, 0xdf0..0xe10, 0xe10..0xe30];
+        let interrupts = interrupts.map(|it| base + it.start..base + it.end);
+        assert_eq!(found.interrupts, interrupts);
+        assert_eq!(found.waking, 0xffff_ffff_813a_a620..0xffff_ffff_813a_a900);
+        assert_eq!(found.scheduler, 0xffff_ffff_8200_0000..0xffff_ffff_8200_1000);
+        let hidden = &b"0000000000000000 T asm_common_interrupt\n0000000000000000 T x\n"[..];
+        assert_eq!(WaitSymbols::read(hidden), WaitSymbols::default());
+    }
 
     #[test]
     fn text_has_start_and_end() {

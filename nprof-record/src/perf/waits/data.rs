@@ -9,7 +9,7 @@ const REGISTER_BYTES: usize = pt_regs::BYTES;
 const KERNEL_FRAMES: usize = 64;
 
 /// Bytes of `struct progress`, and of `struct capture`, which begins with it.
-const PROGRESS_BYTES: usize = 96;
+const PROGRESS_BYTES: usize = 112;
 const CAPTURE_BYTES: usize = PROGRESS_BYTES + REGISTER_BYTES + 8 + 8 * KERNEL_FRAMES;
 
 /// The state of a task that waits in the kernel: TASK_INTERRUPTIBLE, TASK_UNINTERRUPTIBLE,
@@ -103,6 +103,27 @@ impl Wait {
     }
 }
 
+/// A wake-up that ends a wait, which was chosen. Times are those of the monotonic clock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Wake {
+    /// The start of the wait.
+    pub(crate) since_ns: u64,
+    pub(crate) until_ns: u64,
+    /// The thread that waited, and its process.
+    pub(crate) tid: u32,
+    pub(crate) pid: u32,
+}
+
+impl Wake {
+    /// Reads `struct wake`. None if it is too short.
+    pub(crate) fn read(raw: &[u8]) -> Option<Self> {
+        let mut words = words(raw);
+        let (since_ns, until_ns) = (words.next()?, words.next()?);
+        let (tid, pid) = halves(words.next()?);
+        Some(Self { since_ns, until_ns, tid, pid })
+    }
+}
+
 /// The exact times of a thread, from `begin_ns` to `end_ns`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ThreadTimes {
@@ -177,11 +198,11 @@ pub(crate) struct MeasuredThread {
 }
 
 impl MeasuredThread {
-    /// Returns the words of `struct thread`.
-    pub(crate) fn words(&self) -> [u64; 8] {
+    /// Returns the words of `struct thread`, without a wake-up.
+    pub(crate) fn words(&self) -> [u64; 10] {
         let last = self.phase as u64 | u64::from(self.state.0) << 32;
         let Self { begin_ns, since_ns, run_delay_ns, cpu_ns, runnable_ns, blocked_ns, .. } = *self;
-        [begin_ns, since_ns, run_delay_ns, cpu_ns, runnable_ns, blocked_ns, 0, last]
+        [begin_ns, since_ns, run_delay_ns, cpu_ns, runnable_ns, blocked_ns, 0, last, 0, 0]
     }
 
     fn read(mut words: impl Iterator<Item = u64>) -> Option<Self> {
@@ -190,6 +211,7 @@ impl MeasuredThread {
         let (cpu_ns, runnable_ns, blocked_ns) = (next()?, next()?, next()?);
         let _captured = next()?;
         let (phase, state) = halves(next()?);
+        let (_woken, _wake_chosen) = (next()?, next()?);
         let phase = match phase {
             0 => Phase::Attached,
             1 => Phase::Runs,
@@ -329,6 +351,14 @@ mod tests {
     }
 
     #[test]
+    fn wake_is_read_in_the_layout_of_the_program() {
+        let raw = bytes(&[100, 350, 8 | 7 << 32]);
+        let wake = Wake { since_ns: 100, until_ns: 350, tid: 8, pid: 7 };
+        assert_eq!(Wake::read(&raw), Some(wake));
+        assert_eq!(Wake::read(&raw[..20]), None);
+    }
+
+    #[test]
     fn notes_are_read_by_kind() {
         let times =
             ThreadTimes { begin_ns: 1, end_ns: 9, cpu_ns: 2, runnable_ns: 3, blocked_ns: 3 };
@@ -370,11 +400,11 @@ mod tests {
 
     #[test]
     fn captures_follow_each_other() {
-        let mut words = vec![7 | 5 << 32, 1 | 1 << 32, 100, 30, 0, 0, 0, 0, 0, 0, 0, 2];
+        let mut words = vec![7 | 5 << 32, 1 | 1 << 32, 100, 30, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0];
         words.extend([0; REGISTER_BYTES / 8]);
         words.push(16);
         words.extend([0xffff_8000; KERNEL_FRAMES]);
-        words.extend([8, 0, 100, 30, 0, 0, 0, 0, 0, 0, 0, 1]);
+        words.extend([8, 0, 100, 30, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0]);
         let all = bytes(&words);
         let mut rest = &all[..];
         let first = Progress::read(&mut rest).expect("the first");

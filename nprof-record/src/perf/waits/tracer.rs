@@ -31,6 +31,9 @@ const PROGRAMS: [(&str, &str); 4] = [
     ("on_switch", "sched_switch"),
 ];
 
+/// The program for wake-ups, which is attached only if their event is recorded.
+const WAKE_PROGRAM: (&str, &str) = ("on_waking", "sched_waking");
+
 /// The most threads at a time. Memory is used for those that exist.
 const THREADS_MAX: u32 = 1 << 17;
 
@@ -46,15 +49,26 @@ pub(crate) struct WaitConfig {
     /// The intervals of the events in ns; 0 if an event is not recorded.
     pub(crate) blocked_period: u64,
     pub(crate) runnable_period: u64,
+    /// True if wake-ups are recorded.
+    pub(crate) has_wakes: bool,
+}
+
+impl WaitConfig {
+    /// Returns the programs for tracepoints that it needs, in the order in which they are attached.
+    fn programs(self) -> impl Iterator<Item = (&'static str, &'static str)> {
+        self.has_wakes.then_some(WAKE_PROGRAM).into_iter().chain(PROGRAMS)
+    }
 }
 
 /// The loaded programs with their maps.
 pub(crate) struct WaitTracer {
+    config: WaitConfig,
     programs: RefCell<Ebpf>,
-    threads: RefCell<HashMap<MapData, u32, [u64; 8]>>,
-    /// The maps of the events that write samples, and notes. The kernel empties them on close.
+    threads: RefCell<HashMap<MapData, u32, [u64; 10]>>,
+    /// The maps of the events that write samples, notes, and samples of wakers. The kernel empties them on close.
     samples: File,
     notes: File,
+    wakes: File,
     capture_after: RefCell<Array<MapData, u64>>,
     missed: Array<MapData, u64>,
 }
@@ -83,9 +97,10 @@ impl WaitTracer {
             )
         })?;
         let mut programs = load_object(config, last_cpu, &types).map_err(explained)?;
-        load_programs(&mut programs, &types).map_err(explained)?;
+        load_programs(config, &mut programs, &types).map_err(explained)?;
         let samples = map_file(&mut programs, "samples")?;
         let notes = map_file(&mut programs, "notes")?;
+        let wakes = map_file(&mut programs, "wakes")?;
         let threads = programs.take_map("threads").context("no map of threads")?;
         let threads = RefCell::new(HashMap::try_from(threads)?);
         let capture_after = programs.take_map("capture_after").context("no map of settings")?;
@@ -93,7 +108,8 @@ impl WaitTracer {
         let missed = programs.take_map("missed").context("no map of missed threads")?;
         let missed = Array::try_from(missed)?;
         let programs = RefCell::new(programs);
-        let tracer = Self { programs, threads, samples, notes, capture_after, missed };
+        let tracer =
+            Self { config, programs, threads, samples, notes, wakes, capture_after, missed };
         tracer.capture_from(CAPTURE_AFTER_NS)?;
         Ok(tracer)
     }
@@ -121,7 +137,7 @@ impl WaitTracer {
         self.missed.get(&0, 0).unwrap_or(0)
     }
 
-    /// Makes events that are open on a CPU those that write samples, and notes.
+    /// Makes events that are open on a CPU those that write samples, notes, and samples of wakers.
     ///
     /// # Errors
     ///
@@ -131,9 +147,11 @@ impl WaitTracer {
         cpu: u32,
         samples: &File,
         notes: &File,
+        wakes: Option<&File>,
     ) -> io::Result<()> {
         sys::bpf_map_set(&self.samples, cpu, samples)?;
-        sys::bpf_map_set(&self.notes, cpu, notes)
+        sys::bpf_map_set(&self.notes, cpu, notes)?;
+        wakes.map_or(Ok(()), |wakes| sys::bpf_map_set(&self.wakes, cpu, wakes))
     }
 
     /// Attaches the programs. They follow no thread yet.
@@ -143,7 +161,7 @@ impl WaitTracer {
     /// If a tracepoint does not exist, with the remedy.
     pub(crate) fn start(&self) -> anyhow::Result<()> {
         let mut programs = self.programs.borrow_mut();
-        for (name, tracepoint) in PROGRAMS {
+        for (name, tracepoint) in self.config.programs() {
             let program = tracepoint_program(&mut programs, name)?;
             program.attach(tracepoint).map_err(|error| {
                 anyhow!(
@@ -158,7 +176,7 @@ impl WaitTracer {
     /// Detaches the programs: the state of each thread stays as it is.
     pub(crate) fn stop(&self) {
         let mut programs = self.programs.borrow_mut();
-        for (name, _) in PROGRAMS {
+        for (name, _) in self.config.programs() {
             // An error leaves it attached until this process ends.
             if let Ok(program) = tracepoint_program(&mut programs, name) {
                 let _ = program.unload();
@@ -240,11 +258,12 @@ fn load_object(config: WaitConfig, last_cpu: u32, types: &Btf) -> Result<Ebpf, a
         .map_max_entries("threads", THREADS_MAX)
         .map_max_entries("samples", last_cpu + 1)
         .map_max_entries("notes", last_cpu + 1)
+        .map_max_entries("wakes", last_cpu + 1)
         .load(OBJECT)
 }
 
-fn load_programs(programs: &mut Ebpf, types: &Btf) -> anyhow::Result<()> {
-    for (name, _) in PROGRAMS {
+fn load_programs(config: WaitConfig, programs: &mut Ebpf, types: &Btf) -> anyhow::Result<()> {
+    for (name, _) in config.programs() {
         tracepoint_program(programs, name)?.load()?;
     }
     let tasks: &mut Iter =
