@@ -1,8 +1,11 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::process::{Command, Stdio};
 
 use nprof_object::FileOffset;
+use nprof_stream::tables::Tables;
 
 use super::*;
 use crate::arch;
@@ -373,4 +376,80 @@ fn lost_samples_and_lost_sideband_records_differ() {
     assert_eq!(converter.counts.lost_others, 7);
     let causes = BTreeMap::from([(Cause::Ring, 3), (Cause::Throttle, 0)]);
     assert_eq!((converter.counts.lost, converter.counts.sideband_lost), (causes, 2));
+}
+
+/// Keeps the stacks of samples, leaf first: `k` in the kernel, the offset in user code, the mark.
+#[derive(Default)]
+struct Stacks {
+    tables: Tables,
+    stacks: Vec<Vec<String>>,
+}
+
+impl Sink for Stacks {
+    fn take(&mut self, record: &Record<'_>) {
+        self.tables.apply(record);
+        if let Record::Sample(sample) = record {
+            let described = |id| match self.tables.frame(id) {
+                None => "undefined".to_owned(),
+                Some(frame) if frame.mark != Mark::None => frame.mark.to_string(),
+                Some(frame) if frame.kernel => "k".to_owned(),
+                Some(frame) => format!("{:#x}", frame.offset),
+            };
+            self.stacks.push(self.tables.stack(sample.node).map(described).collect());
+        }
+    }
+}
+
+#[test]
+fn stacks_with_callers_of_earlier_ones_are_right_after_epochs_and_new_mappings() {
+    const START: u64 = 0x10_0000;
+    let path = std::env::current_exe().expect("a path");
+    let identity =
+        Identity { inode: std::fs::metadata(&path).expect("a file").ino(), ..Identity::default() };
+    let program = KernelRecord::Mmap(Mmap {
+        pid: COMMAND,
+        start: RuntimeAddress(START),
+        length: 0x3000,
+        offset: FileOffset(0),
+        identity,
+        path: path.as_os_str().as_bytes().into(),
+    });
+    let bytes = |words: &[u64]| words.iter().flat_map(|it| it.to_le_bytes()).collect::<Vec<u8>>();
+    let kernel = bytes(&[0xffff_ffff_ffff_0001]);
+    for limit in (10..40).step_by(4) {
+        let tree = ProcessTree::for_command(COMMAND, Membership::Descendants);
+        let events = vec![nprof_stream::Event::default()];
+        let mut converter = Converter::new(Stacks::default(), events, 10, tree);
+        converter.resolver.dictionary = Dictionary::new(limit);
+        let exec = KernelRecord::Comm { pid: COMMAND, tid: COMMAND, exec: true, name: b"cmd" };
+        converter.handle_record(sample_id(COMMAND), &exec, SIDE);
+        converter.handle_record(sample_id(COMMAND), &program, SIDE);
+        let thread = KernelRecord::Fork(ids(COMMAND, COMMAND, 101));
+        converter.handle_record(sample_id(COMMAND), &thread, SIDE);
+        for number in 0..30 {
+            // Generated code covers the caller of all.
+            if number == 15 {
+                converter.handle_record(sample_id(COMMAND), &anonymous(START + 0x2000), SIDE);
+            }
+            let tid = if number % 5 < 3 { COMMAND } else { 101 };
+            // The threads have different outermost callers.
+            let offsets = [0x10 + number % 7, 0x1010 + number / 4 % 2, 0x2000 + u64::from(tid)];
+            let user = bytes(&offsets.map(|offset| START + offset));
+            let in_kernel = number % 3 == 1;
+            let stack = StackInput {
+                ip: START,
+                in_kernel,
+                kernel: Words(if in_kernel { &kernel } else { &[] }),
+                user: UserStack::Walked(Words(&user)),
+            };
+            converter.handle_record(sample_id(tid), &sample(stack), EVENT);
+            let outermost = if number < 15 { offsets[2] } else { START + offsets[2] };
+            let user = [offsets[0], offsets[1], outermost].map(|offset| format!("{offset:#x}"));
+            let kernel_part = in_kernel.then(|| "k".to_owned());
+            let expected: Vec<_> =
+                kernel_part.into_iter().chain(user).chain(["unwind-failed".to_owned()]).collect();
+            let found = converter.sink.stacks.last().expect("a sample");
+            assert_eq!(found, &expected, "sample {number}, limit {limit}");
+        }
+    }
 }
