@@ -45,6 +45,7 @@ struct task_struct {
 	int pid;
 	int tgid;
 	u32 __state;
+	int exit_state;
 	struct sched_info sched_info;
 } HIDDEN;
 
@@ -149,7 +150,8 @@ struct wake {
 	u32 tgid;
 };
 
-// The end of a thread, and the wait for its first CPU, which has no stack.
+// The end of a thread, and waits for a CPU without a stack: for the first one, and of a thread that
+// has exited.
 struct note {
 	u32 kind;
 	u32 tid;  // the record has none if the thread was released before its last switch
@@ -160,7 +162,7 @@ struct note {
 	u64 blocked;
 };
 
-enum { NOTE_TIMES = 1, NOTE_FIRST_RUN = 2 };
+enum { NOTE_TIMES = 1, NOTE_RUNNABLE = 2 };
 
 INLINE struct thread *current_thread(u32 *tid)
 {
@@ -224,7 +226,7 @@ int on_switch(u64 *ctx)
 		// The first part of its life, or of the recording, of which no switch was seen.
 		waited = min(difference(run_delay, thread->run_delay), total);
 		if (thread->phase == CREATED && is_chosen(waited, runnable_period)) {
-			struct note note = { .kind = NOTE_FIRST_RUN, .tid = tid, .begin = thread->since,
+			struct note note = { .kind = NOTE_RUNNABLE, .tid = tid, .begin = thread->since,
 					     .end = thread->since + waited, .runnable = waited };
 			perf_event_output(ctx, &notes, CURRENT_CPU, &note, sizeof(note));
 		}
@@ -324,6 +326,14 @@ int on_switched_in(u64 *ctx)
 	wait.chosen |= is_chosen(wait.runnable, runnable_period) ? CHOSEN_RUNNABLE : 0;
 	if (!wait.chosen)
 		return 0;
+	if (task->exit_state) {
+		// Its id may be released already: the sample would have none.
+		struct note note = { .kind = NOTE_RUNNABLE, .tid = tid, .end = wait.until,
+				     .begin = wait.until - wait.runnable, .runnable = wait.runnable };
+		if (wait.chosen & CHOSEN_RUNNABLE)
+			perf_event_output(ctx, &notes, CURRENT_CPU, &note, sizeof(note));
+		return 0;
+	}
 	wait.call = -1;
 	wait.argument = 0;
 	regs = task_pt_regs(task);

@@ -236,6 +236,47 @@ fn spinners_on_one_cpu_are_runnable_and_never_blocked() {
     assert!((0.9..1.1).contains(&ratio), "{ratio}");
 }
 
+/// A thousand threads that wake and exit at the same time, on one CPU.
+const CROWD: &str = r#"
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <sched.h>
+#include <time.h>
+static struct timespec end;
+static void *nap(void *none) {
+    clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &end, 0);
+    return none;
+}
+int main(void) {
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(0, &one);
+    sched_setaffinity(0, sizeof one, &one);
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    // Less than the time after which a wait is written in parts.
+    end.tv_nsec += 500000000;
+    if (end.tv_nsec >= 1000000000) end.tv_sec++, end.tv_nsec -= 1000000000;
+    pthread_t threads[1000];
+    for (int i = 0; i < 1000; i++) pthread_create(threads + i, 0, nap, 0);
+    for (int i = 0; i < 1000; i++) pthread_join(threads[i], 0);
+}
+"#;
+
+#[test]
+fn waits_of_exiting_threads_have_samples() {
+    let directory = Directory::new("waits-crowd");
+    let file = directory.path("out");
+    let Some(program) = directory.compile("gcc", CROWD, &["-O1", "-pthread"]) else { return };
+    let output = record(&["-e", "wait", "-o", &file, "--", &program]);
+    let Some(waits) = measured(&output, &file) else { return };
+    assert_eq!(waits.times.len(), 1001, "one for each thread");
+    let exact: u64 = waits.times.iter().map(|times| times.runnable).sum();
+    let weight: u64 =
+        waits.waits.iter().filter(|it| it.event == "runnable").map(|it| it.weight).sum();
+    let ratio = weight as f64 / exact as f64;
+    assert!((0.93..1.07).contains(&ratio), "{ratio} of {exact}");
+}
+
 /// A loop of waits for a descriptor, which prints how many ended before their time.
 const EPOLL: &str = r#"
 #include <stdio.h>

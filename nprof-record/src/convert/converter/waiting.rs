@@ -178,13 +178,15 @@ impl<S: Sink> Converter<S> {
     pub(super) fn handle_note(&mut self, id: SampleId, note: &ThreadNote) {
         match &note.content {
             NoteContent::Ended(times) => self.write_times(note.tid, times),
-            &NoteContent::FirstRun(begin_ns, end_ns) => {
-                let Some(task) = self.tree.task(note.tid).map(|task| task.id) else { return };
+            &NoteContent::Runnable(begin_ns, end_ns) => {
                 let Some(state) = &mut self.waiting else { return };
+                let exited = state.exited.get(&note.tid).copied();
+                let task = self.tree.task(note.tid).map(|task| task.id).or(exited);
+                let Some(task) = task else { return };
                 let Some(event) = state.runnable else { return };
                 let lasted_ns = end_ns.saturating_sub(begin_ns);
                 let weight = event.weight(lasted_ns, &mut state.random);
-                // It has run no instruction yet.
+                // It runs no instruction of the program yet, or no more.
                 let (node, place) = (NodeId::NONE, WaitPlace::default());
                 let (time_ns, cpu) = (id.time, id.cpu);
                 let (object, pair) = (&b""[..], None);

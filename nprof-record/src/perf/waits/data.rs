@@ -147,8 +147,9 @@ pub(crate) struct ThreadNote {
 pub(crate) enum NoteContent {
     /// The thread has ended.
     Ended(ThreadTimes),
-    /// The wait of a new thread for its first CPU, from and to a time: it was chosen.
-    FirstRun(u64, u64),
+    /// A wait for a CPU without a stack, from and to a time: of a new thread for its first one, or of
+    /// a thread that has exited. It was chosen.
+    Runnable(u64, u64),
 }
 
 impl ThreadNote {
@@ -161,7 +162,7 @@ impl ThreadNote {
         let times = ThreadTimes { begin_ns, end_ns, cpu_ns, runnable_ns, blocked_ns };
         let content = match kind {
             1 => NoteContent::Ended(times),
-            2 => NoteContent::FirstRun(begin_ns, end_ns),
+            2 => NoteContent::Runnable(begin_ns, end_ns),
             _ => return None,
         };
         Some(Self { tid, content })
@@ -365,7 +366,7 @@ mod tests {
         let read = |words: &[u64]| ThreadNote::read(&bytes(words));
         let ended = ThreadNote { tid: 8, content: NoteContent::Ended(times) };
         assert_eq!(read(&[1 | 8 << 32, 1, 9, 2, 3, 3]), Some(ended));
-        let first = ThreadNote { tid: 8, content: NoteContent::FirstRun(4, 6) };
+        let first = ThreadNote { tid: 8, content: NoteContent::Runnable(4, 6) };
         assert_eq!(read(&[2 | 8 << 32, 4, 6, 0, 2, 0]), Some(first));
         assert_eq!(ThreadNote::read(&bytes(&[3, 4, 6, 0, 2, 0])), None);
     }
