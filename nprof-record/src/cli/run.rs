@@ -135,7 +135,7 @@ fn run(args: &Args) -> anyhow::Result<u8> {
 ///
 /// # Errors
 ///
-/// If there are no random bits, or wake-ups cannot be told from interrupts.
+/// If there are no random bits, or interrupts cannot be recognized.
 fn wait_state(plan: &Plan) -> anyhow::Result<Option<WaitState>> {
     let event = |kind| plan.waiting(kind).map(|(event, period)| WaitEvent { event, period });
     let (blocked, runnable) = (event(Waiting::Blocked), event(Waiting::Runnable));
