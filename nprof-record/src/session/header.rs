@@ -54,10 +54,7 @@ fn event(id: EventId, planned: &PlannedEvent, stack_mode: StackMode) -> Event {
         SamplingPeriod::Adaptive(_) => None,
     };
     let name = &planned.event.name;
-    let more = match planned.event.waiting() {
-        Some(_) => vec![("capture".to_owned(), b"bpf".to_vec())],
-        None => Vec::new(),
-    };
+    let capture = if planned.event.waiting().is_some() { "bpf" } else { "" };
     // Stated only if it differs from the name of the event.
     let requested = if planned.requested_name == *name { "" } else { &planned.requested_name };
     Event {
@@ -71,6 +68,7 @@ fn event(id: EventId, planned: &PlannedEvent, stack_mode: StackMode) -> Event {
         scope: planned.scope.word().into(),
         unwind: stack_mode.word().into(),
         fallback: planned.fallback.clone().into(),
-        more,
+        capture: capture.into(),
+        ..Event::default()
     }
 }

@@ -71,7 +71,10 @@ fn list_matches_what_can_be_opened() {
     // Lines with placeholders, such as uprobe:PATH:0xOFFSET, are no names.
     let is_name = |line: &&Line| !["N", "PATH", "FUNCTION"].iter().any(|it| line.name.contains(it));
     for Line { name, state, .. } in listed.iter().filter(is_odd).chain(first).filter(is_name) {
-        let output = record(&["-e", name, "-o", "/dev/null", "--", "true"]);
+        // A wake-up is recorded for the wait that it ends.
+        let needed: &[&str] = if name == "wakes" { &["-e", "blocked"] } else { &[] };
+        let command = ["-e", name, "-o", "/dev/null", "--", "true"];
+        let output = record(&[needed, &command].concat());
         let message = stderr(&output);
         if state.starts_with("available") {
             assert_eq!(output.status.code(), Some(0), "{name}: {message}");

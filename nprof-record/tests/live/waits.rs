@@ -316,7 +316,7 @@ fn leaf_names_the_cause_without_stacks() {
         match record {
             Record::Image(image) => images.push(String::from_utf8_lossy(image.path).into_owned()),
             Record::Event(event) => {
-                assert_eq!(event.more, [("capture".to_owned(), b"bpf".to_vec())]);
+                assert_eq!(event.capture, b"bpf");
             }
             Record::Frame(_) => frames += 1,
             _ => {}

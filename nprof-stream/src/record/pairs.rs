@@ -268,6 +268,8 @@ macro_rules! with_pairs {
                 unwind: Vec<u8>,
                 /// The reason, if another event was opened than requested.
                 fallback: Vec<u8>,
+                /// How waiting was measured: `bpf`. Empty for other events.
+                capture: Vec<u8>,
             }
 
             /// `@epoch`: invalidates all ids.
