@@ -9,10 +9,11 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::thread;
 
-use crate::support::{Directory, StackSample, Stream, can_record, record, recorder, stderr};
+use crate::support::{
+    Directory, StackSample, Stream, can_record, record, recorder, sampled_nodes, stderr,
+};
 use nprof_stream::labels::{CallKey, Labels};
-use nprof_stream::tables::Tables;
-use nprof_stream::{Mark, Reader, Record, Verdict};
+use nprof_stream::{Mark, Verdict};
 
 /// The common part of the programs: maps executable memory, copies a loop there, runs it.
 const MAKER: &str = r#"
@@ -281,15 +282,8 @@ fn recorded_through(
 /// Returns the share of each innermost function, or image where it has no name. Locations count at
 /// the end of the stream, of which the program needs one epoch.
 fn shares(bytes: &[u8]) -> BTreeMap<String, f64> {
-    let (mut tables, mut nodes) = (Tables::new(), Vec::new());
-    let mut reader = Reader::new(bytes);
-    while let Some(record) = reader.next().expect("a stream") {
-        tables.apply(&record);
-        if let Record::Sample(sample) = record {
-            nodes.push(sample.node);
-        }
-    }
-    assert_eq!(reader.verdict(), Verdict::Complete);
+    let (tables, nodes, verdict) = sampled_nodes(bytes);
+    assert_eq!(verdict, Verdict::Complete);
     let mut labels = Labels::new();
     let mut shares = BTreeMap::new();
     for &node in &nodes {

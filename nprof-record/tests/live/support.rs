@@ -117,8 +117,9 @@ pub(crate) struct NamedStack {
     pub(crate) mark: Mark,
 }
 
-/// Returns the stacks of all samples of a stream, of one epoch. Names that arrived later count, too.
-pub(crate) fn named_stacks(bytes: &[u8]) -> Vec<NamedStack> {
+/// Returns the tables at the end of a stream of one epoch, the leaf nodes of its samples, and its
+/// verdict.
+pub(crate) fn sampled_nodes(bytes: &[u8]) -> (Tables, Vec<NodeId>, Verdict) {
     let (mut tables, mut nodes) = (Tables::new(), Vec::new());
     let mut reader = Reader::new(bytes);
     while let Some(record) = reader.next().expect("a stream") {
@@ -127,6 +128,12 @@ pub(crate) fn named_stacks(bytes: &[u8]) -> Vec<NamedStack> {
             nodes.push(sample.node);
         }
     }
+    (tables, nodes, reader.verdict())
+}
+
+/// Returns the stacks of all samples of a stream, of one epoch. Names that arrived later count, too.
+pub(crate) fn named_stacks(bytes: &[u8]) -> Vec<NamedStack> {
+    let (tables, nodes, _) = sampled_nodes(bytes);
     let mut labels = Labels::new();
     let stacks = nodes.into_iter().map(|node| {
         let calls: Vec<_> = tables.stack_calls(node).collect();
