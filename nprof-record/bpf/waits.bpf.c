@@ -63,8 +63,7 @@ struct bpf_iter__task {
 // Set by the loader.
 const volatile u64 blocked_period = 0;  // 0: the event is not recorded
 const volatile u64 runnable_period = 0;
-// The offsets of the number of the system call and of its first argument in the saved registers, and
-// their size.
+// The offsets of the number of the system call and of its first argument in the saved registers.
 const volatile u32 call_offset = 0;
 const volatile u32 argument_offset = 0;
 
@@ -75,6 +74,12 @@ enum phase {
 	WAITS,
 	CREATED,  // has never been switched out
 	PENDING,  // the process of the command before its exec: not measured
+};
+
+// The points at which waits shorter than the period are sampled, see `hits`.
+struct draw {
+	u64 left;  // ns of waiting to the end of the interval; 0: the next wait begins one
+	u64 point;  // ns of waiting to its point; PASSED: there is none any more
 };
 
 struct thread {
@@ -88,7 +93,9 @@ struct thread {
 	u32 phase;
 	u32 state;  // the task's state when it was switched out; 0 if it was preempted
 	u64 woken;  // the time of the wake-up in this wait; 0 if none was seen
-	u64 wake_chosen;  // true if `on_waking` has chosen the wait
+	u64 wake_hits;  // those of the wait, drawn by `on_waking`
+	struct draw blocked_draw;
+	struct draw runnable_draw;
 };
 
 struct {
@@ -135,12 +142,11 @@ struct wait {
 	u64 until;
 	u64 runnable;  // its last part, in which the thread waited for a CPU
 	u32 state;
-	u32 chosen;
+	unsigned short blocked_hits;
+	unsigned short runnable_hits;
 	u64 call;
 	u64 argument;
 };
-
-enum { CHOSEN_BLOCKED = 1, CHOSEN_RUNNABLE = 2 };
 
 // The wake-up that a sample reports: see `Wake::read`.
 struct wake {
@@ -148,6 +154,7 @@ struct wake {
 	u64 until;
 	u32 tid;
 	u32 tgid;
+	u64 hits;
 };
 
 // The end of a thread, and waits for a CPU without a stack: for the first one, and of a thread that
@@ -160,6 +167,7 @@ struct note {
 	u64 cpu;
 	u64 runnable;
 	u64 blocked;
+	u64 hits;
 };
 
 enum { NOTE_TIMES = 1, NOTE_RUNNABLE = 2 };
@@ -182,19 +190,44 @@ INLINE void add_thread(u32 tid, const struct thread *thread)
 		__sync_fetch_and_add(count, 1);
 }
 
-// Chooses a part of a wait with the probability size / period, always from one period on.
-INLINE int is_chosen(u64 size, u64 period)
+static const u64 PASSED = ~0ull;
+
+// Returns a number below `bound`, at random.
+INLINE u64 random_below(u64 bound)
 {
+	u64 random = get_prandom_u32();
+
+	return random * (bound >> 32) + (random * (u32)bound >> 32);
+}
+
+// Returns the number of points in a wait; 1 if it is at least a period long.
+//
+// The shorter waits of a thread, one after the other, are divided into intervals of a period, and each
+// has a point at random. A wait then has size / period points in expectation, whatever its neighbours
+// are, and the sum of all is within a period of the time waited. Independent draws would have an error
+// of the square root of the number of samples.
+INLINE u32 hits(struct draw *draw, u64 size, u64 period)
+{
+	u32 found = 0;
+
 	if (size == 0 || period == 0)
 		return 0;
 	if (size >= period)
 		return 1;
-	// Both below 2^32, so that the product fits.
-	if (period >> 32) {
-		size >>= 24;
-		period >>= 24;
+	if (size >= draw->left) {
+		found = draw->point < draw->left;
+		size -= draw->left;
+		draw->left = period;
+		draw->point = random_below(period);
 	}
-	return get_prandom_u32() * period < size << 32;
+	draw->left -= size;
+	if (draw->point < size) {
+		draw->point = PASSED;
+		return found + 1;
+	}
+	if (draw->point != PASSED)
+		draw->point -= size;
+	return found;
 }
 
 INLINE u64 min(u64 a, u64 b)
@@ -212,7 +245,7 @@ INLINE u64 difference(u64 later, u64 earlier)
 SEC("raw_tp/sched_switch")
 int on_switch(u64 *ctx)
 {
-	u32 preempted = (u32)ctx[0] & 1, state = ctx[3], tid;
+	u32 preempted = (u32)ctx[0] & 1, state = ctx[3], tid, found;
 	struct thread *thread = current_thread(&tid);
 	u64 now, run_delay, total, waited;
 
@@ -225,9 +258,11 @@ int on_switch(u64 *ctx)
 	if (thread->phase != RUNS) {
 		// The first part of its life, or of the recording, of which no switch was seen.
 		waited = min(difference(run_delay, thread->run_delay), total);
-		if (thread->phase == CREATED && is_chosen(waited, runnable_period)) {
+		found = thread->phase == CREATED ? hits(&thread->runnable_draw, waited, runnable_period) : 0;
+		if (found) {
 			struct note note = { .kind = NOTE_RUNNABLE, .tid = tid, .begin = thread->since,
-					     .end = thread->since + waited, .runnable = waited };
+					     .end = thread->since + waited, .runnable = waited,
+					     .hits = found };
 			perf_event_output(ctx, &notes, CURRENT_CPU, &note, sizeof(note));
 		}
 	}
@@ -277,8 +312,9 @@ int on_waking(u64 *ctx)
 	wake.since = thread->since;
 	wake.until = ktime_get_ns();
 	thread->woken = wake.until;
-	thread->wake_chosen = is_chosen(difference(wake.until, wake.since), blocked_period);
-	if (!thread->wake_chosen)
+	wake.hits = hits(&thread->blocked_draw, difference(wake.until, wake.since), blocked_period);
+	thread->wake_hits = wake.hits;
+	if (!wake.hits)
 		return 0;
 	probe_read_kernel(&wake.tgid, sizeof(wake.tgid), __builtin_preserve_access_index(&task->tgid));
 	perf_event_output(ctx, &wakes, CURRENT_CPU, &wake, sizeof(wake));
@@ -293,7 +329,7 @@ int on_switched_in(u64 *ctx)
 	struct task_struct *task;
 	struct wait wait;
 	u64 total, blocked, run_delay;
-	u32 tid, is_blocked_chosen;
+	u32 tid;
 	void *regs;
 
 	if (!(ctx[0] & 1))
@@ -316,21 +352,22 @@ int on_switched_in(u64 *ctx)
 	if (thread->woken)
 		wait.runnable = total - min(difference(thread->woken, thread->since), total);
 	blocked = total - wait.runnable;
-	is_blocked_chosen = thread->woken ? thread->wake_chosen : is_chosen(blocked, blocked_period);
+	wait.blocked_hits = thread->woken ? thread->wake_hits
+					  : hits(&thread->blocked_draw, blocked, blocked_period);
+	wait.runnable_hits = hits(&thread->runnable_draw, wait.runnable, runnable_period);
 	thread->runnable += wait.runnable;
 	thread->blocked += blocked;
 	thread->since = wait.until;
 	thread->run_delay = run_delay;
 	thread->phase = RUNS;
-	wait.chosen = is_blocked_chosen ? CHOSEN_BLOCKED : 0;
-	wait.chosen |= is_chosen(wait.runnable, runnable_period) ? CHOSEN_RUNNABLE : 0;
-	if (!wait.chosen)
+	if (!wait.blocked_hits && !wait.runnable_hits)
 		return 0;
 	if (task->exit_state) {
 		// Its id may be released already: the sample would have none.
 		struct note note = { .kind = NOTE_RUNNABLE, .tid = tid, .end = wait.until,
-				     .begin = wait.until - wait.runnable, .runnable = wait.runnable };
-		if (wait.chosen & CHOSEN_RUNNABLE)
+				     .begin = wait.until - wait.runnable, .runnable = wait.runnable,
+				     .hits = wait.runnable_hits };
+		if (wait.runnable_hits)
 			perf_event_output(ctx, &notes, CURRENT_CPU, &note, sizeof(note));
 		return 0;
 	}

@@ -20,13 +20,14 @@ pub(crate) struct WaitEvent {
 }
 
 impl WaitEvent {
-    /// Returns the weight of a wait of `size` ns that was chosen: always if it is not shorter than the
-    /// interval, else with the probability `size / period`. In expectation, the weight is the size and
-    /// the count the size in intervals.
-    pub(crate) fn weight(self, size: u64, random: &mut Random) -> Weight {
+    /// Returns the weight of a wait of `size` ns that stands for `hits` periods if it is shorter than
+    /// one; each period is hit with the probability `size / period`. In expectation, the weight is the
+    /// size and the count the size in periods.
+    pub(crate) fn weight(self, size: u64, hits: u64, random: &mut Random) -> Weight {
         let period = self.period.max(1);
         if size < period {
-            return (period, 1);
+            let hits = hits.max(1);
+            return (period.saturating_mul(hits), hits);
         }
         self.exact(size, random)
     }
@@ -38,28 +39,29 @@ impl WaitEvent {
         (size, count.max(1))
     }
 
-    /// Returns the weight of the last part of a chosen wait, of which the rest was written before it
-    /// ended. None if the part is not chosen.
+    /// Returns the weight of the last part of a wait that was chosen with `hits`, of which the rest was
+    /// written before it ended. None if the part is not chosen.
     pub(crate) fn weight_of_part(
         self,
         part: u64,
         whole: u64,
+        hits: u64,
         random: &mut Random,
     ) -> Option<Weight> {
         if part >= whole {
-            return Some(self.weight(whole, random));
+            return Some(self.weight(whole, hits, random));
         }
         if whole >= self.period {
             return self.choose(part, random);
         }
         // The wait was chosen with the probability whole / period.
-        random.is_below(part, whole).then(|| self.weight(part, random))
+        random.is_below(part, whole).then(|| self.weight(part, hits, random))
     }
 
     /// Chooses a wait and returns its weight. None if it was not chosen.
     pub(crate) fn choose(self, size: u64, random: &mut Random) -> Option<Weight> {
         let is_chosen = size >= self.period || random.is_below(size, self.period);
-        (is_chosen && size > 0).then(|| self.weight(size, random))
+        (is_chosen && size > 0).then(|| self.weight(size, 1, random))
     }
 }
 
@@ -328,7 +330,7 @@ mod tests {
             assert!((size / 1000..=size / 1000 + 1).contains(&count), "{count}");
         }
         assert_eq!(EVENT.choose(0, &mut random), None);
-        assert_eq!(EVENT.weight(10, &mut random), (1000, 1), "chosen before");
+        assert_eq!(EVENT.weight(10, 2, &mut random), (2000, 2), "chosen before");
     }
 
     #[test]
@@ -366,7 +368,7 @@ mod tests {
                 if whole < 1000 && !random.is_below(whole, 1000) {
                     continue;
                 }
-                let chosen = EVENT.weight_of_part(part, whole, &mut random).unwrap_or_default();
+                let chosen = EVENT.weight_of_part(part, whole, 1, &mut random).unwrap_or_default();
                 (weight, count) = (weight + chosen.0, count + chosen.1);
             }
             let expected = part as f64 / 1000.0;

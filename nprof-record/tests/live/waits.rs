@@ -148,7 +148,9 @@ fn weights_are_the_time_that_a_program_slept() {
     }
     for wait in &waits.waits {
         let is_exact = wait.weight == wait.lasted_ns && wait.weight >= PERIOD_NS;
-        assert!(is_exact || (wait.weight, wait.count) == (PERIOD_NS, 1), "{}", wait.weight);
+        // A short wait may contain the points of two periods.
+        let is_sampled = wait.weight == wait.count * PERIOD_NS && wait.count <= 2;
+        assert!(is_exact || is_sampled, "{} {}", wait.weight, wait.count);
     }
 }
 

@@ -62,17 +62,17 @@ impl<S: Sink> Converter<S> {
         let object = object(id.pid, wait.place);
         let Some(state) = &mut self.waiting else { return };
         let parts = [
-            (state.blocked, wait.blocked_ns(), wait.is_blocked_chosen, wake),
-            (state.runnable, wait.runnable_ns, wait.is_runnable_chosen, None),
+            (state.blocked, wait.blocked_ns(), wait.blocked_hits, wake),
+            (state.runnable, wait.runnable_ns, wait.runnable_hits, None),
         ];
-        for (event, size_ns, is_chosen, wake) in parts {
+        for (event, size_ns, hits, wake) in parts {
             let rest_ns = size_ns.saturating_sub(written_ns);
             written_ns = written_ns.saturating_sub(size_ns);
             let (Some(event), Some(state)) = (event, &mut self.waiting) else { continue };
-            let weight = match (wake, is_chosen) {
+            let weight = match (wake, hits) {
                 (Some(wake), _) => wake.weight,
-                (None, true) => event.weight_of_part(rest_ns, size_ns, &mut state.random),
-                (None, false) => None,
+                (None, 0) => None,
+                (None, _) => event.weight_of_part(rest_ns, size_ns, hits, &mut state.random),
             };
             let (time_ns, cpu, place) = (id.time, id.cpu, wait.place);
             let pair = wake.map(|wake| wake.pair);
@@ -149,7 +149,7 @@ impl<S: Sink> Converter<S> {
         let weight = if written_ns > 0 && size_ns >= blocked.period {
             Some(blocked.exact(lasted_ns, &mut state.random))
         } else {
-            blocked.weight_of_part(lasted_ns, size_ns, &mut state.random)
+            blocked.weight_of_part(lasted_ns, size_ns, wake.hits, &mut state.random)
         };
         state.pairs += 1;
         let (since_ns, pair) = (wake.since_ns, state.pairs);
@@ -178,14 +178,14 @@ impl<S: Sink> Converter<S> {
     pub(super) fn handle_note(&mut self, id: SampleId, note: &ThreadNote) {
         match &note.content {
             NoteContent::Ended(times) => self.write_times(note.tid, times),
-            &NoteContent::Runnable(begin_ns, end_ns) => {
+            &NoteContent::Runnable { begin_ns, end_ns, hits } => {
                 let Some(state) = &mut self.waiting else { return };
                 let exited = state.exited.get(&note.tid).copied();
                 let task = self.tree.task(note.tid).map(|task| task.id).or(exited);
                 let Some(task) = task else { return };
                 let Some(event) = state.runnable else { return };
                 let lasted_ns = end_ns.saturating_sub(begin_ns);
-                let weight = event.weight(lasted_ns, &mut state.random);
+                let weight = event.weight(lasted_ns, hits, &mut state.random);
                 // It runs no instruction of the program yet, or no more.
                 let (node, place) = (NodeId::NONE, WaitPlace::default());
                 let (time_ns, cpu) = (id.time, id.cpu);

@@ -8,8 +8,11 @@ const REGISTER_BYTES: usize = pt_regs::BYTES;
 /// The most frames of a kernel stack in a capture.
 const KERNEL_FRAMES: usize = 64;
 
+/// Words of `struct thread`.
+pub(crate) const THREAD_WORDS: usize = 14;
+
 /// Bytes of `struct progress`, and of `struct capture`, which begins with it.
-const PROGRESS_BYTES: usize = 112;
+const PROGRESS_BYTES: usize = 32 + 8 * THREAD_WORDS;
 const CAPTURE_BYTES: usize = PROGRESS_BYTES + REGISTER_BYTES + 8 + 8 * KERNEL_FRAMES;
 
 /// The state of a task that waits in the kernel: TASK_INTERRUPTIBLE, TASK_UNINTERRUPTIBLE,
@@ -75,8 +78,10 @@ pub(crate) struct Wait {
     pub(crate) until_ns: u64,
     /// The last part, in which the thread waited for a CPU.
     pub(crate) runnable_ns: u64,
-    pub(crate) is_blocked_chosen: bool,
-    pub(crate) is_runnable_chosen: bool,
+    /// The number of periods that the parts stand for if they are shorter than one; 0 if a part was not
+    /// chosen.
+    pub(crate) blocked_hits: u64,
+    pub(crate) runnable_hits: u64,
     pub(crate) place: WaitPlace,
 }
 
@@ -85,14 +90,14 @@ impl Wait {
     pub(crate) fn read(raw: &[u8]) -> Option<Self> {
         let mut words = words(raw);
         let [since_ns, until_ns, runnable_ns] = [words.next()?, words.next()?, words.next()?];
-        let (state, chosen) = halves(words.next()?);
+        let (state, hits) = halves(words.next()?);
         let (call, argument) = (words.next()?, words.next()?);
         Some(Self {
             since_ns,
             until_ns,
             runnable_ns,
-            is_blocked_chosen: chosen & 1 != 0,
-            is_runnable_chosen: chosen & 2 != 0,
+            blocked_hits: u64::from(hits as u16),
+            runnable_hits: u64::from(hits >> 16),
             place: WaitPlace::new(WaitState(state), call, argument),
         })
     }
@@ -112,6 +117,8 @@ pub(crate) struct Wake {
     /// The thread that waited, and its process.
     pub(crate) tid: u32,
     pub(crate) pid: u32,
+    /// As [`Wait::blocked_hits`].
+    pub(crate) hits: u64,
 }
 
 impl Wake {
@@ -120,7 +127,7 @@ impl Wake {
         let mut words = words(raw);
         let (since_ns, until_ns) = (words.next()?, words.next()?);
         let (tid, pid) = halves(words.next()?);
-        Some(Self { since_ns, until_ns, tid, pid })
+        Some(Self { since_ns, until_ns, tid, pid, hits: words.next()? })
     }
 }
 
@@ -147,9 +154,9 @@ pub(crate) struct ThreadNote {
 pub(crate) enum NoteContent {
     /// The thread has ended.
     Ended(ThreadTimes),
-    /// A wait for a CPU without a stack, from and to a time: of a new thread for its first one, or of
-    /// a thread that has exited. It was chosen.
-    Runnable(u64, u64),
+    /// A wait for a CPU without a stack, that was chosen: of a new thread for its first one, or of a
+    /// thread that has exited.
+    Runnable { begin_ns: u64, end_ns: u64, hits: u64 },
 }
 
 impl ThreadNote {
@@ -159,10 +166,11 @@ impl ThreadNote {
         let (kind, tid) = halves(words.next()?);
         let (begin_ns, end_ns) = (words.next()?, words.next()?);
         let [cpu_ns, runnable_ns, blocked_ns] = [words.next()?, words.next()?, words.next()?];
+        let hits = words.next()?;
         let times = ThreadTimes { begin_ns, end_ns, cpu_ns, runnable_ns, blocked_ns };
         let content = match kind {
             1 => NoteContent::Ended(times),
-            2 => NoteContent::Runnable(begin_ns, end_ns),
+            2 => NoteContent::Runnable { begin_ns, end_ns, hits },
             _ => return None,
         };
         Some(Self { tid, content })
@@ -199,11 +207,22 @@ pub(crate) struct MeasuredThread {
 }
 
 impl MeasuredThread {
-    /// Returns the words of `struct thread`, without a wake-up.
-    pub(crate) fn words(&self) -> [u64; 10] {
-        let last = self.phase as u64 | u64::from(self.state.0) << 32;
+    /// Returns the words of `struct thread`, without a wake-up and before its first draw.
+    pub(crate) fn words(&self) -> [u64; THREAD_WORDS] {
+        let phase = self.phase as u64 | u64::from(self.state.0) << 32;
         let Self { begin_ns, since_ns, run_delay_ns, cpu_ns, runnable_ns, blocked_ns, .. } = *self;
-        [begin_ns, since_ns, run_delay_ns, cpu_ns, runnable_ns, blocked_ns, 0, last, 0, 0]
+        let mut words = [0; THREAD_WORDS];
+        words[..8].copy_from_slice(&[
+            begin_ns,
+            since_ns,
+            run_delay_ns,
+            cpu_ns,
+            runnable_ns,
+            blocked_ns,
+            0,
+            phase,
+        ]);
+        words
     }
 
     fn read(mut words: impl Iterator<Item = u64>) -> Option<Self> {
@@ -212,7 +231,6 @@ impl MeasuredThread {
         let (cpu_ns, runnable_ns, blocked_ns) = (next()?, next()?, next()?);
         let _captured = next()?;
         let (phase, state) = halves(next()?);
-        let (_woken, _wake_chosen) = (next()?, next()?);
         let phase = match phase {
             0 => Phase::Attached,
             1 => Phase::Runs,
@@ -341,10 +359,10 @@ mod tests {
 
     #[test]
     fn wait_is_read_in_the_layout_of_the_program() {
-        let raw = bytes(&[100, 350, 50, 2 | 3 << 32, 202, 9]);
+        let raw = bytes(&[100, 350, 50, 2 | 1 << 32 | 2 << 48, 202, 9]);
         let wait = Wait::read(&raw).expect("it is complete");
         assert_eq!((wait.blocked_ns(), wait.runnable_ns), (200, 50));
-        assert!(wait.is_blocked_chosen && wait.is_runnable_chosen);
+        assert_eq!((wait.blocked_hits, wait.runnable_hits), (1, 2));
         assert_eq!((wait.place.state.letter(), wait.place.call), ('D', Some((202, 9))));
         assert_eq!(Wait::read(&raw[..40]), None);
         let fault = Wait::read(&bytes(&[0, 1, 0, 0, u64::MAX, 0])).expect("it is complete");
@@ -353,10 +371,10 @@ mod tests {
 
     #[test]
     fn wake_is_read_in_the_layout_of_the_program() {
-        let raw = bytes(&[100, 350, 8 | 7 << 32]);
-        let wake = Wake { since_ns: 100, until_ns: 350, tid: 8, pid: 7 };
+        let raw = bytes(&[100, 350, 8 | 7 << 32, 2]);
+        let wake = Wake { since_ns: 100, until_ns: 350, tid: 8, pid: 7, hits: 2 };
         assert_eq!(Wake::read(&raw), Some(wake));
-        assert_eq!(Wake::read(&raw[..20]), None);
+        assert_eq!(Wake::read(&raw[..24]), None);
     }
 
     #[test]
@@ -365,10 +383,10 @@ mod tests {
             ThreadTimes { begin_ns: 1, end_ns: 9, cpu_ns: 2, runnable_ns: 3, blocked_ns: 3 };
         let read = |words: &[u64]| ThreadNote::read(&bytes(words));
         let ended = ThreadNote { tid: 8, content: NoteContent::Ended(times) };
-        assert_eq!(read(&[1 | 8 << 32, 1, 9, 2, 3, 3]), Some(ended));
-        let first = ThreadNote { tid: 8, content: NoteContent::Runnable(4, 6) };
-        assert_eq!(read(&[2 | 8 << 32, 4, 6, 0, 2, 0]), Some(first));
-        assert_eq!(ThreadNote::read(&bytes(&[3, 4, 6, 0, 2, 0])), None);
+        assert_eq!(read(&[1 | 8 << 32, 1, 9, 2, 3, 3, 0]), Some(ended));
+        let content = NoteContent::Runnable { begin_ns: 4, end_ns: 6, hits: 2 };
+        assert_eq!(read(&[2 | 8 << 32, 4, 6, 0, 2, 0, 2]), Some(ThreadNote { tid: 8, content }));
+        assert_eq!(read(&[3, 4, 6, 0, 2, 0, 1]), None);
     }
 
     #[test]
@@ -401,11 +419,14 @@ mod tests {
 
     #[test]
     fn captures_follow_each_other() {
-        let mut words = vec![7 | 5 << 32, 1 | 1 << 32, 100, 30, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0];
+        let waits = MeasuredThread { phase: Phase::Waits, ..MeasuredThread::default() };
+        let mut words = vec![7 | 5 << 32, 1 | 1 << 32, 100, 30];
+        words.extend(waits.words());
         words.extend([0; REGISTER_BYTES / 8]);
         words.push(16);
         words.extend([0xffff_8000; KERNEL_FRAMES]);
-        words.extend([8, 0, 100, 30, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0]);
+        words.extend([8, 0, 100, 30]);
+        words.extend(MeasuredThread { phase: Phase::Runs, ..waits }.words());
         let all = bytes(&words);
         let mut rest = &all[..];
         let first = Progress::read(&mut rest).expect("the first");

@@ -16,7 +16,7 @@ use aya::{Btf, Ebpf, EbpfLoader, VerifierLogLevel};
 
 use crate::arch::pt_regs;
 use crate::os::procfs;
-use crate::perf::waits::data::{MeasuredThread, Phase, Progress, WaitState};
+use crate::perf::waits::data::{MeasuredThread, Phase, Progress, THREAD_WORDS, WaitState};
 use crate::sys;
 
 /// The compiled programs. aya reads words in place, so they are aligned.
@@ -64,7 +64,7 @@ impl WaitConfig {
 pub(crate) struct WaitTracer {
     config: WaitConfig,
     programs: RefCell<Ebpf>,
-    threads: RefCell<HashMap<MapData, u32, [u64; 10]>>,
+    threads: RefCell<HashMap<MapData, u32, [u64; THREAD_WORDS]>>,
     /// The maps of the events that write samples, notes, and samples of wakers. The kernel empties them on close.
     samples: File,
     notes: File,
