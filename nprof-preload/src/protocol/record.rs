@@ -1,0 +1,305 @@
+//! The records of a ring after their header, as words. Pure.
+//!
+//! The library writes the words with the `WORDS` constants of this file, the recorder reads them with
+//! [`Record::parse`], which accepts any bytes.
+
+/// The kind of a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Kind {
+    /// Fills the end of the data area; no content.
+    Padding = 1,
+    /// A sampled block was allocated.
+    Allocated = 2,
+    /// A sampled block is about to be freed.
+    Freed = 3,
+    /// The last `Freed` of this thread and pointer did not happen: realloc(3) failed.
+    Kept = 4,
+    /// A descriptor was opened.
+    Opened = 5,
+    /// A descriptor was closed.
+    Closed = 6,
+    /// Memory was mapped.
+    Mapped = 7,
+    /// Memory was unmapped.
+    Unmapped = 8,
+}
+
+impl Kind {
+    /// Returns the kind with a number.
+    pub fn from_number(number: u32) -> Option<Self> {
+        use Kind::*;
+        [Padding, Allocated, Freed, Kept, Opened, Closed, Mapped, Unmapped]
+            .into_iter()
+            .find(|&kind| kind as u32 == number)
+    }
+}
+
+/// The function that opened a descriptor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Origin {
+    /// A file by its name: open(2), openat(2), creat(2), fopen(3), opendir(3); the record has the name.
+    File = 1,
+    /// socket(2), socketpair(2).
+    Socket = 2,
+    /// accept(2), accept4(2).
+    Accept = 3,
+    /// pipe(2), pipe2(2), popen(3).
+    Pipe = 4,
+    /// dup(2), dup2(2), dup3(2), fcntl(2) with F_DUPFD; the name of the record is the number of the original.
+    Duplicate = 5,
+    /// epoll_create(2), epoll_create1(2).
+    Epoll = 6,
+    /// eventfd(2).
+    Event = 7,
+    /// timerfd_create(2).
+    Timer = 8,
+    /// signalfd(2).
+    Signal = 9,
+    /// inotify_init(2), inotify_init1(2).
+    Inotify = 10,
+    /// memfd_create(2); the record has the name.
+    Memory = 11,
+    /// recvmsg(2): another process sent the descriptor.
+    Received = 12,
+    /// A temporary file: mkstemp(3) and its variants, with the name; tmpfile(3).
+    Temporary = 13,
+}
+
+impl Origin {
+    /// Returns the origin with a number.
+    pub fn from_number(number: u32) -> Option<Self> {
+        use Origin::*;
+        [
+            File, Socket, Accept, Pipe, Duplicate, Epoll, Event, Timer, Signal, Inotify, Memory,
+            Received, Temporary,
+        ]
+        .into_iter()
+        .find(|&origin| origin as u32 == number)
+    }
+}
+
+/// The registers of x86-64 that unwinding needs, as the caller of the hooked function finds them after the return.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[repr(C)]
+pub struct Registers {
+    /// The return address of the hooked function: the call is before it.
+    pub ip: u64,
+    /// The stack pointer after the return.
+    pub sp: u64,
+    /// rbp.
+    pub bp: u64,
+    /// rbx.
+    pub bx: u64,
+    /// r12 to r15.
+    pub r12_to_r15: [u64; 4],
+}
+
+impl Registers {
+    /// The number of words of the registers in a record.
+    pub const WORDS: usize = 8;
+}
+
+/// The registers and the stack at a call of a hooked function.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Capture<'a> {
+    /// The registers.
+    pub registers: Registers,
+    /// The bytes of the stack from `registers.sp` up: to the top of the stack or to the limit in the settings.
+    pub stack: &'a [u8],
+}
+
+/// A sampled block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Allocated<'a> {
+    /// The address of the block.
+    pub pointer: u64,
+    /// The size that the program asked for.
+    pub size: u64,
+    /// The bytes that the sample represents: the size if that is at least the period, else `count * period`.
+    pub weight: u64,
+    /// The number of periods that the sample represents; its expectation is `size / period`.
+    pub count: u32,
+    /// The period with which the block was sampled.
+    pub period: u64,
+    /// The caller of the allocation function.
+    pub capture: Capture<'a>,
+}
+
+impl Allocated<'_> {
+    /// The words before the stack: time, thread and count, pointer, size, weight, period, stack size, registers.
+    pub const WORDS: usize = 7 + Registers::WORDS;
+}
+
+/// An opened descriptor. It ends the former use of the same number, if the recorder has not seen it end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Opened<'a> {
+    /// The descriptor.
+    pub descriptor: i32,
+    /// The function that opened it; None if this version does not know it.
+    pub origin: Option<Origin>,
+    /// The name of the file, as passed, at most 256 bytes; for duplicates the number of the original.
+    pub name: &'a [u8],
+    /// The caller.
+    pub capture: Capture<'a>,
+}
+
+impl Opened<'_> {
+    /// The words before name and stack: time, thread and descriptor, origin and name size, stack size, registers.
+    /// The name is padded to words, the stack follows it.
+    pub const WORDS: usize = 4 + Registers::WORDS;
+    /// The most bytes of a name.
+    pub const MAXIMUM_NAME_BYTES: usize = 256;
+}
+
+/// A closed range of descriptors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Descriptor {
+    /// The first descriptor.
+    pub first: u32,
+    /// The last descriptor, often the same.
+    pub last: u32,
+}
+
+/// A mapped range of memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mapped<'a> {
+    /// The address.
+    pub pointer: u64,
+    /// The length in bytes, as passed.
+    pub size: u64,
+    /// The caller.
+    pub capture: Capture<'a>,
+}
+
+impl Mapped<'_> {
+    /// The words before the stack: time, thread, pointer, size, stack size, registers.
+    pub const WORDS: usize = 5 + Registers::WORDS;
+}
+
+/// The content of a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Content<'a> {
+    /// A sampled block was allocated.
+    Allocated(Allocated<'a>),
+    /// A sampled block is about to be freed: its address.
+    Freed(u64),
+    /// The last `Freed` of this thread and address did not happen.
+    Kept(u64),
+    /// A descriptor was opened.
+    Opened(Opened<'a>),
+    /// Descriptors were closed, whether they were open or not.
+    Closed(Descriptor),
+    /// Memory was mapped.
+    Mapped(Mapped<'a>),
+    /// Memory was unmapped: address and length.
+    Unmapped(u64, u64),
+}
+
+/// A record: when, by which thread, and its content.
+///
+/// The order of records in the ring is the order of causes: a block that another thread gets after a free is after
+/// it in the ring. Times may be out of order by the time between a thread's reading of the clock and its record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Record<'a> {
+    /// The time, CLOCK_MONOTONIC.
+    pub time_ns: u64,
+    /// The thread id in the process's own namespace.
+    pub tid: u32,
+    /// The content.
+    pub content: Content<'a>,
+}
+
+impl<'a> Record<'a> {
+    /// Reads the bytes after a record's header; None for padding, unknown kinds and malformed records.
+    pub fn parse(kind: u32, bytes: &'a [u8]) -> Option<Self> {
+        let word = |index: usize| -> Option<u64> {
+            let chunk = bytes.get(8 * index..8 * index + 8)?;
+            Some(u64::from_ne_bytes(chunk.try_into().ok()?))
+        };
+        let low = |word: u64| word as u32;
+        let high = |word: u64| (word >> 32) as u32;
+        let capture = |registers: usize, stack: usize, stack_bytes: u64| -> Option<Capture<'a>> {
+            let end = stack.checked_add(usize::try_from(stack_bytes).ok()?)?;
+            Some(Capture {
+                registers: Registers {
+                    ip: word(registers)?,
+                    sp: word(registers + 1)?,
+                    bp: word(registers + 2)?,
+                    bx: word(registers + 3)?,
+                    r12_to_r15: [
+                        word(registers + 4)?,
+                        word(registers + 5)?,
+                        word(registers + 6)?,
+                        word(registers + 7)?,
+                    ],
+                },
+                stack: bytes.get(stack..end)?,
+            })
+        };
+        let content = match Kind::from_number(kind)? {
+            Kind::Padding => return None,
+            Kind::Allocated => Content::Allocated(Allocated {
+                pointer: word(2)?,
+                size: word(3)?,
+                weight: word(4)?,
+                count: high(word(1)?),
+                period: word(5)?,
+                capture: capture(7, 8 * Allocated::WORDS, word(6)?)?,
+            }),
+            Kind::Freed => Content::Freed(word(2)?),
+            Kind::Kept => Content::Kept(word(2)?),
+            Kind::Opened => {
+                let name_bytes = high(word(2)?) as usize;
+                let name = 8 * Opened::WORDS;
+                Content::Opened(Opened {
+                    descriptor: high(word(1)?) as i32,
+                    origin: Origin::from_number(low(word(2)?)),
+                    name: bytes.get(name..name.checked_add(name_bytes)?)?,
+                    capture: capture(4, name + name_bytes.next_multiple_of(8), word(3)?)?,
+                })
+            }
+            Kind::Closed => {
+                Content::Closed(Descriptor { first: low(word(2)?), last: high(word(2)?) })
+            }
+            Kind::Mapped => Content::Mapped(Mapped {
+                pointer: word(2)?,
+                size: word(3)?,
+                capture: capture(5, 8 * Mapped::WORDS, word(4)?)?,
+            }),
+            Kind::Unmapped => Content::Unmapped(word(2)?, word(3)?),
+        };
+        Some(Record { time_ns: word(0)?, tid: low(word(1)?), content })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn parse_accepts_any_bytes(kind in 0..10_u32, words in proptest::collection::vec(0..600_u64, 0..80)) {
+            let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+            if let Some(record) = Record::parse(kind, &bytes) {
+                prop_assert_eq!(record.time_ns, words[0]);
+            }
+        }
+    }
+
+    #[test]
+    fn rejects_stack_beyond_the_record() {
+        let mut words = [0_u64; Allocated::WORDS + 2];
+        let parse = |words: &[u64]| {
+            let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+            Record::parse(Kind::Allocated as u32, &bytes).is_some()
+        };
+        for (stack_bytes, valid) in [(0, true), (16, true), (17, false), (u64::MAX, false)] {
+            words[6] = stack_bytes;
+            assert_eq!(parse(&words), valid, "{stack_bytes}");
+        }
+    }
+}
