@@ -17,9 +17,10 @@ use crate::cli::target::{RunningProcesses, Target};
 use crate::convert::converter::Converter;
 use crate::convert::dictionary::Sink;
 use crate::convert::process_tree::{Membership, ProcessTree};
+use crate::convert::value_events::ValueEvents;
 use crate::convert::waits::{Random, WaitEvent, WaitState};
 use crate::event::{
-    self, Catalog, CpuMode, EventRate, EventSpec, PerfEventConfig, StackMode, Waiting,
+    self, Catalog, CpuMode, EventRate, EventSpec, PerfEventConfig, StackMode, Waiting, WeightField,
 };
 use crate::image::kept_images::{KeptImages, KeptSummary};
 use crate::image::kernel::kallsyms::WaitSymbols;
@@ -167,6 +168,21 @@ fn wait_state(plan: &Plan) -> anyhow::Result<Option<WaitState>> {
     Ok(Some(state))
 }
 
+/// Returns the events that are sampled by the value of a field. None without them.
+///
+/// # Errors
+///
+/// If there are no random bits.
+fn value_events(plan: &Plan) -> anyhow::Result<Option<ValueEvents>> {
+    let numbered = (1..).map(EventId).zip(&plan.events);
+    let mut periods = numbered.filter_map(|(id, it)| Some((id, it.event.value_period?))).peekable();
+    if periods.peek().is_none() {
+        return Ok(None);
+    }
+    let random = Random::new(sys::random().context("cannot get random bits")?);
+    Ok(Some(ValueEvents::new(periods, random)))
+}
+
 /// Prints the number of descendants that are not recorded, if there are any.
 fn print_excluded(descendants: usize) {
     match descendants {
@@ -218,6 +234,15 @@ fn plan(args: &Args, target: &Target, kernel: &Kernel<'_>, cpu: u32) -> anyhow::
              run as root or with CAP_SYS_NICE to record it, or select --follow system",
         );
     }
+    let reads_register = |planned: &PlannedEvent| {
+        let fields = planned.event.configs.iter().filter_map(|config| config.field);
+        fields.into_iter().any(|field| matches!(field, WeightField::Register(_)))
+    };
+    if let Some(planned) = plan.events.iter().find(|planned| reads_register(planned))
+        && plan.common.unwind != StackMode::Dwarf
+    {
+        bail!("{}: registers are read with --unwind dwarf only", planned.requested_name);
+    }
     let is_without_frequency = |(wanted, chosen): (&RequestedEvent, &PlannedEvent)| {
         wanted.period.is_some() || chosen.event.rate == EventRate::EveryEvent
     };
@@ -250,9 +275,13 @@ fn request(args: &Args, target: &Target) -> anyhow::Result<Request> {
     for spec in
         EventSpec::expanded_all(&args.event).map_err(|reason| anyhow::anyhow!("-e: {reason}"))?
     {
-        let candidates =
+        let mut candidates =
             catalog.candidates(&spec).map_err(|reason| anyhow::anyhow!("-e: {reason}"))?;
-        let period = spec.period.or(args.count);
+        let mut period = spec.period.or(args.count);
+        // The kernel counts events, not the values of their fields.
+        for candidate in candidates.iter_mut().filter(|candidate| candidate.is_weighed()) {
+            candidate.value_period = period.take();
+        }
         events.push(RequestedEvent {
             name: spec.name.clone(),
             candidates,
@@ -467,6 +496,9 @@ impl Invocation<'_> {
         }
         converter.keep_images(self.kept.take());
         rings.enable_stack_copies(&mut converter);
+        if let Some(events) = value_events(&self.plan)? {
+            converter.set_value_events(events);
+        }
         if let Some(state) = self.waiting.take() {
             converter.set_waiting(state);
         }

@@ -16,6 +16,7 @@ use crate::convert::deep_stacks::copy_hints::CopyHints;
 use crate::convert::dictionary::Sink;
 use crate::convert::process_tree::{CommChange, DoubtfulExit, PendingExec, ProcessTree};
 use crate::convert::stack_resolver::StackResolver;
+use crate::convert::value_events::ValueEvents;
 use crate::convert::waits::{TimeSums, WaitState};
 use crate::image::kept_images::KeptImages;
 use crate::image::kernel::running_kernel::RunningKernel;
@@ -46,6 +47,8 @@ pub(crate) struct Converter<S> {
     events: Vec<nprof_stream::Event>,
     tree: ProcessTree,
     resolver: StackResolver,
+    /// The events that are sampled by the value of a field.
+    by_value: ValueEvents,
     /// The state of the events that measure waiting; `None` without them.
     waiting: Option<WaitState>,
     /// The number of frames of the last stack that an earlier sample supplied.
@@ -81,6 +84,11 @@ impl<S: Sink> RecordHandler for Converter<S> {
                 Some(wait) => self.handle_wait(sample_id, sample, wait),
                 None => self.handle_sample(sample_id, sample, event),
             },
+            &KernelRecord::NotPositive { is_negative } => {
+                if is_negative {
+                    *self.counts.negative.entry(event).or_default() += 1;
+                }
+            }
             KernelRecord::Wake(sample, wake) => self.handle_wake(sample_id, sample, wake),
             KernelRecord::Note(note) => self.handle_note(sample_id, note),
             KernelRecord::Mmap(mmap) => self.handle_mmap(sample_id, mmap),
@@ -181,6 +189,7 @@ impl<S: Sink> Converter<S> {
             events,
             tree,
             resolver: StackResolver::new(depth),
+            by_value: ValueEvents::default(),
             waiting: None,
             stitched: 0,
             tasks: 0,
@@ -208,6 +217,11 @@ impl<S: Sink> Converter<S> {
     /// Returns the copies that were kept.
     pub(crate) fn kept_images(&mut self) -> Option<KeptImages> {
         self.resolver.images.kept.take()
+    }
+
+    /// Samples events by the value of a field.
+    pub(crate) fn set_value_events(&mut self, events: ValueEvents) {
+        self.by_value = events;
     }
 
     fn define_events(&mut self) {
@@ -595,6 +609,7 @@ impl<S: Sink> Converter<S> {
     }
 
     fn handle_sample(&mut self, sample_id: SampleId, sample: &record::Sample<'_>, event: EventId) {
+        let Some((weight, count)) = self.by_value.weight(event, sample.weight) else { return };
         let Some((task, node)) = self.locate(sample_id, sample) else { return };
         let mut extras = ExtrasBuilder::new();
         if self.stitched > 0 {
@@ -602,7 +617,7 @@ impl<S: Sink> Converter<S> {
         }
         if let Some(sum) = self.sums.get_mut((event.0 as usize).wrapping_sub(1)) {
             sum.samples += 1;
-            sum.weight = sum.weight.saturating_add(sample.weight);
+            sum.weight = sum.weight.saturating_add(weight);
         }
         self.sink.take(&Record::Sample(Sample {
             time: sample_id.time,
@@ -610,8 +625,8 @@ impl<S: Sink> Converter<S> {
             task,
             cpu: sample_id.cpu,
             node,
-            weight: sample.weight,
-            count: 1,
+            weight,
+            count,
             extras: extras.extras(),
         }));
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use nprof_stream::{Cause, Mark};
+use nprof_stream::{Cause, EventId, Mark};
 
 /// The samples of an event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,6 +36,8 @@ pub(crate) struct Counts {
     /// Tasks whose own events the kernel ended when they executed a set-user-ID program.
     pub(crate) ended_by_exec: u64,
     pub(crate) compat: CompatSamples,
+    /// Events that are not counted because the field that weighs them is negative, by event.
+    pub(crate) negative: BTreeMap<EventId, u64>,
     /// Samples without callers in processes of which the mappings may not be read.
     pub(crate) unreadable: u64,
 }

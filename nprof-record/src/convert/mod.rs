@@ -10,4 +10,5 @@ pub(crate) mod process_tree;
 pub(crate) mod sample_stack;
 pub(crate) mod stack_cache;
 pub(crate) mod stack_resolver;
+pub(crate) mod value_events;
 pub(crate) mod waits;

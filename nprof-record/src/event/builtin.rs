@@ -193,7 +193,7 @@ impl BuiltinEvent {
         } else {
             cores.iter().map(|core| config_on_core(kind, self.config, core)).collect()
         };
-        Event { name: self.name, measure: self.measure, rate, configs }
+        Event { name: self.name, measure: self.measure, rate, configs, value_period: None }
     }
 
     /// Returns the rate of the event.

@@ -8,6 +8,7 @@ use perf_event_open_sys::bindings as perf;
 
 use crate::event::builtin::{self, CoreType, EventClass};
 use crate::event::cpu_frequency;
+use crate::event::field;
 use crate::event::pmu::{self, Pmu};
 use crate::event::probe;
 use crate::event::tracepoint::{Mount, Tracepoints};
@@ -66,6 +67,9 @@ impl Catalog {
     ///
     /// If there is no such event (with similar names), or its terms are wrong.
     pub(crate) fn candidates(&self, spec: &EventSpec) -> Result<Vec<Event>, String> {
+        if let Some((name, field)) = field::split(&spec.name) {
+            return self.weighed(name, field).map(|event| vec![event]);
+        }
         let name = spec.name.as_str();
         if name == DEFAULT_EVENT {
             return Ok(["cycles", "cpu-clock"]
@@ -82,6 +86,32 @@ impl Catalog {
             None => self.raw(name).ok_or_else(|| self.unknown(name)),
         };
         event.map(|event| vec![event])
+    }
+
+    /// Returns the event `name`, weighed by a field.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such event or field.
+    fn weighed(&self, name: &str, field: &str) -> Result<Event, String> {
+        let explained = |reason: String| format!("{name}: {reason}");
+        let (mut event, place) = if name.starts_with("uprobe:") {
+            let event = probe::event(&self.root, &self.devices, name)?;
+            (event, field::register(field).map_err(explained)?)
+        } else if probe::is_probe(name) || name.contains('/') || !name.contains(':') {
+            return Err(explained(
+                "only tracepoints have fields, and uprobes registers".to_owned(),
+            ));
+        } else {
+            let event = self.tracepoint(name)?;
+            (event, self.tracepoints()?.field(name, field).map_err(explained)?)
+        };
+        event.measure = field::measure(name, field);
+        event.name = format!("{name}*{field}");
+        for config in &mut event.configs {
+            config.field = Some(place);
+        }
+        Ok(event)
     }
 
     /// Returns a generic event of the kernel by name. None if there is none.
@@ -195,7 +225,13 @@ fn core_type(pmu: Pmu) -> Option<CoreType> {
 
 /// Returns a hardware event that is counted, at an unknown rate.
 fn hardware_event(name: &str, configs: Vec<PerfEventConfig>) -> Event {
-    Event { name: name.to_owned(), measure: Measure::Count, rate: EventRate::Unknown, configs }
+    Event {
+        name: name.to_owned(),
+        measure: Measure::Count,
+        rate: EventRate::Unknown,
+        configs,
+        value_period: None,
+    }
 }
 
 /// The longest name for which similar names are searched; longer ones are no typing errors.
@@ -228,6 +264,7 @@ fn dissimilarity(name: &str, known: &str) -> Option<(bool, usize)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::event::WeightField;
     use crate::event::test_machine::{Machine, no_mount};
 
     fn candidates(machine: &Machine, name: &str) -> Result<Vec<Event>, String> {
@@ -259,6 +296,34 @@ mod tests {
             assert_eq!((config.kind, config.config), (kind, number), "{name}");
         }
         assert_eq!(one(&machine, "uncore_imc_0/reads/").cpus, Some(vec![0]));
+    }
+
+    #[test]
+    fn weighed_event_has_its_field_and_measure() {
+        let machine = Machine::usual();
+        let format = "\tfield:long ret;\toffset:16;\tsize:8;\tsigned:1;\n";
+        machine.tracepoint("syscalls", "sys_exit_write", "701");
+        machine.write("sys/kernel/tracing/events/syscalls/sys_exit_write/format", format);
+        let events = candidates(&machine, "syscalls:sys_exit_write*ret").expect("a field");
+        let [event] = &events[..] else { panic!("one event") };
+        assert_eq!((event.name.as_str(), event.unit()), ("syscalls:sys_exit_write*ret", "bytes"));
+        assert!(matches!(event.configs[0].field, Some(WeightField::Traced(_))));
+        machine.write("program", "0123456789");
+        let path = machine.root().join("program");
+        let name = format!("uprobe:{}:0x9*di", path.display());
+        let events = candidates(&machine, &name).expect("a register");
+        assert_eq!((events[0].name.as_str(), events[0].unit()), (name.as_str(), "value"));
+        assert_eq!(events[0].configs[0].field, Some(WeightField::Register(5)));
+        for (name, reason) in [
+            ("syscalls:sys_exit_write*count", "there are ret"),
+            ("sched:sched_switch*x", "sched:sched_switch: cannot read the fields"),
+            ("sched:no*x", "unknown event \"sched:no\""),
+            ("cycles*ret", "cycles: only tracepoints have fields"),
+            ("kprobe:do_exit*di", "kprobe:do_exit: only tracepoints have fields"),
+        ] {
+            let error = candidates(&machine, name).expect_err(name);
+            assert!(error.contains(reason), "{name}: {error}");
+        }
     }
 
     #[test]

@@ -8,6 +8,8 @@ use perf_event_open_sys::bindings::{
     perf_event_attr,
 };
 
+use crate::event::field::WeightField;
+
 /// The default event: CPU cycles if the machine counts them, otherwise the CPU clock.
 pub(crate) const DEFAULT_EVENT: &str = "nprof.clk_unhalted";
 
@@ -22,6 +24,9 @@ pub(crate) struct Event {
     /// The descriptions to open. On hybrid machines there is one for each kind of core, which
     /// together are one event. Never empty.
     pub(crate) configs: Vec<PerfEventConfig>,
+    /// The distance between two samples in the unit of the field that weighs them. `None` if each
+    /// event is sampled, and for events that no field weighs.
+    pub(crate) value_period: Option<u64>,
 }
 
 /// A kind of waiting.
@@ -73,6 +78,8 @@ pub(crate) struct PerfEventConfig {
     /// True if the event occurs only in the kernel: `exclude_kernel` would exclude all of them
     /// (`perf_tp_event_match` and `perf_exclude_event`, kernel/events/core.c).
     pub(crate) only_kernel: bool,
+    /// The field that samples take their weight from; `None` if that is the period.
+    pub(crate) field: Option<WeightField>,
 }
 
 impl PerfEventConfig {
@@ -121,6 +128,20 @@ impl Event {
             (Measure::WaitTime, "runnable") => Some(Waiting::Runnable),
             (Measure::WaitTime, "wakes") => Some(Waiting::Wakes),
             _ => None,
+        }
+    }
+
+    /// True if samples take their weight from a field.
+    pub(crate) fn is_weighed(&self) -> bool {
+        self.configs.iter().any(|config| config.field.is_some())
+    }
+
+    /// Returns the unit of the weights.
+    pub(crate) fn unit(&self) -> &'static str {
+        match self.measure {
+            // The value of a field is no number of events.
+            Measure::Count if self.is_weighed() => "value",
+            _ => self.measure.unit(),
         }
     }
 
@@ -217,6 +238,7 @@ mod tests {
             measure: Measure::Count,
             rate,
             configs: vec![PerfEventConfig::default()],
+            value_period: None,
         }
     }
 

@@ -2,12 +2,13 @@
 //!
 //! [`spec`] parses a name with its period and modifiers. [`catalog`] looks it up in the generic
 //! events of the kernel ([`builtin`]) and in the files of the machine ([`pmu`], [`tracepoint`],
-//! [`probe`]). [`mod@list`] opens all events to find the available ones.
+//! [`probe`]). [`field`] finds the values that weigh samples. [`mod@list`] opens all events to find the available ones.
 
 mod builtin;
 mod catalog;
 mod cpu_frequency;
 mod definition;
+mod field;
 mod list;
 mod pmu;
 mod probe;
@@ -21,5 +22,6 @@ pub(crate) use catalog::Catalog;
 pub(crate) use definition::{
     CpuMode, DEFAULT_EVENT, Event, EventRate, PerfEventConfig, SamplingPeriod, StackMode, Waiting,
 };
+pub(crate) use field::WeightField;
 pub(crate) use list::{list, print};
 pub(crate) use spec::{EventSpec, PERIOD_MAX};

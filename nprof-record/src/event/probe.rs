@@ -51,7 +51,7 @@ pub(crate) fn event(root: &Path, devices: &Path, name: &str) -> Result<Event, St
     let text = CString::new(text).map_err(|_| format!("{name:?} contains a NUL"))?;
     let configs = vec![config(devices, kind, text, offset)?];
     let rate = EventRate::EveryEvent;
-    Ok(Event { name: name.to_owned(), measure: Measure::Count, rate, configs })
+    Ok(Event { name: name.to_owned(), measure: Measure::Count, rate, configs, value_period: None })
 }
 
 /// Returns a probe that no machine has.

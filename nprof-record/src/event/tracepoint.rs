@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use nprof_stream::Measure;
 use perf_event_open_sys::bindings as perf;
 
+use crate::event::field::{self, WeightField};
 use crate::event::pmu;
 use crate::event::{Event, EventRate, PerfEventConfig};
 
@@ -88,7 +89,20 @@ impl Tracepoints {
             measure: Measure::Count,
             rate: EventRate::EveryEvent,
             configs,
+            value_period: None,
         }))
+    }
+
+    /// Returns the field of a tracepoint.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such field, or it cannot be read.
+    pub(crate) fn field(&self, name: &str, field: &str) -> Result<WeightField, String> {
+        let (system, event) = name.split_once(':').unwrap_or_default();
+        let text = pmu::read(&self.events.join(system).join(event).join("format"))
+            .map_err(|error| format!("cannot read the fields of the tracepoint: {error}"))?;
+        field::traced(&text, field)
     }
 
     /// Reads the number of a tracepoint.

@@ -5,7 +5,7 @@ use perf_event_open_sys::bindings as perf;
 use perf_event_open_sys::bindings::perf_event_attr;
 
 use crate::arch;
-use crate::event::{CpuMode, PerfEventConfig, SamplingPeriod, StackMode};
+use crate::event::{CpuMode, PerfEventConfig, SamplingPeriod, StackMode, WeightField};
 use crate::perf::plan::{CommonAttr, KernelFeatures, OpenMode};
 
 impl CommonAttr {
@@ -135,6 +135,9 @@ impl CommonAttr {
         }
         if self.features == KernelFeatures::InheritRead {
             attr.sample_type |= u64::from(perf::PERF_SAMPLE_READ);
+        }
+        if let Some(WeightField::Traced(_)) = encoding.field {
+            attr.sample_type |= u64::from(perf::PERF_SAMPLE_RAW);
         }
         self.set_stack(&mut attr, scope);
         attr.__bindgen_anon_2.wakeup_watermark = watermark;

@@ -320,7 +320,8 @@ impl<'a> EventOpener<'a> {
             let common = if uses_bpf_copier { plan.common.with_bpf_copier() } else { plan.common };
             let attr = common.sample_attr(encoding, period, scope, self.watermark());
             let event = EventId(number as u32 + 1);
-            let layout = plan.common.layout(period);
+            let field = encoding.field;
+            let layout = SampleLayout { field, ..plan.common.layout(period) };
             let binding = EventBinding { event, task, layout, uses_bpf_copier };
             self.add(&attr, cpu, target, binding, self.size)?;
             if uses_bpf_copier {

@@ -192,6 +192,7 @@ pub(crate) fn try_open(
         measure: Measure::Count,
         rate: EventRate::EveryEvent,
         configs,
+        value_period: None,
     };
     let name = String::new();
     let requested =
@@ -341,6 +342,7 @@ impl CommonAttr {
             callchain: self.has_callchain(),
             registers: if self.unwind == StackMode::Dwarf { arch::COUNT } else { 0 },
             raw: RawData::None,
+            field: None,
         }
     }
 

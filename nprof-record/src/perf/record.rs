@@ -5,6 +5,7 @@ use nprof_object::{FileOffset, RuntimeAddress};
 use nprof_stream::NO_CPU;
 use perf_event_open_sys::bindings as perf;
 
+use crate::event::WeightField;
 use crate::os::code_mapping::{Identity, Ksymbol, Mmap};
 use crate::perf::stack_chunks::{ExtraStack, SampleKey, StackChunk};
 use crate::perf::waits::data::{ThreadNote, Wait, Wake};
@@ -28,6 +29,8 @@ pub(crate) struct SampleLayout {
     /// Number of user registers; 0 without PERF_SAMPLE_REGS_USER and PERF_SAMPLE_STACK_USER.
     pub(crate) registers: usize,
     pub(crate) raw: RawData,
+    /// The field that the weight comes from, in place of the period.
+    pub(crate) field: Option<WeightField>,
 }
 
 /// The meaning of PERF_SAMPLE_RAW, which BPF programs write.
@@ -128,6 +131,10 @@ impl<'a> Sample<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum KernelRecord<'a> {
     Sample(Sample<'a>),
+    /// A sample of which the field that weighs it is zero or negative.
+    NotPositive {
+        is_negative: bool,
+    },
     /// A wake-up, with a sample of the waker.
     Wake(Sample<'a>, Wake),
     /// A note on the thread by the programs that measure waiting.
@@ -279,7 +286,7 @@ fn read_sample(
     let (pid, tid) = (fields.u32()?, fields.u32()?);
     let time = fields.u64()?;
     let (cpu, _reserved) = (fields.u32()?, fields.u32()?);
-    let weight = match layout.weight {
+    let mut weight = match layout.weight {
         Some(weight) => weight,
         None => fields.u64()?,
     };
@@ -301,6 +308,11 @@ fn read_sample(
             _ => wait = Some(Wait::read(raw)?),
         }
     }
+    let mut value = None;
+    if let Some(WeightField::Traced(field)) = layout.field {
+        let size = usize::try_from(fields.u32()?).ok()?;
+        value = Some(field.value(fields.take(size)?)?);
+    }
     // The user part is either copied or walked by the kernel, see `CommonAttr::sample_attr`.
     let user = if layout.registers > 0 {
         UserStack::Copied(read_copied_stack(layout, &mut fields)?)
@@ -309,6 +321,19 @@ fn read_sample(
     } else {
         UserStack::NotCaptured
     };
+    if let Some(WeightField::Register(at)) = layout.field {
+        let UserStack::Copied(copied) = &user else { return None };
+        value = Some(copied.registers.iter().nth(at)? as i64);
+    }
+    if let Some(value) = value {
+        match u64::try_from(value) {
+            Ok(positive) if positive > 0 => weight = positive,
+            refused => {
+                let not_positive = KernelRecord::NotPositive { is_negative: refused.is_err() };
+                return Some((SampleId { pid, tid, time, cpu }, not_positive));
+            }
+        }
+    }
     let mode = u32::from(header.misc) & perf::PERF_RECORD_MISC_CPUMODE_MASK;
     let stack = StackInput {
         ip,

@@ -53,6 +53,7 @@ fn event(id: EventId, planned: &PlannedEvent, stack_mode: StackMode) -> Event {
         SamplingPeriod::Fixed(events) => Some(events),
         SamplingPeriod::Adaptive(_) => None,
     };
+    let period = if planned.event.is_weighed() { planned.event.value_period } else { period };
     let name = &planned.event.name;
     let capture = if planned.event.waiting().is_some() { "bpf" } else { "" };
     // Stated only if it differs from the name of the event.
@@ -61,7 +62,7 @@ fn event(id: EventId, planned: &PlannedEvent, stack_mode: StackMode) -> Event {
         id,
         name: name.clone().into(),
         requested: requested.into(),
-        unit: planned.event.measure.unit().into(),
+        unit: planned.event.unit().into(),
         measure: planned.event.measure.clone(),
         period,
         frequency: planned.frequency,

@@ -1,11 +1,12 @@
 //! The main loop of a recording: polls the sources of records, drains them into the stream, and
 //! stops when the workload has exited or a limit is reached.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
-use nprof_stream::{End, Record};
+use nprof_stream::{End, EventId, Record};
 
 use crate::convert::converter::{CommandExit, Converter};
 use crate::convert::dictionary::Sink;
@@ -418,6 +419,7 @@ impl Recording {
             // Events of CPUs and groups stay.
             ended_by_exec: if is_by_task { counts.ended_by_exec } else { 0 },
             compat: counts.compat,
+            negative: named_counts(&plan, &counts.negative),
             unreadable: counts.unreadable,
             outside_ns,
             existing_descendants,
@@ -464,6 +466,13 @@ impl Recording {
         let error = stream.finish().err();
         Outcome { error, summary, kept: kept.map(KeptImages::finish) }
     }
+}
+
+/// Returns counts with the names of their events.
+fn named_counts(plan: &Plan, counts: &BTreeMap<EventId, u64>) -> Vec<(String, u64)> {
+    let name = |event: &EventId| plan.events.get((event.0 as usize).wrapping_sub(1));
+    let named = counts.iter().filter_map(|(event, count)| Some((name(event)?, *count)));
+    named.map(|(planned, count)| (planned.event.name.clone(), count)).collect()
 }
 
 fn exit_text(exit: Exit) -> String {

@@ -29,6 +29,8 @@ pub(crate) struct Summary {
     pub(crate) ended_by_exec: u64,
     /// Samples of 32-bit programs.
     pub(crate) compat: CompatSamples,
+    /// Events that were not counted because the field that weighs them is negative, by name.
+    pub(crate) negative: Vec<(String, u64)>,
     /// Samples without callers in processes of which the mappings may not be read.
     pub(crate) unreadable: u64,
     /// The CPU time that the command used outside of its control group, in ns.
@@ -141,7 +143,13 @@ impl Summary {
             let percent = (waited * 100.0).floor();
             format!("{subject} waited {percent:.0} % of the time, which is not sampled")
         });
-        text.into_iter().collect()
+        let negative = self.negative.iter().map(|(name, count)| {
+            let plural = if *count == 1 { "" } else { "s" };
+            format!(
+                "{name}: {count} event{plural} not counted: the field is negative, as of an error"
+            )
+        });
+        text.into_iter().chain(negative).collect()
     }
 
     /// Returns the cause of losses in rings, and the remedy.

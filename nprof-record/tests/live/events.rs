@@ -262,6 +262,89 @@ fn uprobe_samples_every_call() {
     assert_eq!(stream.event.name, event.as_bytes());
 }
 
+/// Writes 1000 bytes 30 times in `few`, 7 bytes 10 times in `small`, and fails 5 times.
+const WRITES: &str = "
+    #include <unistd.h>
+    #include <fcntl.h>
+    static char bytes[1000];
+    __attribute__((noinline)) void few(int fd) {
+        for (int i = 0; i < 30; i++) if (write(fd, bytes, 1000) != 1000) _exit(1);
+        __asm__ volatile(\"\");
+    }
+    __attribute__((noinline)) void small(int fd) {
+        for (int i = 0; i < 10; i++) if (write(fd, bytes, 7) != 7) _exit(1);
+        __asm__ volatile(\"\");
+    }
+    int main(void) {
+        int fd = open(\"/dev/null\", O_WRONLY);
+        few(fd);
+        small(fd);
+        for (int i = 0; i < 5; i++) if (write(-1, bytes, 7) != -1) return 1;
+        return 0;
+    }";
+
+/// Returns the weight of the samples that have a frame in a function of 64 bytes or less from this
+/// offset.
+fn weight_below(stream: &Stream, image: &str, start: u64) -> u64 {
+    let is_inside = |(frame, offset): (&(String, bool), &u64)| {
+        frame.0 == image && (start..start + 64).contains(offset)
+    };
+    let samples = stream.samples.iter();
+    let below = samples.filter(|it| it.frames.iter().zip(&it.offsets).any(is_inside));
+    below.map(|sample| sample.weight).sum()
+}
+
+#[test]
+fn tracepoint_weighed_by_field_counts_bytes_by_path() {
+    if !can_record() || !has("syscalls:sys_exit_write") {
+        return;
+    }
+    let directory = Directory::new("field");
+    let options = ["-O1", "-falign-functions=64"];
+    let Some(program) = directory.compile("gcc", WRITES, &options) else { return };
+    let file = directory.path("out");
+    let output = record(&["-e", "syscalls:sys_exit_write*ret", "-o", &file, "--", &program]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let refused = "syscalls:sys_exit_write*ret: 5 events not counted";
+    assert!(stderr(&output).contains(refused), "{}", stderr(&output));
+    let stream = Stream::from_file(&file);
+    assert_eq!((&stream.event.unit[..], stream.event.period), (&b"bytes"[..], None));
+    let bytes = |name| weight_below(&stream, "program", offset(&program, name));
+    assert_eq!((bytes("few"), bytes("small")), (30_000, 70));
+    assert_eq!(stream.samples.len(), 40);
+    // With a period larger values stay exact, and no other values occur.
+    let event = "syscalls:sys_exit_write*ret:100";
+    let output = record(&["-e", event, "-o", &file, "--", &program]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let stream = Stream::from_file(&file);
+    assert_eq!(stream.event.period, Some(100));
+    assert_eq!(weight_below(&stream, "program", offset(&program, "few")), 30_000);
+    let weights: BTreeSet<_> = stream.samples.iter().map(|sample| sample.weight).collect();
+    assert!(weights.is_subset(&BTreeSet::from([100, 1000])), "{weights:?}");
+}
+
+#[test]
+fn uprobe_weighed_by_register_sums_arguments() {
+    if !can_record() || !has("uprobe:PATH:0xOFFSET") {
+        return;
+    }
+    let directory = Directory::new("register");
+    let source = "__attribute__((noinline)) int f(long x) { __asm__ volatile(\"\"); return x > 9; }\n\
+                  int main(void) { int n = -90; for (long i = -3; i < 100; i++) n += f(i); return n; }";
+    let Some(program) = directory.compile("gcc", source, &["-O1"]) else { return };
+    let event = format!("uprobe:{program}:{:#x}*di", offset(&program, "f"));
+    let file = directory.path("out");
+    let output = record(&["-e", &event, "-o", &file, "--", &program]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(stderr(&output).contains("3 events not counted"), "{}", stderr(&output));
+    let stream = Stream::from_file(&file);
+    // 1 to 99; 0 weighs nothing.
+    let weight: u64 = stream.samples.iter().map(|sample| sample.weight).sum();
+    assert_eq!((weight, stream.samples.len(), &stream.event.unit[..]), (4950, 99, &b"value"[..]));
+    let refused = record(&["-e", &event, "--unwind", "none", "-o", &file, "--", &program]);
+    assert!(stderr(&refused).contains("--unwind dwarf only"), "{}", stderr(&refused));
+}
+
 /// Returns the file offset of a function, as uprobes expect it.
 fn offset(program: &str, function: &str) -> u64 {
     let bytes = fs::read(program).expect("a program");

@@ -16,4 +16,5 @@ pub use frames::{
 };
 pub(crate) use generated_code::interpreter_cfa;
 pub use plt::Plt;
+pub(crate) use registers::NAMES;
 pub use registers::{COUNT, FP, IP, MASK, NUMBERS, PRESERVED, SP};

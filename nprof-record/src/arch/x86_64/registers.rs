@@ -19,3 +19,8 @@ pub(super) const FRAME_POINTER_ONLY: [u16; 1] = [6];
 pub const MASK: u64 = 0x00ff_01ff;
 /// DWARF's numbers of the registers in [`MASK`], in the order of their bits.
 pub const NUMBERS: [u16; COUNT] = [0, 3, 2, 1, 4, 5, 6, 7, 16, 8, 9, 10, 11, 12, 13, 14, 15];
+/// The names of these registers in perf(1).
+pub(crate) const NAMES: [&str; COUNT] = [
+    "ax", "bx", "cx", "dx", "si", "di", "bp", "sp", "ip", "r8", "r9", "r10", "r11", "r12", "r13",
+    "r14", "r15",
+];

@@ -35,7 +35,7 @@ fn event(name: &str, measure: Measure, kind: u32, config: u32) -> Event {
     } else {
         EventRate::Unknown
     };
-    Event { name: name.to_owned(), measure, rate, configs: vec![encoding] }
+    Event { name: name.to_owned(), measure, rate, configs: vec![encoding], value_period: None }
 }
 
 fn cycles() -> Event {

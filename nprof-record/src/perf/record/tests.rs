@@ -1,7 +1,13 @@
 use super::*;
 
-const LAYOUT: SampleLayout =
-    SampleLayout { weight: None, read: 2, callchain: true, registers: 2, raw: RawData::None };
+const LAYOUT: SampleLayout = SampleLayout {
+    weight: None,
+    read: 2,
+    callchain: true,
+    registers: 2,
+    raw: RawData::None,
+    field: None,
+};
 
 /// A record: its header, and its fields as 32-bit words.
 fn record(kind: u32, misc: u32, words: &[u32]) -> Vec<u8> {
