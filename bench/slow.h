@@ -1,5 +1,5 @@
 /* SLOW(units) burns time in the function that contains it: $SLOW is a list of NAME:STEPS, separated by
- * commas, with sixteenths of a step for each unit. Included before each source file. */
+ * commas, with 1024ths of a step for each unit. Included before each source file. */
 #ifndef SLOW
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +18,7 @@ static unsigned long slow_value __attribute__((unused)) = 1;
     static long slow = -1, due; \
     if (__builtin_expect(slow < 0, 0)) slow = slow_steps(__func__); \
     unsigned long value = slow_value; \
-    for (due += slow * (units); due >= 16; due -= 16) value = (value ^ (value >> 29)) * 0xbf58476d1ce4e5b9ul; \
+    for (due += slow * (units); due >= 1024; due -= 1024) value = (value ^ (value >> 29)) * 0xbf58476d1ce4e5b9ul; \
     slow_value = value; \
 } while (0)
 #endif
