@@ -92,7 +92,13 @@ impl Charger {
     }
 
     /// Notes a wait.
-    pub(crate) fn wait(&mut self, wait: Wait) {
+    pub(crate) fn wait(&mut self, mut wait: Wait) {
+        // The recorder writes a wait when the thread runs again. From the wake-up on, it waited for a
+        // CPU, which is not part of this wait.
+        let woken = wait.pair.and_then(|pair| self.waits.woken_at(pair));
+        let ready = woken.map_or(0, |woken| wait.end.saturating_sub(woken));
+        wait.end -= ready;
+        wait.start = wait.start.saturating_sub(ready);
         let Wait { task, node, start, end, weight, .. } = wait;
         let (shared, decided) = self.waits.add(wait);
         self.add(task, Activity { start, end, node, doing: Doing::Waiting(shared), weight });

@@ -185,6 +185,21 @@ fn parts_of_a_wait_are_charged_to_the_waker_of_its_end() {
 }
 
 #[test]
+fn wait_ends_at_its_wake_up_and_continues_its_parts() {
+    let mut schedule = Schedule::new(LIMITS);
+    schedule.runs(2, 10, 0, 1500 * MS);
+    schedule.runs(2, 11, 1500 * MS, 2000 * MS);
+    schedule.part(1, 0, 1000 * MS, None);
+    let pair = Pair { run: 0, number: 9 };
+    let waker = Some(Waker { task: TaskId(2), node: NodeId(2) });
+    schedule.charger.wake(pair, waker, 1500 * MS);
+    // Its CPU was busy for another 300 ms: the recorder wrote it then.
+    schedule.part(1, 1300 * MS, 1800 * MS, Some(pair));
+    let charges = schedule.finish();
+    assert_eq!(share(&charges, target(2, 10, None)), 1.0, "{charges:?}");
+}
+
+#[test]
 fn part_that_leaves_the_window_is_still_waiting() {
     let mut schedule = Schedule::new(Limits { window_ns: 2000 * MS, ..LIMITS });
     for second in 0..10 {

@@ -9,9 +9,9 @@ use rustc_hash::FxHashMap;
 
 use super::activity::{Pair, SharedEnd, Wait, WaitEnd};
 
-/// The greatest gap between two parts of one wait, in ns. The recorder writes parts without gaps;
-/// the time between two waits of a thread is longer, since it runs in between.
-const PART_GAP_NS: u64 = 1_000;
+/// The greatest gap between two parts of one wait, in ns. The recorder writes parts without gaps, but
+/// the time of a wake-up is that of its sample, some microseconds after the end of the wait.
+const PART_GAP_NS: u64 = 10_000;
 
 /// A wait, or a part of one, and its end.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ pub(super) struct OpenWaits {
     in_progress: FxHashMap<TaskId, Parts>,
     ended: FxHashMap<Pair, Parts>,
     /// Wake-ups that came before their wait, and their times.
-    wakes: FxHashMap<Pair, WaitEnd>,
+    wakes: FxHashMap<Pair, (WaitEnd, u64)>,
     wake_times: VecDeque<(u64, Pair)>,
 }
 
@@ -72,7 +72,7 @@ impl OpenWaits {
                 self.in_progress.insert(wait.task, parts);
             }
             Some(pair) => match self.wakes.remove(&pair) {
-                Some(known) => decided.extend(self.end(&parts, known)),
+                Some((known, _)) => decided.extend(self.end(&parts, known)),
                 None => {
                     self.ended.insert(pair, parts);
                 }
@@ -81,13 +81,18 @@ impl OpenWaits {
         (end, decided)
     }
 
+    /// Returns the time of the wake-up of a pair. None if it is not known yet.
+    pub(super) fn woken_at(&self, pair: Pair) -> Option<u64> {
+        self.wakes.get(&pair).map(|(_, time)| *time)
+    }
+
     /// Notes the wake-up of a pair. Returns the waits that it ended.
     pub(super) fn wake(&mut self, pair: Pair, end: WaitEnd, time: u64) -> Vec<OpenWait> {
         // The recorder may write the two samples of a pair in either order.
         if let Some(parts) = self.ended.remove(&pair) {
             return self.end(&parts, end);
         }
-        self.wakes.insert(pair, end);
+        self.wakes.insert(pair, (end, time));
         self.wake_times.push_back((time, pair));
         Vec::new()
     }

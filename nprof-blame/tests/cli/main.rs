@@ -1,5 +1,6 @@
 //! The tool on streams of schedules with a known truth.
 
+mod live;
 mod schedule;
 
 use nprof_tests::{Finished, Shell, rows};

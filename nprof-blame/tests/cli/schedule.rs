@@ -12,6 +12,9 @@ const MS: u64 = 1_000_000;
 /// The interval at which the recorder writes parts of waits in progress.
 const PART: u64 = 1_000 * MS;
 
+/// The time from a wake-up until the thread runs.
+const READY: u64 = 30_000;
+
 /// The thread that ends a wait, and its stack.
 #[derive(Clone, Copy)]
 pub(crate) struct Waker(pub(crate) u32, pub(crate) u32);
@@ -114,8 +117,9 @@ impl Schedule {
         self.pairs += 1;
         let extras = format!("\tlasted={lasted}\tpair={}", self.pairs);
         let (weight, count) = (lasted.max(PERIOD), (lasted / PERIOD).max(1));
-        self.sample(end, 2, task, node, weight, count, &extras);
         self.sample(end, 4, waker.0, waker.1, weight, count, &extras);
+        // The recorder writes a wait when the thread runs again.
+        self.sample(end + READY, 2, task, node, weight, count, &extras);
     }
 
     /// Adds a wait for a CPU.
@@ -145,7 +149,6 @@ impl Schedule {
 
     /// Returns the stream as text, without its end.
     pub(crate) fn open_text(&mut self) -> String {
-        // The sort is stable: a wait stays before its wake-up.
         self.samples.sort_by_key(|sample| sample.0);
         let samples: String = self.samples.iter().map(|sample| sample.1.as_str()).collect();
         format!("{}{}{samples}", self.head, self.definitions)
