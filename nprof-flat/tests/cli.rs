@@ -102,13 +102,13 @@ fn python_reads_csv_and_json() {
 
 #[test]
 fn json_has_the_facts_of_the_heading() {
-    let json = stdout(&["--format", "json", "--confidence", "99", "--exclude", "function=^g$"]);
+    let json = stdout(&["--format", "json", "--confidence", "99", "--match", "function=[^g]"]);
     let object: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(object["complete"], true);
     assert_eq!(object["live"], false);
     assert_eq!(object["confidence"], 99.0);
     assert_eq!(object["events"][1]["event"], "faults");
-    assert_eq!(object["filters"], serde_json::json!(["--exclude function=^g$"]));
+    assert_eq!(object["filters"], serde_json::json!(["--match function=[^g]"]));
     assert_eq!(object["uncounted_rows"], 1);
     assert_eq!(object["wholes"][0]["samples"], 3);
     assert_eq!(object["rows"].as_array().unwrap().len(), 3);
@@ -152,9 +152,17 @@ fn keys_combine() {
 #[test]
 fn omitted_rows_are_counted_below_the_table() {
     let clock = ["--match", "event=cpu"];
-    let table = stdout(&[&clock[..], &["--exclude", "function=^g$"]].concat());
+    let table = stdout(&[&clock[..], &["--match", "function=[^g]"]].concat());
     assert!(
-        table.ends_with("1 row not counted, 33.33 % of self (--exclude function=^g$)\n"),
+        table.ends_with("1 row not counted, 33.33 % of self (--match function=[^g])\n"),
+        "{table}"
+    );
+    // Its sample is gone, also from the total of main.
+    let table = stdout(&[&clock[..], &["--exclude", "function=^g$"]].concat());
+    let counted = "2 of 3 samples of cpu-clock, 66.67 % (--match event=cpu --exclude function=^g$)";
+    assert!(table.contains(counted) && !table.contains("not counted"), "{table}");
+    assert!(
+        table.lines().any(|line| line.starts_with("  0.00") && line.contains("66.67")),
         "{table}"
     );
     // The samples are at 0, 1 and 2 ns of their run.

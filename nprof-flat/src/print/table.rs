@@ -47,8 +47,9 @@ pub(crate) fn print(context: &PrintContext<'_>) -> Vec<u8> {
 /// Returns the lines above a table: counted samples, the meaning of 100 % and of `±`.
 fn legend(context: &PrintContext<'_>) -> Vec<String> {
     let args = context.args;
-    // Only rules about samples: the effect of rules about calls is a line below the table.
-    let rules = args.options.sample_rules();
+    // Rules that select rows have a line below the table.
+    let rules =
+        [args.options.sample_rules(), args.options.filter().spelled_excludes_of_calls()].concat();
     let mut lines = legend::counted(&context.selected.all_events, context.summary, &rules);
     let confidence = args.options.confidence().percent();
     let rest = match &context.selected.events[..] {
@@ -96,7 +97,7 @@ fn shorten_images(names: &mut [Vec<String>], columns: &[Key]) {
 /// Returns the lines below a table: the omitted rows.
 fn footer(context: &PrintContext<'_>) -> String {
     let PrintContext { selected, args, .. } = *context;
-    let filter = args.options.filter().spelled(true).join(" ");
+    let filter = args.options.filter().spelled_matches_of_calls().join(" ");
     // With --rebase uncounted rows are not part of the 100 %, so they have no share.
     let mut out =
         omitted(context, &selected.uncounted, "not counted", &filter, !args.options.rebase);

@@ -10,8 +10,9 @@
 //! of folded rows overlap, so the total of `(other)` is its self. A row lacks at most the heaviest
 //! row of each folding.
 //!
-//! Filter rules about samples decide which samples count. Rules about calls decide which calls
-//! make rows; the other calls make rows, too, which are only counted and not reported.
+//! Filter rules about samples decide which samples count; so do `--exclude` rules about calls, which
+//! drop samples with a matching call on their stack. `--match` rules about calls decide which calls make
+//! rows; the other calls make rows, too, which are only counted and not reported.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -72,7 +73,7 @@ impl FlatRow {
 struct RowKey {
     calls: PartId,
     samples: PartId,
-    /// True if the filter's rules about calls hold.
+    /// True if the filter's `--match` rules about calls hold.
     is_kept: bool,
 }
 
@@ -107,6 +108,8 @@ pub struct Flat {
     calls: CallRows,
     /// None for samples that do not count.
     sample_parts: EpochCache<GroupKey, Option<PartId>>,
+    /// True for frames with a call that an `--exclude` rule matches.
+    excluded_frames: EpochCache<FrameId, bool>,
 }
 
 impl Flat {
@@ -135,6 +138,7 @@ impl Flat {
             counted: Vec::new(),
             calls: CallRows::default(),
             sample_parts: EpochCache::default(),
+            excluded_frames: EpochCache::default(),
         }
     }
 
@@ -161,6 +165,9 @@ impl Flat {
         let Some(samples) = self.sample_part(context, group) else {
             return;
         };
+        if self.filter.excludes_by_call() && self.excludes_stack(tables, group.node) {
+            return;
+        }
         self.once.next_stack();
         let mut is_leaf = true;
         let mut counts = false;
@@ -303,7 +310,7 @@ impl Flat {
         let bound = *self.bounds.get(event).filter(|bound| bound.samples > 0)?;
         let mut other = Sum::default();
         for (&(of, key), &id) in &self.row_ids {
-            // Two rows can be: folded calls that a filter excludes stay apart from the others.
+            // Two rows can be: folded calls that a filter does not match stay apart from the others.
             if of == event && self.is_other(key) {
                 other.add(self.tallies[id].self_);
             }
@@ -356,7 +363,7 @@ impl Flat {
         }
         let labels = &mut self.labels;
         let names = self.call_keys.iter().map(|&key| labels.label(tables, call, key)).collect();
-        let is_kept = self.filter.keeps_call(labels, tables, Some(call));
+        let is_kept = self.keeps_call(tables, Some(call));
         let part = CallPart { id: self.part(names), is_kept };
         self.calls.parts.insert(call, part);
         part
@@ -367,8 +374,32 @@ impl Flat {
         // All call columns show the same name, as there is no call to take names from.
         let name = self.labels.no_stack();
         let names = self.call_keys.iter().map(|_| name).collect();
-        let is_kept = self.filter.keeps_call(&mut self.labels, tables, None);
+        let is_kept = self.keeps_call(tables, None);
         CallPart { id: self.part(names), is_kept }
+    }
+
+    /// True if the `--match` rules about calls match a call. `call` is None for a sample without a stack.
+    fn keeps_call(&mut self, tables: &Tables, call: Option<Call>) -> bool {
+        self.filter.matches_of(&mut self.labels, tables, call).into_iter().all(|holds| holds)
+    }
+
+    /// True if an `--exclude` rule matches a call of a stack.
+    fn excludes_stack(&mut self, tables: &Tables, node: NodeId) -> bool {
+        if node.is_none() {
+            return self.filter.excludes_call(&mut self.labels, tables, None);
+        }
+        tables.stack(node).any(|frame| self.excludes_frame(tables, frame))
+    }
+
+    fn excludes_frame(&mut self, tables: &Tables, frame: FrameId) -> bool {
+        if let Some(is_excluded) = self.excluded_frames.get(tables, &frame) {
+            return is_excluded;
+        }
+        let Self { filter, labels, .. } = self;
+        let is_excluded =
+            tables.calls(frame).any(|call| filter.excludes_call(labels, tables, Some(call)));
+        self.excluded_frames.insert(frame, is_excluded);
+        is_excluded
     }
 
     /// Returns the sample columns. None for a sample that does not count.

@@ -95,7 +95,7 @@ pub struct SelectedRows {
     pub per: Option<Per>,
     /// The reported rows in order.
     pub rows: Vec<FlatRow>,
-    /// Rows of calls that the filter excludes.
+    /// Rows of calls that the filter does not match.
     pub uncounted: OmittedRows,
     /// Rows below the minimum share.
     pub dropped: OmittedRows,

@@ -97,10 +97,18 @@ impl Filter {
 
     /// Returns the rules as the user spelled them: those about calls, or those about samples.
     pub fn spelled(&self, of_calls: bool) -> Vec<String> {
-        let spell = |option: &'static str| move |rule: &Rule| format!("{option} {}", rule.text);
-        let wanted = |rule: &&Rule| matches!(rule.key, Key::Call(_)) == of_calls;
-        let matching = self.matching.iter().filter(wanted).map(spell("--match"));
-        matching.chain(self.exclude.iter().filter(wanted).map(spell("--exclude"))).collect()
+        let matching = spelled("--match", &self.matching, of_calls);
+        [matching, spelled("--exclude", &self.exclude, of_calls)].concat()
+    }
+
+    /// Returns the `--match` rules about calls as the user spelled them.
+    pub fn spelled_matches_of_calls(&self) -> Vec<String> {
+        spelled("--match", &self.matching, true)
+    }
+
+    /// Returns the `--exclude` rules about calls as the user spelled them.
+    pub fn spelled_excludes_of_calls(&self) -> Vec<String> {
+        spelled("--exclude", &self.exclude, true)
     }
 
     /// Returns a message for each `--match` rule that has matched nothing, if there are similar names.
@@ -114,6 +122,11 @@ impl Filter {
     /// True if there are rules about calls.
     pub fn is_about_calls(&self) -> bool {
         self.rules().any(|rule| matches!(rule.key, Key::Call(_)))
+    }
+
+    /// True if there are `--exclude` rules about calls.
+    pub fn excludes_by_call(&self) -> bool {
+        self.exclude.iter().any(|rule| matches!(rule.key, Key::Call(_)))
     }
 
     /// Returns the number of `--match` rules about calls.
@@ -154,13 +167,8 @@ impl Filter {
             && !self.exclude.iter_mut().filter(of_samples).any(holds)
     }
 
-    /// True if the rules about calls match a call. `call` is None for a sample without a stack.
-    pub fn keeps_call(&mut self, labels: &mut Labels, tables: &Tables, call: Option<Call>) -> bool {
-        self.matches_of(labels, tables, call).into_iter().all(|holds| holds)
-            && !self.excludes_call(labels, tables, call)
-    }
-
-    /// Returns for each `--match` rule about calls whether it matches a call.
+    /// Returns for each `--match` rule about calls whether it matches a call. `call` is None for a
+    /// sample without a stack.
     pub fn matches_of(
         &mut self,
         labels: &mut Labels,
@@ -180,6 +188,12 @@ impl Filter {
     ) -> bool {
         self.exclude.iter_mut().any(|rule| holds(rule, labels, tables, call) == Some(true))
     }
+}
+
+/// Returns rules as the user spelled them, with their option: those about calls, or those about samples.
+fn spelled(option: &str, rules: &[Rule], of_calls: bool) -> Vec<String> {
+    let wanted = rules.iter().filter(|rule| matches!(rule.key, Key::Call(_)) == of_calls);
+    wanted.map(|rule| format!("{option} {}", rule.text)).collect()
 }
 
 /// Returns whether a rule about calls matches a call. None for a rule about samples.

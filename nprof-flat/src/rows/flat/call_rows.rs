@@ -19,7 +19,7 @@ pub(super) type PartId = u32;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CallPart {
     pub(super) id: PartId,
-    /// True if the filter's rules about calls hold.
+    /// True if the filter's `--match` rules about calls hold.
     pub(super) is_kept: bool,
 }
 
@@ -28,7 +28,7 @@ pub(super) struct CallPart {
 pub(super) struct CallRow {
     /// Its index.
     pub(super) row: u32,
-    /// True if the filter's rules about calls hold.
+    /// True if the filter's `--match` rules about calls hold.
     pub(super) is_kept: bool,
 }
 

@@ -208,7 +208,7 @@ proptest! {
     }
 
     #[test]
-    fn kept_and_excluded_rows_sum_to_all_samples(
+    fn matching_and_excluded_samples_are_all_samples(
         streams in proptest::collection::vec(any_stream(), 1..3),
         rule in proptest::sample::select(vec![
             "function=^[ab]$", "image=libx", "thread=w;o", "event=faults", "line=nowhere",
@@ -219,26 +219,56 @@ proptest! {
         let (without, _) = sums(&streams, &["function"], Filter::new(&[], &rules));
         let (all, _) = sums(&streams, &["function"], Filter::default());
         let of_calls = with.filter.is_about_calls();
-        for i in 0..summary.events.len() {
-            let self_ = |flat: &Flat, kept| {
-                let mut self_ = Sum::default();
-                rows(flat, kept).iter().for_each(|row| self_.add(row.tally(i).self_));
-                self_
-            };
-            let mut sum = self_(&with, true);
-            sum.add(self_(&without, true));
-            prop_assert_eq!(sum, summary.events[i].sum);
+        let self_ = |flat: &Flat, kept, event| {
+            let mut self_ = Sum::default();
+            rows(flat, kept).iter().for_each(|row| self_.add(row.tally(event).self_));
+            self_
+        };
+        for event in 0..summary.events.len() {
+            let whole = summary.events[event].sum;
+            let mut counted = with.counted(event);
+            counted.add(without.counted(event));
+            prop_assert_eq!(counted, whole);
+            prop_assert_eq!(self_(&without, true, event), without.counted(event));
+            prop_assert!(rows(&without, false).is_empty());
             if of_calls {
-                prop_assert_eq!(self_(&with, false), self_(&without, true));
+                let mut sum = self_(&with, true, event);
+                sum.add(self_(&with, false, event));
+                prop_assert_eq!(sum, whole);
             }
         }
         if of_calls {
-            // Rules about calls remove rows and do not change the others.
+            // Rules about calls select rows and do not change the others.
             let kept = rows(&with, true);
             let all = rows(&all, true);
             prop_assert!(kept.iter().all(|row| all.contains(row)));
+            // A row of an excluded call has no sample left.
+            prop_assert!(rows(&without, true).iter().all(|row| !kept.iter().any(|k| k.names == row.names)));
         }
     }
+}
+
+#[test]
+fn excluded_call_takes_its_samples_from_all_rows() {
+    let samples = "S | 1 | 1 | 1 | 0 | 4 | 10 | 3\nS | 2 | 1 | 2 | 0 | 1 | 10 | 1\n\
+                   S | 2 | 1 | 2 | 0 | 2 | 10 | 2\nS | 2 | 1 | 2 | 0 | 0 | 10 | 1\n";
+    let streams = [stream(&format!("{PROGRAM}{samples}"))];
+    let without = |keys: &[&str], rule: &str| {
+        let rules = [rule.parse().unwrap()];
+        let (flat, _) = sums(&streams, keys, Filter::new(&[], &rules));
+        let line = |row: FlatRow| {
+            let tally = row.tally(0);
+            let (self_, total) = (tally.self_.samples, tally.total.samples);
+            format!("{} {self_}/{total}", row.names.join(" "))
+        };
+        rows(&flat, true).into_iter().map(line).collect::<Vec<_>>()
+    };
+    // The inlined call is in three samples of `fib`, all of which are below `main`.
+    let left = ["[no stack] [no stack] 1/1", "fib prog 2/2", "main prog 1/3"];
+    assert_eq!(without(&["function"], "function=^add$"), left);
+    assert_eq!(without(&["thread"], "function=^fib$"), ["7/8 pool 2/2"]);
+    assert_eq!(without(&["function"], "image=prog"), ["[no stack] [no stack] 1/1"]);
+    assert_eq!(without(&["thread"], "function=no stack"), ["7/7 prog 3/3", "7/8 pool 3/3"]);
 }
 
 #[test]
