@@ -6,6 +6,7 @@ use clap::error::ErrorKind;
 use clap::{ArgMatches, CommandFactory, Parser, ValueEnum};
 use nprof_cli::usage;
 use nprof_report::args::StackFormat;
+use nprof_report::filter::Filter;
 use nprof_report::flamegraph::MIN_PERCENT;
 use nprof_report::legend;
 use nprof_report::profile::{FoldedSums, Sum};
@@ -32,6 +33,9 @@ pub(crate) struct Args {
     /// Report only this event [default: all; the first one in folded, flamegraph and icicle]
     #[arg(long, value_name = "NAME")]
     pub(crate) event: Option<String>,
+    /// Divide the other events by this one on the same path, such as waiting by calls
+    #[arg(long, value_name = "EVENT")]
+    pub(crate) per: Option<String>,
     /// Keep only paths that match, from the match on. PATH is regular expressions, callers first,
     /// joined by `;`, with `...` for any calls. Repeatable; applied in the order given
     #[arg(long, value_name = "PATH")]
@@ -108,7 +112,23 @@ impl Args {
                  --view callers"
             ));
         }
-        None
+        if self.per.is_none() {
+            return None;
+        }
+        if self.format.is_stacks() {
+            return Some(format!("--format {format} has no room for the ratios of --per"));
+        }
+        matches!(self.view, View::Callers | View::Graph).then(|| {
+            format!(
+                "--per divides by path, not in --view {view}; use --view paths or --view tree, or \
+                 nprof-flat --per, which divides by function"
+            )
+        })
+    }
+
+    /// Returns the filter; the divisor has no row that it could hide.
+    pub(crate) fn filter(&self) -> Filter {
+        self.options.filter().with_event(self.per.as_deref())
     }
 
     /// Returns the limits of the report's rows.

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use nprof_report::args::StackFormat;
 use nprof_report::profile::{Context, FoldedSums, GroupBy, GroupKey, ReportedEvent, Sum};
+use nprof_report::ratio::Per;
 use nprof_report::report::{self, Failure, Report};
 use nprof_report::summary::Summary;
 
@@ -34,18 +35,16 @@ pub fn run() -> ExitCode {
         _ => usize::MAX,
     };
     let aggregator =
-        Aggregator::new(args.format.is_stacks(), args.options.filter()).with_path_bytes(path_bytes);
+        Aggregator::new(args.format.is_stacks(), args.filter()).with_path_bytes(path_bytes);
     let report = PathsReport { aggregator, args: &args };
     report::run(
         TOOL,
         &args.options,
         report,
         &|trees: &EventTrees, summary: &_, width, out: &mut _| {
-            let EventTrees { tree, events, folded } = trees;
-            dispatch::report(
-                &PrintContext { tree, events, folded, summary, args: &args, width },
-                out,
-            )
+            let EventTrees { tree, events, folded, per } = trees;
+            let (per, args) = (*per, &args);
+            dispatch::report(&PrintContext { tree, events, folded, per, summary, args, width }, out)
         },
     )
 }
@@ -70,10 +69,11 @@ impl Report for PathsReport<'_> {
 
     fn rows(&self, summary: &Summary) -> Result<EventTrees, Failure> {
         let tree = apply_filters(self.aggregator.finish(), &self.args.path_filters);
+        let per = select::per(summary, self.args)?;
         let events = select::events(summary, self.args)?;
         let events = select::reported_events(&tree, &events, summary, self.args);
         let folded = events.iter().map(|event| tree.folded(event.event)).collect();
-        Ok(EventTrees { tree, events, folded })
+        Ok(EventTrees { tree, events, folded, per })
     }
 
     fn notes(&self, summary: &Summary) -> Vec<String> {
@@ -97,4 +97,6 @@ struct EventTrees {
     events: Vec<ReportedEvent>,
     /// By reported event, the samples in calls that were folded to bound memory.
     folded: Vec<Option<FoldedSums>>,
+    /// The event that the others are divided by. It is not among `events`.
+    per: Option<Per>,
 }

@@ -1,6 +1,7 @@
 //! Selects events by the command line.
 
 use nprof_report::profile::ReportedEvent;
+use nprof_report::ratio::Per;
 use nprof_report::report::Failure;
 use nprof_report::summary::Summary;
 
@@ -29,11 +30,25 @@ pub(crate) fn events(summary: &Summary, args: &Args) -> Result<Vec<usize>, Failu
     Ok(events)
 }
 
-/// Returns the events with the name on the command line, or all.
+/// Returns the event that the others are divided by. None without one, or if it may yet come.
+///
+/// # Errors
+///
+/// Fails if no event has the name.
+pub(crate) fn per(summary: &Summary, args: &Args) -> Result<Option<Per>, Failure> {
+    match args.per.as_deref() {
+        Some(name) => Ok(Per::named(summary, name)?),
+        None => Ok(None),
+    }
+}
+
+/// Returns the events with the name on the command line, or all except the divisor.
 fn named_events(summary: &Summary, args: &Args) -> Vec<usize> {
-    let is_named =
-        |&event: &usize| args.event.as_ref().is_none_or(|name| *name == summary.event_name(event));
-    (0..summary.events.len()).filter(is_named).collect()
+    let is_reported = |&event: &usize| {
+        let name = Some(summary.event_name(event));
+        if args.event.is_some() { args.event == name } else { args.per != name }
+    };
+    (0..summary.events.len()).filter(is_reported).collect()
 }
 
 fn with_samples(summary: &Summary, mut events: Vec<usize>) -> Vec<usize> {

@@ -179,6 +179,7 @@ fn stack_of_20000_frames_is_one_path_in_every_view() {
             tree: &tree,
             events: &shown,
             folded: &[],
+            per: None,
             summary: &summary,
             args: &args,
             width: Some(80),
@@ -520,7 +521,7 @@ proptest! {
         let args = Args::try_parse_from(["nprof-paths", "--format", "flamegraph"]).unwrap();
         let events = [reported(&tree, &summary, 0)];
         let context =
-            PrintContext { tree: &tree, events: &events, folded: &[], summary: &summary, args: &args, width: None };
+            PrintContext { tree: &tree, events: &events, folded: &[], per: None, summary: &summary, args: &args, width: None };
         let mut svg = Vec::new();
         report(&context, &mut svg).unwrap();
         let svg = String::from_utf8(svg).unwrap();

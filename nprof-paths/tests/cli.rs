@@ -101,6 +101,56 @@ fn prints_callers_above_and_callees_below() {
 }
 
 #[test]
+fn events_are_divided_by_another_one_on_the_same_path() {
+    let run = |args: &[&str]| {
+        let per = ["--join", "cpu-clock,runnable,blocked=wall", "--per", "calls"];
+        report().stdout(&[&per[..], args].concat(), &waits())
+    };
+    // 28 ms of handle and its callees in 10 calls, 5 ms of crc in 5.
+    let table = run(&[]);
+    let handle = "\n2.800 ± 2.964 ms/calls, 28.00 ms / 10 calls\n    handle  (server)\n    main\n";
+    assert!(table.contains(handle), "{table}");
+    assert!(table.contains("\n1.000 ± "), "{table}");
+    let legend = "a path and what is below it is divided by the calls of its leaf (--per calls)";
+    assert!(table.contains(legend), "{table}");
+    assert!(table.find(handle) < table.find("\n1.000 ± "), "the larger total comes first: {table}");
+    let tsv = run(&["--format", "tsv"]);
+    assert!(tsv.starts_with("event\tsamples\tweight\tpercent\tmargin\tdepth\tleaf\timage\tpath\ttotal\tper\tratio\tratio_margin\n"));
+    // 2 ms of handle itself.
+    let handle = "main;handle\t28000000\t10\t2800000\t";
+    assert!(tsv.contains("wall\t2\t2000000\t") && tsv.contains(handle), "{tsv}");
+    let json: serde_json::Value = serde_json::from_str(&run(&["--format", "json"])).unwrap();
+    assert_eq!(json["per"], "calls");
+    assert_eq!(json["paths"][1]["ratio"], 1_000_000.0);
+    assert_eq!(json["paths"][1]["per"], 5);
+
+    // No call of main was counted.
+    let tree = run(&["--view", "tree"]);
+    let lines = "total %  self %  calls  ms/calls     ±  function\n";
+    assert!(tree.contains(lines), "{tree}");
+    let line = |name: &str| tree.lines().find(|line| line.contains(name)).unwrap().to_owned();
+    let cells = |name: &str| line(name).split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(cells("handle")[..5], ["50.00", "3.57", "10", "2.800", "2.964"], "{tree}");
+    assert_eq!(cells(" main ")[..5], ["50.00", "0.00", "0", "-", "-"], "{tree}");
+    let tsv = run(&["--view", "tree", "--format", "tsv"]);
+    assert!(tsv.lines().any(|line| line.contains("\tcrc\tserver\t5\t1000000\t")), "{tsv}");
+
+    // Another divisor than calls is divided by its total: waiting per second on a CPU.
+    let args = ["--per", "cpu-clock", "--event", "blocked", "--view", "tree", "--format", "json"];
+    let json: serde_json::Value = serde_json::from_str(&report().stdout(&args, &waits())).unwrap();
+    let main = json["nodes"].as_array().unwrap().iter().find(|node| node["function"] == "main");
+    assert_eq!(main.unwrap()["ratio"], 3.5);
+    for (args, message) in [
+        (&["--per", "bytes"][..], "--per: no event \"bytes\" in the input; it has cpu-clock"),
+        (&["--per", "calls", "--view", "graph"], "nprof-flat --per, which divides by function"),
+        (&["--per", "calls", "--format", "folded"], "no room for the ratios of --per"),
+    ] {
+        let refusal = report().refusal(args, &waits());
+        assert!(refusal.contains(message), "{refusal}");
+    }
+}
+
+#[test]
 fn folded_warns_about_other_events() {
     let output = report().run(&["--format", "folded"], &odd_names());
     assert_eq!(

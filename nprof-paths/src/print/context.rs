@@ -3,9 +3,11 @@
 use nprof_report::heading::heading;
 use nprof_report::legend;
 use nprof_report::profile::{FoldedSums, ReportedEvent};
+use nprof_report::ratio::Per;
 use nprof_report::summary::Summary;
 
 use crate::args::Args;
+use crate::rows::ratios::CallRatios;
 use crate::tree::call_tree::Tree;
 
 /// The input of a printer.
@@ -15,6 +17,8 @@ pub(crate) struct PrintContext<'a> {
     pub(crate) events: &'a [ReportedEvent],
     /// By event, the samples in calls that were folded to bound memory.
     pub(crate) folded: &'a [Option<FoldedSums>],
+    /// The event that the others are divided by.
+    pub(crate) per: Option<Per>,
     pub(crate) summary: &'a Summary,
     pub(crate) args: &'a Args,
     /// The terminal's width; None if the report goes to a file or pipe.
@@ -25,6 +29,22 @@ impl PrintContext<'_> {
     /// Returns the name of an event, escaped.
     pub(crate) fn event_name(&self, event: &ReportedEvent) -> String {
         self.summary.event_name(event.event)
+    }
+
+    /// Returns the ratios of the calls of an event. None without `--per`.
+    pub(crate) fn ratios(&self, event: &ReportedEvent) -> Option<CallRatios<'_>> {
+        self.per.map(|per| CallRatios::new(self.tree, event.event, per))
+    }
+
+    /// Returns the line above a table on the meaning of the ratios.
+    fn per_legend(&self, per: Per) -> String {
+        let name = self.summary.event_name(per.event);
+        let of = if per.counts_calls {
+            "the calls of its leaf".to_owned()
+        } else {
+            format!("its {name}")
+        };
+        format!("a path and what is below it is divided by {of} (--per {name})")
     }
 
     /// Returns the line above the table of an event: its name, if there are several.
@@ -45,6 +65,7 @@ impl PrintContext<'_> {
     /// view's legend.
     pub(crate) fn heading(&self, legend: &str) -> String {
         let mut lines = self.counted();
+        lines.extend(self.per.map(|per| self.per_legend(per)));
         if !self.events.is_empty() {
             lines.extend(legend::whole(
                 self.args.options.rebase,

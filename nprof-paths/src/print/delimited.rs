@@ -4,11 +4,13 @@
 
 use nprof_report::machine_formats::Line;
 use nprof_report::profile::{ReportedEvent, Sum};
+use nprof_report::ratio::Ratio;
 
 use crate::print::context::PrintContext;
 use crate::print::folded;
 use crate::rows::graph::GraphRows;
 use crate::rows::paths::PathRows;
+use crate::rows::ratios::RatioPaths;
 use crate::rows::tree::{TreeRow, TreeRows};
 use crate::tree::call_tree::NodeIndex;
 use crate::tree::graph::{EdgeSums, Entry};
@@ -24,18 +26,20 @@ pub(crate) fn paths<'a>(
     events: &'a [PathRows],
 ) -> impl Iterator<Item = Line> + 'a {
     let header = header("event samples weight percent margin depth leaf image path");
-    let of_event =
-        move |rows: &'a PathRows| rows.paths.iter().map(move |&leaf| path(context, rows, leaf));
+    let of_event = move |rows: &'a PathRows| {
+        let self_ = |leaf: NodeIndex| context.tree.nodes[leaf].self_;
+        rows.paths.iter().map(move |&leaf| path(context, &rows.event, leaf, self_(leaf)))
+    };
     header.chain(events.iter().flat_map(of_event))
 }
 
-fn path(context: &PrintContext<'_>, rows: &PathRows, leaf: NodeIndex) -> Line {
-    let (tree, whole) = (context.tree, rows.event.whole);
-    let self_ = tree.nodes[leaf].self_;
+/// Returns the line of a path with these samples.
+fn path(context: &PrintContext<'_>, event: &ReportedEvent, leaf: NodeIndex, self_: Sum) -> Line {
+    let (tree, whole) = (context.tree, event.whole);
     let margin = context.args.options.confidence().margin(self_, whole);
     let function = tree.function(leaf);
     vec![
-        context.event_name(&rows.event),
+        context.event_name(event),
         self_.samples.to_string(),
         self_.weight.to_string(),
         self_.percent_of(whole).to_string(),
@@ -46,6 +50,34 @@ fn path(context: &PrintContext<'_>, rows: &PathRows, leaf: NodeIndex) -> Line {
         function.image.to_string(),
         folded::stack(tree, leaf),
     ]
+}
+
+/// Returns a line per path of the divisor: the columns of [`paths`], and those of the ratio.
+pub(crate) fn ratios<'a>(
+    context: &'a PrintContext<'_>,
+    events: &'a [RatioPaths],
+) -> impl Iterator<Item = Line> + 'a {
+    let header = header(
+        "event samples weight percent margin depth leaf image path total per ratio ratio_margin",
+    );
+    let of_event = move |rows: &'a RatioPaths| {
+        rows.paths.iter().map(move |path| {
+            let self_ = path.node.map_or(Sum::default(), |node| context.tree.nodes[node].self_);
+            let mut line = self::path(context, &rows.event, path.leaf, self_);
+            line.push(path.ratio.numerator.weight.to_string());
+            line.extend(ratio(context, &path.ratio));
+            line
+        })
+    };
+    header.chain(events.iter().flat_map(of_event))
+}
+
+/// Returns the divisor, the ratio and its margin; empty if unknown.
+fn ratio(context: &PrintContext<'_>, ratio: &Ratio) -> [String; 3] {
+    let margin = ratio.margin(context.args.options.confidence());
+    let [value, margin] =
+        [ratio.value(), margin].map(|number| number.map_or(String::new(), |n| n.to_string()));
+    [ratio.denominator.weight.to_string(), value, margin]
 }
 
 /// Returns samples, weights and shares of self and total.
@@ -66,12 +98,20 @@ pub(crate) fn tree<'a>(
     context: &'a PrintContext<'_>,
     events: &'a [TreeRows],
 ) -> impl Iterator<Item = Line> + 'a {
-    let header = header(
-        "event node parent depth self_samples total_samples self total self_percent \
-         total_percent function image",
-    );
+    let columns = "event node parent depth self_samples total_samples self total self_percent \
+                   total_percent function image";
+    let ratios = if context.per.is_some() { " per ratio ratio_margin" } else { "" };
+    let header = header(&format!("{columns}{ratios}"));
     let of_event = move |rows: &'a TreeRows| {
-        rows.rows.iter().enumerate().map(move |(index, row)| node(context, rows, index, row))
+        let ratios = context.ratios(&rows.event);
+        let line = move |(index, row): (usize, &TreeRow)| {
+            let mut line = node(context, rows, index, row);
+            if let Some(ratios) = &ratios {
+                line.extend(ratio(context, &ratios.of(std::iter::once(row.node))));
+            }
+            line
+        };
+        rows.rows.iter().enumerate().map(line)
     };
     header.chain(events.iter().flat_map(of_event))
 }

@@ -7,6 +7,7 @@ use nprof_report::heading::{heading, marks};
 use nprof_report::layout::wrapped;
 use nprof_report::legend::nothing_counted;
 use nprof_report::machine_formats::{csv, tsv};
+use nprof_report::ratio::Per;
 use nprof_report::report::Failure;
 
 use crate::args::View;
@@ -14,6 +15,7 @@ use crate::print::context::PrintContext;
 use crate::print::{delimited, flamegraph, folded, graph_text, json, paths, tree_text};
 use crate::rows::graph::graph_rows;
 use crate::rows::paths::path_rows;
+use crate::rows::ratios::ratio_paths;
 use crate::rows::stacks::stack_rows;
 use crate::rows::tree::{inverted, tree_rows};
 
@@ -78,6 +80,9 @@ fn print_stacks(context: &PrintContext<'_>, out: &mut dyn Write) -> Result<(), F
 }
 
 fn print_paths(context: &PrintContext<'_>, out: &mut dyn Write) -> Result<(), Failure> {
+    if let Some(per) = context.per {
+        return print_ratios(context, per, out);
+    }
     let events = path_rows(context.tree, context.events, &context.args.row_limits());
     match context.args.format {
         StackFormat::Tsv => tsv(delimited::paths(context, &events), out)?,
@@ -85,6 +90,18 @@ fn print_paths(context: &PrintContext<'_>, out: &mut dyn Write) -> Result<(), Fa
         StackFormat::Json => json::paths(context, &events, out)?,
         // Folded stacks and flame graphs are printed by print_stacks.
         _ => paths::print(context, &events, out)?,
+    }
+    Ok(())
+}
+
+/// Prints the paths of the divisor.
+fn print_ratios(context: &PrintContext<'_>, per: Per, out: &mut dyn Write) -> Result<(), Failure> {
+    let events = ratio_paths(context.tree, context.events, per, &context.args.row_limits());
+    match context.args.format {
+        StackFormat::Tsv => tsv(delimited::ratios(context, &events), out)?,
+        StackFormat::Csv => csv(delimited::ratios(context, &events), out)?,
+        StackFormat::Json => json::ratios(context, &events, out)?,
+        _ => paths::print_ratios(context, &events, per, out)?,
     }
     Ok(())
 }

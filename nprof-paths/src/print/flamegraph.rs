@@ -118,6 +118,7 @@ mod tests {
                 tree: &tree,
                 events: &[],
                 folded: &[],
+                per: None,
                 summary: &summary,
                 args: &args,
                 width: None,

@@ -2,7 +2,8 @@
 //! line. A tree is a list of nodes that name their parents: call trees are deeper than parsers of
 //! nested JSON allow.
 
-use nprof_report::profile::ReportedEvent;
+use nprof_report::profile::{ReportedEvent, Sum};
+use nprof_report::ratio::Ratio;
 use std::io::{self, Write};
 
 use nprof_report::machine_formats;
@@ -12,6 +13,7 @@ use crate::args::TOOL;
 use crate::print::context::PrintContext;
 use crate::rows::graph::GraphRows;
 use crate::rows::paths::PathRows;
+use crate::rows::ratios::RatioPaths;
 use crate::rows::tree::{TreeRow, TreeRows};
 use crate::tree::call_tree::{LineSum, NodeIndex};
 use crate::tree::cycles::Vertex;
@@ -24,15 +26,42 @@ pub(crate) fn paths(
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let hidden: usize = events.iter().map(|rows| rows.dropped.rows + rows.not_shown.rows).sum();
-    let rows = events
-        .iter()
-        .flat_map(|rows| rows.paths.iter().map(|&leaf| path(context, &rows.event, leaf)));
+    let rows = events.iter().flat_map(|rows| {
+        let self_ = |leaf: NodeIndex| context.tree.nodes[leaf].self_;
+        rows.paths.iter().map(move |&leaf| path(context, &rows.event, leaf, self_(leaf)))
+    });
     object(context, "paths", hidden, rows, out)
 }
 
-fn path(context: &PrintContext<'_>, event: &ReportedEvent, leaf: NodeIndex) -> Value {
+/// Prints the paths of the divisor, as `paths`.
+pub(crate) fn ratios(
+    context: &PrintContext<'_>,
+    events: &[RatioPaths],
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let hidden: usize = events.iter().map(|rows| rows.dropped.rows + rows.not_shown.rows).sum();
+    let rows = events.iter().flat_map(|rows| {
+        rows.paths.iter().map(|path| {
+            let self_ = path.node.map_or(Sum::default(), |node| context.tree.nodes[node].self_);
+            let mut value = self::path(context, &rows.event, path.leaf, self_);
+            value["total"] = path.ratio.numerator.weight.into();
+            add_ratio(context, &path.ratio, &mut value);
+            value
+        })
+    });
+    object(context, "paths", hidden, rows, out)
+}
+
+/// Adds the divisor, the ratio and its margin to a row.
+fn add_ratio(context: &PrintContext<'_>, ratio: &Ratio, row: &mut Value) {
+    row["per"] = ratio.denominator.weight.into();
+    row["ratio"] = ratio.value().into();
+    row["ratio_margin"] = ratio.margin(context.args.options.confidence()).into();
+}
+
+/// Returns a path with these samples.
+fn path(context: &PrintContext<'_>, event: &ReportedEvent, leaf: NodeIndex, self_: Sum) -> Value {
     let tree = context.tree;
-    let self_ = tree.nodes[leaf].self_;
     let margin = context.args.options.confidence().margin(self_, event.whole);
     let mut stack: Vec<_> = tree.stack(leaf).map(|node| tree.function(node)).collect();
     // Outermost function first, as in folded stacks.
@@ -65,8 +94,15 @@ pub(crate) fn tree(
     let hidden = events.iter().map(hidden).sum();
     let rows = events.iter().flat_map(|rows| {
         let name = context.event_name(&rows.event);
+        let ratios = context.ratios(&rows.event);
         let nodes = rows.rows.iter().enumerate();
-        nodes.map(move |(index, row)| node(context, rows, &name, index, row))
+        nodes.map(move |(index, row)| {
+            let mut value = node(context, rows, &name, index, row);
+            if let Some(ratios) = &ratios {
+                add_ratio(context, &ratios.of(std::iter::once(row.node)), &mut value);
+            }
+            value
+        })
     });
     object(context, "nodes", hidden, rows, out)
 }
@@ -175,6 +211,9 @@ fn object(
     object.insert("tool".to_owned(), TOOL.into());
     object.insert("view".to_owned(), args.view.name().into());
     object.extend(args.options.facts(args.rules(), context.summary, context.events));
+    if let Some(per) = context.per {
+        object.insert("per".to_owned(), context.summary.event_name(per.event).into());
+    }
     object.insert(format!("hidden_{name}"), hidden.into());
     if let Some(folded) = context.summary.folded(context.events, context.folded) {
         object.insert("folded".to_owned(), folded);

@@ -10,4 +10,5 @@ mod graph_text;
 mod json;
 mod omitted;
 mod paths;
+mod ratio_columns;
 mod tree_text;

@@ -6,12 +6,15 @@ use std::io::{self, Write};
 use nprof_report::layout::Scale;
 use nprof_report::margin::Confidence;
 use nprof_report::profile::ReportedEvent;
+use nprof_report::ratio::Per;
+use nprof_report::ratio_scale::RatioScale;
 use nprof_report::report::RowLimits;
 
 use crate::print::context::PrintContext;
 use crate::print::function_name::{bracket, printed_count, push_name, suffix};
 use crate::print::omitted::Omitted;
 use crate::rows::paths::PathRows;
+use crate::rows::ratios::{RatioPath, RatioPaths};
 use crate::tree::call_tree::{LineSum, NodeIndex, Tree};
 use crate::tree::recursion::repetitions;
 
@@ -46,7 +49,50 @@ pub(crate) fn print(
             printer.path(&mut out, leaf);
             flush(&mut out, to)?;
         }
-        out.push_str(&footer(rows, &context.args.row_limits()));
+        let PathRows { event, dropped, not_shown, .. } = rows;
+        let omitted = Omitted { event, noun: "path", of: "", dropped, not_shown };
+        out.push_str(&footer(&omitted, &context.args.row_limits()));
+    }
+    to.write_all(out.as_bytes())
+}
+
+/// Prints the paths of the divisor of all events.
+pub(crate) fn print_ratios(
+    context: &PrintContext<'_>,
+    events: &[RatioPaths],
+    per: Per,
+    to: &mut dyn Write,
+) -> io::Result<()> {
+    let confidence = context.args.options.confidence();
+    let divisor = &context.summary.events[per.event];
+    let name = context.summary.event_name(per.event);
+    let percent = confidence.percent();
+    let mut out = context.heading(&format!("± is the margin of error at {percent} % confidence"));
+    for rows in events {
+        let dividend = &context.summary.events[rows.event.event];
+        if events.len() > 1 {
+            out.push_str(&context.title(&rows.event));
+        }
+        let (tree, event, width) = (context.tree, rows.event, context.width);
+        let (scale, of_divisor) = (Scale::of(dividend), Scale::of(divisor));
+        let ratios = RatioScale::of(dividend, divisor);
+        let divisor_unit = if per.counts_calls { &name } else { &of_divisor.unit };
+        for RatioPath { leaf, ratio, .. } in &rows.paths {
+            let [value, margin] = ratios.print(ratio, confidence);
+            out.push_str(&format!(
+                "\n{value} ± {margin} {}, {} {} / {} {divisor_unit}\n",
+                ratios.unit,
+                scale.print(ratio.numerator.weight),
+                scale.unit,
+                of_divisor.print(ratio.denominator.weight),
+            ));
+            let printer = Printer { tree, event, scale: scale.clone(), confidence, width };
+            printer.calls(&mut out, *leaf, false);
+            flush(&mut out, to)?;
+        }
+        let RatioPaths { event, dropped, not_shown, .. } = rows;
+        let omitted = Omitted { event, noun: "path", of: "", dropped, not_shown };
+        out.push_str(&footer(&omitted, &context.args.row_limits()));
     }
     to.write_all(out.as_bytes())
 }
@@ -79,6 +125,11 @@ impl Printer<'_> {
             self.scale.print(self_.weight),
             self.scale.unit,
         ));
+        self.calls(out, leaf, true);
+    }
+
+    /// Prints the functions of a path, leaf first.
+    fn calls(&self, out: &mut String, leaf: NodeIndex, has_lines: bool) {
         let stack: Vec<usize> =
             self.tree.stack(leaf).map(|node| self.tree.nodes[node].function).collect();
         // The image is printed where it changes: most of a stack is in a few images.
@@ -92,7 +143,7 @@ impl Printer<'_> {
                 let name = format!("{}{}", bracket(repetition, nth), function.name);
                 push_name(out, &name, &suffix, self.width);
                 image = &function.image;
-                if repetition.start + nth == 0 {
+                if has_lines && repetition.start + nth == 0 {
                     self.lines(out, leaf);
                 }
             }
@@ -119,9 +170,7 @@ impl Printer<'_> {
 }
 
 /// Returns the lines below the paths of an event: the omitted paths.
-fn footer(rows: &PathRows, limits: &RowLimits) -> String {
-    let (dropped, not_shown) = (&rows.dropped, &rows.not_shown);
-    let omitted = Omitted { event: &rows.event, noun: "path", of: "", dropped, not_shown };
+fn footer(omitted: &Omitted<'_>, limits: &RowLimits) -> String {
     let out = omitted.lines(limits);
     if out.is_empty() { out } else { format!("\n{out}") }
 }

@@ -7,11 +7,14 @@
 use std::io::{self, Write};
 
 use nprof_report::profile::Sum;
+use nprof_report::ratio::Ratio;
 use nprof_report::report::RowLimits;
 
 use crate::args::View;
 use crate::print::context::PrintContext;
 use crate::print::function_name::{bracket, printed_count, push_name, suffix};
+use crate::print::ratio_columns::RatioColumns;
+use crate::rows::ratios::CallRatios;
 use crate::rows::tree::{OmittedSubtrees, TreeRows};
 use crate::tree::call_tree::Tree;
 use crate::tree::recursion::{Repetition, repetitions};
@@ -27,9 +30,9 @@ pub(crate) fn print(
 ) -> io::Result<()> {
     let is_inverted = context.args.view == View::Callers;
     let (legend, head) = if is_inverted {
-        ("the callers of a function are below it", "share %  function\n")
+        ("the callers of a function are below it", "share %  ")
     } else {
-        ("", "total %  self %  function\n")
+        ("", "total %  self %  ")
     };
     let mut out = context.heading(legend);
     let limits = context.args.row_limits();
@@ -37,9 +40,21 @@ pub(crate) fn print(
         out.push_str(&context.title(&rows.event));
         out.push_str(head);
         let mut outline = Outline::new(context.tree, rows, &limits);
+        outline.ratios = context.ratios(&rows.event);
         outline.add_all();
-        for line in &outline.lines {
-            line.print(&mut out, rows.event.whole, is_inverted, context.width);
+        let columns = context.per.map(|per| {
+            RatioColumns::new(
+                context,
+                &rows.event,
+                per,
+                outline.lines.iter().map(|line| line.ratio),
+            )
+        });
+        out.push_str(&columns.as_ref().map_or(String::new(), RatioColumns::head));
+        out.push_str("function\n");
+        for (index, line) in outline.lines.iter().enumerate() {
+            let ratio = columns.as_ref().map_or(String::new(), |columns| columns.line(index));
+            line.print(&mut out, rows.event.whole, is_inverted, &ratio, context.width);
             to.write_all(out.as_bytes())?;
             out.clear();
         }
@@ -65,11 +80,13 @@ fn kind_of_omitted(limits: &RowLimits) -> &'static str {
 }
 
 /// A line of the tree.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq)]
 struct Line {
     total: Sum,
     /// None for a line of omitted subtrees.
     self_: Option<Sum>,
+    /// The total, divided. None for a line of omitted subtrees, and without `--per`.
+    ratio: Option<Ratio>,
     /// The branch lines before the name.
     guides: String,
     name: String,
@@ -77,13 +94,22 @@ struct Line {
 }
 
 impl Line {
-    fn print(&self, out: &mut String, whole: Sum, is_inverted: bool, width: Option<usize>) {
+    /// Prints the line, with the cells of its ratio before the name.
+    fn print(
+        &self,
+        out: &mut String,
+        whole: Sum,
+        is_inverted: bool,
+        ratio: &str,
+        width: Option<usize>,
+    ) {
         out.push_str(&format!("{:>7.2}  ", self.total.percent_of(whole)));
         if !is_inverted {
             let self_ =
                 self.self_.map_or(String::new(), |self_| format!("{:.2}", self_.percent_of(whole)));
             out.push_str(&format!("{self_:>6}  "));
         }
+        out.push_str(ratio);
         out.push_str(&self.guides);
         push_name(out, &self.name, &self.suffix, width);
     }
@@ -91,7 +117,8 @@ impl Line {
     /// Creates the line of omitted subtrees.
     fn of_omitted(omitted: OmittedSubtrees, limits: &RowLimits, guides: String) -> Self {
         let name = format!("({} {})", omitted.count, kind_of_omitted(limits));
-        Self { total: omitted.total, self_: None, guides, name, suffix: String::new() }
+        let total = omitted.total;
+        Self { total, self_: None, ratio: None, guides, name, suffix: String::new() }
     }
 }
 
@@ -113,6 +140,7 @@ struct Outline<'a> {
     tree: &'a Tree,
     rows: &'a TreeRows,
     limits: &'a RowLimits,
+    ratios: Option<CallRatios<'a>>,
     lines: Vec<Line>,
     /// The next part is the last element.
     pending: Vec<Pending<'a>>,
@@ -120,7 +148,7 @@ struct Outline<'a> {
 
 impl<'a> Outline<'a> {
     fn new(tree: &'a Tree, rows: &'a TreeRows, limits: &'a RowLimits) -> Self {
-        Self { tree, rows, limits, lines: Vec::new(), pending: Vec::new() }
+        Self { tree, rows, limits, ratios: None, lines: Vec::new(), pending: Vec::new() }
     }
 
     fn add_all(&mut self) {
@@ -187,9 +215,11 @@ impl<'a> Outline<'a> {
             self_.add(tree.nodes[rows[chain[index]].node].self_);
         }
         let image = if *function.image == *caller_image { "" } else { &function.image };
+        let occurrences = repetition.occurrences(nth).map(|index| rows[chain[index]].node);
         self.lines.push(Line {
             total: tree.nodes[node].total,
             self_: Some(self_),
+            ratio: self.ratios.as_ref().map(|ratios| ratios.of(occurrences)),
             guides: format!("{guides}{}", bracket(repetition, nth)),
             name: function.name.clone(),
             suffix: suffix(printed_count(repetition, nth), image, &function.name),

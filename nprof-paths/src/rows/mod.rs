@@ -5,6 +5,7 @@
 
 pub mod graph;
 pub mod paths;
+pub mod ratios;
 mod shown_calls;
 pub mod stacks;
 pub mod tree;

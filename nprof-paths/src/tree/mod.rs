@@ -8,3 +8,4 @@ pub mod graph;
 pub mod invert;
 pub mod path_filter;
 pub mod recursion;
+pub mod same_paths;
