@@ -20,7 +20,7 @@ typedef unsigned long long u64;
 
 // include/uapi/linux/bpf.h.
 enum { MAP_HASH = 1, MAP_ARRAY = 2, MAP_PERF_EVENT_ARRAY = 4, MAP_PERCPU_ARRAY = 6 };
-enum { NO_PREALLOC = 1 };
+enum { NO_PREALLOC = 1, MMAPABLE = 1 << 10 };
 enum { ANY = 0, NOEXIST = 1 };
 static const u64 CURRENT_CPU = 0xffffffff;
 
@@ -29,13 +29,16 @@ static long (*map_update)(void *map, const void *key, const void *value, u64 fla
 static long (*map_delete)(void *map, const void *key) = (void *)3;
 static u64 (*ktime_get_ns)(void) = (void *)5;
 static u32 (*get_prandom_u32)(void) = (void *)7;
+static u32 (*get_smp_processor_id)(void) = (void *)8;
 static u64 (*get_current_pid_tgid)(void) = (void *)14;
 static long (*perf_event_output)(void *ctx, void *map, u64 flags, void *data, u64 size) = (void *)25;
+static long (*probe_read_user)(void *to, u32 size, const void *from) = (void *)112;
 static long (*probe_read_kernel)(void *to, u32 size, const void *from) = (void *)113;
 static long (*seq_write)(void *seq, const void *data, u32 size) = (void *)127;
 static long (*get_task_stack)(void *task, void *to, u32 size, u64 flags) = (void *)141;
 static struct task_struct *(*get_current_task_btf)(void) = (void *)158;
 static struct pt_regs *(*task_pt_regs)(struct task_struct *task) = (void *)175;
+static long (*repeat)(u32 count, void *function, void *context, u64 flags) = (void *)181;
 
 struct sched_info {
 	u64 run_delay;
@@ -66,6 +69,12 @@ const volatile u64 runnable_period = 0;
 // The offsets of the number of the system call and of its first argument in the saved registers.
 const volatile u32 call_offset = 0;
 const volatile u32 argument_offset = 0;
+// The same of the stack pointer and the code segment, and the segment of 32-bit code.
+const volatile u32 pointer_offset = 0;
+const volatile u32 mode_offset = 0;
+const volatile u64 mode_compat = 0;
+// The bytes of a stack that the kernel copies; 0 if stacks are not copied.
+const volatile u64 copied = 0;
 
 // The state of a thread between two switches.
 enum phase {
@@ -241,6 +250,211 @@ INLINE u64 difference(u64 later, u64 earlier)
 	return later > earlier ? later - earlier : 0;
 }
 
+// The part of a stack beyond the kernel's copy, in chunks before the sample. The rules are those of
+// src/perf/bpf/program.rs, which does the same for samples of the CPU.
+
+#define PAGE 4096ull
+#define PART (32ull << 10)
+
+enum { HINT_SLOTS = 1 << 14, THREAD_BITS = 22, TOP_SHIFT = 5, AFTER_GAP = 1 << 30 };
+enum { EXTRA_MAX = 1 << 20, NEAR = 128 << 10, NEAR_UNKNOWN = 64 << 10 };
+enum { ABSENT_MAX_UNKNOWN = 16, ABSENT_MAX_REQUESTED = 1 << 16 };
+enum { PARTS_MAX = 1 << 12 };
+
+// See src/perf/bpf/shared_array.rs.
+struct hint {
+	u64 top;
+	u64 gap_start;
+	u64 gap_end;
+	u64 everything;
+};
+
+// The bytes of chunks of a CPU, and the most of them that may be in its ring.
+struct ring_bytes {
+	u64 written;
+	u64 read;
+	u64 room;
+	u64 unused;
+};
+
+struct {
+	UINT(type, MAP_ARRAY);
+	UINT(map_flags, MMAPABLE);
+	UINT(max_entries, 1);  // set by the loader
+	TYPE(key, u32);
+	TYPE(value, struct hint);
+} hints SEC(".maps");
+
+struct {
+	UINT(type, MAP_PERF_EVENT_ARRAY);
+	UINT(max_entries, 1);
+	UINT(key_size, 4);
+	UINT(value_size, 4);
+} chunks SEC(".maps");
+
+// See `StackChunk::read` in src/perf/stack_chunks.rs.
+struct chunk {
+	u64 thread;
+	u64 pointer;
+	u64 start;
+	u64 size;
+	unsigned char bytes[PART];
+};
+
+// The state of a copy.
+struct copy {
+	u64 at;
+	u64 end;
+	u64 next;  // where the part after the gap begins; 0: there is none
+	u64 last;
+	u64 absent_left;
+	u64 absent_max;
+	u64 by_page;
+	struct chunk chunk;
+};
+
+// By CPU: a value of this size does not fit into a map of values for each CPU.
+struct {
+	UINT(type, MAP_ARRAY);
+	UINT(max_entries, 1);  // set by the loader
+	TYPE(key, u32);
+	TYPE(value, struct copy);
+} copies SEC(".maps");
+
+struct copying {
+	u64 *ctx;
+	struct copy *copy;
+	struct ring_bytes *bytes;
+};
+
+static long copy_next(u32 index __attribute__((unused)), struct copying *copying)
+{
+	struct copy *copy = copying->copy;
+	struct chunk *chunk = &copy->chunk;
+	u64 unit = copy->by_page ? PAGE : PART, at = copy->at, size;
+
+	if (at >= copy->end) {
+		if (!copy->next)
+			return 1;
+		copy->at = copy->next;
+		copy->end = copy->last;
+		copy->next = 0;
+		copy->by_page = 0;
+		chunk->thread |= AFTER_GAP;
+		return 0;
+	}
+	size = min((at | (unit - 1)) + 1, copy->end) - at;
+	// The compiler must not move the check, which the verifier needs, to another register.
+	__asm__ volatile("" : "+r"(size));
+	if (size > PART)
+		return 1;
+	if (probe_read_user(chunk->bytes, size, (void *)at)) {
+		// The end of the stack lies here, or a page that is not in memory.
+		if (!copy->by_page) {
+			copy->by_page = 1;
+			return 0;
+		}
+		if (!copy->absent_left)
+			return 1;
+		copy->absent_left--;
+		if (copy->absent_max == ABSENT_MAX_UNKNOWN)
+			copy->end = min(copy->end, chunk->pointer + NEAR_UNKNOWN);
+		copy->at = (at | (PAGE - 1)) + 1;
+	} else {
+		chunk->start = at;
+		chunk->size = size;
+		if (perf_event_output(copying->ctx, &chunks, CURRENT_CPU, chunk,
+				      sizeof(*chunk) - PART + size))
+			return 1;
+		copying->bytes->written += sizeof(*chunk) - PART + size;
+		copy->at = at + size;
+		copy->absent_left = copy->absent_max;
+	}
+	if (!(copy->at & (PART - 1)))
+		copy->by_page = 0;
+	return 0;
+}
+
+// Returns the address at which the kernel's copy of a stack ends: at its first page that is not in
+// memory, if there is one.
+INLINE u64 end_of_copy(u64 pointer, u64 top)
+{
+	u64 page = (pointer | (PAGE - 1)) + 1, word;
+
+	for (int i = 0; i < 3; i++, page += PAGE) {
+		if (page >= pointer + copied || page >= top)
+			break;
+		if (probe_read_user(&word, sizeof(word), (void *)page))
+			return page;
+	}
+	// A word may begin in the kernel's copy and end beyond it.
+	return pointer + copied - sizeof(u64);
+}
+
+// Sets the part to copy by the hint for the thread. Returns 0 if there is none.
+INLINE int set_limits(struct copy *copy, struct hint *hint, u32 tid, u64 pointer)
+{
+	u64 top = hint->top >> THREAD_BITS << TOP_SHIFT, start, gap_start, gap_end;
+
+	copy->next = 0;
+	copy->last = 0;
+	copy->by_page = 0;
+	copy->absent_max = ABSENT_MAX_UNKNOWN;
+	copy->at = pointer;
+	copy->end = pointer + copied - sizeof(u64) + EXTRA_MAX;
+	if ((hint->top & ((1 << THREAD_BITS) - 1)) != tid || (top && pointer >= top))
+		return 1;
+	start = end_of_copy(pointer, top);
+	if (start >= top)
+		return 0;
+	copy->absent_max = ABSENT_MAX_REQUESTED;
+	gap_start = hint->gap_start > start ? hint->gap_start : start;
+	gap_end = hint->gap_end;
+	if (start < gap_end && hint->gap_start < gap_end && gap_end <= top) {
+		if (gap_start - start + top - gap_end <= EXTRA_MAX) {
+			copy->at = start;
+			copy->end = gap_start;
+			copy->next = gap_end;
+			copy->last = top;
+			return 1;
+		}
+	} else if (top - start <= EXTRA_MAX) {
+		copy->at = start;
+		copy->end = top;
+		return 1;
+	}
+	if (!hint->everything) {
+		copy->absent_max = ABSENT_MAX_UNKNOWN;
+		copy->at = start;
+		copy->end = start + NEAR;
+	}
+	return 1;
+}
+
+INLINE void copy_stack(u64 *ctx, u32 tid, void *regs)
+{
+	u32 slot = tid & (HINT_SLOTS - 1), cpu = get_smp_processor_id(), own = HINT_SLOTS + cpu;
+	struct hint *hint = map_lookup(&hints, &slot);
+	struct ring_bytes *bytes = map_lookup(&hints, &own);
+	struct copy *copy = map_lookup(&copies, &cpu);
+	struct copying copying = { .ctx = ctx, .copy = copy, .bytes = bytes };
+	u64 pointer = 0, mode = 0;
+
+	if (!hint || !bytes || !copy)
+		return;
+	probe_read_kernel(&pointer, sizeof(pointer), regs + pointer_offset);
+	probe_read_kernel(&mode, sizeof(mode), regs + mode_offset);
+	// A thread of the kernel has no stack, and 32-bit stacks are not unwound.
+	if ((mode & 3) != 3 || mode == mode_compat || bytes->written - bytes->read > bytes->room)
+		return;
+	if (!set_limits(copy, hint, tid, pointer))
+		return;
+	copy->absent_left = copy->absent_max;
+	copy->chunk.thread = tid;
+	copy->chunk.pointer = pointer;
+	repeat(PARTS_MAX, copy_next, &copying, 0);
+}
+
 // Current is the thread that is switched out.
 SEC("raw_tp/sched_switch")
 int on_switch(u64 *ctx)
@@ -376,6 +590,8 @@ int on_switched_in(u64 *ctx)
 	regs = task_pt_regs(task);
 	probe_read_kernel(&wait.call, sizeof(wait.call), regs + call_offset);
 	probe_read_kernel(&wait.argument, sizeof(wait.argument), regs + argument_offset);
+	if (copied)
+		copy_stack(ctx, tid, regs);
 	perf_event_output(ctx, &samples, CURRENT_CPU, &wait, sizeof(wait));
 	return 0;
 }

@@ -159,6 +159,12 @@ impl<S: Sink> RecordHandler for Converter<S> {
         self.resolver.watches.rely_on_copies();
     }
 
+    fn enable_wait_copies(&mut self, words: Rc<SharedWords>, max_copy_bytes: u64) {
+        // The programs for waiting are not loaded in a pid namespace.
+        self.resolver.wait_copy_hints = Some(CopyHints::new(words, max_copy_bytes, true));
+        self.resolver.watches.rely_on_copies();
+    }
+
     fn end_batch(&mut self) {
         self.resolver.end_batch(&mut self.tree);
         self.resolver.write_late_names(&mut self.sink);
@@ -387,7 +393,8 @@ impl<S: Sink> Converter<S> {
     /// Drops the state of the stack of a thread.
     fn drop_stack_state(&mut self, tid: u32) {
         self.resolver.watches.forget(tid);
-        if let Some(copy_hints) = &mut self.resolver.copy_hints {
+        let StackResolver { copy_hints, wait_copy_hints, .. } = &mut self.resolver;
+        for copy_hints in [copy_hints, wait_copy_hints].into_iter().flatten() {
             copy_hints.forget(tid);
         }
     }

@@ -71,6 +71,8 @@ pub(crate) struct StackResolver {
     page_reader: PageReader,
     /// The part of each stack that the BPF program should copy; `None` without the program.
     pub(crate) copy_hints: Option<CopyHints<Rc<SharedWords>>>,
+    /// The same for the stacks of waits.
+    pub(crate) wait_copy_hints: Option<CopyHints<Rc<SharedWords>>>,
     /// The callers that complete the stack, if it is deeper than its copy, with their frames unless
     /// their node is cached.
     outer: Option<(Rc<[FrameAddress]>, Vec<FrameKey>)>,
@@ -104,6 +106,7 @@ impl StackResolver {
             watches: FrameWatches::new(HwBreakpoints::default(), max_watched_threads(), depth),
             page_reader: PageReader::default(),
             copy_hints: None,
+            wait_copy_hints: None,
             outer: None,
             outer_nodes: FxHashMap::default(),
             latest: StackCache::default(),
@@ -264,7 +267,11 @@ impl StackResolver {
                     self.page_reader.make_present(sample_id.tid, copied_end, absent);
                 }
                 let is_reported = sample.extra_stack.is_some() && trace.read_range.end > sp;
-                if let Some(copy_hints) = self.copy_hints.as_mut().filter(|_| is_reported) {
+                let copy_hints = match sample.wait {
+                    Some(_) => &mut self.wait_copy_hints,
+                    None => &mut self.copy_hints,
+                };
+                if let Some(copy_hints) = copy_hints.as_mut().filter(|_| is_reported) {
                     copy_hints.update(tid, sp, &extra_stack, mark, trace.read_range);
                 }
                 let (mark, outer) = self.watches.complete(sample_id, trace, mark, addresses);

@@ -35,6 +35,9 @@ pub(crate) trait RecordHandler {
     /// ask it to.
     fn enable_stack_copies(&mut self, words: Rc<SharedWords>, max_copy_bytes: u64);
 
+    /// Announces the same for the stacks of waits, which have hints of their own.
+    fn enable_wait_copies(&mut self, words: Rc<SharedWords>, max_copy_bytes: u64);
+
     /// Ends a batch of records.
     fn end_batch(&mut self);
 }

@@ -87,12 +87,15 @@ impl RingSet {
     ) -> anyhow::Result<Self> {
         let page = sys::page_size();
         let least = plan.common.largest_record().next_power_of_two().max(page);
+        let config = plan.wait_config();
+        let copies_waits = config.is_some_and(|config| config.copied_bytes > 0);
         let size = |with_bpf_copier: &[usize]| {
-            let room = if with_bpf_copier.is_empty() { 0 } else { CHUNK_ROOM };
+            let writers = u64::from(copies_waits) + u64::from(!with_bpf_copier.is_empty());
+            let room = writers * CHUNK_ROOM;
             let bytes = plan.bytes_per_second(with_bpf_copier);
             plan::ring_size(bytes, room, cpus.len(), page).max(least)
         };
-        let waits = plan.wait_config().map(load_tracer).transpose()?;
+        let waits = config.map(load_tracer).transpose()?;
         let mut with_bpf_copier = plan.with_bpf_copier();
         let mut wanted = size(&with_bpf_copier);
         loop {
@@ -126,7 +129,7 @@ impl RingSet {
     }
 }
 
-/// Bytes of a ring for stack chunks.
+/// Bytes of a ring for the stack chunks of one program.
 const CHUNK_ROOM: u64 = 4 << 20;
 
 /// Loads the BPF program that copies stacks into rings of `size` bytes. None if it cannot be
@@ -363,6 +366,24 @@ impl<'a> EventOpener<'a> {
             let set = waits.set_output_events(cpu, &samples.file, &notes.file, wakes);
             set.context("cannot connect a BPF program with an event")?;
         }
+        self.open_wait_chunks(cpu)
+    }
+
+    /// Opens the event that writes chunks of the stacks of waiting threads into the ring of a CPU.
+    fn open_wait_chunks(&mut self, cpu: u32) -> Result<(), OpenFailure> {
+        let watermark = self.watermark();
+        let copies = self.waits.as_ref().and_then(|waits| waits.stack_copies.as_ref());
+        let (Some(copies), Some(ring)) = (copies, self.rings.get_mut(&(cpu, false))) else {
+            return Ok(());
+        };
+        let attr = self.plan.common.chunk_attr(watermark);
+        let file = sys::perf_event_open(&attr, EventTarget::AllTasks, cpu as i32)
+            .context("cannot open an event for stacks")?;
+        let id = sys::event_id(&file).context("cannot read the id of an event")?;
+        sys::share_ring(&file, &ring.events[0].file).context("cannot share a ring")?;
+        let set = copies.set_output_event(cpu, &file, self.size as u64 / 4);
+        set.context("cannot connect a BPF program with an event")?;
+        ring.wait_chunks = Some(ChunkEvent::new(file, id, copies.words.clone(), cpu));
         Ok(())
     }
 
@@ -380,7 +401,7 @@ impl<'a> EventOpener<'a> {
             let id = sys::event_id(&file).ok()?;
             sys::share_ring(&file, &ring.events[0].file).ok()?;
             copier.set_output_event(cpu, &file).then_some(())?;
-            ring.chunks = Some(ChunkEvent::new(file, id));
+            ring.chunks = Some(ChunkEvent::new(file, id, copier.words.clone(), cpu));
         }
         let last = ring.events.last().filter(|open_event| open_event.event == event);
         last.is_none_or(|open_event| copier.attach(&open_event.file)).then_some(())

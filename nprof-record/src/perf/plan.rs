@@ -410,7 +410,11 @@ impl Plan {
             periods.map(|it| it.map_or(0, |(_, period)| period));
         let is_needed = periods.iter().any(Option::is_some);
         let has_wakes = self.waiting(Waiting::Wakes).is_some();
-        is_needed.then_some(WaitConfig { blocked_period, runnable_period, has_wakes })
+        let copied_bytes = match self.common.unwind {
+            StackMode::Dwarf => self.common.with_bpf_copier().stack_size,
+            _ => 0,
+        };
+        is_needed.then_some(WaitConfig { blocked_period, runnable_period, has_wakes, copied_bytes })
     }
 
     /// Returns the indices of the events that may run the BPF stack copier: the first that can

@@ -4,18 +4,20 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
+use std::rc::Rc;
 use std::time::Duration;
 
 use nprof_stream::{Cause, EventId};
 
 use crate::perf::backlog::Backlog;
+use crate::perf::bpf::shared_array;
 use crate::perf::bpf::stack_copier::BpfStackCopier;
 use crate::perf::drain_interval::FillRate;
 use crate::perf::handler::RecordHandler;
 use crate::perf::lost::{LostSamples, LostTracker};
 use crate::perf::record::{self, Header, SampleId};
-use crate::perf::stack_chunks::ChunkAssembler;
-use crate::sys::{self, Ring};
+use crate::perf::stack_chunks::{ChunkAssembler, SampleKey, StackChunk};
+use crate::sys::{self, Ring, SharedWords};
 
 /// A record is damaged if its time is this much later than the drain that reads it.
 const MAX_CLOCK_SKEW_NS: u64 = 1_000_000_000;
@@ -97,13 +99,24 @@ pub(super) struct ChunkEvent {
     /// Keeps the event open.
     _file: File,
     /// The perf event id in its records.
-    pub(super) id: u64,
+    id: u64,
     pub(super) pending: ChunkAssembler,
+    /// The array shared with the program, and the index of its word for the bytes read.
+    words: Rc<SharedWords>,
+    read_word: usize,
 }
 
 impl ChunkEvent {
-    pub(super) fn new(file: File, id: u64) -> Self {
-        Self { _file: file, id, pending: ChunkAssembler::default() }
+    /// Creates the event of a CPU.
+    pub(super) fn new(file: File, id: u64, words: Rc<SharedWords>, cpu: u32) -> Self {
+        let (pending, read_word) = (ChunkAssembler::default(), shared_array::read_word(cpu));
+        Self { _file: file, id, pending, words, read_word }
+    }
+
+    /// Takes a chunk of a sample, which makes room for others in the ring.
+    fn take(&mut self, owner: SampleKey, chunk: &StackChunk<'_>) {
+        self.pending.take(owner, chunk);
+        self.words.add(self.read_word, chunk.ring_bytes());
     }
 }
 
@@ -114,8 +127,10 @@ pub(super) struct CpuRing {
     /// The ring belongs to the first event; the others share it. Never empty.
     pub(super) events: Vec<OpenEvent>,
     pub(super) cpu: u32,
-    /// The writer of stack chunks; `None` without a BPF program.
+    /// The writer of stack chunks of samples of the CPU; `None` without a BPF program.
     pub(super) chunks: Option<ChunkEvent>,
+    /// The writer of those of waits.
+    pub(super) wait_chunks: Option<ChunkEvent>,
     pub(super) lost: LostTracker,
     /// Time of the last read of the events' counts of lost records.
     lost_polled_ns: u64,
@@ -134,6 +149,7 @@ impl CpuRing {
             events: vec![first],
             cpu,
             chunks: None,
+            wait_chunks: None,
             lost: LostTracker::default(),
             lost_polled_ns: 0,
             polled: 0,
@@ -192,12 +208,9 @@ impl CpuRing {
     pub(super) fn next_timestamp(
         &mut self,
         now_ns: u64,
-        copier: Option<&BpfStackCopier>,
         handler: &mut dyn RecordHandler,
     ) -> Option<u64> {
-        while let Some(copier) = copier
-            && self.take_chunk(copier)
-        {}
+        while self.take_chunk() {}
         if let Some((header, bytes)) = self.records.front() {
             let time = record::time(header, bytes).unwrap_or(0);
             return Some(if time > now_ns.saturating_add(MAX_CLOCK_SKEW_NS) { 0 } else { time });
@@ -213,16 +226,23 @@ impl CpuRing {
 
     /// Takes the oldest record if it is a stack chunk; returns true if it is. Chunks are not merged
     /// by time: depending on the kernel, the sample that follows them is stamped before or after.
-    fn take_chunk(&mut self, copier: &BpfStackCopier) -> bool {
-        let Some(chunks) = &mut self.chunks else { return false };
-        let Some((header, bytes)) = self.records.front() else { return false };
-        if !header.is_sample() || record::event_id(header, bytes) != Some(chunks.id) {
+    fn take_chunk(&mut self) -> bool {
+        if self.chunks.is_none() && self.wait_chunks.is_none() {
             return false;
         }
+        let Some((header, bytes)) = self.records.front() else { return false };
+        if !header.is_sample() {
+            return false;
+        }
+        let id = record::event_id(header, bytes);
+        let is_wait = self.wait_chunks.as_ref().is_some_and(|chunks| Some(chunks.id) == id);
+        let writer = if is_wait { &mut self.wait_chunks } else { &mut self.chunks };
+        let Some(writer) = writer.as_mut().filter(|writer| Some(writer.id) == id) else {
+            return false;
+        };
         // A damaged chunk only leaves its sample with the copy of the kernel.
         if let Some((key, chunk)) = record::read_chunk(bytes) {
-            chunks.pending.take(key, &chunk);
-            copier.add_read_bytes(self.cpu, chunk.ring_bytes());
+            writer.take(if is_wait { SampleKey::of_wait(key.tid) } else { key }, &chunk);
         }
         self.records.ring.advance(header.size);
         true

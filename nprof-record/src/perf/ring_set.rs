@@ -162,7 +162,7 @@ impl RingSet {
             if ring.is_sideband() && ring.is_full() {
                 handler.on_sideband_full();
             }
-            if let Some(time) = ring.next_timestamp(now_ns, self.copier.as_ref(), handler) {
+            if let Some(time) = ring.next_timestamp(now_ns, handler) {
                 self.merge.push(time, number);
             }
         }
@@ -183,9 +183,7 @@ impl RingSet {
     pub(crate) fn drain(&mut self, until_ns: u64, handler: &mut dyn RecordHandler) {
         while let Some(number) = self.merge.pop(until_ns) {
             self.process_oldest_record(number, handler);
-            let copier = self.copier.as_ref();
-            let next = self.rings[number].next_timestamp(self.drain_ns, copier, handler);
-            if let Some(time) = next {
+            if let Some(time) = self.rings[number].next_timestamp(self.drain_ns, handler) {
                 self.merge.push(time, number);
             }
         }
@@ -225,7 +223,10 @@ impl RingSet {
         if header.is_sample() && !is_duplicate {
             ring.lost.kept.note(!is_filtered);
         }
-        let pending = ring.chunks.as_ref().map(|chunks| &chunks.pending);
+        let is_wait = binding.layout.raw == RawData::Wait;
+        let chunks = if is_wait { &ring.wait_chunks } else { &ring.chunks };
+        let is_copied = binding.uses_bpf_copier || is_wait && chunks.is_some();
+        let pending = chunks.as_ref().map(|chunks| &chunks.pending);
         let pending = pending.filter(|pending| !pending.is_empty());
         if is_filtered && binding.uses_bpf_copier {
             handler.reject_thread(tid, pending.map_or(0, ChunkAssembler::thread));
@@ -234,8 +235,11 @@ impl RingSet {
             match record::read(binding.layout, bytes) {
                 Some((sample_id, mut content)) => {
                     match &mut content {
-                        KernelRecord::Sample(sample) if binding.uses_bpf_copier => {
-                            let key = SampleKey { tid, ip: sample.stack.ip };
+                        KernelRecord::Sample(sample) if is_copied => {
+                            let key = match is_wait {
+                                true => SampleKey::of_wait(tid),
+                                false => SampleKey { tid, ip: sample.stack.ip },
+                            };
                             let sp = sample.copied_stack().and_then(CopiedStack::stack_pointer);
                             let extra_stack =
                                 pending.map(|pending| pending.extra_stack_for(key, sp));
@@ -265,6 +269,13 @@ impl RingSet {
         if let Some(chunks) = &mut ring.chunks {
             chunks.pending.clear();
         }
+        // Those of a wait may be interrupted by other samples. The kernel reports a lost sample before
+        // the next record.
+        if let Some(chunks) = &mut ring.wait_chunks
+            && (is_wait || !header.is_sample())
+        {
+            chunks.pending.clear();
+        }
         ring.records.ring.advance(size);
     }
 
@@ -272,6 +283,10 @@ impl RingSet {
     pub(crate) fn enable_stack_copies(&self, handler: &mut dyn RecordHandler) {
         if let Some(copier) = &self.copier {
             handler.enable_stack_copies(copier.words.clone(), copier.max_copy_bytes);
+        }
+        let waits = self.waits.as_ref().and_then(|waits| waits.stack_copies.as_ref());
+        if let Some(copies) = waits {
+            handler.enable_wait_copies(copies.words.clone(), copies.max_copy_bytes);
         }
     }
 

@@ -57,8 +57,16 @@ pub(crate) struct ExtraStack<'a> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SampleKey {
     pub(crate) tid: u32,
-    /// The instruction pointer of the sample, in the kernel or not.
+    /// The instruction pointer of the sample, in the kernel or not; 0 for a wait.
     pub(crate) ip: u64,
+}
+
+impl SampleKey {
+    /// Returns the key of the sample of a wait: its instruction pointer is that of a call in the BPF
+    /// program, and another one than that of its chunks.
+    pub(crate) fn of_wait(tid: u32) -> Self {
+        Self { tid, ip: 0 }
+    }
 }
 
 /// Joins the chunks read last from a ring. The sample is written directly after its chunks; if

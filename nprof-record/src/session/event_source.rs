@@ -367,6 +367,8 @@ mod tests {
 
         fn enable_stack_copies(&mut self, _words: Rc<SharedWords>, _max_copy_bytes: u64) {}
 
+        fn enable_wait_copies(&mut self, _words: Rc<SharedWords>, _max_copy_bytes: u64) {}
+
         fn end_batch(&mut self) {}
     }
 

@@ -3,9 +3,10 @@
 use std::fs;
 use std::process::{Command, Output};
 
-use nprof_stream::{ChangeKind, Reader, Record};
+use nprof_stream::{ChangeKind, Mark, Reader, Record};
 
-use crate::support::{Directory, record, record_as_other_user_with, stderr};
+use crate::deep_stacks::Functions;
+use crate::support::{Directory, Stream, record, record_as_other_user_with, stderr};
 
 /// The interval of the events, in ns.
 const PERIOD_NS: u64 = 1_003_010;
@@ -326,6 +327,51 @@ fn leaf_names_the_cause_without_stacks() {
     }
     assert!(frames > 0, "waits have a leaf");
     assert!(images.iter().all(|image| !image.contains("bpf_prog")), "{images:?}");
+}
+
+/// Waits of 1.5 ms below `DEPTH` frames of `FRAME` bytes.
+const DEEP: &str = r#"
+#include <string.h>
+#include <time.h>
+static void __attribute__((noinline)) nap(void) {
+    struct timespec t = {0, 1500000};
+    nanosleep(&t, 0);
+}
+static int __attribute__((noinline)) deep(int depth) {
+    volatile char frame[FRAME];
+    memset((char *)frame, depth, FRAME);
+    if (depth > 1) deep(depth - 1);
+    else for (int i = 0; i < 300; i++) nap();
+    return frame[FRAME - 1];
+}
+int main(void) { return deep(DEPTH) == 1; }
+"#;
+
+#[test]
+fn deep_stacks_of_waits_are_complete() {
+    // 15 KiB, more than the kernel copies, and 1 MB, as much as is ever copied.
+    for (depth, frame) in [(60, 256), (1000, 1000)] {
+        let directory = Directory::new(&format!("waits-deep-{depth}"));
+        let file = directory.path("out");
+        let sizes = [format!("-DDEPTH={depth}"), format!("-DFRAME={frame}")];
+        let options = ["-O2", "-fomit-frame-pointer", &sizes[0], &sizes[1]];
+        let Some(program) = directory.compile("gcc", DEEP, &options) else { return };
+        let output = record(&["-e", "blocked", "-o", &file, "--", &program]);
+        if measured(&output, &file).is_none() {
+            return;
+        }
+        let stream = Stream::from_file(&file);
+        assert!(stream.samples.len() >= 300, "each sleep has a sample");
+        let functions = Functions::from_file(&program);
+        let complete = stream.samples.iter().filter(|sample| {
+            let calls = functions.on_stack(sample);
+            let frames = calls.iter().filter(|name| **name == "deep").count();
+            sample.mark == Mark::None && (calls.is_empty() || frames == depth)
+        });
+        let (complete, all) = (complete.count(), stream.samples.len());
+        // Before the first hint, as much is copied as can be, which a busy ring has no room for.
+        assert!(complete + 1 + all / 200 >= all, "{depth}: {complete} of {all}");
+    }
 }
 
 #[test]

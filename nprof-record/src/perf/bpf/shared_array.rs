@@ -10,7 +10,8 @@
 //!    if the top is 0, to write no samples of the thread either.
 //!
 //! Then comes a group for each CPU: the bytes of chunks that the program wrote, the bytes that were
-//! read, and the number of chunks that were lost because the ring was full.
+//! read, and the number of chunks that were lost because the ring was full. The programs for waiting
+//! have an array of their own, with the most bytes in the ring as the third word.
 //!
 //! The program reads these words while they change. Every chunk states its address, so the worst
 //! result is that it copies too little or too much. The fourth word is written before the first,
@@ -42,4 +43,10 @@ pub(crate) fn read_word(cpu: u32) -> usize {
 /// Returns the index of the word that counts the lost chunks of a CPU.
 pub(crate) fn lost_word(cpu: u32) -> usize {
     GROUP * (HINT_SLOTS + cpu as usize) + 2
+}
+
+/// Returns the index of the word with the room for chunks of a CPU, in the array of the programs for
+/// waiting. They count no lost chunks.
+pub(crate) fn room_word(cpu: u32) -> usize {
+    lost_word(cpu)
 }

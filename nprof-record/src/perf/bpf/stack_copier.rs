@@ -14,7 +14,7 @@ use crate::sys::{self, MapKind, SharedWords};
 
 /// The most bytes that are copied beyond the kernel's copy. That takes some 100 us with interrupts
 /// disabled, and is only done for a thread without hints.
-const MAX_EXTRA_BYTES: u32 = 1 << 20;
+pub(crate) const MAX_EXTRA_BYTES: u32 = 1 << 20;
 
 /// Loads programs.
 trait Loader {
@@ -107,11 +107,6 @@ impl BpfStackCopier {
     /// Returns the number of chunks of a CPU that were lost because the ring was full.
     pub(crate) fn lost_chunks(&self, cpu: u32) -> u64 {
         self.words.get(shared_array::lost_word(cpu))
-    }
-
-    /// Notes that bytes of chunks of a CPU were read, which makes room for others.
-    pub(crate) fn add_read_bytes(&self, cpu: u32, bytes: u64) {
-        self.words.add(shared_array::read_word(cpu), bytes);
     }
 }
 

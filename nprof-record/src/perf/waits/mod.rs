@@ -1,4 +1,5 @@
 //! Waiting: the BPF programs of `bpf/waits.bpf.c`, and the data that they report.
 
 pub(crate) mod data;
+pub(crate) mod stack_copies;
 pub(crate) mod tracer;

@@ -7,7 +7,6 @@
 use std::cell::RefCell;
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::AsFd;
 
 use anyhow::{Context, anyhow};
 use aya::maps::{Array, HashMap, MapData};
@@ -16,7 +15,9 @@ use aya::{Btf, Ebpf, EbpfLoader, VerifierLogLevel};
 
 use crate::arch::pt_regs;
 use crate::os::procfs;
+use crate::perf::bpf::shared_array;
 use crate::perf::waits::data::{MeasuredThread, Phase, Progress, THREAD_WORDS, WaitState};
+use crate::perf::waits::stack_copies::{WaitStackCopies, map_file};
 use crate::sys;
 
 /// The compiled programs. aya reads words in place, so they are aligned.
@@ -51,6 +52,8 @@ pub(crate) struct WaitConfig {
     pub(crate) runnable_period: u64,
     /// True if wake-ups are recorded.
     pub(crate) has_wakes: bool,
+    /// The bytes of each stack that the kernel copies; 0 if stacks are not copied.
+    pub(crate) copied_bytes: u32,
 }
 
 impl WaitConfig {
@@ -71,6 +74,8 @@ pub(crate) struct WaitTracer {
     wakes: File,
     capture_after: RefCell<Array<MapData, u64>>,
     missed: Array<MapData, u64>,
+    /// The copies of deep stacks; `None` if stacks are not copied.
+    pub(crate) stack_copies: Option<WaitStackCopies>,
 }
 
 impl std::fmt::Debug for WaitTracer {
@@ -107,9 +112,22 @@ impl WaitTracer {
         let capture_after = RefCell::new(Array::try_from(capture_after)?);
         let missed = programs.take_map("missed").context("no map of missed threads")?;
         let missed = Array::try_from(missed)?;
+        let stack_copies = match config.copied_bytes {
+            0 => None,
+            copied => Some(WaitStackCopies::new(&mut programs, copied, last_cpu)?),
+        };
         let programs = RefCell::new(programs);
-        let tracer =
-            Self { config, programs, threads, samples, notes, wakes, capture_after, missed };
+        let tracer = Self {
+            config,
+            programs,
+            threads,
+            samples,
+            notes,
+            wakes,
+            capture_after,
+            missed,
+            stack_copies,
+        };
         tracer.capture_from(CAPTURE_AFTER_NS)?;
         Ok(tracer)
     }
@@ -248,6 +266,9 @@ impl WaitTracer {
 }
 
 fn load_object(config: WaitConfig, last_cpu: u32, types: &Btf) -> Result<Ebpf, aya::EbpfError> {
+    let (copied, compat) = (u64::from(config.copied_bytes), pt_regs::MODE_COMPAT as u64);
+    let cpus = if copied == 0 { 1 } else { last_cpu + 1 };
+    let hints = if copied == 0 { 1 } else { shared_array::HINT_SLOTS as u32 + cpus };
     EbpfLoader::new()
         .btf(Some(types))
         .verifier_log_level(VerifierLogLevel::DISABLE)
@@ -255,10 +276,17 @@ fn load_object(config: WaitConfig, last_cpu: u32, types: &Btf) -> Result<Ebpf, a
         .override_global("runnable_period", &config.runnable_period, true)
         .override_global("call_offset", &pt_regs::CALL, true)
         .override_global("argument_offset", &pt_regs::ARGUMENT, true)
+        .override_global("pointer_offset", &(pt_regs::SP as u32), true)
+        .override_global("mode_offset", &(pt_regs::MODE as u32), true)
+        .override_global("mode_compat", &compat, true)
+        .override_global("copied", &copied, true)
         .map_max_entries("threads", THREADS_MAX)
         .map_max_entries("samples", last_cpu + 1)
         .map_max_entries("notes", last_cpu + 1)
         .map_max_entries("wakes", last_cpu + 1)
+        .map_max_entries("chunks", last_cpu + 1)
+        .map_max_entries("copies", cpus)
+        .map_max_entries("hints", hints)
         .load(OBJECT)
 }
 
@@ -277,16 +305,6 @@ fn tracepoint_program<'a>(
 ) -> anyhow::Result<&'a mut RawTracePoint> {
     let program = programs.program_mut(name).with_context(|| format!("no program {name}"))?;
     Ok(program.try_into()?)
-}
-
-/// Returns the descriptor of a map.
-fn map_file(programs: &mut Ebpf, name: &str) -> anyhow::Result<File> {
-    match programs.map(name) {
-        Some(aya::maps::Map::PerfEventArray(map)) => {
-            Ok(map.fd().as_fd().try_clone_to_owned()?.into())
-        }
-        _ => Err(anyhow!("no map {name}")),
-    }
 }
 
 /// Adds the remedy.
