@@ -365,6 +365,10 @@ impl<'a> EventOpener<'a> {
             let wakes = wakes.first().map(|wakes| &wakes.file);
             let set = waits.set_output_events(cpu, &samples.file, &notes.file, wakes);
             set.context("cannot connect a BPF program with an event")?;
+            let id = sys::event_id(&samples.file).context("cannot read the id of an event")?;
+            if let Some(ring) = self.rings.get_mut(&(cpu, false)) {
+                ring.late_writer = Some(id);
+            }
         }
         self.open_wait_chunks(cpu)
     }

@@ -60,6 +60,17 @@ impl OpenEvent {
     }
 }
 
+/// Returns the bytes of a ring from an offset on, in two parts.
+fn split_at<'a>(
+    (first, second): (&'a [u8], &'a [u8]),
+    offset: usize,
+) -> Option<(&'a [u8], &'a [u8])> {
+    match offset.checked_sub(first.len()) {
+        Some(offset) => Some((second.get(offset..)?, &[])),
+        None => Some((&first[offset..], second)),
+    }
+}
+
 /// The unread records of a ring.
 #[derive(Debug)]
 pub(super) struct RingCursor {
@@ -68,16 +79,29 @@ pub(super) struct RingCursor {
     pub(super) head: u64,
     /// Reassembles a record that wraps around the end of the ring.
     wrapped: Vec<u8>,
+    /// The place of the oldest record, in bytes from the front: it may be the second one.
+    oldest: usize,
+    /// The position of a record that was taken before the one in front of it.
+    taken: Option<u64>,
 }
 
 impl RingCursor {
+    fn new(ring: Ring) -> Self {
+        Self { ring, head: 0, wrapped: Vec::new(), oldest: 0, taken: None }
+    }
+
     /// Returns the oldest record. None if this drain has read all, or the record is damaged.
-    pub(super) fn front(&mut self) -> Option<(Header, &[u8])> {
-        let (first, second) = self.ring.bytes(self.head);
+    pub(super) fn oldest(&mut self) -> Option<(Header, &[u8])> {
+        self.record_at(self.oldest)
+    }
+
+    fn record_at(&mut self, offset: usize) -> Option<(Header, &[u8])> {
+        let (first, second) = split_at(self.ring.bytes(self.head), offset)?;
         let header = Header::read(first)?;
         // Nearly all records lie in one piece and are decoded in place.
         if header.size <= first.len() {
-            return Some((header, &self.ring.bytes(self.head).0[..header.size]));
+            let (first, _) = split_at(self.ring.bytes(self.head), offset)?;
+            return Some((header, &first[..header.size]));
         }
         // None for a size that leads past the head, which only a damaged record has.
         let rest = second.get(..header.size - first.len())?;
@@ -85,6 +109,43 @@ impl RingCursor {
         self.wrapped.extend_from_slice(first);
         self.wrapped.extend_from_slice(rest);
         Some((header, &self.wrapped))
+    }
+
+    /// Finds the oldest record. An interrupt may write one between the time stamp of a record by
+    /// `late_writer` and its place in the ring: it then lies in front of an older one.
+    fn find_oldest(&mut self, late_writer: Option<u64>) {
+        self.oldest = 0;
+        if late_writer.is_none() {
+            return;
+        }
+        let Some((header, bytes)) = self.record_at(0) else { return };
+        let (size, time) = (header.size, record::time(header, bytes));
+        if self.taken == Some(self.ring.tail() + size as u64) {
+            return;
+        }
+        let Some((header, bytes)) = self.record_at(size) else { return };
+        let is_late = header.is_sample() && record::event_id(header, bytes) == late_writer;
+        if is_late && record::time(header, bytes) < time {
+            self.oldest = size;
+        }
+    }
+
+    /// Removes the oldest record, which has this size.
+    pub(super) fn remove_oldest(&mut self, size: usize) {
+        match std::mem::take(&mut self.oldest) {
+            0 => self.ring.advance(size),
+            // The ring is read in order: it stays until the one in front of it is removed.
+            offset => self.taken = Some(self.ring.tail() + offset as u64),
+        }
+    }
+
+    /// Removes the record in front if it was taken before.
+    fn remove_taken(&mut self) {
+        if self.taken == Some(self.ring.tail()) {
+            self.taken = None;
+            let size = self.record_at(0).map_or(0, |(header, _)| header.size);
+            self.ring.advance(size);
+        }
     }
 
     /// Returns the bytes that this drain has not read yet.
@@ -131,6 +192,9 @@ pub(super) struct CpuRing {
     pub(super) chunks: Option<ChunkEvent>,
     /// The writer of those of waits.
     pub(super) wait_chunks: Option<ChunkEvent>,
+    /// The perf event id of samples of waits, see [`RingCursor::find_oldest`]: they are written while
+    /// interrupts are enabled.
+    pub(super) late_writer: Option<u64>,
     pub(super) lost: LostTracker,
     /// Time of the last read of the events' counts of lost records.
     lost_polled_ns: u64,
@@ -145,11 +209,12 @@ pub(super) struct CpuRing {
 impl CpuRing {
     pub(super) fn new(ring: Ring, first: OpenEvent, cpu: u32, wakeup_bytes: u64) -> Self {
         Self {
-            records: RingCursor { ring, head: 0, wrapped: Vec::new() },
+            records: RingCursor::new(ring),
             events: vec![first],
             cpu,
             chunks: None,
             wait_chunks: None,
+            late_writer: None,
             lost: LostTracker::default(),
             lost_polled_ns: 0,
             polled: 0,
@@ -210,8 +275,10 @@ impl CpuRing {
         now_ns: u64,
         handler: &mut dyn RecordHandler,
     ) -> Option<u64> {
+        self.records.remove_taken();
         while self.take_chunk() {}
-        if let Some((header, bytes)) = self.records.front() {
+        self.records.find_oldest(self.late_writer);
+        if let Some((header, bytes)) = self.records.oldest() {
             let time = record::time(header, bytes).unwrap_or(0);
             return Some(if time > now_ns.saturating_add(MAX_CLOCK_SKEW_NS) { 0 } else { time });
         }
@@ -230,7 +297,7 @@ impl CpuRing {
         if self.chunks.is_none() && self.wait_chunks.is_none() {
             return false;
         }
-        let Some((header, bytes)) = self.records.front() else { return false };
+        let Some((header, bytes)) = self.records.record_at(0) else { return false };
         if !header.is_sample() {
             return false;
         }

@@ -203,7 +203,7 @@ impl RingSet {
     fn process_oldest_record(&mut self, number: usize, handler: &mut dyn RecordHandler) {
         let ring = &mut self.rings[number];
         let (first, is_sideband) = (ring.events[0].event, ring.is_sideband());
-        let Some((header, bytes)) = ring.records.front() else { return };
+        let Some((header, bytes)) = ring.records.oldest() else { return };
         let (size, id) = (header.size, record::event_id(header, bytes).unwrap_or(0));
         let unknown = EventBinding { event: first, ..EventBinding::default() };
         let binding = self.bindings.get(&id).copied().unwrap_or(unknown);
@@ -265,8 +265,11 @@ impl RingSet {
                 None => ring.report_damage(handler),
             }
         }
-        // Chunks belong to the sample that follows them, and to no later one.
-        if let Some(chunks) = &mut ring.chunks {
+        // Chunks belong to the sample that follows them, and to no later one. A wait may be older than
+        // that sample.
+        if let Some(chunks) = &mut ring.chunks
+            && !is_wait
+        {
             chunks.pending.clear();
         }
         // Those of a wait may be interrupted by other samples. The kernel reports a lost sample before
@@ -276,7 +279,7 @@ impl RingSet {
         {
             chunks.pending.clear();
         }
-        ring.records.ring.advance(size);
+        ring.records.remove_oldest(size);
     }
 
     /// Announces to the handler that a BPF program copies stacks, if one does.
