@@ -7,10 +7,14 @@
 #![cfg_attr(preloaded, no_std)]
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+#[cfg_attr(not(preloaded), allow(dead_code))]
 mod library;
 pub mod protocol;
 #[cfg(not(preloaded))]
 mod recorder;
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+#[cfg_attr(not(preloaded), allow(dead_code))]
+mod sampling;
 
 #[cfg(not(preloaded))]
 pub use recorder::{Connection, Listener, Losses, Ring};

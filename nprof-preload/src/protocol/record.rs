@@ -99,6 +99,12 @@ pub struct Registers {
 impl Registers {
     /// The number of words of the registers in a record.
     pub const WORDS: usize = 8;
+
+    /// Returns the registers as the words of a record.
+    pub fn words(&self) -> [u64; Self::WORDS] {
+        let [r12, r13, r14, r15] = self.r12_to_r15;
+        [self.ip, self.sp, self.bp, self.bx, r12, r13, r14, r15]
+    }
 }
 
 /// The registers and the stack at a call of a hooked function.
@@ -128,8 +134,9 @@ pub struct Allocated<'a> {
 }
 
 impl Allocated<'_> {
-    /// The words before the stack: time, thread and count, pointer, size, weight, period, stack size, registers.
-    pub const WORDS: usize = 7 + Registers::WORDS;
+    /// The words before the stack: time, thread and count, pointer, size, weight, period, stack size, unused,
+    /// registers. An even number, so that the copy of the stack is aligned to 16 bytes.
+    pub const WORDS: usize = 8 + Registers::WORDS;
 }
 
 /// An opened descriptor. It ends the former use of the same number, if the recorder has not seen it end.
@@ -174,8 +181,8 @@ pub struct Mapped<'a> {
 }
 
 impl Mapped<'_> {
-    /// The words before the stack: time, thread, pointer, size, stack size, registers.
-    pub const WORDS: usize = 5 + Registers::WORDS;
+    /// The words before the stack: time, thread, pointer, size, stack size, unused, registers.
+    pub const WORDS: usize = 6 + Registers::WORDS;
 }
 
 /// The content of a record.
@@ -246,7 +253,7 @@ impl<'a> Record<'a> {
                 weight: word(4)?,
                 count: high(word(1)?),
                 period: word(5)?,
-                capture: capture(7, 8 * Allocated::WORDS, word(6)?)?,
+                capture: capture(8, 8 * Allocated::WORDS, word(6)?)?,
             }),
             Kind::Freed => Content::Freed(word(2)?),
             Kind::Kept => Content::Kept(word(2)?),
@@ -266,7 +273,7 @@ impl<'a> Record<'a> {
             Kind::Mapped => Content::Mapped(Mapped {
                 pointer: word(2)?,
                 size: word(3)?,
-                capture: capture(5, 8 * Mapped::WORDS, word(4)?)?,
+                capture: capture(6, 8 * Mapped::WORDS, word(4)?)?,
             }),
             Kind::Unmapped => Content::Unmapped(word(2)?, word(3)?),
         };

@@ -64,34 +64,43 @@ impl Listener {
     /// Those of accept(2) and recvmsg(2); `InvalidData` if the message or the ring is malformed. The listener can
     /// go on after each of them.
     pub fn accept(&self) -> io::Result<Option<Connection>> {
-        let socket = match accept_with(&self.socket, SocketFlags::CLOEXEC) {
-            Ok(socket) => socket,
-            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::CONNABORTED) => return Ok(None),
-            Err(error) => return Err(error.into()),
-        };
-        let pid = socket_peercred(&socket)?.pid.as_raw_nonzero().get();
-        let mut bytes = [0; Hello::BYTES + 1];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-        // The process sends at once after connect(2); if it died between the two, there is no message.
-        wait_for_message(socket.as_fd())?;
-        let message = recvmsg(
-            &socket,
-            &mut [IoSliceMut::new(&mut bytes)],
-            &mut ancillary,
-            RecvFlags::CMSG_CLOEXEC,
-        )?;
-        let file = ancillary.drain().find_map(|message| match message {
-            RecvAncillaryMessage::ScmRights(mut files) => files.next(),
-            _ => None,
-        });
-        if message.bytes == 0 {
-            return Ok(None);
+        loop {
+            let socket = match accept_with(&self.socket, SocketFlags::CLOEXEC) {
+                Ok(socket) => socket,
+                Err(rustix::io::Errno::AGAIN) => return Ok(None),
+                Err(error) => return Err(error.into()),
+            };
+            if let Some(connection) = receive(&socket)? {
+                return Ok(Some(connection));
+            }
         }
-        let hello = Hello::parse(&bytes[..message.bytes]).ok_or(io::ErrorKind::InvalidData)?;
-        let ring = Ring::map(file.ok_or(io::ErrorKind::InvalidData)?)?;
-        Ok(Some(Connection { pid, hello, ring }))
     }
+}
+
+/// Receives the message of a process; None if it only asked whether the recorder lives, or died before it sent one.
+fn receive(socket: &OwnedFd) -> io::Result<Option<Connection>> {
+    // The process sends at once after connect(2), unless it is stopped between the two.
+    wait_for_message(socket.as_fd())?;
+    let mut bytes = [0; Hello::BYTES + 1];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let message = recvmsg(
+        socket,
+        &mut [IoSliceMut::new(&mut bytes)],
+        &mut ancillary,
+        RecvFlags::CMSG_CLOEXEC,
+    )?;
+    let file = ancillary.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut files) => files.next(),
+        _ => None,
+    });
+    if message.bytes == 0 {
+        return Ok(None);
+    }
+    let hello = Hello::parse(&bytes[..message.bytes]).ok_or(io::ErrorKind::InvalidData)?;
+    let ring = Ring::map(&file.ok_or(io::ErrorKind::InvalidData)?)?;
+    let pid = socket_peercred(socket)?.pid.as_raw_nonzero().get();
+    Ok(Some(Connection { pid, hello, ring }))
 }
 
 impl AsFd for Listener {

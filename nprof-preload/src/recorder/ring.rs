@@ -48,13 +48,13 @@ impl Ring {
     /// # Errors
     ///
     /// `InvalidData` if the file can shrink, or has another layout; those of fstat(2) and mmap(2).
-    pub fn map(file: OwnedFd) -> io::Result<Self> {
+    pub fn map(file: &OwnedFd) -> io::Result<Self> {
         let invalid = || io::Error::from(io::ErrorKind::InvalidData);
         // A file that shrinks while it is mapped raises SIGBUS in the recorder.
-        if !fcntl_get_seals(&file)?.contains(SealFlags::SHRINK | SealFlags::SEAL) {
+        if !fcntl_get_seals(file)?.contains(SealFlags::SHRINK | SealFlags::SEAL) {
             return Err(invalid());
         }
-        let size = u64::try_from(fstat(&file)?.st_size).map_err(|_| invalid())?;
+        let size = u64::try_from(fstat(file)?.st_size).map_err(|_| invalid())?;
         let data_bytes = size.checked_sub(DATA_OFFSET as u64).ok_or_else(invalid)?;
         let allowed = u64::from(MINIMUM_RING_BYTES)..=u64::from(MAXIMUM_RING_BYTES);
         if !data_bytes.is_power_of_two() || !allowed.contains(&data_bytes) {
@@ -63,7 +63,7 @@ impl Ring {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at an address that the kernel chooses.
         let base = unsafe {
-            mmap(std::ptr::null_mut(), size as usize, protection, MapFlags::SHARED, &file, 0)?
+            mmap(std::ptr::null_mut(), size as usize, protection, MapFlags::SHARED, file, 0)?
         };
         let base = NonNull::new(base.cast()).ok_or_else(invalid)?;
         let mut ring = Ring { base, data_bytes, key: 0, id: 0, tail: 0 };

@@ -1,0 +1,211 @@
+//! The exported functions.
+//!
+//! They are written in assembly since they must capture the registers of their caller, and since an allocation that
+//! is not recorded should cost three instructions. Each has unwind information: exceptions of operator new, the
+//! cancellation of threads and other profilers unwind through them.
+#![allow(unsafe_code)]
+
+use core::arch::naked_asm;
+use core::ffi::{CStr, c_void};
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+use super::{memory, shadow, symbols};
+
+/// The start of a function whose implementation gets the registers of the caller as one more argument.
+///
+/// Pushes the registers in the order of `Registers`; the caller's stack pointer after the return is 8 above the
+/// return address.
+macro_rules! captured {
+    ($($name:ident, $register:literal, $implementation:path;)*) => {
+        $(
+            #[cfg_attr(preloaded, unsafe(no_mangle))]
+            #[unsafe(naked)]
+            pub(super) unsafe extern "C" fn $name() {
+                naked_asm!(
+".cfi_startproc",
+                    "push r15", ".cfi_adjust_cfa_offset 8",
+                    "push r14", ".cfi_adjust_cfa_offset 8",
+                    "push r13", ".cfi_adjust_cfa_offset 8",
+                    "push r12", ".cfi_adjust_cfa_offset 8",
+                    "push rbx", ".cfi_adjust_cfa_offset 8",
+                    "push rbp", ".cfi_adjust_cfa_offset 8",
+                    "lea r11, [rsp + 56]",
+                    "push r11", ".cfi_adjust_cfa_offset 8",
+                    "push qword ptr [rsp + 56]", ".cfi_adjust_cfa_offset 8",
+                    concat!("mov ", $register, ", rsp"),
+                    "sub rsp, 8", ".cfi_adjust_cfa_offset 8",
+                    "call {implementation}",
+                    "add rsp, 72", ".cfi_adjust_cfa_offset -72",
+                    "ret",
+                    ".cfi_endproc",
+                    implementation = sym $implementation,
+                )
+            }
+        )*
+    };
+}
+
+captured! {
+    calloc, "rdx", memory::calloc;
+    realloc, "rdx", memory::realloc;
+    reallocarray, "rcx", memory::reallocarray;
+    aligned_alloc, "rdx", memory::aligned_alloc;
+    memalign, "rdx", memory::memalign;
+    posix_memalign, "rcx", memory::posix_memalign;
+    valloc, "rsi", memory::valloc;
+    pvalloc, "rsi", memory::pvalloc;
+    fork, "rdi", memory::fork;
+}
+
+/// A function that the hooks call or jump to, changed when it is resolved.
+type Target = AtomicPtr<c_void>;
+
+/// The next malloc.
+static NEXT_MALLOC: Target = Target::new(resolve_malloc as *mut c_void);
+/// The next free.
+static NEXT_FREE: Target = Target::new(resolve_free as *mut c_void);
+
+/// malloc(3): subtracts the size from the first field of the thread's state.
+#[cfg_attr(preloaded, unsafe(no_mangle))]
+#[unsafe(naked)]
+unsafe extern "C" fn malloc() {
+    naked_asm!(
+    ".cfi_startproc",
+        "push rbx", ".cfi_adjust_cfa_offset 8", ".cfi_rel_offset rbx, 0",
+        "mov rbx, rdi",
+        "call qword ptr [rip + {next}]",
+        "mov rcx, qword ptr [rip + nprof_thread@GOTTPOFF]",
+        "sub qword ptr fs:[rcx], rbx",
+        "jle {sample}",
+        "pop rbx", ".cfi_adjust_cfa_offset -8", ".cfi_restore rbx",
+        "ret",
+        ".cfi_endproc",
+        next = sym NEXT_MALLOC,
+        sample = sym sample,
+    )
+}
+
+/// The slow path of the allocation hooks: rax is the block, rbx the size, and the stack has the caller's rbx and the
+/// return address. Returns to the caller of the hook.
+#[unsafe(naked)]
+unsafe extern "C" fn sample() {
+    naked_asm!(
+    ".cfi_startproc",
+        ".cfi_adjust_cfa_offset 8", ".cfi_rel_offset rbx, 0",
+        "mov rdi, rbx",
+        "mov rbx, qword ptr [rsp]",
+        "push r15", ".cfi_adjust_cfa_offset 8",
+        "push r14", ".cfi_adjust_cfa_offset 8",
+        "push r13", ".cfi_adjust_cfa_offset 8",
+        "push r12", ".cfi_adjust_cfa_offset 8",
+        "push rbx", ".cfi_adjust_cfa_offset 8",
+        "push rbp", ".cfi_adjust_cfa_offset 8",
+        "lea rcx, [rsp + 64]",
+        "push rcx", ".cfi_adjust_cfa_offset 8",
+        "push qword ptr [rsp + 64]", ".cfi_adjust_cfa_offset 8",
+        "mov rdx, rsp",
+        "push rax", ".cfi_adjust_cfa_offset 8",
+        "sub rsp, 8", ".cfi_adjust_cfa_offset 8",
+        "mov rsi, rax",
+        "call {allocated}",
+        "mov rax, qword ptr [rsp + 8]",
+        "add rsp, 88", ".cfi_adjust_cfa_offset -88",
+        "ret",
+        ".cfi_endproc",
+        allocated = sym memory::allocated,
+    )
+}
+
+/// The body of a hook that frees its first argument: looks for its mark, and jumps to the next definition.
+macro_rules! free {
+    ($name:ident, $next:ident) => {
+        #[cfg_attr(preloaded, unsafe(no_mangle))]
+        #[unsafe(naked)]
+        unsafe extern "C" fn $name() {
+            naked_asm!(
+".cfi_startproc",
+                "mov rax, rdi",
+                "shr rax, 30",
+                "cmp rax, 0x20000",
+                "jae 2f",
+                "lea rcx, [rip + {top}]",
+                "mov rcx, qword ptr [rcx + 8 * rax]",
+                "test rcx, rcx",
+                "je 2f",
+                "mov eax, edi",
+                "and eax, 0x3fffffff",
+                "shr eax, 4",
+                "mov r8d, eax",
+                "shr r8d, 5",
+                "mov ecx, dword ptr [rcx + 4 * r8]",
+                "bt ecx, eax",
+                "jc 3f",
+                "2: jmp qword ptr [rip + {next}]",
+                // The sized and aligned forms of operator delete have two more arguments.
+                "3: push rdi", ".cfi_adjust_cfa_offset 8",
+                "push rsi", ".cfi_adjust_cfa_offset 8",
+                "push rdx", ".cfi_adjust_cfa_offset 8",
+                "call {freed}",
+                "pop rdx", ".cfi_adjust_cfa_offset -8",
+                "pop rsi", ".cfi_adjust_cfa_offset -8",
+                "pop rdi", ".cfi_adjust_cfa_offset -8",
+                "jmp qword ptr [rip + {next}]",
+                ".cfi_endproc",
+                top = sym shadow::TOP,
+                freed = sym memory::freed,
+                next = sym $next,
+            )
+        }
+    };
+}
+
+free!(free, NEXT_FREE);
+
+/// Saves the arguments, calls a resolver, and jumps to the address that it returns.
+macro_rules! resolver {
+    ($name:ident, $resolve:path) => {
+        #[unsafe(naked)]
+        unsafe extern "C" fn $name() {
+            naked_asm!(
+".cfi_startproc",
+                "push rdi", ".cfi_adjust_cfa_offset 8",
+                "push rsi", ".cfi_adjust_cfa_offset 8",
+                "push rdx", ".cfi_adjust_cfa_offset 8",
+                "call {resolve}",
+                "pop rdx", ".cfi_adjust_cfa_offset -8",
+                "pop rsi", ".cfi_adjust_cfa_offset -8",
+                "pop rdi", ".cfi_adjust_cfa_offset -8",
+                "jmp rax",
+                ".cfi_endproc",
+                resolve = sym $resolve,
+            )
+        }
+    };
+}
+
+resolver!(resolve_malloc, find_malloc);
+resolver!(resolve_free, find_free);
+
+unsafe extern "C" fn find_malloc() -> *mut c_void {
+    find(&NEXT_MALLOC, c"malloc", return_null)
+}
+
+unsafe extern "C" fn find_free() -> *mut c_void {
+    find(&NEXT_FREE, c"free", return_null)
+}
+
+/// Returns the next definition of a function and remembers it; `missing` if there is none now.
+fn find(target: &Target, name: &CStr, missing: unsafe extern "C" fn() -> usize) -> *mut c_void {
+    match symbols::next(name) {
+        Some(address) => {
+            target.store(address as *mut c_void, Ordering::Relaxed);
+            address as *mut c_void
+        }
+        None => missing as *mut c_void,
+    }
+}
+
+/// The definition of a function that no loaded object has.
+unsafe extern "C" fn return_null() -> usize {
+    0
+}

@@ -1,0 +1,307 @@
+//! The slow paths of the memory hooks: chooses samples and records them.
+#![allow(unsafe_code)]
+
+use core::ffi::{c_int, c_void};
+use core::ptr::null_mut;
+use core::sync::atomic::Ordering::Relaxed;
+
+use super::process::{self, Ring};
+use super::thread::{self, Thread};
+use super::writer::{self, Class};
+use super::{clock, next, shadow, stack, sys};
+use crate::protocol::{Allocated, Kind, Registers};
+use crate::sampling::{Sample, Sampler, next_random};
+
+const ENOMEM: c_int = 12;
+
+/// Decides about an allocation after which the thread's `remaining` is not positive. Called by the hooks in assembly.
+pub(super) unsafe extern "C" fn allocated(size: usize, pointer: usize, registers: &Registers) {
+    let thread = thread::current();
+    if pointer == 0 {
+        thread.remaining.store(thread.remaining.load(Relaxed).wrapping_add(size as i64), Relaxed);
+        return;
+    }
+    thread.enter();
+    decide(thread, size, pointer, registers);
+    thread.leave();
+}
+
+fn decide(thread: &Thread, size: usize, pointer: usize, registers: &Registers) {
+    let ring = match process::ring(thread) {
+        Some(ring) => ring,
+        None if process::is_quiet() => return thread.remaining.store(i64::MAX, Relaxed),
+        // Another thread is connecting, or it is too early: the next allocation asks again.
+        None => return thread.remaining.store(0, Relaxed),
+    };
+    let period = ring.header().heap_period.0.load(Relaxed);
+    if period == 0 {
+        return thread.remaining.store(i64::MAX, Relaxed);
+    }
+    if thread.ring.load(Relaxed) != ring.id {
+        thread.begin(&ring);
+    }
+    let mut sampler = Sampler {
+        remaining: thread.remaining.load(Relaxed),
+        after_point: thread.after_point.load(Relaxed),
+        period: thread.period.load(Relaxed),
+    };
+    let mut random = || {
+        let (state, bits) = next_random(thread.random.load(Relaxed));
+        thread.random.store(state, Relaxed);
+        bits
+    };
+    let sample = sampler.take(size as u64, period, &mut random);
+    thread.remaining.store(sampler.remaining, Relaxed);
+    thread.after_point.store(sampler.after_point, Relaxed);
+    thread.period.store(sampler.period, Relaxed);
+    if let Some(sample) = sample {
+        record(thread, &ring, size, pointer, sample, registers);
+        thread.recorded.store(pointer, Relaxed);
+    }
+}
+
+fn record(
+    thread: &Thread,
+    ring: &Ring,
+    size: usize,
+    pointer: usize,
+    sample: Sample,
+    registers: &Registers,
+) {
+    let copy = stack::plan(thread, registers.sp as usize, ring.stack_bytes);
+    let slot = if shadow::prepare(pointer) {
+        writer::reserve(ring, 8 * Allocated::WORDS + copy.bytes, Class::Ordinary)
+    } else {
+        None
+    };
+    let Some(slot) = slot else {
+        let header = ring.header();
+        header.lost_allocations.0.fetch_add(1, Relaxed);
+        header.lost_weight.fetch_add(sample.weight, Relaxed);
+        return;
+    };
+    // SAFETY: the record was reserved with room for the copy.
+    let bytes = unsafe { copy.make(slot.word(Allocated::WORDS)) };
+    let tid = u64::from(thread.tid.load(Relaxed));
+    slot.write(
+        0,
+        &[
+            clock::now_ns(),
+            tid | u64::from(sample.count) << 32,
+            pointer as u64,
+            size as u64,
+            sample.weight,
+            sample.period,
+            bytes as u64,
+            0,
+        ],
+    );
+    slot.write(8, &registers.words());
+    slot.commit(Kind::Allocated);
+    // After the record: a block of which the record is lost has no mark, so that its free is not recorded either.
+    shadow::mark(pointer);
+}
+
+/// Records the free of a marked block before it happens. Called by the hooks in assembly.
+pub(super) unsafe extern "C" fn freed(pointer: usize) {
+    unmark(thread::current(), pointer);
+}
+
+/// Removes the mark of a block, and records its free if it had one; returns whether it did.
+fn unmark(thread: &Thread, pointer: usize) -> bool {
+    if !shadow::unmark(pointer) {
+        return false;
+    }
+    thread.enter();
+    write_free(thread, pointer, Kind::Freed);
+    thread.leave();
+    true
+}
+
+fn write_free(thread: &Thread, pointer: usize, kind: Kind) {
+    let Some(ring) = process::ring(thread) else { return };
+    if thread.ring.load(Relaxed) != ring.id {
+        thread.begin(&ring);
+    }
+    let Some(slot) = writer::reserve(&ring, 24, Class::Vital) else {
+        ring.header().lost_frees.fetch_add(1, Relaxed);
+        return;
+    };
+    slot.write(0, &[clock::now_ns(), u64::from(thread.tid.load(Relaxed)), pointer as u64]);
+    slot.commit(kind);
+}
+
+/// Begins to watch for inner hooks: the next definition may call a function that is hooked as well.
+fn begin_outer(thread: &Thread) -> i64 {
+    thread.recorded.store(0, Relaxed);
+    thread.remaining.load(Relaxed)
+}
+
+/// Counts an allocation, unless an inner hook has counted it since `begin_outer` returned `before`.
+fn count(thread: &Thread, before: i64, size: usize, pointer: *mut c_void, registers: &Registers) {
+    let counted = thread.remaining.load(Relaxed) != before
+        || thread.recorded.load(Relaxed) == pointer as usize;
+    if pointer.is_null() || counted {
+        return;
+    }
+    let remaining = before - size as i64;
+    thread.remaining.store(remaining, Relaxed);
+    if remaining <= 0 {
+        // SAFETY: the arguments are those that the hooks pass.
+        unsafe { allocated(size, pointer as usize, registers) };
+    }
+}
+
+fn out_of_memory() -> *mut c_void {
+    if let Some(location) = next::__errno_location() {
+        // SAFETY: the C library returns the address of the thread's errno.
+        unsafe { *location() = ENOMEM };
+    }
+    null_mut()
+}
+
+pub(super) unsafe extern "C" fn calloc(
+    number: usize,
+    size: usize,
+    registers: &Registers,
+) -> *mut c_void {
+    let Some(next) = next::calloc() else { return out_of_memory() };
+    let thread = thread::current();
+    let before = begin_outer(thread);
+    // SAFETY: the caller vouches for the arguments.
+    let pointer = unsafe { next(number, size) };
+    count(thread, before, number.wrapping_mul(size), pointer, registers);
+    pointer
+}
+
+/// Reallocates by `next`, as a free and an allocation.
+fn reallocate(
+    old: *mut c_void,
+    size: Option<usize>,
+    registers: &Registers,
+    next: impl FnOnce() -> *mut c_void,
+) -> *mut c_void {
+    let thread = thread::current();
+    let before = begin_outer(thread);
+    // Before the free: another thread may get the address at once.
+    let marked = !old.is_null() && unmark(thread, old as usize);
+    let pointer = next();
+    if !pointer.is_null() {
+        count(thread, before, size.unwrap_or(0), pointer, registers);
+    } else if marked && size != Some(0) {
+        // It failed, and the block lives on. A null pointer for the size 0 means that the block is freed.
+        shadow::mark(old as usize);
+        thread.enter();
+        write_free(thread, old as usize, Kind::Kept);
+        thread.leave();
+    }
+    pointer
+}
+
+pub(super) unsafe extern "C" fn realloc(
+    old: *mut c_void,
+    size: usize,
+    registers: &Registers,
+) -> *mut c_void {
+    let Some(next) = next::realloc() else { return out_of_memory() };
+    // SAFETY: the caller vouches for the arguments.
+    reallocate(old, Some(size), registers, || unsafe { next(old, size) })
+}
+
+pub(super) unsafe extern "C" fn reallocarray(
+    old: *mut c_void,
+    number: usize,
+    size: usize,
+    registers: &Registers,
+) -> *mut c_void {
+    let total = number.checked_mul(size);
+    if let Some(next) = next::reallocarray() {
+        // SAFETY: the caller vouches for the arguments.
+        return reallocate(old, total, registers, || unsafe { next(old, number, size) });
+    }
+    // glibc before 2.26.
+    let (Some(next), Some(total)) = (next::realloc(), total) else { return out_of_memory() };
+    // SAFETY: as above.
+    reallocate(old, Some(total), registers, || unsafe { next(old, total) })
+}
+
+/// Defines a hook of a function that returns a block of its last argument's size.
+macro_rules! allocation {
+    ($name:ident($($argument:ident),*), $size:ident) => {
+        pub(super) unsafe extern "C" fn $name($($argument: usize,)* registers: &Registers) -> *mut c_void {
+            let Some(next) = next::$name() else { return out_of_memory() };
+            let thread = thread::current();
+            let before = begin_outer(thread);
+            // SAFETY: the caller vouches for the arguments.
+            let pointer = unsafe { next($($argument),*) };
+            count(thread, before, $size, pointer, registers);
+            pointer
+        }
+    };
+}
+
+allocation!(aligned_alloc(alignment, size), size);
+allocation!(memalign(alignment, size), size);
+allocation!(valloc(size), size);
+allocation!(pvalloc(size), size);
+
+pub(super) unsafe extern "C" fn posix_memalign(
+    result: *mut *mut c_void,
+    alignment: usize,
+    size: usize,
+    registers: &Registers,
+) -> c_int {
+    let Some(next) = next::posix_memalign() else { return ENOMEM };
+    let thread = thread::current();
+    let before = begin_outer(thread);
+    // SAFETY: the caller vouches for the arguments; after success the result is set.
+    unsafe {
+        let status = next(result, alignment, size);
+        if status == 0 {
+            count(thread, before, size, *result, registers);
+        }
+        status
+    }
+}
+
+/// Records the time of a fork, from which the child has the blocks of its parent.
+pub(super) unsafe extern "C" fn fork(_: &Registers) -> c_int {
+    const ENOSYS: c_int = 38;
+    let Some(next) = next::fork() else {
+        if let Some(location) = next::__errno_location() {
+            // SAFETY: the C library returns the address of the thread's errno.
+            unsafe { *location() = ENOSYS };
+        }
+        return -1;
+    };
+    let thread = thread::current();
+    thread.forked_at_ns.store(clock::now_ns(), Relaxed);
+    // SAFETY: no arguments.
+    let child = unsafe { next() };
+    if child == 0 {
+        // The next allocation begins a sequence of samples of the child's own.
+        thread.remaining.store(0, Relaxed);
+    } else {
+        thread.forked_at_ns.store(0, Relaxed);
+    }
+    child
+}
+
+impl Thread {
+    fn enter(&self) {
+        self.depth.store(self.depth.load(Relaxed).wrapping_add(1), Relaxed);
+    }
+
+    fn leave(&self) {
+        self.depth.store(self.depth.load(Relaxed).wrapping_sub(1), Relaxed);
+    }
+
+    /// Prepares the state for the ring of the process: at the start of a thread, and in a forked child.
+    fn begin(&self, ring: &Ring) {
+        self.tid.store(sys::thread_id(), Relaxed);
+        let seed = ring.id ^ clock::now_ns() ^ u64::from(self.tid.load(Relaxed)) << 40;
+        self.random.store(next_random(seed).1, Relaxed);
+        self.period.store(0, Relaxed);
+        self.ring.store(ring.id, Relaxed);
+    }
+}

@@ -1,0 +1,13 @@
+//! Connects before the program's own code runs.
+#![allow(unsafe_code)]
+
+use super::{process, thread};
+
+/// The dynamic linker calls the functions of this section when the library is initialized.
+#[cfg_attr(preloaded, used, unsafe(link_section = ".init_array"))]
+static CONSTRUCTOR: unsafe extern "C" fn() = start;
+
+/// Connects, so that the recorder knows of every process that has loaded the library.
+unsafe extern "C" fn start() {
+    let _ = process::ring(thread::current());
+}

@@ -1,0 +1,256 @@
+//! System calls without the C library: they change no errno and are safe in signal handlers.
+#![allow(unsafe_code)]
+
+use core::arch::asm;
+use core::sync::atomic::AtomicU32;
+
+pub(super) const MADV_NOHUGEPAGE: usize = 15;
+pub(super) const MADV_WIPEONFORK: usize = 18;
+
+const CLOSE: usize = 3;
+const MMAP: usize = 9;
+const MUNMAP: usize = 11;
+const RT_SIGPROCMASK: usize = 14;
+const MADVISE: usize = 28;
+const GETPID: usize = 39;
+const SOCKET: usize = 41;
+const CONNECT: usize = 42;
+const SENDMSG: usize = 46;
+const FCNTL: usize = 72;
+const FTRUNCATE: usize = 77;
+const GETTID: usize = 186;
+const FUTEX: usize = 202;
+const CLOCK_GETTIME: usize = 228;
+const PRLIMIT64: usize = 302;
+const PROCESS_VM_READV: usize = 310;
+const GETRANDOM: usize = 318;
+const MEMFD_CREATE: usize = 319;
+
+const PROT_READ_WRITE: usize = 3;
+const MAP_SHARED: usize = 1;
+const MAP_PRIVATE_ANONYMOUS_NORESERVE: usize = 0x02 | 0x20 | 0x4000;
+
+/// A range of memory, as iovec of readv(2).
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Range {
+    pub(super) start: usize,
+    pub(super) bytes: usize,
+}
+
+/// Makes a system call; returns its result, negative for an error.
+///
+/// # Safety
+///
+/// The arguments must be valid for the call.
+unsafe fn call(number: usize, arguments: [usize; 6]) -> isize {
+    let result;
+    // SAFETY: the registers are those of the x86-64 system call convention; the caller vouches for the arguments.
+    unsafe {
+        asm!(
+            "syscall",
+            inlateout("rax") number as isize => result,
+            in("rdi") arguments[0], in("rsi") arguments[1], in("rdx") arguments[2],
+            in("r10") arguments[3], in("r8") arguments[4], in("r9") arguments[5],
+            lateout("rcx") _, lateout("r11") _,
+            options(nostack),
+        );
+    }
+    result
+}
+
+/// Maps new private memory of zeros.
+pub(super) fn map_memory(bytes: usize) -> Option<*mut u8> {
+    // SAFETY: a new mapping at an address that the kernel chooses.
+    let address = unsafe {
+        call(MMAP, [0, bytes, PROT_READ_WRITE, MAP_PRIVATE_ANONYMOUS_NORESERVE, usize::MAX, 0])
+    };
+    (address > 0).then_some(address as *mut u8)
+}
+
+/// Maps a file shared.
+pub(super) fn map_file(file: i32, bytes: usize) -> Option<*mut u8> {
+    // SAFETY: a new mapping at an address that the kernel chooses.
+    let address = unsafe { call(MMAP, [0, bytes, PROT_READ_WRITE, MAP_SHARED, file as usize, 0]) };
+    (address > 0).then_some(address as *mut u8)
+}
+
+/// Unmaps memory, to which no reference may be left.
+pub(super) fn unmap(address: *mut u8, bytes: usize) {
+    // SAFETY: the callers pass mappings of their own that they no longer use.
+    unsafe { call(MUNMAP, [address as usize, bytes, 0, 0, 0, 0]) };
+}
+
+/// Calls madvise(2) on memory of this library; returns whether the kernel accepts the advice.
+pub(super) fn advise(address: *mut u8, bytes: usize, advice: usize) -> bool {
+    // SAFETY: the callers pass mappings of their own, and advice that keeps their content in this process.
+    unsafe { call(MADVISE, [address as usize, bytes, advice, 0, 0, 0]) == 0 }
+}
+
+/// Returns the process id in the process's namespace.
+pub(super) fn process_id() -> u32 {
+    // SAFETY: no arguments.
+    unsafe { call(GETPID, [0; 6]) as u32 }
+}
+
+/// Returns the thread id in the process's namespace.
+pub(super) fn thread_id() -> u32 {
+    // SAFETY: no arguments.
+    unsafe { call(GETTID, [0; 6]) as u32 }
+}
+
+/// Returns CLOCK_MONOTONIC by a system call.
+pub(super) fn monotonic_ns() -> u64 {
+    let mut time = [0_u64; 2];
+    // SAFETY: the kernel writes a timespec of two words.
+    unsafe { call(CLOCK_GETTIME, [1, time.as_mut_ptr() as usize, 0, 0, 0, 0]) };
+    time[0] * 1_000_000_000 + time[1]
+}
+
+/// Returns a random number that is not 0; None without a random source.
+pub(super) fn random() -> Option<u64> {
+    let mut value = 0_u64;
+    // SAFETY: the kernel writes 8 bytes. GRND_NONBLOCK: early at boot the call would block.
+    let read = unsafe { call(GETRANDOM, [&raw mut value as usize, 8, 1, 0, 0, 0]) };
+    (read == 8).then_some(value | 1)
+}
+
+/// Opens a `SOCK_SEQPACKET` socket and connects it to an abstract name.
+pub(super) fn connect(name: &[u8]) -> Option<i32> {
+    const AF_UNIX: usize = 1;
+    const SEQPACKET_CLOEXEC: usize = 5 | 0o2000000;
+    let mut address = [0_u8; 110];
+    address[0] = AF_UNIX as u8;
+    // The zero byte after the family marks an abstract name.
+    address.get_mut(3..3 + name.len())?.copy_from_slice(name);
+    // SAFETY: the address is as long as the length says.
+    unsafe {
+        let socket = call(SOCKET, [AF_UNIX, SEQPACKET_CLOEXEC, 0, 0, 0, 0]);
+        if socket < 0 {
+            return None;
+        }
+        let arguments = [socket as usize, address.as_ptr() as usize, 3 + name.len(), 0, 0, 0];
+        if call(CONNECT, arguments) < 0 {
+            close(socket as i32);
+            return None;
+        }
+        Some(socket as i32)
+    }
+}
+
+/// Sends a message with a descriptor; returns whether the socket took it.
+pub(super) fn send(socket: i32, message: &[u8], file: i32) -> bool {
+    const SOL_SOCKET: u64 = 1;
+    const SCM_RIGHTS: u64 = 1;
+    const MSG_NOSIGNAL: usize = 0x4000;
+    let data = Range { start: message.as_ptr() as usize, bytes: message.len() };
+    // A cmsghdr with its length of 20 bytes, and the descriptor, padded to a word.
+    let control = [20_u64, SOL_SOCKET | SCM_RIGHTS << 32, file as u64];
+    let header = [
+        0,
+        0,
+        &raw const data as usize,
+        1,
+        control.as_ptr() as usize,
+        size_of_val(&control),
+        0_usize,
+    ];
+    // SAFETY: the header, of seven words, and all it points to live until the call returns.
+    unsafe {
+        call(SENDMSG, [socket as usize, header.as_ptr() as usize, MSG_NOSIGNAL, 0, 0, 0])
+            == message.len() as isize
+    }
+}
+
+/// Closes a descriptor.
+pub(super) fn close(file: i32) {
+    // SAFETY: the callers pass descriptors of their own.
+    unsafe { call(CLOSE, [file as usize, 0, 0, 0, 0, 0]) };
+}
+
+/// Creates a file in memory with a fixed size.
+pub(super) fn memory_file(bytes: usize) -> Option<i32> {
+    const CLOEXEC_ALLOW_SEALING: usize = 1 | 2;
+    const F_ADD_SEALS: usize = 1033;
+    const SEAL_SHRINK_GROW: usize = 1 | 2 | 4;
+    // Beyond RLIMIT_FSIZE ftruncate(2) sends SIGXFSZ, which ends the program.
+    let mut limit = [0_u64; 2];
+    const RLIMIT_FSIZE: usize = 1;
+    // SAFETY: the kernel writes two words; the name ends with a zero byte; the descriptor is the new one.
+    unsafe {
+        if call(PRLIMIT64, [0, RLIMIT_FSIZE, 0, limit.as_mut_ptr() as usize, 0, 0]) < 0
+            || limit[0] < bytes as u64
+        {
+            return None;
+        }
+        let file =
+            call(MEMFD_CREATE, [c"nprof".as_ptr() as usize, CLOEXEC_ALLOW_SEALING, 0, 0, 0, 0]);
+        if file < 0 {
+            return None;
+        }
+        let file = file as usize;
+        if call(FTRUNCATE, [file, bytes, 0, 0, 0, 0]) < 0
+            || call(FCNTL, [file, F_ADD_SEALS, SEAL_SHRINK_GROW, 0, 0, 0]) < 0
+        {
+            close(file as i32);
+            return None;
+        }
+        Some(file as i32)
+    }
+}
+
+/// Blocks all signals of the thread; returns the mask before.
+pub(super) fn block_signals() -> u64 {
+    const SIG_BLOCK: usize = 0;
+    let (all, mut before) = (u64::MAX, 0_u64);
+    // SAFETY: both masks have the kernel's 8 bytes.
+    unsafe {
+        call(
+            RT_SIGPROCMASK,
+            [SIG_BLOCK, &raw const all as usize, &raw mut before as usize, 8, 0, 0],
+        )
+    };
+    before
+}
+
+/// Restores the mask of `block_signals`.
+pub(super) fn restore_signals(before: u64) {
+    const SIG_SETMASK: usize = 2;
+    // SAFETY: the mask has the kernel's 8 bytes.
+    unsafe { call(RT_SIGPROCMASK, [SIG_SETMASK, &raw const before as usize, 0, 8, 0, 0]) };
+}
+
+/// Sleeps until the word changes from `value`, a wake-up, a signal, or a tenth of a second.
+pub(super) fn wait(word: &AtomicU32, value: u32) {
+    const FUTEX_WAIT: usize = 0;
+    let limit = [0_u64, 100_000_000];
+    // SAFETY: word and timespec live until the call returns.
+    unsafe {
+        call(
+            FUTEX,
+            [word.as_ptr() as usize, FUTEX_WAIT, value as usize, limit.as_ptr() as usize, 0, 0],
+        );
+    }
+}
+
+/// Wakes all that sleep on the word.
+pub(super) fn wake(word: &AtomicU32) {
+    const FUTEX_WAKE: usize = 1;
+    // SAFETY: the call only uses the address.
+    unsafe { call(FUTEX, [word.as_ptr() as usize, FUTEX_WAKE, i32::MAX as usize, 0, 0, 0]) };
+}
+
+/// Copies memory of this process that may be unmapped; returns the bytes before the first failure.
+///
+/// # Safety
+///
+/// `to` must have room for all ranges.
+pub(super) unsafe fn copy_checked(pid: u32, to: *mut u8, from: &[Range]) -> usize {
+    let bytes = from.iter().map(|range| range.bytes).sum();
+    let target = Range { start: to as usize, bytes };
+    let arguments =
+        [pid as usize, &raw const target as usize, 1, from.as_ptr() as usize, from.len(), 0];
+    // SAFETY: the kernel checks the source; the caller vouches for the target.
+    let copied = unsafe { call(PROCESS_VM_READV, arguments) };
+    usize::try_from(copied).unwrap_or(0)
+}

@@ -1,0 +1,79 @@
+//! The state of a thread.
+//!
+//! `#[thread_local]` is unstable, and the storage must be in the static TLS block (initial-exec): a dynamic one is
+//! allocated by malloc(3) at its first use.
+#![allow(unsafe_code)]
+
+use core::arch::{asm, global_asm};
+use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, AtomicUsize};
+
+/// The state of a thread; zero at its start.
+///
+/// The fields are atomics because signal handlers of the thread interrupt its hooks; all accesses are relaxed,
+/// since no other thread sees them.
+#[repr(C)]
+pub(super) struct Thread {
+    /// `Sampler::remaining`: the hooks subtract from it in assembly, which expects it to be the first field.
+    pub(super) remaining: AtomicI64,
+    /// The last block that was recorded; an outer hook clears it to notice that an inner hook has recorded. The
+    /// second field, as the hooks expect.
+    pub(super) recorded: AtomicUsize,
+    /// `Sampler::after_point`.
+    pub(super) after_point: AtomicI64,
+    /// `Sampler::period`.
+    pub(super) period: AtomicU64,
+    /// The state of the random generator.
+    pub(super) random: AtomicU64,
+    /// The id of the ring for which this state is valid: a forked child begins again.
+    pub(super) ring: AtomicU64,
+    /// The time of the fork that this thread is calling; 0 if none.
+    pub(super) forked_at_ns: AtomicU64,
+    /// The part of the stack that can be read without checks.
+    pub(super) stack_low: AtomicUsize,
+    /// The end of that part; 0 before the first sample.
+    pub(super) stack_high: AtomicUsize,
+    /// The thread id.
+    pub(super) tid: AtomicU32,
+    /// The number of slow paths that are active: more than one if a signal handler interrupts a hook.
+    pub(super) depth: AtomicU32,
+}
+
+const _: () = assert!(size_of::<Thread>() <= 128);
+
+global_asm!(
+    ".section .tbss.nprof_thread,\"awT\",@nobits",
+    ".globl nprof_thread",
+    ".hidden nprof_thread",
+    ".type nprof_thread,@object",
+    ".size nprof_thread,128",
+    ".balign 64",
+    "nprof_thread:",
+    ".zero 128",
+    ".text",
+);
+
+/// Returns the state of the calling thread.
+pub(super) fn current() -> &'static Thread {
+    let address: *const Thread;
+    // SAFETY: the word at fs:0 is the address of the thread control block in the x86-64 TLS layout. The state lives
+    // as long as the thread, and references to it stay within hooks of the thread.
+    unsafe {
+        asm!(
+            "mov {0}, qword ptr fs:[0]",
+            "add {0}, qword ptr [rip + nprof_thread@GOTTPOFF]",
+            out(reg) address,
+            options(pure, readonly, nostack),
+        );
+        &*address
+    }
+}
+
+/// Returns the address of the thread control block.
+pub(super) fn control_block() -> usize {
+    let address;
+    // SAFETY: reads the word that the TLS layout of x86-64 defines.
+    unsafe {
+        asm!("mov {}, qword ptr fs:[0]", out(reg) address, options(pure, readonly, nostack, preserves_flags))
+    };
+    address
+}

@@ -1,0 +1,173 @@
+//! Writes records into the ring; `protocol::layout` describes the algorithm.
+#![allow(unsafe_code)]
+
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+
+use super::process::{self, Ring};
+use super::{clock, sys};
+use crate::protocol::{ALIGNMENT, Kind, RecordHeader};
+
+/// A reserved record.
+#[derive(Debug)]
+pub(super) struct Slot {
+    record: *mut u8,
+    commit: u64,
+    bytes: u64,
+}
+
+/// The records that may use the last part of a ring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Class {
+    /// Frees, without which a block looks live forever: small, and at most one for each allocation.
+    Vital,
+    /// Others: an eighth of the ring stays free of them.
+    Ordinary,
+}
+
+/// A place in the ring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Place {
+    /// The bytes of padding before the record, to the end of the data area.
+    padding: u64,
+    /// The head after the record.
+    end: u64,
+}
+
+/// Returns the place of a record of `bytes` at `head`, a multiple of the alignment; None if it has no room.
+fn place(head: u64, tail: u64, bytes: u64, data_bytes: u64, reserve: u64) -> Option<Place> {
+    let to_end = data_bytes - (head & (data_bytes - 1));
+    let padding = if bytes > to_end { to_end } else { 0 };
+    let end = head + padding + bytes;
+    (end.wrapping_sub(tail) <= data_bytes - reserve).then_some(Place { padding, end })
+}
+
+/// Reserves a record with `content` bytes after its header; None if the ring is full.
+pub(super) fn reserve(ring: &Ring, content: usize, class: Class) -> Option<Slot> {
+    let header = ring.header();
+    let bytes = (size_of::<RecordHeader>() + content).next_multiple_of(ALIGNMENT as usize) as u64;
+    let reserve = if class == Class::Vital { 0 } else { ring.data_bytes / 8 };
+    loop {
+        // Before the tail, so that `wait` notices room that the recorder makes after the check.
+        let room = header.room.load(Acquire);
+        // Relaxed: only the reservation counts, other writers' records are not read.
+        let head = header.head.0.load(Relaxed);
+        // Acquire: pairs with the reader's store after its copy, so that the copy cannot see this record.
+        let tail = header.tail.0.load(Acquire);
+        let Some(place) = place(head, tail, bytes, ring.data_bytes, reserve) else {
+            // The head is a little old if other threads have moved it; then the tail may be new. Looks again.
+            if head != header.head.0.load(Relaxed) {
+                continue;
+            }
+            if !wait_for_room(ring, room, tail) {
+                return None;
+            }
+            continue;
+        };
+        if header.head.0.compare_exchange_weak(head, place.end, Relaxed, Relaxed).is_err() {
+            continue;
+        }
+        if place.padding > 0 {
+            let padding = Slot {
+                record: ring.data(head),
+                commit: ring.key.wrapping_add(head),
+                bytes: place.padding,
+            };
+            padding.commit(Kind::Padding);
+        }
+        let half = ring.data_bytes / 2;
+        if head - tail < half && place.end - tail >= half {
+            header.doorbell.0.fetch_add(1, Release);
+            sys::wake(&header.doorbell.0);
+        }
+        let position = head + place.padding;
+        return Some(Slot {
+            record: ring.data(position),
+            commit: ring.key.wrapping_add(position),
+            bytes,
+        });
+    }
+}
+
+/// Waits until the recorder makes room, if the settings ask for that; false if the record is to be dropped.
+#[cold]
+fn wait_for_room(ring: &Ring, room: u32, tail: u64) -> bool {
+    let header = ring.header();
+    if !ring.wait {
+        process::probe_recorder(clock::now_ns(), false);
+        return false;
+    }
+    // SeqCst, here and in the reader: either this thread sees the new tail, or the reader sees this thread waiting
+    // and changes `room`.
+    header.waiters.fetch_add(1, SeqCst);
+    if header.tail.0.load(SeqCst) == tail {
+        sys::wait(&header.room, room);
+    }
+    header.waiters.fetch_sub(1, SeqCst);
+    if header.tail.0.load(Relaxed) == tail && header.room.load(Relaxed) == room {
+        process::probe_recorder(clock::now_ns(), true);
+    }
+    !process::is_quiet()
+}
+
+impl Slot {
+    /// Writes words of the content, from the word `first` on.
+    pub(super) fn write(&self, first: usize, words: &[u64]) {
+        let start = size_of::<RecordHeader>() + 8 * first;
+        debug_assert!(start + size_of_val(words) <= self.bytes as usize);
+        for (index, &word) in words.iter().enumerate() {
+            // SAFETY: the record was reserved with room for the content, and no other thread accesses it.
+            unsafe { self.record.add(start + 8 * index).cast::<u64>().write(word) };
+        }
+    }
+
+    /// Returns the address of a word of the content.
+    pub(super) fn word(&self, index: usize) -> *mut u8 {
+        // SAFETY: as in `write`.
+        unsafe { self.record.add(size_of::<RecordHeader>() + 8 * index) }
+    }
+
+    /// Completes the record.
+    pub(super) fn commit(self, kind: Kind) {
+        // SAFETY: a record is aligned to 16 bytes and has room for a header.
+        let header = unsafe { &*self.record.cast::<RecordHeader>() };
+        header.bytes.store(self.bytes as u32, Relaxed);
+        header.kind.store(kind as u32, Relaxed);
+        // Release: the reader, which loads it with acquire order, then sees the whole record.
+        header.commit.store(self.commit, Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn records_are_contiguous_and_never_overtake_the_reader(
+            steps in proptest::collection::vec((1..40_u64, 0..3_u64), 1..400),
+        ) {
+            let data_bytes = 1024;
+            let (mut head, mut tail) = (0_u64, 0_u64);
+            let mut ends = std::collections::VecDeque::new();
+            for (units, reads) in steps {
+                let bytes = units * ALIGNMENT;
+                if let Some(place) = place(head, tail, bytes, data_bytes, 128) {
+                    let start = (head + place.padding) % data_bytes;
+                    prop_assert!(start + bytes <= data_bytes);
+                    prop_assert!(place.end - tail <= data_bytes - 128);
+                    prop_assert_eq!(place.end, head + place.padding + bytes);
+                    head = place.end;
+                    ends.push_back(head);
+                } else {
+                    // Less than the record and its padding is free.
+                    prop_assert!(head - tail + 2 * bytes > data_bytes - 128);
+                }
+                for _ in 0..reads {
+                    tail = ends.pop_front().unwrap_or(tail);
+                }
+            }
+        }
+    }
+}

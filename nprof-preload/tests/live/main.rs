@@ -1,0 +1,9 @@
+//! Records real programs with the library, without nprof-record.
+
+#![cfg(all(target_arch = "x86_64", target_os = "linux"))]
+#![allow(clippy::unwrap_used)]
+
+mod allocation_functions;
+mod exact;
+mod recorder;
+mod sampled;
