@@ -1,0 +1,198 @@
+use super::*;
+
+fn summary() -> Summary {
+    Summary {
+        samples: 90,
+        task_ns: Some(100_000_000),
+        clock: Some(Sum { samples: 90, weight: 95_000_000 }),
+        recorder_ns: 1_500_000,
+        recorder_bytes: 3 << 20,
+        frequency: 997,
+        ..Summary::default()
+    }
+}
+
+#[test]
+fn missing_callers_of_other_users_processes_are_explained() {
+    let mut summary = summary();
+    summary.unreadable = 995;
+    let warning = "995 samples of other users' processes have no callers: their mappings may \
+                   not be read; run as root";
+    assert_eq!(summary.warnings(), [warning]);
+}
+
+#[test]
+fn program_that_is_not_unwound_since_it_is_32_bit_is_named() {
+    let mut summary = summary();
+    summary.compat = CompatSamples { samples: 42, comm: b"old\n".to_vec() };
+    let warning = "32-bit programs are named, but not unwound: 42 samples without callers, the \
+                   first of old\\n; record programs with frame pointers with --unwind fp";
+    assert_eq!(summary.warnings(), [warning]);
+}
+
+#[test]
+fn summary_line_lists_all_counts() {
+    let mut summary = summary();
+    let line = "90 samples, 0 lost, 0 incomplete; 100 ms CPU at 900 Hz, coverage 95.0 %; \
+                recorder 1.5 ms CPU, 3.0 MiB";
+    assert_eq!(summary.line(), line);
+    assert!(summary.warnings().is_empty());
+    summary.incomplete = BTreeMap::from([(Mark::StackTruncated, 4), (Mark::NoUnwindInfo, 1)]);
+    summary.lost_others = 325;
+    summary.lost = BTreeMap::from([(Cause::Ring, 36)]);
+    let start = "90 samples, about 36 lost (ring 36), without 325 of other processes, 5 inc";
+    assert!(summary.line().starts_with(start), "{}", summary.line());
+    summary.lost_others = 0;
+    summary.lost = BTreeMap::from([(Cause::Throttle, 0)]);
+    (summary.stitched, summary.late) = (7, 2);
+    let start = "90 samples, 0 lost (throttle), 5 incomplete (stack-truncated 4, \
+                 no-unwind-info 1), 7 completed from earlier stacks, 2 records out of order; 100";
+    assert!(summary.line().starts_with(start), "{}", summary.line());
+}
+
+#[test]
+fn unknown_cpu_time_is_left_out() {
+    let summary = Summary { task_ns: None, ..summary() };
+    assert!(summary.line().contains("incomplete; recorder"), "{}", summary.line());
+}
+
+/// A summary without samples, of a command that ran for 2 s.
+fn none(used_ns: u64) -> Summary {
+    Summary {
+        samples: 0,
+        clock: Some(Sum::default()),
+        task_ns: Some(used_ns),
+        elapsed_ns: 2_000_000_000,
+        subject: Some("the command"),
+        ..summary()
+    }
+}
+
+#[test]
+fn missing_samples_are_explained_by_the_cpu_time() {
+    let waited = "no samples: the command used 0.8 ms of CPU time in 2.00 s; waiting is not \
+                  sampled";
+    assert_eq!(none(800_000).warnings(), [waited]);
+    let short = Summary { elapsed_ns: 3_000_000, ..none(800_000) };
+    assert!(short.warnings().is_empty(), "too short for a sample");
+    let warnings = none(969_000_000).warnings();
+    assert_eq!(warnings.len(), 1);
+    assert!(warnings[0].starts_with("no samples in 969 ms of CPU time: the event does not"));
+    assert!(!warnings[0].contains("-F"), "no rate helps");
+    let system = Summary { subject: None, is_in_namespace: true, ..none(969_000_000) };
+    assert!(system.warnings()[0].contains("of other pid namespaces"));
+}
+
+#[test]
+fn low_coverage_is_more_than_chance() {
+    // 11 samples at 997 Hz where 13.8 are expected.
+    let clock = Some(Sum { samples: 11, weight: 11_033_000 });
+    let few = Summary { samples: 11, task_ns: Some(13_800_000), clock, ..summary() };
+    assert!((few.coverage().expect("known") - 0.8).abs() < 0.01);
+    assert!(few.warnings().is_empty(), "{:?}", few.warnings());
+    let clock = Some(Sum { samples: 1100, weight: 1_103_300_000 });
+    let many = Summary { samples: 1100, task_ns: Some(1_380_000_000), clock, ..summary() };
+    let notes = "only 80 % of the CPU time was sampled: see the reasons in nprof-record(1), \
+                 NOTES";
+    assert_eq!(many.warnings(), [notes]);
+    let inherited = Summary { open_mode: OpenMode::Task, ..many.clone() };
+    assert!(inherited.warnings()[0].contains("inherited events miss"));
+    assert!(inherited.warnings()[0].ends_with("record as root with --follow system"));
+    let by_root = Summary { may_open_system: true, ..inherited };
+    assert!(by_root.warnings()[0].ends_with("tasks; select --follow system"));
+    let container = Summary { is_in_namespace: true, ..many.clone() };
+    assert!(container.warnings()[0].contains("of other pid namespaces"));
+    let lost = Summary { lost: BTreeMap::from([(Cause::Ring, 280)]), ..many };
+    assert_eq!(lost.warnings().len(), 1, "the losses explain it");
+    assert!(lost.warnings()[0].starts_with("the rings were full"));
+}
+
+#[test]
+fn waiting_is_stated() {
+    let clock = Some(Sum { samples: 11, weight: 11_033_000 });
+    let waiting = Summary {
+        samples: 11,
+        task_ns: Some(11_000_000),
+        elapsed_ns: 1_270_000_000,
+        subject: Some("the command"),
+        clock,
+        ..summary()
+    };
+    assert_eq!(waiting.remarks(), ["the command waited 99 % of the time, which is not sampled"]);
+    let system = Summary { subject: None, ..waiting.clone() };
+    assert!(system.remarks().is_empty(), "an idle machine");
+    let busy = Summary { task_ns: Some(1_000_000_000), ..waiting };
+    assert!(busy.remarks().is_empty());
+}
+
+#[test]
+fn full_rings_name_their_cause_and_its_remedy() {
+    let warning = |cause, has_priority, open_mode| {
+        let delay = Some(Delay { cause, longest_ns: 600_000_000 });
+        let lost = BTreeMap::from([(Cause::Ring, 3)]);
+        let subject = Some("the command");
+        let summary = Summary { lost, delay, has_priority, open_mode, subject, ..summary() };
+        summary.warnings().remove(0)
+    };
+    let system = OpenMode::System;
+    assert_eq!(
+        warning(DelayCause::Output, true, system),
+        "the rings were full: nprof-record waited 600 ms for the reader of its output; write \
+         to a file with -o, and read it later"
+    );
+    assert!(warning(DelayCause::Stopped, true, system).contains("was stopped for 600 ms; let"));
+    let no_cpu = warning(DelayCause::NoCpu, false, system);
+    assert!(no_cpu.ends_with("CAP_SYS_NICE, or select --follow inherit"), "{no_cpu}");
+    let no_cpu = warning(DelayCause::NoCpu, false, OpenMode::Task);
+    assert!(no_cpu.ends_with("run it as root or with CAP_SYS_NICE"), "{no_cpu}");
+    assert!(warning(DelayCause::NoCpu, true, system).contains("--follow cgroup"));
+    let work = warning(DelayCause::Work, true, system);
+    assert!(work.ends_with("lower -F or --stack-size"), "{work}");
+    let delay = Some(Delay { cause: DelayCause::Work, longest_ns: 1_000_000 });
+    let burst = Summary { lost: BTreeMap::from([(Cause::Ring, 3)]), delay, ..summary() };
+    assert!(burst.warnings()[0].contains("records came in a burst"));
+    let forks = Summary { sideband_lost: 49, delay, ..summary() };
+    let warnings = forks.warnings();
+    assert!(warnings[0].ends_with("wrong: processes started or mapped memory in a burst"));
+    let subject = Some("the command");
+    let others = Summary { subject, open_mode: OpenMode::System, ..forks };
+    let warnings = others.warnings();
+    assert!(warnings[0].ends_with("in a burst; --follow cgroup omits other processes"));
+    let delay = Some(Delay { cause: DelayCause::Work, longest_ns: 60_000_000 });
+    let storm = Summary { sideband_lost: 9, delay, ..summary() };
+    assert_eq!(storm.warnings().len(), 1);
+    assert!(storm.warnings()[0].contains("map memory faster than nprof-record reads (60 ms"));
+}
+
+#[test]
+fn warnings_state_a_remedy() {
+    let little = Summary { clock: Some(Sum { samples: 2, weight: 2_000_000 }), ..summary() };
+    assert!(little.warnings()[0].starts_with("only 2 % of the CPU time"));
+    let idle = Summary { samples: 0, task_ns: Some(0), existing_descendants: Some(3), ..summary() };
+    let message = "no samples: the processes used 0.0 ms of CPU time; 3 existing descendants \
+                   are not recorded, see --descendants";
+    assert_eq!(idle.warnings(), [message]);
+    let lost = BTreeMap::from([(Cause::Ring, 3)]);
+    let full = Summary { lost, sideband_lost: 1, ..summary() };
+    assert_eq!(full.warnings().len(), 2);
+    assert!(full.warnings()[1].ends_with("were lost, so some frames may be wrong"));
+    let hidden = Summary { may_miss_processes: true, ..full };
+    assert!(hidden.warnings()[1].contains("lost, so processes that ended soon after may be"));
+}
+
+#[test]
+fn missing_processes_explain_low_coverage() {
+    let little = Summary { clock: Some(Sum { samples: 2, weight: 2_000_000 }), ..summary() };
+    let ended = Summary { ended_by_exec: 1, ..little.clone() };
+    assert_eq!(ended.warnings().len(), 1);
+    assert!(ended.warnings()[0].contains("of a task that executed a set-user-ID or"));
+    assert!(ended.warnings()[0].ends_with("children; record as root with --follow system"));
+    let as_root = Summary { may_open_system: true, ..ended };
+    assert!(as_root.warnings()[0].ends_with("of later children; select --follow system"));
+    let several = Summary { ended_by_exec: 2, samples: 0, ..little.clone() };
+    assert_eq!(several.warnings().len(), 1);
+    assert!(several.warnings()[0].contains("of 2 tasks"));
+    let left = Summary { outside_ns: 98_000_000, ..little };
+    assert_eq!(left.warnings().len(), 1);
+    assert!(left.warnings()[0].contains("98 ms of CPU time outside of its control group"));
+}
