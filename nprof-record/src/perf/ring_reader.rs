@@ -25,6 +25,9 @@ const MAX_CLOCK_SKEW_NS: u64 = 1_000_000_000;
 /// No sideband record is longer: a mapping with a path of PATH_MAX bytes, and its numbers.
 const SIDEBAND_RECORD_MAX: u64 = 4096 + 256;
 
+/// No record is longer: the size in its header has 16 bits.
+const RECORD_MAX: u64 = 1 << 16;
+
 /// Shortest interval between two reads of the events' own counts of lost records. Each read
 /// interrupts the CPU of the event, and there may be thousands of events.
 const LOST_POLL_NS: u64 = 1_000_000_000;
@@ -198,6 +201,12 @@ pub(super) struct CpuRing {
     pub(super) lost: LostTracker,
     /// Time of the last read of the events' counts of lost records.
     lost_polled_ns: u64,
+    /// True if the ring was full when the last drain began.
+    was_full: bool,
+    /// Lost records of any kind by the events' own counts, as last read after the ring was full.
+    counted_lost: u64,
+    /// Time of that reading.
+    counted_ns: u64,
     /// The index of the event that is polled: the first that has not hung up. Past the end if all
     /// have.
     pub(super) polled: usize,
@@ -217,6 +226,9 @@ impl CpuRing {
             late_writer: None,
             lost: LostTracker::default(),
             lost_polled_ns: 0,
+            was_full: false,
+            counted_lost: 0,
+            counted_ns: 0,
             polled: 0,
             wakeup_bytes,
             fill_rate: FillRate::default(),
@@ -226,6 +238,7 @@ impl CpuRing {
     /// Starts a drain of the records that are in the ring now.
     pub(super) fn begin_drain(&mut self, now_ns: u64) {
         self.records.head = self.records.ring.head();
+        self.was_full = self.is_full();
         self.fill_rate.update(now_ns, self.records.head);
     }
 
@@ -240,10 +253,33 @@ impl CpuRing {
         self.records.ring.head().saturating_sub(self.records.ring.tail())
     }
 
-    /// True if the ring has no room for the largest sideband record, so that some may have been
-    /// lost.
+    /// True if the ring has no room for the largest record, so that some may have been lost.
     pub(super) fn is_full(&self) -> bool {
-        (self.records.ring.size() as u64).saturating_sub(self.unread()) < SIDEBAND_RECORD_MAX
+        let largest = if self.is_sideband() { SIDEBAND_RECORD_MAX } else { RECORD_MAX };
+        (self.records.ring.size() as u64).saturating_sub(self.unread()) < largest
+    }
+
+    /// Reads the events' own counts of lost records if the ring was full when this drain began. The
+    /// record that reports the loss only comes with the next record that fits, which may be seconds
+    /// later.
+    pub(super) fn count_lost_if_full(&mut self, now_ns: u64, copier: Option<&BpfStackCopier>) {
+        if self.was_full && now_ns.saturating_sub(self.counted_ns) >= LOST_POLL_NS {
+            self.counted_ns = now_ns;
+            self.count_lost(copier);
+        }
+    }
+
+    /// Reads the events' own counts of lost records.
+    pub(super) fn count_lost(&mut self, copier: Option<&BpfStackCopier>) {
+        let events: u64 = self.events.iter().filter_map(OpenEvent::lost).sum();
+        let copier = copier.filter(|_| self.chunks.is_some());
+        let chunks = copier.map_or(0, |copier| copier.lost_chunks(self.cpu));
+        self.counted_lost = events.saturating_add(chunks);
+    }
+
+    /// Returns the number of lost records of any kind that are known so far.
+    pub(super) fn known_lost(&self) -> u64 {
+        self.lost.total().max(self.counted_lost)
     }
 
     /// Returns the time until the ring is half as full as would wake us. None if nothing comes, or

@@ -96,9 +96,9 @@ impl RingSet {
         self.merge.late()
     }
 
-    /// Returns the number of lost records of any kind that records have reported so far.
+    /// Returns the number of lost records of any kind that are known so far.
     pub(crate) fn lost_records(&self) -> u64 {
-        self.rings.iter().map(|ring| ring.lost.total()).sum()
+        self.rings.iter().map(CpuRing::known_lost).sum()
     }
 
     /// Appends the descriptors to poll, one for each ring.
@@ -192,6 +192,9 @@ impl RingSet {
     /// Ends a drain: reports lost records. Returns the records that stay in the rings.
     pub(crate) fn end_drain(&mut self, handler: &mut dyn RecordHandler) -> Backlog {
         for ring in &mut self.rings {
+            if self.counts_lost {
+                ring.count_lost_if_full(self.drain_ns, self.copier.as_ref());
+            }
             ring.report_lost(self.drain_ns, self.counts_lost, self.copier.as_ref(), handler);
         }
         let is_quiet = self.is_quiet();
@@ -295,7 +298,8 @@ impl RingSet {
 
     /// Reports losses that no record reported, because none followed them.
     pub(crate) fn report_remaining_lost(&mut self, handler: &mut dyn RecordHandler) {
-        for ring in self.rings.iter().filter(|_| self.counts_lost) {
+        for ring in self.rings.iter_mut().filter(|_| self.counts_lost) {
+            ring.count_lost(self.copier.as_ref());
             ring.report_remaining_lost(handler);
         }
     }

@@ -59,8 +59,9 @@ impl Interval {
     }
 }
 
-/// The longest time from a delay to the report of its losses: the kernel reports them with the first
-/// record that it writes once the ring has room, which comes after those of a full ring.
+/// The longest time from a delay to the report of its losses. Events that count their losses are read
+/// at the end of the delay; before Linux 6.0 the kernel reports them only with the first record that
+/// it writes once the ring has room, which comes after those of a full ring.
 const REPORTED_WITHIN_NS: u64 = 500_000_000;
 
 /// The longest delay of late, and the causes of the losses so far.

@@ -185,10 +185,8 @@ impl Recording {
             self.converter.write_ongoing(&threads, end_ns, true);
             self.converter.write_last_times(&threads);
         }
-        let reported = self.lost_so_far();
         self.sources.report_remaining_lost(&mut self.converter);
-        let unreported = self.lost_so_far().saturating_sub(reported);
-        self.note_interval(&mut progress, unreported);
+        self.note_interval(&mut progress);
         self.converter.finish();
         let measured =
             Measured { used_ns, outside_ns, sampled_ns, delay: progress.delays.main_cause() };
@@ -217,12 +215,6 @@ impl Recording {
         if let (Ok(threads), Some(until_ns)) = (waits.progress(), self.sources.settled_ns()) {
             self.converter.write_ongoing(&threads, until_ns, false);
         }
-    }
-
-    /// Returns the number of lost records of any kind that the stream has so far.
-    fn lost_so_far(&self) -> u64 {
-        let counts = &self.converter.counts;
-        counts.lost.values().sum::<u64>() + counts.lost_others + counts.sideband_lost
     }
 
     fn begin(&self) -> Progress {
@@ -277,7 +269,7 @@ impl Recording {
                 Backlog::Samples => DRAIN_TIMEOUT,
             };
             self.write_ongoing(progress);
-            self.note_interval(progress, 0);
+            self.note_interval(progress);
             let now_ns = sys::monotonic_ns();
             let sleep = timeout.min(self.sources.max_sleep());
             next_drain_ns = now_ns.saturating_add(duration_ns(sleep));
@@ -296,9 +288,8 @@ impl Recording {
         }
     }
 
-    /// Ends the interval since the last drain. `unreported` is the number of lost records that no
-    /// record has reported.
-    fn note_interval(&self, progress: &mut Progress, unreported: u64) {
+    /// Ends the interval since the last drain.
+    fn note_interval(&self, progress: &mut Progress) {
         let (before, now) = (progress.clocks, self.clocks());
         progress.clocks = now;
         let interval = Interval {
@@ -309,8 +300,7 @@ impl Recording {
             ..progress.interval
         };
         progress.interval = Interval::default();
-        let lost = self.sources.lost_records().saturating_add(unreported);
-        progress.delays.note(interval, lost);
+        progress.delays.note(interval, self.sources.lost_records());
     }
 
     /// Returns the time at which the loop must run even if no drain is due.

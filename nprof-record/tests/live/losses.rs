@@ -23,6 +23,29 @@ int main(void) {
 }
 "#;
 
+/// Stops its parent, the recorder, while it maps more than the recorder's ring can hold, and then maps
+/// nothing for long enough that the kernel reports the loss late.
+const LATE_REPORT: &str = r#"
+#include <poll.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <unistd.h>
+static void map(int count) {
+    for (int i = 0; i < count; i++) {
+        munmap(mmap(0, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), 4096);
+    }
+}
+int main(void) {
+    kill(getppid(), SIGSTOP);
+    map(10000);
+    poll(0, 0, 300);
+    kill(getppid(), SIGCONT);
+    poll(0, 0, 1500);
+    map(10);
+    poll(0, 0, 200);
+}
+"#;
+
 /// Prints its own scheduling policy and niceness, and the policy of its parent, the recorder.
 const POLICIES: &str = r#"
 #include <sched.h>
@@ -76,4 +99,23 @@ fn lost_records_of_mappings_are_no_lost_samples() {
     let message = stderr(&output);
     assert!(message.contains(": nprof-record was stopped for "), "{message}");
     assert!(!message.contains("-F"), "no rate helps: {message}");
+}
+
+#[test]
+fn loss_that_is_reported_long_after_a_stop_is_due_to_it() {
+    let directory = Directory::new("late-report");
+    if !can_record() {
+        return;
+    }
+    let Some(program) = directory.compile("gcc", LATE_REPORT, &[]) else { return };
+    for follow in ["system", "inherit"] {
+        let output = record(&["--follow", follow, "-o", &directory.path("stream"), "--", &program]);
+        let message = stderr(&output);
+        if !output.status.success() {
+            eprintln!("SKIPPED: {follow}: {message}");
+            continue;
+        }
+        assert!(message.contains("records of processes and mappings were lost"), "{message}");
+        assert!(message.contains(": nprof-record was stopped for "), "{follow}: {message}");
+    }
 }
