@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use nprof_stream::escape::escaped;
 
 /// Returns the directory of a control group, given its path in the hierarchy or its directory.
@@ -68,8 +68,7 @@ impl OwnCgroup {
         let parent = mount()?.join(ours.trim_start_matches('/'));
         remove_abandoned(&parent);
         let directory = parent.join(format!("{NAME}{}", std::process::id()));
-        let lock = create_locked(&directory)
-            .with_context(|| format!("cannot create the control group {}", directory.display()))?;
+        let lock = create_locked(&directory).map_err(|error| refused(&directory, &error))?;
         Ok(Self { directory, _lock: lock })
     }
 
@@ -89,6 +88,16 @@ impl Drop for OwnCgroup {
         // EBUSY if processes still run in it: it stays.
         let _ = fs::remove_dir(&self.directory);
     }
+}
+
+/// Returns the failure to create a group, with the remedy.
+fn refused(directory: &Path, error: &io::Error) -> anyhow::Error {
+    let remedy = match error.kind() {
+        io::ErrorKind::PermissionDenied => "run nprof-record as root, or select --follow inherit",
+        // In containers the hierarchy is read-only.
+        _ => "select --follow system or inherit",
+    };
+    anyhow!("cannot create the control group {}: {error}; {remedy}", directory.display())
 }
 
 /// Creates a directory and locks it.
@@ -168,6 +177,20 @@ mod tests {
         remove_abandoned(&parent);
         assert!(!parent.join("nprof-1").exists());
         fs::remove_dir_all(&parent).expect("removed");
+    }
+
+    #[test]
+    fn refused_group_names_a_remedy() {
+        let message = |number| {
+            let error = io::Error::from_raw_os_error(number);
+            refused(Path::new("/sys/fs/cgroup/nprof-1"), &error).to_string()
+        };
+        assert_eq!(
+            message(libc::EACCES),
+            "cannot create the control group /sys/fs/cgroup/nprof-1: Permission denied (os error \
+             13); run nprof-record as root, or select --follow inherit"
+        );
+        assert!(message(libc::EROFS).ends_with("; select --follow system or inherit"));
     }
 
     #[test]
