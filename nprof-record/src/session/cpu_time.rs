@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::event::CpuMode;
 use crate::os::procfs::{self, Stat};
-use crate::session::process_times::{ProcessTimes, Reading};
+use crate::session::process_times::{Listing, ProcessTimes, Reading};
 use crate::sys::{self, Usage};
 
 /// The scope of a measurement.
@@ -56,8 +56,8 @@ struct Poll {
 /// it takes: there may be thousands.
 const POLL_TIMES: u64 = 50;
 
-/// The time from one reading in /proc to the next of a process that has had no children. Between them
-/// its clock is read, which takes two system calls instead of a file with 52 fields.
+/// The time from one reading in /proc to the next of a process that has had no children, if there are
+/// few. Between them its clock is read, which takes two system calls instead of a file with 52 fields.
 const LIST_INTERVAL: Duration = Duration::from_millis(250);
 
 /// CPU time outside of the control group below which a command counts as inside: it is forked
@@ -114,25 +114,26 @@ impl CpuTimeMeter {
         if self.cpu_time_scope == CpuTimeScope::Processes
             && now.saturating_sub(self.polled.at) >= self.polled.took.saturating_mul(POLL_TIMES)
         {
-            let is_listed = now.saturating_sub(self.listed_ns) >= sys::duration_ns(LIST_INTERVAL);
-            self.read_processes(now, living, is_listed);
+            let is_due = now.saturating_sub(self.listed_ns) >= sys::duration_ns(LIST_INTERVAL);
+            let listing = if is_due { Listing::Part } else { Listing::None };
+            self.read_processes(now, living, listing);
         }
     }
 
-    /// Reads all processes, with `is_listed` all of them in /proc.
-    fn read_processes(&mut self, now: u64, living: impl Iterator<Item = u32>, is_listed: bool) {
+    /// Reads all processes, those of `listing` in /proc.
+    fn read_processes(&mut self, now: u64, living: impl Iterator<Item = u32>, listing: Listing) {
         let (scope, ended) = (self.scope, self.ended);
         let of_command = ended.and_then(|pid| self.processes.last(pid));
         // Nothing is in /proc of a command that was waited for.
         let read = |pid, before: Option<Reading>| match before {
             _ if Some(pid) == ended => of_command,
-            Some(before) if !is_listed && scope == CpuMode::Both => {
+            Some(before) if scope == CpuMode::Both => {
                 read_clock(pid, before).or_else(|| read_process(pid, scope))
             }
             _ => read_process(pid, scope),
         };
-        self.processes.read(now, living, read);
-        if is_listed {
+        self.processes.read(now, listing, living, read);
+        if listing != Listing::None {
             self.listed_ns = now;
         }
         self.polled = Poll { at: now, took: sys::monotonic_ns().saturating_sub(now) };
@@ -179,7 +180,7 @@ impl CpuTimeMeter {
             }
             CpuTimeScope::Processes => {
                 let living: Vec<u32> = living.collect();
-                self.read_processes(sys::monotonic_ns(), living.iter().copied(), true);
+                self.read_processes(sys::monotonic_ns(), living.iter().copied(), Listing::All);
                 // There may be more than are read again and again.
                 let others = living.into_iter().filter(|&pid| !self.processes.has(pid));
                 let others = others.filter_map(|pid| read_process(pid, self.scope));

@@ -20,8 +20,12 @@ const UNREAD_MAX_NS: u64 = 1_000_000_000;
 /// The part of the time that a process may be unread before its exit, as a divisor.
 const UNREAD_SHARE: u64 = 20;
 
-/// The most processes that are read besides those that existed at the beginning.
-const NEW_MAX: usize = 256;
+/// The most processes that are read besides those that existed at the beginning: 1 MiB.
+const NEW_MAX: usize = 8192;
+
+/// The most processes that one reading adds, and the most of which it reads more than the clock for
+/// the sake of their children: each takes 12 us.
+const LISTED_MAX: usize = 256;
 
 /// The parent of a process whose parent has exited, until it is read again: another process adopts it.
 const NO_PARENT: u32 = 0;
@@ -44,6 +48,15 @@ impl Reading {
     pub(crate) fn needs_only_clock(&self) -> bool {
         self.children_ns == 0 && self.parent != NO_PARENT
     }
+}
+
+/// The processes that are read in /proc, besides those of which the clock does not suffice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Listing {
+    None,
+    /// [`LISTED_MAX`] at a time, in turn.
+    Part,
+    All,
 }
 
 /// A process that was read.
@@ -87,6 +100,8 @@ pub(crate) struct ProcessTimes {
     exited: i128,
     /// True if a process exited that was not read for long.
     is_unknown: bool,
+    /// The number of readings that read more than clocks.
+    listings: usize,
 }
 
 impl ProcessTimes {
@@ -106,18 +121,26 @@ impl ProcessTimes {
     }
 
     /// Reads the known processes at `now_ns`, and those in `living`, of which new ones began since the
-    /// beginning. `read` gets the reading before; `None` of a new process.
+    /// beginning. `read` gets the reading before if the clock of the process suffices.
     pub(crate) fn read(
         &mut self,
         now_ns: u64,
+        listing: Listing,
         living: impl Iterator<Item = u32>,
         read: impl Fn(u32, Option<Reading>) -> Option<Reading>,
     ) {
         let mut exited = Vec::new();
+        self.listings += usize::from(listing != Listing::None);
+        let turns = self.processes.len().div_ceil(LISTED_MAX).max(1);
+        let turn = self.listings % turns;
         for (&pid, known) in &mut self.processes {
-            match read(pid, Some(known.last))
-                .filter(|now| now.start_ticks == known.last.start_ticks)
-            {
+            let is_listed = match listing {
+                Listing::None => false,
+                Listing::Part => pid as usize % turns == turn,
+                Listing::All => true,
+            };
+            let before = Some(known.last).filter(|before| before.needs_only_clock() && !is_listed);
+            match read(pid, before).filter(|now| now.start_ticks == known.last.start_ticks) {
                 Some(now) => (known.last, known.read_ns) = (now, now_ns),
                 None => exited.push((Reverse(known.last.start_ticks), Reverse(pid))),
             }
@@ -128,13 +151,10 @@ impl ProcessTimes {
             self.note_exit(pid, now_ns);
         }
         self.note_orphans(&exited.into_iter().map(|(_, Reverse(pid))| pid).collect());
-        for pid in living {
-            if self.processes.len() >= self.existing + NEW_MAX {
-                break;
-            }
-            if !self.processes.contains_key(&pid)
-                && let Some(last) = read(pid, None)
-            {
+        let room = (self.existing + NEW_MAX).saturating_sub(self.processes.len());
+        let new: Vec<u32> = living.filter(|pid| !self.processes.contains_key(pid)).collect();
+        for pid in new.into_iter().take(room.min(LISTED_MAX)) {
+            if let Some(last) = read(pid, None) {
                 let start_ticks = last.start_ticks;
                 let before = Reading { start_ticks, ..Reading::default() };
                 let known =
@@ -225,15 +245,15 @@ mod tests {
 
         fn read(&self, times: &mut ProcessTimes, now_ms: u64) -> Option<u64> {
             let living: Vec<u32> = self.0.keys().copied().filter(|&pid| pid >= 10).collect();
-            times.read(now_ms * MS, living.into_iter(), |pid, _| self.0.get(&pid).copied());
+            let read = |pid, _| self.0.get(&pid).copied();
+            times.read(now_ms * MS, Listing::All, living.into_iter(), read);
             times.sum_ns(std::iter::empty()).map(|ns| ns / MS)
         }
 
         /// Reads as [`Machine::read`], where it suffices by clocks.
         fn read_clocks(&self, times: &mut ProcessTimes, now_ms: u64) -> Option<u64> {
-            times.read(now_ms * MS, std::iter::empty(), |pid, before| {
+            times.read(now_ms * MS, Listing::None, std::iter::empty(), |pid, before| {
                 let now = *self.0.get(&pid)?;
-                let before = before.filter(Reading::needs_only_clock);
                 Some(before.map_or(now, |before| Reading { total_ns: now.total_ns, ..before }))
             });
             times.sum_ns(std::iter::empty()).map(|ns| ns / MS)
@@ -313,6 +333,41 @@ mod tests {
         machine.0.remove(&12);
         machine.set(10, 1, 1005, 300);
         assert_eq!(machine.read(&mut times, 300), Some(505));
+    }
+
+    #[test]
+    fn time_of_more_processes_than_one_reading_adds_counts() {
+        let (mut machine, mut times) = attached();
+        for pid in 11..1011 {
+            machine.set(pid, 1, 30, 0);
+        }
+        for round in 1..5 {
+            machine.read(&mut times, 100 * round);
+        }
+        assert!(machine.0.keys().all(|&pid| times.has(pid)));
+        machine.0.retain(|&pid, _| pid == 10);
+        assert_eq!(machine.read(&mut times, 500), Some(1000 * 30));
+    }
+
+    #[test]
+    fn every_process_is_read_in_proc_in_turn() {
+        let (mut machine, mut times) = attached();
+        for pid in 11..1011 {
+            machine.set(pid, 1, 30, 0);
+        }
+        (1..5).for_each(|round| drop(machine.read(&mut times, 100 * round)));
+        let listed = std::cell::RefCell::new(FxHashSet::default());
+        for round in 5..9 {
+            let before = listed.borrow().len();
+            times.read(100 * round * MS, Listing::Part, std::iter::empty(), |pid, last| {
+                if last.is_none() {
+                    listed.borrow_mut().insert(pid);
+                }
+                machine.0.get(&pid).copied()
+            });
+            assert!(listed.borrow().len() - before <= LISTED_MAX + 1, "and the attached one");
+        }
+        assert_eq!(listed.borrow().len(), machine.0.len());
     }
 
     #[test]
