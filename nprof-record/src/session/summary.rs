@@ -89,10 +89,11 @@ impl Summary {
         warnings.extend(explanation.or_else(|| self.no_samples()));
         let lost = self.lost.get(&Cause::Ring).copied().unwrap_or(0);
         if lost > 0 {
-            warnings.push(format!("the rings were full: {}", self.cause_of_losses()));
+            warnings.push(format!("the rings were full: {}", self.cause_of_losses(true)));
         }
         if self.sideband_lost > 0 {
-            let count = self.sideband_lost;
+            let were = if self.sideband_lost == 1 { "was" } else { "were" };
+            let records = counted(self.sideband_lost, "record");
             let processes = if self.may_miss_processes {
                 "processes that ended soon after may be missing, and "
             } else {
@@ -100,34 +101,37 @@ impl Summary {
             };
             // The same cause as above, if there is one.
             let cause =
-                if lost > 0 { String::new() } else { format!(": {}", self.cause_of_losses()) };
+                if lost > 0 { String::new() } else { format!(": {}", self.cause_of_losses(false)) };
             warnings.push(format!(
-                "{count} records of processes and mappings were lost, so {processes}some frames \
-                 may be wrong{cause}"
+                "{records} of processes and mappings {were} lost, so {processes}some frames may be \
+                 wrong{cause}"
             ));
         }
         if !is_explained {
             warnings.extend(self.low_coverage(lost));
         }
         if self.unreadable > 0 {
+            let have = if self.unreadable == 1 { "has" } else { "have" };
             warnings.push(format!(
-                "{} samples of other users' processes have no callers: their mappings may not be \
-                 read; run as root",
-                self.unreadable
+                "{} of other users' processes {have} no callers: their mappings may not be read; run \
+                 as root",
+                counted(self.unreadable, "sample")
             ));
         }
         if self.unmeasured > 0 {
+            let were = if self.unmeasured == 1 { "was" } else { "were" };
             warnings.push(format!(
-                "{} threads were not measured: more than 131072 at a time; record fewer processes",
-                self.unmeasured
+                "{} {were} not measured: more than 131072 at a time; record fewer processes",
+                counted(self.unmeasured, "thread")
             ));
         }
         let CompatSamples { samples, comm } = &self.compat;
         if *samples > 0 {
             let name = String::from_utf8_lossy(comm);
             warnings.push(format!(
-                "32-bit programs are named, but not unwound: {samples} samples without callers, \
-                 the first of {}; record programs with frame pointers with --unwind fp",
+                "32-bit programs are named, but not unwound: {} without callers, the first of {}; \
+                 record programs with frame pointers with --unwind fp",
+                counted(*samples, "sample"),
                 name.escape_debug()
             ));
         }
@@ -152,19 +156,25 @@ impl Summary {
         text.into_iter().chain(negative).collect()
     }
 
-    /// Returns the cause of losses in rings, and the remedy.
-    fn cause_of_losses(&self) -> String {
+    /// Returns the cause of losses in rings, and the remedy. `has_lost_samples` is false if only records
+    /// of processes and mappings were lost: their rings have a fixed size, which no option for samples
+    /// relieves.
+    fn cause_of_losses(&self, has_lost_samples: bool) -> String {
         // A ring of all CPUs has the records of all processes.
         let is_shared = self.open_mode == OpenMode::System && self.subject.is_some();
-        let Some(Delay { cause, longest_ns }) = self.delay else {
-            return "lower -F or --stack-size".to_owned();
-        };
+        // Without a long delay it was a burst.
+        let (cause, longest_ns) =
+            self.delay.map_or((DelayCause::Work, 0), |delay| (delay.cause, delay.longest_ns));
         let time = duration(longest_ns);
-        let remedy = if is_shared { "; --follow cgroup omits other processes" } else { "" };
+        let remedy = if is_shared {
+            "; --follow cgroup omits other processes".to_owned()
+        } else if self.open_mode == OpenMode::Task {
+            format!("; {}, which has larger rings for them", self.how_to_record_system())
+        } else {
+            String::new()
+        };
         match cause {
-            // The records of processes and mappings have rings of their own, which no option for
-            // samples relieves.
-            _ if longest_ns < SHORT_DELAY_NS && !self.lost.contains_key(&Cause::Ring) => {
+            _ if longest_ns < SHORT_DELAY_NS && !has_lost_samples => {
                 format!("processes started or mapped memory in a burst{remedy}")
             }
             _ if longest_ns < SHORT_DELAY_NS => "records came in a burst; lower --stack-size, or \
@@ -184,7 +194,9 @@ impl Summary {
                         "run it as root or with CAP_SYS_NICE, or select --follow inherit"
                     }
                     (true, true) => "select --follow cgroup, which omits other processes",
-                    (true, false) => "lower --stack-size or -F",
+                    (true, false) if has_lost_samples => "lower --stack-size or -F",
+                    // Only real-time programs and the hypervisor run before it.
+                    (true, false) => "leave it a CPU, by taskset(1) for the command",
                 };
                 format!("nprof-record waited {time} for a CPU; {remedy}")
             }
@@ -307,18 +319,17 @@ impl Summary {
 
     /// Returns the recording on one line.
     pub(crate) fn line(&self) -> String {
-        let plural = if self.samples == 1 { "" } else { "s" };
         let mut lost = by_cause(&self.lost, "lost");
         if self.lost_others > 0 {
             lost = format!("about {lost}, without {} of other processes", self.lost_others);
         }
         let incomplete = by_cause(&self.incomplete, "incomplete");
-        let mut line = format!("{} sample{plural}, {lost}, {incomplete}", self.samples);
+        let mut line = format!("{}, {lost}, {incomplete}", counted(self.samples, "sample"));
         if self.stitched > 0 {
             line += &format!(", {} completed from earlier stacks", self.stitched);
         }
         if self.late > 0 {
-            line += &format!(", {} records out of order", self.late);
+            line += &format!(", {} out of order", counted(self.late, "record"));
         }
         if let Some(used) = self.task_ns.filter(|&used| used > 0) {
             line += &format!("; {} CPU", duration(used));
@@ -362,6 +373,12 @@ fn by_cause<T: std::fmt::Display>(counts: &BTreeMap<T, u64>, word: &str) -> Stri
         parts if parts.is_empty() => format!("{total} {word}"),
         parts => format!("{total} {word} ({})", parts.join(", ")),
     }
+}
+
+/// Formats a number of things: `1 record`, `2 records`.
+fn counted(count: u64, noun: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} {noun}{plural}")
 }
 
 fn duration(ns: u64) -> String {

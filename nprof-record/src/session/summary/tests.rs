@@ -165,6 +165,49 @@ fn full_rings_name_their_cause_and_its_remedy() {
 }
 
 #[test]
+fn lost_records_of_processes_propose_no_option_for_samples() {
+    let causes = [DelayCause::Output, DelayCause::Stopped, DelayCause::NoCpu, DelayCause::Work];
+    let long = causes.map(|cause| Some(Delay { cause, longest_ns: 60_000_000 }));
+    let short = causes.map(|cause| Some(Delay { cause, longest_ns: 1_000_000 }));
+    for delay in long.into_iter().chain(short).chain([None]) {
+        for open_mode in [OpenMode::Task, OpenMode::Group, OpenMode::System] {
+            for has_priority in [false, true] {
+                let lost =
+                    Summary { sideband_lost: 2, delay, open_mode, has_priority, ..summary() };
+                let warnings = lost.warnings();
+                assert_eq!(warnings.len(), 1);
+                let is_for_samples =
+                    warnings[0].contains("--stack-size") || warnings[0].contains("-F");
+                assert!(!is_for_samples, "{warnings:?}");
+            }
+        }
+    }
+    let inherit = Summary { sideband_lost: 2, may_open_system: true, ..summary() };
+    let inherit = Summary { open_mode: OpenMode::Task, ..inherit }.warnings();
+    assert!(
+        inherit[0].ends_with("in a burst; select --follow system, which has larger rings for them")
+    );
+}
+
+#[test]
+fn one_of_a_kind_is_singular() {
+    let one = Summary { sideband_lost: 1, unreadable: 1, unmeasured: 1, late: 1, ..summary() };
+    let one =
+        Summary { samples: 1, compat: CompatSamples { samples: 1, comm: b"old".to_vec() }, ..one };
+    let text = format!("{} {}", one.warnings().join(" "), one.line());
+    for part in [
+        "1 record of processes and mappings was lost",
+        "1 sample of other users' processes has no callers",
+        "1 thread was not measured",
+        "not unwound: 1 sample without callers",
+        "1 sample, 0 lost",
+        ", 1 record out of order",
+    ] {
+        assert!(text.contains(part), "{text}");
+    }
+}
+
+#[test]
 fn warnings_state_a_remedy() {
     let little = Summary { clock: Some(Sum { samples: 2, weight: 2_000_000 }), ..summary() };
     assert!(little.warnings()[0].starts_with("only 2 % of the CPU time"));
@@ -175,7 +218,7 @@ fn warnings_state_a_remedy() {
     let lost = BTreeMap::from([(Cause::Ring, 3)]);
     let full = Summary { lost, sideband_lost: 1, ..summary() };
     assert_eq!(full.warnings().len(), 2);
-    assert!(full.warnings()[1].ends_with("were lost, so some frames may be wrong"));
+    assert!(full.warnings()[1].ends_with("was lost, so some frames may be wrong"));
     let hidden = Summary { may_miss_processes: true, ..full };
     assert!(hidden.warnings()[1].contains("lost, so processes that ended soon after may be"));
 }
