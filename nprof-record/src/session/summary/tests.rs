@@ -92,9 +92,20 @@ fn low_coverage_is_more_than_chance() {
     assert!(few.warnings().is_empty(), "{:?}", few.warnings());
     let clock = Some(Sum { samples: 1100, weight: 1_103_300_000 });
     let many = Summary { samples: 1100, task_ns: Some(1_380_000_000), clock, ..summary() };
-    let notes = "only 80 % of the CPU time was sampled: see the reasons in nprof-record(1), \
+    let notes = "only 79 % of the CPU time was sampled: see the reasons in nprof-record(1), \
                  NOTES";
     assert_eq!(many.warnings(), [notes]);
+    // 5 % of a long recording is no chance, however small a part it is.
+    let clock = Some(Sum { samples: 9471, weight: 9_499_400_000 });
+    let long = Summary { samples: 9471, task_ns: Some(10_000_000_000), clock, ..summary() };
+    assert!(long.warnings()[0].starts_with("only 94 % of the CPU time was sampled: see"));
+    let clock = Some(Sum { samples: 9671, weight: 9_700_000_000 });
+    let nearly = Summary { samples: 9671, clock, ..long };
+    assert!(nearly.warnings().is_empty());
+    let inherited = Summary { open_mode: OpenMode::Task, ..nearly };
+    assert!(
+        inherited.warnings()[0].starts_with("only 97 % of the CPU time was sampled: inherited")
+    );
     let inherited = Summary { open_mode: OpenMode::Task, ..many.clone() };
     assert!(inherited.warnings()[0].contains("inherited events miss"));
     assert!(inherited.warnings()[0].ends_with("record as root with --follow system"));
