@@ -34,6 +34,8 @@ pub(crate) struct Diff {
     /// The part of the variation of whole runs that is removed from the rows: 1 compares shares, 0
     /// compares times.
     pub(crate) common_part: f64,
+    /// True if a trend over the runs in the order of recording is removed from the rows.
+    pub(crate) has_trend: bool,
     /// One row per key with samples, in the order of the keys.
     pub(crate) rows: Vec<Row>,
 }
@@ -81,6 +83,7 @@ pub(crate) fn compare(
         run_time_ns,
         comparisons: family.comparisons,
         common_part: family.common_part,
+        has_trend: family.has_trend,
         rows,
     }
 }

@@ -66,6 +66,7 @@ mod tests {
             run_time_ns: None,
             comparisons: 0,
             common_part: 1.0,
+            has_trend: false,
             rows: Vec::new(),
         }
     }
