@@ -19,12 +19,15 @@ TOOLS     = nprof-record nprof-symbolize nprof-blame nprof-flat nprof-paths npro
 CXX       = g++
 DEMOFLAGS = -std=c++17 -O2 -g -fomit-frame-pointer -Wall -Wextra -pthread
 
-# COMMAND:PACKAGE for each command that the demo runs.
+# COMMAND:PACKAGE for each command that the demo runs, or FILE:PACKAGE.
 DEMO_NEEDS = g++:g++ perl:perl
 # The same for the tests, `lint` and `bench`.
 NEEDS = g++:g++ objcopy:binutils gprof:binutils bzip2:bzip2 setpriv:util-linux mandoc:mandoc \
         perf:linux-perf strace:strace dwz:dwz xz:xz-utils zstd:zstd ld.lld:lld mold:mold \
-        python3:python3 script:bsdutils zsh:zsh fish:fish musl-gcc:musl-tools chromium:chromium
+        python3:python3 script:bsdutils zsh:zsh fish:fish musl-gcc:musl-tools chromium:chromium \
+        $(ALLOCATORS)/libjemalloc.so.2:libjemalloc2 $(ALLOCATORS)/libmimalloc.so.2.0:libmimalloc2.0 \
+        $(ALLOCATORS)/libtcmalloc_minimal.so.4:libtcmalloc-minimal4
+ALLOCATORS = /usr/lib/x86_64-linux-gnu
 # The same for the other profilers and programs that `papers` and `bench` run.
 PEERS = valgrind:valgrind link-parser:link-grammar
 
@@ -39,10 +42,10 @@ SOURCES = $(shell find Cargo.toml Cargo.lock nprof-*/Cargo.toml nprof-*/src npro
 # The profile of the program that writes completions.
 PROFILE = release
 
-# Installs the packages of the missing commands in a list COMMAND:PACKAGE...
+# Installs the packages of the missing commands and files in a list COMMAND:PACKAGE...
 define install_missing
 	@missing=; for need in $(1); do \
-	    command -v $${need%%:*} >/dev/null || missing="$$missing $${need#*:}"; \
+	    command -v $${need%%:*} >/dev/null || [ -e $${need%%:*} ] || missing="$$missing $${need#*:}"; \
 	done; \
 	[ -z "$$missing" ] || { \
 	    [ $$(id -u) = 0 ] || { echo "missing packages; as root: apt-get install$$missing"; exit 1; }; \

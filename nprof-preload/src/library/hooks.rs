@@ -58,7 +58,7 @@ captured! {
 }
 
 /// A function that the hooks call or jump to, changed when it is resolved.
-type Target = AtomicPtr<c_void>;
+pub(super) type Target = AtomicPtr<c_void>;
 
 /// The next malloc.
 static NEXT_MALLOC: Target = Target::new(resolve_malloc as *mut c_void);
@@ -68,7 +68,7 @@ static NEXT_FREE: Target = Target::new(resolve_free as *mut c_void);
 /// malloc(3): subtracts the size from the first field of the thread's state.
 #[cfg_attr(preloaded, unsafe(no_mangle))]
 #[unsafe(naked)]
-unsafe extern "C" fn malloc() {
+pub(super) unsafe extern "C" fn malloc() {
     naked_asm!(
     ".cfi_startproc",
         "push rbx", ".cfi_adjust_cfa_offset 8", ".cfi_rel_offset rbx, 0",
@@ -88,7 +88,7 @@ unsafe extern "C" fn malloc() {
 /// The slow path of the allocation hooks: rax is the block, rbx the size, and the stack has the caller's rbx and the
 /// return address. Returns to the caller of the hook.
 #[unsafe(naked)]
-unsafe extern "C" fn sample() {
+pub(super) unsafe extern "C" fn sample() {
     naked_asm!(
     ".cfi_startproc",
         ".cfi_adjust_cfa_offset 8", ".cfi_rel_offset rbx, 0",
@@ -117,11 +117,8 @@ unsafe extern "C" fn sample() {
 }
 
 /// The body of a hook that frees its first argument: looks for its mark, and jumps to the next definition.
-macro_rules! free {
-    ($name:ident, $next:ident) => {
-        #[cfg_attr(preloaded, unsafe(no_mangle))]
-        #[unsafe(naked)]
-        unsafe extern "C" fn $name() {
+macro_rules! check_and_free {
+    ($next:ident) => {
             naked_asm!(
 ".cfi_startproc",
                 "mov rax, rdi",
@@ -155,57 +152,69 @@ macro_rules! free {
                 freed = sym memory::freed,
                 next = sym $next,
             )
-        }
     };
 }
 
-free!(free, NEXT_FREE);
-
-/// Saves the arguments, calls a resolver, and jumps to the address that it returns.
-macro_rules! resolver {
-    ($name:ident, $resolve:path) => {
-        #[unsafe(naked)]
-        unsafe extern "C" fn $name() {
-            naked_asm!(
-".cfi_startproc",
-                "push rdi", ".cfi_adjust_cfa_offset 8",
-                "push rsi", ".cfi_adjust_cfa_offset 8",
-                "push rdx", ".cfi_adjust_cfa_offset 8",
-                "call {resolve}",
-                "pop rdx", ".cfi_adjust_cfa_offset -8",
-                "pop rsi", ".cfi_adjust_cfa_offset -8",
-                "pop rdi", ".cfi_adjust_cfa_offset -8",
-                "jmp rax",
-                ".cfi_endproc",
-                resolve = sym $resolve,
-            )
-        }
-    };
+/// free(3).
+#[cfg_attr(preloaded, unsafe(no_mangle))]
+#[unsafe(naked)]
+pub(super) unsafe extern "C" fn free() {
+    check_and_free!(NEXT_FREE)
 }
 
-resolver!(resolve_malloc, find_malloc);
-resolver!(resolve_free, find_free);
+/// The body of a function that saves the arguments of a hook, calls `$resolve`, and jumps to the address that it
+/// returns.
+macro_rules! resolve_and_jump {
+    ($resolve:path) => {
+        naked_asm!(
+            ".cfi_startproc",
+            "push rdi",
+            ".cfi_adjust_cfa_offset 8",
+            "push rsi",
+            ".cfi_adjust_cfa_offset 8",
+            "push rdx",
+            ".cfi_adjust_cfa_offset 8",
+            "call {resolve}",
+            "pop rdx",
+            ".cfi_adjust_cfa_offset -8",
+            "pop rsi",
+            ".cfi_adjust_cfa_offset -8",
+            "pop rdi",
+            ".cfi_adjust_cfa_offset -8",
+            "jmp rax",
+            ".cfi_endproc",
+            resolve = sym $resolve,
+        )
+    };
+}
+pub(super) use {check_and_free, resolve_and_jump};
+
+#[unsafe(naked)]
+unsafe extern "C" fn resolve_malloc() {
+    resolve_and_jump!(find_malloc)
+}
+
+#[unsafe(naked)]
+unsafe extern "C" fn resolve_free() {
+    resolve_and_jump!(find_free)
+}
 
 unsafe extern "C" fn find_malloc() -> *mut c_void {
-    find(&NEXT_MALLOC, c"malloc", return_null)
+    find(&NEXT_MALLOC, c"malloc")
 }
 
 unsafe extern "C" fn find_free() -> *mut c_void {
-    find(&NEXT_FREE, c"free", return_null)
+    find(&NEXT_FREE, c"free")
 }
 
-/// Returns the next definition of a function and remembers it; `missing` if there is none now.
-fn find(target: &Target, name: &CStr, missing: unsafe extern "C" fn() -> usize) -> *mut c_void {
-    match symbols::next(name) {
-        Some(address) => {
-            target.store(address as *mut c_void, Ordering::Relaxed);
-            address as *mut c_void
-        }
-        None => missing as *mut c_void,
-    }
+/// Returns the next definition of a function and remembers it; a function that returns null if there is none now.
+fn find(target: &Target, name: &CStr) -> *mut c_void {
+    let Some(address) = symbols::next(name) else { return return_null as *mut c_void };
+    target.store(address as *mut c_void, Ordering::Relaxed);
+    address as *mut c_void
 }
 
 /// The definition of a function that no loaded object has.
-unsafe extern "C" fn return_null() -> usize {
+pub(super) unsafe extern "C" fn return_null() -> usize {
     0
 }

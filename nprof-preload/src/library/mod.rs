@@ -10,6 +10,7 @@ mod hooks;
 mod intrinsics;
 mod memory;
 mod next;
+mod operators;
 #[cfg(preloaded)]
 mod panic;
 mod process;

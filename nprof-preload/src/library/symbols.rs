@@ -84,25 +84,46 @@ pub(super) fn program_defines(name: &CStr) -> bool {
     search(name, Scope::Program).is_some()
 }
 
+/// Returns true if one object has both addresses.
+pub(super) fn in_one_object(first: usize, second: usize) -> bool {
+    struct Pair(usize, usize, bool);
+    unsafe extern "C" fn visit(object: *const Object, _: usize, data: *mut c_void) -> c_int {
+        // SAFETY: the arguments are those of `in_one_object` and of dl_iterate_phdr(3): valid and not shared.
+        unsafe {
+            let pair = &mut *data.cast::<Pair>();
+            pair.2 |= contains(&*object, pair.0) && contains(&*object, pair.1);
+            c_int::from(pair.2)
+        }
+    }
+    let mut pair = Pair(first, second, false);
+    iterate(visit, (&raw mut pair).cast());
+    pair.2
+}
+
 type Visitor = unsafe extern "C" fn(*const Object, usize, *mut c_void) -> c_int;
 type Iterate = unsafe extern "C" fn(Visitor, *mut c_void) -> c_int;
 
 fn search(name: &CStr, scope: Scope) -> Option<usize> {
+    let mut search = Search { name, scope, passed: false, found: 0 };
+    iterate(visit, (&raw mut search).cast());
+    (search.found != 0).then_some(search.found)
+}
+
+/// Calls a function for each loaded object, in the order in which they were loaded.
+fn iterate(visitor: Visitor, data: *mut c_void) {
     let address: usize;
     // SAFETY: reads the address of the function from the global offset table, 0 without a definition.
     unsafe {
         asm!("mov {}, qword ptr [rip + dl_iterate_phdr@GOTPCREL]", out(reg) address, options(pure, readonly, nostack));
     }
-    if address == 0 {
-        return None;
+    if address != 0 {
+        // SAFETY: the C library's function has this type; it passes objects that stay loaded until the visitor
+        // returns.
+        unsafe {
+            let iterate: Iterate = core::mem::transmute(address);
+            iterate(visitor, data);
+        }
     }
-    let mut search = Search { name, scope, passed: false, found: 0 };
-    // SAFETY: the C library's function has this type; it passes objects that stay loaded until `visit` returns.
-    unsafe {
-        let iterate: Iterate = core::mem::transmute(address);
-        iterate(visit, (&raw mut search).cast());
-    }
-    (search.found != 0).then_some(search.found)
 }
 
 /// Looks the symbol up in one object; returns 1 to end the iteration.

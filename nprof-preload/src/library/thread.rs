@@ -73,7 +73,7 @@ pub(super) fn control_block() -> usize {
     let address;
     // SAFETY: reads the word that the TLS layout of x86-64 defines.
     unsafe {
-        asm!("mov {}, qword ptr fs:[0]", out(reg) address, options(pure, readonly, nostack, preserves_flags))
-    };
+        asm!("mov {}, qword ptr fs:[0]", out(reg) address, options(pure, readonly, nostack, preserves_flags));
+    }
     address
 }

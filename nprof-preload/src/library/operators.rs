@@ -1,0 +1,153 @@
+//! The operators new and delete of C++.
+//!
+//! Those of libstdc++ and libc++ call malloc and free, which are hooked: the exported functions jump to them.
+//! Allocators such as jemalloc define the operators themselves, and some of them call their malloc directly, others
+//! through its hook. For an operator in the object of the next malloc, the hook counts what no inner hook counts.
+#![allow(unsafe_code)]
+
+use core::arch::naked_asm;
+use core::ffi::c_void;
+use core::sync::atomic::Ordering;
+
+use super::hooks::{self, Target, check_and_free, resolve_and_jump};
+use super::{memory, shadow, symbols};
+
+/// Defines the hooks of operators new: their first argument is the size.
+macro_rules! operators_new {
+    ($($name:ident)*) => {
+        $(
+            #[allow(non_snake_case)]
+            mod $name {
+                use super::*;
+
+                static TARGET: Target = Target::new(resolve as *mut c_void);
+                static NEXT: Target = Target::new(hooks::return_null as *mut c_void);
+
+                #[cfg_attr(preloaded, unsafe(no_mangle))]
+                #[unsafe(naked)]
+                unsafe extern "C" fn $name() {
+                    naked_asm!("jmp qword ptr [rip + {target}]", target = sym TARGET)
+                }
+
+                #[unsafe(naked)]
+                unsafe extern "C" fn resolve() {
+                    resolve_and_jump!(find)
+                }
+
+                unsafe extern "C" fn find() -> *mut c_void {
+                    choose(symbol!($name), &TARGET, &NEXT, counted as *mut c_void, hooks::return_null as *mut c_void)
+                }
+
+                #[unsafe(naked)]
+                unsafe extern "C" fn counted() {
+                    naked_asm!(
+                        ".cfi_startproc",
+                        "push rbx", ".cfi_adjust_cfa_offset 8", ".cfi_rel_offset rbx, 0",
+                        "push r12", ".cfi_adjust_cfa_offset 8", ".cfi_rel_offset r12, 0",
+                        "sub rsp, 8", ".cfi_adjust_cfa_offset 8",
+                        "mov rbx, rdi",
+                        "mov rax, qword ptr [rip + nprof_thread@GOTTPOFF]",
+                        "mov r12, qword ptr fs:[rax]",
+                        "mov qword ptr fs:[rax + 8], 0",
+                        "call qword ptr [rip + {next}]",
+                        "add rsp, 8", ".cfi_adjust_cfa_offset -8",
+                        "mov rcx, qword ptr [rip + nprof_thread@GOTTPOFF]",
+                        "cmp r12, qword ptr fs:[rcx]",
+                        "pop r12", ".cfi_adjust_cfa_offset -8", ".cfi_restore r12",
+                        // An inner hook has subtracted the size, or recorded the block; so does a null pointer look.
+                        "jne 2f",
+                        "cmp rax, qword ptr fs:[rcx + 8]",
+                        "je 2f",
+                        "sub qword ptr fs:[rcx], rbx",
+                        "jle {sample}",
+                        "2: pop rbx", ".cfi_adjust_cfa_offset -8", ".cfi_restore rbx",
+                        "ret",
+                        ".cfi_endproc",
+                        next = sym NEXT,
+                        sample = sym hooks::sample,
+                    )
+                }
+            }
+        )*
+    };
+}
+
+/// Defines the hooks of functions that free their first argument; `free` takes the place of a missing definition.
+macro_rules! operators_delete {
+    ($($name:ident)*) => {
+        $(
+            #[allow(non_snake_case)]
+            mod $name {
+                use super::*;
+
+                static TARGET: Target = Target::new(resolve as *mut c_void);
+                static NEXT: Target = Target::new(hooks::free as *mut c_void);
+
+                #[cfg_attr(preloaded, unsafe(no_mangle))]
+                #[unsafe(naked)]
+                unsafe extern "C" fn $name() {
+                    naked_asm!("jmp qword ptr [rip + {target}]", target = sym TARGET)
+                }
+
+                #[unsafe(naked)]
+                unsafe extern "C" fn resolve() {
+                    resolve_and_jump!(find)
+                }
+
+                unsafe extern "C" fn find() -> *mut c_void {
+                    choose(symbol!($name), &TARGET, &NEXT, checked as *mut c_void, hooks::free as *mut c_void)
+                }
+
+                #[unsafe(naked)]
+                unsafe extern "C" fn checked() {
+                    check_and_free!(NEXT)
+                }
+            }
+        )*
+    };
+}
+
+/// Returns the name of a symbol as a C string.
+macro_rules! symbol {
+    ($name:ident) => {
+        const {
+            match core::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes())
+            {
+                Ok(name) => name,
+                Err(_) => panic!("a name without zero bytes"),
+            }
+        }
+    };
+}
+
+/// Chooses the target of an exported function: the next definition, or `hook` before it if it is in the object of
+/// the next malloc. `missing` if no object defines it now; a library that is loaded later may.
+fn choose(
+    name: &core::ffi::CStr,
+    target: &Target,
+    next: &Target,
+    hook: *mut c_void,
+    missing: *mut c_void,
+) -> *mut c_void {
+    let Some(address) = symbols::next(name) else { return missing };
+    let allocator = symbols::next(c"malloc").unwrap_or(0);
+    next.store(address as *mut c_void, Ordering::Relaxed);
+    let chosen =
+        if symbols::in_one_object(address, allocator) { hook } else { address as *mut c_void };
+    // Release: a thread that jumps to the hook sees its next definition. x86-64 orders loads.
+    target.store(chosen, Ordering::Release);
+    chosen
+}
+
+operators_new! {
+    _Znwm _Znam _ZnwmRKSt9nothrow_t _ZnamRKSt9nothrow_t
+    _ZnwmSt11align_val_t _ZnamSt11align_val_t
+    _ZnwmSt11align_val_tRKSt9nothrow_t _ZnamSt11align_val_tRKSt9nothrow_t
+}
+
+operators_delete! {
+    _ZdlPv _ZdaPv _ZdlPvm _ZdaPvm _ZdlPvRKSt9nothrow_t _ZdaPvRKSt9nothrow_t
+    _ZdlPvSt11align_val_t _ZdaPvSt11align_val_t _ZdlPvmSt11align_val_t _ZdaPvmSt11align_val_t
+    _ZdlPvSt11align_val_tRKSt9nothrow_t _ZdaPvSt11align_val_tRKSt9nothrow_t
+    free_sized free_aligned_sized
+}
