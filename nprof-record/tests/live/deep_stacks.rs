@@ -40,7 +40,8 @@ impl Functions {
         own.filter_map(|(_, &offset)| self.at(offset)).collect()
     }
 
-    fn at(&self, offset: u64) -> Option<&str> {
+    /// Returns the function at an offset.
+    pub(crate) fn at(&self, offset: u64) -> Option<&str> {
         // `<=`: the offset may be one past the end of its function, after a call that never
         // returns.
         let (start, (size, name)) = self.0.range(..=offset).next_back()?;

@@ -39,6 +39,12 @@ mod stack_capture;
 mod support;
 // Function names of a recorded program.
 mod symbols;
+// Recordings of waiting, as the tests of waits read them.
+mod waiting;
+// Programs that wait in one way: stack, cause and time.
+mod wait_causes;
+// Waits of odd lengths and numbers, control groups.
+mod wait_shapes;
 // Waiting: lengths, causes, threads that wait all the time, exact times of each thread.
 mod waits;
 // Wake-ups: pairs of waits and wakers, interrupts.

@@ -253,7 +253,8 @@ impl Stream {
     }
 }
 
-fn frames(tables: &Tables, mut node: NodeId) -> (Frames, Vec<u64>, Mark) {
+/// Returns the frames of a stack, leaf first, the offset of each, and the reason why it is incomplete.
+pub(crate) fn frames(tables: &Tables, mut node: NodeId) -> (Frames, Vec<u64>, Mark) {
     let mut frames = Frames::new();
     let mut offsets = Vec::new();
     let mut mark = Mark::None;

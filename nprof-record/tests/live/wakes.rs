@@ -1,76 +1,44 @@
 //! Wake-ups: each wait and its waker are a pair of equal weight.
 
 use std::collections::HashMap;
-use std::fs;
-
-use nprof_stream::{Reader, Record, TaskId};
 
 use crate::support::{Directory, record, stderr};
-
-/// A sample of a wait or of a wake-up.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Half {
-    task: TaskId,
-    weight: u64,
-    count: u64,
-    lasted: Vec<u8>,
-    call: String,
-}
+use crate::waiting::{Observation, Recording};
 
 /// The samples of a stream with a pair: those of `blocked` and of `wakes`.
 #[derive(Default)]
 struct Pairs {
-    waits: HashMap<u64, Half>,
-    wakes: HashMap<u64, Half>,
+    waits: HashMap<u64, Observation>,
+    wakes: HashMap<u64, Observation>,
     /// The weight of waits without a pair.
     unpaired: u64,
 }
 
-/// Records a command. None if waiting cannot be measured here, which is printed.
-fn pairs_of(directory: &Directory, command: &[&str]) -> Option<Pairs> {
-    let file = directory.path("out");
-    let words = ["-e", "wait", "-e", "wakes", "-o", &file, "--"];
-    let output = record(&[&words, command].concat());
-    let message = stderr(&output);
-    if message.contains("waiting cannot be measured") || message.contains("hides its addresses") {
-        eprintln!("SKIPPED: {message}");
-        return None;
-    }
-    assert!(output.status.success(), "{message}");
-    let bytes = fs::read(&file).expect("a file");
-    let (mut pairs, mut events) = (Pairs::default(), Vec::new());
-    let mut reader = Reader::new(&bytes[..]);
-    while let Some(record) = reader.next().expect("a stream") {
-        match record {
-            Record::Event(event) => events.push(String::from_utf8_lossy(&event.name).into_owned()),
-            Record::Sample(sample) => {
-                let event = events[sample.event.0 as usize - 1].as_str();
-                let text = |key| sample.extras.get(key).map(|it| it.to_vec()).unwrap_or_default();
-                let half = Half {
-                    task: sample.task,
-                    weight: sample.weight,
-                    count: sample.count,
-                    lasted: text("lasted"),
-                    call: String::from_utf8_lossy(&text("call")).into_owned(),
-                };
-                let number = sample.extras.number("pair");
-                let earlier = match (event, number) {
-                    ("blocked", Some(number)) => pairs.waits.insert(number, half),
-                    ("wakes", Some(number)) => pairs.wakes.insert(number, half),
-                    ("wakes", None) => panic!("a wake-up without a pair"),
-                    ("blocked", None) => {
-                        pairs.unpaired += half.weight;
-                        None
-                    }
-                    _ => None,
-                };
-                assert_eq!(earlier, None, "two pairs of one number");
+impl Pairs {
+    fn of(recording: Recording) -> Self {
+        let mut pairs = Self::default();
+        for sample in recording.samples {
+            let of_event = match sample.event.as_str() {
+                "blocked" => &mut pairs.waits,
+                "wakes" => &mut pairs.wakes,
+                _ => continue,
+            };
+            match sample.pair {
+                Some(number) => {
+                    let earlier = of_event.insert(number, sample);
+                    assert!(earlier.is_none(), "two samples of pair {number}");
+                }
+                None => {
+                    assert_eq!(sample.event, "blocked", "a wake-up without a pair");
+                    pairs.unpaired += sample.weight;
+                }
             }
-            _ => {}
         }
+        pairs
     }
-    Some(pairs)
 }
+
+const EVENTS: [&str; 4] = ["-e", "wait", "-e", "wakes"];
 
 /// Four threads queue for a mutex that each holds for 5 ms; the main thread sleeps.
 const MUTEX: &str = r#"
@@ -103,14 +71,15 @@ int main(void) {
 
 #[test]
 fn wait_and_wake_up_have_equal_weights_and_the_right_waker() {
-    let directory = Directory::new("wakes-mutex");
-    let Some(program) = directory.compile("gcc", MUTEX, &["-O1", "-pthread"]) else { return };
-    let Some(Pairs { waits, wakes, unpaired }) = pairs_of(&directory, &[&program]) else { return };
+    let Some(recording) = Recording::of_program("wakes-mutex", MUTEX, &[], &EVENTS, &[]) else {
+        return;
+    };
+    let Pairs { waits, wakes, unpaired } = Pairs::of(recording);
     let (mut paired, mut lock, mut lock_by_thread) = (0, 0, 0);
     for (number, wait) in &waits {
         let wake = wakes.get(number).expect("the sample of its waker");
         assert_eq!((wake.weight, wake.count), (wait.weight, wait.count));
-        assert_eq!(wake.lasted, wait.lasted);
+        assert_eq!(wake.lasted_ns, wait.lasted_ns);
         paired += wait.weight;
         match wait.call.as_str() {
             "clock_nanosleep" => assert!(wake.task.is_none(), "the timer wakes it"),
@@ -134,12 +103,9 @@ fn wait_and_wake_up_have_equal_weights_and_the_right_waker() {
 
 #[test]
 fn last_part_of_a_long_wait_has_the_waker() {
-    let directory = Directory::new("wakes-parts");
-    let Some(Pairs { waits, wakes, unpaired }) =
-        pairs_of(&directory, &["sh", "-c", "sleep 1.5 | cat"])
-    else {
-        return;
-    };
+    let words = [&EVENTS[..], &["--", "sh", "-c", "sleep 1.5 | cat"]].concat();
+    let Some(recording) = Recording::of(Directory::new("wakes-parts"), &words) else { return };
+    let Pairs { waits, wakes, unpaired } = Pairs::of(recording);
     let read = waits.iter().find(|(_, wait)| wait.call == "read").expect("cat reads");
     assert!(read.1.weight < 1_400_000_000, "its first second was written: {}", read.1.weight);
     assert!(!wakes[read.0].task.is_none(), "the exit of sleep closes the pipe");

@@ -1,0 +1,187 @@
+//! Waits of odd lengths and numbers, with truth by construction: in step with the period, one long wait
+//! among many short ones, a control group.
+
+use std::fs;
+use std::process::Command;
+
+use crate::support::Directory;
+use crate::waiting::{Recording, Times};
+
+/// Returns the sum of the weights of waits in each of two functions.
+fn weights_in(recording: &Recording, functions: [&str; 2]) -> [f64; 2] {
+    let names = recording.names();
+    let waits: Vec<_> = recording.waits().map(|wait| (names.calls(wait), wait.weight)).collect();
+    functions.map(|function| {
+        let own = waits.iter().filter(|(calls, _)| calls.contains(&function));
+        own.map(|(_, weight)| *weight as f64).sum()
+    })
+}
+
+/// Twenty threads that sleep 0.9 ms and 0.1 ms in turn. Prints the share of the longer sleeps in the
+/// time of both.
+const LOCKSTEP: &str = r#"
+#include <pthread.h>
+#include <stdio.h>
+#include <sys/prctl.h>
+#include <time.h>
+static long long now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * 1000000000LL + t.tv_nsec;
+}
+static void sleep_until(long long end) {
+    struct timespec t = {end / 1000000000, end % 1000000000};
+    clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, 0);
+}
+static long long longer[20], shorter[20];
+__attribute__((noinline)) static void longer_sleep(long long end) { sleep_until(end); }
+__attribute__((noinline)) static void shorter_sleep(long long end) { sleep_until(end); }
+static void *work(void *number) {
+    long i = (long)number;
+    prctl(PR_SET_TIMERSLACK, 1);
+    for (long long end = now(), stop = end + 1000000000; end < stop;) {
+        long long before = now();
+        longer_sleep(end += 900000);
+        long long between = now();
+        shorter_sleep(end += 100000);
+        longer[i] += between - before, shorter[i] += now() - between;
+    }
+    return 0;
+}
+int main(void) {
+    pthread_t threads[20];
+    long long all = 0, sum = 0;
+    for (long i = 0; i < 20; i++) pthread_create(threads + i, 0, work, (void *)i);
+    for (int i = 0; i < 20; i++) pthread_join(threads[i], 0), sum += longer[i], all += longer[i] + shorter[i];
+    printf("%f\n", (double)sum / all);
+}
+"#;
+
+#[test]
+fn shares_of_waits_in_step_with_the_period_are_right() {
+    let options = ["-e", "wait:1000000"];
+    let Some(recording) = Recording::of_program(
+        "waits-lockstep",
+        LOCKSTEP,
+        &["-fno-optimize-sibling-calls"],
+        &options,
+        &[],
+    ) else {
+        return;
+    };
+    let truth = recording.printed()[0];
+    let [longer, shorter] = weights_in(&recording, ["longer_sleep", "shorter_sleep"]);
+    let share = longer / (longer + shorter);
+    // 20,000 samples: the standard deviation is below 0.3 points, and the clock reads of the program
+    // add some of its CPU time.
+    assert!((share - truth).abs() < 0.02, "{share} {truth}");
+}
+
+/// A hundred thousand waits for the other end of a pipe, and one of a second. Prints the time of the
+/// long one in ns.
+const NEEDLE: &str = r#"
+#include <stdio.h>
+#include <time.h>
+#include <unistd.h>
+static long long now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * 1000000000LL + t.tv_nsec;
+}
+static int there[2], back[2];
+static char byte;
+__attribute__((noinline)) static int long_read(void) { return read(back[0], &byte, 1) + 1; }
+__attribute__((noinline)) static int short_read(void) { return read(back[0], &byte, 1) + 1; }
+int main(void) {
+    if (pipe(there) || pipe(back)) return 1;
+    if (fork() == 0) {
+        close(there[1]);
+        usleep(1000000);
+        while (write(back[1], &byte, 1) == 1 && read(there[0], &byte, 1) == 1) {}
+        _exit(0);
+    }
+    long long begin = now();
+    long_read();
+    printf("%lld\n", now() - begin);
+    for (int i = 0; i < 100000; i++) {
+        if (write(there[1], &byte, 1) != 1) return 1;
+        short_read();
+    }
+}
+"#;
+
+#[test]
+fn long_wait_among_a_hundred_thousand_short_ones_has_its_share() {
+    let options = ["-e", "wait"];
+    let Some(recording) = Recording::of_program("waits-needle", NEEDLE, &[], &options, &[]) else {
+        return;
+    };
+    let truth = recording.printed()[0];
+    let [long, short] = weights_in(&recording, ["long_read", "short_read"]);
+    assert!((0.98..1.02).contains(&(long / truth)), "{long} {truth}");
+    // The kernel's clocks of CPU time leave out stolen time: the exact sums are those of the programs.
+    let waited = |times: &Times| (times.runnable + times.blocked) as f64;
+    let names = recording.names();
+    let reader = recording.waits().find(|wait| names.calls(wait).contains(&"long_read"));
+    let reader = reader.expect("the long read").task;
+    let own = recording.times.iter().find(|times| times.task == reader).expect("its times");
+    let (share, exact) = (long / (long + short), truth / waited(own));
+    assert!((share - exact).abs() < 0.015, "{share} {exact}");
+    // At most a sample for each period of waiting, however often the threads are switched.
+    assert_eq!(recording.end.lost, 0);
+    let waiting: u64 = recording.times.iter().map(|it| it.runnable + it.blocked).sum();
+    let samples = recording.samples.len() as u64;
+    assert!(samples <= waiting / 1_000_000 + 20, "{samples} of {waiting}");
+    // The sum of each thread is exact to a few periods.
+    for times in &recording.times {
+        let own = recording.waits().filter(|wait| wait.task == times.task);
+        let weight: u64 = own.map(|wait| wait.weight).sum();
+        let exact = times.runnable + times.blocked;
+        assert!(weight.abs_diff(exact) < 10_000_000 + exact / 100, "{weight} {exact}");
+    }
+}
+
+/// Returns a new control group, removed by [`remove`]. None if none can be created.
+fn new_group() -> Option<String> {
+    let groups = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    let mount = groups.lines().find(|line| line.contains(" - cgroup2 "))?.split(' ').nth(4)?;
+    let group = format!("{mount}/nprof-test-{}", std::process::id());
+    fs::create_dir(&group).ok()?;
+    Some(group)
+}
+
+#[test]
+fn waits_of_a_control_group_are_those_of_its_tasks() {
+    let Some(group) = new_group() else {
+        return eprintln!("SKIPPED: no control group can be created");
+    };
+    let sleep = |name: &str| {
+        let enter = format!("echo $$ > {group}/{name} && exec sleep 60");
+        Command::new("sh").args(["-c", &enter]).spawn().expect("a shell")
+    };
+    let mut inside = sleep("cgroup.procs");
+    let mut outside = Command::new("sleep").arg("61").spawn().expect("it is installed");
+    // The shell enters the group before it executes sleep.
+    let pid = inside.id().to_string();
+    let tasks = || fs::read_to_string(format!("{group}/cgroup.procs")).unwrap_or_default();
+    while !tasks().lines().any(|line| line == pid) {
+        std::thread::yield_now();
+    }
+    let words = ["-e", "wait", "--cgroup", &group, "-d", "1.5"];
+    let recording = Recording::of(Directory::new("waits-cgroup"), &words);
+    for child in [&mut inside, &mut outside] {
+        child.kill().and_then(|()| child.wait()).expect("it was started");
+    }
+    // The kernel removes the task from the group a moment after its parent has waited for it.
+    while fs::remove_dir(&group).is_err()
+        && tasks().is_empty()
+        && fs::exists(&group).unwrap_or(false)
+    {
+        std::thread::yield_now();
+    }
+    let Some(recording) = recording else { return };
+    let [times] = &recording.times[..] else { panic!("{} threads", recording.times.len()) };
+    assert!(times.blocked > 1_300_000_000, "{}", times.blocked);
+    let weight = recording.weight_in("clock_nanosleep");
+    assert!(weight.abs_diff(times.blocked) < 100_000_000, "{weight} {}", times.blocked);
+}

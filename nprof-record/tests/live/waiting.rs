@@ -1,0 +1,213 @@
+//! Recordings of waiting, as the tests of waits read them.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::process::Output;
+
+use nprof_stream::tables::Tables;
+use nprof_stream::{ChangeKind, End, Event, Mark, Reader, Record, TaskId};
+
+use crate::deep_stacks::Functions;
+use crate::support::{Directory, Frames, frames, record, stderr};
+
+/// A sample of any event.
+pub(crate) struct Observation {
+    pub(crate) event: String,
+    pub(crate) task: TaskId,
+    pub(crate) weight: u64,
+    pub(crate) count: u64,
+    /// 0 for events other than waits and wake-ups.
+    pub(crate) lasted_ns: u64,
+    pub(crate) call: String,
+    pub(crate) on: String,
+    pub(crate) state: String,
+    pub(crate) pair: Option<u64>,
+    pub(crate) mark: Mark,
+    frames: Frames,
+    offsets: Vec<u64>,
+}
+
+impl Observation {
+    /// True for a sample of `blocked` or `runnable`.
+    pub(crate) fn is_wait(&self) -> bool {
+        self.event == "blocked" || self.event == "runnable"
+    }
+}
+
+/// The exact times of a thread.
+pub(crate) struct Times {
+    pub(crate) task: TaskId,
+    pub(crate) runnable: u64,
+    pub(crate) blocked: u64,
+}
+
+/// A recording.
+pub(crate) struct Recording {
+    directory: Directory,
+    pub(crate) output: Output,
+    /// The length of the stream.
+    pub(crate) bytes: usize,
+    pub(crate) events: Vec<Event>,
+    pub(crate) samples: Vec<Observation>,
+    pub(crate) times: Vec<Times>,
+    pub(crate) end: End,
+}
+
+impl Recording {
+    /// Compiles a program and records it. None if it cannot be compiled, or waiting cannot be measured
+    /// here, which is printed.
+    pub(crate) fn of_program(
+        name: &str,
+        source: &str,
+        flags: &[&str],
+        options: &[&str],
+        operands: &[&str],
+    ) -> Option<Self> {
+        let directory = Directory::new(name);
+        let program = directory.compile("gcc", source, &[&["-O1", "-pthread"], flags].concat())?;
+        Self::of(directory, &[options, &["--", &program], operands].concat())
+    }
+
+    /// Records with these options and operands. None if waiting cannot be measured here, which is
+    /// printed.
+    pub(crate) fn of(directory: Directory, words: &[&str]) -> Option<Self> {
+        let file = directory.path("out");
+        let output = record(&[&["-o", &file][..], words].concat());
+        let message = stderr(&output);
+        if ["waiting cannot be measured", "hides its addresses"]
+            .iter()
+            .any(|it| message.contains(it))
+        {
+            eprintln!("SKIPPED: {message}");
+            return None;
+        }
+        assert!(output.status.success(), "{message}");
+        let bytes = fs::read(&file).expect("a file");
+        let recording = Self::read(directory, output, &bytes);
+        if recording.events.iter().any(|event| event.capture == b"switches") {
+            eprintln!("SKIPPED: no BPF programs measure waiting: {}", stderr(&recording.output));
+            return None;
+        }
+        Some(recording)
+    }
+
+    fn read(directory: Directory, output: Output, bytes: &[u8]) -> Self {
+        let mut all = Self {
+            directory,
+            output,
+            bytes: bytes.len(),
+            events: Vec::new(),
+            samples: Vec::new(),
+            times: Vec::new(),
+            end: End::default(),
+        };
+        let (mut tables, mut reader) = (Tables::new(), Reader::new(bytes));
+        while let Some(record) = reader.next().expect("a stream") {
+            tables.apply(&record);
+            match record {
+                Record::Event(event) => all.events.push((*event).clone()),
+                Record::End(end) => all.end = *end,
+                Record::Sample(sample) => {
+                    let word = |key| {
+                        let value = sample.extras.get(key).unwrap_or_default();
+                        String::from_utf8_lossy(&value).into_owned()
+                    };
+                    let event = &all.events[sample.event.0 as usize - 1].name;
+                    let (frames, offsets, mark) = frames(&tables, sample.node);
+                    all.samples.push(Observation {
+                        event: String::from_utf8_lossy(event).into_owned(),
+                        task: sample.task,
+                        weight: sample.weight,
+                        count: sample.count,
+                        lasted_ns: sample.extras.number("lasted").unwrap_or(0),
+                        call: word("call"),
+                        on: word("on"),
+                        state: word("state"),
+                        pair: sample.extras.number("pair"),
+                        mark,
+                        frames,
+                        offsets,
+                    });
+                }
+                Record::Change(change) if change.kind == ChangeKind::Times => {
+                    let ns = |key| change.extras.number(key).expect("a number");
+                    all.times.push(Times {
+                        task: change.task,
+                        runnable: ns("runnable"),
+                        blocked: ns("blocked"),
+                    });
+                }
+                _ => {}
+            }
+        }
+        all
+    }
+
+    /// Returns the numbers that the program has printed.
+    pub(crate) fn printed(&self) -> Vec<f64> {
+        let text = String::from_utf8_lossy(&self.output.stdout).into_owned();
+        text.split_whitespace().map(|word| word.parse().expect("a number")).collect()
+    }
+
+    /// Returns the waits.
+    pub(crate) fn waits(&self) -> impl Iterator<Item = &Observation> {
+        self.samples.iter().filter(|sample| sample.is_wait())
+    }
+
+    /// Returns the sum of the weights of an event.
+    pub(crate) fn weight_of(&self, event: &str) -> u64 {
+        self.samples.iter().filter(|it| it.event == event).map(|it| it.weight).sum()
+    }
+
+    /// Returns the sum of the weights of waits in a system call.
+    pub(crate) fn weight_in(&self, call: &str) -> u64 {
+        self.waits().filter(|wait| wait.call == call).map(|wait| wait.weight).sum()
+    }
+
+    /// Returns the names of the functions of the program and of the kernel.
+    pub(crate) fn names(&self) -> Names {
+        let program = Functions::from_file(&self.directory.path("program"));
+        Names { program, kernel: kernel_functions() }
+    }
+}
+
+/// The functions of a program and of the kernel.
+pub(crate) struct Names {
+    program: Functions,
+    /// By offset from the start of the kernel's text.
+    kernel: BTreeMap<u64, String>,
+}
+
+impl Names {
+    /// Returns the kernel's function at the leaf of a sample; empty if there is none.
+    pub(crate) fn leaf<'a>(&'a self, sample: &Observation) -> &'a str {
+        match sample.frames.first() {
+            Some((image, true)) if image == "[kernel]" => {
+                let found = self.kernel.range(..=sample.offsets[0]).next_back();
+                found.map_or("", |(_, name)| name)
+            }
+            _ => "",
+        }
+    }
+
+    /// Returns the program's functions on a stack, leaf first.
+    pub(crate) fn calls<'a>(&'a self, sample: &Observation) -> Vec<&'a str> {
+        let frames = sample.frames.iter().zip(&sample.offsets);
+        let own = frames.filter(|((image, _), _)| image.ends_with("program"));
+        own.filter_map(|(_, &offset)| self.program.at(offset)).collect()
+    }
+}
+
+fn kernel_functions() -> BTreeMap<u64, String> {
+    let text = fs::read_to_string("/proc/kallsyms").expect("the kernel's symbols");
+    let lines = text.lines().filter_map(|line| {
+        let mut words = line.split_whitespace();
+        let address = u64::from_str_radix(words.next()?, 16).ok()?;
+        let is_code = matches!(words.next()?, "t" | "T" | "w" | "W");
+        Some((address, words.next()?)).filter(|_| is_code)
+    });
+    let symbols: Vec<_> = lines.collect();
+    let start = symbols.iter().find(|(_, name)| *name == "_stext").map_or(0, |(start, _)| *start);
+    let within = symbols.iter().filter(|(address, _)| *address >= start);
+    within.map(|(address, name)| (address - start, (*name).to_owned())).collect()
+}
