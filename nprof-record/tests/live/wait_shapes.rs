@@ -1,9 +1,10 @@
 //! Waits of odd lengths and numbers, with truth by construction: in step with the period, one long wait
-//! among many short ones, a control group.
+//! among many short ones, many idle threads, a control group.
 
 use std::fs;
 use std::process::Command;
 
+use crate::attach::Running;
 use crate::support::Directory;
 use crate::waiting::{Recording, Times};
 
@@ -139,6 +140,44 @@ fn long_wait_among_a_hundred_thousand_short_ones_has_its_share() {
         let exact = times.runnable + times.blocked;
         assert!(weight.abs_diff(exact) < 10_000_000 + exact / 100, "{weight} {exact}");
     }
+}
+
+/// A thousand idle threads and four busy ones, until standard input is closed.
+const IDLE: &str = r#"
+#include <pthread.h>
+#include <stdio.h>
+#include <unistd.h>
+static volatile long turns;
+static void *idle(void *none) { pause(); return none; }
+static void *busy(void *none) { for (;;) turns++; return none; }
+int main(void) {
+    char end;
+    pthread_t thread;
+    pthread_attr_t small;
+    pthread_attr_init(&small);
+    pthread_attr_setstacksize(&small, 65536);
+    for (int i = 0; i < 1000; i++) pthread_create(&thread, &small, idle, 0);
+    for (int i = 0; i < 4; i++) pthread_create(&thread, &small, busy, 0);
+    puts("ready");
+    fflush(stdout);
+    _exit(read(0, &end, 1) < 0);
+}
+"#;
+
+#[test]
+fn idle_threads_have_their_time_in_a_small_stream() {
+    let directory = Directory::new("waits-idle");
+    let Some(program) = directory.compile("gcc", IDLE, &["-O1", "-pthread"]) else { return };
+    let running = Running::start(&mut Command::new(program));
+    let words = ["-e", "wait", "-p", &running.pid(), "-d", "3"];
+    let Some(recording) = Recording::of(directory, &words) else { return };
+    assert_eq!(recording.times.len(), 1005);
+    let exact: u64 = recording.times.iter().map(|times| times.blocked).sum();
+    let ratio = recording.weight_of("blocked") as f64 / exact as f64;
+    assert!((0.98..1.02).contains(&ratio), "{ratio}");
+    // Each thread is defined once, has its times and a sample at the end, and a few have one before. A
+    // part of each thread in each second would take 90 KB more.
+    assert!(recording.bytes < 200 << 10, "{}", recording.bytes);
 }
 
 /// Returns a new control group, removed by [`remove`]. None if none can be created.

@@ -312,6 +312,12 @@ impl Progress {
         }
     }
 
+    /// True if it was blocked, was woken, and does not run yet.
+    pub(crate) fn is_woken(&self) -> bool {
+        let MeasuredThread { phase, state, .. } = self.thread;
+        phase == Phase::Waits && !state.is_preempted() && self.state.is_preempted()
+    }
+
     /// Returns its times up to now.
     pub(crate) fn times(&self) -> ThreadTimes {
         let MeasuredThread { begin_ns, since_ns, .. } = self.thread;
@@ -415,6 +421,16 @@ mod tests {
         assert_eq!(times(Phase::Created, 0), (30, 30, 0));
         assert_eq!(progress(Phase::Waits, 1, 40).wait(), Some((40, WaitState(1))));
         assert_eq!(progress(Phase::Runs, 0, 40).wait(), None);
+    }
+
+    #[test]
+    fn thread_that_was_woken_is_runnable_now() {
+        let woken =
+            |now, phase, state| Progress { state: WaitState(now), ..progress(phase, state, 40) };
+        assert!(woken(0, Phase::Waits, 1).is_woken());
+        assert!(!woken(1, Phase::Waits, 1).is_woken());
+        assert!(!woken(0, Phase::Waits, 0).is_woken(), "preempted");
+        assert!(!woken(0, Phase::Attached, 1).is_woken(), "it may have run since");
     }
 
     #[test]
