@@ -37,7 +37,7 @@ COMPLETIONS = $(TARGET)/completions
 
 # Written by `build`, and the files it depends on: `install` needs cargo only if one of them is newer.
 BUILT   = $(BIN)/.nprof-built
-SOURCES = $(shell find Cargo.toml Cargo.lock nprof-*/Cargo.toml nprof-*/src nprof-record/bpf tests/Cargo.toml \
+SOURCES = $(shell find Cargo.toml Cargo.lock nprof-*/Cargo.toml nprof-*/src nprof-preload/build.rs nprof-record/bpf tests/Cargo.toml \
                        tests/support tests/completions -type f)
 # The profile of the program that writes completions.
 PROFILE = release

@@ -9,7 +9,7 @@ use core::arch::naked_asm;
 use core::ffi::{CStr, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-use super::{memory, shadow, symbols};
+use super::{descriptors, memory, shadow, symbols};
 
 /// The start of a function whose implementation gets the registers of the caller as one more argument.
 ///
@@ -55,6 +55,60 @@ captured! {
     valloc, "rsi", memory::valloc;
     pvalloc, "rsi", memory::pvalloc;
     fork, "rdi", memory::fork;
+    open, "rcx", descriptors::open;
+    open64, "rcx", descriptors::open64;
+    __open_2, "rdx", descriptors::__open_2;
+    __open64_2, "rdx", descriptors::__open64_2;
+    openat, "r8", descriptors::openat;
+    openat64, "r8", descriptors::openat64;
+    __openat_2, "rcx", descriptors::__openat_2;
+    __openat64_2, "rcx", descriptors::__openat64_2;
+    creat, "rdx", descriptors::creat;
+    creat64, "rdx", descriptors::creat64;
+    shm_open, "rcx", descriptors::shm_open;
+    posix_openpt, "rsi", descriptors::posix_openpt;
+    memfd_create, "rdx", descriptors::memfd_create;
+    fopen, "rdx", descriptors::fopen;
+    fopen64, "rdx", descriptors::fopen64;
+    freopen, "rcx", descriptors::freopen;
+    freopen64, "rcx", descriptors::freopen64;
+    tmpfile, "rdi", descriptors::tmpfile;
+    tmpfile64, "rdi", descriptors::tmpfile64;
+    popen, "rdx", descriptors::popen;
+    opendir, "rsi", descriptors::opendir;
+    mkstemp, "rsi", descriptors::mkstemp;
+    mkstemp64, "rsi", descriptors::mkstemp64;
+    mkostemp, "rdx", descriptors::mkostemp;
+    mkostemp64, "rdx", descriptors::mkostemp64;
+    mkstemps, "rdx", descriptors::mkstemps;
+    mkstemps64, "rdx", descriptors::mkstemps64;
+    mkostemps, "rcx", descriptors::mkostemps;
+    mkostemps64, "rcx", descriptors::mkostemps64;
+    socket, "rcx", descriptors::socket;
+    socketpair, "r8", descriptors::socketpair;
+    accept, "rcx", descriptors::accept;
+    accept4, "r8", descriptors::accept4;
+    pipe, "rsi", descriptors::pipe;
+    pipe2, "rdx", descriptors::pipe2;
+    dup, "rsi", descriptors::dup;
+    dup2, "rdx", descriptors::dup2;
+    dup3, "rcx", descriptors::dup3;
+    fcntl, "rcx", descriptors::fcntl;
+    fcntl64, "rcx", descriptors::fcntl64;
+    epoll_create, "rsi", descriptors::epoll_create;
+    epoll_create1, "rsi", descriptors::epoll_create1;
+    eventfd, "rdx", descriptors::eventfd;
+    timerfd_create, "rdx", descriptors::timerfd_create;
+    signalfd, "rcx", descriptors::signalfd;
+    inotify_init, "rdi", descriptors::inotify_init;
+    inotify_init1, "rsi", descriptors::inotify_init1;
+    recvmsg, "rcx", descriptors::recvmsg;
+    close, "rsi", descriptors::close;
+    close_range, "rcx", descriptors::close_range;
+    closefrom, "rsi", descriptors::closefrom;
+    fclose, "rsi", descriptors::fclose;
+    pclose, "rsi", descriptors::pclose;
+    closedir, "rsi", descriptors::closedir;
 }
 
 /// A function that the hooks call or jump to, changed when it is resolved.

@@ -5,14 +5,13 @@ use core::ffi::{c_int, c_void};
 use core::ptr::null_mut;
 use core::sync::atomic::Ordering::Relaxed;
 
+use super::errno::{self, ENOMEM};
 use super::process::{self, Ring};
 use super::thread::{self, Thread};
 use super::writer::{self, Class};
-use super::{clock, next, shadow, stack, sys};
+use super::{clock, next, shadow, stack};
 use crate::protocol::{Allocated, Kind, Registers};
 use crate::sampling::{Sample, Sampler, next_random};
-
-const ENOMEM: c_int = 12;
 
 /// Decides about an allocation after which the thread's `remaining` is not positive. Called by the hooks in assembly.
 pub(super) unsafe extern "C" fn allocated(size: usize, pointer: usize, registers: &Registers) {
@@ -38,7 +37,7 @@ fn decide(thread: &Thread, size: usize, pointer: usize, registers: &Registers) {
         return thread.remaining.store(i64::MAX, Relaxed);
     }
     if thread.ring.load(Relaxed) != ring.id {
-        thread.begin(&ring);
+        thread.begin(ring.id);
     }
     let mut sampler = Sampler {
         remaining: thread.remaining.load(Relaxed),
@@ -70,7 +69,7 @@ fn record(
 ) {
     let copy = stack::plan(thread, registers.sp as usize, ring.stack_bytes);
     let slot = if shadow::prepare(pointer) {
-        writer::reserve(ring, 8 * Allocated::WORDS + copy.bytes, Class::Ordinary)
+        writer::reserve(thread, ring, 8 * Allocated::WORDS + copy.bytes, Class::Ordinary)
     } else {
         None
     };
@@ -121,9 +120,9 @@ fn unmark(thread: &Thread, pointer: usize) -> bool {
 fn write_free(thread: &Thread, pointer: usize, kind: Kind) {
     let Some(ring) = process::ring(thread) else { return };
     if thread.ring.load(Relaxed) != ring.id {
-        thread.begin(&ring);
+        thread.begin(ring.id);
     }
-    let Some(slot) = writer::reserve(&ring, 24, Class::Vital) else {
+    let Some(slot) = writer::reserve(thread, &ring, 24, Class::Vital) else {
         ring.header().lost_frees.fetch_add(1, Relaxed);
         return;
     };
@@ -153,10 +152,7 @@ fn count(thread: &Thread, before: i64, size: usize, pointer: *mut c_void, regist
 }
 
 fn out_of_memory() -> *mut c_void {
-    if let Some(location) = next::__errno_location() {
-        // SAFETY: the C library returns the address of the thread's errno.
-        unsafe { *location() = ENOMEM };
-    }
+    errno::set(ENOMEM);
     null_mut()
 }
 
@@ -266,12 +262,8 @@ pub(super) unsafe extern "C" fn posix_memalign(
 
 /// Records the time of a fork, from which the child has the blocks of its parent.
 pub(super) unsafe extern "C" fn fork(_: &Registers) -> c_int {
-    const ENOSYS: c_int = 38;
     let Some(next) = next::fork() else {
-        if let Some(location) = next::__errno_location() {
-            // SAFETY: the C library returns the address of the thread's errno.
-            unsafe { *location() = ENOSYS };
-        }
+        errno::set(errno::ENOSYS);
         return -1;
     };
     let thread = thread::current();
@@ -285,23 +277,4 @@ pub(super) unsafe extern "C" fn fork(_: &Registers) -> c_int {
         thread.forked_at_ns.store(0, Relaxed);
     }
     child
-}
-
-impl Thread {
-    fn enter(&self) {
-        self.depth.store(self.depth.load(Relaxed).wrapping_add(1), Relaxed);
-    }
-
-    fn leave(&self) {
-        self.depth.store(self.depth.load(Relaxed).wrapping_sub(1), Relaxed);
-    }
-
-    /// Prepares the state for the ring of the process: at the start of a thread, and in a forked child.
-    fn begin(&self, ring: &Ring) {
-        self.tid.store(sys::thread_id(), Relaxed);
-        let seed = ring.id ^ clock::now_ns() ^ u64::from(self.tid.load(Relaxed)) << 40;
-        self.random.store(next_random(seed).1, Relaxed);
-        self.period.store(0, Relaxed);
-        self.ring.store(ring.id, Relaxed);
-    }
 }

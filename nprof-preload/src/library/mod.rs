@@ -5,6 +5,8 @@
 //! to end.
 
 mod clock;
+mod descriptors;
+mod errno;
 mod hooks;
 #[cfg(preloaded)]
 mod intrinsics;

@@ -1,7 +1,7 @@
 //! The definitions that the program would use without this library.
 #![allow(unsafe_code)]
 
-use core::ffi::{c_int, c_void};
+use core::ffi::{c_char, c_int, c_uint, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use super::symbols;
@@ -30,6 +30,7 @@ macro_rules! next {
 }
 
 type Pointer = *mut c_void;
+type Text = *const c_char;
 
 next! {
     calloc(usize, usize) -> Pointer;
@@ -42,4 +43,60 @@ next! {
     pvalloc(usize) -> Pointer;
     __errno_location() -> *mut c_int;
     fork() -> c_int;
+    open(Text, c_int; ...) -> c_int;
+    open64(Text, c_int; ...) -> c_int;
+    __open_2(Text, c_int) -> c_int;
+    __open64_2(Text, c_int) -> c_int;
+    openat(c_int, Text, c_int; ...) -> c_int;
+    openat64(c_int, Text, c_int; ...) -> c_int;
+    __openat_2(c_int, Text, c_int) -> c_int;
+    __openat64_2(c_int, Text, c_int) -> c_int;
+    creat(Text, c_uint) -> c_int;
+    creat64(Text, c_uint) -> c_int;
+    shm_open(Text, c_int, c_uint) -> c_int;
+    posix_openpt(c_int) -> c_int;
+    memfd_create(Text, c_uint) -> c_int;
+    fopen(Text, Text) -> Pointer;
+    fopen64(Text, Text) -> Pointer;
+    freopen(Text, Text, Pointer) -> Pointer;
+    freopen64(Text, Text, Pointer) -> Pointer;
+    tmpfile() -> Pointer;
+    tmpfile64() -> Pointer;
+    popen(Text, Text) -> Pointer;
+    opendir(Text) -> Pointer;
+    mkstemp(Text) -> c_int;
+    mkstemp64(Text) -> c_int;
+    mkostemp(Text, c_int) -> c_int;
+    mkostemp64(Text, c_int) -> c_int;
+    mkstemps(Text, c_int) -> c_int;
+    mkstemps64(Text, c_int) -> c_int;
+    mkostemps(Text, c_int, c_int) -> c_int;
+    mkostemps64(Text, c_int, c_int) -> c_int;
+    socket(c_int, c_int, c_int) -> c_int;
+    socketpair(c_int, c_int, c_int, *mut c_int) -> c_int;
+    accept(c_int, Pointer, Pointer) -> c_int;
+    accept4(c_int, Pointer, Pointer, c_int) -> c_int;
+    pipe(*mut c_int) -> c_int;
+    pipe2(*mut c_int, c_int) -> c_int;
+    dup(c_int) -> c_int;
+    dup2(c_int, c_int) -> c_int;
+    dup3(c_int, c_int, c_int) -> c_int;
+    fcntl(c_int, c_int; ...) -> c_int;
+    fcntl64(c_int, c_int; ...) -> c_int;
+    epoll_create(c_int) -> c_int;
+    epoll_create1(c_int) -> c_int;
+    eventfd(c_uint, c_int) -> c_int;
+    timerfd_create(c_int, c_int) -> c_int;
+    signalfd(c_int, Pointer, c_int) -> c_int;
+    inotify_init() -> c_int;
+    inotify_init1(c_int) -> c_int;
+    recvmsg(c_int, Pointer, c_int) -> isize;
+    close(c_int) -> c_int;
+    close_range(c_uint, c_uint, c_int) -> c_int;
+    closefrom(c_int) -> ();
+    fclose(Pointer) -> c_int;
+    pclose(Pointer) -> c_int;
+    closedir(Pointer) -> c_int;
+    fileno(Pointer) -> c_int;
+    dirfd(Pointer) -> c_int;
 }

@@ -223,6 +223,11 @@ pub(super) fn probe_recorder(now_ns: u64, always: bool) {
     }
 }
 
+/// Makes the process drop records that have no room, from now on.
+pub(super) fn stop_waiting() {
+    FLAGS.fetch_and(!WAIT, Relaxed);
+}
+
 /// Returns the environment of the program; null before the C library has set it.
 fn environment() -> *const *const c_char {
     // SAFETY: the C library's variable has this type.

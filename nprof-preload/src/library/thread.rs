@@ -5,7 +5,11 @@
 #![allow(unsafe_code)]
 
 use core::arch::{asm, global_asm};
+use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, AtomicUsize};
+
+use super::{clock, sys};
+use crate::sampling::next_random;
 
 /// The state of a thread; zero at its start.
 ///
@@ -36,6 +40,8 @@ pub(super) struct Thread {
     pub(super) tid: AtomicU32,
     /// The number of slow paths that are active: more than one if a signal handler interrupts a hook.
     pub(super) depth: AtomicU32,
+    /// The number of records that the thread has reserved and not yet completed.
+    pub(super) writing: AtomicU32,
 }
 
 const _: () = assert!(size_of::<Thread>() <= 128);
@@ -51,6 +57,27 @@ global_asm!(
     ".zero 128",
     ".text",
 );
+
+impl Thread {
+    /// Begins a slow path.
+    pub(super) fn enter(&self) {
+        self.depth.store(self.depth.load(Relaxed).wrapping_add(1), Relaxed);
+    }
+
+    /// Ends a slow path.
+    pub(super) fn leave(&self) {
+        self.depth.store(self.depth.load(Relaxed).wrapping_sub(1), Relaxed);
+    }
+
+    /// Prepares the state for the ring of the process: at the start of a thread, and in a forked child.
+    pub(super) fn begin(&self, ring_id: u64) {
+        self.tid.store(sys::thread_id(), Relaxed);
+        let seed = ring_id ^ clock::now_ns() ^ u64::from(self.tid.load(Relaxed)) << 40;
+        self.random.store(next_random(seed).1, Relaxed);
+        self.period.store(0, Relaxed);
+        self.ring.store(ring_id, Relaxed);
+    }
+}
 
 /// Returns the state of the calling thread.
 pub(super) fn current() -> &'static Thread {

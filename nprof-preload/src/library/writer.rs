@@ -4,12 +4,17 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 use super::process::{self, Ring};
+use super::thread::Thread;
 use super::{clock, sys};
 use crate::protocol::{ALIGNMENT, Kind, RecordHeader};
 
+/// The times that a thread waits for room, a tenth of a second each: then the recorder is stopped, or a thread that
+/// reserved a record never completes it, and the program must go on.
+const MAXIMUM_WAITS: u32 = 100;
+
 /// A reserved record.
-#[derive(Debug)]
-pub(super) struct Slot {
+pub(super) struct Slot<'a> {
+    thread: &'a Thread,
     record: *mut u8,
     commit: u64,
     bytes: u64,
@@ -42,10 +47,19 @@ fn place(head: u64, tail: u64, bytes: u64, data_bytes: u64, reserve: u64) -> Opt
 }
 
 /// Reserves a record with `content` bytes after its header; None if the ring is full.
-pub(super) fn reserve(ring: &Ring, content: usize, class: Class) -> Option<Slot> {
+pub(super) fn reserve<'a>(
+    thread: &'a Thread,
+    ring: &Ring,
+    content: usize,
+    class: Class,
+) -> Option<Slot<'a>> {
     let header = ring.header();
+    // A signal handler may have interrupted a hook of the thread that has reserved a record: the reader cannot make
+    // room before that hook completes it. The handler's records do not wait, and may use the whole ring.
+    let nested = thread.writing.load(Relaxed) > 0;
+    let mut waits = if ring.wait && !nested { MAXIMUM_WAITS } else { 0 };
     let bytes = (size_of::<RecordHeader>() + content).next_multiple_of(ALIGNMENT as usize) as u64;
-    let reserve = if class == Class::Vital { 0 } else { ring.data_bytes / 8 };
+    let reserve = if class == Class::Vital || nested { 0 } else { ring.data_bytes / 8 };
     loop {
         // Before the tail, so that `wait` notices room that the recorder makes after the check.
         let room = header.room.load(Acquire);
@@ -58,21 +72,28 @@ pub(super) fn reserve(ring: &Ring, content: usize, class: Class) -> Option<Slot>
             if head != header.head.0.load(Relaxed) {
                 continue;
             }
-            if !wait_for_room(ring, room, tail) {
+            if waits == 0 {
+                process::probe_recorder(clock::now_ns(), false);
                 return None;
+            }
+            if wait_for_room(ring, room, tail) {
+                waits = MAXIMUM_WAITS;
+            } else {
+                waits = if process::is_quiet() { 0 } else { waits - 1 };
+            }
+            if waits == 0 {
+                process::stop_waiting();
             }
             continue;
         };
+        // Before the reservation: a handler between the two must not wait.
+        thread.writing.store(thread.writing.load(Relaxed) + 1, Relaxed);
         if header.head.0.compare_exchange_weak(head, place.end, Relaxed, Relaxed).is_err() {
+            thread.writing.store(thread.writing.load(Relaxed) - 1, Relaxed);
             continue;
         }
         if place.padding > 0 {
-            let padding = Slot {
-                record: ring.data(head),
-                commit: ring.key.wrapping_add(head),
-                bytes: place.padding,
-            };
-            padding.commit(Kind::Padding);
+            complete(ring.data(head), ring.key.wrapping_add(head), place.padding, Kind::Padding);
         }
         let half = ring.data_bytes / 2;
         if head - tail < half && place.end - tail >= half {
@@ -81,6 +102,7 @@ pub(super) fn reserve(ring: &Ring, content: usize, class: Class) -> Option<Slot>
         }
         let position = head + place.padding;
         return Some(Slot {
+            thread,
             record: ring.data(position),
             commit: ring.key.wrapping_add(position),
             bytes,
@@ -88,14 +110,10 @@ pub(super) fn reserve(ring: &Ring, content: usize, class: Class) -> Option<Slot>
     }
 }
 
-/// Waits until the recorder makes room, if the settings ask for that; false if the record is to be dropped.
+/// Waits until the recorder makes room, at most a tenth of a second; false if it did not.
 #[cold]
 fn wait_for_room(ring: &Ring, room: u32, tail: u64) -> bool {
     let header = ring.header();
-    if !ring.wait {
-        process::probe_recorder(clock::now_ns(), false);
-        return false;
-    }
     // SeqCst, here and in the reader: either this thread sees the new tail, or the reader sees this thread waiting
     // and changes `room`.
     header.waiters.fetch_add(1, SeqCst);
@@ -103,13 +121,14 @@ fn wait_for_room(ring: &Ring, room: u32, tail: u64) -> bool {
         sys::wait(&header.room, room);
     }
     header.waiters.fetch_sub(1, SeqCst);
-    if header.tail.0.load(Relaxed) == tail && header.room.load(Relaxed) == room {
-        process::probe_recorder(clock::now_ns(), true);
+    if header.tail.0.load(Acquire) != tail || header.room.load(Acquire) != room {
+        return true;
     }
-    !process::is_quiet()
+    process::probe_recorder(clock::now_ns(), true);
+    false
 }
 
-impl Slot {
+impl Slot<'_> {
     /// Writes words of the content, from the word `first` on.
     pub(super) fn write(&self, first: usize, words: &[u64]) {
         let start = size_of::<RecordHeader>() + 8 * first;
@@ -128,13 +147,19 @@ impl Slot {
 
     /// Completes the record.
     pub(super) fn commit(self, kind: Kind) {
-        // SAFETY: a record is aligned to 16 bytes and has room for a header.
-        let header = unsafe { &*self.record.cast::<RecordHeader>() };
-        header.bytes.store(self.bytes as u32, Relaxed);
-        header.kind.store(kind as u32, Relaxed);
-        // Release: the reader, which loads it with acquire order, then sees the whole record.
-        header.commit.store(self.commit, Release);
+        complete(self.record, self.commit, self.bytes, kind);
+        self.thread.writing.store(self.thread.writing.load(Relaxed) - 1, Relaxed);
     }
+}
+
+/// Writes the header of a reserved record, with its commit word last.
+fn complete(record: *mut u8, commit: u64, bytes: u64, kind: Kind) {
+    // SAFETY: a record is aligned to 16 bytes and has room for a header.
+    let header = unsafe { &*record.cast::<RecordHeader>() };
+    header.bytes.store(bytes as u32, Relaxed);
+    header.kind.store(kind as u32, Relaxed);
+    // Release: the reader, which loads it with acquire order, then sees the whole record.
+    header.commit.store(commit, Release);
 }
 
 #[cfg(test)]

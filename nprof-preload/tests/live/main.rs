@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used)]
 
 mod allocation_functions;
+mod descriptors;
 mod exact;
+mod processes;
 mod recorder;
 mod sampled;

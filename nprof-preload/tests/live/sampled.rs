@@ -35,7 +35,7 @@ fn large_blocks_are_exact_and_small_ones_unbiased() {
         // Three of four sampled blocks are freed, and none twice.
         process.totals(&Default::default());
     }
-    let mean = means.iter().sum::<f64>() / runs as f64;
+    let mean = means.iter().sum::<f64>() / f64::from(runs);
     // The standard error of the mean is at most period / sqrt(6 * 20), 0.03 % of the sum.
     assert!((mean / truth - 1.0).abs() < 0.003, "{mean} instead of {truth}");
 }

@@ -1,0 +1,210 @@
+//! Processes that fork, execute, end early, or outlive the recorder; programs that are hard to record.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use nprof_preload::protocol::Content;
+use nprof_preload::{Listener, Losses};
+
+use crate::recorder::{Rings, Workshop, settings};
+
+const FORK: &str = r#"
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+int main(void) {
+    void *inherited[3];
+    for (int index = 0; index < 3; index++) inherited[index] = malloc(30001 + index);
+    int status = 0;
+    if (fork() == 0) {
+        free(inherited[0]);
+        malloc(30010);
+        if (fork() == 0) {
+            free(inherited[1]);
+            _exit(0);
+        }
+        wait(&status);
+        _exit(0);
+    }
+    free(inherited[2]);
+    wait(&status);
+    return status;
+}
+"#;
+
+#[test]
+fn forked_children_inherit_the_live_blocks() {
+    let workshop = Workshop::new();
+    let program = workshop.compile("cc", FORK, &[]).unwrap();
+    let run = workshop.run(&program, &[], |_| {});
+    assert!(run.status.success());
+    let [parent, child, grandchild] = &run.processes[..] else {
+        panic!("{} processes", run.processes.len())
+    };
+    assert_eq!((parent.hello.parent_id, child.hello.parent_id), (0, parent.hello.id));
+    assert_eq!(grandchild.hello.parent_id, child.hello.id);
+    let sizes = |live: &HashMap<u64, u64>| {
+        let mut sizes: Vec<_> =
+            live.values().copied().filter(|size| (30_001..=30_010).contains(size)).collect();
+        sizes.sort_unstable();
+        sizes
+    };
+    assert_eq!(sizes(&parent.totals(&HashMap::new()).live), [30_001, 30_002]);
+    let at_fork: HashMap<u64, u64> = parent
+        .records()
+        .take_while(|record| record.time_ns <= child.hello.forked_at_ns)
+        .filter_map(|record| match record.content {
+            Content::Allocated(block) => Some((block.pointer, block.size)),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(sizes(&at_fork), [30_001, 30_002, 30_003]);
+    let of_child = child.totals(&at_fork).live;
+    assert_eq!(sizes(&of_child), [30_002, 30_003, 30_010]);
+    assert_eq!(sizes(&grandchild.totals(&of_child).live), [30_003, 30_010]);
+}
+
+#[test]
+fn executed_images_have_rings_of_their_own() {
+    let workshop = Workshop::new();
+    let run = workshop.run(Path::new("/bin/sh"), &["-c", "/bin/true; exec /bin/echo text"], |_| {});
+    assert_eq!(run.output, "text\n");
+    let shell = run.processes.first().unwrap().pid;
+    let images = run
+        .processes
+        .iter()
+        .filter(|process| process.pid == shell && process.hello.parent_id == 0)
+        .count();
+    assert_eq!(images, 2, "sh and echo");
+    assert!(
+        run.processes.iter().any(|process| process.pid != shell && process.hello.parent_id == 0),
+        "true"
+    );
+}
+
+/// A signal handler that records all the time, in a program that records all the time. malloc(3) is not safe in
+/// handlers, so the handler opens descriptors.
+const SIGNALS: &str = r#"
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/time.h>
+#include <unistd.h>
+static volatile int hits;
+static void handle(int number) { __sync_fetch_and_add(&hits, 1); close(open("/dev/null", O_RDONLY)); }
+static void *body(void *argument) {
+    while (hits < 5000) free(malloc(50));
+    return 0;
+}
+int main(void) {
+    struct itimerval interval = {{0, 50}, {0, 50}};
+    pthread_t threads[3];
+    signal(SIGALRM, handle);
+    setitimer(ITIMER_REAL, &interval, 0);
+    for (int index = 0; index < 3; index++) pthread_create(&threads[index], 0, body, 0);
+    for (int index = 0; index < 3; index++) pthread_join(threads[index], 0);
+    interval.it_value.tv_usec = 0;
+    setitimer(ITIMER_REAL, &interval, 0);
+    printf("%d\n", hits);
+}
+"#;
+
+#[test]
+fn signal_handlers_record_within_hooks() {
+    let workshop = Workshop::new();
+    let program = workshop.compile("cc", SIGNALS, &[]).unwrap();
+    let run = workshop.run(&program, &[], |settings| settings.descriptors = true);
+    assert!(run.status.success());
+    let opened =
+        run.only().records().filter(|record| matches!(record.content, Content::Opened(_))).count()
+            as u64;
+    let hits: u64 = run.output.trim().parse().unwrap();
+    // A handler that interrupts the writing of a record cannot wait for room, which depends on that record.
+    let losses = run.only().losses;
+    assert!(opened <= hits && hits <= opened + losses.others, "{opened} of {hits}, {losses:?}");
+    assert!(losses.others < hits / 5, "{losses:?}");
+    assert_eq!(Losses { others: 0, ..losses }, Losses::default());
+    run.only().totals(&HashMap::new());
+}
+
+#[test]
+fn recorder_that_is_gone_changes_nothing() {
+    let workshop = Workshop::new();
+    let source = r#"
+#include <stdio.h>
+#include <stdlib.h>
+int main(void) {
+    puts("start");
+    fflush(stdout);
+    getchar();
+    unsigned long sum = 0;
+    for (int index = 0; index < 20000; index++) {
+        char *block = malloc(100);
+        sum += (unsigned long)(block != 0);
+        if (index % 2) free(block);
+    }
+    printf("%lu\n", sum);
+    return 7;
+}
+"#;
+    let program = workshop.compile("cc", source, &[]).unwrap();
+    for wait in [true, false] {
+        let listener = Listener::bind().unwrap();
+        let mut settings = settings(listener.name());
+        settings.wait = wait;
+        let mut child = workshop
+            .command(&program, &settings)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut rings = Rings::default();
+        while rings.processes.is_empty() {
+            rings.read(&listener);
+        }
+        // The recorder is gone, with its socket and its mappings, before most of the allocations.
+        drop((rings, listener));
+        drop(child.stdin.take());
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(String::from_utf8(output.stdout).unwrap(), "start\n20000\n");
+        assert_eq!(output.status.code(), Some(7));
+    }
+}
+
+#[test]
+fn records_of_a_killed_program_are_complete() {
+    let workshop = Workshop::new();
+    let source = r#"
+#include <signal.h>
+#include <stdlib.h>
+int main(void) {
+    for (int index = 0; index < 1000; index++) malloc(40000 + index);
+    raise(SIGKILL);
+}
+"#;
+    let program = workshop.compile("cc", source, &[]).unwrap();
+    let run = workshop.run(&program, &[], |_| {});
+    assert!(!run.status.success());
+    let live = run.only().totals(&HashMap::new()).live;
+    assert_eq!(live.values().filter(|&&size| size >= 40_000).count(), 1000);
+}
+
+#[test]
+fn starts_without_recorder_and_with_malformed_settings() {
+    let workshop = Workshop::new();
+    for value in [None, Some(""), Some("no-such-socket:heap=1,fd"), Some("malformed")] {
+        let mut command = Command::new("/bin/echo");
+        command.arg("text").env("LD_PRELOAD", workshop.path().join("libnprof.so"));
+        if let Some(value) = value {
+            command.env(nprof_preload::protocol::VARIABLE, value);
+        }
+        let output = command.output().unwrap();
+        assert!(output.status.success());
+        assert_eq!(output.stdout, b"text\n");
+        assert_eq!(output.stderr, b"", "{value:?}");
+    }
+}
