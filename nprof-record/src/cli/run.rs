@@ -1,6 +1,7 @@
 //! One run of the tool: starts the parts in order, prints messages, returns the exit status.
 
 use std::cell::Cell;
+use std::ffi::CString;
 use std::fs;
 use std::io::{self, BufReader, Write};
 use std::path::Path;
@@ -9,18 +10,22 @@ use std::rc::Rc;
 
 use anyhow::{Context, bail};
 use nprof_cli::usage;
+use nprof_preload::Listener;
+use nprof_preload::protocol::Settings;
 use nprof_stream::escape::escaped;
 use nprof_stream::{EventId, Record};
 
 use crate::cli::args::Args;
 use crate::cli::target::{RunningProcesses, Target};
+use crate::convert::allocations::state::AllocationState;
 use crate::convert::converter::Converter;
 use crate::convert::dictionary::Sink;
 use crate::convert::process_tree::{Membership, ProcessTree};
 use crate::convert::value_events::ValueEvents;
 use crate::convert::waits::{Random, WaitEvent, WaitState};
 use crate::event::{
-    self, Catalog, CpuMode, EventRate, EventSpec, PerfEventConfig, StackMode, Waiting, WeightField,
+    self, Catalog, CpuMode, EventRate, EventSpec, HeapPeriod, PerfEventConfig, PreloadPlan,
+    StackMode, Waiting, WeightField,
 };
 use crate::image::kept_images::{KeptImages, KeptSummary};
 use crate::image::kernel::kallsyms::WaitSymbols;
@@ -32,10 +37,12 @@ use crate::perf::open::{Kernel, OpenTarget};
 use crate::perf::plan::{self, OpenMode, Plan, PlannedEvent, Request, RequestedEvent};
 use crate::perf::ring_set::RingSet;
 use crate::perf::waits::tracer::WaitTracer;
-use crate::session::event_source::SourceSet;
+use crate::session::event_source::{EventSource, SourceSet};
 use crate::session::header;
 use crate::session::launch::ForkedCommand;
 use crate::session::output::{Destination, OpenOutput, Stream};
+use crate::session::preload::source::{FIRST_PERIOD, PreloadSource, RING_BYTES};
+use crate::session::preload::{environment, library};
 use crate::session::recording::{Outcome, Recording};
 use crate::session::workload::Workload;
 use crate::sys::{self, EventTarget, Priority, Signals};
@@ -95,7 +102,12 @@ fn run(args: &Args) -> anyhow::Result<u8> {
         print_excluded(running.excluded().len());
     }
     let group = target.group()?;
-    let plan = plan(args, &target, &Kernel { group: group.as_ref() }, cpus[0])?;
+    let mut specs =
+        EventSpec::expanded_all(&args.event).map_err(|reason| anyhow::anyhow!("-e: {reason}"))?;
+    let preload =
+        PreloadPlan::split(&mut specs).map_err(|reason| anyhow::anyhow!("-e: {reason}"))?;
+    let plan = plan(args, &specs, &target, &Kernel { group: group.as_ref() }, cpus[0])?;
+    let preload = preload.map(|events| Preload::prepare(events, &plan, args)).transpose()?;
     let kept = match &args.keep_images {
         Some(directory) => Some(
             KeptImages::create(directory)
@@ -123,6 +135,7 @@ fn run(args: &Args) -> anyhow::Result<u8> {
         kernel,
         signals,
         kept,
+        preload,
         waiting,
         priority: Cell::new(Priority::Ordinary),
     };
@@ -217,14 +230,26 @@ fn list() -> anyhow::Result<u8> {
 }
 
 /// Plans the events of the command line, and prints warnings about the plan.
-fn plan(args: &Args, target: &Target, kernel: &Kernel<'_>, cpu: u32) -> anyhow::Result<Plan> {
-    let mut request = request(args, target)?;
+fn plan(
+    args: &Args,
+    specs: &[EventSpec],
+    target: &Target,
+    kernel: &Kernel<'_>,
+    cpu: u32,
+) -> anyhow::Result<Plan> {
+    let mut request = request(args, specs, target)?;
     check_rate(&request)?;
-    let mut plan = open_plan(&request, kernel, cpu)?;
+    let mut plan = match open_plan(&request, kernel, cpu) {
+        // The library needs no right of the kernel.
+        Err(_) if request.events.is_empty() => return Ok(Plan::without_kernel(&request)),
+        opened => opened?,
+    };
     // Rings of all CPUs then overflow by the samples of other programs.
     let is_choice = request.open_modes.contains(&OpenMode::Task);
+    let has_samples = !request.events.is_empty();
     if plan.common.open_mode == OpenMode::System
         && is_choice
+        && has_samples
         && load::must_wait_for_cpu(machine::online_cpus().len())
     {
         request.open_modes = vec![OpenMode::Task];
@@ -250,7 +275,10 @@ fn plan(args: &Args, target: &Target, kernel: &Kernel<'_>, cpu: u32) -> anyhow::
     {
         print_message("-F is not used: each event has a period of its own");
     }
-    if plan.common.open_mode == OpenMode::Task && request.open_modes.contains(&OpenMode::System) {
+    if has_samples
+        && plan.common.open_mode == OpenMode::Task
+        && request.open_modes.contains(&OpenMode::System)
+    {
         let loses_kernel = request.scope == CpuMode::Both && plan.common.scope == CpuMode::User;
         let kernel = if loses_kernel { "the kernel and " } else { "" };
         print_message(&format!(
@@ -269,14 +297,12 @@ fn open_plan(request: &Request, kernel: &Kernel<'_>, cpu: u32) -> anyhow::Result
 }
 
 /// Looks up the events of the command line, and collects the options for them.
-fn request(args: &Args, target: &Target) -> anyhow::Result<Request> {
+fn request(args: &Args, specs: &[EventSpec], target: &Target) -> anyhow::Result<Request> {
     let catalog = Catalog::of_this_machine();
     let mut events = Vec::new();
-    for spec in
-        EventSpec::expanded_all(&args.event).map_err(|reason| anyhow::anyhow!("-e: {reason}"))?
-    {
+    for spec in specs {
         let mut candidates =
-            catalog.candidates(&spec).map_err(|reason| anyhow::anyhow!("-e: {reason}"))?;
+            catalog.candidates(spec).map_err(|reason| anyhow::anyhow!("-e: {reason}"))?;
         let mut period = spec.period.or(args.count);
         // The kernel counts events, not the values of their fields.
         for candidate in candidates.iter_mut().filter(|candidate| candidate.is_weighed()) {
@@ -337,6 +363,49 @@ fn add_running(converter: &mut Converter<Stream>, running: &RunningProcesses) {
     }
 }
 
+/// The library that the command loads, and its connection to the recorder.
+struct Preload {
+    events: PreloadPlan,
+    environment: Vec<CString>,
+    listener: Cell<Option<Listener>>,
+}
+
+impl Preload {
+    /// Installs the library, and opens the socket that processes connect to.
+    ///
+    /// # Errors
+    ///
+    /// If the target is not a command, or the library or the socket cannot be made.
+    fn prepare(mut events: PreloadPlan, plan: &Plan, args: &Args) -> anyhow::Result<Self> {
+        if args.command.is_empty() {
+            bail!(
+                "heap and fd events need a command: the library that records them is loaded when a \
+                 program starts"
+            );
+        }
+        events.number_after(plan.events.len());
+        let library = library::install()?;
+        let listener = Listener::bind().context("cannot open a socket for the library")?;
+        let heap_period = match events.heap_period {
+            _ if !events.has_heap() => 0,
+            HeapPeriod::Fixed(bytes) => bytes,
+            HeapPeriod::Adaptive(_) => FIRST_PERIOD,
+        };
+        let settings = Settings {
+            socket: listener.name(),
+            heap_period,
+            stack_bytes: args.stack_size,
+            ring_bytes: RING_BYTES,
+            descriptors: events.has_descriptors(),
+            mappings: false,
+            // A lost release would look like a leak.
+            wait: true,
+        };
+        let environment = environment::with_library(std::env::vars_os(), &library, &settings);
+        Ok(Self { events, environment, listener: Cell::new(Some(listener)) })
+    }
+}
+
 /// One invocation of the tool, ready to record.
 struct Invocation<'a> {
     args: &'a Args,
@@ -356,6 +425,8 @@ struct Invocation<'a> {
     priority: Cell<Priority>,
     /// The directory of copied images.
     kept: Cell<Option<KeptImages>>,
+    /// The library that the command loads; `None` if no event needs it.
+    preload: Option<Preload>,
 }
 
 impl Invocation<'_> {
@@ -363,8 +434,13 @@ impl Invocation<'_> {
     fn launch(self) -> anyhow::Result<u8> {
         let descriptors = sys::raise_descriptor_limit();
         let output_to_error = self.destination == Destination::Stdout;
-        let forked =
-            ForkedCommand::fork(&self.args.command, output_to_error, &self.signals, descriptors)?;
+        let forked = ForkedCommand::fork(
+            &self.args.command,
+            self.preload.as_ref().map(|preload| &preload.environment[..]),
+            output_to_error,
+            &self.signals,
+            descriptors,
+        )?;
         // The child waits: its events are opened before it executes.
         let pid = forked.pid as u32;
         let (rings, output) =
@@ -383,7 +459,12 @@ impl Invocation<'_> {
                 return Ok(self.not_executed(&error));
             }
         };
-        let tree = ProcessTree::for_command(pid, self.membership());
+        let tree = if self.plan.has_records {
+            ProcessTree::for_command(pid, self.membership())
+        } else {
+            // No record reports that the command executes.
+            ProcessTree::for_processes(self.membership())
+        };
         let recorded = self.record(rings, output, &workload, tree);
         workload.wait(&self.signals).context("cannot wait for the command")?;
         Ok(self.finish(&workload, recorded, pid))
@@ -431,7 +512,7 @@ impl Invocation<'_> {
         &self,
         open_target: OpenTarget<'_>,
         pid: u32,
-    ) -> anyhow::Result<(RingSet, OpenOutput)> {
+    ) -> anyhow::Result<(Option<RingSet>, OpenOutput)> {
         let open_mode = self.plan.common.open_mode;
         let open_target = match (open_mode, &self.group) {
             (OpenMode::System, _) => OpenTarget::Single(EventTarget::AllTasks),
@@ -441,18 +522,24 @@ impl Invocation<'_> {
         if let Target::Command(Some(own)) = &self.target {
             own.enter(pid as i32)?;
         }
-        let rings = RingSet::open(&self.plan, &self.cpus, open_target)?;
+        let has_records = self.plan.has_records;
+        let open = || RingSet::open(&self.plan, &self.cpus, open_target);
+        let rings = has_records.then(open).transpose()?;
         let output = match self.opened.take() {
             Some(opened) => opened,
             None => self.destination.open(pid)?,
         };
-        if !self.is_delayed() {
-            self.start_waits(&rings, pid)?;
+        if let Some(rings) = &rings
+            && !self.is_delayed()
+        {
+            self.start_waits(rings, pid)?;
         }
         // The command is forked by now, so it does not inherit the priority.
         self.priority.set(sys::raise_priority());
         // Inherited events of a command start at its exec (`attr.enable_on_exec`).
-        if open_mode != OpenMode::Task || !matches!(self.target, Target::Command(_)) {
+        if let Some(rings) = &rings
+            && (open_mode != OpenMode::Task || !matches!(self.target, Target::Command(_)))
+        {
             // Processes must be known before their samples. Reading thousands of threads takes long
             // enough to fill a ring: only sideband events start here, samples after that.
             let samples = !self.is_delayed() && !matches!(self.target, Target::Processes(_));
@@ -478,7 +565,7 @@ impl Invocation<'_> {
     /// Records until the end of the target.
     fn record(
         &self,
-        rings: RingSet,
+        rings: Option<RingSet>,
         output: OpenOutput,
         workload: &Rc<Workload>,
         tree: ProcessTree,
@@ -487,31 +574,38 @@ impl Invocation<'_> {
         let mut stream = stream.context("cannot write the stream")?;
         stream.take(&Record::Head(Box::new(header::head(self.target.described(self.args))?)));
         stream.take(&Record::Step(Box::new(header::step())));
-        let mut converter =
-            Converter::new(stream, header::events(&self.plan), self.args.depth(), tree);
+        let mut converter = Converter::new(stream, self.stream_events(), self.args.depth(), tree);
         // A recorder that is killed early leaves a stream that names its command.
         converter.sink.flush();
         if let Some(kernel) = self.kernel.take() {
             converter.set_kernel(kernel);
         }
         converter.keep_images(self.kept.take());
-        rings.enable_stack_copies(&mut converter);
+        if let Some(rings) = &rings {
+            rings.enable_stack_copies(&mut converter);
+        }
         if let Some(events) = value_events(&self.plan)? {
             converter.set_value_events(events);
+        }
+        if let Some(preload) = &self.preload {
+            let has_records = self.plan.has_records;
+            converter.set_allocations(AllocationState::new(preload.events.clone()), has_records);
         }
         if let Some(state) = self.waiting.take() {
             converter.set_waiting(state);
         }
         if let Target::Processes(running) = &self.target {
             add_running(&mut converter, running);
-            if !self.is_delayed() {
+            if let Some(rings) = &rings
+                && !self.is_delayed()
+            {
                 rings.enable(true).context("cannot enable an event")?;
             }
         }
         let recording = Recording {
             plan: self.plan.clone(),
-            waits: rings.waits.clone(),
-            sources: SourceSet(vec![Box::new(rings)]),
+            waits: rings.as_ref().and_then(|rings| rings.waits.clone()),
+            sources: self.sources(rings),
             converter,
             workload: workload.clone(),
             signals: self.signals.clone(),
@@ -524,6 +618,25 @@ impl Invocation<'_> {
             },
         };
         recording.run().context("cannot wait for events")
+    }
+
+    /// Returns the definitions of all events.
+    fn stream_events(&self) -> Vec<nprof_stream::Event> {
+        header::events(&self.plan, self.preload.as_ref().map(|preload| &preload.events))
+    }
+
+    /// Returns the sources of records.
+    fn sources(&self, rings: Option<RingSet>) -> SourceSet {
+        let mut sources: Vec<Box<dyn EventSource>> = Vec::new();
+        if let Some(rings) = rings {
+            sources.push(Box::new(rings));
+        }
+        if let Some(preload) = &self.preload
+            && let Some(listener) = preload.listener.take()
+        {
+            sources.push(Box::new(PreloadSource::new(listener, preload.events.clone())));
+        }
+        SourceSet(sources)
     }
 
     /// Prints the reason why the command was not executed; returns the exit status.

@@ -11,6 +11,7 @@ use nprof_stream::{
 };
 
 use crate::convert::address_space::Mapping;
+use crate::convert::allocations::state::AllocationState;
 use crate::convert::counts::{Counts, Sum};
 use crate::convert::deep_stacks::copy_hints::CopyHints;
 use crate::convert::dictionary::Sink;
@@ -49,6 +50,10 @@ pub(crate) struct Converter<S> {
     resolver: StackResolver,
     /// The events that are sampled by the value of a field.
     by_value: ValueEvents,
+    /// The state of the events of the preloaded library; `None` without them.
+    allocations: Option<AllocationState>,
+    /// True if no records report processes and mappings: they are read from /proc.
+    reads_proc: bool,
     /// The state of the events that measure waiting; `None` without them.
     waiting: Option<WaitState>,
     /// The number of frames of the last stack that an earlier sample supplied.
@@ -90,6 +95,7 @@ impl<S: Sink> RecordHandler for Converter<S> {
                 }
             }
             KernelRecord::Wake(sample, wake) => self.handle_wake(sample_id, sample, wake),
+            KernelRecord::Preloaded(record) => self.handle_preloaded(sample_id, record),
             KernelRecord::Note(note) => self.handle_note(sample_id, note),
             KernelRecord::Mmap(mmap) => self.handle_mmap(sample_id, mmap),
             &KernelRecord::Comm { pid, tid, exec, name } => {
@@ -196,6 +202,8 @@ impl<S: Sink> Converter<S> {
             tree,
             resolver: StackResolver::new(depth),
             by_value: ValueEvents::default(),
+            allocations: None,
+            reads_proc: false,
             waiting: None,
             stitched: 0,
             tasks: 0,
@@ -482,6 +490,12 @@ impl<S: Sink> Converter<S> {
             self.resolver.watches.forget_process(tid);
         }
         let change = self.tree.rename(tid, exec, name, sample_id);
+        if exec
+            && change.is_some()
+            && let Some(state) = &mut self.allocations
+        {
+            state.note_executed(tid, name);
+        }
         self.write_replaced(sample_id.time);
         match change {
             Some(CommChange::Started) => self.define_task(tid),
@@ -569,6 +583,7 @@ impl<S: Sink> Converter<S> {
     /// later record has refuted.
     pub(crate) fn finish(&mut self) {
         self.name_all_frames(u64::MAX);
+        self.end_all_allocators(sys::monotonic_ns());
         self.decide_last_exits();
     }
 
@@ -658,7 +673,11 @@ impl<S: Sink> Converter<S> {
         }
         let process = self.tree.process_mut(pid)?;
         let is_unreadable = process.is_unreadable;
-        let mark = self.resolver.resolve(process, sample_id, sample);
+        let mut mark = self.resolver.resolve(process, sample_id, sample);
+        if mark == Mark::Unmapped && self.may_read_maps_again() {
+            self.read_lost_maps(pid);
+            mark = self.resolver.resolve(self.tree.process_mut(pid)?, sample_id, sample);
+        }
         self.counts.unreadable += u64::from(is_unreadable && mark == Mark::Unmapped);
         if mark != Mark::None {
             *self.counts.incomplete.entry(mark).or_default() += 1;
@@ -696,6 +715,9 @@ impl<S: Sink> Converter<S> {
         if let Some(state) = &mut self.waiting {
             state.begin_epoch();
         }
+        if let Some(state) = &mut self.allocations {
+            state.begin_epoch();
+        }
         self.tasks = 0;
         for tid in self.tree.living() {
             self.define_task(tid);
@@ -703,6 +725,7 @@ impl<S: Sink> Converter<S> {
     }
 }
 
+mod preloaded;
 mod waiting;
 
 #[cfg(test)]

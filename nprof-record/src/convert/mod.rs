@@ -1,6 +1,7 @@
 //! Kernel records in, stream records out: process tree, address spaces, stack resolution, dictionary.
 
 pub(crate) mod address_space;
+pub(crate) mod allocations;
 pub(crate) mod converter;
 pub(crate) mod counts;
 pub(crate) mod deep_stacks;

@@ -39,7 +39,12 @@ pub(crate) fn unwind_copy(
         // A kernel thread has no user registers, and no user code that could be missing.
         return if input.in_kernel { Mark::None } else { Mark::NoStack };
     };
-    let (Ok(frame), Ok(sp)) = (FrameState::interrupted(registers), registers.get(arch::SP)) else {
+    let frame = if copied.is_after_call {
+        FrameState::calling(registers)
+    } else {
+        FrameState::interrupted(registers)
+    };
+    let (Ok(frame), Ok(sp)) = (frame, registers.get(arch::SP)) else {
         return Mark::NoStack;
     };
     if is_from_before_exec(not_seen_since_exec, frame.address.value(), input, code) {

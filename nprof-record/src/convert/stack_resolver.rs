@@ -250,6 +250,16 @@ impl StackResolver {
         let not_seen = &mut process.not_seen_since_exec;
         let (depth, addresses) = (self.depth, &mut self.addresses);
         let mark = match &input.user {
+            // Its stack may be another by now: no breakpoint could prove that it is not.
+            UserStack::Copied(copied) if copied.is_after_call => sample_stack::unwind_copy(
+                not_seen,
+                input,
+                copied,
+                &mut code,
+                depth,
+                addresses,
+                &mut (),
+            ),
             UserStack::Copied(copied) => {
                 let (tid, sp) = (sample_id.tid, copied.stack_pointer().unwrap_or(0));
                 let extra_stack = sample.extra_stack.unwrap_or_default();

@@ -25,6 +25,8 @@ pub(crate) enum EventClass {
     Hardware,
     Cache,
     Software,
+    /// Of the preloaded library.
+    Preload,
     /// By the number in the manual of the processor.
     Raw,
     /// Described in the sysfs files of a PMU driver.
@@ -41,6 +43,7 @@ impl EventClass {
             Self::Hardware => "hardware",
             Self::Cache => "cache",
             Self::Software => "software",
+            Self::Preload => "preload",
             Self::Raw => "raw",
             Self::Pmu => "pmu",
             Self::Probe => "probe",

@@ -10,6 +10,7 @@ use crate::event::builtin::{self, CoreType, EventClass};
 use crate::event::cpu_frequency;
 use crate::event::field;
 use crate::event::pmu::{self, Pmu};
+use crate::event::preloaded::PreloadedEvent;
 use crate::event::probe;
 use crate::event::tracepoint::{Mount, Tracepoints};
 use crate::event::{DEFAULT_EVENT, Event, EventRate, EventSpec, PerfEventConfig};
@@ -209,6 +210,7 @@ impl Catalog {
             all.extend(event.alias.map(str::to_owned));
             all.push(event.name);
         }
+        all.extend(PreloadedEvent::all().map(|event| event.name().to_owned()));
         for pmu in self.pmus() {
             all.extend(pmu.events().iter().map(|event| format!("{}/{event}/", pmu.name)));
         }

@@ -6,6 +6,7 @@ use nprof_stream::escape::escaped;
 
 use crate::event::builtin::EventClass;
 use crate::event::catalog::Catalog;
+use crate::event::preloaded::PreloadedEvent;
 use crate::event::probe;
 use crate::event::tracepoint::Tracepoints;
 use crate::event::{DEFAULT_EVENT, Event, EventSpec, PerfEventConfig};
@@ -41,11 +42,23 @@ pub(crate) fn list(
     let lister = Lister { catalog, try_open, paranoid };
     let mut listed = vec![lister.default_event()];
     listed.extend(catalog.builtins().map(|(class, event)| lister.event(class, &event)));
+    listed.extend(PreloadedEvent::all().map(preloaded));
     listed.extend(lister.raw());
     listed.extend(lister.pmu_events());
     listed.extend(probe::KINDS.iter().map(|kind| lister.probe(kind)));
     listed.extend(lister.tracepoints());
     listed
+}
+
+/// Lists an event of the preloaded library, which needs no right.
+fn preloaded(event: PreloadedEvent) -> EventListing {
+    let state = if nprof_preload::LIBRARY.is_empty() {
+        Err("this build has no library for it".to_owned())
+    } else {
+        Ok(String::new())
+    };
+    let (name, unit) = (event.name().to_owned(), event.measure().unit());
+    EventListing { class: EventClass::Preload, name, unit, state }
 }
 
 /// Tracepoints with permission rules of their own (`perf_trace_event_perm`,

@@ -2,7 +2,8 @@
 //!
 //! [`spec`] parses a name with its period and modifiers. [`catalog`] looks it up in the generic
 //! events of the kernel ([`builtin`]) and in the files of the machine ([`pmu`], [`tracepoint`],
-//! [`probe`]). [`field`] finds the values that weigh samples. [`mod@list`] opens all events to find the available ones.
+//! [`probe`]). [`preloaded`] and [`preload_plan`] have the
+//! events of the preloaded library. [`field`] finds the values that weigh samples. [`mod@list`] opens all events to find the available ones.
 
 mod builtin;
 mod catalog;
@@ -11,6 +12,8 @@ mod definition;
 mod field;
 mod list;
 mod pmu;
+mod preload_plan;
+mod preloaded;
 mod probe;
 mod spec;
 #[cfg(test)]
@@ -24,4 +27,6 @@ pub(crate) use definition::{
 };
 pub(crate) use field::WeightField;
 pub(crate) use list::{list, print};
+pub(crate) use preload_plan::{HeapPeriod, PreloadPlan};
+pub(crate) use preloaded::PreloadedEvent;
 pub(crate) use spec::{EventSpec, PERIOD_MAX};

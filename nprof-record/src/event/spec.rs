@@ -11,6 +11,7 @@
 //!
 //! The modifiers of a PMU's event follow its closing slash, or the slash after its period.
 
+use crate::event::preloaded;
 use crate::event::probe;
 use crate::event::{CpuMode, DEFAULT_EVENT};
 
@@ -35,13 +36,16 @@ impl Default for EventSpec {
 }
 
 impl EventSpec {
-    /// Returns the events that the name stands for: `wait` and `wall` are several, with the same
+    /// Returns the events that the name stands for: `wait`, `wall`, `heap` and `fd` are several, with the same
     /// period and modes.
     pub(crate) fn expanded(&self) -> Vec<Self> {
         let names: &[&str] = match self.name.as_str() {
             "wait" => &["blocked", "runnable"],
             "wall" => &["cpu-clock", "blocked", "runnable"],
-            name => &[name],
+            name => match preloaded::GROUPS.iter().find(|(group, _)| *group == name) {
+                Some((_, names)) => names,
+                None => &[name],
+            },
         };
         names.iter().map(|&name| Self { name: name.to_owned(), ..self.clone() }).collect()
     }
@@ -118,6 +122,13 @@ fn period(text: &str) -> Result<(&str, Option<u64>), String> {
     // The part after a colon may also belong to the name: `sched:sched_switch`,
     // `uprobe:/bin/sh:0x10`.
     let Some((name, digits)) = text.rsplit_once(':') else { return Ok((text, None)) };
+    if name == "heap" || name.starts_with("heap.") {
+        let period =
+            preloaded::parse_bytes(digits).filter(|&period| (1..=PERIOD_MAX).contains(&period));
+        let expected =
+            || format!("{name}: expected a number of bytes, such as 512k, not {digits:?}");
+        return period.map(|period| (name, Some(period))).ok_or_else(expected);
+    }
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return Ok((text, None));
     }

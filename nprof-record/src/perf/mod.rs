@@ -9,6 +9,7 @@ pub(crate) mod handler;
 pub(crate) mod lost;
 pub(crate) mod open;
 pub(crate) mod plan;
+pub(crate) mod preloaded;
 pub(crate) mod record;
 pub(crate) mod ring_reader;
 pub(crate) mod ring_set;

@@ -51,7 +51,7 @@ impl RequestedEvent {
 /// The events and settings of the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Request {
-    /// Never empty.
+    /// Empty if only processes and mappings are followed.
     pub(crate) events: Vec<RequestedEvent>,
     /// Samples per second of events without a period.
     pub(crate) frequency: u64,
@@ -130,6 +130,9 @@ pub(crate) struct PlannedEvent {
 pub(crate) struct Plan {
     pub(crate) events: Vec<PlannedEvent>,
     pub(crate) common: CommonAttr,
+    /// True if the kernel reports processes and mappings. If it opens no event at all, they are read
+    /// from /proc.
+    pub(crate) has_records: bool,
     /// True if events could be opened for all tasks.
     pub(crate) may_open_system: bool,
     /// The requested samples per second.
@@ -158,9 +161,10 @@ pub(crate) trait TryOpen {
 ///
 /// See [`OpenRefusal`].
 pub(crate) fn plan(perf: &impl TryOpen, request: &Request, cpu: u32) -> Result<Plan, OpenRefusal> {
-    let first = &request.events[0];
+    let first =
+        request.events.first().map_or("processes and mappings", |event| event.name.as_str());
     let common = common(perf, request, cpu)
-        .map_err(|errno| OpenRefusal { event: first.name.clone(), errno })?;
+        .map_err(|errno| OpenRefusal { event: first.to_owned(), errno })?;
     let planned = |requested| choose(perf, request, &common, requested, cpu);
     let events = request.events.iter().map(planned).collect::<Result<_, _>>()?;
     let may_open_system = match common.open_mode {
@@ -173,7 +177,8 @@ pub(crate) fn plan(perf: &impl TryOpen, request: &Request, cpu: u32) -> Result<P
             self::common(perf, &system, cpu).is_ok()
         }
     };
-    Ok(Plan { events, common, may_open_system, frequency: request.frequency })
+    let frequency = request.frequency;
+    Ok(Plan { events, common, has_records: true, may_open_system, frequency })
 }
 
 /// Tries whether an event can be opened in any way.
@@ -387,6 +392,21 @@ impl CommonAttr {
 }
 
 impl Plan {
+    /// Returns the plan of a recording without events of the kernel.
+    pub(crate) fn without_kernel(request: &Request) -> Self {
+        let Request { stack_size, delayed, frequency, .. } = *request;
+        let common = CommonAttr {
+            open_mode: OpenMode::Task,
+            scope: CpuMode::User,
+            unwind: StackMode::Dwarf,
+            stack_size,
+            features: KernelFeatures::Base,
+            delayed,
+        };
+        let (events, has_records, may_open_system) = (Vec::new(), false, false);
+        Self { events, common, has_records, may_open_system, frequency }
+    }
+
     /// Returns the first event that measures CPU time, and its number. None if there is none.
     pub(crate) fn clock(&self) -> Option<(usize, &PlannedEvent)> {
         self.events

@@ -7,6 +7,7 @@ use perf_event_open_sys::bindings as perf;
 
 use crate::event::WeightField;
 use crate::os::code_mapping::{Identity, Ksymbol, Mmap};
+use crate::perf::preloaded::PreloadRecord;
 use crate::perf::stack_chunks::{ExtraStack, SampleKey, StackChunk};
 use crate::perf::waits::data::{ThreadNote, Wait, Wake};
 use crate::unwind::stack_input::{CopiedStack, StackInput, UserStack, Words};
@@ -137,6 +138,8 @@ pub(crate) enum KernelRecord<'a> {
     },
     /// A wake-up, with a sample of the waker.
     Wake(Sample<'a>, Wake),
+    /// A record of the preloaded library.
+    Preloaded(PreloadRecord<'a>),
     /// A note on the thread by the programs that measure waiting.
     Note(ThreadNote),
     Mmap(Mmap<'a>),

@@ -4,7 +4,7 @@ use anyhow::Context;
 use nprof_cli::shell;
 use nprof_stream::{Event, EventId, Head, RunId, Step};
 
-use crate::event::{SamplingPeriod, StackMode};
+use crate::event::{CpuMode, HeapPeriod, PreloadPlan, SamplingPeriod, StackMode};
 use crate::os::machine;
 use crate::perf::plan::{Plan, PlannedEvent};
 use crate::sys;
@@ -43,9 +43,33 @@ pub(crate) fn step() -> Step {
 }
 
 /// Returns the definitions of the events as they were opened; their ids count from 1.
-pub(crate) fn events(plan: &Plan) -> Vec<Event> {
+pub(crate) fn events(plan: &Plan, preload: Option<&PreloadPlan>) -> Vec<Event> {
     let numbered = (1..).zip(&plan.events);
-    numbered.map(|(id, planned)| event(EventId(id), planned, plan.common.unwind)).collect()
+    let opened = numbered.map(|(id, planned)| event(EventId(id), planned, plan.common.unwind));
+    opened.chain(preload.into_iter().flat_map(preloaded)).collect()
+}
+
+/// Returns the definitions of the events of the preloaded library.
+fn preloaded(plan: &PreloadPlan) -> impl Iterator<Item = Event> {
+    plan.events().map(|(event, id)| {
+        let (period, frequency) = match plan.heap_period {
+            _ if !event.is_heap() => (Some(1), None),
+            HeapPeriod::Fixed(bytes) => (Some(bytes), None),
+            HeapPeriod::Adaptive(samples_per_second) => (None, Some(samples_per_second)),
+        };
+        Event {
+            id,
+            name: event.name().into(),
+            unit: event.measure().unit().into(),
+            measure: event.measure(),
+            period,
+            frequency,
+            scope: CpuMode::User.word().into(),
+            unwind: StackMode::Dwarf.word().into(),
+            capture: b"preload".to_vec(),
+            ..Event::default()
+        }
+    })
 }
 
 fn event(id: EventId, planned: &PlannedEvent, stack_mode: StackMode) -> Event {

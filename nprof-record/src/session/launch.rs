@@ -21,13 +21,14 @@ pub(crate) struct ForkedCommand {
 }
 
 impl ForkedCommand {
-    /// Forks the command. With `output_to_error` its standard output goes to standard error.
+    /// Forks the command, with this environment or that of the recorder. With `output_to_error` its standard output goes to standard error.
     ///
     /// # Errors
     ///
     /// If no pipe or process can be created, or a word contains a NUL.
     pub(crate) fn fork(
         words: &[OsString],
+        environment: Option<&[CString]>,
         output_to_error: bool,
         signals: &Signals,
         descriptors: Option<libc::rlimit>,
@@ -43,6 +44,7 @@ impl ForkedCommand {
         let (report, reporter) = pipe()?;
         let start = sys::CommandStart {
             words: &words,
+            environment,
             output_to_error,
             gate: gate.as_fd(),
             gate_opener: opener.as_fd(),

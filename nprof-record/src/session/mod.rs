@@ -6,6 +6,7 @@ pub(crate) mod event_source;
 pub(crate) mod header;
 pub(crate) mod launch;
 pub(crate) mod output;
+pub(crate) mod preload;
 pub(crate) mod process_times;
 pub(crate) mod recording;
 pub(crate) mod summary;

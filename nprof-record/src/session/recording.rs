@@ -392,6 +392,7 @@ impl Recording {
         let is_by_task = plan.common.open_mode == OpenMode::Task;
         let kept = converter.kept_images();
         let times = converter.time_sums();
+        let (unseen, unfollowed) = converter.unseen().unwrap_or_default();
         let unmeasured = waits.map_or(0, |waits| waits.missed());
         let (counts, sums) = (converter.counts, converter.sums);
         let mut stream = converter.sink;
@@ -423,6 +424,8 @@ impl Recording {
             elapsed_ns: sampled_ns,
             times,
             unmeasured,
+            unseen,
+            unfollowed,
             delay,
             open_mode: plan.common.open_mode,
             may_open_system: plan.may_open_system,

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use nprof_stream::{Cause, Mark};
 
+use crate::convert::allocations::state::Unseen;
 use crate::convert::counts::{CompatSamples, Sum};
 use crate::convert::waits::TimeSums;
 use crate::perf::plan::OpenMode;
@@ -56,6 +57,10 @@ pub(crate) struct Summary {
     pub(crate) times: Option<TimeSums>,
     /// Threads of which waiting was not measured, because there are too many.
     pub(crate) unmeasured: u64,
+    /// Processes that have not loaded the library of heap and fd events.
+    pub(crate) unseen: Unseen,
+    /// Allocations whose blocks were not followed, because there are too many.
+    pub(crate) unfollowed: u64,
     /// The cause of most losses in rings; `None` if there were none.
     pub(crate) delay: Option<Delay>,
     pub(crate) open_mode: OpenMode,
@@ -128,6 +133,24 @@ impl Summary {
             warnings.push(format!(
                 "{} {were} not measured: more than 131072 at a time; record fewer processes",
                 counted(self.unmeasured, "thread")
+            ));
+        }
+        if self.unfollowed > 0 {
+            warnings.push(format!(
+                "{} allocations are not in heap.free, heap.live and heap.peak: more than 4194304 sampled \
+                 blocks at a time; choose a larger period",
+                self.unfollowed
+            ));
+        }
+        if self.unseen.processes > 0 {
+            let plural = if self.unseen.processes == 1 { "" } else { "es" };
+            let name = String::from_utf8_lossy(&self.unseen.comm);
+            warnings.push(format!(
+                "{} process{plural} without heap and fd events, the first of {}: static and set-user-ID \
+                 programs do not load the library; weigh a probe instead, such as \
+                 -e 'uprobe:PATH:0xOFFSET*di' at its malloc",
+                self.unseen.processes,
+                name.escape_debug()
             ));
         }
         let CompatSamples { samples, comm } = &self.compat;

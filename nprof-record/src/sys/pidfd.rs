@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 
 use crate::sys::system::{check, poll};
 
@@ -23,6 +23,11 @@ impl ProcessFd {
         let fd = check(fd as libc::c_int)?;
         // SAFETY: the kernel has just created this descriptor; nothing else owns it.
         Ok(Self(unsafe { File::from_raw_fd(fd) }))
+    }
+
+    /// Returns the descriptor, which is readable once the process has exited.
+    pub(crate) fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
     }
 
     /// True if all threads of the process have exited.

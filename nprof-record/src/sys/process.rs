@@ -143,6 +143,8 @@ pub(crate) fn reap(pid: i32, wait: bool) -> io::Result<Option<(Exit, Usage)>> {
 pub(crate) struct CommandStart<'a> {
     /// The program, searched in PATH, and its arguments; not empty.
     pub(crate) words: &'a [CString],
+    /// Its environment; `None` for that of the recorder.
+    pub(crate) environment: Option<&'a [CString]>,
     /// True if its standard output is redirected to its standard error.
     pub(crate) output_to_error: bool,
     /// The read end of a pipe: the child waits for a byte before it executes.
@@ -166,9 +168,15 @@ pub(crate) fn fork_at_gate(start: &CommandStart<'_>) -> io::Result<i32> {
     let mut words: Vec<*const libc::c_char> =
         start.words.iter().map(|word| word.as_ptr()).collect();
     words.push(std::ptr::null());
+    let environment = start.environment.map(|variables| {
+        let mut pointers: Vec<*const libc::c_char> =
+            variables.iter().map(|variable| variable.as_ptr()).collect();
+        pointers.push(std::ptr::null());
+        pointers
+    });
     // SAFETY: this process has one thread, so no lock can be held by another thread at the fork,
-    // and the child only makes syscalls in any case. `words` is a null-terminated array of C
-    // strings that exist in the child's copy of the memory. All other pointers are to live
+    // and the child only makes syscalls in any case. `words` and `environment` are null-terminated arrays
+    // of C strings that exist in the child's copy of the memory. All other pointers are to live
     // variables of the types that the calls access.
     unsafe {
         let pid = check(libc::fork())?;
@@ -191,7 +199,10 @@ pub(crate) fn fork_at_gate(start: &CommandStart<'_>) -> io::Result<i32> {
                 _ => libc::_exit(125),
             }
         }
-        libc::execvp(words[0], words.as_ptr());
+        match &environment {
+            Some(environment) => libc::execvpe(words[0], words.as_ptr(), environment.as_ptr()),
+            None => libc::execvp(words[0], words.as_ptr()),
+        };
         let errno = *libc::__errno_location();
         let report = start.report.as_raw_fd();
         libc::write(report, (&raw const errno).cast(), size_of::<libc::c_int>());

@@ -46,6 +46,8 @@ pub struct CopiedStack<'a> {
     pub registers: Words<'a>,
     /// True if the registers are those of a 32-bit process.
     pub is_compat: bool,
+    /// True if the instruction pointer is the return address of a call, captured in the call.
+    pub is_after_call: bool,
     /// The stack from the stack pointer up.
     pub bytes: &'a [u8],
     /// The number of bytes that were requested: more than were copied if a page was not in memory.

@@ -3,6 +3,8 @@
 
 // Stacks with pages that are not in memory, with BPF and without.
 mod absent_pages;
+// Heap and fd events: bytes by caller, leaks, the peak, fork and exec, users without rights.
+mod allocations;
 // Recording processes, the system and cgroups that run already; several events, delay, CPUs.
 mod attach;
 // Stacks deeper than the kernel's copy, with BPF and with hardware breakpoints.

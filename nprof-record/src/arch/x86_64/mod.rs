@@ -16,5 +16,5 @@ pub use frames::{
 };
 pub(crate) use generated_code::interpreter_cfa;
 pub use plt::Plt;
-pub(crate) use registers::NAMES;
+pub(crate) use registers::{CALL_SAVED, NAMES};
 pub use registers::{COUNT, FP, IP, MASK, NUMBERS, PRESERVED, SP};

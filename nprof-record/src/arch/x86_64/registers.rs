@@ -10,6 +10,8 @@ pub const SP: u16 = 7;
 pub const IP: u16 = 16;
 /// The registers a function gives back as it found them: rbx, rbp, r12 to r15.
 pub const PRESERVED: [u16; 6] = [3, 6, 12, 13, 14, 15];
+/// Those of them besides the frame pointer: rbx, r12 to r15.
+pub(crate) const CALL_SAVED: [u16; 5] = [3, 12, 13, 14, 15];
 /// The registers that a function of Go gives back as it found them, but for the stack pointer
 /// (cmd/compile/abi-internal.md of Go): rbp. HotSpot and V8 promise no more at run time.
 pub(super) const FRAME_POINTER_ONLY: [u16; 1] = [6];

@@ -1,0 +1,354 @@
+//! The sampled blocks that a process has, and those that it had at its peak. Pure.
+//!
+//! A sum for each stack holds what is live and how much that has changed since the peak. The peak is their
+//! difference, so that the rows of a peak add up to it. A new peak clears only the changes of stacks that
+//! have some.
+
+use std::collections::VecDeque;
+
+use nprof_stream::NodeId;
+use rustc_hash::FxHashMap;
+
+/// The most released blocks that are kept for children that were forked before.
+const RELEASED_MAX: usize = 1024;
+
+/// A sampled block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Block {
+    /// The stack of its allocation.
+    pub(crate) node: NodeId,
+    /// The size that the program requested.
+    pub(crate) size: u64,
+    /// The bytes that it represents.
+    pub(crate) weight: u64,
+    /// The sampling periods that it represents.
+    pub(crate) count: u64,
+    /// The time of its allocation.
+    pub(crate) time_ns: u64,
+}
+
+impl Block {
+    /// Returns the number of blocks that it represents, in units of 2^-20.
+    fn parts(&self) -> u64 {
+        let parts = (u128::from(self.weight) << 20) / u128::from(self.size.max(1));
+        u64::try_from(parts).unwrap_or(u64::MAX)
+    }
+}
+
+/// The blocks of a stack.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Blocks {
+    /// The bytes that they represent.
+    pub(crate) weight: u64,
+    /// The sampling periods that they represent.
+    pub(crate) count: u64,
+    /// The number of sampled blocks.
+    samples: u64,
+    /// The blocks that they represent, in units of 2^-20: a sample of small blocks represents a number
+    /// that is not whole.
+    parts: u64,
+}
+
+impl Blocks {
+    /// Returns the estimated number of blocks.
+    pub(crate) fn blocks(&self) -> u64 {
+        self.parts.saturating_add(1 << 19) >> 20
+    }
+
+    fn add(&mut self, block: &Block) {
+        self.weight = self.weight.saturating_add(block.weight);
+        self.count = self.count.saturating_add(block.count);
+        self.samples += 1;
+        self.parts = self.parts.saturating_add(block.parts());
+    }
+
+    fn subtract(&mut self, block: &Block) {
+        self.weight = self.weight.saturating_sub(block.weight);
+        self.count = self.count.saturating_sub(block.count);
+        self.samples = self.samples.saturating_sub(1);
+        self.parts = self.parts.saturating_sub(block.parts());
+    }
+}
+
+/// The blocks of a stack now, and the changes since the peak.
+#[derive(Clone, Copy, Debug, Default)]
+struct NodeSum {
+    live: Blocks,
+    allocated: Blocks,
+    released: Blocks,
+}
+
+impl NodeSum {
+    fn at_peak(&self) -> Blocks {
+        let part = |live: u64, released: u64, allocated: u64| {
+            live.saturating_add(released).saturating_sub(allocated)
+        };
+        Blocks {
+            weight: part(self.live.weight, self.released.weight, self.allocated.weight),
+            count: part(self.live.count, self.released.count, self.allocated.count),
+            samples: part(self.live.samples, self.released.samples, self.allocated.samples),
+            parts: part(self.live.parts, self.released.parts, self.allocated.parts),
+        }
+    }
+
+    fn has_changed(&self) -> bool {
+        self.allocated.samples + self.released.samples > 0
+    }
+}
+
+/// A block that was released.
+#[derive(Clone, Copy, Debug)]
+struct Released {
+    address: u64,
+    block: Block,
+    time_ns: u64,
+}
+
+/// The blocks of a process.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LiveSet {
+    blocks: FxHashMap<u64, Block>,
+    nodes: FxHashMap<NodeId, NodeSum>,
+    live: u64,
+    peak: u64,
+    peak_ns: u64,
+    /// The stacks that have changed since the peak.
+    changed: Vec<NodeId>,
+    /// The latest released blocks, the oldest first.
+    released: VecDeque<Released>,
+}
+
+impl LiveSet {
+    /// Returns the number of blocks.
+    pub(crate) fn len(&self) -> usize {
+        self.blocks.len()
+    }
+
+    /// Returns the time of the peak.
+    pub(crate) fn peak_ns(&self) -> u64 {
+        self.peak_ns
+    }
+
+    /// Adds a block. Returns the one at the same address of which the release was lost.
+    pub(crate) fn allocate(&mut self, address: u64, block: Block) -> Option<Block> {
+        let replaced = self.release(address, block.time_ns);
+        self.blocks.insert(address, block);
+        self.live = self.live.saturating_add(block.weight);
+        let sum = self.nodes.entry(block.node).or_default();
+        sum.live.add(&block);
+        if self.live > self.peak {
+            self.begin_peak(block.time_ns);
+            return replaced;
+        }
+        if !sum.has_changed() {
+            self.changed.push(block.node);
+        }
+        sum.allocated.add(&block);
+        replaced
+    }
+
+    fn begin_peak(&mut self, time_ns: u64) {
+        (self.peak, self.peak_ns) = (self.live, time_ns);
+        for node in self.changed.drain(..) {
+            let Some(sum) = self.nodes.get_mut(&node) else { continue };
+            (sum.allocated, sum.released) = (Blocks::default(), Blocks::default());
+            if sum.live.samples == 0 {
+                self.nodes.remove(&node);
+            }
+        }
+    }
+
+    /// Removes a block and returns it. None if it was not sampled.
+    pub(crate) fn release(&mut self, address: u64, time_ns: u64) -> Option<Block> {
+        let block = self.blocks.remove(&address)?;
+        self.live = self.live.saturating_sub(block.weight);
+        let sum = self.nodes.entry(block.node).or_default();
+        sum.live.subtract(&block);
+        if !sum.has_changed() {
+            self.changed.push(block.node);
+        }
+        sum.released.add(&block);
+        if self.released.len() == RELEASED_MAX {
+            self.released.pop_front();
+        }
+        self.released.push_back(Released { address, block, time_ns });
+        Some(block)
+    }
+
+    /// Adds the block at an address again, because the program has kept it. Returns it; None if its
+    /// release is not among the latest.
+    pub(crate) fn keep(&mut self, address: u64, time_ns: u64) -> Option<Block> {
+        let at = self.released.iter().rposition(|released| released.address == address)?;
+        let block = self.released.remove(at)?.block;
+        self.allocate(address, Block { time_ns, ..block });
+        Some(block)
+    }
+
+    /// Returns the blocks of a child that was forked at a time, as far as their release since then is
+    /// known.
+    pub(crate) fn forked_at(&self, time_ns: u64) -> Self {
+        let mut child = Self::default();
+        let since = self.released.iter().filter(|released| released.time_ns > time_ns);
+        let since = since.map(|released| (released.address, released.block));
+        let live = self.blocks.iter().map(|(address, block)| (*address, *block));
+        for (address, block) in live.chain(since).filter(|(_, block)| block.time_ns <= time_ns) {
+            child.allocate(address, block);
+        }
+        child.released.clear();
+        child.peak_ns = time_ns;
+        child
+    }
+
+    /// Returns the blocks of each stack, by the id of its node.
+    pub(crate) fn live(&self) -> Vec<(NodeId, Blocks)> {
+        self.rows(|sum| sum.live)
+    }
+
+    /// Returns the blocks of each stack at the peak, by the id of its node. They add up to the peak.
+    pub(crate) fn at_peak(&self) -> Vec<(NodeId, Blocks)> {
+        self.rows(NodeSum::at_peak)
+    }
+
+    fn rows(&self, blocks: impl Fn(&NodeSum) -> Blocks) -> Vec<(NodeId, Blocks)> {
+        let rows = self.nodes.iter().map(|(&node, sum)| (node, blocks(sum)));
+        let mut rows: Vec<_> = rows.filter(|(_, blocks)| blocks.weight > 0).collect();
+        rows.sort_unstable_by_key(|(node, _)| *node);
+        rows
+    }
+
+    /// Drops the stacks, because their ids are not valid any more. The sums stay, without a stack.
+    pub(crate) fn drop_nodes(&mut self) {
+        self.blocks.values_mut().for_each(|block| block.node = NodeId::NONE);
+        self.released.iter_mut().for_each(|released| released.block.node = NodeId::NONE);
+        let mut all = NodeSum::default();
+        for sum in std::mem::take(&mut self.nodes).into_values() {
+            for (whole, part) in [
+                (&mut all.live, sum.live),
+                (&mut all.allocated, sum.allocated),
+                (&mut all.released, sum.released),
+            ] {
+                whole.weight = whole.weight.saturating_add(part.weight);
+                whole.count = whole.count.saturating_add(part.count);
+                whole.samples += part.samples;
+                whole.parts = whole.parts.saturating_add(part.parts);
+            }
+        }
+        self.changed.clear();
+        self.changed.extend(all.has_changed().then_some(NodeId::NONE));
+        self.nodes.insert(NodeId::NONE, all);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn block(node: u32, weight: u64, time_ns: u64) -> Block {
+        Block { node: NodeId(node), size: weight, weight, count: 1, time_ns }
+    }
+
+    fn weights(rows: &[(NodeId, Blocks)]) -> Vec<(u32, u64)> {
+        rows.iter().map(|(node, blocks)| (node.0, blocks.weight)).collect()
+    }
+
+    #[test]
+    fn rows_of_peak_are_those_of_its_time_and_add_up() {
+        let mut set = LiveSet::default();
+        set.allocate(0x10, block(1, 100, 1));
+        set.allocate(0x20, block(2, 50, 2));
+        assert_eq!(set.release(0x10, 3), Some(block(1, 100, 1)));
+        // Below the peak of 150, with another stack.
+        set.allocate(0x30, block(3, 90, 4));
+        set.release(0x20, 5);
+        assert_eq!(weights(&set.at_peak()), [(1, 100), (2, 50)]);
+        assert_eq!((weights(&set.live()), set.peak_ns()), (vec![(3, 90)], 2));
+        // A higher peak forgets the one before.
+        set.allocate(0x40, block(1, 61, 6));
+        assert_eq!((weights(&set.at_peak()), set.peak_ns()), (vec![(1, 61), (3, 90)], 6));
+    }
+
+    #[test]
+    fn number_of_blocks_is_estimated_from_their_size() {
+        let mut set = LiveSet::default();
+        for address in 0..1000 {
+            let sampled = Block { size: 48, ..block(1, 4096, address) };
+            set.allocate(address * 16, sampled);
+        }
+        for address in 0..500 {
+            set.release(address * 16, 2000);
+        }
+        let [(_, blocks)] = set.live()[..] else { panic!("one stack") };
+        assert_eq!(blocks.blocks(), 42667, "500 * 4096 / 48");
+    }
+
+    #[test]
+    fn lost_release_is_found_by_reused_address() {
+        let mut set = LiveSet::default();
+        set.allocate(0x10, block(1, 100, 1));
+        assert_eq!(set.allocate(0x10, block(2, 7, 2)), Some(block(1, 100, 1)));
+        assert_eq!(weights(&set.live()), [(2, 7)]);
+        assert_eq!(set.release(0x18, 3), None, "another address");
+    }
+
+    #[test]
+    fn failed_realloc_keeps_its_block() {
+        let mut set = LiveSet::default();
+        set.allocate(0x10, block(1, 100, 1));
+        set.release(0x10, 2);
+        assert_eq!(set.keep(0x10, 3), Some(block(1, 100, 1)));
+        assert_eq!(weights(&set.live()), [(1, 100)]);
+        assert_eq!(set.keep(0x20, 4), None);
+    }
+
+    #[test]
+    fn child_has_blocks_of_the_time_of_its_fork() {
+        let mut set = LiveSet::default();
+        set.allocate(0x10, block(1, 100, 1));
+        set.allocate(0x20, block(2, 50, 2));
+        set.release(0x20, 3);
+        set.release(0x10, 6);
+        set.allocate(0x10, block(3, 70, 7));
+        let child = set.forked_at(5);
+        assert_eq!((weights(&child.live()), child.len()), (vec![(1, 100)], 1));
+        assert_eq!(weights(&child.at_peak()), [(1, 100)], "its peak begins with what it inherits");
+        assert_eq!(weights(&set.live()), [(3, 70)], "the parent is unchanged");
+    }
+
+    #[test]
+    fn sums_stay_without_their_stacks() {
+        let mut set = LiveSet::default();
+        set.allocate(0x10, block(1, 100, 1));
+        set.allocate(0x20, block(2, 50, 2));
+        set.release(0x20, 3);
+        set.drop_nodes();
+        assert_eq!(weights(&set.live()), [(0, 100)]);
+        assert_eq!(weights(&set.at_peak()), [(0, 150)]);
+        set.release(0x10, 4);
+        assert!(set.live().is_empty());
+        assert_eq!(weights(&set.at_peak()), [(0, 150)]);
+    }
+
+    #[test]
+    fn sums_equal_a_simple_model() {
+        let (mut set, mut model) = (LiveSet::default(), std::collections::BTreeMap::new());
+        let (mut peak, mut at_peak) = (0, Vec::new());
+        let mut random = 1_u64;
+        for time_ns in 0..20_000 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let address = random >> 33 & 0xff;
+            if random >> 60 > 7 {
+                let new = block((random >> 50 & 7) as u32 + 1, random >> 42 & 0xff, time_ns);
+                set.allocate(address, new);
+                model.insert(address, new);
+            } else {
+                assert_eq!(set.release(address, time_ns), model.remove(&address));
+            }
+            let live: u64 = model.values().map(|block| block.weight).sum();
+            if live > peak {
+                (peak, at_peak) = (live, weights(&set.live()));
+            }
+        }
+        assert_eq!(weights(&set.at_peak()), at_peak);
+        assert_eq!(at_peak.iter().map(|(_, weight)| weight).sum::<u64>(), peak);
+    }
+}

@@ -1,0 +1,394 @@
+//! Writes allocations, releases and descriptors, and what processes have at their end.
+
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+
+use nprof_preload::protocol::{Allocated, Capture, Content, Hello, Opened, Origin};
+use nprof_stream::{EventId, ExtrasBuilder, NO_CPU, NodeId, Record, Sample, TaskId};
+
+use crate::arch;
+use crate::convert::allocations::descriptors::{Descriptors, OpenDescriptor};
+use crate::convert::allocations::live_set::{Block, Blocks, LiveSet};
+use crate::convert::allocations::state::{AllocationState, Allocator, Unseen};
+use crate::convert::converter::Converter;
+use crate::convert::dictionary::Sink;
+use crate::event::PreloadedEvent;
+use crate::os::procfs;
+use crate::perf::preloaded::{PreloadContent, PreloadRecord};
+use crate::perf::record::{self, SampleId, TaskIds};
+use crate::sys;
+use crate::unwind::stack_input::{CopiedStack, StackInput, UserStack, Words};
+
+/// The shortest time between two readings of mappings that may have changed.
+const MAPS_INTERVAL_NS: u64 = 10_000_000;
+
+/// A sample of an event of the library.
+#[derive(Clone, Copy, Debug)]
+struct Written {
+    event: PreloadedEvent,
+    time_ns: u64,
+    task: TaskId,
+    node: NodeId,
+    weight: u64,
+    count: u64,
+}
+
+impl<S: Sink> Converter<S> {
+    /// Takes the events of the preloaded library.
+    ///
+    /// Without `has_records` no other record reports processes and mappings.
+    pub(crate) fn set_allocations(&mut self, state: AllocationState, has_records: bool) {
+        self.allocations = Some(state);
+        self.reads_proc = !has_records;
+    }
+
+    /// True if the mappings of a process may have changed without a record, and are to be read again.
+    pub(super) fn may_read_maps_again(&mut self) -> bool {
+        let now_ns = sys::monotonic_ns();
+        // Code that is mapped nowhere would else cost a reading for each sample.
+        let is_due = now_ns.saturating_sub(self.checked_ns) >= MAPS_INTERVAL_NS;
+        let may_read = self.reads_proc && is_due;
+        if may_read {
+            self.checked_ns = now_ns;
+        }
+        may_read
+    }
+
+    /// Returns the processes that have not loaded the library, and the number of allocations whose
+    /// blocks were not followed. None if its events are not recorded.
+    pub(crate) fn unseen(&mut self) -> Option<(Unseen, u64)> {
+        let state = self.allocations.as_mut()?;
+        Some((state.unseen(), state.unfollowed))
+    }
+
+    /// Takes a record of a process that has loaded the library.
+    pub(super) fn handle_preloaded(&mut self, id: SampleId, record: &PreloadRecord<'_>) {
+        let ring = record.ring;
+        match &record.content {
+            PreloadContent::Started(hello) => self.start_allocator(id, hello),
+            PreloadContent::Ended => self.end_allocator(ring, id.time),
+            PreloadContent::Written(content) => match content {
+                Content::Allocated(allocated) => self.allocate(id, ring, allocated),
+                Content::Freed(address) => self.release(id, ring, *address),
+                Content::Kept(address) => self.keep(id, ring, *address),
+                Content::Opened(opened) => self.open_descriptor(id, ring, opened),
+                Content::Closed(range) => {
+                    self.close_descriptors(id, ring, range.first, range.last);
+                }
+                // Mappings are not requested.
+                Content::Mapped(_) | Content::Unmapped(..) => {}
+            },
+        }
+    }
+
+    fn start_allocator(&mut self, id: SampleId, hello: &Hello) {
+        let is_known = self.tree.task(id.pid).is_some();
+        self.add_if_new(id.pid, id.tid);
+        if self.reads_proc {
+            self.read_process(id, is_known && hello.parent_id == 0);
+        }
+        let task = self.tree.task(id.pid).map_or(TaskId::NONE, |task| task.id);
+        let Some(state) = &mut self.allocations else { return };
+        // An exec keeps descriptors, but for those that are closed on exec.
+        let mut descriptors = Descriptors::default();
+        if hello.parent_id == 0
+            && let Some(before) = state.processes.values_mut().find(|it| it.pid == id.pid)
+        {
+            descriptors = std::mem::take(&mut before.descriptors);
+        }
+        let pid = id.pid;
+        let is_open = |number| fs::symlink_metadata(format!("/proc/{pid}/fd/{number}")).is_ok();
+        let closed = descriptors.split_off(is_open);
+        let process = Allocator { pid, task, heap: LiveSet::default(), descriptors };
+        state.start(hello.id, hello.parent_id, hello.forked_at_ns, process);
+        for descriptor in closed {
+            self.write_closed(id.time, task, &descriptor);
+        }
+    }
+
+    /// Reads the mappings of a process that has started, or executed another image.
+    fn read_process(&mut self, id: SampleId, has_executed: bool) {
+        if has_executed {
+            let found = procfs::thread_info(id.pid, id.pid);
+            let comm = found.map(|found| found.comm).unwrap_or_default();
+            self.handle_comm(id, id.pid, true, &comm);
+        }
+        self.read_maps(id.pid);
+    }
+
+    fn allocate(&mut self, id: SampleId, ring: u64, allocated: &Allocated<'_>) {
+        let Some((task, node)) = self.locate_captured(id, &allocated.capture) else { return };
+        let &Allocated { pointer, size, weight, .. } = allocated;
+        let count = u64::from(allocated.count).max(1);
+        self.note_leader(ring, id.pid);
+        let block = Block { node, size, weight, count, time_ns: id.time };
+        let Some(state) = &mut self.allocations else { return };
+        let mut replaced = None;
+        if state.has_room()
+            && let Some(process) = state.processes.get_mut(&ring)
+        {
+            let before = process.heap.len();
+            replaced = process.heap.allocate(pointer, block);
+            state.blocks += process.heap.len().saturating_sub(before);
+        }
+        // The record of its release was lost.
+        if let Some(replaced) = replaced {
+            self.write_release(id.time, task, &replaced);
+        }
+        self.write_block(PreloadedEvent::HeapAlloc, id.time, task, &block, None);
+    }
+
+    fn release(&mut self, id: SampleId, ring: u64, address: u64) {
+        let Some(state) = &mut self.allocations else { return };
+        let Some(process) = state.processes.get_mut(&ring) else { return };
+        let Some(block) = process.heap.release(address, id.time) else { return };
+        state.blocks = state.blocks.saturating_sub(1);
+        let task = self.task_of(id);
+        self.write_release(id.time, task, &block);
+    }
+
+    /// Takes back a release that did not happen: it is followed by an allocation of the same block, so
+    /// that what is allocated less what is released stays what is live.
+    fn keep(&mut self, id: SampleId, ring: u64, address: u64) {
+        let Some(state) = &mut self.allocations else { return };
+        let Some(process) = state.processes.get_mut(&ring) else { return };
+        let Some(block) = process.heap.keep(address, id.time) else { return };
+        state.blocks += 1;
+        let task = self.task_of(id);
+        self.write_block(PreloadedEvent::HeapAlloc, id.time, task, &block, None);
+    }
+
+    fn write_release(&mut self, time_ns: u64, task: TaskId, block: &Block) {
+        let age_ns = time_ns.saturating_sub(block.time_ns);
+        self.write_block(PreloadedEvent::HeapFree, time_ns, task, block, Some(age_ns));
+    }
+
+    fn write_block(
+        &mut self,
+        event: PreloadedEvent,
+        time_ns: u64,
+        task: TaskId,
+        block: &Block,
+        age_ns: Option<u64>,
+    ) {
+        let mut extras = ExtrasBuilder::new();
+        if block.size != block.weight {
+            extras.add("size", block.size.to_string().as_bytes());
+        }
+        if let Some(age_ns) = age_ns {
+            extras.add("age", age_ns.to_string().as_bytes());
+        }
+        let &Block { node, weight, count, .. } = block;
+        self.write_preloaded(&Written { event, time_ns, task, node, weight, count }, &extras);
+    }
+
+    fn open_descriptor(&mut self, id: SampleId, ring: u64, opened: &Opened<'_>) {
+        let Ok(number) = u32::try_from(opened.descriptor) else { return };
+        let Some((task, node)) = self.locate_captured(id, &opened.capture) else { return };
+        self.note_leader(ring, id.pid);
+        let object = object(id.pid, number, opened);
+        let descriptor = OpenDescriptor { node, time_ns: id.time, object: object.clone() };
+        let Some(state) = &mut self.allocations else { return };
+        let Some(process) = state.processes.get_mut(&ring) else { return };
+        let replaced = process.descriptors.open(number, descriptor);
+        if let Some(replaced) = replaced {
+            self.write_closed(id.time, task, &replaced);
+        }
+        let event = PreloadedEvent::FdOpen;
+        self.write_descriptor(event, id.time, task, node, &object, None);
+    }
+
+    fn close_descriptors(&mut self, id: SampleId, ring: u64, first: u32, last: u32) {
+        let Some(state) = &mut self.allocations else { return };
+        let Some(process) = state.processes.get_mut(&ring) else { return };
+        let closed = process.descriptors.close(first, last);
+        let task = self.task_of(id);
+        for descriptor in closed {
+            self.write_closed(id.time, task, &descriptor);
+        }
+    }
+
+    fn write_closed(&mut self, time_ns: u64, task: TaskId, closed: &OpenDescriptor) {
+        let age_ns = Some(time_ns.saturating_sub(closed.time_ns));
+        let (event, node) = (PreloadedEvent::FdClose, closed.node);
+        self.write_descriptor(event, time_ns, task, node, &closed.object, age_ns);
+    }
+
+    fn write_descriptor(
+        &mut self,
+        event: PreloadedEvent,
+        time_ns: u64,
+        task: TaskId,
+        node: NodeId,
+        object: &[u8],
+        age_ns: Option<u64>,
+    ) {
+        let mut extras = ExtrasBuilder::new();
+        if !object.is_empty() {
+            extras.add("on", object);
+        }
+        if let Some(age_ns) = age_ns {
+            extras.add("age", age_ns.to_string().as_bytes());
+        }
+        self.write_preloaded(&Written { event, time_ns, task, node, weight: 1, count: 1 }, &extras);
+    }
+
+    /// Writes what a process has at its end.
+    fn end_allocator(&mut self, ring: u64, time_ns: u64) {
+        let Some(ended) = self.allocations.as_mut().and_then(|state| state.end(ring)) else {
+            return;
+        };
+        self.write_live(&ended, time_ns);
+        if self.reads_proc {
+            self.exit_without_record(ended.pid, time_ns);
+        }
+    }
+
+    /// Writes the exits of the threads of a process, unless it lives on with another image.
+    fn exit_without_record(&mut self, pid: u32, time_ns: u64) {
+        let state = self.allocations.as_ref();
+        if state.is_some_and(|state| state.processes.values().any(|it| it.pid == pid)) {
+            return;
+        }
+        let mut threads = self.tree.living();
+        threads.retain(|&tid| self.tree.task(tid).is_some_and(|task| task.pid == pid));
+        for tid in threads {
+            let id = SampleId { pid, tid, time: time_ns, cpu: NO_CPU };
+            self.handle_exit(id, TaskIds { pid, parent_pid: 0, tid });
+        }
+    }
+
+    /// Writes what all processes have, at the end of the recording.
+    pub(super) fn end_all_allocators(&mut self, time_ns: u64) {
+        let Some(state) = &self.allocations else { return };
+        let mut rings: Vec<_> = state.processes.iter().map(|(ring, it)| (it.pid, *ring)).collect();
+        rings.sort_unstable();
+        for (_, ring) in rings {
+            self.end_allocator(ring, time_ns);
+        }
+    }
+
+    /// Writes what a process has and had at its peak.
+    fn write_live(&mut self, process: &Allocator, time_ns: u64) {
+        let task = process.task;
+        let peak_ns = process.heap.peak_ns();
+        for (event, rows) in [
+            (PreloadedEvent::HeapPeak, process.heap.at_peak()),
+            (PreloadedEvent::HeapLive, process.heap.live()),
+        ] {
+            for (node, blocks) in rows {
+                let Blocks { weight, count, .. } = blocks;
+                let mut extras = ExtrasBuilder::new();
+                extras.add("blocks", blocks.blocks().to_string().as_bytes());
+                if event == PreloadedEvent::HeapPeak {
+                    extras.add("peak", peak_ns.to_string().as_bytes());
+                }
+                let count = count.max(1);
+                let written = Written { event, time_ns, task, node, weight, count };
+                self.write_preloaded(&written, &extras);
+            }
+        }
+        for (_, descriptor) in process.descriptors.iter() {
+            let age_ns = Some(time_ns.saturating_sub(descriptor.time_ns));
+            let (event, node) = (PreloadedEvent::FdLive, descriptor.node);
+            self.write_descriptor(event, time_ns, task, node, &descriptor.object, age_ns);
+        }
+    }
+
+    fn write_preloaded(&mut self, written: &Written, extras: &ExtrasBuilder) {
+        let id = self.allocations.as_ref().and_then(|state| state.id(written.event));
+        let Some(event) = id else { return };
+        let &Written { time_ns, task, node, weight, count, .. } = written;
+        self.count_sample(event, weight);
+        let extras = extras.extras();
+        self.sink.take(&Record::Sample(Sample {
+            time: time_ns,
+            event,
+            task,
+            cpu: NO_CPU,
+            node,
+            weight,
+            count,
+            extras,
+        }));
+    }
+
+    fn count_sample(&mut self, event: EventId, weight: u64) {
+        if let Some(sum) = self.sums.get_mut((event.0 as usize).wrapping_sub(1)) {
+            sum.samples += 1;
+            sum.weight = sum.weight.saturating_add(weight);
+        }
+    }
+
+    /// Returns the task of a record; none if it is unknown.
+    fn task_of(&mut self, id: SampleId) -> TaskId {
+        self.add_if_new(id.pid, id.tid);
+        self.tree.task(id.tid).map_or(TaskId::NONE, |task| task.id)
+    }
+
+    /// Notes the first thread of a process, for what it has at its end.
+    fn note_leader(&mut self, ring: u64, pid: u32) {
+        let task = self.tree.task(pid).map_or(TaskId::NONE, |task| task.id);
+        let Some(state) = &mut self.allocations else { return };
+        if let Some(process) = state.processes.get_mut(&ring).filter(|it| it.task.is_none()) {
+            process.task = task;
+        }
+    }
+
+    /// Returns the task and the node of a call of the library. None if it is not of a task of the tree.
+    fn locate_captured(&mut self, id: SampleId, capture: &Capture<'_>) -> Option<(TaskId, NodeId)> {
+        let registers = registers(capture);
+        let copied = CopiedStack {
+            registers: Words(&registers),
+            bytes: capture.stack,
+            requested_bytes: capture.stack.len(),
+            is_after_call: true,
+            ..CopiedStack::default()
+        };
+        let user = UserStack::Copied(copied);
+        let stack = StackInput { ip: capture.registers.ip, user, ..StackInput::default() };
+        self.locate(id, &record::Sample { stack, ..record::Sample::default() })
+    }
+}
+
+/// Returns the registers of a call in the order of [`arch::NUMBERS`]. Those that a call does not
+/// preserve are 0: no caller needs them.
+fn registers(capture: &Capture<'_>) -> Vec<u8> {
+    let known = &capture.registers;
+    let value = |number: u16| match number {
+        arch::IP => known.ip,
+        arch::SP => known.sp,
+        arch::FP => known.bp,
+        number => {
+            let at = arch::CALL_SAVED.iter().position(|saved| *saved == number);
+            let values = [&[known.bx][..], &known.r12_to_r15].concat();
+            at.and_then(|at| values.get(at)).copied().unwrap_or(0)
+        }
+    };
+    arch::NUMBERS.iter().flat_map(|&number| value(number).to_le_bytes()).collect()
+}
+
+/// Returns the file or the peer of a descriptor: the name by which it was opened if that is absolute,
+/// else what /proc shows, else the kind.
+fn object(pid: u32, number: u32, opened: &Opened<'_>) -> Vec<u8> {
+    let is_named = matches!(opened.origin, Some(Origin::File | Origin::Temporary | Origin::Memory));
+    let name = if is_named { opened.name } else { b"" };
+    if name.starts_with(b"/") {
+        return name.to_vec();
+    }
+    let link = fs::read_link(format!("/proc/{pid}/fd/{number}"));
+    let link = link.map(|path| path.as_os_str().as_bytes().to_vec()).unwrap_or_default();
+    // The process may have closed it by now, and opened another file with its number.
+    let base = name.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
+    if !link.is_empty() && (!is_named || link.ends_with(base)) {
+        return link;
+    }
+    if !name.is_empty() {
+        return name.to_vec();
+    }
+    match opened.origin {
+        Some(Origin::Socket | Origin::Accept) => b"socket".to_vec(),
+        Some(Origin::Pipe) => b"pipe".to_vec(),
+        _ => Vec::new(),
+    }
+}

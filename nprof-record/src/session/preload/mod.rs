@@ -1,0 +1,6 @@
+//! The library that programs load for heap and fd events: its file, the environment that loads it, and the
+//! records of the processes that have loaded it.
+
+pub(crate) mod environment;
+pub(crate) mod library;
+pub(crate) mod source;

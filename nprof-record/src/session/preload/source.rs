@@ -1,0 +1,413 @@
+//! The rings of the processes that have loaded the library.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+use std::time::Duration;
+
+use nprof_preload::protocol::{Hello, Record};
+use nprof_preload::{Connection, Listener, Losses, Ring};
+use nprof_stream::{Cause, EventId, NO_CPU};
+
+use crate::event::{HeapPeriod, PreloadPlan, PreloadedEvent};
+use crate::perf::backlog::Backlog;
+use crate::perf::handler::RecordHandler;
+use crate::perf::lost::LostSamples;
+use crate::perf::preloaded::{PreloadContent, PreloadRecord};
+use crate::perf::record::{KernelRecord, SampleId};
+use crate::perf::time_merge::TimeMerge;
+use crate::session::event_source::EventSource;
+use crate::sys::{self, ProcessFd};
+
+/// Longest time from the time stamp of a record to its place in the ring: the library copies the stack in
+/// between.
+const SETTLING: Duration = Duration::from_millis(2);
+
+/// Bytes of the data of a ring.
+pub(crate) const RING_BYTES: u32 = 1 << 20;
+
+/// Shortest and longest time between two drains.
+const SLEEP: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(20));
+
+/// The distance of heap samples with which a process starts if it is adapted.
+pub(crate) const FIRST_PERIOD: u64 = 64 << 10;
+
+/// The smallest distance to which it is adapted.
+const PERIOD_MIN: u64 = 4 << 10;
+
+/// The largest distance to which it is adapted.
+const PERIOD_MAX: u64 = 1 << 40;
+
+/// The shortest time over which the rate of samples is measured.
+const RATE_WINDOW_NS: u64 = 100_000_000;
+
+/// The sources of records that the library writes: a socket for new processes, and their rings.
+#[derive(Debug)]
+pub(crate) struct PreloadSource {
+    listener: Listener,
+    plan: PreloadPlan,
+    processes: Vec<Process>,
+    merge: TimeMerge,
+    drain_ns: u64,
+    /// Bytes of records that the fullest ring had in the last drain.
+    fullest: u64,
+    /// The time until the next drain that follows from it.
+    sleep: Duration,
+    lost: u64,
+}
+
+/// A process that has loaded the library.
+#[derive(Debug)]
+struct Process {
+    pid: u32,
+    /// Its id in its own namespace.
+    inner_pid: u32,
+    ring: Ring,
+    /// Its exit; `None` if no descriptor of it could be opened: it had exited by then.
+    exit: Option<ProcessFd>,
+    /// True once it has exited or has executed another image.
+    has_ended: bool,
+    next: Next,
+    /// The content of the next record.
+    buffer: Vec<u8>,
+    /// The time of the next record, not before that of the one before.
+    time_ns: u64,
+    reported: Losses,
+    rate: Rate,
+    /// Bytes of records in this drain.
+    drained: u64,
+}
+
+/// The next record of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    /// Its start; then that of the ring, of this kind, if there is one.
+    Started(Hello, Option<u32>),
+    /// One of the ring, of this kind.
+    Written(u32),
+    /// None until now.
+    Nothing,
+    Ended,
+    /// Its end was handed over.
+    Gone,
+}
+
+/// The rate of the heap samples of a process.
+#[derive(Clone, Copy, Debug, Default)]
+struct Rate {
+    since_ns: u64,
+    samples: u64,
+    /// Consecutive windows with few samples.
+    quiet: u32,
+}
+
+impl Rate {
+    /// Returns the distance of samples after `now_ns`, given the one before. None if it stays.
+    fn adapted(&mut self, now_ns: u64, period: u64, samples_per_second: u64) -> Option<u64> {
+        let elapsed_ns = now_ns.saturating_sub(self.since_ns);
+        if elapsed_ns < RATE_WINDOW_NS {
+            return None;
+        }
+        let wanted = u128::from(samples_per_second) * u128::from(elapsed_ns) / 1_000_000_000;
+        let wanted = u64::try_from(wanted).unwrap_or(u64::MAX).max(1);
+        let samples = self.samples;
+        (self.samples, self.since_ns) = (0, now_ns);
+        if samples > 2 * wanted {
+            self.quiet = 0;
+            let factor = (samples / wanted).next_power_of_two();
+            return Some(period.saturating_mul(factor).min(PERIOD_MAX));
+        }
+        self.quiet = if samples < wanted / 4 { self.quiet + 1 } else { 0 };
+        // A short pause does not mean that the next phase allocates less.
+        if self.quiet < 10 || period <= PERIOD_MIN {
+            return None;
+        }
+        self.quiet = 0;
+        Some((period / 2).max(PERIOD_MIN))
+    }
+}
+
+impl Process {
+    fn new(connection: Connection, now_ns: u64) -> Self {
+        let Connection { pid, hello, ring } = connection;
+        let pid = pid as u32;
+        Self {
+            pid,
+            inner_pid: hello.pid,
+            exit: ProcessFd::open(pid).ok(),
+            ring,
+            has_ended: false,
+            next: Next::Started(hello, None),
+            buffer: Vec::new(),
+            time_ns: hello.forked_at_ns,
+            reported: Losses::default(),
+            rate: Rate { since_ns: now_ns, ..Rate::default() },
+            drained: 0,
+        }
+    }
+
+    /// Reads the next record from the ring, unless one waits.
+    fn advance(&mut self, now_ns: u64) {
+        match &mut self.next {
+            Next::Nothing => {}
+            // The first record may be older than the time at which its process was noticed.
+            Next::Started(hello, first @ None) => {
+                if let Ok(Some(kind)) = self.ring.next(&mut self.buffer) {
+                    *first = Some(kind);
+                }
+                if hello.forked_at_ns == 0 {
+                    let first = first.and_then(|kind| Record::parse(kind, &self.buffer));
+                    self.time_ns = first.map_or(now_ns, |record| record.time_ns.min(now_ns));
+                }
+                return;
+            }
+            _ => return,
+        }
+        match self.ring.next(&mut self.buffer) {
+            Ok(Some(kind)) => {
+                self.drained += self.buffer.len() as u64;
+                let time_ns = Record::parse(kind, &self.buffer).map_or(0, |record| record.time_ns);
+                self.time_ns = self.time_ns.max(time_ns.min(now_ns));
+                self.next = Next::Written(kind);
+            }
+            // All records were complete before its end was noticed.
+            Ok(None) if self.has_ended => {
+                self.time_ns = self.time_ns.max(now_ns);
+                self.next = Next::Ended;
+            }
+            Ok(None) => {}
+            // The program has overwritten the ring.
+            Err(_) => {
+                self.has_ended = true;
+                self.next = Next::Ended;
+            }
+        }
+    }
+
+    /// Hands over the next record.
+    fn hand_over(&mut self, handler: &mut dyn RecordHandler) {
+        let id = |tid| SampleId { pid: self.pid, tid, time: self.time_ns, cpu: NO_CPU };
+        let mut handle = |id: SampleId, content| {
+            let record = PreloadRecord { ring: self.ring.id(), content };
+            handler.handle_record(id, &KernelRecord::Preloaded(record), EventId::NONE);
+        };
+        match self.next {
+            Next::Started(hello, first) => {
+                handle(id(self.pid), PreloadContent::Started(hello));
+                self.next = first.map_or(Next::Nothing, Next::Written);
+                if let Some(record) = first.and_then(|kind| Record::parse(kind, &self.buffer)) {
+                    self.time_ns = self.time_ns.max(record.time_ns);
+                }
+            }
+            Next::Written(kind) => {
+                if let Some(record) = Record::parse(kind, &self.buffer) {
+                    // Another namespace numbers the threads otherwise.
+                    let is_first = self.inner_pid != self.pid && record.tid == self.inner_pid;
+                    let tid = if is_first { self.pid } else { record.tid };
+                    self.rate.samples += 1;
+                    handle(id(tid), PreloadContent::Written(record.content));
+                }
+                self.next = Next::Nothing;
+            }
+            Next::Ended => {
+                handle(id(self.pid), PreloadContent::Ended);
+                self.next = Next::Gone;
+            }
+            Next::Nothing | Next::Gone => {}
+        }
+    }
+
+    /// True if it has a record to hand over.
+    fn is_ready(&self) -> bool {
+        !matches!(self.next, Next::Nothing | Next::Gone)
+    }
+}
+
+impl PreloadSource {
+    /// Creates the source of the processes that connect to a socket.
+    pub(crate) fn new(listener: Listener, plan: PreloadPlan) -> Self {
+        Self {
+            listener,
+            plan,
+            processes: Vec::new(),
+            merge: TimeMerge::default(),
+            drain_ns: 0,
+            fullest: 0,
+            sleep: SLEEP.0,
+            lost: 0,
+        }
+    }
+
+    /// Takes the processes that have connected.
+    fn accept(&mut self) {
+        // The listener goes on after an error, which is that of one process. Too many descriptors
+        // are an error for all: they wait for the next drain.
+        let mut errors = 0;
+        while errors < 16 {
+            match self.listener.accept() {
+                Ok(Some(connection)) => {
+                    let process = Process::new(connection, self.drain_ns);
+                    // An image that was executed ends the one before.
+                    let Next::Started(hello, _) = process.next else { continue };
+                    if hello.parent_id == 0 {
+                        let same = self.processes.iter_mut().filter(|it| it.pid == process.pid);
+                        same.for_each(|before| before.has_ended = true);
+                    }
+                    self.processes.push(process);
+                }
+                Ok(None) => return,
+                Err(_) => errors += 1,
+            }
+        }
+    }
+
+    fn report_lost(&mut self, handler: &mut dyn RecordHandler) {
+        let id = SampleId::at(self.drain_ns, None);
+        for process in &mut self.processes {
+            let now = process.ring.losses();
+            let before = std::mem::replace(&mut process.reported, now);
+            let events = [
+                (PreloadedEvent::HeapAlloc, now.allocations, before.allocations),
+                (PreloadedEvent::HeapFree, now.frees, before.frees),
+                (PreloadedEvent::FdOpen, now.others, before.others),
+            ];
+            for (event, now, before) in events {
+                let lost = now.saturating_sub(before);
+                if lost > 0 {
+                    let event = self.plan.id(event).unwrap_or(EventId::NONE);
+                    self.lost += lost;
+                    handler.on_lost(id, LostSamples::own(lost), event, Cause::Ring);
+                }
+            }
+        }
+    }
+
+    /// Sets the time until the next drain: half of that in which the fullest ring fills.
+    fn set_sleep(&mut self, elapsed: Duration) {
+        let room = u64::from(RING_BYTES) / 2;
+        let drains = room / self.fullest.max(1);
+        let (shortest, longest) = SLEEP;
+        let factor = u32::try_from(drains).unwrap_or(u32::MAX);
+        // New processes allocate most: the time grows by a factor of two at most.
+        let most = (self.sleep * 2).min(longest);
+        self.sleep = elapsed.saturating_mul(factor).clamp(shortest, most);
+    }
+}
+
+impl EventSource for PreloadSource {
+    fn enable(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn disable(&self) {}
+
+    fn add_poll_fds(&self, fds: &mut Vec<libc::pollfd>) {
+        let polled = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+        fds.push(polled(self.listener.as_fd().as_raw_fd()));
+        let live = self.processes.iter().filter(|process| !process.has_ended);
+        fds.extend(live.filter_map(|it| it.exit.as_ref()).map(|exit| polled(exit.as_raw_fd())));
+    }
+
+    fn handle_poll(&mut self, polled: &[libc::pollfd]) -> bool {
+        polled.iter().any(|polled| polled.revents != 0)
+    }
+
+    fn poll_interval(&self) -> Duration {
+        SLEEP.1
+    }
+
+    fn is_due(&mut self, _now_ns: u64) -> bool {
+        false
+    }
+
+    fn max_sleep(&self) -> Duration {
+        self.sleep
+    }
+
+    fn begin_drain(&mut self, now_ns: u64, _handler: &mut dyn RecordHandler) {
+        let elapsed_ns = now_ns.saturating_sub(self.drain_ns);
+        self.drain_ns = now_ns;
+        self.set_sleep(Duration::from_nanos(elapsed_ns));
+        // Before the socket is read: a process that has ended has connected before.
+        for process in self.processes.iter_mut().filter(|process| !process.has_ended) {
+            process.has_ended = process.exit.as_ref().is_none_or(ProcessFd::has_exited);
+        }
+        self.accept();
+        self.merge.restart();
+        for (number, process) in self.processes.iter_mut().enumerate() {
+            process.drained = 0;
+            process.advance(now_ns);
+            if process.is_ready() {
+                self.merge.push(process.time_ns, number);
+            }
+        }
+    }
+
+    fn settled_ns(&self) -> u64 {
+        self.drain_ns.saturating_sub(sys::duration_ns(SETTLING))
+    }
+
+    fn next_timestamp(&self) -> Option<u64> {
+        self.merge.next_timestamp()
+    }
+
+    fn drain(&mut self, until_ns: u64, handler: &mut dyn RecordHandler) {
+        while let Some(number) = self.merge.pop(until_ns) {
+            let Some(process) = self.processes.get_mut(number) else { continue };
+            process.hand_over(handler);
+            process.advance(self.drain_ns);
+            if process.is_ready() {
+                self.merge.push(process.time_ns, number);
+            }
+        }
+    }
+
+    fn end_drain(&mut self, handler: &mut dyn RecordHandler) -> Backlog {
+        self.report_lost(handler);
+        self.fullest = self.processes.iter().map(|process| process.drained).max().unwrap_or(0);
+        self.processes.retain(|process| process.next != Next::Gone);
+        for process in &mut self.processes {
+            process.ring.wake();
+            if let HeapPeriod::Adaptive(samples_per_second) = self.plan.heap_period {
+                let period = process.ring.heap_period();
+                let adapted = process.rate.adapted(self.drain_ns, period, samples_per_second);
+                if let Some(adapted) = adapted {
+                    process.ring.set_heap_period(adapted);
+                }
+            }
+        }
+        let is_waiting = self.processes.iter().any(Process::is_ready);
+        if is_waiting { Backlog::Samples } else { Backlog::Nothing }
+    }
+
+    fn report_remaining_lost(&mut self, handler: &mut dyn RecordHandler) {
+        self.report_lost(handler);
+    }
+
+    fn late(&self) -> u64 {
+        self.merge.late()
+    }
+
+    fn lost_records(&self) -> u64 {
+        self.lost
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn distance_grows_at_once_and_shrinks_after_a_second() {
+        let mut rate = Rate::default();
+        rate.samples = 900;
+        assert_eq!(rate.adapted(RATE_WINDOW_NS / 2, 4096, 1000), None, "the window is not over");
+        assert_eq!(rate.adapted(RATE_WINDOW_NS, 4096, 1000), Some(4096 * 16), "9 times too many");
+        for window in 2..11 {
+            assert_eq!(rate.adapted(window * RATE_WINDOW_NS, 65536, 1000), None, "{window}");
+        }
+        assert_eq!(rate.adapted(11 * RATE_WINDOW_NS, 65536, 1000), Some(32768));
+        for window in 12..40 {
+            assert_eq!(rate.adapted(window * RATE_WINDOW_NS, PERIOD_MIN, 1000), None, "{window}");
+        }
+    }
+}

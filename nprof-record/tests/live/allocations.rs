@@ -1,0 +1,289 @@
+//! Heap and fd events: bytes by caller, leaks, the peak, fork and exec, users without rights.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::process::Command;
+
+use nprof_stream::tables::Tables;
+use nprof_stream::{Reader, Record, Verdict};
+use object::{Object, ObjectSymbol};
+
+use crate::support::{Directory, record, record_as_other_user_with, stderr};
+
+/// The samples of a function and the functions below it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Total {
+    samples: u64,
+    weight: u64,
+}
+
+/// The samples of heap and fd events in a stream.
+struct Allocations {
+    verdict: Verdict,
+    /// By event and function of the program; the empty name has all samples of an event.
+    totals: BTreeMap<(String, String), Total>,
+    /// The number of samples with an incomplete stack.
+    incomplete: usize,
+}
+
+impl Allocations {
+    /// Reads the stream in a file. Functions are those of `program`.
+    fn read(file: &str, program: &str) -> Self {
+        let data = fs::read(program).expect("a program");
+        let elf = object::File::parse(&*data).expect("an ELF file");
+        let symbols = elf.symbols().filter(|symbol| symbol.size() > 0);
+        let symbols: Vec<_> = symbols
+            .filter_map(|it| Some((it.address(), it.size(), it.name().ok()?.to_owned())))
+            .collect();
+        let name = |offset: u64| {
+            let inside =
+                |(start, size, _): &&(u64, u64, String)| (*start..start + size).contains(&offset);
+            symbols.iter().find(inside).map(|(.., name)| name.clone())
+        };
+        let bytes = fs::read(file).expect("a stream");
+        let (mut tables, mut reader) = (Tables::new(), Reader::new(&bytes[..]));
+        let mut events = BTreeMap::new();
+        let mut totals = BTreeMap::<(String, String), Total>::new();
+        let mut incomplete = 0;
+        while let Some(record) = reader.next().expect("a stream") {
+            tables.apply(&record);
+            match &record {
+                Record::Event(event) => {
+                    events.insert(event.id, String::from_utf8_lossy(&event.name).into_owned());
+                }
+                Record::Sample(sample) => {
+                    let event = events[&sample.event].clone();
+                    let mut functions = vec![String::new()];
+                    let mut node = sample.node;
+                    while let Some((parent, frame)) = tables.node(node) {
+                        let entry = tables.frame(frame).expect("a frame");
+                        let image = tables.image(entry.image);
+                        let image = image.map_or(&b""[..], |image| tables.names.get(image.name));
+                        incomplete += usize::from(image.is_empty());
+                        let offset = entry.offset - u64::from(entry.return_address);
+                        // Recursion counts once.
+                        if let Some(name) = name(offset).filter(|_| image == b"program")
+                            && !functions.contains(&name)
+                        {
+                            functions.push(name);
+                        }
+                        node = parent;
+                    }
+                    for function in functions {
+                        let total = totals.entry((event.clone(), function)).or_default();
+                        total.samples += 1;
+                        total.weight += sample.weight;
+                    }
+                }
+                _ => {}
+            }
+        }
+        Self { verdict: reader.verdict(), totals, incomplete }
+    }
+
+    fn of(&self, event: &str, function: &str) -> Total {
+        let key = (event.to_owned(), function.to_owned());
+        self.totals.get(&key).copied().unwrap_or_default()
+    }
+
+    fn weight(&self, event: &str, function: &str) -> u64 {
+        self.of(event, function).weight
+    }
+}
+
+/// Compiles a program whose functions are not inlined, nor its allocations removed.
+fn compile(directory: &Directory, source: &str) -> Option<String> {
+    directory.compile("gcc", source, &["-O1", "-fno-builtin", "-pthread", "-w"])
+}
+
+/// Records a program with options, and reads the stream.
+fn recorded(directory: &Directory, program: &str, options: &[&str]) -> Allocations {
+    let file = directory.path("out");
+    let output = record(&[options, &["-o", &file, "--", program]].concat());
+    assert!(output.status.success(), "{}", stderr(&output));
+    let allocations = Allocations::read(&file, program);
+    assert_eq!(allocations.verdict, Verdict::Complete);
+    allocations
+}
+
+/// `large` allocates 20 MiB in blocks of 1 MiB and releases half of them; `small` allocates 640,000 blocks of
+/// 100 bytes and releases all; `leak` allocates 5 blocks of 2 MiB and releases none.
+const SITES: &str = "
+    #include <stdlib.h>
+    void *kept[5];
+    __attribute__((noinline)) void large(void) {
+        void *blocks[20];
+        for (int i = 0; i < 20; i++) blocks[i] = malloc(1 << 20);
+        for (int i = 0; i < 20; i += 2) free(blocks[i]);
+        for (int i = 1; i < 20; i += 2) kept[0] = blocks[i];
+    }
+    __attribute__((noinline)) void small(void) {
+        static void *blocks[10000];
+        for (int round = 0; round < 64; round++) {
+            for (int i = 0; i < 10000; i++) blocks[i] = malloc(100);
+            for (int i = 0; i < 10000; i++) free(blocks[i]);
+        }
+    }
+    __attribute__((noinline)) void leak(void) {
+        for (int i = 0; i < 5; i++) kept[i] = calloc(2, 1 << 20);
+    }
+    int main(void) { large(); small(); leak(); return 0; }";
+
+#[test]
+fn bytes_and_leaks_of_each_function_are_true() {
+    let directory = Directory::new("heap-sites");
+    let Some(program) = compile(&directory, SITES) else { return };
+    let heap = recorded(&directory, &program, &["-e", "heap:64k"]);
+    assert_eq!(heap.incomplete, 0);
+    // Blocks of a period or more are exact.
+    assert_eq!(heap.of("heap.alloc", "large"), Total { samples: 20, weight: 20 << 20 });
+    assert_eq!(heap.of("heap.alloc", "leak"), Total { samples: 5, weight: 10 << 20 });
+    assert_eq!(heap.weight("heap.free", "large"), 10 << 20);
+    assert_eq!(heap.weight("heap.live", "large"), 10 << 20);
+    assert_eq!(heap.weight("heap.live", "leak"), 10 << 20);
+    // 64,000,000 bytes at one sample in 65,536: the error is below one period for each thread.
+    let small = heap.weight("heap.alloc", "small");
+    assert!(small.abs_diff(64_000_000) <= 2 * 65536, "{small}");
+    assert_eq!(heap.weight("heap.free", "small"), small, "all are released");
+    assert_eq!(heap.weight("heap.live", "small"), 0, "no false leak");
+    // 10 MiB and 10 MiB at the end; 20 MiB at the end of the first loop of `large`.
+    let peak = heap.weight("heap.peak", "");
+    assert!(peak >= 20 << 20 && peak <= (20 << 20) + (1 << 20), "{peak}");
+    let allocated = heap.weight("heap.alloc", "main");
+    let live = heap.weight("heap.live", "main");
+    assert_eq!(allocated - heap.weight("heap.free", "main"), live, "the books close");
+}
+
+#[test]
+fn exact_mode_has_each_block() {
+    let directory = Directory::new("heap-exact");
+    let source = "
+        #include <stdlib.h>
+        #include <string.h>
+        __attribute__((noinline)) void site(void) {
+            char *p = malloc(10);
+            p = realloc(p, 1000);
+            p = realloc(p, 20);
+            free(p);
+            free(calloc(3, 7));
+            free(strdup(\"four\"));
+            void *q;
+            if (posix_memalign(&q, 64, 640)) abort();
+            free(q);
+            free(aligned_alloc(32, 96));
+            free(0);
+        }
+        int main(void) { for (int i = 0; i < 100; i++) site(); return 0; }";
+    let Some(program) = compile(&directory, source) else { return };
+    let heap = recorded(&directory, &program, &["-e", "heap:1"]);
+    let bytes = 10 + 1000 + 20 + 21 + 5 + 640 + 96;
+    assert_eq!(heap.of("heap.alloc", "site"), Total { samples: 700, weight: 100 * bytes });
+    assert_eq!(heap.of("heap.free", "site"), Total { samples: 700, weight: 100 * bytes });
+    assert_eq!(heap.of("heap.live", "site"), Total::default());
+}
+
+#[test]
+fn peak_is_that_of_plateau_and_not_of_later_churn() {
+    let directory = Directory::new("heap-peak");
+    let source = "
+        #include <stdlib.h>
+        void *volatile sink;
+        __attribute__((noinline)) void plateau(void) {
+            void *blocks[30];
+            for (int i = 0; i < 30; i++) blocks[i] = malloc(1 << 20);
+            for (int i = 0; i < 30; i++) free(blocks[i]);
+        }
+        __attribute__((noinline)) void churn(void) {
+            for (int i = 0; i < 100; i++) { sink = malloc(3 << 20); free(sink); }
+        }
+        int main(void) { churn(); plateau(); churn(); return 0; }";
+    let Some(program) = compile(&directory, source) else { return };
+    let heap = recorded(&directory, &program, &["-e", "heap:256k"]);
+    assert_eq!(heap.weight("heap.peak", "plateau"), 30 << 20);
+    assert_eq!(heap.weight("heap.peak", "churn"), 0);
+    assert_eq!(heap.weight("heap.alloc", "churn"), 600 << 20);
+    assert_eq!(heap.weight("heap.live", ""), 0);
+}
+
+#[test]
+fn child_has_the_blocks_of_its_parent() {
+    let directory = Directory::new("heap-fork");
+    let source = "
+        #include <stdlib.h>
+        #include <unistd.h>
+        #include <sys/wait.h>
+        void *before, *volatile sink;
+        __attribute__((noinline)) void parent(void) { before = malloc(4 << 20); }
+        __attribute__((noinline)) void child(void) { sink = malloc(1 << 20); }
+        int main(void) {
+            parent();
+            if (fork() == 0) { child(); _exit(0); }
+            wait(0);
+            if (fork() == 0) { child(); free(before); _exit(0); }
+            wait(0);
+            free(before);
+            return 0;
+        }";
+    let Some(program) = compile(&directory, source) else { return };
+    let heap = recorded(&directory, &program, &["-e", "heap:256k"]);
+    assert_eq!(heap.weight("heap.alloc", "parent"), 4 << 20);
+    // The first child keeps it, the second and the parent release it.
+    assert_eq!(heap.weight("heap.live", "parent"), 4 << 20);
+    assert_eq!(heap.weight("heap.free", "parent"), 8 << 20);
+    assert_eq!(heap.weight("heap.live", "child"), 2 << 20);
+    assert_eq!(heap.weight("heap.peak", "parent"), 12 << 20, "each process has its own peak");
+}
+
+#[test]
+fn ordinary_user_records_allocations() {
+    let directory = Directory::new("heap-user");
+    let Some(program) = compile(&directory, SITES) else { return };
+    let options = ["-e", "heap:64k"];
+    let output = record_as_other_user_with(&directory, &directory.path("out"), &program, &options);
+    let Ok(output) = output else { return eprintln!("SKIPPED: no setpriv") };
+    assert!(output.status.success(), "{}", stderr(&output));
+    let heap = Allocations::read(&directory.path("out"), &program);
+    assert_eq!(heap.weight("heap.alloc", "large"), 20 << 20);
+    assert_eq!(heap.weight("heap.live", "leak"), 10 << 20);
+    assert_eq!(heap.incomplete, 0);
+}
+
+#[test]
+fn static_program_is_counted_as_unseen() {
+    let directory = Directory::new("heap-static");
+    let options = ["-O1", "-static", "-w"];
+    let source = "#include <stdlib.h>\nint main(void) { return malloc(1 << 20) == 0; }";
+    let has_static = Command::new("gcc").args(["-print-file-name=libc.a"]).output();
+    if !has_static.is_ok_and(|it| it.stdout.starts_with(b"/")) {
+        return eprintln!("SKIPPED: no static C library");
+    }
+    let Some(program) = directory.compile("gcc", source, &options) else { return };
+    let file = directory.path("out");
+    let output = record(&["-e", "heap", "-o", &file, "--", &program]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let message = "1 process without heap and fd events, the first of program";
+    assert!(stderr(&output).contains(message), "{}", stderr(&output));
+}
+
+#[test]
+fn killed_program_has_its_live_blocks_and_other_events_load_nothing() {
+    let directory = Directory::new("heap-kill");
+    let source = "
+        #include <signal.h>
+        #include <stdlib.h>
+        #include <unistd.h>
+        int main(void) {
+            if (!getenv(\"LD_PRELOAD\")) return 7;
+            void *p = malloc(5 << 20);
+            kill(getpid(), SIGKILL);
+            return p == 0;
+        }";
+    let Some(program) = compile(&directory, source) else { return };
+    let file = directory.path("out");
+    let output = record(&["-e", "heap:64k", "-o", &file, "--", &program]);
+    assert_eq!(output.status.code(), Some(128 + 9), "{}", stderr(&output));
+    let heap = Allocations::read(&file, &program);
+    assert_eq!((heap.verdict, heap.weight("heap.live", "main")), (Verdict::Complete, 5 << 20));
+    let output = record(&["-e", "cpu-clock", "-o", &file, "--", &program]);
+    assert!([7, 125].contains(&output.status.code().expect("a status")), "{}", stderr(&output));
+}
