@@ -59,6 +59,7 @@ static LAST_PROBE_NS: AtomicU64 = AtomicU64::new(0);
 
 const WAIT: u32 = 1;
 const DESCRIPTORS: u32 = 2;
+const ACKNOWLEDGE: u32 = 4;
 
 impl Ring {
     /// Returns the header.
@@ -175,6 +176,9 @@ fn open_ring(thread: &Thread, forked: bool) -> Option<()> {
     let sent =
         sys::send(socket, &Hello { id, parent_id, forked_at_ns, pid, flags }.to_bytes(), file);
     sys::close(file);
+    if sent && FLAGS.load(Relaxed) & ACKNOWLEDGE != 0 {
+        sys::wait_for_end(socket);
+    }
     sys::close(socket);
     if !sent {
         sys::unmap(base, bytes);
@@ -274,7 +278,11 @@ fn keep_settings(settings: Settings<'_>) -> bool {
     HEAP_PERIOD.store(settings.heap_period, Relaxed);
     STACK_BYTES.store(settings.stack_bytes as usize, Relaxed);
     DATA_BYTES.store(u64::from(settings.ring_bytes), Relaxed);
-    let flags = [(settings.wait, WAIT), (settings.descriptors, DESCRIPTORS)];
+    let flags = [
+        (settings.wait, WAIT),
+        (settings.descriptors, DESCRIPTORS),
+        (settings.acknowledge, ACKNOWLEDGE),
+    ];
     FLAGS.store(flags.iter().filter(|(set, _)| *set).map(|(_, flag)| flag).sum(), Relaxed);
     true
 }

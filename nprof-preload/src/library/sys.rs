@@ -8,6 +8,7 @@ pub(super) const MADV_NOHUGEPAGE: usize = 15;
 pub(super) const MADV_WIPEONFORK: usize = 18;
 
 const CLOSE: usize = 3;
+const POLL: usize = 7;
 const MMAP: usize = 9;
 const MUNMAP: usize = 11;
 const RT_SIGPROCMASK: usize = 14;
@@ -160,6 +161,14 @@ pub(super) fn send(socket: i32, message: &[u8], file: i32) -> bool {
         call(SENDMSG, [socket as usize, header.as_ptr() as usize, MSG_NOSIGNAL, 0, 0, 0])
             == message.len() as isize
     }
+}
+
+/// Waits until the other end of a socket writes or closes it, at most a second.
+pub(super) fn wait_for_end(socket: i32) {
+    const POLLIN: u64 = 1;
+    let mut poll = u64::from(socket as u32) | POLLIN << 32;
+    // SAFETY: the kernel reads and writes one pollfd: descriptor, events, results.
+    unsafe { call(POLL, [&raw mut poll as usize, 1, 1000, 0, 0, 0]) };
 }
 
 /// Closes a descriptor.

@@ -5,7 +5,7 @@ use core::fmt;
 /// The environment variable that holds the [`Settings`].
 pub const VARIABLE: &str = "NPROF_PRELOAD";
 
-/// The settings of the library: `NAME:heap=BYTES,stack=BYTES,ring=BYTES[,fd][,mmap][,wait]`.
+/// The settings of the library: `NAME:heap=BYTES,stack=BYTES,ring=BYTES[,fd][,mmap][,wait][,ack]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings<'a> {
     /// The name of the recorder's abstract socket, without the zero byte before it; no `:`.
@@ -22,6 +22,9 @@ pub struct Settings<'a> {
     pub mappings: bool,
     /// True if a thread waits for room in a full ring; false if it drops the record and counts it.
     pub wait: bool,
+    /// True if a process that starts to record waits until the recorder closes the connection, at most a second: the
+    /// recorder can read `/proc/PID/maps` of a process that ends at once.
+    pub acknowledge: bool,
 }
 
 impl<'a> Settings<'a> {
@@ -36,6 +39,7 @@ impl<'a> Settings<'a> {
             descriptors: false,
             mappings: false,
             wait: false,
+            acknowledge: false,
         };
         for item in list.split(',') {
             match item.split_once('=') {
@@ -45,6 +49,7 @@ impl<'a> Settings<'a> {
                 None if item == "fd" => settings.descriptors = true,
                 None if item == "mmap" => settings.mappings = true,
                 None if item == "wait" => settings.wait = true,
+                None if item == "ack" => settings.acknowledge = true,
                 _ => return None,
             }
         }
@@ -64,9 +69,12 @@ impl fmt::Display for Settings<'_> {
             "{}:heap={},stack={},ring={}",
             self.socket, self.heap_period, self.stack_bytes, self.ring_bytes
         )?;
-        for (set, name) in
-            [(self.descriptors, ",fd"), (self.mappings, ",mmap"), (self.wait, ",wait")]
-        {
+        for (set, name) in [
+            (self.descriptors, ",fd"),
+            (self.mappings, ",mmap"),
+            (self.wait, ",wait"),
+            (self.acknowledge, ",ack"),
+        ] {
             if set {
                 f.write_str(name)?;
             }
@@ -89,6 +97,7 @@ mod tests {
             descriptors: true,
             mappings: false,
             wait: true,
+            acknowledge: true,
         };
         assert_eq!(Settings::parse(&settings.to_string()), Some(settings));
     }

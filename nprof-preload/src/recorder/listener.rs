@@ -33,6 +33,8 @@ pub struct Connection {
     pub hello: Hello,
     /// The ring that the process writes.
     pub ring: Ring,
+    /// The connection: with [`crate::protocol::Settings::acknowledge`] the process waits until it is closed.
+    pub socket: OwnedFd,
 }
 
 impl Listener {
@@ -70,7 +72,7 @@ impl Listener {
                 Err(rustix::io::Errno::AGAIN) => return Ok(None),
                 Err(error) => return Err(error.into()),
             };
-            if let Some(connection) = receive(&socket)? {
+            if let Some(connection) = receive(socket)? {
                 return Ok(Some(connection));
             }
         }
@@ -78,14 +80,14 @@ impl Listener {
 }
 
 /// Receives the message of a process; None if it only asked whether the recorder lives, or died before it sent one.
-fn receive(socket: &OwnedFd) -> io::Result<Option<Connection>> {
+fn receive(socket: OwnedFd) -> io::Result<Option<Connection>> {
     // The process sends at once after connect(2), unless it is stopped between the two.
     wait_for_message(socket.as_fd())?;
     let mut bytes = [0; Hello::BYTES + 1];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let message = recvmsg(
-        socket,
+        &socket,
         &mut [IoSliceMut::new(&mut bytes)],
         &mut ancillary,
         RecvFlags::CMSG_CLOEXEC,
@@ -99,8 +101,8 @@ fn receive(socket: &OwnedFd) -> io::Result<Option<Connection>> {
     }
     let hello = Hello::parse(&bytes[..message.bytes]).ok_or(io::ErrorKind::InvalidData)?;
     let ring = Ring::map(&file.ok_or(io::ErrorKind::InvalidData)?)?;
-    let pid = socket_peercred(socket)?.pid.as_raw_nonzero().get();
-    Ok(Some(Connection { pid, hello, ring }))
+    let pid = socket_peercred(&socket)?.pid.as_raw_nonzero().get();
+    Ok(Some(Connection { pid, hello, ring, socket }))
 }
 
 impl AsFd for Listener {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use nprof_preload::protocol::Content;
+use nprof_preload::protocol::{Content, Settings};
 use nprof_preload::{Listener, Losses};
 
 use crate::recorder::{Rings, Workshop, settings};
@@ -206,5 +206,24 @@ fn starts_without_recorder_and_with_malformed_settings() {
         assert!(output.status.success());
         assert_eq!(output.stdout, b"text\n");
         assert_eq!(output.stderr, b"", "{value:?}");
+    }
+}
+
+#[test]
+fn acknowledged_process_waits_for_the_recorder() {
+    let workshop = Workshop::new();
+    for _ in 0..20 {
+        let listener = Listener::bind().unwrap();
+        let settings = Settings { acknowledge: true, ..settings(listener.name()) };
+        let mut child = workshop.command(Path::new("/bin/true"), &settings).spawn().unwrap();
+        let connection = loop {
+            if let Some(connection) = listener.accept().unwrap() {
+                break connection;
+            }
+        };
+        let maps = std::fs::read_to_string(format!("/proc/{}/maps", connection.pid)).unwrap();
+        assert!(maps.contains("/true") && maps.contains("libnprof.so"), "{maps}");
+        drop(connection.socket);
+        assert!(child.wait().unwrap().success());
     }
 }

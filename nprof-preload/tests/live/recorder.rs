@@ -131,6 +131,7 @@ pub(crate) fn settings(socket: &str) -> Settings<'_> {
         descriptors: false,
         mappings: false,
         wait: true,
+        acknowledge: false,
     }
 }
 

@@ -400,6 +400,7 @@ impl Preload {
             mappings: false,
             // A lost release would look like a leak.
             wait: true,
+            acknowledge: false,
         };
         let environment = environment::with_library(std::env::vars_os(), &library, &settings);
         Ok(Self { events, environment, listener: Cell::new(Some(listener)) })

@@ -53,6 +53,7 @@ mod tests {
             descriptors: true,
             mappings: false,
             wait: false,
+            acknowledge: false,
         };
         let with = |variables: &[(&str, &str)]| {
             let variables = variables.iter().map(|(name, value)| (name.into(), value.into()));

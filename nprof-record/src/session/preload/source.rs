@@ -128,7 +128,7 @@ impl Rate {
 
 impl Process {
     fn new(connection: Connection, now_ns: u64) -> Self {
-        let Connection { pid, hello, ring } = connection;
+        let Connection { pid, hello, ring, socket: _ } = connection;
         let pid = pid as u32;
         Self {
             pid,
