@@ -355,7 +355,9 @@ mod tests {
         for pid in 11..1011 {
             machine.set(pid, 1, 30, 0);
         }
-        (1..5).for_each(|round| drop(machine.read(&mut times, 100 * round)));
+        for round in 1..5 {
+            machine.read(&mut times, 100 * round);
+        }
         let listed = std::cell::RefCell::new(FxHashSet::default());
         for round in 5..9 {
             let before = listed.borrow().len();
