@@ -323,7 +323,7 @@ impl StackResolver {
         for at in 0..self.addresses.len() - known.addresses {
             match self.user_key(process, &maps, sample_id, self.addresses[at]) {
                 Some(key) => {
-                    known.is_kept &= self.is_permanent(&key);
+                    known.is_kept &= key.image.is_some_and(|image| self.images.is_permanent(image));
                     self.keys.push(key);
                 }
                 None => return Mark::Unmapped,
@@ -342,14 +342,6 @@ impl StackResolver {
             self.latest.known_part(tid, maps, mark, &self.addresses)
         } else {
             KnownPart::none(tid, maps, mark, is_whole)
-        }
-    }
-
-    /// True if the frame of an address never changes.
-    fn is_permanent(&self, key: &FrameKey) -> bool {
-        match key.image {
-            Some(ImageKey::File(index)) => !self.images.may_contain_jit(index),
-            _ => false,
         }
     }
 

@@ -71,6 +71,27 @@ fn shared_memory_with_program_is_file_and_else_memory_of_process() {
 }
 
 #[test]
+fn only_code_of_elf_files_is_permanent() {
+    let mut images = ImageTable::default();
+    let path = std::env::current_exe().expect("a path");
+    let inode = path.metadata().expect("this program").ino();
+    let program = mmap(path.as_os_str().as_bytes(), Identity { inode, ..Identity::default() });
+    let data = tempfile::NamedTempFile::new().expect("a file");
+    let inode = data.path().metadata().expect("it exists").ino();
+    let data = mmap(data.path().as_os_str().as_bytes(), Identity { inode, ..Identity::default() });
+    let anon = mmap(b"//anon", Identity::default());
+    let vdso = mmap(b"[vdso]", Identity::default());
+    for (mapped, expected) in [(&program, true), (&vdso, true), (&data, false), (&anon, false)] {
+        let (index, _) = images.image_of(mapped, TaskSerial(1));
+        let name = String::from_utf8_lossy(&mapped.path);
+        assert_eq!(images.is_permanent(ImageKey::File(index)), expected, "{name}");
+    }
+    for key in [ImageKey::Kernel(0), ImageKey::Function(0), ImageKey::Unnamed(0)] {
+        assert!(!images.is_permanent(key), "{key:?}: of no file, though image 0 is one");
+    }
+}
+
+#[test]
 fn file_is_opened_once_and_only_with_its_inode() {
     let mut images = ImageTable::default();
     let path = std::env::current_exe().expect("a path");

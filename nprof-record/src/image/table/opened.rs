@@ -1,0 +1,230 @@
+//! One image: opens its file, reads its unwind tables and its code.
+
+use std::fs::File;
+use std::io::Cursor;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use nprof_object::path::split_deleted;
+use nprof_object::{FileOffset, ImageAddress, ImageOffset, vdso};
+use nprof_stream::ImageKind;
+use object::ReadCache;
+use rustc_hash::FxHashMap;
+
+use super::{Image, MEMO_MAX, MemoryReader, TableState};
+use crate::arch;
+use crate::arch::rule::UnwindRule;
+use crate::image::code_bytes::{CodeCache, CodeSource};
+use crate::image::elf::{self, Elf};
+use crate::image::mapped_file;
+use crate::os::code_mapping::Mmap;
+use crate::os::task_serial::ProcessId;
+
+impl Image {
+    /// Returns an image without a file.
+    pub(super) fn without_file(kind: ImageKind, path: &[u8], owner: Option<ProcessId>) -> Self {
+        Self {
+            kind,
+            path: path.to_vec(),
+            build_id: Vec::new(),
+            owner,
+            file: None,
+            is_unread: false,
+            elf: None,
+            to_copy: None,
+            is_copied: false,
+            copy: None,
+            tables: TableState::Closed,
+            bytes: 0,
+            used: 0,
+            signal_returns: FxHashMap::default(),
+            code: CodeCache::default(),
+            memory_reader: MemoryReader::default(),
+        }
+    }
+
+    /// Returns the image address of an offset, which is a file offset if the image is a file, and
+    /// an address if it is memory of a process.
+    pub(super) fn image_address(&self, offset: ImageOffset) -> Option<ImageAddress> {
+        if self.memory_of().is_some() {
+            return Some(ImageAddress(offset.0));
+        }
+        self.elf.as_ref()?.image_address(FileOffset(offset.0))
+    }
+
+    /// Returns the process of which the memory holds the code. None if a file does.
+    pub(super) fn memory_of(&self) -> Option<u32> {
+        self.owner.filter(|_| self.kind == ImageKind::Anonymous).map(|owner| owner.pid)
+    }
+
+    /// True if the file is held open.
+    pub(super) fn is_open(&self) -> bool {
+        matches!(self.tables, TableState::Open(_))
+    }
+
+    /// Reads the tables unless they were read.
+    pub(super) fn read_tables(&mut self) {
+        let cfi = match &self.tables {
+            TableState::Read(_) => return,
+            TableState::Open(cache) => elf::read_tables(cache),
+            TableState::Closed => {
+                let cache = reopen(self.file.as_ref(), self.elf.as_ref());
+                cache.and_then(|cache| elf::read_tables(&cache))
+            }
+        };
+        self.tables = TableState::Read(cfi.map(Box::new));
+    }
+
+    /// Looks up an address in the tables. None if they do not cover it or were not read.
+    pub(super) fn table_rule(&mut self, address: ImageAddress) -> Option<Rc<UnwindRule>> {
+        match &mut self.tables {
+            TableState::Read(Some(tables)) => tables.rule(address),
+            _ => None,
+        }
+    }
+
+    /// Calls a function with the cache of the code and the source of more, in a batch of samples.
+    /// None without ELF headers.
+    pub(super) fn with_code<T>(
+        &mut self,
+        batch: u64,
+        use_code: impl FnOnce(&mut CodeCache, &mut CodeSource<'_>) -> T,
+    ) -> Option<T> {
+        if let Some(pid) = self.memory_of() {
+            let reader = &self.memory_reader;
+            let read = |address: u64, bytes: &mut [u8]| reader.read(pid, batch, address, bytes);
+            return Some(use_code(&mut self.code, &mut CodeSource::Memory { read: &read, batch }));
+        }
+        let (file, elf) = (self.file.as_ref(), self.elf.as_ref()?);
+        let tables = match &mut self.tables {
+            TableState::Read(tables) => tables.as_deref_mut(),
+            _ => None,
+        };
+        let open = || reopen(file, Some(elf)).map(ReadCache::into_inner);
+        Some(use_code(&mut self.code, &mut CodeSource::File { elf, open: &open, tables }))
+    }
+
+    /// Returns the memory of the tables and caches.
+    pub(super) fn count_bytes(&self) -> usize {
+        let tables = match &self.tables {
+            TableState::Read(Some(tables)) => tables.bytes(),
+            _ => 0,
+        };
+        let signal_returns = self.signal_returns.capacity() * size_of::<(u64, bool, u8)>();
+        tables + signal_returns + self.code.bytes()
+    }
+
+    /// Returns the rule after a syscall instruction at which the table of its function ends.
+    ///
+    /// glibc ends the table of clone and clone3 at the syscall, because the new thread continues
+    /// there on another stack. In the parent the frame is unchanged: the rule before the syscall
+    /// still holds.
+    pub(super) fn rule_after_system_call(
+        &mut self,
+        offset: FileOffset,
+        address: ImageAddress,
+    ) -> Option<Rc<UnwindRule>> {
+        let length = arch::SYSTEM_CALL.len() as u64;
+        let rule = self.table_rule(ImageAddress(address.0.checked_sub(length + 1)?))?;
+        let mut code = [0; arch::SYSTEM_CALL.len()];
+        let (path, inode) = self.file.as_ref()?;
+        let file = mapped_file::open_same(path, *inode)?;
+        file.read_exact_at(&mut code, offset.0.checked_sub(length)?).ok()?;
+        (code == arch::SYSTEM_CALL).then_some(rule)
+    }
+
+    /// True if signal handlers return to the code at `offset` (`rt_sigreturn`). The offset may be
+    /// one byte before it, the address for lookup of a return address; so the next byte is checked,
+    /// too.
+    pub(super) fn is_signal_return(&mut self, offset: FileOffset) -> bool {
+        let Some((path, inode)) = &self.file else { return false };
+        if self.signal_returns.len() >= MEMO_MAX {
+            self.signal_returns.clear();
+        }
+        *self.signal_returns.entry(offset).or_insert_with(|| {
+            let mut code = [0; arch::SIGNAL_RETURN.len() + 1];
+            let read = mapped_file::open_same(path, *inode)
+                .is_some_and(|file| file.read_exact_at(&mut code, offset.0).is_ok());
+            read && (code.starts_with(&arch::SIGNAL_RETURN) || code.ends_with(&arch::SIGNAL_RETURN))
+        })
+    }
+}
+
+/// Opens the file of an image again. None if it was replaced or changed.
+pub(super) fn reopen(file: Option<&(PathBuf, u64)>, elf: Option<&Elf>) -> Option<ReadCache<File>> {
+    let (path, inode) = file?;
+    let cache = ReadCache::new(mapped_file::open_same(path, *inode)?);
+    (Elf::read(&cache).as_ref() == elf).then_some(cache)
+}
+
+/// The memory of a mapping, by its name and device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Backing {
+    /// A file in a file system.
+    File,
+    /// A file without a place in any file system: a memfd, System V shared memory.
+    SharedMemory,
+    Vdso,
+    /// No file.
+    Anonymous,
+}
+
+impl Backing {
+    pub(super) fn of(mmap: &Mmap<'_>) -> Self {
+        // Names of files that the kernel creates internally for shared memory. It calls all of them
+        // deleted (simple_dname() in fs/d_path.c), and their device has the major number 0. A file
+        // in a directory `/memfd:x` has not both, unless it was deleted from tmpfs.
+        const INTERNAL: [&[u8]; 4] = [b"/memfd:", b"/SYSV", b"/anon_hugepage", b"/drm mm object"];
+        let (path, is_deleted) = split_deleted(&mmap.path);
+        let is_internal = is_deleted && mmap.identity.device.0 == 0;
+        match path {
+            b"[vdso]" => Self::Vdso,
+            // perf's name of anonymous memory; a private mapping of this device is anonymous, too.
+            b"//anon" | b"/dev/zero" => Self::Anonymous,
+            _ if is_internal && INTERNAL.iter().any(|name| path.starts_with(name)) => {
+                Self::SharedMemory
+            }
+            [b'/', ..] => Self::File,
+            _ => Self::Anonymous,
+        }
+    }
+}
+
+/// Opens the file of a mapping and reads its headers. With `hold` it stays open for the tables, with
+/// `keep` for a copy.
+pub(super) fn open_file(path: &[u8], mmap: &Mmap<'_>, hold: bool, keep: bool) -> Image {
+    let mut image = Image::without_file(ImageKind::Elf, path, None);
+    let inode = mmap.identity.inode;
+    image.is_unread = true;
+    // Another file may be at the first path by now.
+    for path in mapped_file::candidates(mmap) {
+        let Some(file) = mapped_file::open_same(&path, inode) else { continue };
+        image.is_unread = false;
+        let cache = ReadCache::new(file);
+        let Some(elf) = Elf::read(&cache) else { continue };
+        image.build_id.clone_from(&elf.build_id);
+        image.elf = Some(elf);
+        // Opened again: descriptors of one opening share their position.
+        image.to_copy = keep.then(|| mapped_file::open_same(&path, inode)).flatten();
+        image.file = Some((path, inode));
+        if hold {
+            image.tables = TableState::Open(Box::new(cache));
+        }
+        break;
+    }
+    image
+}
+
+/// Reads the vDSO from the memory of this process: it is the same in all processes.
+pub(super) fn open_vdso() -> Image {
+    let mut image = Image::without_file(ImageKind::Vdso, b"[vdso]", None);
+    let Some(bytes) = vdso::read_own().ok().flatten() else { return image };
+    let cache = ReadCache::new(Cursor::new(bytes));
+    if let Some(elf) = Elf::read(&cache) {
+        image.build_id.clone_from(&elf.build_id);
+        image.elf = Some(elf);
+    }
+    image.tables = TableState::Read(elf::read_tables(&cache).map(Box::new));
+    image
+}
