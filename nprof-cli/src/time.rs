@@ -20,8 +20,8 @@ pub fn number_and_unit(text: &str) -> Option<(f64, u64)> {
     Some((decimal(number)?, ns))
 }
 
-/// Returns a number of digits and a point, without sign and exponent.
-fn decimal(text: &str) -> Option<f64> {
+/// Returns a number of digits and a point, without sign and exponent. None if it is malformed.
+pub fn decimal(text: &str) -> Option<f64> {
     let is_number = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
     text.parse().ok().filter(|_| is_number)
 }

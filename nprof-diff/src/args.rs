@@ -9,6 +9,7 @@ use nprof_report::join::Join;
 
 use crate::compare::effect_size::EffectSize;
 use crate::compare::fail_on::Bound;
+use crate::input::event::AmountUnit;
 use crate::input::row_kind::RowKind;
 use crate::print::Sort;
 
@@ -110,13 +111,16 @@ impl Args {
         Ok(sides)
     }
 
-    /// Returns the spelling of the first option in CPU time. None if there is none.
-    pub(crate) fn time_option(&self) -> Option<String> {
-        if let Some(bound) = self.fail_on.iter().find(|bound| bound.is_time()) {
-            return Some(format!("--fail-on {bound}"));
-        }
-        // The value is left out: an EffectSize does not keep its spelling.
-        matches!(self.min_effect, Some(EffectSize::TimeNs(_))).then(|| "--min-effect".to_owned())
+    /// Returns the units of options in time or bytes, with the spellings of the options.
+    pub(crate) fn amount_options(&self) -> Vec<(AmountUnit, String)> {
+        let bounds = self.fail_on.iter();
+        let bounds = bounds.filter_map(|bound| Some((bound.unit()?, format!("--fail-on {bound}"))));
+        let min_effect = match self.min_effect {
+            // The value is left out: an EffectSize does not keep its spelling.
+            Some(EffectSize::Amount(unit, _)) => Some((unit, "--min-effect".to_owned())),
+            _ => None,
+        };
+        bounds.chain(min_effect).collect()
     }
 
     /// Returns the kind of the rows.

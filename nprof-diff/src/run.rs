@@ -14,7 +14,7 @@ use crate::compare::comparison::Criteria;
 use crate::compare::diff::{self, Diff};
 use crate::compare::fail_on::{self, Bound, DiffResult};
 use crate::compare::{noise, rename_candidates, warnings};
-use crate::input::event::{self, ComparedEvent};
+use crate::input::event;
 use crate::input::load::{InputSides, Sources};
 use crate::input::{load, preconditions};
 use crate::print::{self, DiffReport, NoiseReport};
@@ -32,11 +32,11 @@ pub fn main() -> ExitCode {
 
 fn run(args: &Args) -> Result<Outcome> {
     let inputs = load_inputs(args)?;
-    let has_time = inputs.event.as_ref().is_some_and(ComparedEvent::measures_time);
+    let has_amount = inputs.event.as_ref().is_some_and(|event| event.amount_unit().is_some());
     // The runs of one side that are compared with each other are in no other order than all runs.
     let is_in_turn = args.noise || preconditions::times_are_comparable(&inputs.base, &inputs.new);
     let criteria =
-        Criteria { alpha: args.alpha(), has_time, is_in_turn, min_effect: args.min_effect };
+        Criteria { alpha: args.alpha(), has_amount, is_in_turn, min_effect: args.min_effect };
     if args.noise { calibrate(args, &inputs, criteria) } else { compare(args, &inputs, criteria) }
 }
 
@@ -54,8 +54,9 @@ fn load_inputs(args: &Args) -> Result<InputSides> {
         joins: Joins::new(&args.join).map_err(anyhow::Error::msg)?,
         partial_ok: args.tolerance.partial_ok,
     })?;
-    if let (Some(event), Some(option)) = (&inputs.event, args.time_option()) {
-        preconditions::refuse_time(&inputs.base, &inputs.new, event, &option)?;
+    for (unit, option) in args.amount_options() {
+        let Some(event) = &inputs.event else { break };
+        preconditions::refuse_amount(&inputs.base, &inputs.new, event, unit, &option)?;
     }
     // Without a gate it is only a warning.
     if !args.fail_on.is_empty() {

@@ -136,6 +136,51 @@ fn table_lists_row_beyond_bound_in_time_only() {
 }
 
 #[test]
+fn bytes_are_compared_as_amounts() {
+    let directory = TempDir::new().expect("a directory");
+    // 1 MiB a sample.
+    for (id, name, functions) in [(1, "base", BASE), (2, "new", NEW)] {
+        let weights = vec![1 << 20; functions.len()];
+        let (event, unit, measure) = ("heap.peak", "bytes", "bytes");
+        let run = Run { event, unit, measure, weights, ..Run::new(id, functions) };
+        run.save(directory.path(), name);
+    }
+    let table = diff(directory.path(), "base new").stdout;
+    assert!(table.contains("1000 samples, 1000 MiB a run\n"), "{table}");
+    assert!(table.contains("1104 samples, 1.08 GiB, +104 MiB\n"), "{table}");
+    let solve = "                300 MiB    420 MiB   +120 MiB";
+    assert!(table.contains(solve), "{table}");
+    // main has all bytes of both sides, which grew by 104 MiB.
+    let status = |line: &str| diff(directory.path(), line).status;
+    assert_eq!(status("--fail-on total>+90MiB base new"), 1);
+    assert_eq!(status("--fail-on total>+170MiB base new"), 0);
+    assert_eq!(status("--fail-on self>+64KiB base new"), 1);
+    let beyond = diff(directory.path(), "--fail-on total>+90MiB base new").stdout;
+    assert!(beyond.contains("\ngrown in bytes only, beyond a bound (1)\n  main"), "{beyond}");
+    assert!(beyond.contains("beyond total>+90MiB: main  (demo): at least +100 MiB"), "{beyond}");
+    let refusal = diff(directory.path(), "--fail-on total>+20ms base new");
+    assert_eq!(refusal.status, 2);
+    assert!(
+        refusal.stderr.contains("heap.peak (user) does not measure time"),
+        "{}",
+        refusal.stderr
+    );
+    let tsv = diff(directory.path(), "--format tsv base new").stdout;
+    assert_eq!(cell(&tsv, "solve", "self_diff_bytes"), "125829120");
+    assert_eq!(cell(&tsv, "solve", "self_diff_ns"), "");
+    let noise = diff(directory.path(), "--noise --format tsv --base base new").stdout;
+    assert!(
+        noise.lines().next().is_some_and(|line| line.ends_with("\ttotal_floor_bytes")),
+        "{noise}"
+    );
+    // Other events have no such columns, and no bounds in bytes.
+    let times = self::directory();
+    assert!(!diff(times.path(), "--format tsv base new").stdout.contains("_bytes"));
+    let refusal = diff(times.path(), "--fail-on total>+1MiB base new");
+    assert!(refusal.stderr.contains("does not measure bytes"), "{}", refusal.stderr);
+}
+
+#[test]
 fn heading_joins_rates_of_one_event() {
     let directory = directory();
     for (id, hertz) in [(11, 997), (12, 1011), (13, 1004)] {

@@ -22,8 +22,8 @@ pub(crate) enum Method {
 pub(crate) struct Criteria {
     /// Intervals have confidence 1 - alpha, and the probability of any false alarm is at most alpha.
     pub(crate) alpha: f64,
-    /// True if the weights of samples are CPU time in nanoseconds.
-    pub(crate) has_time: bool,
+    /// True if the weights of samples are times or bytes.
+    pub(crate) has_amount: bool,
     /// True if the sides were recorded in turn on one machine, so that times are comparable.
     pub(crate) is_in_turn: bool,
     /// Smaller differences are not reported as changes.
@@ -55,7 +55,7 @@ impl Comparison<'_> {
             share,
             // `significance` corrects it.
             corrected: share,
-            time_ns: self.criteria.has_time.then(|| self.change(&base, &new, Quantity::TimeNs)),
+            amount: self.criteria.has_amount.then(|| self.change(&base, &new, Quantity::Amount)),
             changed: false,
             displaced: false,
         }

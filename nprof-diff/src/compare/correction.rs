@@ -72,8 +72,8 @@ impl Correction {
             && rows.len() >= MIN_ROWS;
         let (mut power, mut order) = (1.0, None);
         if is_in_turn {
-            let has_time = comparison.criteria.has_time && !speeds_differ(&rows, comparison);
-            let first_step = if has_time { 0 } else { STEPS };
+            let has_amount = comparison.criteria.has_amount && !speeds_differ(&rows, comparison);
+            let first_step = if has_amount { 0 } else { STEPS };
             let usual = best_power(&rows, &unchanged, None, first_step);
             power = usual.power;
             if let Some(in_order) = RunOrder::of(comparison.base, comparison.new) {

@@ -1,6 +1,6 @@
 //! The comparison of two sides: rows, their differences and changes. Pure.
 //!
-//! Every key is compared by self and by total: by share, by CPU time if the event measures it, and by
+//! Every key is compared by self and by total: by share, by time or bytes if the event measures these, and by
 //! its corrected part of a run, which decides on changes. Each of the three is a family of
 //! comparisons and corrected for its size.
 
@@ -27,8 +27,8 @@ pub(crate) struct Diff {
     pub(crate) base: SideTotals,
     /// The totals of the new side.
     pub(crate) new: SideTotals,
-    /// CPU time of a whole run, in nanoseconds. None with a single run on either side.
-    pub(crate) run_time_ns: Option<Estimate>,
+    /// The weight of a whole run. None with a single run on either side.
+    pub(crate) run_amount: Option<Estimate>,
     /// The number of comparisons: the size of the family.
     pub(crate) comparisons: usize,
     /// The part of the variation of whole runs that is removed from the rows: 1 compares shares, 0
@@ -66,13 +66,13 @@ pub(crate) fn compare(
     // The streams may contain other events, with keys that this one has no samples of.
     let mut rows: Vec<Row> = rows.filter(|row| row.total.samples() > 0).collect();
     let family = significance::test_rows(&mut rows, &comparison);
-    // The CPU time of a single run is known exactly, but not how much it varies.
-    let run_time_ns = (criteria.has_time && has_repetitions).then(|| {
+    // The weight of a single run is known exactly, but not how much it varies.
+    let run_amount = (criteria.has_amount && has_repetitions).then(|| {
         stats::welch(
             run_time_spread(base),
             run_time_spread(new),
             criteria.alpha,
-            Quantity::TimeNs.max(),
+            Quantity::Amount.max(),
         )
     });
     Diff {
@@ -80,7 +80,7 @@ pub(crate) fn compare(
         criteria,
         base: SideTotals::of(base),
         new: SideTotals::of(new),
-        run_time_ns,
+        run_amount,
         comparisons: family.comparisons,
         common_part: family.common_part,
         has_trend: family.has_trend,

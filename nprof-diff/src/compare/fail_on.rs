@@ -8,6 +8,7 @@ use crate::compare::effect_size::EffectSize;
 use crate::compare::quantity::MetricKind;
 use crate::compare::row::{Metric, Row};
 use crate::compare::runs_needed;
+use crate::input::event::AmountUnit;
 use crate::stats::Estimate;
 
 /// The smallest change that `any` must not miss, without `--min-effect`: points of a run.
@@ -38,7 +39,8 @@ impl FromStr for Bound {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        const EXPECTED: &str = "expected any, self>+P%, total>+P%, self>+Nms or total>+Nms";
+        const EXPECTED: &str =
+            "expected any, or self>+SIZE or total>+SIZE with a size such as 2%, 20ms or 1MiB";
         let kind = match text.split_once('>') {
             None if text == "any" => BoundKind::Any,
             Some(("self", size)) => growth(MetricKind::Self_, size).ok_or(EXPECTED)?,
@@ -67,9 +69,12 @@ enum BoundState {
 }
 
 impl Bound {
-    /// True if the bound is a CPU time.
-    pub(crate) fn is_time(&self) -> bool {
-        matches!(self.kind, BoundKind::Growth { limit: EffectSize::TimeNs(_), .. })
+    /// Returns the unit of the bound. None if it is a share.
+    pub(crate) fn unit(&self) -> Option<AmountUnit> {
+        match self.kind {
+            BoundKind::Growth { limit: EffectSize::Amount(unit, _), .. } => Some(unit),
+            _ => None,
+        }
     }
 
     fn state(&self, row: &Row, diff: &Diff) -> BoundState {
@@ -83,9 +88,9 @@ impl Bound {
             };
         };
         let metric = self.metric(row);
-        // Where every row takes longer by one factor, only the time of a row shows it.
+        // Where every row grows by one factor, only the amount of a row shows it.
         let significant = metric.corrected.significant
-            || self.is_time() && metric.time_ns.is_some_and(|time| time.significant);
+            || self.unit().is_some() && metric.amount.is_some_and(|amount| amount.significant);
         // An interval beyond the limit without significance among all rows is open, too: more runs
         // may confirm it.
         if !(significant && estimate.low > limit) {
@@ -106,7 +111,7 @@ impl Bound {
     }
 
     /// Returns the difference that the bound limits, and the limit. None if the bound is `any`, or
-    /// without CPU time.
+    /// without amounts.
     fn estimate(&self, row: &Row) -> Option<(Estimate, f64)> {
         let metric = self.metric(row);
         match self.kind {
@@ -114,8 +119,8 @@ impl Bound {
             BoundKind::Growth { limit: EffectSize::Share(limit), .. } => {
                 Some((metric.share.estimate, limit))
             }
-            BoundKind::Growth { limit: EffectSize::TimeNs(limit), .. } => {
-                metric.time_ns.map(|time| (time.estimate, limit))
+            BoundKind::Growth { limit: EffectSize::Amount(_, limit), .. } => {
+                metric.amount.map(|amount| (amount.estimate, limit))
             }
         }
     }
@@ -124,7 +129,7 @@ impl Bound {
     pub(crate) fn min_growth(&self, row: &Row) -> Option<EffectSize> {
         let (estimate, _) = self.estimate(row)?;
         let low = estimate.low;
-        Some(if self.is_time() { EffectSize::TimeNs(low) } else { EffectSize::Share(low) })
+        Some(self.unit().map_or(EffectSize::Share(low), |unit| EffectSize::Amount(unit, low)))
     }
 
     /// Returns the rows that exceed the bound.
@@ -189,7 +194,7 @@ fn smallest_change(diff: &Diff) -> EffectSize {
 fn unseen_change(row: &Row, diff: &Diff) -> Option<(Estimate, f64)> {
     let (estimate, limit) = match smallest_change(diff) {
         EffectSize::Share(limit) => (row.self_.corrected.estimate, limit),
-        EffectSize::TimeNs(limit) => (row.self_.time_ns?.estimate, limit),
+        EffectSize::Amount(_, limit) => (row.self_.amount?.estimate, limit),
     };
     if estimate.high > limit {
         Some((estimate, limit))
@@ -270,10 +275,13 @@ mod tests {
 
     #[test]
     fn parses_bounds_with_metric_sign_and_unit() {
+        let time = |ns| EffectSize::Amount(AmountUnit::Ns, ns);
         assert_eq!(kind("any"), BoundKind::Any);
         assert_eq!(kind("self>+2%"), growth(MetricKind::Self_, EffectSize::Share(0.02)));
-        assert_eq!(kind("total>+1.5ms"), growth(MetricKind::Total, EffectSize::TimeNs(1.5e6)));
-        assert_eq!(kind("self>+2s"), growth(MetricKind::Self_, EffectSize::TimeNs(2e9)));
+        assert_eq!(kind("total>+1.5ms"), growth(MetricKind::Total, time(1.5e6)));
+        assert_eq!(kind("self>+2s"), growth(MetricKind::Self_, time(2e9)));
+        let bytes = EffectSize::Amount(AmountUnit::Bytes, 1_048_576.0);
+        assert_eq!(kind("total>+1MiB"), growth(MetricKind::Total, bytes));
         for wrong in [
             "",
             "self",

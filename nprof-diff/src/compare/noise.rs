@@ -55,8 +55,8 @@ pub(crate) struct MetricNoise {
     pub(crate) samples: u64,
     /// The noise of the share, as a fraction.
     pub(crate) share: NoiseLevel,
-    /// The noise of CPU time per run, in nanoseconds. None unless the event measures CPU time.
-    pub(crate) time_ns: Option<NoiseLevel>,
+    /// The noise of the weight per run. None unless the event measures time or bytes.
+    pub(crate) amount: Option<NoiseLevel>,
 }
 
 /// The variation of a value between runs.
@@ -83,7 +83,7 @@ struct RowDifferences {
 #[derive(Clone, Debug, Default)]
 struct MetricDifferences {
     share: Vec<f64>,
-    time_ns: Vec<f64>,
+    amount: Vec<f64>,
 }
 
 impl RowDifferences {
@@ -96,8 +96,8 @@ impl RowDifferences {
 impl MetricDifferences {
     fn add(&mut self, metric: &Metric) {
         self.share.push(metric.share.estimate.difference().abs());
-        if let Some(time) = &metric.time_ns {
-            self.time_ns.push(time.estimate.difference().abs());
+        if let Some(time) = &metric.amount {
+            self.amount.push(time.estimate.difference().abs());
         }
     }
 }
@@ -159,12 +159,12 @@ fn noise(
     differences: MetricDifferences,
 ) -> MetricNoise {
     let observed = Observed::of(runs, key, kind);
-    let MetricDifferences { share, time_ns } = differences;
+    let MetricDifferences { share, amount } = differences;
     let alpha = criteria.alpha;
     MetricNoise {
         samples: observed.samples(),
         share: level(&observed, Quantity::Share, share, alpha),
-        time_ns: criteria.has_time.then(|| level(&observed, Quantity::TimeNs, time_ns, alpha)),
+        amount: criteria.has_amount.then(|| level(&observed, Quantity::Amount, amount, alpha)),
     }
 }
 
@@ -256,14 +256,15 @@ mod tests {
         let mut keys = KeyTable::default();
         let ids = ["a", "b"].map(|name| keys.intern(RowKey::of_name(name.as_bytes())));
         let runs = [100, 140, 120, 160].map(|self_| run(&ids, self_));
-        let criteria = Criteria { alpha: 0.05, has_time: true, is_in_turn: true, min_effect: None };
+        let criteria =
+            Criteria { alpha: 0.05, has_amount: true, is_in_turn: true, min_effect: None };
         let calibration = calibrate(&runs.each_ref(), &keys, criteria).unwrap();
         assert_eq!((calibration.splits, calibration.halves), (3, [2, 2]));
         let self_ = calibration.rows[1].self_;
         assert!((self_.share.mean - 0.13).abs() < 1e-12);
         // {100, 120} against {140, 160}.
         assert!((self_.share.floor - 0.04).abs() < 1e-12);
-        assert!((self_.time_ns.unwrap().floor - 40_000.0).abs() < 1e-6);
+        assert!((self_.amount.unwrap().floor - 40_000.0).abs() < 1e-6);
         assert!((self_.share.deviation - 0.025_819_888_974_716).abs() < 1e-12);
         assert!(self_.share.dispersion > 5.0);
         assert!(calibrate(&[&runs[0]], &keys, criteria).is_none());

@@ -111,19 +111,18 @@ impl<'a> Observed<'a> {
         let scale = |run: &&RunCounts| match quantity {
             // A run of samples without weight has no shares.
             Quantity::Share => (run.sum.weight as f64).recip().min(1.0),
-            Quantity::TimeNs => 1.0,
+            Quantity::Amount => 1.0,
         };
         self.runs.iter().map(scale).collect()
     }
 
-    /// Returns the proportion over all runs of the side, scaled to the quantity (CPU time: per
-    /// run).
+    /// Returns the proportion over all runs of the side, scaled to the quantity (amounts: per run).
     pub(crate) fn proportion(&self, quantity: Quantity) -> Proportion {
         let trials = self.sum.effective_samples(self.side_sum);
         let hits = self.sum.share_of(self.side_sum) * trials;
         let scale = match quantity {
             Quantity::Share => 1.0,
-            Quantity::TimeNs => self.side_sum.weight as f64 / self.runs.len().max(1) as f64,
+            Quantity::Amount => self.side_sum.weight as f64 / self.runs.len().max(1) as f64,
         };
         Proportion { hits, trials, scale }
     }

@@ -1,4 +1,4 @@
-//! The values that are compared: self or total, as a share or as CPU time. Pure.
+//! The values that are compared: self or total, as a share or as an amount. Pure.
 
 use nprof_report::profile::Sum;
 
@@ -28,8 +28,8 @@ impl MetricKind {
 pub(crate) enum Quantity {
     /// The share of the samples, as a fraction.
     Share,
-    /// CPU time per run, in nanoseconds.
-    TimeNs,
+    /// Time in nanoseconds, or bytes, per run.
+    Amount,
 }
 
 impl Quantity {
@@ -37,7 +37,7 @@ impl Quantity {
     pub(crate) fn max(self) -> f64 {
         match self {
             Quantity::Share => 1.0,
-            Quantity::TimeNs => f64::INFINITY,
+            Quantity::Amount => f64::INFINITY,
         }
     }
 }

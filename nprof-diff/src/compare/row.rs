@@ -36,8 +36,8 @@ pub(crate) struct Metric {
     pub(crate) new: Sum,
     /// Shares of the samples, as fractions.
     pub(crate) share: Change,
-    /// CPU time per run, in nanoseconds. None unless the event measures CPU time.
-    pub(crate) time_ns: Option<Change>,
+    /// Time in nanoseconds, or bytes, per run. None unless the event measures time or bytes.
+    pub(crate) amount: Option<Change>,
     /// Its part of a run, corrected for the speed of the machine and for the rows that changed:
     /// this decides.
     pub(crate) corrected: Change,
@@ -63,8 +63,8 @@ impl Metric {
         match size {
             None => true,
             Some(EffectSize::Share(min)) => self.share.estimate.difference().abs() >= min,
-            Some(EffectSize::TimeNs(min)) => {
-                self.time_ns.is_some_and(|time| time.estimate.difference().abs() >= min)
+            Some(EffectSize::Amount(_, min)) => {
+                self.amount.is_some_and(|amount| amount.estimate.difference().abs() >= min)
             }
         }
     }

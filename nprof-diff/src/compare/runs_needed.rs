@@ -60,10 +60,15 @@ mod tests {
         let totals = SideTotals { runs, ..SideTotals::default() };
         Diff {
             method,
-            criteria: Criteria { alpha: 0.05, has_time: true, is_in_turn: true, min_effect: None },
+            criteria: Criteria {
+                alpha: 0.05,
+                has_amount: true,
+                is_in_turn: true,
+                min_effect: None,
+            },
             base: totals,
             new: totals,
-            run_time_ns: None,
+            run_amount: None,
             comparisons: 0,
             common_part: 1.0,
             has_trend: false,

@@ -49,17 +49,17 @@ pub(crate) struct FamilyResult {
     pub(crate) has_trend: bool,
 }
 
-/// Tests the rows by share, by CPU time, and by their corrected part of a run, which decides.
+/// Tests the rows by share, by amount, and by their corrected part of a run, which decides.
 pub(crate) fn test_rows(rows: &mut [Row], comparison: &Comparison<'_>) -> FamilyResult {
     let hypotheses = hypotheses(rows, comparison);
     let shares = test_quantity(Quantity::Share, &hypotheses, comparison);
-    let times = test_quantity(Quantity::TimeNs, &hypotheses, comparison);
+    let amounts = test_quantity(Quantity::Amount, &hypotheses, comparison);
     let (corrected, correction) = test_corrected(&hypotheses, comparison);
     let min_effect = comparison.criteria.min_effect;
     for (index, hypothesis) in hypotheses.iter().enumerate() {
         let metric = rows[hypothesis.row].metric_mut(hypothesis.kind);
         metric.share = shares[index];
-        metric.time_ns = metric.time_ns.map(|_| times[index]);
+        metric.amount = metric.amount.map(|_| amounts[index]);
         metric.corrected = corrected[index];
         // The time of a whole run is in the heading of the report.
         let share = metric.share.estimate;

@@ -217,7 +217,7 @@ fn keys(count: usize) -> Vec<KeyId> {
 }
 
 fn compared(base: &[RunCounts], new: &[RunCounts], keys: &[KeyId]) -> Diff {
-    let criteria = Criteria { alpha: 0.05, has_time: true, is_in_turn: true, min_effect: None };
+    let criteria = Criteria { alpha: 0.05, has_amount: true, is_in_turn: true, min_effect: None };
     let (base, new): (Vec<_>, Vec<_>) = (base.iter().collect(), new.iter().collect());
     compare(&base, &new, keys.iter().copied(), criteria)
 }
@@ -240,7 +240,7 @@ fn false_alarms(noise: RunNoise, functions: usize, runs: [usize; 2], pairs: usiz
 }
 
 fn has_significant_time(row: &Row) -> bool {
-    [row.self_, row.total].iter().any(|metric| metric.time_ns.is_some_and(|time| time.significant))
+    [row.self_, row.total].iter().any(|metric| metric.amount.is_some_and(|time| time.significant))
 }
 
 /// Returns the number of alarms that a rate of 5 % exceeds in one of 1000 cases.

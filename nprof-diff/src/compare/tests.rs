@@ -13,7 +13,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 const CRITERIA: Criteria =
-    Criteria { alpha: 0.05, has_time: true, is_in_turn: true, min_effect: None };
+    Criteria { alpha: 0.05, has_amount: true, is_in_turn: true, min_effect: None };
 
 /// A run in which key `i` has `samples[i]` of self and all keys are called from key 0; a sample
 /// has the weight `period`, in nanoseconds.
@@ -75,7 +75,7 @@ fn shares_ignore_sampling_rate_and_run_length() {
     let diff = diff(&[base], &[new], 3);
     assert_eq!(changes(&diff), ["same"; 3]);
     // But the CPU time grew by a factor of twelve.
-    let time = diff.rows[1].self_.time_ns.unwrap();
+    let time = diff.rows[1].self_.amount.unwrap();
     assert!((time.estimate.base - 5e8).abs() < 1.0 && (time.estimate.new - 6e9).abs() < 1.0);
     assert!(time.estimate.low > 5e9 && time.q < 1e-9);
 }
@@ -172,7 +172,7 @@ proptest! {
             for metric in [row.self_, row.total] {
                 prop_assert_eq!(metric.share.estimate.difference(), 0.0);
                 prop_assert_eq!(metric.share.estimate.p, 1.0);
-                prop_assert_eq!(metric.time_ns.unwrap().estimate.difference(), 0.0);
+                prop_assert_eq!(metric.amount.unwrap().estimate.difference(), 0.0);
             }
             prop_assert_eq!(row.change(), RowChange::Same);
         }

@@ -12,14 +12,37 @@ use nprof_stream::{Event, Measure};
 use crate::input::run_counts::RunCounts;
 use crate::input::side::Side;
 
+/// The unit of the weights that are compared as they are, not only as shares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AmountUnit {
+    /// Nanoseconds.
+    Ns,
+    /// Bytes.
+    Bytes,
+}
+
+impl AmountUnit {
+    /// Returns its quantity, for messages.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            AmountUnit::Ns => "time",
+            AmountUnit::Bytes => "bytes",
+        }
+    }
+}
+
 /// An event with samples on both sides, or on the only side that has samples.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ComparedEvent(Event);
 
 impl ComparedEvent {
-    /// True if its weights are times, in nanoseconds.
-    pub(crate) fn measures_time(&self) -> bool {
-        self.0.measure.is_time()
+    /// Returns the unit in which its weights are compared. None if only shares are.
+    pub(crate) fn amount_unit(&self) -> Option<AmountUnit> {
+        match &self.0.measure {
+            measure if measure.is_time() => Some(AmountUnit::Ns),
+            Measure::Bytes => Some(AmountUnit::Bytes),
+            _ => None,
+        }
     }
 
     /// Returns the quantity of its weights, for people.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use anyhow::{Result, bail};
 
-use crate::input::event::ComparedEvent;
+use crate::input::event::{AmountUnit, ComparedEvent};
 use crate::input::row_kind::RowKind;
 use crate::input::run_counts::StreamCounts;
 use crate::input::side::{Side, difference_between, recorded_in_turn, run_id, shared_run};
@@ -58,20 +58,25 @@ fn refuse_repeated_runs(side: &Side) -> Result<()> {
     Ok(())
 }
 
-/// Refuses an option in time if times cannot be compared. `option` is its spelling.
+/// Refuses an option in time or bytes if these cannot be compared. `option` is its spelling.
 ///
 /// # Errors
 ///
-/// If the event does not measure time, or the processors differ: the same work takes different
-/// times on them.
-pub(crate) fn refuse_time(
+/// If the event does not measure this unit. For times also if the processors differ: the same work takes
+/// different times on them.
+pub(crate) fn refuse_amount(
     base: &Side,
     new: &Side,
     event: &ComparedEvent,
+    unit: AmountUnit,
     option: &str,
 ) -> Result<()> {
-    if !event.measures_time() {
-        bail!("{option}: the event {} does not measure time; give a share (P%)", event.label());
+    if event.amount_unit() != Some(unit) {
+        let (unit, event) = (unit.name(), event.label());
+        bail!("{option}: the event {event} does not measure {unit}; give a share (P%)");
+    }
+    if unit == AmountUnit::Bytes {
+        return Ok(());
     }
     let [base, new] = [base, new].map(|side| side.facts(|head| &head.cpu));
     match difference_between("processors differ", &base, &new) {

@@ -8,12 +8,12 @@ use nprof_stream::escape::escaped;
 
 use crate::compare::comparison::Method;
 use crate::compare::observed::SideTotals;
-use crate::input::event::{ComparedEvent, incomplete_stacks};
+use crate::input::event::{AmountUnit, ComparedEvent, incomplete_stacks};
 use crate::input::moved_files::MovedDirectory;
 use crate::input::side::Side;
 use crate::print::date::utc;
 use crate::print::report::DiffReport;
-use crate::print::text::{WIDTH, confidence, seconds, signed_seconds};
+use crate::print::text::{WIDTH, amount, confidence, signed_amount};
 
 /// Returns the lines of the heading: what a reader needs to judge the table, or with `--verbose` all
 /// facts about both sides.
@@ -51,29 +51,31 @@ pub(super) fn unnamed(event: Option<&ComparedEvent>, sides: &[&Side]) -> Vec<Str
 /// Returns a line on each side.
 fn brief(report: &DiffReport<'_>) -> Vec<String> {
     let DiffReport { base, new, diff, event, .. } = report;
-    let has_time = event.is_some_and(ComparedEvent::measures_time);
-    let [base_ns, new_ns] = [diff.base, diff.new].map(SideTotals::mean_weight);
-    let (mut base_time, mut new_time) = (String::new(), String::new());
-    if has_time {
+    let unit = event.and_then(ComparedEvent::amount_unit);
+    let [of_base, of_new] = [diff.base, diff.new].map(SideTotals::mean_weight);
+    let (mut base_amount, mut new_amount) = (String::new(), String::new());
+    if let Some(unit) = unit {
         let quantity = event.map(ComparedEvent::quantity).unwrap_or_default();
-        base_time = format!(", {} of {quantity} a run", seconds(base_ns));
-        new_time = format!(", {}, {}", seconds(new_ns), signed_seconds(new_ns - base_ns));
+        let of = if unit == AmountUnit::Ns { format!(" of {quantity}") } else { String::new() };
+        base_amount = format!(", {}{of} a run", amount(unit, of_base));
+        let growth = signed_amount(unit, of_new - of_base);
+        new_amount = format!(", {}, {growth}", amount(unit, of_new));
+        // Single runs have no interval.
+        if let Some(estimate) = &diff.run_amount {
+            let [low, high] = [estimate.low, estimate.high].map(|end| signed_amount(unit, end));
+            new_amount.push_str(&format!(" ({low} .. {high})"));
+        }
     }
-    // Single runs have no interval.
-    if let Some(time) = diff.run_time_ns.as_ref().filter(|_| has_time) {
-        let (low, high) = (signed_seconds(time.low), signed_seconds(time.high));
-        new_time.push_str(&format!(" ({low} .. {high})"));
-    }
-    let line = |side: &Side, totals: SideTotals, time: &str| {
+    let line = |side: &Side, totals: SideTotals, amount: &str| {
         let plural = if totals.runs == 1 { "" } else { "s" };
-        let counts = format!(": {} samples{time}", totals.sum.samples);
+        let counts = format!(": {} samples{amount}", totals.sum.samples);
         let begin = format!("{:<5} {} run{plural} of ", side.name, totals.runs);
         let command = join(&side.facts(|head| &head.command), "; ");
         let command = if command.is_empty() { inputs(side) } else { command };
         let room = WIDTH.saturating_sub(begin.len() + counts.len()).max(MIN_COMMAND);
         begin + &fit(&command, "", room) + &counts
     };
-    vec![line(base, diff.base, &base_time), line(new, diff.new, &new_time)]
+    vec![line(base, diff.base, &base_amount), line(new, diff.new, &new_amount)]
 }
 
 /// The smallest width of a command in a brief heading.
@@ -100,8 +102,8 @@ fn facts(report: &DiffReport<'_>) -> Vec<String> {
         lines.extend(labelled(base.name, base_lines));
         lines.extend(labelled(new.name, new_lines));
     }
-    if event.is_some_and(ComparedEvent::measures_time) {
-        lines.extend(wrapped(&run_time(report), WIDTH));
+    if let Some(unit) = event.and_then(ComparedEvent::amount_unit) {
+        lines.extend(wrapped(&run_amount(report, unit), WIDTH));
     }
     lines
 }
@@ -227,22 +229,19 @@ fn moved_directory(moved: &MovedDirectory) -> String {
     )
 }
 
-fn run_time(report: &DiffReport<'_>) -> String {
+fn run_amount(report: &DiffReport<'_>, unit: AmountUnit) -> String {
     let (base, new) = (report.diff.base.mean_weight(), report.diff.new.mean_weight());
     let mut line = format!(
         "{} of a run: base {}, new {}, difference {}",
         report.event.map(ComparedEvent::quantity).unwrap_or_default(),
-        seconds(base),
-        seconds(new),
-        signed_seconds(new - base)
+        amount(unit, base),
+        amount(unit, new),
+        signed_amount(unit, new - base)
     );
     // Single runs have no interval.
-    if let Some(time) = &report.diff.run_time_ns {
-        line.push_str(&format!(
-            " (interval {} .. {})",
-            signed_seconds(time.low),
-            signed_seconds(time.high)
-        ));
+    if let Some(estimate) = &report.diff.run_amount {
+        let [low, high] = [estimate.low, estimate.high].map(|end| signed_amount(unit, end));
+        line.push_str(&format!(" (interval {low} .. {high})"));
     }
     line
 }

@@ -8,9 +8,10 @@ use nprof_stream::escape::escaped;
 use serde_json::{Value, json};
 
 use crate::compare::noise::{MetricNoise, NoiseLevel};
+use crate::input::event::{AmountUnit, ComparedEvent};
 use crate::print::heading;
 use crate::print::report::NoiseReport;
-use crate::print::text::{WIDTH, confidence, percent, row_name, seconds};
+use crate::print::text::{WIDTH, amount, confidence, percent, row_name};
 use crate::print::values::{self, points, significant};
 
 /// Prints the report for people.
@@ -27,19 +28,20 @@ pub(super) fn print_table(
         "\n{:14}{:>12} {:>14} {:>14} {:>16}",
         "", "mean", "deviation", "x sampling", "noise floor"
     )?;
+    let unit = unit(report);
     let rows = report.sorted_rows();
     for row in rows.iter().take(report.row_limit) {
         writeln!(out, "  {}", row_name(report.keys, row.key, width, 2))?;
         // A leaf: one line instead of two equal ones.
         if row.self_ == row.total {
-            print_metric("self, total", &row.self_, out)?;
+            print_metric("self, total", &row.self_, unit, out)?;
             continue;
         }
         // A row without self only calls others.
         if row.self_.samples > 0 {
-            print_metric("self", &row.self_, out)?;
+            print_metric("self", &row.self_, unit, out)?;
         }
-        print_metric("total", &row.total, out)?;
+        print_metric("total", &row.total, unit, out)?;
     }
     match rows.len().saturating_sub(report.row_limit) {
         0 => Ok(()),
@@ -73,11 +75,19 @@ fn plural(count: usize, word: &str) -> String {
     if count == 1 { format!("1 {word}") } else { format!("{count} {word}s") }
 }
 
-fn print_metric(label: &str, noise: &MetricNoise, out: &mut impl Write) -> io::Result<()> {
+fn print_metric(
+    label: &str,
+    noise: &MetricNoise,
+    unit: Option<AmountUnit>,
+    out: &mut impl Write,
+) -> io::Result<()> {
     print_level(label, &noise.share, percent, unsigned_points, out)?;
-    match &noise.time_ns {
-        Some(time) => print_level("", time, seconds, seconds, out),
-        None => Ok(()),
+    match (&noise.amount, unit) {
+        (Some(level), Some(unit)) => {
+            let text = |size| amount(unit, size);
+            print_level("", level, text, text, out)
+        }
+        _ => Ok(()),
     }
 }
 
@@ -89,8 +99,8 @@ fn unsigned_points(share: f64) -> String {
 fn print_level(
     label: &str,
     level: &NoiseLevel,
-    value: fn(f64) -> String,
-    difference: fn(f64) -> String,
+    value: impl Fn(f64) -> String,
+    difference: impl Fn(f64) -> String,
     out: &mut impl Write,
 ) -> io::Result<()> {
     writeln!(
@@ -116,15 +126,25 @@ const NOISE: [&str; 9] = [
     "samples",
 ];
 
+/// The columns of an event in bytes, for self and again for total: other events do not have them.
+const BYTES: [&str; 4] = ["mean_bytes", "deviation_bytes", "dispersion_bytes", "floor_bytes"];
+
 /// Returns the names of the columns, then one line per row.
 pub(super) fn lines(report: &NoiseReport<'_>) -> impl Iterator<Item = Line> {
-    values::lines(columns(), rows(report))
+    values::lines(columns(report), rows(report))
 }
 
-fn columns() -> Vec<String> {
+fn unit(report: &NoiseReport<'_>) -> Option<AmountUnit> {
+    report.event.and_then(ComparedEvent::amount_unit)
+}
+
+fn columns(report: &NoiseReport<'_>) -> Vec<String> {
     let mut columns: Vec<String> = ["name", "image"].map(str::to_owned).into();
-    for metric in ["self", "total"] {
-        columns.extend(NOISE.iter().map(|name| format!("{metric}_{name}")));
+    let bytes = if unit(report) == Some(AmountUnit::Bytes) { &BYTES[..] } else { &[] };
+    for names in [&NOISE[..], bytes] {
+        for metric in ["self", "total"] {
+            columns.extend(names.iter().map(|name| format!("{metric}_{name}")));
+        }
     }
     columns
 }
@@ -135,24 +155,32 @@ fn rows(report: &NoiseReport<'_>) -> impl Iterator<Item = Vec<Value>> {
     rows.map(|row| {
         let image = escaped(&report.keys.get(row.key).image);
         let mut cells: Vec<Value> = vec![report.keys.name(row.key).into(), image.into()];
-        cells.extend(metric_cells(&row.self_));
-        cells.extend(metric_cells(&row.total));
+        let metrics = [&row.self_, &row.total];
+        let is_bytes = unit(report) == Some(AmountUnit::Bytes);
+        for metric in metrics {
+            cells.extend(metric_cells(metric, metric.amount.as_ref().filter(|_| !is_bytes)));
+        }
+        for metric in metrics.into_iter().filter(|_| is_bytes) {
+            cells.extend(level_cells(metric.amount.as_ref()));
+        }
         cells
     })
 }
 
-fn metric_cells(noise: &MetricNoise) -> [Value; NOISE.len()] {
+/// Returns the noise of an amount; nulls without one.
+fn level_cells(level: Option<&NoiseLevel>) -> [Value; 4] {
+    let Some(level) = level else { return [const { Value::Null }; 4] };
+    [
+        json!(level.mean.round()),
+        json!(level.deviation.round()),
+        significant(level.dispersion),
+        json!(level.floor.round()),
+    ]
+}
+
+fn metric_cells(noise: &MetricNoise, time: Option<&NoiseLevel>) -> [Value; NOISE.len()] {
     let share = &noise.share;
-    let time = match &noise.time_ns {
-        Some(time) => [
-            json!(time.mean.round()),
-            json!(time.deviation.round()),
-            significant(time.dispersion),
-            json!(time.floor.round()),
-        ],
-        None => [const { Value::Null }; 4],
-    };
-    let [mean_ns, deviation_ns, dispersion_ns, floor_ns] = time;
+    let [mean_ns, deviation_ns, dispersion_ns, floor_ns] = level_cells(time);
     [
         points(share.mean),
         points(share.deviation),
@@ -178,5 +206,5 @@ pub(super) fn json(report: &NoiseReport<'_>, out: &mut dyn Write) -> io::Result<
         "base": values::side(report.base, calibration.totals),
     });
     let name = "nprof-diff --noise";
-    values::json(name, report.row_kind, report.event, members, &columns(), rows(report), out)
+    values::json(name, report.row_kind, report.event, members, &columns(report), rows(report), out)
 }

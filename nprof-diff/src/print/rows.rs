@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use crate::compare::comparison::Method;
 use crate::compare::fail_on;
 use crate::compare::row::{Change, Metric, Row};
+use crate::input::event::{AmountUnit, ComparedEvent};
 use crate::print::report::DiffReport;
 use crate::print::text::confidence;
 use crate::print::values::{self, points, significant};
@@ -17,7 +18,7 @@ use crate::stats::Estimate;
 
 /// Returns the names of the columns, then one line per row.
 pub(super) fn lines(report: &DiffReport<'_>) -> impl Iterator<Item = Line> {
-    values::lines(columns(), rows(report))
+    values::lines(columns(unit(report)), rows(report))
 }
 
 fn rows(report: &DiffReport<'_>) -> impl Iterator<Item = Vec<Value>> {
@@ -42,14 +43,38 @@ pub(super) fn json(report: &DiffReport<'_>, out: &mut dyn Write) -> io::Result<(
         "warnings": report.warnings,
         "base": values::side(report.base, diff.base),
         "new": values::side(report.new, diff.new),
-        "run_time": diff.run_time_ns.as_ref().map(run_time),
+        "run_time": run_amount(report, AmountUnit::Ns).map(run_time),
         "common_part": significant(diff.common_part),
         "has_trend": diff.has_trend,
         "rename_candidates": rename_candidates(report),
         "moved_directories": moved_directories(report),
     });
-    let rows = rows(report);
-    values::json("nprof-diff", report.row_kind, report.event, members, &columns(), rows, out)
+    let mut members = members;
+    if unit(report) == Some(AmountUnit::Bytes) {
+        members["run_bytes"] = run_amount(report, AmountUnit::Bytes).map(run_bytes).into();
+    }
+    let (rows, columns) = (rows(report), columns(unit(report)));
+    values::json("nprof-diff", report.row_kind, report.event, members, &columns, rows, out)
+}
+
+fn unit(report: &DiffReport<'_>) -> Option<AmountUnit> {
+    report.event.and_then(ComparedEvent::amount_unit)
+}
+
+/// Returns the amount of a whole run, if it has this unit.
+fn run_amount<'a>(report: &DiffReport<'a>, of: AmountUnit) -> Option<&'a Estimate> {
+    report.diff.run_amount.as_ref().filter(|_| unit(report) == Some(of))
+}
+
+fn run_bytes(bytes: &Estimate) -> Value {
+    json!({
+        "base": bytes.base.round(),
+        "new": bytes.new.round(),
+        "diff": bytes.difference().round(),
+        "low": bytes.low.round(),
+        "high": bytes.high.round(),
+        "p": significant(bytes.p),
+    })
 }
 
 fn run_time(time: &Estimate) -> Value {
@@ -150,10 +175,23 @@ const CORRECTED: [&str; 6] = [
     "corrected_q",
 ];
 
-fn columns() -> Vec<String> {
+/// The columns of an event in bytes, for self and again for total: other events do not have them.
+const BYTES: [&str; 8] = [
+    "base_bytes",
+    "new_bytes",
+    "diff_bytes",
+    "low_bytes",
+    "high_bytes",
+    "bytes_run_p",
+    "bytes_p",
+    "bytes_q",
+];
+
+fn columns(unit: Option<AmountUnit>) -> Vec<String> {
     let mut columns: Vec<String> = NAMES.map(str::to_owned).into();
     // The order is fixed, since columns are only ever added at the end.
-    for names in [&EFFECT[..], &EVIDENCE[..], &CORRECTED[..]] {
+    let bytes = if unit == Some(AmountUnit::Bytes) { &BYTES[..] } else { &[] };
+    for names in [&EFFECT[..], &EVIDENCE[..], &CORRECTED[..], bytes] {
         for metric in ["self", "total"] {
             columns.extend(names.iter().map(|name| format!("{metric}_{name}")));
         }
@@ -176,18 +214,29 @@ fn cells(report: &DiffReport<'_>, row: &Row) -> Vec<Value> {
         escaped(&report.keys.get(row.key).image).into(),
     ];
     let mut cells: Vec<Value> = names.into();
-    cells.extend(effect(&row.self_));
-    cells.extend(effect(&row.total));
-    cells.extend(evidence(&row.self_));
-    cells.extend(evidence(&row.total));
+    let unit = unit(report);
+    let metrics = [&row.self_, &row.total];
+    let times = metrics.map(|metric| metric.amount.filter(|_| unit == Some(AmountUnit::Ns)));
+    for (metric, time) in metrics.iter().zip(&times) {
+        cells.extend(effect(metric, time.as_ref()));
+    }
+    for (metric, time) in metrics.iter().zip(&times) {
+        cells.extend(evidence(metric, time.as_ref()));
+    }
     cells.extend(corrected(&row.self_.corrected));
     cells.extend(corrected(&row.total.corrected));
+    if unit == Some(AmountUnit::Bytes) {
+        for metric in metrics {
+            cells.extend(amounts(metric.amount.as_ref()));
+            cells.extend(p_values(metric.amount.as_ref()));
+        }
+    }
     cells
 }
 
-fn effect(metric: &Metric) -> [Value; EFFECT.len()] {
+fn effect(metric: &Metric, time: Option<&Change>) -> [Value; EFFECT.len()] {
     let share = &metric.share.estimate;
-    let [base_ns, new_ns, diff_ns, low_ns, high_ns] = times(metric.time_ns.as_ref());
+    let [base_ns, new_ns, diff_ns, low_ns, high_ns] = amounts(time);
     [
         points(share.base),
         points(share.new),
@@ -204,17 +253,17 @@ fn effect(metric: &Metric) -> [Value; EFFECT.len()] {
     ]
 }
 
-/// Returns base, new, difference and interval of the CPU time; nulls if it was not measured.
-fn times(change: Option<&Change>) -> [Value; 5] {
+/// Returns base, new, difference and interval of an amount; nulls if it was not measured.
+fn amounts(change: Option<&Change>) -> [Value; 5] {
     let Some(change) = change else { return [const { Value::Null }; 5] };
-    let time = &change.estimate;
-    // Fractions of a nanosecond are noise.
-    [time.base, time.new, time.difference(), time.low, time.high].map(|ns| json!(ns.round() as i64))
+    let Estimate { base, new, low, high, .. } = change.estimate;
+    // Fractions of a nanosecond and of a byte are noise.
+    [base, new, change.estimate.difference(), low, high].map(|amount| json!(amount.round() as i64))
 }
 
-fn evidence(metric: &Metric) -> [Value; EVIDENCE.len()] {
+fn evidence(metric: &Metric, time: Option<&Change>) -> [Value; EVIDENCE.len()] {
     let [run_p, p, q] = p_values(Some(&metric.share));
-    let [ns_run_p, ns_p, ns_q] = p_values(metric.time_ns.as_ref());
+    let [ns_run_p, ns_p, ns_q] = p_values(time);
     [run_p, p, q, ns_run_p, ns_p, ns_q]
 }
 

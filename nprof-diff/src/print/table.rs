@@ -12,11 +12,12 @@ use rustc_hash::FxHashSet;
 use crate::compare::effect_size::EffectSize;
 use crate::compare::fail_on::Bound;
 use crate::compare::row::{Change, MIN_SAMPLES_TO_COMPARE, Metric, Row, RowChange};
+use crate::input::event::{AmountUnit, ComparedEvent};
 use crate::input::key::KeyId;
 use crate::print::heading;
 use crate::print::report::DiffReport;
 use crate::print::text::{
-    WIDTH, confidence, percent, points, q_value, row_name, seconds, signed_seconds,
+    WIDTH, amount, confidence, percent, points, q_value, row_name, signed_amount,
 };
 
 /// Prints the report.
@@ -39,15 +40,18 @@ struct Table<'a> {
 enum Group {
     /// Rows with a change that is reported.
     Changed(RowChange),
-    /// Rows that exceed a bound in CPU time, though their share did not change.
-    ExceedsInTime,
+    /// Rows that exceed a bound in time or bytes, though their share did not change.
+    ExceedsInAmount,
 }
 
 impl Group {
-    fn title(self) -> &'static str {
+    fn title(self, unit: Option<AmountUnit>) -> String {
         match self {
-            Group::Changed(change) => change.word(),
-            Group::ExceedsInTime => "grown in time only, beyond a bound",
+            Group::Changed(change) => change.word().to_owned(),
+            Group::ExceedsInAmount => {
+                let unit = unit.map_or("amount", AmountUnit::name);
+                format!("grown in {unit} only, beyond a bound")
+            }
         }
     }
 }
@@ -68,6 +72,11 @@ impl<'a> Table<'a> {
         self.print_exceeding(out)
     }
 
+    /// Returns the unit of amounts. None if rows have only shares.
+    fn unit(&self) -> Option<AmountUnit> {
+        self.report.event.and_then(ComparedEvent::amount_unit)
+    }
+
     /// Returns the rows of the table with their groups.
     fn changed(&self, rows: &[&'a Row]) -> Vec<(Group, &'a Row)> {
         let bounds = self.report.bounds.iter();
@@ -81,8 +90,8 @@ impl<'a> Table<'a> {
             if change.is_change() {
                 changed.push((Group::Changed(change), row));
             } else if exceeding.contains(&row.key) {
-                // A bound on a share is exceeded by changed rows only, so this bound is in time.
-                changed.push((Group::ExceedsInTime, row));
+                // A bound on a share is exceeded by changed rows only, so this bound is an amount.
+                changed.push((Group::ExceedsInAmount, row));
             }
         }
         changed
@@ -99,18 +108,18 @@ impl<'a> Table<'a> {
             "", "base", "new", "change", "q"
         )?;
         // The row limit applies to the changes of all groups together, the largest first. Rows
-        // that exceed a bound in time have a limit of their own: their shares did not change, so
+        // that exceed a bound in amount have a limit of their own: their shares did not change, so
         // they would always come last.
-        let (in_time, in_share): (Vec<_>, Vec<_>) =
-            changed.iter().partition(|(group, _)| *group == Group::ExceedsInTime);
+        let (in_amount, in_share): (Vec<_>, Vec<_>) =
+            changed.iter().partition(|(group, _)| *group == Group::ExceedsInAmount);
         let limit = self.report.row_limit;
         let printed: Vec<(Group, &Row)> =
-            in_share.into_iter().take(limit).chain(in_time.into_iter().take(limit)).collect();
+            in_share.into_iter().take(limit).chain(in_amount.into_iter().take(limit)).collect();
         let groups = RowChange::CHANGES.map(Group::Changed);
-        for group in groups.into_iter().chain([Group::ExceedsInTime]) {
+        for group in groups.into_iter().chain([Group::ExceedsInAmount]) {
             let count = changed.iter().filter(|(other, _)| *other == group).count();
             if count > 0 {
-                writeln!(out, "{} ({count})", group.title())?;
+                writeln!(out, "{} ({count})", group.title(self.unit()))?;
             }
             for (_, row) in printed.iter().filter(|(other, _)| *other == group) {
                 self.print_row(row, out)?;
@@ -196,14 +205,15 @@ impl<'a> Table<'a> {
 
     fn print_row(&self, row: &Row, out: &mut impl Write) -> io::Result<()> {
         writeln!(out, "  {}", self.name(row, 2))?;
+        let unit = self.unit();
         // A leaf: one line instead of two equal ones.
-        if row.self_.share == row.total.share && row.self_.time_ns == row.total.time_ns {
-            return print_metric("self, total", &row.self_, out);
+        if row.self_.share == row.total.share && row.self_.amount == row.total.amount {
+            return print_metric("self, total", &row.self_, unit, out);
         }
         if row.self_.samples() > 0 {
-            print_metric("self", &row.self_, out)?;
+            print_metric("self", &row.self_, unit, out)?;
         }
-        print_metric("total", &row.total, out)
+        print_metric("total", &row.total, unit, out)
     }
 
     /// Prints the rows that exceed the bounds of `--fail-on`.
@@ -236,12 +246,25 @@ fn print_wrapped(text: &str, out: &mut impl Write) -> io::Result<()> {
     wrapped(text, WIDTH).iter().try_for_each(|line| writeln!(out, "{line}"))
 }
 
-fn print_metric(label: &str, metric: &Metric, out: &mut impl Write) -> io::Result<()> {
+/// Prints the shares of a row, and its amounts if the event has a unit for them.
+fn print_metric(
+    label: &str,
+    metric: &Metric,
+    unit: Option<AmountUnit>,
+    out: &mut impl Write,
+) -> io::Result<()> {
     let q = q_value(metric.corrected.q);
     print_change(label, &metric.share, &q, percent, points, out)?;
-    match &metric.time_ns {
-        Some(time) => print_change("", time, "", seconds, signed_seconds, out),
-        None => Ok(()),
+    match (&metric.amount, unit) {
+        (Some(change), Some(unit)) => print_change(
+            "",
+            change,
+            "",
+            |value| amount(unit, value),
+            |difference| signed_amount(unit, difference),
+            out,
+        ),
+        _ => Ok(()),
     }
 }
 
@@ -249,8 +272,8 @@ fn print_change(
     label: &str,
     change: &Change,
     q: &str,
-    value: fn(f64) -> String,
-    difference: fn(f64) -> String,
+    value: impl Fn(f64) -> String,
+    difference: impl Fn(f64) -> String,
     out: &mut impl Write,
 ) -> io::Result<()> {
     let estimate = &change.estimate;
@@ -268,7 +291,7 @@ fn print_change(
 fn min_growth(bound: &Bound, row: &Row) -> String {
     match bound.min_growth(row) {
         Some(EffectSize::Share(low)) => format!(": at least {}", points(low)),
-        Some(EffectSize::TimeNs(low)) => format!(": at least {}", signed_seconds(low)),
+        Some(EffectSize::Amount(unit, low)) => format!(": at least {}", signed_amount(unit, low)),
         None => String::new(),
     }
 }

@@ -3,6 +3,7 @@
 use nprof_report::layout::fit;
 use nprof_stream::escape::escaped;
 
+use crate::input::event::AmountUnit;
 use crate::input::key::{KeyId, KeyTable};
 
 /// The width of a table, in columns.
@@ -31,8 +32,40 @@ pub(super) fn confidence(alpha: f64) -> f64 {
     (100.0 * (1.0 - alpha) * 1e7).round() / 1e7
 }
 
+/// Returns an amount with about three digits.
+pub(super) fn amount(unit: AmountUnit, amount: f64) -> String {
+    match unit {
+        AmountUnit::Ns => seconds(amount),
+        AmountUnit::Bytes => bytes(amount),
+    }
+}
+
+/// Returns a difference of amounts, with its sign.
+pub(super) fn signed_amount(unit: AmountUnit, difference: f64) -> String {
+    let text = amount(unit, difference);
+    if text.starts_with('-') { text } else { format!("+{text}") }
+}
+
+/// Returns a number of bytes with about three digits.
+fn bytes(bytes: f64) -> String {
+    const UNITS: [&str; 4] = ["B", "KiB", "MiB", "GiB"];
+    let (mut number, mut unit) = (bytes, 0);
+    // From here on, rounding would reach 1024.
+    while number.abs() >= 1023.5 && unit + 1 < UNITS.len() {
+        number /= 1024.0;
+        unit += 1;
+    }
+    // A rounded negative difference is not negative any more.
+    let number = if number.abs() < 0.5 && unit == 0 { 0.0 } else { number };
+    match number.abs() {
+        size if unit == 0 || size >= 99.95 => format!("{number:.0} {}", UNITS[unit]),
+        size if size >= 9.995 => format!("{number:.1} {}", UNITS[unit]),
+        _ => format!("{number:.2} {}", UNITS[unit]),
+    }
+}
+
 /// Returns a duration with about three digits.
-pub(super) fn seconds(ns: f64) -> String {
+fn seconds(ns: f64) -> String {
     // The limits are those at which rounding reaches the next unit.
     match ns.abs() {
         size if size < 999.5e3 => format!("{:.0} us", ns / 1e3),
@@ -40,12 +73,6 @@ pub(super) fn seconds(ns: f64) -> String {
         size if size < 999.5e6 => format!("{:.0} ms", ns / 1e6),
         _ => format!("{:.2} s", ns / 1e9),
     }
-}
-
-/// Returns a difference of durations, with its sign.
-pub(super) fn signed_seconds(ns: f64) -> String {
-    let text = seconds(ns);
-    if text.starts_with('-') { text } else { format!("+{text}") }
 }
 
 /// Returns the name of a row and its image; shortened to fit a terminal of this width after an
@@ -89,6 +116,22 @@ mod tests {
     }
 
     #[test]
+    fn bytes_have_three_digits() {
+        for (number, expected) in [
+            (0.0, "+0 B"),
+            (-0.4, "+0 B"),
+            (1000.0, "+1000 B"),
+            (1023.7, "+1.00 KiB"),
+            (1_048_576.0, "+1.00 MiB"),
+            (-12.0 * 1024.0, "-12.0 KiB"),
+            (3.5e12, "+3260 GiB"),
+        ] {
+            assert_eq!(signed_amount(AmountUnit::Bytes, number), expected);
+        }
+        assert_eq!(amount(AmountUnit::Bytes, 512.0), "512 B");
+    }
+
+    #[test]
     fn durations_have_three_digits() {
         for (ns, expected) in [
             (0.0, "0 us"),
@@ -99,7 +142,7 @@ mod tests {
         ] {
             assert_eq!(seconds(ns), expected);
         }
-        assert_eq!(signed_seconds(2e9), "+2.00 s");
+        assert_eq!(signed_amount(AmountUnit::Ns, 2e9), "+2.00 s");
         assert_eq!(confidence(0.05), 95.0);
         assert_eq!(confidence(0.001), 99.9);
         assert_eq!(confidence(1e-9), 99.9999999);

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use nprof_stream::escape::escaped;
+use nprof_stream::{Event, Measure};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use crate::profile::summary::EventSummary;
@@ -264,14 +265,12 @@ impl Scale {
     /// significant digits down to a share of 1 %.
     pub fn of(event: &EventSummary) -> Self {
         let unit = escaped(&event.event.unit);
-        let is_time = event.event.measure.is_time();
-        let found = prefixes(is_time)
+        let found = units(&event.event)
             .into_iter()
             .find(|(divisor, _)| event.sum.weight as f64 >= 10.0 * divisor);
         match found {
             None => Self { unit, divisor: 1.0 },
-            Some((divisor, prefix)) if is_time => Self { unit: prefix.to_owned(), divisor },
-            Some((divisor, prefix)) => Self { unit: format!("{prefix}{unit}"), divisor },
+            Some((divisor, unit)) => Self { unit, divisor },
         }
     }
 
@@ -285,12 +284,16 @@ impl Scale {
     }
 }
 
-/// Returns the units of a time in nanoseconds, or the prefixes of another unit, the largest first.
-pub(super) fn prefixes(is_time: bool) -> [(f64, &'static str); 3] {
-    if is_time {
-        [(1e9, "s"), (1e6, "ms"), (1e3, "µs")]
-    } else {
-        [(1e9, "G"), (1e6, "M"), (1e3, "k")]
+/// Returns the larger units of the weights of an event with their sizes, the largest first.
+pub(super) fn units(event: &Event) -> [(f64, String); 3] {
+    let named = |units: [(f64, &str); 3]| units.map(|(size, unit)| (size, unit.to_owned()));
+    match &event.measure {
+        measure if measure.is_time() => named([(1e9, "s"), (1e6, "ms"), (1e3, "µs")]),
+        Measure::Bytes => {
+            named([(f64::from(1 << 30), "GiB"), (f64::from(1 << 20), "MiB"), (1024.0, "KiB")])
+        }
+        _ => [(1e9, "G"), (1e6, "M"), (1e3, "k")]
+            .map(|(size, prefix)| (size, format!("{prefix}{}", escaped(&event.unit)))),
     }
 }
 
@@ -325,7 +328,6 @@ pub fn csv_field(field: &str) -> Cow<'_, str> {
 mod tests {
     use super::*;
     use crate::profile::group::Sum;
-    use nprof_stream::Measure;
 
     fn table() -> Vec<Vec<String>> {
         let line = |cells: &[&str]| cells.iter().map(|&cell| cell.to_owned()).collect();
@@ -434,6 +436,8 @@ mod tests {
             (Measure::WallTime, 7, "7", "ns"),
             (Measure::Cycles, 31_400_000, "31.40", "Mcycles"),
             (Measure::Count, 12, "12", "count"),
+            (Measure::Bytes, 10_239, "10239", "bytes"),
+            (Measure::Bytes, 15 << 20, "15.00", "MiB"),
         ];
         for (measure, weight, number, shown) in cases {
             assert_eq!(scale(measure, weight), (number.to_owned(), shown.to_owned()));

@@ -5,7 +5,7 @@ use nprof_stream::escape::escaped;
 use crate::profile::margin::Confidence;
 use crate::profile::ratio::Ratio;
 use crate::profile::summary::EventSummary;
-use crate::render::layout::prefixes;
+use crate::render::layout::units;
 
 /// The unit in which ratios of two events are printed.
 #[derive(Clone, Debug)]
@@ -24,14 +24,8 @@ impl RatioScale {
             if per_time { ("s".to_owned(), 1e9) } else { (escaped(&denominator.event.name), 1.0) };
         let whole = Ratio { numerator: numerator.sum, denominator: denominator.sum };
         let whole = whole.value().unwrap_or_default() * of_per;
-        let is_time = numerator.event.measure.is_time();
-        let unit = escaped(&numerator.event.unit);
-        let prefix = prefixes(is_time).into_iter().find(|(divisor, _)| whole >= *divisor);
-        let (divisor, unit) = match prefix {
-            None => (1.0, unit),
-            Some((divisor, prefix)) if is_time => (divisor, prefix.to_owned()),
-            Some((divisor, prefix)) => (divisor, format!("{prefix}{unit}")),
-        };
+        let larger = units(&numerator.event).into_iter().find(|(divisor, _)| whole >= *divisor);
+        let (divisor, unit) = larger.unwrap_or((1.0, escaped(&numerator.event.unit)));
         Self { unit: format!("{unit}/{per}"), factor: of_per / divisor }
     }
 
@@ -69,7 +63,8 @@ mod tests {
             (Measure::WaitTime, Measure::Count, 2_800_000, "ns/calls", "28.00"),
             (Measure::WaitTime, Measure::Count, 50_000, "ns/calls", "0.5000"),
             (Measure::WaitTime, Measure::CpuTime, 50_000, "ms/s", "500.0"),
-            (Measure::Bytes, Measure::Count, 1_234_567_890, "kbytes/calls", "12.35"),
+            (Measure::Bytes, Measure::Count, 1_234_567_890, "KiB/calls", "12.06"),
+            (Measure::Bytes, Measure::Count, 1_000_000, "bytes/calls", "10.00"),
         ];
         for (of, per, weight, unit, number) in cases {
             let (of, per) = (event(of, weight), event(per, 100_000));
