@@ -283,3 +283,46 @@ fn recipe_of_manual_fails_on_regression() {
     assert_eq!(same.status, 0, "{same:?}");
     assert!(!same.out.contains("not enough runs to decide"), "{same:?}");
 }
+
+/// Waits for the number of milliseconds of its argument, forty times.
+const NAPS: &str = "
+#include <chrono>
+#include <cstdlib>
+#include <thread>
+__attribute__((noinline)) void nap(int ms) {
+    for (int i = 0; i < 40; i++) std::this_thread::sleep_for(std::chrono::milliseconds(ms));
+}
+int main(int, char **words) { nap(atoi(words[1])); }
+";
+
+#[test]
+fn longer_waiting_fails_a_bound_in_time() {
+    let shell = Shell::new();
+    let source = shell.write("naps.cpp", NAPS);
+    compile(&[&source], &[], &shell.path("naps"));
+    let recorded = shell.run(
+        "set -e
+         for i in 1 2 3; do
+             nprof-record -q -e blocked -o base-$i.raw -- ./naps 5
+             nprof-record -q -e blocked -o same-$i.raw -- ./naps 5
+             nprof-record -q -e blocked -o new-$i.raw -- ./naps 15
+         done
+         for i in *.raw; do nprof-symbolize $i > ${i%.raw}.nprof; done 2> /dev/null",
+    );
+    if recorded.err.contains("waiting cannot be measured") {
+        return eprintln!("SKIPPED: {}", recorded.err);
+    }
+    assert_eq!(recorded.status, 0, "{recorded:?}");
+    let compare = |new: &str| {
+        shell.run(&format!(
+            "nprof-diff --event blocked --fail-on 'total>+200ms' --base base-*.nprof --new {new}-*.nprof"
+        ))
+    };
+    // 200 ms of naps become 600 ms.
+    let longer = compare("new");
+    assert_eq!(longer.status, 1, "{longer:?}");
+    assert!(longer.out.contains("beyond total>+200ms: nap(int)  (naps): at least +"), "{longer:?}");
+    assert!(longer.out.contains(" of waiting a run\n"), "{longer:?}");
+    let same = compare("same");
+    assert_eq!(same.status, 0, "{same:?}");
+}
