@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use nprof_tests::{ODD_NAME, Report, odd_names, python, waits};
+use nprof_tests::{ODD_NAME, Report, heap, odd_names, python, waits};
 
 fn flat() -> Report {
     Report::new("nprof-flat", env!("CARGO_BIN_EXE_nprof-flat"))
@@ -295,4 +295,44 @@ fn events_are_divided_by_another_one() {
         refusal.contains("--per: no event \"bytes\" in the input; it has cpu-clock"),
         "{refusal}"
     );
+}
+
+#[test]
+fn blocks_of_memory_have_number_size_and_age() {
+    let run = |args: &[&str]| flat().stdout(args, &heap());
+    let tsv = run(&["--format", "tsv"]);
+    // 128 blocks of 64 bytes, one of 1 MiB, one of 64 KiB and 128 of 32 bytes.
+    assert_eq!(cell(&tsv, "heap.alloc", "parse", "self_blocks"), "128");
+    assert_eq!(cell(&tsv, "heap.alloc", "parse", "self_mean_size"), "64.0");
+    assert_eq!(cell(&tsv, "heap.alloc", "main", "total_blocks"), "258");
+    assert_eq!(cell(&tsv, "heap.alloc", "main", "self_blocks"), "0");
+    assert_eq!(cell(&tsv, "heap.alloc", "main", "total_max"), "1048576");
+    assert_eq!(cell(&tsv, "heap.alloc", "cache", "self_max"), "65536");
+    assert_eq!(cell(&tsv, "heap.alloc", "cache", "self_mean_age_ns"), "");
+    assert_eq!(cell(&tsv, "heap.free", "grow", "self_mean_age_ns"), "2000000.0");
+    assert_eq!(cell(&tsv, "heap.live", "cache", "self_blocks"), "129");
+    assert_eq!(cell(&tsv, "fd.open", "open_log", "self_blocks"), "");
+    let table = run(&["--match", "event=heap.alloc", "--sort", "max"]);
+    let row = |function: &str| {
+        let row = table.lines().find(|line| line.contains(function)).expect(&table);
+        row.split_whitespace().map(str::to_owned).collect::<Vec<_>>().join(" ")
+    };
+    assert!(row(" cache ").contains(" 68.00 129 540 B 64.0 KiB - cache parser"), "{table}");
+    assert!(row(" parse ").contains(" 8.00 128 64 B 64 B - parse parser"), "{table}");
+    let order = [" grow ", " cache ", " parse "].map(|name| table.find(name));
+    assert!(order.is_sorted() && table.contains("self KiB"), "{table}");
+    // Blocks that lived for less than a millisecond.
+    let temporary = ["--match", "event=heap.free", "--age", "..1ms", "--format", "tsv"];
+    let temporary = run(&temporary);
+    assert_eq!(cell(&temporary, "heap.free", "main", "total_blocks"), "128");
+    assert!(!temporary.contains("grow"), "{temporary}");
+    let free = run(&["--match", "event=heap.free"]);
+    assert!(free.contains(" 64 B      64 B   20.0 µs  parse "), "{free}");
+    // No column in reports of other events.
+    for columns in [run(&["--match", "event=fd", "--format", "tsv"]), stdout(&["--format", "tsv"])]
+    {
+        assert!(!columns.contains("blocks"), "{columns}");
+    }
+    let files = run(&["--match", "event=fd.live", "--by", "on,function", "--format", "tsv"]);
+    assert!(files.contains("fd.live\tfd:4=/var/log/b\topen_log\t"), "{files}");
 }

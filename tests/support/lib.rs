@@ -18,7 +18,7 @@ mod tsv;
 pub use golden::assert_golden;
 pub use help::{Help, Opt};
 pub use programs::{compile, compile_demo, words};
-pub use report_tool::{ODD_NAME, Report, odd_names, python, waits};
+pub use report_tool::{ODD_NAME, Report, heap, odd_names, python, waits};
 pub use shell::{Finished, Shell};
 pub use streams::{any_stream, stream};
 pub use tools::{TOOLS, tool, tools};

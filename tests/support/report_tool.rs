@@ -101,6 +101,58 @@ pub fn waits() -> Vec<u8> {
     WAITS.replace(" | ", "\t").into_bytes()
 }
 
+/// The stream of [`heap`], with ` | ` between fields.
+const HEAP: &str = "\
+@nprof | 1.1 | run=0x3 | command=parser
+@event | id=1 | name=heap.alloc | unit=bytes | measure=bytes | period=4096
+@event | id=2 | name=heap.free | unit=bytes | measure=bytes | period=4096
+@event | id=3 | name=heap.live | unit=bytes | measure=bytes | period=4096
+@event | id=4 | name=heap.peak | unit=bytes | measure=bytes | period=4096
+@event | id=5 | name=fd.open | unit=count | period=1
+@event | id=6 | name=fd.live | unit=count | period=1
+I | 1 | elf | - | /bin/parser
+T | 1 | 0 | 7 | 7 | 0 | parser
+F | 1 | 1 | 0x10 | u,ra
+F | 2 | 1 | 0x20 | u,ra
+F | 3 | 1 | 0x30 | u,ra
+F | 4 | 1 | 0x40 | u,ra
+F | 5 | 1 | 0x50 | u,ra
+N | 1 | 0 | 1 | 2
+N | 3 | 1 | 3
+N | 4 | 1 | 4
+N | 5 | 1 | 5
+S | 1 | 1 | 1 | - | 2 | 8192 | 2 | size=64
+S | 2 | 1 | 1 | - | 3 | 1048576 | 256
+S | 3 | 2 | 1 | - | 2 | 8192 | 2 | size=64 | age=20000
+S | 4 | 1 | 1 | - | 4 | 65536 | 16
+S | 5 | 1 | 1 | - | 4 | 4096 | 1 | size=32
+S | 6 | 5 | 1 | - | 5 | 1 | 1 | on=fd:3=/var/log/a
+S | 7 | 5 | 1 | - | 5 | 1 | 1 | on=fd:4=/var/log/b
+S | 8 | 2 | 1 | - | 3 | 1048576 | 256 | age=2000000
+S | 9 | 3 | 1 | - | 4 | 69632 | 17 | blocks=129
+S | 9 | 4 | 1 | - | 3 | 1048576 | 256 | blocks=1
+S | 9 | 4 | 1 | - | 4 | 69632 | 17 | blocks=129
+S | 9 | 6 | 1 | - | 5 | 1 | 1 | on=fd:4=/var/log/b
+U | 1 | main | -
+U | 2 | parse | -
+U | 3 | grow | -
+U | 4 | cache | -
+U | 5 | open_log | -
+Y | 1 | named | 1,0,0,0
+Y | 2 | named | 2,0,0,0
+Y | 3 | named | 3,0,0,0
+Y | 4 | named | 4,0,0,0
+Y | 5 | named | 5,0,0,0
+@end | reason=exit | samples=12 | records=29 | lost=0
+";
+
+/// Returns a complete stream of a program that allocates memory and opens files: `parse` 128 blocks of 64
+/// bytes that live for 20 us, `grow` one of 1 MiB that lives for 2 ms, `cache` one of 64 KiB and 128 of 32 bytes
+/// that stay. `open_log` opens two files and closes one.
+pub fn heap() -> Vec<u8> {
+    HEAP.replace(" | ", "\t").into_bytes()
+}
+
 /// The executable of a report.
 #[derive(Debug)]
 pub struct Report {

@@ -1,6 +1,6 @@
 //! Shares, times and names as tables print them. Pure.
 
-use nprof_report::layout::fit;
+use nprof_report::layout::{bytes, fit};
 use nprof_stream::escape::escaped;
 
 use crate::input::event::AmountUnit;
@@ -36,6 +36,8 @@ pub(super) fn confidence(alpha: f64) -> f64 {
 pub(super) fn amount(unit: AmountUnit, amount: f64) -> String {
     match unit {
         AmountUnit::Ns => seconds(amount),
+        // A rounded negative difference is not negative any more.
+        AmountUnit::Bytes if amount.abs() < 0.5 => bytes(0.0),
         AmountUnit::Bytes => bytes(amount),
     }
 }
@@ -44,24 +46,6 @@ pub(super) fn amount(unit: AmountUnit, amount: f64) -> String {
 pub(super) fn signed_amount(unit: AmountUnit, difference: f64) -> String {
     let text = amount(unit, difference);
     if text.starts_with('-') { text } else { format!("+{text}") }
-}
-
-/// Returns a number of bytes with about three digits.
-fn bytes(bytes: f64) -> String {
-    const UNITS: [&str; 4] = ["B", "KiB", "MiB", "GiB"];
-    let (mut number, mut unit) = (bytes, 0);
-    // From here on, rounding would reach 1024.
-    while number.abs() >= 1023.5 && unit + 1 < UNITS.len() {
-        number /= 1024.0;
-        unit += 1;
-    }
-    // A rounded negative difference is not negative any more.
-    let number = if number.abs() < 0.5 && unit == 0 { 0.0 } else { number };
-    match number.abs() {
-        size if unit == 0 || size >= 99.95 => format!("{number:.0} {}", UNITS[unit]),
-        size if size >= 9.995 => format!("{number:.1} {}", UNITS[unit]),
-        _ => format!("{number:.2} {}", UNITS[unit]),
-    }
 }
 
 /// Returns a duration with about three digits.

@@ -4,6 +4,7 @@ use nprof_report::key::Key;
 use nprof_report::legend;
 use nprof_report::profile::ReportedEvent;
 use nprof_report::summary::Summary;
+use nprof_stream::Measure;
 use serde_json::Value;
 
 use crate::args::Args;
@@ -30,6 +31,18 @@ const RATIOS: [&str; 6] = [
     "self_ratio_margin",
     "total_ratio",
     "total_ratio_margin",
+];
+
+/// The further numbers of a row if an event measures bytes.
+const BLOCKS: [&str; 8] = [
+    "self_blocks",
+    "total_blocks",
+    "self_mean_size",
+    "total_mean_size",
+    "self_max",
+    "total_max",
+    "self_mean_age_ns",
+    "total_mean_age_ns",
 ];
 
 /// The input of a printer.
@@ -87,7 +100,18 @@ impl<'a> PrintContext<'a> {
     /// Returns the names of a row's numbers.
     pub(crate) fn number_names(&self) -> Vec<&'static str> {
         let ratios = self.selected.per.map_or(&[][..], |_| &RATIOS);
-        [&NUMBERS[..], ratios].concat()
+        let blocks = if self.has_blocks() { &BLOCKS[..] } else { &[] };
+        [&NUMBERS[..], ratios, blocks].concat()
+    }
+
+    /// True if an event measures bytes.
+    fn has_blocks(&self) -> bool {
+        self.selected.events.iter().any(|event| self.measures_bytes(event))
+    }
+
+    /// True if the samples of an event represent blocks of memory.
+    pub(crate) fn measures_bytes(&self, event: &ReportedEvent) -> bool {
+        self.summary.events[event.event].event.measure == Measure::Bytes
     }
 
     /// Returns the numbers of a row in the order of [`PrintContext::number_names`].
@@ -101,6 +125,9 @@ impl<'a> PrintContext<'a> {
             for ratio in ratios {
                 numbers.extend([ratio.value().into(), ratio.margin(confidence).into()]);
             }
+        }
+        if self.has_blocks() {
+            numbers.extend(blocks(found));
         }
         numbers
     }
@@ -121,4 +148,22 @@ impl<'a> PrintContext<'a> {
             margin(total).into(),
         ]
     }
+}
+
+/// Returns the numbers of the blocks of a row; null if the event has none.
+fn blocks(found: RowInEvent<'_>) -> [Value; 8] {
+    let Some(blocks) = found.row.blocks_of(found.event.event) else {
+        return [const { Value::Null }; 8];
+    };
+    let (self_, total) = (blocks.self_, blocks.total);
+    [
+        self_.number().into(),
+        total.number().into(),
+        self_.mean_size(found.tally.self_.weight).into(),
+        total.mean_size(found.tally.total.weight).into(),
+        self_.largest().into(),
+        total.largest().into(),
+        self_.mean_age_ns().into(),
+        total.mean_age_ns().into(),
+    ]
 }

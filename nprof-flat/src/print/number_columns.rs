@@ -2,7 +2,7 @@
 //! Pure.
 
 use nprof_report::layout::{self, Scale};
-use nprof_report::profile::{ReportedEvent, Sum};
+use nprof_report::profile::{Blocks, ReportedEvent, Sum};
 
 use crate::print::context::PrintContext;
 use crate::print::ratio_columns;
@@ -17,13 +17,15 @@ const NAMES_WIDTH: usize = 54;
 const MAX_CELLS: usize = 1 << 18;
 
 /// The largest number of columns that an event takes.
-const COLUMNS_OF_EVENT: usize = 6;
+const COLUMNS_OF_EVENT: usize = 10;
 
 /// The numbers in a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct ColumnPlan {
     /// The weight in the event's unit.
     weight: bool,
+    /// Of events in bytes: number, mean size, largest and mean age of the blocks.
+    blocks: bool,
     samples: bool,
     margins: bool,
     /// Both self and total, not only the one by which rows are sorted.
@@ -134,6 +136,9 @@ impl TableColumns<'_> {
         if plan.weight {
             header.push(format!("{} {}", self.sort_metric().name(), self.scale(event).unit));
         }
+        if plan.blocks && self.context.measures_bytes(event) {
+            header.extend(BLOCK_COLUMNS.map(str::to_owned));
+        }
         header
     }
 
@@ -149,6 +154,11 @@ impl TableColumns<'_> {
         let sum = self.sort_metric().of(tally);
         numbers.extend(plan.samples.then(|| sum.samples.to_string()));
         numbers.extend(plan.weight.then(|| self.scale(event).print(sum.weight)));
+        if plan.blocks && self.context.measures_bytes(event) {
+            let blocks = row.blocks_of(event.event);
+            let blocks = blocks.map(|tally| self.sort_metric().blocks_of(tally));
+            numbers.extend(block_cells(blocks.unwrap_or_default(), sum.weight));
+        }
         numbers
     }
 
@@ -171,6 +181,10 @@ impl TableColumns<'_> {
         };
         // A metric that is shown has its margin and its samples, so only the other can be missing.
         let mut left_out = Vec::new();
+        let events = &self.context.selected.events;
+        if !plan.blocks && events.iter().any(|event| self.context.measures_bytes(event)) {
+            left_out.push("blocks".to_owned());
+        }
         for (is_shown, name) in
             [(plan.samples, "samples"), (plan.margins, "±"), (plan.both_metrics, other)]
         {
@@ -185,17 +199,34 @@ impl TableColumns<'_> {
     }
 }
 
+/// The columns of blocks of memory.
+const BLOCK_COLUMNS: [&str; 4] = ["blocks", "mean size", "max", "mean age"];
+
+/// Returns the cells of blocks with a weight; `-` for an unknown number.
+fn block_cells(blocks: Blocks, weight: u64) -> [String; 4] {
+    let size = |bytes: Option<f64>| bytes.map_or("-".to_owned(), layout::bytes);
+    [
+        blocks.number().to_string(),
+        size(blocks.mean_size(weight)),
+        size(blocks.largest().map(|bytes| bytes as f64)),
+        blocks.mean_age_ns().map_or("-".to_owned(), layout::nanoseconds),
+    ]
+}
+
 /// Returns the plans for a table of `events` events, each with fewer numbers than the one before.
 fn plans(events: usize) -> Vec<ColumnPlan> {
     let has_one_event = events == 1;
     let mut plan = ColumnPlan {
         weight: has_one_event,
+        blocks: true,
         samples: true,
         margins: true,
         both_metrics: true,
         events,
     };
     let mut plans = vec![plan];
+    plan.blocks = false;
+    plans.push(plan);
     if has_one_event {
         plan.weight = false;
         plans.push(plan);
@@ -218,10 +249,10 @@ mod tests {
     #[test]
     fn plans_become_smaller() {
         let size = |plan: &ColumnPlan| {
-            let columns = [plan.weight, plan.samples, plan.margins, plan.both_metrics];
+            let columns = [plan.weight, plan.blocks, plan.samples, plan.margins, plan.both_metrics];
             plan.events * 10 + columns.iter().filter(|is_shown| **is_shown).count()
         };
-        for (events, count) in [(1, 5), (2, 5), (4, 7)] {
+        for (events, count) in [(1, 6), (2, 6), (4, 8)] {
             let plans = plans(events);
             assert_eq!(plans.len(), count);
             assert!(plans.is_sorted_by(|a, b| size(a) > size(b)));

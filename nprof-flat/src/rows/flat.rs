@@ -22,7 +22,7 @@ use std::ops::Range;
 use nprof_report::filter::Filter;
 use nprof_report::key::Key;
 use nprof_report::profile::{
-    Context, FoldedSums, GroupBy, GroupKey, OncePerStack, Sum, add_bounds, raise_bound,
+    Blocks, Context, FoldedSums, GroupBy, GroupKey, OncePerStack, Sum, add_bounds, raise_bound,
 };
 use nprof_report::sample_label::sample_label;
 use nprof_report::time::TimeSplit;
@@ -43,6 +43,15 @@ pub struct Tally {
     pub total: Sum,
 }
 
+/// The blocks of memory of a row in one event.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BlockTally {
+    /// Those of the samples in the row itself.
+    pub self_: Blocks,
+    /// Those of the samples in the row or in its callees.
+    pub total: Blocks,
+}
+
 /// The number of rows above which the lightest are folded; rows of different events count apart. A row
 /// takes about 150 bytes while samples are added, and 250 in a report.
 const MAX_ROWS: usize = 3 << 16;
@@ -58,6 +67,8 @@ pub struct FlatRow {
     pub names: Vec<Arc<str>>,
     /// The sums by event, for events with samples in this row, in the order of the summary's events.
     pub tallies: Vec<(usize, Tally)>,
+    /// The blocks by event, for events that measure bytes.
+    pub blocks: Vec<(usize, BlockTally)>,
 }
 
 impl FlatRow {
@@ -65,6 +76,11 @@ impl FlatRow {
     pub fn tally(&self, event: usize) -> Tally {
         let found = self.tallies.binary_search_by_key(&event, |(event, _)| *event);
         found.map_or(Tally::default(), |index| self.tallies[index].1)
+    }
+
+    /// Returns the blocks in an event. None unless it measures bytes.
+    pub fn blocks_of(&self, event: usize) -> Option<&BlockTally> {
+        self.blocks.iter().find(|(other, _)| *other == event).map(|(_, blocks)| blocks)
     }
 }
 
@@ -100,6 +116,8 @@ pub struct Flat {
     parts: Vec<Box<[NameId]>>,
     part_ids: FxHashMap<Box<[NameId]>, PartId>,
     tallies: Vec<Tally>,
+    /// By index into `tallies`, the blocks of the rows of events that measure bytes.
+    blocks: FxHashMap<usize, BlockTally>,
     /// Indices into `tallies` by event and row.
     row_ids: FxHashMap<(usize, RowKey), usize>,
     once: OncePerStack,
@@ -133,6 +151,7 @@ impl Flat {
             parts: Vec::new(),
             part_ids: FxHashMap::default(),
             tallies: Vec::new(),
+            blocks: FxHashMap::default(),
             row_ids: FxHashMap::default(),
             once: OncePerStack::default(),
             counted: Vec::new(),
@@ -181,7 +200,7 @@ impl Flat {
                 };
                 for index in rows {
                     let CallRow { row, is_kept } = self.calls.row(index);
-                    self.add_to_row(row as usize, sum, is_leaf);
+                    self.add_to_row(row as usize, sum, context.blocks, is_leaf);
                     // The first call is the innermost one; self counts only there.
                     is_leaf = false;
                     counts |= is_kept;
@@ -192,7 +211,7 @@ impl Flat {
         if is_leaf {
             let CallPart { id, is_kept } = self.stackless_part(tables);
             let row = self.row(group.event, RowKey { calls: id, samples, is_kept });
-            self.add_to_row(row, sum, true);
+            self.add_to_row(row, sum, context.blocks, true);
             counts = is_kept;
         }
         if counts {
@@ -251,11 +270,15 @@ impl Flat {
         rows.sort_unstable_by_key(|&(_, id)| id);
         let mut bounds = Vec::new();
         let mut others: BTreeMap<(usize, bool), Sum> = BTreeMap::new();
+        let mut other_blocks: BTreeMap<(usize, bool), Blocks> = BTreeMap::new();
         for ((event, key), id) in light {
             if !self.is_other(key) {
                 raise_bound(&mut bounds, event, self.tallies[id].total);
             }
             others.entry((event, key.is_kept)).or_default().add(self.tallies[id].self_);
+            if let Some(blocks) = self.blocks.get(&id) {
+                other_blocks.entry((event, key.is_kept)).or_default().add(blocks.self_);
+            }
         }
         add_bounds(&mut self.bounds, &bounds);
         self.keep(&rows);
@@ -269,6 +292,11 @@ impl Flat {
             }
             self.tallies[id].self_.add(sum);
             self.tallies[id].total.add(sum);
+            if let Some(&blocks) = other_blocks.get(&(event, is_kept)) {
+                let tally = self.blocks.entry(id).or_default();
+                tally.self_.add(blocks);
+                tally.total.add(blocks);
+            }
         }
     }
 
@@ -277,6 +305,7 @@ impl Flat {
         let names = std::mem::take(&mut self.labels).names;
         let parts = std::mem::take(&mut self.parts);
         let tallies = std::mem::take(&mut self.tallies);
+        let blocks = std::mem::take(&mut self.blocks);
         self.part_ids.clear();
         self.row_ids.clear();
         for &((event, key), id) in rows {
@@ -286,7 +315,9 @@ impl Flat {
                 self.part(part)
             };
             let (calls, samples) = (renewed(key.calls), renewed(key.samples));
-            self.row_ids.insert((event, RowKey { calls, samples, ..key }), self.tallies.len());
+            let next = self.tallies.len();
+            self.row_ids.insert((event, RowKey { calls, samples, ..key }), next);
+            self.blocks.extend(blocks.get(&id).map(|&blocks| (next, blocks)));
             self.tallies.push(tallies[id]);
         }
     }
@@ -319,14 +350,24 @@ impl Flat {
     }
 
     #[inline]
-    fn add_to_row(&mut self, row: usize, sum: Sum, is_leaf: bool) {
+    fn add_to_row(&mut self, row: usize, sum: Sum, blocks: Option<Blocks>, is_leaf: bool) {
         let tally = &mut self.tallies[row];
         if is_leaf {
             tally.self_.add(sum);
         }
         // A recursive function is on the stack several times.
-        if self.once.is_first(row) {
+        let is_first = self.once.is_first(row);
+        if is_first {
             tally.total.add(sum);
+        }
+        if let Some(blocks) = blocks {
+            let tally = self.blocks.entry(row).or_default();
+            if is_leaf {
+                tally.self_.add(blocks);
+            }
+            if is_first {
+                tally.total.add(blocks);
+            }
         }
     }
 
@@ -436,15 +477,18 @@ impl Flat {
     /// Returns all rows that the filter keeps, or all others, in no order.
     pub fn rows(&self, kept: bool) -> Vec<FlatRow> {
         // The sums of a row are kept apart by event; here they become one row again.
-        let mut rows: FxHashMap<RowKey, Vec<(usize, Tally)>> = FxHashMap::default();
+        let mut rows: FxHashMap<RowKey, Vec<(usize, usize)>> = FxHashMap::default();
         for (&(event, key), &id) in self.row_ids.iter().filter(|((_, key), _)| key.is_kept == kept)
         {
-            rows.entry(key).or_default().push((event, self.tallies[id]));
+            rows.entry(key).or_default().push((event, id));
         }
         let mut shared = FxHashMap::default();
-        let row = |(key, mut tallies): (RowKey, Vec<(usize, Tally)>)| {
-            tallies.sort_unstable_by_key(|(event, _)| *event);
-            FlatRow { names: self.names(key, &mut shared), tallies }
+        let row = |(key, mut ids): (RowKey, Vec<(usize, usize)>)| {
+            ids.sort_unstable();
+            let tallies = ids.iter().map(|&(event, id)| (event, self.tallies[id])).collect();
+            let blocks =
+                ids.iter().filter_map(|&(event, id)| Some((event, *self.blocks.get(&id)?)));
+            FlatRow { names: self.names(key, &mut shared), tallies, blocks: blocks.collect() }
         };
         rows.into_iter().map(row).collect()
     }

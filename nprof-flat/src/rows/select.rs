@@ -4,13 +4,13 @@ use std::cmp::{Ordering, Reverse};
 use std::sync::Arc;
 
 use clap::ValueEnum;
-use nprof_report::profile::{FoldedSums, OmittedRows, ReportedEvent, Sum};
+use nprof_report::profile::{Blocks, FoldedSums, OmittedRows, ReportedEvent, Sum};
 use nprof_report::ratio::{Per, Ratio};
 use nprof_report::report::RowLimits;
 use nprof_report::summary::Summary;
 use rustc_hash::FxHashMap;
 
-use crate::rows::flat::{Flat, FlatRow, Tally};
+use crate::rows::flat::{BlockTally, Flat, FlatRow, Tally};
 
 /// One of the two sums of a tally.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +37,14 @@ impl Metric {
             Metric::Total => tally.total,
         }
     }
+
+    /// Returns the blocks of a tally.
+    pub fn blocks_of(self, blocks: &BlockTally) -> Blocks {
+        match self {
+            Metric::Self_ => blocks.self_,
+            Metric::Total => blocks.total,
+        }
+    }
 }
 
 /// The order of rows.
@@ -47,6 +55,8 @@ pub enum Sort {
     Self_,
     /// Largest total first; of several events, by the first one
     Total,
+    /// Largest block of memory first; of several events, by the first one in bytes
+    Max,
     /// By name
     Name,
 }
@@ -55,7 +65,7 @@ impl Sort {
     /// Returns the metric that decides on the order, and on which rows are too small.
     pub fn sort_metric(self) -> Metric {
         match self {
-            Sort::Self_ | Sort::Name => Metric::Self_,
+            Sort::Self_ | Sort::Max | Sort::Name => Metric::Self_,
             Sort::Total => Metric::Total,
         }
     }
@@ -232,6 +242,11 @@ fn in_group(a: &FlatRow, b: &FlatRow, sort: Sort) -> Ordering {
     match sort {
         Sort::Name => names(),
         Sort::Self_ | Sort::Total => by_sums(a, b, sort.sort_metric()).then_with(names),
+        Sort::Max => {
+            let largest = |row: &FlatRow| row.blocks.first().map(|(_, it)| it.self_.largest());
+            let order = largest(b).cmp(&largest(a));
+            order.then_with(|| by_sums(a, b, Metric::Self_)).then_with(names)
+        }
     }
 }
 
@@ -310,7 +325,7 @@ mod tests {
 
     fn row(name: &str, self_: u64, total: u64) -> FlatRow {
         let tally = Tally { self_: sum(self_), total: sum(total) };
-        FlatRow { names: vec![name.into()], tallies: vec![(0, tally)] }
+        FlatRow { names: vec![name.into()], tallies: vec![(0, tally)], blocks: Vec::new() }
     }
 
     fn reported(event: usize, samples: u64) -> ReportedEvent {

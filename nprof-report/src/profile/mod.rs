@@ -1,5 +1,6 @@
 //! Samples to counts: keys, filters, time slices, runs, margins of error.
 
+pub mod blocks;
 pub mod filter;
 pub mod group;
 pub mod join;
@@ -19,6 +20,7 @@ mod thread_time;
 pub mod time;
 pub(crate) mod unnamed;
 
+pub use blocks::Blocks;
 pub use group::{GroupKey, Sum};
 pub use omitted::{FoldedSums, OmittedRows, ReportedEvent, add_bounds, raise_bound};
 pub use once_per_stack::OncePerStack;

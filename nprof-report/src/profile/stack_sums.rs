@@ -13,13 +13,14 @@ use nprof_stream::tables::{NameId, Tables};
 use nprof_stream::*;
 use rustc_hash::FxHashMap;
 
+use crate::profile::blocks::Blocks;
 use crate::profile::group::{GroupKey, Sum};
 use crate::profile::join::Joins;
 use crate::profile::key::{Key, SampleExtra};
 use crate::profile::runs::Runs;
 use crate::profile::stack_sums::equal_samples::{Added, EqualSamples};
 use crate::profile::summary::{Run, Summary};
-use crate::profile::time::TimeSplit;
+use crate::profile::time::{Span, TimeSplit};
 
 /// The properties that separate samples besides run, event and stack.
 #[derive(Clone, Copy, Debug, Default)]
@@ -32,6 +33,8 @@ pub struct GroupBy {
     pub extras: [bool; SampleExtra::ALL.len()],
     /// Time within the run.
     pub time: TimeSplit,
+    /// The age that samples must have, in ns; others are outside of the time.
+    pub age: Option<Span>,
 }
 
 impl GroupBy {
@@ -67,6 +70,8 @@ pub struct Context<'a> {
     pub tables: &'a Tables,
     /// The runs and events that group keys name by index. Its sums include the sum that is passed.
     pub summary: &'a Summary,
+    /// The blocks of memory in the sum. None unless the event measures bytes.
+    pub blocks: Option<Blocks>,
 }
 
 impl Deref for Context<'_> {
@@ -109,7 +114,9 @@ pub struct Profile {
     /// The last sample, if the next one with its properties is counted in `equal`: cleared with `last`,
     /// and absent if the group of a sample depends on more than event, task and CPU.
     repeated: Option<Repeated>,
-    /// Number of sums in all groups, and those that take as much memory as the groups.
+    /// By group and stack, the blocks of events that measure bytes.
+    blocks: FxHashMap<(usize, NodeId), Blocks>,
+    /// Number of sums in all groups, and those that take as much memory as the groups and blocks.
     sums: usize,
     /// Index into `summary.events` of each event of the epoch.
     events: FxHashMap<EventId, usize>,
@@ -133,6 +140,8 @@ struct Repeated {
 struct Group {
     /// The shared properties; the node is unused.
     key: GroupKey,
+    /// True if its samples represent blocks of memory.
+    has_blocks: bool,
     sums: FxHashMap<NodeId, Sum>,
 }
 
@@ -382,7 +391,7 @@ impl Profile {
         let cpu = if self.group_by.cpu { sample.cpu } else { NO_CPU };
         let run = self.runs.of(sample, &self.tables, &mut self.summary.runs);
         self.run = run;
-        let slice = self.slice(sample.time);
+        let slice = self.slice(sample);
         let group = match self.last {
             Some((last_event, last_run, last_task, last_cpu, last_slice, group))
                 if (last_event, last_run, last_task, last_cpu, last_slice)
@@ -395,6 +404,12 @@ impl Profile {
                 self.find_group(sample.event, run, task, cpu, extras, slice)
             }
         };
+        let has_blocks = self.groups[group].has_blocks;
+        if has_blocks {
+            let before = self.blocks.len();
+            self.blocks.entry((group, sample.node)).or_default().add(Blocks::of(sample));
+            self.sums += self.blocks.len() - before;
+        }
         if sample.count == 1 {
             match self.equal.add(group, sample.weight, sample.node) {
                 // Counts distinct stacks: only these take memory.
@@ -404,8 +419,11 @@ impl Profile {
             }
             let &Sample { event, task, cpu, weight, .. } = sample;
             let repeated = Repeated { event, task, cpu, weight };
-            let is_in_group =
-                self.group_by.time.is_none() && !self.groups_by_extras() && !self.runs.are_merged();
+            let is_in_group = !has_blocks
+                && self.group_by.time.is_none()
+                && self.group_by.age.is_none()
+                && !self.groups_by_extras()
+                && !self.runs.are_merged();
             self.repeated = is_in_group.then_some(repeated);
         } else {
             self.add_unequal(group, sample);
@@ -436,14 +454,19 @@ impl Profile {
         self.sums += sums.len() - before;
     }
 
-    /// Returns the time slice of a sample of the current run.
-    fn slice(&mut self, time: u64) -> Option<u64> {
+    /// Returns the time slice of a sample of the current run. None if it does not count.
+    fn slice(&mut self, sample: &Sample<'_>) -> Option<u64> {
+        if let Some(span) = self.group_by.age
+            && !sample.extras.number("age").is_some_and(|age| span.contains(age))
+        {
+            return None;
+        }
         if self.group_by.time.is_none() {
             return Some(0);
         }
         let run = &mut self.summary.runs[self.run];
-        let start = *run.start.get_or_insert(time);
-        self.group_by.time.slice_of(time.saturating_sub(start))
+        let start = *run.start.get_or_insert(sample.time);
+        self.group_by.time.slice_of(sample.time.saturating_sub(start))
     }
 
     fn groups_by_extras(&self) -> bool {
@@ -483,7 +506,8 @@ impl Profile {
         let group = match self.group_index.get(&key) {
             Some(&group) => group,
             None => {
-                self.groups.push(Group { key, sums: FxHashMap::default() });
+                let has_blocks = self.summary.events[index].event.measure == Measure::Bytes;
+                self.groups.push(Group { key, has_blocks, sums: FxHashMap::default() });
                 self.sums += SUMS_OF_GROUP;
                 self.group_index.insert(key, self.groups.len() - 1);
                 self.groups.len() - 1
@@ -501,11 +525,13 @@ impl Profile {
             for (key, sum) in sums_of(index, group, &self.equal) {
                 self.summary.count(&key, sum, self.tables.stack_mark(key.node));
                 self.summary.events[key.event].unnamed.add(&self.tables, key.node, sum);
-                let context = Context { tables: &self.tables, summary: &self.summary };
+                let blocks = self.blocks.get(&(index, key.node)).copied();
+                let context = Context { tables: &self.tables, summary: &self.summary, blocks };
                 sink(&context, &key, sum);
             }
         }
         self.equal.clear();
+        self.blocks.clear();
         self.group_index.clear();
         self.last = None;
         self.repeated = None;
@@ -520,7 +546,8 @@ impl Profile {
             for (key, sum) in sums_of(index, group, &self.equal) {
                 summary.count(&key, sum, self.tables.stack_mark(key.node));
                 summary.events[key.event].unnamed.add(&self.tables, key.node, sum);
-                sink(&Context { tables: &self.tables, summary: &summary }, &key, sum);
+                let blocks = self.blocks.get(&(index, key.node)).copied();
+                sink(&Context { tables: &self.tables, summary: &summary, blocks }, &key, sum);
             }
         }
         summary

@@ -16,6 +16,13 @@ pub struct Span {
     pub to: u64,
 }
 
+impl Span {
+    /// True if a time in nanoseconds lies in it.
+    pub fn contains(self, ns: u64) -> bool {
+        (self.from..self.to).contains(&ns)
+    }
+}
+
 impl FromStr for Span {
     type Err = String;
 
@@ -64,7 +71,7 @@ impl TimeSplit {
     /// Returns the number of the slice that contains `time`, in nanoseconds since the beginning of
     /// the run. None outside of the span.
     pub fn slice_of(self, time: u64) -> Option<u64> {
-        if self.span.is_some_and(|span| time < span.from || time >= span.to) {
+        if self.span.is_some_and(|span| !span.contains(time)) {
             return None;
         }
         Some(self.slice.map_or(0, |slice| time / slice))

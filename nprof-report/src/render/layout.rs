@@ -284,6 +284,33 @@ impl Scale {
     }
 }
 
+/// Returns a number of bytes with about three digits and its unit.
+pub fn bytes(number: f64) -> String {
+    const UNITS: [&str; 4] = ["B", "KiB", "MiB", "GiB"];
+    let (mut number, mut unit) = (number, 0);
+    // From here on, rounding would reach 1024.
+    while number.abs() >= 1023.5 && unit + 1 < UNITS.len() {
+        number /= 1024.0;
+        unit += 1;
+    }
+    match number.abs() {
+        size if unit == 0 || size >= 99.95 => format!("{number:.0} {}", UNITS[unit]),
+        size if size >= 9.995 => format!("{number:.1} {}", UNITS[unit]),
+        _ => format!("{number:.2} {}", UNITS[unit]),
+    }
+}
+
+/// Returns a duration with about three digits and its unit.
+pub fn nanoseconds(number: f64) -> String {
+    // From here on, rounding would reach the next unit.
+    match number {
+        ns if ns < 999.5 => format!("{ns:.0} ns"),
+        ns if ns < 999.5e3 => format!("{:.1} µs", ns / 1e3),
+        ns if ns < 999.5e6 => format!("{:.1} ms", ns / 1e6),
+        ns => format!("{:.2} s", ns / 1e9),
+    }
+}
+
 /// Returns the larger units of the weights of an event with their sizes, the largest first.
 pub(super) fn units(event: &Event) -> [(f64, String); 3] {
     let named = |units: [(f64, &str); 3]| units.map(|(size, unit)| (size, unit.to_owned()));
@@ -441,6 +468,20 @@ mod tests {
         ];
         for (measure, weight, number, shown) in cases {
             assert_eq!(scale(measure, weight), (number.to_owned(), shown.to_owned()));
+        }
+    }
+
+    #[test]
+    fn sizes_and_ages_have_three_digits() {
+        for (number, size, age) in [
+            (0.0, "0 B", "0 ns"),
+            (999.0, "999 B", "999 ns"),
+            (1023.6, "1.00 KiB", "1.0 µs"),
+            (20_000.0, "19.5 KiB", "20.0 µs"),
+            (1_048_576.0, "1.00 MiB", "1.0 ms"),
+            (3.5e12, "3260 GiB", "3500.00 s"),
+        ] {
+            assert_eq!((&bytes(number)[..], &nanoseconds(number)[..]), (size, age));
         }
     }
 

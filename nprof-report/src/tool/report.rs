@@ -37,6 +37,10 @@ pub struct Options {
     /// Count only samples of this time since the start of their run, such as 1s..2.5s
     #[arg(long, value_name = "FROM..TO")]
     pub time: Option<Span>,
+    /// Count only samples with this age: blocks of memory and descriptors that lived so long, such as
+    /// ..1ms
+    #[arg(long, value_name = "FROM..TO")]
+    age: Option<Span>,
     /// Add events of one unit into one, such as cpu-clock,runnable,blocked=wall; repeatable
     #[arg(long, value_name = "EVENT,EVENT,..[=NAME]")]
     join: Vec<Join>,
@@ -86,6 +90,7 @@ impl Options {
     pub fn sample_rules(&self) -> Vec<String> {
         let mut rules = self.filter().spelled(false);
         rules.extend(self.time.map(|span| format!("--time {span}")));
+        rules.extend(self.age.map(|span| format!("--age {span}")));
         rules
     }
 
@@ -227,6 +232,7 @@ fn work<R: Report>(
     // Rules need their properties even if no column shows them.
     group_by.add(options.filter().group_by());
     group_by.time = TimeSplit { span: options.time, ..group_by.time };
+    group_by.age = options.age;
     let joins = Joins::new(&options.join)?;
     let mut printer = Printer::new(options, joins.clone(), render);
     let new_profile = || Profile::new(group_by).joining(joins.clone());
