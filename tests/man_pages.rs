@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use nprof_tests::{Help, Shell, TOOLS, compile_demo, have, repository, waits};
+use nprof_tests::{Help, Shell, TOOLS, compile_demo, have, heap, repository, waits};
 
 fn page(name: &str) -> String {
     let path = repository().join("man").join(name);
@@ -109,6 +109,7 @@ fn examples_succeed() {
     assert_eq!(streams.status, 0, "{streams:?}");
     // Waits can be recorded by root alone.
     std::fs::write(shell.directory().join("wall.nprof"), waits()).expect("a stream is written");
+    std::fs::write(shell.directory().join("heap.nprof"), heap()).expect("a stream is written");
     for page_path in pages() {
         let name = page_path.file_name().expect("a page has a name").to_string_lossy();
         for script in examples(&page(&name)) {
