@@ -46,6 +46,7 @@ pub(crate) fn per(summary: &Summary, args: &Args) -> Result<Option<Per>, Failure
 fn named_events(summary: &Summary, args: &Args) -> Vec<usize> {
     let is_reported = |&event: &usize| {
         let name = Some(summary.event_name(event));
+        // The divisor divided by itself is 1.
         if args.event.is_some() { args.event == name } else { args.per != name }
     };
     (0..summary.events.len()).filter(is_reported).collect()

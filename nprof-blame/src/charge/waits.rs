@@ -81,7 +81,7 @@ impl OpenWaits {
         (end, decided)
     }
 
-    /// Returns the time of the wake-up of a pair. None if it is not known yet.
+    /// Returns the time of the wake-up of a pair. None if it has not come yet.
     pub(super) fn woken_at(&self, pair: Pair) -> Option<u64> {
         self.wakes.get(&pair).map(|(_, time)| *time)
     }

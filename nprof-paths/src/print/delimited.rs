@@ -100,6 +100,7 @@ pub(crate) fn tree<'a>(
 ) -> impl Iterator<Item = Line> + 'a {
     let columns = "event node parent depth self_samples total_samples self total self_percent \
                    total_percent function image";
+    // Appended, as all later columns.
     let ratios = if context.per.is_some() { " per ratio ratio_margin" } else { "" };
     let header = header(&format!("{columns}{ratios}"));
     let of_event = move |rows: &'a TreeRows| {

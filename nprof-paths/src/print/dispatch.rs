@@ -80,6 +80,7 @@ fn print_stacks(context: &PrintContext<'_>, out: &mut dyn Write) -> Result<(), F
 }
 
 fn print_paths(context: &PrintContext<'_>, out: &mut dyn Write) -> Result<(), Failure> {
+    // The rows are then the paths of the divisor.
     if let Some(per) = context.per {
         return print_ratios(context, per, out);
     }

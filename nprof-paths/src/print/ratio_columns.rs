@@ -25,6 +25,7 @@ impl RatioColumns {
             [event.event, per.event].map(|event| &context.summary.events[event]);
         let (scale, of_ratio) = (Scale::of(divisor), RatioScale::of(dividend, divisor));
         let name = context.summary.event_name(per.event);
+        // Calls have no unit, and their event is named after them.
         let unit = if per.counts_calls { name } else { format!("{name} {}", scale.unit) };
         let mut cells = vec![[unit, of_ratio.unit.clone(), "±".to_owned()]];
         let confidence = context.args.options.confidence();

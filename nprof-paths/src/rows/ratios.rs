@@ -30,6 +30,7 @@ impl<'a> CallRatios<'a> {
         let Some(first) = nodes.next() else { return ratio };
         ratio.numerator = self.tree.nodes[first].total;
         ratio.denominator = self.divisor(first);
+        // A total of an inner call is part of that of the outermost one, a call is not.
         if self.per.counts_calls {
             nodes.for_each(|node| ratio.denominator.add(self.divisor(node)));
         }
@@ -37,6 +38,7 @@ impl<'a> CallRatios<'a> {
     }
 
     fn divisor(&self, node: NodeIndex) -> Sum {
+        // A call without samples of the divisor is divided by 0, and has no ratio.
         let node = self.divisors.get(&node).map(|&divisor| &self.tree.nodes[divisor]);
         node.map_or(Sum::default(), |node| self.per.of(node.self_, node.total, true))
     }
@@ -77,6 +79,7 @@ pub fn ratio_paths(
 }
 
 fn paths_of_event(tree: &Tree, event: ReportedEvent, per: Per, limits: &RowLimits) -> RatioPaths {
+    // From the divisor: a path without samples of the event has a ratio of 0.
     let dividends = same_paths(tree, per.event, event.event);
     let path = |leaf: NodeIndex| {
         let node = dividends.get(&leaf).copied();

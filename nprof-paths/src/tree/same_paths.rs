@@ -15,6 +15,7 @@ pub fn same_paths(tree: &Tree, event: usize, other: usize) -> FxHashMap<NodeInde
         .roots_of(event)
         .filter_map(|root| Some((root, *roots.get(&function(root))?)))
         .collect();
+    // A stack of its own: paths are too deep for recursion.
     while let Some((node, twin)) = pending.pop() {
         same.insert(node, twin);
         // Children are in the order of their functions: one walk through both lists finds all pairs.

@@ -1,7 +1,7 @@
 //! The blocks of memory that samples of an event in bytes represent. Pure.
 //!
 //! A sample of an allocation weighs the size of its block, or, of a block smaller than the period,
-//! stands for several of its size. The number of blocks is therefore estimated as weight divided by size,
+//! represents several of its size. The number of blocks is therefore estimated as weight divided by size,
 //! without bias. A sample can also state the number itself.
 
 use nprof_stream::Sample;
@@ -36,6 +36,7 @@ impl Blocks {
             }
         };
         let age = extra("age");
+        // The mean age is that of the blocks with an age alone.
         let aged = if age.is_some() { number } else { 0 };
         let age_ns = u128::from(aged) * u128::from(age.unwrap_or(0));
         Self { number, largest, aged, age_ns }
@@ -51,6 +52,7 @@ impl Blocks {
 
     /// Returns their number, rounded.
     pub fn number(self) -> u64 {
+        // Half a block more, without an overflow of the largest number.
         (self.number >> FRACTION_BITS) + (self.number >> (FRACTION_BITS - 1) & 1)
     }
 
@@ -92,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn sample_of_small_blocks_stands_for_several() {
+    fn sample_of_small_blocks_represents_several() {
         let mut sum = blocks(4096, &[("size", 64)]);
         assert_eq!((sum.number(), sum.largest(), sum.mean_age_ns()), (64, Some(64), None));
         sum.add(blocks(1 << 20, &[("age", 5_000)]));

@@ -405,6 +405,7 @@ impl Profile {
             }
         };
         let has_blocks = self.groups[group].has_blocks;
+        // Other events pay one comparison for it.
         if has_blocks {
             let before = self.blocks.len();
             self.blocks.entry((group, sample.node)).or_default().add(Blocks::of(sample));

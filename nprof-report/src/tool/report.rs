@@ -37,8 +37,7 @@ pub struct Options {
     /// Count only samples of this time since the start of their run, such as 1s..2.5s
     #[arg(long, value_name = "FROM..TO")]
     pub time: Option<Span>,
-    /// Count only samples with this age: blocks of memory and descriptors that lived so long, such as
-    /// ..1ms
+    /// Count only samples of blocks of memory and descriptors with this age, such as ..1ms
     #[arg(long, value_name = "FROM..TO")]
     age: Option<Span>,
     /// Add events of one unit into one, such as cpu-clock,runnable,blocked=wall; repeatable
