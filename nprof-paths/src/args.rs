@@ -112,9 +112,7 @@ impl Args {
                  --view callers"
             ));
         }
-        if self.per.is_none() {
-            return None;
-        }
+        self.per.as_ref()?;
         if self.format.is_stacks() {
             return Some(format!("--format {format} has no room for the ratios of --per"));
         }
