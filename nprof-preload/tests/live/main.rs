@@ -4,8 +4,10 @@
 #![allow(clippy::unwrap_used)]
 
 mod allocation_functions;
+mod cost;
 mod descriptors;
 mod exact;
+mod hostile;
 mod processes;
 mod recorder;
 mod sampled;

@@ -181,6 +181,11 @@ pub(crate) struct Totals {
 }
 
 impl Process {
+    /// Drops the records so far.
+    pub(crate) fn forget(&mut self) {
+        self.records.clear();
+    }
+
     pub(crate) fn records(&self) -> impl Iterator<Item = Record<'_>> {
         self.records
             .iter()
