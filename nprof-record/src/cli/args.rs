@@ -117,6 +117,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TIME", value_parser = time::interval)]
     delay: Option<Duration>,
 
+    /// Write the live blocks of all processes at intervals of this time: heap.snapshot
+    #[arg(long, value_name = "TIME", value_parser = time::interval)]
+    pub(crate) snapshot: Option<Duration>,
+
     /// Copy the files of images with frames into DIR, to symbolize them later
     #[arg(long, value_name = "DIR")]
     pub(crate) keep_images: Option<PathBuf>,

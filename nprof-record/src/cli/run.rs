@@ -25,7 +25,7 @@ use crate::convert::value_events::ValueEvents;
 use crate::convert::waits::{Random, WaitEvent, WaitState};
 use crate::event::{
     self, Catalog, CpuMode, EventRate, EventSpec, HeapPeriod, PerfEventConfig, PreloadPlan,
-    StackMode, Waiting, WeightField,
+    PreloadedEvent, StackMode, Waiting, WeightField,
 };
 use crate::image::kept_images::{KeptImages, KeptSummary};
 use crate::image::kernel::kallsyms::WaitSymbols;
@@ -104,6 +104,11 @@ fn run(args: &Args) -> anyhow::Result<u8> {
     let group = target.group()?;
     let mut specs =
         EventSpec::expanded_all(&args.event).map_err(|reason| anyhow::anyhow!("-e: {reason}"))?;
+    let has_snapshot = specs.iter().any(|spec| spec.name == PreloadedEvent::HeapSnapshot.name());
+    if args.snapshot.is_some() && !has_snapshot {
+        let name = PreloadedEvent::HeapSnapshot.name().to_owned();
+        specs.push(EventSpec { name, ..EventSpec::default() });
+    }
     let preload =
         PreloadPlan::split(&mut specs).map_err(|reason| anyhow::anyhow!("-e: {reason}"))?;
     let plan = plan(args, &specs, &target, &Kernel { group: group.as_ref() }, cpus[0])?;
@@ -611,6 +616,7 @@ impl Invocation<'_> {
             workload: workload.clone(),
             signals: self.signals.clone(),
             times: self.args.times(),
+            snapshot: self.args.snapshot,
             cpu_time_scope: self.target.cpu_time_scope(&self.cpus),
             has_priority: self.priority.get() == Priority::Realtime,
             existing_descendants: match &self.target {

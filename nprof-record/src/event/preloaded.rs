@@ -13,6 +13,8 @@ pub(crate) enum PreloadedEvent {
     HeapLive,
     /// The blocks that a process had when they were most.
     HeapPeak,
+    /// The blocks that a process has now and then.
+    HeapSnapshot,
     FdOpen,
     FdClose,
     /// The descriptors that a process has when it exits.
@@ -20,11 +22,12 @@ pub(crate) enum PreloadedEvent {
 }
 
 /// Each event with its name.
-const NAMES: [(PreloadedEvent, &str); 7] = [
+const NAMES: [(PreloadedEvent, &str); 8] = [
     (PreloadedEvent::HeapAlloc, "heap.alloc"),
     (PreloadedEvent::HeapFree, "heap.free"),
     (PreloadedEvent::HeapLive, "heap.live"),
     (PreloadedEvent::HeapPeak, "heap.peak"),
+    (PreloadedEvent::HeapSnapshot, "heap.snapshot"),
     (PreloadedEvent::FdOpen, "fd.open"),
     (PreloadedEvent::FdClose, "fd.close"),
     (PreloadedEvent::FdLive, "fd.live"),
@@ -54,7 +57,7 @@ impl PreloadedEvent {
 
     /// True if it measures memory, false if it counts descriptors.
     pub(crate) fn is_heap(self) -> bool {
-        matches!(self, Self::HeapAlloc | Self::HeapFree | Self::HeapLive | Self::HeapPeak)
+        !matches!(self, Self::FdOpen | Self::FdClose | Self::FdLive)
     }
 
     /// Returns the quantity of its weights.

@@ -101,6 +101,8 @@ pub(crate) struct Recording {
     pub(crate) workload: Rc<Workload>,
     pub(crate) signals: Rc<Signals>,
     pub(crate) times: Times,
+    /// The time between two snapshots of live blocks; `None` if they are written on request only.
+    pub(crate) snapshot: Option<Duration>,
     /// The CPU time that coverage is a share of; `None` if it cannot be measured.
     pub(crate) cpu_time_scope: Option<CpuTimeScope>,
     /// The number of existing descendants of attached processes that are not recorded; `None` for
@@ -123,6 +125,8 @@ struct Progress {
     polled_ns: u64,
     /// The time at which the parts of waits that go on were written.
     waits_ns: u64,
+    /// The time at which live blocks were written.
+    snapshot_ns: u64,
     /// True if the workload had exited at the last poll.
     has_exited: bool,
     delays: DelayHistory,
@@ -217,6 +221,20 @@ impl Recording {
         }
     }
 
+    /// Writes the live blocks of all processes, if it was requested or is time for it.
+    fn write_snapshot(&mut self, progress: &mut Progress) {
+        let now_ns = sys::monotonic_ns();
+        let interval_ns = self.snapshot.map_or(u64::MAX, duration_ns);
+        let is_due = now_ns.saturating_sub(progress.snapshot_ns) >= interval_ns;
+        if !self.workload.take_snapshot_request() && !is_due {
+            return;
+        }
+        progress.snapshot_ns = now_ns;
+        if let Some(settled_ns) = self.sources.settled_ns() {
+            self.converter.write_snapshot(settled_ns);
+        }
+    }
+
     fn begin(&self) -> Progress {
         let now_ns = sys::monotonic_ns();
         let begin_ns = now_ns.saturating_add(duration_ns(self.times.delay.unwrap_or_default()));
@@ -229,6 +247,7 @@ impl Recording {
             flushed_ns: now_ns,
             polled_ns: now_ns,
             waits_ns: now_ns,
+            snapshot_ns: now_ns,
             has_exited: false,
             delays: DelayHistory::default(),
             interval: Interval::default(),
@@ -269,6 +288,7 @@ impl Recording {
                 Backlog::Samples => DRAIN_TIMEOUT,
             };
             self.write_ongoing(progress);
+            self.write_snapshot(progress);
             self.note_interval(progress);
             let now_ns = sys::monotonic_ns();
             let sleep = timeout.min(self.sources.max_sleep());
@@ -392,7 +412,9 @@ impl Recording {
         let is_by_task = plan.common.open_mode == OpenMode::Task;
         let kept = converter.kept_images();
         let times = converter.time_sums();
-        let (unseen, unfollowed) = converter.unseen().unwrap_or_default();
+        let unseen = converter.unseen();
+        let is_preloaded = unseen.is_some();
+        let (unseen, unfollowed) = unseen.unwrap_or_default();
         let unmeasured = waits.map_or(0, |waits| waits.missed());
         let (counts, sums) = (converter.counts, converter.sums);
         let mut stream = converter.sink;
@@ -424,6 +446,7 @@ impl Recording {
             elapsed_ns: sampled_ns,
             times,
             unmeasured,
+            is_preloaded,
             unseen,
             unfollowed,
             delay,

@@ -57,6 +57,8 @@ pub(crate) struct Summary {
     pub(crate) times: Option<TimeSums>,
     /// Threads of which waiting was not measured, because there are too many.
     pub(crate) unmeasured: u64,
+    /// True if a library was loaded into the command.
+    pub(crate) is_preloaded: bool,
     /// Processes that have not loaded the library of heap and fd events.
     pub(crate) unseen: Unseen,
     /// Allocations whose blocks were not followed, because there are too many.
@@ -181,7 +183,10 @@ impl Summary {
                 "{name}: {count} event{plural} not counted: the field is negative, as of an error"
             )
         });
-        text.into_iter().chain(negative).collect()
+        let preloaded = self
+            .is_preloaded
+            .then(|| "a library was loaded into the command for heap and fd events".to_owned());
+        text.into_iter().chain(negative).chain(preloaded).collect()
     }
 
     /// Returns the cause of losses in rings, and the remedy. `has_lost_samples` is false if only records

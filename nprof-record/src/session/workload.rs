@@ -76,6 +76,8 @@ pub(crate) struct Workload {
     /// The number of signals that request a stop, and the last of them. One that the command ignores
     /// counts twice: its end would not come.
     stops: Cell<(u32, i32)>,
+    /// True if SIGUSR1 came since the last [`Self::take_snapshot_request`].
+    snapshot_requested: Cell<bool>,
     /// True if SIGCONT came since the last [`Self::take_continued`].
     continued: Cell<bool>,
 }
@@ -99,7 +101,12 @@ impl Workload {
     }
 
     fn new(kind: WorkloadKind) -> Self {
-        Self { kind, stops: Cell::default(), continued: Cell::default() }
+        Self {
+            kind,
+            stops: Cell::default(),
+            snapshot_requested: Cell::default(),
+            continued: Cell::default(),
+        }
     }
 
     /// Returns the command. None for another kind.
@@ -144,6 +151,11 @@ impl Workload {
         self.continued.take()
     }
 
+    /// Returns true if a snapshot of live blocks was requested since the last call.
+    pub(crate) fn take_snapshot_request(&self) -> bool {
+        self.snapshot_requested.take()
+    }
+
     /// True if a second signal came: stop without waiting for the command or for the output.
     pub(crate) fn is_aborted(&self) -> bool {
         self.stops.get().0 > 1
@@ -166,6 +178,10 @@ impl Workload {
         while let Some(signal) = signals.next() {
             if signal.number == libc::SIGCHLD {
                 self.child().into_iter().for_each(Child::notice_end);
+                continue;
+            }
+            if signal.number == libc::SIGUSR1 {
+                self.snapshot_requested.set(true);
                 continue;
             }
             // It continues the recorder alone, after a stop.

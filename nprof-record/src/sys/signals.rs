@@ -31,7 +31,7 @@ pub(crate) struct Signal {
 }
 
 impl Signals {
-    /// Blocks SIGCHLD, SIGCONT, SIGINT, SIGQUIT, SIGTERM and SIGHUP, and opens the descriptor to read
+    /// Blocks SIGCHLD, SIGCONT, SIGINT, SIGQUIT, SIGTERM, SIGHUP and SIGUSR1, and opens the descriptor to read
     /// them. Ignores SIGXFSZ.
     ///
     /// # Errors
@@ -53,6 +53,7 @@ impl Signals {
                 libc::SIGQUIT,
                 libc::SIGTERM,
                 libc::SIGHUP,
+                libc::SIGUSR1,
             ] {
                 libc::sigaddset(&raw mut set, signal);
             }
@@ -82,7 +83,7 @@ impl Signals {
         loop {
             let signal = self.read()?;
             let is_handled = match signal.number {
-                libc::SIGCHLD => true,
+                libc::SIGCHLD | libc::SIGUSR1 => true,
                 libc::SIGINT | libc::SIGQUIT => signal.sent || !was_ignored(signal.number),
                 number => !was_ignored(number),
             };

@@ -22,6 +22,8 @@ struct Allocations {
     verdict: Verdict,
     /// By event and function of the program; the empty name has all samples of an event.
     totals: BTreeMap<(String, String), Total>,
+    /// The values of `on` by event.
+    objects: Vec<(String, String)>,
     /// The number of samples with an incomplete stack.
     incomplete: usize,
 }
@@ -44,7 +46,7 @@ impl Allocations {
         let (mut tables, mut reader) = (Tables::new(), Reader::new(&bytes[..]));
         let mut events = BTreeMap::new();
         let mut totals = BTreeMap::<(String, String), Total>::new();
-        let mut incomplete = 0;
+        let (mut objects, mut incomplete) = (Vec::new(), 0);
         while let Some(record) = reader.next().expect("a stream") {
             tables.apply(&record);
             match &record {
@@ -74,11 +76,14 @@ impl Allocations {
                         total.samples += 1;
                         total.weight += sample.weight;
                     }
+                    if let Some(on) = sample.extras.get("on") {
+                        objects.push((event, String::from_utf8_lossy(&on).into_owned()));
+                    }
                 }
                 _ => {}
             }
         }
-        Self { verdict: reader.verdict(), totals, incomplete }
+        Self { verdict: reader.verdict(), totals, objects, incomplete }
     }
 
     fn of(&self, event: &str, function: &str) -> Total {
@@ -235,6 +240,30 @@ fn child_has_the_blocks_of_its_parent() {
 }
 
 #[test]
+fn descriptors_have_their_files_and_callers() {
+    let directory = Directory::new("fd-events");
+    let source = "
+        #include <fcntl.h>
+        #include <unistd.h>
+        __attribute__((noinline)) void closes(void) {
+            for (int i = 0; i < 10; i++) close(open(\"/dev/null\", O_RDONLY));
+        }
+        __attribute__((noinline)) void leaks(void) {
+            for (int i = 0; i < 3; i++) open(\"/dev/zero\", O_RDONLY);
+            __asm__ volatile(\"\");
+        }
+        int main(void) { closes(); leaks(); return 0; }";
+    let Some(program) = compile(&directory, source) else { return };
+    let fd = recorded(&directory, &program, &["-e", "fd"]);
+    assert_eq!(fd.of("fd.open", "closes"), Total { samples: 10, weight: 10 });
+    assert_eq!(fd.of("fd.close", "closes"), Total { samples: 10, weight: 10 });
+    assert_eq!(fd.of("fd.live", "closes"), Total::default());
+    assert_eq!(fd.of("fd.live", "leaks"), Total { samples: 3, weight: 3 });
+    let leaked = ("fd.live".to_owned(), "/dev/zero".to_owned());
+    assert_eq!(fd.objects.iter().filter(|it| **it == leaked).count(), 3, "{:?}", fd.objects);
+}
+
+#[test]
 fn ordinary_user_records_allocations() {
     let directory = Directory::new("heap-user");
     let Some(program) = compile(&directory, SITES) else { return };
@@ -286,4 +315,79 @@ fn killed_program_has_its_live_blocks_and_other_events_load_nothing() {
     assert_eq!((heap.verdict, heap.weight("heap.live", "main")), (Verdict::Complete, 5 << 20));
     let output = record(&["-e", "cpu-clock", "-o", &file, "--", &program]);
     assert!([7, 125].contains(&output.status.code().expect("a status")), "{}", stderr(&output));
+}
+
+/// Executes a command for which perf_event_open(2) fails, as in a container.
+const WITHOUT_PERF: &str = "
+import ctypes, os, struct, sys
+steps = [(0x20, 0, 0, 0), (0x15, 0, 1, 298), (6, 0, 0, 0x00050001), (6, 0, 0, 0x7fff0000)]
+code = ctypes.create_string_buffer(b''.join(struct.pack('HBBI', *step) for step in steps))
+class Filter(ctypes.Structure):
+    _fields_ = [('length', ctypes.c_ushort), ('code', ctypes.c_void_p)]
+system = ctypes.CDLL(None)
+assert system.prctl(38, 1, 0, 0, 0) == 0
+filter = Filter(4, ctypes.cast(code, ctypes.c_void_p))
+assert system.prctl(22, 2, ctypes.byref(filter), 0, 0) == 0
+os.execvp(sys.argv[1], sys.argv[1:])
+";
+
+#[test]
+fn no_right_of_the_kernel_is_needed() {
+    let directory = Directory::new("heap-no-perf");
+    let Some(program) = compile(&directory, SITES) else { return };
+    let file = directory.path("out");
+    let recorder = env!("CARGO_BIN_EXE_nprof-record");
+    let run = |event: &str| {
+        let mut python = Command::new("python3");
+        python.args(["-c", WITHOUT_PERF, recorder, "-e", event, "-o", &file, "--", &program]);
+        python.output()
+    };
+    let Ok(refused) = run("cpu-clock") else { return eprintln!("SKIPPED: no python3") };
+    assert_eq!(refused.status.code(), Some(125), "the filter works: {}", stderr(&refused));
+    let output = run("heap:64k").expect("python3 runs");
+    assert!(output.status.success(), "{}", stderr(&output));
+    let heap = Allocations::read(&file, &program);
+    assert_eq!((heap.verdict, heap.incomplete), (Verdict::Complete, 0));
+    assert_eq!(heap.weight("heap.alloc", "large"), 20 << 20);
+    assert_eq!(heap.weight("heap.live", "leak"), 10 << 20);
+}
+
+#[test]
+fn snapshot_is_written_on_signal_and_at_intervals() {
+    let directory = Directory::new("heap-snapshot");
+    // Ends when the stream has grown three times, or after a minute.
+    let source = "
+        #include <signal.h>
+        #include <stdlib.h>
+        #include <sys/stat.h>
+        #include <unistd.h>
+        void *kept;
+        int main(int count, char **words) {
+            kept = malloc(3 << 20);
+            long size = 0, grown = 0;
+            for (int i = 0; i < 600 && grown < 3; i++) {
+                struct stat now;
+                if (count > 2) kill(getppid(), SIGUSR1);
+                usleep(100000);
+                if (stat(words[1], &now) == 0 && now.st_size > size) {
+                    size = now.st_size;
+                    grown++;
+                }
+            }
+            free(kept);
+            return 0;
+        }";
+    let Some(program) = compile(&directory, source) else { return };
+    let file = directory.path("out");
+    let run = |options: &[&str], words: &[&str]| {
+        let output = record(&[options, &["-o", &file, "--", &program, &file], words].concat());
+        assert!(output.status.success(), "{}", stderr(&output));
+        let heap = Allocations::read(&file, &program);
+        let Total { samples, weight } = heap.of("heap.snapshot", "main");
+        assert!(samples > 0, "{}", stderr(&output));
+        assert_eq!(weight, samples * (3 << 20));
+        assert_eq!(heap.weight("heap.live", ""), 0);
+    };
+    run(&["-e", "heap.snapshot:64k"], &["signal"]);
+    run(&["-e", "heap:64k", "--snapshot", "100ms"], &[]);
 }

@@ -268,26 +268,48 @@ impl<S: Sink> Converter<S> {
         }
     }
 
+    /// Writes the blocks that all processes have now.
+    pub(crate) fn write_snapshot(&mut self, time_ns: u64) {
+        let Some(state) = &self.allocations else { return };
+        if state.id(PreloadedEvent::HeapSnapshot).is_none() {
+            return;
+        }
+        let row = |it: &Allocator| (it.pid, it.task, it.heap.live());
+        let mut processes: Vec<_> = state.processes.values().map(row).collect();
+        processes.sort_unstable_by_key(|(pid, ..)| *pid);
+        for (_, task, rows) in processes {
+            self.write_rows(PreloadedEvent::HeapSnapshot, task, time_ns, &rows, None);
+        }
+    }
+
+    /// Writes the blocks of each stack; `peak_ns` is the time at which the process had them.
+    fn write_rows(
+        &mut self,
+        event: PreloadedEvent,
+        task: TaskId,
+        time_ns: u64,
+        rows: &[(NodeId, Blocks)],
+        peak_ns: Option<u64>,
+    ) {
+        for (node, blocks) in rows {
+            let &Blocks { weight, count, .. } = blocks;
+            let mut extras = ExtrasBuilder::new();
+            extras.add("blocks", blocks.blocks().to_string().as_bytes());
+            if let Some(peak_ns) = peak_ns {
+                extras.add("peak", peak_ns.to_string().as_bytes());
+            }
+            let count = count.max(1);
+            let written = Written { event, time_ns, task, node: *node, weight, count };
+            self.write_preloaded(&written, &extras);
+        }
+    }
+
     /// Writes what a process has and had at its peak.
     fn write_live(&mut self, process: &Allocator, time_ns: u64) {
         let task = process.task;
-        let peak_ns = process.heap.peak_ns();
-        for (event, rows) in [
-            (PreloadedEvent::HeapPeak, process.heap.at_peak()),
-            (PreloadedEvent::HeapLive, process.heap.live()),
-        ] {
-            for (node, blocks) in rows {
-                let Blocks { weight, count, .. } = blocks;
-                let mut extras = ExtrasBuilder::new();
-                extras.add("blocks", blocks.blocks().to_string().as_bytes());
-                if event == PreloadedEvent::HeapPeak {
-                    extras.add("peak", peak_ns.to_string().as_bytes());
-                }
-                let count = count.max(1);
-                let written = Written { event, time_ns, task, node, weight, count };
-                self.write_preloaded(&written, &extras);
-            }
-        }
+        let (peak_ns, at_peak) = (process.heap.peak_ns(), process.heap.at_peak());
+        self.write_rows(PreloadedEvent::HeapPeak, task, time_ns, &at_peak, Some(peak_ns));
+        self.write_rows(PreloadedEvent::HeapLive, task, time_ns, &process.heap.live(), None);
         for (_, descriptor) in process.descriptors.iter() {
             let age_ns = Some(time_ns.saturating_sub(descriptor.time_ns));
             let (event, node) = (PreloadedEvent::FdLive, descriptor.node);

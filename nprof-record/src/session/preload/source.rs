@@ -138,7 +138,7 @@ impl Process {
             has_ended: false,
             next: Next::Started(hello, None),
             buffer: Vec::new(),
-            time_ns: hello.forked_at_ns,
+            time_ns: if hello.forked_at_ns == 0 { now_ns } else { hello.forked_at_ns },
             reported: Losses::default(),
             rate: Rate { since_ns: now_ns, ..Rate::default() },
             drained: 0,
@@ -150,14 +150,13 @@ impl Process {
         match &mut self.next {
             Next::Nothing => {}
             // The first record may be older than the time at which its process was noticed.
-            Next::Started(hello, first @ None) => {
+            Next::Started(_, first @ None) => {
                 if let Ok(Some(kind)) = self.ring.next(&mut self.buffer) {
                     *first = Some(kind);
                 }
-                if hello.forked_at_ns == 0 {
-                    let first = first.and_then(|kind| Record::parse(kind, &self.buffer));
-                    self.time_ns = first.map_or(now_ns, |record| record.time_ns.min(now_ns));
-                }
+                let record = first.and_then(|kind| Record::parse(kind, &self.buffer));
+                self.time_ns =
+                    record.map_or(self.time_ns, |record| record.time_ns.min(self.time_ns));
                 return;
             }
             _ => return,
