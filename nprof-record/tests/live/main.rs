@@ -45,7 +45,9 @@ mod symbols;
 mod waiting;
 // Programs that wait in one way: stack, cause and time.
 mod wait_causes;
-// Waits of odd lengths and numbers, control groups.
+// Servers under load.
+mod wait_servers;
+// Waits of odd lengths and numbers, lost samples, control groups.
 mod wait_shapes;
 // Waiting: lengths, causes, threads that wait all the time, exact times of each thread.
 mod waits;

@@ -1,5 +1,5 @@
 //! Waits of odd lengths and numbers, with truth by construction: in step with the period, one long wait
-//! among many short ones, many idle threads, a control group.
+//! among many short ones, many idle threads, lost samples, a control group.
 
 use std::fs;
 use std::process::Command;
@@ -178,6 +178,54 @@ fn idle_threads_have_their_time_in_a_small_stream() {
     // Each thread is defined once, has its times and a sample at the end, and a few have one before. A
     // part of each thread in each second would take 90 KB more.
     assert!(recording.bytes < 200 << 10, "{}", recording.bytes);
+}
+
+/// Fifty threads that sleep for half a millisecond again and again, while the recorder, the parent of
+/// the process, is stopped. They end after it has gone on.
+const FLOOD: &str = r#"
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <time.h>
+#include <unistd.h>
+static atomic_int is_over;
+static void nap(long ns) {
+    struct timespec t = {0, ns};
+    nanosleep(&t, 0);
+}
+static void *work(void *none) {
+    while (!is_over) nap(500000);
+    return none;
+}
+int main(void) {
+    pthread_t threads[50];
+    if (kill(getppid(), SIGSTOP)) return 1;
+    for (int i = 0; i < 50; i++) pthread_create(threads + i, 0, work, 0);
+    nap(900000000);
+    kill(getppid(), SIGCONT);
+    nap(500000000);
+    is_over = 1;
+    for (int i = 0; i < 50; i++) pthread_join(threads[i], 0);
+}
+"#;
+
+#[test]
+fn waits_that_a_stopped_recorder_loses_are_counted() {
+    // Each wait is recorded, with 8 KiB of stack.
+    let options = ["-e", "blocked:10000"];
+    let Some(recording) = Recording::of_program("waits-flood", FLOOD, &[], &options, &[]) else {
+        return;
+    };
+    let exact: u64 = recording.times.iter().map(|times| times.blocked).sum();
+    let weight = recording.weight_of("blocked");
+    let lost = recording.end.lost;
+    assert!(lost > 0, "{weight} of {exact}");
+    let message = String::from_utf8_lossy(&recording.output.stderr).into_owned();
+    assert!(message.contains(&format!(" {lost} lost ")), "{message}");
+    assert!(message.contains("nprof-record was stopped for"), "{message}");
+    // The times of threads are counted in the kernel, and show how much the samples lack.
+    assert_eq!(recording.times.len(), 51);
+    assert!(weight < exact, "{weight} of {exact}");
 }
 
 /// Returns a new control group, removed by [`remove`]. None if none can be created.

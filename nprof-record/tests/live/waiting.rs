@@ -37,6 +37,7 @@ impl Observation {
 /// The exact times of a thread.
 pub(crate) struct Times {
     pub(crate) task: TaskId,
+    pub(crate) cpu: u64,
     pub(crate) runnable: u64,
     pub(crate) blocked: u64,
 }
@@ -133,6 +134,7 @@ impl Recording {
                     let ns = |key| change.extras.number(key).expect("a number");
                     all.times.push(Times {
                         task: change.task,
+                        cpu: ns("cpu"),
                         runnable: ns("runnable"),
                         blocked: ns("blocked"),
                     });
