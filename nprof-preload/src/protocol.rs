@@ -22,6 +22,6 @@ pub use layout::{
     RingHeader, VERSION,
 };
 pub use record::{
-    Allocated, Capture, Content, Descriptor, Kind, Mapped, Opened, Origin, Record, Registers,
+    Allocated, Capture, Content, Descriptor, Kind, Opened, Origin, Record, Registers,
 };
 pub use settings::{Settings, VARIABLE};

@@ -60,7 +60,7 @@ pub struct RingHeader {
     pub lost_weight: AtomicU64,
     /// The number of frees of sampled blocks that found no room: these blocks look live.
     pub lost_frees: AtomicU64,
-    /// The number of records of descriptors and mappings that found no room.
+    /// The number of records of descriptors that found no room.
     pub lost_others: AtomicU64,
     /// The writers increment it and wake its futex when the ring becomes half full.
     pub doorbell: Line<AtomicU32>,

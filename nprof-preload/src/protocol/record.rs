@@ -19,17 +19,13 @@ pub enum Kind {
     Opened = 5,
     /// A descriptor was closed.
     Closed = 6,
-    /// Memory was mapped.
-    Mapped = 7,
-    /// Memory was unmapped.
-    Unmapped = 8,
 }
 
 impl Kind {
     /// Returns the kind with a number.
     pub fn from_number(number: u32) -> Option<Self> {
         use Kind::*;
-        [Padding, Allocated, Freed, Kept, Opened, Closed, Mapped, Unmapped]
+        [Padding, Allocated, Freed, Kept, Opened, Closed]
             .into_iter()
             .find(|&kind| kind as u32 == number)
     }
@@ -169,22 +165,6 @@ pub struct Descriptor {
     pub last: u32,
 }
 
-/// A mapped range of memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Mapped<'a> {
-    /// The address.
-    pub pointer: u64,
-    /// The length in bytes, as passed.
-    pub size: u64,
-    /// The caller.
-    pub capture: Capture<'a>,
-}
-
-impl Mapped<'_> {
-    /// The words before the stack: time, thread, pointer, size, stack size, unused, registers.
-    pub const WORDS: usize = 6 + Registers::WORDS;
-}
-
 /// The content of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Content<'a> {
@@ -198,10 +178,6 @@ pub enum Content<'a> {
     Opened(Opened<'a>),
     /// Descriptors were closed, whether they were open or not.
     Closed(Descriptor),
-    /// Memory was mapped.
-    Mapped(Mapped<'a>),
-    /// Memory was unmapped: address and length.
-    Unmapped(u64, u64),
 }
 
 /// A record: when, by which thread, and its content.
@@ -270,12 +246,6 @@ impl<'a> Record<'a> {
             Kind::Closed => {
                 Content::Closed(Descriptor { first: low(word(2)?), last: high(word(2)?) })
             }
-            Kind::Mapped => Content::Mapped(Mapped {
-                pointer: word(2)?,
-                size: word(3)?,
-                capture: capture(6, 8 * Mapped::WORDS, word(4)?)?,
-            }),
-            Kind::Unmapped => Content::Unmapped(word(2)?, word(3)?),
         };
         Some(Record { time_ns: word(0)?, tid: low(word(1)?), content })
     }

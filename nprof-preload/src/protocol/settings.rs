@@ -5,7 +5,7 @@ use core::fmt;
 /// The environment variable that holds the [`Settings`].
 pub const VARIABLE: &str = "NPROF_PRELOAD";
 
-/// The settings of the library: `NAME:heap=BYTES,stack=BYTES,ring=BYTES[,fd][,mmap][,wait][,ack]`.
+/// The settings of the library: `NAME:heap=BYTES,stack=BYTES,ring=BYTES[,fd][,wait][,ack]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings<'a> {
     /// The name of the recorder's abstract socket, without the zero byte before it; no `:`.
@@ -18,8 +18,6 @@ pub struct Settings<'a> {
     pub ring_bytes: u32,
     /// True if descriptors are recorded.
     pub descriptors: bool,
-    /// True if mmap(2) and munmap(2) are recorded.
-    pub mappings: bool,
     /// True if a thread waits for room in a full ring; false if it drops the record and counts it.
     pub wait: bool,
     /// True if a process that starts to record waits until the recorder closes the connection, at most a second: the
@@ -37,7 +35,6 @@ impl<'a> Settings<'a> {
             stack_bytes: 8 << 10,
             ring_bytes: 1 << 20,
             descriptors: false,
-            mappings: false,
             wait: false,
             acknowledge: false,
         };
@@ -47,7 +44,6 @@ impl<'a> Settings<'a> {
                 Some(("stack", value)) => settings.stack_bytes = value.parse().ok()?,
                 Some(("ring", value)) => settings.ring_bytes = value.parse().ok()?,
                 None if item == "fd" => settings.descriptors = true,
-                None if item == "mmap" => settings.mappings = true,
                 None if item == "wait" => settings.wait = true,
                 None if item == "ack" => settings.acknowledge = true,
                 _ => return None,
@@ -69,12 +65,9 @@ impl fmt::Display for Settings<'_> {
             "{}:heap={},stack={},ring={}",
             self.socket, self.heap_period, self.stack_bytes, self.ring_bytes
         )?;
-        for (set, name) in [
-            (self.descriptors, ",fd"),
-            (self.mappings, ",mmap"),
-            (self.wait, ",wait"),
-            (self.acknowledge, ",ack"),
-        ] {
+        for (set, name) in
+            [(self.descriptors, ",fd"), (self.wait, ",wait"), (self.acknowledge, ",ack")]
+        {
             if set {
                 f.write_str(name)?;
             }
@@ -95,7 +88,6 @@ mod tests {
             stack_bytes: 4096,
             ring_bytes: 1 << 21,
             descriptors: true,
-            mappings: false,
             wait: true,
             acknowledge: true,
         };

@@ -38,7 +38,7 @@ pub struct Losses {
     pub weight: u64,
     /// Frees of sampled blocks: these blocks look live.
     pub frees: u64,
-    /// Records of descriptors and mappings.
+    /// Records of descriptors.
     pub others: u64,
 }
 

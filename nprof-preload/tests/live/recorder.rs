@@ -129,7 +129,6 @@ pub(crate) fn settings(socket: &str) -> Settings<'_> {
         stack_bytes: 2048,
         ring_bytes: 1 << 20,
         descriptors: false,
-        mappings: false,
         wait: true,
         acknowledge: false,
     }

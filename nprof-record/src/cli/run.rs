@@ -402,7 +402,6 @@ impl Preload {
             stack_bytes: args.stack_size,
             ring_bytes: RING_BYTES,
             descriptors: events.has_descriptors(),
-            mappings: false,
             // A lost release would look like a leak.
             wait: true,
             acknowledge: false,

@@ -75,8 +75,6 @@ impl<S: Sink> Converter<S> {
                 Content::Closed(range) => {
                     self.close_descriptors(id, ring, range.first, range.last);
                 }
-                // Mappings are not requested.
-                Content::Mapped(_) | Content::Unmapped(..) => {}
             },
         }
     }

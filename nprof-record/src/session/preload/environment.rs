@@ -51,7 +51,6 @@ mod tests {
             stack_bytes: 8192,
             ring_bytes: 1 << 20,
             descriptors: true,
-            mappings: false,
             wait: false,
             acknowledge: false,
         };
