@@ -1,6 +1,6 @@
 //! One run of the tool: starts the parts in order, prints messages, returns the exit status.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::ffi::CString;
 use std::fs;
 use std::io::{self, BufReader, Write};
@@ -21,6 +21,7 @@ use crate::convert::allocations::state::AllocationState;
 use crate::convert::converter::Converter;
 use crate::convert::dictionary::Sink;
 use crate::convert::process_tree::{Membership, ProcessTree};
+use crate::convert::switches::SwitchTimes;
 use crate::convert::value_events::ValueEvents;
 use crate::convert::waits::{Random, WaitEvent, WaitState};
 use crate::event::{
@@ -36,6 +37,7 @@ use crate::os::procfs;
 use crate::perf::open::{Kernel, OpenTarget};
 use crate::perf::plan::{self, OpenMode, Plan, PlannedEvent, Request, RequestedEvent};
 use crate::perf::ring_set::RingSet;
+use crate::perf::switches::tracer::SwitchTracer;
 use crate::perf::waits::tracer::WaitTracer;
 use crate::session::event_source::{EventSource, SourceSet};
 use crate::session::header;
@@ -44,6 +46,7 @@ use crate::session::output::{Destination, OpenOutput, Stream};
 use crate::session::preload::source::{FIRST_PERIOD, PreloadSource, RING_BYTES};
 use crate::session::preload::{environment, library};
 use crate::session::recording::{Outcome, Recording};
+use crate::session::wait_meter::{SwitchSource, WaitMeter};
 use crate::session::workload::Workload;
 use crate::sys::{self, EventTarget, Priority, Signals};
 
@@ -52,6 +55,10 @@ const TOOL: &str = "nprof-record";
 
 /// The exit status of failures of the recorder itself, as with env(1).
 const FAILURE: u8 = 125;
+
+/// The looks per second at blocked threads without BPF programs, unless another frequency is
+/// requested. Each wakes the recorder.
+const TICKS_PER_SECOND: u64 = 250;
 
 /// Passes over the threads of running processes of which the waiting is measured.
 const THREAD_SCANS: usize = 2;
@@ -111,8 +118,9 @@ fn run(args: &Args) -> anyhow::Result<u8> {
     }
     let preload =
         PreloadPlan::split(&mut specs).map_err(|reason| anyhow::anyhow!("-e: {reason}"))?;
-    let plan = plan(args, &specs, &target, &Kernel { group: group.as_ref() }, cpus[0])?;
+    let mut plan = plan(args, &specs, &target, &Kernel { group: group.as_ref() }, cpus[0])?;
     let preload = preload.map(|events| Preload::prepare(events, &plan, args)).transpose()?;
+    let tracer = load_tracer(args, &mut plan)?;
     let kept = match &args.keep_images {
         Some(directory) => Some(
             KeptImages::create(directory)
@@ -142,11 +150,34 @@ fn run(args: &Args) -> anyhow::Result<u8> {
         kept,
         preload,
         waiting,
+        tracer,
         priority: Cell::new(Priority::Ordinary),
     };
     match &invocation.target {
         Target::Command(_) => invocation.launch(),
         _ => invocation.attach(),
+    }
+}
+
+/// Loads the BPF programs that measure waiting, if an event needs them. Without them, the plan is
+/// changed to measure waiting by records of context switches.
+///
+/// # Errors
+///
+/// If wake-ups are recorded: only the programs see them.
+fn load_tracer(args: &Args, plan: &mut Plan) -> anyhow::Result<Option<Rc<WaitTracer>>> {
+    let Some(config) = plan.wait_config() else { return Ok(None) };
+    let last_cpu = machine::online_cpus().last().copied().unwrap_or(0);
+    let loaded = WaitTracer::load(config, last_cpu)
+        .and_then(|tracer| tracer.try_start().map(|()| Rc::new(tracer)));
+    match loaded {
+        Ok(tracer) => Ok(Some(tracer)),
+        Err(error) if config.has_wakes => Err(error),
+        Err(error) => {
+            let highest = if args.frequency.is_some() { u64::MAX } else { TICKS_PER_SECOND };
+            plan.measure_waits_by_switches(&format!("bpf: {}", error.root_cause()), highest);
+            Ok(None)
+        }
     }
 }
 
@@ -183,6 +214,7 @@ fn wait_state(plan: &Plan) -> anyhow::Result<Option<WaitState>> {
     }
     let mut state = WaitState::new(blocked, runnable, wakes, random, symbols);
     state.leaf_only = plan.common.unwind == StackMode::None;
+    state.switches = plan.waits_by_switches.then(SwitchTimes::default);
     Ok(Some(state))
 }
 
@@ -222,7 +254,10 @@ fn list() -> anyhow::Result<u8> {
     // The event that the programs write to can be opened without these.
     if let Err(error) = WaitTracer::check() {
         for line in listed.iter_mut().filter(|line| line.is_available_wait()) {
-            line.state = Err(format!("{error:#}"));
+            line.state = match line.needs_bpf() {
+                true => Err(format!("{error:#}")),
+                false => Ok("by context switches".to_owned()),
+            };
         }
     }
     // A closed pipe (`nprof-record -l | head`) is no failure.
@@ -368,6 +403,12 @@ fn add_running(converter: &mut Converter<Stream>, running: &RunningProcesses) {
     }
 }
 
+/// The open sources of a recording. The kernel has none if no event needs it.
+struct Sources {
+    rings: Option<RingSet>,
+    waits: Option<WaitMeter>,
+}
+
 /// The library that the command loads, and its connection to the recorder.
 struct Preload {
     events: PreloadPlan,
@@ -416,6 +457,8 @@ struct Invocation<'a> {
     args: &'a Args,
     destination: Destination,
     waiting: Cell<Option<WaitState>>,
+    /// The BPF programs that measure waiting, if they do.
+    tracer: Option<Rc<WaitTracer>>,
     /// The output. None if its name contains the pid of the command, which does not run yet.
     opened: Cell<Option<OpenOutput>>,
     target: Target,
@@ -448,7 +491,7 @@ impl Invocation<'_> {
         )?;
         // The child waits: its events are opened before it executes.
         let pid = forked.pid as u32;
-        let (rings, output) =
+        let (sources, output) =
             match self.prepare(OpenTarget::Single(EventTarget::Task(pid as i32)), pid) {
                 Ok(prepared) => prepared,
                 Err(error) => {
@@ -470,7 +513,7 @@ impl Invocation<'_> {
             // No record reports that the command executes.
             ProcessTree::for_processes(self.membership())
         };
-        let recorded = self.record(rings, output, &workload, tree);
+        let recorded = self.record(sources, output, &workload, tree);
         workload.wait(&self.signals).context("cannot wait for the command")?;
         Ok(self.finish(&workload, recorded, pid))
     }
@@ -494,9 +537,9 @@ impl Invocation<'_> {
             Target::Processes(running) => running.pids[0],
             _ => std::process::id(),
         };
-        let (rings, output) = self.prepare(open_target, pid)?;
+        let (sources, output) = self.prepare(open_target, pid)?;
         let workload = Rc::new(workload);
-        let recorded = self.record(rings, output, &workload, tree);
+        let recorded = self.record(sources, output, &workload, tree);
         Ok(self.finish(&workload, recorded, pid))
     }
 
@@ -517,7 +560,7 @@ impl Invocation<'_> {
         &self,
         open_target: OpenTarget<'_>,
         pid: u32,
-    ) -> anyhow::Result<(Option<RingSet>, OpenOutput)> {
+    ) -> anyhow::Result<(Sources, OpenOutput)> {
         let open_mode = self.plan.common.open_mode;
         let open_target = match (open_mode, &self.group) {
             (OpenMode::System, _) => OpenTarget::Single(EventTarget::AllTasks),
@@ -527,35 +570,57 @@ impl Invocation<'_> {
         if let Target::Command(Some(own)) = &self.target {
             own.enter(pid as i32)?;
         }
+        // First, as the rings of samples take all the memory that may be locked.
+        let waits = self.open_meter(open_target)?;
         let has_records = self.plan.has_records;
-        let open = || RingSet::open(&self.plan, &self.cpus, open_target);
+        let open = || RingSet::open(&self.plan, &self.cpus, open_target, self.tracer.as_ref());
         let rings = has_records.then(open).transpose()?;
+        let sources = Sources { rings, waits };
         let output = match self.opened.take() {
             Some(opened) => opened,
             None => self.destination.open(pid)?,
         };
-        if let Some(rings) = &rings
-            && !self.is_delayed()
-        {
-            self.start_waits(rings, pid)?;
+        if !self.is_delayed() {
+            self.start_waits(&sources, pid)?;
         }
         // The command is forked by now, so it does not inherit the priority.
         self.priority.set(sys::raise_priority());
         // Inherited events of a command start at its exec (`attr.enable_on_exec`).
-        if let Some(rings) = &rings
+        if let Some(rings) = &sources.rings
             && (open_mode != OpenMode::Task || !matches!(self.target, Target::Command(_)))
         {
             // Processes must be known before their samples. Reading thousands of threads takes long
             // enough to fill a ring: only sideband events start here, samples after that.
             let samples = !self.is_delayed() && !matches!(self.target, Target::Processes(_));
             rings.enable(samples).context("cannot enable an event")?;
+            if let Some(WaitMeter::Switches(tracer)) = sources.waits.as_ref().filter(|_| samples) {
+                tracer.borrow().enable().context("cannot enable an event")?;
+            }
         }
-        Ok((rings, output))
+        Ok((sources, output))
+    }
+
+    /// Opens the measurement of waiting. None if no event needs it.
+    fn open_meter(&self, open_target: OpenTarget<'_>) -> anyhow::Result<Option<WaitMeter>> {
+        if let Some(tracer) = &self.tracer {
+            return Ok(Some(WaitMeter::Bpf(tracer.clone())));
+        }
+        let Some((event, period)) = self.plan.first_wait() else { return Ok(None) };
+        let tracer = SwitchTracer::open(&self.plan.common, open_target, event, period)?;
+        Ok(Some(WaitMeter::Switches(Rc::new(RefCell::new(tracer)))))
     }
 
     /// Starts to measure the waiting of the target, if an event needs it.
-    fn start_waits(&self, rings: &RingSet, pid: u32) -> anyhow::Result<()> {
-        let Some(waits) = &rings.waits else { return Ok(()) };
+    fn start_waits(&self, sources: &Sources, pid: u32) -> anyhow::Result<()> {
+        let waits = match &sources.waits {
+            Some(WaitMeter::Bpf(waits)) => waits,
+            // The threads of running processes are those at the time at which its events are enabled.
+            Some(WaitMeter::Switches(tracer)) if !matches!(self.target, Target::Processes(_)) => {
+                tracer.borrow_mut().begin(self.target.threads());
+                return Ok(());
+            }
+            _ => return Ok(()),
+        };
         waits.start()?;
         if let Target::Command(_) = &self.target {
             return waits.follow_command(pid);
@@ -570,7 +635,7 @@ impl Invocation<'_> {
     /// Records until the end of the target.
     fn record(
         &self,
-        rings: Option<RingSet>,
+        sources: Sources,
         output: OpenOutput,
         workload: &Rc<Workload>,
         tree: ProcessTree,
@@ -586,6 +651,7 @@ impl Invocation<'_> {
             converter.set_kernel(kernel);
         }
         converter.keep_images(self.kept.take());
+        let Sources { rings, waits } = sources;
         if let Some(rings) = &rings {
             rings.enable_stack_copies(&mut converter);
         }
@@ -605,12 +671,16 @@ impl Invocation<'_> {
                 && !self.is_delayed()
             {
                 rings.enable(true).context("cannot enable an event")?;
+                if let Some(WaitMeter::Switches(tracer)) = &waits {
+                    tracer.borrow_mut().begin(self.target.threads());
+                    tracer.borrow().enable().context("cannot enable an event")?;
+                }
             }
         }
         let recording = Recording {
             plan: self.plan.clone(),
-            waits: rings.as_ref().and_then(|rings| rings.waits.clone()),
-            sources: self.sources(rings),
+            sources: self.sources(rings, waits.as_ref()),
+            waits,
             converter,
             workload: workload.clone(),
             signals: self.signals.clone(),
@@ -632,10 +702,13 @@ impl Invocation<'_> {
     }
 
     /// Returns the sources of records.
-    fn sources(&self, rings: Option<RingSet>) -> SourceSet {
+    fn sources(&self, rings: Option<RingSet>, waits: Option<&WaitMeter>) -> SourceSet {
         let mut sources: Vec<Box<dyn EventSource>> = Vec::new();
         if let Some(rings) = rings {
             sources.push(Box::new(rings));
+        }
+        if let Some(WaitMeter::Switches(tracer)) = waits {
+            sources.push(Box::new(SwitchSource(tracer.clone())));
         }
         if let Some(preload) = &self.preload
             && let Some(listener) = preload.listener.take()

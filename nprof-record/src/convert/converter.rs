@@ -37,6 +37,10 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 /// tasks would else let the rings fill again.
 const CHECK_TIMES: u64 = 10;
 
+/// The shortest wait that is written before its end, in ns; a little less than the second between two
+/// parts.
+pub(crate) const ONGOING_MIN_NS: u64 = 900_000_000;
+
 /// Converts kernel records to records of the stream.
 #[derive(Debug)]
 pub(crate) struct Converter<S> {
@@ -97,6 +101,10 @@ impl<S: Sink> RecordHandler for Converter<S> {
             KernelRecord::Wake(sample, wake) => self.handle_wake(sample_id, sample, wake),
             KernelRecord::Preloaded(record) => self.handle_preloaded(sample_id, record),
             KernelRecord::Note(note) => self.handle_note(sample_id, note),
+            &KernelRecord::Switch(switch) => self.handle_switch(sample_id, switch),
+            KernelRecord::Tick => self.handle_tick(sample_id.time),
+            &KernelRecord::Existing(state) => self.handle_existing(sample_id, state),
+            KernelRecord::Peek(peek) => self.handle_peek(sample_id, peek),
             KernelRecord::Mmap(mmap) => self.handle_mmap(sample_id, mmap),
             &KernelRecord::Comm { pid, tid, exec, name } => {
                 self.add_if_new(pid, tid);
@@ -498,7 +506,10 @@ impl<S: Sink> Converter<S> {
         }
         self.write_replaced(sample_id.time);
         match change {
-            Some(CommChange::Started) => self.define_task(tid),
+            Some(CommChange::Started) => {
+                self.define_task(tid);
+                self.measure_started(tid, sample_id.time);
+            }
             Some(CommChange::Renamed) => {
                 self.emit_change(sample_id.time, tid, ChangeKind::Comm, name, Extras::NONE);
             }
@@ -529,11 +540,13 @@ impl<S: Sink> Converter<S> {
         self.write_replaced(sample_id.time);
         if is_ours {
             self.define_task(ids.tid);
+            self.measure_created(ids.tid, sample_id.time);
         }
     }
 
     fn handle_exit(&mut self, sample_id: SampleId, ids: TaskIds) {
         self.drop_stack_state(ids.tid);
+        self.end_measured(ids.tid, sample_id.time);
         // Runtimes complete their files before the first thread of the process exits, and the files
         // may be removed soon. Some programs end many threads a second before that.
         if ids.tid == ids.pid || !self.tree.lives(ids.pid) {
@@ -726,6 +739,7 @@ impl<S: Sink> Converter<S> {
 }
 
 mod preloaded;
+mod switching;
 mod waiting;
 
 #[cfg(test)]

@@ -11,5 +11,6 @@ pub(crate) mod process_tree;
 pub(crate) mod sample_stack;
 pub(crate) mod stack_cache;
 pub(crate) mod stack_resolver;
+pub(crate) mod switches;
 pub(crate) mod value_events;
 pub(crate) mod waits;

@@ -4,6 +4,7 @@
 use nprof_stream::{EventId, NodeId, TaskId};
 use rustc_hash::FxHashMap;
 
+use crate::convert::switches::SwitchTimes;
 use crate::image::kernel::kallsyms::WaitSymbols;
 use crate::perf::waits::data::{Capture, ThreadTimes, WaitPlace};
 use crate::unwind::stack_input::Words;
@@ -99,7 +100,8 @@ pub(crate) struct OngoingWait {
     /// The leaf of its stack. None after a new epoch, until its next part.
     pub(crate) node: Option<NodeId>,
     pub(crate) capture: Capture,
-    pub(crate) place: WaitPlace,
+    /// None if it is unknown.
+    pub(crate) place: Option<WaitPlace>,
     /// The object it waits for.
     pub(crate) object: Vec<u8>,
 }
@@ -155,6 +157,8 @@ pub(crate) struct WaitState {
     /// The ids in the stream of threads that have exited, until their times come.
     pub(crate) exited: FxHashMap<u32, TaskId>,
     pub(crate) sums: TimeSums,
+    /// The times by records of context switches; `None` if BPF programs measure them.
+    pub(crate) switches: Option<SwitchTimes>,
 }
 
 impl WaitState {
@@ -178,6 +182,7 @@ impl WaitState {
             pairs: 0,
             exited: FxHashMap::default(),
             sums: TimeSums::default(),
+            switches: None,
         }
     }
 

@@ -26,7 +26,12 @@ pub(crate) struct EventListing {
 impl EventListing {
     /// True if it is an event of waiting that the kernel can open.
     pub(crate) fn is_available_wait(&self) -> bool {
-        matches!(&self.name[..], "blocked" | "runnable") && self.state.is_ok()
+        matches!(&self.name[..], "blocked" | "runnable" | "wakes") && self.state.is_ok()
+    }
+
+    /// True if only BPF programs can record it.
+    pub(crate) fn needs_bpf(&self) -> bool {
+        self.name == "wakes"
     }
 }
 

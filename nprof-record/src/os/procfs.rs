@@ -197,6 +197,49 @@ impl Stat {
     }
 }
 
+/// The system call in which a thread is blocked, with its pointers: /proc/PID/syscall.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct BlockedCall {
+    /// All bits are set outside of a system call.
+    pub(crate) number: u64,
+    pub(crate) argument: u64,
+    pub(crate) sp: u64,
+    pub(crate) ip: u64,
+}
+
+impl BlockedCall {
+    /// Parses the line. None if the thread runs.
+    fn parse(line: &str) -> Option<Self> {
+        let mut words = line.split_ascii_whitespace();
+        let number = words.next()?.parse::<i64>().ok()? as u64;
+        let rest: Vec<&str> = words.collect();
+        let hexadecimal = |word: &str| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok();
+        let [arguments @ .., sp, ip] = &rest[..] else { return None };
+        let argument = arguments.first().map_or(Some(0), |word| hexadecimal(word))?;
+        Some(Self { number, argument, sp: hexadecimal(sp)?, ip: hexadecimal(ip)? })
+    }
+}
+
+/// Returns the place at which a thread is blocked. None if it runs.
+///
+/// # Errors
+///
+/// If the thread has exited, or may not be read: ptrace(2), "Ptrace access mode checking".
+pub(crate) fn blocked_call(tid: u32) -> io::Result<Option<BlockedCall>> {
+    // A number, eight words of up to 18 characters, and their separators.
+    let mut line = [0; 256];
+    let length = fs::File::open(format!("/proc/{tid}/syscall"))?.read(&mut line)?;
+    Ok(std::str::from_utf8(&line[..length]).ok().and_then(BlockedCall::parse))
+}
+
+/// Returns the letter of a thread's state. None if it has exited.
+pub(crate) fn state_letter(tid: u32) -> Option<u8> {
+    let mut line = [0; STAT_MAX_BYTES];
+    let length = fs::File::open(format!("/proc/{tid}/stat")).ok()?.read(&mut line).ok()?;
+    let after = line[..length].iter().rposition(|&byte| byte == b')')? + 2;
+    line.get(after).copied()
+}
+
 /// Returns the letter of a thread's state, and the time that it has waited for a CPU in its life, in
 /// ns. None if it has exited.
 pub(crate) fn scheduling(tid: u32) -> Option<(u8, u64)> {
@@ -227,6 +270,18 @@ pub(crate) fn are_maps_refused(pid: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn blocked_call_is_parsed_as_the_kernel_prints_it() {
+        let in_call = "202 0x7f00 0x80 0x0 0x0 0x0 0xffff 0x7ffe10 0x7f1234\n";
+        let expected = BlockedCall { number: 202, argument: 0x7f00, sp: 0x7ffe10, ip: 0x7f1234 };
+        assert_eq!(BlockedCall::parse(in_call), Some(expected));
+        let in_fault = BlockedCall { number: u64::MAX, argument: 0, sp: 0x10, ip: 0x20 };
+        assert_eq!(BlockedCall::parse("-1 0x10 0x20\n"), Some(in_fault));
+        for other in ["running\n", "", "1 0x5\n", "7 a b c"] {
+            assert_eq!(BlockedCall::parse(other), None, "{other}");
+        }
+    }
 
     #[test]
     fn ignored_signals_are_read_from_status() {

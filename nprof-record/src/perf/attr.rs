@@ -62,6 +62,18 @@ impl CommonAttr {
         attr
     }
 
+    /// Returns the attributes of the event that reports context switches. It wakes no reader: its ring is
+    /// read at short intervals.
+    pub(crate) fn switch_attr(&self) -> perf_event_attr {
+        let mut attr = self.base_attr(self.scope);
+        attr.set_enable_on_exec(u64::from(self.open_mode == OpenMode::Task && !self.delayed));
+        attr.type_ = perf::PERF_TYPE_SOFTWARE;
+        attr.config = u64::from(perf::PERF_COUNT_SW_DUMMY);
+        attr.set_context_switch(1);
+        attr.__bindgen_anon_2.wakeup_watermark = u32::MAX;
+        attr
+    }
+
     /// Returns the attributes of the event that writes stack chunks into the ring of samples.
     pub(crate) fn chunk_attr(&self, watermark: u32) -> perf_event_attr {
         let mut attr = self.base_attr(self.scope);

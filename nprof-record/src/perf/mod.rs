@@ -14,6 +14,7 @@ pub(crate) mod record;
 pub(crate) mod ring_reader;
 pub(crate) mod ring_set;
 pub(crate) mod stack_chunks;
+pub(crate) mod switches;
 pub(crate) mod synthesize;
 pub(crate) mod time_merge;
 pub(crate) mod waits;

@@ -20,7 +20,7 @@ use crate::perf::record::{RawData, SampleLayout};
 use crate::perf::ring_reader::{ChunkEvent, CpuRing, OpenEvent};
 use crate::perf::ring_set::{EventBinding, RingSet};
 use crate::perf::time_merge::TimeMerge;
-use crate::perf::waits::tracer::{WaitConfig, WaitTracer};
+use crate::perf::waits::tracer::WaitTracer;
 use crate::sys::{self, EventTarget, Ring};
 
 /// Bytes of a sideband ring (mmap, comm, fork, exit) for all tasks.
@@ -80,14 +80,17 @@ impl RingSet {
     /// # Errors
     ///
     /// Those of perf_event_open(2) and mmap(2), with a remedy.
+    ///
+    /// `waits` are the BPF programs that measure waiting, if they do.
     pub(crate) fn open(
         plan: &Plan,
         cpus: &[u32],
         open_target: OpenTarget<'_>,
+        waits: Option<&Rc<WaitTracer>>,
     ) -> anyhow::Result<Self> {
         let page = sys::page_size();
         let least = plan.common.largest_record().next_power_of_two().max(page);
-        let config = plan.wait_config();
+        let config = plan.wait_config().filter(|_| waits.is_some());
         let copies_waits = config.is_some_and(|config| config.copied_bytes > 0);
         let size = |with_bpf_copier: &[usize]| {
             let writers = u64::from(copies_waits) + u64::from(!with_bpf_copier.is_empty());
@@ -95,7 +98,6 @@ impl RingSet {
             let bytes = plan.bytes_per_second(with_bpf_copier);
             plan::ring_size(bytes, room, cpus.len(), page).max(least)
         };
-        let waits = config.map(load_tracer).transpose()?;
         let mut with_bpf_copier = plan.with_bpf_copier();
         let mut wanted = size(&with_bpf_copier);
         loop {
@@ -105,7 +107,7 @@ impl RingSet {
                 wanted = size(&with_bpf_copier);
             }
             let copier = copier.map(|copier| (with_bpf_copier.clone(), copier));
-            let opener = EventOpener::new(plan, cpus, wanted, copier, waits.clone());
+            let opener = EventOpener::new(plan, cpus, wanted, copier, waits.cloned());
             match opener.open(open_target) {
                 Ok(rings) => return Ok(rings),
                 Err(OpenFailure::Error(error)) => return Err(error),
@@ -137,12 +139,6 @@ const CHUNK_ROOM: u64 = 4 << 20;
 fn load_copier(plan: &Plan, size: usize) -> Option<BpfStackCopier> {
     let last_cpu = *machine::online_cpus().last()?;
     BpfStackCopier::load(plan.common.with_bpf_copier().stack_size, size / 2, last_cpu)
-}
-
-/// Loads the BPF programs that measure waiting.
-fn load_tracer(config: WaitConfig) -> anyhow::Result<Rc<WaitTracer>> {
-    let last_cpu = machine::online_cpus().last().copied().unwrap_or(0);
-    WaitTracer::load(config, last_cpu).map(Rc::new)
 }
 
 /// A failure to open the events; all but the last can be avoided by opening them in another way.
@@ -214,7 +210,9 @@ impl<'a> EventOpener<'a> {
         rings.sort_unstable_by_key(|ring| (!ring.events[0].event.is_none(), ring.cpu));
         for (number, planned) in self.plan.events.iter().enumerate() {
             // One event writes the samples of all kinds of waiting.
-            if planned.event.waiting().is_some() && !self.wait_cpus.is_empty() {
+            // Without BPF programs, none of these does.
+            let is_written = self.waits.is_none() || !self.wait_cpus.is_empty();
+            if planned.event.waiting().is_some() && is_written {
                 continue;
             }
             let mut open_events = rings.iter().flat_map(|ring| &ring.events);
@@ -309,7 +307,7 @@ impl<'a> EventOpener<'a> {
                 continue;
             }
             if planned.event.waiting().is_some() {
-                if self.wait_cpus.insert(cpu) {
+                if self.waits.is_some() && self.wait_cpus.insert(cpu) {
                     self.open_wait_events(cpu, EventId(number as u32 + 1), planned.scope)?;
                 }
                 continue;

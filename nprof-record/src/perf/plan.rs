@@ -137,6 +137,8 @@ pub(crate) struct Plan {
     pub(crate) may_open_system: bool,
     /// The requested samples per second.
     pub(crate) frequency: u64,
+    /// True if waiting is measured by records of context switches, false if by BPF programs.
+    pub(crate) waits_by_switches: bool,
 }
 
 /// Tries to open events.
@@ -178,7 +180,8 @@ pub(crate) fn plan(perf: &impl TryOpen, request: &Request, cpu: u32) -> Result<P
         }
     };
     let frequency = request.frequency;
-    Ok(Plan { events, common, has_records: true, may_open_system, frequency })
+    let waits_by_switches = false;
+    Ok(Plan { events, common, has_records: true, may_open_system, frequency, waits_by_switches })
 }
 
 /// Tries whether an event can be opened in any way.
@@ -404,7 +407,8 @@ impl Plan {
             delayed,
         };
         let (events, has_records, may_open_system) = (Vec::new(), false, false);
-        Self { events, common, has_records, may_open_system, frequency }
+        let waits_by_switches = false;
+        Self { events, common, has_records, may_open_system, frequency, waits_by_switches }
     }
 
     /// Returns the first event that measures CPU time, and its number. None if there is none.
@@ -435,6 +439,26 @@ impl Plan {
             _ => 0,
         };
         is_needed.then_some(WaitConfig { blocked_period, runnable_period, has_wakes, copied_bytes })
+    }
+
+    /// Measures waiting by records of context switches, for a reason. Events whose period follows from
+    /// the frequency have at most `frequency_max` samples per second.
+    pub(crate) fn measure_waits_by_switches(&mut self, reason: &str, frequency_max: u64) {
+        self.waits_by_switches = true;
+        for planned in self.events.iter_mut().filter(|it| it.event.waiting().is_some()) {
+            reason.clone_into(&mut planned.fallback);
+            if let Some(hertz) = planned.frequency.filter(|&hertz| hertz > frequency_max) {
+                planned.frequency = Some(frequency_max);
+                if let SamplingPeriod::Fixed(period) = &mut planned.period {
+                    *period = period.saturating_mul(hertz) / frequency_max.max(1);
+                }
+            }
+        }
+    }
+
+    /// Returns the first event of waiting, and its interval in ns. None if there is none.
+    pub(crate) fn first_wait(&self) -> Option<(EventId, u64)> {
+        self.waiting(Waiting::Blocked).or_else(|| self.waiting(Waiting::Runnable))
     }
 
     /// Returns the indices of the events that may run the BPF stack copier: the first that can

@@ -9,7 +9,7 @@ use crate::event::WeightField;
 use crate::os::code_mapping::{Identity, Ksymbol, Mmap};
 use crate::perf::preloaded::PreloadRecord;
 use crate::perf::stack_chunks::{ExtraStack, SampleKey, StackChunk};
-use crate::perf::waits::data::{ThreadNote, Wait, Wake};
+use crate::perf::waits::data::{Peek, ThreadNote, Wait, WaitState, Wake};
 use crate::unwind::stack_input::{CopiedStack, StackInput, UserStack, Words};
 
 /// Bytes of the header of a record.
@@ -128,6 +128,17 @@ impl<'a> Sample<'a> {
     }
 }
 
+/// A context switch of a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Switch {
+    /// It runs from now on.
+    In,
+    /// It waits from now on for something else than a CPU.
+    Blocked,
+    /// It could go on running, and waits for a CPU.
+    Preempted,
+}
+
 /// The content of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum KernelRecord<'a> {
@@ -142,6 +153,14 @@ pub(crate) enum KernelRecord<'a> {
     Preloaded(PreloadRecord<'a>),
     /// A note on the thread by the programs that measure waiting.
     Note(ThreadNote),
+    /// The thread was switched in or out.
+    Switch(Switch),
+    /// A moment at which the threads that waited were looked at. The first is the start of sampling.
+    Tick,
+    /// The state of a thread at the start of sampling.
+    Existing(WaitState),
+    /// The place at which a blocked thread waits.
+    Peek(&'a Peek),
     Mmap(Mmap<'a>),
     /// A task changed its name, by execve(2) or prctl(2).
     Comm {
@@ -247,6 +266,16 @@ fn read_other<'a>(header: Header, mut fields: ByteCursor<'a>) -> Option<KernelRe
         }
         perf::PERF_RECORD_LOST_SAMPLES => KernelRecord::LostSamples(fields.u64()?),
         perf::PERF_RECORD_KSYMBOL => KernelRecord::Ksymbol(read_ksymbol(fields)?),
+        perf::PERF_RECORD_SWITCH | perf::PERF_RECORD_SWITCH_CPU_WIDE => {
+            let has = |bit: u32| u32::from(header.misc) & bit != 0;
+            KernelRecord::Switch(if !has(perf::PERF_RECORD_MISC_SWITCH_OUT) {
+                Switch::In
+            } else if has(perf::PERF_RECORD_MISC_SWITCH_OUT_PREEMPT) {
+                Switch::Preempted
+            } else {
+                Switch::Blocked
+            })
+        }
         perf::PERF_RECORD_THROTTLE => KernelRecord::Throttle,
         _ => KernelRecord::Other,
     })

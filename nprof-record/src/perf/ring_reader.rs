@@ -89,7 +89,7 @@ pub(super) struct RingCursor {
 }
 
 impl RingCursor {
-    fn new(ring: Ring) -> Self {
+    pub(super) fn new(ring: Ring) -> Self {
         Self { ring, head: 0, wrapped: Vec::new(), oldest: 0, taken: None }
     }
 
@@ -152,7 +152,7 @@ impl RingCursor {
     }
 
     /// Returns the bytes that this drain has not read yet.
-    fn remaining_bytes(&self) -> u64 {
+    pub(super) fn remaining_bytes(&self) -> u64 {
         self.head.saturating_sub(self.ring.tail())
     }
 }

@@ -44,7 +44,7 @@ const SIDEBAND_QUIET: Duration = Duration::from_secs(1);
 
 /// Longest time from the time stamp of a record to its place in the ring: the kernel copies the
 /// stack in between.
-const SETTLING: Duration = Duration::from_millis(2);
+pub(super) const SETTLING: Duration = Duration::from_millis(2);
 
 /// The rings of a recording, with the events that fill them.
 #[derive(Debug)]
@@ -58,7 +58,7 @@ pub(crate) struct RingSet {
     /// Copies more of stacks than the kernel does; `None` if the rights or the kernel forbid it.
     pub(super) copier: Option<BpfStackCopier>,
     /// The programs that measure waiting; `None` if no event needs them.
-    pub(crate) waits: Option<Rc<WaitTracer>>,
+    pub(super) waits: Option<Rc<WaitTracer>>,
     /// True if events count their lost records themselves (PERF_FORMAT_LOST).
     pub(super) counts_lost: bool,
     /// Time of the last poll for sideband records.

@@ -45,7 +45,7 @@ pub(crate) fn step() -> Step {
 /// Returns the definitions of the events as they were opened; their ids count from 1.
 pub(crate) fn events(plan: &Plan, preload: Option<&PreloadPlan>) -> Vec<Event> {
     let numbered = (1..).zip(&plan.events);
-    let opened = numbered.map(|(id, planned)| event(EventId(id), planned, plan.common.unwind));
+    let opened = numbered.map(|(id, planned)| event(EventId(id), planned, plan));
     opened.chain(preload.into_iter().flat_map(preloaded)).collect()
 }
 
@@ -72,14 +72,24 @@ fn preloaded(plan: &PreloadPlan) -> impl Iterator<Item = Event> {
     })
 }
 
-fn event(id: EventId, planned: &PlannedEvent, stack_mode: StackMode) -> Event {
+fn event(id: EventId, planned: &PlannedEvent, plan: &Plan) -> Event {
     let period = match planned.period {
         SamplingPeriod::Fixed(events) => Some(events),
         SamplingPeriod::Adaptive(_) => None,
     };
     let period = if planned.event.is_weighed() { planned.event.value_period } else { period };
     let name = &planned.event.name;
-    let capture = if planned.event.waiting().is_some() { "bpf" } else { "" };
+    let is_wait = planned.event.waiting().is_some();
+    let capture = match is_wait {
+        true if plan.waits_by_switches => "switches",
+        true => "bpf",
+        false => "",
+    };
+    let stack_mode = match plan.common.unwind {
+        // The kernel walks no stack of a thread that another one reads.
+        StackMode::FramePointer if is_wait && plan.waits_by_switches => StackMode::Dwarf,
+        stack_mode => stack_mode,
+    };
     // Stated only if it differs from the name of the event.
     let requested = if planned.requested_name == *name { "" } else { &planned.requested_name };
     Event {

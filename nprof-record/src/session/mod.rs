@@ -10,4 +10,5 @@ pub(crate) mod preload;
 pub(crate) mod process_times;
 pub(crate) mod recording;
 pub(crate) mod summary;
+pub(crate) mod wait_meter;
 pub(crate) mod workload;

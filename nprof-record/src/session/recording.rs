@@ -8,20 +8,20 @@ use std::time::Duration;
 
 use nprof_stream::{End, EventId, Record};
 
-use crate::convert::converter::{CommandExit, Converter};
+use crate::convert::converter::{CommandExit, Converter, ONGOING_MIN_NS};
 use crate::convert::dictionary::Sink;
 use crate::image::kept_images::{KeptImages, KeptSummary};
 use crate::os::procfs;
 use crate::perf::backlog::Backlog;
 use crate::perf::plan::{OpenMode, Plan};
 use crate::perf::waits::data::Progress as ThreadProgress;
-use crate::perf::waits::tracer::WaitTracer;
 use crate::session::cpu_time::{CpuTimeMeter, CpuTimeScope};
 use crate::session::delays::{Delay, DelayHistory, Interval};
 use crate::session::event_source::SourceSet;
 use crate::session::launch::Child;
 use crate::session::output::Stream;
 use crate::session::summary::Summary;
+use crate::session::wait_meter::WaitMeter;
 use crate::session::workload::Workload;
 use crate::sys::{self, Exit, Signals, duration_ns};
 
@@ -95,8 +95,8 @@ pub(crate) struct Times {
 pub(crate) struct Recording {
     pub(crate) plan: Plan,
     pub(crate) sources: SourceSet,
-    /// The programs that measure waiting; `None` if no event needs them.
-    pub(crate) waits: Option<Rc<WaitTracer>>,
+    /// The measurement of waiting; `None` if no event needs it.
+    pub(crate) waits: Option<WaitMeter>,
     pub(crate) converter: Converter<Stream>,
     pub(crate) workload: Rc<Workload>,
     pub(crate) signals: Rc<Signals>,
@@ -177,7 +177,8 @@ impl Recording {
             waits.stop();
         }
         self.sources.disable();
-        let waiting = self.last_waits();
+        let traced = self.last_waits();
+        let disabled_ns = sys::monotonic_ns();
         // Measured before the last drain, which takes time itself.
         let (used_ns, outside_ns) = self.used_ns(progress.cpu_time.take());
         let sampled_ns = sys::monotonic_ns().saturating_sub(progress.begin_ns);
@@ -185,6 +186,12 @@ impl Recording {
         self.converter.exit =
             exited.map(|(pid, exit)| CommandExit { pid: pid as u32, status: exit_text(exit) });
         self.sources.drain(&mut self.converter, true);
+        let waiting = match self.waits {
+            Some(WaitMeter::Switches(_)) => {
+                Some((self.converter.switched_threads(disabled_ns, 0), disabled_ns))
+            }
+            _ => traced,
+        };
         if let Some((threads, end_ns)) = waiting {
             self.converter.write_ongoing(&threads, end_ns, true);
             self.converter.write_last_times(&threads);
@@ -197,10 +204,10 @@ impl Recording {
         Ok(self.end(reason, measured))
     }
 
-    /// Returns the state of each thread at the end, and the time. None if waiting is not measured, or
-    /// the threads cannot be read.
+    /// Returns the state of each thread at the end, and the time. None if no BPF programs measure
+    /// waiting, or the threads cannot be read.
     fn last_waits(&self) -> Option<(Vec<ThreadProgress>, u64)> {
-        let waits = self.waits.as_ref()?;
+        let Some(WaitMeter::Bpf(waits)) = &self.waits else { return None };
         waits.capture_from(0).ok()?;
         let threads = waits.progress().ok()?;
         Some((threads, sys::monotonic_ns()))
@@ -215,10 +222,13 @@ impl Recording {
             return;
         }
         progress.waits_ns = now_ns;
-        // An error now is one at the end, too, where the books are then missing.
-        if let (Ok(threads), Some(until_ns)) = (waits.progress(), self.sources.settled_ns()) {
-            self.converter.write_ongoing(&threads, until_ns, false);
-        }
+        let Some(until_ns) = self.sources.settled_ns() else { return };
+        let threads = match waits {
+            // An error now is one at the end, too, where the books are then missing.
+            WaitMeter::Bpf(tracer) => tracer.progress().unwrap_or_default(),
+            WaitMeter::Switches(_) => self.converter.switched_threads(until_ns, ONGOING_MIN_NS),
+        };
+        self.converter.write_ongoing(&threads, until_ns, false);
     }
 
     /// Writes the live blocks of all processes, if it was requested or is time for it.
@@ -348,8 +358,7 @@ impl Recording {
         if !progress.has_begun && now_ns >= progress.begin_ns {
             self.sources.enable()?;
             if let Some(waits) = &self.waits {
-                let started = waits.start().and_then(|()| waits.follow(self.converter.threads()));
-                started.map_err(io::Error::other)?;
+                waits.start(self.converter.threads()).map_err(io::Error::other)?;
             }
             progress.cpu_time = self.cpu_time(self.converter.processes());
             progress.has_begun = true;
@@ -415,7 +424,8 @@ impl Recording {
         let unseen = converter.unseen();
         let is_preloaded = unseen.is_some();
         let (unseen, unfollowed) = unseen.unwrap_or_default();
-        let unmeasured = waits.map_or(0, |waits| waits.missed());
+        let unmeasured = waits.as_ref().map_or(0, WaitMeter::missed);
+        let unread_stacks = waits.as_ref().map_or(0, WaitMeter::refused);
         let (counts, sums) = (converter.counts, converter.sums);
         let mut stream = converter.sink;
         let totals = stream.totals();
@@ -449,6 +459,8 @@ impl Recording {
             is_preloaded,
             unseen,
             unfollowed,
+            unread_stacks,
+            waits_by_switches: plan.waits_by_switches,
             delay,
             open_mode: plan.common.open_mode,
             may_open_system: plan.may_open_system,

@@ -63,6 +63,10 @@ pub(crate) struct Summary {
     pub(crate) unseen: Unseen,
     /// Allocations whose blocks were not followed, because there are too many.
     pub(crate) unfollowed: u64,
+    /// Threads of which the stacks may not be read while they wait.
+    pub(crate) unread_stacks: usize,
+    /// True if waiting was measured by records of context switches.
+    pub(crate) waits_by_switches: bool,
     /// The cause of most losses in rings; `None` if there were none.
     pub(crate) delay: Option<Delay>,
     pub(crate) open_mode: OpenMode,
@@ -153,6 +157,13 @@ impl Summary {
                  -e 'uprobe:PATH:0xOFFSET*di' at its malloc",
                 self.unseen.processes,
                 name.escape_debug()
+            ));
+        }
+        if self.unread_stacks > 0 {
+            warnings.push(format!(
+                "{} threads have no stacks of waits: they may not be read by this user; run as root, or \
+                 with sysctl kernel.yama.ptrace_scope=0",
+                self.unread_stacks
             ));
         }
         let CompatSamples { samples, comm } = &self.compat;
@@ -378,6 +389,9 @@ impl Summary {
             let [wall, cpu, runnable, blocked] =
                 [wall_ns, cpu_ns, runnable_ns, blocked_ns].map(duration);
             line += &format!("; wall {wall} = cpu {cpu} + runnable {runnable} + blocked {blocked}");
+            if self.waits_by_switches {
+                line += " by context switches";
+            }
         }
         line += &format!(
             "; recorder {} CPU, {:.1} MiB",

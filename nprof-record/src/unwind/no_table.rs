@@ -178,6 +178,19 @@ fn step_to_call(
     None
 }
 
+/// Returns the caller of a frame of which the frame pointer is needed and unknown, by the code of its
+/// function up to its address.
+pub(super) fn step_by_code(
+    registers: &Registers,
+    address: FrameAddress,
+    stack: &StackCopy<'_>,
+    code: &mut impl CodeMap,
+    caller: &mut Registers,
+) -> Option<FrameAddress> {
+    step_to_call(registers, address, stack, code, caller)
+        .or_else(|| step_by_prologue(registers, address, stack, code, caller))
+}
+
 /// Returns the caller by the code before the address of a frame: where that leads from the start of a
 /// function to the address, its return address follows a call. Finds the callers of functions that
 /// never return and are called through pointers.

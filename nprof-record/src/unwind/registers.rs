@@ -57,4 +57,15 @@ impl Registers {
         }
         (count == arch::COUNT).then_some(registers)
     }
+
+    /// Returns the instruction pointer and the stack pointer alone.
+    pub fn pointers_only(&self) -> Self {
+        let mut pointers = Self::default();
+        for register in [arch::IP, arch::SP] {
+            if let Ok(value) = self.get(register) {
+                pointers.set(register, value);
+            }
+        }
+        pointers
+    }
 }

@@ -9,7 +9,7 @@
 use nprof_stream::Mark;
 
 use crate::arch;
-use crate::arch::rule::UnwindRule;
+use crate::arch::rule::{Cfa, UnwindRule};
 use crate::unwind::certainty::Certainty;
 use crate::unwind::code_map::{CodeMap, UnwindInfo};
 use crate::unwind::frame_address::FrameAddress;
@@ -100,6 +100,12 @@ fn rule_of_call(info: &UnwindInfo) -> Option<&UnwindRule> {
     (!rule.signal && rule.return_address == arch::PUSHED_RETURN_ADDRESS).then_some(rule)
 }
 
+/// True if the frame lies at a distance from a register of which the value is unknown.
+#[inline]
+fn is_unknown(cfa: &Cfa, registers: &Registers) -> bool {
+    matches!(cfa, Cfa::Register(register, _) if registers.get(*register).is_err())
+}
+
 /// Visits the last frame of the copy: its CFA is known, its return address lies outside.
 fn visit_last(
     registers: &Registers,
@@ -128,6 +134,13 @@ fn step(
     certainty: &mut Certainty,
 ) -> Step {
     match info {
+        // The frame pointer of a thread that waits in a system call is unknown, until a function on
+        // its stack has saved it. The code shows the distance of the stack pointer from the frame.
+        UnwindInfo::Rule(rule) if is_unknown(&rule.cfa, registers) => {
+            *certainty = (*certainty).min(Certainty::Analyzed);
+            let found = no_table::step_by_code(registers, address, stack, code, caller);
+            found.map(Caller::At).ok_or(Mark::UnwindFailed)
+        }
         UnwindInfo::Rule(rule) => step_by_rule(registers, stack, rule, caller),
         UnwindInfo::Entry => Ok(Caller::None),
         UnwindInfo::SignalReturn => step_from_handler(registers, stack, caller),

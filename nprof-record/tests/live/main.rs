@@ -51,6 +51,8 @@ mod wait_servers;
 mod wait_shapes;
 // Waiting: lengths, causes, threads that wait all the time, exact times of each thread.
 mod waits;
+// Waiting without BPF: times, stacks and calls by context switches and looks at blocked threads.
+mod waits_by_switches;
 // Wake-ups: pairs of waits and wakers, interrupts.
 mod wakes;
 // Signals, job control, terminals and inherited state are the same with and without the recorder.

@@ -283,9 +283,12 @@ impl<T: CodeBytes> PathSearch<'_, T> {
                 FlowControl::Call | FlowControl::IndirectCall => {
                     state.call();
                     // `call` of the next instruction only reads the instruction pointer. Code
-                    // after the call that a table covers is another function.
+                    // after the call that a table covers is another function, unless one covers
+                    // all of it.
                     let is_end = target(&instruction) == Some(next);
-                    if is_end || self.program.rule(next).is_some() {
+                    let goal = self.goal;
+                    let is_covered = goal.is_some_and(|goal| self.program.rule(goal).is_some());
+                    if is_end || !is_covered && self.program.rule(next).is_some() {
                         return;
                     }
                     if self.goal != Some(next) && is_padding(self.program, next) {

@@ -23,6 +23,25 @@ pub(crate) const CALL: u32 = 120;
 /// The offset of the first argument of a system call (di).
 pub(crate) const ARGUMENT: u32 = 112;
 
+/// The offset of the instruction pointer.
+pub(crate) const IP: usize = 128;
+
+/// Returns the structure of user code of which only these registers are known.
+pub(crate) fn with_pointers(ip: u64, sp: u64, call: u64, argument: u64) -> Vec<u8> {
+    let mut structure = vec![0; BYTES];
+    let words = [
+        (IP, ip),
+        (SP as usize, sp),
+        (CALL as usize, call),
+        (ARGUMENT as usize, argument),
+        (MODE as usize, MODE_USER as u64),
+    ];
+    for (at, word) in words {
+        structure[at..at + 8].copy_from_slice(&word.to_le_bytes());
+    }
+    structure
+}
+
 /// The offsets of the registers in [`super::MASK`], in the order of their bits.
 const SAMPLED: [usize; super::COUNT] =
     [80, 40, 88, 96, 104, 112, 32, 152, 128, 72, 64, 56, 48, 24, 16, 8, 0];

@@ -4,24 +4,18 @@ use nprof_stream::{Change, ChangeKind, ExtrasBuilder, NodeId, Record, Sample, Ta
 use std::os::unix::ffi::OsStrExt;
 
 use crate::arch::pt_regs;
-use crate::convert::converter::Converter;
+use crate::convert::converter::{Converter, ONGOING_MIN_NS};
 use crate::convert::dictionary::Sink;
 use crate::convert::waits::{
     self, OngoingWait, WaitEvent, WaitObject, WaitState, Weight, WrittenWake,
 };
 use crate::perf::record::{self, SampleId};
 use crate::perf::waits::data::{
-    Capture, NoteContent, Progress, ThreadNote, ThreadTimes, Wait, WaitPlace, Wake,
+    self as perf, Capture, NoteContent, Progress, STACK_BYTES, ThreadNote, ThreadTimes, Wait,
+    WaitPlace, Wake,
 };
 use crate::sys;
 use crate::unwind::stack_input::{CopiedStack, StackInput, UserStack, Words};
-
-/// Bytes of the stack of a thread that waits which are read.
-const STACK_BYTES: usize = 64 << 10;
-
-/// The shortest wait that is written before its end, in ns; a little less than the second between two
-/// parts.
-const ONGOING_MIN_NS: u64 = 900_000_000;
 
 /// The most parts of waits that are written in a second. A part takes about 45 bytes: the stream of a
 /// thousand idle threads grows by 1.4 KiB per second, and has all of their time in the end.
@@ -31,15 +25,16 @@ const PARTS_MAX: usize = 32;
 const EXITED_MAX: usize = 1 << 16;
 
 /// A part of a wait, as it is written.
-struct WaitSample<'a> {
-    time_ns: u64,
-    cpu: u32,
-    task: TaskId,
-    node: NodeId,
-    place: WaitPlace,
-    object: &'a [u8],
+pub(super) struct WaitSample<'a> {
+    pub(super) time_ns: u64,
+    pub(super) cpu: u32,
+    pub(super) task: TaskId,
+    pub(super) node: NodeId,
+    /// None if it is unknown.
+    pub(super) place: Option<WaitPlace>,
+    pub(super) object: &'a [u8],
     /// The number that the sample of its waker has, too.
-    pair: Option<u64>,
+    pub(super) pair: Option<u64>,
 }
 
 impl<S: Sink> Converter<S> {
@@ -78,7 +73,7 @@ impl<S: Sink> Converter<S> {
                 (None, 0) => None,
                 (None, _) => event.weight_of_part(rest_ns, size_ns, hits, &mut state.random),
             };
-            let (time_ns, cpu, place) = (id.time, id.cpu, wait.place);
+            let (time_ns, cpu, place) = (id.time, id.cpu, Some(wait.place));
             let pair = wake.map(|wake| wake.pair);
             let written = WaitSample { time_ns, cpu, task, node, place, object: &object, pair };
             self.write_wait(event, rest_ns, weight, &written);
@@ -86,7 +81,7 @@ impl<S: Sink> Converter<S> {
     }
 
     /// Writes a sample of `lasted_ns`, if it was chosen.
-    fn write_wait(
+    pub(super) fn write_wait(
         &mut self,
         event: WaitEvent,
         lasted_ns: u64,
@@ -96,11 +91,15 @@ impl<S: Sink> Converter<S> {
         let Some((weight, count)) = weight else { return };
         let mut extras = ExtrasBuilder::new();
         extras.add("lasted", lasted_ns.to_string().as_bytes());
-        extras.add("call", waits::call_name(wait.place).as_bytes());
+        if let Some(place) = wait.place {
+            extras.add("call", waits::call_name(place).as_bytes());
+        }
         if !wait.object.is_empty() {
             extras.add("on", wait.object);
         }
-        extras.add("state", wait.place.state.letter().to_string().as_bytes());
+        if let Some(place) = wait.place {
+            extras.add("state", place.state.letter().to_string().as_bytes());
+        }
         if let Some(pair) = wait.pair {
             extras.add("pair", pair.to_string().as_bytes());
         }
@@ -191,7 +190,7 @@ impl<S: Sink> Converter<S> {
                 let lasted_ns = end_ns.saturating_sub(begin_ns);
                 let weight = event.weight(lasted_ns, hits, &mut state.random);
                 // It runs no instruction of the program yet, or no more.
-                let (node, place) = (NodeId::NONE, WaitPlace::default());
+                let (node, place) = (NodeId::NONE, Some(WaitPlace::default()));
                 let (time_ns, cpu) = (id.time, id.cpu);
                 let (object, pair) = (&b""[..], None);
                 let wait = WaitSample { time_ns, cpu, task, node, place, object, pair };
@@ -201,7 +200,7 @@ impl<S: Sink> Converter<S> {
     }
 
     /// Writes the times of a thread that has ended, or of one that lives at the end of the recording.
-    fn write_times(&mut self, tid: u32, times: &ThreadTimes) {
+    pub(super) fn write_times(&mut self, tid: u32, times: &ThreadTimes) {
         let Some(state) = &mut self.waiting else { return };
         state.ongoing.remove(&tid);
         state.woken.remove(&tid);
@@ -280,7 +279,7 @@ impl<S: Sink> Converter<S> {
         if let Some(capture) = &thread.capture {
             let (node, place) = self.locate_capture(id, thread, capture);
             let object = object(id.pid, place);
-            let (node, capture) = (Some(node), capture.clone());
+            let (node, capture, place) = (Some(node), capture.clone(), Some(place));
             let wait = OngoingWait { since_ns, until_ns: since_ns, node, capture, place, object };
             if let Some(state) = &mut self.waiting {
                 state.ongoing.insert(id.tid, wait);
@@ -304,7 +303,7 @@ impl<S: Sink> Converter<S> {
         }
         ongoing.until_ns = until_ns;
         let ongoing = ongoing.clone();
-        let is_preempted = ongoing.place.state.is_preempted();
+        let is_preempted = ongoing.place.is_some_and(|place| place.state.is_preempted());
         let event = if is_preempted { state.runnable } else { state.blocked };
         let Some(event) = event else { return };
         let weight = match wake {
@@ -347,25 +346,46 @@ impl<S: Sink> Converter<S> {
     ) -> (NodeId, WaitPlace) {
         let state = thread.wait().map(|(_, state)| state).unwrap_or_default();
         let registers = pt_regs::sampled(&capture.registers);
+        let copied = CopiedStack { registers: Words(&registers), ..CopiedStack::default() };
+        let mut bytes = vec![0; STACK_BYTES];
+        let sp = copied.stack_pointer().unwrap_or(0);
+        let length = if sp == 0 { 0 } else { sys::read_memory(id.tid, sp, &mut bytes) };
+        self.locate_stack(id, state, capture, &bytes[..length])
+    }
+
+    /// Returns the node and the place of a thread that waits, from its captured registers and its
+    /// stack.
+    pub(super) fn locate_stack(
+        &mut self,
+        id: SampleId,
+        state: perf::WaitState,
+        capture: &Capture,
+        stack: &[u8],
+    ) -> (NodeId, WaitPlace) {
+        let registers = pt_regs::sampled(&capture.registers);
         let word = |at: u32| {
             let word = capture.registers.get(at as usize..).and_then(<[u8]>::first_chunk);
             word.filter(|_| !registers.is_empty())
                 .map_or(u64::MAX, |word| u64::from_le_bytes(*word))
         };
         let place = WaitPlace::new(state, word(pt_regs::CALL), word(pt_regs::ARGUMENT));
-        let mut copied = CopiedStack { registers: Words(&registers), ..CopiedStack::default() };
-        let mut bytes = vec![0; STACK_BYTES];
-        let sp = copied.stack_pointer().unwrap_or(0);
-        let length = if sp == 0 { 0 } else { sys::read_memory(id.tid, sp, &mut bytes) };
-        copied.bytes = &bytes[..length];
-        copied.requested_bytes = STACK_BYTES;
+        let copied = CopiedStack {
+            registers: Words(&registers),
+            has_pointers_only: capture.has_pointers_only,
+            bytes: stack,
+            requested_bytes: STACK_BYTES,
+            ..CopiedStack::default()
+        };
         let kernel = match &self.waiting {
             Some(state) => state.cause_of(Words(&capture.kernel)),
             None => Words::default(),
         };
         let ip = kernel.iter().next();
         let leaf_only = self.waiting.as_ref().is_some_and(|state| state.leaf_only);
+        let ip_only = capture.registers.get(pt_regs::IP..pt_regs::IP + 8).unwrap_or_default();
         let user = match leaf_only {
+            // Without the kernel's frames, the system call is the cause.
+            true if capture.has_pointers_only => UserStack::Walked(Words(ip_only)),
             true => UserStack::Walked(Words::default()),
             false => UserStack::Copied(copied),
         };
@@ -377,7 +397,7 @@ impl<S: Sink> Converter<S> {
 }
 
 /// Returns the object that a thread of a process waits for, as it is written. Empty if it is unknown.
-fn object(pid: u32, place: WaitPlace) -> Vec<u8> {
+pub(super) fn object(pid: u32, place: WaitPlace) -> Vec<u8> {
     match waits::object(place) {
         Some(WaitObject::Futex(address)) => format!("futex:{address:#x}").into(),
         Some(WaitObject::Descriptor(descriptor)) => {

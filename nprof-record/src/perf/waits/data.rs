@@ -11,6 +11,9 @@ const KERNEL_FRAMES: usize = 64;
 /// Words of `struct thread`.
 pub(crate) const THREAD_WORDS: usize = 14;
 
+/// The most bytes that are read of the stack of a thread that waits.
+pub(crate) const STACK_BYTES: usize = 64 << 10;
+
 /// Bytes of `struct progress`, and of `struct capture`, which begins with it.
 const PROGRESS_BYTES: usize = 32 + 8 * THREAD_WORDS;
 const CAPTURE_BYTES: usize = PROGRESS_BYTES + REGISTER_BYTES + 8 + 8 * KERNEL_FRAMES;
@@ -272,8 +275,21 @@ pub(crate) struct Progress {
 pub(crate) struct Capture {
     /// `struct pt_regs`.
     pub(crate) registers: Vec<u8>,
+    /// True if only the instruction pointer and the stack pointer are known, and the system call.
+    pub(crate) has_pointers_only: bool,
     /// The addresses of the kernel's frames, leaf first.
     pub(crate) kernel: Vec<u8>,
+}
+
+/// The place at which a blocked thread waits, as it was read while the thread waited.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Peek {
+    /// The start of the wait, which identifies it.
+    pub(crate) since_ns: u64,
+    pub(crate) state: WaitState,
+    pub(crate) capture: Capture,
+    /// The stack from the stack pointer up.
+    pub(crate) stack: Box<[u8]>,
 }
 
 impl Progress {
@@ -292,13 +308,19 @@ impl Progress {
                 let (length, frames) = stack.split_at_checked(8)?;
                 let length = usize::try_from(words(length).next()?).ok()?;
                 let kernel = frames.get(..length.min(frames.len()))?.to_vec();
-                Some(Capture { registers: registers.to_vec(), kernel })
+                let registers = registers.to_vec();
+                Some(Capture { registers, has_pointers_only: false, kernel })
             }
             None => None,
         };
         *bytes = rest;
         let state = WaitState(state);
         Some(Self { tid, pid, now_ns, run_delay_ns, thread, state, capture })
+    }
+
+    /// Creates the state of a thread that was measured up to `now_ns` by the records of its switches.
+    pub(crate) fn of_switches(tid: u32, pid: u32, now_ns: u64, thread: MeasuredThread) -> Self {
+        Self { tid, pid, now_ns, run_delay_ns: 0, thread, state: thread.state, capture: None }
     }
 
     /// Returns the start and the state of the wait of the thread. None if it runs.

@@ -18,7 +18,7 @@ use crate::os::procfs;
 use crate::perf::bpf::shared_array;
 use crate::perf::waits::data::{MeasuredThread, Phase, Progress, THREAD_WORDS, WaitState};
 use crate::perf::waits::stack_copies::{WaitStackCopies, map_file};
-use crate::sys;
+use crate::sys::{self, MapKind};
 
 /// The compiled programs. aya reads words in place, so they are aligned.
 const OBJECT: &[u8] = aya::include_bytes_aligned!("../../../bpf/waits.bpf.o");
@@ -31,6 +31,9 @@ const PROGRAMS: [(&str, &str); 4] = [
     ("on_switched_in", "sched_exit_tp"),
     ("on_switch", "sched_switch"),
 ];
+
+/// The program for the tracepoint of the latest kernel.
+const YOUNGEST_PROGRAM: (&str, &str) = PROGRAMS[2];
 
 /// The program for wake-ups, which is attached only if their event is recorded.
 const WAKE_PROGRAM: (&str, &str) = ("on_waking", "sched_waking");
@@ -96,6 +99,8 @@ impl WaitTracer {
                 "waiting cannot be measured from a pid namespace; run nprof-record in the initial one"
             ));
         }
+        // First, as it takes 0.1 s to read the types of the kernel.
+        sys::bpf_map(MapKind::PerfEvents, size_of::<u32>() as u32, 1).map_err(explained)?;
         let types = Btf::from_sys_fs().map_err(|error| {
             anyhow!(
                 "waiting cannot be measured: {error}; it needs a kernel with CONFIG_DEBUG_INFO_BTF"
@@ -136,9 +141,22 @@ impl WaitTracer {
     ///
     /// # Errors
     ///
-    /// Those of [`Self::load`] and [`Self::start`].
+    /// Those of [`Self::load`] and [`Self::try_start`].
     pub(crate) fn check() -> anyhow::Result<()> {
-        Self::load(WaitConfig::default(), 0)?.start()
+        Self::load(WaitConfig::default(), 0)?.try_start()
+    }
+
+    /// Checks that the programs can be attached: the kernel may lack the youngest tracepoint.
+    ///
+    /// # Errors
+    ///
+    /// If it does not exist, with the remedy.
+    pub(crate) fn try_start(&self) -> anyhow::Result<()> {
+        let mut programs = self.programs.borrow_mut();
+        let (name, tracepoint) = YOUNGEST_PROGRAM;
+        let program = tracepoint_program(&mut programs, name)?;
+        let link = program.attach(tracepoint).map_err(|error| no_tracepoint(tracepoint, &error))?;
+        Ok(program.detach(link)?)
     }
 
     /// Reports the stacks of waits that are at least as long as this, in ns.
@@ -181,12 +199,7 @@ impl WaitTracer {
         let mut programs = self.programs.borrow_mut();
         for (name, tracepoint) in self.config.programs() {
             let program = tracepoint_program(&mut programs, name)?;
-            program.attach(tracepoint).map_err(|error| {
-                anyhow!(
-                    "waiting cannot be measured: the tracepoint {tracepoint}: {error}; it needs Linux \
-                     6.16 or later"
-                )
-            })?;
+            program.attach(tracepoint).map_err(|error| no_tracepoint(tracepoint, &error))?;
         }
         Ok(())
     }
@@ -305,6 +318,12 @@ fn tracepoint_program<'a>(
 ) -> anyhow::Result<&'a mut RawTracePoint> {
     let program = programs.program_mut(name).with_context(|| format!("no program {name}"))?;
     Ok(program.try_into()?)
+}
+
+fn no_tracepoint(tracepoint: &str, error: &aya::programs::ProgramError) -> anyhow::Error {
+    anyhow!(
+        "waiting cannot be measured: the tracepoint {tracepoint}: {error}; it needs Linux 6.16 or later"
+    )
 }
 
 /// Adds the remedy.

@@ -1,0 +1,4 @@
+//! Waiting without BPF: records of context switches, and looks at threads that are blocked.
+
+pub(crate) mod peek;
+pub(crate) mod tracer;

@@ -1,0 +1,69 @@
+//! Looks at a thread that is blocked: its system call, its pointers and its stack, from /proc and
+//! process_vm_readv(2). The thread is neither stopped nor woken.
+//!
+//! A thread that runs during the look is found by the records of its switches: the caller drops the peek
+//! if one of them lies between the start of the wait and the end of the look.
+
+use std::io;
+
+use crate::arch::pt_regs;
+use crate::os::procfs;
+use crate::perf::waits::data::{Capture, Peek, STACK_BYTES, WaitState};
+use crate::sys;
+
+/// Looks at a thread that waits since `since_ns`. None if it runs by now.
+///
+/// # Errors
+///
+/// If it has exited or may not be read.
+pub(crate) fn peek(tid: u32, since_ns: u64, buffer: &mut Vec<u8>) -> io::Result<Option<Peek>> {
+    let Some(call) = procfs::blocked_call(tid)? else { return Ok(None) };
+    let Some(letter) = procfs::state_letter(tid) else { return Ok(None) };
+    buffer.resize(STACK_BYTES, 0);
+    // Threads of the kernel have no stack.
+    let length = if call.sp == 0 { 0 } else { sys::read_memory(tid, call.sp, buffer) };
+    let registers = match call.sp {
+        0 => Vec::new(),
+        sp => pt_regs::with_pointers(call.ip, sp, call.number, call.argument),
+    };
+    Ok(Some(Peek {
+        since_ns,
+        state: WaitState::of_letter(letter),
+        capture: Capture { registers, has_pointers_only: true, kernel: Vec::new() },
+        stack: buffer[..length].into(),
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[test]
+    fn blocked_thread_is_read_and_running_one_is_not() {
+        let (wait, end) = mpsc::channel::<()>();
+        let (send, receive) = mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            send.send(std::fs::read_link("/proc/thread-self")).expect("it is received");
+            let _ = end.recv();
+        });
+        let link = receive.recv().expect("sent").expect("/proc");
+        let tid: u32 = link.file_name().and_then(|it| it.to_str()?.parse().ok()).expect("an id");
+        let mut buffer = Vec::new();
+        // It blocks soon after it has sent its id.
+        let peek = loop {
+            match peek(tid, 7, &mut buffer) {
+                Ok(Some(peek)) => break peek,
+                Ok(None) => std::thread::yield_now(),
+                Err(error) => return eprintln!("SKIPPED: /proc/{tid}/syscall: {error}"),
+            }
+        };
+        assert_eq!((peek.since_ns, peek.state.letter()), (7, 'S'));
+        assert!(peek.stack.len() >= 64, "{}", peek.stack.len());
+        assert_eq!(pt_regs::sampled(&peek.capture.registers).len(), crate::arch::COUNT * 8);
+        drop(wait);
+        thread.join().expect("it ends");
+        assert!(super::peek(tid, 7, &mut buffer).is_err(), "it has exited");
+    }
+}

@@ -1,0 +1,446 @@
+//! The switches of threads, by PERF_RECORD_SWITCH, and looks at those that are blocked.
+//!
+//! Every kernel since Linux 4.3 writes these records, and users may have them of their own tasks
+//! whatever kernel.perf_event_paranoid is, up to 2. The rings are read at ticks, at random distances:
+//! each thread that is blocked then is peeked at, once in each wait. Switches, ticks and peeks are
+//! handed over in the order of time: a wait that a tick falls into was chosen with the probability of
+//! its length divided by the distance of the ticks.
+
+use std::cell::RefCell;
+use std::fs::File;
+use std::rc::Rc;
+use std::time::Duration;
+
+use anyhow::Context;
+use nprof_stream::{Cause, EventId};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::os::{machine, open_error, procfs};
+use crate::perf::backlog::Backlog;
+use crate::perf::handler::RecordHandler;
+use crate::perf::lost::LostSamples;
+use crate::perf::open::OpenTarget;
+use crate::perf::plan::{CommonAttr, OpenMode};
+use crate::perf::record::{self, KernelRecord, SampleId, SampleLayout, Switch};
+use crate::perf::ring_reader::RingCursor;
+use crate::perf::ring_set::SETTLING;
+use crate::perf::switches::peek;
+use crate::perf::waits::data::{Peek, WaitState};
+use crate::sys::{self, EventTarget, Ring};
+
+/// Bytes of a ring: 6,500 switches. A CPU that switches 100,000 times a second fills it in 65 ms.
+const RING_BYTES: usize = 512 << 10;
+
+/// The least bytes of a ring, where little memory can be locked.
+const RING_BYTES_MIN: usize = 32 << 10;
+
+/// The most threads that are peeked at in one tick: at 15 us each, this takes 3 ms.
+const PEEKS_MAX: usize = 200;
+
+/// The time to the next tick is at least this multiple of the CPU time that a tick took.
+const COST_TIMES: u64 = 20;
+
+/// The longest time between two ticks.
+const GAP_MAX_NS: u64 = 1_000_000_000;
+
+/// The shortest distance of the ticks: that of the timeouts of poll(2).
+const GAP_MIN_NS: u64 = 1_000_000;
+
+/// Passes over /proc/PID/task, see [`crate::perf::open`].
+const THREAD_SCANS: usize = 4;
+
+/// Drains after which the threads that have exited are forgotten.
+const DRAINS_TO_FORGET: u32 = 64;
+
+/// A tracer that the main loop and its sources share.
+pub(crate) type SharedTracer = Rc<RefCell<SwitchTracer>>;
+
+/// A record until it is handed over.
+#[derive(Debug)]
+struct Queued {
+    id: SampleId,
+    content: Content,
+}
+
+#[derive(Debug)]
+enum Content {
+    Switch(Switch),
+    Tick,
+    Existing(WaitState),
+    Peek(Box<Peek>),
+}
+
+/// The context switches of a target.
+#[derive(Debug)]
+pub(crate) struct SwitchTracer {
+    rings: Vec<RingCursor>,
+    events: Vec<File>,
+    /// The task of each event that was opened for one, by the event's id.
+    tasks: FxHashMap<u64, u32>,
+    /// By thread, the task with the events that supply its records: a thread created while they were
+    /// opened may have inherited those of its creator, and have its own.
+    suppliers: FxHashMap<u32, u32>,
+    /// The event of which lost records are reported.
+    event: EventId,
+    /// The mean time between two ticks.
+    gap_ns: u64,
+    /// The threads that existed at the start, and have no record yet.
+    existing: FxHashSet<u32>,
+    begin_ns: u64,
+    /// The recorded threads; `None` if all threads with records are.
+    followed: Option<FxHashSet<u32>>,
+    /// Blocked threads that were not peeked at in this wait, with the start of the wait.
+    blocked: FxHashMap<u32, u64>,
+    next_tick_ns: u64,
+    /// Sorted at the start of a drain; those before `handed` were handed over in this drain.
+    queue: Vec<Queued>,
+    handed: usize,
+    settled_ns: u64,
+    drains: u32,
+    lost: u64,
+    lost_reported: u64,
+    /// Threads that may not be read.
+    pub(crate) refused: FxHashSet<u32>,
+    buffer: Vec<u8>,
+}
+
+impl SwitchTracer {
+    /// Opens the events of a target on all CPUs; `event` is the first event of waiting, `period_ns` its
+    /// interval.
+    ///
+    /// # Errors
+    ///
+    /// Those of perf_event_open(2) and mmap(2), with a remedy.
+    pub(crate) fn open(
+        common: &CommonAttr,
+        target: OpenTarget<'_>,
+        event: EventId,
+        period_ns: u64,
+    ) -> anyhow::Result<Self> {
+        let mut tracer = Self {
+            rings: Vec::new(),
+            events: Vec::new(),
+            tasks: FxHashMap::default(),
+            suppliers: FxHashMap::default(),
+            event,
+            gap_ns: period_ns.clamp(GAP_MIN_NS, GAP_MAX_NS),
+            existing: FxHashSet::default(),
+            begin_ns: u64::MAX,
+            followed: (common.open_mode == OpenMode::System).then(FxHashSet::default),
+            blocked: FxHashMap::default(),
+            next_tick_ns: u64::MAX,
+            queue: Vec::new(),
+            handed: 0,
+            settled_ns: 0,
+            drains: 0,
+            lost: 0,
+            lost_reported: 0,
+            refused: FxHashSet::default(),
+            buffer: Vec::new(),
+        };
+        let mut owners = FxHashMap::default();
+        match target {
+            OpenTarget::Single(target) => tracer.open_for(common, target, &mut owners)?,
+            OpenTarget::Processes { pids, except } => {
+                let mut known = FxHashSet::default();
+                for _ in 0..THREAD_SCANS {
+                    let descendants = procfs::descendants(pids, except);
+                    let threads = pids.iter().copied().chain(descendants).flat_map(procfs::threads);
+                    let new: Vec<u32> = threads.filter(|&tid| known.insert(tid)).collect();
+                    if new.is_empty() {
+                        break;
+                    }
+                    for tid in new {
+                        tracer.open_for(common, EventTarget::Task(tid as i32), &mut owners)?;
+                    }
+                }
+            }
+        }
+        Ok(tracer)
+    }
+
+    /// Opens an event for a target on each CPU; `owners` has the position of the event that owns the
+    /// ring of a CPU.
+    fn open_for(
+        &mut self,
+        common: &CommonAttr,
+        target: EventTarget<'_>,
+        owners: &mut FxHashMap<u32, usize>,
+    ) -> anyhow::Result<()> {
+        let attr = common.switch_attr();
+        for cpu in machine::online_cpus() {
+            let file = match sys::perf_event_open(&attr, target, cpu as i32) {
+                Ok(file) => file,
+                // The CPU is offline, or the thread has exited.
+                Err(error) if matches!(error.raw_os_error(), Some(libc::ENODEV | libc::ESRCH)) => {
+                    continue;
+                }
+                Err(error) => {
+                    return Err(open_error::explained("cannot record context switches", &error));
+                }
+            };
+            if let EventTarget::Task(tid) = target {
+                let id = sys::event_id(&file).context("cannot read the id of an event")?;
+                self.tasks.insert(id, tid as u32);
+            }
+            match owners.get(&cpu) {
+                Some(&owner) => {
+                    sys::share_ring(&file, &self.events[owner]).context("cannot share a ring")?;
+                }
+                None => {
+                    self.rings.push(RingCursor::new(map_ring(&file)?));
+                    owners.insert(cpu, self.events.len());
+                }
+            }
+            self.events.push(file);
+        }
+        Ok(())
+    }
+
+    /// Announces the start of sampling: before the events are enabled, with the threads that exist.
+    pub(crate) fn begin(&mut self, existing: Vec<u32>) {
+        self.begin_ns = sys::monotonic_ns();
+        self.next_tick_ns = self.begin_ns;
+        self.existing.extend(existing);
+        let id = SampleId::at(self.begin_ns, None);
+        self.queue.push(Queued { id, content: Content::Tick });
+    }
+
+    /// Enables the events.
+    ///
+    /// # Errors
+    ///
+    /// ioctl(2).
+    pub(crate) fn enable(&self) -> std::io::Result<()> {
+        self.events.iter().try_for_each(sys::enable)
+    }
+
+    /// Looks at the threads that are blocked at the end, and disables the events.
+    pub(crate) fn stop(&mut self) {
+        if self.begin_ns <= sys::monotonic_ns() {
+            self.look();
+        }
+        for event in &self.events {
+            // The event of an exited task cannot be disabled, and need not be.
+            let _ = sys::disable(event);
+        }
+        self.next_tick_ns = u64::MAX;
+    }
+
+    /// Returns the time until the next tick.
+    pub(crate) fn until_tick(&self) -> Duration {
+        Duration::from_nanos(self.next_tick_ns.saturating_sub(sys::monotonic_ns()).max(1))
+    }
+
+    /// Ticks, if the time has come.
+    pub(crate) fn tick_if_due(&mut self, now_ns: u64) {
+        if now_ns < self.next_tick_ns {
+            return;
+        }
+        let used_ns = sys::thread_cpu_ns();
+        let begin_ns = sys::monotonic_ns();
+        self.queue.push(Queued { id: SampleId::at(begin_ns, None), content: Content::Tick });
+        self.look_before(begin_ns);
+        let cost_ns = sys::thread_cpu_ns().saturating_sub(used_ns).saturating_mul(COST_TIMES);
+        // From half to one and a half of the mean: a program in step with the ticks would else be seen
+        // in one place only. The low bits of the clock are as good as random.
+        let random = begin_ns.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        let gap_ns = self.gap_ns / 2 + ((random * self.gap_ns) >> 32);
+        self.next_tick_ns = begin_ns + gap_ns.max(cost_ns).min(GAP_MAX_NS);
+    }
+
+    /// Looks at the threads that are blocked now.
+    fn look(&mut self) {
+        self.look_before(sys::monotonic_ns());
+    }
+
+    /// Looks at threads that are blocked since before a time, those of the latest waits first: they
+    /// may end soon.
+    fn look_before(&mut self, time_ns: u64) {
+        let letters: Vec<_> =
+            self.existing.iter().map(|&tid| (tid, procfs::state_letter(tid))).collect();
+        self.read_rings();
+        // A thread without a record until now was in this state at the start, too.
+        for (tid, letter) in letters {
+            let state = letter.filter(|letter| !matches!(letter, b'Z' | b'X'));
+            if let Some(letter) = state
+                && self.existing.contains(&tid)
+            {
+                self.add_existing(tid, tid, WaitState::of_letter(letter));
+            }
+        }
+        self.existing.clear();
+        let is_followed =
+            |tid: &u32| self.followed.as_ref().is_none_or(|followed| followed.contains(tid));
+        let mut due: Vec<(u64, u32)> = self
+            .blocked
+            .iter()
+            .filter(|(tid, since_ns)| **since_ns < time_ns && is_followed(tid))
+            .map(|(&tid, &since_ns)| (since_ns, tid))
+            .collect();
+        due.sort_unstable_by(|a, b| b.cmp(a));
+        due.truncate(PEEKS_MAX);
+        for (since_ns, tid) in due {
+            match peek::peek(tid, since_ns, &mut self.buffer) {
+                Ok(Some(peek)) => {
+                    let id = SampleId { tid, ..SampleId::at(sys::monotonic_ns(), None) };
+                    self.queue.push(Queued { id, content: Content::Peek(Box::new(peek)) });
+                    self.blocked.remove(&tid);
+                }
+                // Its record comes, or it is not switched out completely yet.
+                Ok(None) => {}
+                Err(error) => {
+                    if error.kind() == std::io::ErrorKind::PermissionDenied {
+                        self.refused.insert(tid);
+                    }
+                    self.blocked.remove(&tid);
+                }
+            }
+        }
+    }
+
+    fn add_existing(&mut self, pid: u32, tid: u32, state: WaitState) {
+        let id = SampleId { pid, tid, ..SampleId::at(self.begin_ns, None) };
+        self.queue.push(Queued { id, content: Content::Existing(state) });
+        if !state.is_preempted() {
+            self.blocked.insert(tid, self.begin_ns);
+        }
+        self.existing.remove(&tid);
+    }
+
+    /// Moves the records of all rings to the queue.
+    fn read_rings(&mut self) {
+        let first = self.queue.len();
+        for number in 0..self.rings.len() {
+            let ring = &mut self.rings[number];
+            ring.head = ring.ring.head();
+            let mut damaged = 0;
+            while let Some((header, bytes)) = ring.oldest() {
+                let size = header.size;
+                let task =
+                    record::event_id(header, bytes).and_then(|id| self.tasks.get(&id).copied());
+                match record::read(SampleLayout::default(), bytes) {
+                    Some((id, KernelRecord::Switch(switch))) => {
+                        let supplier =
+                            task.map(|task| *self.suppliers.entry(id.tid).or_insert(task));
+                        // The idle task has the id 0.
+                        if supplier == task && id.tid != 0 {
+                            self.queue.push(Queued { id, content: Content::Switch(switch) });
+                        }
+                    }
+                    Some((_, KernelRecord::Lost(count))) => self.lost += count,
+                    _ => {}
+                }
+                ring.ring.advance(size);
+            }
+            damaged += ring.remaining_bytes();
+            self.lost += u64::from(damaged > 0);
+            ring.ring.advance(usize::try_from(damaged).unwrap_or(0));
+        }
+        self.queue[first..].sort_by_key(|queued| queued.id.time);
+        for number in first..self.queue.len() {
+            let Queued { id, content: Content::Switch(switch) } = self.queue[number] else {
+                continue;
+            };
+            if self.existing.contains(&id.tid) {
+                let is_waiting = u32::from(switch == Switch::In);
+                self.add_existing(id.pid, id.tid, WaitState(is_waiting));
+            }
+            if switch == Switch::Blocked {
+                self.blocked.insert(id.tid, id.time);
+            } else {
+                self.blocked.remove(&id.tid);
+            }
+        }
+    }
+
+    /// Starts a drain at the time `now_ns`.
+    pub(crate) fn begin_drain(&mut self, now_ns: u64) {
+        self.tick_if_due(now_ns);
+        self.read_rings();
+        self.queue.sort_by_key(|queued| queued.id.time);
+        self.handed = 0;
+        self.settled_ns = now_ns.saturating_sub(sys::duration_ns(SETTLING));
+    }
+
+    /// Returns the time up to which no older record can follow.
+    pub(crate) fn settled_ns(&self) -> u64 {
+        self.settled_ns
+    }
+
+    /// Returns the time of the oldest record. None if this drain has handed over all.
+    pub(crate) fn next_timestamp(&self) -> Option<u64> {
+        self.queue.get(self.handed).map(|queued| queued.id.time)
+    }
+
+    /// Hands over the records up to the time `until_ns`.
+    pub(crate) fn drain(&mut self, until_ns: u64, handler: &mut dyn RecordHandler) {
+        while let Some(queued) = self.queue.get(self.handed)
+            && queued.id.time <= until_ns
+        {
+            self.handed += 1;
+            let id = queued.id;
+            let record = match &queued.content {
+                Content::Tick => KernelRecord::Tick,
+                Content::Existing(state) => KernelRecord::Existing(*state),
+                Content::Switch(switch) => KernelRecord::Switch(*switch),
+                Content::Peek(peek) => KernelRecord::Peek(peek),
+            };
+            let is_accepted = record == KernelRecord::Tick || handler.accepts(id.tid);
+            if is_accepted {
+                if let Some(followed) = &mut self.followed {
+                    followed.insert(id.tid);
+                }
+                handler.handle_record(id, &record, self.event);
+            }
+        }
+    }
+
+    /// Ends a drain: reports lost records. Returns the records that stay.
+    pub(crate) fn end_drain(&mut self, handler: &mut dyn RecordHandler) -> Backlog {
+        self.queue.drain(..self.handed);
+        self.handed = 0;
+        let lost = self.lost - self.lost_reported;
+        if lost > 0 {
+            self.lost_reported = self.lost;
+            let id = SampleId::at(sys::monotonic_ns(), None);
+            handler.on_lost(id, LostSamples::own(lost), self.event, Cause::Ring);
+        }
+        self.drains += 1;
+        if self.drains.is_multiple_of(DRAINS_TO_FORGET) {
+            self.suppliers.retain(|&tid, _| handler.accepts(tid));
+            self.blocked.retain(|&tid, _| handler.accepts(tid));
+            if let Some(followed) = &mut self.followed {
+                followed.retain(|&tid| handler.accepts(tid));
+            }
+        }
+        if self.queue.is_empty() { Backlog::Nothing } else { Backlog::Samples }
+    }
+
+    /// Returns the number of records that were lost.
+    pub(crate) fn lost_records(&self) -> u64 {
+        self.lost
+    }
+}
+
+/// Maps the ring of an event, as large as the limit of locked memory allows.
+fn map_ring(file: &File) -> anyhow::Result<Ring> {
+    let mut size = RING_BYTES.max(sys::page_size());
+    loop {
+        match Ring::map(file, size) {
+            Ok(ring) => return Ok(ring),
+            Err(error)
+                if size / 2 >= RING_BYTES_MIN.max(sys::page_size())
+                    && matches!(error.raw_os_error(), Some(libc::EPERM | libc::ENOMEM)) =>
+            {
+                size /= 2;
+            }
+            Err(error) => {
+                return Err(error).context(
+                    "cannot lock memory for context switches: raise kernel.perf_event_mlock_kb or the \
+                     limit of locked memory (`ulimit -l`)",
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! The measurement of waiting: by BPF programs, or by records of context switches.
+
+use std::fmt::Debug;
+use std::io;
+use std::rc::Rc;
+use std::time::Duration;
+
+use crate::perf::backlog::Backlog;
+use crate::perf::handler::RecordHandler;
+use crate::perf::switches::tracer::SharedTracer;
+use crate::perf::waits::tracer::WaitTracer;
+use crate::session::event_source::EventSource;
+
+/// The way in which waiting is measured.
+#[derive(Clone, Debug)]
+pub(crate) enum WaitMeter {
+    /// BPF programs choose the waits, and write full samples into the rings of perf events.
+    Bpf(Rc<WaitTracer>),
+    /// Records of context switches; the stacks are read while the threads wait.
+    Switches(SharedTracer),
+}
+
+impl WaitMeter {
+    /// Starts to measure, with these existing threads, in the midst of a recording: all events are
+    /// enabled by then.
+    ///
+    /// # Errors
+    ///
+    /// bpf(2).
+    pub(crate) fn start(&self, threads: Vec<u32>) -> anyhow::Result<()> {
+        match self {
+            Self::Bpf(tracer) => tracer.start().and_then(|()| tracer.follow(threads)),
+            Self::Switches(tracer) => {
+                tracer.borrow_mut().begin(threads);
+                Ok(())
+            }
+        }
+    }
+
+    /// Ends the measurement.
+    pub(crate) fn stop(&self) {
+        match self {
+            Self::Bpf(tracer) => tracer.stop(),
+            Self::Switches(tracer) => tracer.borrow_mut().stop(),
+        }
+    }
+
+    /// Returns the number of threads that were not measured, because there are too many.
+    pub(crate) fn missed(&self) -> u64 {
+        match self {
+            Self::Bpf(tracer) => tracer.missed(),
+            Self::Switches(_) => 0,
+        }
+    }
+
+    /// Returns the number of threads of which the stacks may not be read.
+    pub(crate) fn refused(&self) -> usize {
+        match self {
+            Self::Bpf(_) => 0,
+            Self::Switches(tracer) => tracer.borrow().refused.len(),
+        }
+    }
+}
+
+/// The records of context switches as a source.
+#[derive(Debug)]
+pub(crate) struct SwitchSource(pub(crate) SharedTracer);
+
+impl EventSource for SwitchSource {
+    fn enable(&self) -> io::Result<()> {
+        self.0.borrow().enable()
+    }
+
+    fn disable(&self) {}
+
+    fn add_poll_fds(&self, _fds: &mut Vec<libc::pollfd>) {}
+
+    fn handle_poll(&mut self, _polled: &[libc::pollfd]) -> bool {
+        false
+    }
+
+    fn poll_interval(&self) -> Duration {
+        self.0.borrow().until_tick()
+    }
+
+    fn is_due(&mut self, now_ns: u64) -> bool {
+        self.0.borrow_mut().tick_if_due(now_ns);
+        false
+    }
+
+    fn max_sleep(&self) -> Duration {
+        Duration::MAX
+    }
+
+    fn begin_drain(&mut self, now_ns: u64, _handler: &mut dyn RecordHandler) {
+        self.0.borrow_mut().begin_drain(now_ns);
+    }
+
+    fn settled_ns(&self) -> u64 {
+        self.0.borrow().settled_ns()
+    }
+
+    fn next_timestamp(&self) -> Option<u64> {
+        self.0.borrow().next_timestamp()
+    }
+
+    fn drain(&mut self, until_ns: u64, handler: &mut dyn RecordHandler) {
+        self.0.borrow_mut().drain(until_ns, handler);
+    }
+
+    fn end_drain(&mut self, handler: &mut dyn RecordHandler) -> Backlog {
+        self.0.borrow_mut().end_drain(handler)
+    }
+
+    fn report_remaining_lost(&mut self, _handler: &mut dyn RecordHandler) {}
+
+    fn late(&self) -> u64 {
+        0
+    }
+
+    fn lost_records(&self) -> u64 {
+        self.0.borrow().lost_records()
+    }
+}

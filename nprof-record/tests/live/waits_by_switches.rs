@@ -1,0 +1,294 @@
+//! Waiting without BPF: ordinary users, and root without the capability.
+
+use std::fs;
+use std::io::BufRead;
+use std::process::{Child, Command, Output, Stdio};
+
+use nprof_stream::Mark;
+
+use crate::support::{Directory, Stream, record, record_as_other_user_with, recorder, stderr};
+use crate::waits::{EPOLL, SLEEPER, SPINNERS, Times, Waits};
+
+fn is_root() -> bool {
+    fs::read_to_string("/proc/self/status").is_ok_and(|status| status.contains("Uid:\t0\t"))
+}
+
+/// Records a program as an ordinary user. None if that is not possible here, which is printed.
+fn recorded(directory: &Directory, program: &str, options: &[&str]) -> Option<(Output, Waits)> {
+    let file = directory.path("out");
+    let output = if is_root() {
+        match record_as_other_user_with(directory, &file, program, options) {
+            Ok(output) => output,
+            Err(_) => {
+                eprintln!("SKIPPED: there is no setpriv");
+                return None;
+            }
+        }
+    } else {
+        record(&[options, &["-o", &file, "--", program]].concat())
+    };
+    if stderr(&output).contains("permission denied") {
+        eprintln!("SKIPPED: {}", stderr(&output));
+        return None;
+    }
+    assert!(output.status.success(), "{}", stderr(&output));
+    let waits = Waits::from_file(&file);
+    assert_eq!(waits.capture, "switches", "{}", stderr(&output));
+    Some((output, waits))
+}
+
+/// Returns the sum of the weights of an event.
+fn weight(waits: &Waits, event: &str) -> f64 {
+    waits.waits.iter().filter(|it| it.event == event).map(|it| it.weight as f64).sum()
+}
+
+#[test]
+fn ordinary_user_records_the_time_that_a_program_slept() {
+    let directory = Directory::new("switches-sleeper");
+    let Some(program) = directory.compile("gcc", SLEEPER, &["-O1", "-pthread"]) else { return };
+    // The weights are random. On an idle machine the standard deviation is 4 % of the sum, so that
+    // one attempt in 100,000 fails; on a busy one the ticks are late.
+    for attempt in 0.. {
+        let Some((output, waits)) = recorded(&directory, &program, &["-e", "wall"]) else { return };
+        assert!(stderr(&output).contains(" by context switches"), "{}", stderr(&output));
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let slept: f64 = text.trim().parse().expect("a number");
+        assert_eq!(waits.times.len(), 9, "one for each thread");
+        let mut blocked_ns = 0;
+        for Times { wall, cpu, runnable, blocked } in &waits.times {
+            let sum = cpu + runnable + blocked;
+            assert!(wall.abs_diff(sum) <= wall / 1000 + 4_000_000, "{wall} {sum}");
+            blocked_ns += blocked;
+        }
+        // The first thread is blocked as long as the others live.
+        let joined = waits.times.iter().map(|times| times.wall).max().unwrap_or(0);
+        let exact = (blocked_ns as f64 - joined as f64) / slept;
+        assert!((0.9..1.05).contains(&exact), "{exact}: it runs between the sleeps");
+        let sampled = weight(&waits, "blocked") / blocked_ns as f64;
+        let in_sleep = waits.weight_in("clock_nanosleep") as f64 / slept;
+        if (0.8..1.2).contains(&sampled) && in_sleep > 0.6 {
+            break;
+        }
+        assert!(attempt < 4, "{sampled} of the time, {in_sleep} in sleeps");
+    }
+}
+
+#[test]
+fn ordinary_user_sees_where_a_hung_process_waits() {
+    let directory = Directory::new("switches-hung");
+    if !is_root() {
+        return eprintln!("SKIPPED: only root can become another user");
+    }
+    let user = ["--reuid=65534", "--regid=65534", "--clear-groups", "--", "sleep", "60"];
+    let Ok(mut hung) = Command::new("setpriv").args(user).spawn() else {
+        return eprintln!("SKIPPED: there is no setpriv");
+    };
+    let pid = hung.id().to_string();
+    // setpriv has become sleep.
+    while fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm != "sleep\n") {
+        std::thread::yield_now();
+    }
+    let file = directory.path("out");
+    let recorder = directory.path("nprof-record");
+    fs::copy(env!("CARGO_BIN_EXE_nprof-record"), &recorder).expect("copied");
+    let open = <fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o777);
+    fs::set_permissions(directory.path(""), open).expect("open to all");
+    let words = ["-e", "wait", "-p", &pid, "-d", "2.5", "-o", &file];
+    let output = Command::new("setpriv").args(&user[..4]).arg(&recorder).args(words).output();
+    hung.kill().and_then(|()| hung.wait()).expect("it was started");
+    let output = output.expect("it runs");
+    assert!(output.status.success(), "{}", stderr(&output));
+    let waits = Waits::from_file(&file);
+    let [times] = &waits.times[..] else { panic!("{} threads", waits.times.len()) };
+    assert_eq!((times.cpu, times.runnable, times.blocked), (0, 0, times.wall));
+    assert!(times.wall >= 2_400_000_000, "{}", times.wall);
+    assert!(waits.waits.len() >= 3, "one each second, and one at the end");
+    let weight = waits.weight_in("clock_nanosleep");
+    assert!(weight.abs_diff(times.blocked) < 50_000_000, "{weight} {}", times.blocked);
+    assert!(waits.waits.iter().all(|wait| wait.has_stack && wait.state == "S"));
+}
+
+#[test]
+fn looks_end_no_wait_of_an_epoll_loop() {
+    let directory = Directory::new("switches-epoll");
+    let Some(program) = directory.compile("gcc", EPOLL, &["-O1"]) else { return };
+    // More looks than by default.
+    let Some((output, waits)) = recorded(&directory, &program, &["-e", "wall:1000000"]) else {
+        return;
+    };
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "0\n");
+    assert!(waits.weight_in("epoll_wait") > 0, "some waits were looked at");
+}
+
+#[test]
+fn preempted_threads_wait_for_a_cpu_by_switches() {
+    let directory = Directory::new("switches-spinners");
+    let Some(program) = directory.compile("gcc", SPINNERS, &["-O1"]) else { return };
+    let Some((_, waits)) = recorded(&directory, &program, &["-e", "wait"]) else { return };
+    let spinners: Vec<_> = waits.times.iter().filter(|it| it.cpu > 400_000_000).collect();
+    assert_eq!(spinners.len(), 2);
+    for Times { wall, cpu, runnable, blocked } in &spinners {
+        assert!(*blocked < wall / 100, "{blocked} of {wall}");
+        assert!(wall.abs_diff(cpu + runnable) <= wall / 100, "{wall} {cpu} {runnable}");
+    }
+    let exact: u64 = waits.times.iter().map(|times| times.runnable).sum();
+    let ratio = weight(&waits, "runnable") / exact as f64;
+    // Waits of 3 ms at an interval of 4 ms: 300 samples, a standard deviation of 3 %.
+    assert!((0.75..1.25).contains(&ratio), "{ratio}");
+}
+
+/// A process that sleeps in a function, in code that keeps the frame pointer: prints a line first.
+const DEEP: &str = r#"
+#include <stdio.h>
+#include <unistd.h>
+static __attribute__((noinline)) int innermost(int n) {
+    char unused[200];
+    unused[n & 127] = 1;
+    pause();
+    return unused[n & 63];
+}
+static __attribute__((noinline)) int middle(int n) { return innermost(n) + 1; }
+int main(int count, char **words) {
+    (void)words;
+    puts("ready");
+    fflush(stdout);
+    return middle(count) + 2;
+}
+"#;
+
+/// Starts a program and waits for its first line.
+fn started(program: &str) -> Child {
+    let mut child = Command::new(program).stdout(Stdio::piped()).spawn().expect("it runs");
+    let mut line = String::new();
+    let out = child.stdout.as_mut().expect("a pipe");
+    std::io::BufReader::new(out).read_line(&mut line).expect("a line");
+    child
+}
+
+#[test]
+fn stacks_are_complete_without_the_frame_pointer() {
+    if !is_root() {
+        return eprintln!("SKIPPED: only root can leave out CAP_BPF");
+    }
+    for options in ["-O0", "-O2"] {
+        let directory = Directory::new(&format!("switches-deep{options}"));
+        let Some(program) = directory.compile("gcc", DEEP, &[options]) else { return };
+        let file = directory.path("out");
+        let mut child = started(&program);
+        let pid = child.id().to_string();
+        let words = ["-e", "blocked", "-p", &pid, "-d", "0.3", "-o", &file];
+        let output = without_bpf(&words);
+        child.kill().and_then(|()| child.wait()).expect("it was started");
+        let Some(output) = output else { return };
+        assert!(output.status.success(), "{}", stderr(&output));
+        let stream = Stream::from_file(&file);
+        assert_eq!(stream.event.capture, b"switches");
+        assert!(!stream.event.fallback.is_empty());
+        assert!(!stream.samples.is_empty());
+        for sample in &stream.samples {
+            assert_eq!(sample.mark, Mark::None, "{options}: {:?}", sample.frames);
+            let own = sample.frames.iter().filter(|(image, _)| image.ends_with("program")).count();
+            let expected = if options == "-O0" { 4 } else { 3 };
+            assert!(own >= expected - 1, "{options}: {:?}", sample.frames);
+        }
+    }
+}
+
+/// Records as root without CAP_BPF. None if there is no setpriv.
+fn without_bpf(words: &[&str]) -> Option<Output> {
+    let dropped = ["--bounding-set=-bpf,-sys_admin", "--", env!("CARGO_BIN_EXE_nprof-record")];
+    let output = Command::new("setpriv").args(dropped).args(words).output();
+    if output.is_err() {
+        eprintln!("SKIPPED: there is no setpriv");
+    }
+    output.ok()
+}
+
+/// Four threads that sleep and work, until they are killed: prints a line first.
+const BUSY: &str = r#"
+#include <pthread.h>
+#include <stdio.h>
+#include <time.h>
+#include <unistd.h>
+static void *work(void *none) {
+    for (;;) {
+        usleep(6000);
+        struct timespec t;
+        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+        long long end = t.tv_sec * 1000000000LL + t.tv_nsec + 500000;
+        do clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+        while (t.tv_sec * 1000000000LL + t.tv_nsec < end);
+    }
+    return none;
+}
+int main(void) {
+    pthread_t thread;
+    for (int i = 0; i < 4; i++) pthread_create(&thread, 0, work, 0);
+    puts("ready");
+    fflush(stdout);
+    pause();
+}
+"#;
+
+#[test]
+fn both_ways_measure_the_same_times() {
+    if !is_root() {
+        return eprintln!("SKIPPED: only root can record with BPF");
+    }
+    let directory = Directory::new("switches-both");
+    let Some(program) = directory.compile("gcc", BUSY, &["-O1", "-pthread"]) else { return };
+    let (bpf, switches) = (directory.path("bpf"), directory.path("switches"));
+    let mut child = started(&program);
+    let pid = child.id().to_string();
+    let words = ["-e", "wait", "-p", &pid, "-d", "1", "-o"];
+    // At the same time, so that other programs disturb both alike.
+    let beside = recorder(&words).arg(&bpf).stderr(Stdio::piped()).spawn().expect("it runs");
+    let output = without_bpf(&[&words[..], &[&switches]].concat());
+    let other = beside.wait_with_output().expect("it ends");
+    child.kill().and_then(|()| child.wait()).expect("it was started");
+    let Some(output) = output else { return };
+    assert!(output.status.success() && other.status.success(), "{}", stderr(&output));
+    let both = [&bpf, &switches].map(|file| Waits::from_file(file));
+    if both[0].capture != "bpf" {
+        return eprintln!("SKIPPED: {}", stderr(&other));
+    }
+    assert_eq!(both[1].capture, "switches");
+    // With BPF, the time from the wake-up of a thread to its run counts as runnable.
+    let [bpf, switches] = both.map(|waits| {
+        assert_eq!(waits.times.len(), 5);
+        let waited = waits.times.iter().map(|times| times.blocked + times.runnable).sum::<u64>();
+        waited as f64 / waits.times.iter().map(|times| times.wall).sum::<u64>() as f64
+    });
+    assert!((switches - bpf).abs() < 0.05, "{switches} {bpf}");
+}
+
+#[test]
+fn list_names_the_way_without_bpf() {
+    if !is_root() {
+        return eprintln!("SKIPPED: only root can enter a pid namespace");
+    }
+    // From another pid namespace the programs would find no thread.
+    let mut listing = Command::new("unshare");
+    listing.args(["--pid", "--fork", "--mount-proc", env!("CARGO_BIN_EXE_nprof-record"), "-l"]);
+    let Ok(output) = listing.output() else { return eprintln!("SKIPPED: there is no unshare") };
+    let text = String::from_utf8_lossy(&output.stdout);
+    let line = |name| text.lines().find(|line| line.split_ascii_whitespace().next() == Some(name));
+    let (Some(runnable), Some(wakes)) = (line("runnable"), line("wakes")) else {
+        return eprintln!("SKIPPED: {text} {}", stderr(&output));
+    };
+    assert!(runnable.contains("by context switches"), "{runnable}");
+    assert!(wakes.contains("waiting cannot be measured"), "{wakes}");
+}
+
+#[test]
+fn wake_ups_need_bpf() {
+    let directory = Directory::new("switches-wakes");
+    let file = directory.path("out");
+    let words = ["-e", "wait", "-e", "wakes"];
+    let Ok(output) = record_as_other_user_with(&directory, &file, "true", &words) else {
+        return eprintln!("SKIPPED: there is no setpriv");
+    };
+    assert_eq!(output.status.code(), Some(125));
+    let message = stderr(&output);
+    assert!(message.contains("run as root or with CAP_BPF"), "{message}");
+}
